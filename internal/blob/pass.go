@@ -67,7 +67,7 @@ func (s *Store) alone(hashes []key.Hash) key.Chain {
 func (s *Store) borrow(list [][]byte) *names {
 	p := passes.Get().(*names)
 	p.Store, p.list = s, list
-	s.recall(list, &p.kept)
+	s.shelter.recall(list, &p.kept)
 	for i, name := range list {
 		if p.hashes[i] = p.kept[i].hash; p.kept[i].id == 0 {
 			p.hashes[i] = hashOf(name)

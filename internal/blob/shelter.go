@@ -21,6 +21,7 @@ const (
 // shelter keeps values that Has found for a moment, first in, first out.
 type shelter struct {
 	wanted chan key.Hash
+	seed   maphash.Seed
 	mu     struct {
 		sync.Mutex
 		queue  []sheltered       // oldest first
@@ -51,7 +52,7 @@ type found struct {
 }
 
 // sum is what the shelter knows a name by. Others may have the same.
-func (s *Store) sum(name []byte) uint64 { return maphash.Bytes(s.seed, name) }
+func (sh *shelter) sum(name []byte) uint64 { return maphash.Bytes(sh.seed, name) }
 
 // Run promotes values that Has was asked for, and makes the deletions owed,
 // until ctx ends.
@@ -110,7 +111,7 @@ func (s *Store) take(hashes []key.Hash, refs []tier.Ref) {
 			continue
 		}
 		h, ok := parseHeader(ref.Block.Bytes())
-		sum := s.sum(h.name)
+		sum := sh.sum(h.name)
 		if had := sh.find(h.name, sum); !ok || had != nil && had.id == ref.ID || !s.fits(ref) {
 			out = append(out, ref)
 			continue
@@ -149,27 +150,27 @@ func (sh *shelter) find(name []byte, sum uint64) *sheltered {
 }
 
 // shelters reports whether the value of a name is sheltered, in that entry.
-func (s *Store) shelters(name []byte, id ledger.ID) bool {
-	sum := s.sum(name)
-	s.shelter.mu.Lock()
-	defer s.shelter.mu.Unlock()
-	v := s.shelter.find(name, sum)
+func (sh *shelter) shelters(name []byte, id ledger.ID) bool {
+	sum := sh.sum(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	v := sh.find(name, sum)
 	return v != nil && v.id == id
 }
 
 // recall sets all[i] to what the shelter knows of list[i], or to zero.
-func (s *Store) recall(list [][]byte, all *[PassNames]found) {
+func (sh *shelter) recall(list [][]byte, all *[PassNames]found) {
 	var sums [PassNames]uint64
 	for i, name := range list {
-		sums[i] = s.sum(name)
+		sums[i] = sh.sum(name)
 	}
-	s.shelter.mu.Lock()
-	defer s.shelter.mu.Unlock()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
 	for i, name := range list {
-		if all[i] = (found{}); len(s.shelter.mu.queue) == 0 {
+		if all[i] = (found{}); len(sh.mu.queue) == 0 {
 			continue
 		}
-		if v := s.shelter.find(name, sums[i]); v != nil {
+		if v := sh.find(name, sums[i]); v != nil {
 			all[i] = v.found
 		}
 	}

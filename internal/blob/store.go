@@ -95,6 +95,7 @@ func New(o Options) (*Store, error) {
 	s.space = SpaceOf(o.Space)
 	o.Stack.KeepLocal(s.space) // a name's value changes, and other daemons have names of their own
 	binary.LittleEndian.PutUint64(s.nonce[:], maphash.String(s.seed, o.Space))
+	s.shelter.seed = s.seed
 	s.shelter.wanted = make(chan key.Hash, maxWanted)
 	return s, nil
 }

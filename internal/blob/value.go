@@ -138,7 +138,7 @@ func (s *Store) has(ctx context.Context, name []byte, keep bool) bool {
 		s.o.Stack.Release(ledger.Daemon, ledger.IO, refs[:])
 		switch {
 		case ok && keep:
-			if !s.shelters(name, id) {
+			if !s.shelter.shelters(name, id) {
 				s.keep(c)
 			}
 		case keep && h.expired(time.Now()):

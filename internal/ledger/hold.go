@@ -235,11 +235,11 @@ func (l *Ledger) touchRound(ks []key.Key) {
 func Current(l *Ledger, ks []key.Key, is []bool, id func(i int) ID) {
 	for from := 0; from < len(ks); from += maxRound {
 		to := min(from+maxRound, len(ks))
-		l.currentRound(ks[from:to], is[from:to], func(i int) ID { return id(from + i) })
+		currentRound(l, ks[from:to], is[from:to], func(i int) ID { return id(from + i) })
 	}
 }
 
-func (l *Ledger) currentRound(ks []key.Key, is []bool, id func(i int) ID) {
+func currentRound(l *Ledger, ks []key.Key, is []bool, id func(i int) ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	space, sp := ks[0].Space, l.mu.spaces.find(ks[0].Space)

@@ -70,6 +70,11 @@ type Request struct {
 	// PrefillDepth is how deep in a prompt a token takes twice as long to compute as the
 	// first one does; 0 = the cost of computing a chunk again counts for nothing.
 	PrefillDepth int
+	// Beside says that the chunks are no prompt: they are what some of the last prompt that
+	// was observed needs besides, the windows and states of a hybrid model. Each is used as
+	// the end of that prompt is, and no time passes. Tokens is how far into the prompt they
+	// are needed.
+	Beside bool
 }
 
 // DefaultPrefillDepth is the PrefillDepth of an 8-billion-parameter Llama 3.

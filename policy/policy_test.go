@@ -222,6 +222,9 @@ func TestPlanners(t *testing.T) {
 		if events["refused"] == 0 || events["worth"] == 0 {
 			t.Errorf("seed %d: all was worth storing, or nothing: %v", seed, events)
 		}
+		if events["beside"] == 0 {
+			t.Errorf("seed %d: no prompt needed more than its chain", seed)
+		}
 		guarded += events["guarded"]
 		if policytest.Raced {
 			continue

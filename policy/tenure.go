@@ -21,6 +21,8 @@ type tenure struct {
 	trust     trust
 	now       int64 // tokens asked for before the request at hand
 	span      int64 // tokens of the request at hand
+	fresh     int   // tokens of it that were new
+	tokens    int   // of its prompt
 	floor     int   // ghosts there may be however few are resident
 	most      int   // floor is at most that; see Bound
 	roomy     bool  // it has held roomyTokens
@@ -73,7 +75,11 @@ func (p *tenure) Observe(r Request) {
 		t.mark |= asked
 		p.chain = append(p.chain, i)
 	}
-	if len(p.chain) > 0 {
+	switch {
+	case len(p.chain) == 0:
+	case r.Beside:
+		observeBeside(p, r)
+	default:
 		p.observe(r)
 	}
 }

@@ -85,12 +85,13 @@ func (p *tenure) observe(r Request) {
 	for known < n && p.chunks.at(p.chain[known]).known() {
 		known++
 	}
+	p.fresh, p.tokens = tokens-known*chunk, tokens
 	for j, i := range p.chain {
 		h := NoHint
 		if j >= r.HintFrom && r.Hint < hints {
 			h = r.Hint
 		}
-		p.use(i, j == n-1, tokens-known*chunk, tokens, h)
+		p.use(i, j == n-1, p.fresh, tokens, h)
 		p.chunks.at(i).setStep(costStep(j*chunk+chunk/2, r.PrefillDepth))
 	}
 	p.requests++
@@ -107,6 +108,18 @@ func (p *tenure) observe(r Request) {
 		p.insert(i, atBack)
 	}
 	p.bound(2*n + 16)
+}
+
+// observeBeside gives chunks that the last prompt needs besides the class of its last
+// chunk.
+func observeBeside(p *tenure, r Request) {
+	step := costStep(max(0, r.Tokens-r.ChunkTokens/2), r.PrefillDepth)
+	for _, i := range p.chain {
+		p.use(i, true, p.fresh, p.tokens, NoHint)
+		p.chunks.at(i).setStep(step)
+		p.insert(i, atBack)
+	}
+	p.bound(2*len(p.chain) + 16)
 }
 
 func (p *tenure) Advise(chain []uint64, h Hint, from int) {

@@ -23,6 +23,9 @@ type Request struct {
 	// PrefillDepth is how many tokens into a prompt one takes twice as long to compute as
 	// the first; 0 = chunks are ranked by their tokens alone.
 	PrefillDepth int
+	// Beside says that the chunks are windows or states of the last prompt that was observed;
+	// see policy.Request.
+	Beside bool
 }
 
 // planner is what a scope asks of a policy that plans.
@@ -74,7 +77,7 @@ func (l *Ledger) Observe(r *Request) (learn bool) {
 	}
 	p := policy.Request{
 		Chain: b.order.chain, ChunkTokens: r.ChunkTokens, Tokens: r.Tokens, Hint: r.Hint, HintFrom: r.HintFrom,
-		PrefillDepth: r.PrefillDepth,
+		PrefillDepth: r.PrefillDepth, Beside: r.Beside,
 	}
 	if r.Hint == policy.Done || r.Hint == policy.Continues {
 		p.HintFrom = max(p.HintFrom, b.ownFrom(r.Space, r.Hashes[:len(b.order.chain)]))

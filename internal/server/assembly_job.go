@@ -79,7 +79,10 @@ func beginFamily(c *reader, chain *key.Chain, a *ask) (*job, wire.PrefetchReply,
 		c.account.Release(cost)
 		return nil, reply, err
 	}
-	reply.Faults = c.hear(fullChains(f), a)
+	first := !a.observed && chain.Len() > 0 && !c.prompts.take(chain).looked
+	if reply.Faults = c.hear(fullChains(f), a); first {
+		s.o.Stack.ObserveFamily(f, &m, a.advice.PrefillDepth)
+	}
 	if !a.observed {
 		noteReached(c, chain, a.search, &m)
 	}

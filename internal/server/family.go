@@ -149,7 +149,11 @@ func lookupFamily(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupRe
 		return err
 	}
 	if req.Chain.Form != wire.FormRef {
+		first := chain.Len() > 0 && !c.prompts.take(chain).looked
 		c.prompts.observeAll(fullChains(f), true, hint.Advice{})
+		if first {
+			c.server.o.Stack.ObserveFamily(f, &m, 0)
+		}
 		noteReached(c, chain, searchSet(req.Search), &m)
 	}
 	grouped, err := groupedOf(c, f, searchSet(req.Search), &m, &req.Shared)

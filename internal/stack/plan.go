@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvstored/kvstored/internal/hybrid"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -97,6 +98,37 @@ func (s *planning) observe(c *key.Chain, from, to int, p Prompt) {
 		if t.Observe(&r) {
 			s.trainingDue()
 		}
+	}
+}
+
+// ObserveFamily tells the policies that plan of the windows and states that a request for a
+// prompt asks for, which Observe was told of before: those of the length that is usable,
+// of the junction, and of the end. They are worth what the end of the prompt is.
+func (s *planning) ObserveFamily(f *Family, m *FamilyMatch, prefillDepth int) {
+	if !f.isMixed() || f.Groups.OnlyStates() || !slices.ContainsFunc(s.planners, plannerAt.Plans) {
+		return
+	}
+	done := make([]int, len(f.Groups))
+	for _, n := range []int{m.Tokens, m.Run, f.whole()} {
+		for g, group := range f.Groups {
+			if n <= f.Skip || group.Kind == hybrid.Full {
+				continue
+			}
+			from, to := group.Needs(0, n)
+			from, done[g] = max(from, done[g]), max(to, done[g])
+			for r := range f.Chains[g] {
+				if c := &f.Chains[g][r]; from < to {
+					s.observeBeside(&ledger.Request{Space: c.Space, Hashes: c.Hashes[from:to], ChunkTokens: group.Chunk, Tokens: n, Beside: true}, prefillDepth)
+				}
+			}
+		}
+	}
+}
+
+func (s *planning) observeBeside(r *ledger.Request, prefillDepth int) {
+	for _, t := range s.planners {
+		r.PrefillDepth = s.depths.of(t.place, r.Space, prefillDepth)
+		t.Observe(r)
 	}
 }
 

@@ -40,6 +40,7 @@ type plan struct {
 	t         testing.TB
 	got, want policy.Planner
 	parents   []uint64 // of each node: a node, 0 = none
+	alone     []uint64 // nodes that stand alone at first
 	resident  []uint64
 	locked    []uint64
 	passed    []uint64 // refused, and not named by a call since
@@ -99,6 +100,28 @@ func (p *plan) request(node uint64, pick func(int) int) {
 		p.got.Advise(chain, h, from)
 		p.want.Advise(chain, h, from)
 	}
+	p.store(chain)
+	if pick(8) == 0 {
+		p.beside(&r, pick)
+	}
+}
+
+// beside is a request for chunks that stand alone, beside the last one.
+func (p *plan) beside(r *policy.Request, pick func(int) int) {
+	if len(p.parents) < 6*Capacity {
+		p.alone = append(p.alone, uint64(len(p.parents)))
+		p.parents = append(p.parents, 0)
+	}
+	from := pick(len(p.alone))
+	chain := p.alone[from:min(len(p.alone), from+1+pick(3))]
+	b := policy.Request{Chain: chain, ChunkTokens: r.ChunkTokens, Tokens: pick(max(1, r.Tokens)), PrefillDepth: r.PrefillDepth, Beside: true}
+	p.got.Observe(b)
+	p.want.Observe(b)
+	p.store(chain)
+}
+
+// store adds the chunks of a chain, as far as there is room or they are worth it.
+func (p *plan) store(chain []uint64) {
 	for _, node := range chain {
 		if slices.Contains(p.resident, node) {
 			continue

@@ -26,6 +26,7 @@ type tenure struct {
 	trust                       tenureTrust
 	groups                      int // of 72 classes
 	now, span                   int64
+	prompt                      [2]int // new tokens of the last, and all
 	requests, untrained, ghostN int
 	inspected                   uint64
 }
@@ -90,7 +91,12 @@ func (m *tenure) Observe(r policy.Request) {
 		}
 		chain = append(chain, c)
 	}
-	if len(chain) > 0 {
+	switch {
+	case len(chain) == 0:
+	case r.Beside:
+		m.count("beside")
+		besides(m, chain, r)
+	default:
 		m.request(chain, r)
 	}
 }
@@ -106,25 +112,14 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 	m.span = int64(n * size)
 	m.ghostN = 32768 * 512 / max(size, 16)
 	known := slices.IndexFunc(append(slices.Clone(chain), &chunk{}), func(c *chunk) bool { return !c.known() })
+	m.prompt = [2]int{tokens - known*size, tokens}
 	for j, c := range chain {
-		if c.known() {
-			m.hits[c.class][ageBin(m.now-c.last)]++
-			m.trust.seen++
-		}
-		m.takeOut(c)
-		m.ghosts = slices.DeleteFunc(m.ghosts, func(g *chunk) bool { return g == c })
-		c.ghost = false
-		if !c.resident {
-			c.ghost = true
-			m.ghosts = append(m.ghosts, c)
-		}
-		c.count = min(c.count+1, 4)
-		c.last = m.now
+		use(m, c)
 		h := 0
 		if j >= r.HintFrom && r.Hint <= policy.LongAnswer {
 			h = int(r.Hint)
 		}
-		c.class = classOf(c.count, j == n-1, tokens-known*size, tokens, h)
+		c.class = classOf(c.count, j == n-1, m.prompt[0], tokens, h)
 		c.step = stepOf(float64(j*size+size/2), float64(r.PrefillDepth))
 		m.steps = max(m.steps, c.step+1)
 	}
@@ -140,7 +135,7 @@ func (m *tenure) request(chain []*chunk, r policy.Request) {
 		m.untrained = 0
 		m.train()
 	}
-	if now := (arrangement{m.steps, m.trust.lost, m.guarded()}); now != m.arranged {
+	if due(m) != m.arranged {
 		m.arrange()
 	}
 	m.age()

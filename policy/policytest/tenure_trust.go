@@ -39,10 +39,15 @@ type arrangement struct {
 	lost, guarded bool
 }
 
-// arrange orders the cells: by value times the root of the cost, or by age where that
+// arrange orders the cells as it is due.
+func (m *tenure) arrange() { arrangeAs(m, due(m)) }
+
+func due(m *tenure) arrangement { return arrangement{m.steps, m.trust.lost, m.guarded()} }
+
+// arrangeAs orders the cells: by value times the root of the cost, or by age where that
 // is not believed.
-func (m *tenure) arrange() {
-	m.order, m.arranged = m.order[:0], arrangement{m.steps, m.trust.lost, m.guarded()}
+func arrangeAs(m *tenure, a arrangement) {
+	m.order, m.arranged = m.order[:0], a
 	for step := range m.steps {
 		for _, o := range m.byValue {
 			m.order = append(m.order, [3]int{o[0], o[1], step})

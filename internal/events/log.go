@@ -15,7 +15,7 @@ type Options struct {
 	Pending  int           // most changes that wait to be numbered: 65,536, 64 bytes each
 	Batches  int           // most batches that Read can go back: 1,024
 	Changes  int           // most changes in all of them: 262,144
-	Interval time.Duration // between two batches: 10 ms
+	Interval time.Duration // from a change to its batch: 10 ms
 }
 
 // Log is the changes of one life of a daemon. Its methods may be called from
@@ -114,6 +114,11 @@ func (l *Log) Run(ctx context.Context, walk func(context.Context) error) error {
 			return nil
 		case <-l.wake:
 		}
+		select { // what comes with it goes with it: each batch wakes all readers
+		case <-ctx.Done():
+			return nil
+		case <-time.After(l.o.Interval):
+		}
 		behind = l.cut() || behind
 		if behind && busy.CompareAndSwap(false, true) {
 			behind = false
@@ -123,11 +128,6 @@ func (l *Log) Run(ctx context.Context, walk func(context.Context) error) error {
 				busy.Store(false)
 				l.poke()
 			})
-		}
-		select { // a batch an interval
-		case <-ctx.Done():
-			return nil
-		case <-time.After(l.o.Interval):
 		}
 	}
 }

@@ -45,7 +45,7 @@ type daemon struct {
 }
 
 // startDaemon starts a daemon, fills it and subscribes. With an error there is none.
-func startDaemon(ctx context.Context, binary, dir, kind string) (*daemon, error) {
+func startDaemon(ctx context.Context, o *options, dir, kind string) (*daemon, error) {
 	socket := filepath.Join(dir, kind)
 	events := "{enabled: true}"
 	switch kind {
@@ -54,11 +54,15 @@ func startDaemon(ctx context.Context, binary, dir, kind string) (*daemon, error)
 	case zeromq:
 		events = fmt.Sprintf("{enabled: true, publish: %s.pub}", socket)
 	}
-	process, err := measure.Start(binary, socket, fmt.Sprintf("listen: {socket: %s}\nadmin: {listen: \"\"}\ncpu: {capacity: %dMiB}\ndisk: {capacity: 0}\narena: {spin: 0s}\nevents: %s\nlog: {level: warn}\n", socket, capacityMiB, events))
+	text := fmt.Sprintf("listen: {socket: %s}\nadmin: {listen: \"\"}\ncpu: {capacity: %dMiB}\ndisk: {capacity: 0}\narena: {spin: 0s}\nevents: %s\nlog: {level: warn}\n", socket, capacityMiB, events)
+	d := &daemon{}
+	err := o.on(func() (err error) {
+		d.Daemon, err = measure.Start(o.binary, socket, text)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{Daemon: process}
 	if err := errors.Join(d.fill(ctx), d.subscribe(ctx, kind, socket)); err != nil {
 		d.close()
 		return nil, err

@@ -9,9 +9,10 @@
 // other, and after every -every of them a store of 24 chunks, for which as many others
 // go: two events a chunk. Turns are short and many, and the order changes from round to
 // round. All daemons are started -starts times, since one may have luck with its memory
-// for as long as it runs. The daemons do not poll, or their clients' time would be in theirs. Measured
-// is the processor time of the daemon for the turn, and for its events to be sent; the
-// ratios are each daemon's to that without events of the same round: their median, the
-// bounds between which it lies with a certainty of 95 %, and the least and most of the
-// medians of one start.
+// for as long as it runs. The daemons do not poll, or their clients' time would be in
+// theirs. They have all processors but one, and clients and subscribers that one, unless
+// -apart=false lets the kernel choose. Measured is the processor time of the daemon for
+// the turn, and for its events to be sent; the ratios are each daemon's to that without
+// events of the same round: their median, the bounds between which it lies with a
+// certainty of 95 %, and the least and most of the medians of one start.
 package main

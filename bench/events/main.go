@@ -18,15 +18,18 @@ type options struct {
 	starts, rounds, lookups int
 	every                   int // lookups for each store
 	binary                  string
+	apart                   bool
+	on                      func(start func() error) error // starts a daemon where it is to be
 }
 
 func main() {
 	var o options
-	flag.IntVar(&o.starts, "starts", 5, "how often all daemons are started")
-	flag.IntVar(&o.rounds, "rounds", 30, "how often each daemon has its turn after a start")
+	flag.IntVar(&o.starts, "starts", 8, "how often all daemons are started")
+	flag.IntVar(&o.rounds, "rounds", 25, "how often each daemon has its turn after a start")
 	flag.IntVar(&o.lookups, "lookups", 2400, "of a turn")
 	flag.IntVar(&o.every, "every", 600, "lookups for each store of 24 chunks")
 	flag.StringVar(&o.binary, "kvstored", "", "daemon to measure; empty builds this tree's")
+	flag.BoolVar(&o.apart, "apart", true, "keep daemons and clients on processors of their own")
 	flag.Parse()
 	if err := run(context.Background(), &o); err != nil {
 		fmt.Fprintln(os.Stderr, "events:", err)
@@ -45,6 +48,12 @@ func run(ctx context.Context, o *options) error {
 	defer os.RemoveAll(dir)
 	if o.binary, err = measure.Program(ctx, o.binary, dir); err != nil {
 		return err
+	}
+	o.on = func(start func() error) error { return start() }
+	if o.apart {
+		if o.on, err = measure.Apart(); err != nil {
+			return fmt.Errorf("-apart: %w", err)
+		}
 	}
 	var total sample
 	for start := range o.starts {
@@ -71,7 +80,7 @@ func (s *sample) measure(ctx context.Context, o *options, dir string) error {
 	}
 	var all [len(kinds)]*daemon
 	for i, kind := range kinds {
-		d, err := startDaemon(ctx, o.binary, dir, kind)
+		d, err := startDaemon(ctx, o, dir, kind)
 		if err != nil {
 			return fmt.Errorf("daemon %s: %w", kind, err)
 		}

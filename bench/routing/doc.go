@@ -9,8 +9,9 @@
 // Engines compute one prefill at a time in the order in which requests come, at
 // -prefill tokens a second, and let go of blocks by last use. Answers take their time
 // beside that. With more engines the trace goes faster in proportion (-workers).
-// Compared are tokens found, the time to the first token and how evenly engines are
-// busy, under
+// Compared are tokens found, of all and of those that came before behind the same
+// beginning, which is the most that any way can find; the time to the first token and
+// how evenly engines are busy, under
 //
 //   - round robin;
 //   - least load: the fewest requests under way;

@@ -103,7 +103,8 @@ func compare(f *flags, n int, trace []*request, drawing *chart.Bars) error {
 			names = append(names, one.name)
 		}
 	}
-	fmt.Printf("\n%d engines, %d requests, medians of %d runs\n%-16s%10s%10s%10s%22s%10s%14s\n", n, len(trace), f.seeds, "", "hits", "p50, s", "p99, s", "least and most", "busiest", "said in vain")
+	most := s.most(trace)
+	fmt.Printf("\n%d engines, %d requests, medians of %d runs; %.2f%% of the tokens came before\n%-16s%10s%10s%10s%10s%22s%10s%14s\n", n, len(trace), f.seeds, 100*most, "", "hits", "of most", "p50, s", "p99, s", "least and most", "busiest", "said in vain")
 	for _, name := range names {
 		of := func(value func(results) float64) []float64 {
 			var all []float64
@@ -114,8 +115,9 @@ func compare(f *flags, n int, trace []*request, drawing *chart.Bars) error {
 			return all
 		}
 		middle := func(value func(results) float64) float64 { return of(value)[f.seeds/2] }
+		hits := middle(func(r results) float64 { return r.hits })
 		p99 := of(func(r results) float64 { return r.p99 })
-		fmt.Printf("%-16s%9.2f%%%10.3f%10.3f%11.3f%11.3f%10.2f%13.2f%%\n", name, 100*middle(func(r results) float64 { return r.hits }),
+		fmt.Printf("%-16s%9.2f%%%9.1f%%%10.3f%10.3f%11.3f%11.3f%10.2f%13.2f%%\n", name, 100*hits, 100*hits/most,
 			middle(func(r results) float64 { return r.p50 }), p99[f.seeds/2], p99[0], p99[f.seeds-1],
 			middle(func(r results) float64 { return r.imbalance }), 100*middle(func(r results) float64 { return r.vain }))
 		drawing.Labels = append(drawing.Labels, fmt.Sprintf("%s, %d", name, n))

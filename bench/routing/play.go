@@ -94,6 +94,18 @@ func (c *cluster) play(trace []*request) results {
 	return c.results()
 }
 
+// most is the share of tokens that came before, behind the same beginning: no way to
+// choose finds more, nor does one engine with room for all.
+func (s settings) most(trace []*request) float64 {
+	seen := newEngine(math.MaxInt, s.prefill)
+	tokens, hits := 0, 0
+	for _, r := range trace {
+		tokens, hits = tokens+r.tokens, hits+min(seen.known(r.blocks)*s.blockTokens, r.tokens-1)
+		seen.use(r.blocks)
+	}
+	return float64(hits) / float64(tokens)
+}
+
 func (c *cluster) results() (out results) {
 	var waits []float64
 	tokens, hits, vain := 0, 0, 0

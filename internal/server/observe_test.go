@@ -77,33 +77,46 @@ func TestOneRequestIsOneUse(t *testing.T) {
 	want(10, "a shorter one")
 }
 
+// longSpace has chunks so long that few of them are no small cache.
+var longSpace = func() key.Space {
+	s := space
+	s.ChunkTokens = 1024
+	return s
+}()
+
+// longChain is a prompt of n chunks in longSpace.
+func longChain(seed uint64, n int) *key.Chain {
+	c := chainIn(longSpace, seed, n)
+	for i := range c.Tokens {
+		c.Tokens[i] = uint32(longSpace.ChunkTokens)
+	}
+	return c
+}
+
+// wellUsed fills DRAM with chunks that are asked for again and again, the best there are, and
+// returns a client and a prompt that nobody has asked for.
+func (r *rig) wellUsed() (*client.Client, *key.Chain) {
+	r.t.Helper()
+	c := r.dial(client.Options{Space: &longSpace})
+	old := longChain(1, 243)
+	for range 3 {
+		r.ask(c, old, nil)
+	}
+	r.store(old, 0, 243)
+	_, err := c.Reserve(r.t.Context(), client.Chain(longChain(1, 1)), client.ReserveOptions{Size: size}) // how large its chunks are
+	r.must(err)
+	return c, longChain(2, 4)
+}
+
 // TestWorthIsTold: a client is told what would be refused, is refused it, and
 // may insist.
 func TestWorthIsTold(t *testing.T) {
 	r := learning(t)
-	long := space
-	long.ChunkTokens = 1024 // so many that this is no small cache
-	c := r.dial(client.Options{Space: &long})
-	chain := func(seed uint64, n int) *key.Chain {
-		c := chainIn(long, seed, n)
-		for i := range c.Tokens {
-			c.Tokens[i] = uint32(long.ChunkTokens)
-		}
-		return c
-	}
-	old := chain(1, 243)
-	for range 3 { // asked for again and again: the best there is
-		r.ask(c, old, nil)
-	}
-	r.store(old, 0, 243)
-
-	_, err := c.Reserve(t.Context(), client.Chain(chain(1, 1)), client.ReserveOptions{Size: size}) // how large its chunks are
-	r.must(err)
-	ch := chain(2, 4)
+	c, ch := r.wellUsed()
 	if m := r.ask(c, ch, map[string]string{"turn_over": "done"}); m.Worth != 0 {
 		t.Errorf("%d chunks are worth storing, want none", m.Worth)
 	}
-	if m := r.ask(c, chain(1, 243), nil); m.Worth != 243 {
+	if m := r.ask(c, longChain(1, 243), nil); m.Worth != 243 {
 		t.Errorf("%d of 243 chunks that are there are worth storing", m.Worth)
 	}
 	if m, err := c.Lookup(t.Context(), client.Chain(ch), 0); err != nil || m.Worth != 0 {
@@ -112,7 +125,7 @@ func TestWorthIsTold(t *testing.T) {
 	if _, err := c.Reserve(t.Context(), client.Chain(ch), client.ReserveOptions{Size: size}); !errors.Is(err, client.ErrDeclined) {
 		t.Errorf("reserve: %v", err)
 	}
-	in := r.dial(client.Options{Inline: true, Space: &long})
+	in := r.dial(client.Options{Inline: true, Space: &longSpace})
 	results, err := in.Put(t.Context(), client.Chain(ch), 0, [][]byte{make([]byte, size), make([]byte, size)})
 	r.must(err)
 	for i, x := range results {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -174,6 +175,26 @@ func TestDiskDecidesForItself(t *testing.T) {
 		synctest.Wait()
 		r.wantWritten(10, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
 		r.wantOnDisk(own, 1)
+	})
+}
+
+// TestNotWorthIsWhy: a chunk that the disk did not want, and that DRAM has evicted, is
+// missing for that.
+func TestNotWorthIsWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := newPlanned(t, options{})
+		c := tiertest.Chain(1, 2)
+		p.want(true, c, 0, 1)
+		r.put(c, 0, 2, size)
+		synctest.Wait()
+		r.evict()
+		synctest.Wait()
+		if a := r.Why(c, 1, tier.All); a.Name() != "declined_not_worth" || a.Tier != uint8(tier.Disk) {
+			t.Errorf("it is missing as %+v", a)
+		}
+		if a := r.Why(c, 0, tier.All); a.Reason != missing.Nothing {
+			t.Errorf("what the disk wanted is missing as %+v", a)
+		}
 	})
 }
 

@@ -112,8 +112,8 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// converse has a client ask for conversations that grow, more than DRAM has room for, and
-// pin one, until ctx ends.
+// converse has a client ask for conversations that grow, more than DRAM has room for, pin
+// one, and ask for one that is never stored, until ctx ends.
 func converse(ctx context.Context, t *testing.T, socket string) {
 	space := key.Space{Model: "example/chat-8b", DType: "bf16", World: 1, ChunkTokens: 16, Method: key.SHA256}
 	c, err := client.Dial(ctx, socket, client.Options{Space: &space, Name: "vllm-0"})
@@ -128,6 +128,13 @@ func converse(ctx context.Context, t *testing.T, socket string) {
 			return
 		}
 		if i == 5 {
+			j, err := c.Prefetch(ctx, client.Tokens(prefixOf(99, 1)), client.PrefetchOptions{LookupID: "request-1f0e6c52-a-name-as-long-as-those-of-engines"})
+			if err == nil {
+				err = j.Release(ctx)
+			}
+			if err != nil {
+				t.Error(err)
+			}
 			if _, err := c.Pin(ctx, client.Tokens(prefixOf(0, 1)), "system-prompt", time.Hour); err != nil {
 				t.Error(err)
 			}

@@ -70,7 +70,7 @@ func TestTop(t *testing.T) {
 				t.Errorf("view %d has %d lines of %d", i, len(lines), size[1])
 			}
 			for _, line := range lines {
-				line = strings.NewReplacer(inverse, "", bold, "", plain, "").Replace(line)
+				line = strings.NewReplacer(inverse, "", bold, "", faint, "", plain, "").Replace(line)
 				if utf8.RuneCountInString(line) > size[0] || strings.Contains(line, "\x1b") {
 					t.Errorf("view %d in %d columns: %q", i, size[0], line)
 				}
@@ -94,8 +94,14 @@ func TestTopKeys(t *testing.T) {
 	if got := m.(top).view; got != 0 {
 		t.Errorf("Tab does not come around but to view %d", got)
 	}
+	if text := m.View().Content; !strings.Contains(text, " q ends") || strings.Contains(text, "j more") {
+		t.Errorf("it does not say how to leave, or that there is more where there is not:\n%s", text)
+	}
 	m, _ = press(m, letter('3'))
 	first := m.View().Content
+	if !strings.Contains(first, "j more, q ends") {
+		t.Errorf("it does not say that there is more:\n%s", first)
+	}
 	for range 100 {
 		m, _ = press(m, letter('j'))
 	}

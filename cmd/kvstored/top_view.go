@@ -29,13 +29,18 @@ func (m top) View() tea.View {
 
 // screen is the lines of the screen: title, views, and what fits of the one that is shown.
 func (m *top) screen() string {
-	lines := []string{m.title(), m.tabs(), ""}
 	body := []string{"looking"}
 	if m.last.stats != nil {
 		body = views[m.view].rows(m)
 	}
-	room := max(1, m.height-len(lines)-1)
+	const head = 3
+	room := max(1, m.height-head-1)
 	from := min(m.scroll, max(0, len(body)-room))
+	keys := "q ends"
+	if from+room < len(body) {
+		keys = "j more, " + keys
+	}
+	lines := []string{m.title(), m.tabs(keys), ""}
 	for _, text := range body[from:min(from+room, len(body))] {
 		lines = append(lines, clipped(text, m.width))
 	}
@@ -56,8 +61,8 @@ func (m *top) title() string {
 	return bold + clipped(text, m.width) + plain
 }
 
-// tabs names the views, the one that is shown inverted.
-func (m *top) tabs() string {
+// tabs names the views, the one that is shown inverted, and, where there is room, keys.
+func (m *top) tabs(keys string) string {
 	var out []string
 	room := m.width
 	for i, v := range views {
@@ -69,6 +74,9 @@ func (m *top) tabs() string {
 			name = inverse + name + plain
 		}
 		out = append(out, name)
+	}
+	if room > len(keys) {
+		out = append(out, faint+strings.Repeat(" ", room-len(keys))+keys+plain)
 	}
 	return strings.Join(out, "")
 }

@@ -18,7 +18,16 @@ var tierColors = [...]chart.Color{chart.Blue, chart.Sky, chart.Violet, chart.Pal
 var (
 	halfWide  = chart.Size{Width: 420, Height: 220}
 	wholeWide = chart.Size{Width: 900, Height: 260}
+	narrow    = chart.Size{Width: 340, Height: 220}
 )
+
+// drawn is a chart in its size and a narrow one, of which the page shows what there is room
+// for: on a phone the texts of a wide chart would be too small to read.
+func drawn(size *chart.Size, svg func() string) template.HTML {
+	broad := svg()
+	*size = narrow
+	return template.HTML(`<div class="broad">` + broad + `</div><div class="narrow">` + svg() + `</div>`)
+}
 
 // shareBars is a chart with a bar for each share, with a segment for each tier
 // and one for computed tokens.
@@ -53,8 +62,9 @@ func (c *shareBars) chart() *chart.Bars {
 
 // figure is the chart with its legend and a note.
 func (c *shareBars) figure(note string) figure {
+	b := c.chart()
 	return figure{
-		Title: c.title, Note: note, Legend: tierLegend(c.shares), SVG: template.HTML(c.chart().SVG()), Wide: c.size == wholeWide,
+		Title: c.title, Note: note, Legend: tierLegend(c.shares), SVG: drawn(&b.Size, b.SVG), Wide: c.size == wholeWide,
 	}
 }
 
@@ -129,7 +139,7 @@ func readyChart(s *replay.Series, size chart.Size) figure {
 		}
 	}
 	if len(c.Lines) > 0 {
-		f.SVG = template.HTML(c.SVG())
+		f.SVG = drawn(&c.Size, c.SVG)
 	}
 	return f
 }

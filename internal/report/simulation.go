@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"html/template"
 	"path/filepath"
 	"slices"
 	"time"
@@ -73,7 +72,8 @@ func (s *Simulation) Page() *Page {
 	if s.BlockBytes > 0 {
 		note += fmt.Sprintf(" A block is %s.", human.Bytes(s.BlockBytes))
 	}
-	c := figure{Title: "Hit rate", Note: note + " " + beladyNote, SVG: template.HTML(s.chart(curves).SVG()), Wide: true}
+	lines := s.chart(curves)
+	c := figure{Title: "Hit rate", Note: note + " " + beladyNote, SVG: drawn(&lines.Size, lines.SVG), Wide: true}
 	for _, cv := range curves {
 		c.Legend = append(c.Legend, legend{cv.color, cmp.Or(boundLabels[cv.name], cv.name)})
 	}

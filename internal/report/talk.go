@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"html/template"
 	"strconv"
 	"time"
 
@@ -75,7 +74,7 @@ func talkBars(r *demo.TalkResult) figure {
 		c.Labels = append(c.Labels, "", strconv.Itoa(i+1), "", "")
 	}
 	c.Labels = c.Labels[:max(0, len(c.Labels)-1)]
-	f.SVG = template.HTML(c.SVG())
+	f.SVG = drawn(&c.Size, c.SVG)
 	return f
 }
 
@@ -96,7 +95,7 @@ func talkSpread(r *demo.TalkResult) figure {
 		}
 	}
 	if len(c.Lines) > 0 {
-		f.SVG = template.HTML(c.SVG())
+		f.SVG = drawn(&c.Size, c.SVG)
 	}
 	return f
 }
@@ -116,6 +115,6 @@ func talkTokens(r *demo.TalkResult) figure {
 	for _, p := range c.Parts {
 		f.Legend = append(f.Legend, legend{p.Color, p.Name})
 	}
-	f.SVG = template.HTML(c.SVG())
+	f.SVG = drawn(&c.Size, c.SVG)
 	return f
 }

@@ -9,7 +9,7 @@ const { chromium } = createRequire(path.join(bin, "..", "playwright-core", "pack
 // everywhere opens a page of its own for each of light and dark, wide and narrow, calls look
 // with it, and takes a picture. It prints what was wrong, and ends with status 1 then. A page
 // must load from its own address only, say nothing to the console, be as wide as the screen,
-// and have no faint text.
+// hide nothing at its side, and have no faint text.
 export async function everywhere(url, pictures, look) {
   const problems = [];
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"] });
@@ -25,6 +25,7 @@ export async function everywhere(url, pictures, look) {
       await look(page, width, wrong);
       const wide = await page.evaluate(() => document.scrollingElement.scrollWidth);
       if (wide > width) wrong(`the page is ${wide} px wide`);
+      for (const text of await page.evaluate(hidden)) wrong(text);
       for (const text of await page.evaluate(faint)) wrong(text);
       await page.screenshot({ path: `${pictures}-${colorScheme}-${width}.png`, fullPage: true });
       await context.close();
@@ -35,6 +36,17 @@ export async function everywhere(url, pictures, look) {
     console.log(problems.join("\n"));
     process.exit(1);
   }
+}
+
+// hidden, in the page, lists parts that are seen only after scrolling to the side, but tables
+// whose columns are as many as the policies.
+function hidden() {
+  const out = [];
+  for (const e of document.querySelectorAll("figure, [data-table], .scroll")) {
+    if (e.querySelectorAll("thead th").length > 8 || e.scrollWidth <= e.clientWidth) continue;
+    out.push(`"${e.textContent.trim().slice(0, 30)}" is ${e.scrollWidth} px wide, and ${e.clientWidth} of it are seen`);
+  }
+  return out;
 }
 
 // faint, in the page, lists texts whose contrast to what is behind them is less than 4.5

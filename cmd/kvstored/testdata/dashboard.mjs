@@ -15,7 +15,7 @@ await everywhere(url, path.join(out, "dashboard"), async (page, width, wrong) =>
     await page.waitForFunction(([name, n]) => document.querySelectorAll(`[data-chart=${name}] .line`).length >= n, [chart, least], { timeout: 20000 })
       .catch(() => wrong(`the chart ${chart} has less than ${least} lines`));
   }
-  for (const id of ["tiers", "models", "missed", "clients", "held"]) {
+  for (const id of ["tiers", "models", "missed", "misses", "clients", "held"]) {
     if (!(await page.locator(`[data-table=${id}] td`).count())) wrong(`table ${id} is empty`);
   }
   if (await page.locator("b[onclick]").count()) wrong("the name of a client is taken for a part of the page");

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"regexp"
 	"strings"
 )
@@ -16,5 +17,7 @@ func checkBucket(c *checker, name string) {
 		c.fail("remote.s3.bucket", "%q has %d characters; S3 wants 3 to 63 in the name of a bucket", name, n)
 	} else if c.Remote.S3.Enabled() && !bucketName.MatchString(name) || strings.Contains(name, "..") {
 		c.fail("remote.s3.bucket", "S3 refuses %q; the name of a bucket has lower-case letters, digits, hyphens and single dots, and begins and ends with a letter or digit", name)
+	} else if _, err := netip.ParseAddr(name); err == nil || strings.HasPrefix(name, "xn--") {
+		c.fail("remote.s3.bucket", "S3 refuses %q; the name of a bucket is no IP address, and does not begin with xn--", name)
 	}
 }

@@ -358,6 +358,12 @@ f.yaml:1:23: remote.s3.bucket: "kv" has 2 characters; S3 wants 3 to 63 in the na
 f.yaml:1:23: remote.s3.bucket: S3 refuses "KV_Cache"; the name of a bucket has lower-case letters, digits, hyphens and single dots, and begins and ends with a letter or digit`,
 		},
 		{
+			name: "a bucket named like an address",
+			file: "remote: {s3: {bucket: 192.168.1.1}}\n",
+			want: `
+f.yaml:1:23: remote.s3.bucket: S3 refuses "192.168.1.1"; the name of a bucket is no IP address, and does not begin with xn--`,
+		},
+		{
 			name: "a bucket whose name is too long",
 			env:  []string{"KVSTORED_REMOTE__S3__BUCKET=" + strings.Repeat("k", 64)},
 			want: `

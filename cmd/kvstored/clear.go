@@ -46,7 +46,7 @@ of a space. Nothing is asked: --yes has to be given, or --dry-run, which only co
 				if slices.Contains(args, "remote") {
 					whose = " and for all machines that share the bucket"
 				}
-				return usage(fmt.Errorf("this forgets what is stored, for good%s; add --yes if that is meant", whose))
+				return usage(fmt.Errorf("this forgets what is stored, for good%s; add --yes if that is meant, or --dry-run", whose))
 			}
 			return at.call(func(c *admin.Client) error {
 				var r admin.Chunks

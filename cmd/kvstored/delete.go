@@ -42,8 +42,9 @@ with it. A prompt that goes on after it is cut short until they are stored again
 						Chunks uint64 `json:"deleted_chunks"`
 					}{n})
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", human.Plural(int(n), "chunk"))
-				return err
+				fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", human.Plural(int(n), "chunk"))
+				sayNothing(cmd, n)
+				return nil
 			})
 		},
 	}
@@ -66,6 +67,17 @@ func countPrompt(cmd *cobra.Command, c *client.Client, p client.Prompt, asJSON b
 			DryRun bool   `json:"dry_run"`
 		}{m.Total.Chunks, true})
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s would be deleted, and what is stored behind a hole\n", human.Plural(int(m.Total.Chunks), "chunk"))
-	return err
+	fmt.Fprintf(cmd.OutOrStdout(), "%s would be deleted, and what is stored behind a hole\n", human.Plural(int(m.Total.Chunks), "chunk"))
+	sayNothing(cmd, uint64(m.Total.Chunks))
+	return nil
+}
+
+// nothingStored is said where a prompt has no chunks, or its space is not the one meant.
+const nothingStored = "nothing is stored for this prompt; were model, dtype, chunk tokens and salt the same?"
+
+// sayNothing says what to look at where a prompt had no chunks.
+func sayNothing(cmd *cobra.Command, chunks uint64) {
+	if chunks == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), nothingStored)
+	}
 }

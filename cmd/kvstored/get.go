@@ -63,7 +63,7 @@ A prompt longer than what one client may lease is got in parts.
 func nothing(r client.Reason) error {
 	switch r {
 	case client.Complete, client.StoppedGap:
-		return errors.New("nothing is stored for this prompt; were model, dtype, chunk tokens and salt the same?")
+		return errors.New(nothingStored)
 	case client.StoppedCorrupt:
 		return errors.New("what was stored for this prompt was damaged, and is deleted; put it again")
 	}

@@ -17,6 +17,7 @@ func TestLog(t *testing.T) {
 	t.Setenv("KVSTORED_SOCKET", d.socket)
 	must(t, kv(1, 1), prompt("put", 1, 1)...)
 	must(t, "", prompt("lookup", 1, 3)...)
+	must(t, "", prompt("get", 1, 1)...)
 	must(t, "", prompt("warm", 1, 1)...)
 	text, err := os.ReadFile(d.log)
 	if err != nil {
@@ -29,6 +30,7 @@ func TestLog(t *testing.T) {
 		`INF starting .*settings=.*cpu\.capacity: 32MiB.* version=`,
 		`DBG connected .*connection=\d+ .*mapped=`,
 		`DBG lookup .*cpu=1 disk=0 found=1 missing=never_stored remote=0 space=[0-9a-f]{32} tier=none tokens=3 took=`,
+		`DBG prefetch .*cpu=1 .*found=1 had=1 .*missing=nothing .*ready_after=.* space=[0-9a-f]{32} .*tokens=1`,
 		`DBG request .*op=commit took=`,
 		`DBG request .*op=warm took=`,
 		`DBG disconnected after=`,

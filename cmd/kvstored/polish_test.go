@@ -25,12 +25,19 @@ func TestDryRuns(t *testing.T) {
 	if out := must(t, "", prompt("delete", 1, 2, "--dry-run")...); !strings.HasPrefix(out, "2 chunks would be deleted") {
 		t.Errorf("delete: %s", out)
 	}
+	for _, more := range [][]string{{"--dry-run"}, nil} {
+		code, out, errs := kvstored(t, "", prompt("delete", 1, 2, append(more, "--model", "unknown")...)...)
+		if code != exitOK || !strings.Contains(out, "0 chunks") || !strings.Contains(errs, "were model, dtype, chunk tokens and salt the same?") {
+			t.Errorf("delete in a space that nobody uses: exit code %d, %s%s", code, out, errs)
+		}
+	}
 	if got := must(t, "", prompt("get", 1, 2)...); got != kv(1, 2) {
 		t.Errorf("%d bytes are left", len(got))
 	}
 	if out := must(t, "", "policy", "set", "DRAM", "s3fifo"); !strings.Contains(out, "s3fifo") {
 		t.Errorf("policy set DRAM: %s", out)
 	}
+	fails(t, exitUsage, "add --yes if that is meant, or --dry-run", "clear")
 	fails(t, exitUsage, "none of the others", "clear", "--yes", "--dry-run")
 	fails(t, exitFailure, "no remote tier", "clear", "remote", "--dry-run")
 	fails(t, exitUsage, "is no tier", "clear", "tape", "--dry-run")

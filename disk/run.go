@@ -148,7 +148,7 @@ func (t *Tier) call(ctx context.Context, d *blockio.Device, fn func() error, aft
 // startCall is call without the waiting.
 func startCall(d *blockio.Device, fn func() error, after func()) *calling {
 	c := &calling{done: make(chan error, 1), after: after}
-	c.Transfer.Call, c.End, c.Dev = fn, c, d
+	c.Transfer.Call, c.End = fn, c
 	if err := d.Submit(&c.Transfer); err != nil {
 		c.Finish(err)
 	}

@@ -134,3 +134,16 @@ func TestNewerRecordIsPassedOver(t *testing.T) {
 	mustGet(t, d, m, 3, mib)
 	checkBooks(t, d)
 }
+
+// TestSurveyOfStoppedDevice: a tier that ends in the midst of a survey ends it with an
+// error: of a device that is stopped no piece is awaited.
+func TestSurveyOfStoppedDevice(t *testing.T) {
+	d, _ := start(t, testOptions(t.TempDir()), nil)
+	mustPut(t, d, newMemory(t), 1, 100_000)
+	seg := d.segments.all()[0]
+	seg.volume.dev.Stop()
+	w := window{ctx: t.Context(), t: d, seg: seg}
+	defer w.end()
+	_, err := w.page(0, seg.size)
+	wantErr(t, err, tier.ErrClosed)
+}

@@ -99,13 +99,13 @@ func (d *Device) Submit(t *Transfer) error {
 func (d *Device) enqueue(t *Transfer) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	t.Dev = d // also of a refused one: its caller may wait for it
 	if d.mu.stopped {
 		return false
 	}
 	if t.Block.Valid() {
 		t.Block.Retain()
 	}
-	t.Dev = d
 	d.queueOf(t).push(t)
 	d.mu.wake.Signal()
 	return true

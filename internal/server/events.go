@@ -48,6 +48,9 @@ func handleEvents(c *reader, h wire.Header, body []byte) error {
 	if err := c.spend(subscriptionBytes); err != nil {
 		return err
 	}
+	if req.From == wire.EventsNow { // that is here: what its client does next is told
+		req.From, req.Epoch = log.Next(), log.Epoch()
+	}
 	s := &subscription{session: c.session, id: h.ID, log: log, told: make(map[key.SpaceID]bool), may: make(map[key.SpaceID]bool)}
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		within, cancel := within(ctx, req.Deadline)
@@ -68,8 +71,6 @@ func (s *subscription) run(ctx context.Context, req *wire.EventsRequest) (at uin
 		if at, err = s.snapshot(ctx); err != nil {
 			return at, err
 		}
-	case at == wire.EventsNow:
-		at = s.log.Next()
 	case req.Epoch != s.log.Epoch():
 		at = s.log.Next()
 		s.send(ctx, at, time.Now(), wire.EventsLost, nil)

@@ -167,6 +167,7 @@ func TestWarnings(t *testing.T) {
 		c.Listen.LMOpen = true
 		c.Listen.AdminUIDs = []uint32{0, 12345}
 		c.Spaces = []config.Space{{Match: "[a-z]*", Quota: 64 << 20, PrefillDepth: 1}}
+		c.CPU.RankBy, c.Disk.RankBy, c.Disk.Policy = config.RankByCompute, config.RankByCompute, "gdsf"
 	})
 	log, err := os.ReadFile(d.log)
 	if err != nil {
@@ -176,7 +177,8 @@ func TestWarnings(t *testing.T) {
 	if code != exitOK || !strings.Contains(out, "0.0.0.0:0; no password") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
-	for _, want := range []string{"without remote.s3.bucket", "and 127.0.0.1:0 asks for no password", "and 0.0.0.0:0 asks for no password", "spaces[0].match: only * and ? stand for", "users 12345 have the right admin, but admin.mode 0600 admits only root"} {
+	for _, want := range []string{"without remote.s3.bucket", "and 127.0.0.1:0 asks for no password", "and 0.0.0.0:0 asks for no password", "spaces[0].match: only * and ? stand for", "users 12345 have the right admin, but admin.mode 0600 admits only root",
+		"cpu.rank_by compute has no effect with the policy lru", "disk.rank_by compute has no effect with the policy gdsf"} {
 		if !strings.Contains(says, "kvstored: warning: ") || !strings.Contains(says, want) || !strings.Contains(string(log), want) {
 			t.Errorf("no warning %q in\n%s\nor in\n%s", want, says, log)
 		}

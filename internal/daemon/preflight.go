@@ -115,6 +115,7 @@ func Warnings(c *config.Config, here bool) (out []string) {
 		}
 	}
 	out = append(out, adminWarnings(c)...)
+	out = append(out, rankWarnings(c)...)
 	for i, s := range c.Spaces {
 		out = append(out, literalWarnings(fmt.Sprintf("spaces[%d].match", i), s.Match)...)
 	}
@@ -129,6 +130,17 @@ func Warnings(c *config.Config, here bool) (out []string) {
 		out = append(out, chunkWarnings(c)...)
 		out = append(out, fileWarnings(c, openFiles())...)
 		out = append(out, diskWarnings(&c.Disk)...)
+	}
+	return out
+}
+
+// rankWarnings say where rank_by changes nothing.
+func rankWarnings(c *config.Config) (out []string) {
+	if c.CPU.RankBy == config.RankByCompute && c.CPU.Policy != "tenure" && c.CPU.Policy != "gdsf" {
+		out = append(out, fmt.Sprintf("cpu.rank_by compute has no effect with the policy %s; use tenure or gdsf", c.CPU.Policy))
+	}
+	if c.Disk.RankBy == config.RankByCompute && c.Disk.Policy != "tenure" && c.Disk.Capacity > 0 {
+		out = append(out, fmt.Sprintf("disk.rank_by compute has no effect with the policy %s; use tenure", c.Disk.Policy))
 	}
 	return out
 }

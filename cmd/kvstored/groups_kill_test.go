@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -148,6 +149,10 @@ func TestKilledBetweenGroups(t *testing.T) {
 		parts := []part{{0, 5}, {0, 10}, {1, 5}, {1, 10}, {2, 5}, {2, 10}, {3, 5}, {3, 10}}
 		rng.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 		flushed := 4 + rng.IntN(5)
+		if round%2 == 1 { // the shorter prefix is there, and not all of the longer one
+			slices.SortStableFunc(parts, func(a, b part) int { return a.end - b.end })
+			flushed = 4 + rng.IntN(3)
+		}
 		for _, p := range parts[:flushed] {
 			m.store(d.socket, p)
 		}
@@ -172,6 +177,9 @@ func TestKilledBetweenGroups(t *testing.T) {
 			t.Errorf("round %d: %d chunks are usable; want %d, or %d", round, n, sure, perhaps)
 		}
 		found[n]++
+	}
+	if found[5] < *groupKills/2 {
+		t.Error("the shorter prefix was not found in each second round")
 	}
 	t.Logf("usable after %d kills: %v", *groupKills, found)
 }

@@ -5,8 +5,8 @@ import (
 	"math"
 	"os"
 	"sync"
-	"syscall"
 
+	"github.com/kvstored/kvstored/internal/pages"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -62,12 +62,7 @@ func mapFile(f *os.File, n uint64, writable bool) ([]byte, error) {
 	if n == 0 || n > math.MaxInt || info.Size() < int64(n) {
 		return nil, broken("memory of %d bytes was announced, the descriptor has %d", n, info.Size())
 	}
-	prot := syscall.PROT_READ
-	if writable {
-		prot |= syscall.PROT_WRITE
-	}
-	b, err := syscall.Mmap(int(f.Fd()), 0, int(n), prot, syscall.MAP_SHARED)
-	return b, os.NewSyscallError("mmap", err)
+	return pages.Map(f, int64(n), writable)
 }
 
 func closeFiles(files []*os.File) {
@@ -82,7 +77,7 @@ func (m *mappings) close() {
 	defer m.mu.Unlock()
 	for _, p := range []*[]byte{&m.mu.arena, &m.mu.staging} {
 		if *p != nil {
-			syscall.Munmap(*p) // fails only on what Mmap did not return
+			_ = pages.Unmap(*p) // fails only on what Map did not return
 			*p = nil
 		}
 	}

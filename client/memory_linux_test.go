@@ -6,8 +6,10 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/pages"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -68,6 +70,9 @@ func TestSharedMemory(t *testing.T) {
 		f.reply(f.next(), &wire.ReleaseReply{})
 		f.drain()
 	})
+	if at := uintptr(unsafe.Pointer(&c.maps.mu.arena[0])); at%pages.HugeBytes != 0 {
+		t.Errorf("the arena is mapped at %#x, where no huge page fits", at)
+	}
 	ctx := testContext(t)
 	j, err := c.Prefetch(ctx, Tokens([]uint32{1}), PrefetchOptions{})
 	if err != nil {

@@ -7,14 +7,11 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
-)
 
-// hugePageBytes is what one huge page maps, on amd64 and on arm64 with pages
-// of 4 KiB.
-const hugePageBytes = 2 << 20
+	"github.com/kvstored/kvstored/internal/pages"
+)
 
 // mapping is the memory of an arena and the descriptor it is shared by.
 type mapping struct {
@@ -36,7 +33,7 @@ func newMapping(o Options) (m mapping, err error) {
 			err = errors.Join(err, m.close())
 		}
 	}()
-	if m.mem, err = mapAligned(m.file, o.CapacityBytes, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+	if m.mem, err = pages.Map(m.file, o.CapacityBytes, true); err != nil {
 		return m, err
 	}
 	// Prompts do not belong into a core dump. Nothing depends on the advice,
@@ -69,7 +66,7 @@ func newMapping(o Options) (m mapping, err error) {
 func (m *mapping) close() error {
 	var errs []error
 	if m.mem != nil {
-		errs = append(errs, unix.MunmapPtr(unsafe.Pointer(&m.mem[0]), uintptr(len(m.mem))))
+		errs = append(errs, pages.Unmap(m.mem))
 		m.mem = nil
 	}
 	if m.whole != nil && m.whole != m.file {
@@ -148,14 +145,14 @@ func touch(mem []byte, huge bool) error {
 }
 
 func touchStripe(p []byte, huge bool) error {
-	if whole := len(p) / hugePageBytes * hugePageBytes; huge && whole > 0 {
+	if whole := len(p) / pages.HugeBytes * pages.HugeBytes; huge && whole > 0 {
 		// The kernel collapses a range once a page of it is there, and gives
 		// huge pages then under any shmem_enabled ("deny" excepted). It
 		// needs Linux 6.1 and unfragmented memory; the rest is filled
 		// below. It takes 3 CPU seconds per GiB where filling takes 0.8
 		// (measured on a small virtual machine), once, for faster direct I/O
 		// ever after.
-		for i := 0; i < whole; i += hugePageBytes {
+		for i := 0; i < whole; i += pages.HugeBytes {
 			p[i] = 0
 		}
 		_ = unix.Madvise(p[:whole], unix.MADV_COLLAPSE)
@@ -171,31 +168,4 @@ func touchStripe(p []byte, huge bool) error {
 		return fmt.Errorf("fault in %d bytes: %w", len(p), err)
 	}
 	return nil
-}
-
-// mapAligned maps the file shared at a multiple of the huge page size, which
-// huge pages need.
-func mapAligned(f *os.File, n int64, prot int) ([]byte, error) {
-	size := uintptr(n)
-	room, err := unix.MmapPtr(-1, 0, nil, size+hugePageBytes, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
-	if err != nil {
-		return nil, fmt.Errorf("reserve %d bytes of address space: %w", n, err)
-	}
-	head := -uintptr(room) % hugePageBytes
-	start := unsafe.Add(room, head)
-	if _, err = unix.MmapPtr(int(f.Fd()), 0, start, size, prot, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
-		return nil, errors.Join(fmt.Errorf("map %d bytes: %w", n, err), unix.MunmapPtr(room, size+hugePageBytes))
-	}
-	// What the alignment did not need is given back; it was only address space.
-	if head > 0 {
-		err = unix.MunmapPtr(room, head)
-	}
-	end := (size + uintptr(pageBytes) - 1) &^ (uintptr(pageBytes) - 1) // a page is mapped whole
-	if tail := size + hugePageBytes - head - end; err == nil && tail > 0 {
-		err = unix.MunmapPtr(unsafe.Add(start, end), tail)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("trim the mapping: %w", err), unix.MunmapPtr(start, size))
-	}
-	return unsafe.Slice((*byte)(start), n), nil
 }

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/pages"
 )
 
 func addr(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }
@@ -27,17 +29,17 @@ func residentBytes(t *testing.T, p []byte) int {
 
 func TestTouchFaultsEverythingIn(t *testing.T) {
 	// More than one stripe, and an end within a huge page.
-	const size = stripeBytes + 5*hugePageBytes + 3*AlignBytes
+	const size = stripeBytes + 5*pages.HugeBytes + 3*AlignBytes
 	for _, huge := range []string{HugeOff, HugeAuto} {
 		a := newTest(t, Options{CapacityBytes: size, Touch: true, HugePages: huge})
-		if addr(a.mapping.mem)%hugePageBytes != 0 {
+		if addr(a.mapping.mem)%pages.HugeBytes != 0 {
 			t.Errorf("mapped at %#x, where no huge page fits", addr(a.mapping.mem))
 		}
 		if got := residentBytes(t, a.mapping.mem); got != size {
 			t.Errorf("hugepages %s: %d of %d bytes are resident", huge, got, size)
 		}
 		got := a.Stats().HugeBytes
-		if got < 0 || got > size || got%hugePageBytes != 0 || huge == HugeOff && got != 0 {
+		if got < 0 || got > size || got%pages.HugeBytes != 0 || huge == HugeOff && got != 0 {
 			t.Errorf("hugepages %s: %d huge bytes of %d", huge, got, size)
 		}
 		t.Logf("hugepages %s: %d MiB of %d", huge, got>>20, size>>20)
@@ -52,7 +54,7 @@ func TestTouchFaultsEverythingIn(t *testing.T) {
 }
 
 func TestHugePagesOn(t *testing.T) {
-	a, err := New(Options{CapacityBytes: 4 * hugePageBytes, Touch: true, HugePages: HugeOn})
+	a, err := New(Options{CapacityBytes: 4 * pages.HugeBytes, Touch: true, HugePages: HugeOn})
 	if err != nil {
 		if !strings.Contains(err.Error(), "cpu.hugepages") {
 			t.Errorf("the error does not say what to do: %v", err)

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/pages"
 )
 
 // share has clients get a descriptor that only reads, of a file that may still be
@@ -32,7 +34,7 @@ func (m *mapping) adopt(o Options) (err error) {
 	if err := m.checkFiles(o); err != nil {
 		return err
 	}
-	if m.mem, err = mapAligned(m.whole, o.CapacityBytes, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+	if m.mem, err = pages.Map(m.whole, o.CapacityBytes, true); err != nil {
 		return err
 	}
 	_ = unix.Madvise(m.mem, unix.MADV_DONTDUMP) // as for a new one

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/pages"
 )
 
 // newWindow does not ask for huge pages: clients advise their own mappings, and
@@ -23,7 +25,7 @@ func newWindow(n int64) (*Window, error) {
 	if err := addSeals(f, unix.F_SEAL_SEAL); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	mem, err := mapAligned(f, n, unix.PROT_READ)
+	mem, err := pages.Map(f, n, false)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -34,13 +36,13 @@ func newWindow(n int64) (*Window, error) {
 // resident reports whether all of at most pieceBytes of a mapping, which begin
 // at a page, are in memory. Where the kernel does not say they are not.
 func resident(p []byte) bool {
-	var pages [pieceBytes / minPage]byte
+	var there [pieceBytes / minPage]byte
 	n := (len(p) + pageBytes - 1) / pageBytes
-	_, _, err := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(unsafe.Pointer(&pages)))
+	_, _, err := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(unsafe.Pointer(&there)))
 	if err != 0 {
 		return false
 	}
-	for _, in := range pages[:n] {
+	for _, in := range there[:n] {
 		if in&1 == 0 {
 			return false
 		}
@@ -85,7 +87,7 @@ func (w *Window) Close() error {
 		return nil
 	}
 	punched := w.GiveBack(0, int64(len(w.mem)))
-	err := errors.Join(punched, unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(w.mem)), uintptr(len(w.mem))), w.file.Close())
+	err := errors.Join(punched, pages.Unmap(w.mem), w.file.Close())
 	w.mem, w.file = nil, nil
 	return err
 }

@@ -919,12 +919,34 @@ static int call_plain(kvs_client *c, unsigned op, uint32_t deadline_ms) {
 
 static int fits(const char *s) { return s == NULL || strlen(s) <= KVS_MAX_STR; }
 
+/* What one huge page maps. Memory that is mapped from elsewhere on is mapped page by
+   page when it is first read, which takes longer than copying it. */
+#define HUGE_BYTES ((size_t)2 << 20)
+
+/* Address space for a mapping at a multiple of HUGE_BYTES; NULL: anywhere will do. What
+   begins there is one mapping of so many bytes, to be replaced or unmapped. */
+static void *room_for(size_t bytes) {
+  char *room, *start;
+  size_t head, page = (size_t)sysconf(_SC_PAGESIZE);
+  if (bytes < HUGE_BYTES || bytes > SIZE_MAX - 2 * HUGE_BYTES) return NULL;
+  bytes = (bytes + page - 1) / page * page;
+  room = mmap(NULL, bytes + HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return NULL;
+  head = (HUGE_BYTES - (uintptr_t)room % HUGE_BYTES) % HUGE_BYTES;
+  start = room + head;
+  if (head > 0) munmap(room, head);
+  if (head < HUGE_BYTES) munmap(start + bytes, HUGE_BYTES - head);
+  return start;
+}
+
 /* Maps a descriptor of the daemon and closes it. */
 static void *map(int fd, uint64_t bytes, int writable) {
   struct stat st;
-  void *p = MAP_FAILED;
+  void *room, *p = MAP_FAILED;
   if (fstat(fd, &st) == 0 && (uint64_t)st.st_size >= bytes && bytes <= SIZE_MAX) {
-    p = mmap(NULL, (size_t)bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+    room = room_for((size_t)bytes);
+    p = mmap(room, (size_t)bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED | (room != NULL ? MAP_FIXED : 0), fd, 0);
+    if (p == MAP_FAILED && room != NULL) munmap(room, (size_t)bytes);
   }
   return p == MAP_FAILED ? NULL : p;
 }

@@ -22,6 +22,13 @@ static void want(const char *what, int got, int code) {
 
 static char long_text[2000];
 
+/* Memory that is mapped elsewhere is not mapped by huge pages. */
+static void lies(const kvs_info *info) {
+  const size_t huge = (size_t)2 << 20;
+  if (info->arena_bytes < huge) want("an arena of 2 MiB at least", 0, 1);
+  want("the arena's place in a huge page", (int)((uintptr_t)info->arena % huge), 0);
+}
+
 /* No client at all. */
 static void null_client(void) {
   kvs_space_info info;
@@ -79,6 +86,7 @@ static void connecting(const char *socket) {
   o.name = NULL;
   o.wants = 0xffffffffu; /* bits that are unknown are not granted */
   WANT(kvs_connect(&o, &c, NULL), KVS_OK);
+  lies(kvs_info_of(c));
   kvs_close(c);
 }
 

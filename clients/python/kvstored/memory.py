@@ -11,7 +11,7 @@ import ctypes
 import mmap
 import os
 import weakref
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 from .errors import ProtocolError
 from .wire import Buffer
@@ -77,6 +77,35 @@ class _Shared(mmap.mmap):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
 
+#: What one huge page maps. Memory that is mapped from elsewhere on is mapped page by
+#: page when it is first read, which takes longer than copying it.
+_HUGE = 2 << 20
+
+
+def _pages(fd: int, size: int, prot: int) -> _Shared:
+    """The pages of a descriptor, from a multiple of ``_HUGE`` on where that can be had.
+
+    An address cannot be asked for here. But the system goes downwards: below a spacer
+    of the right length the next pages lie right."""
+    spacers: List[mmap.mmap] = []
+    try:
+        while True:
+            pages = _Shared(fd, size, flags=mmap.MAP_SHARED, prot=prot)
+            at = address(pages)
+            off = (at - size) % _HUGE
+            if at % _HUGE == 0 or size < 2 * _HUGE or len(spacers) > 16:
+                return pages
+            spacers.append(pages)
+            length = off + (size - off) // _HUGE * _HUGE  # long, to go where pages go
+            if length > 0:
+                spacers.append(mmap.mmap(fd, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+    except OSError:  # of address space
+        return _Shared(fd, size, flags=mmap.MAP_SHARED, prot=prot)
+    finally:
+        for spacer in spacers:
+            spacer.close()
+
+
 class Mapping:
     """One shared mapping. ``view`` must not be used when the process has forked."""
 
@@ -84,7 +113,7 @@ class Mapping:
         if os.fstat(fd).st_size < size:
             raise ProtocolError(f"a descriptor of {os.fstat(fd).st_size} bytes, {size} were announced")
         prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        pages = _Shared(fd, size, flags=mmap.MAP_SHARED, prot=prot)
+        pages = _pages(fd, size, prot)
         self.size = size
         self.view = memoryview(pages)
         self.address = address(self.view)

@@ -1,0 +1,36 @@
+"""Where memory of the daemon is mapped."""
+
+import os
+import unittest
+
+from kvstored.memory import Mapping
+
+HUGE = 2 << 20
+
+
+@unittest.skipUnless(hasattr(os, "memfd_create"), "memory files are Linux's")
+class Aligned(unittest.TestCase):
+    """Huge pages are mapped as such only from a multiple of their size on."""
+
+    def test_beside_others_of_all_sizes(self) -> None:
+        kept = []
+        for size in (4 << 20, 5 << 20, 64 << 20, (64 << 20) + 4096, 1 << 30):
+            for writable in (False, True, False):
+                fd = os.memfd_create("test")
+                os.ftruncate(fd, size)
+                mapping = Mapping(fd, size, writable)
+                os.close(fd)
+                self.assertEqual(mapping.address % HUGE, 0, f"{size} bytes")
+                self.assertEqual(bytes(mapping.slice(size - 3, 3)), bytes(3))
+                kept.append(mapping)
+            del kept[0]  # a hole for the next
+
+    def test_one_that_is_small(self) -> None:
+        fd = os.memfd_create("test")
+        os.ftruncate(fd, 4096)
+        self.assertEqual(len(Mapping(fd, 4096, writable=True).view), 4096)
+        os.close(fd)
+
+
+if __name__ == "__main__":
+    unittest.main()

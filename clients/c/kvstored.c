@@ -964,6 +964,7 @@ static int map_all(kvs_client *c, const struct descriptors *d) {
     if (k >= d->n || (info->staging = map(d->fd[k++], info->staging_bytes, 1)) == NULL) {
       return lose(c, KVS_ECONNECT, "the staging window cannot be mapped");
     }
+    madvise(info->staging, (size_t)info->staging_bytes, MADV_HUGEPAGE); /* a kernel without them says so, and no more */
   }
   return KVS_OK;
 }

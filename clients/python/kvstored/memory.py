@@ -7,6 +7,7 @@ zeros.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -114,6 +115,9 @@ class Mapping:
             raise ProtocolError(f"a descriptor of {os.fstat(fd).st_size} bytes, {size} were announced")
         prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         pages = _pages(fd, size, prot)
+        if writable and hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # of a kernel that has no huge pages
+                pages.madvise(mmap.MADV_HUGEPAGE)
         self.size = size
         self.view = memoryview(pages)
         self.address = address(self.view)

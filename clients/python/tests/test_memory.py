@@ -2,10 +2,25 @@
 
 import os
 import unittest
+from typing import List
 
 from kvstored.memory import Mapping
 
 HUGE = 2 << 20
+HUGE_PAGES = os.path.exists("/sys/kernel/mm/transparent_hugepage")
+
+
+def flags(address: int) -> List[str]:
+    """What the kernel notes of the mapping that begins there."""
+    inside = False
+    with open("/proc/self/smaps", encoding="ascii", errors="replace") as lines:
+        for line in lines:
+            words = line.split()
+            if words[0] == "VmFlags:" and inside:
+                return words[1:]
+            if not words[0].endswith(":"):
+                inside = int(words[0].split("-")[0], 16) == address
+    return []
 
 
 @unittest.skipUnless(hasattr(os, "memfd_create"), "memory files are Linux's")
@@ -24,6 +39,16 @@ class Aligned(unittest.TestCase):
                 self.assertEqual(bytes(mapping.slice(size - 3, 3)), bytes(3))
                 kept.append(mapping)
             del kept[0]  # a hole for the next
+
+    def test_only_what_is_written_is_advised(self) -> None:
+        """The kernel gives a staging window huge pages where it is asked to; the arena
+        is the daemon's to advise."""
+        for writable in (False, True):
+            fd = os.memfd_create("test")
+            os.ftruncate(fd, 4 << 20)
+            mapping = Mapping(fd, 4 << 20, writable)
+            os.close(fd)
+            self.assertEqual("hg" in flags(mapping.address), writable and HUGE_PAGES)
 
     def test_one_that_is_small(self) -> None:
         fd = os.memfd_create("test")

@@ -920,7 +920,7 @@ static int call_plain(kvs_client *c, unsigned op, uint32_t deadline_ms) {
 static int fits(const char *s) { return s == NULL || strlen(s) <= KVS_MAX_STR; }
 
 /* What one huge page maps. Memory that is mapped from elsewhere on is mapped page by
-   page when it is first read, which takes longer than copying it. */
+   page when it is first read, which takes as long as copying it. */
 #define HUGE_BYTES ((size_t)2 << 20)
 
 /* Address space for a mapping at a multiple of HUGE_BYTES; NULL: anywhere will do. What

@@ -79,7 +79,7 @@ class _Shared(mmap.mmap):
 
 
 #: What one huge page maps. Memory that is mapped from elsewhere on is mapped page by
-#: page when it is first read, which takes longer than copying it.
+#: page when it is first read, which takes as long as copying it.
 _HUGE = 2 << 20
 
 

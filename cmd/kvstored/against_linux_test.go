@@ -39,7 +39,7 @@ func TestAgainstRunning(t *testing.T) {
 		"a live key": {func(c *config.Config) { c.CPU.Policy = "lfu" },
 			[]string{"cpu.policy: lru -> lfu: a reload applies it"}, "restart"},
 		"a key that takes a restart": {func(c *config.Config) { c.Disk.Capacity *= 2 },
-			[]string{"disk.capacity: 256MiB -> 512MiB: takes a restart", "--take-over keeps DRAM"}, "that restart empties"},
+			[]string{"disk.capacity: 256MiB -> 512MiB: takes a restart", "--take-over keeps DRAM", "where kvstored keep or systemd has it"}, "that restart empties"},
 		"the arena's size": {func(c *config.Config) { c.CPU.Capacity *= 2 },
 			[]string{"cpu.capacity: 512MiB -> 1GiB: takes a restart", "that restart empties DRAM, of 512MiB: cpu.capacity: 1GiB, and the daemon that runs has 512MiB"}, "keeps DRAM"},
 		"its pages": {func(c *config.Config) { c.CPU.HugePages = config.HugePagesOff },

@@ -19,10 +19,11 @@ type socket struct {
 }
 
 func dialSocket(path string) (*socket, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
+	unix.CloseOnExec(fd)
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("connect to %s: %w", path, err)

@@ -19,10 +19,11 @@ func echoSocket(socket string) string { return filepath.Join(filepath.Dir(socket
 // attack on the daemon is what the machine alone costs.
 func serveEcho(socket string) error {
 	runtime.LockOSThread()
-	l, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	l, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		return err
 	}
+	syscall.CloseOnExec(l)
 	path := echoSocket(socket)
 	if err := syscall.Bind(l, &syscall.SockaddrUnix{Name: path}); err != nil {
 		return err
@@ -53,10 +54,11 @@ func serveEcho(socket string) error {
 type echo int
 
 func dialEcho(socket string) (echo, error) {
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		return 0, err
 	}
+	syscall.CloseOnExec(fd)
 	return echo(fd), syscall.Connect(fd, &syscall.SockaddrUnix{Name: echoSocket(socket)})
 }
 

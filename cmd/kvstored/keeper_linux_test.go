@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -114,15 +113,4 @@ func readyz(t *testing.T, addr string, parts ...string) {
 	if len(parts) == 1 && text != parts[0] {
 		t.Errorf("/readyz says %q", text)
 	}
-}
-
-// freePort is an address that was free a moment ago.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

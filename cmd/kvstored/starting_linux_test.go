@@ -66,7 +66,7 @@ func TestStarting(t *testing.T) {
 	if m := hello(); m.Retry != wire.RetryReconnect || m.AfterMillis == 0 {
 		t.Errorf("%+v; want it to say when to come back", m)
 	}
-	if _, err := client.Dial(t.Context(), d.socket, client.Options{Timeout: 200 * time.Millisecond}); !errors.Is(err, client.ErrStarting) {
+	if _, err := client.Dial(t.Context(), d.socket, client.Options{Timeout: 2 * time.Second}); !errors.Is(err, client.ErrStarting) {
 		t.Errorf("a client that waits for a while: %v", err)
 	}
 	script := write(t, "ping\n")

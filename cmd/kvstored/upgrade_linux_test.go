@@ -287,6 +287,32 @@ func TestHandOvers(t *testing.T) {
 	}
 }
 
+// handedOver ends a successor once the daemon has ended or not, and reports whether that
+// has, and how: a daemon that had handed over before may take long to end.
+func handedOver(t *testing.T, d, next *demoDaemon) (over bool, err error) {
+	t.Helper()
+	select {
+	case err := <-d.ended:
+		next.kill()
+		return true, err
+	case <-time.After(3 * time.Second): // longer than upgrade.timeout
+	}
+	next.kill()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		c, err := client.Dial(t.Context(), d.socket, client.Options{Timeout: time.Minute})
+		if err == nil {
+			c.Close()
+			return false, nil
+		}
+		if len(d.ended) > 0 {
+			return true, <-d.ended
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the daemon neither serves nor ends: %v", err)
+		}
+	}
+}
+
 // A successor that is killed or stopped at any moment leaves the daemon as it was, with
 // all of DRAM, or was the daemon already.
 func TestSuccessorDies(t *testing.T) {
@@ -332,16 +358,9 @@ func TestSuccessorDies(t *testing.T) {
 		} else {
 			next.kill()
 		}
-		over := make(chan error, 1)
-		select {
-		case err := <-d.ended: // it had handed over before
-			over <- err
-		case <-time.After(3 * time.Second): // longer than upgrade.timeout
-		}
-		next.kill()
-		if len(over) > 0 {
+		if over, err := handedOver(t, d, next); over {
 			took++
-			if err := <-over; err != nil {
+			if err != nil {
 				t.Fatal(d.failed(err))
 			}
 			d.cmd = nil

@@ -110,7 +110,7 @@ func TestDeviceErrors(t *testing.T) {
 
 func TestHungDevice(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.IOTimeout = 50 * time.Millisecond
+	o.IOTimeout = 500 * time.Millisecond // what does not hang ends in time on a busy machine, too
 	f := newFaulty(t, o.Paths[0])
 	d, _ := start(t, o, f)
 	m := newMemory(t)
@@ -150,7 +150,7 @@ func TestHungDevice(t *testing.T) {
 
 func TestCloseLeavesAHungDeviceBehind(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.IOTimeout = 50 * time.Millisecond
+	o.IOTimeout = 500 * time.Millisecond // what does not hang ends in time on a busy machine, too
 	f := newFaulty(t, o.Paths[0])
 	d, err := open(o, f)
 	if err != nil {

@@ -82,7 +82,7 @@ func TestScrubReadsAgain(t *testing.T) {
 
 func TestScrubEnds(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.IOTimeout = 50 * time.Millisecond
+	o.IOTimeout = 500 * time.Millisecond // see TestHungDevice
 	f := newFaulty(t, o.Paths[0])
 	d, _ := start(t, o, f)
 	m := newMemory(t)

@@ -20,7 +20,7 @@ import (
 // slow, not hung.
 func TestSlowSync(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.IOTimeout = 20 * time.Millisecond
+	o.IOTimeout = 100 * time.Millisecond
 	f := newFaulty(t, o.Paths[0])
 	d, _ := start(t, o, f)
 	m := newMemory(t)

@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/budget"
 )
@@ -59,6 +57,7 @@ type output struct {
 	buf    []byte  // the end of the replies
 	pieces []piece // what comes before it
 	vec    net.Buffers
+	iov    vector // for vec
 
 	mu struct {
 		sync.Mutex
@@ -140,6 +139,9 @@ func (o *output) cut() {
 // pending is how much was gathered.
 func (o *output) pending() int { return len(o.buf) }
 
+// due reports whether flush has anything to write.
+func (o *output) due() bool { return len(o.buf)+len(o.pieces) > 0 }
+
 // flush writes the replies, or hands them to the writer.
 func (o *output) flush() {
 	o.cut()
@@ -196,7 +198,7 @@ func (o *output) try(vec *net.Buffers) (sent int64) {
 		return 0
 	}
 	_ = o.raw.Write(func(fd uintptr) bool { // what fails will fail again
-		n, err := unix.Writev(int(fd), *vec)
+		n, err := o.iov.writev(fd, *vec)
 		if err == nil {
 			sent = int64(n)
 		}

@@ -89,7 +89,7 @@ func TestDeafInsideCommand(t *testing.T) {
 	o.bulk(part)
 	ended := make(chan error)
 	go func() {
-		_, err := newSocket(ends[0], 0, o.flush).read(part, nil)
+		_, err := newSocket(ends[0], 0, o.flush, o.due).read(part, nil)
 		ended <- err
 	}()
 	select {

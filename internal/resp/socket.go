@@ -18,17 +18,19 @@ type socket struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil: no socket
 	wait spin.Wait
-	rest func() // called before it waits, outside of the raw connection: it may wait itself
+	rest func()      // called before it waits, outside of the raw connection: it may wait itself
+	due  func() bool // whether rest has anything to do
 
 	vec [][]byte // what is being read into
+	iov vector
 	n   int
 	err error
 
 	rested bool // try may wait now
 }
 
-func newSocket(conn net.Conn, longest time.Duration, rest func()) *socket {
-	s := &socket{conn: conn, rest: rest}
+func newSocket(conn net.Conn, longest time.Duration, rest func(), due func() bool) *socket {
+	s := &socket{conn: conn, rest: rest, due: due}
 	s.wait.Start(longest, false)
 	if c, ok := conn.(syscall.Conn); ok {
 		s.raw, _ = c.SyscallConn()
@@ -49,7 +51,7 @@ func (s *socket) read(p, rest []byte) (int, error) {
 		}
 		return n, err
 	}
-	s.vec, s.rested = append(s.vec[:0], p, rest), false
+	s.vec, s.rested = append(s.vec[:0], p, rest), !s.due()
 	err := s.raw.Read(s.try)
 	if err == nil && s.err == unix.EAGAIN {
 		s.rest()
@@ -73,7 +75,7 @@ func (s *socket) read(p, rest []byte) (int, error) {
 // It does not wait for anything but the socket: Close waits for its return.
 func (s *socket) try(fd uintptr) bool {
 	for {
-		s.n, s.err = unix.Readv(int(fd), s.vec)
+		s.n, s.err = s.iov.readv(fd, s.vec)
 		switch s.err {
 		case unix.EINTR:
 		case unix.EAGAIN:

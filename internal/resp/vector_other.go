@@ -1,0 +1,11 @@
+//go:build !linux
+
+package resp
+
+import "golang.org/x/sys/unix"
+
+// vector makes the calls of the package unix.
+type vector struct{}
+
+func (*vector) readv(fd uintptr, parts [][]byte) (int, error)  { return unix.Readv(int(fd), parts) }
+func (*vector) writev(fd uintptr, parts [][]byte) (int, error) { return unix.Writev(int(fd), parts) }

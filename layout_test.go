@@ -19,6 +19,7 @@ const module = "github.com/kvstored/kvstored"
 // its own, never from its own, unless exceptions says so.
 var rows = [][]string{
 	{"internal/wire/wiretest"}, // for tests
+	{"internal/unseen"},
 	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/metric", "internal/muted", "internal/pages", "internal/version", "internal/zmtp"},
 	{"internal/access", "internal/missing", "internal/reach"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin", "router/index"},

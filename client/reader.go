@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kvstored/kvstored/internal/unseen"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -56,6 +57,7 @@ func (l *link) readUntil(ctx context.Context, done <-chan struct{}) error {
 			stop := interrupt(ctx, l.conn.SetReadDeadline)
 			h, body, err = l.conn.ReadFrame()
 			stop()
+			unseen.Wake() // the caller may compute from now on
 		}
 		switch {
 		case err == nil:

@@ -4,6 +4,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/unseen"
 )
 
 // sendBuffer is how much a socket holds at most; 0 if that is not known. TCP's
@@ -20,21 +22,13 @@ func sendBuffer(raw syscall.RawConn) (n int64) {
 // unread is how many of the bytes sent the other end has not taken.
 func unread(raw syscall.RawConn) (n int64) {
 	_ = raw.Control(func(fd uintptr) { // a closed socket holds nothing
-		if left, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); err == nil {
-			n = int64(left)
-		}
+		n = unseen.Unread(fd)
 	})
 	return n
 }
 
 // unreadOf is unread of a descriptor.
-func unreadOf(fd int) int64 {
-	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
-	if err != nil {
-		return 0
-	}
-	return int64(n)
-}
+func unreadOf(fd int) int64 { return unseen.Unread(uintptr(fd)) }
 
 // duplicate makes a descriptor of its own for a socket.
 func duplicate(raw syscall.RawConn) (dup int, ok bool) {

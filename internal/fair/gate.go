@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/unseen"
 )
 
 const (
@@ -143,6 +145,7 @@ func (t *Turn) yieldIn(ctx context.Context) {
 }
 
 func (t *Turn) yield(ctx context.Context, now time.Time) {
+	unseen.Wake()
 	if t.in && t.user.gate.waiting.Load() == 0 {
 		t.began = now
 		runtime.Gosched() // light work that has no processor of its own

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/unseen"
 )
 
 // gate is what goroutines sleep on until a socket is ready for one direction: an
@@ -84,8 +86,7 @@ var errArm = errors.New("watch the socket")
 func (g *gate) attempt(instance uintptr) bool {
 	if g.armed {
 		g.armed = false
-		var event [1]unix.EpollEvent
-		_, _ = unix.EpollWait(int(instance), event[:], 0) // takes the event off, so that the next is seen
+		unseen.TakeEvent(instance) // or the runtime would not be told of the next
 	}
 	if g.try(uintptr(g.socket)) {
 		return true

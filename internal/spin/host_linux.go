@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/unseen"
 )
 
 // waited reads the run delay of the calling thread: the second number in its
 // schedstat, in ns (Linux, Documentation/scheduler/sched-stats.rst).
 func waited() (thread int, d time.Duration, ok bool) {
 	var buf [128]byte
-	p := readSmall("/proc/thread-self/schedstat", buf[:])
+	p := unseen.ReadFile("/proc/thread-self/schedstat", buf[:])
 	fields := bytes.Fields(p)
 	if len(fields) < 2 {
 		return 0, 0, false
@@ -38,7 +40,7 @@ func pressure() (machine, group time.Duration) {
 // of /proc/loadavg begins with it (proc_loadavg(5)).
 func runnable() (threads int, ok bool) {
 	var buf [128]byte
-	fields := bytes.Fields(readSmall("/proc/loadavg", buf[:]))
+	fields := bytes.Fields(unseen.ReadFile("/proc/loadavg", buf[:]))
 	if len(fields) < 4 || !allProcessors() {
 		return 0, false
 	}
@@ -88,25 +90,11 @@ var groupPressure = sync.OnceValue(func() string {
 // where it cannot be read.
 func stalled(path string) time.Duration {
 	var buf [256]byte
-	line, _, _ := bytes.Cut(readSmall(path, buf[:]), []byte("\n"))
+	line, _, _ := bytes.Cut(unseen.ReadFile(path, buf[:]), []byte("\n"))
 	_, total, _ := bytes.Cut(line, []byte("total="))
 	us, err := strconv.ParseInt(string(bytes.TrimSpace(total)), 10, 64)
 	if err != nil {
 		return 0
 	}
 	return time.Duration(us) * time.Microsecond
-}
-
-// readSmall reads a file of the kernel's that is there at once.
-func readSmall(path string, buf []byte) []byte {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	n, err := unix.Read(fd, buf)
-	_ = unix.Close(fd) // it was only read
-	if err != nil {
-		return nil
-	}
-	return buf[:n]
 }

@@ -3,6 +3,8 @@ package spin
 import (
 	"runtime"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/unseen"
 )
 
 // Wait is one connection's waits for its peer. It belongs to one goroutine at a
@@ -77,7 +79,7 @@ func (w *Wait) letRun() {
 		w.host.part(now)
 	}
 	if w.asked = w.crowd > 0 || now.Sub(w.yielded) >= yieldAfter; w.asked {
-		yield()
+		unseen.Yield()
 		w.yielded = now
 	}
 	if now.Sub(w.paused) >= pauseAfter {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/spin"
+	"github.com/kvstored/kvstored/internal/unseen"
 )
 
 // receiver reads from a socket, polling for a while before it sleeps. Its
@@ -43,7 +44,7 @@ func (r *receiver) read(raw syscall.RawConn, p []byte, block bool) (int, error) 
 // is called again after the socket became readable if not.
 func (r *receiver) attempt(fd uintptr) bool {
 	for {
-		r.n, r.err = syscall.Read(int(fd), r.p)
+		r.n, r.err = unseen.Read(fd, r.p)
 		switch {
 		case r.err == syscall.EINTR:
 			continue
@@ -85,7 +86,7 @@ func (s *sender) write(raw syscall.RawConn, p []byte) (int, error) {
 
 func (s *sender) attempt(fd uintptr) bool {
 	for s.n < len(s.p) {
-		n, err := syscall.Write(int(fd), s.p[s.n:])
+		n, err := unseen.Write(fd, s.p[s.n:])
 		switch err {
 		case nil:
 			s.n += n

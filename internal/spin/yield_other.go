@@ -1,7 +1,0 @@
-//go:build !linux
-
-package spin
-
-import "runtime"
-
-func yield() { runtime.Gosched() }

@@ -128,7 +128,7 @@ func (x *bench) start(ctx context.Context, dir, binary string) (err error) {
 		}
 		x.hits[size] = ps
 	}
-	x.hit, x.miss, x.leased = x.staged.prompt(chainLen), x.staged.prompt(chainLen), x.staged.prompt(leaseLen)
+	x.hit, x.miss, x.leased = x.staged.made.New(chainLen), x.staged.made.New(chainLen), x.staged.made.New(leaseLen)
 	if err := x.staged.fillChain(ctx, x.hit, 4096); err != nil {
 		return err
 	}

@@ -3,25 +3,20 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 const (
@@ -34,11 +29,11 @@ const (
 
 // daemon is one kvstored and its clients.
 type daemon struct {
-	cmd   *exec.Cmd
+	*measure.Daemon
 	dir   string
 	pages string // address of the pages; "" has none
 	c     *client.Client
-	next  uint64
+	made  measure.Prompts
 	few   []client.Prompt
 	half  []client.Prompt // as few, and as much behind each
 	many  []client.Prompt
@@ -67,23 +62,18 @@ func startDaemon(ctx context.Context, o *options, dir string, watched bool) (*da
 		d.pages = l.Addr().String()
 		_ = l.Close()
 	}
-	text := fmt.Sprintf(`listen: {socket: %s/s}
+	process, err := measure.Start(o.binary, filepath.Join(d.dir, "s"), fmt.Sprintf(`listen: {socket: %s/s}
 admin: {listen: "%s", dashboard: true, what_if: %v}
 cpu: {capacity: %dMiB}
 disk: {paths: [%s/disk], capacity: 2GiB, min_free: 0}
 write: {mode: through}
 log: {level: warn}
-`, d.dir, d.pages, watched, capacityMiB, d.dir)
-	file := filepath.Join(d.dir, "kvstored.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+`, d.dir, d.pages, watched, capacityMiB, d.dir))
+	if err != nil {
 		return nil, err
 	}
-	d.cmd = exec.Command(o.binary, "serve", "--config", file)
-	d.cmd.Stderr = os.Stderr
-	if err := d.cmd.Start(); err != nil {
-		return nil, err
-	}
-	err := d.dial(ctx)
+	d.Daemon = process
+	err = d.dial(ctx)
 	if err == nil && watched && !o.estimates {
 		err = d.watch(ctx)
 	}
@@ -96,28 +86,20 @@ log: {level: warn}
 
 // dial connects, and stores the prompts of the turns.
 func (d *daemon) dial(ctx context.Context) (err error) {
-	space := key.Space{Model: "bench", World: 1, DType: "none", ChunkTokens: 256, Method: "given:bench"}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if d.c, err = client.Dial(ctx, filepath.Join(d.dir, "s"), client.Options{Name: "bench", Space: &space}); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			return err
-		}
+	if d.c, err = d.Dial(ctx, measure.Options()); err != nil {
+		return err
 	}
 	d.end = append(d.end, func() { _ = d.c.Close() })
 	for range many {
-		p := d.prompt(chunks)
+		p := d.made.New(chunks)
 		if _, err := d.c.Put(ctx, p, 0, payloads()); err != nil {
 			return err
 		}
 		d.many = append(d.many, p)
 	}
-	for range few {
-		from := d.next
-		d.few = append(d.few, d.prompt(chunks))
-		d.next = from
-		d.half = append(d.half, d.prompt(2*chunks))
+	for i := range uint64(few) {
+		d.few = append(d.few, measure.Prompt(many+1+i, chunks))
+		d.half = append(d.half, measure.Prompt(many+1+i, 2*chunks))
 	}
 	_, err = d.c.Flush(ctx, false)
 	return err
@@ -128,18 +110,6 @@ func payloads() (out [][]byte) {
 		out = append(out, make([]byte, chunkBytes))
 	}
 	return out
-}
-
-// prompt makes a prompt of new chunks.
-func (d *daemon) prompt(n int) client.Prompt {
-	hashes, lengths := make([]byte, 0, 16*n), make([]uint32, n)
-	for i := range n {
-		d.next++
-		hashes = binary.LittleEndian.AppendUint64(hashes, d.next)
-		hashes = append(hashes, 0, 0, 0, 0, 0, 0, 0, 1)
-		lengths[i] = 256
-	}
-	return client.Hashes(16, hashes, lengths)
 }
 
 // works are what the daemons do in their turns. ready, where there is one, comes before.
@@ -200,14 +170,14 @@ func (d *daemon) turn(ctx context.Context, w work, span time.Duration) (r result
 			return r, err
 		}
 	}
-	busy, begun := d.busy(), time.Now()
+	busy, begun := d.Busy(), time.Now()
 	for time.Since(begun) < span {
 		if err := w.one(ctx, d, r.n); err != nil {
 			return r, err
 		}
 		r.n++
 	}
-	r.took, r.busy = time.Since(begun), d.busy()-busy
+	r.took, r.busy = time.Since(begun), d.Busy()-busy
 	return r, nil
 }
 
@@ -324,20 +294,10 @@ func (d *daemon) printShare(busy time.Duration) error {
 	return nil
 }
 
-// busy is the daemon's processor time.
-func (d *daemon) busy() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^d.cmd.Process.Pid<<3|2), &t); err != nil { // the clock of a process, as clock_getcpuclockid makes it
-		return 0
-	}
-	return time.Duration(t.Nano())
-}
-
 // close ends the daemon and its clients.
 func (d *daemon) close() {
 	for i := len(d.end) - 1; i >= 0; i-- {
 		d.end[i]()
 	}
-	_ = d.cmd.Process.Signal(syscall.SIGTERM)
-	_ = d.cmd.Wait()
+	_ = d.Close() // its own words are on the standard error
 }

@@ -70,6 +70,27 @@ func TestOrder(t *testing.T) {
 	})
 }
 
+// Changes that come within an interval are one batch, which comes no later.
+func TestBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := events.New(7, events.Options{Interval: 10 * time.Millisecond})
+		run(t, l, none)
+		for burst := range uint64(3) {
+			begin := time.Now()
+			_, _, _, more := l.Read(nil, burst, 1)
+			for i := range byte(9) {
+				l.Note(change(i))
+				time.Sleep(time.Millisecond)
+			}
+			<-more
+			got, next, _, _ := l.Read(nil, burst, 10)
+			if took := time.Since(begin); took != 10*time.Millisecond || len(got) != 1 || len(got[0].Changes) != 9 || next != burst+1 {
+				t.Fatalf("burst %d: after %v %d batches, %+v", burst, took, len(got), got)
+			}
+		}
+	})
+}
+
 func TestSlowReaderLosesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := events.New(7, events.Options{Batches: 4})

@@ -3,7 +3,9 @@
 //
 // It owns a Queue per tier: clients take turns by bytes, and so do the jobs of
 // one client, so that neither many jobs nor a long one keep others waiting. It
-// never knows the chunks that are loaded, and does none of the loading.
+// never knows the chunks that are loaded, and does none of the loading. A client that
+// comes back for one load after the other pays for what it has had, as one does that has
+// many waiting.
 //
 // It owns a Gate per daemon: users take turns by the time that they compute, in
 // slices of 200 us, and light requests never wait. So a request of a

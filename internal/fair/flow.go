@@ -16,27 +16,52 @@ type flow struct {
 	// guess, and time that follows a guess too high stays behind when it is taken
 	// back.
 	now   int64
-	at    int   // its place in up.ready; -1 while nothing of it waits
+	at    int   // its place in up.ready, or in up.idle; -1 while nothing of it waits, but something is out
 	alive int   // passes of it that wait or are out
 	out   int64 // bytes charged for passes of it that are out
 	usual int64 // bytes of its last load that brought any; 0 = not known
 	kids  map[uint64]*flow
 	ready flows   // kids of which something waits, least tag first
+	idle  flows   // kids that are not alive and have had more than their share, in the same order
 	queue []*Pass // of a job, in order of arrival
 }
 
-// kid returns the kid of that name, a new one if there is none. Who comes anew
-// starts now: to have been away earns nothing.
+// maxIdle bounds how many kids are remembered that are not alive.
+const maxIdle = 1024
+
+// kid returns the kid of that name, a new one if there is none. A new one starts now: to
+// have been away earns nothing. Nor does it pay a debt: one that has had more than its
+// share goes on where it was.
 func (f *flow) kid(id uint64) *flow {
 	k := f.kids[id]
-	if k == nil {
+	switch {
+	case k == nil:
 		if f.kids == nil {
 			f.kids = make(map[uint64]*flow)
 		}
 		k = &flow{id: id, up: f, at: -1, tag: f.now}
 		f.kids[id] = k
+	case k.alive == 0:
+		heap.Remove(&f.idle, k.at)
 	}
 	return k
+}
+
+// rest is told that the kid k is not alive any more. It is remembered as long as others
+// are that it is ahead of, unless too many are.
+func (f *flow) rest(k *flow) {
+	k.kids, k.idle = nil, nil // with none alive all begin anew
+	heap.Push(&f.idle, k)
+	f.forget()
+}
+
+// forget forgets kids that are not alive: those that are not ahead any more, and those
+// least ahead where they are too many.
+func (f *flow) forget() {
+	for len(f.idle) > 0 && (f.idle[0].tag <= f.now || len(f.idle) > maxIdle) {
+		k := heap.Pop(&f.idle).(*flow)
+		delete(f.kids, k.id)
+	}
 }
 
 // guess is how much the next load of the job f brings: as much as its last one,
@@ -45,7 +70,7 @@ func (f *flow) guess(bytes int64) int64 {
 	return cmp.Or(f.usual, f.up.usual, bytes)
 }
 
-// join and quit count a pass of the job f, and forget who has none.
+// join and quit count a pass of the job f.
 func (f *flow) join() {
 	for ; f != nil; f = f.up {
 		f.alive++
@@ -54,8 +79,12 @@ func (f *flow) join() {
 
 func (f *flow) quit() {
 	for ; f != nil; f = f.up {
-		if f.alive--; f.alive == 0 && f.up != nil {
-			delete(f.up.kids, f.id)
+		switch f.alive--; {
+		case f.alive > 0:
+		case f.up != nil:
+			f.up.rest(f)
+		default:
+			f.kids, f.idle = nil, nil
 		}
 	}
 }
@@ -87,6 +116,7 @@ func (f *flow) serve(bytes int64) *Pass {
 	p.bytes = bytes
 	for k := f; k.up != nil; k = k.up {
 		k.up.now = k.tag - k.out
+		k.up.forget()
 		k.out += bytes
 	}
 	f.drop(0)

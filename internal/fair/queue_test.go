@@ -3,6 +3,7 @@ package fair_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"sync"
@@ -265,4 +266,81 @@ func TestGiveUp(t *testing.T) {
 			t.Errorf("at the end: %+v", st)
 		}
 	})
+}
+
+// Clients that come back for one load at a time, each with none waiting meanwhile, are
+// in turns with one that has many waiting: none of them gets less than three fifths of
+// what a naive division of the loads gives it. (One that rests waits for its turn, too.)
+func TestOneLoadAtATime(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, 1))
+				const loads, span = 4, 400
+				w := newWorld(fair.Limit{Loads: loads})
+				wants := make(map[uint64]float64) // loads a second, if all were let in at once
+				for c := range uint64(5 + rng.IntN(30)) {
+					window, rest := 1, time.Duration(rng.IntN(3000))*time.Millisecond
+					if c == 0 {
+						window, rest = 64, 0
+					} else if rng.IntN(2) == 0 {
+						rest = 0
+					}
+					wants[c] = float64(window) / (1 + rest.Seconds())
+					for range window {
+						w.again(t, fair.By{Client: c, Job: 1}, span*time.Second, rest)
+					}
+				}
+				w.run.Wait()
+				_, had := w.jain()
+				for c, share := range divided(loads, wants) {
+					if want := 0.6 * span * share * 1000; float64(had[c]) < want {
+						t.Errorf("client %d of %d had %d bytes; want %.0f at least", c, len(wants), had[c], want)
+					}
+				}
+				w.rest(t)
+			})
+		})
+	}
+}
+
+// again loads one chunk after the other, with a rest in between.
+func (w *world) again(t *testing.T, by fair.By, span, rest time.Duration) {
+	end := time.Now().Add(span)
+	w.run.Go(func() {
+		for time.Now().Before(end) {
+			p, err := w.q.Enter(t.Context(), by, 1000)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(time.Second)
+			w.mu.Lock()
+			w.had[by.Client] += 1000
+			w.mu.Unlock()
+			p.Leave(1000)
+			time.Sleep(rest)
+		}
+	})
+}
+
+// divided is what each gets of so much: what it wants, or else as much as any other.
+func divided(all float64, wants map[uint64]float64) map[uint64]float64 {
+	gets := make(map[uint64]float64)
+	for share := 0.0; len(gets) < len(wants); {
+		share = all / float64(len(wants)-len(gets))
+		full := true // none of those left wants less than its share
+		for c, n := range wants {
+			if _, ok := gets[c]; !ok && n < share {
+				gets[c], full = n, false
+				all -= n
+			}
+		}
+		for c := range wants {
+			if _, ok := gets[c]; full && !ok {
+				gets[c] = share
+			}
+		}
+	}
+	return gets
 }

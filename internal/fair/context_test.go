@@ -17,7 +17,7 @@ func (t *Turn) due() { t.began = time.Now().Add(-slice) }
 // lasts. Then it has none, and is not in line.
 func TestWaitEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(1, nil)
+		g := NewGate(1, Machine{})
 		u := busyUser(g)
 		long := u.NewTurn()
 		long.Begin(t.Context(), time.Now()) // and never yields
@@ -52,7 +52,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 // TestLocksAndPlaces: a turn that waits for a lock has no place, and one that has
 // the lock waits for none.
 func TestLocksAndPlaces(t *testing.T) {
-	g := NewGate(1, nil)
+	g := NewGate(1, Machine{})
 	u := busyUser(g)
 	var mu sync.Mutex
 	holder, waiter, other := u.NewTurn(), u.NewTurn(), u.NewTurn()

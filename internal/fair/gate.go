@@ -32,8 +32,8 @@ const (
 // It is safe for concurrent use.
 type Gate struct {
 	places  int
-	busy    func(change int) // told of places that are taken and given back
-	waiting atomic.Int32     // turns in line
+	machine Machine
+	waiting atomic.Int32 // turns in line
 	mu      struct {
 		sync.Mutex
 		taken int
@@ -43,15 +43,26 @@ type Gate struct {
 	}
 }
 
+// Machine is what a Gate tells the machine that its turns compute on. Neither function
+// may block; nil ones are not called.
+type Machine struct {
+	// Busy is told by how many the places change that are taken.
+	Busy func(change int)
+	// Yield lets threads run that wait for the processor of the calling one.
+	Yield func()
+}
+
 // NewGate returns a gate with so many places; 0 stands for one less than there
 // are processors, but one at least: the processor left is for light work, and
-// looks whether something came for those that sleep. busy, unless it is nil, is
-// told by how many the places change that are taken; it must not block.
-func NewGate(places int, busy func(change int)) *Gate {
-	if busy == nil {
-		busy = func(int) {}
+// looks whether something came for those that sleep.
+func NewGate(places int, m Machine) *Gate {
+	if m.Busy == nil {
+		m.Busy = func(int) {}
 	}
-	return &Gate{places: cmp.Or(places, max(1, runtime.GOMAXPROCS(0)-1)), busy: busy}
+	if m.Yield == nil {
+		m.Yield = func() {}
+	}
+	return &Gate{places: cmp.Or(places, max(1, runtime.GOMAXPROCS(0)-1)), machine: m}
 }
 
 // User is the account of all requests that count as one user's. It is safe for
@@ -146,19 +157,31 @@ func (t *Turn) yieldIn(ctx context.Context) {
 
 func (t *Turn) yield(ctx context.Context, now time.Time) {
 	unseen.Wake()
-	if t.in && t.user.gate.waiting.Load() == 0 {
-		t.began = now
-		runtime.Gosched() // light work that has no processor of its own
-		return
-	}
 	if !t.start.IsZero() {
 		t.user.charge(now, now.Sub(t.start))
 		t.start = now
 	}
-	if t.in {
-		t.user.gate.leave(t.user, now.Sub(t.began))
+	g := t.user.gate
+	if t.in && g.waiting.Load() == 0 {
+		runtime.Gosched() // light work that has no processor of the Go scheduler
+		g.machine.Yield()
+		t.resume()
+		return
 	}
-	t.enter(ctx, now)
+	if t.in {
+		g.leave(t.user, now.Sub(t.began))
+	}
+	g.machine.Yield()
+	t.resume()
+	t.enter(ctx, t.began)
+}
+
+// resume begins a slice now. To wait was not to compute.
+func (t *Turn) resume() {
+	t.began = time.Now()
+	if !t.start.IsZero() {
+		t.start = t.began
+	}
 }
 
 // Leave gives the place back, if it has one. It is called before waiting for
@@ -193,10 +216,7 @@ func (t *Turn) enter(ctx context.Context, now time.Time) {
 		return
 	}
 	t.in = t.await(ctx)
-	t.began = time.Now()
-	if !t.start.IsZero() {
-		t.start = t.began // to wait is not to compute
-	}
+	t.resume()
 }
 
 // await waits until it is let in, and reports whether it was before ctx ended.
@@ -294,7 +314,7 @@ func (g *Gate) drop(t *Turn) {
 func (g *Gate) admit(u *User) {
 	g.mu.taken++
 	g.mu.moved = time.Now()
-	g.busy(1)
+	g.machine.Busy(1)
 	u.tag = max(u.tag, g.mu.now)
 	g.mu.now = u.tag
 	u.tag += slice
@@ -305,7 +325,7 @@ func (g *Gate) leave(u *User, d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.mu.taken--
-	g.busy(-1)
+	g.machine.Busy(-1)
 	u.tag += d - slice
 	for g.mu.taken < g.places && len(g.mu.line) > 0 {
 		first := slices.MinFunc(g.mu.line, func(a, b *User) int { return cmp.Compare(a.tag, b.tag) })

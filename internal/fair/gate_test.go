@@ -48,7 +48,7 @@ func busyUser(g *Gate) *User {
 
 func TestLightWorkPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(1, nil)
+		g := NewGate(1, Machine{})
 		long := busyUser(g).NewTurn()
 		long.Begin(t.Context(), time.Now()) // and never yields
 		light := g.NewUser().NewTurn()
@@ -83,7 +83,7 @@ func TestLightWorkPasses(t *testing.T) {
 // requests are, another user gets half of the time while it wants it.
 func TestUsersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(1, nil)
+		g := NewGate(1, Machine{})
 		many, few := busyUser(g), busyUser(g)
 		defer keepComputing(100*time.Millisecond, 300, many)() // each of them waits for longer than patience goes
 		time.Sleep(time.Second)
@@ -104,7 +104,7 @@ func TestUsersTakeTurns(t *testing.T) {
 // waits for a slice of each, not for their ends.
 func TestStrandsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(1, nil)
+		g := NewGate(1, Machine{})
 		u := busyUser(g)
 		const long = 4
 		defer keepComputing(time.Second, long, u)()
@@ -123,10 +123,10 @@ func TestStrandsTakeTurns(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now, most := 0, 0
-		g := NewGate(3, func(change int) { // under the gate's mutex
+		g := NewGate(3, Machine{Busy: func(change int) { // under the gate's mutex
 			now += change
 			most = max(most, now)
-		})
+		}})
 		var us []*User
 		for range 20 {
 			us = append(us, busyUser(g))
@@ -144,10 +144,48 @@ func TestPlaces(t *testing.T) {
 	})
 }
 
+// TestThreadsYield: a turn lets other threads run after each slice, whether or not turns
+// wait, and what they take of the time is not charged to its user.
+func TestThreadsYield(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		yields := 0
+		g := NewGate(1, Machine{Yield: func() {
+			yields++
+			time.Sleep(4 * time.Millisecond)
+		}})
+		turn := busyUser(g).NewTurn()
+		turn.Begin(t.Context(), time.Now())
+		turn.Yield() // too early
+		for range 3 {
+			time.Sleep(slice)
+			turn.Yield()
+		}
+		other := busyUser(g).NewTurn()
+		var done sync.WaitGroup
+		done.Go(func() {
+			other.Begin(t.Context(), time.Now())
+			other.Leave()
+		})
+		synctest.Wait()
+		time.Sleep(slice)
+		turn.Yield()
+		done.Wait()
+		time.Sleep(slice)
+		turn.End(time.Now())
+		if yields != 4 {
+			t.Errorf("threads could run %d times in four slices", yields)
+		}
+		if d := time.Duration(turn.user.spent.Load()); d >= lightShare {
+			t.Errorf("%v of the last window are charged, of which it had three slices at most", d)
+		}
+		turn.Leave()
+	})
+}
+
 // TestPatience: a turn that blocks with its place does not stop the others.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(1, nil)
+		g := NewGate(1, Machine{})
 		stuck := busyUser(g).NewTurn()
 		stuck.Begin(t.Context(), time.Now())
 		for i := range 3 {
@@ -171,7 +209,7 @@ func TestPatience(t *testing.T) {
 // afterwards.
 func TestIdleEarnsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(1, nil)
+		g := NewGate(1, Machine{})
 		ctx, cancel := context.WithCancel(t.Context())
 		var had [2]atomic.Int64 // requests of 10 ms
 		var all sync.WaitGroup
@@ -209,7 +247,7 @@ func TestNoTurn(t *testing.T) {
 
 // TestGateAllocates: taking and giving back a place allocates nothing.
 func TestGateAllocates(t *testing.T) {
-	turn := busyUser(NewGate(1, nil)).NewTurn()
+	turn := busyUser(NewGate(1, Machine{})).NewTurn()
 	ctx := With(t.Context(), turn)
 	if n := testing.AllocsPerRun(100, func() {
 		turn.user.charge(time.Now(), lightShare)
@@ -225,7 +263,7 @@ func TestGateAllocates(t *testing.T) {
 func BenchmarkTurn(b *testing.B) {
 	for _, light := range []bool{true, false} {
 		b.Run(fmt.Sprintf("light=%v", light), func(b *testing.B) {
-			turn := NewGate(1, nil).NewUser().NewTurn()
+			turn := NewGate(1, Machine{}).NewUser().NewTurn()
 			now := time.Now()
 			for b.Loop() {
 				if !light {

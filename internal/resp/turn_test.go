@@ -15,11 +15,11 @@ import (
 // values share the processors with others by user.
 func TestValuesTakeTurns(t *testing.T) {
 	var places atomic.Int64
-	gate := fair.NewGate(1, func(change int) {
+	gate := fair.NewGate(1, fair.Machine{Busy: func(change int) {
 		if change > 0 {
 			places.Add(1)
 		}
-	})
+	}})
 	user := gate.NewUser()
 	heavy := user.NewTurn() // of a user who computes for an hour, and is heavy since
 	if err := heavy.Begin(t.Context(), time.Now()); err != nil {

@@ -12,8 +12,17 @@ func (s *Server) CountPlaces() *atomic.Int64 {
 	taken := new(atomic.Int64)
 	s.users.mu.Lock()
 	defer s.users.mu.Unlock()
-	s.users.gate = fair.NewGate(1, func(change int) { taken.Add(int64(change)) })
+	s.users.gate = fair.NewGate(1, fair.Machine{Busy: func(change int) { taken.Add(int64(change)) }})
 	return taken
+}
+
+// CountEntries is CountPlaces that never counts down.
+func (s *Server) CountEntries() *atomic.Int64 {
+	entries := new(atomic.Int64)
+	s.users.mu.Lock()
+	defer s.users.mu.Unlock()
+	s.users.gate = fair.NewGate(1, fair.Machine{Busy: func(change int) { entries.Add(int64(max(0, change))) }})
+	return entries
 }
 
 // LoadPlaces is how many chunks may come up at a time for one user, and LoadsUnderWay how

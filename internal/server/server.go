@@ -142,7 +142,7 @@ func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
 	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes), snapshots: make(chan struct{}, 1)}
 	s.now.Store(&o.Settings)
-	s.users.gate, s.users.limits = fair.NewGate(0, spin.Busy), &s.o.Limits
+	s.users.gate, s.users.limits = fair.NewGate(0, fair.Machine{Busy: spin.Busy, Yield: spin.Yield}), &s.o.Limits
 	s.users.mu.byID = make(map[identity]*tenant)
 	s.next.server, s.next.grew = s, make(chan struct{}, 1)
 	s.naming.server, s.naming.wake = s, make(chan struct{}, 1)

@@ -61,7 +61,7 @@ func TestSlow(t *testing.T) {
 // is remembered until that makes no difference, and not longer.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		us := users{gate: fair.NewGate(1, nil), limits: &Limits{Connections: 20_000, UIDConnections: 10_000}}
+		us := users{gate: fair.NewGate(1, fair.Machine{}), limits: &Limits{Connections: 20_000, UIDConnections: 10_000}}
 		us.mu.byID = make(map[identity]*tenant)
 		var all []*tenant
 		enter := func(uid uint32, want time.Duration) {

@@ -93,6 +93,13 @@ func open(ctx context.Context, s *Server, nc net.Conn, u *tenant, account *budge
 	return c, nil
 }
 
+// pacer has large requests of a connection received in its turns.
+type pacer struct{ *reader }
+
+func (p pacer) Begin() error { return p.turn.Begin(p.ctx, time.Now()) }
+func (p pacer) End()         { p.turn.End(time.Now()) }
+func (p pacer) Leave()       { p.turn.Leave() }
+
 // end takes down a session that was not greeted.
 func (c *reader) end() {
 	c.server.sessions.remove(c.session)
@@ -106,6 +113,7 @@ func (c *reader) end() {
 func (c *reader) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.ctx, c.turning = ctx, fair.With(ctx, c.turn)
+	c.conn.SetPacer(pacer{c})
 	stop := context.AfterFunc(ctx, c.conn.Interrupt)
 	err := c.read()
 	stop()

@@ -88,23 +88,23 @@ def _pages(fd: int, size: int, prot: int) -> _Shared:
 
     An address cannot be asked for here. But the system goes downwards: below a spacer
     of the right length the next pages lie right."""
+    pages = _Shared(fd, size, flags=mmap.MAP_SHARED, prot=prot)
     spacers: List[mmap.mmap] = []
+    whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     try:
-        while True:
-            pages = _Shared(fd, size, flags=mmap.MAP_SHARED, prot=prot)
-            at = address(pages)
-            off = (at - size) % _HUGE
-            if at % _HUGE == 0 or size < 2 * _HUGE or len(spacers) > 16:
-                return pages
-            spacers.append(pages)
+        while address(pages) % _HUGE and size >= 2 * _HUGE and len(spacers) <= 16:
+            off = (address(pages) - whole) % _HUGE
             length = off + (size - off) // _HUGE * _HUGE  # long, to go where pages go
-            if length > 0:
-                spacers.append(mmap.mmap(fd, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
-    except OSError:  # of address space
-        return _Shared(fd, size, flags=mmap.MAP_SHARED, prot=prot)
+            spacers.append(mmap.mmap(fd, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+            below = _Shared(fd, size, flags=mmap.MAP_SHARED, prot=prot)
+            spacers.append(pages)
+            pages = below
+    except OSError:  # no more address space or descriptors: pages stay where they are
+        pass
     finally:
         for spacer in spacers:
             spacer.close()
+    return pages
 
 
 class Mapping:

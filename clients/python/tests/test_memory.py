@@ -1,6 +1,8 @@
 """Where memory of the daemon is mapped."""
 
+import mmap
 import os
+import resource
 import unittest
 from typing import List
 
@@ -29,7 +31,7 @@ class Aligned(unittest.TestCase):
 
     def test_beside_others_of_all_sizes(self) -> None:
         kept = []
-        for size in (4 << 20, 5 << 20, 64 << 20, (64 << 20) + 4096, 1 << 30):
+        for size in (4 << 20, 5 << 20, 64 << 20, (64 << 20) + 4096, (64 << 20) + 100, 1 << 30):
             for writable in (False, True, False):
                 fd = os.memfd_create("test")
                 os.ftruncate(fd, size)
@@ -49,6 +51,22 @@ class Aligned(unittest.TestCase):
             mapping = Mapping(fd, 4 << 20, writable)
             os.close(fd)
             self.assertEqual("hg" in flags(mapping.address), writable and HUGE_PAGES)
+
+    def test_with_room_for_one_only(self) -> None:
+        """Where there is address space for the pages and no spacer, they are mapped anywhere."""
+        size = 1 << 30
+        fd = os.memfd_create("test")
+        os.ftruncate(fd, size)
+        with open("/proc/self/statm", encoding="ascii") as sizes:
+            used = int(sizes.read().split()[0]) * mmap.PAGESIZE
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + size + (64 << 20), before[1]))
+        try:
+            mapping = Mapping(fd, size, writable=False)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+            os.close(fd)
+        self.assertEqual(bytes(mapping.slice(size - 3, 3)), bytes(3))
 
     def test_one_that_is_small(self) -> None:
         fd = os.memfd_create("test")

@@ -2,22 +2,45 @@ package stack_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
+// maxChain is the length of the longest chain that inOrder knows.
+const maxChain = 16
+
 // newAuto is a rig of mode auto over a disk for eight chunks, of which it holds six or
-// seven when it is full.
+// seven when it is full. It takes its time to write, of a chain in its order, so that
+// nothing depends on which of its writers runs first.
 func newAuto(t *testing.T, age time.Duration) *rig {
 	t.Helper()
-	r := newRig(t, options{disk: tiertest.NewMemory("disk", 8*size), write: stack.WriteOptions{Mode: stack.WriteAuto}})
+	r := newRig(t, options{
+		disk: tiertest.NewMemory("disk", 8*size), write: stack.WriteOptions{Mode: stack.WriteAuto},
+		hook: inOrder,
+	})
 	r.Stack.Set(stack.Settings{UnsafeAge: age})
 	return r
+}
+
+// inOrder has the chunks of chains 1 to 5 written one after another.
+func inOrder(c tierfault.Call) tierfault.Fault {
+	if c.Op != tierfault.Put {
+		return tierfault.Fault{}
+	}
+	for seed := uint64(1); seed <= 5; seed++ {
+		all := tiertest.Chain(seed, maxChain)
+		if i := slices.Index(tiertest.Keys(all, 0, maxChain), c.Keys[0]); i >= 0 {
+			return tierfault.Fault{Delay: time.Duration(seed*maxChain+uint64(i)) * time.Millisecond}
+		}
+	}
+	return tierfault.Fault{}
 }
 
 // written is how many chunks the disk was given, and whether it is held for DRAM to
@@ -29,6 +52,8 @@ func (r *rig) written() (chunks uint64, held bool) {
 
 func (r *rig) wantAuto(chunks uint64, held bool) {
 	r.t.Helper()
+	synctest.Wait()
+	time.Sleep(time.Second) // longer than it takes to write all there is
 	synctest.Wait()
 	if n, is := r.written(); n != chunks || is != held {
 		r.t.Errorf("%d chunks were written, held %v; want %d, %v", n, is, chunks, held)

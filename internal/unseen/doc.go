@@ -1,5 +1,6 @@
-// Package unseen makes system calls of which the Go runtime is not told. They return
-// at once: they never wait for anything but memory.
+// Package unseen makes system calls of which the Go runtime is not told. They wait for
+// nothing but memory, and [Yield] for other threads: the thread keeps its processor of
+// the runtime meanwhile.
 //
 // When all of a Go process has slept, the first system call that the runtime sees wakes
 // its monitor, a thread that then looks every 20 us, which with the slack of timers is
@@ -13,5 +14,6 @@
 // before it returns to a caller for whom it has slept.
 //
 // It owns nothing, has no locks and keeps no buffers. Elsewhere than on Linux, and under
-// the race detector, which follows what is read and written, the runtime sees the calls.
+// the race detector, which follows what is read and written, the runtime sees reads and
+// writes of sockets; the other calls but Wake and Yield are for Linux only.
 package unseen

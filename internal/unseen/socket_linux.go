@@ -1,4 +1,4 @@
-//go:build linux && !race
+//go:build !race
 
 package unseen
 
@@ -13,8 +13,8 @@ import (
 // runtime while it does, some 10 us.
 const most = 64 << 10
 
-// Read reads what a socket has, which blocks or not. It returns EAGAIN where that is
-// nothing, and 0 at the end.
+// Read reads what a socket has that does not block. It returns EAGAIN where that is
+// nothing, and 0 at the end. The runtime sees a read with more room than most.
 func Read(fd uintptr, p []byte) (int, error) {
 	if len(p) > most {
 		return syscall.Read(int(fd), p)
@@ -22,7 +22,8 @@ func Read(fd uintptr, p []byte) (int, error) {
 	return transfer(unix.SYS_RECVFROM, fd, p, unix.MSG_DONTWAIT)
 }
 
-// Write writes what a socket takes. It returns EAGAIN where that is nothing.
+// Write writes what a socket takes that does not block, up to most bytes at a time. It
+// returns EAGAIN where that is nothing.
 func Write(fd uintptr, p []byte) (int, error) {
 	return transfer(unix.SYS_SENDTO, fd, p[:min(len(p), most)], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }

@@ -42,9 +42,9 @@ with it. A prompt that goes on after it is cut short until they are stored again
 						Chunks uint64 `json:"deleted_chunks"`
 					}{n})
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", human.Plural(int(n), "chunk"))
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", human.Plural(int(n), "chunk"))
 				sayNothing(cmd, n)
-				return nil
+				return err
 			})
 		},
 	}
@@ -67,9 +67,9 @@ func countPrompt(cmd *cobra.Command, c *client.Client, p client.Prompt, asJSON b
 			DryRun bool   `json:"dry_run"`
 		}{m.Total.Chunks, true})
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s would be deleted, and what is stored behind a hole\n", human.Plural(int(m.Total.Chunks), "chunk"))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s would be deleted, and what is stored behind a hole\n", human.Plural(int(m.Total.Chunks), "chunk"))
 	sayNothing(cmd, uint64(m.Total.Chunks))
-	return nil
+	return err
 }
 
 // nothingStored is said where a prompt has no chunks, or its space is not the one meant.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,6 +33,12 @@ func TestDryRuns(t *testing.T) {
 			t.Errorf("delete in a space that nobody uses: exit code %d, %s%s", code, out, errs)
 		}
 	}
+	shut := closedFile(t)
+	for _, more := range [][]string{{"--dry-run"}, {"--model", "unknown"}} {
+		if code := run(prompt("delete", 1, 2, more...), nil, shut, io.Discard); code != exitFailure {
+			t.Errorf("delete %v that cannot say how many: exit code %d", more, code)
+		}
+	}
 	if got := must(t, "", prompt("get", 1, 2)...); got != kv(1, 2) {
 		t.Errorf("%d bytes are left", len(got))
 	}
@@ -43,6 +51,17 @@ func TestDryRuns(t *testing.T) {
 	fails(t, exitUsage, "is no tier", "clear", "tape", "--dry-run")
 	fails(t, exitUsage, "invalid argument", "clear", "--dry-run=2")
 	fails(t, exitUsage, "at least one", "delete", "--dry-run")
+}
+
+// closedFile returns a file that is closed.
+func closedFile(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "closed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	return f
 }
 
 // TestCompletionFromDaemon: a shell is told spaces, pins and prefixes that the daemon has, and

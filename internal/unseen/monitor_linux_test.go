@@ -3,11 +3,13 @@
 package unseen_test
 
 import (
+	"errors"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,6 +40,21 @@ func TestMonitorSleeps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	looks, tries := 0, 0
+	for slept := false; !slept; tries++ { // the other process may be first on a busy machine
+		if tries == 20 {
+			t.Fatal("the process does not sleep before the other one writes")
+		}
+		looks, slept = looksAfterSleep(t, raw, far)
+	}
+	if looks > 25 { // of a monitor that is awake: 60
+		t.Errorf("threads of the process have woken %d times in 10 ms", looks)
+	}
+}
+
+// looksAfterSleep has the process sleep until another one writes to far, and counts how
+// often its threads wake while it makes calls then. It reports whether it has slept.
+func looksAfterSleep(t *testing.T, raw syscall.RawConn, far *os.File) (looks int, slept bool) {
 	other := exec.Command("sh", "-c", "sleep .2; echo 1")
 	other.Stdout = far
 	if err := other.Start(); err != nil {
@@ -47,11 +64,10 @@ func TestMonitorSleeps(t *testing.T) {
 	if err != nil || len(threads) == 0 {
 		t.Fatal(threads, err)
 	}
-	var slept, looks int
 	err = raw.Read(func(fd uintptr) bool {
 		var buf [16]byte
 		if _, err := unseen.Read(fd, buf[:]); err == unix.EAGAIN {
-			slept++
+			slept = true
 			return false
 		}
 		before := woken(t, threads)
@@ -63,13 +79,8 @@ func TestMonitorSleeps(t *testing.T) {
 		looks = woken(t, threads) - before
 		return true
 	})
-	if err != nil || slept == 0 {
-		t.Fatal(slept, err)
-	}
-	if err := other.Wait(); err != nil {
+	if err := errors.Join(err, other.Wait()); err != nil {
 		t.Fatal(err)
 	}
-	if looks > 25 { // of a monitor that is awake: 60
-		t.Errorf("threads of the process have woken %d times in 10 ms", looks)
-	}
+	return looks, slept
 }

@@ -31,6 +31,9 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
+// staged is the features of a connection that maps memory.
+const staged = wire.FeatureArena | wire.FeatureStaging
+
 const (
 	kib = 1 << 10
 	mib = 1 << 20

@@ -18,8 +18,6 @@ import (
 
 var fenceTries = flag.Int("fence-tries", 300, "how often a lookup follows a delete")
 
-const staged = wire.FeatureArena | wire.FeatureStaging
-
 // inAges is a deadline that no test lives to see.
 var inAges = wire.Deadline{Given: true, Millis: 1 << 31}
 

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,10 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/replay"
-	"github.com/kvstored/kvstored/key"
 )
 
 const (
@@ -56,7 +49,10 @@ func newPrey(t *testing.T, chunks int) *prey {
 	}
 	dir := filepath.Dir(d.config)
 	p := &prey{t: t, d: d, resp: filepath.Join(dir, "resp.sock"), lm: filepath.Join(dir, "lm.sock")}
-	cfg.Admin.Listen, cfg.Log.Format = "127.0.0.1:0", "json"
+	if err := os.Chmod(dir, 0o755); err != nil { // for witnesses
+		t.Fatal(err)
+	}
+	cfg.Listen.Mode, cfg.Admin.Listen, cfg.Log.Format = 0o666, "127.0.0.1:0", "json"
 	cfg.CPU.Capacity, cfg.Stop.Flush, cfg.Limits.Chunks = preyDRAM, stopFlush, chunks
 	cfg.Listen.RESP, cfg.Listen.LM = []string{p.resp, "127.0.0.1:0"}, p.lm
 	cfg.Listen.RESPPasswordFile = write(t, "secret\n")
@@ -283,111 +279,4 @@ func (p *prey) rests(before footprint) (after footprint) {
 			p.t.Fatalf("it does not come to rest: %v, before the attack %v (%v); %s\n%s", after, before, err, heap, p.logEnd())
 		}
 	}
-}
-
-// witness is a client that behaves. It stores and reads a few prompts again and
-// again, and compares every byte; it may be refused, but never answered wrongly.
-type witness struct {
-	p      *prey
-	chains []*key.Chain
-	buf    []byte
-	rounds int // without an error
-	errs   int
-}
-
-const (
-	witnessChains = 6
-	witnessChunks = 8
-)
-
-func newWitness(t *testing.T, p *prey) *witness {
-	w := &witness{p: p, buf: make([]byte, crashMaxSize)}
-	for number := range uint64(witnessChains) {
-		w.chains = append(w.chains, chainOf(t, crashSpace, number, witnessChunks))
-	}
-	return w
-}
-
-// run works until ctx ends.
-func (w *witness) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := w.round(ctx); err == nil {
-			w.rounds++
-		} else if w.errs++; ctx.Err() == nil {
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
-}
-
-// round stores and reads every prompt once, on a connection of its own.
-func (w *witness) round(ctx context.Context) error {
-	c, err := client.Dial(ctx, w.p.d.socket, client.Options{Name: "witness", Space: &crashSpace})
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	for number, chain := range w.chains {
-		if err := errors.Join(storeChain(ctx, c, chain), w.read(ctx, c, number)); err != nil {
-			return err
-		}
-	}
-	return w.redis(ctx)
-}
-
-// redis stores and reads one value through the Redis front end.
-func (w *witness) redis(ctx context.Context) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", w.p.resp)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	name, value := fmt.Sprintf("witness%p", w), strings.Repeat(fmt.Sprintf("%08d", w.rounds), 4<<10)
-	if _, err := conn.Write(append(respCommand("SET", name, value), respCommand("GET", name)...)); err != nil {
-		return err
-	}
-	in := bufio.NewReader(conn)
-	if says, err := in.ReadString('\n'); err != nil || says != "+OK\r\n" {
-		return fmt.Errorf("set: %q, %w", says, err)
-	}
-	length, err := in.ReadString('\n')
-	if err != nil || length == "$-1\r\n" { // there was no room to keep it
-		return err
-	}
-	got := make([]byte, len(value))
-	if _, err := io.ReadFull(in, got); err != nil {
-		return err
-	}
-	if string(got) != value {
-		w.p.t.Errorf("Redis: wrong bytes behind %q", length)
-	}
-	return nil
-}
-
-func (w *witness) read(ctx context.Context, c *client.Client, number int) error {
-	chain := w.chains[number]
-	job, err := c.Prefetch(ctx, client.Chain(chain), client.PrefetchOptions{Policy: client.WaitComplete})
-	if err != nil {
-		return err
-	}
-	st, err := job.Wait(ctx, client.All)
-	if err != nil {
-		return err
-	}
-	for i := range int(st.Ready.Chunks) {
-		n, err := job.Copy(ctx, w.buf, i)
-		if err != nil {
-			return err
-		}
-		if k := chain.Key(i); n != int(sizeOf(k)) || replay.Verify(w.buf[:n], k) >= 0 {
-			if job.Release(ctx) == nil { // else the lease did not hold
-				w.p.t.Errorf("prompt %d, chunk %d: wrong bytes", number, i)
-			}
-			return errors.New("wrong bytes")
-		}
-	}
-	return job.Release(ctx)
 }

@@ -27,8 +27,14 @@ func unread(raw syscall.RawConn) (n int64) {
 	return n
 }
 
-// unreadOf is unread of a descriptor.
-func unreadOf(fd int) int64 { return unseen.Unread(uintptr(fd)) }
+// unreadOf is unread of a descriptor. When a TCP connection is reset, the kernel frees
+// what was unread and goes on counting it.
+func unreadOf(fd int) int64 {
+	if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && info.State == unix.BPF_TCP_CLOSE {
+		return 0
+	}
+	return unseen.Unread(uintptr(fd))
+}
 
 // duplicate makes a descriptor of its own for a socket.
 func duplicate(raw syscall.RawConn) (dup int, ok bool) {

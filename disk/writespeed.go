@@ -16,9 +16,15 @@ const (
 )
 
 // MeasureWrite is how many bytes a second reach the device of a folder, in one stream:
-// the bytes are synced, in a file without a name, so that nothing stays. It ends with ctx also where the device hangs; the write under way ends on
-// its own.
+// the bytes are synced, in a file without a name, so that nothing stays. It ends with ctx
+// also where the device hangs; the write under way ends on its own.
 func MeasureWrite(ctx context.Context, folder string) (bytesPerSecond float64, err error) {
+	ended := func() error {
+		return fmt.Errorf("disk: measure writes in %s: %w", folder, context.Cause(ctx))
+	}
+	if ctx.Err() != nil { // nothing is begun
+		return 0, ended()
+	}
 	type result struct {
 		speed float64
 		err   error
@@ -32,7 +38,7 @@ func MeasureWrite(ctx context.Context, folder string) (bytesPerSecond float64, e
 	case r := <-done:
 		return r.speed, r.err
 	case <-ctx.Done():
-		return 0, fmt.Errorf("disk: measure writes in %s: %w", folder, context.Cause(ctx))
+		return 0, ended()
 	}
 }
 

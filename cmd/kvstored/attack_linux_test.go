@@ -269,7 +269,8 @@ func (p *prey) under(t *testing.T, i int, s scale, known *key.Chain, do func(a *
 }
 
 // Under every attack the daemon lives within a memory cgroup, serves a client of another
-// user, each of whose calls is answered, and ends in time with everything closed; once the attackers have left, it is as before.
+// user, each of whose calls is answered, and ends in time with everything closed; once
+// the attackers have left, it is as before.
 func TestAttacks(t *testing.T) {
 	if raced {
 		t.Skip("with the race detector memory is another matter")

@@ -101,6 +101,7 @@ type Budget struct {
 // holding is what one holder has.
 type holding struct {
 	used     int64 // without what is leaving
+	leaving  int64 // of its accounts that were ended and are still there
 	accounts map[*Account]struct{}
 	ghosts   int64 // of used: in sockets of connections that have ended
 }
@@ -147,11 +148,18 @@ func (b *Budget) take(a *Account, n int64) error {
 func (b *Budget) fits(a *Account, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if a.gone || b.mu.used+n > b.o.Bytes || b.mu.holders[a.holder].used+n > b.o.HolderBytes {
+	if a.gone || b.full(b.mu.holders[a.holder], n) {
 		return false
 	}
 	b.add(a, n)
 	return true
+}
+
+// full reports that n bytes more for a holder are not there yet. What it has leaving
+// counts to its share: else its next connections would take, again and again, what others
+// may have, while its last ones leave. Called with the mutex held.
+func (b *Budget) full(h *holding, n int64) bool {
+	return b.mu.used+n > b.o.Bytes || h.used+h.leaving+n > b.o.HolderBytes
 }
 
 // add is called with the mutex held.
@@ -194,7 +202,7 @@ func (b *Budget) tryTake(a *Account, n int64) (victims []*Account, wait <-chan s
 	switch {
 	case a.gone:
 		return victims, nil, ErrOver
-	case b.mu.used+n > b.o.Bytes:
+	case b.full(h, n):
 		return victims, b.mu.freed.Next(), nil
 	}
 	b.add(a, n)
@@ -236,6 +244,7 @@ func (b *Budget) evict(o Holder, asker *Account, n int64, why Reason) *Account {
 func (b *Budget) leave(a *Account) {
 	h := b.mu.holders[a.holder]
 	h.used -= a.paid
+	h.leaving += a.paid
 	delete(h.accounts, a)
 	b.drop(a.holder)
 	b.mu.leaving += a.paid
@@ -254,7 +263,7 @@ func (b *Budget) holding(o Holder) *holding {
 
 // drop forgets a holder that has nothing. Called with the mutex held.
 func (b *Budget) drop(o Holder) {
-	if h := b.mu.holders[o]; len(h.accounts) == 0 && h.ghosts == 0 {
+	if h := b.mu.holders[o]; len(h.accounts) == 0 && h.ghosts == 0 && h.leaving == 0 {
 		delete(b.mu.holders, o)
 	}
 }
@@ -289,9 +298,11 @@ func (b *Budget) give(a *Account, n int64) {
 	a.paid -= n
 	b.mu.used -= n
 	b.mu.given += n
-	if a.gone {
+	if a.gone && n > 0 {
 		b.mu.leaving -= n
-	} else {
+		b.mu.holders[a.holder].leaving -= n
+		b.drop(a.holder)
+	} else if !a.gone {
 		b.mu.holders[a.holder].used -= n
 	}
 	b.mu.freed.Wake()

@@ -117,9 +117,39 @@ func TestHolderShare(t *testing.T) {
 	})
 }
 
+// What a holder has leaving counts to its share: while its connections leave, however
+// slowly, the rest is there for others.
+func TestLeavingCountsToShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Options{Bytes: 8 * mib, HolderBytes: 6 * mib})
+		leaves, next, other := open(t, b, user(1), 4*mib), open(t, b, user(1), unitBytes), open(t, b, user(2), unitBytes)
+		start := time.Now()
+		charged := make(chan time.Duration)
+		go func() {
+			if err := next.Charge(3 * mib); err != nil {
+				t.Error(err)
+			}
+			charged <- time.Since(start)
+		}()
+		if synctest.Wait(); leaves.ended.Load() != 1 {
+			t.Error("the largest was not ended")
+		}
+		if err := other.Charge(mib); err != nil || time.Since(start) > 0 {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		time.Sleep(patience / 2)
+		leaves.Close()
+		if took := <-charged; took != patience/2 {
+			t.Errorf("the memory of the holder's own was there after %v", took)
+		}
+	})
+}
+
 // Random charges and releases come to a plain sum of them, give or take the units
 // that accounts keep, and the limit always holds.
-func TestModel(t *testing.T) {
+func TestModel(t *testing.T) { synctest.Test(t, model) }
+
+func model(t *testing.T) {
 	const limit, most = 64 * mib, 4 * mib
 	b := New(Options{Bytes: limit, HolderBytes: limit / 2})
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -145,8 +175,11 @@ func TestModel(t *testing.T) {
 		}
 		switch k := rnd.IntN(10); {
 		case len(all) == 0 || k == 0 && len(all) < 40 && b.Stats().UsedBytes+unitBytes <= limit:
-			m := &modelled{connection: open(t, b, user(uint32(rnd.IntN(4))), unitBytes), charges: []int64{unitBytes}}
-			all = append(all, m)
+			h := user(uint32(rnd.IntN(4)))
+			if has := b.mu.holders[h]; has != nil && b.full(has, unitBytes) {
+				continue
+			}
+			all = append(all, &modelled{connection: open(t, b, h, unitBytes), charges: []int64{unitBytes}})
 		case k == 1:
 			i := rnd.IntN(len(all))
 			all[i].Close()

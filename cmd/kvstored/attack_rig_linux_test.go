@@ -63,6 +63,9 @@ func newPrey(t *testing.T, chunks int) *prey {
 	if _, err := d.ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if heap, err := strconv.ParseInt(p.said(`"heap":(\d+)`), 10, 64); p.cage != "" && (err != nil || heap >= cageBytes) {
+		t.Errorf("the limit of the Go heap is %d, not by the cgroup: %v", heap, err)
+	}
 	p.adminTCP = p.said(`"admin":"(127\.0\.0\.1:\d+)"`)
 	p.respTCP = p.said(`"address":"(127\.0\.0\.1:\d+)"`)
 	return p

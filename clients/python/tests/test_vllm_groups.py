@@ -147,13 +147,28 @@ class Player:
         return hit, want
 
     def store(self, prompt: Prompt, keys: List[bytes]) -> None:
-        request = self.request(prompt)
-        self.stored.update(key for key in keys if key not in self.memory.rows)  # of others the tier hears nothing
-        for at in range(0, len(keys), 100):
-            self.engine.store(keys[at : at + 100], request)
-            self.engine.settle()
+        request, deadline = self.request(prompt), time.monotonic() + 60
+        left = [key for key in keys if key not in self.memory.rows]  # of others the tier hears nothing
+        self.stored.update(left)
+        while True:
+            for at in range(0, len(keys), 100):
+                self.engine.store(keys[at : at + 100], request)
+                self.engine.settle()
+            # What was evicted is refused while a lease of it lasts, and the tier's threads
+            # give leases back in their own time.
+            there = {name: self.there(name, left) for name in {group(key) for key in left}}
+            left = [key for key in left if not there[group(key)][key]]
+            if not left:
+                break
+            self.test.assertLess(time.monotonic(), deadline, "it is refused for ever")
+            self.drop(left)
         self.engine.finish(request)
         self.engine.step()
+
+    def there(self, name: bytes, keys: List[bytes]) -> Dict[bytes, bool]:
+        """Which blocks of a group the daemon has."""
+        of = [key for key in keys if group(key) == name]
+        return dict(zip(of, self.engine.tier._groups.pages(name).exists([named(key) for key in of], 20)))
 
     def sparse(self, prompt: Prompt, ends: List[int]) -> List[bytes]:
         """All of the full groups, and of the others what prefixes with these ends need."""

@@ -48,6 +48,12 @@ func TestWhyMissed(t *testing.T) {
 				r.store(p, 0, 4)
 				r.store(chain(2, 14), 0, 14)
 				r.store(chain(3, 14), 0, 14)
+				r.until("all of it has left", func() bool {
+					r.store(chain(4, 14), 0, 14)
+					m, err := r.stack.Match(r.t.Context(), p, tier.All)
+					r.must(err)
+					return m.In[tier.CPU].Chunks+m.In[tier.Disk].Chunks == 0
+				})
 			},
 			want: missing.Total{Tier: "disk", Reason: "declined_queue_full", Tokens: 4 * tokens},
 		},

@@ -316,24 +316,29 @@ func TestHolderOf(t *testing.T) {
 	}
 }
 
-// The bytes that a client has not read are charged, and those that it has read are
-// not, at the latest when the memory is needed.
-func TestUnreadIsCharged(t *testing.T) {
-	ends, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+// socketPair is the two ends of a connection to an address.
+func socketPair(t *testing.T, network, address string) (client, server net.Conn) {
+	t.Helper()
+	ends, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ends.Close()
-	client, err := net.Dial("unix", ends.Addr().String())
-	if err != nil {
+	if client, err = net.Dial(network, ends.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	conn, err := ends.Accept()
-	if err != nil {
+	t.Cleanup(func() { client.Close() })
+	if server, err = ends.Accept(); err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { server.Close() })
+	return client, server
+}
+
+// The bytes that a client has not read are charged, and those that it has read are
+// not, at the latest when the memory is needed.
+func TestUnreadIsCharged(t *testing.T) {
+	client, conn := socketPair(t, "unix", filepath.Join(t.TempDir(), "s"))
 	b := New(Options{Bytes: mib})
 	if err := conn.(*net.UnixConn).SetWriteBuffer(mib); err != nil {
 		t.Fatal(err)

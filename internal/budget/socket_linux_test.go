@@ -11,21 +11,7 @@ import (
 // What a client over TCP has not read is charged until the client reads it or closes its
 // end, which may reset the connection.
 func TestResetLeavesNothingCharged(t *testing.T) {
-	ends, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ends.Close()
-	client, err := net.Dial("tcp", ends.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	conn, err := ends.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	client, conn := socketPair(t, "tcp", "127.0.0.1:0")
 	_ = conn.(*net.TCPConn).SetWriteBuffer(mib) // or they may take more
 	_ = client.(*net.TCPConn).SetReadBuffer(mib)
 	b := New(Options{Bytes: 64 * mib})

@@ -78,14 +78,6 @@ func TestLoadsOfUsers(t *testing.T) {
 		t.Errorf("%d of bob's %d chunks wait behind %d of alice's", left, each, steps)
 	}
 	close(step)
-	for i, j := range running {
-		if _, err := j.Wait(ctx, each*tokens); err != nil {
-			t.Errorf("job %d: %v", i, err)
-		}
-		if n, _ := j.Ready(); n != each {
-			t.Errorf("job %d: %d chunks of %d are ready", i, n, each)
-		}
-		r.must(j.Release(ctx))
-	}
+	r.loaded(running, each)
 	t.Logf("bob's %d chunks were read while %d of alice's were", each, steps)
 }

@@ -35,14 +35,20 @@ func TestLoadsOfAUser(t *testing.T) {
 	r.until("all places are taken", func() bool { return r.server.LoadsUnderWay() == places })
 	r.must(connections[0].Ping(ctx)) // the others wait, and requests do not
 	close(open)
-	for i, j := range running {
-		if _, err := j.Wait(ctx, each*tokens); err != nil {
-			t.Errorf("job %d: %v", i, err)
-		}
-		if n, _ := j.Ready(); n != each {
-			t.Errorf("job %d: %d chunks of %d are ready", i, n, each)
-		}
-		r.must(j.Release(ctx))
-	}
+	r.loaded(running, each)
 	r.until("no place is taken", func() bool { return r.server.LoadsUnderWay() == 0 })
+}
+
+// loaded waits for jobs until all their chunks are ready, and releases them.
+func (r *rig) loaded(jobs []*client.Job, chunks int) {
+	r.t.Helper()
+	for i, j := range jobs {
+		if _, err := j.Wait(r.t.Context(), int64(chunks)*tokens); err != nil {
+			r.t.Errorf("job %d: %v", i, err)
+		}
+		if n, _ := j.Ready(); n != chunks {
+			r.t.Errorf("job %d: %d chunks of %d are ready", i, n, chunks)
+		}
+		r.must(j.Release(r.t.Context()))
+	}
 }

@@ -94,7 +94,7 @@ func longChain(seed uint64, n int) *key.Chain {
 }
 
 // wellUsed fills DRAM with chunks that are asked for again and again, the best there are, and
-// returns a client and a prompt that nobody has asked for.
+// returns a client and a prompt that no client has asked for.
 func (r *rig) wellUsed() (*client.Client, *key.Chain) {
 	r.t.Helper()
 	c := r.dial(client.Options{Space: &longSpace})

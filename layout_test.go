@@ -23,7 +23,7 @@ var rows = [][]string{
 	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/metric", "internal/muted", "internal/pages", "internal/version", "internal/zmtp"},
 	{"internal/access", "internal/missing", "internal/reach"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin", "router/index"},
-	{"internal/age", "internal/boundary", "internal/checkpoint", "internal/departed", "internal/events", "internal/handover", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire", "router/event", "router/pick"},
+	{"internal/age", "internal/boundary", "internal/checkpoint", "internal/departed", "internal/directory", "internal/events", "internal/handover", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire", "router/event", "router/pick"},
 	{"tier", "internal/hint", "internal/keep", "internal/publish", "internal/retain"},
 	{"internal/stack"},
 	{"internal/nested"}, // for tests

@@ -1,0 +1,109 @@
+package directory
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/key"
+)
+
+const stripes = 64
+
+// Directory is a directory that is being written. Its methods may be called concurrently,
+// but those about one block follow each other: Put before the block may be freed, Clear
+// before its memory is. A nil Directory takes every call and does nothing.
+type Directory struct {
+	table
+	locks [stripes]sync.Mutex
+	turn  atomic.Uint64 // which slot of a full set goes next
+	done  atomic.Bool
+}
+
+// New makes the directory of an arena of so many bytes in mem, which is Bytes(arenaBytes)
+// long, zeros, and the caller's.
+func New(mem []byte, arenaBytes int64) (*Directory, error) {
+	if arenaBytes <= 0 || int64(len(mem)) != Bytes(arenaBytes) {
+		return nil, fmt.Errorf("directory: %d bytes of memory for an arena of %d, which takes %d", len(mem), arenaBytes, Bytes(arenaBytes))
+	}
+	d := &Directory{table: table{mem: mem}}
+	h := d.header()
+	h.at(headVersion).Store(Version | slotBytes<<32)
+	h.at(headSlots).Store(slotsFor(arenaBytes))
+	h.at(headArena).Store(uint64(arenaBytes))
+	h.at(headHolds).Store(1)
+	h.at(headMagic).Store(magic)
+	return d, d.check()
+}
+
+// Put says that the payload of k, which is sealed, lies at off, a multiple of AlignBytes,
+// and has size bytes, above 0, that sum to sum. What was said of k before is forgotten.
+func (d *Directory) Put(k key.Key, off int64, size uint32, sum uint64) {
+	if d == nil || d.done.Load() {
+		return
+	}
+	c := code(k)
+	set := d.set(&c)
+	mu := &d.locks[set%stripes]
+	mu.Lock()
+	defer mu.Unlock()
+	into, found := d.find(set, &c)
+	if !found {
+		into = d.slot(set, d.free(set))
+	}
+	n := into.at(wordNumber)
+	n.Add(1)
+	for i, w := range c {
+		into.at(wordHash + i).Store(w)
+	}
+	into.at(wordPlace).Store(uint64(off/AlignBytes)<<32 | uint64(size))
+	into.at(wordSum).Store(sum)
+	n.Add(1)
+}
+
+// Clear forgets that k lies at off, before that memory is anything else. Readers that are
+// copying it will notice. What lies elsewhere stays.
+func (d *Directory) Clear(k key.Key, off int64) {
+	if d == nil {
+		return
+	}
+	c := code(k)
+	set := d.set(&c)
+	mu := &d.locks[set%stripes]
+	mu.Lock()
+	defer mu.Unlock()
+	s, found := d.find(set, &c)
+	if found && s.at(wordPlace).Load()>>32 == uint64(off/AlignBytes) {
+		s.at(wordNumber).Add(1)
+		s.at(wordPlace).Store(0)
+		s.at(wordNumber).Add(1)
+	}
+}
+
+// Void ends the directory for all readers: another process may write the arena from now on.
+func (d *Directory) Void() {
+	if d != nil {
+		d.done.Store(true)
+		d.header().at(headHolds).Store(0)
+	}
+}
+
+// find is the slot of a key that lies somewhere. The set is locked.
+func (d *Directory) find(set uint64, c *coded) (words, bool) {
+	for i := range setSlots {
+		if s := d.slot(set, i); s.is(c) && s.at(wordPlace).Load() != 0 {
+			return s, true
+		}
+	}
+	return words{}, false
+}
+
+// free is a slot that is not in use, or the one whose turn it is. The set is locked.
+func (d *Directory) free(set uint64) int {
+	for i := range setSlots {
+		if d.slot(set, i).at(wordPlace).Load() == 0 {
+			return i
+		}
+	}
+	return int(d.turn.Add(1) % setSlots)
+}

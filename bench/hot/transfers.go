@@ -66,26 +66,32 @@ func (d *daemon) put(ctx context.Context, b *buffers, ps []client.Prompt, size i
 
 // putMany times one chunk of size bytes with several commits under way: while
 // the daemon takes one over, the client fills the next. Prompts have several
-// chunks, whose slots are reserved together.
+// chunks, whose slots are reserved together, and before the last commit of the
+// prompt before: behind it the reservation would wait until that is done.
 func (d *daemon) putMany(ctx context.Context, b *buffers, ps []client.Prompt, chunks, size, inFlight int) (time.Duration, error) {
 	start := time.Now()
 	under := make([]*client.Commit, 0, inFlight)
-	for i, p := range ps {
-		f, err := d.reserve(ctx, p, chunks, size)
-		if err != nil {
-			return 0, err
-		}
-		for k := range chunks {
-			fillSlot(f, k, part(b.src, i*chunks+k, size))
-			under = append(under, f.StartCommit(ctx, k, 1))
-			if len(under) < inFlight {
-				continue
-			}
-			if err := stored(ctx, under[0]); err != nil {
+	f, err := d.reserve(ctx, ps[0], chunks, size)
+	if err != nil {
+		return 0, err
+	}
+	for i := range chunks * len(ps) {
+		k, last := i%chunks, i == chunks*len(ps)-1
+		fillSlot(f, k, part(b.src, i, size))
+		full := f
+		if k == chunks-1 && !last {
+			if f, err = d.reserve(ctx, ps[i/chunks+1], chunks, size); err != nil {
 				return 0, err
 			}
-			under = append(under[:0], under[1:]...)
 		}
+		under = append(under, full.StartCommit(ctx, k, 1))
+		if len(under) < inFlight && !last {
+			continue
+		}
+		if err := stored(ctx, under[0]); err != nil {
+			return 0, err
+		}
+		under = append(under[:0], under[1:]...)
 	}
 	for _, c := range under {
 		if err := stored(ctx, c); err != nil {

@@ -5,46 +5,67 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/bulk"
 )
 
-// However the pieces of a payload come, its checksum is that of the whole, and a byte
-// that differs shows.
-func TestArriving(t *testing.T) {
-	const mib = 1 << 20
-	rng := rand.New(rand.NewPCG(3, 4))
-	memory := make([]byte, arena.MaxPayload)
-	_, _ = rand.NewChaCha8([32]byte{1}).Read(memory[:9*mib])
-	for _, n := range []int{1, 4096, mib - 1, mib, mib + 1, 4*mib - 100, 4 * mib, 4*mib + 1, 9*mib - 4000, arena.MaxPayload} {
-		p := memory[:n]
-		for range 4 {
-			want := arena.Checksum(p)
-			changed := rng.IntN(2) == 1
-			at := rng.IntN(n)
-			if changed {
-				p[at]++
-			}
-			a := arriving{sum: bulk.Over(p), bytes: n}
-			pieces := rng.Perm((n + blockio.PieceBytes - 1) / blockio.PieceBytes)
-			workers := 1 + rng.IntN(4)
-			var all sync.WaitGroup
-			for w := range workers {
-				all.Go(func() {
-					for i := w; i < len(pieces); i += workers {
-						from := pieces[i] * blockio.PieceBytes
-						a.Landed(from, min(from+blockio.PieceBytes, (n+4095)&^4095))
-					}
-				})
-			}
-			all.Wait()
-			if got := a.sum.Sum(); (got != want) != changed {
-				t.Errorf("%d bytes by %d workers in the order %v, changed %t: checksum %x of %x", n, workers, pieces, changed, got, want)
-			}
-			if changed {
-				p[at]--
+// Pieces may land in any order, several at a time: the checksum is that of one call.
+func TestPiecesLandInAnyOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	p := make([]byte, 7*blockio.PieceBytes+12345)
+	for i := range p {
+		p[i] = byte(random.Uint32())
+	}
+	for round := range 20 {
+		size := len(p) - round*blockio.PieceBytes/3
+		pieces := (size + blockio.PieceBytes - 1) / blockio.PieceBytes
+		a := arriving{sum: bulk.Over(p[:size]), bytes: size}
+		var all sync.WaitGroup
+		for _, i := range random.Perm(pieces) {
+			from := i * blockio.PieceBytes
+			land := func() { a.Landed(from, min(size, from+blockio.PieceBytes)) }
+			if round%2 == 0 {
+				land()
+			} else {
+				all.Go(land)
 			}
 		}
+		all.Wait()
+		if got, want := a.sum.Sum(), xxh3.Hash(p[:size]); got != want {
+			t.Errorf("%d pieces have the checksum %x, want %x", pieces, got, want)
+		}
 	}
+}
+
+// A piece is hashed as soon as all before it have landed, and not at the end: what
+// happens to its bytes later does not show.
+func TestPiecesAreHashedAsTheyLand(t *testing.T) {
+	if !hashesInPieces() {
+		t.Skip("this processor hashes at the end")
+	}
+	p := make([]byte, 4*blockio.PieceBytes)
+	want := xxh3.Hash(p)
+	a := arriving{sum: bulk.Over(p), bytes: len(p)}
+	landed := func(i int) { a.Landed(i*blockio.PieceBytes, (i+1)*blockio.PieceBytes) }
+	landed(1)
+	landed(0) // and both are hashed
+	copy(p, "later")
+	copy(p[blockio.PieceBytes:], "later")
+	landed(3)
+	landed(2)
+	if got := a.sum.Sum(); got != want {
+		t.Error("pieces were hashed later than they had landed")
+	}
+}
+
+// hashesInPieces reports whether a byte that has arrived is hashed before the last one.
+func hashesInPieces() bool {
+	p := make([]byte, blockio.PieceBytes)
+	want, sum := xxh3.Hash(p), bulk.Over(p)
+	sum.Arrived(len(p) - 1)
+	p[0] = 1
+	sum.Arrived(1)
+	return sum.Sum() == want
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/zeebo/xxh3"
@@ -120,6 +121,33 @@ func arrive(r *rand.Rand, p, src []byte) uint64 {
 		at += n
 	}
 	return sum.Sum()
+}
+
+// Bytes are hashed when they have arrived, while they are hot: at most the last block
+// is left to Sum, whether a copy brings them or the caller.
+func TestHashedAsTheyArrive(t *testing.T) {
+	ways(t, func(t *testing.T) {
+		if !vectors {
+			t.Skip("everything is hashed at the end here")
+		}
+		const size = 1<<20 + 17
+		src, dst := make([]byte, size), make([]byte, size)
+		for name, bring := range map[string]func(r *Running, p []byte){
+			"copied":    (*Running).Copy,
+			"announced": func(r *Running, p []byte) { r.Arrived(len(p)) },
+		} {
+			r := Over(dst)
+			for part := range slices.Chunk(src, 100_001) {
+				bring(&r, part)
+				if left := r.arrived - r.hashed; left < 0 || left > blockBytes {
+					t.Errorf("%s: of %d bytes %d are not hashed", name, r.arrived, left)
+				}
+			}
+			if r.arrived != size {
+				t.Errorf("%s: %d bytes have arrived", name, r.arrived)
+			}
+		}
+	})
 }
 
 func TestWrongCallsPanic(t *testing.T) {

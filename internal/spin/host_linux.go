@@ -17,13 +17,17 @@ import (
 // schedstat, in ns (Linux, Documentation/scheduler/sched-stats.rst).
 func waited() (thread int, d time.Duration, ok bool) {
 	var buf [128]byte
-	p := unseen.ReadFile("/proc/thread-self/schedstat", buf[:])
-	fields := bytes.Fields(p)
+	d, ok = runDelay(unseen.ReadFile("/proc/thread-self/schedstat", buf[:]))
+	return unix.Gettid(), d, ok
+}
+
+func runDelay(schedstat []byte) (time.Duration, bool) {
+	fields := bytes.Fields(schedstat)
 	if len(fields) < 2 {
-		return 0, 0, false
+		return 0, false
 	}
 	ns, err := strconv.ParseInt(string(fields[1]), 10, 64)
-	return unix.Gettid(), time.Duration(ns), err == nil
+	return time.Duration(ns), err == nil
 }
 
 // pressure reads for how long some thread waited for a processor (Linux,
@@ -39,9 +43,16 @@ func pressure() (machine, group time.Duration) {
 // runnable reads how many threads of the machine run or want to: the fourth field
 // of /proc/loadavg begins with it (proc_loadavg(5)).
 func runnable() (threads int, ok bool) {
+	if !allProcessors() {
+		return 0, false
+	}
 	var buf [128]byte
-	fields := bytes.Fields(unseen.ReadFile("/proc/loadavg", buf[:]))
-	if len(fields) < 4 || !allProcessors() {
+	return running(unseen.ReadFile("/proc/loadavg", buf[:]))
+}
+
+func running(loadavg []byte) (threads int, ok bool) {
+	fields := bytes.Fields(loadavg)
+	if len(fields) < 4 {
 		return 0, false
 	}
 	n, _, _ := bytes.Cut(fields[3], []byte("/"))

@@ -132,6 +132,30 @@ func TestAgain(t *testing.T) {
 	})
 }
 
+// Each poll counts once, as what came of it.
+func TestOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := alone(2)
+		var w Wait
+		w.start(h, 16*time.Second, true)
+		for range 3 {
+			_ = w.Again()
+			w.Over()
+		}
+		for range 2 {
+			_ = w.Again()
+			time.Sleep(w.window + 1)
+			_ = w.Again() // and sleeps
+			w.Over()
+		}
+		_ = w.Again()
+		w.Forget()
+		if s, want := h.stats(time.Now()), (Stats{Polls: 6, Gained: 3, Vain: 2, Cut: 1}); s != want {
+			t.Errorf("%+v, want %+v", s, want)
+		}
+	})
+}
+
 // A poller that lost the processor to another thread yields it until it finds
 // itself alone again.
 func TestCrowd(t *testing.T) {

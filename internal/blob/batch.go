@@ -33,7 +33,7 @@ func (s *Store) Lease(ctx context.Context, o ledger.Owner, list [][]byte) Leased
 	c := s.alone(hashes)
 	s.o.Stack.HoldEach(o, ledger.Lease, &c, p.rest.refs[:len(list)])
 	for i, h := range hashes {
-		if p.is[i] = false; !p.rest.refs[i].Valid() && !p.owed[i] {
+		if p.is[i], p.none[i] = false, false; !p.rest.refs[i].Valid() && !p.owed[i] {
 			p.absent.add(i, h)
 		}
 	}
@@ -44,21 +44,23 @@ func (s *Store) Lease(ctx context.Context, o ledger.Owner, list [][]byte) Leased
 }
 
 // expect has those of the absent that are below DRAM begin to come up, and notes
-// those that are somewhere.
+// those that are somewhere, and those that are not for certain.
 func (p *names) expect(ctx context.Context) {
 	part := &p.absent
 	c := p.alone(part.hashes[:part.n])
-	p.o.Stack.Where(ctx, &c, part.at[:])
+	sure := p.o.Stack.Where(ctx, &c, part.at[:])
 	for j, i := range part.which[:part.n] {
 		at := part.at[j]
+		p.none[i] = at == 0 && sure
 		if p.is[i] = at != 0; at != 0 && !at.Has(tier.CPU) {
 			p.want(part.hashes[j])
 		}
 	}
 }
 
-// Take is Fetch of name i of the list, once. Where a value cannot come up that some tier
-// has, those behind it give their leases back, whose room it may need.
+// Take is Fetch of name i of the list, once; a name that had no value when the pass
+// looked for it has none. Where a value cannot come up that some tier has, those behind
+// it give their leases back, whose room it may need.
 func (l *Leased) Take(ctx context.Context, i int) (Value, error) {
 	p := l.names
 	if ref := p.rest.refs[i]; ref.Valid() {
@@ -70,6 +72,9 @@ func (l *Leased) Take(ctx context.Context, i int) (Value, error) {
 		}
 		err := v.read(ctx, p.list[i])
 		return v, err
+	}
+	if p.none[i] {
+		return Value{}, ErrNotFound
 	}
 	v, err := p.Fetch(ctx, l.owner, p.list[i])
 	if err != nil && (p.is[i] || errors.Is(err, ErrNoRoom)) && l.giveBack() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -111,4 +112,45 @@ func TestLeaseOwes(t *testing.T) {
 	v.Release()
 	r.Fault(nil)
 	r.awaitPaid()
+}
+
+// TestLeaseFindsWhatMoves: values that leave DRAM and come up while passes look for them
+// are found by each.
+func TestLeaseFindsWhatMoves(t *testing.T) {
+	r := newRig(t, 16<<20)
+	var names []string
+	for i := range 40 {
+		names = append(names, fmt.Sprint("name", i))
+		r.set(names[i], bytes.Repeat([]byte(names[i]), 10_000), blob.Always, time.Time{})
+	}
+	r.Flush()
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	others.Go(func() { // which evict them
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			r.set(fmt.Sprint("other", i%40), make([]byte, 500_000), blob.Always, time.Time{})
+		}
+	})
+	for round := range 1000 {
+		leased := r.Lease(t.Context(), r.o, bytesOf(names))
+		for i, name := range names {
+			v, err := leased.Take(t.Context(), i)
+			if errors.Is(err, blob.ErrNoRoom) {
+				continue
+			}
+			if err != nil || !bytes.HasPrefix(v.Bytes(), []byte(name)) {
+				t.Errorf("round %d: %s: %v", round, name, err)
+				continue
+			}
+			v.Release()
+		}
+		leased.Close()
+	}
+	close(stop)
+	others.Wait()
 }

@@ -33,6 +33,7 @@ type names struct {
 	owed   [PassNames]bool
 	late   [PassNames]bool // it has expired
 	is     [PassNames]bool // what is sheltered is its value now
+	none   [PassNames]bool // of a lease: no tier has a value
 	rest   part            // not sheltered
 	absent part            // of rest, from DRAM
 	fresh  part            // of rest, to be sheltered

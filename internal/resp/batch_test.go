@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -135,4 +136,44 @@ func TestMsetTwice(t *testing.T) {
 	c.expect("+OK\r\n")
 	c.send(encode("MGET", "a", "b", "c"))
 	c.expect("*3\r\n$1\r\n6\r\n$1\r\n4\r\n$1\r\n5\r\n")
+}
+
+// TestCommandsOfManyNames: a command of a thousand names takes as many passes over the
+// store as names fit into passes. EXISTS leases what it finds in passes of its own, and
+// nothing that it has leased already.
+func TestCommandsOfManyNames(t *testing.T) {
+	r := newRig(t, resp.Options{})
+	c := r.dial(r.unix)
+	const n = 1000
+	names, absent, args := make([]string, n), make([]string, n), []string{"MSET"}
+	for i := range names {
+		names[i], absent[i] = fmt.Sprint("name", i), fmt.Sprint("absent", i)
+		args = append(args, names[i], "v")
+	}
+	c.send(encode(args...))
+	c.expect("+OK\r\n")
+	r.store.Flush()
+	passes := func(want string, command string, names []string) int {
+		before := r.store.Passes()
+		c.send(encode(slices.Insert(slices.Clone(names), 0, command)...))
+		c.expect(want)
+		return int(r.store.Passes() - before)
+	}
+	in := func(most int) int { return (n + most - 1) / most }
+	most := func(what string, got, want int) {
+		if got > want {
+			t.Errorf("%s: %d passes for %d names, want %d at most", what, got, n, want)
+		}
+	}
+	most("EXISTS", passes(":1000\r\n", "EXISTS", names), 2*in(blob.PassNames))
+	least := n
+	for range 20 { // in some runs what is kept is let go meanwhile
+		least = min(least, passes(":1000\r\n", "EXISTS", names))
+	}
+	most("EXISTS of what it keeps", least, 0)
+	most("EXISTS of absent names", passes(":0\r\n", "EXISTS", absent), in(blob.PassNames))
+	most("MGET", passes("*1000\r\n"+strings.Repeat("$1\r\nv\r\n", n), "MGET", names), in(blob.PassNames))
+	most("MGET of absent names", passes("*1000\r\n"+strings.Repeat("$-1\r\n", n), "MGET", absent), in(blob.PassNames))
+	most("DEL of absent names", passes(":0\r\n", "DEL", absent), in(blob.DeleteNames))
+	most("DEL", passes(":1000\r\n", "DEL", names), in(blob.DeleteNames))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -29,7 +30,8 @@ type Rig struct {
 	Stack    *stack.Stack
 	OwedFile string // of the store, from the next start on
 
-	fault atomic.Pointer[tierfault.Hook]
+	fault  atomic.Pointer[tierfault.Hook]
+	passes atomic.Int64
 
 	t        testing.TB
 	capacity int64
@@ -68,7 +70,7 @@ func (r *Rig) start() {
 	}
 	l := ledger.New(ledger.Options{CapacityBytes: r.capacity, Policy: lru, Limits: ledger.Limits{Lease: r.capacity / 2, Unwritten: r.capacity / 4}})
 	r.hot = cpu.New(cpu.Options{Arena: r.arena, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	r.Stack = stack.NewStack(stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.faulty()}, {Place: tier.Remote, Tier: r.remote()}}, Log: zerolog.Nop()})
+	r.Stack = stack.NewStack(stack.Options{Hot: counted{r.hot, &r.passes}, Below: []stack.Below{{Place: tier.Disk, Tier: r.faulty()}, {Place: tier.Remote, Tier: r.remote()}}, Log: zerolog.Nop()})
 	if r.Store, err = blob.New(blob.Options{
 		Stack: r.Stack, Space: "test", ShelterBytes: r.capacity / 10, OwedFile: r.OwedFile, LoadTimeout: time.Minute, Log: zerolog.Nop(),
 	}); err != nil {
@@ -89,6 +91,25 @@ func (r *Rig) start() {
 		r.must(r.hot.Close())
 		r.must(r.arena.Close())
 	}
+}
+
+// Passes is how many times DRAM was asked to hold values, of one name or of many.
+func (r *Rig) Passes() int64 { return r.passes.Load() }
+
+// counted is DRAM whose holds are counted.
+type counted struct {
+	*cpu.Tier
+	passes *atomic.Int64
+}
+
+func (c counted) Hold(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []tier.Ref) (int, error) {
+	c.passes.Add(1)
+	return c.Tier.Hold(o, cl, ks, refs)
+}
+
+func (c counted) HoldEach(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []tier.Ref) {
+	c.passes.Add(1)
+	c.Tier.HoldEach(o, cl, ks, refs)
 }
 
 // hangs is how long a call of the disk hangs before the disk says so. Nothing else in

@@ -179,7 +179,7 @@ const redisError = '-' | 'E'<<8 | 'R'<<16 | 'R'<<24
 
 func (o *Options) wants() (f wire.Features) {
 	if !o.Inline {
-		f |= wire.FeatureArena | wire.FeatureStaging
+		f |= wire.FeatureArena | wire.FeatureDirectory | wire.FeatureStaging
 		if o.Direct {
 			f |= wire.FeatureDirect
 		}

@@ -428,9 +428,11 @@ struct greeting {
 static int hello_option(void *to, unsigned tag, struct in *value) {
   kvs_space_info info;
   (void)to;
-  if (tag != 2) return 0;
-  in_space_info(value, &info);
-  return 1;
+  switch (tag) {
+  case 2: in_space_info(value, &info); return 1;
+  case 3: in_u64(value); return 1; /* directory_bytes, which was not asked for */
+  }
+  return 0;
 }
 
 static void in_hello(struct in *i, struct greeting *g) {
@@ -996,7 +998,7 @@ static int hello(kvs_client *c, const kvs_options *options) {
   out_bytes(o, "KVS1", 4);
   out_u16(o, 2);
   out_u16(o, 2);
-  out_u32(o, options->wants);
+  out_u32(o, options->wants & ~32u); /* not directory: this client asks for each read */
   out_u32(o, 0); /* max_request, max_reply: as the daemon likes */
   out_u32(o, 0);
   out_u32(o, 0);

@@ -23,6 +23,9 @@ type Directory struct {
 // New makes the directory of an arena of so many bytes in mem, which is Bytes(arenaBytes)
 // long, zeros, and the caller's.
 func New(mem []byte, arenaBytes int64) (*Directory, error) {
+	if arenaBytes > maxArena {
+		return nil, fmt.Errorf("directory: an arena of %d bytes: %d at most", arenaBytes, int64(maxArena))
+	}
 	if arenaBytes <= 0 || int64(len(mem)) != Bytes(arenaBytes) {
 		return nil, fmt.Errorf("directory: %d bytes of memory for an arena of %d, which takes %d", len(mem), arenaBytes, Bytes(arenaBytes))
 	}
@@ -37,7 +40,7 @@ func New(mem []byte, arenaBytes int64) (*Directory, error) {
 }
 
 // Put says that the payload of k, which is sealed, lies at off, a multiple of AlignBytes,
-// and has size bytes, above 0, that sum to sum. What was said of k before is forgotten.
+// and has size bytes, above 0, that sum to sum. An earlier place of k is forgotten.
 func (d *Directory) Put(k key.Key, off int64, size uint32, sum uint64) {
 	if d == nil || d.done.Load() {
 		return
@@ -64,7 +67,15 @@ func (d *Directory) Put(k key.Key, off int64, size uint32, sum uint64) {
 // Clear forgets that k lies at off, before that memory is anything else. Readers that are
 // copying it will notice. What lies elsewhere stays.
 func (d *Directory) Clear(k key.Key, off int64) {
-	if d == nil {
+	d.clear(k, func(place uint64) bool { return place>>32 == uint64(off/AlignBytes) })
+}
+
+// Forget forgets the place of k.
+func (d *Directory) Forget(k key.Key) { d.clear(k, func(uint64) bool { return true }) }
+
+// clear empties the slot of k if it names such a place.
+func (d *Directory) clear(k key.Key, is func(place uint64) bool) {
+	if d == nil || d.done.Load() {
 		return
 	}
 	c := code(k)
@@ -72,11 +83,19 @@ func (d *Directory) Clear(k key.Key, off int64) {
 	mu := &d.locks[set%stripes]
 	mu.Lock()
 	defer mu.Unlock()
-	s, found := d.find(set, &c)
-	if found && s.at(wordPlace).Load()>>32 == uint64(off/AlignBytes) {
+	if s, found := d.find(set, &c); found && is(s.at(wordPlace).Load()) {
 		s.at(wordNumber).Add(1)
 		s.at(wordPlace).Store(0)
 		s.at(wordNumber).Add(1)
+	}
+}
+
+// Keep says to readers, from now on, that the arena may have another process, which does not
+// call Void first: where this one is killed. A reader that does not compare checksums
+// reads nothing then.
+func (d *Directory) Keep() {
+	if d != nil && !d.done.Load() {
+		d.header().at(headKept).Store(1)
 	}
 }
 

@@ -18,7 +18,7 @@
 // of 64 bytes: number, hash, space, place and size, checksum, zero. The number is odd while
 // the slot is being written. A key has its slot in one set, which a product of its words
 // names. A set that is full loses one for each that comes: the directory is a cache, and
-// what it has not is asked of the daemon.
+// other chunks are asked of the daemon.
 //
 // # Owns
 //

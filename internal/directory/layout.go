@@ -21,6 +21,9 @@ const (
 	setSlots    = 8
 	setBytes    = setSlots * slotBytes
 
+	// maxArena is as far as a place reaches: 16 TiB.
+	maxArena = AlignBytes << 32
+
 	// AlignBytes is the unit of places in the arena.
 	AlignBytes = 4096
 	// bytesPerSlot is how much of the arena there is for each slot. With chunks of 64 KiB,
@@ -35,6 +38,7 @@ const (
 	headSlots
 	headArena
 	headHolds // 1 while the directory holds; a line of its own would not be written more often
+	headKept  // 1: the arena may outlive the process, and be another's, without Void
 )
 
 // The words of a slot.
@@ -114,7 +118,7 @@ func (t *table) check() error {
 		return fmt.Errorf("%w: version %d with slots of %d bytes; this program knows %d with %d", ErrVersion, uint32(v), v>>32, Version, slotBytes)
 	}
 	n, a := h.at(headSlots).Load(), h.at(headArena).Load()
-	if n < setSlots || n&(n-1) != 0 || n > uint64(len(t.mem)-headerBytes)/slotBytes || a == 0 || a > 1<<62 {
+	if n < setSlots || n&(n-1) != 0 || n > uint64(len(t.mem)-headerBytes)/slotBytes || a == 0 || a > maxArena {
 		return fmt.Errorf("%w: %d slots in %d bytes, for an arena of %d", ErrDamaged, n, len(t.mem), a)
 	}
 	t.sets, t.arena = n/setSlots, int64(a)

@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"runtime"
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/key"
@@ -20,6 +21,10 @@ func Open(mem []byte) (*Reader, error) {
 // ArenaBytes is the length of the arena that the directory is of.
 func (r *Reader) ArenaBytes() int64 { return r.arena }
 
+// Kept reports whether another process may have taken over the arena, without a word here,
+// since the one that writes the directory was killed. Only a checksum tells then.
+func (r *Reader) Kept() bool { return r.header().at(headKept).Load() != 0 }
+
 // Place is where the payload of a chunk lies, or lay: Holds tells.
 type Place struct {
 	Offset int64  // in the arena
@@ -29,8 +34,8 @@ type Place struct {
 	saw    uint64
 }
 
-// Find is where k lies. It does not find what is being changed at this moment, nor anything
-// in a directory that holds no more.
+// Find is where k lies. It does not find a slot that is being written, and nothing in a
+// directory that holds no more.
 func (r *Reader) Find(k key.Key) (p Place, found bool) {
 	if r.header().at(headHolds).Load() != 1 {
 		return p, false
@@ -49,14 +54,23 @@ func (r *Reader) Find(k key.Key) (p Place, found bool) {
 		if p.number.Load() != p.saw || p.Size == 0 {
 			continue
 		}
-		return p, p.Offset+int64(p.Size) <= r.arena
+		if p.Offset+int64(p.Size) > r.arena {
+			break
+		}
+		return p, true
 	}
 	return Place{}, false
 }
 
-// Holds reports whether the payload has been where p says since p was found: what was
-// copied from there until now is the payload. The processor has to make loads in the order of
-// the program, as amd64 does; elsewhere only the checksum tells.
+// Holds reports whether the payload has been where p says since p was found: the bytes
+// that were copied from there until now are the payload.
 func (r *Reader) Holds(p Place) bool {
+	if runtime.GOARCH != "amd64" {
+		// The loads of the copy come before those below. amd64 makes loads in the order of the
+		// program; arm64 makes all before this addition, which releases, and a load that
+		// acquires after it.
+		var fence atomic.Uint32
+		fence.Add(1)
+	}
 	return p.number.Load() == p.saw && r.header().at(headHolds).Load() == 1
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,7 @@ import (
 type Options struct {
 	Stack      *stack.Stack
 	Arena      *arena.Arena
+	Directory  *os.File          // of Arena, that clients only read; nil: there is none. It stays the caller's
 	Quarantine *arena.Quarantine // needed with Direct
 	Direct     bool              // clients fill the arena themselves
 

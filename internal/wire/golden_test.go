@@ -118,6 +118,12 @@ var golden = []struct {
 		},
 		HasSpace: true, Space: goldenInfo(0), Server: "kvstored 1.0.0",
 	}},
+	{"hello_directory_reply", reply(OpHello), &HelloReply{
+		Version: 2, Rights: RightRead, Granted: FeatureArena | FeatureDirectory,
+		Epoch: 0x1122334455667788, Connection: 6, ArenaBytes: 4 << 30, DirectoryBytes: 8<<20 + 4096, Descriptors: 2,
+		MaxPayload: MaxPayloadBytes, MaxRequest: MaxBodyBytes, MaxReply: MaxBodyBytes, Credit: MaxBodyBytes,
+		Server: "kvstored 1.0.0",
+	}},
 	{"open_space_request", request(OpOpenSpace), &OpenSpaceRequest{goldenSpace}},
 	{"open_space_reply", reply(OpOpenSpace), &OpenSpaceReply{goldenInfo(2)}},
 	{"lookup_request", request(OpLookup), &LookupRequest{Chain: goldenTokens, Search: TierCPU | TierDisk}},

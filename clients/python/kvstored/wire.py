@@ -242,6 +242,7 @@ class Hello(NamedTuple):
     limits: Limits
     server: str
     space: Optional[SpaceInfo]
+    directory_bytes: int = 0
 
 
 class Advice(NamedTuple):
@@ -829,7 +830,8 @@ def hello_reply(body: Buffer) -> Hello:
     fixed = c.read(_HELLO)
     limits = Limits._make(c.record().read(_LIMITS))
     server = c.str()
-    return Hello(*fixed, limits, server, c.options({2: _Cursor.space_info}).get(2))  # type: ignore[arg-type]
+    options = c.options({2: _Cursor.space_info, 3: lambda o: o.read(_U64)[0]})
+    return Hello(*fixed, limits, server, options.get(2), options.get(3, 0))  # type: ignore[arg-type]
 
 
 def open_space_reply(body: Buffer) -> SpaceInfo:

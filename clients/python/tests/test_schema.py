@@ -155,8 +155,9 @@ def _info(value: Dict[str, Any]) -> wire.SpaceInfo:
 
 def _hello(v: Dict[str, Any]) -> wire.Hello:
     space = v["options"].get("space")
-    fields = {name: v[name] for name in wire.Hello._fields if name not in ("limits", "space")}
-    return wire.Hello(**fields, limits=wire.Limits(**v["limits"]), space=_info(space) if space else None)
+    options = {"space": _info(space) if space else None, "directory_bytes": v["options"].get("directory_bytes", 0)}
+    fields = {name: v[name] for name in wire.Hello._fields if name not in ("limits", *options)}
+    return wire.Hello(**fields, **options, limits=wire.Limits(**v["limits"]))
 
 
 #: Operation: how its reply is read here, and what it says.

@@ -98,6 +98,30 @@ func (l *leases) Touch(c *key.Chain, from, to int) {
 	}
 }
 
+// Read counts one use of chunks from..to of c that a client has read in DRAM without a
+// lease. It returns the bytes of the first, and those of all, as far as DRAM still has them.
+func (l *leases) Read(c *key.Chain, from, to int) (first int64, bytes uint64) {
+	var refs [16]tier.Ref
+	for at, n := from, 0; at < to; at += n {
+		n, _ = l.Hold(ledger.Daemon, ledger.IO, c, at, min(at+len(refs), to), refs[:])
+		if n == 0 {
+			break
+		}
+		for _, below := range l.levels.below {
+			below.writer.touched(c, at, refs[:n])
+		}
+		for _, r := range refs[:n] {
+			bytes += uint64(r.Block.Len())
+		}
+		if at == from {
+			first = int64(refs[0].Block.Len())
+		}
+		l.Release(ledger.Daemon, ledger.IO, refs[:n])
+	}
+	l.Touch(c, from, to)
+	return first, bytes
+}
+
 // Sum is the checksum of chunk i of c and its bytes, if DRAM has it or a tier
 // below knows it without I/O.
 func (l *leases) Sum(o ledger.Owner, c *key.Chain, i int) (sum uint64, size uint32, known bool) {

@@ -27,7 +27,7 @@ var others = []struct {
 	lacks   []Op
 	command func(*testing.T) (dir string, args []string)
 }{
-	{"C", []Op{OpBatch, OpWarm, OpHint, OpEvents}, cDecoder},
+	{"C", []Op{OpBatch, OpWarm, OpHint, OpEvents, OpRead}, cDecoder},
 	{"Python", nil, pythonDecoder},
 }
 

@@ -295,6 +295,10 @@ var golden = []struct {
 		Chain: Chain{Form: FormNone}, LookupID: "req-42", Configs: Pairs(nil).Add("turn_over", "done"),
 	}},
 	{"hint_reply", reply(OpHint), &HintReply{Retained: Count{3, 768}, Faults: goldenFaults}},
+	{"read_request", request(OpRead), &ReadRequest{Reads: Reads(nil).
+		Add(&Chain{Space: 1, Form: FormHashes, Width: 16, SaveUnfull: true, LastTokens: 9, Hashes: sequence(0x10, 0x30)}).
+		Add(&Chain{Form: FormKept, ID: 3, Skip: 2})}},
+	{"read_reply", reply(OpRead), &EmptyReply{}},
 	{"error_reply", Header{Kind: KindReply, Op: OpRelease, Code: CodeUnknownJob, ID: 21}, &ErrorReply{
 		Text: "job 9 is not live: it was released, cancelled or never made on this connection",
 	}},

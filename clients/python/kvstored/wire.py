@@ -59,6 +59,7 @@ class Op(IntEnum):
     BATCH = 21
     HINT = 30
     EVENTS = 31
+    READ = 32
 
 
 class Space(NamedTuple):

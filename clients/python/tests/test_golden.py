@@ -118,6 +118,8 @@ NOT_SPOKEN = {
     "hello_window_request",
     "ping_option_request",
     "prefetch_ranks_request",
+    "read_request",
+    "read_reply",
     "reserve_groups_request",
     "reserve_shared_request",
     "reserve_slots_request",

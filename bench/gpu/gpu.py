@@ -56,8 +56,8 @@ def daemon(arena: int, huge: str = "auto", more: str = "") -> Iterator[Daemon]:
         yield running
 
 
-def client(running: Daemon, keep: bool = True, window: int = GIB) -> kvstored.Client:
-    return kvstored.Client(running.socket, space=SPACE, timeout=60, staging_bytes=window, keep_staging=keep)
+def client(socket: str, keep: bool = True, window: int = GIB) -> kvstored.Client:
+    return kvstored.Client(socket, space=SPACE, timeout=60, staging_bytes=window, keep_staging=keep)
 
 
 # ---- registering -------------------------------------------------------------
@@ -94,7 +94,7 @@ def registering(gpu: Device, arena: int) -> None:
     read_only, writable = (0, 1, 2, 8, 11, 9), (9, 2, 0, 1)
     small = min(arena, 2 * GIB)
     for huge in ("off", "auto"):
-        with daemon(small, huge) as running, client(running, window=min(GIB, small)) as kv:
+        with daemon(small, huge) as running, client(running.socket, window=min(GIB, small)) as kv:
             registered(gpu, f"arena, hugepages: {huge}", kv.arena, read_only)
             registered(gpu, "staging window", kv._link.staging, writable)
     with daemon(small, more="arena: {puts: direct}\n") as running:
@@ -102,7 +102,7 @@ def registering(gpu: Device, arena: int) -> None:
         registered(gpu, "arena, puts: direct", link.arena, writable)
         link.close()
     if arena > small:
-        with daemon(arena) as running, client(running) as kv:
+        with daemon(arena) as running, client(running.socket) as kv:
             registered(gpu, "arena", kv.arena, (9,))
     began = time.perf_counter()
     with gpu.memory(small, host=True):
@@ -145,7 +145,7 @@ def compare(gpu: Device, way: str, kinds: Dict[str, int], at: int, room: int, ro
 
 def copying(gpu: Device, rounds: int, room: int) -> None:
     table("GiB/s", "chunks", "the driver's own", "page-locked (share of own)", "not page-locked (share of own)")
-    with daemon(room) as running, client(running, window=room) as kv, client(running, window=room) as plain:
+    with daemon(room) as running, client(running.socket, window=room) as kv, client(running.socket, window=room) as plain:
         registration = locked(kv)
         with gpu.memory(room) as at, gpu.memory(room, host=True) as own:
             up = {"the driver's own": own, "arena": kv.arena.address, "plain": plain.arena.address}
@@ -223,7 +223,7 @@ class Prompts:
 @contextlib.contextmanager
 def prompts(gpu: Device, chunks: int, chunk: int, keep: bool = True) -> Iterator[Tuple[Daemon, Prompts]]:
     total = chunks * chunk
-    with daemon(max(4 * total, 64 * MIB)) as running, client(running, keep, min(GIB, 2 * total)) as kv:
+    with daemon(max(4 * total, 64 * MIB)) as running, client(running.socket, keep, min(GIB, 2 * total)) as kv:
         with gpu.memory(2 * total) as at, gpu.memory(total, host=True) as own:
             yield running, Prompts(gpu, kv, chunks, chunk, at, own)
 
@@ -288,14 +288,16 @@ def ends(gpu: Device, chunks: int, chunk: int) -> None:
         del job, copies
         registration.close()
     for what, code in (("unmapped, then a copy from there", "copy"), ("unmapped, then unregistered", "unregister")):
-        child = subprocess.run([sys.executable, __file__, "--unmap", code], capture_output=True, text=True, timeout=60)
+        with daemon(64 * MIB) as running:  # the child may be killed by what it does
+            command = [sys.executable, __file__, "--unmap", code, "--socket", running.socket]
+            child = subprocess.run(command, capture_output=True, text=True, timeout=60)
         row(what, child.stdout.strip() or f"ends with status {child.returncode}: {child.stderr.strip()[-200:]}")
 
 
-def unmap(what: str) -> None:
+def unmap(what: str, socket: str) -> None:
     """A mapping that is unmapped while it is page-locked; in a process of its own."""
     gpu = Device()
-    with daemon(64 * MIB) as running, client(running) as kv, gpu.memory(MIB) as at:
+    with client(socket) as kv, gpu.memory(MIB) as at:
         mapping = kv.arena
         error = gpu.lock(mapping.address, mapping.size, gpu.flags(mapping))[0]
         if error:
@@ -355,6 +357,7 @@ def main() -> None:
     parse.add_argument("--prompt", type=between(MIB, 2 * GIB, "MiB"), default=256 * MIB, help="KV of the prompt, in 64 chunks")
     parse.add_argument("--pause", type=between(0, 3600), default=80, help="seconds; windows shrink after 75; 0 leaves it out")
     parse.add_argument("--unmap", help=argparse.SUPPRESS)
+    parse.add_argument("--socket", help=argparse.SUPPRESS)
     args = parse.parse_args()
     try:
         gpu = Device()
@@ -362,7 +365,7 @@ def main() -> None:
         print(f"there is no NVIDIA GPU to measure with: {e}", file=sys.stderr)
         raise SystemExit(3) from None
     if args.unmap:
-        return unmap(args.unmap)
+        return unmap(args.unmap, args.socket)
     print(f"{gpu.name}, {os.cpu_count()} processors, Linux {platform.release()}, medians of {args.rounds} rounds")
     for what, attribute in ATTRIBUTES.items():
         print(f"- {what}: {'yes' if gpu.attribute(attribute) else 'no'}")

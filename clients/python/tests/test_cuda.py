@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -19,7 +21,7 @@ from kvstored import cuda, wire
 from kvstored.wire import Space
 
 from . import driver
-from .daemon import ROOT, Daemon, Served
+from .daemon import ROOT, Daemon, Served, binary
 
 SPACE = Space(model="gpu", dtype="bf16", chunk_tokens=16)
 BENCH = str(ROOT / "bench" / "gpu" / "gpu.py")
@@ -268,8 +270,22 @@ class Bench(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(f"{bad.partition('=')[2]!r} is none of ", done.stderr)
 
+    def processes(self, program: str) -> List[str]:
+        """Those that run a program, by its path."""
+        found = []
+        for line in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if line.read_bytes().split(b"\0")[0] == os.fsencode(program):
+                    found.append(line.parent.name)
+            except OSError:
+                continue  # it has ended
+        return found
+
     def test_all_of_it(self) -> None:
-        done = self.run_it("--arena", "16MiB", "--rounds", "1", "--prompt", "4MiB", "--pause", "1")
+        program = f"{tempfile.mkdtemp(prefix='kvstored-test-')}/kvstored"  # a name for this run's daemons alone
+        self.addCleanup(shutil.rmtree, os.path.dirname(program))
+        os.symlink(binary(), program)
+        done = self.run_it("--arena", "16MiB", "--rounds", "1", "--prompt", "4MiB", "--pause", "1", KVSTORED_BIN=program)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("WRONG", done.stdout)
         for line in (
@@ -279,6 +295,8 @@ class Bench(unittest.TestCase):
         ):
             self.assertIn(line, done.stdout)
         self.assertRegex(done.stdout, r"\| 64 x 64 KiB \|.*\| 0 of 128 \|")
+        self.assertRegex(done.stdout, r"\| unmapped, then a copy from there \| ends with status -11: ")  # it is killed
+        self.assertEqual(self.processes(program), [], "daemons that were left behind")
 
 
 if __name__ == "__main__":

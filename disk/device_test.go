@@ -19,7 +19,8 @@ import (
 // faulty is a folder whose files fail or hang as the test says.
 type faulty struct {
 	blockio.Folder
-	garble atomic.Bool // the next read comes wrong
+	garble atomic.Bool  // the next read comes wrong
+	hung   atomic.Int64 // transfers that were begun while they hang
 
 	mu   sync.Mutex
 	fail error         // of every transfer
@@ -51,6 +52,7 @@ func (f *faulty) gate() error {
 	fail, hang := f.fail, f.hang
 	f.mu.Unlock()
 	if hang != nil {
+		f.hung.Add(1)
 		<-hang
 	}
 	return fail

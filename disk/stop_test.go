@@ -11,6 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/tier"
@@ -45,15 +46,36 @@ func TestSlowSync(t *testing.T) {
 	}
 }
 
+// endsSoon has the devices of a tier, which does not run yet, be left behind at its end
+// soon after. All else has as long as the options say, so that only what hangs is late,
+// however slow the machine.
+func endsSoon(d *Tier) {
+	meta := d.metaDev
+	d.metaDev = soon(meta)
+	for _, v := range d.volumes {
+		if v.dev == meta {
+			v.dev = d.metaDev
+		} else {
+			v.dev = soon(v.dev)
+		}
+	}
+}
+
+func soon(old *blockio.Device) *blockio.Device {
+	d := blockio.New(old.Depth, 20*time.Millisecond)
+	d.Reading, d.Writing = old.Reading, old.Writing
+	return d
+}
+
 // A call that hangs at the end keeps the tier from an orderly end, and no
 // other process from the folder: the database is in a process that has ended.
 func TestCloseWhileACallHangs(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.IOTimeout = 20 * time.Millisecond
 	d, err := open(o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	endsSoon(d)
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(context.Background()) }()
 	hang, late := make(chan struct{}), make(chan error)

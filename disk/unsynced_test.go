@@ -233,24 +233,23 @@ func TestSyncOfARemovedSegment(t *testing.T) {
 // A Sync that waits for another one, which hangs, ends with the tier.
 func TestSyncBehindAHangEnds(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.Buffered, o.IOTimeout = true, time.Second
+	o.Buffered = true
 	f := newUnsyncable(t, o.Paths[0])
 	d, err := open(o, f)
 	if err != nil {
 		t.Fatal(err)
 	}
+	endsSoon(d)
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(context.Background()) }()
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 50_000)
 	f.hangUp(1)
 	errs := make(chan error, 2)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	go func() { errs <- d.Sync(ctx) }()
+	go func() { errs <- d.Sync(t.Context()) }()
 	<-f.waiting
 	asked := make(chan struct{}, 100)
-	go func() { errs <- d.Sync(askedContext{ctx, asked}) }()
+	go func() { errs <- d.Sync(askedContext{t.Context(), asked}) }()
 	<-asked
 	if err := d.Close(); err != nil {
 		t.Error(err)

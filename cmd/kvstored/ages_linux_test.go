@@ -9,16 +9,21 @@ import (
 // the one before has stored.
 func TestMaxAgeOutlivesAHandOver(t *testing.T) {
 	a := newAges(t, "stays", "an hour", "seconds")
-	d := handOverDaemon(t, 2<<30)
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	a.store(d.socket, "stays", 0)
-	a.store(d.socket, "an hour", time.Hour)
-	a.store(d.socket, "seconds", 5*time.Second)
-	over := time.Now().Add(5 * time.Second)
-	flush(t, d.socket)
-	d = succeed(t, d)
+	var d *demoDaemon
+	over := a.before(func(age time.Duration) {
+		if d != nil {
+			d.kill()
+		}
+		d = handOverDaemon(t, 2<<30)
+		if _, err := d.start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a.store(d.socket, "stays", 0)
+		a.store(d.socket, "an hour", time.Hour)
+		a.store(d.socket, "seconds", age)
+		flush(t, d.socket)
+		d = succeed(t, d)
+	})
 	a.until("the disk is not scanned", func() bool {
 		st, err := d.stats(t.Context())
 		return err == nil && !st.Store.Recovering

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,13 +14,15 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/measure"
 )
 
 // daemon is the kvstored under attack.
 type daemon struct {
-	cmd, echo    *exec.Cmd
-	self         string // this program, where every user may run it
-	socket, resp string
+	*measure.Daemon
+	echo *exec.Cmd
+	self string // this program, where every user may run it
+	resp string
 }
 
 const password = "correct horse battery staple"
@@ -29,14 +32,14 @@ func startDaemon(ctx context.Context, binary, dir string) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{socket: filepath.Join(dir, "kvstored.sock"), self: filepath.Join(dir, "rude")}
+	d := &daemon{self: filepath.Join(dir, "rude")}
 	if out, err := exec.Command("cp", self, d.self).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("copy %s: %w: %s", self, err, out)
 	}
 	if d.resp, err = freeAddress(); err != nil {
 		return nil, err
 	}
-	file, secret := filepath.Join(dir, "kvstored.yaml"), filepath.Join(dir, "password")
+	socket, secret := filepath.Join(dir, "kvstored.sock"), filepath.Join(dir, "password")
 	if err := os.WriteFile(secret, []byte(password), 0o600); err != nil {
 		return nil, err
 	}
@@ -45,33 +48,19 @@ admin: {listen: ""}
 cpu: {capacity: 512MiB}
 disk: {capacity: 0}
 log: {level: error}
-`, d.socket, d.resp, secret)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+`, socket, d.resp, secret)
+	if d.Daemon, err = measure.Start(binary, socket, text); err != nil {
 		return nil, err
 	}
-	d.cmd = exec.Command(binary, "serve", "--config", file)
-	d.cmd.Stderr = os.Stderr
-	if err := d.cmd.Start(); err != nil {
-		return nil, err
+	c, err := d.Dial(ctx, client.Options{Inline: true})
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for {
-		c, err := client.Dial(ctx, d.socket, client.Options{Inline: true})
-		if err == nil {
-			_ = c.Close() // it asked for nothing
-			if err := d.startEcho(); err != nil {
-				_ = d.cmd.Process.Kill()
-				return nil, fmt.Errorf("the bare server does not start: %w", err)
-			}
-			return d, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the daemon does not start: %w", err)
-		case <-time.After(10 * time.Millisecond):
-		}
+	_ = c.Close() // it asked for nothing
+	if err := d.startEcho(); err != nil {
+		return nil, errors.Join(fmt.Errorf("the bare server does not start: %w", err), d.Close())
 	}
+	return d, nil
 }
 
 // startEcho starts the bare server.
@@ -94,8 +83,7 @@ func (d *daemon) startEcho() (err error) {
 func (d *daemon) close() {
 	_ = d.echo.Process.Kill()
 	_ = d.echo.Wait() // killed
-	_ = d.cmd.Process.Signal(syscall.SIGTERM)
-	_ = d.cmd.Wait()
+	_ = d.Close()     // what it has to say is on the standard error
 }
 
 func freeAddress() (string, error) {
@@ -120,7 +108,7 @@ type job struct {
 
 // command is this program as a process of a user.
 func (d *daemon) command(ctx context.Context, j job, uid uint32) (*exec.Cmd, error) {
-	j.Socket, j.RESP = d.socket, d.resp
+	j.Socket, j.RESP = d.Socket, d.resp
 	text, err := json.Marshal(j)
 	if err != nil {
 		return nil, err

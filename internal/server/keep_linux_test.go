@@ -20,7 +20,7 @@ func TestHelloKeeps(t *testing.T) {
 		wire.FeatureDirect:                       0,
 		wire.FeatureStaging | wire.FeatureDirect: 0,
 		wire.FeatureKeep | wire.FeaturePushes:    wire.FeaturePushes,
-		memory | wire.FeatureKeep | 1<<31 | 1<<5: memory | wire.FeatureKeep,
+		memory | wire.FeatureKeep | wire.FeatureDirectory | 1<<31: memory | wire.FeatureKeep, // there is no directory
 	} {
 		if got := r.greet(wants).hello.Granted; got != granted {
 			t.Errorf("a client that wants %#x is granted %#x, not %#x", wants, got, granted)

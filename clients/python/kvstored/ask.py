@@ -65,11 +65,15 @@ def or_later(link: Link, request: Request, instead: Request) -> Steps[Any]:
     before it was sent, the other one follows it later."""
     try:
         return (yield request)
-    except (Disconnected, Refused):
+    except BaseException as e:
+        give_later(link, instead, e)
         raise
-    except BaseException:
+
+
+def give_later(link: Link, instead: Request, error: BaseException) -> None:
+    """Sends a request later where the error of another is that it was late or cancelled."""
+    if not isinstance(error, (Disconnected, Refused)):
         link.later(instead)
-        raise
 
 
 class Asker:
@@ -152,11 +156,12 @@ class Asker:
 
 def waited(going: Going, steps: Steps[T]) -> T:
     """Takes one step after the other, and waits for each."""
+    link, deadline, grace = going
     try:
         step = next(steps)
         while True:
             try:
-                answer = _waited_step(going, step)
+                answer = _watched(going, step) if isinstance(step, Watch) else link.call(step, deadline, grace)
             except BaseException as e:  # a signal's handler may raise anything
                 step = steps.throw(e)
             else:
@@ -165,12 +170,9 @@ def waited(going: Going, steps: Steps[T]) -> T:
         return e.value
 
 
-def _waited_step(going: Going, step: Step) -> Any:
-    link = going.link
-    if isinstance(step, Watch):
-        deadline = going.ends(step)
-        return link.wait(link.watch(step, deadline), deadline)
-    return link.call(step, going.deadline, going.grace)
+def _watched(going: Going, step: Watch) -> Any:
+    link, deadline = going.link, going.ends(step)
+    return link.wait(link.watch(step, deadline), deadline)
 
 
 def _submitted(going: Going, step: Step, callback: Callable[[Call], None]) -> Call:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from types import TracebackType
-from typing import Any, Callable, Dict, Generic, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, Generic, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from . import pieces, wire
 from .ask import Ask, Going, Steps, awaited, call
@@ -48,7 +48,8 @@ class ClientCalls(Connection, Generic[J, F]):
             raise TypeError(f"a {type(prompt).__name__} is no prompt: make one with kvstored.tokens or kvstored.hashes")
         if prompt.ref:
             return wire.chain_ref(prompt.ref, prompt.skip)
-        return prompt.chain((yield from self._opened(going, prompt.space)), keep)
+        info = going.link.spaces.get(self._space(prompt.space))
+        return prompt.chain(info or (yield from self._opened(going, prompt.space)), keep)
 
     def _with_chain(self, going: Going, prompt: Prompt, request: Callable[[bytes], Request]) -> Steps[Any]:
         """Sends what ``request`` makes of the chain of a prompt: a reference where the
@@ -136,13 +137,13 @@ class ClientCalls(Connection, Generic[J, F]):
         (``waits_for_its_turn``): it loses nothing, and ``job.wait`` goes on."""
 
         def steps(going: Going) -> Steps[J]:
-            others = yield from self._ranks(going, ranks)
-            job = self._job(going.link, self.timeout, ranks=1 + len(others))
+            others = (yield from self._ranks(going, ranks)) if ranks else ()
+            job = self._job(going.link, self.timeout, None, 1 + len(others))
 
             def request(chain: bytes) -> Request:
                 deadline = int(load_deadline * 1000)
-                body = wire.prefetch(chain, search, pin, policy, deadline, lookup_id, configs, others, prefill_rate, why=why)
-                return Request(Op.PREFETCH, body, job._begin, job._undo, lost=job._lose)
+                body = wire.prefetch(chain, search, pin, policy, deadline, lookup_id, configs, others, prefill_rate, (), 0, why)
+                return Request(Op.PREFETCH, body, job._begin, job._undo, None, 0, job._lose)
 
             try:
                 yield from self._with_chain(going, prompt, request)
@@ -488,7 +489,7 @@ class Client(ClientCalls[Job, Fill]):
         self,
         prompt: Prompt,
         sizes: Sequence[int],
-        write: Callable[[int, memoryview], Any],
+        write: Union[Callable[[int, memoryview], Any], Buffer],
         *,
         first: int = 0,
         wait: float = 10.0,
@@ -496,9 +497,11 @@ class Client(ClientCalls[Job, Fill]):
     ) -> List[Stored]:
         """Stores chunks of a prompt, however much longer than DRAM they are: as
         many at a time as there is room for. ``write(i, memory)`` fills chunk i, in
-        order; the daemon takes over the first while the next are written. A result
-        for each chunk, up to the first that has no room within ``wait`` seconds.
-        Where ``write`` raises, the chunks before are stored."""
+        order; the daemon takes over the first while the next are written. Or
+        ``write`` is a contiguous buffer with all payloads, one behind the other,
+        which must not change meanwhile; a ValueError says that it has not the bytes
+        of ``sizes``. A result for each chunk, up to the first that has no room within
+        ``wait`` seconds. Where ``write`` raises, the chunks before are stored."""
         return Writer(self).put(prompt, sizes, write, first=first, wait=wait, timeout=timeout).results(timeout)
 
     def writer(self) -> Writer:

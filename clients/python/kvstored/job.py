@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Callable, Optional, Type
 
 from . import wire
-from .ask import Ask, Asker, Going, Steps, Wakeup, awaited, call, or_later
+from .ask import Ask, Asker, Going, Steps, Wakeup, awaited, call, give_later
 from .call import Request, Watch
 from .errors import DeadlineExceeded, Disconnected, Error
 from .lease import Lease
@@ -124,8 +124,12 @@ class JobCalls(Lease, Asker):
         """Gives the lease back, sooner or later."""
         self.good = False
         self._let_go()
-        body = wire.numbered(self.id)
-        yield from or_later(self._attached(), Request(Op.RELEASE, body, take), Request(Op.RELEASE, body, wire.empty_reply))
+        request = Request(Op.RELEASE, wire.numbered(self.id), take)
+        try:
+            yield request
+        except BaseException as e:
+            give_later(self._attached(), request._replace(take=wire.empty_reply), e)
+            raise
 
     def _not_good(self, _: Error) -> bool:
         if self.good is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 from . import wire
 from .call import Call, Frame, Request
 from .errors import Disconnected, Error, ProtocolError
 from .link import Link
-from .memory import Mapping, checksum
+from .memory import Mapping, address, checksum, copy_all, whole
 from .prompt import Prompt
 from .state import Reason, State, lost, reason_name
 from .wire import Advice, Count, Fault, Match, Op, Ref
@@ -27,32 +27,47 @@ class Lease:
         self._link, self._timeout, self.ranks = link, timeout, ranks
         # Only the thread that reads the socket changes these: first refs, then
         # the state that says how many of them there are. So nobody needs a lock.
-        self._state = _QUEUED
         self._refs: List[Tuple[int, int, int, int]] = []  # of all ranks of chunk 0, then of chunk 1, ...; each as a Ref has it
         self._views: List[memoryview] = []
-        self._given: Optional[Call] = None  # the release that release_soon began
-        self._asked = False  # a wait was sent, which a policy may ask for
         self._watches: List[Call] = []
-        self.id = 0
-        self.match = Match()
-        #: What of the match to load and what to compute, where it was asked for.
-        self.advice: Optional[Advice] = None
-        #: What did not count of the configs that were given; all else did.
-        self.faults: Tuple[Fault, ...] = ()
-        #: Why there is no job, or no more of it, where that was not the daemon's word.
-        self.error: Optional[Error] = None
-        #: True after a release that the daemon confirmed, False after any other; None while leased.
-        self.good: Optional[bool] = None
         if link is None:
             self._lose(error or Disconnected("there is no connection to the daemon"))
+
+    _state = _QUEUED
+    _given: Optional[Call] = None  # the release that release_soon began
+    _asked = False  # a wait was sent, which a policy may ask for
+    _match: "Match | wire.Leased" = Match()
+    id = 0
+    #: What of the match to load and what to compute, where it was asked for.
+    advice: Optional[Advice] = None
+    #: What did not count of the configs that were given; all else did.
+    faults: Tuple[Fault, ...] = ()
+    #: Why there is no job, or no more of it, where that was not the daemon's word.
+    error: Optional[Error] = None
+    #: True after a release that the daemon confirmed, False after any other; None while leased.
+    good: Optional[bool] = None
+
+    @property
+    def match(self) -> Match:
+        """What was found of the prompt."""
+        found = self._match
+        if isinstance(found, wire.Leased):
+            found = self._match = found.match()
+        return found
 
     # ---- state ---------------------------------------------------------------
 
     def _begin(self, body: bytes) -> "Lease":
-        return self._accept(wire.prefetch_reply(body))
+        usual = wire.leased(body)
+        if usual is None or usual.ready.chunks * self.ranks > len(usual.refs):
+            return self._accept(wire.prefetch_reply(body))
+        self.id, self._match, self._refs = usual.job, usual, usual.refs
+        self._state = State(True, usual.reason, usual.ready)
+        self._changed()
+        return self
 
     def _accept(self, reply: wire.Prefetched) -> "Lease":
-        self.id, self.match, self.advice, self.faults = reply.job, reply.match, reply.advice, reply.faults
+        self.id, self._match, self.advice, self.faults = reply.job, reply.match, reply.advice, reply.faults
         self._state = self._take(reply.state)
         if not reply.state.done and self._link is not None:
             self._link.jobs[reply.job] = self
@@ -195,8 +210,23 @@ class Lease:
         if not n:
             return []
         self._row(n - 1, rank)  # checks the lease, and the rank
-        at = self._arena(0).at
-        return [(at(offset, length), length) for offset, _, length, _ in self._refs[rank : n * self.ranks : self.ranks]]
+        arena = self._arena(0)
+        base, size, rows = arena.address, arena.size, self._refs[rank : n * self.ranks : self.ranks]
+        return [(base + at if at + n <= size else arena.at(at, n), n) for at, _, n, _ in rows]
+
+    def copy_to(self, memory: Any, rank: int = 0) -> int:
+        """Copies all chunks that are ready to a writable buffer, one behind the other,
+        and returns their bytes. Other threads run meanwhile. A ValueError says that the
+        buffer is too small; then nothing is copied."""
+        with whole(memory, writable=True) as view:
+            to, size, places = address(view), 0, []
+            for at, n in self.addresses(rank):
+                places.append((to + size, at, n))
+                size += n
+            if size > view.nbytes:
+                raise ValueError(f"a buffer of {view.nbytes} bytes: {len(places)} chunks of {size} bytes are ready")
+            copy_all(places)
+        return size
 
     def verify(self, i: int, rank: int = 0) -> bool:
         """Whether chunk i matches its checksum; True where none can be computed."""

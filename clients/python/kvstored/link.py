@@ -66,7 +66,7 @@ class Link:
         self._late: Deque[Call] = collections.deque()  # of _calls: go out with the next request
         self._turns = Turns()
         self._expiry = float("inf")  # no call with a callback is late before
-        self._waiting = 0  # threads in wait
+        self._parked = 0  # calls whose threads sleep until they are woken
         self._answered: Deque[Call] = collections.deque()  # with a callback, to be called
         self._reader: Any = None  # a call that is waited for, or this link while it is tended
         self._writing = threading.Lock()  # whoever holds it writes
@@ -108,7 +108,7 @@ class Link:
         has moved within so many."""
         call = self._new(request, deadline, grace)
         try:
-            self._start([call], deadline)
+            self._start((call,), deadline)
             return self.wait(call, deadline)
         except Error:
             raise
@@ -131,9 +131,9 @@ class Link:
         return call
 
     def _start(self, calls: Sequence[Call], deadline: float) -> None:
-        arrived, patient = self._arrived, deadline - time.monotonic() >= _DOUBT
+        arrived, began = self._arrived, time.monotonic()
         background = [call for call in calls if call.request.callback is not None]
-        late: List[Call] = []
+        late: Sequence[Call] = ()
         try:
             with self._mu:
                 if self.down is not None:
@@ -155,7 +155,7 @@ class Link:
         except BaseException as e:  # a signal's handler may raise anything
             self._forget(calls)
             self._put_back(late)
-            if patient and isinstance(e, DeadlineExceeded):
+            if deadline - began >= _DOUBT and isinstance(e, DeadlineExceeded):
                 self._suspect(arrived)
             raise
         if background:
@@ -259,10 +259,8 @@ class Link:
 
     def wait(self, call: Call, deadline: float) -> Any:
         """Returns the call's value, or raises its error. After DeadlineExceeded the call goes on alone."""
-        arrived, patient = self._arrived, deadline - time.monotonic() >= _DOUBT
+        arrived, began = self._arrived, time.monotonic()
         call.deadline = deadline
-        with self._mu:
-            self._waiting += 1
         try:
             while not call.done:
                 with self._mu:
@@ -271,21 +269,22 @@ class Link:
                     if self._reader is None:
                         self._reader = call
                     lead = self._reader is call
-                    call.parked = not lead
+                    if not lead:
+                        call.parked = True
+                        self._parked += 1
                     ends = deadline if call.grace is None else self._ends(call)
                 if lead:
                     self._read_until(call.ended, ends)
+                    if call.done:
+                        break
                 elif call.wake.acquire(timeout=max(0.0, ends - time.monotonic())):
                     continue  # answered, or it is this thread's turn to read
                 late = None if call.done else self._leave(call)
                 if late is not None:
-                    if patient and type(late) is DeadlineExceeded and call.enough is None:
+                    if deadline - began >= _DOUBT and type(late) is DeadlineExceeded and call.enough is None:
                         self._suspect(arrived)
                     raise late
         finally:
-            with self._mu:
-                call.parked = False  # also where a signal's handler raises
-                self._waiting -= 1
             self._pass_on(call)
         if call.error is not None:
             raise call.error.fresh()
@@ -342,8 +341,14 @@ class Link:
                 return None
             if not call.parked and call.wake.acquire(blocking=False):
                 return None  # it was just woken to read: look again first
-            call.parked = False
+            self._unpark(call)
             return self._give_up(call)
+
+    def _unpark(self, call: Call) -> bool:
+        """Whether a call's thread slept, with the lock held."""
+        parked, call.parked = call.parked, False
+        self._parked -= parked
+        return parked
 
     @property
     def crowded(self) -> bool:
@@ -453,13 +458,14 @@ class Link:
     def _pass_on(self, reader: Any) -> None:
         """One who reads no more; of those who wait another begins to, if nobody does."""
         with self._mu:
+            if reader.__class__ is Call:
+                self._unpark(reader)  # also where a signal's handler raises
             if self._reader is reader:
                 self._reader = None
             if self._reader is not None:
                 return
-            for call in self._calls.values() if self._waiting else ():
-                if call.parked:
-                    call.parked = False
+            for call in self._calls.values() if self._parked else ():
+                if self._unpark(call):
                     call.wake.release()
                     return
         if self.background:
@@ -519,7 +525,7 @@ class Link:
             end = at + HEADER.size + length
             if len(data) < end:
                 break
-            body = bytes(memoryview(data)[at + HEADER.size : end])
+            body = read[at + HEADER.size : end] if data is read else bytes(memoryview(data)[at + HEADER.size : end])
             at = end
             self._arrived += 1
             self.stalled = False
@@ -530,7 +536,8 @@ class Link:
             else:
                 raise ProtocolError(f"a frame of kind {kind}")
         if data is not self._in:
-            self._in += data[at:]
+            if at < len(data):
+                self._in += data[at:]
         elif at:
             del self._in[:at]
 
@@ -549,7 +556,8 @@ class Link:
             if call.jobs or op in ENDS or self._turns.queue:
                 with self._mu:
                     self._turns.answered(call, status, body)
-                    self._late.extend(self._turns.next())
+                    if self._turns.queue:
+                        self._late.extend(self._turns.next())
         except Exception as e:  # whatever is wrong with it, only its caller hears
             bad = e if isinstance(e, ProtocolError) else ProtocolError(f"reply to operation {op}: {e}")
             self._finish(call, None, bad)
@@ -588,8 +596,7 @@ class Link:
         call.done = True  # last: its caller may look without the lock
         if call.left or call.ahead:
             return
-        if call.parked:
-            call.parked = False
+        if self._unpark(call):
             call.wake.release()
         if call.request.callback is not None:
             self.background -= 1

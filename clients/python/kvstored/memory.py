@@ -12,7 +12,7 @@ import ctypes
 import mmap
 import os
 import weakref
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Iterable, List, Optional, Tuple
 
 from .errors import ProtocolError
 from .wire import Buffer
@@ -48,6 +48,39 @@ def address(buffer: Any) -> int:
 
 #: copy(to, from, bytes) between addresses. It lets other threads run meanwhile.
 copy = ctypes.memmove
+
+
+#: Bytes of one call of ``copy`` at most. Of 64 KiB to 8 MiB a call this is the fastest:
+#: 1 MiB takes 34 us so, 42 us in sixteen, 38 to 49 us in calls of 1 MiB and more (AMD EPYC).
+_PIECE = 512 << 10
+
+
+def copy_all(places: Iterable[Tuple[int, int, int]]) -> None:
+    """:data:`copy` of each (to, from, bytes). What follows the one before on both sides
+    is copied with it."""
+    to = source = size = 0
+    for at, of, n in places:
+        if at != to + size or of != source + size:
+            _copy(to, source, size)
+            to, source, size = at, of, 0
+        size += n
+    _copy(to, source, size)
+
+
+def _copy(to: int, source: int, size: int) -> None:
+    for done in range(0, size, _PIECE):
+        copy(to + done, source + done, min(_PIECE, size - done))
+
+
+def whole(buffer: Any, writable: bool = False) -> memoryview:
+    """All of a buffer. A ValueError says that it does not lie in one piece, or is
+    read-only where it is to be written."""
+    view = memoryview(buffer)
+    if not view.c_contiguous:
+        raise ValueError("a buffer that lies in pieces: want one that is contiguous")
+    if writable and view.readonly:
+        raise ValueError("a buffer that is read-only: want one that can be written")
+    return view
 
 
 class _Shared(mmap.mmap):

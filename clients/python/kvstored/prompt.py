@@ -52,11 +52,11 @@ class Prompt(NamedTuple):
         not full."""
         if self.ids is not None:
             return wire.chain_tokens(space.handle, self.ids, self.skip, self.save_unfull, keep)
-        full = self.grain or space.chunk_tokens
-        for i, n in enumerate(self.lengths):
-            if n != full and i + 1 < len(self.lengths):
-                raise ValueError(f"chunk {i} has {n} tokens: all but the last have those of the space, {full}")
-        last = self.lengths[-1] if self.lengths else full
+        full, lengths = self.grain or space.chunk_tokens, self.lengths
+        last = lengths[-1] if lengths else full
+        if lengths.count(full) + (last != full) != len(lengths):
+            i, n = next((i, n) for i, n in enumerate(lengths) if n != full)
+            raise ValueError(f"chunk {i} has {n} tokens: all but the last have those of the space, {full}")
         return wire.chain_hashes(
             space.handle, self.width, self.raw, 0 if last == full else last, self.skip, self.save_unfull, self.alone, keep
         )

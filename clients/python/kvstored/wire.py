@@ -309,6 +309,7 @@ _ARRAY = struct.Struct("<IHH")  # count, bytes of an element, 0
 _OPTION = struct.Struct("<HHI")  # tag, 0, bytes
 _CHAIN = struct.Struct("<IBB2xIIQ")  # space, form, flags, skip, last tokens, id
 NO_OPTIONS = bytes(8)
+_NO_TEXT_NO_OPTIONS = bytes(8) + NO_OPTIONS
 TOKENS, HASHES, REF, KEPT, NONE = range(5)  # forms of a chain
 
 
@@ -479,6 +480,8 @@ def prefetch(
 ) -> bytes:
     """``lengths``: of the groups' usable lengths, so many are named, the longest first.
     ``why`` asks why the prompt is not there to its end."""
+    if not (lookup_id or ranks or prefill_rate or configs or groups or lengths or why):
+        return chain + _pack(_LOAD, search, pin, policy, deadline_ms) + _NO_TEXT_NO_OPTIONS
     how = _pack(_LOAD, search, pin, policy, deadline_ms)
     return b"".join((chain, how, _str(lookup_id), _prefetch_options(ranks, prefill_rate, configs, groups, lengths, 0, why)))
 
@@ -790,6 +793,12 @@ _TIERS_OF_THREE = "IH2xQI4xQI4xQI4x"
 _MATCH = struct.Struct("<QI4x" + _TIERS_OF_THREE)
 _STATE_OF_THREE = struct.Struct(_STATE.format + _TIERS_OF_THREE)
 _THREE_TIERS = (3, _COUNT.size)
+# The replies to prefetch, up to its refs, and to release, in their usual shape.
+_LEASED = struct.Struct("<Q" + _MATCH.format[1:] + "I4x" + "I4x" + _STATE_OF_THREE.format[1:] + "IH2x")
+_LEASED_STATE = 96  # bytes before the state
+_RELEASED = struct.Struct("<H6x" + "I4x" + _STATE_OF_THREE.format[1:] + "IH2x" + "QQ")
+_TWICE_THREE_TIERS = 2 * _THREE_TIERS
+_NO_OPTIONS_TWICE = 2 * NO_OPTIONS
 _REF = struct.Struct("<QQII")
 _FAULT = struct.Struct("<H2xI")
 _MISSING = struct.Struct("<HBxI")  # code, tier, ago
@@ -849,7 +858,48 @@ def lookup_reply(body: Buffer) -> Match:
 
 
 def prefetch_reply(body: Buffer) -> Prefetched:
-    return _Cursor(body).prefetched()
+    usual = leased(body)
+    if usual is None:
+        return _Cursor(body).prefetched()
+    return Prefetched(usual.job, usual.match(), usual.state())
+
+
+def leased(body: Buffer) -> Optional["Leased"]:
+    """The reply to a prefetch in its usual shape: all that the job will have is ready,
+    of three tiers, nothing has grown, no options. None where it has another."""
+    if len(body) < _LEASED.size:
+        return None
+    numbers = _LEASED.unpack_from(body)
+    code, tier, first, tokens, chunks, *three = numbers[13:20]
+    end = _LEASED.size + numbers[26] * _REF.size
+    if (
+        (*numbers[3:5], *three) != _TWICE_THREE_TIERS
+        or (code == RUNNING or tier or first)
+        or numbers[12] != end + len(NO_OPTIONS) - _LEASED_STATE
+        or numbers[27] != _REF.size
+        or body[end:] != _NO_OPTIONS_TWICE
+    ):
+        return None
+    refs = list(_REF.iter_unpack(memoryview(body)[_LEASED.size : end]))
+    return Leased(numbers[0], code, Count(chunks, tokens), refs, numbers)
+
+
+class Leased(NamedTuple):
+    """A job as :func:`leased` reads it. What is seldom asked for is made on demand."""
+
+    job: int
+    reason: int  # a code
+    ready: Count
+    refs: List[Tuple[int, int, int, int]]  # each as a Ref has it
+    numbers: Tuple[Any, ...]
+
+    def match(self) -> Match:
+        t, n, _, _, t1, n1, t2, n2, t3, n3, worth = self.numbers[1:12]
+        return Match(Count(n, t), Count(n1, t1), Count(n2, t2), Count(n3, t3), worth)
+
+    def state(self) -> JobState:
+        t1, n1, t2, n2, t3, n3 = self.numbers[20:26]
+        return JobState(True, self.reason, "", self.ready, (Count(n1, t1), Count(n2, t2), Count(n3, t3)), 0, self.refs)
 
 
 def hint_reply(body: Buffer) -> Hinted:
@@ -929,6 +979,10 @@ def get_reply(body: Buffer) -> List[Tuple[bytes, int, int]]:
 
 def release_reply(body: Buffer) -> bool:
     """Whether what was read under the lease is good."""
+    if len(body) == _RELEASED.size:
+        code, size, *_, three, of, _, _, _, _, _, _, refs, _, more, last = _RELEASED.unpack(body)
+        if (three, of) == _THREE_TIERS and size == _RELEASED.size - 24 and not refs and not more and not last:
+            return code == 0
     c = _Cursor(body)
     (code,) = c.read(_CODE8)
     c.record().state()

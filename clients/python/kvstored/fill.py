@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from types import TracebackType
-from typing import Iterator, List, NamedTuple, Optional, Type
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 from . import wire
 from .ask import Ask, Asker, Going, Steps, call, or_later
@@ -88,7 +88,8 @@ class FillCalls(Asker):
         if link is None:
             self.error = error or Disconnected("there is no connection to the daemon")
             self.reason = int(reason_of(self.error))
-        self.slots: List[Slot] = []
+        self._rows: Sequence[Tuple[int, int, int]] = ()  # of each slot what a wire.Slot has
+        self._slots: Optional[List[Slot]] = None  # once they are asked for
         #: Numbers of slots whose chunk is there with another checksum than the one given with ``sums``.
         self.differ: List[int] = []
         #: What became of each slot, after the commit; empty if that is not known.
@@ -104,17 +105,39 @@ class FillCalls(Asker):
         return self._link
 
     def _begin(self, body: bytes) -> "FillCalls":
-        self.id, self.reason, slots, self.differ = wire.reserve_reply(body)
+        id, self.reason, rows, self.differ = wire.reserve_reply(body)
+        self.id = id
         assert self._link is not None
-        staging = self._link.staging
-        for grant, length, offset in slots:
-            memory, address = None, 0
-            if grant == _GRANTED:
-                if staging is None:
+        window = self._link.staging
+        for grant, length, offset in rows:
+            if grant == _GRANTED and (window is None or offset + length > window.size):
+                if window is None:
                     raise ProtocolError("slots were granted without a staging window")
-                memory, address = staging.slice(offset, length), staging.address + offset
-            self.slots.append(Slot(len(self.slots), grant, length, memory, address))
+                window.at(offset, length)
+        self._rows = rows
         return self
+
+    @property
+    def slots(self) -> List[Slot]:
+        """A slot for each chunk that there was room for, or that needs none."""
+        if self._slots is None:
+            self._slots = [Slot(i, *self._slot(*row)) for i, row in enumerate(self._rows)]
+            if self._over:
+                self._end()
+        return self._slots
+
+    def _slot(self, grant: int, length: int, offset: int) -> Tuple[int, int, Optional[memoryview], int]:
+        window = None if self._link is None else self._link.staging
+        if grant != _GRANTED or window is None:
+            return grant, length, None, 0
+        return grant, length, window.slice(offset, length), window.address + offset
+
+    def _granted(self, first: int, end: int) -> List[Tuple[int, int, int]]:
+        """Number, address and bytes of each slot to be written, of those from first to end."""
+        window = None if self._link is None else self._link.staging
+        base = 0 if window is None else window.address
+        rows = enumerate(self._rows[first:end], first)
+        return [(i, base + offset, length) for i, (grant, length, offset) in rows if grant == _GRANTED]
 
     @staticmethod
     def _undo(body: bytes) -> Optional[Frame]:
@@ -122,14 +145,14 @@ class FillCalls(Asker):
         return (Op.ABORT, wire.fill(id)) if id else None
 
     def __len__(self) -> int:
-        return len(self.slots)
+        return len(self._rows)
 
     def __iter__(self) -> Iterator[GrantedSlot]:
         """The slots to be written."""
         return (GrantedSlot(s.index, s.grant, s.length, s.memory, s.address) for s in self.slots if s.memory is not None)
 
     def __repr__(self) -> str:
-        granted = sum(s.memory is not None for s in self.slots)
+        granted = sum(grant == _GRANTED for grant, _, _ in self._rows)
         state = "over" if self._over else "open"
         why = f", {self.error}" if self.error else ""
         return f"<{type(self).__name__} {self.id}: {granted} of {len(self)} slots granted, {reason_name(self.reason).lower()}, {state}{why}>"
@@ -143,7 +166,7 @@ class FillCalls(Asker):
                 self._over = True
                 self.results = yield from or_later(going.link, self._commit_request(), self._abort_request())
             elif not self._over:
-                self.results = [Stored(Result.NOT_GRANTED, 0)] * len(self.slots)
+                self.results = [Stored(Result.NOT_GRANTED, 0)] * len(self)
             self._end()
             return self.results
 
@@ -174,7 +197,7 @@ class FillCalls(Asker):
 
     def _end(self) -> None:
         self._over = True
-        for s in self.slots:
+        for s in self._slots or ():
             if s.memory is not None:
                 try:
                     s.memory.release()

@@ -10,7 +10,7 @@ from .call import Request
 from .chains import digests
 from .errors import Code, DeadlineExceeded, Error, Refused
 from .existing import Existing, Place
-from .fill import Fill, Grant, Result, Slot
+from .fill import Fill, Grant, Result
 from .job import Reason
 from .link import Link
 from .memory import copy
@@ -61,7 +61,7 @@ class Storing:
                 part, crowded = self._store(link, commits, window, deadline)
             except Error:
                 break
-            if part.fill.slots:
+            if len(part.fill):
                 parts.append(part)
             elif commits:
                 commits.finish(deadline)  # they may have the room
@@ -105,10 +105,11 @@ class Storing:
         except Refused as e:
             return part, e.code in _REFUSED
 
-        def gather(slot: Slot) -> None:
-            if time.monotonic() >= deadline:  # the places, and the slots in the end, may be somebody else's
-                raise DeadlineExceeded("storing")
-            _gather(slot, window[slot.index][1])
+        def gather(begin: int, end: int) -> None:
+            for i, to, _ in fill._granted(begin, end):
+                if time.monotonic() >= deadline:  # the places, and the slots in the end, may be somebody else's
+                    raise DeadlineExceeded("storing")
+                _gather(to, window[i][1])
 
         try:
             commits.write(link, fill, gather, deadline)
@@ -139,8 +140,7 @@ def size_of(place: Place) -> int:
     return sum(size for _, size in place)
 
 
-def _gather(slot: Slot, place: Place) -> None:
-    to = slot.address
+def _gather(to: int, place: Place) -> None:
     for source, size in place:
         copy(to, source, size)
         to += size

@@ -4,18 +4,20 @@ next go out together, and the daemon takes over what is written while more is.""
 from __future__ import annotations
 
 import collections
+import itertools
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Sequence, Type
+from typing import TYPE_CHECKING, Any, Callable, Deque, Iterator, List, Optional, Sequence, Type, Union
 
 from . import wire
 from .call import Call, Request
 from .errors import DeadlineExceeded, Error
-from .fill import FillCalls, Grant, Result, Slot
+from .fill import FillCalls, Grant, Result
 from .link import Link
+from .memory import address, copy_all, whole
 from .prompt import Prompt
 from .state import Reason
-from .wire import Op, Stored
+from .wire import Buffer, Op, Stored
 
 if TYPE_CHECKING:
     from .client import Client
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 _IN_FLIGHT = 2
 #: From so many bytes on slots are committed while the ones behind them are written.
 _COMMIT_BYTES = 1 << 20
+_NOT_GRANTED = Stored(Result.NOT_GRANTED, 0)
 _NO_ROOM = (Result.NO_SPACE, Result.OVER_BUDGET, Result.OVER_QUOTA)
 
 
@@ -39,7 +42,8 @@ class _Commit:
     def wait(self, deadline: float) -> None:
         """Puts the results into the fill; or none into it, if they are not known."""
         try:
-            self._link.start([], deadline)  # what is not sent
+            if not self._call.done:
+                self._link.start([], deadline)  # what is not sent
             results = self._link.wait(self._call, deadline)
         except Error as e:
             self._fill.results = []
@@ -59,26 +63,21 @@ class Commits:
     def __bool__(self) -> bool:
         return bool(self._under)
 
-    def write(self, link: Link, fill: FillCalls, write: Callable[[Slot], Any], deadline: float) -> None:
+    def write(self, link: Link, fill: FillCalls, write: Callable[[int, int], Any], deadline: float) -> None:
         """Has the granted slots written and committed: the first while the next are
-        written, the last with the next request, or by :meth:`finish`. Where
-        ``write`` raises, what it has not written is given back."""
-        fill.results = [Stored(Result.NOT_GRANTED, 0)] * len(fill)
-        # A prompt that its quota cuts short ends there: what is committed before the
-        # rest is refused could be written, and let go for the rest.
-        whole = fill.reason == Reason.OVER_QUOTA
-        first = size = 0
+        written, the last with the next request, or by :meth:`finish`. ``write`` is
+        called with the first slot of a part and the one behind it. Where it raises,
+        what is not committed is given back."""
+        fill.results = [_NOT_GRANTED] * len(fill)
+        first = 0
         try:
-            for slot in fill.slots:
-                if slot.memory is not None:
-                    write(slot)
-                    size += slot.length
-                last = slot.index + 1 == len(fill)
-                if fill.id and (last or (size >= _COMMIT_BYTES and not whole)):
-                    self._commit(_Commit(link, fill, first, slot.index + 1 - first), deadline)
-                    if not last:
+            for end in _parts(fill):
+                write(first, end)
+                if fill.id:
+                    self._commit(_Commit(link, fill, first, end - first), deadline)
+                    if end < len(fill):
                         link.start([], deadline)
-                    first, size = slot.index + 1, 0
+                first = end
         except BaseException:
             if fill.id and first < len(fill):
                 link.later(Request(Op.ABORT, wire.fill(fill.id, first, len(fill) - first), wire.empty_reply))
@@ -97,6 +96,21 @@ class Commits:
             self._under.popleft().wait(deadline)
 
 
+def _parts(fill: FillCalls) -> Iterator[int]:
+    """Where the parts of a fill end that are committed one after the other."""
+    # A prompt that its quota cuts short ends there: what is committed before the
+    # rest is refused could be written, and let go for the rest.
+    if fill.reason != Reason.OVER_QUOTA:
+        size = 0
+        for end, (grant, length, _) in enumerate(fill._rows[:-1], 1):
+            if grant == Grant.GRANTED:
+                size += length
+                if size >= _COMMIT_BYTES:
+                    yield end
+                    size = 0
+    yield len(fill)
+
+
 class Put:
     """Chunks that a :class:`Writer` stores."""
 
@@ -110,10 +124,10 @@ class Put:
         self._writer.flush(timeout)
         out: List[Stored] = []
         for fill in self._fills:
-            for slot, r in zip(fill.slots, fill.results):
-                if slot.grant == Grant.GRANTED and r.result in _NO_ROOM:
+            for (grant, _, _), r in zip(fill._rows, fill.results):
+                if grant == Grant.GRANTED and r.result in _NO_ROOM:
                     return out
-                out.append(_result(slot.grant, r))
+                out.append(_result(grant, r))
             if len(fill.results) < len(fill):
                 return out
         return out
@@ -133,27 +147,32 @@ class Writer:
         self,
         prompt: Prompt,
         sizes: Sequence[int],
-        write: Callable[[int, memoryview], Any],
+        write: Union[Callable[[int, memoryview], Any], Buffer],
         *,
         first: int = 0,
         wait: float = 0.0,
         timeout: Optional[float] = None,
     ) -> Put:
         """As :meth:`Client.store`, but returns when the last chunk is written."""
+        if callable(write):
+            return self._put(prompt, sizes, _called(write, first), first, wait, timeout)
+        with whole(write) as payloads:
+            if payloads.nbytes != sum(sizes):
+                raise ValueError(f"payloads of {payloads.nbytes} bytes: the sizes are {sum(sizes)} in all")
+            return self._put(prompt, sizes, _copied(address(payloads), sizes), first, wait, timeout)
+
+    def _put(
+        self, prompt: Prompt, sizes: Sequence[int], write: "_Write", first: int, wait: float, timeout: Optional[float]
+    ) -> Put:
         put, at = Put(self), 0
-
-        def fill_in(slot: Slot) -> None:
-            assert slot.memory is not None
-            write(first + at + slot.index, slot.memory)
-
         limit = self._kv.timeout + wait if timeout is None else timeout
         while at < len(sizes):
-            fill = self._reserve(prompt, sizes[at:], first + at, wait, limit)
+            fill = self._reserve(prompt, sizes[at:] if at else sizes, first + at, wait, limit)
             link = fill._link
-            if link is None or not fill.slots:
+            if link is None or not len(fill):
                 break
             put._fills.append(fill)
-            self._commits.write(link, fill, fill_in, time.monotonic() + limit)
+            self._commits.write(link, fill, write(fill, at), time.monotonic() + limit)
             at += len(fill)
             if fill.reason == Reason.OVER_QUOTA:
                 self._commits.finish(time.monotonic() + limit)
@@ -165,7 +184,7 @@ class Writer:
         while True:
             busy = bool(self._commits)
             fill = self._kv.reserve(prompt, sizes=told, first=first, count=len(sizes), wait=wait, timeout=limit, leads=True)
-            if fill.slots or not busy:
+            if len(fill) or not busy:
                 return fill
             self._commits.finish(time.monotonic() + limit)
 
@@ -180,6 +199,37 @@ class Writer:
         self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         self.flush()
+
+
+#: Makes what writes the slots of a fill, whose first is chunk ``at`` of those given.
+_Write = Callable[[FillCalls, int], Callable[[int, int], Any]]
+
+
+def _called(write: Callable[[int, memoryview], Any], first: int) -> _Write:
+    """Has a caller write each slot."""
+
+    def of(fill: FillCalls, at: int) -> Callable[[int, int], Any]:
+        def part(begin: int, end: int) -> None:
+            for slot in fill.slots[begin:end]:
+                if slot.memory is not None:
+                    write(first + at + slot.index, slot.memory)
+
+        return part
+
+    return of
+
+
+def _copied(source: int, sizes: Sequence[int]) -> _Write:
+    """Copies payloads that lie one behind the other."""
+    places = list(itertools.accumulate(sizes, initial=source))
+
+    def of(fill: FillCalls, at: int) -> Callable[[int, int], Any]:
+        def part(begin: int, end: int) -> None:
+            copy_all([(slot, places[at + i], length) for i, slot, length in fill._granted(begin, end)])
+
+        return part
+
+    return of
 
 
 def _result(grant: int, r: Stored) -> Stored:

@@ -10,12 +10,16 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/measure"
 )
+
+// mostClients bounds -clients: each takes a connection and room for its values.
+const mostClients = 64
 
 // options are what the command line says.
 type options struct {
@@ -34,7 +38,10 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == "loop" {
 		loop()
 	}
-	o, err := parse()
+	o, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		exit(nil)
+	}
 	if err != nil {
 		exit(err)
 	}
@@ -53,26 +60,39 @@ func loop() {
 	}
 }
 
-func parse() (*options, error) {
+// parse reads the command line. Its errors say what to write instead.
+func parse(args []string) (*options, error) {
 	o := &options{}
-	only := flag.String("only", "", "what to time: a regular expression over the names of rows")
-	sizes := flag.String("sizes", "64KiB,256KiB,1MiB,4MiB,8MiB", "of values")
-	busy := flag.Bool("busy", false, "only beside two busy loops")
-	idle := flag.Bool("idle", false, "only without them")
-	clients := flag.Int("clients", 0, "only so many; 0 is one, then four")
-	flag.IntVar(&o.rounds, "rounds", 7, "how often everything is timed")
-	flag.StringVar(&o.binary, "kvstored", "", "daemon to measure; empty builds this tree's")
-	flag.Parse()
-	var err error
-	if o.only, err = regexp.Compile(*only); err != nil {
+	flags := flag.NewFlagSet("rivals", flag.ContinueOnError)
+	only := flags.String("only", "", "what to time: a regular expression over the names of rows")
+	sizes := flags.String("sizes", "64KiB,256KiB,1MiB,4MiB,8MiB", "of values")
+	busy := flags.Bool("busy", false, "only beside two busy loops")
+	idle := flags.Bool("idle", false, "only without them")
+	clients := flags.Int("clients", 0, "only so many; 0 is one, then four")
+	flags.IntVar(&o.rounds, "rounds", 7, "how often everything is timed")
+	flags.StringVar(&o.binary, "kvstored", "", "daemon to measure; empty builds this tree's")
+	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	for _, text := range strings.Split(*sizes, ",") {
-		b, err := config.ParseBytes(text)
-		if err != nil || b <= 0 || b > 8<<20 {
-			return nil, fmt.Errorf("-sizes: %q is no size up to 8MiB", text)
-		}
-		o.sizes = append(o.sizes, int(b))
+	switch {
+	case flags.NArg() > 0:
+		return nil, fmt.Errorf("%q is no option: -h lists them", flags.Arg(0))
+	case o.rounds < 1:
+		return nil, fmt.Errorf("-rounds: %d: use 1 or more", o.rounds)
+	case *clients < 0 || *clients > mostClients:
+		return nil, fmt.Errorf("-clients: %d: use 1 to %d, or 0 for one and then four", *clients, mostClients)
+	case *busy && *idle:
+		return nil, errors.New("-busy and -idle leave nothing to time: use one of them, or none for both")
+	}
+	var err error
+	if o.only, err = regexp.Compile(*only); err != nil {
+		return nil, fmt.Errorf("-only: %w", err)
+	}
+	if !slices.ContainsFunc(names(), o.only.MatchString) {
+		return nil, fmt.Errorf("-only: %q names no row; there are %s", *only, strings.Join(names(), ", "))
+	}
+	if o.sizes, err = readSizes(*sizes); err != nil {
+		return nil, err
 	}
 	if !*busy {
 		o.loads = append(o.loads, false)
@@ -84,6 +104,17 @@ func parse() (*options, error) {
 		o.clients = []int{*clients}
 	}
 	return o, nil
+}
+
+func readSizes(list string) (sizes []int, err error) {
+	for _, text := range strings.Split(list, ",") {
+		b, err := config.ParseBytes(text)
+		if err != nil || b <= 0 || b > 8<<20 {
+			return nil, fmt.Errorf("-sizes: %q is no size up to 8MiB", text)
+		}
+		sizes = append(sizes, int(b))
+	}
+	return sizes, nil
 }
 
 func exit(err error) {

@@ -83,8 +83,14 @@ func start(ctx context.Context, dir, binary string) (all []server, stop func(), 
 	return all, stop, nil
 }
 
+// startTimeout is how long a server may take until it listens: kvstored clears its
+// memory first.
+const startTimeout = time.Minute
+
 // listens waits until a server takes connections.
 func listens(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
 	for {
 		c, err := net.Dial("unix", socket)
 		if err == nil {

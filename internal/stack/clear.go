@@ -133,7 +133,7 @@ func (s *flusher) isCleared(k key.Key, kept tier.Set) (size uint32, is bool) {
 
 // clear is Clear for one space.
 func (s *remover) clear(ctx context.Context, from tier.Set, id key.SpaceID) (int, error) {
-	d := &deletion{from: from, space: id}
+	d := &deletion{from: from, whole: true, space: id}
 	defer s.promotions.refuse(d)()
 	n := len(d.list(s.index))
 	return n, s.delete(ctx, d)

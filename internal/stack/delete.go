@@ -23,12 +23,20 @@ type remover struct{ *dram }
 type deletion struct {
 	from  tier.Set
 	keys  []key.Key
-	in    map[key.Key]struct{} // the same; nil: all of the space
+	in    map[key.Key]struct{} // the same; nil: they are few
+	whole bool                 // all of the space, and no keys
 	space key.SpaceID
 }
 
+// fewKeys are looked through sooner than a map of them is made.
+const fewKeys = 4
+
 func deletionOf(ctx context.Context, from tier.Set, ks []key.Key) *deletion {
-	d := &deletion{from: from, keys: ks, in: make(map[key.Key]struct{}, len(ks))}
+	d := &deletion{from: from, keys: ks}
+	if len(ks) <= fewKeys {
+		return d
+	}
+	d.in = make(map[key.Key]struct{}, len(ks))
 	for part := range slices.Chunk(ks, indexBatch) {
 		for _, k := range part {
 			d.in[k] = struct{}{}
@@ -42,8 +50,11 @@ func deletionOf(ctx context.Context, from tier.Set, ks []key.Key) *deletion {
 
 // has reports whether k is deleted.
 func (d *deletion) has(k key.Key) bool {
-	if d.in == nil {
+	switch {
+	case d.whole:
 		return k.Space == d.space
+	case d.in == nil:
+		return slices.Contains(d.keys, k)
 	}
 	_, ok := d.in[k]
 	return ok
@@ -52,7 +63,7 @@ func (d *deletion) has(k key.Key) bool {
 // list is the keys that are deleted, as far as they are known now: chunks in
 // transit to the nearest tier are not.
 func (d *deletion) list(x *index) []key.Key {
-	if d.in == nil {
+	if d.whole {
 		return x.keys(d.space, d.from)
 	}
 	return d.keys
@@ -73,6 +84,13 @@ func (s *remover) deleteFrom(ctx context.Context, from tier.Set, ks []key.Key) (
 	defer s.promotions.refuse(d)()
 	known := s.known(ctx, ks)
 	return known, s.delete(ctx, d)
+}
+
+// deleteOne is Delete of a key.
+func (s *remover) deleteOne(ctx context.Context, k key.Key) error {
+	d := deletionOf(ctx, tier.All, []key.Key{k})
+	defer s.promotions.refuse(d)()
+	return s.delete(ctx, d)
 }
 
 // delete makes a deletion of which nothing can be promoted: first the chunks that
@@ -109,7 +127,7 @@ func (s *remover) delete(ctx context.Context, d *deletion) error {
 			errs = append(errs, s.deleteIn(ctx, l.place, ks), s.deleteLeft(ctx, l, d))
 		}
 	}
-	if d.from.Has(tier.CPU) {
+	if d.from.Has(tier.CPU) && len(s.levels.below) > 0 {
 		// A chunk that was stored meanwhile and has reached a tier below before it was
 		// deleted there would be clean, and nowhere else.
 		errs = append(errs, s.deleteIn(ctx, tier.CPU, ks))
@@ -171,7 +189,7 @@ func (s *remover) deletePart(ctx context.Context, p tier.Place, ks []key.Key) er
 // deleteLeft forgets what the index does not know of a space that is deleted,
 // because its write was given up before it ended, or its deletion is under way.
 func (s *remover) deleteLeft(ctx context.Context, l *level, d *deletion) error {
-	if d.in != nil || l.Unsettled == nil {
+	if !d.whole || l.Unsettled == nil {
 		return nil
 	}
 	return s.deleteIn(ctx, l.place, l.Unsettled.Left(d.space))

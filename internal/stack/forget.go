@@ -25,13 +25,13 @@ func (s *remover) Forget(ctx context.Context, ks []key.Key) *Forgetting {
 
 // ForgetSpace begins to delete all of a space.
 func (s *remover) ForgetSpace(id key.SpaceID) *Forgetting {
-	d := &deletion{from: tier.All, space: id}
+	d := &deletion{from: tier.All, whole: true, space: id}
 	return &Forgetting{s, d, s.promotions.refuse(d), 0}
 }
 
 // Delete is the rest of the call Delete, or DeleteSpace.
 func (f *Forgetting) Delete(ctx context.Context) (int, error) {
-	if f.d.in == nil {
+	if f.d.whole {
 		return f.remover.DeleteSpace(ctx, f.d.space)
 	}
 	return f.known, f.remover.delete(ctx, f.d)

@@ -40,7 +40,7 @@ func (s *remover) purgeKnown(ctx context.Context, id key.SpaceID, dry bool) (uin
 	if err := s.scanned(tier.All); err != nil {
 		return 0, err
 	}
-	d := &deletion{from: tier.All, space: id}
+	d := &deletion{from: tier.All, whole: true, space: id}
 	if dry {
 		return uint64(len(d.list(s.index))), nil
 	}

@@ -39,7 +39,7 @@ func (s *filler) Replace(ctx context.Context, c *key.Chain, ref tier.Ref) error 
 	k := c.Key(0)
 	var released <-chan struct{}
 	for {
-		if _, err := s.remover.Delete(ctx, []key.Key{k}); err != nil {
+		if err := s.remover.deleteOne(ctx, k); err != nil {
 			s.hot.Abort([]tier.Ref{ref})
 			return fmt.Errorf("replace: %w", err)
 		}

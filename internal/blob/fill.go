@@ -21,8 +21,13 @@ type Fill struct {
 	name  []byte // in the block
 	ref   tier.Ref
 	sum   bulk.Running // of the block, as far as Arrived was called
+	fresh int          // bytes behind those that are not hashed yet
 	left  int          // bytes that Arrived was not called for
 }
+
+// hotBytes stay in the caches until they are hashed. What a client sends at a time is
+// often less: a turn for each of such pieces would cost more than the checksum.
+const hotBytes = 128 << 10
 
 // Begin reserves room for a value of n bytes, charged to o. It does not touch
 // the value that is stored under the name. Any number of fills of one name may be under
@@ -59,11 +64,18 @@ func (s *Store) Begin(ctx context.Context, o ledger.Owner, name []byte, n int) (
 func (f *Fill) Value() []byte { return f.ref.Block.Bytes()[headerBytes(len(f.name)):] }
 
 // Arrived says that the next n bytes of the value are written and do not change
-// any more, so that they are hashed while they are hot, in the turn that ctx is for. A
-// caller need not say it.
+// any more, so that they are hashed while they are hot: hotBytes and more in the turn
+// that ctx is for, the last ones by Store. A caller need not say it.
 func (f *Fill) Arrived(ctx context.Context, n int) {
-	fair.Step(ctx, func() { f.sum.Arrived(n) })
 	f.left -= n
+	if f.fresh += n; f.fresh >= hotBytes {
+		fair.Step(ctx, f.hash)
+	}
+}
+
+func (f *Fill) hash() {
+	f.sum.Arrived(f.fresh)
+	f.fresh = 0
 }
 
 // seal makes the block immutable. An expiry comes after the value but lies in
@@ -76,6 +88,7 @@ func (f *Fill) seal(expires time.Time) {
 	case f.left > 0:
 		f.ref.Block.Seal()
 	default:
+		f.hash()
 		f.ref.Block.SealSum(f.sum.Sum())
 	}
 }

@@ -104,19 +104,40 @@ func (t *Turn) Begin(ctx context.Context, now time.Time) error {
 	if t == nil {
 		return nil
 	}
-	t.start = now
-	switch {
-	case t.began.IsZero():
-		t.began = now
-	case now.Sub(t.began) >= slice: // one of many, one after the other
-		t.yield(ctx, now)
-		return t.placed(ctx)
+	if waited, err := t.begin(ctx, now); waited {
+		return err
 	}
 	if !t.in && t.user.heavy(now) {
 		t.enter(ctx, now)
 		return t.placed(ctx)
 	}
 	return nil
+}
+
+// BeginShort is Begin of a request that computes for some us, less than its bytes take in
+// the socket, for which there are no turns: to wait for a place would cost more than the
+// place is worth. It is charged all the same, and many of them one after the other wait
+// after each slice.
+func (t *Turn) BeginShort(ctx context.Context, now time.Time) error {
+	if t == nil {
+		return nil
+	}
+	_, err := t.begin(ctx, now)
+	return err
+}
+
+// begin is what all requests begin with. It reports whether the turn has waited for a
+// place, because its slice is over.
+func (t *Turn) begin(ctx context.Context, now time.Time) (waited bool, err error) {
+	t.start = now
+	switch {
+	case t.began.IsZero():
+		t.began = now
+	case now.Sub(t.began) >= slice: // one of many, one after the other
+		t.yield(ctx, now)
+		return true, t.placed(ctx)
+	}
+	return false, nil
 }
 
 // placed is the error of a turn that has waited for a place and has none.

@@ -2,6 +2,7 @@ package fair
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -276,4 +277,38 @@ func BenchmarkTurn(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestShortRequests: a short request of a user who computes a lot waits for no place, and
+// is charged; but after a slice of them, one after the other, the next one waits.
+func TestShortRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(1, Machine{})
+		u := busyUser(g)
+		long := u.NewTurn()
+		if err := long.Begin(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		turn := u.NewTurn()
+		begun, spent := time.Now(), u.spent.Load()
+		if err := turn.BeginShort(t.Context(), begun); err != nil || turn.in || time.Since(begun) > 0 {
+			t.Errorf("a short request has begun with %v after %v, with a place: %t", err, time.Since(begun), turn.in)
+		}
+		time.Sleep(slice)
+		turn.End(time.Now())
+		if got := time.Duration(u.spent.Load() - spent); got != slice {
+			t.Errorf("for a short request that took %v its user is charged %v", slice, got)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience/2)
+		defer cancel()
+		if err := turn.BeginShort(ctx, time.Now()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("behind a slice of short requests the next one has begun with %v, want it to wait", err)
+		}
+		turn.Leave()
+		if err := turn.BeginShort(t.Context(), time.Now()); err != nil {
+			t.Errorf("behind a wait for the client a short request has begun with %v", err)
+		}
+		turn.Leave()
+		long.Leave()
+	})
 }

@@ -21,8 +21,8 @@ type bound struct {
 	}
 }
 
-func newBound(parent context.Context, d time.Duration) *bound {
-	return &bound{Context: parent, at: time.Now().Add(d)}
+func newBound(parent context.Context, at time.Time) *bound {
+	return &bound{Context: parent, at: at}
 }
 
 // Deadline is part of context.Context.
@@ -58,7 +58,7 @@ func (b *bound) ended() error {
 		b.mu.err = b.Context.Err()
 	case b.mu.timed != nil:
 		b.mu.err = b.mu.timed.Err()
-	case !time.Now().Before(b.at):
+	case time.Until(b.at) <= 0: // reads one clock, and not two
 		b.mu.err = context.DeadlineExceeded
 	}
 	return b.mu.err

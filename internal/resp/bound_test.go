@@ -23,7 +23,7 @@ func TestBound(t *testing.T) {
 	} {
 		for _, waiting := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBound(t.Context(), time.Second)
+				b := newBound(t.Context(), time.Now().Add(time.Second))
 				defer b.end()
 				if waiting {
 					_ = b.Done()

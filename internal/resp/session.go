@@ -186,7 +186,7 @@ func (c *session) command(n int) error {
 	if c.tx != nil && !immediate[name] {
 		c.enqueue(name, &cmd)
 	} else {
-		c.run(cmd.run)
+		c.run(cmd.run, isShort(name, len(c.args)))
 	}
 	return nil
 }
@@ -219,17 +219,25 @@ func (c *session) may(need access.Rights) bool {
 }
 
 // run executes a command that was read. One whose turn does not come in time is
-// not executed, and is the last of its connection.
-func (c *session) run(run func(*session, context.Context)) {
-	ctx := newBound(c.work, commandTimeout)
+// not executed, and is the last of its connection; a short one has it at once.
+func (c *session) run(run func(*session, context.Context), short bool) {
+	now := time.Now()
+	ctx := newBound(c.work, now.Add(commandTimeout))
 	defer ctx.end()
-	if c.turn.Begin(ctx, time.Now()) != nil {
+	if c.beginTurn(ctx, now, short) != nil {
 		c.quit = true
 		c.fail("ERR the turn of this command did not come in time; it was not executed")
 		return
 	}
 	run(c, ctx)
 	c.turn.End(time.Now())
+}
+
+func (c *session) beginTurn(ctx context.Context, now time.Time, short bool) error {
+	if short {
+		return c.turn.BeginShort(ctx, now)
+	}
+	return c.turn.Begin(ctx, now)
 }
 
 // cutShort reports whether a command of many names must end here, because the

@@ -29,7 +29,7 @@ func TestDirectoryOfTheArena(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer arena.CloseReadOnly(mem, file)
+		t.Cleanup(func() { _ = arena.CloseReadOnly(mem, file) }) // after the other side of the connection
 		d, err := directory.New(mem, c.arena)
 		if err != nil {
 			t.Fatal(err)

@@ -51,6 +51,7 @@ func reserveNameless(c *reader, h wire.Header, f *fill, req *wire.ReserveRequest
 		return err
 	}
 	c.reply(h, reply)
+	c.sendReplies() // commits of other slots may follow; the client can fill these meanwhile
 	return nil
 }
 
@@ -120,6 +121,9 @@ func storeNameless(c *reader, f *fill, chain *key.Chain, from, to int) (wire.Res
 		return nil, err
 	}
 	defer f.freeWindow(taken) // all were stored, or are not wanted
+	if told := c.server.o.Stored; told != nil {
+		told(chain)
+	}
 	said := c.prompts.find(chain)
 	results := make(wire.Results, 0, 16*len(taken))
 	for i, s := range taken {
@@ -136,7 +140,9 @@ func storeNameless(c *reader, f *fill, chain *key.Chain, from, to int) (wire.Res
 		}
 		results = results.Add(stored)
 	}
-	c.server.wishes.stored(c.uid, &said, chain, chain.Skip, chain.Skip+len(taken))
+	first, end := chain.Skip, chain.Skip+len(taken)
+	c.server.o.Stack.Passed(chain, first, end, int64(taken[0].room))
+	c.server.wishes.stored(c.uid, &said, chain, first, end)
 	if said.done {
 		c.server.o.Stack.MarkCold(chain)
 	} else {

@@ -9,6 +9,8 @@ import (
 // Commit is a commit under way. Its methods are for one goroutine at a time.
 type Commit struct {
 	fill    *Fill
+	slot    int   // the first one
+	named   bool  // it names slots without keys
 	call    *call // nil if there is nothing to wait for
 	results []Stored
 	err     error
@@ -27,7 +29,7 @@ func (f *Fill) StartCommit(ctx context.Context, first, n int) *Commit {
 // commitSoon is StartCommit, but the request goes out with the next one on this
 // connection, or with Wait.
 func (f *Fill) commitSoon(ctx context.Context, first, n int) *Commit {
-	c := &Commit{fill: f}
+	c := &Commit{fill: f, slot: first}
 	if c.err = f.check("commit", first, n); c.err != nil {
 		return c
 	}
@@ -37,6 +39,14 @@ func (f *Fill) commitSoon(ctx context.Context, first, n int) *Commit {
 	}
 	req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
 	c.call = f.c.link.later(wire.OpCommit, &req, takeResults(&c.results, n))
+	return c
+}
+
+// commitNamed is commitSoon for a slot without a key, which gets that of a chain.
+func (f *Fill) commitNamed(slot int, chain *wire.Chain) *Commit {
+	c := &Commit{fill: f, slot: slot, named: true}
+	req := wire.FillRequest{Fill: f.id, First: uint32(slot), Count: 1, Chain: chain}
+	c.call = f.c.link.later(wire.OpCommit, &req, takeResults(&c.results, 1))
 	return c
 }
 

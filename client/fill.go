@@ -102,15 +102,20 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 	if o.AllOrNothing {
 		req.Flags |= wire.ReserveAllOrNothing
 	}
+	return c.withChain(wire.OpReserve, &f.prompt, func(ch wire.Chain) error {
+		req.Chain = ch
+		return f.ask(ctx, &req, leads)
+	})
+}
+
+// ask sends the request for the room of f.
+func (f *Fill) ask(ctx context.Context, req *wire.ReserveRequest, leads bool) error {
 	undo := func(body []byte) ([]orphan, error) {
 		var m wire.ReserveReply
 		err := m.Decode(body)
 		return []orphan{{wire.OpAbort, &wire.FillRequest{Fill: m.Fill}}}, err
 	}
-	return c.withChain(wire.OpReserve, &f.prompt, func(ch wire.Chain) error {
-		req.Chain = ch
-		return c.link.exchange(ctx, &message{op: wire.OpReserve, leads: leads, head: req.Append, take: f.begin, undo: undo})
-	})
+	return f.c.link.exchange(ctx, &message{op: wire.OpReserve, leads: leads, head: req.Append, take: f.begin, undo: undo})
 }
 
 // seconds is the whole seconds of an age that sizes has checked.

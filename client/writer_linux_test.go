@@ -97,28 +97,28 @@ func results(t *testing.T, s *Storing, fill uint64, n int) {
 // write, so that a put takes one round trip.
 func TestWriterJoins(t *testing.T) {
 	c := windowed(t, func(f *fake, _ *arena.Window) {
-		f.grant(f.reserved(), 1, 0, 8, 1)
+		f.grant(f.reserved(), 1, 0, 8, 2)
 		for i := range 2 {
 			r := f.reserved()
 			if !f.conn.Buffered() {
 				f.t.Error("a reservation came without the commit of the put before")
 			}
-			f.grant(r, uint64(i)+2, 8, 8, 1)
-			f.stored(uint64(i)+1, 0, 1)
+			f.grant(r, uint64(i)+2, 16, 8, 2)
+			f.stored(uint64(i)+1, 0, 2)
 		}
-		f.stored(3, 0, 1)
+		f.stored(3, 0, 2)
 		f.pong()
 	})
 	w := NewWriter(c)
 	var all []*Storing
 	for range 3 {
-		all = append(all, put(t, w, 1, 8))
+		all = append(all, put(t, w, 2, 8))
 	}
 	if err := w.Flush(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	for i, s := range all {
-		results(t, s, uint64(i)+1, 1)
+		results(t, s, uint64(i)+1, 2)
 	}
 	if err := c.Ping(testContext(t)); err != nil {
 		t.Fatal(err)
@@ -197,22 +197,22 @@ func TestWriterCallerFails(t *testing.T) {
 // What a commit is refused with is for its own Wait; the puts behind go on.
 func TestWriterCommitRefused(t *testing.T) {
 	c := windowed(t, func(f *fake, _ *arena.Window) {
-		f.grant(f.reserved(), 1, 0, 8, 1)
+		f.grant(f.reserved(), 1, 0, 8, 2)
 		r := f.reserved()
 		f.refuse(f.next(), ErrRevoked, "too old")
-		f.grant(r, 2, 8, 8, 1)
-		f.stored(2, 0, 1)
+		f.grant(r, 2, 16, 8, 2)
+		f.stored(2, 0, 2)
 		f.drain()
 	})
 	w := NewWriter(c)
-	first, second := put(t, w, 1, 8), put(t, w, 1, 8)
+	first, second := put(t, w, 2, 8), put(t, w, 2, 8)
 	if err := w.Flush(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	if rs, err := first.Wait(testContext(t)); !errors.Is(err, ErrRevoked) || len(rs) > 0 {
 		t.Errorf("%+v, %v", rs, err)
 	}
-	results(t, second, 2, 1)
+	results(t, second, 2, 2)
 }
 
 // A lease that is given back soon goes ahead of a reservation that leads: it may
@@ -220,13 +220,13 @@ func TestWriterCommitRefused(t *testing.T) {
 func TestReleaseGoesAheadOfReservations(t *testing.T) {
 	c := windowed(t, func(f *fake, _ *arena.Window) {
 		f.reply(f.next(), &wire.PrefetchReply{Job: 5})
-		f.grant(f.reserved(), 1, 0, 8, 1)
+		f.grant(f.reserved(), 1, 0, 8, 2)
 		var m wire.IDRequest
 		f.reply(f.expect(wire.OpRelease, &m), &wire.ReleaseReply{})
 		r := f.reserved()
-		f.stored(1, 0, 1)
-		f.grant(r, 2, 8, 8, 1)
-		f.stored(2, 0, 1)
+		f.stored(1, 0, 2)
+		f.grant(r, 2, 16, 8, 2)
+		f.stored(2, 0, 2)
 		f.drain()
 	})
 	job, err := c.Prefetch(testContext(t), Tokens(make([]uint32, 4)), PrefetchOptions{})
@@ -234,11 +234,11 @@ func TestReleaseGoesAheadOfReservations(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := NewWriter(c)
-	first := put(t, w, 1, 8)
+	first := put(t, w, 2, 8)
 	release := job.ReleaseSoon()
-	second := put(t, w, 1, 8)
-	results(t, second, 2, 1)
-	results(t, first, 1, 1)
+	second := put(t, w, 2, 8)
+	results(t, second, 2, 2)
+	results(t, first, 1, 2)
 	if err := release.Wait(testContext(t)); err != nil {
 		t.Error(err)
 	}

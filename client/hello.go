@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,7 @@ func handshake(ctx context.Context, nc net.Conn, o *Options, p patience) (*Clien
 	c.mu.jobs = make(map[uint64]*Job)
 	conn.SetMaxBody(hello.MaxReply)
 	if hello.HasSpace {
-		c.space = &Space{hello.Space}
+		c.space = newSpace(hello.Space, cmp.Or(o.Space, new(key.Space)))
 	}
 	if err := c.maps.open(hello, files); err != nil {
 		c.maps.close()

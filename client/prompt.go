@@ -8,7 +8,10 @@ import (
 )
 
 // Space is a space opened on a connection.
-type Space struct{ info wire.SpaceInfo }
+type Space struct {
+	info   wire.SpaceInfo
+	keyers *keyers
+}
 
 // ID is the digest that names the space everywhere.
 func (s *Space) ID() key.SpaceID { return s.info.ID }

@@ -69,20 +69,47 @@ func (l *link) readUntil(ctx context.Context, done <-chan struct{}) error {
 			stop()
 			unseen.Wake() // the caller may compute from now on
 		}
-		switch {
-		case err == nil:
-			err = l.dispatch(h, body)
-		case ctx.Err() != nil:
+		if err != nil && ctx.Err() != nil {
 			return ended(ctx)
-		case errors.Is(err, wire.ErrFrameTooLarge):
-			err = broken("%w", err)
-		default:
-			err = fmt.Errorf("%w: %w", ErrDisconnected, err)
 		}
-		if err != nil {
-			return l.fail(err)
+		if err := l.received(h, body, err); err != nil {
+			return err
 		}
 	}
+}
+
+// received handles what a read returned. Its errors end the link.
+func (l *link) received(h wire.Header, body []byte, err error) error {
+	switch {
+	case err == nil:
+		err = l.dispatch(h, body)
+	case errors.Is(err, wire.ErrFrameTooLarge):
+		err = broken("%w", err)
+	default:
+		err = fmt.Errorf("%w: %w", ErrDisconnected, err)
+	}
+	if err != nil {
+		return l.fail(err)
+	}
+	return nil
+}
+
+// glance handles the frames that have come, without waiting for more, and so finds out
+// whether the daemon is gone. Another caller that reads does the same.
+func (l *link) glance() {
+	select {
+	case <-l.reader:
+	default:
+		return
+	}
+	for {
+		h, body, err := l.conn.GlanceFrame()
+		if errors.Is(err, wire.ErrWouldBlock) || l.received(h, body, err) != nil {
+			break
+		}
+	}
+	l.reader <- struct{}{}
+	l.sweep()
 }
 
 // dispatch gives one frame to its job or call. Its errors end the link.
@@ -125,6 +152,9 @@ func (l *link) deliver(c *call, h wire.Header, body []byte) error {
 		var m wire.ErrorReply
 		if err := m.Decode(body); err != nil {
 			return broken("%w", err)
+		}
+		if c.op == wire.OpRead && h.Code == wire.CodeDenied {
+			l.untold.off.Store(true)
 		}
 		return refusalOf(c.op.String(), h.Code, &m)
 	}

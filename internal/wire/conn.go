@@ -75,6 +75,7 @@ type Conn struct {
 	maxBody uint32
 	meter   Meter // nil: of no interest
 	pacer   Pacer // nil: large frames are received as fast as they come
+	glances bool  // the read at hand does not spin
 	stall   stall
 	rd      receiver
 	wr      sender
@@ -212,7 +213,9 @@ func (c *Conn) receive(h Header, block bool) error {
 		return err
 	}
 	read := c.rd.read
-	if c.pacer != nil && h.BodyBytes > pieceBytes {
+	if c.glances {
+		read = c.readNow
+	} else if c.pacer != nil && h.BodyBytes > pieceBytes {
 		read = c.readPiece
 	}
 	n, err := read(c.raw, c.buf[c.tail:], block)

@@ -1,0 +1,16 @@
+package wire
+
+import "syscall"
+
+// GlanceFrame is TryReadFrame that does not spin either: it returns ErrWouldBlock at once
+// where no frame is complete.
+func (c *Conn) GlanceFrame() (Header, []byte, error) {
+	c.glances = true
+	defer func() { c.glances = false }()
+	return c.read(false)
+}
+
+// readNow is receiver.read within GlanceFrame.
+func (c *Conn) readNow(raw syscall.RawConn, p []byte, _ bool) (int, error) {
+	return c.rd.readNow(raw, p)
+}

@@ -81,7 +81,7 @@ func (l *link) tell(dst []byte) []byte {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	c := &call{op: wire.OpRead, done: make(chan struct{}, 1), left: true}
-	if u.mu.n > 0 && l.register(c) == nil {
+	if u.mu.n > 0 && !u.off.Load() && l.register(c) == nil {
 		dst = wire.AppendRequest(dst, wire.OpRead, c.id, &wire.ReadRequest{Reads: u.mu.reads})
 	}
 	u.mu.reads, u.mu.n = u.mu.reads[:0], 0

@@ -12,5 +12,6 @@
 // "bare" is what a program takes that keeps no books: over such a socket, with
 // requests as long as ours, it copies the same values through shared memory and
 // makes their checksums. No client of a Unix socket can be much faster. "cpu" is the
-// processor time of client and daemon.
+// processor time of client and daemon. Gets are client.Read, which asks the daemon for
+// nothing; those "under a lease" are a prefetch, a copy and a release.
 package main

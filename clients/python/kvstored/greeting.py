@@ -14,11 +14,13 @@ from .memory import Mapping
 from .wire import HEADER, Op
 
 _ROOM = 1 << 16
+_DESCRIPTORS = 8  # that a daemon may send
 
 
 class Greeting(NamedTuple):
     hello: wire.Hello
     arena: Optional[Mapping]
+    directory: Optional[Mapping]
     staging: Optional[Mapping]
     rest: bytes  # that came behind the reply
 
@@ -48,7 +50,7 @@ def connect(
 
 def _greet(sock: socket.socket, hello: bytes, deadline: float) -> Greeting:
     sock.sendall(wire.frame(wire.REQUEST, Op.HELLO, 0, hello))
-    data, fds, _, _ = socket.recv_fds(sock, _ROOM, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    data, fds, _, _ = socket.recv_fds(sock, _ROOM, _DESCRIPTORS, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
     try:
         while not _whole(data):
             sock.settimeout(max(0.001, deadline - time.monotonic()))
@@ -86,15 +88,17 @@ def _whole(data: bytes) -> bool:
     return len(data) >= HEADER.size + length
 
 
-def _map(reply: wire.Hello, fds: Sequence[int]) -> Tuple[Optional[Mapping], Optional[Mapping]]:
-    left, arena, staging = list(fds), None, None
+def _map(reply: wire.Hello, fds: Sequence[int]) -> Tuple[Optional[Mapping], Optional[Mapping], Optional[Mapping]]:
+    left, arena, directory, staging = list(fds), None, None, None
     if len(left) != reply.descriptors:
         raise ProtocolError(f"{len(left)} descriptors came, {reply.descriptors} were announced")
     try:
         if reply.granted & wire.WANT_ARENA:
             arena = Mapping(left.pop(0), reply.arena_bytes, writable=False)
+        if reply.granted & wire.WANT_DIRECTORY:
+            directory = Mapping(left.pop(0), reply.directory_bytes, writable=False)
         if reply.granted & wire.WANT_STAGING:
             staging = Mapping(left.pop(0), reply.staging_bytes, writable=True)
     except (IndexError, OSError, ValueError) as e:
         raise ProtocolError(f"the daemon's memory cannot be mapped: {e}") from e
-    return arena, staging
+    return arena, directory, staging

@@ -23,7 +23,7 @@ MAGIC = b"KVS1"
 HEADER = struct.Struct("<IBBHQ")  # body length, kind, op, code, id
 MAX_BODY = 75497472  # of a reply; what is larger is no reply of this protocol
 REQUEST, REPLY, PUSH = 0, 1, 2
-WANT_ARENA, WANT_STAGING, WANT_DIRECT, WANT_PUSHES, WANT_KEEP = 1, 2, 4, 8, 16
+WANT_ARENA, WANT_STAGING, WANT_DIRECT, WANT_PUSHES, WANT_KEEP, WANT_DIRECTORY = 1, 2, 4, 8, 16, 32
 MAX_U32 = 0xFFFFFFFF
 MAX_STR = 1024  # bytes of a name
 MAX_SUMS = 4096  # in one reserve
@@ -611,6 +611,10 @@ def delete(chain: bytes, timeout_ms: Optional[int] = None) -> bytes:
 
 def flush(durable: bool, timeout_ms: int) -> bytes:
     return _BYTE8.pack(durable) + options(_deadline(timeout_ms))
+
+
+def read(chains: Sequence[bytes]) -> bytes:
+    return _HEAD.pack(len(chains), 0) + b"".join(chains) + NO_OPTIONS
 
 
 def empty(opts: bytes = NO_OPTIONS) -> bytes:

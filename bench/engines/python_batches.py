@@ -9,7 +9,8 @@ passes of some 20 ms go to them in turns, each behind some ms that are not timed
 kernel has to place both processes, and a client that lost the processor does not poll. A pass moves 128 MiB: 64 and 256 KiB in prompts of 16
 chunks, 1, 4 and 8 MiB in prompts of one. Puts store new prompts out of one buffer, with
 a Writer where the client has one, else with reserve and commit. Gets copy all chunks
-into a buffer, with copy_to where the client has it, and wait for the release; "soon"
+into a buffer, with copy_to where the client has it, and wait for the release. Reads
+ask nothing of the daemon where the client has read, else they are gets; "soon"
 gives the lease back with the next request, and makes sure of all once in 32 leases.
 "copies" are the bare copies of the same bytes from the same memory, one call each.
 Times are medians, in microseconds a chunk; ratios are those of each pair of passes,
@@ -45,7 +46,7 @@ disk: {{paths: [{dir}], capacity: 0}}
 log: {{level: warn}}
 """
 SIZES = (64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20)
-WHATS = ("put", "get", "soon", "copies")  # in order: gets read what the last puts stored
+WHATS = ("put", "get", "read", "soon", "copies")  # in order: gets read what the last puts stored
 
 
 def lead(prompts: List[Any]) -> List[Any]:
@@ -127,6 +128,17 @@ class Worker:
             assert len(job) and job.release()
 
         return self._lease(size, read)
+
+    def read(self, size: int) -> float:
+        if not hasattr(self.kv, "read"):
+            return self.get(size)
+        prompts, n = self.stored[size], BATCH if size < SMALL else 1
+        for p in lead(prompts):
+            self.kv.read(p, self.memory)
+        began = time.perf_counter()
+        for p in prompts:
+            assert self.kv.read(p, self.memory) == n
+        return (time.perf_counter() - began) / n / len(prompts)
 
     def soon(self, size: int) -> float:
         jobs: List[Any] = []
@@ -217,7 +229,7 @@ def main() -> None:
     parser.add_argument("--daemon", default=os.environ.get("KVSTORED_BIN"), help="this tree's; default: $KVSTORED_BIN")
     parser.add_argument("--old", nargs=2, metavar=("DAEMON", "CLIENTDIR"), help="what is timed beside it")
     parser.add_argument("--pairs", type=int, default=25, help="passes of each that are timed")
-    parser.add_argument("--only", default="", help="what is timed, by commas: ping, put, get, soon, copies")
+    parser.add_argument("--only", default="", help="what is timed, by commas: ping, put, get, read, soon, copies")
     parser.add_argument("--sizes", default="", help="KiB that are timed, by commas")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()

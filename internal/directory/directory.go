@@ -100,10 +100,12 @@ func (d *Directory) Keep() {
 }
 
 // Void ends the directory for all readers: another process may write the arena from now on.
+// The header says so before Clear does nothing any more: a slot that still names memory which
+// is another's by then is not believed.
 func (d *Directory) Void() {
 	if d != nil {
-		d.done.Store(true)
 		d.header().at(headHolds).Store(0)
+		d.done.Store(true)
 	}
 }
 

@@ -3,10 +3,13 @@ package directory
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"unsafe"
+
+	"github.com/kvstored/kvstored/key"
 )
 
 // The payload of a stress is one page of words, of which each is what its key and version
@@ -111,4 +114,23 @@ func TestReadersBesideWriters(t *testing.T) {
 	readers.Wait()
 	done.Store(true)
 	writers.Wait()
+}
+
+// Void beside Clear: where Clear does nothing any more, because the directory has ended, no
+// slot is found.
+func TestVoidBesideClear(t *testing.T) {
+	k := key.Key{Hash: key.Hash{1}}
+	for range 20_000 {
+		d, r := newPair(t, 1<<15)
+		d.Put(k, 0, 8, 1)
+		var voids sync.WaitGroup
+		voids.Go(d.Void)
+		for !d.done.Load() {
+			runtime.Gosched()
+		}
+		if _, found := r.Find(k); found {
+			t.Fatal("a slot is found that Clear does not clear")
+		}
+		voids.Wait()
+	}
 }

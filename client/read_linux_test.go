@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"os"
 	"testing"
@@ -181,4 +182,61 @@ func TestUntoldIsBounded(t *testing.T) {
 	if most > mostUntoldBytes {
 		t.Errorf("%d bytes wait", most)
 	}
+}
+
+// TestReadBesideAReader: a read finds out that the daemon has ended where another caller reads
+// from the socket, and has not come to it yet.
+func TestReadBesideAReader(t *testing.T) {
+	leave := make(chan struct{})
+	c, _, _, _, _ := directed(t, func(*fake) { <-leave })
+	<-c.link.reader
+	defer func() { c.link.reader <- struct{}{} }()
+	if !c.link.unaskedMay() {
+		t.Fatal("no read of a daemon that lives")
+	}
+	close(leave)
+	for end := time.Now().Add(20 * time.Second); c.link.unaskedMay(); {
+		if time.Now().After(end) {
+			t.Fatal("reads of a daemon that has ended")
+		}
+	}
+}
+
+// TestUntoldWhereNothingIsSent: reads gather up to a bound where another request is being
+// written, and also where what was to be sent is kept.
+func TestUntoldWhereNothingIsSent(t *testing.T) {
+	c := mustDial(t, inlineSetup(), func(f *fake) { f.drain() })
+	l, ended := c.link, endedContext()
+	<-l.writer
+	short := wire.Chain{Form: wire.FormHashes, Width: 16, Hashes: make([]byte, 16)}
+	long := wire.Chain{Form: wire.FormHashes, Width: 16, Hashes: make([]byte, 48<<10)}
+	for _, ch := range []*wire.Chain{&short, &long} {
+		for range 2 * wire.MaxReads {
+			l.told(ended, ch)
+		}
+		if u := &l.untold; u.mu.n > wire.MaxReads || len(u.mu.reads) > mostUntoldBytes+len(long.Hashes)+1<<10 {
+			t.Fatalf("%d reads of %d bytes wait", u.mu.n, len(u.mu.reads))
+		}
+		for range 10 {
+			kept, err := l.gather(0, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.keepLate(kept)
+			l.told(ended, ch)
+		}
+		if n := len(l.mu.late.first); n > 3*mostUntoldBytes {
+			t.Fatalf("%d bytes are kept", n)
+		}
+	}
+	l.writer <- struct{}{}
+	if err := c.link.send(t.Context(), 0, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func endedContext() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }

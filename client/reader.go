@@ -94,13 +94,13 @@ func (l *link) received(h wire.Header, body []byte, err error) error {
 	return nil
 }
 
-// glance handles the frames that have come, without waiting for more, and so finds out
-// whether the daemon is gone. Another caller that reads does the same.
-func (l *link) glance() {
+// glance handles the frames that have come, without waiting for more, and reports whether
+// the daemon is still there. Another caller that reads does the same, but may be late.
+func (l *link) glance() (there bool) {
 	select {
 	case <-l.reader:
 	default:
-		return
+		return !l.conn.Hung()
 	}
 	for {
 		h, body, err := l.conn.GlanceFrame()
@@ -110,6 +110,7 @@ func (l *link) glance() {
 	}
 	l.reader <- struct{}{}
 	l.sweep()
+	return true // or the link is down
 }
 
 // dispatch gives one frame to its job or call. Its errors end the link.

@@ -43,8 +43,10 @@ var began = time.Now()
 func (l *link) unaskedMay() bool {
 	u := &l.untold
 	if now := time.Since(began); now-time.Duration(u.glanced.Load()) >= glanceEvery {
-		u.glanced.Store(int64(now))
-		l.glance()
+		if !l.glance() {
+			return false
+		}
+		u.glanced.Store(int64(now)) // only now: a read beside this one looks for itself meanwhile
 	}
 	select {
 	case <-l.down:
@@ -55,7 +57,8 @@ func (l *link) unaskedMay() bool {
 }
 
 // told notes a read, and sends all if it is time. It does not wait for the answer: a later
-// glance takes that from the socket. The next call that waits learns of an error.
+// glance takes that from the socket. The next call that waits learns of an error. Where
+// enough wait already, because the daemon takes no requests now, the read stays untold.
 func (l *link) told(ctx context.Context, ch *wire.Chain) {
 	u, now := &l.untold, time.Since(began)
 	u.mu.Lock()
@@ -63,8 +66,10 @@ func (l *link) told(ctx context.Context, ch *wire.Chain) {
 		u.mu.since = now
 		u.some.Store(true)
 	}
-	u.mu.reads = u.mu.reads.Add(ch)
-	u.mu.n++
+	if u.mu.n < wire.MaxReads && len(u.mu.reads) < mostUntoldBytes {
+		u.mu.reads = u.mu.reads.Add(ch)
+		u.mu.n++
+	}
 	due := u.mu.n >= mostUntold || len(u.mu.reads) >= mostUntoldBytes || now-u.mu.since >= untoldFor
 	u.mu.Unlock()
 	if due {
@@ -72,10 +77,11 @@ func (l *link) told(ctx context.Context, ch *wire.Chain) {
 	}
 }
 
-// tell appends a request that tells of all reads, if there are some.
+// tell appends a request that tells of all reads, if there are some, to requests that
+// wait. Behind many that could not be sent there is none.
 func (l *link) tell(dst []byte) []byte {
 	u := &l.untold
-	if !u.some.Load() {
+	if !u.some.Load() || len(dst) >= mostUntoldBytes {
 		return dst
 	}
 	u.mu.Lock()

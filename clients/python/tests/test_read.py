@@ -190,7 +190,12 @@ class Plain(Reads):
     def test_many_reads_are_told_by_themselves(self) -> None:
         prompt, untold = self.hashes(1), self.untold()
         self.store(prompt, [SIZE])
-        for _ in range(64):
+        link = self.kv._link
+        assert link is not None
+        with mock.patch.object(link, "tend"):  # by the thread of the client, now and then
+            for _ in range(63):
+                self.assertEqual(self.read(prompt, SIZE)[0], 1)
+            self.assertEqual(len(untold._next.reads), 63)
             self.assertEqual(self.read(prompt, SIZE)[0], 1)
         self.assertIsNone(untold._next)
 

@@ -431,6 +431,17 @@ class Link:
             self._pass_on(reader)
 
     @property
+    def hung(self) -> bool:
+        """Whether the daemon has ended the connection, also where the thread that reads
+        has not come to it yet."""
+        look = select.poll()  # one of its own: a poll object is for one thread
+        try:
+            look.register(self._sock, 0)
+            return bool(look.poll(0))  # POLLHUP and POLLERR, which need no asking
+        except (OSError, ValueError):  # closed
+            return True
+
+    @property
     def idle(self) -> bool:
         """Whether there is nothing to tend: no callbacks, or another thread reads."""
         return not self._answered and not self._late and (not self.background or self._reader is not None)

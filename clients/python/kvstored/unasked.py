@@ -34,8 +34,10 @@ class Unasked:
         are copied, and whether that is all there is to do."""
         now = time.monotonic()
         if now - self._looked >= _LOOK:
-            self._looked = now
             link.catch_up()
+            if link.hung:
+                return 0, False
+            self._looked = now  # only now: a read beside this one looks for itself meanwhile
         info = link.spaces.get(space)
         if info is None or link.down is not None or self._untold.off or not self._directory.holds:
             return 0, False

@@ -376,6 +376,21 @@ class Others(unittest.TestCase):
             link.unasked._looked = 0.0
             self.assertEqual(self.check(raw, 7), 0)
 
+    def test_a_daemon_that_was_killed_beside_a_reader(self) -> None:
+        """Another thread reads from the socket, and has not seen the end yet."""
+        self.begin()
+        raw = random.Random(1).randbytes(32)
+        self.put(raw, 7)
+        self.assertEqual(self.check(raw, 7), 2)
+        link, prompt, into = self.kv._link, hashes(raw, [4] * 2), bytearray(1 << 20)
+        assert link is not None and link.unasked is not None
+        at = memory.address(memory.whole(into, writable=True))
+        with mock.patch.object(link, "tend"), mock.patch.object(link, "catch_up"):
+            for want in (2, 0):
+                link.unasked._looked = 0.0
+                self.assertEqual(link.unasked.read(link, prompt, self.kv._space(None), lambda i, n: at)[0], want)
+                self.daemon.kill()
+
     def test_a_daemon_that_does_not_answer(self) -> None:
         """Reads go on without it, and it is told when it answers again."""
         self.begin()

@@ -43,7 +43,7 @@ func readBy(c *reader, chain *key.Chain, observe bool) error {
 	from, to := chain.Skip, chain.Skip+m.Chunks
 	known := *chain
 	known.Hashes, known.Tokens = chain.Hashes[:to], chain.Tokens[:to]
-	first, bytes := s.o.Stack.Read(&known, from, to)
+	first, bytes := s.o.Stack.Read(c.turning, &known, from, to)
 	s.o.Stack.Passed(chain, from, to, first)
 	if c.prompts.find(chain).done {
 		s.o.Stack.MarkCold(chain)

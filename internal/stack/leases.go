@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -100,7 +101,8 @@ func (l *leases) Touch(c *key.Chain, from, to int) {
 
 // Read counts one use of chunks from..to of c that a client has read in DRAM without a
 // lease. It returns the bytes of the first, and those of all, as far as DRAM still has them.
-func (l *leases) Read(c *key.Chain, from, to int) (first int64, bytes uint64) {
+// Other requests go first now and then (see fair.Yield).
+func (l *leases) Read(ctx context.Context, c *key.Chain, from, to int) (first int64, bytes uint64) {
 	var refs [16]tier.Ref
 	for at, n := from, 0; at < to; at += n {
 		n, _ = l.Hold(ledger.Daemon, ledger.IO, c, at, min(at+len(refs), to), refs[:])
@@ -117,8 +119,10 @@ func (l *leases) Read(c *key.Chain, from, to int) (first int64, bytes uint64) {
 			first = int64(refs[0].Block.Len())
 		}
 		l.Release(ledger.Daemon, ledger.IO, refs[:n])
+		fair.Yield(ctx)
 	}
 	l.Touch(c, from, to)
+	fair.Yield(ctx)
 	return first, bytes
 }
 

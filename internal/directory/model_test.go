@@ -76,7 +76,7 @@ func TestModel(t *testing.T) {
 // Keys that differ in a few bits of one word, as counters do, spread over the sets: with as
 // many keys as half the slots nearly all are found.
 func TestCountersSpread(t *testing.T) {
-	const keys = 1 << 13
+	const keys = 1 << 11
 	for shift := 0; shift < 52; shift += 3 {
 		for word := range 4 {
 			d, r := newPair(t, 2*keys*bytesPerSlot)

@@ -16,6 +16,9 @@ import (
 // TestIdleSessions: the blocks that go, come back and are hit are those of a model that
 // searches the whole trace every time; two runs are the same.
 func TestIdleSessions(t *testing.T) {
+	if raced {
+		t.Skip("there is one goroutine")
+	}
 	for seed := range uint64(4) {
 		trace := randomSessions(t, seed)
 		for _, capacity := range []int{1, 5, 13, 40, 90} {

@@ -45,10 +45,7 @@ func (d *Directory) Put(k key.Key, off int64, size uint32, sum uint64) {
 	if d == nil || d.done.Load() {
 		return
 	}
-	c := code(k)
-	set := d.set(&c)
-	mu := &d.locks[set%stripes]
-	mu.Lock()
+	c, set, mu := d.lock(k)
 	defer mu.Unlock()
 	into, found := d.find(set, &c)
 	if !found {
@@ -78,10 +75,7 @@ func (d *Directory) clear(k key.Key, is func(place uint64) bool) {
 	if d == nil || d.done.Load() {
 		return
 	}
-	c := code(k)
-	set := d.set(&c)
-	mu := &d.locks[set%stripes]
-	mu.Lock()
+	c, set, mu := d.lock(k)
 	defer mu.Unlock()
 	if s, found := d.find(set, &c); found && is(s.at(wordPlace).Load()) {
 		s.at(wordNumber).Add(1)
@@ -107,6 +101,15 @@ func (d *Directory) Void() {
 		d.header().at(headHolds).Store(0)
 		d.done.Store(true)
 	}
+}
+
+// lock locks the set of k for the caller, who unlocks mu.
+func (d *Directory) lock(k key.Key) (c coded, set uint64, mu *sync.Mutex) {
+	c = code(k)
+	set = d.set(&c)
+	mu = &d.locks[set%stripes]
+	mu.Lock()
+	return c, set, mu
 }
 
 // find is the slot of a key that lies somewhere. The set is locked.

@@ -19,7 +19,7 @@ func FuzzSession(f *testing.F) {
 		Stats:    func(wire.Rights) ([]byte, error) { return []byte("{}"), nil },
 		Settings: server.Settings{LeaseMaxAge: time.Second, Prefetch: server.Prefetch{Deadline: 10 * time.Millisecond}},
 	}})
-	r.goroutines++ // who fuzzes also waits for signals
+	atWork.before++ // who fuzzes also waits for signals
 	p := chain(1, 3)
 	ch := wire.Chain{Form: wire.FormHashes, Width: 16}
 	for _, h := range p.Hashes {

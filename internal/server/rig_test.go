@@ -61,12 +61,16 @@ type rig struct {
 	quarantine *arena.Quarantine
 	server     *server.Server
 	listener   *net.UnixListener
-	goroutines int // before
 
 	cancel context.CancelFunc // ends the server
 	served chan error
 	logged chan struct{} // closed when the log of events has ended
 }
+
+// atWork is the rigs that there are, and the goroutines from before the first of
+// them. Rigs do not count for themselves: the goroutines of one may begin to run
+// after another was made. No test runs beside another.
+var atWork struct{ rigs, before int }
 
 // options of a rig, on top of those of the server.
 type options struct {
@@ -83,7 +87,11 @@ type options struct {
 
 func newRig(t testing.TB, o options) *rig {
 	t.Helper()
-	r := &rig{t: t, goroutines: runtime.NumGoroutine(), socket: filepath.Join(t.TempDir(), "s")}
+	if atWork.rigs == 0 {
+		atWork.before = runtime.NumGoroutine()
+	}
+	atWork.rigs++
+	r := &rig{t: t, socket: filepath.Join(t.TempDir(), "s")}
 	capacity := cmp.Or(o.capacity, 4*mib)
 	var err error
 	r.arena, err = arena.New(arena.Options{CapacityBytes: capacity, Direct: o.Direct})
@@ -184,9 +192,11 @@ func (r *rig) stop() {
 	}
 }
 
-// checkRest checks that nothing is left of anything.
+// checkRest checks that nothing is left of anything; of goroutines, when no other
+// rig is left.
 func (r *rig) checkRest() {
 	r.t.Helper()
+	atWork.rigs--
 	if r.quarantine != nil {
 		if err := r.quarantine.Close(); err != nil {
 			r.t.Error(err)
@@ -208,9 +218,9 @@ func (r *rig) checkRest() {
 	if err := r.arena.Close(); err != nil {
 		r.t.Error(err)
 	}
-	if !poll(func() bool { return runtime.NumGoroutine() <= r.goroutines }) {
+	if atWork.rigs == 0 && !poll(func() bool { return runtime.NumGoroutine() <= atWork.before }) {
 		buf := make([]byte, 1<<20)
-		r.t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), r.goroutines, buf[:runtime.Stack(buf, true)])
+		r.t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), atWork.before, buf[:runtime.Stack(buf, true)])
 	}
 }
 

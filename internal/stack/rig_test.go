@@ -51,7 +51,8 @@ type options struct {
 	idle     bool          // the stack does not run
 	scanning bool          // the test begins before the disk is known
 	loads    [tier.Places]fair.Limit
-	policy   string // of DRAM; "" = lru
+	hot      func(tier.Hot) tier.Hot // in front of DRAM; nil: nothing
+	policy   string                  // of DRAM; "" = lru
 	loaded   func(tier.Place, time.Duration)
 }
 
@@ -89,6 +90,9 @@ func newRig(t *testing.T, o options) *rig {
 	r.log = events.New(1, events.Options{Pending: 1 << 30, Batches: 1 << 30, Changes: 1 << 30})
 	r.hot = cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
 	so := stack.Options{Hot: r.hot, Write: o.write, Settings: stack.Settings{VerifyHits: o.verify, DiskBytesPerDay: o.perDay}, Quotas: o.quotas, Events: r.log, Loaded: o.loaded, Log: zerolog.Nop()}
+	if o.hot != nil {
+		so.Hot = o.hot(r.hot)
+	}
 	if !o.lone {
 		r.disk = o.disk
 		if r.disk == nil {

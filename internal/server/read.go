@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -23,7 +25,9 @@ func handleRead(c *reader, h wire.Header, body []byte) error {
 		if err := readBy(c, chain, sent.Form != wire.FormRef); err != nil {
 			return err
 		}
-		c.pause()
+		if c.pause(); c.ctx.Err() != nil {
+			return fmt.Errorf("read: %w", c.ctx.Err())
+		}
 	}
 	c.reply(h, &wire.EmptyReply{})
 	return nil

@@ -107,6 +107,27 @@ func TestReadOnDiskCounts(t *testing.T) {
 	}
 }
 
+// TestReadEndsWithDaemon: a request that tells of many reads does not keep the daemon from
+// ending.
+func TestReadEndsWithDaemon(t *testing.T) {
+	asked, r := 0, new(rig)
+	r = newRig(t, options{Options: server.Options{Asked: func(*key.Chain) {
+		asked++
+		r.cancel()
+	}}})
+	c := r.greet(0)
+	var m wire.ReadRequest
+	for i := range uint64(3) {
+		ch := c.chain(chain(1+i, 1))
+		m.Reads = m.Reads.Add(&ch)
+	}
+	c.send(wire.OpRead, &m)
+	c.ended()
+	if r.stop(); asked != 1 {
+		t.Errorf("%d reads are counted, the daemon ends at the first", asked)
+	}
+}
+
 func TestReadRefused(t *testing.T) {
 	r := newRig(t, options{})
 	p := chain(1, 2)

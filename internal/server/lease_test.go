@@ -19,8 +19,12 @@ func TestLeaseExpires(t *testing.T) {
 	p := chain(1, 4)
 	r.store(p, 0, 4)
 	c := r.greet(wire.FeatureArena | wire.FeatureStaging | wire.FeaturePushes)
+	told := func(n int) func() bool { // after what was held is given back
+		return func() bool { c.ping(); return len(c.pushes) == n }
+	}
 	m := c.prefetch(p)
 	r.until("the lease is revoked", func() bool { return r.leased() == 0 })
+	r.until("of the job, though it was done", told(1))
 	c.refused(wire.CodeRevoked, wire.OpRenew, &wire.IDRequest{ID: m.Job})
 	var st wire.JobState
 	c.do(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 1, Deadline: wire.Deadline{Given: true}}, &st)
@@ -37,16 +41,14 @@ func TestLeaseExpires(t *testing.T) {
 	f := c.reserve(chain(2, 4))
 	r.until("the fill is revoked", func() bool { return r.leased() == 0 })
 	r.until("it is counted", func() bool { return r.server.Stats().Revoked == 2 })
+	r.until("of the first fill", told(2))
 	c.refused(wire.CodeRevoked, wire.OpCommit, &wire.FillRequest{Fill: f.Fill})
 	c.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: f.Fill})
 	f = c.reserve(chain(2, 4))
 	r.until("the fill is revoked", func() bool { return r.leased() == 0 })
 	c.refused(wire.CodeRevoked, wire.OpAbort, &wire.FillRequest{Fill: f.Fill})
 	c.refused(wire.CodeUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: f.Fill})
-	c.ping()
-	if len(c.pushes) != 3 { // of the job, though it was done, and of the fills
-		t.Errorf("%d pushes", len(c.pushes))
-	}
+	r.until("of the second", told(3))
 	for i, f := range c.pushes {
 		var code wire.CodeReply
 		switch {

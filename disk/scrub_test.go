@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -82,9 +83,11 @@ func TestScrubReadsAgain(t *testing.T) {
 
 func TestScrubEnds(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.IOTimeout = 500 * time.Millisecond // see TestHungDevice
+	o.IOTimeout = 500 * time.Millisecond
 	f := newFaulty(t, o.Paths[0])
 	d, _ := start(t, o, f)
+	var hangs atomic.Bool
+	defer keepMoving(d, func() bool { return !hangs.Load() })()
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 100_000)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -94,6 +97,7 @@ func TestScrubEnds(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
 	f.set(nil, hang)
+	hangs.Store(true)
 	_, err = d.Scrub(context.Background(), 0, nil)
 	wantErr(t, err, os.ErrDeadlineExceeded)
 }

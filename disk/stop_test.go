@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,18 +22,22 @@ import (
 // slow, not hung.
 func TestSlowSync(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.IOTimeout = 100 * time.Millisecond
+	o.IOTimeout = 300 * time.Millisecond
 	f := newFaulty(t, o.Paths[0])
 	d, _ := start(t, o, f)
+	var syncs atomic.Bool
+	defer keepMoving(d, func() bool { return !syncs.Load() })()
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 100_000)
 	hang := make(chan struct{})
 	f.set(nil, hang)
+	syncs.Store(true)
 	time.AfterFunc(10*o.IOTimeout, func() { close(hang) })
 	if err := d.Sync(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 
+	syncs.Store(false)
 	mustPut(t, d, m, 2, 100_000)
 	f.set(nil, make(chan struct{}))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)

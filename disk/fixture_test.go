@@ -192,7 +192,7 @@ func checkBooks(t testing.TB, d *Tier) {
 	// An entry that was read corrupt, or evicted in the background, leaves its
 	// extent when its deletion is in the database, which no call waits for.
 	err := booksError(d)
-	for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); err = booksError(d) {
+	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); err = booksError(d) {
 		time.Sleep(time.Millisecond)
 	}
 	if err != nil {

@@ -38,7 +38,7 @@ func TestDeleteWithoutRoom(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the tier does not close")
 	}
 	if err := <-ran; err != nil {

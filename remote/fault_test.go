@@ -240,7 +240,7 @@ func TestBreaker(t *testing.T) {
 		}
 	}
 	p.Set(nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for r.Stats().Off && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)

@@ -163,7 +163,7 @@ func (s *script) hashes(space string, seed byte, first, n int) client.Prompt {
 
 // over returns when nothing of a prompt is found any more.
 func (s *script) over(p client.Prompt) error {
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		m, err := s.c.Lookup(s.ctx, p, 0)
 		switch {
 		case err != nil || m.Total.Chunks == 0:

@@ -174,7 +174,7 @@ func TestServerRefuses(t *testing.T) {
 		if err := send(c); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := c.Receive(handover.Taken, 5*time.Second); err == nil || !strings.Contains(err.Error(), "want take with none or keep with 3 or none") {
+		if _, _, err := c.Receive(handover.Taken, time.Minute); err == nil || !strings.Contains(err.Error(), "want take with none or keep with 3 or none") {
 			t.Errorf("%s: error %v", why, err)
 		}
 		_ = c.Close()

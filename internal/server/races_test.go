@@ -204,7 +204,7 @@ func TestPinnedBeforeReady(t *testing.T) {
 	pins := &g.server.pins
 	pins.mu.Lock() // the pins are long in coming
 	j := g.prefetch(&wire.PrefetchRequest{Flags: wire.PrefetchPin, LookupID: "x"})
-	for deadline := time.Now().Add(10 * time.Second); g.hot.Ledger().Stats().ClassBytes[ledger.Pin] == 0; {
+	for deadline := time.Now().Add(time.Minute); g.hot.Ledger().Stats().ClassBytes[ledger.Pin] == 0; {
 		if time.Now().After(deadline) {
 			pins.mu.Unlock()
 			t.Fatal("nothing comes up to be pinned")

@@ -411,7 +411,8 @@ class HiCache(Served):
 
     def test_a_stopped_daemon_is_a_miss_in_time(self) -> None:
         pool = LAYOUTS["MLA"]()
-        backend, keys = self.filled("stopped", pool, 4, timeout=0.3)
+        backend, keys = self.filled("stopped", pool, 4)
+        patient, backend._timeout = backend._timeout, 0.3
         self.daemon.pause()
         try:
             began = time.monotonic()
@@ -421,7 +422,8 @@ class HiCache(Served):
             self.assertLess(time.monotonic() - began, 3)
         finally:
             self.daemon.resume()
-        deadline = time.monotonic() + 5
+        backend._timeout = patient
+        deadline = time.monotonic() + 20
         while backend.batch_exists(keys) < 4 and time.monotonic() < deadline:
             time.sleep(0.02)
         self.assertEqual(backend.batch_get_v1(keys, slots([0, 1, 2, 3])), [True] * 4)

@@ -82,8 +82,10 @@ class Many(Served):
         self.assertEqual(asyncio.run(run()), MANY)
 
     def test_one_thread(self) -> None:
-        with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=0.5) as kv:
-            jobs = [kv.prefetch(prompt(i)) for i in range(MANY)]
+        with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE) as kv:
+            jobs = [kv.prefetch(prompt(i)) for i in range(turns.LIMIT)]
+            kv.timeout = 0.5  # of those that wait for their turn
+            jobs += [kv.prefetch(prompt(i)) for i in range(turns.LIMIT, MANY)]
             right = 0
             for i, job in enumerate(jobs):
                 job.wait(timeout=PATIENCE)
@@ -129,7 +131,7 @@ class Many(Served):
 
     def test_a_job_that_is_released_before_its_turn(self) -> None:
         with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE) as kv, mock.patch.object(turns, "LIMIT", 1):
-            first, late, last = (kv.prefetch(prompt(i), timeout=0.05) for i in range(3))
+            first, late, last = kv.prefetch(prompt(0)), kv.prefetch(prompt(1), timeout=0.05), kv.prefetch(prompt(2), timeout=0.05)
             self.assertEqual([len(first), late.waits_for_its_turn, last.waits_for_its_turn], [2, True, True])
             self.assertFalse(late.state.done)
             self.assertIn("waits for its turn", repr(late))
@@ -190,9 +192,10 @@ class Ends(unittest.TestCase):
             self.assertEqual((first.state.done, first.release(), queued.release()), (True, False, False))
 
     def test_stopped(self) -> None:
-        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=0.3) as kv:
+        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=PATIENCE) as kv:
             with mock.patch.object(turns, "LIMIT", 1):
                 kv.prefetch(prompt(0))
+                kv.timeout = 0.3
                 daemon.pause()
                 try:
                     began = time.monotonic()

@@ -119,6 +119,20 @@ func TestRetainEndsAtDone(t *testing.T) {
 	}
 }
 
+// TestRetainEndsWithDaemon: a request to retain a lot does not keep the daemon from ending.
+func TestRetainEndsWithDaemon(t *testing.T) {
+	r := new(rig)
+	r = newRig(t, options{lone: true, Options: server.Options{Asked: func(*key.Chain) { r.cancel() }}})
+	p := chain(1, 4)
+	r.store(p, 0, 4)
+	c := r.greet(0)
+	c.send(wire.OpPrefetch, &wire.PrefetchRequest{Chain: c.chain(p), Shared: wire.Shared{Configs: wire.Pairs(nil).Add("retain_priority", "80")}})
+	c.ended()
+	if r.stop(); r.server.Stats().Retained.Chunks != 0 {
+		t.Error("chunks are retained while the daemon ends")
+	}
+}
+
 // TestFaults: what does not count comes back, each with its reason; all else counts.
 func TestFaults(t *testing.T) {
 	r := newRig(t, options{lone: true})

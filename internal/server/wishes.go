@@ -64,8 +64,11 @@ func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, no
 func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (retained wire.Count) {
 	var open *openRange // the last one: it replaces the others for what comes behind
 	for i := range w.Retains {
-		fair.Yield(c.turning)
 		r := &w.Retains[i]
+		if fair.Yield(c.turning); c.ctx.Err() != nil {
+			w.Add(r.Said.Fault(wire.CodeClosed, "the connection ends"))
+			continue
+		}
 		from, to, fault := chunksOf(r, &chains[0], w.PromptTokens)
 		if fault != nil {
 			w.Add(*fault)

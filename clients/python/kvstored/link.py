@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Se
 from . import glance, greeting, wire
 from .call import Call, Frame, Request, Watch, refusal
 from .directory import find_directory
-from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
+from .errors import Code, DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
 from .prompt import Kept
 from .turns import ENDS, LIMIT, Queued, Turns
 from .unasked import unasked_of
@@ -127,6 +127,10 @@ class Link:
         return calls
 
     def _new(self, request: Request, deadline: float, grace: Optional[float] = None) -> Call:
+        size, most = len(request.body), self.hello.max_request
+        if size > most:  # the daemon would end the connection, and all leases with it
+            text = f"the request has {size} bytes, the daemon takes {most}: send a shorter prompt, its hashes, or fewer chunks"
+            raise Refused(Op(request.op).name.lower(), Code.TOO_LARGE, text, limit=most)
         call = Call(next(self._ids), request)
         call.deadline, call.grace = deadline, grace if call.jobs else None
         if request.callback is not None:

@@ -95,6 +95,28 @@ class Live(Served):
         with self.assertRaises(kvstored.Refused):
             kvstored.Client(self.daemon.socket, space=SPACE._replace(model=""))
 
+    def test_a_request_beyond_what_the_daemon_takes_is_refused(self) -> None:
+        prompt = tokens(memoryview(bytes(80 << 20)).cast("I"))
+        other = tokens(list(range(300, 304)))
+        store(self.kv, other, [payload("lease")])
+        with self.kv.prefetch(other) as job:
+            for ask in (
+                lambda: self.kv.lookup(prompt),
+                lambda: self.kv.read(prompt, bytearray(10)),
+                lambda: self.kv.reserve(prompt, size=10, count=1),
+                lambda: self.kv.batch([prompt]),
+                lambda: asyncio.run(self.looked_up(prompt)),
+            ):
+                with self.assertRaises(kvstored.Refused) as caught:
+                    ask()
+                self.assertEqual(caught.exception.code, kvstored.Code.TOO_LARGE)
+                self.assertIn("send a shorter prompt", str(caught.exception))
+        self.assertTrue(job.good, "the connection, and its leases, are gone")
+
+    async def looked_up(self, prompt: kvstored.Prompt) -> Any:
+        async with kvstored.AsyncClient(self.daemon.socket, space=SPACE, timeout=10) as kv:
+            return await kv.lookup(prompt)
+
     def test_a_wrong_argument_is_named(self) -> None:
         prompt: Any = tokens(list(range(8)))
         wrong: Any

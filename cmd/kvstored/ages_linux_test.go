@@ -8,6 +8,7 @@ import (
 // TestMaxAgeOutlivesAHandOver: a daemon that takes over keeps to the ages of chunks that
 // the one before has stored.
 func TestMaxAgeOutlivesAHandOver(t *testing.T) {
+	t.Parallel()
 	a := newAges(t, "stays", "an hour", "seconds")
 	var d *demoDaemon
 	over := a.before(func(age time.Duration) {

@@ -106,6 +106,7 @@ func (a *ages) before(steps func(age time.Duration)) (over time.Time) {
 // chunks on disk, also where the index is made anew: chunks that became too old meanwhile
 // are not found, and leave the disk.
 func TestMaxAgeOutlivesAKill(t *testing.T) {
+	t.Parallel()
 	a := newAges(t, "stays", "an hour", "seconds")
 	var d *demoDaemon
 	atOnce := 0

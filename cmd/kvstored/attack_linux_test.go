@@ -272,12 +272,14 @@ func (p *prey) under(t *testing.T, i int, s scale, known *key.Chain, do func(a *
 // user, each of whose calls is answered, and ends in time with everything closed; once
 // the attackers have left, it is as before.
 func TestAttacks(t *testing.T) {
+	t.Parallel()
 	if raced {
 		t.Skip("with the race detector memory is another matter")
 	}
 	s := scaleOf(t)
 	for i, attack := range attacks {
 		t.Run(attack.name, func(t *testing.T) {
+			t.Parallel()
 			p := newPrey(t, s.known)
 			w := newWitness(t, p)
 			if err := w.round(t.Context()); err != nil {

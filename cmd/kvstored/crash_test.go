@@ -18,7 +18,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-var crashRounds = flag.Int("crash-rounds", 20, "how often TestCrash kills the daemon; 500 for a long run")
+var crashRounds = flag.Int("crash-rounds", 14, "how often TestCrash kills the daemon; 500 for a long run")
 
 const (
 	crashClients = 3

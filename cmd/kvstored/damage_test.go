@@ -72,6 +72,7 @@ func damage(t *testing.T, rng *rand.Rand, files []string) {
 // In every state of the files of a killed daemon, the next one serves after
 // a few starts at most, and no wrong byte.
 func TestDamage(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	for i, kind := range damages {

@@ -40,8 +40,7 @@ func browserCommand(t *testing.T) []string {
 	case err != nil:
 		t.Skipf("the dashboard is not looked at; install chromium, and npm exec --yes --package=%s -- playwright-core --version (%v)", playwright, err)
 	}
-	t.Setenv("CHROMIUM", chromium)
-	return append(command, "node")
+	return append(command, "env", "CHROMIUM="+chromium, "node")
 }
 
 // look has a script look at a page, with a folder for its pictures.
@@ -65,6 +64,7 @@ func look(t *testing.T, command []string, script string, args ...string) {
 // chromium, keeps up to date, and can be read and used on wide and narrow screens, in light
 // and dark, and with the keyboard; the script has the list.
 func TestDashboard(t *testing.T) {
+	t.Parallel()
 	command, at := browserCommand(t), freePort(t)
 	d := startDaemonWith(t, func(cfg *config.Config) {
 		cfg.Admin.Listen, cfg.Admin.Dashboard = at, true

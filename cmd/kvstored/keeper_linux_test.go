@@ -19,6 +19,7 @@ import (
 // from DRAM, says why where one would look, and uses the disk as soon as it can:
 // the flushed chunks are there again.
 func TestDiskInTrouble(t *testing.T) {
+	t.Parallel()
 	mount := t.TempDir()
 	if err := unix.Mount("tmpfs", mount, "tmpfs", unix.MS_RDONLY, "size=512M"); err != nil {
 		t.Skipf("no file system can be mounted here: %v", err)

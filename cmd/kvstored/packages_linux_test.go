@@ -82,6 +82,7 @@ func need(t *testing.T, programs ...string) {
 // installs, its daemon stores, an upgrade keeps DRAM and what was configured, removing
 // keeps what is stored.
 func TestPackages(t *testing.T) {
+	t.Parallel()
 	p := makePackages(t)
 	for name, run := range map[string]func(*testing.T, packages){"deb": testDeb, "rpm": testRPM, "systemd": testSystemd} {
 		if *packagers == "all" || *packagers == name {

@@ -16,7 +16,6 @@ import (
 // "complete" would tell the engine that the prompt was never stored.
 func TestRemoteDownIsNoEnd(t *testing.T) {
 	s3 := s3test.Run(t)
-	proxy := s3test.RunProxy(t, s3)
 	a := sharing(t, remoteDaemon(t, s3.Endpoint, nil))
 	storeChains(t, a.socket, 1, 8)
 	a.kill()
@@ -26,7 +25,8 @@ func TestRemoteDownIsNoEnd(t *testing.T) {
 		"hangs":      {Delay: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			proxy.Set(nil)
+			t.Parallel()
+			proxy := s3test.RunProxy(t, s3)
 			d := sharing(t, remoteDaemon(t, proxy.Endpoint, func(c *config.Config) { c.Remote.S3.Timeout = time.Second }))
 			defer d.kill()
 			c, err := client.Dial(t.Context(), d.socket, client.Options{Name: "remote", Space: &crashSpace})

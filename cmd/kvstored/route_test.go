@@ -274,6 +274,7 @@ func routePrompts(t *testing.T) (all [][]uint32) {
 // A replay is split between two daemons by a router. It says of each prompt what
 // both daemons say when they are asked; and again after kill -9 of each of the three.
 func TestRouteEndToEnd(t *testing.T) {
+	t.Parallel()
 	r := newRouted(t)
 	prompts := routePrompts(t)
 	var given [2]int

@@ -77,13 +77,15 @@ func children(t *testing.T, pid int) (pids []int) {
 // ending in time, nor do clients that wait for them. Unwritten chunks are
 // reported, and written ones are found again.
 func TestStopWhileBelowHangs(t *testing.T) {
+	s3 := s3test.Run(t)
 	for _, what := range []string{"database", "bucket"} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			quick := func(c *config.Config) { c.Stop.Flush = stopFlush }
 			var d *demoDaemon
 			var proxy *s3test.Proxy
 			if what == "bucket" {
-				proxy = s3test.RunProxy(t, s3test.Run(t))
+				proxy = s3test.RunProxy(t, s3)
 				d = sharing(t, remoteDaemon(t, proxy.Endpoint, quick))
 			} else {
 				d = startDaemonWith(t, quick)

@@ -37,6 +37,7 @@ func pause(t *testing.T, d *demoDaemon) {
 // A daemon that is stopped (SIGSTOP) keeps neither a client's call nor a
 // command for ever, and works on when it goes on.
 func TestStoppedDaemon(t *testing.T) {
+	t.Parallel()
 	d := daemonFolder(t)
 	if _, err := d.start(t.Context()); err != nil {
 		t.Fatal(err)

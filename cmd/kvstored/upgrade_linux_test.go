@@ -316,6 +316,7 @@ func handedOver(t *testing.T, d, next *demoDaemon) (over bool, err error) {
 // A successor that is killed or stopped at any moment leaves the daemon as it was, with
 // all of DRAM, or was the daemon already.
 func TestSuccessorDies(t *testing.T) {
+	t.Parallel()
 	d := handOverDaemon(t, 256<<20)
 	cfg, err := config.Load(d.config, nil, config.Rules{})
 	if err != nil {

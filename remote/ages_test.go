@@ -94,6 +94,16 @@ func TestAgesOfTwoHosts(t *testing.T) {
 		t.Errorf("stored anew: %v, %+v, want %+v", err, d.o.Ages.Of(c.Key(1)), fresh)
 	}
 
+	// One that is stored anew without a bound does not get that of the copy that is over.
+	free := host()
+	stamped(t, a, m, c, 1, over)
+	put(t, free, m, c, 1, 2, 4*kib)
+	for name, h := range map[string]*Tier{"the same host": free, "another host": host()} {
+		if err := get(t, h, m, c.Key(1)); err != nil || h.o.Ages.Of(c.Key(1)).Bounded() {
+			t.Errorf("%s: stored anew without a bound: %v, %+v", name, err, h.o.Ages.Of(c.Key(1)))
+		}
+	}
+
 	// Without a stamp an object counts from when it was put.
 	e := host()
 	e.o.Ages.Open(c.Space, time.Hour)

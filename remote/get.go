@@ -216,13 +216,19 @@ func discard(out *s3.GetObjectOutput) {
 	}
 }
 
-// head asks for an object without its bytes; nil if it is not there.
+// head asks for an object without its bytes; nil if it is not there. For a write, one that
+// is over is not there, and its end is none of the chunk that is about to be written.
 func (t *Tier) head(ctx context.Context, d direction, k key.Key) (out *s3.HeadObjectOutput, err error) {
 	out, err = t.ask(ctx, d, k)
 	if err != nil || out == nil || t.expired(out.LastModified) {
 		return nil, err
 	}
-	if _, stamp, err := parseMetadata(out.Metadata); err == nil && !alive(t.o.Ages, k, stamp, out.LastModified) {
+	_, stamp, err := parseMetadata(out.Metadata)
+	if err != nil {
+		return out, nil // whose it is the caller finds out
+	}
+	past := d == writes && t.o.Ages.Past(k.Space, dated(t.o.Ages, stamp, out.LastModified))
+	if past || !alive(t.o.Ages, k, stamp, out.LastModified) {
 		return nil, nil
 	}
 	return out, nil

@@ -231,6 +231,20 @@ func (b *Book) Found(k key.Key, s Stamp) (alive bool) {
 	return !s.over(now)
 }
 
+// Past reports whether a copy with stamp s, of some chunk of a space, is over. The book
+// keeps nothing of it.
+func (b *Book) Past(id key.SpaceID, s Stamp) bool {
+	if b == nil || !s.Bounded() && !b.bounds.Load() {
+		return false
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if sp := b.mu.spaces[id]; sp != nil {
+		s = s.within(sp.most)
+	}
+	return s.over(b.Now())
+}
+
 // Renews reports whether a copy with stamp s, in a tier that others use too, was stored
 // since a known chunk was over, and is not over itself, or of a clock that is ahead.
 func (b *Book) Renews(k key.Key, s Stamp) bool {

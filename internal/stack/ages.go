@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -141,17 +142,18 @@ func (a *ages) renewed(ctx context.Context, ks []key.Key) (over, renewed []key.K
 		}
 	}
 	is := make([]bool, len(shared))
-	if err := far.Shared.Renewed(ctx, shared, is); err != nil {
-		return over, shared, fmt.Errorf("ask %s what is over: %w", far.place, err)
+	if err = far.Shared.Renewed(ctx, shared, is); err != nil {
+		err = fmt.Errorf("ask %s what is over: %w", far.place, err)
 	}
 	for i, k := range shared {
-		if is[i] {
+		if is[i] || err != nil {
 			renewed = append(renewed, k)
 		} else {
 			over = append(over, k)
 		}
 	}
-	return over, renewed, nil
+	anew := func(k key.Key) bool { return !a.book.Over(k) } // stored here while the tier was asked
+	return slices.DeleteFunc(over, anew), slices.DeleteFunc(renewed, anew), err
 }
 
 // removeHere leaves alone what the shared tier has.

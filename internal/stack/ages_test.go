@@ -191,6 +191,37 @@ func TestRenewedElsewhere(t *testing.T) {
 	})
 }
 
+// TestStoredWhileAsked: a chunk that is stored anew while the shared tier is asked about the
+// one that is over stays, whatever the answer.
+func TestStoredWhileAsked(t *testing.T) {
+	for name, err := range map[string]error{"it answers": nil, "it does not answer": tier.ErrOff} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := tiertest.Chain(1, 1)
+				f := newFar(c)
+				r := newRig(t, options{remote: f})
+				r.putAged(c, 1, time.Minute)
+				r.flush()
+				if n, err := r.Delete(t.Context(), []key.Key{c.Key(0)}); n != 1 || err != nil {
+					t.Fatal(n, err)
+				}
+				f.deleted, f.err = nil, err
+				asked := false
+				f.asking = func() {
+					if !asked {
+						asked = true
+						r.putAged(c, 1, 0)
+					}
+				}
+				time.Sleep(time.Minute + swept)
+				if !asked || r.match(c).Chunks != 1 || len(f.deleted) > 0 {
+					t.Errorf("asked %t, %d chunks are found, deleted in the shared tier: %v", asked, r.match(c).Chunks, f.deleted)
+				}
+			})
+		})
+	}
+}
+
 // TestOverWhileLoaded: a chunk whose time comes while a tier reads it does not get to DRAM.
 func TestOverWhileLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

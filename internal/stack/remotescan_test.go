@@ -24,6 +24,7 @@ type far struct {
 	err       error
 	asked     []int // how many keys each Find was about
 	renewed   map[key.Key]bool
+	asking    func() // called by Renewed; nil is not
 
 	mu      sync.Mutex // guards what follows
 	absent  map[key.Key]bool
@@ -65,6 +66,9 @@ func (f *far) Absent(k key.Key) bool {
 }
 
 func (f *far) Renewed(_ context.Context, ks []key.Key, is []bool) error {
+	if f.asking != nil {
+		f.asking()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, k := range ks {

@@ -53,12 +53,12 @@ func (r *rig) absent(name string) {
 
 func (r *rig) awaitPaid() {
 	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); r.Owed() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); r.Owed() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatalf("%d deletions are owed for ever", r.Owed())
 		}
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // the file goes a moment later
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) { // the file goes a moment later
 		if _, err := os.Stat(r.OwedFile); os.IsNotExist(err) {
 			return
 		}

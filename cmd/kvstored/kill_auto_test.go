@@ -49,9 +49,10 @@ func TestKillUnderAuto(t *testing.T) {
 			t.Fatal("the disk does not become full")
 		}
 	}
-	store(60, true)
-	if _, bytes := held(); bytes == 0 {
-		t.Fatal("nothing is in DRAM alone")
+	for bytes := int64(0); bytes == 0; _, bytes = held() { // a busy machine looks when all of them are older than age
+		if store(60, true); s.next > 20_000 {
+			t.Fatal("nothing is in DRAM alone")
+		}
 	}
 	begun := time.Now()
 	for _, bytes := held(); bytes > 0; _, bytes = held() {

@@ -197,25 +197,31 @@ func TestStoredWhileAsked(t *testing.T) {
 	for name, err := range map[string]error{"it answers": nil, "it does not answer": tier.ErrOff} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := tiertest.Chain(1, 1)
+				c, anew := tiertest.Chain(1, 1), make(chan func(), 1)
 				f := newFar(c)
+				f.err = err
+				f.asking = func() {
+					select {
+					case store := <-anew:
+						store()
+					default:
+					}
+				}
 				r := newRig(t, options{remote: f})
 				r.putAged(c, 1, time.Minute)
 				r.flush()
 				if n, err := r.Delete(t.Context(), []key.Key{c.Key(0)}); n != 1 || err != nil {
 					t.Fatal(n, err)
 				}
-				f.deleted, f.err = nil, err
-				asked := false
-				f.asking = func() {
-					if !asked {
-						asked = true
-						r.putAged(c, 1, 0)
-					}
-				}
+				f.mu.Lock()
+				f.deleted = nil
+				f.mu.Unlock()
+				anew <- func() { r.putAged(c, 1, 0) }
 				time.Sleep(time.Minute + swept)
-				if !asked || r.match(c).Chunks != 1 || len(f.deleted) > 0 {
-					t.Errorf("asked %t, %d chunks are found, deleted in the shared tier: %v", asked, r.match(c).Chunks, f.deleted)
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if len(anew) > 0 || r.match(c).Chunks != 1 || len(f.deleted) > 0 {
+					t.Errorf("not asked: %d, %d chunks are found, deleted in the shared tier: %v", len(anew), r.match(c).Chunks, f.deleted)
 				}
 			})
 		})

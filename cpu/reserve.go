@@ -35,14 +35,14 @@ func (t *Tier) Reserve(ctx context.Context, f tier.Fill) (tier.Ref, ledger.State
 		busy := full || errors.Is(err, ledger.ErrBusy) || errors.Is(err, ledger.ErrOwn)
 		if busy && f.Wait {
 			if err = t.mayWait(&f, changed, nil); err == nil {
-				err = t.wait(ctx, changed, nil)
+				err = t.wait(ctx, f.Try, changed, nil)
 			}
 			if err == nil {
 				continue
 			}
 		}
 		if err != nil {
-			t.refused.Add(1)
+			countRefused(t, err)
 			return tier.Ref{}, ledger.Absent, fmt.Errorf("cpu: reserve: %w", tier.Refusal(err))
 		}
 		if st != ledger.Absent {
@@ -51,7 +51,7 @@ func (t *Tier) Reserve(ctx context.Context, f tier.Fill) (tier.Ref, ledger.State
 		b, err := t.room(ctx, id, f)
 		if err != nil {
 			t.ledger.Abort(id)
-			t.refused.Add(1)
+			countRefused(t, err)
 			return tier.Ref{}, ledger.Absent, fmt.Errorf("cpu: reserve %d bytes: %w", f.Size, err)
 		}
 		t.keep(id, b, f.Record)
@@ -186,7 +186,7 @@ func (t *Tier) await(ctx context.Context, f *tier.Fill, changed, freed <-chan st
 	if err := t.mayWait(f, changed, freed); err != nil {
 		return tier.Refusal(err)
 	}
-	return t.wait(ctx, changed, freed)
+	return t.wait(ctx, f.Try, changed, freed)
 }
 
 // inPieces reports whether enough is free for n bytes, but nowhere at a stretch.
@@ -196,8 +196,11 @@ func inPieces(a *arena.Arena, n uint32) bool {
 }
 
 // wait ends at a change of the ledger's holds, at a free in the arena, or with
-// ctx.
-func (t *Tier) wait(ctx context.Context, changed, freed <-chan struct{}) error {
+// ctx. A try does not wait.
+func (t *Tier) wait(ctx context.Context, try bool, changed, freed <-chan struct{}) error {
+	if try {
+		return tier.ErrMustWait
+	}
 	select {
 	case <-changed:
 	case <-freed:
@@ -249,7 +252,7 @@ func (t *Tier) MakeRoom(ctx context.Context, r tier.Room) (waited bool, err erro
 		if free >= r.Bytes || demoting == 0 {
 			return waited, nil
 		}
-		if err := t.wait(ctx, changed, freed); err != nil {
+		if err := t.wait(ctx, r.Try, changed, freed); err != nil {
 			return true, err
 		}
 	}

@@ -221,6 +221,13 @@ func (t *Tier) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// countRefused counts a fill that has no room. One that must wait may get some yet.
+func countRefused(t *Tier, err error) {
+	if !errors.Is(err, tier.ErrMustWait) {
+		t.refused.Add(1)
+	}
+}
+
 func (t *Tier) block(e ledger.Entry) arena.Block { return t.arena.Block(uint32(e.Value.A)) }
 
 // occupied is what a payload of n bytes takes in the arena.

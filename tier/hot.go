@@ -46,7 +46,9 @@ type Fill struct {
 	Owner  ledger.Owner
 	Class  ledger.Class
 	Wait   bool // wait for room until the context ends, as long as others can make some
-	Free   bool // evict nothing
+	// Try has a fill that may wait end with ErrMustWait where it would begin to.
+	Try  bool
+	Free bool // evict nothing
 	// Patient says that there is rather no room than that something is lost which
 	// others are about to write below. Who waits is.
 	Patient bool
@@ -76,7 +78,8 @@ type Hot interface {
 	// Reserve makes f's key a fill with a block of f.Size bytes. If the key
 	// is already filling or resident it says so and reserves nothing.
 	// ErrNoSpace, ErrOverBudget (this owner's own limit; waiting is
-	// pointless), ErrOverQuota (the same of a space) or ErrTooLarge otherwise.
+	// pointless), ErrOverQuota (the same of a space), ErrTooLarge or ErrMustWait
+	// otherwise.
 	Reserve(ctx context.Context, f Fill) (Ref, ledger.State, error)
 	// Publish makes sealed fills of one chain (in prefix order) visible and
 	// takes the fillers' references over. If held, each entry is at the same
@@ -107,8 +110,8 @@ type Shrinker interface {
 	EvictOne(drop func(Victim) bool) bool
 	// MakeRoom evicts, though nothing that would be lost, and returns when so many bytes
 	// are free, or when nothing is demoting whose end would free some. It reports
-	// whether it waited. The error is that of a tier that is closed, or ErrNoSpace where
-	// the context ended.
+	// whether it waited. The error is that of a tier that is closed, ErrNoSpace where
+	// the context ended, or, of a try, ErrMustWait.
 	MakeRoom(ctx context.Context, r Room) (waited bool, err error)
 	// HandedOver returns when each entry that had left the tier before the call has
 	// been handed to its Drop, by any caller. It waits for no I/O.
@@ -127,6 +130,7 @@ type Room struct {
 	// by a change of the ledger's holds.
 	Demoting func() int64
 	Drop     func(Victim) bool // as Fill.Drop
+	Try      bool              // as Fill.Try
 }
 
 // HotValue packs what a hot tier's ledger keeps of an entry: its block, and

@@ -18,6 +18,7 @@ var (
 	ErrOverBudget = errors.New("over budget")
 	ErrOverQuota  = errors.New("over quota") // everything its space has under its quota is in use
 	ErrOff        = errors.New("tier is off")
+	ErrMustWait   = errors.New("there is no room without waiting") // of a fill that only tries
 )
 
 // Record is what a tier knows of an entry besides its payload.

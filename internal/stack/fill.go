@@ -58,6 +58,7 @@ func (s *filler) Reserve(ctx context.Context, o ledger.Owner, c *key.Chain, from
 type Store struct {
 	Owner   ledger.Owner
 	Wait    bool
+	Try     bool // with Wait: end with tier.ErrMustWait, and nothing granted, where it would begin to wait
 	Patient bool // as Wait, but that it takes less instead: nothing is lost that the writers have no room for yet
 	Force   bool // whatever the policies think of it
 	Free    bool // take only room that is free
@@ -66,11 +67,8 @@ type Store struct {
 // ReserveFor is Reserve for one who says more.
 func (s *filler) ReserveFor(ctx context.Context, want Store, c *key.Chain, from int, sizes []uint32, grants []Grant) (int, error) {
 	if want.Wait {
-		// The nearest only: its chunks the others can still get from it.
-		for _, l := range s.levels.below[:min(1, len(s.levels.below))] {
-			if err := l.writer.caughtUp(ctx); err != nil {
-				return 0, fmt.Errorf("reserve: %s is behind: %w: %w", l.place, tier.ErrNoSpace, err)
-			}
+		if err := s.awaitWriter(ctx, want.Try); err != nil {
+			return 0, err
 		}
 	}
 	to := from + len(sizes)
@@ -78,7 +76,7 @@ func (s *filler) ReserveFor(ctx context.Context, want Store, c *key.Chain, from 
 	defer sc.give()
 	s.locateEach(ctx, c, from, sc.at)
 	if n := roomOf(sizes, sc.at[from:to]); n > 0 && want.Wait && !want.Free && s.writesVictims(c.Space) {
-		waited, leave, err := s.enterTurn(ctx, want.Owner, n)
+		waited, leave, err := s.enterTurn(ctx, &want, n)
 		switch {
 		case err == nil:
 			defer leave()
@@ -90,8 +88,31 @@ func (s *filler) ReserveFor(ctx context.Context, want Store, c *key.Chain, from 
 		}
 	}
 	n, err := s.reserve(ctx, want, c, from, sizes, sc.at, grants)
-	sure, unsure := s.reject(ctx, want.Wait, c, from, grants[:n])
+	if errors.Is(err, tier.ErrMustWait) {
+		return 0, err
+	}
+	sure, unsure := s.reject(ctx, want.Wait && !want.Try, c, from, grants[:n])
 	return sure, cmp.Or(unsure, err)
+}
+
+// awaitWriter waits until the writer to the nearest tier below has caught up: what that
+// has, the others can still get from it. A try also ends while a tier is being scanned,
+// which is asked for what is granted.
+func (s *filler) awaitWriter(ctx context.Context, try bool) error {
+	if len(s.levels.below) == 0 {
+		return nil
+	}
+	nearest := s.levels.below[0]
+	if try {
+		if s.scanning() || !nearest.writer.hasCaughtUp() {
+			return fmt.Errorf("reserve: %w", tier.ErrMustWait)
+		}
+		return nil
+	}
+	if err := nearest.writer.caughtUp(ctx); err != nil {
+		return fmt.Errorf("reserve: %s is behind: %w: %w", nearest.place, tier.ErrNoSpace, err)
+	}
+	return nil
 }
 
 // writesVictims reports whether what DRAM evicts of a space is mostly to be written
@@ -121,7 +142,7 @@ const yieldEvery = 64
 
 // reserve is ReserveFor for chunks of which at says where they are.
 func (s *filler) reserve(ctx context.Context, want Store, c *key.Chain, from int, sizes []uint32, at []uint8, grants []Grant) (int, error) {
-	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Patient: want.Wait || want.Patient, Writing: s.writing, Drop: s.demote}
+	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Try: want.Try, Patient: want.Wait || want.Patient, Writing: s.writing, Drop: s.demote}
 	for n, size := range sizes {
 		i := from + n
 		if n%yieldEvery == yieldEvery-1 {
@@ -139,7 +160,7 @@ func (s *filler) reserve(ctx context.Context, want Store, c *key.Chain, from int
 		f.Force, f.Free = want.Force, want.Free
 		ref, st, err := s.hot.Reserve(ctx, f)
 		if err != nil {
-			s.absences.refused(f.Record.Key, err)
+			s.absences.refused(f.Record.Key, err) // says nothing of one that must wait
 			return n, fmt.Errorf("reserve chunk %d: %w", i, err)
 		}
 		grants[n] = Grant{Status: statusOf(st), Ref: ref}

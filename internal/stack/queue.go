@@ -81,7 +81,19 @@ func recordAt(c *key.Chain, i int, size uint32) tier.Record {
 // few enough that DRAM can do without evicting them. Where they are held for DRAM to
 // evict them they are meant to wait.
 func (q *queue) caughtUp(ctx context.Context) error {
-	return q.await(ctx, func() bool { return q.when.holds() || q.mu.backlog.pendingBytes <= q.limits.behind || q.mu.stopped })
+	return q.await(ctx, func() bool { return isCaughtUp(q) })
+}
+
+// hasCaughtUp reports whether caughtUp would not wait.
+func (q *queue) hasCaughtUp() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return isCaughtUp(q)
+}
+
+// isCaughtUp is hasCaughtUp with the mutex held.
+func isCaughtUp(q *queue) bool {
+	return q.when.holds() || q.mu.backlog.pendingBytes <= q.limits.behind || q.mu.stopped
 }
 
 // next returns the next chunk to write. If only a budget is in the way, one

@@ -41,12 +41,15 @@ type client struct {
 	stores int
 }
 
-// take waits for the place until ctx ends.
-func (p place) take(ctx context.Context) (waited bool, err error) {
+// take waits for the place until ctx ends. A try has it at once, or not.
+func (p place) take(ctx context.Context, try bool) (waited bool, err error) {
 	select {
 	case p <- struct{}{}:
 		return false, nil
 	default:
+	}
+	if try {
+		return true, tier.ErrMustWait
 	}
 	select {
 	case p <- struct{}{}:
@@ -69,14 +72,14 @@ const (
 // forgetting is how many bytes must come for one byte less to be kept free.
 const forgetting = 8
 
-// enterTurn waits until there is room for n bytes of a client, or nothing is on its way
+// enterTurn waits until there is room for n bytes of a store, or nothing is on its way
 // out of DRAM that would make some, and reports whether it waited. The caller calls leave
-// when it has what it gets.
-func (d *dram) enterTurn(ctx context.Context, o ledger.Owner, n int64) (waited bool, leave func(), err error) {
+// when it has what it gets. A store that only tries enters in front of no other.
+func (d *dram) enterTurn(ctx context.Context, want *Store, n int64) (waited bool, leave func(), err error) {
 	t := &d.turns
 	n = min(n, d.room/turnShare)
 	t.wanted.Add(n)
-	if waited, err = t.await(ctx, d, o, n); err != nil {
+	if waited, err = t.await(ctx, d, want, n); err != nil {
 		t.wanted.Add(-n)
 		return waited, nil, fmt.Errorf("reserve: waiting for a turn: %w", err)
 	}
@@ -87,14 +90,14 @@ func (d *dram) enterTurn(ctx context.Context, o ledger.Owner, n int64) (waited b
 }
 
 // await enters with n bytes, in turn.
-func (t *turns) await(ctx context.Context, d *dram, o ledger.Owner, n int64) (waited bool, err error) {
-	first := t.come(o)
-	defer t.gone(o)
-	if waited, err = first.take(ctx); err != nil {
+func (t *turns) await(ctx context.Context, d *dram, want *Store, n int64) (waited bool, err error) {
+	first := t.come(want.Owner)
+	defer t.gone(want.Owner)
+	if waited, err = first.take(ctx, want.Try); err != nil {
 		return true, err
 	}
 	defer first.leave()
-	behind, err := t.line.take(ctx)
+	behind, err := t.line.take(ctx, want.Try)
 	if err != nil {
 		return true, err
 	}
@@ -105,6 +108,7 @@ func (t *turns) await(ctx context.Context, d *dram, o ledger.Owner, n int64) (wa
 		Ahead:    func() int64 { return min(t.wanted.Load(), most) },
 		Demoting: d.demotingBytes.Load,
 		Drop:     d.demote,
+		Try:      want.Try,
 	})
 	if forRoom {
 		t.ahead.Store(max(t.ahead.Load(), min(t.wanted.Load(), most)))

@@ -8,7 +8,8 @@ Both daemons run and are warm, each with a process of its client, anew for each 
 passes of some 20 ms go to them in turns, each behind some ms that are not timed: the
 kernel has to place both processes, and a client that lost the processor does not poll. A pass moves 128 MiB: 64 and 256 KiB in prompts of 16
 chunks, 1, 4 and 8 MiB in prompts of one. Puts store new prompts out of one buffer, with
-a Writer where the client has one, else with reserve and commit. Gets copy all chunks
+a Writer where the client has one, else with reserve and commit; with --wait they may
+wait so long for room, as ``Client.store`` does. Gets copy all chunks
 into a buffer, with copy_to where the client has it, and wait for the release. Reads
 ask nothing of the daemon where the client has read, else they are gets; "soon"
 gives the lease back with the next request, and makes sure of all once in 32 leases.
@@ -57,11 +58,11 @@ def lead(prompts: List[Any]) -> List[Any]:
 class Worker:
     """One client in a process of its own: a line of its input is a pass."""
 
-    def __init__(self, socket: str) -> None:
+    def __init__(self, socket: str, wait: float) -> None:
         import kvstored
         from kvstored.memory import address, copy
 
-        self.kvstored, self.copy = kvstored, copy
+        self.kvstored, self.copy, self.wait = kvstored, copy, wait
         space = kvstored.Space(model="bench", dtype="u8", chunk_tokens=4, method="given:bench")
         self.kv = kvstored.Client(socket, space=space, timeout=30)
         assert self.kv.wait_attached(30)
@@ -93,13 +94,13 @@ class Worker:
     def _write(self, prompts: List[Any], size: int, n: int) -> None:
         sizes = [size] * n
         with self.kv.writer() as w, memoryview(self.memory)[: size * n] as payloads:
-            puts = [w.put(p, sizes, payloads) for p in prompts]
+            puts = [w.put(p, sizes, payloads, wait=self.wait) for p in prompts]
         assert all(r.result == 0 for put in puts for r in put.results())
 
     def _reserve(self, prompts: List[Any], size: int, n: int) -> None:
         at, copy = self.at, self.copy
         for p in prompts:
-            with self.kv.reserve(p, size=size, count=n) as fill:
+            with self.kv.reserve(p, size=size, count=n, wait=self.wait) as fill:
                 for slot in fill:
                     copy(slot.address, at + slot.index * size, size)
             assert all(r.result == 0 for r in fill.results) and len(fill.results) == n
@@ -177,12 +178,12 @@ class Worker:
 class Contender:
     """A daemon, and the process of a client."""
 
-    def __init__(self, stack: ExitStack, daemon: str, client: Path) -> None:
+    def __init__(self, stack: ExitStack, wait: float, daemon: str, client: Path) -> None:
         folder = tempfile.mkdtemp(prefix="kvs")
         stack.callback(shutil.rmtree, folder, True)
         (Path(folder) / "c.yaml").write_text(CONFIG.format(dir=folder))
         self._begin(stack, [daemon, "serve", "--config", f"{folder}/c.yaml"])
-        self.worker = self._begin(stack, [sys.executable, "-B", str(HERE), "--worker", f"{folder}/s", str(client)])
+        self.worker = self._begin(stack, [sys.executable, "-B", str(HERE), "--worker", f"{folder}/s", str(client), str(wait)])
         assert self.worker.stdout is not None and self.worker.stdout.readline() == "ready\n"
 
     @staticmethod
@@ -231,11 +232,12 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=25, help="passes of each that are timed")
     parser.add_argument("--only", default="", help="what is timed, by commas: ping, put, get, read, soon, copies")
     parser.add_argument("--sizes", default="", help="KiB that are timed, by commas")
-    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--wait", type=float, default=0, help="seconds that a put may wait for room")
+    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
         sys.path.insert(0, args.worker[1])
-        Worker(args.worker[0]).run()
+        Worker(args.worker[0], float(args.worker[2])).run()
         return
     if not args.daemon or args.pairs < 2:
         parser.error("say --daemon or $KVSTORED_BIN, and at least 2 --pairs")
@@ -250,7 +252,7 @@ def compare(args: argparse.Namespace) -> None:
     sizes = [int(s) << 10 for s in args.sizes.split(",") if s] or SIZES
     for size in sizes:  # DRAM has values of one size
         with ExitStack() as stack:
-            contenders = [Contender(stack, *kind) for kind in kinds]
+            contenders = [Contender(stack, args.wait, *kind) for kind in kinds]
             if size == sizes[0] and "ping" in only:
                 print(row("ping", 0, timed(contenders, "ping", 0, args.pairs)), flush=True)
             for what in WHATS:

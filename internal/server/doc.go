@@ -6,7 +6,7 @@
 //
 // One goroutine a connection, its reader, reads requests and answers those that
 // need not wait; one that waits (wait, flush, delete, a get from below, a reserve
-// that may wait, a running job) has a goroutine of its own, which has the session
+// that finds no room and may wait, a running job) has a goroutine of its own, which has the session
 // but nothing of the reader. The table operations says for each request who
 // answers it, which rights it takes and whether it makes the connection an owner. When the connection ends,
 // its jobs and fills are given back first and its goroutines are waited for then.

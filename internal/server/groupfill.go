@@ -190,7 +190,7 @@ func (g *groupFill) fill(c *reader, req *wire.ReserveRequest, family *stack.Fami
 }
 
 // ask takes room for the longest leading run of slots that fits. It waits while nothing
-// is granted only.
+// is granted only, and a try ends with tier.ErrMustWait then only.
 func (f *fill) ask(ctx context.Context, want stack.Store, sizes []uint32, grants []stack.Grant) (n int, err error) {
 	store := f.session.server.o.Stack
 	if f.groups == nil {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -49,24 +50,32 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	}
 	f.id, f.first, f.said, f.blind = c.server.ids.Add(1), from, c.prompts.find(&f.chain), f.blindTo(c)
 	f.policy = c.judged.policy
-	if req.Deadline.Or(0) > 0 {
-		sums := slices.Clone(req.Sums) // the body is not the request's any more then
-		return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
-			limited, cancel := within(ctx, req.Deadline)
-			defer cancel()
-			reply, err := f.open(limited, sizes, sums, req.Flags, true)
-			if reply == nil {
-				return nil, err
-			}
-			return reply, err
-		})
+	// A goroutine, and a wake-up of its thread, cost more than all the rest.
+	wait := req.Deadline.Or(0) > 0
+	reply, err := f.open(c.turning, sizes, req.Sums, req.Flags, stack.Store{Wait: wait, Try: wait})
+	if errors.Is(err, tier.ErrMustWait) {
+		return f.await(c, h, &req, sizes)
 	}
-	reply, err := f.open(c.turning, sizes, req.Sums, req.Flags, false)
 	if err != nil {
 		return err
 	}
 	c.reply(h, reply)
 	return nil
+}
+
+// await is open for a request that must wait for room, in a goroutine of its own.
+func (f *fill) await(c *reader, h wire.Header, req *wire.ReserveRequest, sizes []uint32) error {
+	sums := slices.Clone(req.Sums) // the body is not the request's any more then
+	deadline, flags := req.Deadline, req.Flags
+	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
+		limited, cancel := within(ctx, deadline)
+		defer cancel()
+		reply, err := f.open(limited, sizes, sums, flags, stack.Store{Wait: true})
+		if reply == nil {
+			return nil, err
+		}
+		return reply, err
+	})
 }
 
 // newFill is what a reservation makes, as far as it is one that this connection may ask
@@ -113,8 +122,9 @@ func (c *session) resultsFit(n int) error {
 	return nil
 }
 
-// open takes room and makes the fill known.
-func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags uint8, wait bool) (reply *wire.ReserveReply, err error) {
+// open takes room, waiting as want says, and makes the fill known. A fill that must wait is
+// as it was.
+func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags uint8, want stack.Store) (reply *wire.ReserveReply, err error) {
 	f.cost = liveBytes + liveChunkBytes*int64(f.chain.Len()) + f.groups.bytes()
 	if err := f.session.account.Charge(f.cost); err != nil {
 		return nil, err
@@ -124,7 +134,7 @@ func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags u
 			f.session.account.Release(f.cost)
 		}
 	}()
-	err = f.grant(ctx, sizes, flags, wait)
+	err = f.grant(ctx, sizes, flags, want)
 	if len(f.mu.slots) == 0 && err != nil {
 		return nil, err
 	}
@@ -175,11 +185,14 @@ func (c *session) adopt(f *fill) error {
 }
 
 // grant takes room for the longest leading run that fits, or for all.
-func (f *fill) grant(ctx context.Context, sizes []uint32, flags uint8, wait bool) error {
+func (f *fill) grant(ctx context.Context, sizes []uint32, flags uint8, want stack.Store) error {
 	c := f.session
 	grants := make([]stack.Grant, len(sizes))
-	want := stack.Store{Owner: c.owner, Wait: wait, Force: f.said.force, Free: flags&wire.ReserveNoEvict != 0}
+	want.Owner, want.Force, want.Free = c.owner, f.said.force, flags&wire.ReserveNoEvict != 0
 	n, err := f.ask(ctx, want, sizes, grants)
+	if errors.Is(err, tier.ErrMustWait) { // what exists is asked for again
+		return err
+	}
 	for i, g := range grants[:n] {
 		s := slot{status: g.Status, ref: g.Ref}
 		if g.Status == stack.Granted {

@@ -119,53 +119,6 @@ func (l *link) exchange(ctx context.Context, m *message) error {
 	return err
 }
 
-// later registers a request that goes out with the next one, or with finish.
-// On a link that is down the call has failed.
-func (l *link) later(op wire.Op, req wire.Message, take func([]byte) error) *call {
-	c := &call{op: op, done: make(chan struct{}, 1), take: take}
-	if err := l.register(c); err != nil {
-		c.err = err
-		c.done <- struct{}{}
-		return c
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	frames := &l.mu.late.first
-	if op == wire.OpCommit {
-		frames = &l.mu.late.commits
-	}
-	*frames = wire.AppendRequest(*frames, op, c.id, req)
-	return c
-}
-
-// finish waits for the reply to a later request, and sends it first unless an
-// earlier request took it along.
-func (l *link) finish(ctx context.Context, c *call) error {
-	err := l.send(ctx, 0, nil)
-	if err == nil {
-		err = l.answered(ctx, c.op, c.done)
-	}
-	if err != nil {
-		if !l.leave(c) { // also where it is not sent: the next request takes it along
-			return err
-		}
-		<-c.done // it is just being delivered
-	}
-	return c.err
-}
-
-// late are requests that wait for the next one. Commits go behind it if it leads:
-// the daemon has work with them, and the others only give something back.
-type late struct{ first, commits []byte }
-
-// keepLate takes back later requests that were not sent.
-func (l *link) keepLate(unsent late) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.late.first = append(l.mu.late.first, unsent.first...)
-	l.mu.late.commits = append(l.mu.late.commits, unsent.commits...)
-}
-
 func (l *link) register(c *call) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

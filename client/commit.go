@@ -50,11 +50,15 @@ func (f *Fill) commitNamed(slot int, chain *wire.Chain) *Commit {
 	return c
 }
 
-// Wait returns what CommitRange does, again and again.
+// Wait returns what CommitRange does, again and again. Where ctx ends before, the commit
+// goes on, and a later Wait returns what became of it.
 func (c *Commit) Wait(ctx context.Context) ([]Stored, error) {
 	if c.call != nil {
-		c.err = c.fill.c.link.finish(ctx, c.call)
-		c.call = nil
+		done, err := c.fill.c.link.finish(ctx, c.call)
+		if !done {
+			return nil, err // the results are the reader's yet
+		}
+		c.call, c.err = nil, err
 	}
 	return c.results, c.err
 }

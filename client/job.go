@@ -324,9 +324,9 @@ type Release struct {
 }
 
 // Wait returns the error that Job.Release would. Call it once, before trusting
-// the bytes that were read.
+// the bytes that were read, and again only where ctx has ended before.
 func (r *Release) Wait(ctx context.Context) error {
-	if err := r.job.c.link.finish(ctx, r.call); err != nil {
+	if _, err := r.job.c.link.finish(ctx, r.call); err != nil {
 		return err
 	}
 	if r.reply.Code != wire.CodeOK {

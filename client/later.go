@@ -30,19 +30,28 @@ func (l *link) later(op wire.Op, req wire.Message, take func([]byte) error) *cal
 }
 
 // finish waits for the reply to a later request, and sends it first unless an
-// earlier request took it along.
-func (l *link) finish(ctx context.Context, c *call) error {
-	err := l.send(ctx, 0, nil)
+// earlier request took it along. Where ctx ends before, done is false: the request goes
+// on, if need be with the next one, and finish may be called again.
+func (l *link) finish(ctx context.Context, c *call) (done bool, err error) {
+	err = l.send(ctx, 0, nil)
 	if err == nil {
 		err = l.answered(ctx, c.op, c.done)
 	}
 	if err != nil {
-		if !l.leave(c) { // also where it is not sent: the next request takes it along
-			return err
+		if !l.ending(c) {
+			return false, err
 		}
-		<-c.done // it is just being delivered
+		<-c.done
 	}
-	return c.err
+	return true, c.err
+}
+
+// ending reports whether the reply to a call is being delivered at this moment, or the
+// link has failed.
+func (l *link) ending(c *call) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return c.taken || l.mu.err != nil
 }
 
 // keepLate takes back later requests that were not sent.

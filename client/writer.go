@@ -203,8 +203,12 @@ func (w *Writer) wait(ctx context.Context, n int) (err error) {
 	done := 0
 	for err == nil && len(w.under)-done > n {
 		c := w.under[done]
-		done++
 		_, failed := c.Wait(ctx)
+		if c.call != nil { // it goes on
+			err = failed
+			break
+		}
+		done++
 		if refused := (*Error)(nil); failed != nil && !errors.As(failed, &refused) {
 			err = failed
 		}
@@ -234,7 +238,8 @@ type storedPart struct {
 }
 
 // Wait returns a result for each chunk, up to the first commit that has failed or
-// chunk that has no room, and the error that says so.
+// chunk that has no room, and the error that says so. Where ctx ends before, the commits
+// go on, and a later Wait returns what became of them.
 func (s *Storing) Wait(ctx context.Context) ([]Stored, error) {
 	out, err := s.results(ctx, nil)
 	if s.w.newest == s { // no put may follow

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -244,8 +245,8 @@ func TestReleaseGoesAheadOfReservations(t *testing.T) {
 	}
 }
 
-// What becomes of a commit that Wait could not even send is for no caller, though
-// the next request takes it along: Wait has returned its results.
+// A commit that Wait could not even send goes out with the next request, and what
+// becomes of it is for a later Wait.
 func TestCommitGoesOutAfterWait(t *testing.T) {
 	c := windowed(t, func(f *fake, _ *arena.Window) {
 		f.grant(f.reserved(), 1, 0, 8, 1)
@@ -263,8 +264,52 @@ func TestCommitGoesOutAfterWait(t *testing.T) {
 	if err := c.Ping(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	if rs, err := s.parts[0].commit.Wait(testContext(t)); !errors.Is(err, context.Canceled) || len(rs) > 0 {
-		t.Errorf("%+v, %v", rs, err)
+	for range 2 {
+		if rs, err := s.parts[0].commit.Wait(testContext(t)); err != nil || len(rs) != 1 || rs[0].Code != ResultStored {
+			t.Errorf("%+v, %v", rs, err)
+		}
+	}
+	results(t, s, 1, 1)
+}
+
+// A commit that is under way when the context of Wait ends keeps its results, or its
+// refusal, or the end of the connection, for a later Wait.
+func TestCommitOutlivesWait(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer func(*fake, request)
+		want   error
+	}{
+		"stored":  {func(f *fake, r request) { f.answer(r, ResultStored) }, nil},
+		"refused": {func(f *fake, r request) { f.refuse(r, ErrRevoked, "too late") }, ErrRevoked},
+		"closed":  {func(f *fake, _ request) { f.uc.Close() }, ErrDisconnected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			left := make(chan struct{})
+			c := windowed(t, func(f *fake, _ *arena.Window) {
+				f.grant(f.reserved(), 1, 0, 8, 1)
+				r := f.expect(wire.OpCommit, new(wire.FillRequest))
+				<-left
+				tc.answer(f, r)
+				f.drain()
+			})
+			w := NewWriter(c)
+			s := put(t, w, 1, 8)
+			ctx, cancel := context.WithTimeout(testContext(t), 20*time.Millisecond)
+			defer cancel()
+			if rs, err := s.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || len(rs) > 0 {
+				t.Errorf("%+v, %v", rs, err)
+			}
+			close(left)
+			for range 2 {
+				rs, err := s.Wait(testContext(t))
+				if !errors.Is(err, tc.want) || tc.want == nil && (len(rs) != 1 || rs[0].Code != ResultStored) {
+					t.Errorf("later: %+v, %v; want %v", rs, err, tc.want)
+				}
+			}
+			if len(w.under) > 0 {
+				t.Errorf("%d commits are under way", len(w.under))
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -104,7 +105,11 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 	}
 	return c.withChain(wire.OpReserve, &f.prompt, func(ch wire.Chain) error {
 		req.Chain = ch
-		return f.ask(ctx, &req, leads)
+		err := f.ask(ctx, &req, leads)
+		if errors.Is(err, ErrOverBudget) && c.stocks.giveBack(c.link) {
+			err = f.ask(ctx, &req, leads)
+		}
+		return err
 	})
 }
 

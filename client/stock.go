@@ -26,12 +26,14 @@ const (
 //
 // The Writer reserves a stock when a chunk that is put by itself is like the one
 // before, and that is still under way. A put that is not like it, or whose results are
-// waited for, ends the stock.
+// waited for, ends the stock; and so may a reservation of the same Client, see stocks.
 type stock struct {
 	kind  kind
-	fill  *Fill // nil: none is reserved
-	next  int   // slot
 	until time.Time
+	// Those of stocks guard these.
+	fill       *Fill
+	next, last int  // slots from next on, less than last, have no chunk
+	writing    bool // the one of the next slot is being written
 	// commits are how many were not sent yet, and bytes what their chunks and prompts have.
 	commits, bytes int
 	// asks is set by a chunk that was not stored, because it is there already or has no
@@ -72,9 +74,9 @@ func (p *Prompt) sent() bool { return p.form != wire.FormRef && p.keep == nil &&
 // done nothing, where the put is none for a stock.
 func (w *Writer) putStocked(ctx context.Context, s *Storing, p *Prompt, o *ReserveOptions, k kind, write func(i int, dst []byte) error) (bool, error) {
 	t := &w.stock
-	last := len(w.under) - 1
-	if k.size == 0 || k != t.kind || t.asks || last < 0 || w.under[last].call == nil {
-		t.end()
+	newest := len(w.under) - 1
+	if k.size == 0 || k != t.kind || t.asks || newest < 0 || w.under[newest].call == nil {
+		w.endStock()
 		t.kind, t.commits, t.bytes = k, 1, 0
 		return false, nil
 	}
@@ -82,19 +84,23 @@ func (w *Writer) putStocked(ctx context.Context, s *Storing, p *Prompt, o *Reser
 	if err != nil {
 		return false, err
 	}
-	if err := w.refill(ctx); err != nil || t.fill == nil {
+	if err := w.refill(ctx); err != nil {
 		return false, err
 	}
-	slot := t.next
-	if err := write(0, t.fill.Bytes(slot)); err != nil {
+	fill, slot, ok := w.c.stocks.begin(t)
+	if !ok {
+		return false, nil
+	}
+	err = write(0, fill.Bytes(slot))
+	last := w.c.stocks.end(t, err == nil)
+	if err != nil {
 		return false, err
 	}
-	t.next++
 	chain.Skip += uint32(o.First)
-	c := t.fill.commitNamed(slot, &chain)
+	c := fill.commitNamed(slot, &chain)
 	w.track(s, c, o.First)
 	t.commits++
-	if t.bytes += int(k.size) + p.bytes(); t.bytes >= gatherBytes && t.next < t.fill.Len() {
+	if t.bytes += int(k.size) + p.bytes(); t.bytes >= gatherBytes && !last {
 		t.commits, t.bytes = 0, 0
 		c.err = w.c.link.send(ctx, 0, nil)
 	}
@@ -108,10 +114,10 @@ func (w *Writer) refill(ctx context.Context) error {
 	if err := w.c.link.usable(ctx); err != nil {
 		return err
 	}
-	if t.fill != nil && t.next < t.fill.Len() && time.Now().Before(t.until) {
+	if w.c.stocks.has(t) && time.Now().Before(t.until) {
 		return nil
 	}
-	t.end()
+	w.endStock()
 	n := min(stockSlots, int(w.c.hello.StagingBytes/8/uint64(t.kind.size)))
 	if n < 2 {
 		return nil
@@ -128,20 +134,20 @@ func (w *Writer) refill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.fill, t.next, t.until = fill, 0, time.Now().Add(w.c.LeaseAge()/2)
+	t.until = time.Now().Add(w.c.LeaseAge() / 2)
+	w.c.stocks.put(t, fill)
 	err = w.wait(ctx, t.commits) // the others came before the reservation, and are answered
 	if t.commits, t.bytes = 0, 0; t.asks {
-		t.end()
+		w.endStock()
 	}
 	return err
 }
 
-// end gives back the slots that are not written.
-func (t *stock) end() {
-	if t.fill != nil && t.next < t.fill.Len() {
-		t.fill.giveBack(t.next)
+// endStock gives back the slots that no chunk has.
+func (w *Writer) endStock() {
+	if f, from, to := w.c.stocks.take(&w.stock); from < to {
+		f.giveBackRange(from, to-from)
 	}
-	t.fill = nil
 }
 
 // learn takes what became of a commit of a stock. One that was refused leaves its slot

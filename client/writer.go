@@ -27,7 +27,8 @@ const (
 // commits, at most eight under way, go out a few at a time. What a Put has written is
 // committed with a later Put, or by Wait or Flush: end with one of them. A Writer is
 // for one goroutine at a time; a Client may have several, as long as the staging window
-// has room for what they write.
+// has room for what they write: what they have reserved ahead is given back where a
+// reservation of the Client finds no room.
 type Writer struct {
 	c      *Client
 	under  []*Commit // not waited for yet, in the order of their requests
@@ -221,7 +222,7 @@ func (w *Writer) wait(ctx context.Context, n int) (err error) {
 // Flush sends what is not sent and returns when no commit is under way. Its error
 // is that of ctx or of the connection: what became of the chunks is for Wait.
 func (w *Writer) Flush(ctx context.Context) error {
-	w.stock.end()
+	w.endStock()
 	return w.wait(ctx, 0)
 }
 

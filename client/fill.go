@@ -105,8 +105,9 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 	}
 	return c.withChain(wire.OpReserve, &f.prompt, func(ch wire.Chain) error {
 		req.Chain = ch
+		given := c.stocks.given()
 		err := f.ask(ctx, &req, leads)
-		if errors.Is(err, ErrOverBudget) && c.stocks.giveBack(c.link) {
+		if errors.Is(err, ErrOverBudget) && c.stocks.giveBack(c.link, given) {
 			err = f.ask(ctx, &req, leads)
 		}
 		return err

@@ -30,10 +30,11 @@ const (
 type stock struct {
 	kind  kind
 	until time.Time
-	// Those of stocks guard these.
+	// The mutex of stocks guards fill, next, last and writing.
 	fill       *Fill
-	next, last int  // slots from next on, less than last, have no chunk
-	writing    bool // the one of the next slot is being written
+	next, last int  // the slots from next on, before last, have no chunk
+	writing    bool // the chunk of slot next is being written
+
 	// commits are how many were not sent yet, and bytes what their chunks and prompts have.
 	commits, bytes int
 	// asks is set by a chunk that was not stored, because it is there already or has no

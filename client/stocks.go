@@ -8,11 +8,12 @@ import (
 
 // stocks are those of the Writers of a Client. A Writer that is idle keeps its stock; a
 // reservation of the Client that finds no room has all of them given back, and asks once
-// more.
+// more. The mutex may be held where that of the link is taken.
 type stocks struct {
 	mu struct {
 		sync.Mutex
-		full map[*stock]struct{} // with slots that no chunk has; the mutex guards their fields too
+		full  map[*stock]struct{} // with slots that no chunk has; the mutex guards their fields too
+		given uint64              // how often slots were given back
 	}
 }
 
@@ -74,30 +75,39 @@ func (s *stocks) note(t *stock) {
 	s.mu.full[t] = struct{}{}
 }
 
-// giveBack has the slots of all stocks aborted ahead of the next request of the link, but
-// for those that chunks have. It reports whether there were any.
-func (s *stocks) giveBack(l *link) bool {
-	aborts := s.spare()
-	for i := range aborts {
-		l.later(wire.OpAbort, &aborts[i], wire.EmptyReply{}.Decode)
-	}
-	return len(aborts) > 0
-}
-
-// spare takes the slots away from all stocks that no chunk has.
-func (s *stocks) spare() (aborts []wire.FillRequest) {
+// given is how often slots were given back for a reservation.
+func (s *stocks) given() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.mu.given
+}
+
+// giveBack has the slots of all stocks aborted ahead of the next request of the link, but
+// for those that chunks have. It reports whether any were since given was before: those
+// that another reservation gives back meanwhile are room for this one, too.
+func (s *stocks) giveBack(l *link, before uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.spare(l) {
+		s.mu.given++
+	}
+	return s.mu.given != before
+}
+
+// spare is giveBack with the mutex held, and reports whether there were any slots.
+func (s *stocks) spare(l *link) (some bool) {
 	for t := range s.mu.full {
 		from := t.next
 		if t.writing {
 			from++
 		}
 		if from < t.last {
-			aborts = append(aborts, wire.FillRequest{Fill: t.fill.id, First: uint32(from), Count: uint32(t.last - from)})
+			some = true
+			abort := wire.FillRequest{Fill: t.fill.id, First: uint32(from), Count: uint32(t.last - from)}
+			l.later(wire.OpAbort, &abort, wire.EmptyReply{}.Decode)
 		}
 		t.last = from
 		s.note(t)
 	}
-	return aborts
+	return some
 }

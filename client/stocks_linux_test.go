@@ -1,0 +1,81 @@
+package client
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/kvstored/kvstored/internal/arena"
+)
+
+// full refuses reservations, as many as there are at a time.
+func (f *fake) full(n int) {
+	var rs []request
+	for range n {
+		rs = append(rs, f.reserved())
+	}
+	for _, r := range rs {
+		f.refuse(r, ErrOverBudget, "the window is full")
+	}
+}
+
+// Of two reservations that find no room at a time both have that of a stock, though only
+// one of them gives it back.
+func TestStocksGiveWayToAll(t *testing.T) {
+	c := windowed(t, func(f *fake, _ *arena.Window) {
+		f.begun()
+		f.answer(f.named(2, 0), ResultStored)
+		f.full(2)
+		f.aborted(2, 1, stockSlots-1)
+		f.grant(f.reserved(), 3, 0, small, 1)
+		f.grant(f.reserved(), 4, small, small, 1)
+		f.full(1)
+		f.drain()
+	})
+	w := NewWriter(c)
+	put(t, w, 1, small)
+	put(t, w, 1, small)
+	reserve := func() error {
+		_, err := c.Reserve(testContext(t), Tokens(make([]uint32, 4)), ReserveOptions{Count: 1, Size: small})
+		return err
+	}
+	other := make(chan error)
+	go func() { other <- reserve() }()
+	if err := errors.Join(reserve(), <-other); err != nil {
+		t.Errorf("room was given back: %v", err)
+	}
+	if err := reserve(); !errors.Is(err, ErrOverBudget) {
+		t.Errorf("there is nothing to give back: %v", err)
+	}
+}
+
+// The slot of a chunk that is being written is not given back, and takes the chunk.
+func TestStocksKeepWhatIsWritten(t *testing.T) {
+	c := windowed(t, func(f *fake, _ *arena.Window) {
+		f.begun()
+		f.answer(f.named(2, 0), ResultStored)
+		f.full(1)
+		f.aborted(2, 2, stockSlots-2)
+		f.full(1)
+		f.answer(f.named(2, 1), ResultStored)
+		f.pong()
+	})
+	w := NewWriter(c)
+	put(t, w, 1, small)
+	put(t, w, 1, small)
+	one := ReserveOptions{Count: 1, Size: small}
+	s, err := w.Put(testContext(t), Tokens(make([]uint32, 4)), one, func(int, []byte) error {
+		if _, err := c.Reserve(testContext(t), Tokens(make([]uint32, 4)), one); !errors.Is(err, ErrOverBudget) {
+			t.Errorf("a reservation beside a full window: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rs, err := s.Wait(testContext(t)); err != nil || len(rs) != 1 || rs[0].Code != ResultStored {
+		t.Errorf("%+v, %v", rs, err)
+	}
+	if err := c.Ping(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+}

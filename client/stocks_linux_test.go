@@ -1,8 +1,10 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
 )
@@ -77,5 +79,41 @@ func TestStocksKeepWhatIsWritten(t *testing.T) {
 	}
 	if err := c.Ping(testContext(t)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// patient counts what asks for its deadline, as each wait for a silent daemon does.
+type patient struct {
+	context.Context
+	asked int
+}
+
+func (p *patient) Deadline() (time.Time, bool) {
+	p.asked++
+	return p.Context.Deadline()
+}
+
+// Wait waits for a silent daemon once.
+func TestStoringIsPatientOnce(t *testing.T) {
+	c := windowed(t, func(f *fake, _ *arena.Window) {
+		f.grant(f.reserved(), 1, 0, small, 1)
+		f.drain()
+	})
+	c.link.patience = newPatience(impatient)
+	w := NewWriter(c)
+	s := put(t, w, 1, small)
+	waits := func(wait func(context.Context) ([]Stored, error)) int {
+		ctx := &patient{Context: context.Background()}
+		if rs, err := wait(ctx); !errors.Is(err, ErrNoAnswer) || len(rs) > 0 {
+			t.Errorf("%+v, %v", rs, err)
+		}
+		return ctx.asked
+	}
+	once := waits(s.parts[0].commit.Wait)
+	if n := waits(s.Wait); n != once || once == 0 {
+		t.Errorf("the deadline is asked for %d times, by one wait %d times", n, once)
+	}
+	if len(w.under) != 1 {
+		t.Errorf("%d commits are under way", len(w.under))
 	}
 }

@@ -243,7 +243,11 @@ type storedPart struct {
 // go on, and a later Wait returns what became of them.
 func (s *Storing) Wait(ctx context.Context) ([]Stored, error) {
 	out, err := s.results(ctx, nil)
-	if s.w.newest == s { // no put may follow
+	switch {
+	case s.w.newest != s: // a put may follow
+	case errors.Is(err, ErrNoAnswer): // Flush would wait as long again
+		s.w.endStock()
+	default:
 		_ = s.w.Flush(ctx) // what it waits for is answered, or has failed as this has
 	}
 	return out, err

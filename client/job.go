@@ -323,8 +323,9 @@ type Release struct {
 	reply wire.ReleaseReply
 }
 
-// Wait returns the error that Job.Release would. Call it once, before trusting
-// the bytes that were read, and again only where ctx has ended before.
+// Wait returns the error that Job.Release would, again and again. Call it before
+// trusting the bytes that were read. Where ctx ends before, the release goes on, and a
+// later Wait returns what became of it.
 func (r *Release) Wait(ctx context.Context) error {
 	if _, err := r.job.c.link.finish(ctx, r.call); err != nil {
 		return err

@@ -162,6 +162,47 @@ func TestReleaseAndRenew(t *testing.T) {
 	}
 }
 
+// TestReleaseIsWaitedForAgain: what became of a release is told whenever it is asked for,
+// also behind a context that has ended.
+func TestReleaseIsWaitedForAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer func(*fake, request)
+		want   error
+	}{
+		"held":    {func(f *fake, r request) { f.reply(r, &wire.ReleaseReply{}) }, nil},
+		"revoked": {func(f *fake, r request) { f.reply(r, &wire.ReleaseReply{Code: wire.CodeRevoked}) }, ErrRevoked},
+		"refused": {func(f *fake, r request) { f.refuse(r, ErrUnknownJob, "no") }, ErrUnknownJob},
+		"closed":  {func(f *fake, _ request) { f.uc.Close() }, ErrDisconnected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			left := make(chan struct{})
+			c := mustDial(t, inlineSetup(), func(f *fake) {
+				f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Code: wire.CodeRunning}})
+				r := f.next()
+				<-left
+				tc.answer(f, r)
+				f.drain()
+			})
+			j, err := c.Prefetch(testContext(t), Tokens([]uint32{1}), PrefetchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := j.ReleaseSoon()
+			ended, cancel := context.WithCancel(testContext(t))
+			cancel()
+			if err := r.Wait(ended); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+			close(left)
+			for range 2 {
+				if err := r.Wait(testContext(t)); !errors.Is(err, tc.want) {
+					t.Errorf("later: %v, want %v", err, tc.want)
+				}
+			}
+		})
+	}
+}
+
 // TestChunksInline: without shared memory a job's chunks come over the socket
 // and are verified.
 func TestChunksInline(t *testing.T) {

@@ -31,7 +31,7 @@ func (l *link) later(op wire.Op, req wire.Message, take func([]byte) error) *cal
 
 // finish waits for the reply to a later request, and sends it first unless an
 // earlier request took it along. Where ctx ends before, done is false: the request goes
-// on, if need be with the next one, and finish may be called again.
+// on, if need be with the next one. finish may be called again and again.
 func (l *link) finish(ctx context.Context, c *call) (done bool, err error) {
 	err = l.send(ctx, 0, nil)
 	if err == nil {
@@ -43,6 +43,7 @@ func (l *link) finish(ctx context.Context, c *call) (done bool, err error) {
 		}
 		<-c.done
 	}
+	c.done <- struct{}{}
 	return true, c.err
 }
 

@@ -105,9 +105,10 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 	}
 	return c.withChain(wire.OpReserve, &f.prompt, func(ch wire.Chain) error {
 		req.Chain = ch
-		given := c.stocks.given()
+		given, began := c.stocks.given(), time.Now()
 		err := f.ask(ctx, &req, leads)
 		if errors.Is(err, ErrOverBudget) && c.stocks.giveBack(c.link, given) {
+			req.Deadline = after(o.Wait - time.Since(began)) // o.Wait is for both
 			err = f.ask(ctx, &req, leads)
 		}
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/wire"
 )
 
 // full refuses reservations, as many as there are at a time.
@@ -78,6 +79,35 @@ func TestStocksKeepWhatIsWritten(t *testing.T) {
 		t.Errorf("%+v, %v", rs, err)
 	}
 	if err := c.Ping(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A reservation that asks once more waits no longer in all than it may.
+func TestStocksGiveWayInTime(t *testing.T) {
+	const wait, first = 10 * time.Second, 50 * time.Millisecond
+	c := windowed(t, func(f *fake, _ *arena.Window) {
+		f.begun()
+		f.answer(f.named(2, 0), ResultStored)
+		var m wire.ReserveRequest
+		r := f.expect(wire.OpReserve, &m)
+		if m.Deadline != wire.Within(wait) {
+			f.t.Errorf("it may wait %+v", m.Deadline)
+		}
+		time.Sleep(first)
+		f.refuse(r, ErrOverBudget, "the window is full")
+		f.aborted(2, 1, stockSlots-1)
+		r = f.expect(wire.OpReserve, &m)
+		if !m.Deadline.Given || m.Deadline.Or(0) > wait-first {
+			f.t.Errorf("once more it may wait %+v", m.Deadline)
+		}
+		f.grant(r, 3, 0, small, 1)
+		f.drain()
+	})
+	w := NewWriter(c)
+	put(t, w, 1, small)
+	put(t, w, 1, small)
+	if _, err := c.Reserve(testContext(t), Tokens(make([]uint32, 4)), ReserveOptions{Count: 1, Size: small, Wait: wait}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -119,8 +119,10 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 func (f *Fill) ask(ctx context.Context, req *wire.ReserveRequest, leads bool) error {
 	undo := func(body []byte) ([]orphan, error) {
 		var m wire.ReserveReply
-		err := m.Decode(body)
-		return []orphan{{wire.OpAbort, &wire.FillRequest{Fill: m.Fill}}}, err
+		if err := m.Decode(body); err != nil || m.Fill == 0 { // nothing was granted
+			return nil, err
+		}
+		return []orphan{{wire.OpAbort, &wire.FillRequest{Fill: m.Fill}}}, nil
 	}
 	return f.c.link.exchange(ctx, &message{op: wire.OpReserve, leads: leads, head: req.Append, take: f.begin, undo: undo})
 }

@@ -211,6 +211,7 @@ func (a *audit) add(e *entry) {
 	case gone:
 		if !a.book.isHeld(e) {
 			a.count.LeavingBytes += n
+			in.Bytes -= n
 		}
 	}
 	a.count.UsedBytes += n

@@ -18,6 +18,15 @@ func (o *order) nextCold() (id uint32, found bool) {
 	return 0, false
 }
 
+// standInLine puts those of ids that go first into the line again, unless one has gone.
+func (o *order) standInLine(ids []uint32) {
+	for _, id := range ids {
+		if id != 0 && o.entries.at(id).mark&cooled != 0 {
+			o.cold.push(id)
+		}
+	}
+}
+
 // MarkCold makes the own end of a chain the first to go, as MADV_COLD does with
 // pages: its chunks up to the last one that others hang on, too. A use makes a
 // chunk like any other again.

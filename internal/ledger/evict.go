@@ -81,7 +81,9 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 		return id, true
 	}
 	keep := safely && works != 0
-	for range maxSpared {
+	var back [maxSpared]uint32 // those put back; they stand in the cold line only when the others have had their turn
+	defer func() { b.order.standInLine(back[:]) }()
+	for i := range maxSpared {
 		leaf, other := b.order.nextOf(r, works, b.isLost)
 		ok, found := leaf != 0, other != 0
 		if ok && !b.isLost(b.entries.at(leaf)) {
@@ -90,6 +92,7 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 		later := !found && b.order.stale == 0 // another round will tell
 		if ok && (found || keep || later) {
 			b.order.join(leaf)
+			back[i] = leaf
 		}
 		switch {
 		case later:
@@ -185,7 +188,7 @@ func (b *book) endResidency(id uint32) {
 		b.count.DirtyBytes -= int64(e.size)
 	}
 	if !b.isHeld(e) {
-		b.count.LeavingBytes += n
+		b.leave(e)
 		if was {
 			b.count.ProtectedBytes -= n
 		}
@@ -203,7 +206,7 @@ func (b *book) reclaim(id uint32) {
 		return
 	}
 	b.count.LeavingBytes -= b.bytes(e)
-	b.occupy(e, -b.bytes(e))
+	b.count.UsedBytes -= b.bytes(e)
 	b.released = true
 	if e.kids > 0 {
 		b.makeHole(id)

@@ -150,7 +150,7 @@ func (b *book) unhold(o Owner, c Class, id uint32) {
 		b.unprotect(id)
 	case e.life == gone:
 		b.count.ProtectedBytes -= b.bytes(e)
-		b.count.LeavingBytes += b.bytes(e)
+		b.leave(e)
 		b.reclaim(id)
 	}
 }

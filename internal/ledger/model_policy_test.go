@@ -259,13 +259,15 @@ func (m *model) byID() map[policy.ID]*body {
 	return ids
 }
 
-// quotaUsed is what the second space occupies, if that is counted.
+// quotaUsed is what the second space occupies, if that is counted. What is leaving does
+// not count: those who evict it for others have yet to free it.
 func (m *model) quotaUsed() (n int64) {
 	if m.own == nil {
 		return 0
 	}
 	for e := range m.bodies {
-		if e.entry.Key.Space[3] == 1 {
+		leaving := slices.Contains(m.dead, e) && len(e.holds) == 0
+		if e.entry.Key.Space[3] == 1 && !leaving {
 			n += occupied(e.entry.Size)
 		}
 	}
@@ -398,7 +400,7 @@ func (m *model) isLost(e *body) bool {
 // under is what the ledger evicted of a policy, if it stands underneath.
 func (m *model) under(p policy.Policy, got ledger.Entry, retained bool) *body {
 	for _, e := range m.live {
-		if m.underneath(e) && (retained || p == m.own || e.rank == 0) && (p == m.all || m.in[e]) && (got.Key == key.Key{} || e.entry == got) {
+		if m.underneath(e) && (retained || p == m.own || e.rank == 0) && (p == m.all || m.in[e]) && (got.Key == key.Key{} || e.entry == known(got)) {
 			return e
 		}
 	}

@@ -126,7 +126,7 @@ func (o *order) admits(id key.SpaceID, n int64) error {
 }
 
 // SpaceBytes is what the entries of a space occupy, those that are being filled
-// or leaving included.
+// included, those that are leaving not.
 func (l *Ledger) SpaceBytes(id key.SpaceID) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,6 +140,18 @@ func (l *Ledger) SpaceBytes(id key.SpaceID) int64 {
 // occupy counts n bytes more, or less, of an entry.
 func (b *book) occupy(e *entry, n int64) {
 	b.count.UsedBytes += n
+	b.occupySpace(e, n)
+}
+
+// leave counts an entry that is gone and not held as leaving. Its space has room in its
+// place at once: until Free, another fill would evict one more for it, or be refused.
+func (b *book) leave(e *entry) {
+	b.count.LeavingBytes += b.bytes(e)
+	b.occupySpace(e, -b.bytes(e))
+}
+
+// occupySpace counts them under its space alone.
+func (b *book) occupySpace(e *entry, n int64) {
 	sp := b.spaces.slots.at(e.space)
 	sp.bytes += n
 	if sp.quota != 0 {

@@ -29,6 +29,7 @@ type ranking struct {
 	// policies: pending is the first of them. Only a publish that goes on below
 	// tail does not do it first, because it will have it done again.
 	pending, tail *body
+	renews        bool // the policy does, also where it is only trusted
 	evictions     uint64
 	refused       uint64
 	retained      [ledger.MaxRank]policy.Policy
@@ -141,6 +142,8 @@ func (r *ranking) reference(name string, capacity int64) policy.Policy {
 	if slices.Contains(policy.Planners(), name) {
 		r.unknown = true
 	}
+	p, _ := policy.New(name, capacity)
+	_, r.renews = p.(policy.Renewer)
 	if r.unknown {
 		return &trusting{in: make(map[policy.ID]bool)}
 	}
@@ -181,20 +184,16 @@ func (r *ranking) touch(e *body) {
 	}
 }
 
-// renew reports whether there is anything to it.
-func (r *ranking) renew(e *body) bool {
+func (r *ranking) renew(e *body) {
 	if e.rank > 0 {
 		r.retained[e.rank-1].Touch(e.entry.ID)
 	}
-	all, ok := r.all.(policy.Renewer)
-	if !ok {
-		return false
+	if all, ok := r.all.(policy.Renewer); ok {
+		all.Renew(e.entry.ID)
+		if r.in[e] {
+			r.own.(policy.Renewer).Renew(e.entry.ID)
+		}
 	}
-	all.Renew(e.entry.ID)
-	if r.in[e] {
-		r.own.(policy.Renewer).Renew(e.entry.ID)
-	}
-	return true
 }
 
 func (r *ranking) remove(e *body) {
@@ -276,7 +275,8 @@ func (m *model) quotaUsed() (n int64) {
 
 // renewPending renews what a publish left.
 func (m *model) renewPending() {
-	for m.pending != nil && m.pending.state == ledger.Resident && m.renew(m.pending) {
+	for m.renews && m.pending != nil && m.pending.state == ledger.Resident {
+		m.renew(m.pending)
 		m.pending = m.up(m.pending)
 	}
 	m.pending = nil

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/raced"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/policy/policytest"
 )
@@ -211,7 +212,7 @@ func BenchmarkTouch(b *testing.B) {
 // model does, twice.
 func TestPlanners(t *testing.T) {
 	seeds, guarded := uint64(2), 0
-	if policytest.Raced {
+	if raced.On {
 		seeds = 1
 	}
 	for seed := range seeds {
@@ -226,7 +227,7 @@ func TestPlanners(t *testing.T) {
 			t.Errorf("seed %d: no prompt needed more than its chain", seed)
 		}
 		guarded += events["guarded"]
-		if policytest.Raced {
+		if raced.On {
 			continue
 		}
 		again, _ := policytest.Plan(t, "tenure", policytest.Seeded(seed, 2000))

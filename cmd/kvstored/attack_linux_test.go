@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/raced"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -273,7 +274,7 @@ func (p *prey) under(t *testing.T, i int, s scale, known *key.Chain, do func(a *
 // the attackers have left, it is as before.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
-	if raced {
+	if raced.On {
 		t.Skip("with the race detector memory is another matter")
 	}
 	s := scaleOf(t)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/demo"
+	"github.com/kvstored/kvstored/internal/raced"
 )
 
 // engineRig is an environment for demo --engine: a PATH with python3 alone, a
@@ -264,7 +265,7 @@ func TestEngineInterrupted(t *testing.T) {
 // TestEngineDemo plays a small demo with llama.cpp itself, and interrupts another.
 // Tests fetch nothing, except in CI.
 func TestEngineDemo(t *testing.T) {
-	if raced {
+	if raced.On {
 		t.Skip("the engine is not Go's")
 	}
 	path, given, cache := os.Getenv("PATH"), os.Getenv("KVSTORED_LLAMA"), os.Getenv("XDG_CACHE_HOME")

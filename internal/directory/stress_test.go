@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/kvstored/kvstored/internal/raced"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -105,7 +106,7 @@ func TestReadersBesideWriters(t *testing.T) {
 		writers.Go(func() { s.write(d, w, 2, done.Load) })
 	}
 	reads := 200_000
-	if raced {
+	if raced.On {
 		reads = 3_000
 	}
 	for n := range uint64(2) {

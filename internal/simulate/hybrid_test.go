@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/raced"
 	"github.com/kvstored/kvstored/policy"
 )
 
 // TestPublishedGroups: the published trace has the hits for four models that another
 // simulator found, and knowing dead chunks costs lru nothing.
 func TestPublishedGroups(t *testing.T) {
-	if raced {
+	if raced.On {
 		t.Skip("the race detector makes a minute of it, and there is one goroutine a row")
 	}
 	trace := conversation(t)
@@ -46,7 +47,7 @@ func TestPublishedGroups(t *testing.T) {
 // TestDeadFirstCostsNothing: under every policy a store that lets dead chunks go first
 // hits no less than one of single keys, but for two in a thousand.
 func TestDeadFirstCostsNothing(t *testing.T) {
-	if raced {
+	if raced.On {
 		t.Skip("the race detector makes a minute of it, and there is one goroutine a row")
 	}
 	trace := conversation(t)
@@ -81,7 +82,7 @@ var small = []config.Model{
 // TestGroupsAreTheDefinition: after each request what is counted is what a search of all
 // that is resident finds, and nothing is more than the room.
 func TestGroupsAreTheDefinition(t *testing.T) {
-	if raced {
+	if raced.On {
 		t.Skip("there is one goroutine")
 	}
 	for seed := range uint64(3) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/raced"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/policy/policytest"
@@ -16,7 +17,7 @@ import (
 // TestIdleSessions: the blocks that go, come back and are hit are those of a model that
 // searches the whole trace every time; two runs are the same.
 func TestIdleSessions(t *testing.T) {
-	if raced {
+	if raced.On {
 		t.Skip("there is one goroutine")
 	}
 	for seed := range uint64(4) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/raced"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -22,7 +23,7 @@ func TestTenureRates(t *testing.T) {
 		Capacities: []int{1000, 2000, 4096, 5859, 10_000, 20_000, 50_000},
 	}
 	want := []float64{.0864, .1190, .1694, .1956, .2426, .3081, .3630}
-	if raced {
+	if raced.On {
 		o.Policies, o.Capacities, want = []string{"lru", "tenure"}, o.Capacities[:2], want[:2]
 	}
 	rows, err := Run(t.Context(), trace, o)
@@ -45,7 +46,7 @@ func TestTenureRates(t *testing.T) {
 // TestTenureAfterChange: when all sessions end at once, the lengths learned of
 // them cost little of what lru hits, and after a while nothing.
 func TestTenureAfterChange(t *testing.T) {
-	if raced {
+	if raced.On {
 		t.Skip("one goroutine, and slow")
 	}
 	trace := conversation(t)
@@ -103,7 +104,7 @@ func (t *Trace) thenAnew(accesses int) *Trace {
 // the same.
 func TestPlannedIsWholePrefixes(t *testing.T) {
 	seeds := uint64(2)
-	if raced {
+	if raced.On {
 		seeds = 1
 	}
 	for seed := range seeds {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/raced"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/policy/policytest"
 )
@@ -236,7 +237,7 @@ func TestTiersAgainstModel(t *testing.T) {
 		{Policies: policy.Names(), DiskPolicies: []string{"lru", "s3fifo", "gdsf", "arc"}, Capacities: []int{5, 40}, DiskCapacity: []int{8, 60}},
 		{Policies: both, DiskPolicies: []string{"tenure"}, Capacities: []int{80}, DiskCapacity: []int{120}, Writes: []Write{Through, Auto}}, // more than tenure's guard has
 	} {
-		if raced && seed > 0 {
+		if raced.On && seed > 0 {
 			break // rows run side by side in each
 		}
 		trace := randomTrace(t, uint64(seed))
@@ -313,7 +314,7 @@ func TestTiersByHand(t *testing.T) {
 // room for, and two runs are the same.
 func TestTiersPlan(t *testing.T) {
 	seeds := uint64(3)
-	if raced {
+	if raced.On {
 		seeds = 1 // rows run side by side in each
 	}
 	for seed := range seeds {

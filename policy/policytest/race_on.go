@@ -5,6 +5,3 @@ package policytest
 // The race detector costs an order of magnitude, and a policy is one
 // goroutine's.
 const ops = Ops / 10
-
-// Raced is whether the race detector runs: tests of one goroutine do less then.
-const Raced = true

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/kvstored/kvstored/internal/raced"
 )
 
 // TestReadersBesideWriters: what a worker has throughout is found throughout,
@@ -75,7 +77,7 @@ func removeAll(t *testing.T, s *Shard, at At, hashes []uint64) {
 }
 
 func rounds() int {
-	if raceOn {
+	if raced.On {
 		return 200
 	}
 	return 3000

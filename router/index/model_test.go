@@ -10,13 +10,15 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/raced"
 )
 
 var operations = flag.Int("ops", 0, "operations of each random history, with -run TestAgainstSets; 0 = few")
 
 // few is how many operations a history has where no number is asked for.
 func few() int {
-	if raceOn {
+	if raced.On {
 		return 500
 	}
 	return 10_000

@@ -1,5 +1,0 @@
-//go:build !race
-
-package directory
-
-const raced = false

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -110,6 +111,7 @@ func TestKeeperStartsInTrouble(t *testing.T) {
 			return func() { _ = os.Remove(ballast) }, metadata.Remedy(syscall.ENOSPC)
 		},
 		"locked database": func(t *testing.T, o *Options) (func(), string) {
+			o.IOTimeout = time.Minute // the start gives up the lock before that
 			d, err := Open(*o)
 			if err != nil {
 				t.Fatal(err)

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"path/filepath"
+	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
@@ -61,6 +62,10 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	return maintenance{t}.lookAll()
 }
 
+// lastTimeout is how long an opening waits for the database's process of a daemon that was
+// killed. Half of IOTimeout is the most: a start waits no longer than that for the tier.
+const lastTimeout = 4 * time.Second
+
 // openStore opens the database; a lock is its pulse unless there is another.
 func (o opening) openStore() (err error) {
 	t := o.t
@@ -68,7 +73,8 @@ func (o opening) openStore() (err error) {
 		t.pulse = t.locks[0]
 	}
 	t.db, err = metadata.Open(metadata.Options{
-		Meta: t.o.Meta, Pulse: t.pulse, ReserveBytes: t.o.MetaReserveBytes, Patience: patience * t.o.IOTimeout, Log: t.log, Trouble: t.trouble,
+		Meta: t.o.Meta, Pulse: t.pulse, ReserveBytes: t.o.MetaReserveBytes,
+		Patience: patience * t.o.IOTimeout, Await: min(lastTimeout, t.o.IOTimeout/2), Log: t.log, Trouble: t.trouble,
 	})
 	return err
 }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -30,10 +29,6 @@ const (
 	// maxFailedStarts in a row mean that the database ends the process while
 	// it is opened or read. A few are allowed, because a kill does the same.
 	maxFailedStarts = 3
-
-	// lockRefused is in Badger's error for a database that another process has
-	// open; the errno is not.
-	lockRefused = "Cannot acquire directory lock"
 )
 
 // Store is the database of records, which runs in a process of its own. All its
@@ -69,6 +64,7 @@ type Options struct {
 	Pulse        Pulse          // a file in it, of any content
 	ReserveBytes int64          // set aside for the database
 	Patience     time.Duration  // after which a process that does not answer is ended
+	Await        time.Duration  // for the process of an earlier daemon, which may yet have to end
 	Log          zerolog.Logger // for what happens once
 	Trouble      zerolog.Logger // for what may come in floods
 }
@@ -115,7 +111,7 @@ func Open(o Options) (*Store, error) {
 			s.stop()
 			return nil, err
 		}
-		err = s.open()
+		err = s.openAfterLast()
 		for isItself(err) && !errors.Is(err, ErrDamaged) { // the process ended; it is counted
 			err = s.open()
 		}
@@ -216,14 +212,13 @@ func (s *Store) diagnose(err error) error {
 func isItself(err error) bool {
 	var no database.Refused
 	var end *database.Death
-	return (errors.As(err, &no) || errors.As(err, &end) || errors.Is(err, errLost)) && !IsEnvironment(err) && !strings.Contains(err.Error(), lockRefused)
+	return (errors.As(err, &no) || errors.As(err, &end) || errors.Is(err, errLost)) && !IsEnvironment(err) && !isLocked(err)
 }
 
 // IsTrouble tells an error that a later opening may not meet: what the machine
 // has against it, and a database that ends its process, or is to be opened anew.
 func IsTrouble(err error) bool {
-	return errors.Is(err, ErrDamaged) || errors.Is(err, ErrForgot) || isItself(err) ||
-		strings.Contains(err.Error(), lockRefused) || IsEnvironment(err)
+	return errors.Is(err, ErrDamaged) || errors.Is(err, ErrForgot) || isItself(err) || isLocked(err) || IsEnvironment(err)
 }
 
 // uncount takes the last opening back: it was no fault of the database.

@@ -15,15 +15,22 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// testStore is a store of its own, which nothing mends but the test.
-func testStore(t testing.TB) *Store {
+// testOptions are of a store in a folder of its own.
+func testOptions(t testing.TB) Options {
 	t.Helper()
 	dir := t.TempDir()
 	f, err := os.Create(filepath.Join(dir, "pulse"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(Options{Meta: dir, Pulse: f, ReserveBytes: 16 << 20, Patience: time.Minute, Log: zerolog.Nop(), Trouble: zerolog.Nop()})
+	t.Cleanup(func() { _ = f.Close() })
+	return Options{Meta: dir, Pulse: f, ReserveBytes: 16 << 20, Patience: time.Minute, Log: zerolog.Nop(), Trouble: zerolog.Nop()}
+}
+
+// testStore is a store of its own, which nothing mends but the test.
+func testStore(t testing.TB) *Store {
+	t.Helper()
+	s, err := Open(testOptions(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +38,6 @@ func testStore(t testing.TB) *Store {
 		if err := s.Close(); err != nil && !errors.Is(err, ErrBroken) {
 			t.Error(err)
 		}
-		_ = f.Close()
 	})
 	return s
 }

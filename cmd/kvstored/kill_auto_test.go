@@ -35,29 +35,28 @@ func TestKillUnderAuto(t *testing.T) {
 			s.next++
 		}
 	}
-	held := func() (is bool, bytes int64) {
+	written := func() writtenView {
 		t.Helper()
 		st, err := d.stats(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := st.Store.Written["disk"]
-		return w.Held, w.HeldBytes
+		return st.Store.Written["disk"]
 	}
-	for is := false; !is; is, _ = held() {
+	for is := false; !is; is = written().Held {
 		if store(20, false); s.next > 10_000 {
 			t.Fatal("the disk does not become full")
 		}
 	}
-	for bytes := int64(0); bytes == 0; _, bytes = held() { // a busy machine looks when all of them are older than age
+	for bytes := int64(0); bytes == 0; bytes = written().HeldBytes { // a busy machine looks when all of them are older than age
 		if store(60, true); s.next > 20_000 {
 			t.Fatal("nothing is in DRAM alone")
 		}
 	}
 	begun := time.Now()
-	for _, bytes := held(); bytes > 0; _, bytes = held() {
+	for left := written().Waiting; left > 0; left = written().Waiting { // what the writers are at is not held any more, and not yet written
 		if time.Since(begun) > age+patience {
-			t.Fatalf("%d bytes are in DRAM alone %v after they were stored", bytes, time.Since(begun))
+			t.Fatalf("%d chunks are not written %v after they were stored", left, time.Since(begun))
 		}
 		time.Sleep(10 * time.Millisecond) // between two looks
 	}

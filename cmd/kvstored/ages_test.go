@@ -51,7 +51,8 @@ func (a *ages) store(socket, name string, maxAge time.Duration) {
 	}
 }
 
-// found is how many chunks of a prompt a daemon gives, all of them right.
+// found is how many chunks of a prompt a daemon gives when it has the time to read them, all of
+// them right.
 func (a *ages) found(socket, name string) int {
 	a.t.Helper()
 	c, err := client.Dial(a.t.Context(), socket, client.Options{Inline: true, Space: &crashSpace})
@@ -60,7 +61,7 @@ func (a *ages) found(socket, name string) int {
 	}
 	defer c.Close()
 	chain := a.chains[name]
-	got, err := c.Get(a.t.Context(), client.Chain(chain), client.GetOptions{})
+	got, err := c.Get(a.t.Context(), client.Chain(chain), client.GetOptions{Deadline: time.Minute})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func (a *ages) found(socket, name string) int {
 // until waits for something, and says what did not come to pass.
 func (a *ages) until(what string, is func() bool) {
 	a.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			a.t.Fatal(what)
 		}

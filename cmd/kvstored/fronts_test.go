@@ -44,7 +44,7 @@ func startFronts(t *testing.T) (d *demoDaemon, socket, port string) {
 		socket = filepath.Join(dir, "resp.sock")
 		cfg.Listen.RESP = []string{socket, "127.0.0.1:0"}
 		cfg.Listen.RESPPasswordFile = filepath.Join(dir, "password")
-		cfg.CPU.Capacity = 256 << 20
+		cfg.CPU.Capacity, cfg.Prefetch.Deadline = 256<<20, time.Minute // in which a value is read of a slow disk
 		if err := os.WriteFile(cfg.Listen.RESPPasswordFile, []byte("secret\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -98,7 +98,7 @@ func indexFollows(t *testing.T, follow func(*feed.Publisher, *config.Config) fun
 			if err != nil {
 				t.Fatal(err)
 			}
-			for end := time.Now().Add(20 * time.Second); known(n) != int(match.Total.Chunks); time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(time.Minute); known(n) != int(match.Total.Chunks); time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					stats, err := p.Stats()
 					t.Fatalf("%s: prompt %d: the index knows %d chunks, the daemon %d; %+v, %v", what, n, known(n), match.Total.Chunks, stats, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -102,6 +103,7 @@ func statistics(t *testing.T, c *client.Client, names []string) map[string]float
 // document says, and another setting is told too.
 func TestDefaultsAreTold(t *testing.T) {
 	cfg := smallConfig(t)
+	cfg.Prefetch = config.Default().Prefetch
 	l := limitsOf(t, serve(t, cfg))
 	told := map[string]uint32{
 		"lease_ms": l.LeaseMillis, "pin_ms": l.PinMillis, "prefetch_ms": l.PrefetchMillis, "prefetch_us_per_1024": l.PrefetchMicrosPer1024,

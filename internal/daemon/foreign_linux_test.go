@@ -66,7 +66,7 @@ func answerFalsely(conn *handover.Conn, files []*os.File, got func(m handover.Me
 		if m.Step != handover.Take {
 			files = nil
 		}
-		if conn.Send(handover.Message{Step: handover.Taken}, time.Second, files...) != nil {
+		if conn.Send(handover.Message{Step: handover.Taken}, time.Minute, files...) != nil {
 			return
 		}
 	}
@@ -232,11 +232,7 @@ func TestDirectFillsOutliveAFailedSuccessor(t *testing.T) {
 		}
 	}
 	come(t, &cfg, handover.Yours).close()
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(at.log.String(), "serving again"); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not go on:\n%s", at.log)
-		}
-	}
+	at.servesAgain(t, 1)
 	for round := range 3 { // the same daemon, then two successors
 		scribble()
 		again := connect(t, &cfg)

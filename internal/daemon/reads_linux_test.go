@@ -211,7 +211,7 @@ func TestReadUnasked(t *testing.T) {
 		if err := c.Ping(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		before := d.server.Stats()
+		before, begun := d.server.Stats(), time.Now()
 		const reads = 65
 		for range reads {
 			if got, err := readAll(t.Context(), c, p, client.ReadOptions{}); err != nil || len(got) != 3 {
@@ -225,8 +225,9 @@ func TestReadUnasked(t *testing.T) {
 		if n := after.HitChunks[0] - before.HitChunks[0]; n != 3*reads || after.Prefetches-before.Prefetches != reads {
 			t.Errorf("%s: %d hits and %d prefetches after %d reads of 3 chunks", s.Method, n, after.Prefetches-before.Prefetches, reads)
 		}
-		if n := after.Requests - before.Requests; n > 4 {
-			t.Errorf("%s: %d requests for %d reads", s.Method, n, reads)
+		took := time.Since(begun)
+		if n := after.Requests - before.Requests; n > 4+uint64(took/time.Second) { // a read that was not told for a second is told
+			t.Errorf("%s: %d requests for %d reads in %v", s.Method, n, reads, took)
 		}
 	}
 }
@@ -317,15 +318,18 @@ func TestReadUnderChurn(t *testing.T) {
 	const prompts, chunks, size = 12, 4, 96 << 10
 	var versions [prompts]atomic.Uint64 // the least that may be read
 	var all sync.WaitGroup
-	ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
-	defer stop()
 	writer := reader(t, &cfg, s, client.Options{})
 	var read, lost atomic.Uint64
+	begun := time.Now()
+	goesOn := func() bool { // for 3 seconds, and until something was read
+		took := time.Since(begun)
+		return !t.Failed() && (took < 3*time.Second || read.Load() == 0 && took < time.Minute)
+	}
 	for k := range 3 {
 		c := reader(t, &cfg, s, client.Options{})
 		r := rand.New(rand.NewPCG(uint64(k), 5))
 		all.Go(func() {
-			for ctx.Err() == nil {
+			for goesOn() {
 				seed := r.IntN(prompts)
 				least := versions[seed].Load()
 				got, err := readAll(t.Context(), c, promptOf(c, s, uint64(seed), chunks, false), client.ReadOptions{})
@@ -346,7 +350,7 @@ func TestReadUnderChurn(t *testing.T) {
 		})
 	}
 	r := rand.New(rand.NewPCG(9, 9))
-	for n := uint64(0); ctx.Err() == nil; n++ {
+	for n := uint64(0); goesOn(); n++ {
 		seed := r.IntN(prompts)
 		p := promptOf(writer, s, uint64(seed), chunks, false)
 		if _, err := writer.DeletePrompt(t.Context(), p); err != nil {

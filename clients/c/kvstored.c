@@ -891,7 +891,7 @@ static int call_with(kvs_client *c, unsigned op, uint32_t deadline_ms, struct io
     if (code != KVS_OK) return code;
     if (f.kind == KIND_PUSH) {
       code = take_push(c, &f);
-    } else if (f.kind != KIND_REPLY || f.id != id || f.op != op) {
+    } else if (f.kind != KIND_REPLY || f.op != op || (f.id != id && !(op == OP_HELLO && f.id == 0))) { /* 0: refused before it was read */
       return senseless(c);
     } else if (f.code != KVS_OK) {
       return refused(c, &f);

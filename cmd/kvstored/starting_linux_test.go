@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -54,7 +55,7 @@ func TestStarting(t *testing.T) {
 			t.Fatal(err)
 		}
 		h, body, err := c.ReadFrame()
-		if err != nil || h.Code != wire.CodeStarting || h.ID != 7 || h.Op != wire.OpHello {
+		if err != nil || h.Code != wire.CodeStarting || h.ID != 7 && h.ID != 0 || h.Op != wire.OpHello { // 0: it came late
 			t.Fatalf("%+v, %v; want it to say that it is starting", h, err)
 		}
 		var m wire.ErrorReply
@@ -66,8 +67,12 @@ func TestStarting(t *testing.T) {
 	if m := hello(); m.Retry != wire.RetryReconnect || m.AfterMillis == 0 {
 		t.Errorf("%+v; want it to say when to come back", m)
 	}
-	if _, err := client.Dial(t.Context(), d.socket, client.Options{Timeout: 2 * time.Second}); !errors.Is(err, client.ErrStarting) {
-		t.Errorf("a client that waits for a while: %v", err)
+	for wait := time.Second; ; wait *= 2 { // until it is long enough for one answer
+		if _, err := client.Dial(t.Context(), d.socket, client.Options{Timeout: wait}); errors.Is(err, client.ErrStarting) {
+			break
+		} else if !errors.Is(err, client.ErrNoAnswer) || wait > time.Minute {
+			t.Fatalf("a client that waits for %v: %v", wait, err)
+		}
 	}
 	script := write(t, "ping\n")
 	dialed := make(chan error, 2)
@@ -94,5 +99,27 @@ func TestStarting(t *testing.T) {
 		if err := <-dialed; err != nil {
 			t.Errorf("a client that waits for the daemon: %v", err)
 		}
+	}
+}
+
+// TestRefusedUnread: the C client understands a refusal of a daemon that has not read its
+// hello.
+func TestRefusedUnread(t *testing.T) {
+	program := cProgram(t, "kvstored.c", "test/conformance.c")
+	socket := filepath.Join(t.TempDir(), "full")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if conn, err := l.Accept(); err == nil {
+			_, _ = conn.Write(wire.AppendError(nil, wire.OpHello, 0, wire.CodeOverBudget, &wire.ErrorReply{Text: "it is full"}))
+			_ = conn.Close()
+		}
+	}()
+	out, err := exec.CommandContext(t.Context(), program, socket, write(t, "ping\n")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "takes no further connection") {
+		t.Errorf("%v, %s", err, out)
 	}
 }

@@ -76,15 +76,17 @@ func TestStartingTells(t *testing.T) {
 }
 
 // TestStartingEnds: clients that say nothing hold nothing up, and others are not
-// kept from their answer by them.
+// kept from their answer by them. All are told to come again.
 func TestStartingEnds(t *testing.T) {
 	socket, end := startingRig(t)
+	var silent []net.Conn
 	for range 80 { // more than are read at a time
 		nc, err := net.Dial("unix", socket)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer nc.Close()
+		silent = append(silent, nc)
 	}
 	nc, err := net.Dial("unix", socket)
 	if err != nil {
@@ -98,6 +100,11 @@ func TestStartingEnds(t *testing.T) {
 		t.Errorf("beside clients that say nothing: %x, %v", reply, err)
 	}
 	end()
+	for i, nc := range silent {
+		if reply, err := io.ReadAll(nc); err != nil || len(reply) < wire.HeaderBytes || reply[6] != byte(wire.CodeStarting) || binary.LittleEndian.Uint64(reply[8:]) != 0 {
+			t.Errorf("client %d, which says nothing: %x, %v", i, reply, err)
+		}
+	}
 	if _, err := net.Dial("unix", socket); err == nil {
 		t.Error("it listens still")
 	}

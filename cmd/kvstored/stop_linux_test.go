@@ -105,7 +105,7 @@ func TestStopWhileBelowHangs(t *testing.T) {
 			store(1)
 			flush(t, d.socket)
 			if what == "bucket" {
-				proxy.Set(func(*http.Request) s3test.Fault { return s3test.Fault{Delay: 3 * time.Second} })
+				proxy.Set(func(*http.Request) s3test.Fault { return s3test.Fault{Delay: time.Minute} })
 			} else {
 				pids := children(t, d.cmd.Process.Pid)
 				if len(pids) != 1 {
@@ -121,7 +121,8 @@ func TestStopWhileBelowHangs(t *testing.T) {
 			terminate(t, d, stopFlush, false)
 			waiting.Wait()
 			log, err := os.ReadFile(d.log)
-			if err != nil || !strings.Contains(string(log), "not everything was written") {
+			// The other line is of a flush that did not end in its time: of a machine that did not run it, too.
+			if err != nil || !strings.Contains(string(log), "not everything was written") && !strings.Contains(string(log), "what it has not written is missed") {
 				t.Errorf("it does not say what it left: %s, %v", log, err)
 			}
 			if what == "database" {

@@ -41,16 +41,19 @@ func TestLongPrompt(t *testing.T) {
 
 // A put waits while others hold the room: here until that is too old.
 func TestPutWaits(t *testing.T) {
-	d := startDaemonWith(t, func(c *config.Config) {
+	r := newReloadRig(t, func(c *config.Config) {
 		smallDRAM(c)
 		c.Lease.MaxAge = time.Second
 	})
-	t.Setenv("KVSTORED_SOCKET", d.socket)
-	holder, err := client.Dial(t.Context(), d.socket, client.Options{Name: "holder", Space: &adminSpace})
+	t.Setenv("KVSTORED_SOCKET", r.d.socket)
+	holder, err := client.Dial(t.Context(), r.d.socket, client.Options{Name: "holder", Space: &adminSpace})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer holder.Close()
+	if after, log := r.set(map[string]string{"lease.max_age": "10m"}); !after.LastReloadOK { // of connections from now on
+		t.Fatal(log)
+	}
 	fill, err := holder.Reserve(t.Context(), client.Tokens(make([]uint32, 500)), client.ReserveOptions{Size: adminChunk})
 	if err != nil || fill.Len() == 500 || fill.Len() < 400 { // all that there is
 		t.Fatalf("the holder has room for %d chunks, %v", fill.Len(), err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -268,31 +269,28 @@ func TestHangupsNeverEndIt(t *testing.T) {
 		for st, err := os.Stat(d.log); err != nil || st.Size() == 0; st, err = os.Stat(d.log) {
 			time.Sleep(time.Millisecond)
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		stormy := make(chan int)
+		var storm sync.WaitGroup
+		var signals atomic.Int64
 		process := d.cmd.Process
-		go func() {
-			n := 0
-			for ; ctx.Err() == nil && process.Signal(syscall.SIGHUP) == nil; n++ {
+		storm.Go(func() {
+			for process.Signal(syscall.SIGHUP) == nil { // until it has ended
+				signals.Add(1)
 				time.Sleep(100 * time.Microsecond)
 			}
-			stormy <- n
-		}()
+		})
 		if _, err := d.ready(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond)
+		awaitLog(t, d, "configuration reloaded")
+		for signals.Load() < 20 { // fewer are no storm
+			time.Sleep(time.Millisecond)
+		}
 		if err := d.stop(t.Context()); err != nil {
 			t.Errorf("it does not end as it should: %v", err)
 		}
-		stop()
-		if n := <-stormy; n < 20 {
-			t.Errorf("only %d signals: no storm", n)
-		}
-		log, err := os.ReadFile(d.log)
-		if err != nil || !strings.Contains(string(log), "configuration reloaded") || !strings.Contains(string(log), "flushed") {
-			t.Errorf("the log (%v):\n%s", err, log)
-		}
+		storm.Wait()
+		awaitLog(t, d, "flushed")
 		if err := os.Remove(d.log); err != nil {
 			t.Fatal(err)
 		}

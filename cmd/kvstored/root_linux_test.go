@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -56,9 +57,14 @@ func newRoot(t *testing.T) *freshRoot {
 	return r
 }
 
+// unmount waits for the kernel to let go of the files of processes that have ended.
 func unmount(t *testing.T, dir string) {
 	t.Helper()
-	if err := syscall.Unmount(dir, 0); err != nil {
+	err := syscall.Unmount(dir, 0)
+	for end := time.Now().Add(time.Minute); errors.Is(err, syscall.EBUSY) && time.Now().Before(end); err = syscall.Unmount(dir, 0) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err != nil {
 		t.Errorf("unmount %s: %v", dir, err)
 		_ = syscall.Unmount(dir, syscall.MNT_DETACH)
 	}

@@ -75,7 +75,7 @@ func inTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 // wait returns once a text was drawn.
 func (x *terminal) wait(text string) {
 	x.Helper()
-	for late := time.After(20 * time.Second); !strings.Contains(x.all.String(), text); {
+	for late := time.After(time.Minute); !strings.Contains(x.all.String(), text); {
 		select {
 		case b := <-x.drawn:
 			x.all.Write(b)

@@ -191,6 +191,13 @@ func readRight(ctx context.Context, t *testing.T, c *client.Client, chain *key.C
 	return int(st.Ready.Chunks), nil
 }
 
+// stored counts the chains that were acknowledged.
+func (tr *traffic) stored() int {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return len(tr.mu.chains)
+}
+
 // there counts the chunks of the chains stored so far, and how many are in DRAM.
 func (tr *traffic) there(t *testing.T) (there, all int) {
 	t.Helper()
@@ -256,6 +263,9 @@ func TestHandOvers(t *testing.T) {
 			var clients sync.WaitGroup
 			for i := range handOverClients {
 				clients.Go(func() { tr.run(ctx, t, rand.New(rand.NewPCG(1, uint64(i)))) })
+			}
+			for tr.stored() == 0 && !t.Failed() {
+				time.Sleep(time.Millisecond)
 			}
 			for round := range *handOvers {
 				time.Sleep(100 * time.Millisecond) // of traffic, not a wait for anything

@@ -69,9 +69,9 @@ func newWitness(t *testing.T, p *prey) *witness {
 	return w
 }
 
-// run works until ctx ends, and then ends the round that it is in.
+// run works until ctx ends, and then ends the round that it is in, which may be the first.
 func (w *witness) run(ctx context.Context) {
-	for ctx.Err() == nil {
+	for first := true; first || ctx.Err() == nil; first = false {
 		if err := w.round(context.WithoutCancel(ctx)); err == nil {
 			w.rounds++
 		} else {

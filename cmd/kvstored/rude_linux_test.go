@@ -126,7 +126,7 @@ func (p *prey) mixed(t *testing.T, s scale, w *witness, which []int) {
 	var all sync.WaitGroup
 	for _, i := range which {
 		all.Go(func() {
-			p.under(t, i, s, w.chains[0], func(*attackers) { time.Sleep(rudeTurn) })
+			p.under(t, besieged.RLocker(), i, s, w.chains[0], func(*attackers) { time.Sleep(rudeTurn) })
 		})
 	}
 	all.Wait()

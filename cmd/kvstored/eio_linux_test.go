@@ -282,7 +282,7 @@ func (r *eioRun) readHot(t *testing.T) { r.readAll(t, r.hot, client.BestEffort) 
 // readAll reads a chain that is there to the last chunk.
 func (r *eioRun) readAll(t *testing.T, chain *key.Chain, how client.WaitPolicy) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	job, err := r.conn.Prefetch(ctx, client.Chain(chain), client.PrefetchOptions{Policy: how})
 	if err != nil {
@@ -307,7 +307,7 @@ func (r *eioRun) readAll(t *testing.T, chain *key.Chain, how client.WaitPolicy) 
 // readCold asks for a few chains that are on disk only, if anything is.
 func (r *eioRun) readCold(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for range 10 {
 		chain := chainOf(t, crashSpace, r.rng.Uint64N(r.begun()+1), 6)

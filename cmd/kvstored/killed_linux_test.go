@@ -29,14 +29,14 @@ func keeperOf(t *testing.T, d *demoDaemon) *demoDaemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(k.kill)
-	for range 1000 {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(k.socket); err == nil {
 			return k
 		}
-		time.Sleep(10 * time.Millisecond)
+		if time.Now().After(end) {
+			t.Fatal(k.failed(os.ErrDeadlineExceeded))
+		}
 	}
-	t.Fatal(k.failed(os.ErrDeadlineExceeded))
-	return nil
 }
 
 // settled are the chains that were acknowledged a while before a moment.

@@ -53,13 +53,13 @@ func TestRun(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- d.Run(ctx) }()
+		untilReady(t, d) // the second one reads what the first has written
 		c := dial(t, d)
 		if run == 0 {
 			if _, err := c.Put(ctx, prompt, 0, [][]byte{payload}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		untilReady(t, d) // the second one reads what the first has written
 		if !page(t, d, "/readyz", http.StatusOK, "ready\n") {
 			t.Errorf("run %d: the page does not say that the daemon is ready", run)
 		}

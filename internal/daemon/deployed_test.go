@@ -91,7 +91,6 @@ func TestMetricsAreClean(t *testing.T) {
 	cfg := smallConfig(t)
 	cfg.Admin.Listen = "127.0.0.1:0"
 	d := serve(t, cfg)
-	untilReady(t, d) // until then a prompt is missing because the disk is not all known
 	c, err := client.Dial(t.Context(), cfg.Listen.Socket, client.Options{Space: &key.Space{Model: "m", DType: "b", World: 1, ChunkTokens: 4, Method: key.SHA256}})
 	if err != nil {
 		t.Fatal(err)

@@ -226,7 +226,6 @@ func TestOlderBytesBelow(t *testing.T) {
 	session := func(name string, do func(t *testing.T, c *client.Client)) {
 		t.Run(name, func(t *testing.T) {
 			d := serve(t, cfg)
-			untilReady(t, d) // what the disk has can be compared once it is known
 			c, err := client.Dial(t.Context(), d.cfg.Listen.Socket, client.Options{Space: &space})
 			if err != nil {
 				t.Fatal(err)

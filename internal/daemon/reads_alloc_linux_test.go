@@ -12,7 +12,7 @@ import (
 // TestReadAllocatesNothing: a read of a chunk in DRAM allocates nothing. The race detector empties pools, so not under it.
 func TestReadAllocatesNothing(t *testing.T) {
 	cfg := smallConfig(t)
-	untilReady(t, serve(t, cfg))
+	serve(t, cfg)
 	for _, s := range readSpaces() {
 		c := reader(t, &cfg, s, client.Options{})
 		p := promptOf(c, s, 3, 2, false)

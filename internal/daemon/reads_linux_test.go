@@ -155,7 +155,7 @@ func same(a, b [][]byte) bool {
 // they are in DRAM, on disk, deleted, short or never stored, by each kind of connection.
 func TestReadIsPrefetchCopyRelease(t *testing.T) {
 	cfg := smallConfig(t)
-	untilReady(t, serve(t, cfg))
+	serve(t, cfg)
 	r := rand.New(rand.NewPCG(1, 2))
 	for si, s := range readSpaces() {
 		mapped := reader(t, &cfg, s, client.Options{})
@@ -254,7 +254,7 @@ func TestReadTellsAtTheEnd(t *testing.T) {
 // TestReadWrongInputs: what a caller gets wrong is an error, and costs nothing but the read.
 func TestReadWrongInputs(t *testing.T) {
 	cfg := smallConfig(t)
-	untilReady(t, serve(t, cfg))
+	serve(t, cfg)
 	s := readSpaces()[2]
 	for name, o := range map[string]client.Options{"mapped": {}, "inline": {Inline: true}} {
 		c := reader(t, &cfg, s, o)
@@ -313,7 +313,7 @@ func TestReadWrongInputs(t *testing.T) {
 // see only bytes that a chunk had, and never those of before a deletion that was answered.
 func TestReadUnderChurn(t *testing.T) {
 	cfg := smallConfig(t)
-	untilReady(t, serve(t, cfg))
+	serve(t, cfg)
 	s := readSpaces()[2]
 	const prompts, chunks, size = 12, 4, 96 << 10
 	var versions [prompts]atomic.Uint64 // the least that may be read

@@ -40,7 +40,8 @@ func smallConfig(t testing.TB) config.Config {
 	return cfg
 }
 
-// serve runs a daemon in this process until the test ends.
+// serve runs a daemon in this process until the test ends, and returns when the daemon is
+// ready: before, what the disk does not say in time is not stored.
 func serve(t *testing.T, cfg config.Config) *Daemon {
 	t.Helper()
 	d, err := New(cfg, Options{Log: zerolog.Nop()})
@@ -56,6 +57,7 @@ func serve(t *testing.T, cfg config.Config) *Daemon {
 			t.Errorf("the end of the daemon: %v", err)
 		}
 	})
+	untilReady(t, d)
 	return d
 }
 

@@ -62,7 +62,6 @@ func TestMissedDeclined(t *testing.T) {
 				c.o.hook = tierfault.OnKey(tierfault.Put, p.Key(0), tierfault.Fault{Err: c.fail})
 			}
 			r := newRig(t, c.o)
-			r.until("the disk has been read", func() bool { return !r.stack.Stats().Recovering })
 			conn := r.greet(wire.FeatureArena | wire.FeatureStaging)
 			if c.prep != nil {
 				c.prep(r, conn)

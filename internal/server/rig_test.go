@@ -82,6 +82,7 @@ type options struct {
 	quotas   []stack.Quota
 	lone     bool // no disk
 	far      bool // the disk is in the place of the remote tier
+	scanning bool // the disk is being read when the test begins
 	roomWait time.Duration
 }
 
@@ -124,6 +125,9 @@ func newRig(t testing.TB, o options) *rig {
 		r.must(err)
 	}
 	r.serve(o.Options)
+	if !o.scanning { // what the disk does not say in time is refused meanwhile
+		r.until("the disk has been read", r.stack.Ready)
+	}
 	return r
 }
 

@@ -119,7 +119,7 @@ func TestWhyMissed(t *testing.T) {
 			want: missing.Total{Tier: "disk", Reason: "failed", Tokens: 3 * tokens},
 		},
 		"the disk is being read": {
-			o:    options{hook: tierfault.On(tierfault.Recover, tierfault.Fault{Until: read})},
+			o:    options{hook: tierfault.On(tierfault.Recover, tierfault.Fault{Until: read}), scanning: true},
 			want: missing.Total{Tier: "disk", Reason: "scanning", Tokens: 4 * tokens},
 		},
 		"DRAM has no room": {
@@ -142,9 +142,6 @@ func TestWhyMissed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, c.o)
-			if c.want.Reason != "scanning" {
-				r.until("the disk has been read", func() bool { return !r.stack.Stats().Recovering })
-			}
 			conn := r.greet(wire.FeatureArena | wire.FeatureStaging)
 			if c.prep != nil {
 				c.prep(r, conn)

@@ -2,7 +2,6 @@ package blobtest
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -49,10 +48,7 @@ func New(t testing.TB, capacity int64) *Rig {
 	t.Cleanup(func() { r.stop() })
 	// Before the scan of the disk has ended the disk is asked for every name, and
 	// nothing can be cleared.
-	for _, err := r.Stack.Clear(t.Context(), tier.Of(tier.Disk)); err != nil; _, err = r.Stack.Clear(t.Context(), tier.Of(tier.Disk)) {
-		if !errors.Is(err, tier.ErrOff) {
-			t.Fatal(err)
-		}
+	for !r.Stack.Ready() {
 		time.Sleep(time.Millisecond)
 	}
 	return r

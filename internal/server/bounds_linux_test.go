@@ -5,7 +5,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/hint"
@@ -181,15 +180,10 @@ func TestLargestReply(t *testing.T) {
 // TestLargestEvents: the spaces that a push of events tells may take more than the least
 // reply, so events are for clients that take larger ones.
 func TestLargestEvents(t *testing.T) {
-	r := newRig(t, eventful(events.Options{Interval: 500 * time.Millisecond})) // what is stored meanwhile is one batch
+	r := newRig(t, eventful(events.Options{}))
 	r.frugal(0, 0).tooLarge(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow, Snapshot: true})
-	c, many := r.connect(), r.greet(0)
-	c.conn.SetMaxBody(wire.EventsBytes)
-	c.say(&wire.HelloRequest{MaxReply: wire.EventsBytes})
-	c.send(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
-	c.ping()
+	many := r.greet(0)
 	const spaces = 58 // as many of this size as the daemon remembers
-	var puts []byte
 	for i := range spaces {
 		s := space
 		s.Model = fmt.Sprint("m", i)
@@ -200,9 +194,12 @@ func TestLargestEvents(t *testing.T) {
 		many.do(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s}, &opened)
 		ch := many.chain(chain(1, 1))
 		ch.Space = opened.Space.Handle
-		puts = wire.AppendRequest(puts, wire.OpPut, uint64(1000+i), &wire.PutRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{1}), Payloads: []byte{1}})
+		many.do(wire.OpPut, &wire.PutRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{1}), Payloads: []byte{1}}, new(wire.StoreReply))
 	}
-	many.write(puts)
+	c := r.connect()
+	c.conn.SetMaxBody(wire.EventsBytes)
+	c.say(&wire.HelloRequest{MaxReply: wire.EventsBytes})
+	c.send(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow, Snapshot: true})
 	largest, told := 0, 0
 	for told < spaces {
 		_, m := c.event()

@@ -65,6 +65,11 @@ func TestInsurance(t *testing.T) {
 	r.until("all but the late one are in DRAM", func() bool {
 		return d.n() == all && r.hot.Ledger().Stats().Entries == all-1
 	})
+	r.until("8 chunks are usable in DRAM", func() bool { // the index hears of a load after the tier
+		found, err := client.LookupGroups(t.Context(), c, client.Chain(m.chains[0][0]), m.groups, nil, client.CPU)
+		r.must(err)
+		return found.Total.Chunks == 8
+	})
 	st, err := j.Wait(t.Context(), client.All)
 	r.must(err)
 	if !st.Done || st.Reason != client.StoppedDeadline || st.Ready.Chunks != 8 {

@@ -65,7 +65,9 @@ func TestBadHello(t *testing.T) {
 			}
 			r := newRig(t, options{Options: server.Options{Limits: limits}})
 			c := r.connect()
-			c.write(tc.bytes)
+			if _, err := c.conn.Write(tc.bytes); err != nil && tc.want != 0 { // who is late is shut out already
+				t.Fatal(err)
+			}
 			if tc.want != 0 {
 				f, err := c.read()
 				if err != nil || f.Kind != wire.KindReply || f.Code != tc.want || text(f) == "" {

@@ -185,7 +185,9 @@ func TestDeafSnapshots(t *testing.T) {
 // A place that is gone, one that never was, and one of another epoch: the client is
 // told, and goes on with the next batch.
 func TestEventsLost(t *testing.T) {
-	r := newRig(t, eventful(events.Options{Batches: 1}))
+	o := eventful(events.Options{Batches: 1})
+	o.lone = true // what the disk has would be another batch, in place of the first
+	r := newRig(t, o)
 	c := r.greet(staged)
 	for _, req := range []wire.EventsRequest{{Epoch: 42, From: 1 << 40}, {Epoch: 41}, {}} {
 		c.send(wire.OpEvents, &req)

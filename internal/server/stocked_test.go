@@ -230,7 +230,7 @@ func TestStockedWithoutRoom(t *testing.T) {
 // was not sent, says so, and keeps nothing of the window; the next put is stored.
 func TestStockedRevoked(t *testing.T) {
 	const window = 2 * mib
-	r := newRig(t, options{Options: server.Options{Settings: server.Settings{LeaseMaxAge: 10 * brief}}})
+	r := newRig(t, options{Options: server.Options{Settings: server.Settings{LeaseMaxAge: 2 * time.Second}}}) // the first put is not late
 	c := r.dial(client.Options{StagingBytes: window})
 	w := client.NewWriter(c)
 	var under []*client.Storing

@@ -114,6 +114,9 @@ class _Shared(mmap.mmap):
 #: What one huge page maps. Memory that is mapped from elsewhere on is mapped page by
 #: page when it is first read, which takes as long as copying it.
 _HUGE = 2 << 20
+#: Spacers at a time, each of which takes a descriptor meanwhile. A process whose address
+#: space has many holes needs a few dozen.
+_SPACERS = 128
 
 
 def _pages(fd: int, size: int, prot: int) -> _Shared:
@@ -125,7 +128,7 @@ def _pages(fd: int, size: int, prot: int) -> _Shared:
     spacers: List[mmap.mmap] = []
     whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     try:
-        while address(pages) % _HUGE and size >= 2 * _HUGE and len(spacers) <= 16:
+        while address(pages) % _HUGE and size >= 2 * _HUGE and len(spacers) <= _SPACERS:
             off = (address(pages) - whole) % _HUGE
             length = off + (size - off) // _HUGE * _HUGE  # long, to go where pages go
             spacers.append(mmap.mmap(fd, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import random
 import resource
 import unittest
 from typing import List
@@ -41,6 +42,19 @@ class Aligned(unittest.TestCase):
                 self.assertEqual(bytes(mapping.slice(size - 3, 3)), bytes(3))
                 kept.append(mapping)
             del kept[0]  # a hole for the next
+
+    def test_among_holes(self) -> None:
+        """As an engine's address space has them that has mapped and unmapped much."""
+        rnd, kept = random.Random(1), []  # type: ignore[var-annotated]
+        for n in range(600):
+            size = rnd.choice((4 << 20, 5 << 20, 64 << 20, (64 << 20) + 4096, (64 << 20) + 100, 1 << 30))
+            fd = os.memfd_create("test")
+            os.ftruncate(fd, size)
+            kept.append(Mapping(fd, size, writable=False))
+            os.close(fd)
+            self.assertEqual(kept[-1].address % HUGE, 0, f"{n}, {size} bytes")
+            while len(kept) > rnd.randrange(1, 120):
+                del kept[rnd.randrange(len(kept))]
 
     def test_only_what_is_written_is_advised(self) -> None:
         """The kernel gives a staging window huge pages where it is asked to; the arena

@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/feed"
 	"github.com/kvstored/kvstored/internal/feed/feedtest"
 )
 
-var faultyTime = flag.Duration("faulty-time", 4*time.Second, "how long TestFaultyWorkers gives the service to find out, and then measures; from 30s on with the default grace and silence")
+var faultyTime = flag.Duration("faulty-time", 4*time.Second, "how long TestFaultyWorkers gives the service to find out, and then measures, by a clock of its own; from 30s on with the default grace and silence")
 
 const (
 	faultyWorkers = 8
@@ -27,8 +29,41 @@ type faulty struct {
 	has    map[int]bool // of use
 	silent bool         // tells nothing any more
 	noise  func()       // called for each request
+	late   bool         // the service had not heard all of it when it chose
 
 	asked, wasted, hit int // tokens
+}
+
+// moved is a clock that only its test moves.
+type moved struct{ nanos atomic.Int64 }
+
+func (m *moved) now() time.Time { return time.Unix(0, m.nanos.Load()) }
+
+// heard waits until the service has all that a worker has said. What was said before there
+// was a subscriber is asked for when another batch comes.
+func (r *rig) heard(w *faulty) {
+	r.Helper()
+	for end, n := time.Now().Add(time.Minute), 0; !r.hasHeard(w); n++ {
+		if time.Now().After(end) {
+			stats, err := r.publisher(w).Stats()
+			r.Fatalf("the service has not heard all that worker %s said: %+v, %v", w.id, stats, err)
+		}
+		if n%1000 == 999 {
+			w.Say(false)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// hasHeard reports whether the service has all that a worker has said.
+func (r *rig) hasHeard(w *faulty) bool {
+	next, begun := r.publisher(w).Next()
+	return begun && next == w.Next()
+}
+
+func (r *rig) publisher(w *faulty) *feed.Publisher {
+	all := r.s.all()
+	return all[slices.IndexFunc(all, func(m *member) bool { return m.ID == w.id })].engine
 }
 
 // request has the engine compute a prompt of which it is said to have so many
@@ -41,7 +76,9 @@ func (w *faulty) request(prompt []int, said int) {
 	tokens := len(prompt) * feedtest.BlockTokens
 	w.asked += tokens
 	w.hit += min(known*feedtest.BlockTokens, said)
-	w.wasted += max(said-known*feedtest.BlockTokens, 0)
+	if !w.late {
+		w.wasted += max(said-known*feedtest.BlockTokens, 0)
+	}
 	var events []any
 	if known < len(prompt) {
 		var parent any
@@ -76,8 +113,9 @@ func (w *faulty) lose() { w.use, w.has = nil, make(map[int]bool) }
 // sends garbage, one floods. Some seconds later next to none of what the service
 // says of any of them is wrong, and it still finds the prompts of the three others.
 func TestFaultyWorkers(t *testing.T) {
+	clock := new(moved)
 	r := newRig(t, func(o *Options) {
-		o.Blocks = 5000
+		o.Blocks, o.Now = 5000, clock.now
 		if *faultyTime < 30*time.Second {
 			o.Grace, o.Silence = time.Second, time.Second
 		}
@@ -101,13 +139,14 @@ func TestFaultyWorkers(t *testing.T) {
 	}
 	rnd := rand.New(rand.NewPCG(1, 1))
 	load := &sessions{rnd: rnd}
-	play(t, r, all, load, *faultyTime)
+	r.play(clock, all, load)
 	before := hits(all[5:])
 
 	all[0].lose()
 	all[1].lose()
 	all[1].End()
 	all[1].Start()
+	all[1].Say(false)
 	all[2].silent = true
 	all[3].silent, all[3].noise = true, func() { all[3].Raw(false, []byte(fmt.Sprint("garbage ", rnd.Uint64()))) }
 	flood := 1 << 30
@@ -121,11 +160,11 @@ func TestFaultyWorkers(t *testing.T) {
 			all[4].Say(false, feedtest.Stored(nil, blocks...))
 		}
 	}
-	play(t, r, all, load, *faultyTime)
+	r.play(clock, all, load)
 	for _, w := range all {
 		w.asked, w.wasted, w.hit = 0, 0, 0
 	}
-	play(t, r, all, load, *faultyTime)
+	r.play(clock, all, load)
 	for i, w := range all {
 		what := []string{"loses", "restarts", "stops", "garbage", "floods", "well", "well", "well"}[i]
 		t.Logf("%-8s asked for %6d tokens, %6d found, %4d of them in vain (%.2f %%)", what, w.asked, w.hit+w.wasted, w.wasted, 100*float64(w.wasted)/float64(max(w.asked, 1)))
@@ -173,13 +212,21 @@ func (s *sessions) prompt() []int {
 	return p
 }
 
-// play sends requests for a while.
-func play(t *testing.T, r *rig, all []*faulty, load *sessions, d time.Duration) {
+// play sends requests for a while, and each is heard of before the next, but for those of
+// workers that make noise.
+func (r *rig) play(clock *moved, all []*faulty, load *sessions) {
+	t := r.T
 	t.Helper()
-	begun := time.Now()
 	var open []uint64
-	for n := 0; n < int(d.Seconds()*faultyRate); n++ {
-		time.Sleep(time.Until(begun.Add(time.Duration(n) * time.Second / faultyRate)))
+	for n := range int(faultyTime.Seconds() * faultyRate) {
+		clock.nanos.Add(int64(time.Second / faultyRate))
+		if n%faultyRate == 0 { // as Run does
+			r.s.Tick()
+			r.s.index.Expire()
+		}
+		for _, w := range all {
+			w.late = w.noise != nil && !r.hasHeard(w)
+		}
 		prompt := load.prompt()
 		got, err := r.s.Select(&Selection{Prompt: Prompt{Model: "m", Tokens: feedtest.Tokens(prompt...)}, Reserve: true})
 		if err != nil {
@@ -187,6 +234,9 @@ func play(t *testing.T, r *rig, all []*faulty, load *sessions, d time.Duration) 
 		}
 		w := all[slices.IndexFunc(all, func(w *faulty) bool { return w.id == got.ID })]
 		w.request(prompt, r.said(got, prompt))
+		if w.noise == nil {
+			r.heard(w)
+		}
 		if open = append(open, got.Reservation); len(open) > faultyWorkers {
 			if err := r.s.Progress(&Progress{Reservation: open[0]}, true); err != nil {
 				t.Fatal(err)

@@ -85,6 +85,13 @@ func (e *Engine) Raw(lost bool, payload []byte) {
 	}
 }
 
+// Next is the number of the next batch of this life.
+func (e *Engine) Next() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return uint64(len(e.kept))
+}
+
 // Sent is how many messages went to subscribers in this life.
 func (e *Engine) Sent() uint64 {
 	e.mu.Lock()

@@ -4,7 +4,6 @@ of one (GET, HEAD, PUT with If-None-Match), each request after a delay."""
 from __future__ import annotations
 
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Dict, Tuple
 
@@ -21,6 +20,7 @@ class Bucket:
         self.delay = delay
         self.objects: Dict[str, Object] = {}
         self.requests = 0  # that were answered
+        self.over = threading.Event()  # ends all delays
         bucket = self
 
         class Handler(Answers):
@@ -40,6 +40,7 @@ class Bucket:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.over.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -64,7 +65,7 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         payload = self.rfile.read(int(self.headers["Content-Length"]))
-        time.sleep(self.of.delay)
+        self.of.over.wait(self.of.delay)
         meta = {k.lower(): v for k, v in self.headers.items() if k.lower().startswith("x-amz-meta-")}
         new = (meta, payload)
         if self.headers.get("If-None-Match") and self.of.objects.setdefault(self.path.partition("?")[0], new) is not new:
@@ -74,7 +75,7 @@ class Answers(BaseHTTPRequestHandler):
         self._answer(200, b"", {"ETag": '"e"'})
 
     def _read(self, body: bool) -> None:
-        time.sleep(self.of.delay)
+        self.of.over.wait(self.of.delay)
         found = self.of.objects.get(self.path.partition("?")[0])
         if found is None:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>" if body else b"", {})

@@ -13,6 +13,7 @@ import time
 import unittest
 from pathlib import Path
 from typing import Optional
+from unittest import mock
 
 import kvstored
 from kvstored import wire
@@ -47,6 +48,13 @@ def skip(test: unittest.TestCase, why: str) -> None:
     test.skipTest(why)
 
 
+def leases_stay(test: unittest.TestCase) -> None:
+    """Until the test ends, leases are kept for their load for longer than a machine stands still."""
+    patch = mock.patch("kvstored.hints.SECONDS", 600.0)
+    patch.start()
+    test.addCleanup(patch.stop)
+
+
 def environment() -> dict:
     """Without what the daemon would take as its own settings."""
     return {k: v for k, v in os.environ.items() if not k.startswith("KVSTORED_")}
@@ -72,12 +80,12 @@ class Daemon:
 
     def wait(self) -> None:
         """Returns when it answers."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 break
             try:
-                Link(self.socket, wire.hello(0, "probe"), 1).close()
+                Link(self.socket, wire.hello(0, "probe"), 60).close()
                 return
             except kvstored.Error:
                 pass
@@ -101,7 +109,7 @@ class Daemon:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(30)
+            self.process.wait(60)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def __enter__(self) -> "Daemon":

@@ -150,7 +150,7 @@ def offloading_spec(socket: str, rows: int, row: int) -> Any:
     from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
     extra = {**documented(), "cpu_bytes_to_use": rows * row}
-    line = {**extra["secondary_tiers"][0], "socket": socket, "lookup_timeout": 20, "enable_kv_events": True}
+    line = {**extra["secondary_tiers"][0], "socket": socket, "lookup_timeout": 60, "enable_kv_events": True}
     extra["secondary_tiers"] = [line]
     engine = f"kvstored-test-{os.getpid()}-{next(_engines)}"
     if "config" in inspect.signature(TieringOffloadingSpec.__init__).parameters:

@@ -58,10 +58,10 @@ class LlamaCase(unittest.TestCase):
         daemon.wait()
         return daemon
 
-    def client(self, daemon: Daemon, timeout: float = 20) -> kvstored.Client:
+    def client(self, daemon: Daemon, timeout: float = 60) -> kvstored.Client:
         kv = kvstored.Client(daemon.socket, timeout=timeout)
         self.addCleanup(kv.close)
-        self.assertTrue(kv.wait_attached(20))
+        self.assertTrue(kv.wait_attached(60))
         return kv
 
     def llama(self, path: Optional[str] = None, **params: Any) -> Llama:

@@ -137,7 +137,7 @@ class VLLM:
     def __init__(self, socket: str, size: int) -> None:
         self.size = size  # bytes of a chunk
         self._form = contracts.load("vllm")[-1]
-        line = {**engines.documented()["secondary_tiers"][0], "socket": socket, "lookup_timeout": 20}
+        line = {**engines.documented()["secondary_tiers"][0], "socket": socket, "lookup_timeout": 60}
         self._stack = self._form.installed(
             "kvstored.vllm", "kvstored.vllm_jobs", "kvstored.vllm_lookup", "kvstored.vllm_stats", "kvstored.vllm_space"
         )
@@ -213,7 +213,7 @@ class LMCache:
     def __init__(self, socket: str, size: int) -> None:
         self.size = (size - DESCRIPTION) // 2 * 2  # bytes of an object
         self._memory = lmcache_engine.Memory(2 * LONGEST * size, hot=False)
-        options = {"kvstored.socket": socket, "kvstored.lookup_timeout": 20, "kvstored.transfer_timeout": 20}
+        options = {"kvstored.socket": socket, "kvstored.lookup_timeout": 60, "kvstored.transfer_timeout": 60}
         config = SimpleNamespace(chunk_size=BLOCK, extra_config=options)
         self._plugin = kvstored.lmcache.KvstoredBackend(config=config, local_cpu_backend=self._memory)
         self._manager = lmcache_engine.Manager(self._memory, self._plugin)

@@ -13,7 +13,7 @@ from kvstored.pages import Pages
 
 from .daemon import Daemon, skip
 
-PATIENCE = 20.0  # seconds; bounds what should take none
+PATIENCE = 60.0  # seconds; bounds what should take none
 USER = 12345
 SPACE = kvstored.Space(model="a-1", dtype="u8", chunk_tokens=4, method="given:test")
 RULES = f'access: [{{uids: [{USER}], match: "a-*", rights: [read, write]}}]\n'

@@ -19,7 +19,7 @@ from kvstored.link import Link
 from .daemon import Daemon, Served
 from .test_client import GIVEN, chain, payload, store
 
-PATIENCE = 20.0  # seconds; bounds what should take none
+PATIENCE = 60.0  # seconds; bounds what should take none
 
 
 def ping(callback: Any) -> Request:
@@ -210,6 +210,9 @@ class Hanging(unittest.TestCase):
             job, fill = kv.prefetch(prompt), kv.reserve(other, size=100)
             self.assertEqual(len(list(fill)), 2)
             kv.timeout, job._timeout, fill._timeout = 0.2, 0.2, 0.2
+            doubt = mock.patch("kvstored.link._DOUBT", -PATIENCE)  # a call that begins late says as much
+            doubt.start()
+            self.addCleanup(doubt.stop)
             calls = [
                 (lambda: kv.ping(), False),
                 (lambda: kv.lookup(prompt), kvstored.Match()),

@@ -74,7 +74,7 @@ class Script:
         return self.store(p, first, sizes, seconds)
 
     def over(self, p: str) -> None:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while self.kv.lookup(self.prompts[p]).total.chunks:
             assert time.monotonic() < end, "it is still found"
             time.sleep(0.02)
@@ -134,7 +134,7 @@ class Script:
         return str(self.kv.delete(self.prompts[p]))
 
     def flush(self) -> None:
-        assert self.kv.flush(timeout=10) is not None
+        assert self.kv.flush(timeout=60) is not None
 
     def ping(self) -> None:
         assert self.kv.ping()
@@ -173,7 +173,7 @@ class Conformance(unittest.TestCase):
         scripts = sorted((ROOT / "testdata" / "conformance").glob("*.txt"))
         self.assertTrue(scripts)
         for path in scripts:
-            with served() as socket, kvstored.Client(socket, timeout=10) as kv:
+            with served() as socket, kvstored.Client(socket, timeout=60) as kv:
                 script = Script(kv)
                 for number, step, want in steps(path.read_text()):
                     with self.subTest(f"{path.name}:{number}: {step}"):

@@ -42,7 +42,7 @@ class CopyAll(unittest.TestCase):
 
 class Copies(Served):
     def setUp(self) -> None:
-        self.kv = kvstored.Client(self.daemon.socket, space=Space(model=self.id(), dtype="u8", chunk_tokens=1), timeout=30)
+        self.kv = kvstored.Client(self.daemon.socket, space=Space(model=self.id(), dtype="u8", chunk_tokens=1), timeout=60)
         self.addCleanup(self.kv.close)
         self.rnd = random.Random(self.id())
 
@@ -74,7 +74,7 @@ class Copies(Served):
         self.assertEqual((job.good, bytes(mine)), (True, first + rest))
 
     def test_longer_than_the_window(self) -> None:
-        kv = kvstored.Client(self.daemon.socket, space=self.kv.space, timeout=30, staging_bytes=256 << 10)
+        kv = kvstored.Client(self.daemon.socket, space=self.kv.space, timeout=60, staging_bytes=256 << 10)
         self.addCleanup(kv.close)
         sizes, payloads = [50000] * 20, self.rnd.randbytes(1000000)
         self.assertEqual([r.result for r in kv.store(tokens([7] * 20), sizes, payloads)], [Result.STORED] * 20)

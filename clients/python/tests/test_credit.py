@@ -42,10 +42,10 @@ class Credit(unittest.TestCase):
         daemon = Daemon(more="events: {enabled: true}\n")
         self.addCleanup(daemon.close)
         daemon.wait()
-        other = kvstored.Client(daemon.socket, space=SPACE, timeout=20, inline=True)
+        other = kvstored.Client(daemon.socket, space=SPACE, timeout=60, inline=True)
         self.addCleanup(other.close)
         with mock.patch.object(wire, "hello", frugal):
-            kv = kvstored.Client(daemon.socket, space=SPACE, timeout=20, inline=True)
+            kv = kvstored.Client(daemon.socket, space=SPACE, timeout=60, inline=True)
         self.addCleanup(kv.close)
         link = kv._link
         assert link is not None and link.hello.credit == LEAST
@@ -62,16 +62,16 @@ class Credit(unittest.TestCase):
             self.assertEqual([r.result for r in other.put(mine, [bytes(300 << 10)])], [Result.STORED])
             self.assertEqual([len(c.payload) for c in other.get(mine)], [300 << 10])
         cancel = Request(Op.CANCEL, wire.numbered(event.id), wire.cancel_reply)
-        link.call(cancel, kv._deadline(20))
+        link.call(cancel, kv._deadline(60))
         with self.assertRaises(kvstored.Refused) as caught:
-            link.wait(event, kv._deadline(20))
+            link.wait(event, kv._deadline(60))
         self.assertEqual(caught.exception.code, Code.CANCELLED)
         self.assertEqual([r.result for r in kv.put(prompt, [bytes(300 << 10)])], [Result.STORED])
 
     def put(self, link: Link, kv: kvstored.Client, prompt: kvstored.Prompt) -> None:
         assert prompt.space is not None
         body = wire.put(prompt.chain(link.spaces[prompt.space]), 0, [bytes(300 << 10)])
-        link.call(Request(Op.PUT, body, wire.store_reply), kv._deadline(20))
+        link.call(Request(Op.PUT, body, wire.store_reply), kv._deadline(60))
 
 
 if __name__ == "__main__":

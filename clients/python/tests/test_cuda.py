@@ -62,7 +62,7 @@ class Cuda(Served):
         self.assertEqual((self.stub.get("mapped"), self.stub.get("retained")), (0, 0))
 
     def client(self, keep: bool = False, daemon: Optional[Daemon] = None) -> kvstored.Client:
-        kv = kvstored.Client((daemon or self.daemon).socket, space=SPACE, timeout=5, keep_staging=keep)
+        kv = kvstored.Client((daemon or self.daemon).socket, space=SPACE, timeout=60, keep_staging=keep)
         self.addCleanup(kv.close)
         return kv
 
@@ -117,10 +117,10 @@ class Cuda(Served):
             daemon.kill()
             daemon.start()
             daemon.wait()
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 60
             while kv.epoch in (None, epoch) and time.monotonic() < deadline:
                 time.sleep(0.01)
-            self.assertTrue(kv.wait_attached(5))
+            self.assertTrue(kv.wait_attached(60))
             self.assertEqual((registration.arena, registration.staging), (True, True))
             self.assertIn(self.stub.get("mapped"), (3, 4))  # the window of before may be gone
             self.assertEqual(bytes(block), b"k" * 4096)
@@ -210,7 +210,7 @@ class Cuda(Served):
                 daemon.kill()
                 daemon.start()
                 daemon.wait()
-                deadline = time.monotonic() + 5
+                deadline = time.monotonic() + 60
                 while kv.epoch in (None, epoch) and time.monotonic() < deadline:
                     time.sleep(0.01)
             self.assertEqual((registration.arena, registration.staging, len(logs.output)), (False, False, 2))
@@ -237,7 +237,7 @@ class Cuda(Served):
         if child == 0:  # whatever fails, it ends here
             status = 1
             try:
-                attached = kv.wait_attached(5)
+                attached = kv.wait_attached(60)
                 for address in list(registration._held):  # as when the last view goes
                     registration._unlock(address)
                 registration.close()

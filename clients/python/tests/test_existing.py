@@ -15,7 +15,7 @@ from kvstored.pages import Pages
 
 from .daemon import Daemon, skip
 
-PATIENCE = 20.0  # seconds; bounds what should take none
+PATIENCE = 60.0  # seconds; bounds what should take none
 SPACE = kvstored.Space(model="existing", dtype="u8", chunk_tokens=4, method="given:test", world=4, worker=3)
 
 

@@ -26,7 +26,7 @@ import gc, os, sys, threading
 import kvstored
 from tests.test_client import GIVEN, chain, payload, store
 
-kv = kvstored.Client(sys.argv[1], space=GIVEN, timeout=10)
+kv = kvstored.Client(sys.argv[1], space=GIVEN, timeout=60)
 prompt, want = chain("fork", 2), [payload(0), payload(1)]
 store(kv, prompt, want)
 job, left = kv.prefetch(prompt), kv.prefetch(prompt)
@@ -51,7 +51,7 @@ if pid == 0:
     elif sys.argv[2] == "close":
         kv.close()
     else:
-        assert kv.wait_attached(10), "the child does not attach"
+        assert kv.wait_attached(60), "the child does not attach"
         assert store(kv, chain("child", 1), [payload("child")])[0].result == kvstored.Result.STORED
     sys.exit(0)  # and all that is left is collected
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child failed"
@@ -95,12 +95,12 @@ class Fork(unittest.TestCase):
                         text=True,
                     )
                     self.assertEqual(done.returncode, 0, done.stderr)
-                    with kvstored.Client(daemon.socket, space=GIVEN, timeout=10) as kv:
+                    with kvstored.Client(daemon.socket, space=GIVEN, timeout=60) as kv:
                         for name in ("fork", "fill", "child"):
                             kv.delete(chain(name, 2))
 
     def test_the_mappings_are_not_inherited(self) -> None:
-        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=10) as kv:
+        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=60) as kv:
             link = kv._link
             assert link is not None and link.arena is not None and link.staging is not None
             for mapping in (link.arena, link.staging):
@@ -116,18 +116,18 @@ class Fork(unittest.TestCase):
     def test_memory_of_an_earlier_connection(self) -> None:
         """Of a daemon that was killed, and of a client that was closed."""
         with Daemon() as daemon:
-            kv = kvstored.Client(daemon.socket, space=GIVEN, timeout=10)
+            kv = kvstored.Client(daemon.socket, space=GIVEN, timeout=60)
             self.addCleanup(kv.close)
             prompt = chain("earlier", 1)
             store(kv, prompt, [payload(1)])
-            with kvstored.Client(daemon.socket, space=GIVEN, timeout=10) as closed:
+            with kvstored.Client(daemon.socket, space=GIVEN, timeout=60) as closed:
                 ended = closed.prefetch(prompt).block(0)
             old = kv.prefetch(prompt)
             block, epoch = old.block(0), kv.epoch
             daemon.kill()
             daemon.start()
             while kv.epoch in (None, epoch):
-                self.assertTrue(kv.wait_attached(30))
+                self.assertTrue(kv.wait_attached(60))
                 time.sleep(0.005)  # the end of the earlier one may not be known yet
             self.assertEqual(bytes(block), payload(1))  # mapped still
 
@@ -143,17 +143,17 @@ class Fork(unittest.TestCase):
             self.assertEqual(in_child(look), 0)
 
     def test_leases_taken_ahead_end_in_the_child_too(self) -> None:
-        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=10) as kv:
+        with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=60) as kv:
             pages, keys, memory = Pages(kv, GIVEN), [b"ahead"], bytearray(100)
             self.addCleanup(pages.close)
-            self.assertEqual(pages.store(keys, [[(address(memory), 100)]], 10), [True])
-            self.assertEqual(pages.find(keys, 10), 1)
+            self.assertEqual(pages.store(keys, [[(address(memory), 100)]], 60), [True])
+            self.assertEqual(pages.find(keys, 60), 1)
 
             def look() -> None:
-                assert kv.wait_attached(10), "the child does not attach"
+                assert kv.wait_attached(60), "the child does not attach"
                 with mock.patch("kvstored.hints.SECONDS", 100):
                     assert pages.find(keys, 10) == 1
-                job, deadline = pages._hints.held[-1].job, time.monotonic() + 20
+                job, deadline = pages._hints.held[-1].job, time.monotonic() + 60
                 with mock.patch("kvstored.hints.time", SimpleNamespace(monotonic=lambda: time.monotonic() + 200)):
                     while job.good is None:
                         assert time.monotonic() < deadline, "it is leased still"

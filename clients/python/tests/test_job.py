@@ -14,7 +14,7 @@ from kvstored.job import Job, Reason
 from .daemon import Served
 from .test_client import GIVEN, chain, payload, store
 
-PATIENCE = 20.0  # seconds; bounds what should take none
+PATIENCE = 60.0  # seconds; bounds what should take none
 
 
 def state(chunks: int, done: bool = False) -> wire.JobState:

@@ -48,7 +48,7 @@ class Keeping(unittest.TestCase):
         self.daemon = Daemon()
         self.addCleanup(self.daemon.close)
         self.daemon.wait()
-        self.kv = kvstored.Client(self.daemon.socket, space=SPACE, timeout=20)
+        self.kv = kvstored.Client(self.daemon.socket, space=SPACE, timeout=60)
         self.addCleanup(self.kv.close)
 
     def lookup(self, prompt: kvstored.Prompt, chunks: int) -> List[Sent]:
@@ -104,7 +104,7 @@ class Keeping(unittest.TestCase):
         info = link.spaces[GIVEN]
         for n in range(1000, 1000 + CHAINS):
             body = wire.lookup(wire.chain_hashes(info.handle, 16, n.to_bytes(16, "little"), keep=n))
-            link.call(Request(Op.LOOKUP, body, wire.lookup_reply), self.kv._deadline(20))
+            link.call(Request(Op.LOOKUP, body, wire.lookup_reply), self.kv._deadline(60))
         again = self.lookup(prompt, 2)
         self.assertEqual([s.form for s in again], [wire.KEPT, wire.HASHES])
         self.assertEqual({s.id for s in again}, {1})
@@ -117,7 +117,7 @@ class Keeping(unittest.TestCase):
         with requests():
             self.assertEqual(self.kv.lookup(prompt).total.chunks, 0)
         self.daemon.start()
-        self.assertTrue(self.kv.wait_attached(20))
+        self.assertTrue(self.kv.wait_attached(60))
         store(self.kv, chain("moved", 1).kept(), [payload(3)])  # has the number that the prompt had
         self.assertEqual([s.form for s in self.lookup(prompt, 0)], [wire.TOKENS])
         store(self.kv, prompt, [payload(0), payload(1)])
@@ -172,7 +172,7 @@ class Keeping(unittest.TestCase):
 
     def test_asyncio(self) -> None:
         async def main() -> List[Sent]:
-            async with kvstored.AsyncClient(self.daemon.socket, space=SPACE, timeout=20) as kv:
+            async with kvstored.AsyncClient(self.daemon.socket, space=SPACE, timeout=60) as kv:
                 prompt = chain("async", 2).kept()
                 with requests() as sent:
                     async with await kv.reserve(prompt, size=4, count=2) as fill:

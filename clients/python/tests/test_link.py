@@ -19,7 +19,7 @@ from kvstored.link import Link
 from .daemon import Daemon, Served
 from .test_client import GIVEN, chain, payload, store
 
-PATIENCE = 20.0  # seconds; bounds what should take none
+PATIENCE = 60.0  # seconds; bounds what should take none
 
 
 class Interrupt(BaseException):

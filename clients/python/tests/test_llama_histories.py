@@ -49,14 +49,14 @@ class Histories(LlamaCase):
         self.random = random.Random(self.seed)
         self.count: "Counter[str]" = Counter()
         self.daemon_: Daemon = self.daemon("16MiB", "256MiB")
-        self.kv = self.client(self.daemon_, timeout=5)
+        self.kv = self.client(self.daemon_, timeout=60)
         other = llama_model.change_one_weight(self.model, f"{self.folder}/other.gguf")
         self.speakers = [self.speaker(path) for path in (self.model, other)]
         self.prompts: List[List[int]] = [self.tokens(150)]
 
     def speaker(self, path: str) -> Speaker:
         llm = self.llama(path)
-        return Speaker(llm, self.llama(path), self.cache(self.kv, llm, chunk_tokens=CHUNK, timeout=5, store_wait=0.5))
+        return Speaker(llm, self.llama(path), self.cache(self.kv, llm, chunk_tokens=CHUNK, timeout=60, store_wait=0.5))
 
     def tokens(self, most: int) -> List[int]:
         return self.random.choices(range(3, VOCAB), k=self.random.randint(1, most))
@@ -159,7 +159,7 @@ class Histories(LlamaCase):
         if self.daemon_.process.poll() is not None:
             self.daemon_.start()
             self.daemon_.wait()
-            self.assertTrue(self.kv.wait_attached(20))
+            self.assertTrue(self.kv.wait_attached(60))
 
 
 def after(times: int, what: "Callable[[], None] | None", method: Any) -> Any:

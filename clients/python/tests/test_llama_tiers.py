@@ -33,7 +33,7 @@ class Tiers(LlamaCase):
         """Returns when all that is on disk can be found."""
         daemon.start()
         daemon.wait()
-        self.assertTrue(cache.client.wait_attached(20))
+        self.assertTrue(cache.client.wait_attached(60))
         until(cache.client.stats, lambda s: s and not s["store"]["recovering"])
 
     def test_evicted_to_disk(self) -> None:
@@ -43,7 +43,7 @@ class Tiers(LlamaCase):
             self.fill(self.llm, cache, prompt)
         others = kvstored.Space(model="others", dtype="u8", chunk_tokens=1)
         for i in range(64):
-            kv.store(kvstored.tokens([i], space=others), [512 << 10], lambda _, memory: None, wait=20)
+            kv.store(kvstored.tokens([i], space=others), [512 << 10], lambda _, memory: None, wait=60)
         for prompt in prompts:
             match = kv.lookup(kvstored.tokens(prompt, space=cache.space))
             self.assertEqual((match.total.chunks, match.cpu.chunks), (9, 0))
@@ -55,7 +55,7 @@ class Tiers(LlamaCase):
         self.fill(self.llm, cache, prompt)
         self.assertTrue(cache.client.flush(durable=True, timeout=60))
         daemon.process.terminate()
-        daemon.process.wait(30)
+        daemon.process.wait(60)
         clear(self.llm)
         self.assertEqual(cache.restore(prompt), 0)  # no daemon is there
         self.start_again(daemon, cache)
@@ -71,7 +71,7 @@ class Tiers(LlamaCase):
         first, probe = self.on(self.daemon(more=remote.config)), text(20, 40)
         self.fill(self.llm, first, prompt)
         self.fill(self.llm, first, probe)
-        until(lambda: [first.client.flush(timeout=10), len(remote.objects)], lambda found: found[1] >= 10)
+        until(lambda: [first.client.flush(timeout=60), len(remote.objects)], lambda found: found[1] >= 10)
         self.second = self.daemon(more=remote.config)
         second = self.on(self.second)
         until(lambda: [clear(self.llm), second.restore(probe)], lambda found: found[1] == 32)  # it is connected
@@ -82,7 +82,7 @@ class Tiers(LlamaCase):
         with mock.patch.dict(os.environ, bucket.ENVIRONMENT), bucket.Bucket() as remote:
             prompt = text(3, 300)
             second = self.on_another_machine(remote, prompt)
-            remote.delay = 3.0
+            remote.delay = 300.0
             clear(self.llm)
             have = second.restore(prompt, timeout=0.3)
             self.assertLess(have, 288)
@@ -95,11 +95,11 @@ class Tiers(LlamaCase):
             cache = self.on_another_machine(remote, prompt)
             clear(self.llm)
             self.assertEqual(cache.restore(prompt[:97]), 96)
-            remote.delay = 3.0
+            remote.delay = 300.0
             clear(self.llm)
             job = mock.patch.object(kvstored.Job, "wait", autospec=True, side_effect=kvstored.Job.wait)
             with called(Loading, "add", 3, self.second.kill), job as wait:
-                self.assertEqual(cache.restore(prompt, timeout=5), 96)
+                self.assertEqual(cache.restore(prompt, timeout=60), 96)
             self.assertLess(wait.call_count, 100)
             self.equal(self.llm, cache, prompt, 96)
 
@@ -111,7 +111,7 @@ class Tiers(LlamaCase):
         self.fill(self.llm, cache, prompt)
         self.assertTrue(cache.client.flush(durable=True, timeout=60))
         daemon.process.terminate()
-        daemon.process.wait(30)
+        daemon.process.wait(60)
         self.start_again(daemon, cache)
         self.check(self.llm, cache, measured, 288)  # the daemon knows now what its disk takes
         fast = self.cache(cache.client, self.llm, prefill_rate=1 << 31)
@@ -185,7 +185,7 @@ class Tiers(LlamaCase):
         cache, prompt = self.on(daemon), text(7, 300)
         self.fill(self.llm, cache, prompt)
         with cache.client.prefetch(kvstored.tokens(prompt, space=cache.space)) as job:
-            job.wait(timeout=10)
+            job.wait(timeout=60)
             at = job.ref(3).offset + job.ref(3).length // 2
             original = bytes(job.block(3))[job.ref(3).length // 2]
         poke(daemon, at, original ^ 1)
@@ -200,7 +200,7 @@ class Tiers(LlamaCase):
         cache, prompt = self.on(daemon), text(8, 300)
         self.fill(self.llm, cache, prompt)
         with cache.client.prefetch(kvstored.tokens(prompt, space=cache.space)) as job:
-            job.wait(timeout=10)
+            job.wait(timeout=60)
             at, original = job.ref(2).offset, bytes(job.block(2))[0]
 
         def reused() -> None:
@@ -230,11 +230,11 @@ class Tiers(LlamaCase):
         clear(self.llm)
         evaluate(self.llm, prompt, 0, 32)
         with cache.client.prefetch(kvstored.tokens(prompt, space=cache.space)) as job:
-            job.wait(timeout=10)
+            job.wait(timeout=60)
             payload = bytes(job.block(4))
         self.assertTrue(cache.client.flush(durable=True, timeout=60))
         daemon.process.terminate()
-        daemon.process.wait(30)
+        daemon.process.wait(60)
         self.assertEqual(spoil(Path(daemon.dir, "disk"), payload), 1)
         self.start_again(daemon, cache)
         self.check(self.llm, cache, prompt, 128)
@@ -272,9 +272,9 @@ class Tiers(LlamaCase):
 def talk(socket: str, model: str, folder: str, prompts: List[List[int]], barrier: Any) -> None:
     """Another process: restores, computes and stores prompts, and compares the logits with those of all computed."""
     os.environ["XDG_CACHE_HOME"] = folder
-    with Llama(model, n_ctx=1024, n_batch=64, n_threads=1) as llm, kvstored.Client(socket, timeout=20) as kv:
-        assert kv.wait_attached(20)
-        cache = PrefixCache(kv, Engine.of(llm, llama_library.library()), chunk_tokens=32, store_wait=5)
+    with Llama(model, n_ctx=1024, n_batch=64, n_threads=1) as llm, kvstored.Client(socket, timeout=60) as kv:
+        assert kv.wait_attached(60)
+        cache = PrefixCache(kv, Engine.of(llm, llama_library.library()), chunk_tokens=32, store_wait=60)
         for prompt in prompts:
             clear(llm)
             evaluate(llm, prompt, 0, 32)
@@ -290,8 +290,8 @@ def talk(socket: str, model: str, folder: str, prompts: List[List[int]], barrier
 def store_elsewhere(socket: str, model: str, folder: str, prompt: List[int]) -> None:
     """Another process: computes a prompt and stores it."""
     os.environ["XDG_CACHE_HOME"] = folder
-    with Llama(model, n_ctx=1024, n_batch=64, n_threads=1) as llm, kvstored.Client(socket) as kv:
-        assert kv.wait_attached(20)
+    with Llama(model, n_ctx=1024, n_batch=64, n_threads=1) as llm, kvstored.Client(socket, timeout=60) as kv:
+        assert kv.wait_attached(60)
         evaluate(llm, prompt, 0, 32)
         stored = PrefixCache(kv, Engine.of(llm, llama_library.library()), chunk_tokens=32).store(prompt)
         assert stored == 288, stored

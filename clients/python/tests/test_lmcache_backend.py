@@ -18,6 +18,7 @@ from kvstored.job import Job
 from kvstored.lmcache import KvstoredBackend
 from kvstored.lmcache_keys import families
 
+from .clock import FAR, FastClock
 from .daemon import Daemon, Served
 from .frames import counted, left, run_of
 from .lmcache_engine import Key, Manager, Memory, Object
@@ -43,7 +44,7 @@ def right(key: Key, size: int) -> bytes:
     return hashlib.shake_128(key.to_string().encode()).digest(size)
 
 
-def wait_for(what: Any, seconds: float = 20.0) -> bool:
+def wait_for(what: Any, seconds: float = 60.0) -> bool:
     until = time.monotonic() + seconds
     while not what() and time.monotonic() < until:
         time.sleep(0.002)
@@ -52,7 +53,7 @@ def wait_for(what: Any, seconds: float = 20.0) -> bool:
 
 class Case(Served):
     def engine(self, hot: bool = False, capacity: int = 64 << 20, socket: str = "", **extra: Any) -> Manager:
-        options = {"socket": socket or self.daemon.socket, "lookup_timeout": 20, "transfer_timeout": 20, **extra}
+        options = {"socket": socket or self.daemon.socket, "lookup_timeout": 60, "transfer_timeout": 60, **extra}
         config = SimpleNamespace(chunk_size=256, extra_config={f"kvstored.{k}": v for k, v in options.items()})
         memory = Memory(capacity, hot)
         plugin = KvstoredBackend(config=config, dst_device="cpu", metadata=None, local_cpu_backend=memory, loop=None)
@@ -301,7 +302,7 @@ class Calls(Case):
 
     def test_more_pins_than_a_connection_has_jobs(self) -> None:
         """The oldest give way: what is asked for next does not wait for its turn."""
-        m, keys = self.engine(), prompt("many", 1)
+        m, keys = self.engine(pin_seconds=600), prompt("many", 1)
         self.put(m, keys)
         for _ in range(1100):
             self.assertTrue(m.plugin.pin(keys[0]))
@@ -427,8 +428,9 @@ class Trouble(Case):
     def test_nothing_waits_for_a_daemon_that_hangs(self) -> None:
         """Neither the event loop, nor a store. A lookup of the caller's own thread waits
         for its timeout, and only once."""
-        m, keys = self.engine(lookup_timeout=1, transfer_timeout=5), prompt("held", 4)
+        m, keys = self.engine(lookup_timeout=FAR, transfer_timeout=FAR), prompt("held", 4)
         self.put(m, keys)
+        clock = FastClock(self)
         self.daemon.pause()
         try:
             ticks: List[float] = []
@@ -442,11 +444,13 @@ class Trouble(Case):
             ticking = asyncio.run_coroutine_threadsafe(tick(), m.loop)
             load = m.prefetch("held", keys)
             m.put(prompt("stored meanwhile", 3), self.make(m, prompt("stored meanwhile", 3)))
-            self.assertEqual(load.result(30), [])
+            self.assertTrue(wait_for(lambda: len(ticks) > 20))
+            self.assertFalse(load.done())
+            with clock.hurried():
+                self.assertEqual(load.result(60), [])
             self.assertEqual([m.lookup(prompt("new", 4))[0] for _ in range(1000)], [0] * 1000)  # none of them waits
             stop.set()
-            ticking.result(10)
-            self.assertGreater(len(ticks), 20)
+            ticking.result(60)
         finally:
             self.daemon.resume()
         self.assertTrue(wait_for(lambda: m.lookup(keys)[0] == 4))

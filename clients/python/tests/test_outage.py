@@ -20,7 +20,7 @@ from kvstored.outage import Outage
 from .daemon import Daemon
 from .test_client import GIVEN
 
-PATIENCE = 20.0  # seconds; bounds what should take none
+PATIENCE = 60.0  # seconds; bounds what should take none
 LOST, BACK = "WARNING:kvstored:kvstored: without the daemon (", "WARNING:kvstored:kvstored: attached to "
 
 

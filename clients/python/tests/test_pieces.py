@@ -21,9 +21,9 @@ class Long(unittest.TestCase):
         self.addCleanup(self.daemon.close)
         self.daemon.wait()
         space = Space(model="m", dtype="u8", chunk_tokens=1)
-        self.kv = kvstored.Client(self.daemon.socket, space=space, timeout=30)
+        self.kv = kvstored.Client(self.daemon.socket, space=space, timeout=60)
         self.addCleanup(self.kv.close)
-        self.assertTrue(self.kv.wait_attached(10))
+        self.assertTrue(self.kv.wait_attached(60))
 
     def payload(self, i: int) -> bytes:
         return random.Random(i).randbytes(64) * (CHUNK // 64)

@@ -14,7 +14,7 @@ from kvstored import Code, Refused, Result, Space, hashes, memory, tokens, unask
 
 from .daemon import Daemon, Served
 
-PATIENCE = 30.0  # seconds; bounds what should take none
+PATIENCE = 60.0  # seconds; bounds what should take none
 SIZE = 5000
 
 

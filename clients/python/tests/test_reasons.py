@@ -16,7 +16,7 @@ from .daemon import Daemon, Served
 from .stub import Hanging
 from .test_client import GIVEN, chain, payload, store
 
-PATIENCE = 20.0  # seconds; bounds what should take none
+PATIENCE = 60.0  # seconds; bounds what should take none
 
 
 class Words(unittest.TestCase):

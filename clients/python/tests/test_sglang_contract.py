@@ -180,7 +180,7 @@ class Steps(Served):
 
     def ranks(self, s: Stage, family: str, shape: Shape, model: str) -> List[Controller]:
         made = [
-            s.controller(Rank(f"{model} {s.form.name} {s.real}", family, shape, tp, pp), socket=self.daemon.socket, timeout=20)
+            s.controller(Rank(f"{model} {s.form.name} {s.real}", family, shape, tp, pp), socket=self.daemon.socket, timeout=60)
             for tp in range(shape.tp)
             for pp in range(shape.pp)
         ]

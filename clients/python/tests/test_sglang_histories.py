@@ -77,7 +77,7 @@ class Fleet:
     @staticmethod
     def controller(rank: Rank, socket: str) -> Controller:
         line = {"backend_name": "kvstored", "module_path": "kvstored.sglang", "class_name": "KvstoredHiCache"}
-        extra = {**line, "interface_v1": int(rank.shape.v1), "socket": socket, "timeout": 20}
+        extra = {**line, "interface_v1": int(rank.shape.v1), "socket": socket, "timeout": 60}
         target = KvstoredHiCache(SimpleNamespace(**rank.config, extra_config=extra), {})
         return Controller(FORM, target, rank, make)
 

@@ -14,7 +14,7 @@ from kvstored import wire
 from kvstored.sglang import KvstoredHiCache
 from kvstored.sglang_order import Order, hints
 
-from .daemon import Daemon, Served
+from .daemon import Daemon, Served, leases_stay
 from .frames import counted, left, run_of
 from .test_prefill import Clock
 from .test_sglang import Pool, chain, config, slots, value
@@ -79,11 +79,11 @@ class Prefixes(Served):
 
     def tree(self, name: str, passes: bool = True, socket: str = "", size: int = SIZE, **extra: Any) -> Tree:
         cfg, pool = config(name), Large(size)
-        cfg.extra_config = {"socket": socket or self.daemon.socket, "timeout": 20, **extra}
+        cfg.extra_config = {"socket": socket or self.daemon.socket, "timeout": 60, **extra}
         backend = KvstoredHiCache(cfg, {})
         self.addCleanup(backend.close)
         backend.register_mem_pool_host(pool)
-        backend._client.wait_attached(20)
+        backend._client.wait_attached(60)
         return Tree(backend, pool, passes)
 
     def check(self, tree: Tree, keys: Sequence[str], first: int = 0) -> None:
@@ -91,6 +91,7 @@ class Prefixes(Served):
             self.assertEqual(tree.pool.page(p), value(keys[p], tree.pool), p)
 
     def test_one_request_for_a_lookup_and_two_for_a_load(self) -> None:
+        leases_stay(self)
         tree, keys = self.tree("frames"), chain("frames", 512)
         self.assertEqual(set(tree.backup(keys)), {True})
         raw, extra = keys, info([])
@@ -221,7 +222,7 @@ class Prefixes(Served):
                     slow.backup(chain(f"others {i} {p}", 8))
                 if not i:
                     slow.load(keys)  # how fast the disk is, the daemon knows now
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             while slow.query(keys) < 40 and time.monotonic() < until:
                 time.sleep(0.01)
             worth = fast.query(keys)

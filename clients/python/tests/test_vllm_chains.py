@@ -7,6 +7,7 @@ import collections
 import contextlib
 import json
 import random
+import threading
 import time
 import unittest
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from kvstored.vllm_order import Order, Run, named, raw
 from kvstored.wire import Op
 
 from . import vllm_engine
-from .daemon import Daemon
+from .daemon import Daemon, leases_stay
 from .test_prefill import Clock
 from .test_vllm_steps import FORMS, stand_in
 from .vllm_engine import Engine, keys, row
@@ -56,6 +57,7 @@ class Chains(unittest.TestCase):
         small = mock.patch.object(vllm_engine, "ROW", _ROW)
         small.start()
         self.addCleanup(small.stop)
+        leases_stay(self)
 
     def daemon(self, **sizes: str) -> Daemon:
         daemon = Daemon(**sizes)
@@ -67,13 +69,8 @@ class Chains(unittest.TestCase):
         return stand_in(self, FORMS[-1], daemon.socket, rows, **tier)
 
     def unhurried(self, engine: Engine) -> Engine:
-        """The engine with a step that ends only when its end is told, and with answers
-        that a machine which stands still for seconds does not make old."""
-        lookups = engine.tier._lookups
-        seconds = mock.patch.dict(type(lookups).get.__globals__, _HIT_SECONDS=600.0, _MISS_SECONDS=600.0)
-        seconds.start()
-        self.addCleanup(seconds.stop)
-        lookups._patience = 600.0
+        """The engine with a step that ends only when its end is told."""
+        engine.tier._lookups._patience = 600.0
         return engine
 
     def request(self, engine: Engine, name: str, *groups: Sequence[bytes]) -> Any:
@@ -94,7 +91,7 @@ class Chains(unittest.TestCase):
         """The prefix of which everything is in host memory, asked for as vLLM does: in
         every step the first group from its start on, then the other from the end of
         what that has, until so many are there in a row."""
-        results, deadline = engine.results, time.monotonic() + 30
+        results, deadline = engine.results, time.monotonic() + 60
         while time.monotonic() < deadline:
             found, defers = 0, False
             for key in full:
@@ -116,7 +113,7 @@ class Chains(unittest.TestCase):
         raise AssertionError("it is asked for ever")
 
     def there(self, engine: Engine, wanted: Sequence[bytes]) -> List[bool]:
-        return engine.tier._pages.exists([raw(k) for k in wanted], 10.0)
+        return engine.tier._pages.exists([raw(k) for k in wanted], 60.0)
 
     def test_one_question_and_one_load(self) -> None:
         daemon, wanted = self.daemon(), keys("one question", 512)
@@ -147,10 +144,12 @@ class Chains(unittest.TestCase):
 
     def test_the_first_key_answers_for_all(self) -> None:
         daemon, wanted = self.daemon(), keys("the first", 40)
-        self.store(self.engine(daemon), "stores", wanted)
+        first = self.engine(daemon)
+        self.store(first, "stores", wanted)
+        first.tier.shutdown()  # it may still have to say that its blocks were used
         engine = self.engine(daemon)
         request = self.request(engine, "asks", wanted)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while engine.tier.lookup(wanted[0], request) != engine.results.HIT and time.monotonic() < deadline:
             engine.tier.on_schedule_end()
             time.sleep(0.001)
@@ -225,12 +224,17 @@ class Chains(unittest.TestCase):
         self.store(engine, "first", used)
         self.store(engine, "second", unused)
         request = self.request(engine, "hits", used)
-        engine.finish(request)  # nothing was asked for
-        engine.step()
-        deadline = time.monotonic() + 20
-        while engine.tier._lookups._used and time.monotonic() < deadline:
-            time.sleep(0.001)
-        engine.tier._client.ping()  # behind the question
+        told, use = threading.Event(), engine.tier._lookups._use
+
+        def uses(finished: List[Any]) -> None:
+            use(finished)
+            if any(one is request for one in finished):
+                told.set()
+
+        with mock.patch.object(engine.tier._lookups, "_use", uses):
+            engine.finish(request)  # nothing was asked for
+            engine.step()
+            self.assertTrue(told.wait(60))
         room = iter(range(100))
         while all(self.there(engine, used)) and all(self.there(engine, unused)):
             n = next(room)
@@ -258,7 +262,7 @@ class Chains(unittest.TestCase):
         with mock.patch.object(engine.tier._client, "hint", hint), self.assertLogs("kvstored.vllm", "INFO") as said:
             engine.finish(request)
             engine.step()
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while not said.output and time.monotonic() < deadline:
                 time.sleep(0.001)
         expected = {"session": "s", "pause_seconds": "3", "unknown": "true", "kv_hints": json.dumps(envelope)}
@@ -316,7 +320,7 @@ class Chains(unittest.TestCase):
         daemon, wanted = self.daemon(dram="16MiB", disk="256MiB"), keys("worth", 100)
         engine = self.engine(daemon)
         self.store(engine, "stores", wanted)
-        self.assertIsNotNone(engine.tier._client.flush(timeout=30))
+        self.assertIsNotNone(engine.tier._client.flush(timeout=60))
         for n in range(30):  # it is only on disk then
             self.store(engine, f"room/{n}", keys(f"room/{n}", 200))
         measured = self.engine(daemon)

@@ -37,7 +37,7 @@ class Events(unittest.TestCase):
         return engine
 
     def until(self, enough: Any) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not enough():
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
@@ -60,7 +60,7 @@ class Events(unittest.TestCase):
             wanted = self.store(engine, "a", 320)  # 30 MiB
 
             self.until(lambda: engine.step() or 0 < len(told(engine)) < len(wanted))
-            ask = kvstored.Client(daemon.socket, space=engine.tier._client.space)
+            ask = kvstored.Client(daemon.socket, space=engine.tier._client.space, timeout=60)
             self.addCleanup(ask.close)
 
             def there() -> Set[bytes]:
@@ -89,11 +89,12 @@ class Events(unittest.TestCase):
             engine = self.engine(daemon)
             wanted = set(self.store(engine, "a", 16))
             self.until(lambda: engine.step() or told(engine) == wanted)
+            first = engine.tier._client.epoch
             daemon.kill()
             self.until(lambda: engine.step() or not told(engine))
             daemon.start()
             daemon.wait()
-            self.until(lambda: engine.tier._events._live and engine.tier._client.attached)
+            self.until(lambda: engine.tier._events._live and engine.tier._client.epoch not in (None, first))
             again = set(self.store(engine, "b", 16))
             self.until(lambda: engine.step() or told(engine) == again)
 

@@ -75,12 +75,7 @@ class Case(unittest.TestCase):
         real = engines.offloading_config
         with mock.patch.object(engines, "offloading_config", lambda **o: real(**{**o, "groups": spec_groups(model)})):
             engine = stand_in(self, FORMS[-1], daemon.socket, rows, **tier)
-        lookups = engine.tier._lookups
-        # A machine that stands still for seconds makes no answer old, and ends no step.
-        seconds = mock.patch.dict(type(lookups).get.__globals__, _HIT_SECONDS=600.0, _MISS_SECONDS=600.0)
-        seconds.start()
-        self.addCleanup(seconds.stop)
-        lookups._patience = 600.0
+        engine.tier._lookups._patience = 600.0  # a machine that stands still for seconds ends no step
         return engine
 
 
@@ -168,7 +163,7 @@ class Player:
     def there(self, name: bytes, keys: List[bytes]) -> Dict[bytes, bool]:
         """Which blocks of a group the daemon has."""
         of = [key for key in keys if group(key) == name]
-        return dict(zip(of, self.engine.tier._groups.pages(name).exists([named(key) for key in of], 20)))
+        return dict(zip(of, self.engine.tier._groups.pages(name).exists([named(key) for key in of], 60)))
 
     def sparse(self, prompt: Prompt, ends: List[int]) -> List[bytes]:
         """All of the full groups, and of the others what prefixes with these ends need."""
@@ -188,7 +183,7 @@ class Player:
         tier._client.ping()
         for name in {group(key) for key in keys}:
             pages, some = tier._groups.pages(name), [named(key) for key in keys if group(key) == name]
-            link, deadline = tier._client._ready(), time.monotonic() + 20
+            link, deadline = tier._client._ready(), time.monotonic() + 60
             link.call(Request(Op.DELETE, wire.delete(pages._chain(link, some, deadline)), wire.number_reply), deadline)
         self.stored -= set(keys)
         self.forget()
@@ -370,7 +365,7 @@ class Tiers(Case):
                 other = Prompt.of([n, *range(40)], GRAIN, 41 * GRAIN, "others")
                 first.store(other, first.sparse(other, [40 * GRAIN]))
                 first.drop(list(first.memory.rows))
-            self.assertIsNotNone(first.engine.tier._client.flush(timeout=30))
+            self.assertIsNotNone(first.engine.tier._client.flush(timeout=60))
             first.engine.tier.shutdown()
             player = Player(self, self.engine(daemon, model, 200, groups=model.kinds), model)
             player.stored = first.stored
@@ -409,7 +404,7 @@ class Tiers(Case):
             self.assertGreaterEqual(hit, flushed)
             self.assertEqual(after.outside, set())
             after.store(prompt, keys)
-            self.assertIsNotNone(after.engine.tier._client.flush(timeout=30))
+            self.assertIsNotNone(after.engine.tier._client.flush(timeout=60))
             everything |= after.stored
             flushed = n * grain
 

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List
 from unittest import mock
 
 import kvstored
+from kvstored import hints
 from kvstored.prefill import Prefill
 from kvstored.vllm_lookup import Lookups
 from kvstored.vllm_order import Order
@@ -20,7 +21,7 @@ from .test_vllm_steps import FORMS, stand_in
 from .vllm_engine import ROW, Engine, keys, row
 
 
-def until(test: unittest.TestCase, met: Callable[[], bool], seconds: float = 30) -> None:
+def until(test: unittest.TestCase, met: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not met() and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -38,7 +39,7 @@ class Hits(unittest.TestCase):
         return stand_in(self, FORMS[-1], daemon.socket)
 
     def stats(self, daemon: Daemon) -> Dict[str, Any]:
-        with kvstored.Client(daemon.socket, space=kvstored.Space(model="m", dtype="x")) as client:
+        with kvstored.Client(daemon.socket, space=kvstored.Space(model="m", dtype="x"), timeout=60) as client:
             return client.stats()
 
     def leased(self, daemon: Daemon) -> int:
@@ -57,12 +58,17 @@ class Hits(unittest.TestCase):
         until(self, lambda: {engine.tier.lookup(k, request) for k in wanted} == {engine.results.HIT})
 
     def test_an_unused_hit_is_leased_and_ends(self) -> None:
+        now = [time.monotonic()]
+        clock = mock.patch("kvstored.hints.time", SimpleNamespace(monotonic=lambda: now[0]))
+        clock.start()
+        self.addCleanup(clock.stop)
         daemon = self.daemon(dram="32MiB")
         engine, wanted = self.engine(daemon), keys("unused", 6)
         request = self.store(engine, wanted)
         self.assertEqual(self.leased(daemon), 0)
         self.hit(engine, wanted, request)
         self.assertEqual(self.leased(daemon), 6 * ROW)
+        now[0] += hints.SECONDS
         until(self, lambda: self.leased(daemon) == 0)
 
     def test_hits_give_way(self) -> None:
@@ -79,8 +85,8 @@ class Hits(unittest.TestCase):
         daemon = self.daemon(dram="16MiB", disk="256MiB")
         engine, wanted = self.engine(daemon), keys("on disk", 320)  # 30 MiB
         self.store(engine, wanted)
-        with kvstored.Client(daemon.socket, space=kvstored.Space(model="m", dtype="x")) as client:
-            self.assertIsNotNone(client.flush(timeout=30))
+        with kvstored.Client(daemon.socket, space=kvstored.Space(model="m", dtype="x"), timeout=60) as client:
+            self.assertIsNotNone(client.flush(timeout=60))
         second = self.engine(daemon)
         request = second.request("second")
         self.hit(second, wanted[:160], request)
@@ -126,7 +132,7 @@ class Bucket(unittest.TestCase):
             client=SimpleNamespace(batch=lambda prompts, **_: ([job] * len(prompts), [])),
             space=SimpleNamespace(chunk_tokens=16),
         )
-        lookups = Lookups(pages, Order(), 20.0, Counters(), Prefill(0))
+        lookups = Lookups(pages, Order(), 60.0, Counters(), Prefill(0))
         self.addCleanup(lookups.worker.stop)
         return lookups
 
@@ -145,6 +151,7 @@ class Bucket(unittest.TestCase):
     def test_each_group_is_a_run(self) -> None:
         wanted = [*keys("full", 3), *keys("window", 2, group=1)]
         lookups = self.lookups()
+        lookups._patience = 600.0  # the step ends when that is told
         self.assertEqual([lookups.get(k) for k in wanted], [None] * 5)
         lookups.end_step()
         until(self, lambda: sum(map(len, self.leases)) == 5)

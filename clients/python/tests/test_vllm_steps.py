@@ -169,6 +169,8 @@ def stand_in(test: unittest.TestCase, form: contracts.Form, socket: str, rows: i
     stats = modules[MODULES.index("kvstored.vllm_stats")]
     if stats.ConnectorStats is not None:
         stats.ConnectorStats = recording(stats.ConnectorStats)
+    lookups = modules[MODULES.index("kvstored.vllm_lookup")]
+    lookups._HIT_SECONDS = lookups._MISS_SECONDS = 600.0  # a machine that stands still for seconds makes no answer old
     engine = Engine.of(form, modules[0], socket, rows, **tier)
     test.addCleanup(engine.manager.shutdown)
     return engine

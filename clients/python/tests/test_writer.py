@@ -35,9 +35,9 @@ class Writers(unittest.TestCase):
 
     def client(self, staging: int = 0) -> kvstored.Client:
         space = Space(model="m", dtype="u8", chunk_tokens=1)
-        kv = kvstored.Client(self.daemon.socket, space=space, timeout=30, staging_bytes=staging)
+        kv = kvstored.Client(self.daemon.socket, space=space, timeout=60, staging_bytes=staging)
         self.addCleanup(kv.close)
-        self.assertTrue(kv.wait_attached(10))
+        self.assertTrue(kv.wait_attached(60))
         return kv
 
     def sent(self) -> List[List[Op]]:

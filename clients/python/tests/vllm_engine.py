@@ -38,7 +38,7 @@ class Engine:
     @classmethod
     def of(cls, form: Form, module: Any, socket: str, rows: int, **tier: Any) -> "Engine":
         """On the stand-in of a form; ``module`` is kvstored.vllm under it."""
-        line = {**engines.documented()["secondary_tiers"][0], "socket": socket, "lookup_timeout": 20, **tier}
+        line = {**engines.documented()["secondary_tiers"][0], "socket": socket, "lookup_timeout": 60, "transfer_timeout": 60, **tier}
         spec = engines.spec_of(form, line)
         manager = Manager(form, module.KvstoredTier, line, spec, rows, ROW)
         results = form.stand_in("LookupResult") or engines.OLD_RESULTS
@@ -70,7 +70,7 @@ class Engine:
 
     def ask(self, wanted: Iterable[bytes], request: Any) -> Dict[bytes, Any]:
         """The answers, once none of them is RETRY; a step at a time."""
-        deadline, answers = time.monotonic() + 20, dict.fromkeys(wanted, self.results.RETRY)
+        deadline, answers = time.monotonic() + 60, dict.fromkeys(wanted, self.results.RETRY)
         while self.results.RETRY in answers.values() and time.monotonic() < deadline:
             answers = {key: self.manager.lookup(key, request) for key in answers}
             self.step()
@@ -80,7 +80,7 @@ class Engine:
     def run(self, wanted: List[bytes], request: Any) -> int:
         """How long the run is that is in host memory, once nothing is on its way. It is
         asked for from the start in every step, as vLLM does."""
-        deadline, n, waits = time.monotonic() + 20, 0, True
+        deadline, n, waits = time.monotonic() + 60, 0, True
         while waits and time.monotonic() < deadline:
             n, waits = 0, False
             for key in wanted:
@@ -110,7 +110,7 @@ class Engine:
 
     def settle(self) -> None:
         """Until no job is under way."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while self.jobs and time.monotonic() < deadline:
             self.step()
             time.sleep(0.001)

@@ -71,6 +71,7 @@ func (l lookups) Why(c *key.Chain, i int, search tier.Set) missing.Absence {
 		return missing.None
 	}
 	k := c.Key(i)
+	unknown := l.unscanned(search) // before the index: what a scan brings is there before it ends
 	at, off := l.index.where(k), l.levels.off()
 	if p, ok := l.levels.nearestOf(at & search & off); ok && at&search&^off == 0 {
 		return missing.Absence{Reason: missing.TierOff, Tier: uint8(p)}
@@ -87,10 +88,8 @@ func (l lookups) Why(c *key.Chain, i int, search tier.Set) missing.Absence {
 	if a := l.departed(k); a.Reason != missing.NeverStored {
 		return a
 	}
-	for _, level := range l.levels.below {
-		if search.Has(level.place) && level.scan.unknown.Load() {
-			return missing.Absence{Reason: missing.Scanning, Tier: uint8(level.place)}
-		}
+	if p, ok := l.levels.nearestOf(unknown); ok {
+		return missing.Absence{Reason: missing.Scanning, Tier: uint8(p)}
 	}
 	if l.elsewhere(k) {
 		return missing.Because(missing.OtherSpace)

@@ -53,7 +53,7 @@ func (s *operator) Stats() StackStats {
 		Inconsistent: s.index.inconsistent.Load(),
 		Corrupt:      s.count.corrupt.Load(),
 		CorruptDown:  s.count.corruptDown.Load(),
-		Recovering:   s.scanning(),
+		Recovering:   s.scanning() != 0,
 
 		Replaced:      s.count.replaced.Load(),
 		RecoverFailed: s.count.recoverFailed.Load(),

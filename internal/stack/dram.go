@@ -278,20 +278,28 @@ func (d *dram) nearest(id key.SpaceID) *writer {
 
 // scanned is an error while a tier of a set may have what the index does not know.
 func (d *dram) scanned(in tier.Set) error {
-	for _, l := range d.levels.below {
-		if in.Has(l.place) && l.scan.unknown.Load() {
-			return fmt.Errorf("the %s tier is still being scanned; try again when it is ready: %w", l.place, tier.ErrOff)
-		}
+	if p, ok := d.levels.nearestOf(d.unscanned(in)); ok {
+		return fmt.Errorf("the %s tier is still being scanned; try again when it is ready: %w", p, tier.ErrOff)
 	}
 	return nil
 }
 
-// scanning reports whether a tier is being scanned for the first time.
-func (d *dram) scanning() bool {
+// unscanned is the tiers of a set of which no scan has come to its end yet.
+func (d *dram) unscanned(in tier.Set) (out tier.Set) {
 	for _, l := range d.levels.below {
-		if l.scan.running.Load() {
-			return true
+		if in.Has(l.place) && l.scan.unknown.Load() {
+			out |= tier.Of(l.place)
 		}
 	}
-	return false
+	return out
+}
+
+// scanning is the tiers that are being scanned for the first time.
+func (d *dram) scanning() (in tier.Set) {
+	for _, l := range d.levels.below {
+		if l.scan.running.Load() {
+			in |= tier.Of(l.place)
+		}
+	}
+	return in
 }

@@ -50,7 +50,7 @@ func (l *leases) HoldEach(o ledger.Owner, cl ledger.Class, c *key.Chain, refs []
 func (l lookups) Where(ctx context.Context, c *key.Chain, at []tier.Set) (sure bool) {
 	sc := borrow(c.Len())
 	defer sc.give()
-	sure = !l.scanning() // first: what a scan brings is there before it ends
+	sure = l.scanning() == 0 // first: what a scan brings is there before it ends
 	l.locate(ctx, c, 0, sc.at)
 	on := ^l.levels.off()
 	for i, in := range sc.at {

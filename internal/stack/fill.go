@@ -104,7 +104,7 @@ func (s *filler) awaitWriter(ctx context.Context, try bool) error {
 	}
 	nearest := s.levels.below[0]
 	if try {
-		if s.scanning() || !nearest.writer.hasCaughtUp() {
+		if s.scanning() != 0 || !nearest.writer.hasCaughtUp() {
 			return fmt.Errorf("reserve: %w", tier.ErrMustWait)
 		}
 		return nil

@@ -17,12 +17,7 @@ func (s *filler) reject(ctx context.Context, wait bool, c *key.Chain, from int, 
 	if !slices.ContainsFunc(grants, isGranted) {
 		return len(grants), nil
 	}
-	var scanning []*level // before the index: what a scan brings is there before it ends
-	for _, l := range s.levels.below {
-		if l.scan.running.Load() {
-			scanning = append(scanning, l)
-		}
-	}
+	scanning := s.scanning() // before the index: what a scan brings is there before it ends
 	s.hot.HandedOver()
 	for i, g := range grants {
 		if k := c.Key(from + i); isGranted(g) && (s.transit.has(k) || s.isBelow(k)) {
@@ -30,8 +25,8 @@ func (s *filler) reject(ctx context.Context, wait bool, c *key.Chain, from int, 
 			s.reveal(recordAt(c, from+i, 0))
 		}
 	}
-	for _, l := range scanning {
-		if l.Off() {
+	for _, l := range s.levels.below {
+		if !scanning.Has(l.place) || l.Off() {
 			continue
 		}
 		if n, err := s.rejectUnscanned(ctx, l, wait, c, from, grants); err != nil {

@@ -90,14 +90,15 @@ func (l lookups) Match(ctx context.Context, c *key.Chain, search tier.Set) (Matc
 
 // locateOrAsk is locate, which also asks the tiers that are being scanned.
 func (l lookups) locateOrAsk(ctx context.Context, c *key.Chain, sc *scratch) (known int, err error) {
+	scanning := l.scanning() // before the index: what a scan brings is there before it ends
 	f := l.promotions.fence()
 	known = l.locateBehind(ctx, f, c, 0, sc.at, sc.marks)
-	if !l.scanning() {
+	if scanning == 0 {
 		return known, nil
 	}
 	fair.Leave(ctx)
 	for _, level := range l.levels.below {
-		if level.scan.running.Load() && err == nil {
+		if scanning.Has(level.place) && err == nil {
 			known, err = l.ask(ctx, f, level, c, sc, known)
 		}
 	}

@@ -37,7 +37,7 @@ type recovery struct{ *dram }
 
 // Ready reports whether what an earlier process left has been found, or could
 // not be: the store then serves without it.
-func (r *recovery) Ready() bool { return !r.scanning() }
+func (r *recovery) Ready() bool { return r.scanning() == 0 }
 
 // recover fills the index from one tier. A tier that cannot be scanned costs hits
 // and no more: that is logged as an error and tried again, and everything else

@@ -1,7 +1,9 @@
 package stack_test
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,6 +124,41 @@ func TestReadyIsScanned(t *testing.T) {
 			t.Errorf("asked %d times, ready %t, scanned %t", calls, r.Ready(), r.Scanned())
 		}
 		disk.has = func() {}
+	})
+}
+
+// parted is a context that calls between where a lookup asks it whether others go first:
+// between two parts of a chain.
+type parted struct {
+	context.Context
+	between func()
+}
+
+func (c parted) Value(k any) any {
+	c.between()
+	return c.Context.Value(k)
+}
+
+// A scan that ends between two parts of a lookup hides nothing that the first part did not
+// know yet.
+func TestScanEndsAmidLookup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, trunk, branch := left(t, 10)
+		gate := make(chan struct{})
+		r := newRig(t, options{disk: disk, scanning: true, hook: tierfault.On(tierfault.Recover, tierfault.Fault{Until: gate})})
+		r.see(trunk)
+		r.see(branch)
+		c := tiertest.Chain(7, 1000)
+		c.Space, c.Alone = trunk.Space, true
+		copy(c.Hashes, trunk.Hashes[:5])
+		end := sync.OnceFunc(func() { close(gate); synctest.Wait() })
+		if r.Ready() {
+			t.Error("ready before the scan")
+		}
+		m, err := r.Match(parted{t.Context(), end}, c, tier.All)
+		if err != nil || m.Chunks != 5 || !r.Ready() {
+			t.Errorf("%d chunks, %v, ready %t; want 5 of a scan that has ended", m.Chunks, err, r.Ready())
+		}
 	})
 }
 

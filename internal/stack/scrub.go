@@ -52,7 +52,7 @@ func (s *operator) keepScrubbing(ctx context.Context) error {
 			continue
 		case <-time.After(scrubPause):
 		}
-		if rate := s.scrubs.rate.Load(); rate > 0 && !s.scanning() {
+		if rate := s.scrubs.rate.Load(); rate > 0 && s.scanning() == 0 {
 			s.scrubOnce(ctx, rate)
 		}
 	}

@@ -131,12 +131,17 @@ func (r *Rig) faulty() tier.Tier {
 	return tier.WithBreaker(disk, tier.BreakerOptions{Pause: 10 * time.Millisecond, PauseMax: 50 * time.Millisecond, Log: zerolog.Nop()})
 }
 
-// Kill begins anew as after a kill: with the values on disk, and the deletions owed.
+// Kill begins anew as after a kill: with the values on disk, and the deletions owed. It
+// returns when the disk has been scanned, or could not be: before that a disk that does not
+// answer for some milliseconds has nothing.
 func (r *Rig) Kill() {
 	r.t.Helper()
 	r.stop()
 	r.disk = r.disk.Reopen()
 	r.start()
+	for !r.Stack.Ready() {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // remote is a shared tier that fails the test at every call.

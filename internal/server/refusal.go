@@ -58,6 +58,8 @@ func codeOf(err error) wire.Code {
 		return wire.CodeOverQuota
 	case errors.Is(err, stack.ErrNotAdmitted):
 		return wire.CodeDeclined
+	case errors.Is(err, context.Canceled): // also of one that waited for room
+		return wire.CodeClosed
 	case errors.Is(err, tier.ErrNoSpace), errors.Is(err, ledger.ErrBusy):
 		return wire.CodeNoSpace
 	case errors.Is(err, tier.ErrNotFound):
@@ -66,7 +68,7 @@ func codeOf(err error) wire.Code {
 		return wire.CodeTierOff
 	case errors.Is(err, context.DeadlineExceeded):
 		return wire.CodeTimeout
-	case errors.Is(err, context.Canceled), errors.Is(err, tier.ErrClosed), errors.Is(err, budget.ErrEnded):
+	case errors.Is(err, tier.ErrClosed), errors.Is(err, budget.ErrEnded):
 		return wire.CodeClosed
 	}
 	return wire.CodeInternal

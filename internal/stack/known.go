@@ -85,7 +85,7 @@ func (s *filler) rejectUnscanned(ctx context.Context, of *level, wait bool, c *k
 		err := of.tier.Contains(ctx, ks, have[:len(ks)])
 		switch {
 		case ctx.Err() != nil:
-			return n, fmt.Errorf("reserve chunk %d: the %s tier is being scanned and does not say in time whether it has it; try again: %w", from+n, of.place, tier.ErrNoSpace)
+			return n, fmt.Errorf("reserve chunk %d: the %s tier is being scanned and does not say in time whether it has it; try again: %w: %w", from+n, of.place, tier.ErrNoSpace, context.Cause(ctx))
 		case err != nil:
 			s.log.Debug().Err(err).Stringer("tier", of.place).Msg("a tier that is being scanned does not say what it has")
 			return len(grants), nil

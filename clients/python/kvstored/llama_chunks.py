@@ -147,7 +147,8 @@ class Restore:
         """Adds the chunks of one job; how many."""
         job, added = reading.job, 0
         while True:
-            while added < len(job) and time.monotonic() < deadline:
+            ready = job.ready
+            while added < ready.chunks and time.monotonic() < deadline:
                 if not self._add(reading, added, (skip + added) * self._chunk):
                     return added
                 added += 1
@@ -155,7 +156,7 @@ class Restore:
                 return added
             if time.monotonic() >= deadline:
                 return added
-            job.wait(job.ready.tokens + 1, deadline - time.monotonic())
+            job.wait(ready.tokens + 1, deadline - time.monotonic())
 
     def _add(self, reading: Reading, i: int, first: int) -> bool:
         read = reading.payload(i, first)

@@ -104,14 +104,15 @@ def _leased(kv: "Client", job: "Job", most: int, n: int, room: _Room, ends: floa
     """Copies the chunks of a job from number n on, as they become ready; how many there
     are in the end."""
     while True:
-        ready = min(len(job), most)
+        state = job.state  # once: more may be ready, and the job done, when this is copied
+        ready = min(state.ready.chunks, most)
         if n < ready:
             done = _mapped(job, n, ready, room) if kv.arena is not None else _fetched(kv, job, n, ready, room, ends)
             n += done
             if n < ready:
                 return n
-        before, left = job.ready.tokens, ends - time.monotonic()
-        if n >= most or job.state.done or left <= 0:
+        before, left = state.ready.tokens, ends - time.monotonic()
+        if n >= most or state.done or left <= 0:
             return n
         if job.wait(before + 1, left).ready.tokens == before:
             return n

@@ -158,6 +158,26 @@ class Plain(Reads):
             self.assertEqual(kv.read(prompt, function), 2)
         self.assertEqual(into[: 2 * SIZE], payloads[: 2 * SIZE])
 
+    def test_the_last_becomes_ready_while_others_are_copied(self) -> None:
+        prompt, into, running = self.hashes(4), bytearray(4 * SIZE), []  # type: ignore[var-annotated]
+        payloads, prefetch = self.store(prompt, [SIZE] * 4), self.kv.prefetch
+
+        def two_are_ready(*args: Any, **options: Any) -> kvstored.Job:
+            job = prefetch(*args, **options)
+            running.append((job, job.wait()))
+            job._state = job._state._replace(done=False, ready=wire.Count(2, 8))
+            return job
+
+        def function(i: int, size: int) -> memoryview:
+            if i == 1:
+                job, whole = running[0]
+                job._state = whole  # by another thread
+            return memoryview(into)[i * size : (i + 1) * size]
+
+        with self.first_of_directory(0), mock.patch.object(self.kv, "prefetch", two_are_ready):
+            self.assertEqual(self.kv.read(prompt, function), 4)
+        self.assertEqual(into, payloads)
+
     def first_of_directory(self, n: int) -> Any:
         """Has the directory only know so many chunks of each prompt."""
         assert self.kv._link is not None and self.kv._link.unasked is not None

@@ -140,7 +140,7 @@ func TestTornCopy(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	torn := testOptions(t.TempDir())
-	copyDir(t, o.Paths[0], torn.Paths[0])
+	copyTorn(t, o.Paths[0], torn.Paths[0])
 	cancel()
 	<-done
 

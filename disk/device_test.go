@@ -14,6 +14,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // faulty is a folder whose files fail or hang as the test says.
@@ -112,11 +113,9 @@ func TestDeviceErrors(t *testing.T) {
 
 func TestHungDevice(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.IOTimeout = 500 * time.Millisecond
 	f := newFaulty(t, o.Paths[0])
-	d, _ := start(t, o, f)
 	var hangs atomic.Bool
-	defer keepMoving(d, func() bool { return !hangs.Load() })()
+	d := startHanging(t, o, func() bool { return !hangs.Load() }, f)
 	m := newMemory(t)
 	mustPut(t, d, m, 1, mib)
 	hang := make(chan struct{})
@@ -126,6 +125,7 @@ func TestHungDevice(t *testing.T) {
 	wantErr(t, put(t, d, m, 2, mib), os.ErrDeadlineExceeded)
 	wantErr(t, get(t, d, m, 1, mib), os.ErrDeadlineExceeded)
 	wantErr(t, get(t, d, m, 1, mib), os.ErrDeadlineExceeded) // never got to the device
+	hangs.Store(false)                                       // the caller is to give up now, and the database is not to hang
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	_, err := d.Get(ctx, keyOf(1), m)
@@ -134,7 +134,6 @@ func TestHungDevice(t *testing.T) {
 	if blocks := m.Stats().Blocks; blocks != 2 {
 		t.Fatalf("%d blocks are held, want the 2 in the kernel", blocks)
 	}
-	hangs.Store(false) // not the database
 	if err := d.Delete(context.Background(), []key.Key{keyOf(1)}); err != nil {
 		t.Fatal(err)
 	}
@@ -156,24 +155,25 @@ func TestHungDevice(t *testing.T) {
 
 func TestCloseLeavesAHungDeviceBehind(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.IOTimeout = 500 * time.Millisecond
 	f := newFaulty(t, o.Paths[0])
 	d, err := open(o, f)
 	if err != nil {
 		t.Fatal(err)
 	}
+	endsSoon(d)
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(context.Background()) }()
 	hang := make(chan struct{})
 	f.set(nil, hang)
 	m := newMemory(t)
-	wantErr(t, put(t, d, m, 1, 5000), os.ErrDeadlineExceeded)
+	left := make(chan error, 1)
+	go func() { left <- put(t, d, m, 1, 5000) }()
+	await(t, "the write does not reach the device", func() bool { return f.hung.Load() > 0 })
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ran; err == nil {
-		t.Fatal("run does not tell that the device hangs")
-	}
+	wantErr(t, <-ran, tier.ErrHung)
+	wantErr(t, <-left, tier.ErrClosed)
 	close(hang)
 	for m.Stats().Blocks != 0 { // the transfer ends by itself
 		time.Sleep(time.Millisecond)

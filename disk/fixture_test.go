@@ -51,7 +51,7 @@ func newMemory(t testing.TB) memory {
 func testOptions(dir string) Options {
 	return Options{
 		Paths: []string{dir}, CapacityBytes: 64 * mib, MetaReserveBytes: 16 * mib, SegmentBytes: 8 * mib, Policy: "lru",
-		InlineMax: 512, IOTimeout: 5 * time.Second, IODepth: 2, Log: zerolog.Nop(),
+		InlineMax: 512, IOTimeout: time.Minute, IODepth: 2, Log: zerolog.Nop(),
 	}
 }
 
@@ -283,13 +283,6 @@ func segmentFiles(t testing.TB, dir string) []string {
 	return names
 }
 
-func copyDir(t testing.TB, from, to string) {
-	t.Helper()
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // writes is a change of a test's own.
 type writes struct {
 	fn   func(b *metadata.Batch)
@@ -381,12 +374,18 @@ func startBreakable(t testing.TB, o Options) (d *Tier, stop func()) {
 // called.
 func breakStore(t testing.TB, d *Tier) (mend func()) {
 	t.Helper()
+	mend = keepBroken(d)
+	endProcess(t, d)
+	return mend
+}
+
+// keepBroken keeps a database that breaks from being opened before mend is called.
+func keepBroken(d *Tier) (mend func()) {
 	g := d.pulse.(*gate)
 	shut := make(chan struct{})
 	g.mu.Lock()
 	g.shut = shut
 	g.mu.Unlock()
-	endProcess(t, d)
 	return func() {
 		g.mu.Lock()
 		g.shut = nil

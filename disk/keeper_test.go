@@ -176,6 +176,7 @@ func TestKeeperRefuses(t *testing.T) {
 // its settings.
 func TestKeeperFolderGoes(t *testing.T) {
 	o := testOptions(filepath.Join(t.TempDir(), "disk"))
+	o.IOTimeout = defaultIOTimeout // as long is waited for the end of a database whose folder is gone
 	o.Quotas = []ledger.Quota{{Bytes: 40 * mib}}
 	var log logtest.Book
 	o.Log = zerolog.New(&log)

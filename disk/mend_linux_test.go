@@ -20,8 +20,9 @@ func TestMendAfterLimit(t *testing.T) {
 	o := testOptions(t.TempDir())
 	o.InlineMax = size
 	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 0, 100_000)             // makes the segment
+	d, stop := startBreakable(t, o)
+	mustPut(t, d, m, 0, 100_000) // makes the segment
+	mend := keepBroken(d)
 	lift := limitFiles(t, d.db.Pid(), mib/2) // a log has 1 MiB
 	stored, err := []int(nil), error(nil)
 	for n := 1; err == nil && n < 1000; n++ {
@@ -32,6 +33,7 @@ func TestMendAfterLimit(t *testing.T) {
 	wantErr(t, err, metadata.ErrUncertain)
 	wantErr(t, put(t, d, m, 5000, size), metadata.ErrBroken)
 	lift()
+	mend()
 	awaitMended(t, d)
 	for _, n := range stored {
 		mustGet(t, d, m, n, size)

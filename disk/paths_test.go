@@ -1,13 +1,11 @@
 package disk
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -206,28 +204,6 @@ func TestPathsJoinAndLeave(t *testing.T) {
 	recount(t, d)
 }
 
-// keepMoving has all devices of a tier make progress while there is to be some: then none
-// of them hangs, however slow the machine. It returns what ends that.
-func keepMoving(d *Tier, progress func() bool) (end func()) {
-	stop := make(chan struct{})
-	var moving sync.WaitGroup
-	moving.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-			for _, dev := range d.devices() {
-				if progress() {
-					dev.Progress.Add(1)
-				}
-			}
-		}
-	})
-	return func() { close(stop); moving.Wait() }
-}
-
 // probes is how many times, at most, a path that is off is tried in some time: after a
 // pause that doubles each time.
 func probes(in time.Duration) (n int) {
@@ -245,16 +221,9 @@ func TestPathInTrouble(t *testing.T) {
 	for name, hang := range map[string]bool{"errors": false, "hangs": true} {
 		t.Run(name, func(t *testing.T) {
 			o := pathOptions(t, 2)
-			o.IOTimeout = time.Second
 			bad := newFaulty(t, o.Paths[1])
-			d, err := open(o, nil, bad)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ran := make(chan error, 1)
-			go func() { ran <- d.Run(context.Background()) }()
 			var known atomic.Int64 // calls that hang, but for those of the put under way
-			defer keepMoving(d, func() bool { return bad.hung.Load() == known.Load() })()
+			d := startHanging(t, o, func() bool { return bad.hung.Load() == known.Load() }, nil, bad)
 			m := newMemory(t)
 			for i := range 40 {
 				mustPut(t, d, m, i, 100_000)
@@ -276,6 +245,7 @@ func TestPathInTrouble(t *testing.T) {
 					t.Fatalf("put %d: %v", i, err)
 				}
 			}
+			known.Store(bad.hung.Load())
 			most := 1 + probes(time.Since(began)) // only the put that waited for it, and the probes
 			if hang && lost == 0 || lost > most {
 				t.Errorf("%d of 60 puts were lost, want %d at most", lost, most)
@@ -308,10 +278,6 @@ func TestPathInTrouble(t *testing.T) {
 				t.Errorf("%d paths are still off", n)
 			}
 			checkBooks(t, d)
-			if err := d.Close(); err != nil {
-				t.Error(err)
-			}
-			<-ran
 		})
 	}
 }

@@ -16,7 +16,7 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	dir, fail, unmount := breakableFileSystem(t, 400*mib)
 	defer unmount()
 	o := testOptions(dir)
-	o.CapacityBytes = 200 * mib
+	o.CapacityBytes, o.IOTimeout = 200*mib, defaultIOTimeout // for the end of a database that cannot write
 	d, _ := start(t, o, nil)
 	m := newMemory(t)
 	for i := range 20 {

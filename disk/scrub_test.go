@@ -83,11 +83,9 @@ func TestScrubReadsAgain(t *testing.T) {
 
 func TestScrubEnds(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.IOTimeout = 500 * time.Millisecond
 	f := newFaulty(t, o.Paths[0])
-	d, _ := start(t, o, f)
 	var hangs atomic.Bool
-	defer keepMoving(d, func() bool { return !hangs.Load() })()
+	d := startHanging(t, o, func() bool { return !hangs.Load() }, f)
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 100_000)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -98,6 +96,7 @@ func TestScrubEnds(t *testing.T) {
 	defer close(hang)
 	f.set(nil, hang)
 	hangs.Store(true)
+	defer hangs.Store(false)
 	_, err = d.Scrub(context.Background(), 0, nil)
 	wantErr(t, err, os.ErrDeadlineExceeded)
 }

@@ -22,17 +22,15 @@ import (
 // slow, not hung.
 func TestSlowSync(t *testing.T) {
 	o := testOptions(t.TempDir())
-	o.IOTimeout = 300 * time.Millisecond
 	f := newFaulty(t, o.Paths[0])
-	d, _ := start(t, o, f)
 	var syncs atomic.Bool
-	defer keepMoving(d, func() bool { return !syncs.Load() })()
+	d := startHanging(t, o, func() bool { return !syncs.Load() }, f)
 	m := newMemory(t)
 	mustPut(t, d, m, 1, 100_000)
 	hang := make(chan struct{})
 	f.set(nil, hang)
 	syncs.Store(true)
-	time.AfterFunc(10*o.IOTimeout, func() { close(hang) })
+	time.AfterFunc(10*hangTimeout, func() { close(hang) })
 	if err := d.Sync(context.Background()); err != nil {
 		t.Fatal(err)
 	}

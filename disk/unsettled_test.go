@@ -23,7 +23,7 @@ func TestDeleteOfAPutGivenUp(t *testing.T) {
 	put := make(chan error, 1)
 	e := entryOf(t, m, 2, mib)
 	go func() { put <- d.Put(ctx, e) }()
-	await(t, "the write does not reach the device", func() bool { return d.Stats().Counters["io_in_flight"] > 0 })
+	await(t, "the write does not reach the device", func() bool { return f.hung.Load() > 0 })
 	giveUp()
 	wantErr(t, <-put, context.Canceled)
 	e.Block.Release()

@@ -83,7 +83,7 @@ func TestHealthComesBack(t *testing.T) {
 // nothing about the one after it.
 func TestHungTransferEndsOnce(t *testing.T) {
 	h := NewHealth(zerolog.Nop())
-	d := New(1, time.Second)
+	d := New(1, time.Minute)
 	d.Reading = h
 	done := make(told, 1)
 	x := &Transfer{File: &recorder{}, Buf: make([]byte, miB), End: done}
@@ -118,7 +118,7 @@ func (t *Transfer) finishes(tb testing.TB, done told) {
 func TestSubmitReturnsPass(t *testing.T) {
 	h := NewHealth(zerolog.Nop())
 	(&Transfer{Pass: h.Insist()}).Hung()
-	d := New(1, time.Second)
+	d := New(1, time.Minute)
 	d.Writing = h
 	d.Stop()
 	h.ProbeNow()

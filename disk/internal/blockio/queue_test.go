@@ -37,7 +37,7 @@ type told chan error
 func (c told) Finish(err error) { c <- err }
 
 func TestPiecesGoInOrder(t *testing.T) {
-	d := New(1, time.Second)
+	d := New(1, time.Minute)
 	r := &recorder{}
 	var done []told
 	submit := func(at int64, n int, write bool) {
@@ -75,7 +75,7 @@ func TestPiecesGoInOrder(t *testing.T) {
 
 // A transfer is finished exactly once, however its end and a cancel meet.
 func TestCancelRaces(t *testing.T) {
-	d := New(2, time.Second)
+	d := New(2, time.Minute)
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(ctx) }()

@@ -42,6 +42,14 @@ func testStore(t testing.TB) *Store {
 	return s
 }
 
+// breakStore has a database fail, and returns when its process has ended.
+func breakStore(s *Store, why error) {
+	db := s.use.db
+	s.failed(db, why)
+	db.Kill(why)
+	<-db.Ended()
+}
+
 // Badger takes the options for each amount of memory that is set aside.
 func TestReserves(t *testing.T) {
 	for _, reserve := range []int64{12 << 20, 16 << 20, 432 << 20, 4 << 30} {
@@ -68,7 +76,7 @@ func (free) Room() Room                            { return RoomAll }
 // A mend waits for room, and says so.
 func TestMendWithoutRoom(t *testing.T) {
 	s := testStore(t)
-	s.failed(s.use.db, errors.New("a test says so"))
+	breakStore(s, errors.New("a test says so"))
 	s.floor = 1 << 62
 	if err := s.Mend(); !errors.Is(err, tier.ErrNoSpace) {
 		t.Errorf("without room: %v", err)
@@ -93,17 +101,17 @@ func TestMendAfterEIO(t *testing.T) {
 	if err := s.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	s.failed(s.use.db, fmt.Errorf("a test says so: %w", syscall.EIO))
+	breakStore(s, fmt.Errorf("a test says so: %w", syscall.EIO))
 	if err := s.Mend(); err != nil {
 		t.Errorf("all was synced: %v", err)
 	}
 	commit()
-	s.failed(s.use.db, errors.New("a test says so"))
+	breakStore(s, errors.New("a test says so"))
 	if err := s.Mend(); err != nil {
 		t.Errorf("the device has not failed: %v", err)
 	}
 	commit()
-	s.failed(s.use.db, fmt.Errorf("a test says so: %w", syscall.EIO))
+	breakStore(s, fmt.Errorf("a test says so: %w", syscall.EIO))
 	if err := s.Mend(); !errors.Is(err, ErrForgot) {
 		t.Errorf("the last commits were not synced: %v", err)
 	}

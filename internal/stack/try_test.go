@@ -82,7 +82,7 @@ func TestTryInTurn(t *testing.T) {
 // begin to; what waiting does not help is told at once.
 func TestTryRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{lone: true, capacity: 8 * size})
+		r := newRig(t, options{lone: true, capacity: 8*size + size/2}) // which 8 fill below the high watermark
 		c := r.putChain(1, 8)
 		mine, other := r.NewOwner(), r.NewOwner()
 		defer r.CloseOwner(mine)

@@ -6,17 +6,21 @@ import path from "node:path";
 const bin = process.env.PATH.split(path.delimiter).find((dir) => dir.includes("_npx"));
 const { chromium } = createRequire(path.join(bin, "..", "playwright-core", "package.json"))("playwright-core");
 
+// patience is for how many milliseconds a page is waited for: a busy machine is no fault.
+const patience = 120_000;
+
 // everywhere opens a page of its own for each of light and dark, wide and narrow, calls look
 // with it, and takes a picture. It prints what was wrong, and ends with status 1 then. A page
 // must load from its own address only, say nothing to the console, be as wide as the screen,
 // hide nothing at its side, and have no faint text.
 export async function everywhere(url, pictures, look) {
   const problems = [];
-  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"] });
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"], timeout: patience });
   for (const colorScheme of ["light", "dark"]) {
     for (const width of [1280, 390]) {
       const wrong = (text) => problems.push(`${url}, ${colorScheme}, ${width} px: ${text}`);
       const context = await browser.newContext({ colorScheme, viewport: { width, height: 900 } });
+      context.setDefaultTimeout(patience);
       const page = await context.newPage();
       page.on("console", (m) => ["error", "warning"].includes(m.type()) && wrong(`console: ${m.text()}`));
       page.on("pageerror", (e) => wrong(`script: ${e}`));

@@ -6,13 +6,13 @@ import { everywhere } from "./browser.mjs";
 const [url, out] = process.argv.slice(2);
 
 await everywhere(url, path.join(out, "dashboard"), async (page, width, wrong) => {
-  await page.waitForFunction(() => document.getElementById("state").textContent.startsWith("as of"), null, { timeout: 10000 });
-  await page.waitForSelector("#icicle button", { timeout: 10000 });
+  await page.waitForFunction(() => document.getElementById("state").textContent.startsWith("as of"));
+  await page.waitForSelector("#icicle button");
   const before = await page.textContent("[data-text=asked]");
-  await page.waitForFunction((was) => document.querySelector("[data-text=asked]").textContent !== was, before, { timeout: 10000 })
+  await page.waitForFunction((was) => document.querySelector("[data-text=asked]").textContent !== was, before)
     .catch(() => wrong(`it still says that ${before} tokens were asked for`));
   for (const [chart, least] of [["hits", 3], ["flow", 2], ["whatif_cpu", 5], ["whatif_disk", 5]]) {
-    await page.waitForFunction(([name, n]) => document.querySelectorAll(`[data-chart=${name}] .line`).length >= n, [chart, least], { timeout: 20000 })
+    await page.waitForFunction(([name, n]) => document.querySelectorAll(`[data-chart=${name}] .line`).length >= n, [chart, least])
       .catch(() => wrong(`the chart ${chart} has less than ${least} lines`));
   }
   for (const id of ["tiers", "models", "missed", "misses", "clients", "held"]) {

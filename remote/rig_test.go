@@ -21,7 +21,7 @@ const (
 func testOptions(endpoint string) Options {
 	return Options{
 		Bucket: s3test.Bucket, Prefix: "kvstored", Endpoint: endpoint, Region: s3test.Region, PathStyle: true,
-		Timeout: 5 * time.Second, Log: zerolog.Nop(),
+		Timeout: time.Minute, Log: zerolog.Nop(),
 	}
 }
 

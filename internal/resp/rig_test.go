@@ -18,7 +18,7 @@ import (
 	"github.com/kvstored/kvstored/internal/resp"
 )
 
-const patience = 20 * time.Second // bounds what should take no time at all
+const patience = time.Minute // bounds what should take no time at all
 
 // rig is a server on both kinds of listener.
 type rig struct {

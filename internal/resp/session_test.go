@@ -34,11 +34,11 @@ func TestCommands(t *testing.T) {
 		c.do("$-1\r\n", "SET", "b", "x", "XX")
 		c.do("+OK\r\n", "SET", "b", "xyz", "nx", "ex", "100")
 		c.do(":3\r\n", "STRLEN", "b")
-		c.do(":100\r\n", "TTL", "b")
+		c.left(100, "TTL", "b")
 		c.do(":-1\r\n", "TTL", "a")
 		c.do(":-2\r\n", "TTL", "c")
 		c.do(":1\r\n", "EXPIRE", "a", "50")
-		c.do(":50\r\n", "TTL", "a")
+		c.left(50, "TTL", "a")
 		c.do(":1\r\n", "PERSIST", "a")
 		c.do(":0\r\n", "PERSIST", "a")
 		c.do(":-1\r\n", "PTTL", "a")
@@ -262,7 +262,7 @@ func TestStop(t *testing.T) {
 	half.send([]byte("*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1000000\r\nabc"))
 	begun := time.Now()
 	r.stop()
-	if took := time.Since(begun); took > patience/2 {
+	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("stopping took %v", took)
 	}
 	c.closed("")

@@ -78,7 +78,7 @@ func dial(t testing.TB, s setup, script func(*fake)) (*Client, error) {
 			script(f)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := Dial(ctx, socket, s.options)
 	t.Cleanup(func() {
@@ -169,7 +169,7 @@ func (f *fake) pong() {
 }
 
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

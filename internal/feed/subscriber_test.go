@@ -27,7 +27,7 @@ func TestSubscriber(t *testing.T) {
 	defer stop()
 	comes := func(what string, depth int, hashes ...int) {
 		t.Helper()
-		for end := time.Now().Add(30 * time.Second); r.depth(hashes...) != depth; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); r.depth(hashes...) != depth; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				stats, err := r.p.Stats()
 				t.Fatalf("%s: %d of %v are known, want %d; %+v, %v", what, r.depth(hashes...), hashes, depth, stats, err)

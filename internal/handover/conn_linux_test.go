@@ -23,7 +23,7 @@ func pair(t *testing.T) (a, b *Conn) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if a, err = Dial(path, time.Second); err != nil {
+	if a, err = Dial(path, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	raw, err := l.AcceptUnix()
@@ -59,10 +59,10 @@ func TestSendAndReceive(t *testing.T) {
 		many[i] = f
 	}
 	want := Message{Step: Offer, Program: "v1", Arena: Arena{Bytes: 7, Direct: true}, Addresses: []string{"/a", "b:1"}}
-	if err := a.Send(want, time.Second, many...); err != nil {
+	if err := a.Send(want, time.Minute, many...); err != nil {
 		t.Fatal(err)
 	}
-	got, files, err := b.Receive(Offer, time.Second)
+	got, files, err := b.Receive(Offer, time.Minute)
 	if err != nil || len(files) != MaxFiles || got.Arena != want.Arena || len(got.Addresses) != 2 || got.Program != "v1" {
 		t.Fatalf("%+v with %d files, %v", got, len(files), err)
 	}
@@ -74,10 +74,10 @@ func TestSendAndReceive(t *testing.T) {
 	if err := unmap(); err != nil {
 		t.Error(err)
 	}
-	if err := a.Send(Message{Step: Offer}, time.Second, slices.Concat(many, many)...); err == nil {
+	if err := a.Send(Message{Step: Offer}, time.Minute, slices.Concat(many, many)...); err == nil {
 		t.Error("more descriptors than may be")
 	}
-	if err := a.Send(Message{Step: Offer, Addresses: []string{strings.Repeat("x", maxBytes)}}, time.Second); err == nil {
+	if err := a.Send(Message{Step: Offer, Addresses: []string{strings.Repeat("x", maxBytes)}}, time.Minute); err == nil {
 		t.Error("a longer message than may be")
 	}
 }
@@ -103,7 +103,7 @@ func TestReceiveRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.Close()
-			if _, _, err := b.Receive(Ready, time.Second); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, _, err := b.Receive(Ready, time.Minute); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Receive: %v", err)
 			}
 		})
@@ -158,7 +158,7 @@ func TestOtherUsersAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer foreign.Close()
-	if _, err := Dial(own, time.Second); err == nil || !strings.Contains(err.Error(), "user 65534") {
+	if _, err := Dial(own, time.Minute); err == nil || !strings.Contains(err.Error(), "user 65534") {
 		t.Errorf("Dial: %v", err)
 	}
 }

@@ -159,15 +159,15 @@ func TestServerRefuses(t *testing.T) {
 	}
 	two := filesFor(t, 2).list()[:2]
 	for why, send := range map[string]func(*handover.Conn) error{
-		"a step of another exchange": func(c *handover.Conn) error { return c.Send(handover.Message{Step: handover.Go}, time.Second) },
+		"a step of another exchange": func(c *handover.Conn) error { return c.Send(handover.Message{Step: handover.Go}, time.Minute) },
 		"too few files": func(c *handover.Conn) error {
-			return c.Send(handover.Message{Step: handover.Keep}, time.Second, two...)
+			return c.Send(handover.Message{Step: handover.Keep}, time.Minute, two...)
 		},
 		"files with take": func(c *handover.Conn) error {
-			return c.Send(handover.Message{Step: handover.Take}, time.Second, two...)
+			return c.Send(handover.Message{Step: handover.Take}, time.Minute, two...)
 		},
 	} {
-		c, err := handover.Dial(path, time.Second)
+		c, err := handover.Dial(path, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,11 +321,23 @@ func newStore(t *testing.T) *store {
 // read takes up all messages sent so far.
 func (s *store) read(t *testing.T) {
 	t.Helper()
+	raw, err := s.conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for {
-		_ = s.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		text, rights := make([]byte, 4096), make([]byte, 4096)
-		n, rn, _, _, err := s.conn.ReadMsgUnix(text, rights)
-		if err != nil {
+		var n, rn int
+		var none error // EAGAIN: a message is there once it was sent
+		if err := raw.Control(func(fd uintptr) {
+			n, rn, _, _, none = unix.Recvmsg(int(fd), text, rights, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if errors.Is(none, unix.EINTR) {
+			continue
+		}
+		if none != nil {
 			return
 		}
 		fields := map[string]string{}

@@ -22,7 +22,7 @@ import (
 	"github.com/kvstored/kvstored/tier/tierfault"
 )
 
-const patience = 20 * time.Second // bounds what should take no time at all
+const patience = time.Minute // bounds what should take no time at all
 
 const (
 	put = iota + 1

@@ -72,7 +72,7 @@ func dial(t *testing.T, kind, endpoint string) *zmtp.Client {
 // receive is the number of the next message and what its batch says.
 func receive(t *testing.T, c *zmtp.Client) (uint64, []event.Event) {
 	t.Helper()
-	frames, err := c.Receive(time.Now().Add(20 * time.Second))
+	frames, err := c.Receive(time.Now().Add(time.Minute))
 	if err != nil || len(frames) != 3 || len(frames[1]) != 8 {
 		t.Fatalf("%q, %v", frames, err)
 	}

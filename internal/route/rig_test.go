@@ -23,7 +23,7 @@ import (
 
 const (
 	testToken = "secret"
-	patience  = 30 * time.Second // of a test for what must come
+	patience  = time.Minute // of a test for what must come
 )
 
 // rig is a service that answers over TCP and on a Unix socket.

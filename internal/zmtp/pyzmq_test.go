@@ -107,7 +107,7 @@ func seq(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 // until repeats do until ok says that it is so.
 func until(t *testing.T, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it does not come")
 		}

@@ -16,7 +16,7 @@ await everywhere(url, path.join(out, "dashboard"), async (page, width, wrong) =>
       .catch(() => wrong(`the chart ${chart} has less than ${least} lines`));
   }
   for (const id of ["tiers", "models", "missed", "misses", "clients", "held"]) {
-    if (!(await page.locator(`[data-table=${id}] td`).count())) wrong(`table ${id} is empty`);
+    await page.waitForSelector(`[data-table=${id}] td`, { state: "attached" }).catch(() => wrong(`table ${id} is empty`));
   }
   if (await page.locator("b[onclick]").count()) wrong("the name of a client is taken for a part of the page");
   if (width > 1000) await keyboard(page, wrong);

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	demoStartTimeout = 30 * time.Second // faulting in all of the DRAM tier on a busy machine
+	demoStartTimeout = 60 * time.Second // faulting in all of the DRAM tier on a busy machine
 	demoStopTimeout  = 60 * time.Second
 	demoStartPoll    = 10 * time.Millisecond
 )

@@ -125,9 +125,12 @@ func (r *reloadRig) fresh(chunks int) client.Prompt {
 	return client.Chain(chain)
 }
 
-// dramShrinks: after many puts DRAM is emptier than a fifth.
+// dramShrinks: after many puts, which the disk has, and one more DRAM is emptier than a
+// fifth.
 func (r *reloadRig) dramShrinks() bool {
 	r.fresh(600)
+	flush(r.t, r.d.socket)
+	r.fresh(1)
 	for end := time.Now().Add(700 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if cpu := r.statsOf().Store.Tiers["cpu"]; cpu.UsedBytes < cpu.CapacityBytes/5 {
 			return true

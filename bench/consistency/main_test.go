@@ -18,7 +18,7 @@ import (
 var historyFor = flag.Duration("history", 20*time.Second, "how long TestHistory goes on")
 
 // bugFor is in how long a seeded bug must be found.
-const bugFor = time.Minute
+const bugFor = 5 * time.Minute
 
 func TestMain(m *testing.M) {
 	if job := os.Getenv(childVar); job != "" {

@@ -39,7 +39,7 @@ func main() {
 
 // run is one request of an engine.
 func run(socket string, tokens []uint32) (loaded, computed int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := client.Dial(ctx, socket, client.Options{Name: "example", Space: &space})
 	if err != nil {

@@ -89,7 +89,7 @@ class SGLang:
         self._form, self._batch = form, form.data["batch"]
         self._pool = sglang_pools.MLATokenToKVPoolHost(LONGEST, BLOCK, [size])
         config = sglang_pools.config(
-            "playback", mla=True, extra_config={"socket": socket, "hicache_storage_pass_prefix_keys": True}
+            "playback", mla=True, extra_config={"socket": socket, "timeout": 60, "hicache_storage_pass_prefix_keys": True}
         )
         self._storage = kvstored.sglang.KvstoredHiCache(config)
         self._run("register", pool=self._pool)

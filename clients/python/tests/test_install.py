@@ -102,7 +102,7 @@ class Examples(unittest.TestCase):
     def run_twice(self, code: str) -> None:
         client, names, found = kvstored.Client, {}, []
         with Daemon(dram="16MiB") as daemon:
-            patient: Any = mock.patch.object(kvstored, "Client", lambda **kw: client(timeout=10, **kw))
+            patient: Any = mock.patch.object(kvstored, "Client", lambda **kw: client(timeout=60, **kw))
             there = mock.patch.dict(os.environ, KVSTORED_SOCKET=daemon.socket)
             for _ in range(2):
                 names = {}
@@ -120,7 +120,7 @@ class Examples(unittest.TestCase):
         code = (HERE / "README.md").read_text().split("```python\n")[2].partition("```")[0]
         client: Any = kvstored.AsyncClient
         with Daemon(dram="16MiB") as daemon, mock.patch.dict(os.environ, KVSTORED_SOCKET=daemon.socket):
-            with mock.patch.object(kvstored, "AsyncClient", lambda **kw: client(timeout=10, **kw)):
+            with mock.patch.object(kvstored, "AsyncClient", lambda **kw: client(timeout=60, **kw)):
                 for want in (0, 4):
                     with mock.patch("builtins.print") as said:
                         exec(compile(code, "example", "exec"), {})

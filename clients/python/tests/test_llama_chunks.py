@@ -56,7 +56,7 @@ class Ahead(unittest.TestCase):
     def checksum(self, address: int, size: int) -> int:
         by_thread = threading.current_thread() is not threading.main_thread()
         if by_thread:
-            self.gate.wait(20)
+            self.gate.wait(60)
         found = ctypes.string_at(address, 1)[0]
         self.computed.append((found, by_thread))
         return found
@@ -65,7 +65,7 @@ class Ahead(unittest.TestCase):
         return Reading(Chunks(chunks), self.verifier)  # pyright: ignore[reportArgumentType]
 
     def until(self, good: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not good():
             self.assertLess(time.monotonic(), deadline, self.computed)
             time.sleep(0.001)
@@ -75,7 +75,7 @@ class Ahead(unittest.TestCase):
         for i in range(4):
             self.assertIsNotNone(reading.payload(i, 32 * i))
             self.until(lambda: len(self.computed) == min(i + 2, 4))
-        self.assertIsNone(reading.end(1))
+        self.assertIsNone(reading.end(60))
         self.assertEqual(sorted(self.computed), [(0, False), (1, True), (2, True), (3, True)])
 
     def test_a_wrong_one_that_the_thread_found(self) -> None:
@@ -85,7 +85,7 @@ class Ahead(unittest.TestCase):
         self.assertIsNotNone(reading.payload(1, 32))
         self.until(lambda: (9, True) in self.computed)
         self.assertIsNone(reading.payload(2, 64))
-        self.assertIsNone(reading.end(1))
+        self.assertIsNone(reading.end(60))
 
     def test_a_thread_that_is_late_is_not_waited_for(self) -> None:
         self.gate.clear()
@@ -94,7 +94,7 @@ class Ahead(unittest.TestCase):
             self.assertIsNotNone(reading.payload(i, 32 * i))
         self.assertEqual(self.computed, [(0, False), (1, False), (2, False), (3, False)])
         self.gate.set()
-        self.assertIsNone(reading.end(1))
+        self.assertIsNone(reading.end(60))
         self.assertLessEqual(len(self.computed), 5)  # chunk 1, which it had begun with
 
     def test_nothing_is_read_after_the_end(self) -> None:
@@ -103,7 +103,7 @@ class Ahead(unittest.TestCase):
         reading.payload(0, 0)
         other = threading.Timer(0.05, self.gate.set)
         other.start()
-        reading.end(1)  # waits for what is being read
+        reading.end(60)  # waits for what is being read
         known = list(self.computed)
         reading.verify(2)
         self.assertEqual(self.computed, known)
@@ -141,7 +141,7 @@ class Loaded(LlamaCase):
         one, two = text(4, 100), text(5, 100)
         self.fill(self.llm, self.cache_, one)
         with self.kv.prefetch(kvstored.tokens(one, space=self.cache_.space)) as job:
-            job.wait(timeout=10)
+            job.wait(timeout=60)
             first, second = bytes(job.block(0)), bytes(job.block(1))
         spoiled = {"of later tokens": second, "cut off": first[:-64], "empty": bytes(len(first)), "longer": first + bytes(64)}
         for at in (0, 1):

@@ -41,9 +41,9 @@ class Example(Served):
         self.folder.mkdir()
         self.model = Path(folder.name, "model.gguf")
         self.model.write_bytes(os.urandom(64))  # no two tests share a state
-        self.kv = kvstored.Client(self.daemon.socket, timeout=20)
+        self.kv = kvstored.Client(self.daemon.socket, timeout=60)
         self.addCleanup(self.kv.close)
-        self.assertTrue(self.kv.wait_attached(20))
+        self.assertTrue(self.kv.wait_attached(60))
         self.server = self.started()
 
     def started(self) -> LlamaServer:

@@ -118,7 +118,7 @@ func newRig(t *testing.T, o options) *rig {
 	if !o.idle {
 		r.start()
 	}
-	for !o.idle && !o.scanning && !o.lone && !r.Scanned() {
+	for !o.idle && !o.scanning && !o.lone && !(r.Scanned() && r.Ready()) {
 		runtime.Gosched() // the tier in memory takes no time
 	}
 	t.Cleanup(r.stop)

@@ -3,6 +3,7 @@ package whatif
 import (
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/simulate"
@@ -11,60 +12,64 @@ import (
 // TestCostIsPaidOff: a report whose last row has taken more than its share of time waits with
 // the next until it has not, and prompts that take more halve the sample.
 func TestCostIsPaidOff(t *testing.T) {
-	busy := 100 * time.Second
-	r := New(Options{Busy: func() time.Duration { return busy }, Tiers: func() Tiers { return Tiers{} }})
-	free := idle(1500*time.Second, 500*time.Second)
-	r.spent.Store(int64(10 * time.Second)) // of 1 s for the requests, and 2 s besides
-	if wait := r.until(free); wait < 3400*time.Second || wait > 3600*time.Second {
-		t.Errorf("7 s too much are paid off in %v", wait)
-	}
-	r.spent.Store(int64(2 * time.Second))
-	if wait := r.until(free); wait != gather {
-		t.Errorf("within its share it waits %v", wait)
-	}
-	if got := idle(time.Second, 3*time.Second); got != 0 {
-		t.Errorf("a process that used three processors did nothing for %v", got)
-	}
-	r.pace(time.Now(), false) // the first has nothing to compare with
-	busy += time.Second
-	if r.pace(time.Now(), false); r.book.shift != 0 {
-		t.Error("the sample is halved without need")
-	}
-	if r.pace(time.Now().Add(-time.Second), false); r.book.shift != 1 {
-		t.Errorf("a second for one second of requests: 1 of %d sessions", 1<<r.book.shift)
-	}
-	if got := r.Spent(); got < 3*time.Second {
-		t.Errorf("spent %v", got)
-	}
+	synctest.Test(t, func(t *testing.T) { // in which what is paced takes the time that the test says
+		busy := 100 * time.Second
+		r := New(Options{Busy: func() time.Duration { return busy }, Tiers: func() Tiers { return Tiers{} }})
+		free := idle(1500*time.Second, 500*time.Second)
+		r.spent.Store(int64(10 * time.Second)) // of 1 s for the requests, and 2 s besides
+		if wait := r.until(free); wait < 3400*time.Second || wait > 3600*time.Second {
+			t.Errorf("7 s too much are paid off in %v", wait)
+		}
+		r.spent.Store(int64(2 * time.Second))
+		if wait := r.until(free); wait != gather {
+			t.Errorf("within its share it waits %v", wait)
+		}
+		if got := idle(time.Second, 3*time.Second); got != 0 {
+			t.Errorf("a process that used three processors did nothing for %v", got)
+		}
+		r.pace(time.Now(), false) // the first has nothing to compare with
+		busy += time.Second
+		if r.pace(time.Now(), false); r.book.shift != 0 {
+			t.Error("the sample is halved without need")
+		}
+		if r.pace(time.Now().Add(-time.Second), false); r.book.shift != 1 {
+			t.Errorf("a second for one second of requests: 1 of %d sessions", 1<<r.book.shift)
+		}
+		if got := r.Spent(); got < 3*time.Second {
+			t.Errorf("spent %v", got)
+		}
+	})
 }
 
 // TestNotesCount: what requests take to note their prompts is spent, and halves the sample
 // where it is more than its share; what they take to pass over the others cannot.
 func TestNotesCount(t *testing.T) {
-	busy := 100 * time.Second
-	r := New(Options{Busy: func() time.Duration { return busy }, Tiers: func() Tiers { return Tiers{} }})
-	r.pace(time.Now(), false)
-	for range 100 * metered {
-		begun := time.Now().Add(-time.Second) // interrupted
-		r.notes.end(begun, false)
-		r.notes.end(time.Time{}, true) // not timed
-	}
-	busy += time.Second
-	if r.pace(time.Now(), false); r.book.shift != 0 {
-		t.Error("prompts that are not in the sample halve it")
-	}
-	if got, want := r.Spent(), 100*metered*metered*longest; got < want || got > want+time.Second {
-		t.Errorf("spent %v of %v", got, want)
-	}
-	for range 100 {
-		r.notes.end(time.Now().Add(-time.Second), true)
-	}
-	if r.pace(time.Now(), false); r.book.shift != 1 {
-		t.Errorf("320 ms for one second of requests: 1 of %d sessions", 1<<r.book.shift)
-	}
-	if r.pace(time.Now(), false); r.book.shift != 1 {
-		t.Error("they halve it twice")
-	}
+	synctest.Test(t, func(t *testing.T) { // in which what is paced takes the time that the test says
+		busy := 100 * time.Second
+		r := New(Options{Busy: func() time.Duration { return busy }, Tiers: func() Tiers { return Tiers{} }})
+		r.pace(time.Now(), false)
+		for range 100 * metered {
+			begun := time.Now().Add(-time.Second) // interrupted
+			r.notes.end(begun, false)
+			r.notes.end(time.Time{}, true) // not timed
+		}
+		busy += time.Second
+		if r.pace(time.Now(), false); r.book.shift != 0 {
+			t.Error("prompts that are not in the sample halve it")
+		}
+		if got, want := r.Spent(), 100*metered*metered*longest; got < want || got > want+time.Second {
+			t.Errorf("spent %v of %v", got, want)
+		}
+		for range 100 {
+			r.notes.end(time.Now().Add(-time.Second), true)
+		}
+		if r.pace(time.Now(), false); r.book.shift != 1 {
+			t.Errorf("320 ms for one second of requests: 1 of %d sessions", 1<<r.book.shift)
+		}
+		if r.pace(time.Now(), false); r.book.shift != 1 {
+			t.Error("they halve it twice")
+		}
+	})
 }
 
 // TestGuess: however many heads the last chain had, the session of the next is the same.

@@ -120,7 +120,11 @@ func TestRanksEndTogether(t *testing.T) {
 			j, err := c.Prefetch(t.Context(), client.Chain(cs[0]), client.PrefetchOptions{Ranks: others, Policy: tc.policy})
 			r.must(err)
 			if tc.fault.Hang { // all that can come has come, in whatever order
-				r.until("the others are there", func() bool { return r.leased() == (3*6-1)*size })
+				r.until("the others are there", func() bool {
+					r.must(c.Ping(t.Context())) // a push says what the job has: it hears of a load after the ledger
+					n, _ := j.Ready()
+					return n == tc.chunk && r.leased() == (3*6-1)*size
+				})
 			}
 			st, err := j.Wait(t.Context(), client.All)
 			r.must(err)

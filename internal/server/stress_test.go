@@ -37,9 +37,16 @@ func TestStress(t *testing.T) {
 		}},
 	})
 	ctx, cancel := context.WithCancel(t.Context()) // a deadline would be told before it has passed
-	defer time.AfterFunc(*stressFor, cancel).Stop()
 	var read, revoked atomic.Int64
 	var wg sync.WaitGroup
+	wg.Go(func() { // until something was read
+		select {
+		case <-time.After(*stressFor):
+		case <-ctx.Done():
+		}
+		poll(func() bool { return read.Load() > 0 || ctx.Err() != nil })
+		cancel()
+	})
 	for w := range uint64(16) {
 		wg.Go(func() {
 			s := stress{r: r, rnd: rand.New(rand.NewPCG(w, 7)), read: &read, revoked: &revoked}

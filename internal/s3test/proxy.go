@@ -1,6 +1,7 @@
 package s3test
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ type Proxy struct {
 	to       string
 	client   *http.Transport
 	server   *httptest.Server
+	end      context.CancelFunc // of the requests under way
 }
 
 // RunProxy starts a proxy for one test.
@@ -30,13 +32,18 @@ func RunProxy(t testing.TB, s *Server) *Proxy {
 func NewProxy(s *Server) *Proxy {
 	p := &Proxy{to: strings.TrimPrefix(s.Endpoint, "http://"), client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}}
 	p.Faults = newFaults(p.client)
-	p.server = httptest.NewServer(p)
+	ctx, end := context.WithCancel(context.Background())
+	p.end = end
+	p.server = httptest.NewUnstartedServer(p)
+	p.server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+	p.server.Start()
 	p.Endpoint = p.server.URL
 	return p
 }
 
-// Stop ends the proxy and breaks its connections.
+// Stop ends the proxy with the requests under way, and breaks its connections.
 func (p *Proxy) Stop() {
+	p.end()
 	p.server.CloseClientConnections()
 	p.server.Close()
 	p.client.CloseIdleConnections()

@@ -22,7 +22,6 @@ export async function everywhere(url, pictures, look) {
       const context = await browser.newContext({ colorScheme, viewport: { width, height: 900 } });
       context.setDefaultTimeout(patience);
       const page = await context.newPage();
-      page.setDefaultTimeout(60000);
       page.on("console", (m) => ["error", "warning"].includes(m.type()) && wrong(`console: ${m.text()}`));
       page.on("pageerror", (e) => wrong(`script: ${e}`));
       page.on("request", (r) => !r.url().startsWith(url) && !r.url().startsWith("data:") && wrong(`it asks for ${r.url()}`));

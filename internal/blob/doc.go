@@ -28,5 +28,6 @@
 // Changes of one name take turns by one of a fixed set of locks, which are held
 // over work of the tiers: a deletion below may wait for the disk. Readers take
 // none of them. That of the journal is held over the file's I/O, and under it the
-// one of the debts, a leaf.
+// one of the debts, a leaf. That of the shelter's expiry is held until the values are
+// released, so that the end waits for them, and under it the one of the shelter, a leaf.
 package blob

@@ -20,9 +20,10 @@ const (
 
 // shelter keeps values that Has found for a moment, first in, first out.
 type shelter struct {
-	wanted chan key.Hash
-	seed   maphash.Seed
-	mu     struct {
+	wanted   chan key.Hash
+	seed     maphash.Seed
+	expiring sync.Mutex // held while values that are old, or all, are let go of; taken before mu
+	mu       struct {
 		sync.Mutex
 		queue  []sheltered       // oldest first
 		gone   uint64            // how many have left the queue
@@ -211,6 +212,8 @@ func (sh *shelter) pop() tier.Ref {
 // expireShelter lets go of values that are old enough.
 func (s *Store) expireShelter() {
 	sh := &s.shelter
+	sh.expiring.Lock()
+	defer sh.expiring.Unlock()
 	var out []tier.Ref
 	sh.mu.Lock()
 	for now := time.Now(); len(sh.mu.queue) > 0; {
@@ -224,8 +227,11 @@ func (s *Store) expireShelter() {
 	s.o.Stack.Release(ledger.Daemon, ledger.Lease, out)
 }
 
+// closeShelter lets go of all values. The timer lets go of none after it.
 func (s *Store) closeShelter() {
 	sh := &s.shelter
+	sh.expiring.Lock()
+	defer sh.expiring.Unlock()
 	var out []tier.Ref
 	sh.mu.Lock()
 	sh.mu.closed = true

@@ -88,8 +88,10 @@ func TestBytesOfHeap(t *testing.T) {
 	if n := freeBytesOfHeap(); n < 16*mib {
 		t.Errorf("%d bytes are free", n)
 	}
-	trim()
-	if n := freeBytesOfHeap(); n > 4*mib {
-		t.Errorf("%d bytes stay", n)
+	trim() // which may overlook 4 MiB: seen in 1 of 500 runs on a busy machine
+	for end := time.Now().Add(time.Minute); freeBytesOfHeap() > 4*mib; trim() {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes stay", freeBytesOfHeap())
+		}
 	}
 }

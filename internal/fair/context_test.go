@@ -52,38 +52,40 @@ func TestWaitEndsWithContext(t *testing.T) {
 // TestLocksAndPlaces: a turn that waits for a lock has no place, and one that has
 // the lock waits for none.
 func TestLocksAndPlaces(t *testing.T) {
-	g := NewGate(1, Machine{})
-	u := busyUser(g)
-	var mu sync.Mutex
-	holder, waiter, other := u.NewTurn(), u.NewTurn(), u.NewTurn()
-	ctx := With(t.Context(), holder)
-	Lock(ctx, &mu)
-	waiter.Begin(t.Context(), time.Now())
-	var done sync.WaitGroup
-	done.Go(func() {
-		ctx := With(t.Context(), waiter)
+	synctest.Test(t, func(t *testing.T) { // in which the user stays busy
+		g := NewGate(1, Machine{})
+		u := busyUser(g)
+		var mu sync.Mutex
+		holder, waiter, other := u.NewTurn(), u.NewTurn(), u.NewTurn()
+		ctx := With(t.Context(), holder)
 		Lock(ctx, &mu)
+		waiter.Begin(t.Context(), time.Now())
+		var done sync.WaitGroup
+		done.Go(func() {
+			ctx := With(t.Context(), waiter)
+			Lock(ctx, &mu)
+			Unlock(ctx, &mu)
+		})
+		taken := func() int {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.mu.taken
+		}
+		for taken() > 0 { // for ever, if it waited with its place
+			runtime.Gosched()
+		}
+		other.Begin(t.Context(), time.Now())
+		holder.due()
+		if Yield(ctx); holder.in {
+			t.Error("a turn waited for a place while it had a lock")
+		}
+		other.Leave()
 		Unlock(ctx, &mu)
+		done.Wait()
+		holder.due()
+		if Yield(ctx); !holder.in {
+			t.Error("without its lock a turn takes none of the places")
+		}
+		holder.Leave()
 	})
-	taken := func() int {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.mu.taken
-	}
-	for taken() > 0 { // for ever, if it waited with its place
-		runtime.Gosched()
-	}
-	other.Begin(t.Context(), time.Now())
-	holder.due()
-	if Yield(ctx); holder.in {
-		t.Error("a turn waited for a place while it had a lock")
-	}
-	other.Leave()
-	Unlock(ctx, &mu)
-	done.Wait()
-	holder.due()
-	if Yield(ctx); !holder.in {
-		t.Error("without its lock a turn takes none of the places")
-	}
-	holder.Leave()
 }

@@ -30,8 +30,13 @@ type rig struct {
 	pub, replay string
 }
 
-func newRig(t *testing.T, tokens publish.Tokens, o events.Options) *rig {
+// newRig publishes a log that begins with some changes, in one batch.
+func newRig(t *testing.T, tokens publish.Tokens, o events.Options, first ...events.Change) *rig {
+	t.Helper()
 	r := &rig{log: events.New(1, o)}
+	for _, c := range first {
+		r.log.Note(c)
+	}
 	p := publish.New(publish.Options{
 		Events: r.log, Topic: "kv", Tokens: tokens, Log: zerolog.Nop(),
 		Spaces: func(id key.SpaceID) (key.Space, bool) {
@@ -106,10 +111,7 @@ var changes = []events.Change{
 }
 
 func TestEventsAreVLLMs(t *testing.T) {
-	r := newRig(t, nil, events.Options{})
-	for _, c := range changes {
-		r.log.Note(c)
-	}
+	r := newRig(t, nil, events.Options{}, changes...)
 	c := dial(t, "DEALER", r.replay)
 	var got []event.Event
 	for last := false; !last; { // until the log has cut them

@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// programVar names a program to test in place of the one that this tree builds: one
+// with the race detector in it, say, or an older release.
+const programVar = "KVSTORED_PROGRAM"
+
+// Root is the folder of the checkout.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+var program = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv(programVar); path != "" {
+		return path, nil
+	}
+	return Build("./cmd/kvstored")
+})
+
+// Program is the path of the kvstored under test.
+func Program(t testing.TB) string {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Build compiles a package of the checkout and returns the program's path, in the user's
+// cache folder. Two processes may build the same program at the same time: each puts its
+// own in place in one step, and processes that run keep theirs.
+func Build(pkg string, flags ...string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "kvstored", "e2e")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, filepath.Base(pkg)+strings.Join(flags, ""))
+	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	defer os.Remove(fresh)
+	cmd := exec.Command("go", append(append([]string{"build", "-o", fresh}, flags...), pkg)...)
+	cmd.Dir = Root()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return path, os.Rename(fresh, path)
+}
+
+// Run runs one command of kvstored with stdin as its standard input, and returns how it
+// ended. The environment is the test's, with KVSTORED_ variables as t.Setenv has them.
+func Run(t testing.TB, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), Program(t), args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("kvstored %s: %v", strings.Join(args, " "), err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}

@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/kvstored/kvstored/client"
+)
+
+// Stats is what of the daemon's statistics tests look at, by the names of
+// `kvstored stats --json`.
+type Stats struct {
+	Version string `json:"version"`
+	Server  struct {
+		Connections int64             `json:"connections"`
+		HitChunks   map[string]uint64 `json:"hit_chunks"`
+		HitTokens   map[string]uint64 `json:"hit_tokens"`
+	} `json:"server"`
+	Store struct {
+		Recovering bool            `json:"recovering"`
+		Chunks     int64           `json:"chunks"`
+		Tiers      map[string]Tier `json:"tiers"`
+		Written    map[string]struct {
+			Dropped map[string]struct {
+				Chunks uint64 `json:"chunks"`
+				Bytes  uint64 `json:"bytes"`
+			} `json:"dropped"`
+			Waiting int64 `json:"waiting"`
+		} `json:"written"`
+		Mismatches map[string]uint64 `json:"mismatches"`
+	} `json:"store"`
+	Advice string `json:"advice"`
+}
+
+// Tier is one tier's part of the statistics.
+type Tier struct {
+	Entries       int64             `json:"entries"`
+	PayloadBytes  int64             `json:"payload_bytes"`
+	UsedBytes     int64             `json:"used_bytes"`
+	CapacityBytes int64             `json:"capacity_bytes"`
+	Evictions     uint64            `json:"evictions"`
+	Corrupt       uint64            `json:"corrupt"`
+	Off           bool              `json:"off"`
+	Counters      map[string]uint64 `json:"counters"`
+}
+
+// Ask returns the statistics of the daemon that runs.
+func (d *Daemon) Ask(ctx context.Context) (*Stats, error) {
+	c, err := client.Dial(ctx, d.Socket, client.Options{Name: "test", Inline: true})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	raw, err := c.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st := new(Stats)
+	return st, json.Unmarshal(raw, st)
+}
+
+// Stats is Ask, which must not fail.
+func (d *Daemon) Stats() *Stats {
+	d.t.Helper()
+	st, err := d.Ask(d.t.Context())
+	if err != nil {
+		d.t.Fatal(d.failed(err))
+	}
+	return st
+}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,18 +15,6 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/key"
 )
-
-// TestConformance runs the scripts that every client must pass; the Python
-// client runs the same.
-func TestConformance(t *testing.T) {
-	paths, err := filepath.Glob("../../testdata/conformance/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, path := range paths {
-		t.Run(filepath.Base(path), func(t *testing.T) { conform(t, startDaemon(t), path) })
-	}
-}
 
 // conform runs a script with the Go client against a daemon that holds nothing.
 func conform(t *testing.T, socket, path string) {

@@ -1,4 +1,4 @@
-package main
+package conformance_test
 
 import (
 	"errors"
@@ -7,26 +7,20 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/need"
 )
 
-const cClient = "../../clients/c"
-
 // cProgram compiles one of the C client's test programs with the sanitizers.
-// Without a C compiler the test is skipped, except in CI.
 func cProgram(t *testing.T, sources ...string) string {
 	t.Helper()
-	compiler, err := exec.LookPath("cc")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("there is no C compiler, and CI skips nothing")
-		}
-		t.Skip("there is no C compiler: the C client is not tested")
-	}
+	compiler := need.Compiler(t)
 	program := filepath.Join(t.TempDir(), "program")
 	args := []string{"-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-O1", "-g",
 		"-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o", program}
 	for _, s := range sources {
-		args = append(args, filepath.Join(cClient, s))
+		args = append(args, filepath.Join(daemon.Root(), "clients", "c", s))
 	}
 	if out, err := exec.CommandContext(t.Context(), compiler, args...).CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, out)
@@ -45,27 +39,26 @@ func runC(t *testing.T, program string, args ...string) {
 // client.
 func TestCConformance(t *testing.T) {
 	program := cProgram(t, "kvstored.c", "test/conformance.c")
-	paths, err := filepath.Glob("../../testdata/conformance/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, path := range paths {
+	for _, path := range scripts(t) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			runC(t, program, startDaemon(t), path)
+			runC(t, program, daemon.Start(t).Socket, path)
 		})
 	}
 }
 
 // TestCArguments: the C client answers calls that make no sense with codes.
 func TestCArguments(t *testing.T) {
-	runC(t, cProgram(t, "kvstored.c", "test/arguments.c"), startDaemon(t))
+	runC(t, cProgram(t, "kvstored.c", "test/arguments.c"), daemon.Start(t).Socket)
 }
 
 // TestCGarbage: what a daemon must not send ends the C client's connection with
 // an error, and nothing else.
 func TestCGarbage(t *testing.T) {
 	program := cProgram(t, "kvstored.c", "test/conformance.c")
-	script := write(t, "ping\n")
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("ping\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, garbage := range map[string]string{
 		"nothing":        "",
 		"half a header":  "\x00\x00\x00\x00\x01\x01",

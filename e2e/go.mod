@@ -2,7 +2,10 @@ module github.com/kvstored/kvstored/e2e
 
 go 1.26.0
 
-require github.com/kvstored/kvstored v0.0.0
+require (
+	github.com/kvstored/kvstored v0.0.0
+	golang.org/x/sys v0.49.0
+)
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
@@ -12,7 +15,6 @@ require (
 	github.com/mattn/go-isatty v0.0.22 // indirect
 	github.com/rs/zerolog v1.35.1 // indirect
 	github.com/zeebo/xxh3 v1.1.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 )
 
 replace github.com/kvstored/kvstored => ../

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,6 +34,7 @@ type Daemon struct {
 	Log     string // what all its processes said
 	Program string // "": Program
 	Env     []string
+	Under   []string // what runs the program, with its path and arguments behind these; nil: nothing
 
 	t     testing.TB
 	cmd   *exec.Cmd  // nil unless it runs
@@ -99,13 +102,24 @@ func (d *Daemon) write(cfg *config.Config) {
 	}
 }
 
-// Start runs the daemon and returns when it knows everything that it has on disk.
-func (d *Daemon) Start() {
+// Beside is another process of d's folder: a successor, say, or a keeper.
+func (d *Daemon) Beside() *Daemon {
+	other := *d
+	other.cmd, other.ended = nil, nil
+	d.t.Cleanup(other.Kill)
+	return &other
+}
+
+// Start runs the daemon and returns its statistics when it knows everything that it has
+// on disk.
+func (d *Daemon) Start() *Stats {
 	d.t.Helper()
 	d.Launch()
-	if _, err := d.Ready(d.t.Context()); err != nil {
+	st, err := d.Ready(d.t.Context())
+	if err != nil {
 		d.t.Fatal(err)
 	}
+	return st
 }
 
 // Launch starts the process, with more arguments of serve, and does not wait.
@@ -127,7 +141,8 @@ func (d *Daemon) Exec(command string, more ...string) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(program, append([]string{command, "--config", d.Config}, more...)...)
+	args := slices.Concat(d.Under, []string{program, command, "--config", d.Config}, more)
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stderr = log
 	cmd.Env = append(withoutOurs(os.Environ()), d.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is for the test, which then ends the daemon
@@ -202,14 +217,44 @@ func (d *Daemon) Signal(s syscall.Signal) {
 // Wait waits until the process has ended, and returns how it did.
 func (d *Daemon) Wait() error {
 	d.t.Helper()
+	ended, err := d.Ended(patience)
+	if !ended {
+		d.t.Fatal(d.failed(errors.New("the daemon does not end")))
+	}
+	return err
+}
+
+// Ended reports whether the process ends within a time, and how.
+func (d *Daemon) Ended(within time.Duration) (ended bool, err error) {
+	select { // one that has ended has, however short the time
+	case err := <-d.ended:
+		d.cmd = nil
+		return true, err
+	default:
+	}
 	select {
 	case err := <-d.ended:
 		d.cmd = nil
-		return err
-	case <-time.After(patience):
-		d.t.Fatal(d.failed(errors.New("the daemon does not end")))
-		return nil
+		return true, err
+	case <-time.After(within):
+		return false, nil
 	}
+}
+
+// StopWithin is a stop by SIGTERM that is to end within a time, and returns how it did.
+// The log of a process that does not end says where it hangs.
+func (d *Daemon) StopWithin(limit time.Duration) error {
+	d.t.Helper()
+	begun := time.Now()
+	d.Signal(syscall.SIGTERM)
+	ended, err := d.Ended(limit)
+	if !ended {
+		d.Signal(syscall.SIGQUIT)
+		_ = d.Wait()
+		d.t.Fatalf("the daemon did not end within %v; its log ends with:\n%s", limit, d.lastWords(200))
+	}
+	d.t.Logf("it ended after %v: %v", time.Since(begun).Round(time.Millisecond), err)
+	return err
 }
 
 // Stop ends the daemon as an operator would, and waits until it has written every chunk.
@@ -242,6 +287,41 @@ func (d *Daemon) Said() string {
 		d.t.Fatal(err)
 	}
 	return string(text)
+}
+
+// AwaitSaid returns the log once a line of it matches each pattern: the line of a request
+// may come after the answer to its client.
+func (d *Daemon) AwaitSaid(patterns ...string) string {
+	d.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(startPoll) {
+		said := d.Said()
+		patterns = slices.DeleteFunc(patterns, func(p string) bool { return regexp.MustCompile(p).MatchString(said) })
+		if len(patterns) == 0 {
+			return said
+		}
+		if time.Now().After(end) {
+			d.t.Fatalf("no line %s in\n%s", strings.Join(patterns, ", nor "), said)
+		}
+	}
+}
+
+// Flush waits until every chunk that the daemon has taken is on disk.
+func (d *Daemon) Flush() {
+	d.t.Helper()
+	c, err := client.Dial(d.t.Context(), d.Socket, client.Options{Name: "flush", Inline: true})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer c.Close()
+	done, err := c.Flush(d.t.Context(), false)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, l := range done.Left {
+		if l.Reason != "min_hits" {
+			d.t.Fatalf("the flush left %v", done.Left)
+		}
+	}
 }
 
 // failed adds what the daemon said last to an error.

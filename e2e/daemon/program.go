@@ -2,12 +2,15 @@ package daemon
 
 import (
 	"bytes"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,11 +36,22 @@ var program = sync.OnceValues(func() (string, error) {
 // Program is the path of the kvstored under test.
 func Program(t testing.TB) string {
 	t.Helper()
+	DependOn(t, Root(), ".go", ".mod", ".sum")
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Raced reports whether the kvstored under test has the race detector in it.
+func Raced(t testing.TB) bool {
+	t.Helper()
+	info, err := buildinfo.ReadFile(Program(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // Build compiles a package of the checkout and returns the program's path, in the user's

@@ -13,6 +13,8 @@ type Stats struct {
 	Version string `json:"version"`
 	Server  struct {
 		Connections int64             `json:"connections"`
+		Malformed   uint64            `json:"malformed"`
+		Refused     uint64            `json:"refused"`
 		HitChunks   map[string]uint64 `json:"hit_chunks"`
 		HitTokens   map[string]uint64 `json:"hit_tokens"`
 	} `json:"server"`
@@ -25,10 +27,18 @@ type Stats struct {
 				Chunks uint64 `json:"chunks"`
 				Bytes  uint64 `json:"bytes"`
 			} `json:"dropped"`
-			Waiting int64 `json:"waiting"`
+			Waiting   int64 `json:"waiting"`
+			Held      bool  `json:"held"`
+			HeldBytes int64 `json:"held_bytes"`
 		} `json:"written"`
 		Mismatches map[string]uint64 `json:"mismatches"`
 	} `json:"store"`
+	Memory struct {
+		LimitBytes  int64                        `json:"limit_bytes"`
+		UsedBytes   int64                        `json:"used_bytes"`
+		SocketBytes int64                        `json:"socket_bytes"`
+		Closed      map[string]map[string]uint64 `json:"closed"`
+	} `json:"memory"`
 	Advice string `json:"advice"`
 }
 
@@ -38,6 +48,7 @@ type Tier struct {
 	PayloadBytes  int64             `json:"payload_bytes"`
 	UsedBytes     int64             `json:"used_bytes"`
 	CapacityBytes int64             `json:"capacity_bytes"`
+	PutBytes      uint64            `json:"put_bytes"`
 	Evictions     uint64            `json:"evictions"`
 	Corrupt       uint64            `json:"corrupt"`
 	Off           bool              `json:"off"`
@@ -46,17 +57,22 @@ type Tier struct {
 
 // Ask returns the statistics of the daemon that runs.
 func (d *Daemon) Ask(ctx context.Context) (*Stats, error) {
+	st := new(Stats)
+	return st, d.AskInto(ctx, st)
+}
+
+// AskInto decodes the statistics into a view of a test's own.
+func (d *Daemon) AskInto(ctx context.Context, view any) error {
 	c, err := client.Dial(ctx, d.Socket, client.Options{Name: "test", Inline: true})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer c.Close()
 	raw, err := c.Stats(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	st := new(Stats)
-	return st, json.Unmarshal(raw, st)
+	return json.Unmarshal(raw, view)
 }
 
 // Stats is Ask, which must not fail.

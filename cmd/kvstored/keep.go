@@ -44,7 +44,7 @@ memory.`,
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer stop()
 			context.AfterFunc(ctx, stop) // a second signal has its usual effect
-			return keepAt(ctx, cfg.KeeperSocket(), newLog(cfg.Log))
+			return keepAt(ctx, cfg.KeeperSocket(), newLog(cmd.ErrOrStderr(), cfg.Log))
 		},
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", os.Getenv("KVSTORED_CONFIG"), "configuration file of the daemon; $KVSTORED_CONFIG sets the default")

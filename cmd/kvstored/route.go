@@ -62,7 +62,7 @@ func runRoute(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return &exitError{exitConfig, err}
 	}
-	o.Log = newLog(cfg.Log)
+	o.Log = newLog(os.Stderr, cfg.Log)
 	s, err := route.New(o)
 	if err != nil {
 		return &exitError{exitConfig, err}

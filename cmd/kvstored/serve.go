@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -49,7 +50,7 @@ ever.`,
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cfg, daemon.Options{File: path, Hangups: hup, TakeOver: takeOver})
+			return serve(cmd.Context(), cmd.ErrOrStderr(), cfg, daemon.Options{File: path, Hangups: hup, TakeOver: takeOver})
 		},
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", os.Getenv("KVSTORED_CONFIG"), "configuration file; $KVSTORED_CONFIG sets the default; none = the defaults")
@@ -80,9 +81,9 @@ func hangups() <-chan os.Signal {
 	return hup
 }
 
-// serve runs the daemon until a signal or a failure.
-func serve(ctx context.Context, cfg config.Config, o daemon.Options) error {
-	log := newLog(cfg.Log)
+// serve runs the daemon until a signal or a failure; its log goes to w.
+func serve(ctx context.Context, w io.Writer, cfg config.Config, o daemon.Options) error {
+	log := newLog(w, cfg.Log)
 	logStart(&log, &cfg, o.File)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -107,13 +108,13 @@ func logStart(log *zerolog.Logger, cfg *config.Config, file string) {
 	log.Info().Str("version", version.String()).Str("go", runtime.Version()).Str("file", file).Array("settings", set).Msg("starting")
 }
 
-func newLog(c config.Log) zerolog.Logger {
+func newLog(w io.Writer, c config.Log) zerolog.Logger {
 	daemon.SetLogLevel(c.Level) // of all loggers, so that it can change
 	zerolog.TimeFieldFormat = time.RFC3339Nano
-	terminal := term.IsTerminal(int(os.Stderr.Fd()))
+	f, ok := w.(*os.File)
+	terminal := ok && term.IsTerminal(int(f.Fd()))
 	if c.Format == "console" || c.Format == "auto" && terminal {
-		w := zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly, NoColor: !terminal}
-		return zerolog.New(w).With().Timestamp().Logger()
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !terminal}
 	}
-	return zerolog.New(os.Stderr).With().Timestamp().Logger()
+	return zerolog.New(w).With().Timestamp().Logger()
 }

@@ -41,7 +41,8 @@ type departures struct {
 
 // presence is one connection that is looked at.
 type presence struct {
-	raw   syscall.RawConn
+	raw   syscall.RawConn // nil: within the process, and hung tells
+	hung  func() bool
 	tcp   bool
 	gone  context.CancelCauseFunc
 	since time.Time // of a half-closed one; only look uses it
@@ -54,18 +55,22 @@ func newDepartures() *departures {
 }
 
 // attend looks at conn until leave is called. A connection that is no socket of
-// the system is not looked at.
+// the system, and does not know itself whether its peer is there, is not looked at.
 func (d *departures) attend(conn net.Conn, gone context.CancelCauseFunc) (leave func()) {
-	socket, ok := conn.(syscall.Conn)
-	if !ok {
+	p := &presence{gone: gone}
+	switch conn := conn.(type) {
+	case interface{ Hung() bool }:
+		p.hung = conn.Hung
+	case syscall.Conn:
+		raw, err := conn.SyscallConn()
+		if err != nil {
+			return func() {}
+		}
+		p.raw = raw
+	default:
 		return func() {}
 	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return func() {}
-	}
-	_, tcp := conn.(*net.TCPConn)
-	p := &presence{raw: raw, tcp: tcp, gone: gone}
+	_, p.tcp = conn.(*net.TCPConn)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.here[p] = struct{}{}
@@ -121,6 +126,12 @@ func (d *departures) list(all []*presence) ([]*presence, <-chan struct{}) {
 // look ends the context if the client is gone. A failure means that the
 // connection is closed here.
 func (p *presence) look(halfFor time.Duration) {
+	if p.raw == nil {
+		if p.hung() {
+			p.gone(ErrDeparted)
+		}
+		return
+	}
 	_ = p.raw.Control(func(fd uintptr) {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: halfClosed}}
 		if n, err := unix.Poll(fds, 0); n == 0 || err != nil {

@@ -3,6 +3,7 @@ package arena
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -22,7 +23,15 @@ type Peer struct {
 
 // PeerOf returns the peer of a connected Unix socket. It fails when the
 // process has ended already. The caller closes the peer.
-func PeerOf(raw syscall.RawConn) (*Peer, error) {
+func PeerOf(conn net.Conn) (*Peer, error) {
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("arena: peer: a connection of %T is none of the system's", conn)
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("arena: peer: %w", err)
+	}
 	var p *Peer
 	var perr error
 	if err := raw.Control(func(fd uintptr) { p, perr = peerOf(int(fd)) }); err != nil {

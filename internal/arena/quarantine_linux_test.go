@@ -25,11 +25,7 @@ func connected(t *testing.T) (*client, *Peer) {
 	}
 	// The connection ends before the process does.
 	defer conn.Close()
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := PeerOf(raw)
+	p, err := PeerOf(conn)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ package arena
 import (
 	"context"
 	"errors"
-	"syscall"
+	"net"
 	"time"
 )
 
@@ -13,7 +13,7 @@ import (
 type Peer struct{}
 
 // PeerOf is errors.ErrUnsupported here.
-func PeerOf(syscall.RawConn) (*Peer, error) { return nil, errors.ErrUnsupported }
+func PeerOf(net.Conn) (*Peer, error) { return nil, errors.ErrUnsupported }
 
 // Ended reports whether the process has ended.
 func (*Peer) Ended() bool { return true }

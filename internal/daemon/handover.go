@@ -78,10 +78,8 @@ func (s *successors) serve(ctx context.Context, d *Daemon) error {
 // meet goes through the steps up to ready, during which the daemon serves as ever.
 func (s *successors) meet(ctx context.Context, d *Daemon, uc *net.UnixConn) {
 	next := &successor{}
-	raw, err := uc.SyscallConn()
-	if err == nil {
-		next.peer, err = arena.PeerOf(raw)
-	}
+	var err error
+	next.peer, err = arena.PeerOf(uc)
 	if err == nil {
 		next.conn, err = handover.NewConn(uc)
 	} else {

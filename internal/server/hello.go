@@ -58,7 +58,7 @@ func (c *reader) greet(h wire.Header, body []byte) (*wire.HelloReply, []*os.File
 		return nil, nil, err
 	}
 	o, now := &c.server.o, c.server.settings()
-	if c.uid, err = now.admit(c.conn.SyscallConn()); err != nil {
+	if c.uid, err = now.admit(c.conn.NetConn()); err != nil {
 		return nil, nil, err
 	}
 	c.judge()
@@ -203,7 +203,7 @@ func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply) (*os.
 		return borrow(c, req.Window, reply)
 	}
 	if o.Direct && c.mapped && req.Wants&wire.FeatureDirect != 0 {
-		peer, err := arena.PeerOf(c.conn.SyscallConn())
+		peer, err := arena.PeerOf(c.conn.NetConn())
 		if err != nil {
 			return nil, fmt.Errorf("hello: direct puts need to know when the client's process ends: %w", err)
 		}

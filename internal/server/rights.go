@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"net"
-	"syscall"
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/socket"
@@ -140,8 +139,8 @@ func sees(p *access.Policy, uid uint32, u *SpaceUse) bool {
 
 // admit tells who is at the other end of a socket; an error if that user may not
 // connect.
-func (o *Settings) admit(raw syscall.RawConn) (uid uint32, err error) {
-	if uid, err = socket.PeerUID(raw); err != nil {
+func (o *Settings) admit(conn net.Conn) (uid uint32, err error) {
+	if uid, err = socket.PeerOf(conn); err != nil {
 		return 0, fmt.Errorf("hello: %w", err)
 	}
 	switch p := o.Access; {

@@ -162,7 +162,7 @@ func New(o Options) *Server {
 // Serve accepts connections until ctx ends, then lets each finish the request
 // it is at, closes it, and returns when everything they held has been given
 // back. It closes l.
-func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var turns sync.WaitGroup
 	turns.Go(func() { s.next.run(ctx) })

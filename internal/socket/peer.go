@@ -7,8 +7,11 @@ import (
 )
 
 // PeerOf is the user at the other end of a connection of a Unix socket, see
-// [PeerUID].
+// [PeerUID], or of one within the process that knows it.
 func PeerOf(conn net.Conn) (uid uint32, err error) {
+	if known, ok := conn.(interface{ PeerUID() uint32 }); ok {
+		return known.PeerUID(), nil
+	}
 	local, ok := conn.(syscall.Conn)
 	if !ok {
 		return 0, fmt.Errorf("peer credentials: a connection of %T is none of the system's", conn)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"syscall"
 	"time"
 )
 
@@ -71,42 +70,37 @@ var ErrWouldBlock = errors.New("would block")
 // one may write; Close and the deadlines may be set from any.
 type Conn struct {
 	nc      net.Conn
-	raw     syscall.RawConn
+	link    link
 	maxBody uint32
 	meter   Meter // nil: of no interest
 	pacer   Pacer // nil: large frames are received as fast as they come
 	glances bool  // the read at hand does not spin
 	stall   stall
-	rd      receiver
-	wr      sender
 
 	buf  []byte // received bytes, buf[head:tail] not yet handed out
 	head int
 	tail int
 }
 
-// NewConn takes over nc, which is a Unix socket. Spin is the longest time to poll before sleeping; with
-// 0 it never polls, and so it is where the process has one CPU, on which polling
-// keeps others from running. The limit on bodies
-// is MaxHelloBytes until SetMaxBody raises it.
+// NewConn takes over nc, which is a Unix socket, or Local. Spin is the longest time to
+// poll a socket before sleeping; with 0 it never polls, and so it is where the process
+// has one CPU, on which polling keeps others from running. The limit on bodies is
+// MaxHelloBytes until SetMaxBody raises it.
 func NewConn(nc net.Conn, spin time.Duration) (*Conn, error) {
-	socket, ok := nc.(syscall.Conn)
-	if !ok {
-		return nil, fmt.Errorf("wire: a connection of %T is none of the system's", nc)
-	}
-	raw, err := socket.SyscallConn()
+	l, err := newLink(nc, spin)
 	if err != nil {
 		return nil, fmt.Errorf("wire: %w", err)
 	}
-	c := &Conn{nc: nc, raw: raw, maxBody: MaxHelloBytes, buf: make([]byte, firstBytes)}
-	c.rd.init(spin)
-	c.wr.init()
-	return c, nil
+	return &Conn{nc: nc, link: l, maxBody: MaxHelloBytes, buf: make([]byte, firstBytes)}, nil
 }
 
 // Parts has this end leave a processor on which its peer polls, too; see spin.Wait.
 // One end of a connection may.
-func (c *Conn) Parts() { c.rd.wait.Parts() }
+func (c *Conn) Parts() {
+	if s, ok := c.link.(*socket); ok {
+		s.rd.wait.Parts()
+	}
+}
 
 // SetMaxBody sets the limit on bodies that are read. Only the reader may.
 func (c *Conn) SetMaxBody(n uint32) { c.maxBody = n }
@@ -141,9 +135,11 @@ func (c *Conn) Interrupt() {
 func (c *Conn) Close() error { return c.nc.Close() }
 
 // Shut ends both directions: reads and writes under way and later see the end.
-func (c *Conn) Shut() {
-	_ = c.raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) }) // they fail where it has ended
-}
+func (c *Conn) Shut() { c.link.shut() }
+
+// Hung reports whether the peer has closed its end, or this end is closed. It may be called
+// beside a read; what has come is left there.
+func (c *Conn) Hung() bool { return c.link.hung() }
 
 // SetReadDeadline makes a blocking read return os.ErrDeadlineExceeded. What
 // was received of a frame stays for the next read.
@@ -152,8 +148,8 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.nc.SetReadDeadline(
 // SetWriteDeadline is SetReadDeadline for writes.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.nc.SetWriteDeadline(t) }
 
-// SyscallConn is the socket, for options and credentials.
-func (c *Conn) SyscallConn() syscall.RawConn { return c.raw }
+// NetConn is the connection that NewConn took over, for options and credentials.
+func (c *Conn) NetConn() net.Conn { return c.nc }
 
 // Buffered reports whether ReadFrame would return a frame, or an error about
 // one, without reading from the socket.
@@ -212,13 +208,16 @@ func (c *Conn) receive(h Header, block bool) error {
 	if err := c.makeRoom(h); err != nil {
 		return err
 	}
-	read := c.rd.read
-	if c.glances {
-		read = c.readNow
-	} else if c.pacer != nil && h.BodyBytes > pieceBytes {
-		read = c.readPiece
+	var n int
+	var err error
+	switch free := c.buf[c.tail:]; {
+	case c.glances:
+		n, err = c.link.read(free, hurries, false)
+	case c.pacer != nil && h.BodyBytes > pieceBytes:
+		n, err = c.readPiece(free, block)
+	default:
+		n, err = c.link.read(free, reads, block)
 	}
-	n, err := read(c.raw, c.buf[c.tail:], block)
 	c.tail += n
 	c.stall.received += int64(n)
 	return c.cutShort(err)
@@ -226,18 +225,18 @@ func (c *Conn) receive(h Header, block bool) error {
 
 // readPiece reads a piece of a large frame when the turn of the connection comes. It has
 // no turn while it waits for the peer.
-func (c *Conn) readPiece(raw syscall.RawConn, p []byte, block bool) (n int, err error) {
+func (c *Conn) readPiece(p []byte, block bool) (n int, err error) {
 	for p = p[:min(len(p), pieceBytes)]; ; {
 		if err := c.pacer.Begin(); err != nil {
 			return 0, err
 		}
-		n, err = c.rd.readNow(raw, p)
+		n, err = c.link.read(p, hurries, false)
 		c.pacer.End()
 		if err != ErrWouldBlock {
 			return n, err
 		}
 		c.pacer.Leave()
-		if err := c.rd.await(raw, block); err != nil {
+		if _, err := c.link.read(nil, looks, block); err != nil {
 			return 0, err
 		}
 	}
@@ -329,7 +328,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 }
 
 // TryWrite sends what the socket takes at once, perhaps nothing.
-func (c *Conn) TryWrite(p []byte) (int, error) { return c.wr.write(c.raw, p) }
+func (c *Conn) TryWrite(p []byte) (int, error) { return c.link.write(p) }
 
 // WriteFiles sends p whole, with descriptors of the files beside its first byte.
 func (c *Conn) WriteFiles(p []byte, files ...*os.File) error {
@@ -337,11 +336,7 @@ func (c *Conn) WriteFiles(p []byte, files ...*os.File) error {
 		_, err := c.Write(p)
 		return err
 	}
-	rights, err := fileRights(files)
-	if err != nil {
-		return err
-	}
-	n, err := writeRights(c.raw, p, rights)
+	n, err := c.link.writeFiles(p, files)
 	if err == nil && n < len(p) {
 		_, err = c.Write(p[n:])
 	}
@@ -364,7 +359,7 @@ func (c *Conn) ReadFrameFiles() (Header, []byte, []*os.File, error) {
 		if err := c.makeRoom(h); err != nil {
 			return Header{}, nil, files, err
 		}
-		n, got, err := readFiles(c.raw, c.buf[c.tail:])
+		n, got, err := c.link.readFiles(c.buf[c.tail:])
 		c.tail += n
 		files = append(files, got...)
 		if err == nil && len(files) > MaxFiles {

@@ -28,11 +28,15 @@ func fileRights(files []*os.File) ([]byte, error) {
 	return rights, nil
 }
 
-// writeRights sends p, as far as the socket takes it at once, with rights beside
-// its first byte.
-func writeRights(raw syscall.RawConn, p, rights []byte) (n int, err error) {
+// writeFiles sends p, as far as the socket takes it at once, with descriptors of the
+// files beside its first byte.
+func (s *socket) writeFiles(p []byte, files []*os.File) (n int, err error) {
+	rights, err := fileRights(files)
+	if err != nil {
+		return 0, err
+	}
 	var failed error
-	err = raw.Write(func(fd uintptr) bool {
+	err = s.raw.Write(func(fd uintptr) bool {
 		for failed = syscall.EINTR; failed == syscall.EINTR; {
 			n, failed = unix.SendmsgN(int(fd), p, rights, nil, 0)
 		}
@@ -46,11 +50,11 @@ func writeRights(raw syscall.RawConn, p, rights []byte) (n int, err error) {
 
 // readFiles reads bytes and the descriptors that came with them. They are
 // closed on exec; the caller owns them, also beside an error.
-func readFiles(raw syscall.RawConn, p []byte) (int, []*os.File, error) {
+func (s *socket) readFiles(p []byte) (int, []*os.File, error) {
 	oob := make([]byte, syscall.CmsgSpace(4*MaxFiles))
 	var n, oobn, flags int
 	var failed error
-	err := raw.Read(func(fd uintptr) bool {
+	err := s.raw.Read(func(fd uintptr) bool {
 		for failed = syscall.EINTR; failed == syscall.EINTR; {
 			n, oobn, flags, _, failed = unix.Recvmsg(int(fd), p, oob, closeOnExec)
 		}

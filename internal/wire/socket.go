@@ -12,6 +12,40 @@ import (
 	"github.com/kvstored/kvstored/internal/unseen"
 )
 
+// socket is a link over a Unix socket.
+type socket struct {
+	raw syscall.RawConn
+	rd  receiver
+	wr  sender
+}
+
+func newSocket(raw syscall.RawConn, spin time.Duration) *socket {
+	s := &socket{raw: raw}
+	s.rd.init(spin)
+	s.wr.init()
+	return s
+}
+
+func (s *socket) read(p []byte, how task, block bool) (int, error) {
+	return s.rd.call(s.raw, p, how, block)
+}
+
+func (s *socket) write(p []byte) (int, error) { return s.wr.write(s.raw, p) }
+
+func (s *socket) shut() {
+	_ = s.raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) }) // they fail where it has ended
+}
+
+func (s *socket) hung() bool {
+	hung := false
+	err := s.raw.Control(func(fd uintptr) {
+		look := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(look, 0)
+		hung = err == nil && n > 0 && look[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+	})
+	return err != nil || hung
+}
+
 // receiver reads from a socket, polling for a while before it sleeps. Its
 // function and what that needs are fields, so that a read allocates nothing.
 type receiver struct {
@@ -25,37 +59,12 @@ type receiver struct {
 	err   error
 }
 
-// task is what a call of a receiver does.
-type task int
-
-const (
-	reads   task = iota
-	hurries      // reads, and neither polls nor sleeps
-	looks        // whether there is something to read, and leaves it there
-)
-
 func (r *receiver) init(longest time.Duration) {
 	r.wait.Start(longest, true)
 	r.step = r.attempt
 }
 
-// read reads at least one byte into p. Without block it returns ErrWouldBlock
-// rather than sleep.
-func (r *receiver) read(raw syscall.RawConn, p []byte, block bool) (int, error) {
-	return r.call(raw, p, reads, block)
-}
-
-// readNow is read that returns ErrWouldBlock at once where nothing is there.
-func (r *receiver) readNow(raw syscall.RawConn, p []byte) (int, error) {
-	return r.call(raw, p, hurries, false)
-}
-
-// await is read that leaves everything to be read, the end of the stream too.
-func (r *receiver) await(raw syscall.RawConn, block bool) error {
-	_, err := r.call(raw, nil, looks, block)
-	return err
-}
-
+// call does what how says: without block it returns ErrWouldBlock rather than sleep.
 func (r *receiver) call(raw syscall.RawConn, p []byte, how task, block bool) (int, error) {
 	r.p, r.how, r.block, r.n, r.err = p, how, block, 0, nil
 	err := raw.Read(r.step)

@@ -39,6 +39,9 @@ type Options struct {
 	// their like) goes on for as long as it answers pings. 0 means
 	// DefaultTimeout, negative no bound.
 	Timeout time.Duration
+	// Dialer connects in place of a Unix socket, to a daemon in this process. Nil: the
+	// system's sockets.
+	Dialer func(ctx context.Context, socket string) (net.Conn, error)
 }
 
 // Dial connects to the daemon that listens at socket. While that is starting Dial waits
@@ -75,7 +78,11 @@ const (
 
 // connect is one attempt of Dial.
 func connect(ctx context.Context, socket string, o *Options, patience patience) (*Client, error) {
-	nc, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	dial := o.Dialer
+	if dial == nil {
+		dial = dialUnix
+	}
+	nc, err := dial(ctx, socket)
 	if err != nil {
 		return nil, fmt.Errorf("kvstored: is the daemon running? %w", err)
 	}
@@ -86,6 +93,10 @@ func connect(ctx context.Context, socket string, o *Options, patience patience) 
 		return nil, fmt.Errorf("kvstored: %s: %w", socket, err)
 	}
 	return c, nil
+}
+
+func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", socket)
 }
 
 // handshake makes nc a Client. nc is the caller's to close beside an error.

@@ -75,7 +75,7 @@ func TestLinks(t *testing.T) {
 
 // TestPaths: the files and packages that the documentation names are there.
 func TestPaths(t *testing.T) {
-	name := regexp.MustCompile("`(\\.?\\.?/?(?:bench|client|clients|cmd|config|cpu|deploy|disk|docs|examples|internal|key|policy|prefetch|remote|testdata|tier)/[A-Za-z0-9_./-]+)`")
+	name := regexp.MustCompile("`(\\.?\\.?/?(?:bench|client|clients|cmd|config|cpu|deploy|disk|docs|e2e|examples|internal|key|policy|prefetch|remote|testdata|tier)/[A-Za-z0-9_./-]+)`")
 	paths := 0
 	for _, from := range pages(t) {
 		for _, m := range name.FindAllStringSubmatch(page(t, from), -1) {
@@ -134,8 +134,26 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
+// TestExamples: the commands of examples/README.md name files that are there.
+func TestExamples(t *testing.T) {
+	text, err := os.ReadFile("examples/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, named := range []string{"go run ./examples/prompt", "python3 examples/prompt.py", "go -C e2e test ./examples"} {
+		if !strings.Contains(string(text), named) {
+			t.Errorf("examples/README.md does not say %s", named)
+		}
+	}
+	for _, path := range []string{"examples/prompt/main.go", "examples/prompt.py", "e2e/examples"} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // goCommand is a run of tests or of a benchmark in the documentation.
-var goCommand = regexp.MustCompile("go (test|run)((?: (?:'[^']*'|[^`'#\\n ]+))+)")
+var goCommand = regexp.MustCompile("go (-C \\S+ )?(test|run)((?: (?:'[^']*'|[^`'#\\n ]+))+)")
 
 // goFlags are those of the go command and of its tests that the documentation
 // uses.
@@ -151,7 +169,7 @@ func TestGoCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range goCommand.FindAllStringSubmatch(string(data), -1) {
-			if checkGoCommand(t, from, m[1], strings.Fields(m[2])) {
+			if checkGoCommand(t, from, strings.TrimPrefix(m[1], "-C "), m[2], strings.Fields(m[3])) {
 				commands++
 			}
 		}
@@ -161,15 +179,15 @@ func TestGoCommands(t *testing.T) {
 	}
 }
 
-// checkGoCommand checks a command for one package of ours and reports whether it
-// is one.
-func checkGoCommand(t *testing.T, page, verb string, args []string) bool {
+// checkGoCommand checks a command for one package of ours, below a module's folder, and
+// reports whether it is one.
+func checkGoCommand(t *testing.T, page, module, verb string, args []string) bool {
 	t.Helper()
 	i := slices.IndexFunc(args, func(arg string) bool { return arg == "." || strings.HasPrefix(arg, "./") && arg != "./..." })
 	if i < 0 || slices.Contains(args, "-C") {
 		return false
 	}
-	source := sourceOf(t, args[i])
+	source := sourceOf(t, filepath.Join(strings.TrimSpace(module), args[i]))
 	if source == "" {
 		t.Errorf("%s runs %s, where there is no Go", page, args[i])
 		return true

@@ -1,0 +1,36 @@
+package tiertest
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is taken for a RAM file system, and how much room it must have: a container may
+// give it next to none.
+const (
+	ramFolder   = "/dev/shm"
+	ramMinBytes = 2 << 30
+)
+
+// Folder is an empty folder for the files of a tier, which goes with the test. It lies
+// in memory where the machine has a RAM file system, so that a test waits for no device;
+// a test of what devices do takes t.TempDir.
+func Folder(t testing.TB) string {
+	t.Helper()
+	var fs unix.Statfs_t
+	if err := unix.Statfs(ramFolder, &fs); err != nil || !inMemory(&fs) || int64(fs.Bavail)*int64(fs.Bsize) < ramMinBytes {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(ramFolder, "kvstored-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("remove %s: %v", dir, err)
+		}
+	})
+	return dir
+}

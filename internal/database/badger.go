@@ -38,7 +38,6 @@ func badgerOptions(o *Options) badger.Options {
 	b.DetectConflicts = false
 	b.ChecksumVerificationMode = options.OnTableAndBlockRead
 	b.SyncWrites = false
-	b.Logger = badgerLog{}
 	return b
 }
 
@@ -59,13 +58,14 @@ func checkOptions(o badger.Options) error {
 // openBadger turns what Badger panics over in this goroutine into an error. A
 // log that Badger had just made and could not size holds nothing, and would
 // keep it from opening.
-func openBadger(o *Options) (db *badger.DB, err error) {
+func (s *server) openBadger(o *Options) (db *badger.DB, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			db, err = nil, fmt.Errorf("%v", r)
 		}
 	}()
 	b := badgerOptions(o)
+	b.Logger = badgerLog{s}
 	if err := checkOptions(b); err != nil {
 		return nil, err
 	}
@@ -79,11 +79,13 @@ func openBadger(o *Options) (db *badger.DB, err error) {
 	if err := checkManifest(o.Dir); err != nil {
 		return nil, err
 	}
-	if err := takeBackUnfinished(o.Dir); err != nil {
+	if n, err := takeBackUnfinished(o.Dir); err != nil {
 		return nil, err
+	} else if n > 0 {
+		s.say(logInfo, "a compaction of %d tables did not end, and is taken back", []any{n})
 	}
-	keepPrivate(o.Dir)
-	if err := watched.watch(o.Dir); err != nil {
+	s.keepPrivate(o.Dir)
+	if err := s.watched.watch(o.Dir, s.end); err != nil {
 		return nil, err
 	}
 	return badger.Open(b)
@@ -91,7 +93,7 @@ func openBadger(o *Options) (db *badger.DB, err error) {
 
 // keepPrivate takes the rights of other users from a database that an earlier
 // version has made, or a user copied. Where that is refused it says so.
-func keepPrivate(dir string) {
+func (s *server) keepPrivate(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && (e.IsDir() || e.Type().IsRegular()) {
 			var info fs.FileInfo
@@ -100,7 +102,7 @@ func keepPrivate(dir string) {
 			}
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a folder that is not there yet will be made right
-			say(logWarn, "other users may have rights in the database: %v", []any{err})
+			s.say(logWarn, "other users may have rights in the database: %v", []any{err})
 		}
 		return nil
 	})
@@ -178,23 +180,30 @@ func syncPath(path string) error {
 
 // badgerLog writes Badger's messages where listen reads them, and tells watched
 // of compactions.
-type badgerLog struct{}
+type badgerLog struct{ s *server }
 
-func (badgerLog) Errorf(f string, a ...any) { say(logWarn, f, a) }
-func (badgerLog) Infof(f string, a ...any)  { say(logInfo, f, a) }
+// Errorf also ends a flush that fails for ever, where nobody waits for it.
+func (l badgerLog) Errorf(f string, a ...any) {
+	l.s.say(logWarn, f, a)
+	if f == retryFormat && l.s.gone != nil {
+		l.s.gone()
+	}
+}
 
-func (badgerLog) Warningf(f string, a ...any) {
-	say(logWarn, f, a)
+func (l badgerLog) Infof(f string, a ...any) { l.s.say(logInfo, f, a) }
+
+func (l badgerLog) Warningf(f string, a ...any) {
+	l.s.say(logWarn, f, a)
 	if by, ok := compactor(a); ok && f == failedFormat {
-		watched.failed(by, a[1])
+		l.s.watched.failed(by, a[1])
 	}
 }
 
 // Debugf writes nothing: there are several lines a commit.
-func (badgerLog) Debugf(f string, a ...any) {
+func (l badgerLog) Debugf(f string, a ...any) {
 	if by, ok := compactor(a); ok && f == collectedFormat {
 		keys, _ := a[1].(uint64) // of another type it is a table too few, which ends the process
-		watched.begin(by, keys)
+		l.s.watched.begin(by, keys)
 	}
 }
 
@@ -210,18 +219,18 @@ func compactor(a []any) (by int, ok bool) {
 // after a flush or a compaction that failed, as if the list of tables that it
 // has in memory were the one in the manifest, and would lose tables with the
 // next copy of that; a new process reads what the manifest says.
-func say(level, f string, a []any) {
+func (s *server) say(level, f string, a []any) {
 	text := bytes.TrimSpace(fmt.Appendf(nil, f, a...))
 	text = bytes.ReplaceAll(text, []byte("\n"), []byte("; "))
-	_, _ = fmt.Fprintf(os.Stderr, "%s%s%s\n", logMark, level, text) // whoever is gone does not miss it
+	_, _ = fmt.Fprintf(s.words, "%s%s%s\n", logMark, level, text) // whoever is gone does not miss it
 	if level == logWarn && bytes.Contains(text, []byte(syscall.EIO.Error())) {
-		end(syscall.EIO.Error())
+		s.end(syscall.EIO.Error())
 	}
 }
 
 // end ends the process. The last line is no message of Badger's, so that it
 // tells what the process ended over.
-func end(why string) {
-	_, _ = fmt.Fprintln(os.Stderr, why)
-	os.Exit(1)
+func (s *server) end(why string) {
+	_, _ = fmt.Fprintln(s.words, why)
+	s.exit()
 }

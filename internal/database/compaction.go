@@ -2,6 +2,7 @@ package database
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -31,6 +32,57 @@ const (
 	failedFormat    = "[Compactor: %d] LOG Compact FAILED with error: %+v: %+v"
 )
 
+// retryFormat is what Badger logs of a flush that failed, before it tries again.
+const retryFormat = "error flushing memtable to disk: %v, retrying"
+
+// manifests are the compactions of the databases of this process, mostly one, by
+// the folder of the manifest that syncManifest is called for.
+var manifests struct {
+	sync.Mutex
+	hooked  bool
+	watched map[string]*compactions
+}
+
+// hook has syncManifest ask the compactions of the folder.
+func (c *compactions) hook() error {
+	manifests.Lock()
+	defer manifests.Unlock()
+	if syncManifest == nil {
+		return fmt.Errorf("this version of Badger does not call what watches over its compactions")
+	}
+	if !manifests.hooked {
+		manifests.hooked, manifests.watched = true, make(map[string]*compactions)
+		syncManifest = func(f *os.File) error {
+			manifests.Lock()
+			c := manifests.watched[filepath.Dir(f.Name())]
+			manifests.Unlock()
+			return c.sync(f)
+		}
+	}
+	manifests.watched[filepath.Clean(c.dir)] = c
+	return nil
+}
+
+// unhook forgets the compactions of a database that is closed.
+func (c *compactions) unhook() {
+	manifests.Lock()
+	defer manifests.Unlock()
+	if dir := filepath.Clean(c.dir); manifests.watched[dir] == c {
+		delete(manifests.watched, dir)
+	}
+}
+
+// sync ends the process over a change that lacks a table.
+func (c *compactions) sync(manifest *os.File) error {
+	if c == nil { // a manifest of no database that is open
+		return manifest.Sync()
+	}
+	if err := c.changed(manifest); err != nil {
+		c.end(fmt.Sprintf("%v: %v", err, syscall.EIO)) // what it was Badger has not kept
+	}
+	return manifest.Sync()
+}
+
 // compactions ends the process over a compaction that could not write all of its
 // tables, before the tables that it has read are removed.
 //
@@ -53,6 +105,7 @@ const (
 // Its mutex is a leaf. Badger's lock of the list may be held when it is taken.
 type compactions struct {
 	dir string
+	end func(why string) // ends the process
 
 	mu struct {
 		sync.Mutex
@@ -64,28 +117,16 @@ type compactions struct {
 	}
 }
 
-// watched is that of the process, which has one database.
-var watched compactions
-
 // watch begins with the list of tables that Badger is about to open.
-func (c *compactions) watch(dir string) error {
-	if syncManifest == nil {
-		return fmt.Errorf("this version of Badger does not call what watches over its compactions")
-	}
-	c.dir = dir
+func (c *compactions) watch(dir string, end func(why string)) error {
+	c.dir, c.end = dir, end
 	c.mu.idle.L = &c.mu
 	listed, err := c.list()
 	if os.IsNotExist(err) {
 		err = nil
 	}
 	c.mu.listed = listed
-	syncManifest = func(f *os.File) error {
-		if err := c.changed(f); err != nil {
-			end(fmt.Sprintf("%v: %v", err, syscall.EIO)) // what it was Badger has not kept
-		}
-		return f.Sync()
-	}
-	return err
+	return errors.Join(err, c.hook())
 }
 
 // list reads the list of tables.
@@ -120,7 +161,7 @@ func (c *compactions) failed(by int, err any) {
 	building := c.mu.building && c.mu.by == by
 	c.mu.Unlock()
 	if building {
-		end(fmt.Sprint("a compaction failed: ", err))
+		c.end(fmt.Sprint("a compaction failed: ", err))
 	}
 }
 

@@ -5,35 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
-
-// holderVar makes of this program a daemon: it names a folder whose database it
-// opens and keeps open.
-const holderVar = "KVSTORED_DATABASE_TEST_HOLD"
-
-func TestMain(m *testing.M) {
-	Main()
-	if dir := os.Getenv(holderVar); dir != "" {
-		d, err := Open(context.Background(), testOptions(dir))
-		fmt.Println(err)
-		if err == nil {
-			fmt.Println(d.Pid())
-			select {}
-		}
-		os.Exit(1)
-	}
-	m.Run()
-}
 
 func testOptions(dir string) Options {
 	return Options{Dir: dir, MemTableBytes: 1 << 20, MaxValueBytes: 64 << 10, Log: zerolog.Nop()}
@@ -41,7 +24,7 @@ func testOptions(dir string) Options {
 
 func open(t *testing.T, dir string) *DB {
 	t.Helper()
-	d, err := Open(t.Context(), testOptions(dir))
+	d, err := OpenHere(t.Context(), testOptions(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,252 +96,185 @@ func none(int) bool { return false }
 
 // Committed records are there, by key and page by page, also after a close.
 func TestDatabase(t *testing.T) {
-	const n = 2000
-	dir := filepath.Join(t.TempDir(), "db")
-	d := open(t, dir)
-	fill(t, d, n)
-	check(t, d, n, none)
-	for i := 0; i < n; i += 3 {
-		d.Batch().Delete(key(i))
-	}
-	if err := errors.Join(d.Batch().Flush(), d.Sync()); err != nil {
-		t.Fatal(err)
-	}
-	gone := func(i int) bool { return i%3 == 0 }
-	check(t, d, n, gone)
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	was := d.MaxVersion()
-	if d = open(t, dir); d.MaxVersion() <= was {
-		t.Errorf("the highest version is %d, was %d", d.MaxVersion(), was)
-	}
-	check(t, d, n, gone)
-	no := errors.New("no")
-	if _, err := d.Page([]byte("k"), nil, 10, func(_, _ []byte) error { return no }); !errors.Is(err, no) {
-		t.Errorf("a page that is not wanted: %v", err)
-	}
-}
-
-// TestPrivate: the files that the database makes are its user's alone under any
-// umask of the daemon, and so are files that others had rights in before.
-func TestPrivate(t *testing.T) {
-	defer syscall.Umask(syscall.Umask(0))
-	dir := filepath.Join(t.TempDir(), "db")
-	d := open(t, dir)
-	fill(t, d, 1000)
-	d.Close()
-	others := func() (names []string) {
-		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			info, err := e.Info()
-			if err == nil && info.Mode().Perm()&0o077 != 0 {
-				names = append(names, fmt.Sprintf("%s %v", e.Name(), info.Mode()))
-			}
-			return err
-		})
-		if err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 2000
+		dir := filepath.Join(tiertest.Folder(t), "db")
+		d := open(t, dir)
+		fill(t, d, n)
+		check(t, d, n, none)
+		for i := 0; i < n; i += 3 {
+			d.Batch().Delete(key(i))
+		}
+		if err := errors.Join(d.Batch().Flush(), d.Sync()); err != nil {
 			t.Fatal(err)
 		}
-		return names
-	}
-	if names := others(); len(names) > 0 {
-		t.Errorf("others have rights in %v", names)
-	}
-	paths, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("the database has files %v, %v", paths, err)
-	}
-	for _, path := range append(paths, dir) {
-		mode := fs.FileMode(0o644)
-		if path == dir {
-			mode = 0o755
-		}
-		if err := os.Chmod(path, mode); err != nil {
+		gone := func(i int) bool { return i%3 == 0 }
+		check(t, d, n, gone)
+		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	d = open(t, dir)
-	defer d.Close()
-	check(t, d, 1000, func(int) bool { return false })
-	if names := others(); len(names) > 0 {
-		t.Errorf("others keep rights in %v", names)
-	}
-}
-
-// A process that is killed loses nothing, and says so to all who wait.
-func TestKilled(t *testing.T) {
-	dir := t.TempDir()
-	d := open(t, dir)
-	fill(t, d, 100)
-	if err := syscall.Kill(d.Pid(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	<-d.Ended()
-	d.Batch().Set(key(1), nil)
-	for what, err := range map[string]error{
-		"get": d.Get([][]byte{key(1)}, func(int, []byte) { t.Error("a value") }), "commit": d.Batch().Flush(), "sync": d.Sync(), "close": d.Close(), "err": d.Err(),
-	} {
-		var end *Death
-		if !errors.As(err, &end) || end.How != "signal: killed" || !Ends(err) {
-			t.Errorf("%s: %v", what, err)
+		was := d.MaxVersion()
+		if d = open(t, dir); d.MaxVersion() <= was {
+			t.Errorf("the highest version is %d, was %d", d.MaxVersion(), was)
 		}
-	}
-	check(t, open(t, dir), 100, none)
-}
-
-// What ends the process is told in the words of the runtime.
-func TestDeathSaysWhy(t *testing.T) {
-	d := open(t, t.TempDir())
-	if err := syscall.Kill(d.Pid(), syscall.SIGBUS); err != nil {
-		t.Fatal(err)
-	}
-	<-d.Ended()
-	if text := d.Err().Error(); !strings.Contains(text, "SIGBUS") || strings.Contains(text, "goroutine ") || len(text) > 500 {
-		t.Error(text)
-	}
-}
-
-// A process that does not answer is noticed, and can be ended; who waits for it
-// is told why.
-func TestHangs(t *testing.T) {
-	d := open(t, t.TempDir())
-	fill(t, d, 20)
-	if d.Hangs(0) {
-		t.Error("a process that has nothing to do hangs")
-	}
-	if err := syscall.Kill(d.Pid(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	asked := make(chan error, 2)
-	untilFails := func(ask func() error) {
-		var err error
-		for err == nil { // the signal takes its time
-			err = ask()
+		check(t, d, n, gone)
+		no := errors.New("no")
+		if _, err := d.Page([]byte("k"), nil, 10, func(_, _ []byte) error { return no }); !errors.Is(err, no) {
+			t.Errorf("a page that is not wanted: %v", err)
 		}
-		asked <- err
-	}
-	go untilFails(func() error { return d.Get([][]byte{key(1)}, func(int, []byte) {}) })
-	go untilFails(func() error {
-		for range 100 { // more than the sockets hold
-			d.Batch().Set(key(1), make([]byte, 60<<10))
-		}
-		return d.Batch().Flush()
 	})
-	for !d.Hangs(10 * time.Millisecond) {
-		time.Sleep(time.Millisecond)
-	}
-	why := errors.New("it hangs")
-	d.Kill(why)
-	for range 2 {
-		if err := <-asked; !errors.Is(err, why) {
-			t.Error(err)
-		}
-	}
-	<-d.Ended()
-}
-
-// Signals that ask a daemon to end do not end its database.
-func TestSignalsAreIgnored(t *testing.T) {
-	d := open(t, t.TempDir())
-	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
-		if err := syscall.Kill(d.Pid(), s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	fill(t, d, 100)
-	check(t, d, 100, none)
 }
 
 // A database that another process has open, and one that is none, are errors of
 // Badger's; so is one that may not be opened in time.
 func TestOpenRefused(t *testing.T) {
-	dir := t.TempDir()
-	d := open(t, dir)
-	var no Refused
-	if _, err := Open(t.Context(), testOptions(dir)); !errors.As(err, &no) || Ends(err) {
-		t.Errorf("opened twice: %v", err)
-	}
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "MANIFEST"), []byte("none"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(t.Context(), testOptions(dir)); !errors.As(err, &no) {
-		t.Errorf("no manifest: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := Open(ctx, testOptions(t.TempDir())); !errors.Is(err, context.Canceled) {
-		t.Errorf("no time: %v", err)
-	}
-	bad := testOptions(t.TempDir())
-	bad.MaxValueBytes = 1 << 20
-	if _, err := Open(t.Context(), bad); !errors.As(err, &no) || !strings.Contains(err.Error(), "fit together") {
-		t.Errorf("values larger than a transaction: %v", err)
-	}
-}
-
-// The process ends with the one that started it, before the next one opens the
-// database.
-func TestEndsWithParent(t *testing.T) {
-	dir := t.TempDir()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 5 {
-		cmd := exec.Command(exe)
-		cmd.Env = append(os.Environ(), holderVar+"="+dir)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		var says string
-		var pid int
-		if _, err := fmt.Fscan(out, &says, &pid); err != nil || says != "<nil>" {
-			t.Fatal(says, err)
-		}
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait() // killed
-		for deadline := time.Now().Add(time.Minute); syscall.Kill(pid, 0) == nil; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("the database's process outlives its daemon")
-			}
-		}
+	synctest.Test(t, func(t *testing.T) {
+		dir := tiertest.Folder(t)
 		d := open(t, dir)
-		fill(t, d, 10)
+		var no Refused
+		if _, err := OpenHere(t.Context(), testOptions(dir)); !errors.As(err, &no) || Ends(err) {
+			t.Errorf("opened twice: %v", err)
+		}
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
-	}
+		if err := os.WriteFile(filepath.Join(dir, "MANIFEST"), []byte("none"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenHere(t.Context(), testOptions(dir)); !errors.As(err, &no) {
+			t.Errorf("no manifest: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := OpenHere(ctx, testOptions(tiertest.Folder(t))); !errors.Is(err, context.Canceled) {
+			t.Errorf("no time: %v", err)
+		}
+		bad := testOptions(tiertest.Folder(t))
+		bad.MaxValueBytes = 1 << 20
+		if _, err := OpenHere(t.Context(), bad); !errors.As(err, &no) || !strings.Contains(err.Error(), "fit together") {
+			t.Errorf("values larger than a transaction: %v", err)
+		}
+	})
 }
 
 // Tables without a manifest are no new database, and are not removed.
 func TestMissingManifest(t *testing.T) {
-	dir := t.TempDir()
-	d := open(t, dir)
-	fill(t, d, 20)
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(dir, "MANIFEST")); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Open(t.Context(), testOptions(dir))
-	var no Refused
-	if !errors.As(err, &no) || !strings.Contains(err.Error(), "manifest is missing") {
-		t.Errorf("got %v", err)
-	}
-	if tables, _ := filepath.Glob(filepath.Join(dir, "*.sst")); len(tables) == 0 {
-		t.Error("the tables are gone")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		dir := tiertest.Folder(t)
+		d := open(t, dir)
+		fill(t, d, 20)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(dir, "MANIFEST")); err != nil {
+			t.Fatal(err)
+		}
+		_, err := OpenHere(t.Context(), testOptions(dir))
+		var no Refused
+		if !errors.As(err, &no) || !strings.Contains(err.Error(), "manifest is missing") {
+			t.Errorf("got %v", err)
+		}
+		if tables, _ := filepath.Glob(filepath.Join(dir, "*.sst")); len(tables) == 0 {
+			t.Error("the tables are gone")
+		}
+	})
+}
+
+// A database that is killed loses nothing, and says why to all who wait.
+func TestKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := tiertest.Folder(t)
+		d := open(t, dir)
+		fill(t, d, 100)
+		why := errors.New("it is no more")
+		d.Kill(why)
+		d.Batch().Set(key(1), nil)
+		for what, err := range map[string]error{
+			"get": d.Get([][]byte{key(1)}, func(int, []byte) { t.Error("a value") }), "commit": d.Batch().Flush(), "sync": d.Sync(), "close": d.Close(),
+		} {
+			if !errors.Is(err, why) || !Ends(err) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		<-d.Ended()
+		var death *Death
+		if !errors.As(d.Err(), &death) || death.How != "signal: killed" {
+			t.Errorf("it ended over %v", d.Err())
+		}
+		check(t, open(t, dir), 100, none)
+	})
+}
+
+// A flush that fails for ever, as in a folder that is gone, ends with a kill.
+func TestKilledWithoutFolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(tiertest.Folder(t), "db")
+		d := open(t, dir)
+		fill(t, d, 20)
+		if err := os.Rename(dir, dir+".away"); err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error, 1)
+		go func() { closed <- d.Close() }()
+		time.Sleep(time.Minute)
+		why := errors.New("it does not close")
+		d.Kill(why)
+		if err := <-closed; !errors.Is(err, why) {
+			t.Errorf("closed: %v", err)
+		}
+		<-d.Ended()
+		check(t, open(t, dir+".away"), 20, none)
+	})
+}
+
+// silent is a process that does not answer. It ends when it is killed.
+type silent struct{ d *DB }
+
+func (silent) pid() int { return 0 }
+
+func (s silent) kill() { s.d.end(&Death{How: "signal: killed"}) }
+
+// A process that does not answer is noticed, and can be ended; who waits for it
+// is told why.
+func TestHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDB(zerolog.Nop())
+		for range 1 + readers {
+			mine, its := net.Pipe()
+			defer its.Close()
+			d.conns = append(d.conns, newConn(mine))
+		}
+		d.use()
+		d.process = silent{d}
+		const long = time.Minute
+		if time.Sleep(2 * long); d.Hangs(0) {
+			t.Error("a process that has nothing to do hangs")
+		}
+		asked := make(chan error, 3)
+		go func() { asked <- d.Sync() }() // may take its time
+		if time.Sleep(2 * long); d.Hangs(long) {
+			t.Error("a process that syncs hangs")
+		}
+		go func() { asked <- d.Get([][]byte{key(1)}, func(int, []byte) {}) }()
+		go func() {
+			for range 100 { // of several parts
+				d.Batch().Set(key(1), make([]byte, 60<<10))
+			}
+			asked <- d.Batch().Flush()
+		}()
+		if time.Sleep(long); d.Hangs(long) {
+			t.Error("it hangs too soon")
+		}
+		if time.Sleep(time.Nanosecond); !d.Hangs(long) {
+			t.Error("it does not hang")
+		}
+		why := errors.New("it hangs")
+		d.Kill(why)
+		for range 3 {
+			if err := <-asked; !errors.Is(err, why) {
+				t.Error(err)
+			}
+		}
+		<-d.Ended()
+	})
 }

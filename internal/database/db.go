@@ -1,11 +1,11 @@
 package database
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +24,16 @@ type Options struct {
 	Log           zerolog.Logger `json:"-"` // told what Badger has to say
 }
 
+// Opener opens a database. Open starts a process for it; OpenHere does without one.
+type Opener func(ctx context.Context, o Options) (*DB, error)
+
+// process is what a database works in.
+type process interface {
+	pid() int
+	// kill ends it, as soon as the kernel lets go of it.
+	kill()
+}
+
 // DB is a database in a process of its own. Its methods are safe for concurrent
 // use, but for those of the Batch. Each waits for its answer as long as that
 // takes, or until the process has ended: the error then says why it ended.
@@ -32,7 +42,7 @@ type DB struct {
 	commits *conn
 	reads   chan *conn // those that nobody uses
 	conns   []*conn
-	cmd     *exec.Cmd
+	process process
 	log     zerolog.Logger
 	batch   Batch
 	held    atomic.Int64  // see HeldBytes
@@ -66,7 +76,7 @@ func Ends(err error) bool {
 }
 
 // Pid is the process's id.
-func (d *DB) Pid() int { return d.cmd.Process.Pid }
+func (d *DB) Pid() int { return d.process.pid() }
 
 // open is the first request.
 func (d *DB) open(o *Options) error {

@@ -42,11 +42,29 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	if os.Args[0] == processName {
 		return nil, errors.New("database: this program started itself as a database's process, and its main does not call database.Main")
 	}
-	d := &DB{reads: make(chan *conn, readers), ended: make(chan struct{}), log: o.Log}
-	d.batch.d = d
+	d := newDB(o.Log)
 	if err := d.start(o.Dir, MemoryLimit(o.MemTableBytes)); err != nil {
 		return nil, fmt.Errorf("database: start a process: %w", err)
 	}
+	return d.opened(ctx, o)
+}
+
+func newDB(log zerolog.Logger) *DB {
+	d := &DB{reads: make(chan *conn, readers), ended: make(chan struct{}), log: log}
+	d.batch.d = d
+	return d
+}
+
+// use takes the pairs into use, once there are all.
+func (d *DB) use() {
+	d.commits = d.conns[0]
+	for _, c := range d.conns[1:] {
+		d.reads <- c
+	}
+}
+
+// opened opens the database in its process, which has started.
+func (d *DB) opened(ctx context.Context, o Options) (*DB, error) {
 	unbound := context.AfterFunc(ctx, func() { d.Kill(context.Cause(ctx)) })
 	defer unbound()
 	if err := d.open(&o); err != nil {
@@ -99,38 +117,47 @@ func (d *DB) start(dir string, limit int64) error {
 		d.conns = append(d.conns, newConn(mine))
 		cmd.ExtraFiles = append(cmd.ExtraFiles, its)
 	}
-	d.commits = d.conns[0]
-	for _, c := range d.conns[1:] {
-		d.reads <- c
-	}
+	d.use()
 	words, err := cmd.StderrPipe()
 	if err != nil {
 		return err
 	}
-	d.cmd = cmd
+	d.process = child{cmd}
 	started := make(chan error, 1)
-	go d.attend(words, started)
+	go d.attend(cmd, words, started)
 	err = <-started
 	return err
 }
 
 // attend is with the process from its start to its end, on a thread of its own:
 // the kernel takes the end of that thread for the end of the parent.
-func (d *DB) attend(words io.Reader, started chan<- error) {
+func (d *DB) attend(cmd *exec.Cmd, words io.Reader, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := d.cmd.Start()
+	err := cmd.Start()
 	started <- err
 	if err != nil {
 		return
 	}
 	last := d.listen(words)
-	_ = d.cmd.Wait() // ProcessState says it better
+	_ = cmd.Wait() // ProcessState says it better
+	d.end(&Death{How: cmd.ProcessState.String(), Words: last})
+}
+
+// end says what the process ended over.
+func (d *DB) end(over *Death) {
 	d.mu.Lock()
-	d.mu.death = &Death{How: d.cmd.ProcessState.String(), Words: last}
+	d.mu.death = over
 	d.mu.Unlock()
 	close(d.ended)
 }
+
+// child is a process of its own.
+type child struct{ *exec.Cmd }
+
+func (c child) pid() int { return c.Process.Pid }
+
+func (c child) kill() { _ = c.Process.Kill() } // it has ended already, else
 
 // listen passes on what Badger logs, to the end, and returns the first of what
 // the runtime says of it.
@@ -178,7 +205,7 @@ func (d *DB) Kill(why error) {
 		d.mu.killed = why
 	}
 	d.mu.Unlock()
-	_ = d.cmd.Process.Kill() // it has ended already, else
+	d.process.kill()
 	d.hangUp()
 }
 

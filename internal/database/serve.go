@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/signal"
@@ -42,21 +43,24 @@ func serve() int {
 		_ = f.Close() // the connection has its own
 		conns = append(conns, newConn(c))
 	}
-	s := new(server)
-	if err := s.open(conns[0]); err != nil {
+	s := &server{
+		words: os.Stderr,
+		lost:  func() { os.Exit(0) }, // what is committed lies in the page cache
+		exit:  func() { os.Exit(1) },
+	}
+	if s.serve(conns) != nil {
 		return 1
 	}
-	var work sync.WaitGroup
-	for _, c := range conns[1:] {
-		work.Go(func() { s.read(c) })
-	}
-	s.commit(conns[0])
-	work.Wait()
 	return 0
 }
 
 // server is the database on the other side of the pairs.
 type server struct {
+	words io.Writer // gets what Badger has to say
+	lost  func()    // is called when the other end of a pair is gone; the pair is not served any more
+	exit  func()    // ends the process, or the goroutine that is to end it; it does not return
+	gone  func()    // ends a goroutine of Badger's that fails for ever, once nobody waits for it; nil: the process ends
+
 	db      *badger.DB
 	dir     string
 	old     []string // logs of earlier processes, which become tables
@@ -64,9 +68,27 @@ type server struct {
 	writing sync.Mutex // held by a commit, and while the logs are emptied
 
 	compacting sync.Mutex // held before writing
+	watched    compactions
+
+	using  sync.RWMutex // held by what reads, and by a close
+	closed bool
 
 	syncing  sync.Mutex
 	unsynced error // of the first sync that failed
+}
+
+// serve works until the other ends of all pairs are gone, or an opening has failed.
+func (s *server) serve(conns []*conn) error {
+	if err := s.open(conns[0]); err != nil {
+		return err
+	}
+	var work sync.WaitGroup
+	for _, c := range conns[1:] {
+		work.Go(func() { s.read(c) })
+	}
+	s.commit(conns[0])
+	work.Wait()
+	return nil
 }
 
 func (s *server) open(c *conn) error {
@@ -78,7 +100,7 @@ func (s *server) open(c *conn) error {
 	err = json.Unmarshal(body, &o)
 	if err == nil {
 		s.dir, s.old = o.Dir, logs(o.Dir)
-		s.db, err = openBadger(&o)
+		s.db, err = s.openBadger(&o)
 	}
 	if err == nil {
 		c.out = binary.LittleEndian.AppendUint64(c.out, s.db.MaxVersion())
@@ -103,7 +125,8 @@ func (s *server) read(c *conn) {
 			err = answer(c, s.do(c, what, body))
 		}
 		if err != nil {
-			os.Exit(0) // what is committed lies in the page cache
+			s.lost()
+			return
 		}
 	}
 }
@@ -116,6 +139,14 @@ func (s *server) do(c *conn, what byte, body []byte) (err error) {
 			err = fmt.Errorf("%v", r)
 		}
 	}()
+	if what == opClose {
+		return s.close()
+	}
+	s.using.RLock()
+	defer s.using.RUnlock()
+	if s.closed {
+		return badger.ErrDBClosed
+	}
 	f := &fields{rest: body}
 	switch what {
 	case opGet:
@@ -131,10 +162,16 @@ func (s *server) do(c *conn, what byte, body []byte) (err error) {
 		return nil
 	case opCompact:
 		return s.compact()
-	case opClose:
-		return s.db.Close()
 	}
 	return fmt.Errorf("there is no request %d", what)
+}
+
+// close closes the database once what reads it has ended: its mappings go.
+func (s *server) close() error {
+	s.using.Lock()
+	defer s.using.Unlock()
+	s.closed = true
+	return s.db.Close()
 }
 
 func get(c *conn, txn *badger.Txn, f *fields) error {
@@ -234,7 +271,12 @@ func (s *server) commit(c *conn) {
 	for {
 		what, body, err := c.receive()
 		if err != nil {
-			os.Exit(0)
+			s.lost()
+			if wb != nil {
+				wb.Cancel()
+				s.writing.Unlock()
+			}
+			return
 		}
 		if wb == nil {
 			s.writing.Lock()
@@ -257,7 +299,8 @@ func (s *server) commit(c *conn) {
 		}
 		s.writing.Unlock()
 		if answer(c, failed) != nil {
-			os.Exit(0)
+			s.lost()
+			return
 		}
 		wb, failed = nil, nil
 	}

@@ -35,35 +35,34 @@ type swap struct {
 // these as long as all of them are there; one that is taken back in vain is made
 // again. It is called before Badger opens the database, which removes tables that
 // are not listed.
-func takeBackUnfinished(dir string) error {
+func takeBackUnfinished(dir string) (tables int, err error) {
 	path := filepath.Join(dir, badger.ManifestFilename)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return 0, nil
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	last, end := lastSwap(text)
 	if last == nil || !allThere(dir, last.removed) {
-		return nil
+		return 0, nil
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer f.Close() //nolint:errcheck // takeBack has synced
 	if err := f.Truncate(end); err != nil {
-		return err
+		return 0, err
 	}
 	if _, err := f.Seek(end, 0); err != nil {
-		return err
+		return 0, err
 	}
 	if err := takeBack(f, *last); err != nil {
-		return fmt.Errorf("take back a compaction that did not end: %w", err)
+		return 0, fmt.Errorf("take back a compaction that did not end: %w", err)
 	}
-	say(logInfo, "a compaction of %d tables did not end, and is taken back", []any{len(last.removed)})
-	return nil
+	return len(last.removed), nil
 }
 
 // lastSwap is the last compaction in a manifest; nil where there is none, or where it

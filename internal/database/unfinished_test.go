@@ -6,9 +6,12 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/table"
+
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // listOf is the list of tables of the database in dir.
@@ -51,32 +54,34 @@ func unfinish(t *testing.T, dir string, written bool) {
 // Of a compaction that was listed, and whose process ended before it was found that
 // tables are missing, nothing is left: all records are there.
 func TestUnfinishedCompaction(t *testing.T) {
-	const n = 4000
+	const n = 2500
 	for name, written := range map[string]bool{"a table was written": true, "none was": false} {
 		t.Run(name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "db")
-			for range 2 { // the second time there is one that was taken back
-				d := open(t, dir)
-				fill(t, d, n)
-				if err := d.Close(); err != nil {
-					t.Fatal(err)
-				}
-				before := listOf(t, dir)
-				unfinish(t, dir, written)
-				for range 2 { // it is not taken back again
-					if err := takeBackUnfinished(dir); err != nil {
+			synctest.Test(t, func(t *testing.T) {
+				dir := filepath.Join(tiertest.Folder(t), "db")
+				for range 2 { // the second time there is one that was taken back
+					d := open(t, dir)
+					fill(t, d, n)
+					if err := d.Close(); err != nil {
 						t.Fatal(err)
 					}
-					if got := listOf(t, dir); !maps.Equal(got, before) {
-						t.Errorf("listed are %v; want %v", got, before)
+					before := listOf(t, dir)
+					unfinish(t, dir, written)
+					for range 2 { // it is not taken back again
+						if _, err := takeBackUnfinished(dir); err != nil {
+							t.Fatal(err)
+						}
+						if got := listOf(t, dir); !maps.Equal(got, before) {
+							t.Errorf("listed are %v; want %v", got, before)
+						}
+					}
+					d = open(t, dir)
+					check(t, d, n, none)
+					if err := d.Close(); err != nil {
+						t.Fatal(err)
 					}
 				}
-				d = open(t, dir)
-				check(t, d, n, none)
-				if err := d.Close(); err != nil {
-					t.Fatal(err)
-				}
-			}
+			})
 		})
 	}
 }
@@ -84,41 +89,43 @@ func TestUnfinishedCompaction(t *testing.T) {
 // A compaction whose tables are not all there any more was compared, and stays. A
 // manifest that is damaged, or torn, is left to Badger.
 func TestCompactionStays(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "db")
-	d := open(t, dir)
-	fill(t, d, 4000)
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	manifest := filepath.Join(dir, badger.ManifestFilename)
-	before := listOf(t, dir)
-	unfinish(t, dir, true)
-	text, err := os.ReadFile(manifest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stays := func(what string, text []byte) {
-		t.Helper()
-		if err := os.WriteFile(manifest, text, 0o600); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(tiertest.Folder(t), "db")
+		d := open(t, dir)
+		fill(t, d, 4000)
+		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := takeBackUnfinished(dir); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-		if got, err := os.ReadFile(manifest); err != nil || !slices.Equal(got, text) {
-			t.Errorf("%s: the manifest is another one: %v", what, err)
-		}
-	}
-	flipped := slices.Clone(text)
-	flipped[manifestHead+setHead]++
-	stays("damaged", flipped)
-	stays("torn", text[:len(text)-1])
-	stays("empty", nil)
-	for id := range before {
-		if err := os.Truncate(table.NewFilename(id, dir), 0); err != nil {
+		manifest := filepath.Join(dir, badger.ManifestFilename)
+		before := listOf(t, dir)
+		unfinish(t, dir, true)
+		text, err := os.ReadFile(manifest)
+		if err != nil {
 			t.Fatal(err)
 		}
-		break
-	}
-	stays("being removed", text)
+		stays := func(what string, text []byte) {
+			t.Helper()
+			if err := os.WriteFile(manifest, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := takeBackUnfinished(dir); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if got, err := os.ReadFile(manifest); err != nil || !slices.Equal(got, text) {
+				t.Errorf("%s: the manifest is another one: %v", what, err)
+			}
+		}
+		flipped := slices.Clone(text)
+		flipped[manifestHead+setHead]++
+		stays("damaged", flipped)
+		stays("torn", text[:len(text)-1])
+		stays("empty", nil)
+		for id := range before {
+			if err := os.Truncate(table.NewFilename(id, dir), 0); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		stays("being removed", text)
+	})
 }

@@ -1,4 +1,4 @@
-package database
+package database_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/faultfs"
 )
 
@@ -34,7 +35,7 @@ func TestCompactionEIO(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := d.Compact()
-		var death *Death
+		var death *database.Death
 		if met, metErr := fs.Met(); metErr != nil {
 			t.Fatal(metErr)
 		} else if met == 0 {

@@ -1,4 +1,4 @@
-package main
+package router_test
 
 import (
 	"bufio"
@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/kvstored/kvstored/e2e/daemon"
 )
 
 // between is the part of a text between two others.
@@ -25,7 +27,7 @@ func between(t *testing.T, text, before, after string) string {
 // TestRouteAsDeployed starts the router with the arguments, the variables and the
 // configuration of its Deployment, and asks what a kubelet and a gateway ask.
 func TestRouteAsDeployed(t *testing.T) {
-	data, err := os.ReadFile("../../deploy/kubernetes/route.yaml")
+	data, err := os.ReadFile(daemon.Root() + "/deploy/kubernetes/route.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,15 +42,11 @@ func TestRouteAsDeployed(t *testing.T) {
 	}
 	args := strings.Split(between(t, text, "args: [", "]"), ", ")
 	listen := strings.Replace(between(t, text, `{name: KVSTORED_ROUTE__LISTEN, value: "`, `"}`), "$(POD_IP)]:9465", "0.0.0.0]:0", 1)
-	if unit, err := os.ReadFile("../../deploy/kvstored-route.service"); err != nil || !strings.HasSuffix(between(t, string(unit), "ExecStart=", "\n"), "/kvstored "+strings.Join(args, " ")) {
+	if unit, err := os.ReadFile(daemon.Root() + "/deploy/kvstored-route.service"); err != nil || !strings.HasSuffix(between(t, string(unit), "ExecStart=", "\n"), "/kvstored "+strings.Join(args, " ")) {
 		t.Errorf("the unit has other arguments than the Deployment: %v", err)
 	}
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, strings.Split(strings.Replace(strings.Join(args, " "), "/etc/kvstored/route.yaml", file, 1), " ")...)
-	cmd.Env = append(withoutOurs(os.Environ()), "KVSTORED_ROUTE__LISTEN="+listen)
+	cmd := exec.Command(daemon.Program(t), strings.Split(strings.Replace(strings.Join(args, " "), "/etc/kvstored/route.yaml", file, 1), " ")...)
+	cmd.Env = append(daemon.Environ(), "KVSTORED_ROUTE__LISTEN="+listen)
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

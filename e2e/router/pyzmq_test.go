@@ -1,4 +1,4 @@
-package zmtp_test
+package router_test
 
 import (
 	"bufio"
@@ -16,19 +16,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/e2e/need"
 	"github.com/kvstored/kvstored/internal/zmtp"
 )
-
-// python is an interpreter with pyzmq.
-func python(t *testing.T) string {
-	for _, name := range []string{"python3", "/usr/bin/python3"} {
-		if exec.Command(name, "-c", "import zmq").Run() == nil {
-			return name
-		}
-	}
-	t.Skip("there is no python3 with pyzmq: nothing is compared with libzmq")
-	return ""
-}
 
 // peer runs testdata/peer.py until the test ends.
 type peer struct {
@@ -40,7 +30,7 @@ type peer struct {
 
 func startPeer(t *testing.T, mode, endpoint string, n int) *peer {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), python(t), "testdata/peer.py", mode, endpoint, fmt.Sprint(n))
+	cmd := exec.CommandContext(t.Context(), need.Python(t, "zmq"), "testdata/peer.py", mode, endpoint, fmt.Sprint(n))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package router_test
 
 import (
 	"bytes"
@@ -21,15 +21,16 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/internal/route"
 	"github.com/kvstored/kvstored/key"
 )
 
 var (
-	routeTrace  = flag.String("route-trace", "../../../shared/traces/conversation_trace.jsonl", "the trace of TestRouteEndToEnd; without it, made-up conversations")
-	routePlayed = flag.Int("route-requests", 1500, "requests of it that are played")
-	routeAsked  = flag.Int("route-asked", 1000, "prompts that are asked for after each event")
+	routeTrace  = flag.String("trace", filepath.Join(daemon.Root(), "../shared/traces/conversation_trace.jsonl"), "the trace of TestRouteEndToEnd; without it, made-up conversations")
+	routePlayed = flag.Int("requests", 1500, "requests of it that are played")
+	routeAsked  = flag.Int("asked", 1000, "prompts that are asked for after each event")
 )
 
 const (
@@ -41,7 +42,7 @@ const (
 // routed is two daemons and a router over them, each in a process of its own.
 type routed struct {
 	*testing.T
-	daemons [2]*demoDaemon
+	daemons [2]*daemon.Daemon
 	clients [2]*client.Client
 	socket  string // of the router
 	config  string
@@ -62,12 +63,12 @@ func newRouted(t *testing.T) *routed {
 	cfg.Route.Grace = time.Second
 	cfg.Route.Models = []config.RouteModel{{Name: routeModel, ChunkTokens: routeChunk}}
 	for i := range r.daemons {
-		r.daemons[i] = startDaemonWith(t, func(c *config.Config) {
+		r.daemons[i] = daemon.Start(t, func(c *config.Config) {
 			c.Events.Enabled = true
 			c.CPU.Capacity = 16 << 20
 		})
-		cfg.Route.Allow = append(cfg.Route.Allow, r.daemons[i].socket)
-		cfg.Route.Workers = append(cfg.Route.Workers, config.RouteWorker{ID: fmt.Sprint(i), Model: routeModel, Kvstored: r.daemons[i].socket, Prefill: 500})
+		cfg.Route.Allow = append(cfg.Route.Allow, r.daemons[i].Socket)
+		cfg.Route.Workers = append(cfg.Route.Workers, config.RouteWorker{ID: fmt.Sprint(i), Model: routeModel, Kvstored: r.daemons[i].Socket, Prefill: 500})
 		r.dial(i)
 	}
 	var text bytes.Buffer
@@ -87,7 +88,7 @@ func newRouted(t *testing.T) *routed {
 func (r *routed) dial(i int) {
 	r.Helper()
 	space := key.Space{Model: routeModel, World: 1, DType: "x", ChunkTokens: routeChunk, Method: key.SHA256}
-	c, err := client.Dial(r.Context(), r.daemons[i].socket, client.Options{Space: &space})
+	c, err := client.Dial(r.Context(), r.daemons[i].Socket, client.Options{Space: &space})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -98,12 +99,8 @@ func (r *routed) dial(i int) {
 // startRouter runs the router and waits until it answers.
 func (r *routed) startRouter() {
 	r.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.cmd = exec.Command(program, "route", "--config", r.config)
-	r.cmd.Env = withoutOurs(os.Environ())
+	r.cmd = exec.Command(daemon.Program(r), "route", "--config", r.config)
+	r.cmd.Env = daemon.Environ()
 	r.cmd.Stderr = r.Output()
 	if err := r.cmd.Start(); err != nil {
 		r.Fatal(err)
@@ -311,12 +308,10 @@ func TestRouteEndToEnd(t *testing.T) {
 		if _, err := r.clients[i].Flush(t.Context(), false); err != nil { // else nothing comes back
 			t.Fatal(err)
 		}
-		r.daemons[i].kill()
+		r.daemons[i].Kill()
 		equal(fmt.Sprintf("daemon %d is killed", i), 1-i)
 		before, _ := r.heard(i)
-		if _, err := r.daemons[i].start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		r.daemons[i].Start()
 		r.until("the router hears a daemon that no client has told its space", func() error {
 			if n, connected := r.heard(i); !connected || n == before {
 				return errors.New("it does not")

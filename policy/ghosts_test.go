@@ -235,7 +235,7 @@ func TestGhostsKnowHalfAHash(t *testing.T) {
 	}
 }
 
-// TestBytesAnEntry: what the package comment promises.
+// TestBytesAnEntry: what the package comment promises; BenchmarkBytes weighs it.
 func TestBytesAnEntry(t *testing.T) {
 	const (
 		perNode  = unsafe.Sizeof(node{})

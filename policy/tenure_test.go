@@ -153,19 +153,19 @@ func TestTenureSamples(t *testing.T) {
 	p.check(t)
 }
 
-// TestTenureMemory: 64 bytes for each known chunk, residents and ghosts, all in.
-func TestTenureMemory(t *testing.T) {
-	const n = 200_000
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
+// TestTenureGhosts: there are as many ghosts as residents, where these are many.
+func TestTenureGhosts(t *testing.T) {
+	p, n := newTenure(), 2*newTenure().floor
+	turnOver(p, n)
+	if got := p.chunks.known; got < 2*n-1000 || got > 2*n {
+		t.Errorf("%d known chunks, want about %d", got, 2*n)
 	}
-	p := newTenure() // its tables are not per chunk
-	before := heap()
+}
+
+// turnOver fills a policy with n chunks in prompts of 1,000, and replaces them twice.
+func turnOver(p *tenure, n int) {
 	chain := make([]uint64, 1000)
-	for next := uint64(0); next < 3*n; next++ {
+	for next := range uint64(3 * n) {
 		if at := next % 1000; at == 0 {
 			for i := range chain {
 				chain[i] = next + uint64(i) + 1
@@ -173,17 +173,30 @@ func TestTenureMemory(t *testing.T) {
 			p.Observe(Request{Chain: chain})
 		}
 		id := ID(next)
-		if next >= n {
+		if next >= uint64(n) {
 			id, _ = p.Evict(func(ID) bool { return true })
 		}
 		p.Add(id, Meta{Hash: next + 1, Size: 1})
 	}
-	each := float64(heap()-before) / float64(p.chunks.known)
-	t.Logf("%d known chunks, %.1f bytes each", p.chunks.known, each)
-	if p.chunks.known < 2*n-1000 || each > 64 {
-		t.Errorf("%d known chunks, %.1f bytes each, want about %d and at most 64", p.chunks.known, each, 2*n)
+}
+
+// BenchmarkTenureBytes reports the bytes a known chunk, residents and ghosts, all in.
+func BenchmarkTenureBytes(b *testing.B) {
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
 	}
-	runtime.KeepAlive(p)
+	each := 0.0
+	for b.Loop() {
+		p := newTenure() // its tables are not per chunk
+		before := heap()
+		turnOver(p, 200_000)
+		each = float64(heap()-before) / float64(p.chunks.known)
+		runtime.KeepAlive(p)
+	}
+	b.ReportMetric(each, "bytes/chunk")
 }
 
 // With a bound, requests for chunks that are never stored leave no more ghosts than that.

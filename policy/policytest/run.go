@@ -26,20 +26,17 @@ func readMeta(p policy.Policy, of func(policy.ID) policy.Meta) {
 	}
 }
 
-// Ops is how many operations Run compares: what the contract asks for. Under
-// the race detector they are fewer.
-const Ops = 1_000_000
-
-// Run is the conformance suite.
-func Run(t *testing.T, name string) {
+// Run is the conformance suite: bounds on steps, and so many random histories of so many
+// operations, each with entries of one size and of five.
+func Run(t *testing.T, name string, seeds uint64, ops int) {
 	t.Run("differs from its model nowhere", func(t *testing.T) {
-		const seeds = 4
-		for seed := range uint64(seeds) {
-			t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-				t.Parallel()
-				sizes := []int64{1, 5}[seed%2]
-				Differ(t, name, sizes, Seeded(seed, ops/seeds))
-			})
+		for seed := range seeds {
+			for _, sizes := range []int64{1, 5} {
+				t.Run(fmt.Sprintf("seed %d, %d sizes", seed, sizes), func(t *testing.T) {
+					t.Parallel()
+					Differ(t, name, sizes, Seeded(seed, ops))
+				})
+			}
 		}
 	})
 	t.Run("steps, alternating locks", func(t *testing.T) { alternate(t, name) })

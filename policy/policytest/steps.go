@@ -69,7 +69,7 @@ func (r *tree) within(what string, from uint64, limit int) {
 // alternate has every second entry locked: a scan that starts over would
 // inspect k²/2.
 func alternate(t *testing.T, name string) {
-	const k = 10_000
+	const k = 2000
 	r := newTree(t, name)
 	for range k {
 		locked := r.grow(-1)
@@ -84,11 +84,11 @@ func alternate(t *testing.T, name string) {
 	r.within("evicting every second entry", from, k*21/10)
 }
 
-// chains evicts 1,000 chains of 32 completely, as commits leave them: whole
+// chains evicts 200 chains of 32 completely, as commits leave them: whole
 // chains added tail first; chunk by chunk with the ancestors touched; or
 // chunk by chunk, all chains side by side, and nothing touched.
 func chains(t *testing.T, name string) {
-	const n, depth = 1000, 32
+	const n, depth = 200, 32
 	layouts := []struct {
 		name  string
 		build func(r *tree)
@@ -149,7 +149,7 @@ func (r *tree) chain(depth int) []int {
 // pinned has everything that would go first locked, while entries are put in
 // for others that go.
 func pinned(t *testing.T, name string) {
-	const k = 10_000
+	const k = 2000
 	r := newTree(t, name)
 	for range k {
 		id := r.grow(-1)

@@ -1,8 +1,6 @@
 package policytest
 
 import (
-	"cmp"
-	"math"
 	"slices"
 
 	"github.com/kvstored/kvstored/policy"
@@ -18,9 +16,7 @@ type tenure struct {
 	ghosts                      []*chunk
 	hits, gone                  [432][26]float64
 	value                       [432][26]float64
-	byValue                     [][2]int // class, bin
-	order                       [][3]int // class, bin, step
-	steps                       int      // of cost there have been; beyond them no cell has a place in order
+	steps                       int // of cost there have been
 	arranged                    arrangement
 	roomy                       bool
 	trust                       tenureTrust
@@ -237,7 +233,7 @@ func (m *tenure) Admit(hash, parent uint64) bool {
 		}
 	}
 	low, found := m.lowest(up)
-	if found && slices.Index(m.order, own) >= slices.Index(m.order, low) {
+	if found && m.placed(own) && m.order(own, low) >= 0 {
 		m.count("worth")
 		return true
 	}
@@ -310,7 +306,7 @@ func (m *tenure) train() {
 		}
 		return hits, exposed
 	}
-	m.byValue, m.trust.rate = m.byValue[:0], 0
+	m.trust.rate = 0
 	weight := 256.0
 	if m.groups > 1 {
 		weight = 128
@@ -338,12 +334,8 @@ func (m *tenure) train() {
 		s := smooth(h)
 		for b := range s {
 			m.value[c][b] = worthKeeping(s[b:], b)
-			m.byValue = append(m.byValue, [2]int{c, b})
 		}
 	}
-	slices.SortStableFunc(m.byValue, func(a, b [2]int) int {
-		return cmp.Compare(math.Float64bits(m.value[a[0]][a[1]])>>14, math.Float64bits(m.value[b[0]][b[1]])>>14)
-	})
 	m.arrange()
 	m.halve()
 }

@@ -1,6 +1,7 @@
 package policytest
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kvstored/kvstored/policy"
@@ -73,12 +74,12 @@ func (m *tenure) victim() (v *chunk) {
 		}
 		return v
 	}
-	first := func(c *chunk) bool { return v == nil || c.last < v.last }
-	for step := range 8 {
-		for _, o := range m.order {
-			if q := m.cells[step][o[0]][o[1]]; o[2] == step && len(q) > 0 && oldness(o) == oldness(at) && first(q[0]) {
-				v = q[0]
-			}
+	for _, c := range m.all {
+		if !c.inCell || m.cells[c.step][c.class][c.bin][0] != c || !m.placed(c.cell()) || oldness(c.cell()) != oldness(at) {
+			continue
+		}
+		if v == nil || cmp.Or(cmp.Compare(c.last, v.last), cmp.Compare(c.step, v.step), m.order(c.cell(), v.cell())) < 0 {
+			v = c
 		}
 	}
 	return v
@@ -86,14 +87,16 @@ func (m *tenure) victim() (v *chunk) {
 
 // lowest finds the cell of the next victim if that is not but.
 func (m *tenure) lowest(but *chunk) (at [3]int, found bool) {
-	for _, o := range m.order {
-		q := &m.cells[o[2]][o[0]][o[1]]
-		if len(*q) > 1 || len(*q) == 1 && (*q)[0] != but {
-			return o, true
+	for _, c := range m.all {
+		if c.inCell && c != but && m.placed(c.cell()) && (!found || m.order(c.cell(), at) < 0) {
+			at, found = c.cell(), true
 		}
 	}
-	return at, false
+	return at, found
 }
+
+// cell is where a candidate stands: its class, bin and step.
+func (c *chunk) cell() [3]int { return [3]int{c.class, c.bin, c.step} }
 
 func (m *tenure) Allow(id policy.ID) {
 	c := m.byID(id)

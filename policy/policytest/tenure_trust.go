@@ -3,7 +3,6 @@ package policytest
 import (
 	"cmp"
 	"math"
-	"slices"
 )
 
 // tenureTrust is how far the tables of the tenure model are believed.
@@ -44,27 +43,24 @@ func (m *tenure) arrange() { arrangeAs(m, due(m)) }
 
 func due(m *tenure) arrangement { return arrangement{m.steps, m.trust.lost, m.guarded()} }
 
-// arrangeAs orders the cells: by value times the root of the cost, or by age where that
-// is not believed.
-func arrangeAs(m *tenure, a arrangement) {
-	m.order, m.arranged = m.order[:0], a
-	for step := range m.steps {
-		for _, o := range m.byValue {
-			m.order = append(m.order, [3]int{o[0], o[1], step})
-		}
-	}
-	worth := func(o [3]int) float64 {
-		value := math.Float64frombits(math.Float64bits(m.value[o[0]][o[1]]) >> 14 << 14)
-		return value * math.Pow(2, float64(o[2])/4)
-	}
-	aged := m.arranged.lost || m.arranged.guarded
-	slices.SortStableFunc(m.order, func(a, b [3]int) int {
-		if c := cmp.Compare(oldness(b), oldness(a)); aged && c != 0 {
+// arrangeAs orders the cells anew.
+func arrangeAs(m *tenure, a arrangement) { m.arranged = a }
+
+// order compares two cells, each a class, a bin and a step: by value times the root of the
+// cost, or first by age where that is not believed.
+func (m *tenure) order(a, b [3]int) int {
+	if m.arranged.lost || m.arranged.guarded {
+		if c := cmp.Compare(oldness(b), oldness(a)); c != 0 {
 			return c
 		}
-		return cmp.Compare(worth(a), worth(b))
-	})
+	}
+	value := func(o [3]int) float64 { return math.Float64frombits(math.Float64bits(m.value[o[0]][o[1]]) >> 14 << 14) }
+	worth := func(o [3]int) float64 { return value(o) * math.Pow(2, float64(o[2])/4) }
+	return cmp.Or(cmp.Compare(worth(a), worth(b)), cmp.Compare(a[2], b[2]), cmp.Compare(value(a), value(b)), cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1]))
 }
+
+// placed reports whether a cell is of a step that there was when the cells were ordered.
+func (m *tenure) placed(o [3]int) bool { return o[2] < m.arranged.steps }
 
 // oldness is the bin of a cell, or more if it is of chunks that a client is done with.
 func oldness(o [3]int) int {

@@ -1,5 +1,0 @@
-//go:build !race
-
-package policytest
-
-const ops = Ops

@@ -305,6 +305,14 @@ func (d *Daemon) AwaitSaid(patterns ...string) string {
 	}
 }
 
+// Find returns what the group of a pattern has matched last in the log, once it has: an
+// address that the kernel chose, say.
+func (d *Daemon) Find(pattern string) string {
+	d.t.Helper()
+	find := regexp.MustCompile(pattern).FindAllStringSubmatch(d.AwaitSaid(pattern), -1)
+	return find[len(find)-1][1]
+}
+
 // Flush waits until every chunk that the daemon has taken is on disk.
 func (d *Daemon) Flush() {
 	d.t.Helper()

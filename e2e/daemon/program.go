@@ -82,6 +82,7 @@ func Build(pkg string, flags ...string) (string, error) {
 func Run(t testing.TB, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), Program(t), args...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, programVar+"=") })
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
 	var exit *exec.ExitError

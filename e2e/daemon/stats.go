@@ -19,19 +19,11 @@ type Stats struct {
 		HitTokens   map[string]uint64 `json:"hit_tokens"`
 	} `json:"server"`
 	Store struct {
-		Recovering bool            `json:"recovering"`
-		Chunks     int64           `json:"chunks"`
-		Tiers      map[string]Tier `json:"tiers"`
-		Written    map[string]struct {
-			Dropped map[string]struct {
-				Chunks uint64 `json:"chunks"`
-				Bytes  uint64 `json:"bytes"`
-			} `json:"dropped"`
-			Waiting   int64 `json:"waiting"`
-			Held      bool  `json:"held"`
-			HeldBytes int64 `json:"held_bytes"`
-		} `json:"written"`
-		Mismatches map[string]uint64 `json:"mismatches"`
+		Recovering bool               `json:"recovering"`
+		Chunks     int64              `json:"chunks"`
+		Tiers      map[string]Tier    `json:"tiers"`
+		Written    map[string]Written `json:"written"`
+		Mismatches map[string]uint64  `json:"mismatches"`
 	} `json:"store"`
 	Memory struct {
 		LimitBytes  int64                        `json:"limit_bytes"`
@@ -42,6 +34,17 @@ type Stats struct {
 	Advice string `json:"advice"`
 }
 
+// Written is what a tier was not given yet, or will not be.
+type Written struct {
+	Dropped map[string]struct {
+		Chunks uint64 `json:"chunks"`
+		Bytes  uint64 `json:"bytes"`
+	} `json:"dropped"`
+	Waiting   int64 `json:"waiting"`
+	Held      bool  `json:"held"`
+	HeldBytes int64 `json:"held_bytes"`
+}
+
 // Tier is one tier's part of the statistics.
 type Tier struct {
 	Entries       int64             `json:"entries"`
@@ -49,6 +52,7 @@ type Tier struct {
 	UsedBytes     int64             `json:"used_bytes"`
 	CapacityBytes int64             `json:"capacity_bytes"`
 	PutBytes      uint64            `json:"put_bytes"`
+	GetBytes      uint64            `json:"get_bytes"`
 	Evictions     uint64            `json:"evictions"`
 	Corrupt       uint64            `json:"corrupt"`
 	Off           bool              `json:"off"`

@@ -6,16 +6,12 @@ import (
 	"testing"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/raced"
 	"github.com/kvstored/kvstored/policy"
 )
 
 // TestPublishedGroups: the published trace has the hits for four models that another
 // simulator found, and knowing dead chunks costs lru nothing.
 func TestPublishedGroups(t *testing.T) {
-	if raced.On {
-		t.Skip("the race detector makes a minute of it, and there is one goroutine a row")
-	}
 	trace := conversation(t)
 	capacities := []int{1000, 5859, 10000}
 	for name, want := range map[string][]float64{ // of Dead
@@ -44,12 +40,9 @@ func TestPublishedGroups(t *testing.T) {
 	}
 }
 
-// TestDeadFirstCostsNothing: under every policy a store that lets dead chunks go first
+// TestPublishedDeadFirst: under every policy a store that lets dead chunks go first
 // hits no less than one of single keys, but for two in a thousand.
-func TestDeadFirstCostsNothing(t *testing.T) {
-	if raced.On {
-		t.Skip("the race detector makes a minute of it, and there is one goroutine a row")
-	}
+func TestPublishedDeadFirst(t *testing.T) {
 	trace := conversation(t)
 	for _, name := range []string{"gpt-oss-120b", "gemma-3-27b", "qwen3-next-80b", "nemotron-h-8b"} {
 		m, err := config.ModelNamed(name)
@@ -82,10 +75,7 @@ var small = []config.Model{
 // TestGroupsAreTheDefinition: after each request what is counted is what a search of all
 // that is resident finds, and nothing is more than the room.
 func TestGroupsAreTheDefinition(t *testing.T) {
-	if raced.On {
-		t.Skip("there is one goroutine")
-	}
-	for seed := range uint64(3) {
+	for seed := range *seeds {
 		trace := randomTrace(t, seed)
 		for _, name := range policy.Names() {
 			for i := range small {

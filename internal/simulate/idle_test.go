@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/raced"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/policy/policytest"
@@ -17,10 +16,7 @@ import (
 // TestIdleSessions: the blocks that go, come back and are hit are those of a model that
 // searches the whole trace every time; two runs are the same.
 func TestIdleSessions(t *testing.T) {
-	if raced.On {
-		t.Skip("there is one goroutine")
-	}
-	for seed := range uint64(4) {
+	for seed := range *seeds {
 		trace := randomSessions(t, seed)
 		for _, capacity := range []int{1, 5, 13, 40, 90} {
 			for _, said := range []Sessions{Ends, Pauses} {

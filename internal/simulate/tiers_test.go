@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/raced"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/policy/policytest"
 )
@@ -231,16 +230,15 @@ func (p *slowPair) age() {
 // the end are those of the model, for each policy, mode and size.
 func TestTiersAgainstModel(t *testing.T) {
 	seen := map[Write]map[int64]bool{}
-	both := []string{"lru", "tenure"}
-	for seed, o := range []TierOptions{
-		{Policies: policy.Names(), DiskPolicies: []string{"lru", "s3fifo", "gdsf", "arc"}, Capacities: []int{5, 40}, DiskCapacity: []int{8, 60}},
-		{Policies: policy.Names(), DiskPolicies: []string{"lru", "s3fifo", "gdsf", "arc"}, Capacities: []int{5, 40}, DiskCapacity: []int{8, 60}},
-		{Policies: both, DiskPolicies: []string{"tenure"}, Capacities: []int{80}, DiskCapacity: []int{120}, Writes: []Write{Through, Auto}}, // more than tenure's guard has
-	} {
-		if raced.On && seed > 0 {
-			break // rows run side by side in each
-		}
-		trace := randomTrace(t, uint64(seed))
+	cases := []TierOptions{ // the first is more than tenure's guard has
+		{Policies: []string{"lru", "tenure"}, DiskPolicies: []string{"tenure"}, Capacities: []int{80}, DiskCapacity: []int{120}, Writes: []Write{Through, Auto}},
+	}
+	for seed := range *seeds {
+		disk := [][]string{{"lru", "arc"}, {"s3fifo", "gdsf"}}[seed%2]
+		cases = append(cases, TierOptions{Policies: policy.Names(), DiskPolicies: disk, Capacities: []int{5, 40}, DiskCapacity: []int{8, 60}})
+	}
+	for seed, o := range cases {
+		trace := randomTrace(t, uint64(seed+2))
 		if o.Writes == nil {
 			o.Writes = Writes()
 		}
@@ -313,13 +311,9 @@ func TestTiersByHand(t *testing.T) {
 // TestTiersPlan: a planner in either tier, or in both, never stores a block it has no
 // room for, and two runs are the same.
 func TestTiersPlan(t *testing.T) {
-	seeds := uint64(3)
-	if raced.On {
-		seeds = 1 // rows run side by side in each
-	}
-	for seed := range seeds {
+	for seed := range *seeds {
 		trace := randomTrace(t, seed)
-		o := TierOptions{Policies: TierPolicies(), DiskPolicies: []string{"lru", "tenure"}, Writes: Writes(), Capacities: []int{9, 40}, DiskCapacity: []int{20, 60}, MinHits: 2}
+		o := TierOptions{Policies: []string{"lru", "tenure"}, DiskPolicies: []string{"lru", "tenure"}, Writes: Writes(), Capacities: []int{9, 40}, DiskCapacity: []int{20}, MinHits: 2}
 		rows, err := RunTiers(t.Context(), trace, o)
 		if err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // is no more than the capacity, and is what the reference model keeps.
 func TestTreeIsWholePrefixes(t *testing.T) {
 	traces := []*Trace{readTrace(t, separating)}
-	for seed := range uint64(5) {
+	for seed := range *seeds {
 		traces = append(traces, randomTrace(t, seed))
 	}
 	for _, name := range policy.Names() {
@@ -83,9 +83,9 @@ func randomTrace(t testing.TB, seed uint64) *Trace {
 	return trace
 }
 
-// TestTreeRates: LRU that evicts leaves only has been simulated on the
+// TestPublishedTree: LRU that evicts leaves only has been simulated on the
 // published trace before, in the way of RadixAttention.
-func TestTreeRates(t *testing.T) {
+func TestPublishedTree(t *testing.T) {
 	trace := conversation(t)
 	rows, err := Run(t.Context(), trace, Options{
 		Policies: []string{"lru"}, Tree: true, Capacities: []int{1000, 2000, 4096, 5859, 10_000, 20_000, 50_000},

@@ -26,6 +26,7 @@ type link struct {
 	spare  late          // the writer's: buffers for what waits next
 	down   chan struct{} // closed when the link has failed
 	untold untold
+	idle   sync.Pool // of *call
 
 	mu struct {
 		sync.Mutex
@@ -54,8 +55,6 @@ type call struct {
 	err   error
 }
 
-var callPool = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
-
 func newLink(conn *wire.Conn, maxBody uint32, p patience) *link {
 	l := &link{
 		conn:     conn,
@@ -67,6 +66,7 @@ func newLink(conn *wire.Conn, maxBody uint32, p patience) *link {
 	}
 	l.reader <- struct{}{}
 	l.writer <- struct{}{}
+	l.idle.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	l.mu.calls = make(map[uint64]*call)
 	return l
 }
@@ -94,7 +94,7 @@ func (l *link) exchange(ctx context.Context, m *message) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c := callPool.Get().(*call)
+	c := l.idle.Get().(*call)
 	*c = call{op: m.op, done: c.done, take: m.take, undo: m.undo}
 	if err := l.register(c); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (l *link) exchange(ctx context.Context, m *message) error {
 	}
 	err := c.err
 	c.take, c.undo = nil, nil
-	callPool.Put(c)
+	l.idle.Put(c)
 	return err
 }
 

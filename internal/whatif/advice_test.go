@@ -40,12 +40,7 @@ func TestAdvice(t *testing.T) {
 			offer(b, session(id, 0, 10), huge)
 		}
 		p := newPlay(b.copy(), tt.now, 30_000)
-		for more := true; more; {
-			var err error
-			if more, err = p.step(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
+		p.all(t)
 		p.report.At = p.report.Since.AddDate(1, 0, 0)
 		got := p.report.Advice()
 		if name == "another policy is right" {

@@ -3,7 +3,6 @@ package whatif
 import (
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"testing"
 	"time"
 
@@ -115,42 +114,6 @@ func TestRoom(t *testing.T) {
 	if b.shift == 0 || b.room != 4*4096 {
 		t.Errorf("shift %d, room for %d", b.shift, b.room)
 	}
-}
-
-// TestBytes: a full sample and a play of it take no more memory than is said.
-func TestBytes(t *testing.T) {
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
-	b := newBook(maxChunks)
-	for i := 0; len(b.hashes) < maxChunks-2 || len(b.list) < maxPrompts-2; i++ {
-		hashes := session(uint64(i), 0, 2)
-		b.add(hashes, &item{tokens: 512, chunk: 256}, 0)
-	}
-	queues := uint64(2 * queueHashes * 8)
-	kept := heap() - before + queues
-	p := newPlay(b.copy(), Tiers{DRAM: Tier{Bytes: 1, Chunks: 1 << 16, Policy: "lru"}, Disk: Tier{Bytes: 1, Chunks: 1 << 17, Policy: "lru"}, Write: simulate.Through}, 1)
-	most := uint64(0)
-	for _, name := range []string{"lru", "s3fifo", "tenure", "gdsf"} {
-		runtime.GC()
-		var from, to runtime.MemStats
-		runtime.ReadMemStats(&from)
-		if _, err := p.Play(t.Context(), &simulate.PairOptions{Policy: name, DiskPolicy: name, Capacity: 1 << 16, DiskCapacity: 1 << 17, Write: simulate.Through}); err != nil {
-			t.Fatal(err)
-		}
-		runtime.ReadMemStats(&to)
-		most = max(most, to.TotalAlloc-from.TotalAlloc) // all that was allocated, garbage included
-	}
-	copied := uint64(len(p.Parents)*4 + cap(p.List)*64)
-	t.Logf("the sample %d KiB, its copy %d KiB, a play %d KiB", kept>>10, copied>>10, most>>10)
-	if all := kept + copied + most; all > Bytes {
-		t.Errorf("%d bytes, of %d", all, Bytes)
-	}
-	runtime.KeepAlive(b)
 }
 
 // TestAnswersAreStored: the next turn of a conversation hits the answer of the last one,

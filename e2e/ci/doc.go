@@ -1,0 +1,18 @@
+// Command ci runs the suites as a change must pass them. .ci/run and .ci/long call it.
+//
+//	ci weigh           go test ./... in the root, with the processor time of each package
+//	ci again [ARGS]    go test ARGS in e2e; a test that missed a deadline has a second try
+//	ci flakes [-for 90m] [-state DIR] [PATTERNS]
+//	                   the root's compiled tests again and again, shuffled, beside load
+//
+// # Rules
+//
+// A test of the root may take a second of processor time, a package ten ([mostTest],
+// [mostPackage]); what seems to take more is measured once more alone, and fails then. A
+// test of the root has one try.
+//
+// A test of e2e that says that it missed a deadline, and nothing worse, is run once more by
+// itself. Passed then, it is named as flaky at the end; more than three of them in a run
+// fail it. Tests of history, kills, damage, power, equality and isolation have one try, and
+// so has what says wrong, lost, older, torn, leaked, panic, race or hung.
+package main

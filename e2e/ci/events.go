@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+)
+
+// event is a line of go test -json.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of what a build says
+	Test       string
+	Elapsed    float64
+	Output     string
+}
+
+// testKey names a test at the top level.
+type testKey struct{ pkg, name string }
+
+func (k testKey) String() string { return k.pkg + "." + k.name }
+
+// results is what one go test has said.
+type results struct {
+	failed  map[testKey]bool
+	said    map[testKey]string  // output of a test and its subtests
+	elapsed map[testKey]float64 // seconds
+	broken  map[string]bool     // packages that failed, a test of theirs or not
+	ended   int                 // packages
+}
+
+// goTest runs go test -json with args in dir and prints what go test would: the
+// packages' lines, and what failed tests say. Its error is of a go command that could
+// not be run at all.
+func goTest(ctx context.Context, out io.Writer, dir string, env []string, args ...string) (*results, error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, env, out
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	r := collect(stdout, out)
+	err = cmd.Wait()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil && len(r.broken) == 0 {
+		return nil, fmt.Errorf("go test: %w", err)
+	}
+	return r, nil
+}
+
+// collect reads events to their end and prints as goTest says.
+func collect(in io.Reader, out io.Writer) *results {
+	r := &results{failed: map[testKey]bool{}, said: map[testKey]string{}, elapsed: map[testKey]float64{}, broken: map[string]bool{}}
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			var e event
+			if json.Unmarshal([]byte(line), &e) == nil {
+				r.add(e, out)
+			} else {
+				fmt.Fprint(out, line) // no event: the go command's own words
+			}
+		}
+		if err != nil {
+			return r
+		}
+	}
+}
+
+func (r *results) add(e event, out io.Writer) {
+	top, _, sub := strings.Cut(e.Test, "/")
+	k := testKey{e.Package, top}
+	switch {
+	case e.Action == "build-output":
+		fmt.Fprint(out, e.Output)
+	case e.Action == "output" && e.Test == "":
+		fmt.Fprint(out, e.Output)
+	case e.Action == "output":
+		r.said[k] += e.Output
+	case e.Test == "" && (e.Action == "pass" || e.Action == "skip" || e.Action == "fail"):
+		r.ended++
+		if e.Action == "fail" {
+			r.broken[e.Package] = true
+		}
+	case sub:
+	case e.Action == "fail":
+		r.failed[k] = true
+		fmt.Fprint(out, r.said[k])
+	case e.Action == "pass":
+		r.elapsed[k] = e.Elapsed
+		delete(r.said, k)
+	case e.Action == "skip":
+		fmt.Fprint(out, r.said[k])
+		delete(r.said, k)
+	}
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kvstored/kvstored/e2e/daemon"
+)
+
+// mostProgram is how long one run of a package's tests may take beside load.
+const mostProgram = 10 * time.Minute
+
+// flakes runs the root's tests again and again beside two busy loops. It goes on where the
+// last call was stopped, as long as the folder of its state is there.
+func flakes(ctx context.Context, args []string) error {
+	set := flag.NewFlagSet("flakes", flag.ContinueOnError)
+	runs := set.Int("runs", 20, "of each package")
+	span := set.Duration("for", 90*time.Minute, "that all may take; what is left is for the next call")
+	state := set.String("state", filepath.Join(os.TempDir(), "kvstored-flakes"), "folder of the programs and of what has been run")
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	patterns := set.Args()
+	if len(patterns) == 0 {
+		patterns = []string{"./..."}
+	}
+	packages, err := compile(ctx, *state, patterns)
+	if err != nil {
+		return err
+	}
+	done := filepath.Join(*state, "done")
+	ran, err := os.ReadFile(done)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, *span)
+	defer cancel()
+	stop := load()
+	defer stop()
+	failed := 0
+	for n := range *runs {
+		for _, p := range packages {
+			line := fmt.Sprintf("%d %s\n", n, p.dir)
+			if bytes.Contains(ran, []byte("\n"+line)) || bytes.HasPrefix(ran, []byte(line)) {
+				continue
+			}
+			if err := p.run(ctx, *state, n); ctx.Err() != nil {
+				return fmt.Errorf("stopped in run %d of %d at %s; call it again to go on: %w", n+1, *runs, p.dir, context.Cause(ctx))
+			} else if err != nil {
+				failed++
+				fmt.Printf("FAIL run %d: %s: %v\n", n+1, p.dir, err)
+			}
+			if err := appendTo(done, line); err != nil {
+				return err
+			}
+		}
+		fmt.Printf("run %d of %d: %d failures so far\n", n+1, *runs, failed)
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d failures; their output is in %s", failed, *state)
+	}
+	return nil
+}
+
+// testProgram is the compiled tests of a package.
+type testProgram struct{ dir, path string }
+
+// compile builds the tests of the packages that have some.
+func compile(ctx context.Context, state string, patterns []string) (programs []testProgram, err error) {
+	if err := os.MkdirAll(state, 0o755); err != nil {
+		return nil, err
+	}
+	list := exec.CommandContext(ctx, "go", append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}"}, patterns...)...)
+	list.Dir, list.Stderr = daemon.Root(), os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	for _, dir := range strings.Fields(string(out)) {
+		rel, err := filepath.Rel(daemon.Root(), dir)
+		if err != nil {
+			return nil, err
+		}
+		p := testProgram{rel, filepath.Join(state, strings.ReplaceAll(rel, "/", "-")+".test")}
+		build := exec.CommandContext(ctx, "go", "test", "-c", "-o", p.path, "./"+rel)
+		build.Dir = daemon.Root()
+		if out, err := build.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build the tests of %s: %w\n%s", rel, err, out)
+		}
+		programs = append(programs, p)
+	}
+	return slices.Clip(programs), nil
+}
+
+// run runs the tests of a package once. What they say is kept where they fail.
+func (p testProgram) run(ctx context.Context, state string, n int) error {
+	cmd := exec.CommandContext(ctx, p.path, "-test.shuffle=on", "-test.timeout="+mostProgram.String())
+	cmd.Dir = filepath.Join(daemon.Root(), p.dir)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	log := fmt.Sprintf("%s.%d.log", p.path, n+1)
+	return errors.Join(err, os.WriteFile(log, out, 0o600))
+}
+
+// load keeps two processors busy until stop is called.
+func load() (stop func()) {
+	ended := make(chan struct{})
+	for range 2 {
+		go func() {
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+			}
+		}()
+	}
+	return func() { close(ended) }
+}
+
+func appendTo(file, line string) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// usageVar has this program be what go test -exec runs test programs by: it names the file
+// to which their use is added.
+const usageVar = "KVSTORED_CI_USAGE"
+
+func main() {
+	if file := os.Getenv(usageVar); file != "" {
+		os.Exit(account(file, os.Args[1:]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "ci:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("want weigh, again or flakes; see go doc ./ci")
+	}
+	switch command, rest := args[0], args[1:]; command {
+	case "weigh":
+		return weigh(ctx, rest)
+	case "again":
+		return again(ctx, rest)
+	case "flakes":
+		return flakes(ctx, rest)
+	default:
+		return fmt.Errorf("%q is unknown; want weigh, again or flakes", command)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -38,15 +37,4 @@ func runC(t *testing.T, program string, args ...string) {
 	if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-}
-
-// between is the part of a text between two others.
-func between(t *testing.T, text, before, after string) string {
-	t.Helper()
-	_, rest, found := strings.Cut(text, before)
-	part, _, ends := strings.Cut(rest, after)
-	if !found || !ends {
-		t.Fatalf("there is nothing between %q and %q", before, after)
-	}
-	return part
 }

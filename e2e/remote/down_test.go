@@ -1,4 +1,4 @@
-package main
+package remote_test
 
 import (
 	"net/http"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/load"
 	"github.com/kvstored/kvstored/internal/s3test"
 )
 
@@ -16,9 +17,9 @@ import (
 // "complete" would tell the engine that the prompt was never stored.
 func TestRemoteDownIsNoEnd(t *testing.T) {
 	s3 := s3test.Run(t)
-	a := sharing(t, remoteDaemon(t, s3.Endpoint, nil))
-	storeChains(t, a.socket, 1, 8)
-	a.kill()
+	a := sharing(t, over(t, s3.Endpoint))
+	storeChains(t, a, 1, 8)
+	a.Kill()
 	for name, fault := range map[string]s3test.Fault{
 		"refuses":    {Status: 503, Code: "SlowDown"},
 		"breaks off": {Reset: true},
@@ -27,13 +28,9 @@ func TestRemoteDownIsNoEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			proxy := s3test.RunProxy(t, s3)
-			d := sharing(t, remoteDaemon(t, proxy.Endpoint, func(c *config.Config) { c.Remote.S3.Timeout = time.Second }))
-			defer d.kill()
-			c, err := client.Dial(t.Context(), d.socket, client.Options{Name: "remote", Space: &crashSpace})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
+			d := sharing(t, over(t, proxy.Endpoint, func(c *config.Config) { c.Remote.S3.Timeout = time.Second }))
+			defer d.Kill()
+			c := d.Dial(client.Options{Name: "remote", Space: &load.Space})
 			proxy.Set(func(*http.Request) s3test.Fault { return fault })
 			for range 3 {
 				for _, policy := range []client.WaitPolicy{client.WaitComplete, client.Timeout} {
@@ -71,7 +68,7 @@ func wantBack(t *testing.T, c *client.Client) {
 // prefetched asks for what storeChains stored, and returns how the job ended.
 func prefetched(t *testing.T, c *client.Client, policy client.WaitPolicy) client.State {
 	t.Helper()
-	job, err := c.Prefetch(t.Context(), client.Chain(chainOf(t, crashSpace, 0, 8)), client.PrefetchOptions{Policy: policy, Deadline: 30 * time.Second})
+	job, err := c.Prefetch(t.Context(), client.Chain(load.Chain(t, load.Space, 0, 8)), client.PrefetchOptions{Policy: policy, Deadline: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

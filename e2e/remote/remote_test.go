@@ -1,15 +1,13 @@
-package main
+package remote_test
 
 import (
-	"context"
 	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,122 +17,84 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/load"
 	"github.com/kvstored/kvstored/internal/s3test"
-	"github.com/kvstored/kvstored/key"
 )
 
 var sharedTrace = flag.String("shared-trace", "", "conversation trace for TestSharedTrace: two daemons, one bucket, 2,000 requests")
 
-// remoteDaemon starts a daemon with its own DRAM and disk over a bucket that
-// others use too.
-func remoteDaemon(t *testing.T, endpoint string, change func(*config.Config)) *demoDaemon {
+// over starts a daemon with its own DRAM and disk over a bucket that others use too.
+func over(t *testing.T, endpoint string, changes ...func(*config.Config)) *daemon.Daemon {
 	t.Helper()
-	d := daemonFolder(t)
-	cfg := config.Default()
-	cfg.Listen.Socket, cfg.Admin.Listen = d.socket, ""
-	cfg.CPU.Capacity = 64 << 20
-	cfg.Disk.Paths = []string{filepath.Join(filepath.Dir(d.config), "disk")}
-	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = 4<<30, 64<<20, 0
-	cfg.Remote.S3.Bucket, cfg.Remote.S3.Endpoint, cfg.Remote.S3.PathStyle = s3test.Bucket, endpoint, true
-	if change != nil {
-		change(&cfg)
+	bucket := func(c *config.Config) {
+		c.Disk.Capacity = 4 << 30
+		c.Remote.S3.Bucket, c.Remote.S3.Endpoint, c.Remote.S3.PathStyle = s3test.Bucket, endpoint, true
 	}
-	configure(t, d, &cfg)
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
+	return daemon.Start(t, append([]func(*config.Config){bucket}, changes...)...)
+}
+
+// sharing returns d once it has reached the store, which it tries every 30 s at least.
+func sharing(t *testing.T, d *daemon.Daemon) *daemon.Daemon {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); d.Stats().Store.Tiers["remote"].Off; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not reach the store")
+		}
 	}
-	t.Cleanup(d.kill)
 	return d
 }
 
-// sharing returns d once it has reached the store.
-func sharing(t *testing.T, d *demoDaemon) *demoDaemon {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*demoStartTimeout) // it tries every 30 s at least
-	defer cancel()
-	for {
-		st, err := d.stats(ctx)
-		if err != nil {
-			t.Fatal(d.failed(err))
-		}
-		if !st.Store.Tiers["remote"].Off {
-			return d
-		}
-		time.Sleep(demoStartPoll)
-	}
-}
-
 // storeChains puts chains of many chunks, more than DRAM holds, and flushes.
-func storeChains(t *testing.T, socket string, n, chunks int) *stored {
+func storeChains(t *testing.T, d *daemon.Daemon, n, chunks int) *load.Book {
 	t.Helper()
-	c, err := client.Dial(t.Context(), socket, client.Options{Name: "remote", Space: &crashSpace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	s := &stored{committed: make(map[uint64]*key.Chain), flushed: make(map[uint64]*key.Chain)}
+	c := d.Dial(client.Options{Name: "remote", Space: &load.Space})
+	s := load.NewBook()
 	for number := range uint64(n) {
-		chain := chainOf(t, crashSpace, number, chunks)
-		if err := storeChain(t.Context(), c, chain); err != nil {
+		chain := load.Chain(t, load.Space, number, chunks)
+		if err := load.Put(t.Context(), c, chain); err != nil {
 			t.Fatal(err)
 		}
-		s.committed[number], s.flushed[number] = chain, chain
+		s.Committed[number], s.Flushed[number] = chain, chain
 	}
-	flush(t, socket)
+	d.Flush()
 	return s
-}
-
-// flush writes everything that the filter, if there is one, lets pass.
-func flush(t *testing.T, socket string) {
-	t.Helper()
-	c, err := client.Dial(t.Context(), socket, client.Options{Name: "remote", Inline: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	done, err := c.Flush(t.Context(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range done.Left {
-		if l.Reason != "min_hits" {
-			t.Fatalf("the flush left %v", done.Left)
-		}
-	}
 }
 
 // TestShared: what one daemon has computed another one finds, whole and right,
 // also when the first is gone.
 func TestShared(t *testing.T) {
 	s3 := s3test.Run(t)
-	a := sharing(t, remoteDaemon(t, s3.Endpoint, nil))
-	s := storeChains(t, a.socket, 16, 24)
-	s.check(t, sharing(t, remoteDaemon(t, s3.Endpoint, nil)).socket, every)
-	a.kill()
-	lone := sharing(t, remoteDaemon(t, s3.Endpoint, func(c *config.Config) { c.Disk.Capacity = 0 }))
-	s.check(t, lone.socket, every)
-	st, err := lone.stats(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := sharing(t, over(t, s3.Endpoint))
+	s := storeChains(t, a, 16, 24)
+	s.Check(t, sharing(t, over(t, s3.Endpoint)).Socket, load.Every)
+	a.Kill()
+	lone := sharing(t, over(t, s3.Endpoint, func(c *config.Config) { c.Disk.Capacity = 0 }))
+	s.Check(t, lone.Socket, load.Every)
+	st := lone.Stats()
 	if n := st.Store.Tiers["remote"].Counters["get_requests"]; n < 16*24 {
 		t.Errorf("%d chunks were read with %d requests", 16*24, n)
 	}
 	// A chunk that one daemon deletes is gone for all that do not hold it themselves.
-	c, err := client.Dial(t.Context(), lone.socket, client.Options{Name: "remote", Space: &crashSpace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := lone.Dial(client.Options{Name: "remote", Space: &load.Space})
 	if n, err := c.DeleteSpace(t.Context(), c.Space()); err != nil || n < 16*24 {
 		t.Errorf("deleted %d chunks of the space, error %v", n, err)
 	}
-	fresh := sharing(t, remoteDaemon(t, s3.Endpoint, nil))
-	clear(s.flushed)
-	s.check(t, fresh.socket, every)
-	if st, err = fresh.stats(t.Context()); err != nil || st.Store.Chunks != 0 {
-		t.Errorf("after the deletion there are %d chunks, error %v", st.Store.Chunks, err)
+	fresh := sharing(t, over(t, s3.Endpoint))
+	clear(s.Flushed)
+	s.Check(t, fresh.Socket, load.Every)
+	if n := fresh.Stats().Store.Chunks; n != 0 {
+		t.Errorf("after the deletion there are %d chunks", n)
 	}
+}
+
+// purged is what `kvstored purge --json` prints.
+type purged struct {
+	Space  string `json:"space"`
+	DryRun bool   `json:"dry_run"`
+	Known  uint64 `json:"known_chunks"`
+	Found  uint64 `json:"bucket_chunks"`
+	Bytes  uint64 `json:"bucket_bytes"`
 }
 
 // TestPurge: a daemon that knows little of a space deletes all of it, on disk and
@@ -142,31 +102,34 @@ func TestShared(t *testing.T) {
 func TestPurge(t *testing.T) {
 	const chains, chunks = 4, 6
 	s3 := s3test.Run(t)
-	a := sharing(t, remoteDaemon(t, s3.Endpoint, nil))
-	s := storeChains(t, a.socket, chains, chunks)
-	a.kill()
-	b := sharing(t, remoteDaemon(t, s3.Endpoint, nil))
-	s.check(t, b.socket, func(number uint64) bool { return number == 0 })
-	t.Setenv("KVSTORED_SOCKET", b.socket)
-	space := hex.EncodeToString(s.committed[0].Space[:])
-	fails(t, exitUsage, "--yes", "purge", space)
-	fails(t, exitUsage, "32 hex digits", "purge", "model", "--yes")
-	want := purgeResult{Space: space, DryRun: true, Known: chunks, Found: chains * chunks}
+	a := sharing(t, over(t, s3.Endpoint))
+	s := storeChains(t, a, chains, chunks)
+	a.Kill()
+	b := sharing(t, over(t, s3.Endpoint))
+	s.Check(t, b.Socket, func(number uint64) bool { return number == 0 })
+	t.Setenv("KVSTORED_SOCKET", b.Socket)
+	space := hex.EncodeToString(s.Committed[0].Space[:])
+	for says, args := range map[string][]string{"--yes": {space}, "32 hex digits": {"model", "--yes"}} {
+		if code, _, errs := daemon.Run(t, "", append([]string{"purge"}, args...)...); code != daemon.ExitUsage || !strings.Contains(errs, says) {
+			t.Errorf("purge %v: exit code %d, %s", args, code, errs)
+		}
+	}
+	want := purged{Space: space, DryRun: true, Known: chunks, Found: chains * chunks}
 	_, want.Bytes = objects(t, s3)
-	if got := read[purgeResult](t, "purge", space, "--dry-run"); got != want {
+	if got := daemon.MustJSON[purged](t, "purge", space, "--dry-run"); got != want {
 		t.Errorf("dry run: %+v; want %+v", got, want)
 	}
 	if n, _ := objects(t, s3); n != chains*chunks {
 		t.Fatalf("%d objects after a dry run", n)
 	}
-	if out := must(t, "", "purge", space, "--yes"); !strings.HasPrefix(out, "6 chunks known here deleted, and 18 chunks (") {
+	if out := daemon.Must(t, "", "purge", space, "--yes"); !strings.HasPrefix(out, "6 chunks known here deleted, and 18 chunks (") {
 		t.Errorf("purge: %s", out)
 	}
 	if n, _ := objects(t, s3); n != 0 {
 		t.Errorf("%d objects are left", n)
 	}
-	clear(s.flushed)
-	for number, n := range s.check(t, b.socket, every) {
+	clear(s.Flushed)
+	for number, n := range s.Check(t, b.Socket, load.Every) {
 		if n != 0 {
 			t.Errorf("there are %d chunks of chain %d", n, number)
 		}
@@ -179,25 +142,21 @@ func TestRemoteTrouble(t *testing.T) {
 	s3 := s3test.Run(t)
 	proxy := s3test.RunProxy(t, s3)
 	proxy.Set(func(*http.Request) s3test.Fault { return s3test.Fault{Status: 403, Code: "AccessDenied"} })
-	d := remoteDaemon(t, proxy.Endpoint, nil)
-	c, err := client.Dial(t.Context(), d.socket, client.Options{Name: "remote", Space: &crashSpace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := storeChain(t.Context(), c, chainOf(t, crashSpace, 1, 4)); err != nil {
+	d := over(t, proxy.Endpoint)
+	c := d.Dial(client.Options{Name: "remote", Space: &load.Space})
+	if err := load.Put(t.Context(), c, load.Chain(t, load.Space, 1, 4)); err != nil {
 		t.Fatal(err)
 	}
 	flushed, err := c.Flush(t.Context(), false)
 	if err != nil || len(flushed.Left) == 0 {
 		t.Errorf("a flush without the store left %v, error %v", flushed.Left, err)
 	}
-	_, stats, _ := kvstored(t, "", "stats", "--json", "--socket", d.socket)
-	code, checked, errs := kvstored(t, "", "check", "--file-only", "--connect", d.config)
-	if code != exitFailure || !strings.Contains(errs, "AccessDenied") {
+	_, stats, _ := daemon.Run(t, "", "stats", "--json", "--socket", d.Socket)
+	code, checked, errs := daemon.Run(t, "", "check", "--file-only", "--connect", d.Config)
+	if code != daemon.ExitFailure || !strings.Contains(errs, "AccessDenied") {
 		t.Errorf("check: exit code %d, %s", code, errs)
 	}
-	log := awaitLog(t, d, "the daemon serves without it") // once it has tried
+	log := d.AwaitSaid("the daemon serves without it") // once it has tried
 	for _, text := range []string{stats, checked, errs, log} {
 		if strings.Contains(text, s3test.AccessKey) || strings.Contains(text, s3test.SecretKey) {
 			t.Errorf("credentials are told:\n%s", text)
@@ -205,7 +164,7 @@ func TestRemoteTrouble(t *testing.T) {
 	}
 	proxy.Set(nil)
 	sharing(t, d) // it has not stopped trying
-	if code, out, errs := kvstored(t, "", "check", "--file-only", "--connect", d.config); code != exitOK || !strings.Contains(out, "can be read, written") {
+	if code, out, errs := daemon.Run(t, "", "check", "--file-only", "--connect", d.Config); code != daemon.ExitOK || !strings.Contains(out, "can be read, written") {
 		t.Errorf("check once it works: exit code %d, %s", code, errs)
 	}
 }
@@ -230,17 +189,13 @@ func objects(t *testing.T, s3 *s3test.Server) (n int, bytes uint64) {
 func TestBothStoreAtOnce(t *testing.T) {
 	const chains, chunks = 8, 24
 	s3 := s3test.Run(t)
-	daemons := []*demoDaemon{sharing(t, remoteDaemon(t, s3.Endpoint, nil)), sharing(t, remoteDaemon(t, s3.Endpoint, nil))}
+	daemons := []*daemon.Daemon{sharing(t, over(t, s3.Endpoint)), sharing(t, over(t, s3.Endpoint))}
 	g, ctx := errgroup.WithContext(t.Context())
 	for _, d := range daemons {
-		c, err := client.Dial(t.Context(), d.socket, client.Options{Name: "remote", Space: &crashSpace})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := d.Dial(client.Options{Name: "remote", Space: &load.Space})
 		g.Go(func() error {
 			for number := range uint64(chains) {
-				if err := storeChain(ctx, c, chainOf(t, crashSpace, number, chunks)); err != nil {
+				if err := load.Put(ctx, c, load.Chain(t, load.Space, number, chunks)); err != nil {
 					return err
 				}
 			}
@@ -257,10 +212,7 @@ func TestBothStoreAtOnce(t *testing.T) {
 	n, size := objects(t, s3)
 	var sent, wasted, stored, present uint64
 	for _, d := range daemons {
-		st, err := d.stats(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := d.Stats()
 		far := st.Store.Tiers["remote"]
 		sent, wasted = sent+far.Counters["sent_bytes"], wasted+far.Counters["wasted_bytes"]
 		stored, present = stored+far.PutBytes, present+far.Counters["puts_present"]
@@ -278,19 +230,19 @@ func TestBothStoreAtOnce(t *testing.T) {
 func TestSharedFiltered(t *testing.T) {
 	const chains, chunks = 10, 12
 	s3 := s3test.Run(t)
-	a := sharing(t, remoteDaemon(t, s3.Endpoint, func(c *config.Config) { c.Write.Mode = config.WriteSelective }))
-	s := storeChains(t, a.socket, chains, chunks)
+	a := sharing(t, over(t, s3.Endpoint, func(c *config.Config) { c.Write.Mode = config.WriteSelective }))
+	s := storeChains(t, a, chains, chunks)
 	if n, _ := objects(t, s3); n != 0 {
 		t.Errorf("%d objects of chunks that nobody has used", n)
 	}
 	often := func(number uint64) bool { return number%3 == 0 }
 	for range config.Default().Write.MinHits {
-		s.check(t, a.socket, often)
+		s.Check(t, a.Socket, often)
 	}
-	flush(t, a.socket)
-	a.kill()
-	clear(s.flushed)
-	there := s.check(t, sharing(t, remoteDaemon(t, s3.Endpoint, nil)).socket, every)
+	a.Flush()
+	a.Kill()
+	clear(s.Flushed)
+	there := s.Check(t, sharing(t, over(t, s3.Endpoint)).Socket, load.Every)
 	passed := 0
 	for number := range uint64(chains) {
 		want := 0
@@ -324,48 +276,45 @@ func TestSharedTrace(t *testing.T) {
 		big(c)
 		c.Write.Mode = config.WriteSelective
 	}
-	play := func(t *testing.T, d *demoDaemon) string {
+	play := func(t *testing.T, d *daemon.Daemon) string {
 		t.Helper()
-		code, out, errs := kvstored(t, "", "replay", "--trace", *sharedTrace, "--limit", "2000", "--payload-bytes", "64KiB", "--save-unfull", "--socket", d.socket)
-		if code != exitOK {
+		code, out, errs := daemon.Run(t, "", "replay", "--trace", *sharedTrace, "--limit", "2000", "--payload-bytes", "64KiB", "--save-unfull", "--socket", d.Socket)
+		if code != daemon.ExitOK {
 			t.Fatalf("replay: exit code %d\n%s%s", code, out, errs)
 		}
 		return out
 	}
-	store := func(t *testing.T, d *demoDaemon) {
+	store := func(t *testing.T, d *daemon.Daemon) {
 		t.Helper()
 		play(t, d)
-		flush(t, d.socket)
-		_, out, _ := kvstored(t, "", "stats", "--socket", d.socket)
+		d.Flush()
+		_, out, _ := daemon.Run(t, "", "stats", "--socket", d.Socket)
 		t.Logf("the first daemon:\n%s", out)
 	}
 	t.Run("through", func(t *testing.T) {
 		s3 := s3test.Run(t)
-		a := sharing(t, remoteDaemon(t, s3.Endpoint, big))
+		a := sharing(t, over(t, s3.Endpoint, big))
 		store(t, a)
 		for _, also := range []string{"with the first daemon there", "with the first daemon gone"} {
-			b := sharing(t, remoteDaemon(t, s3.Endpoint, big))
+			b := sharing(t, over(t, s3.Endpoint, big))
 			out := play(t, b)
 			t.Logf("%s:\n%s", also, out)
 			if !strings.Contains(out, everyToken) || !strings.Contains(out, "every byte right") {
 				t.Errorf("%s the other one did not hit %s tokens", also, everyToken)
 			}
-			b.kill()
-			a.kill()
+			b.Kill()
+			a.Kill()
 		}
 	})
 	t.Run("selective", func(t *testing.T) {
 		s3 := s3test.Run(t)
-		a := sharing(t, remoteDaemon(t, s3.Endpoint, filtered))
+		a := sharing(t, over(t, s3.Endpoint, filtered))
 		store(t, a)
-		a.kill()
+		a.Kill()
 		passed, size := objects(t, s3)
-		b := sharing(t, remoteDaemon(t, s3.Endpoint, big))
+		b := sharing(t, over(t, s3.Endpoint, big))
 		t.Log(play(t, b))
-		st, err := b.stats(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := b.Stats()
 		far := st.Store.Tiers["remote"]
 		t.Logf("the filter let %d chunks pass; %d bytes of %d were got", passed, far.GetBytes, size)
 		if far.GetBytes != size || passed == 0 {
@@ -403,19 +352,15 @@ func TestNoCredentialsTold(t *testing.T) {
 func everythingSaid(t *testing.T, s3 *s3test.Server, works bool) string {
 	t.Helper()
 	proxy := s3test.RunProxy(t, s3)
-	d := remoteDaemon(t, proxy.Endpoint, func(c *config.Config) {
+	d := over(t, proxy.Endpoint, func(c *config.Config) {
 		c.Log.Level, c.Admin.Listen = "trace", "127.0.0.1:0"
 	})
-	const serving = `"admin":"([^"]+)"`
-	admin := regexp.MustCompile(serving).FindStringSubmatch(awaitLog(t, d, serving))[1]
+	const serving = `serving admin=(\S+)`
+	admin := regexp.MustCompile(serving).FindStringSubmatch(d.AwaitSaid(serving))[1]
 	if works {
 		sharing(t, d)
 	}
-	c, err := client.Dial(t.Context(), d.socket, client.Options{Name: "remote", Space: &crashSpace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := d.Dial(client.Options{Name: "remote", Space: &load.Space})
 
 	var said strings.Builder
 	say := func(what string, err error) { fmt.Fprintln(&said, what, err) }
@@ -426,11 +371,11 @@ func everythingSaid(t *testing.T, s3 *s3test.Server, works bool) string {
 		{Status: 404, Code: "NoSuchBucket"}, {Reset: true}, {Truncate: true}, {Overlong: true}, {Flip: true},
 	} {
 		proxy.Set(func(*http.Request) s3test.Fault { return f })
-		chain := chainOf(t, crashSpace, uint64(i), 2)
-		say("store", storeChain(t.Context(), c, chain))
+		chain := load.Chain(t, load.Space, uint64(i), 2)
+		say("store", load.Put(t.Context(), c, chain))
 		flushed, err := c.Flush(t.Context(), true)
 		say(fmt.Sprint("flush ", flushed.Left), err)
-		unknown := chainOf(t, crashSpace, uint64(1000+i), 2)
+		unknown := load.Chain(t, load.Space, uint64(1000+i), 2)
 		job, err := c.Prefetch(t.Context(), client.Chain(unknown), client.PrefetchOptions{Policy: client.WaitComplete})
 		say("prefetch", err)
 		if err == nil {
@@ -443,11 +388,11 @@ func everythingSaid(t *testing.T, s3 *s3test.Server, works bool) string {
 		_, err = c.DeleteSpace(t.Context(), c.Space())
 		say("delete space", err)
 		for _, args := range [][]string{
-			{"check", "--file-only", "--connect", d.config}, {"stats", "--socket", d.socket}, {"stats", "--json", "--socket", d.socket},
-			{"flush", "--socket", d.socket}, {"clear", "remote", "--yes", "--socket", d.socket},
-			{"purge", strings.Repeat("ab", 16), "--yes", "--socket", d.socket},
+			{"check", "--file-only", "--connect", d.Config}, {"stats", "--socket", d.Socket}, {"stats", "--json", "--socket", d.Socket},
+			{"flush", "--socket", d.Socket}, {"clear", "remote", "--yes", "--socket", d.Socket},
+			{"purge", strings.Repeat("ab", 16), "--yes", "--socket", d.Socket},
 		} {
-			_, out, errs := kvstored(t, "", args...)
+			_, out, errs := daemon.Run(t, "", args...)
 			say(out, errors.New(errs))
 		}
 		for _, page := range []string{"/", "/metrics", "/healthz", "/readyz"} {
@@ -460,11 +405,7 @@ func everythingSaid(t *testing.T, s3 *s3test.Server, works bool) string {
 			say(string(text), err)
 		}
 	}
-	log, err := os.ReadFile(d.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return said.String() + string(log)
+	return said.String() + d.Said()
 }
 
 // TestLongPromptAboveRemote: a prompt of 6 times DRAM is put above a disk and a
@@ -474,25 +415,28 @@ func TestLongPromptAboveRemote(t *testing.T) {
 	const dram, chunks = 16 << 20, 384 // of 256 KiB
 	s3 := s3test.Run(t)
 	proxy := s3test.RunProxy(t, s3)
-	d := sharing(t, remoteDaemon(t, proxy.Endpoint, func(c *config.Config) { c.CPU.Capacity = dram }))
-	t.Setenv("KVSTORED_SOCKET", d.socket)
-	kv := string(noise(9, 6*dram))
-	if said := must(t, kv, prompt("put", 1, chunks)...); !strings.Contains(said, "stored 384 of 384 chunks (96 MiB)") {
+	d := sharing(t, over(t, proxy.Endpoint, func(c *config.Config) { c.CPU.Capacity = dram }))
+	t.Setenv("KVSTORED_SOCKET", d.Socket)
+	noise := make([]byte, 6*dram)
+	_, _ = rand.NewChaCha8([32]byte{9}).Read(noise) // never fails
+	kv := string(noise)
+	prompt := []string{"--chunk-tokens", "1", "--tokens", strings.TrimSuffix(strings.Repeat("1,", chunks), ",")}
+	if said := daemon.Must(t, kv, append([]string{"put"}, prompt...)...); !strings.Contains(said, "stored 384 of 384 chunks (96 MiB)") {
 		t.Errorf("put: %s", said)
 	}
-	must(t, "", "flush")
+	daemon.Must(t, "", "flush")
 	if n, bytes := objects(t, s3); n != chunks {
 		t.Errorf("the bucket has %d chunks, of %d bytes; want %d", n, bytes, chunks)
 	}
 	for _, from := range []string{"disk", "remote"} {
-		if got := must(t, "", prompt("get", 1, chunks)...); got != kv {
+		if got := daemon.Must(t, "", append([]string{"get"}, prompt...)...); got != kv {
 			t.Fatalf("from %s %d bytes came back of %d, or others", from, len(got), len(kv))
 		}
-		must(t, "", "clear", "disk", "--yes")
+		daemon.Must(t, "", "clear", "disk", "--yes")
 	}
 	proxy.Set(func(*http.Request) s3test.Fault { return s3test.Fault{Status: 503, Code: "SlowDown"} })
-	code, got, said := kvstored(t, "", prompt("get", 1, chunks)...)
-	if code != exitFailure || len(got) == len(kv) || !strings.HasPrefix(kv, got) || !strings.Contains(said, "failed") {
+	code, got, said := daemon.Run(t, "", append([]string{"get"}, prompt...)...)
+	if code != daemon.ExitFailure || len(got) == len(kv) || !strings.HasPrefix(kv, got) || !strings.Contains(said, "failed") {
 		t.Errorf("while the bucket is off: exit code %d, %d bytes, %s", code, len(got), said)
 	}
 }

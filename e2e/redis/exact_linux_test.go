@@ -1,4 +1,4 @@
-package main
+package redis_test
 
 import (
 	"bytes"
@@ -20,10 +20,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/load"
 	"github.com/kvstored/kvstored/internal/resp/resptest"
 )
 
-var exactCommands = flag.Int64("exact-commands", 4_000, "how many commands TestExactClients sends at least; 100000 for a long run")
+var exactCommands = flag.Int64("commands", 4_000, "how many commands TestExactClients sends at least; 100000 for a long run")
 
 const (
 	exactClients = 4
@@ -172,10 +174,10 @@ func (c *exactClient) answered(command string, err error) bool {
 
 // databaseOf waits for the process that has the daemon's database: while the database is
 // opened again there is none.
-func databaseOf(t *testing.T, d *demoDaemon) int {
+func databaseOf(t *testing.T, d *daemon.Daemon) int {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if pids := children(t, d.cmd.Process.Pid); len(pids) > 0 {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if pids := d.Children(); len(pids) > 0 {
 			return pids[0]
 		}
 		if time.Now().After(end) {
@@ -189,17 +191,12 @@ func databaseOf(t *testing.T, d *demoDaemon) int {
 // answered there is its value or none, after a DEL none, and every client is in
 // step throughout.
 func TestExactClients(t *testing.T) {
-	d := crashDaemon(t, exactDRAM, exactDisk)
-	cfg, err := config.Load(d.config, nil, config.Rules{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket := filepath.Join(filepath.Dir(d.socket), "resp.sock")
-	cfg.Listen.RESP, cfg.Disk.IOTimeout = []string{socket}, 300*time.Millisecond
-	configure(t, d, &cfg)
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	var socket string
+	d := load.Folder(t, exactDRAM, exactDisk, func(c *config.Config) {
+		socket = filepath.Join(filepath.Dir(c.Listen.Socket), "resp.sock")
+		c.Listen.RESP, c.Disk.IOTimeout = []string{socket}, 300*time.Millisecond
+	})
+	d.Start()
 	var sent atomic.Int64
 	var stop, down atomic.Bool
 	var clients []*exactClient
@@ -213,15 +210,16 @@ func TestExactClients(t *testing.T) {
 	defer stop.Store(true)
 
 	// until waits for an event while the clients go on.
-	until := func(what string, is func(st *statsView) bool) {
+	until := func(what string, is func(st *view) bool) {
 		t.Helper()
 		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			st, err := d.stats(t.Context())
-			if err == nil && is(st) {
+			var st view
+			err := d.AskInto(t.Context(), &st)
+			if err == nil && is(&st) {
 				return
 			}
 			if t.Failed() || time.Now().After(deadline) {
-				t.Fatalf("%s: never; %v\n%s", what, err, exactState(st))
+				t.Fatalf("%s: never; %v\n%s", what, err, exactState(&st))
 			}
 		}
 	}
@@ -231,23 +229,23 @@ func TestExactClients(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	owing := func(st *statsView) bool { return st.RESP.Owed > 0 }
-	works := func(st *statsView) bool { return !st.Store.Tiers["disk"].Off && st.RESP.Owed == 0 }
-	dropped := func(reason string) func(st *statsView) bool {
-		return func(st *statsView) bool { return st.RESP.Dropped[reason] > 0 }
+	owing := func(st *view) bool { return st.RESP.Owed > 0 }
+	works := func(st *view) bool { return !st.Store.Tiers["disk"].Off && st.RESP.Owed == 0 }
+	dropped := func(reason string) func(st *view) bool {
+		return func(st *view) bool { return st.RESP.Dropped[reason] > 0 }
 	}
 
-	until("values on disk", func(st *statsView) bool { return st.Store.Tiers["disk"].Entries > 50 })
+	until("values on disk", func(st *view) bool { return st.Store.Tiers["disk"].Entries > 50 })
 	some()
 	until("a value there is no room for", dropped("no_room"))
 
 	t.Log("the disk fails")
-	limit(t, d.cmd.Process.Pid, limitBytes)
-	until("the disk is off", func(st *statsView) bool { return st.Store.Tiers["disk"].Off })
+	d.LimitFiles(4 << 20) // less than a segment
+	until("the disk is off", func(st *view) bool { return st.Store.Tiers["disk"].Off })
 	until("an old value that stays on disk", owing)
 	some()
 	until("a value of such a name", dropped("owed"))
-	limit(t, d.cmd.Process.Pid, unix.RLIM_INFINITY)
+	d.LimitFiles(unix.RLIM_INFINITY)
 	until("the disk works again", works)
 	some()
 
@@ -273,12 +271,10 @@ func TestExactClients(t *testing.T) {
 	until("an old value that stays on disk", owing)
 	some()
 	down.Store(true)
-	d.kill()
+	d.Kill()
 	goOn()
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	until("clients are back", func(st *statsView) bool { return st.RESP.Connections == exactClients })
+	d.Start()
+	until("clients are back", func(st *view) bool { return st.RESP.Connections == exactClients })
 	down.Store(false)
 	until("the disk works again", works)
 	some()
@@ -297,20 +293,17 @@ func TestExactClients(t *testing.T) {
 		}
 		hits += c.hits
 	}
-	until("nothing is owed, and no file says that something is", func(st *statsView) bool { // a slow disk is in trouble at any moment
-		_, err := os.Stat(d.socket + ".resp-owed")
+	until("nothing is owed, and no file says that something is", func(st *view) bool { // a slow disk is in trouble at any moment
+		_, err := os.Stat(d.Socket + ".resp-owed")
 		return works(st) && errors.Is(err, os.ErrNotExist)
 	})
-	st, err := d.stats(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := stats(t, d)
 	// While the disk is in trouble nearly nothing hits, and the faster the clients are the more
 	// they send meanwhile; so the hits are compared with what was to be sent, not with what was.
 	if st.RESP.Errors+st.RESP.HungUp+st.RESP.Malformed > 0 || int64(hits) < *exactCommands/20 {
 		t.Errorf("%d hits of %d commands", hits, sent.Load())
 	}
-	t.Logf("%d commands, %d hits; since the kill: %s", sent.Load(), hits, exactState(st))
+	t.Logf("%d commands, %d hits; since the kill: %s", sent.Load(), hits, exactState(&st))
 	for _, c := range clients {
 		if c.conn != nil {
 			_ = c.conn.Close()
@@ -318,9 +311,6 @@ func TestExactClients(t *testing.T) {
 	}
 }
 
-func exactState(st *statsView) string {
-	if st == nil || st.RESP == nil {
-		return "no statistics"
-	}
-	return fmt.Sprintf("%+v; disk: %+v", *st.RESP, st.Store.Tiers["disk"])
+func exactState(st *view) string {
+	return fmt.Sprintf("%+v; disk: %+v", st.RESP, st.Store.Tiers["disk"])
 }

@@ -1,4 +1,4 @@
-package main
+package redis_test
 
 import (
 	"bytes"
@@ -18,28 +18,44 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/need"
 )
 
-// tool skips the test where a program is not installed, but not in CI.
-func tool(t *testing.T, name string, probe ...string) string {
+// view is what of the daemon's statistics these tests look at.
+type view struct {
+	Store struct {
+		Tiers map[string]daemon.Tier `json:"tiers"`
+	} `json:"store"`
+	RESP struct {
+		Connections int64             `json:"connections"`
+		Errors      uint64            `json:"errors"`
+		Malformed   uint64            `json:"malformed"`
+		Hits        uint64            `json:"hits"`
+		Stored      uint64            `json:"stored"`
+		Dropped     map[string]uint64 `json:"dropped"`
+		Owed        int64             `json:"owed"`
+		HungUp      uint64            `json:"hung_up"`
+	} `json:"resp"`
+	LM struct {
+		Hits   uint64 `json:"hits"`
+		Stored uint64 `json:"stored"`
+	} `json:"lm"`
+}
+
+// stats asks a daemon that runs.
+func stats(t *testing.T, d *daemon.Daemon) (v view) {
 	t.Helper()
-	path, err := exec.LookPath(name)
-	if err == nil && len(probe) > 0 {
-		err = exec.Command(path, probe...).Run()
+	if err := d.AskInto(t.Context(), &v); err != nil {
+		t.Fatal(err)
 	}
-	if err != nil && os.Getenv("CI") == "true" {
-		t.Fatalf("%s %v: %v; install redis-tools and python3-redis", name, probe, err)
-	}
-	if err != nil {
-		t.Skipf("%s %v: %v; redis-tools and python3-redis bring it", name, probe, err)
-	}
-	return path
+	return v
 }
 
 // startFronts runs a daemon with a Redis front end on a socket and on TCP.
-func startFronts(t *testing.T) (d *demoDaemon, socket, port string) {
+func startFronts(t *testing.T) (d *daemon.Daemon, socket, port string) {
 	t.Helper()
-	d = startDaemonWith(t, func(cfg *config.Config) {
+	d = daemon.Start(t, func(cfg *config.Config) {
 		dir := filepath.Dir(cfg.Listen.Socket)
 		socket = filepath.Join(dir, "resp.sock")
 		cfg.Listen.RESP = []string{socket, "127.0.0.1:0"}
@@ -49,7 +65,7 @@ func startFronts(t *testing.T) (d *demoDaemon, socket, port string) {
 			t.Fatal(err)
 		}
 	})
-	return d, socket, loggedPort(t, d)
+	return d, socket, loggedPort(d)
 }
 
 // A client that was given the wrong socket hears so, and does not wait.
@@ -63,32 +79,17 @@ func TestClientOfRedisSocket(t *testing.T) {
 
 // And so does a Redis client that was given the daemon's own.
 func TestRedisClientOfOwnSocket(t *testing.T) {
-	cli := tool(t, "redis-cli")
-	d := startDaemonWith(t, func(*config.Config) {})
-	if out, err := exec.Command(cli, "-s", d.socket, "ping").CombinedOutput(); !strings.Contains(string(out), "Redis clients belong to listen.resp") {
+	cli := need.Program(t, "redis-cli", "redis-tools")
+	d := daemon.Start(t)
+	if out, err := exec.Command(cli, "-s", d.Socket, "ping").CombinedOutput(); !strings.Contains(string(out), "Redis clients belong to listen.resp") {
 		t.Errorf("%v, %s", err, out)
 	}
 }
 
-var loggedAddress = regexp.MustCompile(`127\.0\.0\.1:(\d+)\D`)
-
-// loggedPort waits for the TCP port in the daemon's log.
-func loggedPort(t *testing.T, d *demoDaemon) string {
-	t.Helper()
-	for end := time.Now().Add(demoStartTimeout); ; time.Sleep(demoStartPoll) {
-		log, err := os.ReadFile(d.log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range loggedAddress.FindAllSubmatch(log, -1) {
-			if port := string(m[1]); port != "0" { // that is the setting
-				return port
-			}
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the log names no port:\n%s", log)
-		}
-	}
+// loggedPort waits for the TCP port in the daemon's log; 0 is the setting.
+func loggedPort(d *daemon.Daemon) string {
+	const address = `127\.0\.0\.1:([1-9]\d*)\D`
+	return regexp.MustCompile(address).FindStringSubmatch(d.AwaitSaid(address))[1]
 }
 
 // redisPy stores and reads through redis-py; "check" only reads.
@@ -153,18 +154,8 @@ if mode == "store":
 assert r.get("kv") == big and r.get("meta") == b"" and 900 < r.ttl("meta") <= 1000
 `
 
-// pythonWithRedis prefers the first python3 in the path, but the system's has
-// the system's packages.
-func pythonWithRedis() string {
-	const system = "/usr/bin/python3"
-	if exec.Command("python3", "-c", "import redis").Run() != nil && exec.Command(system, "-c", "import redis").Run() == nil {
-		return system
-	}
-	return "python3"
-}
-
 func TestRedisPy(t *testing.T) {
-	python := tool(t, pythonWithRedis(), "-c", "import redis")
+	python := need.Python(t, "redis")
 	d, socket, port := startFronts(t)
 	run := func(where, mode string) {
 		t.Helper()
@@ -174,17 +165,13 @@ func TestRedisPy(t *testing.T) {
 	}
 	run(socket, "store")
 	run(port, "store")
-	if err := d.stop(t.Context()); err != nil { // values survive it
-		t.Fatal(err)
-	}
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	d.Stop() // values survive it
+	d.Start()
 	run(socket, "check")
 }
 
 func TestRedisTools(t *testing.T) {
-	cli, benchmark := tool(t, "redis-cli"), tool(t, "redis-benchmark")
+	cli, benchmark := need.Program(t, "redis-cli", "redis-tools"), need.Program(t, "redis-benchmark", "redis-tools")
 	d, socket, port := startFronts(t)
 	for _, where := range [][]string{{"-s", socket}, {"-p", port, "-a", "secret"}} {
 		run := func(program string, args ...string) string {
@@ -222,23 +209,23 @@ func TestRedisTools(t *testing.T) {
 	if out, err := exec.Command(cli, "-p", port, "get", "a").CombinedOutput(); !strings.Contains(string(out), "NOAUTH Authentication required.") {
 		t.Errorf("redis-cli without a password: %v, %s", err, out)
 	}
-	if st, err := d.stats(t.Context()); err != nil || st.RESP == nil || st.RESP.Hits < 2*400 || st.RESP.Stored < 2*400 || st.RESP.Malformed != 0 {
-		t.Errorf("stats: %+v, %v; redis-benchmark stored and read 400 values twice", st.RESP, err)
+	if of := stats(t, d).RESP; of.Hits < 2*400 || of.Stored < 2*400 || of.Malformed != 0 {
+		t.Errorf("stats: %+v; redis-benchmark stored and read 400 values twice", of)
 	}
-	if _, out, _ := kvstored(t, "", "stats", "--socket", d.socket); !strings.Contains(out, "Redis clients") {
+	if out := daemon.Must(t, "", "stats", "--socket", d.Socket); !strings.Contains(out, "Redis clients") {
 		t.Errorf("stats says nothing of Redis clients:\n%s", out)
 	}
 }
 
 // The daemon's lm:// listener, as LMCache's client meets it.
 func TestLMClient(t *testing.T) {
-	d := startDaemonWith(t, func(cfg *config.Config) { cfg.Listen.LM = "127.0.0.1:0" })
-	c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", loggedPort(t, d)))
+	d := daemon.Start(t, func(cfg *config.Config) { cfg.Listen.LM = "127.0.0.1:0" })
+	c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", loggedPort(d)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(demoStartTimeout))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	payload := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	frame := func(command, length int32) []byte {
 		b := make([]byte, 186)
@@ -260,7 +247,7 @@ func TestLMClient(t *testing.T) {
 	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("got %x..., %v; want %x...", got[:36], err, want[:36])
 	}
-	if st, err := d.stats(t.Context()); err != nil || st.LM == nil || st.LM.Stored != 1 || st.LM.Hits != 1 {
-		t.Errorf("stats: %+v, %v", st.LM, err)
+	if of := stats(t, d).LM; of.Stored != 1 || of.Hits != 1 {
+		t.Errorf("stats: %+v", of)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package redis_test
 
 import (
 	"errors"
@@ -6,41 +6,20 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
 )
-
-// as runs a function on a thread that belongs to another user.
-func as(t *testing.T, uid uintptr, do func()) {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("to be somebody else takes root")
-	}
-	done := make(chan syscall.Errno)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uid, uid, uid)
-		if errno == 0 {
-			do()
-		}
-		done <- errno
-	}()
-	if errno := <-done; errno != 0 {
-		t.Fatal(errno)
-	}
-}
 
 // TestAllowUIDs: who is not among the users that may connect is refused at
 // every socket, and who is gets in.
 func TestAllowUIDs(t *testing.T) {
 	const friend, stranger = 12345, 12346
 	var resp, lm string
-	d := startDaemonWith(t, func(c *config.Config) {
+	d := daemon.Start(t, func(c *config.Config) {
 		dir := filepath.Dir(c.Listen.Socket)
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -52,7 +31,7 @@ func TestAllowUIDs(t *testing.T) {
 	dial := func(uid uintptr, path string) net.Conn {
 		var conn net.Conn
 		var err error
-		as(t, uid, func() { conn, err = net.Dial("unix", path) })
+		daemon.As(t, uid, func() { conn, err = net.Dial("unix", path) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,8 +40,8 @@ func TestAllowUIDs(t *testing.T) {
 	}
 	// The daemon's own protocol.
 	for uid, want := range map[uintptr]error{friend: nil, stranger: client.ErrDenied} {
-		as(t, uid, func() {
-			c, err := client.Dial(t.Context(), d.socket, client.Options{Inline: true})
+		daemon.As(t, uid, func() {
+			c, err := client.Dial(t.Context(), d.Socket, client.Options{Inline: true})
 			if !errors.Is(err, want) {
 				t.Errorf("user %d: %v, want %v", uid, err, want)
 			}
@@ -95,10 +74,7 @@ func TestAllowUIDs(t *testing.T) {
 	if b, _ := io.ReadAll(dial(stranger, lm)); len(b) > 0 {
 		t.Errorf("a stranger is told %x", b)
 	}
-	log, err := os.ReadFile(d.log)
-	if err != nil || strings.Count(string(log), "user 12346 may not connect") < 2 {
-		t.Errorf("the log does not tell of the stranger: %v\n%s", err, log)
-	}
+	d.AwaitSaid("(?s)user 12346 may not connect.*user 12346 may not connect")
 }
 
 func reads(r io.Reader, b []byte) bool {

@@ -40,7 +40,10 @@ func (c *conn) reply() any {
 			c.t.Fatalf("a value of %d bytes: %v", n, err)
 		}
 		return string(b[:n])
-	case kind == '*':
+	case kind == '*', kind == '%':
+		if kind == '%' {
+			n *= 2
+		}
 		all := make([]any, n)
 		for i := range all {
 			all[i] = c.reply()
@@ -218,9 +221,9 @@ func TestHandshakes(t *testing.T) {
 		c.do(bulk("you"), "client", "getname")
 		c.do("+OK\r\n", "CLIENT", "SETINFO", "LIB-VER", "5.0.1")
 		c.fails("ERR unknown subcommand", "CLIENT", "KILL", "all")
-		c.fails("NOPROTO", "HELLO", "3")
-		c.fails("NOPROTO", "HELLO", "x")
-		c.fails("ERR syntax error", "HELLO", "2", "WHAT")
+		c.fails("NOPROTO", "HELLO", "4")
+		c.fails("ERR Protocol version is not", "HELLO", "x")
+		c.fails("ERR Syntax error in HELLO option 'WHAT'", "HELLO", "2", "WHAT")
 		c.fails("ERR AUTH", "HELLO", "2", "AUTH", "default", "pw")
 		c.do("*0\r\n", "COMMAND", "DOCS")
 		c.do("*0\r\n", "COMMAND")

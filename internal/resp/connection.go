@@ -24,7 +24,7 @@ func doQuit(c *session, _ context.Context) {
 
 func doReset(c *session, _ context.Context) {
 	c.endTransaction()
-	c.name = ""
+	c.name, c.out.speaks = "", resp2
 	c.out.simple("RESET")
 }
 
@@ -71,54 +71,6 @@ func (c *session) login(user string, password []byte) bool {
 // is moved into place.
 func listener(conn net.Conn) string { return strings.TrimSuffix(conn.LocalAddr().String(), "~") }
 
-// doHello answers HELLO [2 [AUTH user password] [SETNAME name]].
-func doHello(c *session, _ context.Context) {
-	rest := c.args
-	if len(rest) > 0 {
-		if v, ok := number(rest[0]); !ok || v != 2 {
-			c.fail("NOPROTO unsupported protocol version")
-			return
-		}
-		rest = rest[1:]
-	}
-	for len(rest) > 0 {
-		switch option := strings.ToLower(string(rest[0])); {
-		case option == "auth" && len(rest) >= 3:
-			if !c.login(string(rest[1]), rest[2]) {
-				return
-			}
-			rest = rest[3:]
-		case option == "setname" && len(rest) >= 2:
-			if !c.setName(rest[1]) {
-				return
-			}
-			rest = rest[2:]
-		default:
-			c.fail(syntaxError)
-			return
-		}
-	}
-	if !c.known {
-		c.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
-		return
-	}
-	c.out.array(14)
-	for _, pair := range [][2]string{{"server", "redis"}, {"version", redisVersion}} {
-		c.out.text(pair[0])
-		c.out.text(pair[1])
-	}
-	c.out.text("proto")
-	c.out.integer(2)
-	c.out.text("id")
-	c.out.integer(c.id)
-	for _, pair := range [][2]string{{"mode", "standalone"}, {"role", "master"}} {
-		c.out.text(pair[0])
-		c.out.text(pair[1])
-	}
-	c.out.text("modules")
-	c.out.array(0)
-}
-
 func doSelect(c *session, _ context.Context) {
 	if n, ok := number(c.args[0]); !ok {
 		c.fail(noInteger)
@@ -134,7 +86,7 @@ func doClient(c *session, _ context.Context) {
 	case sub == "id":
 		c.out.integer(c.id)
 	case sub == "getname":
-		c.out.text(c.name)
+		c.getName()
 	case sub == "setname" && len(c.args) == 2:
 		if c.setName(c.args[1]) {
 			c.out.simple("OK")
@@ -146,10 +98,22 @@ func doClient(c *session, _ context.Context) {
 	}
 }
 
+// getName answers the name. A client without one has an empty one in RESP2, where
+// Redis has none.
+func (c *session) getName() {
+	if c.name == "" && c.out.speaks == resp3 {
+		c.out.null()
+		return
+	}
+	c.out.text(c.name)
+}
+
+const nameTooLong = "ERR the name of a client has at most 1024 bytes" // maxShy
+
 // setName answers only if it fails: a connection keeps its name.
 func (c *session) setName(name []byte) bool {
 	if len(name) > maxShy {
-		c.fail("ERR the name of a client has at most %d bytes", maxShy)
+		c.fail(nameTooLong)
 		return false
 	}
 	c.name = string(name)
@@ -157,13 +121,17 @@ func (c *session) setName(name []byte) bool {
 }
 
 // doCommand answers COMMAND COUNT with the number of commands, and the rest of
-// COMMAND with an empty array: clients ask for the table and do without it.
+// COMMAND with nothing: clients ask for the table and do without it.
 func doCommand(c *session, _ context.Context) {
-	if len(c.args) > 0 && strings.EqualFold(string(c.args[0]), "count") {
+	is := func(sub string) bool { return len(c.args) > 0 && strings.EqualFold(string(c.args[0]), sub) }
+	switch {
+	case is("count"):
 		c.out.integer(int64(len(table)))
-		return
+	case is("docs"):
+		c.out.pairs(0)
+	default:
+		c.out.array(0)
 	}
-	c.out.array(0)
 }
 
 // doConfig answers CONFIG GET with nothing: redis-benchmark and others ask, and
@@ -173,5 +141,5 @@ func doConfig(c *session, _ context.Context) {
 		c.fail("ERR only CONFIG GET is known here; kvstored is configured by its file")
 		return
 	}
-	c.out.array(0)
+	c.out.pairs(0)
 }

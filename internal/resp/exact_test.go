@@ -203,7 +203,7 @@ func TestExactClientThatIsNone(t *testing.T) {
 func TestWhoIsTold(t *testing.T) {
 	huge := strings.Repeat("h", 40<<20)
 	for name, hello := range map[string][]string{
-		"HELLO": {"HELLO", "2"}, "HELLO 3": {"HELLO", "3"}, "CLIENT": {"CLIENT", "SETINFO", "LIB-NAME", "x"}, "none": nil, "error": nil,
+		"HELLO": {"HELLO", "2"}, "HELLO 3": {"HELLO", "3"}, "HELLO 4": {"HELLO", "4"}, "CLIENT": {"CLIENT", "SETINFO", "LIB-NAME", "x"}, "none": nil, "error": nil,
 	} {
 		r := makeRig(t, 64<<20, resp.Options{Settings: resp.Settings{Errors: name == "error"}})
 		c := r.dial(r.tcp)

@@ -8,7 +8,7 @@ import (
 )
 
 // redisVersion is the version in INFO and HELLO, for clients that choose commands
-// by it: RESP2 and the commands of that time.
+// by it: the first that speaks RESP3, and the commands of that time.
 const redisVersion = "6.0.0"
 
 // Memory is what INFO says of the memory that values lie in.
@@ -30,7 +30,7 @@ func doInfo(c *session, _ context.Context) {
 			fmt.Fprintf(&b, "# %s\r\n%s\r\n\r\n", name, strings.Join(lines, "\r\n"))
 		}
 	}
-	c.out.text(b.String())
+	c.out.verbatim(b.String())
 }
 
 // sections is what INFO knows: of each section the name, then its lines.

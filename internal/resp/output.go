@@ -47,6 +47,7 @@ type piece struct {
 type output struct {
 	conn    net.Conn
 	account *budget.Account
+	speaks  protocol
 	raw     syscall.RawConn // nil: conn is no socket
 	stall   time.Duration   // without any progress, after which the client is given up
 	wrote   func(n int64)
@@ -70,7 +71,7 @@ type output struct {
 }
 
 func newOutput(conn net.Conn, account *budget.Account, stall time.Duration, wrote func(int64)) *output {
-	o := &output{conn: conn, account: account, stall: stall, wrote: wrote, waits: func() {}}
+	o := &output{conn: conn, account: account, speaks: resp2, stall: stall, wrote: wrote, waits: func() {}}
 	o.mu.idle.L = &o.mu.Mutex
 	o.base = make([]byte, 0, flushBytes+inPlace+64)
 	o.buf = o.base
@@ -82,7 +83,6 @@ func newOutput(conn net.Conn, account *budget.Account, stall time.Duration, wrot
 
 func (o *output) simple(s string) { o.line('+', s) }
 func (o *output) error(s string)  { o.line('-', s) }
-func (o *output) null()           { o.buf = append(o.buf, "$-1\r\n"...) }
 func (o *output) integer(n int64) { o.header(':', n) }
 func (o *output) array(n int)     { o.header('*', int64(n)) }
 

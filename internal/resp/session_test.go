@@ -62,7 +62,7 @@ func TestCommands(t *testing.T) {
 		c.do("+OK\r\n", "SELECT", "0")
 		c.fails("ERR DB index", "SELECT", "1")
 		c.do("+OK\r\n", "CLIENT", "SETINFO", "LIB-NAME", "redis-py")
-		c.fails("NOPROTO", "HELLO", "3")
+		c.fails("NOPROTO", "HELLO", "4")
 		c.fails("ERR unknown command 'nonsense'", "NONSENSE", "a", "b")
 		c.fails("ERR wrong number", "GET")
 		c.fails("ERR wrong number", "GET", "a", "b")

@@ -3,63 +3,67 @@ package disk
 import (
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // TestAgesSurvive: the time at which an entry is over is there again after a restart, by
 // the scan and before it, and where the index was made anew from headers; an entry
 // without one has none, and a bound of its space counts from when it was written.
 func TestAgesSurvive(t *testing.T) {
-	o, m := testOptions(t.TempDir()), newMemory(t)
-	o.Ages = age.New()
-	d, stop := start(t, o, nil)
-	large, inline, plain := keyOf(1), keyOf(2), keyOf(3)
-	o.Ages.Stored(large.Space, []key.Hash{large.Hash, inline.Hash}, time.Hour)
-	want := o.Ages.Of(large)
-	mustPut(t, d, m, 1, 9000)
-	mustPut(t, d, m, 2, 100)
-	mustPut(t, d, m, 3, 9000)
-	stop()
+	synctest.Test(t, func(t *testing.T) {
+		o, m := testOptions(tiertest.Folder(t)), newMemory(t)
+		o.Ages = age.New()
+		d, stop := start(t, o, nil)
+		large, inline, plain := keyOf(1), keyOf(2), keyOf(3)
+		o.Ages.Stored(large.Space, []key.Hash{large.Hash, inline.Hash}, time.Hour)
+		want := o.Ages.Of(large)
+		mustPut(t, d, m, 1, 9000)
+		mustPut(t, d, m, 2, 100)
+		mustPut(t, d, m, 3, 9000)
+		stop()
 
-	check := func(b *age.Book, how string, ks ...key.Key) {
-		t.Helper()
-		for _, k := range ks {
-			if got := b.Of(k); got != want {
-				t.Errorf("%s: %x has %+v, want %+v", how, k.Hash[:2], got, want)
+		check := func(b *age.Book, how string, ks ...key.Key) {
+			t.Helper()
+			for _, k := range ks {
+				if got := b.Of(k); got != want {
+					t.Errorf("%s: %x has %+v, want %+v", how, k.Hash[:2], got, want)
+				}
+			}
+			if b.Of(plain).Bounded() {
+				t.Errorf("%s: an entry without a bound has %+v", how, b.Of(plain))
 			}
 		}
-		if b.Of(plain).Bounded() {
-			t.Errorf("%s: an entry without a bound has %+v", how, b.Of(plain))
+		o.Ages = age.New()
+		d, stop = start(t, o, nil)
+		var have [3]bool
+		if err := d.Contains(t.Context(), []key.Key{large, inline, plain}, have[:]); err != nil || have != [3]bool{true, true, true} {
+			t.Fatalf("%v, %v", have, err)
 		}
-	}
-	o.Ages = age.New()
-	d, stop = start(t, o, nil)
-	var have [3]bool
-	if err := d.Contains(t.Context(), []key.Key{large, inline, plain}, have[:]); err != nil || have != [3]bool{true, true, true} {
-		t.Fatalf("%v, %v", have, err)
-	}
-	check(o.Ages, "before the scan", large, inline)
-	recoverAll(t, d)
-	check(o.Ages, "after the scan", large, inline)
-	stop()
+		check(o.Ages, "before the scan", large, inline)
+		recoverAll(t, d)
+		check(o.Ages, "after the scan", large, inline)
+		stop()
 
-	o.Ages = age.New()
-	o.Ages.Open(plain.Space, time.Minute)
-	d, stop = start(t, o, nil)
-	recoverAll(t, d)
-	if got := o.Ages.Of(plain); !got.Bounded() || got.Dies != got.Born+60 || o.Ages.Of(large).Dies != want.Born+60 {
-		t.Errorf("with a bound of the space: %+v, and %+v", got, o.Ages.Of(large))
-	}
-	stop()
+		o.Ages = age.New()
+		o.Ages.Open(plain.Space, time.Minute)
+		d, stop = start(t, o, nil)
+		recoverAll(t, d)
+		if got := o.Ages.Of(plain); !got.Bounded() || got.Dies != got.Born+60 || o.Ages.Of(large).Dies != want.Born+60 {
+			t.Errorf("with a bound of the space: %+v, and %+v", got, o.Ages.Of(large))
+		}
+		stop()
 
-	loseDatabase(t, filepath.Clean(o.Paths[0]))
-	o.Ages = age.New()
-	d, _ = start(t, o, nil)
-	if got := recoverAll(t, d); len(got) != 2 {
-		t.Fatalf("%d entries are back, want those with headers", len(got))
-	}
-	check(o.Ages, "from headers", large)
+		loseDatabase(t, filepath.Clean(o.Paths[0]))
+		o.Ages = age.New()
+		d, _ = start(t, o, nil)
+		if got := recoverAll(t, d); len(got) != 2 {
+			t.Fatalf("%d entries are back, want those with headers", len(got))
+		}
+		check(o.Ages, "from headers", large)
+	})
 }

@@ -9,11 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // churn is a load of payloads of sizes of one kind.
@@ -37,31 +38,26 @@ var churns = []churn{
 func TestCapacityOfDatabase(t *testing.T) {
 	for i, c := range churns {
 		t.Run(c.name, func(t *testing.T) {
-			r := &churnRun{o: testOptions(t.TempDir()), m: newMemory(t)}
-			r.o.CapacityBytes, r.o.MetaReserveBytes = 32*mib, 0
-			if *churnFor > time.Minute {
-				r.o.CapacityBytes = 128 * mib
-			}
-			r.o.InlineMax = c.inline
-			stop, sampled := make(chan struct{}), make(chan struct{})
-			go func() {
-				defer close(sampled)
-				r.sample(t, stop)
-			}()
-			next := churns[(i+1)%len(churns)]
-			next.inline = c.inline
-			r.run(t, c, nil)
-			survived := r.run(t, next, r.kept)
-			r.empty(t)
-			close(stop)
-			<-sampled
-			t.Logf("%d samples, at most %.2f of %d MiB; %d puts, %d without room; %d recovered", r.samples, float64(r.most)/mib, r.o.CapacityBytes/mib, r.puts.Load(), r.full.Load(), survived)
-			if r.most > r.o.CapacityBytes {
-				t.Errorf("%d bytes were in use at some time; the capacity is %d", r.most, r.o.CapacityBytes)
-			}
-			if 20*r.full.Load() > r.puts.Load() {
-				t.Error("there was no room far too often")
-			}
+			synctest.Test(t, func(t *testing.T) {
+				r := &churnRun{o: testOptions(tiertest.Folder(t)), m: newMemory(t)}
+				r.o.CapacityBytes, r.o.MetaReserveBytes = 32*mib, 0
+				if churnLong() {
+					r.o.CapacityBytes = 128 * mib
+				}
+				r.o.InlineMax = c.inline
+				next := churns[(i+1)%len(churns)]
+				next.inline = c.inline
+				r.run(t, c, nil)
+				survived := r.run(t, next, r.kept)
+				r.empty(t)
+				t.Logf("%d samples, at most %.2f of %d MiB; %d puts, %d without room; %d recovered", r.samples, float64(r.most)/mib, r.o.CapacityBytes/mib, r.puts.Load(), r.full.Load(), survived)
+				if r.most > r.o.CapacityBytes {
+					t.Errorf("%d bytes were in use at some time; the capacity is %d", r.most, r.o.CapacityBytes)
+				}
+				if 20*r.full.Load() > r.puts.Load() {
+					t.Error("there was no room far too often")
+				}
+			})
 		})
 	}
 }
@@ -70,27 +66,23 @@ func TestCapacityOfDatabase(t *testing.T) {
 type churnRun struct {
 	o          Options
 	m          memory
-	samples    int
-	most       int64
 	puts, full atomic.Int64
 	next       atomic.Int64 // number of the next key
 
-	mu    sync.Mutex
-	kept  map[key.Key]int  // sizes of the stored payloads
-	under map[key.Key]bool // whose Put has not ended
+	mu      sync.Mutex
+	samples int
+	most    int64
+	kept    map[key.Key]int  // sizes of the stored payloads
+	under   map[key.Key]bool // whose Put has not ended
 }
 
-// sample looks at the folder until stop is closed.
-func (r *churnRun) sample(t *testing.T, stop chan struct{}) {
-	for {
-		select {
-		case <-stop:
-			return
-		case <-time.After(time.Millisecond):
-		}
-		r.samples++
-		r.most = max(r.most, occupied(t, r.o.Paths[0]))
-	}
+// sample looks at the folder.
+func (r *churnRun) sample() {
+	bytes := occupied(r.o.Paths[0])
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.samples++
+	r.most = max(r.most, bytes)
 }
 
 // run opens the tier, expects what an earlier run kept, loads it, and closes it.
@@ -109,12 +101,14 @@ func (r *churnRun) run(t *testing.T, c churn, want map[key.Key]int) (recovered i
 	}
 	r.under = make(map[key.Key]bool)
 	var g sync.WaitGroup
-	begun := time.Now()
 	for w := range 4 {
 		g.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(w), 9))
-			for time.Since(begun) < *churnFor/2 {
+			for n := range *churnPuts {
 				r.step(t, d, c, rng)
+				if n%4 == w {
+					r.sample()
+				}
 			}
 		})
 	}

@@ -5,15 +5,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // TestCheck: Check tells why Open would fail, or that it would not, and changes
 // no file.
 func TestCheck(t *testing.T) {
 	at := func(path ...string) Options {
-		return Options{Paths: path, CapacityBytes: 256 * mib, SegmentBytes: 16 * mib, Policy: "lru", Buffered: true, Log: zerolog.Nop()}
+		return Options{Paths: path, CapacityBytes: 256 * mib, SegmentBytes: 16 * mib, Policy: "lru", Buffered: true, Database: database.OpenHere, Log: zerolog.Nop()}
 	}
 	opened := func(t *testing.T, o Options) *Tier {
 		t.Helper()
@@ -64,28 +68,30 @@ func TestCheck(t *testing.T) {
 		}, "belongs to the set"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			dir := t.TempDir()
-			o := tt.prepare(t, dir)
-			before := listing(t, dir)
-			err := Check(o)
-			if after := listing(t, dir); after != before {
-				t.Errorf("there was\n%s\nnow there is\n%s", before, after)
-			}
-			tr, oerr := Open(o)
-			if oerr == nil {
-				tr.Close()
-			}
-			if tt.want == "" {
-				if err != nil || oerr != nil {
-					t.Errorf("Check: %v; Open: %v", err, oerr)
+			synctest.Test(t, func(t *testing.T) {
+				dir := tiertest.Folder(t)
+				o := tt.prepare(t, dir)
+				before := listing(t, dir)
+				err := Check(o)
+				if after := listing(t, dir); after != before {
+					t.Errorf("there was\n%s\nnow there is\n%s", before, after)
 				}
-				return
-			}
-			for _, err := range []error{err, oerr} {
-				if err == nil || !strings.Contains(err.Error(), tt.want) {
-					t.Errorf("%v; want %q", err, tt.want)
+				tr, oerr := Open(o)
+				if oerr == nil {
+					tr.Close()
 				}
-			}
+				if tt.want == "" {
+					if err != nil || oerr != nil {
+						t.Errorf("Check: %v; Open: %v", err, oerr)
+					}
+					return
+				}
+				for _, err := range []error{err, oerr} {
+					if err == nil || !strings.Contains(err.Error(), tt.want) {
+						t.Errorf("%v; want %q", err, tt.want)
+					}
+				}
+			})
 		})
 	}
 }

@@ -14,7 +14,7 @@ import (
 // subject is a tier of its own folder for the conformance suite.
 func subject(t *testing.T, wrap func(tier.Tier) tier.Tier, paths ...string) tiertest.Subject {
 	m := newMemory(t)
-	o := testOptions(t.TempDir())
+	o := testOptions(tiertest.Folder(t))
 	o.Paths = append(o.Paths, paths...)
 	d, stop := start(t, o, nil)
 	recoverAll(t, d)
@@ -46,6 +46,6 @@ func TestConformanceDecorated(t *testing.T) {
 
 func TestConformanceOfSeveralPaths(t *testing.T) {
 	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
-		return subject(t, func(d tier.Tier) tier.Tier { return d }, t.TempDir(), t.TempDir())
+		return subject(t, func(d tier.Tier) tier.Tier { return d }, tiertest.Folder(t), tiertest.Folder(t))
 	})
 }

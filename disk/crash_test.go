@@ -82,7 +82,7 @@ func TestCrash(t *testing.T) {
 		if s := d.Stats(); s.Corrupt != 0 || s.Counters["recover_lost"] != 0 {
 			t.Fatalf("round %d: corrupt %d, lost %d", round, s.Corrupt, s.Counters["recover_lost"])
 		}
-		if at := occupied(t, dir); at > crashOptions(dir).CapacityBytes {
+		if at := occupied(dir); at > crashOptions(dir).CapacityBytes {
 			t.Fatalf("round %d: %d bytes on disk", round, at)
 		}
 		recount(t, d)

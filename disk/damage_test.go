@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rs/zerolog"
 
@@ -17,43 +18,46 @@ import (
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 func TestCorruptPayload(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	for i := range 4 {
-		mustPut(t, d, m, i, 100_000)
-	}
-	mustPut(t, d, m, 9, 100) // inline
-	var e record.Entry
-	if _, err := d.db.Entry(keyOf(2), &e); err != nil {
-		t.Fatal(err)
-	}
-	dbKey := record.PayloadKey(keyOf(9))
-	write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], make([]byte, 100)) })
-	stop()
-	flip(t, segmentFiles(t, o.Paths[0])[0], e.Extent.Offset+99_999)
-
-	d, _ = start(t, o, nil)
-	recoverAll(t, d)
-	for i := range 4 {
-		if i == 2 {
-			wantErr(t, get(t, d, m, i, 100_000), tier.ErrCorrupt)
-			wantErr(t, get(t, d, m, i, 100_000), tier.ErrNotFound)
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		d, stop := start(t, o, nil)
+		for i := range 4 {
 			mustPut(t, d, m, i, 100_000)
 		}
-		mustGet(t, d, m, i, 100_000)
-	}
-	wantErr(t, get(t, d, m, 9, 100), tier.ErrCorrupt)
-	wantErr(t, get(t, d, m, 9, 100), tier.ErrNotFound)
-	if s := d.Stats(); s.Corrupt != 2 || s.Counters["corrupt_get"] != 2 {
-		t.Fatalf("corrupt: %d", s.Corrupt)
-	}
-	if blocks := m.Stats().Blocks; blocks != 0 {
-		t.Fatalf("%d blocks leaked", blocks)
-	}
+		mustPut(t, d, m, 9, 100) // inline
+		var e record.Entry
+		if _, err := d.db.Entry(keyOf(2), &e); err != nil {
+			t.Fatal(err)
+		}
+		dbKey := record.PayloadKey(keyOf(9))
+		write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], make([]byte, 100)) })
+		stop()
+		flip(t, segmentFiles(t, o.Paths[0])[0], e.Extent.Offset+99_999)
+
+		d, _ = start(t, o, nil)
+		recoverAll(t, d)
+		for i := range 4 {
+			if i == 2 {
+				wantErr(t, get(t, d, m, i, 100_000), tier.ErrCorrupt)
+				wantErr(t, get(t, d, m, i, 100_000), tier.ErrNotFound)
+				mustPut(t, d, m, i, 100_000)
+			}
+			mustGet(t, d, m, i, 100_000)
+		}
+		wantErr(t, get(t, d, m, 9, 100), tier.ErrCorrupt)
+		wantErr(t, get(t, d, m, 9, 100), tier.ErrNotFound)
+		if s := d.Stats(); s.Corrupt != 2 || s.Counters["corrupt_get"] != 2 {
+			t.Fatalf("corrupt: %d", s.Corrupt)
+		}
+		if blocks := m.Stats().Blocks; blocks != 0 {
+			t.Fatalf("%d blocks leaked", blocks)
+		}
+	})
 }
 
 // removing is an allocator that has a key removed before it allocates.
@@ -73,20 +77,22 @@ func (r removing) Alloc(ctx context.Context, n int) (arena.Block, error) {
 // TestRemovedWhileRead: a payload in the database that is removed between the look-up
 // and the read is no damage, and one in an extent is still read.
 func TestRemovedWhileRead(t *testing.T) {
-	m := newMemory(t)
-	d, _ := start(t, testOptions(t.TempDir()), nil)
-	mustPut(t, d, m, 1, 100) // inline
-	_, err := d.Get(t.Context(), keyOf(1), removing{m, d, 1})
-	wantErr(t, err, tier.ErrNotFound)
-	mustPut(t, d, m, 2, 100_000)
-	b, err := d.Get(t.Context(), keyOf(2), removing{m, d, 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Release()
-	if s := d.Stats(); s.Corrupt != 0 || s.Counters["corrupt_get"] != 0 {
-		t.Fatalf("corrupt: %d", s.Corrupt)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(t)
+		d, _ := start(t, testOptions(tiertest.Folder(t)), nil)
+		mustPut(t, d, m, 1, 100) // inline
+		_, err := d.Get(t.Context(), keyOf(1), removing{m, d, 1})
+		wantErr(t, err, tier.ErrNotFound)
+		mustPut(t, d, m, 2, 100_000)
+		b, err := d.Get(t.Context(), keyOf(2), removing{m, d, 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Release()
+		if s := d.Stats(); s.Corrupt != 0 || s.Counters["corrupt_get"] != 0 {
+			t.Fatalf("corrupt: %d", s.Corrupt)
+		}
+	})
 }
 
 func flip(t *testing.T, path string, off int64) {
@@ -107,100 +113,108 @@ func flip(t *testing.T, path string, off int64) {
 }
 
 func TestTruncatedAndOrphanSegments(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	for i := range 12 {
-		mustPut(t, d, m, i, mib)
-	}
-	mustGet(t, d, m, 3, mib)
-	stop()
-	first := segmentFiles(t, o.Paths[0])[0]
-	if err := os.Truncate(first, 2*mib+mib/2); err != nil {
-		t.Fatal(err)
-	}
-	orphan := filepath.Join(o.Paths[0], segmentName(50))
-	if err := os.WriteFile(orphan, make([]byte, mib), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var log logtest.Book
-	o.Log = zerolog.New(&log)
-	d, _ = start(t, o, nil)
-	got := recoverAll(t, d)
-	if len(got) == 12 || len(got) < 4 {
-		t.Fatalf("recovered %d of 12 after the cut", len(got))
-	}
-	if lost := fmt.Sprintf(`"chunks":%d,"damaged_records":0`, 12-len(got)); !strings.Contains(log.String(), lost) {
-		t.Errorf("the log has no %s: %s", lost, log.String())
-	}
-	for i := range 12 {
-		if _, is := got[keyOf(i)]; is {
-			mustGet(t, d, m, i, mib)
-		} else {
-			wantErr(t, get(t, d, m, i, mib), tier.ErrNotFound)
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		d, stop := start(t, o, nil)
+		for i := range 12 {
+			mustPut(t, d, m, i, mib)
 		}
-	}
-	if _, err := os.Stat(orphan); !os.IsNotExist(err) {
-		t.Fatalf("orphan segment is still there: %v", err)
-	}
-	mustPut(t, d, m, 99, 5000)
-	checkBooks(t, d)
+		mustGet(t, d, m, 3, mib)
+		stop()
+		first := segmentFiles(t, o.Paths[0])[0]
+		if err := os.Truncate(first, 2*mib+mib/2); err != nil {
+			t.Fatal(err)
+		}
+		orphan := filepath.Join(o.Paths[0], segmentName(50))
+		if err := os.WriteFile(orphan, make([]byte, mib), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var log logtest.Book
+		o.Log = zerolog.New(&log)
+		d, _ = start(t, o, nil)
+		got := recoverAll(t, d)
+		if len(got) == 12 || len(got) < 4 {
+			t.Fatalf("recovered %d of 12 after the cut", len(got))
+		}
+		if lost := fmt.Sprintf(`"chunks":%d,"damaged_records":0`, 12-len(got)); !strings.Contains(log.String(), lost) {
+			t.Errorf("the log has no %s: %s", lost, log.String())
+		}
+		for i := range 12 {
+			if _, is := got[keyOf(i)]; is {
+				mustGet(t, d, m, i, mib)
+			} else {
+				wantErr(t, get(t, d, m, i, mib), tier.ErrNotFound)
+			}
+		}
+		if _, err := os.Stat(orphan); !os.IsNotExist(err) {
+			t.Fatalf("orphan segment is still there: %v", err)
+		}
+		mustPut(t, d, m, 99, 5000)
+		checkBooks(t, d)
+	})
 }
 
 func TestDamagedDatabaseIsMovedAside(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 1, mib)
-	stop()
-	path := filepath.Join(o.Paths[0], folders.DatabaseName, "MANIFEST")
-	if err := os.WriteFile(path, []byte("garbage, and quite a lot of it"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var log logtest.Book
-	o.Log = zerolog.New(&log)
-	d, _ = start(t, o, nil)
-	if !strings.Contains(log.String(), "moved aside") {
-		t.Fatalf("nothing in the log: %s", log.String())
-	}
-	wantErr(t, get(t, d, m, 1, mib), tier.ErrNotFound) // not known yet
-	if got := recoverAll(t, d); len(got) != 1 {
-		t.Fatalf("%d entries are back, want 1", len(got))
-	}
-	mustGet(t, d, m, 1, mib)
-	recount(t, d)
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		d, stop := start(t, o, nil)
+		mustPut(t, d, m, 1, mib)
+		stop()
+		path := filepath.Join(o.Paths[0], folders.DatabaseName, "MANIFEST")
+		if err := os.WriteFile(path, []byte("garbage, and quite a lot of it"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var log logtest.Book
+		o.Log = zerolog.New(&log)
+		d, _ = start(t, o, nil)
+		if !strings.Contains(log.String(), "moved aside") {
+			t.Fatalf("nothing in the log: %s", log.String())
+		}
+		wantErr(t, get(t, d, m, 1, mib), tier.ErrNotFound) // not known yet
+		if got := recoverAll(t, d); len(got) != 1 {
+			t.Fatalf("%d entries are back, want 1", len(got))
+		}
+		mustGet(t, d, m, 1, mib)
+		recount(t, d)
+	})
 }
 
 // A log that could not be sized when the file system was full is no damage.
 func TestEmptyLogIsNoDamage(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 1, mib)
-	stop()
-	if err := os.WriteFile(filepath.Join(o.Paths[0], folders.DatabaseName, "00099.mem"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d, _ = start(t, o, nil)
-	if got := recoverAll(t, d); len(got) != 1 {
-		t.Errorf("%d entries are back, want 1", len(got))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		d, stop := start(t, o, nil)
+		mustPut(t, d, m, 1, mib)
+		stop()
+		if err := os.WriteFile(filepath.Join(o.Paths[0], folders.DatabaseName, "00099.mem"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d, _ = start(t, o, nil)
+		if got := recoverAll(t, d); len(got) != 1 {
+			t.Errorf("%d entries are back, want 1", len(got))
+		}
+	})
 }
 
 func TestStartsThatNeverEndAreCounted(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 1, mib)
-	stop()
-	starts := filepath.Join(o.Paths[0], metadata.StartsName)
-	if err := os.WriteFile(starts, []byte("xxx"), 0o600); err != nil { // a letter for each
-		t.Fatal(err)
-	}
-	d, _ = start(t, o, nil)
-	wantErr(t, get(t, d, m, 1, mib), tier.ErrNotFound)
-	recoverAll(t, d)
-	if _, err := os.Stat(starts); !os.IsNotExist(err) {
-		t.Fatalf("starts are still counted: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		d, stop := start(t, o, nil)
+		mustPut(t, d, m, 1, mib)
+		stop()
+		starts := filepath.Join(o.Paths[0], metadata.StartsName)
+		if err := os.WriteFile(starts, []byte("xxx"), 0o600); err != nil { // a letter for each
+			t.Fatal(err)
+		}
+		d, _ = start(t, o, nil)
+		wantErr(t, get(t, d, m, 1, mib), tier.ErrNotFound)
+		recoverAll(t, d)
+		if _, err := os.Stat(starts); !os.IsNotExist(err) {
+			t.Fatalf("starts are still counted: %v", err)
+		}
+	})
 }

@@ -10,15 +10,27 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-var damageRounds = flag.Int("disk-damages", 12, "how many damages TestDamages makes; 300 for a long run")
+var (
+	damageRounds = flag.Int("disk-damages", 12, "how many damages TestDamages makes, and TestTableDamages of each table; 300 for a long run, whose databases have a process each")
+	damageSeed   = flag.Uint64("disk-damage-seed", 1, "what TestDamages and TestTableDamages damage")
+)
+
+// opener is how a database is opened that may be damaged. In a long run a damage may be
+// one that ends its process.
+func opener() database.Opener {
+	if *damageRounds > 12 {
+		return database.Open
+	}
+	return database.OpenHere
+}
 
 // damagedTier is what TestDamages knows of a tier.
 type damagedTier struct {
@@ -34,18 +46,18 @@ type damagedTier struct {
 // spoofs is the number of the first of these payloads.
 const spoofs = 1 << 20
 
+// The damages are no tests in bubbles: of a database that Badger does not open a goroutine
+// is left.
+
 // Seeded damages of every file of the tier: it starts, serves no wrong byte,
 // and nothing that was deleted. Where only the database is hurt, what lies in
 // extents is back.
 func TestDamages(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	m := newMemory(t)
+	rng := rand.New(rand.NewPCG(*damageSeed, 0))
 	var rebuilt, of int
 	for round := range *damageRounds {
 		t.Run(fmt.Sprint(round), func(t *testing.T) { // one that fails ends no other
-			there, all := damage(t, m, rng, 1+round%2)
+			there, all := damage(t, newMemory(t), rng, 1+round%2)
 			rebuilt, of = rebuilt+there, of+all
 		})
 	}
@@ -233,6 +245,7 @@ func (x *damagedTier) check(t *testing.T, m memory, how string) (there, all int)
 	t.Helper()
 	var got map[key.Key]tier.Record
 	for range 2 {
+		x.o.Database = opener()
 		d, err := open(x.o)
 		if err != nil {
 			t.Errorf("does not start: %v", err)

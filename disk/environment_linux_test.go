@@ -6,82 +6,69 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // However few files may be opened, a start that cannot do with them says so,
 // and takes nothing for damage.
 func TestOpenWithoutFiles(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	for i := range 3 { // a table each, and a log
-		d, stop := start(t, o, nil)
-		recoverAll(t, d)
-		mustPut(t, d, m, i, 100_000)
-		stop()
-	}
-	refused := 0
-	for {
-		lift := limitOpen(t, refused)
-		d, err := Open(o)
-		lift()
-		if err == nil {
-			if err := d.Close(); err != nil {
-				t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		for i := range 3 { // a table each, and a log
+			d, stop := start(t, o, nil)
+			recoverAll(t, d)
+			mustPut(t, d, m, i, 100_000)
+			stop()
+		}
+		refused := 0
+		for {
+			lift := limitOpen(t, refused)
+			d, err := Open(o)
+			lift()
+			if err == nil {
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+				break
 			}
-			break
+			refused++
+			if !strings.Contains(err.Error(), syscall.EMFILE.Error()) || !strings.Contains(err.Error(), metadata.Remedy(syscall.EMFILE)) {
+				t.Fatalf("with %d files: %v", refused, err)
+			}
 		}
-		refused++
-		if !strings.Contains(err.Error(), syscall.EMFILE.Error()) || !strings.Contains(err.Error(), metadata.Remedy(syscall.EMFILE)) {
-			t.Fatalf("with %d files: %v", refused, err)
+		t.Logf("refused with fewer than %d files", refused)
+		if refused < 8 {
+			t.Errorf("refused %d times", refused)
 		}
-	}
-	t.Logf("refused with fewer than %d files", refused)
-	if refused < 8 {
-		t.Errorf("refused %d times", refused)
-	}
-	keepsAll(t, o, m, 3)
+		keepsAll(t, o, m, 3)
+	})
 }
 
 // A database that is to be opened again waits until there are files for it, and
 // that is no attempt that counts.
 func TestMendWithoutFiles(t *testing.T) {
-	d := openBreakable(t, testOptions(t.TempDir())) // without Run only the test mends
-	breakStore(t, d)()
-	lift := limitOpen(t, 4)
-	err := d.db.Mend()
-	lift()
-	if !errors.Is(err, syscall.EMFILE) || errors.Is(err, metadata.ErrDamaged) {
-		t.Errorf("without files: %v", err)
-	}
-	if err := d.db.Mend(); err != nil {
-		t.Errorf("with files: %v", err)
-	}
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// A limit of the size of files is no damage either.
-func TestOpenWithoutLength(t *testing.T) {
-	if inChild(t) {
-		return
-	}
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 0, 100_000)
-	stop()
-	lift := limitFiles(t, 0, mib)
-	_, err := Open(o)
-	lift()
-	if err == nil || !strings.Contains(err.Error(), metadata.Remedy(syscall.EFBIG)) {
-		t.Errorf("with files of a MiB at most: %v", err)
-	}
-	keepsAll(t, o, m, 1)
+	synctest.Test(t, func(t *testing.T) {
+		d := openBreakable(t, testOptions(tiertest.Folder(t))) // without Run only the test mends
+		breakStore(t, d)()
+		lift := limitOpen(t, 4)
+		err := d.db.Mend()
+		lift()
+		if !errors.Is(err, syscall.EMFILE) || errors.Is(err, metadata.ErrDamaged) {
+			t.Errorf("without files: %v", err)
+		}
+		if err := d.db.Mend(); err != nil {
+			t.Errorf("with files: %v", err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // limitOpen leaves room for n more open files, until it is lifted.

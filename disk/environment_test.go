@@ -8,10 +8,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // keepsAll checks that a refused start has changed nothing, and that the next
@@ -34,55 +35,48 @@ func keepsAll(t *testing.T, o Options, m memory, n int) {
 
 // A database that may not be opened is not damaged.
 func TestOpenWithoutRights(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root may open everything")
-	}
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 0, 100_000)
-	stop()
-	files, err := os.ReadDir(filepath.Join(o.Paths[0], folders.DatabaseName))
-	if err != nil || len(files) < 3 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	for _, f := range files {
-		path := filepath.Join(o.Paths[0], folders.DatabaseName, f.Name())
-		if err := os.Chmod(path, 0); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		if os.Geteuid() == 0 {
+			t.Skip("root may open everything")
 		}
-		if _, err := Open(o); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), metadata.Remedy(syscall.EACCES)) {
-			t.Errorf("%s may not be opened: %v", f.Name(), err)
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		d, stop := start(t, o, nil)
+		mustPut(t, d, m, 0, 100_000)
+		stop()
+		files, err := os.ReadDir(filepath.Join(o.Paths[0], folders.DatabaseName))
+		if err != nil || len(files) < 3 {
+			t.Fatalf("%d files, %v", len(files), err)
 		}
-		if err := os.Chmod(path, 0o600); err != nil {
-			t.Fatal(err)
+		for _, f := range files {
+			path := filepath.Join(o.Paths[0], folders.DatabaseName, f.Name())
+			if err := os.Chmod(path, 0); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Open(o); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), metadata.Remedy(syscall.EACCES)) {
+				t.Errorf("%s may not be opened: %v", f.Name(), err)
+			}
+			if err := os.Chmod(path, 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	keepsAll(t, o, m, 1)
+		keepsAll(t, o, m, 1)
+	})
 }
 
 // Nor is one that has no room to be opened in.
 func TestOpenWithoutRoom(t *testing.T) {
-	dir, unmount := smallFileSystem(t, 128*mib)
-	t.Cleanup(unmount) // after the tiers are closed
-	o := testOptions(dir)
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	mustPut(t, d, m, 0, 100_000)
-	stop()
-	free, err := filesystem.AvailableBytes(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ballast := filepath.Join(dir, "ballast")
-	if err := os.WriteFile(ballast, make([]byte, free-mib), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(o); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(dir, folders.DatabaseName)) {
-		t.Errorf("without room: %v", err)
-	}
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
-	}
-	keepsAll(t, o, m, 1)
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		d, stop := start(t, o, nil)
+		mustPut(t, d, m, 0, 100_000)
+		stop()
+		o.free = func(string) (int64, error) { return mib, nil }
+		if _, err := Open(o); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(o.Paths[0], folders.DatabaseName)) {
+			t.Errorf("without room: %v", err)
+		}
+		o.free = nil
+		keepsAll(t, o, m, 1)
+	})
 }

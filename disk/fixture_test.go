@@ -20,9 +20,11 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 const mib = 1 << 20
@@ -51,7 +53,7 @@ func newMemory(t testing.TB) memory {
 func testOptions(dir string) Options {
 	return Options{
 		Paths: []string{dir}, CapacityBytes: 64 * mib, MetaReserveBytes: 16 * mib, SegmentBytes: 8 * mib, Policy: "lru",
-		InlineMax: 512, IOTimeout: time.Minute, IODepth: 2, Log: zerolog.Nop(),
+		InlineMax: 512, IOTimeout: time.Minute, IODepth: 2, Database: database.OpenHere, Log: zerolog.Nop(),
 	}
 }
 
@@ -173,8 +175,7 @@ func wantErr(t testing.TB, err, want error) {
 }
 
 // occupied is what the directory takes on its file system.
-func occupied(t testing.TB, dir string) (total int64) {
-	t.Helper()
+func occupied(dir string) (total int64) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil {
 			if info, err := e.Info(); err == nil {
@@ -193,7 +194,7 @@ func checkBooks(t testing.TB, d *Tier) {
 	// extent when its deletion is in the database, which no call waits for.
 	err := booksError(d)
 	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); err = booksError(d) {
-		time.Sleep(time.Millisecond)
+		time.Sleep(awaitEvery)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -308,26 +309,13 @@ func write(t testing.TB, d *Tier, fn func(b *metadata.Batch)) {
 	}
 }
 
-// endProcess ends the process of the database, as a kill does, and waits until
-// the database is known to be broken.
+// endProcess ends the process of the database, as a kill does; the database is known to
+// be broken from then on.
 func endProcess(t testing.TB, d *Tier) {
 	t.Helper()
-	process, err := os.FindProcess(d.db.Pid())
-	if err == nil {
-		err = process.Kill()
-	}
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if _, err := d.db.Measure(); err != nil || d.db.Pid() != process.Pid {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Error("a database without a process answers")
-			return
-		}
+	d.db.Kill(&database.Death{How: "signal: killed"})
+	if _, err := d.db.Measure(); err == nil {
+		t.Error("a database without a process answers")
 	}
 }
 
@@ -336,6 +324,33 @@ type gate struct {
 	*os.File
 	mu   sync.Mutex
 	shut chan struct{} // nil = open
+	fail error         // of every write
+}
+
+func newGate(t testing.TB) *gate {
+	t.Helper()
+	f, err := os.Create(filepath.Join(tiertest.Folder(t), "pulse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return &gate{File: f}
+}
+
+// refuse has every write fail with err.
+func (g *gate) refuse(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fail = err
+}
+
+func (g *gate) WriteAt(p []byte, off int64) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.fail != nil {
+		return 0, g.fail
+	}
+	return g.File.WriteAt(p, off)
 }
 
 func (g *gate) Sync() error {
@@ -351,12 +366,7 @@ func (g *gate) Sync() error {
 // openBreakable opens a tier whose database breakStore may break.
 func openBreakable(t testing.TB, o Options) *Tier {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "pulse"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	d, err := openOn(o, &gate{File: f})
+	d, err := openOn(o, newGate(t))
 	if err != nil {
 		t.Fatal(err)
 	}

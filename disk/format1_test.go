@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/zeebo/xxh3"
@@ -15,6 +16,7 @@ import (
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // writeFormat1 makes a folder as programs left it that knew no headers: a marker
@@ -68,52 +70,54 @@ func writeFormat1(t *testing.T, o Options, n int, sizeOf func(i int) int) {
 // ones, and after a rebuild by hand. Without its database only the new ones are
 // back.
 func TestFormat1(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	size := func(i int) int { return 1000 + i*9000 }
-	writeFormat1(t, o, 20, size)
-	if err := Check(o); err != nil {
-		t.Fatal(err)
-	}
-	d, stop := start(t, o, nil)
-	recoverAll(t, d)
-	all := func(d *Tier) {
-		t.Helper()
-		for i := range 20 {
-			if i != 5 {
-				mustGet(t, d, m, i, size(i))
-			}
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		size := func(i int) int { return 1000 + i*9000 }
+		writeFormat1(t, o, 20, size)
+		if err := Check(o); err != nil {
+			t.Fatal(err)
 		}
-		recount(t, d)
-	}
-	mustGet(t, d, m, 5, size(5))
-	if err := d.Delete(t.Context(), []key.Key{keyOf(5)}); err != nil {
-		t.Fatal(err)
-	}
-	all(d)
-	for i := range 3 {
-		mustPut(t, d, m, 100+i, 20_000) // one of them fits where 5 was
-	}
-	stop()
-	if mark, _, err := folders.ReadMarker(o.Paths[0]); err != nil || mark.Secret == nil {
-		t.Fatalf("the marker is %+v, %v", mark, err)
-	}
-	if err := orderRebuild(o.Paths[0]); err != nil {
-		t.Fatal(err)
-	}
-	d, stop = start(t, o, nil)
-	if got := recoverAll(t, d); len(got) != 22 {
-		t.Errorf("%d entries after a rebuild by hand, want 22", len(got))
-	}
-	all(d)
-	stop()
-	loseDatabase(t, o.Paths[0])
-	d, _ = start(t, o, nil)
-	if got := recoverAll(t, d); len(got) != 3 {
-		t.Errorf("%d entries without the database, want 3", len(got))
-	}
-	for i := range 3 {
-		mustGet(t, d, m, 100+i, 20_000)
-	}
-	wantErr(t, get(t, d, m, 7, size(7)), tier.ErrNotFound)
+		d, stop := start(t, o, nil)
+		recoverAll(t, d)
+		all := func(d *Tier) {
+			t.Helper()
+			for i := range 20 {
+				if i != 5 {
+					mustGet(t, d, m, i, size(i))
+				}
+			}
+			recount(t, d)
+		}
+		mustGet(t, d, m, 5, size(5))
+		if err := d.Delete(t.Context(), []key.Key{keyOf(5)}); err != nil {
+			t.Fatal(err)
+		}
+		all(d)
+		for i := range 3 {
+			mustPut(t, d, m, 100+i, 20_000) // one of them fits where 5 was
+		}
+		stop()
+		if mark, _, err := folders.ReadMarker(o.Paths[0]); err != nil || mark.Secret == nil {
+			t.Fatalf("the marker is %+v, %v", mark, err)
+		}
+		if err := orderRebuild(o.Paths[0]); err != nil {
+			t.Fatal(err)
+		}
+		d, stop = start(t, o, nil)
+		if got := recoverAll(t, d); len(got) != 22 {
+			t.Errorf("%d entries after a rebuild by hand, want 22", len(got))
+		}
+		all(d)
+		stop()
+		loseDatabase(t, o.Paths[0])
+		d, _ = start(t, o, nil)
+		if got := recoverAll(t, d); len(got) != 3 {
+			t.Errorf("%d entries without the database, want 3", len(got))
+		}
+		for i := range 3 {
+			mustGet(t, d, m, 100+i, 20_000)
+		}
+		wantErr(t, get(t, d, m, 7, size(7)), tier.ErrNotFound)
+	})
 }

@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -20,6 +22,7 @@ import (
 	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // keep starts a Keeper, which ends with the test.
@@ -95,20 +98,11 @@ func isOff(t *testing.T, k *Keeper, m memory, why string) {
 // why, and is opened when that has passed.
 func TestKeeperStartsInTrouble(t *testing.T) {
 	for name, hurt := range map[string]func(t *testing.T, o *Options) (heal func(), why string){
-		"read-only": func(t *testing.T, o *Options) (func(), string) {
-			dir, remount := readOnlyMount(t)
-			o.Paths = []string{filepath.Join(dir, "disk")}
-			return remount, metadata.Remedy(syscall.EROFS)
-		},
 		"full": func(t *testing.T, o *Options) (func(), string) {
-			dir, unmount := smallFileSystem(t, 128*mib)
-			t.Cleanup(unmount)
-			o.Paths = []string{dir}
-			ballast := filepath.Join(dir, "ballast")
-			if err := os.WriteFile(ballast, make([]byte, 127*mib), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			return func() { _ = os.Remove(ballast) }, metadata.Remedy(syscall.ENOSPC)
+			var free atomic.Int64
+			free.Store(mib)
+			o.free = func(string) (int64, error) { return free.Load(), nil }
+			return func() { free.Store(128 * mib) }, metadata.Remedy(syscall.ENOSPC)
 		},
 		"locked database": func(t *testing.T, o *Options) (func(), string) {
 			o.IOTimeout = time.Minute // the start gives up the lock before that
@@ -119,150 +113,160 @@ func TestKeeperStartsInTrouble(t *testing.T) {
 			for _, lock := range d.locks {
 				_ = lock.Close() // its daemon is gone, its database's process is not
 			}
-			return func() { _ = d.db.Close() }, "Cannot acquire directory lock"
+			return func() { _ = d.Close() }, "Cannot acquire directory lock"
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := testOptions(t.TempDir())
-			m := newMemory(t)
-			heal, why := hurt(t, &o)
-			k := keep(t, o)
-			isOff(t, k, m, why)
-			if n := k.Room(4096); n != math.MaxInt || k.Has(keyOf(1)) {
-				t.Error("it has something")
-			}
-			heal()
-			awaitOpen(t, k)
-			if err := k.Recover(t.Context(), func([]tier.Record) {}); err != nil {
-				t.Fatal(err)
-			}
-			works(t, k, m, 1)
+			synctest.Test(t, func(t *testing.T) {
+				o := testOptions(tiertest.Folder(t))
+				m := newMemory(t)
+				heal, why := hurt(t, &o)
+				k := keep(t, o)
+				isOff(t, k, m, why)
+				if n := k.Room(4096); n != math.MaxInt || k.Has(keyOf(1)) {
+					t.Error("it has something")
+				}
+				heal()
+				awaitOpen(t, k)
+				if err := k.Recover(t.Context(), func([]tier.Record) {}); err != nil {
+					t.Fatal(err)
+				}
+				works(t, k, m, 1)
+			})
 		})
 	}
 }
 
 // A wrong configuration is an error, and so is a folder that is another's.
 func TestKeeperRefuses(t *testing.T) {
-	o := testOptions(t.TempDir())
-	d, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close() //nolint:errcheck
-	if _, err := Keep(o); err == nil || IsTrouble(err) || !strings.Contains(err.Error(), "in use by another process") {
-		t.Errorf("a folder in use: %v", err)
-	}
-	newer := testOptions(t.TempDir())
-	text := "kvstored-disk 999\nset 1\n"
-	if err := os.WriteFile(filepath.Join(newer.Paths[0], folders.FormatName), []byte(text+folders.SumLine([]byte(text))), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Keep(newer); err == nil || IsTrouble(err) || !strings.Contains(err.Error(), "newer") {
-		t.Errorf("a newer format: %v", err)
-	}
-	file := testOptions(filepath.Join(newer.Paths[0], folders.FormatName, "disk"))
-	if _, err := Keep(file); err == nil || IsTrouble(err) {
-		t.Errorf("a file for a folder: %v", err)
-	}
-	small := testOptions(t.TempDir())
-	small.CapacityBytes = 1
-	if _, err := Keep(small); err == nil {
-		t.Error("a capacity of a byte")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		d, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close() //nolint:errcheck
+		if _, err := Keep(o); err == nil || IsTrouble(err) || !strings.Contains(err.Error(), "in use by another process") {
+			t.Errorf("a folder in use: %v", err)
+		}
+		newer := testOptions(tiertest.Folder(t))
+		text := "kvstored-disk 999\nset 1\n"
+		if err := os.WriteFile(filepath.Join(newer.Paths[0], folders.FormatName), []byte(text+folders.SumLine([]byte(text))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Keep(newer); err == nil || IsTrouble(err) || !strings.Contains(err.Error(), "newer") {
+			t.Errorf("a newer format: %v", err)
+		}
+		file := testOptions(filepath.Join(newer.Paths[0], folders.FormatName, "disk"))
+		if _, err := Keep(file); err == nil || IsTrouble(err) {
+			t.Errorf("a file for a folder: %v", err)
+		}
+		small := testOptions(tiertest.Folder(t))
+		small.CapacityBytes = 1
+		if _, err := Keep(small); err == nil {
+			t.Error("a capacity of a byte")
+		}
+	})
 }
 
 // A folder that goes while the tier works is not made anew: the tier is off
 // until the folder is back, and then has its entries, its policy, its quotas and
 // its settings.
 func TestKeeperFolderGoes(t *testing.T) {
-	o := testOptions(filepath.Join(t.TempDir(), "disk"))
-	o.IOTimeout = defaultIOTimeout // as long is waited for the end of a database whose folder is gone
-	o.Quotas = []ledger.Quota{{Bytes: 40 * mib}}
-	var log logtest.Book
-	o.Log = zerolog.New(&log)
-	m := newMemory(t)
-	k := keep(t, o)
-	awaitOpen(t, k)
-	if err := k.SetPolicy("sieve"); err != nil {
-		t.Fatal(err)
-	}
-	requoted := []ledger.Requota{{Quota: ledger.Quota{Bytes: mib}, Was: -1}, {Quota: ledger.Quota{Bytes: 41 * mib}, Was: 0}}
-	if err := k.Requote(requoted, map[key.SpaceID]int{keyOf(1).Space: 1}); err != nil {
-		t.Fatal(err)
-	}
-	k.Set(Settings{MinFreeBytes: 4096, HighWatermark: 0.5, LowWatermark: 0.4})
-	works(t, k, m, 1)
-	away := o.Paths[0] + ".away"
-	if err := os.Rename(o.Paths[0], away); err != nil {
-		t.Fatal(err)
-	}
-	await(t, "it is not noticed", k.Off)
-	isOff(t, k, m, "mounted")
-	if !k.Has(keyOf(1)) {
-		t.Error("what it has is forgotten while it is off")
-	}
-	if err := os.Mkdir(o.Paths[0], 0o700); err != nil { // as a mount point is
-		t.Fatal(err)
-	}
-	await(t, "it is not tried", func() bool { return strings.Contains(k.Trouble().Error(), "start the daemon again") })
-	if files, err := os.ReadDir(o.Paths[0]); err != nil || len(files) > 0 {
-		t.Errorf("an empty folder was filled: %v %v", files, err)
-	}
-	if err := errors.Join(os.Remove(o.Paths[0]), os.Rename(away, o.Paths[0])); err != nil {
-		t.Fatal(err)
-	}
-	awaitOpen(t, k)
-	<-k.Reopened()
-	got := 0
-	if err := k.Recover(t.Context(), func(rs []tier.Record) { got += len(rs) }); err != nil || got != 1 {
-		t.Errorf("%d entries are back: %v", got, err)
-	}
-	mustGetKept(t, k, m, 1)
-	works(t, k, m, 2)
-	if name := k.Ledger().PolicyName(); name != "sieve" {
-		t.Errorf("the policy is %s", name)
-	}
-	if use := k.Stats().Quotas; len(use) != 2 || use[1].UsedBytes == 0 || use[1].QuotaBytes != 41*mib {
-		t.Errorf("quotas %+v", use)
-	}
-	if s := *k.now.Load().now.Load(); s.HighWatermark != 0.5 || s.MinFreeBytes != 4096 {
-		t.Errorf("settings %+v", s)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(filepath.Join(tiertest.Folder(t), "disk"))
+		o.IOTimeout = defaultIOTimeout // as long is waited for the end of a database whose folder is gone
+		o.Quotas = []ledger.Quota{{Bytes: 40 * mib}}
+		var log logtest.Book
+		o.Log = zerolog.New(&log)
+		m := newMemory(t)
+		k := keep(t, o)
+		awaitOpen(t, k)
+		if err := k.SetPolicy("sieve"); err != nil {
+			t.Fatal(err)
+		}
+		requoted := []ledger.Requota{{Quota: ledger.Quota{Bytes: mib}, Was: -1}, {Quota: ledger.Quota{Bytes: 41 * mib}, Was: 0}}
+		if err := k.Requote(requoted, map[key.SpaceID]int{keyOf(1).Space: 1}); err != nil {
+			t.Fatal(err)
+		}
+		k.Set(Settings{MinFreeBytes: 4096, HighWatermark: 0.5, LowWatermark: 0.4})
+		works(t, k, m, 1)
+		away := o.Paths[0] + ".away"
+		if err := os.Rename(o.Paths[0], away); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "it is not noticed", k.Off)
+		isOff(t, k, m, "mounted")
+		if !k.Has(keyOf(1)) {
+			t.Error("what it has is forgotten while it is off")
+		}
+		if err := os.Mkdir(o.Paths[0], 0o700); err != nil { // as a mount point is
+			t.Fatal(err)
+		}
+		await(t, "it is not tried", func() bool { return strings.Contains(k.Trouble().Error(), "start the daemon again") })
+		if files, err := os.ReadDir(o.Paths[0]); err != nil || len(files) > 0 {
+			t.Errorf("an empty folder was filled: %v %v", files, err)
+		}
+		if err := errors.Join(os.Remove(o.Paths[0]), os.Rename(away, o.Paths[0])); err != nil {
+			t.Fatal(err)
+		}
+		awaitOpen(t, k)
+		<-k.Reopened()
+		got := 0
+		if err := k.Recover(t.Context(), func(rs []tier.Record) { got += len(rs) }); err != nil || got != 1 {
+			t.Errorf("%d entries are back: %v", got, err)
+		}
+		mustGetKept(t, k, m, 1)
+		works(t, k, m, 2)
+		if name := k.Ledger().PolicyName(); name != "sieve" {
+			t.Errorf("the policy is %s", name)
+		}
+		if use := k.Stats().Quotas; len(use) != 2 || use[1].UsedBytes == 0 || use[1].QuotaBytes != 41*mib {
+			t.Errorf("quotas %+v", use)
+		}
+		if s := *k.now.Load().now.Load(); s.HighWatermark != 0.5 || s.MinFreeBytes != 4096 {
+			t.Errorf("settings %+v", s)
+		}
+	})
 }
 
 // A database that is damaged while the tier works is opened anew, which moves
 // it aside.
 func TestKeeperDamagedDatabase(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	k := keep(t, o)
-	works(t, k, m, 1)
-	was := k.now.Load()
-	if err := os.WriteFile(filepath.Join(o.Paths[0], folders.DatabaseName, "MANIFEST"), []byte("this is none of Badger's"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	endProcess(t, was)
-	await(t, "it is not opened anew", func() bool { return k.now.Load() != was && k.Trouble() == nil })
-	if err := k.Recover(t.Context(), func([]tier.Record) {}); err != nil {
-		t.Fatal(err)
-	}
-	works(t, k, m, 2)
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		k := keep(t, o)
+		works(t, k, m, 1)
+		was := k.now.Load()
+		if err := os.WriteFile(filepath.Join(o.Paths[0], folders.DatabaseName, "MANIFEST"), []byte("this is none of Badger's"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		endProcess(t, was)
+		await(t, "it is not opened anew", func() bool { return k.now.Load() != was && k.Trouble() == nil })
+		if err := k.Recover(t.Context(), func([]tier.Record) {}); err != nil {
+			t.Fatal(err)
+		}
+		works(t, k, m, 2)
+	})
 }
 
 // Close ends a Keeper in any state.
 func TestKeeperCloses(t *testing.T) {
-	o := testOptions(t.TempDir())
-	k, err := Keep(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(k.Close(), k.Close()); err != nil {
-		t.Error(err)
-	}
-	wantErr(t, k.Sync(t.Context()), tier.ErrClosed)
-	if err := k.Run(t.Context()); err != nil && !errors.Is(err, tier.ErrClosed) {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		k, err := Keep(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(k.Close(), k.Close()); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, k.Sync(t.Context()), tier.ErrClosed)
+		if err := k.Run(t.Context()); err != nil && !errors.Is(err, tier.ErrClosed) {
+			t.Error(err)
+		}
+	})
 }
 
 func keysUpTo(n int) (ks []key.Key) {

@@ -1,22 +1,21 @@
 package disk
 
 import (
-	"bytes"
 	"encoding/binary"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // Of a killed process's two logs the older one is damaged, or gone: the commits
@@ -42,140 +41,185 @@ func TestOlderLogIsDamaged(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, sizes := twoLogs(t)
-			logs, err := filepath.Glob(filepath.Join(o.Paths[0], folders.DatabaseName, "*.mem"))
-			if err != nil || len(logs) < 2 {
-				t.Fatal(logs, err)
-			}
-			hurt(t, logs[0]) // by name, and so by age
-			m := newMemory(t)
-			d, _ := start(t, o, nil)
-			if !d.rebuilds {
-				t.Error("nothing is noticed")
-			}
-			got := recoverAll(t, d)
-			for i, size := range sizes {
-				_, is := got[keyOf(i)]
-				switch {
-				case size == 0 && is:
-					t.Errorf("%d was deleted and is back", i)
-				case size > 0:
-					mustGet(t, d, m, i, size)
+			synctest.Test(t, func(t *testing.T) {
+				o, sizes := twoLogs(t)
+				logs, err := filepath.Glob(filepath.Join(o.Paths[0], folders.DatabaseName, "*.mem"))
+				if err != nil || len(logs) < 2 {
+					t.Fatal(logs, err)
 				}
-			}
-			recount(t, d)
+				hurt(t, logs[0]) // by name, and so by age
+				m := newMemory(t)
+				d, _ := start(t, o, nil)
+				if !d.rebuilds {
+					t.Error("nothing is noticed")
+				}
+				got := recoverAll(t, d)
+				for i, size := range sizes {
+					_, is := got[keyOf(i)]
+					switch {
+					case size == 0 && is:
+						t.Errorf("%d was deleted and is back", i)
+					case size > 0:
+						mustGet(t, d, m, i, size)
+					}
+				}
+				recount(t, d)
+			})
 		})
 	}
 }
 
 // Two logs without damage are none.
 func TestTwoLogs(t *testing.T) {
-	o, sizes := twoLogs(t)
-	m := newMemory(t)
-	d, _ := start(t, o, nil)
-	if d.rebuilds {
-		t.Error("the database is taken for damaged")
-	}
-	recoverAll(t, d)
-	for i, size := range sizes {
-		if size > 0 {
-			mustGet(t, d, m, i, size)
+	synctest.Test(t, func(t *testing.T) {
+		o, sizes := twoLogs(t)
+		m := newMemory(t)
+		d, _ := start(t, o, nil)
+		if d.rebuilds {
+			t.Error("the database is taken for damaged")
 		}
-	}
+		recoverAll(t, d)
+		for i, size := range sizes {
+			if size > 0 {
+				mustGet(t, d, m, i, size)
+			}
+		}
+	})
 }
 
 // A manifest that is cut back to where it was noted last lacks a table; the log
 // that the table was made of is gone.
 func TestManifestIsCutToWhatWasNoted(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := newMemory(t)
-	d, stop := start(t, o, nil)
-	defer stop()
-	recoverAll(t, d)
-	for i := range 20 {
-		mustPut(t, d, m, i, 5000)
-	}
-	manifest := filepath.Join(folders.DatabaseName, "MANIFEST")
-	older, err := os.ReadFile(filepath.Join(o.Paths[0], manifest))
-	if err != nil {
-		t.Fatal(err)
-	}
-	logs := logsOf(t, o)
-	first := logs[len(logs)-1]
-	pad := make([]byte, 30_000)
-	await(t, "the log is not made a table", func() bool {
-		write(t, d, func(b *metadata.Batch) { b.Set([]byte("pad"), pad) })
-		there, err := filesystem.Exists(first)
-		return !there && err == nil
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		d, stop := start(t, o, nil)
+		defer stop()
+		recoverAll(t, d)
+		for i := range 20 {
+			mustPut(t, d, m, i, 5000)
+		}
+		manifest := filepath.Join(folders.DatabaseName, "MANIFEST")
+		older, err := os.ReadFile(filepath.Join(o.Paths[0], manifest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs := logsOf(t, o)
+		first := logs[len(logs)-1]
+		pad := make([]byte, 30_000)
+		await(t, "the log is not made a table", func() bool {
+			write(t, d, func(b *metadata.Batch) { b.Set([]byte("pad"), pad) })
+			there, err := filesystem.Exists(first)
+			return !there && err == nil
+		})
+		mustPut(t, d, m, 20, 5000)
+		killed := testOptions(tiertest.Folder(t))
+		copyDir(t, o.Paths[0], killed.Paths[0])
+		if err := os.WriteFile(filepath.Join(killed.Paths[0], manifest), older, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		noteManifest(t, filepath.Join(killed.Paths[0], metadata.WitnessName), older)
+		again, _ := start(t, killed, nil)
+		if !again.rebuilds {
+			t.Error("nothing is noticed")
+		}
+		if got := recoverAll(t, again); len(got) != 21 {
+			t.Errorf("%d entries are back, want 21", len(got))
+		}
+		for i := range 21 {
+			mustGet(t, again, m, i, 5000)
+		}
 	})
-	mustPut(t, d, m, 20, 5000)
-	killed := testOptions(t.TempDir())
-	copyDir(t, o.Paths[0], killed.Paths[0])
-	if err := os.WriteFile(filepath.Join(killed.Paths[0], manifest), older, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	noteManifest(t, filepath.Join(killed.Paths[0], metadata.WitnessName), older)
-	again, _ := start(t, killed, nil)
-	if !again.rebuilds {
-		t.Error("nothing is noticed")
-	}
-	if got := recoverAll(t, again); len(got) != 21 {
-		t.Errorf("%d entries are back, want 21", len(got))
-	}
-	for i := range 21 {
-		mustGet(t, again, m, i, 5000)
-	}
 }
 
 // twoLogs is a tier whose process was killed while Badger had two logs, and the
 // sizes of its entries; 0 for one that was deleted.
 func twoLogs(t *testing.T) (o Options, sizes []int) {
 	t.Helper()
-	o = testOptions(t.TempDir())
+	o = testOptions(tiertest.Folder(t))
 	o.InlineMax = 0
 	m := newMemory(t)
 	d, stop := start(t, o, nil)
 	defer stop()
 	recoverAll(t, d)
-	killed := testOptions(t.TempDir())
+	killed := testOptions(tiertest.Folder(t))
 	killed.InlineMax = 0
 	pad := make([]byte, 30_000) // commits of some size, so that a log is full soon
-	var listed []byte           // when there was one
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		if len(logsOf(t, o)) < 2 {
-			listed = tables(t, o)
-		}
-		i := len(sizes)
-		if i < 200 {
-			mustPut(t, d, m, i, 5000+i)
-			sizes = append(sizes, 5000+i)
+	commits := []func(i int){
+		func(i int) { mustPut(t, d, m, i, 5000+i); sizes = append(sizes, 5000+i) },
+		func(i int) {
 			if i%3 == 0 {
 				if err := d.Delete(t.Context(), []key.Key{keyOf(i / 3)}); err != nil {
 					t.Fatal(err)
 				}
 				sizes[i/3] = 0
 			}
-		}
-		write(t, d, func(b *metadata.Batch) { b.Set([]byte("pad"), pad) })
-		if len(logsOf(t, o)) < 2 || i < 20 {
-			continue
-		}
-		pid := d.db.Pid()
-		stopProcess(t, pid)
-		// Until its table is listed the older log is all there is of it.
-		two := len(logsOf(t, o)) == 2 && bytes.Equal(tables(t, o), listed)
-		if two {
-			copyDir(t, o.Paths[0], killed.Paths[0])
-		}
-		if err := unix.Kill(pid, unix.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
-		if two {
-			return killed, sizes
+		},
+		func(int) { write(t, d, func(b *metadata.Batch) { b.Set([]byte("pad"), pad) }) },
+	}
+	for i := range 200 {
+		for _, commit := range commits {
+			was := databaseOf(t, o)
+			commit(i)
+			synctest.Wait() // a log that is full is made a table
+			if is := databaseOf(t, o); is.log != was.log && i >= 20 {
+				copyDir(t, o.Paths[0], killed.Paths[0])
+				was.undoTable(t, killed)
+				return killed, sizes
+			}
 		}
 	}
 	t.Fatal("Badger never had two logs")
 	return o, sizes
+}
+
+// oneLog is a database that has one log, at rest.
+type oneLog struct {
+	log          string // name of the file
+	text, listed []byte // of it, and the list of tables
+	tables       []string
+}
+
+func databaseOf(t *testing.T, o Options) (is oneLog) {
+	t.Helper()
+	logs := logsOf(t, o)
+	text, err := os.ReadFile(logs[len(logs)-1])
+	if err != nil || len(logs) > 1 {
+		t.Fatal(logs, err)
+	}
+	return oneLog{filepath.Base(logs[0]), text, tables(t, o), tableFiles(t, o)}
+}
+
+func tableFiles(t *testing.T, o Options) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(o.Paths[0], folders.DatabaseName, "*.sst"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range paths {
+		paths[i] = filepath.Base(paths[i])
+	}
+	return paths
+}
+
+// undoTable makes of a later state of the database, which has another log by now, the one
+// in which the table of this log is not listed yet: until then the log is all there is of it.
+func (was oneLog) undoTable(t *testing.T, o Options) {
+	t.Helper()
+	dir := filepath.Join(o.Paths[0], folders.DatabaseName)
+	err := errors.Join(
+		os.WriteFile(filepath.Join(dir, was.log), was.text, 0o600),
+		os.WriteFile(filepath.Join(dir, "MANIFEST"), was.listed, 0o600),
+	)
+	for _, name := range tableFiles(t, o) {
+		if !slices.Contains(was.tables, name) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	noteManifest(t, filepath.Join(o.Paths[0], metadata.WitnessName), was.listed)
 }
 
 // logsOf are the logs of the database, oldest first.
@@ -216,24 +260,4 @@ func noteManifest(t *testing.T, witness string, list []byte) {
 	if err := os.WriteFile(witness, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// stopProcess returns when all threads of a process have stopped; it goes on
-// with the test's end at the latest.
-func stopProcess(t *testing.T, pid int) {
-	t.Helper()
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGCONT) })
-	threads := fmt.Sprintf("/proc/%d/task/*/stat", pid)
-	await(t, "the database's process does not stop", func() bool {
-		stats, _ := filepath.Glob(threads) // the pattern is a good one
-		for _, stat := range stats {
-			if text, err := os.ReadFile(stat); err == nil && !strings.Contains(string(text), ") T ") {
-				return false
-			}
-		}
-		return true
-	})
 }

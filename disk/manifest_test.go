@@ -8,11 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // manifestEntries are the offsets at which the changes of a manifest begin.
@@ -32,7 +32,7 @@ func manifestEntries(t *testing.T, text []byte) (at []int) {
 // newest commit is in a log.
 func tabled(t *testing.T, m memory) *damagedTier {
 	t.Helper()
-	x := &damagedTier{o: testOptions(t.TempDir()), size: make(map[int]int), deleted: make(map[int]bool)}
+	x := &damagedTier{o: testOptions(tiertest.Folder(t)), size: make(map[int]int), deleted: make(map[int]bool)}
 	for range 5 {
 		d, stop := start(t, x.o, nil)
 		recoverAll(t, d)
@@ -54,7 +54,7 @@ func tabled(t *testing.T, m memory) *damagedTier {
 	n := x.next
 	x.size[n] = 5000
 	mustPut(t, d, m, n, x.size[n])
-	killed := testOptions(t.TempDir())
+	killed := testOptions(tiertest.Folder(t))
 	copyDir(t, x.o.Paths[0], killed.Paths[0])
 	x.o = killed
 	return x
@@ -74,7 +74,7 @@ func TestManifestDamages(t *testing.T) {
 	try := func(how string, hurt func(o Options) error) {
 		t.Helper()
 		x := *base
-		x.o = testOptions(t.TempDir())
+		x.o = testOptions(tiertest.Folder(t))
 		copyDir(t, base.o.Paths[0], x.o.Paths[0])
 		if err := hurt(x.o); err != nil {
 			t.Fatal(err)
@@ -111,17 +111,15 @@ func TestTableDamages(t *testing.T) {
 	if err != nil || len(tables) == 0 {
 		t.Fatalf("%d tables: %v", len(tables), err)
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := rand.New(rand.NewPCG(*damageSeed, 0))
 	for _, table := range tables {
 		info, err := os.Stat(table)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 4 {
+		for range *damageRounds / 3 {
 			x := *base
-			x.o = testOptions(t.TempDir())
+			x.o = testOptions(tiertest.Folder(t))
 			copyDir(t, base.o.Paths[0], x.o.Paths[0])
 			at := rng.Int64N(info.Size())
 			how := fmt.Sprintf("a bit at %d of %s", at, filepath.Base(table))

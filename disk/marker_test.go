@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rs/zerolog"
 
@@ -21,15 +22,17 @@ func TestDamagedMarkers(t *testing.T) {
 	}
 	for name, text := range garbage {
 		t.Run(name, func(t *testing.T) {
-			o := pathOptions(t, 2)
-			fillPaths(t, o, 40)
-			for _, path := range []string{
-				filepath.Join(o.Paths[0], folders.FormatName), filepath.Join(o.Paths[1], folders.FormatName), filepath.Join(o.Paths[0], folders.MembersName),
-			} {
-				damageMarker(t, path, text)
-				wantAll(t, o, path, text != nil, 40)
-				wantAll(t, o, "", false, 40) // and the second start finds nothing to say
-			}
+			synctest.Test(t, func(t *testing.T) {
+				o := pathOptions(t, 2)
+				fillPaths(t, o, 40)
+				for _, path := range []string{
+					filepath.Join(o.Paths[0], folders.FormatName), filepath.Join(o.Paths[1], folders.FormatName), filepath.Join(o.Paths[0], folders.MembersName),
+				} {
+					damageMarker(t, path, text)
+					wantAll(t, o, path, text != nil, 40)
+					wantAll(t, o, "", false, 40) // and the second start finds nothing to say
+				}
+			})
 		})
 	}
 }
@@ -41,16 +44,18 @@ func TestExchangedMarkers(t *testing.T) {
 		{folders.FormatName, folders.FormatName}, {folders.FormatName, folders.FormatCopy}, {folders.FormatCopy, folders.FormatName}, {folders.FormatCopy, folders.FormatCopy},
 	} {
 		t.Run(names[0]+" "+names[1], func(t *testing.T) {
-			o := pathOptions(t, 2)
-			fillPaths(t, o, 40)
-			a, b := filepath.Join(o.Paths[0], names[0]), filepath.Join(o.Paths[1], names[1])
-			for _, move := range [][2]string{{a, a + "~"}, {b, a}, {a + "~", b}} {
-				if err := os.Rename(move[0], move[1]); err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				o := pathOptions(t, 2)
+				fillPaths(t, o, 40)
+				a, b := filepath.Join(o.Paths[0], names[0]), filepath.Join(o.Paths[1], names[1])
+				for _, move := range [][2]string{{a, a + "~"}, {b, a}, {a + "~", b}} {
+					if err := os.Rename(move[0], move[1]); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			wantAll(t, o, a, true, 40)
-			wantAll(t, o, "", false, 40)
+				wantAll(t, o, a, true, 40)
+				wantAll(t, o, "", false, 40)
+			})
 		})
 	}
 }

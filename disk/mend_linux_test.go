@@ -18,7 +18,7 @@ import (
 func TestMendAfterLimit(t *testing.T) {
 	const size = 4_000
 	o := testOptions(t.TempDir())
-	o.InlineMax = size
+	o.InlineMax, o.Database = size, nil
 	m := newMemory(t)
 	d, stop := startBreakable(t, o)
 	mustPut(t, d, m, 0, 100_000) // makes the segment
@@ -50,7 +50,9 @@ func TestMendAfterLimit(t *testing.T) {
 
 // A commit that fails ends when Badger does not read its changes any more.
 func TestFailedCommitLetsGo(t *testing.T) {
-	d, _ := start(t, testOptions(t.TempDir()), nil)
+	o := testOptions(t.TempDir())
+	o.Database = nil
+	d, _ := start(t, o, nil)
 	lift := limitFiles(t, d.db.Pid(), mib/2)
 	l := &lending{done: make(chan error, 1)}
 	for n := range 2000 { // several memtables

@@ -74,6 +74,7 @@ func (o opening) openStore() (err error) {
 	}
 	t.db, err = metadata.Open(metadata.Options{
 		Meta: t.o.Meta, Pulse: t.pulse, ReserveBytes: t.o.MetaReserveBytes,
+		Database: t.o.Database, Free: t.o.free,
 		Patience: patience * t.o.IOTimeout, Await: min(lastTimeout, t.o.IOTimeout/2), Log: t.log, Trouble: t.trouble,
 	})
 	return err

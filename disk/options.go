@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/policy"
@@ -74,6 +75,9 @@ type Options struct {
 	IODepth   int  // pieces of I/O under way at once in each path; default what a probe of it finds
 	Buffered  bool // never use direct I/O
 
+	// Database opens the database; nil: database.Open, which starts a process for it.
+	Database database.Opener
+
 	// Awaited says that folders in use are those of a process that is about to let go of
 	// them: Keep takes that for trouble.
 	Awaited bool
@@ -82,6 +86,8 @@ type Options struct {
 	Ages *age.Book
 
 	Log zerolog.Logger
+
+	free func(dir string) (int64, error) // bytes that may yet be allocated there; nil: the file system's answer
 }
 
 // DefaultMetaReserve is how many bytes a tier of so many sets aside for Badger
@@ -116,6 +122,12 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.IOTimeout == 0 {
 		o.IOTimeout = defaultIOTimeout
+	}
+	if o.Database == nil {
+		o.Database = database.Open
+	}
+	if o.free == nil {
+		o.free = filesystem.AvailableBytes
 	}
 	// A segment is never larger than all the room for extents.
 	o.SegmentBytes = extent.RoundDown(min(o.SegmentBytes, o.CapacityBytes-o.MetaReserveBytes))

@@ -50,7 +50,7 @@ func (o opening) depth(v *volume) (int, error) {
 			return n, nil
 		}
 	}
-	if free, err := filesystem.AvailableBytes(v.dir); err != nil || free-probeBytes < t.now.Load().MinFreeBytes {
+	if free, err := t.o.free(v.dir); err != nil || free-probeBytes < t.now.Load().MinFreeBytes {
 		return defaultIODepth, nil //nolint:nilerr // who looks next will say so
 	}
 	rates, err := probe(filepath.Join(v.dir, "probe"), v.folder)

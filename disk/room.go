@@ -23,7 +23,7 @@ type maintenance struct{ t *Tier }
 
 // look measures what others change: the free space of a file system.
 func (f *fileSystem) look() error {
-	free, err := filesystem.AvailableBytes(f.dir)
+	free, err := f.free(f.dir)
 	if err == nil {
 		f.available.Store(free)
 	}
@@ -35,7 +35,7 @@ func (f *fileSystem) look() error {
 // of these.
 func (m maintenance) lookAtMeta() error {
 	t := m.t
-	free, err := filesystem.AvailableBytes(t.o.Meta)
+	free, err := t.o.free(t.o.Meta)
 	if err != nil {
 		return err
 	}

@@ -48,15 +48,16 @@ type share struct {
 	capacity int64
 	// margin is left to deletions: a Put may not claim it. Where twice as much
 	// is free Trim need not act.
-	margin   int64
-	segments *segments
-	bytes    atomic.Int64 // set aside: the left side above without the segments; written under segments.mu
-	held     atomic.Int64 // by the database, at the last look
-	live     atomic.Int64 // of that, what entries hold by held; the rest is garbage
-	stuck    atomic.Int64 // garbage that the last compaction has left
-	files    atomic.Int64 // bytes of the database's files, at the last look
-	others   atomic.Int64 // bytes of all other files but the segments'
-	free     atomic.Int64 // bytes on the database's file system, at the last look
+	margin    int64
+	segments  *segments
+	available func(dir string) (int64, error) // bytes that may yet be allocated there
+	bytes     atomic.Int64                    // set aside: the left side above without the segments; written under segments.mu
+	held      atomic.Int64                    // by the database, at the last look
+	live      atomic.Int64                    // of that, what entries hold by held; the rest is garbage
+	stuck     atomic.Int64                    // garbage that the last compaction has left
+	files     atomic.Int64                    // bytes of the database's files, at the last look
+	others    atomic.Int64                    // bytes of all other files but the segments'
+	free      atomic.Int64                    // bytes on the database's file system, at the last look
 
 	// Guarded by segments.mu.
 	claimed int64  // of bytes, by a commit under way
@@ -64,7 +65,7 @@ type share struct {
 }
 
 func newShare(o *Options, s *segments) *share {
-	h := &share{meta: o.Meta, floor: metadata.FloorBytes(o.MetaReserveBytes), capacity: o.CapacityBytes, margin: 2 * filesWorth * metadata.MemtableBytes(o.MetaReserveBytes), segments: s}
+	h := &share{meta: o.Meta, available: o.free, floor: metadata.FloorBytes(o.MetaReserveBytes), capacity: o.CapacityBytes, margin: 2 * filesWorth * metadata.MemtableBytes(o.MetaReserveBytes), segments: s}
 	h.others.Store(smallFileBytes)
 	return h
 }
@@ -160,7 +161,7 @@ func (h *share) more() int64 { return max(0, h.bytes.Load()-h.others.Load()-h.fi
 // Room looks how much may be written, where the files of the database may come
 // to take more bytes than they do.
 func (h *share) Room() metadata.Room {
-	switch free, err := filesystem.AvailableBytes(h.meta); {
+	switch free, err := h.available(h.meta); {
 	case err != nil || free < h.floor/2:
 		return metadata.RoomNone
 	case free-h.more() < h.floor:

@@ -96,7 +96,7 @@ func Check(o Options) error {
 	if err := folders.Try(o.Paths, o.Meta); err != nil {
 		return metadata.Advised(err)
 	}
-	if err := metadata.Check(o.Meta, o.MetaReserveBytes); err != nil {
+	if err := metadata.Check(o.Meta, o.MetaReserveBytes, o.free); err != nil {
 		return metadata.Advised(err)
 	}
 	return nil

@@ -4,100 +4,108 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // A Put that its caller has given up must not become resident behind a Delete
 // that said the key is gone.
 func TestDeleteOfAPutGivenUp(t *testing.T) {
-	o := testOptions(t.TempDir())
-	f := newFaulty(t, o.Paths[0])
-	d, _ := start(t, o, f)
-	m := newMemory(t)
-	mustPut(t, d, m, 1, mib)
-	hang := make(chan struct{})
-	f.set(nil, hang)
-	ctx, giveUp := context.WithCancel(t.Context())
-	put := make(chan error, 1)
-	e := entryOf(t, m, 2, mib)
-	go func() { put <- d.Put(ctx, e) }()
-	await(t, "the write does not reach the device", func() bool { return f.hung.Load() > 0 })
-	giveUp()
-	wantErr(t, <-put, context.Canceled)
-	e.Block.Release()
-	ks := []key.Key{keyOf(2)}
-	if !d.Unsettled(ks[0]) || d.Unsettled(keyOf(1)) || d.Unsettled(keyOf(3)) {
-		t.Fatal("unsettled is not what was given up")
-	}
-	if left := d.Left(ks[0].Space); len(left) != 2 || !slices.Contains(left, ks[0]) {
-		t.Fatalf("left: %v", left)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	wantErr(t, d.Delete(ctx, ks), context.DeadlineExceeded)
-	f.set(nil, nil)
-	close(hang)
-	if err := d.Delete(t.Context(), ks); err != nil || d.Has(ks[0]) || d.Unsettled(ks[0]) {
-		t.Fatalf("%v; resident: %t, unsettled: %t", err, d.Has(ks[0]), d.Unsettled(ks[0]))
-	}
-	if left := d.Left(ks[0].Space); !slices.Equal(left, []key.Key{keyOf(1)}) {
-		t.Fatalf("left: %v", left)
-	}
-	mustPut(t, d, m, 2, 2*mib) // other bytes
-	mustGet(t, d, m, 2, 2*mib)
-	checkBooks(t, d)
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		f := newFaulty(t, o.Paths[0])
+		d, _ := start(t, o, f)
+		m := newMemory(t)
+		mustPut(t, d, m, 1, mib)
+		hang := make(chan struct{})
+		f.set(nil, hang)
+		ctx, giveUp := context.WithCancel(t.Context())
+		put := make(chan error, 1)
+		e := entryOf(t, m, 2, mib)
+		go func() { put <- d.Put(ctx, e) }()
+		await(t, "the write does not reach the device", func() bool { return f.hung.Load() > 0 })
+		giveUp()
+		wantErr(t, <-put, context.Canceled)
+		e.Block.Release()
+		ks := []key.Key{keyOf(2)}
+		if !d.Unsettled(ks[0]) || d.Unsettled(keyOf(1)) || d.Unsettled(keyOf(3)) {
+			t.Fatal("unsettled is not what was given up")
+		}
+		if left := d.Left(ks[0].Space); len(left) != 2 || !slices.Contains(left, ks[0]) {
+			t.Fatalf("left: %v", left)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		wantErr(t, d.Delete(ctx, ks), context.DeadlineExceeded)
+		f.set(nil, nil)
+		close(hang)
+		if err := d.Delete(t.Context(), ks); err != nil || d.Has(ks[0]) || d.Unsettled(ks[0]) {
+			t.Fatalf("%v; resident: %t, unsettled: %t", err, d.Has(ks[0]), d.Unsettled(ks[0]))
+		}
+		if left := d.Left(ks[0].Space); !slices.Equal(left, []key.Key{keyOf(1)}) {
+			t.Fatalf("left: %v", left)
+		}
+		mustPut(t, d, m, 2, 2*mib) // other bytes
+		mustGet(t, d, m, 2, 2*mib)
+		checkBooks(t, d)
+	})
 }
 
 // A deletion that the database has not taken is not done, though the key is
 // gone from the ledger: a kill would bring it back.
 func TestDeletionGivenUp(t *testing.T) {
-	o := testOptions(t.TempDir())
-	d, stop := startBreakable(t, o)
-	m := newMemory(t)
-	mustPut(t, d, m, 1, 100_000)
-	ks := []key.Key{keyOf(1)}
-	mend := breakStore(t, d)
-	for range 2 {
-		if err := d.Delete(t.Context(), ks); err == nil {
-			t.Error("deleted from a database that takes nothing")
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		d, stop := startBreakable(t, o)
+		m := newMemory(t)
+		mustPut(t, d, m, 1, 100_000)
+		ks := []key.Key{keyOf(1)}
+		mend := breakStore(t, d)
+		for range 2 {
+			if err := d.Delete(t.Context(), ks); err == nil {
+				t.Error("deleted from a database that takes nothing")
+			}
 		}
-	}
-	if left := d.Left(ks[0].Space); d.Has(ks[0]) || !slices.Equal(left, ks) {
-		t.Errorf("left: %v", left)
-	}
-	mend()
-	awaitMended(t, d)
-	if err := d.Delete(t.Context(), ks); err != nil || d.Unsettled(ks[0]) {
-		t.Fatalf("%v, unsettled: %t", err, d.Unsettled(ks[0]))
-	}
-	stop()
-	d, _ = start(t, o, nil)
-	if !d.Unsettled(keyOf(9)) {
-		t.Error("a tier that is not scanned yet says what it has not")
-	}
-	if got := recoverAll(t, d); len(got) != 0 || d.Unsettled(keyOf(9)) {
-		t.Errorf("%d entries are back; unsettled: %t", len(got), d.Unsettled(keyOf(9)))
-	}
+		if left := d.Left(ks[0].Space); d.Has(ks[0]) || !slices.Equal(left, ks) {
+			t.Errorf("left: %v", left)
+		}
+		mend()
+		awaitMended(t, d)
+		if err := d.Delete(t.Context(), ks); err != nil || d.Unsettled(ks[0]) {
+			t.Fatalf("%v, unsettled: %t", err, d.Unsettled(ks[0]))
+		}
+		stop()
+		d, _ = start(t, o, nil)
+		if !d.Unsettled(keyOf(9)) {
+			t.Error("a tier that is not scanned yet says what it has not")
+		}
+		if got := recoverAll(t, d); len(got) != 0 || d.Unsettled(keyOf(9)) {
+			t.Errorf("%d entries are back; unsettled: %t", len(got), d.Unsettled(keyOf(9)))
+		}
+	})
 }
 
 // What a segment that is given back had is gone when that is committed, and may
 // be stored and deleted again.
 func TestSettledAfterGiveBack(t *testing.T) {
-	d, _ := start(t, testOptions(t.TempDir()), nil)
-	m := newMemory(t)
-	ks := []key.Key{keyOf(1), keyOf(2), keyOf(3)}
-	for n := range ks {
-		mustPut(t, d, m, n+1, 100_000)
-	}
-	g := d.segments.leastUsed(d.volumes[0].fs)
-	if out, err := (eviction{t: d}).empty(t.Context(), g, everything, nil); err != nil || len(out) != len(ks) {
-		t.Fatalf("gave back %v, %v", out, err)
-	}
-	checkBooks(t, d)
-	mustPut(t, d, m, 1, 100_000)
-	if err := d.Delete(t.Context(), ks); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := start(t, testOptions(tiertest.Folder(t)), nil)
+		m := newMemory(t)
+		ks := []key.Key{keyOf(1), keyOf(2), keyOf(3)}
+		for n := range ks {
+			mustPut(t, d, m, n+1, 100_000)
+		}
+		g := d.segments.leastUsed(d.volumes[0].fs)
+		if out, err := (eviction{t: d}).empty(t.Context(), g, everything, nil); err != nil || len(out) != len(ks) {
+			t.Fatalf("gave back %v, %v", out, err)
+		}
+		checkBooks(t, d)
+		mustPut(t, d, m, 1, 100_000)
+		if err := d.Delete(t.Context(), ks); err != nil {
+			t.Error(err)
+		}
+	})
 }

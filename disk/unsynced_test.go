@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
@@ -17,6 +18,7 @@ import (
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // unsyncable is a folder whose files cannot be synced when the test says so.
@@ -82,7 +84,7 @@ func newUnsyncable(t *testing.T, dir string) *unsyncable {
 
 func startUnsyncable(t *testing.T) (*Tier, *unsyncable, Options) {
 	t.Helper()
-	o := testOptions(t.TempDir())
+	o := testOptions(tiertest.Folder(t))
 	o.Buffered = true
 	f := newUnsyncable(t, o.Paths[0])
 	d, _ := start(t, o, f)
@@ -101,212 +103,225 @@ func wantDropped(t *testing.T, err error, ks ...key.Key) {
 // A sync of a segment that failed is not made good by the next: entries written
 // since the last good one go, those written before stay.
 func TestUnsyncedIsDropped(t *testing.T) {
-	d, f, o := startUnsyncable(t)
-	m := newMemory(t)
-	mustPut(t, d, m, 1, 50_000)
-	mustPut(t, d, m, 2, 60_000)
-	if err := d.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var deleted record.Entry
-	if ok, err := d.db.Entry(keyOf(2), &deleted); !ok || err != nil {
-		t.Fatal(ok, err)
-	}
-	image, err := os.OpenFile(segmentFiles(t, o.Paths[0])[0], os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer image.Close() //nolint:errcheck
-	header := make([]byte, record.HeaderBytes)
-	if _, err := image.ReadAt(header, deleted.Extent.Offset); err != nil {
-		t.Fatal(err)
-	}
-	mustPut(t, d, m, 3, 70_000)
-	if err := d.Delete(t.Context(), []key.Key{keyOf(2)}); err != nil {
-		t.Fatal(err)
-	}
-	f.failOnce()
-	wantErr(t, d.Sync(t.Context()), syscall.EIO)
-	if _, err := image.WriteAt(header, deleted.Extent.Offset); err != nil { // the tombstone is not on the device
-		t.Fatal(err)
-	}
-	mustPut(t, d, m, 4, 80_000)
-	wantDropped(t, d.Sync(t.Context()), keyOf(3))
-	if err := d.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	mustGet(t, d, m, 1, 50_000)
-	mustGet(t, d, m, 4, 80_000)
-	if d.Has(keyOf(2)) || d.Has(keyOf(3)) {
-		t.Error("what may not be on the device was kept through a sync that succeeded")
-	}
-	if _, err := image.ReadAt(header, deleted.Extent.Offset); err != nil {
-		t.Fatal(err)
-	}
-	var h record.Header
-	if !d.seal.Open(header, deleted.Extent.Segment, deleted.Extent.Offset, &h) || !h.Free && h.Key == keyOf(2) {
-		t.Errorf("the header of what was deleted is there again: %+v", h)
-	}
-	recount(t, d)
+	synctest.Test(t, func(t *testing.T) {
+		d, f, o := startUnsyncable(t)
+		m := newMemory(t)
+		mustPut(t, d, m, 1, 50_000)
+		mustPut(t, d, m, 2, 60_000)
+		if err := d.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var deleted record.Entry
+		if ok, err := d.db.Entry(keyOf(2), &deleted); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		image, err := os.OpenFile(segmentFiles(t, o.Paths[0])[0], os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer image.Close() //nolint:errcheck
+		header := make([]byte, record.HeaderBytes)
+		if _, err := image.ReadAt(header, deleted.Extent.Offset); err != nil {
+			t.Fatal(err)
+		}
+		mustPut(t, d, m, 3, 70_000)
+		if err := d.Delete(t.Context(), []key.Key{keyOf(2)}); err != nil {
+			t.Fatal(err)
+		}
+		f.failOnce()
+		wantErr(t, d.Sync(t.Context()), syscall.EIO)
+		if _, err := image.WriteAt(header, deleted.Extent.Offset); err != nil { // the tombstone is not on the device
+			t.Fatal(err)
+		}
+		mustPut(t, d, m, 4, 80_000)
+		wantDropped(t, d.Sync(t.Context()), keyOf(3))
+		if err := d.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		mustGet(t, d, m, 1, 50_000)
+		mustGet(t, d, m, 4, 80_000)
+		if d.Has(keyOf(2)) || d.Has(keyOf(3)) {
+			t.Error("what may not be on the device was kept through a sync that succeeded")
+		}
+		if _, err := image.ReadAt(header, deleted.Extent.Offset); err != nil {
+			t.Fatal(err)
+		}
+		var h record.Header
+		if !d.seal.Open(header, deleted.Extent.Segment, deleted.Extent.Offset, &h) || !h.Free && h.Key == keyOf(2) {
+			t.Errorf("the header of what was deleted is there again: %+v", h)
+		}
+		recount(t, d)
+	})
 }
 
 // A sync that has dropped nothing does not succeed while a segment is doubted,
 // and a tier that is closed then does not say that its headers are in order.
 func TestDoubtOutlivesASync(t *testing.T) {
-	d, f, o := startUnsyncable(t)
-	m := newMemory(t)
-	recoverAll(t, d) // else its end says nothing of headers
-	mustPut(t, d, m, 1, 50_000)
-	mustPut(t, d, m, 2, 60_000)
-	if err := d.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Delete(t.Context(), []key.Key{keyOf(2)}); err != nil {
-		t.Fatal(err)
-	}
-	f.failOnce()
-	wantErr(t, d.Sync(t.Context()), syscall.EIO)
-	wantErr(t, newSync(d).sync(t.Context()), errDoubted)
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if clean, err := filesystem.Exists(filepath.Join(o.Paths[0], cleanName)); clean || err != nil {
-		t.Errorf("the tier says that all headers are written: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d, f, o := startUnsyncable(t)
+		m := newMemory(t)
+		recoverAll(t, d) // else its end says nothing of headers
+		mustPut(t, d, m, 1, 50_000)
+		mustPut(t, d, m, 2, 60_000)
+		if err := d.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Delete(t.Context(), []key.Key{keyOf(2)}); err != nil {
+			t.Fatal(err)
+		}
+		f.failOnce()
+		wantErr(t, d.Sync(t.Context()), syscall.EIO)
+		wantErr(t, newSync(d).sync(t.Context()), errDoubted)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if clean, err := filesystem.Exists(filepath.Join(o.Paths[0], cleanName)); clean || err != nil {
+			t.Errorf("the tier says that all headers are written: %v", err)
+		}
+	})
 }
 
 // Entries in doubt are dropped when the Puts that were under way have ended: one
 // that is in the database and not in the ledger yet would stay.
 func TestDropWaitsForPuts(t *testing.T) {
-	d, f, _ := startUnsyncable(t)
-	m := newMemory(t)
-	mustPut(t, d, m, 1, 50_000)
-	f.failOnce()
-	wantErr(t, d.Sync(t.Context()), syscall.EIO)
-	e := entryOf(t, m, 2, 60_000)
-	defer e.Block.Release()
-	id, _, err := d.fills.begin(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	wantErr(t, d.Sync(ctx), context.DeadlineExceeded)
-	d.fills.end(e.Key, func() { d.ledger.Abort(id) })
-	wantDropped(t, d.Sync(t.Context()), keyOf(1))
-	if d.Has(keyOf(1)) {
-		t.Error("what may not be on the device is there")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d, f, _ := startUnsyncable(t)
+		m := newMemory(t)
+		mustPut(t, d, m, 1, 50_000)
+		f.failOnce()
+		wantErr(t, d.Sync(t.Context()), syscall.EIO)
+		e := entryOf(t, m, 2, 60_000)
+		defer e.Block.Release()
+		id, _, err := d.fills.begin(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		wantErr(t, d.Sync(ctx), context.DeadlineExceeded)
+		d.fills.end(e.Key, func() { d.ledger.Abort(id) })
+		wantDropped(t, d.Sync(t.Context()), keyOf(1))
+		if d.Has(keyOf(1)) {
+			t.Error("what may not be on the device is there")
+		}
+	})
 }
 
 // The file of a segment that is removed during a sync cannot be synced, and
 // need not be.
 func TestSyncOfARemovedSegment(t *testing.T) {
-	d, f, _ := startUnsyncable(t)
-	m := newMemory(t)
-	mustPut(t, d, m, 1, 50_000)
-	if err := d.Delete(t.Context(), []key.Key{keyOf(1)}); err != nil {
-		t.Fatal(err)
-	}
-	f.hangUp(1)
-	synced := make(chan error, 1)
-	go func() { synced <- d.Sync(t.Context()) }()
-	select {
-	case <-f.waiting:
-	case err := <-synced:
-		t.Fatalf("nothing was synced: %v", err)
-	}
-	for range 2 { // empty, and empty still
-		if err := d.segments.removeIdle(d.volumes[0]); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		d, f, _ := startUnsyncable(t)
+		m := newMemory(t)
+		mustPut(t, d, m, 1, 50_000)
+		if err := d.Delete(t.Context(), []key.Key{keyOf(1)}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if n := len(d.segments.all()); n != 0 {
-		t.Errorf("%d segments are left", n)
-	}
-	close(f.hang)
-	if err := <-synced; err != nil {
-		t.Error(err)
-	}
+		f.hangUp(1)
+		synced := make(chan error, 1)
+		go func() { synced <- d.Sync(t.Context()) }()
+		select {
+		case <-f.waiting:
+		case err := <-synced:
+			t.Fatalf("nothing was synced: %v", err)
+		}
+		for range 2 { // empty, and empty still
+			if err := d.segments.removeIdle(d.volumes[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(d.segments.all()); n != 0 {
+			t.Errorf("%d segments are left", n)
+		}
+		close(f.hang)
+		if err := <-synced; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A Sync that waits for another one, which hangs, ends with the tier.
 func TestSyncBehindAHangEnds(t *testing.T) {
-	o := testOptions(t.TempDir())
-	o.Buffered = true
-	f := newUnsyncable(t, o.Paths[0])
-	d, err := open(o, f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	endsSoon(d)
-	ran := make(chan error, 1)
-	go func() { ran <- d.Run(context.Background()) }()
-	m := newMemory(t)
-	mustPut(t, d, m, 1, 50_000)
-	f.hangUp(1)
-	errs := make(chan error, 2)
-	go func() { errs <- d.Sync(t.Context()) }()
-	<-f.waiting
-	asked := make(chan struct{}, 100)
-	go func() { errs <- d.Sync(askedContext{t.Context(), asked}) }()
-	<-asked
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
-	wantErr(t, <-ran, tier.ErrHung)
-	wantErr(t, <-errs, tier.ErrClosed)
-	wantErr(t, <-errs, tier.ErrClosed)
-	close(f.hang)
-	await(t, "the sync does not end", func() bool { return d.volumes[0].dev.InKernel() == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		o.Buffered = true
+		f := newUnsyncable(t, o.Paths[0])
+		d, err := open(o, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran := make(chan error, 1)
+		go func() { ran <- d.Run(context.Background()) }()
+		m := newMemory(t)
+		mustPut(t, d, m, 1, 50_000)
+		f.hangUp(1)
+		errs := make(chan error, 2)
+		go func() { errs <- d.Sync(t.Context()) }()
+		<-f.waiting
+		asked := make(chan struct{}, 100)
+		go func() { errs <- d.Sync(askedContext{t.Context(), asked}) }()
+		<-asked
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, <-ran, tier.ErrHung)
+		wantErr(t, <-errs, tier.ErrClosed)
+		wantErr(t, <-errs, tier.ErrClosed)
+		close(f.hang)
+		await(t, "the sync does not end", func() bool { return d.volumes[0].dev.InKernel() == 0 })
+	})
 }
 
 // A Put that is on its way through a sync that fails fails too.
 func TestUnsyncedPutFails(t *testing.T) {
-	d, f, _ := startUnsyncable(t)
-	m := newMemory(t)
-	mustPut(t, d, m, 1, 50_000)
-	begun, blocked, put2 := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	w := &writes{func(*metadata.Batch) { close(begun); <-blocked }, make(chan error, 1)}
-	if err := d.commits.Add(w); err != nil {
-		t.Fatal(err)
-	}
-	<-begun
-	go func() { put2 <- put(t, d, m, 2, 60_000) }()
-	await(t, "the payload is not written", func() bool { return d.commits.Queued() == 1 })
-	f.failOnce()
-	wantErr(t, d.Sync(t.Context()), syscall.EIO)
-	close(blocked)
-	wantErr(t, <-put2, errDoubted)
-	wantDropped(t, d.Sync(t.Context()), keyOf(1))
-	if d.Has(keyOf(2)) {
-		t.Error("what may not be on the device is there")
-	}
-	mustPut(t, d, m, 2, 60_000)
-	mustGet(t, d, m, 2, 60_000)
-	recount(t, d)
+	synctest.Test(t, func(t *testing.T) {
+		d, f, _ := startUnsyncable(t)
+		m := newMemory(t)
+		mustPut(t, d, m, 1, 50_000)
+		begun, blocked, put2 := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		w := &writes{func(*metadata.Batch) { close(begun); <-blocked }, make(chan error, 1)}
+		if err := d.commits.Add(w); err != nil {
+			t.Fatal(err)
+		}
+		<-begun
+		go func() { put2 <- put(t, d, m, 2, 60_000) }()
+		await(t, "the payload is not written", func() bool { return d.commits.Queued() == 1 })
+		f.failOnce()
+		wantErr(t, d.Sync(t.Context()), syscall.EIO)
+		close(blocked)
+		wantErr(t, <-put2, errDoubted)
+		wantDropped(t, d.Sync(t.Context()), keyOf(1))
+		if d.Has(keyOf(2)) {
+			t.Error("what may not be on the device is there")
+		}
+		mustPut(t, d, m, 2, 60_000)
+		mustGet(t, d, m, 2, 60_000)
+		recount(t, d)
+	})
 }
 
 // Of two calls of Sync at once both fail when one is told of a failure.
 func TestSyncsFailTogether(t *testing.T) {
-	d, f, _ := startUnsyncable(t)
-	m := newMemory(t)
-	mustPut(t, d, m, 1, 50_000)
-	f.failOnce()
-	f.hangUp(2)
-	errs := make(chan error, 2)
-	go func() { errs <- d.Sync(t.Context()) }()
-	<-f.waiting
-	asked := make(chan struct{}, 100)
-	go func() { errs <- d.Sync(askedContext{t.Context(), asked}) }()
-	<-asked
-	close(f.hang)
-	wantErr(t, <-errs, errDoubted)
-	wantErr(t, <-errs, errDoubted)
-	wantDropped(t, d.Sync(t.Context()), keyOf(1))
-	if d.Has(keyOf(1)) {
-		t.Error("what may not be on the device is there")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d, f, _ := startUnsyncable(t)
+		m := newMemory(t)
+		mustPut(t, d, m, 1, 50_000)
+		f.failOnce()
+		f.hangUp(2)
+		errs := make(chan error, 2)
+		go func() { errs <- d.Sync(t.Context()) }()
+		<-f.waiting
+		asked := make(chan struct{}, 100)
+		go func() { errs <- d.Sync(askedContext{t.Context(), asked}) }()
+		<-asked
+		close(f.hang)
+		wantErr(t, <-errs, errDoubted)
+		wantErr(t, <-errs, errDoubted)
+		wantDropped(t, d.Sync(t.Context()), keyOf(1))
+		if d.Has(keyOf(1)) {
+			t.Error("what may not be on the device is there")
+		}
+	})
 }
 
 // askedContext tells that its end is waited for.

@@ -37,7 +37,8 @@ type volumes []*volume
 
 // fileSystem is the state that volumes on the same file system share.
 type fileSystem struct {
-	dir       string        // somewhere on it
+	dir       string // somewhere on it
+	free      func(dir string) (int64, error)
 	hasMeta   bool          // the database lies there
 	available atomic.Int64  // bytes, at the last look
 	short     atomic.Int64  // looks in a row that found less than is to be left
@@ -131,7 +132,7 @@ func (o opening) makeVolume(v *volume) error {
 		}
 		v.folder = own
 	}
-	v.fs = &fileSystem{dir: v.dir, hasMeta: filesystem.SameDevice(v.dir, t.o.Meta), growing: make(chan struct{}, 1)}
+	v.fs = &fileSystem{dir: v.dir, free: t.o.free, hasMeta: filesystem.SameDevice(v.dir, t.o.Meta), growing: make(chan struct{}, 1)}
 	for _, other := range t.volumes {
 		if filesystem.SameDevice(v.dir, other.dir) {
 			v.fs = other.fs

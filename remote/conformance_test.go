@@ -19,14 +19,14 @@ func subject(t *testing.T, s *s3test.Server, wrap func(tier.Tier) tier.Tier) tie
 
 func TestConformance(t *testing.T) {
 	s := s3test.Run(t)
-	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
+	tiertest.RunOutside(t, func(t *testing.T) tiertest.Subject {
 		return subject(t, s, func(r tier.Tier) tier.Tier { return r })
 	})
 }
 
 func TestConformanceBehindBreaker(t *testing.T) {
 	s := s3test.Run(t)
-	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
+	tiertest.RunOutside(t, func(t *testing.T) tiertest.Subject {
 		return subject(t, s, func(r tier.Tier) tier.Tier { return tier.WithBreaker(r, tier.BreakerOptions{}) })
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/key"
@@ -25,8 +26,18 @@ type Subject struct {
 
 // Run checks that what open returns fulfils the contract of tier.Tier, and
 // those of tier.Resident and tier.Recoverer as far as it claims to. Each
-// subtest opens its own subject; open cleans up through t.
+// subtest opens its own subject, in a bubble of testing/synctest; open cleans up
+// through t.
 func Run(t *testing.T, open func(t *testing.T) Subject) {
+	run(t, open, func(t *testing.T, test func(t *testing.T)) { synctest.Test(t, test) })
+}
+
+// RunOutside is Run without bubbles, for tiers that talk over sockets.
+func RunOutside(t *testing.T, open func(t *testing.T) Subject) {
+	run(t, open, func(t *testing.T, test func(t *testing.T)) { test(t) })
+}
+
+func run(t *testing.T, open func(t *testing.T) Subject, within func(*testing.T, func(*testing.T))) {
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, *suite)
@@ -49,13 +60,15 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 		{"BeforeRecovery", testBeforeRecovery},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &suite{Subject: open(t), t: t, stored: make(map[key.Key]bool)}
-			blocks := s.Arena.Stats().Blocks
-			c.test(t, s)
-			s.clear()
-			if now := s.Arena.Stats().Blocks; now != blocks && !t.Failed() {
-				t.Errorf("%d blocks in the arena, %d before: a reference was lost", now, blocks)
-			}
+			within(t, func(t *testing.T) {
+				s := &suite{Subject: open(t), t: t, stored: make(map[key.Key]bool)}
+				blocks := s.Arena.Stats().Blocks
+				c.test(t, s)
+				s.clear()
+				if now := s.Arena.Stats().Blocks; now != blocks && !t.Failed() {
+					t.Errorf("%d blocks in the arena, %d before: a reference was lost", now, blocks)
+				}
+			})
 		})
 	}
 }

@@ -4,24 +4,29 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // Files that are replaced are on the device, under their name, before anything
 // relies on them: TestPowerFailure of cmd/kvstored tries it on a real file
 // system.
 func TestStartsAreCountedInLetters(t *testing.T) {
-	a := attempts{filepath.Join(t.TempDir(), StartsName)}
-	for want := range 3 {
-		if failed, err := a.begin(); err != nil || failed != want {
-			t.Fatalf("%d starts failed, want %d: %v", failed, want, err)
+	synctest.Test(t, func(t *testing.T) {
+		a := attempts{filepath.Join(tiertest.Folder(t), StartsName)}
+		for want := range 3 {
+			if failed, err := a.begin(); err != nil || failed != want {
+				t.Fatalf("%d starts failed, want %d: %v", failed, want, err)
+			}
 		}
-	}
-	for _, text := range []string{"9", "xxh", "\x00\x00\x00\x00", "kvstored-disk 1\n"} {
-		if err := os.WriteFile(a.path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+		for _, text := range []string{"9", "xxh", "\x00\x00\x00\x00", "kvstored-disk 1\n"} {
+			if err := os.WriteFile(a.path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if failed, err := a.begin(); err != nil || failed != 0 {
+				t.Errorf("%q counts for %d failed starts: %v", text, failed, err)
+			}
 		}
-		if failed, err := a.begin(); err != nil || failed != 0 {
-			t.Errorf("%q counts for %d failed starts: %v", text, failed, err)
-		}
-	}
+	})
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/tier"
 )
@@ -43,53 +43,53 @@ func (s *stubborn) Committed(err error) {
 // What could not be committed is made up for once it can, though nothing else
 // is to be committed.
 func TestCommitAgain(t *testing.T) {
-	c := NewCommitter(testStore(t), free{}, 1)
-	ctx, stop := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- c.Run(ctx) }()
-	defer func() {
-		stop()
-		<-ran
-	}()
-	s := newStubborn(c)
-	if err := c.Add(s); err != nil {
-		t.Fatal(err)
-	}
-	<-s.refused
-	s.free.Store(true)
-	select {
-	case <-s.done:
-	case <-time.After(time.Minute):
-		t.Fatal("it was never tried again")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := NewCommitter(testStore(t), free{}, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- c.Run(ctx) }()
+		defer func() {
+			stop()
+			<-ran
+		}()
+		s := newStubborn(c)
+		if err := c.Add(s); err != nil {
+			t.Fatal(err)
+		}
+		<-s.refused
+		s.free.Store(true)
+		<-s.done // else the bubble hangs
+	})
 }
 
 // Nor does it keep the committer busy until then: a commit of nothing but that
 // says that it got nowhere.
 func TestCommitRefused(t *testing.T) {
-	c := NewCommitter(testStore(t), free{}, 1) // without run only the test commits
-	s := newStubborn(c)
-	commit := func(want bool) {
-		t.Helper()
-		if got := c.commit(c.take(false)); got != want {
-			t.Errorf("a commit says that there may be more to do: %t, want %t", got, want)
+	synctest.Test(t, func(t *testing.T) {
+		c := NewCommitter(testStore(t), free{}, 1) // without run only the test commits
+		s := newStubborn(c)
+		commit := func(want bool) {
+			t.Helper()
+			if got := c.commit(c.take(false)); got != want {
+				t.Errorf("a commit says that there may be more to do: %t, want %t", got, want)
+			}
 		}
-	}
-	for range 3 {
+		for range 3 {
+			if err := c.Add(s); err != nil {
+				t.Fatal(err)
+			}
+			commit(false)
+			if n := c.Queued(); n != 1 {
+				t.Fatalf("%d changes wait to be tried again, want the one", n)
+			}
+			c.take(false)
+		}
+		s.free.Store(true)
 		if err := c.Add(s); err != nil {
 			t.Fatal(err)
 		}
-		commit(false)
-		if n := c.Queued(); n != 1 {
-			t.Fatalf("%d changes wait to be tried again, want the one", n)
-		}
-		c.take(false)
-	}
-	s.free.Store(true)
-	if err := c.Add(s); err != nil {
-		t.Fatal(err)
-	}
-	commit(true)
-	<-s.done
-	commit(false) // of nothing
+		commit(true)
+		<-s.done
+		commit(false) // of nothing
+	})
 }

@@ -60,13 +60,15 @@ type Store struct {
 
 // Options configure a store. All are required.
 type Options struct {
-	Meta         string         // the folder in which Badger's lies
-	Pulse        Pulse          // a file in it, of any content
-	ReserveBytes int64          // set aside for the database
-	Patience     time.Duration  // after which a process that does not answer is ended
-	Await        time.Duration  // for the process of an earlier daemon, which may yet have to end
-	Log          zerolog.Logger // for what happens once
-	Trouble      zerolog.Logger // for what may come in floods
+	Meta         string        // the folder in which Badger's lies
+	Pulse        Pulse         // a file in it, of any content
+	ReserveBytes int64         // set aside for the database
+	Patience     time.Duration // after which a process that does not answer is ended
+	Await        time.Duration // for the process of an earlier daemon, which may yet have to end
+	Database     database.Opener
+	Free         func(dir string) (int64, error) // bytes that may yet be allocated there
+	Log          zerolog.Logger                  // for what happens once
+	Trouble      zerolog.Logger                  // for what may come in floods
 }
 
 // Pulse is a file of the database's file system. Whether it can be written to is
@@ -100,7 +102,7 @@ func MemoryBytes(reserve int64) int64 { return database.MemoryLimit(MemtableByte
 func Open(o Options) (*Store, error) {
 	dir := filepath.Join(o.Meta, folders.DatabaseName)
 	s := &Store{Dir: dir, o: o, floor: FloorBytes(o.ReserveBytes), tries: attempts{filepath.Join(o.Meta, StartsName)}}
-	if err := Check(o.Meta, o.ReserveBytes); err != nil {
+	if err := Check(o.Meta, o.ReserveBytes, o.Free); err != nil {
 		return nil, err
 	}
 	s.alive, s.stop = context.WithCancel(context.Background())
@@ -167,7 +169,7 @@ func (s *Store) start() (*database.DB, error) {
 		return nil, err
 	}
 	s.witness.findLogs()
-	db, err := database.Open(s.alive, s.o.database(s.Dir))
+	db, err := s.o.Database(s.alive, s.o.database(s.Dir))
 	if err != nil {
 		return nil, err
 	}
@@ -235,14 +237,14 @@ func FloorBytes(reserve int64) int64 { return 4*MemtableBytes(reserve) + 16<<20 
 // Check is an error where Badger had better not be asked to open its
 // database under meta, which may be yet to make, with so much set aside for it:
 // its logs are mapped, so that a full file system ends the process.
-func Check(meta string, reserve int64) error {
+func Check(meta string, reserve int64, available func(dir string) (int64, error)) error {
 	floor := FloorBytes(reserve)
 	dir := filepath.Join(meta, folders.DatabaseName)
 	there, err := filesystem.NearestExisting(meta)
 	if err != nil {
 		return fmt.Errorf("disk: open %s: %w", dir, err)
 	}
-	switch free, err := filesystem.AvailableBytes(there); {
+	switch free, err := available(there); {
 	case err != nil:
 		return fmt.Errorf("disk: open %s: %w", dir, err)
 	case free < floor/2:

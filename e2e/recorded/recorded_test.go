@@ -1,19 +1,18 @@
-package main
+package recorded_test
 
 import (
 	"archive/tar"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/internal/replay"
 )
 
@@ -74,32 +73,14 @@ func unpackFile(path string, r io.Reader, size int64) error {
 // c555589: 12 requests of a made-up trace in chunks of 5 KiB, in segments, and of 1 KiB, in
 // the database) has all its chunks for a program that does, byte by byte.
 func TestDiskFromBeforeGroups(t *testing.T) {
-	d := daemonFolder(t)
-	cfg, err := config.Load(d.config, nil, config.Rules{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	folder := t.TempDir()
 	unpackDisk(t, filepath.Join("testdata", "disk-before-groups.tar.zst"), folder)
-	cfg.Disk.Paths, cfg.Disk.Capacity, cfg.Disk.SegmentSize = []string{filepath.Join(folder, "disk")}, 256<<20, 64<<20
-	configure(t, d, &cfg)
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.kill)
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if st, err := d.stats(t.Context()); err == nil && !st.Store.Recovering {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal("the disk is not scanned")
-		}
-	}
+	d := daemon.Start(t, func(c *config.Config) {
+		c.Disk.Paths, c.Disk.Capacity, c.Disk.SegmentSize = []string{filepath.Join(folder, "disk")}, 256<<20, 64<<20
+	})
+	trace := filepath.Join(daemon.Root(), "internal", "simulate", "testdata", "separating.jsonl")
 	for _, size := range []string{"5KiB", "1KiB"} {
-		var r replay.Result
-		code, out, errs := kvstored(t, "", "replay", "--trace", madeUpTrace, "--limit", "12", "--payload-bytes", size, "--wait-complete", "--json", "--socket", d.socket)
-		if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitOK {
-			t.Fatalf("%s: exit code %d, %v, %s", size, code, err, errs)
-		}
+		r := daemon.MustJSON[replay.Result](t, "replay", "--trace", trace, "--limit", "12", "--payload-bytes", size, "--wait-complete", "--socket", d.Socket)
 		if !r.OK() || r.BlockAccesses != 49 || r.BlockHits != 49 || r.StoredBlocks != 0 || r.HitBlocks["disk"] == 0 {
 			t.Errorf("%s: %+v; want 49 chunks hit, the first from disk, and none stored", size, r)
 		}

@@ -114,28 +114,3 @@ func TestKubernetesNames(t *testing.T) {
 		}
 	}
 }
-
-// Where systemd is, it finds nothing wrong with the units.
-func TestUnits(t *testing.T) {
-	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Skip("no systemd-analyze")
-	}
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"kvstored.service", "kvstored-route.service"} {
-		text, err := os.ReadFile("deploy/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		unit := filepath.Join(t.TempDir(), name)
-		here := regexp.MustCompile(`(?m)^(Exec\w+=)/\S+`).ReplaceAll(text, []byte("${1}"+program))
-		if err := os.WriteFile(unit, here, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if out, err := exec.Command("systemd-analyze", "verify", unit).CombinedOutput(); err != nil || strings.Contains(string(out), name) {
-			t.Errorf("%s: %v\n%s", name, err, out)
-		}
-	}
-}

@@ -1,4 +1,4 @@
-package main
+package packages_test
 
 import (
 	"encoding/json"
@@ -11,10 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/need"
 	"github.com/kvstored/kvstored/internal/nested"
 )
 
-var packagers = flag.String("packages", "deb", "what TestPackages installs and removes: deb, rpm, systemd (the deb, under a systemd of its own), or all")
+var packagers = flag.String("install", "deb", "what TestPackages installs and removes: deb, rpm, systemd (the deb, under a systemd of its own), or all")
 
 // packages are those of two versions, by what ends their names.
 type packages struct{ older, newer map[string]string }
@@ -24,20 +26,18 @@ func makePackages(t *testing.T) (p packages) {
 	t.Helper()
 	release, err := nested.Release.Find(t.Context())
 	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
+		need.Missing(t, "%v", err)
 	}
 	program := filepath.Join(t.TempDir(), "kvstored")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/kvstored")
+	build.Dir = daemon.Root()
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	made := func(version string) map[string]string {
 		dir := filepath.Join(t.TempDir(), version)
-		out, err := exec.CommandContext(t.Context(), release, "-source", "../..", "-out", dir, "-program", program, "-version", version).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), release, "-source", daemon.Root(), "-out", dir, "-program", program, "-version", version).CombinedOutput()
 		if err != nil {
 			t.Fatalf("release: %v\n%s", err, out)
 		}
@@ -66,16 +66,6 @@ func (r *freshRoot) bring(path string) (inside string) {
 		r.t.Fatal(err)
 	}
 	return inside
-}
-
-// need skips where a program is missing.
-func need(t *testing.T, programs ...string) {
-	t.Helper()
-	for _, p := range programs {
-		if _, err := exec.LookPath(p); err != nil {
-			t.Skip(err)
-		}
-	}
 }
 
 // TestPackages installs, upgrades and removes in a root that forgets it. The package
@@ -121,7 +111,7 @@ func (r *freshRoot) wantKept(after string) {
 // inDRAM is how many chunks DRAM has.
 func (r *freshRoot) inDRAM() int {
 	r.t.Helper()
-	var st statsView
+	var st daemon.Stats
 	if err := json.Unmarshal([]byte(r.stats()), &st); err != nil {
 		r.t.Fatal(err)
 	}
@@ -181,7 +171,7 @@ func (r *freshRoot) wantPurged() {
 // testDeb leaves the triggers of other packages out: man-db would read all pages of
 // this machine.
 func testDeb(t *testing.T, p packages) {
-	need(t, "dpkg")
+	need.Program(t, "dpkg", "dpkg")
 	r := newRoot(t)
 	older, newer := r.bring(p.older["deb"]), r.bring(p.newer["deb"])
 	r.run("dpkg", "--no-triggers", "-i", older)
@@ -202,7 +192,7 @@ func testDeb(t *testing.T, p packages) {
 // testRPM has a database of its own, in which nothing else is installed. What rpm has no
 // word for, purging, is left.
 func testRPM(t *testing.T, p packages) {
-	need(t, "rpm")
+	need.Program(t, "rpm", "rpm")
 	r := newRoot(t)
 	older, newer := r.bring(p.older["rpm"]), r.bring(p.newer["rpm"])
 	rpm := []string{"rpm", "--dbpath", "/tmp/rpm", "--nodeps"}
@@ -230,7 +220,9 @@ func testRPM(t *testing.T, p packages) {
 // testSystemd has the unit of the package run under systemd, which keeps DRAM over
 // restarts, upgrades and kills, and gives it back at a stop.
 func testSystemd(t *testing.T, p packages) {
-	need(t, "dpkg", "unshare", "nsenter", "systemctl")
+	for program, from := range map[string]string{"dpkg": "dpkg", "unshare": "util-linux", "nsenter": "util-linux", "systemctl": "systemd"} {
+		need.Program(t, program, from)
+	}
 	r := newRoot(t)
 	older, newer := r.bring(p.older["deb"]), r.bring(p.newer["deb"])
 	r.boot()

@@ -1,4 +1,4 @@
-package main
+package packages_test
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kvstored/kvstored/e2e/need"
 )
 
 // freshRoot is a root folder that starts as this machine's and forgets all that
@@ -28,9 +30,7 @@ type freshRoot struct {
 // newRoot needs root, and a kernel that lays one file system over another.
 func newRoot(t *testing.T) *freshRoot {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("to install a package takes root")
-	}
+	need.Root(t)
 	top := t.TempDir()
 	if err := syscall.Mount("none", top, "tmpfs", 0, ""); err != nil {
 		t.Skip("no file system can be mounted: ", err)

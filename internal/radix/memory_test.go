@@ -1,9 +1,12 @@
 package radix
 
 import (
+	"flag"
 	"math/rand/v2"
 	"testing"
 )
+
+var memoryChunks = flag.Int("memory.chunks", 70_000, "chunks of the trees whose bytes are counted")
 
 // manyChains are chains of 64 to 256 chunks, the shape of real prompts at
 // 256 tokens a chunk.
@@ -18,7 +21,7 @@ func manyChains(chunks int) (all [][]Hash) {
 }
 
 func TestBytesPerChunk(t *testing.T) {
-	chains := manyChains(memoryChunks)
+	chains := manyChains(*memoryChunks)
 	for _, c := range []struct {
 		name  string
 		most  float64
@@ -78,7 +81,7 @@ func TestMemoryIsUsedAgain(t *testing.T) {
 	var resident [][]Hash
 	next, total := 1, 0
 	var peak int64
-	for round := range churnRounds {
+	for round := range 2500 {
 		chain := numbers(next, 1+rng.IntN(10+round/10))
 		next += len(chain)
 		mustAdd(t, tr, Hash{}, chain, 0, 1)
@@ -125,7 +128,7 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 func TestBytesOfSparseGroups(t *testing.T) {
 	bytes := func(groups int) float64 {
 		tr := New()
-		for _, chain := range manyChains(memoryChunks) {
+		for _, chain := range manyChains(*memoryChunks) {
 			mustAdd(t, tr, Hash{}, chain, 0, 1)
 			for i := 59; i < len(chain); i += 60 {
 				for g := range groups {
@@ -136,7 +139,7 @@ func TestBytesOfSparseGroups(t *testing.T) {
 				}
 			}
 		}
-		return float64(tr.Stats().Bytes) / float64(memoryChunks)
+		return float64(tr.Stats().Bytes) / float64(*memoryChunks)
 	}
 	flat, groups := bytes(0), bytes(3)
 	t.Logf("%.1f bytes a chunk, with groups %.1f", flat, groups)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-var ops = flag.Int("ops", defaultOps, "operations of the differential test")
+var ops = flag.Int("ops", 200_000, "operations of the differential test")
 
 // model is the tree as a map per space, in the plainest way.
 type model map[Hash]map[Hash]*node
@@ -277,6 +277,10 @@ func (w *world) operate(t *Tree, m model, src source) error {
 		return same(t.Insert(space, hash(w.parent[n]), hash(n), set), m.insert(space, hash(w.parent[n]), hash(n), set))
 	case op < 40 && !w.honest:
 		p := src.IntN(len(w.parent))
+		if above := w.chain(p); len(above) > 0 && src.IntN(2) == 0 { // below itself, if nobody knows better
+			h := above[src.IntN(len(above))]
+			return same(t.Insert(space, hash(p), h, set), m.insert(space, hash(p), h, set))
+		}
 		if src.IntN(2) == 0 {
 			return same(t.Insert(space, hash(p), hash(n), set), m.insert(space, hash(p), hash(n), set))
 		}
@@ -355,9 +359,6 @@ func TestAgainstModel(t *testing.T) {
 			tree, m, w := New(), model{}, newWorld(rng, c.chunks, c.branch)
 			tree.maxRun, w.honest = c.maxRun, c.honest
 			n := *ops * c.share / 100
-			if testing.Short() {
-				n /= 10
-			}
 			for i := range n {
 				err := w.operate(tree, m, rng)
 				if err == nil && i%(n/100+1) == 0 {

@@ -116,7 +116,7 @@ func checkLocations(t *testing.T, tr *Tree, chain []Hash, want []Loc) {
 }
 
 func TestSharedPrefixIsStoredOnce(t *testing.T) {
-	const n = 10_000
+	const n = 2000
 	tr := New()
 	shared := numbers(1, n)
 	mustAdd(t, tr, Hash{}, shared, 0, 1)

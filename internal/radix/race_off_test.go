@@ -1,9 +1,0 @@
-//go:build !race
-
-package radix
-
-const (
-	defaultOps   = 1_000_000
-	memoryChunks = 1_000_000
-	churnRounds  = 6000
-)

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/internal/simulate"
 )
 
@@ -88,54 +86,5 @@ func checkGroupsOverDisk(t *testing.T, model string) {
 		if r.DiskBlocks != 100000 || r.DiskPolicy != "lru" || r.DiskBytes != 100000*512*400 {
 			t.Errorf("%+v", r)
 		}
-	}
-}
-
-// TestReplayGroups: a daemon hits of generated groups what the simulator says. Played again,
-// when all is stored, it loads what the hits need and no more: nothing is evicted meanwhile
-// but for a load, so that both numbers are exact.
-func TestReplayGroups(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it plays a trace")
-	}
-	d := startDaemonWith(t, func(c *config.Config) {
-		c.CPU.Capacity, c.CPU.HighWatermark = 16<<20, 1
-	})
-	play := func() (live replay.Result) {
-		t.Helper()
-		code, out, errs := kvstored(t, "", "replay", "--groups", "gemma-3-27b", "--payload-bytes", "64KiB", "--trace", madeUpTrace, "--wait-complete", "--json", "--per-request", "--socket", d.socket)
-		if err := json.Unmarshal([]byte(out), &live); err != nil || code != exitOK {
-			t.Fatalf("exit code %d, %v, %s", code, err, errs)
-		}
-		each := int64(0)
-		for _, n := range live.PerRequest {
-			each += n
-		}
-		if len(live.PerRequest) != live.Requests || each != live.TotalHitTokens {
-			t.Errorf("%d tokens of %d requests; want %d of %d", each, len(live.PerRequest), live.TotalHitTokens, live.Requests)
-		}
-		if !live.OK() || !live.DaemonAgrees() || live.NeededBytes == 0 || live.NeededBelow == 0 {
-			t.Errorf("%+v of %+v", live, live.Daemon)
-		}
-		return live
-	}
-	live := play()
-	code, out, errs := kvstored(t, "", "replay", "--simulate", "--groups", "gemma-3-27b", "--policy", "infinite", "--trace", madeUpTrace, "--capacity-blocks", "9", "--json")
-	var rows []simulate.GroupRow
-	if err := json.Unmarshal([]byte(out), &rows); err != nil || code != exitOK {
-		t.Fatalf("exit code %d, %v, %s", code, err, errs)
-	}
-	if want := rows[3].TotalHitTokens; live.TotalHitTokens != want {
-		t.Errorf("%d tokens hit; simulated are %d, where nothing goes", live.TotalHitTokens, want)
-	}
-	if code, _, errs := kvstored(t, "", "flush", "--socket", d.socket); code != exitOK {
-		t.Fatalf("flush: exit code %d, %s", code, errs)
-	}
-	again := play()
-	if loaded := again.Daemon.LoadedBytes; again.StoredBlocks != 0 || loaded != again.NeededBelow {
-		t.Errorf("%d chunks stored, and %d bytes came up; want none, and the %d that were needed", again.StoredBlocks, loaded, again.NeededBelow)
-	}
-	if code, out, _ := kvstored(t, "", "replay", "--groups", "gemma-3-27b", "--payload-bytes", "64KiB", "--trace", madeUpTrace, "--socket", d.socket); code != exitOK || !strings.Contains(out, "needed") {
-		t.Errorf("exit code %d, %s", code, out)
 	}
 }

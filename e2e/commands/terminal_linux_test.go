@@ -1,4 +1,4 @@
-package main
+package commands_test
 
 import (
 	"bytes"
@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/need"
 )
 
 // openTerminal is both ends of a terminal of 100 x 30.
@@ -18,7 +21,7 @@ func openTerminal(t *testing.T) (screen, inside *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
+		need.Missing(t, "there are no terminals here: %v", err)
 	}
 	t.Cleanup(func() { screen.Close() })
 	fd := int(screen.Fd())
@@ -124,8 +127,9 @@ func (x *terminal) settings() *unix.Termios {
 // TestTopTerminal: in a real terminal the command draws what a daemon does, follows a
 // key, and gives the terminal back as it was.
 func TestTopTerminal(t *testing.T) {
-	cmd := exec.Command(os.Args[0], "top", "--every", "100ms", "--socket", startDaemon(t))
-	cmd.Env = append(os.Environ(), commandVar+"=1")
+	start(t)
+	cmd := exec.Command(daemon.Program(t), "top", "--every", "100ms")
+	cmd.Env = os.Environ()
 	x := inTerminal(t, cmd)
 	x.wait("hit ratio")
 	during := x.settings()
@@ -134,10 +138,5 @@ func TestTopTerminal(t *testing.T) {
 	x.leave()
 	if after := x.settings(); after.Lflag != x.before.Lflag || after.Iflag != x.before.Iflag || during.Lflag&unix.ECHO != 0 {
 		t.Errorf("the terminal's settings are %b before the command, %b during it, and %b after it", x.before.Lflag, during.Lflag, after.Lflag)
-	}
-	if *screenshots != "" {
-		if err := os.WriteFile(*screenshots+"/top.ansi", x.all.Bytes(), 0o600); err != nil {
-			t.Error(err)
-		}
 	}
 }

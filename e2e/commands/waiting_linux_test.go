@@ -1,4 +1,4 @@
-package main
+package commands_test
 
 import (
 	"bytes"
@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/spf13/cobra"
 )
 
 // pasted is a shell in a folder, into which examples are pasted.
@@ -29,13 +27,12 @@ type pasted struct {
 // examplesIn are the examples of the commands that wait, in a folder with the files that
 // they name.
 func examplesIn(t *testing.T) *pasted {
-	dir, err := os.MkdirTemp("", "kvstored-test-") // t.TempDir can be too long for a socket
+	dir, err := os.MkdirTemp("", "kvstored-e2e-") // t.TempDir can be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	p := &pasted{T: t, dir: dir, by: make(map[string][]string), tried: make(map[string]bool)}
-	_, p.port, _ = net.SplitHostPort(freePort(t))
+	p := &pasted{T: t, dir: dir, by: make(map[string][]string), tried: make(map[string]bool), port: freePort(t)}
 	p.env = append(commandIn(t, dir), "KVSTORED_SOCKET="+filepath.Join(dir, "s"))
 	for name, text := range map[string]string{
 		"kvstored.yaml": "listen: {socket: %[1]s/s}\nadmin: {listen: ''}\ncpu: {capacity: 16MiB}\ndisk: {capacity: 0}\nevents: {enabled: true}\nupgrade: {hand_over: true}\n",
@@ -45,14 +42,24 @@ func examplesIn(t *testing.T) *pasted {
 			t.Fatal(err)
 		}
 	}
-	eachCommand(rootCommand(), func(cmd *cobra.Command) {
-		for line := range strings.Lines(cmd.Example) {
-			if slices.Contains(waiting, cmd.Name()) {
-				p.by[cmd.Name()] = append(p.by[cmd.Name()], strings.TrimSpace(line))
-			}
+	for _, e := range allExamples(t) {
+		if slices.Contains(waiting, e.command) {
+			p.by[e.command] = append(p.by[e.command], e.line)
 		}
-	})
+	}
 	return p
+}
+
+// freePort is a port that nobody listens at.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
 }
 
 // line is example i of a command as it is run, or one that is empty.

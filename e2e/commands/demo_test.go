@@ -1,0 +1,60 @@
+package commands_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kvstored/kvstored/e2e/daemon"
+)
+
+// played is what of a replay's result tests look at.
+type played struct {
+	Requests     int              `json:"requests"`
+	PromptTokens int64            `json:"total_prompt_tokens"`
+	HitTokens    int64            `json:"total_hit_tokens"`
+	ByTier       map[string]int64 `json:"hit_tokens"`
+	Stored       int64            `json:"stored_blocks"`
+	Written      int64            `json:"bytes_written"`
+	Mismatches   int64            `json:"mismatches"`
+	Complete     bool             `json:"complete"`
+	Agrees       bool             `json:"daemon_agrees"`
+	PerRequest   []int64          `json:"per_request"`
+	Needed       int64            `json:"needed_bytes"`
+	NeededBelow  int64            `json:"needed_below_bytes"`
+	Daemon       struct {
+		Loaded int64 `json:"loaded_bytes"`
+	} `json:"daemon"`
+}
+
+// TestDemo plays a small demo, restart and all.
+func TestDemo(t *testing.T) {
+	work, err := os.MkdirTemp("", "kvstored-e2e-") // t.TempDir can be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(work)
+	report := filepath.Join(t.TempDir(), "demo.html")
+	r := daemon.MustJSON[struct {
+		Total   played `json:"total"`
+		Before  played `json:"before_restart"`
+		After   played `json:"after_restart"`
+		Restart struct {
+			Back int64 `json:"chunks_back"`
+		} `json:"restart"`
+	}](t, "demo", "--users", "6", "--turns", "4", "--report", report, "--dir", work)
+	if r.Total.Requests != 24 || r.Total.Mismatches != 0 || r.Total.HitTokens != r.Before.HitTokens+r.After.HitTokens {
+		t.Errorf("total %+v", r.Total)
+	}
+	if r.Restart.Back == 0 || r.Restart.Back != r.Before.Stored || r.After.ByTier["disk"] == 0 {
+		t.Errorf("%d of %d chunks back, %d tokens hit on disk after the restart", r.Restart.Back, r.Before.Stored, r.After.ByTier["disk"])
+	}
+	page, err := os.ReadFile(report)
+	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(page)), "</html>") || !strings.Contains(string(page), "every byte right") {
+		t.Errorf("the page is not whole: %.200s, %v", page, err)
+	}
+	if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

@@ -1,19 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -77,11 +73,16 @@ func fails(t *testing.T, code int, says string, args ...string) {
 	}
 }
 
-// TestPinsAndRevoke: what keeps chunks from eviction can be seen and ended
-// from outside.
-func TestPinsAndRevoke(t *testing.T) {
-	socket := startDaemon(t)
-	t.Setenv("KVSTORED_SOCKET", socket)
+// TestAdministering: what an administrator sees and does of DRAM.
+func TestAdministering(t *testing.T) {
+	socket := serveHere(t).socket
+	t.Run("pins and revoke", func(t *testing.T) { pinsAndRevoke(t, socket) })
+	t.Run("policy set", func(t *testing.T) { policySet(t, socket) })
+	t.Run("clear", clearDRAM)
+}
+
+// pinsAndRevoke: what keeps chunks from eviction can be seen and ended from outside.
+func pinsAndRevoke(t *testing.T, socket string) {
 	must(t, kv(1, 4), prompt("put", 1, 4)...)
 	if out := must(t, "", "pins"); out != "nothing is pinned\n" {
 		t.Errorf("pins of nobody: %s", out)
@@ -134,30 +135,23 @@ func TestPinsAndRevoke(t *testing.T) {
 	must(t, "", "revoke", "--all")
 }
 
-// TestPolicySet: while a client is at work every policy takes the tiers over
-// from the one before, and not an entry is lost.
-func TestPolicySet(t *testing.T) {
-	socket := startDaemon(t)
-	t.Setenv("KVSTORED_SOCKET", socket)
-	const prompts, chunks = 8, 16
+// policySet: while a client is at work every policy takes DRAM over from the one before,
+// and not an entry is lost.
+func policySet(t *testing.T, socket string) {
+	must(t, "", "clear", "cpu", "--yes")
+	const prompts, chunks = 4, 8
 	for n := range prompts {
 		must(t, kv(n, chunks), prompt("put", n, chunks)...)
 	}
-	must(t, "", "flush")
-
 	ctx, stop := context.WithCancel(t.Context())
 	working := make(chan error, 1)
 	go func() { working <- work(ctx, socket, prompts, chunks) }() // ends with ctx
 	for _, name := range append(policy.All(), "lru") {
-		for _, of := range []string{"cpu", "disk"} {
-			if r := read[admin.Policies](t, "policy", "set", of, name); r.Tiers[of] != name || !slices.Equal(r.Names, policy.All()) {
-				t.Errorf("policy set %s %s: %+v", of, name, r)
-			}
-			for at, st := range tiersNow(t) {
-				if st.Entries != prompts*chunks || st.Evictions != 0 || at == of && st.Policy != name {
-					t.Errorf("%s after policy set %s %s: %d entries, %d evictions, %s", at, of, name, st.Entries, st.Evictions, st.Policy)
-				}
-			}
+		if r := read[admin.Policies](t, "policy", "set", "cpu", name); r.Tiers["cpu"] != name || !slices.Equal(r.Names, policy.All()) {
+			t.Errorf("policy set cpu %s: %+v", name, r)
+		}
+		if st := tiersNow(t)["cpu"]; st.Entries != prompts*chunks || st.Evictions != 0 || st.Policy != name {
+			t.Errorf("after policy set cpu %s: %d entries, %d evictions, %s", name, st.Entries, st.Evictions, st.Policy)
 		}
 	}
 	stop()
@@ -174,6 +168,7 @@ func TestPolicySet(t *testing.T) {
 	}
 	fails(t, exitFailure, "no-such-policy", "policy", "set", "cpu", "no-such-policy")
 	fails(t, exitFailure, "", "policy", "set", "remote", "lru")
+	fails(t, exitFailure, "there is no disk tier", "policy", "set", "disk", "lru")
 	fails(t, exitUsage, "no tier", "policy", "set", "tape", "lru")
 	fails(t, exitUsage, "", "policy", "set", "cpu")
 }
@@ -197,118 +192,22 @@ func work(ctx context.Context, socket string, prompts, chunks int) error {
 	return nil
 }
 
-// TestClearAndScrub: DRAM is emptied and filled from disk; damage on disk is
-// found, ends the prefix, and heals when the prompt is stored again.
-func TestClearAndScrub(t *testing.T) {
-	var disk string
-	d := startDaemonWith(t, func(c *config.Config) { disk = c.Disk.Paths[0] })
-	t.Setenv("KVSTORED_SOCKET", d.socket)
-	const chunks = 4
-	payload := kv(1, chunks)
-	must(t, payload, prompt("put", 1, chunks)...)
-	must(t, "", "flush")
+// clearDRAM: DRAM is emptied, and only by who says so.
+func clearDRAM(t *testing.T) {
+	must(t, "", "clear", "cpu", "--yes")
+	must(t, kv(1, 4), prompt("put", 1, 4)...)
 	fails(t, exitUsage, "--yes", "clear")
 	fails(t, exitUsage, "no tier", "clear", "tape", "--yes")
 	fails(t, exitFailure, "there is no remote tier", "clear", "remote", "--yes")
-	if r := read[admin.Chunks](t, "clear", "cpu", "--yes"); r.Chunks != chunks {
-		t.Errorf("clear cpu: %d chunks", r.Chunks)
-	}
-	if r := read[lookupResult](t, prompt("lookup", 1, chunks)...); r.Tiers["cpu"].Chunks != 0 || r.Tiers["disk"].Chunks != chunks {
-		t.Errorf("after clear cpu: %+v", r)
-	}
-	damagePayload(t, disk, payload[2*adminChunk:][:adminChunk])
-	code, out, _ := kvstored(t, "", "scrub", "--json")
-	var s admin.Scrubbed
-	if err := json.Unmarshal([]byte(out), &s); err != nil || code != exitFailure || s.Wrong != 1 || s.Chunks != chunks {
-		t.Errorf("scrub: exit code %d, %s, %v", code, out, err)
-	}
-	if r := read[lookupResult](t, prompt("lookup", 1, chunks)...); r.MatchedChunks != 2 {
-		t.Errorf("with a hole: %+v", r)
-	}
-	if got := must(t, "", prompt("get", 1, chunks)...); got != payload[:2*adminChunk] {
-		t.Errorf("with a hole: %d bytes", len(got))
-	}
-	if r := read[putSum](t, append(prompt("put", 1, chunks), write(t, payload))...); r.Stored != 1 || r.There != 3 || r.Different != 0 {
-		t.Errorf("put into the hole: %+v", r)
-	}
-	if got := must(t, "", prompt("get", 1, chunks)...); got != payload {
-		t.Errorf("healed: %d bytes", len(got))
-	}
-	must(t, "", "flush")
-	if s := read[admin.Scrubbed](t, "scrub"); s.Wrong != 0 || s.Chunks != chunks {
-		t.Errorf("scrub after that: %+v", s)
-	}
-	if r := read[admin.Chunks](t, "clear", "--yes"); r.Chunks != chunks {
+	if r := read[admin.Chunks](t, "clear", "cpu", "--yes"); r.Chunks != 4 {
 		t.Errorf("clear: %d chunks", r.Chunks)
+	}
+	if r := read[lookupResult](t, prompt("lookup", 1, 4)...); r.MatchedChunks != 0 {
+		t.Errorf("after clear: %+v", r)
 	}
 	for at, st := range tiersNow(t) {
 		if st.Entries != 0 {
 			t.Errorf("%s has %d entries", at, st.Entries)
 		}
-	}
-}
-
-// damagePayload flips a byte of a payload where it lies on disk.
-func damagePayload(t *testing.T, dir, payload string) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "seg-*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range files {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		at := bytes.Index(b, []byte(payload))
-		if at < 0 {
-			continue
-		}
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		if _, err := f.WriteAt([]byte{payload[100] ^ 1}, int64(at+100)); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	t.Fatalf("the payload is in none of %d files", len(files))
-}
-
-// TestSpaceQuota: the spaces under a quota evict their own, in DRAM and on disk,
-// and a prompt that is longer than the quota is told why it is cut.
-func TestSpaceQuota(t *testing.T) {
-	const chunk, quota = 16 << 20, 4 // the least quota there is
-	d := startDaemonWith(t, func(c *config.Config) {
-		// Half of the leases are a client's while the one before it is leaving.
-		c.CPU.Capacity = 2 * config.Bytes(float64(quota*chunk)/c.Budget.Leases) * 5 / 4
-		c.Spaces = []config.Space{{Match: "tenant-*", Quota: quota * chunk, PrefillDepth: config.DefaultPrefillDepth}}
-	})
-	t.Setenv("KVSTORED_SOCKET", d.socket)
-	ours, theirs := string(noise(1, 3*chunk)), string(noise(2, 6*chunk))
-	must(t, ours, prompt("put", 1, 3)...) // under no quota
-	for n := range 2 {
-		must(t, ours, prompt("put", n, 3, "--model", "tenant-a")...)
-		must(t, "", "flush")
-	}
-	fails(t, exitFailure, "quota", prompt("put", 9, 6, "--model", "tenant-b", write(t, theirs))...)
-	must(t, "", "flush")
-	tiers := tiersNow(t)
-	for at, st := range tiers {
-		q := st.Quotas[0]
-		if q.UsedBytes > quota*chunk || q.Evictions == 0 || q.Evictions != st.Evictions {
-			t.Errorf("%s: %+v, %d evictions in all", at, q, st.Evictions)
-		}
-	}
-	if q := tiers["cpu"].Quotas[0]; q.Refused == 0 {
-		t.Errorf("nothing was refused: %+v", q)
-	}
-	if got := must(t, "", prompt("get", 1, 3)...); got != ours {
-		t.Errorf("of the other space %d bytes are left", len(got))
-	}
-	if got := must(t, "", prompt("get", 9, 6, "--model", "tenant-b")...); got != theirs[:quota*chunk] {
-		t.Errorf("of the long prompt %d bytes are there", len(got))
 	}
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,11 +16,10 @@ import (
 	"github.com/kvstored/kvstored/internal/admin"
 )
 
-// adminClient speaks plain HTTP to a daemon's admin.socket as one user.
-func adminClient(t *testing.T, d *demoDaemon, uid uintptr) *http.Client {
-	dial := func(context.Context, string, string) (conn net.Conn, err error) {
-		as(t, uid, func() { conn, err = net.Dial("unix", config.AdminSocketOf(d.socket)) })
-		return conn, err
+// adminClient speaks plain HTTP to a daemon's admin.socket.
+func adminClient(t *testing.T, socket string) *http.Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", config.AdminSocketOf(socket))
 	}
 	h := &http.Transport{DialContext: dial}
 	t.Cleanup(h.CloseIdleConnections)
@@ -51,10 +48,9 @@ func call(t *testing.T, c *http.Client, method, path, body string) (*http.Respon
 // TestAdminWrongInput: each wrong way to call is answered by its code, its text
 // and what to do, and costs nothing.
 func TestAdminWrongInput(t *testing.T) {
-	d := startDaemonWith(t, func(c *config.Config) { c.CPU.Capacity, c.Disk.Capacity = 64<<20, 0 })
-	t.Setenv("KVSTORED_SOCKET", d.socket)
+	d := serveHere(t)
 	must(t, kv(1, 2), prompt("put", 1, 2)...)
-	c := adminClient(t, d, 0)
+	c := adminClient(t, d.socket)
 	const space = `"6e33fcdcdaf1c74c161088f6a05d399a"`
 	for _, tc := range []struct {
 		method, path, body string
@@ -165,137 +161,21 @@ func TestAdminWrongInput(t *testing.T) {
 	}
 }
 
-// adminCalls are the calls, and where each takes the right.
-var adminCalls = []struct {
-	method, path, body string
-	everywhere         bool
-}{
-	{"GET", "/v1/version", "", false}, {"GET", "/v1/spaces", "", false},
-	{"GET", "/v1/config", "", true}, {"GET", "/v1/pins", "", true},
-	{"GET", "/v1/clients", "", true}, {"GET", "/v1/leases", "", true}, {"GET", "/v1/jobs", "", true},
-	{"GET", "/v1/ls", "", true}, {"GET", "/v1/tree", "", true},
-	{"GET", "/v1/policy", "", true}, {"PUT", "/v1/policy", `{"tier": "cpu", "policy": "lru"}`, true},
-	{"POST", "/v1/revoke", `{"name": "none"}`, true}, {"POST", "/v1/clear", `{"tiers": ["cpu"]}`, true},
-	{"GET", "/v1/retains", "", true}, {"POST", "/v1/retain", `{"action": "release", "space": "00000000000000000000000000000001"}`, true},
-	{"POST", "/v1/scrub", "", true}, {"POST", "/v1/rebuild", "", true}, {"GET", "/v1/rebuild", "", true},
-	{"POST", "/v1/purge", `{"space": "00000000000000000000000000000001"}`, true}, // of a space that is not known
-}
-
-// TestAdminRights: of each user each call is let through or denied as the rules of
-// that moment say, on connections that were there before.
-func TestAdminRights(t *testing.T) {
-	var carol uintptr = 12347 // in no rule
-	r := newReloadRig(t, func(c *config.Config) {
-		dir := filepath.Dir(c.Listen.Socket)
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		c.CPU.Capacity, c.Disk.Capacity, c.Listen.Mode, c.Admin.Mode = 64<<20, 0, 0o666, 0o666
-	})
-	users := map[uintptr]*http.Client{0: nil, uidAlice: nil, uidBob: nil, carol: nil}
-	for uid := range users {
-		users[uid] = adminClient(t, r.d, uid)
-	}
-	const none, any, every = 0, 1, 2
-	for _, tc := range []struct {
-		set  map[string]string
-		have map[uintptr]int // of others than root
-	}{
-		{nil, nil},
-		{map[string]string{"listen.admin_uids": "[12345]"}, map[uintptr]int{uidAlice: every}},
-		{map[string]string{"access": "[{uids: [12345], match: 'a-*', rights: [admin]}, {uids: [12346], match: '*', rights: [read, write]}]"}, map[uintptr]int{uidAlice: any}},
-		{map[string]string{"access": "[{uids: [12345, 12346], match: '*', rights: [admin]}]"}, map[uintptr]int{uidAlice: every, uidBob: every}},
-	} {
-		if after, log := r.set(tc.set); !after.LastReloadOK {
-			t.Fatal(log)
-		}
-		for uid, c := range users {
-			have := tc.have[uid]
-			if uid == 0 {
-				have = every
-			}
-			for _, of := range adminCalls {
-				resp, text := call(t, c, of.method, of.path, of.body)
-				want := have == every || have == any && !of.everywhere
-				if (resp.StatusCode == http.StatusForbidden) == want || !want && !strings.Contains(text, fmt.Sprintf("user %d ", uid)) {
-					t.Errorf("%v: user %d, %s %s: %d, %s; allowed: %t", tc.set, uid, of.method, of.path, resp.StatusCode, text, want)
-				}
-			}
-			if resp, _ := call(t, c, "GET", "/v1/nothing", ""); (resp.StatusCode == http.StatusForbidden) != (have == none) {
-				t.Errorf("%v: user %d asks for what there is not: %d", tc.set, uid, resp.StatusCode)
-			}
-		}
-	}
-}
-
-// TestAdminSocketFile: the socket has mode 0600 beside the daemon's, keeps others
-// out, and goes with the daemon; commands of users that may not connect are told
-// what to do.
+// TestAdminSocketFile: the socket has mode 0600 beside the daemon's and goes with the daemon;
+// commands that are sent to the wrong one are told what to do.
 func TestAdminSocketFile(t *testing.T) {
-	d, _ := publicDaemon(t, func(c *config.Config) { c.Disk.Capacity = 0 })
+	d := serveHere(t)
 	path := config.AdminSocketOf(d.socket)
 	st, err := os.Lstat(path)
 	if err != nil || st.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("the socket: %v, %v", st, err)
 	}
-	as(t, 12345, func() { _, err = net.Dial("unix", path) })
-	if !errors.Is(err, os.ErrPermission) {
-		t.Errorf("another user: %v", err)
-	}
 	must(t, "", "pins", "--socket", "/nonexistent", "--admin-socket", path)
 	must(t, "", "pins", "--socket", d.socket)
 	fails(t, exitUnreachable, "--admin-socket", "pins", "--socket", path)
 	fails(t, exitFailure, "use the daemon's admin.socket", "pins", "--admin-socket", d.socket)
-	if err := d.stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	d.end(t)
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket stays: %v", err)
-	}
-}
-
-// TestLongAdminCallEnds: a scrub ends with its client, and with the daemon, which it
-// does not hold up.
-func TestLongAdminCallEnds(t *testing.T) {
-	d := startDaemonWith(t, func(c *config.Config) { c.CPU.Capacity, c.Log.Format = 64<<20, "json" })
-	t.Setenv("KVSTORED_SOCKET", d.socket)
-	must(t, kv(1, 4), prompt("put", 1, 4)...)
-	must(t, "", "flush")
-	c := admin.NewClient(config.AdminSocketOf(d.socket), 0)
-	defer c.Close()
-	scrub := func(ctx context.Context) error {
-		return c.Do(ctx, "POST", "/v1/scrub", admin.ScrubRequest{BytesPerSecond: 1}, new(admin.Scrubbed))
-	}
-	ended := make(chan error, 1)
-	begun := func() uint64 { return tiersNow(t)["disk"].Counters["scrub_begun"] }
-	begin := func(ctx context.Context) {
-		before := begun()
-		go func() { ended <- scrub(ctx) }()
-		for end := time.Now().Add(30 * time.Second); begun() == before; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("the scrub does not begin")
-			}
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	begin(ctx)
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("the client that leaves: %v", err)
-	}
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if log, _ := os.ReadFile(d.log); strings.Contains(string(log), `"call":"POST /v1/scrub"`) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the scrub goes on without its client")
-		}
-	}
-	begin(t.Context())
-	if err := d.stop(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := <-ended; !errors.Is(err, admin.Stopping) && !errors.Is(err, admin.ErrGone) {
-		t.Errorf("the stop: %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
@@ -10,25 +9,15 @@ import (
 
 // check --against-running says the cost of each change, and changes nothing.
 func TestAgainstRunning(t *testing.T) {
-	d := handOverDaemon(t, 256<<20)
-	running, err := config.Load(d.config, nil, config.Rules{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var running config.Config
+	serveHere(t, func(c *config.Config) {
+		c.CPU.HugePages, c.Upgrade.HandOver = config.HugePagesAuto, true
+		running = *c
+	})
 	none := running
-	none.Listen.Socket = d.socket + ".none"
-	printed := func(c config.Config) string {
-		var text bytes.Buffer
-		if err := c.Print(&text); err != nil {
-			t.Fatal(err)
-		}
-		return write(t, text.String())
-	}
-	if code, _, says := kvstored(t, "", "check", "--against-running", printed(none)); code != exitUnreachable {
+	none.Listen.Socket += ".none"
+	if code, _, says := kvstored(t, "", "check", "--against-running", fileOf(t, &none)); code != exitUnreachable {
 		t.Errorf("without a daemon: exit code %d: %s", code, says)
-	}
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		change func(*config.Config)
@@ -38,19 +27,19 @@ func TestAgainstRunning(t *testing.T) {
 		"nothing": {func(*config.Config) {}, []string{"runs with this configuration"}, "->"},
 		"a live key": {func(c *config.Config) { c.CPU.Policy = "lfu" },
 			[]string{"cpu.policy: lru -> lfu: a reload applies it"}, "restart"},
-		"a key that takes a restart": {func(c *config.Config) { c.Disk.Capacity *= 2 },
-			[]string{"disk.capacity: 256MiB -> 512MiB: takes a restart", "--take-over keeps DRAM", "where kvstored keep or systemd has it"}, "that restart empties"},
+		"a key that takes a restart": {func(c *config.Config) { c.Disk.Capacity = 2 << 30 },
+			[]string{"disk.capacity: 0 -> 2GiB: takes a restart", "--take-over keeps DRAM", "where kvstored keep or systemd has it"}, "that restart empties"},
 		"the arena's size": {func(c *config.Config) { c.CPU.Capacity *= 2 },
-			[]string{"cpu.capacity: 512MiB -> 1GiB: takes a restart", "that restart empties DRAM, of 512MiB: cpu.capacity: 1GiB, and the daemon that runs has 512MiB"}, "keeps DRAM"},
+			[]string{"cpu.capacity: 16MiB -> 32MiB: takes a restart", "that restart empties DRAM, of 16MiB: cpu.capacity: 32MiB, and the daemon that runs has 16MiB"}, "keeps DRAM"},
 		"its pages": {func(c *config.Config) { c.CPU.HugePages = config.HugePagesOff },
 			[]string{"keeps DRAM", "cpu.hugepages counts for new ones only"}, "that restart empties"},
-		"direct puts":  {func(c *config.Config) { c.Arena.Puts = config.PutsDirect }, []string{"that restart empties DRAM, of 512MiB: arena.puts"}, "keeps DRAM"},
-		"no hand-over": {func(c *config.Config) { c.Upgrade.HandOver = false }, []string{"that restart empties DRAM, of 512MiB: upgrade.hand_over"}, "keeps DRAM"},
+		"direct puts":  {func(c *config.Config) { c.Arena.Puts = config.PutsDirect }, []string{"that restart empties DRAM, of 16MiB: arena.puts"}, "keeps DRAM"},
+		"no hand-over": {func(c *config.Config) { c.Upgrade.HandOver = false }, []string{"that restart empties DRAM, of 16MiB: upgrade.hand_over"}, "keeps DRAM"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next := running
 			c.change(&next)
-			code, out, says := kvstored(t, "", "check", "--against-running", printed(next))
+			code, out, says := kvstored(t, "", "check", "--against-running", fileOf(t, &next))
 			if code != exitOK {
 				t.Fatalf("exit code %d: %s", code, says)
 			}

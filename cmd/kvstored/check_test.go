@@ -7,15 +7,17 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/daemon"
 )
 
 // TestCheckAgreesWithServe: what keeps serve from starting here check refuses,
 // with the same words, and what serve starts with it accepts. The machine is
 // left as it was.
 func TestCheckAgreesWithServe(t *testing.T) {
-	other := startDaemonWith(t, func(cfg *config.Config) {
-		cfg.CPU.Capacity = 64 << 20
+	other := serveHere(t, func(cfg *config.Config) {
 		cfg.Listen.LM = filepath.Join(filepath.Dir(cfg.Listen.Socket), "lm.sock")
 	})
 	occupied, err := net.Listen("tcp", "127.0.0.1:0")
@@ -35,7 +37,6 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		want   string // "" = it starts
 	}{
 		"nothing":                {func(*config.Config, string) {}, ""},
-		"a new folder":           {func(c *config.Config, dir string) { c.Disk.Paths = []string{dir + "/a/b"} }, ""},
 		"a stale socket":         {func(c *config.Config, _ string) { stale(t, c.Listen.Socket) }, ""},
 		"a password":             {func(c *config.Config, _ string) { c.Listen.RESPPasswordFile = file }, ""},
 		"no folder for sockets":  {func(c *config.Config, dir string) { c.Listen.Socket = dir + "/no/s" }, "create the folder"},
@@ -57,45 +58,61 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		"no password file":    {func(c *config.Config, dir string) { c.Listen.RESPPasswordFile = dir + "/none" }, "listen.resp_password_file: "},
 		"no password":         {func(c *config.Config, _ string) { c.Listen.RESPPasswordFile = write(t, "\nsecret") }, "is empty"},
 		"no readable file":    {func(c *config.Config, dir string) { c.Listen.RESPPasswordFile = dir }, "listen.resp_password_file: "},
-		"a folder not to be":  {func(c *config.Config, _ string) { c.Disk.Paths = []string{file + "/disk"} }, "not a directory"},
-		"a folder in use":     {func(c *config.Config, _ string) { c.Disk.Paths = []string{filepath.Dir(other.socket) + "/disk"} }, "in use by another process"},
-		"a folder of others'": {func(c *config.Config, dir string) { c.Disk.Meta = dir + "/disk"; foreign(t, dir+"/disk") }, "name the folder of the database first"},
+		"a folder not to be":  {func(c *config.Config, _ string) { onDisk(c, file+"/disk") }, "not a directory"},
+		"a folder in use":     {func(c *config.Config, _ string) { onDisk(c, held(t)) }, "in use by another process"},
+		"a folder of others'": {func(c *config.Config, _ string) { onDisk(c, foreign(t)) }, "name the folder of the database first"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			d := daemonFolder(t)
-			dir := filepath.Dir(d.socket)
-			cfg, err := config.Load(d.config, nil, config.Rules{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			cfg.CPU.Capacity, cfg.Admin.Listen = 64<<20, "127.0.0.1:0"
+			cfg := smallConfig(t, func(c *config.Config) { c.Admin.Listen = "127.0.0.1:0" })
+			dir := filepath.Dir(cfg.Listen.Socket)
 			tt.change(&cfg, dir)
-			configure(t, d, &cfg)
+			config := fileOf(t, &cfg)
 
 			before := listing(t, dir)
-			code, _, says := kvstored(t, "", "check", d.config)
+			code, _, says := kvstored(t, "", "check", config)
 			if after := listing(t, dir); after != before {
 				t.Errorf("check left %s where there was %s", after, before)
 			}
-			if code, _, says := kvstored(t, "", "check", "--file-only", d.config); code != exitOK || says != "" {
+			if code, _, says := kvstored(t, "", "check", "--file-only", config); code != exitOK || says != "" {
 				t.Errorf("check --file-only: exit code %d, %s", code, says)
 			}
-			_, serr := d.start(t.Context())
-			defer d.kill()
 			if tt.want == "" {
-				if code != exitOK || says != "" || serr != nil {
-					t.Errorf("check: exit code %d, %s; serve: %v", code, says, serr)
+				d, err := daemon.New(cfg, daemon.Options{})
+				if code != exitOK || says != "" || err != nil {
+					t.Errorf("check: exit code %d, %s; serve: %v", code, says, err)
+				}
+				if err == nil {
+					d.Close()
 				}
 				return
 			}
 			if code != exitFailure || !strings.Contains(says, tt.want) {
 				t.Errorf("check: exit code %d, %s; want %q", code, says, tt.want)
 			}
-			if serr == nil || !strings.Contains(serr.Error(), tt.want) {
-				t.Errorf("serve: %v; want %q", serr, tt.want)
-			}
+			fails(t, exitFailure, tt.want, "serve", "--config", config)
 		})
 	}
+}
+
+// onDisk has a configuration want a disk tier in a folder, whose speed check does not measure.
+func onDisk(c *config.Config, dir string) {
+	c.Disk.Paths, c.Disk.Capacity, c.Disk.SegmentSize, c.Disk.MinFree = []string{dir}, 256<<20, 64<<20, 0
+	c.Write.Mode = config.WriteThrough
+}
+
+// held is a folder that somebody has.
+func held(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	f, err := os.Create(filepath.Join(dir, "kvstored.lock"))
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return dir
 }
 
 // stale leaves a socket without a daemon.
@@ -109,12 +126,14 @@ func stale(t *testing.T, path string) {
 	l.Close()
 }
 
-// foreign makes a folder look like a path of another set.
-func foreign(t *testing.T, dir string) {
+// foreign is a folder that looks like a path of another set.
+func foreign(t *testing.T) string {
 	t.Helper()
+	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "kvstored.format"), []byte("kvstored-disk 1\nset abc\npath 2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return dir
 }
 
 // listing names everything below a folder.
@@ -156,10 +175,10 @@ func TestCheckTellsWhatEndsAStart(t *testing.T) {
 	}
 }
 
-// A setting that is merely unwise is a warning, of check and in the log.
+// A setting that is merely unwise is a warning, of check and in the log, here of a serve that
+// fails for another reason.
 func TestWarnings(t *testing.T) {
-	d := startDaemonWith(t, func(c *config.Config) {
-		c.CPU.Capacity = 64 << 20
+	cfg := smallConfig(t, func(c *config.Config) {
 		c.Remote.S3.Endpoint = "http://127.0.0.1:1"
 		c.Listen.AllowUIDs = []uint32{12345}
 		c.Listen.RESP = []string{"127.0.0.1:0", filepath.Join(filepath.Dir(c.Listen.Socket), "resp.sock")}
@@ -167,19 +186,23 @@ func TestWarnings(t *testing.T) {
 		c.Listen.LMOpen = true
 		c.Listen.AdminUIDs = []uint32{0, 12345}
 		c.Spaces = []config.Space{{Match: "[a-z]*", Quota: 64 << 20, PrefillDepth: 1}}
-		c.CPU.RankBy, c.Disk.RankBy, c.Disk.Policy = config.RankByCompute, config.RankByCompute, "gdsf"
+		c.CPU.RankBy = config.RankByCompute
+		onDisk(c, c.Listen.Socket+".disk")
+		c.Disk.RankBy, c.Disk.Policy = config.RankByCompute, "gdsf"
+		c.Listen.Socket += "/no/s"
 	})
-	log, err := os.ReadFile(d.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, out, says := kvstored(t, "", "check", "--file-only", d.config)
+	file := fileOf(t, &cfg)
+	code, out, says := kvstored(t, "", "check", "--file-only", file)
 	if code != exitOK || !strings.Contains(out, "0.0.0.0:0; no password") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
+	code, _, log := kvstored(t, "", "serve", "--config", file)
+	if code != exitFailure {
+		t.Errorf("serve: exit code %d:\n%s", code, log)
+	}
 	for _, want := range []string{"without remote.s3.bucket", "and 127.0.0.1:0 asks for no password", "and 0.0.0.0:0 asks for no password", "spaces[0].match: only * and ? stand for", "users 12345 have the right admin, but admin.mode 0600 admits only root",
 		"cpu.rank_by compute has no effect with the policy lru", "disk.rank_by compute has no effect with the policy gdsf"} {
-		if !strings.Contains(says, "kvstored: warning: ") || !strings.Contains(says, want) || !strings.Contains(string(log), want) {
+		if !strings.Contains(says, "kvstored: warning: ") || !strings.Contains(says, want) || !strings.Contains(log, want) {
 			t.Errorf("no warning %q in\n%s\nor in\n%s", want, says, log)
 		}
 	}

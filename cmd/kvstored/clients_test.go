@@ -1,16 +1,13 @@
 package main
 
 import (
-	"context"
 	"encoding/hex"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/key"
 )
@@ -18,8 +15,7 @@ import (
 // TestWhoHoldsWhat: clients, leases and jobs tell of a client and its leases, and ls of
 // prefixes and their use; the tables fit 80 columns.
 func TestWhoHoldsWhat(t *testing.T) {
-	d := startDaemonWith(t, func(cfg *config.Config) { cfg.CPU.Capacity, cfg.Disk.Capacity = 64<<20, 0 })
-	t.Setenv("KVSTORED_SOCKET", d.socket)
+	d := serveHere(t)
 	for _, name := range []string{"leases", "jobs", "ls"} {
 		if out := must(t, "", name); !strings.HasPrefix(out, "no") {
 			t.Errorf("%s of an idle daemon:\n%s", name, out)
@@ -124,28 +120,8 @@ func fits80(t *testing.T, out string) {
 	}
 }
 
-// TestWorkIsListed: jobs tells of a scrub while it runs, and what it says of each kind of work.
-func TestWorkIsListed(t *testing.T) {
-	d := startDaemonWith(t, func(cfg *config.Config) { cfg.CPU.Capacity = 32 << 20 })
-	t.Setenv("KVSTORED_SOCKET", d.socket)
-	must(t, kv(1, 2), prompt("put", 1, 2)...)
-	must(t, "", "flush")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		c := admin.NewClient(config.AdminSocketOf(d.socket), 0)
-		defer c.Close()
-		ended <- c.Do(ctx, "POST", "/v1/scrub", admin.ScrubRequest{BytesPerSecond: 1}, new(admin.Scrubbed))
-	}()
-	for !strings.Contains(must(t, "", "jobs"), "comparing checksums in disk: ") {
-		select {
-		case err := <-ended:
-			t.Fatalf("the scrub has ended: %v", err)
-		case <-time.After(time.Millisecond):
-		}
-	}
-	cancel()
-	<-ended
+// TestWorkText: what jobs says of each kind of work.
+func TestWorkText(t *testing.T) {
 	for _, c := range []struct {
 		of   admin.Work
 		want string

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -38,31 +37,24 @@ func conversations(requests int) string {
 // its statistics, by model, and in its metrics; and hits and misses add up to all that the
 // clients asked for.
 func TestCounted(t *testing.T) {
-	dramAlone := func(cfg *config.Config) { cfg.Disk.Capacity = 0 }
-	t.Run("DRAM over a disk", func(t *testing.T) {
-		counted(t, conversations(200), "disk", "no size up to 4 times the present one would have hit more", func(*config.Config) {})
-	})
 	t.Run("DRAM alone", func(t *testing.T) {
-		counted(t, conversations(200), "cpu", " more DRAM would have hit ", dramAlone, "evicted")
+		counted(t, conversations(200), "cpu", " more DRAM would have hit ", "evicted")
 	})
 	t.Run("nothing comes again", func(t *testing.T) {
 		var trace strings.Builder
 		for i := range 120 {
 			fmt.Fprintf(&trace, `{"timestamp": %d, "input_length": 1000, "output_length": 1, "hash_ids": [%d, %d]}`+"\n", i, 2*i, 2*i+1)
 		}
-		counted(t, trace.String(), "", "0 % was hit; 100 % was never seen before; no size up to 4 times the present one would have hit more", dramAlone)
+		counted(t, trace.String(), "", "0 % was hit; 100 % was never seen before; no size up to 4 times the present one would have hit more")
 	})
 }
 
 // counted plays a trace against a daemon that hits in a tier ("" in none) and misses for the
 // reasons named, besides new prompts; after an estimate the sentence about misses
 // says what would have helped.
-func counted(t *testing.T, trace, tier, advice string, change func(*config.Config), reasons ...string) {
-	at := freePort(t)
-	d := startDaemonWith(t, func(cfg *config.Config) {
-		cfg.Admin.Listen, cfg.CPU.Capacity = at, 16<<20
-		change(cfg)
-	})
+func counted(t *testing.T, trace, tier, advice string, reasons ...string) {
+	d := serveHere(t, func(cfg *config.Config) { cfg.Admin.Listen = "127.0.0.1:0" })
+	at := d.pages(t)
 	code, out, errs := kvstored(t, "", "replay", "--socket", d.socket, "--trace", write(t, trace), "--json", "--save-unfull", "--payload-bytes", "64KiB", "--concurrency", "3")
 	var r replay.Result
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitOK || !r.Complete || !r.DaemonAgrees() {
@@ -129,19 +121,4 @@ func missedOf(v *statsView, reason string) (n uint64) {
 		}
 	}
 	return n
-}
-
-// freePort is an address that was free a moment ago, with a port that the kernel gives to
-// nobody who asks for any: other tests do so all the time.
-func freePort(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no port from 20000 to 32000 is free")
-	return ""
 }

@@ -55,7 +55,7 @@ func TestDocTrace(t *testing.T) {
 	if m == nil {
 		t.Fatal("docs/benchmarks.md has no trace to play")
 	}
-	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
+	serveHere(t)
 	args := append([]string{"replay", "--trace", filepath.Join("..", "..", m[1])}, strings.Fields(m[2])...)
 	if out := must(t, "", args...); !strings.Contains(out, "every byte right") {
 		t.Errorf("%v:\n%s", args, out)

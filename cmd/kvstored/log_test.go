@@ -1,47 +1,37 @@
 package main
 
 import (
-	"os"
-	"regexp"
-	"slices"
+	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/daemon"
 )
 
-// awaitLog returns the log of a daemon once it has the lines: that of a request or of a
-// connection's end may come after the answer to the client.
-func awaitLog(t *testing.T, d *demoDaemon, lines ...string) string {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(demoStartPoll) {
-		text, err := os.ReadFile(d.log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines = slices.DeleteFunc(lines, func(line string) bool { return regexp.MustCompile(line).Match(text) })
-		if len(lines) == 0 {
-			return string(text)
-		}
-		if time.Now().After(end) {
-			t.Fatalf("no line %s in\n%s", strings.Join(lines, ", nor "), text)
-		}
-	}
-}
-
 // TestLog: the log begins with version and settings; at debug it has a line for each request,
-// with what came of it and why, and for connections that come and go; in a file it has no
-// codes of a terminal.
+// with what came of it and why, and for connections that come and go; where it is no terminal
+// it has no codes of one.
 func TestLog(t *testing.T) {
-	d := startDaemonWith(t, func(cfg *config.Config) { cfg.Log.Level, cfg.CPU.Capacity = "debug", 32<<20 })
-	t.Setenv("KVSTORED_SOCKET", d.socket)
+	cfg, log := smallConfig(t, func(c *config.Config) { c.Log.Level = "debug" }), newSaid()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, log, cfg, daemon.Options{}) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		daemon.SetLogLevel("info")
+	})
+	t.Setenv("KVSTORED_SOCKET", cfg.Listen.Socket)
+	log.await(t, "INF serving ")
 	must(t, kv(1, 1), prompt("put", 1, 1)...)
 	must(t, "", prompt("lookup", 1, 3)...)
 	must(t, "", prompt("get", 1, 1)...)
 	must(t, "", prompt("warm", 1, 1)...)
-	text := awaitLog(t, d,
-		`INF starting .*settings=.*cpu\.capacity: 32MiB.* version=`,
+	text := log.await(t,
+		`INF starting .*settings=.*cpu\.capacity: 16MiB.* version=`,
 		`DBG connected .*connection=\d+ .*mapped=`,
 		`DBG lookup .*cpu=1 disk=0 found=1 missing=never_stored remote=0 space=[0-9a-f]{32} tier=none tokens=3 took=`,
 		`DBG prefetch .*cpu=1 .*found=1 had=1 .*missing=nothing .*ready_after=.* space=[0-9a-f]{32} .*tokens=1`,
@@ -50,6 +40,6 @@ func TestLog(t *testing.T) {
 		`DBG disconnected after=`,
 	)
 	if strings.Contains(text, "\x1b") {
-		t.Errorf("codes of a terminal are in the file: %q", text)
+		t.Errorf("codes of a terminal are in the log: %q", text)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // A lookup with groups says which lengths all of them can use, and what is where.
 func TestLookupGroups(t *testing.T) {
-	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
+	serveHere(t)
 	must(t, kv(1, 6), prompt("put", 1, 6)...)
 	state := func(command string, chunks int) []string {
 		return append(prompt(command, 1, chunks), "--group", "mamba")

@@ -3,33 +3,15 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/demo"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/key"
 )
-
-// commandVar has the test's program be kvstored, for commands of other users.
-const commandVar = "KVSTORED_TEST_COMMAND"
-
-// TestMain lets tests start a daemon as the demo does: this program is then
-// the test's own. So it is where it is called by that name.
-func TestMain(m *testing.M) {
-	database.Main()
-	if len(os.Args) > 1 && (slices.Contains([]string{"serve", "keep", "route"}, os.Args[1]) || os.Getenv(commandVar) != "" || filepath.Base(os.Args[0]) == "kvstored") {
-		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-	}
-	os.Exit(m.Run())
-}
 
 // kvstored runs one command line.
 func kvstored(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
@@ -37,53 +19,6 @@ func kvstored(t *testing.T, stdin string, args ...string) (code int, stdout, std
 	var out, errs bytes.Buffer
 	code = run(args, strings.NewReader(stdin), &out, &errs)
 	return code, out.String(), errs.String()
-}
-
-// startDaemon runs a daemon for one test and returns its socket.
-func startDaemon(t *testing.T) string {
-	t.Helper()
-	return startDaemonWith(t, func(*config.Config) {}).socket
-}
-
-// daemonFolder makes a daemon in a folder of its own, which goes with the test.
-func daemonFolder(t *testing.T) *demoDaemon {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "kvstored-test-") // t.TempDir can be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	d, err := newDemoDaemon(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-// configure has cfg count from the daemon's next start on.
-func configure(t *testing.T, d *demoDaemon, cfg *config.Config) {
-	t.Helper()
-	var text bytes.Buffer
-	if err := errors.Join(cfg.Print(&text), os.WriteFile(d.config, text.Bytes(), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// startDaemonWith runs a daemon with another configuration for one test.
-func startDaemonWith(t *testing.T, change func(*config.Config)) *demoDaemon {
-	t.Helper()
-	d := daemonFolder(t)
-	cfg, err := config.Load(d.config, nil, config.Rules{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	change(&cfg)
-	configure(t, d, &cfg)
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.kill)
-	return d
 }
 
 func write(t *testing.T, text string) string {
@@ -148,9 +83,9 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestHandsOn goes from put to get over a real daemon.
+// TestHandsOn goes from put to get.
 func TestHandsOn(t *testing.T) {
-	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
+	serveHere(t)
 	payload := strings.Repeat("0123456789", 1000)[:9999]
 	prompt := []string{"--text", "You are a helpful assistant.", "--chunk-tokens", "8"} // 3 chunks and a half
 	with := func(command string, more ...string) []string {
@@ -194,12 +129,6 @@ func TestHandsOn(t *testing.T) {
 	var r lookupResult
 	if err := json.Unmarshal([]byte(out), &r); code != exitOK || err != nil || r.MatchedChunks != 2 || r.MatchedTokens != 16 || r.Tiers["cpu"].Chunks != 2 {
 		t.Errorf("lookup: exit code %d, %s, %v", code, out, err)
-	}
-	if code, out, _ = kvstored(t, "", "flush", "--durable"); code != exitOK || !strings.Contains(out, "on disk") {
-		t.Errorf("flush: exit code %d, %s", code, out)
-	}
-	if code, out, errs = kvstored(t, "", "scrub", "--rate", "1GiB", "--json"); code != exitOK || !strings.Contains(out, `"chunks": 4`) {
-		t.Errorf("scrub: exit code %d, %s%s", code, out, errs)
 	}
 	if code, out, _ = kvstored(t, "", "stats"); code != exitOK || !strings.Contains(out, "hit in DRAM") {
 		t.Errorf("stats: exit code %d, %s", code, out)
@@ -251,7 +180,7 @@ const smallTrace = `{"timestamp": 0, "input_length": 1100, "output_length": 5, "
 `
 
 func TestReplay(t *testing.T) {
-	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
+	serveHere(t)
 	trace := write(t, smallTrace)
 	play := func(args ...string) (int, replay.Result, string) {
 		args = append([]string{"replay", "--trace", trace, "--json", "--wait-complete", "--payload-bytes", "20KiB"}, args...)
@@ -280,7 +209,7 @@ func TestReplay(t *testing.T) {
 // TestReplayFindsWrongBytes: one wrong byte in what the daemon returns is a
 // mismatch, the prefix ends there, and the exit code says so.
 func TestReplayFindsWrongBytes(t *testing.T) {
-	socket := startDaemon(t)
+	socket := serveHere(t).socket
 	trace := write(t, smallTrace)
 	o := replay.Options{Name: trace, BlockTokens: 512, PayloadBytes: 20 << 10}
 	space := o.Space()
@@ -309,32 +238,6 @@ func TestReplayFindsWrongBytes(t *testing.T) {
 	}
 	if code != exitFailure || r.Mismatches != 1 || r.TotalHitTokens != 512 || len(r.Wrong) != 1 || r.Wrong[0].Offset != 12_345 {
 		t.Errorf("exit code %d, %d hit, %+v", code, r.TotalHitTokens, r.Wrong)
-	}
-}
-
-// TestDemo plays a small demo, restart and all.
-func TestDemo(t *testing.T) {
-	dir := t.TempDir()
-	work, err := os.MkdirTemp("", "kvstored-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(work)
-	report := filepath.Join(dir, "demo.html")
-	code, out, errs := kvstored(t, "", "demo", "--users", "6", "--turns", "4", "--json", "--report", report, "--dir", work)
-	var r demo.Result
-	if err := json.Unmarshal([]byte(out), &r); code != exitOK || err != nil {
-		t.Fatalf("exit code %d, %v: %s%s", code, err, out, errs)
-	}
-	if r.Total.Requests != 24 || r.Total.Mismatches != 0 || r.Total.TotalHitTokens != r.Before.TotalHitTokens+r.After.TotalHitTokens {
-		t.Errorf("total %+v", r.Total)
-	}
-	if r.Restart.ChunksBack != r.Before.StoredBlocks || r.After.HitTokens["disk"] == 0 {
-		t.Errorf("%d of %d chunks back, %d tokens hit on disk after the restart", r.Restart.ChunksBack, r.Before.StoredBlocks, r.After.HitTokens["disk"])
-	}
-	checkReport(t, report)
-	if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

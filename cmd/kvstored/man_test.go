@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMan: each command has a page with all that its --help says, and the pages
-// are what the formatter knows.
+// TestMan: each command has a page with all that its --help says.
 func TestMan(t *testing.T) {
 	dir := t.TempDir()
 	must(t, "", "man", dir)
@@ -33,27 +31,6 @@ func TestMan(t *testing.T) {
 			}
 		}
 	})
-	manRenders(t, dir)
-}
-
-// manRenders has groff read the pages, where there is one: groff warns of unknown
-// macros.
-func manRenders(t *testing.T, dir string) {
-	groff, err := exec.LookPath("groff")
-	if err != nil {
-		t.Log("no groff: the pages were not rendered")
-		return
-	}
-	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
-	if err != nil || len(pages) < 20 {
-		t.Fatalf("%d pages: %v", len(pages), err)
-	}
-	for _, page := range pages {
-		out, err := exec.Command(groff, "-man", "-Tutf8", "-ww", "-z", page).CombinedOutput()
-		if err != nil || len(out) > 0 {
-			t.Errorf("%s: %v\n%s", filepath.Base(page), err, out)
-		}
-	}
 }
 
 // TestManOfText: text that roff would take for its own comes out as it went in.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kvstored/kvstored/internal/admin"
 )
@@ -15,7 +14,7 @@ import (
 // TestDryRuns: dry runs of clear and delete count chunks, and forget none; DRAM is
 // understood as cpu.
 func TestDryRuns(t *testing.T) {
-	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
+	serveHere(t)
 	must(t, kv(1, 2), prompt("put", 1, 2)...)
 	if out := must(t, "", "clear", "dram", "--dry-run"); !strings.Contains(out, "would be forgotten") || !strings.Contains(out, "2") {
 		t.Errorf("clear:\n%s", out)
@@ -78,7 +77,7 @@ func TestCompletionFromDaemon(t *testing.T) {
 			t.Errorf("without a daemon %q: %q", line, got)
 		}
 	}
-	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
+	serveHere(t)
 	must(t, kv(1, 1), prompt("put", 1, 1)...)
 	space := read[struct{ Spaces []admin.Space }](t, "spaces", "--json").Spaces[0]
 	hash := read[admin.Prefixes](t, "ls", "--json").Prefixes[0].Hash
@@ -92,7 +91,7 @@ func TestCompletionFromDaemon(t *testing.T) {
 		{[]string{"ls", ""}, hash[:10]},
 	} {
 		got := complete(c.line...)
-		for end := time.Now().Add(time.Minute); len(got) == 0 && time.Now().Before(end); { // the daemon has a second to answer
+		for i := 0; len(got) == 0 && i < 30; i++ { // the daemon has a second to answer, which a busy machine may take
 			got = complete(c.line...)
 		}
 		if len(got) != 1 || got[0] != c.want {

@@ -1,34 +1,24 @@
 package main
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 )
 
+// TestWarm: warm says what is in DRAM already, and refuses wrong questions.
 func TestWarm(t *testing.T) {
-	socket := startDaemon(t)
+	socket := serveHere(t).socket
 	prompt := []string{"-s", socket, "--text", strings.Repeat("warm me ", 100)}
 	payload := write(t, strings.Repeat("x", 8192))
 	if code, _, errs := kvstored(t, "", append([]string{"put", payload}, prompt...)...); code != exitOK {
 		t.Fatalf("put: %d, %s", code, errs)
 	}
-	if code, _, errs := kvstored(t, "", "flush", "-s", socket); code != exitOK {
-		t.Fatalf("flush: %d, %s", code, errs)
-	}
-	if code, _, errs := kvstored(t, "", "clear", "-s", socket, "--yes", "cpu"); code != exitOK {
-		t.Fatalf("clear: %d, %s", code, errs)
-	}
-	code, out, errs := kvstored(t, "", append([]string{"warm", "--json"}, prompt...)...)
-	var r warmResult
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitOK {
-		t.Fatalf("warm: %d, %q, %s, %v", code, out, errs, err)
-	}
-	if r.ReadyChunks != 4 || r.Tiers["disk"].Chunks != 4 || !r.Done || r.Reason != "ok" {
+	r := read[warmResult](t, append([]string{"warm"}, prompt...)...)
+	if r.ReadyChunks != 4 || r.Tiers["cpu"].Chunks != 4 || !r.Done || r.Reason != "ok" {
 		t.Errorf("warmed %+v", r)
 	}
-	if code, out, _ := kvstored(t, "", append([]string{"warm"}, prompt...)...); code != exitOK || !strings.Contains(out, "were in DRAM") {
-		t.Errorf("again: %d, %q", code, out)
+	if out := must(t, "", append([]string{"warm"}, prompt...)...); !strings.Contains(out, "were in DRAM") {
+		t.Errorf("again: %q", out)
 	}
 	for name, args := range map[string][]string{
 		"no prompt":       {"warm", "-s", socket},

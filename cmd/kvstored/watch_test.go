@@ -27,8 +27,7 @@ func (w *watched) Write(p []byte) (int, error) {
 // TestWatch: the statistics come again and again, with what was asked for in between, and
 // an interruption is no error.
 func TestWatch(t *testing.T) {
-	socket := startDaemon(t)
-	t.Setenv("KVSTORED_SOCKET", socket)
+	socket := serveHere(t).socket
 	must(t, "payload", "put", "--text", "a prompt")
 	c, err := client.Dial(t.Context(), socket, client.Options{Inline: true})
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/key"
 )
@@ -14,8 +13,7 @@ import (
 // TestWhy: the command says why a prompt is missing, by its tokens and by the name of its
 // request, and names the error of a wrong question.
 func TestWhy(t *testing.T) {
-	d := startDaemonWith(t, func(cfg *config.Config) { cfg.CPU.Capacity, cfg.Disk.Capacity = 64<<20, 0 })
-	t.Setenv("KVSTORED_SOCKET", d.socket)
+	d := serveHere(t)
 	ask := func(args ...string) admin.Missed {
 		t.Helper()
 		r := read[admin.Why](t, append([]string{"why"}, args...)...)

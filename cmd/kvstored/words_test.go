@@ -14,11 +14,18 @@ import (
 func TestLookupMentionsTheBucket(t *testing.T) {
 	const mention = "the bucket is not asked"
 	prompt := []string{"lookup", "--text", "a prompt"}
-	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
-	if out := must(t, "", prompt...); strings.Contains(out, mention) {
-		t.Errorf("without a bucket:\n%s", out)
+	t.Run("none", func(t *testing.T) {
+		serveHere(t)
+		if out := must(t, "", prompt...); strings.Contains(out, mention) {
+			t.Errorf("without a bucket:\n%s", out)
+		}
+	})
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_EC2_METADATA_DISABLED": "true"} {
+		t.Setenv(name, value)
 	}
-	t.Setenv("KVSTORED_SOCKET", remoteDaemon(t, "http://127.0.0.1:1", nil).socket) // nobody is there
+	serveHere(t, func(c *config.Config) { // nobody is there
+		c.Remote.S3.Bucket, c.Remote.S3.Endpoint, c.Remote.S3.PathStyle = "bucket", "http://127.0.0.1:1", true
+	})
 	if out := must(t, "", prompt...); !strings.Contains(out, mention) {
 		t.Errorf("with a bucket:\n%s", out)
 	}
@@ -34,12 +41,10 @@ func TestLookupMentionsTheBucket(t *testing.T) {
 // nor of a bucket.
 func TestWithoutLowerTiers(t *testing.T) {
 	resp := ""
-	d := startDaemonWith(t, func(cfg *config.Config) {
-		cfg.Disk.Capacity = 0
+	serveHere(t, func(cfg *config.Config) {
 		resp = filepath.Join(filepath.Dir(cfg.Listen.Socket), "resp.sock")
 		cfg.Listen.RESP = []string{resp}
 	})
-	t.Setenv("KVSTORED_SOCKET", d.socket)
 	if out := must(t, "", "flush"); !strings.HasPrefix(out, "nothing is stored, and there is no tier below DRAM") {
 		t.Errorf("flush of nothing: %s", out)
 	}

@@ -151,7 +151,7 @@ def redis_connector(base: Any, wire: Dict[str, Any], path: str) -> Any:
 
 
 def lm_connector(base: Any, wire: Dict[str, Any], path: str) -> Any:
-    request, reply = wire["request"], wire["reply"]
+    request, reply, location = wire["request"], wire["reply"], wire.get("location", 1)
     shape = {f"shape{i}": n for i, n in enumerate((2, 32, 256, 1024))}
 
     class Lm(base):  # type: ignore[misc]
@@ -177,12 +177,12 @@ def lm_connector(base: Any, wire: Dict[str, Any], path: str) -> Any:
             answer = self._reply()
             if answer["code"] != wire["codes"]["success"]:
                 return None
-            wanted = {"fmt": 3, "dtype": 5, "location": 1, **shape}
+            wanted = {"fmt": 3, "dtype": 5, "location": location, **shape}
             assert {name: answer[name] for name in wanted} == wanted, answer
             return self.stream.read(answer["length"])
 
         def put(self, key: str, memory_obj: bytes) -> None:
-            self._ask("put", key, memory_obj, fmt=3, dtype=5, location=1, **shape)
+            self._ask("put", key, memory_obj, fmt=3, dtype=5, location=location, **shape)
 
         def list(self) -> List[str]:
             return []
@@ -221,7 +221,7 @@ def l2_adapter(base: Any, wire: Dict[str, Any], path: str) -> Any:
             stores, self.stores = self.stores, {}
             return stores
 
-        def submit_lookup_and_lock_task(self, keys: Any) -> int:
+        def submit_lookup_and_lock_task(self, keys: Any, group_layout_descs: Any = None) -> int:
             answers = self._batch("EXISTS", keys)
             self.done[self.tasks] = answers
             return self.tasks
@@ -265,13 +265,12 @@ class Sessions(unittest.TestCase):
 
     def test_sessions(self) -> None:
         for disk in ("0", "512MiB"):
-            with Daemon(disk=disk) as daemon:
-                for form in FORMS.values():
-                    with self.subTest(form=form.name, disk=disk):
-                        target = self.connector(form, daemon)
-                        self.assertEqual(form.refused(type(target)), [])
-                        for step in form.data["session"]:
-                            self.step(form, target, *step)
+            for form in FORMS.values():
+                with self.subTest(form=form.name, disk=disk), Daemon(disk=disk) as daemon:
+                    target = self.connector(form, daemon)
+                    self.assertEqual(form.refused(type(target)), [])
+                    for step in form.data["session"]:
+                        self.step(form, target, *step)
 
     def step(self, form: contracts.Form, target: Any, event: str, *args: Any) -> None:
         with self.subTest(step=(event, *args)):
@@ -301,7 +300,7 @@ class Sessions(unittest.TestCase):
         self.assertEqual(run("stored"), {task: success})
 
     def step_lookup(self, run: Any, target: Any, keys: List[str], there: List[bool]) -> None:
-        self.assertEqual(run("looked", task=run("lookup", keys=keys)), there)
+        self.assertEqual(run("looked", task=run("lookup", keys=keys, group_layout_descs={})), there)
 
     def step_load(self, run: Any, target: Any, keys: List[str], size: int, versions: List[Optional[int]]) -> None:
         got = run("loaded", task=run("load", keys=keys, objects=[bytearray(size)] * len(keys)))
@@ -321,9 +320,10 @@ class Real(unittest.TestCase):
             import lmcache  # noqa: F401
         except ImportError as e:
             self.skipTest(f"no LMCache here: {e}")
-        for form in FORMS.values():
-            with self.subTest(form=form.name):
-                self.assertEqual(contracts.nearest([form]).differences, [])
+        for client in ("redis", "lm", "resp"):
+            with self.subTest(client):
+                form, differences = contracts.nearest([f for name, f in FORMS.items() if name.endswith(f" {client}")])
+                self.assertEqual(differences, [], f"LMCache's interface is nearest to {form}, and differs from it")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import engine, group_kinds, options
+from . import engine, group_kinds, lmcache_bitmap, options
 from .chains import Chains, digests
 from .client import Client
 from .held import Held
@@ -33,19 +33,13 @@ from .wire import Space
 class _Adapter:  # without LMCache
     def __init__(self, max_capacity_bytes: int = 0) -> None:
         self._listeners: List[Any] = []
+        self._backend_name, self._shared = "", False
 
-
-class _Bitmap:
-    """LMCache's, as far as it is used here."""
-
-    def __init__(self, size: int) -> None:
-        self.bits = [False] * size
-
-    def set(self, i: int) -> None:
-        self.bits[i] = True
-
-    def test(self, i: int) -> bool:
-        return self.bits[i]
+    def set_backend_identity(self, name: str, shared: bool = False) -> None:
+        """What the server tags the adapter's events with."""
+        if not name:
+            raise ValueError("the name of a backend is empty")
+        self._backend_name, self._shared = name, shared
 
 
 class _Usage(NamedTuple):
@@ -66,9 +60,11 @@ class _Page(NamedTuple):
 
 _DISTRIBUTED = "lmcache.v1.distributed"
 _BASE = f"{_DISTRIBUTED}.l2_adapters.base"
-L2AdapterInterface: Any = engine.find(_BASE, "L2AdapterInterface") or _Adapter
+_Interface: Any = engine.find(_BASE, "L2AdapterInterface")
+L2AdapterInterface: Any = _Interface or _Adapter
 AdapterUsage: Any = engine.find(_BASE, "AdapterUsage", newer=True) or _Usage
-Bitmap: Any = engine.find("lmcache.native_storage_ops", "Bitmap") or _Bitmap
+_Native, _no_native = lmcache_bitmap.native()
+Bitmap: Any = _Native or lmcache_bitmap.StandIn
 L2StoreResult: Any = engine.find(f"{_DISTRIBUTED}.internal_api", "L2StoreResult", newer=True)  # before, a bool
 KeyEntry: Any = engine.find(f"{_DISTRIBUTED}.api", "KeyEntry", newer=True) or _Entry
 KeyListPage: Any = engine.find(f"{_DISTRIBUTED}.api", "KeyListPage", newer=True) or _Page
@@ -155,10 +151,13 @@ class KvstoredL2Adapter(L2AdapterInterface):
     ``adapter_params`` has its ``KEYS``: ``chunk_tokens``, as the server's; a
     timeout for lookups and one for transfers; ``lock_seconds`` after which a lock
     ends that LMCache forgets; the others as of :class:`KvstoredBackend`. The
-    constructor raises a ValueError that says what is wrong with them.
+    constructor raises a ValueError that says what is wrong with them, and an
+    ImportError where LMCache is there without the bitmap that it wants answers in.
     """
 
     def __init__(self, params: Any = None, l1_memory_desc: Any = None, **_: Any) -> None:
+        if _Interface is not None and _Native is None:
+            raise lmcache_bitmap.missing(type(self).__name__, _no_native)
         o = self._options = options.check("KvstoredL2Adapter", params or {}, KEYS)
         super().__init__(0)  # the daemon evicts by itself
         self._names = Names(o["chunk_tokens"], o["revision"], o["namespace"])
@@ -243,9 +242,10 @@ class KvstoredL2Adapter(L2AdapterInterface):
 
     # ---- what is there ---------------------------------------------------------
 
-    def submit_lookup_and_lock_task(self, keys: Sequence[Any], *_: Any, **__: Any) -> int:
+    def submit_lookup_and_lock_task(self, keys: Sequence[Any], group_layout_descs: Any = None, *_: Any, **__: Any) -> int:
         """A bit for each object that the longest prefix needs which all ranks and groups can
-        serve. They start to be promoted, and are leased until they are unlocked."""
+        serve. They start to be promoted, and are leased until they are unlocked. Layouts are
+        not looked at: a load says the size, and what has another one is not loaded."""
         keys = list(keys)
         return self._submit("lookup", lambda: self._lookup(keys), Bitmap(len(keys)))
 

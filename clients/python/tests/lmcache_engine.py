@@ -265,16 +265,19 @@ class Controllers:
         if self._poll[kind].poll(seconds * 1000):
             os.read(self.fds[kind], 8)
 
-    def store(self, keys: List[ObjectKey], objects: List[Object]) -> Any:
+    def store(self, keys: List[ObjectKey], objects: List[Object]) -> bool:
         task, done = self.adapter.submit_store_task(keys, objects), {}
         while task not in done:
             self._wait(0)
             done.update(self.adapter.pop_completed_store_tasks())
         assert self.adapter.pop_completed_store_tasks().get(task) is None
-        return done[task]
+        return succeeded(done[task])
 
-    def lookup(self, keys: List[ObjectKey]) -> List[bool]:
-        return self._bits(1, self.adapter.submit_lookup_and_lock_task(keys), self.adapter.query_lookup_and_lock_result, keys)
+    def lookup(self, keys: List[ObjectKey], layouts: Any = None) -> List[bool]:
+        """With the layout of each group, which only tells the adapter something."""
+        layouts = {getattr(k, "object_group_id", 0): None for k in keys} if layouts is None else layouts
+        task = self.adapter.submit_lookup_and_lock_task(keys, layouts)
+        return self._bits(1, task, self.adapter.query_lookup_and_lock_result, keys)
 
     def load(self, keys: List[ObjectKey], objects: List[Object]) -> List[bool]:
         return self._bits(2, self.adapter.submit_load_task(keys, objects), self.adapter.query_load_result, keys)
@@ -285,4 +288,20 @@ class Controllers:
             self._wait(kind)
             result = query(task)
         assert query(task) is None, "a result is given out twice"
-        return [result.test(i) for i in range(len(keys))]
+        return bits_of(result, keys)
+
+
+def succeeded(result: Any) -> bool:
+    """Of a store: a bool in old versions, now a number, and a failure is no 0."""
+    return result.is_successful() if hasattr(result, "is_successful") else result
+
+
+def bits_of(result: Any, keys: Sequence[Any]) -> List[bool]:
+    """As the prefetch controller takes them: their number must be that of the keys."""
+    there = [result.test(i) for i in range(len(keys))]
+    if hasattr(result, "__len__"):  # since 0.5.6
+        assert len(result) == len(keys), "as many bits as keys"
+    assert result.get_indices_list() == [i for i, yes in enumerate(there) if yes]
+    assert result.gather(keys) == [key for key, yes in zip(keys, there) if yes]
+    assert result.popcount() == sum(there)
+    return there

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 import unittest
+from types import SimpleNamespace
 from typing import Any, Dict, List, Sequence
 from unittest import mock
 
@@ -17,7 +18,7 @@ from kvstored.lmcache_l2 import KvstoredL2Adapter
 from .clock import FAR, FastClock
 from .daemon import Daemon, Served
 from .frames import counted, left, run_of
-from .lmcache_engine import Controllers, Memory, Object, ObjectKey, rank
+from .lmcache_engine import Controllers, Memory, Object, ObjectKey, rank, succeeded
 from .test_lmcache_backend import HISTORIES, hashed, wait_for
 from .test_prefill import Clock
 
@@ -76,6 +77,33 @@ class Calls(Case):
         self.check(c, keys, [True] * 5)
         c.adapter.submit_unlock(keys)
         self.assertEqual(c.adapter._held._of, {})
+
+    def test_layouts_change_no_answer(self) -> None:
+        """Of each group, of some, of others, as the one that 0.5.2 gave, by name, or not at all."""
+        c, keys = self.adapter(), keys_of(prompt("layouts", 3), groups=2)
+        self.store(c, keys[:4])
+        there = [True] * 4 + [False] * 2
+        layout = SimpleNamespace(shapes=[(2, 4, 256, 64)], dtypes=["bfloat16"])
+        for layouts in ({0: layout, 1: layout}, {1: layout}, {7: None}, {}, [], layout, "0"):
+            with self.subTest(layouts=layouts):
+                self.assertEqual(c.lookup(keys, layouts), there)
+        submit, query = c.adapter.submit_lookup_and_lock_task, c.adapter.query_lookup_and_lock_result
+        for task in (submit(keys), submit(keys, None), submit(keys=keys, group_layout_descs={0: layout}), submit(keys, layout_desc=layout)):
+            self.assertEqual(c._bits(1, task, query, keys), there)
+        self.assertEqual(c.lookup([], {0: layout}), [])
+
+    def test_what_it_is_called(self) -> None:
+        adapter = self.adapter().adapter
+        if not hasattr(adapter, "set_backend_identity"):
+            self.skipTest("LMCache's adapters have names from 0.5.3 on")
+        adapter.set_backend_identity("plugin", shared=True)
+        self.assertEqual((adapter._backend_name, adapter._shared), ("plugin", True))
+        adapter.set_backend_identity("kvstored")
+        self.assertEqual((adapter._backend_name, adapter._shared), ("kvstored", False))
+        for wrong in ("", None):
+            with self.assertRaises(ValueError):
+                adapter.set_backend_identity(wrong, True)
+        self.assertEqual((adapter._backend_name, adapter._shared), ("kvstored", False))
 
     def test_one_request_for_a_lookup_and_two_for_a_load(self) -> None:
         """Also of four ranks with two groups each."""
@@ -197,7 +225,9 @@ class Calls(Case):
         c = self.adapter()
         keys = [*keys_of(prompt("listed", 4)), *keys_of(prompt("salted", 2), cache_salt="s"), ObjectKey(hashed(1), "qwen")]
         self.store(c, keys)
-        self.assertEqual(c.adapter.get_usage(), (7 * SIZE, 0, {"": 5 * SIZE, "s": 2 * SIZE}))
+        used = c.adapter.get_usage()
+        self.assertEqual((used.total_bytes_used, used.total_capacity_bytes), (7 * SIZE, 0))
+        self.assertEqual(used.bytes_by_cache_salt, {"": 5 * SIZE, "s": 2 * SIZE})
         page = c.adapter.list_l2_keys(model_name="llama", page_size=4)
         rest = c.adapter.list_l2_keys(model_name="llama", page_size=4, cursor=page.next_page_token)
         self.assertEqual({e.key for e in (*page.entries, *rest.entries)}, set(keys[:6]))
@@ -253,7 +283,7 @@ class Trouble(Case):
                     self.assertEqual(c._bits(2, load, c.adapter.query_load_result, keys), [False] * 4)
                     done: Dict[int, Any] = {}
                     self.assertTrue(wait_for(lambda: done.update(c.adapter.pop_completed_store_tasks()) or store in done))
-                    self.assertFalse(done[store])
+                    self.assertFalse(succeeded(done[store]))
             self.assertLess(len(sent), 8)  # most of them ask nothing
         finally:
             self.daemon.resume()

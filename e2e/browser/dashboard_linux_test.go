@@ -1,19 +1,25 @@
-package main
+package browser_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/need"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -27,18 +33,9 @@ var screenshots = flag.String("screenshots", "", "folder for pictures of the das
 func browserCommand(t *testing.T) []string {
 	t.Helper()
 	command := []string{"npm", "exec", "--yes", "--offline", "--package=" + playwright, "--"}
-	chromium, err := exec.LookPath("chromium")
-	if err == nil {
-		var out []byte
-		if out, err = exec.Command(command[0], append(command[1:], "playwright-core", "--version")...).CombinedOutput(); err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
-	}
-	switch {
-	case err != nil && os.Getenv("CI") != "":
-		t.Fatalf("the dashboard is looked at in chromium, and CI skips nothing: %v", err)
-	case err != nil:
-		t.Skipf("the dashboard is not looked at; install chromium, and npm exec --yes --package=%s -- playwright-core --version (%v)", playwright, err)
+	chromium := need.Program(t, "chromium", "chromium")
+	if out, err := exec.Command(command[0], append(command[1:], "playwright-core", "--version")...).CombinedOutput(); err != nil {
+		need.Missing(t, "playwright: %v; npm exec --yes --package=%s -- playwright-core --version brings it\n%s", err, playwright, out)
 	}
 	return append(command, "env", "CHROMIUM="+chromium, "node")
 }
@@ -65,29 +62,31 @@ func look(t *testing.T, command []string, script string, args ...string) {
 // and dark, and with the keyboard; the script has the list.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
-	command, at := browserCommand(t), freePort(t)
-	d := startDaemonWith(t, func(cfg *config.Config) {
-		cfg.Admin.Listen, cfg.Admin.Dashboard = at, true
+	command := browserCommand(t)
+	d := daemon.Start(t, func(cfg *config.Config) {
+		cfg.Admin.Listen, cfg.Admin.Dashboard = "127.0.0.1:0", true
 		cfg.CPU.Capacity = 32 << 20
 	})
+	const serving = `serving admin=(\S+)`
+	at := regexp.MustCompile(serving).FindStringSubmatch(d.AwaitSaid(serving))[1]
 	ctx, cancel := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer cancel()
-	clients.Go(func() { converse(ctx, t, d.socket) })
+	clients.Go(func() { converse(ctx, t, d.Socket) })
 	clients.Go(func() {
-		for trace := write(t, conversations(100)); ctx.Err() == nil; {
-			if code, _, errs := kvstored(t, "", "replay", "--socket", d.socket, "--trace", trace, "--payload-bytes", "32KiB", "--concurrency", "2"); code != exitOK {
+		for file := trace(t, 100); ctx.Err() == nil; {
+			if code, _, errs := daemon.Run(t, "", "replay", "--socket", d.Socket, "--trace", file, "--payload-bytes", "32KiB", "--concurrency", "2"); code != daemon.ExitOK {
 				t.Errorf("replay: exit code %d, %s", code, errs)
 				return
 			}
-			if code, _, errs := kvstored(t, "", "whatif", "--socket", d.socket); code != exitOK {
+			if code, _, errs := daemon.Run(t, "", "whatif", "--socket", d.Socket); code != daemon.ExitOK {
 				t.Errorf("whatif: exit code %d, %s", code, errs)
 			}
 		}
 	})
 	if *screenshots == "" { // on a picture it would be taken for a fault
-		hostile, err := client.Dial(ctx, d.socket, client.Options{Inline: true, Name: "<b onclick=alert(1)>engine</b>"})
+		hostile, err := client.Dial(ctx, d.Socket, client.Options{Inline: true, Name: "<b onclick=alert(1)>engine</b>"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,16 +99,39 @@ func TestDashboard(t *testing.T) {
 // and dark, and load nothing.
 func TestReports(t *testing.T) {
 	command := browserCommand(t)
-	t.Setenv("KVSTORED_SOCKET", startDaemon(t))
-	trace, dir := write(t, conversations(60)), t.TempDir()
+	t.Setenv("KVSTORED_SOCKET", daemon.Start(t).Socket)
+	file, dir := trace(t, 60), t.TempDir()
 	for name, args := range map[string][]string{
 		"replay":     {"--payload-bytes", "16KiB"},
 		"simulation": {"--simulate", "--bytes-per-block", "64MiB"},
 	} {
-		file := filepath.Join(dir, name+".html")
-		must(t, "", append([]string{"replay", "--trace", trace, "--report", file}, args...)...)
-		look(t, command, "report.mjs", "file://"+file)
+		page := filepath.Join(dir, name+".html")
+		daemon.Must(t, "", append([]string{"replay", "--trace", file, "--report", page}, args...)...)
+		look(t, command, "report.mjs", "file://"+page)
 	}
+}
+
+// trace is a file with a trace of people who come back with longer prompts.
+func trace(t *testing.T, requests int) string {
+	t.Helper()
+	var b bytes.Buffer
+	rng := rand.New(rand.NewPCG(24, 1))
+	turns := make([]int, 40)
+	for i := range requests {
+		who := rng.IntN(len(turns))
+		turns[who]++
+		ids := []int{0, 1}
+		for n := range min(2*turns[who], 16) {
+			ids = append(ids, 100*(who+1)+n)
+		}
+		list, _ := json.Marshal(ids) // of numbers
+		fmt.Fprintf(&b, `{"timestamp": %d, "input_length": %d, "output_length": 1, "hash_ids": %s}`+"\n", i, 512*len(ids)-rng.IntN(500), list)
+	}
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // converse has a client ask for conversations that grow, more than DRAM has room for, pin
@@ -164,7 +186,7 @@ func turn(ctx context.Context, c *client.Client, who, n int) error {
 	var payloads [][]byte
 	first := int(ready.Ready.Chunks)
 	for range len(tokens)/16 - first {
-		payloads = append(payloads, noise(1, 64<<10))
+		payloads = append(payloads, bytes.Repeat([]byte{7}, 64<<10))
 	}
 	if len(payloads) > 0 {
 		_, err = c.Put(ctx, p, first, payloads)

@@ -1,12 +1,9 @@
-package main
+package engines_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -19,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/demo"
-	"github.com/kvstored/kvstored/internal/raced"
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/need"
 )
 
 // engineRig is an environment for demo --engine: a PATH with python3 alone, a
@@ -39,16 +36,15 @@ func newEngineRig(t *testing.T) engineRig {
 	switch {
 	case runtime.GOARCH != "amd64":
 		t.Skip("the library is for x86-64")
-	case err != nil && os.Getenv("CI") == "true":
-		t.Fatalf("python3, and CI skips nothing: %v", err)
 	case err != nil:
-		t.Skipf("python3: %v", err)
+		need.Missing(t, "python3: %v", err)
 	}
 	work, err := os.MkdirTemp("", "kvstored-test-") // t.TempDir can be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(work) })
+	daemon.Program(t) // is built with more than the rig's PATH has
 	r := engineRig{bin: t.TempDir(), cache: t.TempDir(), work: work}
 	t.Setenv("PATH", r.bin)
 	t.Setenv("XDG_CACHE_HOME", r.cache)
@@ -87,6 +83,10 @@ const wrongFile = "echo other bytes >node-llama-cpp-linux-x64-3.22.1.tgz"
 // TestEngineRefuses: what is missing or wrong ends the demo before anything of the
 // library is run, says what to do, and leaves nothing behind.
 func TestEngineRefuses(t *testing.T) {
+	wrong := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(wrong, []byte("other bytes"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		python, npm string // scripts; empty: the real one, and none
 		given       string // KVSTORED_LLAMA
@@ -98,11 +98,11 @@ func TestEngineRefuses(t *testing.T) {
 		"an old python":  {python: "echo False 3 8", says: "is Python 3.8: the engine needs 3.9"},
 		"half a python":  {python: "echo No module named ctypes >&2; exit 1", says: "No module named ctypes"},
 		"no npm":         {args: []string{"--yes"}, says: "npm is not installed"},
-		"no terminal":    {npm: wrongFile, code: exitUsage, says: "--yes says that it may be"},
+		"no terminal":    {npm: wrongFile, code: daemon.ExitUsage, says: "--yes says that it may be"},
 		"no network":     {npm: "echo there is no network >&2; exit 1", args: []string{"--yes"}, says: "there is no network"},
 		"wrong sum":      {npm: wrongFile, args: []string{"--yes"}, says: "nothing of it was run"},
 		"another file":   {npm: "echo x >other.tgz", args: []string{"--yes"}, says: "brought nothing"},
-		"given, wrong":   {given: write(t, "other bytes"), says: "nothing of it was run"},
+		"given, wrong":   {given: wrong, says: "nothing of it was run"},
 		"given, missing": {given: "/nowhere/file.tgz", says: "/nowhere/file.tgz, which is not there"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,8 +116,8 @@ func TestEngineRefuses(t *testing.T) {
 				rig.script(t, "npm", tt.npm)
 			}
 			t.Setenv("KVSTORED_LLAMA", tt.given)
-			code, out, says := kvstored(t, "", append([]string{"demo", "--engine", "--dir", rig.work}, tt.args...)...)
-			if want := max(tt.code, exitFailure); code != want || out != "" || !strings.Contains(says, tt.says) || strings.Contains(says, "Traceback") {
+			code, out, says := daemon.Run(t, "", append([]string{"demo", "--engine", "--dir", rig.work}, tt.args...)...)
+			if want := max(tt.code, daemon.ExitFailure); code != want || out != "" || !strings.Contains(says, tt.says) || strings.Contains(says, "Traceback") {
 				t.Errorf("exit code %d, %q, %q; want %d and %q", code, out, says, want, tt.says)
 			}
 			if tt.npm != "" && !strings.Contains(says, "@node-llama-cpp/linux-x64@3.22.1") || strings.Contains(says, "starting") {
@@ -130,49 +130,11 @@ func TestEngineRefuses(t *testing.T) {
 	}
 }
 
-// TestEngineFlags: what does not fit is wrong usage.
-func TestEngineFlags(t *testing.T) {
-	for line, says := range map[string]string{
-		"--engine --users 0":                       "--users",
-		"--engine --users 65":                      "at most 64 --users",
-		"--engine --turns 12":                      "11 --turns",
-		"--engine --turns x":                       "--turns",
-		"--engine --prefill-tokens-per-second 100": "--prefill-tokens-per-second",
-		"--yes":          "--yes is for demo --engine",
-		"--engine=llama": "--engine",
-		"--engine vllm":  "vllm",
-		"--engine --report " + t.TempDir() + "/a.png": ".html",
-	} {
-		if code, _, errs := kvstored(t, "", append([]string{"demo"}, strings.Fields(line)...)...); code != exitUsage || !strings.Contains(errs, says) {
-			t.Errorf("%s: exit code %d, %q; want %q", line, code, errs, says)
-		}
-	}
-}
-
-// TestAsk: only a yes is one, and the end of ctx is waited for no longer.
-func TestAsk(t *testing.T) {
-	for answer, want := range map[string]error{
-		"y\n": nil, " YES \n": nil, "yes": nil, "": errNo, "\n": errNo, "n\n": errNo, "yess\n": errNo, "\ny\n": errNo,
-	} {
-		if err := ask(t.Context(), strings.NewReader(answer), io.Discard); !errors.Is(err, want) {
-			t.Errorf("%q: %v", answer, err)
-		}
-	}
-	never, w := io.Pipe()
-	defer w.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := ask(ctx, never, io.Discard); !errors.Is(err, context.Canceled) {
-		t.Errorf("interrupted: %v", err)
-	}
-}
-
 // interrupt sends SIGINT when a line of standard error contains what, and checks
 // that everything is gone when the process has ended.
 func interrupt(t *testing.T, rig engineRig, what string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], append([]string{"demo", "--engine", "--dir", rig.work}, args...)...)
-	cmd.Env = append(os.Environ(), commandVar+"=1")
+	cmd := exec.Command(daemon.Program(t), append([]string{"demo", "--engine", "--dir", rig.work}, args...)...)
 	errs, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +163,7 @@ func interrupt(t *testing.T, rig engineRig, what string, args ...string) {
 		}
 	}
 	err = cmd.Wait()
-	if cmd.ProcessState.ExitCode() != exitFailure || !strings.Contains(says.String(), "interrupted; everything was cleaned up") {
+	if cmd.ProcessState.ExitCode() != daemon.ExitFailure || !strings.Contains(says.String(), "interrupted; everything was cleaned up") {
 		t.Errorf("%v: %s", err, says.String())
 	}
 	if left := rig.left(t); len(left) > 0 {
@@ -219,6 +181,14 @@ func waitForFile(t *testing.T, path string) {
 	t.Errorf("there is no %s", path)
 }
 
+// pretends is a python3 that is new enough, whose library is there, and whose engine is
+// another script.
+const pretends = `case "$*" in
+*llamacpp.library*) echo '{"package": "x", "path": "nowhere", "here": true}';;
+*llamacpp.chat*) %s;;
+*) echo True 3 9;;
+esac`
+
 // TestEngineEnds: an engine that does not start, or ends at a question, is told
 // with what it said last.
 func TestEngineEnds(t *testing.T) {
@@ -231,15 +201,13 @@ func TestEngineEnds(t *testing.T) {
 		greets + `read question; echo '["an array"]'; sleep 0`: "the engine ended: json",
 	} {
 		rig := newEngineRig(t)
-		rig.script(t, "python3", script)
-		p := &demoPython{filepath.Join(rig.bin, "python3"), rig.work}
-		e, err := p.engine(t.Context(), &pinned{}, "nowhere", 1)
-		if err == nil {
-			_, err = e.Ask(t.Context(), demo.Question{Prompt: []int{1}})
-			e.close()
+		rig.script(t, "python3", fmt.Sprintf(pretends, script))
+		code, _, errs := daemon.Run(t, "", "demo", "--engine", "--dir", rig.work)
+		if code != daemon.ExitFailure || !strings.Contains(errs, says) {
+			t.Errorf("%s: exit code %d, %s; want %q", script, code, errs, says)
 		}
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v; want %q", script, err, says)
+		if left := rig.left(t); len(left) > 0 {
+			t.Errorf("%s: left behind: %q", script, left)
 		}
 	}
 }
@@ -265,23 +233,17 @@ func TestEngineInterrupted(t *testing.T) {
 // TestEngineDemo plays a small demo with llama.cpp itself, and interrupts another.
 // Tests fetch nothing, except in CI.
 func TestEngineDemo(t *testing.T) {
-	if raced.On {
-		t.Skip("the engine is not Go's")
-	}
 	path, given, cache := os.Getenv("PATH"), os.Getenv("KVSTORED_LLAMA"), os.Getenv("XDG_CACHE_HOME")
 	rig := newEngineRig(t)
 	t.Setenv("PATH", path)
 	t.Setenv("KVSTORED_LLAMA", given)
 	t.Setenv("XDG_CACHE_HOME", cache)
-	p, err := newDemoPython(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if pin, err := p.library(t.Context()); os.Getenv("CI") != "true" && (err != nil || !pin.Here) {
+	here, err := exec.Command(filepath.Join(rig.bin, "python3"), filepath.Join(daemon.Root(), "clients/python/llamacpp/library.py")).Output()
+	if os.Getenv("CI") != "true" && (err != nil || !strings.Contains(string(here), `"here": true`)) {
 		t.Skipf("the library is not here (%v); go run ./cmd/kvstored demo --engine fetches it", err)
 	}
 	page := filepath.Join(t.TempDir(), "demo.html")
-	code, out, errs := kvstored(t, "", "demo", "--engine", "--yes", "--users", "2", "--turns", "2", "--json", "--report", page, "--dir", rig.work)
+	code, out, errs := daemon.Run(t, "", "demo", "--engine", "--yes", "--users", "2", "--turns", "2", "--json", "--report", page, "--dir", rig.work)
 	var r struct {
 		Engine  string `json:"engine"`
 		Prompts []struct {
@@ -292,7 +254,7 @@ func TestEngineDemo(t *testing.T) {
 		Compared  int              `json:"answers_compared"`
 		Different int              `json:"answers_different"`
 	}
-	if err := json.Unmarshal([]byte(out), &r); code != exitOK || err != nil {
+	if err := json.Unmarshal([]byte(out), &r); code != daemon.ExitOK || err != nil {
 		t.Fatalf("exit code %d, %v: %s%s", code, err, out, errs)
 	}
 	if r.Compared != 7 || r.Different != 0 || r.Disk["from_disk"] == 0 || r.Disk["from_dram"] != 0 || !strings.Contains(r.Engine, "llama.cpp") || len(r.Prompts) != 4 {
@@ -303,6 +265,8 @@ func TestEngineDemo(t *testing.T) {
 			t.Errorf("prompt %d: of %d tokens are restored %v", i+1, p.Tokens, got)
 		}
 	}
-	checkReport(t, page)
+	if text, err := os.ReadFile(page); err != nil || !strings.HasSuffix(strings.TrimSpace(string(text)), "</html>") || !strings.Contains(string(text), "every byte right") || strings.Count(string(text), "<svg") < 2 {
+		t.Errorf("the page is not whole: %v, %.200s", err, text)
+	}
 	interrupt(t, rig, "people ask")
 }

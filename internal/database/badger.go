@@ -76,6 +76,9 @@ func (s *server) openBadger(o *Options) (db *badger.DB, err error) {
 			}
 		}
 	}
+	if s.try != nil {
+		s.try(o.Dir)
+	}
 	if err := checkManifest(o.Dir); err != nil {
 		return nil, err
 	}

@@ -278,3 +278,38 @@ func TestHangs(t *testing.T) {
 		<-d.Ended()
 	})
 }
+
+// A damaged table, which ends a process, ends the database alone, with what Badger said.
+func TestDamagedTable(t *testing.T) {
+	dir := tiertest.Folder(t) // in no bubble: Badger leaves a goroutine of a database that it does not open
+	for at := range 40 {
+		dir := filepath.Join(dir, fmt.Sprint(at))
+		d := open(t, dir)
+		fill(t, d, 20)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+		if err != nil || len(tables) != 1 {
+			t.Fatal(tables, err)
+		}
+		text, err := os.ReadFile(tables[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		text[len(text)-1-at] ^= 0x40
+		if err := os.WriteFile(tables[0], text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d, err = OpenHere(t.Context(), testOptions(dir))
+		var death *Death
+		switch {
+		case err == nil: // Badger goes on without it
+			_ = d.Close()
+		case errors.As(err, &death):
+			if !strings.Contains(death.Words, "panic: ") || death.How != "exit status 1" {
+				t.Errorf("a bit %d from the end: %v", at, err)
+			}
+		}
+	}
+}

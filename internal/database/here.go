@@ -2,17 +2,22 @@ package database
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"runtime"
 	"sync/atomic"
+
+	"github.com/dgraph-io/badger/v4/options"
+	"github.com/dgraph-io/badger/v4/table"
 )
 
-// OpenHere is Open without a process: goroutines of this one serve the pairs. What
-// would end the process (a page that cannot be read, much that Badger has against its
-// files) ends the program. It is for tests that ask about something else; all of it
-// works in a bubble of testing/synctest.
+// OpenHere is Open without a process: goroutines of this one serve the pairs. It is for
+// tests that ask about something else, and works in a bubble of testing/synctest. A page
+// that cannot be read ends the program, and so may what Badger has against its files. A
+// damaged table, which is all that does so in practice, is found before Badger opens it,
+// and ends the database alone.
 func OpenHere(ctx context.Context, o Options) (*DB, error) {
 	d := newDB(o.Log)
 	var its []*conn
@@ -53,6 +58,24 @@ func (h *here) how() string {
 	return "exit status 0"
 }
 
+// tryTables returns what Badger panics over in a table. Badger opens each in a goroutine
+// of its own, whose panic nothing can recover.
+func tryTables(dir string) (over any) {
+	defer func() { over = recover() }()
+	listed, _ := (&compactions{dir: dir}).list() // Badger says what is wrong with the list
+	for id := range listed {
+		data, err := os.ReadFile(table.NewFilename(id, dir))
+		if err != nil {
+			continue // Badger says so
+		}
+		t, err := table.OpenInMemoryTable(data, id, &table.Options{BlockSize: 4 << 10, ChkMode: options.OnTableAndBlockRead})
+		if err == nil {
+			_ = t.VerifyChecksum() // Badger says so
+		}
+	}
+	return nil
+}
+
 // serve ends with the pairs. A database that was not closed before is closed then, so
 // that the next one can be opened.
 func (h *here) serve(conns []*conn, words *io.PipeWriter) {
@@ -67,18 +90,25 @@ func (h *here) serve(conns []*conn, words *io.PipeWriter) {
 		hangUp()
 		runtime.Goexit()
 	}
+	s.try = func(dir string) {
+		if over := tryTables(dir); over != nil {
+			s.end(fmt.Sprint("panic: ", over))
+		}
+	}
 	s.gone = func() {
 		if h.killed.Load() || h.ended.Load() {
 			runtime.Goexit()
 		}
 	}
-	err := s.serve(conns)
-	hangUp()
-	if err == nil {
-		_ = s.close()
+	defer func() { // also where the opening has ended the process
+		hangUp()
 		s.watched.unhook()
-	} else {
+		_ = words.Close()
+	}()
+	if s.serve(conns) != nil {
 		h.ended.Store(true)
+		return
 	}
-	_ = words.Close()
+	hangUp()
+	_ = s.close()
 }

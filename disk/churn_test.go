@@ -38,6 +38,7 @@ func putOrTrim(t testing.TB, d *Tier, m memory, n, size int, gone func([]key.Key
 func TestCapacityHoldsUnderChurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := testOptions(tiertest.Folder(t))
+		o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 32*mib, 12*mib, 2*mib
 		d, stop := start(t, o, nil)
 		m := newMemory(t)
 		rng := rand.New(rand.NewPCG(3, 4))
@@ -45,7 +46,7 @@ func TestCapacityHoldsUnderChurn(t *testing.T) {
 		number := make(map[key.Key]int)
 		stored := 0
 		for i := range 800 {
-			n := 1 + rng.IntN(1<<(9+rng.IntN(13))) // up to 2 MiB, mostly small
+			n := 1 + rng.IntN(1<<(9+rng.IntN(11))) // up to 512 KiB, mostly small
 			k := keyOf(i)
 			ok := putOrTrim(t, d, m, i, n, func(out []key.Key) {
 				for _, k := range out {
@@ -66,7 +67,7 @@ func TestCapacityHoldsUnderChurn(t *testing.T) {
 				checkBooks(t, d)
 			}
 		}
-		if stored < 100*mib {
+		if stored < 30*mib {
 			t.Fatalf("only %d bytes went through", stored)
 		}
 		if int64(len(size)) != d.Stats().Entries {

@@ -71,6 +71,7 @@ func TestDamages(t *testing.T) {
 // the entries in extents are back, and of how many, if only the database is hurt.
 func damage(t *testing.T, m memory, rng *rand.Rand, paths int) (there, all int) {
 	x := &damagedTier{o: pathOptions(t, paths), size: make(map[int]int), deleted: make(map[int]bool)}
+	x.o.SegmentBytes = mib
 	x.live(t, m, rng)
 	files := tierFiles(t, x.o)
 	name := files[rng.IntN(len(files))]
@@ -119,6 +120,7 @@ func (x *damagedTier) live(t *testing.T, m memory, rng *rand.Rand) {
 		}
 		if rng.IntN(2) == 0 {
 			killed := pathOptions(t, len(x.o.Paths))
+			killed.SegmentBytes = x.o.SegmentBytes
 			for i := range x.o.Paths {
 				copyDir(t, x.o.Paths[i], killed.Paths[i])
 			}

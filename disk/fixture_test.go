@@ -110,10 +110,22 @@ func keyOf(n int) key.Key {
 	return k
 }
 
+// noise is what payloads are taken from.
+var noise = sync.OnceValue(func() []byte {
+	b := make([]byte, 5*mib)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(b) // never fails
+	return b
+})
+
 // fill writes the payload of key n, whose bytes depend on n alone.
 func fill(p []byte, n int) {
-	r := rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16)})
-	_, _ = r.Read(p)
+	from := noise()[n*67%mib:]
+	for left := p; len(left) > 0; {
+		left = left[copy(left, from):]
+	}
+	var number [4]byte
+	binary.LittleEndian.PutUint32(number[:], uint32(n))
+	copy(p, number[:])
 }
 
 func entryOf(t testing.TB, m memory, n, size int) tier.Entry {

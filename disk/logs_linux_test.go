@@ -159,10 +159,14 @@ func twoLogs(t *testing.T) (o Options, sizes []int) {
 	}
 	for i := range 200 {
 		for _, commit := range commits {
+			if i < 10 { // some are to be in it
+				commit(i)
+				continue
+			}
 			was := databaseOf(t, o)
 			commit(i)
 			synctest.Wait() // a log that is full is made a table
-			if is := databaseOf(t, o); is.log != was.log && i >= 20 {
+			if is := databaseOf(t, o); is.log != was.log {
 				copyDir(t, o.Paths[0], killed.Paths[0])
 				was.undoTable(t, killed)
 				return killed, sizes

@@ -33,6 +33,7 @@ func manifestEntries(t *testing.T, text []byte) (at []int) {
 func tabled(t *testing.T, m memory) *damagedTier {
 	t.Helper()
 	x := &damagedTier{o: testOptions(tiertest.Folder(t)), size: make(map[int]int), deleted: make(map[int]bool)}
+	x.o.SegmentBytes = mib
 	for range 5 {
 		d, stop := start(t, x.o, nil)
 		recoverAll(t, d)

@@ -24,13 +24,13 @@ func TestDamagedMarkers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := pathOptions(t, 2)
-				fillPaths(t, o, 40)
+				fillPaths(t, o, 12)
 				for _, path := range []string{
 					filepath.Join(o.Paths[0], folders.FormatName), filepath.Join(o.Paths[1], folders.FormatName), filepath.Join(o.Paths[0], folders.MembersName),
 				} {
 					damageMarker(t, path, text)
-					wantAll(t, o, path, text != nil, 40)
-					wantAll(t, o, "", false, 40) // and the second start finds nothing to say
+					wantAll(t, o, path, text != nil, 12)
+					wantAll(t, o, "", false, 12) // and the second start finds nothing to say
 				}
 			})
 		})
@@ -46,15 +46,15 @@ func TestExchangedMarkers(t *testing.T) {
 		t.Run(names[0]+" "+names[1], func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := pathOptions(t, 2)
-				fillPaths(t, o, 40)
+				fillPaths(t, o, 12)
 				a, b := filepath.Join(o.Paths[0], names[0]), filepath.Join(o.Paths[1], names[1])
 				for _, move := range [][2]string{{a, a + "~"}, {b, a}, {a + "~", b}} {
 					if err := os.Rename(move[0], move[1]); err != nil {
 						t.Fatal(err)
 					}
 				}
-				wantAll(t, o, a, true, 40)
-				wantAll(t, o, "", false, 40)
+				wantAll(t, o, a, true, 12)
+				wantAll(t, o, "", false, 12)
 			})
 		})
 	}
@@ -87,7 +87,7 @@ func wantAll(t *testing.T, o Options, damaged string, aside bool, n int) {
 	}
 	m := newMemory(t)
 	for i := range n {
-		mustGet(t, d, m, i, 300_000)
+		mustGet(t, d, m, i, pathSize)
 	}
 	if said := strings.Contains(log.String(), "did not hold what it should"); said != (damaged != "" && (aside || filepath.Base(damaged) == folders.FormatName)) {
 		t.Fatalf("damage of %q, said: %t", damaged, said)

@@ -25,7 +25,7 @@ func pathOptions(t testing.TB, n int) Options {
 	for range n {
 		o.Paths = append(o.Paths, tiertest.Folder(t))
 	}
-	o.CapacityBytes = 128 * mib
+	o.CapacityBytes, o.SegmentBytes = 64*mib, 2*mib
 	return o
 }
 
@@ -43,13 +43,16 @@ func inPath(d *Tier, n int) map[string][]int {
 	return in
 }
 
+// pathSize is how many bytes the payloads of fillPaths have.
+const pathSize = 100_000
+
 func fillPaths(t *testing.T, o Options, n int) (in map[string][]int) {
 	t.Helper()
 	m := newMemory(t)
 	d, stop := start(t, o, nil)
 	recoverAll(t, d)
 	for i := range n {
-		mustPut(t, d, m, i, 300_000)
+		mustPut(t, d, m, i, pathSize)
 	}
 	in = inPath(d, n)
 	recount(t, d)
@@ -76,10 +79,10 @@ func TestSeveralPaths(t *testing.T) {
 			t.Fatalf("%d of 90 entries are back", len(got))
 		}
 		for i := range 90 {
-			mustGet(t, d, m, i, 300_000)
+			mustGet(t, d, m, i, pathSize)
 		}
 		for i := range 600 {
-			putOrTrim(t, d, m, 100+i, 300_000, func([]key.Key) {})
+			putOrTrim(t, d, m, 100+i, pathSize, func([]key.Key) {})
 			if i%50 > 0 {
 				continue
 			}
@@ -120,10 +123,10 @@ func TestMissingPath(t *testing.T) {
 			}
 			for _, dir := range []string{o.Paths[0], o.Paths[2]} {
 				for _, i := range in[dir] {
-					mustGet(t, d, m, i, 300_000)
+					mustGet(t, d, m, i, pathSize)
 				}
 			}
-			wantErr(t, get(t, d, m, in[gone][0], 300_000), tier.ErrNotFound)
+			wantErr(t, get(t, d, m, in[gone][0], pathSize), tier.ErrNotFound)
 			if n := d.Stats().Counters["paths_missing"]; n != 1 {
 				t.Errorf("round %d: %d paths are missing", round, n)
 			}
@@ -146,8 +149,8 @@ func TestMissingPath(t *testing.T) {
 			t.Errorf("%d files without entries are left where the disk came back", n)
 		}
 		for i := 100; i < 130; i++ {
-			mustPut(t, d, m, i, 300_000)
-			mustGet(t, d, m, i, 300_000)
+			mustPut(t, d, m, i, pathSize)
+			mustGet(t, d, m, i, pathSize)
 		}
 		recount(t, d)
 	})
@@ -207,7 +210,7 @@ func TestPathsJoinAndLeave(t *testing.T) {
 			t.Fatalf("%d entries; want %d", len(got), len(in[o.Paths[0]]))
 		}
 		for i := 100; i < 130; i++ {
-			mustPut(t, d, m, i, 300_000)
+			mustPut(t, d, m, i, pathSize)
 		}
 		recount(t, d)
 	})

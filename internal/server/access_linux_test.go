@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"net"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/client"
@@ -28,44 +26,11 @@ const (
 	alice, bob, carol, dave = 12001, 12002, 12003, 12004
 )
 
-// as runs a function on a thread that belongs to another user: a socket that is
-// connected there has that user as its peer.
-func as(t testing.TB, uid uint32, do func()) {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("to be another user takes root")
-	}
-	done := make(chan syscall.Errno)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid))
-		if errno == 0 {
-			do()
-		}
-		done <- errno
-	}()
-	if errno := <-done; errno != 0 {
-		t.Fatal(errno)
-	}
-}
-
-// The rig's socket moves to a folder that each user may enter.
-func (r *rig) everybody() {
-	r.t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "kv")
-	r.must(err)
-	r.t.Cleanup(func() { os.RemoveAll(dir) })
-	r.must(os.Chmod(dir, 0o755))
-	r.must(os.Chmod(r.socket, 0o666))
-	there := filepath.Join(dir, "s")
-	r.must(os.Rename(r.socket, there))
-	r.socket = there
-}
-
 // dialAs is a client of a user, which need not be let in.
 func (r *rig) dialAs(uid uint32, o client.Options) (c *client.Client, err error) {
 	r.t.Helper()
-	as(r.t, uid, func() { c, err = client.Dial(r.t.Context(), r.socket, o) })
+	o.Dialer = func(ctx context.Context, _ string) (net.Conn, error) { return r.local.DialAs(ctx, uid) }
+	c, err = client.Dial(r.t.Context(), r.socket, o)
 	if err == nil {
 		r.t.Cleanup(func() { c.Close() })
 	}
@@ -226,64 +191,65 @@ var ruleSets = []string{
 // denied as the table says, on connections that were there before the rules. What
 // is denied is denied, not missing; and of the spaces each sees its own.
 func TestAccessTable(t *testing.T) {
-	models := []string{"a-1", "a-2", "b-1", "other/model"}
-	users := []uint32{0, alice, bob, carol, dave}
-	r := newRig(t, options{Options: server.Options{Settings: server.Settings{Access: accepted(t, allButMap)}, Stats: func(wire.Rights) ([]byte, error) { return []byte("{}"), nil }}})
-	r.everybody()
-	ctx := t.Context()
-	ends := map[uint32]tenant{}
-	seed, denied, passed := uint64(1), 0, 0
-	for _, text := range ruleSets {
-		cfg, ok := rules(t, text)
-		if !ok {
-			t.Fatalf("refused: %s", text)
-		}
-		for _, uid := range users { // where they are gone since the rules before
-			if ends[uid].c == nil || ends[uid].c.Ping(ctx) != nil {
-				ends[uid] = r.tenant(uid, models)
+	synctest.Test(t, func(t *testing.T) {
+		models := []string{"a-1", "a-2", "b-1", "other/model"}
+		users := []uint32{0, alice, bob, carol, dave}
+		r := newRig(t, options{Options: server.Options{Settings: server.Settings{Access: accepted(t, allButMap)}, Stats: func(wire.Rights) ([]byte, error) { return []byte("{}"), nil }}})
+		ctx := t.Context()
+		ends := map[uint32]tenant{}
+		seed, denied, passed := uint64(1), 0, 0
+		for _, text := range ruleSets {
+			cfg, ok := rules(t, text)
+			if !ok {
+				t.Fatalf("refused: %s", text)
 			}
-		}
-		r.setAccess(cfg.Policy(0))
-		for _, uid := range users {
-			e := ends[uid]
-			if cfg.Policy(0).Somewhere(uid) == 0 {
-				r.gone(e.c, uid)
-				continue
-			}
-			for _, m := range models {
-				for i := range operations {
-					op := &operations[i]
-					seed++
-					p := client.Chain(chainIn(modelSpace(m), seed, 1))
-					p.Space = e.spaces[m]
-					err := op.do(ctx, e.c, e.spaces[m], p)
-					want := op.allowed(&cfg, uid, m)
-					if errors.Is(err, client.ErrDenied) == want || want && err != nil {
-						t.Errorf("%s\nuser %d, %s in %s: %v; allowed %t", text, uid, op.name, m, err, want)
-					}
-					if want {
-						passed++
-					} else {
-						denied++
-					}
+			for _, uid := range users { // where they are gone since the rules before
+				if ends[uid].c == nil || ends[uid].c.Ping(ctx) != nil {
+					ends[uid] = r.tenant(uid, models)
 				}
 			}
-			r.checkSpaces(&cfg, uid, models)
-			_, err := e.c.Unpin(ctx, "name")
-			if err != nil && !errors.Is(err, client.ErrDenied) {
-				t.Error(err)
+			r.setAccess(cfg.Policy(0))
+			for _, uid := range users {
+				e := ends[uid]
+				if cfg.Policy(0).Somewhere(uid) == 0 {
+					r.gone(e.c, uid)
+					continue
+				}
+				for _, m := range models {
+					for i := range operations {
+						op := &operations[i]
+						seed++
+						p := client.Chain(chainIn(modelSpace(m), seed, 1))
+						p.Space = e.spaces[m]
+						err := op.do(ctx, e.c, e.spaces[m], p)
+						want := op.allowed(&cfg, uid, m)
+						if errors.Is(err, client.ErrDenied) == want || want && err != nil {
+							t.Errorf("%s\nuser %d, %s in %s: %v; allowed %t", text, uid, op.name, m, err, want)
+						}
+						if want {
+							passed++
+						} else {
+							denied++
+						}
+					}
+				}
+				r.checkSpaces(&cfg, uid, models)
+				_, err := e.c.Unpin(ctx, "name")
+				if err != nil && !errors.Is(err, client.ErrDenied) {
+					t.Error(err)
+				}
+			}
+			r.setAccess(accepted(t, allButMap))
+			for uid, e := range ends {
+				if _, err := e.c.Unpin(ctx, "name"); err != nil && cfg.Policy(0).Somewhere(uid) != 0 {
+					t.Error(err)
+				}
 			}
 		}
-		r.setAccess(accepted(t, allButMap))
-		for uid, e := range ends {
-			if _, err := e.c.Unpin(ctx, "name"); err != nil && cfg.Policy(0).Somewhere(uid) != 0 {
-				t.Error(err)
-			}
+		if passed < 400 || denied < 400 {
+			t.Errorf("%d were let through, %d denied", passed, denied)
 		}
-	}
-	if passed < 400 || denied < 400 {
-		t.Errorf("%d were let through, %d denied", passed, denied)
-	}
+	})
 }
 
 // setAccess has the server go on by another policy.
@@ -371,135 +337,138 @@ func (r *rig) checkSpaces(cfg *config.Config, uid uint32, models []string) {
 // TestStoresBlind: a user that may write and not read hears that a chunk is there,
 // and neither its checksum nor its length.
 func TestStoresBlind(t *testing.T) {
-	r := newRig(t, options{Options: server.Options{Settings: server.Settings{Access: accepted(t, "[{uids: [12001], match: m, rights: [write]}, {uids: [12002], match: m, rights: [read, write]}]")}}})
-	r.everybody()
-	ctx, p := t.Context(), chain(1, 1)
-	owner, err := r.dialAs(bob, client.Options{Space: &space})
-	r.must(err)
-	_, err = owner.Put(ctx, client.Chain(p), 0, [][]byte{[]byte("what bob has stored")})
-	r.must(err)
-	for name, o := range map[string]client.Options{"staged": {Space: &space}, "inline": {Space: &space, Inline: true}} {
-		c, err := r.dialAs(alice, o)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{Options: server.Options{Settings: server.Settings{Access: accepted(t, "[{uids: [12001], match: m, rights: [write]}, {uids: [12002], match: m, rights: [read, write]}]")}}})
+		ctx, p := t.Context(), chain(1, 1)
+		owner, err := r.dialAs(bob, client.Options{Space: &space})
 		r.must(err)
-		stored, err := c.Put(ctx, client.Chain(p), 0, [][]byte{[]byte("a guess")})
+		_, err = owner.Put(ctx, client.Chain(p), 0, [][]byte{[]byte("what bob has stored")})
 		r.must(err)
-		if stored[0] != (client.Stored{Code: client.ResultExists}) {
-			t.Errorf("%s: put says %+v", name, stored[0])
+		for name, o := range map[string]client.Options{"staged": {Space: &space}, "inline": {Space: &space, Inline: true}} {
+			c, err := r.dialAs(alice, o)
+			r.must(err)
+			stored, err := c.Put(ctx, client.Chain(p), 0, [][]byte{[]byte("a guess")})
+			r.must(err)
+			if stored[0] != (client.Stored{Code: client.ResultExists}) {
+				t.Errorf("%s: put says %+v", name, stored[0])
+			}
+			f, err := c.Reserve(ctx, client.Chain(p), client.ReserveOptions{Size: 7, Sums: map[int]uint64{0: 1}})
+			if name == "inline" {
+				continue // it takes shared memory
+			}
+			r.must(err)
+			if f.Status(0) != client.Exists || f.Length(0) != 0 || len(f.Differ()) != 0 {
+				t.Errorf("%s: reserve says %v, %d bytes, differ %d", name, f.Status(0), f.Length(0), f.Differ())
+			}
+			if _, err := c.Get(ctx, client.Chain(p), client.GetOptions{}); !errors.Is(err, client.ErrDenied) {
+				t.Errorf("%s: get: %v", name, err)
+			}
+			if _, err := c.Lookup(ctx, f.Prompt(), 0); !errors.Is(err, client.ErrDenied) {
+				t.Errorf("%s: a lookup by the fill: %v", name, err)
+			}
 		}
-		f, err := c.Reserve(ctx, client.Chain(p), client.ReserveOptions{Size: 7, Sums: map[int]uint64{0: 1}})
-		if name == "inline" {
-			continue // it takes shared memory
+		if n := r.server.Stats().Differs; n != 0 {
+			t.Errorf("%d chunks were compared", n)
 		}
-		r.must(err)
-		if f.Status(0) != client.Exists || f.Length(0) != 0 || len(f.Differ()) != 0 {
-			t.Errorf("%s: reserve says %v, %d bytes, differ %d", name, f.Status(0), f.Length(0), f.Differ())
-		}
-		if _, err := c.Get(ctx, client.Chain(p), client.GetOptions{}); !errors.Is(err, client.ErrDenied) {
-			t.Errorf("%s: get: %v", name, err)
-		}
-		if _, err := c.Lookup(ctx, f.Prompt(), 0); !errors.Is(err, client.ErrDenied) {
-			t.Errorf("%s: a lookup by the fill: %v", name, err)
-		}
-	}
-	if n := r.server.Stats().Differs; n != 0 {
-		t.Errorf("%d chunks were compared", n)
-	}
+	})
 }
 
 // TestNamesOfUsers: with rules the name of a pin and a lookup id count within
 // their user; without, a pin's name counts on every connection.
 func TestNamesOfUsers(t *testing.T) {
-	r := newRig(t, options{})
-	r.everybody()
-	ctx, p := t.Context(), chain(1, 2)
-	r.store(p, 0, 2)
-	a, err := r.dialAs(alice, client.Options{Space: &space, Inline: true})
-	r.must(err)
-	b, err := r.dialAs(bob, client.Options{Space: &space, Inline: true})
-	r.must(err)
-	pin := func() {
-		t.Helper()
-		if _, err := a.Pin(ctx, client.Chain(p), "x", 0); err != nil || r.pinned() != 2*size {
-			t.Fatalf("%v, %d bytes pinned", err, r.pinned())
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		ctx, p := t.Context(), chain(1, 2)
+		r.store(p, 0, 2)
+		a, err := r.dialAs(alice, client.Options{Space: &space, Inline: true})
+		r.must(err)
+		b, err := r.dialAs(bob, client.Options{Space: &space, Inline: true})
+		r.must(err)
+		pin := func() {
+			t.Helper()
+			if _, err := a.Pin(ctx, client.Chain(p), "x", 0); err != nil || r.pinned() != 2*size {
+				t.Fatalf("%v, %d bytes pinned", err, r.pinned())
+			}
 		}
-	}
-	unpin := func(c *client.Client, want uint64) {
-		t.Helper()
-		if n, err := c.Unpin(ctx, "x"); n != want || err != nil {
-			t.Errorf("unpinned %d, %v; want %d", n, err, want)
+		unpin := func(c *client.Client, want uint64) {
+			t.Helper()
+			if n, err := c.Unpin(ctx, "x"); n != want || err != nil {
+				t.Errorf("unpinned %d, %v; want %d", n, err, want)
+			}
 		}
-	}
-	pin()
-	unpin(b, 2)
-	r.setAccess(accepted(t, "[{uids: [12001, 12002], match: '*', rights: [read]}]"))
-	pin()
-	unpin(b, 0)
-	unpin(a, 2)
-	pin()
-	root := r.dial(client.Options{Inline: true})
-	unpin(root, 2)
+		pin()
+		unpin(b, 2)
+		r.setAccess(accepted(t, "[{uids: [12001, 12002], match: '*', rights: [read]}]"))
+		pin()
+		unpin(b, 0)
+		unpin(a, 2)
+		pin()
+		root := r.dial(client.Options{Inline: true})
+		unpin(root, 2)
 
-	j, err := a.Prefetch(ctx, client.Chain(p), client.PrefetchOptions{LookupID: "y"})
-	r.must(err)
-	r.must(j.Release(ctx))
-	if _, _, err := a.WarmNamed(ctx, "y", 0, 0); err != nil {
-		t.Error(err)
-	}
-	r.setAccess(accepted(t, "[{uids: [12001, 12002], match: '*', rights: [read]}]")) // the same once more
-	if _, _, err := a.WarmNamed(ctx, "y", 0, 0); err != nil {
-		t.Error(err)
-	}
-	if _, _, err := b.WarmNamed(ctx, "y", 0, 0); !errors.Is(err, client.ErrNotFound) {
-		t.Errorf("another user's lookup id: %v", err)
-	}
-	r.setAccess(accepted(t, "[{uids: [12001], match: 'n', rights: [read]}]"))
-	if _, _, err := a.WarmNamed(ctx, "y", 0, 0); !errors.Is(err, client.ErrNotFound) {
-		t.Errorf("a lookup id from when the user might read: %v", err)
-	}
+		j, err := a.Prefetch(ctx, client.Chain(p), client.PrefetchOptions{LookupID: "y"})
+		r.must(err)
+		r.must(j.Release(ctx))
+		if _, _, err := a.WarmNamed(ctx, "y", 0, 0); err != nil {
+			t.Error(err)
+		}
+		r.setAccess(accepted(t, "[{uids: [12001, 12002], match: '*', rights: [read]}]")) // the same once more
+		if _, _, err := a.WarmNamed(ctx, "y", 0, 0); err != nil {
+			t.Error(err)
+		}
+		if _, _, err := b.WarmNamed(ctx, "y", 0, 0); !errors.Is(err, client.ErrNotFound) {
+			t.Errorf("another user's lookup id: %v", err)
+		}
+		r.setAccess(accepted(t, "[{uids: [12001], match: 'n', rights: [read]}]"))
+		if _, _, err := a.WarmNamed(ctx, "y", 0, 0); !errors.Is(err, client.ErrNotFound) {
+			t.Errorf("a lookup id from when the user might read: %v", err)
+		}
+	})
 }
 
 // TestMappingIsTakenAway: a client that has mapped the arena and may not any more
 // is disconnected, its leases are free, and it comes back without a mapping; the
 // others stay.
 func TestMappingIsTakenAway(t *testing.T) {
-	r := newRig(t, options{})
-	r.everybody()
-	r.store(chain(1, 2), 0, 2)
-	ctx := t.Context()
-	a, err := r.dialAs(alice, client.Options{Space: &space})
-	r.must(err)
-	_, err = a.Prefetch(ctx, client.Chain(chain(1, 2)), client.PrefetchOptions{})
-	r.must(err)
-	b, err := r.dialAs(bob, client.Options{Space: &space})
-	r.must(err)
-	inline, err := r.dialAs(alice, client.Options{Space: &space, Inline: true})
-	r.must(err)
-	root := r.dial(client.Options{})
-	if !a.Mapped() || !b.Mapped() || inline.Mapped() {
-		t.Fatal("without rules all that ask map the arena")
-	}
-	r.setAccess(accepted(t, "[{uids: [12001], match: m, rights: [read, write]}, {uids: [12002], match: '*', rights: [read], map: true}]"))
-	r.until("its lease is free", func() bool { return r.leased() == 0 })
-	if err := a.Ping(ctx); !errors.Is(err, client.ErrDisconnected) {
-		t.Fatalf("a client that may not map any more stays connected: %v", err)
-	}
-	for name, c := range map[string]*client.Client{"bob": b, "inline": inline, "root": root} {
-		if err := c.Ping(ctx); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	a, err = r.dialAs(alice, client.Options{Space: &space})
-	r.must(err)
-	if a.Mapped() || a.PutMode() != client.PutStaged {
-		t.Errorf("it maps again: %t, puts %s", a.Mapped(), a.PutMode())
-	}
-	j, err := a.Prefetch(ctx, client.Chain(chain(1, 2)), client.PrefetchOptions{})
-	r.must(err)
-	for i := range 2 {
-		got, err := j.Chunk(ctx, i)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		r.store(chain(1, 2), 0, 2)
+		ctx := t.Context()
+		a, err := r.dialAs(alice, client.Options{Space: &space})
 		r.must(err)
-		r.must(tiertest.CheckPayload(chain(1, 2).Key(i), got))
-	}
-	r.must(j.Release(ctx))
-	r.must(put(ctx, a, chain(5, 1), 0, 1))
+		_, err = a.Prefetch(ctx, client.Chain(chain(1, 2)), client.PrefetchOptions{})
+		r.must(err)
+		b, err := r.dialAs(bob, client.Options{Space: &space})
+		r.must(err)
+		inline, err := r.dialAs(alice, client.Options{Space: &space, Inline: true})
+		r.must(err)
+		root := r.dial(client.Options{})
+		if !a.Mapped() || !b.Mapped() || inline.Mapped() {
+			t.Fatal("without rules all that ask map the arena")
+		}
+		r.setAccess(accepted(t, "[{uids: [12001], match: m, rights: [read, write]}, {uids: [12002], match: '*', rights: [read], map: true}]"))
+		r.until("its lease is free", func() bool { return r.leased() == 0 })
+		if err := a.Ping(ctx); !errors.Is(err, client.ErrDisconnected) {
+			t.Fatalf("a client that may not map any more stays connected: %v", err)
+		}
+		for name, c := range map[string]*client.Client{"bob": b, "inline": inline, "root": root} {
+			if err := c.Ping(ctx); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		a, err = r.dialAs(alice, client.Options{Space: &space})
+		r.must(err)
+		if a.Mapped() || a.PutMode() != client.PutStaged {
+			t.Errorf("it maps again: %t, puts %s", a.Mapped(), a.PutMode())
+		}
+		j, err := a.Prefetch(ctx, client.Chain(chain(1, 2)), client.PrefetchOptions{})
+		r.must(err)
+		for i := range 2 {
+			got, err := j.Chunk(ctx, i)
+			r.must(err)
+			r.must(tiertest.CheckPayload(chain(1, 2).Key(i), got))
+		}
+		r.must(j.Release(ctx))
+		r.must(put(ctx, a, chain(5, 1), 0, 1))
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/hint"
@@ -57,186 +58,192 @@ func (c *raw) tooLarge(op wire.Op, m wire.Message) (limit uint64) {
 // What can be told in parts is; other requests are refused before they have done
 // anything. A larger frame would fail the client's reader.
 func TestLargestReply(t *testing.T) {
-	const many, fit = 66_000, 60_000 // refs, slots and results of the first take more than 1 MiB
-	text := make([]byte, wire.LeastBodyBytes+1)
-	for i := range text {
-		text[i] = ' '
-	}
-	r := newRig(t, options{capacity: 300 * mib, lone: true, Options: server.Options{
-		Stats: func(wire.Rights) ([]byte, error) { return text, nil },
-	}})
-	long := chain(1, many)
-	r.storeMany(long, 100)
+	synctest.Test(t, func(t *testing.T) {
+		const many, fit = 66_000, 60_000 // refs, slots and results of the first take more than 1 MiB
+		text := make([]byte, wire.LeastBodyBytes+1)
+		for i := range text {
+			text[i] = ' '
+		}
+		r := newRig(t, options{capacity: 300 * mib, lone: true, Options: server.Options{
+			Stats: func(wire.Rights) ([]byte, error) { return text, nil },
+		}})
+		long := chain(1, many)
+		r.storeMany(long, 100)
 
-	t.Run("jobs", func(t *testing.T) {
-		for _, pushes := range []wire.Features{0, wire.FeaturePushes} {
-			c := r.frugal(wire.FeatureArena|pushes, 0)
-			c.t = t
-			var one wire.PrefetchReply
-			c.do(wire.OpPrefetch, &wire.PrefetchRequest{Chain: c.chain(long)}, &one)
-			var all wire.BatchReply
-			c.do(wire.OpBatch, &wire.BatchRequest{Prompts: []wire.BatchPrompt{{Chain: refChain(one.Job)}, {Chain: c.chain(long)}, {Chain: refChain(one.Job)}}}, &all)
-			states := map[uint64]*wire.JobState{one.Job: &one.State}
-			for i := range all.Jobs {
-				states[all.Jobs[i].Prefetch.Job] = &all.Jobs[i].Prefetch.State
-			}
-			if len(states) != 4 {
-				t.Fatalf("%+v", all)
-			}
-			for job, st := range states {
-				have := st.Refs.Len()
-				if have == 0 || have == many || st.Done() || int(st.Ready.Chunks) != have {
-					t.Fatalf("job %d: %d refs at first, %+v", job, have, st.Ready)
+		part(t, "jobs", func(t *testing.T) {
+			for _, pushes := range []wire.Features{0, wire.FeaturePushes} {
+				c := r.frugal(wire.FeatureArena|pushes, 0)
+				c.t = t
+				var one wire.PrefetchReply
+				c.do(wire.OpPrefetch, &wire.PrefetchRequest{Chain: c.chain(long)}, &one)
+				var all wire.BatchReply
+				c.do(wire.OpBatch, &wire.BatchRequest{Prompts: []wire.BatchPrompt{{Chain: refChain(one.Job)}, {Chain: c.chain(long)}, {Chain: refChain(one.Job)}}}, &all)
+				states := map[uint64]*wire.JobState{one.Job: &one.State}
+				for i := range all.Jobs {
+					states[all.Jobs[i].Prefetch.Job] = &all.Jobs[i].Prefetch.State
 				}
-				for have < many {
-					var more wire.JobState
-					if c.do(wire.OpWait, &wire.WaitRequest{Job: job, MinTokens: uint64(have+1) * tokens, From: uint32(have)}, &more); more.Refs.Len() == 0 || int(more.First) != have {
-						t.Fatalf("job %d: %d refs from %d on, of which it has %d", job, more.Refs.Len(), more.First, have)
+				if len(states) != 4 {
+					t.Fatalf("%+v", all)
+				}
+				for job, st := range states {
+					have := st.Refs.Len()
+					if have == 0 || have == many || st.Done() || int(st.Ready.Chunks) != have {
+						t.Fatalf("job %d: %d refs at first, %+v", job, have, st.Ready)
 					}
-					have += more.Refs.Len()
-					*st = more
-				}
-				if have != many || st.Code != wire.CodeOK {
-					t.Errorf("job %d: %d refs, %s", job, have, st.Code)
+					for have < many {
+						var more wire.JobState
+						if c.do(wire.OpWait, &wire.WaitRequest{Job: job, MinTokens: uint64(have+1) * tokens, From: uint32(have)}, &more); more.Refs.Len() == 0 || int(more.First) != have {
+							t.Fatalf("job %d: %d refs from %d on, of which it has %d", job, more.Refs.Len(), more.First, have)
+						}
+						have += more.Refs.Len()
+						*st = more
+					}
+					if have != many || st.Code != wire.CodeOK {
+						t.Errorf("job %d: %d refs, %s", job, have, st.Code)
+					}
 				}
 			}
-		}
-	})
-	t.Run("get", func(t *testing.T) {
-		c := r.frugal(0, 0)
-		c.t = t
-		var got wire.GetReply
-		if c.do(wire.OpGet, &wire.GetRequest{Chain: c.chain(long)}, &got); got.Chunks.Len() == 0 || got.Chunks.Len() == many {
-			t.Errorf("%d chunks", got.Chunks.Len())
-		}
-		huge := chain(2, 1)
-		r.storeMany(huge, 2*mib)
-		if limit := c.tooLarge(wire.OpGet, &wire.GetRequest{Chain: c.chain(huge)}); limit == 0 || limit >= 2*mib {
-			t.Errorf("limit %d", limit)
-		}
-	})
-	t.Run("put", func(t *testing.T) {
-		c := r.frugal(0, 0)
-		c.t = t
-		p := chain(3, 2*many)
-		limit := c.tooLarge(wire.OpPut, &wire.PutRequest{Chain: c.chain(p), Sizes: wire.ViewU32s(ones(2 * many)), Payloads: make([]byte, 2*many)})
-		var look wire.LookupReply
-		if c.do(wire.OpLookup, &wire.LookupRequest{Chain: c.chain(p)}, &look); limit < fit || limit >= 2*many || look.Match.Total.Chunks != 0 {
-			t.Errorf("limit %d, and %d chunks are stored", limit, look.Match.Total.Chunks)
-		}
-	})
-	t.Run("reserve", func(t *testing.T) {
-		c := r.frugal(staged, 0)
-		c.t = t
-		p, before := chain(4, 2*many), r.leased()
-		limit := c.tooLarge(wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(p), Sizes: wire.ViewU32s([]uint32{1}), Flags: wire.ReserveAllOrNothing})
-		if limit < fit || limit >= 2*many || r.leased() != before {
-			t.Errorf("limit %d, %d bytes leased, %d before", limit, r.leased(), before)
-		}
-	})
-	t.Run("reserve what exists", func(t *testing.T) {
-		c := r.frugal(staged, 0)
-		c.t = t
-		var m wire.ReserveReply
-		c.do(wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(long), Sizes: wire.ViewU32s([]uint32{100})}, &m)
-		if n := m.Slots.Len(); n < fit || n == many || m.Code != wire.CodeTooLarge || m.Fill != 0 || m.Slots.At(n-1).Code != wire.CodeExists {
-			t.Errorf("%d slots, %s, fill %d", n, m.Code, m.Fill)
-		}
-	})
-	t.Run("slots without keys, and commit", func(t *testing.T) {
-		c := r.frugal(staged, 640*mib)
-		c.t = t
-		none := wire.Chain{Space: c.space, Form: wire.FormNone}
-		var m wire.ReserveReply
-		c.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: 2 * many, Sizes: wire.ViewU32s([]uint32{1})}, &m)
-		if m.Slots.Len() < fit || m.Slots.Len() == 2*many || m.Code != wire.CodeTooLarge {
-			t.Errorf("%d slots, %s", m.Slots.Len(), m.Code)
-		}
-		c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
+		})
+		part(t, "get", func(t *testing.T) {
+			c := r.frugal(0, 0)
+			c.t = t
+			var got wire.GetReply
+			if c.do(wire.OpGet, &wire.GetRequest{Chain: c.chain(long)}, &got); got.Chunks.Len() == 0 || got.Chunks.Len() == many {
+				t.Errorf("%d chunks", got.Chunks.Len())
+			}
+			huge := chain(2, 1)
+			r.storeMany(huge, 2*mib)
+			if limit := c.tooLarge(wire.OpGet, &wire.GetRequest{Chain: c.chain(huge)}); limit == 0 || limit >= 2*mib {
+				t.Errorf("limit %d", limit)
+			}
+		})
+		part(t, "put", func(t *testing.T) {
+			c := r.frugal(0, 0)
+			c.t = t
+			p := chain(3, 2*many)
+			limit := c.tooLarge(wire.OpPut, &wire.PutRequest{Chain: c.chain(p), Sizes: wire.ViewU32s(ones(2 * many)), Payloads: make([]byte, 2*many)})
+			var look wire.LookupReply
+			if c.do(wire.OpLookup, &wire.LookupRequest{Chain: c.chain(p)}, &look); limit < fit || limit >= 2*many || look.Match.Total.Chunks != 0 {
+				t.Errorf("limit %d, and %d chunks are stored", limit, look.Match.Total.Chunks)
+			}
+		})
+		part(t, "reserve", func(t *testing.T) {
+			c := r.frugal(staged, 0)
+			c.t = t
+			p, before := chain(4, 2*many), r.leased()
+			limit := c.tooLarge(wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(p), Sizes: wire.ViewU32s([]uint32{1}), Flags: wire.ReserveAllOrNothing})
+			if limit < fit || limit >= 2*many || r.leased() != before {
+				t.Errorf("limit %d, %d bytes leased, %d before", limit, r.leased(), before)
+			}
+		})
+		part(t, "reserve what exists", func(t *testing.T) {
+			c := r.frugal(staged, 0)
+			c.t = t
+			var m wire.ReserveReply
+			c.do(wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(long), Sizes: wire.ViewU32s([]uint32{100})}, &m)
+			if n := m.Slots.Len(); n < fit || n == many || m.Code != wire.CodeTooLarge || m.Fill != 0 || m.Slots.At(n-1).Code != wire.CodeExists {
+				t.Errorf("%d slots, %s, fill %d", n, m.Code, m.Fill)
+			}
+		})
+		part(t, "slots without keys, and commit", func(t *testing.T) {
+			c := r.frugal(staged, 640*mib)
+			c.t = t
+			none := wire.Chain{Space: c.space, Form: wire.FormNone}
+			var m wire.ReserveReply
+			c.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: 2 * many, Sizes: wire.ViewU32s([]uint32{1})}, &m)
+			if m.Slots.Len() < fit || m.Slots.Len() == 2*many || m.Code != wire.CodeTooLarge {
+				t.Errorf("%d slots, %s", m.Slots.Len(), m.Code)
+			}
+			c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
 
-		rich := r.connect()
-		rich.t = t
-		rich.say(&wire.HelloRequest{Wants: staged, StagingBytes: 640 * mib})
-		rich.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: 2 * many, Sizes: wire.ViewU32s([]uint32{1}), Flags: wire.ReserveShared}, &m)
-		if m.Slots.Len() != 2*many || m.Code != wire.CodeOK {
-			t.Fatalf("%d slots, %s", m.Slots.Len(), m.Code)
-		}
-		ch := c.chain(chain(5, 2*many))
-		limit := c.tooLarge(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &ch})
-		var stored wire.StoreReply
-		if c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Count: 3, Chain: &ch}, &stored); limit < fit || stored.Results.Len() != 3 || stored.Results.At(2).Code != wire.CodeOK {
-			t.Errorf("limit %d, %d results", limit, stored.Results.Len())
-		}
-		rich.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
-	})
-	t.Run("stats", func(t *testing.T) {
-		c := r.frugal(0, 0)
-		c.t = t
-		c.tooLarge(wire.OpStats, wire.EmptyRequest{})
-		c.ping()
+			rich := r.connect()
+			rich.t = t
+			rich.say(&wire.HelloRequest{Wants: staged, StagingBytes: 640 * mib})
+			rich.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: 2 * many, Sizes: wire.ViewU32s([]uint32{1}), Flags: wire.ReserveShared}, &m)
+			if m.Slots.Len() != 2*many || m.Code != wire.CodeOK {
+				t.Fatalf("%d slots, %s", m.Slots.Len(), m.Code)
+			}
+			ch := c.chain(chain(5, 2*many))
+			limit := c.tooLarge(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &ch})
+			var stored wire.StoreReply
+			if c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Count: 3, Chain: &ch}, &stored); limit < fit || stored.Results.Len() != 3 || stored.Results.At(2).Code != wire.CodeOK {
+				t.Errorf("limit %d, %d results", limit, stored.Results.Len())
+			}
+			rich.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
+		})
+		part(t, "stats", func(t *testing.T) {
+			c := r.frugal(0, 0)
+			c.t = t
+			c.tooLarge(wire.OpStats, wire.EmptyRequest{})
+			c.ping()
+		})
 	})
 }
 
 // TestLargestEvents: the spaces that a push of events tells may take more than the least
 // reply, so events are for clients that take larger ones.
 func TestLargestEvents(t *testing.T) {
-	r := newRig(t, eventful(events.Options{}))
-	r.frugal(0, 0).tooLarge(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow, Snapshot: true})
-	many := r.greet(0)
-	const spaces = 58 // as many of this size as the daemon remembers
-	for i := range spaces {
-		s := space
-		s.Model = fmt.Sprint("m", i)
-		for k := range key.MaxTags {
-			s.Tags = append(s.Tags, key.Tag{Name: fmt.Sprintf("%02d", k), Value: strings.Repeat("x", key.MaxTextBytes)})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, eventful(events.Options{}))
+		r.frugal(0, 0).tooLarge(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow, Snapshot: true})
+		many := r.greet(0)
+		const spaces = 58 // as many of this size as the daemon remembers
+		for i := range spaces {
+			s := space
+			s.Model = fmt.Sprint("m", i)
+			for k := range key.MaxTags {
+				s.Tags = append(s.Tags, key.Tag{Name: fmt.Sprintf("%02d", k), Value: strings.Repeat("x", key.MaxTextBytes)})
+			}
+			var opened wire.OpenSpaceReply
+			many.do(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s}, &opened)
+			ch := many.chain(chain(1, 1))
+			ch.Space = opened.Space.Handle
+			many.do(wire.OpPut, &wire.PutRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{1}), Payloads: []byte{1}}, new(wire.StoreReply))
 		}
-		var opened wire.OpenSpaceReply
-		many.do(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s}, &opened)
-		ch := many.chain(chain(1, 1))
-		ch.Space = opened.Space.Handle
-		many.do(wire.OpPut, &wire.PutRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{1}), Payloads: []byte{1}}, new(wire.StoreReply))
-	}
-	c := r.connect()
-	c.conn.SetMaxBody(wire.EventsBytes)
-	c.say(&wire.HelloRequest{MaxReply: wire.EventsBytes})
-	c.send(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow, Snapshot: true})
-	largest, told := 0, 0
-	for told < spaces {
-		_, m := c.event()
-		largest, told = max(largest, len(m.Append(nil))), told+len(m.Spaces)
-	}
-	if largest <= wire.LeastBodyBytes {
-		t.Errorf("the largest of the pushes has %d bytes: this tests too little", largest)
-	}
+		c := r.connect()
+		c.conn.SetMaxBody(wire.EventsBytes)
+		c.say(&wire.HelloRequest{MaxReply: wire.EventsBytes})
+		c.send(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow, Snapshot: true})
+		largest, told := 0, 0
+		for told < spaces {
+			_, m := c.event()
+			largest, told = max(largest, len(m.Append(nil))), told+len(m.Spaces)
+		}
+		if largest <= wire.LeastBodyBytes {
+			t.Errorf("the largest of the pushes has %d bytes: this tests too little", largest)
+		}
+	})
 }
 
 // TestLimitsOfSchema: the limits of the schema that are the server's.
 func TestLimitsOfSchema(t *testing.T) {
-	s, err := wiretest.Read("../../testdata/wire/schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := newRig(t, options{})
-	c := r.connect()
-	c.say(&wire.HelloRequest{Wants: staged, StagingBytes: math.MaxUint64})
-	h, l := &c.hello, &c.hello.Limits
-	for name, got := range map[string][]uint64{
-		"live":         {uint64(l.Requests), uint64(l.Jobs), uint64(l.Fills), uint64(l.Pins), uint64(l.Spaces)},
-		"warms":        {uint64(l.Warms)},
-		"kept_chains":  {uint64(l.KeptChains)},
-		"kept_chunks":  {uint64(l.KeptChunks)},
-		"window_bytes": {h.StagingBytes},
-		"event_batch":  {events.MaxBatch},
-		"events_bytes": {wire.EventsBytes},
-		"actions":      {hint.MaxActions},
-		"directives":   {hint.MaxDirectives},
-	} {
-		for _, n := range got {
-			if n != s.Limits[name] {
-				t.Errorf("%s is %d, the schema says %d", name, n, s.Limits[name])
+	synctest.Test(t, func(t *testing.T) {
+		s, err := wiretest.Read("../../testdata/wire/schema.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, options{})
+		c := r.connect()
+		c.say(&wire.HelloRequest{Wants: staged, StagingBytes: math.MaxUint64})
+		h, l := &c.hello, &c.hello.Limits
+		for name, got := range map[string][]uint64{
+			"live":         {uint64(l.Requests), uint64(l.Jobs), uint64(l.Fills), uint64(l.Pins), uint64(l.Spaces)},
+			"warms":        {uint64(l.Warms)},
+			"kept_chains":  {uint64(l.KeptChains)},
+			"kept_chunks":  {uint64(l.KeptChunks)},
+			"window_bytes": {h.StagingBytes},
+			"event_batch":  {events.MaxBatch},
+			"events_bytes": {wire.EventsBytes},
+			"actions":      {hint.MaxActions},
+			"directives":   {hint.MaxDirectives},
+		} {
+			for _, n := range got {
+				if n != s.Limits[name] {
+					t.Errorf("%s is %d, the schema says %d", name, n, s.Limits[name])
+				}
 			}
 		}
-	}
+	})
 }
 
 func ones(n int) []uint32 {
@@ -250,38 +257,40 @@ func ones(n int) []uint32 {
 // TestCredit: a client that has as many bytes unanswered as was agreed on is refused
 // more, loses nothing by it, and may cancel.
 func TestCredit(t *testing.T) {
-	hook, open := gate()
-	r := newRig(t, options{hook: hook})
-	defer close(open)
-	r.onDisk(chain(1, 1), 0, 1)
-	c := r.connect()
-	c.say(&wire.HelloRequest{MaxRequest: 1, Credit: 1})
-	if c.hello.Credit != wire.LeastBodyBytes {
-		t.Fatalf("credit %d", c.hello.Credit)
-	}
-	long := chain(1, 40_000) // a chain of 640 KB
-	large := &wire.GetRequest{Chain: c.chain(long), Deadline: inAges}
-	first := c.send(wire.OpGet, large)
-	for range 2 {
-		f := c.take(c.send(wire.OpGet, large))
-		var e wire.ErrorReply
-		if r.must(e.Decode(f.body)); f.Code != wire.CodeOverBudget || e.Retry != wire.RetryRelease {
-			t.Fatalf("the second: %s, %+v", f.Code, e)
+	synctest.Test(t, func(t *testing.T) {
+		hook, open := gate()
+		r := newRig(t, options{hook: hook})
+		defer close(open)
+		r.onDisk(chain(1, 1), 0, 1)
+		c := r.connect()
+		c.say(&wire.HelloRequest{MaxRequest: 1, Credit: 1})
+		if c.hello.Credit != wire.LeastBodyBytes {
+			t.Fatalf("credit %d", c.hello.Credit)
 		}
-	}
-	c.refused(wire.CodeOverBudget, wire.OpPut, &wire.PutRequest{Chain: c.chain(chain(2, 1)), Sizes: wire.ViewU32s([]uint32{900 << 10}), Payloads: make([]byte, 900<<10)})
-	c.ping()
-	var m wire.CodeReply
-	if c.do(wire.OpCancel, &wire.IDRequest{ID: first}, &m); m.Code != wire.CodeOK {
-		t.Errorf("cancel: %s", m.Code)
-	}
-	if f := c.take(first); f.Code != wire.CodeCancelled {
-		t.Errorf("the first: %s", f.Code)
-	}
-	again := c.send(wire.OpGet, large)
-	c.ping()
-	c.do(wire.OpCancel, &wire.IDRequest{ID: again}, &m)
-	if f := c.take(again); f.Code != wire.CodeCancelled {
-		t.Errorf("with the credit back: %s", f.Code)
-	}
+		long := chain(1, 40_000) // a chain of 640 KB
+		large := &wire.GetRequest{Chain: c.chain(long), Deadline: inAges}
+		first := c.send(wire.OpGet, large)
+		for range 2 {
+			f := c.take(c.send(wire.OpGet, large))
+			var e wire.ErrorReply
+			if r.must(e.Decode(f.body)); f.Code != wire.CodeOverBudget || e.Retry != wire.RetryRelease {
+				t.Fatalf("the second: %s, %+v", f.Code, e)
+			}
+		}
+		c.refused(wire.CodeOverBudget, wire.OpPut, &wire.PutRequest{Chain: c.chain(chain(2, 1)), Sizes: wire.ViewU32s([]uint32{900 << 10}), Payloads: make([]byte, 900<<10)})
+		c.ping()
+		var m wire.CodeReply
+		if c.do(wire.OpCancel, &wire.IDRequest{ID: first}, &m); m.Code != wire.CodeOK {
+			t.Errorf("cancel: %s", m.Code)
+		}
+		if f := c.take(first); f.Code != wire.CodeCancelled {
+			t.Errorf("the first: %s", f.Code)
+		}
+		again := c.send(wire.OpGet, large)
+		c.ping()
+		c.do(wire.OpCancel, &wire.IDRequest{ID: again}, &m)
+		if f := c.take(again); f.Code != wire.CodeCancelled {
+			t.Errorf("with the credit back: %s", f.Code)
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/server"
@@ -53,36 +54,38 @@ func TestEverythingIsCharged(t *testing.T) {
 		}, 60},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			hook, open := gate()
-			b := budget.New(budget.Options{Bytes: c.limit})
-			r := newRig(t, options{hook: hook, Options: server.Options{Memory: b}})
-			r.onDisk(known, 4, 8)
-			r.store(known, 0, 4)
-			quiet := r.greet(0)
-			quiet.ping()
-			for range c.clients {
-				cl := r.greet(0)
-				go func() { // it reads
-					for err := error(nil); err == nil; {
-						_, _, err = cl.conn.ReadFrame()
+			synctest.Test(t, func(t *testing.T) {
+				hook, open := gate()
+				b := budget.New(budget.Options{Bytes: c.limit})
+				r := newRig(t, options{hook: hook, Options: server.Options{Memory: b}})
+				r.onDisk(known, 4, 8)
+				r.store(known, 0, 4)
+				quiet := r.greet(0)
+				quiet.ping()
+				for range c.clients {
+					cl := r.greet(0)
+					go func() { // it reads
+						for err := error(nil); err == nil; {
+							_, _, err = cl.conn.ReadFrame()
+						}
+					}()
+					var frames []byte
+					for i := range c.asks {
+						op, m := c.ask(cl, i)
+						frames = wire.AppendRequest(frames, op, uint64(i+2), m)
 					}
-				}()
-				var frames []byte
-				for i := range c.asks {
-					op, m := c.ask(cl, i)
-					frames = wire.AppendRequest(frames, op, uint64(i+2), m)
+					_, _ = cl.conn.Write(frames) // it may be closed already
 				}
-				_, _ = cl.conn.Write(frames) // it may be closed already
-			}
-			r.until("a client loses its connection for its memory", func() bool {
-				return b.Stats().Closed["native"]["memory"]+b.Stats().Closed["native"]["uid_memory"] > 0
+				r.until("a client loses its connection for its memory", func() bool {
+					return b.Stats().Closed["native"]["memory"]+b.Stats().Closed["native"]["uid_memory"] > 0
+				})
+				quiet.ping()
+				close(open)
+				r.stop()
+				if st := b.Stats(); st.UsedBytes != st.SocketBytes {
+					t.Errorf("%d bytes are charged for nothing", st.UsedBytes-st.SocketBytes)
+				}
 			})
-			quiet.ping()
-			close(open)
-			r.stop()
-			if st := b.Stats(); st.UsedBytes != st.SocketBytes {
-				t.Errorf("%d bytes are charged for nothing", st.UsedBytes-st.SocketBytes)
-			}
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/arena"
@@ -16,52 +17,56 @@ import (
 func TestReserveCompares(t *testing.T) {
 	for _, where := range []string{"cpu", "disk"} {
 		t.Run(where, func(t *testing.T) {
-			r := newRig(t, options{})
-			p := chain(7, 4)
-			if where == "disk" {
-				r.onDisk(p, 0, 3)
-			} else {
-				r.store(p, 0, 3)
-			}
-			c := r.dial(client.Options{})
-			sum := func(i int) uint64 { return arena.Checksum(tiertest.Payload(p.Key(i), size)) }
-			f, err := c.Reserve(t.Context(), client.Chain(p), client.ReserveOptions{
-				Sizes: []uint32{size, size, size + 1, size}, Sums: map[int]uint64{0: sum(0), 1: sum(1) + 1, 3: 5, 99: 1},
-			})
-			r.must(err)
-			for i, want := range []client.Code{client.Exists, client.Exists, client.Exists, client.Granted} {
-				if f.Status(i) != want || f.Length(i) != size {
-					t.Errorf("slot %d: %v of %d bytes, want %v of %d", i, f.Status(i), f.Length(i), want, size)
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, options{})
+				p := chain(7, 4)
+				if where == "disk" {
+					r.onDisk(p, 0, 3)
+				} else {
+					r.store(p, 0, 3)
 				}
-			}
-			if !slices.Equal(f.Differ(), []int{1}) {
-				t.Errorf("slots %v differ, want 1", f.Differ())
-			}
-			st := r.server.Stats()
-			if space := hex.EncodeToString(p.Space[:]); st.Differs != 2 || st.DiffersBySpace[space] != 2 {
-				t.Errorf("counted %d, %v; want one of other bytes and one of another length", st.Differs, st.DiffersBySpace)
-			}
-			r.must(f.Abort(t.Context()))
-			got, err := c.Get(t.Context(), client.Chain(p), client.GetOptions{})
-			r.must(err)
-			for i, chunk := range got {
-				r.must(tiertest.CheckPayload(p.Key(i), chunk.Bytes))
-			}
-			if len(got) != 3 {
-				t.Errorf("%d chunks are there, want 3", len(got))
-			}
+				c := r.dial(client.Options{})
+				sum := func(i int) uint64 { return arena.Checksum(tiertest.Payload(p.Key(i), size)) }
+				f, err := c.Reserve(t.Context(), client.Chain(p), client.ReserveOptions{
+					Sizes: []uint32{size, size, size + 1, size}, Sums: map[int]uint64{0: sum(0), 1: sum(1) + 1, 3: 5, 99: 1},
+				})
+				r.must(err)
+				for i, want := range []client.Code{client.Exists, client.Exists, client.Exists, client.Granted} {
+					if f.Status(i) != want || f.Length(i) != size {
+						t.Errorf("slot %d: %v of %d bytes, want %v of %d", i, f.Status(i), f.Length(i), want, size)
+					}
+				}
+				if !slices.Equal(f.Differ(), []int{1}) {
+					t.Errorf("slots %v differ, want 1", f.Differ())
+				}
+				st := r.server.Stats()
+				if space := hex.EncodeToString(p.Space[:]); st.Differs != 2 || st.DiffersBySpace[space] != 2 {
+					t.Errorf("counted %d, %v; want one of other bytes and one of another length", st.Differs, st.DiffersBySpace)
+				}
+				r.must(f.Abort(t.Context()))
+				got, err := c.Get(t.Context(), client.Chain(p), client.GetOptions{})
+				r.must(err)
+				for i, chunk := range got {
+					r.must(tiertest.CheckPayload(p.Key(i), chunk.Bytes))
+				}
+				if len(got) != 3 {
+					t.Errorf("%d chunks are there, want 3", len(got))
+				}
+			})
 		})
 	}
 }
 
 // The hints of a batch's request configs hold for its prompts.
 func TestBatchConfigs(t *testing.T) {
-	r := newRig(t, options{})
-	c := r.dial(client.Options{})
-	_, err := c.Batch(t.Context(), []client.BatchPrompt{{Prompt: client.Chain(chain(8, 2))}, {Prompt: client.Chain(chain(9, 2))}},
-		client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Configs: map[string]string{"turn_over": "done", "mine": "x"}}})
-	r.must(err)
-	if n := r.server.Stats().Hints.Done.Given; n != 2 {
-		t.Errorf("%d hints were heeded, want one of each prompt", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		c := r.dial(client.Options{})
+		_, err := c.Batch(t.Context(), []client.BatchPrompt{{Prompt: client.Chain(chain(8, 2))}, {Prompt: client.Chain(chain(9, 2))}},
+			client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Configs: map[string]string{"turn_over": "done", "mine": "x"}}})
+		r.must(err)
+		if n := r.server.Stats().Hints.Done.Given; n != 2 {
+			t.Errorf("%d hints were heeded, want one of each prompt", n)
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -57,21 +58,23 @@ func TestMissedDeclined(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.o.capacity = 256 * kib
-			if c.fail != nil {
-				c.o.hook = tierfault.OnKey(tierfault.Put, p.Key(0), tierfault.Fault{Err: c.fail})
-			}
-			r := newRig(t, c.o)
-			conn := r.greet(wire.FeatureArena | wire.FeatureStaging)
-			if c.prep != nil {
-				c.prep(r, conn)
-			}
-			if !c.o.lone {
-				r.pass(p)
-			}
-			if got := r.missedOf(conn, p); len(got) != 1 || got[0] != c.want {
-				t.Errorf("missed %+v, want %+v", got, c.want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				c.o.capacity = 256 * kib
+				if c.fail != nil {
+					c.o.hook = tierfault.OnKey(tierfault.Put, p.Key(0), tierfault.Fault{Err: c.fail})
+				}
+				r := newRig(t, c.o)
+				conn := r.greet(wire.FeatureArena | wire.FeatureStaging)
+				if c.prep != nil {
+					c.prep(r, conn)
+				}
+				if !c.o.lone {
+					r.pass(p)
+				}
+				if got := r.missedOf(conn, p); len(got) != 1 || got[0] != c.want {
+					t.Errorf("missed %+v, want %+v", got, c.want)
+				}
+			})
 		})
 	}
 }
@@ -101,17 +104,19 @@ func (r *rig) missedOf(c *raw, p *key.Chain) []missing.Total {
 
 // TestMissedNotAdmitted: a chunk that the policies had better use for is declined for that.
 func TestMissedNotAdmitted(t *testing.T) {
-	r := learning(t)
-	c, ch := r.wellUsed()
-	done := map[string]string{"turn_over": "done"}
-	r.ask(c, ch, done)
-	if _, err := c.Reserve(t.Context(), client.Chain(ch), client.ReserveOptions{Size: size}); !errors.Is(err, client.ErrDeclined) {
-		t.Fatalf("reserve: %v", err)
-	}
-	before := r.server.Stats().Missed
-	r.ask(c, ch, done)
-	got := minus(r.server.Stats().Missed, before)
-	if want := (missing.Total{Tier: "cpu", Reason: "declined_admission", Tokens: 4 * 1024}); len(got) != 1 || got[0] != want {
-		t.Errorf("missed %+v, want %+v", got, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := learning(t)
+		c, ch := r.wellUsed()
+		done := map[string]string{"turn_over": "done"}
+		r.ask(c, ch, done)
+		if _, err := c.Reserve(t.Context(), client.Chain(ch), client.ReserveOptions{Size: size}); !errors.Is(err, client.ErrDeclined) {
+			t.Fatalf("reserve: %v", err)
+		}
+		before := r.server.Stats().Missed
+		r.ask(c, ch, done)
+		got := minus(r.server.Stats().Missed, before)
+		if want := (missing.Total{Tier: "cpu", Reason: "declined_admission", Tokens: 4 * 1024}); len(got) != 1 || got[0] != want {
+			t.Errorf("missed %+v, want %+v", got, want)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package server_test
 import (
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/server"
@@ -12,32 +13,39 @@ import (
 // What a client has asked for and has not got when it leaves, or when the
 // server stops, is not worked on, and takes no place from others.
 func TestUnansweredRequestsEnd(t *testing.T) {
-	const requests = 2000
-	for what, end := range map[string]func(*rig, *raw){
-		"departure": func(_ *rig, c *raw) { _ = c.uc.Close() },
-		"stop":      func(r *rig, _ *raw) { r.stop() },
-	} {
-		var done atomic.Int64
-		r := newRig(t, options{Options: server.Options{Stats: func(wire.Rights) ([]byte, error) {
-			done.Add(1)
-			time.Sleep(10 * time.Millisecond) // as a long request
-			return []byte("{}"), nil
-		}}})
-		places := r.server.CountPlaces()
-		c := r.greet(0)
-		var all []byte
-		for i := range requests {
-			all = wire.AppendRequest(all, wire.OpStats, uint64(i+1), wire.EmptyRequest{})
+	synctest.Test(t, func(t *testing.T) {
+		const requests, long = 2000, 10 * time.Second
+		for what, end := range map[string]func(*rig, *raw){
+			"departure": func(r *rig, c *raw) {
+				_ = c.nc.Close()
+				r.after(long, "the connection ends", func() bool { return r.server.Stats().Connections == 0 })
+			},
+			"stop": func(r *rig, _ *raw) { r.stop() },
+		} {
+			var done atomic.Int64
+			r := newRig(t, options{Options: server.Options{Stats: func(wire.Rights) ([]byte, error) {
+				done.Add(1)
+				time.Sleep(long)
+				return []byte("{}"), nil
+			}}})
+			places := r.server.CountPlaces()
+			c := r.greet(0)
+			var all []byte
+			for i := range requests {
+				all = wire.AppendRequest(all, wire.OpStats, uint64(i+1), wire.EmptyRequest{})
+			}
+			c.write(all)
+			r.until("the first request is answered", func() bool { return done.Load() > 0 })
+			begun := time.Now()
+			if end(r, c); time.Since(begun) != long {
+				t.Errorf("%s: the connection ends after %v, the request under way after %v", what, time.Since(begun), long)
+			}
+			if n := done.Load(); n > 1 {
+				t.Errorf("%s: %d of %d requests were worked on", what, n, requests)
+			}
+			if n := places.Load(); n != 0 {
+				t.Errorf("%s: %d places are taken by connections that have ended", what, n)
+			}
 		}
-		c.write(all)
-		r.until("the first request is answered", func() bool { return done.Load() > 0 })
-		end(r, c)
-		r.until("the connection ends", func() bool { return r.server.Stats().Connections == 0 })
-		if n := done.Load(); n > requests/2 {
-			t.Errorf("%s: %d of %d requests were worked on", what, n, requests)
-		}
-		if n := places.Load(); n != 0 {
-			t.Errorf("%s: %d places are taken by connections that have ended", what, n)
-		}
-	}
+	})
 }

@@ -19,7 +19,6 @@ func FuzzSession(f *testing.F) {
 		Stats:    func(wire.Rights) ([]byte, error) { return []byte("{}"), nil },
 		Settings: server.Settings{LeaseMaxAge: time.Second, Prefetch: server.Prefetch{Deadline: 10 * time.Millisecond}},
 	}})
-	atWork.before++ // who fuzzes also waits for signals
 	p := chain(1, 3)
 	ch := wire.Chain{Form: wire.FormHashes, Width: 16}
 	for _, h := range p.Hashes {
@@ -84,14 +83,14 @@ func FuzzSession(f *testing.F) {
 		here := *r
 		here.t = t
 		c := here.greet(wire.FeatureArena | wire.FeatureStaging | wire.FeaturePushes)
-		defer c.uc.Close()
+		defer c.nc.Close()
 		ended := make(chan error, 1)
 		go func() {
-			_, err := io.Copy(io.Discard, c.uc)
+			_, err := io.Copy(io.Discard, c.nc)
 			ended <- err
 		}()
 		if _, err := c.conn.Write(b); err == nil { // otherwise it was closed already
-			_ = c.uc.CloseWrite()
+			_ = c.nc.(interface{ CloseWrite() error }).CloseWrite()
 		}
 		err := <-ended
 		var timeout interface{ Timeout() bool }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -51,85 +52,89 @@ func (r *rig) grained(n int) (*client.Client, *grained) {
 // TestGrain: groups of shorter chunks than the first one's are stored and found by the hashes
 // of their own chunks.
 func TestGrain(t *testing.T) {
-	r := newRig(t, options{capacity: 16 * mib})
-	c, m := r.grained(6)
-	ctx := t.Context()
-	f, err := c.Reserve(ctx, m.prompt, client.ReserveOptions{Groups: m.groups, Size: size, Every: 3 * 4 * tokens})
-	r.must(err)
-	var granted [3][]int
-	slot := 0
-	for g, own := range m.chains {
-		for i := range own.Len() {
-			if f.Status(slot) == client.Granted {
-				granted[g] = append(granted[g], i)
-			}
-			f.Write(slot, tiertest.Payload(own.Key(i), size))
-			slot++
-		}
-	}
-	if want := [3][]int{{0, 1, 2, 3, 4, 5}, {9, 10, 11, 21, 22, 23}, {5, 11}}; slot != f.Len() || !slices.EqualFunc(granted[:], want[:], slices.Equal) {
-		t.Fatalf("%d slots of %d; granted are %d; want %d", f.Len(), slot, granted, want)
-	}
-	_, err = f.Commit(ctx)
-	r.must(err)
-	found, err := client.LookupLengths(ctx, c, m.prompt, m.groups, nil, 0, 9)
-	r.must(err)
-	if g := found.Grouped; !slices.Equal(g.Lengths, []uint32{24 * tokens, 12 * tokens}) || found.Total.Chunks != 6 {
-		t.Fatalf("%+v of %+v", g, found)
-	}
-	_, err = r.stack.Delete(ctx, tiertest.Keys(m.chains[1], 21, 22))
-	r.must(err)
-	b, err := c.Batch(ctx, []client.BatchPrompt{{Prompt: m.prompt}}, client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Groups: m.groups}})
-	r.must(err)
-	j, err := c.Prefetch(ctx, m.prompt, client.PrefetchOptions{Groups: m.groups})
-	r.must(err)
-	for _, j := range append(b.Jobs, j) {
-		st, err := j.Wait(ctx, client.All)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 16 * mib})
+		c, m := r.grained(6)
+		ctx := t.Context()
+		f, err := c.Reserve(ctx, m.prompt, client.ReserveOptions{Groups: m.groups, Size: size, Every: 3 * 4 * tokens})
 		r.must(err)
-		if needs := j.Needs(); st.Ready.Tokens != 12*tokens || needs[1] != (client.Need{First: 9, Chunks: 3, Tiers: [3]int{3}}) {
-			t.Fatalf("%+v with %+v", st, needs)
+		var granted [3][]int
+		slot := 0
+		for g, own := range m.chains {
+			for i := range own.Len() {
+				if f.Status(slot) == client.Granted {
+					granted[g] = append(granted[g], i)
+				}
+				f.Write(slot, tiertest.Payload(own.Key(i), size))
+				slot++
+			}
 		}
-		r.checkPieces(j, &hybridModel{chains: [3][]*key.Chain{{m.chains[0]}, {m.chains[1]}, {m.chains[2]}}})
-		r.must(j.Release(ctx))
-	}
-	skipped := m.prompt
-	skipped.SkipChunks = 1 // of the full group
-	found, err = client.LookupGroups(ctx, c, skipped, m.groups, nil, 0)
-	r.must(err)
-	if found.Grouped.Tokens != 12*tokens || found.Total.Chunks != 2 || found.Grouped.Needs[1].First != 9 {
-		t.Errorf("behind one chunk: %+v, %+v", found, found.Grouped)
-	}
+		if want := [3][]int{{0, 1, 2, 3, 4, 5}, {9, 10, 11, 21, 22, 23}, {5, 11}}; slot != f.Len() || !slices.EqualFunc(granted[:], want[:], slices.Equal) {
+			t.Fatalf("%d slots of %d; granted are %d; want %d", f.Len(), slot, granted, want)
+		}
+		_, err = f.Commit(ctx)
+		r.must(err)
+		found, err := client.LookupLengths(ctx, c, m.prompt, m.groups, nil, 0, 9)
+		r.must(err)
+		if g := found.Grouped; !slices.Equal(g.Lengths, []uint32{24 * tokens, 12 * tokens}) || found.Total.Chunks != 6 {
+			t.Fatalf("%+v of %+v", g, found)
+		}
+		_, err = r.stack.Delete(ctx, tiertest.Keys(m.chains[1], 21, 22))
+		r.must(err)
+		b, err := c.Batch(ctx, []client.BatchPrompt{{Prompt: m.prompt}}, client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Groups: m.groups}})
+		r.must(err)
+		j, err := c.Prefetch(ctx, m.prompt, client.PrefetchOptions{Groups: m.groups})
+		r.must(err)
+		for _, j := range append(b.Jobs, j) {
+			st, err := j.Wait(ctx, client.All)
+			r.must(err)
+			if needs := j.Needs(); st.Ready.Tokens != 12*tokens || needs[1] != (client.Need{First: 9, Chunks: 3, Tiers: [3]int{3}}) {
+				t.Fatalf("%+v with %+v", st, needs)
+			}
+			r.checkPieces(j, &hybridModel{chains: [3][]*key.Chain{{m.chains[0]}, {m.chains[1]}, {m.chains[2]}}})
+			r.must(j.Release(ctx))
+		}
+		skipped := m.prompt
+		skipped.SkipChunks = 1 // of the full group
+		found, err = client.LookupGroups(ctx, c, skipped, m.groups, nil, 0)
+		r.must(err)
+		if found.Grouped.Tokens != 12*tokens || found.Total.Chunks != 2 || found.Grouped.Needs[1].First != 9 {
+			t.Errorf("behind one chunk: %+v, %+v", found, found.Grouped)
+		}
+	})
 }
 
 // Each wrong grain has an error of its own.
 func TestGrainRefused(t *testing.T) {
-	r := newRig(t, options{})
-	c, m := r.grained(2)
-	for name, tc := range map[string]struct {
-		change func(*client.Prompt, *[]client.Group)
-		want   string
-	}{
-		"of no groups":   {func(_ *client.Prompt, g *[]client.Group) { *g = nil }, "without groups"},
-		"no divisor":     {func(p *client.Prompt, _ *[]client.Group) { *p = withGrain(3 * tokens) }, "it must divide the chunks"},
-		"of one group":   {func(p *client.Prompt, _ *[]client.Group) { *p = withGrain(2 * tokens) }, "it must divide the chunks"},
-		"of tokens":      {func(p *client.Prompt, _ *[]client.Group) { *p = client.Tokens(make([]uint32, 80)); p.Grain = 16 }, "hashes that come with the request"},
-		"a shorter last": {func(p *client.Prompt, _ *[]client.Group) { *p = withGrain(tokens, tokens-1) }, "all of full chunks"},
-		"other lengths":  {func(p *client.Prompt, _ *[]client.Group) { p.Grain = 7 }, "other lengths than 7"},
-	} {
-		p, groups := m.prompt, m.groups
-		tc.change(&p, &groups)
-		_, err := client.LookupGroups(t.Context(), c, p, groups, nil, 0)
-		if err == nil || !strings.Contains(err.Error(), tc.want) || !errors.Is(err, client.ErrBadRequest) {
-			t.Errorf("%s: %v; want %q", name, err, tc.want)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		c, m := r.grained(2)
+		for name, tc := range map[string]struct {
+			change func(*client.Prompt, *[]client.Group)
+			want   string
+		}{
+			"of no groups":   {func(_ *client.Prompt, g *[]client.Group) { *g = nil }, "without groups"},
+			"no divisor":     {func(p *client.Prompt, _ *[]client.Group) { *p = withGrain(3 * tokens) }, "it must divide the chunks"},
+			"of one group":   {func(p *client.Prompt, _ *[]client.Group) { *p = withGrain(2 * tokens) }, "it must divide the chunks"},
+			"of tokens":      {func(p *client.Prompt, _ *[]client.Group) { *p = client.Tokens(make([]uint32, 80)); p.Grain = 16 }, "hashes that come with the request"},
+			"a shorter last": {func(p *client.Prompt, _ *[]client.Group) { *p = withGrain(tokens, tokens-1) }, "all of full chunks"},
+			"other lengths":  {func(p *client.Prompt, _ *[]client.Group) { p.Grain = 7 }, "other lengths than 7"},
+		} {
+			p, groups := m.prompt, m.groups
+			tc.change(&p, &groups)
+			_, err := client.LookupGroups(t.Context(), c, p, groups, nil, 0)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !errors.Is(err, client.ErrBadRequest) {
+				t.Errorf("%s: %v; want %q", name, err, tc.want)
+			}
 		}
-	}
-	if _, err := c.Reserve(t.Context(), m.prompt, client.ReserveOptions{Size: size}); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("a reservation of no groups: %v", err)
-	}
-	raw := r.greet(wire.FeatureArena)
-	ch := raw.chain(chain(1, 4))
-	ch.ID = 5
-	raw.refused(wire.CodeBadRequest, wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Grain: tokens, Groups: wire.Groups(nil).Add(wire.Group{Space: ch.Space})}})
+		if _, err := c.Reserve(t.Context(), m.prompt, client.ReserveOptions{Size: size}); !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("a reservation of no groups: %v", err)
+		}
+		raw := r.greet(wire.FeatureArena)
+		ch := raw.chain(chain(1, 4))
+		ch.ID = 5
+		raw.refused(wire.CodeBadRequest, wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Grain: tokens, Groups: wire.Groups(nil).Add(wire.Group{Space: ch.Space})}})
+	})
 }
 
 // withGrain is a prompt of hashes of so many tokens each, the last of other, if that is said.
@@ -143,43 +148,45 @@ func withGrain(grain uint32, last ...uint32) client.Prompt {
 // TestOnlyStates: of a model without full groups the longest prompt is usable of which
 // there is the state; a state that is lost makes it the next.
 func TestOnlyStates(t *testing.T) {
-	r := newRig(t, options{capacity: 16 * mib})
-	s := space
-	s.Group = "s"
-	c, own := r.dial(client.Options{Space: &s}), chainIn(s, 3, 10)
-	own.Alone = true
-	r.onDisk(own, 2, 3)
-	r.onDisk(own, 6, 7)
-	own.Alone = false
-	ctx, groups := t.Context(), []client.Group{{Space: c.Space(), Kind: client.StateGroup}}
-	found, err := client.LookupLengths(ctx, c, client.Chain(own), groups, nil, 0, 4)
-	r.must(err)
-	if !slices.Equal(found.Grouped.Lengths, []uint32{7 * tokens, 3 * tokens}) || found.Total != (client.Count{Chunks: 1, Tokens: 7 * tokens}) || found.Tiers[1] != found.Total {
-		t.Errorf("%+v of %+v", found.Grouped, found)
-	}
-	for _, want := range []int{7, 3} {
-		j, err := c.Prefetch(ctx, client.Chain(own), client.PrefetchOptions{Groups: groups, PrefillRate: 1})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 16 * mib})
+		s := space
+		s.Group = "s"
+		c, own := r.dial(client.Options{Space: &s}), chainIn(s, 3, 10)
+		own.Alone = true
+		r.onDisk(own, 2, 3)
+		r.onDisk(own, 6, 7)
+		own.Alone = false
+		ctx, groups := t.Context(), []client.Group{{Space: c.Space(), Kind: client.StateGroup}}
+		found, err := client.LookupLengths(ctx, c, client.Chain(own), groups, nil, 0, 4)
 		r.must(err)
-		st, err := j.Wait(ctx, client.All)
-		r.must(err)
-		p, err := j.Piece(0, 0, want-1)
-		r.must(err)
-		if st.Ready != (client.Count{Chunks: 1, Tokens: uint64(want * tokens)}) || !slices.Equal(p, tiertest.Payload(own.Key(want-1), size)) {
-			t.Errorf("%+v; want %d chunks", st, want)
+		if !slices.Equal(found.Grouped.Lengths, []uint32{7 * tokens, 3 * tokens}) || found.Total != (client.Count{Chunks: 1, Tokens: 7 * tokens}) || found.Tiers[1] != found.Total {
+			t.Errorf("%+v of %+v", found.Grouped, found)
 		}
-		r.must(j.Release(ctx))
-		_, err = r.stack.Delete(ctx, tiertest.Keys(own, want-1, want))
+		for _, want := range []int{7, 3} {
+			j, err := c.Prefetch(ctx, client.Chain(own), client.PrefetchOptions{Groups: groups, PrefillRate: 1})
+			r.must(err)
+			st, err := j.Wait(ctx, client.All)
+			r.must(err)
+			p, err := j.Piece(0, 0, want-1)
+			r.must(err)
+			if st.Ready != (client.Count{Chunks: 1, Tokens: uint64(want * tokens)}) || !slices.Equal(p, tiertest.Payload(own.Key(want-1), size)) {
+				t.Errorf("%+v; want %d chunks", st, want)
+			}
+			r.must(j.Release(ctx))
+			_, err = r.stack.Delete(ctx, tiertest.Keys(own, want-1, want))
+			r.must(err)
+		}
+		f, err := c.Reserve(ctx, client.Chain(own), client.ReserveOptions{Groups: groups, First: 9, Size: size})
 		r.must(err)
-	}
-	f, err := c.Reserve(ctx, client.Chain(own), client.ReserveOptions{Groups: groups, First: 9, Size: size})
-	r.must(err)
-	f.Write(0, tiertest.Payload(own.Key(9), size))
-	_, err = f.Commit(ctx)
-	r.must(err)
-	if found, err = client.LookupGroups(ctx, c, client.Chain(own), groups, nil, 0); err != nil || found.Grouped.Tokens != 10*tokens {
-		t.Errorf("%+v, %v", found.Grouped, err)
-	}
-	if lost := r.server.Stats().Lost; len(lost) > 0 {
-		t.Errorf("%+v was lost of what was never there", lost)
-	}
+		f.Write(0, tiertest.Payload(own.Key(9), size))
+		_, err = f.Commit(ctx)
+		r.must(err)
+		if found, err = client.LookupGroups(ctx, c, client.Chain(own), groups, nil, 0); err != nil || found.Grouped.Tokens != 10*tokens {
+			t.Errorf("%+v, %v", found.Grouped, err)
+		}
+		if lost := r.server.Stats().Lost; len(lost) > 0 {
+			t.Errorf("%+v was lost of what was never there", lost)
+		}
+	})
 }

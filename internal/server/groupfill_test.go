@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/client"
@@ -73,63 +74,67 @@ func except(n int, some ...int) (out []int) {
 // Of windows and states those are stored that the end of a prompt needs, its junction, and
 // each multiple of every.
 func TestReserveGroups(t *testing.T) {
-	r := newRig(t, options{capacity: 16 * mib})
-	c, m := r.hybrid(10, 1)
-	prompt := [3]*key.Chain{m.chains[0][0], m.chains[1][0], m.chains[2][0]}
-	if d := r.offer(c, m, prompt, 0); d[0] != nil || !slices.Equal(d[1], except(10, 8, 9)) || !slices.Equal(d[2], except(10, 9)) {
-		t.Fatalf("of a new prompt %v are not stored", d)
-	}
-	branch := m.parts(6, 12)
-	if usable, run := r.usable(c, m, branch[0]); usable != 0 || run != 6 {
-		t.Fatalf("%d of %d are usable; want 0 of 6: the junction", usable, run)
-	}
-	if d := r.offer(c, m, branch, 0); !slices.Equal(d[1], except(12, 4, 5, 10, 11)) || !slices.Equal(d[2], except(12, 5, 11)) {
-		t.Fatalf("of a prompt that parts %v are not stored", d)
-	}
-	third := m.parts(6, 9)
-	for i := 6; i < 9; i++ {
-		for g := range third {
-			third[g].Hashes[i][5]++
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 16 * mib})
+		c, m := r.hybrid(10, 1)
+		prompt := [3]*key.Chain{m.chains[0][0], m.chains[1][0], m.chains[2][0]}
+		if d := r.offer(c, m, prompt, 0); d[0] != nil || !slices.Equal(d[1], except(10, 8, 9)) || !slices.Equal(d[2], except(10, 9)) {
+			t.Fatalf("of a new prompt %v are not stored", d)
 		}
-	}
-	if usable, run := r.usable(c, m, third[0]); usable != 6 || run != 6 {
-		t.Errorf("%d of %d are usable where prompts part", usable, run)
-	}
-	if d := r.offer(c, m, third, 3*tokens-5); !slices.Equal(d[1], except(9, 7, 8)) || !slices.Equal(d[2], except(9, 8)) {
-		t.Errorf("every 3: %v are not stored", d) // 9 only: up to 6 all was usable
-	}
-	long := m.parts(0, 8)
-	if d := r.offer(c, m, long, 3*tokens-5); !slices.Equal(d[1], except(8, 1, 2, 4, 5, 6, 7)) || !slices.Equal(d[2], except(8, 2, 5, 7)) {
-		t.Errorf("every 3 of a new prompt: %v are not stored", d)
-	}
-	r.readsBack(c, m, prompt, 10)
-	r.readsBack(c, m, branch, 12)
+		branch := m.parts(6, 12)
+		if usable, run := r.usable(c, m, branch[0]); usable != 0 || run != 6 {
+			t.Fatalf("%d of %d are usable; want 0 of 6: the junction", usable, run)
+		}
+		if d := r.offer(c, m, branch, 0); !slices.Equal(d[1], except(12, 4, 5, 10, 11)) || !slices.Equal(d[2], except(12, 5, 11)) {
+			t.Fatalf("of a prompt that parts %v are not stored", d)
+		}
+		third := m.parts(6, 9)
+		for i := 6; i < 9; i++ {
+			for g := range third {
+				third[g].Hashes[i][5]++
+			}
+		}
+		if usable, run := r.usable(c, m, third[0]); usable != 6 || run != 6 {
+			t.Errorf("%d of %d are usable where prompts part", usable, run)
+		}
+		if d := r.offer(c, m, third, 3*tokens-5); !slices.Equal(d[1], except(9, 7, 8)) || !slices.Equal(d[2], except(9, 8)) {
+			t.Errorf("every 3: %v are not stored", d) // 9 only: up to 6 all was usable
+		}
+		long := m.parts(0, 8)
+		if d := r.offer(c, m, long, 3*tokens-5); !slices.Equal(d[1], except(8, 1, 2, 4, 5, 6, 7)) || !slices.Equal(d[2], except(8, 2, 5, 7)) {
+			t.Errorf("every 3 of a new prompt: %v are not stored", d)
+		}
+		r.readsBack(c, m, prompt, 10)
+		r.readsBack(c, m, branch, 12)
+	})
 }
 
 // A last chunk that is shorter is no end of a usable length, and no other prompt goes on
 // from it: it takes no room. Of a model whose groups are all full it is stored.
 func TestReserveGroupsShorterLast(t *testing.T) {
-	r := newRig(t, options{capacity: 16 * mib})
-	c, m := r.hybrid(10, 1)
-	var prompt [3]*key.Chain
-	for g := range prompt {
-		own := *m.chains[g][0]
-		own.Tokens = slices.Clone(own.Tokens)
-		own.Tokens[9] = tokens / 2
-		prompt[g] = &own
-	}
-	if d := r.offer(c, m, prompt, 0); !slices.Equal(d[0], []int{9}) || !slices.Equal(d[1], except(10, 7, 8)) || !slices.Equal(d[2], except(10, 8)) {
-		t.Errorf("%v are not stored", d)
-	}
-	r.readsBack(c, m, prompt, 9)
-	full, other := m.groups[:1], m.parts(0, 3)[0]
-	other.Tokens = []uint32{tokens, tokens, tokens / 2}
-	f, err := c.Reserve(t.Context(), client.Chain(other), client.ReserveOptions{Groups: full, Size: size})
-	r.must(err)
-	if f.Len() != 3 || f.Status(2) != client.Granted {
-		t.Errorf("of full groups only: %d slots, the last is %v", f.Len(), f.Status(2))
-	}
-	r.must(f.Abort(t.Context()))
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 16 * mib})
+		c, m := r.hybrid(10, 1)
+		var prompt [3]*key.Chain
+		for g := range prompt {
+			own := *m.chains[g][0]
+			own.Tokens = slices.Clone(own.Tokens)
+			own.Tokens[9] = tokens / 2
+			prompt[g] = &own
+		}
+		if d := r.offer(c, m, prompt, 0); !slices.Equal(d[0], []int{9}) || !slices.Equal(d[1], except(10, 7, 8)) || !slices.Equal(d[2], except(10, 8)) {
+			t.Errorf("%v are not stored", d)
+		}
+		r.readsBack(c, m, prompt, 9)
+		full, other := m.groups[:1], m.parts(0, 3)[0]
+		other.Tokens = []uint32{tokens, tokens, tokens / 2}
+		f, err := c.Reserve(t.Context(), client.Chain(other), client.ReserveOptions{Groups: full, Size: size})
+		r.must(err)
+		if f.Len() != 3 || f.Status(2) != client.Granted {
+			t.Errorf("of full groups only: %d slots, the last is %v", f.Len(), f.Status(2))
+		}
+		r.must(f.Abort(t.Context()))
+	})
 }
 
 // readsBack checks the bytes of all that a prompt needs.
@@ -153,145 +158,155 @@ func (r *rig) readsBack(c *client.Client, m *hybridModel, chains [3]*key.Chain, 
 // A prompt that is stored in parts has its windows and states all the same: those that lie in an
 // earlier part too. A chunk that is not offered has no slot.
 func TestReserveGroupsInParts(t *testing.T) {
-	r := newRig(t, options{capacity: 16 * mib})
-	c, m := r.hybrid(5, 1)
-	ctx, prompt := t.Context(), client.Chain(m.chains[0][0])
-	for _, part := range []struct {
-		first, count int
-		sizes        []uint32
-		groups       [][2]int // group and chunk of each slot that is granted
-	}{
-		{0, 4, []uint32{1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0}, [][2]int{{0, 0}, {0, 1}, {0, 2}, {0, 3}, {1, 3}}},
-		{4, 0, []uint32{1, 1, 1}, [][2]int{{0, 4}, {1, 4}, {2, 4}}},
-	} {
-		for i := range part.sizes {
-			part.sizes[i] *= size
-		}
-		f, err := c.Reserve(ctx, prompt, client.ReserveOptions{Groups: m.groups, First: part.first, Count: part.count, Sizes: part.sizes})
-		r.must(err)
-		if f.Len() != len(part.groups) {
-			t.Fatalf("%d slots; want %d", f.Len(), len(part.groups))
-		}
-		for i, at := range part.groups {
-			if f.Write(i, tiertest.Payload(m.chains[at[0]][0].Key(at[1]), size)) != size {
-				t.Errorf("slot %d is %v", i, f.Status(i))
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 16 * mib})
+		c, m := r.hybrid(5, 1)
+		ctx, prompt := t.Context(), client.Chain(m.chains[0][0])
+		for _, part := range []struct {
+			first, count int
+			sizes        []uint32
+			groups       [][2]int // group and chunk of each slot that is granted
+		}{
+			{0, 4, []uint32{1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0}, [][2]int{{0, 0}, {0, 1}, {0, 2}, {0, 3}, {1, 3}}},
+			{4, 0, []uint32{1, 1, 1}, [][2]int{{0, 4}, {1, 4}, {2, 4}}},
+		} {
+			for i := range part.sizes {
+				part.sizes[i] *= size
+			}
+			f, err := c.Reserve(ctx, prompt, client.ReserveOptions{Groups: m.groups, First: part.first, Count: part.count, Sizes: part.sizes})
+			r.must(err)
+			if f.Len() != len(part.groups) {
+				t.Fatalf("%d slots; want %d", f.Len(), len(part.groups))
+			}
+			for i, at := range part.groups {
+				if f.Write(i, tiertest.Payload(m.chains[at[0]][0].Key(at[1]), size)) != size {
+					t.Errorf("slot %d is %v", i, f.Status(i))
+				}
+			}
+			for i := range part.groups { // in any order
+				_, err := f.CommitRange(ctx, len(part.groups)-1-i, 1, nil)
+				r.must(err)
 			}
 		}
-		for i := range part.groups { // in any order
-			_, err := f.CommitRange(ctx, len(part.groups)-1-i, 1, nil)
-			r.must(err)
-		}
-	}
-	r.readsBack(c, m, [3]*key.Chain{m.chains[0][0], m.chains[1][0], m.chains[2][0]}, 5)
+		r.readsBack(c, m, [3]*key.Chain{m.chains[0][0], m.chains[1][0], m.chains[2][0]}, 5)
+	})
 }
 
 // A prompt that is stored in parts, some of them twice, has the junction that it had when it was
 // asked for: its own chunks, stored since, are none.
 func TestJunctionStays(t *testing.T) {
-	r := newRig(t, options{capacity: 16 * mib})
-	c, m := r.hybrid(10, 1)
-	r.offer(c, m, [3]*key.Chain{m.chains[0][0], m.chains[1][0], m.chains[2][0]}, 0)
-	for _, looks := range []bool{true, false} {
-		branch := m.parts(6, 12)
-		for g := range branch {
-			for i := 6; i < 12 && !looks; i++ {
-				branch[g].Hashes[i][6]++
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 16 * mib})
+		c, m := r.hybrid(10, 1)
+		r.offer(c, m, [3]*key.Chain{m.chains[0][0], m.chains[1][0], m.chains[2][0]}, 0)
+		for _, looks := range []bool{true, false} {
+			branch := m.parts(6, 12)
+			for g := range branch {
+				for i := 6; i < 12 && !looks; i++ {
+					branch[g].Hashes[i][6]++
+				}
+			}
+			if looks {
+				r.usable(c, m, branch[0])
+			}
+			f, err := c.Reserve(t.Context(), client.Chain(branch[0]), client.ReserveOptions{Groups: m.groups, Size: size, Count: 8})
+			r.must(err)
+			for i := range 8 {
+				f.Write(i, tiertest.Payload(branch[0].Key(i), size))
+			}
+			_, err = f.CommitRange(t.Context(), 0, 8, nil)
+			r.must(err)
+			if looks { // else the windows and states of these 8 are not wanted
+				r.must(f.Abort(t.Context()))
+			}
+			window, state := except(12, 4, 5, 10, 11), except(12, 5, 11)
+			if !looks { // the first of the two has stored its junction, which is this one's too
+				window, state = except(12, 10, 11), except(12, 11)
+			}
+			if d := r.offer(c, m, branch, 0); !slices.Equal(d[1], window) || !slices.Equal(d[2], state) {
+				t.Errorf("asked for before: %t: %v are not stored; want all but %v, %v", looks, d, window, state)
 			}
 		}
-		if looks {
-			r.usable(c, m, branch[0])
-		}
-		f, err := c.Reserve(t.Context(), client.Chain(branch[0]), client.ReserveOptions{Groups: m.groups, Size: size, Count: 8})
-		r.must(err)
-		for i := range 8 {
-			f.Write(i, tiertest.Payload(branch[0].Key(i), size))
-		}
-		_, err = f.CommitRange(t.Context(), 0, 8, nil)
-		r.must(err)
-		if looks { // else the windows and states of these 8 are not wanted
-			r.must(f.Abort(t.Context()))
-		}
-		window, state := except(12, 4, 5, 10, 11), except(12, 5, 11)
-		if !looks { // the first of the two has stored its junction, which is this one's too
-			window, state = except(12, 10, 11), except(12, 11)
-		}
-		if d := r.offer(c, m, branch, 0); !slices.Equal(d[1], window) || !slices.Equal(d[2], state) {
-			t.Errorf("asked for before: %t: %v are not stored; want all but %v, %v", looks, d, window, state)
-		}
-	}
+	})
 }
 
 // A reservation that finds no room for all full chunks grants no window; its client loses
 // no slot that was granted, and an abort gives all back.
 func TestReserveGroupsShort(t *testing.T) {
-	r := newRig(t, options{capacity: 16 * mib})
-	c, m := r.hybrid(10, 1)
-	window := uint32(r.arena.Stats().CapacityBytes / 8)
-	f, err := c.Reserve(t.Context(), client.Chain(m.chains[0][0]), client.ReserveOptions{Groups: m.groups, Sizes: []uint32{window, window, window}})
-	r.must(err)
-	if f.Reason() == client.Complete || f.Len() == 0 || f.Len() >= 10 {
-		t.Fatalf("%d slots, %v: there is room for fewer than 10 chunks", f.Len(), f.Reason())
-	}
-	r.must(f.Abort(t.Context()))
-	if usable, run := r.usable(c, m, m.chains[0][0]); usable != 0 || run != 0 {
-		t.Errorf("%d of %d are there", usable, run)
-	}
-	if _, err := c.Reserve(t.Context(), client.Chain(m.chains[0][0]), client.ReserveOptions{Groups: m.groups, Sizes: []uint32{window, window, window}, AllOrNothing: true}); err == nil {
-		t.Error("all or nothing has granted some")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 16 * mib})
+		c, m := r.hybrid(10, 1)
+		window := uint32(r.arena.Stats().CapacityBytes / 8)
+		f, err := c.Reserve(t.Context(), client.Chain(m.chains[0][0]), client.ReserveOptions{Groups: m.groups, Sizes: []uint32{window, window, window}})
+		r.must(err)
+		if f.Reason() == client.Complete || f.Len() == 0 || f.Len() >= 10 {
+			t.Fatalf("%d slots, %v: there is room for fewer than 10 chunks", f.Len(), f.Reason())
+		}
+		r.must(f.Abort(t.Context()))
+		if usable, run := r.usable(c, m, m.chains[0][0]); usable != 0 || run != 0 {
+			t.Errorf("%d of %d are there", usable, run)
+		}
+		if _, err := c.Reserve(t.Context(), client.Chain(m.chains[0][0]), client.ReserveOptions{Groups: m.groups, Sizes: []uint32{window, window, window}, AllOrNothing: true}); err == nil {
+			t.Error("all or nothing has granted some")
+		}
+	})
 }
 
 // A reservation that can wait has nothing evicted for its windows that the disk's writer has
 // no room for, though its full chunks were granted already: it is shorter.
 func TestReserveGroupsLosesNothing(t *testing.T) {
-	r := newRig(t, options{capacity: mib, limits: ledger.Limits{Unwritten: size / 2}, write: stack.WriteOptions{Mode: stack.WriteBack}})
-	c, m := r.hybrid(10, 1)
-	for n := uint64(20); r.arena.Stats().UsedBytes <= mib-11*size; n++ {
-		r.store(chain(n, 1), 0, 1)
-	}
-	entries := r.hot.Ledger().Stats().Entries
-	f, err := c.Reserve(t.Context(), client.Chain(m.chains[0][0]), client.ReserveOptions{Groups: m.groups, Size: size, Wait: 50 * time.Millisecond})
-	r.must(err)
-	if f.Len() < 10 || f.Reason() == client.Complete {
-		t.Errorf("%d slots, %v; want the full chunks, for which there was room", f.Len(), f.Reason())
-	}
-	if left := r.hot.Ledger().Stats().Entries; left != entries {
-		t.Errorf("%d chunks are left of %d", left, entries)
-	}
-	r.must(f.Abort(t.Context()))
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: mib, limits: ledger.Limits{Unwritten: size / 2}, write: stack.WriteOptions{Mode: stack.WriteBack}})
+		c, m := r.hybrid(10, 1)
+		for n := uint64(20); r.arena.Stats().UsedBytes <= mib-11*size; n++ {
+			r.store(chain(n, 1), 0, 1)
+		}
+		entries := r.hot.Ledger().Stats().Entries
+		f, err := c.Reserve(t.Context(), client.Chain(m.chains[0][0]), client.ReserveOptions{Groups: m.groups, Size: size, Wait: 50 * time.Millisecond})
+		r.must(err)
+		if f.Len() < 10 || f.Reason() == client.Complete {
+			t.Errorf("%d slots, %v; want the full chunks, for which there was room", f.Len(), f.Reason())
+		}
+		if left := r.hot.Ledger().Stats().Entries; left != entries {
+			t.Errorf("%d chunks are left of %d", left, entries)
+		}
+		r.must(f.Abort(t.Context()))
+	})
 }
 
 // Each thing that is wrong with a reservation for groups has an error of its own.
 func TestReserveGroupsRefused(t *testing.T) {
-	r := newRig(t, options{})
-	c, m := r.hybrid(4, 1)
-	prompt := client.Chain(m.chains[0][0])
-	for name, tc := range map[string]struct {
-		o    client.ReserveOptions
-		want string
-	}{
-		"sizes of some":    {client.ReserveOptions{Groups: m.groups, Sizes: []uint32{1, 1}}, "2 sizes for 12 chunks of 3 groups"},
-		"nothing offered":  {client.ReserveOptions{Groups: m.groups, Sizes: []uint32{0, 0, 0}}, "none of the 12 chunks of 3 groups is offered"},
-		"nothing asked":    {client.ReserveOptions{Groups: m.groups, First: 4, Size: 1}, "none of the 0 chunks"},
-		"too large":        {client.ReserveOptions{Groups: m.groups, Sizes: []uint32{1, 1, 1 << 30}}, "chunk 0 of group 2 has 1073741824 bytes"},
-		"every of nothing": {client.ReserveOptions{Size: 1, Every: 16}, "every 16 tokens of no groups"},
-		"every below 0":    {client.ReserveOptions{Groups: m.groups, Size: 1, Every: -1}, "every -1 tokens"},
-		"0 bytes":          {client.ReserveOptions{Sizes: []uint32{0}}, "chunk 0 has no bytes"},
-		"the first window": {client.ReserveOptions{Groups: m.groups[1:], Size: 1}, "not in that of the chain"},
-		"twice":            {client.ReserveOptions{Groups: []client.Group{m.groups[0], m.groups[1], m.groups[1]}, Size: 1}, "named twice"},
-		"window of 0":      {client.ReserveOptions{Groups: []client.Group{m.groups[0], {Space: m.groups[1].Space, Kind: client.WindowGroup}}, Size: 1}, "a window of 0 tokens"},
-	} {
-		f, err := c.Reserve(t.Context(), prompt, tc.o)
-		if err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, %v; want %q", name, f, err, tc.want)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		c, m := r.hybrid(4, 1)
+		prompt := client.Chain(m.chains[0][0])
+		for name, tc := range map[string]struct {
+			o    client.ReserveOptions
+			want string
+		}{
+			"sizes of some":    {client.ReserveOptions{Groups: m.groups, Sizes: []uint32{1, 1}}, "2 sizes for 12 chunks of 3 groups"},
+			"nothing offered":  {client.ReserveOptions{Groups: m.groups, Sizes: []uint32{0, 0, 0}}, "none of the 12 chunks of 3 groups is offered"},
+			"nothing asked":    {client.ReserveOptions{Groups: m.groups, First: 4, Size: 1}, "none of the 0 chunks"},
+			"too large":        {client.ReserveOptions{Groups: m.groups, Sizes: []uint32{1, 1, 1 << 30}}, "chunk 0 of group 2 has 1073741824 bytes"},
+			"every of nothing": {client.ReserveOptions{Size: 1, Every: 16}, "every 16 tokens of no groups"},
+			"every below 0":    {client.ReserveOptions{Groups: m.groups, Size: 1, Every: -1}, "every -1 tokens"},
+			"0 bytes":          {client.ReserveOptions{Sizes: []uint32{0}}, "chunk 0 has no bytes"},
+			"the first window": {client.ReserveOptions{Groups: m.groups[1:], Size: 1}, "not in that of the chain"},
+			"twice":            {client.ReserveOptions{Groups: []client.Group{m.groups[0], m.groups[1], m.groups[1]}, Size: 1}, "named twice"},
+			"window of 0":      {client.ReserveOptions{Groups: []client.Group{m.groups[0], {Space: m.groups[1].Space, Kind: client.WindowGroup}}, Size: 1}, "a window of 0 tokens"},
+		} {
+			f, err := c.Reserve(t.Context(), prompt, tc.o)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s: %v, %v; want %q", name, f, err, tc.want)
+			}
 		}
-	}
-	inline := r.dial(client.Options{Space: &space, Inline: true})
-	_, err := inline.Reserve(t.Context(), prompt, client.ReserveOptions{Groups: m.groups, Size: 1})
-	if !errors.Is(err, client.ErrUnsupported) {
-		t.Errorf("without shared memory: %v", err)
-	}
-	if s := fmt.Sprint(r.hot.Ledger().Stats().Filling); s != "0" {
-		t.Errorf("%s chunks are reserved", s)
-	}
+		inline := r.dial(client.Options{Space: &space, Inline: true})
+		_, err := inline.Reserve(t.Context(), prompt, client.ReserveOptions{Groups: m.groups, Size: 1})
+		if !errors.Is(err, client.ErrUnsupported) {
+			t.Errorf("without shared memory: %v", err)
+		}
+		if s := fmt.Sprint(r.hot.Ledger().Stats().Filling); s != "0" {
+			t.Errorf("%s chunks are reserved", s)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -70,61 +71,63 @@ func piecesAt(n, ranks int) int64 { return int64(ranks * (n + min(n, 2) + 1)) }
 
 // Only the chunks that one length needs are found, leased, pinned and read.
 func TestGroups(t *testing.T) {
-	var mu sync.Mutex
-	read := make(map[key.Key]bool)
-	r := newRig(t, options{capacity: 16 * mib, hook: func(c tierfault.Call) tierfault.Fault {
-		if c.Op == tierfault.Get {
-			mu.Lock()
-			read[c.Keys[0]] = true
-			mu.Unlock()
-		}
-		return tierfault.Fault{}
-	}})
-	c, m := r.hybrid(10, 2)
-	m.put(r.onDisk, 3, 7)
-	ctx, prompt := t.Context(), client.Chain(m.chains[0][0])
-	apart := *m.chains[0][0]
-	apart.Alone = true // as of an engine that does not say which chunk follows which
-	found, err := client.LookupLengths(ctx, c, client.Chain(&apart), m.groups, m.ranks, 0, 4)
-	r.must(err)
-	if g := found.Grouped; g.Tokens != 7*tokens || !slices.Equal(g.Lengths, []uint32{7 * tokens, 3 * tokens}) {
-		t.Errorf("of chunks that stand alone: %+v", g)
-	}
-	found, err = client.LookupLengths(ctx, c, prompt, m.groups, m.ranks, 0, 4)
-	r.must(err)
-	g := found.Grouped
-	if !slices.Equal(g.Lengths, []uint32{7 * tokens, 3 * tokens}) {
-		t.Errorf("usable are %d", g.Lengths)
-	}
-	if found.Total.Chunks != 7 || found.Tiers[1].Chunks != 7 || g.Tokens != 7*tokens || g.Run != 10*tokens || g.Lacks != 0b110 {
-		t.Fatalf("found %+v, %+v", found, g)
-	}
-	for i, want := range [][2]int{{0, 7}, {5, 2}, {6, 1}} {
-		if n := g.Needs[i]; n.First != want[0] || n.Chunks != want[1] || n.Tiers[1] != want[1] {
-			t.Errorf("group %d needs %+v; want %d", i, n, want)
-		}
-	}
-	for _, name := range []string{"from disk", "all in DRAM"} {
-		j, err := c.Prefetch(ctx, prompt, client.PrefetchOptions{Groups: m.groups, Ranks: m.ranks, Pin: true, LookupID: "x"})
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		read := make(map[key.Key]bool)
+		r := newRig(t, options{capacity: 16 * mib, hook: func(c tierfault.Call) tierfault.Fault {
+			if c.Op == tierfault.Get {
+				mu.Lock()
+				read[c.Keys[0]] = true
+				mu.Unlock()
+			}
+			return tierfault.Fault{}
+		}})
+		c, m := r.hybrid(10, 2)
+		m.put(r.onDisk, 3, 7)
+		ctx, prompt := t.Context(), client.Chain(m.chains[0][0])
+		apart := *m.chains[0][0]
+		apart.Alone = true // as of an engine that does not say which chunk follows which
+		found, err := client.LookupLengths(ctx, c, client.Chain(&apart), m.groups, m.ranks, 0, 4)
 		r.must(err)
-		st, err := j.Wait(ctx, client.All)
-		r.must(err)
-		if st.Reason != client.Complete || st.Ready.Chunks != 7 || st.Ready.Tokens != 7*tokens {
-			t.Errorf("%s: %+v", name, st)
+		if g := found.Grouped; g.Tokens != 7*tokens || !slices.Equal(g.Lengths, []uint32{7 * tokens, 3 * tokens}) {
+			t.Errorf("of chunks that stand alone: %+v", g)
 		}
-		if leased, pinned := r.leased(), r.pinned(); leased != piecesAt(7, 2)*size || pinned != leased {
-			t.Errorf("%s: %d bytes are leased, %d pinned; want %d", name, leased, pinned, piecesAt(7, 2)*size)
-		}
-		r.checkPieces(j, m)
-		r.must(j.Release(ctx))
-		_, err = c.Unpin(ctx, "x")
+		found, err = client.LookupLengths(ctx, c, prompt, m.groups, m.ranks, 0, 4)
 		r.must(err)
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if int64(len(read)) != piecesAt(7, 2) {
-		t.Errorf("%d chunks were read from disk; want %d", len(read), piecesAt(7, 2))
-	}
+		g := found.Grouped
+		if !slices.Equal(g.Lengths, []uint32{7 * tokens, 3 * tokens}) {
+			t.Errorf("usable are %d", g.Lengths)
+		}
+		if found.Total.Chunks != 7 || found.Tiers[1].Chunks != 7 || g.Tokens != 7*tokens || g.Run != 10*tokens || g.Lacks != 0b110 {
+			t.Fatalf("found %+v, %+v", found, g)
+		}
+		for i, want := range [][2]int{{0, 7}, {5, 2}, {6, 1}} {
+			if n := g.Needs[i]; n.First != want[0] || n.Chunks != want[1] || n.Tiers[1] != want[1] {
+				t.Errorf("group %d needs %+v; want %d", i, n, want)
+			}
+		}
+		for _, name := range []string{"from disk", "all in DRAM"} {
+			j, err := c.Prefetch(ctx, prompt, client.PrefetchOptions{Groups: m.groups, Ranks: m.ranks, Pin: true, LookupID: "x"})
+			r.must(err)
+			st, err := j.Wait(ctx, client.All)
+			r.must(err)
+			if st.Reason != client.Complete || st.Ready.Chunks != 7 || st.Ready.Tokens != 7*tokens {
+				t.Errorf("%s: %+v", name, st)
+			}
+			if leased, pinned := r.leased(), r.pinned(); leased != piecesAt(7, 2)*size || pinned != leased {
+				t.Errorf("%s: %d bytes are leased, %d pinned; want %d", name, leased, pinned, piecesAt(7, 2)*size)
+			}
+			r.checkPieces(j, m)
+			r.must(j.Release(ctx))
+			_, err = c.Unpin(ctx, "x")
+			r.must(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if int64(len(read)) != piecesAt(7, 2) {
+			t.Errorf("%d chunks were read from disk; want %d", len(read), piecesAt(7, 2))
+		}
+	})
 }
 
 // checkPieces checks the bytes of all that a job has.
@@ -164,62 +167,66 @@ func TestGroupsLost(t *testing.T) {
 		"a state comes too late": {2, 1, 9, hang, true, client.BestEffort, 3, client.StoppedDeadline},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var bad key.Key
-			r := newRig(t, options{capacity: 16 * mib, hook: func(c tierfault.Call) tierfault.Fault {
-				if c.Op == tierfault.Get && c.Keys[0] == bad {
-					return tc.fault
+			synctest.Test(t, func(t *testing.T) {
+				var bad key.Key
+				r := newRig(t, options{capacity: 16 * mib, hook: func(c tierfault.Call) tierfault.Fault {
+					if c.Op == tierfault.Get && c.Keys[0] == bad {
+						return tc.fault
+					}
+					return tierfault.Fault{}
+				}})
+				c, m := r.hybrid(10, 2)
+				bad = m.chains[tc.group][tc.rank].Key(tc.chunk)
+				m.put(r.onDisk, 3, 7, 10)
+				if tc.hot {
+					r.warmUp(c, m, 3)
 				}
-				return tierfault.Fault{}
-			}})
-			c, m := r.hybrid(10, 2)
-			bad = m.chains[tc.group][tc.rank].Key(tc.chunk)
-			m.put(r.onDisk, 3, 7, 10)
-			if tc.hot {
-				r.warmUp(c, m, 3)
-			}
-			j, err := c.Prefetch(t.Context(), client.Chain(m.chains[0][0]), client.PrefetchOptions{Groups: m.groups, Ranks: m.ranks, Policy: tc.policy})
-			r.must(err)
-			st, err := j.Wait(t.Context(), client.All)
-			r.must(err)
-			if !st.Done || st.Reason != tc.reason || int(st.Ready.Chunks) != tc.want {
-				t.Errorf("%+v; want %d chunks, %v", st, tc.want, tc.reason)
-			}
-			want := piecesAt(tc.want, 2) * size
-			if tc.want == 0 {
-				want = 0
-			}
-			r.until("only what that length needs is leased", func() bool { return r.leased() == want })
-			r.checkPieces(j, m)
-			r.must(j.Release(t.Context()))
-			if r.leased() != 0 {
-				t.Errorf("%d bytes are leased", r.leased())
-			}
-			late := uint64(0)
-			for _, lost := range r.server.Stats().Lost {
-				late += lost.Tokens
-			}
-			if want := uint64((10 - tc.want) * tokens); (tc.reason == client.StoppedDeadline) != (late == want) {
-				t.Errorf("%d tokens were lost because they came late", late)
-			}
+				j, err := c.Prefetch(t.Context(), client.Chain(m.chains[0][0]), client.PrefetchOptions{Groups: m.groups, Ranks: m.ranks, Policy: tc.policy})
+				r.must(err)
+				st, err := j.Wait(t.Context(), client.All)
+				r.must(err)
+				if !st.Done || st.Reason != tc.reason || int(st.Ready.Chunks) != tc.want {
+					t.Errorf("%+v; want %d chunks, %v", st, tc.want, tc.reason)
+				}
+				want := piecesAt(tc.want, 2) * size
+				if tc.want == 0 {
+					want = 0
+				}
+				r.until("only what that length needs is leased", func() bool { return r.leased() == want })
+				r.checkPieces(j, m)
+				r.must(j.Release(t.Context()))
+				if r.leased() != 0 {
+					t.Errorf("%d bytes are leased", r.leased())
+				}
+				late := uint64(0)
+				for _, lost := range r.server.Stats().Lost {
+					late += lost.Tokens
+				}
+				if want := uint64((10 - tc.want) * tokens); (tc.reason == client.StoppedDeadline) != (late == want) {
+					t.Errorf("%d tokens were lost because they came late", late)
+				}
+			})
 		})
 	}
 }
 
 // Lengths are those of a hybrid model, in a lookup or a prefetch, and not too many.
 func TestLengthsRefused(t *testing.T) {
-	r := newRig(t, options{})
-	c := r.greet(wire.FeatureArena)
-	ch := c.chain(chain(1, 4))
-	groups := wire.Groups(nil).Add(wire.Group{Space: ch.Space})
-	c.refused(wire.CodeBadRequest, wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Lengths: 1}})
-	c.refused(wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: ch, Shared: wire.Shared{Lengths: 1}})
-	c.refused(wire.CodeBadRequest, wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Groups: groups, Lengths: wire.MaxLengths + 1}})
-	c.refused(wire.CodeBadRequest, wire.OpBatch, &wire.BatchRequest{Prompts: []wire.BatchPrompt{{Chain: ch}}, Shared: wire.Shared{Groups: groups, Lengths: 1}})
-	var reply wire.LookupReply
-	c.do(wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Groups: groups, Lengths: wire.MaxLengths}}, &reply)
-	if reply.Grouped == nil || reply.Grouped.Lengths.Len() != 0 {
-		t.Errorf("%+v", reply.Grouped)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		c := r.greet(wire.FeatureArena)
+		ch := c.chain(chain(1, 4))
+		groups := wire.Groups(nil).Add(wire.Group{Space: ch.Space})
+		c.refused(wire.CodeBadRequest, wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Lengths: 1}})
+		c.refused(wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: ch, Shared: wire.Shared{Lengths: 1}})
+		c.refused(wire.CodeBadRequest, wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Groups: groups, Lengths: wire.MaxLengths + 1}})
+		c.refused(wire.CodeBadRequest, wire.OpBatch, &wire.BatchRequest{Prompts: []wire.BatchPrompt{{Chain: ch}}, Shared: wire.Shared{Groups: groups, Lengths: 1}})
+		var reply wire.LookupReply
+		c.do(wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Groups: groups, Lengths: wire.MaxLengths}}, &reply)
+		if reply.Grouped == nil || reply.Grouped.Lengths.Len() != 0 {
+			t.Errorf("%+v", reply.Grouped)
+		}
+	})
 }
 
 // warmUp has in DRAM what n chunks need.
@@ -239,60 +246,64 @@ func (r *rig) warmUp(c *client.Client, m *hybridModel, n int) {
 
 // Each thing that is wrong with groups has an error of its own, and costs nothing.
 func TestGroupsRefused(t *testing.T) {
-	r := newRig(t, options{})
-	c, m := r.hybrid(4, 2)
-	other, err := c.OpenSpace(t.Context(), func() key.Space { s := space; s.Group, s.ChunkTokens = "odd", 3; return s }())
-	r.must(err)
-	salted, err := c.OpenSpace(t.Context(), func() key.Space { s := space; s.Group, s.Method = "xxh", key.XXH64; return s }())
-	r.must(err)
-	full, window, state := m.groups[0], m.groups[1], m.groups[2]
-	with := func(g client.Group, change func(*client.Group)) client.Group { change(&g); return g }
-	for name, tc := range map[string]struct {
-		groups []client.Group
-		ranks  []*client.Space
-		want   string
-	}{
-		"no full one":          {[]client.Group{with(full, func(g *client.Group) { g.Kind = client.StateGroup }), window}, nil, "put a full one there"},
-		"not the chain's":      {[]client.Group{window, full}, nil, "not in that of the chain"},
-		"named twice":          {[]client.Group{full, window, with(state, func(g *client.Group) { g.Space = window.Space })}, nil, "named twice"},
-		"window of 0":          {[]client.Group{full, with(window, func(g *client.Group) { g.Tokens = 0 })}, nil, "a window of 0 tokens"},
-		"state with tokens":    {[]client.Group{full, with(state, func(g *client.Group) { g.Tokens = 5 })}, nil, "only a window"},
-		"unknown kind":         {[]client.Group{full, with(state, func(g *client.Group) { g.Kind = 9 })}, nil, "kind 9 is unknown"},
-		"lengths":              {[]client.Group{full, with(state, func(g *client.Group) { g.Space = other })}, nil, "send the tokens"},
-		"another method":       {[]client.Group{full, with(state, func(g *client.Group) { g.Space = salted })}, nil, "method and salt"},
-		"ranks of some groups": {[]client.Group{full, window}, m.ranks, "3 ranks for 2 groups"},
-	} {
-		_, err := client.LookupGroups(t.Context(), c, client.Chain(m.chains[0][0]), tc.groups, tc.ranks, 0)
-		if err == nil || !strings.Contains(err.Error(), tc.want) || !errors.Is(err, client.ErrBadRequest) {
-			t.Errorf("%s: lookup: %v; want %q", name, err, tc.want)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		c, m := r.hybrid(4, 2)
+		other, err := c.OpenSpace(t.Context(), func() key.Space { s := space; s.Group, s.ChunkTokens = "odd", 3; return s }())
+		r.must(err)
+		salted, err := c.OpenSpace(t.Context(), func() key.Space { s := space; s.Group, s.Method = "xxh", key.XXH64; return s }())
+		r.must(err)
+		full, window, state := m.groups[0], m.groups[1], m.groups[2]
+		with := func(g client.Group, change func(*client.Group)) client.Group { change(&g); return g }
+		for name, tc := range map[string]struct {
+			groups []client.Group
+			ranks  []*client.Space
+			want   string
+		}{
+			"no full one":          {[]client.Group{with(full, func(g *client.Group) { g.Kind = client.StateGroup }), window}, nil, "put a full one there"},
+			"not the chain's":      {[]client.Group{window, full}, nil, "not in that of the chain"},
+			"named twice":          {[]client.Group{full, window, with(state, func(g *client.Group) { g.Space = window.Space })}, nil, "named twice"},
+			"window of 0":          {[]client.Group{full, with(window, func(g *client.Group) { g.Tokens = 0 })}, nil, "a window of 0 tokens"},
+			"state with tokens":    {[]client.Group{full, with(state, func(g *client.Group) { g.Tokens = 5 })}, nil, "only a window"},
+			"unknown kind":         {[]client.Group{full, with(state, func(g *client.Group) { g.Kind = 9 })}, nil, "kind 9 is unknown"},
+			"lengths":              {[]client.Group{full, with(state, func(g *client.Group) { g.Space = other })}, nil, "send the tokens"},
+			"another method":       {[]client.Group{full, with(state, func(g *client.Group) { g.Space = salted })}, nil, "method and salt"},
+			"ranks of some groups": {[]client.Group{full, window}, m.ranks, "3 ranks for 2 groups"},
+		} {
+			_, err := client.LookupGroups(t.Context(), c, client.Chain(m.chains[0][0]), tc.groups, tc.ranks, 0)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !errors.Is(err, client.ErrBadRequest) {
+				t.Errorf("%s: lookup: %v; want %q", name, err, tc.want)
+			}
+			if _, err := c.Prefetch(t.Context(), client.Chain(m.chains[0][0]), client.PrefetchOptions{Groups: tc.groups, Ranks: tc.ranks}); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s: prefetch: %v; want %q", name, err, tc.want)
+			}
 		}
-		if _, err := c.Prefetch(t.Context(), client.Chain(m.chains[0][0]), client.PrefetchOptions{Groups: tc.groups, Ranks: tc.ranks}); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: prefetch: %v; want %q", name, err, tc.want)
+		if r.leased() != 0 {
+			t.Errorf("%d bytes are leased", r.leased())
 		}
-	}
-	if r.leased() != 0 {
-		t.Errorf("%d bytes are leased", r.leased())
-	}
+	})
 }
 
 // A batch has a job for each prompt, each of its own length.
 func TestGroupsInABatch(t *testing.T) {
-	r := newRig(t, options{capacity: 16 * mib})
-	c, m := r.hybrid(10, 1)
-	m.put(r.onDisk, 3, 7)
-	short := *m.chains[0][0]
-	short.Hashes, short.Tokens = short.Hashes[:5], short.Tokens[:5]
-	b, err := c.Batch(t.Context(), []client.BatchPrompt{{Prompt: client.Chain(m.chains[0][0])}, {Prompt: client.Chain(&short)}},
-		client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Groups: m.groups}})
-	r.must(err)
-	for i, want := range []int{7, 3} {
-		r.must(b.Errors[i])
-		st, err := b.Jobs[i].Wait(t.Context(), client.All)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 16 * mib})
+		c, m := r.hybrid(10, 1)
+		m.put(r.onDisk, 3, 7)
+		short := *m.chains[0][0]
+		short.Hashes, short.Tokens = short.Hashes[:5], short.Tokens[:5]
+		b, err := c.Batch(t.Context(), []client.BatchPrompt{{Prompt: client.Chain(m.chains[0][0])}, {Prompt: client.Chain(&short)}},
+			client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Groups: m.groups}})
 		r.must(err)
-		if int(st.Ready.Chunks) != want || st.Reason != client.Complete {
-			t.Errorf("job %d: %+v; want %d", i, st, want)
+		for i, want := range []int{7, 3} {
+			r.must(b.Errors[i])
+			st, err := b.Jobs[i].Wait(t.Context(), client.All)
+			r.must(err)
+			if int(st.Ready.Chunks) != want || st.Reason != client.Complete {
+				t.Errorf("job %d: %+v; want %d", i, st, want)
+			}
+			r.checkPieces(b.Jobs[i], m)
+			r.must(b.Jobs[i].Release(t.Context()))
 		}
-		r.checkPieces(b.Jobs[i], m)
-		r.must(b.Jobs[i].Release(t.Context()))
-	}
+	})
 }

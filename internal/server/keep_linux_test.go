@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -9,21 +10,23 @@ import (
 // Pages are kept only of a window, and only for a client that asks for it; a bit without
 // what it needs is not granted, which is no error.
 func TestHelloKeeps(t *testing.T) {
-	const memory = wire.FeatureArena | wire.FeatureStaging
-	r := newRig(t, options{})
-	for wants, granted := range map[wire.Features]wire.Features{
-		memory:                                   memory,
-		memory | wire.FeatureKeep:                memory | wire.FeatureKeep,
-		wire.FeatureArena | wire.FeatureKeep:     wire.FeatureArena,
-		wire.FeatureKeep:                         0,
-		wire.FeatureStaging:                      0,
-		wire.FeatureDirect:                       0,
-		wire.FeatureStaging | wire.FeatureDirect: 0,
-		wire.FeatureKeep | wire.FeaturePushes:    wire.FeaturePushes,
-		memory | wire.FeatureKeep | wire.FeatureDirectory | 1<<31: memory | wire.FeatureKeep, // there is no directory
-	} {
-		if got := r.greet(wants).hello.Granted; got != granted {
-			t.Errorf("a client that wants %#x is granted %#x, not %#x", wants, got, granted)
+	synctest.Test(t, func(t *testing.T) {
+		const memory = wire.FeatureArena | wire.FeatureStaging
+		r := newRig(t, options{})
+		for wants, granted := range map[wire.Features]wire.Features{
+			memory:                                   memory,
+			memory | wire.FeatureKeep:                memory | wire.FeatureKeep,
+			wire.FeatureArena | wire.FeatureKeep:     wire.FeatureArena,
+			wire.FeatureKeep:                         0,
+			wire.FeatureStaging:                      0,
+			wire.FeatureDirect:                       0,
+			wire.FeatureStaging | wire.FeatureDirect: 0,
+			wire.FeatureKeep | wire.FeaturePushes:    wire.FeaturePushes,
+			memory | wire.FeatureKeep | wire.FeatureDirectory | 1<<31: memory | wire.FeatureKeep, // there is no directory
+		} {
+			if got := r.greet(wants).hello.Granted; got != granted {
+				t.Errorf("a client that wants %#x is granted %#x, not %#x", wants, got, granted)
+			}
 		}
-	}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/hybrid"
@@ -90,37 +91,39 @@ func TestLostPiece(t *testing.T) {
 				{0, 9, 7}, {0, 5, 3}, {0, 1, 0}, {1, 8, 7}, {1, 9, 7}, {2, 8, 7}, {2, 9, 7}, {3, 9, 7}, {1, 6, 10}, {2, 4, 10},
 			} {
 				t.Run(fmt.Sprintf("%s/%s/chunk %d of %v", place, name, lost.chunk, hybrid.Kind(lost.group)), func(t *testing.T) {
-					var bad key.Key
-					o := o
-					o.capacity = 16 * mib
-					if !o.lone {
-						o.hook = func(c tierfault.Call) tierfault.Fault {
-							if c.Op == tierfault.Get && c.Keys[0] == bad {
-								return tierfault.Fault{Err: fault}
+					synctest.Test(t, func(t *testing.T) {
+						var bad key.Key
+						o := o
+						o.capacity = 16 * mib
+						if !o.lone {
+							o.hook = func(c tierfault.Call) tierfault.Fault {
+								if c.Op == tierfault.Get && c.Keys[0] == bad {
+									return tierfault.Fault{Err: fault}
+								}
+								return tierfault.Fault{}
 							}
-							return tierfault.Fault{}
 						}
-					}
-					r := newRig(t, o)
-					c, m := r.allKinds()
-					bad = m.chains[lost.group].Key(lost.chunk)
-					if o.lone {
-						m.store(r.store)
-						r.must(r.hot.Delete(t.Context(), []key.Key{bad})) // the index is not told
-					} else {
-						m.store(r.onDisk)
-					}
-					j, err := c.Prefetch(t.Context(), client.Chain(m.chains[0]), client.PrefetchOptions{Groups: m.groups, Policy: client.WaitComplete})
-					r.must(err)
-					st, err := j.Wait(t.Context(), client.All)
-					r.must(err)
-					if !st.Done || int(st.Ready.Chunks) != lost.want || (st.Reason == client.Complete) != (lost.want == 10) {
-						t.Errorf("%+v; want %d chunks", st, lost.want)
-					}
-					if lost.want > 0 {
-						r.checkAt(j, m, lost.want)
-					}
-					r.must(j.Release(t.Context()))
+						r := newRig(t, o)
+						c, m := r.allKinds()
+						bad = m.chains[lost.group].Key(lost.chunk)
+						if o.lone {
+							m.store(r.store)
+							r.must(r.hot.Delete(t.Context(), []key.Key{bad})) // the index is not told
+						} else {
+							m.store(r.onDisk)
+						}
+						j, err := c.Prefetch(t.Context(), client.Chain(m.chains[0]), client.PrefetchOptions{Groups: m.groups, Policy: client.WaitComplete})
+						r.must(err)
+						st, err := j.Wait(t.Context(), client.All)
+						r.must(err)
+						if !st.Done || int(st.Ready.Chunks) != lost.want || (st.Reason == client.Complete) != (lost.want == 10) {
+							t.Errorf("%+v; want %d chunks", st, lost.want)
+						}
+						if lost.want > 0 {
+							r.checkAt(j, m, lost.want)
+						}
+						r.must(j.Release(t.Context()))
+					})
 				})
 			}
 		}

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/budget"
@@ -43,83 +44,93 @@ func newMemoryRig(t *testing.T, limit int64, stall time.Duration) (*rig, *budget
 
 // Clients that begin frames and do not go on.
 func TestHalfFrames(t *testing.T) {
-	r, b := newMemoryRig(t, 16*mib, time.Hour)
-	half := append(wire.Header{BodyBytes: wire.MaxBodyBytes, Op: wire.OpPut, ID: 1}.Append(nil), make([]byte, 5*mib)...)
-	checkMemory(t, r, b, 8, func(c *raw) {
-		_, _ = c.conn.Write(half) // it may be closed already
+	synctest.Test(t, func(t *testing.T) {
+		r, b := newMemoryRig(t, 16*mib, time.Hour)
+		half := append(wire.Header{BodyBytes: wire.MaxBodyBytes, Op: wire.OpPut, ID: 1}.Append(nil), make([]byte, 5*mib)...)
+		checkMemory(t, r, b, 8, func(c *raw) {
+			_, _ = c.conn.Write(half) // it may be closed already
+		})
 	})
 }
 
 // Clients that ask for copies and read none.
 func TestDeafGets(t *testing.T) {
-	r, b := newMemoryRig(t, 16*mib, time.Hour)
-	p := chain(1, 128)
-	r.store(p, 0, 128) // 2 MiB
-	checkMemory(t, r, b, 8, func(c *raw) {
-		for id := range uint64(4) {
-			ask := wire.AppendRequest(nil, wire.OpGet, id, &wire.GetRequest{Chain: c.chain(p)})
-			if _, err := c.conn.Write(ask); err != nil {
-				break
+	synctest.Test(t, func(t *testing.T) {
+		r, b := newMemoryRig(t, 16*mib, time.Hour)
+		p := chain(1, 128)
+		r.store(p, 0, 128) // 2 MiB
+		checkMemory(t, r, b, 8, func(c *raw) {
+			for id := range uint64(4) {
+				ask := wire.AppendRequest(nil, wire.OpGet, id, &wire.GetRequest{Chain: c.chain(p)})
+				if _, err := c.conn.Write(ask); err != nil {
+					break
+				}
 			}
-		}
+		})
 	})
 }
 
 // A get that is refused because too many requests wait already charges nothing for
 // the copies that it had begun.
 func TestRefusedGetsCostNothing(t *testing.T) {
-	hook, open := gate()
-	b := budget.New(budget.Options{Bytes: 64 * mib})
-	r := newRig(t, options{hook: hook, Options: server.Options{Memory: b}})
-	defer close(open)
-	p := chain(1, 8)
-	r.onDisk(p, 4, 8)
-	r.store(p, 0, 4)
-	c := r.greet(0)
-	job := c.prefetch(p).Job
-	for range 1024 {
-		c.send(wire.OpWait, &wire.WaitRequest{Job: job, MinTokens: 1 << 40, Deadline: wire.Deadline{Given: true, Millis: 1 << 30}})
-	}
-	refuse := func() int64 {
-		c.refused(wire.CodeOverBudget, wire.OpGet, &wire.GetRequest{Chain: refChain(job)})
-		return b.Stats().UsedBytes
-	}
-	first := refuse()
-	for range 64 {
-		if used := refuse(); used > first {
-			t.Fatalf("%d bytes are charged, after the first of these requests %d were", used, first)
+	synctest.Test(t, func(t *testing.T) {
+		hook, open := gate()
+		b := budget.New(budget.Options{Bytes: 64 * mib})
+		r := newRig(t, options{hook: hook, Options: server.Options{Memory: b}})
+		defer close(open)
+		p := chain(1, 8)
+		r.onDisk(p, 4, 8)
+		r.store(p, 0, 4)
+		c := r.greet(0)
+		job := c.prefetch(p).Job
+		for range 1024 {
+			c.send(wire.OpWait, &wire.WaitRequest{Job: job, MinTokens: 1 << 40, Deadline: wire.Deadline{Given: true, Millis: 1 << 30}})
 		}
-	}
+		refuse := func() int64 {
+			c.refused(wire.CodeOverBudget, wire.OpGet, &wire.GetRequest{Chain: refChain(job)})
+			return b.Stats().UsedBytes
+		}
+		first := refuse()
+		for range 64 {
+			if used := refuse(); used > first {
+				t.Fatalf("%d bytes are charged, after the first of these requests %d were", used, first)
+			}
+		}
+	})
 }
 
 // Clients that begin jobs and end none.
 func TestManyJobs(t *testing.T) {
-	r, b := newMemoryRig(t, 16*mib, time.Hour)
-	p := chain(1, 4096)
-	checkMemory(t, r, b, 2, func(c *raw) {
-		for id := range uint64(60) {
-			ask := wire.AppendRequest(nil, wire.OpPrefetch, id, &wire.PrefetchRequest{Chain: c.chain(p)})
-			if _, err := c.conn.Write(ask); err != nil {
-				break
+	synctest.Test(t, func(t *testing.T) {
+		r, b := newMemoryRig(t, 16*mib, time.Hour)
+		p := chain(1, 4096)
+		checkMemory(t, r, b, 2, func(c *raw) {
+			for id := range uint64(60) {
+				ask := wire.AppendRequest(nil, wire.OpPrefetch, id, &wire.PrefetchRequest{Chain: c.chain(p)})
+				if _, err := c.conn.Write(ask); err != nil {
+					break
+				}
 			}
-		}
+		})
 	})
 }
 
 // A frame that has begun and does not go on ends its connection, which is told
 // why; one that is idle between frames keeps it.
 func TestStalledFrame(t *testing.T) {
-	r, b := newMemoryRig(t, 16*mib, 100*time.Millisecond)
-	idle, stalled := r.greet(0), r.greet(0)
-	half := append(wire.Header{BodyBytes: mib, Op: wire.OpPut, ID: 7}.Append(nil), make([]byte, 100)...)
-	stalled.write(half)
-	f, err := stalled.read()
-	if err != nil || f.Code != wire.CodeTimeout || f.ID != 7 {
-		t.Errorf("%+v, %v", f, err)
-	}
-	stalled.ended()
-	if n := b.Stats().Closed["native"]["stalled"]; n != 1 {
-		t.Errorf("%d are counted", n)
-	}
-	idle.ping()
+	synctest.Test(t, func(t *testing.T) {
+		r, b := newMemoryRig(t, 16*mib, 100*time.Millisecond)
+		idle, stalled := r.greet(0), r.greet(0)
+		half := append(wire.Header{BodyBytes: mib, Op: wire.OpPut, ID: 7}.Append(nil), make([]byte, 100)...)
+		stalled.write(half)
+		f, err := stalled.read()
+		if err != nil || f.Code != wire.CodeTimeout || f.ID != 7 {
+			t.Errorf("%+v, %v", f, err)
+		}
+		stalled.ended()
+		if n := b.Stats().Closed["native"]["stalled"]; n != 1 {
+			t.Errorf("%d are counted", n)
+		}
+		idle.ping()
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/server"
@@ -15,78 +16,84 @@ import (
 // TestModels: tokens and bytes count for the model of their space, and the models come to the
 // counts of all.
 func TestModels(t *testing.T) {
-	r := newRig(t, options{})
-	p := chain(1, 4)
-	c := r.dial(client.Options{})
-	var payloads [][]byte
-	for i := range 4 {
-		payloads = append(payloads, tiertest.Payload(p.Key(i), size))
-	}
-	_, err := c.Put(t.Context(), client.Chain(p), 0, payloads)
-	r.must(err)
-	r.onDisk(chain(2, 4), 0, 4)
-	for _, seed := range []uint64{1, 2, 3} {
-		j, err := c.Prefetch(t.Context(), client.Chain(chain(seed, 4)), client.PrefetchOptions{})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		p := chain(1, 4)
+		c := r.dial(client.Options{})
+		var payloads [][]byte
+		for i := range 4 {
+			payloads = append(payloads, tiertest.Payload(p.Key(i), size))
+		}
+		_, err := c.Put(t.Context(), client.Chain(p), 0, payloads)
 		r.must(err)
-		_, err = j.Wait(t.Context(), 4*tokens)
-		r.must(err)
-		r.must(j.Release(t.Context()))
-	}
-	st := r.server.Stats()
-	want := server.ModelStats{Model: space.Model, AskedTokens: 12 * tokens, HitBytes: 8 * size, StoredBytes: 4 * size}
-	want.HitTokens[tier.CPU], want.HitTokens[tier.Disk] = 4*tokens, 4*tokens
-	if len(st.Models) != 1 || st.Models[0] != want {
-		t.Errorf("counted %+v, want %+v", st.Models, want)
-	}
-	if want.AskedTokens != st.AskedTokens || want.StoredBytes != st.StoredBytes || want.HitTokens[tier.Disk] != st.HitTokens[tier.Disk] {
-		t.Errorf("in all %+v", st)
-	}
+		r.onDisk(chain(2, 4), 0, 4)
+		for _, seed := range []uint64{1, 2, 3} {
+			j, err := c.Prefetch(t.Context(), client.Chain(chain(seed, 4)), client.PrefetchOptions{})
+			r.must(err)
+			_, err = j.Wait(t.Context(), 4*tokens)
+			r.must(err)
+			r.must(j.Release(t.Context()))
+		}
+		st := r.server.Stats()
+		want := server.ModelStats{Model: space.Model, AskedTokens: 12 * tokens, HitBytes: 8 * size, StoredBytes: 4 * size}
+		want.HitTokens[tier.CPU], want.HitTokens[tier.Disk] = 4*tokens, 4*tokens
+		if len(st.Models) != 1 || st.Models[0] != want {
+			t.Errorf("counted %+v, want %+v", st.Models, want)
+		}
+		if want.AskedTokens != st.AskedTokens || want.StoredBytes != st.StoredBytes || want.HitTokens[tier.Disk] != st.HitTokens[tier.Disk] {
+			t.Errorf("in all %+v", st)
+		}
+	})
 }
 
 // TestModelsAreBounded: however many models clients name, under any names, a few
 // dozen are told apart.
 func TestModelsAreBounded(t *testing.T) {
-	r := newRig(t, options{})
-	c := r.dial(client.Options{})
-	for i := range 300 {
-		s := space
-		s.Model = fmt.Sprintf("%d%s", i, strings.Repeat("x", 500))
-		if i == 7 {
-			s.Model = "(others)\xff"
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		c := r.dial(client.Options{})
+		for i := range 300 {
+			s := space
+			s.Model = fmt.Sprintf("%d%s", i, strings.Repeat("x", 500))
+			if i == 7 {
+				s.Model = "(others)\xff"
+			}
+			o, err := c.OpenSpace(t.Context(), s)
+			if err != nil {
+				continue // a name that no space may have
+			}
+			p := client.Chain(chainIn(s, 1, 4))
+			p.Space = o
+			j, err := c.Prefetch(t.Context(), p, client.PrefetchOptions{})
+			r.must(err)
+			r.must(j.Release(t.Context()))
 		}
-		o, err := c.OpenSpace(t.Context(), s)
-		if err != nil {
-			continue // a name that no space may have
+		if n := len(r.server.Stats().Models); n < 60 || n > 65 {
+			t.Errorf("%d models", n)
 		}
-		p := client.Chain(chainIn(s, 1, 4))
-		p.Space = o
-		j, err := c.Prefetch(t.Context(), p, client.PrefetchOptions{})
-		r.must(err)
-		r.must(j.Release(t.Context()))
-	}
-	if n := len(r.server.Stats().Models); n < 60 || n > 65 {
-		t.Errorf("%d models", n)
-	}
+	})
 }
 
 // TestFailuresByCode: each refusal counts once, for its operation and its code, and also
 // of operations that there are not.
 func TestFailuresByCode(t *testing.T) {
-	r := newRig(t, options{})
-	c := r.greet(wire.FeatureArena)
-	c.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: 7})
-	c.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: 8})
-	c.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: 9})
-	st := r.server.Stats()
-	want := map[server.Failures]bool{{Op: "release", Code: "unknown_job", Requests: 2}: true, {Op: "commit", Code: "unknown_fill", Requests: 1}: true}
-	sum := uint64(0)
-	for _, f := range st.ErrorsBy {
-		sum += f.Requests
-		if !want[f] {
-			t.Errorf("counted %+v", f)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		c := r.greet(wire.FeatureArena)
+		c.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: 7})
+		c.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: 8})
+		c.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: 9})
+		st := r.server.Stats()
+		want := map[server.Failures]bool{{Op: "release", Code: "unknown_job", Requests: 2}: true, {Op: "commit", Code: "unknown_fill", Requests: 1}: true}
+		sum := uint64(0)
+		for _, f := range st.ErrorsBy {
+			sum += f.Requests
+			if !want[f] {
+				t.Errorf("counted %+v", f)
+			}
 		}
-	}
-	if sum != 3 || st.Errors != 3 {
-		t.Errorf("%d and %d in all", sum, st.Errors)
-	}
+		if sum != 3 || st.Errors != 3 {
+			t.Errorf("%d and %d in all", sum, st.Errors)
+		}
+	})
 }

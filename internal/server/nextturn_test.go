@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/server"
@@ -31,35 +32,39 @@ func (r *rig) grow(c *client.Client, inline bool) {
 func TestNextTurn(t *testing.T) {
 	for name, inline := range map[string]bool{"commit": false, "put": true} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, options{Options: server.Options{Settings: server.Settings{Prefetch: server.Prefetch{NextTurnBytes: mib}}}})
-			c := r.dial(client.Options{})
-			r.grow(c, inline)
-			r.until("it is in DRAM", func() bool { return r.server.Stats().NextTurnChunks == 4 })
-			j, err := c.Prefetch(t.Context(), client.Chain(chain(1, 8)), client.PrefetchOptions{})
-			r.must(err)
-			if n, _ := j.Ready(); n != 8 {
-				t.Errorf("%d chunks are ready at once", n)
-			}
-			r.must(j.Release(t.Context()))
-			if s := r.server.Stats(); s.NextTurnBytes != 4*size || s.WarmChunks != 0 {
-				t.Errorf("%+v", s)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, options{Options: server.Options{Settings: server.Settings{Prefetch: server.Prefetch{NextTurnBytes: mib}}}})
+				c := r.dial(client.Options{})
+				r.grow(c, inline)
+				r.until("it is in DRAM", func() bool { return r.server.Stats().NextTurnChunks == 4 })
+				j, err := c.Prefetch(t.Context(), client.Chain(chain(1, 8)), client.PrefetchOptions{})
+				r.must(err)
+				if n, _ := j.Ready(); n != 8 {
+					t.Errorf("%d chunks are ready at once", n)
+				}
+				r.must(j.Release(t.Context()))
+				if s := r.server.Stats(); s.NextTurnBytes != 4*size || s.WarmChunks != 0 {
+					t.Errorf("%+v", s)
+				}
+			})
 		})
 	}
 }
 
 // It is bounded by bytes, and off unless it is asked for.
 func TestNextTurnIsBounded(t *testing.T) {
-	for _, most := range []int64{0, 2 * size} {
-		r := newRig(t, options{Options: server.Options{Settings: server.Settings{Prefetch: server.Prefetch{NextTurnBytes: most}}}})
-		c := r.dial(client.Options{})
-		r.grow(c, false)
-		r.until("what may come up has", func() bool { return int64(r.server.Stats().NextTurnBytes) >= most })
-		r.stop()
-		if n := int64(r.server.Stats().NextTurnBytes); n > most+4*size { // the first four tell how large chunks are
-			t.Errorf("%d bytes came up of at most %d", n, most)
-		} else if most == 0 && n > 0 {
-			t.Errorf("%d bytes came up unasked", n)
+	synctest.Test(t, func(t *testing.T) {
+		for _, most := range []int64{0, 2 * size} {
+			r := newRig(t, options{Options: server.Options{Settings: server.Settings{Prefetch: server.Prefetch{NextTurnBytes: most}}}})
+			c := r.dial(client.Options{})
+			r.grow(c, false)
+			r.until("what may come up has", func() bool { return int64(r.server.Stats().NextTurnBytes) >= most })
+			r.stop()
+			if n := int64(r.server.Stats().NextTurnBytes); n > most+4*size { // the first four tell how large chunks are
+				t.Errorf("%d bytes came up of at most %d", n, most)
+			} else if most == 0 && n > 0 {
+				t.Errorf("%d bytes came up unasked", n)
+			}
 		}
-	}
+	})
 }

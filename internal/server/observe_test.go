@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/hint"
@@ -48,33 +49,35 @@ func (r *rig) ask(c *client.Client, ch *key.Chain, configs map[string]string) cl
 
 // TestOneRequestIsOneUse: lookups, and what follows them, are one request.
 func TestOneRequestIsOneUse(t *testing.T) {
-	r := learning(t)
-	c := r.dial(client.Options{})
-	ch := chain(1, 4)
-	look := func() {
-		t.Helper()
-		_, err := c.Lookup(t.Context(), client.Chain(ch), 0)
-		r.must(err)
-	}
-	want := func(n int, after string) {
-		t.Helper()
-		if got := r.reuses(); got != n {
-			t.Errorf("after %s: %d reuses, want %d", after, got, n)
+	synctest.Test(t, func(t *testing.T) {
+		r := learning(t)
+		c := r.dial(client.Options{})
+		ch := chain(1, 4)
+		look := func() {
+			t.Helper()
+			_, err := c.Lookup(t.Context(), client.Chain(ch), 0)
+			r.must(err)
 		}
-	}
-	look()
-	look()
-	r.ask(c, ch, nil)
-	r.store(ch, 0, 4) // a fill is no use, nor is what it is published under
-	want(0, "the first request")
-	r.ask(c, ch, nil)
-	want(4, "the second, without a lookup")
-	look()
-	_, err := c.Get(t.Context(), client.Chain(ch), client.GetOptions{})
-	r.must(err)
-	want(8, "a lookup and a get")
-	r.ask(c, chain(1, 2), nil)
-	want(10, "a shorter one")
+		want := func(n int, after string) {
+			t.Helper()
+			if got := r.reuses(); got != n {
+				t.Errorf("after %s: %d reuses, want %d", after, got, n)
+			}
+		}
+		look()
+		look()
+		r.ask(c, ch, nil)
+		r.store(ch, 0, 4) // a fill is no use, nor is what it is published under
+		want(0, "the first request")
+		r.ask(c, ch, nil)
+		want(4, "the second, without a lookup")
+		look()
+		_, err := c.Get(t.Context(), client.Chain(ch), client.GetOptions{})
+		r.must(err)
+		want(8, "a lookup and a get")
+		r.ask(c, chain(1, 2), nil)
+		want(10, "a shorter one")
+	})
 }
 
 // longSpace has chunks so long that few of them are no small cache.
@@ -111,72 +114,76 @@ func (r *rig) wellUsed() (*client.Client, *key.Chain) {
 // TestWorthIsTold: a client is told what would be refused, is refused it, and
 // may insist.
 func TestWorthIsTold(t *testing.T) {
-	r := learning(t)
-	c, ch := r.wellUsed()
-	if m := r.ask(c, ch, map[string]string{"turn_over": "done"}); m.Worth != 0 {
-		t.Errorf("%d chunks are worth storing, want none", m.Worth)
-	}
-	if m := r.ask(c, longChain(1, 243), nil); m.Worth != 243 {
-		t.Errorf("%d of 243 chunks that are there are worth storing", m.Worth)
-	}
-	if m, err := c.Lookup(t.Context(), client.Chain(ch), 0); err != nil || m.Worth != 0 {
-		t.Errorf("a lookup says that %d chunks are worth storing, error %v", m.Worth, err)
-	}
-	if _, err := c.Reserve(t.Context(), client.Chain(ch), client.ReserveOptions{Size: size}); !errors.Is(err, client.ErrDeclined) {
-		t.Errorf("reserve: %v", err)
-	}
-	in := r.dial(client.Options{Inline: true, Space: &longSpace})
-	results, err := in.Put(t.Context(), client.Chain(ch), 0, [][]byte{make([]byte, size), make([]byte, size)})
-	r.must(err)
-	for i, x := range results {
-		if x.Code != client.ResultDeclined {
-			t.Errorf("put of chunk %d: %s", i, x.Code)
+	synctest.Test(t, func(t *testing.T) {
+		r := learning(t)
+		c, ch := r.wellUsed()
+		if m := r.ask(c, ch, map[string]string{"turn_over": "done"}); m.Worth != 0 {
+			t.Errorf("%d chunks are worth storing, want none", m.Worth)
 		}
-	}
-	r.ask(c, ch, map[string]string{"turn_over": "done", "store": "always"})
-	f, err := c.Reserve(t.Context(), client.Chain(ch), client.ReserveOptions{Size: size})
-	r.must(err)
-	if f.Len() != 4 {
-		t.Errorf("%d chunks are granted to a client that forces them, want 4", f.Len())
-	}
-	r.must(f.Abort(t.Context()))
+		if m := r.ask(c, longChain(1, 243), nil); m.Worth != 243 {
+			t.Errorf("%d of 243 chunks that are there are worth storing", m.Worth)
+		}
+		if m, err := c.Lookup(t.Context(), client.Chain(ch), 0); err != nil || m.Worth != 0 {
+			t.Errorf("a lookup says that %d chunks are worth storing, error %v", m.Worth, err)
+		}
+		if _, err := c.Reserve(t.Context(), client.Chain(ch), client.ReserveOptions{Size: size}); !errors.Is(err, client.ErrDeclined) {
+			t.Errorf("reserve: %v", err)
+		}
+		in := r.dial(client.Options{Inline: true, Space: &longSpace})
+		results, err := in.Put(t.Context(), client.Chain(ch), 0, [][]byte{make([]byte, size), make([]byte, size)})
+		r.must(err)
+		for i, x := range results {
+			if x.Code != client.ResultDeclined {
+				t.Errorf("put of chunk %d: %s", i, x.Code)
+			}
+		}
+		r.ask(c, ch, map[string]string{"turn_over": "done", "store": "always"})
+		f, err := c.Reserve(t.Context(), client.Chain(ch), client.ReserveOptions{Size: size})
+		r.must(err)
+		if f.Len() != 4 {
+			t.Errorf("%d chunks are granted to a client that forces them, want 4", f.Len())
+		}
+		r.must(f.Abort(t.Context()))
+	})
 }
 
 // TestDone: the end of a prompt with the hint "done" goes first, and every hint is
 // judged by the prompts that follow.
 func TestDone(t *testing.T) {
-	r := newRig(t, options{lone: true})
-	c := r.dial(client.Options{})
-	r.store(chain(1, 3), 0, 3)
-	r.store(chain(2, 3), 0, 3)
-	r.ask(c, chain(1, 3), nil)
-	r.ask(c, chain(2, 3), map[string]string{"turn_over": "done"})
-	r.until("the last in use goes first", func() bool {
-		e, ok := r.hot.Ledger().Evict()
-		if ok {
-			r.hot.Ledger().Free(e.ID)
-			r.arena.Block(uint32(e.Value.A)).Release()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{lone: true})
+		c := r.dial(client.Options{})
+		r.store(chain(1, 3), 0, 3)
+		r.store(chain(2, 3), 0, 3)
+		r.ask(c, chain(1, 3), nil)
+		r.ask(c, chain(2, 3), map[string]string{"turn_over": "done"})
+		r.until("the last in use goes first", func() bool {
+			e, ok := r.hot.Ledger().Evict()
+			if ok {
+				r.hot.Ledger().Free(e.ID)
+				r.arena.Block(uint32(e.Value.A)).Release()
+			}
+			if !ok || e.Key != chain(2, 3).Key(2) {
+				t.Fatalf("evicted %v, %v", e.Key, ok)
+			}
+			return true
+		})
+		r.ask(c, chain(3, 2), map[string]string{"turn_over": "continues", "session": "a"})
+		r.ask(c, chain(4, 2), map[string]string{"turn_over": "continues"})
+		r.ask(c, chain(5, 2), map[string]string{"turn_over": "done", "session": "b"})
+		r.ask(c, chain(6, 2), map[string]string{"turn_over": "perhaps", "priority": "huge", "store": "never"})
+		r.ask(c, chain(7, 2), map[string]string{"session": "a"}) // another prompt of it
+		r.ask(c, chain(4, 9), nil)                               // goes on
+		r.ask(c, chain(2, 3), map[string]string{"priority": "low"})
+		r.ask(c, chain(8, 2), map[string]string{"expected_output_tokens": "10"})
+		r.ask(c, chain(8, 3), map[string]string{"expected_output_tokens": "1000000", "turn_over": "continues"})
+		r.ask(c, chain(8, 4), nil)
+		want := hint.Stats{
+			Done: hint.Outcome{Given: 2, Wrong: 1}, Continues: hint.Outcome{Given: 3, Right: 3},
+			Answer: hint.Outcome{Given: 2, Right: 1, Wrong: 1}, Priority: 1, Bad: 3,
 		}
-		if !ok || e.Key != chain(2, 3).Key(2) {
-			t.Fatalf("evicted %v, %v", e.Key, ok)
+		if got := r.server.Stats().Hints; got != want {
+			t.Errorf("hints %+v, want %+v", got, want)
 		}
-		return true
 	})
-	r.ask(c, chain(3, 2), map[string]string{"turn_over": "continues", "session": "a"})
-	r.ask(c, chain(4, 2), map[string]string{"turn_over": "continues"})
-	r.ask(c, chain(5, 2), map[string]string{"turn_over": "done", "session": "b"})
-	r.ask(c, chain(6, 2), map[string]string{"turn_over": "perhaps", "priority": "huge", "store": "never"})
-	r.ask(c, chain(7, 2), map[string]string{"session": "a"}) // another prompt of it
-	r.ask(c, chain(4, 9), nil)                               // goes on
-	r.ask(c, chain(2, 3), map[string]string{"priority": "low"})
-	r.ask(c, chain(8, 2), map[string]string{"expected_output_tokens": "10"})
-	r.ask(c, chain(8, 3), map[string]string{"expected_output_tokens": "1000000", "turn_over": "continues"})
-	r.ask(c, chain(8, 4), nil)
-	want := hint.Stats{
-		Done: hint.Outcome{Given: 2, Wrong: 1}, Continues: hint.Outcome{Given: 3, Right: 3},
-		Answer: hint.Outcome{Given: 2, Right: 1, Wrong: 1}, Priority: 1, Bad: 3,
-	}
-	if got := r.server.Stats().Hints; got != want {
-		t.Errorf("hints %+v, want %+v", got, want)
-	}
 }

@@ -144,7 +144,7 @@ func (c *child) kill() {
 func TestKilledClient(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		t.Run(fmt.Sprintf("direct %t", direct), func(t *testing.T) {
-			r := newRig(t, options{Options: server.Options{Direct: direct}})
+			r := newRig(t, options{sockets: true, Options: server.Options{Direct: direct}})
 			r.store(chain(1, 4), 0, 4)
 			c := start(t, order{Socket: r.socket, Direct: direct})
 			c.says("holding")
@@ -164,7 +164,7 @@ func TestKilledClient(t *testing.T) {
 func BenchmarkKilledClient(b *testing.B) {
 	for _, direct := range []bool{false, true} {
 		b.Run(fmt.Sprintf("direct %t", direct), func(b *testing.B) {
-			r := newRig(b, options{Options: server.Options{Direct: direct}})
+			r := newRig(b, options{sockets: true, Options: server.Options{Direct: direct}})
 			r.store(chain(1, 4), 0, 4)
 			var took []time.Duration
 			for b.Loop() {
@@ -254,7 +254,7 @@ func TestForeignUser(t *testing.T) {
 		"other's admins": {server.Settings{Access: access.New(access.Options{Allow: []uint32{somebody}, Admins: []uint32{somebody}})}, "denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, options{Options: server.Options{Settings: tc.o}})
+			r := newRig(t, options{sockets: true, Options: server.Options{Settings: tc.o}})
 			r.must(os.Chmod(dir, 0o755))
 			r.must(os.Chmod(r.socket, 0o666))
 			there := filepath.Join(dir, "s")

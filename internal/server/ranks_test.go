@@ -3,6 +3,7 @@ package server_test
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -38,56 +39,58 @@ func (r *rig) group(spaces []key.Space) (*client.Client, []*client.Space) {
 
 // A chunk counts only if every rank has it, and is found where the farthest is.
 func TestRanks(t *testing.T) {
-	r := newRig(t, options{capacity: 8 * mib})
-	spaces, cs := rankChains(8, 3)
-	r.store(cs[0], 0, 8)
-	r.store(cs[1], 0, 4)
-	r.onDisk(cs[1], 4, 7)
-	r.store(cs[2], 0, 2)
-	r.onDisk(cs[2], 2, 6)
-	c, others := r.group(spaces)
-	ctx := t.Context()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 8 * mib})
+		spaces, cs := rankChains(8, 3)
+		r.store(cs[0], 0, 8)
+		r.store(cs[1], 0, 4)
+		r.onDisk(cs[1], 4, 7)
+		r.store(cs[2], 0, 2)
+		r.onDisk(cs[2], 2, 6)
+		c, others := r.group(spaces)
+		ctx := t.Context()
 
-	m, err := c.LookupAll(ctx, client.Chain(cs[0]), others, 0)
-	r.must(err)
-	if m.Total.Chunks != 6 || m.Tiers[0].Chunks != 2 || m.Tiers[1].Chunks != 4 {
-		t.Errorf("matched %+v", m)
-	}
-	for _, name := range []string{"from disk", "all in DRAM"} {
-		j, err := c.Prefetch(ctx, client.Chain(cs[0]), client.PrefetchOptions{Ranks: others, Pin: true, LookupID: "x"})
+		m, err := c.LookupAll(ctx, client.Chain(cs[0]), others, 0)
 		r.must(err)
-		st, err := j.Wait(ctx, client.All)
-		r.must(err)
-		if st.Reason != client.Complete || st.Ready.Chunks != 6 || st.Ready.Tokens != 6*tokens {
-			t.Errorf("%s: %+v", name, st)
+		if m.Total.Chunks != 6 || m.Tiers[0].Chunks != 2 || m.Tiers[1].Chunks != 4 {
+			t.Errorf("matched %+v", m)
 		}
-		if n := r.leased(); n != 3*6*size {
-			t.Errorf("%s: %d bytes are leased", name, n)
-		}
-		if n := r.pinned(); n != 3*6*size {
-			t.Errorf("%s: %d bytes are pinned", name, n)
-		}
-		for i := range 6 {
-			for rank := range 3 {
-				p, err := j.ChunkOf(rank, i)
-				r.must(err)
-				r.must(tiertest.CheckPayload(cs[rank].Key(i), p))
+		for _, name := range []string{"from disk", "all in DRAM"} {
+			j, err := c.Prefetch(ctx, client.Chain(cs[0]), client.PrefetchOptions{Ranks: others, Pin: true, LookupID: "x"})
+			r.must(err)
+			st, err := j.Wait(ctx, client.All)
+			r.must(err)
+			if st.Reason != client.Complete || st.Ready.Chunks != 6 || st.Ready.Tokens != 6*tokens {
+				t.Errorf("%s: %+v", name, st)
+			}
+			if n := r.leased(); n != 3*6*size {
+				t.Errorf("%s: %d bytes are leased", name, n)
+			}
+			if n := r.pinned(); n != 3*6*size {
+				t.Errorf("%s: %d bytes are pinned", name, n)
+			}
+			for i := range 6 {
+				for rank := range 3 {
+					p, err := j.ChunkOf(rank, i)
+					r.must(err)
+					r.must(tiertest.CheckPayload(cs[rank].Key(i), p))
+				}
+			}
+			if _, err := j.ChunkOf(3, 0); !errors.Is(err, client.ErrBadRequest) {
+				t.Errorf("a rank that is not there: %v", err)
+			}
+			if _, err := j.ChunkOf(1, 6); !errors.Is(err, client.ErrNotReady) {
+				t.Errorf("a chunk that is not there: %v", err)
+			}
+			r.must(j.Release(ctx))
+			if n := r.leased(); n != 0 {
+				t.Errorf("%s: %d bytes are leased after the release", name, n)
 			}
 		}
-		if _, err := j.ChunkOf(3, 0); !errors.Is(err, client.ErrBadRequest) {
-			t.Errorf("a rank that is not there: %v", err)
+		if n, err := c.Unpin(ctx, "x"); n != 18 || err != nil {
+			t.Errorf("unpinned %d, %v", n, err)
 		}
-		if _, err := j.ChunkOf(1, 6); !errors.Is(err, client.ErrNotReady) {
-			t.Errorf("a chunk that is not there: %v", err)
-		}
-		r.must(j.Release(ctx))
-		if n := r.leased(); n != 0 {
-			t.Errorf("%s: %d bytes are leased after the release", name, n)
-		}
-	}
-	if n, err := c.Unpin(ctx, "x"); n != 18 || err != nil {
-		t.Errorf("unpinned %d, %v", n, err)
-	}
+	})
 }
 
 // Where one rank fails the prefix ends for all, and what the others have of
@@ -105,95 +108,101 @@ func TestRanksEndTogether(t *testing.T) {
 		"the first fails at once": {0, 0, tierfault.Fault{Err: errors.New("broken")}, client.WaitComplete, client.StoppedFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			spaces, cs := rankChains(6, 3)
-			bad := cs[tc.rank].Key(tc.chunk)
-			r := newRig(t, options{capacity: 8 * mib, hook: func(c tierfault.Call) tierfault.Fault {
-				if c.Op == tierfault.Get && c.Keys[0] == bad {
-					return tc.fault
+			synctest.Test(t, func(t *testing.T) {
+				spaces, cs := rankChains(6, 3)
+				bad := cs[tc.rank].Key(tc.chunk)
+				r := newRig(t, options{capacity: 8 * mib, hook: func(c tierfault.Call) tierfault.Fault {
+					if c.Op == tierfault.Get && c.Keys[0] == bad {
+						return tc.fault
+					}
+					return tierfault.Fault{}
+				}})
+				for _, c := range cs {
+					r.onDisk(c, 0, 6)
 				}
-				return tierfault.Fault{}
-			}})
-			for _, c := range cs {
-				r.onDisk(c, 0, 6)
-			}
-			c, others := r.group(spaces)
-			j, err := c.Prefetch(t.Context(), client.Chain(cs[0]), client.PrefetchOptions{Ranks: others, Policy: tc.policy})
-			r.must(err)
-			if tc.fault.Hang { // all that can come has come, in whatever order
-				r.until("the others are there", func() bool {
-					r.must(c.Ping(t.Context())) // a push says what the job has: it hears of a load after the ledger
-					n, _ := j.Ready()
-					return n == tc.chunk && r.leased() == (3*6-1)*size
-				})
-			}
-			st, err := j.Wait(t.Context(), client.All)
-			r.must(err)
-			if !st.Done || st.Reason != tc.reason || int(st.Ready.Chunks) != tc.chunk {
-				t.Errorf("%+v; want %d chunks, %s", st, tc.chunk, tc.reason)
-			}
-			r.until("nothing of later chunks is leased", func() bool { return r.leased() == int64(3*tc.chunk)*size })
-			r.must(j.Release(t.Context()))
+				c, others := r.group(spaces)
+				j, err := c.Prefetch(t.Context(), client.Chain(cs[0]), client.PrefetchOptions{Ranks: others, Policy: tc.policy})
+				r.must(err)
+				if tc.fault.Hang { // all that can come has come, in whatever order
+					r.until("the others are there", func() bool {
+						r.must(c.Ping(t.Context())) // a push says what the job has: it hears of a load after the ledger
+						n, _ := j.Ready()
+						return n == tc.chunk && r.leased() == (3*6-1)*size
+					})
+				}
+				st, err := j.Wait(t.Context(), client.All)
+				r.must(err)
+				if !st.Done || st.Reason != tc.reason || int(st.Ready.Chunks) != tc.chunk {
+					t.Errorf("%+v; want %d chunks, %s", st, tc.chunk, tc.reason)
+				}
+				r.until("nothing of later chunks is leased", func() bool { return r.leased() == int64(3*tc.chunk)*size })
+				r.must(j.Release(t.Context()))
+			})
 		})
 	}
 }
 
 // The budget of one's own ends the prefix at a whole chunk.
 func TestRanksOverBudget(t *testing.T) {
-	r := newRig(t, options{capacity: 8 * mib, limits: ledger.Limits{Lease: 10 * size}})
-	spaces, cs := rankChains(6, 3)
-	for _, c := range cs {
-		for i := range 6 {
-			r.onDisk(c, i, i+1)
-		}
-	}
-	c, others := r.group(spaces)
-	for _, name := range []string{"from disk", "some in DRAM", "all in DRAM"} {
-		if name == "all in DRAM" {
-			for i := range cs {
-				p := client.Chain(cs[i])
-				if i > 0 {
-					p.Space = others[i-1]
-				}
-				_, _, err := c.Warm(t.Context(), p, 0, patience)
-				r.must(err)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 8 * mib, limits: ledger.Limits{Lease: 10 * size}})
+		spaces, cs := rankChains(6, 3)
+		for _, c := range cs {
+			for i := range 6 {
+				r.onDisk(c, i, i+1)
 			}
 		}
-		j, err := c.Prefetch(t.Context(), client.Chain(cs[0]), client.PrefetchOptions{Ranks: others})
-		r.must(err)
-		st, err := j.Wait(t.Context(), client.All)
-		r.must(err)
-		if st.Reason != client.StoppedOverBudget || st.Ready.Chunks != 3 {
-			t.Errorf("%s: %+v", name, st)
+		c, others := r.group(spaces)
+		for _, name := range []string{"from disk", "some in DRAM", "all in DRAM"} {
+			if name == "all in DRAM" {
+				for i := range cs {
+					p := client.Chain(cs[i])
+					if i > 0 {
+						p.Space = others[i-1]
+					}
+					_, _, err := c.Warm(t.Context(), p, 0, patience)
+					r.must(err)
+				}
+			}
+			j, err := c.Prefetch(t.Context(), client.Chain(cs[0]), client.PrefetchOptions{Ranks: others})
+			r.must(err)
+			st, err := j.Wait(t.Context(), client.All)
+			r.must(err)
+			if st.Reason != client.StoppedOverBudget || st.Ready.Chunks != 3 {
+				t.Errorf("%s: %+v", name, st)
+			}
+			r.until("only whole chunks are leased", func() bool { return r.leased() == 9*size })
+			r.must(j.Release(t.Context()))
 		}
-		r.until("only whole chunks are leased", func() bool { return r.leased() == 9*size })
-		r.must(j.Release(t.Context()))
-	}
+	})
 }
 
 func TestRanksRefused(t *testing.T) {
-	r := newRig(t, options{})
-	c := r.greet(0)
-	other := space
-	other.ChunkTokens = 2 * tokens
-	var s wire.OpenSpaceReply
-	c.do(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: other}, &s)
-	p := c.chain(chain(1, 2))
-	for name, tc := range map[string]struct {
-		want  wire.Code
-		ranks []uint32
-	}{
-		"not open":          {wire.CodeUnknownSpace, []uint32{99}},
-		"itself":            {wire.CodeBadRequest, []uint32{c.space}},
-		"twice":             {wire.CodeBadRequest, []uint32{c.space, c.space}},
-		"other chunk sizes": {wire.CodeBadRequest, []uint32{s.Space.Handle}},
-	} {
-		ranks := wire.ViewU32s(tc.ranks)
-		t.Run(name, func(t *testing.T) {
-			c.t = t
-			c.refused(tc.want, wire.OpPrefetch, &wire.PrefetchRequest{Chain: p, Shared: wire.Shared{Ranks: ranks}})
-			c.refused(tc.want, wire.OpLookup, &wire.LookupRequest{Chain: p, Shared: wire.Shared{Ranks: ranks}})
-			c.ping()
-		})
-	}
-	c.t = t
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		c := r.greet(0)
+		other := space
+		other.ChunkTokens = 2 * tokens
+		var s wire.OpenSpaceReply
+		c.do(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: other}, &s)
+		p := c.chain(chain(1, 2))
+		for name, tc := range map[string]struct {
+			want  wire.Code
+			ranks []uint32
+		}{
+			"not open":          {wire.CodeUnknownSpace, []uint32{99}},
+			"itself":            {wire.CodeBadRequest, []uint32{c.space}},
+			"twice":             {wire.CodeBadRequest, []uint32{c.space, c.space}},
+			"other chunk sizes": {wire.CodeBadRequest, []uint32{s.Space.Handle}},
+		} {
+			ranks := wire.ViewU32s(tc.ranks)
+			part(t, name, func(t *testing.T) {
+				c.t = t
+				c.refused(tc.want, wire.OpPrefetch, &wire.PrefetchRequest{Chain: p, Shared: wire.Shared{Ranks: ranks}})
+				c.refused(tc.want, wire.OpLookup, &wire.LookupRequest{Chain: p, Shared: wire.Shared{Ranks: ranks}})
+				c.ping()
+			})
+		}
+		c.t = t
+	})
 }

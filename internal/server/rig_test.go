@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -19,6 +20,7 @@ import (
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/pipe"
 	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
@@ -60,17 +62,13 @@ type rig struct {
 	stack      *stack.Stack
 	quarantine *arena.Quarantine
 	server     *server.Server
-	listener   *net.UnixListener
+	listener   net.Listener
+	local      *pipe.Listener // nil: listener is a socket's
 
 	cancel context.CancelFunc // ends the server
 	served chan error
 	logged chan struct{} // closed when the log of events has ended
 }
-
-// atWork is the rigs that there are, and the goroutines from before the first of
-// them. Rigs do not count for themselves: the goroutines of one may begin to run
-// after another was made. No test runs beside another.
-var atWork struct{ rigs, before int }
 
 // options of a rig, on top of those of the server.
 type options struct {
@@ -83,16 +81,17 @@ type options struct {
 	lone     bool // no disk
 	far      bool // the disk is in the place of the remote tier
 	scanning bool // the disk is being read when the test begins
+	sockets  bool // clients connect by a Unix socket, in real time; else the test is in a bubble
 	roomWait time.Duration
 }
 
 func newRig(t testing.TB, o options) *rig {
 	t.Helper()
-	if atWork.rigs == 0 {
-		atWork.before = runtime.NumGoroutine()
-	}
-	atWork.rigs++
 	r := &rig{t: t, socket: filepath.Join(t.TempDir(), "s")}
+	_, tests := t.(*testing.T)            // benchmarks and fuzz targets have no bubble
+	if tests && !o.sockets && !o.Direct { // who ends is watched by the system
+		r.local = pipe.Listen(r.socket)
+	}
 	capacity := cmp.Or(o.capacity, 4*mib)
 	var err error
 	r.arena, err = arena.New(arena.Options{CapacityBytes: capacity, Direct: o.Direct})
@@ -161,9 +160,13 @@ func (r *rig) serve(o server.Options) {
 	} else {
 		ended <- nil
 	}
-	var err error
-	r.listener, err = socket.Listen(r.socket, 0o600, "")
-	r.must(err)
+	if r.local != nil {
+		r.listener = r.local
+	} else {
+		l, err := socket.Listen(r.socket, 0o600, "")
+		r.must(err)
+		r.listener = l
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel, r.served = cancel, make(chan error, 1)
 	go func() { r.served <- r.server.Serve(ctx, r.listener) }()
@@ -196,11 +199,9 @@ func (r *rig) stop() {
 	}
 }
 
-// checkRest checks that nothing is left of anything; of goroutines, when no other
-// rig is left.
+// checkRest checks that nothing is left of anything. Of goroutines the bubble does.
 func (r *rig) checkRest() {
 	r.t.Helper()
-	atWork.rigs--
 	if r.quarantine != nil {
 		if err := r.quarantine.Close(); err != nil {
 			r.t.Error(err)
@@ -222,10 +223,6 @@ func (r *rig) checkRest() {
 	if err := r.arena.Close(); err != nil {
 		r.t.Error(err)
 	}
-	if atWork.rigs == 0 && !poll(func() bool { return runtime.NumGoroutine() <= atWork.before }) {
-		buf := make([]byte, 1<<20)
-		r.t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), atWork.before, buf[:runtime.Stack(buf, true)])
-	}
 }
 
 func (r *rig) must(err error) {
@@ -233,6 +230,29 @@ func (r *rig) must(err error) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// bubble runs a test in a bubble. What puts directly is in real time: its clients connect by
+// a socket.
+func bubble(t *testing.T, direct bool, test func(t *testing.T)) {
+	t.Helper()
+	if direct {
+		test(t)
+	} else {
+		synctest.Test(t, test)
+	}
+}
+
+// part is a part of a test in a bubble, where there are no subtests.
+func part(t *testing.T, name string, do func(t *testing.T)) {
+	t.Helper()
+	failed := t.Failed()
+	defer func() {
+		if t.Failed() && !failed {
+			t.Logf("that was in %q", name)
+		}
+	}()
+	do(t)
 }
 
 // poll waits until cond holds.
@@ -245,12 +265,32 @@ func poll(cond func() bool) bool {
 	return true
 }
 
-// until waits until cond holds.
+// until has everything go on until it waits for time to pass or for the test. Then cond
+// must hold. Outside a bubble it waits for that.
 func (r *rig) until(what string, cond func() bool) {
 	r.t.Helper()
-	if !poll(cond) {
+	held := false
+	if r.local == nil {
+		held = poll(cond)
+	} else {
+		synctest.Wait()
+		held = cond()
+	}
+	if !held {
 		r.t.Fatalf("never: %s; ledger %+v, server %+v", what, r.hot.Ledger().Stats(), r.server.Stats())
 	}
+}
+
+// after is until, and cond must hold once this much time has passed, and no moment before.
+func (r *rig) after(d time.Duration, what string, cond func() bool) {
+	r.t.Helper()
+	time.Sleep(d - 1)
+	synctest.Wait()
+	if cond() {
+		r.t.Errorf("before %v have passed: %s", d, what)
+	}
+	time.Sleep(1)
+	r.until(what, cond)
 }
 
 // leased is how many bytes clients hold by leases and fills.
@@ -264,10 +304,19 @@ func (r *rig) dial(o client.Options) *client.Client {
 	if o.Space == nil {
 		o.Space = &space
 	}
+	o.Dialer = r.dialer()
 	c, err := client.Dial(r.t.Context(), r.socket, o)
 	r.must(err)
 	r.t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// dialer connects within the process; nil where clients connect by a socket.
+func (r *rig) dialer() func(context.Context, string) (net.Conn, error) {
+	if r.local == nil {
+		return nil
+	}
+	return func(ctx context.Context, _ string) (net.Conn, error) { return r.local.Dial(ctx) }
 }
 
 // chain is a prompt of n chunks; the same seed gives the same.
@@ -321,7 +370,7 @@ func (r *rig) storeSized(c *key.Chain, from, to, bytes int) {
 // raw is a client that sends any frame that a test makes.
 type raw struct {
 	t     testing.TB
-	uc    *net.UnixConn
+	nc    net.Conn
 	conn  *wire.Conn
 	next  uint64
 	hello wire.HelloReply
@@ -340,23 +389,33 @@ type frame struct {
 // connect connects and says nothing.
 func (r *rig) connect() *raw {
 	r.t.Helper()
-	uc, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: r.socket, Net: "unix"})
+	var nc net.Conn
+	var err error
+	if r.local != nil {
+		nc, err = r.local.Dial(r.t.Context())
+	} else {
+		nc, err = net.Dial("unix", r.socket)
+	}
 	r.must(err)
-	return newRaw(r.t, uc)
+	return newRaw(r.t, nc)
 }
 
-func newRaw(t testing.TB, uc *net.UnixConn) *raw {
+func newRaw(t testing.TB, nc net.Conn) *raw {
 	t.Helper()
-	t.Cleanup(func() { uc.Close() })
-	conn, err := wire.NewConn(uc, 0)
+	t.Cleanup(func() { nc.Close() })
+	conn, err := wire.NewConn(nc, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn.SetMaxBody(wire.MaxBodyBytes)
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	limit := patience
+	if _, ok := nc.(*pipe.Conn); ok {
+		limit = 24 * time.Hour
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		t.Fatal(err)
 	}
-	return &raw{t: t, uc: uc, conn: conn, replies: make(map[uint64]frame)}
+	return &raw{t: t, nc: nc, conn: conn, replies: make(map[uint64]frame)}
 }
 
 // greet connects, says hello and opens the space.

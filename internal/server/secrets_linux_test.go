@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/zeebo/xxh3"
 
@@ -108,12 +109,10 @@ type attacker struct {
 // attack connects as a user; nil if it is not let in.
 func (r *rig) attack(uid uint32, s *secrets) *attacker {
 	r.t.Helper()
-	var nc net.Conn
-	var err error
-	as(r.t, uid, func() { nc, err = net.Dial("unix", r.socket) })
+	nc, err := r.local.DialAs(r.t.Context(), uid)
 	r.must(err)
 	a := &attacker{r: r, s: s}
-	a.conn, err = wire.NewConn(nc.(*net.UnixConn), 0)
+	a.conn, err = wire.NewConn(nc, 0)
 	r.must(err)
 	_, err = a.conn.Write(wire.AppendRequest(nil, wire.OpHello, 0, &wire.HelloRequest{
 		MinVersion: wire.Version, MaxVersion: wire.Version, StagingBytes: 256 << 10,
@@ -263,52 +262,53 @@ func generated(random *rand.Rand) string {
 // was given and in all replies, and not one checksum. One that may read everything
 // finds all, so that the search is one.
 func TestSecrets(t *testing.T) {
-	r := newRig(t, options{capacity: 32 * mib, lone: true, Options: server.Options{
-		Settings: server.Settings{Access: accepted(t, allButMap)}, Stats: func(wire.Rights) ([]byte, error) { return []byte("{}"), nil },
-	}})
-	r.everybody()
-	prompt := chainIn(modelSpace("b/1"), 7, secretChunks+1) // the last one is not stored: it can be reserved
-	s := newSecrets()
-	r.plant(s, prompt, "b/1")
-	if len(s.byBytes) != allSecrets {
-		t.Fatalf("%d secrets were planted", len(s.byBytes))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 32 * mib, lone: true, Options: server.Options{
+			Settings: server.Settings{Access: accepted(t, allButMap)}, Stats: func(wire.Rights) ([]byte, error) { return []byte("{}"), nil },
+		}})
+		prompt := chainIn(modelSpace("b/1"), 7, secretChunks+1) // the last one is not stored: it can be reserved
+		s := newSecrets()
+		r.plant(s, prompt, "b/1")
+		if len(s.byBytes) != allSecrets {
+			t.Fatalf("%d secrets were planted", len(s.byBytes))
+		}
 
-	random := rand.New(rand.NewPCG(8192, 1))
-	blind, mapping, refused, forced := 0, 0, 0, 0
-	for range 400 {
-		text := generated(random)
-		cfg, ok := rules(t, text)
-		read, _, _ := naiveRights(&cfg, alice, "b/1")
-		if !ok {
-			refused++
-			if cfg, ok = unchecked(text); !ok || forced >= 40 {
+		random := rand.New(rand.NewPCG(8192, 1))
+		blind, mapping, refused, forced := 0, 0, 0, 0
+		for range 400 {
+			text := generated(random)
+			cfg, ok := rules(t, text)
+			read, _, _ := naiveRights(&cfg, alice, "b/1")
+			if !ok {
+				refused++
+				if cfg, ok = unchecked(text); !ok || forced >= 40 {
+					continue
+				}
+				read, _, _ = naiveRights(&cfg, alice, "b/1")
+				if forced++; read {
+					continue
+				}
+			}
+			if read {
 				continue
 			}
-			read, _, _ = naiveRights(&cfg, alice, "b/1")
-			if forced++; read {
-				continue
+			r.setAccess(cfg.Policy(0))
+			if blind++; r.mapsArena(alice, s, prompt) {
+				mapping++
+			}
+			if len(s.found)+len(s.leaked) > 0 {
+				t.Fatalf("%s: %s", text, s)
 			}
 		}
-		if read {
-			continue
+		if blind < 60 || refused < 100 || forced < 40 || mapping > 0 {
+			t.Errorf("of the rules %d let nothing be read, of them %d with a mapping; %d were refused, and %d kept nevertheless", blind, mapping, refused, forced)
 		}
-		r.setAccess(cfg.Policy(0))
-		if blind++; r.mapsArena(alice, s, prompt) {
-			mapping++
-		}
-		if len(s.found)+len(s.leaked) > 0 {
-			t.Fatalf("%s: %s", text, s)
-		}
-	}
-	if blind < 60 || refused < 100 || forced < 40 || mapping > 0 {
-		t.Errorf("of the rules %d let nothing be read, of them %d with a mapping; %d were refused, and %d kept nevertheless", blind, mapping, refused, forced)
-	}
 
-	r.setAccess(accepted(t, fmt.Sprintf("[{uids: [%d], match: '*', rights: [read], map: true}]", alice)))
-	if !r.mapsArena(alice, s, prompt) || len(s.found) != allSecrets || len(s.leaked) != secretChunks {
-		t.Errorf("a client that may read everything: %s", s)
-	}
+		r.setAccess(accepted(t, fmt.Sprintf("[{uids: [%d], match: '*', rights: [read], map: true}]", alice)))
+		if !r.mapsArena(alice, s, prompt) || len(s.found) != allSecrets || len(s.leaked) != secretChunks {
+			t.Errorf("a client that may read everything: %s", s)
+		}
+	})
 }
 
 // unchecked is rules that were refused, as far as they could be read: what the
@@ -343,79 +343,81 @@ func (r *rig) mapsArena(uid uint32, s *secrets, prompt *key.Chain) bool {
 // TestSecretsInUsedMemory: memory that was bob's, in the arena or as a staging
 // window, tells alice nothing when it is hers.
 func TestSecretsInUsedMemory(t *testing.T) {
-	r := newRig(t, options{capacity: 16 * mib, lone: true, Options: server.Options{Settings: server.Settings{
-		Access: accepted(t, "[{uids: [12001], match: 'a/*', rights: [read, write]}, {uids: [12002], match: 'b/*', rights: [read, write]}]"),
-	}}})
-	r.everybody()
-	ctx, s := t.Context(), newSecrets()
-	prompt := chainIn(modelSpace("b/1"), 7, secretChunks)
-	bobs, alices := modelSpace("b/1"), modelSpace("a/1")
-	for range 3 {
-		b, err := r.dialAs(bob, client.Options{Space: &bobs, StagingBytes: 16 * mib})
-		r.must(err)
-		f, err := b.Reserve(ctx, client.Chain(prompt), client.ReserveOptions{Size: size})
-		r.must(err)
-		for i := range f.Len() {
-			copy(f.Bytes(i), s.payload(i))
-		}
-		_, err = f.Commit(ctx)
-		r.must(err)
-		n, err := b.DeletePrompt(ctx, client.Chain(prompt))
-		if r.must(err); n < secretChunks/4 {
-			t.Fatalf("%d chunks of bob were there", n)
-		}
-		r.must(b.Close())
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 16 * mib, lone: true, Options: server.Options{Settings: server.Settings{
+			Access: accepted(t, "[{uids: [12001], match: 'a/*', rights: [read, write]}, {uids: [12002], match: 'b/*', rights: [read, write]}]"),
+		}}})
+		ctx, s := t.Context(), newSecrets()
+		prompt := chainIn(modelSpace("b/1"), 7, secretChunks)
+		bobs, alices := modelSpace("b/1"), modelSpace("a/1")
+		for range 3 {
+			b, err := r.dialAs(bob, client.Options{Space: &bobs, StagingBytes: 16 * mib})
+			r.must(err)
+			f, err := b.Reserve(ctx, client.Chain(prompt), client.ReserveOptions{Size: size})
+			r.must(err)
+			for i := range f.Len() {
+				copy(f.Bytes(i), s.payload(i))
+			}
+			_, err = f.Commit(ctx)
+			r.must(err)
+			n, err := b.DeletePrompt(ctx, client.Chain(prompt))
+			if r.must(err); n < secretChunks/4 {
+				t.Fatalf("%d chunks of bob were there", n)
+			}
+			r.must(b.Close())
 
-		a := r.attack(alice, s)
-		if a == nil || len(a.maps) != 1 || !bytes.Equal(a.maps[0], make([]byte, len(a.maps[0]))) {
-			t.Fatalf("alice's window is not new")
-		}
-		a.everything(prompt, "a/1", "b/1")
-		a.close()
-		c, err := r.dialAs(alice, client.Options{Space: &alices})
-		r.must(err)
-		for i, n := range []int{1, 3, 100, 4095, 4097, size - 1} { // none fills its block
-			own := chainIn(alices, uint64(100+i), 40)
-			payloads := make([][]byte, 40)
-			for k := range payloads {
-				payloads[k] = bytes.Repeat([]byte{byte(k)}, n)
+			a := r.attack(alice, s)
+			if a == nil || len(a.maps) != 1 || !bytes.Equal(a.maps[0], make([]byte, len(a.maps[0]))) {
+				t.Fatalf("alice's window is not new")
 			}
-			_, err = c.Put(ctx, client.Chain(own), 0, payloads)
+			a.everything(prompt, "a/1", "b/1")
+			a.close()
+			c, err := r.dialAs(alice, client.Options{Space: &alices})
 			r.must(err)
-			got, err := c.Get(ctx, client.Chain(own), client.GetOptions{})
-			r.must(err)
-			if len(got) != len(payloads) {
-				t.Fatalf("%d of %d chunks are there", len(got), len(payloads))
-			}
-			for k := range got {
-				s.scan(got[k].Bytes)
-				if !bytes.Equal(got[k].Bytes, payloads[k]) {
-					t.Errorf("chunk %d of %d bytes comes back otherwise", k, n)
+			for i, n := range []int{1, 3, 100, 4095, 4097, size - 1} { // none fills its block
+				own := chainIn(alices, uint64(100+i), 40)
+				payloads := make([][]byte, 40)
+				for k := range payloads {
+					payloads[k] = bytes.Repeat([]byte{byte(k)}, n)
 				}
+				_, err = c.Put(ctx, client.Chain(own), 0, payloads)
+				r.must(err)
+				got, err := c.Get(ctx, client.Chain(own), client.GetOptions{})
+				r.must(err)
+				if len(got) != len(payloads) {
+					t.Fatalf("%d of %d chunks are there", len(got), len(payloads))
+				}
+				for k := range got {
+					s.scan(got[k].Bytes)
+					if !bytes.Equal(got[k].Bytes, payloads[k]) {
+						t.Errorf("chunk %d of %d bytes comes back otherwise", k, n)
+					}
+				}
+				_, err = c.DeletePrompt(ctx, client.Chain(own))
+				r.must(err)
 			}
-			_, err = c.DeletePrompt(ctx, client.Chain(own))
-			r.must(err)
+			r.must(c.Close())
 		}
-		r.must(c.Close())
-	}
-	if len(s.found)+len(s.leaked) > 0 {
-		t.Error(s)
-	}
+		if len(s.found)+len(s.leaked) > 0 {
+			t.Error(s)
+		}
+	})
 }
 
 // A mapping that a client has not, it does not get by a second hello either.
 func TestSecondHello(t *testing.T) {
-	r := newRig(t, options{Options: server.Options{Settings: server.Settings{Access: access.New(access.Options{
-		Rules: []access.Rule{{UIDs: []uint32{alice}, Match: "*", Rights: access.Read}},
-	})}}})
-	r.everybody()
-	a := r.attack(alice, newSecrets())
-	defer a.close()
-	status, _ := a.ask(wire.OpHello, &wire.HelloRequest{MinVersion: wire.Version, MaxVersion: wire.Version, Wants: wire.FeatureArena})
-	if status != wire.CodeBadRequest || len(a.maps) != 0 {
-		t.Errorf("it is answered %s, and has %d mappings", status, len(a.maps))
-	}
-	if _, _, err := a.conn.ReadFrame(); !errors.Is(err, net.ErrClosed) && err == nil {
-		t.Error("the connection stays")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{Options: server.Options{Settings: server.Settings{Access: access.New(access.Options{
+			Rules: []access.Rule{{UIDs: []uint32{alice}, Match: "*", Rights: access.Read}},
+		})}}})
+		a := r.attack(alice, newSecrets())
+		defer a.close()
+		status, _ := a.ask(wire.OpHello, &wire.HelloRequest{MinVersion: wire.Version, MaxVersion: wire.Version, Wants: wire.FeatureArena})
+		if status != wire.CodeBadRequest || len(a.maps) != 0 {
+			t.Errorf("it is answered %s, and has %d mappings", status, len(a.maps))
+		}
+		if _, _, err := a.conn.ReadFrame(); !errors.Is(err, net.ErrClosed) && err == nil {
+			t.Error("the connection stays")
+		}
+	})
 }

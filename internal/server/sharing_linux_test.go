@@ -2,8 +2,8 @@ package server_test
 
 import (
 	"bytes"
-	"net"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/server"
@@ -13,194 +13,203 @@ import (
 // TestWriterCountsOnce: a writer that commits again is no second one, and one more than
 // there are to be is refused.
 func TestWriterCountsOnce(t *testing.T) {
-	r := newRig(t, options{})
-	a, b, c := r.greet(staged), r.greet(0), r.greet(0)
-	p := chain(1, 2)
-	var m wire.ReserveReply
-	a.do(wire.OpReserve, &wire.ReserveRequest{Chain: a.chain(p), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 2}, &m)
-	commit := func(c *raw, first uint32, want wire.Code) {
-		t.Helper()
-		var stored wire.StoreReply
-		if c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, First: first, Count: 1}, &stored); stored.Results.At(0).Code != want {
-			t.Errorf("%s, want %s", stored.Results.At(0).Code, want)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		a, b, c := r.greet(staged), r.greet(0), r.greet(0)
+		p := chain(1, 2)
+		var m wire.ReserveReply
+		a.do(wire.OpReserve, &wire.ReserveRequest{Chain: a.chain(p), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 2}, &m)
+		commit := func(c *raw, first uint32, want wire.Code) {
+			t.Helper()
+			var stored wire.StoreReply
+			if c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, First: first, Count: 1}, &stored); stored.Results.At(0).Code != want {
+				t.Errorf("%s, want %s", stored.Results.At(0).Code, want)
+			}
 		}
-	}
-	commit(a, 0, wire.CodePending)
-	commit(a, 0, wire.CodePending)
-	commit(b, 1, wire.CodePending)
-	c.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: m.Fill})
-	commit(b, 0, wire.CodeOK)
-	commit(b, 0, wire.CodeNotReserved)
-	commit(a, 1, wire.CodeOK)
-	if limit := a.tooLarge(wire.OpReserve, &wire.ReserveRequest{Chain: a.chain(p), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 65}); limit != 64 {
-		t.Errorf("limit %d", limit)
-	}
+		commit(a, 0, wire.CodePending)
+		commit(a, 0, wire.CodePending)
+		commit(b, 1, wire.CodePending)
+		c.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: m.Fill})
+		commit(b, 0, wire.CodeOK)
+		commit(b, 0, wire.CodeNotReserved)
+		commit(a, 1, wire.CodeOK)
+		if limit := a.tooLarge(wire.OpReserve, &wire.ReserveRequest{Chain: a.chain(p), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 65}); limit != 64 {
+			t.Errorf("limit %d", limit)
+		}
+	})
 }
 
 // TestWritersAgree: writers that name slots otherwise than those before them are
 // refused, and nothing is stored under either name by that.
 func TestWritersAgree(t *testing.T) {
-	r := newRig(t, options{})
-	a, b := r.greet(staged), r.greet(0)
-	none := wire.Chain{Space: a.space, Form: wire.FormNone}
-	var m wire.ReserveReply
-	a.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: 2, Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 2}, &m)
-	for i := range 2 {
-		_, err := a.last.WriteAt(bytes.Repeat([]byte{byte(i + 1)}, size), int64(m.Slots.At(i).Offset))
-		r.must(err)
-	}
-	one, other := a.chain(chain(1, 2)), b.chain(chain(2, 2))
-	var stored wire.StoreReply
-	a.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &one}, &stored)
-	b.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &other})
-	var look wire.LookupReply
-	for _, ch := range []wire.Chain{one, other} {
-		if b.do(wire.OpLookup, &wire.LookupRequest{Chain: ch}, &look); look.Match.Total.Chunks != 0 {
-			t.Errorf("%d chunks are stored", look.Match.Total.Chunks)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		a, b := r.greet(staged), r.greet(0)
+		none := wire.Chain{Space: a.space, Form: wire.FormNone}
+		var m wire.ReserveReply
+		a.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: 2, Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 2}, &m)
+		for i := range 2 {
+			_, err := a.last.WriteAt(bytes.Repeat([]byte{byte(i + 1)}, size), int64(m.Slots.At(i).Offset))
+			r.must(err)
 		}
-	}
-	b.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &one}, &stored)
-	var got wire.GetReply
-	if b.do(wire.OpGet, &wire.GetRequest{Chain: one}, &got); got.Chunks.Len() != 2 || got.Payloads[size] != 2 {
-		t.Errorf("%d chunks", got.Chunks.Len())
-	}
+		one, other := a.chain(chain(1, 2)), b.chain(chain(2, 2))
+		var stored wire.StoreReply
+		a.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &one}, &stored)
+		b.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &other})
+		var look wire.LookupReply
+		for _, ch := range []wire.Chain{one, other} {
+			if b.do(wire.OpLookup, &wire.LookupRequest{Chain: ch}, &look); look.Match.Total.Chunks != 0 {
+				t.Errorf("%d chunks are stored", look.Match.Total.Chunks)
+			}
+		}
+		b.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &one}, &stored)
+		var got wire.GetReply
+		if b.do(wire.OpGet, &wire.GetRequest{Chain: one}, &got); got.Chunks.Len() != 2 || got.Payloads[size] != 2 {
+			t.Errorf("%d chunks", got.Chunks.Len())
+		}
+	})
 }
 
 // TestNoEmptySlots: a payload has at least one byte, in each tier.
 func TestNoEmptySlots(t *testing.T) {
-	r := newRig(t, options{})
-	c := r.greet(staged)
-	none := wire.Chain{Space: c.space, Form: wire.FormNone}
-	zero, some := wire.ViewU32s([]uint32{0}), wire.ViewU32s([]uint32{size, 0})
-	c.refused(wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: none, Sizes: zero})
-	c.refused(wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: none, Sizes: some})
-	c.refused(wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(chain(1, 2)), Sizes: some})
-	c.refused(wire.CodeBadRequest, wire.OpPut, &wire.PutRequest{Chain: c.chain(chain(1, 1)), Sizes: zero})
-	if r.leased() != 0 {
-		t.Errorf("%d bytes are held", r.leased())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		c := r.greet(staged)
+		none := wire.Chain{Space: c.space, Form: wire.FormNone}
+		zero, some := wire.ViewU32s([]uint32{0}), wire.ViewU32s([]uint32{size, 0})
+		c.refused(wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: none, Sizes: zero})
+		c.refused(wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: none, Sizes: some})
+		c.refused(wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(chain(1, 2)), Sizes: some})
+		c.refused(wire.CodeBadRequest, wire.OpPut, &wire.PutRequest{Chain: c.chain(chain(1, 1)), Sizes: zero})
+		if r.leased() != 0 {
+			t.Errorf("%d bytes are held", r.leased())
+		}
+	})
 }
 
 // connectAs is connect as another user.
 func (r *rig) connectAs(uid uint32) *raw {
 	r.t.Helper()
-	var uc *net.UnixConn
-	var err error
-	as(r.t, uid, func() { uc, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: r.socket, Net: "unix"}) })
+	nc, err := r.local.DialAs(r.t.Context(), uid)
 	r.must(err)
-	return newRaw(r.t, uc)
+	return newRaw(r.t, nc)
 }
 
 // TestSharingEndsAtTheUser: what one user shares another does not find, whatever it does
 // with the number.
 func TestSharingEndsAtTheUser(t *testing.T) {
-	r := newRig(t, options{Options: server.Options{Settings: server.Settings{Access: accepted(t, allButMap)}}})
-	r.everybody()
-	p := chain(1, 2)
-	r.store(p, 0, 2)
-	a, again, b := r.connectAs(alice), r.connectAs(alice), r.connectAs(bob)
-	for _, c := range []*raw{a, again, b} {
-		c.say(&wire.HelloRequest{Wants: staged})
-	}
-	var job wire.PrefetchReply
-	a.do(wire.OpPrefetch, &wire.PrefetchRequest{Chain: a.chain(p), Flags: wire.PrefetchShared}, &job)
-	var fill wire.ReserveReply
-	a.do(wire.OpReserve, &wire.ReserveRequest{Chain: a.chain(chain(2, 1)), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 2}, &fill)
-	b.refused(wire.CodeUnknownJob, wire.OpWait, &wire.WaitRequest{Job: job.Job})
-	b.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: job.Job})
-	for _, id := range []uint64{job.Job, fill.Fill} {
-		b.refused(wire.CodeUnknownJob, wire.OpRenew, &wire.IDRequest{ID: id})
-		b.refused(wire.CodeUnknownJob, wire.OpGet, &wire.GetRequest{Chain: refChain(id)})
-		b.refused(wire.CodeUnknownJob, wire.OpLookup, &wire.LookupRequest{Chain: refChain(id)})
-		b.refused(wire.CodeUnknownJob, wire.OpDelete, &wire.DeleteRequest{Chain: refChain(id)})
-		b.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: id})
-		b.refused(wire.CodeUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: id})
-	}
-	thief := r.connectAs(bob)
-	thief.send(wire.OpHello, &wire.HelloRequest{MinVersion: 2, MaxVersion: 2, Wants: staged, Window: a.hello.Connection})
-	if h, _, files, err := thief.conn.ReadFrameFiles(); err != nil || h.Code != wire.CodeNotFound || len(files) != 0 {
-		t.Errorf("another user's window: %s, %d descriptors, %v", h.Code, len(files), err)
-	}
-	var st wire.JobState
-	again.do(wire.OpWait, &wire.WaitRequest{Job: job.Job}, &st) // its own user's
-	var stored wire.StoreReply
-	if again.do(wire.OpCommit, &wire.FillRequest{Fill: fill.Fill}, &stored); stored.Results.At(0).Code != wire.CodePending {
-		t.Errorf("its own user's commit: %s", stored.Results.At(0).Code)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{Options: server.Options{Settings: server.Settings{Access: accepted(t, allButMap)}}})
+		p := chain(1, 2)
+		r.store(p, 0, 2)
+		a, again, b := r.connectAs(alice), r.connectAs(alice), r.connectAs(bob)
+		for _, c := range []*raw{a, again, b} {
+			c.say(&wire.HelloRequest{Wants: staged})
+		}
+		var job wire.PrefetchReply
+		a.do(wire.OpPrefetch, &wire.PrefetchRequest{Chain: a.chain(p), Flags: wire.PrefetchShared}, &job)
+		var fill wire.ReserveReply
+		a.do(wire.OpReserve, &wire.ReserveRequest{Chain: a.chain(chain(2, 1)), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 2}, &fill)
+		b.refused(wire.CodeUnknownJob, wire.OpWait, &wire.WaitRequest{Job: job.Job})
+		b.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: job.Job})
+		for _, id := range []uint64{job.Job, fill.Fill} {
+			b.refused(wire.CodeUnknownJob, wire.OpRenew, &wire.IDRequest{ID: id})
+			b.refused(wire.CodeUnknownJob, wire.OpGet, &wire.GetRequest{Chain: refChain(id)})
+			b.refused(wire.CodeUnknownJob, wire.OpLookup, &wire.LookupRequest{Chain: refChain(id)})
+			b.refused(wire.CodeUnknownJob, wire.OpDelete, &wire.DeleteRequest{Chain: refChain(id)})
+			b.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: id})
+			b.refused(wire.CodeUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: id})
+		}
+		thief := r.connectAs(bob)
+		thief.send(wire.OpHello, &wire.HelloRequest{MinVersion: 2, MaxVersion: 2, Wants: staged, Window: a.hello.Connection})
+		if h, _, files, err := thief.conn.ReadFrameFiles(); err != nil || h.Code != wire.CodeNotFound || len(files) != 0 {
+			t.Errorf("another user's window: %s, %d descriptors, %v", h.Code, len(files), err)
+		}
+		var st wire.JobState
+		again.do(wire.OpWait, &wire.WaitRequest{Job: job.Job}, &st) // its own user's
+		var stored wire.StoreReply
+		if again.do(wire.OpCommit, &wire.FillRequest{Fill: fill.Fill}, &stored); stored.Results.At(0).Code != wire.CodePending {
+			t.Errorf("its own user's commit: %s", stored.Results.At(0).Code)
+		}
+	})
 }
 
 // TestWriterStoresAgain: a chunk that a Writer stores twice in a row, whose first commit
 // is not sent yet, is there, not pending.
 func TestWriterStoresAgain(t *testing.T) {
-	r := newRig(t, options{})
-	c := r.dial(client.Options{})
-	w := client.NewWriter(c)
-	payload := bytes.Repeat([]byte{7}, size)
-	var under []*client.Storing
-	for n := 1; n <= 3; n++ { // longer by a chunk each time
-		s, err := w.Put(t.Context(), client.Chain(chain(1, n)), client.ReserveOptions{Count: n, Size: size}, func(_ int, dst []byte) error {
-			client.CopyTo(dst, payload)
-			return nil
-		})
-		r.must(err)
-		under = append(under, s)
-	}
-	for n, s := range under {
-		results, err := s.Wait(t.Context())
-		r.must(err)
-		for i, got := range results {
-			want := client.ResultExists
-			if i == n {
-				want = client.ResultStored
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		c := r.dial(client.Options{})
+		w := client.NewWriter(c)
+		payload := bytes.Repeat([]byte{7}, size)
+		var under []*client.Storing
+		for n := 1; n <= 3; n++ { // longer by a chunk each time
+			s, err := w.Put(t.Context(), client.Chain(chain(1, n)), client.ReserveOptions{Count: n, Size: size}, func(_ int, dst []byte) error {
+				client.CopyTo(dst, payload)
+				return nil
+			})
+			r.must(err)
+			under = append(under, s)
+		}
+		for n, s := range under {
+			results, err := s.Wait(t.Context())
+			r.must(err)
+			for i, got := range results {
+				want := client.ResultExists
+				if i == n {
+					want = client.ResultStored
+				}
+				if got.Code != want {
+					t.Errorf("Put %d, chunk %d: %s, want %s", n, i, got.Code, want)
+				}
 			}
-			if got.Code != want {
-				t.Errorf("Put %d, chunk %d: %s, want %s", n, i, got.Code, want)
+			if len(results) != n+1 {
+				t.Errorf("Put %d: %d results", n, len(results))
 			}
 		}
-		if len(results) != n+1 {
-			t.Errorf("Put %d: %d results", n, len(results))
-		}
-	}
-	r.until("nothing is held", func() bool { return r.leased() == 0 })
+		r.until("nothing is held", func() bool { return r.leased() == 0 })
+	})
 }
 
 // TestKeptPrompts: a kept prompt means the same in each call, whatever others were kept
 // meanwhile.
 func TestKeptPrompts(t *testing.T) {
-	r := newRig(t, options{})
-	c := r.dial(client.Options{})
-	var prompts []client.Prompt
-	for i := range 2*wire.KeptChains + 1 {
-		p := chain(uint64(i+1), 3)
-		r.store(p, 0, i%4)
-		prompts = append(prompts, client.Chain(p).Kept())
-	}
-	for range 2 {
-		for i, p := range prompts {
-			want := i % 4
-			m, err := c.Lookup(t.Context(), p, 0)
-			if r.must(err); int(m.Total.Chunks) != want {
-				t.Errorf("prompt %d: %d chunks, want %d", i, m.Total.Chunks, want)
-			}
-			j, err := c.Prefetch(t.Context(), p, client.PrefetchOptions{})
-			r.must(err)
-			if n, _ := j.Ready(); n != want {
-				t.Errorf("prompt %d: %d chunks are ready, want %d", i, n, want)
-			}
-			r.must(j.Release(t.Context()))
-			p.SkipChunks = 1
-			got, err := c.Get(t.Context(), p, client.GetOptions{})
-			if r.must(err); len(got) != max(0, want-1) {
-				t.Errorf("prompt %d: %d chunks behind the first, want %d", i, len(got), max(0, want-1))
-			}
-			f, err := c.Reserve(t.Context(), p, client.ReserveOptions{Size: size})
-			r.must(err)
-			for k := range f.Len() {
-				if exists := f.Status(k) == client.Exists; exists != (k+1 < want) {
-					t.Errorf("prompt %d, chunk %d: %s", i, k+1, f.Status(k))
-				}
-			}
-			r.must(f.Abort(t.Context()))
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		c := r.dial(client.Options{})
+		var prompts []client.Prompt
+		for i := range 2*wire.KeptChains + 1 {
+			p := chain(uint64(i+1), 3)
+			r.store(p, 0, i%4)
+			prompts = append(prompts, client.Chain(p).Kept())
 		}
-	}
+		for range 2 {
+			for i, p := range prompts {
+				want := i % 4
+				m, err := c.Lookup(t.Context(), p, 0)
+				if r.must(err); int(m.Total.Chunks) != want {
+					t.Errorf("prompt %d: %d chunks, want %d", i, m.Total.Chunks, want)
+				}
+				j, err := c.Prefetch(t.Context(), p, client.PrefetchOptions{})
+				r.must(err)
+				if n, _ := j.Ready(); n != want {
+					t.Errorf("prompt %d: %d chunks are ready, want %d", i, n, want)
+				}
+				r.must(j.Release(t.Context()))
+				p.SkipChunks = 1
+				got, err := c.Get(t.Context(), p, client.GetOptions{})
+				if r.must(err); len(got) != max(0, want-1) {
+					t.Errorf("prompt %d: %d chunks behind the first, want %d", i, len(got), max(0, want-1))
+				}
+				f, err := c.Reserve(t.Context(), p, client.ReserveOptions{Size: size})
+				r.must(err)
+				for k := range f.Len() {
+					if exists := f.Status(k) == client.Exists; exists != (k+1 < want) {
+						t.Errorf("prompt %d, chunk %d: %s", i, k+1, f.Status(k))
+					}
+				}
+				r.must(f.Abort(t.Context()))
+			}
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/client"
@@ -22,15 +23,12 @@ import (
 // misses by tier and reason. What was asked for is what was had and what is counted.
 func TestWhyMissed(t *testing.T) {
 	p := chain(1, 4)
-	slow, release := gate()
-	defer close(release)
-	read := make(chan struct{})
-	defer close(read)
 	for name, c := range map[string]struct {
-		o    options
-		prep func(r *rig, c *raw)
-		ask  wire.PrefetchRequest
-		want missing.Total
+		o     options
+		until func(end <-chan struct{}) tierfault.Hook // what waits until the case ends
+		prep  func(r *rig, c *raw)
+		ask   wire.PrefetchRequest
+		want  missing.Total
 	}{
 		"never stored": {want: missing.Total{Tier: "none", Reason: "never_stored", Tokens: 4 * tokens}},
 		"evicted": {
@@ -108,7 +106,9 @@ func TestWhyMissed(t *testing.T) {
 			want: missing.Total{Tier: "disk", Reason: "tier_off", Tokens: 3 * tokens},
 		},
 		"too late": {
-			o:    options{hook: slow},
+			until: func(end <-chan struct{}) tierfault.Hook {
+				return tierfault.On(tierfault.Get, tierfault.Fault{Until: end})
+			},
 			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
 			ask:  wire.PrefetchRequest{LoadMillis: 20},
 			want: missing.Total{Tier: "none", Reason: "timeout", Tokens: 4 * tokens},
@@ -119,7 +119,10 @@ func TestWhyMissed(t *testing.T) {
 			want: missing.Total{Tier: "disk", Reason: "failed", Tokens: 3 * tokens},
 		},
 		"the disk is being read": {
-			o:    options{hook: tierfault.On(tierfault.Recover, tierfault.Fault{Until: read}), scanning: true},
+			o: options{scanning: true},
+			until: func(end <-chan struct{}) tierfault.Hook {
+				return tierfault.On(tierfault.Recover, tierfault.Fault{Until: end})
+			},
 			want: missing.Total{Tier: "disk", Reason: "scanning", Tokens: 4 * tokens},
 		},
 		"DRAM has no room": {
@@ -141,28 +144,35 @@ func TestWhyMissed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, c.o)
-			conn := r.greet(wire.FeatureArena | wire.FeatureStaging)
-			if c.prep != nil {
-				c.prep(r, conn)
-			}
-			before := r.server.Stats()
-			c.ask.Chain = conn.chain(p)
-			var reply wire.PrefetchReply
-			conn.do(wire.OpPrefetch, &c.ask, &reply)
-			var st wire.JobState
-			conn.do(wire.OpWait, &wire.WaitRequest{Job: reply.Job, MinTokens: 4 * tokens}, &st)
-			var end wire.ReleaseReply
-			conn.do(wire.OpRelease, &wire.IDRequest{ID: reply.Job}, &end)
-			after := r.server.Stats()
-			got := minus(after.Missed, before.Missed)
-			if len(got) != 1 || got[0] != c.want {
-				t.Errorf("missed %+v, want %+v; the job ended with %v", got, c.want, st.Code)
-			}
-			hit := after.HitTokens[tier.CPU] + after.HitTokens[tier.Disk] - before.HitTokens[tier.CPU] - before.HitTokens[tier.Disk]
-			if asked := after.AskedTokens - before.AskedTokens; asked != hit+c.want.Tokens {
-				t.Errorf("asked for %d tokens, had %d, missed %+v", asked, hit, got)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				ended := make(chan struct{})
+				defer close(ended)
+				if c.until != nil {
+					c.o.hook = c.until(ended)
+				}
+				r := newRig(t, c.o)
+				conn := r.greet(wire.FeatureArena | wire.FeatureStaging)
+				if c.prep != nil {
+					c.prep(r, conn)
+				}
+				before := r.server.Stats()
+				c.ask.Chain = conn.chain(p)
+				var reply wire.PrefetchReply
+				conn.do(wire.OpPrefetch, &c.ask, &reply)
+				var st wire.JobState
+				conn.do(wire.OpWait, &wire.WaitRequest{Job: reply.Job, MinTokens: 4 * tokens}, &st)
+				var end wire.ReleaseReply
+				conn.do(wire.OpRelease, &wire.IDRequest{ID: reply.Job}, &end)
+				after := r.server.Stats()
+				got := minus(after.Missed, before.Missed)
+				if len(got) != 1 || got[0] != c.want {
+					t.Errorf("missed %+v, want %+v; the job ended with %v", got, c.want, st.Code)
+				}
+				hit := after.HitTokens[tier.CPU] + after.HitTokens[tier.Disk] - before.HitTokens[tier.CPU] - before.HitTokens[tier.Disk]
+				if asked := after.AskedTokens - before.AskedTokens; asked != hit+c.want.Tokens {
+					t.Errorf("asked for %d tokens, had %d, missed %+v", asked, hit, got)
+				}
+			})
 		})
 	}
 }
@@ -190,82 +200,90 @@ func minus(a, b missing.Totals) (out []missing.Total) {
 // TestMissedWithoutWaiting: a job that its client does not wait for, and one whose lease
 // is revoked, say so.
 func TestMissedWithoutWaiting(t *testing.T) {
-	hook, release := gate()
-	r := newRig(t, options{hook: hook, Options: server.Options{Settings: server.Settings{LeaseMaxAge: time.Minute}}})
-	p := chain(1, 4)
-	r.onDisk(p, 0, 4)
-	c := r.dial(client.Options{})
-	j, err := c.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{})
-	r.must(err)
-	err = j.Release(t.Context())
-	r.must(err)
-	close(release)
-	got := r.server.Stats().Missed.Missed
-	if want := (missing.Total{Tier: "none", Reason: "cancelled", Tokens: 4 * tokens}); len(got) != 1 || got[0] != want {
-		t.Errorf("missed %+v, want %+v", got, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		hook, release := gate()
+		r := newRig(t, options{hook: hook, Options: server.Options{Settings: server.Settings{LeaseMaxAge: time.Minute}}})
+		p := chain(1, 4)
+		r.onDisk(p, 0, 4)
+		c := r.dial(client.Options{})
+		j, err := c.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{})
+		r.must(err)
+		err = j.Release(t.Context())
+		r.must(err)
+		close(release)
+		got := r.server.Stats().Missed.Missed
+		if want := (missing.Total{Tier: "none", Reason: "cancelled", Tokens: 4 * tokens}); len(got) != 1 || got[0] != want {
+			t.Errorf("missed %+v, want %+v", got, want)
+		}
+	})
 }
 
 // TestMissedRevoked: what a lease that is taken back while it loads does not have yet, is
 // missing for that.
 func TestMissedRevoked(t *testing.T) {
-	hook, open := gate()
-	r := newRig(t, options{hook: hook, Options: server.Options{Settings: server.Settings{LeaseMaxAge: brief}}})
-	defer close(open)
-	p := chain(1, 4)
-	r.onDisk(p, 2, 4)
-	r.store(p, 0, 2)
-	r.greet(wire.FeatureArena | wire.FeaturePushes).prefetch(p)
-	r.until("the lease is revoked", func() bool { return r.server.Stats().Revoked == 1 })
-	got := r.server.Stats().Missed.Missed
-	if want := (missing.Total{Tier: "none", Reason: "revoked", Tokens: 2 * tokens}); len(got) != 1 || got[0] != want {
-		t.Errorf("missed %+v, want %+v", got, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		hook, open := gate()
+		r := newRig(t, options{hook: hook, Options: server.Options{Settings: server.Settings{LeaseMaxAge: leaseAge}}})
+		defer close(open)
+		p := chain(1, 4)
+		r.onDisk(p, 2, 4)
+		r.store(p, 0, 2)
+		r.greet(wire.FeatureArena | wire.FeaturePushes).prefetch(p)
+		r.after(leaseAge, "the lease is revoked", func() bool { return r.server.Stats().Revoked == 1 })
+		got := r.server.Stats().Missed.Missed
+		if want := (missing.Total{Tier: "none", Reason: "revoked", Tokens: 2 * tokens}); len(got) != 1 || got[0] != want {
+			t.Errorf("missed %+v, want %+v", got, want)
+		}
+	})
 }
 
 // TestMissedOfGroups: a prompt of which a state is missing misses what no length has.
 func TestMissedOfGroups(t *testing.T) {
-	r := newRig(t, options{capacity: 16 * mib})
-	c, m := r.hybrid(8, 1)
-	m.put(r.store, 4)
-	j, err := c.Prefetch(t.Context(), client.Chain(m.chains[0][0]), client.PrefetchOptions{Groups: m.groups, Ranks: m.ranks})
-	r.must(err)
-	err = j.Release(t.Context())
-	r.must(err)
-	got := r.server.Stats().Missed.Missed
-	if want := (missing.Total{Tier: "none", Reason: "group", Tokens: 4 * tokens}); len(got) != 1 || got[0] != want {
-		t.Errorf("missed %+v, want %+v", got, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 16 * mib})
+		c, m := r.hybrid(8, 1)
+		m.put(r.store, 4)
+		j, err := c.Prefetch(t.Context(), client.Chain(m.chains[0][0]), client.PrefetchOptions{Groups: m.groups, Ranks: m.ranks})
+		r.must(err)
+		err = j.Release(t.Context())
+		r.must(err)
+		got := r.server.Stats().Missed.Missed
+		if want := (missing.Total{Tier: "none", Reason: "group", Tokens: 4 * tokens}); len(got) != 1 || got[0] != want {
+			t.Errorf("missed %+v, want %+v", got, want)
+		}
+	})
 }
 
 // TestReadyIsTimed: each prefetch that finds something is timed once, by the farthest
 // tier that a chunk came from.
 func TestReadyIsTimed(t *testing.T) {
-	told := make(chan tier.Place, 10)
-	r := newRig(t, options{Options: server.Options{Ready: func(from tier.Place, took time.Duration) {
-		if took <= 0 {
-			t.Errorf("it took %v", took)
+	synctest.Test(t, func(t *testing.T) {
+		told := make(chan tier.Place, 10)
+		r := newRig(t, options{Options: server.Options{Ready: func(from tier.Place, took time.Duration) {
+			if took <= 0 {
+				t.Errorf("it took %v", took)
+			}
+			told <- from
+		}}})
+		p := chain(1, 4)
+		r.onDisk(p, 0, 4)
+		c := r.dial(client.Options{})
+		for _, seed := range []uint64{1, 1, 2} { // from disk, from DRAM, not at all
+			j, err := c.Prefetch(t.Context(), client.Chain(chain(seed, 4)), client.PrefetchOptions{})
+			r.must(err)
+			_, err = j.Wait(t.Context(), 4*tokens)
+			r.must(err)
+			r.must(j.Release(t.Context()))
 		}
-		told <- from
-	}}})
-	p := chain(1, 4)
-	r.onDisk(p, 0, 4)
-	c := r.dial(client.Options{})
-	for _, seed := range []uint64{1, 1, 2} { // from disk, from DRAM, not at all
-		j, err := c.Prefetch(t.Context(), client.Chain(chain(seed, 4)), client.PrefetchOptions{})
-		r.must(err)
-		_, err = j.Wait(t.Context(), 4*tokens)
-		r.must(err)
-		r.must(j.Release(t.Context()))
-	}
-	close(told)
-	var got []tier.Place
-	for p := range told {
-		got = append(got, p)
-	}
-	if !slices.Equal(got, []tier.Place{tier.Disk, tier.CPU}) {
-		t.Errorf("ready from %v", got)
-	}
+		close(told)
+		var got []tier.Place
+		for p := range told {
+			got = append(got, p)
+		}
+		if !slices.Equal(got, []tier.Place{tier.Disk, tier.CPU}) {
+			t.Errorf("ready from %v", got)
+		}
+	})
 }
 
 // TestWhyIsTold: a client that asks for it is told why a prompt is not there to its end, by
@@ -311,26 +329,28 @@ func TestWhyIsTold(t *testing.T) {
 		"all of it": {prep: func(r *rig) { r.store(p, 0, 4) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, c.o)
-			cl := r.dial(client.Options{})
-			if c.prep != nil {
-				c.prep(r)
-			}
-			looked, err := client.LookupWhy(t.Context(), cl, client.Chain(p), nil, c.search)
-			r.must(err)
-			j, err := cl.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{Search: c.search, Why: true})
-			r.must(err)
-			r.must(j.Release(t.Context()))
-			for what, got := range map[string]*client.Missing{"lookup": looked.Missing, "prefetch": j.Match().Missing} {
-				switch {
-				case c.code == wire.CodeOK && got == nil:
-				case got == nil || got.Code != c.code || got.Tier != c.tier || (got.Ago != client.NotKnown) != c.known:
-					t.Errorf("%s: missing %+v, want %v in %v", what, got, c.code, c.tier)
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, c.o)
+				cl := r.dial(client.Options{})
+				if c.prep != nil {
+					c.prep(r)
 				}
-			}
-			if quiet, err := cl.Lookup(t.Context(), client.Chain(p), c.search); err != nil || quiet.Missing != nil {
-				t.Errorf("without asking: %+v, %v", quiet.Missing, err)
-			}
+				looked, err := client.LookupWhy(t.Context(), cl, client.Chain(p), nil, c.search)
+				r.must(err)
+				j, err := cl.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{Search: c.search, Why: true})
+				r.must(err)
+				r.must(j.Release(t.Context()))
+				for what, got := range map[string]*client.Missing{"lookup": looked.Missing, "prefetch": j.Match().Missing} {
+					switch {
+					case c.code == wire.CodeOK && got == nil:
+					case got == nil || got.Code != c.code || got.Tier != c.tier || (got.Ago != client.NotKnown) != c.known:
+						t.Errorf("%s: missing %+v, want %v in %v", what, got, c.code, c.tier)
+					}
+				}
+				if quiet, err := cl.Lookup(t.Context(), client.Chain(p), c.search); err != nil || quiet.Missing != nil {
+					t.Errorf("without asking: %+v, %v", quiet.Missing, err)
+				}
+			})
 		})
 	}
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -27,23 +28,25 @@ func TestReserveAtTheEnd(t *testing.T) {
 		}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, tt.o)
-			for i := range tt.taken {
-				o, g := r.stack.NewOwner(), make([]stack.Grant, 1)
-				_, err := r.stack.Reserve(t.Context(), o, chain(1, tt.taken), i, []uint32{size}, g, false)
-				r.must(err)
-				defer r.stack.CloseOwner(o)
-				defer r.stack.Abort([]tier.Ref{g[0].Ref})
-			}
-			c := r.greet(wire.FeatureArena | wire.FeatureStaging)
-			waits := c.send(wire.OpReserve, &wire.ReserveRequest{
-				Chain: c.chain(chain(2, 1)), Sizes: wire.ViewU32s([]uint32{size}), Deadline: wire.Deadline{Given: true, Millis: 1 << 30},
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, tt.o)
+				for i := range tt.taken {
+					o, g := r.stack.NewOwner(), make([]stack.Grant, 1)
+					_, err := r.stack.Reserve(t.Context(), o, chain(1, tt.taken), i, []uint32{size}, g, false)
+					r.must(err)
+					defer r.stack.CloseOwner(o)
+					defer r.stack.Abort([]tier.Ref{g[0].Ref})
+				}
+				c := r.greet(wire.FeatureArena | wire.FeatureStaging)
+				waits := c.send(wire.OpReserve, &wire.ReserveRequest{
+					Chain: c.chain(chain(2, 1)), Sizes: wire.ViewU32s([]uint32{size}), Deadline: wire.Deadline{Given: true, Millis: 1 << 30},
+				})
+				c.ping()
+				go r.stop()
+				if f := c.take(waits); f.Code != wire.CodeClosed {
+					t.Errorf("at the end: %s, %s", f.Code, text(f))
+				}
 			})
-			c.ping()
-			go r.stop()
-			if f := c.take(waits); f.Code != wire.CodeClosed {
-				t.Errorf("at the end: %s, %s", f.Code, text(f))
-			}
 		})
 	}
 }

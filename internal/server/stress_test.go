@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/client"
@@ -19,52 +20,48 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-var stressFor = flag.Duration("stress", 2*time.Second, "how long the stress test runs")
+var stressVisits = flag.Int("stress", 15, "how often each client of the stress test comes")
 
 // Many clients do everything at once in an arena that is much too small, and
 // leases are short. Bytes that were read under a lease that held are the bytes
 // that were stored, and at the end nothing is left.
 func TestStress(t *testing.T) {
-	const prompts, chunks = 24, 12
-	// The shares of a default configuration.
-	limits := ledger.Limits{Lease: 26 * size, Pin: 13 * size, Load: 13 * size, Unwritten: 13 * size, Total: 52 * size}
-	r := newRig(t, options{
-		capacity: 64 * size,
-		limits:   limits,
-		Options: server.Options{Settings: server.Settings{
-			LeaseMaxAge: 20 * time.Millisecond, PinMaxAge: 20 * time.Millisecond,
-			Prefetch: server.Prefetch{Deadline: 20 * time.Millisecond, WindowBytes: 4 * size},
-		}},
-	})
-	ctx, cancel := context.WithCancel(t.Context()) // a deadline would be told before it has passed
-	var read, revoked atomic.Int64
-	var wg sync.WaitGroup
-	wg.Go(func() { // until something was read
-		select {
-		case <-time.After(*stressFor):
-		case <-ctx.Done():
-		}
-		poll(func() bool { return read.Load() > 0 || ctx.Err() != nil })
-		cancel()
-	})
-	for w := range uint64(16) {
-		wg.Go(func() {
-			s := stress{r: r, rnd: rand.New(rand.NewPCG(w, 7)), read: &read, revoked: &revoked}
-			for ctx.Err() == nil {
-				if err := s.visit(ctx, prompts, chunks); err != nil && ctx.Err() == nil {
-					t.Error(err)
-					cancel()
-				}
-			}
+	synctest.Test(t, func(t *testing.T) {
+		const prompts, chunks = 24, 12
+		// The shares of a default configuration.
+		limits := ledger.Limits{Lease: 26 * size, Pin: 13 * size, Load: 13 * size, Unwritten: 13 * size, Total: 52 * size}
+		r := newRig(t, options{
+			capacity: 64 * size,
+			limits:   limits,
+			Options: server.Options{Settings: server.Settings{
+				LeaseMaxAge: 20 * time.Millisecond, PinMaxAge: 20 * time.Millisecond,
+				Prefetch: server.Prefetch{Deadline: 20 * time.Millisecond, WindowBytes: 4 * size},
+			}},
 		})
-	}
-	wg.Go(func() { r.watch(ctx, limits) })
-	wg.Wait()
-	r.until("everybody has left", func() bool { return r.server.Stats().Connections == 0 })
-	if read.Load() == 0 {
-		t.Error("nothing was ever read under a lease that held")
-	}
-	t.Logf("%d chunks read, %d leases revoked, %+v", read.Load(), revoked.Load(), r.server.Stats())
+		ctx, cancel := context.WithCancel(t.Context())
+		var read, revoked atomic.Int64
+		var clients, watch sync.WaitGroup
+		for w := range uint64(16) {
+			clients.Go(func() {
+				s := stress{r: r, rnd: rand.New(rand.NewPCG(w, 7)), read: &read, revoked: &revoked}
+				for n := 0; n < *stressVisits && ctx.Err() == nil; n++ {
+					if err := s.visit(ctx, prompts, chunks); err != nil && ctx.Err() == nil {
+						t.Error(err)
+						cancel()
+					}
+				}
+			})
+		}
+		watch.Go(func() { r.watch(ctx, limits) })
+		clients.Wait()
+		cancel()
+		watch.Wait()
+		r.until("everybody has left", func() bool { return r.server.Stats().Connections == 0 })
+		if read.Load() == 0 || revoked.Load() == 0 {
+			t.Error("no lease held, or none was revoked")
+		}
+		t.Logf("%d chunks read, %d leases revoked, %+v", read.Load(), revoked.Load(), r.server.Stats())
+	})
 }
 
 // watch replaces the policy again and again, and samples the budgets, which hold
@@ -86,7 +83,7 @@ func (r *rig) watch(ctx context.Context, limits ledger.Limits) {
 		if s.ProtectedBytes > limits.Total || s.EvictableBytes < 0 {
 			r.t.Errorf("%d bytes protected, the budget is %d; %d evictable", s.ProtectedBytes, limits.Total, s.EvictableBytes)
 		}
-		time.Sleep(50 * time.Microsecond) // the clients have two processors, too
+		time.Sleep(50 * time.Microsecond)
 	}
 }
 
@@ -99,7 +96,7 @@ type stress struct {
 
 // visit connects, does some things, and leaves in the middle of something.
 func (s *stress) visit(ctx context.Context, prompts, chunks int) error {
-	o := client.Options{Space: &space, NoPush: s.rnd.IntN(2) == 0, Inline: s.rnd.IntN(4) == 0}
+	o := client.Options{Dialer: s.r.dialer(), Space: &space, NoPush: s.rnd.IntN(2) == 0, Inline: s.rnd.IntN(4) == 0}
 	c, err := client.Dial(ctx, s.r.socket, o)
 	if err != nil {
 		return err
@@ -187,7 +184,7 @@ func (s *stress) readUnderLease(ctx context.Context, c *client.Client, seed uint
 			return fmt.Errorf("copy: %w", err)
 		}
 		if s.rnd.IntN(8) == 0 {
-			time.Sleep(time.Duration(s.rnd.IntN(5)) * time.Millisecond)
+			time.Sleep(time.Duration(s.rnd.IntN(25)) * time.Millisecond)
 		}
 	}
 	err = j.Release(ctx)

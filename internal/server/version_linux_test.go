@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
@@ -24,292 +25,308 @@ var inAges = wire.Deadline{Given: true, Millis: 1 << 31}
 // TestCancel: a request that waits is answered cancelled, long before its deadline, and
 // its id is free again.
 func TestCancel(t *testing.T) {
-	hook, open := gate()
-	r := newRig(t, options{hook: hook, capacity: 8 * size})
-	defer close(open)
-	p := chain(1, 2)
-	r.onDisk(p, 0, 2)
-	full := r.greet(staged)
-	full.reserve(chain(9, 8))
-	c := r.greet(staged)
-	j := c.prefetch(p)
-	for name, ask := range map[string]struct {
-		op wire.Op
-		m  wire.Message
-	}{
-		"wait":         {wire.OpWait, &wire.WaitRequest{Job: j.Job, MinTokens: 1, Deadline: inAges}},
-		"wait for all": {wire.OpWait, &wire.WaitRequest{Job: j.Job, MinTokens: 1 << 40}},
-		"get":          {wire.OpGet, &wire.GetRequest{Chain: c.chain(p), Deadline: inAges}},
-		"reserve":      {wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(chain(5, 1)), Sizes: wire.ViewU32s([]uint32{size}), Deadline: inAges}},
-		"warm":         {wire.OpWarm, &wire.WarmRequest{Chain: c.chain(p), Deadline: inAges}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c.t = t
-			id := c.send(ask.op, ask.m)
-			c.ping() // it waits
-			var m wire.CodeReply
-			if c.do(wire.OpCancel, &wire.IDRequest{ID: id}, &m); m.Code != wire.CodeOK {
-				t.Fatalf("cancel: %s", m.Code)
-			}
-			if f := c.take(id); f.Code != wire.CodeCancelled {
-				t.Errorf("answered %s %q", f.Code, text(f))
-			}
-			if c.do(wire.OpCancel, &wire.IDRequest{ID: id}, &m); m.Code != wire.CodeNotFound {
-				t.Errorf("cancelled twice: %s", m.Code)
-			}
-		})
-	}
-	c.t = t
-	var out wire.ReleaseReply
-	if c.do(wire.OpRelease, &wire.IDRequest{ID: j.Job}, &out); out.Code != wire.CodeOK {
-		t.Errorf("the job of a wait that was cancelled: %s", out.Code)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		hook, open := gate()
+		r := newRig(t, options{hook: hook, capacity: 8 * size})
+		defer close(open)
+		p := chain(1, 2)
+		r.onDisk(p, 0, 2)
+		full := r.greet(staged)
+		full.reserve(chain(9, 8))
+		c := r.greet(staged)
+		j := c.prefetch(p)
+		for name, ask := range map[string]struct {
+			op wire.Op
+			m  wire.Message
+		}{
+			"wait":         {wire.OpWait, &wire.WaitRequest{Job: j.Job, MinTokens: 1, Deadline: inAges}},
+			"wait for all": {wire.OpWait, &wire.WaitRequest{Job: j.Job, MinTokens: 1 << 40}},
+			"get":          {wire.OpGet, &wire.GetRequest{Chain: c.chain(p), Deadline: inAges}},
+			"reserve":      {wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(chain(5, 1)), Sizes: wire.ViewU32s([]uint32{size}), Deadline: inAges}},
+			"warm":         {wire.OpWarm, &wire.WarmRequest{Chain: c.chain(p), Deadline: inAges}},
+		} {
+			part(t, name, func(t *testing.T) {
+				c.t = t
+				id := c.send(ask.op, ask.m)
+				c.ping() // it waits
+				var m wire.CodeReply
+				if c.do(wire.OpCancel, &wire.IDRequest{ID: id}, &m); m.Code != wire.CodeOK {
+					t.Fatalf("cancel: %s", m.Code)
+				}
+				if f := c.take(id); f.Code != wire.CodeCancelled {
+					t.Errorf("answered %s %q", f.Code, text(f))
+				}
+				if c.do(wire.OpCancel, &wire.IDRequest{ID: id}, &m); m.Code != wire.CodeNotFound {
+					t.Errorf("cancelled twice: %s", m.Code)
+				}
+			})
+		}
+		c.t = t
+		var out wire.ReleaseReply
+		if c.do(wire.OpRelease, &wire.IDRequest{ID: j.Job}, &out); out.Code != wire.CodeOK {
+			t.Errorf("the job of a wait that was cancelled: %s", out.Code)
+		}
+	})
 }
 
 // TestIDsInUse: the id of a request that waits is refused for another.
 func TestIDsInUse(t *testing.T) {
-	hook, open := gate()
-	r := newRig(t, options{hook: hook})
-	p := chain(1, 2)
-	r.onDisk(p, 0, 2)
-	c := r.greet(0)
-	c.next = 50
-	get := wire.AppendRequest(nil, wire.OpGet, 7, &wire.GetRequest{Chain: c.chain(p), Deadline: inAges})
-	c.write(append(get, get...))
-	if f := c.take(7); f.Code != wire.CodeBadRequest {
-		t.Errorf("the second: %s", f.Code)
-	}
-	close(open)
-	c.await(7, &wire.GetReply{})
+	synctest.Test(t, func(t *testing.T) {
+		hook, open := gate()
+		r := newRig(t, options{hook: hook})
+		p := chain(1, 2)
+		r.onDisk(p, 0, 2)
+		c := r.greet(0)
+		c.next = 50
+		get := wire.AppendRequest(nil, wire.OpGet, 7, &wire.GetRequest{Chain: c.chain(p), Deadline: inAges})
+		c.write(append(get, get...))
+		if f := c.take(7); f.Code != wire.CodeBadRequest {
+			t.Errorf("the second: %s", f.Code)
+		}
+		close(open)
+		c.await(7, &wire.GetReply{})
+	})
 }
 
 // TestDeleteIsAFence: a lookup pipelined behind a delete never finds what that
 // names, in DRAM, on disk, or on its way there.
 func TestDeleteIsAFence(t *testing.T) {
-	r := newRig(t, options{capacity: 64 * size})
-	c, other := r.greet(staged), r.greet(0)
-	p := chain(1, 4)
-	for i := range *fenceTries {
-		if i%2 == 0 {
-			r.store(p, 0, 4)
-		} else {
-			r.onDisk(p, 0, 4)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 64 * size})
+		c, other := r.greet(staged), r.greet(0)
+		p := chain(1, 4)
+		for i := range *fenceTries {
+			if i%2 == 0 {
+				r.store(p, 0, 4)
+			} else {
+				r.onDisk(p, 0, 4)
+			}
+			c.next += 3
+			frames := wire.AppendRequest(nil, wire.OpDelete, c.next, &wire.DeleteRequest{Chain: c.chain(p)})
+			frames = wire.AppendRequest(frames, wire.OpLookup, c.next+1, &wire.LookupRequest{Chain: c.chain(p)})
+			frames = wire.AppendRequest(frames, wire.OpPrefetch, c.next+2, &wire.PrefetchRequest{Chain: c.chain(p)})
+			c.write(frames)
+			var look wire.LookupReply
+			var job wire.PrefetchReply
+			var gone wire.ChunksReply
+			c.await(c.next+1, &look)
+			c.await(c.next+2, &job)
+			c.await(c.next, &gone)
+			c.next += 3
+			if look.Match.Total.Chunks != 0 || job.Match.Total.Chunks != 0 || gone.Chunks != 4 {
+				t.Fatalf("try %d: %d chunks found, %d prefetched, %d deleted", i, look.Match.Total.Chunks, job.Match.Total.Chunks, gone.Chunks)
+			}
+			c.do(wire.OpRelease, &wire.IDRequest{ID: job.Job}, &wire.ReleaseReply{})
+			if other.do(wire.OpLookup, &wire.LookupRequest{Chain: other.chain(p)}, &look); look.Match.Total.Chunks != 0 {
+				t.Fatalf("try %d: another connection finds %d chunks after the delete", i, look.Match.Total.Chunks)
+			}
 		}
-		c.next += 3
-		frames := wire.AppendRequest(nil, wire.OpDelete, c.next, &wire.DeleteRequest{Chain: c.chain(p)})
-		frames = wire.AppendRequest(frames, wire.OpLookup, c.next+1, &wire.LookupRequest{Chain: c.chain(p)})
-		frames = wire.AppendRequest(frames, wire.OpPrefetch, c.next+2, &wire.PrefetchRequest{Chain: c.chain(p)})
-		c.write(frames)
-		var look wire.LookupReply
-		var job wire.PrefetchReply
-		var gone wire.ChunksReply
-		c.await(c.next+1, &look)
-		c.await(c.next+2, &job)
-		c.await(c.next, &gone)
-		c.next += 3
-		if look.Match.Total.Chunks != 0 || job.Match.Total.Chunks != 0 || gone.Chunks != 4 {
-			t.Fatalf("try %d: %d chunks found, %d prefetched, %d deleted", i, look.Match.Total.Chunks, job.Match.Total.Chunks, gone.Chunks)
-		}
-		c.do(wire.OpRelease, &wire.IDRequest{ID: job.Job}, &wire.ReleaseReply{})
-		if other.do(wire.OpLookup, &wire.LookupRequest{Chain: other.chain(p)}, &look); look.Match.Total.Chunks != 0 {
-			t.Fatalf("try %d: another connection finds %d chunks after the delete", i, look.Match.Total.Chunks)
-		}
-	}
+	})
 }
 
 // TestKeptChains: a chain is sent once; the last ones are kept, as far as there is
 // room.
 func TestKeptChains(t *testing.T) {
-	r := newRig(t, options{})
-	r.store(chain(1, 4), 0, 4)
-	c, other := r.greet(staged), r.greet(0)
-	lookup := func(ch wire.Chain) (n uint32) {
-		t.Helper()
-		var m wire.LookupReply
-		c.do(wire.OpLookup, &wire.LookupRequest{Chain: ch}, &m)
-		return m.Match.Total.Chunks
-	}
-	kept := func(id uint64) wire.Chain { return wire.Chain{Form: wire.FormKept, ID: id} }
-	ch := c.chain(chain(1, 6))
-	ch.ID, ch.Skip = 7, 1
-	if n := lookup(ch); n != 3 {
-		t.Errorf("%d chunks", n)
-	}
-	if n := lookup(kept(7)); n != 4 { // its skip was not kept
-		t.Errorf("%d chunks of the kept one", n)
-	}
-	var m wire.ReserveReply
-	c.do(wire.OpReserve, &wire.ReserveRequest{Chain: kept(7), First: 4, Sizes: wire.ViewU32s([]uint32{size})}, &m)
-	if m.Slots.Len() != 2 || m.Slots.At(0).Code != wire.CodeOK {
-		t.Errorf("%d slots", m.Slots.Len())
-	}
-	c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
-	other.refused(wire.CodeUnknownChain, wire.OpLookup, &wire.LookupRequest{Chain: kept(7)})
-	for id := range uint64(wire.KeptChains) {
-		more := c.chain(chain(100+id, 2))
-		more.ID = 100 + id
-		lookup(more)
-	}
-	c.refused(wire.CodeUnknownChain, wire.OpLookup, &wire.LookupRequest{Chain: kept(7)})
-	lookup(kept(100))
-	long := c.chain(chain(3, wire.KeptChunks-10))
-	long.ID = 1
-	lookup(long)
-	lookup(kept(1)) // and what had no room beside it is gone
-	c.refused(wire.CodeUnknownChain, wire.OpLookup, &wire.LookupRequest{Chain: kept(100)})
-	longer := c.chain(chain(4, wire.KeptChunks+1))
-	longer.ID = 2
-	lookup(longer)
-	c.refused(wire.CodeUnknownChain, wire.OpLookup, &wire.LookupRequest{Chain: kept(2)})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		r.store(chain(1, 4), 0, 4)
+		c, other := r.greet(staged), r.greet(0)
+		lookup := func(ch wire.Chain) (n uint32) {
+			t.Helper()
+			var m wire.LookupReply
+			c.do(wire.OpLookup, &wire.LookupRequest{Chain: ch}, &m)
+			return m.Match.Total.Chunks
+		}
+		kept := func(id uint64) wire.Chain { return wire.Chain{Form: wire.FormKept, ID: id} }
+		ch := c.chain(chain(1, 6))
+		ch.ID, ch.Skip = 7, 1
+		if n := lookup(ch); n != 3 {
+			t.Errorf("%d chunks", n)
+		}
+		if n := lookup(kept(7)); n != 4 { // its skip was not kept
+			t.Errorf("%d chunks of the kept one", n)
+		}
+		var m wire.ReserveReply
+		c.do(wire.OpReserve, &wire.ReserveRequest{Chain: kept(7), First: 4, Sizes: wire.ViewU32s([]uint32{size})}, &m)
+		if m.Slots.Len() != 2 || m.Slots.At(0).Code != wire.CodeOK {
+			t.Errorf("%d slots", m.Slots.Len())
+		}
+		c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
+		other.refused(wire.CodeUnknownChain, wire.OpLookup, &wire.LookupRequest{Chain: kept(7)})
+		for id := range uint64(wire.KeptChains) {
+			more := c.chain(chain(100+id, 2))
+			more.ID = 100 + id
+			lookup(more)
+		}
+		c.refused(wire.CodeUnknownChain, wire.OpLookup, &wire.LookupRequest{Chain: kept(7)})
+		lookup(kept(100))
+		long := c.chain(chain(3, wire.KeptChunks-10))
+		long.ID = 1
+		lookup(long)
+		lookup(kept(1)) // and what had no room beside it is gone
+		c.refused(wire.CodeUnknownChain, wire.OpLookup, &wire.LookupRequest{Chain: kept(100)})
+		longer := c.chain(chain(4, wire.KeptChunks+1))
+		longer.ID = 2
+		lookup(longer)
+		c.refused(wire.CodeUnknownChain, wire.OpLookup, &wire.LookupRequest{Chain: kept(2)})
+	})
 }
 
 // TestSlotsWithoutKeys: room is reserved before the keys are known.
 func TestSlotsWithoutKeys(t *testing.T) {
-	r := newRig(t, options{capacity: 64 * size})
-	c := r.greet(staged)
-	none := wire.Chain{Space: c.space, Form: wire.FormNone}
-	sizes := wire.ViewU32s([]uint32{size})
-	var m wire.ReserveReply
-	c.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: 4, Sizes: sizes}, &m)
-	if m.Slots.Len() != 4 || m.Fill == 0 || m.Code != wire.CodeOK {
-		t.Fatalf("%+v", m)
-	}
-	for i := range 4 {
-		payload := bytes.Repeat([]byte{byte(i + 1)}, size)
-		_, err := c.last.WriteAt(payload, int64(m.Slots.At(i).Offset))
-		r.must(err)
-	}
-	p := chain(1, 4)
-	ch := c.chain(p)
-	c.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: m.Fill})
-	short := ch
-	short.Skip = 3
-	c.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &short})
-	var stored wire.StoreReply
-	c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Count: 2, Chain: &ch}, &stored)
-	tail := ch
-	tail.Skip = 2
-	c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, First: 2, Count: 1, Chain: &tail}, &stored)
-	want := arena.Checksum(bytes.Repeat([]byte{3}, size))
-	if s := stored.Results.At(0); s.Code != wire.CodeOK || s.Sum != want {
-		t.Errorf("%+v", s)
-	}
-	c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
-	c.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &ch})
-	var got wire.GetReply
-	c.do(wire.OpGet, &wire.GetRequest{Chain: ch}, &got)
-	if got.Chunks.Len() != 3 || got.Payloads[0] != 1 || got.Payloads[3*size-1] != 3 {
-		t.Errorf("%d chunks", got.Chunks.Len())
-	}
-	keyed := c.reserve(chain(2, 1))
-	c.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: keyed.Fill, Chain: &ch})
-	c.refused(wire.CodeTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: none, Sizes: wire.ViewU32s([]uint32{65 * size})})
-	small := r.connect()
-	small.say(&wire.HelloRequest{Wants: staged, StagingBytes: size})
-	small.refused(wire.CodeTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: small.chain(p), Sizes: wire.ViewU32s([]uint32{size + 1})})
-	r.greet(0).refused(wire.CodeUnsupported, wire.OpReserve, &wire.ReserveRequest{Chain: none, Sizes: sizes})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 64 * size})
+		c := r.greet(staged)
+		none := wire.Chain{Space: c.space, Form: wire.FormNone}
+		sizes := wire.ViewU32s([]uint32{size})
+		var m wire.ReserveReply
+		c.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: 4, Sizes: sizes}, &m)
+		if m.Slots.Len() != 4 || m.Fill == 0 || m.Code != wire.CodeOK {
+			t.Fatalf("%+v", m)
+		}
+		for i := range 4 {
+			payload := bytes.Repeat([]byte{byte(i + 1)}, size)
+			_, err := c.last.WriteAt(payload, int64(m.Slots.At(i).Offset))
+			r.must(err)
+		}
+		p := chain(1, 4)
+		ch := c.chain(p)
+		c.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: m.Fill})
+		short := ch
+		short.Skip = 3
+		c.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &short})
+		var stored wire.StoreReply
+		c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Count: 2, Chain: &ch}, &stored)
+		tail := ch
+		tail.Skip = 2
+		c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, First: 2, Count: 1, Chain: &tail}, &stored)
+		want := arena.Checksum(bytes.Repeat([]byte{3}, size))
+		if s := stored.Results.At(0); s.Code != wire.CodeOK || s.Sum != want {
+			t.Errorf("%+v", s)
+		}
+		c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
+		c.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &ch})
+		var got wire.GetReply
+		c.do(wire.OpGet, &wire.GetRequest{Chain: ch}, &got)
+		if got.Chunks.Len() != 3 || got.Payloads[0] != 1 || got.Payloads[3*size-1] != 3 {
+			t.Errorf("%d chunks", got.Chunks.Len())
+		}
+		keyed := c.reserve(chain(2, 1))
+		c.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: keyed.Fill, Chain: &ch})
+		c.refused(wire.CodeTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: none, Sizes: wire.ViewU32s([]uint32{65 * size})})
+		small := r.connect()
+		small.say(&wire.HelloRequest{Wants: staged, StagingBytes: size})
+		small.refused(wire.CodeTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: small.chain(p), Sizes: wire.ViewU32s([]uint32{size + 1})})
+		r.greet(0).refused(wire.CodeUnsupported, wire.OpReserve, &wire.ReserveRequest{Chain: none, Sizes: sizes})
+	})
 }
 
 // TestSharedFill: one connection reserves, another writes, and both acknowledge.
 func TestSharedFill(t *testing.T) {
-	r := newRig(t, options{capacity: 64 * size})
-	a, b, stranger := r.greet(staged), r.connect(), r.greet(0)
-	b.say(&wire.HelloRequest{Wants: staged, Window: a.hello.Connection})
-	if b.hello.Puts != wire.PutInline || b.hello.StagingBytes != a.hello.StagingBytes {
-		t.Fatalf("%+v", b.hello)
-	}
-	p := chain(1, 2)
-	var m wire.ReserveReply
-	a.do(wire.OpReserve, &wire.ReserveRequest{
-		Chain: a.chain(p), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 2,
-	}, &m)
-	for i := range 2 { // half of each by either
-		off := int64(m.Slots.At(i).Offset)
-		_, err := a.last.WriteAt(bytes.Repeat([]byte{1}, size/2), off)
-		r.must(err)
-		_, err = b.last.WriteAt(bytes.Repeat([]byte{2}, size/2), off+size/2)
-		r.must(err)
-	}
-	var stored wire.StoreReply
-	a.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill}, &stored)
-	if s := stored.Results.At(1); s.Code != wire.CodePending {
-		t.Errorf("the first commit: %s", s.Code)
-	}
-	var look wire.LookupReply
-	if a.do(wire.OpLookup, &wire.LookupRequest{Chain: a.chain(p)}, &look); look.Match.Total.Chunks != 0 {
-		t.Error("it is visible before all have committed")
-	}
-	b.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill}, &stored)
-	if s := stored.Results.At(1); s.Code != wire.CodeOK {
-		t.Errorf("the last commit: %s", s.Code)
-	}
-	var got wire.GetReply
-	stranger.do(wire.OpGet, &wire.GetRequest{Chain: stranger.chain(p)}, &got)
-	if got.Chunks.Len() != 2 || got.Payloads[0] != 1 || got.Payloads[size-1] != 2 {
-		t.Errorf("%d chunks", got.Chunks.Len())
-	}
-	private := a.reserve(chain(2, 1))
-	b.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: private.Fill})
-	a.do(wire.OpReserve, &wire.ReserveRequest{Chain: a.chain(chain(3, 1)), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared}, &m)
-	a.uc.Close()
-	r.until("the fill has ended with its connection", func() bool { return r.server.Stats().Connections == 2 })
-	b.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: m.Fill})
-	nobody := r.connect()
-	nobody.send(wire.OpHello, &wire.HelloRequest{MinVersion: 2, MaxVersion: 2, Wants: staged, Window: a.hello.Connection})
-	if f, err := nobody.read(); err != nil || f.Code != wire.CodeNotFound {
-		t.Errorf("the window of a connection that has ended: %s, %v", f.Code, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 64 * size})
+		a, b, stranger := r.greet(staged), r.connect(), r.greet(0)
+		b.say(&wire.HelloRequest{Wants: staged, Window: a.hello.Connection})
+		if b.hello.Puts != wire.PutInline || b.hello.StagingBytes != a.hello.StagingBytes {
+			t.Fatalf("%+v", b.hello)
+		}
+		p := chain(1, 2)
+		var m wire.ReserveReply
+		a.do(wire.OpReserve, &wire.ReserveRequest{
+			Chain: a.chain(p), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 2,
+		}, &m)
+		for i := range 2 { // half of each by either
+			off := int64(m.Slots.At(i).Offset)
+			_, err := a.last.WriteAt(bytes.Repeat([]byte{1}, size/2), off)
+			r.must(err)
+			_, err = b.last.WriteAt(bytes.Repeat([]byte{2}, size/2), off+size/2)
+			r.must(err)
+		}
+		var stored wire.StoreReply
+		a.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill}, &stored)
+		if s := stored.Results.At(1); s.Code != wire.CodePending {
+			t.Errorf("the first commit: %s", s.Code)
+		}
+		var look wire.LookupReply
+		if a.do(wire.OpLookup, &wire.LookupRequest{Chain: a.chain(p)}, &look); look.Match.Total.Chunks != 0 {
+			t.Error("it is visible before all have committed")
+		}
+		b.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill}, &stored)
+		if s := stored.Results.At(1); s.Code != wire.CodeOK {
+			t.Errorf("the last commit: %s", s.Code)
+		}
+		var got wire.GetReply
+		stranger.do(wire.OpGet, &wire.GetRequest{Chain: stranger.chain(p)}, &got)
+		if got.Chunks.Len() != 2 || got.Payloads[0] != 1 || got.Payloads[size-1] != 2 {
+			t.Errorf("%d chunks", got.Chunks.Len())
+		}
+		private := a.reserve(chain(2, 1))
+		b.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: private.Fill})
+		a.do(wire.OpReserve, &wire.ReserveRequest{Chain: a.chain(chain(3, 1)), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared}, &m)
+		a.nc.Close()
+		r.until("the fill has ended with its connection", func() bool { return r.server.Stats().Connections == 2 })
+		b.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: m.Fill})
+		nobody := r.connect()
+		nobody.send(wire.OpHello, &wire.HelloRequest{MinVersion: 2, MaxVersion: 2, Wants: staged, Window: a.hello.Connection})
+		if f, err := nobody.read(); err != nil || f.Code != wire.CodeNotFound {
+			t.Errorf("the window of a connection that has ended: %s, %v", f.Code, err)
+		}
+	})
 }
 
 // TestSharedLease: a job that is shared can be waited for, renewed, read and released
 // on another connection of its user.
 func TestSharedLease(t *testing.T) {
-	r := newRig(t, options{})
-	p := chain(1, 4)
-	r.store(p, 0, 4)
-	a, b := r.greet(wire.FeatureArena), r.greet(wire.FeatureArena)
-	var m wire.PrefetchReply
-	ask := wire.PrefetchRequest{Chain: a.chain(p), Flags: wire.PrefetchShared}
-	a.do(wire.OpPrefetch, &ask, &m)
-	var st wire.JobState
-	if b.do(wire.OpWait, &wire.WaitRequest{Job: m.Job}, &st); st.Refs.Len() != 4 || st.Code != wire.CodeOK {
-		t.Errorf("wait: %+v", st)
-	}
-	var got wire.GetReply
-	if b.do(wire.OpGet, &wire.GetRequest{Chain: refChain(m.Job)}, &got); got.Chunks.Len() != 4 {
-		t.Errorf("%d chunks", got.Chunks.Len())
-	}
-	b.do(wire.OpRenew, &wire.IDRequest{ID: m.Job}, &wire.RenewReply{})
-	var out wire.ReleaseReply
-	if b.do(wire.OpRelease, &wire.IDRequest{ID: m.Job}, &out); out.Code != wire.CodeOK {
-		t.Errorf("released: %s", out.Code)
-	}
-	a.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: m.Job})
-	if r.leased() != 0 {
-		t.Errorf("%d bytes are leased", r.leased())
-	}
-	a.do(wire.OpPrefetch, &ask, &m)
-	a.uc.Close()
-	r.until("the lease has ended with its connection", func() bool { return r.leased() == 0 })
-	b.refused(wire.CodeUnknownJob, wire.OpRenew, &wire.IDRequest{ID: m.Job})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		p := chain(1, 4)
+		r.store(p, 0, 4)
+		a, b := r.greet(wire.FeatureArena), r.greet(wire.FeatureArena)
+		var m wire.PrefetchReply
+		ask := wire.PrefetchRequest{Chain: a.chain(p), Flags: wire.PrefetchShared}
+		a.do(wire.OpPrefetch, &ask, &m)
+		var st wire.JobState
+		if b.do(wire.OpWait, &wire.WaitRequest{Job: m.Job}, &st); st.Refs.Len() != 4 || st.Code != wire.CodeOK {
+			t.Errorf("wait: %+v", st)
+		}
+		var got wire.GetReply
+		if b.do(wire.OpGet, &wire.GetRequest{Chain: refChain(m.Job)}, &got); got.Chunks.Len() != 4 {
+			t.Errorf("%d chunks", got.Chunks.Len())
+		}
+		b.do(wire.OpRenew, &wire.IDRequest{ID: m.Job}, &wire.RenewReply{})
+		var out wire.ReleaseReply
+		if b.do(wire.OpRelease, &wire.IDRequest{ID: m.Job}, &out); out.Code != wire.CodeOK {
+			t.Errorf("released: %s", out.Code)
+		}
+		a.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: m.Job})
+		if r.leased() != 0 {
+			t.Errorf("%d bytes are leased", r.leased())
+		}
+		a.do(wire.OpPrefetch, &ask, &m)
+		a.nc.Close()
+		r.until("the lease has ended with its connection", func() bool { return r.leased() == 0 })
+		b.refused(wire.CodeUnknownJob, wire.OpRenew, &wire.IDRequest{ID: m.Job})
+	})
 }
 
 // TestFillIsRenewed: a fill that is renewed does not grow too old.
 func TestFillIsRenewed(t *testing.T) {
-	const age = 300 * time.Millisecond
-	r := newRig(t, options{Options: server.Options{Settings: server.Settings{LeaseMaxAge: age}}})
-	for end := time.Now().Add(patience); !renewsFill(r, age); {
-		if time.Now().After(end) {
-			t.Fatal("a fill that is renewed ends, or this machine never renews one in time")
+	synctest.Test(t, func(t *testing.T) {
+		const age = 300 * time.Millisecond
+		r := newRig(t, options{Options: server.Options{Settings: server.Settings{LeaseMaxAge: age}}})
+		for end := time.Now().Add(patience); !renewsFill(r, age); {
+			if time.Now().After(end) {
+				t.Fatal("a fill that is renewed ends, or this machine never renews one in time")
+			}
 		}
-	}
+	})
 }
 
 // renewsFill commits a fill that is renewed for longer than its age. It reports false if
 // that ended and could, because this client was too late to renew it.
 func renewsFill(r *rig, age time.Duration) bool {
 	c := r.greet(staged)
-	defer c.uc.Close()
+	defer c.nc.Close()
 	f := c.reserve(chain(1, 1))
 	begun := time.Now()
 	renewed := begun
@@ -338,77 +355,83 @@ func renewsFill(r *rig, age time.Duration) bool {
 
 // TestNoEvict: a reservation that must not evict takes free room only.
 func TestNoEvict(t *testing.T) {
-	r := newRig(t, options{capacity: 8 * size})
-	c := r.greet(staged)
-	r.store(chain(1, 6), 0, 6)
-	r.until("the one that stored has left", func() bool { return r.server.Stats().Connections == 1 })
-	ask := wire.ReserveRequest{Chain: c.chain(chain(2, 4)), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveNoEvict}
-	var m wire.ReserveReply
-	if c.do(wire.OpReserve, &ask, &m); m.Slots.Len() != 2 || m.Code != wire.CodeNoSpace {
-		t.Errorf("%d slots, %s", m.Slots.Len(), m.Code)
-	}
-	var look wire.LookupReply
-	if c.do(wire.OpLookup, &wire.LookupRequest{Chain: c.chain(chain(1, 6))}, &look); look.Match.Total.Chunks != 6 {
-		t.Errorf("%d chunks are left of 6", look.Match.Total.Chunks)
-	}
-	c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
-	ask.Flags = 0
-	r.until("four slots with eviction, once what the other protected is let go", func() bool {
-		c.do(wire.OpReserve, &ask, &m)
-		if m.Slots.Len() == 4 {
-			return true
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 8 * size})
+		c := r.greet(staged)
+		r.store(chain(1, 6), 0, 6)
+		r.until("the one that stored has left", func() bool { return r.server.Stats().Connections == 1 })
+		ask := wire.ReserveRequest{Chain: c.chain(chain(2, 4)), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveNoEvict}
+		var m wire.ReserveReply
+		if c.do(wire.OpReserve, &ask, &m); m.Slots.Len() != 2 || m.Code != wire.CodeNoSpace {
+			t.Errorf("%d slots, %s", m.Slots.Len(), m.Code)
+		}
+		var look wire.LookupReply
+		if c.do(wire.OpLookup, &wire.LookupRequest{Chain: c.chain(chain(1, 6))}, &look); look.Match.Total.Chunks != 6 {
+			t.Errorf("%d chunks are left of 6", look.Match.Total.Chunks)
 		}
 		c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
-		return false
+		ask.Flags = 0
+		r.until("four slots with eviction, once what the other protected is let go", func() bool {
+			c.do(wire.OpReserve, &ask, &m)
+			if m.Slots.Len() == 4 {
+				return true
+			}
+			c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
+			return false
+		})
 	})
 }
 
 // TestHelloAgrees: absurd sizes are brought into the limits, and told.
 func TestHelloAgrees(t *testing.T) {
-	r := newRig(t, options{})
-	for name, tc := range map[string]struct {
-		asked        wire.HelloRequest
-		request, rep uint32
-		credit       uint64
-	}{
-		"nothing": {wire.HelloRequest{}, wire.MaxBodyBytes, wire.MaxBodyBytes, wire.MaxBodyBytes},
-		"little":  {wire.HelloRequest{MaxRequest: 1, MaxReply: 1, Credit: 1}, wire.LeastBodyBytes, wire.LeastBodyBytes, wire.LeastBodyBytes},
-		"all":     {wire.HelloRequest{MaxRequest: 1<<32 - 1, MaxReply: 1<<32 - 1, Credit: 1<<64 - 1}, wire.MaxBodyBytes, wire.MaxBodyBytes, 2 * wire.MaxBodyBytes},
-	} {
-		c := r.connect()
-		c.t = t
-		c.say(&tc.asked)
-		if h := &c.hello; h.MaxRequest != tc.request || h.MaxReply != tc.rep || h.Credit != tc.credit || h.Limits.Jobs != 1024 || h.Limits.LeaseMillis == 0 {
-			t.Errorf("%s: %+v", name, h)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		for name, tc := range map[string]struct {
+			asked        wire.HelloRequest
+			request, rep uint32
+			credit       uint64
+		}{
+			"nothing": {wire.HelloRequest{}, wire.MaxBodyBytes, wire.MaxBodyBytes, wire.MaxBodyBytes},
+			"little":  {wire.HelloRequest{MaxRequest: 1, MaxReply: 1, Credit: 1}, wire.LeastBodyBytes, wire.LeastBodyBytes, wire.LeastBodyBytes},
+			"all":     {wire.HelloRequest{MaxRequest: 1<<32 - 1, MaxReply: 1<<32 - 1, Credit: 1<<64 - 1}, wire.MaxBodyBytes, wire.MaxBodyBytes, 2 * wire.MaxBodyBytes},
+		} {
+			c := r.connect()
+			c.t = t
+			c.say(&tc.asked)
+			if h := &c.hello; h.MaxRequest != tc.request || h.MaxReply != tc.rep || h.Credit != tc.credit || h.Limits.Jobs != 1024 || h.Limits.LeaseMillis == 0 {
+				t.Errorf("%s: %+v", name, h)
+			}
 		}
-	}
-	c := r.connect()
-	c.say(&wire.HelloRequest{MaxRequest: 1})
-	c.write(wire.Header{BodyBytes: wire.LeastBodyBytes + 8, Op: wire.OpPing, ID: 9}.Append(nil))
-	if f, err := c.read(); err != nil || f.Code != wire.CodeTooLarge {
-		t.Errorf("a larger request: %s, %v", f.Code, err)
-	}
-	c.ended()
+		c := r.connect()
+		c.say(&wire.HelloRequest{MaxRequest: 1})
+		c.write(wire.Header{BodyBytes: wire.LeastBodyBytes + 8, Op: wire.OpPing, ID: 9}.Append(nil))
+		if f, err := c.read(); err != nil || f.Code != wire.CodeTooLarge {
+			t.Errorf("a larger request: %s, %v", f.Code, err)
+		}
+		c.ended()
+	})
 }
 
 // TestVersion1: a client of version 1 reads in its own format that there is no common
 // version.
 func TestVersion1(t *testing.T) {
-	r := newRig(t, options{})
-	for _, name := range []string{"version_1_request", "version_1_python_request"} {
-		hello := recorded(t, name)
-		c := r.connect()
-		c.write(hello)
-		answer, err := io.ReadAll(c.uc)
-		r.must(err)
-		h, body := wire.DecodeHeader(answer), answer[wire.HeaderBytes:]
-		if h.Code != wire.CodeVersion || h.Kind != wire.KindReply || h.ID != wire.DecodeHeader(hello).ID || int(h.BodyBytes) != len(body) {
-			t.Fatalf("%s: %+v, %d bytes", name, h, len(body))
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		for _, name := range []string{"version_1_request", "version_1_python_request"} {
+			hello := recorded(t, name)
+			c := r.connect()
+			c.write(hello)
+			answer, err := io.ReadAll(c.nc)
+			r.must(err)
+			h, body := wire.DecodeHeader(answer), answer[wire.HeaderBytes:]
+			if h.Code != wire.CodeVersion || h.Kind != wire.KindReply || h.ID != wire.DecodeHeader(hello).ID || int(h.BodyBytes) != len(body) {
+				t.Fatalf("%s: %+v, %d bytes", name, h, len(body))
+			}
+			if n := int(binary.LittleEndian.Uint16(body)); n != len(body)-2 || !bytes.Contains(body, []byte("versions 1 to 1, the daemon 2; update the older one")) {
+				t.Errorf("%s: %q", name, body)
+			}
 		}
-		if n := int(binary.LittleEndian.Uint16(body)); n != len(body)-2 || !bytes.Contains(body, []byte("versions 1 to 1, the daemon 2; update the older one")) {
-			t.Errorf("%s: %q", name, body)
-		}
-	}
+	})
 }
 
 // recorded is a frame of testdata/wire.

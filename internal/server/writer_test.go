@@ -16,17 +16,19 @@ import (
 func TestWriters(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		t.Run(fmt.Sprintf("direct=%t", direct), func(t *testing.T) {
-			r := newRig(t, options{capacity: 16 * mib, Options: server.Options{Direct: direct}})
-			c := r.dial(client.Options{StagingBytes: 256 * kib, Direct: direct})
-			done := make(chan error)
-			for seed := range uint64(2) {
-				go func() { done <- writeAndRead(t, c, seed) }()
-			}
-			for range 2 {
-				if err := <-done; err != nil {
-					t.Error(err)
+			bubble(t, direct, func(t *testing.T) {
+				r := newRig(t, options{capacity: 16 * mib, Options: server.Options{Direct: direct}})
+				c := r.dial(client.Options{StagingBytes: 256 * kib, Direct: direct})
+				done := make(chan error)
+				for seed := range uint64(2) {
+					go func() { done <- writeAndRead(t, c, seed) }()
 				}
-			}
+				for range 2 {
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				}
+			})
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package attack
 
 import (
 	"encoding/binary"
@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/e2e/load"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -16,7 +17,7 @@ import (
 // longRequests has the daemon build much for each byte that it is sent: chains of
 // a token a chunk, and chains by reference to a job.
 func longRequests(a *attackers, _ *key.Chain) {
-	short := crashSpace
+	short := load.Space
 	short.ChunkTokens, short.Method = 1, key.SHA256
 	tokens := wire.ViewU32s(make([]uint32, a.names))
 	a.each(8*a.few, func(int) {
@@ -67,7 +68,7 @@ func manyNames(a *attackers, known *key.Chain) {
 		a.greeted(0, func(c net.Conn, space uint32) {
 			go func() { _, _ = io.Copy(io.Discard, c) }()
 			for n := range 1000 {
-				sp := crashSpace
+				sp := load.Space
 				sp.Model = fmt.Sprintf("%s%d-%d", name[:1000], i, n)
 				ask := wire.AppendRequest(nil, wire.OpOpenSpace, uint64(2*n), &wire.OpenSpaceRequest{Space: sp})
 				ask = wire.AppendRequest(ask, wire.OpPin, uint64(2*n+1), &wire.PinRequest{Chain: knownPrompt(space, known), LookupID: fmt.Sprint(n, name)})

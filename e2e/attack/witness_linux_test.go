@@ -1,4 +1,4 @@
-package main
+package attack
 
 import (
 	"bufio"
@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/e2e/load"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -36,8 +36,7 @@ const (
 	witnessUID    = 20001
 )
 
-// asWitness connects as the witness's user. The thread is root's again behind it, and
-// goes on: the daemon would end with the one that started it.
+// asWitness connects as the witness's user. The thread is root's again behind it.
 func asWitness(connect func() error) error {
 	if os.Getuid() != 0 {
 		return connect()
@@ -62,9 +61,9 @@ func asWitness(connect func() error) error {
 }
 
 func newWitness(t *testing.T, p *prey) *witness {
-	w := &witness{p: p, buf: make([]byte, crashMaxSize)}
+	w := &witness{p: p, buf: make([]byte, load.MaxSize)}
 	for number := range uint64(witnessChains) {
-		w.chains = append(w.chains, chainOf(t, crashSpace, number, witnessChunks))
+		w.chains = append(w.chains, load.Chain(t, load.Space, number, witnessChunks))
 	}
 	return w
 }
@@ -87,7 +86,7 @@ func (w *witness) round(ctx context.Context) (err error) {
 	defer over()
 	var c *client.Client
 	err = asWitness(func() (err error) {
-		c, err = client.Dial(ctx, w.p.d.socket, client.Options{Name: "witness", Space: &crashSpace})
+		c, err = client.Dial(ctx, w.p.d.Socket, client.Options{Name: "witness", Space: &load.Space})
 		return err
 	})
 	if err != nil {
@@ -95,7 +94,7 @@ func (w *witness) round(ctx context.Context) (err error) {
 	}
 	defer c.Close()
 	for number, chain := range w.chains {
-		if err := errors.Join(storeChain(ctx, c, chain), w.read(ctx, c, number)); err != nil {
+		if err := errors.Join(load.Put(ctx, c, chain), w.read(ctx, c, number)); err != nil {
 			return err
 		}
 	}
@@ -154,7 +153,7 @@ func (w *witness) read(ctx context.Context, c *client.Client, number int) error 
 		if err != nil {
 			return err
 		}
-		if k := chain.Key(i); n != int(sizeOf(k)) || replay.Verify(w.buf[:n], k) >= 0 {
+		if k := chain.Key(i); n != int(load.Size(k)) || !load.Right(k, w.buf[:n]) {
 			if job.Release(ctx) == nil { // else the lease did not hold
 				w.p.t.Errorf("prompt %d, chunk %d: wrong bytes", number, i)
 			}

@@ -1,4 +1,4 @@
-package main
+package attack
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func TestRude(t *testing.T) {
 	if err := witnesses[0].round(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	flush(t, p.d.socket)
+	p.d.Flush()
 	before, err := p.footprint()
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestRude(t *testing.T) {
 	if witnesses[0].rounds == 0 || witnesses[1].rounds == 0 {
 		t.Error("clients that behave were not served")
 	}
-	terminate(t, p.d, stopFlush, true)
+	p.ends()
 }
 
 // deck deals all attacks in an order by chance, and then again: so all have been played

@@ -1,4 +1,4 @@
-package main
+package attack
 
 import (
 	"bytes"
@@ -6,9 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
 )
 
 const (
@@ -33,7 +32,7 @@ const (
 // prey is a daemon with all its listeners, in a memory cgroup of its own.
 type prey struct {
 	t                 testing.TB
-	d                 *demoDaemon
+	d                 *daemon.Daemon
 	cage              string // its folder; "" = there is none
 	resp, lm          string // sockets
 	respTCP, adminTCP string // addresses
@@ -42,124 +41,42 @@ type prey struct {
 // newPrey starts a daemon that is to be attacked, with so many as limits.chunks.
 func newPrey(t *testing.T, chunks int) *prey {
 	t.Helper()
-	d := daemonFolder(t)
-	cfg, err := config.Load(d.config, nil, config.Rules{})
-	if err != nil {
+	p := &prey{t: t}
+	cage, under := daemon.Cage(t, preyDRAM+cageBytes) // which goes after the daemon
+	p.cage = cage
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Dir(d.config)
-	p := &prey{t: t, d: d, resp: filepath.Join(dir, "resp.sock"), lm: filepath.Join(dir, "lm.sock")}
-	if err := os.Chmod(dir, 0o755); err != nil { // for witnesses
+	p.d = daemon.Folder(t, func(c *config.Config) {
+		dir := filepath.Dir(c.Listen.Socket)
+		p.resp, p.lm = filepath.Join(dir, "resp.sock"), filepath.Join(dir, "lm.sock")
+		c.Listen.Mode, c.Admin.Listen, c.Log.Format = 0o666, "127.0.0.1:0", "json"
+		c.CPU.Capacity, c.Stop.Flush, c.Limits.Chunks = preyDRAM, stopFlush, chunks
+		c.Listen.RESP, c.Listen.LM = []string{p.resp, "127.0.0.1:0"}, p.lm
+		c.Listen.RESPPasswordFile = password
+	})
+	if err := os.Chmod(p.d.Dir, 0o755); err != nil { // for witnesses
 		t.Fatal(err)
 	}
-	cfg.Listen.Mode, cfg.Admin.Listen, cfg.Log.Format = 0o666, "127.0.0.1:0", "json"
-	cfg.CPU.Capacity, cfg.Stop.Flush, cfg.Limits.Chunks = preyDRAM, stopFlush, chunks
-	cfg.Listen.RESP, cfg.Listen.LM = []string{p.resp, "127.0.0.1:0"}, p.lm
-	cfg.Listen.RESPPasswordFile = write(t, "secret\n")
-	configure(t, d, &cfg)
-	p.cage = makeCage(t, preyDRAM+cageBytes)
-	p.launch()
-	t.Cleanup(d.kill) // before the cage goes
-	if _, err := d.ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if heap, err := strconv.ParseInt(p.said(`"heap":(\d+)`), 10, 64); p.cage != "" && (err != nil || heap >= cageBytes) {
+	p.d.Under = under
+	p.d.Start()
+	if heap, err := strconv.ParseInt(p.d.Find(`"heap":(\d+)`), 10, 64); p.cage != "" && (err != nil || heap >= cageBytes) {
 		t.Errorf("the limit of the Go heap is %d, not by the cgroup: %v", heap, err)
 	}
-	p.adminTCP = p.said(`"admin":"(127\.0\.0\.1:\d+)"`)
-	p.respTCP = p.said(`"address":"(127\.0\.0\.1:\d+)"`)
+	p.adminTCP = p.d.Find(`"admin":"(127\.0\.0\.1:\d+)"`)
+	p.respTCP = p.d.Find(`"address":"(127\.0\.0\.1:\d+)"`)
 	return p
 }
 
-// said waits for what the daemon's log says of itself.
-func (p *prey) said(pattern string) string {
-	p.t.Helper()
-	find := regexp.MustCompile(pattern)
-	for end := time.Now().Add(demoStartTimeout); ; time.Sleep(demoStartPoll) {
-		log, err := os.ReadFile(p.d.log)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		if found := find.FindSubmatch(log); found != nil {
-			return string(found[1])
-		}
-		if time.Now().After(end) {
-			p.t.Fatalf("the log does not say %s:\n%s", pattern, log)
-		}
-	}
-}
-
-// makeCage makes a memory cgroup with a limit, of either version. Without one,
-// which takes root and a kernel that has it, the tests go on without a limit.
-func makeCage(t *testing.T, limit int64) (dir string) {
-	t.Helper()
-	for _, kind := range []struct{ root, limit, swap string }{
-		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.swappiness"},
-		{"/sys/fs/cgroup", "memory.max", "memory.swap.max"},
-	} {
-		if _, err := os.Stat(filepath.Join(kind.root, "cgroup.procs")); err != nil {
-			continue
-		}
-		dir = filepath.Join(kind.root, fmt.Sprintf("kvstored-attack-%d-%d", os.Getpid(), time.Now().UnixNano()))
-		err := os.Mkdir(dir, 0o755)
-		if err == nil {
-			_ = os.WriteFile(filepath.Join(dir, kind.swap), []byte("0"), 0o644) // a kernel without swap has no such file
-			err = os.WriteFile(filepath.Join(dir, kind.limit), strconv.AppendInt(nil, limit, 10), 0o644)
-		}
-		if err == nil {
-			t.Cleanup(func() { removeCage(t, dir) })
-			return dir
-		}
-		_ = os.Remove(dir)
-		t.Logf("no memory cgroup can be made at %s: %v", kind.root, err)
-	}
-	t.Log("there is no memory cgroup here: the daemon runs without a limit on its memory")
-	return ""
-}
-
-// removeCage waits for the last process of a cage to be gone.
-func removeCage(t *testing.T, dir string) {
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		err := os.Remove(dir)
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Errorf("the cgroup stays: %v", err)
-			return
-		}
-	}
-}
-
-// patience bounds what takes moments.
-const patience = time.Minute
-
-// launch starts the daemon inside its cage from its first page on.
-func (p *prey) launch() {
-	p.t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	log, err := os.OpenFile(p.d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer log.Close()
-	enter := ""
-	if p.cage != "" {
-		enter = `echo $$ > "$1"/cgroup.procs && `
-	}
-	cmd := exec.Command("sh", "-c", enter+`exec "$0" serve --config "$2"`, program, p.cage, p.d.config)
-	cmd.Stderr, cmd.Env = log, withoutOurs(os.Environ())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	p.d.cmd, p.d.ended = cmd, make(chan error, 1)
-	ended := p.d.ended
-	go func() { ended <- cmd.Wait() }()
-}
+const (
+	stopFlush = 500 * time.Millisecond // the stop.flush of daemons that are ended here
+	// stopMost is how long their end may take: five seconds are promised beside the flush,
+	// and a loaded machine may add some.
+	stopMost = stopFlush + 20*time.Second
+	// patience bounds what takes moments.
+	patience = time.Minute
+)
 
 // footprint is what a process has of what attacks could use up.
 type footprint struct {
@@ -208,7 +125,7 @@ func (p *prey) footprint() (u footprint, err error) {
 // held is the footprint without goroutines, of the kernel: the daemon allocates
 // nothing for it.
 func (p *prey) held() (u footprint, err error) {
-	proc := fmt.Sprintf("/proc/%d/", p.d.cmd.Process.Pid)
+	proc := fmt.Sprintf("/proc/%d/", p.d.Process().Pid)
 	status, err := os.ReadFile(proc + "status")
 	if err != nil {
 		return u, err
@@ -229,18 +146,15 @@ func (p *prey) held() (u footprint, err error) {
 // lives fails the test where the daemon has ended, and says why.
 func (p *prey) lives() {
 	p.t.Helper()
-	select {
-	case err := <-p.d.ended:
-		p.d.cmd = nil
+	if ended, err := p.d.Ended(0); ended {
 		killed, _ := os.ReadFile(filepath.Join(p.cage, "memory.oom_control"))
-		p.t.Fatalf("the daemon has ended: %v; its cgroup: %s\n%s", p.d.failed(err), killed, p.logEnd())
-	default:
+		p.t.Fatalf("the daemon has ended: %v; its cgroup: %s\n%s", err, killed, p.logEnd())
 	}
 }
 
 // logEnd is the end of what the daemon's log says: all goroutines, or why it panicked.
-func (p *prey) logEnd() []byte {
-	log, _ := os.ReadFile(p.d.log)
+func (p *prey) logEnd() string {
+	log := p.d.Said()
 	return log[max(0, len(log)-64<<10):]
 }
 
@@ -276,10 +190,17 @@ func (p *prey) rests(before footprint) (after footprint) {
 		}
 		if time.Now().After(end) {
 			heap := p.heap()
-			_ = p.d.cmd.Process.Signal(syscall.SIGQUIT)
-			<-p.d.ended
-			p.d.cmd = nil
+			p.d.Signal(syscall.SIGQUIT)
+			_ = p.d.Wait()
 			p.t.Fatalf("it does not come to rest: %v, before the attack %v (%v); %s\n%s", after, before, err, heap, p.logEnd())
 		}
+	}
+}
+
+// ends stops the daemon, which closes everything in its time.
+func (p *prey) ends() {
+	p.t.Helper()
+	if err := p.d.StopWithin(stopMost); err != nil {
+		p.t.Errorf("it was not closed: %v", err)
 	}
 }

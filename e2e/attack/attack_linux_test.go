@@ -1,4 +1,4 @@
-package main
+package attack
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/raced"
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/load"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -78,7 +79,7 @@ func (a *attackers) with(network, addr string, use func(net.Conn)) {
 
 // greeted is with for the daemon's own socket, behind the hello.
 func (a *attackers) greeted(wants wire.Features, use func(c net.Conn, space uint32)) {
-	a.with("unix", a.d.socket, func(conn net.Conn) {
+	a.with("unix", a.d.Socket, func(conn net.Conn) {
 		c, err := wire.NewConn(conn.(*net.UnixConn), 0)
 		if err != nil || !a.send(conn, hello(wants)) {
 			return
@@ -106,7 +107,7 @@ func (a *attackers) send(c net.Conn, b []byte) bool {
 
 func hello(wants wire.Features) []byte {
 	return wire.AppendRequest(nil, wire.OpHello, 1, &wire.HelloRequest{
-		MinVersion: 1, MaxVersion: wire.Version, Wants: wants, Name: "attacker", HasSpace: true, Space: crashSpace,
+		MinVersion: 1, MaxVersion: wire.Version, Wants: wants, Name: "attacker", HasSpace: true, Space: load.Space,
 	})
 }
 
@@ -146,7 +147,7 @@ var attacks = []struct {
 }{
 	{"slow hellos", func(a *attackers, _ *key.Chain) {
 		a.each(a.crowd, func(int) {
-			a.with("unix", a.d.socket, func(c net.Conn) {
+			a.with("unix", a.d.Socket, func(c net.Conn) {
 				for _, b := range hello(0) {
 					if !a.send(c, []byte{b}) {
 						return
@@ -232,7 +233,7 @@ var attacks = []struct {
 	{"descriptors", descriptors, nil},
 	{"lengths", lengths, nil},
 	{"garbage", func(a *attackers, _ *key.Chain) {
-		for _, at := range [][2]string{{"unix", a.d.socket}, {"unix", a.resp}, {"unix", a.lm}, {"tcp", a.respTCP}, {"tcp", a.adminTCP}} {
+		for _, at := range [][2]string{{"unix", a.d.Socket}, {"unix", a.resp}, {"unix", a.lm}, {"tcp", a.respTCP}, {"tcp", a.adminTCP}} {
 			a.each(a.few, func(i int) {
 				rng := rand.NewChaCha8([32]byte{byte(i)})
 				b := make([]byte, 64<<10)
@@ -259,7 +260,7 @@ var attacks = []struct {
 }
 
 // besieged is held for reading during an attack, and for writing during one amid which the
-// daemon ends: it has daemon.EndTimeout for that, and no other attack takes the processors.
+// daemon ends: it has five seconds for that, and no other attack takes the processors.
 var besieged sync.RWMutex
 
 // under runs an attack while do lasts, and returns when all attackers have left.
@@ -280,7 +281,7 @@ func (p *prey) under(t *testing.T, l sync.Locker, i int, s scale, known *key.Cha
 // the attackers have left, it is as before.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
-	if raced.On {
+	if daemon.Raced(t) {
 		t.Skip("with the race detector memory is another matter")
 	}
 	s := scaleOf(t)
@@ -292,7 +293,7 @@ func TestAttacks(t *testing.T) {
 			if err := w.round(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			flush(t, p.d.socket)
+			p.d.Flush()
 			before, err := p.footprint()
 			if err != nil {
 				t.Fatal(err)
@@ -325,7 +326,7 @@ func TestAttacks(t *testing.T) {
 			}
 			p.under(t, &besieged, i, s, w.chains[0], func(*attackers) {
 				time.Sleep(s.for_ / 2)
-				terminate(t, p.d, stopFlush, true)
+				p.ends()
 			})
 		})
 	}

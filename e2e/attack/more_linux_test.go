@@ -1,4 +1,4 @@
-package main
+package attack
 
 import (
 	"encoding/binary"
@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kvstored/kvstored/e2e/load"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -56,7 +57,7 @@ func waitingRequests(a *attackers, known *key.Chain) {
 // client's to send, and must not stay with the daemon.
 func descriptors(a *attackers, _ *key.Chain) {
 	a.each(4*a.few, func(i int) {
-		a.with("unix", a.d.socket, func(c net.Conn) {
+		a.with("unix", a.d.Socket, func(c net.Conn) {
 			null, err := os.Open(os.DevNull)
 			if err != nil {
 				return
@@ -99,9 +100,9 @@ func descriptors(a *attackers, _ *key.Chain) {
 // lengths has the daemon remember at which lengths prompts of a hybrid model would be usable,
 // of which nothing is ever stored, and claims on chunks that no client has stored.
 func lengths(a *attackers, _ *key.Chain) {
-	other := crashSpace
+	other := load.Space
 	other.Model += "/window"
-	every := uint32(crashSpace.ChunkTokens)
+	every := uint32(load.Space.ChunkTokens)
 	var prompts atomic.Uint64
 	a.each(a.few, func(int) {
 		a.greeted(0, func(c net.Conn, space uint32) {

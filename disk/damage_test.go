@@ -181,20 +181,26 @@ func TestDamagedDatabaseIsMovedAside(t *testing.T) {
 	})
 }
 
-// A log that could not be sized when the file system was full is no damage.
+// A log, or a log of values, that could not be sized when the file system was full is no
+// damage: what lies in the database is there.
 func TestEmptyLogIsNoDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := testOptions(tiertest.Folder(t))
 		m := newMemory(t)
 		d, stop := start(t, o, nil)
 		mustPut(t, d, m, 1, mib)
+		mustPut(t, d, m, 2, 100)
 		stop()
-		if err := os.WriteFile(filepath.Join(o.Paths[0], folders.DatabaseName, "00099.mem"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		d, _ = start(t, o, nil)
-		if got := recoverAll(t, d); len(got) != 1 {
-			t.Errorf("%d entries are back, want 1", len(got))
+		for _, name := range []string{"00099.mem", "000099.vlog"} {
+			if err := os.WriteFile(filepath.Join(o.Paths[0], folders.DatabaseName, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d, stop = start(t, o, nil)
+			if got := recoverAll(t, d); len(got) != 2 {
+				t.Errorf("%s: %d entries are back, want 2", name, len(got))
+			}
+			mustGet(t, d, m, 2, 100)
+			stop()
 		}
 	})
 }

@@ -69,7 +69,7 @@ func (s *server) openBadger(o *Options) (db *badger.DB, err error) {
 	if err := checkOptions(b); err != nil {
 		return nil, err
 	}
-	for _, path := range logs(o.Dir) {
+	for _, path := range append(logs(o.Dir), valueLogs(o.Dir)...) {
 		if info, err := os.Stat(path); err == nil && info.Size() == 0 {
 			if err := os.Remove(path); err != nil {
 				return nil, err
@@ -114,6 +114,12 @@ func (s *server) keepPrivate(dir string) {
 // logs are those of the memtables.
 func logs(dir string) []string {
 	paths, _ := filepath.Glob(filepath.Join(dir, "*.mem")) // the pattern is a good one
+	return paths
+}
+
+// valueLogs hold nothing here, and Badger makes one at each opening.
+func valueLogs(dir string) []string {
+	paths, _ := filepath.Glob(filepath.Join(dir, "*.vlog"))
 	return paths
 }
 

@@ -13,8 +13,8 @@ type Stats struct {
 	Version string `json:"version"`
 	Server  struct {
 		Connections int64             `json:"connections"`
-		Malformed   uint64            `json:"malformed"`
-		Refused     uint64            `json:"refused"`
+		Malformed   uint64            `json:"malformed_frames"`
+		Refused     uint64            `json:"connections_refused"`
 		HitChunks   map[string]uint64 `json:"hit_chunks"`
 		HitTokens   map[string]uint64 `json:"hit_tokens"`
 	} `json:"server"`

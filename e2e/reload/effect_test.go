@@ -1,4 +1,4 @@
-package main
+package reload
 
 import (
 	"encoding/json"
@@ -16,6 +16,8 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/load"
 	"github.com/kvstored/kvstored/internal/admin"
 )
 
@@ -41,7 +43,7 @@ func TestReloadTakesEffect(t *testing.T) {
 		}
 	})
 	cli := newRedis(t, front)
-	operator := admin.NewClient(config.AdminSocketOf(r.d.socket), 0)
+	operator := admin.NewClient(config.AdminSocketOf(r.d.Socket), 0)
 	defer operator.Close()
 	policyIs := func(tier, name string) func() bool {
 		return func() bool {
@@ -100,26 +102,22 @@ func TestReloadTakesEffect(t *testing.T) {
 }
 
 // statsOf is the daemon's statistics.
-func (r *reloadRig) statsOf() *statsView {
+func (r *reloadRig) statsOf() *daemon.Stats {
 	r.t.Helper()
-	st, err := r.d.stats(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return st
+	return r.d.Stats()
 }
 
 // fresh stores a prompt that was not stored before.
 func (r *reloadRig) fresh(chunks int) client.Prompt {
 	r.t.Helper()
-	c, err := client.Dial(r.t.Context(), r.d.socket, client.Options{Space: &crashSpace})
+	c, err := client.Dial(r.t.Context(), r.d.Socket, client.Options{Space: &load.Space})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	defer c.Close()
 	r.stored++
-	chain := chainOf(r.t, crashSpace, 1<<55+r.stored, chunks)
-	if err := storeChain(r.t.Context(), c, chain); err != nil {
+	chain := load.Chain(r.t, load.Space, 1<<55+r.stored, chunks)
+	if err := load.Put(r.t.Context(), c, chain); err != nil {
 		r.t.Fatal(err)
 	}
 	return client.Chain(chain)
@@ -129,7 +127,7 @@ func (r *reloadRig) fresh(chunks int) client.Prompt {
 // fifth.
 func (r *reloadRig) dramShrinks() bool {
 	r.fresh(600)
-	flush(r.t, r.d.socket)
+	r.d.Flush()
 	r.fresh(1)
 	for end := time.Now().Add(700 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if cpu := r.statsOf().Store.Tiers["cpu"]; cpu.UsedBytes < cpu.CapacityBytes/5 {
@@ -180,7 +178,7 @@ func (r *reloadRig) quotas() map[string]int64 {
 
 // pinRefused: a prompt that is in DRAM cannot be pinned.
 func (r *reloadRig) pinRefused() bool {
-	c, err := client.Dial(r.t.Context(), r.d.socket, client.Options{Space: &crashSpace})
+	c, err := client.Dial(r.t.Context(), r.d.Socket, client.Options{Space: &load.Space})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -198,7 +196,7 @@ func (r *reloadRig) leaseEnds() bool {
 		p := r.fresh(4)
 		r.prompt = &p
 	}
-	c, err := client.Dial(r.t.Context(), r.d.socket, client.Options{Space: &crashSpace})
+	c, err := client.Dial(r.t.Context(), r.d.Socket, client.Options{Space: &load.Space})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -214,27 +212,34 @@ func (r *reloadRig) leaseEnds() bool {
 // TestReloadPassword: a new password in the same file counts for logins after a
 // reload; a file without one is refused with the line that names it.
 func TestReloadPassword(t *testing.T) {
-	d, _, port := startFronts(t)
-	text, err := os.ReadFile(d.config)
+	var password string
+	d := daemon.Start(t, func(c *config.Config) {
+		password = filepath.Join(filepath.Dir(c.Listen.Socket), "password")
+		c.Listen.RESP, c.Listen.RESPPasswordFile, c.Log.Format = []string{"127.0.0.1:0"}, password, "json"
+		if err := os.WriteFile(password, []byte("secret\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	front := d.Find(`"address":"(127\.0\.0\.1:\d+)"`)
+	text, err := os.ReadFile(d.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &reloadRig{t: t, d: d, lines: strings.Split(strings.TrimSpace(string(text)), "\n")}
-	if r.c, err = client.Dial(t.Context(), d.socket, client.Options{Inline: true}); err != nil {
+	if r.c, err = client.Dial(t.Context(), d.Socket, client.Options{Inline: true}); err != nil {
 		t.Fatal(err)
 	}
 	defer r.c.Close()
-	login := func(password string) bool {
-		_, err := newRedis(t, "127.0.0.1:"+port).do("AUTH", password)
+	login := func(word string) bool {
+		_, err := newRedis(t, front).do("AUTH", word)
 		return err == nil
 	}
-	old := newRedis(t, "127.0.0.1:"+port)
+	old := newRedis(t, front)
 	if _, err := old.do("AUTH", "secret"); err != nil || login("other") {
 		t.Fatalf("before: %v", err)
 	}
-	file := filepath.Join(filepath.Dir(d.config), "password")
 	for _, content := range []string{"", "\nother\n"} {
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(password, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		line := 1 + slices.Index(pathsOf(r.lines), "listen.resp_password_file")
@@ -245,7 +250,7 @@ func TestReloadPassword(t *testing.T) {
 	if !login("secret") {
 		t.Error("the old password does not count any more")
 	}
-	if err := os.WriteFile(file, []byte("other\n"), 0o600); err != nil {
+	if err := os.WriteFile(password, []byte("other\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if after, log := r.set(nil); !after.LastReloadOK {
@@ -262,39 +267,34 @@ func TestReloadPassword(t *testing.T) {
 // TestHangupsNeverEndIt: a daemon survives a storm of SIGHUP while it starts, runs
 // and stops.
 func TestHangupsNeverEndIt(t *testing.T) {
-	d := daemonFolder(t)
+	d := daemon.Folder(t)
 	for range 2 {
-		if err := d.launch(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(d.kill)
+		d.Launch()
 		// Before main has begun it ends every program; the log begins a moment later.
-		for st, err := os.Stat(d.log); err != nil || st.Size() == 0; st, err = os.Stat(d.log) {
+		for st, err := os.Stat(d.Log); err != nil || st.Size() == 0; st, err = os.Stat(d.Log) {
 			time.Sleep(time.Millisecond)
 		}
 		var storm sync.WaitGroup
 		var signals atomic.Int64
-		process := d.cmd.Process
+		process := d.Process()
 		storm.Go(func() {
 			for process.Signal(syscall.SIGHUP) == nil { // until it has ended
 				signals.Add(1)
 				time.Sleep(100 * time.Microsecond)
 			}
 		})
-		if _, err := d.ready(t.Context()); err != nil {
+		if _, err := d.Ready(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond)
-		awaitLog(t, d, "configuration reloaded")
+		d.AwaitSaid("configuration reloaded")
 		for signals.Load() < 20 { // fewer are no storm
 			time.Sleep(time.Millisecond)
 		}
-		if err := d.stop(t.Context()); err != nil {
-			t.Errorf("it does not end as it should: %v", err)
-		}
+		d.Stop()
 		storm.Wait()
-		awaitLog(t, d, "flushed")
-		if err := os.Remove(d.log); err != nil {
+		d.AwaitSaid("flushed")
+		if err := os.Remove(d.Log); err != nil {
 			t.Fatal(err)
 		}
 	}

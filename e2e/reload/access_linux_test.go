@@ -1,4 +1,4 @@
-package main
+package reload
 
 import (
 	"bufio"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -45,7 +46,7 @@ func newAccessRig(t *testing.T) *accessRig {
 		c.Listen.RESP, c.Listen.LM = []string{r.resp, "127.0.0.1:0"}, r.lm
 		c.Listen.RESPFlush, c.Listen.RESPFull = true, config.RESPFullError
 	})
-	r.port = loggedPort(t, r.d)
+	r.port = r.d.Find(`"address":"127\.0\.0\.1:(\d+)"`)
 	return r
 }
 
@@ -66,7 +67,7 @@ func (r *accessRig) dial(uid uintptr, path string) net.Conn {
 	if uid == noUser {
 		conn, err = net.Dial("tcp", "127.0.0.1:"+r.port)
 	} else {
-		as(r.t, uid, func() { conn, err = net.Dial("unix", path) })
+		daemon.As(r.t, uid, func() { conn, err = net.Dial("unix", path) })
 	}
 	if err != nil {
 		r.t.Fatal(err)
@@ -231,8 +232,8 @@ func (r *accessRig) checkLM(rules string, uid uintptr, rights string, conn net.C
 func TestAccessOfCommands(t *testing.T) {
 	r := newAccessRig(t)
 	r.rules("[{uids: [12345], match: 'a-*', rights: [read, write]}, {uids: [12346], match: '*', rights: [read]}, {uids: [12346], front: resp, rights: [read]}, {uids: [12346], front: lm, rights: [read]}, {front: resp, rights: [none]}]")
-	program := filepath.Join(filepath.Dir(r.d.socket), "kvstored")
-	self, err := os.ReadFile("/proc/self/exe") // where every user may run it
+	program := filepath.Join(filepath.Dir(r.d.Socket), "kvstored")
+	self, err := os.ReadFile(daemon.Program(t)) // where every user may run it
 	if err == nil {
 		err = os.WriteFile(program, self, 0o755)
 	}
@@ -259,8 +260,8 @@ func TestAccessOfCommands(t *testing.T) {
 		{uidBob, "clear --yes", 1, "kvstored: clear: denied: user 12346 lacks the admin right"},
 		{12399, "stats", 1, "denied: user 12399 may not connect; no rule of access gives it a right"},
 	} {
-		cmd := exec.Command(program, append(strings.Fields(tt.args), "--socket", r.d.socket)...)
-		cmd.Env = []string{commandVar + "=1", "HOME=/"}
+		cmd := exec.Command(program, append(strings.Fields(tt.args), "--socket", r.d.Socket)...)
+		cmd.Env = []string{"HOME=/"}
 		cmd.Stdin = strings.NewReader("payload")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tt.uid, Gid: tt.uid}}
 		if os.Getuid() != 0 {
@@ -275,13 +276,13 @@ func TestAccessOfCommands(t *testing.T) {
 			t.Errorf("user %d, %s: exit code %d, %s", tt.uid, tt.args, code, out)
 		}
 	}
-	if st, err := r.d.stats(t.Context()); err != nil || st.Server.Malformed != 0 || st.Server.Refused == 0 {
+	if st, err := r.d.Ask(t.Context()); err != nil || st.Server.Malformed != 0 || st.Server.Refused == 0 {
 		t.Errorf("hellos that were denied: %d malformed, %d refused, %v", st.Server.Malformed, st.Server.Refused, err)
 	}
 	// The same by the Go client: it may not map the arena, and every call it has the right to works.
 	sp := key.Space{Model: "a-2", World: 1, DType: "x", ChunkTokens: 16, Method: key.SHA256}
-	as(t, uidAlice, func() {
-		c, err := client.Dial(t.Context(), r.d.socket, client.Options{Space: &sp})
+	daemon.As(t, uidAlice, func() {
+		c, err := client.Dial(t.Context(), r.d.Socket, client.Options{Space: &sp})
 		if err != nil {
 			t.Error(err)
 			return

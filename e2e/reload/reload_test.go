@@ -1,4 +1,4 @@
-package main
+package reload
 
 import (
 	"bytes"
@@ -20,9 +20,10 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/load"
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/daemon"
-	"github.com/kvstored/kvstored/internal/replay"
+	product "github.com/kvstored/kvstored/internal/daemon"
 )
 
 var (
@@ -34,7 +35,7 @@ var (
 // a key a line.
 type reloadRig struct {
 	t     *testing.T
-	d     *demoDaemon
+	d     *daemon.Daemon
 	c     *client.Client
 	lines []string
 	read  int // bytes of the log that were looked at
@@ -45,16 +46,16 @@ type reloadRig struct {
 
 func newReloadRig(t *testing.T, change func(*config.Config)) *reloadRig {
 	r := &reloadRig{t: t}
-	r.d = startDaemonWith(t, func(c *config.Config) {
+	r.d = daemon.Start(t, func(c *config.Config) {
 		c.Log.Format = "json"
 		change(c)
 	})
-	text, err := os.ReadFile(r.d.config)
+	text, err := os.ReadFile(r.d.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.lines = strings.Split(strings.TrimSpace(string(text)), "\n")
-	if r.c, err = client.Dial(t.Context(), r.d.socket, client.Options{Inline: true}); err != nil {
+	if r.c, err = client.Dial(t.Context(), r.d.Socket, client.Options{Inline: true}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.c.Close() })
@@ -81,9 +82,7 @@ func (r *reloadRig) config() (v admin.Config) {
 func (r *reloadRig) reload() (before, after admin.Config, log string) {
 	r.t.Helper()
 	before = r.config()
-	if err := r.d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		r.t.Fatal(err)
-	}
+	r.d.Signal(syscall.SIGHUP)
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		if after = r.config(); after.Reloads+after.ReloadsBad > before.Reloads+before.ReloadsBad {
 			break
@@ -92,11 +91,8 @@ func (r *reloadRig) reload() (before, after admin.Config, log string) {
 			r.t.Fatal("the daemon does not reload")
 		}
 	}
-	text, err := os.ReadFile(r.d.log)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	log, r.read = string(text[r.read:]), len(text)
+	text := r.d.Said()
+	log, r.read = text[r.read:], len(text)
 	return before, after, log
 }
 
@@ -118,7 +114,7 @@ func (r *reloadRig) set(values map[string]string) (after admin.Config, log strin
 
 func (r *reloadRig) write(lines []string) {
 	r.t.Helper()
-	if err := os.WriteFile(r.d.config, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(r.d.Config, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -180,7 +176,7 @@ func folded(lines []string) (out []string) {
 // liveKeys are the keys that docs/configuration.md says a reload applies.
 func liveKeys(t *testing.T) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/configuration.md")
+	text, err := os.ReadFile(filepath.Join(daemon.Root(), "docs", "configuration.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +290,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	if err := os.WriteFile(password, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	asked := loadDaemon(t, r.d.socket, front)
+	asked := loadDaemon(t, r.d.Socket, front)
 	e := &editor{Rand: rand.New(rand.NewPCG(*reloadSeed, 0)), lines: r.lines, password: password}
 	live := liveKeys(t)
 	good := 0
@@ -320,11 +316,11 @@ func TestReloadUnderLoad(t *testing.T) {
 
 // load reads the file as a daemon that starts would.
 func (r *reloadRig) load() (config.Config, error) {
-	rules, err := daemon.Rules(true)
+	rules, err := product.Rules(true)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return config.Load(r.d.config, withoutOurs(os.Environ()), rules)
+	return config.Load(r.d.Config, nil, rules)
 }
 
 // wantRefused: nothing has changed, and the log has every problem of the file.
@@ -427,7 +423,7 @@ func loadDaemon(t *testing.T, socket, front string) (stopped func() int64) {
 		})
 	}
 	for w := range uint64(2) {
-		c, err := client.Dial(ctx, socket, client.Options{Name: fmt.Sprintf("load %d", w), Space: &crashSpace})
+		c, err := client.Dial(ctx, socket, client.Options{Name: fmt.Sprintf("load %d", w), Space: &load.Space})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -447,16 +443,16 @@ func loadDaemon(t *testing.T, socket, front string) (stopped func() int64) {
 // storeAndRead stores a prompt, and reads it and one that was stored before.
 func storeAndRead(t *testing.T, c *client.Client, number uint64) error {
 	ctx := context.WithoutCancel(t.Context())
-	err := storeChain(ctx, c, chainOf(t, crashSpace, number, 4))
+	err := load.Put(ctx, c, load.Chain(t, load.Space, number, 4))
 	for end := time.Now().Add(time.Minute); errors.Is(err, client.ErrNoSpace) && time.Now().Before(end); { // its disk is behind for longer than a reserve waits
-		err = storeChain(ctx, c, chainOf(t, crashSpace, number, 4))
+		err = load.Put(ctx, c, load.Chain(t, load.Space, number, 4))
 	}
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	buf := make([]byte, crashMaxSize)
+	buf := make([]byte, load.MaxSize)
 	for _, back := range []uint64{0, 30} {
-		chain := chainOf(t, crashSpace, number-back, 4)
+		chain := load.Chain(t, load.Space, number-back, 4)
 		job, err := c.Prefetch(ctx, client.Chain(chain), client.PrefetchOptions{})
 		if err != nil {
 			return fmt.Errorf("prefetch: %w", err)
@@ -467,7 +463,7 @@ func storeAndRead(t *testing.T, c *client.Client, number uint64) error {
 		}
 		for i := range int(st.Ready.Chunks) {
 			size, err := job.Copy(ctx, buf, i)
-			if err != nil || replay.Verify(buf[:size], chain.Key(i)) >= 0 {
+			if err != nil || !load.Right(chain.Key(i), buf[:size]) {
 				return fmt.Errorf("chunk %d has wrong bytes, or %w", i, err)
 			}
 		}

@@ -1,4 +1,4 @@
-package main
+package reload
 
 import (
 	"encoding/json"
@@ -13,12 +13,13 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/key"
 )
 
 // publicDaemon is a daemon whose sockets every user may use.
-func publicDaemon(t *testing.T, edit func(c *config.Config)) (d *demoDaemon, resp string) {
-	d = startDaemonWith(t, func(c *config.Config) {
+func publicDaemon(t *testing.T, edit func(c *config.Config)) (d *daemon.Daemon, resp string) {
+	d = daemon.Start(t, func(c *config.Config) {
 		dir := filepath.Dir(c.Listen.Socket)
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -34,10 +35,10 @@ func publicDaemon(t *testing.T, edit func(c *config.Config)) (d *demoDaemon, res
 var usersSpace = key.Space{Model: "users", World: 1, DType: "none", ChunkTokens: 4, Method: "given:test"}
 
 // dialAs is a client of another user, or why there is none.
-func dialAs(t *testing.T, d *demoDaemon, uid uintptr) (c *client.Client, err error) {
+func dialAs(t *testing.T, d *daemon.Daemon, uid uintptr) (c *client.Client, err error) {
 	t.Helper()
-	as(t, uid, func() {
-		c, err = client.Dial(t.Context(), d.socket, client.Options{StagingBytes: 1 << 20, Space: &usersSpace})
+	daemon.As(t, uid, func() {
+		c, err = client.Dial(t.Context(), d.Socket, client.Options{StagingBytes: 1 << 20, Space: &usersSpace})
 	})
 	if err == nil {
 		t.Cleanup(func() { c.Close() })
@@ -69,7 +70,7 @@ func TestUserConnections(t *testing.T) {
 	}
 	dialRESP := func() (conn net.Conn) {
 		var err error
-		as(t, first, func() { conn, err = net.Dial("unix", resp) })
+		daemon.As(t, first, func() { conn, err = net.Dial("unix", resp) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +98,7 @@ func TestUserConnections(t *testing.T) {
 	}
 	_, err = dialAs(t, d, first+10)
 	wantRefused(t, err, "the daemon has its 48 connections and keeps 16 for its administrators; use fewer, or raise limits.connections")
-	admin, err := client.Dial(t.Context(), d.socket, client.Options{Inline: true})
+	admin, err := client.Dial(t.Context(), d.Socket, client.Options{Inline: true})
 	if err != nil {
 		t.Fatalf("an administrator: %v", err)
 	}
@@ -179,4 +180,9 @@ func TestUserJobs(t *testing.T) {
 			t.Fatalf("after a connection has ended: %v", err)
 		}
 	}
+}
+
+func reads(r io.Reader, b []byte) bool {
+	_, err := io.ReadFull(r, b)
+	return err == nil
 }

@@ -1,10 +1,11 @@
-package main
+package conformance_test
 
 import (
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/load"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -67,12 +70,12 @@ func (s *spendthrift) serve(l net.Listener) {
 
 func (s *spendthrift) carry(conn net.Conn) {
 	defer conn.Close()
-	daemon, err := net.Dial("unix", s.daemon)
+	real, err := net.Dial("unix", s.daemon)
 	if err != nil {
 		s.t.Error(err)
 		return
 	}
-	defer daemon.Close()
+	defer real.Close()
 	_, hello, err := readRaw(conn)
 	if err != nil {
 		return
@@ -84,14 +87,14 @@ func (s *spendthrift) carry(conn net.Conn) {
 	ask := func(frame []byte) {
 		writing.Lock()
 		defer writing.Unlock()
-		_, _ = daemon.Write(frame)
+		_, _ = real.Write(frame)
 	}
 	ask(append(hello, waitingRequest(s.t, creditID)...))
 	go func() {
 		for {
 			_, frame, err := readRaw(conn)
 			if err != nil {
-				daemon.Close()
+				real.Close()
 				return
 			}
 			ask(frame)
@@ -99,7 +102,7 @@ func (s *spendthrift) carry(conn net.Conn) {
 	}()
 	var held [][]byte // answers that come while the credit is given back
 	for refused := 0; ; {
-		h, frame, err := readRaw(daemon)
+		h, frame, err := readRaw(real)
 		if err != nil {
 			return
 		}
@@ -177,18 +180,18 @@ func flood(t *testing.T, socket string, stop <-chan struct{}) (refused int) {
 // client with the class that says what to do, and loses nothing; others go on.
 func TestCreditAttack(t *testing.T) {
 	program := cProgram(t, "kvstored.c", "test/conformance.c")
-	d := startDaemonWith(t, func(c *config.Config) { c.Events.Enabled = true })
-	between := filepath.Join(filepath.Dir(d.socket), "between")
+	d := daemon.Start(t, func(c *config.Config) { c.Events.Enabled = true })
+	between := filepath.Join(filepath.Dir(d.Socket), "between")
 	l, err := net.Listen("unix", between)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go (&spendthrift{t, d.socket}).serve(l)
+	go (&spendthrift{t, d.Socket}).serve(l)
 
 	stop, done := make(chan struct{}), make(chan int)
-	go func() { done <- flood(t, d.socket, stop) }()
-	other, err := client.Dial(t.Context(), d.socket, client.Options{Space: &crashSpace})
+	go func() { done <- flood(t, d.Socket, stop) }()
+	other, err := client.Dial(t.Context(), d.Socket, client.Options{Space: &load.Space})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +200,7 @@ func TestCreditAttack(t *testing.T) {
 	goesOn := func(i byte) {
 		t.Helper()
 		hash[0] = i + 1
-		p := client.Hashes(16, hash, []uint32{uint32(crashSpace.ChunkTokens)})
+		p := client.Hashes(16, hash, []uint32{uint32(load.Space.ChunkTokens)})
 		if r, err := other.Put(t.Context(), p, 0, [][]byte{{i}}); err != nil || len(r) != 1 || r[0].Code != client.ResultStored {
 			t.Errorf("another client stores: %v, %v", r, err)
 		}
@@ -207,13 +210,13 @@ func TestCreditAttack(t *testing.T) {
 	}
 	goesOn(0)
 
-	c, err := client.Dial(t.Context(), between, client.Options{Space: &crashSpace})
+	c, err := client.Dial(t.Context(), between, client.Options{Space: &load.Space})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	hash[0] = 100
-	p := client.Hashes(16, hash, []uint32{uint32(crashSpace.ChunkTokens)})
+	p := client.Hashes(16, hash, []uint32{uint32(load.Space.ChunkTokens)})
 	payload := [][]byte{make([]byte, 300<<10)}
 	for range 2 {
 		_, err := c.Put(t.Context(), p, 0, payload)
@@ -229,8 +232,12 @@ func TestCreditAttack(t *testing.T) {
 	}
 	goesOn(1)
 
-	script := write(t, "space s sha256 4\ntokens p s 1 4\nrefused put p 0 300000 = over_budget release\nlookup p = 0 0\n"+
-		"refused put p 0 300000 = over_budget release\nput p 0 300000 = ok\nget p 0 300000\n")
+	script := filepath.Join(t.TempDir(), "script")
+	steps := "space s sha256 4\ntokens p s 1 4\nrefused put p 0 300000 = over_budget release\nlookup p = 0 0\n" +
+		"refused put p 0 300000 = over_budget release\nput p 0 300000 = ok\nget p 0 300000\n"
+	if err := os.WriteFile(script, []byte(steps), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if out, err := exec.CommandContext(t.Context(), program, between, script).CombinedOutput(); err != nil {
 		t.Errorf("the C client: %v\n%s", err, out)
 	}

@@ -1,4 +1,4 @@
-package main
+package conformance_test
 
 import (
 	"encoding/binary"
@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/need"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/internal/wire/wiretest"
 )
@@ -22,7 +24,7 @@ import (
 // it that is not known yet. It returns its socket.
 func newerDaemon(t *testing.T, socket string) string {
 	t.Helper()
-	schema, err := wiretest.Read("../../testdata/wire/schema.json")
+	schema, err := wiretest.Read(filepath.Join(daemon.Root(), "testdata", "wire", "schema.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,16 +61,16 @@ func passNewer(schema *wiretest.Schema, client *net.UnixConn, socket string) err
 	if err != nil {
 		return err
 	}
-	daemon := nc.(*net.UnixConn)
-	defer daemon.Close()
+	real := nc.(*net.UnixConn)
+	defer real.Close()
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	asking.Go(func() {
-		_, _ = io.Copy(daemon, client)
-		_ = daemon.Close() // which ends the other direction
+		_, _ = io.Copy(real, client)
+		_ = real.Close() // which ends the other direction
 	})
 	for {
-		frame, oob, err := readFrame(daemon)
+		frame, oob, err := readFrame(real)
 		if err != nil {
 			return nil //nolint:nilerr // the client has left
 		}
@@ -120,26 +122,15 @@ func readFrame(c *net.UnixConn) (frame, oob []byte, err error) {
 // TestNewerDaemon: with the additions of a newer daemon in each frame, the clients of today
 // do and see what the conformance scripts say.
 func TestNewerDaemon(t *testing.T) {
-	paths, err := filepath.Glob("../../testdata/conformance/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, path := range paths {
-		t.Run("Go", func(t *testing.T) { conform(t, newerDaemon(t, startDaemon(t)), path) })
-		t.Run("C", func(t *testing.T) {
-			runC(t, cProgram(t, "kvstored.c", "test/conformance.c"), newerDaemon(t, startDaemon(t)), path)
-		})
+	program := cProgram(t, "kvstored.c", "test/conformance.c")
+	for _, path := range scripts(t) {
+		t.Run("Go", func(t *testing.T) { conform(t, newerDaemon(t, daemon.Start(t).Socket), path) })
+		t.Run("C", func(t *testing.T) { runC(t, program, newerDaemon(t, daemon.Start(t).Socket), path) })
 	}
 	t.Run("Python", func(t *testing.T) {
-		python, err := exec.LookPath("python3")
-		if err != nil {
-			if os.Getenv("CI") != "" {
-				t.Fatal("there is no python3, and CI skips nothing")
-			}
-			t.Skip("there is no python3")
-		}
+		python := need.Python(t)
 		tests := exec.CommandContext(t.Context(), python, "-B", "-m", "unittest", "tests.test_conformance")
-		tests.Dir, tests.Env = "../../clients/python", append(os.Environ(), "CONFORMANCE_SOCKET="+newerDaemon(t, startDaemon(t)))
+		tests.Dir, tests.Env = filepath.Join(daemon.Root(), "clients", "python"), append(os.Environ(), "CONFORMANCE_SOCKET="+newerDaemon(t, daemon.Start(t).Socket))
 		if out, err := tests.CombinedOutput(); err != nil || !strings.Contains(string(out), "Ran 1 test") {
 			t.Errorf("%v\n%s", err, out)
 		}

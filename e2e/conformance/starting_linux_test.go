@@ -1,4 +1,4 @@
-package main
+package conformance_test
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -22,26 +23,20 @@ import (
 // that does not come.
 func TestStarting(t *testing.T) {
 	program := cProgram(t, "kvstored.c", "test/conformance.c")
-	d := daemonFolder(t)
-	cfg, err := config.Load(d.config, nil, config.Rules{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	fifo := filepath.Join(t.TempDir(), "password")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Listen.RESP = []string{filepath.Join(filepath.Dir(d.socket), "resp.sock")}
-	cfg.Listen.RESPPasswordFile = fifo
-	configure(t, d, &cfg)
-	if err := d.launch(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.kill)
+	d := daemon.Folder(t, func(c *config.Config) {
+		c.Listen.RESP = []string{filepath.Join(filepath.Dir(c.Listen.Socket), "resp.sock")}
+		c.Listen.RESPPasswordFile = fifo
+	})
+	d.Launch()
 	hello := func() wire.ErrorReply {
 		var conn net.Conn
+		var err error
 		for conn == nil {
-			if conn, err = net.Dial("unix", d.socket); err != nil && !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED) {
+			if conn, err = net.Dial("unix", d.Socket); err != nil && !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Millisecond)
@@ -68,23 +63,26 @@ func TestStarting(t *testing.T) {
 		t.Errorf("%+v; want it to say when to come back", m)
 	}
 	for wait := time.Second; ; wait *= 2 { // until it is long enough for one answer
-		if _, err := client.Dial(t.Context(), d.socket, client.Options{Timeout: wait}); errors.Is(err, client.ErrStarting) {
+		if _, err := client.Dial(t.Context(), d.Socket, client.Options{Timeout: wait}); errors.Is(err, client.ErrStarting) {
 			break
 		} else if !errors.Is(err, client.ErrNoAnswer) || wait > time.Minute {
 			t.Fatalf("a client that waits for %v: %v", wait, err)
 		}
 	}
-	script := write(t, "ping\n")
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("ping\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	dialed := make(chan error, 2)
 	go func() {
-		out, err := exec.CommandContext(t.Context(), program, d.socket, script).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), program, d.Socket, script).CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("the C client: %w: %s", err, out)
 		}
 		dialed <- err
 	}()
 	go func() {
-		c, err := client.Dial(t.Context(), d.socket, client.Options{Timeout: time.Minute})
+		c, err := client.Dial(t.Context(), d.Socket, client.Options{Timeout: time.Minute})
 		if err == nil {
 			err = c.Ping(t.Context())
 			c.Close()
@@ -118,7 +116,11 @@ func TestRefusedUnread(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	out, err := exec.CommandContext(t.Context(), program, socket, write(t, "ping\n")).CombinedOutput()
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("ping\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), program, socket, script).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "takes no further connection") {
 		t.Errorf("%v, %s", err, out)
 	}

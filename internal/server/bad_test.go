@@ -369,7 +369,7 @@ func TestNeverReads(t *testing.T) {
 		r, p := stalling(t)
 		c := r.greet(wire.FeatureArena | wire.FeatureStaging)
 		c.reserve(chain(2, 4))
-		for id := range uint64(100) {
+		for id := range uint64(8) {
 			c.write(wire.AppendRequest(nil, wire.OpGet, 1+id, &wire.GetRequest{Chain: c.chain(p)}))
 		}
 		r.after(stall, "the connection is closed", func() bool { return r.server.Stats().Connections == 0 })

@@ -171,7 +171,7 @@ func TestDeafSnapshots(t *testing.T) {
 		o := eventful(events.Options{})
 		o.Options.Limits = server.Limits{QueueBytes: 64 * kib, StallTimeout: time.Hour}
 		r := newRig(t, o)
-		const many = 12_000
+		const many = 8_000
 		for p, at := chain(1, many), 0; at < many; at += 200 {
 			r.onDiskSized(p, at, at+200, 512)
 		}

@@ -74,7 +74,7 @@ func (h *hybridChats) turn(seed uint64, n int, looks bool) int {
 func (h *hybridChats) play() (hit int) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	chats, next := make([][2]uint64, 16), uint64(1)
-	for turn := range 800 {
+	for turn := range 400 {
 		h.turn(1_000_000+uint64(turn), 6, false)
 		chat := &chats[rng.IntN(len(chats))]
 		if chat[1] += 1 + rng.Uint64N(2); chat[0] == 0 || chat[1] > 12 {

@@ -14,30 +14,32 @@ func resting(n int) []key.Chain {
 	return []key.Chain{{Hashes: make([]key.Hash, n), Tokens: make([]uint32, n)}}
 }
 
-// TestOneUserPauses: a user with a million conversations that rest takes no more than
+// TestOneUserPauses: a user with very many conversations that rest takes no more than
 // half of the room for them, and each further user has half of the rest.
 func TestOneUserPauses(t *testing.T) {
-	p := pauses{wake: make(chan struct{}, 1)}
-	later := time.Now().Add(time.Hour)
-	chains := resting(1)
-	for range 1_000_000 {
-		p.add(1, chains, later)
-	}
-	if n := p.mu.users[1]; n > maxPausesBytes/2 || n < maxPausesBytes/4 || p.mu.over == 0 {
-		t.Fatalf("one user has %d bytes of %d; %d prompts found no room", n, maxPausesBytes, p.mu.over)
-	}
-	for uid := uint32(2); uid < 8; uid++ {
-		over := p.mu.over
-		if p.add(uid, resting(1000), later); p.mu.over != over {
-			t.Errorf("user %d has no room", uid)
+	synctest.Test(t, func(t *testing.T) {
+		p := pauses{wake: make(chan struct{}, 1)}
+		later := time.Now().Add(time.Hour)
+		chains := resting(1)
+		for range 300_000 {
+			p.add(1, chains, later)
 		}
-		for range 100_000 {
-			p.add(uid, chains, later)
+		if n := p.mu.users[1]; n > maxPausesBytes/2 || n < maxPausesBytes/4 || p.mu.over == 0 {
+			t.Fatalf("one user has %d bytes of %d; %d prompts found no room", n, maxPausesBytes, p.mu.over)
 		}
-	}
-	if p.mu.bytes > maxPausesBytes {
-		t.Errorf("%d bytes of %d", p.mu.bytes, maxPausesBytes)
-	}
+		for uid := uint32(2); uid < 8; uid++ {
+			over := p.mu.over
+			if p.add(uid, resting(1000), later); p.mu.over != over {
+				t.Errorf("user %d has no room", uid)
+			}
+			for range 100_000 {
+				p.add(uid, chains, later)
+			}
+		}
+		if p.mu.bytes > maxPausesBytes {
+			t.Errorf("%d bytes of %d", p.mu.bytes, maxPausesBytes)
+		}
+	})
 }
 
 // TestPauses: prompts come out in the order of their times, never before, and their

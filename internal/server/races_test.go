@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"flag"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,7 +15,7 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-var raceRounds = flag.Int("race-rounds", 20, "how often each race of TestRaces is run; 1000 with -race before a release")
+var raceRounds = flag.Int("race-rounds", 10, "how often each race of TestRaces is run; 1000 with -race before a release")
 
 // races bring two events to the same moment. Which comes first is up to the
 // scheduler; in both orders the job ends for a reason in may, and nothing may be
@@ -155,11 +156,11 @@ func (g *stage) checkMay(j *job, may []wire.Code) {
 	g.t.Errorf("done %t, reason %s; want one of %v", s.Done(), s.Code, may)
 }
 
-// Tiers that answer no call, not even one whose context ends: ten thousand jobs
+// Tiers that answer no call, not even one whose context ends: two thousand jobs
 // are answered at their deadlines, and once the tiers come back nothing of them is
 // left. The bubble fails if a goroutine is.
 func TestHungTiers(t *testing.T) {
-	const rounds, jobs = 10, 1000
+	const rounds, jobs = 4, 500
 	s := script{at: "cbbbbbbb", do: "g" + strings.Repeat("G", 7), gate: nil}
 	synctest.Test(t, func(t *testing.T) {
 		s.gate = make(chan struct{})
@@ -199,30 +200,30 @@ func TestHungTiers(t *testing.T) {
 // A job shows nothing as ready that it is still to pin: with a pin in its hands a client
 // asks how much is pinned, or ends the pin.
 func TestPinnedBeforeReady(t *testing.T) {
-	s := script{at: "dd"}
-	g := newStage(t, &s)
-	pins := &g.server.pins
-	pins.mu.Lock() // the pins are long in coming
-	j := g.prefetch(&wire.PrefetchRequest{Flags: wire.PrefetchPin, LookupID: "x"})
-	for deadline := time.Now().Add(time.Minute); g.hot.Ledger().Stats().ClassBytes[ledger.Pin] == 0; {
-		if time.Now().After(deadline) {
-			pins.mu.Unlock()
-			t.Fatal("nothing comes up to be pinned")
+	synctest.Test(t, func(t *testing.T) {
+		s := script{at: "dd"}
+		g := newStage(t, &s)
+		pins := &g.server.pins
+		j := g.prefetch(&wire.PrefetchRequest{Flags: wire.PrefetchPin, LookupID: "x"})
+		time.Sleep(diskTime - 1)
+		pins.mu.Lock() // the pins are long in coming
+		time.Sleep(1)
+		for g.hot.Ledger().Stats().ClassBytes[ledger.Pin] == 0 {
+			runtime.Gosched()
 		}
-		time.Sleep(time.Millisecond)
-	}
-	if st := j.state(0); st.Done() || st.Ready.Chunks != 0 {
-		t.Errorf("%s with %d chunks ready; none is pinned", st.Code, st.Ready.Chunks)
-	}
-	pins.mu.Unlock()
-	g.done(j)
-	if st, n := j.state(0), pins.bytes(g.session); st.Code != fine || st.Ready.Chunks != 2 || n != 2*scriptSize {
-		t.Errorf("%s with %d chunks ready, %d bytes pinned", st.Code, st.Ready.Chunks, n)
-	}
-	g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})
-	g.send(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
-	if n := g.hot.Ledger().Stats().ClassBytes[ledger.Pin]; n != 0 {
-		t.Errorf("%d bytes stay pinned", n)
-	}
-	g.strike()
+		if st := j.state(0); st.Done() || st.Ready.Chunks != 0 {
+			t.Errorf("%s with %d chunks ready; none is pinned", st.Code, st.Ready.Chunks)
+		}
+		pins.mu.Unlock()
+		g.done(j)
+		if st, n := j.state(0), pins.bytes(g.session); st.Code != fine || st.Ready.Chunks != 2 || n != 2*scriptSize {
+			t.Errorf("%s with %d chunks ready, %d bytes pinned", st.Code, st.Ready.Chunks, n)
+		}
+		g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})
+		g.send(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
+		if n := g.hot.Ledger().Stats().ClassBytes[ledger.Pin]; n != 0 {
+			t.Errorf("%d bytes stay pinned", n)
+		}
+		g.strike()
+	})
 }

@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +19,7 @@ import (
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/pipe"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -80,8 +79,8 @@ type stage struct {
 	hot      *cpu.Tier
 	below    [tier.Places]*tiertest.Memory
 	space    uint32
-	peer     syscall.RawConn // the client's end
-	first    []byte          // body of the newest reply to a prefetch
+	peer     *pipe.Conn // the client's end
+	first    []byte     // body of the newest reply to a prefetch
 	end      func()
 	after    []func()  // to be called when the play is over
 	others   []*reader // sessions besides
@@ -170,7 +169,7 @@ func newStage(t testing.TB, s *script) *stage {
 	g.must(err)
 	g.hot = cpu.New(cpu.Options{
 		Arena:         g.arena,
-		Ledger:        ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: s.limits}),
+		Ledger:        ledger.New(ledger.Options{CapacityBytes: capacity, Entries: int(capacity) >> 8, Policy: lru, Limits: s.limits}),
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
 	for p := tier.Disk; p < tier.Places; p++ {
@@ -241,20 +240,11 @@ func (g *stage) connect(srv *Server) *reader {
 }
 
 // socket is one end of a connection whose other end takes a few frames.
-func (g *stage) socket() *net.UnixConn {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	g.must(err)
-	var ends [2]net.Conn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "socket")
-		ends[i], err = net.FileConn(f)
-		g.must(err)
-		g.must(f.Close())
-	}
-	g.t.Cleanup(func() { ends[1].Close() })
-	g.peer, err = ends[1].(*net.UnixConn).SyscallConn()
-	g.must(err)
-	return ends[0].(*net.UnixConn)
+func (g *stage) socket() net.Conn {
+	own, peer := pipe.New()
+	g.t.Cleanup(func() { peer.Close() })
+	g.peer = peer
+	return own
 }
 
 // fill puts every chunk where the script wants it.
@@ -339,14 +329,11 @@ func (g *stage) prefetch(req *wire.PrefetchRequest) *job {
 	}
 	before := g.server.ids.Load()
 	g.first = bytes.Clone(g.send(wire.OpPrefetch, req))
-	g.must(g.peer.Read(func(fd uintptr) bool { // take what has come, and never wait: in a bubble that has no end
-		var frames [16 << 10]byte
-		if n, _ := syscall.Read(int(fd), frames[:]); g.first == nil && n > wire.HeaderBytes {
-			h := wire.DecodeHeader(frames[:])
-			g.first = bytes.Clone(frames[wire.HeaderBytes:][:h.BodyBytes])
-		}
-		return true
-	}))
+	var frames [16 << 10]byte
+	if n, _ := g.peer.TryRead(frames[:]); g.first == nil && n > wire.HeaderBytes {
+		h := wire.DecodeHeader(frames[:])
+		g.first = bytes.Clone(frames[wire.HeaderBytes:][:h.BodyBytes])
+	}
 	j, err := g.job(before + 1)
 	g.must(err)
 	return j

@@ -1,4 +1,4 @@
-package main
+package records
 
 import (
 	"cmp"
@@ -12,12 +12,12 @@ import (
 	"github.com/kvstored/kvstored/internal/record"
 )
 
-// recount is what the records of a disk tier say.
-type recount struct{ entries, extentBytes int64 }
+// Sum is what the records of a disk tier say.
+type Sum struct{ Entries, ExtentBytes int64 }
 
-// recountRecords reads every record that a killed daemon left, from a copy of
+// Count reads every record that a killed daemon left in the first folder of its disk, from a copy of
 // the database, and checks that no byte is owned twice.
-func recountRecords(t *testing.T, meta string) recount {
+func Count(t testing.TB, meta string) Sum {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(meta, "badger"))); err != nil {
@@ -29,7 +29,7 @@ func recountRecords(t *testing.T, meta string) recount {
 	}
 	defer db.Close()
 	var all []record.Extent
-	var sum recount
+	var sum Sum
 	err = db.View(func(txn *badger.Txn) error {
 		it := txn.NewIterator(badger.DefaultIteratorOptions)
 		defer it.Close()
@@ -39,8 +39,8 @@ func recountRecords(t *testing.T, meta string) recount {
 			if err != nil {
 				return err
 			}
-			sum.entries++
-			sum.extentBytes += int64(e.Extent.Bytes)
+			sum.Entries++
+			sum.ExtentBytes += int64(e.Extent.Bytes)
 			if !e.Inline {
 				all = append(all, e.Extent)
 			}

@@ -1,55 +1,29 @@
-package main
+package kills
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/key"
 )
-
-// pause stops the daemon, and returns when no thread of it runs any more.
-func pause(t *testing.T, d *demoDaemon) {
-	t.Helper()
-	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	for running := true; running; time.Sleep(time.Millisecond) {
-		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.cmd.Process.Pid))
-		if err != nil || len(stats) == 0 || t.Context().Err() != nil {
-			t.Fatal("the daemon does not stop", err)
-		}
-		running = slices.ContainsFunc(stats, func(path string) bool {
-			stat, _ := os.ReadFile(path) // a thread that has ended runs no more
-			return len(stat) > 0 && !strings.Contains(string(stat), ") T ")
-		})
-	}
-}
 
 // A daemon that is stopped (SIGSTOP) keeps neither a client's call nor a
 // command for ever, and works on when it goes on.
 func TestStoppedDaemon(t *testing.T) {
 	t.Parallel()
-	d := daemonFolder(t)
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.kill)
+	d := daemon.Start(t)
 	space := key.Space{Model: "m", DType: "u8", World: 1, ChunkTokens: 4, Method: key.SHA256}
 	prompt, ctx := client.Tokens([]uint32{1, 2, 3, 4}), t.Context()
 	// The timeout is for the pause: what is answered before and after it may take a busy machine longer.
 	patient, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	c, err := client.Dial(patient, d.socket, client.Options{Space: &space, Timeout: 5 * time.Second})
+	c, err := client.Dial(patient, d.Socket, client.Options{Space: &space, Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,15 +32,14 @@ func TestStoppedDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pause(t, d)
-	goOn := sync.OnceFunc(func() { _ = d.cmd.Process.Signal(syscall.SIGCONT) })
+	goOn := sync.OnceFunc(d.Pause())
 	defer goOn()
 
 	var calls sync.WaitGroup // at a time: each takes as long as its patience
 	for _, args := range [][]string{{"stats"}, {"lookup", "--text", "a"}, {"put", "--text", "a"}, {"spaces"}} {
 		calls.Go(func() {
-			code, _, says := kvstored(t, "payload", append(args, "--socket", d.socket)...)
-			if code != exitUnreachable || !strings.Contains(says, "does not answer") {
+			code, _, says := daemon.Run(t, "payload", append(args, "--socket", d.Socket)...)
+			if code != 4 || !strings.Contains(says, "does not answer") {
 				t.Errorf("%s: exit code %d, %s", args, code, says)
 			}
 		})

@@ -1,4 +1,4 @@
-package main
+package kills
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -16,14 +15,15 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/load"
 	"github.com/kvstored/kvstored/key"
 )
 
 var (
-	handOvers = flag.Int("hand-overs", 6, "how often TestHandOvers hands a daemon over; 50 for a long run")
+	handOvers = flag.Int("hand-overs", 3, "how often TestHandOvers hands a daemon over; 50 for a long run")
 	otherProg = flag.String("other-program", "", "an older kvstored, with which TestHandOvers alternates")
-	badHeirs  = flag.Int("bad-successors", 10, "how many successors TestSuccessorDies ends; 200 for a long run")
+	badHeirs  = flag.Int("bad-successors", 6, "how many successors TestSuccessorDies ends; 200 for a long run")
 )
 
 const (
@@ -33,24 +33,21 @@ const (
 )
 
 // handOverDaemon is one that can hand over, with room in DRAM for all that is stored.
-func handOverDaemon(t *testing.T, disk config.Bytes) *demoDaemon {
+func handOverDaemon(t *testing.T, disk config.Bytes) *daemon.Daemon {
 	t.Helper()
-	d := daemonFolder(t)
-	cfg := config.Default()
-	cfg.Listen.Socket, cfg.Admin.Listen = d.socket, "127.0.0.1:0"
-	cfg.CPU.Capacity = 512 << 20
-	cfg.Upgrade.HandOver = true
-	cfg.Disk.Paths = []string{d.socket + ".disk"}
-	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = disk, 64<<20, 0
-	configure(t, d, &cfg)
+	d := daemon.Folder(t, func(c *config.Config) {
+		c.Admin.Listen = "127.0.0.1:0"
+		c.CPU.Capacity = 512 << 20
+		c.Upgrade.HandOver = true
+		c.Disk.Capacity = disk
+	})
 	if *otherProg != "" { // it does not know the keys that came later
 		text := fmt.Sprintf("listen: {socket: %s}\nadmin: {listen: 127.0.0.1:0}\ncpu: {capacity: 512MiB}\nupgrade: {hand_over: true}\n"+
-			"disk: {paths: [%s], capacity: %d, segment_size: 64MiB, min_free: 0}\n", d.socket, cfg.Disk.Paths[0], disk)
-		if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
+			"disk: {paths: [%s], capacity: %d, segment_size: 64MiB, min_free: 0}\n", d.Socket, d.Disk, disk)
+		if err := os.WriteFile(d.Config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(d.kill)
 	return d
 }
 
@@ -69,8 +66,8 @@ type traffic struct {
 	}
 }
 
-func newTraffic(d *demoDaemon) *traffic {
-	tr := &traffic{socket: d.socket}
+func newTraffic(d *daemon.Daemon) *traffic {
+	tr := &traffic{socket: d.Socket}
 	tr.mu.most = handOverChains
 	return tr
 }
@@ -88,7 +85,7 @@ func (tr *traffic) run(ctx context.Context, t *testing.T, rng *rand.Rand) {
 		begun := time.Now()
 		err := error(nil)
 		if c == nil {
-			c, err = client.Dial(t.Context(), tr.socket, client.Options{Name: "traffic", Space: &crashSpace})
+			c, err = client.Dial(t.Context(), tr.socket, client.Options{Name: "traffic", Space: &load.Space})
 			if gone := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist); gone && tr.kills {
 				time.Sleep(time.Millisecond)
 				continue
@@ -149,8 +146,8 @@ func (tr *traffic) one(t *testing.T, c *client.Client, rng *rand.Rand) error {
 		_, err := readRight(ctx, t, c, chain)
 		return err
 	}
-	chain = chainOf(t, crashSpace, number, 1+int(number%6))
-	if err := storeChain(ctx, c, chain); err != nil {
+	chain = load.Chain(t, load.Space, number, 1+int(number%6))
+	if err := load.Put(ctx, c, chain); err != nil {
 		return err
 	}
 	tr.mu.Lock()
@@ -172,13 +169,13 @@ func readRight(ctx context.Context, t *testing.T, c *client.Client, chain *key.C
 		return 0, err
 	}
 	wrong := -1
-	buf := make([]byte, crashMaxSize)
+	buf := make([]byte, load.MaxSize)
 	for i := range int(st.Ready.Chunks) {
 		n, err := job.Copy(ctx, buf, i)
 		if err != nil {
 			return i, err
 		}
-		if k := chain.Key(i); n != int(sizeOf(k)) || replay.Verify(buf[:n], k) >= 0 {
+		if k := chain.Key(i); !load.Right(k, buf[:n]) {
 			wrong = i
 		}
 	}
@@ -210,7 +207,7 @@ func (tr *traffic) there(t *testing.T) (there, all int) {
 // count is there for some chains.
 func (tr *traffic) count(t *testing.T, chains []*key.Chain) (there, all int) {
 	t.Helper()
-	c, err := client.Dial(t.Context(), tr.socket, client.Options{Name: "count", Space: &crashSpace})
+	c, err := client.Dial(t.Context(), tr.socket, client.Options{Name: "count", Space: &load.Space})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,24 +223,17 @@ func (tr *traffic) count(t *testing.T, chains []*key.Chain) (there, all int) {
 }
 
 // succeed has a new process take over from d.
-func succeed(t *testing.T, d *demoDaemon) *demoDaemon {
+func succeed(t *testing.T, d *daemon.Daemon) *daemon.Daemon {
 	t.Helper()
-	next := &demoDaemon{socket: d.socket, config: d.config, log: d.log}
-	if d.program == "" {
-		next.program = *otherProg
+	next := d.Beside()
+	if d.Program == "" {
+		next.Program = *otherProg
+	} else {
+		next.Program = ""
 	}
-	if err := next.launch("--take-over"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(next.kill)
-	select {
-	case err := <-d.ended:
-		d.cmd = nil
-		if err != nil {
-			t.Fatal(next.failed(err))
-		}
-	case <-time.After(time.Minute):
-		t.Fatal(next.failed(errors.New("the hand-over does not end")))
+	next.Launch("--take-over")
+	if ended, err := d.Ended(time.Minute); err != nil || !ended {
+		t.Fatal("the hand-over does not end well: ", err)
 	}
 	return next
 }
@@ -254,9 +244,7 @@ func TestHandOvers(t *testing.T) {
 	for name, disk := range map[string]config.Bytes{"DRAM": 0, "disk": 2 << 30} {
 		t.Run(name, func(t *testing.T) {
 			d := handOverDaemon(t, disk)
-			if _, err := d.start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			d.Start()
 			tr := newTraffic(d)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
@@ -283,10 +271,8 @@ func TestHandOvers(t *testing.T) {
 			if there != all {
 				t.Errorf("%d of %d chunks are in DRAM", there, all)
 			}
-			if err := d.stop(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if left, _ := os.ReadDir(d.socket[:strings.LastIndexByte(d.socket, '/')]); len(left) > 0 {
+			d.Stop()
+			if left, _ := os.ReadDir(d.Dir); len(left) > 0 {
 				for _, f := range left {
 					if f.Type()&os.ModeSocket != 0 {
 						t.Errorf("%s is left behind", f.Name())
@@ -299,28 +285,24 @@ func TestHandOvers(t *testing.T) {
 
 // handedOver ends a successor once the daemon has ended or not, and reports whether that
 // has, and how: a daemon that had handed over before may take long to end.
-func handedOver(t *testing.T, d, next *demoDaemon) (over bool, err error) {
+func handedOver(t *testing.T, d, next *daemon.Daemon) (over bool, err error) {
 	t.Helper()
-	select {
-	case err := <-d.ended:
-		next.kill()
-		return true, err
-	case <-time.After(3 * time.Second): // longer than upgrade.timeout
-	}
-	next.kill()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		c, err := client.Dial(t.Context(), d.socket, client.Options{Timeout: time.Minute})
+	over, err = d.Ended(3 * time.Second) // longer than upgrade.timeout
+	next.Kill()
+	for deadline := time.Now().Add(time.Minute); !over; time.Sleep(time.Millisecond) {
+		c, err := client.Dial(t.Context(), d.Socket, client.Options{Timeout: time.Minute})
 		if err == nil {
 			c.Close()
 			return false, nil
 		}
-		if len(d.ended) > 0 {
-			return true, <-d.ended
+		if over, err := d.Ended(0); over {
+			return true, err
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("the daemon neither serves nor ends: %v", err)
 		}
 	}
+	return over, err
 }
 
 // A successor that is killed or stopped at any moment leaves the daemon as it was, with
@@ -328,18 +310,11 @@ func handedOver(t *testing.T, d, next *demoDaemon) (over bool, err error) {
 func TestSuccessorDies(t *testing.T) {
 	t.Parallel()
 	d := handOverDaemon(t, 256<<20)
-	cfg, err := config.Load(d.config, nil, config.Rules{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Upgrade.Timeout = time.Second
-	configure(t, d, &cfg)
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	d.Configure(func(c *config.Config) { c.Upgrade.Timeout = time.Second })
+	d.Start()
 	tr := newTraffic(d)
 	fill := func() {
-		c, err := client.Dial(t.Context(), d.socket, client.Options{Name: "fill", Space: &crashSpace})
+		c, err := client.Dial(t.Context(), d.Socket, client.Options{Name: "fill", Space: &load.Space})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,34 +332,26 @@ func TestSuccessorDies(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	took := 0
 	for round := range *badHeirs {
-		next := &demoDaemon{socket: d.socket, config: d.config, log: d.log}
-		if err := next.launch("--take-over"); err != nil {
-			t.Fatal(err)
-		}
+		next := d.Beside()
+		next.Launch("--take-over")
 		time.Sleep(time.Duration(rng.Int64N(int64(250 * time.Millisecond)))) // the moment of its end
 		if round%3 == 2 {
-			if err := next.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			next.Signal(syscall.SIGSTOP)
 		} else {
-			next.kill()
+			next.Kill()
 		}
 		if over, err := handedOver(t, d, next); over {
 			took++
 			if err != nil {
-				t.Fatal(d.failed(err))
-			}
-			d.cmd = nil
-			tr.mu.most, tr.mu.chains = tr.mu.begun+handOverChains, nil // others: those before may be on disk
-			if _, err := d.start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			tr.mu.most, tr.mu.chains = tr.mu.begun+handOverChains, nil // others: those before may be on disk
+			d.Start()
 			fill()
 			continue
 		}
 		if there, all := tr.there(t); there != all {
-			log, _ := os.ReadFile(d.log)
-			t.Fatalf("round %d: %d of %d chunks are in DRAM\n%s", round, there, all, log[max(0, len(log)-8<<10):])
+			t.Fatalf("round %d: %d of %d chunks are in DRAM", round, there, all)
 		}
 	}
 	t.Logf("%d successors ended, %d of them after they had taken over", *badHeirs, took)

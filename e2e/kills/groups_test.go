@@ -1,4 +1,4 @@
-package main
+package kills
 
 import (
 	"flag"
@@ -6,12 +6,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/load"
 	"github.com/kvstored/kvstored/internal/hybrid"
-	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -30,13 +29,13 @@ type killedGroups struct {
 func newKilledGroups(t *testing.T, round int) *killedGroups {
 	m := &killedGroups{t: t, family: hybrid.Family{{}, {Kind: hybrid.Window}, {Kind: hybrid.Local}, {Kind: hybrid.State}}}
 	for g := range m.family {
-		s := crashSpace
+		s := load.Space
 		if g > 0 {
 			s.Group = fmt.Sprint("kind ", g)
 		}
 		m.family[g].Chunk = s.ChunkTokens
 		m.family[g].Tokens = []int{0, 2, 4, 0}[g] * s.ChunkTokens
-		m.spaces, m.chains = append(m.spaces, s), append(m.chains, chainOf(t, s, uint64(7000+round), 10))
+		m.spaces, m.chains = append(m.spaces, s), append(m.chains, load.Chain(t, s, uint64(7000+round), 10))
 	}
 	return m
 }
@@ -49,7 +48,7 @@ func (m *killedGroups) chunks(p part) (from, to int) {
 	if p.group == 0 {
 		return p.end - 5, p.end
 	}
-	return m.family[p.group].Needs(0, p.end*crashSpace.ChunkTokens)
+	return m.family[p.group].Needs(0, p.end*load.Space.ChunkTokens)
 }
 
 func (m *killedGroups) dial(socket string) (*client.Client, []client.Group) {
@@ -81,7 +80,7 @@ func (m *killedGroups) store(socket string, p part) {
 		m.t.Fatal(f, err)
 	}
 	for i := range f.Len() {
-		replay.Fill(f.Bytes(i), m.chains[p.group].Key(from+i))
+		load.Fill(f.Bytes(i), m.chains[p.group].Key(from+i))
 	}
 	if _, err := f.Commit(m.t.Context()); err != nil {
 		m.t.Fatal(err)
@@ -122,12 +121,12 @@ func (m *killedGroups) check(socket string) int {
 	}
 	n := int(st.Ready.Chunks)
 	for g, need := range j.Needs() {
-		if from, to := m.family[g].Needs(0, n*crashSpace.ChunkTokens); need.First != from || need.Chunks != to-from {
+		if from, to := m.family[g].Needs(0, n*load.Space.ChunkTokens); need.First != from || need.Chunks != to-from {
 			m.t.Errorf("group %d has %d chunks from %d; %d to %d are needed", g, need.Chunks, need.First, from, to)
 		}
 		for i := need.First; i < need.First+need.Chunks; i++ {
 			p, err := j.Piece(g, 0, i)
-			if err != nil || len(p) != pieceBytes || replay.Verify(p, m.chains[g].Key(i)) >= 0 {
+			if err != nil || len(p) != pieceBytes || !load.Filled(p, m.chains[g].Key(i)) {
 				m.t.Errorf("group %d, chunk %d is wrong: %v", g, i, err)
 			}
 		}
@@ -142,7 +141,7 @@ func (m *killedGroups) check(socket string) int {
 // afterwards the longest prefix of which all groups had their needs on disk.
 func TestKilledBetweenGroups(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, uint64(*groupKills)))
-	d := startDaemonWith(t, func(*config.Config) {})
+	d := daemon.Start(t)
 	found := map[int]int{}
 	for round := range *groupKills {
 		m := newKilledGroups(t, round)
@@ -154,25 +153,16 @@ func TestKilledBetweenGroups(t *testing.T) {
 			flushed = 4 + rng.IntN(3)
 		}
 		for _, p := range parts[:flushed] {
-			m.store(d.socket, p)
+			m.store(d.Socket, p)
 		}
-		flush(t, d.socket)
+		d.Flush()
 		sure, perhaps := m.usable(parts[:flushed]), m.usable(parts[:min(flushed+1, len(parts))])
 		if flushed < len(parts) {
-			m.store(d.socket, parts[flushed])
+			m.store(d.Socket, parts[flushed])
 		}
-		d.kill()
-		if _, err := d.start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			if st, err := d.stats(t.Context()); err == nil && !st.Store.Recovering {
-				break
-			} else if time.Now().After(end) {
-				t.Fatal("the disk is not scanned")
-			}
-		}
-		n := m.check(d.socket)
+		d.Kill()
+		d.Start()
+		n := m.check(d.Socket)
 		if n != sure && n != perhaps {
 			t.Errorf("round %d: %d chunks are usable; want %d, or %d", round, n, sure, perhaps)
 		}

@@ -1,4 +1,4 @@
-package main
+package kills
 
 import (
 	"testing"
@@ -6,50 +6,46 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/load"
 )
 
 // TestKillUnderAuto: over a full disk a kill costs no chunk that was stored longer than
 // write.unsafe_age ago; of what is younger each is right or absent.
 func TestKillUnderAuto(t *testing.T) {
 	const age, patience = time.Second, 30 * time.Second
-	d := crashDaemon(t, 64<<20, 512<<20, func(c *config.Config) { c.Write.UnsafeAge = age })
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.Dial(t.Context(), d.socket, client.Options{Name: "kill", Space: &crashSpace})
+	d := load.Folder(t, 64<<20, 512<<20, func(c *config.Config) { c.Write.UnsafeAge = age })
+	d.Start()
+	c, err := client.Dial(t.Context(), d.Socket, client.Options{Name: "kill", Space: &load.Space})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	s := newStored()
+	s := load.NewBook()
 	store := func(chains int, old bool) {
 		t.Helper()
 		for range chains {
-			chain := chainOf(t, crashSpace, s.next, 3)
-			if err := storeChain(t.Context(), c, chain); err != nil {
+			chain := load.Chain(t, load.Space, s.Next, 3)
+			if err := load.Put(t.Context(), c, chain); err != nil {
 				t.Fatal(err)
 			}
-			if s.committed[s.next] = chain; old {
-				s.flushed[s.next] = chain
+			if s.Committed[s.Next] = chain; old {
+				s.Flushed[s.Next] = chain
 			}
-			s.next++
+			s.Next++
 		}
 	}
-	written := func() writtenView {
+	written := func() daemon.Written {
 		t.Helper()
-		st, err := d.stats(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return st.Store.Written["disk"]
+		return d.Stats().Store.Written["disk"]
 	}
 	for is := false; !is; is = written().Held {
-		if store(20, false); s.next > 10_000 {
+		if store(20, false); s.Next > 10_000 {
 			t.Fatal("the disk does not become full")
 		}
 	}
 	for bytes := int64(0); bytes == 0; bytes = written().HeldBytes { // a busy machine looks when all of them are older than age
-		if store(60, true); s.next > 20_000 {
+		if store(60, true); s.Next > 20_000 {
 			t.Fatal("nothing is in DRAM alone")
 		}
 	}
@@ -61,9 +57,7 @@ func TestKillUnderAuto(t *testing.T) {
 		time.Sleep(10 * time.Millisecond) // between two looks
 	}
 	store(20, false)
-	d.kill()
-	if _, err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s.check(t, d.socket, every)
+	d.Kill()
+	d.Start()
+	s.Check(t, d.Socket, load.Every)
 }

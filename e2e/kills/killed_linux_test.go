@@ -1,11 +1,11 @@
-package main
+package kills
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -13,28 +13,29 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/key"
 )
 
-var kills = flag.Int("kills", 8, "how often TestKilledKeepsDRAM kills the daemon; 200 for a long run")
+var kills = flag.Int("kills", 4, "how often TestKilledKeepsDRAM kills the daemon; 200 for a long run")
 
 // settledBefore is how long before a kill a chunk is acknowledged that is to be there.
 const settledBefore = 100 * time.Millisecond
 
 // keeperOf runs kvstored keep for a daemon.
-func keeperOf(t *testing.T, d *demoDaemon) *demoDaemon {
+func keeperOf(t *testing.T, d *daemon.Daemon) *daemon.Daemon {
 	t.Helper()
-	k := &demoDaemon{socket: d.socket + ".keep", config: d.config, log: d.log + ".keep"}
-	if err := k.run("keep"); err != nil {
+	k := d.Beside()
+	k.Socket, k.Log = d.Socket+".keep", d.Log+".keep"
+	if err := k.Exec("keep"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(k.kill)
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(k.socket); err == nil {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(k.Socket); err == nil {
 			return k
 		}
 		if time.Now().After(end) {
-			t.Fatal(k.failed(os.ErrDeadlineExceeded))
+			t.Fatal("the keeper does not listen\n", k.Said())
 		}
 	}
 }
@@ -57,16 +58,9 @@ func TestKilledKeepsDRAM(t *testing.T) {
 	for _, puts := range []string{config.PutsStaged, config.PutsDirect} {
 		t.Run(puts, func(t *testing.T) {
 			d := handOverDaemon(t, 0)
-			cfg, err := config.Load(d.config, nil, config.Rules{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			cfg.Arena.Puts = puts
-			configure(t, d, &cfg)
+			d.Configure(func(c *config.Config) { c.Arena.Puts = puts })
 			k := keeperOf(t, d)
-			if _, err := d.start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			d.Start()
 			tr := newTraffic(d)
 			tr.kills = true
 			ctx, stop := context.WithCancel(t.Context())
@@ -85,14 +79,11 @@ func TestKilledKeepsDRAM(t *testing.T) {
 					killAmidHandOver(t, d, time.Duration(rng.Int64N(int64(300*time.Millisecond))))
 				}
 				at := time.Now()
-				d.kill()
-				if _, err := d.start(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				d.Kill()
+				d.Start()
 				there, all := tr.count(t, tr.settled(at))
 				if there < all*95/100 {
-					log, _ := os.ReadFile(d.log)
-					t.Fatalf("round %d: %d of %d chunks are in DRAM\n%s", round, there, all, log[max(0, len(log)-16<<10):])
+					t.Fatalf("round %d: %d of %d chunks are in DRAM", round, there, all)
 				}
 				found, asked = found+there, asked+all
 			}
@@ -108,41 +99,29 @@ func TestKilledKeepsDRAM(t *testing.T) {
 }
 
 // killAmidHandOver has a successor begin to take over, and kills it a while later.
-func killAmidHandOver(t *testing.T, d *demoDaemon, after time.Duration) {
+func killAmidHandOver(t *testing.T, d *daemon.Daemon, after time.Duration) {
 	t.Helper()
-	next := &demoDaemon{socket: d.socket, config: d.config, log: d.log}
-	if err := next.launch("--take-over"); err != nil {
-		t.Fatal(err)
-	}
+	next := d.Beside()
+	next.Launch("--take-over")
 	time.Sleep(after) // the moment of the kill
-	if err := d.cmd.Process.Signal(syscall.SIGKILL); err != nil && !strings.Contains(err.Error(), "finished") {
+	if err := d.Process().Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Fatal(err)
 	}
-	next.kill()
+	next.Kill()
 }
 
 // wantStopsKeeping says that DRAM outlives a stop too, and goes with the keeper.
-func wantStopsKeeping(t *testing.T, d, k *demoDaemon, tr *traffic) {
+func wantStopsKeeping(t *testing.T, d, k *daemon.Daemon, tr *traffic) {
 	t.Helper()
 	for _, keeping := range []bool{true, false} {
-		if err := d.stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		d.Stop()
 		if !keeping {
-			if err := k.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-k.ended; err != nil {
-				t.Error(k.failed(err))
-			}
-			k.cmd = nil
-			if _, err := os.Stat(k.socket); err == nil {
+			k.Stop()
+			if _, err := os.Stat(k.Socket); err == nil {
 				t.Error("the socket of the keeper stays")
 			}
 		}
-		if _, err := d.start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		d.Start()
 		switch there, all := tr.there(t); {
 		case keeping && there < all*95/100:
 			t.Errorf("after a stop %d of %d chunks are in DRAM", there, all)
@@ -150,11 +129,7 @@ func wantStopsKeeping(t *testing.T, d, k *demoDaemon, tr *traffic) {
 			t.Errorf("without a keeper %d of %d chunks are in DRAM", there, all)
 		}
 	}
-	log, err := os.ReadFile(d.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lines := strings.Split(string(log), "\n"); !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "kvstored keep does not listen") }) {
+	if !strings.Contains(d.Said(), "kvstored keep does not listen") {
 		t.Error("the log does not say what would have kept DRAM")
 	}
 }

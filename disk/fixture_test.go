@@ -53,7 +53,7 @@ func newMemory(t testing.TB) memory {
 func testOptions(dir string) Options {
 	return Options{
 		Paths: []string{dir}, CapacityBytes: 64 * mib, MetaReserveBytes: 16 * mib, SegmentBytes: 8 * mib, Policy: "lru",
-		InlineMax: 512, IOTimeout: time.Minute, IODepth: 2, Database: database.OpenHere, Log: zerolog.Nop(),
+		InlineMax: 512, IOTimeout: 10 * time.Second, IODepth: 2, Database: database.OpenHere, Log: zerolog.Nop(),
 	}
 }
 

@@ -26,25 +26,25 @@ func TestEverythingIsCharged(t *testing.T) {
 		ask     func(c *raw, i int) (wire.Op, wire.Message)
 		asks    int // of one client
 	}{
-		{"open spaces", 16 * mib, 16, func(_ *raw, i int) (wire.Op, wire.Message) {
+		{"open spaces", 8 * mib, 8, func(_ *raw, i int) (wire.Op, wire.Message) {
 			sp := space
 			sp.Model = fmt.Sprintf("%04d%s", i, text[4:])
 			return wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: sp}
 		}, 1000},
-		{"names of pins", 4 * mib, 8, func(c *raw, i int) (wire.Op, wire.Message) {
+		{"names of pins", 2 * mib, 4, func(c *raw, i int) (wire.Op, wire.Message) {
 			return wire.OpPin, &wire.PinRequest{Chain: c.chain(known), LookupID: fmt.Sprint(i, name)}
 		}, 1000},
-		{"chunks of pins", 4 * mib, 8, func(c *raw, i int) (wire.Op, wire.Message) {
+		{"chunks of pins", 2 * mib, 4, func(c *raw, i int) (wire.Op, wire.Message) {
 			return wire.OpPin, &wire.PinRequest{Chain: c.chain(known), LookupID: fmt.Sprint(i)}
 		}, 1000},
-		{"names of prefetches that pin", 4 * mib, 8, func(c *raw, i int) (wire.Op, wire.Message) {
+		{"names of prefetches that pin", 2 * mib, 4, func(c *raw, i int) (wire.Op, wire.Message) {
 			return wire.OpPrefetch, &wire.PrefetchRequest{Chain: c.chain(known), Flags: wire.PrefetchPin, LookupID: fmt.Sprint(i, name)}
 		}, 1000},
-		{"a long lookup", 16 * mib, 1, func(c *raw, _ int) (wire.Op, wire.Message) {
-			return wire.OpLookup, &wire.LookupRequest{Chain: c.chain(chain(9, 300_000))}
+		{"a long lookup", 8 * mib, 1, func(c *raw, _ int) (wire.Op, wire.Message) {
+			return wire.OpLookup, &wire.LookupRequest{Chain: c.chain(chain(9, 150_000))}
 		}, 1},
-		{"a long deletion", 32 * mib, 1, func(c *raw, _ int) (wire.Op, wire.Message) {
-			return wire.OpDelete, &wire.DeleteRequest{Chain: c.chain(chain(9, 400_000))}
+		{"a long deletion", 16 * mib, 1, func(c *raw, _ int) (wire.Op, wire.Message) {
+			return wire.OpDelete, &wire.DeleteRequest{Chain: c.chain(chain(9, 200_000))}
 		}, 1},
 		{"gets that wait", 16 * mib, 1, func(c *raw, _ int) (wire.Op, wire.Message) {
 			return wire.OpGet, &wire.GetRequest{Chain: c.chain(long), Deadline: wire.Deadline{Given: true, Millis: 1 << 30}}

@@ -1,10 +1,7 @@
 package disk
 
 import (
-	"bytes"
 	"errors"
-	"os"
-	"os/exec"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -91,30 +88,7 @@ func (l *lending) Committed(err error) {
 	l.done <- err
 }
 
-// inChild runs the test that calls it in a process of its own, and is false in
-// that one: a limit of the size of files is the whole program's, and what go
-// test has it write as well grows beyond any.
-func inChild(t *testing.T) bool {
-	t.Helper()
-	const env = "KVSTORED_TEST_LIMITED"
-	if os.Getenv(env) != "" {
-		return false
-	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), env+"=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
-		t.Errorf("%v\n%s", err, out)
-	}
-	return true
-}
-
-// limitFiles bounds how large a process, 0 for this one, may make a file until
-// lift is called.
+// limitFiles bounds how large a process may make a file until lift is called.
 func limitFiles(t *testing.T, pid int, bytes uint64) (lift func()) {
 	t.Helper()
 	var was unix.Rlimit
@@ -128,8 +102,5 @@ func limitFiles(t *testing.T, pid int, bytes uint64) (lift func()) {
 		}
 	}
 	set(bytes)
-	if pid == 0 {
-		t.Cleanup(func() { set(was.Cur) })
-	}
 	return func() { set(was.Cur) }
 }

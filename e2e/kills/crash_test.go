@@ -3,9 +3,12 @@ package kills
 import (
 	"errors"
 	"flag"
+	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,17 +32,24 @@ const (
 // At every moment of a kill, every chunk is absent or exact
 // afterwards, and what a flush had acknowledged is there.
 func TestCrash(t *testing.T) {
-	const disk = 4 << 30
+	t.Run("roomy", func(t *testing.T) { crash(t, 4<<30, *crashRounds, true) })
+	t.Run("full", func(t *testing.T) { crash(t, 192<<20, *crashRounds/2, false) }) // it evicts all the time
+}
+
+func crash(t *testing.T, disk int64, rounds int, rest bool) {
 	d := load.Folder(t, 64<<20, disk)
 	s := load.NewBook()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var first uint64 // chain of the last round
-	for round := range *crashRounds {
+	for round := range rounds {
 		var left records.Sum
 		if round > 0 {
 			left = records.Count(t, d.Disk)
+			if n := occupied(t, d); n > disk {
+				t.Errorf("round %d: %d bytes on disk", round, n)
+			}
 		}
 		st := d.Start()
 		// A disk above its watermark is trimmed at once.
@@ -58,7 +68,7 @@ func TestCrash(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, uint64(round*crashClients+i+1)))
 			clients.Go(func() { s.Store(t, d.Socket, r) })
 		}
-		if round%crashRestRound == crashRestRound-1 {
+		if rest && round%crashRestRound == crashRestRound-1 {
 			time.Sleep(crashSpan)
 			s.Rest(t, d, first)
 		}
@@ -75,6 +85,26 @@ func TestCrash(t *testing.T) {
 	if len(s.Flushed) == 0 {
 		t.Error("nothing was ever flushed: the rounds are too short to prove anything")
 	}
+}
+
+// occupied is what the folders of the disk take on their file system.
+func occupied(t *testing.T, d *daemon.Daemon) (total int64) {
+	t.Helper()
+	for _, folder := range []string{d.Disk, d.Disk + "2"} {
+		err := filepath.WalkDir(folder, func(_ string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if info, err := e.Info(); err == nil { // else the database's process has removed it at its end
+				total += info.Sys().(*syscall.Stat_t).Blocks * 512
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return total
 }
 
 // A daemon told to stop writes every unwritten chunk, with any number of clients at work.

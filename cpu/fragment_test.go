@@ -2,6 +2,7 @@ package cpu_test
 
 import (
 	"encoding/binary"
+	"flag"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -13,6 +14,11 @@ import (
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
+)
+
+var (
+	churnBytes = flag.Int64("cpu-churn-bytes", 64<<20, "size of the arena of TestFragmentation and TestRoomForLargerChunks; 268435456 for a long run")
+	churnTurns = flag.Int64("cpu-churn-turns", 5, "how often TestFragmentation turns its arena over; 15 for a long run")
 )
 
 // churn fills an arena again and again with prompts of one chunk, and touches
@@ -88,11 +94,11 @@ func (c *churn) touch() {
 	c.cold = append(slices.Delete(c.cold, i, i+1), k)
 }
 
-// run turns the arena over 15 times and returns the share of it that is
+// run turns the arena over some times and returns the share of it that is
 // payload.
 func (c *churn) run(size func() int) (live float64) {
 	capacity := c.arena.Stats().CapacityBytes
-	for sum := int64(0); sum < 15*capacity; {
+	for sum := int64(0); sum < *churnTurns*capacity; {
 		if c.r.IntN(2) == 0 {
 			c.touch()
 			continue
@@ -129,7 +135,6 @@ func (c *churn) check() {
 // How much of the arena stays useful when sizes mix: evicting one candidate
 // and trying again must neither leave it in pieces nor empty it.
 func TestFragmentation(t *testing.T) {
-	const capacity = 256 << 20
 	of := func(sizes ...int) func(*rand.Rand) int {
 		return func(r *rand.Rand) int { return sizes[r.IntN(len(sizes))] }
 	}
@@ -137,13 +142,13 @@ func TestFragmentation(t *testing.T) {
 		size func(*rand.Rand) int
 		live float64
 	}{
-		"4 KiB to 2 MiB":         {func(r *rand.Rand) int { return int(4096 * math.Exp2(9*r.Float64())) }, 0.95},
-		"one size":               {of(128 << 10), 0.99},
-		"64 and 256 KiB":         {of(64<<10, 256<<10), 0.97},
-		"64 KiB, 300 KiB, 2 MiB": {of(64<<10, 300<<10, 2<<20), 0.95},
+		"4 to 512 KiB":            {func(r *rand.Rand) int { return int(4096 * math.Exp2(7*r.Float64())) }, 0.95},
+		"one size":                {of(32 << 10), 0.99},
+		"16 and 64 KiB":           {of(16<<10, 64<<10), 0.97},
+		"16 KiB, 76 KiB, 512 KiB": {of(16<<10, 76<<10, 512<<10), 0.95},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newChurn(t, capacity)
+			c := newChurn(t, *churnBytes)
 			live := c.run(func() int { return tc.size(c.r) })
 			t.Logf("%.1f %% payload, %d of %d refused, %d MiB moved", 100*live, c.refused, c.puts, c.tier.Stats().Counters["moved_bytes"]>>20)
 			if live < tc.live || c.refused*1000 > c.puts {
@@ -159,14 +164,15 @@ func TestFragmentation(t *testing.T) {
 // more than a tenth of the arena of no use, and nothing goes that the policy
 // would have kept.
 func TestRoomForLargerChunks(t *testing.T) {
-	const capacity, small, large = 256 << 20, 64 << 10, 2 << 20
+	const small, large = 16 << 10, 512 << 10
+	capacity := *churnBytes
 	c := newChurn(t, capacity)
 	fill := func(n int) (worst float64) {
-		for range capacity / n {
+		for range int(capacity) / n {
 			if !c.put(n) {
 				t.Fatalf("no room for chunk %d, of %d bytes", c.next, n)
 			}
-			worst = max(worst, 1-float64(c.tier.Stats().PayloadBytes)/capacity)
+			worst = max(worst, 1-float64(c.tier.Stats().PayloadBytes)/float64(capacity))
 		}
 		return worst
 	}

@@ -118,7 +118,7 @@ func (s *keys) pick(r *rand.Rand) (key.Key, bool) {
 // storeAll stores chunks of all sizes, and deletes some.
 func storeAll(t *testing.T, h *cpu.Tier, w uint64, all *keys) error {
 	r := rand.New(rand.NewPCG(w, 1))
-	for i := range uint64(1500) {
+	for i := range uint64(700) {
 		c := tiertest.Chain(w<<32|i, 1)
 		var d drops
 		ref, _, err := h.Reserve(t.Context(), fillOf(ledger.Daemon, c, 0, 1+r.IntN(page<<r.IntN(9)), &d))

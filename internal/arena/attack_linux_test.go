@@ -1,151 +1,42 @@
 package arena
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// attack tries everything a client could do to a staged arena of size bytes
-// and reports the attempts that were not refused.
-func attack(fd, size int, foreign bool) error {
-	errs := []error{attackDescriptor("passed", fd, size)}
-	ro, err := unix.Mmap(fd, 0, size, unix.PROT_READ, unix.MAP_SHARED)
+// mapped is the descriptor mapped to be written, as a client has it.
+func mapped(t *testing.T, f *os.File, size int) []byte {
+	t.Helper()
+	mem, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return fmt.Errorf("read-only mapping: %w", err)
+		t.Fatal(err)
 	}
-	before := bytes.Clone(ro)
-	refused := func(what string, err error) {
-		if err == nil {
-			errs = append(errs, errors.New(what+" was not refused"))
-		}
+	t.Cleanup(func() { _ = unix.Munmap(mem) })
+	if unix.Ftruncate(int(f.Fd()), 0) == nil || unix.Ftruncate(int(f.Fd()), int64(size)*2) == nil {
+		t.Error("ftruncate was not refused")
 	}
-	refused("mprotect", unix.Mprotect(ro, unix.PROT_READ|unix.PROT_WRITE))
-	refused("MADV_REMOVE", unix.Madvise(ro[:AlignBytes], unix.MADV_REMOVE))
-	refused("write through /proc/self/mem", writeOwnMemory(ro))
-
-	// A second life through /proc: only the owner and root get a descriptor,
-	// and that is worth nothing.
-	name := fmt.Sprintf("/proc/self/fd/%d", fd)
-	if !foreign {
-		errs = append(errs, os.Chmod(name, 0o666))
-	}
-	again, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	switch {
-	case err == nil && foreign:
-		errs = append(errs, errors.New("another user reopened it for writing"))
-	case err == nil:
-		errs = append(errs, attackDescriptor("reopened", again, size))
-	case !foreign:
-		errs = append(errs, fmt.Errorf("reopen, to attack further: %w", err))
-	}
-
-	// A private mapping may be written: it is the client's own copy.
-	private, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
-	if err == nil {
-		clear(private)
-	}
-	if !bytes.Equal(before, ro) {
-		errs = append(errs, errors.New("bytes changed"))
-	}
-	return errors.Join(errs...)
+	return mem
 }
 
-// attackDescriptor tries what needs no mapping, or makes a writable one.
-func attackDescriptor(kind string, fd, size int) error {
-	garbage := []byte("garbage")
-	_, write := unix.Write(fd, garbage)
-	_, pwrite := unix.Pwrite(fd, garbage, 0)
-	_, mmap := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	_, seals := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE)
-	const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
-	var errs []error
-	for what, err := range map[string]error{
-		"write":             write,
-		"pwrite":            pwrite,
-		"writable mmap":     mmap,
-		"another seal":      seals,
-		"ftruncate to 0":    unix.Ftruncate(fd, 0),
-		"ftruncate to more": unix.Ftruncate(fd, int64(size)*2),
-		"punch hole":        unix.Fallocate(fd, punch, 0, int64(size)),
-		"zero range":        unix.Fallocate(fd, unix.FALLOC_FL_ZERO_RANGE, 0, int64(size)),
-		"grow":              unix.Fallocate(fd, 0, int64(size), int64(size)),
-	} {
-		if err == nil {
-			errs = append(errs, fmt.Errorf("%s on the %s descriptor was not refused", what, kind))
-		}
+// refill fills the shared bytes with a value.
+func refill(mem []byte, v byte) {
+	for i := range mem {
+		mem[i] = v
 	}
-	return errors.Join(errs...)
 }
 
-// writeOwnMemory writes where mprotect is not asked, as a debugger would.
-func writeOwnMemory(p []byte) error {
-	f, err := os.OpenFile("/proc/self/mem", os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = f.WriteAt([]byte("garbage"), int64(addr(p)))
-	return err
-}
-
-// writeShared maps the descriptor writable, fills it with 1, and with 2 when
-// told; then it punches it away.
-func writeShared(fd, size int) error {
-	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return err
-	}
-	if unix.Ftruncate(fd, 0) == nil || unix.Ftruncate(fd, int64(size)*2) == nil {
-		return errors.New("ftruncate was not refused")
-	}
-	lines := bufio.NewReader(os.Stdin)
-	for _, v := range []byte{1, 2} {
-		for i := range mem {
-			mem[i] = v
-		}
-		fmt.Println("filled", v)
-		if _, err := lines.ReadString('\n'); err != nil {
-			return err
-		}
-	}
-	const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
-	if err := unix.Fallocate(fd, punch, 0, int64(size)); err != nil {
-		return err
-	}
-	fmt.Println("punched")
-	return nil
-}
-
-func TestStagedArenaWithstandsClients(t *testing.T) {
-	for _, nobody := range []bool{false, true} {
-		t.Run(fmt.Sprintf("foreign user %t", nobody), func(t *testing.T) {
-			if nobody && os.Getuid() != 0 {
-				t.Skip("only root can start a client of another user")
-			}
-			const size = 1 << 20
-			a := newTest(t, Options{CapacityBytes: size})
-			b := mustAlloc(t, a, size)
-			want := pattern(size, 9)
-			b.SealSum(b.Write(want))
-
-			startClient(t, order{Play: "attack", Size: size, Nobody: nobody}, a.File()).wait()
-			if !b.Verify() || !bytes.Equal(b.Bytes(), want) {
-				t.Error("a client changed the arena")
-			}
-			b.Release()
-			// The daemon itself can still write.
-			b = mustAlloc(t, a, size)
-			if b.Write(pattern(size, 10)) != Checksum(b.Bytes()) {
-				t.Error("the daemon lost its mapping")
-			}
-			b.Release()
-		})
+// punch takes the pages of a file away.
+func punch(t *testing.T, f *os.File, size int64) {
+	t.Helper()
+	if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, size); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -188,22 +79,19 @@ func TestDirectArenaIsCheckedNotProtected(t *testing.T) {
 	const size = 1 << 20
 	a := newTest(t, Options{CapacityBytes: size, Direct: true})
 	b := mustAlloc(t, a, size)
-	c := startClient(t, order{Play: "write", Size: size}, a.File())
-	c.await("filled 1")
+	client := mapped(t, a.File(), size)
+	refill(client, 1)
 	if want := Checksum(bytes.Repeat([]byte{1}, size)); b.Seal() != want || !b.Verify() {
 		t.Error("the client's bytes did not arrive")
 	}
-	c.tell()
-	c.await("filled 2")
+	refill(client, 2)
 	if b.Verify() {
 		t.Error("a write after commit went unnoticed")
 	}
-	c.tell()
-	c.await("punched")
+	punch(t, a.File(), size)
 	if b.Verify() {
 		t.Error("a hole went unnoticed")
 	}
-	c.wait()
 	b.Release()
 }
 
@@ -215,8 +103,8 @@ func TestWindow(t *testing.T) {
 	}
 	a := newTest(t, Options{CapacityBytes: size})
 	b := mustAlloc(t, a, size)
-	c := startClient(t, order{Play: "write", Size: size}, w.File())
-	c.await("filled 1")
+	client := mapped(t, w.File(), size)
+	refill(client, 1)
 	sum, err := b.WriteFrom(w, 0, Look{})
 	if err != nil {
 		t.Fatal(err)
@@ -225,10 +113,8 @@ func TestWindow(t *testing.T) {
 	if want := bytes.Repeat([]byte{1}, size); !bytes.Equal(b.Bytes(), want) {
 		t.Error("the client's bytes did not arrive")
 	}
-	c.tell()
-	c.await("filled 2")
-	c.tell()
-	c.await("punched")
+	refill(client, 2)
+	punch(t, w.File(), size)
 	hole := bytes.Repeat([]byte{1}, size)
 	if _, err := w.read(hole, 0, Look{}); err != nil || !bytes.Equal(hole, make([]byte, size)) {
 		t.Errorf("the hole does not read as zeros (%v)", err)
@@ -239,7 +125,6 @@ func TestWindow(t *testing.T) {
 	if !b.Verify() {
 		t.Error("the client changed a block after commit")
 	}
-	c.wait()
 	b.Release()
 	for range 2 {
 		if err := w.Close(); err != nil {
@@ -396,8 +281,18 @@ func TestWriteFromChangingSource(t *testing.T) {
 	}
 	defer w.Close()
 	a := newTest(t, Options{CapacityBytes: size})
-	c := startClient(t, order{Play: "scribble", Size: size}, w.File())
-	c.await("scribbling")
+	client := mapped(t, w.File(), size)
+	var ended atomic.Bool
+	var scribbling sync.WaitGroup
+	defer scribbling.Wait()
+	defer ended.Store(true)
+	scribbling.Go(func() {
+		for v := byte(0); !ended.Load(); v++ {
+			for i := 0; i < len(client); i += 61 {
+				client[i] = v
+			}
+		}
+	})
 	for range 20 {
 		b := mustAlloc(t, a, size)
 		sum, err := b.WriteFrom(w, 0, Look{})
@@ -409,31 +304,6 @@ func TestWriteFromChangingSource(t *testing.T) {
 			t.Error("the checksum is not that of the copy")
 		}
 		b.Release()
-	}
-	c.wait()
-}
-
-// scribble changes the shared bytes until its input ends.
-func scribble(fd, size int) error {
-	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return err
-	}
-	fmt.Println("scribbling")
-	ended := make(chan struct{})
-	go func() {
-		_, _ = os.Stdin.Read(make([]byte, 1))
-		close(ended)
-	}()
-	for v := byte(0); ; v++ {
-		select {
-		case <-ended:
-			return nil
-		default:
-		}
-		for i := 0; i < len(mem); i += 61 {
-			mem[i] = v
-		}
 	}
 }
 

@@ -3,8 +3,6 @@ package arena
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,26 +78,6 @@ func TestMlock(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
-	if os.Getuid() == 0 {
-		startClient(t, order{Play: "mlock", Nobody: true}, nil).wait()
-	}
-}
-
-// mlockTooMuch asks for more than an ordinary user may lock.
-func mlockTooMuch() error {
-	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 1 << 16, Max: 1 << 16}); err != nil {
-		return err
-	}
-	a, err := New(Options{CapacityBytes: 1 << 20, Mlock: true})
-	if err == nil {
-		return errors.Join(errors.New("mlock above the limit succeeded"), a.Close())
-	}
-	for _, want := range []string{"RLIMIT_MEMLOCK is 65536", "cpu.mlock"} {
-		if !strings.Contains(err.Error(), want) {
-			return fmt.Errorf("%w: does not say %q", err, want)
-		}
-	}
-	return nil
 }
 
 // The disk tier reads into the sealed arena and writes from it, past the page

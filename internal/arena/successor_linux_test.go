@@ -29,31 +29,6 @@ func filesOf(t *testing.T, a *Arena) Files {
 	return Files{Whole: copyOf(t, f.Whole), Clients: copyOf(t, f.Clients)}
 }
 
-// Another user who has the descriptor for clients can neither write an arena that may be
-// handed over nor open it again, though it lacks F_SEAL_FUTURE_WRITE.
-func TestHandOverArenaWithstandsOthers(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root can start a client of another user")
-	}
-	const size = 1 << 20
-	a := newTest(t, Options{CapacityBytes: size, HandOver: true})
-	b := mustAlloc(t, a, size)
-	b.SealSum(b.Write(pattern(size, 9)))
-	startClient(t, order{Play: "attack", Size: size, Nobody: true}, a.File()).wait()
-	if !b.Verify() {
-		t.Error("a client changed the arena")
-	}
-	b.Release()
-	f, err := a.Files()
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := f.Whole.Stat()
-	if err != nil || st.Mode().Perm() != 0o400 {
-		t.Errorf("the file has mode %v, %v: its owner could open it to write", st.Mode(), err)
-	}
-}
-
 // A successor finds each block where it was, and a predecessor that goes on too.
 func TestAdopt(t *testing.T) {
 	for _, direct := range []bool{false, true} {

@@ -1,4 +1,4 @@
-package arena
+package arena_test
 
 import (
 	"context"
@@ -6,11 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/kvstored/kvstored/internal/arena"
 )
 
-// connected starts a client that does nothing but live, and returns its peer.
-func connected(t *testing.T) (*client, *Peer) {
+// connected starts a client that does nothing but live, and returns it as each of its two
+// connections knows it.
+func connected(t *testing.T) (c *client, p, again *arena.Peer) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "socket")
 	l, err := net.Listen("unix", name)
@@ -18,27 +19,28 @@ func connected(t *testing.T) (*client, *Peer) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c := startClient(t, order{Play: "connect", Socket: name}, nil)
-	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
+	c = startClient(t, order{Play: "connect", Socket: name}, nil)
+	for _, peer := range []**arena.Peer{&p, &again} {
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The connection ends before the process does.
+		defer conn.Close()
+		if *peer, err = arena.PeerOf(conn); err != nil {
+			t.Fatal(err)
+		}
+		if (*peer).Ended() {
+			t.Fatal("the client has ended")
+		}
 	}
-	// The connection ends before the process does.
-	defer conn.Close()
-	p, err := PeerOf(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.pid != c.cmd.Process.Pid || p.Ended() {
-		t.Fatalf("peer is process %d (ended: %t), want %d", p.pid, p.Ended(), c.cmd.Process.Pid)
-	}
-	return c, p
+	return c, p, again
 }
 
 // running returns a quarantine whose Run is stopped when the test ends.
-func running(t *testing.T) *Quarantine {
+func running(t *testing.T) *arena.Quarantine {
 	t.Helper()
-	q, err := NewQuarantine()
+	q, err := arena.NewQuarantine()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,21 +60,16 @@ func running(t *testing.T) *Quarantine {
 }
 
 func TestQuarantineLastsAsLongAsTheProcess(t *testing.T) {
-	a := newTest(t, Options{CapacityBytes: 1 << 20, Direct: true})
+	a := newTest(t, arena.Options{CapacityBytes: 1 << 20, Direct: true})
 	q := running(t)
-	c, p := connected(t)
-	other, otherPeer := connected(t)
+	c, p, again := connected(t)
+	other, otherPeer, _ := connected(t)
 	defer otherPeer.Close()
 	freed := make(chan int64, 3)
 	report := func() { freed <- a.Stats().Blocks }
 
 	q.AddFunc(p, report, mustAlloc(t, a, 5000), mustAlloc(t, a, 1))
 	// The same process once more, known by another descriptor.
-	fd, err := unix.PidfdOpen(p.pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again := newPeer(p.pid, fd)
 	q.AddFunc(again, report, mustAlloc(t, a, 1))
 	q.AddFunc(otherPeer, report, mustAlloc(t, a, 1))
 	if err := p.Close(); err != nil {
@@ -81,7 +78,7 @@ func TestQuarantineLastsAsLongAsTheProcess(t *testing.T) {
 	if err := again.Close(); err != nil {
 		t.Error(err)
 	}
-	if got, want := q.Stats(), (QuarantineStats{Peers: 2, Blocks: 4, Bytes: 5 * AlignBytes}); got != want {
+	if got, want := q.Stats(), (arena.QuarantineStats{Peers: 2, Blocks: 4, Bytes: 5 * arena.AlignBytes}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 
@@ -89,30 +86,30 @@ func TestQuarantineLastsAsLongAsTheProcess(t *testing.T) {
 	if blocks := <-freed; blocks != 3 {
 		t.Errorf("%d blocks after the end of one process, want 3", blocks)
 	}
-	if got, want := q.Stats(), (QuarantineStats{Peers: 1, Blocks: 3, Bytes: 4 * AlignBytes}); got != want {
+	if got, want := q.Stats(), (arena.QuarantineStats{Peers: 1, Blocks: 3, Bytes: 4 * arena.AlignBytes}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	c.kill()
 	if blocks := <-freed + <-freed; blocks != 0 {
 		t.Errorf("%d blocks after the end of both", blocks)
 	}
-	if got := q.Stats(); got != (QuarantineStats{}) {
+	if got := q.Stats(); got != (arena.QuarantineStats{}) {
 		t.Errorf("stats %+v at the end", got)
 	}
 }
 
 func TestQuarantineOfTheDeadIsEmpty(t *testing.T) {
-	a := newTest(t, Options{CapacityBytes: 1 << 20, Direct: true})
-	q, err := NewQuarantine() // nobody runs it
+	a := newTest(t, arena.Options{CapacityBytes: 1 << 20, Direct: true})
+	q, err := arena.NewQuarantine() // nobody runs it
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, p := connected(t)
+	c, p, _ := connected(t)
 	c.kill()
 	called := false
 	q.AddFunc(p, func() { called = true }, mustAlloc(t, a, 1))
 	q.Add(p, mustAlloc(t, a, 1))
-	if !called || a.Stats().Blocks != 0 || q.Stats() != (QuarantineStats{}) {
+	if !called || a.Stats().Blocks != 0 || q.Stats() != (arena.QuarantineStats{}) {
 		t.Errorf("held for a dead process: %+v", q.Stats())
 	}
 	if err := p.Close(); err != nil {
@@ -124,12 +121,12 @@ func TestQuarantineOfTheDeadIsEmpty(t *testing.T) {
 }
 
 func TestQuarantineKeepsWhatIsLeftUntilClose(t *testing.T) {
-	a := newTest(t, Options{CapacityBytes: 1 << 20, Direct: true})
-	q, err := NewQuarantine()
+	a := newTest(t, arena.Options{CapacityBytes: 1 << 20, Direct: true})
+	q, err := arena.NewQuarantine()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, p := connected(t)
+	_, p, _ := connected(t)
 	q.Add(p, mustAlloc(t, a, 1))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

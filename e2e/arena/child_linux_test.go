@@ -1,4 +1,4 @@
-package arena
+package arena_test
 
 import (
 	"bufio"
@@ -50,19 +50,17 @@ func play(text string) error {
 	switch o.Play {
 	case "attack":
 		return attack(3, o.Size, o.Nobody)
-	case "write":
-		return writeShared(3, o.Size)
-	case "scribble":
-		return scribble(3, o.Size)
 	case "mlock":
 		return mlockTooMuch()
 	case "connect":
-		conn, err := net.Dial("unix", o.Socket)
-		if err != nil {
-			return err
+		for range 2 {
+			conn, err := net.Dial("unix", o.Socket)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
 		}
-		defer conn.Close()
-		_, err = io.Copy(io.Discard, os.Stdin) // live until told or killed
+		_, err := io.Copy(io.Discard, os.Stdin) // live until told or killed
 		return err
 	}
 	return fmt.Errorf("unknown play %q", o.Play)
@@ -119,22 +117,6 @@ func startClient(t *testing.T, o order, f *os.File) *client {
 	}
 	t.Cleanup(c.kill)
 	return c
-}
-
-// await reads the next line of the client.
-func (c *client) await(want string) {
-	c.t.Helper()
-	if got, err := c.out.ReadString('\n'); got != want+"\n" {
-		c.t.Fatalf("client said %q (%v), want %q", got, err, want)
-	}
-}
-
-// tell writes one line to the client.
-func (c *client) tell() {
-	c.t.Helper()
-	if _, err := io.WriteString(c.stdin, "go\n"); err != nil {
-		c.t.Fatal(err)
-	}
 }
 
 // wait lets the client come to its end, which must be a success.

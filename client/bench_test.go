@@ -16,7 +16,7 @@ func BenchmarkPing(b *testing.B) {
 			s := inlineSetup()
 			s.options.Spin = spin
 			c := mustDial(b, s, func(f *fake) {
-				conn, err := wire.NewConn(f.uc, spin)
+				conn, err := wire.NewConn(f.nc, spin)
 				if err != nil {
 					b.Error(err)
 					return

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/pipe"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -19,7 +20,7 @@ var testSpace = key.Space{Model: "m", World: 1, DType: "u8", ChunkTokens: 4, Met
 type fake struct {
 	t    testing.TB
 	conn *wire.Conn
-	uc   *net.UnixConn
+	nc   net.Conn
 }
 
 // request is a frame that the fake received.
@@ -48,39 +49,25 @@ func inlineSetup() setup {
 // ends with the test.
 func dial(t testing.TB, s setup, script func(*fake)) (*Client, error) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kvs") // t.TempDir can be too long for a socket's path
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	near, far := ends(t)
+	s.options.Dialer = func(context.Context, string) (net.Conn, error) { return near, nil }
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		defer l.Close()
-		uc, err := l.AcceptUnix()
+		defer far.Close()
+		conn, err := wire.NewConn(far, 0)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		defer uc.Close()
-		conn, err := wire.NewConn(uc, 0)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		f := &fake{t: t, conn: conn, uc: uc}
+		f := &fake{t: t, conn: conn, nc: far}
 		if f.greet(s) && script != nil {
 			script(f)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := Dial(ctx, socket, s.options)
+	c, err := Dial(ctx, "fake", s.options)
 	t.Cleanup(func() {
 		if c != nil {
 			c.Close()
@@ -88,6 +75,26 @@ func dial(t testing.TB, s setup, script func(*fake)) (*Client, error) {
 		<-ended
 	})
 	return c, err
+}
+
+// ends is a connection within the process, or a socket's where that is timed.
+func ends(t testing.TB) (near, far net.Conn) {
+	if _, ok := t.(*testing.B); !ok {
+		return pipe.New()
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if near, err = net.Dial("unix", socket); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return near, far
 }
 
 func mustDial(t testing.TB, s setup, script func(*fake)) *Client {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -58,11 +59,13 @@ func TestBrokenHello(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := inlineSetup()
-			tt.change(&s)
-			if c, err := dial(t, s, (*fake).drain); !errors.Is(err, tt.want) || c != nil {
-				t.Errorf("got %v, want %v", err, tt.want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				s := inlineSetup()
+				tt.change(&s)
+				if c, err := dial(t, s, (*fake).drain); !errors.Is(err, tt.want) || c != nil {
+					t.Errorf("got %v, want %v", err, tt.want)
+				}
+			})
 		})
 	}
 }
@@ -122,16 +125,18 @@ func TestGarbage(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := mustDial(t, inlineSetup(), func(f *fake) {
-				tt.answer(f)
-				f.drain()
+			synctest.Test(t, func(t *testing.T) {
+				c := mustDial(t, inlineSetup(), func(f *fake) {
+					tt.answer(f)
+					f.drain()
+				})
+				if err := tt.call(c, t); !errors.Is(err, ErrProtocol) || !errors.Is(err, ErrDisconnected) {
+					t.Errorf("got %v", err)
+				}
+				if err := c.Ping(testContext(t)); !errors.Is(err, ErrProtocol) {
+					t.Errorf("after it: %v", err)
+				}
 			})
-			if err := tt.call(c, t); !errors.Is(err, ErrProtocol) || !errors.Is(err, ErrDisconnected) {
-				t.Errorf("got %v", err)
-			}
-			if err := c.Ping(testContext(t)); !errors.Is(err, ErrProtocol) {
-				t.Errorf("after it: %v", err)
-			}
 		})
 	}
 }
@@ -139,25 +144,27 @@ func TestGarbage(t *testing.T) {
 // TestLateNews: states without refs behind the known ones, pushes of unknown
 // jobs and operations are all in order.
 func TestLateNews(t *testing.T) {
-	c := mustDial(t, inlineSetup(), func(f *fake) {
-		f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Code: wire.CodeRunning}})
-		f.push(6, &wire.JobState{Code: wire.CodeRunning, First: 9, Refs: refs(wire.Ref{})})
-		f.write(wire.AppendPush(nil, 200, 5, wire.EmptyReply{}))
-		f.push(5, &wire.JobState{Code: wire.CodeRunning, Ready: ready(2), Refs: refs(wire.Ref{Sum: 1}, wire.Ref{Sum: 2})})
-		f.push(5, &wire.JobState{Code: Complete, First: math.MaxUint32, Ready: ready(2)})
-		f.drain()
+	synctest.Test(t, func(t *testing.T) {
+		c := mustDial(t, inlineSetup(), func(f *fake) {
+			f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Code: wire.CodeRunning}})
+			f.push(6, &wire.JobState{Code: wire.CodeRunning, First: 9, Refs: refs(wire.Ref{})})
+			f.write(wire.AppendPush(nil, 200, 5, wire.EmptyReply{}))
+			f.push(5, &wire.JobState{Code: wire.CodeRunning, Ready: ready(2), Refs: refs(wire.Ref{Sum: 1}, wire.Ref{Sum: 2})})
+			f.push(5, &wire.JobState{Code: Complete, First: math.MaxUint32, Ready: ready(2)})
+			f.drain()
+		})
+		j, err := c.Prefetch(testContext(t), Tokens([]uint32{1}), PrefetchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := j.Wait(testContext(t), All)
+		if err != nil || !s.Done || s.Ready != ready(2) {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		if sum, err := j.Sum(1); err != nil || sum != 2 {
+			t.Errorf("%d, %v", sum, err)
+		}
 	})
-	j, err := c.Prefetch(testContext(t), Tokens([]uint32{1}), PrefetchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := j.Wait(testContext(t), All)
-	if err != nil || !s.Done || s.Ready != ready(2) {
-		t.Fatalf("%+v, %v", s, err)
-	}
-	if sum, err := j.Sum(1); err != nil || sum != 2 {
-		t.Errorf("%d, %v", sum, err)
-	}
 }
 
 // FuzzServer sends a client arbitrary bytes while it makes calls.

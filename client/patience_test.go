@@ -3,16 +3,16 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/pipe"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-const impatient = 50 * time.Millisecond
+const impatient = 20 * time.Second
 
 func impatientSetup() setup {
 	s := inlineSetup()
@@ -33,117 +33,117 @@ func TestSilentDaemon(t *testing.T) {
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
-			c := mustDial(t, impatientSetup(), (*fake).drain)
-			if err := call(c); !errors.Is(err, ErrNoAnswer) {
-				t.Errorf("got %v", err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				c := mustDial(t, impatientSetup(), (*fake).drain)
+				want, begun := impatient, time.Now()
+				if name == "get" || name == "flush" || name == "delete" {
+					want += impatient // of the ping that asks whether it is worth while
+				}
+				if err := call(c); !errors.Is(err, ErrNoAnswer) || time.Since(begun) != want {
+					t.Errorf("got %v after %v, want %v", err, time.Since(begun), want)
+				}
+			})
 		})
 	}
 }
 
 // TestSilentDaemonThatDoesNotRead: nor does a call that cannot be sent.
 func TestSilentDaemonThatDoesNotRead(t *testing.T) {
-	hold := make(chan struct{})
-	c := mustDial(t, impatientSetup(), func(*fake) { <-hold })
-	defer close(hold)
-	done := make(chan error)
-	for range 2 { // one writes, one waits to write
-		go func() {
-			_, err := c.Put(context.Background(), Tokens([]uint32{1, 2, 3, 4}), 0, [][]byte{make([]byte, 8<<20)})
-			done <- err
-		}()
-	}
-	for range 2 {
-		if err := <-done; !errors.Is(err, ErrNoAnswer) {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		c := mustDial(t, impatientSetup(), func(*fake) { <-hold })
+		defer close(hold)
+		done := make(chan error)
+		for range 2 { // one writes, one waits to write
+			go func() {
+				_, err := c.Put(context.Background(), Tokens([]uint32{1, 2, 3, 4}), 0, [][]byte{make([]byte, 8<<20)})
+				done <- err
+			}()
 		}
-	}
+		for range 2 {
+			if err := <-done; !errors.Is(err, ErrNoAnswer) {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // TestSilentHello: nor does Dial.
 func TestSilentHello(t *testing.T) {
-	dir, err := os.MkdirTemp("", "kvs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/s", Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if _, err := Dial(context.Background(), dir+"/s", Options{Timeout: impatient}); !errors.Is(err, ErrNoAnswer) {
-		t.Errorf("got %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		near, far := pipe.New()
+		defer far.Close()
+		begun := time.Now()
+		_, err := Dial(context.Background(), "silent", Options{Timeout: impatient, Dialer: func(context.Context, string) (net.Conn, error) { return near, nil }})
+		if !errors.Is(err, ErrNoAnswer) || time.Since(begun) != impatient {
+			t.Errorf("got %v after %v", err, time.Since(begun))
+		}
+	})
 }
 
 // TestSlowAnswer: a call that takes its time is waited for while the daemon
 // answers pings; and a job while it loads.
 func TestSlowAnswer(t *testing.T) {
-	var err error
-	for _, timeout := range []time.Duration{impatient, 10 * impatient, 100 * impatient} { // a busy machine may miss the first
-		if err = slowAnswer(t, timeout); err == nil {
-			return
+	synctest.Test(t, func(t *testing.T) {
+		c := mustDial(t, impatientSetup(), func(f *fake) {
+			flush := f.next()
+			f.pongs(3)
+			f.reply(flush, &wire.FlushReply{Chunks: 7})
+			f.reply(f.next(), &wire.PrefetchReply{Job: 1, State: wire.JobState{Code: wire.CodeRunning}})
+			f.pongs(3)
+			f.push(1, &wire.JobState{Code: wire.CodeGap})
+			f.drain()
+		})
+		ctx, begun := context.Background(), time.Now()
+		took := func(what string, want time.Duration) {
+			t.Helper()
+			if got := time.Since(begun); got != want {
+				t.Errorf("%s took %v, want %v", what, got, want)
+			}
+			begun = time.Now()
 		}
-	}
-	t.Error(err)
-}
-
-func slowAnswer(t *testing.T, timeout time.Duration) error {
-	s := inlineSetup()
-	s.options.Timeout = timeout
-	c := mustDial(t, s, func(f *fake) {
-		flush := f.next()
-		f.pongs(3)
-		f.reply(flush, &wire.FlushReply{Chunks: 7})
-		f.reply(f.next(), &wire.PrefetchReply{Job: 1, State: wire.JobState{Code: wire.CodeRunning}})
-		f.pongs(3)
-		f.push(1, &wire.JobState{Code: wire.CodeGap})
-		f.drain()
+		if flushed, err := c.Flush(ctx, false); err != nil || flushed.Chunks != 7 {
+			t.Errorf("flush: %+v, %v", flushed, err)
+		}
+		took("the flush", 3*impatient)
+		job, err := c.Prefetch(ctx, Tokens([]uint32{1, 2, 3, 4}), PrefetchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st, err := job.Wait(ctx, All); err != nil || st.Reason != wire.CodeGap {
+			t.Errorf("wait: %+v, %v", st, err)
+		}
+		took("the job", 3*impatient)
+		if err := c.Ping(ctx); !errors.Is(err, ErrNoAnswer) {
+			t.Errorf("a ping: %v", err)
+		}
+		took("a ping", impatient)
 	})
-	defer c.Close()
-	ctx := context.Background()
-	if flushed, err := c.Flush(ctx, false); err != nil || flushed.Chunks != 7 {
-		return fmt.Errorf("flush: %+v, %w", flushed, err)
-	}
-	job, err := c.Prefetch(ctx, Tokens([]uint32{1, 2, 3, 4}), PrefetchOptions{})
-	if err != nil {
-		return fmt.Errorf("prefetch: %w", err)
-	}
-	if st, err := job.Wait(ctx, All); err != nil || st.Reason != wire.CodeGap {
-		return fmt.Errorf("wait: %+v, %w", st, err)
-	}
-	start := time.Now()
-	if err := c.Ping(ctx); !errors.Is(err, ErrNoAnswer) || time.Since(start) < timeout {
-		return fmt.Errorf("a ping: %w after %v", err, time.Since(start))
-	}
-	return nil
 }
 
-// pongs answers n pings; what else comes of a client that asks again too soon is not
-// answered, and fails its call.
+// pongs answers n pings.
 func (f *fake) pongs(n int) {
 	for range n {
-		if r := f.next(); r.Op == wire.OpPing {
-			f.reply(r, wire.EmptyReply{})
-		}
+		f.reply(f.expect(wire.OpPing, wire.EmptyRequest{}), wire.EmptyReply{})
 	}
 }
 
 // TestOwnDeadline: a context's own deadline counts alone, also a longer one.
 func TestOwnDeadline(t *testing.T) {
-	c := mustDial(t, impatientSetup(), func(f *fake) {
-		r := f.next()
-		time.Sleep(3 * impatient)
-		f.reply(r, wire.EmptyReply{})
-		f.drain()
+	synctest.Test(t, func(t *testing.T) {
+		c := mustDial(t, impatientSetup(), func(f *fake) {
+			r := f.next()
+			time.Sleep(2 * impatient)
+			f.reply(r, wire.EmptyReply{})
+			f.drain()
+		})
+		if err := c.Ping(testContext(t)); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), impatient/2)
+		defer cancel()
+		if err := c.Ping(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoAnswer) {
+			t.Error(err)
+		}
 	})
-	if err := c.Ping(testContext(t)); err != nil {
-		t.Error(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), impatient)
-	defer cancel()
-	if err := c.Ping(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoAnswer) {
-		t.Error(err)
-	}
 }

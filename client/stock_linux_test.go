@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
@@ -48,46 +49,48 @@ func (f *fake) begun() {
 // From the second on chunks that are put by themselves take slots of a stock. Commits
 // go out two at a time, and those of a whole stock with the next reservation.
 func TestStock(t *testing.T) {
-	c := windowed(t, func(f *fake, _ *arena.Window) {
-		f.begun()
-		under := []request{f.named(2, 0)}
-		if !f.conn.Buffered() {
-			f.t.Error("a commit came by itself")
+	synctest.Test(t, func(t *testing.T) {
+		c := windowed(t, func(f *fake, _ *arena.Window) {
+			f.begun()
+			under := []request{f.named(2, 0)}
+			if !f.conn.Buffered() {
+				f.t.Error("a commit came by itself")
+			}
+			under = append(under, f.named(2, 1))
+			for _, r := range under {
+				f.answer(r, ResultStored)
+			}
+			f.stocked(3, small)
+			if !f.conn.Buffered() {
+				f.t.Error("a reservation came without the commits of the last stock")
+			}
+			for slot := 2; slot < stockSlots; slot++ {
+				f.answer(f.named(2, slot), ResultStored)
+			}
+			f.aborted(3, 1, stockSlots-1) // Flush
+			f.answer(f.named(3, 0), ResultStored)
+			f.grant(f.reserved(), 4, 0, small, 1) // anew
+			f.stored(4, 0, 1)
+			f.pong()
+		})
+		w := NewWriter(c)
+		var all []*Storing
+		for range 2 + stockSlots {
+			all = append(all, put(t, w, 1, small))
 		}
-		under = append(under, f.named(2, 1))
-		for _, r := range under {
-			f.answer(r, ResultStored)
+		if err := w.Flush(testContext(t)); err != nil {
+			t.Fatal(err)
 		}
-		f.stocked(3, small)
-		if !f.conn.Buffered() {
-			f.t.Error("a reservation came without the commits of the last stock")
-		}
-		for slot := 2; slot < stockSlots; slot++ {
-			f.answer(f.named(2, slot), ResultStored)
-		}
-		f.aborted(3, 1, stockSlots-1) // Flush
-		f.answer(f.named(3, 0), ResultStored)
-		f.grant(f.reserved(), 4, 0, small, 1) // anew
-		f.stored(4, 0, 1)
-		f.pong()
-	})
-	w := NewWriter(c)
-	var all []*Storing
-	for range 2 + stockSlots {
 		all = append(all, put(t, w, 1, small))
-	}
-	if err := w.Flush(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
-	all = append(all, put(t, w, 1, small))
-	for i, s := range all {
-		if rs, err := s.Wait(testContext(t)); err != nil || len(rs) != 1 || rs[0].Code != ResultStored {
-			t.Errorf("put %d: %+v, %v", i, rs, err)
+		for i, s := range all {
+			if rs, err := s.Wait(testContext(t)); err != nil || len(rs) != 1 || rs[0].Code != ResultStored {
+				t.Errorf("put %d: %+v, %v", i, rs, err)
+			}
 		}
-	}
-	if err := c.Ping(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+		if err := c.Ping(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // A put that is of another kind than the one before, or is waited for, has a
@@ -116,38 +119,40 @@ func TestStockEnds(t *testing.T) {
 		"waited for":  {o: one(small), waits: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := windowed(t, func(f *fake, _ *arena.Window) {
-				f.begun()
-				if tc.waits {
-					f.answer(f.named(2, 0), ResultStored)
-				}
-				f.aborted(2, 1, stockSlots-1)
-				for r := f.next(); r.Op != 0; r = f.next() {
-					switch r.Op {
-					case wire.OpReserve:
-						var m wire.ReserveRequest
-						if err := m.Decode(r.body); err != nil || m.Chain.Form == wire.FormNone {
-							f.t.Errorf("%+v, %v", m, err)
+			synctest.Test(t, func(t *testing.T) {
+				c := windowed(t, func(f *fake, _ *arena.Window) {
+					f.begun()
+					if tc.waits {
+						f.answer(f.named(2, 0), ResultStored)
+					}
+					f.aborted(2, 1, stockSlots-1)
+					for r := f.next(); r.Op != 0; r = f.next() {
+						switch r.Op {
+						case wire.OpReserve:
+							var m wire.ReserveRequest
+							if err := m.Decode(r.body); err != nil || m.Chain.Form == wire.FormNone {
+								f.t.Errorf("%+v, %v", m, err)
+							}
+							f.refuse(r, ErrDenied, "no")
+						case wire.OpCommit:
+							f.answer(r, ResultStored)
 						}
-						f.refuse(r, ErrDenied, "no")
-					case wire.OpCommit:
-						f.answer(r, ResultStored)
+					}
+				})
+				w := NewWriter(c)
+				put(t, w, 1, small)
+				if before := put(t, w, 1, small); tc.waits {
+					if _, err := before.Wait(testContext(t)); err != nil {
+						t.Fatal(err)
 					}
 				}
-			})
-			w := NewWriter(c)
-			put(t, w, 1, small)
-			if before := put(t, w, 1, small); tc.waits {
-				if _, err := before.Wait(testContext(t)); err != nil {
-					t.Fatal(err)
+				if tc.prompt.form == 0 && tc.prompt.tokens == nil {
+					tc.prompt = Tokens(make([]uint32, 4))
 				}
-			}
-			if tc.prompt.form == 0 && tc.prompt.tokens == nil {
-				tc.prompt = Tokens(make([]uint32, 4))
-			}
-			if _, err := w.Put(testContext(t), tc.prompt, tc.o, func(int, []byte) error { return nil }); err == nil {
-				t.Error("stored")
-			}
+				if _, err := w.Put(testContext(t), tc.prompt, tc.o, func(int, []byte) error { return nil }); err == nil {
+					t.Error("stored")
+				}
+			})
 		})
 	}
 }
@@ -160,119 +165,127 @@ func TestStockAsks(t *testing.T) {
 		ResultNoSpace: ErrNoSpace, ResultOverBudget: ErrOverBudget, ResultOverQuota: ErrOverQuota, ErrDeclined: ErrDeclined,
 	} {
 		t.Run(code.String(), func(t *testing.T) {
-			c := windowed(t, func(f *fake, _ *arena.Window) {
-				f.begun()
-				f.answer(f.named(2, 0), code)
-				f.answer(f.named(2, 1), ResultStored)
-				f.stocked(5, small)
-				f.answer(f.named(2, 2), ResultStored)
-				f.answer(f.named(2, 3), ResultStored)
-				f.aborted(5, 0, stockSlots)
-				r := f.reserved()
-				f.reply(r, &wire.ReserveReply{Slots: wire.Slots(nil).Add(wire.Slot{Code: Exists})})
-				f.grant(f.reserved(), 3, 0, small, 1)
-				f.stocked(4, small)
-				f.stored(3, 0, 1)
-				f.aborted(4, 1, stockSlots-1)
-				f.answer(f.named(4, 0), ResultStored)
-				f.drain()
-			})
-			w := NewWriter(c)
-			put(t, w, 1, small)
-			first := put(t, w, 1, small)
-			for range stockSlots + 2 {
+			synctest.Test(t, func(t *testing.T) {
+				c := windowed(t, func(f *fake, _ *arena.Window) {
+					f.begun()
+					f.answer(f.named(2, 0), code)
+					f.answer(f.named(2, 1), ResultStored)
+					f.stocked(5, small)
+					f.answer(f.named(2, 2), ResultStored)
+					f.answer(f.named(2, 3), ResultStored)
+					f.aborted(5, 0, stockSlots)
+					r := f.reserved()
+					f.reply(r, &wire.ReserveReply{Slots: wire.Slots(nil).Add(wire.Slot{Code: Exists})})
+					f.grant(f.reserved(), 3, 0, small, 1)
+					f.stocked(4, small)
+					f.stored(3, 0, 1)
+					f.aborted(4, 1, stockSlots-1)
+					f.answer(f.named(4, 0), ResultStored)
+					f.drain()
+				})
+				w := NewWriter(c)
 				put(t, w, 1, small)
-			}
-			if err := w.Flush(testContext(t)); err != nil {
-				t.Fatal(err)
-			}
-			rs, err := first.Wait(testContext(t))
-			if want != 0 && (!errors.Is(err, want) || len(rs) > 0) || want == 0 && (err != nil || len(rs) != 1 || rs[0].Code != code) {
-				t.Errorf("%+v, %v", rs, err)
-			}
+				first := put(t, w, 1, small)
+				for range stockSlots + 2 {
+					put(t, w, 1, small)
+				}
+				if err := w.Flush(testContext(t)); err != nil {
+					t.Fatal(err)
+				}
+				rs, err := first.Wait(testContext(t))
+				if want != 0 && (!errors.Is(err, want) || len(rs) > 0) || want == 0 && (err != nil || len(rs) != 1 || rs[0].Code != code) {
+					t.Errorf("%+v, %v", rs, err)
+				}
+			})
 		})
 	}
 }
 
 // A commit that is refused leaves its slot live: the slot is given back.
 func TestStockCommitRefused(t *testing.T) {
-	c := windowed(t, func(f *fake, _ *arena.Window) {
-		f.begun()
-		f.refuse(f.named(2, 0), ErrBadRequest, "chain: no")
-		f.aborted(2, 1, stockSlots-1)
-		f.aborted(2, 0, 1)
-		f.pong()
+	synctest.Test(t, func(t *testing.T) {
+		c := windowed(t, func(f *fake, _ *arena.Window) {
+			f.begun()
+			f.refuse(f.named(2, 0), ErrBadRequest, "chain: no")
+			f.aborted(2, 1, stockSlots-1)
+			f.aborted(2, 0, 1)
+			f.pong()
+		})
+		w := NewWriter(c)
+		put(t, w, 1, small)
+		s := put(t, w, 1, small)
+		if rs, err := s.Wait(testContext(t)); !errors.Is(err, ErrBadRequest) || len(rs) > 0 {
+			t.Errorf("%+v, %v", rs, err)
+		}
+		if err := c.Ping(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
 	})
-	w := NewWriter(c)
-	put(t, w, 1, small)
-	s := put(t, w, 1, small)
-	if rs, err := s.Wait(testContext(t)); !errors.Is(err, ErrBadRequest) || len(rs) > 0 {
-		t.Errorf("%+v, %v", rs, err)
-	}
-	if err := c.Ping(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A slot whose bytes the caller does not have is the next put's. A put whose context
 // has ended, or whose daemon is gone, says so before it is written.
 func TestStockFailures(t *testing.T) {
-	c := windowed(t, func(f *fake, _ *arena.Window) {
-		f.begun()
-		f.named(2, 0)
-		f.named(2, 1)
+	synctest.Test(t, func(t *testing.T) {
+		c := windowed(t, func(f *fake, _ *arena.Window) {
+			f.begun()
+			f.named(2, 0)
+			f.named(2, 1)
+		})
+		w, lost := NewWriter(c), errors.New("lost")
+		putWith := func(ctx context.Context, write func(int, []byte) error) error {
+			_, err := w.Put(ctx, Tokens(make([]uint32, 4)), ReserveOptions{Count: 1, Size: small}, write)
+			return err
+		}
+		put(t, w, 1, small)
+		put(t, w, 1, small)
+		if err := putWith(testContext(t), func(int, []byte) error { return lost }); err != lost {
+			t.Error(err)
+		}
+		bad := Prompt{form: wire.FormHashes, width: 7, hashes: make([]byte, 7), lengths: []uint32{4}}
+		if _, err := w.Put(testContext(t), bad, ReserveOptions{Count: 1, Size: small}, nil); !errors.Is(err, ErrBadRequest) {
+			t.Error(err)
+		}
+		ended, cancel := context.WithCancel(testContext(t))
+		cancel()
+		wrote := func(int, []byte) error { return fmt.Errorf("written") }
+		if err := putWith(ended, wrote); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		s := put(t, w, 1, small)
+		if rs, err := s.Wait(testContext(t)); !errors.Is(err, ErrDisconnected) || len(rs) > 0 {
+			t.Errorf("%+v, %v", rs, err)
+		}
+		if err := putWith(testContext(t), wrote); !errors.Is(err, ErrDisconnected) {
+			t.Error(err)
+		}
 	})
-	w, lost := NewWriter(c), errors.New("lost")
-	putWith := func(ctx context.Context, write func(int, []byte) error) error {
-		_, err := w.Put(ctx, Tokens(make([]uint32, 4)), ReserveOptions{Count: 1, Size: small}, write)
-		return err
-	}
-	put(t, w, 1, small)
-	put(t, w, 1, small)
-	if err := putWith(testContext(t), func(int, []byte) error { return lost }); err != lost {
-		t.Error(err)
-	}
-	bad := Prompt{form: wire.FormHashes, width: 7, hashes: make([]byte, 7), lengths: []uint32{4}}
-	if _, err := w.Put(testContext(t), bad, ReserveOptions{Count: 1, Size: small}, nil); !errors.Is(err, ErrBadRequest) {
-		t.Error(err)
-	}
-	ended, cancel := context.WithCancel(testContext(t))
-	cancel()
-	wrote := func(int, []byte) error { return fmt.Errorf("written") }
-	if err := putWith(ended, wrote); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	s := put(t, w, 1, small)
-	if rs, err := s.Wait(testContext(t)); !errors.Is(err, ErrDisconnected) || len(rs) > 0 {
-		t.Errorf("%+v, %v", rs, err)
-	}
-	if err := putWith(testContext(t), wrote); !errors.Is(err, ErrDisconnected) {
-		t.Error(err)
-	}
 }
 
 // A stock that is half as old as a lease may become is not used: the daemon may be
 // about to revoke it.
 func TestStockAges(t *testing.T) {
-	c := windowed(t, func(f *fake, _ *arena.Window) {
-		f.begun()
-		f.aborted(2, 1, stockSlots-1)
-		f.stocked(3, small)
-		f.answer(f.named(2, 0), ResultStored)
-		f.aborted(3, 1, stockSlots-1)
-		f.answer(f.named(3, 0), ResultStored)
-		f.drain()
+	synctest.Test(t, func(t *testing.T) {
+		c := windowed(t, func(f *fake, _ *arena.Window) {
+			f.begun()
+			f.aborted(2, 1, stockSlots-1)
+			f.stocked(3, small)
+			f.answer(f.named(2, 0), ResultStored)
+			f.aborted(3, 1, stockSlots-1)
+			f.answer(f.named(3, 0), ResultStored)
+			f.drain()
+		})
+		w := NewWriter(c)
+		put(t, w, 1, small)
+		begun := time.Now()
+		put(t, w, 1, small)
+		if half := 30 * time.Second; w.stock.until.Before(begun.Add(half)) || w.stock.until.After(time.Now().Add(half)) {
+			t.Errorf("a stock is good for %v of a minute", w.stock.until.Sub(begun))
+		}
+		w.stock.until = time.Now()
+		put(t, w, 1, small)
+		if err := w.Flush(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
 	})
-	w := NewWriter(c)
-	put(t, w, 1, small)
-	begun := time.Now()
-	put(t, w, 1, small)
-	if half := 30 * time.Second; w.stock.until.Before(begun.Add(half)) || w.stock.until.After(time.Now().Add(half)) {
-		t.Errorf("a stock is good for %v of a minute", w.stock.until.Sub(begun))
-	}
-	w.stock.until = time.Now()
-	put(t, w, 1, small)
-	if err := w.Flush(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
 }

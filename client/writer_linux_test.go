@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
@@ -97,46 +98,50 @@ func results(t *testing.T, s *Storing, fill uint64, n int) {
 // A put sends the commit of the one before behind its own reservation, in the same
 // write, so that a put takes one round trip.
 func TestWriterJoins(t *testing.T) {
-	c := windowed(t, func(f *fake, _ *arena.Window) {
-		f.grant(f.reserved(), 1, 0, 8, 2)
-		for i := range 2 {
-			r := f.reserved()
-			if !f.conn.Buffered() {
-				f.t.Error("a reservation came without the commit of the put before")
+	synctest.Test(t, func(t *testing.T) {
+		c := windowed(t, func(f *fake, _ *arena.Window) {
+			f.grant(f.reserved(), 1, 0, 8, 2)
+			for i := range 2 {
+				r := f.reserved()
+				if !f.conn.Buffered() {
+					f.t.Error("a reservation came without the commit of the put before")
+				}
+				f.grant(r, uint64(i)+2, 16, 8, 2)
+				f.stored(uint64(i)+1, 0, 2)
 			}
-			f.grant(r, uint64(i)+2, 16, 8, 2)
-			f.stored(uint64(i)+1, 0, 2)
+			f.stored(3, 0, 2)
+			f.pong()
+		})
+		w := NewWriter(c)
+		var all []*Storing
+		for range 3 {
+			all = append(all, put(t, w, 2, 8))
 		}
-		f.stored(3, 0, 2)
-		f.pong()
+		if err := w.Flush(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range all {
+			results(t, s, uint64(i)+1, 2)
+		}
+		if err := c.Ping(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
 	})
-	w := NewWriter(c)
-	var all []*Storing
-	for range 3 {
-		all = append(all, put(t, w, 2, 8))
-	}
-	if err := w.Flush(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
-	for i, s := range all {
-		results(t, s, uint64(i)+1, 2)
-	}
-	if err := c.Ping(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A long put has its first slots committed while the next are filled; its results
 // are in the order of its chunks.
 func TestWriterCommitsAhead(t *testing.T) {
-	c := windowed(t, func(f *fake, _ *arena.Window) {
-		f.grant(f.reserved(), 1, 0, commitBytes, 3)
-		for i := range 3 {
-			f.stored(1, i, 1)
-		}
-		f.drain()
+	synctest.Test(t, func(t *testing.T) {
+		c := windowed(t, func(f *fake, _ *arena.Window) {
+			f.grant(f.reserved(), 1, 0, commitBytes, 3)
+			for i := range 3 {
+				f.stored(1, i, 1)
+			}
+			f.drain()
+		})
+		results(t, put(t, NewWriter(c), 3, commitBytes), 1, 3)
 	})
-	results(t, put(t, NewWriter(c), 3, commitBytes), 1, 3)
 }
 
 // Where the window is full of what is not committed, a put waits for that; where
@@ -147,29 +152,31 @@ func TestWriterFull(t *testing.T) {
 		"no slots": func(f *fake, r request) { f.reply(r, &wire.ReserveReply{Code: StoppedOverBudget}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := windowed(t, func(f *fake, _ *arena.Window) {
-				f.grant(f.reserved(), 1, 0, 8, 1)
-				full(f, f.reserved())
-				f.stored(1, 0, 1)
-				f.grant(f.reserved(), 2, 0, 8, 1)
-				f.stored(2, 0, 1)
-				full(f, f.reserved())
-				f.pong()
+			synctest.Test(t, func(t *testing.T) {
+				c := windowed(t, func(f *fake, _ *arena.Window) {
+					f.grant(f.reserved(), 1, 0, 8, 1)
+					full(f, f.reserved())
+					f.stored(1, 0, 1)
+					f.grant(f.reserved(), 2, 0, 8, 1)
+					f.stored(2, 0, 1)
+					full(f, f.reserved())
+					f.pong()
+				})
+				w := NewWriter(c)
+				first, second := put(t, w, 1, 8), put(t, w, 1, 8)
+				results(t, second, 2, 1)
+				results(t, first, 1, 1)
+				if err := w.Flush(testContext(t)); err != nil {
+					t.Fatal(err)
+				}
+				s, err := w.Put(testContext(t), Tokens(make([]uint32, 4)), ReserveOptions{Count: 1, Size: 8}, nil)
+				if rs, waited := s.Wait(testContext(t)); !errors.Is(err, ErrOverBudget) || len(rs) > 0 || waited != nil {
+					t.Errorf("%v, then %+v, %v", err, rs, waited)
+				}
+				if err := c.Ping(testContext(t)); err != nil {
+					t.Fatal(err)
+				}
 			})
-			w := NewWriter(c)
-			first, second := put(t, w, 1, 8), put(t, w, 1, 8)
-			results(t, second, 2, 1)
-			results(t, first, 1, 1)
-			if err := w.Flush(testContext(t)); err != nil {
-				t.Fatal(err)
-			}
-			s, err := w.Put(testContext(t), Tokens(make([]uint32, 4)), ReserveOptions{Count: 1, Size: 8}, nil)
-			if rs, waited := s.Wait(testContext(t)); !errors.Is(err, ErrOverBudget) || len(rs) > 0 || waited != nil {
-				t.Errorf("%v, then %+v, %v", err, rs, waited)
-			}
-			if err := c.Ping(testContext(t)); err != nil {
-				t.Fatal(err)
-			}
 		})
 	}
 }
@@ -177,99 +184,107 @@ func TestWriterFull(t *testing.T) {
 // Where the caller has no bytes for a chunk, those before it are stored and the
 // room behind is given back.
 func TestWriterCallerFails(t *testing.T) {
-	c := windowed(t, func(f *fake, _ *arena.Window) {
-		f.grant(f.reserved(), 1, 0, commitBytes, 3)
-		f.stored(1, 0, 1)
-		f.aborted(1, 1, 2)
-		f.drain()
-	})
-	lost := errors.New("lost")
-	rs, err := c.Store(testContext(t), Tokens(make([]uint32, 12)), ReserveOptions{Count: 3, Size: commitBytes}, nil, func(i int, _ []byte) error {
-		if i == 1 {
-			return lost
+	synctest.Test(t, func(t *testing.T) {
+		c := windowed(t, func(f *fake, _ *arena.Window) {
+			f.grant(f.reserved(), 1, 0, commitBytes, 3)
+			f.stored(1, 0, 1)
+			f.aborted(1, 1, 2)
+			f.drain()
+		})
+		lost := errors.New("lost")
+		rs, err := c.Store(testContext(t), Tokens(make([]uint32, 12)), ReserveOptions{Count: 3, Size: commitBytes}, nil, func(i int, _ []byte) error {
+			if i == 1 {
+				return lost
+			}
+			return nil
+		})
+		if err != lost || len(rs) != 1 {
+			t.Errorf("%+v, %v", rs, err)
 		}
-		return nil
 	})
-	if err != lost || len(rs) != 1 {
-		t.Errorf("%+v, %v", rs, err)
-	}
 }
 
 // What a commit is refused with is for its own Wait; the puts behind go on.
 func TestWriterCommitRefused(t *testing.T) {
-	c := windowed(t, func(f *fake, _ *arena.Window) {
-		f.grant(f.reserved(), 1, 0, 8, 2)
-		r := f.reserved()
-		f.refuse(f.next(), ErrRevoked, "too old")
-		f.grant(r, 2, 16, 8, 2)
-		f.stored(2, 0, 2)
-		f.drain()
+	synctest.Test(t, func(t *testing.T) {
+		c := windowed(t, func(f *fake, _ *arena.Window) {
+			f.grant(f.reserved(), 1, 0, 8, 2)
+			r := f.reserved()
+			f.refuse(f.next(), ErrRevoked, "too old")
+			f.grant(r, 2, 16, 8, 2)
+			f.stored(2, 0, 2)
+			f.drain()
+		})
+		w := NewWriter(c)
+		first, second := put(t, w, 2, 8), put(t, w, 2, 8)
+		if err := w.Flush(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		if rs, err := first.Wait(testContext(t)); !errors.Is(err, ErrRevoked) || len(rs) > 0 {
+			t.Errorf("%+v, %v", rs, err)
+		}
+		results(t, second, 2, 2)
 	})
-	w := NewWriter(c)
-	first, second := put(t, w, 2, 8), put(t, w, 2, 8)
-	if err := w.Flush(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
-	if rs, err := first.Wait(testContext(t)); !errors.Is(err, ErrRevoked) || len(rs) > 0 {
-		t.Errorf("%+v, %v", rs, err)
-	}
-	results(t, second, 2, 2)
 }
 
 // A lease that is given back soon goes ahead of a reservation that leads: it may
 // have the room.
 func TestReleaseGoesAheadOfReservations(t *testing.T) {
-	c := windowed(t, func(f *fake, _ *arena.Window) {
-		f.reply(f.next(), &wire.PrefetchReply{Job: 5})
-		f.grant(f.reserved(), 1, 0, 8, 2)
-		var m wire.IDRequest
-		f.reply(f.expect(wire.OpRelease, &m), &wire.ReleaseReply{})
-		r := f.reserved()
-		f.stored(1, 0, 2)
-		f.grant(r, 2, 16, 8, 2)
-		f.stored(2, 0, 2)
-		f.drain()
+	synctest.Test(t, func(t *testing.T) {
+		c := windowed(t, func(f *fake, _ *arena.Window) {
+			f.reply(f.next(), &wire.PrefetchReply{Job: 5})
+			f.grant(f.reserved(), 1, 0, 8, 2)
+			var m wire.IDRequest
+			f.reply(f.expect(wire.OpRelease, &m), &wire.ReleaseReply{})
+			r := f.reserved()
+			f.stored(1, 0, 2)
+			f.grant(r, 2, 16, 8, 2)
+			f.stored(2, 0, 2)
+			f.drain()
+		})
+		job, err := c.Prefetch(testContext(t), Tokens(make([]uint32, 4)), PrefetchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := NewWriter(c)
+		first := put(t, w, 2, 8)
+		release := job.ReleaseSoon()
+		second := put(t, w, 2, 8)
+		results(t, second, 2, 2)
+		results(t, first, 1, 2)
+		if err := release.Wait(testContext(t)); err != nil {
+			t.Error(err)
+		}
 	})
-	job, err := c.Prefetch(testContext(t), Tokens(make([]uint32, 4)), PrefetchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := NewWriter(c)
-	first := put(t, w, 2, 8)
-	release := job.ReleaseSoon()
-	second := put(t, w, 2, 8)
-	results(t, second, 2, 2)
-	results(t, first, 1, 2)
-	if err := release.Wait(testContext(t)); err != nil {
-		t.Error(err)
-	}
 }
 
 // A commit that Wait could not even send goes out with the next request, and what
 // becomes of it is for a later Wait.
 func TestCommitGoesOutAfterWait(t *testing.T) {
-	c := windowed(t, func(f *fake, _ *arena.Window) {
-		f.grant(f.reserved(), 1, 0, 8, 1)
-		f.stored(1, 0, 1)
-		f.pong()
-	})
-	s := put(t, NewWriter(c), 1, 8)
-	<-c.link.writer // as another goroutine that writes
-	ctx, cancel := context.WithCancel(testContext(t))
-	cancel()
-	if rs, err := s.Wait(ctx); !errors.Is(err, context.Canceled) || len(rs) > 0 {
-		t.Errorf("%+v, %v", rs, err)
-	}
-	c.link.writer <- struct{}{}
-	if err := c.Ping(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if rs, err := s.parts[0].commit.Wait(testContext(t)); err != nil || len(rs) != 1 || rs[0].Code != ResultStored {
+	synctest.Test(t, func(t *testing.T) {
+		c := windowed(t, func(f *fake, _ *arena.Window) {
+			f.grant(f.reserved(), 1, 0, 8, 1)
+			f.stored(1, 0, 1)
+			f.pong()
+		})
+		s := put(t, NewWriter(c), 1, 8)
+		<-c.link.writer // as another goroutine that writes
+		ctx, cancel := context.WithCancel(testContext(t))
+		cancel()
+		if rs, err := s.Wait(ctx); !errors.Is(err, context.Canceled) || len(rs) > 0 {
 			t.Errorf("%+v, %v", rs, err)
 		}
-	}
-	results(t, s, 1, 1)
+		c.link.writer <- struct{}{}
+		if err := c.Ping(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if rs, err := s.parts[0].commit.Wait(testContext(t)); err != nil || len(rs) != 1 || rs[0].Code != ResultStored {
+				t.Errorf("%+v, %v", rs, err)
+			}
+		}
+		results(t, s, 1, 1)
+	})
 }
 
 // A commit that is under way when the context of Wait ends keeps its results, or its
@@ -281,34 +296,36 @@ func TestCommitOutlivesWait(t *testing.T) {
 	}{
 		"stored":  {func(f *fake, r request) { f.answer(r, ResultStored) }, nil},
 		"refused": {func(f *fake, r request) { f.refuse(r, ErrRevoked, "too late") }, ErrRevoked},
-		"closed":  {func(f *fake, _ request) { f.uc.Close() }, ErrDisconnected},
+		"closed":  {func(f *fake, _ request) { f.nc.Close() }, ErrDisconnected},
 	} {
 		t.Run(name, func(t *testing.T) {
-			left := make(chan struct{})
-			c := windowed(t, func(f *fake, _ *arena.Window) {
-				f.grant(f.reserved(), 1, 0, 8, 1)
-				r := f.expect(wire.OpCommit, new(wire.FillRequest))
-				<-left
-				tc.answer(f, r)
-				f.drain()
-			})
-			w := NewWriter(c)
-			s := put(t, w, 1, 8)
-			ctx, cancel := context.WithTimeout(testContext(t), 20*time.Millisecond)
-			defer cancel()
-			if rs, err := s.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || len(rs) > 0 {
-				t.Errorf("%+v, %v", rs, err)
-			}
-			close(left)
-			for range 2 {
-				rs, err := s.Wait(testContext(t))
-				if !errors.Is(err, tc.want) || tc.want == nil && (len(rs) != 1 || rs[0].Code != ResultStored) {
-					t.Errorf("later: %+v, %v; want %v", rs, err, tc.want)
+			synctest.Test(t, func(t *testing.T) {
+				left := make(chan struct{})
+				c := windowed(t, func(f *fake, _ *arena.Window) {
+					f.grant(f.reserved(), 1, 0, 8, 1)
+					r := f.expect(wire.OpCommit, new(wire.FillRequest))
+					<-left
+					tc.answer(f, r)
+					f.drain()
+				})
+				w := NewWriter(c)
+				s := put(t, w, 1, 8)
+				ctx, cancel := context.WithTimeout(testContext(t), 20*time.Millisecond)
+				defer cancel()
+				if rs, err := s.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || len(rs) > 0 {
+					t.Errorf("%+v, %v", rs, err)
 				}
-			}
-			if len(w.under) > 0 {
-				t.Errorf("%d commits are under way", len(w.under))
-			}
+				close(left)
+				for range 2 {
+					rs, err := s.Wait(testContext(t))
+					if !errors.Is(err, tc.want) || tc.want == nil && (len(rs) != 1 || rs[0].Code != ResultStored) {
+						t.Errorf("later: %+v, %v; want %v", rs, err, tc.want)
+					}
+				}
+				if len(w.under) > 0 {
+					t.Errorf("%d commits are under way", len(w.under))
+				}
+			})
 		})
 	}
 }
@@ -325,60 +342,64 @@ func TestWriterContextEnds(t *testing.T) {
 		"a commit waits":    {commitBytes, 2, 2, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(testContext(t))
-			defer cancel()
-			c := windowed(t, func(f *fake, _ *arena.Window) {
-				f.grant(f.reserved(), 1, 0, tc.size, 4)
-				var commits []request
-				for range tc.commits {
-					commits = append(commits, f.expect(wire.OpCommit, new(wire.FillRequest)))
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(testContext(t))
+				defer cancel()
+				c := windowed(t, func(f *fake, _ *arena.Window) {
+					f.grant(f.reserved(), 1, 0, tc.size, 4)
+					var commits []request
+					for range tc.commits {
+						commits = append(commits, f.expect(wire.OpCommit, new(wire.FillRequest)))
+					}
+					f.aborted(1, tc.commits, 4-tc.commits)
+					for _, r := range commits {
+						f.reply(r, &wire.StoreReply{Results: wire.Results(nil).Add(wire.Stored{})})
+					}
+					f.pong()
+				})
+				_, err := NewWriter(c).Put(ctx, Tokens(make([]uint32, 16)), ReserveOptions{Count: 4, Size: tc.size}, func(i int, _ []byte) error {
+					if i < tc.ends {
+						return nil
+					}
+					if cancel(); tc.silent {
+						return nil
+					}
+					return ctx.Err()
+				})
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
 				}
-				f.aborted(1, tc.commits, 4-tc.commits)
-				for _, r := range commits {
-					f.reply(r, &wire.StoreReply{Results: wire.Results(nil).Add(wire.Stored{})})
+				if err := c.Ping(testContext(t)); err != nil {
+					t.Fatal(err)
 				}
-				f.pong()
 			})
-			_, err := NewWriter(c).Put(ctx, Tokens(make([]uint32, 16)), ReserveOptions{Count: 4, Size: tc.size}, func(i int, _ []byte) error {
-				if i < tc.ends {
-					return nil
-				}
-				if cancel(); tc.silent {
-					return nil
-				}
-				return ctx.Err()
-			})
-			if !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
-			if err := c.Ping(testContext(t)); err != nil {
-				t.Fatal(err)
-			}
 		})
 	}
 }
 
 // Where a put takes several reservations, each has the sums of its own slots.
 func TestWriterSums(t *testing.T) {
-	c := windowed(t, func(f *fake, _ *arena.Window) {
-		for i, want := range []wire.Sums{
-			wire.Sums(nil).Add(wire.Sum{Slot: 1, Sum: 7}),
-			wire.Sums(nil).Add(wire.Sum{Slot: 0, Sum: 7}),
-		} {
-			var m wire.ReserveRequest
-			r := f.expect(wire.OpReserve, &m)
-			if !bytes.Equal(m.Sums, want) {
-				f.t.Errorf("reservation %d has sums %x, want %x", i, m.Sums, want)
+	synctest.Test(t, func(t *testing.T) {
+		c := windowed(t, func(f *fake, _ *arena.Window) {
+			for i, want := range []wire.Sums{
+				wire.Sums(nil).Add(wire.Sum{Slot: 1, Sum: 7}),
+				wire.Sums(nil).Add(wire.Sum{Slot: 0, Sum: 7}),
+			} {
+				var m wire.ReserveRequest
+				r := f.expect(wire.OpReserve, &m)
+				if !bytes.Equal(m.Sums, want) {
+					f.t.Errorf("reservation %d has sums %x, want %x", i, m.Sums, want)
+				}
+				f.grant(r, uint64(i)+1, 8*i, 8, 1)
 			}
-			f.grant(r, uint64(i)+1, 8*i, 8, 1)
+			f.stored(1, 0, 1)
+			f.stored(2, 0, 1)
+			f.drain()
+		})
+		o := ReserveOptions{Count: 2, Size: 8, Sums: map[int]uint64{1: 7}}
+		rs, err := c.Store(testContext(t), Tokens(make([]uint32, 8)), o, nil, func(int, []byte) error { return nil })
+		if err != nil || len(rs) != 2 {
+			t.Errorf("%+v, %v", rs, err)
 		}
-		f.stored(1, 0, 1)
-		f.stored(2, 0, 1)
-		f.drain()
 	})
-	o := ReserveOptions{Count: 2, Size: 8, Sums: map[int]uint64{1: 7}}
-	rs, err := c.Store(testContext(t), Tokens(make([]uint32, 8)), o, nil, func(int, []byte) error { return nil })
-	if err != nil || len(rs) != 2 {
-		t.Errorf("%+v, %v", rs, err)
-	}
 }

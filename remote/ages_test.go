@@ -37,113 +37,113 @@ func stamped(t *testing.T, r *Tier, m tiertest.Allocator, c *key.Chain, i int, s
 // TestAgesOfTwoHosts: a chunk that one host stores with a bound the other does not use
 // longer; it finds out by asking, or by reading. A chunk that is over gives way to a new one.
 func TestAgesOfTwoHosts(t *testing.T) {
-	server := s3test.Run(t)
-	m := memory(t, mib)
-	host := func() *Tier {
-		o := testOptions(server.Endpoint)
-		o.Ages = age.New()
-		return connect(t, o)
-	}
-	a, c := host(), tiertest.Chain(1, 4)
-	now := uint32(time.Now().Unix())
-	alive, over, ahead := age.Stamp{Born: now - 10, Dies: now + 3600}, age.Stamp{Born: now - 100, Dies: now}, age.Stamp{Born: now + 3600, Dies: now + 7200}
-	stamped(t, a, m, c, 0, alive)
-	stamped(t, a, m, c, 1, over)
-	stamped(t, a, m, c, 2, ahead)
-	put(t, a, m, c, 3, 4, 4*kib)
+	virtual(t, func(t *testing.T, server *s3test.Memory, m tiertest.Allocator) {
+		host := func() *Tier {
+			o := virtualOptions(server)
+			o.Ages = age.New()
+			return connect(t, o)
+		}
+		a, c := host(), tiertest.Chain(1, 4)
+		now := uint32(time.Now().Unix())
+		alive, over, ahead := age.Stamp{Born: now - 10, Dies: now + 3600}, age.Stamp{Born: now - 100, Dies: now}, age.Stamp{Born: now + 3600, Dies: now + 7200}
+		stamped(t, a, m, c, 0, alive)
+		stamped(t, a, m, c, 1, over)
+		stamped(t, a, m, c, 2, ahead)
+		put(t, a, m, c, 3, 4, 4*kib)
 
-	for name, ask := range map[string]func(b *Tier, i int) bool{
-		"asked": func(b *Tier, i int) bool {
-			have := make([]bool, 1)
-			if err := b.Contains(t.Context(), []key.Key{c.Key(i)}, have); err != nil {
-				t.Fatal(err)
+		for name, ask := range map[string]func(b *Tier, i int) bool{
+			"asked": func(b *Tier, i int) bool {
+				have := make([]bool, 1)
+				if err := b.Contains(t.Context(), []key.Key{c.Key(i)}, have); err != nil {
+					t.Fatal(err)
+				}
+				return have[0]
+			},
+			"read": func(b *Tier, i int) bool {
+				err := get(t, b, m, c.Key(i))
+				if err != nil && !errors.Is(err, tier.ErrNotFound) {
+					t.Fatal(err)
+				}
+				return err == nil
+			},
+		} {
+			b := host()
+			for i, want := range []bool{true, false, false, true} {
+				if got := ask(b, i); got != want {
+					t.Errorf("%s: chunk %d is there: %t, want %t", name, i, got, want)
+				}
 			}
-			return have[0]
-		},
-		"read": func(b *Tier, i int) bool {
-			err := get(t, b, m, c.Key(i))
-			if err != nil && !errors.Is(err, tier.ErrNotFound) {
-				t.Fatal(err)
+			if got := b.o.Ages.Of(c.Key(0)); got != alive {
+				t.Errorf("%s: %+v, want %+v", name, got, alive)
 			}
-			return err == nil
-		},
-	} {
+			if got := b.o.Ages.Of(c.Key(2)); got.Bounded() {
+				t.Errorf("%s: a chunk of a clock that is ahead is to be removed: %+v", name, got)
+			}
+			if ks, _ := b.o.Ages.Due(8); len(ks) > 1 || len(ks) == 1 && ks[0] != c.Key(1) {
+				t.Errorf("%s: due: %v", name, ks)
+			}
+		}
+
 		b := host()
-		for i, want := range []bool{true, false, false, true} {
-			if got := ask(b, i); got != want {
-				t.Errorf("%s: chunk %d is there: %t, want %t", name, i, got, want)
+		b.o.Ages.Stored(c.Space, []key.Hash{c.Hashes[1]}, time.Hour)
+		fresh := b.o.Ages.Of(c.Key(1))
+		put(t, b, m, c, 1, 2, 4*kib)
+		d := host()
+		if err := get(t, d, m, c.Key(1)); err != nil || d.o.Ages.Of(c.Key(1)) != fresh {
+			t.Errorf("stored anew: %v, %+v, want %+v", err, d.o.Ages.Of(c.Key(1)), fresh)
+		}
+
+		// One that is stored anew without a bound does not get that of the copy that is over.
+		free := host()
+		stamped(t, a, m, c, 1, over)
+		put(t, free, m, c, 1, 2, 4*kib)
+		for name, h := range map[string]*Tier{"the same host": free, "another host": host()} {
+			if err := get(t, h, m, c.Key(1)); err != nil || h.o.Ages.Of(c.Key(1)).Bounded() {
+				t.Errorf("%s: stored anew without a bound: %v, %+v", name, err, h.o.Ages.Of(c.Key(1)))
 			}
 		}
-		if got := b.o.Ages.Of(c.Key(0)); got != alive {
-			t.Errorf("%s: %+v, want %+v", name, got, alive)
-		}
-		if got := b.o.Ages.Of(c.Key(2)); got.Bounded() {
-			t.Errorf("%s: a chunk of a clock that is ahead is to be removed: %+v", name, got)
-		}
-		if ks, _ := b.o.Ages.Due(8); len(ks) > 1 || len(ks) == 1 && ks[0] != c.Key(1) {
-			t.Errorf("%s: due: %v", name, ks)
-		}
-	}
 
-	b := host()
-	b.o.Ages.Stored(c.Space, []key.Hash{c.Hashes[1]}, time.Hour)
-	fresh := b.o.Ages.Of(c.Key(1))
-	put(t, b, m, c, 1, 2, 4*kib)
-	d := host()
-	if err := get(t, d, m, c.Key(1)); err != nil || d.o.Ages.Of(c.Key(1)) != fresh {
-		t.Errorf("stored anew: %v, %+v, want %+v", err, d.o.Ages.Of(c.Key(1)), fresh)
-	}
-
-	// One that is stored anew without a bound does not get that of the copy that is over.
-	free := host()
-	stamped(t, a, m, c, 1, over)
-	put(t, free, m, c, 1, 2, 4*kib)
-	for name, h := range map[string]*Tier{"the same host": free, "another host": host()} {
-		if err := get(t, h, m, c.Key(1)); err != nil || h.o.Ages.Of(c.Key(1)).Bounded() {
-			t.Errorf("%s: stored anew without a bound: %v, %+v", name, err, h.o.Ages.Of(c.Key(1)))
+		// Without a stamp an object counts from when it was put.
+		e := host()
+		e.o.Ages.Open(c.Space, time.Hour)
+		if err := get(t, e, m, c.Key(3)); err != nil {
+			t.Error(err)
 		}
-	}
-
-	// Without a stamp an object counts from when it was put.
-	e := host()
-	e.o.Ages.Open(c.Space, time.Hour)
-	if err := get(t, e, m, c.Key(3)); err != nil {
-		t.Error(err)
-	}
-	if s := e.o.Ages.Of(c.Key(3)); s.Dies != s.Born+3600 || s.Born+60 < now || s.Born > now+60 {
-		t.Errorf("%+v at %d", s, now)
-	}
+		if s := e.o.Ages.Of(c.Key(3)); s.Dies != s.Born+3600 || s.Born+60 < now || s.Born > now+60 {
+			t.Errorf("%+v at %d", s, now)
+		}
+	})
 }
 
 // TestRenewedObject: an object that another host has put since is told from the one that
 // is over, also where it has no stamp; so is one that is gone.
 func TestRenewedObject(t *testing.T) {
-	server := s3test.Run(t)
-	m := memory(t, mib)
-	o := testOptions(server.Endpoint)
-	o.Ages = age.New()
-	r, c := connect(t, o), tiertest.Chain(1, 5)
-	now := uint32(time.Now().Unix())
-	over := age.Stamp{Born: now - 7200, Dies: now - 3600}
-	for i := range 5 {
-		o.Ages.Found(c.Key(i), over)
-	}
-	stamped(t, r, m, c, 0, over)
-	stamped(t, r, m, c, 1, age.Stamp{Born: now - 60, Dies: now + 60})
-	stamped(t, r, m, c, 2, age.Stamp{})
-	stamped(t, r, m, c, 3, age.Stamp{Born: now - 60, Dies: now - 1})
-	is := make([]bool, 5)
-	if err := r.Renewed(t.Context(), tiertest.Keys(c, 0, 5), is); err != nil {
-		t.Fatal(err)
-	}
-	if want := []bool{false, true, true, false, false}; !slices.Equal(is, want) {
-		t.Errorf("%v, want %v", is, want)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := r.Renewed(ctx, tiertest.Keys(c, 0, 5), is); err == nil {
-		t.Error("a store that was not asked says which objects are new")
-	}
+	virtual(t, func(t *testing.T, server *s3test.Memory, m tiertest.Allocator) {
+		o := virtualOptions(server)
+		o.Ages = age.New()
+		r, c := connect(t, o), tiertest.Chain(1, 5)
+		now := uint32(time.Now().Unix())
+		over := age.Stamp{Born: now - 7200, Dies: now - 3600}
+		for i := range 5 {
+			o.Ages.Found(c.Key(i), over)
+		}
+		stamped(t, r, m, c, 0, over)
+		stamped(t, r, m, c, 1, age.Stamp{Born: now - 60, Dies: now + 60})
+		stamped(t, r, m, c, 2, age.Stamp{})
+		stamped(t, r, m, c, 3, age.Stamp{Born: now - 60, Dies: now - 1})
+		is := make([]bool, 5)
+		if err := r.Renewed(t.Context(), tiertest.Keys(c, 0, 5), is); err != nil {
+			t.Fatal(err)
+		}
+		if want := []bool{false, true, true, false, false}; !slices.Equal(is, want) {
+			t.Errorf("%v, want %v", is, want)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := r.Renewed(ctx, tiertest.Keys(c, 0, 5), is); err == nil {
+			t.Error("a store that was not asked says which objects are new")
+		}
+	})
 }
 
 // TestStampOfAnObject: half a stamp, or none that can be one, makes an object foreign.

@@ -37,7 +37,7 @@ func TestProbes(t *testing.T) {
 		}
 		return rounds, asked
 	}
-	for n := 1; n <= 512; n++ {
+	for n := 1; n <= 512; n += 1 + n/30 {
 		for end := 0; end <= n; end += 1 + n/40 {
 			for _, hint := range []int{0, 1, n / 2, end, n} {
 				if rounds, asked := search(n, end, hint); rounds > 3 || asked > 3*findWidth {
@@ -59,30 +59,30 @@ func TestProbes(t *testing.T) {
 
 // TestFind finds the chunks that are present; TestFindRounds counts the requests.
 func TestFind(t *testing.T) {
-	s := s3test.Run(t)
-	m := memory(t, 4*mib)
-	const n = 512
-	for _, present := range []int{0, 1, n / 2, n} {
-		c := tiertest.Chain(uint64(present)+1, n)
-		put(t, connect(t, testOptions(s.Endpoint)), m, c, 0, present, 100)
+	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+		const n = 512
+		for _, present := range []int{0, 1, n / 2, n} {
+			c := tiertest.Chain(uint64(present)+1, n)
+			put(t, connect(t, virtualOptions(s)), m, c, 0, present, 100)
 
-		r := connect(t, testOptions(s.Endpoint)) // knows nothing
-		last := 0
-		got, err := r.Find(t.Context(), tiertest.Keys(c, 0, n), func(n int) {
-			if n < last {
-				t.Errorf("%d chunks were there, now %d", last, n)
+			r := connect(t, virtualOptions(s)) // knows nothing
+			last := 0
+			got, err := r.Find(t.Context(), tiertest.Keys(c, 0, n), func(n int) {
+				if n < last {
+					t.Errorf("%d chunks were there, now %d", last, n)
+				}
+				last = n
+			})
+			if err != nil || got != present || last != present {
+				t.Errorf("found %d (%d on the way) of %d, error %v", got, last, present, err)
 			}
-			last = n
-		})
-		if err != nil || got != present || last != present {
-			t.Errorf("found %d (%d on the way) of %d, error %v", got, last, present, err)
-		}
-		if present < n {
-			if got, err := r.Find(t.Context(), tiertest.Keys(c, present, n), nil); got != 0 || err != nil || !r.Absent(c.Key(present)) {
-				t.Errorf("asked again: %d, error %v", got, err)
+			if present < n {
+				if got, err := r.Find(t.Context(), tiertest.Keys(c, present, n), nil); got != 0 || err != nil || !r.Absent(c.Key(present)) {
+					t.Errorf("asked again: %d, error %v", got, err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // TestListing: listed chunks are found in one round.

@@ -38,7 +38,7 @@ var faults = []struct {
 // TestPrefixOfFaults: with any fault of one chunk, a prefetch answers by its
 // deadline with exactly the chunks before it, and no block of that is left.
 func TestPrefixOfFaults(t *testing.T) {
-	const chunks, bad, size = 16, 6, 64 * kib // 6 is among those asked about
+	const chunks, bad, size = 16, 6, 16 * kib // 6 is among those asked about
 	const deadline = 2 * time.Second
 	for _, tt := range faults {
 		for _, from := range []struct {

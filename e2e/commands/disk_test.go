@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +37,29 @@ func TestDisk(t *testing.T) {
 	t.Run("warm", warm)
 	t.Run("spaces", spaces)
 	t.Run("a scrub ends", func(t *testing.T) { scrubEnds(t, d) }) // with the daemon, at last
+}
+
+// TestRefusedFolders: what is wrong with a folder check and serve say in the same words.
+func TestRefusedFolders(t *testing.T) {
+	other := start(t)
+	for want, folder := range map[string]func(dir string) string{
+		"in use by another process": func(string) string { return other.Disk },
+		"not a directory":           func(string) string { return write(t, "precious") + "/disk" },
+		"name the folder of the database first": func(dir string) string {
+			if err := os.WriteFile(filepath.Join(dir, "kvstored.format"), []byte("kvstored-disk 1\nset abc\npath 2\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		},
+	} {
+		d := daemon.Folder(t, small)
+		d.Configure(func(c *config.Config) { c.Disk.Paths, c.Write.Mode = []string{folder(d.Disk)}, config.WriteThrough })
+		fails(t, daemon.ExitFailure, want, "check", d.Config)
+		d.Launch()
+		if err := d.Wait(); err == nil || !strings.Contains(d.Said(), want) {
+			t.Errorf("serve: %v, want %q in\n%s", err, want, d.Said())
+		}
+	}
 }
 
 // flushAndScrub: what is put is on disk after a flush, and a scrub reads it.

@@ -53,6 +53,32 @@ func wantRefused(t *testing.T, err error, text string) {
 	}
 }
 
+// TestRightsOfUsers: the kernel says who connects, and so what they may do.
+func TestRightsOfUsers(t *testing.T) {
+	const friend, admin, stranger = 20001, 20002, 20003
+	open, _ := publicDaemon(t, func(*config.Config) {})
+	closed, _ := publicDaemon(t, func(c *config.Config) {
+		c.Listen.AllowUIDs, c.Listen.AdminUIDs = []uint32{friend, admin}, []uint32{admin}
+	})
+	for _, tt := range []struct {
+		d      *daemon.Daemon
+		uid    uintptr
+		rights client.Rights // 0: it may not connect
+	}{
+		{open, stranger, client.RightRead | client.RightWrite},
+		{closed, friend, client.RightRead | client.RightWrite},
+		{closed, admin, client.RightRead | client.RightWrite | client.RightAdmin},
+		{closed, stranger, 0},
+	} {
+		switch c, err := dialAs(t, tt.d, tt.uid); {
+		case err != nil && (tt.rights != 0 || !errors.Is(err, client.ErrDenied)):
+			t.Errorf("user %d: %v", tt.uid, err)
+		case err == nil && c.Rights() != tt.rights:
+			t.Errorf("user %d has the rights %d, want %d", tt.uid, c.Rights(), tt.rights)
+		}
+	}
+}
+
 // TestUserConnections: what one user may have is not what others may, front
 // ends count, administrators always get in, and returned memory can be had.
 func TestUserConnections(t *testing.T) {

@@ -1,4 +1,4 @@
-package main
+package history
 
 import (
 	"bufio"
@@ -17,14 +17,15 @@ import (
 )
 
 // childVar, in the environment, makes a process of this program a client that
-// stores until it is killed: socket, seed and first version.
-const childVar = "KVSTORED_CONSISTENCY_CHILD"
+// stores until it is killed: socket, seed, first version, and whether chunks have ends.
+const childVar = "HISTORY_CHILD"
 
 // children starts clients to be killed, and records their writes.
 type children struct {
 	history *history
 	socket  string
 	seed    uint64
+	aged    bool
 	n       atomic.Int64
 }
 
@@ -36,7 +37,7 @@ func (c *children) one(ctx context.Context, rng *rand.Rand) error {
 	}
 	first := firstOf(1000 + int(c.n.Add(1)))
 	cmd := exec.CommandContext(ctx, self)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d", childVar, c.socket, c.seed, first))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %t", childVar, c.socket, c.seed, first, c.aged))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -62,7 +63,8 @@ func (c *children) follow(out io.Reader, in io.Writer) error {
 		var v version
 		var at moment
 		var how outcome
-		if _, err := fmt.Sscan(lines.Text(), &what, &name, &v, &at, &how); err != nil {
+		var age time.Duration
+		if _, err := fmt.Sscan(lines.Text(), &what, &name, &v, &at, &how, &age); err != nil {
 			return nil // cut short by the end of the process
 		}
 		raw, err := hex.DecodeString(name)
@@ -73,7 +75,7 @@ func (c *children) follow(out io.Reader, in io.Writer) error {
 			_ = c.history.wrote(key.Hash(raw), v, at, how)
 			continue
 		}
-		_ = c.history.writing(key.Hash(raw), v, at)
+		_ = c.history.writing(key.Hash(raw), v, at, age)
 		if _, err := io.WriteString(in, "\n"); err != nil {
 			return nil
 		}
@@ -85,13 +87,13 @@ func (c *children) follow(out io.Reader, in io.Writer) error {
 // before the parent has taken it down.
 type pipeLog struct{ in *bufio.Reader }
 
-func (pipeLog) say(what string, k key.Hash, v version, at moment, how outcome) error {
-	_, err := fmt.Printf("%s %x %d %d %d\n", what, k, v, at, how)
+func (pipeLog) say(what string, k key.Hash, v version, at moment, how outcome, age time.Duration) error {
+	_, err := fmt.Printf("%s %x %d %d %d %d\n", what, k, v, at, how, age)
 	return err
 }
 
-func (p pipeLog) writing(k key.Hash, v version, begin moment) error {
-	if err := p.say("begins", k, v, begin, unknown); err != nil {
+func (p pipeLog) writing(k key.Hash, v version, begin moment, age time.Duration) error {
+	if err := p.say("begins", k, v, begin, unknown, age); err != nil {
 		return err
 	}
 	_, err := p.in.ReadByte()
@@ -99,7 +101,7 @@ func (p pipeLog) writing(k key.Hash, v version, begin moment) error {
 }
 
 func (p pipeLog) wrote(k key.Hash, v version, end moment, how outcome) error {
-	return p.say("ends", k, v, end, how)
+	return p.say("ends", k, v, end, how, 0)
 }
 
 // child is a client process: it stores, keeps leases and room it does not use,
@@ -108,7 +110,8 @@ func child(ctx context.Context, job string) error {
 	var socket string
 	var seed uint64
 	var first version
-	if _, err := fmt.Sscan(job, &socket, &seed, &first); err != nil {
+	var aged bool
+	if _, err := fmt.Sscan(job, &socket, &seed, &first, &aged); err != nil {
 		return err
 	}
 	c, err := client.Dial(ctx, socket, client.Options{Name: "child", Space: &space, Direct: true})
@@ -116,7 +119,7 @@ func child(ctx context.Context, job string) error {
 		return err
 	}
 	w := worker{
-		writes: pipeLog{bufio.NewReader(os.Stdin)}, prompts: makePrompts(seed), next: first,
+		writes: pipeLog{bufio.NewReader(os.Stdin)}, prompts: makePrompts(seed), next: first, aged: aged,
 		rng: rand.New(rand.NewPCG(seed, uint64(first))), s: daemonStore{c: c},
 	}
 	for {

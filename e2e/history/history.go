@@ -1,25 +1,45 @@
-package main
+package history
 
 import (
 	"fmt"
 	"math"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/kvstored/kvstored/key"
 )
 
-// promise is one that a daemon makes.
+// promise is one that a daemon makes, by what breaks it.
 type promise string
 
-// The promises, as their violations are called.
+// The promises; rules has them all.
 const (
 	wrongBytes  promise = "bytes of another key or never committed"
 	undeleted   promise = "deleted and found"
 	unflushed   promise = "flushed and missing"
 	twoValues   promise = "two values for a key"
 	leaseBroken promise = "changed under a lease that ended ok"
+	unread      promise = "found after a restart and not there to be read"
+	overdue     promise = "past its end and found"
+	unkept      promise = "committed before a kill and missing, with a keeper"
 )
+
+// rules are what is asked of every history, or of those of one configuration.
+var rules = []struct {
+	promise promise
+	in      string // the configuration; "" for all
+	what    string
+}{
+	{wrongBytes, "", "what is read is what was committed under its key, to the last byte"},
+	{undeleted, "", "what was deleted, and the deletion acknowledged, is not read by who asks later"},
+	{unflushed, "", "what a flush acknowledged and nothing deleted is there after the end of the process"},
+	{twoValues, "", "no older value is read after a newer one was stored or read"},
+	{leaseBroken, "", "bytes do not change under a lease that ends well"},
+	{unread, "", "of a prompt, as many chunks can be read after a restart as a lookup finds"},
+	{overdue, "aged", "what is past its max_age is found by nobody who asks later, also while the disk is scanned"},
+	{unkept, "keeper", "what was committed a moment before the end of the process, flushed or not, is there after it"},
+}
 
 // violation is one broken promise.
 type violation struct {
@@ -51,7 +71,13 @@ const (
 type write struct {
 	v          version
 	begin, end moment // end is never while it may still take effect
+	age        time.Duration
 	outcome    outcome
+}
+
+// over reports whether the chunk is past its end at a moment, if it was committed at all.
+func (w *write) over(at moment) bool {
+	return w.age > 0 && w.end != never && w.end+moment(w.age) < at
 }
 
 // span is the time that a call took; what a read saw is in v.
@@ -69,7 +95,7 @@ type record struct {
 	touched  uint64   // deletions begun or ended
 	last     moment   // when one ended last, acknowledged or not
 	reads    []span
-	must     bool // a flush has acknowledged it, and nothing has deleted it since
+	must     promise // that is broken where it is missing; "" where it may be
 	log      []string
 }
 
@@ -86,7 +112,7 @@ type history struct {
 
 // counts says how much was checked.
 type counts struct {
-	Reads, Musts, Flushes, Stored, Deleted int
+	Reads, Musts, Flushes, Stored, Deleted, Asked, Compared int
 }
 
 func newHistory() *history {
@@ -106,12 +132,12 @@ func (h *history) of(k key.Hash) *record {
 }
 
 // writing implements writeLog.
-func (h *history) writing(k key.Hash, v version, begin moment) error {
+func (h *history) writing(k key.Hash, v version, begin moment, age time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.of(k)
-	r.writes[v] = &write{v: v, begin: begin, end: never}
-	r.note("%d write %d begins", begin, v)
+	r.writes[v] = &write{v: v, begin: begin, end: never, age: age}
+	r.note("%d write %d begins, for %v", begin, v, age)
 	return nil
 }
 
@@ -139,7 +165,7 @@ func (h *history) deleting(ks []key.Hash, begin moment) {
 		r := h.of(k)
 		r.deleting++
 		r.touched++
-		r.must = false
+		r.must = ""
 		r.note("%d delete begins", begin)
 	}
 }
@@ -153,7 +179,7 @@ func (h *history) deleted(ks []key.Hash, begin, end moment, ok bool) {
 		r.deleting--
 		r.touched++
 		r.last = max(r.last, end)
-		r.must = false
+		r.must = ""
 		if ok {
 			r.deletes = keep(r.deletes, span{begin: begin, end: end})
 			h.mu.checks.Deleted++
@@ -162,9 +188,8 @@ func (h *history) deleted(ks []key.Hash, begin, end moment, ok bool) {
 	}
 }
 
-// restarted ends the calls of the old process. Chunks stored before and not
-// flushed may be lost. Begin is when the old process was sure to work
-// last, end when it had ended.
+// restarted ends the calls of the old process, at end. Chunks stored before, of which
+// nobody has promised that they are there, may be lost.
 func (h *history) restarted(end moment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -188,17 +213,20 @@ func (h *history) emptied(end moment) {
 	h.mu.since = max(h.mu.since, end)
 }
 
-// promised notes a flush that was acknowledged whole and began at begin:
-// every chunk stored before, and since DRAM last lost anything, must be found
-// from now on.
-func (h *history) promised(begin moment) {
+// promised notes a promise about all that was stored before a moment, and since DRAM last
+// lost anything, and has no end: it must be found from now on. A flush that was
+// acknowledged whole promises so of what was stored before it began.
+func (h *history) promised(by promise, before moment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.checks.Flushes++
+	if by == unflushed {
+		h.mu.checks.Flushes++
+	}
 	for _, r := range h.mu.keys {
-		if n := len(r.stored); n > 0 && r.deleting == 0 {
-			w := r.stored[n-1]
-			r.must = r.must || w.begin > max(h.mu.since, r.last) && w.end < begin
+		if n := len(r.stored); n > 0 && r.deleting == 0 && r.must == "" {
+			if w := r.stored[n-1]; w.begin > max(h.mu.since, r.last) && w.end < before && w.age == 0 {
+				r.must = by
+			}
 		}
 	}
 }
@@ -216,14 +244,14 @@ func (h *history) stamp(ks []key.Hash) []uint64 {
 	return out
 }
 
-// found notes that keys were on disk after a flush: they must be from now on,
+// found notes that keys without ends were on disk after a flush: they must be from now on,
 // where nothing was deleted since the stamp.
 func (h *history) found(ks []key.Hash, stamp []uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, k := range ks {
 		if r := h.of(k); r.deleting == 0 && stamp[i] == r.touched+1 {
-			r.must = true
+			r.must = unflushed
 		}
 	}
 }
@@ -233,7 +261,7 @@ func (h *history) musts(ks []key.Hash) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, k := range ks {
-		if !h.of(k).must {
+		if h.of(k).must == "" {
 			return i
 		}
 	}
@@ -248,7 +276,41 @@ func (h *history) missing(ks []key.Hash, before, n int, what string) {
 	defer h.mu.Unlock()
 	h.mu.checks.Musts += must
 	if n < must {
-		h.violate(unflushed, ks[n], "%s: %d chunks there, %d were flushed", what, n, must)
+		h.violate(h.of(ks[n]).must, ks[n], "%s: %d chunks there, %d must be", what, n, must)
+	}
+}
+
+// there checks that the first n chunks of a prompt, of which a question that began at begin
+// was told, can still be there.
+func (h *history) there(ks []key.Hash, n int, begin moment, what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, k := range ks[:n] {
+		last, ended := moment(0), false // when the last write is over
+		for _, w := range h.of(k).writes {
+			switch {
+			case w.outcome == refused, h.of(k).deletedAfter(w.end, begin):
+			case w.over(begin):
+				last, ended = max(last, w.end+moment(w.age)), true
+			default:
+				last = never
+			}
+		}
+		if h.mu.checks.Asked++; ended && last != never {
+			h.violate(overdue, k, "%s: it is found %v after its end", what, time.Duration(begin-last))
+			return // once a prompt
+		}
+	}
+}
+
+// compared checks that of n chunks, of which a lookup was told after a restart, as many
+// were read.
+func (h *history) compared(ks []key.Hash, n, read int, what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.checks.Compared++
+	if read < n {
+		h.violate(unread, ks[read], "%s: %d chunks are found and %d read", what, n, read)
 	}
 }
 
@@ -282,6 +344,8 @@ func (h *history) judge(k key.Hash, r *record, seen span) {
 		return
 	case r.deletedAfter(w.end, seen.begin):
 		h.violate(undeleted, k, "version %d was deleted", seen.v)
+	case w.over(seen.begin):
+		h.violate(overdue, k, "version %d is read %v after its end", seen.v, time.Duration(seen.begin-w.end)-w.age)
 	}
 	for _, later := range r.stored {
 		if later.v != seen.v && later.begin > w.end && later.end < seen.begin {

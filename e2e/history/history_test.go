@@ -1,4 +1,4 @@
-package main
+package history
 
 import (
 	"slices"
@@ -13,7 +13,7 @@ type scene struct{ *history }
 var scened = key.Hash{1}
 
 func (s scene) put(v version, begin, end moment, how outcome) {
-	_ = s.writing(scened, v, begin)
+	_ = s.writing(scened, v, begin, 0)
 	_ = s.wrote(scened, v, end, how)
 }
 
@@ -28,6 +28,12 @@ func (s scene) see(v version, begin, end moment) {
 	s.read(scened, b, begin, end)
 }
 
+// end stores a version that may become 10 old.
+func (s scene) end(v version, begin, end moment, how outcome) {
+	_ = s.writing(scened, v, begin, 10)
+	_ = s.wrote(scened, v, end, how)
+}
+
 // lookup finds the key or not.
 func (s scene) lookup(n int) {
 	s.missing([]key.Hash{scened}, s.musts([]key.Hash{scened}), n, "lookup")
@@ -35,13 +41,14 @@ func (s scene) lookup(n int) {
 
 // Every rule has a scene that breaks it, and one beside it that only looks so.
 func TestRules(t *testing.T) {
+	var broken []promise
 	for name, tc := range map[string]struct {
 		play func(scene)
 		want []promise
 	}{
 		"a value is read": {func(s scene) { s.put(1, 1, 2, stored); s.see(1, 3, 4) }, nil},
 		"while it is stored": {func(s scene) {
-			_ = s.writing(scened, 1, 1)
+			_ = s.writing(scened, 1, 1, 0)
 			s.see(1, 2, 3)
 			_ = s.wrote(scened, 1, 4, stored)
 		}, nil},
@@ -81,19 +88,19 @@ func TestRules(t *testing.T) {
 		}, []promise{twoValues}},
 		"an older one after nobody knows": {func(s scene) { s.put(1, 1, 2, stored); s.put(2, 3, 4, unknown); s.see(1, 5, 6) }, nil},
 
-		"flushed and there":   {func(s scene) { s.put(1, 1, 2, stored); s.promised(3); s.lookup(1) }, nil},
-		"flushed and missing": {func(s scene) { s.put(1, 1, 2, stored); s.promised(3); s.restarted(5); s.lookup(0) }, []promise{unflushed}},
-		"flushed and deleted": {func(s scene) { s.put(1, 1, 2, stored); s.promised(3); s.delete(4, 5, false); s.lookup(0) }, nil},
-		"deleted and flushed": {func(s scene) { s.put(1, 1, 2, stored); s.delete(3, 4, true); s.promised(5); s.lookup(0) }, nil},
+		"flushed and there":   {func(s scene) { s.put(1, 1, 2, stored); s.promised(unflushed, 3); s.lookup(1) }, nil},
+		"flushed and missing": {func(s scene) { s.put(1, 1, 2, stored); s.promised(unflushed, 3); s.restarted(5); s.lookup(0) }, []promise{unflushed}},
+		"flushed and deleted": {func(s scene) { s.put(1, 1, 2, stored); s.promised(unflushed, 3); s.delete(4, 5, false); s.lookup(0) }, nil},
+		"deleted and flushed": {func(s scene) { s.put(1, 1, 2, stored); s.delete(3, 4, true); s.promised(unflushed, 5); s.lookup(0) }, nil},
 		"stored while deleted": {func(s scene) {
 			s.deleting([]key.Hash{scened}, 1)
 			s.put(1, 2, 3, stored)
 			s.deleted([]key.Hash{scened}, 1, 4, false)
-			s.promised(5)
+			s.promised(unflushed, 5)
 			s.lookup(0)
 		}, nil},
-		"stored while flushed":  {func(s scene) { s.put(1, 1, 4, stored); s.promised(3); s.lookup(0) }, nil},
-		"lost before the flush": {func(s scene) { s.put(1, 1, 2, stored); s.restarted(3); s.promised(4); s.lookup(0) }, nil},
+		"stored while flushed":  {func(s scene) { s.put(1, 1, 4, stored); s.promised(unflushed, 3); s.lookup(0) }, nil},
+		"lost before the flush": {func(s scene) { s.put(1, 1, 2, stored); s.restarted(3); s.promised(unflushed, 4); s.lookup(0) }, nil},
 		"found on disk": {func(s scene) {
 			at := s.stamp([]key.Hash{scened})
 			s.put(1, 1, 2, stored)
@@ -107,7 +114,31 @@ func TestRules(t *testing.T) {
 			s.found([]key.Hash{scened}, at)
 			s.lookup(0)
 		}, nil},
+
+		"read before its end":   {func(s scene) { s.end(1, 1, 2, stored); s.see(1, 12, 13) }, nil},
+		"read after its end":    {func(s scene) { s.end(1, 1, 2, stored); s.see(1, 13, 14) }, []promise{overdue}},
+		"found before its end":  {func(s scene) { s.end(1, 1, 2, stored); s.there([]key.Hash{scened}, 1, 12, "") }, nil},
+		"found after its end":   {func(s scene) { s.end(1, 1, 2, stored); s.there([]key.Hash{scened}, 1, 13, "") }, []promise{overdue}},
+		"missing after its end": {func(s scene) { s.end(1, 1, 2, stored); s.there([]key.Hash{scened}, 0, 13, "") }, nil},
+		"stored again since": {func(s scene) {
+			s.end(1, 1, 2, stored)
+			s.end(2, 11, 14, stored)
+			s.there([]key.Hash{scened}, 1, 13, "")
+		}, nil},
+		"nobody knows since when": {func(s scene) { s.end(1, 1, never, unknown); s.there([]key.Hash{scened}, 1, 99, "") }, nil},
+		"refused since": {func(s scene) {
+			s.end(1, 1, 2, stored)
+			s.end(2, 11, 14, refused)
+			s.there([]key.Hash{scened}, 1, 13, "")
+		}, []promise{overdue}},
+		"flushed and past its end":  {func(s scene) { s.end(1, 1, 2, stored); s.promised(unflushed, 3); s.lookup(0) }, nil},
+		"kept and missing":          {func(s scene) { s.put(1, 1, 2, stored); s.promised(unkept, 3); s.restarted(4); s.lookup(0) }, []promise{unkept}},
+		"committed with the end":    {func(s scene) { s.put(1, 1, 3, stored); s.promised(unkept, 3); s.restarted(4); s.lookup(0) }, nil},
+		"found, and read":           {func(s scene) { s.compared([]key.Hash{scened}, 1, 1, "") }, nil},
+		"found, and not to be read": {func(s scene) { s.compared([]key.Hash{scened}, 1, 0, "") }, []promise{unread}},
+		"other bytes under a lease": {func(s scene) { s.broken(scened, "") }, []promise{leaseBroken}},
 	} {
+		broken = append(broken, tc.want...)
 		t.Run(name, func(t *testing.T) {
 			s := scene{newHistory()}
 			tc.play(s)
@@ -119,5 +150,14 @@ func TestRules(t *testing.T) {
 				t.Errorf("found %q; want %q", got, tc.want)
 			}
 		})
+	}
+	for _, r := range rules {
+		if !slices.Contains(broken, r.promise) {
+			t.Errorf("no scene breaks the rule that %s", r.what)
+		}
+		named := func(c configuration) bool { return c.name == r.in }
+		if r.in != "" && !slices.ContainsFunc(configurations, named) {
+			t.Errorf("there is no configuration %s", r.in)
+		}
 	}
 }

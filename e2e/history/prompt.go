@@ -1,4 +1,4 @@
-package main
+package history
 
 import (
 	"encoding/binary"
@@ -20,10 +20,11 @@ var space = key.Space{Model: "consistency", World: 1, DType: "none", ChunkTokens
 type prompt struct {
 	hashes []key.Hash
 	client.Prompt
+	aged bool // its chunks may have an end
 }
 
 // makePrompts makes the prompts of a run. Two neighbours share their first
-// half, so that there are branches.
+// half, so that there are branches, and with it whether they are aged.
 func makePrompts(seed uint64) []prompt {
 	out := make([]prompt, prompts)
 	lengths := make([]uint32, promptChunks)
@@ -31,6 +32,7 @@ func makePrompts(seed uint64) []prompt {
 		lengths[i] = chunkTokens
 	}
 	for n := range out {
+		out[n].aged = n&2 != 0
 		var raw []byte
 		for i := range promptChunks {
 			branch := uint64(n)

@@ -1,4 +1,4 @@
-package main
+package history
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 type store interface {
 	// Put stores chunks of a prompt from the first on; there may be fewer
 	// results than payloads.
-	Put(ctx context.Context, p client.Prompt, first int, payloads [][]byte, inline bool) ([]client.Stored, error)
+	Put(ctx context.Context, p client.Prompt, first int, payloads [][]byte, by means) ([]client.Stored, error)
 	Lease(ctx context.Context, p client.Prompt) (lease, error)
 	Get(ctx context.Context, p client.Prompt, first int) ([][]byte, error)
 	// Lookup is how many leading chunks are in some tiers.
@@ -36,6 +36,12 @@ type upkeep interface {
 	Client() *client.Client
 }
 
+// means is how chunks are stored.
+type means struct {
+	inline bool          // over the socket
+	age    time.Duration // how old they may become; 0: as old as they like
+}
+
 // lease is chunks that are being read.
 type lease interface {
 	Len() int
@@ -55,15 +61,15 @@ type daemonStore struct {
 
 func (s daemonStore) Client() *client.Client { return s.c }
 
-func (s daemonStore) Put(ctx context.Context, p client.Prompt, first int, payloads [][]byte, inline bool) ([]client.Stored, error) {
-	if inline {
+func (s daemonStore) Put(ctx context.Context, p client.Prompt, first int, payloads [][]byte, by means) ([]client.Stored, error) {
+	if by.inline {
 		return s.c.Put(ctx, p, first, payloads)
 	}
 	sizes := make([]uint32, len(payloads))
 	for i, b := range payloads {
 		sizes[i] = uint32(len(b))
 	}
-	f, err := s.c.Reserve(ctx, p, client.ReserveOptions{First: first, Count: len(payloads), Sizes: sizes, Wait: reserveWait})
+	f, err := s.c.Reserve(ctx, p, client.ReserveOptions{First: first, Count: len(payloads), Sizes: sizes, Wait: reserveWait, MaxAge: by.age})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package main
+package history
 
 import (
 	"context"
@@ -16,6 +16,8 @@ const (
 	maxPayload  = 320 << 10
 	maxRun      = 4 // chunks of one put
 	longRead    = 2 * leaseAge
+	// mostAge is the longest end that a chunk is stored with.
+	mostAge = 3 * time.Second
 )
 
 // worker is a client that does something at random, one thing at a time.
@@ -26,11 +28,13 @@ type worker struct {
 	rng     *rand.Rand
 	s       store
 	next    version // that it has not used
+	aged    bool    // chunks of aged prompts are stored with an end
 }
 
-// writeLog is told of each write before it is sent, and when it has ended.
+// writeLog is told of each write before it is sent, with how old its chunk may become, and
+// when it has ended.
 type writeLog interface {
-	writing(k key.Hash, v version, begin moment) error
+	writing(k key.Hash, v version, begin moment, age time.Duration) error
 	wrote(k key.Hash, v version, end moment, how outcome) error
 }
 
@@ -84,16 +88,20 @@ func (w *worker) put(ctx context.Context, p prompt) error {
 	}
 	ks := p.hashes[first:min(first+1+w.rng.IntN(maxRun), len(p.hashes))]
 	payloads, vs := make([][]byte, len(ks)), make([]version, len(ks))
+	by := means{inline: w.rng.IntN(3) == 0}
+	if w.aged && p.aged { // what is put over the socket has none
+		by = means{age: time.Second + time.Duration(w.rng.IntN(int(mostAge/time.Second)))*time.Second}
+	}
 	for i, k := range ks {
 		vs[i] = w.next
 		w.next++
 		payloads[i] = make([]byte, w.size())
 		fill(payloads[i], k, vs[i])
-		if err := w.writes.writing(k, vs[i], now()); err != nil {
+		if err := w.writes.writing(k, vs[i], now(), by.age); err != nil {
 			return err
 		}
 	}
-	results, err := w.s.Put(ctx, p.Prompt, first, payloads, w.rng.IntN(3) == 0)
+	results, err := w.s.Put(ctx, p.Prompt, first, payloads, by)
 	end := now()
 	for i, k := range ks {
 		if err := w.writes.wrote(k, vs[i], endOf(err, end), outcomeOf(results, err, i)); err != nil {

@@ -1,4 +1,4 @@
-package main
+package history
 
 import (
 	"context"
@@ -11,76 +11,82 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/measure"
 	"github.com/kvstored/kvstored/key"
 )
 
-var historyFor = flag.Duration("history", 20*time.Second, "how long TestHistory goes on")
+var (
+	historyFor = flag.Duration("history", 8*time.Second, "how long each run of TestHistory goes on")
+	historyOps = flag.Int64("ops", 0, "operations of the workers that end TestHistory; 0: none do")
+	workers    = flag.Int("workers", 4, "clients that do something all the time")
+	seed       = flag.Uint64("seed", 0, "of all that is random; 0: of the time")
+	told       conditions // by the flags of configurations
+)
+
+func init() {
+	for _, c := range configurations {
+		flag.BoolVar(c.on(&told), c.name, false, c.what)
+	}
+}
 
 // bugFor is in how long a seeded bug must be found.
 const bugFor = 5 * time.Minute
 
 func TestMain(m *testing.M) {
 	if job := os.Getenv(childVar); job != "" {
-		_ = child(context.Background(), job)
+		_ = child(context.Background(), job) // ends with its daemon, if it is not killed
 		return
 	}
-	code := m.Run()
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
-	}
-	os.Exit(code)
-}
-
-// built is the daemon of this tree, once for all tests.
-var built struct {
-	sync.Once
-	dir, binary string
-	err         error
+	os.Exit(m.Run())
 }
 
 func testOptions(t *testing.T) options {
 	t.Helper()
-	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "kvstored-consistency-"); built.err == nil {
-			built.binary, built.err = measure.Program(t.Context(), "", built.dir)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
+	o := options{seed: *seed, workers: *workers}
+	if o.seed == 0 {
+		o.seed = uint64(time.Now().UnixNano())
 	}
-	dir, err := os.MkdirTemp("", "kvc-") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the daemon's folder stays in %s", dir)
-			return
-		}
-		_ = os.RemoveAll(dir)
-	})
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	return options{binary: built.binary, dir: dir, seed: seed, workers: 4, log: t.Logf}
+	t.Logf("seed %d", o.seed)
+	return o
 }
 
-// No promise is broken by the faults that the run injects into the daemon and
-// its clients.
+// No promise is broken by the faults that the run injects into the daemon and its clients:
+// as the flags tell, or else in no configuration and in each that is always tried.
 func TestHistory(t *testing.T) {
+	if told != (conditions{}) {
+		keepsPromises(t, told)
+		return
+	}
+	t.Run("plain", func(t *testing.T) { keepsPromises(t, told) })
+	for _, c := range configurations {
+		if c.always {
+			var in conditions
+			*c.on(&in) = true
+			t.Run(c.name, func(t *testing.T) { keepsPromises(t, in) })
+		}
+	}
+}
+
+func keepsPromises(t *testing.T, in conditions) {
 	o := testOptions(t)
-	o.span = *historyFor
-	r := newRun(o)
+	o.conditions = in
+	o.span, o.ops = *historyFor, *historyOps
+	if o.ops > 0 {
+		o.span = 0
+	}
+	r := newRun(t, o)
 	broken, err := r.play(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range broken[:min(len(broken), 5)] {
-		t.Errorf("%s: %s", v.promise, v.text)
+	kinds := make(map[promise]int)
+	for _, v := range broken {
+		if kinds[v.promise]++; kinds[v.promise] <= 3 {
+			t.Errorf("%s: %s", v.promise, v.text)
+		}
 	}
 	n := r.history.counts()
-	t.Logf("%d operations, %d lives, %+v, %d violations", r.ops.Load(), r.lives, n, len(broken))
-	if n.Reads == 0 || n.Musts == 0 || n.Deleted == 0 || r.lives < 2 {
+	t.Logf("%d operations, %d lives, %+v, violations %v", r.ops.Load(), r.lives, n, kinds)
+	if n.Reads == 0 || n.Musts == 0 || n.Deleted == 0 || n.Compared == 0 || n.Asked == 0 || r.lives < 2 {
 		t.Errorf("%+v in %d lives prove nothing", n, r.lives)
 	}
 }
@@ -108,8 +114,8 @@ func (l okLease) Release(ctx context.Context) error { return connection(l.lease.
 // grantsAgain says of chunks that exist already that it stored them.
 type grantsAgain struct{ store }
 
-func (s grantsAgain) Put(ctx context.Context, p client.Prompt, first int, payloads [][]byte, inline bool) ([]client.Stored, error) {
-	results, err := s.store.Put(ctx, p, first, payloads, inline)
+func (s grantsAgain) Put(ctx context.Context, p client.Prompt, first int, payloads [][]byte, by means) ([]client.Stored, error) {
+	results, err := s.store.Put(ctx, p, first, payloads, by)
 	for i, r := range results {
 		if r.Code == client.ResultExists || r.Code == client.ResultDiffers {
 			results[i].Code = client.ResultStored
@@ -126,10 +132,10 @@ func (s flushesNothing) Flush(context.Context, bool) (bool, error) { return true
 // swaps stores the bytes of two chunks the wrong way round.
 type swaps struct{ store }
 
-func (s swaps) Put(ctx context.Context, p client.Prompt, first int, payloads [][]byte, inline bool) ([]client.Stored, error) {
+func (s swaps) Put(ctx context.Context, p client.Prompt, first int, payloads [][]byte, by means) ([]client.Stored, error) {
 	payloads = slices.Clone(payloads)
 	slices.Reverse(payloads)
-	return s.store.Put(ctx, p, first, payloads, inline)
+	return s.store.Put(ctx, p, first, payloads, by)
 }
 
 // remembers serves a payload again that it has served before.
@@ -156,7 +162,7 @@ func (s remembers) Get(ctx context.Context, p client.Prompt, first int) ([][]byt
 
 // The checker finds bugs, each of its kind.
 func TestSeededBugs(t *testing.T) {
-	through := setup{mode: "through", puts: "staged", policies: [2]string{"lru", "lru"}, unwritten: 0.4, lease: leaseAge}
+	through := setup{mode: "through", puts: "staged", policies: [2]string{"lru", "lru"}, unwritten: 0.4}
 	back := through
 	back.mode = "back"
 	for name, tc := range map[string]struct {
@@ -175,7 +181,7 @@ func TestSeededBugs(t *testing.T) {
 			o := testOptions(t)
 			o.span, o.first, o.wrap, o.setup = bugFor, true, tc.wrap, &tc.setup
 			begun := time.Now()
-			r := newRun(o)
+			r := newRun(t, o)
 			broken, err := r.play(t.Context())
 			if err != nil {
 				t.Fatal(err)

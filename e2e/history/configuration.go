@@ -1,0 +1,64 @@
+package history
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// configuration is something that a run can be told, by the flag of its name.
+type configuration struct {
+	name, what string
+	always     bool // there is a run with it where no flag is given
+	on         func(*conditions) *bool
+}
+
+// configurations are all. They combine.
+var configurations = []configuration{
+	{"aged", "half of the prompts are stored with an end within seconds", false, func(o *conditions) *bool { return &o.aged }},
+	{"keeper", "kvstored keep has DRAM, which has room for all and which the end of a process leaves", true, func(o *conditions) *bool { return &o.keeper }},
+	{"clock", "the daemon's wall clock is set by hand: anyhow while it runs, forward between its lives", false, func(o *conditions) *bool { return &o.clock }},
+}
+
+// leaseAge is short, so that leases are revoked under those who read for long.
+const leaseAge = 150 * time.Millisecond
+
+// setup is what a life of the daemon is configured with.
+type setup struct {
+	mode, puts string
+	policies   [2]string // of DRAM, of the disk
+	unwritten  float64
+	verify     int
+}
+
+var (
+	modes    = []string{config.WriteThrough, config.WriteBack, config.WriteSelective, config.WriteAuto}
+	policies = policy.All()
+)
+
+// setupOf picks one; the mode and DRAM's policy take turns.
+func setupOf(n int, rng *rand.Rand) setup {
+	return setup{
+		mode: modes[n%len(modes)], puts: []string{config.PutsStaged, config.PutsDirect}[rng.IntN(2)],
+		policies:  [2]string{policies[n%len(policies)], policies[rng.IntN(len(policies))]},
+		unwritten: []float64{0.1, 0.4}[rng.IntN(2)], verify: rng.IntN(3),
+	}
+}
+
+// of makes a configuration that of the setup.
+func (s setup) of(o conditions) func(*config.Config) {
+	return func(c *config.Config) {
+		c.Arena.Puts, c.Arena.VerifyHits = s.puts, s.verify
+		c.CPU.Capacity, c.CPU.Policy = 16<<20, s.policies[0]
+		c.Disk.Capacity, c.Disk.Policy = 2<<30, s.policies[1]
+		c.Write.Mode, c.Write.MinHits = s.mode, 1
+		c.Lease.MaxAge = leaseAge
+		c.Budget.Leases, c.Budget.Pins, c.Budget.Loads, c.Budget.Unwritten = 0.4, 0.1, 0.2, s.unwritten
+		c.Log.Level = "error"
+		if o.keeper { // it keeps what is equal
+			c.Upgrade.HandOver, c.Arena.Puts, c.CPU.Capacity = true, config.PutsStaged, 256<<20
+		}
+	}
+}

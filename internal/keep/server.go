@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,14 +22,17 @@ const (
 	kept = 3
 	// most is how many connections are served at a time.
 	most = 8
-	// leaveTimeout is how long a daemon that starts waits for the end of the one before,
-	// which may be on its way out.
+	// leaveTimeout is the default of Server.Patience: the daemon before may be on its way
+	// out.
 	leaveTimeout = 2 * time.Second
 )
 
 // Server keeps the descriptors of one daemon. Its zero value has none.
 type Server struct {
 	Log zerolog.Logger
+	// Patience is how long a daemon that starts waits for the end of the one before; 0 is
+	// 2 s.
+	Patience time.Duration
 
 	mu struct {
 		sync.Mutex
@@ -129,9 +133,9 @@ func (s *Server) give(conn *handover.Conn, program string) error {
 }
 
 // lend has conn's daemon have the files, and returns copies of them. ErrBusy says that
-// another one still has them after leaveTimeout.
+// another one still has them after the patience.
 func (s *Server) lend(conn *handover.Conn, program string) (files []*os.File, err error) {
-	late := time.After(leaveTimeout)
+	late := time.After(cmp.Or(s.Patience, leaveTimeout))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for waits := true; waits && s.busy(conn); {

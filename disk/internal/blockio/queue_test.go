@@ -37,74 +37,78 @@ type told chan error
 func (c told) Finish(err error) { c <- err }
 
 func TestPiecesGoInOrder(t *testing.T) {
-	d := New(1, time.Minute)
-	r := &recorder{}
-	var done []told
-	submit := func(at int64, n int, write bool) {
-		c := make(told, 1)
-		done = append(done, c)
-		if err := d.Submit(&Transfer{File: r, Off: at * 100 * 1 << 20, Buf: make([]byte, n), Write: write, End: c}); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(1, time.Minute)
+		r := &recorder{}
+		var done []told
+		submit := func(at int64, n int, write bool) {
+			c := make(told, 1)
+			done = append(done, c)
+			if err := d.Submit(&Transfer{File: r, Off: at * 100 * 1 << 20, Buf: make([]byte, n), Write: write, End: c}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		submit(1, 3*miB, false)
+		submit(2, miB, false)
+		submit(9, 2*miB, true)
+		submit(3, 3*miB, false)
+		ctx, cancel := context.WithCancel(context.Background())
+		ran := make(chan error, 1)
+		go func() { ran <- d.Run(ctx) }()
+		for i, c := range done {
+			if err := <-c; err != nil {
+				t.Fatalf("transfer %d: %v", i, err)
+			}
+		}
+		cancel()
+		if err := <-ran; err != nil {
 			t.Fatal(err)
 		}
-	}
-	submit(1, 3*miB, false)
-	submit(2, miB, false)
-	submit(9, 2*miB, true)
-	submit(3, 3*miB, false)
-	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- d.Run(ctx) }()
-	for i, c := range done {
-		if err := <-c; err != nil {
-			t.Fatalf("transfer %d: %v", i, err)
+		want := []int64{100 * 1 << 20, 101 * 1 << 20, 102 * 1 << 20, 200 * 1 << 20, 900 * 1 << 20, 300 * 1 << 20, 301 * 1 << 20, 302 * 1 << 20, 901 * miB}
+		if !slices.Equal(r.pieces, want) {
+			t.Fatalf("pieces at %v, want %v", r.pieces, want)
 		}
-	}
-	cancel()
-	if err := <-ran; err != nil {
-		t.Fatal(err)
-	}
-	want := []int64{100 * 1 << 20, 101 * 1 << 20, 102 * 1 << 20, 200 * 1 << 20, 900 * 1 << 20, 300 * 1 << 20, 301 * 1 << 20, 302 * 1 << 20, 901 * miB}
-	if !slices.Equal(r.pieces, want) {
-		t.Fatalf("pieces at %v, want %v", r.pieces, want)
-	}
-	c := make(told, 1)
-	if err := d.Submit(&Transfer{End: c}); !errors.Is(err, tier.ErrClosed) {
-		t.Fatalf("submit after the end: %v", err)
-	}
+		c := make(told, 1)
+		if err := d.Submit(&Transfer{End: c}); !errors.Is(err, tier.ErrClosed) {
+			t.Fatalf("submit after the end: %v", err)
+		}
+	})
 }
 
 // A transfer is finished exactly once, however its end and a cancel meet.
 func TestCancelRaces(t *testing.T) {
-	d := New(2, time.Minute)
-	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- d.Run(ctx) }()
-	r := &recorder{}
-	var all []told
-	for i := range 500 {
-		c := make(told, 2)
-		all = append(all, c)
-		x := &Transfer{File: r, Buf: make([]byte, 10), End: c, Write: i%2 == 0}
-		if err := d.Submit(x); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		d := New(2, time.Minute)
+		ctx, cancel := context.WithCancel(context.Background())
+		ran := make(chan error, 1)
+		go func() { ran <- d.Run(ctx) }()
+		r := &recorder{}
+		var all []told
+		for i := range 500 {
+			c := make(told, 2)
+			all = append(all, c)
+			x := &Transfer{File: r, Buf: make([]byte, 10), End: c, Write: i%2 == 0}
+			if err := d.Submit(x); err != nil {
+				t.Fatal(err)
+			}
+			if i%3 == 0 {
+				d.Cancel(x, context.Canceled)
+				d.Cancel(x, context.Canceled)
+			}
 		}
-		if i%3 == 0 {
-			d.Cancel(x, context.Canceled)
-			d.Cancel(x, context.Canceled)
+		for i, c := range all {
+			if err := <-c; err != nil && (i%3 != 0 || !errors.Is(err, context.Canceled)) {
+				t.Fatalf("transfer %d: %v", i, err)
+			}
 		}
-	}
-	for i, c := range all {
-		if err := <-c; err != nil && (i%3 != 0 || !errors.Is(err, context.Canceled)) {
-			t.Fatalf("transfer %d: %v", i, err)
+		cancel()
+		<-ran
+		for i, c := range all {
+			if len(c) != 0 {
+				t.Fatalf("transfer %d was finished twice", i)
+			}
 		}
-	}
-	cancel()
-	<-ran
-	for i, c := range all {
-		if len(c) != 0 {
-			t.Fatalf("transfer %d was finished twice", i)
-		}
-	}
+	})
 }
 
 // The pieces of a lone transfer are under way together.

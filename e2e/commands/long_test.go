@@ -62,7 +62,11 @@ func within(t *testing.T, limit int, args ...string) string {
 	if code != daemon.ExitOK {
 		t.Fatalf("%v: exit code %d, %s", args, code, errs)
 	}
-	for _, m := range collected.FindAllStringSubmatch(errs, -1) {
+	collections := collected.FindAllStringSubmatch(errs, -1)
+	if len(collections) == 0 && args[0] == "get" { // put allocates next to nothing
+		t.Errorf("no collection in %q", errs)
+	}
+	for _, m := range collections {
 		if mb, err := strconv.Atoi(m[2]); err != nil || mb > limit {
 			t.Errorf("the heap of %s has %s MB, want at most %d", args[0], m[2], limit)
 		}

@@ -1,16 +1,10 @@
 package daemon
 
 import (
-	"bytes"
-	"net/http"
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/key"
 )
 
 // TestDeployedMetrics: the dashboard and the rules of deploy name metrics that there are,
@@ -43,25 +37,8 @@ func TestDeployedMetrics(t *testing.T) {
 	}
 }
 
-// promtool runs Prometheus' own tool, where it is installed.
-func promtool(t *testing.T, stdin []byte, args ...string) {
-	t.Helper()
-	path, err := exec.LookPath("promtool")
-	if err != nil && os.Getenv("CI") == "true" {
-		t.Fatal("promtool is not installed, and CI skips nothing")
-	}
-	if err != nil {
-		t.Skip("promtool is not installed (Debian's package prometheus has it)")
-	}
-	cmd := exec.Command(path, args...)
-	cmd.Dir, cmd.Stdin = "../../deploy/prometheus", bytes.NewReader(stdin)
-	if out, err := cmd.CombinedOutput(); err != nil || len(stdin) > 0 && len(bytes.TrimSpace(out)) > 0 {
-		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-}
-
-// TestAlerts: each alert fires where it should and none where all is well.
-func TestAlerts(t *testing.T) {
+// TestAlertsAreTested: a test of the rules has each alert fire; e2e/metrics runs it.
+func TestAlertsAreTested(t *testing.T) {
 	for _, what := range []string{"kvstored", "route"} {
 		rules, err := os.ReadFile("../../deploy/prometheus/" + what + ".rules.yaml")
 		if err != nil {
@@ -80,32 +57,5 @@ func TestAlerts(t *testing.T) {
 				t.Errorf("no test has %s fire", a[1])
 			}
 		}
-		promtool(t, nil, "check", "rules", what+".rules.yaml")
-		promtool(t, nil, "test", "rules", what+".test.yaml")
 	}
-}
-
-// TestMetricsAreClean: Prometheus has nothing to say against the metrics of a daemon that
-// has served.
-func TestMetricsAreClean(t *testing.T) {
-	cfg := smallConfig(t)
-	cfg.Admin.Listen = "127.0.0.1:0"
-	d := serve(t, cfg)
-	c, err := client.Dial(t.Context(), cfg.Listen.Socket, client.Options{Space: &key.Space{Model: "m", DType: "b", World: 1, ChunkTokens: 4, Method: key.SHA256}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	j, err := c.Prefetch(t.Context(), client.Tokens([]uint32{1, 2, 3, 4}), client.PrefetchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := j.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if !page(t, d, "/metrics", http.StatusOK, `kvstored_missed_tokens_total{reason="never_stored",tier="none"} 4`) {
-		t.Error("the tokens that were missed are not in the metrics")
-	}
-	_, text := fetchPage(t, d, "/metrics")
-	promtool(t, []byte(text), "check", "metrics")
 }

@@ -86,7 +86,6 @@ func TestSeries(t *testing.T) {
 			t.Errorf("there is no %s", want)
 		}
 	}
-	promtool(t, []byte(text), "check", "metrics")
 }
 
 // administrator asks at the socket of administrators.

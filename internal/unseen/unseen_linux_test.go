@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 
@@ -123,19 +122,4 @@ func TestTakeEvent(t *testing.T) {
 	if n, err := unix.EpollWait(instance, make([]unix.EpollEvent, 1), 0); n != 0 || err != nil {
 		t.Errorf("%d events are left, %v", n, err)
 	}
-}
-
-// woken is how often threads of this process have slept and gone on.
-func woken(t *testing.T, threads []string) (n int) {
-	buf := make([]byte, 4096)
-	for _, thread := range threads {
-		_, after, found := bytes.Cut(unseen.ReadFile(thread, buf), []byte("\nvoluntary_ctxt_switches:"))
-		line, _, _ := bytes.Cut(after, []byte("\n"))
-		times, err := strconv.Atoi(string(bytes.TrimSpace(line)))
-		if !found || err != nil {
-			t.Fatal(thread, found, err)
-		}
-		n += times
-	}
-	return n
 }

@@ -3,12 +3,14 @@
 package unseen_test
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -83,4 +85,19 @@ func looksAfterSleep(t *testing.T, raw syscall.RawConn, far *os.File) (looks int
 		t.Fatal(err)
 	}
 	return looks, slept
+}
+
+// woken is how often threads of this process have slept and gone on.
+func woken(t *testing.T, threads []string) (n int) {
+	buf := make([]byte, 4096)
+	for _, thread := range threads {
+		_, after, found := bytes.Cut(unseen.ReadFile(thread, buf), []byte("\nvoluntary_ctxt_switches:"))
+		line, _, _ := bytes.Cut(after, []byte("\n"))
+		times, err := strconv.Atoi(string(bytes.TrimSpace(line)))
+		if !found || err != nil {
+			t.Fatal(thread, found, err)
+		}
+		n += times
+	}
+	return n
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -78,7 +77,7 @@ func (r *run) play(ctx context.Context) ([]violation, error) {
 	defer cancel()
 	r.configure()
 	if r.keeper {
-		r.keep()
+		r.daemon.Keep()
 	}
 	r.daemon.Launch()
 	r.awaitReady(ctx)
@@ -105,23 +104,6 @@ func (r *run) configure() {
 	r.lives++
 	r.lost = false
 	r.daemon.Configure(s.of(r.conditions))
-}
-
-// keep starts kvstored keep.
-func (r *run) keep() {
-	k := r.daemon.Beside()
-	k.Log += ".keep"
-	if err := k.Exec("keep"); err != nil {
-		r.t.Fatal(err)
-	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(r.daemon.Socket + ".keep"); err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			r.t.Fatal("the keeper does not listen\n", k.Said())
-		}
-	}
 }
 
 // awaitReady waits until the chunks on disk are known. The process of the database

@@ -22,24 +22,6 @@ var kills = flag.Int("kills", 4, "how often TestKilledKeepsDRAM kills the daemon
 // settledBefore is how long before a kill a chunk is acknowledged that is to be there.
 const settledBefore = 100 * time.Millisecond
 
-// keeperOf runs kvstored keep for a daemon.
-func keeperOf(t *testing.T, d *daemon.Daemon) *daemon.Daemon {
-	t.Helper()
-	k := d.Beside()
-	k.Socket, k.Log = d.Socket+".keep", d.Log+".keep"
-	if err := k.Exec("keep"); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(k.Socket); err == nil {
-			return k
-		}
-		if time.Now().After(end) {
-			t.Fatal("the keeper does not listen\n", k.Said())
-		}
-	}
-}
-
 // settled are the chains that were acknowledged a while before a moment.
 func (tr *traffic) settled(at time.Time) (chains []*key.Chain) {
 	tr.mu.Lock()
@@ -59,7 +41,7 @@ func TestKilledKeepsDRAM(t *testing.T) {
 		t.Run(puts, func(t *testing.T) {
 			d := handOverDaemon(t, 0)
 			d.Configure(func(c *config.Config) { c.Arena.Puts = puts })
-			k := keeperOf(t, d)
+			k := d.Keep()
 			d.Start()
 			tr := newTraffic(d)
 			tr.kills = true

@@ -7,7 +7,7 @@ import (
 )
 
 // TestMain makes of this program the process of a database where a tier has
-// started it.
+// started it: in long runs of damages.
 func TestMain(m *testing.M) {
 	database.Main()
 	m.Run()

@@ -22,8 +22,11 @@ type Listener struct {
 }
 
 // Listen makes a listener with the address of a Unix socket at path, where nothing is.
-func Listen(path string) *Listener {
-	return &Listener{addr: address(path), bytes: BufferBytes, conns: make(chan *Conn, backlog), ended: make(chan struct{})}
+func Listen(path string) *Listener { return ListenAt(address(path)) }
+
+// ListenAt is Listen with any address, which both ends of a connection have.
+func ListenAt(addr net.Addr) *Listener {
+	return &Listener{addr: addr, bytes: BufferBytes, conns: make(chan *Conn, backlog), ended: make(chan struct{})}
 }
 
 // Accept waits for a connection.

@@ -10,7 +10,7 @@ import (
 
 // BenchmarkExists asks for 1,000 names in one command.
 func BenchmarkExists(b *testing.B) {
-	r := newRigOf(b, 512<<20, resp.Options{})
+	r := newSocketRig(b, 512<<20, resp.Options{})
 	c := r.dial(r.unix)
 	args := []string{"EXISTS"}
 	for i := range 1000 {

@@ -3,7 +3,6 @@ package resp_test
 import (
 	"context"
 	"io"
-	"net"
 	"sync"
 	"syscall"
 	"testing"
@@ -30,22 +29,6 @@ type piped struct {
 	slow bool // it sends byte by byte
 }
 
-// overTCP lets connections look as those of TCP.
-type overTCP struct{ net.Listener }
-
-type tcpConn struct{ net.Conn }
-
-func (l overTCP) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return tcpConn{c}, nil
-}
-
-func (tcpConn) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6380} }
-func (tcpConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40000} }
-
 // inBubble runs a test with a server, in a bubble of time.
 func inBubble(t *testing.T, test func(t *testing.T, p *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -55,10 +38,10 @@ func inBubble(t *testing.T, test func(t *testing.T, p *pipes)) {
 			Memory:   func() resp.Memory { return resp.Memory{} },
 			Settings: resp.Settings{Password: "secret", Flush: true},
 		})
-		p := &pipes{t: t, at: map[string]*pipe.Listener{"unix": pipe.Listen("s"), "tcp": pipe.Listen("t")}}
+		p := &pipes{t: t, at: map[string]*pipe.Listener{"unix": pipe.Listen("s"), "tcp": pipe.ListenAt(overTCP)}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var serving sync.WaitGroup
-		for _, l := range []net.Listener{p.at["unix"], overTCP{p.at["tcp"]}} {
+		for _, l := range p.at {
 			serving.Go(func() {
 				if err := server.Serve(ctx, l); err != nil {
 					t.Error(err)

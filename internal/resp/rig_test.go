@@ -15,23 +15,33 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/blob/blobtest"
+	"github.com/kvstored/kvstored/internal/pipe"
 	"github.com/kvstored/kvstored/internal/resp"
 )
 
 const patience = time.Minute // bounds what should take no time at all
 
-// rig is a server on both kinds of listener.
+// rig is a server on both kinds of listener, of this process or of the system.
 type rig struct {
-	t      testing.TB
-	o      resp.Options
-	store  *blobtest.Rig
-	server *resp.Server
-	unix   net.Addr
-	tcp    net.Addr
-	stop   func()
+	t       testing.TB
+	o       resp.Options
+	store   *blobtest.Rig
+	server  *resp.Server
+	sockets bool
+	unix    net.Addr
+	tcp     net.Addr
+	at      map[net.Addr]*pipe.Listener
+	stop    func()
 }
 
 func newRig(t testing.TB, o resp.Options) *rig { return newRigOf(t, 64<<20, o) }
+
+// newSocketRig is newRig with sockets, in real time.
+func newSocketRig(t testing.TB, capacity int64, o resp.Options) *rig {
+	t.Helper()
+	o.Errors = true
+	return makeRigOf(t, capacity, o, true)
+}
 
 // newRigOf makes a rig with so many bytes of DRAM, which answers errors to all.
 func newRigOf(t testing.TB, capacity int64, o resp.Options) *rig {
@@ -42,7 +52,12 @@ func newRigOf(t testing.TB, capacity int64, o resp.Options) *rig {
 
 func makeRig(t testing.TB, capacity int64, o resp.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, store: blobtest.New(t, capacity)}
+	return makeRigOf(t, capacity, o, false)
+}
+
+func makeRigOf(t testing.TB, capacity int64, o resp.Options, sockets bool) *rig {
+	t.Helper()
+	r := &rig{t: t, store: blobtest.New(t, capacity), sockets: sockets}
 	o.Spin, o.Memory = time.Millisecond, func() resp.Memory { return resp.Memory{UsedBytes: 1536, CapacityBytes: capacity, Policy: "lru"} }
 	r.o = o
 	r.start()
@@ -56,11 +71,8 @@ func (r *rig) start() {
 	r.server = resp.New(r.o)
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
-	listen := func(network, address string) net.Addr {
-		l, err := net.Listen(network, address)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+	r.at = make(map[net.Addr]*pipe.Listener)
+	serve := func(l net.Listener) net.Addr {
 		serving.Go(func() {
 			if err := r.server.Serve(ctx, l); err != nil {
 				r.t.Error(err)
@@ -68,9 +80,27 @@ func (r *rig) start() {
 		})
 		return l.Addr()
 	}
-	r.unix = listen("unix", filepath.Join(r.t.TempDir(), "s"))
-	r.tcp = listen("tcp", "127.0.0.1:0")
+	if r.sockets {
+		r.unix = serve(r.listen("unix", filepath.Join(r.t.TempDir(), "s")))
+		r.tcp = serve(r.listen("tcp", "127.0.0.1:0"))
+	} else {
+		for l, at := range map[*pipe.Listener]*net.Addr{pipe.Listen("s"): &r.unix, pipe.ListenAt(overTCP): &r.tcp} {
+			*at = serve(l)
+			r.at[*at] = l
+		}
+	}
 	r.stop = func() { cancel(); serving.Wait() }
+}
+
+// overTCP is the address of connections that look as those of TCP.
+var overTCP = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6380}
+
+func (r *rig) listen(network, address string) net.Listener {
+	l, err := net.Listen(network, address)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return l
 }
 
 // restart begins anew with the store begun anew.
@@ -93,7 +123,13 @@ type conn struct {
 
 func (r *rig) dial(addr net.Addr) *conn {
 	r.t.Helper()
-	c, err := net.Dial(addr.Network(), addr.String())
+	var c net.Conn
+	var err error
+	if l := r.at[addr]; l != nil {
+		c, err = l.Dial(r.t.Context())
+	} else {
+		c, err = net.Dial(addr.Network(), addr.String())
+	}
 	if err != nil {
 		r.t.Fatal(err)
 	}

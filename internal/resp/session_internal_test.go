@@ -2,15 +2,13 @@ package resp
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/kvstored/kvstored/internal/pipe"
 )
 
 // A slow command takes nothing of the time of those after it.
@@ -55,49 +53,30 @@ func TestResetForgets(t *testing.T) {
 // A client that reads nothing is given up after its StallTimeout, also where the
 // connection's goroutine waits for it in the middle of a command.
 func TestDeafInsideCommand(t *testing.T) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ends [2]net.Conn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		ends[i], err = net.FileConn(f)
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		const stall = 30 * time.Second
+		near, far := pipe.New()
+		defer far.Close()
+		begun := time.Now()
+		o := newOutput(near, nil, stall, func(int64) {})
+		part := make([]byte, inPlace)
+		for busy := false; !busy; { // until the connection is full
+			o.bulk(part)
+			o.flush()
+			o.mu.Lock()
+			busy = o.mu.busy
+			o.mu.Unlock()
 		}
-		defer ends[i].Close()
-	}
-	const stall = 100 * time.Millisecond
-	o := newOutput(ends[0], nil, stall, func(int64) {})
-	part := make([]byte, inPlace)
-	state := func() (busy bool, queued int) {
+		synctest.Wait() // the writer has them all
 		o.mu.Lock()
-		defer o.mu.Unlock()
-		return o.mu.busy, len(o.mu.queue)
-	}
-	for busy := false; !busy; busy, _ = state() { // until the socket is full
+		o.mu.bytes = maxQueue // as so many replies would be
+		o.mu.Unlock()
 		o.bulk(part)
-		o.flush()
-	}
-	for queued := 1; queued > 0; _, queued = state() { // until the writer has them all
-		time.Sleep(time.Millisecond)
-	}
-	o.mu.Lock()
-	o.mu.bytes = maxQueue // as so many replies would be
-	o.mu.Unlock()
-	o.bulk(part)
-	ended := make(chan error)
-	go func() {
-		_, err := newSocket(ends[0], 0, o.flush, o.due).read(part, nil)
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		if err == nil {
+		if _, err := newSocket(near, 0, o.flush, o.due).read(part, nil); err == nil {
 			t.Error("there was something to read")
 		}
-	case <-time.After(time.Minute):
-		t.Fatal("a client that reads nothing keeps its session for ever")
-	}
+		if took := time.Since(begun); took != patience+stall {
+			t.Errorf("it is given up after %v", took)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/fair"
@@ -38,47 +39,50 @@ func heavyUser(t *testing.T) (o resp.Options, places *atomic.Int64, compute func
 // A value takes turns while it arrives, not only when it is stored: writers of large
 // values share the processors with others by user.
 func TestValuesTakeTurns(t *testing.T) {
-	o, places, compute := heavyUser(t)
-	r := newRig(t, o)
-	c := r.dial(r.unix)
-	compute()
-	set := encode("SET", "a", strings.Repeat("x", 1<<20))
-	c.send(set[:len(set)/2])
-	for end := time.Now().Add(patience); places.Load() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("half of a value has arrived, and it took no turn")
+	synctest.Test(t, func(t *testing.T) {
+		o, places, compute := heavyUser(t)
+		r := newRig(t, o)
+		c := r.dial(r.unix)
+		compute()
+		set := encode("SET", "a", strings.Repeat("x", 1<<20))
+		c.send(set[:len(set)/2])
+		synctest.Wait()
+		if places.Load() == 0 {
+			t.Error("half of a value has arrived, and it took no turn")
 		}
-	}
-	c.send(set[len(set)/2:])
-	c.expect("+OK\r\n")
+		c.send(set[len(set)/2:])
+		c.expect("+OK\r\n")
+	})
 }
 
 // A GET and a SET of a value that stays in the caches until it is hashed take no place,
 // also of a user who computes a lot. Other commands do.
 func TestShortCommandsTakeNoPlace(t *testing.T) {
-	o, places, compute := heavyUser(t)
-	r := newRig(t, o)
-	c := r.dial(r.unix)
-	value := strings.Repeat("x", 64<<10)
-	for _, command := range [][]string{{"SET", "a", value}, {"GET", "a"}} {
-		compute()
-		reply := "+OK\r\n"
-		if command[0] == "GET" {
-			reply = "$65536\r\n" + value + "\r\n"
+	synctest.Test(t, func(t *testing.T) {
+		o, places, compute := heavyUser(t)
+		r := newRig(t, o)
+		c := r.dial(r.unix)
+		value := strings.Repeat("x", 64<<10)
+		for _, command := range [][]string{{"SET", "a", value}, {"GET", "a"}} {
+			compute()
+			reply := "+OK\r\n"
+			if command[0] == "GET" {
+				reply = "$65536\r\n" + value + "\r\n"
+			}
+			c.do(reply, command...)
+			if n := places.Load(); n != 0 {
+				t.Errorf("%s of 64 KiB has taken %d places", command[0], n)
+			}
 		}
-		c.do(reply, command...)
-		if n := places.Load(); n != 0 {
-			t.Errorf("%s of 64 KiB has taken %d places", command[0], n)
+		for _, command := range [][]string{{"DBSIZE"}, {"EXISTS", "a"}, {"SET", "a", value, "NX"}} {
+			compute()
+			c.send(encode(command...))
+			if _, err := c.in.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			if places.Load() == 0 {
+				t.Errorf("%s of a user who computes a lot has taken no place", command[0])
+			}
 		}
-	}
-	for _, command := range [][]string{{"DBSIZE"}, {"EXISTS", "a"}, {"SET", "a", value, "NX"}} {
-		compute()
-		c.send(encode(command...))
-		if _, err := c.in.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-		if places.Load() == 0 {
-			t.Errorf("%s of a user who computes a lot has taken no place", command[0])
-		}
-	}
+	})
 }

@@ -70,7 +70,7 @@ func TestOrderOfABatch(t *testing.T) {
 			c.send(mset(names, values))
 			c.expect("+OK\r\n")
 			r.store.Flush() // what the disk does not have is lost when it goes from DRAM
-			if read { // in the other order, and twice, and one that is not there
+			if read {       // in the other order, and twice, and one that is not there
 				slices.Reverse(names)
 				slices.Reverse(values)
 				c.send(encode(append(append([]string{"MGET"}, names...), "absent", names[0])...))

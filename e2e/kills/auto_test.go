@@ -13,6 +13,7 @@ import (
 // TestKillUnderAuto: over a full disk a kill costs no chunk that was stored longer than
 // write.unsafe_age ago; of what is younger each is right or absent.
 func TestKillUnderAuto(t *testing.T) {
+	t.Parallel()
 	const age, patience = time.Second, 30 * time.Second
 	d := load.Folder(t, 64<<20, 512<<20, func(c *config.Config) { c.Write.UnsafeAge = age })
 	d.Start()

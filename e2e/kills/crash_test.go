@@ -32,8 +32,14 @@ const (
 // At every moment of a kill, every chunk is absent or exact
 // afterwards, and what a flush had acknowledged is there.
 func TestCrash(t *testing.T) {
-	t.Run("roomy", func(t *testing.T) { crash(t, 4<<30, *crashRounds, true) })
-	t.Run("full", func(t *testing.T) { crash(t, 192<<20, *crashRounds/2, false) }) // it evicts all the time
+	t.Run("roomy", func(t *testing.T) {
+		t.Parallel()
+		crash(t, 4<<30, *crashRounds, true)
+	})
+	t.Run("full", func(t *testing.T) { // it evicts all the time
+		t.Parallel()
+		crash(t, 192<<20, *crashRounds/2, false)
+	})
 }
 
 func crash(t *testing.T, disk int64, rounds int, rest bool) {

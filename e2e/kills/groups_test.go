@@ -140,6 +140,7 @@ func (m *killedGroups) check(socket string) int {
 // TestKilledBetweenGroups: a daemon that is killed between the stores of a prompt's groups finds
 // afterwards the longest prefix of which all groups had their needs on disk.
 func TestKilledBetweenGroups(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(22, uint64(*groupKills)))
 	d := daemon.Start(t)
 	found := map[int]int{}

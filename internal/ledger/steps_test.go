@@ -21,7 +21,10 @@ func (r *rig) begin() {
 			parent = p[len(p)-1].Hash
 		}
 	}
-	size := uint32(1 + max(0, r.source(3*page)))
+	r.fill(h, k, parent, uint32(1+max(0, r.source(3*page))))
+}
+
+func (r *rig) fill(h holder, k key.Key, parent key.Hash, size uint32) {
 	id, state, err := r.real.Begin(h.o, h.c, k, parent, size)
 	before := r.model.live[k]
 	want, wantErr := r.model.begin(h, k, parent, size)
@@ -78,6 +81,26 @@ func (r *rig) publish() {
 	}
 	for _, e := range es[:n] {
 		r.held = append(r.held, held{h, e})
+	}
+}
+
+// passBy stores a chunk below a resident one and takes it away again, mostly: what remains is
+// that its ancestors are as young as it would be.
+func (r *rig) passBy() {
+	ks := r.path()
+	i := slices.IndexFunc(ks, func(k key.Key) bool { return r.model.live[k] == nil })
+	if i < 1 || r.model.live[ks[i-1]].state != ledger.Resident {
+		return
+	}
+	r.fill(holder{ledger.Daemon, ledger.IO}, ks[i], ks[i-1].Hash, 1)
+	e := r.model.live[ks[i]]
+	if e == nil {
+		return // refused
+	}
+	r.real.Publish([]ledger.ID{e.entry.ID}, false)
+	r.model.publish([]*body{e}, false, nil)
+	if r.source(4) > 0 {
+		r.removeAt(ks[i])
 	}
 }
 
@@ -287,7 +310,10 @@ func (r *rig) turn() {
 
 func (r *rig) remove() {
 	ks := r.path()
-	k := ks[len(ks)-1]
+	r.removeAt(ks[len(ks)-1])
+}
+
+func (r *rig) removeAt(k key.Key) {
 	got, ok := r.real.Remove(k)
 	e := r.model.live[k]
 	if ok != (e != nil && e.state == ledger.Resident) || ok && known(got) != e.entry {

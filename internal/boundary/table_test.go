@@ -10,7 +10,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-var operations = flag.Int("boundary.ops", 4000, "steps of TestIsTheDefinition")
+var operations = flag.Int("boundary.ops", 1500, "steps of TestIsTheDefinition")
 
 // naive is the definition: all boundaries, and for each piece all of them.
 type naive struct {

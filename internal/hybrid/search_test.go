@@ -1,6 +1,7 @@
 package hybrid_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -129,14 +130,12 @@ func randomChunks(r *rand.Rand, f hybrid.Family, n int) chunks {
 	return c
 }
 
+var rounds = flag.Int("hybrid.rounds", 2000, "random families of TestSearchIsTheDefinition")
+
 // The words agree with the definition, in any order in which chunks come and go.
 func TestSearchIsTheDefinition(t *testing.T) {
 	r, s := rand.New(rand.NewPCG(1, 2)), new(hybrid.Search)
-	rounds := 6000
-	if testing.Short() {
-		rounds = 1000
-	}
-	for range rounds {
+	for range *rounds {
 		f := randomFamily(r)
 		n := f.Grid() * (1 + r.IntN(300/f.Grid()+1))
 		there := randomChunks(r, f, n)

@@ -12,7 +12,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-var tableOps = flag.Int("retain.ops", 5_000, "operations of TestTable")
+var tableOps = flag.Int("retain.ops", 2500, "operations of TestTable")
 
 // naive is the claims as the package comment has them, without any index.
 type naive struct {
@@ -227,12 +227,12 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestOneUserFills: a user that retains a million chunks, in spaces and under names of
+// TestOneUserFills: a user that retains 300,000 chunks, in spaces and under names of
 // its own, takes nothing away from another one.
 func TestOneUserFills(t *testing.T) {
 	table := New(func(key.SpaceID, []key.Hash, []ledger.Rank) {}, Limits{TotalBytes: 1 << 60, UserBytes: 1 << 60, Duration: time.Hour})
 	given := 0
-	for n := range 1_000_000 {
+	for n := range 300_000 {
 		c := Claimant{UID: 1, Space: key.SpaceID{byte(n)}, Name: string(rune('a' + n%26))}
 		k, _ := table.Retain(c, []key.Hash{{byte(n), byte(n >> 8), byte(n >> 16)}}, []int64{1}, 100, time.Hour)
 		given += k

@@ -20,6 +20,14 @@ const (
 // end of the line.
 const notRedis = "this is no Redis client; kvstored's own clients belong to listen.socket"
 
+const (
+	// notHTTP ends a connection of a browser or another client of HTTP. The body of
+	// such a request is in the hands of whoever made the page, and could be commands.
+	notHTTP = "this is no web server; nothing of the request counts"
+	// notTyped ends a connection over TCP that sends a line in place of an array.
+	notTyped = "over TCP a command is an array of bulk strings; lines are taken from the Unix socket only, but for PING"
+)
+
 // protocolError is input after which the stream cannot be followed any more.
 type protocolError string
 
@@ -39,9 +47,12 @@ type reader struct {
 	buf  []byte // buf[r:w] has been read and not used
 	r, w int
 	long []byte // a line that does not fit the buffer
+	far  bool   // the client may be anywhere: no commands typed by hand but PING
 }
 
-func newReader(src source) *reader { return &reader{src: src, buf: make([]byte, inputBytes)} }
+func newReader(src source, far bool) *reader {
+	return &reader{src: src, far: far, buf: make([]byte, inputBytes)}
+}
 
 // buffered is how much has arrived already, as far as that is known.
 func (r *reader) buffered() int { return r.w - r.r }
@@ -101,13 +112,33 @@ func (r *reader) command() (int, error) {
 		return 0, err
 	}
 	if len(l) == 0 || l[0] != '*' {
-		return r.inline(bytes.Fields(l)), nil
+		words := bytes.Fields(l)
+		if err := r.mayType(words); err != nil {
+			return 0, err
+		}
+		return r.inline(words), nil
 	}
 	n, ok := number(l[1:])
 	if !ok || n > maxArgs {
 		return 0, protocolError("invalid multibulk length")
 	}
 	return int(max(0, n)), nil
+}
+
+// mayType is an error for a line that is not taken for a command. Each request of HTTP
+// has one before its body: its first, or its field Host.
+func (r *reader) mayType(words [][]byte) error {
+	if len(words) == 0 {
+		return nil
+	}
+	first, last := words[0], words[len(words)-1]
+	switch {
+	case bytes.EqualFold(first, []byte("POST")), bytes.EqualFold(first, []byte("Host:")), r.far && bytes.HasPrefix(last, []byte("HTTP/")):
+		return protocolError(notHTTP)
+	case r.far && (len(words) > 1 || !bytes.EqualFold(first, []byte("PING"))):
+		return protocolError(notTyped)
+	}
+	return nil
 }
 
 // inline puts the words of a command typed by hand back as arguments.

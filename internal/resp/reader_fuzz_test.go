@@ -47,7 +47,7 @@ func (s stream) read(p, rest []byte) (int, error) {
 
 // readAll returns the arguments of all commands, separated, and why it ended.
 func readAll(src io.Reader, size int) (all []byte, err error) {
-	r := newReader(stream{src})
+	r := newReader(stream{src}, false)
 	for {
 		n, err := r.command()
 		if err != nil {

@@ -69,7 +69,7 @@ func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer,
 	local := conn.LocalAddr().Network() == "unix"
 	c.known = local || s.now.Load().Password == ""
 	c.parses = s.now.Load().Errors
-	c.in = newReader(c)
+	c.in = newReader(c, !local)
 	c.out = newOutput(conn, account, s.o.Limits.StallTimeout, func(n int64) { s.count.written.Add(uint64(n)) })
 	c.socket = newSocket(conn, s.o.Spin, c.out.flush, c.out.due) // half a command may come, and no more before its client reads
 	return c
@@ -119,6 +119,10 @@ func (c *session) serve() {
 	var bad protocolError
 	if errors.As(err, &bad) {
 		c.server.count.malformed.Add(1)
+		if bad == notHTTP {
+			c.server.logins.Warn().Stringer("client", c.conn.RemoteAddr()).Str("listener", listener(c.conn)).
+				Msg("a client of HTTP was cut off that spoke to the Redis front end: a web page may try to write here")
+		}
 		c.fail("ERR %s", bad.Error())
 	}
 	c.endTransaction()

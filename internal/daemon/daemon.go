@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/keep"
 	"github.com/kvstored/kvstored/internal/server"
@@ -55,6 +56,8 @@ type Options struct {
 	// TakeOver has New go on where the daemon that runs ends, with its DRAM and its
 	// sockets. That one goes on if Run is not called.
 	TakeOver bool
+	// Database opens the database of the disk tier; nil: a process is started for it.
+	Database database.Opener
 }
 
 // New makes everything and starts nothing. On an error nothing is left.
@@ -77,7 +80,7 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 // newDaemon is New with what a daemon begins with, and what keeps its memory; either may
 // be nil.
 func newDaemon(cfg config.Config, o Options, from *inheritance, keeper keep.Keeper) (d *Daemon, err error) {
-	d = &Daemon{cfg: cfg, log: o.Log, started: time.Now(), from: from, options: o, keeper: keeper}
+	d = &Daemon{cfg: cfg, log: o.Log, started: time.Now(), from: from, options: o, keeper: keeper, tiers: tiers{database: o.Database}}
 	d.reloads = newReloads(d, &o)
 	defer func() {
 		if err != nil {

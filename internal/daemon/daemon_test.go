@@ -21,6 +21,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -46,7 +47,7 @@ func TestRun(t *testing.T) {
 	prompt, payload := client.Tokens([]uint32{1, 2, 3, 4}), []byte("payload")
 	for run := range 2 {
 		var log logtest.Book
-		d, err := New(cfg, Options{Log: zerolog.New(&log)})
+		d, err := New(cfg, optionsOf(zerolog.New(&log)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +134,7 @@ func TestNewLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(&cfg)
-		if _, err := New(cfg, Options{Log: zerolog.Nop()}); err == nil || !strings.Contains(err.Error(), names) {
+		if _, err := New(cfg, optionsOf(zerolog.Nop())); err == nil || !strings.Contains(err.Error(), names) {
 			t.Errorf("%s: %v", names, err)
 		}
 		if _, err := os.Lstat(cfg.Listen.Socket); err == nil {
@@ -161,7 +162,7 @@ func TestReload(t *testing.T) {
 	}
 	write(func(*config.Config) {})
 	hangups := make(chan os.Signal)
-	d, err := New(cfg, Options{Log: zerolog.Nop(), File: file, Hangups: hangups})
+	d, err := New(cfg, Options{Database: database.OpenHere, Log: zerolog.Nop(), File: file, Hangups: hangups})
 	if err != nil {
 		t.Fatal(err)
 	}

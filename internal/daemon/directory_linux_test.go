@@ -240,7 +240,7 @@ func adopted(t *testing.T, dead *life, cfg config.Config) *life {
 		t.Fatal(err)
 	}
 	l := &life{log: dead.log, ended: make(chan error, 1)}
-	if l.d, err = newDaemon(cfg, Options{Log: zerolog.New(l.log)}, in, nil); err != nil {
+	if l.d, err = newDaemon(cfg, optionsOf(zerolog.New(l.log)), in, nil); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())

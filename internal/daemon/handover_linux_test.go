@@ -15,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/checkpoint"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/handover"
 	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/key"
@@ -40,7 +41,7 @@ type life struct {
 func live(t *testing.T, cfg config.Config, takeOver bool) *life {
 	t.Helper()
 	l := &life{log: new(logtest.Book), ended: make(chan error, 1)}
-	d, err := New(cfg, Options{Log: zerolog.New(l.log), TakeOver: takeOver})
+	d, err := New(cfg, Options{Database: database.OpenHere, Log: zerolog.New(l.log), TakeOver: takeOver})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,9 +342,9 @@ func TestSuccessorsAreRefused(t *testing.T) {
 	} {
 		other := cfg
 		change(&other)
-		_, err := New(other, Options{Log: zerolog.Nop(), TakeOver: true})
+		_, err := New(other, Options{Database: database.OpenHere, Log: zerolog.Nop(), TakeOver: true})
 		for err != nil && strings.Contains(err.Error(), "another process is taking over") { // the one before is not forgotten yet
-			_, err = New(other, Options{Log: zerolog.Nop(), TakeOver: true})
+			_, err = New(other, Options{Database: database.OpenHere, Log: zerolog.Nop(), TakeOver: true})
 		}
 		if err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("a successor with another %s: %v", what, err)
@@ -399,7 +400,7 @@ func TestDirectoryIsSetAside(t *testing.T) {
 				}
 			}
 			var log logtest.Book
-			d, err := newDaemon(cfg, Options{Log: zerolog.New(&log)}, in, nil)
+			d, err := newDaemon(cfg, optionsOf(zerolog.New(&log)), in, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

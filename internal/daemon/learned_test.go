@@ -29,7 +29,7 @@ func TestLearnedSurvives(t *testing.T) {
 	restart := func(do func(*Daemon)) string {
 		t.Helper()
 		var log logtest.Book
-		d, err := New(cfg, Options{Log: zerolog.New(&log)})
+		d, err := New(cfg, optionsOf(zerolog.New(&log)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/metric"
 	"github.com/kvstored/kvstored/remote"
 	"github.com/kvstored/kvstored/tier"
@@ -92,6 +93,13 @@ func TestEveryNumberIsExported(t *testing.T) {
 	}
 }
 
+// TestNoDatabasePid: the metrics have no process of a database where there is none.
+func TestNoDatabasePid(t *testing.T) {
+	if pid, err := (&metrics{daemon: new(Daemon)}).databasePid(); err == nil {
+		t.Errorf("process %d without a disk tier", pid)
+	}
+}
+
 // TestMetricsPage: docs/metrics.md has the metrics there are. Run with -update to write it anew.
 func TestMetricsPage(t *testing.T) {
 	const path = "../../docs/metrics.md"
@@ -131,7 +139,7 @@ func metricsPage() string {
 // diskStats are the numbers of a disk tier that has just been made.
 func diskStats(t *testing.T) tier.Stats {
 	t.Helper()
-	d := &Daemon{cfg: smallConfig(t), log: zerolog.Nop()}
+	d := &Daemon{cfg: smallConfig(t), log: zerolog.Nop(), tiers: tiers{database: database.OpenHere}}
 	defer d.Close()
 	if err := d.makeDisk(&d.cfg, false, 0, d.log); err != nil {
 		t.Fatal(err)

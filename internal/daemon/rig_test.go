@@ -13,13 +13,6 @@ import (
 	"github.com/kvstored/kvstored/internal/database"
 )
 
-// TestMain lets the disk tier start the process of its database, which is the
-// test's own program.
-func TestMain(m *testing.M) {
-	database.Main()
-	os.Exit(m.Run())
-}
-
 // smallConfig is that of a small daemon with a disk tier, in a folder that goes
 // with the test.
 func smallConfig(t testing.TB) config.Config {
@@ -40,11 +33,14 @@ func smallConfig(t testing.TB) config.Config {
 	return cfg
 }
 
+// optionsOf are those of a daemon in this process, as its database is.
+func optionsOf(log zerolog.Logger) Options { return Options{Log: log, Database: database.OpenHere} }
+
 // serve runs a daemon in this process until the test ends, and returns when the daemon is
 // ready: before, what the disk does not say in time is not stored.
 func serve(t *testing.T, cfg config.Config) *Daemon {
 	t.Helper()
-	d, err := New(cfg, Options{Log: zerolog.Nop()})
+	d, err := New(cfg, optionsOf(zerolog.Nop()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/manifest"
 	"github.com/kvstored/kvstored/key"
@@ -26,9 +27,10 @@ type tiers struct {
 	manifest   *manifest.Manifest // of DRAM; nil without upgrade.hand_over
 	directory  clientDirectory
 	cpu        *cpu.Tier
-	disk       *disk.Keeper // nil: no disk tier
-	remote     *remote.Tier // nil: no remote tier
-	ages       *age.Book    // that all of them keep to
+	disk       *disk.Keeper    // nil: no disk tier
+	remote     *remote.Tier    // nil: no remote tier
+	ages       *age.Book       // that all of them keep to
+	database   database.Opener // of disk; nil: a process is started for it
 }
 
 // make makes all that the configuration names, and starts nothing. Beside an
@@ -111,7 +113,7 @@ func (t *tiers) makeDisk(c *config.Config, handed bool, chunks int, log zerolog.
 	}
 	o := diskOptions(&c.Disk, log)
 	o.Entries, o.Awaited, o.Ages = chunks, handed, t.ages
-	o.Quotas, o.DeferTraining = ledgerQuotas(c.Spaces), true
+	o.Quotas, o.DeferTraining, o.Database = ledgerQuotas(c.Spaces), true, t.database
 	t.disk, err = disk.Keep(o)
 	return err // it says disk
 }

@@ -151,6 +151,7 @@ func TestNewLeavesNothing(t *testing.T) {
 // told, and a wrong file changes nothing.
 func TestReload(t *testing.T) {
 	cfg := smallConfig(t)
+	cfg.Disk.Capacity = 0
 	file := cfg.Listen.Socket + ".yaml"
 	write := func(change func(*config.Config)) {
 		next := cfg

@@ -13,7 +13,7 @@ import (
 // those that were idle the longest go for it.
 func TestPageConnLimit(t *testing.T) {
 	cfg := smallConfig(t)
-	cfg.Admin.Listen = "127.0.0.1:0"
+	cfg.Admin.Listen, cfg.Disk.Capacity = "127.0.0.1:0", 0
 	addr := serve(t, cfg).pages.Addr().String()
 	dial := func() net.Conn {
 		conn, err := net.Dial("tcp", addr)

@@ -11,7 +11,7 @@ import (
 // HEAD, none of what admin.socket answers is there, and a foreign page reads none.
 func TestPagesAreReadOnly(t *testing.T) {
 	cfg := smallConfig(t)
-	cfg.Admin.Listen, cfg.Admin.Hosts = "localhost:0", []string{"Node1.example"}
+	cfg.Admin.Listen, cfg.Admin.Hosts, cfg.Disk.Capacity = "localhost:0", []string{"Node1.example"}, 0
 	addr := serve(t, cfg).pages.Addr().String()
 	ask := func(method, path, host, origin string) (int, string) {
 		t.Helper()

@@ -321,9 +321,9 @@ func TestReadUnderChurn(t *testing.T) {
 	writer := reader(t, &cfg, s, client.Options{})
 	var read, lost atomic.Uint64
 	begun := time.Now()
-	goesOn := func() bool { // for 3 seconds, and until something was read
+	goesOn := func() bool { // for half a second, and until something was read
 		took := time.Since(begun)
-		return !t.Failed() && (took < 3*time.Second || read.Load() == 0 && took < time.Minute)
+		return !t.Failed() && (took < time.Second/2 || read.Load() == 0 && took < time.Minute)
 	}
 	for k := range 3 {
 		c := reader(t, &cfg, s, client.Options{})

@@ -98,7 +98,7 @@ func administrator(cfg *config.Config) *http.Client {
 // TestProfiles: a profile is had on the socket of administrators, and nowhere else.
 func TestProfiles(t *testing.T) {
 	cfg := smallConfig(t)
-	cfg.Admin.Listen = "127.0.0.1:0"
+	cfg.Admin.Listen, cfg.Disk.Capacity = "127.0.0.1:0", 0
 	d := serve(t, cfg)
 	c := administrator(&cfg)
 	defer c.CloseIdleConnections()

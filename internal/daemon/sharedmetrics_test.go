@@ -42,7 +42,7 @@ func TestMetricsAreMadeOnce(t *testing.T) {
 			}
 			return w
 		}
-		const clients, span = 300, 10 * time.Second
+		const clients, span = 100, 10 * time.Second
 		begun := time.Now()
 		var all sync.WaitGroup
 		for i := range clients {

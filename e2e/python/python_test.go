@@ -16,6 +16,7 @@ func client() string { return filepath.Join(daemon.Root(), "clients", "python") 
 
 // TestPython runs the unittests of each module against daemons of this tree.
 func TestPython(t *testing.T) {
+	t.Parallel()
 	python := need.Python(t, "numpy")
 	env := append(os.Environ(), "KVSTORED_BIN="+daemon.Program(t), "PYTHONPATH=.")
 	daemon.DependOn(t, client(), ".py", ".json", ".md", ".toml")

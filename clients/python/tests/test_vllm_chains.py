@@ -69,8 +69,12 @@ class Chains(unittest.TestCase):
         return stand_in(self, FORMS[-1], daemon.socket, rows, **tier)
 
     def unhurried(self, engine: Engine) -> Engine:
-        """The engine with a step that ends only when its end is told."""
+        """The engine with a step that ends only when its end is told, and answers that hold meanwhile."""
         engine.tier._lookups._patience = 600.0
+        for answer in ("_HIT_SECONDS", "_MISS_SECONDS"):
+            patch = mock.patch(f"kvstored.vllm_lookup.{answer}", 600.0)
+            patch.start()
+            self.addCleanup(patch.stop)
         return engine
 
     def request(self, engine: Engine, name: str, *groups: Sequence[bytes]) -> Any:

@@ -1,27 +1,30 @@
 package admin
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/pipe"
 )
+
+const patience = 10 * time.Second
 
 // slowDaemon never answers GET /v1/version, and any other call once that was asked,
 // if it answers that at all. Its client asks for the version after patience.
 func slowDaemon(t *testing.T, answers bool, patience time.Duration) *Client {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := pipe.Listen("s")
 	asked := make(chan struct{})
 	ask := sync.OnceFunc(func() { close(asked) })
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // behind it net/http looks whether the client leaves
 		if r.URL.Path == "/v1/version" {
 			ask()
 		} else if <-asked; answers {
@@ -31,7 +34,8 @@ func slowDaemon(t *testing.T, answers bool, patience time.Duration) *Client {
 		<-r.Context().Done()
 	})}
 	go func() { _ = srv.Serve(l) }() // it ends with Close
-	c := NewClient(path, patience)
+	c := NewClient("s", patience)
+	c.http.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx) }
 	t.Cleanup(func() {
 		c.Close()
 		srv.Close()
@@ -42,21 +46,22 @@ func slowDaemon(t *testing.T, answers bool, patience time.Duration) *Client {
 // TestAnswerBesidesVersion: a reply that comes while the client asks whether the
 // daemon lives counts, though that question is not answered.
 func TestAnswerBesidesVersion(t *testing.T) {
-	var r Chunks
-	var err error
-	for _, patience := range []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second} { // a busy machine may miss the first
-		if err = slowDaemon(t, true, patience).Do(t.Context(), "POST", "/v1/revoke", None{}, &r); !errors.Is(err, ErrNoAnswer) {
-			break
+	synctest.Test(t, func(t *testing.T) {
+		begun, r := time.Now(), Chunks{}
+		err := slowDaemon(t, true, patience).Do(t.Context(), "POST", "/v1/revoke", None{}, &r)
+		if took := time.Since(begun); err != nil || r.Chunks != 3 || took != 2*patience { // the question has its time
+			t.Errorf("%+v, %v after %v", r, err, took)
 		}
-	}
-	if err != nil || r.Chunks != 3 {
-		t.Errorf("%+v, %v", r, err)
-	}
+	})
 }
 
 // TestNoAnswer: a daemon that answers neither is silent.
 func TestNoAnswer(t *testing.T) {
-	if err := slowDaemon(t, false, 100*time.Millisecond).Do(t.Context(), "POST", "/v1/revoke", None{}, new(Chunks)); !errors.Is(err, ErrNoAnswer) {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		err := slowDaemon(t, false, patience).Do(t.Context(), "POST", "/v1/revoke", None{}, new(Chunks))
+		if took := time.Since(begun); !errors.Is(err, ErrNoAnswer) || took != 2*patience {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
 }

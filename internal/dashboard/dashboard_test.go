@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/internal/pipe"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/whatif"
 	"github.com/kvstored/kvstored/tier"
@@ -74,56 +76,60 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// served is the handler behind real connections.
-func served(t *testing.T, d *Dashboard) string {
+// served is a client of the handler.
+func served(t *testing.T, d *Dashboard) *http.Client {
 	t.Helper()
-	s := httptest.NewServer(d.Handler(false))
-	t.Cleanup(s.Close)
-	return s.URL
+	l, s := pipe.Listen("s"), &http.Server{Handler: d.Handler(false)}
+	go func() { _ = s.Serve(l) }() // it ends with Close
+	t.Cleanup(func() { s.Close() })
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx) }}}
 }
 
 // TestStreams: a stream tells the counts, without names; one more than there may
 // be is refused, and has its turn when another ends.
 func TestStreams(t *testing.T) {
-	d := New(Options{Numbers: counted()})
-	n := d.o.Numbers()
-	for i := range 30 {
-		d.past.add(sampleOf(&n, time.Now().Add(time.Duration(i-30)*sampleEvery)))
-		n = d.o.Numbers()
-	}
-	url := served(t, d)
-	var open []io.Closer
-	for i := range MaxStreams + 1 {
-		resp, err := http.Get(url + "/dashboard/events")
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Options{Numbers: counted()})
+		n := d.o.Numbers()
+		for i := range 30 {
+			d.past.add(sampleOf(&n, time.Now().Add(time.Duration(i-30)*sampleEvery)))
+			n = d.o.Numbers()
 		}
-		if i == MaxStreams {
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
-				t.Errorf("stream %d: status %d", i, resp.StatusCode)
+		client := served(t, d)
+		var open []io.Closer
+		for i := range MaxStreams + 1 {
+			resp, err := client.Get("http://localhost/dashboard/events")
+			if err != nil {
+				t.Fatal(err)
 			}
-			break
+			if i == MaxStreams {
+				resp.Body.Close()
+				if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+					t.Errorf("stream %d: status %d", i, resp.StatusCode)
+				}
+				break
+			}
+			open = append(open, resp.Body)
+			line, err := bufio.NewReader(resp.Body).ReadString('\n')
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatalf("stream %d: status %d, %v", i, resp.StatusCode, err)
+			}
+			var v view
+			if err := json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &v); err != nil {
+				t.Fatal(err)
+			}
+			if v.Names || v.Tables["clients"] != nil || v.Text["hit"] != "75.0 %" && v.Text["hit"] != "75 %" || v.Tables["missed"].Rows[0][0] != "never stored" || !strings.Contains(v.Charts["hits"].SVG, "<path class=\"line") {
+				t.Errorf("%+v", v)
+			}
 		}
-		open = append(open, resp.Body)
-		line, err := bufio.NewReader(resp.Body).ReadString('\n')
-		if err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("stream %d: status %d, %v", i, resp.StatusCode, err)
+		for _, c := range open {
+			c.Close()
 		}
-		var v view
-		if err := json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &v); err != nil {
-			t.Fatal(err)
+		synctest.Wait()
+		if n := d.streams.Load(); n > 0 {
+			t.Errorf("%d streams are left", n)
 		}
-		if v.Names || v.Tables["clients"] != nil || v.Text["hit"] != "75.0 %" && v.Text["hit"] != "75 %" || v.Tables["missed"].Rows[0][0] != "never stored" || !strings.Contains(v.Charts["hits"].SVG, "<path class=\"line") {
-			t.Errorf("%+v", v)
-		}
-	}
-	for _, c := range open {
-		c.Close()
-	}
-	for d.streams.Load() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	})
 }
 
 // deaf is a connection whose other end reads nothing after so many bytes.

@@ -187,7 +187,8 @@ func TestConnLimitSparesRequests(t *testing.T) {
 		both := []net.Conn{ask(), ask()}
 		<-here
 		<-here
-		third := ask()
+		third := dial(t, l)
+		_, _ = io.WriteString(third, get) // it may be closed already
 		if n, err := third.Read(make([]byte, 1)); err == nil {
 			t.Errorf("one too many is answered, with %d bytes", n)
 		}

@@ -1,13 +1,12 @@
 package index
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"github.com/kvstored/kvstored/internal/raced"
 )
 
 // TestReadersBesideWriters: what a worker has throughout is found throughout,
@@ -76,12 +75,7 @@ func removeAll(t *testing.T, s *Shard, at At, hashes []uint64) {
 	}
 }
 
-func rounds() int {
-	if raced.On {
-		return 200
-	}
-	return 3000
-}
+var rounds = flag.Int("index.rounds", 500, "rounds of the writers of TestReadersBesideWriters")
 
 // checkFound compares one answer with all that it may be.
 func checkFound(t *testing.T, s *Shard, chain []uint64) {
@@ -115,7 +109,7 @@ func checkFound(t *testing.T, s *Shard, chain []uint64) {
 // with a hole, and worker 0 its beginning.
 func upAndDown(t *testing.T, s *Shard, chain []uint64) {
 	one, zero := At{Worker: Worker{ID: "1"}}, At{Worker: Worker{ID: "0"}}
-	for i := range rounds() {
+	for i := range *rounds {
 		storeAll(t, s, one, After(chain[4]), chain[5:])
 		storeAll(t, s, zero, Root, chain[:7])
 		if i%2 == 0 {
@@ -129,7 +123,7 @@ func upAndDown(t *testing.T, s *Shard, chain []uint64) {
 // churn stores and removes other blocks, so that the table grows and shrinks.
 func churn(t *testing.T, s *Shard) {
 	rnd := rand.New(rand.NewPCG(3, 3))
-	for i := range rounds() / 10 {
+	for i := range *rounds / 10 {
 		at := At{Worker: Worker{ID: fmt.Sprint(2 + i%4)}}
 		other := make([]uint64, 1+rnd.IntN(2000))
 		for j := range other {
@@ -141,7 +135,7 @@ func churn(t *testing.T, s *Shard) {
 		if n, err := s.Remove(at, other); n != 0 || err != nil {
 			t.Error(n, err)
 		}
-		if i%50 == 0 {
+		if i%10 == 0 {
 			s.mu.Lock()
 			s.tree.Store(s.tree.Load().repacked())
 			s.settle()
@@ -152,7 +146,7 @@ func churn(t *testing.T, s *Shard) {
 
 // comeAndGo has two workers use one slot in turns.
 func comeAndGo(t *testing.T, x *Index, s *Shard, chain []uint64) {
-	for i := range rounds() {
+	for i := range *rounds {
 		w := Worker{ID: []string{"a", "b"}[i%2]}
 		if err := x.Register(w, WorkerOptions{}); err != nil {
 			t.Error(err)

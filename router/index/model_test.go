@@ -1,7 +1,6 @@
 package index
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,18 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/raced"
 )
 
-var operations = flag.Int("ops", 0, "operations of each random history, with -run TestAgainstSets; 0 = few")
-
-// few is how many operations a history has where no number is asked for.
-func few() int {
-	if raced.On {
-		return 500
-	}
-	return 10_000
-}
+var operations = flag.Int("ops", 2000, "operations of each random history of TestAgainstSets")
 
 const (
 	testTokens = 2 // in a block
@@ -576,7 +566,7 @@ func TestAgainstSets(t *testing.T) {
 		t.Run(fmt.Sprintf("%d workers, groups %v", c.workers, c.groups), func(t *testing.T) {
 			t.Parallel()
 			h := newHistory(t, uint64(c.workers), c.workers, c.groups)
-			h.run(cmp.Or(*operations, few()))
+			h.run(*operations)
 			if h.found == 0 {
 				t.Fatal("no query found anything")
 			}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"regexp"
 	"slices"
 	"strings"
@@ -145,12 +146,22 @@ func (d *Daemon) Exec(command string, more ...string) error {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stderr = log
 	cmd.Env = append(withoutOurs(os.Environ()), d.Env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is for the test, which then ends the daemon
-	if err := cmd.Start(); err != nil {
+	// An interrupt is for the test, which then ends the daemon; a test that is killed, or
+	// panics, takes it along.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error), make(chan error, 1)
+	go func() { // ends with the process
+		runtime.LockOSThread() // the kernel takes the thread that started it for its parent
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			ended <- cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
 		return fmt.Errorf("start the daemon: %w", err)
 	}
-	d.cmd, d.ended = cmd, make(chan error, 1)
-	go func(ended chan<- error) { ended <- cmd.Wait() }(d.ended) // ends with the process
+	d.cmd, d.ended = cmd, ended
 	return nil
 }
 

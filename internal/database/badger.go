@@ -76,9 +76,6 @@ func (s *server) openBadger(o *Options) (db *badger.DB, err error) {
 			}
 		}
 	}
-	if s.try != nil {
-		s.try(o.Dir)
-	}
 	if err := checkManifest(o.Dir); err != nil {
 		return nil, err
 	}
@@ -88,10 +85,18 @@ func (s *server) openBadger(o *Options) (db *badger.DB, err error) {
 		s.say(logInfo, "a compaction of %d tables did not end, and is taken back", []any{n})
 	}
 	s.keepPrivate(o.Dir)
+	if s.try != nil {
+		if err := s.try(o.Dir); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.watched.watch(o.Dir, s.end); err != nil {
 		return nil, err
 	}
-	return badger.Open(b)
+	if db, err = badger.Open(b); err != nil {
+		return nil, err // Badger returns a part of one
+	}
+	return db, nil
 }
 
 // keepPrivate takes the rights of other users from a database that an earlier

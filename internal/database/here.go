@@ -58,9 +58,10 @@ func (h *here) how() string {
 	return "exit status 0"
 }
 
-// tryTables returns what Badger panics over in a table. Badger opens each in a goroutine
-// of its own, whose panic nothing can recover.
-func tryTables(dir string) (over any) {
+// tryTables returns what Badger panics over in a table, or the first error. Badger opens
+// each in a goroutine of its own, whose panic nothing can recover, and over several errors
+// these race.
+func tryTables(dir string) (over any, err error) {
 	defer func() { over = recover() }()
 	listed, _ := (&compactions{dir: dir}).list() // Badger says what is wrong with the list
 	for id := range listed {
@@ -70,10 +71,13 @@ func tryTables(dir string) (over any) {
 		}
 		t, err := table.OpenInMemoryTable(data, id, &table.Options{BlockSize: 4 << 10, ChkMode: options.OnTableAndBlockRead})
 		if err == nil {
-			_ = t.VerifyChecksum() // Badger says so
+			err = t.VerifyChecksum()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open table %d: %w", id, err)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // serve ends with the pairs. A database that was not closed before is closed then, so
@@ -90,10 +94,12 @@ func (h *here) serve(conns []*conn, words *io.PipeWriter) {
 		hangUp()
 		runtime.Goexit()
 	}
-	s.try = func(dir string) {
-		if over := tryTables(dir); over != nil {
+	s.try = func(dir string) error {
+		over, err := tryTables(dir)
+		if over != nil {
 			s.end(fmt.Sprint("panic: ", over))
 		}
+		return err
 	}
 	s.gone = func() {
 		if h.killed.Load() || h.ended.Load() {
@@ -105,8 +111,9 @@ func (h *here) serve(conns []*conn, words *io.PipeWriter) {
 		s.watched.unhook()
 		_ = words.Close()
 	}()
-	if s.serve(conns) != nil {
-		h.ended.Store(true)
+	err := s.serve(conns)
+	if s.db == nil { // Badger did not open it
+		h.ended.Store(err != nil)
 		return
 	}
 	hangUp()

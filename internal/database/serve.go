@@ -56,11 +56,11 @@ func serve() int {
 
 // server is the database on the other side of the pairs.
 type server struct {
-	words io.Writer        // gets what Badger has to say
-	lost  func()           // is called when the other end of a pair is gone; the pair is not served any more
-	exit  func()           // ends the process, or the goroutine that is to end it; it does not return
-	try   func(dir string) // opens what would end the process if it cannot be opened; nil: it may end
-	gone  func()           // ends a goroutine of Badger's that fails for ever, once nobody waits for it; nil: the process ends
+	words io.Writer              // gets what Badger has to say
+	lost  func()                 // is called when the other end of a pair is gone; the pair is not served any more
+	exit  func()                 // ends the process, or the goroutine that is to end it; it does not return
+	try   func(dir string) error // opens what would end the process if it cannot be opened; nil: it may end
+	gone  func()                 // ends a goroutine of Badger's that fails for ever, once nobody waits for it; nil: the process ends
 
 	db      *badger.DB
 	dir     string

@@ -352,14 +352,19 @@ func TestAgesAgainstAModel(t *testing.T) {
 func TestStampsOfWhatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{lone: true, capacity: mib})
-		for i := range uint64(70_000) {
-			c := tiertest.Chain(i, 1)
-			grants, err := r.reserve(ledger.Daemon, c, 0, 1, 8)
+		const each = 70
+		refs := make([]tier.Ref, each)
+		for i := range uint64(70_000 / each) {
+			c := tiertest.Chain(i, each)
+			grants, err := r.reserve(ledger.Daemon, c, 0, each, 8)
 			if err != nil {
 				t.Fatal(err)
 			}
-			grants[0].Ref.Block.Seal()
-			r.CommitEach(c, 0, []tier.Ref{grants[0].Ref}, 24*time.Hour, make([]bool, 1))
+			for i, g := range grants {
+				g.Ref.Block.Seal()
+				refs[i] = g.Ref
+			}
+			r.CommitEach(c, 0, refs, 24*time.Hour, make([]bool, each))
 		}
 		if n := r.Stack.Stats().Ages.Chunks; n != 70_000 {
 			t.Fatalf("%d stamps", n)

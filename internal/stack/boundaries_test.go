@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	groupOperations = flag.Int("groups.ops", 2400, "steps of TestDeadIsTheDefinition, in all")
+	groupOperations = flag.Int("groups.ops", 1200, "steps of TestDeadIsTheDefinition, in all")
 	groupSeed       = flag.Uint64("groups.seed", 5, "where its chance begins")
 )
 

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -27,8 +28,9 @@ func TestIndexIsPassedOn(t *testing.T) {
 		}
 	}()
 	var waited []int64
-	for range 300 {
+	for range 60 {
 		for next := batches.Load() + 2; batches.Load() < next; { // it is at work
+			runtime.Gosched()
 		}
 		before := batches.Load()
 		x.lock()

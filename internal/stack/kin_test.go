@@ -116,7 +116,7 @@ func TestEmptySpacesKeepNoMarks(t *testing.T) {
 // A space that is large when it is first asked for is swept in parts, also while the index
 // grows and shrinks beside it.
 func TestSweepBesideChanges(t *testing.T) {
-	const n, each = 12_000, 7
+	const n, each = 7_000, 7
 	groups := hybrid.Family{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}}
 	r, f := newRig(t, options{capacity: 80 * mib, lone: true}), newFamily(groups, 1, n)
 	full, state := &f.Chains[0][0], &f.Chains[1][0]
@@ -127,7 +127,7 @@ func TestSweepBesideChanges(t *testing.T) {
 	other := *state
 	other.Space[3] = 9
 	last := n / each * each
-	for i := range 12 {
+	for i := range 8 {
 		r.put(&other, i*100, i*100+100, 4*kib)
 		m, err := r.MatchFamily(t.Context(), f, tier.All, n*16, nil)
 		if err != nil || m.Tokens != last*16 {

@@ -76,7 +76,7 @@ func storeAndReadLong(t *testing.T, mode stack.WriteMode) {
 	}})
 	o := r.NewOwner()
 	defer r.CloseOwner(o)
-	c := tiertest.Chain(1, 20*64)
+	c := tiertest.Chain(1, 10*64)
 	start := time.Now()
 	if err := r.putLong(t.Context(), o, c); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func storeAndReadLong(t *testing.T, mode stack.WriteMode) {
 			t.Fatal(err)
 		}
 	}
-	if took := time.Since(start); took > 6*time.Second { // 1,280 writes of a millisecond and as many reads, one by one
+	if took := time.Since(start); took > 3*time.Second { // 640 writes of a millisecond and as many reads, one by one
 		t.Errorf("took %v", took)
 	}
 	synctest.Wait() // what has left DRAM is handed over

@@ -1,7 +1,7 @@
 package resp_test
 
 import (
-	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +17,7 @@ func TestWrongPasswordWaits(t *testing.T) {
 		ask := func(c *conn, command, want string) time.Duration {
 			t.Helper()
 			start := time.Now()
-			if _, err := io.WriteString(c, command+"\r\n"); err != nil {
+			if _, err := c.Write(encode(strings.Fields(command)...)); err != nil {
 				t.Fatal(err)
 			}
 			if line, err := c.in.ReadString('\n'); err != nil || line != want+"\r\n" {

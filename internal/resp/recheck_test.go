@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -42,7 +43,7 @@ func TestRecheckAndSet(t *testing.T) {
 // says sends a command and wants a line.
 func (c *conn) says(t *testing.T, command, want string) {
 	t.Helper()
-	if _, err := c.Write([]byte(command + "\r\n")); err != nil {
+	if _, err := c.Write(encode(strings.Fields(command)...)); err != nil {
 		t.Fatal(err)
 	}
 	if line, err := c.in.ReadString('\n'); line != want+"\r\n" {

@@ -295,6 +295,12 @@ const settled = 100 * time.Millisecond
 // restart ends the daemon and starts it again, and checks what is there before any client
 // goes on.
 func (r *run) restart(ctx context.Context, sig syscall.Signal) error {
+	ends := r.aged && r.rng.IntN(2) == 0 // all, of what is on disk, while there is no daemon
+	if ends {
+		if err := r.flush(ctx); err != nil {
+			return err
+		}
+	}
 	if r.keeper {
 		st, err := r.daemon.Ask(ctx)
 		if err != nil {
@@ -309,8 +315,8 @@ func (r *run) restart(ctx context.Context, sig syscall.Signal) error {
 	r.between.Lock()
 	defer r.between.Unlock()
 	r.history.restarted(now())
-	if r.aged && r.rng.IntN(2) == 0 {
-		pause(ctx, mostAge) // all ends come while there is no daemon
+	if ends {
+		pause(ctx, mostAge)
 	}
 	if r.wall != nil {
 		r.wall.forward(time.Duration(r.rng.Int64N(int64(mostStep))))

@@ -177,7 +177,7 @@ func TestRandomNumbers(t *testing.T) {
 		}
 	}
 	r.p.Expect(0)
-	for step := range 20_000 {
+	for step := range 5000 {
 		switch n := rnd.IntN(1000); {
 		case n == 0: // a new life, with the same blocks, empty
 			kept, has = nil, map[int]bool{}

@@ -130,7 +130,7 @@ func TestBodyBudget(t *testing.T) {
 	}
 }
 
-var registrations = flag.Int("registrations", 2000, "workers that TestManyRegistrations has at a time")
+var registrations = flag.Int("registrations", 400, "workers that TestManyRegistrations has at a time")
 
 // Many workers that come and go at the same time leave nothing behind, and queries
 // go on.

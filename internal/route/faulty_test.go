@@ -13,7 +13,7 @@ import (
 	"github.com/kvstored/kvstored/internal/feed/feedtest"
 )
 
-var faultyTime = flag.Duration("faulty-time", 4*time.Second, "how long TestFaultyWorkers gives the service to find out, and then measures, by a clock of its own; from 30s on with the default grace and silence")
+var faultyTime = flag.Duration("faulty-time", 2*time.Second, "how long TestFaultyWorkers gives the service to find out, and then measures, by a clock of its own; from 30s on with the default grace and silence")
 
 const (
 	faultyWorkers = 8

@@ -49,7 +49,7 @@ func TestMissedDeclined(t *testing.T) {
 			want: missing.Total{Tier: "cpu", Reason: "declined_over_budget", Tokens: 4 * tokens},
 		},
 		"nothing could be freed": {
-			o: options{lone: true, roomWait: brief},
+			o: options{lone: true, roomWait: roomWait},
 			prep: func(r *rig, c *raw) {
 				r.greet(wire.FeatureArena | wire.FeatureStaging).reserve(chain(2, 16))
 				c.refused(wire.CodeNoSpace, wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(p), Sizes: wire.ViewU32s([]uint32{size})})

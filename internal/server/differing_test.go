@@ -33,16 +33,18 @@ func TestDifferingIsSaidOnceAMinute(t *testing.T) {
 }
 
 func TestDifferingIsBounded(t *testing.T) {
-	var d differing
-	said := uint64(0)
-	for i := range 3 * maxDiffering {
-		said += d.add(key.SpaceID{byte(i), byte(i >> 8)}, time.Unix(1000, 0))
-	}
-	counts := d.counts()
-	if len(counts) != maxDiffering+1 || counts["others"] != 2*maxDiffering {
-		t.Errorf("%d counts, %d of others", len(counts), counts["others"])
-	}
-	if said != maxDiffering+1 {
-		t.Errorf("the log told of %d, want one of each space and one of the others", said)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var d differing
+		said := uint64(0)
+		for i := range 3 * maxDiffering {
+			said += d.add(key.SpaceID{byte(i), byte(i >> 8)}, time.Unix(1000, 0))
+		}
+		counts := d.counts()
+		if len(counts) != maxDiffering+1 || counts["others"] != 2*maxDiffering {
+			t.Errorf("%d counts, %d of others", len(counts), counts["others"])
+		}
+		if said != maxDiffering+1 {
+			t.Errorf("the log told of %d, want one of each space and one of the others", said)
+		}
+	})
 }

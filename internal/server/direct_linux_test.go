@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/server"
@@ -9,7 +10,7 @@ import (
 
 // An abort, other than an expiry, is the client's word that it writes no more.
 func TestDirectAbort(t *testing.T) {
-	r := newRig(t, options{Options: server.Options{Direct: true, Settings: server.Settings{LeaseMaxAge: 200 * brief}}})
+	r := newRig(t, options{Options: server.Options{Direct: true, Settings: server.Settings{LeaseMaxAge: 6 * time.Second}}})
 	c := r.dial(client.Options{Direct: true})
 	f, err := c.Reserve(t.Context(), client.Chain(chain(1, 4)), client.ReserveOptions{Size: size})
 	r.must(err)
@@ -20,7 +21,7 @@ func TestDirectAbort(t *testing.T) {
 }
 
 func TestDirectExpiry(t *testing.T) {
-	r := newRig(t, options{Options: server.Options{Direct: true, Settings: server.Settings{LeaseMaxAge: brief}}})
+	r := newRig(t, options{Options: server.Options{Direct: true, Settings: server.Settings{LeaseMaxAge: 30 * time.Millisecond}}})
 	c := r.dial(client.Options{Direct: true})
 	_, err := c.Reserve(t.Context(), client.Chain(chain(1, 4)), client.ReserveOptions{Size: size})
 	r.must(err)

@@ -12,10 +12,7 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-const (
-	leaseAge = 30 * time.Second
-	brief    = 30 * time.Millisecond
-)
+const leaseAge = 30 * time.Second
 
 func TestLeaseExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -208,8 +205,8 @@ func TestReserveWaits(t *testing.T) {
 		if f.Slots.Len() != 8 {
 			t.Fatalf("%d slots", f.Slots.Len())
 		}
-		ask := wire.ReserveRequest{Chain: b.chain(chain(2, 2)), Sizes: wire.ViewU32s([]uint32{size}), Deadline: wire.Deadline{Given: true, Millis: 1}}
-		b.refused(wire.CodeNoSpace, wire.OpReserve, &ask)
+		ask := wire.ReserveRequest{Chain: b.chain(chain(2, 2)), Sizes: wire.ViewU32s([]uint32{size}), Deadline: wire.Within(20 * time.Second)}
+		r.takes(20*time.Second, "a wait in vain", func() { b.refused(wire.CodeNoSpace, wire.OpReserve, &ask) })
 		ask.Deadline.Millis = 1 << 30
 		id := b.send(wire.OpReserve, &ask)
 		b.ping()

@@ -101,7 +101,11 @@ func TestReservesDoNotWaitForTheirClient(t *testing.T) {
 				}
 				// Another client waits for this one, as long as it says.
 				o := r.dial(client.Options{})
-				f, err := o.Reserve(ctx, client.Chain(next), client.ReserveOptions{Size: size, Wait: 50 * time.Millisecond})
+				var f *client.Fill
+				var err error
+				r.takes(20*time.Second, "a wait in vain", func() {
+					f, err = o.Reserve(ctx, client.Chain(next), client.ReserveOptions{Size: size, Wait: 20 * time.Second})
+				})
 				if !errors.Is(err, client.ErrNoSpace) && (err != nil || f.Len() != 0 || f.Reason() != client.StoppedNoSpace) {
 					t.Errorf("after its time another client has %v", err)
 				}

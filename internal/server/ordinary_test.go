@@ -178,7 +178,9 @@ func TestPrefetchFromBelow(t *testing.T) {
 		if now.Ready.Chunks != 4 || now.Done() {
 			t.Errorf("a wait without time: %+v", now)
 		}
-		c.do(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 5 * tokens, Deadline: wire.Deadline{Given: true, Millis: 1}, From: 2}, &now)
+		r.takes(20*time.Second, "a wait in vain", func() {
+			c.do(wire.OpWait, &wire.WaitRequest{Job: m.Job, MinTokens: 5 * tokens, Deadline: wire.Within(20 * time.Second), From: 2}, &now)
+		})
 		if now.Ready.Chunks != 4 || now.First != 2 || now.Refs.Len() != 2 || now.Refs.At(0) != refs[2] {
 			t.Errorf("a wait in vain: %+v", now)
 		}
@@ -292,9 +294,9 @@ func TestPolicies(t *testing.T) {
 				t.Errorf("best effort: %+v", st)
 			}
 			r.must(j.Release(ctx))
-			j, err = c.Prefetch(ctx, client.Chain(p), client.PrefetchOptions{Deadline: time.Millisecond})
+			j, err = c.Prefetch(ctx, client.Chain(p), client.PrefetchOptions{Deadline: 20 * time.Second})
 			r.must(err)
-			st, err = j.Wait(ctx, client.All)
+			r.takes(20*time.Second, "the deadline", func() { st, err = j.Wait(ctx, client.All) })
 			r.must(err)
 			if !st.Done || st.Ready.Chunks != 2 || st.Reason != client.StoppedDeadline {
 				t.Errorf("deadline: %+v", st)
@@ -481,7 +483,9 @@ func TestFlushTimeout(t *testing.T) {
 		defer close(open)
 		c := r.greet(0)
 		r.store(chain(1, 1), 0, 1)
-		c.refused(wire.CodeTimeout, wire.OpFlush, &wire.FlushRequest{Deadline: wire.Deadline{Given: true, Millis: 1}})
+		r.takes(20*time.Second, "a flush in vain", func() {
+			c.refused(wire.CodeTimeout, wire.OpFlush, &wire.FlushRequest{Deadline: wire.Within(20 * time.Second)})
+		})
 		long := c.send(wire.OpFlush, &wire.FlushRequest{})
 		c.ping()
 		go r.stop() // the daemon stops: what waits is told
@@ -520,7 +524,9 @@ func TestGetFromBelow(t *testing.T) {
 		r.onDisk(p, 0, 6)
 		c := r.greet(0)
 		var got wire.GetReply
-		c.do(wire.OpGet, &wire.GetRequest{Chain: c.chain(p), Deadline: wire.Deadline{Given: true, Millis: 1}}, &got)
+		r.takes(20*time.Second, "a get in vain", func() {
+			c.do(wire.OpGet, &wire.GetRequest{Chain: c.chain(p), Deadline: wire.Within(20 * time.Second)}, &got)
+		})
 		if got.Chunks.Len() != 0 {
 			t.Errorf("%d chunks came through a closed gate", got.Chunks.Len())
 		}

@@ -45,6 +45,8 @@ const (
 
 	// patience bounds what should take no time at all.
 	patience = time.Minute
+
+	roomWait = 20 * time.Second // of rigs whose requests wait for room in vain
 )
 
 // space is the one that tests use; its hashes are given.
@@ -291,6 +293,15 @@ func (r *rig) after(d time.Duration, what string, cond func() bool) {
 	}
 	time.Sleep(1)
 	r.until(what, cond)
+}
+
+// takes checks how much time do takes.
+func (r *rig) takes(want time.Duration, what string, do func()) {
+	r.t.Helper()
+	begun := time.Now()
+	if do(); time.Since(begun) != want {
+		r.t.Errorf("%s takes %v, want %v", what, time.Since(begun), want)
+	}
 }
 
 // leased is how many bytes clients hold by leases and fills.

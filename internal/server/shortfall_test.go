@@ -28,6 +28,7 @@ func TestWhyMissed(t *testing.T) {
 		until func(end <-chan struct{}) tierfault.Hook // what waits until the case ends
 		prep  func(r *rig, c *raw)
 		ask   wire.PrefetchRequest
+		takes time.Duration // until the job ends
 		want  missing.Total
 	}{
 		"never stored": {want: missing.Total{Tier: "none", Reason: "never_stored", Tokens: 4 * tokens}},
@@ -110,7 +111,7 @@ func TestWhyMissed(t *testing.T) {
 				return tierfault.On(tierfault.Get, tierfault.Fault{Until: end})
 			},
 			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
-			ask:  wire.PrefetchRequest{LoadMillis: 20},
+			ask:  wire.PrefetchRequest{LoadMillis: 20_000}, takes: 20 * time.Second,
 			want: missing.Total{Tier: "none", Reason: "timeout", Tokens: 4 * tokens},
 		},
 		"its tier failed": {
@@ -126,7 +127,7 @@ func TestWhyMissed(t *testing.T) {
 			want: missing.Total{Tier: "disk", Reason: "scanning", Tokens: 4 * tokens},
 		},
 		"DRAM has no room": {
-			o: options{capacity: 256 * kib, roomWait: brief},
+			o: options{capacity: 256 * kib, roomWait: roomWait}, takes: roomWait,
 			prep: func(r *rig, _ *raw) {
 				r.onDisk(p, 0, 4)
 				// Room that is given to a put cannot be evicted, as chunks of a lease may be
@@ -160,7 +161,7 @@ func TestWhyMissed(t *testing.T) {
 				var reply wire.PrefetchReply
 				conn.do(wire.OpPrefetch, &c.ask, &reply)
 				var st wire.JobState
-				conn.do(wire.OpWait, &wire.WaitRequest{Job: reply.Job, MinTokens: 4 * tokens}, &st)
+				r.takes(c.takes, "the job", func() { conn.do(wire.OpWait, &wire.WaitRequest{Job: reply.Job, MinTokens: 4 * tokens}, &st) })
 				var end wire.ReleaseReply
 				conn.do(wire.OpRelease, &wire.IDRequest{ID: reply.Job}, &end)
 				after := r.server.Stats()

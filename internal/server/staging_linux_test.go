@@ -141,95 +141,99 @@ func TestWindowKeepsPages(t *testing.T) {
 // window that is full only because a part is just being given back is not full.
 // It goes on until something was given back.
 func TestWindowShrinksUnderUse(t *testing.T) {
-	const size = 16 << 20
-	r := newWindowRig(t, size, false)
-	stop := make(chan struct{})
-	var ticks, users sync.WaitGroup
-	ticks.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			r.mu.Lock()
-			for i := range r.mu.warm {
-				r.mu.warm[i] = min(r.mu.warm[i], 1)
-			}
-			r.mu.Unlock()
-			r.tick()
-		}
-	})
-	for u := range 2 {
-		users.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(u), 1))
-			for i := 0; i < 300 || r.count.givenBack.Load() == 0; i++ {
-				n := 1 + random.IntN(size/4) // both fit always, wherever they lie
-				off, ok := r.alloc(uint32(n))
-				if !ok {
-					t.Errorf("no room for %d bytes", n)
+	synctest.Test(t, func(t *testing.T) {
+		const size = 16 << 20
+		r := newWindowRig(t, size, false)
+		stop := make(chan struct{})
+		var ticks, users sync.WaitGroup
+		ticks.Go(func() {
+			for {
+				select {
+				case <-stop:
 					return
+				default:
 				}
-				part := r.client[off:][:n]
-				for at := 0; at < n; at += 4096 {
-					part[at] = byte(i + u)
+				r.mu.Lock()
+				for i := range r.mu.warm {
+					r.mu.warm[i] = min(r.mu.warm[i], 1)
 				}
-				for at := 0; at < n; at += 4096 {
-					if part[at] != byte(i+u) {
-						t.Errorf("byte %d of a part was lost", at)
-						break
-					}
-				}
-				r.free(off, n)
+				r.mu.Unlock()
+				r.tick()
 			}
 		})
-	}
-	users.Wait()
-	close(stop)
-	ticks.Wait()
+		for u := range 2 {
+			users.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(u), 1))
+				for i := 0; i < 300 || r.count.givenBack.Load() == 0; i++ {
+					n := 1 + random.IntN(size/4) // both fit always, wherever they lie
+					off, ok := r.alloc(uint32(n))
+					if !ok {
+						t.Errorf("no room for %d bytes", n)
+						return
+					}
+					part := r.client[off:][:n]
+					for at := 0; at < n; at += 4096 {
+						part[at] = byte(i + u)
+					}
+					for at := 0; at < n; at += 4096 {
+						if part[at] != byte(i+u) {
+							t.Errorf("byte %d of a part was lost", at)
+							break
+						}
+					}
+					r.free(off, n)
+				}
+			})
+		}
+		users.Wait()
+		close(stop)
+		ticks.Wait()
+	})
 }
 
 // Slots that lie one behind the other are looked for together, as far as one look
 // reaches, and others by themselves.
 func TestStagingLook(t *testing.T) {
-	w := newWindowRig(t, 8<<20, false)
-	a, err := arena.New(arena.Options{CapacityBytes: 8 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	const unit = 4096
-	run := func(sizes ...int) (out []slot) {
-		at := int64(0)
-		for _, n := range sizes {
-			b, err := a.Alloc(n)
-			if err != nil {
-				t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWindowRig(t, 8<<20, false)
+		a, err := arena.New(arena.Options{CapacityBytes: 8 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		const unit = 4096
+		run := func(sizes ...int) (out []slot) {
+			at := int64(0)
+			for _, n := range sizes {
+				b, err := a.Alloc(n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(b.Release)
+				out = append(out, slot{ref: tier.Ref{Block: b}, window: at})
+				at += (int64(n) + unit - 1) / unit * unit
 			}
-			t.Cleanup(b.Release)
-			out = append(out, slot{ref: tier.Ref{Block: b}, window: at})
-			at += (int64(n) + unit - 1) / unit * unit
+			return out
 		}
-		return out
-	}
-	gap := run(unit, unit, unit)
-	gap[2].window += unit
-	many := run(slices.Repeat([]int{arena.LookBytes / 4}, 5)...)
-	for name, c := range map[string]struct {
-		run  []slot
-		want int
-	}{
-		"one":                  {run(100), 1},
-		"sizes that are odd":   {run(100, unit+1, unit-1, 1), 4},
-		"with a gap":           {gap, 2},
-		"as far as it reaches": {many, 4},
-		"longer than a look":   {run(arena.LookBytes+1, unit), 1},
-	} {
-		if _, n := w.look(c.run); n != c.want {
-			t.Errorf("%s: one look for %d of %d slots, want %d", name, n, len(c.run), c.want)
+		gap := run(unit, unit, unit)
+		gap[2].window += unit
+		many := run(slices.Repeat([]int{arena.LookBytes / 4}, 5)...)
+		for name, c := range map[string]struct {
+			run  []slot
+			want int
+		}{
+			"one":                  {run(100), 1},
+			"sizes that are odd":   {run(100, unit+1, unit-1, 1), 4},
+			"with a gap":           {gap, 2},
+			"as far as it reaches": {many, 4},
+			"longer than a look":   {run(arena.LookBytes+1, unit), 1},
+		} {
+			if _, n := w.look(c.run); n != c.want {
+				t.Errorf("%s: one look for %d of %d slots, want %d", name, n, len(c.run), c.want)
+			}
 		}
-	}
-	if look, n := (*staging)(nil).look(gap); look != (arena.Look{}) || n != 1 {
-		t.Errorf("a connection without a window looks for %d slots", n)
-	}
+		if look, n := (*staging)(nil).look(gap); look != (arena.Look{}) || n != 1 {
+			t.Errorf("a connection without a window looks for %d slots", n)
+		}
+	})
 }

@@ -83,15 +83,17 @@ func TestManyGuess(t *testing.T) {
 
 // TestHostsAreBounded: guesses from many addresses do not fill memory.
 func TestHostsAreBounded(t *testing.T) {
-	var g guesses
-	for i := range 2 * mostHosts {
-		g.wrong(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}))
-	}
-	if n := len(g.mu.by); n != mostHosts {
-		t.Errorf("%d hosts are remembered, want %d", n, mostHosts)
-	}
-	last := netip.AddrFrom4([4]byte{10, 1, byte((2*mostHosts - 1) >> 8), 0xff})
-	if g.mu.by[last] == nil {
-		t.Error("the last host is forgotten")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var g guesses
+		for i := range 2 * mostHosts {
+			g.wrong(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}))
+		}
+		if n := len(g.mu.by); n != mostHosts {
+			t.Errorf("%d hosts are remembered, want %d", n, mostHosts)
+		}
+		last := netip.AddrFrom4([4]byte{10, 1, byte((2*mostHosts - 1) >> 8), 0xff})
+		if g.mu.by[last] == nil {
+			t.Error("the last host is forgotten")
+		}
+	})
 }

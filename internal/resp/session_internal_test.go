@@ -33,21 +33,23 @@ func TestTransactionTimes(t *testing.T) {
 
 // A connection at rest keeps little of its last command, however large that was.
 func TestResetForgets(t *testing.T) {
-	c := new(session)
-	c.text = make([]byte, 1<<20)
-	c.ends = []int{1 << 19, 1 << 20}
-	c.cutArgs()
-	args := c.args
-	c.reset()
-	if c.text != nil || args[0] != nil || args[1] != nil {
-		t.Errorf("it keeps %d bytes of text, and arguments that lie in it", cap(c.text))
-	}
-	c.ends = make([]int, maxArgs)
-	c.cutArgs()
-	c.reset()
-	if cap(c.args) > keptArgs || cap(c.ends) > 2*keptArgs {
-		t.Errorf("it keeps room for %d arguments", cap(c.args))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := new(session)
+		c.text = make([]byte, 1<<20)
+		c.ends = []int{1 << 19, 1 << 20}
+		c.cutArgs()
+		args := c.args
+		c.reset()
+		if c.text != nil || args[0] != nil || args[1] != nil {
+			t.Errorf("it keeps %d bytes of text, and arguments that lie in it", cap(c.text))
+		}
+		c.ends = make([]int, maxArgs)
+		c.cutArgs()
+		c.reset()
+		if cap(c.args) > keptArgs || cap(c.ends) > 2*keptArgs {
+			t.Errorf("it keeps room for %d arguments", cap(c.args))
+		}
+	})
 }
 
 // A client that reads nothing is given up after its StallTimeout, also where the

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -199,20 +197,4 @@ func TestReload(t *testing.T) {
 	if st := reload(); st.LastReloadOK || st.ReloadsBad == 0 || !strings.Contains(st.Running, "s3fifo") {
 		t.Errorf("a bad file: %+v", st)
 	}
-}
-
-// TestWithin: the end waits for each of its parts no longer than that may take.
-func TestWithin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mine := errors.New("mine")
-		if err := within(time.Second, "x", func() error { return mine }); !errors.Is(err, mine) {
-			t.Errorf("its own error is %v", err)
-		}
-		hang, begun := make(chan struct{}), time.Now()
-		err := within(3*time.Second, "closing", func() error { <-hang; return nil })
-		if took := time.Since(begun); !errors.Is(err, errTimeout) || !strings.Contains(err.Error(), "closing") || took != 3*time.Second {
-			t.Errorf("what hangs is left after %v with %v", took, err)
-		}
-		close(hang)
-	})
 }

@@ -41,39 +41,41 @@ func counted() func() Numbers {
 // TestPages: the page, its scripts and its style are there with their policy, and nothing
 // else is; without names the prefixes are refused; foreign pages are.
 func TestPages(t *testing.T) {
-	d := New(Options{Numbers: counted()})
-	h := httpd.SameOrigin(d.Handler(false), nil, "admin.hosts")
-	for _, tc := range []struct {
-		method, path, host, origin string
-		status                     int
-		says                       string
-	}{
-		{"GET", "/dashboard/", "localhost", "", 200, "<title>kvstored</title>"},
-		{"GET", "/dashboard/dashboard.js", "localhost", "", 200, "EventSource"},
-		{"GET", "/dashboard/icicle.js", "127.0.0.1:9464", "http://127.0.0.1:9464", 200, "startIcicle"},
-		{"GET", "/dashboard/dashboard.css", "localhost", "", 200, "prefers-color-scheme"},
-		{"GET", "/dashboard/chart.css", "localhost", "", 200, ".chart .fill0{"},
-		{"GET", "/dashboard/tree", "localhost", "", 403, "admin.dashboard"},
-		{"GET", "/dashboard/none.js", "localhost", "", 404, ""},
-		{"GET", "/dashboard/../../etc/passwd", "localhost", "", 404, ""},
-		{"POST", "/dashboard/events", "localhost", "", 405, ""},
-		{"GET", "/dashboard/", "evil.example", "", 403, "none of this listener's"},
-		{"GET", "/dashboard/events", "localhost", "http://evil.example", 403, "foreign"},
-	} {
-		r := httptest.NewRequest(tc.method, "http://x"+"/", nil)
-		r.URL.Path, r.Host = tc.path, tc.host
-		if tc.origin != "" {
-			r.Header.Set("Origin", tc.origin)
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Options{Numbers: counted()})
+		h := httpd.SameOrigin(d.Handler(false), nil, "admin.hosts")
+		for _, tc := range []struct {
+			method, path, host, origin string
+			status                     int
+			says                       string
+		}{
+			{"GET", "/dashboard/", "localhost", "", 200, "<title>kvstored</title>"},
+			{"GET", "/dashboard/dashboard.js", "localhost", "", 200, "EventSource"},
+			{"GET", "/dashboard/icicle.js", "127.0.0.1:9464", "http://127.0.0.1:9464", 200, "startIcicle"},
+			{"GET", "/dashboard/dashboard.css", "localhost", "", 200, "prefers-color-scheme"},
+			{"GET", "/dashboard/chart.css", "localhost", "", 200, ".chart .fill0{"},
+			{"GET", "/dashboard/tree", "localhost", "", 403, "admin.dashboard"},
+			{"GET", "/dashboard/none.js", "localhost", "", 404, ""},
+			{"GET", "/dashboard/../../etc/passwd", "localhost", "", 404, ""},
+			{"POST", "/dashboard/events", "localhost", "", 405, ""},
+			{"GET", "/dashboard/", "evil.example", "", 403, "none of this listener's"},
+			{"GET", "/dashboard/events", "localhost", "http://evil.example", 403, "foreign"},
+		} {
+			r := httptest.NewRequest(tc.method, "http://x"+"/", nil)
+			r.URL.Path, r.Host = tc.path, tc.host
+			if tc.origin != "" {
+				r.Header.Set("Origin", tc.origin)
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != tc.status && w.Code/100 != 3 || !strings.Contains(w.Body.String(), tc.says) {
+				t.Errorf("%s %s of %s: %d %.80q", tc.method, tc.path, tc.host, w.Code, w.Body)
+			}
+			if got := w.Header().Get("Content-Security-Policy"); tc.status == 200 && !strings.HasPrefix(got, "default-src 'none'; script-src 'self'") {
+				t.Errorf("%s: %q", tc.path, got)
+			}
 		}
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if w.Code != tc.status && w.Code/100 != 3 || !strings.Contains(w.Body.String(), tc.says) {
-			t.Errorf("%s %s of %s: %d %.80q", tc.method, tc.path, tc.host, w.Code, w.Body)
-		}
-		if got := w.Header().Get("Content-Security-Policy"); tc.status == 200 && !strings.HasPrefix(got, "default-src 'none'; script-src 'self'") {
-			t.Errorf("%s: %q", tc.path, got)
-		}
-	}
+	})
 }
 
 // served is a client of the handler.
@@ -159,78 +161,84 @@ func TestDeaf(t *testing.T) {
 
 // TestSteps: an hour of samples is told in so many steps, the newest always among them.
 func TestSteps(t *testing.T) {
-	d := New(Options{})
-	begun := time.Now()
-	for i := range sampleCount + 77 {
-		d.past.add(sample{at: begun.Add(time.Duration(i) * sampleEvery), asked: uint64(i)})
-		steps := d.past.steps(60)
-		if len(steps) > 61 || steps[len(steps)-1].asked != uint64(i) {
-			t.Fatalf("after %d samples: %d steps, the last %d", i, len(steps), steps[len(steps)-1].asked)
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Options{})
+		begun := time.Now()
+		for i := range sampleCount + 77 {
+			d.past.add(sample{at: begun.Add(time.Duration(i) * sampleEvery), asked: uint64(i)})
+			steps := d.past.steps(60)
+			if len(steps) > 61 || steps[len(steps)-1].asked != uint64(i) {
+				t.Fatalf("after %d samples: %d steps, the last %d", i, len(steps), steps[len(steps)-1].asked)
+			}
 		}
-	}
+	})
 }
 
 // TestWhatIf: the page draws the present policy first, three others and the bound for each
 // tier, lists all policies, and says why there is nothing.
 func TestWhatIf(t *testing.T) {
-	r := &whatif.Report{At: time.Now(), Requests: 1200, Share: 0.5, Bound: &whatif.Row{Hit: 0.9}}
-	r.Now.DRAM, r.Now.Disk = whatif.Tier{Bytes: 4 << 30, Policy: "lru"}, whatif.Tier{Bytes: 50 << 30, Policy: "tenure"}
-	for _, of := range []struct {
-		name string
-		now  whatif.Tier
-	}{{"cpu", r.Now.DRAM}, {"disk", r.Now.Disk}} {
-		for i, p := range []string{"lru", "fifo", "tenure", "arc", "sieve"} {
-			for _, f := range []float64{0.5, 1, 2, 4} {
-				r.Rows = append(r.Rows, whatif.Row{Tier: of.name, Policy: p, Factor: f, Bytes: int64(f * float64(of.now.Bytes)),
-					Current: f == 1 && p == of.now.Policy, Hit: 0.1*f + 0.01*float64(i), Compute: 0.1 * f, HitError: 0.004})
+	synctest.Test(t, func(t *testing.T) {
+		r := &whatif.Report{At: time.Now(), Requests: 1200, Share: 0.5, Bound: &whatif.Row{Hit: 0.9}}
+		r.Now.DRAM, r.Now.Disk = whatif.Tier{Bytes: 4 << 30, Policy: "lru"}, whatif.Tier{Bytes: 50 << 30, Policy: "tenure"}
+		for _, of := range []struct {
+			name string
+			now  whatif.Tier
+		}{{"cpu", r.Now.DRAM}, {"disk", r.Now.Disk}} {
+			for i, p := range []string{"lru", "fifo", "tenure", "arc", "sieve"} {
+				for _, f := range []float64{0.5, 1, 2, 4} {
+					r.Rows = append(r.Rows, whatif.Row{Tier: of.name, Policy: p, Factor: f, Bytes: int64(f * float64(of.now.Bytes)),
+						Current: f == 1 && p == of.now.Policy, Hit: 0.1*f + 0.01*float64(i), Compute: 0.1 * f, HitError: 0.004})
+				}
 			}
 		}
-	}
-	look := func(r *whatif.Report) *view {
-		n := counted()()
-		n.WhatIf = r
-		return New(Options{Numbers: func() Numbers { return n }}).look(false)
-	}
-	v := look(r)
-	for name, want := range map[string]string{"whatif_cpu": "lru (now) sieve arc tenure DRAM without end", "whatif_disk": "tenure (now) sieve arc fifo DRAM without end"} {
-		var names []string
-		for _, s := range v.Charts[name].Legend {
-			names = append(names, s.Name)
+		look := func(r *whatif.Report) *view {
+			n := counted()()
+			n.WhatIf = r
+			return New(Options{Numbers: func() Numbers { return n }}).look(false)
 		}
-		if got := strings.Join(names, " "); got != want {
-			t.Errorf("%s shows %s, want %s", name, got, want)
+		v := look(r)
+		for name, want := range map[string]string{"whatif_cpu": "lru (now) sieve arc tenure DRAM without end", "whatif_disk": "tenure (now) sieve arc fifo DRAM without end"} {
+			var names []string
+			for _, s := range v.Charts[name].Legend {
+				names = append(names, s.Name)
+			}
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("%s shows %s, want %s", name, got, want)
+			}
+			if svg := v.Charts[name].SVG; strings.Count(svg, "<path class=\"line") != 5 || name == "whatif_cpu" && !strings.Contains(svg, ">16 GiB<") {
+				t.Errorf("%s: %s", name, svg)
+			}
 		}
-		if svg := v.Charts[name].SVG; strings.Count(svg, "<path class=\"line") != 5 || name == "whatif_cpu" && !strings.Contains(svg, ">16 GiB<") {
-			t.Errorf("%s: %s", name, svg)
+		rows := v.Tables["whatif"].Rows
+		if len(rows) != 10 || strings.Join(rows[0], "|") != "DRAM|lru (now)|5.0 % / 5.0 %|10.0 % / 10.0 %|20.0 % / 20.0 %|40.0 % / 40.0 %" || rows[7][1] != "tenure (now)" {
+			t.Errorf("%q", rows)
 		}
-	}
-	rows := v.Tables["whatif"].Rows
-	if len(rows) != 10 || strings.Join(rows[0], "|") != "DRAM|lru (now)|5.0 % / 5.0 %|10.0 % / 10.0 %|20.0 % / 20.0 %|40.0 % / 40.0 %" || rows[7][1] != "tenure (now)" {
-		t.Errorf("%q", rows)
-	}
-	if want := "From 1,200 prompts in 50.0 % of the sessions, "; !strings.HasPrefix(v.Text["whatif"], want) || !strings.Contains(v.Text["whatif"], "at most 0.4 points. DRAM without end would hit 90.0 %") {
-		t.Errorf("%s", v.Text["whatif"])
-	}
-	for _, r := range []*whatif.Report{nil, {}} {
-		if v := look(r); v.Tables["whatif"] != nil || len(v.Charts) != 2 || !strings.HasPrefix(v.Text["whatif"], "Nothing is estimated") {
-			t.Errorf("of %+v: %q", r, v.Text["whatif"])
+		if want := "From 1,200 prompts in 50.0 % of the sessions, "; !strings.HasPrefix(v.Text["whatif"], want) || !strings.Contains(v.Text["whatif"], "at most 0.4 points. DRAM without end would hit 90.0 %") {
+			t.Errorf("%s", v.Text["whatif"])
 		}
-	}
+		for _, r := range []*whatif.Report{nil, {}} {
+			if v := look(r); v.Tables["whatif"] != nil || len(v.Charts) != 2 || !strings.HasPrefix(v.Text["whatif"], "Nothing is estimated") {
+				t.Errorf("of %+v: %q", r, v.Text["whatif"])
+			}
+		}
+	})
 }
 
 // TestModels: the page lists models, what each asked for and had, without names of clients.
 func TestModels(t *testing.T) {
-	n := counted()()
-	n.Server.Models = []server.ModelStats{
-		{Model: "small", AskedTokens: 100, HitTokens: [3]uint64{10, 20, 5}, StoredBytes: 1 << 20},
-		{Model: "large", AskedTokens: 1000, HitTokens: [3]uint64{500}},
-	}
-	v := New(Options{Numbers: func() Numbers { return n }}).look(false)
-	var got []string
-	for _, row := range v.Tables["models"].Rows {
-		got = append(got, strings.Join(row, "|"))
-	}
-	if want := "large|1,000|50.0 %|50.0 %|0.0 %|0 B\nsmall|100|35.0 %|10.0 %|20.0 %|1.0 MiB"; strings.Join(got, "\n") != want {
-		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := counted()()
+		n.Server.Models = []server.ModelStats{
+			{Model: "small", AskedTokens: 100, HitTokens: [3]uint64{10, 20, 5}, StoredBytes: 1 << 20},
+			{Model: "large", AskedTokens: 1000, HitTokens: [3]uint64{500}},
+		}
+		v := New(Options{Numbers: func() Numbers { return n }}).look(false)
+		var got []string
+		for _, row := range v.Tables["models"].Rows {
+			got = append(got, strings.Join(row, "|"))
+		}
+		if want := "large|1,000|50.0 %|50.0 %|0.0 %|0 B\nsmall|100|35.0 %|10.0 %|20.0 %|1.0 MiB"; strings.Join(got, "\n") != want {
+			t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), want)
+		}
+	})
 }

@@ -84,7 +84,7 @@ func (r *rig) checkAt(j *client.Job, m *allKinds, n int) {
 func TestLostPiece(t *testing.T) {
 	for place, o := range map[string]options{"DRAM": {lone: true}, "disk": {}, "remote": {far: true}} {
 		for name, fault := range map[string]error{"broken": errors.New("broken"), "corrupt": tier.ErrCorrupt, "gone": tier.ErrNotFound} {
-			if o.lone && name != "gone" {
+			if place != "disk" && name != "gone" {
 				continue
 			}
 			for _, lost := range []struct{ group, chunk, want int }{

@@ -15,7 +15,7 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-var raceRounds = flag.Int("race-rounds", 10, "how often each race of TestRaces is run; 1000 with -race before a release")
+var raceRounds = flag.Int("race-rounds", 6, "how often each race of TestRaces is run; 1000 with -race before a release")
 
 // races bring two events to the same moment. Which comes first is up to the
 // scheduler; in both orders the job ends for a reason in may, and nothing may be

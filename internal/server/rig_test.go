@@ -106,7 +106,7 @@ func newRig(t testing.TB, o options) *rig {
 	}
 	r.hot = cpu.New(cpu.Options{
 		Arena:         r.arena,
-		Ledger:        ledger.New(ledger.Options{CapacityBytes: capacity, Entries: int(capacity) >> 8, Policy: lru, Limits: o.limits, Quotas: quotas}),
+		Ledger:        ledger.New(ledger.Options{CapacityBytes: capacity, Entries: max(4096, int(capacity)>>10), Policy: lru, Limits: o.limits, Quotas: quotas}),
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
 	r.disk = tiertest.NewMemory("disk", 64*mib)

@@ -169,7 +169,7 @@ func newStage(t testing.TB, s *script) *stage {
 	g.must(err)
 	g.hot = cpu.New(cpu.Options{
 		Arena:         g.arena,
-		Ledger:        ledger.New(ledger.Options{CapacityBytes: capacity, Entries: int(capacity) >> 8, Policy: lru, Limits: s.limits}),
+		Ledger:        ledger.New(ledger.Options{CapacityBytes: capacity, Entries: capacity >> 10, Policy: lru, Limits: s.limits}),
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
 	for p := tier.Disk; p < tier.Places; p++ {

@@ -196,7 +196,7 @@ func syncPath(path string) error {
 // of compactions.
 type badgerLog struct{ s *server }
 
-// Errorf also ends a flush that fails for ever, where nobody waits for it.
+// Errorf also ends a flush that fails for ever after the database was killed.
 func (l badgerLog) Errorf(f string, a ...any) {
 	l.s.say(logWarn, f, a)
 	if f == retryFormat && l.s.gone != nil {

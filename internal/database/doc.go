@@ -27,6 +27,10 @@
 // compaction that its device did not take: Badger would go on, and lose tables
 // (compactions says how).
 //
+// OpenHere serves in goroutines of the caller's process instead, for tests: the pairs are
+// pipes, and all of it works in a bubble of testing/synctest. The process is an interface
+// for that (process), and so is what the server does when it is to end (server).
+//
 // # Frames
 //
 // A frame is the length of its body (4 bytes, little endian), its kind

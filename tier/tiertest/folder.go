@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is taken for a RAM file system, and how much room it must have: a container may
-// give it next to none.
+// The RAM file system of Linux, and the least room that a test takes it with: a container
+// may have next to none there.
 const (
 	ramFolder   = "/dev/shm"
 	ramMinBytes = 2 << 30

@@ -39,7 +39,7 @@ var rows = [][]string{
 	{"internal/dashboard"},
 	{"internal/daemon", "internal/demo"},
 	{"internal/measure", "internal/report"},
-	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "bench/consistency", "bench/disk", "bench/engines", "bench/events", "bench/evict", "bench/handover", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rivals", "bench/router", "bench/routing", "bench/rude", "bench/watch", "bench/writes"},
+	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "bench/disk", "bench/engines", "bench/events", "bench/evict", "bench/handover", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rivals", "bench/router", "bench/routing", "bench/rude", "bench/watch", "bench/writes"},
 }
 
 // exceptions are the imports inside one row that are meant.

@@ -239,7 +239,7 @@ func (f *Fill) Commit(ctx context.Context) ([]Stored, error) {
 
 // CommitRange is Commit for n slots from first. It appends the results to out.
 // Commits of several ranges may run at the same time.
-// After ErrRevoked nothing of the fill can be committed: call Abort once nobody
+// After ErrRevoked nothing of the fill can be committed: call Abort once no goroutine
 // writes to its slots any more, or they keep their part of the staging window.
 func (f *Fill) CommitRange(ctx context.Context, first, n int, out []Stored) ([]Stored, error) {
 	if err := f.check("commit", first, n); err != nil || n == 0 {

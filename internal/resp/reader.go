@@ -21,8 +21,8 @@ const (
 const notRedis = "this is no Redis client; kvstored's own clients belong to listen.socket"
 
 const (
-	// notHTTP ends a connection of a browser or another client of HTTP. The body of
-	// such a request is in the hands of whoever made the page, and could be commands.
+	// notHTTP ends a connection of a browser or another client of HTTP. The author of a
+	// page chooses the body of such a request, which could be commands.
 	notHTTP = "this is no web server; nothing of the request counts"
 	// notTyped ends a connection over TCP that sends a line in place of an array.
 	notTyped = "over TCP a command is an array of bulk strings; lines are taken from the Unix socket only, but for PING"

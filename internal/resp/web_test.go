@@ -12,8 +12,8 @@ import (
 	"github.com/kvstored/kvstored/internal/resp"
 )
 
-// TestWebPage: what a web page can make a browser send is cut off before anything of it
-// counts, and told with its peer. What came before on the connection has been done.
+// TestWebPage: requests that a web page has a browser send are cut off before anything of
+// them counts, and told with their peer. Commands before them have been done.
 func TestWebPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -88,7 +88,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	return n, c.wrap("write", err)
 }
 
-// TryWrite writes what there is room for, perhaps nothing.
+// TryWrite writes as much as there is room for, perhaps nothing.
 func (c *Conn) TryWrite(p []byte) (n int, err error) {
 	err = c.out.once(func() (err error) { n, err = c.out.tryWrite(p, nil); return err })
 	if err == syscall.EAGAIN {
@@ -123,7 +123,7 @@ func (c *Conn) ReadFiles(p []byte) (n int, files []*os.File, err error) {
 	return n, files, c.wrap("read", err)
 }
 
-// Shut ends both directions. Unlike Close it leaves what has come to be read.
+// Shut ends both directions. Unlike Close it leaves received bytes to be read.
 func (c *Conn) Shut() {
 	c.out.end()
 	c.in.end()
@@ -135,7 +135,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Close ends the connection. What the other end has not read stays there for it.
+// Close ends the connection. Bytes on their way to the other end stay readable there.
 func (c *Conn) Close() error {
 	c.out.close()
 	c.in.refuse()

@@ -5,8 +5,8 @@
 //
 // # Owns
 //
-// A [Listener] owns the connections that nobody has accepted yet. A [Conn] owns what was
-// sent to it and is unread: at most [BufferBytes] a direction, after which its peer's
+// A [Listener] owns the connections that wait to be accepted. A [Conn] owns the bytes
+// that were sent to it and are unread: at most [BufferBytes] a direction, after which its peer's
 // writes wait, as with a socket. Open files are handed over with the first byte of a
 // write: the receiver has a descriptor of its own and closes it.
 //

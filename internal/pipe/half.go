@@ -71,8 +71,8 @@ func (h *half) set(d *deadline, at time.Time) {
 	h.changed.Broadcast()
 }
 
-// tryRead reads what is there, up to the next parcel of files, which want takes along
-// and others lose, as with a socket. It is EAGAIN where nothing is there.
+// tryRead reads the bytes that have come, up to the next parcel of files, which want takes
+// along and others lose, as with a socket. Without any it is EAGAIN.
 func (h *half) tryRead(p []byte, want bool) (n int, files []*os.File, err error) {
 	switch {
 	case h.refused:
@@ -103,7 +103,7 @@ func (h *half) tryRead(p []byte, want bool) (n int, files []*os.File, err error)
 	return n, files, nil
 }
 
-// tryWrite writes what there is room for. It is EAGAIN where there is none.
+// tryWrite writes as much as there is room for. Without room it is EAGAIN.
 func (h *half) tryWrite(p []byte, files []*os.File) (n int, err error) {
 	switch {
 	case h.closed:
@@ -144,7 +144,7 @@ func (h *half) once(try func() error) error {
 	return try()
 }
 
-// end ends what is sent.
+// end ends the direction; the reader still gets all bytes that were sent.
 func (h *half) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,7 +160,7 @@ func (h *half) close() {
 	h.changed.Broadcast()
 }
 
-// refuse closes the reader's end. What it has not read is gone.
+// refuse closes the reader's end. Its unread bytes are gone.
 func (h *half) refuse() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -68,7 +68,7 @@ func (l *Listener) DialAs(ctx context.Context, uid uint32) (net.Conn, error) {
 	}
 }
 
-// Close ends the listener. Connections that nobody accepted end.
+// Close ends the listener and the connections that wait to be accepted.
 func (l *Listener) Close() error {
 	err := net.ErrClosed
 	l.close.Do(func() {

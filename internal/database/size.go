@@ -55,6 +55,13 @@ func (s *server) wrote(n int) {
 	s.size.mu.added += 2 * int64(n)
 }
 
+// forget has the next question measured, however soon it comes.
+func (z *size) forget() {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.mu.at = time.Time{}
+}
+
 func (s *server) measure() (total int64) {
 	for _, level := range s.db.Levels() {
 		total += level.Size + int64(level.NumTables)*tableEnd
@@ -93,6 +100,7 @@ func (s *server) compact() error {
 	if err == nil {
 		err = s.db.Flatten(1)
 	}
+	s.size.forget()
 	return err
 }
 

@@ -14,6 +14,7 @@ var benchSizes = []int{512, 4 << 10, 64 << 10, 256 << 10, mib, 4 * mib}
 
 func benchTier(b *testing.B) (*Tier, memory) {
 	o := testOptions(b.TempDir())
+	o.Database = nil // a process, as the daemon's
 	o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 1100*mib, 64*mib, 256*mib
 	d, _ := start(b, o, nil)
 	return d, newMemory(b)
@@ -107,6 +108,7 @@ func BenchmarkGet(b *testing.B) {
 func BenchmarkRecover(b *testing.B) {
 	const n = 200_000
 	o := testOptions(b.TempDir())
+	o.Database = nil // a process, as the daemon's
 	o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 1<<40, 256*mib, 1<<30
 	d, stop := start(b, o, nil)
 	write(b, d, func(to *metadata.Batch) { writeMany(to, n) })

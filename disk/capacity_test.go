@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/key"
@@ -106,6 +107,7 @@ func (r *churnRun) run(t *testing.T, c churn, want map[key.Key]int) (recovered i
 			rng := rand.New(rand.NewPCG(uint64(w), 9))
 			for n := range *churnPuts {
 				r.step(t, d, c, rng)
+				time.Sleep(time.Millisecond) // the database compacts from time to time
 				if n%4 == w {
 					r.sample()
 				}

@@ -92,16 +92,18 @@ func TestCancel(t *testing.T) {
 }
 
 func TestCancelBeforeRun(t *testing.T) {
-	s := newScript(1, evenly(3, time.Hour)...)
-	j := prefetch.New(s.options(), s)
-	j.Cancel()
-	j.Run(t.Context())
-	if len(s.starts) != 0 {
-		t.Errorf("loads were started: %v", s.starts)
-	}
-	if st := j.State(); st.Ready != 0 || !errors.Is(st.Err, prefetch.ErrCancelled) {
-		t.Errorf("%+v; want cancelled", st)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(1, evenly(3, time.Hour)...)
+		j := prefetch.New(s.options(), s)
+		j.Cancel()
+		j.Run(t.Context())
+		if len(s.starts) != 0 {
+			t.Errorf("loads were started: %v", s.starts)
+		}
+		if st := j.State(); st.Ready != 0 || !errors.Is(st.Err, prefetch.ErrCancelled) {
+			t.Errorf("%+v; want cancelled", st)
+		}
+	})
 }
 
 // The context of Run is a cancel, told by its name and not by what the
@@ -121,25 +123,27 @@ func TestContextEnds(t *testing.T) {
 }
 
 func TestCancelMeetsCompletion(t *testing.T) {
-	for range 1000 {
-		s := newScript(1, evenly(3, 0)...)
-		j := prefetch.New(s.options(), s)
-		var wg sync.WaitGroup
-		wg.Go(func() { j.Run(t.Context()) })
-		wg.Go(func() {
-			j.Wait(t.Context(), 2)
-			j.Cancel()
-		})
-		wg.Wait()
-		if len(s.starts) == 0 {
-			t.Fatal("nothing was loaded before the cancel")
+	synctest.Test(t, func(t *testing.T) {
+		for range 1000 {
+			s := newScript(1, evenly(3, 0)...)
+			j := prefetch.New(s.options(), s)
+			var wg sync.WaitGroup
+			wg.Go(func() { j.Run(t.Context()) })
+			wg.Go(func() {
+				j.Wait(t.Context(), 2)
+				j.Cancel()
+			})
+			wg.Wait()
+			if len(s.starts) == 0 {
+				t.Fatal("nothing was loaded before the cancel")
+			}
+			s.balance(t, j)
+			st := j.State()
+			if (st.Ready == 3) != (st.Err == nil) || st.Err != nil && !errors.Is(st.Err, prefetch.ErrCancelled) {
+				t.Fatalf("%+v: complete without an error, or cancelled", st)
+			}
 		}
-		s.balance(t, j)
-		st := j.State()
-		if (st.Ready == 3) != (st.Err == nil) || st.Err != nil && !errors.Is(st.Err, prefetch.ErrCancelled) {
-			t.Fatalf("%+v: complete without an error, or cancelled", st)
-		}
-	}
+	})
 }
 
 // The first failure of the prefix ends the job, once what lies before it is

@@ -43,10 +43,12 @@ func TestFromTo(t *testing.T) {
 }
 
 func TestEmpty(t *testing.T) {
-	s := newScript(1)
-	j := prefetch.New(s.options(), s)
-	j.Run(t.Context())
-	s.check(t, j, 0, nil)
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(1)
+		j := prefetch.New(s.options(), s)
+		j.Run(t.Context())
+		s.check(t, j, 0, nil)
+	})
 }
 
 func TestFailure(t *testing.T) {

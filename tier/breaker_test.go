@@ -97,37 +97,41 @@ func TestBreakerOpensAndProbes(t *testing.T) {
 
 // What a tier that works says too must not switch it off.
 func TestBreakerKeepsToFailures(t *testing.T) {
-	for _, err := range []error{tier.ErrNotFound, tier.ErrNoSpace, tier.ErrCorrupt, tier.ErrTooLarge, tier.ErrOverBudget, tier.ErrOverQuota, context.Canceled} {
-		f := &tierfault.Switch{Fault: tierfault.Fault{Err: err}}
-		b, a, k := broken(t, f, tier.BreakerOptions{Failures: 1, Log: zerolog.Nop()})
-		f.Set(true)
-		if got := getOnce(b, a, k); !errors.Is(got, err) || off(t, b) {
-			t.Errorf("%v: got %v, off %t", err, got, off(t, b))
+	synctest.Test(t, func(t *testing.T) {
+		for _, err := range []error{tier.ErrNotFound, tier.ErrNoSpace, tier.ErrCorrupt, tier.ErrTooLarge, tier.ErrOverBudget, tier.ErrOverQuota, context.Canceled} {
+			f := &tierfault.Switch{Fault: tierfault.Fault{Err: err}}
+			b, a, k := broken(t, f, tier.BreakerOptions{Failures: 1, Log: zerolog.Nop()})
+			f.Set(true)
+			if got := getOnce(b, a, k); !errors.Is(got, err) || off(t, b) {
+				t.Errorf("%v: got %v, off %t", err, got, off(t, b))
+			}
 		}
-	}
+	})
 }
 
 // A success between failures starts the count anew; a miss proves nothing.
 func TestBreakerCountsInARow(t *testing.T) {
-	f := &tierfault.Switch{Fault: tierfault.Fault{Err: errIO}}
-	b, a, k := broken(t, f, tier.BreakerOptions{Failures: 2, Log: zerolog.Nop()})
-	for range 5 {
+	synctest.Test(t, func(t *testing.T) {
+		f := &tierfault.Switch{Fault: tierfault.Fault{Err: errIO}}
+		b, a, k := broken(t, f, tier.BreakerOptions{Failures: 2, Log: zerolog.Nop()})
+		for range 5 {
+			f.Set(true)
+			_ = getOnce(b, a, k)
+			f.Set(false)
+			if err := getOnce(b, a, k); err != nil {
+				t.Fatal(err)
+			}
+		}
 		f.Set(true)
 		_ = getOnce(b, a, k)
 		f.Set(false)
-		if err := getOnce(b, a, k); err != nil {
-			t.Fatal(err)
+		_ = getOnce(b, a, key.Key{})
+		f.Set(true)
+		_ = getOnce(b, a, k)
+		if !off(t, b) {
+			t.Error("two failures with a miss between them did not switch it off")
 		}
-	}
-	f.Set(true)
-	_ = getOnce(b, a, k)
-	f.Set(false)
-	_ = getOnce(b, a, key.Key{})
-	f.Set(true)
-	_ = getOnce(b, a, k)
-	if !off(t, b) {
-		t.Error("two failures with a miss between them did not switch it off")
-	}
+	})
 }
 
 // A tier that hangs is off after one timeout, however many calls are under way;
@@ -161,28 +165,6 @@ func TestBreakerHang(t *testing.T) {
 		time.Sleep(time.Minute)
 		if err := getOnce(b, a, k); err != nil || off(t, b) {
 			t.Fatalf("a tier that works: %v, off %t", err, off(t, b))
-		}
-	})
-}
-
-func TestDecoratorsConformance(t *testing.T) {
-	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
-		a, err := arena.New(arena.Options{CapacityBytes: 16 * mib})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = a.Close() })
-		wrap := func(m tier.Tier) tier.Tier {
-			m = tier.WithObserver(m, func(string, time.Duration) {})
-			return tier.WithBreaker(m, tier.BreakerOptions{Log: zerolog.Nop()})
-		}
-		m := tiertest.NewMemory("disk", 16*mib)
-		return tiertest.Subject{
-			Tier: wrap(m), Arena: a, Alloc: tiertest.Allocator{Arena: a},
-			Reopen: func() tier.Tier {
-				m = m.Reopen()
-				return wrap(m)
-			},
 		}
 	})
 }

@@ -107,16 +107,18 @@ func TestShortageIsToldOnceAMinute(t *testing.T) {
 
 // What does not come back ends the server, its connections first.
 func TestFailure(t *testing.T) {
-	mine, _ := net.Pipe()
-	l := &script{results: []any{mine, syscall.EINVAL}, closed: make(chan struct{})}
-	var over atomic.Bool
-	err := Serve(t.Context(), l, zerolog.Nop(), func(ctx context.Context, _ net.Conn) {
-		<-ctx.Done()
-		over.Store(true)
+	synctest.Test(t, func(t *testing.T) {
+		mine, _ := net.Pipe()
+		l := &script{results: []any{mine, syscall.EINVAL}, closed: make(chan struct{})}
+		var over atomic.Bool
+		err := Serve(t.Context(), l, zerolog.Nop(), func(ctx context.Context, _ net.Conn) {
+			<-ctx.Done()
+			over.Store(true)
+		})
+		if !errors.Is(err, syscall.EINVAL) || !over.Load() || l.closes.Load() == 0 {
+			t.Errorf("Serve: %v; the connection ended: %t; closed %d times", err, over.Load(), l.closes.Load())
+		}
 	})
-	if !errors.Is(err, syscall.EINVAL) || !over.Load() || l.closes.Load() == 0 {
-		t.Errorf("Serve: %v; the connection ended: %t; closed %d times", err, over.Load(), l.closes.Load())
-	}
 }
 
 // A connection without a handler is closed before the next one is accepted, and costs no

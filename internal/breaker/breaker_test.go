@@ -25,24 +25,26 @@ func calls(b *Breaker, vs ...Verdict) {
 }
 
 func TestOpensAfterFailuresInARow(t *testing.T) {
-	b := New(Options{Failures: 3})
-	for range 5 {
-		calls(b, Bad, Bad, Nothing, Good)
-	}
-	calls(b, Bad, Bad)
-	if b.Refuses() || b.Err() != nil {
-		t.Fatal("open before three failures in a row")
-	}
-	p, _ := b.Admit(true)
-	if c := b.End(p, Bad, errIO); !c.Opened || c.Pause != DefaultPause {
-		t.Errorf("the third failure in a row changes %+v", c)
-	}
-	if !b.Refuses() || call(b, Good) {
-		t.Error("a call is admitted by an open breaker")
-	}
-	if st := b.Stats(); !b.Refuses() || !errors.Is(b.Err(), errIO) || st != (Stats{Open: true, Opened: 1, Refused: 1}) {
-		t.Errorf("%+v, %v", st, b.Err())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Options{Failures: 3})
+		for range 5 {
+			calls(b, Bad, Bad, Nothing, Good)
+		}
+		calls(b, Bad, Bad)
+		if b.Refuses() || b.Err() != nil {
+			t.Fatal("open before three failures in a row")
+		}
+		p, _ := b.Admit(true)
+		if c := b.End(p, Bad, errIO); !c.Opened || c.Pause != DefaultPause {
+			t.Errorf("the third failure in a row changes %+v", c)
+		}
+		if !b.Refuses() || call(b, Good) {
+			t.Error("a call is admitted by an open breaker")
+		}
+		if st := b.Stats(); !b.Refuses() || !errors.Is(b.Err(), errIO) || st != (Stats{Open: true, Opened: 1, Refused: 1}) {
+			t.Errorf("%+v, %v", st, b.Err())
+		}
+	})
 }
 
 func TestProbes(t *testing.T) {

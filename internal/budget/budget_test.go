@@ -6,8 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -225,95 +223,74 @@ func model(t *testing.T) {
 // Many at once, some of which are ended: the limit holds at every moment and
 // nothing is left.
 func TestManyAtOnce(t *testing.T) {
-	const limit = 8 * mib
-	b := New(Options{Bytes: limit, HolderBytes: limit * 3 / 4})
-	var all sync.WaitGroup
-	var over atomic.Int64
-	for i := range 16 {
-		all.Go(func() {
-			rnd := rand.New(rand.NewPCG(uint64(i), 3))
-			for range 50 {
-				a, err := (&Account{b: b, holder: user(uint32(i % 3)), end: func() {}}).open(unitBytes)
-				if err != nil {
-					continue
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 8 * mib
+		b := New(Options{Bytes: limit, HolderBytes: limit * 3 / 4})
+		var all sync.WaitGroup
+		var over atomic.Int64
+		for i := range 16 {
+			all.Go(func() {
+				rnd := rand.New(rand.NewPCG(uint64(i), 3))
+				for range 50 {
+					a, err := (&Account{b: b, holder: user(uint32(i % 3)), end: func() {}}).open(unitBytes)
+					if err != nil {
+						continue
+					}
+					var work sync.WaitGroup
+					for range 2 {
+						n := 1 + rnd.Int64N(mib)
+						work.Go(func() {
+							if a.Charge(n) == nil {
+								a.Release(n)
+							}
+						})
+					}
+					work.Wait()
+					if st := b.Stats(); st.UsedBytes > limit {
+						over.Add(1)
+					}
+					a.Close()
+					a.Close()
 				}
-				var work sync.WaitGroup
-				for range 2 {
-					n := 1 + rnd.Int64N(mib)
-					work.Go(func() {
-						if a.Charge(n) == nil {
-							a.Release(n)
-						}
-					})
-				}
-				work.Wait()
-				if st := b.Stats(); st.UsedBytes > limit {
-					over.Add(1)
-				}
-				a.Close()
-				a.Close()
-			}
-		})
-	}
-	all.Wait()
-	if st := b.Stats(); over.Load() > 0 || st.UsedBytes != 0 {
-		t.Errorf("over the limit %d times; %d bytes are left", over.Load(), st.UsedBytes)
-	}
+			})
+		}
+		all.Wait()
+		if st := b.Stats(); over.Load() > 0 || st.UsedBytes != 0 {
+			t.Errorf("over the limit %d times; %d bytes are left", over.Load(), st.UsedBytes)
+		}
+	})
 }
 
 func TestChargesAllocateNothing(t *testing.T) {
-	a := open(t, New(Options{Bytes: 64 * mib}), user(1), unitBytes)
-	for _, n := range []int64{64, 64 << 10, 4 * mib} {
-		if allocs := testing.AllocsPerRun(100, func() {
-			if a.Charge(n) != nil {
-				t.Error("no room")
+	synctest.Test(t, func(t *testing.T) {
+		a := open(t, New(Options{Bytes: 64 * mib}), user(1), unitBytes)
+		for _, n := range []int64{64, 64 << 10, 4 * mib} {
+			if allocs := testing.AllocsPerRun(100, func() {
+				if a.Charge(n) != nil {
+					t.Error("no room")
+				}
+				a.Release(n)
+			}); allocs > 0 {
+				t.Errorf("%v allocations for %d bytes", allocs, n)
 			}
-			a.Release(n)
-		}); allocs > 0 {
-			t.Errorf("%v allocations for %d bytes", allocs, n)
 		}
-	}
+	})
 }
 
 func TestNilBoundsNothing(t *testing.T) {
-	var b *Budget
-	a, err := b.Open(nil, LM, 1<<50)
-	if err != nil || a.Charge(1<<50) != nil {
-		t.Error("the nil budget has a bound")
-	}
-	a.Release(1)
-	a.Closed(Stalled)
-	a.Close()
-	if st := b.Stats(); st.LimitBytes != 0 || b.Run(context.Background()) != nil {
-		t.Errorf("%+v", st)
-	}
-}
-
-func TestHolderOf(t *testing.T) {
-	for network, addr := range map[string]string{"unix": filepath.Join(t.TempDir(), "s"), "tcp": "127.0.0.1:0"} {
-		l, err := net.Listen(network, addr)
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		var b *Budget
+		a, err := b.Open(nil, LM, 1<<50)
+		if err != nil || a.Charge(1<<50) != nil {
+			t.Error("the nil budget has a bound")
 		}
-		defer l.Close()
-		c, err := net.Dial(network, l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+		a.Release(1)
+		a.Closed(Stalled)
+		a.Close()
+		if st := b.Stats(); st.LimitBytes != 0 || b.Run(context.Background()) != nil {
+			t.Errorf("%+v", st)
 		}
-		defer c.Close()
-		s, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		want := Holder{UID: uint32(os.Getuid())}
-		if network == "tcp" {
-			want = Holder{Address: netip.MustParseAddr("127.0.0.1")}
-		}
-		if got := HolderOf(s); got != want {
-			t.Errorf("%s: %v, want %v", network, got, want)
-		}
-	}
+	})
 }
 
 // socketPair is the two ends of a connection to an address.
@@ -338,63 +315,67 @@ func socketPair(t *testing.T, network, address string) (client, server net.Conn)
 // The bytes that a client has not read are charged, and those that it has read are
 // not, at the latest when the memory is needed.
 func TestUnreadIsCharged(t *testing.T) {
-	client, conn := socketPair(t, "unix", filepath.Join(t.TempDir(), "s"))
-	b := New(Options{Bytes: mib})
-	if err := conn.(*net.UnixConn).SetWriteBuffer(mib); err != nil {
-		t.Fatal(err)
-	}
-	a, err := b.Open(conn, RESP, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	const n, pieces = 32 << 10, 16
-	for range pieces {
-		if err := a.Sending(n); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		client, conn := socketPair(t, "unix", filepath.Join(t.TempDir(), "s"))
+		b := New(Options{Bytes: mib})
+		if err := conn.(*net.UnixConn).SetWriteBuffer(mib); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := conn.Write(make([]byte, n)); err != nil {
+		a, err := b.Open(conn, RESP, 0)
+		if err != nil {
 			t.Fatal(err)
 		}
-		a.Sent()
-	}
-	if got := a.Bytes(); got < pieces*n-freeBytes {
-		t.Errorf("%d bytes are charged of %d that nobody has read", got, pieces*n)
-	}
-	if _, err := io.ReadFull(client, make([]byte, pieces*n)); err != nil {
-		t.Fatal(err)
-	}
-	other := open(t, b, user(1), mib-2*unitBytes)
-	if got := a.Bytes(); got != 0 || b.Stats().Closed["native"]["memory"] != 0 {
-		t.Errorf("%d bytes are charged for what was read", got)
-	}
-	other.Close()
+		defer a.Close()
+		const n, pieces = 32 << 10, 16
+		for range pieces {
+			if err := a.Sending(n); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Write(make([]byte, n)); err != nil {
+				t.Fatal(err)
+			}
+			a.Sent()
+		}
+		if got := a.Bytes(); got < pieces*n-freeBytes {
+			t.Errorf("%d bytes are charged of %d that nobody has read", got, pieces*n)
+		}
+		if _, err := io.ReadFull(client, make([]byte, pieces*n)); err != nil {
+			t.Fatal(err)
+		}
+		other := open(t, b, user(1), mib-2*unitBytes)
+		if got := a.Bytes(); got != 0 || b.Stats().Closed["native"]["memory"] != 0 {
+			t.Errorf("%d bytes are charged for what was read", got)
+		}
+		other.Close()
+	})
 }
 
 // The kernel is asked about ghosts while others charge and release.
 func TestGhostsAreAskedWithoutTheMutex(t *testing.T) {
-	b := New(Options{Bytes: 10 * mib})
-	left := map[int]int64{3: mib, 4: 0, 5: mib / 2}
-	b.mu.used, b.holding(user(1)).used, b.holding(user(1)).ghosts = 3*mib, 3*mib, 3*mib
-	for fd := 3; fd <= 5; fd++ {
-		b.mu.ghosts = append(b.mu.ghosts, ghost{user(1), mib, -fd})
-	}
-	b.unread = func(fd int) int64 {
-		if !b.mu.TryLock() {
-			t.Error("the mutex is held while the kernel is asked")
-		} else {
-			b.mu.Unlock()
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Options{Bytes: 10 * mib})
+		left := map[int]int64{3: mib, 4: 0, 5: mib / 2}
+		b.mu.used, b.holding(user(1)).used, b.holding(user(1)).ghosts = 3*mib, 3*mib, 3*mib
+		for fd := 3; fd <= 5; fd++ {
+			b.mu.ghosts = append(b.mu.ghosts, ghost{user(1), mib, -fd})
 		}
-		return left[-fd]
-	}
-	if n := b.exorcise(); n != 2 {
-		t.Errorf("%d ghosts are left; want 2", n)
-	}
-	if st := b.Stats(); st.UsedBytes != 3*mib/2 {
-		t.Errorf("%d bytes are used; want %d", st.UsedBytes, 3*mib/2)
-	}
-	clear(left)
-	if n := b.exorcise(); n != 0 || b.Stats().UsedBytes != 0 || len(b.mu.holders) != 0 {
-		t.Errorf("%d ghosts, %+v and %d holders are left", n, b.Stats(), len(b.mu.holders))
-	}
+		b.unread = func(fd int) int64 {
+			if !b.mu.TryLock() {
+				t.Error("the mutex is held while the kernel is asked")
+			} else {
+				b.mu.Unlock()
+			}
+			return left[-fd]
+		}
+		if n := b.exorcise(); n != 2 {
+			t.Errorf("%d ghosts are left; want 2", n)
+		}
+		if st := b.Stats(); st.UsedBytes != 3*mib/2 {
+			t.Errorf("%d bytes are used; want %d", st.UsedBytes, 3*mib/2)
+		}
+		clear(left)
+		if n := b.exorcise(); n != 0 || b.Stats().UsedBytes != 0 || len(b.mu.holders) != 0 {
+			t.Errorf("%d ghosts, %+v and %d holders are left", n, b.Stats(), len(b.mu.holders))
+		}
+	})
 }

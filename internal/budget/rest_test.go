@@ -76,24 +76,26 @@ func TestRest(t *testing.T) {
 // The runtime tells of all that was allocated, and of free memory until that is given
 // back.
 func TestBytesOfHeap(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(2000)) // nothing is collected by itself
-	trim()                                             // what other tests have left
-	before := allocatedBytes()
-	kept := make([]byte, 32*mib)
-	if n := allocatedBytes() - before; n < int64(len(kept)) {
-		t.Errorf("%d bytes allocated, of %d", n, len(kept))
-	}
-	clear(kept)
-	runtime.GC()
-	if n := freeBytesOfHeap(); n < 16*mib {
-		t.Errorf("%d bytes are free", n)
-	}
-	// One trim may overlook 4 MiB that the runtime is giving back itself: seen in 1 of 500
-	// runs on a busy machine. That goes on for longer than three trims.
-	for range 3 {
-		if trim(); freeBytesOfHeap() <= 4*mib {
-			return
+	synctest.Test(t, func(t *testing.T) {
+		defer debug.SetGCPercent(debug.SetGCPercent(2000)) // nothing is collected by itself
+		trim()                                             // what other tests have left
+		before := allocatedBytes()
+		kept := make([]byte, 32*mib)
+		if n := allocatedBytes() - before; n < int64(len(kept)) {
+			t.Errorf("%d bytes allocated, of %d", n, len(kept))
 		}
-	}
-	t.Errorf("%d bytes stay", freeBytesOfHeap())
+		clear(kept)
+		runtime.GC()
+		if n := freeBytesOfHeap(); n < 16*mib {
+			t.Errorf("%d bytes are free", n)
+		}
+		// One trim may overlook 4 MiB that the runtime is giving back itself: seen in 1 of 500
+		// runs on a busy machine. That goes on for longer than three trims.
+		for range 3 {
+			if trim(); freeBytesOfHeap() <= 4*mib {
+				return
+			}
+		}
+		t.Errorf("%d bytes stay", freeBytesOfHeap())
+	})
 }

@@ -1,9 +1,6 @@
 package bulk
 
 import (
-	"bytes"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,28 +67,5 @@ func TestWayIsTheFaster(t *testing.T) {
 				t.Error("an interrupted copy has changed the way")
 			}
 		})
-	})
-}
-
-// Bytes arrive by each way, in any number of goroutines.
-func TestWayIsExact(t *testing.T) {
-	ways(t, func(t *testing.T) {
-		var w Way
-		var all sync.WaitGroup
-		for seed := range uint64(3) {
-			all.Go(func() {
-				r := rand.New(rand.NewPCG(seed, 1))
-				src, dst := random(r, 80<<10), make([]byte, 80<<10)
-				for i := range 2 * trialEvery {
-					n := streamedBytes - 64 + i%129
-					src[i] ^= 1
-					if got := w.Copy(dst[:n], src); got != n || !bytes.Equal(dst[:n], src[:n]) {
-						t.Errorf("copy %d of %d bytes said %d, or differs", i, n, got)
-						return
-					}
-				}
-			})
-		}
-		all.Wait()
 	})
 }

@@ -58,64 +58,68 @@ func (m *model) add(k key.Key, n Note) {
 
 // TestModel: the log answers as lists of the last chunks noted in each bucket do.
 func TestModel(t *testing.T) {
-	for seed := range uint64(20) {
-		r := rand.New(rand.NewPCG(seed, 24))
-		l := New(1 + r.IntN(200))
-		m := &model{l, make(map[uint64][]modelEntry)}
-		for range 5000 {
-			k, tier, why := keyOf(r.IntN(400)), uint8(r.IntN(3)), uint8(r.IntN(200))
-			had := m.find(k)
-			switch r.IntN(6) {
-			case 0:
-				kind := Kind(1 + r.IntN(5))
-				l.Add(k, Note{Kind: kind, Tier: tier, Detail: why})
-				m.add(k, Note{Kind: kind, Tier: tier, Detail: why})
-			case 1:
-				keeps := r.IntN(2) == 0
-				l.Evict(k, tier, why, keeps)
-				if !keeps || had.Kind != Declined || had.Tier == tier {
-					m.add(k, Note{Kind: Evicted, Tier: tier, Detail: why})
-				}
-			case 2:
-				l.Decline(k, tier, why)
-				m.add(k, Note{Kind: Declined, Tier: tier, Detail: why})
-			case 3:
-				l.DeclineNew(k, tier, why)
-				if had.Kind == Unknown {
+	synctest.Test(t, func(t *testing.T) {
+		for seed := range uint64(20) {
+			r := rand.New(rand.NewPCG(seed, 24))
+			l := New(1 + r.IntN(200))
+			m := &model{l, make(map[uint64][]modelEntry)}
+			for range 5000 {
+				k, tier, why := keyOf(r.IntN(400)), uint8(r.IntN(3)), uint8(r.IntN(200))
+				had := m.find(k)
+				switch r.IntN(6) {
+				case 0:
+					kind := Kind(1 + r.IntN(5))
+					l.Add(k, Note{Kind: kind, Tier: tier, Detail: why})
+					m.add(k, Note{Kind: kind, Tier: tier, Detail: why})
+				case 1:
+					keeps := r.IntN(2) == 0
+					l.Evict(k, tier, why, keeps)
+					if !keeps || had.Kind != Declined || had.Tier == tier {
+						m.add(k, Note{Kind: Evicted, Tier: tier, Detail: why})
+					}
+				case 2:
+					l.Decline(k, tier, why)
 					m.add(k, Note{Kind: Declined, Tier: tier, Detail: why})
+				case 3:
+					l.DeclineNew(k, tier, why)
+					if had.Kind == Unknown {
+						m.add(k, Note{Kind: Declined, Tier: tier, Detail: why})
+					}
+				case 4:
+					if l.Taken(k); had.Kind == Declined {
+						m.remove(k)
+					}
 				}
-			case 4:
-				if l.Taken(k); had.Kind == Declined {
-					m.remove(k)
+				k = keyOf(r.IntN(400))
+				got, want := l.Find(k), m.find(k)
+				if got.Kind != want.Kind || got.Tier != want.Tier || got.Detail != want.Detail {
+					t.Fatalf("seed %d: %v is %+v, want %+v", seed, k, got, want)
 				}
 			}
-			k = keyOf(r.IntN(400))
-			got, want := l.Find(k), m.find(k)
-			if got.Kind != want.Kind || got.Tier != want.Tier || got.Detail != want.Detail {
-				t.Fatalf("seed %d: %v is %+v, want %+v", seed, k, got, want)
+			n := 0
+			for _, b := range m.buckets {
+				n += len(b)
+			}
+			if l.Len() != n {
+				t.Errorf("the log has %d chunks, want %d", l.Len(), n)
 			}
 		}
-		n := 0
-		for _, b := range m.buckets {
-			n += len(b)
-		}
-		if l.Len() != n {
-			t.Errorf("the log has %d chunks, want %d", l.Len(), n)
-		}
-	}
+	})
 }
 
 // TestSince: what a tier evicts after a chunk is how much larger it had to be; that
 // of other tiers does not count, and a log is not misled by wrapped numbers.
 func TestSince(t *testing.T) {
-	l := New(8)
-	l.Leaving(1, 1<<48-1<<20) // the marks wrap at 1<<48 bytes
-	l.Evict(keyOf(1), 1, 0, false)
-	l.Leaving(1, 3<<20)
-	l.Leaving(0, 9<<20)
-	if n := l.Since(l.Find(keyOf(1))); n != 3<<20 {
-		t.Errorf("%d bytes since, want %d", n, 3<<20)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l := New(8)
+		l.Leaving(1, 1<<48-1<<20) // the marks wrap at 1<<48 bytes
+		l.Evict(keyOf(1), 1, 0, false)
+		l.Leaving(1, 3<<20)
+		l.Leaving(0, 9<<20)
+		if n := l.Since(l.Find(keyOf(1))); n != 3<<20 {
+			t.Errorf("%d bytes since, want %d", n, 3<<20)
+		}
+	})
 }
 
 func TestTime(t *testing.T) {
@@ -133,31 +137,35 @@ func TestTime(t *testing.T) {
 
 // TestNothing: a nil log is one that remembers nothing.
 func TestNothing(t *testing.T) {
-	var l *Log
-	l.Add(keyOf(1), Note{Kind: Deleted})
-	l.Evict(keyOf(1), 0, 0, true)
-	l.Taken(keyOf(1))
-	l.Leaving(0, 1)
-	if l.Find(keyOf(1)) != (Note{}) || l.Len() != 0 {
-		t.Error("a nil log knows something")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var l *Log
+		l.Add(keyOf(1), Note{Kind: Deleted})
+		l.Evict(keyOf(1), 0, 0, true)
+		l.Taken(keyOf(1))
+		l.Leaving(0, 1)
+		if l.Find(keyOf(1)) != (Note{}) || l.Len() != 0 {
+			t.Error("a nil log knows something")
+		}
+	})
 }
 
 // TestMemory: an entry is as large as the documentation says, and notes allocate
 // nothing.
 func TestMemory(t *testing.T) {
-	if EntryBytes != 24 || Bytes(DefaultEntries) != 6<<20 {
-		t.Errorf("an entry has %d bytes, %d entries %d; docs/limits.md says 24 and 6 MiB", EntryBytes, DefaultEntries, Bytes(DefaultEntries))
-	}
-	l, k := New(1000), keyOf(1)
-	if n := testing.AllocsPerRun(100, func() {
-		k.Hash[5]++
-		l.Evict(k, 0, 0, true)
-		l.Find(k)
-		l.Taken(k)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		if EntryBytes != 24 || Bytes(DefaultEntries) != 6<<20 {
+			t.Errorf("an entry has %d bytes, %d entries %d; docs/limits.md says 24 and 6 MiB", EntryBytes, DefaultEntries, Bytes(DefaultEntries))
+		}
+		l, k := New(1000), keyOf(1)
+		if n := testing.AllocsPerRun(100, func() {
+			k.Hash[5]++
+			l.Evict(k, 0, 0, true)
+			l.Find(k)
+			l.Taken(k)
+		}); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+	})
 }
 
 func BenchmarkFind(b *testing.B) {

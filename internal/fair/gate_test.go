@@ -239,30 +239,34 @@ func TestIdleEarnsNothing(t *testing.T) {
 
 // TestNoTurn: work without a turn never waits.
 func TestNoTurn(t *testing.T) {
-	var turn *Turn
-	turn.Begin(t.Context(), time.Now())
-	turn.Yield()
-	turn.End(time.Now())
-	turn.Leave()
-	Yield(t.Context())
-	Leave(t.Context())
-	Yield(With(t.Context(), turn))
-	Leave(With(t.Context(), turn))
+	synctest.Test(t, func(t *testing.T) {
+		var turn *Turn
+		turn.Begin(t.Context(), time.Now())
+		turn.Yield()
+		turn.End(time.Now())
+		turn.Leave()
+		Yield(t.Context())
+		Leave(t.Context())
+		Yield(With(t.Context(), turn))
+		Leave(With(t.Context(), turn))
+	})
 }
 
 // TestGateAllocates: taking and giving back a place allocates nothing.
 func TestGateAllocates(t *testing.T) {
-	turn := busyUser(NewGate(1, Machine{})).NewTurn()
-	ctx := With(t.Context(), turn)
-	if n := testing.AllocsPerRun(100, func() {
-		turn.user.charge(time.Now(), lightShare)
-		turn.Begin(t.Context(), time.Now())
-		Yield(ctx)
-		turn.End(time.Now())
-		Leave(ctx)
-	}); n != 0 {
-		t.Errorf("%v allocations a request", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		turn := busyUser(NewGate(1, Machine{})).NewTurn()
+		ctx := With(t.Context(), turn)
+		if n := testing.AllocsPerRun(100, func() {
+			turn.user.charge(time.Now(), lightShare)
+			turn.Begin(t.Context(), time.Now())
+			Yield(ctx)
+			turn.End(time.Now())
+			Leave(ctx)
+		}); n != 0 {
+			t.Errorf("%v allocations a request", n)
+		}
+	})
 }
 
 func BenchmarkTurn(b *testing.B) {

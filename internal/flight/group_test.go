@@ -196,11 +196,13 @@ func TestAllLeave(t *testing.T) {
 }
 
 func TestEndedContextFetchesNothing(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, _, err := newGroup().Do(ctx, "k", never(t)); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := newGroup().Do(ctx, "k", never(t)); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+	})
 }
 
 func TestFailingLeaderPassesItsTurnOn(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/kvstored/kvstored/internal/checkpoint"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -171,24 +170,24 @@ func BenchmarkUnload(b *testing.B) {
 		}
 		defer file.Close()
 		defer os.Remove(file.Name())
-		begun := time.Now()
+		begun := b.Elapsed()
 		if err := save(l, file); err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(float64(time.Since(begun).Milliseconds()), "ms/write")
+		b.ReportMetric(float64((b.Elapsed() - begun).Milliseconds()), "ms/write")
 		data, err := os.ReadFile(file.Name())
 		if err != nil {
 			b.Fatal(err)
 		}
-		begun = time.Now()
+		begun = b.Elapsed()
 		f, err := checkpoint.Open(data)
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(float64(time.Since(begun).Milliseconds()), "ms/open")
-		begun = time.Now()
+		b.ReportMetric(float64((b.Elapsed() - begun).Milliseconds()), "ms/open")
+		begun = b.Elapsed()
 		load(newUnload(b, "lru"), f)
-		b.ReportMetric(float64(time.Since(begun).Milliseconds()), "ms/reload")
+		b.ReportMetric(float64((b.Elapsed() - begun).Milliseconds()), "ms/reload")
 		b.ReportMetric(float64(f.Len()), "entries")
 	}
 }

@@ -113,36 +113,38 @@ func (r *rig) rest(c *key.Chain) *stack.RemoteScan {
 
 // TestRestNil: where nothing can be beyond the known part no tier is asked.
 func TestRestNil(t *testing.T) {
-	c := tiertest.Chain(1, 4)
-	f := newFar(c, [2]int{0, 4})
-	r := newRig(t, options{remote: f, disk: tiertest.NewMemory("disk", mib)})
-	m := r.match(c)
-	if r.ScanRemote(c, &m, tier.Of(tier.CPU)|tier.Of(tier.Disk)) != nil {
-		t.Error("the search leaves the remote tier out")
-	}
-	f.absent[c.Key(0)] = true
-	if r.rest(c) != nil {
-		t.Error("the next chunk was absent a moment ago")
-	}
-	clear(f.absent)
-	if r.rest(c) == nil {
-		t.Error("nothing is known, and nobody is asked")
-	}
-	r.put(c, 0, 4, size)
-	if r.rest(c) != nil {
-		t.Error("all is known")
-	}
-	if newRig(t, options{}).rest(c) != nil {
-		t.Error("there is no remote tier")
-	}
-	off := tier.WithBreaker(f, tier.BreakerOptions{Failures: 1})
-	f.err = errors.New("broken")
-	r = newRig(t, options{remote: off})
-	m = r.match(c)
-	r.ScanRemote(c, &m, tier.All).Find(t.Context())
-	if r.ScanRemote(c, &m, tier.All) != nil {
-		t.Error("the remote tier is switched off")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := tiertest.Chain(1, 4)
+		f := newFar(c, [2]int{0, 4})
+		r := newRig(t, options{remote: f, disk: tiertest.NewMemory("disk", mib)})
+		m := r.match(c)
+		if r.ScanRemote(c, &m, tier.Of(tier.CPU)|tier.Of(tier.Disk)) != nil {
+			t.Error("the search leaves the remote tier out")
+		}
+		f.absent[c.Key(0)] = true
+		if r.rest(c) != nil {
+			t.Error("the next chunk was absent a moment ago")
+		}
+		clear(f.absent)
+		if r.rest(c) == nil {
+			t.Error("nothing is known, and nobody is asked")
+		}
+		r.put(c, 0, 4, size)
+		if r.rest(c) != nil {
+			t.Error("all is known")
+		}
+		if newRig(t, options{}).rest(c) != nil {
+			t.Error("there is no remote tier")
+		}
+		off := tier.WithBreaker(f, tier.BreakerOptions{Failures: 1})
+		f.err = errors.New("broken")
+		r = newRig(t, options{remote: off})
+		m = r.match(c)
+		r.ScanRemote(c, &m, tier.All).Find(t.Context())
+		if r.ScanRemote(c, &m, tier.All) != nil {
+			t.Error("the remote tier is switched off")
+		}
+	})
 }
 
 // TestRestFinds the chunks that only the shared tier has, and those that go on
@@ -222,32 +224,36 @@ func TestRestReach(t *testing.T) {
 
 // TestRestFails: an error ends the prefix behind the chunks that were found.
 func TestRestFails(t *testing.T) {
-	c := tiertest.Chain(1, 8)
-	f := newFar(c)
-	f.steps, f.err = []int{3}, errors.New("broken")
-	r := newRig(t, options{remote: f})
-	rest := r.rest(c)
-	rest.Find(t.Context())
-	if rest.Found() != 3 || rest.Reach(t.Context(), 3) {
-		t.Errorf("found %d; want 3", rest.Found())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := tiertest.Chain(1, 8)
+		f := newFar(c)
+		f.steps, f.err = []int{3}, errors.New("broken")
+		r := newRig(t, options{remote: f})
+		rest := r.rest(c)
+		rest.Find(t.Context())
+		if rest.Found() != 3 || rest.Reach(t.Context(), 3) {
+			t.Errorf("found %d; want 3", rest.Found())
+		}
+	})
 }
 
 // TestRestContradicts: a chunk that the index knows below another one than the chain
 // does is found all the same, and those behind it.
 func TestRestContradicts(t *testing.T) {
-	known, c := tiertest.Chain(1, 4), tiertest.Chain(2, 4)
-	c.Space, c.Chained = known.Space, false
-	c.Hashes[2] = known.Hashes[3]
-	f := newFar(c, [2]int{0, 4})
-	r := newRig(t, options{remote: f})
-	r.put(known, 0, 4, size)
-	rest := r.rest(c)
-	rest.Find(t.Context())
-	if !rest.Reach(t.Context(), 3) {
-		t.Error("a contradiction ended the prefix")
-	}
-	if m := r.match(known); m.Chunks != 4 {
-		t.Errorf("the known chain has %d chunks now", m.Chunks)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		known, c := tiertest.Chain(1, 4), tiertest.Chain(2, 4)
+		c.Space, c.Chained = known.Space, false
+		c.Hashes[2] = known.Hashes[3]
+		f := newFar(c, [2]int{0, 4})
+		r := newRig(t, options{remote: f})
+		r.put(known, 0, 4, size)
+		rest := r.rest(c)
+		rest.Find(t.Context())
+		if !rest.Reach(t.Context(), 3) {
+			t.Error("a contradiction ended the prefix")
+		}
+		if m := r.match(known); m.Chunks != 4 {
+			t.Errorf("the known chain has %d chunks now", m.Chunks)
+		}
+	})
 }

@@ -80,45 +80,51 @@ func (b *bothStub) Close() error                            { return nil }
 
 // A wrapped tier can neither less nor more than the one inside.
 func TestWrapKeepsInterfaces(t *testing.T) {
-	for _, inner := range []tier.Tier{&stub{}, &residentStub{}, &recovererStub{}, &bothStub{}} {
-		w := tierfault.Wrap(inner, tierfault.On(tierfault.Sync, tierfault.Fault{}))
-		want, got := tier.RolesOf(inner), tier.RolesOf(w)
-		if (got.Resident == nil) != (want.Resident == nil) || (got.Recoverer == nil) != (want.Recoverer == nil) {
-			t.Errorf("%T: wrapped it is %+v; want %+v", inner, got, want)
+	synctest.Test(t, func(t *testing.T) {
+		for _, inner := range []tier.Tier{&stub{}, &residentStub{}, &recovererStub{}, &bothStub{}} {
+			w := tierfault.Wrap(inner, tierfault.On(tierfault.Sync, tierfault.Fault{}))
+			want, got := tier.RolesOf(inner), tier.RolesOf(w)
+			if (got.Resident == nil) != (want.Resident == nil) || (got.Recoverer == nil) != (want.Recoverer == nil) {
+				t.Errorf("%T: wrapped it is %+v; want %+v", inner, got, want)
+			}
 		}
-	}
+	})
 }
 
 func TestAtCountsPerOperation(t *testing.T) {
-	w := tierfault.Wrap(&stub{}, tierfault.At(tierfault.Put, 1, tierfault.Fault{Err: errBroken}))
-	for i, want := range []error{nil, errBroken, nil} {
-		if err := w.Delete(t.Context(), nil); err != nil {
-			t.Errorf("delete %d: %v", i, err)
+	synctest.Test(t, func(t *testing.T) {
+		w := tierfault.Wrap(&stub{}, tierfault.At(tierfault.Put, 1, tierfault.Fault{Err: errBroken}))
+		for i, want := range []error{nil, errBroken, nil} {
+			if err := w.Delete(t.Context(), nil); err != nil {
+				t.Errorf("delete %d: %v", i, err)
+			}
+			if err := w.Put(t.Context(), tier.Entry{}); !errors.Is(err, want) {
+				t.Errorf("put %d: got %v; want %v", i, err, want)
+			}
 		}
-		if err := w.Put(t.Context(), tier.Entry{}); !errors.Is(err, want) {
-			t.Errorf("put %d: got %v; want %v", i, err, want)
-		}
-	}
+	})
 }
 
 func TestServe(t *testing.T) {
-	s := &stub{}
-	fault := tierfault.Fault{Err: errBroken, Serve: 3}
-	w := tierfault.Wrap(s, func(tierfault.Call) tierfault.Fault { return fault })
-	if err := w.Contains(t.Context(), make([]key.Key, 5), make([]bool, 5)); !errors.Is(err, errBroken) || s.contained != 3 {
-		t.Errorf("contains served %d, error %v; want 3 and the fault", s.contained, err)
-	}
-	if err := w.Delete(t.Context(), make([]key.Key, 2)); !errors.Is(err, errBroken) || s.deleted != 2 {
-		t.Errorf("delete served %d, error %v; want 2 and the fault", s.deleted, err)
-	}
-	for _, want := range []int{0, 3, 10} {
-		fault.Serve = want
-		n := 0
-		r := tier.RolesOf(tierfault.Wrap(&recovererStub{}, func(tierfault.Call) tierfault.Fault { return fault })).Recoverer
-		if err := r.Recover(t.Context(), func(recs []tier.Record) { n += len(recs) }); !errors.Is(err, errBroken) || n != want {
-			t.Errorf("recover served %d, error %v; want %d and the fault", n, err, want)
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{}
+		fault := tierfault.Fault{Err: errBroken, Serve: 3}
+		w := tierfault.Wrap(s, func(tierfault.Call) tierfault.Fault { return fault })
+		if err := w.Contains(t.Context(), make([]key.Key, 5), make([]bool, 5)); !errors.Is(err, errBroken) || s.contained != 3 {
+			t.Errorf("contains served %d, error %v; want 3 and the fault", s.contained, err)
 		}
-	}
+		if err := w.Delete(t.Context(), make([]key.Key, 2)); !errors.Is(err, errBroken) || s.deleted != 2 {
+			t.Errorf("delete served %d, error %v; want 2 and the fault", s.deleted, err)
+		}
+		for _, want := range []int{0, 3, 10} {
+			fault.Serve = want
+			n := 0
+			r := tier.RolesOf(tierfault.Wrap(&recovererStub{}, func(tierfault.Call) tierfault.Fault { return fault })).Recoverer
+			if err := r.Recover(t.Context(), func(recs []tier.Record) { n += len(recs) }); !errors.Is(err, errBroken) || n != want {
+				t.Errorf("recover served %d, error %v; want %d and the fault", n, err, want)
+			}
+		}
+	})
 }
 
 func TestTime(t *testing.T) {

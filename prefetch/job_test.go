@@ -215,6 +215,13 @@ func TestManyJobs(t *testing.T) {
 			case 3:
 				s.steps[n/2].hang = true
 				ready, reason = n/2, prefetch.ErrCancelled
+			case 4: // those that come before the first take all the room, and the last of them gives it back
+				s.room, ready, reason = 1+n/2, 1+n/2, errNoRoom
+				o.Window, o.ChunkBytes = 1<<20, 1
+				for i := range s.steps {
+					s.steps[i].after = time.Duration(i) * time.Second
+				}
+				s.steps[0].after = time.Minute + time.Second/2
 			}
 			j := prefetch.New(o, s)
 			wg.Go(func() {

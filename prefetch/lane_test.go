@@ -2,6 +2,7 @@ package prefetch_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -34,7 +35,8 @@ func (o *origins) Load(ctx context.Context, i int) (chunk, int64, error) {
 }
 
 // In any order of the pieces, those from two origins are there when the slower one
-// is done, though the window holds a fraction of either part.
+// is done, though the window holds a fraction of either part. Where it holds one piece
+// the lanes take turns in the order of the prefix.
 func TestLanes(t *testing.T) {
 	for name, of := range map[string]func(i int) int{
 		"one half after the other": func(i int) int { return i / 100 },
@@ -72,6 +74,17 @@ func TestLanes(t *testing.T) {
 				}
 				if s.most > 20 {
 					t.Errorf("%d loads at a time; the window holds 20", s.most)
+				}
+			})
+			synctest.Test(t, func(t *testing.T) {
+				s := newScript(1, evenly(200, time.Second)...)
+				o := s.options()
+				o.Window, o.Lanes, o.Lane = 1, 2, of
+				j := prefetch.New(o, s)
+				j.Run(t.Context())
+				s.check(t, j, 200, nil)
+				if !slices.IsSorted(s.starts) {
+					t.Errorf("one load fits at a time, and they began in the order %v", s.starts)
 				}
 			})
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/kvstored/kvstored/prefetch"
 )
 
-var errBroken = errors.New("broken")
+var errBroken, errNoRoom = errors.New("broken"), errors.New("no room")
 
 // step is what a scripted source does with one chunk.
 type step struct {
@@ -32,6 +32,7 @@ type chunk struct {
 type script struct {
 	steps []step
 	size  int64
+	room  int // values that may be out at a time; 0: any number
 
 	from int
 
@@ -41,6 +42,7 @@ type script struct {
 	most      int // flying at a time
 	first     int // flying at a time before one had ended
 	ended     int
+	out       int // values given out and not discarded
 	given     map[int]int
 	discarded map[int]int
 }
@@ -92,8 +94,12 @@ func (s *script) finish(i int, err error) error {
 	defer s.mu.Unlock()
 	s.flying--
 	s.ended++
+	if err == nil && s.room > 0 && s.out == s.room {
+		err = errNoRoom
+	}
 	if err == nil {
 		s.given[i]++
+		s.out++
 	}
 	return err
 }
@@ -102,12 +108,16 @@ func (s *script) discard(c chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.discarded[c.i]++
+	s.out--
 }
 
 // options are those of a job over all chunks of s with a window that never
 // binds, but that chunks may turn out to be a quarter of it.
 func (s *script) options() prefetch.Options[chunk] {
-	return prefetch.Options[chunk]{To: len(s.steps), Window: 1 << 40, ChunkBytes: 1 << 38, Discard: s.discard}
+	return prefetch.Options[chunk]{
+		To: len(s.steps), Window: 1 << 40, ChunkBytes: 1 << 38, Discard: s.discard,
+		Yields: func(err error) bool { return errors.Is(err, errNoRoom) },
+	}
 }
 
 // check compares a job that has run with the number ready and the error that the

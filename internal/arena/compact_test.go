@@ -3,7 +3,9 @@ package arena
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -16,6 +18,7 @@ type owner struct {
 	next   uint32
 	refuse bool // move nothing
 	moves  int
+	beside func() // unless nil, is called before each move: what others do while a run is cleared
 }
 
 func newOwner(t *testing.T, capacity int64) *owner {
@@ -49,6 +52,9 @@ func (o *owner) move(from, to Block) bool {
 	tag := from.Tag()
 	if to.Tag() != tag {
 		o.t.Errorf("block %d has the tag %d, its copy %d", from.ID(), tag, to.Tag())
+	}
+	if o.beside != nil {
+		o.beside()
 	}
 	if o.refuse || o.blocks[tag] != from { // perhaps a reader has it, and the owner no more
 		return false
@@ -119,6 +125,7 @@ func TestCompactLeavesWhatIsInUse(t *testing.T) {
 	for name, use := range map[string]func(*owner, Block) (end func()){
 		"a second reference": func(_ *owner, b Block) func() { return b.Retain().Release },
 		"the owner refuses":  func(o *owner, _ Block) func() { o.refuse = true; return func() {} },
+		"wrong bytes":        func(_ *owner, b Block) func() { b.Bytes()[1] ^= 1; return func() { b.Bytes()[1] ^= 1 } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := striped(t)
@@ -192,34 +199,55 @@ func TestCompactErrors(t *testing.T) {
 	o.check(0)
 }
 
-// Blocks are stored, held and let go of at random: every payload stays whole, and
-// where enough is free and nothing is held there is room.
+// Blocks are stored, held and let go of at random, also while a run is cleared: every
+// payload stays whole.
 func TestCompactModel(t *testing.T) {
 	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		o := newOwner(t, 1<<20)
-		held := map[uint32]bool{}
+		held := map[uint32]Block{}
+		pick := func() (tag uint32, ok bool) {
+			tags := slices.Sorted(maps.Keys(o.blocks))
+			if len(tags) == 0 {
+				return 0, false
+			}
+			return tags[r.IntN(len(tags))], true
+		}
+		drop := func() {
+			if tag, ok := pick(); ok && !held[tag].Valid() {
+				o.drop(tag)
+			}
+		}
+		size := func() int { return 1 + r.IntN(AlignBytes<<r.IntN(5)) }
+		beside := 0
+		o.beside = func() {
+			if r.IntN(4) > 0 {
+				return
+			}
+			beside++
+			for range 2 {
+				drop()
+			}
+			for range 2 {
+				o.add(size())
+			}
+		}
 		for range 3000 {
-			n := 1 + r.IntN(AlignBytes<<r.IntN(5))
 			switch r.IntN(4) {
 			case 0:
-				for tag := range o.blocks { // the order of a map is as good as any
-					if !held[tag] {
-						o.drop(tag)
-					}
-					break
-				}
+				drop()
 			case 1:
-				for tag, b := range o.blocks {
-					if held[tag] {
-						b.Release()
-					} else {
-						b.Retain()
-					}
-					held[tag] = !held[tag]
-					break
+				tag, ok := pick()
+				switch b := held[tag]; {
+				case !ok:
+				case b.Valid():
+					b.Release()
+					delete(held, tag)
+				default:
+					held[tag] = o.blocks[tag].Retain()
 				}
 			default:
+				n := size()
 				if o.add(n) != 0 {
 					continue
 				}
@@ -230,14 +258,12 @@ func TestCompactModel(t *testing.T) {
 				}
 			}
 		}
-		for tag, is := range held {
-			if is {
-				o.blocks[tag].Release()
-			}
+		for _, b := range held {
+			b.Release()
 		}
 		o.check(0)
-		if o.moves == 0 {
-			t.Error("nothing was ever moved")
+		if o.moves == 0 || beside == 0 {
+			t.Errorf("%d blocks were moved, others came and went %d times", o.moves, beside)
 		}
 		o.clear()
 	}

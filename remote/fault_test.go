@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/internal/s3test"
 	"github.com/kvstored/kvstored/key"
@@ -110,6 +111,37 @@ func TestSlowDown(t *testing.T) {
 		}
 		if n := r.Stats().Counters["slow_downs"]; n != 1 {
 			t.Errorf("%d slow downs counted; want 1", n)
+		}
+	})
+}
+
+// TestSlowDowns: a burst of requests that are all told to slow down makes one pause.
+func TestSlowDowns(t *testing.T) {
+	const burst = 8
+	virtual(t, func(t *testing.T, p *s3test.Memory, m tiertest.Allocator) {
+		r := connect(t, virtualOptions(p))
+		c := tiertest.Chain(1, burst)
+		put(t, r, m, c, 0, burst, 1000)
+		var asked atomic.Int32
+		p.Set(func(*http.Request) s3test.Fault {
+			if asked.Add(1) <= burst {
+				return s3test.Fault{Status: 503, Code: "SlowDown"}
+			}
+			return s3test.Fault{}
+		})
+		start := time.Now()
+		var gets errgroup.Group
+		for i := range burst {
+			gets.Go(func() error { return get(t, r, m, c.Key(i)) })
+		}
+		if err := gets.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != latency+slowPause+latency {
+			t.Errorf("it took %v; want one pause, of %v", took, slowPause)
+		}
+		if n := r.Stats().Counters["slow_downs"]; n != burst {
+			t.Errorf("%d slow downs counted; want %d", n, burst)
 		}
 	})
 }

@@ -17,6 +17,10 @@ func newTest(t testing.TB, o Options) *Arena {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if !a.mu.TryLock() { // a panic has it, and is to be seen
+			return
+		}
+		a.mu.Unlock()
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}

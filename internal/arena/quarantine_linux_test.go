@@ -42,7 +42,7 @@ func TestQuarantineOfProcessesWithoutNumber(t *testing.T) {
 	} {
 		end(step.ends)
 		if got := q.Stats(); got != step.want || a.Stats().Blocks != int64(step.want.Blocks) {
-			t.Errorf("%d blocks are in use, %+v; want %+v", a.Stats().Blocks, got, step.want)
+			t.Fatalf("%d blocks are in use, %+v; want %+v", a.Stats().Blocks, got, step.want)
 		}
 	}
 	for _, p := range []*Peer{one, other, third, again} {

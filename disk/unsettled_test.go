@@ -99,11 +99,17 @@ func TestSettledAfterGiveBack(t *testing.T) {
 			mustPut(t, d, m, n+1, 100_000)
 		}
 		g := d.segments.leastUsed(d.volumes[0].fs)
+		mustPut(t, d, m, 4, 100_000) // elsewhere: g is closed
 		if out, err := (eviction{t: d}).empty(t.Context(), g, everything, nil); err != nil || len(out) != len(ks) {
 			t.Fatalf("gave back %v, %v", out, err)
 		}
 		checkBooks(t, d)
 		mustPut(t, d, m, 1, 100_000)
+		if err := d.segments.removeLeft(d.volumes[0]); err != nil || len(segmentFiles(t, d.volumes[0].dir)) != 1 {
+			t.Errorf("the segment is still there; %v", err)
+		}
+		mustGet(t, d, m, 1, 100_000)
+		mustGet(t, d, m, 4, 100_000)
 		if err := d.Delete(t.Context(), ks); err != nil {
 			t.Error(err)
 		}

@@ -131,16 +131,26 @@ func TestHeadIsYoungerThanTail(t *testing.T) {
 	}
 }
 
+// A head is as young as its tail was, also where the tail has gone by itself and where
+// another prompt was stored by turns with it.
 func TestLRUEvictsWholeTailsFirst(t *testing.T) {
-	l := newLedger(t, "lru", ledger.Limits{})
-	a, b := chain(1, 4), chain(2, 2)
-	l.Publish(fill(t, l, a[:2], 0), false)
-	l.Publish(fill(t, l, b, 0), false)
-	l.Publish(fill(t, l, a, 2), false)
-	want := []key.Key{b[1], b[0], a[3], a[2], a[1], a[0]}
-	for i, k := range evictAll(t, l) {
-		if k != want[i] {
-			t.Fatalf("victim %d is %v, want %v", i, k, want[i])
+	a, b, c := chain(1, 4), chain(2, 2), chain(3, 2)
+	for name, tc := range map[string]struct{ gone, want []key.Key }{
+		"whole":         {nil, []key.Key{b[1], b[0], a[3], a[2], a[1], a[0], c[1], c[0]}},
+		"tail has gone": {a[2:], []key.Key{b[1], b[0], a[1], a[0], c[1], c[0]}},
+	} {
+		l := newLedger(t, "lru", ledger.Limits{})
+		l.Publish(fill(t, l, a[:2], 0), false)
+		l.Publish(fill(t, l, b, 0), false)
+		tail, other := fill(t, l, a, 2), fill(t, l, c, 0)
+		l.Publish(tail, false)
+		l.Publish(other, false)
+		for _, k := range tc.gone {
+			e, _ := l.Remove(k)
+			l.Free(e.ID)
+		}
+		if got := evictAll(t, l); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: evicted %x, want %x", name, hashesOf(got), hashesOf(tc.want))
 		}
 	}
 }

@@ -60,17 +60,22 @@ func newRig(t testing.TB, name string, source func(int) int) *rig {
 		model:  newModel(name, limits, most),
 		owners: []ledger.Owner{ledger.Daemon},
 	}
+	r.model.works = ledger.Below(max(0, source(4)))
 	r.real.StandOn(func() ledger.Below { return r.model.works })
 	return r
 }
 
 // path is the keys from the root to a node of a binary tree of 63.
 func (r *rig) path() []key.Key {
-	var sp key.SpaceID
-	sp[3] = byte(max(0, r.source(2)))
-	var ks []key.Key
-	for n := 1 + max(0, r.source(63)); n > 0; n /= 2 {
-		ks = append(ks, key.Key{Space: sp, Hash: key.Hash{15: byte(n)}})
+	var k key.Key
+	k.Space[3] = byte(max(0, r.source(2)))
+	k.Hash[15] = byte(1 + max(0, r.source(63)))
+	return pathTo(k)
+}
+
+func pathTo(k key.Key) (ks []key.Key) {
+	for ; k.Hash[15] > 0; k.Hash[15] /= 2 {
+		ks = append(ks, k)
 	}
 	slices.Reverse(ks)
 	return ks
@@ -86,7 +91,7 @@ func (r *rig) run() {
 		r.begin, r.begin, r.begin, r.begin, r.publish, r.publish, r.abort, r.hold, r.hold,
 		r.unhold, r.unhold, r.touch, r.evict, r.evict, r.remove, r.free, r.free,
 		r.owner, r.charge, r.restore, r.mark, r.look, r.store, r.store, r.store, r.evictOwn, r.evictOwn,
-		r.announce, r.announce, r.retain, r.passBy, r.passBy, r.passBy, func() { r.seldom(func() { r.seldom(r.cool) }) }, func() { r.seldom(r.assign) }, func() { r.seldom(r.turn) },
+		r.announce, r.announce, r.retain, r.passBy, r.passBy, r.passBy, r.pass, func() { r.seldom(func() { r.seldom(r.cool) }) }, func() { r.seldom(r.assign) }, func() { r.seldom(r.turn) },
 	}
 	for {
 		i := r.source(len(steps))

@@ -33,6 +33,7 @@ type ranking struct {
 	evictions     uint64
 	refused       uint64
 	retained      [ledger.MaxRank]policy.Policy
+	passing       []policy.ID // of what has come by, first to last; what has left since may be among it
 }
 
 // retain gives an entry a rank.
@@ -338,11 +339,49 @@ func (m *model) evict(p policy.Policy, got ledger.Entry, safely bool) *body {
 	if p == m.own {
 		m.evictions++
 	}
+	e.charged = safely && m.works != 0 && e.entry.Dirty && !m.isLost(e)
 	m.endResidency(e)
 	return e
 }
 
+// pass notes that a prompt has come by here. What others hang on, too, is left alone.
+func (m *model) pass(es []*body) {
+	for _, e := range es {
+		if m.kids(e.entry.Key) > 1 {
+			continue
+		}
+		e.passed = true
+		if !slices.Contains(m.passing, e.entry.ID) {
+			m.passing = append(m.passing, e.entry.ID)
+		}
+	}
+}
+
+// nextPassed is the first of what has come by that may go, if it is among the next 8;
+// what may not go yet comes by once more.
+func (m *model) nextPassed() *body {
+	byID := m.byID()
+	for range min(8, len(m.passing)) {
+		e, id := byID[m.passing[0]], m.passing[0]
+		m.passing = m.passing[1:]
+		switch {
+		case e == nil || !e.passed:
+		case e.entry.Below&m.works != 0 && (m.evictable(e) || m.underneath(e)):
+			return e
+		default:
+			m.passing = append(m.passing, id)
+		}
+	}
+	return nil
+}
+
 func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
+	if p == m.all {
+		if e := m.nextPassed(); e != nil {
+			m.remove(e)
+			return e
+		}
+	}
 	if _, trusted := p.(*trusting); trusted && safely && got.Key == (key.Key{}) && m.mayGiveUp(p, got) {
 		return nil
 	}

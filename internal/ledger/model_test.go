@@ -30,6 +30,9 @@ type body struct {
 	fresh  bool // published to be used, and not used yet
 	spared int
 	rank   ledger.Rank
+	passed bool // the prompt has come by here
+	// charged says of a victim that its writer has the room for it.
+	charged bool
 	// undead is set while a removed body still stands for the missing
 	// parent of its kids, so that its key cannot be filled again.
 	undead bool
@@ -59,13 +62,15 @@ func (m *model) up(e *body) *body {
 	return m.live[key.Key{Space: e.entry.Key.Space, Hash: e.parent}]
 }
 
-func (m *model) hasKids(k key.Key) bool {
+func (m *model) hasKids(k key.Key) bool { return m.kids(k) > 0 }
+
+func (m *model) kids(k key.Key) (n int) {
 	for _, e := range m.live {
 		if e.entry.Key.Space == k.Space && e.parent == k.Hash {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 func (m *model) protectedLive() map[*body]bool {
@@ -296,7 +301,7 @@ func (m *model) hold(h holder, e *body) error {
 func (m *model) touch(es []*body) {
 	m.renewPending()
 	for i := len(es) - 1; i >= 0; i-- {
-		es[i].spared = 0
+		es[i].spared, es[i].passed = 0, false
 		if es[i].fresh {
 			es[i].fresh = false
 			m.renew(es[i])
@@ -320,7 +325,7 @@ func (m *model) endResidency(e *body) {
 	m.unlink(e)
 	delete(m.live, e.entry.Key)
 	m.dead = append(m.dead, e)
-	e.rank = 0
+	e.rank, e.passed = 0, false
 	e.undead = m.hasKids(e.entry.Key)
 }
 

@@ -60,6 +60,40 @@ func TestPass(t *testing.T) {
 	}
 }
 
+// What was removed under its readers is in nobody's way: of a line in which so much of it
+// stood that victims took several turns, what has come by goes once it may.
+func TestPassForgetsWhatWasRemoved(t *testing.T) {
+	works := near
+	l := standing(t, &works, ledger.Limits{})
+	small, long := chain(1, 10), chain(2, 18)
+	l.Publish(fill(t, l, small, 0), false)
+	l.Publish(fill(t, l, long, 0), false)
+	last := hold(t, l, ledger.Daemon, long[16:])
+	readers := hold(t, l, ledger.Daemon, long[:16])
+	l.Pass(long[0].Space, hashesOf(long[:17]))
+	for _, k := range long[:16] {
+		if _, ok := l.Remove(k); !ok {
+			t.Fatalf("%x is not there", k.Hash)
+		}
+	}
+	want := small[7:]
+	for i := range want { // no tier below has long[16] yet
+		if e, ok := l.Evict(); !ok || e.Key != want[len(want)-1-i] {
+			t.Errorf("victim %d is %x, %v", i, e.Key.Hash, ok)
+		}
+	}
+	l.SetBelow(long[16], near, true)
+	l.Unhold(ledger.Daemon, ledger.Lease, last[:1])
+	if e, ok := l.Evict(); !ok || e.Key != long[16] {
+		t.Errorf("then %x went, want what has come by", e.Key.Hash)
+	}
+	l.Unhold(ledger.Daemon, ledger.Lease, readers)
+	l.Unhold(ledger.Daemon, ledger.Lease, last[1:])
+	if err := l.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // While the tiers below are off nothing goes from underneath others.
 func TestPassNeedsATierBelow(t *testing.T) {
 	works := ledger.Below(0)

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -41,9 +42,19 @@ func (r *rig) fill(h holder, k key.Key, parent key.Hash, size uint32) {
 	}
 }
 
-// fills returns the filling entries on a path.
+// fills returns the filling entries on the path to one of them.
 func (r *rig) fills() (es []*body, ids []ledger.ID) {
-	for _, k := range r.path() {
+	var all []*body
+	for _, e := range r.model.live {
+		if e.state == ledger.Filling {
+			all = append(all, e)
+		}
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	slices.SortFunc(all, func(a, b *body) int { return cmp.Compare(a.entry.ID, b.entry.ID) })
+	for _, k := range pathTo(all[max(0, r.source(len(all)))].entry.Key) {
 		// The parents make the chain, not the path.
 		e := r.model.live[k]
 		if e != nil && e.state == ledger.Filling && (len(es) == 0 || r.below(e, es[len(es)-1])) {
@@ -84,24 +95,52 @@ func (r *rig) publish() {
 	}
 }
 
-// passBy stores a chunk below a resident one and takes it away again, mostly: what remains is
-// that its ancestors are as young as it would be.
-func (r *rig) passBy() {
+// pass tells that a prompt has come by down to some chunk. Mostly a tier below has it.
+func (r *rig) pass() {
 	ks := r.path()
+	var hs []key.Hash
+	var es []*body
+	for _, k := range ks {
+		if hs = append(hs, k.Hash); r.source(4) > 0 {
+			r.storeAt(k, 1, true)
+		}
+		if e := r.model.live[k]; e != nil && e.state == ledger.Resident && !r.real.Plans() {
+			es = append(es, e)
+		}
+	}
+	r.real.Pass(ks[0].Space, hs)
+	r.model.pass(es)
+}
+
+// passBy stores chunks below resident ones, one prompt after the other, and takes them away
+// again, mostly: what remains is that their ancestors are as young as they would be.
+func (r *rig) passBy() {
+	var es []*body
+	for range 1 + max(0, r.source(3)) {
+		if e := r.beginBelow(r.path()); e != nil {
+			es = append(es, e)
+		}
+	}
+	for _, e := range es {
+		r.real.Publish([]ledger.ID{e.entry.ID}, false)
+		r.model.publish([]*body{e}, false, nil)
+	}
+	if r.source(4) > 0 {
+		for _, e := range es {
+			r.removeAt(e.entry.Key)
+		}
+	}
+}
+
+// beginBelow begins the first chunk of a path that is not there, if that hangs on a resident
+// one and is not refused.
+func (r *rig) beginBelow(ks []key.Key) *body {
 	i := slices.IndexFunc(ks, func(k key.Key) bool { return r.model.live[k] == nil })
 	if i < 1 || r.model.live[ks[i-1]].state != ledger.Resident {
-		return
+		return nil
 	}
 	r.fill(holder{ledger.Daemon, ledger.IO}, ks[i], ks[i-1].Hash, 1)
-	e := r.model.live[ks[i]]
-	if e == nil {
-		return // refused
-	}
-	r.real.Publish([]ledger.ID{e.entry.ID}, false)
-	r.model.publish([]*body{e}, false, nil)
-	if r.source(4) > 0 {
-		r.removeAt(ks[i])
-	}
+	return r.model.live[ks[i]]
 }
 
 func (r *rig) abort() {
@@ -170,18 +209,25 @@ func (r *rig) touch() {
 	r.model.touch(es)
 }
 
+// evict makes room, as much as some chunks need.
 func (r *rig) evict() {
+	for n := max(0, r.source(4)); r.evictOne() && n > 0; n-- {
+	}
+}
+
+// evictOne reports whether something went.
+func (r *rig) evictOne() bool {
 	evict, safely := r.real.Evict, r.source(2) == 0
 	if safely {
 		evict = r.real.EvictSafely
+		if r.source(2) == 0 {
+			defer r.fillWriters()()
+		}
 	}
 	got, ok := evict()
-	if got.Charged { // as one who has written it at once
-		if !safely || !got.Dirty {
-			r.t.Fatalf("charged: %+v", got)
-		}
+	charged := got.Charged
+	if got.Charged = false; charged { // as one who has written it at once
 		r.real.Uncharge(ledger.Daemon, ledger.Unwritten, occupied(got.Size))
-		got.Charged = false
 	}
 	r.model.trust(got, ok)
 	want := r.model.evict(r.model.all, got, safely)
@@ -190,11 +236,32 @@ func (r *rig) evict() {
 		r.t.Fatalf("Evict: %+v, %v; want %+v", got, ok, want)
 	case ok && known(got) != want.entry:
 		r.t.Fatalf("Evict: %+v, want %+v", got, want.entry)
+	case ok && charged != want.charged:
+		r.t.Fatalf("Evict: %+v is charged: %v, want %v", got, charged, want.charged)
 	case ok:
 		r.evicts++
 		if got.Hits == 0 {
 			r.unused++
 		}
+	}
+	return ok
+}
+
+// fillWriters leaves those who write no room for more, until the result is called.
+func (r *rig) fillWriters() (empty func()) {
+	h, n := holder{ledger.Daemon, ledger.Unwritten}, r.model.limits.Unwritten-r.model.class(ledger.Unwritten)
+	if n <= 0 {
+		return func() {}
+	}
+	sum := r.model.owners[h.o]
+	err := r.real.Charge(h.o, h.c, n)
+	r.same("Charge", err, r.model.try(h, func() { sum[h.c] += n }, func() { sum[h.c] -= n }))
+	if err != nil {
+		return func() {}
+	}
+	return func() {
+		r.real.Uncharge(h.o, h.c, n)
+		sum[h.c] -= n
 	}
 }
 
@@ -326,12 +393,14 @@ func (r *rig) removeAt(k key.Key) {
 	}
 }
 
+// free frees the first of what has left, and mostly more.
 func (r *rig) free() {
+	n := 1 + max(0, r.source(8))
 	for _, e := range r.model.dead {
-		if !e.freed {
+		if !e.freed && n > 0 {
 			r.real.Free(e.entry.ID)
 			e.freed = true
-			return
+			n--
 		}
 	}
 }
@@ -414,14 +483,17 @@ func (r *rig) mark() {
 // store says which tiers below have a key, and which of them work.
 func (r *rig) store() {
 	ks := r.path()
-	k, tiers, have := ks[len(ks)-1], ledger.Below(1+max(0, r.source(3))), r.source(4) > 0
+	r.storeAt(ks[len(ks)-1], ledger.Below(1+max(0, r.source(3))), r.source(4) > 0)
+	r.seldom(func() { r.model.works = ledger.Below(max(0, r.source(4))) })
+}
+
+func (r *rig) storeAt(k key.Key, tiers ledger.Below, have bool) {
 	r.real.SetBelow(k, tiers, have)
 	if e := r.model.live[k]; e != nil && e.state == ledger.Resident {
 		if e.entry.Below &^= tiers; have {
 			e.entry.Below |= tiers
 		}
 	}
-	r.seldom(func() { r.model.works = ledger.Below(max(0, r.source(4))) })
 }
 
 func (r *rig) look() {

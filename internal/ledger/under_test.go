@@ -65,7 +65,8 @@ func TestWhatStandsUnderneathGoesLast(t *testing.T) {
 	wantVictims(t, l, ks[9:])
 }
 
-// Two safe evictions do not count on the same room of the writers.
+// Two safe evictions do not count on the same room of the writers, and one that goes from
+// underneath others without room counts on none.
 func TestSafeVictimsAreCharged(t *testing.T) {
 	works := near
 	l := standing(t, &works, ledger.Limits{Unwritten: page})
@@ -80,6 +81,15 @@ func TestSafeVictimsAreCharged(t *testing.T) {
 	if e, ok := l.EvictSafely(); ok {
 		t.Errorf("%+v is lost: nobody has room to write it", e)
 	}
+	under, tip := chain(3, 2), []ledger.ID(nil)
+	l.Publish(fill(t, l, under, 0), true)
+	tip = hold(t, l, ledger.Daemon, under[1:])
+	l.SetBelow(under[0], near, true)
+	if e, ok := l.EvictSafely(); !ok || e.Key != under[0] || e.Charged || l.Stats().ClassBytes[ledger.Unwritten] != page {
+		t.Errorf("a victim for which the writer has no room: %+v, %t", e, ok)
+	}
+	l.Unhold(ledger.Daemon, ledger.Lease, tip)
+	l.Remove(under[1])
 	l.Uncharge(ledger.Daemon, ledger.Unwritten, page)
 	if e, ok := l.EvictSafely(); !ok || !e.Charged {
 		t.Errorf("the second victim: %+v, %t", e, ok)

@@ -62,7 +62,9 @@ func TestFailure(t *testing.T) {
 		{"in the middle", func(s []step) { s[2].err = errBroken }, 2, []int{3}},
 		{"last chunk", func(s []step) { s[9].err = errBroken }, 9, nil},
 		{"what follows was faster", func(s []step) { s[1] = step{after: 3 * time.Second, err: errBroken} }, 1, nil},
-		{"what precedes is slower", func(s []step) { s[0].after = 9 * time.Second; s[2].err = errBroken }, 2, nil},
+		{"what precedes is slower", func(s []step) {
+			s[0].after, s[2] = 9*time.Second, step{after: 2 * time.Second, err: errBroken}
+		}, 2, []int{3}},
 		{"an earlier one fails later", func(s []step) {
 			s[1] = step{after: 4 * time.Second, err: errBroken}
 			s[3].err = errors.New("comes first, counts second")

@@ -3,7 +3,9 @@ package stack_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,13 +19,14 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// evictSlowly makes DRAM give up everything for one huge chunk, with a pause
+// evictSlowly makes DRAM give up everything for one huge chunk, with a call of left and a pause
 // at the gate between the moment a victim has left DRAM and its hand-over.
-func (r *rig) evictSlowly(gate <-chan struct{}) {
+func (r *rig) evictSlowly(gate <-chan struct{}, left func()) {
 	huge := tiertest.Chain(1<<41, 1)
 	f := tier.Fill{
 		Record: tier.Record{Key: huge.Key(0), Size: uint32(r.arena.Stats().CapacityBytes)}, Class: ledger.Lease,
 		Drop: func(v tier.Victim) bool {
+			left()
 			<-gate
 			return r.DropVictim(v)
 		},
@@ -33,24 +36,25 @@ func (r *rig) evictSlowly(gate <-chan struct{}) {
 	}
 }
 
-// moment is long enough for a caller that does not wait.
-const moment = 20 * time.Millisecond
-
 // leaving is a rig with a chain of two chunks whose tail has just left DRAM: it
-// is handed over when the gate opens, a few moments later. evicted is closed
-// when both are.
+// is handed over when the gate opens, after as many turns of others as a caller that does
+// not wait may need. evicted is closed when both are.
 func leaving(t *testing.T) (r *rig, c *key.Chain, gate, evicted chan struct{}) {
 	gate, evicted = make(chan struct{}), make(chan struct{})
+	out := make(chan struct{})
 	r = newRig(t, options{write: stack.WriteOptions{Mode: stack.WriteBack, Workers: 1}})
 	c = r.putChain(1, 2)
 	go func() {
 		defer close(evicted)
-		r.evictSlowly(gate)
+		r.evictSlowly(gate, sync.OnceFunc(func() { close(out) }))
 	}()
-	for r.hot.Has(c.Key(1)) {
-		time.Sleep(moment)
-	}
-	time.AfterFunc(5*moment, func() { close(gate) })
+	<-out
+	go func() {
+		for range 100_000 {
+			runtime.Gosched()
+		}
+		close(gate)
+	}()
 	return r, c, gate, evicted
 }
 

@@ -293,6 +293,40 @@ func TestInconsistentChangesNothing(t *testing.T) {
 	mustCheck(t, tr)
 }
 
+// Chunks without marks that move from a page without into slots of chunks that had some have
+// none.
+func TestMarksStayBehind(t *testing.T) {
+	const n = 1000
+	tr := New()
+	old, run, behind := numbers(1, n), numbers(2*n, n/2), numbers(3*n, n/2)
+	mustAdd(t, tr, Hash{}, old, 0, 1)
+	for _, h := range old {
+		Mark(tr, Hash{}, h, 3, 0)
+	}
+	for i := 0; len(tr.slots.pages) == 1; i++ { // the first page is full
+		mustAdd(t, tr, Hash{}, numbers((4+i)*n, n), 0, 1)
+	}
+	mustAdd(t, tr, Hash{}, run, 0, 1)
+	mustAdd(t, tr, Hash{}, behind, 0, 1)
+	page := func() uint32 { return tr.find(tr.ids[Hash{}], run[0]) >> pageBits }
+	if page() != 1 || tr.slots.marks[1] != nil {
+		t.Fatalf("the run lies in page %d", page())
+	}
+	for _, h := range slices.Backward(old) {
+		tr.Set(Hash{}, h, 0, 1)
+	}
+	mustInsert(t, tr, run[n/2-1], hash(2*n+n/2), 1) // what is behind is in its way
+	if page() != 0 {
+		t.Fatalf("the run has moved to page %d", page())
+	}
+	for _, h := range run {
+		if m := Marks(tr, Hash{}, h); m != 0 {
+			t.Fatalf("a chunk has the marks %b of another", m)
+		}
+	}
+	mustCheck(t, tr)
+}
+
 func TestLongPlaceholdersGoStepByStep(t *testing.T) {
 	const n = 10 * pruneStep
 	tr := New()

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
@@ -52,4 +54,48 @@ func TestDeleteEndsWithContext(t *testing.T) {
 		t.Errorf("%d were known, %v; want 1", n, err)
 	}
 	r.wantIn(c, 0, 0)
+}
+
+// between is a DRAM tier that does something between what a deletion does to it and to the
+// tiers below.
+type between struct {
+	tier.Hot
+	do func()
+}
+
+func (b *between) HandedOver() {
+	b.Hot.HandedOver()
+	if do := b.do; do != nil {
+		b.do = nil
+		do()
+	}
+}
+
+// A chunk that is stored again while it is deleted, and reaches the disk before it is deleted
+// there, does not stay in DRAM as one that is written.
+func TestDeleteOfWhatIsStoredMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hot := &between{}
+		r := newRig(t, options{
+			write: stack.WriteOptions{Mode: stack.WriteBack},
+			hot:   func(h tier.Hot) tier.Hot { hot.Hot = h; return hot },
+		})
+		c := r.putChain(1, 2)
+		hot.do = func() {
+			r.put(c, 0, 2, size)
+			r.flush()
+			if where := r.Where(c.Key(0)); where != tier.Of(tier.CPU)|tier.Of(tier.Disk) {
+				t.Errorf("in the middle of its deletion a chunk is in %b", where)
+			}
+		}
+		if n, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 2)); n != 2 || err != nil || hot.do != nil {
+			t.Fatalf("%d were known, %v", n, err)
+		}
+		r.flush()
+		for i := range c.Len() {
+			if where := r.Where(c.Key(i)); where == tier.Of(tier.CPU) {
+				t.Errorf("chunk %d is in DRAM alone, and nothing writes it", i)
+			}
+		}
+	})
 }

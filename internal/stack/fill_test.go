@@ -247,6 +247,7 @@ func TestDeleteSpace(t *testing.T) {
 		}
 		other := r.putChain(2, 2)
 		r.flush()
+		synctest.Wait() // not in the middle of the deletion
 		n, err := r.DeleteSpace(t.Context(), c.Space)
 		if n != 30 || err != nil {
 			t.Errorf("%d were known, error %v; want 30", n, err)

@@ -342,10 +342,10 @@ f.yaml:3:7: listen.lm: ":65432" is no address; write the absolute path of a sock
 			name: "what other machines reach",
 			file: "listen:\n  resp: [\"localhost:1\", \"127.1.2.3:1\", \"[::1]:1\", \"10.0.0.5:1\", \"[fe80::1]:1\", \"[::]:1\", \"kv.example.org:1\"]\n  lm: \"192.168.1.5:1\"\n",
 			want: `
-f.yaml:2:54: listen.resp[3]: 10.0.0.5:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
-f.yaml:2:68: listen.resp[4]: [fe80::1]:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
-f.yaml:2:83: listen.resp[5]: [::]:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
-f.yaml:2:93: listen.resp[6]: kv.example.org:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
+f.yaml:2:51: listen.resp[3]: 10.0.0.5:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
+f.yaml:2:65: listen.resp[4]: [fe80::1]:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
+f.yaml:2:80: listen.resp[5]: [::]:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
+f.yaml:2:90: listen.resp[6]: kv.example.org:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
 f.yaml:3:7: listen.lm: 192.168.1.5:1 is open to other machines, and lm:// has no password; use 127.0.0.1, or set listen.lm_open to true where only engines reach it`,
 		},
 		{

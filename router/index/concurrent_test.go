@@ -58,6 +58,56 @@ func readBesideWriters(t *testing.T, groups []Group) {
 	check(t, s)
 }
 
+// TestOvertakenSearch: what a search has looked at is not taken for what came there since.
+func TestOvertakenSearch(t *testing.T) {
+	x, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := x.Open(Name{Model: "m"}, Config{BlockTokens: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(id string) At { return At{Worker: Worker{ID: id}} }
+	join := func(id string) {
+		if err := x.Register(Worker{ID: id}, WorkerOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"a", "b", "c", "d"} {
+		join(id)
+	}
+	one, two := []uint64{1}, []uint64{2, 3}
+	storeAll(t, s, at("a"), Root, one)
+	storeAll(t, s, at("b"), Root, one)
+	f := &finder{shard: s, t: s.tree.Load(), hashes: one, count: 1}
+
+	seen := f.look(0) // a and b
+	removeAll(t, s, at("b"), one)
+	storeAll(t, s, at("c"), Root, two)
+	storeAll(t, s, at("d"), Root, two)
+	if other := f.t.blocks.at(f.t.table.get(two[0])).coverSet(); other != seen.set {
+		t.Fatalf("the set has place %d, not %d", other, seen.set)
+	}
+	if holders, same := seen.block.content(nil, seen.word, f.t.sets); same {
+		t.Errorf("block 1 is said to be of %v, who have block 2", holders)
+	}
+
+	before := x.workers.Load()
+	if err := x.Unregister(Worker{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	join("e") // it has the slot
+	storeAll(t, s, at("e"), Root, one)
+	if all, found := f.attempt(nil, before, s, FindOptions{}); found {
+		t.Errorf("found %v, of whom one has left", all)
+	}
+	if all := s.Find(nil, one, FindOptions{}); len(all) != 1 || all[0].Worker.ID != "e" {
+		t.Errorf("found %v, want e", all)
+	}
+	check(t, s)
+}
+
 // storeAll stores blocks of all groups; removeAll removes them.
 func storeAll(t *testing.T, s *Shard, at At, parent Parent, hashes []uint64) {
 	for at.Group = range s.config.Groups {
@@ -83,7 +133,7 @@ func checkFound(t *testing.T, s *Shard, chain []uint64) {
 	for _, m := range s.Find(nil, chain, FindOptions{}) {
 		var w int
 		if n, _ := fmt.Sscanf(m.Worker.ID, "%d", &w); n == 0 {
-			if m.Usable > 3 {
+			if most := map[string]int{"a": 2, "b": 3}[m.Worker.ID]; m.Usable > most {
 				t.Errorf("%v never had so much", m)
 			}
 			continue

@@ -87,24 +87,28 @@ func (f *finder) run(dst []Match, s *Shard, o FindOptions) []Match {
 		return dst
 	}
 	from := len(dst)
-	for {
-		r := s.index.workers.Load()
-		f.shard, f.t = s, s.tree.Load()
-		exact, changed := f.search(o)
-		if changed || f.t.partial != 0 && !f.usable() {
-			continue
-		}
-		if f.t.partial != 0 {
-			dst = f.seek.matches(dst[:from], r, int32(s.config.BlockTokens))
-		} else {
-			dst = f.matches(dst[:from], r, exact)
-		}
-		if s.index.workers.Load().reused == r.reused {
-			clear(f.ahead[:f.steps]) // a tree that was replaced is free to go
-			f.shard, f.t = nil, nil
-			return dst
-		}
+	for found := false; !found; {
+		dst, found = f.attempt(dst[:from], s.index.workers.Load(), s, o)
 	}
+	clear(f.ahead[:f.steps]) // a tree that was replaced is free to go
+	f.shard, f.t = nil, nil
+	return dst
+}
+
+// attempt searches once, for workers that were registered before it. It reports false
+// if a block, or who has a slot, has changed meanwhile.
+func (f *finder) attempt(dst []Match, r *registry, s *Shard, o FindOptions) (all []Match, found bool) {
+	f.shard, f.t = s, s.tree.Load()
+	exact, changed := f.search(o)
+	switch {
+	case changed || f.t.partial != 0 && !f.usable():
+		return dst, false
+	case f.t.partial != 0:
+		dst = f.seek.matches(dst, r, int32(s.config.BlockTokens))
+	default:
+		dst = f.matches(dst, r, exact)
+	}
+	return dst, s.index.workers.Load().reused == r.reused
 }
 
 // hash returns the hash of a block.

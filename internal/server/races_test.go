@@ -207,7 +207,7 @@ func TestPinnedBeforeReady(t *testing.T) {
 		j := g.prefetch(&wire.PrefetchRequest{Flags: wire.PrefetchPin, LookupID: "x"})
 		time.Sleep(diskTime - 1)
 		pins.mu.Lock() // the pins are long in coming
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		for g.hot.Ledger().Stats().ClassBytes[ledger.Pin] == 0 {
 			runtime.Gosched()
 		}

@@ -291,7 +291,7 @@ func (r *rig) after(d time.Duration, what string, cond func() bool) {
 	if cond() {
 		r.t.Errorf("before %v have passed: %s", d, what)
 	}
-	time.Sleep(1)
+	time.Sleep(time.Nanosecond)
 	r.until(what, cond)
 }
 

@@ -120,19 +120,19 @@ func TestLargestReply(t *testing.T) {
 		part(t, "put", func(t *testing.T) {
 			c := r.frugal(0, 0)
 			c.t = t
-			p := chain(3, 2*many)
-			limit := c.tooLarge(wire.OpPut, &wire.PutRequest{Chain: c.chain(p), Sizes: wire.ViewU32s(ones(2 * many)), Payloads: make([]byte, 2*many)})
+			p := chain(3, many)
+			limit := c.tooLarge(wire.OpPut, &wire.PutRequest{Chain: c.chain(p), Sizes: wire.ViewU32s(ones(many)), Payloads: make([]byte, many)})
 			var look wire.LookupReply
-			if c.do(wire.OpLookup, &wire.LookupRequest{Chain: c.chain(p)}, &look); limit < fit || limit >= 2*many || look.Match.Total.Chunks != 0 {
+			if c.do(wire.OpLookup, &wire.LookupRequest{Chain: c.chain(p)}, &look); limit < fit || limit >= many || look.Match.Total.Chunks != 0 {
 				t.Errorf("limit %d, and %d chunks are stored", limit, look.Match.Total.Chunks)
 			}
 		})
 		part(t, "reserve", func(t *testing.T) {
 			c := r.frugal(staged, 0)
 			c.t = t
-			p, before := chain(4, 2*many), r.leased()
+			p, before := chain(4, many), r.leased()
 			limit := c.tooLarge(wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(p), Sizes: wire.ViewU32s([]uint32{1}), Flags: wire.ReserveAllOrNothing})
-			if limit < fit || limit >= 2*many || r.leased() != before {
+			if limit < fit || limit >= many || r.leased() != before {
 				t.Errorf("limit %d, %d bytes leased, %d before", limit, r.leased(), before)
 			}
 		})
@@ -146,24 +146,24 @@ func TestLargestReply(t *testing.T) {
 			}
 		})
 		part(t, "slots without keys, and commit", func(t *testing.T) {
-			c := r.frugal(staged, 640*mib)
+			c := r.frugal(staged, 320*mib)
 			c.t = t
 			none := wire.Chain{Space: c.space, Form: wire.FormNone}
 			var m wire.ReserveReply
-			c.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: 2 * many, Sizes: wire.ViewU32s([]uint32{1})}, &m)
-			if m.Slots.Len() < fit || m.Slots.Len() == 2*many || m.Code != wire.CodeTooLarge {
+			c.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: many, Sizes: wire.ViewU32s([]uint32{1})}, &m)
+			if m.Slots.Len() < fit || m.Slots.Len() == many || m.Code != wire.CodeTooLarge {
 				t.Errorf("%d slots, %s", m.Slots.Len(), m.Code)
 			}
 			c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
 
 			rich := r.connect()
 			rich.t = t
-			rich.say(&wire.HelloRequest{Wants: staged, StagingBytes: 640 * mib})
-			rich.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: 2 * many, Sizes: wire.ViewU32s([]uint32{1}), Flags: wire.ReserveShared}, &m)
-			if m.Slots.Len() != 2*many || m.Code != wire.CodeOK {
+			rich.say(&wire.HelloRequest{Wants: staged, StagingBytes: 320 * mib})
+			rich.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: many, Sizes: wire.ViewU32s([]uint32{1}), Flags: wire.ReserveShared}, &m)
+			if m.Slots.Len() != many || m.Code != wire.CodeOK {
 				t.Fatalf("%d slots, %s", m.Slots.Len(), m.Code)
 			}
-			ch := c.chain(chain(5, 2*many))
+			ch := c.chain(chain(5, many))
 			limit := c.tooLarge(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &ch})
 			var stored wire.StoreReply
 			if c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Count: 3, Chain: &ch}, &stored); limit < fit || stored.Results.Len() != 3 || stored.Results.At(2).Code != wire.CodeOK {

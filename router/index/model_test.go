@@ -9,7 +9,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
 )
 
 var operations = flag.Int("ops", 2000, "operations of each random history of TestAgainstSets")

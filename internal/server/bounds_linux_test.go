@@ -54,19 +54,16 @@ func (c *raw) tooLarge(op wire.Op, m wire.Message) (limit uint64) {
 	return e.Limit
 }
 
+// moreThanFit is so many chunks that their refs, slots or results take more than 1 MiB.
+const moreThanFit = 66_000
+
 // TestLargestReply: no reply and no push is larger than what the client has agreed to.
 // What can be told in parts is; other requests are refused before they have done
 // anything. A larger frame would fail the client's reader.
 func TestLargestReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const many, fit = 66_000, 60_000 // refs, slots and results of the first take more than 1 MiB
-		text := make([]byte, wire.LeastBodyBytes+1)
-		for i := range text {
-			text[i] = ' '
-		}
-		r := newRig(t, options{capacity: 300 * mib, lone: true, Options: server.Options{
-			Stats: func(wire.Rights) ([]byte, error) { return text, nil },
-		}})
+		const many, fit = moreThanFit, 60_000
+		r := newRig(t, options{capacity: 300 * mib, lone: true})
 		long := chain(1, many)
 		r.storeMany(long, 100)
 
@@ -117,6 +114,30 @@ func TestLargestReply(t *testing.T) {
 				t.Errorf("limit %d", limit)
 			}
 		})
+		part(t, "reserve what exists", func(t *testing.T) {
+			c := r.frugal(staged, 0)
+			c.t = t
+			var m wire.ReserveReply
+			c.do(wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(long), Sizes: wire.ViewU32s([]uint32{100})}, &m)
+			if n := m.Slots.Len(); n < fit || n == many || m.Code != wire.CodeTooLarge || m.Fill != 0 || m.Slots.At(n-1).Code != wire.CodeExists {
+				t.Errorf("%d slots, %s, fill %d", n, m.Code, m.Fill)
+			}
+		})
+	})
+}
+
+// TestLargestRequest: what asks for a larger reply is refused before it has done anything,
+// or answered in part.
+func TestLargestRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many, fit = moreThanFit, 60_000
+		text := make([]byte, wire.LeastBodyBytes+1)
+		for i := range text {
+			text[i] = ' '
+		}
+		r := newRig(t, options{capacity: 300 * mib, lone: true, Options: server.Options{
+			Stats: func(wire.Rights) ([]byte, error) { return text, nil },
+		}})
 		part(t, "put", func(t *testing.T) {
 			c := r.frugal(0, 0)
 			c.t = t
@@ -134,15 +155,6 @@ func TestLargestReply(t *testing.T) {
 			limit := c.tooLarge(wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(p), Sizes: wire.ViewU32s([]uint32{1}), Flags: wire.ReserveAllOrNothing})
 			if limit < fit || limit >= many || r.leased() != before {
 				t.Errorf("limit %d, %d bytes leased, %d before", limit, r.leased(), before)
-			}
-		})
-		part(t, "reserve what exists", func(t *testing.T) {
-			c := r.frugal(staged, 0)
-			c.t = t
-			var m wire.ReserveReply
-			c.do(wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(long), Sizes: wire.ViewU32s([]uint32{100})}, &m)
-			if n := m.Slots.Len(); n < fit || n == many || m.Code != wire.CodeTooLarge || m.Fill != 0 || m.Slots.At(n-1).Code != wire.CodeExists {
-				t.Errorf("%d slots, %s, fill %d", n, m.Code, m.Fill)
 			}
 		})
 		part(t, "slots without keys, and commit", func(t *testing.T) {

@@ -78,6 +78,7 @@ var only = []struct {
 type goPackage struct {
 	pkg     string // from the module's root, with slashes
 	goFiles []string
+	files   []string // all that it is built from, from the module's root
 	imports []string // import paths, of all but test files
 	deps    []string // imports, and those of our packages among them, and so on
 }
@@ -102,8 +103,19 @@ func list(t *testing.T, goos string) []goPackage {
 			return nil
 		}
 		pkg := filepath.ToSlash(name)
-		byPath[module+"/"+pkg] = &goPackage{pkg: pkg, goFiles: found.GoFiles, imports: found.Imports}
-		return err
+		if err != nil {
+			return err
+		}
+		p := &goPackage{pkg: pkg, goFiles: found.GoFiles, imports: found.Imports}
+		for _, pattern := range slices.Concat(found.GoFiles, found.SFiles, found.EmbedPatterns) {
+			files, err := filepath.Glob(filepath.Join(name, strings.TrimPrefix(pattern, "all:")))
+			if err != nil {
+				return err
+			}
+			p.files = append(p.files, files...)
+		}
+		byPath[module+"/"+pkg] = p
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -78,7 +78,7 @@ func (c *compactions) sync(manifest *os.File) error {
 		return manifest.Sync()
 	}
 	if err := c.changed(manifest); err != nil {
-		c.end(fmt.Sprintf("%v: %v", err, syscall.EIO)) // what it was Badger has not kept
+		c.over(fmt.Sprintf("%v: %v", err, syscall.EIO)) // what it was Badger has not kept
 	}
 	return manifest.Sync()
 }
@@ -111,7 +111,8 @@ type compactions struct {
 		sync.Mutex
 		idle     sync.Cond
 		building bool
-		by       int // the compactor, while building
+		over     bool // the process ends
+		by       int  // the compactor, while building
 		begun    int // tables with a key in them
 		listed   map[uint64]badger.TableManifest
 	}
@@ -145,13 +146,25 @@ func (c *compactions) list() (map[uint64]badger.TableManifest, error) {
 func (c *compactions) begin(by int, keys uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.mu.building && c.mu.by != by {
+	for c.mu.building && c.mu.by != by && !c.mu.over {
 		c.mu.idle.Wait()
+	}
+	if c.mu.over {
+		c.end("another compaction has ended the process")
 	}
 	c.mu.building, c.mu.by = true, by
 	if keys > 0 {
 		c.mu.begun++
 	}
+}
+
+// over ends the process, and compactors that wait for the end of a compaction with it.
+func (c *compactions) over(why string) {
+	c.mu.Lock()
+	c.mu.over = true
+	c.mu.idle.Broadcast()
+	c.mu.Unlock()
+	c.end(why)
 }
 
 // failed ends the process over a compaction of a compactor that has begun tables
@@ -161,7 +174,7 @@ func (c *compactions) failed(by int, err any) {
 	building := c.mu.building && c.mu.by == by
 	c.mu.Unlock()
 	if building {
-		c.end(fmt.Sprint("a compaction failed: ", err))
+		c.over(fmt.Sprint("a compaction failed: ", err))
 	}
 }
 

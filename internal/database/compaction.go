@@ -113,7 +113,7 @@ type compactions struct {
 		building bool
 		over     bool // the process ends
 		by       int  // the compactor, while building
-		begun    int // tables with a key in them
+		begun    int  // tables with a key in them
 		listed   map[uint64]badger.TableManifest
 	}
 }
@@ -158,12 +158,15 @@ func (c *compactions) begin(by int, keys uint64) {
 	}
 }
 
-// over ends the process, and compactors that wait for the end of a compaction with it.
+// over ends the process. Where that is a goroutine, compactors that wait for the end of a
+// compaction end behind it: the first words tell why.
 func (c *compactions) over(why string) {
-	c.mu.Lock()
-	c.mu.over = true
-	c.mu.idle.Broadcast()
-	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.mu.over = true
+		c.mu.idle.Broadcast()
+	}()
 	c.end(why)
 }
 

@@ -143,6 +143,9 @@ func (s *server) do(c *conn, what byte, body []byte) (err error) {
 	if what == opClose {
 		return s.close()
 	}
+	if what == opSync || what == opCompact { // a close does not wait for a device
+		return s.settle(what)
+	}
 	s.using.RLock()
 	defer s.using.RUnlock()
 	if s.closed {
@@ -156,15 +159,25 @@ func (s *server) do(c *conn, what byte, body []byte) (err error) {
 		return s.db.View(func(txn *badger.Txn) error { return page(c, txn, f) })
 	case opHas:
 		return s.db.View(func(txn *badger.Txn) error { return has(c, txn, f) })
-	case opSync:
-		return s.sync()
 	case opSize:
 		s.appendHeld(c)
 		return nil
-	case opCompact:
-		return s.compact()
 	}
 	return fmt.Errorf("there is no request %d", what)
+}
+
+// settle syncs or compacts. It reads no mapping, so that a close need not wait for it.
+func (s *server) settle(what byte) error {
+	s.using.RLock()
+	closed := s.closed
+	s.using.RUnlock()
+	switch {
+	case closed:
+		return badger.ErrDBClosed
+	case what == opSync:
+		return s.sync()
+	}
+	return s.compact()
 }
 
 // close closes the database once what reads it has ended: its mappings go.

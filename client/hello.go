@@ -39,8 +39,9 @@ type Options struct {
 	// their like) goes on for as long as it answers pings. 0 means
 	// DefaultTimeout, negative no bound.
 	Timeout time.Duration
-	// Dialer connects in place of a Unix socket, to a daemon in this process. Nil: the
-	// system's sockets.
+	// Dialer connects in place of Dial's own way to the socket: by a descriptor that was
+	// handed over, say. The connection is one of the system's Unix sockets, or one within
+	// this process as kvstored's tests have it. Nil: the socket's path is dialled.
 	Dialer func(ctx context.Context, socket string) (net.Conn, error)
 }
 

@@ -59,14 +59,14 @@ func newDepartures() *departures {
 func (d *departures) attend(conn net.Conn, gone context.CancelCauseFunc) (leave func()) {
 	p := &presence{gone: gone}
 	switch conn := conn.(type) {
-	case interface{ Hung() bool }:
-		p.hung = conn.Hung
 	case syscall.Conn:
 		raw, err := conn.SyscallConn()
 		if err != nil {
 			return func() {}
 		}
 		p.raw = raw
+	case interface{ Hung() bool }: // within this process
+		p.hung = conn.Hung
 	default:
 		return func() {}
 	}

@@ -28,15 +28,14 @@ func HolderOf(conn net.Conn) Holder {
 	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		return Holder{Address: tcp.AddrPort().Addr().Unmap().WithZone("")}
 	}
-	if known, ok := conn.(interface{ PeerUID() uint32 }); ok {
-		return Holder{UID: known.PeerUID()}
-	}
 	if socket, ok := conn.(syscall.Conn); ok {
 		if raw, err := socket.SyscallConn(); err == nil {
 			if uid, ok := peerUID(raw); ok {
 				return Holder{UID: uid}
 			}
 		}
+	} else if known, ok := conn.(interface{ PeerUID() uint32 }); ok { // within this process
+		return Holder{UID: known.PeerUID()}
 	}
 	return Holder{Address: netip.IPv6Unspecified()}
 }

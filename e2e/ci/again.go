@@ -17,19 +17,36 @@ import (
 const mostFlaky = 3 // in one run
 
 var (
-	// oneTry are the packages of e2e whose tests are never run again.
-	oneTry = []string{"history", "kills", "trouble", "disk", "database", "attack"}
+	// mayTry are the packages of e2e whose tests may miss a deadline. History, kills,
+	// damage, power, equality with an engine and isolation have one try.
+	mayTry = []string{"browser", "commands", "daemon", "examples", "measure", "metrics", "packages", "python", "remote", "router", "unseen"}
 	// grave is what a failure may not say that is to have a second try.
-	grave = regexp.MustCompile(`(?i)\b(wrong|lost|older|torn|leak(s|ed)?|panic|race|hung|differs?|isolat\w*)\b`)
+	grave = regexp.MustCompile(`(?i)\b(wrong|lost|older|stale|torn|leak(s|ed)?|panic|race|hung|differs?|mismatch(es)?|corrupt\w*|damaged?|other bytes|isolat\w*|exit status|signal|SIGSEGV|fatal error)\b`)
 	// late is what a test says that missed a deadline.
-	late = regexp.MustCompile(`(?i)deadline exceeded|took too long|timed out|not (in|within) (time|\d+)|does not (end|stop|serve)|did not (start|end|stop)|no answer|too late|never: `)
+	late = regexp.MustCompile(`(?i)deadline exceeded|took too long|timed out|not (in|within) (time|\d+)|does not (end|stop|serve)|no answer|too late|never: `)
+	// message is the first line of what a test says, and where.
+	message = regexp.MustCompile(`(?m)^\s+(\S+\.go):\d+: (.*)$`)
 )
 
-// mayRetry reports whether a failure may have been the machine's.
+// mayRetry reports whether a failure may have been the machine's: each of its messages,
+// but for the daemons' logs, tells of a deadline.
 func mayRetry(k testKey, said string) bool {
 	dir := strings.TrimPrefix(k.pkg, module+"/e2e/")
 	first, _, _ := strings.Cut(dir, "/")
-	return !slices.Contains(oneTry, first) && late.MatchString(said) && !grave.MatchString(said)
+	if !slices.Contains(mayTry, first) || grave.MatchString(said) {
+		return false
+	}
+	missed := 0
+	for _, m := range message.FindAllStringSubmatch(said, -1) {
+		switch {
+		case strings.HasPrefix(m[2], "log of "):
+		case late.MatchString(m[2]):
+			missed++
+		default:
+			return false
+		}
+	}
+	return missed > 0
 }
 
 // again runs tests of e2e, and those once more that missed a deadline.
@@ -38,9 +55,13 @@ func again(ctx context.Context, args []string) error {
 		args = []string{"./..."}
 	}
 	dir := filepath.Join(daemon.Root(), "e2e")
-	r, err := goTest(ctx, os.Stdout, dir, os.Environ(), args...)
+	// A cached result knows nothing of the program that it is about.
+	r, err := goTest(ctx, os.Stdout, dir, os.Environ(), append([]string{"-count=1"}, args...)...)
 	if err != nil {
 		return err
+	}
+	for _, name := range r.skipped {
+		fmt.Println("skipped:", name)
 	}
 	red, seconds := judge(r)
 	var flaky []testKey
@@ -79,7 +100,11 @@ func judge(r *results) (red []string, seconds []testKey) {
 			red = append(red, k.String())
 		}
 	}
-	for pkg := range r.broken { // it does not build, or ended in the middle of a test
+	for k := range r.begun { // its program has ended
+		named[k.pkg] = true
+		red = append(red, k.String()+" (not ended)")
+	}
+	for pkg := range r.broken { // it does not build
 		if !named[pkg] {
 			red = append(red, pkg)
 		}

@@ -11,8 +11,12 @@
 // [mostPackage]); what seems to take more is measured once more alone, and fails then. A
 // test of the root has one try.
 //
-// A test of e2e that says that it missed a deadline, and nothing worse, is run once more by
-// itself. Passed then, it is named as flaky at the end; more than three of them in a run
-// fail it. Tests of history, kills, damage, power, equality and isolation have one try, and
-// so has what says wrong, lost, older, torn, leaked, panic, race or hung.
+// A test of e2e all of whose messages say that it missed a deadline is run once more by
+// itself, in the packages of mayTry. Passed then, it is named as flaky at the end; more
+// than three of them in a run fail it. History, kills, damage, power, equality with an
+// engine and isolation have one try, and so has what says wrong, lost, older, torn, leaked,
+// panic, race or hung.
+//
+// Results of e2e are never taken from the cache: the go command does not know that they
+// depend on files of the root.
 package main

@@ -8,7 +8,12 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"syscall"
+	"time"
 )
+
+// endDelay is how long the go command and the programs that it has started have to end.
+const endDelay = 10 * time.Second
 
 // event is a line of go test -json.
 type event struct {
@@ -28,6 +33,8 @@ func (k testKey) String() string { return k.pkg + "." + k.name }
 // results is what one go test has said.
 type results struct {
 	failed  map[testKey]bool
+	begun   map[testKey]bool    // and not ended: their program has ended before
+	skipped []string            // tests and subtests
 	said    map[testKey]string  // output of a test and its subtests
 	elapsed map[testKey]float64 // seconds
 	broken  map[string]bool     // packages that failed, a test of theirs or not
@@ -40,6 +47,9 @@ type results struct {
 func goTest(ctx context.Context, out io.Writer, dir string, env []string, args ...string) (*results, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Dir, cmd.Env, cmd.Stderr = dir, env, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with the programs that it starts
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = endDelay
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -60,7 +70,7 @@ func goTest(ctx context.Context, out io.Writer, dir string, env []string, args .
 
 // collect reads events to their end and prints as goTest says.
 func collect(in io.Reader, out io.Writer) *results {
-	r := &results{failed: map[testKey]bool{}, said: map[testKey]string{}, elapsed: map[testKey]float64{}, broken: map[string]bool{}}
+	r := &results{failed: map[testKey]bool{}, begun: map[testKey]bool{}, said: map[testKey]string{}, elapsed: map[testKey]float64{}, broken: map[string]bool{}}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadString('\n')
@@ -92,16 +102,33 @@ func (r *results) add(e event, out io.Writer) {
 		r.ended++
 		if e.Action == "fail" {
 			r.broken[e.Package] = true
+			r.tellUnended(e.Package, out)
+		}
+	case e.Action == "run" && !sub:
+		r.begun[k] = true
+	case e.Action == "skip":
+		r.skipped = append(r.skipped, e.Package+"."+e.Test)
+		if !sub {
+			delete(r.begun, k)
 		}
 	case sub:
 	case e.Action == "fail":
 		r.failed[k] = true
+		delete(r.begun, k)
 		fmt.Fprint(out, r.said[k])
 	case e.Action == "pass":
 		r.elapsed[k] = e.Elapsed
+		delete(r.begun, k)
 		delete(r.said, k)
-	case e.Action == "skip":
-		fmt.Fprint(out, r.said[k])
-		delete(r.said, k)
+	}
+}
+
+// tellUnended prints what the tests of a package have said that had begun when its program
+// ended: a panic, a signal.
+func (r *results) tellUnended(pkg string, out io.Writer) {
+	for k := range r.begun {
+		if k.pkg == pkg {
+			fmt.Fprintf(out, "%s has not ended:\n%s", k, r.said[k])
+		}
 	}
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -38,8 +38,8 @@ func flakes(ctx context.Context, args []string) error {
 		return err
 	}
 	done := filepath.Join(*state, "done")
-	ran, err := os.ReadFile(done)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	ran, err := earlier(done)
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, *span)
@@ -49,17 +49,22 @@ func flakes(ctx context.Context, args []string) error {
 	failed := 0
 	for n := range *runs {
 		for _, p := range packages {
-			line := fmt.Sprintf("%d %s\n", n, p.dir)
-			if bytes.Contains(ran, []byte("\n"+line)) || bytes.HasPrefix(ran, []byte(line)) {
+			key := fmt.Sprintf("%d %s %s", n, p.dir, p.sum)
+			if how := ran[key]; how != "" {
+				if how != passed {
+					failed++
+				}
 				continue
 			}
+			how := passed
 			if err := p.run(ctx, *state, n); ctx.Err() != nil {
 				return fmt.Errorf("stopped in run %d of %d at %s; call it again to go on: %w", n+1, *runs, p.dir, context.Cause(ctx))
 			} else if err != nil {
 				failed++
+				how = "FAIL"
 				fmt.Printf("FAIL run %d: %s: %v\n", n+1, p.dir, err)
 			}
-			if err := appendTo(done, line); err != nil {
+			if err := appendTo(done, key+" "+how+"\n"); err != nil {
 				return err
 			}
 		}
@@ -71,8 +76,26 @@ func flakes(ctx context.Context, args []string) error {
 	return nil
 }
 
+const passed = "ok"
+
+// earlier are the runs of earlier calls, by number, package and program, and how they
+// ended.
+func earlier(file string) (map[string]string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	ran := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if at := strings.LastIndex(line, " "); at > 0 {
+			ran[line[:at]] = strings.TrimSpace(line[at:])
+		}
+	}
+	return ran, nil
+}
+
 // testProgram is the compiled tests of a package.
-type testProgram struct{ dir, path string }
+type testProgram struct{ dir, path, sum string }
 
 // compile builds the tests of the packages that have some.
 func compile(ctx context.Context, state string, patterns []string) (programs []testProgram, err error) {
@@ -90,12 +113,17 @@ func compile(ctx context.Context, state string, patterns []string) (programs []t
 		if err != nil {
 			return nil, err
 		}
-		p := testProgram{rel, filepath.Join(state, strings.ReplaceAll(rel, "/", "-")+".test")}
+		p := testProgram{dir: rel, path: filepath.Join(state, strings.ReplaceAll(rel, "/", "-")+".test")}
 		build := exec.CommandContext(ctx, "go", "test", "-c", "-o", p.path, "./"+rel)
 		build.Dir = daemon.Root()
 		if out, err := build.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("build the tests of %s: %w\n%s", rel, err, out)
 		}
+		program, err := os.ReadFile(p.path)
+		if err != nil {
+			return nil, err
+		}
+		p.sum = fmt.Sprintf("%x", sha256.Sum256(program))[:16]
 		programs = append(programs, p)
 	}
 	return slices.Clip(programs), nil

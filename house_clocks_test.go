@@ -15,8 +15,9 @@ const clocksPath = "testdata/house/clocks.txt"
 
 // clocked are the calls that need a bubble. A process needs e2e.
 var clocked = map[string][]string{
-	"time": {"Now", "Sleep", "After"},
+	"time": {"Now", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Since", "Until"},
 	"exec": {"Command", "CommandContext"},
+	"os":   {"StartProcess"},
 }
 
 // TestClocks: only files that are listed ask the machine's clock, or start a process,

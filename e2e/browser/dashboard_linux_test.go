@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -52,7 +53,18 @@ func look(t *testing.T, command []string, script string, args ...string) {
 		t.Fatal(err)
 	}
 	browser := exec.CommandContext(t.Context(), command[0], append(append(command[1:], script), append(args, out)...)...)
-	if text, err := browser.CombinedOutput(); err != nil {
+	text, err := browser.CombinedOutput()
+	if err == nil {
+		return
+	}
+	told := false
+	for line := range strings.Lines(string(text)) {
+		if problem, ok := strings.CutPrefix(line, "problem: "); ok {
+			told = true
+			t.Error(strings.TrimSpace(problem))
+		}
+	}
+	if !told {
 		t.Errorf("%v\n%s", err, text)
 	}
 }

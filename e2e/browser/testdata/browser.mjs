@@ -6,6 +6,10 @@ import path from "node:path";
 const bin = process.env.PATH.split(path.delimiter).find((dir) => dir.includes("_npx"));
 const { chromium } = createRequire(path.join(bin, "..", "playwright-core", "package.json"))("playwright-core");
 
+// polling is every how many milliseconds the page is asked; by frames, which is what is done
+// else, a browser that draws nothing on a busy machine is never asked again.
+export const polling = 200;
+
 // patience is for how many milliseconds a page is waited for: a busy machine is no fault.
 const patience = 120_000;
 
@@ -37,7 +41,7 @@ export async function everywhere(url, pictures, look) {
   }
   await browser.close();
   if (problems.length) {
-    console.log(problems.join("\n"));
+    console.log(problems.map((text) => `problem: ${text}`).join("\n"));
     process.exit(1);
   }
 }

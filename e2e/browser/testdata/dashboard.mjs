@@ -1,22 +1,22 @@
 // Looks at the dashboard of a running daemon as people do: in light and dark, on a wide
 // and on a narrow screen, with the keyboard alone.
 import path from "node:path";
-import { everywhere } from "./browser.mjs";
+import { everywhere, polling } from "./browser.mjs";
 
 const [url, out] = process.argv.slice(2);
 
 await everywhere(url, path.join(out, "dashboard"), async (page, width, wrong) => {
-  await page.waitForFunction(() => document.getElementById("state").textContent.startsWith("as of"));
+  await page.waitForFunction(() => document.getElementById("state").textContent.startsWith("as of"), undefined, { polling });
   await page.waitForSelector("#icicle button");
   const before = await page.textContent("[data-text=asked]");
-  await page.waitForFunction((was) => document.querySelector("[data-text=asked]").textContent !== was, before)
-    .catch(() => wrong(`it still says that ${before} tokens were asked for`));
+  await page.waitForFunction((was) => document.querySelector("[data-text=asked]").textContent !== was, before, { polling })
+    .catch(() => wrong(`took too long: it still says that ${before} tokens were asked for`));
   for (const [chart, least] of [["hits", 3], ["flow", 2], ["whatif_cpu", 5], ["whatif_disk", 5]]) {
-    await page.waitForFunction(([name, n]) => document.querySelectorAll(`[data-chart=${name}] .line`).length >= n, [chart, least])
-      .catch(() => wrong(`the chart ${chart} has less than ${least} lines`));
+    await page.waitForFunction(([name, n]) => document.querySelectorAll(`[data-chart=${name}] .line`).length >= n, [chart, least], { polling })
+      .catch(() => wrong(`took too long: the chart ${chart} has less than ${least} lines`));
   }
   for (const id of ["tiers", "models", "missed", "misses", "clients", "held"]) {
-    await page.waitForSelector(`[data-table=${id}] td`, { state: "attached" }).catch(() => wrong(`table ${id} is empty`));
+    await page.waitForSelector(`[data-table=${id}] td`, { state: "attached" }).catch(() => wrong(`took too long: table ${id} is empty`));
   }
   if (await page.locator("b[onclick]").count()) wrong("the name of a client is taken for a part of the page");
   if (width > 1000) await keyboard(page, wrong);

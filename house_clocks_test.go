@@ -15,9 +15,10 @@ const clocksPath = "testdata/house/clocks.txt"
 
 // clocked are the calls that need a bubble. A process needs e2e.
 var clocked = map[string][]string{
-	"time": {"Now", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Since", "Until"},
-	"exec": {"Command", "CommandContext"},
-	"os":   {"StartProcess"},
+	"context": {"WithTimeout", "WithDeadline", "WithTimeoutCause"},
+	"time":    {"Now", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Since", "Until"},
+	"exec":    {"Command", "CommandContext"},
+	"os":      {"StartProcess"},
 }
 
 // TestClocks: only files that are listed ask the machine's clock, or start a process,
@@ -40,7 +41,7 @@ func TestClocks(t *testing.T) {
 	slices.Sort(found)
 	for _, path := range found {
 		if !slices.Contains(listed, path) {
-			t.Errorf("%s asks the machine's clock or starts a process: have each of its tests begin with synctest.Test, or move it to e2e", path)
+			t.Errorf("%s asks the machine's clock or starts a process, and not each of its tests calls synctest.Test: put them into a bubble, or move them to e2e", path)
 		}
 	}
 	for _, path := range listed {

@@ -25,9 +25,14 @@ func flakes(ctx context.Context, args []string) error {
 	set := flag.NewFlagSet("flakes", flag.ContinueOnError)
 	runs := set.Int("runs", 20, "of each package")
 	span := set.Duration("for", 90*time.Minute, "that all may take; what is left is for the next call")
-	state := set.String("state", filepath.Join(os.TempDir(), "kvstored-flakes"), "folder of the programs and of what has been run")
-	if err := set.Parse(args); err != nil {
-		return err
+	state := set.String("state", filepath.Join(os.TempDir(), "kvstored-flakes"), "folder of the programs and of what has been run; another one begins anew")
+	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return errors.New("see flakes -h")
+	}
+	if *runs < 1 {
+		return fmt.Errorf("-runs %d: want one at least", *runs)
 	}
 	patterns := set.Args()
 	if len(patterns) == 0 {
@@ -48,9 +53,11 @@ func flakes(ctx context.Context, args []string) error {
 	defer stop()
 	failed := 0
 	for n := range *runs {
+		before := 0
 		for _, p := range packages {
 			key := fmt.Sprintf("%d %s %s", n, p.dir, p.sum)
 			if how := ran[key]; how != "" {
+				before++
 				if how != passed {
 					failed++
 				}
@@ -58,7 +65,7 @@ func flakes(ctx context.Context, args []string) error {
 			}
 			how := passed
 			if err := p.run(ctx, *state, n); ctx.Err() != nil {
-				return fmt.Errorf("stopped in run %d of %d at %s; call it again to go on: %w", n+1, *runs, p.dir, context.Cause(ctx))
+				return fmt.Errorf("time is up in run %d of %d at %s, with %d failures; call it again to go on", n+1, *runs, p.dir, failed)
 			} else if err != nil {
 				failed++
 				how = "FAIL"
@@ -68,7 +75,7 @@ func flakes(ctx context.Context, args []string) error {
 				return err
 			}
 		}
-		fmt.Printf("run %d of %d: %d failures so far\n", n+1, *runs, failed)
+		fmt.Printf("run %d of %d: %d failures so far; %d packages, %d of them run by an earlier call\n", n+1, *runs, failed, len(packages), before)
 	}
 	if failed > 0 {
 		return fmt.Errorf("%d failures; their output is in %s", failed, *state)

@@ -13,6 +13,14 @@ import (
 // to which their use is added.
 const usageVar = "KVSTORED_CI_USAGE"
 
+const usage = `ci runs the suites as a change must pass them, from any folder of the checkout:
+
+  ci weigh [ARGS]    go test ARGS (./...) in the root, with the processor time of each package
+  ci again [ARGS]    go test ARGS (./...) in e2e; a test that missed a deadline has a second try
+  ci flakes [-runs N] [-for D] [-state DIR] [PATTERNS]
+                     the root's compiled tests again and again, shuffled, beside two busy loops
+`
+
 func main() {
 	if file := os.Getenv(usageVar); file != "" {
 		os.Exit(account(file, os.Args[1:]))
@@ -27,9 +35,12 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want weigh, again or flakes; see go doc ./ci")
+		return errors.New("want weigh, again or flakes; -h tells of them")
 	}
 	switch command, rest := args[0], args[1:]; command {
+	case "-h", "--help", "help":
+		fmt.Print(usage)
+		return nil
 	case "weigh":
 		return weigh(ctx, rest)
 	case "again":

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,8 +88,8 @@ func weigh(ctx context.Context, args []string) error {
 		return err
 	}
 	report(os.Stdout, uses)
-	if n := len(r.broken); n > 0 {
-		return fmt.Errorf("%d packages failed; a test of the root has one try", n)
+	if len(r.broken) > 0 {
+		return fmt.Errorf("failed, and a test of the root has one try: %s", strings.Join(slices.Sorted(maps.Keys(r.broken)), ", "))
 	}
 	return limits(ctx, r, uses)
 }
@@ -117,6 +118,9 @@ func read(file string) (uses []use, err error) {
 }
 
 func report(out io.Writer, uses []use) {
+	if len(uses) == 0 {
+		return
+	}
 	var all time.Duration
 	for _, u := range uses {
 		all += u.Processor

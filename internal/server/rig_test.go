@@ -92,6 +92,7 @@ func newRig(t testing.TB, o options) *rig {
 	r := &rig{t: t, socket: filepath.Join(t.TempDir(), "s")}
 	_, tests := t.(*testing.T)            // benchmarks and fuzz targets have no bubble
 	if tests && !o.sockets && !o.Direct { // who ends is watched by the system
+		inBubble(t)
 		r.local = pipe.Listen(r.socket)
 	}
 	capacity := cmp.Or(o.capacity, 4*mib)
@@ -243,6 +244,17 @@ func bubble(t *testing.T, direct bool, test func(t *testing.T)) {
 	} else {
 		synctest.Test(t, test)
 	}
+}
+
+// inBubble says what is missing where a rig is made in no bubble.
+func inBubble(t testing.TB) {
+	t.Helper()
+	defer func() {
+		if recover() != nil {
+			t.Fatal("begin the test with synctest.Test, or set options.sockets")
+		}
+	}()
+	synctest.Wait()
 }
 
 // part is a part of a test in a bubble, where there are no subtests.

@@ -76,8 +76,9 @@ func TestCheckSummary(t *testing.T) {
 	dir := t.TempDir()
 	there := write(t, "listen: {socket: "+filepath.Join(dir, "s")+"}\nadmin: {listen: \"\"}\ncpu: {capacity: 1GiB}\ndisk: {paths: ["+dir+", "+dir+"/new], capacity: 1GiB, min_free: 1MiB}\nwrite: {mode: through}\n")
 	out := must(t, "", "check", there)
+	unwrapped := regexp.MustCompile(`\n# {4,}`).ReplaceAllString(out, " ") // where a line ends depends on the length of dir
 	for _, want := range []string{"# DRAM     1.0 GiB", "leases and fills 410 MiB", "unwritten 205 MiB", "819 MiB in all", dir + ": ", "; made at start", "# remote   none"} {
-		if !strings.Contains(out, want) {
+		if !strings.Contains(out, want) && !strings.Contains(unwrapped, want) {
 			t.Errorf("check does not say %q:\n%s", want, out)
 		}
 	}

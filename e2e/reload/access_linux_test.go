@@ -145,7 +145,7 @@ func (r *accessRig) checkRESP(rules string, uid uintptr, rights string, conn net
 		return
 	}
 	for command, need := range respCommands {
-		if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
+		if _, err := io.WriteString(conn, array(command)); err != nil {
 			r.t.Fatal(err)
 		}
 		reply, err := readReply(in)
@@ -157,6 +157,16 @@ func (r *accessRig) checkRESP(rules string, uid uintptr, rights string, conn net
 			r.t.Errorf("%s: user %d, %s: %q", rules, uid, command, reply)
 		}
 	}
+}
+
+// array is a command as clients send it.
+func array(command string) string {
+	words := strings.Fields(command)
+	text := fmt.Sprintf("*%d\r\n", len(words))
+	for _, word := range words {
+		text += fmt.Sprintf("$%d\r\n%s\r\n", len(word), word)
+	}
+	return text
 }
 
 // readReply reads one reply with all that lies in it, and returns its first line.

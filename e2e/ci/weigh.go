@@ -138,7 +138,7 @@ func limits(ctx context.Context, r *results, uses []use) error {
 		if u.Processor <= mostPackage {
 			break
 		}
-		took, err := alone(ctx, u.Dir, "")
+		took, err := least(ctx, u.Dir, "", mostPackage)
 		if err != nil {
 			over = append(over, err.Error())
 		} else if took > mostPackage {
@@ -150,7 +150,7 @@ func limits(ctx context.Context, r *results, uses []use) error {
 			continue // it cannot have taken more
 		}
 		dir := strings.TrimPrefix(strings.TrimPrefix(k.pkg, module), "/")
-		took, err := alone(ctx, cmp.Or(dir, "."), k.name)
+		took, err := least(ctx, cmp.Or(dir, "."), k.name, mostTest)
 		if err != nil {
 			over = append(over, err.Error())
 		} else if took > mostTest {
@@ -162,6 +162,21 @@ func limits(ctx context.Context, r *results, uses []use) error {
 		return errors.New(strings.Join(over, "\n"))
 	}
 	return nil
+}
+
+// least is alone, the best of up to three measurements where one is over the limit: the
+// machine adds to them, and never takes away.
+func least(ctx context.Context, dir, test string, limit time.Duration) (took time.Duration, err error) {
+	for n := range 3 {
+		again, err := alone(ctx, dir, test)
+		if err != nil {
+			return 0, err
+		}
+		if took = min(again, cmp.Or(took, again)); took <= limit || n == 2 {
+			break
+		}
+	}
+	return took, nil
 }
 
 // alone is what a package's tests take, or one of them, with nothing beside.

@@ -112,7 +112,7 @@ func playChats(t *testing.T, name, trace string) replay.Result {
 // TestLiveIsAsSimulated: over the socket a policy hits what the simulator says
 // it would, twice the same, and tenure stores less and hits more than lru.
 func TestLiveIsAsSimulated(t *testing.T) {
-	text := chats(600)
+	text := chats(300)
 	trace, err := simulate.Read(strings.NewReader(text), "chats", simulate.Reading{BlockTokens: 512, SaveUnfull: true})
 	if err != nil {
 		t.Fatal(err)

@@ -57,11 +57,14 @@ func evenly(n int, d time.Duration) []step { return slices.Repeat([]step{{after:
 func (s *script) Load(ctx context.Context, i int) (chunk, int64, error) {
 	s.begin(i)
 	st := s.steps[i]
-	var err error
-	if st.hang {
+	err := st.err
+	switch {
+	case st.hang:
 		<-ctx.Done()
 		err = ctx.Err()
-	} else {
+	case st.after > 0:
+		// A timer that is due at once would run in the goroutine that asks its channel:
+		// in a bubble two of them share one state of the race detector, which breaks it.
 		t := time.NewTimer(st.after)
 		defer t.Stop()
 		done := ctx.Done()
@@ -70,7 +73,6 @@ func (s *script) Load(ctx context.Context, i int) (chunk, int64, error) {
 		}
 		select {
 		case <-t.C:
-			err = st.err
 		case <-done:
 			err = ctx.Err()
 		}

@@ -86,7 +86,7 @@ func TestTurnsOfLoads(t *testing.T) {
 			t.Fatalf("%d chunks of room are kept free for stores, want some 16", free/size)
 		}
 		first := tiertest.Chain(1, 60)
-		for i := range 200 { // most have left DRAM when their turn comes
+		for i := range 600 { // most have left DRAM when their turn comes
 			if err := r.load(first, i%60); err != nil {
 				t.Fatal(err)
 			}

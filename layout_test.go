@@ -39,7 +39,7 @@ var rows = [][]string{
 	{"internal/dashboard"},
 	{"internal/daemon", "internal/demo"},
 	{"internal/measure", "internal/report"},
-	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "bench/disk", "bench/engines", "bench/events", "bench/evict", "bench/handover", "bench/hot", "bench/long", "bench/prefetch", "bench/remote", "bench/rivals", "bench/router", "bench/routing", "bench/rude", "bench/watch", "bench/writes"},
+	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "bench/disk", "bench/engines", "bench/hot", "bench/prefetch", "bench/remote", "bench/rivals", "bench/router", "bench/routing"},
 }
 
 // exceptions are the imports inside one row that are meant.
@@ -69,7 +69,7 @@ var only = []struct {
 	pkgs    []string
 }{
 	{"github.com/dgraph-io/badger", []string{"internal/database", "bench/disk"}},
-	{"github.com/aws", []string{"remote", "bench/remote", "bench/router", "bench/routing", "bench/rude"}},
+	{"github.com/aws", []string{"remote", "bench/remote", "bench/router", "bench/routing"}},
 	{"github.com/goccy/go-yaml", []string{"config"}},
 	{"github.com/spf13/cobra", []string{"cmd/kvstored"}},
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // What a chunk takes that is in two tiers under lru is some 28 bytes of the tree
-// of all chunks and twice these; bench/evict measures it.
+// of all chunks and twice these.
 func TestBytesAnEntry(t *testing.T) {
 	const tree, node, bucket = 28, 16, 4
 	if n := tree + 2*(unsafe.Sizeof(entry{})+bucket+node); n > 96+2*48 {

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/reach"
+	"github.com/kvstored/kvstored/router/reach"
 )
 
 // Route is how `kvstored route` says which worker a request should go to. The
-// daemon does not look at it. See [routing.md](routing.md).
+// daemon does not look at it. See [router/README.md](../router/README.md).
 type Route struct {
 	// The host:port of its calls over HTTP; "" is nowhere. Calls that change
 	// something take the token, and beyond this machine all do.

@@ -15,11 +15,11 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/daemon"
-	"github.com/kvstored/kvstored/internal/feed"
-	"github.com/kvstored/kvstored/internal/reach"
-	"github.com/kvstored/kvstored/internal/route"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/router/feed"
+	"github.com/kvstored/kvstored/router/reach"
+	"github.com/kvstored/kvstored/router/route"
 )
 
 func routeCommand() *cobra.Command {
@@ -30,7 +30,7 @@ func routeCommand() *cobra.Command {
 		Long: `Follow the KV events of engines and of the daemons beside them, and answer over
 HTTP which engine has how much of a prompt, and which one is expected to give the
 first token first. It forwards no request. Of the configuration file only the
-section route counts; docs/routing.md describes the calls. It runs until SIGTERM or
+section route counts; router/README.md describes the calls. It runs until SIGTERM or
 SIGINT.`,
 		Example: `  kvstored route --config route.yaml
   curl -s localhost:9465/v1/select -d '{"model": "llama", "tokens": [1, 2, 3]}'`,

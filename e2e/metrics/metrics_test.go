@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,11 +16,11 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// promtool runs Prometheus' own tool in the folder of the rules.
+// promtool runs Prometheus' own tool in the checkout.
 func promtool(t *testing.T, stdin []byte, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), need.Program(t, "promtool", "Debian's package prometheus"), args...)
-	cmd.Dir, cmd.Stdin = filepath.Join(daemon.Root(), "deploy", "prometheus"), bytes.NewReader(stdin)
+	cmd.Dir, cmd.Stdin = daemon.Root(), bytes.NewReader(stdin)
 	if out, err := cmd.CombinedOutput(); err != nil || len(stdin) > 0 && len(bytes.TrimSpace(out)) > 0 {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
@@ -29,7 +28,7 @@ func promtool(t *testing.T, stdin []byte, args ...string) {
 
 // TestAlerts: each alert fires where it should and none where all is well.
 func TestAlerts(t *testing.T) {
-	for _, what := range []string{"kvstored", "route"} {
+	for _, what := range []string{"deploy/prometheus/kvstored", "router/deploy/router"} {
 		promtool(t, nil, "check", "rules", what+".rules.yaml")
 		promtool(t, nil, "test", "rules", what+".test.yaml")
 	}

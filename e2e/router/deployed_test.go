@@ -27,7 +27,7 @@ func between(t *testing.T, text, before, after string) string {
 // TestRouteAsDeployed starts the router with the arguments, the variables and the
 // configuration of its Deployment, and asks what a kubelet and a gateway ask.
 func TestRouteAsDeployed(t *testing.T) {
-	data, err := os.ReadFile(daemon.Root() + "/deploy/kubernetes/route.yaml")
+	data, err := os.ReadFile(daemon.Root() + "/router/deploy/kubernetes.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestRouteAsDeployed(t *testing.T) {
 	}
 	args := strings.Split(between(t, text, "args: [", "]"), ", ")
 	listen := strings.Replace(between(t, text, `{name: KVSTORED_ROUTE__LISTEN, value: "`, `"}`), "$(POD_IP)]:9465", "0.0.0.0]:0", 1)
-	if unit, err := os.ReadFile(daemon.Root() + "/deploy/kvstored-route.service"); err != nil || !strings.HasSuffix(between(t, string(unit), "ExecStart=", "\n"), "/kvstored "+strings.Join(args, " ")) {
+	if unit, err := os.ReadFile(daemon.Root() + "/router/deploy/kvstored-router.service"); err != nil || !strings.HasSuffix(between(t, string(unit), "ExecStart=", "\n"), "/kvstored "+strings.Join(args, " ")) {
 		t.Errorf("the unit has other arguments than the Deployment: %v", err)
 	}
 	cmd := exec.Command(daemon.Program(t), strings.Split(strings.Replace(strings.Join(args, " "), "/etc/kvstored/route.yaml", file, 1), " ")...)

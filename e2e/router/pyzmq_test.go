@@ -17,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/e2e/need"
-	"github.com/kvstored/kvstored/internal/zmtp"
+	"github.com/kvstored/kvstored/router/zmtp"
 )
 
 // peer runs testdata/peer.py until the test ends.

@@ -23,8 +23,8 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/internal/replay"
-	"github.com/kvstored/kvstored/internal/route"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/router/route"
 )
 
 var (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/publish"
+	"github.com/kvstored/kvstored/router/publish"
 )
 
 // eventLog is the events of a daemon, and where they are published.

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/zmtp"
 	"github.com/kvstored/kvstored/router/event"
 	"github.com/kvstored/kvstored/router/index"
+	"github.com/kvstored/kvstored/router/zmtp"
 )
 
 // The events of a daemon, as a router gets them: a snapshot on one socket, and what

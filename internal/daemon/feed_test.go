@@ -11,8 +11,8 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/feed"
 	"github.com/kvstored/kvstored/router/event"
+	"github.com/kvstored/kvstored/router/feed"
 	"github.com/kvstored/kvstored/router/index"
 )
 

@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -23,14 +24,17 @@ type source struct {
 	fset  *token.FileSet
 }
 
-// sources parses each Go file of the module, but no nested module and no
-// testdata.
-func sources(t *testing.T) []source {
+// sources parses each Go file of the module, but no testdata, and of nested modules only
+// those that are named.
+func sources(t *testing.T, nested ...string) []source {
 	t.Helper()
 	var all []source
-	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+	add := func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
+		}
+		if d.IsDir() && slices.Contains(nested, name) {
+			return nil
 		}
 		if d.IsDir() {
 			return skipFolder(name, d.Name())
@@ -41,8 +45,8 @@ func sources(t *testing.T) []source {
 		s, err := parse(name)
 		all = append(all, s)
 		return err
-	})
-	if err != nil {
+	}
+	if err := filepath.WalkDir(".", add); err != nil {
 		t.Fatal(err)
 	}
 	return all

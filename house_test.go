@@ -46,12 +46,12 @@ const maxVague = 0.5 // percent
 var vagueBelow = flag.String("vague", "", "print the vague comment lines of the files below this folder (. is all)")
 
 func TestHouse(t *testing.T) {
-	all := sources(t)
+	all := sources(t, modules...)
 	t.Run("interfaces", func(t *testing.T) { checkInterfaces(t, all) })
 	t.Run("functions", func(t *testing.T) { checkFunctions(t, all) })
 	t.Run("doc.go", func(t *testing.T) { checkDocs(t, all) })
 	t.Run("vague", func(t *testing.T) { printVague(t, all) })
-	t.Run("numbers", func(t *testing.T) { printNumbers(t, all) })
+	t.Run("numbers", func(t *testing.T) { printNumbers(t, sources(t)) })
 }
 
 func checkInterfaces(t *testing.T, all []source) {

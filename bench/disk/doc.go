@@ -4,7 +4,7 @@
 // Printed are medians over the rounds with their spread, and the ratio to the
 // best of fio's depths (libaio, O_DIRECT). Without fio there are no ratios.
 //
-//	go run ./bench/disk -dir /var/lib/kvstored-bench
+//	go -C bench run ./disk -dir /var/lib/kvstored-bench
 //
 // Beside it stands what the payloads take as values of a Badger that keeps them
 // in its value log (put until synced; get after a reopening that drops what the
@@ -18,7 +18,7 @@
 // requests of 1 MiB under way): with a database that is lost, so that every
 // payload is read and checked, and by hand with one that is whole.
 //
-//	go run ./bench/disk -rebuild -dir /var/lib/kvstored-bench
+//	go -C bench run ./disk -rebuild -dir /var/lib/kvstored-bench
 //
 // A Get includes the checksum of every byte, a Put the record in the database.
 package main

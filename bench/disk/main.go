@@ -13,8 +13,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/kvstored/kvstored/bench/measure"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/measure"
 )
 
 var sizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}

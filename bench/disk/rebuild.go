@@ -16,8 +16,8 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kvstored/kvstored/bench/measure"
 	"github.com/kvstored/kvstored/disk"
-	"github.com/kvstored/kvstored/internal/measure"
 	"github.com/kvstored/kvstored/tier"
 )
 

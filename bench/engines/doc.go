@@ -6,5 +6,5 @@
 // With -names it is commands of many names instead: EXISTS and DEL of 1,000, MGET
 // of 16 values of 64 KiB.
 //
-//	go run ./bench/engines [-clients 8] [-event-loop] [-names]
+//	go -C bench run ./engines [-clients 8] [-event-loop] [-names]
 package main

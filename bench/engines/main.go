@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kvstored/kvstored/internal/measure"
+	"github.com/kvstored/kvstored/bench/measure"
 )
 
 var sizes = []int{256 << 10, 1 << 20, 4 << 20, 8 << 20}

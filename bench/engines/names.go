@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/measure"
+	"github.com/kvstored/kvstored/bench/measure"
 )
 
 const (

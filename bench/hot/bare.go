@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kvstored/kvstored/bench/measure"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/bulk"
-	"github.com/kvstored/kvstored/internal/measure"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 

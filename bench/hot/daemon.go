@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/kvstored/kvstored/bench/measure"
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/measure"
 )
 
 // daemon is one kvstored of this run, without a disk tier, and a client.

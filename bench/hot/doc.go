@@ -3,7 +3,7 @@
 // after the other, and ratios are taken within a round, so that a machine
 // that drifts drifts under both. Printed are medians over the rounds.
 //
-//	go run ./bench/hot
+//	go -C bench run ./hot
 //
 // Floors: C copies the same working set in the fastest of several ways, H hashes
 // it cold, R is an empty round trip of a bare echo server in Go over the same

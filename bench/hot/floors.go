@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/bench/measure"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/measure"
 )
 
 // workingSet is what floors and transfers walk through, so that caches hold

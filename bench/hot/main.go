@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kvstored/kvstored/bench/measure"
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/measure"
 )
 
 const (

@@ -7,7 +7,7 @@
 // machine can. By RESP a batch is an MSET or MGET, and one question is whether a
 // thousand names are there.
 //
-//	go run ./bench/rivals [-rounds 7] [-only 'put|get'] [-sizes 64KiB,4MiB] [-busy] [-clients 1]
+//	go -C bench run ./rivals [-rounds 7] [-only 'put|get'] [-sizes 64KiB,4MiB] [-busy] [-clients 1]
 //
 // It needs redis-server and memcached in the path, of Debian for example (apt-get
 // install redis-server memcached), and about 4 GiB of memory.

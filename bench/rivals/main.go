@@ -14,8 +14,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/kvstored/kvstored/bench/measure"
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/measure"
 )
 
 // mostClients bounds -clients: each takes a connection and room for its values.

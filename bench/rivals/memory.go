@@ -1,6 +1,6 @@
 package main
 
-import "github.com/kvstored/kvstored/internal/measure"
+import "github.com/kvstored/kvstored/bench/measure"
 
 // memory is the floor: values are copied to memory of this process and back, in
 // the way that is fastest here.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kvstored/kvstored/internal/measure"
+	"github.com/kvstored/kvstored/bench/measure"
 )
 
 const (

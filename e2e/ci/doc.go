@@ -1,6 +1,7 @@
 // Command ci runs the suites as a change must pass them. .ci/run and .ci/long call it.
 //
-//	ci weigh           go test ./... in the root, with the processor time of each package
+//	ci weigh [-C DIR]  go test ./... in the root, or in the module of a folder below it, with
+//	                   the processor time of each package
 //	ci again [ARGS]    go test ARGS in e2e; a test that missed a deadline has a second try
 //	ci flakes [-for 90m] [-state DIR] [PATTERNS]
 //	                   the root's compiled tests again and again, shuffled, beside load

@@ -15,7 +15,8 @@ const usageVar = "KVSTORED_CI_USAGE"
 
 const usage = `ci runs the suites as a change must pass them, from any folder of the checkout:
 
-  ci weigh [ARGS]    go test ARGS (./...) in the root, with the processor time of each package
+  ci weigh [-C MODULE] [ARGS]
+                     go test ARGS (./...) in the root or in a module below it, with the processor time of each package
   ci again [ARGS]    go test ARGS (./...) in e2e; a test that missed a deadline has a second try
   ci flakes [-runs N] [-for D] [-state DIR] [PATTERNS]
                      the root's compiled tests again and again, shuffled, beside two busy loops

@@ -64,8 +64,13 @@ func processor(cmd *exec.Cmd) time.Duration {
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
-// weigh runs the root's suite and holds it to its limits.
+// weigh runs the suite of the root, or with -C of a module below it, and holds it to its
+// limits.
 func weigh(ctx context.Context, args []string) error {
+	folder := daemon.Root()
+	if len(args) > 1 && args[0] == "-C" {
+		folder, args = filepath.Join(folder, args[1]), args[2:]
+	}
 	usage, err := os.CreateTemp("", "kvstored-ci-")
 	if err != nil {
 		return err
@@ -79,7 +84,7 @@ func weigh(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		args = []string{"./..."}
 	}
-	r, err := goTest(ctx, os.Stdout, daemon.Root(), append(os.Environ(), usageVar+"="+usage.Name()), append([]string{"-exec", self}, args...)...)
+	r, err := goTest(ctx, os.Stdout, folder, append(os.Environ(), usageVar+"="+usage.Name()), append([]string{"-exec", self}, args...)...)
 	if err != nil {
 		return err
 	}
@@ -187,8 +192,8 @@ func alone(ctx context.Context, dir, test string) (time.Duration, error) {
 	}
 	program.Close()
 	defer os.Remove(program.Name())
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", program.Name(), "./"+dir)
-	build.Dir = daemon.Root()
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", program.Name(), ".")
+	build.Dir = filepath.Join(daemon.Root(), dir)
 	if out, err := build.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("build the tests of %s: %w\n%s", dir, err, out)
 	}
@@ -197,7 +202,7 @@ func alone(ctx context.Context, dir, test string) (time.Duration, error) {
 		args = append(args, "-test.run=^"+test+"$")
 	}
 	cmd := exec.CommandContext(ctx, program.Name(), args...)
-	cmd.Dir = filepath.Join(daemon.Root(), dir)
+	cmd.Dir = build.Dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("%s %s, measured alone: %w\n%s", dir, test, err, out)
 	}

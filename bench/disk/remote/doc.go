@@ -4,5 +4,5 @@
 // prefix of 64 is there if each request takes 30 ms more. It starts a server of
 // its own.
 //
-//	go run ./bench/remote -only get -size 1 -cpuprofile cpu.out
+//	go -C bench run ./disk/remote -only get -size 1 -cpuprofile cpu.out
 package main

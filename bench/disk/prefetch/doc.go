@@ -1,7 +1,7 @@
 // Command prefetch measures what a prefetch makes of a tier, all in one run:
 // a daemon's parts in this process, a Go client at its socket.
 //
-//		go run ./bench/prefetch -dir /var/lib/kvstored-bench
+//		go -C bench run ./disk/prefetch -dir /var/lib/kvstored-bench
 //
 //	  - From disk: a prompt's payload over the time until its last chunk is
 //	    there, against the best that the same tier gives parallel readers.

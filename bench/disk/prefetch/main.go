@@ -14,11 +14,11 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/bench/measure"
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/fair"
-	"github.com/kvstored/kvstored/internal/measure"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

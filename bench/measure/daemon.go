@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,8 +24,15 @@ func Program(ctx context.Context, binary, dir string) (string, error) {
 	if binary != "" {
 		return binary, nil
 	}
-	binary = filepath.Join(dir, "kvstored")
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/kvstored/kvstored/cmd/kvstored").CombinedOutput()
+	binary, err := filepath.Abs(filepath.Join(dir, "kvstored"))
+	if err != nil {
+		return "", err
+	}
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/kvstored/kvstored").Output()
+	if err != nil {
+		return "", fmt.Errorf("find kvstored's source: %w", err)
+	}
+	out, err := exec.CommandContext(ctx, "go", "build", "-C", strings.TrimSpace(string(root)), "-o", binary, "./cmd/kvstored").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build kvstored: %w\n%s", err, out)
 	}

@@ -3,7 +3,7 @@ package measure_test
 import (
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/measure"
+	"github.com/kvstored/kvstored/bench/measure"
 )
 
 func TestQuantile(t *testing.T) {

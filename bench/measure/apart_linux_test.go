@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/measure"
+	"github.com/kvstored/kvstored/bench/measure"
 )
 
 // TestApart: this process has one processor afterwards, and children have the others.

@@ -38,7 +38,7 @@ var (
 func main() {
 	flag.Parse()
 	if err := run(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "bench/remote:", err)
+		fmt.Fprintln(os.Stderr, "remote:", err)
 		os.Exit(1)
 	}
 }

@@ -42,7 +42,6 @@ var rows = [][]string{
 	{"internal/admin", "router/route"},
 	{"internal/dashboard"},
 	{"internal/daemon", "internal/demo"},
-	{"internal/report"},
 	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt", "router/bench/index", "router/bench/routing"},
 }
 

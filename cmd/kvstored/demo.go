@@ -14,14 +14,12 @@ import (
 	"github.com/kvstored/kvstored/internal/demo"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
-	"github.com/kvstored/kvstored/internal/report"
 )
 
 // demoFlags are the command line of demo.
 type demoFlags struct {
 	chat         replay.Chat
 	folder       string // where to make the temporary one; "" = the usual place
-	report       string
 	asJSON       bool
 	prefillSpeed float64 // tokens an engine computes per second
 	engine       engineFlags
@@ -62,7 +60,6 @@ asks before. The library stays in the user's cache.`,
 	f.IntVar(&d.chat.Turns, "turns", 10, fmt.Sprintf("prompts of each of them; with --engine %d if nothing is said", talkTurns))
 	f.Uint64Var(&d.chat.Seed, "seed", 1, "of what they say")
 	f.Float64Var(&d.prefillSpeed, "prefill-tokens-per-second", 8000, "speed at which the engine is assumed to compute prompts")
-	f.StringVar(&d.report, "report", "", "also write a page with charts to this file")
 	f.StringVar(&d.folder, "dir", "", "where to make the temporary folder, if not in the usual place")
 	f.BoolVar(&d.engine.on, "engine", false, "talk with llama.cpp, and measure the time to the first token")
 	f.BoolVar(&d.engine.yes, "yes", false, "with --engine: fetch what is missing without asking")
@@ -71,9 +68,6 @@ asks before. The library stays in the user's cache.`,
 }
 
 func (d *demoFlags) run(cmd *cobra.Command) error {
-	if err := canReport(d.report); err != nil {
-		return err
-	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	dir, err := os.MkdirTemp(d.folder, "kvstored-demo-")
@@ -124,13 +118,8 @@ func (p demoProcess) Stop(ctx context.Context) error { return p.stop(ctx) }
 
 func (p demoProcess) Socket() string { return p.socket }
 
-// finish prints and reports.
+// finish prints the result.
 func (d *demoFlags) finish(w io.Writer, r *demo.Result, series *replay.Series) error {
-	if d.report != "" {
-		if err := report.Write(d.report, report.Demo(r, series)); err != nil {
-			return err
-		}
-	}
 	if d.asJSON {
 		if err := printJSON(w, r); err != nil {
 			return err
@@ -168,11 +157,8 @@ func (d *demoFlags) print(w io.Writer, r *demo.Result, series *replay.Series) {
 	l.row("restart", "%s to stop, %s to start; %s (%s) back from disk", human.Seconds(r.Restart.StopSeconds), human.Seconds(r.Restart.StartSeconds),
 		human.Plural(r.Restart.ChunksBack, "chunk"), human.Bytes(r.Restart.BytesBack))
 	before, after := series.Around(demo.RestartWindow)
-	l.row("", "the %d prompts before it hit %s, the %d after it %s", before.Prompts, human.Percent(before.Hit(), before.All()), after.Prompts, human.Percent(after.Hit(), after.All()))
+	l.row("", "the %d prompts before it hit %s, the %d after it %s", before.Prompts, human.Percent(float64(before.Hit), float64(before.Tokens)), after.Prompts, human.Percent(float64(after.Hit), float64(after.Tokens)))
 	l.row("saved", "%s tokens not computed: %s of prefill at %s tokens/s", human.Count(r.Saved.Tokens), human.Seconds(r.Saved.PrefillSeconds), human.Count(r.Saved.PrefillTokensPerSecond))
 	l.row("", "(an assumption: --prefill-tokens-per-second), for %s of waiting", human.Seconds(r.Saved.WaitedSeconds))
 	l.print(w, "")
-	if d.report != "" {
-		fmt.Fprintf(w, "\nreport: %s\n", d.report)
-	}
 }

@@ -18,7 +18,6 @@ import (
 
 	"github.com/kvstored/kvstored/internal/demo"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/report"
 )
 
 // The size of a demo with an engine, if nothing is said.
@@ -62,9 +61,6 @@ func (d *demoFlags) checkEngine(cmd *cobra.Command) error {
 
 // runEngine shows people who talk with an engine that computes.
 func (d *demoFlags) runEngine(cmd *cobra.Command) error {
-	if err := canReport(d.report); err != nil {
-		return err
-	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	dir, err := os.MkdirTemp(d.folder, "kvstored-demo-")
@@ -236,13 +232,8 @@ func (d *demoFlags) printTalk(w io.Writer, e *demoEngine, threads int) {
 		human.Count(demo.TalkSystemTokens))
 }
 
-// finishTalk prints and reports.
+// finishTalk prints the result.
 func (d *demoFlags) finishTalk(w io.Writer, r *demo.TalkResult) error {
-	if d.report != "" {
-		if err := report.Write(d.report, report.Talk(r)); err != nil {
-			return err
-		}
-	}
 	if d.asJSON {
 		if err := printJSON(w, r); err != nil {
 			return err
@@ -278,9 +269,6 @@ func (d *demoFlags) printAnswers(w io.Writer, r *demo.TalkResult) {
 	l.row("restarts", "%s of the daemon, one before each prompt of the last column", human.Count(r.Restarts))
 	l.row("from disk", "%s for the last column, %s for the one before", human.Bytes(r.DiskBytes[demo.FromDisk]), human.Bytes(r.DiskBytes[demo.FromDRAM]))
 	l.print(w, "")
-	if d.report != "" {
-		fmt.Fprintf(w, "\nreport: %s\n", d.report)
-	}
 }
 
 func talkRow(name string, s *demo.Summary) []string {

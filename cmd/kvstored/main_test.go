@@ -191,8 +191,7 @@ func TestReplay(t *testing.T) {
 		}
 		return code, r, errs
 	}
-	report := filepath.Join(t.TempDir(), "report.html")
-	code, r, errs := play("--save-unfull", "--report", report)
+	code, r, errs := play("--save-unfull")
 	if hit := int64(1024 + 1100 + 512); code != exitOK || r.TotalHitTokens != hit || r.TotalPromptTokens != 4800 || r.BlockAccesses != 12 || r.BlockHits != 6 {
 		t.Errorf("exit code %d, hit %d of %d tokens, %d of %d blocks, want %d of 4800, 6 of 12; %s",
 			code, r.TotalHitTokens, r.TotalPromptTokens, r.BlockHits, r.BlockAccesses, hit, errs)
@@ -200,7 +199,6 @@ func TestReplay(t *testing.T) {
 	if !r.Complete || !r.DaemonAgrees() || r.StoredBlocks != 6 || r.BytesWritten != 6*20<<10 || r.Mismatches != 0 {
 		t.Errorf("result %+v", r)
 	}
-	checkReport(t, report)
 	if code, r, _ = play("--save-unfull", "--limit", "2", "--concurrency", "2"); code != exitOK || r.Requests != 2 || r.TotalHitTokens != 3100 {
 		t.Errorf("again, two: exit code %d, %d requests, %d hit", code, r.Requests, r.TotalHitTokens)
 	}
@@ -238,24 +236,6 @@ func TestReplayFindsWrongBytes(t *testing.T) {
 	}
 	if code != exitFailure || r.Mismatches != 1 || r.TotalHitTokens != 512 || len(r.Wrong) != 1 || r.Wrong[0].Offset != 12_345 {
 		t.Errorf("exit code %d, %d hit, %+v", code, r.TotalHitTokens, r.Wrong)
-	}
-}
-
-// checkReport: the page is whole and asks nothing of the network.
-func checkReport(t *testing.T, path string) {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := string(b)
-	if !strings.HasSuffix(strings.TrimSpace(page), "</html>") || !strings.Contains(page, "every byte right") || strings.Count(page, "<svg") < 2 {
-		t.Errorf("the page is not whole: %.200s", page)
-	}
-	for _, no := range []string{"<script", "<link", "src=", "@import", "url("} {
-		if strings.Contains(page, no) {
-			t.Errorf("the page has %s", no)
-		}
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,23 +10,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-
-	"github.com/kvstored/kvstored/internal/report"
 )
 
 // jsonFlag gives a command the flag for output that machines read.
 func jsonFlag(cmd *cobra.Command, on *bool) {
 	cmd.Flags().BoolVar(on, "json", false, "print one JSON object")
-}
-
-// canReport says before the work that the file of --report cannot be written;
-// without one there is nothing to say.
-func canReport(path string) error {
-	err := report.CanWrite(path)
-	if errors.Is(err, report.ErrFormat) {
-		return usage(err)
-	}
-	return err
 }
 
 func printJSON(w io.Writer, v any) error {

@@ -16,18 +16,17 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
-	"github.com/kvstored/kvstored/internal/report"
 )
 
 // replayFlags are the command line of replay.
 type replayFlags struct {
-	trace, socket, config, payload, report string
-	blockTokens, limit, concurrency        int
-	saveUnfull, waitComplete, asJSON       bool
-	timestamps, flat                       bool
-	speed                                  float64
-	deadline                               time.Duration
-	simulate                               simulateFlags
+	trace, socket, config, payload   string
+	blockTokens, limit, concurrency  int
+	saveUnfull, waitComplete, asJSON bool
+	timestamps, flat                 bool
+	speed                            float64
+	deadline                         time.Duration
+	simulate                         simulateFlags
 }
 
 func replayCommand() *cobra.Command {
@@ -53,7 +52,7 @@ With --simulate no daemon is needed and no byte moved: it counts what a cache of
 each policy and capacity would have hit, which tells how large a cache to buy.`,
 		Example: `  kvstored replay --trace conversation_trace.jsonl --payload-bytes 64KiB --save-unfull
   kvstored replay --simulate --trace conversation_trace.jsonl --policy lru,s3fifo,belady --capacity-blocks 1000,10000
-  kvstored replay --simulate --trace conversation_trace.jsonl --bytes-per-block 64MiB --report sizes.html
+  kvstored replay --simulate --trace conversation_trace.jsonl --bytes-per-block 64MiB
   kvstored replay --simulate --trace conversation_trace.jsonl --groups gpt-oss-120b --policy lru --capacity-blocks 5859
   kvstored replay --simulate --trace conversation_trace.jsonl --policy lru --capacity-blocks 10000 --disk-blocks 16384,32768 --disk-policy all --write-mode all`,
 		Args: cobra.NoArgs,
@@ -88,7 +87,6 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 	fl.Float64Var(&f.speed, "speed", 1, "with --honor-timestamps: so many times as fast as the trace")
 	fl.DurationVar(&f.deadline, "deadline", 0, "answer each request by then, with what is ready, and count those that are late; 0 = as the daemon is configured")
 	fl.StringVar(&f.config, "config", "", "the daemon's configuration file, to find its socket in")
-	fl.StringVar(&f.report, "report", "", "also write a page with charts to this file")
 	socketFlag(cmd, &f.socket)
 	jsonFlag(cmd, &f.asJSON)
 	f.simulate.define(fl)
@@ -109,9 +107,6 @@ func (f *replayFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := canReport(f.report); err != nil {
-		return err
-	}
 	summary, err := f.summarize()
 	if err != nil {
 		return err
@@ -126,20 +121,18 @@ func (f *replayFlags) run(cmd *cobra.Command) error {
 	defer stop()
 
 	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), summary.Requests)
-	series := new(replay.Series)
 	tokens, hits, wrong := int64(0), int64(0), 0
 	o.Observe = func(out *replay.Outcome) {
 		tokens += int64(out.Tokens)
 		hits += int64(out.Hit.Tokens)
 		wrong += len(out.Mismatches)
-		series.Add(out, 0, replay.BeforeRestart)
 		bar.step(func() string {
 			return fmt.Sprintf("%s hit, %d wrong", human.Percent(float64(hits), float64(tokens)), wrong)
 		})
 	}
 	r, err := replay.Run(ctx, o)
 	bar.end()
-	if perr := f.print(cmd.OutOrStdout(), &o, &r, series); perr != nil {
+	if perr := f.print(cmd.OutOrStdout(), &o, &r); perr != nil {
 		return perr
 	}
 	switch {
@@ -203,22 +196,14 @@ func (f *replayFlags) summarize() (replay.Summary, error) {
 	return replay.Summarize(trace, f.trace, f.blockTokens, f.limit)
 }
 
-func (f *replayFlags) print(w io.Writer, o *replay.Options, r *replay.Result, s *replay.Series) error {
+func (f *replayFlags) print(w io.Writer, o *replay.Options, r *replay.Result) error {
 	if r.Requests == 0 {
 		return nil // the error says all there is to say
-	}
-	if f.report != "" {
-		if err := report.Write(f.report, report.Replay(o, r, s)); err != nil {
-			return err
-		}
 	}
 	if f.asJSON {
 		return printJSON(w, r)
 	}
 	printReplay(w, o, r)
-	if f.report != "" {
-		fmt.Fprintf(w, "\nreport: %s\n", f.report)
-	}
 	return nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -18,12 +17,11 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
-	"github.com/kvstored/kvstored/internal/report"
 	"github.com/kvstored/kvstored/internal/simulate"
 )
 
 // simulateFlags are the command line of replay --simulate, beside --trace,
-// --block-size, --json and --report.
+// --block-size and --json.
 type simulateFlags struct {
 	on, tree, skipBad bool
 	policies          []string
@@ -88,9 +86,6 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := canReport(f.report); err != nil {
-		return err
-	}
 	trace, err := f.readTrace(cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -104,17 +99,12 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 	if f.simulate.resample > 0 {
 		return f.runResamples(cmd, trace, o)
 	}
-	asked := len(o.Policies)
-	if f.report != "" && !slices.Contains(o.Policies, simulate.Belady) {
-		o.Policies = append(o.Policies, simulate.Belady) // for the chart only
-	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), len(o.Policies)*len(o.Capacities))
 	o.Done = func(r simulate.Row) {
 		bar.step(func() string { return fmt.Sprintf("%s at %s", r.Policy, human.Plural(r.CapacityBlocks, "block")) })
 	}
-	start := time.Now()
 	rows, err := simulate.Run(ctx, trace, o)
 	bar.end()
 	switch {
@@ -123,16 +113,7 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 	case err != nil:
 		return err
 	}
-	if f.report != "" {
-		page := report.Simulation{
-			Name: f.trace, BlockTokens: f.blockTokens, BlockBytes: f.simulate.blockBytes,
-			Options: &o, Trace: trace, Rows: rows, Took: time.Since(start),
-		}
-		if err := report.Write(f.report, page.Page()); err != nil {
-			return err
-		}
-	}
-	return f.printRows(cmd.OutOrStdout(), trace, rows[:asked*len(o.Capacities)])
+	return f.printRows(cmd.OutOrStdout(), trace, rows)
 }
 
 // Faults of the command line of several kinds of simulation.
@@ -198,8 +179,6 @@ func (f *replayFlags) checkSimulate(cmd *cobra.Command, o *simulate.Options) err
 	switch {
 	case s.resample < 0 || s.resample == 1:
 		return errors.New("--resample must be at least 2: one says nothing of a deviation")
-	case s.resample > 0 && f.report != "":
-		return errors.New("--resample has no --report")
 	case s.perRequest && (!f.asJSON || s.resample > 0):
 		return errPerRequest
 	case s.prefillDepth <= 0:

@@ -20,7 +20,7 @@ import (
 )
 
 // notWithGroups are flags of --simulate that mean nothing with --groups.
-var notWithGroups = []string{"tree", "hints", "resample", "bytes-per-block", "report", "prefill-depth", "rank-by", "small-ratio", "max-freq", "disk-rank-by", "write-mode", "unsafe-age", "min-hits"}
+var notWithGroups = []string{"tree", "hints", "resample", "bytes-per-block", "prefill-depth", "rank-by", "small-ratio", "max-freq", "disk-rank-by", "write-mode", "unsafe-age", "min-hits"}
 
 // runGroups simulates a store of the groups of a hybrid model.
 func (f *replayFlags) runGroups(cmd *cobra.Command) error {

@@ -22,9 +22,6 @@ func (f *replayFlags) printRows(w io.Writer, trace *simulate.Trace, rows []simul
 	}
 	f.printTrace(w, trace)
 	f.rowTable(w, rows, styled(w))
-	if f.report != "" {
-		fmt.Fprintf(w, "\nreport: %s\n", f.report)
-	}
 	return nil
 }
 
@@ -40,8 +37,7 @@ func styled(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
 }
 
-// rowTable has a block of rows for each capacity, as the table of the report has a
-// row. With styles the best of each stands out, and the bounds do not.
+// rowTable has a block of rows for each capacity. With styles the best of each stands out, and the bounds do not.
 func (f *replayFlags) rowTable(w io.Writer, rows []simulate.Row, styled bool) {
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b simulate.Row) int { return cmp.Compare(a.CapacityBlocks, b.CapacityBlocks) })

@@ -166,68 +166,6 @@ func TestSimulateTiers(t *testing.T) {
 	}
 }
 
-// TestSimulateReport: a sweep of all policies, drawn into a page that needs
-// nothing else.
-func TestSimulateReport(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "page.html")
-	code, out, errs := kvstored(t, "", "replay", "--simulate", "--trace", madeUpTrace, "--tree", "--report", page, "--bytes-per-block", "2MiB")
-	if code != exitOK {
-		t.Fatalf("exit code %d, %s", code, errs)
-	}
-	if !strings.Contains(out, "\npolicy ") || !strings.Contains(out, "MiB") {
-		t.Errorf("printed %s", out)
-	}
-	html, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"<svg", "GiB", simulate.Belady, "gdsf"} {
-		if !strings.Contains(string(html), want) {
-			t.Errorf("the page has no %s", want)
-		}
-	}
-	for _, not := range []string{"every byte right", "wrong bytes", "<script", `href="http`, "NaN"} {
-		if strings.Contains(string(html), not) {
-			t.Errorf("the page has %s", not)
-		}
-	}
-	// Belady is in the chart also where its numbers were not asked for.
-	code, out, errs = kvstored(t, "", "replay", "--simulate", "--trace", madeUpTrace, "--policy", "lru", "--capacity-blocks", "20", "--report", page)
-	if html, err = os.ReadFile(page); code != exitOK || err != nil || strings.Contains(out, simulate.Belady) || !strings.Contains(string(html), simulate.Belady) {
-		t.Errorf("exit code %d, %v, %s; printed %s", code, err, errs, out)
-	}
-}
-
-// TestReportThatCannotBeWritten: that is said before any work is done, here
-// before the trace is missed, and an older page stays.
-func TestReportThatCannotBeWritten(t *testing.T) {
-	dir := t.TempDir()
-	for _, page := range []string{dir, filepath.Join(dir, "none", "page.html")} {
-		for _, mode := range [][]string{{"--simulate"}, nil} {
-			args := append([]string{"replay", "--trace", filepath.Join(dir, "no trace"), "--report", page}, mode...)
-			if code, out, errs := kvstored(t, "", args...); code != exitFailure || out != "" || !strings.Contains(errs, "report: ") {
-				t.Errorf("%v: exit code %d, %s%s", args, code, out, errs)
-			}
-		}
-	}
-	page := filepath.Join(dir, "page.html")
-	if err := canReport(page); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(page); err == nil {
-		t.Error("looking whether a page can be written left one")
-	}
-	if err := os.WriteFile(page, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := canReport(page); err != nil {
-		t.Error(err)
-	}
-	if b, err := os.ReadFile(page); string(b) != "old" {
-		t.Errorf("what was there is %q now, %v", b, err)
-	}
-}
-
 func TestSimulateResample(t *testing.T) {
 	code, out, errs := kvstored(t, "", "replay", "--simulate", "--trace", madeUpTrace, "--policy", "lru,tenure",
 		"--capacity-blocks", "20", "--resample", "2", "--hints", "oracle", "--json")
@@ -313,8 +251,6 @@ func TestSimulateErrors(t *testing.T) {
 		{simulated("--capacity-blocks", "0"), exitUsage, "at least 1"},
 		{simulated("--bytes-per-block", "2m"), exitUsage, "--bytes-per-block"},
 		{simulated("--payload-bytes", "1MiB"), exitUsage, "--payload-bytes"},
-		{simulated("--report", filepath.Join(t.TempDir(), "page.PNG")), exitUsage, "end its name in .html"},
-		{simulated("--report", filepath.Join(t.TempDir(), "page.svg")), exitUsage, "end its name in .html"},
 		{[]string{"replay", "--trace", bad, "--policy", "lru"}, exitUsage, "--simulate"},
 		{[]string{"replay", "--simulate", "--trace", bad + ".none"}, exitFailure, "no such file"},
 	} {

@@ -35,7 +35,7 @@ func (d *diskFlags) define(fl *pflag.FlagSet) {
 // Flags of --simulate that mean something only with --disk-blocks, or nothing then.
 var (
 	onlyWithDisk = []string{"disk-policy", "disk-rank-by", "write-mode", "unsafe-age", "min-hits"}
-	notWithDisk  = []string{"tree", "hints", "resample", "report", "groups", "small-ratio", "max-freq"}
+	notWithDisk  = []string{"tree", "hints", "resample", "groups", "small-ratio", "max-freq"}
 )
 
 var errDRAM = errors.New("--disk-blocks needs --capacity-blocks, the size of DRAM")

@@ -107,22 +107,6 @@ func TestDashboard(t *testing.T) {
 	look(t, command, "dashboard.mjs", "http://"+at+"/dashboard/")
 }
 
-// TestReports: the pages that replay writes can be read on wide and narrow screens, in light
-// and dark, and load nothing.
-func TestReports(t *testing.T) {
-	command := browserCommand(t)
-	t.Setenv("KVSTORED_SOCKET", daemon.Start(t).Socket)
-	file, dir := trace(t, 60), t.TempDir()
-	for name, args := range map[string][]string{
-		"replay":     {"--payload-bytes", "16KiB"},
-		"simulation": {"--simulate", "--bytes-per-block", "64MiB"},
-	} {
-		page := filepath.Join(dir, name+".html")
-		daemon.Must(t, "", append([]string{"replay", "--trace", file, "--report", page}, args...)...)
-		look(t, command, "report.mjs", "file://"+page)
-	}
-}
-
 // trace is a file with a trace of people who come back with longer prompts.
 func trace(t *testing.T, requests int) string {
 	t.Helper()

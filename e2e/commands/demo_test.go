@@ -2,8 +2,6 @@ package commands_test
 
 import (
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/kvstored/kvstored/e2e/daemon"
@@ -35,7 +33,6 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(work)
-	report := filepath.Join(t.TempDir(), "demo.html")
 	r := daemon.MustJSON[struct {
 		Total   played `json:"total"`
 		Before  played `json:"before_restart"`
@@ -43,16 +40,12 @@ func TestDemo(t *testing.T) {
 		Restart struct {
 			Back int64 `json:"chunks_back"`
 		} `json:"restart"`
-	}](t, "demo", "--users", "6", "--turns", "4", "--report", report, "--dir", work)
+	}](t, "demo", "--users", "6", "--turns", "4", "--dir", work)
 	if r.Total.Requests != 24 || r.Total.Mismatches != 0 || r.Total.HitTokens != r.Before.HitTokens+r.After.HitTokens {
 		t.Errorf("total %+v", r.Total)
 	}
 	if r.Restart.Back == 0 || r.Restart.Back != r.Before.Stored || r.After.ByTier["disk"] == 0 {
 		t.Errorf("%d of %d chunks back, %d tokens hit on disk after the restart", r.Restart.Back, r.Before.Stored, r.After.ByTier["disk"])
-	}
-	page, err := os.ReadFile(report)
-	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(page)), "</html>") || !strings.Contains(string(page), "every byte right") {
-		t.Errorf("the page is not whole: %.200s, %v", page, err)
 	}
 	if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)

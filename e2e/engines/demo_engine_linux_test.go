@@ -242,8 +242,7 @@ func TestEngineDemo(t *testing.T) {
 	if os.Getenv("CI") != "true" && (err != nil || !strings.Contains(string(here), `"here": true`)) {
 		t.Skipf("the library is not here (%v); go run ./cmd/kvstored demo --engine fetches it", err)
 	}
-	page := filepath.Join(t.TempDir(), "demo.html")
-	code, out, errs := daemon.Run(t, "", "demo", "--engine", "--yes", "--users", "2", "--turns", "2", "--json", "--report", page, "--dir", rig.work)
+	code, out, errs := daemon.Run(t, "", "demo", "--engine", "--yes", "--users", "2", "--turns", "2", "--json", "--dir", rig.work)
 	var r struct {
 		Engine  string `json:"engine"`
 		Prompts []struct {
@@ -264,9 +263,6 @@ func TestEngineDemo(t *testing.T) {
 		if got := p.Restored; got["computed"] != 0 || got["from_disk"] < 2048 || got["from_dram"] != got["from_disk"] {
 			t.Errorf("prompt %d: of %d tokens are restored %v", i+1, p.Tokens, got)
 		}
-	}
-	if text, err := os.ReadFile(page); err != nil || !strings.HasSuffix(strings.TrimSpace(string(text)), "</html>") || !strings.Contains(string(text), "every byte right") || strings.Count(string(text), "<svg") < 2 {
-		t.Errorf("the page is not whole: %v, %.200s", err, text)
 	}
 	interrupt(t, rig, "people ask")
 }

@@ -133,7 +133,7 @@ func (p *player) half(ctx context.Context, phase replay.Phase, n int) (replay.Re
 		}
 		tally.Add(&o)
 		p.total.Add(&o)
-		p.series.Add(&o, turn.Number, phase)
+		p.series.Add(&o, phase)
 		p.Played(turn)
 	}
 	took := time.Since(start)

@@ -138,7 +138,7 @@ func (t *Tally) Add(o *Outcome) {
 	}
 	t.lookup.Add(o.Lookup)
 	t.ready.Add(o.Ready)
-	if o.Cold() {
+	if o.cold() {
 		t.cold.Add(o.Ready)
 	}
 	t.behind.Add(o.Behind)
@@ -172,8 +172,8 @@ func (o *Outcome) farthest() string {
 	return far
 }
 
-// Cold reports whether part of the prefix was promoted from a lower tier.
-func (o *Outcome) Cold() bool { return o.Tiers[1].Chunks+o.Tiers[2].Chunks > 0 }
+// cold reports whether part of the prefix was promoted from a lower tier.
+func (o *Outcome) cold() bool { return o.Tiers[1].Chunks+o.Tiers[2].Chunks > 0 }
 
 // Result returns the sums, of work that took the given time.
 func (t *Tally) Result(took time.Duration) Result {

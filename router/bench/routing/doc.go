@@ -1,8 +1,8 @@
 // Command routing plays a trace against simulated engines, in virtual time, once for
 // each way to choose an engine for a request:
 //
-//	go run ./router/bench/routing -trace FILE -svg routing.svg     # conversations
-//	go run ./router/bench/routing -made                            # agents that are made up
+//	go run ./router/bench/routing -trace FILE   # conversations
+//	go run ./router/bench/routing -made         # agents that are made up
 //
 // Chance decides between engines that are alike, so each way plays it -seeds times; the
 // medians are compared, and of the time to the first token the least and most are shown.

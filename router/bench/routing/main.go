@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kvstored/kvstored/internal/chart"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/router/pick"
 )
@@ -27,7 +26,6 @@ func main() {
 	flag.Float64Var(&f.running, "running", pick.DefaultSpeeds().Running, "seconds that kvstored route adds for each request under way")
 	flag.Float64Var(&f.answer, "answer", 0.02, "seconds for each token of an answer")
 	flag.IntVar(&f.seeds, "seeds", 9, "how often each plays it, with another chance between engines that are alike")
-	flag.StringVar(&f.svg, "svg", "", "write a chart to this file")
 	flag.Parse()
 	if err := run(&f); err != nil {
 		fmt.Fprintln(os.Stderr, "routing:", err)
@@ -36,12 +34,12 @@ func main() {
 }
 
 type flags struct {
-	trace, workers, svg string
-	made                bool
-	room, blockTokens   int
-	prefill, answer     float64
-	running             float64
-	seeds               int
+	trace, workers    string
+	made              bool
+	room, blockTokens int
+	prefill, answer   float64
+	running           float64
+	seeds             int
 }
 
 func run(f *flags) error {
@@ -58,30 +56,22 @@ func run(f *flags) error {
 			return err
 		}
 	}
-	drawing := chart.Bars{
-		Title: "Time to the first token that 99 % of the requests do not exceed",
-		X:     "how engines are chosen, and how many there are", Y: "seconds", Size: chart.Size{Width: 1560, Height: 320},
-	}
 	for _, text := range strings.Split(f.workers, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > 4096 {
 			return fmt.Errorf("-workers %q: write numbers from 1 to 4096", f.workers)
 		}
-		if err := compare(f, n, trace, &drawing); err != nil {
+		if err := compare(f, n, trace); err != nil {
 			return err
 		}
 	}
-	if f.svg == "" {
-		return nil
-	}
-	svg := strings.Replace(drawing.SVG(), ">", "><style>"+chart.Style()+"</style>", 1) // it stands alone
-	return os.WriteFile(f.svg, []byte(svg), 0o644)
+	return nil
 }
 
 // fewest is the number of engines at which the trace goes as fast as it is.
 const fewest = 8
 
-func compare(f *flags, n int, trace []*request, drawing *chart.Bars) error {
+func compare(f *flags, n int, trace []*request) error {
 	s := settings{workers: n, room: f.room, blockTokens: f.blockTokens, prefill: f.prefill, answer: f.answer}
 	fast := make([]*request, len(trace))
 	for i, r := range trace {
@@ -120,11 +110,6 @@ func compare(f *flags, n int, trace []*request, drawing *chart.Bars) error {
 		fmt.Printf("%-16s%9.2f%%%9.1f%%%10.3f%10.3f%11.3f%11.3f%10.2f%13.2f%%\n", name, 100*hits, 100*hits/most,
 			middle(func(r results) float64 { return r.p50 }), p99[f.seeds/2], p99[0], p99[f.seeds-1],
 			middle(func(r results) float64 { return r.imbalance }), 100*middle(func(r results) float64 { return r.vain }))
-		drawing.Labels = append(drawing.Labels, fmt.Sprintf("%s, %d", name, n))
-		if drawing.Parts == nil {
-			drawing.Parts = []chart.Part{{Name: "p99", Color: chart.Blue}}
-		}
-		drawing.Parts[0].Values = append(drawing.Parts[0].Values, p99[f.seeds/2])
 	}
 	return nil
 }

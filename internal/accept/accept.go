@@ -31,28 +31,20 @@ const (
 // Handler serves a connection. It does not close it.
 type Handler func(context.Context, net.Conn)
 
-// Admission is what becomes of a connection. One of Serve and Refuse is set.
-type Admission struct {
-	Wait  time.Duration // before it is served or refused; it ends with the server
-	Serve Handler
-	// Refuse tells the client why it is not served. It must not wait. Without a Wait it
-	// is called before the next connection is accepted, and so costs little.
-	Refuse func(net.Conn)
-}
-
 // Serve runs serve in a goroutine for each connection of l, which it closes in
 // the end, until ctx ends or accepting fails for good. Then it ends the contexts
 // that serve was given, and returns when every serve has. The context of one
 // connection also ends, with ErrDeparted as its cause, within a moment of the
 // client's end; the cause of a stop is context.Canceled.
 func Serve(ctx context.Context, l net.Listener, log zerolog.Logger, serve Handler) error {
-	return ServeSome(ctx, l, log, func(net.Conn) Admission { return Admission{Serve: serve} })
+	return ServeSome(ctx, l, log, func(net.Conn) Handler { return serve })
 }
 
-// ServeSome is Serve for the connections that admit lets in. The next is accepted when
-// admit returns, so it must not wait. The handler runs in any case, also when ctx has
-// ended, and may have another net.Conn than admit; so does Refuse.
-func ServeSome(ctx context.Context, l net.Listener, log zerolog.Logger, admit func(net.Conn) Admission) error {
+// ServeSome is Serve for the connections that admit has a handler for. It tells the others
+// why they are not served. The next is accepted when admit returns, so it must not wait.
+// The handler runs in any case, also when ctx has ended, and may have another net.Conn
+// than admit.
+func ServeSome(ctx context.Context, l net.Listener, log zerolog.Logger, admit func(net.Conn) Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	context.AfterFunc(ctx, func() { _ = l.Close() })
 	var connections sync.WaitGroup
@@ -60,9 +52,8 @@ func ServeSome(ctx context.Context, l net.Listener, log zerolog.Logger, admit fu
 	connections.Go(func() { departures.run(ctx) })
 	refused := 0 // one after the other
 	err := loop(ctx, l, log, func(conn net.Conn) {
-		a := admit(conn)
-		if a.Refuse != nil && a.Wait == 0 {
-			a.Refuse(conn)
+		handler := admit(conn)
+		if handler == nil {
 			_ = conn.Close() // nothing is to be sent any more
 			if refused++; refused%breathAfter == 0 {
 				time.Sleep(breath)
@@ -70,7 +61,7 @@ func ServeSome(ctx context.Context, l net.Listener, log zerolog.Logger, admit fu
 			return
 		}
 		refused = 0
-		connections.Go(func() { a.serve(ctx, conn, departures) })
+		connections.Go(func() { serve(ctx, conn, departures, handler) })
 	})
 	cancel()
 	connections.Wait()
@@ -78,26 +69,14 @@ func ServeSome(ctx context.Context, l net.Listener, log zerolog.Logger, admit fu
 	return err
 }
 
-// serve waits, and serves or refuses a connection, which it closes.
-func (a *Admission) serve(ctx context.Context, conn net.Conn, departures *departures) {
+// serve serves a connection, which it closes.
+func serve(ctx context.Context, conn net.Conn, departures *departures, handle Handler) {
 	defer func() { _ = conn.Close() }() // the last one that conn is
-	if a.Wait > 0 {
-		turn := time.NewTimer(a.Wait)
-		select {
-		case <-turn.C:
-		case <-ctx.Done():
-			turn.Stop()
-		}
-	}
-	if a.Refuse != nil {
-		a.Refuse(conn)
-		return
-	}
 	conn = muted.New(conn)
 	ctx, gone := context.WithCancelCause(ctx)
 	defer gone(nil)
 	defer departures.attend(conn, gone)()
-	a.Serve(ctx, conn)
+	handle(ctx, conn)
 }
 
 func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(net.Conn)) error {

@@ -133,58 +133,24 @@ func TestServeSome(t *testing.T) {
 			l.results, theirs = append(l.results, a), append(theirs, b)
 		}
 		admitted := 0
-		var served, refused atomic.Int32
+		var served atomic.Int32
 		go func() {
 			synctest.Wait()
 			cancel()
 		}()
-		err := ServeSome(ctx, l, zerolog.Nop(), func(net.Conn) Admission {
+		err := ServeSome(ctx, l, zerolog.Nop(), func(net.Conn) Handler {
 			if admitted++; admitted < 4 {
 				for i, c := range theirs[:admitted-1] {
 					if _, err := c.Write([]byte("x")); err == nil {
 						t.Errorf("connection %d is open while the next is looked at", i)
 					}
 				}
-				return Admission{Refuse: func(net.Conn) { refused.Add(1) }}
+				return nil
 			}
-			return Admission{Serve: func(context.Context, net.Conn) { served.Add(1) }}
+			return func(context.Context, net.Conn) { served.Add(1) }
 		})
-		if err != nil || admitted != 4 || served.Load() != 1 || refused.Load() != 3 {
-			t.Errorf("ServeSome: %v; of %d connections %d were served and %d refused, want 1 and 3 of 4", err, admitted, served.Load(), refused.Load())
-		}
-	})
-}
-
-// A connection that is to wait is served, or refused, then, or at the end of the server;
-// meanwhile others are.
-func TestAdmissionWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const end = time.Minute
-		ctx, cancel := context.WithTimeout(t.Context(), end)
-		defer cancel()
-		l := &script{closed: make(chan struct{})}
-		waits := []time.Duration{time.Second, 2 * time.Second, 0, time.Hour, time.Hour, 0}
-		var clients []net.Conn
-		for range waits {
-			mine, theirs := net.Pipe()
-			l.results, clients = append(l.results, mine), append(clients, theirs)
-		}
-		began, at, n := time.Now(), make([]time.Duration, len(waits)), 0
-		err := ServeSome(ctx, l, zerolog.Nop(), func(net.Conn) Admission {
-			i := n
-			n++
-			if i%2 == 0 {
-				return Admission{Wait: waits[i], Serve: func(context.Context, net.Conn) { at[i] = time.Since(began) }}
-			}
-			return Admission{Wait: waits[i], Refuse: func(net.Conn) { at[i] = time.Since(began) }}
-		})
-		if want := []time.Duration{time.Second, 2 * time.Second, 0, end, end, 0}; err != nil || !slices.Equal(at, want) {
-			t.Errorf("ServeSome: %v; they came at %v, want %v", err, at, want)
-		}
-		for i, c := range clients {
-			if _, err := c.Write([]byte("x")); err == nil {
-				t.Errorf("connection %d is open", i)
-			}
+		if err != nil || admitted != 4 || served.Load() != 1 {
+			t.Errorf("ServeSome: %v; of %d connections %d were served, want 1 of 4", err, admitted, served.Load())
 		}
 	})
 }

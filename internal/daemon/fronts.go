@@ -86,9 +86,9 @@ func (e *admission) admit(conn net.Conn) (access.Peer, error) {
 	return peer, nil
 }
 
-func (e *admission) enter(conn net.Conn) (*fair.Turn, time.Duration, func(), error) {
-	turn, wait, leave, err := e.server.Enter(conn)
-	return turn, wait, leave, e.refused(conn, err)
+func (e *admission) enter(conn net.Conn) (*fair.Turn, func(), error) {
+	turn, leave, err := e.server.Enter(conn)
+	return turn, leave, e.refused(conn, err)
 }
 
 func (d *Daemon) makeFronts() error {

@@ -27,11 +27,10 @@ type Options struct {
 	// Admit tells who has connected, and is an error where that client may not;
 	// nil: every client may do everything.
 	Admit func(net.Conn) (access.Peer, error)
-	// Enter counts a client that is admitted, and returns how long it waits before it
-	// is served, and the turns in which its requests compute; an error says that it has
-	// too many connections, and waits to be refused. Leave is called in either case when
-	// that is done. Nil does not count.
-	Enter        func(net.Conn) (turn *fair.Turn, wait time.Duration, leave func(), err error)
+	// Enter counts a client that is admitted, until leave is called, and returns the turns
+	// in which its requests compute; an error says that it has too many connections. Nil
+	// does not count.
+	Enter        func(net.Conn) (turn *fair.Turn, leave func(), err error)
 	Connections  int            // there may be at a time; 0 = 1024
 	StallTimeout time.Duration  // without progress in the middle of a frame or a reply; 0 = 30 s
 	Budget       *budget.Budget // what the connections cost outside the arena; nil = no bound
@@ -87,37 +86,33 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // admit says what becomes of a connection. The protocol has no words for a refusal.
-func (s *Server) admit(conn net.Conn) accept.Admission {
+func (s *Server) admit(conn net.Conn) accept.Handler {
 	if s.live.Add(1) > int64(s.o.Connections) {
-		return s.refuse(0, nil)
+		return s.refuse()
 	}
 	if s.o.Admit != nil {
 		if _, err := s.o.Admit(conn); err != nil {
-			return s.refuse(0, nil)
+			return s.refuse()
 		}
 	}
 	if s.o.Enter == nil {
-		return accept.Admission{Serve: func(ctx context.Context, conn net.Conn) { s.serveConn(ctx, conn, nil) }}
+		return func(ctx context.Context, conn net.Conn) { s.serveConn(ctx, conn, nil) }
 	}
-	turn, wait, leave, err := s.o.Enter(conn)
+	turn, leave, err := s.o.Enter(conn)
 	if err != nil {
-		return s.refuse(wait, leave)
+		return s.refuse()
 	}
-	return accept.Admission{Wait: wait, Serve: func(ctx context.Context, conn net.Conn) {
+	return func(ctx context.Context, conn net.Conn) {
 		defer leave()
 		s.serveConn(ctx, conn, turn)
-	}}
+	}
 }
 
-// refuse closes a connection after a wait.
-func (s *Server) refuse(wait time.Duration, leave func()) accept.Admission {
-	s.live.Add(-1) // those that wait for it take no place
+// refuse has a connection closed.
+func (s *Server) refuse() accept.Handler {
+	s.live.Add(-1)
 	s.count.refused.Add(1)
-	return accept.Admission{Wait: wait, Refuse: func(net.Conn) {
-		if leave != nil {
-			leave()
-		}
-	}}
+	return nil
 }
 
 func (s *Server) serveConn(ctx context.Context, conn net.Conn, turn *fair.Turn) {

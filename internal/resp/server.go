@@ -27,11 +27,10 @@ type Options struct {
 	// Admit tells who has connected, and is an error where that client may not;
 	// nil: every client may do everything.
 	Admit func(net.Conn) (access.Peer, error)
-	// Enter counts a client that is admitted, and returns how long it waits before it
-	// is served, and the turns in which its requests compute; an error says that it has
-	// too many connections, and waits to be told so. Leave is called in either case when
-	// that is done. Nil does not count.
-	Enter   func(net.Conn) (turn *fair.Turn, wait time.Duration, leave func(), err error)
+	// Enter counts a client that is admitted, until leave is called, and returns the turns
+	// in which its requests compute; an error says that it has too many connections. Nil
+	// does not count.
+	Enter   func(net.Conn) (turn *fair.Turn, leave func(), err error)
 	Memory  func() Memory // for INFO
 	Version string
 	Spin    time.Duration // the longest a connection polls before it sleeps; 0 = never
@@ -137,37 +136,33 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // admit says what becomes of a connection.
-func (s *Server) admit(conn net.Conn) accept.Admission {
+func (s *Server) admit(conn net.Conn) accept.Handler {
 	if s.live.Add(1) > int64(s.o.Limits.Connections) {
-		return s.refuse("ERR max number of clients reached", 0, nil)
+		return s.refuse(conn, "ERR max number of clients reached")
 	}
 	if s.o.Admit != nil {
 		if _, err := s.o.Admit(conn); err != nil {
-			return s.refuse("NOPERM "+err.Error(), 0, nil)
+			return s.refuse(conn, "NOPERM "+err.Error())
 		}
 	}
 	if s.o.Enter == nil {
-		return accept.Admission{Serve: func(ctx context.Context, conn net.Conn) { s.serveConn(ctx, conn, nil) }}
+		return func(ctx context.Context, conn net.Conn) { s.serveConn(ctx, conn, nil) }
 	}
-	turn, wait, leave, err := s.o.Enter(conn)
+	turn, leave, err := s.o.Enter(conn)
 	if err != nil {
-		return s.refuse("ERR max number of clients reached: "+err.Error(), wait, leave)
+		return s.refuse(conn, "ERR max number of clients reached: "+err.Error())
 	}
-	return accept.Admission{Wait: wait, Serve: func(ctx context.Context, conn net.Conn) {
+	return func(ctx context.Context, conn net.Conn) {
 		defer leave()
 		s.serveConn(ctx, conn, turn)
-	}}
+	}
 }
 
-// refuse tells a client why it is not served, after a wait.
-func (s *Server) refuse(text string, wait time.Duration, leave func()) accept.Admission {
-	s.live.Add(-1) // those that wait for it take no place
-	return accept.Admission{Wait: wait, Refuse: func(conn net.Conn) {
-		s.turnAway(conn, text)
-		if leave != nil {
-			leave()
-		}
-	}}
+// refuse tells a client why it is not served.
+func (s *Server) refuse(conn net.Conn, text string) accept.Handler {
+	s.live.Add(-1)
+	s.turnAway(conn, text)
+	return nil
 }
 
 func (s *Server) serveConn(ctx context.Context, conn net.Conn, turn *fair.Turn) {

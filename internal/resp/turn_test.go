@@ -23,9 +23,9 @@ func heavyUser(t *testing.T) (o resp.Options, places *atomic.Int64, compute func
 	}})
 	user := gate.NewUser()
 	heavy := user.NewTurn()
-	o.Enter = func(net.Conn) (*fair.Turn, time.Duration, func(), error) {
+	o.Enter = func(net.Conn) (*fair.Turn, func(), error) {
 		turn := user.NewTurn()
-		return turn, 0, turn.Leave, nil
+		return turn, turn.Leave, nil
 	}
 	return o, places, func() {
 		if err := heavy.Begin(t.Context(), time.Now()); err != nil {

@@ -99,42 +99,26 @@ func (s *subscription) run(ctx context.Context, req *wire.EventsRequest) (at uin
 	return at, nil
 }
 
+// maxSnapshots is how many snapshots of events may be under way: each takes memory for
+// all chunks until its client has read it.
+const maxSnapshots = 4
+
 // snapshot pushes all that is there, and returns the number of the first batch
-// that follows it. One at a time looks at what is there, and not while it waits for its
-// client; of one user maxSnapshots are under way, and the others wait.
+// that follows it. It waits while maxSnapshots are under way.
 func (s *subscription) snapshot(ctx context.Context) (at uint64, err error) {
-	places := s.session.tenant.snapshots
+	places := s.session.server.snapshots
 	select {
 	case places <- struct{}{}:
 		defer func() { <-places }()
 	case <-ctx.Done():
 		return s.log.Next(), nil
 	}
-	turn := s.session.server.snapshots
-	begin := func() error {
-		select {
-		case turn <- struct{}{}:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if begin() != nil {
-		return s.log.Next(), nil
-	}
-	held := true
 	at = s.log.Next()
 	now := time.Now()
 	err = s.session.server.o.Stack.Contents(ctx, func(list []events.Change) error {
-		<-turn
 		s.send(ctx, at, now, wire.EventsSnapshot, list)
-		err := begin()
-		held = err == nil
-		return err
+		return nil
 	})
-	if held {
-		<-turn
-	}
 	if err != nil { // ctx has ended
 		return at, nil //nolint:nilerr // its end is no failure
 	}

@@ -237,10 +237,9 @@ func (s *Server) RetainFor(o *Order, name string, c *key.Chain, priority uint8, 
 	return s.wishes.retain(o.UID, name, []key.Chain{*c}, 0, c.Len(), priority, d)
 }
 
-// Promote has the prompt of an order promoted to DRAM when no client loads. It counts
-// among those that wait for their time of the order's user.
+// Promote has the prompt of an order promoted to DRAM when no client loads.
 func (s *Server) Promote(o *Order, c *key.Chain) {
-	s.wishes.pauses.add(o.UID, []key.Chain{*c}, time.Now())
+	s.wishes.pauses.add([]key.Chain{*c}, time.Now())
 }
 
 // WhyPrompt says how much of the prompt of an order there is, and why not more.

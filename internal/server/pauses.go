@@ -12,8 +12,8 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// maxPausesBytes bounds the memory of what waits for its time, of which each user has
-// half of what the others leave: a prompt beyond it is promoted when it is asked for.
+// maxPausesBytes bounds the memory of what waits for its time: a prompt beyond it is
+// promoted when it is asked for.
 const maxPausesBytes = 16 << 20
 
 // pauses promotes prompts at a time of their own, as idle work, one after the other:
@@ -25,14 +25,11 @@ type pauses struct {
 		sync.Mutex
 		due   dueHeap
 		bytes int
-		users map[uint32]int // bytes of each; none for 0
-		over  uint64         // that found no room here
 	}
 }
 
 // due is a prompt, by rank, and when it is to be promoted.
 type due struct {
-	uid    uint32 // whose it is
 	at     time.Time
 	chains []key.Chain // never changed
 }
@@ -57,37 +54,18 @@ func (h *dueHeap) Pop() any {
 	return d
 }
 
-// add has a prompt promoted at a time, for a user. Its slices may not be changed any more.
-func (p *pauses) add(uid uint32, chains []key.Chain, at time.Time) {
-	d := due{uid, at, chains}
+// add has a prompt promoted at a time. Its slices may not be changed any more.
+func (p *pauses) add(chains []key.Chain, at time.Time) {
+	d := due{at, chains}
 	p.mu.Lock()
-	if p.fits(&d) {
-		p.spend(uid, d.bytes())
+	if p.mu.bytes+d.bytes() <= maxPausesBytes {
+		p.mu.bytes += d.bytes()
 		heap.Push(&p.mu.due, d)
-	} else {
-		p.mu.over++
 	}
 	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
 	default:
-	}
-}
-
-// fits reports whether there is room for a prompt of its user, with the mutex held.
-func (p *pauses) fits(d *due) bool {
-	own := p.mu.users[d.uid]
-	return own+d.bytes() <= (maxPausesBytes-(p.mu.bytes-own))/2
-}
-
-// spend counts bytes of a user, with the mutex held.
-func (p *pauses) spend(uid uint32, n int) {
-	if p.mu.users == nil {
-		p.mu.users = make(map[uint32]int)
-	}
-	p.mu.bytes += n
-	if p.mu.users[uid] += n; p.mu.users[uid] == 0 {
-		delete(p.mu.users, uid)
 	}
 }
 
@@ -102,7 +80,7 @@ func (p *pauses) take() (d due, ok bool, next time.Duration) {
 		return d, false, next
 	}
 	d = heap.Pop(&p.mu.due).(due)
-	p.spend(d.uid, -d.bytes())
+	p.mu.bytes -= d.bytes()
 	return d, true, 0
 }
 

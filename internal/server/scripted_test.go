@@ -218,7 +218,7 @@ func (g *stage) connect(srv *Server) *reader {
 	uc := g.socket()
 	conn, err := wire.NewConn(uc, 0)
 	g.must(err)
-	tenant, _, _, err := srv.users.enter(identity{}, true)
+	tenant, _, err := srv.users.enter(identity{}, true)
 	g.must(err)
 	var account *budget.Account
 	if g.s.memory != nil {

@@ -136,13 +136,13 @@ type Server struct {
 	users      users
 	sessions   sessions
 	shared     *shared
-	snapshots  chan struct{} // capacity 1: held by the snapshot under way
+	snapshots  chan struct{} // held by the snapshots under way
 }
 
 // New makes a server; Serve starts it.
 func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
-	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes), snapshots: make(chan struct{}, 1)}
+	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes), snapshots: make(chan struct{}, maxSnapshots)}
 	s.now.Store(&o.Settings)
 	s.users.gate, s.users.limits = fair.NewGate(0, fair.Machine{Busy: spin.Busy, Yield: spin.Yield}), &s.o.Limits
 	s.users.mu.byID = make(map[identity]*tenant)
@@ -169,32 +169,27 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	turns.Go(func() { s.wishes.pauses.run(ctx) })
 	turns.Go(func() { s.naming.run(ctx) })
 	turns.Go(func() { _ = s.wishes.claims.Run(ctx) }) // until ctx ends
-	err := accept.ServeSome(ctx, l, s.o.Log, func(conn net.Conn) accept.Admission { return s.admit(ctx, conn) })
+	err := accept.ServeSome(ctx, l, s.o.Log, s.admit)
 	cancel()
 	turns.Wait()
 	return err
 }
 
-// admit counts a connection, or says that its client is to be told why there may be no
-// more. ctx ends with the server.
-func (s *Server) admit(ctx context.Context, nc net.Conn) accept.Admission {
-	u, wait, reason, err := s.enter(nc)
-	if err == nil {
-		return accept.Admission{Wait: wait, Serve: func(served context.Context, conn net.Conn) {
-			if err := s.serveConn(served, conn, u); err != nil {
-				u.slow(ctx)
-				s.users.leave(u)
-			}
-		}}
-	}
-	s.count.refused[reason].Add(1)
-	wait, done := s.hold(nc, wait)
-	return accept.Admission{Wait: wait, Refuse: func(conn net.Conn) {
-		defer done()
+// admit counts a connection, or tells its client why there may be no more.
+func (s *Server) admit(nc net.Conn) accept.Handler {
+	u, reason, err := s.enter(nc)
+	if err != nil {
+		s.count.refused[reason].Add(1)
 		// It fits an empty socket; who does not take it finds the socket closed.
 		code := codeOf(err)
-		_, _ = conn.Write(wire.AppendError(nil, wire.OpHello, 0, code, replyOf(err, code, err.Error())))
-	}}
+		_, _ = nc.Write(wire.AppendError(nil, wire.OpHello, 0, code, replyOf(err, code, err.Error())))
+		return nil
+	}
+	return func(ctx context.Context, conn net.Conn) {
+		if err := s.serveConn(ctx, conn, u); err != nil {
+			s.users.leave(u)
+		}
+	}
 }
 
 // serveConn serves a connection that admit has counted. The error is of one that was
@@ -228,10 +223,10 @@ func (s *Server) serveConn(ctx context.Context, nc net.Conn, u *tenant) error {
 
 // enter counts a connection. Who may not connect is told so after its hello, in
 // which it may ask for another version.
-func (s *Server) enter(nc net.Conn) (a *tenant, wait time.Duration, reason int, err error) {
+func (s *Server) enter(nc net.Conn) (a *tenant, reason int, err error) {
 	uid, admin, err := s.peer(nc)
 	if err != nil {
-		return nil, 0, refusedDenied, err
+		return nil, refusedDenied, err
 	}
 	return s.users.enter(identity{uid: uid}, admin)
 }

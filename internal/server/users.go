@@ -1,16 +1,13 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -34,52 +31,23 @@ func (id identity) String() string {
 type tenant struct {
 	*fair.User
 	id          identity
-	admin       bool // when its first connection came
-	connections int  // the mutex of users guards these three
-	pace        pace
-	leaving     bool          // a timer looks whether it is forgotten
+	admin       bool          // when its first connection came
+	connections int           // the mutex of users guards it
 	jobs        atomic.Int64  // jobs and fills
 	waiting     atomic.Int64  // requests that a goroutine will answer
-	slowed      atomic.Int64  // connections in slow
 	loads       chan struct{} // places for loads of its jobs and warms
-	snapshots   chan struct{} // places for snapshots of events
 }
-
-// A connection that was not greeted is closed after slowEach, and as much more for each
-// other one of its user that waits for that, up to slowMost.
-const (
-	slowEach = 100 * time.Millisecond
-	slowMost = 5 * time.Second
-)
 
 // maxLoads is how many chunks may come up from lower tiers at a time for the jobs and warms
 // of one user: each takes a goroutine, and many more than a device reads at a time bring
 // nothing.
 const maxLoads = 1024
 
-// maxSnapshots is how many snapshots of events one user may have under way: each takes
-// memory for all chunks until its client has read it.
-const maxSnapshots = 4
-
-// slow waits after a connection that was not greeted, until ctx ends at most. Meanwhile
-// it counts as one of its user's, also where its client has left: else a user that
-// connects with garbage again and again would take the daemon's time from others.
-func (u *tenant) slow(ctx context.Context) {
-	d := min(time.Duration(u.slowed.Add(1))*slowEach, slowMost)
-	defer u.slowed.Add(-1)
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
-
-// users are those who have connections, or had very many a moment ago. The mutex is a
-// leaf.
+// users are those who have connections. The mutex is a leaf.
 type users struct {
-	gate    *fair.Gate
-	limits  *Limits
-	refused atomic.Int64 // connections that wait to be told why they are not served
-	mu      struct {
+	gate   *fair.Gate
+	limits *Limits
+	mu     struct {
 		sync.Mutex
 		connections int
 		admins      int // of them, those of administrators
@@ -98,26 +66,23 @@ const (
 
 var refusedNames = [refusedReasons]string{"connections", "uid_connections", "hello", "memory"}
 
-// enter counts a connection, or says why there may be no more. Either waits before it is
-// served, or told so.
-func (us *users) enter(id identity, admin bool) (u *tenant, wait time.Duration, reason int, err error) {
+// enter counts a connection, or says why there may be no more.
+func (us *users) enter(id identity, admin bool) (u *tenant, reason int, err error) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	if u = us.mu.byID[id]; u == nil {
-		u = &tenant{User: us.gate.NewUser(), id: id, admin: admin, loads: make(chan struct{}, maxLoads), snapshots: make(chan struct{}, maxSnapshots)}
-		us.mu.byID[id] = u
+		u = &tenant{User: us.gate.NewUser(), id: id, admin: admin, loads: make(chan struct{}, maxLoads)}
 	}
-	wait = u.pace.next(time.Now())
 	if reason, err = us.room(u, admin); err != nil {
-		us.forget(u)
-		return nil, wait, reason, err
+		return nil, reason, err
 	}
+	us.mu.byID[id] = u
 	u.connections++
 	us.mu.connections++
 	if u.admin {
 		us.mu.admins++
 	}
-	return u, wait, 0, nil
+	return u, 0, nil
 }
 
 // room is an error unless a user may have one more connection. Called with the mutex
@@ -139,27 +104,7 @@ func (us *users) room(u *tenant, admin bool) (reason int, err error) {
 	return 0, nil
 }
 
-// forget forgets a user without connections once its pace is that of a new one. Called
-// with the mutex held.
-func (us *users) forget(u *tenant) {
-	if u.connections > 0 || u.leaving {
-		return
-	}
-	left := u.pace.left(time.Now())
-	if left <= 0 {
-		delete(us.mu.byID, u.id)
-		return
-	}
-	u.leaving = true
-	time.AfterFunc(left, func() {
-		us.mu.Lock()
-		defer us.mu.Unlock()
-		u.leaving = false
-		us.forget(u)
-	})
-}
-
-// leave ends a connection's count.
+// leave ends a connection's count, and forgets a user with its last one.
 func (us *users) leave(u *tenant) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
@@ -167,8 +112,9 @@ func (us *users) leave(u *tenant) {
 	if u.admin {
 		us.mu.admins--
 	}
-	u.connections--
-	us.forget(u)
+	if u.connections--; u.connections == 0 {
+		delete(us.mu.byID, u.id)
+	}
 }
 
 // roomForJobs is an error unless the user may have another job or fill.
@@ -179,51 +125,27 @@ func (u *tenant) roomForJobs(most int) error {
 	return nil
 }
 
-// Enter counts a connection that a front end is to serve, or to tell why not, after the
-// wait and until leave is called, which it is in either case. It returns the turns in
-// which its requests compute. It is an error where its user has too many.
-func (s *Server) Enter(conn net.Conn) (turn *fair.Turn, wait time.Duration, leave func(), err error) {
+// Enter counts a connection that a front end serves, until leave is called. It returns the
+// turns in which its requests compute. It is an error where its user has too many.
+func (s *Server) Enter(conn net.Conn) (turn *fair.Turn, leave func(), err error) {
 	id, admin := identity{}, false
 	if conn.LocalAddr().Network() == "unix" {
 		if id.uid, admin, err = s.peer(conn); err != nil {
-			return nil, 0, func() {}, err
+			return nil, nil, err
 		}
 	} else if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
 		id.host = at.Addr().WithZone("").Unmap()
 	}
-	a, wait, reason, err := s.users.enter(id, admin)
+	a, reason, err := s.users.enter(id, admin)
 	if err != nil {
 		s.count.refused[reason].Add(1)
-		wait, leave = s.hold(conn, wait)
-		return nil, wait, leave, err
+		return nil, nil, err
 	}
 	turn = a.NewTurn()
-	return turn, wait, func() {
+	return turn, func() {
 		turn.Leave()
 		s.users.leave(a)
 	}, nil
-}
-
-// refusedBytes is what a connection costs that waits to be told why it is not served:
-// its goroutine, and about as much in the kernel.
-const refusedBytes = 8 << 10
-
-// hold is how long a refused connection waits, of the time that its user's pace says: all
-// of it, or none where there is no room for another. Done is called when it is told.
-func (s *Server) hold(conn net.Conn, wait time.Duration) (held time.Duration, done func()) {
-	if wait == 0 {
-		return 0, func() {}
-	}
-	if s.users.refused.Add(1) <= int64(s.o.Limits.Connections) {
-		if account, err := s.o.Memory.Open(conn, budget.Native, refusedBytes); err == nil {
-			return wait, func() {
-				account.Close()
-				s.users.refused.Add(-1)
-			}
-		}
-	}
-	s.users.refused.Add(-1)
-	return 0, func() {}
 }
 
 // peer tells who is at the other end of a socket, and whether as administrator.

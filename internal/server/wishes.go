@@ -49,13 +49,13 @@ func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, no
 	retained = c.retainAll(chains, name, w)
 	switch {
 	case w.Pause > 0:
-		v.pause(c.uid, chains, w.Pause)
+		v.pause(chains, w.Pause)
 	case w.Demote:
 		for i := range chains {
 			c.server.o.Stack.Cool(&chains[i])
 		}
 	case w.Prefetch && now:
-		v.pauses.add(c.uid, chains, time.Now())
+		v.pauses.add(chains, time.Now())
 	}
 	return retained
 }
@@ -176,7 +176,7 @@ func (v *wishes) stored(uid uint32, said *promptRecord, c *key.Chain, from, to i
 // pause lets a conversation that rests go to a tier below, and has it promoted before
 // it goes on, twice as long before as that should take. A rest that is too short for
 // that changes nothing.
-func (v *wishes) pause(uid uint32, chains []key.Chain, rest time.Duration) {
+func (v *wishes) pause(chains []key.Chain, rest time.Duration) {
 	lead := v.leadTime(chains)
 	if rest <= lead {
 		return
@@ -184,7 +184,7 @@ func (v *wishes) pause(uid uint32, chains []key.Chain, rest time.Duration) {
 	for i := range chains {
 		v.server.o.Stack.Cool(&chains[i])
 	}
-	v.pauses.add(uid, chains, time.Now().Add(rest-lead))
+	v.pauses.add(chains, time.Now().Add(rest-lead))
 }
 
 // leadTime is twice the time that loading a prompt takes from the nearest tier below DRAM, at

@@ -23,7 +23,7 @@ var rows = [][]string{
 	{"internal/pipe", "internal/raced", "internal/wire/wiretest"}, // for tests
 	{"internal/unseen"},
 	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/metric", "internal/muted", "internal/pages", "internal/version", "router/zmtp"},
-	{"internal/access", "internal/missing", "router/reach"},
+	{"internal/access", "internal/cli", "internal/missing", "router/reach"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin", "router/index"},
 	{"internal/age", "internal/boundary", "internal/checkpoint", "internal/departed", "internal/directory", "internal/events", "internal/handover", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire", "router/event", "router/pick"},
 	{"tier", "internal/hint", "internal/keep", "router/publish", "internal/retain"},

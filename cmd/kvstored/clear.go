@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
 )
@@ -77,15 +78,15 @@ func countStored(cmd *cobra.Command, at *adminFlags, tiers []string, asJSON bool
 			return err
 		}
 		counts := make(map[string]int64)
-		var t table
-		t.row("", "chunks", "bytes")
+		var t cli.Table
+		t.Row("", "chunks", "bytes")
 		for _, name := range tiers {
 			s, ok := have[name]
 			if !ok {
 				return fmt.Errorf("there is no %s tier", name)
 			}
 			counts[name] = s.Entries
-			t.row(name, human.Count(s.Entries), human.Bytes(s.UsedBytes))
+			t.Row(name, human.Count(s.Entries), human.Bytes(s.UsedBytes))
 		}
 		if asJSON {
 			return printJSON(cmd.OutOrStdout(), struct {
@@ -94,7 +95,7 @@ func countStored(cmd *cobra.Command, at *adminFlags, tiers []string, asJSON bool
 			}{counts, true})
 		}
 		fmt.Fprintln(cmd.OutOrStdout(), "would be forgotten:")
-		t.print(cmd.OutOrStdout(), "")
+		t.Print(cmd.OutOrStdout(), "")
 		return nil
 	})
 }

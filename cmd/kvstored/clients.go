@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 )
 
@@ -50,12 +51,12 @@ func printClients(w io.Writer, r *admin.Clients) {
 		fmt.Fprintln(w, "no client is connected")
 		return
 	}
-	var t table
-	t.row("client", "user", "connections", "memory", "leases", "leased", "pinned")
+	var t cli.Table
+	t.Row("client", "user", "connections", "memory", "leases", "leased", "pinned")
 	for _, c := range r.Clients {
-		t.row(short(c.Name, 22), fmt.Sprint(c.UID), human.Count(c.Connections), human.Bytes(c.Memory), human.Count(c.Leases), human.Bytes(c.LeaseBytes), human.Bytes(c.PinBytes))
+		t.Row(short(c.Name, 22), fmt.Sprint(c.UID), human.Count(c.Connections), human.Bytes(c.Memory), human.Count(c.Leases), human.Bytes(c.LeaseBytes), human.Bytes(c.PinBytes))
 	}
-	t.print(w, "")
+	t.Print(w, "")
 	printLeftOut(w, r.LeftOut)
 }
 
@@ -70,14 +71,14 @@ func printLeases(w io.Writer, r *admin.Leases) {
 		fmt.Fprintln(w, "nothing is leased")
 		return
 	}
-	var t table
-	t.row("client", "connection", "for", "chunks", "bytes", "tokens", "age", "ends in")
+	var t cli.Table
+	t.Row("client", "connection", "for", "chunks", "bytes", "tokens", "age", "ends in")
 	for i := range r.Leases {
 		l := &r.Leases[i]
-		t.row(short(l.Name, 16), fmt.Sprint(l.Connection), l.Kind, human.Count(l.Chunks), human.Bytes(l.Bytes), human.Count(l.ReadyTokens), ago(l.AgeSeconds), ago(l.ExpiresSeconds))
-		t.row(prompt80(l))
+		t.Row(short(l.Name, 16), fmt.Sprint(l.Connection), l.Kind, human.Count(l.Chunks), human.Bytes(l.Bytes), human.Count(l.ReadyTokens), ago(l.AgeSeconds), ago(l.ExpiresSeconds))
+		t.Row(prompt80(l))
 	}
-	t.print(w, "")
+	t.Print(w, "")
 	printLeftOut(w, r.LeftOut)
 }
 
@@ -94,15 +95,15 @@ func printJobs(w io.Writer, r *admin.Jobs) {
 		fmt.Fprintln(w, "nothing is being loaded")
 		return
 	}
-	var t table
-	t.row("client", "connection", "ready", "of tokens", "", "from DRAM", "disk", "remote", "age")
+	var t cli.Table
+	t.Row("client", "connection", "ready", "of tokens", "", "from DRAM", "disk", "remote", "age")
 	for i := range r.Jobs {
 		l := &r.Jobs[i]
-		t.row(short(l.Name, 16), fmt.Sprint(l.Connection), human.Count(l.ReadyTokens), human.Count(l.FoundTokens), human.Percent(float64(l.ReadyTokens), float64(l.FoundTokens)),
+		t.Row(short(l.Name, 16), fmt.Sprint(l.Connection), human.Count(l.ReadyTokens), human.Count(l.FoundTokens), human.Percent(float64(l.ReadyTokens), float64(l.FoundTokens)),
 			human.Count(l.Tiers["cpu"]), human.Count(l.Tiers["disk"]), human.Count(l.Tiers["remote"]), ago(l.AgeSeconds))
-		t.row(prompt80(l))
+		t.Row(prompt80(l))
 	}
-	t.print(w, "")
+	t.Print(w, "")
 	printLeftOut(w, r.LeftOut)
 }
 

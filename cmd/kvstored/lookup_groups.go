@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/key"
@@ -114,8 +115,8 @@ func kindText(kind client.GroupKind, tokens int) string {
 }
 
 func printGroups(w io.Writer, g *groupsResult) {
-	var t table
-	t.row("group", "kind", "chunks needed", "DRAM", "disk", "remote", "")
+	var t cli.Table
+	t.Row("group", "kind", "chunks needed", "DRAM", "disk", "remote", "")
 	for _, r := range g.Groups {
 		name, lacks := r.Group, ""
 		if name == "" {
@@ -128,9 +129,9 @@ func printGroups(w io.Writer, g *groupsResult) {
 		for _, tier := range replay.TierNames {
 			row = append(row, human.Count(r.Tiers[tier]))
 		}
-		t.row(append(row, lacks)...)
+		t.Row(append(row, lacks)...)
 	}
-	t.print(w, "")
+	t.Print(w, "")
 	if len(g.Lengths) > 0 {
 		texts := make([]string, len(g.Lengths))
 		for i, n := range g.Lengths {

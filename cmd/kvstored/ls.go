@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/outline"
 )
@@ -116,14 +117,14 @@ func printPrefixes(w io.Writer, r *admin.Prefixes) {
 		fmt.Fprintln(w, "nothing is stored there")
 		return
 	}
-	var t table
-	t.row("prefix", "depth", "chunks", "bytes", "DRAM", "disk", "heat", "idle", "behind")
+	var t cli.Table
+	t.Row("prefix", "depth", "chunks", "bytes", "DRAM", "disk", "heat", "idle", "behind")
 	space := ""
 	for i := range r.Prefixes {
 		p := &r.Prefixes[i]
 		if p.Space != space {
 			space = p.Space
-			t.row(short(space+" "+p.Model, 80))
+			t.Row(short(space+" "+p.Model, 80))
 		}
 		idle := "-"
 		if p.IdleSeconds != nil {
@@ -133,9 +134,9 @@ func printPrefixes(w io.Writer, r *admin.Prefixes) {
 		if p.Detached {
 			depth = "?"
 		}
-		t.row("  "+p.Hash[:10], depth, human.Count(p.Chunks), human.Bytes(p.Bytes), share(p.DRAMBytes, p.Bytes), share(p.DiskBytes, p.Bytes), fmt.Sprintf("%.1f", p.Heat), idle, human.Count(p.Branches))
+		t.Row("  "+p.Hash[:10], depth, human.Count(p.Chunks), human.Bytes(p.Bytes), share(p.DRAMBytes, p.Bytes), share(p.DiskBytes, p.Bytes), fmt.Sprintf("%.1f", p.Heat), idle, human.Count(p.Branches))
 	}
-	t.print(w, "")
+	t.Print(w, "")
 	if r.Next != "" {
 		fmt.Fprintln(w, "and more: see --limit")
 	}

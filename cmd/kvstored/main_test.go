@@ -238,25 +238,3 @@ func TestReplayFindsWrongBytes(t *testing.T) {
 		t.Errorf("exit code %d, %d hit, %+v", code, r.TotalHitTokens, r.Wrong)
 	}
 }
-
-func TestProgressWithoutTerminal(t *testing.T) {
-	var b bytes.Buffer
-	p := newProgress(&b, "playing", 10)
-	for range 10 {
-		p.step(func() string { return "well" })
-	}
-	p.end()
-	if b.Len() > 0 {
-		t.Errorf("quick work printed %q", b.String())
-	}
-	p.begin("the last of them")
-	if got := b.String(); got != "playing: the last of them\n" {
-		t.Errorf("a step printed %q", got)
-	}
-	b.Reset()
-	p.last = p.last.Add(-plainInterval)
-	p.step(func() string { return "well" })
-	if got := b.String(); got != "playing: 11 of 10, well\n" {
-		t.Errorf("slow work printed %q", got)
-	}
-}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 )
 
@@ -44,25 +45,25 @@ func printPins(cmd *cobra.Command, p *admin.Pins, asJSON bool) error {
 }
 
 func writePins(w io.Writer, p *admin.Pins) {
-	var byName, byConnection table
-	byName.row("name", "connection", "chunks", "bytes", "ends in")
+	var byName, byConnection cli.Table
+	byName.Row("name", "connection", "chunks", "bytes", "ends in")
 	for _, p := range p.Pins {
 		left := time.Duration(p.ExpiresSeconds * float64(time.Second))
-		byName.row(short(p.Name, 34), fmt.Sprint(p.Connection), human.Count(p.Chunks), human.Bytes(p.Bytes), human.Duration(left))
-		byName.row("  " + p.Space)
+		byName.Row(short(p.Name, 34), fmt.Sprint(p.Connection), human.Count(p.Chunks), human.Bytes(p.Bytes), human.Duration(left))
+		byName.Row("  " + p.Space)
 	}
-	byConnection.row("client", "connection", "user", "leases, fills", "pins")
+	byConnection.Row("client", "connection", "user", "leases, fills", "pins")
 	for _, h := range p.Holders {
-		byConnection.row(short(h.Name, 28), fmt.Sprint(h.Connection), fmt.Sprint(h.UID), human.Bytes(h.LeaseBytes), human.Bytes(h.PinBytes))
+		byConnection.Row(short(h.Name, 28), fmt.Sprint(h.Connection), fmt.Sprint(h.UID), human.Bytes(h.LeaseBytes), human.Bytes(h.PinBytes))
 	}
 	if len(p.Pins) == 0 {
 		fmt.Fprintln(w, "nothing is pinned")
 	} else {
-		byName.print(w, "")
+		byName.Print(w, "")
 	}
 	if len(p.Holders) > 0 {
 		fmt.Fprintln(w)
-		byConnection.print(w, "")
+		byConnection.Print(w, "")
 	}
 	if p.LeftOut > 0 {
 		fmt.Fprintf(w, "\n%s more\n", human.Count(p.LeftOut))

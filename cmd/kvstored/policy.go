@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -74,14 +75,14 @@ func printPolicies(cmd *cobra.Command, p admin.Policies, asJSON bool) error {
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), p)
 	}
-	var l list
+	var l cli.List
 	for _, name := range replay.TierNames {
 		if is, ok := p.Tiers[name]; ok {
-			l.row(name, "%s", is)
+			l.Row(name, "%s", is)
 		}
 	}
-	l.row("available", "%s", strings.Join(p.Names, ", "))
-	l.print(cmd.OutOrStdout(), "")
+	l.Row("available", "%s", strings.Join(p.Names, ", "))
+	l.Print(cmd.OutOrStdout(), "")
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/key"
 )
@@ -103,7 +104,7 @@ func purgeAll(cmd *cobra.Command, c *admin.Client, sum *purgeResult) error {
 			return err
 		}
 		sum.Known, sum.Found, sum.Bytes = sum.Known+p.Known, sum.Found+p.Found, sum.Bytes+p.Bytes
-		if time.Since(told) >= plainInterval {
+		if time.Since(told) >= cli.PlainInterval {
 			told = time.Now()
 			fmt.Fprintf(cmd.ErrOrStderr(), "purge: %s in the bucket, %s so far\n", human.Plural(sum.Found, "chunk"), human.Bytes(sum.Bytes))
 		}

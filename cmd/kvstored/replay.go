@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
 )
@@ -120,18 +121,18 @@ func (f *replayFlags) run(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), summary.Requests)
+	bar := cli.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), summary.Requests)
 	tokens, hits, wrong := int64(0), int64(0), 0
 	o.Observe = func(out *replay.Outcome) {
 		tokens += int64(out.Tokens)
 		hits += int64(out.Hit.Tokens)
 		wrong += len(out.Mismatches)
-		bar.step(func() string {
+		bar.Step(func() string {
 			return fmt.Sprintf("%s hit, %d wrong", human.Percent(float64(hits), float64(tokens)), wrong)
 		})
 	}
 	r, err := replay.Run(ctx, o)
-	bar.end()
+	bar.End()
 	if perr := f.print(cmd.OutOrStdout(), &o, &r); perr != nil {
 		return perr
 	}
@@ -212,26 +213,26 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
 		human.Duration(time.Duration(r.Seconds*float64(time.Second))), human.Plural(o.Concurrency, "client"))
 	printHits(w, r)
 	fmt.Fprintln(w)
-	var l list
+	var l cli.List
 	verdict := "every byte right"
 	if !r.OK() {
 		verdict = fmt.Sprintf("WRONG BYTES in %s, other bytes already there for %s",
 			human.Plural(r.Mismatches, "chunk"), human.Plural(r.DiffersBlocks, "chunk"))
 	}
-	l.row("verified", "%s, %s", human.Bytes(r.BytesRead), verdict)
-	l.row("stored", "%s in %s", human.Bytes(r.BytesWritten), human.Plural(r.StoredBlocks, "chunk"))
-	l.row("moved", "%s", human.Rate(r.GBPerSecond))
-	l.row("lookup", "p50 %s, p99 %s", human.Micros(r.LookupP50), human.Micros(r.LookupP99))
-	l.row("prefix ready", "p50 %s, p99 %s", human.Micros(r.ReadyP50), human.Micros(r.ReadyP99))
+	l.Row("verified", "%s, %s", human.Bytes(r.BytesRead), verdict)
+	l.Row("stored", "%s in %s", human.Bytes(r.BytesWritten), human.Plural(r.StoredBlocks, "chunk"))
+	l.Row("moved", "%s", human.Rate(r.GBPerSecond))
+	l.Row("lookup", "p50 %s, p99 %s", human.Micros(r.LookupP50), human.Micros(r.LookupP99))
+	l.Row("prefix ready", "p50 %s, p99 %s", human.Micros(r.ReadyP50), human.Micros(r.ReadyP99))
 	printReady(&l, "  nothing found", r.ReadyBy["none"])
 	for i, name := range replay.TierNames {
 		printReady(&l, "  from "+replay.TierTitles[i], r.ReadyBy[name]) // at least in part
 	}
 	if o.Deadline > 0 {
-		l.row("late", "%s answered after the deadline of %v", human.Plural(r.LateRequests, "request"), o.Deadline)
+		l.Row("late", "%s answered after the deadline of %v", human.Plural(r.LateRequests, "request"), o.Deadline)
 	}
 	if o.Speed > 0 {
-		l.row("started", "p50 %s, p99 %s behind their time", human.Micros(r.Behind.P50), human.Micros(r.Behind.P99))
+		l.Row("started", "p50 %s, p99 %s behind their time", human.Micros(r.Behind.P50), human.Micros(r.Behind.P99))
 	}
 	for _, e := range []struct {
 		name string
@@ -244,19 +245,19 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
 		{"pending", r.PendingBlocks, "chunks left to another client that was storing them"},
 	} {
 		if e.n > 0 {
-			l.row(e.name, "%s %s", human.Count(e.n), e.what)
+			l.Row(e.name, "%s %s", human.Count(e.n), e.what)
 		}
 	}
 	if r.NeededBytes > 0 {
-		l.row("needed", "%s by what was matched, %s of them below DRAM", human.Bytes(r.NeededBytes), human.Bytes(r.NeededBelow))
+		l.Row("needed", "%s by what was matched, %s of them below DRAM", human.Bytes(r.NeededBytes), human.Bytes(r.NeededBelow))
 	}
 	if d := r.Daemon; d != nil {
 		if r.NeededBytes > 0 {
-			l.row("loaded", "%s from below DRAM", human.Bytes(d.LoadedBytes))
+			l.Row("loaded", "%s from below DRAM", human.Bytes(d.LoadedBytes))
 		}
-		l.row("daemon", "%s", daemonVerdict(r))
+		l.Row("daemon", "%s", daemonVerdict(r))
 	}
-	l.print(w, "")
+	l.Print(w, "")
 	for _, m := range r.Wrong {
 		fmt.Fprintf(w, "wrong: %s at byte %s, from %s\n", m.Key, human.Count(m.Offset), m.Tier)
 	}
@@ -265,24 +266,24 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
 // printHits is the table of where the tokens came from.
 // printReady prints how long requests of one kind took until their prefix could
 // be read.
-func printReady(l *list, title string, d replay.Spread) {
+func printReady(l *cli.List, title string, d replay.Spread) {
 	if d.Requests > 0 {
-		l.row(title, "p50 %s, p90 %s, p99 %s, longest %s, of %s", human.Micros(d.P50), human.Micros(d.P90), human.Micros(d.P99), human.Micros(d.Max), human.Plural(d.Requests, "request"))
+		l.Row(title, "p50 %s, p90 %s, p99 %s, longest %s, of %s", human.Micros(d.P50), human.Micros(d.P90), human.Micros(d.P99), human.Micros(d.Max), human.Plural(d.Requests, "request"))
 	}
 }
 
 func printHits(w io.Writer, r *replay.Result) {
-	var t table
-	t.row("", "tokens", "share", "chunks")
+	var t cli.Table
+	t.Row("", "tokens", "share", "chunks")
 	whole := float64(r.TotalPromptTokens)
 	for i, name := range replay.TierNames {
 		if n := r.HitTokens[name]; n > 0 || i < 2 {
-			t.row("from "+replay.TierTitles[i], human.Count(n), human.Percent(float64(n), whole), human.Count(r.HitBlocks[name]))
+			t.Row("from "+replay.TierTitles[i], human.Count(n), human.Percent(float64(n), whole), human.Count(r.HitBlocks[name]))
 		}
 	}
-	t.row("computed", human.Count(r.TotalPromptTokens-r.TotalHitTokens), human.Percent(whole-float64(r.TotalHitTokens), whole), human.Count(r.BlockAccesses-r.BlockHits))
-	t.row("prompts", human.Count(r.TotalPromptTokens), "", human.Count(r.BlockAccesses))
-	t.print(w, "")
+	t.Row("computed", human.Count(r.TotalPromptTokens-r.TotalHitTokens), human.Percent(whole-float64(r.TotalHitTokens), whole), human.Count(r.BlockAccesses-r.BlockHits))
+	t.Row("prompts", human.Count(r.TotalPromptTokens), "", human.Count(r.BlockAccesses))
+	t.Print(w, "")
 }
 
 func daemonVerdict(r *replay.Result) string {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/simulate"
 )
@@ -19,12 +20,12 @@ func (f *replayFlags) runResamples(cmd *cobra.Command, trace *simulate.Trace, o 
 	n := f.simulate.resample
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), n*len(o.Policies)*len(o.Capacities))
+	bar := cli.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), n*len(o.Policies)*len(o.Capacities))
 	o.Done = func(r simulate.Row) {
-		bar.step(func() string { return fmt.Sprintf("%s at %s", r.Policy, human.Plural(r.CapacityBlocks, "block")) })
+		bar.Step(func() string { return fmt.Sprintf("%s at %s", r.Policy, human.Plural(r.CapacityBlocks, "block")) })
 	}
 	spreads, err := simulate.Resample(ctx, trace, o, n)
-	bar.end()
+	bar.End()
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("interrupted; nothing is known before the end")
@@ -33,15 +34,15 @@ func (f *replayFlags) runResamples(cmd *cobra.Command, trace *simulate.Trace, o 
 	case f.asJSON:
 		return printJSON(cmd.OutOrStdout(), spreads)
 	}
-	var t table
-	t.row("policy", "capacity_blocks", "samples", "mean", "deviation", "lead", "lead_deviation")
+	var t cli.Table
+	t.Row("policy", "capacity_blocks", "samples", "mean", "deviation", "lead", "lead_deviation")
 	for _, s := range spreads {
 		cells := []string{s.Policy, strconv.Itoa(s.CapacityBlocks), strconv.Itoa(s.Samples)}
 		for _, x := range []float64{s.Mean, s.Deviation, s.Lead, s.LeadDeviation} {
 			cells = append(cells, strconv.FormatFloat(x, 'f', 5, 64))
 		}
-		t.row(cells...)
+		t.Row(cells...)
 	}
-	t.print(cmd.OutOrStdout(), "")
+	t.Print(cmd.OutOrStdout(), "")
 	return nil
 }

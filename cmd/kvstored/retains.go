@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 )
 
@@ -50,14 +51,14 @@ func writeRetains(w io.Writer, r *admin.Retains) {
 		fmt.Fprintln(w, "nothing is retained")
 		return
 	}
-	var t table
-	t.row("name", "user", "priority", "chunks", "used", "bytes", "ends in")
+	var t cli.Table
+	t.Row("name", "user", "priority", "chunks", "used", "bytes", "ends in")
 	for _, h := range r.Retains {
 		left := time.Duration(h.ExpiresSeconds * float64(time.Second))
-		t.row(short(h.Name, 22), fmt.Sprint(h.UID), fmt.Sprint(h.Priority), human.Count(h.Chunks), human.Count(h.Used), human.Bytes(h.Bytes), human.Duration(left))
-		t.row("  " + h.Space)
+		t.Row(short(h.Name, 22), fmt.Sprint(h.UID), fmt.Sprint(h.Priority), human.Count(h.Chunks), human.Count(h.Used), human.Bytes(h.Bytes), human.Duration(left))
+		t.Row("  " + h.Space)
 	}
-	t.print(w, "")
+	t.Print(w, "")
 	if r.LeftOut > 0 {
 		fmt.Fprintf(w, "and %s more\n", human.Count(r.LeftOut))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/internal/simulate"
@@ -101,12 +102,12 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), len(o.Policies)*len(o.Capacities))
+	bar := cli.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), len(o.Policies)*len(o.Capacities))
 	o.Done = func(r simulate.Row) {
-		bar.step(func() string { return fmt.Sprintf("%s at %s", r.Policy, human.Plural(r.CapacityBlocks, "block")) })
+		bar.Step(func() string { return fmt.Sprintf("%s at %s", r.Policy, human.Plural(r.CapacityBlocks, "block")) })
 	}
 	rows, err := simulate.Run(ctx, trace, o)
-	bar.end()
+	bar.End()
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("interrupted; nothing is known before the end")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/internal/simulate"
@@ -37,14 +38,14 @@ func (f *replayFlags) runGroups(cmd *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), o.Rows())
+	bar := cli.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), o.Rows())
 	o.Done = func(r simulate.GroupRow) {
-		bar.step(func() string {
+		bar.Step(func() string {
 			return fmt.Sprintf("%s, %s at %s", r.Policy, r.Store, human.Plural(r.CapacityBlocks, "block"))
 		})
 	}
 	rows, err := simulate.RunGroups(ctx, trace, o)
-	bar.end()
+	bar.End()
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("interrupted; nothing is known before the end")
@@ -53,7 +54,7 @@ func (f *replayFlags) runGroups(cmd *cobra.Command) error {
 	case f.asJSON:
 		return printJSON(cmd.OutOrStdout(), rows)
 	}
-	groupTable(rows).print(cmd.OutOrStdout(), "")
+	groupTable(rows).Print(cmd.OutOrStdout(), "")
 	return nil
 }
 
@@ -119,9 +120,9 @@ func (f *replayFlags) groupOptions(cmd *cobra.Command) (o simulate.GroupOptions,
 }
 
 // groupTable has all digits of every number.
-func groupTable(rows []simulate.GroupRow) *table {
-	t := new(table)
-	t.row("policy", "store", "capacity_blocks", "capacity_bytes", "requests", "total_prompt_tokens", "total_hit_tokens",
+func groupTable(rows []simulate.GroupRow) *cli.Table {
+	t := new(cli.Table)
+	t.Row("policy", "store", "capacity_blocks", "capacity_bytes", "requests", "total_prompt_tokens", "total_hit_tokens",
 		"overall_hit_rate", "lost_tokens", "loaded_bytes", "bytes_per_hit_token", "bytes_by_group", "dead_bytes")
 	for _, r := range rows {
 		var by []string
@@ -131,7 +132,7 @@ func groupTable(rows []simulate.GroupRow) *table {
 			dead += g.DeadBytes
 		}
 		of := func(n int64) string { return strconv.FormatInt(n, 10) }
-		t.row(r.Policy, string(r.Store), of(int64(r.CapacityBlocks)), of(r.CapacityBytes), of(int64(r.Requests)), of(r.TotalPromptTokens), of(r.TotalHitTokens),
+		t.Row(r.Policy, string(r.Store), of(int64(r.CapacityBlocks)), of(r.CapacityBytes), of(int64(r.Requests)), of(r.TotalPromptTokens), of(r.TotalHitTokens),
 			strconv.FormatFloat(r.OverallHitRate, 'g', -1, 64), of(r.LostTokens), of(r.LoadedBytes), strconv.FormatFloat(r.BytesPerHitToken, 'f', 0, 64), strings.Join(by, ","), of(dead))
 	}
 	return t

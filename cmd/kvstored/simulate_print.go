@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/simulate"
 )
@@ -41,16 +42,16 @@ func styled(w io.Writer) bool {
 func (f *replayFlags) rowTable(w io.Writer, rows []simulate.Row, styled bool) {
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b simulate.Row) int { return cmp.Compare(a.CapacityBlocks, b.CapacityBlocks) })
-	var t table
-	t.row(f.withSize([]string{"policy", "blocks", "tokens hit", "compute", "hit tokens", "block hits", "block misses", "in the end"}, "size")...)
+	var t cli.Table
+	t.Row(f.withSize([]string{"policy", "blocks", "tokens hit", "compute", "hit tokens", "block hits", "block misses", "in the end"}, "size")...)
 	for _, r := range rows {
-		t.row(f.withSize([]string{
+		t.Row(f.withSize([]string{
 			r.Policy, human.Count(r.CapacityBlocks), percent(r.OverallHitRate), percent(r.OverallComputeRate), human.Count(r.TotalHitTokens),
 			human.Count(r.BlockHits), human.Count(r.BlockMisses), human.Count(r.FinalCacheBlocks),
 		}, f.size(r.CapacityBlocks))...)
 	}
 	var text strings.Builder
-	t.print(&text, "")
+	t.Print(&text, "")
 	for i, line := range strings.Split(strings.TrimRight(text.String(), "\n"), "\n") {
 		at := i - 1
 		if at == 0 || at > 0 && rows[at].CapacityBlocks != rows[at-1].CapacityBlocks {
@@ -100,11 +101,11 @@ func (f *replayFlags) size(blocks int) string {
 }
 
 // tierTable has a row for each pair of tiers.
-func (f *replayFlags) tierTable(rows []simulate.TierRow) *table {
-	t := new(table)
-	t.row(f.withSize([]string{"DRAM", "blocks", "disk", "blocks", "write", "tokens hit", "in DRAM", "compute", "written"}, "bytes written")...)
+func (f *replayFlags) tierTable(rows []simulate.TierRow) *cli.Table {
+	t := new(cli.Table)
+	t.Row(f.withSize([]string{"DRAM", "blocks", "disk", "blocks", "write", "tokens hit", "in DRAM", "compute", "written"}, "bytes written")...)
 	for _, r := range rows {
-		t.row(f.withSize([]string{
+		t.Row(f.withSize([]string{
 			r.Policy, human.Count(r.CapacityBlocks), r.DiskPolicy, human.Count(r.DiskBlocks), string(r.Write),
 			percent(r.OverallHitRate), percent(float64(r.DRAMHitTokens) / float64(r.TotalPromptTokens)), percent(r.OverallComputeRate), human.Count(r.WrittenBlocks),
 		}, human.Bytes(r.WrittenBytes))...)

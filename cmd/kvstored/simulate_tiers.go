@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/simulate"
 )
 
@@ -52,14 +53,14 @@ func (f *replayFlags) runTiers(cmd *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	bar := newProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), len(o.Policies)*len(o.DiskPolicies)*len(o.Writes)*len(o.Capacities)*len(o.DiskCapacity))
+	bar := cli.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), len(o.Policies)*len(o.DiskPolicies)*len(o.Writes)*len(o.Capacities)*len(o.DiskCapacity))
 	o.Done = func(r simulate.TierRow) {
-		bar.step(func() string {
+		bar.Step(func() string {
 			return fmt.Sprintf("%s over %s, %s", r.Policy, r.DiskPolicy, r.Write)
 		})
 	}
 	rows, err := simulate.RunTiers(ctx, trace, o)
-	bar.end()
+	bar.End()
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("interrupted; nothing is known before the end")
@@ -73,7 +74,7 @@ func (f *replayFlags) runTiers(cmd *cobra.Command) error {
 		return printJSON(cmd.OutOrStdout(), rows)
 	}
 	f.printTrace(cmd.OutOrStdout(), trace)
-	f.tierTable(rows).print(cmd.OutOrStdout(), "")
+	f.tierTable(rows).Print(cmd.OutOrStdout(), "")
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/key"
 )
@@ -67,14 +68,14 @@ func printSpaces(w io.Writer, uses []admin.Space, asJSON bool) error {
 		of, than := opened(&a), opened(&b)
 		return cmp.Or(cmp.Compare(place(&a), place(&b)), cmp.Compare(of.Model, than.Model), cmp.Compare(of.Worker, than.Worker))
 	})
-	var t table
-	t.row("model", "open", "chunks", "in DRAM", "on disk")
+	var t cli.Table
+	t.Row("model", "open", "chunks", "in DRAM", "on disk")
 	for i := range uses {
 		u := &uses[i]
-		t.row(title(u), human.Count(u.Connections), human.Count(u.Chunks), human.Bytes(u.HotBytes), human.Bytes(u.DiskBytes))
-		t.row("  " + strings.Join(append([]string{u.Space}, details(u)...), ", "))
+		t.Row(title(u), human.Count(u.Connections), human.Count(u.Chunks), human.Bytes(u.HotBytes), human.Bytes(u.DiskBytes))
+		t.Row("  " + strings.Join(append([]string{u.Space}, details(u)...), ", "))
 	}
-	t.print(w, "")
+	t.Print(w, "")
 	return nil
 }
 

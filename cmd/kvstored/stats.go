@@ -13,6 +13,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/human"
@@ -91,17 +92,17 @@ type writtenView struct {
 }
 
 // print says what a tier was not given yet.
-func (wr *writtenView) print(l *list, tier string) {
-	l.row("to "+tier, "%s waiting", human.Plural(wr.Waiting, "chunk"))
+func (wr *writtenView) print(l *cli.List, tier string) {
+	l.Row("to "+tier, "%s waiting", human.Plural(wr.Waiting, "chunk"))
 	if wr.Held {
-		l.row("", "%s of them until DRAM evicts them", human.Bytes(wr.HeldBytes))
+		l.Row("", "%s of them until DRAM evicts them", human.Bytes(wr.HeldBytes))
 	}
 	for _, reason := range slices.Sorted(maps.Keys(wr.Dropped)) {
 		d := wr.Dropped[reason]
-		l.row("", "%s (%s) dropped: %s", human.Plural(d.Chunks, "chunk"), human.Bytes(d.Bytes), reason)
+		l.Row("", "%s (%s) dropped: %s", human.Plural(d.Chunks, "chunk"), human.Bytes(d.Bytes), reason)
 	}
 	if wr.Missed > 0 {
-		l.row("", "%s of them will be offered again when the tier works", human.Plural(wr.Missed, "chunk"))
+		l.Row("", "%s of them will be offered again when the tier works", human.Plural(wr.Missed, "chunk"))
 	}
 }
 
@@ -159,13 +160,13 @@ func (v *statsView) print(w io.Writer) {
 	fmt.Fprintln(w)
 	v.printHits(w)
 	fmt.Fprintln(w)
-	v.printMissed(w, columns)
+	v.printMissed(w, cli.Columns)
 	v.printRest(w)
 }
 
 func (v *statsView) printTiers(w io.Writer) {
-	var t table
-	t.row("", "chunks", "used", "of", "", "read", "written", "evicted", "corrupt")
+	var t cli.Table
+	t.Row("", "chunks", "used", "of", "", "read", "written", "evicted", "corrupt")
 	for i, name := range replay.TierNames {
 		s, ok := v.Store.Tiers[name]
 		if !ok {
@@ -176,55 +177,55 @@ func (v *statsView) printTiers(w io.Writer) {
 			read = "-" // by clients, where it lies
 		}
 		if s.CapacityBytes == 0 { // shared: others store and delete too
-			t.row(replay.TierTitles[i], "-", "-", "-", "", read, human.Bytes(s.PutBytes), "-", human.Count(s.Corrupt))
+			t.Row(replay.TierTitles[i], "-", "-", "-", "", read, human.Bytes(s.PutBytes), "-", human.Count(s.Corrupt))
 			continue
 		}
-		t.row(replay.TierTitles[i], human.Count(s.Entries), human.Bytes(s.UsedBytes), human.Bytes(s.CapacityBytes), human.Percent(float64(s.UsedBytes), float64(s.CapacityBytes)),
+		t.Row(replay.TierTitles[i], human.Count(s.Entries), human.Bytes(s.UsedBytes), human.Bytes(s.CapacityBytes), human.Percent(float64(s.UsedBytes), float64(s.CapacityBytes)),
 			read, human.Bytes(s.PutBytes), human.Count(s.Evictions), human.Count(s.Corrupt))
 	}
-	t.print(w, "")
+	t.Print(w, "")
 }
 
 func (v *statsView) printHits(w io.Writer) {
-	var t table
+	var t cli.Table
 	asked, hit := v.Server.AskedTokens, uint64(0)
-	t.row("", "tokens", "share")
+	t.Row("", "tokens", "share")
 	for i, name := range replay.TierNames {
 		n := v.Server.HitTokens[name]
 		hit += n
 		if _, ok := v.Store.Tiers[name]; ok {
-			t.row("hit in "+replay.TierTitles[i], human.Count(n), human.Percent(float64(n), float64(asked)))
+			t.Row("hit in "+replay.TierTitles[i], human.Count(n), human.Percent(float64(n), float64(asked)))
 		}
 	}
-	t.row("hit", human.Count(hit), human.Percent(float64(hit), float64(asked)))
-	t.row("asked", human.Count(asked), "")
-	t.print(w, "")
+	t.Row("hit", human.Count(hit), human.Percent(float64(hit), float64(asked)))
+	t.Row("asked", human.Count(asked), "")
+	t.Print(w, "")
 }
 
 func (v *statsView) printRest(w io.Writer) {
-	var l list
+	var l cli.List
 	s := &v.Server
-	l.row("clients", "%d now, %s since the start", s.Connections, human.Count(s.ConnectionsTotal))
-	l.row("requests", "%s, of them %s refused; %s malformed", human.Count(s.Requests), human.Count(s.Errors), human.Plural(s.Malformed, "frame"))
-	l.row("prefetches", "%s; %s live, %s revoked", human.Count(s.Prefetches), human.Plural(s.LeasesLive, "lease"), human.Count(s.Revoked))
+	l.Row("clients", "%d now, %s since the start", s.Connections, human.Count(s.ConnectionsTotal))
+	l.Row("requests", "%s, of them %s refused; %s malformed", human.Count(s.Requests), human.Count(s.Errors), human.Plural(s.Malformed, "frame"))
+	l.Row("prefetches", "%s; %s live, %s revoked", human.Count(s.Prefetches), human.Plural(s.LeasesLive, "lease"), human.Count(s.Revoked))
 	differs := ""
 	if s.Differs > 0 {
 		differs = fmt.Sprintf("; %s more with other bytes than were there, which stay", human.Count(s.Differs))
 	}
-	l.row("stored", "%s, %s%s", human.Plural(s.StoredChunks, "chunk"), human.Bytes(s.StoredBytes), differs)
-	l.row("DRAM", "%s cannot be evicted now%s", human.Bytes(v.Store.ProtectedBytes), v.classes())
+	l.Row("stored", "%s, %s%s", human.Plural(s.StoredChunks, "chunk"), human.Bytes(s.StoredBytes), differs)
+	l.Row("DRAM", "%s cannot be evicted now%s", human.Bytes(v.Store.ProtectedBytes), v.classes())
 	v.printArena(&l)
 	v.printGroups(&l)
 	for i, h := range []hint.Outcome{s.Hints.Done, s.Hints.Continues, s.Hints.Answer} {
 		if h.Given > 0 {
-			l.row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", human.Count(h.Given), human.Percent(float64(h.Right), float64(h.Right+h.Wrong)))
+			l.Row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", human.Count(h.Given), human.Percent(float64(h.Right), float64(h.Right+h.Wrong)))
 		}
 	}
 	if r := s.Retained; r.Given > 0 {
-		l.row("retained", "%s in %s; %s of those asked to be kept came back", human.Bytes(r.Bytes), human.Plural(r.Chunks, "chunk"), human.Percent(float64(r.Right), float64(r.Given)))
+		l.Row("retained", "%s in %s; %s of those asked to be kept came back", human.Bytes(r.Bytes), human.Plural(r.Chunks, "chunk"), human.Percent(float64(r.Right), float64(r.Given)))
 	}
 	if n := s.Hints.Priority; n > 0 {
-		l.row("hints: priority", "%s", human.Count(n))
+		l.Row("hints: priority", "%s", human.Count(n))
 	}
 	for i, name := range replay.TierNames {
 		wr, ok := v.Store.Written[name]
@@ -234,15 +235,15 @@ func (v *statsView) printRest(w io.Writer) {
 		wr.print(&l, replay.TierTitles[i])
 		s := v.Store.Tiers[name]
 		if s.Off {
-			l.row("", "switched off after failures; probed until it works again")
+			l.Row("", "switched off after failures; probed until it works again")
 		}
 		if n := s.Counters["extent_bytes_written"] + s.Counters["badger_bytes_written"]; s.PutBytes > 0 && n > 0 {
-			l.row("", "%s written for %s of payload: x%.2f", human.Bytes(n), human.Bytes(s.PutBytes), float64(n)/float64(s.PutBytes))
+			l.Row("", "%s written for %s of payload: x%.2f", human.Bytes(n), human.Bytes(s.PutBytes), float64(n)/float64(s.PutBytes))
 		}
 	}
 	for _, place := range slices.Sorted(maps.Keys(v.Store.Mismatches)) {
 		if n := v.Store.Mismatches[place]; n > 0 {
-			l.row("wrong bytes", "%s found by %s, and deleted", human.Plural(n, "chunk"), place)
+			l.Row("wrong bytes", "%s found by %s, and deleted", human.Plural(n, "chunk"), place)
 		}
 	}
 	v.quotas(&l)
@@ -250,52 +251,52 @@ func (v *statsView) printRest(w io.Writer) {
 	v.disk(&l)
 	v.remote(&l)
 	v.fronts(&l)
-	l.print(w, "")
+	l.Print(w, "")
 }
 
 // quotas is what spaces under a quota have of each tier.
-func (v *statsView) quotas(l *list) {
+func (v *statsView) quotas(l *cli.List) {
 	for i, name := range replay.TierNames {
 		for _, q := range v.Store.Tiers[name].Quotas {
-			l.row("quota in "+replay.TierTitles[i], "%s of %s used by models that match %q; %s evicted, %s refused",
+			l.Row("quota in "+replay.TierTitles[i], "%s of %s used by models that match %q; %s evicted, %s refused",
 				human.Bytes(q.UsedBytes), human.Bytes(q.QuotaBytes), q.Match, human.Plural(q.Evictions, "chunk"), human.Count(q.Refused))
 		}
 	}
 }
 
 // fronts is what clients of other stores do.
-func (v *statsView) fronts(l *list) {
+func (v *statsView) fronts(l *cli.List) {
 	if s := v.RESP; s != nil {
-		l.row("Redis clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, human.Count(s.ConnectionsTotal), human.Count(s.Refused), human.Count(s.Malformed))
-		l.row("", "%s, %s, %s refused; %s hit, %s missed, %s stored", human.Plural(s.Commands, "command"), human.Plural(s.Errors, "error"), human.Plural(s.LoginsRefused, "login"), human.Count(s.Hits), human.Count(s.Misses), human.Count(s.Stored))
-		l.row("", "%s received, %s sent", human.Bytes(s.BytesRead), human.Bytes(s.BytesWritten))
-		l.dropped(s.Dropped, s.Owed)
+		l.Row("Redis clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, human.Count(s.ConnectionsTotal), human.Count(s.Refused), human.Count(s.Malformed))
+		l.Row("", "%s, %s, %s refused; %s hit, %s missed, %s stored", human.Plural(s.Commands, "command"), human.Plural(s.Errors, "error"), human.Plural(s.LoginsRefused, "login"), human.Count(s.Hits), human.Count(s.Misses), human.Count(s.Stored))
+		l.Row("", "%s received, %s sent", human.Bytes(s.BytesRead), human.Bytes(s.BytesWritten))
+		printDropped(l, s.Dropped, s.Owed)
 		if s.HungUp > 0 {
-			l.row("", "%s disconnected instead of being told an error", human.Plural(s.HungUp, "client"))
+			l.Row("", "%s disconnected instead of being told an error", human.Plural(s.HungUp, "client"))
 		}
 	}
 	if s := v.LM; s != nil {
-		l.row("lm:// clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, human.Count(s.ConnectionsTotal), human.Count(s.Refused), human.Count(s.Malformed))
-		l.row("", "%s; %s hit, %s missed, %s stored", human.Plural(s.Requests, "request"), human.Count(s.Hits), human.Count(s.Misses), human.Count(s.Stored))
-		l.row("", "%s received, %s sent", human.Bytes(s.BytesRead), human.Bytes(s.BytesWritten))
-		l.dropped(s.Dropped, s.Owed)
+		l.Row("lm:// clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, human.Count(s.ConnectionsTotal), human.Count(s.Refused), human.Count(s.Malformed))
+		l.Row("", "%s; %s hit, %s missed, %s stored", human.Plural(s.Requests, "request"), human.Count(s.Hits), human.Count(s.Misses), human.Count(s.Stored))
+		l.Row("", "%s received, %s sent", human.Bytes(s.BytesRead), human.Bytes(s.BytesWritten))
+		printDropped(l, s.Dropped, s.Owed)
 	}
 }
 
-// dropped is what a front end took and did not keep.
-func (l *list) dropped(by map[string]uint64, owed int64) {
+// printDropped prints what a front end took and did not keep.
+func printDropped(l *cli.List, by map[string]uint64, owed int64) {
 	for _, reason := range slices.Sorted(maps.Keys(by)) {
 		if n := by[reason]; n > 0 {
-			l.row("", "%s dropped: %s", human.Plural(n, "value"), reason)
+			l.Row("", "%s dropped: %s", human.Plural(n, "value"), reason)
 		}
 	}
 	if owed > 0 {
-		l.row("", "%s still to be deleted below, and not readable", human.Plural(owed, "old value"))
+		l.Row("", "%s still to be deleted below, and not readable", human.Plural(owed, "old value"))
 	}
 }
 
 // disk is what the disk tier's devices do.
-func (v *statsView) disk(l *list) {
+func (v *statsView) disk(l *cli.List) {
 	s, ok := v.Store.Tiers["disk"]
 	if !ok {
 		return
@@ -309,19 +310,19 @@ func (v *statsView) disk(l *list) {
 	if n["paths_missing"]+n["paths_off"] > 0 {
 		trouble = fmt.Sprintf("; %d missing, %d left alone after failures", n["paths_missing"], n["paths_off"])
 	}
-	l.row("disk", "%s, %s%s; %s recovered, %s lost", human.Plural(n["paths"], "path"), how, trouble, human.Plural(n["recover_scanned"], "record"), human.Count(n["recover_lost"]))
-	l.row("", "%d reads and %d writes queued, %d under way; %s, %s", n["read_queue"], n["write_queue"], n["io_in_flight"],
+	l.Row("disk", "%s, %s%s; %s recovered, %s lost", human.Plural(n["paths"], "path"), how, trouble, human.Plural(n["recover_scanned"], "record"), human.Count(n["recover_lost"]))
+	l.Row("", "%d reads and %d writes queued, %d under way; %s, %s", n["read_queue"], n["write_queue"], n["io_in_flight"],
 		human.Plural(n["io_errors"], "error"), human.Plural(n["io_timeouts"], "timeout"))
 	if s.Evictions > 0 {
-		l.row("", "evicted: %s ahead of need, %s for lack of room, %s for min_free", human.Count(n["evicted_ahead"]), human.Count(n["evicted_for_room"]), human.Count(n["evicted_for_min_free"]))
+		l.Row("", "evicted: %s ahead of need, %s for lack of room, %s for min_free", human.Count(n["evicted_ahead"]), human.Count(n["evicted_for_room"]), human.Count(n["evicted_for_min_free"]))
 	}
 	if n["process_write_bytes"] > 0 {
-		l.row("", "%s written to devices, %s read, as the kernel counts for the process", human.Bytes(n["process_write_bytes"]), human.Bytes(n["process_read_bytes"]))
+		l.Row("", "%s written to devices, %s read, as the kernel counts for the process", human.Bytes(n["process_write_bytes"]), human.Bytes(n["process_read_bytes"]))
 	}
 }
 
 // remote is what the remote tier's requests cost.
-func (v *statsView) remote(l *list) {
+func (v *statsView) remote(l *cli.List) {
 	s, ok := v.Store.Tiers["remote"]
 	if !ok {
 		return
@@ -331,9 +332,9 @@ func (v *statsView) remote(l *list) {
 		state = "; switched off, see the log"
 	}
 	n := s.Counters
-	l.row("S3 requests", "%s PUT, %s GET, %s HEAD, %s LIST, %s DELETE%s", human.Count(n["put_requests"]), human.Count(n["get_requests"]),
+	l.Row("S3 requests", "%s PUT, %s GET, %s HEAD, %s LIST, %s DELETE%s", human.Count(n["put_requests"]), human.Count(n["get_requests"]),
 		human.Count(n["head_requests"]), human.Count(n["list_requests"]), human.Count(n["delete_requests"]), state)
-	l.row("", "%s sent, %s received, %s of them wasted; %s retried, %s hedged", human.Bytes(n["sent_bytes"]), human.Bytes(n["received_bytes"]),
+	l.Row("", "%s sent, %s received, %s of them wasted; %s retried, %s hedged", human.Bytes(n["sent_bytes"]), human.Bytes(n["received_bytes"]),
 		human.Bytes(n["wasted_bytes"]), human.Count(n["retries"]), human.Count(n["hedges"]))
 }
 

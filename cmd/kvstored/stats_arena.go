@@ -1,11 +1,14 @@
 package main
 
-import "github.com/kvstored/kvstored/internal/human"
+import (
+	"github.com/kvstored/kvstored/internal/cli"
+	"github.com/kvstored/kvstored/internal/human"
+)
 
 // printArena says what the memory of DRAM is made of.
-func (v *statsView) printArena(l *list) {
-	l.row("", "%s in huge pages, of %s; largest free run %s", human.Bytes(v.Arena.HugeBytes), human.Bytes(v.Arena.CapacityBytes), human.Bytes(v.Arena.LargestFreeBytes))
+func (v *statsView) printArena(l *cli.List) {
+	l.Row("", "%s in huge pages, of %s; largest free run %s", human.Bytes(v.Arena.HugeBytes), human.Bytes(v.Arena.CapacityBytes), human.Bytes(v.Arena.LargestFreeBytes))
 	if n := v.Arena.ExcludedBytes; n > 0 {
-		l.row("", "%s out of use until DRAM begins empty: what wrote there before a kill or a hand-over may still do so", human.Bytes(n))
+		l.Row("", "%s out of use until DRAM begins empty: what wrote there before a kill or a hand-over may still do so", human.Bytes(n))
 	}
 }

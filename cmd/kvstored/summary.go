@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/whatif"
@@ -17,21 +18,21 @@ import (
 // summarize prints what a configuration comes to, as comments; if here, on this
 // machine.
 func summarize(w io.Writer, c *config.Config, here bool) {
-	var l list
-	l.row("clients", "%s, mode %04o", c.Listen.Socket, c.Listen.Mode)
+	var l cli.List
+	l.Row("clients", "%s, mode %04o", c.Listen.Socket, c.Listen.Mode)
 	if len(c.Listen.RESP) > 0 {
-		l.row("", "Redis: %s", strings.Join(c.Listen.RESP, ", "))
+		l.Row("", "Redis: %s", strings.Join(c.Listen.RESP, ", "))
 	}
 	if c.Listen.LM != "" {
 		open := ""
 		if c.Listen.LMOpen {
 			open = "; no password, whoever reaches it can read and write"
 		}
-		l.row("", "LMCache: %s%s", c.Listen.LM, open)
+		l.Row("", "LMCache: %s%s", c.Listen.LM, open)
 	}
 	summarizeAccess(&l, c)
 	if c.Admin.Listen != "" {
-		l.row("metrics", "http://%s/metrics", c.Admin.Listen)
+		l.Row("metrics", "http://%s/metrics", c.Admin.Listen)
 	}
 	summarizeDRAM(&l, c)
 	summarizeMemory(&l, c, here)
@@ -42,17 +43,17 @@ func summarize(w io.Writer, c *config.Config, here bool) {
 		if at == "" {
 			at = "Amazon S3, " + s.Region
 		}
-		l.row("remote", "bucket %s at %s; --connect tries it", s.Bucket, at)
+		l.Row("remote", "bucket %s at %s; --connect tries it", s.Bucket, at)
 	} else {
-		l.row("remote", "none")
+		l.Row("remote", "none")
 	}
-	l.print(w, "# ")
+	l.Print(w, "# ")
 }
 
 // summarizeAccess says who can read all of DRAM.
-func summarizeAccess(l *list, c *config.Config) {
+func summarizeAccess(l *cli.List, c *config.Config) {
 	if len(c.Access) == 0 {
-		l.row("access", "every client may map the arena, and so read all of DRAM")
+		l.Row("access", "every client may map the arena, and so read all of DRAM")
 		return
 	}
 	var uids []uint32
@@ -70,65 +71,65 @@ func summarizeAccess(l *list, c *config.Config) {
 	default:
 		who = "users " + strings.Trim(fmt.Sprint(uids), "[]")
 	}
-	l.row("access", "rules; %s may map the arena, and so read all of DRAM", who)
+	l.Row("access", "rules; %s may map the arena, and so read all of DRAM", who)
 }
 
 // summarizeDRAM says what the shares of DRAM are in bytes.
-func summarizeDRAM(l *list, c *config.Config) {
+func summarizeDRAM(l *cli.List, c *config.Config) {
 	share := func(s float64) string { return human.Bytes(s * float64(c.CPU.Capacity)) }
 	b := &c.Budget
-	l.row("DRAM", "%s of shared memory, taken at start", human.Bytes(int64(c.CPU.Capacity)))
-	l.row("", "leases and fills %s, half of that for one client of several; pins %s, loads %s, unwritten %s; %s in all",
+	l.Row("DRAM", "%s of shared memory, taken at start", human.Bytes(int64(c.CPU.Capacity)))
+	l.Row("", "leases and fills %s, half of that for one client of several; pins %s, loads %s, unwritten %s; %s in all",
 		share(b.Leases), share(b.Pins), share(b.Loads), human.Bytes(min(int64(c.Write.Queue), int64(b.Unwritten*float64(c.CPU.Capacity)))), share(config.MaxProtected))
 }
 
 // summarizeMemory says how the memory is divided.
-func summarizeMemory(l *list, c *config.Config, here bool) {
+func summarizeMemory(l *cli.List, c *config.Config, here bool) {
 	p, source := daemon.MemoryPlan(c, here)
 	from := "derived"
 	if c.Limits.Memory > 0 {
 		from = "limits.memory"
 	}
-	l.row("memory", "clients outside DRAM %s (%s), %s of it for one user", human.Bytes(p.Clients), from, human.Bytes(c.Limits.UIDMemory*float64(p.Clients)))
-	l.row("", "in all %s: DRAM %s, the database's process %s, the daemon itself %s, what it knows of chunks %s, its clients %s and what is not collected of that %s",
+	l.Row("memory", "clients outside DRAM %s (%s), %s of it for one user", human.Bytes(p.Clients), from, human.Bytes(c.Limits.UIDMemory*float64(p.Clients)))
+	l.Row("", "in all %s: DRAM %s, the database's process %s, the daemon itself %s, what it knows of chunks %s, its clients %s and what is not collected of that %s",
 		human.Bytes(p.Total()), human.Bytes(p.Arena), human.Bytes(p.Database), human.Bytes(p.Own), human.Bytes(p.Chunks), human.Bytes(p.Clients), human.Bytes(p.Garbage))
 	if c.Admin.WhatIf {
-		l.row("", "of the daemon itself, %s are for what-if estimates (admin.what_if)", human.Bytes(whatif.Bytes))
+		l.Row("", "of the daemon itself, %s are for what-if estimates (admin.what_if)", human.Bytes(whatif.Bytes))
 	}
 	if c.Upgrade.HandOver {
-		l.row("", "one that takes over (serve --take-over) has %s beside DRAM too, and comes on top until this one has ended", human.Bytes(p.Own+p.Chunks))
+		l.Row("", "one that takes over (serve --take-over) has %s beside DRAM too, and comes on top until this one has ended", human.Bytes(p.Own+p.Chunks))
 	}
 	if p.Limit > 0 {
-		l.row("", "of %s, by %s; the Go heap may have %s, unless GOMEMLIMIT says otherwise", human.Bytes(p.Limit), source, human.Bytes(p.GoLimit()))
+		l.Row("", "of %s, by %s; the Go heap may have %s, unless GOMEMLIMIT says otherwise", human.Bytes(p.Limit), source, human.Bytes(p.GoLimit()))
 	}
 }
 
 // summarizeChunks says how many chunks there may be, and how large they are where a
 // tier's bytes are used up first.
-func summarizeChunks(l *list, c *config.Config, here bool) {
+func summarizeChunks(l *cli.List, c *config.Config, here bool) {
 	p, _ := daemon.MemoryPlan(c, here)
 	from := "derived"
 	if c.Limits.Chunks > 0 {
 		from = "limits.chunks"
 	}
-	l.row("chunks", "%d in DRAM and as many on disk (%s), %d bytes of memory each", p.Number, from, p.Chunks/p.Number)
+	l.Row("chunks", "%d in DRAM and as many on disk (%s), %d bytes of memory each", p.Number, from, p.Chunks/p.Number)
 	full := fmt.Sprintf("DRAM is full with chunks of %s or more on average", human.Bytes(max(int64(c.CPU.Capacity)/p.Number, 4<<10)))
 	if c.Disk.Enabled() {
 		full += fmt.Sprintf(", the disk with %s", human.Bytes(int64(c.Disk.Capacity)/p.Number))
 	}
-	l.row("", "%s; of smaller ones that number is evicted first", full)
+	l.Row("", "%s; of smaller ones that number is evicted first", full)
 }
 
 // summarizeDisk says how much room there is.
-func summarizeDisk(l *list, c *config.Disk, here bool) {
+func summarizeDisk(l *cli.List, c *config.Disk, here bool) {
 	if !c.Enabled() {
-		l.row("disk", "none")
+		l.Row("disk", "none")
 		return
 	}
-	l.row("disk", "up to %s, %s left free for others; database in %s", human.Bytes(int64(c.Capacity)), human.Bytes(int64(c.MinFree)), c.MetaPath())
+	l.Row("disk", "up to %s, %s left free for others; database in %s", human.Bytes(int64(c.Capacity)), human.Bytes(int64(c.MinFree)), c.MetaPath())
 	for _, path := range c.Paths {
 		if !here {
-			l.row("", "%s", path)
+			l.Row("", "%s", path)
 			continue
 		}
 		free := "free space unknown"
@@ -138,6 +139,6 @@ func summarizeDisk(l *list, c *config.Disk, here bool) {
 		if _, err := os.Stat(path); os.IsNotExist(err) {
 			free += "; made at start"
 		}
-		l.row("", "%s: %s", path, free)
+		l.Row("", "%s: %s", path, free)
 	}
 }

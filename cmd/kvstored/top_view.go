@@ -12,6 +12,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 )
 
@@ -113,7 +114,7 @@ func (m *top) overview() (out []string) {
 	out = append(out, m.overTime("requests", "/s", rate(func(x *moment) uint64 { return x.reqs })))
 	if s.Advice != "" {
 		out = append(out, "")
-		out = append(out, wrapped(s.Advice, m.width)...)
+		out = append(out, cli.Wrapped(s.Advice, m.width)...)
 	}
 	return out
 }
@@ -137,8 +138,8 @@ func (m *top) misses() (out []string) {
 func modelLines(models []modelView) []string {
 	models = slices.Clone(models)
 	slices.SortStableFunc(models, func(a, b modelView) int { return cmp.Compare(b.AskedTokens, a.AskedTokens) })
-	var t table
-	t.row("model", "asked", "hit", "in DRAM", "on disk", "stored")
+	var t cli.Table
+	t.Row("model", "asked", "hit", "in DRAM", "on disk", "stored")
 	for i := range models {
 		of := &models[i]
 		var hit [3]uint64
@@ -148,9 +149,9 @@ func modelLines(models []modelView) []string {
 			all += n
 		}
 		asked := float64(of.AskedTokens)
-		t.row(short(of.Model, 36), human.Count(of.AskedTokens), human.Percent(float64(all), asked), human.Percent(float64(hit[0]), asked), human.Percent(float64(hit[1]), asked), human.Bytes(of.StoredBytes))
+		t.Row(short(of.Model, 36), human.Count(of.AskedTokens), human.Percent(float64(all), asked), human.Percent(float64(hit[0]), asked), human.Percent(float64(hit[1]), asked), human.Bytes(of.StoredBytes))
 	}
-	return printed(func(w io.Writer) { t.print(w, "") })
+	return printed(func(w io.Writer) { t.Print(w, "") })
 }
 
 // prefixes: the hottest.
@@ -203,7 +204,7 @@ func (m *top) held() []string {
 // named is the lines of a view that takes an admin.
 func (m *top) named(print func(io.Writer)) []string {
 	if err := m.last.admin; err != nil {
-		return wrapped("This takes an admin: "+strings.ReplaceAll(err.Error(), "\n", "; "), m.width)
+		return cli.Wrapped("This takes an admin: "+strings.ReplaceAll(err.Error(), "\n", "; "), m.width)
 	}
 	return printed(print)
 }
@@ -267,19 +268,4 @@ func printed(print func(io.Writer)) []string {
 		return nil
 	}
 	return strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
-}
-
-// wrapped is a text in lines of at most so many letters, broken at spaces.
-func wrapped(text string, width int) (out []string) {
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			out, line = append(out, line), ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(out, line)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/replay"
 )
@@ -98,15 +99,15 @@ func warmed(m *client.Match, st *client.State) warmResult {
 }
 
 func printWarm(cmd *cobra.Command, m *client.Match, st *client.State) {
-	var t table
-	t.row("", "chunks", "tokens")
-	t.row("were in DRAM", human.Count(st.Tiers[0].Chunks), human.Count(st.Tiers[0].Tokens))
+	var t cli.Table
+	t.Row("", "chunks", "tokens")
+	t.Row("were in DRAM", human.Count(st.Tiers[0].Chunks), human.Count(st.Tiers[0].Tokens))
 	for i := 1; i < len(replay.TierTitles); i++ {
 		if n := st.Tiers[i]; n.Chunks > 0 || i < 2 {
-			t.row("came from "+replay.TierTitles[i], human.Count(n.Chunks), human.Count(n.Tokens))
+			t.Row("came from "+replay.TierTitles[i], human.Count(n.Chunks), human.Count(n.Tokens))
 		}
 	}
-	t.row("in DRAM now", human.Count(st.Ready.Chunks), human.Count(st.Ready.Tokens))
-	t.row("stored", human.Count(max(m.Total.Chunks, st.Ready.Chunks)), human.Count(max(m.Total.Tokens, st.Ready.Tokens)))
-	t.print(cmd.OutOrStdout(), "")
+	t.Row("in DRAM now", human.Count(st.Ready.Chunks), human.Count(st.Ready.Tokens))
+	t.Row("stored", human.Count(max(m.Total.Chunks, st.Ready.Chunks)), human.Count(max(m.Total.Tokens, st.Ready.Tokens)))
+	t.Print(cmd.OutOrStdout(), "")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/whatif"
 )
@@ -65,8 +66,8 @@ func printWhatIf(w io.Writer, r *whatif.Report, compute bool) {
 	if compute {
 		share, of = func(row *whatif.Row) (float64, float64) { return row.Compute, row.ComputeError }, "prefill compute saved"
 	}
-	for _, line := range wrapped(fmt.Sprintf("%s since %s, from %s of the sessions; %s in DRAM or on disk", human.Plural(r.Requests, "request"),
-		r.Since.Local().Format(time.DateTime), human.Percent(r.Share, 1), of), columns) {
+	for _, line := range cli.Wrapped(fmt.Sprintf("%s since %s, from %s of the sessions; %s in DRAM or on disk", human.Plural(r.Requests, "request"),
+		r.Since.Local().Format(time.DateTime), human.Percent(r.Share, 1), of), cli.Columns) {
 		fmt.Fprintln(w, line)
 	}
 	worst := 0.0
@@ -87,14 +88,15 @@ func printWhatIf(w io.Writer, r *whatif.Report, compute bool) {
 
 // printTierIf prints the rows of one tier, a policy a line.
 func printTierIf(w io.Writer, r *whatif.Report, tier, title string, share func(*whatif.Row) (float64, float64)) {
-	var t table
+	var t cli.Table
 	head, line := []string{title}, []string(nil)
+	first := true
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		if row.Tier != tier {
 			continue
 		}
-		if len(t.rows) == 0 {
+		if first {
 			head = append(head, human.Bytes(row.Bytes))
 		}
 		if line == nil {
@@ -107,13 +109,14 @@ func printTierIf(w io.Writer, r *whatif.Report, tier, title string, share func(*
 		}
 		line = append(line, text)
 		if i+1 == len(r.Rows) || r.Rows[i+1].Policy != row.Policy || r.Rows[i+1].Tier != tier {
-			if len(t.rows) == 0 {
-				t.row(head...)
+			if first {
+				t.Row(head...)
+				first = false
 			}
-			t.row(line...)
+			t.Row(line...)
 			line = nil
 		}
 	}
 	fmt.Fprintln(w)
-	t.print(w, "")
+	t.Print(w, "")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/replay"
@@ -127,21 +128,21 @@ func listMisses(cmd *cobra.Command, at *adminFlags, asJSON bool) error {
 	case len(r.Prompts) == 0:
 		fmt.Fprintln(cmd.OutOrStdout(), "no prompt that an engine has named missed anything lately")
 	default:
-		printMisses(cmd.OutOrStdout(), &r, columns)
+		printMisses(cmd.OutOrStdout(), &r, cli.Columns)
 	}
 	return nil
 }
 
 // printMisses lists prompts that missed something, each with a line that says why.
 func printMisses(w io.Writer, r *admin.Why, width int) {
-	var t table
-	t.row("prompts that missed something", "user", "tokens", "had", "")
+	var t cli.Table
+	t.Row("prompts that missed something", "user", "tokens", "had", "")
 	for i := range r.Prompts {
 		m := &r.Prompts[i]
-		t.row(short(m.LookupID, 36), fmt.Sprint(m.UID), human.Count(m.Tokens), human.Count(m.Got), human.Percent(float64(m.Got), float64(m.Tokens)))
-		t.row(short("  "+m.Sentence, max(width, 8)))
+		t.Row(short(m.LookupID, 36), fmt.Sprint(m.UID), human.Count(m.Tokens), human.Count(m.Got), human.Percent(float64(m.Got), float64(m.Tokens)))
+		t.Row(short("  "+m.Sentence, max(width, 8)))
 	}
-	t.print(w, "")
+	t.Print(w, "")
 }
 
 func printWhy(cmd *cobra.Command, m *admin.Missed) {
@@ -176,17 +177,17 @@ func (v *statsView) printMissed(w io.Writer, width int) {
 		return
 	}
 	slices.SortFunc(missed, func(a, b missing.Total) int { return cmp.Compare(b.Tokens, a.Tokens) })
-	var t table
-	t.row("missed, and why", "tokens", "share")
+	var t cli.Table
+	t.Row("missed, and why", "tokens", "share")
 	for _, m := range missed {
 		name := m.Reason
 		if i := slices.Index(replay.TierNames[:], m.Tier); i >= 0 {
 			name += " (" + replay.TierTitles[i] + ")"
 		}
-		t.row(name, human.Count(m.Tokens), human.Percent(float64(m.Tokens), float64(v.Server.AskedTokens)))
+		t.Row(name, human.Count(m.Tokens), human.Percent(float64(m.Tokens), float64(v.Server.AskedTokens)))
 	}
-	t.print(w, "")
-	for _, line := range wrapped(v.Advice, width) {
+	t.Print(w, "")
+	for _, line := range cli.Wrapped(v.Advice, width) {
 		fmt.Fprintln(w, line)
 	}
 	fmt.Fprintln(w)

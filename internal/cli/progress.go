@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -12,16 +12,16 @@ import (
 	"github.com/kvstored/kvstored/internal/human"
 )
 
-// plainInterval is how often progress is a line where there is no terminal:
+// PlainInterval is how often progress is a line where there is no terminal:
 // seldom, so that a log file stays short.
-const plainInterval = 30 * time.Second
+const PlainInterval = 30 * time.Second
 
 // barInterval is how often a bar is drawn.
 const barInterval = 200 * time.Millisecond
 
-// progress shows how far long work is: a bar on a terminal, otherwise a line
+// Progress shows how far long work is: a bar on a terminal, otherwise a line
 // now and then. It belongs to one goroutine.
-type progress struct {
+type Progress struct {
 	w     io.Writer
 	what  string
 	total int
@@ -30,8 +30,9 @@ type progress struct {
 	last  time.Time
 }
 
-func newProgress(w io.Writer, what string, total int) *progress {
-	p := &progress{w: w, what: what, total: total, last: time.Now()}
+// NewProgress begins work of so many steps.
+func NewProgress(w io.Writer, what string, total int) *Progress {
+	p := &Progress{w: w, what: what, total: total, last: time.Now()}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions(total,
 			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what),
@@ -43,9 +44,9 @@ func newProgress(w io.Writer, what string, total int) *progress {
 	return p
 }
 
-// begin says what the work does from now on: on a terminal until the next step,
+// Begin says what the work does from now on: on a terminal until the next step,
 // otherwise in one line.
-func (p *progress) begin(what string) {
+func (p *Progress) Begin(what string) {
 	if p.bar == nil {
 		fmt.Fprintf(p.w, "%s: %s\n", p.what, what)
 		return
@@ -53,10 +54,10 @@ func (p *progress) begin(what string) {
 	p.show(what)
 }
 
-// step counts one more of the total; detail says how it is going.
-func (p *progress) step(detail func() string) {
+// Step counts one more of the total; detail says how it is going.
+func (p *Progress) Step(detail func() string) {
 	p.done++
-	interval := plainInterval
+	interval := PlainInterval
 	if p.bar != nil {
 		interval = barInterval
 	}
@@ -71,15 +72,36 @@ func (p *progress) step(detail func() string) {
 }
 
 // show draws the bar. A bar that is full is gone, and there may be more to say.
-func (p *progress) show(text string) {
+func (p *Progress) show(text string) {
 	p.last = time.Now()
 	_ = p.bar.Set(min(p.done, p.total-1)) // a terminal that cannot be written to shows nothing
 	p.bar.Describe(p.what + ": " + text)
 }
 
-// end removes the bar.
-func (p *progress) end() {
+// End removes the bar.
+func (p *Progress) End() {
 	if p.bar != nil {
 		_ = p.bar.Clear()
+	}
+}
+
+// While says now and then that work goes on.
+func (p *Progress) While(what string, work func() error) error {
+	p.Begin(what)
+	interval := PlainInterval
+	if p.bar != nil {
+		interval = time.Second
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	done, begun := make(chan error, 1), time.Now()
+	go func() { done <- work() }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-tick.C:
+			p.Begin(fmt.Sprintf("%s, %s", what, human.Duration(time.Since(begun).Round(time.Second))))
+		}
 	}
 }

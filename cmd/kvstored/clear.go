@@ -10,7 +10,6 @@ import (
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/replay"
 )
 
 func clearCommand() *cobra.Command {
@@ -64,7 +63,7 @@ of a space. Nothing is asked: --yes has to be given, or --dry-run, which only co
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say how much there is; nothing is forgotten")
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		left := slices.DeleteFunc(slices.Clone(replay.TierNames[:]), func(name string) bool { return slices.Contains(args, name) })
+		left := slices.DeleteFunc(slices.Clone(tierNames[:]), func(name string) bool { return slices.Contains(args, name) })
 		return left, cobra.ShellCompDirectiveNoFileComp
 	}
 	return cmd

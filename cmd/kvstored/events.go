@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -115,7 +114,7 @@ func (p *eventPrinter) lineOf(e *client.Event) eventLine {
 
 // tierName is the name of one tier.
 func tierName(t client.Tiers) string {
-	for i, name := range replay.TierNames {
+	for i, name := range tierNames {
 		if t == 1<<i {
 			return name
 		}

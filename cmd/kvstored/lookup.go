@@ -14,7 +14,6 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -90,7 +89,7 @@ group, if it has one; --groups names the others, as swa=window:1024,mamba=state.
 				}
 				r.Missing = missingOf(&m)
 				for i, n := range m.Tiers {
-					r.Tiers[replay.TierNames[i]] = lookupCount{n.Chunks, n.Tokens}
+					r.Tiers[tierNames[i]] = lookupCount{n.Chunks, n.Tokens}
 				}
 				if asJSON {
 					return printJSON(cmd.OutOrStdout(), r)
@@ -164,7 +163,7 @@ func printLookup(cmd *cobra.Command, r *lookupResult, m *client.Match) {
 	t.Row("", "chunks", "tokens", "share")
 	for i, n := range m.Tiers {
 		if n.Chunks > 0 || i < 2 {
-			t.Row(replay.TierTitles[i], human.Count(n.Chunks), human.Count(n.Tokens), human.Percent(float64(n.Tokens), float64(r.PromptTokens)))
+			t.Row(tierTitles[i], human.Count(n.Chunks), human.Count(n.Tokens), human.Percent(float64(n.Tokens), float64(r.PromptTokens)))
 		}
 	}
 	t.Row("stored", human.Count(r.MatchedChunks), human.Count(r.MatchedTokens), human.Percent(float64(r.MatchedTokens), float64(r.PromptTokens)))

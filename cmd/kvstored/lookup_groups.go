@@ -10,7 +10,6 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -99,7 +98,7 @@ func lookupGroups(ctx context.Context, c *client.Client, p client.Prompt, own ke
 			Chunks: need.Chunks, Tiers: map[string]int{}, Lacks: m.Grouped.Lacks>>i&1 != 0,
 		}
 		for t, n := range need.Tiers {
-			r.Tiers[replay.TierNames[t]] = n
+			r.Tiers[tierNames[t]] = n
 		}
 		out.Groups = append(out.Groups, r)
 	}
@@ -126,7 +125,7 @@ func printGroups(w io.Writer, g *groupsResult) {
 			lacks = fmt.Sprintf("lacks what %s tokens need", human.Count(g.RunTokens))
 		}
 		row := []string{name, r.Kind, human.Count(r.Chunks)}
-		for _, tier := range replay.TierNames {
+		for _, tier := range tierNames {
 			row = append(row, human.Count(r.Tiers[tier]))
 		}
 		t.Row(append(row, lacks)...)

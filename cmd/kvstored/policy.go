@@ -1,15 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -33,7 +30,7 @@ func policyCommand() *cobra.Command {
 	set.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		switch len(args) {
 		case 0:
-			return replay.TierNames[:2], cobra.ShellCompDirectiveNoFileComp
+			return tierNames[:2], cobra.ShellCompDirectiveNoFileComp
 		case 1:
 			return policy.All(), cobra.ShellCompDirectiveNoFileComp
 		}
@@ -76,7 +73,7 @@ func printPolicies(cmd *cobra.Command, p admin.Policies, asJSON bool) error {
 		return printJSON(cmd.OutOrStdout(), p)
 	}
 	var l cli.List
-	for _, name := range replay.TierNames {
+	for _, name := range tierNames {
 		if is, ok := p.Tiers[name]; ok {
 			l.Row(name, "%s", is)
 		}
@@ -84,27 +81,4 @@ func printPolicies(cmd *cobra.Command, p admin.Policies, asJSON bool) error {
 	l.Row("available", "%s", strings.Join(p.Names, ", "))
 	l.Print(cmd.OutOrStdout(), "")
 	return nil
-}
-
-// placeName is the name of a tier as the protocol has it, if it is what people call one.
-func placeName(name string) string {
-	if strings.EqualFold(name, "DRAM") {
-		return replay.TierNames[0]
-	}
-	return name
-}
-
-// tiersOf reads names of tiers.
-func tiersOf(names ...string) (t client.Tiers, err error) {
-next:
-	for _, name := range names {
-		for i, known := range replay.TierNames {
-			if placeName(name) == known {
-				t |= client.CPU << i
-				continue next
-			}
-		}
-		return 0, usage(fmt.Errorf("%q is no tier; write %s (DRAM is cpu)", name, strings.Join(replay.TierNames[:], ", ")))
-	}
-	return t, nil
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/lm"
-	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -167,7 +166,7 @@ func (v *statsView) print(w io.Writer) {
 func (v *statsView) printTiers(w io.Writer) {
 	var t cli.Table
 	t.Row("", "chunks", "used", "of", "", "read", "written", "evicted", "corrupt")
-	for i, name := range replay.TierNames {
+	for i, name := range tierNames {
 		s, ok := v.Store.Tiers[name]
 		if !ok {
 			continue
@@ -177,10 +176,10 @@ func (v *statsView) printTiers(w io.Writer) {
 			read = "-" // by clients, where it lies
 		}
 		if s.CapacityBytes == 0 { // shared: others store and delete too
-			t.Row(replay.TierTitles[i], "-", "-", "-", "", read, human.Bytes(s.PutBytes), "-", human.Count(s.Corrupt))
+			t.Row(tierTitles[i], "-", "-", "-", "", read, human.Bytes(s.PutBytes), "-", human.Count(s.Corrupt))
 			continue
 		}
-		t.Row(replay.TierTitles[i], human.Count(s.Entries), human.Bytes(s.UsedBytes), human.Bytes(s.CapacityBytes), human.Percent(float64(s.UsedBytes), float64(s.CapacityBytes)),
+		t.Row(tierTitles[i], human.Count(s.Entries), human.Bytes(s.UsedBytes), human.Bytes(s.CapacityBytes), human.Percent(float64(s.UsedBytes), float64(s.CapacityBytes)),
 			read, human.Bytes(s.PutBytes), human.Count(s.Evictions), human.Count(s.Corrupt))
 	}
 	t.Print(w, "")
@@ -190,11 +189,11 @@ func (v *statsView) printHits(w io.Writer) {
 	var t cli.Table
 	asked, hit := v.Server.AskedTokens, uint64(0)
 	t.Row("", "tokens", "share")
-	for i, name := range replay.TierNames {
+	for i, name := range tierNames {
 		n := v.Server.HitTokens[name]
 		hit += n
 		if _, ok := v.Store.Tiers[name]; ok {
-			t.Row("hit in "+replay.TierTitles[i], human.Count(n), human.Percent(float64(n), float64(asked)))
+			t.Row("hit in "+tierTitles[i], human.Count(n), human.Percent(float64(n), float64(asked)))
 		}
 	}
 	t.Row("hit", human.Count(hit), human.Percent(float64(hit), float64(asked)))
@@ -227,12 +226,12 @@ func (v *statsView) printRest(w io.Writer) {
 	if n := s.Hints.Priority; n > 0 {
 		l.Row("hints: priority", "%s", human.Count(n))
 	}
-	for i, name := range replay.TierNames {
+	for i, name := range tierNames {
 		wr, ok := v.Store.Written[name]
 		if !ok {
 			continue
 		}
-		wr.print(&l, replay.TierTitles[i])
+		wr.print(&l, tierTitles[i])
 		s := v.Store.Tiers[name]
 		if s.Off {
 			l.Row("", "switched off after failures; probed until it works again")
@@ -256,9 +255,9 @@ func (v *statsView) printRest(w io.Writer) {
 
 // quotas is what spaces under a quota have of each tier.
 func (v *statsView) quotas(l *cli.List) {
-	for i, name := range replay.TierNames {
+	for i, name := range tierNames {
 		for _, q := range v.Store.Tiers[name].Quotas {
-			l.Row("quota in "+replay.TierTitles[i], "%s of %s used by models that match %q; %s evicted, %s refused",
+			l.Row("quota in "+tierTitles[i], "%s of %s used by models that match %q; %s evicted, %s refused",
 				human.Bytes(q.UsedBytes), human.Bytes(q.QuotaBytes), q.Match, human.Plural(q.Evictions, "chunk"), human.Count(q.Refused))
 		}
 	}

@@ -3,15 +3,14 @@ package main
 import (
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/replay"
 )
 
 // printGroups says what the groups of hybrid models take, and what their prompts lost.
 func (v *statsView) printGroups(l *cli.List) {
-	for i, name := range replay.TierNames {
+	for i, name := range tierNames {
 		for _, g := range v.Store.Groups[name] {
 			if g.Chunks > 0 {
-				l.Row(g.Kind+" groups", "%s, %s in %s; %s of them go first", human.Plural(g.Chunks, "chunk"), human.Bytes(g.Bytes), replay.TierTitles[i], human.Bytes(g.DeadBytes))
+				l.Row(g.Kind+" groups", "%s, %s in %s; %s of them go first", human.Plural(g.Chunks, "chunk"), human.Bytes(g.Bytes), tierTitles[i], human.Bytes(g.DeadBytes))
 			}
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/replay"
 )
 
 type warmResult struct {
@@ -93,7 +92,7 @@ func warmed(m *client.Match, st *client.State) warmResult {
 		Tiers: make(map[string]lookupCount), Done: st.Done, Reason: st.Reason.String(),
 	}
 	for i, n := range st.Tiers {
-		r.Tiers[replay.TierNames[i]] = lookupCount{n.Chunks, n.Tokens}
+		r.Tiers[tierNames[i]] = lookupCount{n.Chunks, n.Tokens}
 	}
 	return r
 }
@@ -102,9 +101,9 @@ func printWarm(cmd *cobra.Command, m *client.Match, st *client.State) {
 	var t cli.Table
 	t.Row("", "chunks", "tokens")
 	t.Row("were in DRAM", human.Count(st.Tiers[0].Chunks), human.Count(st.Tiers[0].Tokens))
-	for i := 1; i < len(replay.TierTitles); i++ {
+	for i := 1; i < len(tierTitles); i++ {
 		if n := st.Tiers[i]; n.Chunks > 0 || i < 2 {
-			t.Row("came from "+replay.TierTitles[i], human.Count(n.Chunks), human.Count(n.Tokens))
+			t.Row("came from "+tierTitles[i], human.Count(n.Chunks), human.Count(n.Tokens))
 		}
 	}
 	t.Row("in DRAM now", human.Count(st.Ready.Chunks), human.Count(st.Ready.Tokens))

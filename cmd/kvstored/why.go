@@ -15,7 +15,6 @@ import (
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/missing"
-	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -181,8 +180,8 @@ func (v *statsView) printMissed(w io.Writer, width int) {
 	t.Row("missed, and why", "tokens", "share")
 	for _, m := range missed {
 		name := m.Reason
-		if i := slices.Index(replay.TierNames[:], m.Tier); i >= 0 {
-			name += " (" + replay.TierTitles[i] + ")"
+		if i := slices.Index(tierNames[:], m.Tier); i >= 0 {
+			name += " (" + tierTitles[i] + ")"
 		}
 		t.Row(name, human.Count(m.Tokens), human.Percent(float64(m.Tokens), float64(v.Server.AskedTokens)))
 	}

@@ -36,7 +36,7 @@ var rows = [][]string{
 	{"disk/internal/metadata"},
 	{"cpu", "disk", "remote", "prefetch", "client", "internal/blob"},
 	{"internal/blob/blobtest", "internal/resp/resptest"}, // for tests
-	{"router/feed", "internal/server", "internal/resp", "internal/lm", "internal/replay"},
+	{"router/feed", "internal/server", "internal/resp", "internal/replay"},
 	{"internal/simulate"}, // reads the traces of replay
 	{"internal/whatif"},   // plays its caches
 	{"internal/admin", "router/route"},

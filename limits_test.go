@@ -47,7 +47,7 @@ var stated = map[string][]string{
 	"connections for events over ZeroMQ":         {"router/publish.connections", "router/zmtp.maxTopics", "bytes router/zmtp.maxTopicBytes"},
 	"until the departure of a client":            {"internal/accept.lookEvery"},
 	"a TCP client that has closed":               {"internal/accept.halfFor"},
-	"what a Redis or lm command waits for":       {"internal/resp.closeAfter", "internal/lm.closeAfter"},
+	"what a Redis command waits for":             {"internal/resp.closeAfter"},
 	"all else at SIGTERM":                        {"internal/daemon.EndTimeout"},
 	"body of a first frame":                      {"bytes internal/wire.MaxHelloBytes"},
 	"body of a frame":                            {"bytes internal/wire.MaxBodyBytes"},

@@ -19,18 +19,15 @@ type Access struct {
 	// The whole model name; * is any run of characters, slashes too, ? any one.
 	Match string `yaml:"match,omitempty"`
 	// A front end instead of match: the values that its clients store.
-	Front string `yaml:"front,omitempty" oneof:"resp,lm"`
+	Front string `yaml:"front,omitempty" oneof:"resp"`
 	// Rights of these users; none stands alone.
 	Rights []string `yaml:"rights,flow,omitempty" oneof:"read,write,admin,none"`
 	// Let these users map the arena, in which they can read everything.
 	Map bool `yaml:"map,omitempty"`
 }
 
-// The front ends.
-const (
-	FrontRESP = "resp"
-	FrontLM   = "lm"
-)
+// FrontRESP is the front end for Redis clients, the only one.
+const FrontRESP = "resp"
 
 // The rights.
 const (
@@ -53,10 +50,8 @@ func (c *Config) Policy(own uint32) *access.Policy {
 		}
 		o.Rules = append(o.Rules, r)
 	}
-	for _, front := range []string{FrontRESP, FrontLM} {
-		if len(c.addresses(front)) > 0 {
-			o.Fronts = append(o.Fronts, front)
-		}
+	if len(c.Listen.RESP) > 0 {
+		o.Fronts = []string{FrontRESP}
 	}
 	return access.New(o)
 }
@@ -64,9 +59,6 @@ func (c *Config) Policy(own uint32) *access.Policy {
 // addresses are those that a front end listens on, by the paths of their keys.
 func (c *Config) addresses(front string) map[string]string {
 	at := make(map[string]string)
-	if front == FrontLM && c.Listen.LM != "" {
-		at["listen.lm"] = c.Listen.LM
-	}
 	if front == FrontRESP {
 		for i, addr := range c.Listen.RESP {
 			at[fmt.Sprintf("listen.resp[%d]", i)] = addr
@@ -110,7 +102,7 @@ func (c *checker) rule(i int) {
 	case r.Match != "" && r.Front != "":
 		c.fail(path+".front", "is beside match; what a front end's clients store has no model, so write a rule for each")
 	case r.Front != "":
-		c.oneOf(path+".front", r.Front, FrontRESP, FrontLM)
+		c.oneOf(path+".front", r.Front, FrontRESP)
 	case len(r.UIDs) == 0:
 		c.fail(path+".uids", "is empty and names no user; list user ids, such as [1000]")
 	}
@@ -231,14 +223,12 @@ func (c *checker) frontUse(path string, r *Access) {
 
 // withoutUser wants a rule for the addresses whose connections have no user id.
 func (c *checker) withoutUser() {
-	for _, front := range []string{FrontRESP, FrontLM} {
-		if slices.ContainsFunc(c.Access, func(r Access) bool { return r.Front == front && len(r.UIDs) == 0 }) {
-			continue
-		}
-		for path, addr := range c.addresses(front) {
-			if !strings.HasPrefix(addr, "/") {
-				c.fail(path, "connections to %s have no user id, and no rule of access is for them; add {front: %s, rights: [read, write]}, or use the path of a socket", addr, front)
-			}
+	if slices.ContainsFunc(c.Access, func(r Access) bool { return r.Front == FrontRESP && len(r.UIDs) == 0 }) {
+		return
+	}
+	for path, addr := range c.addresses(FrontRESP) {
+		if !strings.HasPrefix(addr, "/") {
+			c.fail(path, "connections to %s have no user id, and no rule of access is for them; add {front: resp, rights: [read, write]}, or use the path of a socket", addr)
 		}
 	}
 }

@@ -63,7 +63,7 @@ f.yaml:3:17: access[0].uids[2]: 5 is in the list already; remove one
 f.yaml:3:20: access[0].uids[3]: 4294967295 is no user id; remove it
 f.yaml:3:58: access[0].rights[1]: read is in the list already; remove one
 f.yaml:3:64: access[0].rights[2]: none is beside other rights; write it alone, or remove it
-f.yaml:4:22: access[1].front: want resp or lm, not "redis"
+f.yaml:4:22: access[1].front: want resp, not "redis"
 f.yaml:5:49: access[2].map: these users would read all that is in the arena, and the rule does not let them read; add read to rights, or remove map`,
 	},
 	{
@@ -91,22 +91,23 @@ listen: {allow_uids: [1], admin_uids: [9]}
 access: [{uids: [9], match: "*", rights: [read, write, admin]}, {uids: [1], match: m, rights: [read]}]
 `, ""},
 	{"front ends", `
-listen: {resp: [/r.sock, "127.0.0.1:1"], lm: /l.sock}
+listen: {resp: [/r.sock, "127.0.0.1:1"]}
 access:
 - {front: resp, rights: [read, write]}
 - {uids: [5], front: resp, rights: [read, write, admin]}
-- {uids: [5], front: lm, rights: [read]}
 `, ""},
 	{
 		"front ends that are off, or reached otherwise", `
 listen: {resp: ["127.0.0.1:1"]}
 access:
 - {uids: [5], front: resp, rights: [read]}
-- {uids: [5], front: lm, rights: [read]}
 - {uids: [5], match: "*", rights: [read]}
 `, `
-f.yaml:2:17: listen.resp[0]: connections to 127.0.0.1:1 have no user id, and no rule of access is for them; add {front: resp, rights: [read, write]}, or use the path of a socket
-f.yaml:5:22: access[1].front: lm is off: listen.lm is empty; remove the rule, or give it an address`,
+f.yaml:2:17: listen.resp[0]: connections to 127.0.0.1:1 have no user id, and no rule of access is for them; add {front: resp, rights: [read, write]}, or use the path of a socket`,
+	},
+	{
+		"a front end that is off", "access:\n- {uids: [5], front: resp, rights: [read]}\n", `
+f.yaml:2:22: access[0].front: resp is off: listen.resp is empty; remove the rule, or give it an address`,
 	},
 	{
 		"front ends twice, and for nobody", `
@@ -134,14 +135,13 @@ f.yaml:6:49: access[3].map: 8 would map the arena, in which the chunks of all sp
 	},
 	{
 		"who maps beside a front end", `
-listen: {resp: [/r.sock], lm: /l.sock}
+listen: {resp: [/r.sock]}
 access:
 - {uids: [5, 6], match: "*", rights: [read], map: true}
 - {uids: [5], front: resp, rights: [read]}
-- {uids: [5], front: lm, rights: [read]}
 - {uids: [6], front: resp, rights: [write]}
 `, `
-f.yaml:4:51: access[0].map: 6 would map the arena, in which the chunks of all spaces lie, and it may not read what clients of listen.resp store (access[3]); give it read there, or remove map`,
+f.yaml:4:51: access[0].map: 6 would map the arena, in which the chunks of all spaces lie, and it may not read what clients of listen.resp store (access[2]); give it read there, or remove map`,
 	},
 	{
 		"who maps beside a front end over TCP", `
@@ -235,7 +235,7 @@ access:
 	if p.Model(5, "a") != 0 || p.Model(5, "b") != access.Read|access.Write || p.Model(99, "a") != access.All || p.Model(6, "b") != 0 {
 		t.Errorf("models: %b %b %b %b", p.Model(5, "a"), p.Model(5, "b"), p.Model(99, "a"), p.Model(6, "b"))
 	}
-	if p.NoUser(FrontRESP) != access.Admin || p.NoUser(FrontLM) != 0 || p.Front(5, FrontRESP) != 0 {
-		t.Errorf("front ends: %b %b %b", p.NoUser(FrontRESP), p.NoUser(FrontLM), p.Front(5, FrontRESP))
+	if p.NoUser(FrontRESP) != access.Admin || p.Front(5, FrontRESP) != 0 {
+		t.Errorf("front end: %b %b", p.NoUser(FrontRESP), p.Front(5, FrontRESP))
 	}
 }

@@ -129,6 +129,8 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 		sub := join(path, name)
 		field, ok := fieldByName(v, name)
 		switch {
+		case !ok && left[sub] != "":
+			d.fail(tk, sub, "is no key any more: %s", left[sub])
 		case !ok:
 			d.fail(tk, sub, "unknown key; known here: %s", keyNames(v.Type()))
 		case seen[name]:

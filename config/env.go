@@ -35,6 +35,8 @@ func (d *decoder) environ(env []string, c *Config) {
 			}
 		}
 		switch {
+		case !ok && left[path] != "":
+			d.fail(nil, path, "is no key any more: %s", left[path])
 		case !ok:
 			d.fail(nil, "", "no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY")
 		case v.Kind() == reflect.Struct:

@@ -29,12 +29,6 @@ type Listen struct {
 	// a later miss, and a client that sent neither HELLO nor CLIENT is answered
 	// OK; error answers as Redis does.
 	RESPFull string `yaml:"resp_full" oneof:"drop,error" reload:"new connections"`
-	// Where LMCache's lm:// clients connect: the path of a socket or host:port; ""
-	// turns the front end off. It asks for no password. See [lm.md](lm.md).
-	LM string `yaml:"lm"`
-	// Let listen.lm be an address that other machines reach: all of them can read
-	// and write all values that it serves.
-	LMOpen bool `yaml:"lm_open"`
 }
 
 // What becomes of a Redis client's value that cannot be kept.

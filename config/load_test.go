@@ -80,22 +80,23 @@ f.yaml:5:18: listen.socket: want an absolute path, not "x"
 f.yaml:5:41: listen.resp_password_file: want a string; put quotes around 7`,
 		},
 		{
-			name: "one address for two", file: "listen: {socket: /a, resp: [/b, /a, \"127.0.0.1:1\", /b], lm: \"127.0.0.1:1\"}\n",
+			name: "one address for two", file: "listen: {socket: /a, resp: [/b, /a, \"127.0.0.1:1\", /b, \"127.0.0.1:1\"]}\n",
 			want: `
 f.yaml:1:33: listen.resp[1]: /a is listened on already; use an address of its own
 f.yaml:1:52: listen.resp[3]: /b is listened on already; use an address of its own
-f.yaml:1:61: listen.lm: 127.0.0.1:1 is listened on already; use an address of its own`,
+f.yaml:1:56: listen.resp[4]: 127.0.0.1:1 is listened on already; use an address of its own`,
 		},
 		{
-			name: "one address for two, written differently", file: "listen: {socket: /a/s, resp: [/a/./s, \"127.0.0.1:9464\", \"127.0.0.1:0\"], lm: \"127.0.0.1:0\"}\n",
+			name: "one address for two, written differently", file: "listen: {socket: /a/s, resp: [/a/./s, \"127.0.0.1:9464\", \"127.0.0.1:0\", \"127.0.0.1:0\"]}\n",
 			want: `
 f.yaml:1:31: listen.resp[0]: /a/s is listened on already; use an address of its own
 f.yaml:1:39: listen.resp[1]: 127.0.0.1:9464 is listened on already; use an address of its own`,
 		},
 		{
-			name: "open lm", file: "listen: {lm: \"0.0.0.0:65432\"}\n",
+			name: "keys that have left", file: "listen: {lm: \"0.0.0.0:65432\"}\n", env: []string{"KVSTORED_LISTEN__LM_OPEN=true"},
 			want: `
-f.yaml:1:14: listen.lm: 0.0.0.0:65432 is open to other machines, and lm:// has no password; use 127.0.0.1, or set listen.lm_open to true where only engines reach it`,
+f.yaml:1:10: listen.lm: is no key any more: lm:// is not spoken any more; take LMCache's plug-in or L2 adapter, or its Redis client at listen.resp
+KVSTORED_LISTEN__LM_OPEN: listen.lm_open: is no key any more: lm:// is not spoken any more`,
 		},
 		{
 			name: "resp_full that is no word of ours",
@@ -256,7 +257,7 @@ f.yaml:4:10: admin.group: "a/b" is not a group; write its name or number`,
 			want: "f.yaml:1:17: admin.socket: /run/kvstored/kvstored.sock is listened on already; use a path of its own",
 		},
 		{
-			name: "front ends on admin.socket", file: "admin: {socket: /a}\nlisten:\n  resp: [/a]\n  lm: /run/kvstored/kvstored.sock.admin\n",
+			name: "front ends on admin.socket", file: "admin: {socket: /a}\nlisten:\n  resp: [/a]\n",
 			want: "f.yaml:3:10: listen.resp[0]: /a is listened on already; use an address of its own",
 		},
 		{
@@ -332,21 +333,19 @@ f.yaml:7:37: spaces[5].priority: spares chunks of spaces with a quota; add one, 
 		},
 		{
 			name: "front ends",
-			file: "listen:\n  resp: [\"0.0.0.0:6379\", run/resp.sock, \"127.0.0.1:6380\", /run/resp.sock]\n  lm: \":65432\"\n",
+			file: "listen:\n  resp: [\"0.0.0.0:6379\", run/resp.sock, \"127.0.0.1:6380\", /run/resp.sock]\n",
 			want: `
 f.yaml:2:10: listen.resp[0]: 0.0.0.0:6379 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
-f.yaml:2:26: listen.resp[1]: "run/resp.sock" is no address; write the absolute path of a socket, or host:port such as 127.0.0.1:6380
-f.yaml:3:7: listen.lm: ":65432" is no address; write the absolute path of a socket, or host:port such as 127.0.0.1:6380`,
+f.yaml:2:26: listen.resp[1]: "run/resp.sock" is no address; write the absolute path of a socket, or host:port such as 127.0.0.1:6380`,
 		},
 		{
 			name: "what other machines reach",
-			file: "listen:\n  resp: [\"localhost:1\", \"127.1.2.3:1\", \"[::1]:1\", \"10.0.0.5:1\", \"[fe80::1]:1\", \"[::]:1\", \"kv.example.org:1\"]\n  lm: \"192.168.1.5:1\"\n",
+			file: "listen:\n  resp: [\"localhost:1\", \"127.1.2.3:1\", \"[::1]:1\", \"10.0.0.5:1\", \"[fe80::1]:1\", \"[::]:1\", \"kv.example.org:1\"]\n",
 			want: `
 f.yaml:2:51: listen.resp[3]: 10.0.0.5:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
 f.yaml:2:65: listen.resp[4]: [fe80::1]:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
 f.yaml:2:80: listen.resp[5]: [::]:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
-f.yaml:2:90: listen.resp[6]: kv.example.org:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1
-f.yaml:3:7: listen.lm: 192.168.1.5:1 is open to other machines, and lm:// has no password; use 127.0.0.1, or set listen.lm_open to true where only engines reach it`,
+f.yaml:2:90: listen.resp[6]: kv.example.org:1 is open to other machines; set listen.resp_password_file, or use 127.0.0.1`,
 		},
 		{
 			name: "a folder twice, a password",

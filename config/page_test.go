@@ -371,7 +371,7 @@ func aboutKey(t *testing.T, key, value string) string {
 		file = fmt.Sprintf("%s: [{%s%s: %s}]", strings.ReplaceAll(strings.TrimSuffix(list, "[0]"), ".", ": {"), others, field, value) + strings.Repeat("}", strings.Count(list, "."))
 	}
 	if field == "front" {
-		file += "\nlisten: {resp: [/run/r.sock], lm: /run/lm.sock}"
+		file += "\nlisten: {resp: [/run/r.sock]}"
 	}
 	c := Default()
 	_, err := load(&c, "f.yaml", []byte(file+"\n"), nil, Rules{Policies: policy.All()})

@@ -140,9 +140,6 @@ func (c *checker) listen() {
 		c.absolute("listen.resp_password_file", f)
 	}
 	c.oneOf("listen.resp_full", c.Listen.RESPFull, RESPFullDrop, RESPFullError)
-	if addr := c.Listen.LM; addr != "" && !c.endpoint("listen.lm", addr) && !c.Listen.LMOpen && c.meant("listen.lm_open") {
-		c.fail("listen.lm", "%s is open to other machines, and lm:// has no password; use 127.0.0.1, or set listen.lm_open to true where only engines reach it", addr)
-	}
 }
 
 // endpoint wants a socket's path or host:port that is not taken, takes it, and

@@ -17,7 +17,6 @@ import (
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -52,7 +51,6 @@ type statsView struct {
 	} `json:"store"`
 	Advice string      `json:"advice"`
 	RESP   *resp.Stats `json:"resp"` // nil: that front end is off
-	LM     *lm.Stats   `json:"lm"`
 }
 
 // modelView is the tokens asked for and hit of a model.
@@ -273,12 +271,6 @@ func (v *statsView) fronts(l *cli.List) {
 		if s.HungUp > 0 {
 			l.Row("", "%s disconnected instead of being told an error", human.Plural(s.HungUp, "client"))
 		}
-	}
-	if s := v.LM; s != nil {
-		l.Row("lm:// clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, human.Count(s.ConnectionsTotal), human.Count(s.Refused), human.Count(s.Malformed))
-		l.Row("", "%s; %s hit, %s missed, %s stored", human.Plural(s.Requests, "request"), human.Count(s.Hits), human.Count(s.Misses), human.Count(s.Stored))
-		l.Row("", "%s received, %s sent", human.Bytes(s.BytesRead), human.Bytes(s.BytesWritten))
-		printDropped(l, s.Dropped, s.Owed)
 	}
 }
 

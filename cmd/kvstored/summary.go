@@ -23,13 +23,6 @@ func summarize(w io.Writer, c *config.Config, here bool) {
 	if len(c.Listen.RESP) > 0 {
 		l.Row("", "Redis: %s", strings.Join(c.Listen.RESP, ", "))
 	}
-	if c.Listen.LM != "" {
-		open := ""
-		if c.Listen.LMOpen {
-			open = "; no password, whoever reaches it can read and write"
-		}
-		l.Row("", "LMCache: %s%s", c.Listen.LM, open)
-	}
 	summarizeAccess(&l, c)
 	if c.Admin.Listen != "" {
 		l.Row("metrics", "http://%s/metrics", c.Admin.Listen)

@@ -171,7 +171,6 @@ var attacks = []struct {
 				}
 			})
 		})
-		a.each(a.few, func(int) { a.with("unix", a.lm, func(c net.Conn) { a.send(c, make([]byte, 100)); a.hold(c) }) })
 	}, nil},
 	{"many connections", func(a *attackers, _ *key.Chain) {
 		a.each(a.crowd, func(int) { a.greeted(0, func(c net.Conn, _ uint32) { a.hold(c) }) })
@@ -233,7 +232,7 @@ var attacks = []struct {
 	{"descriptors", descriptors, nil},
 	{"lengths", lengths, nil},
 	{"garbage", func(a *attackers, _ *key.Chain) {
-		for _, at := range [][2]string{{"unix", a.d.Socket}, {"unix", a.resp}, {"unix", a.lm}, {"tcp", a.respTCP}, {"tcp", a.adminTCP}} {
+		for _, at := range [][2]string{{"unix", a.d.Socket}, {"unix", a.resp}, {"tcp", a.respTCP}, {"tcp", a.adminTCP}} {
 			a.each(a.few, func(i int) {
 				rng := rand.NewChaCha8([32]byte{byte(i)})
 				b := make([]byte, 64<<10)

@@ -34,7 +34,7 @@ type prey struct {
 	t                 testing.TB
 	d                 *daemon.Daemon
 	cage              string // its folder; "" = there is none
-	resp, lm          string // sockets
+	resp              string // a socket
 	respTCP, adminTCP string // addresses
 }
 
@@ -50,10 +50,10 @@ func newPrey(t *testing.T, chunks int) *prey {
 	}
 	p.d = daemon.Folder(t, func(c *config.Config) {
 		dir := filepath.Dir(c.Listen.Socket)
-		p.resp, p.lm = filepath.Join(dir, "resp.sock"), filepath.Join(dir, "lm.sock")
+		p.resp = filepath.Join(dir, "resp.sock")
 		c.Listen.Mode, c.Admin.Listen, c.Log.Format = 0o666, "127.0.0.1:0", "json"
 		c.CPU.Capacity, c.Stop.Flush, c.Limits.Chunks = preyDRAM, stopFlush, chunks
-		c.Listen.RESP, c.Listen.LM = []string{p.resp, "127.0.0.1:0"}, p.lm
+		c.Listen.RESP = []string{p.resp, "127.0.0.1:0"}
 		c.Listen.RESPPasswordFile = password
 	})
 	if err := os.Chmod(p.d.Dir, 0o755); err != nil { // for witnesses

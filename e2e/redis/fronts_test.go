@@ -1,17 +1,11 @@
 package redis_test
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,10 +31,6 @@ type view struct {
 		Owed        int64             `json:"owed"`
 		HungUp      uint64            `json:"hung_up"`
 	} `json:"resp"`
-	LM struct {
-		Hits   uint64 `json:"hits"`
-		Stored uint64 `json:"stored"`
-	} `json:"lm"`
 }
 
 // stats asks a daemon that runs.
@@ -214,40 +204,5 @@ func TestRedisTools(t *testing.T) {
 	}
 	if out := daemon.Must(t, "", "stats", "--socket", d.Socket); !strings.Contains(out, "Redis clients") {
 		t.Errorf("stats says nothing of Redis clients:\n%s", out)
-	}
-}
-
-// The daemon's lm:// listener, as LMCache's client meets it.
-func TestLMClient(t *testing.T) {
-	d := daemon.Start(t, func(cfg *config.Config) { cfg.Listen.LM = "127.0.0.1:0" })
-	c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", loggedPort(d)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
-	payload := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
-	frame := func(command, length int32) []byte {
-		b := make([]byte, 186)
-		for i, n := range []int32{command, length, 3, 5, 1, 2, 32, 256, 1024} { // fmt, dtype, location, shape
-			binary.LittleEndian.PutUint32(b[4*i:], uint32(n))
-		}
-		copy(b[36:], fmt.Sprintf("%-150s", "vllm@model@1@0@abc"))
-		return b
-	}
-	want := make([]byte, 36, 36+len(payload))
-	for i, n := range []int32{200, int32(len(payload)), 3, 5, 2, 32, 256, 1024, 1} { // the location comes last
-		binary.LittleEndian.PutUint32(want[4*i:], uint32(n))
-	}
-	want = append(want, payload...)
-	got := make([]byte, len(want))
-	if _, err := c.Write(slices.Concat(frame(1, int32(len(payload))), payload, frame(2, 0))); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("got %x..., %v; want %x...", got[:36], err, want[:36])
-	}
-	if of := stats(t, d).LM; of.Stored != 1 || of.Hits != 1 {
-		t.Errorf("stats: %+v", of)
 	}
 }

@@ -18,15 +18,15 @@ import (
 // every socket, and who is gets in.
 func TestAllowUIDs(t *testing.T) {
 	const friend, stranger = 12345, 12346
-	var resp, lm string
+	var resp string
 	d := daemon.Start(t, func(c *config.Config) {
 		dir := filepath.Dir(c.Listen.Socket)
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		resp, lm = filepath.Join(dir, "resp.sock"), filepath.Join(dir, "lm.sock")
+		resp = filepath.Join(dir, "resp.sock")
 		c.CPU.Capacity = 64 << 20
-		c.Listen.Mode, c.Listen.AllowUIDs, c.Listen.RESP, c.Listen.LM = 0o666, []uint32{friend}, []string{resp}, lm
+		c.Listen.Mode, c.Listen.AllowUIDs, c.Listen.RESP = 0o666, []uint32{friend}, []string{resp}
 	})
 	dial := func(uid uintptr, path string) net.Conn {
 		var conn net.Conn
@@ -61,20 +61,7 @@ func TestAllowUIDs(t *testing.T) {
 	if b, _ := io.ReadAll(dial(stranger, resp)); !strings.HasPrefix(string(b), "-NOPERM") || !strings.Contains(string(b), "user 12346 may not connect; add it to listen.allow_uids") {
 		t.Errorf("a stranger is told %q", b)
 	}
-	// lm://, which has no words for it.
-	ask := make([]byte, 186)
-	ask[0] = 5 // health
-	c = dial(friend, lm)
-	if _, err := c.Write(ask); err != nil {
-		t.Fatal(err)
-	}
-	if b := make([]byte, 36); !reads(c, b) || b[0] != 200 {
-		t.Errorf("a friend is told %x", b)
-	}
-	if b, _ := io.ReadAll(dial(stranger, lm)); len(b) > 0 {
-		t.Errorf("a stranger is told %x", b)
-	}
-	d.AwaitSaid("(?s)user 12346 may not connect.*user 12346 may not connect")
+	d.AwaitSaid("user 12346 may not connect")
 }
 
 func reads(r io.Reader, b []byte) bool {

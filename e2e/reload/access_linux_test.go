@@ -2,7 +2,6 @@ package reload
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -30,7 +29,7 @@ const (
 // accessRig is a daemon with all front ends, whose rules change by reloads.
 type accessRig struct {
 	*reloadRig
-	resp, port, lm string
+	resp, port string
 }
 
 func newAccessRig(t *testing.T) *accessRig {
@@ -40,10 +39,10 @@ func newAccessRig(t *testing.T) *accessRig {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		r.resp, r.lm = filepath.Join(dir, "resp.sock"), filepath.Join(dir, "lm.sock")
+		r.resp = filepath.Join(dir, "resp.sock")
 		c.CPU.Capacity, c.Disk.Capacity, c.Listen.Mode = 64<<20, 0, 0o666
 		c.Admin.Mode = 0o666
-		c.Listen.RESP, c.Listen.LM = []string{r.resp, "127.0.0.1:0"}, r.lm
+		c.Listen.RESP = []string{r.resp, "127.0.0.1:0"}
 		c.Listen.RESPFlush, c.Listen.RESPFull = true, config.RESPFullError
 	})
 	r.port = r.d.Find(`"address":"127\.0\.0\.1:(\d+)"`)
@@ -86,25 +85,24 @@ var respCommands = map[string]string{
 	"PING": "", "ECHO x": "", "CLIENT ID": "", "COMMAND COUNT": "", "CONFIG GET x": "", "SELECT 0": "",
 }
 
-// frontRules are rules, and what each client has by them: at Redis' sockets, over
-// TCP, and at the socket of lm.
+// frontRules are rules, and what each client has by them: at Redis' socket and
+// over TCP.
 var frontRules = []struct {
 	rules string
 	resp  map[uintptr]string
-	lm    map[uintptr]string
 }{
-	{"[]", map[uintptr]string{uidAlice: "rwa", uidBob: "rwa", noUser: "rwa"}, map[uintptr]string{uidAlice: "rwa", uidBob: "rwa"}},
+	{"[]", map[uintptr]string{uidAlice: "rwa", uidBob: "rwa", noUser: "rwa"}},
 	{
-		"[{uids: [12345], front: resp, rights: [read]}, {uids: [12346], front: resp, rights: [write]}, {front: resp, rights: [read, write]}, {uids: [12345], front: lm, rights: [read, write]}]",
-		map[uintptr]string{uidAlice: "r", uidBob: "w", noUser: "rw"}, map[uintptr]string{uidAlice: "rw", uidBob: ""},
+		"[{uids: [12345], front: resp, rights: [read]}, {uids: [12346], front: resp, rights: [write]}, {front: resp, rights: [read, write]}]",
+		map[uintptr]string{uidAlice: "r", uidBob: "w", noUser: "rw"},
 	},
 	{
-		"[{uids: [12345], match: '*', rights: [read, write, admin]}, {uids: [12346], front: resp, rights: [read, write, admin]}, {front: resp, rights: [none]}, {uids: [12345], front: lm, rights: [write]}, {uids: [12346], front: lm, rights: [read]}]",
-		map[uintptr]string{uidAlice: "", uidBob: "rwa", noUser: ""}, map[uintptr]string{uidAlice: "w", uidBob: "r"},
+		"[{uids: [12345], match: '*', rights: [read, write, admin]}, {uids: [12346], front: resp, rights: [read, write, admin]}, {front: resp, rights: [none]}]",
+		map[uintptr]string{uidAlice: "", uidBob: "rwa", noUser: ""},
 	},
 	{
-		"[{front: resp, rights: [admin, read]}, {uids: [12345, 12346], front: resp, rights: [none]}, {uids: [12345, 12346], front: lm, rights: [admin]}]",
-		map[uintptr]string{uidAlice: "", uidBob: "", noUser: "ra"}, map[uintptr]string{uidAlice: "a", uidBob: "a"},
+		"[{front: resp, rights: [admin, read]}, {uids: [12345, 12346], front: resp, rights: [none]}]",
+		map[uintptr]string{uidAlice: "", uidBob: "", noUser: "ra"},
 	},
 }
 
@@ -115,21 +113,14 @@ func TestAccessAtFronts(t *testing.T) {
 	r := newAccessRig(t)
 	for _, tc := range frontRules {
 		r.rules("[]")
-		resp, lm := map[uintptr]net.Conn{}, map[uintptr]net.Conn{}
+		resp := map[uintptr]net.Conn{}
 		for uid := range tc.resp {
 			resp[uid] = r.dial(uid, r.resp)
-		}
-		for uid := range tc.lm {
-			lm[uid] = r.dial(uid, r.lm)
 		}
 		r.rules(tc.rules)
 		for uid, rights := range tc.resp {
 			r.checkRESP(tc.rules, uid, rights, resp[uid])
 			r.checkRESP(tc.rules, uid, rights, r.dial(uid, r.resp))
-		}
-		for uid, rights := range tc.lm {
-			r.checkLM(tc.rules, uid, rights, lm[uid])
-			r.checkLM(tc.rules, uid, rights, r.dial(uid, r.lm))
 		}
 	}
 }
@@ -193,55 +184,11 @@ func readReply(in *bufio.Reader) (string, error) {
 	return line, nil
 }
 
-// lmFrame is a request of an lm:// client.
-func lmFrame(command, length int) []byte {
-	b := make([]byte, 186)
-	binary.LittleEndian.PutUint32(b, uint32(command))
-	binary.LittleEndian.PutUint32(b[4:], uint32(length))
-	copy(b[36:], fmt.Sprintf("%-150s", "key"))
-	return b
-}
-
-func (r *accessRig) checkLM(rules string, uid uintptr, rights string, conn net.Conn) {
-	r.t.Helper()
-	ask := func(command int) (code uint32, ok bool) {
-		b := make([]byte, 36)
-		if _, err := conn.Write(lmFrame(command, 0)); err != nil || !reads(conn, b) {
-			return 0, false
-		}
-		if n := binary.LittleEndian.Uint32(b[4:]); n > 0 {
-			reads(conn, make([]byte, n))
-		}
-		return binary.LittleEndian.Uint32(b), true
-	}
-	if rights == "" {
-		if code, ok := ask(5); ok {
-			r.t.Errorf("%s: user %d is answered %d", rules, uid, code)
-		}
-		return
-	}
-	if code, ok := ask(5); !ok || code != 200 {
-		r.t.Errorf("%s: user %d: health %d, %t", rules, uid, code, ok)
-	}
-	if _, err := conn.Write(append(lmFrame(1, 3), "abc"...)); err != nil {
-		r.t.Fatal(err)
-	}
-	code, ok := ask(3)
-	switch {
-	case !strings.Contains(rights, "w"):
-		if ok {
-			r.t.Errorf("%s: user %d may not put, and its connection stays", rules, uid)
-		}
-	case !ok || (code == 200) != strings.Contains(rights, "r"):
-		r.t.Errorf("%s: user %d: exist is answered %d, %t", rules, uid, code, ok)
-	}
-}
-
 // TestAccessOfCommands: kvstored's own commands, as a user of its own, on the real
 // daemon: what the rules deny is exit code 1 and names the missing right.
 func TestAccessOfCommands(t *testing.T) {
 	r := newAccessRig(t)
-	r.rules("[{uids: [12345], match: 'a-*', rights: [read, write]}, {uids: [12346], match: '*', rights: [read]}, {uids: [12346], front: resp, rights: [read]}, {uids: [12346], front: lm, rights: [read]}, {front: resp, rights: [none]}]")
+	r.rules("[{uids: [12345], match: 'a-*', rights: [read, write]}, {uids: [12346], match: '*', rights: [read]}, {uids: [12346], front: resp, rights: [read]}, {front: resp, rights: [none]}]")
 	program := filepath.Join(filepath.Dir(r.d.Socket), "kvstored")
 	self, err := os.ReadFile(daemon.Program(t)) // where every user may run it
 	if err == nil {

@@ -24,7 +24,7 @@ const (
 type Rule struct {
 	UIDs   []uint32 // none, of a front end only: the connections that have no user id
 	Match  string   // a pattern of package glob; "" in a rule for a front end
-	Front  string   // "resp" or "lm"; "" in a rule for models
+	Front  string   // "resp"; "" in a rule for models
 	Rights Rights
 	Map    bool // the users may map the arena
 }

@@ -84,7 +84,7 @@ func TestAgainstNaive(t *testing.T) {
 				r.Rights |= Read
 			}
 			if random.IntN(4) == 0 {
-				r.Match, r.Front = "", []string{"resp", "lm"}[random.IntN(2)]
+				r.Match, r.Front = "", []string{"resp", "other"}[random.IntN(2)]
 			}
 			for uid := range uint32(3) {
 				if random.IntN(2) == 0 {
@@ -94,7 +94,7 @@ func TestAgainstNaive(t *testing.T) {
 			o.Rules = append(o.Rules, r)
 		}
 		if random.IntN(2) == 0 {
-			o.Fronts = []string{"resp", "lm"}[:1+random.IntN(2)]
+			o.Fronts = []string{"resp", "other"}[:1+random.IntN(2)]
 		}
 		p := New(o)
 		for uid := range uint32(4) {

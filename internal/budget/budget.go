@@ -53,11 +53,10 @@ type Front uint8
 const (
 	Native Front = iota
 	RESP
-	LM
 	fronts
 )
 
-var frontNames = [fronts]string{"native", "resp", "lm"}
+var frontNames = [fronts]string{"native", "resp"}
 
 // String is the front as metrics call it.
 func (f Front) String() string { return frontNames[f] }

@@ -280,7 +280,7 @@ func TestChargesAllocateNothing(t *testing.T) {
 func TestNilBoundsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *Budget
-		a, err := b.Open(nil, LM, 1<<50)
+		a, err := b.Open(nil, RESP, 1<<50)
 		if err != nil || a.Charge(1<<50) != nil {
 			t.Error("the nil budget has a bound")
 		}

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kvstored/kvstored/config"
 )
 
 var (
@@ -22,39 +24,25 @@ var (
 	descFrontWritten     = desc("front_written_bytes_total", "Bytes written to a front end's clients.", "front")
 )
 
-// total is of all reasons.
-func total(dropped map[string]uint64) (n uint64) {
-	for _, of := range dropped {
-		n += of
-	}
-	return n
-}
-
 func collectFronts(st *Stats, gauge gaugeFunc, counter counterFunc) {
-	type row struct {
+	s, front := st.RESP, config.FrontRESP
+	if s == nil {
+		return
+	}
+	gauge(descFrontConnections, float64(s.Connections), front)
+	gauge(descFrontOwed, float64(s.Owed), front)
+	for reason, n := range s.Dropped {
+		counter(descFrontDropped, n, front, reason)
+	}
+	for _, row := range []struct {
 		desc  *prometheus.Desc
 		value uint64
-	}
-	collect := func(front string, live, owed int64, dropped map[string]uint64, rows ...row) {
-		gauge(descFrontConnections, float64(live), front)
-		gauge(descFrontOwed, float64(owed), front)
-		for reason, n := range dropped {
-			counter(descFrontDropped, n, front, reason)
-		}
-		for _, r := range rows {
-			counter(r.desc, r.value, front)
-		}
-	}
-	if s := st.RESP; s != nil {
-		collect("resp", s.Connections, s.Owed, s.Dropped, row{descFrontTotal, s.ConnectionsTotal}, row{descFrontRefused, s.Refused},
-			row{descFrontLogins, s.LoginsRefused}, row{descFrontRequests, s.Commands}, row{descFrontErrors, s.Errors}, row{descFrontMalformed, s.Malformed},
-			row{descFrontHits, s.Hits}, row{descFrontMisses, s.Misses}, row{descFrontStored, s.Stored}, row{descFrontHungUp, s.HungUp},
-			row{descFrontRead, s.BytesRead}, row{descFrontWritten, s.BytesWritten})
-	}
-	if s := st.LM; s != nil {
-		collect("lm", s.Connections, s.Owed, s.Dropped, row{descFrontTotal, s.ConnectionsTotal}, row{descFrontRefused, s.Refused},
-			row{descFrontRequests, s.Requests}, row{descFrontErrors, total(s.Dropped)}, row{descFrontMalformed, s.Malformed},
-			row{descFrontHits, s.Hits}, row{descFrontMisses, s.Misses}, row{descFrontStored, s.Stored},
-			row{descFrontRead, s.BytesRead}, row{descFrontWritten, s.BytesWritten})
+	}{
+		{descFrontTotal, s.ConnectionsTotal}, {descFrontRefused, s.Refused}, {descFrontLogins, s.LoginsRefused},
+		{descFrontRequests, s.Commands}, {descFrontErrors, s.Errors}, {descFrontMalformed, s.Malformed},
+		{descFrontHits, s.Hits}, {descFrontMisses, s.Misses}, {descFrontStored, s.Stored}, {descFrontHungUp, s.HungUp},
+		{descFrontRead, s.BytesRead}, {descFrontWritten, s.BytesWritten},
+	} {
+		counter(row.desc, row.value, front)
 	}
 }

@@ -268,7 +268,6 @@ func (d *Daemon) endpoints() (list []endpoint) {
 		list = append(list, endpoint{Listener: d.pages, addr: d.cfg.Admin.Listen})
 	}
 	list = append(list, d.fronts.respAt...)
-	list = append(list, d.fronts.lmAt...)
 	return append(list, d.events.at...)
 }
 

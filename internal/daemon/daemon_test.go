@@ -121,7 +121,6 @@ func TestNewLeavesNothing(t *testing.T) {
 		"admin.socket":              func(c *config.Config) { c.Admin.Socket = good.Listen.Socket + "-none/s" },
 		"admin.listen":              func(c *config.Config) { c.Admin.Listen = taken.Addr().String() },
 		"listen.resp":               func(c *config.Config) { c.Listen.RESP = []string{taken.Addr().String()} },
-		"listen.lm":                 func(c *config.Config) { c.Listen.LM = taken.Addr().String() },
 		"listen.resp_password_file": func(c *config.Config) { c.Listen.RESPPasswordFile = "/nonexistent" },
 		"cpu.policy":                func(c *config.Config) { c.CPU.Policy = "none" },
 		"write.mode":                func(c *config.Config) { c.Write.Mode = "sideways" },

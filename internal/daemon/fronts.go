@@ -14,7 +14,6 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/fair"
-	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/version"
@@ -29,10 +28,8 @@ const shelterShare = 0.1
 type fronts struct {
 	password string // of resp
 	respAt   []endpoint
-	lmAt     []endpoint
 	stores   []*blob.Store
 	resp     *resp.Server // nil: off
-	lm       *lm.Server   // nil: off
 }
 
 // listenFronts takes the front ends' addresses, before anything is served.
@@ -48,14 +45,7 @@ func (d *Daemon) listenFronts() (err error) {
 		}
 		f.respAt = append(f.respAt, e)
 	}
-	if c.LM == "" {
-		return nil
-	}
-	e, err := d.from.listenAt(c, "listen.lm", c.LM)
-	if err == nil {
-		f.lmAt = append(f.lmAt, e)
-	}
-	return err
+	return nil
 }
 
 // admission asks the server who may connect to a front end.
@@ -110,30 +100,13 @@ func (d *Daemon) makeFronts() error {
 			Log: d.log.With().Str("component", "resp").Logger(),
 		})
 	}
-	if len(f.lmAt) > 0 {
-		s, err := d.makeStore(config.FrontLM)
-		if err != nil {
-			return fmt.Errorf("listen.lm: %w", err)
-		}
-		e := d.admission(config.FrontLM)
-		f.lm = lm.New(lm.Options{
-			Store: s, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
-			Admit: e.admit, Enter: e.enter, Budget: d.budget,
-			Connections: d.cfg.Limits.Connections, StallTimeout: d.cfg.Limits.Stall,
-			Log: d.log.With().Str("component", "lm").Logger(),
-		})
-	}
 	return nil
 }
 
-// frontSpaces names the spaces of all front ends, also of those that are off:
-// their values may still be stored.
+// frontSpaces names the front end's space, also where it is off: its values may still
+// be stored.
 func frontSpaces() map[key.SpaceID]string {
-	names := make(map[key.SpaceID]string)
-	for _, name := range []string{config.FrontRESP, config.FrontLM} {
-		names[blob.SpaceOf(name)] = name
-	}
-	return names
+	return map[key.SpaceID]string{blob.SpaceOf(config.FrontRESP): config.FrontRESP}
 }
 
 // makeStore makes the named values of one front end. What the disk owes it is
@@ -162,10 +135,6 @@ func (f *fronts) serve(ctx context.Context, g *errgroup.Group, log *zerolog.Logg
 		g.Go(func() error { return f.resp.Serve(ctx, e.Listener) })
 		log.Info().Str("address", e.String()).Msg("serving Redis clients")
 	}
-	for _, e := range f.lmAt {
-		g.Go(func() error { return f.lm.Serve(ctx, e.Listener) })
-		log.Info().Str("address", e.String()).Msg("serving lm:// clients")
-	}
 }
 
 // apply has the front ends run with other settings from now on. The server has
@@ -178,14 +147,11 @@ func (f *fronts) apply(s *settings) {
 		f.resp.Set(s.resp)
 		f.resp.Recheck()
 	}
-	if f.lm != nil {
-		f.lm.Recheck()
-	}
 }
 
 // close gives the addresses back.
 func (f *fronts) close(fail func(string, error)) {
-	for _, e := range append(f.respAt, f.lmAt...) {
+	for _, e := range f.respAt {
 		fail("front end", e.Close())
 		fail("front end's socket", e.remove())
 	}
@@ -196,9 +162,5 @@ func (f *fronts) stats(out *Stats) {
 	if f.resp != nil {
 		st := f.resp.Stats()
 		out.RESP = &st
-	}
-	if f.lm != nil {
-		st := f.lm.Stats()
-		out.LM = &st
 	}
 }

@@ -69,9 +69,6 @@ func Preflight(c *config.Config) (errs Problems) {
 	for _, addr := range c.Listen.RESP {
 		try("listen.resp", addr)
 	}
-	if c.Listen.LM != "" {
-		try("listen.lm", c.Listen.LM)
-	}
 	for _, l := range held {
 		_ = l.Close()
 	}
@@ -106,9 +103,6 @@ func Warnings(c *config.Config, here bool) (out []string) {
 		var open []string
 		if c.Listen.RESPPasswordFile == "" {
 			open = append(open, c.Listen.RESP...)
-		}
-		if c.Listen.LM != "" {
-			open = append(open, c.Listen.LM)
 		}
 		for _, addr := range slices.DeleteFunc(open, isSocket) {
 			out = append(out, fmt.Sprintf("listen.allow_uids does not bind who connects over TCP, and %s asks for no password; use the path of a socket", addr))

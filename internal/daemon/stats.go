@@ -9,7 +9,6 @@ import (
 	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/lm"
 	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
@@ -30,7 +29,6 @@ type Stats struct {
 	Store         StoreStats   `json:"store"`
 	Advice        string       `json:"advice"`         // one sentence: what was missed, and what would have helped; "" while nothing was asked
 	RESP          *resp.Stats  `json:"resp,omitempty"` // of front ends that are on
-	LM            *lm.Stats    `json:"lm,omitempty"`
 	Events        *EventStats  `json:"events,omitempty"`
 }
 

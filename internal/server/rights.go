@@ -163,9 +163,8 @@ type Peer struct {
 	rights access.Rights
 }
 
-// Admit finds out who is at the other end of a connection of a front end, "resp"
-// or "lm". It is an error if that user, or a connection without a user id, may do
-// nothing there.
+// Admit finds out who is at the other end of a connection of a front end. It is an error
+// if that user, or a connection without a user id, may do nothing there.
 func (s *Server) Admit(front string, conn net.Conn) (*Peer, error) {
 	p := &Peer{server: s, front: front}
 	if conn.LocalAddr().Network() == "unix" {

@@ -41,7 +41,7 @@ func TestSpacesAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		front := chain(7, 3)
 		front.Space = key.SpaceID{7}
-		r := newRig(t, options{Options: server.Options{Fronts: map[key.SpaceID]string{front.Space: "resp", {8}: "lm"}}})
+		r := newRig(t, options{Options: server.Options{Fronts: map[key.SpaceID]string{front.Space: "resp", {8}: "other"}}})
 		r.dial(client.Options{Inline: true})
 		tenant := key.Space{
 			Model: "other", Revision: "main", LoRA: "l", World: 2, Worker: 1, DType: "fp8", ChunkTokens: tokens,

@@ -22,7 +22,7 @@ from kvstored.link import Link
 ROOT = Path(__file__).resolve().parents[3]
 
 CONFIG = """\
-listen: {{socket: {dir}/s, resp: [{dir}/r], lm: {dir}/l}}
+listen: {{socket: {dir}/s, resp: [{dir}/r]}}
 admin: {{listen: ""}}
 cpu: {{capacity: {dram}}}
 disk: {{paths: [{dir}/disk], capacity: {disk}, segment_size: 64MiB, min_free: 0}}

@@ -150,49 +150,6 @@ def redis_connector(base: Any, wire: Dict[str, Any], path: str) -> Any:
     return Redis()
 
 
-def lm_connector(base: Any, wire: Dict[str, Any], path: str) -> Any:
-    request, reply, location = wire["request"], wire["reply"], wire.get("location", 1)
-    shape = {f"shape{i}": n for i, n in enumerate((2, 32, 256, 1024))}
-
-    class Lm(base):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.stream = Stream(path)
-
-        def _ask(self, command: str, key: str, payload: bytes = b"", **fields: int) -> None:
-            given = {"command": wire["commands"][command], "length": len(payload), "key": key.encode().ljust(150), **wire["asks"], **fields}
-            self.stream.send(struct.pack(request["struct"], *[given.get(f, 0) for f in request["fields"]]), payload)
-
-        def _reply(self) -> Dict[str, int]:
-            data = self.stream.socket.recv(struct.calcsize(reply["struct"]))  # one recv, as there
-            return dict(zip(reply["fields"], struct.unpack(reply["struct"], data)))
-
-        def exists_sync(self, key: str) -> bool:
-            self._ask("contains", key)
-            return self._reply()["code"] == wire["codes"]["success"]
-
-        exists = exists_sync
-
-        def get(self, key: str) -> Optional[bytes]:
-            self._ask("get", key)
-            answer = self._reply()
-            if answer["code"] != wire["codes"]["success"]:
-                return None
-            wanted = {"fmt": 3, "dtype": 5, "location": location, **shape}
-            assert {name: answer[name] for name in wanted} == wanted, answer
-            return self.stream.read(answer["length"])
-
-        def put(self, key: str, memory_obj: bytes) -> None:
-            self._ask("put", key, memory_obj, fmt=3, dtype=5, location=location, **shape)
-
-        def list(self) -> List[str]:
-            return []
-
-        def close(self) -> None:
-            self.stream.socket.close()
-
-    return Lm()
-
-
 def l2_adapter(base: Any, wire: Dict[str, Any], path: str) -> Any:
     class Resp(base):  # type: ignore[misc]
         """Tasks end at once here, each on the next worker's connection."""
@@ -257,11 +214,8 @@ class Sessions(unittest.TestCase):
 
     def connector(self, form: contracts.Form, daemon: Daemon) -> Any:
         wire = form.data["wire"]
-        make = {"lm": lm_connector, "parsed": redis_connector, "exact": l2_adapter}[
-            wire["speaks"] if wire["speaks"] == "lm" else wire["replies"]
-        ]
-        path = daemon.dir + ("/l" if wire["speaks"] == "lm" else "/r")
-        return make(form.stand_in(form.data["target"]), wire, path)
+        make = {"parsed": redis_connector, "exact": l2_adapter}[wire["replies"]]
+        return make(form.stand_in(form.data["target"]), wire, daemon.dir + "/r")
 
     def test_sessions(self) -> None:
         for disk in ("0", "512MiB"):
@@ -320,7 +274,7 @@ class Real(unittest.TestCase):
             import lmcache  # noqa: F401
         except ImportError as e:
             self.skipTest(f"no LMCache here: {e}")
-        for client in ("redis", "lm", "resp"):
+        for client in ("redis", "resp"):
             with self.subTest(client):
                 form, differences = contracts.nearest([f for name, f in FORMS.items() if name.endswith(f" {client}")])
                 self.assertEqual(differences, [], f"LMCache's interface is nearest to {form}, and differs from it")

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -179,7 +177,6 @@ func flood(t *testing.T, socket string, stop <-chan struct{}) (refused int) {
 // TestCreditAttack: who has more bodies under way than agreed on is refused, in each
 // client with the class that says what to do, and loses nothing; others go on.
 func TestCreditAttack(t *testing.T) {
-	program := cProgram(t, "kvstored.c", "test/conformance.c")
 	d := daemon.Start(t, func(c *config.Config) { c.Events.Enabled = true })
 	between := filepath.Join(filepath.Dir(d.Socket), "between")
 	l, err := net.Listen("unix", between)
@@ -232,16 +229,6 @@ func TestCreditAttack(t *testing.T) {
 	}
 	goesOn(1)
 
-	script := filepath.Join(t.TempDir(), "script")
-	steps := "space s sha256 4\ntokens p s 1 4\nrefused put p 0 300000 = over_budget release\nlookup p = 0 0\n" +
-		"refused put p 0 300000 = over_budget release\nput p 0 300000 = ok\nget p 0 300000\n"
-	if err := os.WriteFile(script, []byte(steps), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.CommandContext(t.Context(), program, between, script).CombinedOutput(); err != nil {
-		t.Errorf("the C client: %v\n%s", err, out)
-	}
-	goesOn(2)
 	close(stop)
 	t.Logf("the flood was refused %d times", <-done)
 }

@@ -122,10 +122,8 @@ func readFrame(c *net.UnixConn) (frame, oob []byte, err error) {
 // TestNewerDaemon: with the additions of a newer daemon in each frame, the clients of today
 // do and see what the conformance scripts say.
 func TestNewerDaemon(t *testing.T) {
-	program := cProgram(t, "kvstored.c", "test/conformance.c")
 	for _, path := range scripts(t) {
 		t.Run("Go", func(t *testing.T) { conform(t, newerDaemon(t, daemon.Start(t).Socket), path) })
-		t.Run("C", func(t *testing.T) { runC(t, program, newerDaemon(t, daemon.Start(t).Socket), path) })
 	}
 	t.Run("Python", func(t *testing.T) {
 		python := need.Python(t)

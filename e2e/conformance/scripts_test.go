@@ -28,8 +28,8 @@ func scripts(t *testing.T) []string {
 	return paths
 }
 
-// TestConformance runs the scripts that every client must pass; the C and the Python
-// client run the same.
+// TestConformance runs the scripts that every client must pass;
+// the Python client runs the same.
 func TestConformance(t *testing.T) {
 	for _, path := range scripts(t) {
 		t.Run(filepath.Base(path), func(t *testing.T) { conform(t, daemon.Start(t).Socket, path) })

@@ -29,9 +29,6 @@ func Program(t testing.TB, name, from string) string {
 	return path
 }
 
-// Compiler is a C compiler.
-func Compiler(t testing.TB) string { return Program(t, "cc", "gcc") }
-
 // Python is an interpreter that has all modules. The system's has those of the system's
 // packages, and need not be the first in the path.
 func Python(t testing.TB, modules ...string) string {

@@ -3,11 +3,8 @@ package disk
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
@@ -84,12 +81,12 @@ func (r *recovery) unbury(ctx context.Context) error {
 		return err
 	}
 	if t.rebuilds && t.surveyed.Load() {
-		if err := os.Remove(filepath.Join(t.o.Meta, metadata.RebuildName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := t.set.Meta.Remove(metadata.RebuildName); err != nil {
 			return err
 		}
 		t.rebuilds = false
 	}
-	return errors.Join(r.removeDeletionLog(), filesystem.Sync(t.o.Meta))
+	return errors.Join(r.removeDeletionLog(), t.set.Meta.Sync())
 }
 
 // removeDeletionLog removes the notes of deletions, unless a path was not surveyed.

@@ -153,13 +153,13 @@ func TestRebuildByHandIsRefused(t *testing.T) {
 		if _, err := k.Rebuilt(); !strings.Contains(err.Error(), "headers of what was freed") {
 			t.Error(err)
 		}
+		if err := os.Remove(clean + ".new"); err != nil {
+			t.Fatal(err)
+		}
 		awaitOpen(t, k)
 		await(t, "it is not scanned", func() bool { return !k.now.Load().scan.active.Load() })
 		for i := range 4 {
 			mustGetKept(t, k, m, i)
-		}
-		if err := os.Remove(clean + ".new"); err != nil {
-			t.Fatal(err)
 		}
 		rebuildByHand(t, k)
 		moved := o.Paths[0] + ".away"

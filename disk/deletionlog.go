@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/zeebo/xxh3"
@@ -27,8 +26,8 @@ const (
 // note that was written in part is overwritten by the next one: all of them lie
 // at multiples of their size. The end of the recovery removes the file.
 type deletionLog struct {
-	path string
-	mu   struct {
+	in *filesystem.Folder
+	mu struct {
 		sync.Mutex
 		file *os.File // nil until there is something to note
 		end  int64    // of the last whole note
@@ -63,13 +62,13 @@ func (l *deletionLog) open() error {
 	if l.mu.file != nil {
 		return nil
 	}
-	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE, 0o600)
+	f, err := l.in.Open(deletionsName, os.O_WRONLY|os.O_CREATE)
 	if err != nil {
 		return err
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = filesystem.Sync(filepath.Dir(l.path))
+		err = l.in.Sync()
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())
@@ -81,7 +80,7 @@ func (l *deletionLog) open() error {
 // read adds the notes of the file to deletions; of two for a key the higher number
 // counts.
 func (l *deletionLog) read(deletions map[key.Key]uint64) error {
-	text, err := os.ReadFile(l.path)
+	text, err := l.in.Read(deletionsName)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("disk: read deletions: %w", err)
 	}
@@ -110,7 +109,7 @@ func (l *deletionLog) sync() error {
 // remove forgets the notes: no header of the keys is left.
 func (l *deletionLog) remove() error {
 	l.close()
-	if err := os.Remove(l.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := l.in.Remove(deletionsName); err != nil {
 		return fmt.Errorf("disk: remove the notes of deletions: %w", err)
 	}
 	return nil

@@ -74,7 +74,7 @@ func (f countingFile) Sync() error {
 func TestSyncCoversTombstones(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := testOptions(t.TempDir())
-		own, err := blockio.NewFolder(o.Paths[0], false)
+		own, err := blockio.NewFolder(folderAt(t, o.Paths[0]), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,21 +119,21 @@ func TestSyncCoversTombstones(t *testing.T) {
 // no later one with it.
 func TestTornNotesOfDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		path := filepath.Join(tiertest.Folder(t), deletionsName)
+		in := folderAt(t, tiertest.Folder(t))
 		noted := func(l *deletionLog, i int) {
 			t.Helper()
 			if err := l.append([]key.Key{keyOf(i)}, uint64(i)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		l := &deletionLog{path: path}
+		l := &deletionLog{in: in}
 		noted(l, 1)
 		noted(l, 2)
 		l.close()
-		if err := os.Truncate(path, 2*deletionBytes-7); err != nil {
+		if err := os.Truncate(in.Path(deletionsName), 2*deletionBytes-7); err != nil {
 			t.Fatal(err)
 		}
-		l = &deletionLog{path: path}
+		l = &deletionLog{in: in}
 		noted(l, 3)
 		noted(l, 4)
 		l.close()

@@ -36,7 +36,7 @@ type faultyFile struct {
 
 func newFaulty(t *testing.T, dir string) *faulty {
 	t.Helper()
-	f, err := blockio.NewFolder(dir, false)
+	f, err := blockio.NewFolder(folderAt(t, dir), false)
 	if err != nil {
 		t.Fatal(err)
 	}

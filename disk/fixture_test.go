@@ -57,6 +57,17 @@ func testOptions(dir string) Options {
 	}
 }
 
+// folderAt is dir, open until the test ends.
+func folderAt(t testing.TB, dir string) *filesystem.Folder {
+	t.Helper()
+	f, err := filesystem.OpenFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
 // start opens a tier and runs it until the test or stop ends it.
 func start(t testing.TB, o Options, f blockio.Folder) (d *Tier, stop func()) {
 	t.Helper()

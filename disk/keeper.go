@@ -142,7 +142,7 @@ func (k *Keeper) install(got opened) {
 	}
 	k.handOver(got.tier)
 	again := k.mu.set != ""
-	k.mu.set = got.tier.set
+	k.mu.set = got.tier.set.ID
 	k.openings.Add(1)
 	k.now.Store(got.tier)
 	if again {

@@ -110,7 +110,7 @@ func TestKeeperStartsInTrouble(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, lock := range d.locks {
+			for _, lock := range d.set.Locks {
 				_ = lock.Close() // its daemon is gone, its database's process is not
 			}
 			return func() { _ = d.Close() }, "Cannot acquire directory lock"

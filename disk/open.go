@@ -1,11 +1,9 @@
 package disk
 
 import (
-	"path/filepath"
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
@@ -19,7 +17,7 @@ type opening struct{ t *Tier }
 func (o opening) openAll(kinds []blockio.Folder) error {
 	t := o.t
 	set, dirs, missing, err := folders.Claim(t.o.Paths, t.o.Meta)
-	t.locks, t.missing, t.set = set.Locks, missing, set.ID
+	t.set, t.missing = set, missing
 	if err != nil {
 		return err
 	}
@@ -37,14 +35,14 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	t.space = newSpace(t)
 	t.commits = metadata.NewCommitter(t.db, t.share, set.Epoch)
 	t.deleting.commits = t.commits
-	t.deletionLog.path = filepath.Join(t.o.Meta, deletionsName)
+	t.deletionLog.in = set.Meta
 	t.seal = record.NewSealer(set.Secret)
 	if t.db.Unwitnessed() && len(t.segments.all()) > 0 { // nothing says that the database has all it had
-		if err := filesystem.Replace(filepath.Join(t.o.Meta, metadata.RebuildName), nil); err != nil {
+		if err := set.Meta.Replace(metadata.RebuildName, nil); err != nil {
 			return err
 		}
 	}
-	if t.rebuilds, err = filesystem.Exists(filepath.Join(t.o.Meta, metadata.RebuildName)); err != nil {
+	if t.rebuilds, err = set.Meta.Exists(metadata.RebuildName); err != nil {
 		return err
 	}
 	t.rebuilding.running.Store(t.rebuilds)
@@ -70,10 +68,10 @@ const lastTimeout = 4 * time.Second
 func (o opening) openStore() (err error) {
 	t := o.t
 	if t.pulse == nil {
-		t.pulse = t.locks[0]
+		t.pulse = t.set.Locks[0]
 	}
 	t.db, err = metadata.Open(metadata.Options{
-		Meta: t.o.Meta, Pulse: t.pulse, ReserveBytes: t.o.MetaReserveBytes,
+		Meta: t.set.Meta, Pulse: t.pulse, ReserveBytes: t.o.MetaReserveBytes,
 		Database: t.o.Database, Free: t.o.free,
 		Patience: patience * t.o.IOTimeout, Await: min(lastTimeout, t.o.IOTimeout/2), Log: t.log, Trouble: t.trouble,
 	})

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -44,8 +42,7 @@ func (o opening) depth(v *volume) (int, error) {
 	if !v.folder.Direct() {
 		return defaultIODepth, nil // it would be the page cache that is measured
 	}
-	path := filepath.Join(v.dir, depthName)
-	if text, err := os.ReadFile(path); err == nil {
+	if text, err := v.at.Read(depthName); err == nil {
 		if n, err := strconv.Atoi(string(bytes.TrimSpace(text))); err == nil && n >= 1 && n <= maxProbedDepth {
 			return n, nil
 		}
@@ -53,7 +50,7 @@ func (o opening) depth(v *volume) (int, error) {
 	if free, err := t.o.free(v.dir); err != nil || free-probeBytes < t.now.Load().MinFreeBytes {
 		return defaultIODepth, nil //nolint:nilerr // who looks next will say so
 	}
-	rates, err := probe(filepath.Join(v.dir, "probe"), v.folder)
+	rates, err := probe(v.at, v.folder)
 	if err != nil {
 		t.log.Warn().Err(err).Str("path", v.dir).Msg("the device could not be probed")
 		return defaultIODepth, nil
@@ -61,7 +58,7 @@ func (o opening) depth(v *volume) (int, error) {
 	depth := bestDepth(rates)
 	t.log.Info().Str("path", v.dir).Int("depth", depth).Ints("mb_per_second", rates[defaultIODepth:]).
 		Msg("probed how many reads are to be under way")
-	return depth, filesystem.Replace(path, strconv.AppendInt(nil, int64(depth), 10))
+	return depth, v.at.Replace(depthName, strconv.AppendInt(nil, int64(depth), 10))
 }
 
 // bestDepth is the least that gains from each step up to it.
@@ -77,15 +74,15 @@ func bestDepth(rates []int) int {
 
 // probe measures random reads of pieces from a file that it writes before and
 // removes afterwards, by depth, in MB/s.
-func probe(path string, f blockio.Folder) (rates []int, err error) {
-	_ = os.Remove(path) // of a process that was killed
-	file, err := f.Create(path, probeBytes)
+func probe(at *filesystem.Folder, f blockio.Folder) (rates []int, err error) {
+	_ = at.Remove(blockio.ProbeName) // of a process that was killed
+	file, err := f.Create(blockio.ProbeName, probeBytes)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		_ = file.Close()
-		_ = os.Remove(path)
+		_ = at.Remove(blockio.ProbeName)
 	}()
 	piece := blockio.AlignedBytes(blockio.PieceBytes)
 	rng := rand.NewChaCha8([32]byte{1})

@@ -47,7 +47,7 @@ func TestDepthIsProbedOnce(t *testing.T) {
 		o := testOptions(tiertest.Folder(t))
 		o.IODepth = 0
 		const gains = 3 // the device reads as many pieces at once
-		device := paced{blockio.OSFolder{}, make(chan struct{}, gains)}
+		device := paced{blockio.OSFolder{Folder: folderAt(t, o.Paths[0])}, make(chan struct{}, gains)}
 		d, stop := start(t, o, device)
 		if n := d.volumes[0].dev.Depth; n != gains {
 			t.Errorf("depth %d, want %d", n, gains)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -124,12 +123,17 @@ func (k *Keeper) setOut() bool {
 // orderRebuild has the next opening make the index anew. The tier was closed:
 // unless it left all headers in order, that is an error.
 func orderRebuild(meta string) error {
-	clean, err := filesystem.Exists(filepath.Join(meta, cleanName))
+	at, err := filesystem.OpenFolder(meta)
+	if err != nil {
+		return err
+	}
+	defer at.Close() //nolint:errcheck // nothing was written through it
+	clean, err := at.Exists(cleanName)
 	if err == nil && !clean {
 		err = errors.New("the headers of what was freed are not all written")
 	}
 	if err == nil {
-		err = filesystem.Replace(filepath.Join(meta, metadata.RebuildName), nil)
+		err = at.Replace(metadata.RebuildName, nil)
 	}
 	return err
 }

@@ -64,7 +64,7 @@ var errGone = errors.New("it is not the folder any more that was opened; is its 
 // opened.
 func (m maintenance) lookAtFolders() error {
 	t := m.t
-	for i, lock := range t.locks {
+	for i, lock := range t.set.Locks {
 		was, err := lock.Stat()
 		if err != nil {
 			return err

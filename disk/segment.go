@@ -3,8 +3,6 @@ package disk
 import (
 	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,13 +94,13 @@ func openSegments(volumes []*volume, size int64, epoch uint64) (*segments, error
 }
 
 func (s *segments) openVolume(v *volume) error {
-	names, err := os.ReadDir(v.dir)
+	names, err := v.at.Names()
 	if err != nil {
 		return fmt.Errorf("disk: list segments: %w", err)
 	}
 	for _, name := range names {
-		n, err := strconv.ParseUint(strings.TrimPrefix(name.Name(), folders.SegmentPrefix), 10, segmentBits)
-		if err != nil || n == 0 || name.Name() != segmentName(uint32(n)) {
+		n, err := strconv.ParseUint(strings.TrimPrefix(name, folders.SegmentPrefix), 10, segmentBits)
+		if err != nil || n == 0 || name != segmentName(uint32(n)) {
 			continue
 		}
 		if err := s.openOld(v, uint32(n)); err != nil {
@@ -116,12 +114,12 @@ func (s *segments) openVolume(v *volume) error {
 func segmentName(n uint32) string { return fmt.Sprintf("%s%08d", folders.SegmentPrefix, n&maxSegments) }
 
 func (s *segments) openOld(v *volume, n uint32) error {
-	path := filepath.Join(v.dir, segmentName(n))
-	f, err := v.folder.Open(path)
+	name := segmentName(n)
+	f, err := v.folder.Open(name)
 	if err != nil {
 		return fmt.Errorf("disk: open segment: %w", err)
 	}
-	info, err := os.Stat(path)
+	info, err := v.at.Stat(name)
 	if err != nil {
 		_ = f.Close()
 		return fmt.Errorf("disk: open segment: %w", err)
@@ -130,7 +128,7 @@ func (s *segments) openOld(v *volume, n uint32) error {
 	// A file with holes (as a copy may have) counts with the size that it may grow
 	// to. The blocks of a file system's own notes on a file do not count, as they
 	// did not when the segment was made: a few KiB would else be a tier too large.
-	g := &segment{number: v.number(n), volume: v, path: path, size: size, blocks: info.Size(), file: f}
+	g := &segment{number: v.number(n), volume: v, path: v.at.Path(name), size: size, blocks: info.Size(), file: f}
 	g.unsynced.wrote(1) // an earlier process may have left something unsynced
 	v.insert(g)
 	s.mu.bytes += info.Size()
@@ -205,8 +203,8 @@ func (s *segments) grow(v *volume, n int64, room func(files int64) int64) error 
 	if !ok {
 		return tier.ErrNoSpace
 	}
-	path := filepath.Join(v.dir, segmentName(number))
-	f, err := v.folder.Create(path, size)
+	name := segmentName(number)
+	f, err := v.folder.Create(name, size)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -216,7 +214,7 @@ func (s *segments) grow(v *volume, n int64, room func(files int64) int64) error 
 		}
 		return err
 	}
-	v.cursor = v.insert(&segment{number: number, volume: v, path: path, size: size, blocks: size, file: f, free: extent.New(size)})
+	v.cursor = v.insert(&segment{number: number, volume: v, path: v.at.Path(name), size: size, blocks: size, file: f, free: extent.New(size)})
 	return nil
 }
 
@@ -264,7 +262,7 @@ func (s *segments) unlink(list []*segment) error {
 	var first error
 	for _, g := range list {
 		_ = g.file.Close()
-		if err := os.Remove(g.path); err != nil && !os.IsNotExist(err) {
+		if err := g.volume.at.Remove(segmentName(g.number)); err != nil {
 			first = cmp.Or(first, fmt.Errorf("disk: remove empty segment: %w", err))
 			continue // it still takes its room; the next start tries again
 		}

@@ -203,7 +203,7 @@ func heldFor(e ledger.Entry) int64 {
 func (s *segments) lookAtOthers(v *volume) {
 	total := otherBytes(v.dir)
 	for _, g := range s.listOf(v) {
-		if info, err := os.Stat(g.path); err == nil {
+		if info, err := v.at.Stat(segmentName(g.number)); err == nil {
 			total += max(0, filesystem.AllocatedBytes(info)-g.blocks)
 		}
 	}

@@ -21,7 +21,7 @@ type small struct {
 // newSmall has the tier of o, which has one path, see a small file system.
 func newSmall(t testing.TB, o *Options, bytes int64) *small {
 	t.Helper()
-	own, err := blockio.NewFolder(o.Paths[0], o.Buffered)
+	own, err := blockio.NewFolder(folderAt(t, o.Paths[0]), o.Buffered)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -121,7 +120,7 @@ func (s *syncRun) dropDoubted(ctx context.Context) error {
 // meta syncs the database, and the notes beside it.
 func (s *syncRun) meta() error {
 	t := s.t
-	if err := errors.Join(t.deletionLog.sync(), filesystem.Sync(t.o.Meta)); err != nil {
+	if err := errors.Join(t.deletionLog.sync(), t.set.Meta.Sync()); err != nil {
 		return err
 	}
 	return t.db.Sync()

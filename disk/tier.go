@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -39,8 +39,7 @@ type Tier struct {
 	now        atomic.Pointer[Settings] // in place of those in o
 	log        zerolog.Logger
 	trouble    zerolog.Logger // log for what may come in floods
-	locks      []*os.File
-	set        string // id of that of the folders
+	set        *folders.Set   // nil in a tier that was never open
 	wrong      mismatches
 	volumes    volumes  // by index
 	missing    []string // the other paths
@@ -100,6 +99,16 @@ func Check(o Options) error {
 		return metadata.Advised(err)
 	}
 	return nil
+}
+
+// Warnings say what Open would take, but hardly as it was meant.
+func Warnings(o Options) (out []string) {
+	for _, dir := range append(slices.Clone(o.Paths), o.Meta) {
+		if gid, is := filesystem.Shared(dir); is && dir != "" {
+			out = append(out, fmt.Sprintf("disk tier: all of group %d can write to %s, and so put chunks there; take that right away (chmod g-w) unless the group is the daemon's alone", gid, dir))
+		}
+	}
+	return out
 }
 
 // open is Open with other kinds of folder under the first paths, where not nil.
@@ -162,8 +171,8 @@ func (t *Tier) release() error {
 		t.segments.close()
 	}
 	t.deletionLog.close()
-	for _, lock := range t.locks {
-		_ = lock.Close() // ends the lock
+	if t.set != nil {
+		t.set.Close()
 	}
 	return err
 }

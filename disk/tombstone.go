@@ -3,14 +3,11 @@ package disk
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
@@ -189,13 +186,12 @@ func (u *tombWriter) seal(page []byte, x tombstone) {
 // does not know of, and has this one be taken for such until it ends.
 func (o opening) beginUnclean() (unclean bool, err error) {
 	t := o.t
-	path := filepath.Join(t.o.Meta, cleanName)
-	clean, err := filesystem.Exists(path)
+	clean, err := t.set.Meta.Exists(cleanName)
 	if clean && err == nil {
-		err = os.Remove(path)
+		err = t.set.Meta.Remove(cleanName)
 	}
 	if clean && err == nil {
-		err = filesystem.Sync(t.o.Meta)
+		err = t.set.Meta.Sync()
 	}
 	return !clean, err
 }
@@ -220,7 +216,7 @@ func (u *tombWriter) endClean(closed error) {
 				return err
 			}
 		}
-		return filesystem.Replace(filepath.Join(t.o.Meta, cleanName), nil)
+		return t.set.Meta.Replace(cleanName, nil)
 	})
 	if err != nil {
 		t.log.Warn().Err(err).Msg("the headers of freed extents are not all written; the next start looks for them")

@@ -6,7 +6,6 @@ import (
 	"math"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/record"
 )
@@ -68,7 +67,7 @@ func (s *segments) sync(v *volume) error {
 			return fmt.Errorf("%s: %w: %w", g.path, errDoubted, err)
 		}
 	}
-	return filesystem.Sync(v.dir)
+	return v.at.Sync()
 }
 
 // isRemoved reports whether g has left the list, as it does before its file is

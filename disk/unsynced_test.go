@@ -75,7 +75,7 @@ func (f *unsyncable) hangUp(n int) {
 
 func newUnsyncable(t *testing.T, dir string) *unsyncable {
 	t.Helper()
-	own, err := blockio.NewFolder(dir, true)
+	own, err := blockio.NewFolder(folderAt(t, dir), true)
 	if err != nil {
 		t.Fatal(err)
 	}

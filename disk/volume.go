@@ -18,6 +18,7 @@ import (
 type volume struct {
 	index   int // in the set of paths that belong together, by its marker and not by its place in Options
 	dir     string
+	at      *filesystem.Folder
 	folder  blockio.Folder
 	dev     *blockio.Device
 	fs      *fileSystem
@@ -99,7 +100,7 @@ func (v *volume) usage() (u usage) {
 func (o opening) makeVolumes(dirs []folders.Claimed, kinds []blockio.Folder) error {
 	t := o.t
 	for i, c := range dirs {
-		v := &volume{index: c.Index, dir: c.Dir, stale: c.Stale, syncing: make(chan struct{}, 1)}
+		v := &volume{index: c.Index, dir: c.Dir, at: c.Folder, stale: c.Stale, syncing: make(chan struct{}, 1)}
 		if i < len(kinds) {
 			v.folder = kinds[i]
 		}
@@ -123,7 +124,7 @@ func (o opening) makeVolumes(dirs []folders.Claimed, kinds []blockio.Folder) err
 func (o opening) makeVolume(v *volume) error {
 	t := o.t
 	if v.folder == nil {
-		own, err := blockio.NewFolder(v.dir, t.o.Buffered)
+		own, err := blockio.NewFolder(v.at, t.o.Buffered)
 		if err != nil {
 			return err
 		}

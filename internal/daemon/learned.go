@@ -81,8 +81,10 @@ func (l *learned) save() error {
 	if err != nil || data == nil {
 		return err
 	}
-	// One name, so that a crash leaves one file, which the next save replaces.
-	f, err := os.OpenFile(l.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// One name, so that a crash leaves one file, which the next save replaces; and
+	// nothing is written through a link of that name.
+	_ = os.Remove(l.path + ".new")
+	f, err := os.OpenFile(l.path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

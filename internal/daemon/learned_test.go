@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"bytes"
 	"os"
 	"path/filepath"
@@ -53,12 +54,19 @@ func TestLearnedSurvives(t *testing.T) {
 	if err := os.WriteFile(file+".new", make([]byte, 64<<10), 0o600); err != nil { // of a crash
 		t.Fatal(err)
 	}
+	victim := filepath.Join(t.TempDir(), "victim")
 	restart(func(d *Daemon) {
 		c := &key.Chain{Hashes: []key.Hash{{1}, {2}}, Tokens: []uint32{256, 256}}
 		d.stack.Observe(c, stack.Prompt{})
 		d.stack.Observe(c, stack.Prompt{})
 		want = tables(d)
+		if err := errors.Join(os.Remove(file+".new"), os.Symlink(victim, file+".new")); err != nil {
+			t.Fatal(err)
+		}
 	})
+	if _, err := os.Lstat(victim); err == nil {
+		t.Error("it was written through a link")
+	}
 	if info, err := os.Stat(file); err != nil || info.Size() > 31<<10 {
 		t.Errorf("the file is %v, error %v", info, err)
 	}

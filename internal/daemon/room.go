@@ -9,6 +9,8 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/rs/zerolog"
+
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/human"
@@ -34,11 +36,12 @@ func diskWarnings(c *config.Disk) []string {
 	if !c.Enabled() {
 		return nil
 	}
+	out := disk.Warnings(diskOptions(c, zerolog.Nop()))
 	systems, err := fileSystems(c)
 	if err != nil {
-		return nil
+		return out
 	}
-	return roomWarnings(systems, c)
+	return append(out, roomWarnings(systems, c)...)
 }
 
 func roomWarnings(systems []fileSystem, c *config.Disk) (out []string) {

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"unsafe"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/arena"
 )
 
@@ -20,47 +20,51 @@ type File interface {
 	Sync() error // data, and the metadata that finding it needs
 }
 
+// ProbeName is the name of a file that is written and read to learn what a device can.
+const ProbeName = "probe"
+
 // Folder opens and makes segment files.
 type Folder interface {
 	// Create makes a file of size bytes with all blocks allocated. It
 	// leaves nothing behind when it fails.
-	Create(path string, size int64) (File, error)
+	Create(name string, size int64) (File, error)
 	// Open opens an existing file.
-	Open(path string) (File, error)
+	Open(name string) (File, error)
 	// Direct reports whether I/O goes past the page cache.
 	Direct() bool
 }
 
 // OSFolder is a directory of the operating system. IsDirect says that its files go
 // past the page cache.
-type OSFolder struct{ IsDirect bool }
+type OSFolder struct {
+	*filesystem.Folder
+	IsDirect bool
+}
 
 // NewFolder finds out whether dir takes direct I/O by doing some: file systems
 // refuse it at open, or at the first transfer, or not at all.
-func NewFolder(dir string, buffered bool) (OSFolder, error) {
+func NewFolder(dir *filesystem.Folder, buffered bool) (OSFolder, error) {
+	own := OSFolder{Folder: dir}
 	if buffered || !directSupported {
-		return OSFolder{}, nil
+		return own, nil
 	}
-	path := filepath.Join(dir, "probe")
-	_ = os.Remove(path)
-	f, err := openDirect(path, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	_ = dir.Remove(ProbeName)
+	defer func() { _ = dir.Remove(ProbeName) }()
+	f, err := dir.Open(ProbeName, os.O_RDWR|os.O_CREATE|os.O_EXCL|direct)
 	if err != nil {
-		_ = os.Remove(path)
-		return OSFolder{}, nil // refused: buffered
+		return own, nil //nolint:nilerr // refused: buffered
 	}
-	defer func() {
-		_ = f.Close()
-		_ = os.Remove(path)
-	}()
+	defer f.Close() //nolint:errcheck // it is removed
 	page := AlignedBytes(arena.AlignBytes)
 	if _, err := f.WriteAt(page, 0); err != nil {
 		if isRefusal(err) {
-			return OSFolder{}, nil
+			return own, nil
 		}
-		return OSFolder{}, fmt.Errorf("disk: write to %s: %w", path, err)
+		return own, fmt.Errorf("disk: write to %s: %w", dir.Path(ProbeName), err)
 	}
 	_, err = f.ReadAt(page, 0)
-	return OSFolder{IsDirect: err == nil}, nil
+	own.IsDirect = err == nil
+	return own, nil
 }
 
 // AlignedBytes is memory that direct I/O takes.
@@ -74,33 +78,33 @@ func AlignedBytes(n int) []byte {
 func (d OSFolder) Direct() bool { return d.IsDirect }
 
 // Create implements Folder.
-func (d OSFolder) Create(path string, size int64) (File, error) {
-	f, err := d.openFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+func (d OSFolder) Create(name string, size int64) (File, error) {
+	f, err := d.Folder.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|d.flags())
 	if err != nil {
 		return nil, err
 	}
 	if err := preallocate(f, size); err != nil {
 		_ = f.Close()
-		_ = os.Remove(path)
-		return nil, &os.PathError{Op: "preallocate", Path: path, Err: err}
+		_ = d.Remove(name)
+		return nil, &os.PathError{Op: "preallocate", Path: d.Path(name), Err: err}
 	}
 	return d.wrap(f), nil
 }
 
 // Open implements Folder.
-func (d OSFolder) Open(path string) (File, error) {
-	f, err := d.openFile(path, os.O_RDWR)
+func (d OSFolder) Open(name string) (File, error) {
+	f, err := d.Folder.Open(name, os.O_RDWR|d.flags())
 	if err != nil {
 		return nil, err
 	}
 	return d.wrap(f), nil
 }
 
-func (d OSFolder) openFile(path string, flags int) (*os.File, error) {
+func (d OSFolder) flags() int {
 	if d.IsDirect {
-		return openDirect(path, flags)
+		return direct
 	}
-	return os.OpenFile(path, flags, 0o600)
+	return 0
 }
 
 func (d OSFolder) wrap(f *os.File) File {

@@ -7,11 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const directSupported = true
-
-func openDirect(path string, flags int) (*os.File, error) {
-	return os.OpenFile(path, flags|unix.O_DIRECT, 0o600)
-}
+const (
+	directSupported = true
+	direct          = unix.O_DIRECT // has no page cache under a file
+)
 
 // isRefusal reports whether err is how a file system says no to direct I/O.
 func isRefusal(err error) bool {

@@ -10,5 +10,5 @@
 // It never removes a file that it finds: a damaged one is kept under another
 // name. It does not know what segments and the database hold. Each call blocks as
 // long as a device does; a Set is used by one goroutine. The caller of Claim
-// closes the locks.
+// closes the set.
 package folders

@@ -24,37 +24,78 @@ import (
 // 1 had no headers before payloads, and no secret in the marker.
 const formatVersion = 2
 
-// lockDir makes dir if need be and takes it for this process. The lock ends
-// with the returned file, also when the process is killed.
-func lockDir(dir string) (*os.File, error) {
-	if err := filesystem.MakeDir(dir); err != nil {
-		return nil, fmt.Errorf("disk: %w", err)
-	}
-	lock, err := os.OpenFile(filepath.Join(dir, LockName), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("disk: %w", err)
-	}
-	return takeLock(lock, dir)
+// isOwn names the files of a tier, which are to be its own.
+func isOwn(name string) bool {
+	return strings.HasPrefix(name, SegmentPrefix) || strings.HasPrefix(name, "learned.") || strings.HasPrefix(name, "kvstored.") && !strings.HasSuffix(name, damagedSuffix)
 }
 
-// tryDir is lockDir without making anything. The lock is nil where there is no
-// file for it yet, but could be.
-func tryDir(dir string) (*os.File, error) {
-	lock, err := os.OpenFile(filepath.Join(dir, LockName), os.O_RDWR, 0)
+// openFolder opens a folder of the set's; nil where there is none.
+func openFolder(dir string) (*filesystem.Folder, error) {
+	f, err := filesystem.OpenFolder(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	err = f.Check(isOwn)
+	if err == nil {
+		err = checkDatabase(f)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// checkDatabase is an error where a file of the database is not the tier's own.
+func checkDatabase(f *filesystem.Folder) error {
+	db, err := f.Below(DatabaseName)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return nil // it is made anew
+	case err != nil:
+		return err
+	}
+	defer db.Close() //nolint:errcheck // nothing was written
+	return db.Check(func(string) bool { return true })
+}
+
+// openLock opens the file of a folder's lock, and makes both where s may. The
+// file is nil where there is none yet, but could be.
+func (s *Set) openLock(dir string) (f *filesystem.Folder, lock *os.File, err error) {
+	flags := os.O_RDWR
+	if s.makes {
+		flags |= os.O_CREATE
+		err = filesystem.MakeDir(dir)
+	}
+	if err == nil {
+		f, err = openFolder(dir)
+	}
+	if err == nil {
+		lock, err = f.Open(LockName, flags)
+	}
 	switch {
 	case err == nil:
-		return takeLock(lock, dir)
-	case !errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("disk: %w", err)
+		lock, err = takeLock(lock, dir)
+	case errors.Is(err, fs.ErrNotExist) && !s.makes:
+		err = canMakeIn(dir)
 	}
+	return f, lock, err
+}
+
+// canMakeIn is an error where dir, or what it is to lie in, does not let this
+// process make anything.
+func canMakeIn(dir string) error {
 	there, err := filesystem.NearestExisting(dir)
 	if err == nil {
 		err = canMake(there)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("disk: make %s: %w", dir, err)
+		return fmt.Errorf("make %s: %w", dir, err)
 	}
-	return nil, nil
+	return nil
 }
 
 // ErrInUse says that another process has a folder.
@@ -68,9 +109,9 @@ func takeLock(lock *os.File, dir string) (*os.File, error) {
 	}
 	_ = lock.Close()
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("disk: lock %s: %w", lock.Name(), err)
+		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	return nil, fmt.Errorf("disk: %s is in use by another process (lock %s: %w); stop it or choose another path", dir, lock.Name(), ErrInUse)
+	return nil, fmt.Errorf("%s is in use by another process (lock %s: %w); stop it or choose another path", dir, lock.Name(), ErrInUse)
 }
 
 // Marker tells the layout's version, which set of directories one belongs to,
@@ -86,21 +127,32 @@ type Marker struct {
 // damage, which costs that file and nothing else.
 var ErrGarbled = errors.New("not what was written")
 
-// markerFiles are the marker of dir and its copy.
-func markerFiles(dir string) []string {
-	return []string{filepath.Join(dir, FormatName), filepath.Join(dir, FormatCopy)}
+// markerFiles are the marker of a folder and its copy.
+var markerFiles = []string{FormatName, FormatCopy}
+
+// ReadMarker is readMarker of a folder that is not open.
+func ReadMarker(dir string) (m Marker, damaged []string, err error) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return m, nil, fmt.Errorf("disk: %w", err)
+	}
+	if f != nil {
+		defer f.Close() //nolint:errcheck // nothing was written
+	}
+	return readMarker(f, dir)
 }
 
-// ReadMarker returns the younger of the marker and its copy, and which of them
+// readMarker returns the younger of the marker and its copy, and which of them
 // are damaged. It fails with ErrGarbled where one is, and the other is no
 // better, and where each says that dir is another path of the set: then m still
 // holds the set, the secret and the epoch. A marker of a newer program is an
 // error that must not be passed over.
-func ReadMarker(dir string) (m Marker, damaged []string, err error) {
+func readMarker(f *filesystem.Folder, dir string) (m Marker, damaged []string, err error) {
 	absent, gone := fs.ErrNotExist, ""
 	found, contradict := false, false
-	for _, path := range markerFiles(dir) {
-		text, err := os.ReadFile(path)
+	for _, name := range markerFiles {
+		path := filepath.Join(dir, name)
+		text, err := f.Read(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			absent, gone = err, path
 			continue
@@ -123,7 +175,7 @@ func ReadMarker(dir string) (m Marker, damaged []string, err error) {
 	}
 	switch {
 	case contradict:
-		return m, markerFiles(dir), fmt.Errorf("disk: %s and its copy say two things: %w", FormatName, ErrGarbled)
+		return m, []string{filepath.Join(dir, FormatName), filepath.Join(dir, FormatCopy)}, fmt.Errorf("disk: %s and its copy say two things: %w", FormatName, ErrGarbled)
 	case found:
 		if m.Secret != nil && gone != "" { // format 1 had no copy
 			damaged = append(damaged, gone)
@@ -196,26 +248,35 @@ func hasSum(text []byte) bool {
 // SumLine is the last line of a marker whose other lines are text.
 func SumLine(text []byte) string { return fmt.Sprintf("sum %016x\n", xxh3.Hash(text)) }
 
-// setAside keeps a damaged file under another name, for a person to look at.
-func setAside(path string) error {
-	if err := os.Rename(path, path+".damaged"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("disk: set aside: %w", err)
+// damagedSuffix is that of a file that was damaged, for a person to look at.
+const damagedSuffix = ".damaged"
+
+// setAside keeps a damaged file under another name.
+func (s *Set) setAside(path string) error {
+	dir, name := filepath.Split(path)
+	for _, f := range s.Folders {
+		if f.Path("") != filepath.Clean(dir) {
+			continue
+		}
+		if err := f.Rename(name, name+damagedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("disk: set aside: %w", err)
+		}
 	}
 	return nil
 }
 
-// writeMarker writes the marker of dir and its copy, each whole or not at all.
+// writeMarker writes the marker of a folder and its copy, each whole or not at all.
 // The marker of the first path has no number, like those of the time when a
 // tier had one path only.
-func writeMarker(dir string, m Marker) error {
+func writeMarker(f *filesystem.Folder, m Marker) error {
 	text := fmt.Appendf(nil, "kvstored-disk %d\nset %s\n", formatVersion, m.Set)
 	if m.Index > 0 {
 		text = fmt.Appendf(text, "path %d\n", m.Index)
 	}
 	text = fmt.Appendf(text, "secret %x\nepoch %d\n", m.Secret, m.Epoch)
 	text = append(text, SumLine(text)...)
-	for _, path := range markerFiles(dir) {
-		if err := filesystem.Replace(path, text); err != nil {
+	for _, name := range markerFiles {
+		if err := f.Replace(name, text); err != nil {
 			return err
 		}
 	}

@@ -4,12 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 )
 
 // member is a line of the file MembersName: a path of the set.
@@ -18,9 +15,9 @@ type member struct {
 	dir   string
 }
 
-func readMembers(meta string) (list []member, err error) {
-	path := filepath.Join(meta, MembersName)
-	text, err := os.ReadFile(path)
+func (s *Set) listMembers() (list []member, err error) {
+	path := filepath.Join(s.meta, MembersName)
+	text, err := s.Meta.Read(MembersName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -42,14 +39,13 @@ func readMembers(meta string) (list []member, err error) {
 	return list, nil
 }
 
-func writeMembers(meta string, list []member) error {
+func (s *Set) writeMembers() error {
 	var text []byte
-	for _, m := range list {
+	for _, m := range s.members {
 		text = fmt.Appendf(text, "%d %q\n", m.index, m.dir)
 	}
-	path := filepath.Join(meta, MembersName)
-	if old, err := os.ReadFile(path); err == nil && string(old) == string(text) {
+	if old, err := s.Meta.Read(MembersName); err == nil && string(old) == string(text) {
 		return nil
 	}
-	return filesystem.Replace(path, text)
+	return s.Meta.Replace(MembersName, text)
 }

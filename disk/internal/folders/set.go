@@ -18,16 +18,17 @@ import (
 
 // Claimed is a folder that this process has locked and checked.
 type Claimed struct {
-	Dir   string
-	Index int
-	Epoch uint64 // of its marker
-	Stale bool   // it was not there at the last start
+	Dir    string
+	Folder *filesystem.Folder
+	Index  int
+	Epoch  uint64 // of its marker
+	Stale  bool   // it was not there at the last start
 }
 
 // Claim locks the folders, checks that they belong together (see claim), and
-// writes down that they do. After an error the locks of the set are held.
+// writes down that they do. After an error the locks of the set are held, and its folders open.
 func Claim(paths []string, meta string) (s *Set, dirs []Claimed, missing []string, err error) {
-	s = &Set{meta: meta, take: lockDir}
+	s = &Set{meta: meta, makes: true}
 	if dirs, missing, err = s.claim(paths); err == nil {
 		err = s.join(dirs)
 	}
@@ -36,11 +37,9 @@ func Claim(paths []string, meta string) (s *Set, dirs []Claimed, missing []strin
 
 // Try returns the error that Claim would fail with, and changes nothing.
 func Try(paths []string, meta string) error {
-	s := &Set{meta: meta, take: tryDir}
+	s := &Set{meta: meta}
+	defer s.Close()
 	_, _, err := s.claim(paths)
-	for _, lock := range s.Locks {
-		_ = lock.Close()
-	}
 	return err
 }
 
@@ -103,32 +102,52 @@ func distinct(paths []string) error {
 // folders that belong together.
 type Set struct {
 	meta    string
-	take    func(dir string) (lock *os.File, err error) // the lock may be nil
-	ID      string                                      // "" = there is none yet
-	Secret  []byte                                      // nil = there is none yet
-	Epoch   uint64                                      // before join that of an earlier start
-	index   int                                         // of meta, where it is a path too
+	makes   bool               // folders and locks that are not there
+	Meta    *filesystem.Folder // nil = it is not there, and s makes none
+	ID      string             // "" = there is none yet
+	Secret  []byte             // nil = there is none yet
+	Epoch   uint64             // before join that of an earlier start
+	index   int                // of meta, where it is a path too
 	members []member
+	Folders []*filesystem.Folder
 	Locks   []*os.File
 	Damaged []string // files that were garbled or gone
 }
 
-func (s *Set) lock(dir string) error {
-	lock, err := s.take(dir)
+// lock takes dir for this process. The lock ends with the set, also when the
+// process is killed.
+func (s *Set) lock(dir string) (*filesystem.Folder, error) {
+	f, lock, err := s.openLock(dir)
+	if f != nil {
+		s.Folders = append(s.Folders, f)
+	}
 	if lock != nil {
 		s.Locks = append(s.Locks, lock)
 	}
-	return err
+	if err != nil {
+		err = fmt.Errorf("disk: %w", err)
+	}
+	return f, err
 }
 
-func (s *Set) openMeta() error {
-	if err := s.lock(s.meta); err != nil {
+// Close ends the locks.
+func (s *Set) Close() {
+	for _, lock := range s.Locks {
+		_ = lock.Close()
+	}
+	for _, f := range s.Folders {
+		_ = f.Close()
+	}
+}
+
+func (s *Set) openMeta() (err error) {
+	if s.Meta, err = s.lock(s.meta); err != nil {
 		return err
 	}
 	if err := s.readMembers(); err != nil {
 		return err
 	}
-	m, damaged, err := ReadMarker(s.meta)
+	m, damaged, err := readMarker(s.Meta, s.meta)
 	s.Damaged = append(s.Damaged, damaged...)
 	db, noDB := os.Stat(filepath.Join(s.meta, DatabaseName))
 	switch {
@@ -174,7 +193,7 @@ func (s *Set) indexOf(dir string) (index int, listed bool) {
 // readMembers reads the list, if there is one. A garbled one is damage, and
 // is made anew of the markers.
 func (s *Set) readMembers() (err error) {
-	s.members, err = readMembers(s.meta)
+	s.members, err = s.listMembers()
 	if errors.Is(err, ErrGarbled) {
 		s.Damaged = append(s.Damaged, filepath.Join(s.meta, MembersName))
 		return nil
@@ -195,19 +214,20 @@ const (
 func (s *Set) openPath(dir string) (c Claimed, state pathState, err error) {
 	c.Dir = dir
 	if filesystem.SameDir(dir, s.meta) {
-		c.Index = s.index
+		c.Index, c.Folder = s.index, s.Meta
 		return c, pathOurs, nil
 	}
 	m, damaged, err := ReadMarker(dir)
 	s.Damaged = append(s.Damaged, damaged...)
-	segments, _ := filepath.Glob(filepath.Join(dir, SegmentPrefix+"*"))
+	segments := hasSegments(dir)
 	isMember := slices.ContainsFunc(s.members, func(m member) bool { return m.dir == dir })
 	unmarked := errors.Is(err, fs.ErrNotExist)
 	switch {
-	case isMember && isMissing(err) && len(segments) == 0:
+	case isMember && isMissing(err) && !segments:
 		return c, pathMissing, nil
-	case unmarked && len(segments) == 0:
-		return c, pathNew, s.lock(dir)
+	case unmarked && !segments:
+		c.Folder, err = s.lock(dir)
+		return c, pathNew, err
 	case unmarked:
 		s.Damaged = append(s.Damaged, filepath.Join(dir, FormatName))
 		return s.openGarbled(c, m)
@@ -220,21 +240,29 @@ func (s *Set) openPath(dir string) (c Claimed, state pathState, err error) {
 		return c, 0, err
 	}
 	c.Index, c.Epoch = m.Index, m.Epoch
-	return c, pathOurs, s.lock(dir)
+	c.Folder, err = s.lock(dir)
+	return c, pathOurs, err
+}
+
+// hasSegments reports whether dir has any.
+func hasSegments(dir string) bool {
+	list, _ := filepath.Glob(filepath.Join(dir, SegmentPrefix+"*"))
+	return len(list) > 0
 }
 
 // openGarbled claims a folder whose marker is damage; m has what it says all the
 // same. The list of members tells its index.
-func (s *Set) openGarbled(c Claimed, m Marker) (Claimed, pathState, error) {
+func (s *Set) openGarbled(c Claimed, m Marker) (_ Claimed, state pathState, err error) {
 	if m.Set == s.ID {
 		s.merge(m)
 	}
-	state := pathOurs
+	state = pathOurs
 	index, listed := s.indexOf(c.Dir)
 	if c.Index = index; !listed {
 		state = pathNew
 	}
-	return c, state, s.lock(c.Dir)
+	c.Folder, err = s.lock(c.Dir)
+	return c, state, err
 }
 
 // belongs is an error for the marker of a folder that is another set's. It learns
@@ -281,7 +309,7 @@ func (s *Set) newIndex(dirs []Claimed) (int, error) {
 // a path with a marker that is no member yet is taken for one.
 func (s *Set) join(dirs []Claimed) error {
 	for _, path := range s.Damaged {
-		if err := setAside(path); err != nil {
+		if err := s.setAside(path); err != nil {
 			return err
 		}
 	}
@@ -295,14 +323,14 @@ func (s *Set) join(dirs []Claimed) error {
 		dirs[i].Stale = c.Epoch < s.Epoch && !filesystem.SameDir(c.Dir, s.meta)
 	}
 	s.Epoch = max(s.Epoch+1, epochNow())
-	if err := writeMarker(s.meta, Marker{s.ID, s.index, s.Secret, s.Epoch}); err != nil {
+	if err := writeMarker(s.Meta, Marker{s.ID, s.index, s.Secret, s.Epoch}); err != nil {
 		return err
 	}
 	for _, c := range dirs {
 		if filesystem.SameDir(c.Dir, s.meta) {
 			continue
 		}
-		err := writeMarker(c.Dir, Marker{s.ID, c.Index, s.Secret, s.Epoch})
+		err := writeMarker(c.Folder, Marker{s.ID, c.Index, s.Secret, s.Epoch})
 		if err != nil && (c.Epoch == 0 || !filesystem.IsFailure(err)) { // else its marker is a start behind
 			return err
 		}
@@ -312,7 +340,7 @@ func (s *Set) join(dirs []Claimed) error {
 		s.members = append(s.members, member{c.Index, c.Dir})
 	}
 	slices.SortFunc(s.members, func(a, b member) int { return a.index - b.index })
-	return writeMembers(s.meta, s.members)
+	return s.writeMembers()
 }
 
 // A start is an epoch, and numbers its writes from there on upward (EpochShift):

@@ -12,11 +12,11 @@ import (
 
 // attempts counts starts that did not get through: Badger may end the process
 // over a damaged file, and must not do so for ever.
-type attempts struct{ path string }
+type attempts struct{ in *filesystem.Folder }
 
 // begin counts this start and returns how many before it failed in a row.
 func (a attempts) begin() (failed int, err error) {
-	text, err := os.ReadFile(a.path)
+	text, err := a.in.Read(StartsName)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, fmt.Errorf("disk: %w", err)
 	}
@@ -37,8 +37,8 @@ func (a attempts) set(failed int) {
 
 // write keeps the number as so many letters, so that no flipped bit raises it.
 func (a attempts) write(failed int) error {
-	return filesystem.Replace(a.path, bytes.Repeat([]byte("x"), failed))
+	return a.in.Replace(StartsName, bytes.Repeat([]byte("x"), failed))
 }
 
 // succeeded forgets the failures.
-func (a attempts) succeeded() { _ = os.Remove(a.path) }
+func (a attempts) succeeded() { _ = a.in.Remove(StartsName) }

@@ -2,11 +2,8 @@ package metadata
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
-
-	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // Files that are replaced are on the device, under their name, before anything
@@ -14,14 +11,14 @@ import (
 // system.
 func TestStartsAreCountedInLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := attempts{filepath.Join(tiertest.Folder(t), StartsName)}
+		a := attempts{testOptions(t).Meta}
 		for want := range 3 {
 			if failed, err := a.begin(); err != nil || failed != want {
 				t.Fatalf("%d starts failed, want %d: %v", failed, want, err)
 			}
 		}
 		for _, text := range []string{"9", "xxh", "\x00\x00\x00\x00", "kvstored-disk 1\n"} {
-			if err := os.WriteFile(a.path, []byte(text), 0o600); err != nil {
+			if err := os.WriteFile(a.in.Path(StartsName), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if failed, err := a.begin(); err != nil || failed != 0 {

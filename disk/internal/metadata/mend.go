@@ -138,7 +138,7 @@ func (s *Store) Mend() error {
 	if err := s.o.Pulse.Sync(); err != nil {
 		return fmt.Errorf("disk: the database's file system takes no writes: %w", err)
 	}
-	if free, err := s.o.Free(s.o.Meta); err != nil || free < s.floor {
+	if free, err := s.o.Free(s.o.Meta.Path("")); err != nil || free < s.floor {
 		return fmt.Errorf("disk: the database needs %d bytes free on its file system: %w", s.floor, tier.ErrNoSpace)
 	}
 	if err := s.endProcess(); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -60,11 +59,11 @@ type Store struct {
 
 // Options configure a store. All are required.
 type Options struct {
-	Meta         string        // the folder in which Badger's lies
-	Pulse        Pulse         // a file in it, of any content
-	ReserveBytes int64         // set aside for the database
-	Patience     time.Duration // after which a process that does not answer is ended
-	Await        time.Duration // for the process of an earlier daemon, which may yet have to end
+	Meta         *filesystem.Folder // in which Badger's lies
+	Pulse        Pulse              // a file in it, of any content
+	ReserveBytes int64              // set aside for the database
+	Patience     time.Duration      // after which a process that does not answer is ended
+	Await        time.Duration      // for the process of an earlier daemon, which may yet have to end
 	Database     database.Opener
 	Free         func(dir string) (int64, error) // bytes that may yet be allocated there
 	Log          zerolog.Logger                  // for what happens once
@@ -100,9 +99,9 @@ func MemoryBytes(reserve int64) int64 { return database.MemoryLimit(MemtableByte
 // for want of files, rights, memory or room, or because its device fails, is not
 // damaged: that is an error, and nothing is lost.
 func Open(o Options) (*Store, error) {
-	dir := filepath.Join(o.Meta, folders.DatabaseName)
-	s := &Store{Dir: dir, o: o, floor: FloorBytes(o.ReserveBytes), tries: attempts{filepath.Join(o.Meta, StartsName)}}
-	if err := Check(o.Meta, o.ReserveBytes, o.Free); err != nil {
+	dir := o.Meta.Path(folders.DatabaseName)
+	s := &Store{Dir: dir, o: o, floor: FloorBytes(o.ReserveBytes), tries: attempts{o.Meta}}
+	if err := Check(o.Meta.Path(""), o.ReserveBytes, o.Free); err != nil {
 		return nil, err
 	}
 	s.alive, s.stop = context.WithCancel(context.Background())
@@ -124,7 +123,7 @@ func Open(o Options) (*Store, error) {
 			s.stop()
 			return nil, fmt.Errorf("disk: open %s: %w", dir, err)
 		}
-		o.Log.Error().Err(err).Str("path", dir).Str("moved_to", filepath.Join(o.Meta, DamagedName)).
+		o.Log.Error().Err(err).Str("path", dir).Str("moved_to", o.Meta.Path(DamagedName)).
 			Msg("the disk tier's database is damaged; it is moved aside and made anew from the headers of the segments, without small payloads, which lay in it")
 		if err := moveAside(o.Meta); err != nil {
 			return nil, err
@@ -257,21 +256,20 @@ func Check(meta string, reserve int64, available func(dir string) (int64, error)
 }
 
 // moveAside makes room for a new database, which begins without a commit.
-func moveAside(meta string) error {
-	if err := filesystem.Replace(filepath.Join(meta, RebuildName), nil); err != nil {
+func moveAside(meta *filesystem.Folder) error {
+	if err := meta.Replace(RebuildName, nil); err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(meta, WitnessName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := meta.Remove(WitnessName); err != nil {
 		return fmt.Errorf("disk: %w", err)
 	}
-	to := filepath.Join(meta, DamagedName)
-	if err := os.RemoveAll(to); err != nil {
+	if err := meta.RemoveAll(DamagedName); err != nil {
 		return fmt.Errorf("disk: remove the last damaged database: %w", err)
 	}
-	if err := os.Rename(filepath.Join(meta, folders.DatabaseName), to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := meta.Rename(folders.DatabaseName, DamagedName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("disk: move the damaged database aside: %w", err)
 	}
-	return filesystem.Sync(meta)
+	return meta.Sync()
 }
 
 // Sync makes all commits so far survive a power failure. The kernel says once

@@ -27,7 +27,12 @@ func testOptions(t testing.TB) Options {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.Close() })
-	return Options{Meta: dir, Pulse: f, ReserveBytes: 16 << 20, Patience: time.Minute, Database: database.OpenHere, Free: filesystem.AvailableBytes, Log: zerolog.Nop(), Trouble: zerolog.Nop()}
+	meta, err := filesystem.OpenFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = meta.Close() })
+	return Options{Meta: meta, Pulse: f, ReserveBytes: 16 << 20, Patience: time.Minute, Database: database.OpenHere, Free: filesystem.AvailableBytes, Log: zerolog.Nop(), Trouble: zerolog.Nop()}
 }
 
 // testStore is a store of its own, which nothing mends but the test.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/record"
@@ -62,12 +63,12 @@ type witness struct {
 	}
 }
 
-func openWitness(meta string) (*witness, error) {
-	f, err := os.OpenFile(filepath.Join(meta, WitnessName), os.O_RDWR|os.O_CREATE, 0o600)
+func openWitness(meta *filesystem.Folder) (*witness, error) {
+	f, err := meta.Open(WitnessName, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
 	}
-	w := &witness{file: f, dir: filepath.Join(meta, folders.DatabaseName), blank: true}
+	w := &witness{file: f, dir: meta.Path(folders.DatabaseName), blank: true}
 	var b [witnessBytes]byte
 	n, _ := f.ReadAt(b[:], 0)
 	le := binary.LittleEndian

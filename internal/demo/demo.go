@@ -5,10 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"time"
-
-	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/replay"
-	"github.com/kvstored/kvstored/key"
 )
 
 // The size of a demo: DRAM is too small for the conversations, so that the disk
@@ -20,6 +16,12 @@ const (
 	ChunkTokens  = 256
 	PayloadBytes = 768 << 10 // of every chunk
 	SystemTokens = 1024      // of the prompt that all conversations begin with
+)
+
+// Bounds of a chat: prompts that fit into DRAM, and users that can be counted.
+const (
+	MostUsers     = 1_000_000_000
+	MostChatTurns = 60
 )
 
 // Daemon is a daemon that a demo has for itself.
@@ -37,41 +39,40 @@ type Found struct{ Chunks, Bytes int64 }
 
 // Options of a demo.
 type Options struct {
-	Chat                   replay.Chat
+	Chat                   Chat
 	PrefillTokensPerSecond float64 // speed at which an engine is assumed to compute prompts
 	Daemon                 Daemon
 	// Step is told what begins now, and Played of each prompt that was played.
 	Step   func(what string)
-	Played func(turn replay.Turn)
+	Played func(turn Turn)
 }
 
 // Run plays the first half, restarts the daemon and plays the second. Beside an
 // error the daemon may still run.
-func Run(ctx context.Context, o Options) (*Result, *replay.Series, error) {
-	p := player{Options: &o, series: new(replay.Series), total: replay.NewTally(), result: Result{
+func Run(ctx context.Context, o Options) (*Result, error) {
+	p := player{Options: &o, result: Result{
 		Users: o.Chat.Users, Turns: o.Chat.Turns, SystemTokens: o.Chat.SystemTokens,
 		ChunkTokens: ChunkTokens, PayloadBytes: PayloadBytes, DRAMBytes: DRAMBytes,
+		Total: newSums(), Before: newSums(), After: newSums(),
 	}}
 	begun := time.Now()
 	if err := p.play(ctx); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r := &p.result
 	r.Seconds = time.Since(begun).Seconds()
 	r.Saved = Saved{
-		Tokens: r.Total.TotalHitTokens, PrefillTokensPerSecond: o.PrefillTokensPerSecond,
-		PrefillSeconds: float64(r.Total.TotalHitTokens) / o.PrefillTokensPerSecond,
-		WaitedSeconds:  p.series.Waited().Seconds(),
+		Tokens: r.Total.HitTokens, PrefillTokensPerSecond: o.PrefillTokensPerSecond,
+		PrefillSeconds: float64(r.Total.HitTokens) / o.PrefillTokensPerSecond,
+		WaitedSeconds:  r.Total.waited.Seconds(),
 	}
-	return r, p.series, nil
+	return r, nil
 }
 
 // player is the playing part of a demo.
 type player struct {
 	*Options
-	next   func() (replay.Turn, bool)
-	series *replay.Series
-	total  *replay.Tally
+	next   func() (Turn, bool)
 	took   time.Duration // playing, without the restart
 	result Result
 }
@@ -85,62 +86,47 @@ func (p *player) play(ctx context.Context) error {
 	defer stop()
 	p.next = next
 	turns := p.Chat.Users * p.Chat.Turns
-	var err error
 	p.Step("playing the first half")
-	if p.result.Before, err = p.half(ctx, replay.BeforeRestart, turns/2); err != nil {
+	if err := p.half(ctx, &p.result.Before, turns/2); err != nil {
 		return err
 	}
 	if err := p.restart(ctx); err != nil {
 		return err
 	}
 	p.Step("playing the second half")
-	if p.result.After, err = p.half(ctx, replay.AfterRestart, turns-turns/2); err != nil {
+	if err := p.half(ctx, &p.result.After, turns-turns/2); err != nil {
 		return err
 	}
-	p.result.Total = p.total.Result(p.took)
-	p.result.Total.Complete = true
+	p.result.Total.finish(p.took)
 	p.Step("stopping the daemon, which writes what is unwritten")
 	return p.Daemon.Stop(ctx)
 }
 
 // half plays n turns over one connection.
-func (p *player) half(ctx context.Context, phase replay.Phase, n int) (replay.Result, error) {
-	space := key.Space{Model: "demo", World: 1, DType: "generated", ChunkTokens: ChunkTokens, Method: key.SHA256}
-	b, err := key.NewBuilder(space)
+func (p *player) half(ctx context.Context, sums *Sums, n int) error {
+	e, err := dial(ctx, p.Daemon.Socket())
 	if err != nil {
-		return replay.Result{}, err
+		return err
 	}
-	c, err := client.Dial(ctx, p.Daemon.Socket(), client.Options{Name: "demo engine", Space: &space})
-	if err != nil {
-		return replay.Result{}, err
-	}
-	defer c.Close()
-	engine := replay.Player{Client: c, PayloadBytes: PayloadBytes, Policy: client.WaitComplete}
-	tally := replay.NewTally()
-	var chain key.Chain
+	defer e.client.Close()
 	start := time.Now()
 	for range n {
 		turn, ok := p.next()
 		if !ok {
 			break
 		}
-		if err := b.Tokens(&chain, turn.Tokens, key.Options{}); err != nil {
-			return replay.Result{}, err
-		}
-		o, err := engine.Play(ctx, replay.Prompt{Client: client.Tokens(turn.Tokens), Chain: &chain, Tokens: len(turn.Tokens)})
+		played, err := e.play(ctx, turn.Tokens)
 		if err != nil {
-			return replay.Result{}, fmt.Errorf("user %d, turn %d: %w", turn.User, turn.Number, err)
+			return fmt.Errorf("user %d, turn %d: %w", turn.User, turn.Number, err)
 		}
-		tally.Add(&o)
-		p.total.Add(&o)
-		p.series.Add(&o, phase)
+		sums.add(&played)
+		p.result.Total.add(&played)
 		p.Played(turn)
 	}
 	took := time.Since(start)
 	p.took += took
-	r := tally.Result(took)
-	r.Complete = true
-	return r, nil
+	sums.finish(took)
+	return nil
 }
 
 // restart ends the daemon as an operator would and starts it again. All that

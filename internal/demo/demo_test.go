@@ -13,7 +13,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/key"
 )
 
 // TestMain lets the disk tier start the process of its database, which is the
@@ -67,18 +67,18 @@ func (p *inProcess) Socket() string { return p.cfg.Listen.Socket }
 func TestRun(t *testing.T) {
 	var steps []string
 	played := 0
-	r, series, err := Run(t.Context(), Options{
-		Chat: replay.Chat{Users: 3, Turns: 3, Seed: 1, SystemTokens: SystemTokens}, PrefillTokensPerSecond: 1000, Daemon: newInProcess(t),
+	r, err := Run(t.Context(), Options{
+		Chat: Chat{Users: 3, Turns: 3, Seed: 1, SystemTokens: SystemTokens}, PrefillTokensPerSecond: 1000, Daemon: newInProcess(t),
 		Step:   func(what string) { steps = append(steps, what) },
-		Played: func(replay.Turn) { played++ },
+		Played: func(Turn) { played++ },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if played != 9 || series.Waited() <= 0 || r.Total.Requests != 9 || !r.Total.OK() || r.Total.TotalHitTokens != r.Before.TotalHitTokens+r.After.TotalHitTokens {
+	if played != 9 || r.Saved.WaitedSeconds <= 0 || r.Total.Requests != 9 || !r.Total.OK() || r.Total.HitTokens != r.Before.HitTokens+r.After.HitTokens {
 		t.Errorf("%d played, %+v", played, r.Total)
 	}
-	if r.After.TotalHitTokens == 0 || r.Restart.ChunksBack != 7 || r.Restart.BytesBack != 8 || r.Saved.PrefillSeconds != float64(r.Total.TotalHitTokens)/1000 {
+	if r.After.HitTokens == 0 || r.Restart.ChunksBack != 7 || r.Restart.BytesBack != 8 || r.Saved.PrefillSeconds != float64(r.Total.HitTokens)/1000 {
 		t.Errorf("restart %+v, saved %+v, after it %+v", r.Restart, r.Saved, r.After)
 	}
 	const stopping = "stopping the daemon, which writes what is unwritten"
@@ -91,11 +91,51 @@ func TestRun(t *testing.T) {
 func TestRunFails(t *testing.T) {
 	p := newInProcess(t)
 	p.bad = errors.New("it does not")
-	_, _, err := Run(t.Context(), Options{
-		Chat: replay.Chat{Users: 1, Turns: 2, Seed: 1}, PrefillTokensPerSecond: 1, Daemon: p,
-		Step: func(string) {}, Played: func(replay.Turn) {},
+	_, err := Run(t.Context(), Options{
+		Chat: Chat{Users: 1, Turns: 2, Seed: 1}, PrefillTokensPerSecond: 1, Daemon: p,
+		Step: func(string) {}, Played: func(Turn) {},
 	})
 	if !errors.Is(err, p.bad) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestRunEnds: a demo of a hundred million people ends with its context, and keeps nothing
+// of those who have not begun.
+func TestRunEnds(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	p, played := newInProcess(t), 0
+	_, err := Run(ctx, Options{
+		Chat: Chat{Users: 100_000_000, Turns: 10, Seed: 1, SystemTokens: SystemTokens}, PrefillTokensPerSecond: 1, Daemon: p,
+		Step: func(string) {}, Played: func(Turn) {
+			if played++; played == 3 {
+				stop()
+			}
+		},
+	})
+	if !errors.Is(err, context.Canceled) || played != 3 {
+		t.Errorf("%d played, error %v", played, err)
+	}
+	if err := p.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPayloads: a payload follows from all of its key.
+func TestPayloads(t *testing.T) {
+	make1 := func(k key.Key) []byte {
+		p := make([]byte, 100)
+		fill(p, k)
+		return p
+	}
+	one := make1(key.Key{Space: key.SpaceID{15: 1}, Hash: key.Hash{15: 1}})
+	for _, other := range []key.Key{{Space: key.SpaceID{15: 2}, Hash: key.Hash{15: 1}}, {Space: key.SpaceID{15: 1}, Hash: key.Hash{15: 2}}} {
+		if slices.Equal(one, make1(other)) {
+			t.Errorf("the payload of %v is another's", other)
+		}
+	}
+	if !slices.Equal(one, make1(key.Key{Space: key.SpaceID{15: 1}, Hash: key.Hash{15: 1}})) {
+		t.Error("a payload is another the second time")
 	}
 }

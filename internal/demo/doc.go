@@ -5,7 +5,7 @@
 //
 // # Owns
 //
-// The course of a demo and its result.
+// The prompts of a demo ([Chat]), its course and its result.
 //
 // # Never does
 //
@@ -14,6 +14,6 @@
 //
 // # Locks and buffers
 //
-// None, and no goroutines; payloads are made and verified in the daemon's memory
-// by package replay.
+// None, and no goroutines. Payloads are made in the daemon's memory, and compared with
+// one that is made beside it.
 package demo

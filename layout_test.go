@@ -20,12 +20,12 @@ var modules = []string{"bench"}
 // rows is the layout, lowest first. A package imports only from rows below
 // its own, never from its own, unless exceptions says so.
 var rows = [][]string{
-	{"internal/pipe", "internal/raced", "internal/wire/wiretest"}, // for tests
+	{"internal/pipe", "internal/wire/wiretest"}, // for tests
 	{"internal/unseen"},
 	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/metric", "internal/muted", "internal/pages", "internal/version", "router/zmtp"},
 	{"internal/access", "internal/cli", "internal/missing", "router/reach"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin", "router/index"},
-	{"internal/age", "internal/boundary", "internal/checkpoint", "internal/departed", "internal/directory", "internal/events", "internal/handover", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire", "router/event", "router/pick"},
+	{"internal/age", "internal/boundary", "internal/checkpoint", "internal/departed", "internal/events", "internal/handover", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire", "router/event", "router/pick"},
 	{"tier", "internal/hint", "internal/keep", "router/publish", "internal/retain"},
 	{"internal/stack"},
 	{"internal/nested"}, // for tests
@@ -51,7 +51,7 @@ var exceptions = map[string]string{
 }
 
 // forTests are packages that no code but tests may import.
-var forTests = []string{"policy/policytest", "tier/tierfault", "tier/tiertest", "internal/faultfs", "router/feed/feedtest", "internal/logtest", "internal/nested", "internal/nested/prepare", "internal/s3test", "internal/blob/blobtest", "internal/resp/resptest", "internal/pipe", "internal/raced", "internal/wire/wiretest"}
+var forTests = []string{"policy/policytest", "tier/tierfault", "tier/tiertest", "internal/faultfs", "router/feed/feedtest", "internal/logtest", "internal/nested", "internal/nested/prepare", "internal/s3test", "internal/blob/blobtest", "internal/resp/resptest", "internal/pipe", "internal/wire/wiretest"}
 
 // never lists what a package may not reach, not even through others. A path
 // covers what lies below it.

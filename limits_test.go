@@ -66,7 +66,6 @@ var stated = map[string][]string{
 	"lengths at which prompts of hybrid models":  {"internal/boundary.maxWaits", "internal/boundary.maxLinks"},
 	"connections of `kvstored keep`":             {"internal/keep.most", "internal/keep.kept"},
 	"memory of the manifest of DRAM":             {"internal/manifest.RecordBytes"},
-	"memory of the directory of DRAM":            {"internal/directory.slotBytes", "internal/directory.bytesPerSlot", "internal/directory.setSlots"},
 	"claims on chunks":                           {"bytes internal/retain.maxMemory"},
 	"prompts of conversations that rest":         {"bytes internal/server.maxPausesBytes"},
 	"hints of a client":                          {"internal/hint.maxClientHints", "internal/hint.maxHints"},

@@ -31,7 +31,6 @@ type Client struct {
 // the memory it shared disappears. Calls under way return ErrClosed. The error
 // is always nil.
 func (c *Client) Close() error {
-	c.link.farewell()
 	c.link.fail(ErrClosed)
 	c.maps.close()
 	return nil
@@ -79,7 +78,7 @@ func (c *Client) OpenSpace(ctx context.Context, s key.Space) (*Space, error) {
 	if err := c.link.do(ctx, wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s}, m.Decode, nil); err != nil {
 		return nil, err
 	}
-	return newSpace(m.Space, &s), nil
+	return &Space{m.Space}, nil
 }
 
 // Lookup says how much of a prompt is there, in the given tiers (0 means all).

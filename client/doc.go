@@ -3,13 +3,6 @@
 //
 //	c, err := client.Dial(ctx, "/run/kvstored/kvstored.sock", client.Options{Space: &space})
 //	...
-//	have, err := client.Read(ctx, c, client.Tokens(tokens), client.ReadOptions{}, func(i, size int) []byte {
-//		return buf[i] // nil would end the read there
-//	})
-//
-// That copies chunks in DRAM without asking the daemon, and asks for the rest. An engine
-// that wants to see a prompt on its way, or to copy from the arena itself, takes a job:
-//
 //	job, err := c.Prefetch(ctx, client.Tokens(tokens), client.PrefetchOptions{})
 //	state, err := job.Wait(ctx, client.All) // ready chunks are usable, also beside an error
 //	for i := range int(state.Ready.Chunks) {
@@ -19,7 +12,7 @@
 //		// forget the copies: the lease did not hold
 //	}
 //
-//	fill, err := c.Reserve(ctx, client.Tokens(tokens), client.ReserveOptions{First: have, Size: size})
+//	fill, err := c.Reserve(ctx, client.Tokens(tokens), client.ReserveOptions{First: int(state.Ready.Chunks), Size: size})
 //	for i := range fill.Len() {
 //		if fill.Status(i) == client.Granted {
 //			fill.Write(i, payload(i))
@@ -56,8 +49,8 @@
 // delays no other.
 // The reader and the writer role are channels, so that waiting for them ends
 // with a context. The mutexes (of the calls, of a job, of the mappings) guard
-// memory only; the one of the mappings is held during Job.Copy and for each chunk of a
-// Read, so that Close does not pull the arena away under it.
+// memory only; the one of the mappings is held during Job.Copy, so that Close does not
+// pull the arena away under it.
 //
 // # Buffers
 //

@@ -34,18 +34,6 @@ func TestBrokenHello(t *testing.T) {
 			s.hello.ArenaBytes, s.files = 1<<40, []*os.File{short}
 		}, ErrProtocol},
 		{"no memory", func(s *setup) { s.hello.Granted |= wire.FeatureArena; s.files = []*os.File{short} }, ErrProtocol},
-		{"directory without an arena", func(s *setup) {
-			s.hello.Granted |= wire.FeatureDirectory
-			s.hello.DirectoryBytes, s.files = 4096, []*os.File{short}
-		}, ErrProtocol},
-		{"directory too short", func(s *setup) {
-			s.hello.Granted |= wire.FeatureArena | wire.FeatureDirectory
-			s.hello.ArenaBytes, s.hello.DirectoryBytes, s.files = 4096, 4097, []*os.File{short, short}
-		}, ErrProtocol},
-		{"directory of no bytes", func(s *setup) {
-			s.hello.Granted |= wire.FeatureArena | wire.FeatureDirectory
-			s.hello.ArenaBytes, s.files = 4096, []*os.File{short, short}
-		}, ErrProtocol},
 		{"puts without a window", func(s *setup) { s.hello.Puts = wire.PutStaged }, ErrProtocol},
 		{"denied", func(s *setup) {
 			s.raw = func(f *fake, h wire.Header) {

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,7 +124,7 @@ func handshake(ctx context.Context, nc net.Conn, o *Options, p patience) (*Clien
 	c.mu.jobs = make(map[uint64]*Job)
 	conn.SetMaxBody(hello.MaxReply)
 	if hello.HasSpace {
-		c.space = newSpace(hello.Space, cmp.Or(o.Space, new(key.Space)))
+		c.space = &Space{hello.Space}
 	}
 	if err := c.maps.open(hello, files); err != nil {
 		c.maps.close()
@@ -192,7 +191,7 @@ const redisError = '-' | 'E'<<8 | 'R'<<16 | 'R'<<24
 
 func (o *Options) wants() (f wire.Features) {
 	if !o.Inline {
-		f |= wire.FeatureArena | wire.FeatureDirectory | wire.FeatureStaging
+		f |= wire.FeatureArena | wire.FeatureStaging
 		if o.Direct {
 			f |= wire.FeatureDirect
 		}

@@ -25,8 +25,7 @@ type link struct {
 	out    []byte
 	spare  late          // the writer's: buffers for what waits next
 	down   chan struct{} // closed when the link has failed
-	untold untold
-	idle   sync.Pool // of *call
+	idle   sync.Pool     // of *call
 
 	mu struct {
 		sync.Mutex
@@ -209,7 +208,6 @@ func (l *link) gather(id uint64, m *message) (out late, err error) {
 	l.mu.late = l.spare
 	l.mu.Unlock()
 	l.spare = late{waiting.first[:0], waiting.commits[:0]}
-	waiting.first = l.tell(waiting.first)
 
 	l.out = append(l.out[:0], waiting.first...)
 	leads := m != nil && m.leads

@@ -6,7 +6,6 @@ import (
 	"os"
 	"sync"
 
-	"github.com/kvstored/kvstored/internal/directory"
 	"github.com/kvstored/kvstored/internal/pages"
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -16,10 +15,8 @@ import (
 type mappings struct {
 	mu struct {
 		sync.RWMutex
-		arena     []byte // nil: not mapped
-		staging   []byte
-		found     []byte            // the memory of directory
-		directory *directory.Reader // of arena; nil: reads ask the daemon
+		arena   []byte // nil: not mapped
+		staging []byte
 	}
 }
 
@@ -27,7 +24,7 @@ type mappings struct {
 func (m *mappings) open(h *wire.HelloReply, files []*os.File) error {
 	defer closeFiles(files)
 	want := 0
-	for _, f := range []wire.Features{wire.FeatureArena, wire.FeatureDirectory, wire.FeatureStaging} {
+	for _, f := range []wire.Features{wire.FeatureArena, wire.FeatureStaging} {
 		if h.Granted&f != 0 {
 			want++
 		}
@@ -45,34 +42,12 @@ func (m *mappings) open(h *wire.HelloReply, files []*os.File) error {
 		}
 		files = files[1:]
 	}
-	if h.Granted&wire.FeatureDirectory != 0 {
-		if err = m.openDirectory(h, files[0]); err != nil {
-			m.close()
-			return fmt.Errorf("map the directory of the arena: %w", err)
-		}
-		files = files[1:]
-	}
 	if h.Granted&wire.FeatureStaging != 0 {
 		if m.mu.staging, err = mapFile(files[0], h.StagingBytes, true); err != nil {
 			m.close()
 			return fmt.Errorf("map the staging window: %w", err)
 		}
 		adviseHuge(m.mu.staging)
-	}
-	return nil
-}
-
-// openDirectory maps the directory of the arena, which is mapped. One of another version, or
-// of another arena, is not used.
-func (m *mappings) openDirectory(h *wire.HelloReply, f *os.File) (err error) {
-	if h.Granted&wire.FeatureArena == 0 {
-		return broken("it granted a directory without its arena")
-	}
-	if m.mu.found, err = mapFile(f, h.DirectoryBytes, false); err != nil {
-		return err
-	}
-	if d, err := directory.Open(m.mu.found); err == nil && d.ArenaBytes() == int64(len(m.mu.arena)) {
-		m.mu.directory = d
 	}
 	return nil
 }
@@ -100,8 +75,7 @@ func closeFiles(files []*os.File) {
 func (m *mappings) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.directory = nil
-	for _, p := range []*[]byte{&m.mu.arena, &m.mu.staging, &m.mu.found} {
+	for _, p := range []*[]byte{&m.mu.arena, &m.mu.staging} {
 		if *p != nil {
 			_ = pages.Unmap(*p) // fails only on what Map did not return
 			*p = nil

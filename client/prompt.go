@@ -8,10 +8,7 @@ import (
 )
 
 // Space is a space opened on a connection.
-type Space struct {
-	info   wire.SpaceInfo
-	keyers *keyers
-}
+type Space struct{ info wire.SpaceInfo }
 
 // ID is the digest that names the space everywhere.
 func (s *Space) ID() key.SpaceID { return s.info.ID }

@@ -94,25 +94,6 @@ func (l *link) received(h wire.Header, body []byte, err error) error {
 	return nil
 }
 
-// glance handles the frames that have come, without waiting for more, and reports whether
-// the daemon is still there. Another caller that reads does the same, but may be late.
-func (l *link) glance() (there bool) {
-	select {
-	case <-l.reader:
-	default:
-		return !l.conn.Hung()
-	}
-	for {
-		h, body, err := l.conn.GlanceFrame()
-		if errors.Is(err, wire.ErrWouldBlock) || l.received(h, body, err) != nil {
-			break
-		}
-	}
-	l.reader <- struct{}{}
-	l.sweep()
-	return true // or the link is down
-}
-
 // dispatch gives one frame to its job or call. Its errors end the link.
 func (l *link) dispatch(h wire.Header, body []byte) error {
 	if h.BodyBytes%8 != 0 {
@@ -153,9 +134,6 @@ func (l *link) deliver(c *call, h wire.Header, body []byte) error {
 		var m wire.ErrorReply
 		if err := m.Decode(body); err != nil {
 			return broken("%w", err)
-		}
-		if c.op == wire.OpRead && h.Code == wire.CodeDenied {
-			l.untold.off.Store(true)
 		}
 		return refusalOf(c.op.String(), h.Code, &m)
 	}

@@ -4,8 +4,7 @@
 // # Owns
 //
 // The pairing of one arena with one ledger: a fill is an entry of the ledger
-// and a block of the arena, and both go together. What the manifest and the directory say of
-// its entries; the invariant of the latter stands at notes.
+// and a block of the arena, and both go together. What the manifest says of its entries.
 //
 // # Never does
 //
@@ -15,8 +14,7 @@
 //
 // # Locks
 //
-// The ledger's and the arena's own mutexes, never one inside the other, and those of the
-// directory, which are leaves, inside the ledger's for a move; and
+// The ledger's and the arena's own mutexes, never one inside the other; and
 // around the ledger's, Tier.deleting, which keeps a deletion from taking a block
 // away between its reader's hold and its reference, and Tier.handing, which is
 // held while a victim is handed over.

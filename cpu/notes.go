@@ -5,63 +5,28 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/checkpoint"
-	"github.com/kvstored/kvstored/internal/directory"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/manifest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// notes are what a tier writes down of its entries: in a manifest for a process after this
-// one, in a directory for clients, which read payloads without asking.
-//
-// A slot of the directory names the sealed block of a resident entry, or of one that is
-// published next, whose payload has its checksum, and which has no bound on its age. So
-// it is put before the entry can be evicted, and cleared before the last reference of the
-// block can go: after the entry has left the ledger, and before victim and remove let go of
-// the residency's reference. A move puts the new place under the ledger's lock. An entry
-// in doubt gets its slot from the reader that proves it.
+// notes are what a tier writes down of its entries, for a process after this one.
 type notes struct {
-	to        *manifest.Manifest   // nil: nothing
-	directory *directory.Directory // nil: nothing
-	passing   func(key.Key) bool   // nil: none is
-	direct    bool
+	to      *manifest.Manifest // nil: nothing
+	passing func(key.Key) bool // nil: none is
+	direct  bool
 }
-
-func (n *notes) none() bool { return n.to == nil && n.directory == nil }
-
-func (n *notes) isPassing(k key.Key) bool { return n.passing != nil && n.passing(k) }
 
 // put notes that a sealed block is the payload of an entry.
 func (n *notes) put(e ledger.Entry, b arena.Block) {
-	if n.isPassing(e.Key) {
+	if n.passing != nil && n.passing(e.Key) {
 		n.to.Clear(b.ID())
 		return
 	}
 	n.to.Put(b.ID(), &manifest.Record{
 		Key: e.Key, Parent: e.Parent, Offset: b.Offset(), Size: uint32(b.Len()), Sum: b.Sum(), Word: e.Value.B,
 	})
-	if !b.Doubtful() {
-		n.show(e.Key, b)
-	}
-}
-
-// show puts a proved payload into the directory, whose entry cannot leave the ledger now.
-func (n *notes) show(k key.Key, b arena.Block) {
-	n.directory.Put(k, b.Offset(), uint32(b.Len()), b.Sum())
-	if n.isPassing(k) { // the bound came meanwhile, and what it cleared was not there yet
-		n.directory.Clear(k, b.Offset())
-	}
-}
-
-// prove shows the payload of a hold that was in doubt. The entry of a hold is not evicted or
-// moved; where it was removed, its key may have another block by now.
-func (n *notes) prove(t *Tier, k key.Key, r tier.Ref) {
-	t.deleting.RLock()
-	defer t.deleting.RUnlock()
-	if e, st := t.ledger.Find(k); st == ledger.Resident && e.ID == r.ID {
-		n.show(k, r.Block)
-	}
 }
 
 // fill notes that a client writes a block, which it may go on with after a kill.
@@ -72,14 +37,11 @@ func (n *notes) fill(b arena.Block) {
 }
 
 // clear strikes out a block whose entry has left the ledger, before it is released.
-func (n *notes) clear(k key.Key, b arena.Block) {
-	n.to.Clear(b.ID())
-	n.directory.Clear(k, b.Offset())
-}
+func (n *notes) clear(b arena.Block) { n.to.Clear(b.ID()) }
 
 // publish notes fills that are about to be published.
 func (n *notes) publish(t *Tier, ids []ledger.ID) {
-	if n.none() {
+	if n.to == nil {
 		return
 	}
 	for _, id := range ids {
@@ -92,10 +54,10 @@ func (n *notes) publish(t *Tier, ids []ledger.ID) {
 // ledger's lock: the entry may have left by now, and its id be another one's.
 func (n *notes) exchange(t *Tier, from, to arena.Block) bool {
 	var note func(ledger.Entry)
-	if !n.none() {
+	if n.to != nil {
 		note = func(e ledger.Entry) {
 			n.put(e, to)
-			n.clear(e.Key, from)
+			n.clear(from)
 		}
 	}
 	return t.ledger.Exchange(ledger.ID(from.Tag()), uint64(from.ID()), uint64(to.ID()), note)
@@ -112,11 +74,7 @@ func (n *notes) exclude(a *arena.Arena, off, size int64) {
 // first on that has not are let go of, and that one is removed: memory has changed it.
 func sound(t *Tier, o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Ref) int {
 	for i := range refs {
-		doubtful := refs[i].Block.Doubtful()
 		if refs[i].Block.Clear() {
-			if doubtful {
-				t.notes.prove(t, ks[i], refs[i])
-			}
 			continue
 		}
 		t.wrong.Add(1)

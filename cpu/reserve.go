@@ -273,7 +273,7 @@ func (t *Tier) HandedOver() {
 // victim ends an entry that the ledger evicted.
 func (t *Tier) victim(e ledger.Entry) tier.Victim {
 	b := t.block(e) // the residency's reference passes to the victim
-	t.notes.clear(e.Key, b)
+	t.notes.clear(b)
 	t.ledger.Free(e.ID)
 	t.payloadBytes.Add(-int64(e.Size))
 	t.evictions.Add(1)

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/directory"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -24,14 +23,11 @@ type Options struct {
 	// Manifest, if any, has each payload noted, so that another process finds it in the
 	// arena after a kill; see Resume. The tier writes it, and it stays the caller's.
 	Manifest *manifest.Manifest
-	// Directory, if any, says to clients where payloads lie; see notes. The tier writes it, and
-	// it stays the caller's, who has Forget called for a chunk that Passing says only later.
-	Directory *directory.Directory
 	// Direct says that clients write into the arena, of which NoteFrees has the
 	// manifest's Clear then.
 	Direct bool
 	// Passing, if any, says that a chunk has a bound on its age: it is not to outlive the
-	// process, and is not read without asking.
+	// process.
 	Passing func(key.Key) bool
 	// Trim starts above HighWatermark and goes on down to LowWatermark,
 	// both shares of the arena.
@@ -68,7 +64,7 @@ var _ tier.Hot = (*Tier)(nil)
 
 // New makes a tier over an arena and a ledger.
 func New(o Options) *Tier {
-	t := &Tier{arena: o.Arena, ledger: o.Ledger, notes: notes{o.Manifest, o.Directory, o.Passing, o.Direct}}
+	t := &Tier{arena: o.Arena, ledger: o.Ledger, notes: notes{o.Manifest, o.Passing, o.Direct}}
 	t.SetWatermarks(o.HighWatermark, o.LowWatermark)
 	return t
 }
@@ -167,7 +163,7 @@ func (t *Tier) remove(ks []key.Key) {
 	t.deleting.Lock()
 	for _, k := range ks {
 		if e, ok := t.ledger.Remove(k); ok {
-			t.notes.clear(e.Key, t.block(e)) // before a chunk can be stored again under the key
+			t.notes.clear(t.block(e)) // before a chunk can be stored again under the key
 			removed = append(removed, e)
 		}
 	}

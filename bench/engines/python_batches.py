@@ -10,8 +10,7 @@ kernel has to place both processes, and a client that lost the processor does no
 chunks, 1, 4 and 8 MiB in prompts of one. Puts store new prompts out of one buffer, with
 a Writer where the client has one, else with reserve and commit; with --wait they may
 wait so long for room, as ``Client.store`` does. Gets copy all chunks
-into a buffer, with copy_to where the client has it, and wait for the release. Reads
-ask nothing of the daemon where the client has read, else they are gets; "soon"
+into a buffer, with copy_to where the client has it, and wait for the release. "Soon"
 gives the lease back with the next request, and makes sure of all once in 32 leases.
 "copies" are the bare copies of the same bytes from the same memory, one call each.
 Times are medians, in microseconds a chunk; ratios are those of each pair of passes,
@@ -47,7 +46,7 @@ disk: {{paths: [{dir}], capacity: 0}}
 log: {{level: warn}}
 """
 SIZES = (64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20)
-WHATS = ("put", "get", "read", "soon", "copies")  # in order: gets read what the last puts stored
+WHATS = ("put", "get", "soon", "copies")  # in order: gets read what the last puts stored
 
 
 def lead(prompts: List[Any]) -> List[Any]:
@@ -129,17 +128,6 @@ class Worker:
             assert len(job) and job.release()
 
         return self._lease(size, read)
-
-    def read(self, size: int) -> float:
-        if not hasattr(self.kv, "read"):
-            return self.get(size)
-        prompts, n = self.stored[size], BATCH if size < SMALL else 1
-        for p in lead(prompts):
-            self.kv.read(p, self.memory)
-        began = time.perf_counter()
-        for p in prompts:
-            assert self.kv.read(p, self.memory) == n
-        return (time.perf_counter() - began) / n / len(prompts)
 
     def soon(self, size: int) -> float:
         jobs: List[Any] = []

@@ -198,20 +198,12 @@ func (x *bench) transfers(ctx context.Context, size int, r time.Duration) error 
 	if err != nil {
 		return err
 	}
-	for _, way := range []struct {
-		name string
-		do   func() (time.Duration, error)
-	}{
-		{"get " + mib(size), func() (time.Duration, error) { return x.staged.read(ctx, x.b, x.hits[size], 1, size) }},
-		{"get " + mib(size) + " under a lease", func() (time.Duration, error) { return x.staged.get(ctx, x.b, x.hits[size], size) }},
-	} {
-		s, err := x.staged.measure(way.do)
-		if err != nil {
-			return err
-		}
-		s.least, s.copy, s.bare = m.c+r, m.c, bare
-		x.add(way.name, "C + R", limitOf(size), size, s)
+	s, err := x.staged.measure(func() (time.Duration, error) { return x.staged.get(ctx, x.b, x.hits[size], size) })
+	if err != nil {
+		return err
 	}
+	s.least, s.copy, s.bare = m.c+r, m.c, bare
+	x.add("get "+mib(size), "C + R", limitOf(size), size, s)
 	for _, d := range []*daemon{x.staged, x.direct} {
 		if err := x.puts(ctx, d, m); err != nil {
 			return err
@@ -277,17 +269,12 @@ func (x *bench) batches(ctx context.Context, d *daemon, m *machine, k *kind) err
 		if err != nil {
 			return err
 		}
-		for _, way := range []struct {
-			name string
-			do   func(context.Context, *buffers, []client.Prompt, int, int) (time.Duration, error)
-		}{{"", d.read}, {" under a lease", d.getBatch}} {
-			s, err := d.measure(func() (time.Duration, error) { return way.do(ctx, x.b, ps, batch, m.size) })
-			if err != nil {
-				return err
-			}
-			s.least, s.copy, s.bare = m.c, m.c, bare
-			x.add(fmt.Sprintf("get %s in batches of %d%s", mib(m.size), batch, way.name), "C", limitOf(m.size), m.size, s)
+		s, err := d.measure(func() (time.Duration, error) { return d.getBatch(ctx, x.b, ps, batch, m.size) })
+		if err != nil {
+			return err
 		}
+		s.least, s.copy, s.bare = m.c, m.c, bare
+		x.add(fmt.Sprintf("get %s in batches of %d", mib(m.size), batch), "C", limitOf(m.size), m.size, s)
 	}
 	return d.forget(ctx, ps)
 }

@@ -9,19 +9,6 @@ import (
 	"github.com/kvstored/kvstored/client"
 )
 
-// read times one chunk of size bytes of prompts of so many, each read whole; every chunk
-// is in DRAM and in no cache.
-func (d *daemon) read(ctx context.Context, b *buffers, ps []client.Prompt, chunks, size int) (time.Duration, error) {
-	start := time.Now()
-	for i, p := range ps {
-		into := func(k, _ int) []byte { return part(b.dst, i*chunks+k, size) }
-		if n, err := client.Read(ctx, d.c, p, client.ReadOptions{}, into); err != nil || n != chunks {
-			return 0, fmt.Errorf("read: %d chunks of %d: %w", n, chunks, err)
-		}
-	}
-	return time.Since(start) / time.Duration(chunks*len(ps)), nil
-}
-
 // get times one chunk of size bytes: prefetch, copy out, release, where the
 // release goes out with the next prefetch; every chunk is in DRAM and in no
 // cache.

@@ -12,9 +12,10 @@ import (
 // direct is a connection with the Go client. A value is a prompt of one chunk, a
 // batch one of many.
 type direct struct {
-	c     *client.Client
-	w     *client.Writer
-	under []*client.Storing
+	c       *client.Client
+	w       *client.Writer
+	under   []*client.Storing
+	release *client.Release
 }
 
 func dialOurs(socket string) (conn, error) {
@@ -55,11 +56,29 @@ func (d *direct) get(name uint64, into []byte) error { return d.getMany(name, []
 
 func (d *direct) getMany(first uint64, into [][]byte) error {
 	ctx := context.Background()
-	n, err := client.Read(ctx, d.c, chain(first, len(into)), client.ReadOptions{}, func(i, _ int) []byte { return into[i] })
-	if err == nil && n != len(into) {
-		err = fmt.Errorf("get: %d values of %d", n, len(into))
+	job, err := d.c.Prefetch(ctx, chain(first, len(into)), client.PrefetchOptions{})
+	if err != nil {
+		return err
 	}
-	return err
+	if err := d.released(); err != nil {
+		return err
+	}
+	for i, dst := range into {
+		if _, err := job.Copy(ctx, dst, i); err != nil {
+			return err
+		}
+	}
+	d.release = job.ReleaseSoon()
+	return nil
+}
+
+// released waits for the lease that was given back last.
+func (d *direct) released() error {
+	if d.release == nil {
+		return nil
+	}
+	defer func() { d.release = nil }()
+	return d.release.Wait(context.Background())
 }
 
 func (d *direct) finish() error {
@@ -79,7 +98,7 @@ func (d *direct) finish() error {
 		}
 	}
 	d.under = d.under[:0]
-	return nil
+	return d.released()
 }
 
 func (d *direct) forget(first, n uint64) error {

@@ -47,7 +47,6 @@ var newReply = map[wire.Op]func() wire.Message{
 	wire.OpBatch:     func() wire.Message { return new(wire.BatchReply) },
 	wire.OpHint:      func() wire.Message { return new(wire.HintReply) },
 	wire.OpEvents:    func() wire.Message { return new(wire.EventsReply) },
-	wire.OpRead:      func() wire.Message { return new(wire.EmptyReply) },
 }
 
 // accepted reports whether the Go client takes a frame of the daemon.

@@ -26,7 +26,6 @@ type Book struct {
 
 	bounds  atomic.Bool // something has, or had, a bound
 	removed atomic.Uint64
-	bounded func(key.Key) // see NoteBounds; never nil
 	mu      struct {
 		sync.RWMutex
 		spaces map[key.SpaceID]*space
@@ -56,15 +55,11 @@ func New() *Book {
 }
 
 func newBook(started time.Time, now func() time.Time, wall func() int64) *Book {
-	b := &Book{started: started, now: now, wall: wall, bounded: func(key.Key) {}}
+	b := &Book{started: started, now: now, wall: wall}
 	b.mu.spaces = make(map[key.SpaceID]*space)
 	b.mu.slots.lists = make(map[uint32][]key.Key)
 	return b
 }
-
-// NoteBounds has f called for each chunk that gets a bound, under the mutex: f is short, and
-// does not call the book. Call it before anything has a bound.
-func (b *Book) NoteBounds(f func(key.Key)) { b.bounded = f }
 
 // Open notes that one client more has a space open, in which chunks may become so old,
 // 0 for no bound. It is known until each has called Close, and while it has stamps. Open
@@ -183,9 +178,7 @@ func (b *Book) note(id key.SpaceID, sp *space, h key.Hash, s Stamp, now uint32) 
 		b.mu.stamps++
 	}
 	if !known || was.Stamp != s {
-		k := key.Key{Space: id, Hash: h}
-		b.bounded(k)
-		b.mu.slots.add(k, s, now)
+		b.mu.slots.add(key.Key{Space: id, Hash: h}, s, now)
 	}
 }
 

@@ -405,26 +405,3 @@ func TestNoAllocations(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
-
-// Each way in which a chunk gets a bound is told, and a stamp without one is not.
-func TestNoteBounds(t *testing.T) {
-	b := newClock().book()
-	told := map[key.Key]int{}
-	b.NoteBounds(func(k key.Key) { told[k]++ })
-	b.Open(keyOf(1, 0).Space, 0)
-	b.Stored(keyOf(1, 1).Space, hashes(keyOf(1, 1)), 0)
-	b.Found(keyOf(1, 2), Stamp{Born: b.Now()})
-	if len(told) != 0 {
-		t.Errorf("told of %v", told)
-	}
-	b.Stored(keyOf(1, 3).Space, hashes(keyOf(1, 3)), time.Minute)
-	b.Found(keyOf(1, 4), Stamp{b.Now(), b.Now() + 100})
-	b.Bound(keyOf(1, 0).Space, time.Hour)
-	b.Stamp(keyOf(1, 5).Space, []key.Key{keyOf(1, 5)}, time.Hour)
-	b.Stored(keyOf(1, 6).Space, hashes(keyOf(1, 6)), 0)
-	for n := byte(3); n <= 6; n++ {
-		if told[keyOf(1, n)] != 1 {
-			t.Errorf("chunk %d is told %d times", n, told[keyOf(1, n)])
-		}
-	}
-}

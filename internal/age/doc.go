@@ -29,7 +29,7 @@
 //
 // # Locks
 //
-// One mutex, held for some hundred chunks; under it only what NoteBounds has called. Where nothing has a bound no
+// One mutex, a leaf, held for some hundred chunks. Where nothing has a bound no
 // call for a chunk takes it. On a nil Book Of, Over, Each, Found, Ahead, Due, Prune
 // and Stats find nothing.
 //

@@ -56,9 +56,10 @@ func newMapping(o Options) (m mapping, err error) {
 	if o.HandOver {
 		return m, m.share()
 	}
-	if m.file, err = forReaders(m.file); err != nil {
+	if err = addSeals(m.file, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err != nil {
 		return m, fmt.Errorf("arena.puts: staged needs Linux 5.1: %w", err)
 	}
+	m.file = readOnly(m.file)
 	return m, nil
 }
 

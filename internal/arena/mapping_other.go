@@ -59,9 +59,3 @@ func (m *mapping) close() error {
 	}
 	return unix.Munmap(mem)
 }
-
-// NewReadOnly is errors.ErrUnsupported here.
-func NewReadOnly(string, int64) ([]byte, *os.File, error) { return nil, nil, errors.ErrUnsupported }
-
-// CloseReadOnly has nothing to do here.
-func CloseReadOnly([]byte, *os.File) error { return nil }

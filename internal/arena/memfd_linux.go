@@ -6,8 +6,6 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kvstored/kvstored/internal/pages"
 )
 
 // NewMemory creates a file of n bytes in memory whose size is sealed. Its mode is 0600.
@@ -44,34 +42,6 @@ func addSeals(f *os.File, seals int) error {
 		return fmt.Errorf("add seals %#x to %s: %w", seals, f.Name(), err)
 	}
 	return nil
-}
-
-// NewReadOnly maps n bytes of memory that the caller writes, and returns a descriptor by which
-// others map it, and can only read. It is not part of a core dump. CloseReadOnly gives both back.
-func NewReadOnly(name string, n int64) (mem []byte, f *os.File, err error) {
-	if f, err = NewMemory(name, n); err != nil {
-		return nil, nil, err
-	}
-	if mem, err = pages.Map(f, n, true); err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-	_ = unix.Madvise(mem, unix.MADV_DONTDUMP) // as for the arena
-	if f, err = forReaders(f); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("memory that others only read needs Linux 5.1: %w", err), CloseReadOnly(mem, f))
-	}
-	return mem, f, nil
-}
-
-// CloseReadOnly gives the memory of NewReadOnly back; mappings of others stay.
-func CloseReadOnly(mem []byte, f *os.File) error { return errors.Join(pages.Unmap(mem), f.Close()) }
-
-// forReaders has a file that is mapped writable be mapped so no more, and exchanges it for a
-// descriptor that only reads. An error leaves the file as it is.
-func forReaders(f *os.File) (*os.File, error) {
-	if err := addSeals(f, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err != nil {
-		return f, err
-	}
-	return readOnly(f), nil
 }
 
 // readOnly exchanges a sealed file for a read-only descriptor of it, so that a

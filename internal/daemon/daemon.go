@@ -204,7 +204,7 @@ func (d *Daemon) makeServer() {
 			StallTimeout: c.Limits.Stall, Connections: limits.Connections, AdminConnections: config.AdminConnections,
 			UIDConnections: limits.OfOneUser(), UIDJobs: c.Limits.UIDJobs,
 		},
-		Stack: d.stack, Arena: d.arena, Directory: d.directory.file, Quarantine: d.quarantine, Direct: d.quarantine != nil,
+		Stack: d.stack, Arena: d.arena, Quarantine: d.quarantine, Direct: d.quarantine != nil,
 		Settings: serverSettings(c), Spin: c.Arena.Spin, Fronts: frontSpaces(),
 		Version: version.String(), Epoch: d.epoch, Events: d.events.log, Tokens: d.events.tokens,
 		Stats:   d.statsJSON,

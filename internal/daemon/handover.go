@@ -207,7 +207,7 @@ func (next *successor) handOver(d *Daemon, clients, workers *errgroup.Group, sto
 		return nil, fmt.Errorf("go on after a hand-over that failed: %w", err)
 	}
 	// Its memory stays mapped: work that hangs may still note its end there.
-	if err := errors.Join(manifest.Void(d.manifest.File()), d.manifest.File().Close(), d.directory.leave()); err != nil {
+	if err := errors.Join(manifest.Void(d.manifest.File()), d.manifest.File().Close()); err != nil {
 		d.log.Error().Err(err).Msg("the manifest before the hand-over")
 	}
 	d.log.Info().Stringer("took", time.Since(begun).Round(time.Millisecond)).Msg("serving again")
@@ -243,7 +243,6 @@ func (next *successor) letGo(d *Daemon, clients, workers *errgroup.Group, stopSe
 	// The directory has no ages: chunks with a bound go on from the tiers below only.
 	hangs(d.cpu.Delete(context.Background(), d.ages.Keys()))
 	d.manifest.Finish() // it is right until a successor has its own, or this process a new one
-	d.directory.Void()  // clients may still have it mapped when a successor writes the arena
 	in := &inheritance{arena: d.arena.Renew(), directory: next.room}
 	next.room = nil
 	_, err := cpu.Save(d.cpu, in.directory)

@@ -117,7 +117,6 @@ func keepMemory(d *Daemon, over bool) (kept bool) {
 			}
 		}()
 	}
-	d.directory.Keep()
 	files, err := d.arena.Files()
 	if err == nil {
 		err = d.keeper.Keep(&keep.Files{Arena: files, Manifest: d.manifest.File()}, over)

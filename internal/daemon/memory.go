@@ -10,7 +10,6 @@ import (
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/directory"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/manifest"
 	"github.com/kvstored/kvstored/internal/whatif"
@@ -36,7 +35,6 @@ func MemoryPlan(c *config.Config, here bool) (p budget.Plan, source string) {
 	if c.Admin.WhatIf {
 		estimates = whatif.Bytes
 	}
-	estimates += directory.Bytes(int64(c.CPU.Capacity))
 	if limit > 0 {
 		limit = max(1, limit-estimates)
 	}

@@ -25,7 +25,6 @@ type tiers struct {
 	arena      *arena.Arena
 	quarantine *arena.Quarantine  // with direct puts; otherwise nil
 	manifest   *manifest.Manifest // of DRAM; nil without upgrade.hand_over
-	directory  clientDirectory
 	cpu        *cpu.Tier
 	disk       *disk.Keeper    // nil: no disk tier
 	remote     *remote.Tier    // nil: no remote tier
@@ -43,7 +42,6 @@ func (t *tiers) make(c *config.Config, from *inheritance, log zerolog.Logger) er
 	if err := t.makeManifest(c); err != nil {
 		return err
 	}
-	t.makeDirectory(&log)
 	plan, _ := MemoryPlan(c, true)
 	if err := t.makeCPU(c, int(plan.Number)); err != nil {
 		return err
@@ -100,7 +98,7 @@ func (t *tiers) makeCPU(c *config.Config, chunks int) error {
 			CapacityBytes: capacity, Entries: chunks, Policy: p, PolicyName: c.CPU.Policy, Quotas: ledgerQuotas(c.Spaces), DeferTraining: true,
 			Limits: limitsOfDRAM(c, capacity),
 		}),
-		Manifest: t.manifest, Directory: t.directory.Directory, Direct: t.quarantine != nil,
+		Manifest: t.manifest, Direct: t.quarantine != nil,
 		Passing:       func(k key.Key) bool { return t.ages.Of(k).Bounded() },
 		HighWatermark: c.CPU.HighWatermark, LowWatermark: c.CPU.LowWatermark,
 	})
@@ -162,7 +160,6 @@ func (t *tiers) run(ctx context.Context, g *errgroup.Group) {
 func (t *tiers) close(fail func(string, error)) {
 	t.closeBelow(fail)
 	t.manifest.Finish() // what is in DRAM stays there for the next process
-	t.directory.Void()  // which may write the arena then
 	if t.cpu != nil {
 		fail("cpu tier", t.cpu.Close())
 	}
@@ -173,7 +170,6 @@ func (t *tiers) close(fail func(string, error)) {
 		fail("arena", t.arena.Close())
 	}
 	fail("manifest", t.manifest.Close())
-	fail("directory", t.directory.close())
 }
 
 // closeBelow closes the tiers below DRAM.

@@ -104,10 +104,6 @@ var operations = []operation{
 		}
 		return j.Release(ctx)
 	}},
-	{"read", "read", false, func(ctx context.Context, c *client.Client, s *client.Space, p client.Prompt) error {
-		_, err := client.Read(ctx, c, p, client.ReadOptions{}, func(_, size int) []byte { return make([]byte, size) })
-		return err
-	}},
 	{"batch", "read", false, func(ctx context.Context, c *client.Client, s *client.Space, p client.Prompt) error {
 		b, err := c.Batch(ctx, []client.BatchPrompt{{Prompt: p}}, client.BatchOptions{})
 		if err != nil {

@@ -53,7 +53,6 @@ func FuzzSession(f *testing.F) {
 	add(wire.OpHint, &wire.HintRequest{Chain: ch, Configs: wire.Pairs(nil).Add("kv_hints", `{"version":1,"actions":[{"action":"kv.retain","version":1,"directives":[{"start":0,"end":16,"priority":9}]}]}`)})
 	add(wire.OpEvents, &wire.EventsRequest{Snapshot: true, Deadline: wire.Deadline{Given: true, Millis: 5}})
 	add(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
-	add(wire.OpRead, &wire.ReadRequest{Reads: wire.Reads(nil).Add(&ch).Add(&ch)})
 	add(wire.OpCancel, &wire.IDRequest{ID: uint64(len(all))})
 	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: sizes})
 	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, First: 2, Sizes: sizes, Deadline: wire.Deadline{Given: true, Millis: 5}})

@@ -11,7 +11,6 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/directory"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -177,11 +176,6 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.Fi
 		files = append(files, file)
 		reply.Granted |= wire.FeatureArena
 		reply.ArenaBytes = uint64(o.Arena.Stats().CapacityBytes)
-		if req.Wants&wire.FeatureDirectory != 0 && o.Directory != nil {
-			files = append(files, o.Directory)
-			reply.Granted |= wire.FeatureDirectory
-			reply.DirectoryBytes = uint64(directory.Bytes(o.Arena.Stats().CapacityBytes))
-		}
 	}
 	if c.judged.somewhere&access.Write != 0 {
 		window, err := c.grantPuts(req, reply)

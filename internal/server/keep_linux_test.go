@@ -22,7 +22,7 @@ func TestHelloKeeps(t *testing.T) {
 			wire.FeatureDirect:                       0,
 			wire.FeatureStaging | wire.FeatureDirect: 0,
 			wire.FeatureKeep | wire.FeaturePushes:    wire.FeaturePushes,
-			memory | wire.FeatureKeep | wire.FeatureDirectory | 1<<31: memory | wire.FeatureKeep, // there is no directory
+			memory | wire.FeatureKeep | 1<<5 | 1<<31: memory | wire.FeatureKeep, // 1<<5 was the directory of the arena
 		} {
 			if got := r.greet(wants).hello.Granted; got != granted {
 				t.Errorf("a client that wants %#x is granted %#x, not %#x", wants, got, granted)

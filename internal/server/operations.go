@@ -29,7 +29,6 @@ var operations = [1 << 8]operation{
 	wire.OpGet:      {handleGet, access.Read, inSpaces, true},
 	wire.OpWarm:     {handleWarm, access.Read, inSpaces, false},
 	wire.OpHint:     {handleHint, access.Read, inSpaces, false},
-	wire.OpRead:     {handleRead, access.Read, inSpaces, false},
 	wire.OpPin:      {handlePin, access.Read, inSpaces, true},
 	wire.OpWait:     {handleWait, access.Read, somewhere, false},
 	wire.OpRelease:  {handleRelease, access.Read, somewhere, false},

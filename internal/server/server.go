@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +28,6 @@ import (
 type Options struct {
 	Stack      *stack.Stack
 	Arena      *arena.Arena
-	Directory  *os.File          // of Arena, that clients only read; nil: there is none. It stays the caller's
 	Quarantine *arena.Quarantine // needed with Direct
 	Direct     bool              // clients fill the arena themselves
 

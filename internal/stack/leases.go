@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -85,53 +84,18 @@ func (l *leases) verified(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []
 // a chunk that is hit in DRAM must not grow old on disk. Tail first, so that a head
 // is younger than its tail. It is called once for each request, when that
 // knows its result; loading and committing count no use.
-func (l *leases) Touch(c *key.Chain, from, to int) { l.touch(context.Background(), c, from, to) }
-
-// touchBatch bounds how many chunks are touched in one step, which takes some .2 ms.
-const touchBatch = 256
-
-// touch is Touch that lets other requests go first now and then (see fair.Yield).
-func (l *leases) touch(ctx context.Context, c *key.Chain, from, to int) {
+func (l *leases) Touch(c *key.Chain, from, to int) {
 	sc := borrow(0)
 	defer sc.give()
-	for end := to; end > from; end -= touchBatch {
-		ks := sc.chain(c, max(from, end-touchBatch), end)
-		for _, level := range l.levels.all {
-			if level.Resident != nil {
-				level.Resident.Touch(ks)
-			}
+	ks := sc.chain(c, from, to)
+	for _, level := range l.levels.all {
+		if level.Resident != nil {
+			level.Resident.Touch(ks)
 		}
-		fair.Yield(ctx)
 	}
 	if to > from && !c.Alone {
 		l.heat.Asked(c.Key(to - 1))
 	}
-}
-
-// Read counts one use of chunks from..to of c that a client has read in DRAM without a
-// lease. It returns the bytes of the first, and those of all, as far as DRAM still has them.
-// Other requests go first now and then (see fair.Yield).
-func (l *leases) Read(ctx context.Context, c *key.Chain, from, to int) (first int64, bytes uint64) {
-	var refs [16]tier.Ref
-	for at, n := from, 0; at < to; at += n {
-		n, _ = l.Hold(ledger.Daemon, ledger.IO, c, at, min(at+len(refs), to), refs[:])
-		if n == 0 {
-			break
-		}
-		for _, below := range l.levels.below {
-			below.writer.touched(c, at, refs[:n])
-		}
-		for _, r := range refs[:n] {
-			bytes += uint64(r.Block.Len())
-		}
-		if at == from {
-			first = int64(refs[0].Block.Len())
-		}
-		l.Release(ledger.Daemon, ledger.IO, refs[:n])
-		fair.Yield(ctx)
-	}
-	l.touch(ctx, c, from, to)
-	return first, bytes
 }
 
 // Sum is the checksum of chunk i of c and its bytes, if DRAM has it or a tier

@@ -35,7 +35,6 @@ var newRequest = map[Op]func() Message{
 	OpBatch:     func() Message { return new(BatchRequest) },
 	OpHint:      func() Message { return new(HintRequest) },
 	OpEvents:    func() Message { return new(EventsRequest) },
-	OpRead:      func() Message { return new(ReadRequest) },
 }
 
 // newReply returns an empty reply of each operation.
@@ -64,7 +63,6 @@ var newReply = map[Op]func() Message{
 	OpBatch:     func() Message { return new(BatchReply) },
 	OpHint:      func() Message { return new(HintReply) },
 	OpEvents:    func() Message { return new(EventsReply) },
-	OpRead:      func() Message { return new(EmptyReply) },
 }
 
 func TestEveryOpIsCovered(t *testing.T) {

@@ -74,7 +74,6 @@ type Conn struct {
 	maxBody uint32
 	meter   Meter // nil: of no interest
 	pacer   Pacer // nil: large frames are received as fast as they come
-	glances bool  // the read at hand does not spin
 	stall   stall
 
 	buf  []byte // received bytes, buf[head:tail] not yet handed out
@@ -136,10 +135,6 @@ func (c *Conn) Close() error { return c.nc.Close() }
 
 // Shut ends both directions: reads and writes under way and later see the end.
 func (c *Conn) Shut() { c.link.shut() }
-
-// Hung reports whether the peer has closed its end, or this end is closed. It may be called
-// beside a read; what has come is left there.
-func (c *Conn) Hung() bool { return c.link.hung() }
 
 // SetReadDeadline makes a blocking read return os.ErrDeadlineExceeded. What
 // was received of a frame stays for the next read.
@@ -210,12 +205,9 @@ func (c *Conn) receive(h Header, block bool) error {
 	}
 	var n int
 	var err error
-	switch free := c.buf[c.tail:]; {
-	case c.glances:
-		n, err = c.link.read(free, hurries, false)
-	case c.pacer != nil && h.BodyBytes > pieceBytes:
+	if free := c.buf[c.tail:]; c.pacer != nil && h.BodyBytes > pieceBytes {
 		n, err = c.readPiece(free, block)
-	default:
+	} else {
 		n, err = c.link.read(free, reads, block)
 	}
 	c.tail += n

@@ -194,6 +194,30 @@ func TestTenMinutes(t *testing.T) {
 	}
 }
 
+// TestRetired: nothing has the number of what has left the protocol.
+func TestRetired(t *testing.T) {
+	s := readSchema(t)
+	for name, o := range s.Operations {
+		if slices.Contains(s.Retired.Operations, o.Op) {
+			t.Errorf("operation %s has a number that is retired", name)
+		}
+	}
+	for enum, gone := range s.Retired.Enums {
+		for name, n := range s.Enums[enum] {
+			if slices.Contains(gone, n) {
+				t.Errorf("%s %s has a number that is retired", enum, name)
+			}
+		}
+	}
+	for list, gone := range s.Retired.Options {
+		for name, o := range s.Options[list] {
+			if slices.Contains(gone, o[0].(float64)) {
+				t.Errorf("option %s of %s has a tag that is retired", name, list)
+			}
+		}
+	}
+}
+
 // TestSchemaNumbers: the numbers of the schema are those of this package.
 func TestSchemaNumbers(t *testing.T) {
 	s := readSchema(t)
@@ -221,7 +245,7 @@ func TestSchemaNumbers(t *testing.T) {
 	for name, want := range map[string]uint64{
 		"header_bytes": HeaderBytes, "hello_bytes": MaxHelloBytes, "request_bytes": MaxBodyBytes, "reply_bytes": MaxBodyBytes,
 		"least_bytes": LeastBodyBytes, "payload_bytes": MaxPayloadBytes, "str_bytes": MaxStrBytes, "tags": key.MaxTags,
-		"chain_chunks": key.MaxChunks, "sums": MaxSums, "writers": MaxWriters, "ranks": MaxRanks, "groups": MaxGroups, "lengths": MaxLengths, "batch": MaxBatch, "reads": MaxReads,
+		"chain_chunks": key.MaxChunks, "sums": MaxSums, "writers": MaxWriters, "ranks": MaxRanks, "groups": MaxGroups, "lengths": MaxLengths, "batch": MaxBatch,
 		"kept_chains": KeptChains, "kept_chunks": KeptChunks, "descriptors": MaxFiles, "chunk_tokens": key.MaxChunkTokens, "faults": MaxFaults,
 	} {
 		if s.Limits[name] != want {

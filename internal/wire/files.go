@@ -11,7 +11,7 @@ import (
 )
 
 // MaxFiles is the largest number of descriptors that come with one frame. The
-// protocol sends three; the rest is room to grow.
+// protocol sends two; the rest is room to grow.
 const MaxFiles = 8
 
 // fileRights is the control message that carries descriptors of files.

@@ -118,12 +118,7 @@ var golden = []struct {
 		},
 		HasSpace: true, Space: goldenInfo(0), Server: "kvstored 1.0.0",
 	}},
-	{"hello_directory_reply", reply(OpHello), &HelloReply{
-		Version: 2, Rights: RightRead, Granted: FeatureArena | FeatureDirectory,
-		Epoch: 0x1122334455667788, Connection: 6, ArenaBytes: 4 << 30, DirectoryBytes: 8<<20 + 4096, Descriptors: 2,
-		MaxPayload: MaxPayloadBytes, MaxRequest: MaxBodyBytes, MaxReply: MaxBodyBytes, Credit: MaxBodyBytes,
-		Server: "kvstored 1.0.0",
-	}},
+
 	{"open_space_request", request(OpOpenSpace), &OpenSpaceRequest{goldenSpace}},
 	{"open_space_reply", reply(OpOpenSpace), &OpenSpaceReply{goldenInfo(2)}},
 	{"lookup_request", request(OpLookup), &LookupRequest{Chain: goldenTokens, Search: TierCPU | TierDisk}},
@@ -295,10 +290,6 @@ var golden = []struct {
 		Chain: Chain{Form: FormNone}, LookupID: "req-42", Configs: Pairs(nil).Add("turn_over", "done"),
 	}},
 	{"hint_reply", reply(OpHint), &HintReply{Retained: Count{3, 768}, Faults: goldenFaults}},
-	{"read_request", request(OpRead), &ReadRequest{Reads: Reads(nil).
-		Add(&Chain{Space: 1, Form: FormHashes, Width: 16, SaveUnfull: true, LastTokens: 9, Hashes: sequence(0x10, 0x30)}).
-		Add(&Chain{Form: FormKept, ID: 3, Skip: 2})}},
-	{"read_reply", reply(OpRead), &EmptyReply{}},
 	{"error_reply", Header{Kind: KindReply, Op: OpRelease, Code: CodeUnknownJob, ID: 21}, &ErrorReply{
 		Text: "job 9 is not live: it was released, cancelled or never made on this connection",
 	}},

@@ -17,8 +17,6 @@ const (
 	FeatureDirect  Features = 1 << 2 // a writable arena: put into it
 	FeaturePushes  Features = 1 << 3 // job states as they grow, and revocations, unasked
 	FeatureKeep    Features = 1 << 4 // a staging window that keeps its pages, for drivers that hold on to them
-	// FeatureDirectory is a descriptor of the directory of the arena: read hits without asking.
-	FeatureDirectory Features = 1 << 5
 )
 
 // Rights are what the daemon lets the peer's uid do.
@@ -117,8 +115,8 @@ func (m *HelloRequest) Decode(body []byte) error {
 func (m *HelloRequest) Speaks(v uint16) bool { return m.MinVersion <= v && v <= m.MaxVersion }
 
 // HelloReply says what the connection got. Descriptors come with its first
-// byte: the arena if Granted has FeatureArena, then its directory if it has
-// FeatureDirectory, then the staging window if it has FeatureStaging.
+// byte: the arena if Granted has FeatureArena, then the staging window if it
+// has FeatureStaging.
 type HelloReply struct {
 	Version              uint16
 	Rights               Rights
@@ -128,7 +126,6 @@ type HelloReply struct {
 	Connection           uint64 // given to no other while the daemon runs
 	ArenaBytes           uint64 // to map, 0 without FeatureArena
 	StagingBytes         uint64 // to map, 0 without FeatureStaging
-	DirectoryBytes       uint64 // to map, 0 without FeatureDirectory
 	Descriptors          uint32 // how many came along
 	MaxPayload           uint32 // bytes of one chunk
 	MaxRequest, MaxReply uint32
@@ -193,9 +190,6 @@ func (m *HelloReply) Append(dst []byte) []byte {
 		l.dst = appendSpaceInfo(l.dst, m.Space)
 		l.finish(at)
 	}
-	if m.DirectoryBytes != 0 {
-		l.put64(replyDirectory, m.DirectoryBytes)
-	}
 	return l.end()
 }
 
@@ -224,14 +218,10 @@ func (m *HelloReply) Decode(body []byte) error {
 	c.ended(&sub, "limits")
 	m.Server = c.str("server")
 	c.options(func(tag uint16, v *cursor) bool {
-		switch tag {
-		case replySpace:
-			m.HasSpace, m.Space = true, v.spaceInfo()
-		case replyDirectory:
-			m.DirectoryBytes = v.u64("directory bytes")
-		default:
+		if tag != replySpace {
 			return false
 		}
+		m.HasSpace, m.Space = true, v.spaceInfo()
 		return true
 	})
 	return c.end("hello reply")

@@ -19,7 +19,6 @@ type link interface {
 	readFiles(p []byte) (int, []*os.File, error)
 	writeFiles(p []byte, files []*os.File) (int, error)
 	shut()
-	hung() bool
 }
 
 // task is what a read of a link does.
@@ -40,8 +39,7 @@ type Local interface {
 	Await(block bool) error         // until a read would not wait; without block EAGAIN
 	ReadFiles(p []byte) (int, []*os.File, error)
 	WriteFiles(p []byte, files []*os.File) (int, error)
-	Shut()      // ends both directions
-	Hung() bool // the peer has closed its end, or this end is closed
+	Shut() // ends both directions
 }
 
 func newLink(nc net.Conn, spin time.Duration) (link, error) {
@@ -87,5 +85,3 @@ func (l local) readFiles(p []byte) (int, []*os.File, error) { return l.ReadFiles
 func (l local) writeFiles(p []byte, files []*os.File) (int, error) { return l.WriteFiles(p, files) }
 
 func (l local) shut() { l.Shut() }
-
-func (l local) hung() bool { return l.Hung() }

@@ -9,7 +9,7 @@ const Magic = "KVS1"
 // Op is an operation. Numbers are only ever added.
 type Op uint8
 
-// The operations. 22 to 29 are not used again, 33 to 39 are kept for later ones.
+// The operations. 22 to 29 and 32 are not used again, 33 to 39 are kept for later ones.
 const (
 	OpHello     Op = 1  // open the conversation: version, rights, descriptors
 	OpOpenSpace Op = 2  // get a handle for a space
@@ -34,7 +34,6 @@ const (
 	OpBatch     Op = 21 // a prefetch for each of many prompts, and the order to run them in
 	OpHint      Op = 30 // say something of the future of a prompt, without asking for it
 	OpEvents    Op = 31 // what the tiers come to have and lose, as pushes, until it is cancelled
-	OpRead      Op = 32 // what was read without asking, by the directory of DRAM
 )
 
 func (o Op) String() string { return name(opNames[:], uint16(o), "op") }
@@ -47,5 +46,5 @@ var opNames = [...]string{
 	OpWait: "wait", OpCancel: "cancel", OpReserve: "reserve", OpCommit: "commit", OpAbort: "abort",
 	OpPut: "put", OpGet: "get", OpRelease: "release", OpRenew: "renew", OpPin: "pin",
 	OpUnpin: "unpin", OpDelete: "delete", OpFlush: "flush", OpStats: "stats", OpPing: "ping",
-	OpWarm: "warm", OpBatch: "batch", OpHint: "hint", OpEvents: "events", OpRead: "read",
+	OpWarm: "warm", OpBatch: "batch", OpHint: "hint", OpEvents: "events",
 }

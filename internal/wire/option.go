@@ -33,18 +33,17 @@ const (
 	tagGrain       = optionCritical | 12 // lookup, prefetch, batch, reserve
 	tagWhy         = 13                  // lookup, prefetch, batch
 
-	replySpace     = 2 // hello
-	replyDirectory = 3 // hello
-	replyMatched   = 5 // lookup
-	replyAdvice    = 1 // prefetch
-	replyFaults    = 2 // prefetch
-	replyHints     = 1 // hint
-	replyGrouped   = 5 // prefetch
-	replyNeeds     = 5 // state
-	replyLengths   = 6 // lookup, prefetch
-	replyMissing   = 7 // lookup, prefetch
-	replyDiffer    = 1 // reserve
-	replyLimit     = 1 // error
+	replySpace   = 2 // hello
+	replyMatched = 5 // lookup
+	replyAdvice  = 1 // prefetch
+	replyFaults  = 2 // prefetch
+	replyHints   = 1 // hint
+	replyGrouped = 5 // prefetch
+	replyNeeds   = 5 // state
+	replyLengths = 6 // lookup, prefetch
+	replyMissing = 7 // lookup, prefetch
+	replyDiffer  = 1 // reserve
+	replyLimit   = 1 // error
 )
 
 // Limits of what a request may list.

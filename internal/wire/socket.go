@@ -36,16 +36,6 @@ func (s *socket) shut() {
 	_ = s.raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) }) // they fail where it has ended
 }
 
-func (s *socket) hung() bool {
-	hung := false
-	err := s.raw.Control(func(fd uintptr) {
-		look := []unix.PollFd{{Fd: int32(fd)}}
-		n, err := unix.Poll(look, 0)
-		hung = err == nil && n > 0 && look[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
-	})
-	return err != nil || hung
-}
-
 // receiver reads from a socket, polling for a while before it sleeps. Its
 // function and what that needs are fields, so that a read allocates nothing.
 type receiver struct {

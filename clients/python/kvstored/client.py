@@ -6,7 +6,7 @@ import json
 from types import TracebackType
 from typing import Any, Callable, Dict, Generic, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar, Union
 
-from . import pieces, reading, wire
+from . import pieces, wire
 from .ask import Ask, Going, Steps, awaited, call
 from .call import Frame, Request, Watch
 from .connection import DEFAULT_SOCKET, Connection, default_socket
@@ -15,7 +15,6 @@ from .fill import Fill, FillCalls
 from .job import Job, JobCalls
 from .pieces import Piece
 from .prompt import Prompt
-from .reading import Into
 from .state import State, lost
 from .turns import Queued
 from .wire import Buffer, Count, Flushed, Hinted, Match, Op, Space, Stored
@@ -476,29 +475,6 @@ class Client(ClientCalls[Job, Fill]):
     delete_space = call(ClientCalls[Job, Fill]._delete_space)
     flush = call(ClientCalls[Job, Fill]._flush)
     stats = call(ClientCalls[Job, Fill]._stats)
-
-    def read(
-        self,
-        prompt: Prompt,
-        into: Into,
-        *,
-        search: int = 0,
-        policy: int = 0,
-        load_deadline: float = 0.0,
-        timeout: Optional[float] = None,
-    ) -> int:
-        """Copies the leading run of a prompt's chunks, and returns how many. It is a
-        prefetch, a wait, a copy of each chunk and a release in one call; chunks that
-        are in DRAM it reads without asking the daemon, where the connection maps its
-        directory, and tells it later.
-
-        ``into`` is a contiguous buffer for the chunks, one behind the other: as many as
-        it has room for. Or ``into(i, size)`` returns the buffer for chunk i; None ends
-        the read before it. It may be called again for the same chunk, perhaps with
-        another size, where the chunk changed while it was copied. What lies behind the
-        returned number of chunks is anything. A ValueError says that a buffer lies in
-        pieces, is read-only, or is smaller than its chunk."""
-        return reading.read(self, prompt, into, search, policy, load_deadline, timeout)
 
     def pieces(self, prompt: Prompt, *, timeout: Optional[float] = None, **options: Any) -> Iterator[Piece]:
         """Reads the stored prefix of a prompt, however much longer than DRAM it

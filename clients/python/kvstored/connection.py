@@ -80,7 +80,7 @@ class Connection(Asker):
         self._told, self.socket = socket, socket or default_socket()
         self.space, self.name, self.timeout = space, name, timeout
         self._staging_bytes = staging_bytes
-        self._wants = wire.WANT_PUSHES if inline else wire.WANT_ARENA | wire.WANT_DIRECTORY | wire.WANT_STAGING | wire.WANT_PUSHES
+        self._wants = wire.WANT_PUSHES if inline else wire.WANT_ARENA | wire.WANT_STAGING | wire.WANT_PUSHES
         if keep_staging and not inline:
             self._wants |= wire.WANT_KEEP
         self._attached_callbacks: List[Callable[[Link], Any]] = []

@@ -20,7 +20,6 @@ _DESCRIPTORS = 8  # that a daemon may send
 class Greeting(NamedTuple):
     hello: wire.Hello
     arena: Optional[Mapping]
-    directory: Optional[Mapping]
     staging: Optional[Mapping]
     rest: bytes  # that came behind the reply
 
@@ -88,17 +87,15 @@ def _whole(data: bytes) -> bool:
     return len(data) >= HEADER.size + length
 
 
-def _map(reply: wire.Hello, fds: Sequence[int]) -> Tuple[Optional[Mapping], Optional[Mapping], Optional[Mapping]]:
-    left, arena, directory, staging = list(fds), None, None, None
+def _map(reply: wire.Hello, fds: Sequence[int]) -> Tuple[Optional[Mapping], Optional[Mapping]]:
+    left, arena, staging = list(fds), None, None
     if len(left) != reply.descriptors:
         raise ProtocolError(f"{len(left)} descriptors came, {reply.descriptors} were announced")
     try:
         if reply.granted & wire.WANT_ARENA:
             arena = Mapping(left.pop(0), reply.arena_bytes, writable=False)
-        if reply.granted & wire.WANT_DIRECTORY:
-            directory = Mapping(left.pop(0), reply.directory_bytes, writable=False)
         if reply.granted & wire.WANT_STAGING:
             staging = Mapping(left.pop(0), reply.staging_bytes, writable=True)
     except (IndexError, OSError, ValueError) as e:
         raise ProtocolError(f"the daemon's memory cannot be mapped: {e}") from e
-    return arena, directory, staging
+    return arena, staging

@@ -24,11 +24,9 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Se
 
 from . import glance, greeting, wire
 from .call import Call, Frame, Request, Watch, refusal
-from .directory import find_directory
 from .errors import Code, DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
 from .prompt import Kept
 from .turns import ENDS, LIMIT, Queued, Turns
-from .unasked import unasked_of
 from .wire import HEADER, Op
 
 if TYPE_CHECKING:
@@ -87,8 +85,7 @@ class Link:
         self._roused = False
         self._rest = b""  # of what was sent in part; whoever writes next begins with it
         self._sock, greeted = greeting.connect(path, hello, timeout, opened)
-        self.hello, self.arena, found, self.staging, rest = greeted
-        self.unasked = unasked_of(find_directory(found, self.arena, self.hello.put_mode))
+        self.hello, self.arena, self.staging, rest = greeted
         self.kept = Kept(self.hello.limits)
         self._in += rest
         self._readable, self._writable = select.poll(), select.poll()
@@ -229,10 +226,7 @@ class Link:
     def later(self, request: Request) -> Call:
         """Sends a request with the next one, or when the link is tended. Its
         call may be waited for; its ``take`` hears of the reply in any case."""
-        return self.put_off(Call(self.next_id(), request))
-
-    def put_off(self, call: Call) -> Call:
-        """:meth:`later` for a call that makes its frame when it is sent."""
+        call = Call(next(self._ids), request)
         with self._mu:
             if self.down is not None:
                 call.error, call.done = self.down, True
@@ -241,9 +235,6 @@ class Link:
                 self._turns.enter(call)
                 self._late.append(call)
         return call
-
-    def next_id(self) -> int:
-        return next(self._ids)
 
     def watch(self, step: Watch, deadline: float, callback: Optional[Callable[[Call], None]] = None) -> Call:
         """A call that ends when it is enough, or is late."""
@@ -421,29 +412,6 @@ class Link:
             self._read_until(lambda: not self.background or bool(self._answered) or bool(self._late), deadline)
         finally:
             self._pass_on(self)
-
-    def catch_up(self) -> None:
-        """Reads what is there, unless another thread reads."""
-        with self._mu:
-            if self._reader is not None or self.down is not None:
-                return
-            self._reader = reader = object()
-        try:
-            if self._readable.poll(0):
-                self._read_until(lambda: True, 0.0)
-        finally:
-            self._pass_on(reader)
-
-    @property
-    def hung(self) -> bool:
-        """Whether the daemon has ended the connection, also where the thread that reads
-        has not come to it yet."""
-        look = select.poll()  # one of its own: a poll object is for one thread
-        try:
-            look.register(self._sock, 0)
-            return bool(look.poll(0))  # POLLHUP and POLLERR, which need no asking
-        except (OSError, ValueError):  # closed
-            return True
 
     @property
     def idle(self) -> bool:
@@ -751,8 +719,6 @@ class Link:
             pass  # it is closed
 
     def close(self) -> None:
-        if self.unasked is not None:
-            self.unasked.farewell(self)
         self.fail(Disconnected("the client was closed"))
         with self._writing:
             self._sock.close()

@@ -23,7 +23,7 @@ MAGIC = b"KVS1"
 HEADER = struct.Struct("<IBBHQ")  # body length, kind, op, code, id
 MAX_BODY = 75497472  # of a reply; what is larger is no reply of this protocol
 REQUEST, REPLY, PUSH = 0, 1, 2
-WANT_ARENA, WANT_STAGING, WANT_DIRECT, WANT_PUSHES, WANT_KEEP, WANT_DIRECTORY = 1, 2, 4, 8, 16, 32
+WANT_ARENA, WANT_STAGING, WANT_DIRECT, WANT_PUSHES, WANT_KEEP = 1, 2, 4, 8, 16
 MAX_U32 = 0xFFFFFFFF
 MAX_STR = 1024  # bytes of a name
 MAX_SUMS = 4096  # in one reserve
@@ -59,7 +59,6 @@ class Op(IntEnum):
     BATCH = 21
     HINT = 30
     EVENTS = 31
-    READ = 32
 
 
 class Space(NamedTuple):
@@ -243,7 +242,6 @@ class Hello(NamedTuple):
     limits: Limits
     server: str
     space: Optional[SpaceInfo]
-    directory_bytes: int = 0
 
 
 class Advice(NamedTuple):
@@ -613,10 +611,6 @@ def flush(durable: bool, timeout_ms: int) -> bytes:
     return _BYTE8.pack(durable) + options(_deadline(timeout_ms))
 
 
-def read(chains: Sequence[bytes]) -> bytes:
-    return _HEAD.pack(len(chains), 0) + b"".join(chains) + NO_OPTIONS
-
-
 def empty(opts: bytes = NO_OPTIONS) -> bytes:
     """The body of stats and ping."""
     return opts
@@ -844,8 +838,7 @@ def hello_reply(body: Buffer) -> Hello:
     fixed = c.read(_HELLO)
     limits = Limits._make(c.record().read(_LIMITS))
     server = c.str()
-    options = c.options({2: _Cursor.space_info, 3: lambda o: o.read(_U64)[0]})
-    return Hello(*fixed, limits, server, options.get(2), options.get(3, 0))  # type: ignore[arg-type]
+    return Hello(*fixed, limits, server, c.options({2: _Cursor.space_info}).get(2))  # type: ignore[arg-type]
 
 
 def open_space_reply(body: Buffer) -> SpaceInfo:

@@ -34,7 +34,6 @@ _REPLIES: Dict[int, Callable[[bytes], Any]] = {
     Op.BATCH: wire.batch_reply,
     Op.HINT: wire.hint_reply,
     Op.EVENTS: wire.number_reply,
-    Op.READ: wire.plain_reply,
 }
 _PUSHES: Dict[int, Callable[[bytes], Any]] = {
     Op.PREFETCH: wire.job_state,

@@ -102,7 +102,6 @@ class Live(Served):
         with self.kv.prefetch(other) as job:
             for ask in (
                 lambda: self.kv.lookup(prompt),
-                lambda: self.kv.read(prompt, bytearray(10)),
                 lambda: self.kv.reserve(prompt, size=10, count=1),
                 lambda: self.kv.batch([prompt]),
                 lambda: asyncio.run(self.looked_up(prompt)),

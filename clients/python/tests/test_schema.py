@@ -43,13 +43,11 @@ REQUESTS: Dict[str, bytes] = {
     "batch": wire.batch([(HASHES, "a", 1), (wire.chain_ref(7), "", 0)], 16, 1, True, 1, 100, [2], 1000, [("a", "b")]),
     "events": vllm_follow.request(),
 }
-#: Operations that this client does not ask for.
-NOT_SPOKEN = {"read"}
 
 
 class Requests(unittest.TestCase):
     def test_every_operation(self) -> None:
-        self.assertEqual(set(REQUESTS) | NOT_SPOKEN, set(SCHEMA["operations"]), "requests of this test")
+        self.assertEqual(set(REQUESTS), set(SCHEMA["operations"]), "requests of this test")
         for name, body in REQUESTS.items():
             with self.subTest(name):
                 self.assertEqual(len(body) % 8, 0, "a body is a multiple of 8 bytes")
@@ -157,9 +155,8 @@ def _info(value: Dict[str, Any]) -> wire.SpaceInfo:
 
 def _hello(v: Dict[str, Any]) -> wire.Hello:
     space = v["options"].get("space")
-    options = {"space": _info(space) if space else None, "directory_bytes": v["options"].get("directory_bytes", 0)}
-    fields = {name: v[name] for name in wire.Hello._fields if name not in ("limits", *options)}
-    return wire.Hello(**fields, **options, limits=wire.Limits(**v["limits"]))
+    fields = {name: v[name] for name in wire.Hello._fields if name not in ("limits", "space")}
+    return wire.Hello(**fields, space=_info(space) if space else None, limits=wire.Limits(**v["limits"]))
 
 
 #: Operation: how its reply is read here, and what it says.
@@ -194,7 +191,6 @@ REPLIES: Dict[str, Any] = {
     ),
     "stats": (wire.stats_reply, lambda v: v["json"].encode()),
     "ping": (wire.plain_reply, lambda v: None),
-    "read": (wire.plain_reply, lambda v: None),
     "warm": (wire.warm_reply, lambda v: (_match(v["match"], None), _state(v["state"]))),
     "events": (wire.number_reply, lambda v: v["next"]),
     "hint": (wire.hint_reply, lambda v: wire.Hinted(_count(v["retained"]), _faults(v["options"]))),

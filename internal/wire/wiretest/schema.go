@@ -27,6 +27,14 @@ type Schema struct {
 	Options    map[string]map[string][2]any
 	Operations map[string]Operation
 	Pushes     map[string]Push
+	Retired    Retired
+}
+
+// Retired is the numbers of what has left the protocol, by its list. Nothing gets them again.
+type Retired struct {
+	Operations []uint8
+	Enums      map[string][]uint32
+	Options    map[string][]float64
 }
 
 // Operation is a request and its reply. A body is the name of a type, or a list of

@@ -1,6 +1,0 @@
-//go:build race
-
-package raced
-
-// On is whether the race detector runs.
-const On = true

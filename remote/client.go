@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/logging"
+	"github.com/aws/smithy-go/middleware"
 )
 
 const (
@@ -33,6 +34,7 @@ func newClient(ctx context.Context, o Options) (*client, error) {
 		WithTransportOptions(func(t *http.Transport) {
 			t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 2*o.Concurrency
 			t.WriteBufferSize = writeBufferBytes
+			t.MaxResponseHeaderBytes = maxHeaderBytes
 			t.DisableCompression = true
 			t.ForceAttemptHTTP2 = false // one connection per body: no shared flow control
 		}).
@@ -41,6 +43,7 @@ func newClient(ctx context.Context, o Options) (*client, error) {
 		config.WithRegion(o.Region),
 		config.WithSharedConfigProfile(o.Profile),
 		config.WithHTTPClient(buildable),
+		config.WithAPIOptions([]func(*middleware.Stack) error{bounded}),
 		config.WithLogger(logging.Nop{}),                                   // it would write to stderr, in words that are not ours
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), // ours has a budget
 	)

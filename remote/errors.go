@@ -97,6 +97,8 @@ func failure(op string, err error) error {
 	switch {
 	case missing(e):
 		e.Err = tier.ErrNotFound
+	case errors.Is(err, errTooLong):
+		e.Err = errTooLong
 	case e.Status == 0:
 		e.Err = transport(err)
 	}

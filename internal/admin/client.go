@@ -22,6 +22,9 @@ const DefaultTimeout = 10 * time.Second
 // longest names.
 const maxReply = 64 << 20
 
+// maxHeader is more than the header of any reply has.
+const maxHeader = 64 << 10
+
 // ErrNoAnswer says that the daemon was silent for longer than the timeout.
 var ErrNoAnswer = errors.New("the daemon does not answer: it is starting, stopped or overloaded")
 
@@ -46,7 +49,7 @@ func NewClient(socket string, timeout time.Duration) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}
-	return &Client{&http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true}}, timeout}
+	return &Client{&http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true, MaxResponseHeaderBytes: maxHeader}}, timeout}
 }
 
 // Close ends the connections.

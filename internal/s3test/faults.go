@@ -21,6 +21,7 @@ type Fault struct {
 	Overlong bool          // send a body of unannounced length, longer than it was
 	Trickle  time.Duration // wait this long before each kilobyte of the body
 	Flip     bool          // change one bit of the body
+	Flood    int           // put this many bytes before the body, of Status too
 }
 
 // Rule decides what happens to a request. It is called from any goroutine.
@@ -39,6 +40,7 @@ type Faults struct {
 		sync.Mutex
 		rule  Rule
 		count map[string]int // requests by method; "" is all
+		flood int            // bytes of a Flood that were read
 	}
 }
 
@@ -87,14 +89,56 @@ func (f *Faults) RoundTrip(r *http.Request) (*http.Response, error) {
 	case what.Status != 0:
 		resp := (&failure{what.Status, what.Code}).response(r.Header.Get("Authorization"))
 		resp.Request, resp.Proto, resp.ProtoMajor, resp.ProtoMinor = r, "HTTP/1.1", 1, 1
+		f.flood(resp, what.Flood)
 		return resp, nil
 	}
 	resp, err := f.next.RoundTrip(r)
 	if err != nil || r.Method == http.MethodHead {
 		return resp, err
 	}
+	f.flood(resp, what.Flood)
 	what.spoil(r.Context(), resp)
 	return resp, nil
+}
+
+// Flooded is how many bytes of floods were read so far.
+func (f *Faults) Flooded() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.flood
+}
+
+// flood puts blanks before the body of an answer, n of them, and counts those read.
+func (f *Faults) flood(resp *http.Response, n int) {
+	if n == 0 {
+		return
+	}
+	resp.ContentLength = -1
+	resp.Header.Del("Content-Length")
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(&flood{f, n}, resp.Body), resp.Body}
+}
+
+type flood struct {
+	f    *Faults
+	left int
+}
+
+func (b *flood) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), b.left)
+	for i := range n {
+		p[i] = ' '
+	}
+	b.left -= n
+	b.f.mu.Lock()
+	defer b.f.mu.Unlock()
+	b.f.mu.flood += n
+	return n, nil
 }
 
 // spoil has the body of an answer fail while it is read.

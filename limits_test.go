@@ -85,7 +85,6 @@ var stated = map[string][]string{
 	"connections, of `route.listen`":             {"router/route.connections"},
 	"arguments of a Redis command":               nil, // a default of its options
 	"prompts that a session's name leads to":     nil, // the same table's as of lookup ids
-	"requests that compute at a time":            nil, // of the machine
 	"descriptors and memory for new connections": nil,
 	"changes that wait to be told":               nil, // a default of its options
 	"events of a worker that wait":               nil, // likewise

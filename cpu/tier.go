@@ -9,7 +9,6 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/extent"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/manifest"
 	"github.com/kvstored/kvstored/key"
@@ -151,7 +150,6 @@ func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
 	for len(ks) > 0 {
 		part := ks[:min(batch, len(ks))]
 		t.remove(part)
-		fair.Yield(ctx)
 		ks = ks[len(part):]
 	}
 	return nil

@@ -12,20 +12,6 @@ type Options struct {
 	SaveUnfull bool // keep a last chunk of fewer than ChunkTokens tokens
 	Alone      bool // the chunks are no prompt: see Chain.Alone; for hashes only
 	SkipTokens int  // leading tokens that are not wanted: a multiple of ChunkTokens, at most the prompt
-	// Pause, unless it is nil, is called every some thousand chunks, so that a
-	// long prompt can let others go first.
-	Pause func()
-}
-
-// pauseEvery is after how many chunks Pause is called: hashing as many takes a
-// millisecond at most where they have 16 tokens, as those of long prompts do.
-const pauseEvery = 2048
-
-// pause calls Pause after each pauseEvery chunks.
-func (o *Options) pause(i int) {
-	if o.Pause != nil && i%pauseEvery == pauseEvery-1 {
-		o.Pause()
-	}
 }
 
 // Builder turns prompts into chains of one space. It is not safe for
@@ -94,7 +80,6 @@ func (b *Builder) Tokens(dst *Chain, tokens []uint32, o Options) error {
 		tokens = tokens[len(chunk):]
 		prev = b.hasher.next(prev, b.encode(chunk))
 		dst.Hashes[i] = prev
-		o.pause(i)
 	}
 	return b.finish(dst, o, true)
 }
@@ -115,7 +100,6 @@ func (b *Builder) TokenBytes(dst *Chain, raw []byte, o Options) error {
 		raw = raw[len(chunk):]
 		prev = b.hasher.next(prev, chunk)
 		dst.Hashes[i] = prev
-		o.pause(i)
 	}
 	return b.finish(dst, o, true)
 }
@@ -145,7 +129,6 @@ func (b *Builder) Hashes(dst *Chain, width int, raw []byte, lengths []uint32, o 
 		} else {
 			dst.Hashes[i] = Hash(given[:16])
 		}
-		o.pause(i)
 	}
 	return b.finish(dst, o, false)
 }
@@ -221,7 +204,7 @@ func (b *Builder) encode(tokens []uint32) []byte {
 // finish checks what the code that links the chain relies on and fills in the
 // rest.
 func (b *Builder) finish(dst *Chain, o Options, chained bool) error {
-	if err := b.distinct.check(dst.Hashes, &o); err != nil {
+	if err := b.distinct.check(dst.Hashes); err != nil {
 		dst.Reset()
 		return err
 	}

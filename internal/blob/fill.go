@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/bulk"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -26,7 +25,7 @@ type Fill struct {
 }
 
 // hotBytes stay in the caches until they are hashed. What a client sends at a time is
-// often less: a turn for each of such pieces would cost more than the checksum.
+// often less.
 const hotBytes = 128 << 10
 
 // Begin reserves room for a value of n bytes, charged to o. It does not touch
@@ -64,12 +63,12 @@ func (s *Store) Begin(ctx context.Context, o ledger.Owner, name []byte, n int) (
 func (f *Fill) Value() []byte { return f.ref.Block.Bytes()[headerBytes(len(f.name)):] }
 
 // Arrived says that the next n bytes of the value are written and do not change
-// any more, so that they are hashed while they are hot: hotBytes and more in the turn
-// that ctx is for, the last ones by Store. A caller need not say it.
-func (f *Fill) Arrived(ctx context.Context, n int) {
+// any more, so that they are hashed while they are hot, the last ones by Store. A caller need
+// not say it.
+func (f *Fill) Arrived(n int) {
 	f.left -= n
 	if f.fresh += n; f.fresh >= hotBytes {
-		fair.Step(ctx, f.hash)
+		f.hash()
 	}
 }
 
@@ -110,7 +109,7 @@ const (
 func (f *Fill) Store(ctx context.Context, when When, expires time.Time) (stored bool, err error) {
 	f.seal(expires)
 	h := hashOf(f.name)
-	defer fair.Unlock(ctx, f.store.lock(ctx, h))
+	defer f.store.lock(h).Unlock()
 	if when != Always && f.store.has(ctx, f.name, false) != (when == Present) {
 		f.Abort()
 		return false, nil
@@ -161,7 +160,7 @@ func (s *Store) tryExpire(ctx context.Context, o ledger.Owner, name []byte, at t
 	var p place
 	var refs [1]tier.Ref
 	c := p.at(s.space, hashOf(name))
-	defer fair.Unlock(ctx, s.lock(ctx, c.Hashes[0]))
+	defer s.lock(c.Hashes[0]).Unlock()
 	n, _ := s.o.Stack.Hold(ledger.Daemon, ledger.IO, c, 0, 1, refs[:])
 	same := n == 1 && refs[0].ID == v.ref.ID
 	s.o.Stack.Release(ledger.Daemon, ledger.IO, refs[:n])

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -243,8 +242,8 @@ func (s *Store) DeleteAll(ctx context.Context, list [][]byte) (n int, err error)
 func (s *Store) deletePart(ctx context.Context, list [][]byte) (n int, err error) {
 	p := s.borrow(list)
 	defer p.give()
-	locked := p.lock(ctx)
-	defer p.unlock(ctx, locked)
+	locked := p.lock()
+	defer p.unlock(locked)
 	p.look(ctx, false)
 	failed := p.deleteHashes(ctx)
 	for i, h := range p.hashes[:len(list)] {
@@ -285,23 +284,23 @@ type stripes [stripesOfNames / 64]uint64
 
 // lock is Store.lock for all the names at once; unlock follows. Callers that hold
 // several take them in order.
-func (p *names) lock(ctx context.Context) (locked stripes) {
+func (p *names) lock() (locked stripes) {
 	for _, h := range p.hashes[:len(p.list)] {
 		i := p.stripe(h)
 		locked[i/64] |= 1 << (i % 64)
 	}
 	for i := range p.Store.names {
 		if locked.has(i) {
-			fair.Lock(ctx, &p.Store.names[i])
+			p.Store.names[i].Lock()
 		}
 	}
 	return locked
 }
 
-func (p *names) unlock(ctx context.Context, locked stripes) {
+func (p *names) unlock(locked stripes) {
 	for i := range p.Store.names {
 		if locked.has(i) {
-			fair.Unlock(ctx, &p.Store.names[i])
+			p.Store.names[i].Unlock()
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 )
@@ -119,10 +118,10 @@ func hashOf(name []byte) key.Hash {
 	return key.Hash(sum[:16])
 }
 
-// lock makes changes of the name with that hash take turns, until fair.Unlock.
-func (s *Store) lock(ctx context.Context, h key.Hash) (locked *sync.Mutex) {
+// lock makes changes of the name with that hash take turns, until it is unlocked.
+func (s *Store) lock(h key.Hash) (locked *sync.Mutex) {
 	mu := &s.names[s.stripe(h)]
-	fair.Lock(ctx, mu)
+	mu.Lock()
 	return mu
 }
 
@@ -135,7 +134,7 @@ func (s *Store) stripe(h key.Hash) int {
 // absent from now on all the same. The error is ErrUncertain.
 func (s *Store) Delete(ctx context.Context, name []byte) (had bool, err error) {
 	h := hashOf(name)
-	defer fair.Unlock(ctx, s.lock(ctx, h))
+	defer s.lock(h).Unlock()
 	if had = s.has(ctx, name, false); !s.debts.owes(h) {
 		_, err = s.o.Stack.Delete(ctx, []key.Key{{Space: s.space, Hash: h}})
 	}
@@ -155,8 +154,8 @@ func (s *Store) Clear(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("clear: %w", ErrNotReady)
 	}
 	for i := range s.names {
-		fair.Lock(ctx, &s.names[i])
-		defer fair.Unlock(ctx, &s.names[i])
+		s.names[i].Lock()
+		defer s.names[i].Unlock()
 	}
 	n, err := s.o.Stack.DeleteSpace(ctx, s.space)
 	if err != nil {

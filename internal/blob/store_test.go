@@ -311,7 +311,7 @@ func TestChecksumAsBytesArrive(t *testing.T) {
 						for at := 0; at < n; at += step {
 							part := copy(f.Value()[at:], value[at:min(at+step, n)])
 							if at+part <= told {
-								f.Arrived(t.Context(), part)
+								f.Arrived(part)
 							}
 						}
 						if _, err := f.Store(t.Context(), blob.Always, expires); err != nil {

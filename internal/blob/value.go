@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -158,7 +157,7 @@ func (s *Store) has(ctx context.Context, name []byte, keep bool) bool {
 
 // forgetExpired deletes a value if it has expired; it may be another by now.
 func (s *Store) forgetExpired(ctx context.Context, h key.Hash) {
-	defer fair.Unlock(ctx, s.lock(ctx, h))
+	defer s.lock(h).Unlock()
 	var p place
 	var refs [1]tier.Ref
 	if n, _ := s.o.Stack.Hold(ledger.Daemon, ledger.IO, p.at(s.space, h), 0, 1, refs[:]); n == 0 {

@@ -31,7 +31,6 @@ var (
 	descMemoryMost  = desc("client_memory_limit_bytes", "What they may cost.")
 	descClosed      = desc("connections_closed_total", "Connections closed that their clients would have kept.", "front", "reason")
 	descRefused     = desc("connections_refused_total", "Connections that were refused, also those of front ends: too many (connections, uid_connections), or hello failed, or no memory.", "reason")
-	descTurns       = desc("waiting_turns", "Requests that wait for their user's turn to compute.")
 	descRequests    = desc("requests_total", "Requests answered.")
 	descErrors      = desc("request_errors_total", "Requests refused or failed, by operation and by the code of the reply.", "op", "code")
 	descMalformed   = desc("malformed_frames_total", "Frames that did not follow the protocol.")
@@ -153,7 +152,6 @@ func collectServer(st *Stats, gauge gaugeFunc, counter counterFunc) {
 			counter(descClosed, n, front, reason)
 		}
 	}
-	gauge(descTurns, float64(s.Waiting))
 	collectPolling(&s.Polling, gauge, counter)
 	for reason, n := range s.RefusedBy {
 		counter(descRefused, n, reason)

@@ -13,7 +13,6 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/version"
@@ -76,9 +75,9 @@ func (e *admission) admit(conn net.Conn) (access.Peer, error) {
 	return peer, nil
 }
 
-func (e *admission) enter(conn net.Conn) (*fair.Turn, func(), error) {
-	turn, leave, err := e.server.Enter(conn)
-	return turn, leave, e.refused(conn, err)
+func (e *admission) enter(conn net.Conn) (func(), error) {
+	leave, err := e.server.Enter(conn)
+	return leave, e.refused(conn, err)
 }
 
 func (d *Daemon) makeFronts() error {

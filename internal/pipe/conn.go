@@ -57,29 +57,6 @@ func (c *Conn) TryRead(p []byte) (n int, err error) {
 	return n, c.wrap("read", err)
 }
 
-// Await waits until a read would not, and leaves all there; without block it returns
-// syscall.EAGAIN instead.
-func (c *Conn) Await(block bool) error {
-	look := func() error { return c.in.look() }
-	if block {
-		return c.wrap("read", c.in.await(look))
-	}
-	return c.wrap("read", c.in.once(look))
-}
-
-// look is nil where something can be read, the end too.
-func (h *half) look() error {
-	switch {
-	case h.refused:
-		return net.ErrClosed
-	case h.reads.over:
-		return os.ErrDeadlineExceeded
-	case len(h.buf) == 0 && !h.ended:
-		return syscall.EAGAIN
-	}
-	return nil
-}
-
 // Write writes all of p, and waits for room.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	for n < len(p) && err == nil {

@@ -43,7 +43,6 @@ func doAuth(c *session, _ context.Context) {
 func (c *session) login(user string, password []byte) bool {
 	want, host := c.server.now.Load().Password, hostOf(c.conn)
 	if want != "" {
-		c.turn.Leave()
 		if !c.server.guesses.await(c.ctx, host) {
 			c.server.count.logins.Add(1)
 			c.fail("ERR too many logins wait after wrong passwords from this host; try again in some seconds")

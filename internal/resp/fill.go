@@ -23,7 +23,7 @@ func (c *session) fill(name []byte, n int) error {
 	if err != nil {
 		return c.in.discard(n)
 	}
-	if err := c.in.full(f.Value(), func(n int) { f.Arrived(c.ctx, n) }); err != nil {
+	if err := c.in.full(f.Value(), f.Arrived); err != nil {
 		return err
 	}
 	return c.in.end()

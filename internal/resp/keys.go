@@ -16,7 +16,7 @@ import (
 func doExists(c *session, ctx context.Context) {
 	n := 0
 	for names := range slices.Chunk(c.args, blob.PassNames) {
-		if c.cutShort(ctx) {
+		if c.cutShort() {
 			return
 		}
 		n += c.server.o.Store.CountHas(ctx, names)
@@ -27,7 +27,7 @@ func doExists(c *session, ctx context.Context) {
 func doDel(c *session, ctx context.Context) {
 	n := 0
 	for names := range slices.Chunk(c.args, blob.DeleteNames) {
-		if c.cutShort(ctx) {
+		if c.cutShort() {
 			return
 		}
 		had, err := c.server.o.Store.DeleteAll(ctx, names)

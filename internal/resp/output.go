@@ -51,8 +51,7 @@ type output struct {
 	raw     syscall.RawConn // nil: conn is no socket
 	stall   time.Duration   // without any progress, after which the client is given up
 	wrote   func(n int64)
-	waits   func() // called before it may wait for the client
-	writing int64  // charged for what the writer has in hand; the writer's
+	writing int64 // charged for what the writer has in hand; the writer's
 
 	base   []byte  // room for buf
 	buf    []byte  // the end of the replies
@@ -71,7 +70,7 @@ type output struct {
 }
 
 func newOutput(conn net.Conn, account *budget.Account, stall time.Duration, wrote func(int64)) *output {
-	o := &output{conn: conn, account: account, speaks: resp2, stall: stall, wrote: wrote, waits: func() {}}
+	o := &output{conn: conn, account: account, speaks: resp2, stall: stall, wrote: wrote}
 	o.mu.idle.L = &o.mu.Mutex
 	o.base = make([]byte, 0, flushBytes+inPlace+64)
 	o.buf = o.base
@@ -148,7 +147,6 @@ func (o *output) flush() {
 	if len(o.pieces) == 0 {
 		return
 	}
-	o.waits()
 	if !o.hand(o.pieces) {
 		n, _, err := o.write(&o.vec, o.pieces, patience)
 		release(o.pieces[:n])

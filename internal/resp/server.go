@@ -13,7 +13,6 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
@@ -27,10 +26,9 @@ type Options struct {
 	// Admit tells who has connected, and is an error where that client may not;
 	// nil: every client may do everything.
 	Admit func(net.Conn) (access.Peer, error)
-	// Enter counts a client that is admitted, until leave is called, and returns the turns
-	// in which its requests compute; an error says that it has too many connections. Nil
-	// does not count.
-	Enter   func(net.Conn) (turn *fair.Turn, leave func(), err error)
+	// Enter counts a client that is admitted, until leave is called; an error says that it has
+	// too many connections. Nil does not count.
+	Enter   func(net.Conn) (leave func(), err error)
 	Memory  func() Memory // for INFO
 	Version string
 	Spin    time.Duration // the longest a connection polls before it sleeps; 0 = never
@@ -146,15 +144,15 @@ func (s *Server) admit(conn net.Conn) accept.Handler {
 		}
 	}
 	if s.o.Enter == nil {
-		return func(ctx context.Context, conn net.Conn) { s.serveConn(ctx, conn, nil) }
+		return func(ctx context.Context, conn net.Conn) { s.serveConn(ctx, conn) }
 	}
-	turn, leave, err := s.o.Enter(conn)
+	leave, err := s.o.Enter(conn)
 	if err != nil {
 		return s.refuse(conn, "ERR max number of clients reached: "+err.Error())
 	}
 	return func(ctx context.Context, conn net.Conn) {
 		defer leave()
-		s.serveConn(ctx, conn, turn)
+		s.serveConn(ctx, conn)
 	}
 }
 
@@ -165,7 +163,7 @@ func (s *Server) refuse(conn net.Conn, text string) accept.Handler {
 	return nil
 }
 
-func (s *Server) serveConn(ctx context.Context, conn net.Conn, turn *fair.Turn) {
+func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 	defer s.live.Add(-1)
 	defer s.conns.Add(conn)()
 	var peer access.Peer
@@ -186,8 +184,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn, turn *fair.Turn) 
 		return
 	}
 	defer account.Close()
-	c := newSession(fair.With(ctx, turn), s, conn, peer, account)
-	c.turn, c.out.waits = turn, turn.Leave
+	c := newSession(ctx, s, conn, peer, account)
 	c.serve()
 }
 

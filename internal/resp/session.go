@@ -14,7 +14,6 @@ import (
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
@@ -38,7 +37,6 @@ type session struct {
 	conn    net.Conn
 	peer    access.Peer // nil: may do everything
 	socket  *socket
-	turn    *fair.Turn
 	ctx     context.Context // ends when the server stops or the client has left
 	work    context.Context // of the commands: ends closeAfter later
 	owner   ledger.Owner
@@ -79,7 +77,6 @@ func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer,
 // ever; between commands the deadline is only put off. It is set for longer
 // than promised and put off late, because setting it costs more than a read.
 func (c *session) read(p, rest []byte) (int, error) {
-	c.turn.Leave()
 	for {
 		stall := c.server.o.Limits.StallTimeout
 		if now := time.Now(); c.until.Sub(now) < stall {
@@ -190,7 +187,7 @@ func (c *session) command(n int) error {
 	if c.tx != nil && !immediate[name] {
 		c.enqueue(name, &cmd)
 	} else {
-		c.run(cmd.run, isShort(name, len(c.args)))
+		c.run(cmd.run)
 	}
 	return nil
 }
@@ -222,33 +219,16 @@ func (c *session) may(need access.Rights) bool {
 	return need == 0 || c.peer == nil || c.peer.Rights()&need == need
 }
 
-// run executes a command that was read. One whose turn does not come in time is
-// not executed, and is the last of its connection; a short one has it at once.
-func (c *session) run(run func(*session, context.Context), short bool) {
-	now := time.Now()
-	ctx := newBound(c.work, now.Add(commandTimeout))
+// run executes a command that was read.
+func (c *session) run(run func(*session, context.Context)) {
+	ctx := newBound(c.work, time.Now().Add(commandTimeout))
 	defer ctx.end()
-	if c.beginTurn(ctx, now, short) != nil {
-		c.quit = true
-		c.fail("ERR the turn of this command did not come in time; it was not executed")
-		return
-	}
 	run(c, ctx)
-	c.turn.End(time.Now())
-}
-
-func (c *session) beginTurn(ctx context.Context, now time.Time, short bool) error {
-	if short {
-		return c.turn.BeginShort(ctx, now)
-	}
-	return c.turn.Begin(ctx, now)
 }
 
 // cutShort reports whether a command of many names must end here, because the
 // server stops or its client has left; then it is the last of the connection.
-// Otherwise the commands of others may go first.
-func (c *session) cutShort(ctx context.Context) bool {
-	fair.Yield(ctx)
+func (c *session) cutShort() bool {
 	if !c.closing.Load() {
 		return false
 	}

@@ -24,7 +24,7 @@ func TestTransactionTimes(t *testing.T) {
 			ended = append(ended, ctx.Err())
 		}
 		c.tx.queue = []queued{{run: wait}, {run: wait}, {run: wait}}
-		c.run(doExec, false)
+		c.run(doExec)
 		if len(ended) != 3 || ended[0] != nil || ended[1] != nil || ended[2] != nil {
 			t.Errorf("in time, their contexts ended: %v", ended)
 		}

@@ -161,7 +161,7 @@ func doMset(c *session, ctx context.Context) {
 	var failed error
 	later := make(map[string]struct{}, len(c.fills))
 	for i := len(c.fills) - 1; i >= 0; i-- {
-		if c.cutShort(ctx) {
+		if c.cutShort() {
 			return
 		}
 		name := string(c.args[2*i])

@@ -28,15 +28,6 @@ var (
 	parsers = map[string]bool{"hello": true, "client": true}
 )
 
-// short are the commands that compute for some us, with so many arguments: a value is
-// hashed while it arrives, and sent from where it lies.
-var short = map[string]int{"get": 1, "set": 2}
-
-func isShort(name string, arguments int) bool {
-	n, is := short[name]
-	return is && n == arguments
-}
-
 // table is every command, by its name in lower case. It is filled in once,
 // because COMMAND COUNT looks at it.
 var table map[string]command

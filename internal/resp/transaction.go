@@ -64,7 +64,7 @@ func doExec(c *session, _ context.Context) {
 		}
 		c.args, c.fills, c.mute = q.args, q.fills, q.mute
 		if c.may(q.need) { // they may have changed since
-			c.run(q.run, false) // each has its own time
+			c.run(q.run) // each has its own time
 		} else {
 			c.fail(denied, q.name, q.need)
 		}

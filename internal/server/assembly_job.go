@@ -70,7 +70,7 @@ func beginFamily(c *reader, chain *key.Chain, a *ask) (*job, wire.PrefetchReply,
 		return nil, reply, err
 	}
 	s := c.server
-	m, err := s.o.Stack.MatchFamily(c.turning, f, a.search, chain.Len()*f.Groups[0].Chunk, nil)
+	m, err := s.o.Stack.MatchFamily(c.ctx, f, a.search, chain.Len()*f.Groups[0].Chunk, nil)
 	if err != nil {
 		c.account.Release(cost)
 		return nil, reply, err
@@ -96,7 +96,7 @@ func beginFamily(c *reader, chain *key.Chain, a *ask) (*job, wire.PrefetchReply,
 	reply.Missing = absent(c, &a.shared, j.chain, m.Run/f.Groups[0].Chunk, func() missing.Absence { return j.short.behind })
 	j.family = newAssembly(j, f, a.shared.Groups, &m)
 	if rate := a.shared.PrefillRate; rate > 0 {
-		reply.Advice = j.family.advise(c.turning, rate)
+		reply.Advice = j.family.advise(c.ctx, rate)
 	}
 	s.count.lost.cut(s.o.Stack, f, &m, a.search)
 	s.count.asked(chain, &stack.Match{Count: stack.Count{Chunks: int(reply.Match.Total.Chunks), Tokens: reply.Match.Total.Tokens}})

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -181,7 +180,6 @@ func (c *session) appendRefusal(dst []byte, h wire.Header, err error) []byte {
 // awaitRoom waits while the client does not read.
 func (c *session) awaitRoom(ctx context.Context) {
 	if full := c.out.room(); full != nil {
-		fair.Leave(ctx)
 		select {
 		case <-full:
 		case <-ctx.Done():

@@ -40,7 +40,7 @@ func (c *reader) chain(dst *key.Chain, ch *wire.Chain) error {
 	if err := c.spend(chainBytes(ch, sp.info.ChunkTokens)); err != nil {
 		return err
 	}
-	o := key.Options{SaveUnfull: ch.SaveUnfull || c.server.settings().SaveUnfull, Alone: ch.Alone, Pause: c.pause}
+	o := key.Options{SaveUnfull: ch.SaveUnfull || c.server.settings().SaveUnfull, Alone: ch.Alone}
 	if ch.Form == wire.FormTokens {
 		err = sp.builder.TokenBytes(dst, ch.Tokens, o)
 	} else {

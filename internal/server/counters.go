@@ -84,7 +84,6 @@ type Stats struct {
 	ConnectionsTotal uint64                `json:"connections_total"`
 	Refused          uint64                `json:"connections_refused"`    // those of front ends too
 	RefusedBy        map[string]uint64     `json:"connections_refused_by"` // the same, by reason
-	Waiting          int                   `json:"waiting_turns"`          // requests that wait for their user's turn
 	Requests         uint64                `json:"requests"`
 	Errors           uint64                `json:"errors"`
 	ErrorsBy         []Failures            `json:"errors_by"` // the same, by operation and code
@@ -125,7 +124,6 @@ func (s *Server) Stats() Stats {
 		Connections:      s.sessions.len(),
 		ConnectionsTotal: c.connections.Load(),
 		RefusedBy:        make(map[string]uint64),
-		Waiting:          s.users.gate.Waiting(),
 		Requests:         c.requests.Load(),
 		Models:           s.models.read(),
 		Malformed:        c.malformed.Load(),

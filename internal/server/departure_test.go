@@ -11,7 +11,7 @@ import (
 )
 
 // What a client has asked for and has not got when it leaves, or when the
-// server stops, is not worked on, and takes no place from others.
+// server stops, is not worked on.
 func TestUnansweredRequestsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const requests, long = 2000, 10 * time.Second
@@ -28,7 +28,6 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 				time.Sleep(long)
 				return []byte("{}"), nil
 			}}})
-			places := r.server.CountPlaces()
 			c := r.greet(0)
 			var all []byte
 			for i := range requests {
@@ -42,9 +41,6 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 			}
 			if n := done.Load(); n > 1 {
 				t.Errorf("%s: %d of %d requests were worked on", what, n, requests)
-			}
-			if n := places.Load(); n != 0 {
-				t.Errorf("%s: %d places are taken by connections that have ended", what, n)
 			}
 		}
 	})

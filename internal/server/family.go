@@ -101,7 +101,7 @@ func (b *familyBuilder) addChain(g int, sp *openSpace) error {
 		}
 	case b.asked.Form == wire.FormTokens:
 		out = key.Chain{}
-		if err := sp.builder.TokenBytes(&out, b.asked.Tokens, key.Options{Pause: b.pause}); err != nil {
+		if err := sp.builder.TokenBytes(&out, b.asked.Tokens, key.Options{}); err != nil {
 			return refuse(wire.CodeBadRequest, "groups: %v", err)
 		}
 	case !b.chain.Chained && group.Chunk%own == 0:
@@ -144,7 +144,7 @@ func lookupFamily(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupRe
 	if err != nil {
 		return err
 	}
-	m, err := c.server.o.Stack.MatchFamily(c.turning, f, searchSet(req.Search), chain.Len()*f.Groups[0].Chunk, nil)
+	m, err := c.server.o.Stack.MatchFamily(c.ctx, f, searchSet(req.Search), chain.Len()*f.Groups[0].Chunk, nil)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func tokensEach(f *stack.Family, m *stack.FamilyMatch) int {
 func groupedOf(c *reader, f *stack.Family, search tier.Set, m *stack.FamilyMatch, o *wire.Shared) (*wire.Grouped, error) {
 	out := &wire.Grouped{Tokens: uint64(m.Tokens), Run: uint64(m.Run), Lacks: m.Lacks, Needs: needsOf(m, o.Groups)}
 	if o.Lengths > 0 {
-		found, err := c.server.o.Stack.Lengths(c.turning, f, search, m, int(o.Lengths))
+		found, err := c.server.o.Stack.Lengths(c.ctx, f, search, m, int(o.Lengths))
 		if err != nil {
 			return nil, err
 		}

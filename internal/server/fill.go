@@ -6,7 +6,6 @@ import (
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -88,7 +87,7 @@ func handleCommit(c *reader, h wire.Header, body []byte) error {
 		c.sendReplies()
 	}
 	var results wire.Results
-	f.whileOpen(c.session, &err, func() { results, err = f.commit(c.session, c.turn, blind, from, to) })
+	f.whileOpen(c.session, &err, func() { results, err = f.commit(c.session, blind, from, to) })
 	f.forgetIfDone()
 	if err != nil {
 		return err
@@ -117,9 +116,9 @@ func (f *fill) bytes(from, to int) (n int) {
 	return n
 }
 
-// commit makes slots visible, run by run, for a request of by in its turn. by may be
+// commit makes slots visible, run by run, for a request of by. by may be
 // blind: another than the one that reserved.
-func (f *fill) commit(by *session, turn *fair.Turn, blind bool, from, to int) (wire.Results, error) {
+func (f *fill) commit(by *session, blind bool, from, to int) (wire.Results, error) {
 	taken, err := f.take(from, to, &ack{by: by.id})
 	if err != nil {
 		return nil, err
@@ -140,7 +139,7 @@ func (f *fill) commit(by *session, turn *fair.Turn, blind bool, from, to int) (w
 		for run < most && taken[run].ref.Valid() {
 			run++
 		}
-		results, err = f.store(turn, blind, results, from+i, taken[i:run])
+		results, err = f.store(blind, results, from+i, taken[i:run])
 		if err != nil {
 			f.abort(taken[run:])
 			return nil, err
@@ -155,7 +154,7 @@ func (f *fill) commit(by *session, turn *fair.Turn, blind bool, from, to int) (w
 
 // store makes a run of slots from slot n on, chunks of one chain without a gap,
 // visible, and adds their results.
-func (f *fill) store(turn *fair.Turn, blind bool, results wire.Results, n int, run []slot) (wire.Results, error) {
+func (f *fill) store(blind bool, results wire.Results, n int, run []slot) (wire.Results, error) {
 	c := f.session
 	chain, first := f.at(n)
 	refs, sums, stored := make([]tier.Ref, len(run)), make([]uint64, len(run)), make([]bool, len(run))
@@ -163,7 +162,6 @@ func (f *fill) store(turn *fair.Turn, blind bool, results wire.Results, n int, r
 	for i, looked := 0, 0; i < len(run); i++ {
 		s := run[i]
 		if i == looked {
-			turn.Yield() // before the look: a copy follows it at once
 			var n int
 			look, n = c.staging.look(run[i:])
 			looked += n

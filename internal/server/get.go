@@ -10,7 +10,6 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/bulk"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -52,7 +51,7 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 		return err
 	}
 	g.chain.Skip = from
-	m, err := c.server.o.Stack.Match(c.turning, &g.chain, tier.All)
+	m, err := c.server.o.Stack.Match(c.ctx, &g.chain, tier.All)
 	if err != nil {
 		return err
 	}
@@ -69,7 +68,7 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 	if hot := min(to, from+m.Hot); rest == nil && (g.full || hot == to || g.fits(from, hot)) {
 		// A chunk that is evicted this very moment ends the run: the reader must
 		// not wait for its promotion.
-		g.gather(c.turning, from, to, tier.Of(tier.CPU))
+		g.gather(c.ctx, from, to, tier.Of(tier.CPU))
 		if g.err == nil {
 			g.err = c.makeRoom(g.frameBytes())
 		}
@@ -195,7 +194,6 @@ func (g *get) gather(ctx context.Context, from, to int, search tier.Set) {
 	stack, owner := g.session.server.o.Stack, g.session.owner
 	i := from
 	for ; i < to && !g.full; i++ {
-		fair.Yield(ctx)
 		ref, place, err := stack.Load(ctx, owner, &g.chain, i, search)
 		if err != nil {
 			break // a shorter prefix

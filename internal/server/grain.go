@@ -59,7 +59,7 @@ func (b *familyBuilder) ofGrain(out *key.Chain, sp *openSpace) error {
 	}
 	b.fillLengths(&own, sp.info.ChunkTokens)
 	*out = key.Chain{}
-	if err := sp.builder.Hashes(out, int(own.Width), own.Hashes, b.lengths, key.Options{Pause: b.pause}); err != nil {
+	if err := sp.builder.Hashes(out, int(own.Width), own.Hashes, b.lengths, key.Options{}); err != nil {
 		return refuse(wire.CodeBadRequest, "groups: %v", err)
 	}
 	return nil

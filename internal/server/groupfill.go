@@ -138,7 +138,7 @@ func reachedBy(c *reader, chain *key.Chain, f *stack.Family) (stack.Reached, err
 	}
 	n := c.prompts.take(chain)
 	if n.reached == nil {
-		at, err := c.server.o.Stack.Reached(c.turning, f)
+		at, err := c.server.o.Stack.Reached(c.ctx, f)
 		if err != nil {
 			return at, err
 		}

@@ -43,7 +43,6 @@ func handlePut(c *reader, h wire.Header, body []byte) error {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
-		c.turn.Yield()
 		payload := req.Payloads[:size]
 		req.Payloads = req.Payloads[size:]
 		stored, err := putOne(c, &chain, from+i, payload, want, blind)

@@ -27,7 +27,7 @@ func handleLookup(c *reader, h wire.Header, body []byte) error {
 	if req.Shared.Ranks.Len() > 0 {
 		return lookupRanks(c, h, chain, &req)
 	}
-	m, err := c.server.o.Stack.Match(c.turning, chain, searchSet(req.Search))
+	m, err := c.server.o.Stack.Match(c.ctx, chain, searchSet(req.Search))
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func lookupRanks(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupReq
 		return err
 	}
 	g := group{stack: c.server.o.Stack, search: searchSet(req.Search), chains: chains}
-	m, err := g.match(c.turning)
+	m, err := g.match(c.ctx)
 	if err != nil {
 		return err
 	}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -75,16 +73,11 @@ func handleDelete(c *reader, h wire.Header, body []byte) error {
 	for i := chain.Skip; i < chain.Len(); i++ {
 		ks = append(ks, chain.Key(i))
 	}
-	d := c.server.o.Stack.Forget(c.turning, ks) // from now on no lookup finds them
+	d := c.server.o.Stack.Forget(c.ctx, ks) // from now on no lookup finds them
 	return forget(c, h, d, func(ctx context.Context) (wire.Message, error) {
 		ctx, cancel := within(ctx, req.Deadline)
 		defer cancel()
-		turn := c.tenant.NewTurn()
-		defer turn.Leave()
-		if err := turn.Begin(ctx, time.Now()); err != nil {
-			return nil, err
-		}
-		n, err := d.Delete(fair.With(ctx, turn))
+		n, err := d.Delete(ctx)
 		return &wire.ChunksReply{Chunks: uint64(n)}, err
 	})
 }

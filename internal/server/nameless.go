@@ -127,7 +127,6 @@ func storeNameless(c *reader, f *fill, chain *key.Chain, from, to int) (wire.Res
 	said := c.prompts.find(chain)
 	results := make(wire.Results, 0, 16*len(taken))
 	for i, s := range taken {
-		c.turn.Yield()
 		stored := wire.Stored{Code: wire.CodeNotReserved}
 		switch {
 		case s.waits:

@@ -82,7 +82,7 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	if err := c.account.Charge(cost); err != nil {
 		return nil, reply, err
 	}
-	m, err := g.match(c.turning)
+	m, err := g.match(c.ctx)
 	if err != nil {
 		c.account.Release(cost)
 		return nil, reply, err
@@ -106,10 +106,10 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 		j.pinReady(0, j.hot)
 	}
 	if rate := a.shared.PrefillRate; rate > 0 {
-		reply.Advice = j.advise(c.turning, &m, rate)
+		reply.Advice = j.advise(c.ctx, &m, rate)
 	}
 	if !j.mu.done {
-		j.fetchRest(c.turning, &m, deadlineFor(c, j, a, m.Tokens-j.mu.tokens))
+		j.fetchRest(c.ctx, &m, deadlineFor(c, j, a, m.Tokens-j.mu.tokens))
 	} else {
 		j.short.settled(j)
 	}

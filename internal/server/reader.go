@@ -11,7 +11,6 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -31,9 +30,6 @@ const (
 // session only.
 type reader struct {
 	*session
-	turn    *fair.Turn
-	turning context.Context // ctx for the request at hand, which takes turns
-	pause   func()          // turn.Yield
 	judged  judged
 	spaces  spaces
 	replies []byte
@@ -54,8 +50,7 @@ type reader struct {
 
 // newReader makes the reader of a session.
 func newReader(c *session) *reader {
-	r := &reader{session: c, turn: c.tenant.NewTurn()}
-	r.pause = r.turn.Yield
+	r := &reader{session: c}
 	r.kept.Account, r.spent.Account, r.keeps.bytes.Account = c.account, c.account, c.account
 	r.spaces.server, r.spaces.account = c.server, c.account
 	r.prompts = promptLog{stack: c.server.o.Stack, hints: c.server.hints, claims: c.server.wishes.claims, asked: c.server.o.Asked, client: c.id}
@@ -93,13 +88,6 @@ func open(ctx context.Context, s *Server, nc net.Conn, u *tenant, account *budge
 	return c, nil
 }
 
-// pacer has large requests of a connection received in its turns.
-type pacer struct{ *reader }
-
-func (p pacer) Begin() error { return p.turn.Begin(p.ctx, time.Now()) }
-func (p pacer) End()         { p.turn.End(time.Now()) }
-func (p pacer) Leave()       { p.turn.Leave() }
-
 // end takes down a session that was not greeted.
 func (c *reader) end() {
 	c.server.sessions.remove(c.session)
@@ -112,8 +100,7 @@ func (c *reader) end() {
 // client that has left may have sent more than an hour's work can be.
 func (c *reader) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
-	c.ctx, c.turning = ctx, fair.With(ctx, c.turn)
-	c.conn.SetPacer(pacer{c})
+	c.ctx = ctx
 	stop := context.AfterFunc(ctx, c.conn.Interrupt)
 	err := c.read()
 	stop()
@@ -129,7 +116,6 @@ func (c *reader) serve(ctx context.Context) {
 
 // read answers requests one by one. It returns why it ended.
 func (c *reader) read() error {
-	defer c.turn.Leave() // of requests that came at once the next may not be begun
 	for {
 		if c.ctx.Err() != nil {
 			return c.lastReply(wire.Header{}, c.ctx.Err())
@@ -139,27 +125,16 @@ func (c *reader) read() error {
 			return c.lastReply(h, err)
 		}
 		start := time.Now()
-		if err := c.turn.Begin(c.ctx, start); err != nil {
-			return c.lastReply(h, err)
-		}
 		c.late = false
 		if err := c.answer(h, body); err != nil {
 			c.flush()
 			return err
 		}
-		more := c.conn.Buffered()
-		if !more || len(c.replies) >= flushBytes {
+		if !c.conn.Buffered() || len(c.replies) >= flushBytes {
 			c.flush()
 		}
-		took := time.Since(start) // reads one clock; time.Now reads two
-		end := start.Add(took)
-		if more {
-			c.turn.End(end)
-		} else {
-			c.turn.Rest(end)
-		}
 		if !c.late {
-			c.server.took(h.Op, took)
+			c.server.took(h.Op, time.Since(start))
 		}
 	}
 }
@@ -190,7 +165,7 @@ func (c *reader) flush() {
 	const perChunk = int64(unsafe.Sizeof(key.Hash{}) + unsafe.Sizeof(uint32(0)))
 	bytes := cap(c.replies) + 4*cap(c.lengths) + c.spaces.scratchBytes()
 	_ = c.kept.Set(int64(bytes) + perChunk*int64(cap(c.asked.Hashes)) + c.prompts.rankBytes) // else the connection ends
-	c.awaitRoom(c.turning)
+	c.awaitRoom(c.ctx)
 }
 
 // sendReplies is flush that does not wait: a request goes on after it.

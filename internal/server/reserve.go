@@ -52,7 +52,7 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	f.policy = c.judged.policy
 	// A goroutine, and a wake-up of its thread, cost more than all the rest.
 	wait := req.Deadline.Or(0) > 0
-	reply, err := f.open(c.turning, sizes, req.Sums, req.Flags, stack.Store{Wait: wait, Try: wait})
+	reply, err := f.open(c.ctx, sizes, req.Sums, req.Flags, stack.Store{Wait: wait, Try: wait})
 	if errors.Is(err, tier.ErrMustWait) {
 		return f.await(c, h, &req, sizes)
 	}

@@ -226,7 +226,7 @@ func (g *stage) connect(srv *Server) *reader {
 		g.must(err)
 	}
 	c := newReader(newSession(srv, conn, tenant, account))
-	c.leaseAge, c.turning = time.Hour, context.Background()
+	c.leaseAge = time.Hour
 	c.judge()
 	c.pushes = g.s.pushes
 	ctx, cancel := context.WithCancel(context.Background())

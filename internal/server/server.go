@@ -14,10 +14,8 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/retain"
-	"github.com/kvstored/kvstored/internal/spin"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -142,7 +140,7 @@ func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
 	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes), snapshots: make(chan struct{}, maxSnapshots)}
 	s.now.Store(&o.Settings)
-	s.users.gate, s.users.limits = fair.NewGate(0, fair.Machine{Busy: spin.Busy, Yield: spin.Yield}), &s.o.Limits
+	s.users.limits = &s.o.Limits
 	s.users.mu.byID = make(map[identity]*tenant)
 	s.next.server, s.next.grew = s, make(chan struct{}, 1)
 	s.naming.server, s.naming.wake = s, make(chan struct{}, 1)

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -29,7 +28,6 @@ func (id identity) String() string {
 
 // tenant is what one user has, or one host.
 type tenant struct {
-	*fair.User
 	id          identity
 	admin       bool          // when its first connection came
 	connections int           // the mutex of users guards it
@@ -45,7 +43,6 @@ const maxLoads = 1024
 
 // users are those who have connections. The mutex is a leaf.
 type users struct {
-	gate   *fair.Gate
 	limits *Limits
 	mu     struct {
 		sync.Mutex
@@ -71,7 +68,7 @@ func (us *users) enter(id identity, admin bool) (u *tenant, reason int, err erro
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	if u = us.mu.byID[id]; u == nil {
-		u = &tenant{User: us.gate.NewUser(), id: id, admin: admin, loads: make(chan struct{}, maxLoads)}
+		u = &tenant{id: id, admin: admin, loads: make(chan struct{}, maxLoads)}
 	}
 	if reason, err = us.room(u, admin); err != nil {
 		return nil, reason, err
@@ -125,13 +122,13 @@ func (u *tenant) roomForJobs(most int) error {
 	return nil
 }
 
-// Enter counts a connection that a front end serves, until leave is called. It returns the
-// turns in which its requests compute. It is an error where its user has too many.
-func (s *Server) Enter(conn net.Conn) (turn *fair.Turn, leave func(), err error) {
+// Enter counts a connection that a front end serves, until leave is called. It is an
+// error where its user has too many.
+func (s *Server) Enter(conn net.Conn) (leave func(), err error) {
 	id, admin := identity{}, false
 	if conn.LocalAddr().Network() == "unix" {
 		if id.uid, admin, err = s.peer(conn); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	} else if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
 		id.host = at.Addr().WithZone("").Unmap()
@@ -139,13 +136,9 @@ func (s *Server) Enter(conn net.Conn) (turn *fair.Turn, leave func(), err error)
 	a, reason, err := s.users.enter(id, admin)
 	if err != nil {
 		s.count.refused[reason].Add(1)
-		return nil, nil, err
+		return nil, err
 	}
-	turn = a.NewTurn()
-	return turn, func() {
-		turn.Leave()
-		s.users.leave(a)
-	}, nil
+	return func() { s.users.leave(a) }, nil
 }
 
 // peer tells who is at the other end of a socket, and whether as administrator.

@@ -123,7 +123,7 @@ func handleWarm(c *reader, h wire.Header, body []byte) error {
 	if err := c.spend(jobBytes + liveChunkBytes*int64(len(g.chains)*g.chains[0].Len())); err != nil {
 		return err
 	}
-	m, err := g.match(c.turning)
+	m, err := g.match(c.ctx)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func handleWarm(c *reader, h wire.Header, body []byte) error {
 		return refuse(wire.CodeOverBudget, "this connection has %d warms under way; wait for some", maxWarms)
 	}
 	s := c.server
-	w := s.newWarming(c.turning, g, &m, stack.Requester{Owner: c.owner, Job: s.ids.Add(1)}, c.tenant.loads, s.o.Arena.Stats().CapacityBytes/warmShare)
+	w := s.newWarming(c.ctx, g, &m, stack.Requester{Owner: c.owner, Job: s.ids.Add(1)}, c.tenant.loads, s.o.Arena.Stats().CapacityBytes/warmShare)
 	c.background(func(ctx context.Context) {
 		defer c.warms.Add(-1)
 		w.run(ctx)

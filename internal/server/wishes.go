@@ -6,7 +6,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -65,7 +64,7 @@ func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (ret
 	var open *openRange // the last one: it replaces the others for what comes behind
 	for i := range w.Retains {
 		r := &w.Retains[i]
-		if fair.Yield(c.turning); c.ctx.Err() != nil {
+		if c.ctx.Err() != nil {
 			w.Add(r.Said.Fault(wire.CodeClosed, "the connection ends"))
 			continue
 		}

@@ -18,7 +18,6 @@ type host struct {
 	start      time.Time
 
 	pollers atomic.Int32 // Waits that poll now
-	busy    atomic.Int32 // processors in use for longer than a poll takes
 	off     atomic.Int64 // no Wait polls before
 	now     atomic.Int64 // tick<<connectionBits | connections that were active in it
 	before  atomic.Int64 // the same of an earlier tick
@@ -111,15 +110,9 @@ func newHost(start time.Time, processors int, waited func() (int, time.Duration,
 	return h
 }
 
-// Busy says how many processors more or less are in use for longer than a poll
-// takes. Together with pollers they leave one free: while all have something to
-// run, the Go scheduler looks only every 10 ms at the sockets on which others
-// sleep.
-func Busy(change int) { process.busy.Add(int32(change)) }
-
 // maxPollers is how many may poll: at most half of the processors that there were
 // at the start, so that others find one. With one processor none polls.
-func (h *host) maxPollers() int32 { return min(h.processors/2, h.processors-1-h.busy.Load()) }
+func (h *host) maxPollers() int32 { return h.processors / 2 }
 
 // enter takes a place, if there is one and polling is on.
 func (h *host) enter(now time.Time) bool {

@@ -293,29 +293,3 @@ func TestYieldsOverWaits(t *testing.T) {
 		}
 	})
 }
-
-// TestBusy: processors that are in use for long are not polled on as well, and
-// one is left free.
-func TestBusy(t *testing.T) {
-	h := alone(4)
-	var w Wait
-	w.start(h, time.Minute, true)
-	w.window = time.Minute
-	if !w.Again() {
-		t.Fatal("it does not poll")
-	}
-	h.busy.Add(4)
-	if w.Again() {
-		t.Error("it polls on while every processor is busy")
-	}
-	w.Forget()
-	if w.window = time.Minute; w.Again() {
-		t.Error("it begins to poll while every processor is busy")
-	}
-	h.busy.Add(-4)
-	w.Forget()
-	if !w.Again() {
-		t.Error("it does not poll any more")
-	}
-	w.Forget()
-}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/age"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -169,9 +168,6 @@ func (a *ages) gone(ks []key.Key) []bool {
 	is, d := make([]bool, len(ks)), a.remover.dram
 	for i, k := range ks {
 		is[i] = d.index.where(k) == 0 && !d.has(k) && !d.isBelow(k)
-		if i%yieldEvery == yieldEvery-1 {
-			fair.Yield(context.Background())
-		}
 	}
 	return is
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/internal/departed"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -41,7 +40,7 @@ func deletionOf(ctx context.Context, from tier.Set, ks []key.Key) *deletion {
 		for _, k := range part {
 			d.in[k] = struct{}{}
 		}
-		if fair.Yield(ctx); ctx.Err() != nil {
+		if ctx.Err() != nil {
 			break // none of it is deleted: see delete
 		}
 	}
@@ -114,7 +113,6 @@ func (s *remover) delete(ctx context.Context, d *deletion) error {
 			defer s.keep(w, s.transit.list(d, &w.queue))()
 		}
 		s.index.syncGone(tier.CPU, departed.Deleted, s.transit.recall(d, &w.queue)...)
-		fair.Leave(ctx)
 		// Tasks that no worker has taken yet need not be waited for: they will find that
 		// their chunk was deleted, or recalled, or cannot be promoted.
 		if err := w.await(ctx, func() bool { return !w.mu.atWork.touches(d) }); err != nil {
@@ -150,7 +148,7 @@ func (s *remover) keep(w *writer, rs []tier.Record) (rewrite func()) {
 func (s *remover) known(ctx context.Context, ks []key.Key) (n int) {
 	for part := range slices.Chunk(ks, indexBatch) {
 		n += s.index.count(part)
-		if fair.Yield(ctx); ctx.Err() != nil {
+		if ctx.Err() != nil {
 			break
 		}
 	}
@@ -172,16 +170,12 @@ func (s *remover) deleteIn(ctx context.Context, p tier.Place, ks []key.Key) erro
 
 func (s *remover) deletePart(ctx context.Context, p tier.Place, ks []key.Key) error {
 	if there := s.maybeIn(p, ks); len(there) > 0 {
-		if p != tier.CPU {
-			fair.Leave(ctx)
-		}
 		if err := s.levels.at[p].tier.Delete(ctx, there); err != nil {
 			return fmt.Errorf("delete in %s: %w", p, err)
 		}
 	}
 	for part := range slices.Chunk(ks, indexBatch) {
 		s.index.clear(p, departed.Deleted, part...)
-		fair.Yield(ctx)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (l lookups) Where(ctx context.Context, c *key.Chain, at []tier.Set) (sure b
 	sc := borrow(c.Len())
 	defer sc.give()
 	sure = l.scanning() == 0 // first: what a scan brings is there before it ends
-	l.locate(ctx, c, 0, sc.at)
+	l.locate(c, 0, sc.at)
 	on := ^l.levels.off()
 	for i, in := range sc.at {
 		at[i] = tier.Set(in) & on

@@ -201,7 +201,7 @@ func (s *familySearch) There(g, from, to int) (bits uint64) {
 		if mark := s.mark[g][r]; mark != 0 {
 			s.marked(&s.family.Chains[g][r], s.marks[r], mark, from, to)
 		} else {
-			s.lookups.locate(s.ctx, &s.family.Chains[g][r], from, s.rank[:to])
+			s.lookups.locate(&s.family.Chains[g][r], from, s.rank[:to])
 		}
 		s.merge(g, r, from, s.rank[from:to])
 	}
@@ -225,7 +225,7 @@ func (s *familySearch) marked(c *key.Chain, marks []uint8, mark uint8, from, to 
 		for i+1 < to && marks[i+1]&mark != 0 {
 			i++
 		}
-		s.lookups.locate(s.ctx, c, first, s.rank[:i+1])
+		s.lookups.locate(c, first, s.rank[:i+1])
 	}
 }
 

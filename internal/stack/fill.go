@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/extent"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -124,7 +123,7 @@ func (d *dram) writesVictims(id key.SpaceID) bool {
 
 // locateEach is locate that also looks at each chunk behind those that are known.
 func (s *filler) locateEach(ctx context.Context, c *key.Chain, from int, at []uint8) {
-	s.index.matchEach(c, s.locate(ctx, c, from, at), len(at), at)
+	s.index.matchEach(c, s.locate(c, from, at), len(at), at)
 }
 
 // roomOf is what the chunks that are in no tier take in the arena, by at; nil: all.
@@ -137,17 +136,11 @@ func roomOf(sizes []uint32, at []uint8) (n int64) {
 	return n
 }
 
-// yieldEvery is after how many chunks of a long request others may go first.
-const yieldEvery = 64
-
 // reserve is ReserveFor for chunks of which at says where they are.
 func (s *filler) reserve(ctx context.Context, want Store, c *key.Chain, from int, sizes []uint32, at []uint8, grants []Grant) (int, error) {
 	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Try: want.Try, Patient: want.Wait || want.Patient, Writing: s.writing, Drop: s.demote}
 	for n, size := range sizes {
 		i := from + n
-		if n%yieldEvery == yieldEvery-1 {
-			fair.Yield(ctx)
-		}
 		if at[i] != 0 {
 			grants[n] = Grant{Status: Exists}
 			continue

@@ -164,7 +164,6 @@ func (l *loader) Warm(ctx context.Context, by Requester, c *key.Chain, i int, se
 // promote promotes a chunk for a request, or joins the promotion under way. The
 // caller releases the result.
 func (l *loader) promote(ctx context.Context, by Requester, r tier.Record, search tier.Set) (*promoted, error) {
-	fair.Leave(ctx)
 	if !by.Idle {
 		defer l.boost.want(r.Key, by.turn())()
 	}

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -92,11 +91,10 @@ func (l lookups) Match(ctx context.Context, c *key.Chain, search tier.Set) (Matc
 func (l lookups) locateOrAsk(ctx context.Context, c *key.Chain, sc *scratch) (known int, err error) {
 	scanning := l.scanning() // before the index: what a scan brings is there before it ends
 	f := l.promotions.fence()
-	known = l.locateBehind(ctx, f, c, 0, sc.at, sc.marks)
+	known = l.locateBehind(f, c, 0, sc.at, sc.marks)
 	if scanning == 0 {
 		return known, nil
 	}
-	fair.Leave(ctx)
 	for _, level := range l.levels.below {
 		if scanning.Has(level.place) && err == nil {
 			known, err = l.ask(ctx, f, level, c, sc, known)
@@ -108,20 +106,17 @@ func (l lookups) locateOrAsk(ctx context.Context, c *key.Chain, sc *scratch) (kn
 // locate copies the location bits of chunks from..len(at) of c into at, as far as
 // they are known, and returns up to which they are. Of chunks that stand alone all
 // are, with none where they are not known. The chunks before cost nothing and may
-// be unknown. Other requests go first now and then (see fair.Yield).
-func (l lookups) locate(ctx context.Context, c *key.Chain, from int, at []uint8) (known int) {
-	return l.locateBehind(ctx, l.promotions.fence(), c, from, at, nil)
+// be unknown.
+func (l lookups) locate(c *key.Chain, from int, at []uint8) (known int) {
+	return l.locateBehind(l.promotions.fence(), c, from, at, nil)
 }
 
 // locateBehind is locate without the chunks that f deletes. Chunks that are over are
 // nowhere, in each case. Unless marks is nil it copies the marks of chunks there; not
 // those of chunks that stand alone.
-func (l lookups) locateBehind(ctx context.Context, f fence, c *key.Chain, from int, at, marks []uint8) (known int) {
+func (l lookups) locateBehind(f fence, c *key.Chain, from int, at, marks []uint8) (known int) {
 	known = from
 	for more := known < len(at); more; {
-		if known > from {
-			fair.Yield(ctx)
-		}
 		if c.Alone {
 			to := min(known+indexBatch, len(at))
 			l.index.matchAlone(c, known, to, at)
@@ -186,7 +181,7 @@ func (l lookups) ask(ctx context.Context, f fence, of *level, c *key.Chain, sc *
 			return known, nil
 		}
 		l.index.add(c, i, i+n, of.place)
-		known = l.locateBehind(context.Background(), f, c, 0, sc.at, sc.marks)
+		known = l.locateBehind(f, c, 0, sc.at, sc.marks)
 		i += n
 	}
 	return known, nil

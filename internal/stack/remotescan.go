@@ -104,7 +104,7 @@ func (r *RemoteScan) add(from, to int) {
 func (r *RemoteScan) advance(at int) int {
 	sc := borrow(r.chain.Len())
 	defer sc.give()
-	known := r.locate(context.Background(), r.chain, 0, sc.at)
+	known := r.locate(r.chain, 0, sc.at)
 	for at < known && tier.Set(sc.at[at])&r.mask != 0 {
 		at++
 	}

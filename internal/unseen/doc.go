@@ -10,8 +10,7 @@
 //
 // The monitor is there for goroutines that compute for long, and for the sockets while
 // all processors do. So code that may go on to compute, after a sleep that ended unseen,
-// calls [Wake]: the daemon's turns when they have computed for a slice, and the client
-// before it returns to a caller for whom it has slept.
+// calls [Wake], as the client does before it returns to a caller for whom it has slept.
 //
 // It owns nothing, has no locks and keeps no buffers. Elsewhere than on Linux, and under
 // the race detector, which follows what is read and written, the runtime sees reads and

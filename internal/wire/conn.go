@@ -47,22 +47,6 @@ type Meter interface {
 	Release(n int64)
 }
 
-// Pacer has the receiving of large frames take turns with other work: the kernel copies
-// some GB in a second, by the processor of the thread that reads.
-type Pacer interface {
-	// Begin waits for a turn, before pieceBytes at most are read. After an error they
-	// are not.
-	Begin() error
-	// End follows when they were read. The next Begin may follow at once.
-	End()
-	// Leave is called before the connection waits for more.
-	Leave()
-}
-
-// Frames with a body of more than pieceBytes are large. They are read in pieces of
-// pieceBytes at most, 25 to 150 us each.
-const pieceBytes = 64 << 10
-
 // ErrWouldBlock says that a Try call found nothing to read.
 var ErrWouldBlock = errors.New("would block")
 
@@ -73,7 +57,6 @@ type Conn struct {
 	link    link
 	maxBody uint32
 	meter   Meter // nil: of no interest
-	pacer   Pacer // nil: large frames are received as fast as they come
 	stall   stall
 
 	buf  []byte // received bytes, buf[head:tail] not yet handed out
@@ -113,9 +96,6 @@ func (c *Conn) SetMeter(m Meter) error {
 	c.meter = m
 	return nil
 }
-
-// SetPacer has large frames received in turns. Only the reader may.
-func (c *Conn) SetPacer(p Pacer) { c.pacer = p }
 
 // SetStall sets how long a frame that has begun may make too little progress
 // before ReadFrame returns ErrStalled; 0 = for ever. Between frames a peer may
@@ -203,35 +183,10 @@ func (c *Conn) receive(h Header, block bool) error {
 	if err := c.makeRoom(h); err != nil {
 		return err
 	}
-	var n int
-	var err error
-	if free := c.buf[c.tail:]; c.pacer != nil && h.BodyBytes > pieceBytes {
-		n, err = c.readPiece(free, block)
-	} else {
-		n, err = c.link.read(free, reads, block)
-	}
+	n, err := c.link.read(c.buf[c.tail:], block)
 	c.tail += n
 	c.stall.received += int64(n)
 	return c.cutShort(err)
-}
-
-// readPiece reads a piece of a large frame when the turn of the connection comes. It has
-// no turn while it waits for the peer.
-func (c *Conn) readPiece(p []byte, block bool) (n int, err error) {
-	for p = p[:min(len(p), pieceBytes)]; ; {
-		if err := c.pacer.Begin(); err != nil {
-			return 0, err
-		}
-		n, err = c.link.read(p, hurries, false)
-		c.pacer.End()
-		if err != ErrWouldBlock {
-			return n, err
-		}
-		c.pacer.Leave()
-		if _, err := c.link.read(nil, looks, block); err != nil {
-			return 0, err
-		}
-	}
 }
 
 // cutShort tells the end of the stream within a frame from that between two.

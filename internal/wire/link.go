@@ -10,9 +10,9 @@ import (
 
 // link is what carries the bytes of a Conn: a socket, or Local.
 type link interface {
-	// read does what how says with p. Without block it returns ErrWouldBlock rather
+	// read reads into p. Without block it returns ErrWouldBlock rather
 	// than sleep.
-	read(p []byte, how task, block bool) (int, error)
+	read(p []byte, block bool) (int, error)
 	// write sends what is taken at once, perhaps nothing.
 	write(p []byte) (int, error)
 	// readFiles and writeFiles move bytes, and files with the first of them.
@@ -21,22 +21,12 @@ type link interface {
 	shut()
 }
 
-// task is what a read of a link does.
-type task int
-
-const (
-	reads   task = iota
-	hurries      // reads, and neither polls nor sleeps
-	looks        // whether there is something to read, and leaves it there
-)
-
 // Local is a net.Conn whose other end is in this process, as package pipe has it. Files
 // are handed over with the first byte of a write; their receiver owns descriptors of its
 // own.
 type Local interface {
 	TryRead(p []byte) (int, error)  // EAGAIN: nothing is there
 	TryWrite(p []byte) (int, error) // what there is room for, perhaps nothing
-	Await(block bool) error         // until a read would not wait; without block EAGAIN
 	ReadFiles(p []byte) (int, []*os.File, error)
 	WriteFiles(p []byte, files []*os.File) (int, error)
 	Shut() // ends both directions
@@ -63,13 +53,10 @@ type local struct {
 	Local
 }
 
-func (l local) read(p []byte, how task, block bool) (n int, err error) {
-	switch {
-	case how == looks:
-		err = l.Await(block)
-	case how == reads && block:
+func (l local) read(p []byte, block bool) (n int, err error) {
+	if block {
 		n, err = l.nc.Read(p)
-	default:
+	} else {
 		n, err = l.TryRead(p)
 	}
 	if err == syscall.EAGAIN {

@@ -6,8 +6,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kvstored/kvstored/internal/spin"
 	"github.com/kvstored/kvstored/internal/unseen"
 )
@@ -26,8 +24,8 @@ func newSocket(raw syscall.RawConn, spin time.Duration) *socket {
 	return s
 }
 
-func (s *socket) read(p []byte, how task, block bool) (int, error) {
-	return s.rd.call(s.raw, p, how, block)
+func (s *socket) read(p []byte, block bool) (int, error) {
+	return s.rd.call(s.raw, p, block)
 }
 
 func (s *socket) write(p []byte) (int, error) { return s.wr.write(s.raw, p) }
@@ -43,7 +41,6 @@ type receiver struct {
 	step func(fd uintptr) bool
 
 	p     []byte
-	how   task
 	block bool
 	n     int
 	err   error
@@ -54,9 +51,9 @@ func (r *receiver) init(longest time.Duration) {
 	r.step = r.attempt
 }
 
-// call does what how says: without block it returns ErrWouldBlock rather than sleep.
-func (r *receiver) call(raw syscall.RawConn, p []byte, how task, block bool) (int, error) {
-	r.p, r.how, r.block, r.n, r.err = p, how, block, 0, nil
+// call reads into p. Without block it returns ErrWouldBlock rather than sleep.
+func (r *receiver) call(raw syscall.RawConn, p []byte, block bool) (int, error) {
+	r.p, r.block, r.n, r.err = p, block, 0, nil
 	err := raw.Read(r.step)
 	r.p = nil
 	if err != nil {
@@ -70,37 +67,23 @@ func (r *receiver) call(raw syscall.RawConn, p []byte, how task, block bool) (in
 // is called again after the socket became readable if not.
 func (r *receiver) attempt(fd uintptr) bool {
 	for {
-		if r.how == looks {
-			r.err = look(int(fd))
-		} else {
-			r.n, r.err = unseen.Read(fd, r.p)
-		}
-		switch {
+		switch r.n, r.err = unseen.Read(fd, r.p); {
 		case r.err == syscall.EINTR:
 			continue
 		case r.err == syscall.EAGAIN:
-			if r.how != hurries && r.wait.Again() {
+			if r.wait.Again() {
 				continue
 			}
 			r.n, r.err = 0, ErrWouldBlock
 			return !r.block
 		case r.err != nil:
 			r.n, r.err = 0, os.NewSyscallError("read", r.err)
-		case r.n == 0 && r.how != looks:
+		case r.n == 0:
 			r.err = io.EOF
 		}
 		r.wait.Over()
 		return true
 	}
-}
-
-// look is EAGAIN while nothing is there to be read.
-func look(fd int) error {
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-	if err == nil && n == 0 {
-		err = syscall.EAGAIN
-	}
-	return err
 }
 
 // sender writes to a socket without waiting.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,11 +39,7 @@ func printPins(cmd *cobra.Command, p *admin.Pins, asJSON bool) error {
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), p)
 	}
-	writePins(cmd.OutOrStdout(), p)
-	return nil
-}
-
-func writePins(w io.Writer, p *admin.Pins) {
+	w := cmd.OutOrStdout()
 	var byName, byConnection cli.Table
 	byName.Row("name", "connection", "chunks", "bytes", "ends in")
 	for _, p := range p.Pins {
@@ -68,4 +63,5 @@ func writePins(w io.Writer, p *admin.Pins) {
 	if p.LeftOut > 0 {
 		fmt.Fprintf(w, "\n%s more\n", human.Count(p.LeftOut))
 	}
+	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,14 +41,10 @@ func printRetains(cmd *cobra.Command, r *admin.Retains, asJSON bool) error {
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), r)
 	}
-	writeRetains(cmd.OutOrStdout(), r)
-	return nil
-}
-
-func writeRetains(w io.Writer, r *admin.Retains) {
+	w := cmd.OutOrStdout()
 	if len(r.Retains) == 0 {
 		fmt.Fprintln(w, "nothing is retained")
-		return
+		return nil
 	}
 	var t cli.Table
 	t.Row("name", "user", "priority", "chunks", "used", "bytes", "ends in")
@@ -62,4 +57,5 @@ func writeRetains(w io.Writer, r *admin.Retains) {
 	if r.LeftOut > 0 {
 		fmt.Fprintf(w, "and %s more\n", human.Count(r.LeftOut))
 	}
+	return nil
 }

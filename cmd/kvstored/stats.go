@@ -157,7 +157,7 @@ func (v *statsView) print(w io.Writer) {
 	fmt.Fprintln(w)
 	v.printHits(w)
 	fmt.Fprintln(w)
-	v.printMissed(w, cli.Columns)
+	v.printMissed(w)
 	v.printRest(w)
 }
 

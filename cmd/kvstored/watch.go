@@ -63,8 +63,15 @@ func (v *statsView) printChange(w io.Writer, last *statsView) {
 		hit += n - last.Server.HitTokens[name]
 	}
 	asked := v.Server.AskedTokens - last.Server.AskedTokens
-	fmt.Fprintf(w, "\nin the last %s: %s tokens asked for, %s hit (%s); %s requests/s, %s/s stored\n\n",
+	fmt.Fprintf(w, "\nin the last %s: %s tokens asked for, %s hit (%s); %s requests/s, %s/s stored\n",
 		human.Seconds(seconds), human.Count(asked), human.Count(hit), human.Percent(float64(hit), float64(asked)),
 		human.Count(uint64(float64(v.Server.Requests-last.Server.Requests)/seconds)),
 		human.Bytes(float64(v.Server.StoredBytes-last.Server.StoredBytes)/seconds))
+	if disk, ok := v.Store.Tiers["disk"]; ok {
+		was := last.Store.Tiers["disk"]
+		fmt.Fprintf(w, "from disk: %s of the tokens; %s/s read, %s/s written\n",
+			human.Percent(float64(v.Server.HitTokens["disk"]-last.Server.HitTokens["disk"]), float64(asked)),
+			human.Bytes(float64(disk.GetBytes-was.GetBytes)/seconds), human.Bytes(float64(disk.PutBytes-was.PutBytes)/seconds))
+	}
+	fmt.Fprintln(w)
 }

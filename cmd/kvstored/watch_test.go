@@ -45,10 +45,13 @@ func TestWatch(t *testing.T) {
 	}
 	var v, last statsView
 	v.UptimeSeconds, v.Server.AskedTokens, v.Server.HitTokens = 12, 300, map[string]uint64{"cpu": 150, "disk": 30}
+	v.Store.Tiers = map[string]tierView{"disk": {GetBytes: 8 << 20, PutBytes: 5 << 20}}
+	last.Store.Tiers = map[string]tierView{"disk": {PutBytes: 1 << 20}}
 	last.UptimeSeconds, last.Server.AskedTokens, last.Server.HitTokens = 10, 100, map[string]uint64{"cpu": 50}
 	var out bytes.Buffer
 	v.printChange(&out, &last)
-	if !strings.Contains(out.String(), "in the last 2.0 s: 200 tokens asked for, 130 hit (65.0 %)") {
+	if !strings.Contains(out.String(), "in the last 2.0 s: 200 tokens asked for, 130 hit (65.0 %)") ||
+		!strings.Contains(out.String(), "from disk: 15.0 % of the tokens; 4.0 MiB/s read, 2.0 MiB/s written") {
 		t.Errorf("changed: %s", out.String())
 	}
 	for _, wrong := range []string{"0s", "-1s", "x", "10ms", "2"} {

@@ -127,19 +127,19 @@ func listMisses(cmd *cobra.Command, at *adminFlags, asJSON bool) error {
 	case len(r.Prompts) == 0:
 		fmt.Fprintln(cmd.OutOrStdout(), "no prompt that an engine has named missed anything lately")
 	default:
-		printMisses(cmd.OutOrStdout(), &r, cli.Columns)
+		printMisses(cmd.OutOrStdout(), &r)
 	}
 	return nil
 }
 
 // printMisses lists prompts that missed something, each with a line that says why.
-func printMisses(w io.Writer, r *admin.Why, width int) {
+func printMisses(w io.Writer, r *admin.Why) {
 	var t cli.Table
 	t.Row("prompts that missed something", "user", "tokens", "had", "")
 	for i := range r.Prompts {
 		m := &r.Prompts[i]
 		t.Row(short(m.LookupID, 36), fmt.Sprint(m.UID), human.Count(m.Tokens), human.Count(m.Got), human.Percent(float64(m.Got), float64(m.Tokens)))
-		t.Row(short("  "+m.Sentence, max(width, 8)))
+		t.Row(short("  "+m.Sentence, cli.Columns))
 	}
 	t.Print(w, "")
 }
@@ -170,7 +170,7 @@ func printWhy(cmd *cobra.Command, m *admin.Missed) {
 }
 
 // printMissed says why the others were not hits, and what would have helped.
-func (v *statsView) printMissed(w io.Writer, width int) {
+func (v *statsView) printMissed(w io.Writer) {
 	missed := slices.Clone(v.Server.Missed.Missed)
 	if len(missed) == 0 {
 		return
@@ -186,7 +186,7 @@ func (v *statsView) printMissed(w io.Writer, width int) {
 		t.Row(name, human.Count(m.Tokens), human.Percent(float64(m.Tokens), float64(v.Server.AskedTokens)))
 	}
 	t.Print(w, "")
-	for _, line := range cli.Wrapped(v.Advice, width) {
+	for _, line := range cli.Wrapped(v.Advice, cli.Columns) {
 		fmt.Fprintln(w, line)
 	}
 	fmt.Fprintln(w)

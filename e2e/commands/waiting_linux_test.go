@@ -126,7 +126,7 @@ func (p *pasted) until(line, text string) {
 }
 
 // TestExamplesThatWait: so do the examples of commands that go on until they are stopped: a
-// daemon and its keeper, its successor, a router that is asked, and a terminal.
+// daemon and its keeper, its successor, and a router that is asked.
 func TestExamplesThatWait(t *testing.T) {
 	p := examplesIn(t)
 	endKeeper := p.start(p.line("keep", 0))
@@ -136,11 +136,6 @@ func TestExamplesThatWait(t *testing.T) {
 
 	endRouter := p.start(p.line("route", 0))
 	p.until(p.line("route", 1), `"a"`)
-	for i := range p.by["top"] {
-		x := inTerminal(t, p.shell(p.line("top", i)))
-		x.wait("hit ratio")
-		x.leave()
-	}
 	endRouter(true)
 
 	endSecond := p.start(p.line("serve", 2))

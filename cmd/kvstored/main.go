@@ -64,7 +64,7 @@ configuration; 4 no daemon there, it went away, or it does not answer.`,
 	root.SetVersionTemplate(versionLine(version.Get()) + "\n")
 	root.AddCommand(
 		serveCommand(), keepCommand(), checkCommand(), configCommand(), demoCommand(), replayCommand(), statsCommand(),
-		putCommand(), getCommand(), lookupCommand(), whyCommand(), whatIfCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(), manCommand(),
+		putCommand(), getCommand(), lookupCommand(), whyCommand(), whatIfCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
 		clientsCommand(), leasesCommand(), jobsCommand(), lsCommand(), pinsCommand(), retainsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), spacesCommand(), warmCommand(), eventsCommand(), routeCommand(),
 	)
 	markFailures(root)

@@ -1,57 +1,40 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/kvstored/kvstored/internal/version"
 )
 
-// TestMan: each command has a page with all that its --help says.
+var manFolder = flag.String("man", "", "folder that TestMan writes the manual pages to")
+
+// TestMan: each command has a manual page. A release writes them with
+//
+//	SOURCE_DATE_EPOCH=0 go test ./cmd/kvstored -run '^TestMan$' -man FOLDER
 func TestMan(t *testing.T) {
-	dir := t.TempDir()
-	must(t, "", "man", dir)
-	eachCommand(rootCommand(), func(cmd *cobra.Command) {
+	folder := *manFolder
+	if folder == "" {
+		folder = t.TempDir()
+	}
+	root := rootCommand()
+	root.DisableAutoGenTag = true
+	if err := doc.GenManTree(root, &doc.GenManHeader{Source: "kvstored " + version.Number, Manual: "kvstored"}, folder); err != nil {
+		t.Fatal(err)
+	}
+	eachCommand(root, func(cmd *cobra.Command) {
 		if !cmd.IsAvailableCommand() && cmd.HasParent() {
 			return
 		}
-		page, err := os.ReadFile(filepath.Join(dir, manName(cmd)+".1"))
-		if err != nil {
-			t.Errorf("%s: %v", cmd.CommandPath(), err)
-			return
-		}
-		if !strings.Contains(string(page), roff(cmd.Short)) {
-			t.Errorf("%s's page does not say %q", cmd.CommandPath(), cmd.Short)
-		}
-		for line := range strings.Lines(cmd.Long) {
-			if !strings.Contains(string(page), roff(strings.TrimSuffix(line, "\n"))) {
-				t.Errorf("%s's page lacks %q", cmd.CommandPath(), line)
-			}
+		page := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".1"
+		if _, err := os.Stat(filepath.Join(folder, page)); err != nil {
+			t.Error(err)
 		}
 	})
-}
-
-// TestManOfText: text that roff would take for its own comes out as it went in.
-func TestManOfText(t *testing.T) {
-	for text, want := range map[string]string{
-		"plain":       "plain",
-		".TH breaks":  `\&.TH breaks`,
-		"'quoted'":    `\&'quoted'`,
-		`C:\dir`:      `C:\edir`,
-		"--json a-b":  `\-\-json a\-b`,
-		"  .indented": "  .indented",
-	} {
-		if got := roff(text); got != want {
-			t.Errorf("roff(%q) = %q, want %q", text, got, want)
-		}
-	}
-}
-
-// TestManNowhere: a folder that is not there is an error that names it.
-func TestManNowhere(t *testing.T) {
-	missing := filepath.Join(t.TempDir(), "missing")
-	fails(t, exitFailure, missing, "man", missing)
-	fails(t, exitUsage, "1 arg", "man")
 }

@@ -31,8 +31,8 @@ type extra struct {
 	text []byte
 }
 
-// extras are the manual pages and the completions of shells: a program for this
-// machine writes them.
+// extras are the manual pages and the completions of shells; a program for this
+// machine writes the latter.
 func (r *release) extras(ctx context.Context) ([]extra, error) {
 	folder, err := os.MkdirTemp("", "kvstored-release-*")
 	if err != nil {
@@ -48,15 +48,18 @@ func (r *release) extras(ctx context.Context) ([]extra, error) {
 	return r.written(ctx, program)
 }
 
-// written are the files that a program of this machine writes about itself.
+// written are the manual pages, which a test of the commands writes, and the
+// completions, which a program of this machine writes.
 func (r *release) written(ctx context.Context, program string) ([]extra, error) {
 	folder, err := os.MkdirTemp("", "kvstored-man-*")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	if err := r.command(ctx, program, "man", folder).Run(); err != nil {
-		return nil, fmt.Errorf("manual pages: %w", err)
+	cmd := r.command(ctx, "go", "test", "./cmd/kvstored", "-count=1", "-run=^TestMan$", "-man="+folder)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", fmt.Sprint("SOURCE_DATE_EPOCH=", r.date.Unix()))
+	if out, err := cmd.Output(); err != nil {
+		return nil, fmt.Errorf("manual pages: %w\n%s", err, out)
 	}
 	pages, err := os.ReadDir(folder) // sorted by name
 	if err != nil {

@@ -1,6 +1,7 @@
 // Package python runs the tests of the Python client and of what stands on it (the
 // connectors for vLLM, SGLang and LMCache, llama.cpp), each module of
-// clients/python/tests as a test of its own, and checks the types of the package.
+// clients/python/tests as a test of its own, and checks the types of the package. The
+// package that engines' images carry is run too, against a daemon of this tree.
 //
 //	go -C e2e test ./python
 //	go -C e2e test ./python -run TestPython/test_client

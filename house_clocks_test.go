@@ -51,6 +51,20 @@ func TestClocks(t *testing.T) {
 	}
 }
 
+// TestDurations: no product code asks for nanoseconds of the date. Two of them differ by
+// more, or less, than the time between where the clock of the machine is set: a duration
+// is between two of time.Time, which have a monotonic reading.
+func TestDurations(t *testing.T) {
+	for _, s := range sources(t) {
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			if call, ok := n.(*ast.SelectorExpr); ok && call.Sel.Name == "UnixNano" && !s.tests {
+				t.Errorf("%s calls UnixNano: keep a time.Time", s.path)
+			}
+			return true
+		})
+	}
+}
+
 // asksClock reports whether a file has one of the calls and a test without a bubble, or no
 // test at all.
 func asksClock(f *ast.File) bool {

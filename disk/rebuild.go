@@ -16,7 +16,8 @@ import (
 // Tier did.
 type rebuilding struct {
 	running                            atomic.Bool
-	begun, took                        atomic.Int64 // Unix nanoseconds; nanoseconds
+	begun                              atomic.Pointer[time.Time]
+	took                               atomic.Int64 // nanoseconds
 	bytes, total                       atomic.Uint64
 	headers, restored, dropped, sealed atomic.Uint64
 }
@@ -27,13 +28,14 @@ func (r *rebuilding) begin(total int64) {
 		n.Store(0)
 	}
 	r.total.Store(uint64(total))
-	r.begun.Store(time.Now().UnixNano())
+	now := time.Now()
+	r.begun.Store(&now)
 	r.running.Store(true)
 }
 
 func (r *rebuilding) end() {
-	if r.running.CompareAndSwap(true, false) && r.begun.Load() > 0 {
-		r.took.Store(time.Now().UnixNano() - r.begun.Load())
+	if begun := r.begun.Load(); r.running.CompareAndSwap(true, false) && begun != nil {
+		r.took.Store(int64(time.Since(*begun)))
 	}
 }
 

@@ -340,8 +340,8 @@ func (t *Tier) Rebuilt() tier.Rebuilt {
 		Running: r.running.Load(), Bytes: r.bytes.Load(), TotalBytes: r.total.Load(), Headers: r.headers.Load(),
 		Restored: r.restored.Load(), Dropped: r.dropped.Load(), Resealed: r.sealed.Load(), Duration: time.Duration(r.took.Load()),
 	}
-	if begun := r.begun.Load(); sum.Running && begun > 0 {
-		sum.Duration = time.Since(time.Unix(0, begun))
+	if begun := r.begun.Load(); sum.Running && begun != nil {
+		sum.Duration = time.Since(*begun)
 	}
 	return sum
 }

@@ -1,8 +1,8 @@
 package daemon
 
 import (
-	"errors"
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"

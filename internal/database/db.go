@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -192,12 +193,7 @@ func (d *DB) Close() error {
 // Hangs reports whether a request other than a Sync has had no answer for so
 // long.
 func (d *DB) Hangs(long time.Duration) bool {
-	for _, c := range d.conns {
-		if since := c.since.Load(); since > 0 && time.Since(time.Unix(0, since)) > long {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.conns, func(c *conn) bool { return c.hangs(long) })
 }
 
 // Batch is the commit that is being made. There is one; it is used by one
@@ -220,9 +216,9 @@ func (b *Batch) Delete(key []byte) { b.add(writeDelete, key, nil) }
 func (b *Batch) add(what byte, key, value []byte) {
 	c := b.d.commits
 	if len(c.out) > headBytes && len(c.out)+len(key)+len(value) > partBytes && b.err == nil {
-		c.since.Store(time.Now().UnixNano())
+		c.asked()
 		b.err = c.send(opPart)
-		c.since.Store(0)
+		c.answered()
 	}
 	if b.err != nil {
 		return

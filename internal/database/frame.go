@@ -38,12 +38,28 @@ const (
 type conn struct {
 	net.Conn
 	in    *bufio.Reader
-	out   []byte       // the frame that is being made: the head is filled in by send
-	since atomic.Int64 // when the request was sent whose answer is awaited, in Unix nanoseconds; 0: none
+	out   []byte                    // the frame that is being made: the head is filled in by send
+	since atomic.Pointer[time.Time] // when the request was sent whose answer is awaited; nil: none
+	now   func() time.Time
 }
 
 func newConn(c net.Conn) *conn {
-	return &conn{Conn: c, in: bufio.NewReaderSize(c, 16<<10), out: make([]byte, headBytes, 4<<10)}
+	return &conn{Conn: c, in: bufio.NewReaderSize(c, 16<<10), out: make([]byte, headBytes, 4<<10), now: time.Now}
+}
+
+// asked notes that a request is sent now.
+func (c *conn) asked() {
+	now := c.now()
+	c.since.Store(&now)
+}
+
+// answered notes that its answer is there.
+func (c *conn) answered() { c.since.Store(nil) }
+
+// hangs reports whether a request has had no answer for so long.
+func (c *conn) hangs(long time.Duration) bool {
+	since := c.since.Load()
+	return since != nil && c.now().Sub(*since) > long
 }
 
 // send writes the frame in out and empties it.
@@ -79,8 +95,8 @@ func (r Refused) Error() string { return string(r) }
 // is to be watched over meanwhile, unless the answer may take its time.
 func (c *conn) ask(what byte, watch bool) ([]byte, error) {
 	if watch {
-		c.since.Store(time.Now().UnixNano())
-		defer c.since.Store(0)
+		c.asked()
+		defer c.answered()
 	}
 	if err := c.send(what); err != nil {
 		return nil, err

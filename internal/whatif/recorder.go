@@ -36,11 +36,12 @@ type Options struct {
 // Recorder keeps a sample of what clients ask for, and makes reports of it. It is safe for
 // concurrent use.
 type Recorder struct {
-	o     Options
-	gate  atomic.Pointer[gate]
-	queue queue
-	notes meter        // of requests
-	spent atomic.Int64 // nanoseconds, by Run
+	o       Options
+	started time.Time
+	gate    atomic.Pointer[gate]
+	queue   queue
+	notes   meter        // of requests
+	spent   atomic.Int64 // nanoseconds, by Run
 
 	book struct {
 		sync.Mutex
@@ -65,7 +66,7 @@ func New(o Options) *Recorder {
 	if o.PrefillDepth == 0 {
 		o.PrefillDepth = simulate.DefaultPrefillDepth
 	}
-	r := &Recorder{o: o, playing: make(chan struct{}, 1)}
+	r := &Recorder{o: o, started: time.Now(), playing: make(chan struct{}, 1)}
 	r.queue.wake = make(chan struct{}, 1)
 	r.book.book = newBook(roomFor(o.Chunks))
 	r.gate.Store(r.book.gate)
@@ -258,7 +259,7 @@ func (r *Recorder) ingest(empty batch) batch {
 	for i := range came.items {
 		it := &came.items[i]
 		if len(hashes) > 0 {
-			b.add(hashes[:it.hashes], it, begun.UnixMilli())
+			b.add(hashes[:it.hashes], it, r.millis(begun))
 		}
 		hashes = hashes[it.hashes:]
 		for b.full() {
@@ -269,6 +270,12 @@ func (r *Recorder) ingest(empty batch) batch {
 	r.pace(begun, came.dropped > 0)
 	r.gate.Store(b.gate)
 	return came
+}
+
+// millis is a time of the sample: what lies between two is as long as it was, whatever
+// becomes of the machine's clock.
+func (r *Recorder) millis(at time.Time) int64 {
+	return r.started.Add(at.Sub(r.started)).UnixMilli()
 }
 
 // pace lowers the share of sessions where they take too much time, and raises it after

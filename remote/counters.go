@@ -18,7 +18,7 @@ type counters struct {
 	otherBytes                        atomic.Uint64 // of those, with another checksum
 	occupied                          atomic.Uint64 // puts whose name something else had
 	stale                             atomic.Uint64 // gets of what was thought to be there
-	retries, hedges, hedgesWon        atomic.Uint64
+	retries                           atomic.Uint64
 	slowDowns                         atomic.Uint64
 	connectFailed                     atomic.Uint64
 }
@@ -37,7 +37,7 @@ func (t *Tier) Stats() tier.Stats {
 			"received_bytes": c.received.Load(), "sent_bytes": c.sent.Load(), "wasted_bytes": c.wasted.Load(),
 			"puts_present": c.present.Load(), "puts_other_bytes": c.otherBytes.Load(), "puts_occupied": c.occupied.Load(),
 			"gets_stale": c.stale.Load(),
-			"retries":    c.retries.Load(), "hedges": c.hedges.Load(), "hedges_won": c.hedgesWon.Load(),
+			"retries":    c.retries.Load(),
 			"slow_downs": c.slowDowns.Load(), "connect_failures": c.connectFailed.Load(),
 		},
 	}

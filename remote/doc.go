@@ -17,7 +17,7 @@
 //
 // # Goroutines
 //
-// Those of a call, which waits for them: parallel probes, a hedged request.
+// Those of a call, which waits for them: parallel probes.
 // Run keeps trying until the store answers, and then lists it if told to.
 //
 // # Locks

@@ -258,32 +258,6 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// TestHedge: one answer that is late is asked for again, and only so often.
-func TestHedge(t *testing.T) {
-	virtual(t, func(t *testing.T, p *s3test.Memory, m tiertest.Allocator) {
-		r := connect(t, virtualOptions(p))
-		c := tiertest.Chain(1, 1)
-		put(t, r, m, c, 0, 1, 1000)
-		for range latencyLeast {
-			r.latency.add(time.Millisecond)
-		}
-		var asked atomic.Int32
-		p.Set(func(*http.Request) s3test.Fault {
-			if asked.Add(1) == 1 {
-				return s3test.Fault{Delay: time.Hour}
-			}
-			return s3test.Fault{}
-		})
-		if err := get(t, r, m, c.Key(0)); err != nil {
-			t.Fatal(err)
-		}
-		// The order in which the two reach the store is not defined.
-		if st := r.Stats().Counters; st["hedges"] != 1 || st["retries"] != 0 {
-			t.Errorf("counted %v; want one hedge, no retry", st)
-		}
-	})
-}
-
 func TestBreaker(t *testing.T) {
 	virtual(t, func(t *testing.T, p *s3test.Memory, m tiertest.Allocator) {
 		r := tier.WithBreaker(connect(t, virtualOptions(p)), tier.BreakerOptions{Failures: 3, Pause: 20 * time.Millisecond})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -60,11 +59,10 @@ func (t *Tier) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 
 // fetch makes one request for k and reads its body.
 func (t *Tier) fetch(ctx context.Context, api *s3.Client, k key.Key, a tier.Allocator) (arena.Block, error) {
-	out, done, err := t.open(ctx, api, k)
+	out, err := api.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(k))})
 	if err != nil {
 		return arena.Block{}, err
 	}
-	defer done()
 	defer out.Body.Close()
 	r, stamp, err := parseMetadata(out.Metadata)
 	switch {
@@ -133,87 +131,6 @@ func atEnd(r io.Reader) bool {
 	var one [1]byte
 	n, err := io.ReadFull(r, one[:])
 	return n == 0 && errors.Is(err, io.EOF)
-}
-
-// open asks for k, and once more if the answer is late and the allowance is
-// there; the first answer counts. done ends what open began; call it when the
-// body is read. The first request is made by the caller's own goroutine: the
-// SDK needs a deep stack, and a new one grows by being copied.
-func (t *Tier) open(ctx context.Context, api *s3.Client, k key.Key) (out *s3.GetObjectOutput, done func(), err error) {
-	name := t.names.object(k)
-	ask := func(ctx context.Context) (*s3.GetObjectOutput, error) {
-		return api.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: &name})
-	}
-	start := time.Now()
-	if after, known := t.latency.hedgeAfter(); known {
-		out, done, err = t.race(ctx, after, ask)
-	} else {
-		ctx, done = context.WithCancel(ctx)
-		out, err = ask(ctx)
-	}
-	if err != nil {
-		done()
-		return nil, nil, err
-	}
-	t.latency.add(time.Since(start))
-	t.hedges.earn()
-	return out, done, nil
-}
-
-// The ways a race goes.
-const (
-	undecided int32 = iota
-	firstWon
-	secondWon
-)
-
-// race asks, and once more after a while if the allowance is there. It returns
-// the first answer, and what ends its request; the other one has ended then.
-func (t *Tier) race(ctx context.Context, after time.Duration, ask func(context.Context) (*s3.GetObjectOutput, error)) (*s3.GetObjectOutput, context.CancelFunc, error) {
-	var winner atomic.Int32
-	first, endFirst := context.WithCancel(ctx)
-	second, endSecond := context.WithCancel(ctx)
-	hedged := make(chan *s3.GetObjectOutput, 1) // nil: no answer
-	late := time.AfterFunc(after, func() {
-		if !t.hedges.take() {
-			hedged <- nil
-			return
-		}
-		t.count.hedges.Add(1)
-		t.count.gets.Add(1)
-		out, err := ask(second)
-		if err == nil && winner.CompareAndSwap(undecided, secondWon) {
-			t.count.hedgesWon.Add(1)
-			endFirst()
-		} else {
-			t.hedges.lose(hedgeLost)
-		}
-		hedged <- out
-	})
-	out, err := ask(first)
-	if err == nil && winner.CompareAndSwap(undecided, firstWon) {
-		endSecond()
-		if !late.Stop() {
-			discard(<-hedged)
-		}
-		return out, endFirst, nil
-	}
-	endFirst()
-	discard(out)
-	if late.Stop() {
-		return nil, endSecond, err // before it was late
-	}
-	if out = <-hedged; out != nil {
-		err = nil
-	}
-	return out, endSecond, err
-}
-
-// discard ends an answer that is not wanted.
-func discard(out *s3.GetObjectOutput) {
-	if out != nil {
-		out.Body.Close()
-	}
 }
 
 // head asks for an object without its bytes; nil if it is not there. For a write, one that

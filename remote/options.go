@@ -33,7 +33,7 @@ type Options struct {
 
 	// Concurrency is how many reads are in flight, FlightBytes how many bytes
 	// of their payloads; defaults 32 and 256 MiB. Writes may be half as many,
-	// with half as many bytes, on top of that, and so are hedged gets.
+	// with half as many bytes, on top of that.
 	Concurrency int
 	FlightBytes int64
 	Timeout     time.Duration // of one request; default 10 s

@@ -162,13 +162,6 @@ func (a *allowance) take() bool {
 	return true
 }
 
-// lose makes those to come pay for n more.
-func (a *allowance) lose(n float64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.mu.saved -= n
-}
-
 // slowness is the pause that the store has asked for.
 type slowness struct {
 	mu struct {

@@ -25,7 +25,6 @@ func TestRounds(t *testing.T) {
 				o := virtualOptions(s)
 				o.Concurrency = concurrency
 				h := newHost(t, o, tier.BreakerOptions{})
-				h.far.hedges = newAllowance(0, 0)
 				l := h.prefetch(c, time.Minute)
 				if l.err != nil || len(l.ready) != chunks {
 					t.Fatalf("%d chunks are ready, error %v", len(l.ready), l.err)

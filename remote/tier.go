@@ -27,8 +27,6 @@ type Tier struct {
 	absent  *absences
 	known   *bloom
 	retries *allowance
-	hedges  *allowance
-	latency latencies
 	slow    slowness
 	count   counters
 }
@@ -46,7 +44,6 @@ func New(o Options) (*Tier, error) {
 		traffic: newTraffic(o.Concurrency, o.FlightBytes),
 		absent:  newAbsences(), known: newBloom(),
 		retries: newAllowance(retryShare, retrySaved),
-		hedges:  newAllowance(hedgeShare, hedgeSaved),
 	}
 	return t, nil
 }

@@ -20,7 +20,6 @@ func TestReadsAndWrites(t *testing.T) {
 		o := virtualOptions(s)
 		o.Concurrency, o.FlightBytes = 4, 2*size
 		r := connect(t, o)
-		r.hedges = newAllowance(0, 0) // they come on top
 		old, fresh := tiertest.Chain(1, chunks), tiertest.Chain(2, chunks)
 		put(t, r, m, old, 0, chunks, size)
 		start := time.Now()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,50 +183,6 @@ func TestWritesOfFaults(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestHedging: a get that is later than nearly all others is made twice, so
-// that one slow answer costs one request time more, but of a store that is slow
-// altogether, where that wins nothing, no more than a sixtieth is asked twice.
-func TestHedging(t *testing.T) {
-	const gets = 400
-	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
-		r := connect(t, virtualOptions(s))
-		c := tiertest.Chain(1, 1)
-		put(t, r, m, c, 0, 1, kib)
-		each := func() time.Duration {
-			start := time.Now()
-			if err := get(t, r, m, c.Key(0)); err != nil {
-				t.Fatal(err)
-			}
-			return time.Since(start)
-		}
-		for range latencyWindow {
-			each()
-		}
-		r.hedges = newAllowance(hedgeShare, hedgeSaved)
-		var asked atomic.Int32
-		s.Set(func(*http.Request) s3test.Fault {
-			if asked.Add(1) == 1 {
-				return s3test.Fault{Delay: time.Second}
-			}
-			return s3test.Fault{}
-		})
-		if took := each(); took != 2*latency {
-			t.Errorf("one slow answer took %v; want %v", took, 2*latency)
-		}
-		s.Set(func(*http.Request) s3test.Fault { return s3test.Fault{Delay: time.Second} })
-		before := s.Count(http.MethodGet)
-		for range gets {
-			each()
-		}
-		if extra := s.Count(http.MethodGet) - before - gets; float64(extra) > gets*hedgeShare/(1+hedgeLost)+hedgeSaved {
-			t.Errorf("%d gets of a slow store made %d more requests", gets, extra)
-		}
-		if n := r.Stats().Counters["hedges_won"]; n == 0 {
-			t.Error("no hedge is counted as won")
-		}
-	})
 }
 
 // TestOthersCancelled: net/http may answer a request on a connection whose last

@@ -325,8 +325,8 @@ func (v *statsView) remote(l *cli.List) {
 	n := s.Counters
 	l.Row("S3 requests", "%s PUT, %s GET, %s HEAD, %s LIST, %s DELETE%s", human.Count(n["put_requests"]), human.Count(n["get_requests"]),
 		human.Count(n["head_requests"]), human.Count(n["list_requests"]), human.Count(n["delete_requests"]), state)
-	l.Row("", "%s sent, %s received, %s of them wasted; %s retried, %s hedged", human.Bytes(n["sent_bytes"]), human.Bytes(n["received_bytes"]),
-		human.Bytes(n["wasted_bytes"]), human.Count(n["retries"]), human.Count(n["hedges"]))
+	l.Row("", "%s sent, %s received, %s of them wasted; %s retried", human.Bytes(n["sent_bytes"]), human.Bytes(n["received_bytes"]),
+		human.Bytes(n["wasted_bytes"]), human.Count(n["retries"]))
 }
 
 // classNames are the classes of holds, as people call them.

@@ -113,8 +113,6 @@ func remoteNumbers() map[string]number {
 		"puts_occupied":    of("remote_puts_occupied_total", "Puts whose name another kind of object had."),
 		"gets_stale":       of("remote_gets_stale_total", "Gets of objects that were thought to be there."),
 		"retries":          of("remote_retries_total", "Requests sent again."),
-		"hedges":           of("remote_hedges_total", "Gets sent a second time because the first was slow."),
-		"hedges_won":       of("remote_hedges_won_total", "Of these, those whose second answer came first."),
 		"slow_downs":       of("remote_slow_downs_total", "Answers that asked for fewer requests."),
 		"connect_failures": of("remote_connect_failures_total", "Connections that failed."),
 	}

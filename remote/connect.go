@@ -24,21 +24,11 @@ const (
 )
 
 // Run connects, trying until it succeeds, and then reads the names of all
-// objects if Options.List says so. It returns when ctx ends.
+// objects if Options.List says so, and credentials where Reload asks for that. It
+// returns when ctx ends.
 func (t *Tier) Run(ctx context.Context) error {
-	for pause := connectPause; ; pause = min(2*pause, connectPauseMax) {
-		err := t.Connect(ctx)
-		if err == nil {
-			t.log.Info().Str("bucket", t.o.Bucket).Msg("remote tier ready")
-			break
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		t.log.Error().Err(err).Stringer("again_in", pause).Msg("the remote tier cannot be used; the daemon serves without it")
-		if err := sleep(ctx, pause); err != nil {
-			return err
-		}
+	if err := t.connect(ctx); err != nil {
+		return err
 	}
 	if t.o.List {
 		n, err := t.loadNames(ctx)
@@ -47,12 +37,43 @@ func (t *Tier) Run(ctx context.Context) error {
 		}
 		t.log.Info().Int("objects", n).Msg("remote tier listed")
 	}
-	<-ctx.Done()
-	return ctx.Err()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.login.asked:
+			if err := t.relogin(ctx); err != nil && ctx.Err() == nil {
+				t.log.Error().Err(err).Msg("what the files of the remote tier's credentials and certificates say now cannot be used; it goes on as before")
+			}
+		}
+	}
+}
+
+// connect tries until Connect succeeds.
+func (t *Tier) connect(ctx context.Context) error {
+	for pause := connectPause; ; pause = min(2*pause, connectPauseMax) {
+		err := t.Connect(ctx)
+		if err == nil {
+			t.log.Info().Str("bucket", t.o.Bucket).Msg("remote tier ready")
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		t.log.Error().Err(err).Stringer("again_in", pause).Msg("the remote tier cannot be used; the daemon serves without it")
+		again := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-again.C:
+		case <-t.login.asked:
+		}
+		again.Stop()
+	}
 }
 
 // Connect makes the client and asks the store for an object that is not
-// there. Only if it says just that are bucket and credentials right.
+// there. Only if it says just that are bucket and credentials right; a client
+// that there was stays until then.
 func (t *Tier) Connect(ctx context.Context) error {
 	if t.closed.Load() {
 		return &Error{Op: "connect", Err: tier.ErrClosed}
@@ -76,7 +97,10 @@ func (t *Tier) Connect(ctx context.Context) error {
 		}
 		return err
 	}
-	t.client.Store(c)
+	if old := t.client.Swap(c); old != nil {
+		old.closeIdle()
+	}
+	t.login.proved(time.Now())
 	return nil
 }
 

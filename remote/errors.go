@@ -53,6 +53,7 @@ var advice = map[string]string{
 	"AccessDenied":          "the credentials lack a right; docs/s3-layout.md lists them",
 	"InvalidAccessKeyId":    "the store does not know these credentials",
 	"XAdminUserNotFound":    "the store does not know these credentials", // versitygw, with 404
+	"ExpiredToken":          "the credentials are over; they are read again before the next request",
 	"SignatureDoesNotMatch": "the secret key is wrong, or remote.s3.region is",
 	"PermanentRedirect":     "check remote.s3.region",
 	"RequestTimeTooSkewed":  "the clock of this machine is wrong",
@@ -78,6 +79,7 @@ var (
 	errCredentials = errors.New("no usable credentials in the environment, in the profile or from the machine's role")
 	errTimeout     = errors.New("no answer in time")
 	errBroken      = errors.New("the connection broke")
+	errCertificate = errors.New("the store's certificate is not valid here; AWS_CA_BUNDLE can name a file with the authority that signed it")
 )
 
 // failure makes the error of a request from what the SDK said.
@@ -132,7 +134,7 @@ func transport(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return errTimeout
 	case errors.As(err, &certificate):
-		return errors.New("the store's certificate is not valid here; AWS_CA_BUNDLE can name a file with the authority that signed it")
+		return errCertificate
 	case errors.As(err, &dns):
 		return errors.New("the host name of the store is not known; check remote.s3.endpoint")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -16,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/internal/s3test"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
@@ -109,6 +113,128 @@ func TestWebIdentity(t *testing.T) {
 	if err := r.Connect(t.Context()); err == nil || !strings.Contains(err.Error(), errCredentials.Error()) || strings.Contains(err.Error(), token) {
 		t.Errorf("a token that is refused: %v", err)
 	}
+}
+
+// rotating is a store that takes one set of credentials, which the test changes, and the
+// file that a tier on it reads its own from.
+type rotating struct {
+	*s3test.Memory
+	path  string
+	takes atomic.Pointer[string] // the access key
+}
+
+const rotatingSecret = "secret-that-must-not-show"
+
+func rotates(t *testing.T, s *s3test.Memory, access string) *rotating {
+	t.Helper()
+	r := &rotating{Memory: s, path: file(t, "credentials", "")}
+	r.write(t, access)
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", r.path)
+	s.Set(func(q *http.Request) s3test.Fault {
+		switch auth := q.Header.Get("Authorization"); {
+		case strings.Contains(auth, "Credential="+*r.takes.Load()+"/"):
+			return s3test.Fault{}
+		case q.Method == http.MethodHead:
+			return s3test.Fault{Status: 400}
+		}
+		return s3test.Fault{Status: 400, Code: "ExpiredToken"}
+	})
+	r.takes.Store(&access)
+	return r
+}
+
+// write replaces the credentials in the file.
+func (r *rotating) write(t *testing.T, access string) {
+	t.Helper()
+	text := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", access, rotatingSecret)
+	if err := os.WriteFile(r.path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Credentials that the store refuses are read again before the next request, with
+// any kind of request, and nothing of them is told.
+func TestRotatedCredentials(t *testing.T) {
+	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+		noLogin(t)
+		at := rotates(t, s, "first")
+		var log logtest.Book
+		o := virtualOptions(s)
+		o.Log = zerolog.New(&log)
+		r := connect(t, o)
+		c := tiertest.Chain(1, 2)
+		put(t, r, m, c, 0, 1, kib)
+		time.Sleep(loginLasts)
+		next := "second"
+		at.takes.Store(&next)
+		ask := func() error { // a request without a word of the store's
+			_, err := r.exists(t.Context(), c.Key(0))
+			return err
+		}
+		if err := ask(); err == nil {
+			t.Fatal("the old ones are taken")
+		}
+		for range 2 { // the file has the old ones yet
+			if err := get(t, r, m, c.Key(0)); err == nil || !strings.Contains(err.Error(), "ExpiredToken") || strings.Contains(err.Error(), rotatingSecret) {
+				t.Fatalf("with the old ones: %v", err)
+			}
+		}
+		at.write(t, next)
+		if err := get(t, r, m, c.Key(0)); err != nil {
+			t.Errorf("the next request after they were rotated: %v", err)
+		}
+		put(t, r, m, c, 1, 2, kib)
+		if text := log.String(); strings.Contains(text, rotatingSecret) || strings.Contains(text, "second") {
+			t.Errorf("the log tells of credentials: %s", text)
+		}
+	})
+}
+
+// At a reload they are read too. A set that is not whole yet, or that the store does not
+// take, is not used.
+func TestReloadedCredentials(t *testing.T) {
+	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+		noLogin(t)
+		at := rotates(t, s, "first")
+		r, err := New(virtualOptions(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx) }()
+		defer func() {
+			stop()
+			<-ended
+			_ = r.Close()
+		}()
+		reload := func() {
+			r.Reload()
+			time.Sleep(time.Minute)
+		}
+		time.Sleep(time.Minute)
+		c := tiertest.Chain(1, 4)
+		put(t, r, m, c, 0, 1, kib)
+		for _, text := range []string{"", "[default]\naws_access_key_id = second\n"} {
+			if err := os.WriteFile(at.path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			reload()
+			put(t, r, m, c, 1, 2, kib)
+		}
+		at.write(t, "unknown")
+		reload()
+		put(t, r, m, c, 2, 3, kib)
+		at.write(t, "second")
+		next := "second"
+		at.takes.Store(&next)
+		reload()
+		before := s.Count("")
+		put(t, r, m, c, 3, 4, kib)
+		if n := s.Count("") - before; n != 1 {
+			t.Errorf("a put took %d requests; want 1: the credentials are the new ones", n)
+		}
+	})
 }
 
 // TestOwnAuthority: a store with a certificate of an unknown authority is used

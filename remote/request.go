@@ -56,6 +56,11 @@ func (t *Tier) request(ctx context.Context, k kind, send func(context.Context, *
 // once makes one request.
 func (t *Tier) once(ctx context.Context, k kind, send func(context.Context, *s3.Client) error) error {
 	lane := t.traffic[k.direction]
+	if t.login.refused.Load() {
+		if err := t.relogin(ctx); err != nil {
+			return err
+		}
+	}
 	c, err := t.api(ctx)
 	if err == nil {
 		err = t.slow.wait(ctx)
@@ -73,6 +78,8 @@ func (t *Tier) once(ctx context.Context, k kind, send func(context.Context, *s3.
 	defer cancel()
 	err = t.judge(limited, k.op, send(limited, c.api[k.direction]))
 	switch {
+	case refusesLogin(err) && t.client.Load() == c:
+		t.login.refuse(time.Now())
 	case err == nil, isRoom(err):
 		t.slow.less()
 	case slowDown(err):

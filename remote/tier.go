@@ -24,6 +24,7 @@ type Tier struct {
 	closed        atomic.Bool
 	unconditional atomic.Bool // the store knows no conditional puts
 
+	login   login
 	absent  *absences
 	known   *bloom
 	retries *allowance
@@ -45,6 +46,7 @@ func New(o Options) (*Tier, error) {
 		absent:  newAbsences(), known: newBloom(),
 		retries: newAllowance(retryShare, retrySaved),
 	}
+	t.login.asked = make(chan struct{}, 1)
 	return t, nil
 }
 

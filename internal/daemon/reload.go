@@ -57,6 +57,9 @@ type prepared struct {
 }
 
 func (r *reloads) reload(ctx context.Context) {
+	if far := r.daemon.remote; far != nil {
+		far.Reload()
+	}
 	running := r.running()
 	type result struct {
 		prepared

@@ -10,7 +10,7 @@ import (
 )
 
 // loginLasts is how long credentials that the store has just taken are not read again:
-// what it refuses then is not for want of others.
+// others would be refused too.
 const loginLasts = time.Second
 
 // login says when credentials and certificates are to be read again. They are

@@ -272,8 +272,8 @@ func (r *Recorder) ingest(empty batch) batch {
 	return came
 }
 
-// millis is a time of the sample: what lies between two is as long as it was, whatever
-// becomes of the machine's clock.
+// millis is a time of the sample. The machine's clock, which may be set, changes none of
+// the times between.
 func (r *Recorder) millis(at time.Time) int64 {
 	return r.started.Add(at.Sub(r.started)).UnixMilli()
 }

@@ -85,7 +85,7 @@ func (s *Set) openLock(dir string) (f *filesystem.Folder, lock *os.File, err err
 	return f, lock, err
 }
 
-// canMakeIn is an error where dir, or what it is to lie in, does not let this
+// canMakeIn is an error where dir, or the folder it is to lie in, does not let this
 // process make anything.
 func canMakeIn(dir string) error {
 	there, err := filesystem.NearestExisting(dir)

@@ -48,7 +48,7 @@ func TestDockerignore(t *testing.T) {
 // builtFrom lists the files of this module that the program is built from.
 func builtFrom(t *testing.T) (files []string) {
 	t.Helper()
-	all := list(t, "linux")
+	all := list(t)
 	program := all[slices.IndexFunc(all, func(p goPackage) bool { return p.pkg == "cmd/kvstored" })]
 	for _, p := range all {
 		if p.pkg == program.pkg || slices.Contains(program.deps, module+"/"+p.pkg) {

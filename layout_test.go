@@ -77,7 +77,7 @@ var only = []struct {
 	{"github.com/spf13/cobra", []string{"cmd/kvstored"}},
 }
 
-// goPackage is a package of the module, as one system builds it.
+// goPackage is a package of the module.
 type goPackage struct {
 	pkg     string // from the module's root, with slashes
 	goFiles []string
@@ -88,10 +88,10 @@ type goPackage struct {
 
 // list reads the packages of the module, without the go command: what it would say is in
 // the files.
-func list(t *testing.T, goos string) []goPackage {
+func list(t *testing.T) []goPackage {
 	t.Helper()
 	system := build.Default
-	system.GOOS, system.CgoEnabled, system.Dir = goos, false, "."
+	system.GOOS, system.CgoEnabled, system.Dir = "linux", false, "."
 	byPath := map[string]*goPackage{}
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
@@ -151,16 +151,12 @@ func reach(byPath map[string]*goPackage, p *goPackage, reached map[string]bool) 
 }
 
 func TestImports(t *testing.T) {
-	for _, goos := range []string{"linux", "darwin"} {
-		t.Run(goos, func(t *testing.T) {
-			for _, p := range list(t, goos) {
-				if len(p.goFiles) > 0 { // else only tests
-					checkRow(t, p)
-					checkNever(t, p)
-					checkOnly(t, p)
-				}
-			}
-		})
+	for _, p := range list(t) {
+		if len(p.goFiles) > 0 { // else only tests
+			checkRow(t, p)
+			checkNever(t, p)
+			checkOnly(t, p)
+		}
 	}
 }
 
@@ -228,7 +224,7 @@ func under(path, root string) bool { return path == root || strings.HasPrefix(pa
 func TestTablesNameRealPackages(t *testing.T) {
 	var planned []string
 	exists := map[string]bool{}
-	for _, p := range list(t, "linux") {
+	for _, p := range list(t) {
 		exists[p.pkg] = true
 	}
 	for _, pkg := range slices.Concat(rows...) {

@@ -20,9 +20,8 @@ type system struct{ os, arch string }
 
 func (s system) String() string { return s.os + "/" + s.arch }
 
-// systems are those a release is made for; macOS is for development only, it has
-// no packages.
-var systems = []system{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "arm64"}, {"darwin", "amd64"}}
+// systems are those a release is made for.
+var systems = []system{{"linux", "amd64"}, {"linux", "arm64"}}
 
 // release is what a run makes, and of what.
 type release struct {
@@ -45,7 +44,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	source := flags.String("source", "../..", "the checkout")
 	out := flags.String("out", "", "folder for the files; it is made, and must be empty")
-	only := flags.String("only", "", "systems to build for, such as linux/amd64,darwin/arm64; all without it")
+	only := flags.String("only", "", "systems to build for, such as linux/amd64; all without it")
 	version := flags.String("version", "", "version of the packages; that of the source without it")
 	program := flags.String("program", "", "make only deb and rpm, of this program, which was built for this machine")
 	if err := flags.Parse(args); err != nil {
@@ -171,10 +170,8 @@ func (r *release) make(ctx context.Context, s system, extras []extra) error {
 	if err := r.bill(program, s); err != nil {
 		return err
 	}
-	if s.os == "linux" {
-		if err := r.packages(program, extras, s); err != nil {
-			return err
-		}
+	if err := r.packages(program, extras, s); err != nil {
+		return err
 	}
 	return r.archive(program, extras, s)
 }

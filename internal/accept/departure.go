@@ -133,7 +133,7 @@ func (p *presence) look(halfFor time.Duration) {
 		return
 	}
 	_ = p.raw.Control(func(fd uintptr) {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: halfClosed}}
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 		if n, err := unix.Poll(fds, 0); n == 0 || err != nil {
 			p.since = time.Time{}
 			return

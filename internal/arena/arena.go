@@ -121,9 +121,6 @@ func (o *Options) check() error {
 		return fmt.Errorf("arena: capacity of %d bytes: want at least %d", o.CapacityBytes, AlignBytes)
 	}
 	limit, source, err := MemoryLimit()
-	if errors.Is(err, errors.ErrUnsupported) {
-		return nil
-	}
 	if err != nil {
 		return fmt.Errorf("arena: %w", err)
 	}

@@ -13,7 +13,10 @@ import (
 	"strings"
 )
 
-func memoryLimit() (int64, string, error) { return readMemoryLimit(os.DirFS("/")) }
+// MemoryLimit is how much memory this process may use in bytes, and what says
+// so: the smallest limit of its control groups (version 1 or 2) or the
+// machine's memory.
+func MemoryLimit() (limit int64, source string, err error) { return readMemoryLimit(os.DirFS("/")) }
 
 // readMemoryLimit is MemoryLimit over the file system of a machine.
 func readMemoryLimit(root fs.FS) (int64, string, error) {

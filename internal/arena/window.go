@@ -40,7 +40,7 @@ const maxWary = 64 << 10
 const pieceBytes = 4 << 20
 
 // NewWindow creates a window of n bytes. Its memory is used as the client
-// touches it. It is errors.ErrUnsupported where memory cannot be shared.
+// touches it.
 func NewWindow(n int64) (*Window, error) {
 	if n <= 0 || n > MaxWindow {
 		return nil, fmt.Errorf("arena: window of %d bytes: want 1 to %d", n, int64(MaxWindow))

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -102,7 +101,7 @@ func Rules(here bool) (rules config.Rules, err error) {
 		return rules, nil
 	}
 	rules.MemoryBytes, rules.MemoryFrom, err = arena.MemoryLimit()
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	if err != nil {
 		return rules, fmt.Errorf("how much memory there is: %w", err)
 	}
 	return rules, nil

@@ -215,9 +215,6 @@ func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply) (*os.
 	n = min(n, maxStaging)
 	keeps := req.Wants & wire.FeatureKeep
 	st, err := newStaging(extent.RoundUp(int64(n)), keeps != 0, &c.server.count.staging, c.whileOpen)
-	if errors.Is(err, errors.ErrUnsupported) {
-		return nil, nil // inline only
-	}
 	if err != nil {
 		return nil, fmt.Errorf("hello: %w", err)
 	}

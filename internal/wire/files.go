@@ -56,7 +56,7 @@ func (s *socket) readFiles(p []byte) (int, []*os.File, error) {
 	var failed error
 	err := s.raw.Read(func(fd uintptr) bool {
 		for failed = syscall.EINTR; failed == syscall.EINTR; {
-			n, oobn, flags, _, failed = unix.Recvmsg(int(fd), p, oob, closeOnExec)
+			n, oobn, flags, _, failed = unix.Recvmsg(int(fd), p, oob, unix.MSG_CMSG_CLOEXEC)
 		}
 		return failed != syscall.EAGAIN
 	})
@@ -89,9 +89,6 @@ func parseFiles(oob []byte) ([]*os.File, error) {
 			continue // not descriptors: nothing of ours
 		}
 		for _, fd := range fds {
-			if closeOnExec == 0 {
-				syscall.CloseOnExec(fd)
-			}
 			files = append(files, os.NewFile(uintptr(fd), "kvstored"))
 		}
 	}

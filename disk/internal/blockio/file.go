@@ -45,7 +45,7 @@ type OSFolder struct {
 // refuse it at open, or at the first transfer, or not at all.
 func NewFolder(dir *filesystem.Folder, buffered bool) (OSFolder, error) {
 	own := OSFolder{Folder: dir}
-	if buffered || !directSupported {
+	if buffered {
 		return own, nil
 	}
 	_ = dir.Remove(ProbeName)

@@ -7,10 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	directSupported = true
-	direct          = unix.O_DIRECT // has no page cache under a file
-)
+const direct = unix.O_DIRECT // has no page cache under a file
 
 // isRefusal reports whether err is how a file system says no to direct I/O.
 func isRefusal(err error) bool {

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package spin
-
-// move: a thread cannot be moved here.
-func move() {}

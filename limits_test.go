@@ -68,7 +68,6 @@ var stated = map[string][]string{
 	"memory of the manifest of DRAM":             {"internal/manifest.RecordBytes"},
 	"claims on chunks":                           {"bytes internal/retain.maxMemory"},
 	"prompts of conversations that rest":         {"bytes internal/server.maxPausesBytes"},
-	"hints of a client":                          {"internal/hint.maxClientHints", "internal/hint.maxHints"},
 	"messages that wait for one subscriber":      {"router/publish.queue"},
 	"`kv_hints` of a request":                    {"bytes internal/hint.MaxEnvelope", "internal/hint.MaxActions", "internal/hint.MaxDirectives"},
 	"shards of the index":                        {"router/index.defaultMaxShards"},

@@ -20,7 +20,7 @@ func retainsCommand() *cobra.Command {
 		Use:   "retains",
 		Short: "List what clients have asked to be kept, and what came of it",
 		Long: `List what clients and orchestrators retain: it goes last, and is evicted all the
-same where there is nothing else. Used are the chunks that were asked for since.`,
+same where there is nothing else.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return at.call(func(c *admin.Client) error {
@@ -47,10 +47,10 @@ func printRetains(cmd *cobra.Command, r *admin.Retains, asJSON bool) error {
 		return nil
 	}
 	var t cli.Table
-	t.Row("name", "user", "priority", "chunks", "used", "bytes", "ends in")
+	t.Row("name", "user", "priority", "chunks", "bytes", "ends in")
 	for _, h := range r.Retains {
 		left := time.Duration(h.ExpiresSeconds * float64(time.Second))
-		t.Row(short(h.Name, 22), fmt.Sprint(h.UID), fmt.Sprint(h.Priority), human.Count(h.Chunks), human.Count(h.Used), human.Bytes(h.Bytes), human.Duration(left))
+		t.Row(short(h.Name, 22), fmt.Sprint(h.UID), fmt.Sprint(h.Priority), human.Count(h.Chunks), human.Bytes(h.Bytes), human.Duration(left))
 		t.Row("  " + h.Space)
 	}
 	t.Print(w, "")

@@ -15,7 +15,6 @@ import (
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/daemon"
-	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
@@ -213,16 +212,8 @@ func (v *statsView) printRest(w io.Writer) {
 	l.Row("DRAM", "%s cannot be evicted now%s", human.Bytes(v.Store.ProtectedBytes), v.classes())
 	v.printArena(&l)
 	v.printGroups(&l)
-	for i, h := range []hint.Outcome{s.Hints.Done, s.Hints.Continues, s.Hints.Answer} {
-		if h.Given > 0 {
-			l.Row("hints: "+[]string{"done", "continues", "answer"}[i], "%s; %s of those whose outcome is known were right", human.Count(h.Given), human.Percent(float64(h.Right), float64(h.Right+h.Wrong)))
-		}
-	}
 	if r := s.Retained; r.Given > 0 {
-		l.Row("retained", "%s in %s; %s of those asked to be kept came back", human.Bytes(r.Bytes), human.Plural(r.Chunks, "chunk"), human.Percent(float64(r.Right), float64(r.Given)))
-	}
-	if n := s.Hints.Priority; n > 0 {
-		l.Row("hints: priority", "%s", human.Count(n))
+		l.Row("retained", "%s in %s", human.Bytes(r.Bytes), human.Plural(r.Chunks, "chunk"))
 	}
 	for i, name := range tierNames {
 		wr, ok := v.Store.Written[name]

@@ -27,7 +27,6 @@ type Retained struct {
 	Chunks         int     `json:"chunks"`
 	Bytes          int64   `json:"bytes"`    // payload, as far as it is known
 	Priority       uint8   `json:"priority"` // the highest
-	Used           int     `json:"used"`     // chunks that were asked for since
 	ExpiresSeconds float64 `json:"expires_seconds"`
 }
 
@@ -52,7 +51,7 @@ func (a *API) retainsOf(most int) *Retains {
 	reply := Retains{Retains: []Retained{}, LeftOut: more}
 	for _, h := range list {
 		reply.Retains = append(reply.Retains, Retained{
-			h.Name, h.UID, hex.EncodeToString(h.Space[:]), h.Chunks, h.Bytes, h.Priority, h.Used, h.Left.Seconds(),
+			h.Name, h.UID, hex.EncodeToString(h.Space[:]), h.Chunks, h.Bytes, h.Priority, h.Left.Seconds(),
 		})
 	}
 	return &reply

@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/metric"
 	"github.com/kvstored/kvstored/internal/version"
 	"github.com/kvstored/kvstored/tier"
@@ -44,10 +43,8 @@ var (
 	descStored      = desc("stored_chunks_total", "Chunks committed by clients.")
 	descStoredBytes = desc("stored_bytes_total", "Payload bytes committed by clients.")
 
-	descHints           = desc("hints_total", "What clients said of the future, by what came of it: what is neither right nor wrong is open.", "hint", "outcome")
-	descRetained        = desc("retained_bytes", "Payload that clients have asked to be kept.")
-	descRetains         = desc("retained_chunks_total", "Chunks that a client has asked to be kept, by what came of it: what is neither right nor wrong is retained.", "outcome")
-	descHintsOverBudget = desc("hints_over_budget_total", "Hints ignored because their client has too many open.")
+	descRetained = desc("retained_bytes", "Payload that clients have asked to be kept.")
+	descRetains  = desc("retained_chunks_total", "Chunks that a client has asked to be kept (given), and those let go of because they were larger than expected (over_budget).", "outcome")
 
 	descScanFailed   = desc("disk_scan_failures_total", "Scans of the disk tier that failed; it is served without its old contents.")
 	descChunks       = desc("index_chunks", "Chunks known in some tier.")
@@ -173,17 +170,8 @@ func collectServer(st *Stats, gauge gaugeFunc, counter counterFunc) {
 	}
 	counter(descStored, s.StoredChunks)
 	counter(descStoredBytes, s.StoredBytes)
-	for kind, h := range map[string]hint.Outcome{"done": s.Hints.Done, "continues": s.Hints.Continues, "answer": s.Hints.Answer} {
-		counter(descHints, h.Given, kind, "given")
-		counter(descHints, h.Right, kind, "right")
-		counter(descHints, h.Wrong, kind, "wrong")
-	}
-	counter(descHints, s.Hints.Priority, "priority", "given")
-	counter(descHintsOverBudget, s.Hints.OverBudget)
 	gauge(descRetained, float64(s.Retained.Bytes))
 	counter(descRetains, s.Retained.Given, "given")
-	counter(descRetains, s.Retained.Right, "right")
-	counter(descRetains, s.Retained.Wrong, "wrong")
 	counter(descRetains, s.Retained.OverBudget, "over_budget")
 	for _, l := range s.Lost {
 		counter(descLost, l.Tokens, l.Group, l.Reason)

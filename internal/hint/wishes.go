@@ -22,6 +22,16 @@ const (
 	MaxEnvelope   = 64 << 10 // bytes of kv_hints
 )
 
+// Advice is what request_configs say that the policies understand.
+type Advice struct {
+	Hint     policy.Hint
+	Measured bool   // the hint says what will happen, not only what is wished
+	Session  string // several requests of one have the same; "" is none
+	Force    bool   // the chunks are to be stored also where the policies refuse them
+
+	PrefillDepth int // see stack.Prompt; 0 = not said
+}
+
 // Wishes is what request_configs ask for beyond Advice. The zero Wishes asks for
 // nothing.
 type Wishes struct {
@@ -84,11 +94,11 @@ type wishing struct {
 	retains  bool   // retain_priority was given
 	ranged   string // the name of a range that was given without it
 	envelope []byte
+	answer   int // tokens that the answer is expected to have; 0 = not said
 }
 
 // Read reads all that the daemon understands of request_configs, by the names of
-// docs/protocol-more.md. The rest is among the faults; values that are none are counted
-// as bad.
+// docs/protocol-more.md. The rest is among the faults.
 func Read(configs wire.Pairs) (Advice, Wishes) {
 	if configs.Len() == 0 {
 		return Advice{}, Wishes{}
@@ -107,10 +117,8 @@ func Read(configs wire.Pairs) (Advice, Wishes) {
 	if r.envelope != nil {
 		r.read(r.envelope)
 	}
-	for _, f := range r.Faults {
-		if f.Code != wire.CodeUnsupported {
-			r.Bad++
-		}
+	if r.answer > 0 && r.Hint == policy.NoHint {
+		r.Hint = policy.AnswerHint(r.answer)
 	}
 	r.Faults = slices.Clip(r.Faults) // a batch adds to it for each of its prompts
 	return r.Advice, r.Wishes
@@ -171,7 +179,7 @@ var configs = map[string]func(r *wishing, value string) (wire.Code, string){
 	"expected_output_tokens": func(r *wishing, v string) (wire.Code, string) {
 		var n uint64
 		code, problem := tokens(v, 1, &n)
-		r.Answer = int(n)
+		r.answer = int(n)
 		return code, problem
 	},
 }

@@ -92,17 +92,15 @@ func (t *Table) Run(ctx context.Context) error {
 }
 
 // counts are of grants: a chunk that one claimant retains is one.
-type counts struct{ given, right, wrong, over atomic.Uint64 }
+type counts struct{ given, over atomic.Uint64 }
 
-// Stats counts the claims, and how they ended.
+// Stats counts the claims.
 type Stats struct {
 	Chunks      int64  `json:"chunks"`
 	Bytes       int64  `json:"bytes"` // payload, as far as it is known
 	Claimants   int64  `json:"claimants"`
 	MemoryBytes int64  `json:"memory_bytes"`
 	Given       uint64 `json:"given"`       // chunks that a claimant has retained
-	Right       uint64 `json:"right"`       // of these, asked for since
-	Wrong       uint64 `json:"wrong"`       // let go of without that
 	OverBudget  uint64 `json:"over_budget"` // let go of because they were larger than expected
 }
 
@@ -112,6 +110,6 @@ func (t *Table) Stats() Stats {
 	defer t.mu.Unlock()
 	return Stats{
 		Chunks: int64(len(t.mu.chunks)), Bytes: t.mu.bytes, Claimants: int64(len(t.mu.holders)), MemoryBytes: t.mu.memory,
-		Given: t.count.given.Load(), Right: t.count.right.Load(), Wrong: t.count.wrong.Load(), OverBudget: t.count.over.Load(),
+		Given: t.count.given.Load(), OverBudget: t.count.over.Load(),
 	}
 }

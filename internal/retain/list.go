@@ -16,7 +16,6 @@ type Held struct {
 	Chunks   int
 	Bytes    int64
 	Priority uint8 // the highest
-	Used     int   // chunks that were asked for since
 	Left     time.Duration
 }
 
@@ -69,8 +68,5 @@ func (t *Table) sum(x *Held, h *holder, some []key.Hash, now time.Time) {
 		x.Chunks++
 		x.Bytes += ch.bytes
 		x.Priority, x.Left = max(x.Priority, g.priority), max(x.Left, g.until.Sub(now))
-		if g.used {
-			x.Used++
-		}
 	}
 }

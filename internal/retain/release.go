@@ -54,9 +54,6 @@ func (t *Table) drop(h *holder, hash key.Hash) {
 	if g == nil {
 		return
 	}
-	if !g.used {
-		t.count.wrong.Add(1)
-	}
 	i := slices.Index(ch.grants, g)
 	ch.grants = slices.Delete(ch.grants, i, i+1)
 	heap.Remove(&t.mu.due, g.at)

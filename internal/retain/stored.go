@@ -46,21 +46,3 @@ func (t *Table) measured(k key.Key, ch *chunk, bytes int64) bool {
 	t.flush(k.Space)
 	return len(ch.grants) > 0
 }
-
-// Asked says that chunks of a space were asked for: the claims on them were right.
-func (t *Table) Asked(space key.SpaceID, hs []key.Hash) {
-	if t.known.Load() == 0 {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, hash := range hs[:min(len(hs), 4096)] {
-		ch := t.mu.chunks[key.Key{Space: space, Hash: hash}]
-		for i := 0; ch != nil && i < len(ch.grants); i++ {
-			if g := ch.grants[i]; !g.used {
-				g.used = true
-				t.count.right.Add(1)
-			}
-		}
-	}
-}

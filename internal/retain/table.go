@@ -80,7 +80,6 @@ type grant struct {
 	hash     key.Hash
 	at       int // in deadlines
 	priority uint8
-	used     bool // it was asked for
 	until    time.Time
 }
 

@@ -63,10 +63,10 @@ func TestBatchConfigs(t *testing.T) {
 		r := newRig(t, options{})
 		c := r.dial(client.Options{})
 		_, err := c.Batch(t.Context(), []client.BatchPrompt{{Prompt: client.Chain(chain(8, 2))}, {Prompt: client.Chain(chain(9, 2))}},
-			client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Configs: map[string]string{"turn_over": "done", "mine": "x"}}})
+			client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Configs: map[string]string{"retain_priority": "80", "mine": "x"}}})
 		r.must(err)
-		if n := r.server.Stats().Hints.Done.Given; n != 2 {
-			t.Errorf("%d hints were heeded, want one of each prompt", n)
+		if n := r.server.Stats().Retained.Chunks; n != 4 {
+			t.Errorf("%d chunks are retained, want both of each prompt", n)
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/spin"
@@ -105,7 +104,6 @@ type Stats struct {
 	Lost             []Lost                `json:"usable_lost"` // tokens of hybrid models, by the group that cut them off
 	StoredChunks     uint64                `json:"stored_chunks"`
 	StoredBytes      uint64                `json:"stored_bytes"`
-	Hints            hint.Stats            `json:"hints"`
 	Retained         retain.Stats          `json:"retained"`
 	WarmChunks       uint64                `json:"warm_chunks"` // brought up by warms
 	WarmBytes        uint64                `json:"warm_bytes"`
@@ -143,7 +141,6 @@ func (s *Server) Stats() Stats {
 		Lost:             c.lost.read(),
 		StoredChunks:     c.storedChunks.Load(),
 		StoredBytes:      c.storedBytes.Load(),
-		Hints:            s.hints.Stats(),
 		Retained:         s.wishes.claims.Stats(),
 		WarmChunks:       c.warmChunks.Load(),
 		WarmBytes:        c.warmBytes.Load(),

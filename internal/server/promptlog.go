@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/hint"
-	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -56,16 +55,13 @@ type mark struct {
 func markOf(tail *key.Hash, n int) mark { return mark{binary.LittleEndian.Uint64(tail[:]), n} }
 
 // promptLog is the last prompts of a connection, and what its client said of them.
-// It tells the store and the hints of each. It is the reader's alone.
+// It tells the store of each. It is the reader's alone.
 type promptLog struct {
-	stack  *stack.Stack
-	hints  *hint.Tracker
-	claims *retain.Table
-	asked  func(*key.Chain) // nil: not wanted
-	client uint64
-	list   [maxPrompts]promptRecord
-	marks  [maxPrompts]mark // of list
-	next   int
+	stack *stack.Stack
+	asked func(*key.Chain) // nil: not wanted
+	list  [maxPrompts]promptRecord
+	marks [maxPrompts]mark // of list
+	next  int
 	// rankBytes is the memory that the ranks of list have.
 	rankBytes int64
 }
@@ -122,13 +118,8 @@ func (l *promptLog) observe(chain *key.Chain, ranks []key.Chain, looks bool, a h
 		if l.asked != nil {
 			l.asked(chain)
 		}
-		l.hints.Asked(chain, a.Session)
-		l.claims.Asked(chain.Space, chain.Hashes)
-		for r := range ranks {
-			l.claims.Asked(ranks[r].Space, ranks[r].Hashes)
-		}
 	}
-	l.hint(n, chain, &a)
+	n.force, n.done = a.Force, a.Hint == policy.Done
 	l.observeOne(chain, stack.Prompt{Hint: a.Hint, Advice: n.looked, PrefillDepth: a.PrefillDepth})
 	for r := range ranks {
 		known := l.join(n, ranks[r].Space)
@@ -150,17 +141,11 @@ func (l *promptLog) advise(chains []key.Chain, a hint.Advice) {
 		return
 	}
 	n := l.take(&chains[0])
-	l.hint(n, &chains[0], &a)
+	n.force, n.done = a.Force, a.Hint == policy.Done
 	for r := range chains {
 		l.join(n, chains[r].Space)
 		l.observeOne(&chains[r], stack.Prompt{Hint: a.Hint, Advice: true})
 	}
-}
-
-// hint records what a client says about a prompt. A hint too many is none.
-func (l *promptLog) hint(n *promptRecord, chain *key.Chain, a *hint.Advice) {
-	l.hints.Take(l.client, chain, a)
-	n.force, n.done = a.Force, a.Hint == policy.Done
 }
 
 // observeOne tells the store of a prompt; of one that it knows only if there is

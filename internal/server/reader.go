@@ -53,7 +53,7 @@ func newReader(c *session) *reader {
 	r := &reader{session: c}
 	r.kept.Account, r.spent.Account, r.keeps.bytes.Account = c.account, c.account, c.account
 	r.spaces.server, r.spaces.account = c.server, c.account
-	r.prompts = promptLog{stack: c.server.o.Stack, hints: c.server.hints, claims: c.server.wishes.claims, asked: c.server.o.Asked, client: c.id}
+	r.prompts = promptLog{stack: c.server.o.Stack, asked: c.server.o.Asked}
 	return r
 }
 

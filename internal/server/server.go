@@ -14,7 +14,6 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -122,7 +121,6 @@ type Server struct {
 	differing  differing
 	revoked    revocations
 	lateness   lateness
-	hints      *hint.Tracker
 	recent     recent
 	next       nextTurns
 	naming     naming
@@ -148,7 +146,7 @@ func New(o Options) *Server {
 	s.wishes.pauses.server, s.wishes.pauses.wake = s, make(chan struct{}, 1)
 	o.Stack.RetainBy(s.wishes.claims)
 	s.sessions.mu.byID = make(map[uint64]*session)
-	s.hints, s.shared = hint.NewTracker(), newShared()
+	s.shared = newShared()
 	s.catalog.mu.opened = make(map[key.SpaceID]*openedSpace)
 	s.pins.mu.byName = make(map[string][]*pin)
 	s.pins.mu.bySession = make(map[*session]map[string]*pin)

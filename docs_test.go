@@ -101,17 +101,21 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestRooms: docs/architecture.md names every package of the layout but those for
-// tests, benchmarks and examples.
+// TestRooms: docs/architecture.md, and of another module its README, names every package
+// of the layout but those for tests, benchmarks and examples.
 func TestRooms(t *testing.T) {
-	data, err := os.ReadFile("docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, row := range rows {
 		for _, pkg := range row {
+			page := "docs/architecture.md"
+			if m := moduleOf(pkg); m != "" {
+				page = m + "/README.md"
+			}
+			data, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if !slices.Contains(forTests, pkg) && !under(pkg, "bench") && !under(pkg, "router/bench") && !under(pkg, "examples") && !strings.Contains(string(data), "`"+pkg+"`") {
-				t.Errorf("docs/architecture.md does not name %s", pkg)
+				t.Errorf("%s does not name %s", page, pkg)
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func TestClocks(t *testing.T) {
 		t.Errorf("%s is not sorted", clocksPath)
 	}
 	var found []string
-	for _, s := range sources(t) {
+	for _, s := range sources(t, layered...) {
 		if s.tests && asksClock(s.ast) {
 			found = append(found, s.path)
 		}

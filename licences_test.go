@@ -21,25 +21,34 @@ var update = flag.Bool("update", false, "write THIRD_PARTY anew")
 
 const (
 	thirdPartyPath = "THIRD_PARTY"
-	thirdPartyHead = `Other people's work that is linked into the program kvstored, with its licences and
-notices. Made by "go test -run TestThirdParty -update ."
+	thirdPartyHead = `Other people's work that is linked into the programs kvstored and kvstored-router, with
+its licences and notices. Made by "go test -run TestThirdParty -update ."
 
 `
 	modulesBegin = "==== Go modules ====\n"
 )
 
-// linkedModule is a module with packages in the program.
+// linkedModule is a module with packages in one of the programs.
 type linkedModule struct {
 	Path, Version, Dir string
 	folders            map[string]bool // of those packages, and what is above them in the module
 }
 
-// linked are the modules of the program.
+// linked are the modules of the programs.
 func linked(t *testing.T) []linkedModule {
 	t.Helper()
 	found := map[string]linkedModule{}
-	cmd := exec.Command("go", "list", "-deps", "-json=Dir,Module", "./cmd/kvstored")
-	cmd.Env = append(os.Environ(), "GOOS=linux", "CGO_ENABLED=0")
+	for _, program := range []string{"cmd/kvstored", "router/cmd/kvstored-router"} {
+		addLinked(t, found, program)
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b linkedModule) int { return strings.Compare(a.Path, b.Path) })
+}
+
+// addLinked adds the modules of a program.
+func addLinked(t *testing.T, found map[string]linkedModule, program string) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=Dir,Module", ".")
+	cmd.Dir, cmd.Env = program, append(os.Environ(), "GOOS=linux", "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -51,21 +60,24 @@ func linked(t *testing.T) []linkedModule {
 			Module *linkedModule
 		}
 		if err := dec.Decode(&pkg); errors.Is(err, io.EOF) {
-			break
+			return
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if m := pkg.Module; m != nil && m.Path != module {
-			if _, ok := found[m.Path]; !ok {
-				m.folders = map[string]bool{}
-				found[m.Path] = *m
-			}
-			for dir := pkg.Dir; len(dir) >= len(m.Dir); dir = filepath.Dir(dir) {
-				found[m.Path].folders[dir] = true
-			}
+		m := pkg.Module
+		if m == nil || under(m.Path, module) {
+			continue
+		}
+		if other, ok := found[m.Path]; !ok {
+			m.folders = map[string]bool{}
+			found[m.Path] = *m
+		} else if other.Version != m.Version {
+			t.Errorf("%s is linked in versions %s and %s; make the go.mod files agree", m.Path, other.Version, m.Version)
+		}
+		for dir := pkg.Dir; len(dir) >= len(m.Dir); dir = filepath.Dir(dir) {
+			found[m.Path].folders[dir] = true
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), func(a, b linkedModule) int { return strings.Compare(a.Path, b.Path) })
 }
 
 // legalFile is the name of a file that must go along with a copy of a module.
@@ -126,7 +138,7 @@ func thirdParty(t *testing.T) string {
 	return list.String() + texts.String()
 }
 
-// TestThirdParty: THIRD_PARTY has every module that is linked into the program, in
+// TestThirdParty: THIRD_PARTY has every module that is linked into a program, in
 // the version of go.mod, with its licence and notices.
 func TestThirdParty(t *testing.T) {
 	want := thirdParty(t)

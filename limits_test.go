@@ -17,8 +17,8 @@ import (
 	"github.com/kvstored/kvstored/config"
 )
 
-// limitsPage has every bound of the daemon.
-const limitsPage = "docs/limits.md"
+// limitsPages have every bound of the daemon, and of the router.
+var limitsPages = []string{"docs/limits.md", "router/README.md"}
 
 // stated are rows of its tables whose value no key sets: how they begin, and the constants
 // that they state. Those of a number of bytes have "bytes " in front.
@@ -44,7 +44,7 @@ var stated = map[string][]string{
 	"prefixes: a page of":                        {"internal/admin.mostPage", "internal/admin.mostTree", "internal/outline.MostRuns"},
 	"ends of prompts":                            {"internal/heat.Entries"},
 	"a page of `GET /v1/spaces`":                 {"bytes internal/server.spacesPageBytes", "internal/admin.maxListed"},
-	"connections for events over ZeroMQ":         {"router/publish.connections", "router/zmtp.maxTopics", "bytes router/zmtp.maxTopicBytes"},
+	"connections of a bridge":                    {"router/publish.connections", "router/zmtp.maxTopics", "bytes router/zmtp.maxTopicBytes"},
 	"until the departure of a client":            {"internal/accept.lookEvery"},
 	"a TCP client that has closed":               {"internal/accept.halfFor"},
 	"what a Redis command waits for":             {"internal/resp.closeAfter"},
@@ -68,7 +68,7 @@ var stated = map[string][]string{
 	"memory of the manifest of DRAM":             {"internal/manifest.RecordBytes"},
 	"claims on chunks":                           {"bytes internal/retain.maxMemory"},
 	"prompts of conversations that rest":         {"bytes internal/server.maxPausesBytes"},
-	"messages that wait for one subscriber":      {"router/publish.queue"},
+	"messages of a bridge":                       {"router/publish.queue"},
 	"`kv_hints` of a request":                    {"bytes internal/hint.MaxEnvelope", "internal/hint.MaxActions", "internal/hint.MaxDirectives"},
 	"shards of the index":                        {"router/index.defaultMaxShards"},
 	"texts of a worker":                          {"router/route.maxText"},
@@ -99,8 +99,11 @@ func TestLimitsAreTrue(t *testing.T) {
 	keys(reflect.ValueOf(config.Default()), "", defaults)
 	constants := newConstants()
 	found, keyed := map[string]bool{}, map[string]bool{}
+	text := page(t, limitsPages[0])
+	_, router, _ := strings.Cut(page(t, limitsPages[1]), "\n## Bounds\n")
+	router, _, _ = strings.Cut(router, "\n## ")
 	row := regexp.MustCompile(`(?m)^\| (.+?) \| (.+?) \| (.+?) \| .*\|$`)
-	for _, m := range row.FindAllStringSubmatch(page(t, limitsPage), -1) {
+	for _, m := range row.FindAllStringSubmatch(text+router, -1) {
 		what, value, key := m[1], m[2], m[3]
 		for _, k := range regexp.MustCompile("`([a-z0-9_.]+)`").FindAllStringSubmatch(key, -1) {
 			v, ok := defaults[k[1]]

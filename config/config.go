@@ -22,7 +22,6 @@ type Config struct {
 	Stop     Stop     `yaml:"stop"`
 	Upgrade  Upgrade  `yaml:"upgrade"`
 	Events   Events   `yaml:"events"`
-	Route    Route    `yaml:"route"`
 	Spaces   []Space  `yaml:"spaces" reload:"at once"`
 	Access   []Access `yaml:"access" reload:"next request"`
 	Log      Log      `yaml:"log"`

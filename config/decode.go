@@ -23,9 +23,10 @@ type origin struct {
 // walk over the parser's tree, and not the library's decoder, because that
 // one stops at the first problem and forgets where values stood.
 type decoder struct {
-	file   string // name of the file; "" = there is none
-	source string // file or environment variable
-	env    bool   // source is a variable: lines and columns mean nothing
+	file   string            // name of the file; "" = there is none
+	source string            // file or environment variable
+	env    bool              // source is a variable: lines and columns mean nothing
+	left   map[string]string // keys that there were, and what to do without each
 	set    map[string]origin
 	errs   Errors
 }
@@ -46,9 +47,9 @@ func (d *decoder) origin(tk *token.Token) origin {
 	return o
 }
 
-// decode fills c from a whole YAML file and reports whether it is one of keys
-// and values at all.
-func (d *decoder) decode(data []byte, c *Config) bool {
+// decode fills c, a pointer to a struct of keys, from a whole YAML file and reports
+// whether it is one of keys and values at all.
+func (d *decoder) decode(data []byte, c any) bool {
 	body, ok := d.parse(data, "")
 	if !ok || body == nil {
 		return ok
@@ -129,8 +130,8 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 		sub := join(path, name)
 		field, ok := fieldByName(v, name)
 		switch {
-		case !ok && left[sub] != "":
-			d.fail(tk, sub, "is no key any more: %s", left[sub])
+		case !ok && d.whyLeft(sub) != "":
+			d.fail(tk, sub, "is no key any more: %s", d.whyLeft(sub))
 		case !ok:
 			d.fail(tk, sub, "unknown key; known here: %s", keyNames(v.Type()))
 		case seen[name]:

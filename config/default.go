@@ -42,12 +42,7 @@ func Default() Config {
 		Stop:     Stop{Flush: 60 * time.Second},
 		Upgrade:  Upgrade{Timeout: 10 * time.Second},
 		Events:   Events{Batches: 1024},
-		Route: Route{
-			Listen: "127.0.0.1:9465", Mode: 0o600, Allow: []string{"127.0.0.0/8", "::1", "localhost", "/run/kvstored/*"},
-			Memory: gib, MaxWorkers: 4096, WorkerBlocks: 4 << 20,
-			Reservation: 10 * time.Minute, Grace: 30 * time.Second, Silence: 10 * time.Second,
-		},
-		Log: Log{Level: "info", Format: "auto"},
+		Log:      Log{Level: "info", Format: "auto"},
 	}
 }
 

@@ -16,7 +16,7 @@ var clientVars = []string{"KVSTORED_SOCKET", "KVSTORED_CONFIG"}
 // environ applies the overrides among env: KVSTORED_CPU__CAPACITY is
 // cpu.capacity. Single values are taken as they are, lists are written as in
 // the file.
-func (d *decoder) environ(env []string, c *Config) {
+func (d *decoder) environ(env []string, c any) {
 	d.env = true
 	env = slices.Clone(env)
 	slices.Sort(env) // so that errors have an order
@@ -35,8 +35,8 @@ func (d *decoder) environ(env []string, c *Config) {
 			}
 		}
 		switch {
-		case !ok && left[path] != "":
-			d.fail(nil, path, "is no key any more: %s", left[path])
+		case !ok && d.whyLeft(path) != "":
+			d.fail(nil, path, "is no key any more: %s", d.whyLeft(path))
 		case !ok:
 			d.fail(nil, "", "no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY")
 		case v.Kind() == reflect.Struct:

@@ -3,6 +3,22 @@ package config
 // left are keys that there were, and what to do without each. A section stands for all of
 // its keys.
 var left = map[string]string{
+	"events.publish": leftToBridge,
+	"events.replay":  leftToBridge,
+	"events.open":    leftToBridge,
+	"events.topic":   leftToBridge,
+	"events.tokens":  "tokens of chunks are not told any more; take it out",
 	"listen.lm":      "lm:// is not spoken any more; take LMCache's plug-in or L2 adapter, or its Redis client at listen.resp",
 	"listen.lm_open": "lm:// is not spoken any more",
+	"route":          "the router is a program of its own; give this section to it, in a file for `kvstored-router serve`",
+}
+
+const leftToBridge = "ZeroMQ is published by `kvstored-router bridge`, which has a flag for it"
+
+// whyLeft says what to do without a key that there was; "" if it never was one.
+func (d *decoder) whyLeft(path string) string {
+	if why := d.left[path]; why != "" {
+		return why
+	}
+	return d.left[section(path)]
 }

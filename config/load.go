@@ -43,18 +43,39 @@ func Load(path string, env []string, rules Rules) (Config, error) {
 // load is Load without the file system; c holds the defaults. The decoder knows
 // where the values were set.
 func load(c *Config, name string, data []byte, env []string, rules Rules) (*decoder, error) {
-	d := &decoder{file: name, source: name, set: map[string]origin{}}
-	if !d.decode(data, c) {
-		return d, d.errs
-	}
-	d.environ(env, c)
-	return d, d.checked(c, rules).sorted()
+	d := &decoder{file: name, source: name, left: left, set: map[string]origin{}}
+	return d, d.load(c, data, env, checkOf(c, rules))
 }
 
-// checked is the problems of decoding, and those of the values in c.
-func (d *decoder) checked(c *Config, rules Rules) Errors {
+// LoadInto is [Load] for another program of ours: c points to its struct of keys, with
+// the defaults in it, and check finds the problems of the values. A value that meant
+// does not report is not worth a word.
+func LoadInto(c any, path string, env []string, check func(meant func(key string) bool) Errors) error {
+	data, err := read(path)
+	if err != nil {
+		return fmt.Errorf("read config: %w", err)
+	}
+	d := &decoder{file: path, source: path, set: map[string]origin{}}
+	return d.load(c, data, env, check)
+}
+
+// checkOf checks the values in c.
+func checkOf(c *Config, rules Rules) func(meant func(string) bool) Errors {
+	return func(meant func(string) bool) Errors { return check(c, rules, meant) }
+}
+
+func (d *decoder) load(c any, data []byte, env []string, check func(meant func(string) bool) Errors) error {
+	if !d.decode(data, c) {
+		return d.errs
+	}
+	d.environ(env, c)
+	return d.checked(check).sorted()
+}
+
+// checked is the problems of decoding, and those of the values.
+func (d *decoder) checked(check func(meant func(string) bool) Errors) Errors {
 	errs := slices.Clone(d.errs)
-	for _, e := range check(c, rules, d.meant) {
+	for _, e := range check(d.meant) {
 		d.place(e)
 		errs = append(errs, e)
 	}

@@ -138,7 +138,7 @@ KVSTORED_LISTEN__RESP_FULL: listen.resp_full: want drop or error, not "Drop"`,
 		},
 		{
 			name: "a list for a file", file: "- cpu\n",
-			want: `f.yaml:1:1: want a mapping of listen, admin, chunk, arena, cpu, disk, remote, write, prefetch, lease, pin, retain, budget, limits, stop, upgrade, events, route, spaces, access, log`,
+			want: `f.yaml:1:1: want a mapping of listen, admin, chunk, arena, cpu, disk, remote, write, prefetch, lease, pin, retain, budget, limits, stop, upgrade, events, spaces, access, log`,
 		},
 		{
 			name: "duplicate keys", file: "pin: {max_age: 1m, max_age: 2m}\npin: {}\n",

@@ -354,9 +354,6 @@ func aboutKey(t *testing.T, key, value string) string {
 	beside := map[string]string{
 		"spaces[0]": `match: "*", quota: 64MiB`,
 		"access[0]": `uids: [1], match: "*", rights: [read]`,
-
-		"route.models[0]":  `name: m, chunk_tokens: 1`,
-		"route.workers[0]": `id: w, model: m`,
 	}
 	list, field, isRule := strings.Cut(key, "].")
 	file := strings.ReplaceAll(key, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(key, "."))

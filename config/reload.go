@@ -65,7 +65,7 @@ func Reload(running *Config, path string, env []string, rules Rules) (*Reloaded,
 	if len(waiting) == 0 {
 		return r, nil
 	}
-	mixed := d.checked(&r.Next, rules)
+	mixed := d.checked(checkOf(&r.Next, rules))
 	for _, e := range mixed {
 		e.Text += "; this is beside what runs: " + strings.Join(waiting, ", ") + " would change only with a restart"
 	}

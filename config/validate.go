@@ -51,8 +51,6 @@ type checker struct {
 func check(c *Config, rules Rules, meant func(path string) bool) Errors {
 	k := checker{Config: c, rules: rules, meant: meant}
 	k.listen()
-	k.events()
-	k.route()
 	k.formats()
 	k.cpu()
 	k.disk()
@@ -187,6 +185,7 @@ func (c *checker) socket(path, value string) {
 // formats checks the keys whose values are words or small numbers.
 func (c *checker) formats() {
 	c.between("chunk.tokens", c.Chunk.Tokens, 1, 1<<20)
+	c.between("events.batches", c.Events.Batches, 1, 1<<20)
 	c.oneOf("chunk.hash", c.Chunk.Hash, HashSHA256, HashXXH64)
 	c.oneOf("arena.puts", c.Arena.Puts, PutsStaged, PutsDirect)
 	c.between("arena.verify_hits", c.Arena.VerifyHits, 0, 1<<30)

@@ -65,7 +65,7 @@ configuration; 4 no daemon there, it went away, or it does not answer.`,
 	root.AddCommand(
 		serveCommand(), keepCommand(), checkCommand(), configCommand(), demoCommand(), replayCommand(), statsCommand(),
 		putCommand(), getCommand(), lookupCommand(), whyCommand(), whatIfCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
-		clientsCommand(), leasesCommand(), jobsCommand(), lsCommand(), pinsCommand(), retainsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), spacesCommand(), warmCommand(), eventsCommand(), routeCommand(),
+		clientsCommand(), leasesCommand(), jobsCommand(), lsCommand(), pinsCommand(), retainsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), spacesCommand(), warmCommand(), eventsCommand(),
 	)
 	markFailures(root)
 	return root

@@ -3,7 +3,6 @@ package commands_test
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +20,6 @@ type pasted struct {
 	env   []string
 	by    map[string][]string // the examples of each command
 	tried map[string]bool
-	port  string // of the router
 }
 
 // examplesIn are the examples of the commands that wait, in a folder with the files that
@@ -32,15 +30,11 @@ func examplesIn(t *testing.T) *pasted {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	p := &pasted{T: t, dir: dir, by: make(map[string][]string), tried: make(map[string]bool), port: freePort(t)}
+	p := &pasted{T: t, dir: dir, by: make(map[string][]string), tried: make(map[string]bool)}
 	p.env = append(commandIn(t, dir), "KVSTORED_SOCKET="+filepath.Join(dir, "s"))
-	for name, text := range map[string]string{
-		"kvstored.yaml": "listen: {socket: %[1]s/s}\nadmin: {listen: ''}\ncpu: {capacity: 16MiB}\ndisk: {capacity: 0}\nevents: {enabled: true}\nupgrade: {hand_over: true}\n",
-		"route.yaml":    "route:\n  listen: 127.0.0.1:%[2]s\n  allow: [%[1]s/s]\n  models: [{name: llama, chunk_tokens: 4}]\n  workers: [{id: a, model: llama, kvstored: %[1]s/s}]\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, text, dir, p.port), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	text := fmt.Sprintf("listen: {socket: %s/s}\nadmin: {listen: ''}\ncpu: {capacity: 16MiB}\ndisk: {capacity: 0}\nevents: {enabled: true}\nupgrade: {hand_over: true}\n", dir)
+	if err := os.WriteFile(filepath.Join(dir, "kvstored.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	for _, e := range allExamples(t) {
 		if slices.Contains(waiting, e.command) {
@@ -48,18 +42,6 @@ func examplesIn(t *testing.T) *pasted {
 		}
 	}
 	return p
-}
-
-// freePort is a port that nobody listens at.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }
 
 // line is example i of a command as it is run, or one that is empty.
@@ -71,7 +53,6 @@ func (p *pasted) line(command string, i int) string {
 	line := p.by[command][i]
 	p.tried[line] = true
 	line = strings.TrimSuffix(line, " &") // it is waited for
-	line = strings.ReplaceAll(line, "localhost:9465", "127.0.0.1:"+p.port)
 	return strings.ReplaceAll(line, "=1GiB", "=16MiB")
 }
 
@@ -126,17 +107,13 @@ func (p *pasted) until(line, text string) {
 }
 
 // TestExamplesThatWait: so do the examples of commands that go on until they are stopped: a
-// daemon and its keeper, its successor, and a router that is asked.
+// daemon and its keeper, and its successor.
 func TestExamplesThatWait(t *testing.T) {
 	p := examplesIn(t)
 	endKeeper := p.start(p.line("keep", 0))
 	p.until("ls", "s.keep")
 	endFirst := p.start(p.line("keep", 1))
 	p.until("kvstored stats", "DRAM")
-
-	endRouter := p.start(p.line("route", 0))
-	p.until(p.line("route", 1), `"a"`)
-	endRouter(true)
 
 	endSecond := p.start(p.line("serve", 2))
 	endFirst(false) // it has handed over

@@ -35,6 +35,18 @@ var program = sync.OnceValues(func() (string, error) {
 	return Build("./cmd/kvstored")
 })
 
+var router = sync.OnceValues(func() (string, error) { return Build("./router/cmd/kvstored-router") })
+
+// Router is the path of the router under test.
+func Router(t testing.TB) string {
+	t.Helper()
+	path, err := router()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // Program is the path of the kvstored under test.
 func Program(t testing.TB) string {
 	t.Helper()
@@ -71,8 +83,8 @@ func Build(pkg string, flags ...string) (string, error) {
 	path := filepath.Join(dir, filepath.Base(pkg)+strings.Join(flags, ""))
 	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
 	defer os.Remove(fresh)
-	cmd := exec.Command("go", append(append([]string{"build", "-o", fresh}, flags...), pkg)...)
-	cmd.Dir = Root()
+	cmd := exec.Command("go", append([]string{"build", "-o", fresh}, flags...)...)
+	cmd.Dir = filepath.Join(Root(), pkg) // which says of which module it is
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 	}

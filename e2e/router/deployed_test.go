@@ -32,8 +32,8 @@ func TestRouteAsDeployed(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, dir := string(data), t.TempDir()
-	token, file := filepath.Join(dir, "token"), filepath.Join(dir, "route.yaml")
-	conf := strings.ReplaceAll(between(t, text, "route.yaml: |\n", "---\n"), "\n    ", "\n")
+	token, file := filepath.Join(dir, "token"), filepath.Join(dir, "router.yaml")
+	conf := strings.ReplaceAll(between(t, text, "router.yaml: |\n", "---\n"), "\n    ", "\n")
 	conf = strings.Replace(conf, "/run/secrets/route/token", token, 1)
 	for path, what := range map[string]string{token: "a secret\n", file: strings.TrimPrefix(conf, "    ")} {
 		if err := os.WriteFile(path, []byte(what), 0o600); err != nil {
@@ -42,10 +42,10 @@ func TestRouteAsDeployed(t *testing.T) {
 	}
 	args := strings.Split(between(t, text, "args: [", "]"), ", ")
 	listen := strings.Replace(between(t, text, `{name: KVSTORED_ROUTE__LISTEN, value: "`, `"}`), "$(POD_IP)]:9465", "0.0.0.0]:0", 1)
-	if unit, err := os.ReadFile(daemon.Root() + "/router/deploy/kvstored-router.service"); err != nil || !strings.HasSuffix(between(t, string(unit), "ExecStart=", "\n"), "/kvstored "+strings.Join(args, " ")) {
+	if unit, err := os.ReadFile(daemon.Root() + "/router/deploy/kvstored-router.service"); err != nil || !strings.HasSuffix(between(t, string(unit), "ExecStart=", "\n"), "/kvstored-router "+strings.Join(args, " ")) {
 		t.Errorf("the unit has other arguments than the Deployment: %v", err)
 	}
-	cmd := exec.Command(daemon.Program(t), strings.Split(strings.Replace(strings.Join(args, " "), "/etc/kvstored/route.yaml", file, 1), " ")...)
+	cmd := exec.Command(daemon.Router(t), strings.Split(strings.Replace(strings.Join(args, " "), "/etc/kvstored/router.yaml", file, 1), " ")...)
 	cmd.Env = append(daemon.Environ(), "KVSTORED_ROUTE__LISTEN="+listen)
 	log, err := cmd.StderrPipe()
 	if err != nil {
@@ -68,7 +68,7 @@ func TestRouteAsDeployed(t *testing.T) {
 	}{
 		{"/healthz", "", "", http.StatusOK}, {"/readyz", "", "", http.StatusOK}, {"/metrics", "", "", http.StatusOK},
 		{"/v1/workers", "", "", http.StatusForbidden}, {"/v1/workers", "", "a secret", http.StatusOK},
-		{"/v1/workers", "kvstored-route:9465", "a secret", http.StatusOK}, {"/v1/workers", "elsewhere", "a secret", http.StatusForbidden},
+		{"/v1/workers", "kvstored-router:9465", "a secret", http.StatusOK}, {"/v1/workers", "elsewhere", "a secret", http.StatusForbidden},
 	} {
 		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+c.path, nil)
 		if err != nil {

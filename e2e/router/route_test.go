@@ -22,8 +22,8 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/e2e/daemon"
-	"github.com/kvstored/kvstored/internal/replay"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/router/bench/trace"
 	"github.com/kvstored/kvstored/router/route"
 )
 
@@ -39,11 +39,14 @@ const (
 	routeOpen  = 8 // requests at a time
 )
 
-// routed is two daemons and a router over them, each in a process of its own.
+// routed is two daemons and a router over them, each in a process of its own, and a
+// bridge from each daemon to the router where it is bridged.
 type routed struct {
 	*testing.T
+	dir     string
 	daemons [2]*daemon.Daemon
 	clients [2]*client.Client
+	bridges [2]*exec.Cmd
 	socket  string // of the router
 	config  string
 	cmd     *exec.Cmd
@@ -51,29 +54,31 @@ type routed struct {
 	open    []uint64 // reservations
 }
 
-func newRouted(t *testing.T) *routed {
+func newRouted(t *testing.T, bridged bool) *routed {
 	r := &routed{T: t}
 	dir, err := os.MkdirTemp("", "kvstored-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	cfg := config.Default()
-	cfg.Route.Listen, cfg.Route.Socket = "", filepath.Join(dir, "route")
-	cfg.Route.Grace = time.Second
-	cfg.Route.Models = []config.RouteModel{{Name: routeModel, ChunkTokens: routeChunk}}
+	r.dir, r.config, r.socket = dir, filepath.Join(dir, "router.yaml"), filepath.Join(dir, "route")
+	conf := fmt.Sprintf("route:\n  listen: ''\n  socket: %s\n  grace: 1s\n  models: [{name: %s, chunk_tokens: %d}]\n  allow: [%s/*, %%s, %%s]\n  workers:\n", r.socket, routeModel, routeChunk, dir)
 	for i := range r.daemons {
 		r.daemons[i] = daemon.Start(t, func(c *config.Config) {
 			c.Events.Enabled = true
 			c.CPU.Capacity = 16 << 20
 		})
-		cfg.Route.Allow = append(cfg.Route.Allow, r.daemons[i].Socket)
-		cfg.Route.Workers = append(cfg.Route.Workers, config.RouteWorker{ID: fmt.Sprint(i), Model: routeModel, Kvstored: r.daemons[i].Socket, Prefill: 500})
+		at := "kvstored: " + r.daemons[i].Socket
+		if bridged {
+			at = fmt.Sprintf("kvstored: 'ipc://%s', kvstored_replay: 'ipc://%s'", r.at("pub", i), r.at("replay", i))
+			r.startBridge(i)
+			t.Cleanup(func() { kill(r.bridges[i]) })
+		}
+		conf += fmt.Sprintf("    - {id: '%d', model: %s, prefill: 500, %s}\n", i, routeModel, at)
 		r.dial(i)
 	}
-	var text bytes.Buffer
-	r.config, r.socket = filepath.Join(dir, "route.yaml"), cfg.Route.Socket
-	if err := errors.Join(cfg.Print(&text), os.WriteFile(r.config, text.Bytes(), 0o600)); err != nil {
+	conf = fmt.Sprintf(conf, r.daemons[0].Socket, r.daemons[1].Socket)
+	if err := os.WriteFile(r.config, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -81,8 +86,34 @@ func newRouted(t *testing.T) *routed {
 	}}
 	t.Cleanup(r.http.CloseIdleConnections)
 	r.startRouter()
-	t.Cleanup(r.killRouter)
+	t.Cleanup(func() { kill(r.cmd) })
 	return r
+}
+
+// at is a socket of the bridge of a daemon.
+func (r *routed) at(what string, i int) string { return filepath.Join(r.dir, fmt.Sprint(what, i)) }
+
+// start runs the router's program.
+func (r *routed) start(args ...string) *exec.Cmd {
+	r.Helper()
+	cmd := exec.Command(daemon.Router(r), args...)
+	cmd.Env = daemon.Environ()
+	cmd.Stderr = r.Output()
+	if err := cmd.Start(); err != nil {
+		r.Fatal(err)
+	}
+	return cmd
+}
+
+func (r *routed) startBridge(i int) {
+	r.Helper()
+	r.bridges[i] = r.start("bridge", "--socket", r.daemons[i].Socket, "--publish", r.at("pub", i), "--replay", r.at("replay", i), "--grace", "1s")
+}
+
+// kill is kill -9.
+func kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
 }
 
 func (r *routed) dial(i int) {
@@ -99,12 +130,7 @@ func (r *routed) dial(i int) {
 // startRouter runs the router and waits until it answers.
 func (r *routed) startRouter() {
 	r.Helper()
-	r.cmd = exec.Command(daemon.Program(r), "route", "--config", r.config)
-	r.cmd.Env = daemon.Environ()
-	r.cmd.Stderr = r.Output()
-	if err := r.cmd.Start(); err != nil {
-		r.Fatal(err)
-	}
+	r.cmd = r.start("serve", "--config", r.config)
 	r.until("the router answers", func() error {
 		p, err := r.http.Get("http://localhost/healthz")
 		if err == nil {
@@ -112,12 +138,6 @@ func (r *routed) startRouter() {
 		}
 		return err
 	})
-}
-
-// killRouter is kill -9.
-func (r *routed) killRouter() {
-	_ = r.cmd.Process.Kill()
-	_ = r.cmd.Wait()
 }
 
 // until repeats what fails until it does not.
@@ -224,11 +244,69 @@ func (r *routed) same(tokens []uint32, there ...int) error {
 	return nil
 }
 
+// playAll plays prompts, and wants both workers to get some.
+func (r *routed) playAll(prompts [][]uint32) {
+	r.Helper()
+	var given [2]int
+	for _, p := range prompts {
+		worker, err := r.play(p)
+		if err != nil {
+			r.Fatal(err)
+		}
+		given[worker]++
+	}
+	r.Logf("%d requests to the one, %d to the other", given[0], given[1])
+	if given[0] == 0 || given[1] == 0 {
+		r.Errorf("all went to one of them: %v", given)
+	}
+}
+
+// deleted stores prompts, deletes every second of them, and wants the router to know.
+func (r *routed) deleted() {
+	r.Helper()
+	for i := range r.clients {
+		for n := range uint32(20) {
+			tokens := []uint32{1 << 30, uint32(i), n, 0, 1, 2, 3, 4}
+			put := func() error {
+				_, err := r.clients[i].Put(r.Context(), client.Tokens(tokens), 0, [][]byte{{1}, {2}})
+				return err
+			}
+			r.until("a prompt is stored", func() error { return errors.Join(put(), r.same(tokens, 0, 1)) })
+			if n%2 == 0 {
+				continue
+			}
+			if _, err := r.clients[i].DeletePrompt(r.Context(), client.Tokens(tokens)); err != nil {
+				r.Fatal(err)
+			}
+			r.until("a prompt is deleted", func() error { return r.same(tokens, 0, 1) })
+		}
+	}
+}
+
+// equal wants the router to say of prompts what the daemons say that are there.
+func (r *routed) equal(what string, prompts [][]uint32, there ...int) {
+	r.Helper()
+	rnd := rand.New(rand.NewPCG(2, 2))
+	hits := 0
+	for range *routeAsked {
+		p := prompts[rnd.IntN(len(prompts))]
+		p = p[:len(p)-rnd.IntN(len(p))/2]
+		r.until(what, func() error { return r.same(p, there...) })
+		if m, err := r.clients[there[0]].Lookup(r.Context(), client.Tokens(p), 0); err == nil && m.Total.Chunks > 0 {
+			hits++
+		}
+	}
+	r.Logf("%s: %d prompts asked for, %d of them found on worker %d", what, *routeAsked, hits, there[0])
+	if hits == 0 {
+		r.Errorf("%s: nothing is found", what)
+	}
+}
+
 // routePrompts are the prompts of a trace, a chunk for each block.
 func routePrompts(t *testing.T) (all [][]uint32) {
 	t.Helper()
 	chunk := func(id uint64) []uint32 { return []uint32{uint32(id) + 1, uint32(id >> 32), 3, 4} }
-	f, err := os.Open(*routeTrace)
+	requests, err := trace.Read(*routeTrace, *routePlayed)
 	if errors.Is(err, fs.ErrNotExist) {
 		rnd := rand.New(rand.NewPCG(1, 1))
 		var open [][]uint32 // conversations, which grow
@@ -252,18 +330,12 @@ func routePrompts(t *testing.T) (all [][]uint32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	for q, err := range replay.Requests(f, *routeTrace, 512) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, q := range requests {
 		var tokens []uint32
-		for _, id := range q.BlockIDs {
+		for _, id := range q.Blocks {
 			tokens = append(tokens, chunk(id)...)
 		}
-		if all = append(all, tokens); len(all) == *routePlayed {
-			break
-		}
+		all = append(all, tokens)
 	}
 	return all
 }
@@ -272,44 +344,17 @@ func routePrompts(t *testing.T) (all [][]uint32) {
 // both daemons say when they are asked; and again after kill -9 of each of the three.
 func TestRouteEndToEnd(t *testing.T) {
 	t.Parallel()
-	r := newRouted(t)
+	r := newRouted(t, false)
 	prompts := routePrompts(t)
-	var given [2]int
-	for _, p := range prompts {
-		worker, err := r.play(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		given[worker]++
-	}
-	t.Logf("%d requests to the one, %d to the other", given[0], given[1])
-	if given[0] == 0 || given[1] == 0 {
-		t.Errorf("all went to one of them: %v", given)
-	}
-	rnd := rand.New(rand.NewPCG(2, 2))
-	equal := func(what string, there ...int) {
-		t.Helper()
-		hits := 0
-		for range *routeAsked {
-			p := prompts[rnd.IntN(len(prompts))]
-			p = p[:len(p)-rnd.IntN(len(p))/2]
-			r.until(what, func() error { return r.same(p, there...) })
-			if m, err := r.clients[there[0]].Lookup(t.Context(), client.Tokens(p), 0); err == nil && m.Total.Chunks > 0 {
-				hits++
-			}
-		}
-		t.Logf("%s: %d prompts asked for, %d of them found on worker %d", what, *routeAsked, hits, there[0])
-		if hits == 0 {
-			t.Errorf("%s: nothing is found", what)
-		}
-	}
-	equal("after the replay", 0, 1)
+	r.playAll(prompts)
+	r.equal("after the replay", prompts, 0, 1)
+	r.deleted()
 	for i := range r.daemons {
 		if _, err := r.clients[i].Flush(t.Context(), false); err != nil { // else nothing comes back
 			t.Fatal(err)
 		}
 		r.daemons[i].Kill()
-		equal(fmt.Sprintf("daemon %d is killed", i), 1-i)
+		r.equal(fmt.Sprintf("daemon %d is killed", i), prompts, 1-i)
 		before, _ := r.heard(i)
 		r.daemons[i].Start()
 		r.until("the router hears a daemon that no client has told its space", func() error {
@@ -319,12 +364,51 @@ func TestRouteEndToEnd(t *testing.T) {
 			return nil
 		})
 		r.dial(i)
-		equal(fmt.Sprintf("daemon %d is back", i), i, 1-i)
+		r.equal(fmt.Sprintf("daemon %d is back", i), prompts, i, 1-i)
 	}
-	r.killRouter()
+	kill(r.cmd)
 	if _, err := r.play(prompts[0]); err == nil {
 		t.Error("a router that is killed answers")
 	}
 	r.startRouter()
-	equal("the router is back", 0, 1)
+	r.equal("the router is back", prompts, 0, 1)
+}
+
+// Over bridges the same holds, whichever of the processes is killed: the daemon, the
+// bridge, while its daemon is told of more, or the router.
+func TestBridges(t *testing.T) {
+	t.Parallel()
+	r := newRouted(t, true)
+	prompts := routePrompts(t)
+	half := len(prompts) / 2
+	r.playAll(prompts[:half])
+	r.equal("after the replay", prompts[:half], 0, 1)
+	r.deleted()
+	for i := range r.daemons {
+		if _, err := r.clients[i].Flush(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		r.daemons[i].Kill()
+		r.equal(fmt.Sprintf("daemon %d is killed", i), prompts[:half], 1-i)
+		r.daemons[i].Start()
+		r.dial(i)
+		r.equal(fmt.Sprintf("daemon %d is back", i), prompts[:half], i, 1-i)
+	}
+	for i := range r.bridges {
+		kill(r.bridges[i])
+		r.until("the router forgets the worker of a bridge that is killed", func() error {
+			if _, connected := r.heard(i); connected {
+				return errors.New("it does not")
+			}
+			return nil
+		})
+	}
+	r.playAll(prompts[half:])
+	for i := range r.bridges {
+		r.startBridge(i)
+	}
+	r.equal("the bridges are back", prompts, 0, 1)
+	kill(r.cmd)
+	r.startRouter()
+	r.equal("the router is back", prompts, 0, 1)
 }

@@ -1,7 +1,7 @@
 package budget
 
-// What the daemon takes beside the arena, its clients, what it knows of chunks, and
-// the database's process.
+// Memory of the daemon beside the arena, its clients, the index of chunks, and the
+// database's process.
 const (
 	// ownBytes is for the program and its tables.
 	ownBytes = 96 << 20

@@ -9,8 +9,7 @@ const (
 	// streamedBytes is from where on a copy may store past the caches: a
 	// shorter one is likely to be read, or to be overwritten, while it is hot.
 	streamedBytes = 64 << 10
-	// lineBytes is a line of the caches: what is stored past them is stored in
-	// whole ones.
+	// lineBytes is a line of the caches: stores past them are of whole ones.
 	lineBytes = 64
 )
 
@@ -45,7 +44,7 @@ func CopyCold(dst, src []byte) int {
 }
 
 // CopySum copies src into dst, which is as long, and returns the checksum of
-// what it stored: src may be memory that another process is changing. The
+// the stored bytes: src may be memory that another process is changing. The
 // destination counts as cold.
 func CopySum(dst, src []byte) uint64 {
 	r := Over(dst)

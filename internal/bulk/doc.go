@@ -11,7 +11,7 @@
 // It needs AVX2 for that. Elsewhere the same functions copy and then hash, with
 // the same results.
 //
-// It keeps no state but what it found out of the processor when the process
+// It keeps no state but the processor's abilities, asked when the process
 // started, has no lock, starts no goroutine, and keeps no buffer: memory is the
 // caller's.
 package bulk

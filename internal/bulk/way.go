@@ -14,7 +14,7 @@ const (
 	// settling is how many copies of a trial do not count: what the way before has
 	// left in the caches, or has not, shows in them.
 	settling = 3
-	// counted is how many copies of each way are timed. The fastest is what it takes:
+	// counted is how many copies of each way are timed. The fastest counts:
 	// slower ones were interrupted, or met pages for the first time.
 	counted = 3
 	// muchFaster is what part of the time the way past the caches may take at most to

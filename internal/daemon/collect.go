@@ -113,7 +113,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	collectConfig(&st.Config, gauge, counter)
 	collectServer(&st, gauge, counter)
 	collectFronts(&st, gauge, counter)
-	collectEvents(st.Events, gauge, counter)
+	collectEvents(st.Events, counter)
 	if w := m.daemon.whatIf; w != nil {
 		collectWhatIf(w, metric.Out(ch))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/keep"
 	"github.com/kvstored/kvstored/internal/server"
@@ -40,7 +41,7 @@ type Daemon struct {
 	stack   *stack.Stack
 	server  *server.Server
 	fronts  fronts
-	events  eventLog
+	events  *events.Log      // nil: off
 	whatIf  *whatif.Recorder // nil: off
 	epoch   uint64
 	metrics *metrics
@@ -110,16 +111,13 @@ func newDaemon(cfg config.Config, o Options, from *inheritance, keeper keep.Keep
 	if err = d.listenFronts(); err != nil {
 		return d, err
 	}
-	if err = d.events.listen(&d.cfg, from); err != nil {
-		return d, err
-	}
 	if err = d.successors.listen(d); err != nil {
 		return d, err
 	}
 	if d.epoch, err = makeEpoch(); err != nil {
 		return d, err
 	}
-	d.events.make(&d.cfg, d.epoch)
+	d.makeEvents()
 	d.makeBudget()
 	if err = d.tiers.make(&d.cfg, from, d.log); err != nil {
 		return d, err
@@ -131,7 +129,6 @@ func newDaemon(cfg config.Config, o Options, from *inheritance, keeper keep.Keep
 	d.loadLearned()
 	d.whatIf = newWhatIf(d)
 	d.makeServer()
-	d.events.publish(d)
 	if err = d.makeFronts(); err != nil {
 		return d, err
 	}
@@ -177,7 +174,7 @@ func (d *Daemon) makeStack() error {
 	}
 	o := stack.Options{
 		Hot: d.cpu, Write: stack.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits},
-		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Events: d.events.log, Loaded: d.metrics.loaded, Log: d.log.With().Str("component", "stack").Logger(),
+		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Events: d.events, Loaded: d.metrics.loaded, Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Keeper would be a tier
 		o.Below = append(o.Below, stack.Below{
@@ -206,7 +203,7 @@ func (d *Daemon) makeServer() {
 		},
 		Stack: d.stack, Arena: d.arena, Quarantine: d.quarantine, Direct: d.quarantine != nil,
 		Settings: serverSettings(c), Spin: c.Arena.Spin, Fronts: frontSpaces(),
-		Version: version.String(), Epoch: d.epoch, Events: d.events.log, Tokens: d.events.tokens,
+		Version: version.String(), Epoch: d.epoch, Events: d.events,
 		Stats:   d.statsJSON,
 		Observe: d.metrics.observe, Ready: d.metrics.ready,
 		Log: d.log.With().Str("component", "server").Logger(),
@@ -268,7 +265,7 @@ func (d *Daemon) endpoints() (list []endpoint) {
 		list = append(list, endpoint{Listener: d.pages, addr: d.cfg.Admin.Listen})
 	}
 	list = append(list, d.fronts.respAt...)
-	return append(list, d.events.at...)
+	return list
 }
 
 // run is Run of one life; next is the daemon that goes on, or nil.
@@ -286,7 +283,9 @@ func (d *Daemon) run(ctx context.Context) (next *Daemon, err error) {
 	}
 	workers.Go(func() error { return d.from.prove(below, d) })
 	workers.Go(func() error { return watchKeeper(below, d) })
-	d.events.run(below, d, workers)
+	if d.events != nil {
+		workers.Go(func() error { return d.events.Run(below, d.stack.Announce) })
+	}
 	d.tiers.run(below, workers)
 
 	clients, serving := errgroup.WithContext(ctx)
@@ -303,7 +302,6 @@ func (d *Daemon) run(ctx context.Context) (next *Daemon, err error) {
 		clients.Go(func() error { return d.servePages(serving, board) })
 	}
 	d.fronts.serve(serving, clients, &d.log)
-	d.events.serve(serving, clients, &d.log)
 	clients.Go(func() error { return d.reloads.run(serving) })
 	clients.Go(func() error { return d.successors.serve(serving, d) })
 	d.log.Info().Str("socket", d.cfg.Listen.Socket).Str("admin_socket", d.admin.path).Str("admin", pages).Msg("serving")
@@ -335,7 +333,6 @@ func (d *Daemon) close(why error) {
 		}
 	}
 	d.fronts.close(fail)
-	d.events.close(fail)
 	if d.stack != nil {
 		d.stack.Wait() // no client asks any more; loads under way end soon
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/resp"
@@ -20,16 +21,16 @@ import (
 
 // Stats is what `kvstored stats` shows; field names are stable.
 type Stats struct {
-	Version       string       `json:"version"`
-	UptimeSeconds float64      `json:"uptime_seconds"`
-	Config        admin.Config `json:"config"`
-	Arena         ArenaStats   `json:"arena"`
-	Memory        budget.Stats `json:"memory"` // of clients, outside the arena
-	Server        server.Stats `json:"server"`
-	Store         StoreStats   `json:"store"`
-	Advice        string       `json:"advice"`         // one sentence: what was missed, and what would have helped; "" while nothing was asked
-	RESP          *resp.Stats  `json:"resp,omitempty"` // of front ends that are on
-	Events        *EventStats  `json:"events,omitempty"`
+	Version       string        `json:"version"`
+	UptimeSeconds float64       `json:"uptime_seconds"`
+	Config        admin.Config  `json:"config"`
+	Arena         ArenaStats    `json:"arena"`
+	Memory        budget.Stats  `json:"memory"` // of clients, outside the arena
+	Server        server.Stats  `json:"server"`
+	Store         StoreStats    `json:"store"`
+	Advice        string        `json:"advice"`         // one sentence: what was missed, and what would have helped; "" while nothing was asked
+	RESP          *resp.Stats   `json:"resp,omitempty"` // of front ends that are on
+	Events        *events.Stats `json:"events,omitempty"`
 }
 
 // ArenaStats are the numbers of the memory that clients map.
@@ -107,7 +108,10 @@ func (d *Daemon) stats() Stats {
 		out.Store.ClassBytes[ledger.Class(c).String()] = n
 	}
 	d.fronts.stats(&out)
-	d.events.stats(&out)
+	if d.events != nil {
+		st := d.events.Stats()
+		out.Events = &st
+	}
 	if d.quarantine != nil {
 		out.Arena.QuarantineBytes = d.quarantine.Stats().Bytes
 	}

@@ -100,7 +100,7 @@ func (c *compactions) sync(manifest *os.File) error {
 //	                         +--some missing, or failed--> the process ends
 //
 // The list is on the device before it is compared. Where the process ends in
-// between, takeBackUnfinished does what was left to do.
+// between, takeBackUnfinished does the rest.
 //
 // Its mutex is a leaf. Badger's lock of the list may be held when it is taken.
 type compactions struct {

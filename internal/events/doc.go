@@ -11,8 +11,7 @@
 //
 // # Never does
 //
-// It knows no tier, socket or encoding, and no tokens of prompts but those in
-// [Tokens].
+// It knows no tier, socket or encoding, and no tokens of prompts.
 //
 // # Locks
 //

@@ -4,7 +4,7 @@
 // It owns a Queue per tier: clients take turns by bytes, and so do the jobs of
 // one client, so that neither many jobs nor a long one keep others waiting. It
 // never knows the chunks that are loaded, and does none of the loading. A client that
-// comes back for one load after the other pays for what it has had, as one does that has
+// comes back for one load after the other pays for its past loads, as one does that has
 // many waiting.
 //
 // The order is start-time fair queueing (Goyal, Vin, Cheng: Start-time fair

@@ -50,9 +50,6 @@ func (c *reader) chain(dst *key.Chain, ch *wire.Chain) error {
 	if err != nil {
 		return refuse(wire.CodeBadRequest, "chain: %v", err)
 	}
-	if t := c.server.o.Tokens; t != nil && ch.Form == wire.FormTokens {
-		t.Note(dst, ch.Tokens.At)
-	}
 	if ch.ID != 0 {
 		if err := c.keeps.add(ch.ID, dst); err != nil {
 			return err

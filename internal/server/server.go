@@ -39,9 +39,8 @@ type Options struct {
 	Memory *budget.Budget // what the connections cost outside the arena; nil = no bound
 
 	Version string
-	Epoch   uint64         // random for each start of the daemon
-	Events  *events.Log    // nil: off
-	Tokens  *events.Tokens // nil: not kept
+	Epoch   uint64      // random for each start of the daemon
+	Events  *events.Log // nil: off
 	// Stats returns the daemon's numbers as a JSON object, for a client with these
 	// rights.
 	Stats func(wire.Rights) ([]byte, error)

@@ -45,7 +45,7 @@ func (s *Stream) Run(ctx context.Context) error {
 
 // session is one connection.
 func (s *Stream) session(ctx context.Context) error {
-	c, err := client.Dial(ctx, s.Socket, client.Options{Name: "kvstored route", Inline: true})
+	c, err := client.Dial(ctx, s.Socket, client.Options{Name: "kvstored-router", Inline: true})
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-// Package publish sends the log of events to routers in the form in which vLLM
+// Package publish sends a log of events to routers in the form in which vLLM
 // does: batches in msgpack, over ZeroMQ.
 //
 //	PUB     topic, number of the batch (u64, big-endian), msgpack

@@ -20,15 +20,10 @@ var (
 // spaces are left out: they are told when it is.
 type Spaces func(key.SpaceID) (key.Space, bool)
 
-// Tokens appends the tokens of a chunk to dst, if they are known.
-type Tokens func(dst []uint32, k key.Key) []uint32
-
 // encoder writes batches in msgpack (github.com/msgpack/msgpack, spec.md).
 type encoder struct {
 	b      []byte
 	spaces Spaces
-	tokens Tokens // nil: none are sent
-	ids    []uint32
 }
 
 // batch is a whole batch: [time, [event, ...], rank].
@@ -70,7 +65,7 @@ func together(list []events.Change) int {
 	return n
 }
 
-// event encodes one event; false: nothing, as its space is not known.
+// event encodes one event; false: nothing, as its space or its tier is not known.
 func (e *encoder) event(run []events.Change) bool {
 	c := &run[0]
 	if c.Kind == events.Cleared {
@@ -79,7 +74,7 @@ func (e *encoder) event(run []events.Change) bool {
 		return true
 	}
 	space, known := e.spaces(c.Key.Space)
-	if !known {
+	if !known || int(c.Place) >= len(media) {
 		return false
 	}
 	if c.Kind == events.Removed {
@@ -103,9 +98,9 @@ func (e *encoder) event(run []events.Change) bool {
 	return true
 }
 
-// stored is what a stored event has besides: the parent, how many tokens a block
-// has, and the tokens themselves if all of them are known. Without tokens block_size
-// is 0, as in vLLM's placeholders: it goes with them.
+// stored is what a stored event has besides: the parent, and how many tokens a block
+// has. The tokens themselves are not known, and so block_size is 0, as in vLLM's
+// placeholders.
 func (e *encoder) stored(run []events.Change, space *key.Space) {
 	each := int(run[0].Tokens)
 	if each == 0 {
@@ -117,18 +112,10 @@ func (e *encoder) stored(run []events.Change, space *key.Space) {
 	} else {
 		e.hash(run[0].Parent)
 	}
-	ids := e.idsOf(run, each)
 	e.name("token_ids")
-	e.array(len(ids))
-	for _, id := range ids {
-		e.number(uint64(id))
-	}
-	size := each
-	if len(ids) == 0 {
-		size = 0
-	}
+	e.array(0)
 	e.name("block_size")
-	e.number(uint64(size))
+	e.number(0)
 	e.name("tokens")
 	e.number(uint64(each))
 	e.name("lora_id")
@@ -139,20 +126,6 @@ func (e *encoder) stored(run []events.Change, space *key.Space) {
 	} else {
 		e.str(space.LoRA)
 	}
-}
-
-// idsOf is the tokens of a run, if all are known.
-func (e *encoder) idsOf(run []events.Change, each int) []uint32 {
-	if e.tokens == nil || each == 0 {
-		return nil
-	}
-	e.ids = e.ids[:0]
-	for i := range run {
-		if e.ids = e.tokens(e.ids, run[i].Key); len(e.ids) != (i+1)*each {
-			return nil
-		}
-	}
-	return e.ids
 }
 
 // hash is a hash in bytes; one that an engine gave in 8 bytes is the number that

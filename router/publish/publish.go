@@ -32,7 +32,6 @@ type Options struct {
 	Events *events.Log
 	Topic  string
 	Spaces Spaces
-	Tokens Tokens // nil: none are sent
 	// Contents calls visit with all that is there.
 	Contents func(ctx context.Context, visit func([]events.Change) error) error
 	Log      zerolog.Logger
@@ -79,9 +78,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-func (p *Publisher) encoder() *encoder {
-	return &encoder{spaces: p.o.Spaces, tokens: p.o.Tokens}
-}
+func (p *Publisher) encoder() *encoder { return &encoder{spaces: p.o.Spaces} }
 
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 

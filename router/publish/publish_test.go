@@ -31,14 +31,14 @@ type rig struct {
 }
 
 // newRig publishes a log that begins with some changes, in one batch.
-func newRig(t *testing.T, tokens publish.Tokens, o events.Options, first ...events.Change) *rig {
+func newRig(t *testing.T, o events.Options, first ...events.Change) *rig {
 	t.Helper()
 	r := &rig{log: events.New(1, o)}
 	for _, c := range first {
 		r.log.Note(c)
 	}
 	p := publish.New(publish.Options{
-		Events: r.log, Topic: "kv", Tokens: tokens, Log: zerolog.Nop(),
+		Events: r.log, Topic: "kv", Log: zerolog.Nop(),
 		Spaces: func(id key.SpaceID) (key.Space, bool) {
 			return key.Space{ChunkTokens: 2, LoRA: "adapter"}, id != unnamed
 		},
@@ -111,7 +111,7 @@ var changes = []events.Change{
 }
 
 func TestEventsAreVLLMs(t *testing.T) {
-	r := newRig(t, nil, events.Options{}, changes...)
+	r := newRig(t, events.Options{}, changes...)
 	c := dial(t, "DEALER", r.replay)
 	var got []event.Event
 	for last := false; !last; { // until the log has cut them
@@ -152,14 +152,8 @@ func TestEventsAreVLLMs(t *testing.T) {
 	}
 }
 
-// Tokens are sent if all of an event's are known.
-func TestTokens(t *testing.T) {
-	r := newRig(t, func(dst []uint32, k key.Key) []uint32 {
-		if k.Hash[0] == 9 {
-			return dst
-		}
-		return append(dst, uint32(k.Hash[0]), 70000)
-	}, events.Options{})
+func TestSnapshot(t *testing.T) {
+	r := newRig(t, events.Options{})
 	r.there = []events.Change{stored(0, 1, 0, 2), stored(0, 2, 1, 0), stored(0, 9, 0, 2)}
 	c := dial(t, "DEALER", r.replay)
 	if err := c.Send(nil, make([]byte, 8), []byte("snapshot")); err != nil {
@@ -168,8 +162,7 @@ func TestTokens(t *testing.T) {
 	if n, list := receive(t, c); n != 0 || len(list) != 1 || list[0].Kind != event.Cleared {
 		t.Fatalf("a snapshot begins with %d, %+v", n, list)
 	}
-	_, list := receive(t, c)
-	if len(list) != 3 || list[0].BlockTokens != 2 || !slices.Equal(list[0].Tokens, []uint32{1, 70000}) || !list[2].Placeholder() {
+	if _, list := receive(t, c); len(list) != 3 || list[0].ChunkTokens != 2 || !list[2].Placeholder() {
 		t.Fatalf("%+v", list)
 	}
 	if n, _ := receive(t, c); n != 1<<64-1 {
@@ -178,7 +171,7 @@ func TestTokens(t *testing.T) {
 }
 
 func TestSubscribers(t *testing.T) {
-	r := newRig(t, nil, events.Options{}) // which keeps what the publisher has not come to
+	r := newRig(t, events.Options{}) // which keeps what the publisher has not come to
 	c := dial(t, "SUB", r.pub)
 	if err := c.Subscribe("kv"); err != nil {
 		t.Fatal(err)
@@ -209,7 +202,7 @@ func TestSubscribers(t *testing.T) {
 
 // A request that makes no sense ends its connection, and no other.
 func TestBadRequests(t *testing.T) {
-	r := newRig(t, nil, events.Options{})
+	r := newRig(t, events.Options{})
 	good := dial(t, "DEALER", r.replay)
 	for name, frames := range map[string][][]byte{
 		"empty": {nil}, "nothing but empty frames": {nil, nil}, "a short number": {nil, []byte("1234")},

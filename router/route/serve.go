@@ -27,7 +27,7 @@ func (s *Service) Serve(ctx context.Context, l net.Listener, hosts []string) err
 }
 
 // page is what a person finds who opens the address in a browser.
-const page = `kvstored route
+const page = `kvstored-router
 
 /metrics  numbers for Prometheus
 /healthz  200 while the process answers

@@ -19,7 +19,7 @@ import (
 	"github.com/kvstored/kvstored/internal/record"
 )
 
-// The file of a witness, and the sizes of what is in it.
+// The file of a witness, and the sizes of its parts.
 const (
 	WitnessName  = "kvstored.commits"
 	witnessBytes = 8 + 8 + bootBytes + 2*manifestBytes + maxLogs*logBytes + 8

@@ -1,11 +1,6 @@
 package main
 
-import (
-	"fmt"
-	"os"
-
-	"github.com/kvstored/kvstored/internal/replay"
-)
+import "github.com/kvstored/kvstored/router/bench/trace"
 
 const (
 	workers     = 64
@@ -25,22 +20,13 @@ func (e event) blocks() int { return len(e.prompt) - e.known + len(e.removed) }
 
 // loadTrace reads the blocks of all requests.
 func loadTrace(name string, limit int) ([][]uint64, error) {
-	f, err := os.Open(name)
+	requests, err := trace.Read(name, limit)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }()
-	var all [][]uint64
-	for r, err := range replay.Requests(f, name, traceTokens) {
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, r.BlockIDs); len(all) == limit {
-			break
-		}
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s has no requests", name)
+	all := make([][]uint64, len(requests))
+	for i, r := range requests {
+		all[i] = r.Blocks
 	}
 	return all, nil
 }

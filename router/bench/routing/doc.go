@@ -1,8 +1,8 @@
 // Command routing plays a trace against simulated engines, in virtual time, once for
 // each way to choose an engine for a request:
 //
-//	go run ./router/bench/routing -trace FILE   # conversations
-//	go run ./router/bench/routing -made         # agents that are made up
+//	go run ./bench/routing -trace FILE   # conversations
+//	go run ./bench/routing -made         # agents that are made up
 //
 // Chance decides between engines that are alike, so each way plays it -seeds times; the
 // medians are compared, and of the time to the first token the least and most are shown.
@@ -23,7 +23,7 @@
 //     if that is half of the prompt, else the one that was sent the fewest blocks;
 //     and the shortest queue where queues differ by more than 32 requests
 //     (sgl-project/sglang, cache-aware policy of its router, defaults);
-//   - kvstored route: router/index and router/pick, told of blocks when they are
+//   - kvstored-router: router/index and router/pick, told of blocks when they are
 //     computed.
 //
 // The rivals are written anew from what their documents describe; their code was

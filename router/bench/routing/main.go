@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/router/bench/trace"
 	"github.com/kvstored/kvstored/router/pick"
 )
 
@@ -23,7 +23,7 @@ func main() {
 	flag.IntVar(&f.room, "room", 1000, "blocks of an engine's cache")
 	flag.IntVar(&f.blockTokens, "block-size", 512, "tokens of a block of the trace")
 	flag.Float64Var(&f.prefill, "prefill", 8000, "tokens that an engine computes a second")
-	flag.Float64Var(&f.running, "running", pick.DefaultSpeeds().Running, "seconds that kvstored route adds for each request under way")
+	flag.Float64Var(&f.running, "running", pick.DefaultSpeeds().Running, "seconds that kvstored-router adds for each request under way")
 	flag.Float64Var(&f.answer, "answer", 0.02, "seconds for each token of an answer")
 	flag.IntVar(&f.seeds, "seeds", 9, "how often each plays it, with another chance between engines that are alike")
 	flag.Parse()
@@ -49,7 +49,7 @@ func run(f *flags) error {
 	trace := agents(f.blockTokens)
 	if !f.made {
 		var err error
-		if trace, err = load(f.trace, f.blockTokens); errors.Is(err, fs.ErrNotExist) {
+		if trace, err = load(f.trace); errors.Is(err, fs.ErrNotExist) {
 			fmt.Printf("no trace at %s: nothing is played. It is published with Mooncake (docs/benchmarks.md)\n", f.trace)
 			return nil
 		} else if err != nil {
@@ -134,36 +134,24 @@ func contenders(f *flags, s settings, seed uint64) ([]contender, error) {
 	load := fewestOpen()
 	return []contender{
 		{"round robin", &robin{n: s.workers}}, {"least load", &load}, {"sticky", &sticky{fewestOpen(), make(map[uint64]int)}},
-		{"Dynamo's cost", newDynamo(s, rnd)}, {"SGLang's tree", &tree{fewestOpen(), sent}}, {"kvstored route", our},
+		{"Dynamo's cost", newDynamo(s, rnd)}, {"SGLang's tree", &tree{fewestOpen(), sent}}, {"kvstored-router", our},
 	}, nil
 }
 
 // load reads a trace. A session is known by its second block, as the first is that
 // of all; conversation traces do not say it.
-func load(name string, blockTokens int) (all []*request, err error) {
-	in, err := os.Open(name)
+func load(name string) (all []*request, err error) {
+	requests, err := trace.Read(name, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = in.Close() }()
-	for q, err := range replay.Requests(in, name, blockTokens) {
-		if err != nil {
-			return nil, err
-		}
-		if len(q.BlockIDs) == 0 {
-			continue
-		}
-		r := &request{at: float64(q.Millis) / 1000, session: uint64(q.Session), tokens: q.InputTokens, output: q.OutputTokens}
-		for _, id := range q.BlockIDs {
+	for _, q := range requests {
+		r := &request{at: q.Millis / 1000, tokens: q.Input, output: q.Output}
+		for _, id := range q.Blocks {
 			r.blocks = append(r.blocks, id+1)
 		}
-		if q.Session == 0 {
-			r.session = r.blocks[min(1, len(r.blocks)-1)]
-		}
+		r.session = r.blocks[min(1, len(r.blocks)-1)]
 		all = append(all, r)
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s has no requests", name)
 	}
 	return all, nil
 }

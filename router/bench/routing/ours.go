@@ -7,7 +7,7 @@ import (
 	"github.com/kvstored/kvstored/router/pick"
 )
 
-// ours is kvstored route without its sockets.
+// ours is kvstored-router without its sockets.
 type ours struct {
 	settings
 	index   *index.Index

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/router/config"
 )
 
 func TestRoute(t *testing.T) {
@@ -53,7 +53,7 @@ func TestRoute(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := config.Load(path, nil, config.Rules{})
+		_, err := config.Load(path, nil)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}

@@ -7,11 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/router/reach"
 )
 
-// Route is how `kvstored route` says which worker a request should go to. The
-// daemon does not look at it. See [router/README.md](../router/README.md).
+// Route is which worker a request should go to, and who may ask. See
+// [README.md](../README.md).
 type Route struct {
 	// The host:port of its calls over HTTP; "" is nowhere. Calls that change
 	// something take the token, and beyond this machine all do.
@@ -29,7 +30,7 @@ type Route struct {
 	// port, and patterns of paths of sockets.
 	Allow []string `yaml:"allow,flow"`
 	// Memory of the index; beyond it the coldest blocks are forgotten.
-	Memory Bytes `yaml:"memory" range:"1MiB.."`
+	Memory config.Bytes `yaml:"memory" range:"1MiB.."`
 	// Most workers at a time.
 	MaxWorkers int `yaml:"max_workers" range:"1..65536"`
 	// Most blocks that one worker may tell of, in all media; one that tells of more
@@ -93,13 +94,13 @@ type RouteWorker struct {
 	// A word that is equal for engines that hash blocks alike: one hash function, one
 	// PYTHONHASHSEED.
 	Scheme string `yaml:"scheme,omitempty"`
-	// The kvstored beside the engine: the path of its socket, or where its
-	// events.publish is.
+	// The kvstored beside the engine: the path of its socket, or where its bridge
+	// publishes.
 	Kvstored string `yaml:"kvstored,omitempty"`
-	// Where its events.replay is, if kvstored is no socket.
+	// Where its bridge replays, if kvstored is no socket.
 	KvstoredReplay string `yaml:"kvstored_replay,omitempty"`
-	// How long a block counts that is not told again; left out: for ever, and 5m for
-	// a worker that tells nothing.
+	// How long a block counts that is not told again, counted from the second in which
+	// it was told last; left out: for ever, and 5m for a worker that tells nothing.
 	TTL time.Duration `yaml:"ttl,omitempty" range:"0s.."`
 	// Tokens a second that it computes; left out: 8000.
 	Prefill float64 `yaml:"prefill,omitempty"`
@@ -117,31 +118,29 @@ const (
 	BlockHashDynamoUnseeded = "dynamo-unseeded"
 )
 
+// route checks its keys. The service checks what takes more than the file.
 func (c *checker) route() {
 	r := &c.Route
-	taken := c.taken // by the daemon, which may run elsewhere
-	c.taken = nil
-	defer func() { c.taken = taken }()
-	if r.Listen != "" {
-		local := c.endpoint("route.listen", r.Listen)
-		switch {
-		case strings.HasPrefix(r.Listen, "/"):
-			c.fail("route.listen", "%q is a path; write host:port, and the path of a socket in route.socket", r.Listen)
-		case !local && r.TokenFile == "" && c.meant("route.token_file"):
-			c.fail("route.listen", "%s is open to other machines; set route.token_file, or use 127.0.0.1", r.Listen)
-		}
+	switch {
+	case r.Listen == "":
+	case strings.HasPrefix(r.Listen, "/"):
+		c.fail("route.listen", "%q is a path; write host:port, and the path of a socket in route.socket", r.Listen)
+	case !isHostPort(r.Listen):
+		c.fail("route.listen", "%q is no address; write host:port such as 127.0.0.1:9465", r.Listen)
+	case !OnlyHere(r.Listen) && r.TokenFile == "" && c.meant("route.token_file"):
+		c.fail("route.listen", "%s is open to other machines; set route.token_file, or use 127.0.0.1", r.Listen)
 	}
-	if r.Socket != "" {
-		c.endpoint("route.socket", r.Socket)
-		if !strings.HasPrefix(r.Socket, "/") {
-			c.absolute("route.socket", r.Socket)
-		}
+	c.absolute("route.socket", r.Socket)
+	if n := len(r.Socket); n > maxSocketPath {
+		c.fail("route.socket", "%d bytes are too long for a socket; use a path of at most %d", n, maxSocketPath)
 	}
-	c.mode("route.mode", r.Mode)
-	if r.TokenFile != "" {
-		c.absolute("route.token_file", r.TokenFile)
+	if r.Mode&0o222 == 0 || r.Mode > 0o777 {
+		c.fail("route.mode", "%04o lets nobody connect, which takes write permission; use 0660 or 0600", uint32(r.Mode))
 	}
-	c.size("route.memory", r.Memory, mib)
+	c.absolute("route.token_file", r.TokenFile)
+	if r.Memory < mib {
+		c.fail("route.memory", "%v is too small; the least is %v", r.Memory, config.Bytes(mib))
+	}
 	c.between("route.max_workers", r.MaxWorkers, 1, 1<<16)
 	c.between("route.worker_blocks", r.WorkerBlocks, 1, 1<<26)
 	if !(r.Temperature >= 0 && r.Temperature <= 3600) {
@@ -149,7 +148,7 @@ func (c *checker) route() {
 	}
 	for path, d := range map[string]time.Duration{"route.reservation": r.Reservation, "route.grace": r.Grace, "route.silence": r.Silence} {
 		if d < time.Second {
-			c.fail(path, "want a duration of 1s or more, not %s", durationText(d))
+			c.fail(path, "want a duration of 1s or more, not %v", d)
 		}
 	}
 	c.routeModels()
@@ -176,7 +175,7 @@ func (c *checker) routeModels() {
 			c.oneOf(path+".block_hash", m.BlockHash, BlockHashDynamo, BlockHashDynamoUnseeded)
 		}
 		if m.ChunkHash != "" {
-			c.oneOf(path+".chunk_hash", m.ChunkHash, HashSHA256, HashXXH64, "given")
+			c.oneOf(path+".chunk_hash", m.ChunkHash, config.HashSHA256, config.HashXXH64, "given")
 		}
 	}
 }
@@ -217,10 +216,12 @@ func (c *checker) routeWorkers() {
 			}
 		}
 		if w.TTL < 0 || w.TTL > 0 && w.TTL < time.Second {
-			c.fail(path+".ttl", "want a duration of 1s or more, or none, not %s", durationText(w.TTL))
+			c.fail(path+".ttl", "want a duration of 1s or more, or none, not %v", w.TTL)
 		}
 	}
 }
 
 // OwnHosts are the host names, in lower case, under which route.listen is asked.
-func (r *Route) OwnHosts() []string { return (&Admin{Listen: r.Listen, Hosts: r.Hosts}).OwnHosts() }
+func (r *Route) OwnHosts() []string {
+	return (&config.Admin{Listen: r.Listen, Hosts: r.Hosts}).OwnHosts()
+}

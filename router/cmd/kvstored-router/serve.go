@@ -1,56 +1,54 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/daemon"
-	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/router/config"
 	"github.com/kvstored/kvstored/router/feed"
 	"github.com/kvstored/kvstored/router/reach"
 	"github.com/kvstored/kvstored/router/route"
 )
 
-func routeCommand() *cobra.Command {
+func serveCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
-		Use:   "route [FILE]",
+		Use:   "serve [FILE]",
 		Short: "Say which of several engines a request should go to",
 		Long: `Follow the KV events of engines and of the daemons beside them, and answer over
 HTTP which engine has how much of a prompt, and which one is expected to give the
-first token first. It forwards no request. Of the configuration file only the
-section route counts; router/README.md describes the calls. It runs until SIGTERM or
-SIGINT.`,
-		Example: `  kvstored route --config route.yaml
+first token first. It forwards no request. router/README.md describes the calls, and
+router/docs/configuration.md the file. It runs until SIGTERM or SIGINT.`,
+		Example: `  kvstored-router serve --config router.yaml
   curl -s localhost:9465/v1/select -d '{"model": "llama", "tokens": [1, 2, 3]}'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				path = args[0]
 			}
-			cfg, err := loadConfig(path, false)
-			if err != nil {
-				return err
+			if path == "" {
+				return errors.New("no configuration; name a file, which says what models there are")
 			}
-			return runRoute(cmd.Context(), &cfg)
+			cfg, err := config.Load(path, os.Environ())
+			if err != nil { // one that cannot be read is as invalid as one that is wrong
+				return &exitError{exitConfig, err}
+			}
+			return runRouter(cmd.Context(), &cfg)
 		},
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", os.Getenv("KVSTORED_CONFIG"), "configuration file; $KVSTORED_CONFIG sets the default")
 	return cmd
 }
 
-func runRoute(ctx context.Context, cfg *config.Config) error {
+func runRouter(ctx context.Context, cfg *config.Config) error {
 	r := &cfg.Route
 	switch {
 	case len(r.Models) == 0:
@@ -67,42 +65,47 @@ func runRoute(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return &exitError{exitConfig, err}
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal has its usual effect
 	running, ctx := errgroup.WithContext(ctx)
-	if r.Listen != "" {
-		l, err := daemon.ListenTCP("route.listen", r.Listen)
-		if err != nil {
-			return err
+	for _, at := range []struct {
+		key, addr string
+		hosts     []string
+	}{{"route.listen", r.Listen, r.OwnHosts()}, {"route.socket", r.Socket, nil}} {
+		if at.addr == "" {
+			continue
 		}
-		o.Log.Info().Stringer("address", l.Addr()).Msg("listening")
-		running.Go(func() error { return s.Serve(ctx, l, r.OwnHosts()) })
-	}
-	if r.Socket != "" {
-		l, err := socket.Listen(r.Socket, r.Mode, "")
+		l, err := listen(at.key, at.addr, r.Mode, o.Log)
 		if err != nil {
-			return err
+			return failed(err)
 		}
-		own, err := os.Lstat(r.Socket)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = socket.Unlisten(r.Socket, own) }()
-		o.Log.Info().Str("address", r.Socket).Msg("listening")
-		running.Go(func() error { return s.Serve(ctx, l, nil) })
+		running.Go(func() error { return s.Serve(ctx, l, at.hosts) })
 	}
 	running.Go(func() error { return s.Run(ctx) })
-	return running.Wait()
+	return failed(running.Wait())
+}
+
+// tokenIn is the first line of the file of route.token_file; without a file there is none.
+func tokenIn(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("route.token_file: %w; write the secret into that file, readable for this user, or take the key out", err)
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	if line = bytes.TrimSuffix(line, []byte("\r")); len(line) == 0 {
+		return "", fmt.Errorf("route.token_file: the first line of %s is empty; write the secret there", path)
+	}
+	return string(line), nil
 }
 
 // routeOptions are a configuration as the service has it.
 func routeOptions(r *config.Route) (o route.Options, err error) {
 	o = route.Options{
 		Index: int64(r.Memory), MaxWorkers: r.MaxWorkers, Blocks: r.WorkerBlocks, Temperature: r.Temperature,
-		Reservation: r.Reservation, Grace: r.Grace, Silence: r.Silence, Closed: !onlyHere(r.Listen),
+		Reservation: r.Reservation, Grace: r.Grace, Silence: r.Silence, Closed: !config.OnlyHere(r.Listen),
 	}
-	if o.Token, err = daemon.ReadSecret("route.token_file", r.TokenFile); err != nil {
+	if o.Token, err = tokenIn(r.TokenFile); err != nil {
 		return o, err
 	}
 	if o.Allow, err = reach.Parse(r.Allow); err != nil {
@@ -127,11 +130,4 @@ func routeOptions(r *config.Route) (o route.Options, err error) {
 		})
 	}
 	return o, nil
-}
-
-// onlyHere reports whether only this machine reaches an address.
-func onlyHere(addr string) bool {
-	host, _, _ := net.SplitHostPort(addr)
-	ip := net.ParseIP(host)
-	return addr == "" || host == "localhost" || ip != nil && ip.IsLoopback()
 }

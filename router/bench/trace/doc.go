@@ -1,0 +1,2 @@
+// Package trace reads the published traces that benches play.
+package trace

@@ -18,7 +18,6 @@ type Client struct {
 	hello  wire.HelloReply
 	space  *Space // of Dial, or nil
 	chains chains
-	stocks stocks
 
 	mu struct {
 		sync.Mutex

@@ -10,7 +10,6 @@ import (
 type Commit struct {
 	fill    *Fill
 	slot    int   // the first one
-	named   bool  // it names slots without keys
 	call    *call // nil if there is nothing to wait for
 	results []Stored
 	err     error
@@ -39,14 +38,6 @@ func (f *Fill) commitSoon(ctx context.Context, first, n int) *Commit {
 	}
 	req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
 	c.call = f.c.link.later(wire.OpCommit, &req, takeResults(&c.results, n))
-	return c
-}
-
-// commitNamed is commitSoon for a slot without a key, which gets that of a chain.
-func (f *Fill) commitNamed(slot int, chain *wire.Chain) *Commit {
-	c := &Commit{fill: f, slot: slot, named: true}
-	req := wire.FillRequest{Fill: f.id, First: uint32(slot), Count: 1, Chain: chain}
-	c.call = f.c.link.later(wire.OpCommit, &req, takeResults(&c.results, 1))
 	return c
 }
 

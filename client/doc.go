@@ -20,8 +20,7 @@
 //	}
 //	results, err := fill.Commit(ctx)
 //
-// A [Writer] does the latter for one prompt after another in one round trip each, or
-// fewer.
+// A [Writer] does the latter for one prompt after another in one round trip each.
 //
 // Any problem with a chunk only shortens the ready prefix: compute the chunks
 // behind it. docs/protocol.md explains jobs, leases and fills.

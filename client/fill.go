@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -103,20 +102,6 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 	if o.AllOrNothing {
 		req.Flags |= wire.ReserveAllOrNothing
 	}
-	return c.withChain(wire.OpReserve, &f.prompt, func(ch wire.Chain) error {
-		req.Chain = ch
-		given, began := c.stocks.given(), time.Now()
-		err := f.ask(ctx, &req, leads)
-		if errors.Is(err, ErrOverBudget) && c.stocks.giveBack(c.link, given) {
-			req.Deadline = after(o.Wait - time.Since(began)) // o.Wait is for both
-			err = f.ask(ctx, &req, leads)
-		}
-		return err
-	})
-}
-
-// ask sends the request for the room of f.
-func (f *Fill) ask(ctx context.Context, req *wire.ReserveRequest, leads bool) error {
 	undo := func(body []byte) ([]orphan, error) {
 		var m wire.ReserveReply
 		if err := m.Decode(body); err != nil || m.Fill == 0 { // nothing was granted
@@ -124,7 +109,10 @@ func (f *Fill) ask(ctx context.Context, req *wire.ReserveRequest, leads bool) er
 		}
 		return []orphan{{wire.OpAbort, &wire.FillRequest{Fill: m.Fill}}}, nil
 	}
-	return f.c.link.exchange(ctx, &message{op: wire.OpReserve, leads: leads, head: req.Append, take: f.begin, undo: undo})
+	return c.withChain(wire.OpReserve, &f.prompt, func(ch wire.Chain) error {
+		req.Chain = ch
+		return c.link.exchange(ctx, &message{op: wire.OpReserve, leads: leads, head: req.Append, take: f.begin, undo: undo})
+	})
 }
 
 // seconds is the whole seconds of an age that sizes has checked.

@@ -24,7 +24,7 @@ func TestAbandonedFill(t *testing.T) {
 					if fill == 0 {
 						f.reply(r, &wire.ReserveReply{Slots: wire.Slots(nil).Add(wire.Slot{Code: Exists})})
 					} else {
-						f.grant(r, fill, 0, small, 1)
+						f.grant(r, fill, 0, 64, 1)
 					}
 					f.reply(cancel, &wire.CodeReply{Code: wire.CodeNotFound})
 					f.reply(f.expect(wire.OpPing, wire.EmptyRequest{}), wire.EmptyReply{})
@@ -38,7 +38,7 @@ func TestAbandonedFill(t *testing.T) {
 					<-asked
 					cancel()
 				}()
-				if _, err := c.Reserve(ctx, Tokens(make([]uint32, 4)), ReserveOptions{Size: small}); !errors.Is(err, context.Canceled) {
+				if _, err := c.Reserve(ctx, Tokens(make([]uint32, 4)), ReserveOptions{Size: 64}); !errors.Is(err, context.Canceled) {
 					t.Fatal(err)
 				}
 				for range 2 {

@@ -100,9 +100,6 @@ func (c *Client) chain(op wire.Op, p *Prompt) (wire.Chain, error) {
 	return ch, nil
 }
 
-// bytes is what p takes on the wire, by and large.
-func (p *Prompt) bytes() int { return len(p.hashes) + 4*len(p.tokens) }
-
 // grain is Grain on the wire.
 func (p *Prompt) grain() uint32 { return uint32(max(0, p.Grain)) }
 

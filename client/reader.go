@@ -9,16 +9,6 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// usable is an error if ctx has ended or the link has failed.
-func (l *link) usable(ctx context.Context) error {
-	select {
-	case <-l.down:
-		return l.failure()
-	default:
-		return ctx.Err()
-	}
-}
-
 // await returns when done yields. Meanwhile it reads for all callers, unless
 // another caller does. It returns the error of ctx or of the link.
 func (l *link) await(ctx context.Context, done <-chan struct{}) error {

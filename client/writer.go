@@ -22,18 +22,13 @@ const (
 // Writer stores chunks of one prompt after another in one round trip each: the
 // commit of one and the reservation of the next go out together, and the daemon
 // takes over written chunks while the caller writes the next. At most two
-// commits are under way. Chunks of at most 256 KiB that are put one by one, all of
-// one size, take a round trip for four: their slots are reserved ahead, and their
-// commits, at most eight under way, go out a few at a time. What a Put has written is
-// committed with a later Put, or by Wait or Flush: end with one of them. A Writer is
-// for one goroutine at a time; a Client may have several, as long as the staging window
-// has room for what they write: what they have reserved ahead is given back where a
-// reservation of the Client finds no room.
+// commits are under way. What a Put has written is committed with the next Put,
+// or by Wait or Flush: end with one of them. A Writer is for one goroutine at a
+// time; a Client may have several, as long as the staging window has room for
+// what they write.
 type Writer struct {
-	c      *Client
-	under  []*Commit // not waited for yet, in the order of their requests
-	newest *Storing  // of the last Put
-	stock  stock
+	c     *Client
+	under []*Commit // not waited for yet, in the order of their requests
 }
 
 // NewWriter returns a Writer on a connection.
@@ -41,16 +36,11 @@ func NewWriter(c *Client) *Writer { return &Writer{c: c} }
 
 // Put stores chunks of a prompt, those that o says, as Store does. Beside an error
 // the chunks before the one that it is about are stored. Only Wait tells what
-// became of each, and whether a chunk into a slot that was reserved ahead had room; its
-// bytes are asked for also where it is stored already.
+// became of each.
 func (w *Writer) Put(ctx context.Context, p Prompt, o ReserveOptions, write func(i int, dst []byte) error) (*Storing, error) {
-	s := &Storing{w: w}
-	w.newest = s
+	s := new(Storing)
 	sizes, err := w.c.sizes(&o)
 	if err != nil {
-		return s, err
-	}
-	if done, err := w.putStocked(ctx, s, &p, &o, w.kindOf(&p, &o, sizes), write); done || err != nil {
 		return s, err
 	}
 	n := len(sizes)
@@ -109,7 +99,6 @@ func (w *Writer) part(ctx context.Context, s *Storing, p Prompt, o ReserveOption
 	from, bytes := 0, 0
 	for i := range fill.Len() {
 		if fill.Status(i) == Granted {
-			w.stock.asks = false
 			if err := write(i, fill.Bytes(i)); err != nil {
 				fill.giveBack(from)
 				return 0, err
@@ -172,24 +161,16 @@ func (w *Writer) commit(ctx context.Context, s *Storing, f *Fill, first, n int, 
 	} else {
 		c = f.StartCommit(ctx, first, n)
 	}
-	w.track(s, c, f.first+first)
-	return nil
-}
-
-// track keeps a commit, whose first slot is of that chunk, until it is waited for.
-func (w *Writer) track(s *Storing, c *Commit, chunk int) {
-	s.parts = append(s.parts, storedPart{c, chunk})
+	s.parts = append(s.parts, c)
 	w.under = append(w.under, c)
+	return nil
 }
 
 // giveBack has the slots from one on aborted. It waits for nothing, so that it
 // works where the context of the caller has ended, too: what is not given back
 // keeps its part of the staging window until the connection ends.
-func (f *Fill) giveBack(from int) { f.giveBackRange(from, len(f.slots)-from) }
-
-// giveBackRange is giveBack for n slots.
-func (f *Fill) giveBackRange(from, n int) {
-	switch {
+func (f *Fill) giveBack(from int) {
+	switch n := len(f.slots) - from; {
 	case f.c.hello.Puts == wire.PutInline:
 		f.drop(from, n)
 	case f.id != 0:
@@ -213,7 +194,6 @@ func (w *Writer) wait(ctx context.Context, n int) (err error) {
 		if refused := (*Error)(nil); failed != nil && !errors.As(failed, &refused) {
 			err = failed
 		}
-		w.stock.learn(c)
 	}
 	w.under = slices.Delete(w.under, 0, done)
 	return err
@@ -221,50 +201,26 @@ func (w *Writer) wait(ctx context.Context, n int) (err error) {
 
 // Flush sends what is not sent and returns when no commit is under way. Its error
 // is that of ctx or of the connection: what became of the chunks is for Wait.
-func (w *Writer) Flush(ctx context.Context) error {
-	w.endStock()
-	return w.wait(ctx, 0)
-}
+func (w *Writer) Flush(ctx context.Context) error { return w.wait(ctx, 0) }
 
 // Storing is what a Put has under way. Its methods are for the goroutine of the
 // Writer.
-type Storing struct {
-	w     *Writer
-	parts []storedPart
-}
+type Storing struct{ parts []*Commit }
 
-type storedPart struct {
-	commit *Commit
-	first  int // chunk
-}
-
-// Wait returns a result for each chunk, up to the first commit that has failed or
-// chunk that has no room, and the error that says so. Where ctx ends before, the commits
-// go on, and a later Wait returns what became of them.
-func (s *Storing) Wait(ctx context.Context) ([]Stored, error) {
-	out, err := s.results(ctx, nil)
-	switch {
-	case s.w.newest != s: // a put may follow
-	case errors.Is(err, ErrNoAnswer): // Flush would wait as long again
-		s.w.endStock()
-	default:
-		_ = s.w.Flush(ctx) // what it waits for is answered, or has failed as this has
-	}
-	return out, err
-}
+// Wait returns a result for each chunk, up to the first commit that has failed, and
+// the error of that commit. Where ctx ends before, the commits go on, and a later Wait
+// returns what became of them.
+func (s *Storing) Wait(ctx context.Context) ([]Stored, error) { return s.results(ctx, nil) }
 
 // results appends them to out.
 func (s *Storing) results(ctx context.Context, out []Stored) ([]Stored, error) {
 	for _, p := range s.parts {
-		results, err := p.commit.Wait(ctx)
+		results, err := p.Wait(ctx)
 		if err != nil {
 			return out, err
 		}
 		for i, r := range results {
-			if code := noRoom[r.Code]; code != 0 {
-				return out, refuse("store", code, "no room for chunk %d", p.first+i)
-			}
-			if g := p.commit.fill.Status(p.commit.slot + i); g != Granted {
+			if g := p.fill.Status(p.slot + i); g != Granted {
 				r.Code = resultOf(g)
 			}
 			out = append(out, r)
@@ -277,7 +233,7 @@ func (s *Storing) results(ctx context.Context, out []Stored) ([]Stored, error) {
 // daemon says only at the commit that it has no room, and returns how many chunks
 // it had room for.
 func (s *Storing) settle(ctx context.Context, first, n int) (int, error) {
-	part := s.parts[len(s.parts)-1].commit
+	part := s.parts[len(s.parts)-1]
 	results, err := part.Wait(ctx)
 	if err != nil {
 		return 0, err

@@ -279,7 +279,7 @@ func TestCommitGoesOutAfterWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if rs, err := s.parts[0].commit.Wait(testContext(t)); err != nil || len(rs) != 1 || rs[0].Code != ResultStored {
+			if rs, err := s.parts[0].Wait(testContext(t)); err != nil || len(rs) != 1 || rs[0].Code != ResultStored {
 				t.Errorf("%+v, %v", rs, err)
 			}
 		}
@@ -294,7 +294,9 @@ func TestCommitOutlivesWait(t *testing.T) {
 		answer func(*fake, request)
 		want   error
 	}{
-		"stored":  {func(f *fake, r request) { f.answer(r, ResultStored) }, nil},
+		"stored": {func(f *fake, r request) {
+			f.reply(r, &wire.StoreReply{Results: wire.Results(nil).Add(wire.Stored{})})
+		}, nil},
 		"refused": {func(f *fake, r request) { f.refuse(r, ErrRevoked, "too late") }, ErrRevoked},
 		"closed":  {func(f *fake, _ request) { f.nc.Close() }, ErrDisconnected},
 	} {
@@ -322,7 +324,7 @@ func TestCommitOutlivesWait(t *testing.T) {
 						t.Errorf("later: %+v, %v; want %v", rs, err, tc.want)
 					}
 				}
-				if len(w.under) > 0 {
+				if _ = w.Flush(testContext(t)); len(w.under) > 0 {
 					t.Errorf("%d commits are under way", len(w.under))
 				}
 			})

@@ -208,10 +208,10 @@ func TestBadRequests(t *testing.T) {
 			"unknown flag":       {wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Flags: 128}},
 			"unknown tier":       {wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Search: 128}},
 			"every of no groups": {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: one, Every: 16}},
-			"groups, no keys":    {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: wire.Chain{Form: wire.FormNone}, Sizes: one, Groups: wire.Groups(nil).Add(wire.Group{})}},
+			"reserve of none":    {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: wire.Chain{Space: c.space, Form: wire.FormNone}, Count: 1, Sizes: one}},
 			"space only":         {wire.CodeBadRequest, wire.OpLookup, lookup(wire.Chain{Space: c.space, Form: wire.FormNone})},
 			"not kept":           {wire.CodeUnknownChain, wire.OpLookup, lookup(wire.Chain{Form: wire.FormKept, ID: 9})},
-			"writers":            {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: one, Writers: 2}},
+			"retired flag":       {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: one, Flags: 1 << 2}},
 			"delete of no space": {wire.CodeUnknownSpace, wire.OpDelete, &wire.DeleteRequest{Chain: wire.Chain{Form: wire.FormNone, Space: 99}}},
 			"bad space":          {wire.CodeBadRequest, wire.OpOpenSpace, &wire.OpenSpaceRequest{}},
 		} {

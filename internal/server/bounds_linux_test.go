@@ -157,32 +157,7 @@ func TestLargestRequest(t *testing.T) {
 				t.Errorf("limit %d, %d bytes leased, %d before", limit, r.leased(), before)
 			}
 		})
-		part(t, "slots without keys, and commit", func(t *testing.T) {
-			c := r.frugal(staged, 320*mib)
-			c.t = t
-			none := wire.Chain{Space: c.space, Form: wire.FormNone}
-			var m wire.ReserveReply
-			c.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: many, Sizes: wire.ViewU32s([]uint32{1})}, &m)
-			if m.Slots.Len() < fit || m.Slots.Len() == many || m.Code != wire.CodeTooLarge {
-				t.Errorf("%d slots, %s", m.Slots.Len(), m.Code)
-			}
-			c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
 
-			rich := r.connect()
-			rich.t = t
-			rich.say(&wire.HelloRequest{Wants: staged, StagingBytes: 320 * mib})
-			rich.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: many, Sizes: wire.ViewU32s([]uint32{1}), Flags: wire.ReserveShared}, &m)
-			if m.Slots.Len() != many || m.Code != wire.CodeOK {
-				t.Fatalf("%d slots, %s", m.Slots.Len(), m.Code)
-			}
-			ch := c.chain(chain(5, many))
-			limit := c.tooLarge(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &ch})
-			var stored wire.StoreReply
-			if c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Count: 3, Chain: &ch}, &stored); limit < fit || stored.Results.Len() != 3 || stored.Results.At(2).Code != wire.CodeOK {
-				t.Errorf("limit %d, %d results", limit, stored.Results.Len())
-			}
-			rich.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
-		})
 		part(t, "stats", func(t *testing.T) {
 			c := r.frugal(0, 0)
 			c.t = t

@@ -90,10 +90,10 @@ func (c *reader) chainOf(dst *key.Chain, ch *wire.Chain) error {
 	switch {
 	case j != nil:
 		*dst = *j.chain
-	case f != nil && f.chain.Len() > 0:
+	case f != nil:
 		*dst = f.chain
 	default:
-		return refuse(wire.CodeUnknownJob, "chain: %d is no live job or fill of this connection, or has no keys", ch.ID)
+		return refuse(wire.CodeUnknownJob, "chain: %d is no live job or fill of this connection", ch.ID)
 	}
 	if err := c.may(dst.Space); err != nil {
 		return err

@@ -26,7 +26,6 @@ type fill struct {
 	blind   bool           // its own client may not read the space; see session.blind
 	expiry  *time.Timer
 	cost    int64 // charged until it is forgotten
-	writers int   // commits that a slot takes
 	cut     bool  // more slots were asked for than a reply has room for
 	mu      struct {
 		sync.Mutex
@@ -36,7 +35,6 @@ type fill struct {
 		late  int  // slots given up that the client may still be writing
 		aged  bool // given up because nobody ended it in time
 		told  bool // and the client knows
-		acks       // of a fill with several writers
 	}
 }
 
@@ -66,28 +64,18 @@ func handleCommit(c *reader, h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := c.resultsFit(to - from); err != nil {
-		return err
-	}
 	if err := f.mayStore(c); err != nil {
-		var ended error
-		f.whileOpen(c.session, &ended, func() {
-			if taken, late := f.take(from, to, nil); late == nil { // it keeps nothing of the window
-				f.abort(taken)
-			}
-		})
+		if taken, late := f.take(from, to); late == nil { // it keeps nothing of the window
+			f.abort(taken)
+		}
 		f.forgetIfDone()
 		return err
-	}
-	if nameless := f.chain.Len() == 0; nameless || req.Chain != nil {
-		return commitNameless(c, h, f, &req, from, to)
 	}
 	blind := f.blindTo(c)
 	if len(c.replies) > 0 && f.bytes(from, to) >= longCommit {
 		c.sendReplies()
 	}
-	var results wire.Results
-	f.whileOpen(c.session, &err, func() { results, err = f.commit(c.session, blind, from, to) })
+	results, err := f.commit(blind, from, to)
 	f.forgetIfDone()
 	if err != nil {
 		return err
@@ -109,17 +97,16 @@ func (f *fill) bytes(from, to int) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := from; i < to; i++ {
-		if s := &f.mu.slots[i]; s.live() {
-			n += s.size()
+		if s := &f.mu.slots[i]; s.ref.Valid() {
+			n += s.ref.Block.Len()
 		}
 	}
 	return n
 }
 
-// commit makes slots visible, run by run, for a request of by. by may be
-// blind: another than the one that reserved.
-func (f *fill) commit(by *session, blind bool, from, to int) (wire.Results, error) {
-	taken, err := f.take(from, to, &ack{by: by.id})
+// commit makes slots visible, run by run.
+func (f *fill) commit(blind bool, from, to int) (wire.Results, error) {
+	taken, err := f.take(from, to)
 	if err != nil {
 		return nil, err
 	}
@@ -127,11 +114,7 @@ func (f *fill) commit(by *session, blind bool, from, to int) (wire.Results, erro
 	results := make(wire.Results, 0, 16*(to-from))
 	for i := 0; i < len(taken); {
 		if !taken[i].ref.Valid() {
-			code := wire.CodeNotReserved
-			if taken[i].waits {
-				code = wire.CodePending
-			}
-			results = results.Add(wire.Stored{Code: code})
+			results = results.Add(wire.Stored{Code: wire.CodeNotReserved})
 			i++
 			continue
 		}
@@ -207,13 +190,11 @@ func handleAbort(c *reader, h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	f.whileOpen(c.session, &err, func() {
-		var taken []slot
-		if taken, err = f.take(from, to, nil); err == nil {
-			f.abort(taken)
-			c.reply(h, wire.EmptyReply{})
-		}
-	})
+	taken, err := f.take(from, to)
+	if err == nil {
+		f.abort(taken)
+		c.reply(h, wire.EmptyReply{})
+	}
 	f.forgetIfDone()
 	return err
 }
@@ -222,10 +203,8 @@ func handleAbort(c *reader, h wire.Header, body []byte) error {
 // or was never told of.
 func (f *fill) abort(taken []slot) {
 	for _, s := range taken {
-		if s.live() {
-			f.session.staging.free(s.window, s.size())
-		}
 		if s.ref.Valid() {
+			f.session.staging.free(s.window, s.ref.Block.Len())
 			f.session.server.o.Stack.Abort([]tier.Ref{s.ref})
 		}
 	}
@@ -268,7 +247,7 @@ func (f *fill) quarantine(r tier.Ref) {
 func (f *fill) close() {
 	f.expiry.Stop()
 	f.mu.Lock()
-	taken := f.takeLive(0, len(f.mu.slots), 0)
+	taken := f.takeLive(0, len(f.mu.slots))
 	f.mu.Unlock()
 	f.abandon(taken)
 }
@@ -297,20 +276,6 @@ func (f *fill) age() bool {
 	return true
 }
 
-// whileOpen runs do for a request of c unless the fill's own connection is being closed,
-// which would take its window away; then err is set.
-func (f *fill) whileOpen(c *session, err *error, do func()) {
-	if f.session == c {
-		do()
-		return
-	}
-	*err = refuse(wire.CodeUnknownFill, "fill %d has ended with its connection", f.id)
-	f.session.whileOpen(func() {
-		*err = nil
-		do()
-	})
-}
-
 // revoke is expire for any reason. It returns how many slots were live.
 //
 // The client does not know yet, and may be writing. So the parts of the window
@@ -325,12 +290,12 @@ func (f *fill) revoke(why string) int {
 	}
 	f.mu.aged = true
 	for i := range f.mu.slots {
-		if s := &f.mu.slots[i]; s.live() && f.session.staging != nil {
-			s.late = s.size()
+		if s := &f.mu.slots[i]; s.ref.Valid() && f.session.staging != nil {
+			s.late = s.ref.Block.Len()
 			f.mu.late++
 		}
 	}
-	taken := f.takeLive(0, len(f.mu.slots), 0)
+	taken := f.takeLive(0, len(f.mu.slots))
 	f.mu.Unlock()
 	f.abandon(taken)
 	f.session.server.count.revoked.Add(1)
@@ -352,7 +317,6 @@ func (f *fill) forgetIfDone() {
 	}
 	f.expiry.Stop()
 	c := f.session
-	c.server.shared.remove(f.id)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.fills[f.id] == f && !c.mu.closed {

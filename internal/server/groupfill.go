@@ -98,8 +98,6 @@ func groupless(req *wire.ReserveRequest) error {
 	switch {
 	case req.Groups.Len() == 0 && req.Every > 0:
 		return refuse(wire.CodeBadRequest, "every %d tokens of no groups: name the groups of the model", req.Every)
-	case req.Groups.Len() > 0 && req.Chain.Form == wire.FormNone:
-		return refuse(wire.CodeBadRequest, "%d groups of slots without keys: name the chain of the prompt", req.Groups.Len())
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
@@ -38,7 +37,6 @@ func (c *reader) hello() error {
 		return err
 	}
 	reply, files, err := c.greet(h, body)
-	defer c.borrowed.Close() // of no file it is an error, and nothing else
 	if err != nil {
 		code := codeOf(err)
 		if code == wire.CodeBadRequest || code == wire.CodeUnknownOption {
@@ -47,7 +45,7 @@ func (c *reader) hello() error {
 		c.out.send(wire.AppendError(nil, h.Op, h.ID, code, replyOf(err, code, err.Error())))
 		return err
 	}
-	c.server.sessions.add(c.session) // with the reply in hand the client may name it elsewhere
+	c.server.sessions.add(c.session)
 	return c.conn.WriteFiles(wire.AppendReply(nil, wire.OpHello, h.ID, reply), files...)
 }
 
@@ -130,36 +128,6 @@ func limitsOf(s *Server) wire.Limits {
 	}
 }
 
-// borrow gives the client the staging window of another connection of its user.
-func borrow(c *reader, id uint64, reply *wire.HelloReply) (*os.File, error) {
-	other := c.server.sessions.get(id)
-	if other == nil || other.uid != c.uid || other.staging == nil {
-		return nil, refuse(wire.CodeNotFound, "window: this user has no connection %d with a staging window", id)
-	}
-	err := error(refuse(wire.CodeNotFound, "window: connection %d is ending", id))
-	other.whileOpen(func() { // its window would be closed, and the number another file's
-		c.borrowed, err = duplicate(other.staging.window.File())
-	})
-	if err != nil {
-		return nil, err
-	}
-	reply.Granted |= wire.FeatureStaging
-	reply.StagingBytes = uint64(other.staging.bytes())
-	return c.borrowed, nil
-}
-
-// duplicate is a file of its own for what f is open on.
-func duplicate(f *os.File) (*os.File, error) {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	fd, err := syscall.Dup(int(f.Fd()))
-	if err != nil {
-		return nil, fmt.Errorf("duplicate the descriptor of %s: %w", f.Name(), err)
-	}
-	syscall.CloseOnExec(fd)
-	return os.NewFile(uintptr(fd), f.Name()), nil
-}
-
 // grant gives the client those features that it wants and may have.
 func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.File, error) {
 	o := &c.server.o
@@ -193,9 +161,6 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.Fi
 
 func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply) (*os.File, error) {
 	o := &c.server.o
-	if req.Window != 0 {
-		return borrow(c, req.Window, reply)
-	}
 	if o.Direct && c.mapped && req.Wants&wire.FeatureDirect != 0 {
 		peer, err := arena.PeerOf(c.conn.NetConn())
 		if err != nil {

@@ -117,3 +117,15 @@ func compareStored(c *session, chain *key.Chain, i int, ours uint64, blind bool)
 	}
 	return wire.Stored{Code: wire.CodeExists, Sum: sum}
 }
+
+// notStored is the result of a chunk for which there is no room. An error beside it
+// says that what follows is not wanted either; without a result the request fails.
+func notStored(err error) (wire.Stored, error) {
+	switch code := codeOf(err); code {
+	case wire.CodeOverBudget, wire.CodeOverQuota, wire.CodeNoSpace:
+		return wire.Stored{Code: code}, nil
+	case wire.CodeDeclined:
+		return wire.Stored{Code: code}, err
+	}
+	return wire.Stored{}, err
+}

@@ -136,7 +136,7 @@ func enter(c *reader, j *job, a *ask) {
 	c.tenant.jobs.Add(1)
 	c.mu.Unlock()
 	if a.flags&wire.PrefetchShared != 0 {
-		s.shared.addJob(j)
+		s.shared.add(j)
 	}
 	c.untold = append(c.untold, j)
 	if s.settings().Access != c.judged.policy { // replaced meanwhile, and not judged by yet
@@ -320,8 +320,6 @@ func handleRenew(c *reader, h wire.Header, body []byte) error {
 	age := c.leaseAge
 	if j != nil {
 		age = j.session.leaseAge
-	} else if f != nil {
-		age = f.session.leaseAge
 	}
 	c.reply(h, &wire.RenewReply{HoldsMillis: uint32(age.Milliseconds())})
 	return nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"time"
 	"unsafe"
 
@@ -38,12 +37,10 @@ type reader struct {
 	asked   key.Chain   // see scratch
 	prompts promptLog
 	keeps   keptChains
-	untold  []*job // whose reply is among replies
-	// borrowed is another connection's window, from its duplication until hello is answered.
-	borrowed *os.File
-	payload  uint32   // bytes of the last chunk it wanted to store
-	lengths  []uint32 // of the request at hand
-	late     bool     // a goroutine answers the request at hand
+	untold  []*job   // whose reply is among replies
+	payload uint32   // bytes of the last chunk it wanted to store
+	lengths []uint32 // of the request at hand
+	late    bool     // a goroutine answers the request at hand
 	// begun is when the request at hand was begun, where the log tells of each.
 	begun time.Time
 }

@@ -22,9 +22,6 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if req.Chain.Form == wire.FormNone {
-		return reserveNameless(c, h, f, &req)
-	}
 	if err := promptOf(c, &f.chain, &req.Chain, &wire.Shared{Groups: req.Groups, Grain: req.Grain}); err != nil {
 		return err
 	}
@@ -87,13 +84,7 @@ func (c *session) newFill(req *wire.ReserveRequest) (*fill, error) {
 	if err := groupless(req); err != nil {
 		return nil, err
 	}
-	if req.Writers > 1 && req.Flags&wire.ReserveShared == 0 {
-		return nil, refuse(wire.CodeBadRequest, "%d writers of a fill that is not shared; set the flag", req.Writers)
-	}
-	if req.Writers > wire.MaxWriters {
-		return nil, tooLarge(wire.MaxWriters, "%d writers of one fill; use at most %d", req.Writers, wire.MaxWriters)
-	}
-	return &fill{session: c, writers: int(max(1, req.Writers)), maxAge: req.MaxAge}, nil
+	return &fill{session: c, maxAge: req.MaxAge}, nil
 }
 
 // slotsThatFit cuts a reservation to what the largest reply has room for.
@@ -147,13 +138,6 @@ func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags u
 		return reply, nil
 	}
 	reply.Fill = f.id
-	if flags&wire.ReserveShared != 0 {
-		defer func() {
-			if err == nil {
-				f.session.server.shared.addFill(f)
-			}
-		}()
-	}
 	if err := f.session.adopt(f); err != nil {
 		f.abort(f.mu.slots)
 		return nil, err
@@ -291,7 +275,7 @@ func (f *fill) describe() wire.Slots {
 	for _, s := range f.mu.slots {
 		w := wire.Slot{Code: grantCodes[s.status], Length: s.there}
 		if s.status == stack.Granted {
-			w.Length, w.Offset = uint32(s.size()), uint64(s.window)
+			w.Length, w.Offset = uint32(s.ref.Block.Len()), uint64(s.window)
 			if f.session.puts == wire.PutDirect {
 				w.Offset = uint64(s.ref.Block.Offset())
 			}

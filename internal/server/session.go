@@ -111,10 +111,10 @@ func (c *session) close() {
 	for _, f := range fills {
 		f.close()
 	}
-	c.server.shared.drop(jobs, fills)
+	c.server.shared.drop(jobs)
 	c.teardown()
-	c.server.shared.drop(jobs, fills) // a request that waited may have shared one until now
-	c.server.pins.drop(c)             // and a job may have pinned something
+	c.server.shared.drop(jobs) // a request that waited may have shared one until now
+	c.server.pins.drop(c)      // and a job may have pinned something
 	c.leave()
 }
 

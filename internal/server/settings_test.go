@@ -90,31 +90,3 @@ func TestDeniedBeforeTheReply(t *testing.T) {
 		}
 	})
 }
-
-// TestDeniedWhileReserved: slots without keys are not left to a user whose right to
-// write has ended while they were reserved.
-func TestDeniedWhileReserved(t *testing.T) {
-	const uid = 5
-	play(t, script{at: "."}, func(t *testing.T, g *stage) {
-		g.uid = uid
-		set := func(rights access.Rights) {
-			to := *g.server.settings()
-			to.Access = access.New(access.Options{Own: 1, Rules: []access.Rule{{UIDs: []uint32{uid}, Match: "*", Rights: rights}}})
-			g.server.Set(to)
-		}
-		set(access.Write)
-		g.judge()
-		var err error
-		g.staging, err = newStaging(1<<20, false, &g.server.count.staging, g.whileOpen)
-		g.must(err)
-		g.puts = wire.PutStaged
-		f := &fill{id: 1, session: g.session, writers: 1, policy: g.judged.policy}
-		f.chain.Space = g.chain.Space
-		set(access.Read) // the session is not told: its reader has begun the request
-		_, err = f.openNameless([]uint32{100}, 0)
-		g.must(err)
-		if !f.mu.aged || f.mu.live != 0 {
-			t.Errorf("it has %d slots and is revoked: %t", f.mu.live, f.mu.aged)
-		}
-	})
-}

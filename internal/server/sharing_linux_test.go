@@ -10,77 +10,18 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// TestWriterCountsOnce: a writer that commits again is no second one, and one more than
-// there are to be is refused.
-func TestWriterCountsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
-		a, b, c := r.greet(staged), r.greet(0), r.greet(0)
-		p := chain(1, 2)
-		var m wire.ReserveReply
-		a.do(wire.OpReserve, &wire.ReserveRequest{Chain: a.chain(p), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 2}, &m)
-		commit := func(c *raw, first uint32, want wire.Code) {
-			t.Helper()
-			var stored wire.StoreReply
-			if c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, First: first, Count: 1}, &stored); stored.Results.At(0).Code != want {
-				t.Errorf("%s, want %s", stored.Results.At(0).Code, want)
-			}
-		}
-		commit(a, 0, wire.CodePending)
-		commit(a, 0, wire.CodePending)
-		commit(b, 1, wire.CodePending)
-		c.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: m.Fill})
-		commit(b, 0, wire.CodeOK)
-		commit(b, 0, wire.CodeNotReserved)
-		commit(a, 1, wire.CodeOK)
-		if limit := a.tooLarge(wire.OpReserve, &wire.ReserveRequest{Chain: a.chain(p), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 65}); limit != 64 {
-			t.Errorf("limit %d", limit)
-		}
-	})
-}
-
-// TestWritersAgree: writers that name slots otherwise than those before them are
-// refused, and nothing is stored under either name by that.
-func TestWritersAgree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
-		a, b := r.greet(staged), r.greet(0)
-		none := wire.Chain{Space: a.space, Form: wire.FormNone}
-		var m wire.ReserveReply
-		a.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: 2, Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 2}, &m)
-		for i := range 2 {
-			_, err := a.last.WriteAt(bytes.Repeat([]byte{byte(i + 1)}, size), int64(m.Slots.At(i).Offset))
-			r.must(err)
-		}
-		one, other := a.chain(chain(1, 2)), b.chain(chain(2, 2))
-		var stored wire.StoreReply
-		a.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &one}, &stored)
-		b.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &other})
-		var look wire.LookupReply
-		for _, ch := range []wire.Chain{one, other} {
-			if b.do(wire.OpLookup, &wire.LookupRequest{Chain: ch}, &look); look.Match.Total.Chunks != 0 {
-				t.Errorf("%d chunks are stored", look.Match.Total.Chunks)
-			}
-		}
-		b.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &one}, &stored)
-		var got wire.GetReply
-		if b.do(wire.OpGet, &wire.GetRequest{Chain: one}, &got); got.Chunks.Len() != 2 || got.Payloads[size] != 2 {
-			t.Errorf("%d chunks", got.Chunks.Len())
-		}
-	})
-}
-
-// TestNoEmptySlots: a payload has at least one byte, in each tier.
-func TestNoEmptySlots(t *testing.T) {
+// TestSlotSizes: a payload has at least one byte, in each tier, and fits into the window.
+func TestSlotSizes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{})
 		c := r.greet(staged)
-		none := wire.Chain{Space: c.space, Form: wire.FormNone}
 		zero, some := wire.ViewU32s([]uint32{0}), wire.ViewU32s([]uint32{size, 0})
-		c.refused(wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: none, Sizes: zero})
-		c.refused(wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: none, Sizes: some})
+		c.refused(wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(chain(1, 1)), Sizes: zero})
 		c.refused(wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(chain(1, 2)), Sizes: some})
 		c.refused(wire.CodeBadRequest, wire.OpPut, &wire.PutRequest{Chain: c.chain(chain(1, 1)), Sizes: zero})
+		small := r.connect()
+		small.say(&wire.HelloRequest{Wants: staged, StagingBytes: size})
+		small.refused(wire.CodeTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: small.chain(chain(1, 1)), Sizes: wire.ViewU32s([]uint32{size + 1})})
 		if r.leased() != 0 {
 			t.Errorf("%d bytes are held", r.leased())
 		}
@@ -108,11 +49,10 @@ func TestSharingEndsAtTheUser(t *testing.T) {
 		}
 		var job wire.PrefetchReply
 		a.do(wire.OpPrefetch, &wire.PrefetchRequest{Chain: a.chain(p), Flags: wire.PrefetchShared}, &job)
-		var fill wire.ReserveReply
-		a.do(wire.OpReserve, &wire.ReserveRequest{Chain: a.chain(chain(2, 1)), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 2}, &fill)
 		b.refused(wire.CodeUnknownJob, wire.OpWait, &wire.WaitRequest{Job: job.Job})
 		b.refused(wire.CodeUnknownJob, wire.OpRelease, &wire.IDRequest{ID: job.Job})
-		for _, id := range []uint64{job.Job, fill.Fill} {
+		fill := a.reserve(chain(2, 1)).Fill
+		for _, id := range []uint64{job.Job, fill} {
 			b.refused(wire.CodeUnknownJob, wire.OpRenew, &wire.IDRequest{ID: id})
 			b.refused(wire.CodeUnknownJob, wire.OpGet, &wire.GetRequest{Chain: refChain(id)})
 			b.refused(wire.CodeUnknownJob, wire.OpLookup, &wire.LookupRequest{Chain: refChain(id)})
@@ -120,17 +60,9 @@ func TestSharingEndsAtTheUser(t *testing.T) {
 			b.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: id})
 			b.refused(wire.CodeUnknownFill, wire.OpAbort, &wire.FillRequest{Fill: id})
 		}
-		thief := r.connectAs(bob)
-		thief.send(wire.OpHello, &wire.HelloRequest{MinVersion: 2, MaxVersion: 2, Wants: staged, Window: a.hello.Connection})
-		if h, _, files, err := thief.conn.ReadFrameFiles(); err != nil || h.Code != wire.CodeNotFound || len(files) != 0 {
-			t.Errorf("another user's window: %s, %d descriptors, %v", h.Code, len(files), err)
-		}
 		var st wire.JobState
-		again.do(wire.OpWait, &wire.WaitRequest{Job: job.Job}, &st) // its own user's
-		var stored wire.StoreReply
-		if again.do(wire.OpCommit, &wire.FillRequest{Fill: fill.Fill}, &stored); stored.Results.At(0).Code != wire.CodePending {
-			t.Errorf("its own user's commit: %s", stored.Results.At(0).Code)
-		}
+		again.do(wire.OpWait, &wire.WaitRequest{Job: job.Job}, &st)                       // its own user's
+		again.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: fill}) // a fill is its connection's
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -169,108 +168,6 @@ func TestKeptChains(t *testing.T) {
 		longer.ID = 2
 		lookup(longer)
 		c.refused(wire.CodeUnknownChain, wire.OpLookup, &wire.LookupRequest{Chain: kept(2)})
-	})
-}
-
-// TestSlotsWithoutKeys: room is reserved before the keys are known.
-func TestSlotsWithoutKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{capacity: 64 * size})
-		c := r.greet(staged)
-		none := wire.Chain{Space: c.space, Form: wire.FormNone}
-		sizes := wire.ViewU32s([]uint32{size})
-		var m wire.ReserveReply
-		c.do(wire.OpReserve, &wire.ReserveRequest{Chain: none, Count: 4, Sizes: sizes}, &m)
-		if m.Slots.Len() != 4 || m.Fill == 0 || m.Code != wire.CodeOK {
-			t.Fatalf("%+v", m)
-		}
-		for i := range 4 {
-			payload := bytes.Repeat([]byte{byte(i + 1)}, size)
-			_, err := c.last.WriteAt(payload, int64(m.Slots.At(i).Offset))
-			r.must(err)
-		}
-		p := chain(1, 4)
-		ch := c.chain(p)
-		c.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: m.Fill})
-		short := ch
-		short.Skip = 3
-		c.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &short})
-		var stored wire.StoreReply
-		c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Count: 2, Chain: &ch}, &stored)
-		tail := ch
-		tail.Skip = 2
-		c.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill, First: 2, Count: 1, Chain: &tail}, &stored)
-		want := arena.Checksum(bytes.Repeat([]byte{3}, size))
-		if s := stored.Results.At(0); s.Code != wire.CodeOK || s.Sum != want {
-			t.Errorf("%+v", s)
-		}
-		c.do(wire.OpAbort, &wire.FillRequest{Fill: m.Fill}, wire.EmptyReply{})
-		c.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: m.Fill, Chain: &ch})
-		var got wire.GetReply
-		c.do(wire.OpGet, &wire.GetRequest{Chain: ch}, &got)
-		if got.Chunks.Len() != 3 || got.Payloads[0] != 1 || got.Payloads[3*size-1] != 3 {
-			t.Errorf("%d chunks", got.Chunks.Len())
-		}
-		keyed := c.reserve(chain(2, 1))
-		c.refused(wire.CodeBadRequest, wire.OpCommit, &wire.FillRequest{Fill: keyed.Fill, Chain: &ch})
-		c.refused(wire.CodeTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: none, Sizes: wire.ViewU32s([]uint32{65 * size})})
-		small := r.connect()
-		small.say(&wire.HelloRequest{Wants: staged, StagingBytes: size})
-		small.refused(wire.CodeTooLarge, wire.OpReserve, &wire.ReserveRequest{Chain: small.chain(p), Sizes: wire.ViewU32s([]uint32{size + 1})})
-		r.greet(0).refused(wire.CodeUnsupported, wire.OpReserve, &wire.ReserveRequest{Chain: none, Sizes: sizes})
-	})
-}
-
-// TestSharedFill: one connection reserves, another writes, and both acknowledge.
-func TestSharedFill(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{capacity: 64 * size})
-		a, b, stranger := r.greet(staged), r.connect(), r.greet(0)
-		b.say(&wire.HelloRequest{Wants: staged, Window: a.hello.Connection})
-		if b.hello.Puts != wire.PutInline || b.hello.StagingBytes != a.hello.StagingBytes {
-			t.Fatalf("%+v", b.hello)
-		}
-		p := chain(1, 2)
-		var m wire.ReserveReply
-		a.do(wire.OpReserve, &wire.ReserveRequest{
-			Chain: a.chain(p), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared, Writers: 2,
-		}, &m)
-		for i := range 2 { // half of each by either
-			off := int64(m.Slots.At(i).Offset)
-			_, err := a.last.WriteAt(bytes.Repeat([]byte{1}, size/2), off)
-			r.must(err)
-			_, err = b.last.WriteAt(bytes.Repeat([]byte{2}, size/2), off+size/2)
-			r.must(err)
-		}
-		var stored wire.StoreReply
-		a.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill}, &stored)
-		if s := stored.Results.At(1); s.Code != wire.CodePending {
-			t.Errorf("the first commit: %s", s.Code)
-		}
-		var look wire.LookupReply
-		if a.do(wire.OpLookup, &wire.LookupRequest{Chain: a.chain(p)}, &look); look.Match.Total.Chunks != 0 {
-			t.Error("it is visible before all have committed")
-		}
-		b.do(wire.OpCommit, &wire.FillRequest{Fill: m.Fill}, &stored)
-		if s := stored.Results.At(1); s.Code != wire.CodeOK {
-			t.Errorf("the last commit: %s", s.Code)
-		}
-		var got wire.GetReply
-		stranger.do(wire.OpGet, &wire.GetRequest{Chain: stranger.chain(p)}, &got)
-		if got.Chunks.Len() != 2 || got.Payloads[0] != 1 || got.Payloads[size-1] != 2 {
-			t.Errorf("%d chunks", got.Chunks.Len())
-		}
-		private := a.reserve(chain(2, 1))
-		b.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: private.Fill})
-		a.do(wire.OpReserve, &wire.ReserveRequest{Chain: a.chain(chain(3, 1)), Sizes: wire.ViewU32s([]uint32{size}), Flags: wire.ReserveShared}, &m)
-		a.nc.Close()
-		r.until("the fill has ended with its connection", func() bool { return r.server.Stats().Connections == 2 })
-		b.refused(wire.CodeUnknownFill, wire.OpCommit, &wire.FillRequest{Fill: m.Fill})
-		nobody := r.connect()
-		nobody.send(wire.OpHello, &wire.HelloRequest{MinVersion: 2, MaxVersion: 2, Wants: staged, Window: a.hello.Connection})
-		if f, err := nobody.read(); err != nil || f.Code != wire.CodeNotFound {
-			t.Errorf("the window of a connection that has ended: %s, %v", f.Code, err)
-		}
 	})
 }
 

@@ -75,8 +75,8 @@ func watchFill(f *fill, now time.Time) Lease {
 		Fill: true, Loading: f.mu.live > 0, Chunks: f.mu.live, Age: max(0, f.session.leaseAge-left), Left: left,
 	}
 	for i := range f.mu.slots {
-		if s := &f.mu.slots[i]; s.live() {
-			l.Bytes += uint64(s.size())
+		if s := &f.mu.slots[i]; s.ref.Valid() {
+			l.Bytes += uint64(s.ref.Block.Len())
 		}
 	}
 	return l

@@ -39,7 +39,7 @@ const (
 	CodeCancelled         Code = 23 // by cancel, or released while it loaded
 	CodeUnknownChain      Code = 24 // a chain that is not kept: send it
 	CodeRunning           Code = 25 // the job still loads
-	CodePending           Code = 26 // another client is filling the chunk, or other writers of the fill are not done
+	CodePending           Code = 26 // another client is filling the chunk
 	CodeExists            Code = 27 // the chunk is there already
 	CodeDiffers           Code = 28 // the chunk is there with other bytes, which stay
 	CodeCorrupt           Code = 29 // the bytes were wrong, and the chunk was dropped

@@ -245,7 +245,7 @@ func TestSchemaNumbers(t *testing.T) {
 	for name, want := range map[string]uint64{
 		"header_bytes": HeaderBytes, "hello_bytes": MaxHelloBytes, "request_bytes": MaxBodyBytes, "reply_bytes": MaxBodyBytes,
 		"least_bytes": LeastBodyBytes, "payload_bytes": MaxPayloadBytes, "str_bytes": MaxStrBytes, "tags": key.MaxTags,
-		"chain_chunks": key.MaxChunks, "sums": MaxSums, "writers": MaxWriters, "ranks": MaxRanks, "groups": MaxGroups, "lengths": MaxLengths, "batch": MaxBatch,
+		"chain_chunks": key.MaxChunks, "sums": MaxSums, "ranks": MaxRanks, "groups": MaxGroups, "lengths": MaxLengths, "batch": MaxBatch,
 		"kept_chains": KeptChains, "kept_chunks": KeptChunks, "descriptors": MaxFiles, "chunk_tokens": key.MaxChunkTokens, "faults": MaxFaults,
 	} {
 		if s.Limits[name] != want {

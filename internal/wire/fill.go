@@ -10,14 +10,13 @@ import (
 const (
 	ReserveAllOrNothing uint8 = 1 << 0 // refuse what would be cut short
 	ReserveNoEvict      uint8 = 1 << 1 // take only room that is free
-	ReserveShared       uint8 = 1 << 2 // every connection of the user may name the fill
 
-	reserveKnown = ReserveAllOrNothing | ReserveNoEvict | ReserveShared
+	reserveKnown = ReserveAllOrNothing | ReserveNoEvict
 )
 
 // ReserveRequest asks for room for chunks First and following.
 type ReserveRequest struct {
-	Chain Chain // FormNone: the slots have no keys until they are committed
+	Chain Chain
 	First uint32
 	Count uint32 // chunks; 0 means all that follow First
 	Flags uint8
@@ -32,8 +31,6 @@ type ReserveRequest struct {
 	Groups   Groups
 	Every    uint32 // tokens between two lengths whose windows and states are stored besides; 0: none
 	Grain    uint32 // see Shared
-	// Writers is how many commits a slot of a shared fill takes; 0 means 1.
-	Writers uint32
 	// MaxAge is how many seconds its chunks may stay in any tier; 0: any time.
 	MaxAge uint32
 	// Sums are checksums of what the client would store in some slots, to be
@@ -51,7 +48,6 @@ func (m *ReserveRequest) Append(dst []byte) []byte {
 	l.list(tagSums, sumBytes, m.Sums)
 	l.add32(tagEvery, m.Every)
 	l.list(tagGroups, groupBytes, m.Groups)
-	l.add32(tagWriters, m.Writers)
 	l.add32(tagMaxAge, m.MaxAge)
 	l.add32(tagGrain, m.Grain)
 	return l.end()
@@ -87,10 +83,6 @@ func (m *ReserveRequest) option(tag uint16, v *cursor) bool {
 		}
 	case tagGroups:
 		m.Groups = groupsIn(v)
-	case tagWriters:
-		if m.Writers = v.u32("writers"); m.Writers == 0 {
-			v.fail("writers", "0, send how many there are")
-		}
 	case tagMaxAge:
 		m.MaxAge = maxAgeIn(v)
 	case tagGrain:
@@ -159,9 +151,6 @@ type FillRequest struct {
 	Fill  uint64
 	First uint32 // slot, not chunk: 0 is the first of the reserve reply
 	Count uint32 // slots; 0 means all that follow First
-	// Chain, of a commit, names slots that have no keys: its chunk k is slot
-	// First + k. nil: they have keys.
-	Chain *Chain
 }
 
 // Append implements Message.
@@ -169,31 +158,14 @@ func (m *FillRequest) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, m.Fill)
 	dst = binary.LittleEndian.AppendUint32(dst, m.First)
 	dst = binary.LittleEndian.AppendUint32(dst, m.Count)
-	if m.Chain == nil {
-		return noOptions(dst)
-	}
-	l := beginOptions(dst, Deadline{})
-	at := l.begin(tagChain)
-	l.dst = m.Chain.appendBare(l.dst)
-	l.finish(at)
-	return l.end()
+	return noOptions(dst)
 }
 
 // Decode implements Message.
 func (m *FillRequest) Decode(body []byte) error {
 	c := requestCursor(body)
 	*m = FillRequest{Fill: c.u64("fill"), First: c.u32("first"), Count: c.u32("count")}
-	if c.bare() {
-		return c.end("fill")
-	}
-	return c.endWith("fill", nil, func(tag uint16, v *cursor) bool {
-		if tag != tagChain {
-			return false
-		}
-		m.Chain = new(Chain)
-		v.bareChain(m.Chain)
-		return true
-	})
+	return c.endRequest("fill", nil)
 }
 
 // StoreReply is what became of the chunks of a commit or put, in their order.

@@ -102,9 +102,8 @@ var golden = []struct {
 		MinVersion: 2, MaxVersion: 2, Wants: goldenWants, StagingBytes: 64 << 20, Name: "worker-1",
 		HasSpace: true, Space: goldenSpace,
 	}},
-	{"hello_window_request", request(OpHello), &HelloRequest{
-		MinVersion: 2, MaxVersion: 3, Wants: goldenWants, MaxRequest: 1 << 20, MaxReply: 2 << 20, Credit: 4 << 20,
-		Name: "worker-2", Window: 5,
+	{"hello_bounds_request", request(OpHello), &HelloRequest{
+		MinVersion: 2, MaxVersion: 3, Wants: goldenWants, MaxRequest: 1 << 20, MaxReply: 2 << 20, Credit: 4 << 20, Name: "worker-2",
 	}},
 	{"hello_reply", reply(OpHello), &HelloReply{
 		Version: 2, Rights: RightRead | RightWrite, Puts: PutStaged, Granted: goldenWants,
@@ -118,7 +117,6 @@ var golden = []struct {
 		},
 		HasSpace: true, Space: goldenInfo(0), Server: "kvstored 1.0.0",
 	}},
-
 	{"open_space_request", request(OpOpenSpace), &OpenSpaceRequest{goldenSpace}},
 	{"open_space_reply", reply(OpOpenSpace), &OpenSpaceReply{goldenInfo(2)}},
 	{"lookup_request", request(OpLookup), &LookupRequest{Chain: goldenTokens, Search: TierCPU | TierDisk}},
@@ -194,12 +192,6 @@ var golden = []struct {
 		Chain: goldenRef, First: 1, Count: 3, Sizes: ViewU32s([]uint32{65536}), Flags: ReserveAllOrNothing | ReserveNoEvict,
 		Deadline: Deadline{true, 2000}, Sums: Sums(nil).Add(Sum{1, 0x0102030405060708}),
 	}},
-	{"reserve_shared_request", request(OpReserve), &ReserveRequest{
-		Chain: goldenRef, Sizes: ViewU32s([]uint32{65536, 65536, 4096}), Flags: ReserveShared, Writers: 2,
-	}},
-	{"reserve_slots_request", request(OpReserve), &ReserveRequest{
-		Chain: Chain{Space: 1, Form: FormNone}, Count: 4, Sizes: ViewU32s([]uint32{65536}),
-	}},
 	{"reserve_groups_request", request(OpReserve), &ReserveRequest{
 		Chain: Chain{Space: 1, Tokens: goldenTokens.Tokens}, Count: 2, Sizes: ViewU32s([]uint32{65536, 65536, 0, 4096}), Every: 4096,
 		Groups: Groups(nil).Add(Group{Space: 1}).Add(Group{2, GroupWindow, 128}),
@@ -212,9 +204,6 @@ var golden = []struct {
 	{"reserve_sums_reply", reply(OpReserve), &ReserveReply{Fill: 8, Slots: Slots(nil).
 		Add(Slot{CodeOK, 65536, 4096}).Add(Slot{CodeExists, 65536, 0}).Add(Slot{CodePending, 0, 0}), Differ: ViewU32s([]uint32{1})}},
 	{"commit_request", request(OpCommit), &FillRequest{Fill: 8}},
-	{"commit_chain_request", request(OpCommit), &FillRequest{Fill: 8, First: 1, Count: 2, Chain: &Chain{
-		Space: 1, Form: FormHashes, Width: 16, Hashes: sequence(0x10, 0x30),
-	}}},
 	{"commit_reply", reply(OpCommit), &StoreReply{Results(nil).
 		Add(Stored{CodeOK, 0x0102030405060708}).Add(Stored{CodeNotReserved, 0})}},
 	{"abort_request", request(OpAbort), &FillRequest{Fill: 8, First: 1, Count: 2}},

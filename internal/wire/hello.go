@@ -53,7 +53,6 @@ type HelloRequest struct {
 	Name                   string // of the client, for people to read
 	HasSpace               bool   // open Space at once
 	Space                  key.Space
-	Window                 uint64 // connection whose staging window comes instead of an own one; 0: none
 }
 
 // Append implements Message.
@@ -72,9 +71,6 @@ func (m *HelloRequest) Append(dst []byte) []byte {
 		at := l.begin(tagSpace)
 		l.dst = appendSpace(l.dst, &m.Space)
 		l.finish(at)
-	}
-	if m.Window != 0 {
-		l.put64(tagWindow, m.Window)
 	}
 	return l.end()
 }
@@ -98,15 +94,11 @@ func (m *HelloRequest) Decode(body []byte) error {
 	m.StagingBytes, m.Credit = c.u64("staging bytes"), c.u64("credit")
 	m.Name = c.str("name")
 	return c.endWith("hello", nil, func(tag uint16, v *cursor) bool {
-		switch tag {
-		case tagSpace:
-			m.HasSpace = true
-			v.space(&m.Space)
-		case tagWindow:
-			m.Window = v.u64("window")
-		default:
+		if tag != tagSpace {
 			return false
 		}
+		m.HasSpace = true
+		v.space(&m.Space)
 		return true
 	})
 }

@@ -19,14 +19,11 @@ var ErrUnknownOption = fmt.Errorf("%w: unknown option", ErrMalformed)
 const (
 	tagDeadline    = 1
 	tagSpace       = optionCritical | 2  // hello
-	tagWindow      = optionCritical | 3  // hello
 	tagRanks       = optionCritical | 2  // lookup, prefetch, batch, hint
 	tagPrefillRate = 3                   // prefetch, batch
 	tagConfigs     = 4                   // prefetch, batch, hint
 	tagGroups      = optionCritical | 5  // lookup, prefetch, batch, reserve
-	tagWriters     = optionCritical | 6  // reserve
 	tagSums        = 7                   // reserve
-	tagChain       = optionCritical | 8  // commit
 	tagEvery       = 9                   // reserve
 	tagLengths     = 10                  // lookup, prefetch
 	tagMaxAge      = optionCritical | 11 // reserve, put
@@ -49,7 +46,6 @@ const (
 // Limits of what a request may list.
 const (
 	MaxSums    = 4096
-	MaxWriters = 64 // of one shared fill
 	MaxRanks   = 1024
 	MaxGroups  = 64
 	MaxLengths = 4096

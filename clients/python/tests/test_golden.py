@@ -112,15 +112,12 @@ REQUESTS = {
 }
 #: Requests that this client never makes.
 NOT_SPOKEN = {
-    "commit_chain_request",
     "events_now_request",
     "events_request",
-    "hello_window_request",
+    "hello_bounds_request",
     "ping_option_request",
     "prefetch_ranks_request",
     "reserve_groups_request",
-    "reserve_shared_request",
-    "reserve_slots_request",
     "reserve_sums_request",
     "version_1_request",
     "version_1_python_request",

@@ -22,7 +22,7 @@ type Limits struct {
 	Stall time.Duration `yaml:"stall" range:"1s..1h"`
 	// Connections of all clients and front ends; 16 of them are kept for
 	// administrators.
-	Connections int `yaml:"connections" range:"64..1048576"`
+	Connections int `yaml:"connections" range:"64..65534"`
 	// Connections of one user, or of one host over TCP, at most limits.connections;
 	// 0 is half of that.
 	UIDConnections int `yaml:"uid_connections" range:"0.."`
@@ -41,7 +41,7 @@ const (
 	// AdminConnections of limits.connections are for administrators only.
 	AdminConnections = 16
 	leastConnections = 4 * AdminConnections
-	maxConnections   = 1 << 20 // a process has no more descriptors, as Linux is set up
+	maxConnections   = 1<<16 - 2 // as many may hold something in a tier
 	leastChunks      = 4096
 	maxChunks        = 1 << 30 // entries are numbered by 32 bits
 	leastUIDJobs     = 64

@@ -56,8 +56,9 @@ type budgets struct {
 	limits Limits
 	holds  holds
 	owners []owner
-	open   int   // registered owners
-	extra  int64 // bytes by Charge, of all owners
+	open   int     // registered owners
+	closed []Owner // numbers to be given out again
+	extra  int64   // bytes by Charge, of all owners
 }
 
 func (b *budgets) init(t *table, limits Limits) {

@@ -7,9 +7,9 @@ type Owner uint32
 // those of the classes and the total hold for it too.
 const Daemon Owner = 0
 
-// maxOwners keeps an entry's owner counts in 16 bits. A socket's descriptors
-// run out long before.
-const maxOwners = 1<<16 - 1
+// MaxOwners is how many owners there can be at a time beside the daemon: an entry's
+// owner counts have 16 bits.
+const MaxOwners = 1<<16 - 2
 
 type owner struct {
 	bytes [classes]int64 // each chunk once per class
@@ -18,24 +18,24 @@ type owner struct {
 	open  bool
 }
 
-// NewOwner registers one more owner. There can be 65,534 at a time.
+// NewOwner registers one more owner. It is Daemon, and nobody's, where there are
+// MaxOwners.
 func (l *Ledger) NewOwner() Owner {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := &l.mu.book
-	for i := range b.budgets.owners {
-		if o := Owner(i); o != Daemon && !b.budgets.owners[i].open {
-			b.budgets.owners[i].open = true
-			b.budgets.open++
-			return o
-		}
+	b := &l.mu.budgets
+	if b.open == MaxOwners {
+		return Daemon
 	}
-	if len(b.budgets.owners) == maxOwners {
-		panic("ledger: more than 65534 owners")
+	b.open++
+	if last := len(b.closed) - 1; last >= 0 {
+		o := b.closed[last]
+		b.closed = b.closed[:last]
+		b.owners[o].open = true
+		return o
 	}
-	b.budgets.owners = append(b.budgets.owners, owner{open: true})
-	b.budgets.open++
-	return Owner(len(b.budgets.owners) - 1)
+	b.owners = append(b.owners, owner{open: true})
+	return Owner(len(b.owners) - 1)
 }
 
 // CloseOwner ends an owner that holds nothing any more; its number will be
@@ -53,6 +53,7 @@ func (l *Ledger) CloseOwner(o Owner) {
 	}
 	*w = owner{}
 	b.budgets.open--
+	b.budgets.closed = append(b.budgets.closed, o)
 	b.released = true // who is alone now may have the whole class
 }
 

@@ -19,7 +19,8 @@ import (
 // Options of a Server.
 type Options struct {
 	Store *blob.Store
-	// NewOwner and CloseOwner register who answers for what a connection holds.
+	// NewOwner and CloseOwner register who answers for what a connection holds; the
+	// daemon where there are too many.
 	NewOwner   func() ledger.Owner
 	CloseOwner func(ledger.Owner)
 
@@ -184,7 +185,12 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		return
 	}
 	defer account.Close()
-	c := newSession(ctx, s, conn, peer, account)
+	owner := s.o.NewOwner()
+	if owner == ledger.Daemon {
+		s.turnAway(conn, "ERR max number of clients reached")
+		return
+	}
+	c := newSession(ctx, s, conn, peer, account, owner)
 	c.serve()
 }
 

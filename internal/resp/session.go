@@ -61,8 +61,8 @@ type session struct {
 	tx *transaction // after MULTI
 }
 
-func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer, account *budget.Account) *session {
-	c := &session{server: s, conn: conn, peer: peer, account: account, ctx: ctx, id: s.ids.Add(1), owner: s.o.NewOwner()}
+func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer, account *budget.Account, owner ledger.Owner) *session {
+	c := &session{server: s, conn: conn, peer: peer, account: account, ctx: ctx, id: s.ids.Add(1), owner: owner}
 	c.held.Account = account
 	local := conn.LocalAddr().Network() == "unix"
 	c.known = local || s.now.Load().Password == ""

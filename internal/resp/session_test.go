@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/internal/resp"
 )
@@ -239,6 +240,12 @@ func TestConnectionLimit(t *testing.T) {
 		r := newRig(t, resp.Options{Limits: resp.Limits{Connections: 1}})
 		c := r.dial(r.unix)
 		c.do("+PONG\r\n", "PING")
+		r.dial(r.unix).closed("max number of clients")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, resp.Options{})
+		for r.store.Stack.NewOwner() != ledger.Daemon {
+		}
 		r.dial(r.unix).closed("max number of clients")
 	})
 }

@@ -30,7 +30,7 @@ var rows = [][]string{
 	{"internal/access", "internal/cli", "internal/missing"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin"},
 	{"internal/age", "internal/boundary", "internal/checkpoint", "internal/departed", "internal/events", "internal/handover", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire"},
-	{"tier", "internal/hint", "internal/keep", "internal/retain"},
+	{"tier", "internal/hint", "internal/keep", "internal/retain", "internal/sample"},
 	{"internal/stack"},
 	{"internal/nested"}, // for tests
 	{"policy/policytest", "tier/tierfault", "internal/faultfs", "internal/logtest", "internal/s3test"}, // for tests

@@ -62,7 +62,7 @@ var stated = map[string][]string{
 	"chunks of which it is remembered":           {"internal/departed.DefaultEntries"},
 	"names of spaces":                            {"bytes internal/server.maxCatalogBytes", "bytes internal/server.maxShelfBytes"},
 	"models with a label":                        {"internal/server.maxModels"},
-	"what-if":                                    {"bytes internal/whatif.Bytes"},
+	"what-if":                                    {"bytes internal/sample.Bytes"},
 	"lengths at which prompts of hybrid models":  {"internal/boundary.maxWaits", "internal/boundary.maxLinks"},
 	"connections of `kvstored keep`":             {"internal/keep.most", "internal/keep.kept"},
 	"memory of the manifest of DRAM":             {"internal/manifest.RecordBytes"},

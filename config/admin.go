@@ -34,8 +34,8 @@ type Admin struct {
 	Mode os.FileMode `yaml:"mode"`
 	// Group that owns that socket, by name or number; "" is the daemon's own.
 	Group string `yaml:"group"`
-	// Estimates from live traffic what other sizes and policies would hit, within
-	// 1 % of the time of lookups and 48 MiB; see [operations.md](operations.md#what-if).
+	// Keep a sample of live traffic, of which kvstored-lab says what other sizes and policies
+	// would hit; within 1 % of the time of lookups and 32 MiB. See [operations.md](operations.md#what-if).
 	WhatIf bool `yaml:"what_if"`
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/whatif"
+	"github.com/kvstored/kvstored/internal/sample"
 )
 
 // summarize prints what a configuration comes to, as comments; if here, on this
@@ -87,7 +87,7 @@ func summarizeMemory(l *cli.List, c *config.Config, here bool) {
 	l.Row("", "in all %s: DRAM %s, the database's process %s, the daemon itself %s, what it knows of chunks %s, its clients %s and what is not collected of that %s",
 		human.Bytes(p.Total()), human.Bytes(p.Arena), human.Bytes(p.Database), human.Bytes(p.Own), human.Bytes(p.Chunks), human.Bytes(p.Clients), human.Bytes(p.Garbage))
 	if c.Admin.WhatIf {
-		l.Row("", "of the daemon itself, %s are for what-if estimates (admin.what_if)", human.Bytes(whatif.Bytes))
+		l.Row("", "of the daemon itself, %s are for the sample of kvstored-lab (admin.what_if)", human.Bytes(sample.Bytes))
 	}
 	if c.Upgrade.HandOver {
 		l.Row("", "one that takes over (serve --take-over) has %s beside DRAM too, and comes on top until this one has ended", human.Bytes(p.Own+p.Chunks))

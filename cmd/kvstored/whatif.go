@@ -1,9 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,13 +12,15 @@ import (
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/simulate"
 	"github.com/kvstored/kvstored/internal/whatif"
 )
 
 func whatIfCommand() *cobra.Command {
 	var (
-		at                    adminFlags
-		asJSON, last, compute bool
+		at              adminFlags
+		asJSON, compute bool
 	)
 	cmd := &cobra.Command{
 		Use:   "whatif",
@@ -25,37 +28,47 @@ func whatIfCommand() *cobra.Command {
 		Long: `Say what DRAM and disk would have hit together, had one of them another size or
 another policy: of the tokens that clients have asked for, in a sample of their
 sessions that the daemon keeps in bounded memory. The sample is played through the
-simulator of 'kvstored replay --simulate', which takes up to a minute of one
-processor; --last prints what the daemon has estimated by itself before.
-It takes an admin.`,
-		Example: `  kvstored whatif
-  kvstored whatif --compute`,
+simulator here, which takes up to a minute of one processor.
+
+Beside each policy stands what the daemon really hit in the same time. Where that
+differs from the estimate for the tiers as they are by more than 5 points, there is
+no advice, and the exit code is 1. It takes an admin.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			method := "POST"
-			if last {
-				method = "GET"
-			}
-			var r whatif.Report
-			if err := at.call(func(c *admin.Client) error { return c.Do(cmd.Context(), method, "/v1/whatif", admin.None{}, &r) }); err != nil {
+			s := new(sample.Sample)
+			if err := at.call(func(c *admin.Client) error { return c.Get(cmd.Context(), "/v1/sample", s) }); err != nil {
 				return err
 			}
-			switch {
-			case asJSON:
-				return printJSON(cmd.OutOrStdout(), r)
-			case r.At.IsZero():
-				return &exitError{exitFailure, errors.New("nothing is estimated yet: leave --last out")}
-			case r.Requests == 0:
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			bar := cli.NewProgress(cmd.ErrOrStderr(), "whatif", whatif.Rows(s))
+			r, err := whatif.Play(ctx, s, simulate.DefaultPrefillDepth, func(row *whatif.Row) {
+				bar.Step(func() string { return fmt.Sprintf("%s of %s", row.Policy, row.Tier) })
+			})
+			bar.End()
+			if err != nil {
+				return err
+			}
+			advice, off := r.Advice()
+			if asJSON {
+				if err := printJSON(cmd.OutOrStdout(), r); err != nil {
+					return err
+				}
+				return off
+			}
+			if r.Requests == 0 {
 				fmt.Fprintln(cmd.OutOrStdout(), "No client has asked for anything yet.")
 				return nil
 			}
-			printWhatIf(cmd.OutOrStdout(), &r, compute)
-			return nil
+			printWhatIf(cmd.OutOrStdout(), r, compute)
+			if advice != "" {
+				fmt.Fprintln(cmd.OutOrStdout(), advice+".")
+			}
+			return off
 		},
 	}
 	at.add(cmd)
 	jsonFlag(cmd, &asJSON)
-	cmd.Flags().BoolVar(&last, "last", false, "print the last estimate, and make none")
 	cmd.Flags().BoolVar(&compute, "compute", false, "print shares of the prefill compute, not of the tokens")
 	return cmd
 }
@@ -66,8 +79,8 @@ func printWhatIf(w io.Writer, r *whatif.Report, compute bool) {
 	if compute {
 		share, of = func(row *whatif.Row) (float64, float64) { return row.Compute, row.ComputeError }, "prefill compute saved"
 	}
-	for _, line := range cli.Wrapped(fmt.Sprintf("%s since %s, from %s of the sessions; %s in DRAM or on disk", human.Plural(r.Requests, "request"),
-		r.Since.Local().Format(time.DateTime), human.Percent(r.Share, 1), of), cli.Columns) {
+	for _, line := range cli.Wrapped(fmt.Sprintf("%s since %s, from %s of the sessions; %s in DRAM or on disk. Measured: %s of %s tokens, of all sessions.", human.Plural(r.Requests, "request"),
+		r.Since.Local().Format(time.DateTime), human.Percent(r.Share, 1), of, human.Percent(r.Measured, 1), human.Count(r.MeasuredTokens)), cli.Columns) {
 		fmt.Fprintln(w, line)
 	}
 	worst := 0.0
@@ -75,47 +88,43 @@ func printWhatIf(w io.Writer, r *whatif.Report, compute bool) {
 		_, e := share(&r.Rows[i])
 		worst = max(worst, e)
 	}
-	printTierIf(w, r, "cpu", fmt.Sprintf("another DRAM (now %s, %s)", human.Bytes(r.Now.DRAM.Bytes), r.Now.DRAM.Policy), share)
+	printTierIf(w, r, "cpu", fmt.Sprintf("DRAM (%s, %s)", human.Bytes(r.Now.DRAM.Bytes), r.Now.DRAM.Policy), share)
 	if r.Now.Disk.Bytes > 0 {
-		printTierIf(w, r, "disk", fmt.Sprintf("another disk (now %s, %s)", human.Bytes(r.Now.Disk.Bytes), r.Now.Disk.Policy), share)
+		printTierIf(w, r, "disk", fmt.Sprintf("disk (%s, %s)", human.Bytes(r.Now.Disk.Bytes), r.Now.Disk.Policy), share)
 	}
 	bound, _ := share(r.Bound)
-	fmt.Fprintf(w, "\nDRAM without end: %s. Standard error at most %s.\n", human.Percent(bound, 1), human.Percent(worst, 1))
+	fmt.Fprintf(w, "\nDRAM without end: %s. Standard error of sampling at most %s.\n", human.Percent(bound, 1), human.Percent(worst, 1))
 	if r.Dropped > 0 {
 		fmt.Fprintf(w, "%s came too fast for the sample.\n", human.Plural(r.Dropped, "request"))
 	}
 }
 
-// printTierIf prints the rows of one tier, a policy a line.
+// printTierIf prints the rows of one tier, a policy a line, each with what was measured.
 func printTierIf(w io.Writer, r *whatif.Report, tier, title string, share func(*whatif.Row) (float64, float64)) {
 	var t cli.Table
-	head, line := []string{title}, []string(nil)
-	first := true
+	head := []string{title}
+	lines, order := make(map[string][]string), []string(nil)
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		if row.Tier != tier {
 			continue
 		}
-		if first {
-			head = append(head, human.Bytes(row.Bytes))
+		if lines[row.Policy] == nil {
+			lines[row.Policy], order = []string{row.Policy}, append(order, row.Policy)
 		}
-		if line == nil {
-			line = []string{row.Policy}
+		if len(order) == 1 {
+			head = append(head, human.Bytes(row.Bytes))
 		}
 		hit, _ := share(row)
 		text := human.Percent(hit, 1)
 		if row.Current {
 			text = "*" + text
 		}
-		line = append(line, text)
-		if i+1 == len(r.Rows) || r.Rows[i+1].Policy != row.Policy || r.Rows[i+1].Tier != tier {
-			if first {
-				t.Row(head...)
-				first = false
-			}
-			t.Row(line...)
-			line = nil
-		}
+		lines[row.Policy] = append(lines[row.Policy], text)
+	}
+	t.Row(append(head, "measured")...)
+	for _, policy := range order {
+		t.Row(append(lines[policy], human.Percent(r.Measured, 1))...)
 	}
 	fmt.Fprintln(w)
 	t.Print(w, "")

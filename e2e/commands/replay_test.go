@@ -42,7 +42,6 @@ func TestCounted(t *testing.T) {
 	if !r.Complete || !r.Agrees {
 		t.Errorf("%+v", r)
 	}
-	daemon.Must(t, "", "whatif")
 	v := daemon.MustJSON[struct {
 		Server struct {
 			Asked  int64            `json:"asked_tokens"`

@@ -14,10 +14,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/httpd"
+	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/stack"
-	"github.com/kvstored/kvstored/internal/whatif"
 )
 
 const (
@@ -34,7 +34,7 @@ const (
 type Options struct {
 	Stack  *stack.Stack
 	Server *server.Server
-	WhatIf *whatif.Recorder       // nil: off
+	Sample *sample.Recorder       // nil: off
 	Config func() (Config, error) // that is in force
 	Log    zerolog.Logger
 }

@@ -18,7 +18,7 @@ import (
 // page in a browser.
 func (d *Daemon) views() (*admin.API, *dashboard.Dashboard) {
 	api := admin.New(admin.Options{
-		Stack: d.stack, Server: d.server, WhatIf: d.whatIf,
+		Stack: d.stack, Server: d.server, Sample: d.sample,
 		Config: func() (admin.Config, error) { return d.reloads.stats(true) },
 		Log:    d.log.With().Str("component", "admin").Logger(),
 	})
@@ -28,10 +28,6 @@ func (d *Daemon) views() (*admin.API, *dashboard.Dashboard) {
 			st := d.stats()
 			n := dashboard.Numbers{
 				Version: st.Version, Uptime: time.Since(d.started), Advice: st.Advice, Server: st.Server, Tiers: st.Store.Tiers,
-			}
-			if d.whatIf != nil {
-				r := d.whatIf.Report()
-				n.WhatIf = &r
 			}
 			return n
 		},

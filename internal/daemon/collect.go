@@ -114,8 +114,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	collectServer(&st, gauge, counter)
 	collectFronts(&st, gauge, counter)
 	collectEvents(st.Events, counter)
-	if w := m.daemon.whatIf; w != nil {
-		collectWhatIf(w, metric.Out(ch))
+	if w := m.daemon.sample; w != nil {
+		collectSample(w, metric.Out(ch))
 	}
 	gauge(descQuarantine, float64(st.Arena.QuarantineBytes))
 	gauge(descExcluded, float64(st.Arena.ExcludedBytes))

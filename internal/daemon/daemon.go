@@ -18,10 +18,10 @@ import (
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/version"
-	"github.com/kvstored/kvstored/internal/whatif"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -42,7 +42,7 @@ type Daemon struct {
 	server  *server.Server
 	fronts  fronts
 	events  *events.Log      // nil: off
-	whatIf  *whatif.Recorder // nil: off
+	sample  *sample.Recorder // nil: off
 	epoch   uint64
 	metrics *metrics
 	started time.Time
@@ -127,7 +127,7 @@ func newDaemon(cfg config.Config, o Options, from *inheritance, keeper keep.Keep
 		return d, err
 	}
 	d.loadLearned()
-	d.whatIf = newWhatIf(d)
+	d.sample = newSample(d)
 	d.makeServer()
 	if err = d.makeFronts(); err != nil {
 		return d, err
@@ -208,8 +208,8 @@ func (d *Daemon) makeServer() {
 		Observe: d.metrics.observe, Ready: d.metrics.ready,
 		Log: d.log.With().Str("component", "server").Logger(),
 	}
-	if d.whatIf != nil {
-		o.Asked, o.Stored = d.whatIf.Asked, d.whatIf.Stored
+	if d.sample != nil {
+		o.Asked, o.Stored = d.sample.Asked, d.sample.Stored
 	}
 	d.server = server.New(o)
 }
@@ -278,8 +278,8 @@ func (d *Daemon) run(ctx context.Context) (next *Daemon, err error) {
 	workers.Go(func() error { return d.stack.Run(below) })
 	workers.Go(func() error { return d.runLearned(below) })
 	workers.Go(func() error { return d.budget.Run(below) })
-	if d.whatIf != nil {
-		workers.Go(func() error { return d.whatIf.Run(below) })
+	if d.sample != nil {
+		workers.Go(func() error { return d.sample.Run(below) })
 	}
 	workers.Go(func() error { return d.from.prove(below, d) })
 	workers.Go(func() error { return watchKeeper(below, d) })

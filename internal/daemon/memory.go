@@ -12,7 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/manifest"
-	"github.com/kvstored/kvstored/internal/whatif"
+	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -33,7 +33,7 @@ func MemoryPlan(c *config.Config, here bool) (p budget.Plan, source string) {
 	}
 	estimates := int64(0)
 	if c.Admin.WhatIf {
-		estimates = whatif.Bytes
+		estimates = sample.Bytes
 	}
 	if limit > 0 {
 		limit = max(1, limit-estimates)

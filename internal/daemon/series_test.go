@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -57,16 +58,13 @@ func useModels(t *testing.T, d *Daemon, from, to int, name string) {
 	}
 }
 
-// TestSeries: 50 models make at most 2,000 series, an estimate of other sizes included, and
+// TestSeries: 50 models make at most 2,000 series, and
 // clients that name more models than there can be at most 10,000.
 func TestSeries(t *testing.T) {
 	cfg := smallConfig(t)
 	cfg.Admin.Listen = "127.0.0.1:0"
 	d := serve(t, cfg)
 	useModels(t, d, 0, 50, "model-%d")
-	if _, err := d.whatIf.Make(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	if n := series(t, d); n > 2000 || n < 500 {
 		t.Errorf("%d series with 50 models", n)
 	} else {
@@ -81,7 +79,7 @@ func TestSeries(t *testing.T) {
 		t.Logf("%d series with 1,000 models", n)
 	}
 	_, text := fetchPage(t, d, "/metrics")
-	for _, want := range []string{`kvstored_model_hit_tokens_total{model="model-7",tier="cpu"} 4`, `kvstored_model_stored_bytes_total{model="model-7"} 100`, `kvstored_whatif_hit_ratio{factor="0.5",policy="arc",tier="disk"} `} {
+	for _, want := range []string{`kvstored_model_hit_tokens_total{model="model-7",tier="cpu"} 4`, `kvstored_model_stored_bytes_total{model="model-7"} 100`, `kvstored_whatif_sample_ratio 1`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %s", want)
 		}
@@ -126,25 +124,24 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestWhatIfCall: the report of the socket of administrators is that of the daemon's tiers.
-func TestWhatIfCall(t *testing.T) {
+// TestSampleCall: the sample of the socket of administrators has what clients asked for, and
+// the daemon's tiers.
+func TestSampleCall(t *testing.T) {
 	cfg := smallConfig(t)
 	d := serve(t, cfg)
 	useModels(t, d, 0, 3, "m%d")
 	c := administrator(&cfg)
 	defer c.CloseIdleConnections()
-	resp, err := c.Post("http://kvstored/v1/whatif", "application/json", nil)
+	resp, err := c.Get("http://kvstored/v1/sample")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var r struct {
-		Requests int
-		Share    float64
-		Now      struct{ CPU, Disk struct{ Bytes int64 } }
-		Rows     []any
+	var s sample.Sample
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil || len(s.Prompts) != 3 || s.Shift != 0 || s.Tiers.DRAM.Bytes == 0 || s.Tiers.Disk.Bytes == 0 {
+		t.Errorf("%+v, %v", s, err)
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&r); err != nil || r.Requests != 3 || r.Share != 1 || r.Now.CPU.Bytes == 0 || r.Now.Disk.Bytes == 0 || len(r.Rows) != 72 {
-		t.Errorf("%+v, %v", r, err)
+	if asked, hit := hitsOf(d.server.Stats()); s.Measured.AskedTokens != asked || s.Measured.HitTokens != hit || asked == 0 {
+		t.Errorf("measured %+v, counted %d and %d", s.Measured, asked, hit)
 	}
 }

@@ -101,7 +101,7 @@ func (d *Daemon) stats() Stats {
 			Tiers: s.Tiers, Loads: s.Loads, LoadFailed: s.LoadFailed, Written: s.Written, Boundaries: s.Boundaries, Groups: s.Groups,
 		},
 	}
-	out.Advice = adviceOf(d, &out, s.Tiers)
+	out.Advice = missing.Sentence(out.Server.AskedTokens, &out.Server.Missed, tiersForAdvice(s.Tiers))
 	out.Config, _ = d.reloads.stats(false) // which prints nothing that could fail
 	out.Store.Mismatches = mismatches(&s)
 	for c, n := range s.Ledger.ClassBytes {
@@ -116,24 +116,6 @@ func (d *Daemon) stats() Stats {
 		out.Arena.QuarantineBytes = d.quarantine.Stats().Bytes
 	}
 	return out
-}
-
-// adviceOf is the sentence about misses. The sizes in it are those of the last estimate, or
-// from how much was evicted since where there is none.
-func adviceOf(d *Daemon, st *Stats, tiers map[tier.Place]tier.Stats) string {
-	missed, better := st.Server.Missed, ""
-	if d.whatIf != nil {
-		r := d.whatIf.Report()
-		if better = r.Advice(); better != "" {
-			missed.Growth = nil
-			better = "; " + better
-		}
-	}
-	text := missing.Sentence(st.Server.AskedTokens, &missed, tiersForAdvice(tiers))
-	if text == "" {
-		return ""
-	}
-	return text + better
 }
 
 // tiersForAdvice is what the sentence about misses has to know of tiers.

@@ -15,7 +15,6 @@ import (
 	"github.com/kvstored/kvstored/internal/chart"
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/whatif"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -35,7 +34,6 @@ type Numbers struct {
 	Advice  string // one sentence about misses; may be ""
 	Server  server.Stats
 	Tiers   map[tier.Place]tier.Stats
-	WhatIf  *whatif.Report // the last one; nil where nothing is estimated
 }
 
 // Options of a Dashboard.

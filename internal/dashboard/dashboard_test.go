@@ -18,7 +18,6 @@ import (
 	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/pipe"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/whatif"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -169,56 +168,6 @@ func TestSteps(t *testing.T) {
 			steps := d.past.steps(60)
 			if len(steps) > 61 || steps[len(steps)-1].asked != uint64(i) {
 				t.Fatalf("after %d samples: %d steps, the last %d", i, len(steps), steps[len(steps)-1].asked)
-			}
-		}
-	})
-}
-
-// TestWhatIf: the page draws the present policy first, three others and the bound for each
-// tier, lists all policies, and says why there is nothing.
-func TestWhatIf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &whatif.Report{At: time.Now(), Requests: 1200, Share: 0.5, Bound: &whatif.Row{Hit: 0.9}}
-		r.Now.DRAM, r.Now.Disk = whatif.Tier{Bytes: 4 << 30, Policy: "lru"}, whatif.Tier{Bytes: 50 << 30, Policy: "tenure"}
-		for _, of := range []struct {
-			name string
-			now  whatif.Tier
-		}{{"cpu", r.Now.DRAM}, {"disk", r.Now.Disk}} {
-			for i, p := range []string{"lru", "fifo", "tenure", "arc", "sieve"} {
-				for _, f := range []float64{0.5, 1, 2, 4} {
-					r.Rows = append(r.Rows, whatif.Row{Tier: of.name, Policy: p, Factor: f, Bytes: int64(f * float64(of.now.Bytes)),
-						Current: f == 1 && p == of.now.Policy, Hit: 0.1*f + 0.01*float64(i), Compute: 0.1 * f, HitError: 0.004})
-				}
-			}
-		}
-		look := func(r *whatif.Report) *view {
-			n := counted()()
-			n.WhatIf = r
-			return New(Options{Numbers: func() Numbers { return n }}).look(false)
-		}
-		v := look(r)
-		for name, want := range map[string]string{"whatif_cpu": "lru (now) sieve arc tenure DRAM without end", "whatif_disk": "tenure (now) sieve arc fifo DRAM without end"} {
-			var names []string
-			for _, s := range v.Charts[name].Legend {
-				names = append(names, s.Name)
-			}
-			if got := strings.Join(names, " "); got != want {
-				t.Errorf("%s shows %s, want %s", name, got, want)
-			}
-			if svg := v.Charts[name].SVG; strings.Count(svg, "<path class=\"line") != 5 || name == "whatif_cpu" && !strings.Contains(svg, ">16 GiB<") {
-				t.Errorf("%s: %s", name, svg)
-			}
-		}
-		rows := v.Tables["whatif"].Rows
-		if len(rows) != 10 || strings.Join(rows[0], "|") != "DRAM|lru (now)|5.0 % / 5.0 %|10.0 % / 10.0 %|20.0 % / 20.0 %|40.0 % / 40.0 %" || rows[7][1] != "tenure (now)" {
-			t.Errorf("%q", rows)
-		}
-		if want := "From 1,200 prompts in 50.0 % of the sessions, "; !strings.HasPrefix(v.Text["whatif"], want) || !strings.Contains(v.Text["whatif"], "at most 0.4 points. DRAM without end would hit 90.0 %") {
-			t.Errorf("%s", v.Text["whatif"])
-		}
-		for _, r := range []*whatif.Report{nil, {}} {
-			if v := look(r); v.Tables["whatif"] != nil || len(v.Charts) != 2 || !strings.HasPrefix(v.Text["whatif"], "Nothing is estimated") {
-				t.Errorf("of %+v: %q", r, v.Text["whatif"])
 			}
 		}
 	})

@@ -74,7 +74,6 @@ func (d *Dashboard) look(names bool) *view {
 	v.tiers(&n)
 	v.missed(&n)
 	v.models(n.Server.Models)
-	v.whatIf(n.WhatIf)
 	steps := d.past.steps(60)
 	v.Charts["hits"], v.Charts["flow"] = hitsChart(steps), flowChart(steps, n.Tiers)
 	if names {

@@ -78,7 +78,7 @@ func (e *engine) play(ctx context.Context, tokens []uint32) (p played, err error
 	return p, err
 }
 
-// compare compares the first chunks of a prompt with what they must be.
+// compare compares the first chunks of a prompt, each with the payload of its key.
 func (e *engine) compare(ctx context.Context, job *client.Job, chunks int, p *played) error {
 	for i := range chunks {
 		got, err := job.Chunk(ctx, i)

@@ -1,7 +1,9 @@
 package whatif
 
 import (
+	"errors"
 	"fmt"
+	"math"
 
 	"github.com/kvstored/kvstored/internal/human"
 )
@@ -11,13 +13,21 @@ const (
 	worthChange = 0.02   // likewise, of another policy
 	most        = 2. / 3 // of the gain of the largest size is enough
 	sure        = 2      // standard errors that a gain has to have
+	mostOff     = 0.05   // of the tokens asked for, that an estimate may differ from what was measured
 )
 
-// Advice says in part of a sentence which other size or policy would have hit more, or that
-// none would; "" where there is no report, or one of nothing.
-func (r *Report) Advice() string {
-	if r.At.IsZero() || r.AskedTokens == 0 {
-		return ""
+// ErrOff is an estimate that what was measured refutes.
+var ErrOff = errors.New("the estimate is not what was measured")
+
+// Advice says which other size or policy would have hit more, or that none would; "" where
+// nothing was asked for. It is [ErrOff] where the estimate for the tiers as they are is not
+// what they really hit: then the others are not to be believed either.
+func (r *Report) Advice() (string, error) {
+	if r.AskedTokens == 0 || r.MeasuredTokens == 0 {
+		return "", nil
+	}
+	if hit := r.now().Hit; math.Abs(hit-r.Measured) > mostOff {
+		return "", fmt.Errorf("%w: %s of the tokens for the tiers as they are, which really hit %s", ErrOff, percent(hit), percent(r.Measured))
 	}
 	now := r.now()
 	larger, gain := r.larger(now)
@@ -33,7 +43,7 @@ func (r *Report) Advice() string {
 	if policy != nil {
 		text += fmt.Sprintf(", %s.policy %s %s", policy.Tier, policy.Policy, percent(policy.Hit-now.Hit))
 	}
-	return text
+	return text, nil
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }

@@ -1,15 +1,16 @@
 package whatif
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/simulate"
+	"github.com/kvstored/kvstored/internal/sample"
 )
 
-// TestAdvice stages three situations, in each of which it is known what helps: a circle of
-// prompts that does not fit into DRAM, one that fits a larger disk only, and prompts that
-// never come again.
+// TestAdvice stages situations in each of which it is known what helps: a circle of prompts
+// that does not fit into DRAM, one that fits a larger disk only, and prompts that never come
+// again.
 func TestAdvice(t *testing.T) {
 	circle := func(prompts int) (list []uint64) {
 		for range 10 {
@@ -24,36 +25,47 @@ func TestAdvice(t *testing.T) {
 		never[i] = uint64(i)
 	}
 	for name, tt := range map[string]struct {
-		now     Tiers
+		now     sample.Tiers
 		prompts []uint64 // of 10 chunks each
 		want    string   // begins so
 	}{
-		"DRAM is small":           {Tiers{DRAM: Tier{Bytes: 5 << 30, Chunks: 50, Policy: "lru"}, Write: simulate.Auto}, circle(10), "5.0 GiB more DRAM would have hit 90 % more"},
-		"the disk is small":       {Tiers{DRAM: Tier{Bytes: 1 << 30, Chunks: 20, Policy: "lru"}, Disk: Tier{Bytes: 6 << 30, Chunks: 120, Policy: "lru"}, Write: simulate.Through}, circle(20), "6.0 GiB more disk would have hit 90 % more"},
-		"nothing comes again":     {Tiers{DRAM: Tier{Bytes: 1 << 30, Chunks: 50, Policy: "lru"}, Disk: Tier{Bytes: 2 << 30, Chunks: 100, Policy: "lru"}, Write: simulate.Auto}, never, "no size up to 4 times the present one would have hit more"},
-		"all is there already":    {Tiers{DRAM: Tier{Bytes: 1 << 30, Chunks: 200, Policy: "lru"}, Write: simulate.Auto}, circle(10), "no size up to 4 times the present one would have hit more"},
-		"nothing was asked for":   {Tiers{DRAM: Tier{Bytes: 1 << 30, Chunks: 200, Policy: "lru"}, Write: simulate.Auto}, nil, ""},
-		"another policy is right": {Tiers{DRAM: Tier{Bytes: 5 << 30, Chunks: 50, Policy: "lru"}, Write: simulate.Auto}, circle(30), ""},
+		"DRAM is small":           {sample.Tiers{DRAM: sample.Tier{Bytes: 5 << 30, Chunks: 50, Policy: "lru"}, Write: "auto"}, circle(10), "5.0 GiB more DRAM would have hit 90 % more"},
+		"the disk is small":       {sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 30, Chunks: 20, Policy: "lru"}, Disk: sample.Tier{Bytes: 6 << 30, Chunks: 120, Policy: "lru"}, Write: "through"}, circle(20), "6.0 GiB more disk would have hit 90 % more"},
+		"nothing comes again":     {sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 30, Chunks: 50, Policy: "lru"}, Disk: sample.Tier{Bytes: 2 << 30, Chunks: 100, Policy: "lru"}, Write: "auto"}, never, "no size up to 4 times the present one would have hit more"},
+		"all is there already":    {sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 30, Chunks: 200, Policy: "lru"}, Write: "auto"}, circle(10), "no size up to 4 times the present one would have hit more"},
+		"nothing was asked for":   {sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 30, Chunks: 200, Policy: "lru"}, Write: "auto"}, nil, ""},
+		"another policy is right": {sample.Tiers{DRAM: sample.Tier{Bytes: 5 << 30, Chunks: 50, Policy: "lru"}, Write: "auto"}, circle(30), "no size up to"},
 	} {
-		b := newBook(maxChunks)
-		for _, id := range tt.prompts {
-			offer(b, session(id, 0, 10), huge)
+		s := record(t, tt.now, 0, whole(tt.prompts, func(uint64) int { return 10 }))
+		r := playAll(t, s, 30_000)
+		r.Measured, r.MeasuredTokens = r.now().Hit+0.04, 1
+		got, err := r.Advice()
+		if err != nil || !strings.HasPrefix(got, tt.want) || tt.want == "" && got != "" {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, tt.want)
 		}
-		p := newPlay(b.copy(), tt.now, 30_000)
-		p.all(t)
-		p.report.At = p.report.Since.AddDate(1, 0, 0)
-		got := p.report.Advice()
-		if name == "another policy is right" {
-			if !strings.Contains(got, ", cpu.policy ") {
-				t.Errorf("%s: %q", name, got)
-			}
-			continue
+		if name == "another policy is right" && !strings.Contains(got, ", cpu.policy ") {
+			t.Errorf("%s: %q", name, got)
 		}
-		if !strings.HasPrefix(got, tt.want) || tt.want == "" && got != "" {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		r.Measured += 0.02
+		if got, err := r.Advice(); tt.want != "" && (!errors.Is(err, ErrOff) || got != "") {
+			t.Errorf("%s, 6 points off: %q, %v", name, got, err)
 		}
 	}
-	if got := new(Report).Advice(); got != "" {
-		t.Errorf("without a report: %q", got)
+	if got, err := new(Report).Advice(); got != "" || err != nil {
+		t.Errorf("without a sample: %q, %v", got, err)
+	}
+}
+
+// TestMeasured: only prompts since the measurement began count, and stand beside it.
+func TestMeasured(t *testing.T) {
+	now := sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 30, Chunks: 1000, Policy: "lru"}, Write: "auto"}
+	s := record(t, now, 0, whole([]uint64{1, 2, 3, 4, 1, 2, 3, 4}, func(uint64) int { return 10 }))
+	s.Measured = sample.Measured{Since: s.Since, AskedTokens: 400, HitTokens: 100}
+	for i := range s.Prompts {
+		s.Prompts[i].Millis += int64(i / 4) // the second half came later
+	}
+	r := playAll(t, s, 30_000)
+	if r.Requests != 4 || r.now().Hit != 1 || r.Measured != 0.25 || r.MeasuredTokens != 400 {
+		t.Errorf("%d requests hit %v, measured %v of %d", r.Requests, r.now().Hit, r.Measured, r.MeasuredTokens)
 	}
 }

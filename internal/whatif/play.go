@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/simulate"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -12,21 +13,47 @@ import (
 // factors are the sizes that are tried, as multiples of the present one.
 var factors = []float64{0.5, 1, 2, 4}
 
+// Play makes a report of a sample, with a token at depth counting twice as compute. Done is
+// told of each row.
+func Play(ctx context.Context, s *sample.Sample, depth float64, done func(*Row)) (*Report, error) {
+	p := newPlay(s, depth)
+	if err := p.all(ctx, done); err != nil {
+		return nil, err
+	}
+	return &p.report, nil
+}
+
+// Rows is how many rows a report of a sample has.
+func Rows(s *sample.Sample) int { return len(newPlay(s, 1).report.Rows) }
+
 // play is one report in the making.
 type play struct {
-	*sample
+	simulate.Prompts
+	sample *sample.Sample
 	report Report
 	depth  float64
 	done   map[simulate.PairOptions]*simulate.Played
-	next   int    // row
-	asked  uint64 // prompts of the book, as of then
 }
 
-// newPlay lists the rows of a report.
-func newPlay(s *sample, now Tiers, depth float64) *play {
+// newPlay lists the rows of a report. What came before the measurement began fills the
+// caches, and does not count.
+func newPlay(s *sample.Sample, depth float64) *play {
 	p := &play{sample: s, depth: depth, done: make(map[simulate.PairOptions]*simulate.Played)}
-	p.report = Report{Share: 1 / math.Exp2(float64(s.shift)), PrefillDepth: depth, Now: now}
-	add := func(name string, t *Tier) {
+	p.Parents, p.List = s.Parents, make([]simulate.Prompt, len(s.Prompts))
+	now := s.Tiers
+	p.report = Report{At: s.At, Since: s.Measured.Since, Share: 1 / math.Exp2(float64(s.Shift)), Dropped: s.Dropped, PrefillDepth: depth, Now: now}
+	if m := s.Measured; m.AskedTokens > 0 {
+		p.report.Measured = float64(m.HitTokens) / float64(m.AskedTokens)
+		p.report.MeasuredTokens = m.AskedTokens
+	}
+	for i := range s.Prompts {
+		q := &s.Prompts[i]
+		p.List[i] = simulate.Prompt{
+			Last: q.Last, Chunk: int(q.Chunk), Tokens: int(q.Tokens), Skip: int(q.Skip), Millis: q.Millis, Group: q.Group,
+			Warmup: q.Warmup || q.Millis <= s.Measured.Since.UnixMilli(),
+		}
+	}
+	add := func(name string, t *sample.Tier) {
 		for _, pol := range policy.All() {
 			for _, f := range factors {
 				p.report.Rows = append(p.report.Rows, Row{
@@ -39,8 +66,8 @@ func newPlay(s *sample, now Tiers, depth float64) *play {
 	if now.Disk.Bytes > 0 {
 		add("disk", &now.Disk)
 	}
-	for i := range s.List {
-		if q := &s.List[i]; !q.Warmup {
+	for i := range p.List {
+		if q := &p.List[i]; !q.Warmup {
 			p.report.Requests++
 			p.report.AskedTokens += int64(q.Tokens - q.Skip)
 		}
@@ -48,19 +75,26 @@ func newPlay(s *sample, now Tiers, depth float64) *play {
 	return p
 }
 
-// step plays the next row, and reports whether there are more.
-func (p *play) step(ctx context.Context) (more bool, err error) {
+// all plays all rows, and the bound.
+func (p *play) all(ctx context.Context, done func(*Row)) error {
 	r := &p.report
-	if p.next == len(r.Rows) {
-		r.Bound = &Row{Tier: "cpu", Policy: r.Now.DRAM.Policy}
-		return false, p.fill(ctx, r.Bound, &simulate.PairOptions{Policy: "lru", DiskPolicy: "lru", Capacity: max(1, len(p.Parents))})
+	for i := range r.Rows {
+		if err := p.row(ctx, &r.Rows[i]); err != nil {
+			return err
+		}
+		done(&r.Rows[i])
 	}
-	row := &r.Rows[p.next]
-	p.next++
+	r.Bound = &Row{Tier: "cpu", Policy: r.Now.DRAM.Policy}
+	return p.fill(ctx, r.Bound, &simulate.PairOptions{Policy: "lru", DiskPolicy: "lru", Capacity: max(1, len(p.Parents))})
+}
+
+// row plays one row.
+func (p *play) row(ctx context.Context, row *Row) error {
+	r := &p.report
 	dram, disk := r.Now.DRAM, r.Now.Disk
 	o := simulate.PairOptions{
 		Policy: dram.Policy, DiskPolicy: disk.Policy, Capacity: p.scaled(dram.Chunks, 1), DiskCapacity: p.scaled(disk.Chunks, 1),
-		Write: r.Now.Write, UnsafeAge: time.Duration(r.Now.UnsafeAge * float64(time.Second)), MinHits: r.Now.MinHits,
+		Write: simulate.Write(r.Now.Write), UnsafeAge: time.Duration(r.Now.UnsafeAge * float64(time.Second)), MinHits: r.Now.MinHits,
 		ByCompute: dram.ByCompute, DiskByCompute: disk.ByCompute,
 	}
 	if row.Tier == "cpu" {
@@ -72,7 +106,7 @@ func (p *play) step(ctx context.Context) (more bool, err error) {
 	if o.DiskCapacity == 0 {
 		o.DiskPolicy = "lru" // of none
 	}
-	return true, p.fill(ctx, row, &o)
+	return p.fill(ctx, row, &o)
 }
 
 // fill plays a pair, unless it was played before.
@@ -85,16 +119,16 @@ func (p *play) fill(ctx context.Context, row *Row, o *simulate.PairOptions) (err
 		}
 		p.done[*o] = played
 	}
-	row.fill(played, p.shift)
+	row.fill(played, p.sample.Shift)
 	return nil
 }
 
 // scaled is the size in the sample of a cache of so many chunks. All heads are in each
 // sample.
 func (p *play) scaled(chunks int64, factor float64) int {
-	full, heads := float64(chunks)*factor, float64(p.heads)
+	full, heads := float64(chunks)*factor, float64(p.sample.Heads)
 	if full > heads {
-		full = heads + (full-heads)/math.Exp2(float64(p.shift))
+		full = heads + (full-heads)/math.Exp2(float64(p.sample.Shift))
 	}
 	return int(math.Round(full))
 }

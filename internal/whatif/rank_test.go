@@ -2,30 +2,26 @@ package whatif
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/simulate"
+	"github.com/kvstored/kvstored/internal/sample"
 )
 
 // TestRankBy: tenure is played with the weights that the tiers give chunks, and
 // policies that know no costs are not touched by them.
 func TestRankBy(t *testing.T) {
-	b, rng := newBook(maxChunks), rand.New(rand.NewPCG(24, 2))
+	rng, ids := rand.New(rand.NewPCG(24, 2)), []uint64(nil)
 	for range 4000 {
-		id := uint64(rng.IntN(200))
-		offer(b, session(id, 0, 1+int(id%40)), huge)
+		ids = append(ids, uint64(rng.IntN(200)))
 	}
+	s := record(t, sample.Tiers{DRAM: sample.Tier{Chunks: 600}}, 0, whole(ids, func(id uint64) int { return 1 + int(id%40) }))
 	hits := func(by bool) map[string]float64 {
-		now := Tiers{DRAM: Tier{Bytes: 1 << 20, Chunks: 600, Policy: "lru", ByCompute: by}, Disk: Tier{Bytes: 1 << 20, Chunks: 900, Policy: "lru", ByCompute: by}, Write: simulate.Through}
-		p := newPlay(b.copy(), now, 500)
-		p.report.Rows = slices.DeleteFunc(p.report.Rows, func(r Row) bool {
-			return r.Factor != 1 || !slices.Contains([]string{"lru", "s3fifo", "tenure"}, r.Policy)
-		})
-		p.all(t)
+		s.Tiers = sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 20, Chunks: 600, Policy: "lru", ByCompute: by}, Disk: sample.Tier{Bytes: 1 << 20, Chunks: 900, Policy: "lru", ByCompute: by}, Write: "through"}
 		out := make(map[string]float64)
-		for _, r := range p.report.Rows {
-			out[r.Tier+" "+r.Policy] = r.Compute
+		for _, r := range playAll(t, s, 500).Rows {
+			if r.Factor == 1 {
+				out[r.Tier+" "+r.Policy] = r.Compute
+			}
 		}
 		return out
 	}

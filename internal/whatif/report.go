@@ -4,39 +4,26 @@ import (
 	"math"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/simulate"
 )
 
 // Report is the hit rates of other sizes and policies for the prompts of a sample.
 type Report struct {
-	At           time.Time `json:"at"`            // when it was made; zero: there is none yet
-	Since        time.Time `json:"since"`         // the first prompt of the sample came
-	Requests     int       `json:"requests"`      // of the sample that count
-	AskedTokens  int64     `json:"asked_tokens"`  // of these
-	Share        float64   `json:"share"`         // of all sessions that are in the sample
-	Dropped      uint64    `json:"dropped"`       // prompts that came too fast for the sample, since the start
-	PrefillDepth float64   `json:"prefill_depth"` // tokens; a token at that depth counts twice as compute
-	Now          Tiers     `json:"now"`
-	Rows         []Row     `json:"rows"`  // by tier, policy and factor
-	Bound        *Row      `json:"bound"` // of a DRAM without end; null where there is no report
-}
-
-// Tiers are the tiers that were simulated at their own size.
-type Tiers struct {
-	DRAM      Tier           `json:"cpu"`
-	Disk      Tier           `json:"disk"` // of no bytes where there is none
-	Write     simulate.Write `json:"write_mode"`
-	UnsafeAge float64        `json:"unsafe_age_seconds"`
-	MinHits   int            `json:"min_hits"`
-}
-
-// Tier is one of them.
-type Tier struct {
-	Bytes  int64  `json:"bytes"`
-	Chunks int64  `json:"chunks"` // as many of those that it has now, as would fit
-	Policy string `json:"policy"`
-
-	ByCompute bool `json:"rank_by_compute"` // its policies that know costs go by these
+	At           time.Time    `json:"at"`            // when the sample was taken
+	Since        time.Time    `json:"since"`         // prompts count from then on, and are measured
+	Requests     int          `json:"requests"`      // of the sample that count
+	AskedTokens  int64        `json:"asked_tokens"`  // of these
+	Share        float64      `json:"share"`         // of all sessions that are in the sample
+	Dropped      uint64       `json:"dropped"`       // prompts that came too fast for the sample, since the start
+	PrefillDepth float64      `json:"prefill_depth"` // tokens; a token at that depth counts twice as compute
+	Now          sample.Tiers `json:"now"`
+	// Measured is the share of the tokens that the tiers as they are really hit, of all
+	// sessions; the row that is current estimates it.
+	Measured       float64 `json:"measured"`
+	MeasuredTokens uint64  `json:"measured_tokens"` // that were asked for
+	Rows           []Row   `json:"rows"`            // by tier, policy and factor
+	Bound          *Row    `json:"bound"`           // of a DRAM without end
 }
 
 // Row is what the tiers would have hit where one had another policy or size. Shares are of

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/simulate"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -22,28 +23,18 @@ var (
 	allPolicies       = flag.Bool("all-policies", false, "compare all policies in TestWithinTwoPoints, which takes minutes")
 )
 
-// read plays a trace into a book with room for so many chunks, as requests for its prompts would.
-func read(t *testing.T, trace []byte, blockTokens, room int, of sizes) *book {
+// read is what clients ask for who play a trace, whole chunks only.
+func read(t *testing.T, trace []byte, blockTokens int) (out []asked) {
 	t.Helper()
-	b := newBook(room)
-	var hashes []uint64
 	for req, err := range replay.Requests(bytes.NewReader(trace), "trace", blockTokens) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hashes = hashes[:0]
-		for _, id := range req.BlockIDs[:req.InputTokens/blockTokens] {
-			hashes = append(hashes, mix(id))
-		}
-		if len(hashes) == 0 || b.shift > 0 && !in(b.gate.of(len(hashes), func(i int) uint64 { return hashes[i] }), b.shift) {
-			continue
-		}
-		b.add(hashes, &item{tokens: uint32(req.InputTokens), chunk: uint32(blockTokens)}, req.Millis)
-		for b.full() {
-			b.shrink(of)
+		if ids := req.BlockIDs[:req.InputTokens/blockTokens]; len(ids) > 0 {
+			out = append(out, asked{ids: ids, chunk: blockTokens, tokens: req.InputTokens, millis: req.Millis})
 		}
 	}
-	return b
+	return out
 }
 
 // madeUp is a trace of conversations that begin with the same four blocks, some of which
@@ -72,14 +63,14 @@ func TestWithinTwoPoints(t *testing.T) {
 	for name, tt := range map[string]struct {
 		path       string
 		dram, disk int
-		room       int
+		chunks     int // that the daemon may have, which bounds the sample
 		policies   []string
 		whole      bool    // all of it fits into the sample
 		most       float64 // that an estimate is off
 	}{
-		"made up":      {"", 1000, 3000, leastChunks, []string{"lru", "tenure"}, false, .03},
-		"conversation": {*conversationTrace, 5000, 15000, maxChunks, []string{"lru", "s3fifo", "tenure"}, false, .02},
-		"agent200":     {*agentTrace, 2000, 6000, maxChunks, []string{"lru", "s3fifo", "tenure"}, true, .02},
+		"made up":      {"", 1000, 3000, 1, []string{"lru", "tenure"}, false, .03},
+		"conversation": {*conversationTrace, 5000, 15000, 0, []string{"lru", "s3fifo", "tenure"}, false, .02},
+		"agent200":     {*agentTrace, 2000, 6000, 0, []string{"lru", "s3fifo", "tenure"}, true, .02},
 	} {
 		t.Run(name, func(t *testing.T) {
 			trace := madeUp()
@@ -95,29 +86,19 @@ func TestWithinTwoPoints(t *testing.T) {
 			if *allPolicies {
 				tt.policies = policy.All()
 			}
-			b := read(t, trace, 512, tt.room, sizes{int64(tt.dram / 2), int64(4 * (tt.dram + tt.disk))})
-			s := b.copy()
-			now := Tiers{DRAM: Tier{Bytes: 1, Chunks: int64(tt.dram), Policy: "lru"}, Disk: Tier{Bytes: 1, Chunks: int64(tt.disk), Policy: "lru"}, Write: simulate.Through}
-			p := newPlay(s, now, simulate.DefaultPrefillDepth)
-			t.Logf("1/%d of the sessions, %d prompts, %d chunks, %d heads, cut %v", 1<<s.shift, len(s.List), len(s.Parents), s.heads, b.cut)
-			if whole := s.shift == 0; whole != tt.whole {
+			now := sample.Tiers{DRAM: sample.Tier{Bytes: 1, Chunks: int64(tt.dram), Policy: "lru"}, Disk: sample.Tier{Bytes: 1, Chunks: int64(tt.disk), Policy: "lru"}, Write: "through"}
+			s := record(t, now, tt.chunks, read(t, trace, 512))
+			t.Logf("1/%d of the sessions, %d prompts, %d chunks, %d heads", 1<<s.Shift, len(s.Prompts), len(s.Parents), s.Heads)
+			if whole := s.Shift == 0; whole != tt.whole {
 				t.Errorf("all of the trace is in the sample: %v", whole)
 			}
+			p := newPlay(s, simulate.DefaultPrefillDepth)
 			p.report.Rows = slices.DeleteFunc(p.report.Rows, func(r Row) bool { return !slices.Contains(tt.policies, r.Policy) })
-			p.all(t)
+			if err := p.all(t.Context(), func(*Row) {}); err != nil {
+				t.Fatal(err)
+			}
 			compare(t, p, trace, tt.most)
 		})
-	}
-}
-
-// all plays all rows.
-func (p *play) all(t *testing.T) {
-	t.Helper()
-	for more := true; more; {
-		var err error
-		if more, err = p.step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -129,7 +110,7 @@ func compare(t *testing.T, p *play, trace []byte, most float64) {
 	}
 	worst, outside := 0.0, 0
 	for _, r := range append(p.report.Rows, *p.report.Bound) {
-		o := simulate.TierOptions{Policies: []string{"lru"}, DiskPolicies: []string{"lru"}, Capacities: []int{int(p.report.Now.DRAM.Chunks)}, DiskCapacity: []int{int(p.report.Now.Disk.Chunks)}, Writes: []simulate.Write{p.report.Now.Write}}
+		o := simulate.TierOptions{Policies: []string{"lru"}, DiskPolicies: []string{"lru"}, Capacities: []int{int(p.report.Now.DRAM.Chunks)}, DiskCapacity: []int{int(p.report.Now.Disk.Chunks)}, Writes: []simulate.Write{simulate.Write(p.report.Now.Write)}}
 		switch {
 		case r.Factor == 0:
 			o.Capacities[0] = all.Distinct()

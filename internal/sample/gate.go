@@ -1,4 +1,4 @@
-package whatif
+package sample
 
 import (
 	"encoding/binary"
@@ -13,7 +13,9 @@ import (
 type gate struct {
 	shift uint8               // one of 1<<shift sessions is in
 	heads map[uint64]struct{} // chunks that belong to no session; with one, all before it
-	guess atomic.Int32        // how many heads the last chain had
+	// spaces are those whose heads were looked for.
+	spaces map[uint64]struct{}
+	guess  atomic.Int32 // how many heads the last chain had
 }
 
 // hashOf is what the sample knows of a key.
@@ -36,15 +38,24 @@ func mix(x uint64) uint64 {
 func in(session uint64, shift uint8) bool { return session>>(64-uint(shift)) == 0 }
 
 // groupOf is the group of a session, from bits that do not decide whether it is in.
-func groupOf(session uint64) int { return int(session % groups) }
+func groupOf(session uint64) int { return int(session % Groups) }
 
 // takes reports whether the session of a chain is in the sample.
 func (g *gate) takes(c *key.Chain) bool {
 	if c.Len() == 0 || c.Alone {
 		return false
 	}
-	return g.shift == 0 || in(g.session(c), g.shift)
+	return g.shift == 0 || g.isNew(spaceOf(c)) || in(g.session(c), g.shift)
 }
+
+// isNew reports whether nothing is known of a space, though there are few.
+func (g *gate) isNew(space uint64) bool {
+	_, known := g.spaces[space]
+	return !known && len(g.spaces) < mostSpaces
+}
+
+// spaceOf is what the sample knows of a space.
+func spaceOf(c *key.Chain) uint64 { return binary.LittleEndian.Uint64(c.Space[:]) }
 
 // session is the hash that decides about a chain.
 func (g *gate) session(c *key.Chain) uint64 {

@@ -1,10 +1,6 @@
-package whatif
+package sample
 
-import (
-	"slices"
-
-	"github.com/kvstored/kvstored/internal/simulate"
-)
+import "slices"
 
 // Bounds of the sample, which are smaller where the tiers may have few chunks: see
 // roomFor.
@@ -27,15 +23,19 @@ func roomFor(chunks int) int {
 }
 
 const (
-	groups = simulate.Groups
-	// A chunk is a head where it is in one of so many branches of the sample, or more, and
-	// in this many.
-	headShare, headLeast = 64, 16
+	// A chunk is a head where it is in one of so many branches of its space, or more, and in
+	// this many, or in a quarter where the space has few.
+	headShare, headLeast, headQuarter = 64, 16, 4
+	// While fewer spaces are known, all prompts of one that is not are taken: a session is
+	// told from a model by the heads of its space, which the next shrinking finds.
+	mostSpaces = 256
 	// A window is long enough where its chunks are so many times those of the largest
 	// cache, and much too long where they are so many times as many again.
 	turnovers, tooLong = 4, 4
 	// A cache is not scaled down to fewer prompts: it would say nothing of a larger one.
 	promptsInCache = 8
+	// The caches that may be played have half of the present size to four times as much.
+	smallestCache, largestCache = 0.5, 4
 )
 
 // prompt is one that was asked for.
@@ -45,6 +45,7 @@ type prompt struct {
 	tokens, skip uint32
 	chunk        uint32 // tokens of a whole one
 	shift        uint8  // that the sample had when it came, or has had since
+	space        uint64 // of its chunks
 	millis       int64
 }
 
@@ -58,10 +59,9 @@ type book struct {
 	list    []prompt
 	plays   int64
 	shift   uint8
-	cut     bool   // older prompts have gone
-	asked   uint64 // prompts that were added since the start
-	gate    *gate  // as requests should have it
-	room    int    // for chunks of the tree
+	cut     bool  // older prompts have gone
+	gate    *gate // as requests should have it
+	room    int   // for chunks of the tree
 }
 
 func newBook(room int) *book {
@@ -76,10 +76,9 @@ func (b *book) add(hashes []uint64, it *item, millis int64) {
 		return
 	}
 	last := b.grow(hashes[known:], b.at(hashes, known))
-	b.list = append(b.list, prompt{last: last, length: uint32(len(hashes)), tokens: it.tokens, skip: it.skip, chunk: it.chunk, shift: b.shift, millis: millis})
+	b.list = append(b.list, prompt{last: last, length: uint32(len(hashes)), tokens: it.tokens, skip: it.skip, chunk: it.chunk, shift: b.shift, space: it.space, millis: millis})
 	b.ends[last-1] = uint32(len(b.list))
 	b.plays += int64(len(hashes))
-	b.asked++
 }
 
 // known is how many leading chunks are in the tree. With a chunk all before it are.
@@ -158,7 +157,7 @@ func (b *book) shrink(of sizes) {
 func (b *book) widen() {
 	if b.shift > 0 {
 		b.shift--
-		b.gate = &gate{shift: b.shift, heads: b.gate.heads}
+		b.gate = &gate{shift: b.shift, heads: b.gate.heads, spaces: b.gate.spaces}
 	}
 }
 
@@ -173,7 +172,7 @@ func (b *book) rebuild(list []prompt) {
 	heads := b.findHeads()
 	sessions := b.sessions(heads)
 	old := *b
-	*b = book{numbers: make(map[uint64]uint32), shift: old.shift, cut: old.cut, asked: old.asked, room: old.room, gate: &gate{shift: old.shift, heads: make(map[uint64]struct{})}}
+	*b = book{numbers: make(map[uint64]uint32), shift: old.shift, cut: old.cut, room: old.room, gate: &gate{shift: old.shift, heads: make(map[uint64]struct{}), spaces: make(map[uint64]struct{})}}
 	place := make([]uint32, len(old.hashes)) // in the new tree, + 1
 	for i, head := range heads {
 		if head {
@@ -199,31 +198,47 @@ func (b *book) rebuild(list []prompt) {
 			place[path[i]] = last
 		}
 		p.last, p.shift = place[p.last-1], max(p.shift, b.shift)
+		b.gate.spaces[p.space] = struct{}{}
 		b.list = append(b.list, p)
 		b.ends[p.last-1] = uint32(len(b.list))
 		b.plays += int64(p.length)
 	}
 }
 
-// findHeads says of each chunk whether it belongs to no session. A head stays one, so
-// that the sessions behind it stay the same.
+// findHeads says of each chunk whether it belongs to no session of its space. A head stays
+// one, so that the sessions behind it stay the same.
 func (b *book) findHeads() []bool {
-	leaves := make([]uint32, len(b.hashes))
-	all := uint32(0)
-	for i := len(b.hashes) - 1; i >= 0; i-- {
+	leaves, all := make([]uint32, len(b.hashes)), make(map[uint64]uint32)
+	spaces := b.spaces()
+	for i, up := range slices.Backward(b.parents) {
 		if leaves[i] == 0 {
 			leaves[i] = 1
-			all++
+			all[spaces[i]]++
 		}
-		if up := b.parents[i]; up != 0 {
+		if up != 0 {
 			leaves[up-1] += leaves[i]
 		}
 	}
 	heads := make([]bool, len(b.hashes))
 	for i, n := range leaves {
-		heads[i] = n >= max(headLeast, all/headShare) || b.gate.isHead(b.hashes[i])
+		branches := all[spaces[i]]
+		heads[i] = n >= max(branches/headShare, min(headLeast, max(2, branches/headQuarter))) || b.gate.isHead(b.hashes[i])
 	}
 	return heads
+}
+
+// spaces is the space of each chunk. Each is in a prompt.
+func (b *book) spaces() []uint64 {
+	out := make([]uint64, len(b.hashes))
+	for i := range b.list {
+		out[b.list[i].last-1] = b.list[i].space
+	}
+	for i, up := range slices.Backward(b.parents) {
+		if up != 0 && out[up-1] == 0 {
+			out[up-1] = out[i]
+		}
+	}
+	return out
 }
 
 // sessions is the hash of the session of each chunk.
@@ -239,37 +254,29 @@ func (b *book) sessions(heads []bool) []uint64 {
 	return out
 }
 
-// sample is a copy of the book for plays.
-type sample struct {
-	*simulate.Prompts
-	shift uint8 // one of 1<<shift sessions is in it
-	heads int   // chunks that belong to no session
-}
-
-// copy makes a sample of the book. Where older prompts have gone, the first quarter only
+// fill copies the book into a sample. Where older prompts have gone, the first quarter only
 // fills the caches. Sessions that were not in the book all the time are left out.
-func (b *book) copy() *sample {
+func (b *book) fill(s *Sample) {
 	heads := b.findHeads()
 	sessions := b.sessions(heads)
-	s := &sample{Prompts: &simulate.Prompts{Parents: slices.Clone(b.parents), List: make([]simulate.Prompt, 0, len(b.list))}}
+	s.Parents, s.Prompts = slices.Clone(b.parents), make([]Prompt, 0, len(b.list))
 	for i := range b.list {
-		s.shift = max(s.shift, b.list[i].shift)
+		s.Shift = max(s.Shift, b.list[i].shift)
 	}
 	for _, head := range heads {
 		if head {
-			s.heads++
+			s.Heads++
 		}
 	}
 	for i := range b.list {
 		p := &b.list[i]
 		session := sessions[p.last-1]
-		if s.shift > 0 && !in(session, s.shift) {
+		if s.Shift > 0 && !in(session, s.Shift) {
 			continue
 		}
-		s.List = append(s.List, simulate.Prompt{
-			Last: p.last, Chunk: int(p.chunk), Tokens: int(p.tokens), Skip: int(p.skip), Millis: p.millis,
+		s.Prompts = append(s.Prompts, Prompt{
+			Last: p.last, Chunk: p.chunk, Tokens: p.tokens, Skip: p.skip, Millis: p.millis,
 			Group: groupOf(session), Warmup: b.cut && i < len(b.list)/4,
 		})
 	}
-	return s
 }

@@ -1,4 +1,4 @@
-package whatif
+package sample
 
 import (
 	"context"
@@ -6,35 +6,33 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/simulate"
 	"github.com/kvstored/kvstored/key"
 )
 
 const (
 	gather    = 200 * time.Millisecond // what comes in that time is added at once
-	pause     = time.Minute            // between two reports, at least
 	calm      = 10 * time.Minute       // after which a share that fell for want of time may rise
 	lookShare = 0.01                   // of the time of requests, for all of this
 	idleShare = 0.002                  // besides, of the time in which the process did nothing
-	fewest    = 100                    // prompts of which a report is made
 )
 
 // Options of a Recorder.
 type Options struct {
 	// Tiers returns the tiers as they are. A Disk of no bytes is none.
 	Tiers func() Tiers
+	// Hits returns how many tokens clients have asked for since the start, and how many of
+	// these were in DRAM or on disk.
+	Hits func() (asked, hit uint64)
 	// Busy returns for how long requests about prompts have been worked on since the start.
 	Busy func() time.Duration
 	// Used returns the processor time of the process. Nil: none is known of.
-	Used         func() time.Duration
-	PrefillDepth float64 // tokens; 0 = simulate.DefaultPrefillDepth
+	Used func() time.Duration
 	// Chunks is how many the tiers may have, however small they are; the sample is the
 	// smaller for few. 0 = as many as come.
 	Chunks int
 }
 
-// Recorder keeps a sample of what clients ask for, and makes reports of it. It is safe for
-// concurrent use.
+// Recorder keeps a sample of what clients ask for. It is safe for concurrent use.
 type Recorder struct {
 	o       Options
 	started time.Time
@@ -52,23 +50,16 @@ type Recorder struct {
 		busy     time.Duration // as of then
 		used     time.Duration // likewise
 		noted    time.Duration // likewise, of prompts that are in the sample
-	}
-	playing chan struct{} // capacity 1: held by the play under way
-	last    struct {
-		sync.Mutex
-		Report
-		asked uint64 // prompts of the sample, then
+		marks    marks
 	}
 }
 
 // New makes a Recorder; Run has it work.
 func New(o Options) *Recorder {
-	if o.PrefillDepth == 0 {
-		o.PrefillDepth = simulate.DefaultPrefillDepth
-	}
-	r := &Recorder{o: o, started: time.Now(), playing: make(chan struct{}, 1)}
+	r := &Recorder{o: o, started: time.Now()}
 	r.queue.wake = make(chan struct{}, 1)
 	r.book.book = newBook(roomFor(o.Chunks))
+	r.book.marks = newMarks(r.started.UnixMilli())
 	r.gate.Store(r.book.gate)
 	return r
 }
@@ -99,12 +90,8 @@ func (r *Recorder) Stored(c *key.Chain) {
 	r.notes.end(begun, taken)
 }
 
-// Run adds the noted prompts to the sample, and makes reports as time allows, until ctx ends.
+// Run adds the noted prompts to the sample until ctx ends.
 func (r *Recorder) Run(ctx context.Context) error {
-	started, used := time.Now(), r.used()
-	again := time.NewTimer(pause)
-	defer again.Stop()
-	var p *play
 	var empty batch
 	for {
 		select {
@@ -115,16 +102,6 @@ func (r *Recorder) Run(ctx context.Context) error {
 				return nil
 			}
 			empty = r.ingest(empty)
-		case <-again.C:
-			begun := time.Now()
-			p = r.advance(ctx, p)
-			took := time.Since(begun)
-			r.spent.Add(int64(took))
-			wait := pause
-			if p != nil {
-				wait = r.until(idle(begun.Sub(started), r.used()-used))
-			}
-			again.Reset(wait)
 		}
 	}
 }
@@ -151,98 +128,41 @@ func (r *Recorder) used() time.Duration {
 // processor time, as if it had one processor.
 func idle(elapsed, used time.Duration) time.Duration { return max(0, elapsed-used) }
 
-// until is how long to wait so that no more time is spent than may be, with so much time in
-// which the process did nothing.
-func (r *Recorder) until(idle time.Duration) time.Duration {
-	may := lookShare*float64(r.o.Busy()) + idleShare*float64(idle)
-	over := float64(r.Spent()) - may
-	return max(gather, time.Duration(over/idleShare))
-}
-
-// advance plays one row of a report, of a new one if there is none in the making, and
-// returns it while it has more.
-func (r *Recorder) advance(ctx context.Context, p *play) *play {
-	select {
-	case r.playing <- struct{}{}:
-		defer func() { <-r.playing }()
-	default:
-		return p // an administrator has one made
-	}
-	if p == nil {
-		if p = r.begin(false); p == nil {
-			return nil
-		}
-	}
-	more, err := p.step(ctx)
-	if err != nil {
-		return nil // ctx has ended
-	}
-	if !more {
-		r.publish(p)
-		return nil
-	}
-	return p
-}
-
-// begin begins a report, unless little has come since the last one.
-func (r *Recorder) begin(always bool) *play {
-	r.book.Lock()
-	defer r.book.Unlock()
-	b := r.book.book
-	r.last.Lock()
-	fresh := b.asked - r.last.asked
-	r.last.Unlock()
-	if !always && (len(b.list) < fewest || fresh < uint64(len(b.list)/8)) {
-		return nil
-	}
-	p := newPlay(b.copy(), r.o.Tiers(), r.o.PrefillDepth)
-	p.report.Dropped = r.book.dropped
-	if len(b.list) > 0 {
-		p.report.Since = time.UnixMilli(b.list[0].millis)
-	}
-	p.asked = b.asked
-	return p
-}
-
-func (r *Recorder) publish(p *play) {
-	p.report.At = time.Now()
-	r.last.Lock()
-	r.last.Report, r.last.asked = p.report, p.asked
-	r.last.Unlock()
-}
-
-// Report returns the last report, which does not change; At is zero where there is none.
-func (r *Recorder) Report() Report {
-	r.last.Lock()
-	defer r.last.Unlock()
-	return r.last.Report
-}
-
-// Spent is the processor time that the sample, what requests note for it, and the reports
-// that Run makes have taken.
+// Spent is the processor time that the sample, and what requests note for it, have taken.
 func (r *Recorder) Spent() time.Duration { return time.Duration(r.spent.Load() + r.notes.all.Load()) }
 
-// Make makes a report now. It takes seconds of one processor where the sample is full. One is
-// made at a time.
-func (r *Recorder) Make(ctx context.Context) (Report, error) {
-	select {
-	case r.playing <- struct{}{}:
-		defer func() { <-r.playing }()
-	case <-ctx.Done():
-		return Report{}, ctx.Err()
-	}
+// Share is the share of all sessions that are in the sample, and dropped the prompts that
+// came too fast for it.
+func (r *Recorder) Share() (share float64, dropped uint64) {
+	r.book.Lock()
+	defer r.book.Unlock()
+	return 1 / float64(uint64(1)<<r.book.shift), r.book.dropped
+}
+
+// Sample returns a copy of the sample, with all that came before.
+func (r *Recorder) Sample() *Sample {
 	r.ingest(batch{})
-	p := r.begin(true)
-	for {
-		more, err := p.step(ctx)
-		if err != nil {
-			return Report{}, err
-		}
-		if !more {
-			r.publish(p)
-			return p.report, nil
+	r.book.Lock()
+	defer r.book.Unlock()
+	s := &Sample{At: time.Now(), Dropped: r.book.dropped, Tiers: r.o.Tiers()}
+	r.book.fill(s)
+	if len(s.Prompts) > 0 {
+		s.Since = time.UnixMilli(s.Prompts[0].Millis)
+	}
+	asked, hit := r.o.Hits()
+	s.Measured = r.book.marks.since(r.book.counted(s), asked, hit)
+	return s
+}
+
+// counted is when the first prompt came that counts; 0 where nothing has gone, so that all
+// count.
+func (b *book) counted(s *Sample) (millis int64) {
+	for i := range s.Prompts {
+		if p := &s.Prompts[i]; b.cut && !p.Warmup {
+			return p.Millis
 		}
 	}
+	return 0
 }
 
 // ingest adds the batch of the queue to the sample, and returns memory for the next time.
@@ -252,6 +172,7 @@ func (r *Recorder) ingest(empty batch) batch {
 	r.book.Lock()
 	defer r.book.Unlock()
 	b := r.book.book
+	r.book.marks.note(r.millis(begun), r.o.Tiers, r.o.Hits)
 	hashes := came.hashes
 	for i, h := range hashes {
 		hashes[i] = mix(h)
@@ -300,15 +221,15 @@ func (r *Recorder) pace(begun time.Time, dropped bool) {
 	}
 }
 
-// sizes are those of the caches of a report.
+// sizes are those of the caches that may be played.
 func (r *Recorder) sizes() sizes {
 	t := r.o.Tiers()
 	smallest := t.DRAM.Chunks
 	if t.Disk.Bytes > 0 {
 		smallest = min(smallest, t.Disk.Chunks)
 	}
-	return sizes{int64(factors[0] * float64(smallest)), int64(factors[len(factors)-1]) * (t.DRAM.Chunks + t.Disk.Chunks)}
+	return sizes{int64(smallestCache * float64(smallest)), largestCache * (t.DRAM.Chunks + t.Disk.Chunks)}
 }
 
-// Bytes is the most memory that a Recorder takes, the caches of a play included.
-const Bytes = 48 << 20
+// Bytes is the most memory that a Recorder takes, and a copy of its sample.
+const Bytes = 32 << 20

@@ -1,13 +1,13 @@
-package whatif
+package sample
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/simulate"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -54,35 +54,33 @@ func BenchmarkAsked(b *testing.B) {
 	}
 }
 
-// BenchmarkBytes is what a full sample, its copy and the largest play of it take, in KiB. All
+// BenchmarkBytes is what a full sample and its copy take, and the copy's JSON, in KiB. The
 // three are to stay below Bytes.
 func BenchmarkBytes(b *testing.B) {
-	stats := func() (m runtime.MemStats) {
+	heap := func() uint64 {
+		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
-		return m
+		return m.HeapAlloc
 	}
 	for b.Loop() {
-		before := stats()
+		before := heap()
 		full := newBook(maxChunks)
 		for i := 0; len(full.hashes) < maxChunks-2 || len(full.list) < maxPrompts-2; i++ {
-			full.add(session(uint64(i), 0, 2), &item{tokens: 512, chunk: 256}, 0)
+			full.add(session(uint64(i), 0, 2), &item{tokens: 512, chunk: 256}, 1_795_514_400_000)
 		}
 		const queues = 2 * queueHashes * 8
-		kept := stats().HeapAlloc - before.HeapAlloc + queues
-		p := newPlay(full.copy(), Tiers{DRAM: Tier{Bytes: 1, Chunks: 1 << 16, Policy: "lru"}, Disk: Tier{Bytes: 1, Chunks: 1 << 17, Policy: "lru"}, Write: simulate.Through}, 1)
-		most := uint64(0)
-		for _, name := range []string{"lru", "s3fifo", "tenure"} {
-			from := stats()
-			if _, err := p.Play(b.Context(), &simulate.PairOptions{Policy: name, DiskPolicy: name, Capacity: 1 << 16, DiskCapacity: 1 << 17, Write: simulate.Through}); err != nil {
-				b.Fatal(err)
-			}
-			most = max(most, stats().TotalAlloc-from.TotalAlloc) // all that was allocated, garbage included
+		kept := heap() - before + queues
+		var s Sample
+		full.fill(&s)
+		copied := heap() - before - kept + queues
+		text, err := json.Marshal(&s)
+		if err != nil {
+			b.Fatal(err)
 		}
-		copied := uint64(len(p.Parents)*4 + cap(p.List)*64)
 		b.ReportMetric(float64(kept>>10), "KiB-sample")
 		b.ReportMetric(float64(copied>>10), "KiB-copy")
-		b.ReportMetric(float64(most>>10), "KiB-play")
+		b.ReportMetric(float64(len(text)>>10), "KiB-JSON")
 		b.ReportMetric(Bytes>>10, "KiB-allowed")
 		runtime.KeepAlive(full)
 	}

@@ -1,7 +1,6 @@
-package whatif
+package sample
 
 import (
-	"encoding/binary"
 	"slices"
 	"sync"
 
@@ -16,7 +15,8 @@ type item struct {
 	hashes       int // how many of the queue's are its own
 	tokens, skip uint32
 	chunk        uint32 // tokens of a whole chunk
-	stored       bool   // it was not asked for, but is being stored
+	space        uint64
+	stored       bool // it was not asked for, but is being stored
 }
 
 // batch is the prompts that came between two looks at the queue.
@@ -37,16 +37,16 @@ type queue struct {
 
 // put copies the hashes of a chain, or counts it as dropped.
 func (q *queue) put(c *key.Chain, it item) {
-	it.hashes = c.Len()
+	it.hashes, it.space = c.Len(), spaceOf(c)
 	q.mu.Lock()
 	first := len(q.mu.items) == 0 && q.mu.dropped == 0
 	if len(q.mu.hashes)+it.hashes > queueHashes {
 		q.mu.dropped++
 	} else {
-		space, at := binary.LittleEndian.Uint64(c.Space[:]), len(q.mu.hashes)
+		at := len(q.mu.hashes)
 		q.mu.hashes = slices.Grow(q.mu.hashes, it.hashes)[:at+it.hashes]
 		for i, to := 0, q.mu.hashes[at:]; i < len(to); i++ {
-			to[i] = fold(&c.Hashes[i]) ^ space
+			to[i] = fold(&c.Hashes[i]) ^ it.space
 		}
 		q.mu.items = append(q.mu.items, it)
 	}

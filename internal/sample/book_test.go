@@ -1,12 +1,12 @@
-package whatif
+package sample
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
-	"time"
 
-	"github.com/kvstored/kvstored/internal/simulate"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -24,11 +24,15 @@ func session(id uint64, shared, n int) (hashes []uint64) {
 }
 
 // offer adds a prompt if its session is in the sample.
-func offer(b *book, hashes []uint64, of sizes) bool {
-	if b.shift > 0 && !in(b.gate.of(len(hashes), func(i int) uint64 { return hashes[i] }), b.shift) {
+func offer(b *book, hashes []uint64, of sizes) bool { return offerOf(b, 0, hashes, nil, of) }
+
+// offerOf adds a prompt of a space, in two parts.
+func offerOf(b *book, space uint64, hashes, more []uint64, of sizes) bool {
+	hashes = append(hashes, more...)
+	if b.shift > 0 && !b.gate.isNew(space) && !in(b.gate.of(len(hashes), func(i int) uint64 { return hashes[i] }), b.shift) {
 		return false
 	}
-	b.add(hashes, &item{tokens: uint32(256 * len(hashes)), chunk: 256}, 0)
+	b.add(hashes, &item{tokens: uint32(256 * len(hashes)), chunk: 256, space: space}, 0)
 	for b.full() {
 		b.shrink(of)
 	}
@@ -51,8 +55,9 @@ func TestWholeSessions(t *testing.T) {
 		t.Fatalf("shift %d, %d heads", b.shift, len(b.gate.heads))
 	}
 	prompts := map[uint64]int{}
-	s := b.copy()
-	for _, p := range s.List {
+	var s Sample
+	b.fill(&s)
+	for _, p := range s.Prompts {
 		first := p.Last
 		for up := s.Parents[first-1]; up != 0 && up != 20; up = s.Parents[first-1] {
 			first = up
@@ -64,9 +69,9 @@ func TestWholeSessions(t *testing.T) {
 			t.Errorf("session %x has %d prompts of %d", id, n, turns)
 		}
 	}
-	share := float64(len(prompts)) * float64(int(1)<<s.shift) / sessions
+	share := float64(len(prompts)) * float64(int(1)<<s.Shift) / sessions
 	if share < 0.8 || share > 1.25 {
-		t.Errorf("%d of %d sessions are in a sample of one in %d", len(prompts), sessions, 1<<s.shift)
+		t.Errorf("%d of %d sessions are in a sample of one in %d", len(prompts), sessions, 1<<s.Shift)
 	}
 }
 
@@ -116,6 +121,45 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// TestSessionsWithinSpaces: a model whose sessions are few, and one that comes when the
+// sample has been halved, is in it with about the same share of its sessions as the others,
+// though all sessions of a model begin with its system prompt.
+func TestSessionsWithinSpaces(t *testing.T) {
+	const models, each, turns = 24, 12, 4
+	b := newBook(leastChunks)
+	for model := range uint64(models) {
+		for id := range uint64(each) {
+			for turn := range turns {
+				offerOf(b, model+1, session(1000+model, 0, 10), session(10_000+100*model+id, 0, 30+20*turn), huge)
+			}
+		}
+	}
+	var s Sample
+	b.fill(&s)
+	if s.Shift < 2 {
+		t.Fatalf("shift %d: the sample was hardly halved", s.Shift)
+	}
+	prompts := make(map[uint64]int)
+	for _, p := range s.Prompts {
+		first := p.Last
+		for s.Parents[first-1] != 0 {
+			first = s.Parents[first-1]
+		}
+		prompts[b.hashes[first-1]]++
+	}
+	want := each * turns >> s.Shift
+	t.Logf("one in %d sessions, of each model about %d prompts: %v", 1<<s.Shift, want, slices.Sorted(maps.Values(prompts)))
+	expected := models * (1 - math.Pow(1-math.Exp2(-float64(s.Shift)), each))
+	if float64(len(prompts)) < 0.75*expected {
+		t.Errorf("%d of %d models are in the sample, want about %.0f", len(prompts), models, expected)
+	}
+	for _, n := range prompts {
+		if n > 4*want+turns {
+			t.Errorf("%d prompts of a model are in the sample, want about %d", n, want)
+		}
+	}
+}
+
 // TestAnswersAreStored: the next turn of a conversation hits the answer of the last one,
 // which was stored behind its prompt.
 func TestAnswersAreStored(t *testing.T) {
@@ -125,12 +169,13 @@ func TestAnswersAreStored(t *testing.T) {
 	b.add(session(1, 0, 7), &item{stored: true}, 0)
 	b.add(session(2, 0, 7), &item{stored: true}, 0) // that was not asked for
 	b.add(session(1, 0, 8), &item{tokens: 2048, chunk: 256, skip: 256}, 1)
-	p := newPlay(b.copy(), Tiers{DRAM: Tier{Bytes: 1, Chunks: 100, Policy: "lru"}, Write: simulate.Auto}, 30_000)
-	if _, err := p.step(t.Context()); err != nil {
-		t.Fatal(err)
+	var s Sample
+	b.fill(&s)
+	if len(s.Parents) != 8 || len(s.Prompts) != 2 {
+		t.Fatalf("%+v", s)
 	}
-	if r := p.report; r.AskedTokens != 1024+2048-256 || r.Rows[0].Hit != 6*256./(2816) || r.Rows[0].DRAMHit != r.Rows[0].Hit {
-		t.Errorf("%+v", r)
+	if p := s.Prompts; p[0].Last != 7 || p[0].Tokens != 1024 || p[1].Last != 8 || p[1].Skip != 256 || p[1].Tokens != 2048 {
+		t.Errorf("%+v", p)
 	}
 }
 
@@ -151,54 +196,5 @@ func TestGateFindsSessions(t *testing.T) {
 		if want := hashOf(&c.Space, &c.Hashes[min(heads, n-1)]); g.session(c) != want {
 			t.Fatalf("%d heads of %d chunks: another chunk decides", heads, n)
 		}
-	}
-}
-
-// TestRecorder: a report is made of the prompts that were asked for, also of none; the queue is bounded.
-func TestRecorder(t *testing.T) {
-	r := New(Options{
-		Tiers: func() Tiers {
-			return Tiers{DRAM: Tier{Bytes: 1 << 20, Chunks: 50, Policy: "lru"}, Write: simulate.Auto}
-		},
-		Busy: func() time.Duration { return time.Hour },
-	})
-	if rep, err := r.Make(t.Context()); err != nil || rep.Requests != 0 || rep.Bound == nil || rep.Bound.Hit != 0 {
-		t.Errorf("of nothing: %+v, %v", rep, err)
-	}
-	chain := func(id byte, n int) *key.Chain {
-		c := &key.Chain{}
-		for i := range n {
-			c.Hashes = append(c.Hashes, key.Hash{id, byte(i), byte(i >> 8), 1})
-			c.Tokens = append(c.Tokens, 256)
-		}
-		return c
-	}
-	for range 2 {
-		for id := range byte(10) {
-			r.Asked(chain(id, 10)) // 100 chunks in a circle: none hits in 50 or 25, all in 200
-		}
-	}
-	r.Asked(&key.Chain{})
-	alone := chain(99, 3)
-	alone.Alone = true
-	r.Asked(alone)
-	rep, err := r.Make(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range rep.Rows {
-		want := map[float64]float64{0.5: 0, 1: 0, 2: 0.5, 4: 0.5}[row.Factor]
-		if row.Policy == "lru" && (row.Hit != want || row.HitError != 0 || row.Current != (row.Factor == 1)) {
-			t.Errorf("%+v, want a hit rate of %v", row, want)
-		}
-	}
-	if rep.Requests != 20 || rep.Share != 1 || rep.Bound.Hit != 0.5 || len(rep.Rows) != 4*9 || r.Report().At != rep.At {
-		t.Errorf("%+v", rep)
-	}
-	for range 5 {
-		r.Asked(chain(7, queueHashes/4))
-	}
-	if rep, err = r.Make(t.Context()); err != nil || rep.Dropped != 1 || rep.Share != 0.5 {
-		t.Errorf("dropped %d, share %v, %v", rep.Dropped, rep.Share, err)
 	}
 }

@@ -15,10 +15,10 @@ const module = "github.com/kvstored/kvstored"
 
 // modules are the nested ones that keep the limits of the house. They import from the
 // root, and nothing imports from them.
-var modules = []string{"bench", "router"}
+var modules = []string{"bench", "lab", "router"}
 
 // layered are those with rows.
-var layered = []string{"router"}
+var layered = []string{"lab", "router"}
 
 // rows is the layout, lowest first. A package imports only from rows below
 // its own, never from its own, unless exceptions says so, and never from a nested
@@ -27,10 +27,10 @@ var rows = [][]string{
 	{"internal/pipe", "internal/wire/wiretest"}, // for tests
 	{"internal/unseen"},
 	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/metric", "internal/muted", "internal/pages", "internal/version"},
-	{"internal/access", "internal/cli", "internal/missing"},
+	{"internal/access", "internal/missing"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin"},
 	{"internal/age", "internal/boundary", "internal/checkpoint", "internal/departed", "internal/events", "internal/handover", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire"},
-	{"tier", "internal/hint", "internal/keep", "internal/retain", "internal/sample"},
+	{"tier", "internal/cli", "internal/hint", "internal/keep", "internal/retain", "internal/sample"},
 	{"internal/stack"},
 	{"internal/nested"}, // for tests
 	{"policy/policytest", "tier/tierfault", "internal/faultfs", "internal/logtest", "internal/s3test"}, // for tests
@@ -40,13 +40,15 @@ var rows = [][]string{
 	{"disk/internal/metadata"},
 	{"cpu", "disk", "remote", "prefetch", "client", "internal/blob"},
 	{"internal/blob/blobtest", "internal/resp/resptest"}, // for tests
-	{"internal/server", "internal/resp", "internal/replay"},
-	{"internal/simulate"}, // reads the traces of replay
-	{"internal/whatif"},   // plays its caches
+	{"internal/server", "internal/resp"},
 	{"internal/admin"},
 	{"internal/dashboard"},
 	{"internal/daemon", "internal/demo"},
 	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt"},
+	{"lab/replay"},
+	{"lab/simulate"}, // reads the traces of replay
+	{"lab/whatif"},   // plays its caches
+	{"lab/cmd/kvstored-lab"},
 	{"router/zmtp", "router/index"},
 	{"router/event", "router/pick", "router/reach"},
 	{"router/feed/feedtest"}, // for tests
@@ -85,7 +87,7 @@ var only = []struct {
 	{"github.com/dgraph-io/badger", []string{"internal/database"}},
 	{"github.com/aws", []string{"remote"}},
 	{"github.com/goccy/go-yaml", []string{"config"}},
-	{"github.com/spf13/cobra", []string{"cmd/kvstored", "router/cmd/kvstored-router"}},
+	{"github.com/spf13/cobra", []string{"cmd/kvstored", "lab/cmd/kvstored-lab", "router/cmd/kvstored-router"}},
 }
 
 // goPackage is a package of the module.

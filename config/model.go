@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Model is the KV cache groups of a model, as the files that `replay --simulate
+// Model is the KV cache groups of a model, as the files that `kvstored-lab replay --simulate
 // --groups` reads have them.
 type Model struct {
 	Model  string       `yaml:"model"`

@@ -6,6 +6,7 @@ require (
 	github.com/dgraph-io/badger/v4 v4.9.6
 	github.com/klauspost/compress v1.20.1
 	github.com/kvstored/kvstored v0.0.0
+	github.com/kvstored/kvstored/lab v0.0.0
 	github.com/kvstored/kvstored/router v0.0.0
 	github.com/rs/zerolog v1.35.1
 	github.com/zeebo/xxh3 v1.1.0
@@ -56,5 +57,7 @@ require (
 )
 
 replace github.com/kvstored/kvstored => ../
+
+replace github.com/kvstored/kvstored/lab => ../lab
 
 replace github.com/kvstored/kvstored/router => ../router

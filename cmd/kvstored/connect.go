@@ -3,39 +3,18 @@ package main
 import (
 	"cmp"
 	"context"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 )
 
 // socketFlag gives a command the flag that says where the daemon is.
 func socketFlag(cmd *cobra.Command, socket *string) {
-	cmd.Flags().StringVarP(socket, "socket", "s", defaultSocket(), "the daemon's Unix socket; $KVSTORED_SOCKET sets the default")
-}
-
-// defaultSocket is where a command goes that was not told where the daemon listens.
-func defaultSocket() string {
-	if s := os.Getenv("KVSTORED_SOCKET"); s != "" {
-		return s
-	}
-	own := config.DefaultFor(os.Geteuid(), os.Environ()).Listen.Socket
-	return socketThere(own, config.Default().Listen.Socket)
-}
-
-// socketThere is own, the socket of this user's daemon, unless only that of the
-// machine's daemon is there, as in a container and beside a systemd unit.
-func socketThere(own, machine string) string {
-	if _, err := os.Lstat(own); err == nil {
-		return own
-	}
-	if _, err := os.Lstat(machine); err == nil {
-		return machine
-	}
-	return own
+	cmd.Flags().StringVarP(socket, "socket", "s", cli.DefaultSocket(), "the daemon's Unix socket; $KVSTORED_SOCKET sets the default")
 }
 
 // adminFlags say where a daemon is administered.

@@ -7,10 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/replay"
-	"github.com/kvstored/kvstored/key"
 )
 
 // kvstored runs one command line.
@@ -58,8 +54,6 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"stat"}, exitUsage, "did you mean stats?"},
 		{[]string{"stats", "--nonsense"}, exitUsage, "stats --help"},
 		{[]string{"stats", "extra"}, exitUsage, "extra"},
-		{[]string{"replay"}, exitUsage, "trace"},
-		{[]string{"replay", "--trace", "x", "--payload-bytes", "64k"}, exitUsage, "--payload-bytes"},
 		{[]string{"lookup"}, exitUsage, "tokens"},
 		{[]string{"lookup", "--tokens", "1,x"}, exitUsage, `"x"`},
 		{[]string{"lookup", "--tokens", "4294967296"}, exitUsage, "4294967295"},
@@ -70,11 +64,6 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"stats", "--socket", nobody}, exitUnreachable, "kvstored serve"},
 		{[]string{"flush", "--socket", nobody}, exitUnreachable, "--socket"},
 		{[]string{"get", "--text", "a", "--socket", nobody}, exitUnreachable, nobody},
-		{[]string{"replay", "--trace", write(t, "{}\n")}, exitFailure, "file:1: "},
-		{[]string{"replay", "--simulate", "--trace", write(t, "17\n")}, exitFailure, "file:1: want a JSON object a line, not a number"},
-		{[]string{"replay", "--simulate", "--trace", write(t, `{"timestamp": "x"}`)}, exitFailure, `file:1: "timestamp": a string does not fit there`},
-		{[]string{"replay", "--simulate", "--trace", write(t, "hello\n")}, exitFailure, "file:1: not a JSON object: "},
-		{[]string{"replay", "--trace", nobody}, exitFailure, nobody},
 	} {
 		code, _, stderr := kvstored(t, "", tt.args...)
 		if code != tt.code || !strings.Contains(stderr, tt.says) {
@@ -168,73 +157,5 @@ func TestCut(t *testing.T) {
 	}
 	if _, err := cut(nil, 1<<40, 2); err == nil {
 		t.Error("a payload of half a TiB")
-	}
-}
-
-// smallTrace has 4 prompts: the second goes on from the first, the third
-// is the first again, the fourth shares one block.
-const smallTrace = `{"timestamp": 0, "input_length": 1100, "output_length": 5, "hash_ids": [0, 1, 2]}
-{"timestamp": 9, "input_length": 2000, "output_length": 5, "hash_ids": [0, 1, 3, 4]}
-{"timestamp": 9, "input_length": 1100, "output_length": 5, "hash_ids": [0, 1, 2]}
-{"timestamp": 9, "input_length": 600, "output_length": 5, "hash_ids": [0, 9]}
-`
-
-func TestReplay(t *testing.T) {
-	serveHere(t)
-	trace := write(t, smallTrace)
-	play := func(args ...string) (int, replay.Result, string) {
-		args = append([]string{"replay", "--trace", trace, "--json", "--wait-complete", "--payload-bytes", "20KiB"}, args...)
-		code, out, errs := kvstored(t, "", args...)
-		var r replay.Result
-		if err := json.Unmarshal([]byte(out), &r); err != nil {
-			t.Fatalf("%s: %v: %q, %s", args, err, out, errs)
-		}
-		return code, r, errs
-	}
-	code, r, errs := play("--save-unfull")
-	if hit := int64(1024 + 1100 + 512); code != exitOK || r.TotalHitTokens != hit || r.TotalPromptTokens != 4800 || r.BlockAccesses != 12 || r.BlockHits != 6 {
-		t.Errorf("exit code %d, hit %d of %d tokens, %d of %d blocks, want %d of 4800, 6 of 12; %s",
-			code, r.TotalHitTokens, r.TotalPromptTokens, r.BlockHits, r.BlockAccesses, hit, errs)
-	}
-	if !r.Complete || !r.DaemonAgrees() || r.StoredBlocks != 6 || r.BytesWritten != 6*20<<10 || r.Mismatches != 0 {
-		t.Errorf("result %+v", r)
-	}
-	if code, r, _ = play("--save-unfull", "--limit", "2", "--concurrency", "2"); code != exitOK || r.Requests != 2 || r.TotalHitTokens != 3100 {
-		t.Errorf("again, two: exit code %d, %d requests, %d hit", code, r.Requests, r.TotalHitTokens)
-	}
-}
-
-// TestReplayFindsWrongBytes: one wrong byte in what the daemon returns is a
-// mismatch, the prefix ends there, and the exit code says so.
-func TestReplayFindsWrongBytes(t *testing.T) {
-	socket := serveHere(t).socket
-	trace := write(t, smallTrace)
-	o := replay.Options{Name: trace, BlockTokens: 512, PayloadBytes: 20 << 10}
-	space := o.Space()
-	id, err := space.ID()
-	if err != nil {
-		t.Fatal(err)
-	}
-	payloads := make([][]byte, 2)
-	for i := range payloads {
-		payloads[i] = make([]byte, o.PayloadBytes)
-		replay.Fill(payloads[i], key.Key{Space: id, Hash: key.Hash{0: byte(i + 1)}})
-	}
-	payloads[1][12_345] ^= 1
-	err = withClient(t.Context(), socket, client.Options{Space: &space}, func(c *client.Client) error {
-		prompt := client.Hashes(8, []byte{7: 0, 0: 1, 8: 2, 15: 0}, []uint32{512, 512})
-		_, err := c.Put(t.Context(), prompt, 0, payloads)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, out, _ := kvstored(t, "", "replay", "--trace", trace, "--json", "--payload-bytes", "20KiB", "--socket", socket, "--limit", "1")
-	var r replay.Result
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		t.Fatal(err)
-	}
-	if code != exitFailure || r.Mismatches != 1 || r.TotalHitTokens != 512 || len(r.Wrong) != 1 || r.Wrong[0].Offset != 12_345 {
-		t.Errorf("exit code %d, %d hit, %+v", code, r.TotalHitTokens, r.Wrong)
 	}
 }

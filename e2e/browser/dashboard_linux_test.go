@@ -88,7 +88,7 @@ func TestDashboard(t *testing.T) {
 	clients.Go(func() { converse(ctx, t, d.Socket) })
 	clients.Go(func() {
 		for file := trace(t, 100); ctx.Err() == nil; {
-			if code, _, errs := daemon.Run(t, "", "replay", "--socket", d.Socket, "--trace", file, "--payload-bytes", "32KiB", "--concurrency", "2"); code != daemon.ExitOK {
+			if code, _, errs := daemon.Run(t, "", "lab", "replay", "--socket", d.Socket, "--trace", file, "--payload-bytes", "32KiB", "--concurrency", "2"); code != daemon.ExitOK {
 				t.Errorf("replay: exit code %d, %s", code, errs)
 				return
 			}

@@ -38,7 +38,7 @@ func conversations(requests int) string {
 // that the clients asked for. No larger size of DRAM would have hit more than the disk did.
 func TestCounted(t *testing.T) {
 	d := start(t, func(c *config.Config) { c.Admin.Listen, c.CPU.Capacity = "127.0.0.1:0", 16<<20 })
-	r := daemon.MustJSON[played](t, "replay", "--trace", write(t, conversations(200)), "--save-unfull", "--payload-bytes", "64KiB", "--concurrency", "3")
+	r := daemon.MustJSON[played](t, "lab", "replay", "--trace", write(t, conversations(200)), "--save-unfull", "--payload-bytes", "64KiB", "--concurrency", "3")
 	if !r.Complete || !r.Agrees {
 		t.Errorf("%+v", r)
 	}
@@ -106,7 +106,7 @@ func TestCounted(t *testing.T) {
 func TestReplayGroups(t *testing.T) {
 	start(t, func(c *config.Config) { c.CPU.Capacity, c.CPU.HighWatermark = 16<<20, 1 })
 	trace := filepath.Join(daemon.Root(), "internal", "simulate", "testdata", "separating.jsonl")
-	live := []string{"replay", "--groups", "gemma-3-27b", "--payload-bytes", "64KiB", "--trace", trace}
+	live := []string{"lab", "replay", "--groups", "gemma-3-27b", "--payload-bytes", "64KiB", "--trace", trace}
 	play := func() played {
 		t.Helper()
 		r := daemon.MustJSON[played](t, append(live, "--wait-complete", "--per-request")...)
@@ -123,7 +123,7 @@ func TestReplayGroups(t *testing.T) {
 		return r
 	}
 	first := play()
-	rows := daemon.MustJSON[[]played](t, "replay", "--simulate", "--groups", "gemma-3-27b", "--policy", "infinite", "--trace", trace, "--capacity-blocks", "9")
+	rows := daemon.MustJSON[[]played](t, "lab", "replay", "--simulate", "--groups", "gemma-3-27b", "--policy", "infinite", "--trace", trace, "--capacity-blocks", "9")
 	if want := rows[3].HitTokens; first.HitTokens != want {
 		t.Errorf("%d tokens hit; simulated are %d, where nothing goes", first.HitTokens, want)
 	}

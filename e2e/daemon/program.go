@@ -47,6 +47,8 @@ func Router(t testing.TB) string {
 	return path
 }
 
+var lab = sync.OnceValues(func() (string, error) { return Build("./lab/cmd/kvstored-lab") })
+
 // Program is the path of the kvstored under test.
 func Program(t testing.TB) string {
 	t.Helper()
@@ -97,6 +99,13 @@ func Run(t testing.TB, stdin string, args ...string) (code int, stdout, stderr s
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), Program(t), args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, programVar+"=") })
+	if len(args) > 0 && args[0] == "lab" {
+		path, err := lab()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(path)+":"+os.Getenv("PATH"))
+	}
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
 	var exit *exec.ExitError

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/e2e/daemon"
-	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/lab/replay"
 )
 
 // unpackDisk makes a folder what a recording has. Zeros become holes.
@@ -80,7 +80,7 @@ func TestDiskFromBeforeGroups(t *testing.T) {
 	})
 	trace := filepath.Join(daemon.Root(), "internal", "simulate", "testdata", "separating.jsonl")
 	for _, size := range []string{"5KiB", "1KiB"} {
-		r := daemon.MustJSON[replay.Result](t, "replay", "--trace", trace, "--limit", "12", "--payload-bytes", size, "--wait-complete", "--socket", d.Socket)
+		r := daemon.MustJSON[replay.Result](t, "lab", "replay", "--trace", trace, "--limit", "12", "--payload-bytes", size, "--wait-complete", "--socket", d.Socket)
 		if !r.OK() || r.BlockAccesses != 49 || r.BlockHits != 49 || r.StoredBlocks != 0 || r.HitBlocks["disk"] == 0 {
 			t.Errorf("%s: %+v; want 49 chunks hit, the first from disk, and none stored", size, r)
 		}

@@ -278,7 +278,7 @@ func TestSharedTrace(t *testing.T) {
 	}
 	play := func(t *testing.T, d *daemon.Daemon) string {
 		t.Helper()
-		code, out, errs := daemon.Run(t, "", "replay", "--trace", *sharedTrace, "--limit", "2000", "--payload-bytes", "64KiB", "--save-unfull", "--socket", d.Socket)
+		code, out, errs := daemon.Run(t, "", "lab", "replay", "--trace", *sharedTrace, "--limit", "2000", "--payload-bytes", "64KiB", "--save-unfull", "--socket", d.Socket)
 		if code != daemon.ExitOK {
 			t.Fatalf("replay: exit code %d\n%s%s", code, out, errs)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/e2e/load"
-	"github.com/kvstored/kvstored/internal/replay"
+	"github.com/kvstored/kvstored/lab/replay"
 )
 
 // traceFile is the real trace, where it is at hand.

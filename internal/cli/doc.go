@@ -1,6 +1,5 @@
-// Package cli is how the programs of kvstored talk on a terminal: tables, lists and the
-// progress of long work.
+// Package cli is how the programs of kvstored talk on a terminal: tables, lists, the
+// progress of long work, and where they look for a daemon.
 //
-// It owns nothing, never reads anything, and knows no daemon. A Progress belongs to one
-// goroutine.
+// It owns nothing, and connects to nothing. A Progress belongs to one goroutine.
 package cli

@@ -41,6 +41,15 @@ def binary() -> str:
     return f"{folder}/kvstored"
 
 
+@functools.lru_cache(maxsize=None)
+def lab() -> str:
+    """The program that plays and reads traces."""
+    folder = tempfile.mkdtemp(prefix="kvstored-test-")
+    atexit.register(shutil.rmtree, folder, True)
+    subprocess.run(["go", "build", "-C", f"{ROOT}/lab", "-o", f"{folder}/kvstored-lab", "./cmd/kvstored-lab"], check=True)
+    return f"{folder}/kvstored-lab"
+
+
 def skip(test: unittest.TestCase, why: str) -> None:
     """Skips a test, which CI does not allow."""
     if os.environ.get("CI") == "true":

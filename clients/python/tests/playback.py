@@ -26,7 +26,7 @@ import kvstored.lmcache
 import kvstored.sglang
 
 from . import contracts, engines, lmcache_engine, sglang_pools
-from .daemon import Daemon, binary
+from .daemon import Daemon, lab
 from .vllm_manager import Manager
 
 PAGE = 4096  # bytes of a chunk; 5,859 of them make 23 MiB
@@ -43,7 +43,7 @@ class Request(NamedTuple):
 def read(path: str, limit: int = 0) -> Iterator[Request]:
     """The requests of a trace as published with Mooncake, or of sessions of agents in the
     order of time."""
-    command = [binary(), "replay", "--flatten", "--trace", path, "--block-size", str(BLOCK), "--limit", str(limit)]
+    command = [lab(), "replay", "--flatten", "--trace", path, "--block-size", str(BLOCK), "--limit", str(limit)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as flat:
         assert flat.stdout is not None
         for line in flat.stdout:

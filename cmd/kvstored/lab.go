@@ -1,0 +1,60 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// labProgram is the lab's, which lies beside this one or in PATH.
+const labProgram = "kvstored-lab"
+
+var errNoLab = errors.New(labProgram + ` is neither beside this program nor in PATH. It is in the release beside
+kvstored, and in a checkout 'go -C lab build -o DIR ./cmd/kvstored-lab' makes it`)
+
+func labCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "lab COMMAND",
+		Short: "Replay and simulate traces, and say what other sizes and policies would hit",
+		Long: `Run kvstored-lab, which plays traces against a daemon, simulates what caches of
+other sizes and policies would keep of them, and says the same of what a daemon's
+clients have asked for. It is a program of its own, beside this one or in PATH.`,
+		Example: `  kvstored lab replay --trace conversation_trace.jsonl
+  kvstored lab whatif`,
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := labPath()
+			if err != nil {
+				return err
+			}
+			err = syscall.Exec(path, append([]string{labProgram}, args...), os.Environ())
+			return fmt.Errorf("run %s: %w", path, err)
+		},
+	}
+}
+
+// movedToLab is a command that the lab has now.
+func movedToLab(name string) *cobra.Command {
+	return &cobra.Command{Use: name, Short: "See kvstored lab " + name, Hidden: true, DisableFlagParsing: true, RunE: func(*cobra.Command, []string) error {
+		return usage(fmt.Errorf("%s is a command of %s: call 'kvstored lab %s'", name, labProgram, name))
+	}}
+}
+
+func labPath() (string, error) {
+	if own, err := os.Executable(); err == nil {
+		path := filepath.Join(filepath.Dir(own), labProgram)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	path, err := exec.LookPath(labProgram)
+	if err != nil {
+		return "", errNoLab
+	}
+	return path, nil
+}

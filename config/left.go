@@ -10,7 +10,10 @@ var left = map[string]string{
 	"events.tokens":  "tokens of chunks are not told any more; take it out",
 	"listen.lm":      "lm:// is not spoken any more; take LMCache's plug-in or L2 adapter, or its Redis client at listen.resp",
 	"listen.lm_open": "lm:// is not spoken any more",
-	"route":          "the router is a program of its own; give this section to it, in a file for `kvstored-router serve`",
+
+	"listen.resp_flush": "Redis clients cannot empty the store any more; kvstored purge does it, for the space that kvstored spaces names resp",
+
+	"route": "the router is a program of its own; give this section to it, in a file for `kvstored-router serve`",
 }
 
 const leftToBridge = "ZeroMQ is published by `kvstored-router bridge`, which has a flag for it"

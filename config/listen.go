@@ -23,8 +23,6 @@ type Listen struct {
 	// File whose first line is the password that Redis clients give over TCP;
 	// needed for addresses that other machines reach.
 	RESPPasswordFile string `yaml:"resp_password_file" reload:"next login"`
-	// Let Redis clients empty their part of the store with FLUSHDB.
-	RESPFlush bool `yaml:"resp_flush" reload:"at once"`
 	// What becomes of a Redis client's value that cannot be kept. With drop it is
 	// a later miss, and a client that sent neither HELLO nor CLIENT is answered
 	// OK; error answers as Redis does.

@@ -95,19 +95,17 @@ if mode == "store":
     assert r.set("kv", big) and r.set("meta", b"", ex=1000)
     assert not r.set("kv", b"x", nx=True)
     assert r.mset({"a": b"1", "b": b"2"}) and r.mget("a", "none", "b") == [b"1", None, b"2"]
-    assert r.exists("a", "b", "none", "a") == 3 and r.strlen("b") == 1 and r.type("a") == b"string"
-    assert r.ttl("a") == -1 and r.ttl("none") == -2 and r.expire("a", 100) and 90 < r.ttl("a") <= 100 and r.persist("a")
-    assert not r.expire("none", 100) and r.setnx("c", b"3") and not r.setnx("c", b"4") and not r.set("d", b"4", xx=True)
-    assert r.set("d", b"4", px=100000) and 90000 < r.pttl("d") <= 100000 and r.unlink("c", "d") == 2
-    assert r.echo("hi") == b"hi" and r.client_id() > 0 and r.command_count() > 20 and r.config_get("save") == {}
+    assert r.exists("a", "b", "none", "a") == 3 and r.strlen("b") == 1
+    assert r.ttl("a") == -1 and r.ttl("none") == -2 and not r.set("d", b"4", xx=True)
+    assert r.set("d", b"4", px=100000) and 99 <= r.ttl("d") <= 100 and r.delete("c", "d") == 1
+    assert r.setex("d", 100, b"4") and 99 <= r.ttl("d") <= 100 and r.get("d") == b"4" and r.delete("d") == 1
+    assert r.client_id() > 0 and r.command_count() == 19
     assert unix or r.client_getname() == "me"
-    assert r.info()["role"] == "master" and r.info("keyspace")["db0"]["keys"] == 4
+    assert r.info()["role"] == "master"
     memory = r.info("memory")
-    assert len(big) < memory["used_memory"] < memory["maxmemory"] == 256 << 20 and memory["maxmemory_human"] == "256.00M"
-    assert memory["maxmemory_policy"] == "lru"
-    assert sorted(r.scan_iter(match="m*", count=1)) == [b"meta"]
+    assert len(big) < memory["used_memory"] < memory["maxmemory"] == 256 << 20 and memory["maxmemory_policy"] == "lru"
     assert r.delete("a", "b", "none") == 2
-    assert sorted(r.scan_iter()) == [b"kv", b"meta"] and r.dbsize() == 2
+    assert r.exists("kv", "meta") == 2
     p = r.pipeline(transaction=False)
     for i in range(10000):
         p.exists("kv")
@@ -118,7 +116,7 @@ if mode == "store":
         except error:
             return
         raise AssertionError("not refused")
-    refused(redis.ResponseError, r.flushdb)
+    refused(redis.ResponseError, r.flushdb) # as every command that clients of large values do not send
     refused(redis.ResponseError, lambda: r.set("huge", bytes(65 << 20)))
     if unix and redis.__version__ < "5": # which has not said HELLO or CLIENT; later versions do by themselves
         fresh = redis.Redis(unix_socket_path=where)
@@ -173,15 +171,12 @@ func TestRedisTools(t *testing.T) {
 			return string(out)
 		}
 		for _, tt := range []struct{ says, args string }{
-			{"OK\n", "set a b"}, {"b\n", "get a"}, {"\n", "get none"}, {"1\n", "exists a none"}, {"-1\n", "ttl a"}, {"ERR flushing", "flushdb"},
-			{"ERR unknown command", "lpush a b"}, {"PONG\n", "ping"}, {"1\n", "dbsize"},
+			{"OK\n", "set a b"}, {"b\n", "get a"}, {"\n", "get none"}, {"1\n", "exists a none"}, {"-1\n", "ttl a"},
+			{"ERR unknown command", "lpush a b"}, {"PONG\n", "ping"},
 		} {
 			if out := run(cli, strings.Fields(tt.args)...); !strings.Contains("\n"+out, "\n"+tt.says) {
 				t.Errorf("redis-cli %s: %s", tt.args, out)
 			}
-		}
-		if out := run(cli, "--scan"); !strings.Contains(out, "a\n") {
-			t.Errorf("redis-cli --scan: %s", out)
 		}
 		if out := run(cli, "info"); !strings.Contains(out, "role:master") {
 			t.Errorf("redis-cli info: %s", out)

@@ -42,7 +42,6 @@ func TestReloadTakesEffect(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	cli := newRedis(t, front)
 	operator := admin.NewClient(config.AdminSocketOf(r.d.Socket), 0)
 	defer operator.Close()
 	policyIs := func(tier, name string) func() bool {
@@ -56,7 +55,6 @@ func TestReloadTakesEffect(t *testing.T) {
 	for _, e := range []effect{
 		{"the policy of DRAM", map[string]string{"cpu.policy": "s3fifo"}, policyIs("cpu", "s3fifo")},
 		{"the policy of the disk", map[string]string{"disk.policy": "sieve"}, policyIs("disk", "sieve")},
-		{"FLUSHDB", map[string]string{"listen.resp_flush": "true"}, func() bool { _, err := cli.do("FLUSHDB"); return err == nil }},
 		{"errors for values that cannot be kept", map[string]string{"listen.resp_full": "error"}, func() bool {
 			_, err := newRedis(t, front).do("SET", "huge", huge)
 			return err != nil

@@ -1,12 +1,11 @@
-// Package blob keeps values under names of any length over a stack.Stack: what
-// a front end needs whose clients know neither chains nor leases.
+// Package blob keeps values under names of any length over a stack.Stack: what the
+// Redis front end needs, whose clients know neither chains nor leases.
 //
-// A name is hashed to a key of the store's own space. Its value is one chunk
-// that stands alone, with a header in front of it that holds the name and the
-// time the value expires. So a value tells its own name, a collision of
-// hashes is a miss and not another name's bytes, and all of it survives a
-// restart with the disk tier. The remote tier never has any of it: names belong
-// to one daemon, and their values change.
+// A name is hashed to a key of the package's own space, and its value is a chain of
+// one chunk, with a header in front of it that holds the name and the time the value
+// expires. So a collision of hashes is a miss and not another name's bytes, and all
+// of it survives a restart with the disk tier. The remote tier never has any of it:
+// names belong to one daemon, and their values change.
 //
 // # Buffers
 //
@@ -18,16 +17,13 @@
 //
 // A change of a name deletes its old value first. Where a tier in trouble may
 // still have that, the deletion is owed: the name reads as absent, and takes no
-// value, until it is made. Which names those are stands in a file too, so that a
-// killed process does not bring old values back. They are bounded; what cannot be
-// remembered is ErrUncertain, and then a front end must not tell its client that
-// the old value is gone.
+// value, until it is made. Debts are in memory only: after a kill the disk may bring
+// an old value back. They are bounded; one too many is ErrUncertain, and then a front
+// end must not tell its client that the old value is gone.
 //
 // # Locks
 //
 // Changes of one name take turns by one of a fixed set of locks, which are held
 // over work of the tiers: a deletion below may wait for the disk. Readers take
-// none of them. That of the journal is held over the file's I/O, and under it the
-// one of the debts, a leaf. That of the shelter's expiry is held until the values are
-// released, so that the end waits for them, and under it the one of the shelter, a leaf.
+// none of them. The locks of the debts and of the shelter are leaves.
 package blob

@@ -1,7 +1,6 @@
 package blob
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -36,9 +35,9 @@ func (s *Store) Begin(ctx context.Context, o ledger.Owner, name []byte, n int) (
 		return nil, fmt.Errorf("%w: a name may have %d bytes and its value %d", ErrTooLarge, MaxName, MaxValue(min(len(name), MaxName)))
 	}
 	var h key.Hash
-	copy(h[:], s.nonce[:])
+	binary.BigEndian.PutUint64(h[:], s.nonce)
 	binary.BigEndian.PutUint64(h[8:], s.temps.Add(1))
-	k := key.Key{Space: s.space, Hash: h}
+	k := key.Key{Space: Space, Hash: h}
 	size := headerBytes(len(name)) + n
 	ref, err := s.o.Stack.Open(ctx, o, k, size, false)
 	if errors.Is(err, tier.ErrNoSpace) {
@@ -107,66 +106,26 @@ const (
 // the zero time is never. The fill has ended also after an error. Then the name
 // has no value, neither this one nor an older one, unless it is ErrUncertain.
 func (f *Fill) Store(ctx context.Context, when When, expires time.Time) (stored bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
 	f.seal(expires)
-	h := hashOf(f.name)
-	defer f.store.lock(h).Unlock()
-	if when != Always && f.store.has(ctx, f.name, false) != (when == Present) {
+	s, h := f.store, hashOf(f.name)
+	defer s.lock(h).Unlock()
+	if when != Always && s.has(ctx, f.name, h) != (when == Present) {
 		f.Abort()
 		return false, nil
 	}
-	return true, f.store.replace(ctx, h, f.ref)
+	if s.debts.owes(h) {
+		f.Abort()
+		return false, fmt.Errorf("store: %w", ErrOwed)
+	}
+	var p place
+	p.at(h)
+	if err := s.o.Stack.Replace(ctx, &p.Chain, f.ref); err != nil {
+		return false, fmt.Errorf("store: %w", errors.Join(err, s.owe(h, err)))
+	}
+	return true, nil
 }
 
 // Abort gives up the bytes that have arrived.
 func (f *Fill) Abort() { f.store.o.Stack.Abort([]tier.Ref{f.ref}) }
-
-func (s *Store) replace(ctx context.Context, h key.Hash, ref tier.Ref) error {
-	if s.debts.owes(h) {
-		s.o.Stack.Abort([]tier.Ref{ref})
-		return fmt.Errorf("store: %w", cmp.Or(s.owe(h, nil), ErrOwed))
-	}
-	var p place
-	if err := s.o.Stack.Replace(ctx, p.at(s.space, h), ref); err != nil {
-		return fmt.Errorf("store: %w", errors.Join(err, s.owe(h, err)))
-	}
-	return nil
-}
-
-// Expire sets when a value expires; the zero time is never. It writes the
-// value anew, because stored bytes never change. The error is ErrNotFound, or
-// that of Begin.
-func (s *Store) Expire(ctx context.Context, o ledger.Owner, name []byte, at time.Time) error {
-	for {
-		done, err := s.tryExpire(ctx, o, name, at)
-		if done || err != nil {
-			return err
-		}
-	}
-}
-
-// tryExpire is not done if the value was replaced meanwhile.
-func (s *Store) tryExpire(ctx context.Context, o ledger.Owner, name []byte, at time.Time) (done bool, err error) {
-	v, err := s.Get(ctx, o, name)
-	if err != nil {
-		return false, err
-	}
-	defer v.Release()
-	f, err := s.Begin(ctx, o, name, len(v.Bytes()))
-	if err != nil {
-		return false, err
-	}
-	bulk.CopyCold(f.Value(), v.Bytes())
-	f.seal(at)
-	var p place
-	var refs [1]tier.Ref
-	c := p.at(s.space, hashOf(name))
-	defer s.lock(c.Hashes[0]).Unlock()
-	n, _ := s.o.Stack.Hold(ledger.Daemon, ledger.IO, c, 0, 1, refs[:])
-	same := n == 1 && refs[0].ID == v.ref.ID
-	s.o.Stack.Release(ledger.Daemon, ledger.IO, refs[:n])
-	if !same {
-		f.Abort()
-		return false, nil
-	}
-	return true, s.replace(ctx, c.Hashes[0], f.ref)
-}

@@ -38,27 +38,21 @@ type header struct {
 	value   []byte
 }
 
-// parseHeader reads a block; false means that this is no value of ours.
-func parseHeader(b []byte) (h header, ok bool) {
+// parse reads a block; false means that this is no value of ours.
+func (h *header) parse(b []byte) bool {
 	if len(b) < fixedHeader || binary.LittleEndian.Uint32(b) != magic {
-		return h, false
+		return false
 	}
 	n := binary.LittleEndian.Uint32(b[4:])
 	if n > MaxName || headerBytes(int(n)) > len(b) {
-		return h, false
+		return false
 	}
-	return header{
-		name:    b[fixedHeader : fixedHeader+n],
-		expires: int64(binary.LittleEndian.Uint64(b[8:])),
-		value:   b[headerBytes(int(n)):],
-	}, true
+	h.name, h.value = b[fixedHeader:fixedHeader+n], b[headerBytes(int(n)):]
+	h.expires = int64(binary.LittleEndian.Uint64(b[8:]))
+	return true
 }
 
 // of reports whether the value is that of name and has not expired.
 func (h *header) of(name []byte, now time.Time) bool {
-	return bytes.Equal(h.name, name) && !h.expired(now)
-}
-
-func (h *header) expired(now time.Time) bool {
-	return h.expires != 0 && h.expires <= now.UnixMilli()
+	return bytes.Equal(h.name, name) && (h.expires == 0 || h.expires > now.UnixMilli())
 }

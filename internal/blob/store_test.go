@@ -3,8 +3,6 @@ package blob_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -82,12 +80,6 @@ func TestStoreGetDelete(t *testing.T) {
 		r.want("a", nil)
 		r.Restart()
 		r.want("a", nil)
-		for !r.Stack.Ready() {
-			time.Sleep(time.Millisecond)
-		}
-		if n, err := r.Clear(t.Context()); n != len(names)-1 || err != nil {
-			t.Errorf("cleared %d, %v; want %d", n, err, len(names)-1)
-		}
 	})
 }
 
@@ -111,25 +103,23 @@ func TestWhen(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 16<<20)
-		r.set("old", []byte("1"), blob.Always, time.Now().Add(-time.Second))
-		r.want("old", nil)
-		if r.Has(t.Context(), []byte("old")) {
-			t.Error("an expired value is there")
-		}
-		r.set("a", []byte("1"), blob.Always, time.Time{})
 		at := time.Now().Add(time.Hour).Truncate(time.Millisecond)
-		if err := r.Expire(t.Context(), r.o, []byte("a"), at); err != nil {
-			t.Fatal(err)
-		}
+		r.set("a", []byte("1"), blob.Always, at)
 		r.Restart() // the time is stored with the value
 		v, err := r.Get(t.Context(), r.o, []byte("a"))
 		if err != nil || !v.Expires().Equal(at) || string(v.Bytes()) != "1" {
 			t.Fatalf("%v; expires %v, want %v", err, v.Expires(), at)
 		}
 		v.Release()
-		if err := r.Expire(t.Context(), r.o, []byte("none"), at); !errors.Is(err, blob.ErrNotFound) {
-			t.Errorf("expire of nothing: %v", err)
+		time.Sleep(time.Until(at))
+		r.want("a", nil)
+		if r.Has(t.Context(), []byte("a")) || r.set("a", []byte("2"), blob.Present, time.Time{}) {
+			t.Error("an expired value is there")
 		}
+		if !r.set("a", []byte("3"), blob.Absent, time.Time{}) {
+			t.Error("an expired value is in the way")
+		}
+		r.want("a", []byte("3"))
 	})
 }
 
@@ -196,36 +186,6 @@ func TestNeverTorn(t *testing.T) {
 		r.set("a", value(7), blob.Always, time.Time{})
 		r.Restart()
 		r.want("a", value(7))
-	})
-}
-
-func TestScan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 16<<20)
-		var want []string
-		for i := range 500 {
-			want = append(want, fmt.Sprint("key", i))
-			r.set(want[i], []byte("x"), blob.Always, time.Time{})
-		}
-		var got []string
-		rounds := 0
-		for cursor := uint64(0); cursor != 0 || rounds == 0; rounds++ {
-			cursor = r.Scan(cursor, 10, func(name []byte) { got = append(got, string(name)) })
-			r.set(fmt.Sprint("new", rounds), []byte("x"), blob.Always, time.Time{}) // must not confuse it
-		}
-		if rounds < 50 {
-			t.Errorf("%d rounds of 10 for 500 names", rounds)
-		}
-		met := map[string]int{}
-		for _, name := range got {
-			met[name]++
-		}
-		if i := slices.IndexFunc(want, func(name string) bool { return met[name] != 1 }); i >= 0 {
-			t.Errorf("met %s %d times", want[i], met[want[i]])
-		}
-		if n := r.Count(); n != 500+rounds {
-			t.Errorf("%d names, want %d", n, 500+rounds)
-		}
 	})
 }
 

@@ -129,9 +129,7 @@ func newDaemon(cfg config.Config, o Options, from *inheritance, keeper keep.Keep
 	d.loadLearned()
 	d.sample = newSample(d)
 	d.makeServer()
-	if err = d.makeFronts(); err != nil {
-		return d, err
-	}
+	d.makeFronts()
 	from.load(d)
 	if !from.pending() {
 		keepMemory(d, from.handed())

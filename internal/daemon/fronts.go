@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"strings"
 	"time"
@@ -19,19 +18,19 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// shelterShare is the part of the arena that keeps, for a moment, what a front
-// end's clients have only asked about.
+// shelterShare is the part of the arena that keeps, for a moment, what Redis clients
+// have only asked about.
 const shelterShare = 0.1
 
-// fronts are the front ends for clients of other stores.
+// fronts is the front end for Redis clients.
 type fronts struct {
-	password string // of resp
-	respAt   []endpoint
-	stores   []*blob.Store
-	resp     *resp.Server // nil: off
+	password string
+	respAt   []endpoint // none: off
+	store    *blob.Store
+	resp     *resp.Server
 }
 
-// listenFronts takes the front ends' addresses, before anything is served.
+// listenFronts takes the front end's addresses, before anything is served.
 func (d *Daemon) listenFronts() (err error) {
 	c, f := &d.cfg.Listen, &d.fronts
 	if f.password, err = readPassword(c.RESPPasswordFile); err != nil {
@@ -47,15 +46,10 @@ func (d *Daemon) listenFronts() (err error) {
 	return nil
 }
 
-// admission asks the server who may connect to a front end.
+// admission asks the server who may connect to the front end.
 type admission struct {
 	server *server.Server
-	front  string
-	log    zerolog.Logger // not every front end can tell its client
-}
-
-func (d *Daemon) admission(front string) *admission {
-	return &admission{d.server, front, d.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})}
+	log    zerolog.Logger
 }
 
 // refused says in the log who was, and returns the error.
@@ -68,7 +62,7 @@ func (e *admission) refused(conn net.Conn, err error) error {
 }
 
 func (e *admission) admit(conn net.Conn) (access.Peer, error) {
-	peer, err := e.server.Admit(e.front, conn)
+	peer, err := e.server.Admit(config.FrontRESP, conn)
 	if err != nil {
 		return nil, e.refused(conn, err)
 	}
@@ -80,72 +74,55 @@ func (e *admission) enter(conn net.Conn) (func(), error) {
 	return leave, e.refused(conn, err)
 }
 
-func (d *Daemon) makeFronts() error {
+func (d *Daemon) makeFronts() {
 	f := &d.fronts
-	if len(f.respAt) > 0 {
-		s, err := d.makeStore(config.FrontRESP)
-		if err != nil {
-			return fmt.Errorf("listen.resp: %w", err)
-		}
-		e := d.admission(config.FrontRESP)
-		f.resp = resp.New(resp.Options{
-			Store: s, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
-			Memory: func() resp.Memory {
-				st := d.cpu.Stats()
-				return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
-			},
-			Admit: e.admit, Enter: e.enter, Settings: respSettings(&d.cfg.Listen, f.password), Version: version.String(), Spin: d.cfg.Arena.Spin,
-			Budget: d.budget, Limits: resp.Limits{Connections: d.cfg.Limits.Connections, StallTimeout: d.cfg.Limits.Stall},
-			Log: d.log.With().Str("component", "resp").Logger(),
-		})
+	if len(f.respAt) == 0 {
+		return
 	}
-	return nil
+	f.store = blob.New(blob.Options{
+		Stack: d.stack, LoadTimeout: d.cfg.Prefetch.Deadline, Log: d.log,
+		ShelterBytes: int64(shelterShare * float64(d.arena.Stats().CapacityBytes)),
+	})
+	e := &admission{d.server, d.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})}
+	f.resp = resp.New(resp.Options{
+		Store: f.store, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
+		Memory: func() resp.Memory {
+			st := d.cpu.Stats()
+			return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
+		},
+		Admit: e.admit, Enter: e.enter, Settings: respSettings(&d.cfg.Listen, f.password), Version: version.String(), Spin: d.cfg.Arena.Spin,
+		Budget: d.budget, Limits: resp.Limits{Connections: d.cfg.Limits.Connections, StallTimeout: d.cfg.Limits.Stall},
+		Log: d.log.With().Str("component", "resp").Logger(),
+	})
 }
 
 // frontSpaces names the front end's space, also where it is off: its values may still
 // be stored.
 func frontSpaces() map[key.SpaceID]string {
-	return map[key.SpaceID]string{blob.SpaceOf(config.FrontRESP): config.FrontRESP}
+	return map[key.SpaceID]string{blob.Space: config.FrontRESP}
 }
 
-// makeStore makes the named values of one front end. What the disk owes it is
-// noted beside the daemon's socket: the disk may be what fails.
-func (d *Daemon) makeStore(name string) (*blob.Store, error) {
-	o := blob.Options{
-		Stack: d.stack, Space: name, LoadTimeout: d.cfg.Prefetch.Deadline, Log: d.log,
-		ShelterBytes: int64(shelterShare * float64(d.arena.Stats().CapacityBytes)),
-	}
-	if d.cfg.Disk.Enabled() { // else nothing is owed, and what was still is
-		o.OwedFile = d.cfg.Listen.Socket + "." + name + "-owed"
-	}
-	s, err := blob.New(o)
-	if err == nil {
-		d.fronts.stores = append(d.fronts.stores, s)
-	}
-	return s, err
-}
-
-// serve adds the front ends to a group until ctx ends.
+// serve adds the front end to a group until ctx ends.
 func (f *fronts) serve(ctx context.Context, g *errgroup.Group, log *zerolog.Logger) {
-	for _, s := range f.stores {
-		g.Go(func() error { return s.Run(ctx) })
+	if f.resp == nil {
+		return
 	}
+	g.Go(func() error { return f.store.Run(ctx) })
 	for _, e := range f.respAt {
 		g.Go(func() error { return f.resp.Serve(ctx, e.Listener) })
 		log.Info().Str("address", e.String()).Msg("serving Redis clients")
 	}
 }
 
-// apply has the front ends run with other settings from now on. The server has
+// apply has the front end run with other settings from now on. The server has
 // the user ids already.
 func (f *fronts) apply(s *settings) {
-	for _, store := range f.stores {
-		store.SetLoadTimeout(s.loadTimeout)
+	if f.resp == nil {
+		return
 	}
-	if f.resp != nil {
-		f.resp.Set(s.resp)
-		f.resp.Recheck()
-	}
+	f.store.SetLoadTimeout(s.loadTimeout)
+	f.resp.Set(s.resp)
+	f.resp.Recheck()
 }
 
 // close gives the addresses back.
@@ -156,7 +133,7 @@ func (f *fronts) close(fail func(string, error)) {
 	}
 }
 
-// stats adds the counters of the front ends that are on.
+// stats adds the front end's counters if it is on.
 func (f *fronts) stats(out *Stats) {
 	if f.resp != nil {
 		st := f.resp.Stats()

@@ -179,5 +179,5 @@ func serverSettings(c *config.Config) server.Settings {
 }
 
 func respSettings(c *config.Listen, password string) resp.Settings {
-	return resp.Settings{Password: password, Flush: c.RESPFlush, Errors: c.RESPFull == config.RESPFullError}
+	return resp.Settings{Password: password, Errors: c.RESPFull == config.RESPFullError}
 }

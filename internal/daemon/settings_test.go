@@ -36,7 +36,7 @@ func liveKeys() map[string]bool {
 // another setting of a part of the daemon.
 func TestReloadReachesParts(t *testing.T) {
 	values := map[string]string{
-		"listen.allow_uids": "[7]", "listen.admin_uids": "[7]", "listen.resp_flush": "true", "listen.resp_full": "error",
+		"listen.allow_uids": "[7]", "listen.admin_uids": "[7]", "listen.resp_full": "error",
 		"chunk.tokens": "32", "chunk.hash": "xxh64", "chunk.save_unfull": "true", "arena.verify_hits": "2",
 		"cpu.policy": "lfu", "cpu.high_watermark": "0.93", "cpu.low_watermark": "0.5",
 		"disk.policy": "lfu", "disk.high_watermark": "0.93", "disk.low_watermark": "0.5", "disk.min_free": "7GiB",

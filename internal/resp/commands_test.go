@@ -74,8 +74,6 @@ func TestSetOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, resp.Options{})
 		c := r.dial(r.unix)
-		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // EXAT has whole seconds
-		at := time.Now().Add(time.Hour)
 		const ok, null = "+OK\r\n", "$-1\r\n"
 		for _, tt := range []struct {
 			args  string
@@ -93,9 +91,7 @@ func TestSetOptions(t *testing.T) {
 			{"px 100000 xx", ok, true, 100 * time.Second},
 			{"NX EX 100", null, false, 0},
 			{"PX 100 NX", null, false, 0},
-			{fmt.Sprint("EXAT ", at.Unix()), ok, true, time.Hour},
-			{fmt.Sprint("PXAT ", at.UnixMilli()), ok, true, time.Hour},
-			{"PXAT 1", ok, true, -1}, // long gone
+			{"PX 1600", ok, true, 2 * time.Second},
 			{"NX XX", "-ERR syntax error\r\n", false, 0},
 			{"XX NX", "-ERR syntax error\r\n", false, 0},
 			{"EX 1 PX 1", "-ERR syntax error\r\n", false, 0},
@@ -105,24 +101,19 @@ func TestSetOptions(t *testing.T) {
 			{"EX NX", "-ERR value is not an integer or out of range\r\n", false, 0},
 			{"EX 1.5", "-ERR value is not an integer or out of range\r\n", false, 0},
 			{"EX 9999999999999999999", "-ERR value is not an integer or out of range\r\n", false, 0},
+			{"EX 1000 EXAT 1", "-ERR syntax error\r\n", false, 0},
 			{"EX 999999999999999999", "-ERR invalid expire time in 'set' command\r\n", false, 0},
 			{"EX -1", "-ERR invalid expire time in 'set' command\r\n", false, 0},
 			{"PX 0", "-ERR invalid expire time in 'set' command\r\n", false, 0},
 		} {
 			c.do(ok, "SET", "a", "old")
 			c.do(tt.reply, append([]string{"SET", "a", "new"}, strings.Fields(tt.args)...)...)
-			want, left := "old", c.ask("PTTL", "a").(int)
+			want, left := "old", c.ask("TTL", "a").(int)
 			if tt.new {
 				want = "new"
 			}
-			switch {
-			case tt.lasts < 0:
-				if left != -2 || c.ask("GET", "a") != nil {
-					t.Errorf("SET %s: the value is there, for %d ms", tt.args, left)
-				}
-				continue
-			case tt.lasts == 0 && left != -1, tt.lasts > 0 && left != int(tt.lasts.Milliseconds()):
-				t.Errorf("SET %s: %d ms are left", tt.args, left)
+			if tt.lasts == 0 && left != -1 || tt.lasts > 0 && left != int(tt.lasts.Seconds()) {
+				t.Errorf("SET %s: %d s are left", tt.args, left)
 			}
 			if got := c.ask("GET", "a"); got != want {
 				t.Errorf("SET %s: the value is %v, not %s", tt.args, got, want)
@@ -130,82 +121,7 @@ func TestSetOptions(t *testing.T) {
 		}
 		c.do(null, "SET", "none", "1", "XX", "EX", "100")
 		c.do(ok, "SET", "none", "1", "NX", "PX", "100000")
-		c.do(":0\r\n", "SETNX", "none", "2")
-		c.do(":1\r\n", "SETNX", "other", "2")
 		c.do(bulk("1"), "GET", "none")
-	})
-}
-
-func TestExpireAndTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, resp.Options{})
-		c := r.dial(r.tcp)
-		for _, of := range []string{"TTL", "PTTL"} {
-			c.do(":-2\r\n", of, "none")
-			c.do("+OK\r\n", "SET", "a", "1")
-			c.do(":-1\r\n", of, "a")
-		}
-		c.do(":0\r\n", "PEXPIRE", "none", "1000")
-		c.do(":0\r\n", "EXPIRE", "none", "-1")
-		c.do(":1\r\n", "PEXPIRE", "a", "1000000")
-		c.left(1000, "TTL", "a")
-		c.do(":1\r\n", "EXPIRE", "a", "50")
-		c.left(50, "TTL", "a")
-		c.do("+OK\r\n", "SET", "a", "2")
-		c.do(":-1\r\n", "TTL", "a") // a SET without one takes the old expiry away
-		c.fails("ERR value is not", "EXPIRE", "a", "soon")
-		c.fails("ERR value is not", "EXPIRE", "a", "999999999999999999")
-		c.do(bulk("2"), "GET", "a")
-		c.do(":1\r\n", "EXPIRE", "a", "0")
-		c.do("$-1\r\n", "GET", "a")
-		c.do(":-2\r\n", "TTL", "a")
-		c.do(":0\r\n", "DBSIZE")
-	})
-}
-
-// A whole iteration meets every name that fits once, in steps of any size.
-func TestScanAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, resp.Options{})
-		c := r.dial(r.unix)
-		const n = 600
-		for i := range n {
-			c.do("+OK\r\n", "SET", fmt.Sprintf("vllm@meta-llama/L[%d]\x00\xff@%d", i%2, i), "x")
-			c.do("+OK\r\n", "SET", fmt.Sprint("other", i), "x")
-		}
-		c.do(fmt.Sprintf(":%d\r\n", 2*n), "DBSIZE")
-		for _, tt := range []struct {
-			args string
-			want int
-		}{
-			{"", 2 * n}, {"COUNT 7", 2 * n}, {"COUNT 1", 2 * n}, {"COUNT 100000", 2 * n}, {"TYPE string", 2 * n}, {"TYPE hash", 0},
-			{"MATCH *", 2 * n}, {"MATCH vllm@*", n}, {"COUNT 50 MATCH vllm@*/L\\[1\\]*", n / 2}, {"MATCH *L[[]0?* COUNT 99", n / 2},
-			{"MATCH other[0-9]", 10}, {"MATCH other[^0-8]", 1}, {"MATCH other?", 10}, {"MATCH other5", 1}, {"MATCH none*", 0},
-		} {
-			met, rounds := map[any]int{}, 0
-			for cursor := "0"; cursor != "0" || rounds == 0; rounds++ {
-				page := c.ask(append([]string{"SCAN", cursor}, strings.Fields(tt.args)...)...).([]any)
-				cursor = page[0].(string)
-				for _, name := range page[1].([]any) {
-					met[name]++
-				}
-			}
-			if len(met) != tt.want {
-				t.Errorf("SCAN %s: %d names, want %d", tt.args, len(met), tt.want)
-			}
-			for name, times := range met {
-				if times != 1 {
-					t.Errorf("SCAN %s: %q came %d times", tt.args, name, times)
-				}
-			}
-			if tt.args == "COUNT 7" && rounds < 2*n/14 {
-				t.Errorf("SCAN %s took only %d rounds", tt.args, rounds)
-			}
-		}
-		c.fails("ERR invalid cursor", "SCAN", "x")
-		c.fails("ERR syntax error", "SCAN", "0", "COUNT", "0")
-		c.fails("ERR syntax error", "SCAN", "0", "MATCH")
-		c.fails("ERR syntax error", "SCAN", "0", "WHAT", "1")
 	})
 }
 
@@ -236,34 +152,28 @@ func TestHandshakes(t *testing.T) {
 			c.fails("ERR AUTH", "HELLO", "2", "AUTH", "default", "pw")
 			c.do("*0\r\n", "COMMAND", "DOCS")
 			c.do("*0\r\n", "COMMAND")
-			if n := c.ask("COMMAND", "COUNT").(int); n < 20 {
+			if n := c.ask("COMMAND", "COUNT").(int); n != 19 {
 				t.Errorf("COMMAND COUNT: %d", n)
 			}
-			c.do("*0\r\n", "CONFIG", "GET", "save")
-			c.fails("ERR only CONFIG GET", "CONFIG", "SET", "save", "")
 			c.do("+OK\r\n", "SELECT", "0")
 			c.fails("ERR DB index is out of range", "SELECT", "1")
 			c.fails("ERR value is not", "SELECT", "x")
-			c.do("+string\r\n", "TYPE", func() string { c.ask("SET", "a", "1"); return "a" }())
-			c.do("+none\r\n", "TYPE", "b")
 			info := c.ask("INFO").(string)
 			for _, line := range []string{
 				"# Server\r\nredis_version:6.0.0\r\n", "kvstored_version:1.2.3\r\n", "# Clients\r\nconnected_clients:", "loading:0\r\n",
-				"# Stats\r\ntotal_connections_received:", "keyspace_hits:0\r\n", "role:master\r\n", "# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0\r\n",
+				"# Stats\r\ntotal_connections_received:", "keyspace_hits:0\r\n", "role:master\r\n",
 			} {
 				if !strings.Contains(info, line) {
 					t.Errorf("INFO has no %q:\n%s", line, info)
 				}
 			}
-			const memory = "# Memory\r\nused_memory:1536\r\nused_memory_human:1.50K\r\nmaxmemory:67108864\r\nmaxmemory_human:64.00M\r\nmaxmemory_policy:lru\r\n\r\n"
+			const memory = "# Memory\r\nused_memory:1536\r\nmaxmemory:67108864\r\nmaxmemory_policy:lru\r\n\r\n"
 			if !strings.Contains(info, memory) || !sameSections(info, c.ask("INFO", "all").(string)) || !sameSections(info, c.ask("INFO", "memory", "Default").(string)) {
 				t.Errorf("INFO, without a section and with one that means all:\n%s", info)
 			}
 			c.do(bulk(memory), "INFO", "MEMORY")
 			c.do(bulk(memory+"# Replication\r\nrole:master\r\n\r\n"), "INFO", "replication", "none", "memory")
 			c.do(bulk(""), "INFO", "none")
-			c.do("+RESET\r\n", "RESET")
-			c.do(bulk(""), "CLIENT", "GETNAME")
 			c.do("+OK\r\n", "QUIT")
 			c.closed("")
 		}
@@ -294,7 +204,7 @@ func TestErrorsInAPipeline(t *testing.T) {
 			var in bytes.Buffer
 			for _, args := range [][]string{
 				{"SET", "a", "1"}, {"NONSENSE", "x", "y"}, {"GET"}, {"GET", "a"}, {"SET", "a", huge}, {"GET", "a"}, {"NONSENSE", huge},
-				{"SET", "a", "2", "WHAT"}, {"MSET", "a", "3", "b"}, {"MGET", "a", "b"}, {"FLUSHDB"}, {"SET", "b", ""}, {"MSET", "a", "4", "b", huge},
+				{"SET", "a", "2", "WHAT"}, {"MSET", "a", "3", "b"}, {"MGET", "a", "b"}, {"NONE"}, {"SET", "b", ""}, {"MSET", "a", "4", "b", huge},
 				{"MGET", "a", "b", "c"},
 			} {
 				in.Write(encode(args...))
@@ -304,7 +214,7 @@ func TestErrorsInAPipeline(t *testing.T) {
 			c.expect("+OK\r\n-ERR unknown command 'nonsense'\r\n-ERR wrong number of arguments for 'get' command\r\n" + bulk("1"))
 			c.expect("-OOM there is no room for this value now, or all that this connection has under way exceeds its share (budget.leases of DRAM, half of it while others are connected)\r\n" + bulk("1"))
 			c.expect("-ERR unknown command 'nonsense'\r\n-ERR syntax error\r\n-ERR wrong number of arguments for 'mset' command\r\n")
-			c.expect("*2\r\n" + bulk("1") + "$-1\r\n-ERR flushing is not allowed; set listen.resp_flush to true\r\n+OK\r\n")
+			c.expect("*2\r\n" + bulk("1") + "$-1\r\n-ERR unknown command 'none'\r\n+OK\r\n")
 			c.expect("-OOM there is no room for this value now, or all that this connection has under way exceeds its share (budget.leases of DRAM, half of it while others are connected)\r\n")
 			c.expect("*3\r\n" + bulk("4") + bulk("") + "$-1\r\n+PONG\r\n") // MSET is not atomic
 			c.do(":2\r\n", "DEL", "a", "b")
@@ -334,7 +244,7 @@ func TestManyNames(t *testing.T) {
 		r := newRig(t, resp.Options{})
 		c := r.dial(r.unix)
 		var names []string
-		for i := range 2*blob.PassNames + 50 {
+		for i := range 500 {
 			names = append(names, fmt.Sprint("name", i))
 			if i%3 == 0 {
 				c.do("+OK\r\n", "SET", names[i], "x")
@@ -359,7 +269,7 @@ func TestManyNames(t *testing.T) {
 			c.do(fmt.Sprintf(":%d\r\n", i+1), exists...)
 			c.do("$1\r\nx\r\n", "GET", names[i])
 		}
-		c.do(":1\r\n", "UNLINK", names[0], names[0], "none")
+		c.do(":1\r\n", "DEL", names[0], names[0], "none")
 		c.do(":1\r\n", "EXISTS", names[1], "")
 		c.fails("ERR wrong number", "EXISTS")
 		c.fails("ERR wrong number", "DEL")

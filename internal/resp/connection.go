@@ -15,17 +15,9 @@ func doPing(c *session, _ context.Context) {
 	c.out.simple("PONG")
 }
 
-func doEcho(c *session, _ context.Context) { c.out.bulk(c.args[0]) }
-
 func doQuit(c *session, _ context.Context) {
 	c.quit = true
 	c.out.simple("OK")
-}
-
-func doReset(c *session, _ context.Context) {
-	c.endTransaction()
-	c.name, c.out.speaks = "", resp2
-	c.out.simple("RESET")
 }
 
 // doAuth answers AUTH [user] password.
@@ -131,14 +123,4 @@ func doCommand(c *session, _ context.Context) {
 	default:
 		c.out.array(0)
 	}
-}
-
-// doConfig answers CONFIG GET with nothing: redis-benchmark and others ask, and
-// go on.
-func doConfig(c *session, _ context.Context) {
-	if !strings.EqualFold(string(c.args[0]), "get") {
-		c.fail("ERR only CONFIG GET is known here; kvstored is configured by its file")
-		return
-	}
-	c.out.pairs(0)
 }

@@ -42,8 +42,7 @@ func (s *Server) sections() [][]string {
 		{"Clients", line("connected_clients", st.Connections)},
 		{
 			"Memory",
-			line("used_memory", mem.UsedBytes), line("used_memory_human", human(mem.UsedBytes)),
-			line("maxmemory", mem.CapacityBytes), line("maxmemory_human", human(mem.CapacityBytes)), line("maxmemory_policy", mem.Policy),
+			line("used_memory", mem.UsedBytes), line("maxmemory", mem.CapacityBytes), line("maxmemory_policy", mem.Policy),
 		},
 		{"Persistence", line("loading", 0)},
 		{
@@ -53,18 +52,5 @@ func (s *Server) sections() [][]string {
 			line("keyspace_hits", st.Hits), line("keyspace_misses", st.Misses),
 		},
 		{"Replication", line("role", "master")},
-		{"Keyspace", fmt.Sprintf("db0:keys=%d,expires=0,avg_ttl=0", s.o.Store.Count())},
 	}
-}
-
-// human is a number of bytes as Redis writes it for people.
-func human(n int64) string {
-	if n < 1<<10 {
-		return fmt.Sprint(n, "B")
-	}
-	f, unit := float64(n)/(1<<10), 0
-	for f >= 1<<10 && unit < 3 {
-		f, unit = f/(1<<10), unit+1
-	}
-	return fmt.Sprintf("%.2f%c", f, "KMGT"[unit])
 }

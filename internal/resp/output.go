@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/budget"
 )
@@ -57,7 +59,6 @@ type output struct {
 	buf    []byte  // the end of the replies
 	pieces []piece // what comes before it
 	vec    net.Buffers
-	iov    vector // for vec
 
 	mu struct {
 		sync.Mutex
@@ -196,7 +197,7 @@ func (o *output) try(vec *net.Buffers) (sent int64) {
 		return 0
 	}
 	_ = o.raw.Write(func(fd uintptr) bool { // what fails will fail again
-		n, err := o.iov.writev(fd, *vec)
+		n, err := unix.Writev(int(fd), *vec)
 		if err == nil {
 			sent = int64(n)
 		}

@@ -36,7 +36,7 @@ func inBubble(t *testing.T, test func(t *testing.T, p *pipes)) {
 		server := resp.New(resp.Options{
 			Store: store.Store, NewOwner: store.Stack.NewOwner, CloseOwner: store.Stack.CloseOwner,
 			Memory:   func() resp.Memory { return resp.Memory{} },
-			Settings: resp.Settings{Password: "secret", Flush: true},
+			Settings: resp.Settings{Password: "secret"},
 		})
 		p := &pipes{t: t, at: map[string]*pipe.Listener{"unix": pipe.Listen("s"), "tcp": pipe.ListenAt(overTCP)}}
 		ctx, cancel := context.WithCancel(t.Context())

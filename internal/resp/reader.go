@@ -10,7 +10,7 @@ import (
 
 const (
 	inputBytes = 16 << 10  // buffered; longer arguments go past the buffer
-	maxLine    = 64 << 10  // an inline command
+	maxLine    = 64 << 10  // a header, or a command of one word; inputBytes at least
 	maxArgs    = 1 << 20   // of one command
 	maxBulk    = 512 << 20 // as in Redis; what is not stored is read and dropped
 )
@@ -24,8 +24,8 @@ const (
 	// notHTTP ends a connection of a browser or another client of HTTP. The author of a
 	// page chooses the body of such a request, which could be commands.
 	notHTTP = "this is no web server; nothing of the request counts"
-	// notTyped ends a connection over TCP that sends a line in place of an array.
-	notTyped = "over TCP a command is an array of bulk strings; lines are taken from the Unix socket only, but for PING"
+	// notTyped ends a connection that sends a line in place of an array.
+	notTyped = "a command is an array of bulk strings; of lines only PING is taken"
 )
 
 // protocolError is input after which the stream cannot be followed any more.
@@ -47,12 +47,9 @@ type reader struct {
 	buf  []byte // buf[r:w] has been read and not used
 	r, w int
 	long []byte // a line that does not fit the buffer
-	far  bool   // the client may be anywhere: no commands typed by hand but PING
 }
 
-func newReader(src source, far bool) *reader {
-	return &reader{src: src, far: far, buf: make([]byte, inputBytes)}
-}
+func newReader(src source) *reader { return &reader{src: src, buf: make([]byte, inputBytes)} }
 
 // buffered is how much has arrived already, as far as that is known.
 func (r *reader) buffered() int { return r.w - r.r }
@@ -88,7 +85,7 @@ func (r *reader) line() ([]byte, error) {
 		}
 		r.long = append(r.long, r.buf[r.r:r.w]...)
 		if len(r.long) > maxLine {
-			return nil, protocolError("too big inline request")
+			return nil, protocolError("too long a line")
 		}
 		if err := r.fill(); err != nil {
 			return nil, unexpected(err, len(r.long) > 0)
@@ -104,6 +101,9 @@ func unexpected(err error, inside bool) error {
 	return err
 }
 
+// typedPing is a command of one word without a header, PING.
+const typedPing = -1
+
 // command reads the first line of a command: the number of its arguments,
 // the name included. An empty one has none.
 func (r *reader) command() (int, error) {
@@ -112,11 +112,7 @@ func (r *reader) command() (int, error) {
 		return 0, err
 	}
 	if len(l) == 0 || l[0] != '*' {
-		words := bytes.Fields(l)
-		if err := r.mayType(words); err != nil {
-			return 0, err
-		}
-		return r.inline(words), nil
+		return typed(bytes.Fields(l))
 	}
 	n, ok := number(l[1:])
 	if !ok || n > maxArgs {
@@ -125,36 +121,20 @@ func (r *reader) command() (int, error) {
 	return int(max(0, n)), nil
 }
 
-// mayType is an error for a line that is not taken for a command. Each request of HTTP
-// has one before its body: its first, or its field Host.
-func (r *reader) mayType(words [][]byte) error {
+// typed is a line that is no header. Each request of HTTP has one before its body: its
+// first, or its field Host.
+func typed(words [][]byte) (int, error) {
 	if len(words) == 0 {
-		return nil
+		return 0, nil
 	}
 	first, last := words[0], words[len(words)-1]
 	switch {
-	case bytes.EqualFold(first, []byte("POST")), bytes.EqualFold(first, []byte("Host:")), r.far && bytes.HasPrefix(last, []byte("HTTP/")):
-		return protocolError(notHTTP)
-	case r.far && (len(words) > 1 || !bytes.EqualFold(first, []byte("PING"))):
-		return protocolError(notTyped)
+	case bytes.EqualFold(first, []byte("POST")), bytes.EqualFold(first, []byte("Host:")), bytes.HasPrefix(last, []byte("HTTP/")):
+		return 0, protocolError(notHTTP)
+	case len(words) > 1 || !bytes.EqualFold(first, []byte("PING")):
+		return 0, protocolError(notTyped)
 	}
-	return nil
-}
-
-// inline puts the words of a command typed by hand back as arguments.
-func (r *reader) inline(words [][]byte) int {
-	var b []byte
-	for _, word := range words {
-		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(word), word)
-	}
-	if len(b) == 0 {
-		return 0
-	}
-	b = append(b, r.buf[r.r:r.w]...)
-	r.r, r.w = 0, len(b)
-	b = append(b, make([]byte, max(0, inputBytes-len(b)))...)
-	r.buf = b
-	return len(words)
+	return typedPing, nil
 }
 
 // bulk reads the header of an argument: how long it is.
@@ -171,41 +151,6 @@ func (r *reader) bulk() (int, error) {
 		return 0, protocolError("invalid bulk length")
 	}
 	return int(n), nil
-}
-
-// shortBytes is more than short reads: three digits.
-const shortBytes = 1000
-
-// short appends an argument to dst if all of it is in the buffer and less than
-// shortBytes, as most names are. Otherwise it has read nothing.
-func (r *reader) short(dst []byte) ([]byte, bool) {
-	b := r.buf[r.r:r.w]
-	if len(b) == 0 || b[0] != '$' {
-		return dst, false
-	}
-	n, at := 0, 1
-	for ; at < len(b) && at <= 3 && '0' <= b[at] && b[at] <= '9'; at++ {
-		n = 10*n + int(b[at]-'0')
-	}
-	end := at + 2 + n
-	if at == 1 || len(b) < end+2 || b[at] != '\r' || b[at+1] != '\n' || b[end] != '\r' || b[end+1] != '\n' {
-		return dst, false
-	}
-	r.r += end + 2
-	return append(dst, b[at+2:end]...), true
-}
-
-// shorts is short for the arguments that follow, up to n in all, as long as text may
-// take another one: it has at most most bytes.
-func (r *reader) shorts(text []byte, ends []int, n, most int) ([]byte, []int) {
-	for len(ends) < n && len(text)+shortBytes <= most {
-		var ok bool
-		if text, ok = r.short(text); !ok {
-			break
-		}
-		ends = append(ends, len(text))
-	}
-	return text, ends
 }
 
 // full fills p, from the buffer and then straight from the source, and calls arrived

@@ -44,7 +44,6 @@ type Options struct {
 // Settings are the options that can change while a Server runs.
 type Settings struct {
 	Password string // asked for on TCP, of connections that come from now on; "" = none
-	Flush    bool   // FLUSHDB and FLUSHALL work
 	// Errors answers errors to every client, as Redis does. Otherwise GET, SET,
 	// EXISTS and DEL answer none to a connection that has sent neither HELLO nor
 	// CLIENT: a value that cannot be kept is dropped, and the old one with it.

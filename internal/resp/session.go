@@ -17,12 +17,8 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
-// commandTimeout bounds the work of one command in the store, also where a device
-// hangs.
-const commandTimeout = 10 * time.Second
-
-// chargedAtOnce is how many short arguments are read before they are charged.
-const chargedAtOnce = 256
+// keptArgs is for how many arguments a connection keeps room between commands.
+const keptArgs = 1 << 10
 
 // maxShy is the longest argument of a client that has not given its password, and
 // the longest name of a client.
@@ -55,8 +51,11 @@ type session struct {
 	account *budget.Account
 	held    budget.Held // for the command at hand
 
-	arguments // of the command at hand
-	fills     []fill
+	// The arguments of the command at hand.
+	args  [][]byte // without the command's name; empty where a value was
+	text  []byte   // what args lie in
+	ends  []int    // of each argument in text
+	fills []fill   // the values
 
 	tx *transaction // after MULTI
 }
@@ -67,7 +66,7 @@ func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer,
 	local := conn.LocalAddr().Network() == "unix"
 	c.known = local || s.now.Load().Password == ""
 	c.parses = s.now.Load().Errors
-	c.in = newReader(c, !local)
+	c.in = newReader(c)
 	c.out = newOutput(conn, account, s.o.Limits.StallTimeout, func(n int64) { s.count.written.Add(uint64(n)) })
 	c.socket = newSocket(conn, s.o.Spin, c.out.flush, c.out.due) // half a command may come, and no more before its client reads
 	return c
@@ -144,7 +143,7 @@ func (c *session) commands() error {
 		}
 		c.inside, c.mute = true, false
 		n, err := c.in.command()
-		if err == nil && n > 0 {
+		if err == nil && n != 0 {
 			err = c.command(n)
 		}
 		if err != nil {
@@ -158,6 +157,9 @@ func (c *session) commands() error {
 // executes it. An error ends the connection.
 func (c *session) command(n int) error {
 	defer c.reset()
+	if n == typedPing {
+		return c.named("ping", 0)
+	}
 	if !c.known && n > 10 {
 		return protocolError("unauthenticated multibulk length")
 	}
@@ -165,65 +167,55 @@ func (c *session) command(n int) error {
 	if err != nil {
 		return err
 	}
-	n--
+	return c.named(name, n-1)
+}
+
+// named is command once the name is known; n arguments follow.
+func (c *session) named(name string, n int) error {
 	cmd, ok := table[name]
-	c.parses = c.parses || parsers[name]
-	c.mute = exact[name] && !c.parses
+	c.parses = c.parses || cmd.traits.has(parses)
+	c.mute = cmd.traits.has(exact) && !c.parses
 	switch {
 	case !ok:
 		return c.refuse(n, "ERR unknown command '%.64s'", name)
 	case !cmd.takes(n):
 		return c.refuse(n, "ERR wrong number of arguments for '%s' command", name)
-	case !c.known && !cmd.open:
+	case !c.known && !cmd.traits.has(open):
 		c.mute, c.quit = false, c.mute // whatever it makes of that, nothing comes behind it
 		return c.refuse(n, "NOAUTH Authentication required.")
 	case !c.may(cmd.need):
 		return c.refuse(n, denied, name, cmd.need)
 	}
-	if err := c.readArguments(n, &cmd); err != nil {
-		return err
+	for range n {
+		if err := c.argument(cmd.traits); err != nil {
+			return err
+		}
+	}
+	for i := range c.ends {
+		c.args = append(c.args, c.arg(i))
 	}
 	c.server.count.commands.Add(1)
-	if c.tx != nil && !immediate[name] {
+	if c.tx != nil && !cmd.traits.has(immediate) {
 		c.enqueue(name, &cmd)
 	} else {
-		c.run(cmd.run)
+		cmd.run(c, c.work)
 	}
 	return nil
 }
 
-// readArguments reads the n arguments of a command.
-func (c *session) readArguments(n int, cmd *command) error {
-	c.make(n)
-	for len(c.ends) < n {
-		if cmd.value == nil && c.known {
-			had := len(c.ends)
-			c.text, c.ends = c.in.shorts(c.text, c.ends, min(n, had+chargedAtOnce), c.server.o.Limits.ArgBytes)
-			if err := c.charge(0, false); err != nil {
-				return err
-			}
-			if len(c.ends) > had {
-				continue
-			}
-		}
-		if err := c.argument(cmd.value != nil && cmd.value(len(c.ends))); err != nil {
-			return err
-		}
+// arg is argument i of those that were read, good until the next one is; empty if it
+// is a value.
+func (c *session) arg(i int) []byte {
+	from := 0
+	if i > 0 {
+		from = c.ends[i-1]
 	}
-	c.cutArgs()
-	return nil
+	return c.text[from:c.ends[i]:c.ends[i]]
 }
 
 // may reports whether the client has rights.
 func (c *session) may(need access.Rights) bool {
 	return need == 0 || c.peer == nil || c.peer.Rights()&need == need
-}
-
-// run executes a command that was read.
-func (c *session) run(run func(*session, context.Context)) {
-	ctx := newBound(c.work, time.Now().Add(commandTimeout))
-	defer ctx.end()
-	run(c, ctx)
 }
 
 // cutShort reports whether a command of many names must end here, because the
@@ -287,35 +279,27 @@ func (c *session) size() (int, error) {
 }
 
 // argument reads one argument, a value into the arena. The name of a value is
-// the argument before it.
-func (c *session) argument(value bool) error {
-	if !value && c.known && len(c.text)+shortBytes <= c.server.o.Limits.ArgBytes {
-		var ok bool
-		if c.text, ok = c.in.short(c.text); ok {
-			err := c.charge(0, false)
-			c.ends = append(c.ends, len(c.text))
-			return err
-		}
-	}
+// the argument before it, of SETEX the first one.
+func (c *session) argument(of traits) error {
 	n, err := c.size()
 	if err != nil {
 		return err
 	}
+	i := len(c.ends)
+	value := of.value(i)
 	if err := c.charge(n, value); err != nil {
 		return err
 	}
-	if value {
-		name := c.text
-		if i := len(c.ends) - 2; i >= 0 {
-			name = c.text[c.ends[i]:]
-		}
-		c.ends = append(c.ends, len(c.text))
-		return c.fill(name, n)
-	}
-	if len(c.text)+n > c.server.o.Limits.ArgBytes {
+	switch {
+	case value && of.has(third):
+		err = c.fill(c.arg(0), n)
+	case value:
+		err = c.fill(c.arg(i-1), n)
+	case len(c.text)+n > c.server.o.Limits.ArgBytes:
 		return protocolError("the arguments of a command are too long together")
+	default:
+		c.text, err = c.in.append(c.text, n)
 	}
-	c.text, err = c.in.append(c.text, n)
 	c.ends = append(c.ends, len(c.text))
 	return err
 }
@@ -335,14 +319,16 @@ func (c *session) charge(n int, value bool) error {
 	return c.held.Set(int64((2*total + step - 1) / step * step)) // room grows by doubling; not each argument changes it
 }
 
-// reset ends a command: what of it was not stored is given up.
+// reset ends a command: what of it was not stored is given up, and room beyond that
+// which a quiet connection has.
 func (c *session) reset() {
 	abort(c.fills)
 	clear(c.fills)
-	if c.fills = c.fills[:0]; cap(c.fills) > keptArgs {
-		c.fills = nil
+	clear(c.args) // they lie in text
+	c.args, c.text, c.ends, c.fills = c.args[:0], c.text[:0], c.ends[:0], c.fills[:0]
+	if max(cap(c.args), cap(c.ends), cap(c.fills)) > keptArgs || cap(c.text) > inputBytes {
+		c.args, c.text, c.ends, c.fills = nil, nil, nil, nil
 	}
-	c.arguments.reset()
 	_ = c.held.Set(0) // releases
 }
 

@@ -1,9 +1,6 @@
 package resp
 
 import (
-	"context"
-	"io"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,40 +8,18 @@ import (
 	"github.com/kvstored/kvstored/internal/pipe"
 )
 
-// A slow command takes nothing of the time of those after it.
-func TestTransactionTimes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, conn := net.Pipe()
-		go func() { _, _ = io.Copy(io.Discard, client) }()
-		defer conn.Close()
-		c := &session{ctx: t.Context(), work: t.Context(), out: newOutput(conn, nil, time.Minute, func(int64) {}), tx: new(transaction)}
-		var ended []error
-		wait := func(_ *session, ctx context.Context) {
-			time.Sleep(commandTimeout - time.Second)
-			ended = append(ended, ctx.Err())
-		}
-		c.tx.queue = []queued{{run: wait}, {run: wait}, {run: wait}}
-		c.run(doExec)
-		if len(ended) != 3 || ended[0] != nil || ended[1] != nil || ended[2] != nil {
-			t.Errorf("in time, their contexts ended: %v", ended)
-		}
-	})
-}
-
 // A connection at rest keeps little of its last command, however large that was.
 func TestResetForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(session)
 		c.text = make([]byte, 1<<20)
-		c.ends = []int{1 << 19, 1 << 20}
-		c.cutArgs()
+		c.args = [][]byte{c.text[:1<<19], c.text[1<<19:]}
 		args := c.args
 		c.reset()
 		if c.text != nil || args[0] != nil || args[1] != nil {
 			t.Errorf("it keeps %d bytes of text, and arguments that lie in it", cap(c.text))
 		}
-		c.ends = make([]int, maxArgs)
-		c.cutArgs()
+		c.args, c.ends = make([][]byte, maxArgs), make([]int, maxArgs)
 		c.reset()
 		if cap(c.args) > keptArgs || cap(c.ends) > 2*keptArgs {
 			t.Errorf("it keeps room for %d arguments", cap(c.args))

@@ -22,7 +22,6 @@ type socket struct {
 	due  func() bool // whether rest has anything to do
 
 	vec [][]byte // what is being read into
-	iov vector
 	n   int
 	err error
 
@@ -75,7 +74,7 @@ func (s *socket) read(p, rest []byte) (int, error) {
 // It does not wait for anything but the socket: Close waits for its return.
 func (s *socket) try(fd uintptr) bool {
 	for {
-		s.n, s.err = s.iov.readv(fd, s.vec)
+		s.n, s.err = unix.Readv(int(fd), s.vec)
 		switch s.err {
 		case unix.EINTR:
 		case unix.EAGAIN:

@@ -22,7 +22,7 @@ func TestPipeline(t *testing.T) {
 	var in bytes.Buffer
 	for i := range n {
 		in.Write(encode("GET", "a"))
-		in.Write(encode("ECHO", fmt.Sprint(i)))
+		in.Write(encode("PING", fmt.Sprint(i)))
 	}
 	c.send(in.Bytes())
 	for i := range n {

@@ -32,9 +32,6 @@ const (
 	argBytes    = 32
 )
 
-// immediate are the commands that a transaction does not queue.
-var immediate = map[string]bool{"multi": true, "exec": true, "discard": true, "reset": true, "quit": true}
-
 func doMulti(c *session, _ context.Context) {
 	if c.tx != nil {
 		c.fail("ERR MULTI calls can not be nested")
@@ -64,22 +61,13 @@ func doExec(c *session, _ context.Context) {
 		}
 		c.args, c.fills, c.mute = q.args, q.fills, q.mute
 		if c.may(q.need) { // they may have changed since
-			c.run(q.run) // each has its own time
+			q.run(c, c.work)
 		} else {
 			c.fail(denied, q.name, q.need)
 		}
 		c.reset()
 		c.out.relieve()
 	}
-}
-
-func doDiscard(c *session, _ context.Context) {
-	if c.tx == nil {
-		c.fail("ERR DISCARD without MULTI")
-		return
-	}
-	c.endTransaction()
-	c.out.simple("OK")
 }
 
 // endTransaction forgets the transaction if there is one.

@@ -41,7 +41,6 @@ func TestTransaction(t *testing.T) {
 			c.do(":3\r\n", "DEL", "a", "b", "c")
 
 			c.do("-ERR EXEC without MULTI\r\n", "EXEC")
-			c.do("-ERR DISCARD without MULTI\r\n", "DISCARD")
 			c.do("+OK\r\n", "MULTI")
 			c.do("*0\r\n", "EXEC")
 
@@ -51,13 +50,6 @@ func TestTransaction(t *testing.T) {
 			c.do(queued, "GET", "a")
 			c.do("*2\r\n+OK\r\n"+bulk("1"), "EXEC")
 
-			c.do("+OK\r\n", "MULTI")
-			c.do(queued, "DEL", "a")
-			c.do("+OK\r\n", "DISCARD")
-			c.do(bulk("1"), "GET", "a")
-			c.do("+OK\r\n", "MULTI")
-			c.do(queued, "DEL", "a")
-			c.do("+RESET\r\n", "RESET")
 			c.do(bulk("1"), "GET", "a")
 			c.do("+OK\r\n", "MULTI")
 			c.do(queued, "DEL", "a")
@@ -94,8 +86,8 @@ func TestBrokenTransaction(t *testing.T) {
 			c.do(":0\r\n", "EXISTS", "a", "b")
 		}
 		c.do("+OK\r\n", "MULTI")
-		c.fails("ERR unknown command", "WATCH", "a")
-		c.do("+OK\r\n", "DISCARD")
+		c.fails("ERR unknown command", "DISCARD")
+		c.do(execAbort, "EXEC")
 		c.do("+OK\r\n", "MULTI") // what was broken is forgotten
 		c.do(queued, "PING")
 		c.do("*1\r\n+PONG\r\n", "EXEC")
@@ -103,7 +95,7 @@ func TestBrokenTransaction(t *testing.T) {
 }
 
 // Queued values count against the client's share until they are stored or given
-// up, by DISCARD, an error, RESET or the end of the connection.
+// up, by an error or the end of the connection.
 func TestTransactionHoldsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, resp.Options{}) // 32 MiB of its DRAM may be leased
@@ -122,18 +114,11 @@ func TestTransactionHoldsRoom(t *testing.T) {
 		}
 		for range 2 {
 			fill()
-			c.do("+OK\r\n", "DISCARD")
-			free()
-		}
-		for range 2 {
-			fill()
 			c.fails("OOM", "SET", "d", value)
 			c.do(queued, "SET", "d", value) // there is room again, and no use for it
 			c.do(execAbort, "EXEC")
 			free()
 		}
-		fill()
-		c.do("+RESET\r\n", "RESET")
 		fill()
 		c.do("*3\r\n+OK\r\n+OK\r\n+OK\r\n", "EXEC")
 		c.do(":3\r\n", "DEL", "a", "b", "c")

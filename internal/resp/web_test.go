@@ -40,16 +40,20 @@ func TestWebPage(t *testing.T) {
 		for _, head := range []string{ // without a field Host before it is over
 			"PUT /planted HTTP/1.1\r\n", "OPTIONS / HTTP/1.1\r\n", "GET /planted HTTP/1.1\r\n", "PRI * HTTP/2.0\r\n",
 		} {
-			c := r.dial(r.tcp)
-			c.send([]byte(head + planted))
-			c.closed("no web server")
-			cut++
+			for _, addr := range []net.Addr{r.unix, r.tcp} {
+				c := r.dial(addr)
+				c.send([]byte(head + planted))
+				c.closed("no web server")
+				cut++
+			}
 		}
-		for _, line := range []string{"SET planted 1\r\n", "PING planted\r\n", "FLUSHALL\r\n", "EHLO x\r\n", "GET kept\r\n"} {
-			c := r.dial(r.tcp)
-			c.send([]byte(line + planted))
-			c.closed("an array of bulk strings")
-			cut++
+		for _, line := range []string{"SET planted 1\r\n", "PING planted\r\n", "QUIT\r\n", "EHLO x\r\n", "GET kept\r\n"} {
+			for _, addr := range []net.Addr{r.unix, r.tcp} {
+				c := r.dial(addr)
+				c.send([]byte(line + planted))
+				c.closed("an array of bulk strings")
+				cut++
+			}
 		}
 		c := r.dial(r.unix)
 		c.do("$-1\r\n", "GET", "planted")

@@ -2,7 +2,6 @@ package blobtest
 
 import (
 	"context"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
-	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -26,11 +24,10 @@ import (
 // fails the test if it is used. When its test ends nothing may be held.
 type Rig struct {
 	*blob.Store
-	Stack    *stack.Stack
-	OwedFile string // of the store, from the next start on
+	Stack   *stack.Stack
+	MaxOwed int // of the store, from the next start on
 
-	fault  atomic.Pointer[tierfault.Hook]
-	passes atomic.Int64
+	fault atomic.Pointer[tierfault.Hook]
 
 	t        testing.TB
 	capacity int64
@@ -43,11 +40,10 @@ type Rig struct {
 // New makes a rig with so many bytes of DRAM; half of them may be leased.
 func New(t testing.TB, capacity int64) *Rig {
 	t.Helper()
-	r := &Rig{t: t, capacity: capacity, disk: tiertest.NewMemory("disk", 256<<20), OwedFile: filepath.Join(t.TempDir(), "owed")}
+	r := &Rig{t: t, capacity: capacity, disk: tiertest.NewMemory("disk", 256<<20)}
 	r.start()
 	t.Cleanup(func() { r.stop() })
-	// Before the scan of the disk has ended the disk is asked for every name, and
-	// nothing can be cleared.
+	// Before the scan of the disk has ended the disk is asked for every name.
 	for !r.Stack.Ready() {
 		time.Sleep(time.Millisecond)
 	}
@@ -66,12 +62,8 @@ func (r *Rig) start() {
 	}
 	l := ledger.New(ledger.Options{CapacityBytes: r.capacity, Policy: lru, Limits: ledger.Limits{Lease: r.capacity / 2, Unwritten: r.capacity / 4}})
 	r.hot = cpu.New(cpu.Options{Arena: r.arena, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	r.Stack = stack.NewStack(stack.Options{Hot: counted{r.hot, &r.passes}, Below: []stack.Below{{Place: tier.Disk, Tier: r.faulty()}, {Place: tier.Remote, Tier: r.remote()}}, Log: zerolog.Nop()})
-	if r.Store, err = blob.New(blob.Options{
-		Stack: r.Stack, Space: "test", ShelterBytes: r.capacity / 10, OwedFile: r.OwedFile, LoadTimeout: time.Minute, Log: zerolog.Nop(),
-	}); err != nil {
-		r.t.Fatal(err)
-	}
+	r.Stack = stack.NewStack(stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.faulty()}, {Place: tier.Remote, Tier: r.remote()}}, Log: zerolog.Nop()})
+	r.Store = blob.New(blob.Options{Stack: r.Stack, MaxOwed: r.MaxOwed, ShelterBytes: r.capacity / 10, LoadTimeout: time.Minute, Log: zerolog.Nop()})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.must(r.Stack.Run(ctx)) })
@@ -87,25 +79,6 @@ func (r *Rig) start() {
 		r.must(r.hot.Close())
 		r.must(r.arena.Close())
 	}
-}
-
-// Passes is how many times DRAM was asked to hold values, of one name or of many.
-func (r *Rig) Passes() int64 { return r.passes.Load() }
-
-// counted is DRAM whose holds are counted.
-type counted struct {
-	*cpu.Tier
-	passes *atomic.Int64
-}
-
-func (c counted) Hold(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []tier.Ref) (int, error) {
-	c.passes.Add(1)
-	return c.Tier.Hold(o, cl, ks, refs)
-}
-
-func (c counted) HoldEach(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []tier.Ref) {
-	c.passes.Add(1)
-	c.Tier.HoldEach(o, cl, ks, refs)
 }
 
 // hangs is how long a call of the disk hangs before the disk says so. Nothing else in
@@ -131,7 +104,7 @@ func (r *Rig) faulty() tier.Tier {
 	return tier.WithBreaker(disk, tier.BreakerOptions{Pause: 10 * time.Millisecond, PauseMax: 50 * time.Millisecond, Log: zerolog.Nop()})
 }
 
-// Kill begins anew as after a kill: with the values on disk, and the deletions owed. It
+// Kill begins anew as after a kill: with the values on disk. It
 // returns when the disk has been scanned, or could not be: before that a disk that does not
 // answer for some milliseconds has nothing.
 func (r *Rig) Kill() {

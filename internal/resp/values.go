@@ -1,0 +1,286 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/blob"
+)
+
+const (
+	syntaxError = "ERR syntax error"
+	noInteger   = "ERR value is not an integer or out of range"
+)
+
+// lookup leases a value. What the client has not read yet of earlier replies
+// counts against its share of the leases: then it is waited for.
+func (c *session) lookup(ctx context.Context, name []byte) (blob.Value, bool) {
+	v, err := c.server.o.Store.Get(ctx, c.owner, name)
+	if errors.Is(err, blob.ErrNoRoom) && c.out.drain() {
+		v, err = c.server.o.Store.Get(ctx, c.owner, name)
+	}
+	if err != nil {
+		c.server.count.misses.Add(1)
+		return v, false
+	}
+	c.server.count.hits.Add(1)
+	return v, true
+}
+
+func doGet(c *session, ctx context.Context) { c.get(ctx, c.args[0]) }
+
+func (c *session) get(ctx context.Context, name []byte) {
+	if v, found := c.lookup(ctx, name); found {
+		c.out.value(v)
+	} else {
+		c.out.null()
+	}
+}
+
+// doMget answers one name after the other. Values below DRAM come up meanwhile, in
+// their order.
+func doMget(c *session, ctx context.Context) {
+	c.out.array(len(c.args))
+	for _, name := range c.args[1:] {
+		c.server.o.Store.Has(ctx, name)
+	}
+	for _, name := range c.args {
+		if c.quit = c.quit || c.closing.Load(); c.quit { // in the middle of the reply
+			return
+		}
+		c.get(ctx, name)
+	}
+}
+
+func doStrlen(c *session, ctx context.Context) {
+	v, found := c.lookup(ctx, c.args[0])
+	if !found {
+		c.out.integer(0)
+		return
+	}
+	c.out.integer(int64(len(v.Bytes())))
+	v.Release()
+}
+
+// doTTL answers how long a value has, rounded as Redis does: -1 for ever, -2 if
+// there is none.
+func doTTL(c *session, ctx context.Context) {
+	v, found := c.lookup(ctx, c.args[0])
+	if !found {
+		c.out.integer(-2)
+		return
+	}
+	defer v.Release()
+	if v.Expires().IsZero() {
+		c.out.integer(-1)
+		return
+	}
+	c.out.integer(int64((max(0, time.Until(v.Expires())) + time.Second/2) / time.Second))
+}
+
+func doExists(c *session, ctx context.Context) {
+	n := 0
+	for _, name := range c.args {
+		if c.cutShort() {
+			return
+		}
+		if c.server.o.Store.Has(ctx, name) {
+			n++
+		}
+	}
+	c.out.integer(int64(n))
+}
+
+func doDel(c *session, ctx context.Context) {
+	n := 0
+	for _, name := range c.args {
+		if c.cutShort() {
+			return
+		}
+		had, err := c.server.o.Store.Delete(ctx, name)
+		if err != nil {
+			c.server.trouble.Warn().Err(err).Msg("a Redis client's keys were not all deleted")
+			c.fail("ERR not deleted: the tiers below do not answer, and it could not be noted")
+			return
+		}
+		if had {
+			n++
+		}
+	}
+	c.out.integer(int64(n))
+}
+
+// doSet stores one value: SET key value [NX|XX] [EX s|PX ms].
+func doSet(c *session, ctx context.Context) {
+	var when blob.When
+	var lasts time.Duration
+	for i := 2; i < len(c.args); i++ {
+		switch option := strings.ToLower(string(c.args[i])); {
+		case option == "nx" && when == blob.Always:
+			when = blob.Absent
+		case option == "xx" && when == blob.Always:
+			when = blob.Present
+		case (option == "ex" || option == "px") && lasts == 0 && i+1 < len(c.args):
+			i++
+			unit, wrong := time.Millisecond, ""
+			if option == "ex" {
+				unit = time.Second
+			}
+			if lasts, wrong = readExpiry(c.args[i], unit, "set"); wrong != "" {
+				c.fail("%s", wrong)
+				return
+			}
+		default:
+			c.fail(syntaxError)
+			return
+		}
+	}
+	c.set(ctx, when, lasts)
+}
+
+// doSetex stores one value: SETEX key s value.
+func doSetex(c *session, ctx context.Context) {
+	lasts, wrong := readExpiry(c.args[1], time.Second, "setex")
+	if wrong != "" {
+		c.fail("%s", wrong)
+		return
+	}
+	c.set(ctx, blob.Always, lasts)
+}
+
+// readExpiry reads how long a value lasts. A wrong one has an error reply.
+func readExpiry(arg []byte, unit time.Duration, command string) (lasts time.Duration, wrong string) {
+	n, ok := number(arg)
+	if !ok {
+		return 0, noInteger
+	}
+	if n <= 0 || n > math.MaxInt64/int64(unit) {
+		return 0, "ERR invalid expire time in '" + command + "' command"
+	}
+	return time.Duration(n) * unit, ""
+}
+
+// set answers for the value that came with a command. It lasts so long; 0 = for ever.
+func (c *session) set(ctx context.Context, when blob.When, lasts time.Duration) {
+	var expires time.Time
+	if lasts > 0 {
+		expires = time.Now().Add(lasts)
+	}
+	switch stored, err := c.store(ctx, 0, when, expires); {
+	case err != nil && c.mute:
+		c.drop(ctx, when, err)
+	case err != nil:
+		c.refuseValue(err)
+	case stored:
+		c.out.simple("OK")
+	default:
+		c.out.null()
+	}
+}
+
+// drop answers for a value that is not kept where no error may be answered: OK
+// when it is certain that the name has no value, as if it had been evicted at
+// once. A condition was not met as far as its client can tell, and null says so.
+func (c *session) drop(ctx context.Context, when blob.When, why error) {
+	c.server.count.dropped.Add(why)
+	c.server.trouble.Warn().Err(why).Stringer("reason", blob.ReasonOf(why)).Msg("a Redis client's value is dropped; it will be missed")
+	if when != blob.Always {
+		c.out.null()
+		return
+	}
+	if _, err := c.server.o.Store.Delete(ctx, c.args[0]); err != nil {
+		c.fail("ERR %v", err)
+		return
+	}
+	c.out.simple("OK")
+}
+
+func doMset(c *session, ctx context.Context) {
+	if len(c.args)%2 != 0 {
+		c.fail("ERR wrong number of arguments for 'mset' command")
+		return
+	}
+	// The last one first: it is the one that may go first.
+	var failed error
+	later := make(map[string]struct{}, len(c.fills))
+	for i := len(c.fills) - 1; i >= 0; i-- {
+		if c.cutShort() {
+			return
+		}
+		name := string(c.args[2*i])
+		if _, again := later[name]; again {
+			continue // its last value counts
+		}
+		later[name] = struct{}{}
+		if _, err := c.store(ctx, i, blob.Always, time.Time{}); err != nil {
+			failed = err
+		}
+	}
+	if failed != nil {
+		c.refuseValue(failed)
+		return
+	}
+	c.out.simple("OK")
+}
+
+// fill is a value that came with a command.
+type fill struct {
+	*blob.Fill // nil if there was no room, or once it was stored
+	err        error
+}
+
+// fill reads a value of n bytes. If there is no room for it that is its error,
+// and the value is passed over.
+func (c *session) fill(name []byte, n int) error {
+	f, err := c.server.o.Store.Begin(c.ctx, c.owner, name, n)
+	if err != nil && c.ctx.Err() == nil && errors.Is(err, blob.ErrNoRoom) && c.out.drain() {
+		f, err = c.server.o.Store.Begin(c.ctx, c.owner, name, n)
+	}
+	c.fills = append(c.fills, fill{f, err})
+	if err != nil {
+		return c.in.discard(n)
+	}
+	if err := c.in.full(f.Value(), f.Arrived); err != nil {
+		return err
+	}
+	return c.in.end()
+}
+
+// abort gives up the fills that were not stored.
+func abort(fills []fill) {
+	for _, f := range fills {
+		if f.Fill != nil {
+			f.Abort()
+		}
+	}
+}
+
+// store stores a value that came with the command.
+func (c *session) store(ctx context.Context, i int, when blob.When, expires time.Time) (stored bool, err error) {
+	f := &c.fills[i]
+	if f.err != nil {
+		return false, f.err
+	}
+	stored, err = f.Store(ctx, when, expires)
+	f.Fill = nil
+	if stored {
+		c.server.count.stored.Add(1)
+	}
+	return stored, err
+}
+
+// refuseValue answers why a value is not stored.
+func (c *session) refuseValue(err error) {
+	switch {
+	case errors.Is(err, blob.ErrTooLarge):
+		c.fail("ERR the name or the value is too large: a name may have 16 KiB, both together 64 MiB, and they must fit the DRAM of this daemon")
+	case errors.Is(err, blob.ErrNoRoom):
+		c.fail("OOM there is no room for this value now, or all that this connection has under way exceeds its share (budget.leases of DRAM, half of it while others are connected)")
+	default:
+		c.server.trouble.Warn().Err(err).Msg("a Redis client's value was not stored")
+		c.fail("ERR the value was not stored: the tiers below do not answer")
+	}
+}

@@ -45,15 +45,6 @@ func holdRun(t *Tier, o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.
 	return n, nil
 }
 
-// HoldEach implements tier.Hot.
-func (t *Tier) HoldEach(o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Ref) {
-	var scratch [batch]ledger.Entry
-	for n := 0; n < len(ks); n++ { // behind the one that was not held
-		got, _ := holdRun(t, o, c, ks[n:], refs[n:], scratch[:])
-		n += got
-	}
-}
-
 // Release implements tier.Hot.
 func (t *Tier) Release(o ledger.Owner, c ledger.Class, refs []tier.Ref) {
 	var ids [batch]ledger.ID

@@ -91,10 +91,7 @@ type Hot interface {
 	// budget, and returns its length. It is no use yet: see Touch. The error
 	// only says why a budget made it shorter.
 	Hold(o ledger.Owner, c ledger.Class, ks []key.Key, refs []Ref) (int, error)
-	// HoldEach is Hold for chunks that stand alone: it passes over each of ks that
-	// is not resident or not within budget, whose ref it leaves as it was.
-	HoldEach(o ledger.Owner, c ledger.Class, ks []key.Key, refs []Ref)
-	// Release ends holds taken by Hold, HoldEach or Publish.
+	// Release ends holds taken by Hold or Publish.
 	Release(o ledger.Owner, c ledger.Class, refs []Ref)
 }
 

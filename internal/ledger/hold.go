@@ -229,29 +229,3 @@ func (l *Ledger) touchRound(ks []key.Key) {
 		}
 	}
 }
-
-// Current sets is[i] to whether the entry id(i), 0 for none, is the resident one of
-// ks[i]. It touches nothing.
-func Current(l *Ledger, ks []key.Key, is []bool, id func(i int) ID) {
-	for from := 0; from < len(ks); from += maxRound {
-		to := min(from+maxRound, len(ks))
-		currentRound(l, ks[from:to], is[from:to], func(i int) ID { return id(from + i) })
-	}
-}
-
-func currentRound(l *Ledger, ks []key.Key, is []bool, id func(i int) ID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	space, sp := ks[0].Space, l.mu.spaces.find(ks[0].Space)
-	for i := range ks {
-		if ks[i].Space != space {
-			space, sp = ks[i].Space, l.mu.spaces.find(ks[i].Space)
-		}
-		have := uint32(id(i))
-		if is[i] = have != 0; !is[i] {
-			continue
-		}
-		e := l.mu.entries.at(have) // of a key one entry is resident at most
-		is[i] = e.life == resident && e.hash == ks[i].Hash && e.space == sp
-	}
-}

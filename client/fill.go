@@ -25,9 +25,6 @@ type ReserveOptions struct {
 	// order. A window or a state that no prefix needs that is worth having is NotWanted. It takes
 	// shared memory.
 	Groups []Group
-	// Every is the tokens between two lengths whose windows and states are stored
-	// besides those of the prompt's end and of where prompts part. 0 is none.
-	Every int
 	// Wait is how long the answer may wait while there is no room for the
 	// first chunk, or for all where DRAM's victims must be written first, and while
 	// the tiers below are far behind. 0 answers at once,
@@ -93,7 +90,7 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 		return f.lend(ctx, o, sizes)
 	}
 	req := wire.ReserveRequest{
-		Groups: groupsOf(o.Groups), Every: uint32(o.Every), Grain: f.prompt.grain(), First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes),
+		Groups: groupsOf(o.Groups), Grain: f.prompt.grain(), First: uint32(o.First), Count: uint32(o.Count), Sizes: wire.ViewU32s(sizes),
 		Deadline: after(o.Wait), MaxAge: seconds(o.MaxAge),
 	}
 	for slot, sum := range o.Sums {
@@ -122,9 +119,6 @@ func seconds(d time.Duration) uint32 { return uint32(d / time.Second) }
 func (c *Client) sizes(o *ReserveOptions) ([]uint32, error) {
 	if o.First < 0 || o.Count < 0 {
 		return nil, refuse("reserve", ErrBadRequest, "first %d, count %d: use numbers from 0", o.First, o.Count)
-	}
-	if o.Every < 0 || int64(o.Every) > math.MaxUint32 {
-		return nil, refuse("reserve", ErrBadRequest, "every %d tokens: use a positive number, or 0 for none", o.Every)
 	}
 	if o.MaxAge != 0 && (o.MaxAge < time.Second || o.MaxAge/time.Second > math.MaxUint32) {
 		return nil, refuse("reserve", ErrBadRequest, "a max age of %v: use 1 s to 136 years, or 0 for none", o.MaxAge)

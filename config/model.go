@@ -15,7 +15,6 @@ import (
 type Model struct {
 	Model  string       `yaml:"model"`
 	Source string       `yaml:"source"` // of the sizes
-	Every  int          `yaml:"every"`  // tokens between windows and states that are stored besides those of ends and junctions; 0 = none
 	Groups []ModelGroup `yaml:"groups"`
 }
 
@@ -89,9 +88,6 @@ func (d *decoder) checkModel(m *Model) {
 		e := &Error{Path: path, Text: err.Error()}
 		d.place(e)
 		d.errs = append(d.errs, e)
-	}
-	if m.Every < 0 || m.Every > maxModelTokens {
-		wrong("every", fmt.Errorf("%d tokens: use 1 to %d, or 0 for none", m.Every, maxModelTokens))
 	}
 	full := false
 	for i, g := range m.Groups {

@@ -23,7 +23,6 @@ func TestWrongModels(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                 "none is full",
 		"groups: 3":                        "want a list",
-		"every: -1\n" + full:               "m:1:8: every: -1 tokens",
 		full + "- {kind: sliding}":         `m:3:3: groups[1]: kind "sliding"`,
 		full + "- {kind: full}":            "bytes_per_token 0",
 		full + "- {kind: full, window: 3}": "bytes_per_token 0",

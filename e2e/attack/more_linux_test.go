@@ -102,7 +102,6 @@ func descriptors(a *attackers, _ *key.Chain) {
 func lengths(a *attackers, _ *key.Chain) {
 	other := load.Space
 	other.Model += "/window"
-	every := uint32(load.Space.ChunkTokens)
 	var prompts atomic.Uint64
 	a.each(a.few, func(int) {
 		a.greeted(0, func(c net.Conn, space uint32) {
@@ -113,8 +112,8 @@ func lengths(a *attackers, _ *key.Chain) {
 				for i := 8; i < len(chain.Hashes); i += 16 {
 					binary.LittleEndian.PutUint64(chain.Hashes[i:], number)
 				}
-				groups := wire.Groups{}.Add(wire.Group{Space: space, Kind: wire.GroupFull}).Add(wire.Group{Space: space + 1, Kind: wire.GroupWindow, Tokens: 2 * every})
-				ask = wire.AppendRequest(ask, wire.OpReserve, 3+id, &wire.ReserveRequest{Chain: chain, Sizes: wire.ViewU32s([]uint32{1, 1}), Groups: groups, Every: every})
+				groups := wire.Groups{}.Add(wire.Group{Space: space, Kind: wire.GroupFull}).Add(wire.Group{Space: space + 1, Kind: wire.GroupWindow, Tokens: 2 * uint32(load.Space.ChunkTokens)})
+				ask = wire.AppendRequest(ask, wire.OpReserve, 3+id, &wire.ReserveRequest{Chain: chain, Sizes: wire.ViewU32s([]uint32{1, 1}), Groups: groups})
 				claims := wire.Pairs{}.Add("kv_hints", fmt.Sprintf(`{"protocol_version":"1.0","actions":[{"action_id":"a","action_type":"kv.retain","action_version":"1.0","payload":{"scope":"s%d","directives":[{"start":0,"end":null,"priority":50,"duration":2}]}}]}`, number))
 				ask = wire.AppendRequest(ask, wire.OpHint, 100+id, &wire.HintRequest{Chain: chain, Configs: claims})
 			}

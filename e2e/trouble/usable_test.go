@@ -40,15 +40,19 @@ func (m *gptOssLike) dial() (*client.Client, []client.Group) {
 	return c, []client.Group{{Space: c.Space()}, {Space: w, Kind: client.WindowGroup, Tokens: 127}}
 }
 
-// store stores a prompt, four chunks at a time, with a window at each 4,096 tokens.
+// store stores a prompt that grows by 4,096 tokens, each with its window, four chunks at a
+// time.
 func (m *gptOssLike) store(number uint64, chunks int) *key.Chain {
 	m.t.Helper()
 	c, groups := m.dial()
 	defer c.Close()
 	chains := []*key.Chain{load.Chain(m.t, m.spaces[0], number, chunks), load.Chain(m.t, m.spaces[1], number, chunks)}
-	o := client.ReserveOptions{Count: 4, Sizes: []uint32{likeFull, likeWindow}, Groups: groups, Every: 4096, Wait: time.Minute}
+	o := client.ReserveOptions{Count: 4, Sizes: []uint32{likeFull, likeWindow}, Groups: groups, Wait: time.Minute}
 	for o.First < chunks {
-		f, err := c.Reserve(m.t.Context(), client.Chain(chains[0]), o)
+		whole := *chains[0]
+		end := min(o.First/16*16+16, chunks)
+		whole.Hashes, whole.Tokens = whole.Hashes[:end], whole.Tokens[:end]
+		f, err := c.Reserve(m.t.Context(), client.Chain(&whole), o)
 		if err != nil {
 			m.t.Fatal(err)
 		}

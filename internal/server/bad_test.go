@@ -207,7 +207,6 @@ func TestBadRequests(t *testing.T) {
 			"unknown policy":     {wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Policy: 9}},
 			"unknown flag":       {wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Flags: 128}},
 			"unknown tier":       {wire.CodeBadRequest, wire.OpPrefetch, &wire.PrefetchRequest{Chain: given, Search: 128}},
-			"every of no groups": {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: given, Sizes: one, Every: 16}},
 			"reserve of none":    {wire.CodeBadRequest, wire.OpReserve, &wire.ReserveRequest{Chain: wire.Chain{Space: c.space, Form: wire.FormNone}, Count: 1, Sizes: one}},
 			"space only":         {wire.CodeBadRequest, wire.OpLookup, lookup(wire.Chain{Space: c.space, Form: wire.FormNone})},
 			"not kept":           {wire.CodeUnknownChain, wire.OpLookup, lookup(wire.Chain{Form: wire.FormKept, ID: 9})},

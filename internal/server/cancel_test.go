@@ -98,7 +98,7 @@ var cancelCases = []cancelCase{
 		g.puts = wire.PutDirect
 		ch := g.spec()
 		ch.Hashes = []byte("a key of its own")
-		return wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{scriptSize}), Groups: g.groups(), Every: scriptTokens, Deadline: never}
+		return wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{scriptSize}), Groups: g.groups(), Deadline: never}
 	}},
 	{"events", "", "", nil, func(*stage) (wire.Op, wire.Message) {
 		return wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow, Deadline: never}

@@ -48,7 +48,7 @@ func FuzzSession(f *testing.F) {
 	groups := wire.Groups(nil).Add(wire.Group{}).Add(wire.Group{Space: 1, Kind: wire.GroupWindow, Tokens: 32})
 	add(wire.OpLookup, &wire.LookupRequest{Chain: ch, Shared: wire.Shared{Groups: groups, Lengths: 3}})
 	add(wire.OpPrefetch, &wire.PrefetchRequest{Chain: ch, Shared: wire.Shared{Groups: groups, Lengths: 3, PrefillRate: 7, Configs: wire.Pairs(nil).Add("retain_priority", "9")}})
-	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{100, 200}), Groups: groups, Every: 16, MaxAge: 1})
+	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{100, 200}), Groups: groups, MaxAge: 1})
 	add(wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{1, 2, 3, 0, 0, 6}), Groups: groups})
 	add(wire.OpHint, &wire.HintRequest{Chain: ch, Configs: wire.Pairs(nil).Add("kv_hints", `{"version":1,"actions":[{"action":"kv.retain","version":1,"directives":[{"start":0,"end":16,"priority":9}]}]}`)})
 	add(wire.OpEvents, &wire.EventsRequest{Snapshot: true, Deadline: wire.Deadline{Given: true, Millis: 5}})

@@ -56,24 +56,36 @@ func TestGrain(t *testing.T) {
 		r := newRig(t, options{capacity: 16 * mib})
 		c, m := r.grained(6)
 		ctx := t.Context()
-		f, err := c.Reserve(ctx, m.prompt, client.ReserveOptions{Groups: m.groups, Size: size, Every: 3 * 4 * tokens})
-		r.must(err)
-		var granted [3][]int
-		slot := 0
-		for g, own := range m.chains {
-			for i := range own.Len() {
-				if f.Status(slot) == client.Granted {
-					granted[g] = append(granted[g], i)
+		half := m.chains[1].Len() / 2
+		prompt := client.Chain(&key.Chain{Hashes: m.chains[1].Hashes[:half], Tokens: m.chains[1].Tokens[:half]})
+		prompt.Grain = tokens
+		for _, part := range []struct {
+			prompt client.Prompt
+			of     int
+			want   [3][]int
+		}{
+			{prompt, 2, [3][]int{{0, 1, 2}, {9, 10, 11}, {5}}},
+			{m.prompt, 1, [3][]int{{3, 4, 5}, {21, 22, 23}, {11}}},
+		} {
+			f, err := c.Reserve(ctx, part.prompt, client.ReserveOptions{Groups: m.groups, Size: size})
+			r.must(err)
+			var granted [3][]int
+			slot := 0
+			for g, own := range m.chains {
+				for i := range own.Len() / part.of {
+					if f.Status(slot) == client.Granted {
+						granted[g] = append(granted[g], i)
+					}
+					f.Write(slot, tiertest.Payload(own.Key(i), size))
+					slot++
 				}
-				f.Write(slot, tiertest.Payload(own.Key(i), size))
-				slot++
 			}
+			if slot != f.Len() || !slices.EqualFunc(granted[:], part.want[:], slices.Equal) {
+				t.Fatalf("%d slots of %d; granted are %d; want %d", f.Len(), slot, granted, part.want)
+			}
+			_, err = f.Commit(ctx)
+			r.must(err)
 		}
-		if want := [3][]int{{0, 1, 2, 3, 4, 5}, {9, 10, 11, 21, 22, 23}, {5, 11}}; slot != f.Len() || !slices.EqualFunc(granted[:], want[:], slices.Equal) {
-			t.Fatalf("%d slots of %d; granted are %d; want %d", f.Len(), slot, granted, want)
-		}
-		_, err = f.Commit(ctx)
-		r.must(err)
 		found, err := client.LookupLengths(ctx, c, m.prompt, m.groups, nil, 0, 9)
 		r.must(err)
 		if g := found.Grouped; !slices.Equal(g.Lengths, []uint32{24 * tokens, 12 * tokens}) || found.Total.Chunks != 6 {

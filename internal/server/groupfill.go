@@ -93,15 +93,6 @@ func (f *fill) blindTo(c *reader) bool {
 	return false
 }
 
-// groupless refuses options that take groups without them.
-func groupless(req *wire.ReserveRequest) error {
-	switch {
-	case req.Groups.Len() == 0 && req.Every > 0:
-		return refuse(wire.CodeBadRequest, "every %d tokens of no groups: name the groups of the model", req.Every)
-	}
-	return nil
-}
-
 // sizes are the bytes of each slot. from..to are the chunks of the chain that are asked
 // for; with groups those of each group that end in the tokens of these.
 func (f *fill) sizes(c *reader, req *wire.ReserveRequest, from, to int) ([]uint32, error) {
@@ -123,7 +114,7 @@ func (f *fill) sizes(c *reader, req *wire.ReserveRequest, from, to int) ([]uint3
 	if err != nil {
 		return nil, err
 	}
-	wanted := c.server.o.Stack.Wanted(family, at, int(req.Every))
+	wanted := c.server.o.Stack.Wanted(family, at)
 	f.groups = new(groupFill)
 	return f.groups.fill(c, req, family, chains, wanted, from, to)
 }

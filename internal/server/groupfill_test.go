@@ -30,10 +30,10 @@ func (m *hybridModel) parts(at, n int) (out [3]*key.Chain) {
 
 // offer stores all of a prompt that the groups want, and returns the chunks of each group
 // that they do not.
-func (r *rig) offer(c *client.Client, m *hybridModel, chains [3]*key.Chain, every int) (declined [3][]int) {
+func (r *rig) offer(c *client.Client, m *hybridModel, chains [3]*key.Chain) (declined [3][]int) {
 	r.t.Helper()
 	ctx, n := r.t.Context(), chains[0].Len()
-	f, err := c.Reserve(ctx, client.Chain(chains[0]), client.ReserveOptions{Groups: m.groups, Size: size, Every: every})
+	f, err := c.Reserve(ctx, client.Chain(chains[0]), client.ReserveOptions{Groups: m.groups, Size: size})
 	r.must(err)
 	if f.Len() != 3*n || f.Reason() != client.Complete {
 		r.t.Fatalf("%d slots, %v; want %d", f.Len(), f.Reason(), 3*n)
@@ -71,21 +71,20 @@ func except(n int, some ...int) (out []int) {
 	return out
 }
 
-// Of windows and states those are stored that the end of a prompt needs, its junction, and
-// each multiple of every.
+// Of windows and states those are stored that the end of a prompt needs, and its junction.
 func TestReserveGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{capacity: 16 * mib})
 		c, m := r.hybrid(10, 1)
 		prompt := [3]*key.Chain{m.chains[0][0], m.chains[1][0], m.chains[2][0]}
-		if d := r.offer(c, m, prompt, 0); d[0] != nil || !slices.Equal(d[1], except(10, 8, 9)) || !slices.Equal(d[2], except(10, 9)) {
+		if d := r.offer(c, m, prompt); d[0] != nil || !slices.Equal(d[1], except(10, 8, 9)) || !slices.Equal(d[2], except(10, 9)) {
 			t.Fatalf("of a new prompt %v are not stored", d)
 		}
 		branch := m.parts(6, 12)
 		if usable, run := r.usable(c, m, branch[0]); usable != 0 || run != 6 {
 			t.Fatalf("%d of %d are usable; want 0 of 6: the junction", usable, run)
 		}
-		if d := r.offer(c, m, branch, 0); !slices.Equal(d[1], except(12, 4, 5, 10, 11)) || !slices.Equal(d[2], except(12, 5, 11)) {
+		if d := r.offer(c, m, branch); !slices.Equal(d[1], except(12, 4, 5, 10, 11)) || !slices.Equal(d[2], except(12, 5, 11)) {
 			t.Fatalf("of a prompt that parts %v are not stored", d)
 		}
 		third := m.parts(6, 9)
@@ -97,12 +96,8 @@ func TestReserveGroups(t *testing.T) {
 		if usable, run := r.usable(c, m, third[0]); usable != 6 || run != 6 {
 			t.Errorf("%d of %d are usable where prompts part", usable, run)
 		}
-		if d := r.offer(c, m, third, 3*tokens-5); !slices.Equal(d[1], except(9, 7, 8)) || !slices.Equal(d[2], except(9, 8)) {
-			t.Errorf("every 3: %v are not stored", d) // 9 only: up to 6 all was usable
-		}
-		long := m.parts(0, 8)
-		if d := r.offer(c, m, long, 3*tokens-5); !slices.Equal(d[1], except(8, 1, 2, 4, 5, 6, 7)) || !slices.Equal(d[2], except(8, 2, 5, 7)) {
-			t.Errorf("every 3 of a new prompt: %v are not stored", d)
+		if d := r.offer(c, m, third); !slices.Equal(d[1], except(9, 7, 8)) || !slices.Equal(d[2], except(9, 8)) {
+			t.Errorf("of a prompt that parts where all was usable %v are not stored", d)
 		}
 		r.readsBack(c, m, prompt, 10)
 		r.readsBack(c, m, branch, 12)
@@ -122,7 +117,7 @@ func TestReserveGroupsShorterLast(t *testing.T) {
 			own.Tokens[9] = tokens / 2
 			prompt[g] = &own
 		}
-		if d := r.offer(c, m, prompt, 0); !slices.Equal(d[0], []int{9}) || !slices.Equal(d[1], except(10, 7, 8)) || !slices.Equal(d[2], except(10, 8)) {
+		if d := r.offer(c, m, prompt); !slices.Equal(d[0], []int{9}) || !slices.Equal(d[1], except(10, 7, 8)) || !slices.Equal(d[2], except(10, 8)) {
 			t.Errorf("%v are not stored", d)
 		}
 		r.readsBack(c, m, prompt, 9)
@@ -198,7 +193,7 @@ func TestJunctionStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{capacity: 16 * mib})
 		c, m := r.hybrid(10, 1)
-		r.offer(c, m, [3]*key.Chain{m.chains[0][0], m.chains[1][0], m.chains[2][0]}, 0)
+		r.offer(c, m, [3]*key.Chain{m.chains[0][0], m.chains[1][0], m.chains[2][0]})
 		for _, looks := range []bool{true, false} {
 			branch := m.parts(6, 12)
 			for g := range branch {
@@ -223,7 +218,7 @@ func TestJunctionStays(t *testing.T) {
 			if !looks { // the first of the two has stored its junction, which is this one's too
 				window, state = except(12, 10, 11), except(12, 11)
 			}
-			if d := r.offer(c, m, branch, 0); !slices.Equal(d[1], window) || !slices.Equal(d[2], state) {
+			if d := r.offer(c, m, branch); !slices.Equal(d[1], window) || !slices.Equal(d[2], state) {
 				t.Errorf("asked for before: %t: %v are not stored; want all but %v, %v", looks, d, window, state)
 			}
 		}
@@ -288,8 +283,6 @@ func TestReserveGroupsRefused(t *testing.T) {
 			"nothing offered":  {client.ReserveOptions{Groups: m.groups, Sizes: []uint32{0, 0, 0}}, "none of the 12 chunks of 3 groups is offered"},
 			"nothing asked":    {client.ReserveOptions{Groups: m.groups, First: 4, Size: 1}, "none of the 0 chunks"},
 			"too large":        {client.ReserveOptions{Groups: m.groups, Sizes: []uint32{1, 1, 1 << 30}}, "chunk 0 of group 2 has 1073741824 bytes"},
-			"every of nothing": {client.ReserveOptions{Size: 1, Every: 16}, "every 16 tokens of no groups"},
-			"every below 0":    {client.ReserveOptions{Groups: m.groups, Size: 1, Every: -1}, "every -1 tokens"},
 			"0 bytes":          {client.ReserveOptions{Sizes: []uint32{0}}, "chunk 0 has no bytes"},
 			"the first window": {client.ReserveOptions{Groups: m.groups[1:], Size: 1}, "not in that of the chain"},
 			"twice":            {client.ReserveOptions{Groups: []client.Group{m.groups[0], m.groups[1], m.groups[1]}, Size: 1}, "named twice"},

@@ -81,9 +81,6 @@ func (c *session) newFill(req *wire.ReserveRequest) (*fill, error) {
 	if c.puts == wire.PutInline {
 		return nil, refuse(wire.CodeUnsupported, "this connection has neither a staging window nor a writable arena; ask for one in hello, or use put")
 	}
-	if err := groupless(req); err != nil {
-		return nil, err
-	}
 	return &fill{session: c, maxAge: req.MaxAge}, nil
 }
 

@@ -11,10 +11,6 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// mostDeclared is how many pieces the boundaries have that Wanted declares, but for the
-// end. Others are declared when a lookup finds them usable.
-const mostDeclared = 1 << 16
-
 // Reached is how much of a prompt was usable, and how far its full groups reached, in
 // tokens, when it was asked for and nothing of it was stored yet.
 type Reached struct{ Usable, Run int }
@@ -26,12 +22,11 @@ func (l lookups) Reached(ctx context.Context, f *Family) (Reached, error) {
 }
 
 // Wanted is, for each group, which of its chunks are worth storing: of one that is not full
-// those that the end of the prompt, its junction and each multiple of every tokens need (see
-// hybrid.Boundaries; 0: none of these); of a full group all but a last chunk that is
-// shorter, as no usable length has it and no longer prompt goes on from it. Where all
+// those that the end of the prompt and its junction need (see hybrid.Boundaries); of a
+// full group all but a last chunk that is shorter, as no usable length has it and no longer prompt goes on from it. Where all
 // are it has nil. The family skips nothing.
-func (l lookups) Wanted(f *Family, at Reached, every int) [][]bool {
-	grid, n := f.Groups.Grid(), f.whole()
+func (l lookups) Wanted(f *Family, at Reached) [][]bool {
+	n := f.whole()
 	wanted, done := make([][]bool, len(f.Groups)), make([]int, len(f.Groups))
 	for g, group := range f.Groups {
 		switch n := f.Chains[g][0].Len(); {
@@ -42,8 +37,8 @@ func (l lookups) Wanted(f *Family, at Reached, every int) [][]bool {
 			wanted[g][n-1] = false
 		}
 	}
-	left, before := mostDeclared, min(at.Usable, n)
-	hybrid.Boundaries(before, min(at.Run, n), n, (every+grid-1)/grid*grid, func(end int) {
+	before := min(at.Usable, n)
+	hybrid.Boundaries(before, min(at.Run, n), n, func(end int) {
 		for g := range wanted {
 			from, to := f.Groups[g].Needs(0, end)
 			for i := max(from, done[g]); i < to && f.Groups[g].Kind != hybrid.Full; i++ {
@@ -51,9 +46,7 @@ func (l lookups) Wanted(f *Family, at Reached, every int) [][]bool {
 			}
 			done[g] = max(done[g], to)
 		}
-		if left > 0 || end == n {
-			left -= l.declare(f, end, end-before)
-		}
+		l.declare(f, end, end-before)
 		before = end
 	})
 	return wanted
@@ -62,10 +55,10 @@ func (l lookups) Wanted(f *Family, at Reached, every int) [][]bool {
 // declare makes a usable length of a prompt known, or one that is about to be, in each
 // rank: what only such lengths need goes before anything else where none of these is
 // usable any more. more is the tokens that it makes usable beyond the length before it; 0
-// if that is not known. It returns how many pieces were counted.
-func (l lookups) declare(f *Family, n, more int) (pieces int) {
+// if that is not known.
+func (l lookups) declare(f *Family, n, more int) {
 	if !f.isMixed() || f.Groups.OnlyStates() {
-		return 0
+		return
 	}
 	fresh := false
 	for r := range f.Chains[0] {
@@ -73,14 +66,12 @@ func (l lookups) declare(f *Family, n, more int) (pieces int) {
 			ends, needs := f.pieces(n, r)
 			l.index.declare(ends, needs)
 			l.index.worths.note(needs, more/f.Groups[0].Chunk)
-			pieces += len(ends) + len(needs)
 			fresh = true
 		}
 	}
 	if fresh {
 		l.index.groups.learn(f)
 	}
-	return pieces
 }
 
 // isMixed reports whether not all groups are full.

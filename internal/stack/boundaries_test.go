@@ -94,7 +94,7 @@ func (f *forest) declareOne(p *stack.Family, n, rank int) {
 	f.bounds[first] = b
 }
 
-func (f *forest) step(every int) {
+func (f *forest) step() {
 	p := f.prompt()
 	total := p.Chains[0][0].Len() * f.groups[0].Chunk
 	m, err := f.MatchFamily(f.t.Context(), p, tier.All, total, nil)
@@ -120,7 +120,7 @@ func (f *forest) step(every int) {
 		}
 		_, _ = f.Hold(0, 0, c, i, i+1, make([]tier.Ref, 1)) // the index is told
 	default:
-		f.store(p, m, every)
+		f.store(p, m)
 	}
 	f.follow()
 }
@@ -156,15 +156,15 @@ func (f *forest) look(p *stack.Family, total int) {
 }
 
 // store stores what the groups want of a prompt, in all ranks or all but one.
-func (f *forest) store(p *stack.Family, m stack.FamilyMatch, every int) {
+func (f *forest) store(p *stack.Family, m stack.FamilyMatch) {
 	at, err := f.Reached(f.t.Context(), p)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	wanted := f.Wanted(p, at, every)
+	wanted := f.Wanted(p, at)
 	grid := f.groups.Grid()
 	total := p.Chains[0][0].Len() * f.groups[0].Chunk / grid * grid
-	hybrid.Boundaries(m.Tokens, m.Run, total, (every+grid-1)/grid*grid, func(end int) { f.declare(p, end) })
+	hybrid.Boundaries(m.Tokens, m.Run, total, func(end int) { f.declare(p, end) })
 	f.follow()
 	without := f.rng.IntN(4 * f.ranks)
 	for g := range wanted {
@@ -280,25 +280,11 @@ func TestDeadIsTheDefinition(t *testing.T) {
 						bounds: make(map[key.Key]*declared), pieces: make(map[key.Key]*followed),
 					}
 					for range *groupOperations / len(families) / 4 {
-						f.step(f.rng.IntN(2) * 3 * groups.Grid())
+						f.step()
 						f.check()
 					}
 				})
 			})
 		}
-	}
-}
-
-// A prompt with a boundary at each chunk declares the first of them and the end, whose
-// window is another: 361 lengths and the end, with 861 windows.
-func TestDeclaresSoMany(t *testing.T) {
-	const n = 1000
-	groups := hybrid.Family{{Chunk: 16}, {Kind: hybrid.Window, Tokens: 500 * 16, Chunk: 16}}
-	r, f := newRig(t, options{capacity: mib, lone: true}), newFamily(groups, 1, n)
-	if wanted := r.Wanted(f, stack.Reached{}, 1); slices.Contains(wanted[1], false) {
-		t.Fatal("not all windows are wanted")
-	}
-	if got := r.Stats().Boundaries.Pieces; got < 1200 || got > 1250 {
-		t.Fatalf("%d pieces are known; all would be %d", got, 2*n)
 	}
 }

@@ -27,7 +27,7 @@ func TestCostOfABoundary(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wanted := r.Wanted(f, at, 0)
+		wanted := r.Wanted(f, at)
 		r.storeMissing(&f.Chains[0][0], 0, steps)
 		for i, is := range wanted[1] {
 			if is && r.Where(f.Chains[1][0].Key(i)) == 0 {
@@ -63,7 +63,7 @@ func TestWorthsAreBounded(t *testing.T) {
 		for g := range f.Chains {
 			f.Chains[g][0].Space[2] = byte(root + 1)
 		}
-		r.Wanted(f, stack.Reached{}, 0)
+		r.Wanted(f, stack.Reached{})
 	}
 	if n := r.Worths(); n == 0 || n > 1<<16 {
 		t.Errorf("%d chunks are known", n)

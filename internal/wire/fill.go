@@ -29,7 +29,6 @@ type ReserveRequest struct {
 	// answer comes at once.
 	Deadline Deadline
 	Groups   Groups
-	Every    uint32 // tokens between two lengths whose windows and states are stored besides; 0: none
 	Grain    uint32 // see Shared
 	// MaxAge is how many seconds its chunks may stay in any tier; 0: any time.
 	MaxAge uint32
@@ -46,7 +45,6 @@ func (m *ReserveRequest) Append(dst []byte) []byte {
 	dst = appendZero(append(dst, m.Flags), 7)
 	l := beginOptions(appendArray(dst, 4, m.Sizes), m.Deadline)
 	l.list(tagSums, sumBytes, m.Sums)
-	l.add32(tagEvery, m.Every)
 	l.list(tagGroups, groupBytes, m.Groups)
 	l.add32(tagMaxAge, m.MaxAge)
 	l.add32(tagGrain, m.Grain)
@@ -77,10 +75,6 @@ func (m *ReserveRequest) option(tag uint16, v *cursor) bool {
 	case tagSums:
 		m.Sums = v.array(sumBytes, "sums")
 		v.atMost(m.Sums.Len(), MaxSums, "sums")
-	case tagEvery:
-		if m.Every = v.u32("every"); m.Every == 0 {
-			v.fail("every", "0 tokens, leave the option out for none")
-		}
 	case tagGroups:
 		m.Groups = groupsIn(v)
 	case tagMaxAge:

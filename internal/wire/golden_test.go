@@ -193,7 +193,7 @@ var golden = []struct {
 		Deadline: Deadline{true, 2000}, Sums: Sums(nil).Add(Sum{1, 0x0102030405060708}),
 	}},
 	{"reserve_groups_request", request(OpReserve), &ReserveRequest{
-		Chain: Chain{Space: 1, Tokens: goldenTokens.Tokens}, Count: 2, Sizes: ViewU32s([]uint32{65536, 65536, 0, 4096}), Every: 4096,
+		Chain: Chain{Space: 1, Tokens: goldenTokens.Tokens}, Count: 2, Sizes: ViewU32s([]uint32{65536, 65536, 0, 4096}),
 		Groups: Groups(nil).Add(Group{Space: 1}).Add(Group{2, GroupWindow, 128}),
 	}},
 	{"reserve_aged_request", request(OpReserve), &ReserveRequest{

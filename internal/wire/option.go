@@ -24,7 +24,6 @@ const (
 	tagConfigs     = 4                   // prefetch, batch, hint
 	tagGroups      = optionCritical | 5  // lookup, prefetch, batch, reserve
 	tagSums        = 7                   // reserve
-	tagEvery       = 9                   // reserve
 	tagLengths     = 10                  // lookup, prefetch
 	tagMaxAge      = optionCritical | 11 // reserve, put
 	tagGrain       = optionCritical | 12 // lookup, prefetch, batch, reserve

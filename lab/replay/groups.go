@@ -30,12 +30,11 @@ type groupPlayer struct {
 	bytes    []uint32      // of a payload of each
 	policy   client.WaitPolicy
 	deadline time.Duration
-	every    int
 }
 
 // newGroupPlayer opens a space for each group; the first is the client's own.
 func newGroupPlayer(ctx context.Context, c *client.Client, o *Options) (*groupPlayer, error) {
-	p := &groupPlayer{client: c, policy: o.Policy, deadline: o.Deadline, every: o.Every}
+	p := &groupPlayer{client: c, policy: o.Policy, deadline: o.Deadline}
 	for i, g := range o.Groups {
 		s := o.Space()
 		if i > 0 {
@@ -131,7 +130,7 @@ func (p *groupPlayer) store(ctx context.Context, job *client.Job, chain *key.Cha
 	for first := 0; first < chain.Len(); {
 		n := min(groupPart, chain.Len()-first)
 		fill, err := p.client.Reserve(ctx, job.Prompt(), client.ReserveOptions{
-			First: first, Count: n, Sizes: p.bytes, Groups: p.groups, Every: p.every, Wait: storeWait,
+			First: first, Count: n, Sizes: p.bytes, Groups: p.groups, Wait: storeWait,
 		})
 		if noRoom(err) {
 			o.Refused += chain.Len() - first

@@ -28,7 +28,6 @@ type Options struct {
 	BlockTokens  int
 	PayloadBytes int
 	Groups       []Group           // of a hybrid model; of others none, and a block has PayloadBytes
-	Every        int               // tokens between windows and states that are stored besides those of ends and junctions; 0 = none
 	Limit        int               // requests; 0 = all
 	SaveUnfull   bool              // also store the last, partial block of each prompt
 	PerRequest   bool              // have Result.PerRequest

@@ -17,7 +17,6 @@ type family struct {
 	trace   *Trace
 	groups  []GroupPieces
 	keep    Keep
-	every   int // blocks between two boundaries beside those of Keep; 0 = none
 	shelves []*groupShelf
 
 	users []int  // by piece: the last request that used it
@@ -38,9 +37,9 @@ type GroupPieces struct {
 }
 
 // newFamily makes a store without shelves; see addShelf.
-func newFamily(t *Trace, groups []GroupPieces, keep Keep, every int) *family {
+func newFamily(t *Trace, groups []GroupPieces, keep Keep) *family {
 	f := &family{
-		trace: t, groups: groups, keep: keep, every: every,
+		trace: t, groups: groups, keep: keep,
 		users: make([]int, t.Distinct()*len(groups)), cut: make([]bool, t.Distinct()), tree: newLineage(t.parents),
 	}
 	for i, req := range t.requests {
@@ -165,7 +164,7 @@ func (f *family) store(blocks []uint32, hit, run int) {
 	if whole > 0 && f.cut[blocks[whole-1]] {
 		whole--
 	}
-	hybrid.Boundaries(hit, min(run, whole), whole, f.every, func(end int) {
+	hybrid.Boundaries(hit, min(run, whole), whole, func(end int) {
 		f.eachNeed(blocks[end-1], func(p uint32) bool {
 			offered[p] = true
 			return true

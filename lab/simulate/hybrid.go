@@ -194,7 +194,7 @@ func (r *GroupRow) family(t *Trace, m *config.Model) (*family, error) {
 		groups = groups[:1]
 		groups[0].Bytes = dense
 	}
-	f := newFamily(t, groups, r.Store, m.Every/t.blockTokens)
+	f := newFamily(t, groups, r.Store)
 	if err := f.addShelf(r.Policy, r.CapacityBytes); err != nil || r.DiskBlocks == 0 {
 		return f, err
 	}

@@ -65,7 +65,7 @@ func TestPublishedDeadFirst(t *testing.T) {
 
 var small = []config.Model{
 	{Groups: []config.ModelGroup{{Kind: "full", BytesPerToken: 3}, {Kind: "window", BytesPerToken: 2, Window: 1100}}},
-	{Groups: []config.ModelGroup{{Kind: "full", BytesPerToken: 1}, {Kind: "state", StateBytes: 2000, StateEvery: 512}}, Every: 1024},
+	{Groups: []config.ModelGroup{{Kind: "full", BytesPerToken: 1}, {Kind: "state", StateBytes: 2000, StateEvery: 512}}},
 	{Groups: []config.ModelGroup{
 		{Kind: "full", BytesPerToken: 1}, {Kind: "full", BytesPerToken: 2}, {Kind: "local", BytesPerToken: 2, Window: 1536},
 		{Kind: "window", BytesPerToken: 1, Window: 64}, {Kind: "state", StateBytes: 700, StateEvery: 512},

@@ -168,7 +168,7 @@ func (f *replayFlags) options() (replay.Options, error) {
 		Name: f.trace, Socket: f.socket, Concurrency: f.concurrency, BlockTokens: f.blockTokens,
 		PayloadBytes: int(payload), Limit: f.limit, SaveUnfull: f.saveUnfull, PerRequest: f.simulate.perRequest,
 	}
-	if o.Groups, o.Every, err = f.liveGroups(int64(payload)); err != nil {
+	if o.Groups, err = f.liveGroups(int64(payload)); err != nil {
 		return replay.Options{}, err
 	}
 	if f.waitComplete {

@@ -60,26 +60,26 @@ func (f *replayFlags) runGroups(cmd *cobra.Command) error {
 
 // liveGroups are the groups that a live replay plays, the full ones as one, with payloads
 // in the proportions of the model's. None without --groups.
-func (f *replayFlags) liveGroups(payload int64) (groups []replay.Group, every int, err error) {
+func (f *replayFlags) liveGroups(payload int64) (groups []replay.Group, err error) {
 	if f.simulate.groups == "" {
-		return nil, 0, nil
+		return nil, nil
 	}
 	m, err := config.ModelNamed(f.simulate.groups)
 	if err != nil {
-		return nil, 0, usage(fmt.Errorf("--groups: %w", err))
+		return nil, usage(fmt.Errorf("--groups: %w", err))
 	}
 	if f.blockTokens < 1 {
-		return nil, 0, usage(errBlockTokens)
+		return nil, usage(errBlockTokens)
 	}
 	pieces := simulate.Pieces(&m, f.blockTokens)
 	for _, p := range pieces {
 		size := max(1, payload*p.Bytes/pieces[0].Bytes)
 		if size > 64<<20 {
-			return nil, 0, usage(fmt.Errorf("--payload-bytes %s: a %s has %s then, use a smaller one: at most 64MiB", f.payload, p.Kind, human.Bytes(size)))
+			return nil, usage(fmt.Errorf("--payload-bytes %s: a %s has %s then, use a smaller one: at most 64MiB", f.payload, p.Kind, human.Bytes(size)))
 		}
 		groups = append(groups, replay.Group{Kind: client.GroupKind(p.Kind), Tokens: p.Tokens, Bytes: int(size)})
 	}
-	return groups, m.Every, nil
+	return groups, nil
 }
 
 func (f *replayFlags) groupOptions(cmd *cobra.Command) (o simulate.GroupOptions, err error) {

@@ -12,7 +12,7 @@ import (
 
 func TestSimulateGroups(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "model.yaml")
-	text := "model: m\nevery: 1024\ngroups:\n- {kind: full, bytes_per_token: 100}\n- {kind: window, bytes_per_token: 200, window: 600}\n- {kind: state, state_bytes: 51200, state_every: 512}\n"
+	text := "model: m\ngroups:\n- {kind: full, bytes_per_token: 100}\n- {kind: window, bytes_per_token: 200, window: 600}\n- {kind: state, state_bytes: 51200, state_every: 512}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -76,9 +76,6 @@ type Prefetch struct {
 	Per1024Tokens time.Duration `yaml:"per_1024_tokens" range:"0s.." reload:"next request"`
 	// Most bytes being read at once for one prompt.
 	Window Bytes `yaml:"window" range:"1MiB.." reload:"next request"`
-	// When a prompt has grown, up to so many bytes of it that are not in DRAM are
-	// promoted for its next turn, while no client loads; 0 turns it off.
-	NextTurn Bytes `yaml:"next_turn" range:"0.." reload:"next store"`
 }
 
 // The prefetch policies.

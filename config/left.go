@@ -11,6 +11,8 @@ var left = map[string]string{
 	"listen.lm":      "lm:// is not spoken any more; take LMCache's plug-in or L2 adapter, or its Redis client at listen.resp",
 	"listen.lm_open": "lm:// is not spoken any more",
 
+	"prefetch.next_turn": "a prompt that was stored is not promoted any more: its next turn asks for it",
+
 	"listen.resp_flush": "Redis clients cannot empty the store any more; kvstored purge does it, for the space that kvstored spaces names resp",
 
 	"route": "the router is a program of its own; give this section to it, in a file for `kvstored-router serve`",

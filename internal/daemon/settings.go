@@ -172,7 +172,6 @@ func serverSettings(c *config.Config) server.Settings {
 		Prefetch: server.Prefetch{
 			Policy: policies[c.Prefetch.Policy], Deadline: c.Prefetch.Deadline,
 			Per1024Tokens: c.Prefetch.Per1024Tokens, WindowBytes: int64(c.Prefetch.Window),
-			NextTurnBytes: int64(c.Prefetch.NextTurn),
 		},
 		ChunkTokens: c.Chunk.Tokens, Method: c.Chunk.Hash, SaveUnfull: c.Chunk.SaveUnfull,
 	}

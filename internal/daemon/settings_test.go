@@ -41,7 +41,7 @@ func TestReloadReachesParts(t *testing.T) {
 		"cpu.policy": "lfu", "cpu.high_watermark": "0.93", "cpu.low_watermark": "0.5",
 		"disk.policy": "lfu", "disk.high_watermark": "0.93", "disk.low_watermark": "0.5", "disk.min_free": "7GiB",
 		"disk.write_budget": "1GiB", "disk.scrub_rate": "1MiB", "write.queue": "1MiB",
-		"prefetch.policy": "best_effort", "prefetch.deadline": "3s", "prefetch.per_1024_tokens": "1s", "prefetch.window": "2MiB", "prefetch.next_turn": "1MiB",
+		"prefetch.policy": "best_effort", "prefetch.deadline": "3s", "prefetch.per_1024_tokens": "1s", "prefetch.window": "2MiB",
 		"lease.max_age": "1m", "pin.max_age": "1m",
 		"budget.leases": "0.1", "budget.pins": "0.1", "budget.loads": "0.1", "budget.unwritten": "0.1",
 		"access": `[{uids: [7], match: "*", rights: [read]}]`, "spaces": `[{match: a, quota: 64MiB, priority: 1}]`, "log.level": "warn",

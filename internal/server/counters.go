@@ -26,7 +26,6 @@ type counters struct {
 	hitChunks, hitTokens                       [tier.Places]atomic.Uint64
 	storedChunks, storedBytes, leases, gotBack atomic.Uint64
 	warmChunks, warmBytes                      atomic.Uint64
-	nextTurnChunks, nextTurnBytes              atomic.Uint64
 
 	staging stagingCounters
 }
@@ -71,12 +70,6 @@ func (c *counters) warmed(bytes int64) {
 	c.warmBytes.Add(uint64(bytes))
 }
 
-// broughtUp counts a chunk that came up for a next turn.
-func (c *counters) broughtUp(bytes int64) {
-	c.nextTurnChunks.Add(1)
-	c.nextTurnBytes.Add(uint64(bytes))
-}
-
 // Stats is a snapshot of a server's counters since the start.
 type Stats struct {
 	Connections      int                   `json:"connections"`
@@ -107,8 +100,6 @@ type Stats struct {
 	Retained         retain.Stats          `json:"retained"`
 	WarmChunks       uint64                `json:"warm_chunks"` // brought up by warms
 	WarmBytes        uint64                `json:"warm_bytes"`
-	NextTurnChunks   uint64                `json:"next_turn_chunks"` // brought up for the next turn of what had grown
-	NextTurnBytes    uint64                `json:"next_turn_bytes"`
 	StagingBytes     int64                 `json:"staging_bytes"`            // of the clients' windows, that may have pages
 	StagingGivenBack uint64                `json:"staging_given_back_bytes"` // unused for a minute
 	StagingHuge      bool                  `json:"staging_huge_pages"`       // the kernel gives them to shared memory
@@ -144,8 +135,6 @@ func (s *Server) Stats() Stats {
 		Retained:         s.wishes.claims.Stats(),
 		WarmChunks:       c.warmChunks.Load(),
 		WarmBytes:        c.warmBytes.Load(),
-		NextTurnChunks:   c.nextTurnChunks.Load(),
-		NextTurnBytes:    c.nextTurnBytes.Load(),
 		StagingBytes:     c.staging.bytes.Load(),
 		StagingGivenBack: c.staging.givenBack.Load(),
 		StagingHuge:      arena.WindowsHuge(),

@@ -80,9 +80,6 @@ func handleCommit(c *reader, h wire.Header, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if !f.said.done {
-		c.server.next.add(&f.chain)
-	}
 	c.reply(h, &wire.StoreReply{Results: results})
 	return nil
 }

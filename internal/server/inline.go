@@ -61,8 +61,6 @@ func handlePut(c *reader, h wire.Header, body []byte) error {
 	c.server.wishes.stored(c.uid, &said, &chain, from, to)
 	if said.done {
 		c.server.o.Stack.MarkCold(&chain)
-	} else {
-		c.server.next.add(&chain)
 	}
 	c.reply(h, &wire.StoreReply{Results: results})
 	return nil

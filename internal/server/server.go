@@ -64,10 +64,6 @@ type Prefetch struct {
 	Deadline      time.Duration
 	Per1024Tokens time.Duration // added for each 1,024 tokens that must come up
 	WindowBytes   int64         // in flight for one job
-	// NextTurnBytes is how much of a prompt that has grown is brought up for
-	// its next turn; 0 = nothing. A prompt with more chunks than fit is passed
-	// over, however small they are.
-	NextTurnBytes int64
 }
 
 // Limits bound what a client can cost. A zero field means the default.
@@ -121,7 +117,6 @@ type Server struct {
 	revoked    revocations
 	lateness   lateness
 	recent     recent
-	next       nextTurns
 	naming     naming
 	wishes     wishes
 	count      counters
@@ -139,7 +134,6 @@ func New(o Options) *Server {
 	s.now.Store(&o.Settings)
 	s.users.limits = &s.o.Limits
 	s.users.mu.byID = make(map[identity]*tenant)
-	s.next.server, s.next.grew = s, make(chan struct{}, 1)
 	s.naming.server, s.naming.wake = s, make(chan struct{}, 1)
 	s.wishes.server, s.wishes.claims = s, retain.New(o.Stack.Retain, o.Settings.Retain)
 	s.wishes.pauses.server, s.wishes.pauses.wake = s, make(chan struct{}, 1)
@@ -158,7 +152,6 @@ func New(o Options) *Server {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var turns sync.WaitGroup
-	turns.Go(func() { s.next.run(ctx) })
 	turns.Go(func() { s.wishes.pauses.run(ctx) })
 	turns.Go(func() { s.naming.run(ctx) })
 	turns.Go(func() { _ = s.wishes.claims.Run(ctx) }) // until ctx ends

@@ -30,14 +30,14 @@ type warming struct {
 	fetch *prefetch.Job[tier.Place]
 	bytes int64        // that may come up
 	size  atomic.Int64 // of the last piece that came up; before, of what is known of one, or 0
-	moved func(bytes int64)
+	count *counters
 }
 
 // newWarming makes ready to promote the chunks of a group that m matched and those
 // that the remote scan finds beyond them, about as many as fit into bytes. places are of
 // [prefetch.Options].
 func (s *Server) newWarming(ctx context.Context, g group, m *stack.Match, by stack.Requester, places chan struct{}, bytes int64) *warming {
-	w := &warming{group: g, by: by, hot: m.Hot, bytes: bytes, moved: s.count.warmed}
+	w := &warming{group: g, by: by, hot: m.Hot, bytes: bytes, count: &s.count}
 	w.limit = w.more()
 	lanes, lane := w.lanes(ctx, m)
 	guess := w.chunkBytes(w.skip() + w.hot)
@@ -70,7 +70,7 @@ func (w *warming) Load(ctx context.Context, i int) (tier.Place, int64, error) {
 	n, from, err := w.stack.Warm(ctx, w.by, &w.chains[rank], at, w.search)
 	if n > 0 {
 		w.size.Store(n)
-		w.moved(n)
+		w.count.warmed(n)
 	}
 	return from, n, err
 }

@@ -69,7 +69,7 @@ func atRest(t *testing.T) (names []string) {
 			names = append(names, of[len(of)-1][1]+"."+name[1])
 		}
 	}
-	if !found || len(names) < 4 {
+	if !found || len(names) < 2 {
 		t.Fatalf("the document names %v", names)
 	}
 	return names

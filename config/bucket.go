@@ -9,6 +9,18 @@ import (
 // bucketName are the names that S3 takes, but for their length.
 var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*[a-z0-9]$`)
 
+// checkPrefix refuses a prefix that stores, and what stands before them, read in several
+// ways.
+func checkPrefix(c *checker, prefix string) {
+	names := strings.Trim(prefix, "/")
+	for part := range strings.SplitSeq(names, "/") {
+		if names != "" && (part == "" || part == "." || part == "..") {
+			c.fail("remote.s3.prefix", "%q has a part that is empty or only dots, which stores read in several ways; write names between single slashes", prefix)
+			return
+		}
+	}
+}
+
 // checkBucket refuses the name of a bucket that S3 would refuse.
 func checkBucket(c *checker, name string) {
 	if n := len(name); strings.ContainsAny(name, "/ \x00") {

@@ -367,6 +367,18 @@ f.yaml:1:23: remote.s3.bucket: "kv" has 2 characters; S3 wants 3 to 63 in the na
 f.yaml:1:23: remote.s3.bucket: S3 refuses "KV_Cache"; the name of a bucket has lower-case letters, digits, hyphens and single dots, and begins and ends with a letter or digit`,
 		},
 		{
+			name: "a prefix with a way out",
+			file: "remote: {s3: {bucket: chunks, prefix: ../x}}\n",
+			want: `
+f.yaml:1:39: remote.s3.prefix: "../x" has a part that is empty or only dots, which stores read in several ways; write names between single slashes`,
+		},
+		{
+			name: "a prefix with an empty part",
+			file: "remote: {s3: {bucket: chunks, prefix: a//b/}}\n",
+			want: `
+f.yaml:1:39: remote.s3.prefix: "a//b/" has a part that is empty or only dots, which stores read in several ways; write names between single slashes`,
+		},
+		{
 			name: "a bucket named like an address",
 			file: "remote: {s3: {bucket: 192.168.1.1}}\n",
 			want: `

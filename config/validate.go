@@ -272,6 +272,7 @@ func (c *checker) remote() {
 		c.fail("remote.s3.ttl", "want a duration of 0s or more, not %s", durationText(s.TTL))
 	}
 	checkBucket(c, s.Bucket)
+	checkPrefix(c, s.Prefix)
 	if s.Enabled() && s.Region == "" && c.meant("remote.s3.bucket") {
 		c.fail("remote.s3.region", "is empty; requests are signed for a region, us-east-1 does for most stores")
 	}

@@ -46,7 +46,7 @@ type Options struct {
 	// CapacityBytes bounds the blocks allocated under Paths and Meta, Badger
 	// included through MetaReserveBytes.
 	CapacityBytes int64
-	// Entries is how many there may be, which bounds the memory for what is known
+	// Entries is how many there may be, which bounds the memory for knowledge
 	// of them, however small they are; 0 is as many as CapacityBytes has room for.
 	// A chunk whose parent is absent counts twice.
 	Entries int

@@ -19,7 +19,7 @@ type syncRun struct {
 func newSync(t *Tier) *syncRun { return &syncRun{t: t, fails: t.segments.syncFails.Load()} }
 
 // run drops doubted entries and writes the headers of freed extents, then syncs.
-// What it has dropped is in the error, whether or not the rest was synced.
+// The error has the chunks that it has dropped, whether or not the rest was synced.
 func (s *syncRun) run(ctx context.Context) error {
 	err := s.dropAndSync(ctx)
 	if len(s.dropped) > 0 {

@@ -27,26 +27,33 @@ const (
 // objects if Options.List says so, and credentials where Reload asks for that. It
 // returns when ctx ends.
 func (t *Tier) Run(ctx context.Context) error {
-	if err := t.connect(ctx); err != nil {
-		return err
-	}
-	if t.o.List {
-		n, err := t.loadNames(ctx)
-		if err != nil && ctx.Err() == nil {
-			t.log.Warn().Err(err).Msg("the objects could not be listed to the end; what is there is found all the same, in more requests")
-		}
-		t.log.Info().Int("objects", n).Msg("remote tier listed")
-	}
+	defer t.removeCanary(ctx)
+	list := t.o.List
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-t.login.asked:
-			if err := t.relogin(ctx); err != nil && ctx.Err() == nil {
-				t.log.Error().Err(err).Msg("what the files of the remote tier's credentials and certificates say now cannot be used; it goes on as before")
-			}
+		if err := t.connect(ctx); err != nil {
+			return err
 		}
+		if list {
+			t.loadAll(ctx)
+			list = false
+		}
+		err := t.watch(ctx)
+		if ctx.Err() != nil {
+			return err
+		}
+		t.log.Error().Err(err).Msg("the store is of no use any more; the daemon serves without it until it is")
+		t.why.Store(&err)
+		t.client.Swap(nil).closeIdle()
 	}
+}
+
+// loadAll reads the names of all objects, for Find.
+func (t *Tier) loadAll(ctx context.Context) {
+	n, err := t.loadNames(ctx)
+	if err != nil && ctx.Err() == nil {
+		t.log.Warn().Err(err).Msg("the objects could not be listed to the end; what is there is found all the same, in more requests")
+	}
+	t.log.Info().Int("objects", n).Msg("remote tier listed")
 }
 
 // connect tries until Connect succeeds.
@@ -54,7 +61,7 @@ func (t *Tier) connect(ctx context.Context) error {
 	for pause := connectPause; ; pause = min(2*pause, connectPauseMax) {
 		err := t.Connect(ctx)
 		if err == nil {
-			t.log.Info().Str("bucket", t.o.Bucket).Msg("remote tier ready")
+			t.log.Info().Str("bucket", t.o.Bucket).Bool("read_only", t.readOnly.Load()).Msg("remote tier ready")
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -71,9 +78,8 @@ func (t *Tier) connect(ctx context.Context) error {
 	}
 }
 
-// Connect makes the client and asks the store for an object that is not
-// there. Only if it says just that are bucket and credentials right; a client
-// that there was stays until then.
+// Connect makes the client, asks the store for an object that is not there, and
+// tries whether it keeps one. A client that there was stays until that is over.
 func (t *Tier) Connect(ctx context.Context) error {
 	if t.closed.Load() {
 		return &Error{Op: "connect", Err: tier.ErrClosed}
@@ -82,15 +88,10 @@ func (t *Tier) Connect(ctx context.Context) error {
 	defer cancel()
 	c, err := newClient(ctx, t.o)
 	if err == nil {
-		t.count.gets.Add(1)
-		var out *s3.GetObjectOutput
-		out, err = c.api[reads].GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.root + "nothing")})
-		if err == nil {
-			out.Body.Close()
-		}
-		err = t.judge(ctx, "connect", err)
+		err = t.try(ctx, c)
 	}
-	if err != nil && !isNotFound(err) {
+	if err != nil {
+		t.why.Store(&err)
 		t.count.connectFailed.Add(1)
 		if c != nil {
 			c.closeIdle()
@@ -102,6 +103,21 @@ func (t *Tier) Connect(ctx context.Context) error {
 	}
 	t.login.proved(time.Now())
 	return nil
+}
+
+// try is an error unless the store says of an object that is not there just that, which
+// it does where bucket and credentials are right, and gives back an object as it was put.
+func (t *Tier) try(ctx context.Context, c *client) error {
+	t.count.gets.Add(1)
+	out, err := c.api[reads].GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.root + "nothing")})
+	if err == nil {
+		out.Body.Close()
+		return &Error{Op: "connect", Err: errAnyName}
+	}
+	if err = t.judge(ctx, "connect", err); !isNotFound(err) {
+		return err
+	}
+	return t.canary(ctx, c)
 }
 
 // loadNames reads the names of all objects into the Bloom filter.
@@ -119,11 +135,16 @@ func (t *Tier) loadNames(ctx context.Context) (n int, err error) {
 }
 
 // Check tries everything the tier needs with a small object of its own: put,
-// put again, get, list and delete. It returns notes for the operator.
+// put again, get, list and delete. It returns notes for the operator, what the bucket is
+// good for last.
 func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 	if err := t.Connect(ctx); err != nil {
 		return nil, err
 	}
+	if t.readOnly.Load() {
+		return []string{fmt.Sprintf("bucket %s is read only: the store answers 403 to puts; what others store is read", t.o.Bucket)}, nil
+	}
+	defer t.removeCanary(ctx)
 	var random [16]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, fmt.Errorf("remote: check: %w", err)
@@ -148,6 +169,7 @@ func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	notes = append(notes, fmt.Sprintf("bucket %s can be read, written, listed and deleted from", t.o.Bucket))
 	return notes, t.list(ctx, folder, func([]types.Object) error { return nil })
 }
 
@@ -164,7 +186,7 @@ func (t *Tier) checkPut(ctx context.Context, name *string) (notes []string, err 
 	}
 	err = put(aws.String("*"))
 	switch {
-	case statusOf(err) == http.StatusNotImplemented:
+	case refusesCondition(err):
 		return []string{"no conditional puts: each put asks first"}, put(nil)
 	case err != nil:
 		return nil, err

@@ -49,14 +49,16 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // advice says what to do about what only the operator can mend.
 var advice = map[string]string{
-	"NoSuchBucket":          "check remote.s3.bucket and remote.s3.path_style",
-	"AccessDenied":          "the credentials lack a right; docs/s3-layout.md lists them",
-	"InvalidAccessKeyId":    "the store does not know these credentials",
-	"XAdminUserNotFound":    "the store does not know these credentials", // versitygw, with 404
-	"ExpiredToken":          "the credentials are over; they are read again before the next request",
-	"SignatureDoesNotMatch": "the secret key is wrong, or remote.s3.region is",
-	"PermanentRedirect":     "check remote.s3.region",
-	"RequestTimeTooSkewed":  "the clock of this machine is wrong",
+	"NoSuchBucket":                       "check remote.s3.bucket and remote.s3.path_style",
+	"AccessDenied":                       "the credentials lack a right; docs/s3-layout.md lists them",
+	"InvalidAccessKeyId":                 "the store does not know these credentials",
+	"XAdminUserNotFound":                 "the store does not know these credentials", // versitygw, with 404
+	"ExpiredToken":                       "the credentials are over; they are read again before the next request",
+	"SignatureDoesNotMatch":              "the secret key is wrong, or remote.s3.region is",
+	"PermanentRedirect":                  "check remote.s3.region",
+	"AuthorizationHeaderMalformed":       "check remote.s3.region",
+	"IllegalLocationConstraintException": "check remote.s3.region",
+	"RequestTimeTooSkewed":               "the clock of this machine is wrong",
 }
 
 // roomError is an Allocator's refusal. It says nothing about the store, which
@@ -77,6 +79,7 @@ func isRoom(err error) bool {
 var (
 	errConfig      = errors.New("the shared configuration cannot be used; check remote.s3.profile and the files and variables it stands in")
 	errCredentials = errors.New("no usable credentials in the environment, in the profile or from the machine's role")
+	errUntried     = errors.New("the store was not asked yet")
 	errTimeout     = errors.New("no answer in time")
 	errBroken      = errors.New("the connection broke")
 	errCertificate = errors.New("the store's certificate is not valid here; AWS_CA_BUNDLE can name a file with the authority that signed it")
@@ -97,10 +100,14 @@ func failure(op string, err error) error {
 		e.Code = word(api.ErrorCode())
 	}
 	switch {
-	case missing(e):
-		e.Err = tier.ErrNotFound
 	case errors.Is(err, errTooLong):
 		e.Err = errTooLong
+	case missing(e):
+		e.Err = tier.ErrNotFound
+	case forbidden(e) && op == "put":
+		e.Err = errReadOnly
+	case forbidden(e) && op == "delete":
+		e.Err = errKeeps
 	case e.Status == 0:
 		e.Err = transport(err)
 	}
@@ -118,6 +125,11 @@ func missing(e *Error) bool {
 		return e.Op == "head" && e.Status == http.StatusNotFound
 	}
 	return false
+}
+
+// forbidden reports whether the store knows the credentials, and refuses all the same.
+func forbidden(e *Error) bool {
+	return e.Status == http.StatusForbidden && !refusesLogin(e) && e.Code != "RequestTimeTooSkewed"
 }
 
 // transport names what went wrong before there was an answer.

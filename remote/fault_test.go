@@ -374,7 +374,7 @@ func TestConnect(t *testing.T) {
 			}
 		})
 	}
-	if notes, err := connect(t, testOptions(s.Endpoint)).Check(t.Context()); err != nil || len(notes) != 0 {
+	if notes, err := connect(t, testOptions(s.Endpoint)).Check(t.Context()); err != nil || len(notes) != 1 {
 		t.Errorf("check of a good store: %v, %v", notes, err)
 	}
 }

@@ -210,9 +210,9 @@ func TestReloadedCredentials(t *testing.T) {
 		}()
 		reload := func() {
 			r.Reload()
-			time.Sleep(time.Minute)
+			time.Sleep(time.Second)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(time.Second)
 		c := tiertest.Chain(1, 4)
 		put(t, r, m, c, 0, 1, kib)
 		for _, text := range []string{"", "[default]\naws_access_key_id = second\n"} {

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,6 +27,7 @@ const (
 type Options struct {
 	Bucket    string
 	Prefix    string // of every object name; may be empty
+	ID        string // of the object with which the store is tried; "" = one of its own
 	Endpoint  string // URL of the store; "" = Amazon's
 	Region    string // requests are signed for it
 	PathStyle bool   // bucket in the path instead of the host name
@@ -58,6 +60,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Prefix = strings.Trim(o.Prefix, "/"); o.Prefix != "" {
 		o.Prefix += "/"
+	}
+	if o.ID == "" {
+		o.ID = rand.Text()
 	}
 	if o.Concurrency == 0 {
 		o.Concurrency = defaultConcurrency

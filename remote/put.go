@@ -22,6 +22,9 @@ func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
 	if err := t.usable(ctx, "put"); err != nil {
 		return err
 	}
+	if t.readOnly.Load() {
+		return &Error{Op: "put", Err: errReadOnly}
+	}
 	if t.known.has(e.Key) && !t.absent.has(e.Key) {
 		there, err := t.present(ctx, &e)
 		if there || err != nil {
@@ -33,13 +36,15 @@ func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
 
 // putNew stores e unless it is there.
 func (t *Tier) putNew(ctx context.Context, e *tier.Entry) error {
+	unknown := false // conditions, to the store
 	if !t.unconditional.Load() {
 		err := t.send(ctx, e, true)
-		switch statusOf(err) {
-		case http.StatusPreconditionFailed: // whatever is there may be too old, or no chunk
-		case http.StatusNotImplemented:
-			t.unconditional.Store(true)
-			t.log.Warn().Msg("the store knows no conditional puts; each put asks first whether the object is there")
+		switch status := statusOf(err); {
+		case status == http.StatusPreconditionFailed: // the object may be too old, or no chunk
+		case status == http.StatusNotImplemented:
+			t.dropConditions()
+		case refusesCondition(err):
+			unknown = true
 		default:
 			return err
 		}
@@ -47,7 +52,26 @@ func (t *Tier) putNew(ctx context.Context, e *tier.Entry) error {
 	if there, err := t.present(ctx, e); there || err != nil {
 		return err
 	}
-	return t.send(ctx, e, false)
+	err := t.send(ctx, e, false)
+	if err == nil && unknown {
+		t.dropConditions()
+	}
+	return err
+}
+
+func (t *Tier) dropConditions() {
+	t.unconditional.Store(true)
+	t.log.Warn().Msg("the store knows no conditional puts; each put asks first whether the object is there")
+}
+
+// refusesCondition reports whether a conditional put may have failed for its
+// condition: 501 says so, others answer 400, or 409 however often they are asked.
+func refusesCondition(err error) bool {
+	switch statusOf(err) {
+	case http.StatusNotImplemented, http.StatusBadRequest, http.StatusConflict:
+		return !refusesLogin(err)
+	}
+	return false
 }
 
 // present reports whether e is there already. An object of its name that cannot
@@ -95,16 +119,11 @@ func (t *Tier) markPresent(e *tier.Entry) {
 func (t *Tier) send(ctx context.Context, e *tier.Entry, ifNone bool) error {
 	write := kind{op: "put", count: &t.count.puts, direction: writes, bytes: int(e.Size)}
 	err := t.request(ctx, write, func(ctx context.Context, api *s3.Client) error {
-		body := &body{p: e.Block.Bytes()}
-		in := &s3.PutObjectInput{
-			Bucket: &t.o.Bucket, Key: aws.String(t.names.object(e.Key)), Metadata: metadata(&e.Record, t.o.Ages.Of(e.Key)),
-			Body: body, ContentLength: aws.Int64(int64(e.Size)), ContentType: aws.String("application/octet-stream"),
-		}
+		in := &s3.PutObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.names.object(e.Key)), Metadata: metadata(&e.Record, t.o.Ages.Of(e.Key))}
 		if ifNone {
 			in.IfNoneMatch = aws.String("*")
 		}
-		_, err := api.PutObject(ctx, in, unsigned)
-		n := body.detach()
+		n, err := t.sendObject(ctx, api, in, e.Block.Bytes(), t.summed.Load())
 		t.count.sent.Add(n)
 		if err != nil {
 			t.count.wasted.Add(n)

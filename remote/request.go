@@ -80,6 +80,8 @@ func (t *Tier) once(ctx context.Context, k kind, send func(context.Context, *s3.
 	switch {
 	case refusesLogin(err) && t.client.Load() == c:
 		t.login.refuse(time.Now())
+	case errors.Is(err, errReadOnly):
+		t.setReadOnly(true)
 	case err == nil, isRoom(err):
 		t.slow.less()
 	case slowDown(err):

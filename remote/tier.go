@@ -22,7 +22,10 @@ type Tier struct {
 
 	client        atomic.Pointer[client] // nil until connected
 	closed        atomic.Bool
-	unconditional atomic.Bool // the store knows no conditional puts
+	unconditional atomic.Bool           // the store knows no conditional puts
+	summed        atomic.Bool           // the store asks for a checksum of its own kind
+	readOnly      atomic.Bool           // the credentials may not put
+	why           atomic.Pointer[error] // why it is not connected
 
 	login   login
 	absent  *absences
@@ -32,7 +35,11 @@ type Tier struct {
 	count   counters
 }
 
-var _ tier.Shared = (*Tier)(nil)
+var (
+	_ tier.Shared = (*Tier)(nil)
+	_ tier.Health = (*Tier)(nil)
+	_ tier.Prober = (*Tier)(nil)
+)
 
 // New makes a tier. It does not touch the store: see Connect and Run.
 func New(o Options) (*Tier, error) {
@@ -68,8 +75,21 @@ func (t *Tier) api(ctx context.Context) (*client, error) {
 	return api, nil
 }
 
-// Off reports whether the store has not been reached yet.
+// Off reports whether the store has not been reached yet, or is of no use any more.
 func (t *Tier) Off() bool { return t.client.Load() == nil }
+
+// Trouble implements tier.Health.
+func (t *Tier) Trouble() error {
+	switch why := t.why.Load(); {
+	case t.Off() && why != nil:
+		return *why
+	case t.Off():
+		return errUntried
+	case t.readOnly.Load():
+		return errReadOnly
+	}
+	return nil
+}
 
 // usable fails if no request could be made.
 func (t *Tier) usable(ctx context.Context, op string) error {

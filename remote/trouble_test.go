@@ -167,7 +167,7 @@ func TestWritesOfFaults(t *testing.T) {
 					t.Errorf("the flush took %v", took)
 				}
 				w := h.Stats().Written[tier.Remote]
-				if w.Written.Chunks != 0 || w.Dropped[stack.DropFailed].Chunks != chunks || w.Waiting != 0 {
+				if w.Written.Chunks != 0 || w.Dropped[stack.DropFailed].Plus(w.Dropped[stack.DropTierOff]).Chunks != chunks || w.Waiting != 0 {
 					t.Errorf("written behind: %+v; want %d chunks dropped", w, chunks)
 				}
 				if m, err := h.Match(t.Context(), c, tier.All); m.In[tier.CPU].Chunks != chunks || err != nil {

@@ -86,7 +86,12 @@ func (g *guarded) Trouble() error {
 }
 
 // ProbeNow implements Prober.
-func (g *guarded) ProbeNow() { g.state.ProbeNow() }
+func (g *guarded) ProbeNow() {
+	g.state.ProbeNow()
+	if p := g.inner.Prober; p != nil {
+		p.ProbeNow()
+	}
+}
 
 // judge is what the end of a call proves about the tier.
 func (g *guarded) judge(ctx context.Context, err error) breaker.Verdict {

@@ -212,7 +212,7 @@ type Unsettled interface {
 type Health interface {
 	// Off reports whether a call would be refused now.
 	Off() bool
-	// Trouble says why the tier is off; nil for one that is not.
+	// Trouble says why the tier is off, or takes no writes; nil for one in order.
 	Trouble() error
 }
 

@@ -3,8 +3,10 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/rs/zerolog"
+	"github.com/zeebo/xxh3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/config"
@@ -129,10 +131,16 @@ func diskOptions(c *config.Disk, log zerolog.Logger) disk.Options {
 func (t *tiers) makeRemote(c *config.Config, log zerolog.Logger) (err error) {
 	if c.Remote.S3.Enabled() {
 		o := remoteOptions(&c.Remote.S3, log)
-		o.Ages = t.ages
+		o.Ages, o.ID = t.ages, idOf(c.Listen.Socket)
 		t.remote, err = remote.New(o)
 	}
 	return err
+}
+
+// idOf tells a daemon from others that share its bucket, over its restarts.
+func idOf(socket string) string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%016x", xxh3.HashString(host+"\x00"+socket))
 }
 
 func remoteOptions(c *config.S3, log zerolog.Logger) remote.Options {

@@ -3,6 +3,8 @@ package s3test
 import (
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -47,8 +49,10 @@ func (m *Memory) Open() int {
 	return m.mu.bodies
 }
 
-// Objects are the names of the stored objects.
-func (m *Memory) Objects() []string { return m.objects.names() }
+// Objects are the names of the stored objects, but for those with which daemons try a store.
+func (m *Memory) Objects() []string {
+	return slices.DeleteFunc(m.objects.names(), func(name string) bool { return strings.Contains(name, "/canary/") })
+}
 
 // Store puts an object, also over another. Of the header the fields remain that
 // start with X-Amz-Meta-.

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -94,30 +93,6 @@ func TestUselessStores(t *testing.T) {
 
 func second(_ []string, err error) error { return err }
 
-// run has a tier run until the test ends, after which no object with which it has tried
-// the store is left.
-func run(t *testing.T, o Options, s *s3test.Memory) *Tier {
-	t.Helper()
-	r, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		s.Set(nil)
-		stop()
-		<-ended
-		_ = r.Close()
-		if h, b := s.Object(r.canaryName()); len(h)+len(b) > 0 {
-			t.Error("an object is left with which the store was tried")
-		}
-	})
-	time.Sleep(time.Second)
-	return r
-}
-
 // A proxy that comes to drop metadata later is found within canaryEvery of use, and what
 // gets well is used again.
 func TestStoreTurnsUseless(t *testing.T) {
@@ -133,18 +108,18 @@ func TestStoreTurnsUseless(t *testing.T) {
 		c := tiertest.Chain(1, 3)
 		put(t, r, m, c, 0, 1, kib)
 		before := s.Count("")
-		time.Sleep(10 * canaryEvery)
+		pass(10 * canaryEvery)
 		if n := s.Count("") - before; n > 2 {
 			t.Errorf("a store that is not used gets %d requests", n)
 		}
 		drops.Store(true)
 		put(t, r, m, c, 1, 2, kib)
-		time.Sleep(canaryEvery + connectPauseMax)
+		pass(canaryEvery + connectPauseMax)
 		if err := r.Trouble(); !r.Off() || !errors.Is(err, errMetadata) {
 			t.Fatalf("it is on, or its trouble is %v", err)
 		}
 		drops.Store(false)
-		time.Sleep(2 * connectPauseMax)
+		pass(2 * connectPauseMax)
 		if r.Off() || r.Trouble() != nil {
 			t.Errorf("it stays off: %v", r.Trouble())
 		}
@@ -196,7 +171,7 @@ func TestReadOnly(t *testing.T) {
 					t.Errorf("check says %q: %v", notes, err)
 				}
 				s.Set(nil)
-				time.Sleep(canaryEvery + time.Second)
+				pass(canaryEvery + time.Second)
 				put(t, r, m, c, 1, 2, kib)
 			})
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/s3test"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -192,3 +193,30 @@ func (s *source) Load(ctx context.Context, i int) (tier.Ref, int64, error) {
 	}
 	return ref, int64(ref.Block.Len()), nil
 }
+
+// run has a tier run until the test ends, after which no object with which it has tried
+// the store is left.
+func run(t *testing.T, o Options, s *s3test.Memory) *Tier {
+	t.Helper()
+	r, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		s.Set(nil)
+		stop()
+		<-ended
+		_ = r.Close()
+		if h, b := s.Object(r.canaryName()); len(h)+len(b) > 0 {
+			t.Error("an object is left with which the store was tried")
+		}
+	})
+	time.Sleep(time.Second)
+	return r
+}
+
+// pass lets time go by, in a bubble.
+func pass(d time.Duration) { time.Sleep(d) }

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"net"
 	"os"
@@ -30,8 +31,6 @@ const (
 	maxQueue = 32 << 20
 	// pieceBytes is what a piece costs that lies in the arena.
 	pieceBytes = 128
-	// maxVec is how many pieces one system call takes.
-	maxVec = 1024
 )
 
 // piece is a part of the replies: bytes, and the value they lie in if any.
@@ -53,7 +52,6 @@ type output struct {
 	raw     syscall.RawConn // nil: conn is no socket
 	stall   time.Duration   // without any progress, after which the client is given up
 	wrote   func(n int64)
-	writing int64 // charged for what the writer has in hand; the writer's
 
 	base   []byte  // room for buf
 	buf    []byte  // the end of the replies
@@ -63,7 +61,7 @@ type output struct {
 	mu struct {
 		sync.Mutex
 		idle  sync.Cond // the writer has done something
-		busy  bool      // the writer runs
+		busy  bool      // the writer runs, and nothing else writes
 		queue []piece   // its work
 		bytes int       // in queue
 		err   error     // of any write; there will be no more
@@ -100,15 +98,11 @@ func (o *output) bulk(b []byte) {
 	o.relieve()
 }
 
-func (o *output) text(s string) {
-	o.header('$', int64(len(s)))
-	o.buf = append(append(o.buf, s...), '\r', '\n')
-	o.relieve()
-}
+func (o *output) text(s string) { o.bulk([]byte(s)) }
 
 // relieve keeps the many parts of one reply from being gathered without limit.
 func (o *output) relieve() {
-	if o.pending() > flushBytes {
+	if len(o.buf) > flushBytes {
 		o.flush()
 	}
 }
@@ -136,9 +130,6 @@ func (o *output) cut() {
 	}
 }
 
-// pending is how much was gathered.
-func (o *output) pending() int { return len(o.buf) }
-
 // due reports whether flush has anything to write.
 func (o *output) due() bool { return len(o.buf)+len(o.pieces) > 0 }
 
@@ -148,32 +139,40 @@ func (o *output) flush() {
 	if len(o.pieces) == 0 {
 		return
 	}
-	if !o.hand(o.pieces) {
-		n, _, err := o.write(&o.vec, o.pieces, patience)
-		release(o.pieces[:n])
-		if n < len(o.pieces) {
-			o.startWriter(o.pieces[n:], err)
-		}
+	left, err := o.pieces, error(nil)
+	if o.direct() {
+		left, _, err = o.send(left, patience)
+	}
+	if len(left) > 0 {
+		o.queue(left, err)
 	}
 	clear(o.pieces)
 	o.pieces, o.buf = o.pieces[:0], o.base[:0]
 }
 
-// write returns how many pieces went out whole, and how many bytes. The next piece
-// in ps keeps the bytes that did not go out. With fewer than all comes an error.
-func (o *output) write(vec *net.Buffers, ps []piece, wait time.Duration) (n int, sent int64, err error) {
-	all := (*vec)[:0]
+// direct reports whether the connection's goroutine may write: only that starts the
+// writer.
+func (o *output) direct() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.mu.busy && o.mu.err == nil
+}
+
+// send writes pieces and releases those that went out whole. It returns those that are
+// left, with the reason, and how many bytes went out.
+func (o *output) send(ps []piece, wait time.Duration) (left []piece, sent int64, err error) {
+	all := o.vec[:0]
 	for i := range ps {
 		all = append(all, ps[i].b)
 	}
-	*vec = all
+	rest := all
 	if err = o.account.Sending(size(ps)); err == nil {
-		sent = o.try(vec)
+		sent = o.try(&rest)
 	}
-	if err == nil && len(*vec) > 0 {
-		var late int64
+	if err == nil && len(rest) > 0 {
 		if err = o.conn.SetWriteDeadline(time.Now().Add(wait)); err == nil {
-			late, err = vec.WriteTo(o.conn)
+			var late int64
+			late, err = rest.WriteTo(o.conn)
 			sent += late
 		}
 		if err == nil {
@@ -182,23 +181,24 @@ func (o *output) write(vec *net.Buffers, ps []piece, wait time.Duration) (n int,
 	}
 	o.account.Sent()
 	o.wrote(sent)
-	left := len(*vec)
-	if left > 0 {
-		ps[len(ps)-left].b = (*vec)[0]
+	n := len(ps) - len(rest)
+	release(ps[:n])
+	if n < len(ps) {
+		ps[n].b = rest[0]
 	}
-	*vec = all[:0]
 	clear(all)
-	return len(ps) - left, sent, err
+	o.vec = all
+	return ps[n:], sent, err
 }
 
-// try writes what the socket takes at once, without the cost of a deadline.
+// try writes what the socket takes at once, without the cost of a deadline. What fails
+// will fail again.
 func (o *output) try(vec *net.Buffers) (sent int64) {
-	if o.raw == nil || len(*vec) > maxVec {
+	if o.raw == nil {
 		return 0
 	}
-	_ = o.raw.Write(func(fd uintptr) bool { // what fails will fail again
-		n, err := unix.Writev(int(fd), *vec)
-		if err == nil {
+	_ = o.raw.Write(func(fd uintptr) bool {
+		if n, err := unix.Writev(int(fd), *vec); err == nil {
 			sent = int64(n)
 		}
 		return true
@@ -241,118 +241,79 @@ func cost(ps []piece) (n int) {
 	return n
 }
 
-// hand gives pieces to the writer if it runs, and drops them once a write or a
-// charge has failed. It reports false if the writer is idle.
-func (o *output) hand(ps []piece) bool {
-	o.mu.Lock()
-	idle := !o.mu.busy && o.mu.err == nil
-	o.mu.Unlock()
-	if idle {
-		return false // only this goroutine starts the writer
-	}
-	if err := o.account.Charge(int64(cost(ps))); err != nil {
-		o.giveUp(ps, err)
-		return true
+// queue hands pieces to the writer, and starts it where none runs; why says why they were
+// not written. Once a write or a charge has failed it drops them.
+func (o *output) queue(ps []piece, why error) {
+	if why == nil || errors.Is(why, os.ErrDeadlineExceeded) {
+		why = o.account.Charge(int64(cost(ps)))
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case o.mu.err != nil:
-		o.account.Release(int64(cost(ps)))
+	if why != nil || o.mu.err != nil {
+		if why == nil {
+			o.account.Release(int64(cost(ps)))
+		}
+		o.mu.err = cmp.Or(o.mu.err, why)
 		release(ps)
-		return true
-	case !o.mu.busy:
-		o.account.Release(int64(cost(ps)))
-		return false
+		return
 	}
-	o.push(ps)
-	for o.mu.busy && o.mu.bytes > maxQueue {
-		o.mu.idle.Wait()
-	}
-	return true
-}
-
-// giveUp drops pieces, and sets the error that has all later ones dropped.
-func (o *output) giveUp(ps []piece, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.mu.err = err
-	release(ps)
-}
-
-// push copies pieces, whose bytes the next replies will be written over, into the
-// queue. It is called with the mutex held.
-func (o *output) push(ps []piece) {
 	o.mu.bytes += cost(ps)
 	for _, p := range ps {
 		if !p.held {
-			p.b = bytes.Clone(p.b)
+			p.b = bytes.Clone(p.b) // the next replies will be written over it
 		}
 		o.mu.queue = append(o.mu.queue, p)
 	}
-}
-
-// startWriter lets a goroutine write what a client did not take, unless it is
-// gone.
-func (o *output) startWriter(ps []piece, err error) {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = o.account.Charge(int64(cost(ps)))
+	if !o.mu.busy {
+		o.mu.busy = true
+		go o.writer()
 	}
-	if err != nil {
-		o.giveUp(ps, err)
-		return
+	for o.mu.busy && o.mu.bytes > maxQueue {
+		o.mu.idle.Wait()
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.push(ps)
-	o.mu.busy = true
-	go o.writer()
 }
 
 // writer ends when there is nothing left to write.
 func (o *output) writer() {
-	var vec net.Buffers
-	for ps := o.next(nil, nil); ps != nil; {
-		n, sent, err := o.write(&vec, ps, o.stall)
-		release(ps[:n])
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			if sent > 0 {
-				err = nil
-			} else {
-				o.account.Closed(budget.Unread)
-			}
-		}
-		if err != nil {
-			release(ps[n:])
-			budget.Shut(o.conn) // ends the connection's own goroutine too
-			n = len(ps)
-		}
-		ps = o.next(ps[n:], err)
+	for ps, charged := o.take(nil); len(ps) > 0; {
+		err := o.sendAll(ps)
+		o.account.Release(int64(charged))
+		ps, charged = o.take(err)
 	}
 }
 
-// next returns the pieces to write: the rest of the last ones, then the queue.
-func (o *output) next(left []piece, err error) []piece {
+// sendAll writes pieces as long as the client takes some. After an error the connection is
+// shut, which ends its own goroutine too.
+func (o *output) sendAll(ps []piece) error {
+	for len(ps) > 0 {
+		left, sent, err := o.send(ps, o.stall)
+		if ps = left; err == nil || sent > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+			continue
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			o.account.Closed(budget.Unread)
+		}
+		release(ps)
+		budget.Shut(o.conn)
+		return err
+	}
+	return nil
+}
+
+// take returns the queue, and what was charged for it; after an error it drops it.
+func (o *output) take(err error) (ps []piece, charged int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.mu.idle.Broadcast()
-	if err != nil {
-		o.mu.err = err
-		release(o.mu.queue)
-		o.mu.queue = nil
-	}
-	if len(left) > 0 {
-		return left
-	}
-	o.account.Release(o.writing)
-	ps := o.mu.queue
-	o.writing = int64(o.mu.bytes)
+	ps, charged = o.mu.queue, o.mu.bytes
 	o.mu.queue, o.mu.bytes = nil, 0
-	if o.mu.busy = len(ps) > 0; !o.mu.busy {
-		o.account.Release(o.writing) // of a queue that was dropped
-		o.writing = 0
+	if o.mu.err = cmp.Or(o.mu.err, err); err != nil {
+		o.account.Release(int64(charged))
+		release(ps)
+		ps = nil
 	}
-	return ps
+	o.mu.busy = len(ps) > 0
+	return ps, charged
 }
 
 // drain waits until all that was flushed is written, or will not be, and

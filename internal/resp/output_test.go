@@ -21,8 +21,8 @@ func TestLongReply(t *testing.T) {
 	part := make([]byte, inPlace)
 	o.array(n)
 	for range n {
-		if o.bulk(part); o.pending() > flushBytes {
-			t.Fatalf("%d bytes were gathered", o.pending())
+		if o.bulk(part); len(o.buf) > flushBytes {
+			t.Fatalf("%d bytes were gathered", len(o.buf))
 		}
 	}
 	o.flush()

@@ -78,7 +78,7 @@ func readStep(line string) (s step, err error) {
 // are those of the recording to the byte, and no push frame comes.
 func TestRecorded(t *testing.T) {
 	files, err := filepath.Glob("testdata/clients/*.txt")
-	if err != nil || len(files) < 9 {
+	if err != nil || len(files) < 10 {
 		t.Fatalf("%d recordings, %v", len(files), err)
 	}
 	for _, file := range files {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/kvstored/kvstored/internal/wire"
@@ -19,10 +20,14 @@ type BatchPrompt struct {
 // BatchOptions are PrefetchOptions for all prompts of a batch.
 type BatchOptions struct {
 	PrefetchOptions // LookupID is passed over; Configs are said of every prompt
-	// MaxOvertaken is how many later prompts may be run before one: 0 gives
-	// the order in which they came.
+	// MaxOvertaken is how many later prompts may be run before one: 0 is
+	// DefaultOvertaken, less gives the order in which they came.
 	MaxOvertaken int
 }
+
+// DefaultOvertaken keeps the order of a batch depth first, but for prompts that have
+// waited long.
+const DefaultOvertaken = 64
 
 // Batch is a Prefetch for each of many prompts.
 type Batch struct {
@@ -42,7 +47,7 @@ func (c *Client) Batch(ctx context.Context, prompts []BatchPrompt, o BatchOption
 	}
 	req := wire.BatchRequest{
 		Search: o.Search, Policy: o.Policy, LoadMillis: millis(o.Deadline),
-		MaxOvertaken: uint32(max(0, o.MaxOvertaken)), Shared: o.shared(),
+		MaxOvertaken: uint32(max(0, cmp.Or(o.MaxOvertaken, DefaultOvertaken))), Shared: o.shared(),
 	}
 	if o.Pin {
 		req.Flags |= wire.PrefetchPin

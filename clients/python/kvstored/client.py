@@ -222,7 +222,7 @@ class ClientCalls(Connection, Generic[J, F]):
         self,
         prompts: Sequence[Prompt],
         *,
-        max_overtaken: int = 0,
+        max_overtaken: int = 64,
         overtaken: Sequence[int] = (),
         lookup_ids: Sequence[str] = (),
         search: int = 0,
@@ -237,9 +237,10 @@ class ClientCalls(Connection, Generic[J, F]):
     ) -> Ask[Tuple[List[J], List[int]]]:
         """A :meth:`prefetch` for each of many prompts, given in the order in which
         they came, and the order in which to run them so that most of what they
-        share is computed once. Nobody is overtaken more than ``max_overtaken``
-        times; ``overtaken`` is how often each was before. A prompt that the
-        daemon refuses has a job without chunks, whose ``reason`` says why.
+        share is computed once. No prompt is overtaken more than ``max_overtaken``
+        times, with 0 they stay in the order in which they came; ``overtaken`` is how
+        often each was before. A prompt that the daemon refuses has a job without
+        chunks, whose ``reason`` says why.
 
         ``pin`` protects each under its lookup id. ``configs`` are said of every
         prompt. ``groups``: space, kind and tokens of each group of a hybrid model (see

@@ -78,7 +78,7 @@ func TestDiskFromBeforeGroups(t *testing.T) {
 	d := daemon.Start(t, func(c *config.Config) {
 		c.Disk.Paths, c.Disk.Capacity, c.Disk.SegmentSize = []string{filepath.Join(folder, "disk")}, 256<<20, 64<<20
 	})
-	trace := filepath.Join(daemon.Root(), "internal", "simulate", "testdata", "separating.jsonl")
+	trace := filepath.Join(daemon.Root(), "lab", "simulate", "testdata", "separating.jsonl")
 	for _, size := range []string{"5KiB", "1KiB"} {
 		r := daemon.MustJSON[replay.Result](t, "lab", "replay", "--trace", trace, "--limit", "12", "--payload-bytes", size, "--wait-complete", "--socket", d.Socket)
 		if !r.OK() || r.BlockAccesses != 49 || r.BlockHits != 49 || r.StoredBlocks != 0 || r.HitBlocks["disk"] == 0 {

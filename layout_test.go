@@ -29,7 +29,7 @@ var rows = [][]string{
 	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/metric", "internal/muted", "internal/pages", "internal/version"},
 	{"internal/access", "internal/missing"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket", "internal/spin"},
-	{"internal/age", "internal/boundary", "internal/checkpoint", "internal/departed", "internal/events", "internal/handover", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire"},
+	{"internal/age", "internal/boundary", "internal/departed", "internal/events", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire"},
 	{"tier", "internal/cli", "internal/hint", "internal/keep", "internal/retain", "internal/sample"},
 	{"internal/stack"},
 	{"internal/nested"}, // for tests

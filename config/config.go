@@ -20,7 +20,6 @@ type Config struct {
 	Budget   Budget   `yaml:"budget"`
 	Limits   Limits   `yaml:"limits"`
 	Stop     Stop     `yaml:"stop"`
-	Upgrade  Upgrade  `yaml:"upgrade"`
 	Events   Events   `yaml:"events"`
 	Spaces   []Space  `yaml:"spaces" reload:"at once"`
 	Access   []Access `yaml:"access" reload:"next request"`

@@ -40,7 +40,6 @@ func Default() Config {
 		Budget:   Budget{Leases: 0.4, Pins: 0.2, Loads: 0.2, Unwritten: 0.2},
 		Limits:   Limits{UIDMemory: 0.75, Stall: 30 * time.Second, Connections: 4096, UIDJobs: 16 << 10},
 		Stop:     Stop{Flush: 60 * time.Second},
-		Upgrade:  Upgrade{Timeout: 10 * time.Second},
 		Events:   Events{Batches: 1024},
 		Log:      Log{Level: "info", Format: "auto"},
 	}

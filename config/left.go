@@ -15,6 +15,8 @@ var left = map[string]string{
 
 	"listen.resp_flush": "Redis clients cannot empty the store any more; kvstored purge does it, for the space that kvstored spaces names resp",
 
+	"upgrade": "a stop and a start keep DRAM and the sockets with cpu.keep: true, where systemd or serve --keeper has them",
+
 	"route": "the router is a program of its own; give this section to it, in a file for `kvstored-router serve`",
 }
 

@@ -44,7 +44,7 @@ func TestErrors(t *testing.T) {
 			want: `
 f.yaml:1:14: log.level: want trace, debug, info, warn or error, not "loud"
 f.yaml:3:13: cpu.capacity: "4gb" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
-f.yaml:4:3: cpu.polcy: unknown key; known here: capacity, policy, rank_by, high_watermark, low_watermark, hugepages, mlock, learned
+f.yaml:4:3: cpu.polcy: unknown key; known here: capacity, policy, rank_by, high_watermark, low_watermark, hugepages, mlock, learned, keep
 f.yaml:5:18: lease.max_age: want a duration above 0s, not 0s
 KVSTORED_PIN__MAX_AGE: pin.max_age: "soon" is not a duration; write a number with a unit, such as 25us, 10s or 5m`,
 		},
@@ -138,7 +138,7 @@ KVSTORED_LISTEN__RESP_FULL: listen.resp_full: want drop or error, not "Drop"`,
 		},
 		{
 			name: "a list for a file", file: "- cpu\n",
-			want: `f.yaml:1:1: want a mapping of listen, admin, chunk, arena, cpu, disk, remote, write, prefetch, lease, pin, retain, budget, limits, stop, upgrade, events, spaces, access, log`,
+			want: `f.yaml:1:1: want a mapping of listen, admin, chunk, arena, cpu, disk, remote, write, prefetch, lease, pin, retain, budget, limits, stop, events, spaces, access, log`,
 		},
 		{
 			name: "duplicate keys", file: "pin: {max_age: 1m, max_age: 2m}\npin: {}\n",

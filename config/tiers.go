@@ -24,7 +24,15 @@ type CPU struct {
 	// Absolute folder in which what policy tenure has learned survives a restart;
 	// "" is disk.meta, and without a disk tier nowhere.
 	Learned string `yaml:"learned"`
+	// Have the next start find DRAM and the sockets again, after a stop, a crash or a kill,
+	// where systemd or serve --keeper has kept them. The arena lacks a seal then, so that
+	// root, and the daemon's own user, could write it: see
+	// [security.md](security.md#keeping-dram).
+	Keep bool `yaml:"keep"`
 }
+
+// KeeperSocket is where serve --keeper listens.
+func (c *Config) KeeperSocket() string { return c.Listen.Socket + ".keep" }
 
 // What policies that know costs weigh chunks by.
 const (

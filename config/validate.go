@@ -59,7 +59,6 @@ func check(c *Config, rules Rules, meant func(path string) bool) Errors {
 	k.budget()
 	k.limits()
 	k.stop()
-	checkUpgrade(&k)
 	k.spaces()
 	k.access()
 	return k.errs
@@ -213,6 +212,12 @@ func (c *checker) cpu() {
 	c.oneOf("cpu.rank_by", c.CPU.RankBy, RankByTokens, RankByCompute)
 	c.watermarks("cpu", c.CPU.LowWatermark, c.CPU.HighWatermark)
 	c.oneOf("cpu.hugepages", c.CPU.HugePages, HugePagesAuto, HugePagesOn, HugePagesOff)
+	if path := c.KeeperSocket(); c.CPU.Keep && len(path) > maxSocketPath && c.meant("listen.socket") {
+		c.fail("cpu.keep", "%s, where a keeper listens, has %d bytes, which are too long for a socket; choose a shorter listen.socket, of at most %d", path, len(path), maxSocketPath)
+	}
+	if c.CPU.Keep && c.Arena.Puts == PutsDirect && c.meant("arena.puts") {
+		c.fail("cpu.keep", "true needs arena.puts: staged: a client that writes into the arena may go on with that after the daemon has ended")
+	}
 }
 
 func (c *checker) watermarks(tier string, low, high float64) {

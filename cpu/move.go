@@ -10,7 +10,6 @@ import (
 func (t *Tier) keep(id ledger.ID, b arena.Block, r tier.Record) {
 	b.SetTag(uint32(id))
 	t.ledger.SetValue(id, tier.HotValue(b, r))
-	t.notes.fill(b)
 }
 
 // move puts a copy in the place of a block whose entry is not held; see

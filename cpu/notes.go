@@ -1,10 +1,7 @@
 package cpu
 
 import (
-	"context"
-
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/checkpoint"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/manifest"
 	"github.com/kvstored/kvstored/key"
@@ -15,29 +12,34 @@ import (
 type notes struct {
 	to      *manifest.Manifest // nil: nothing
 	passing func(key.Key) bool // nil: none is
-	direct  bool
 }
+
+func (n *notes) isPassing(k key.Key) bool { return n.passing != nil && n.passing(k) }
 
 // put notes that a sealed block is the payload of an entry.
 func (n *notes) put(e ledger.Entry, b arena.Block) {
-	if n.passing != nil && n.passing(e.Key) {
-		n.to.Clear(b.ID())
+	if n.isPassing(e.Key) {
+		n.leave(b)
 		return
 	}
-	n.to.Put(b.ID(), &manifest.Record{
-		Key: e.Key, Parent: e.Parent, Offset: b.Offset(), Size: uint32(b.Len()), Sum: b.Sum(), Word: e.Value.B,
-	})
+	r := recordOf(e, b)
+	n.to.Put(b.ID(), &r)
 }
 
-// fill notes that a client writes a block, which it may go on with after a kill.
-func (n *notes) fill(b arena.Block) {
-	if n.direct && !b.Sealed() {
-		n.to.Fill(b.ID(), b.Offset(), uint32(b.Len()))
+// recordOf is what a manifest says of an entry, but for what a clean stop adds.
+func recordOf(e ledger.Entry, b arena.Block) manifest.Record {
+	return manifest.Record{
+		Key: e.Key, Parent: e.Parent, Offset: b.Offset(), Size: uint32(b.Len()), Sum: b.Sum(), Word: e.Value.B,
 	}
 }
 
-// clear strikes out a block whose entry has left the ledger, before it is released.
-func (n *notes) clear(b arena.Block) { n.to.Clear(b.ID()) }
+// leave notes that a block is no entry's, or none that is to outlive the process, but may
+// still be read. The arena strikes it out when it is free.
+func (n *notes) leave(b arena.Block) {
+	if n.to != nil {
+		n.to.Use(b.ID(), b.Offset(), uint32(b.Len()))
+	}
+}
 
 // publish notes fills that are about to be published.
 func (n *notes) publish(t *Tier, ids []ledger.ID) {
@@ -57,17 +59,10 @@ func (n *notes) exchange(t *Tier, from, to arena.Block) bool {
 	if n.to != nil {
 		note = func(e ledger.Entry) {
 			n.put(e, to)
-			n.clear(from)
+			n.leave(from)
 		}
 	}
 	return t.ledger.Exchange(ledger.ID(from.Tag()), uint64(from.ID()), uint64(to.ID()), note)
-}
-
-// exclude keeps a part of the arena out of use, in this process and in the next.
-func (n *notes) exclude(a *arena.Arena, off, size int64) {
-	if id, ok := a.Exclude(off, size); ok {
-		n.to.Fill(id, off, uint32(size))
-	}
 }
 
 // sound is how many of the leading refs have the payload that was sealed. Those from the
@@ -83,37 +78,4 @@ func sound(t *Tier, o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Re
 		return i
 	}
 	return len(refs)
-}
-
-// Resume makes the entries of a manifest resident, in an arena that still has the bytes
-// and a tier that has nothing, and calls visit for them, in parts. visit keeps nothing.
-// What another process was writing stays out of use. A payload is not believed before
-// its checksum was compared: by Hold, or by Prove for the rest. What the tiers below have
-// is not known: all is dirty if there are any. lost is how many entries had no room, or
-// were there twice.
-func Resume(t *Tier, left *manifest.Left, below bool, visit func([]tier.Resumed)) (lost int) {
-	left.Fills(func(off int64, size uint32) { t.notes.exclude(t.arena, off, int64(size)) })
-	return takeUp(t, left.Len(), func(i int) checkpoint.Record {
-		r := left.Record(i)
-		return checkpoint.Record{
-			Key: r.Key, Parent: r.Parent, Offset: r.Offset, Size: r.Size, Sum: r.Sum, Word: r.Word, Dirty: below,
-		}
-	}, true, visit)
-}
-
-// Prove compares the checksums of all payloads that Resume has left in doubt, and removes
-// those that are wrong. It returns how many that were, with those that Hold has found.
-// The error is that of ctx.
-func Prove(ctx context.Context, t *Tier, left *manifest.Left) (wrong uint64, err error) {
-	for i := range left.Len() {
-		if ctx.Err() != nil {
-			return t.wrong.Load(), ctx.Err()
-		}
-		var refs [1]tier.Ref
-		ks := [1]key.Key{left.Record(i).Key}
-		if n, _ := t.Hold(ledger.Daemon, ledger.IO, ks[:], refs[:]); n == 1 {
-			t.Release(ledger.Daemon, ledger.IO, refs[:])
-		}
-	}
-	return t.wrong.Load(), nil
 }

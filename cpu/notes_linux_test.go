@@ -2,9 +2,12 @@ package cpu_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/kvstored/kvstored/cpu"
@@ -24,52 +27,78 @@ type noted struct {
 	manifest *manifest.Manifest
 }
 
-func newNoted(t *testing.T, a *arena.Arena, direct bool, passing func(key.Key) bool) *noted {
+func newNoted(t *testing.T, a *arena.Arena, m *manifest.Manifest, passing func(key.Key) bool) *noted {
 	t.Helper()
-	n := &noted{arena: a}
 	var err error
-	if n.manifest, err = manifest.New(a.Stats().CapacityBytes); err != nil {
-		t.Fatal(err)
+	if m == nil {
+		if m, err = manifest.New(a.Stats().CapacityBytes); err != nil {
+			t.Fatal(err)
+		}
 	}
-	t.Cleanup(func() { _ = n.manifest.Close() })
-	if direct {
-		a.NoteFrees(n.manifest.Clear)
-	}
+	t.Cleanup(func() { _ = m.Close() })
+	a.NoteFrees(m.Clear)
 	p, err := policy.New("lru", a.Stats().CapacityBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Tier = cpu.New(cpu.Options{
-		Arena: a, Manifest: n.manifest, Direct: direct, Passing: passing, HighWatermark: 1, LowWatermark: 0.9,
+	tr := cpu.New(cpu.Options{
+		Arena: a, Manifest: m, Passing: passing, HighWatermark: 1, LowWatermark: 0.9,
 		Ledger: ledger.New(ledger.Options{CapacityBytes: a.Stats().CapacityBytes, Policy: p, PolicyName: "lru"}),
 	})
-	return n
+	return &noted{tr, a, m}
+}
+
+// resumed is what a process has found.
+type resumed struct {
+	list []tier.Resumed
+	keys []key.Key
+	lost int
+	has  map[key.Key]bool
 }
 
 // killed is what the next process finds: the bytes of the arena and the manifest.
-func (n *noted) killed(t *testing.T, direct bool) (next *noted, left *manifest.Left, lost int, resumed map[key.Key]bool) {
+func (n *noted) killed(t *testing.T) (next *noted, r resumed) {
 	t.Helper()
-	left, err := manifest.Open(n.manifest.File(), n.arena.Stats().CapacityBytes)
+	files, err := n.arena.Files()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = left.Close() })
-	next = newNoted(t, n.arena.Renew(), direct, nil)
-	resumed = map[key.Key]bool{}
-	lost = cpu.Resume(next.Tier, left, false, func(part []tier.Resumed) {
-		for _, r := range part {
-			resumed[r.Key] = true
+	bytes := n.arena.Stats().CapacityBytes
+	a, err := arena.Adopt(arena.Files{Whole: another(t, files.Whole), Clients: another(t, files.Clients)}, arena.Options{CapacityBytes: bytes, Keep: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, left, err := manifest.Open(another(t, n.manifest.File()), bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next = newNoted(t, a, m, nil)
+	r.has = map[key.Key]bool{}
+	r.keys, r.lost = cpu.Resume(next.Tier, left, false, func(part []tier.Resumed) {
+		r.list = append(r.list, part...)
+		for _, e := range part {
+			r.has[e.Key] = true
 		}
 	})
 	if err := next.Ledger().Check(); err != nil {
 		t.Fatal(err)
 	}
-	return next, left, lost, resumed
+	return next, r
+}
+
+// another is a descriptor of its own of the same file.
+func another(t *testing.T, f *os.File) *os.File {
+	t.Helper()
+	fd, err := syscall.Dup(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), f.Name())
 }
 
 func newShared(t *testing.T, bytes int64) *arena.Arena {
 	t.Helper()
-	a, err := arena.New(arena.Options{CapacityBytes: bytes, HandOver: true})
+	a, err := arena.New(arena.Options{CapacityBytes: bytes, Keep: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +108,7 @@ func newShared(t *testing.T, bytes int64) *arena.Arena {
 // After any life of puts, evictions, deletes and moves the next process has the chunks that
 // were resident, no other, and their bytes; and so has the one after it.
 func TestResume(t *testing.T) {
-	n := newNoted(t, newShared(t, 2*mib), false, nil)
+	n := newNoted(t, newShared(t, 2*mib), nil, nil)
 	rng := rand.New(rand.NewPCG(1, 2))
 	var seed uint64
 	var all []key.Key
@@ -116,10 +145,11 @@ func TestResume(t *testing.T) {
 				want[k] = true
 			}
 		}
-		next, left, lost, resumed := n.killed(t, false)
-		if lost != 0 || !maps.Equal(resumed, want) {
-			t.Fatalf("round %d: %d chunks are resumed and %d lost, of %d", round, len(resumed), lost, len(want))
+		next, r := n.killed(t)
+		if r.lost != 0 || !maps.Equal(r.has, want) {
+			t.Fatalf("round %d: %d chunks are resumed and %d lost, of %d", round, len(r.has), r.lost, len(want))
 		}
+		cpu.Reuse(next.Tier)
 		for k := range want {
 			b, err := next.Get(context.Background(), k, nil)
 			if err != nil {
@@ -130,7 +160,7 @@ func TestResume(t *testing.T) {
 			}
 			b.Release()
 		}
-		if wrong, err := cpu.Prove(t.Context(), next.Tier, left); wrong != 0 || err != nil {
+		if wrong, err := cpu.Prove(t.Context(), next.Tier, r.keys); wrong != 0 || err != nil {
 			t.Fatalf("%d chunks are wrong, error %v", wrong, err)
 		}
 		n = next
@@ -140,7 +170,7 @@ func TestResume(t *testing.T) {
 // Bytes that have changed are no hit, whether a reader or Prove comes first, and
 // what follows them in the prompt is as before.
 func TestResumeProves(t *testing.T) {
-	n := newNoted(t, newShared(t, mib), false, nil)
+	n := newNoted(t, newShared(t, mib), nil, nil)
 	c := store(t, n.Tier, 1, 20, 3*page)
 	var refs [20]tier.Ref
 	if got, err := n.Hold(ledger.Daemon, ledger.IO, tiertest.Keys(c, 0, 20), refs[:]); got != 20 {
@@ -149,13 +179,13 @@ func TestResumeProves(t *testing.T) {
 	for _, i := range []int{4, 15} {
 		refs[i].Block.Bytes()[100] ^= 1
 	}
-	next, left, _, _ := n.killed(t, false)
+	next, r := n.killed(t)
 	var held [20]tier.Ref
 	if got, err := next.Hold(ledger.Daemon, ledger.IO, tiertest.Keys(c, 0, 20), held[:]); got != 4 || err != nil {
 		t.Fatalf("%d chunks are held, error %v; the fifth is wrong", got, err)
 	}
 	next.Release(ledger.Daemon, ledger.IO, held[:4])
-	if wrong, err := cpu.Prove(t.Context(), next.Tier, left); wrong != 2 || err != nil {
+	if wrong, err := cpu.Prove(t.Context(), next.Tier, r.keys); wrong != 2 || err != nil {
 		t.Errorf("%d are wrong, error %v", wrong, err)
 	}
 	for i := range 20 {
@@ -163,49 +193,110 @@ func TestResumeProves(t *testing.T) {
 			t.Errorf("chunk %d is there: %t", i, !want)
 		}
 	}
-	again, _, _, resumed := next.killed(t, false)
-	if len(resumed) != 18 || again.Has(c.Key(4)) {
-		t.Errorf("%d chunks after another kill", len(resumed))
+	again, r := next.killed(t)
+	if len(r.has) != 18 || again.Has(c.Key(4)) {
+		t.Errorf("%d chunks after another kill", len(r.has))
 	}
 }
 
-// What a client was writing into the arena stays out of use, in each process that follows;
-// chunks that are not to outlive the process do not.
-func TestResumeLeavesOut(t *testing.T) {
+// Memory in use is used for nothing else until Reuse, in each process that follows: also that
+// of chunks that are not to outlive the process, and of those that were removed under a
+// reader. Fills get free memory, or nothing.
+func TestNothingIsReused(t *testing.T) {
 	passing := tiertest.Chain(2, 1)
-	n := newNoted(t, newShared(t, mib), true, func(k key.Key) bool { return k == passing.Key(0) })
+	n := newNoted(t, newShared(t, mib), nil, func(k key.Key) bool { return k == passing.Key(0) })
 	store(t, n.Tier, 2, 1, page)
 	kept := store(t, n.Tier, 3, 1, page)
-	var d drops
-	ref, _, err := n.Reserve(t.Context(), fillOf(ledger.Daemon, tiertest.Chain(4, 1), 0, 5*page, &d))
-	if err != nil {
+	removed := store(t, n.Tier, 4, 1, 5*page)
+	var refs [1]tier.Ref
+	if got, err := n.Hold(ledger.Daemon, ledger.IO, tiertest.Keys(removed, 0, 1), refs[:]); got != 1 {
 		t.Fatal(err)
 	}
-	gone, _, err := n.Reserve(t.Context(), fillOf(ledger.Daemon, tiertest.Chain(5, 1), 0, 5*page, &d))
-	if err != nil {
+	if err := n.Delete(t.Context(), tiertest.Keys(removed, 0, 1)); err != nil {
 		t.Fatal(err)
 	}
-	n.Abort([]tier.Ref{gone})
-	at := ref.Block.Offset()
 	for round := range 3 {
-		next, _, _, resumed := n.killed(t, true)
-		if len(resumed) != 1 || !resumed[kept.Key(0)] {
-			t.Fatalf("round %d: %d chunks are resumed", round, len(resumed))
+		next, r := n.killed(t)
+		if len(r.has) != 1 || !r.has[kept.Key(0)] {
+			t.Fatalf("round %d: %d chunks are resumed", round, len(r.has))
 		}
-		if used := next.arena.Stats().UsedBytes; used != 6*page {
-			t.Errorf("round %d: %d bytes are in use", round, used)
-		}
-		if _, ok := next.arena.Place(at, page, 0, true); ok {
-			t.Errorf("round %d: what a client writes is handed out", round)
+		if used := next.arena.Stats().UsedBytes; used != 7*page {
+			t.Fatalf("round %d: %d bytes are in use", round, used)
 		}
 		n = next
+	}
+	if err := n.Delete(t.Context(), tiertest.Keys(kept, 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	var d drops
+	filled := 0
+	for seed := uint64(10); ; seed++ {
+		ref, _, err := n.Reserve(t.Context(), fillOf(ledger.Daemon, tiertest.Chain(seed, 1), 0, page, &d))
+		if errors.Is(err, tier.ErrNoSpace) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(ref, tiertest.Chain(seed, 1).Key(0))
+		n.Publish([]tier.Ref{ref}, false, false)
+		filled++
+	}
+	if filled != mib/page-7 || n.Stats().Evictions > 0 {
+		t.Errorf("%d chunks were stored, %d evicted", filled, n.Stats().Evictions)
+	}
+	freed := n.arena.Freed()
+	cpu.Reuse(n.Tier)
+	select {
+	case <-freed:
+	default:
+		t.Error("nothing is free")
+	}
+	store(t, n.Tier, 5, 1, 7*page)
+	if _, r := n.killed(t); len(r.has) != filled+1 {
+		t.Errorf("%d chunks after another kill, of %d", len(r.has), filled+1)
+	}
+}
+
+// A clean stop leaves order, uses, and the tiers below that have each chunk.
+func TestLeave(t *testing.T) {
+	n := newNoted(t, newShared(t, mib), nil, nil)
+	var want []key.Key
+	for seed := range uint64(20) {
+		want = append(want, store(t, n.Tier, seed, 1, page).Key(0))
+	}
+	for i := 0; i < 20; i += 3 {
+		n.Touch(want[i : i+1])
+	}
+	want = slices.Concat(slices.Collect(func(yield func(key.Key) bool) {
+		for i, k := range want {
+			if i%3 > 0 {
+				yield(k)
+			}
+		}
+	}), []key.Key{want[0], want[3], want[6], want[9], want[12], want[15], want[18]})
+	if err := cpu.Leave(n.Tier); err != nil {
+		t.Fatal(err)
+	}
+	next, r := n.killed(t)
+	if len(r.list) != 20 || r.list[0].Hits != 0 || r.list[19].Hits != 1 {
+		t.Fatalf("%d chunks, the last with %d uses", len(r.list), r.list[len(r.list)-1].Hits)
+	}
+	cpu.Reuse(next.Tier)
+	for i, k := range want {
+		if r.keys[i] != k {
+			t.Fatalf("chunk %d is another one", i)
+		}
+		if !next.EvictOne(func(v tier.Victim) bool { v.Block.Release(); return v.Key == k }) || next.Has(k) {
+			t.Fatalf("victim %d is another one", i)
+		}
 	}
 }
 
 // Doubts about a payload outlive a trip through the hands of a writer, and the end of
 // Prove meanwhile.
 func TestDoubtsLast(t *testing.T) {
-	n := newNoted(t, newShared(t, mib), false, nil)
+	n := newNoted(t, newShared(t, mib), nil, nil)
 	c := store(t, n.Tier, 1, 1, 3*page)
 	var refs [1]tier.Ref
 	ks := tiertest.Keys(c, 0, 1)
@@ -213,12 +304,13 @@ func TestDoubtsLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	refs[0].Block.Bytes()[100] ^= 1
-	next, left, _, _ := n.killed(t, false)
+	next, r := n.killed(t)
 	var victim tier.Victim
+	cpu.Reuse(next.Tier)
 	if !next.EvictOne(func(v tier.Victim) bool { victim = v; return true }) {
 		t.Fatal("nothing was evicted")
 	}
-	if _, err := cpu.Prove(t.Context(), next.Tier, left); err != nil {
+	if _, err := cpu.Prove(t.Context(), next.Tier, r.keys); err != nil {
 		t.Fatal(err)
 	}
 	var d drops
@@ -235,34 +327,10 @@ func TestDoubtsLast(t *testing.T) {
 	}
 }
 
-// A hand-over passes on what was proved only.
-func TestSaveLeavesDoubtsOut(t *testing.T) {
-	for _, proved := range []bool{false, true} {
-		n := newNoted(t, newShared(t, mib), false, nil)
-		store(t, n.Tier, 1, 7, page)
-		next, left, _, _ := n.killed(t, false)
-		want := 0
-		if proved {
-			want = 7
-			if _, err := cpu.Prove(t.Context(), next.Tier, left); err != nil {
-				t.Fatal(err)
-			}
-		}
-		f, err := os.Create(t.TempDir() + "/directory")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		if got, err := cpu.Save(next.Tier, f); err != nil || got != want {
-			t.Errorf("proved %t: %d entries, error %v; want %d", proved, got, err, want)
-		}
-	}
-}
-
 // Of two records of one key, as a kill amid the replacing of a value leaves them, the later
 // one counts.
 func TestLaterRecordCounts(t *testing.T) {
-	n := newNoted(t, newShared(t, mib), false, nil)
+	n := newNoted(t, newShared(t, mib), nil, nil)
 	first, second := store(t, n.Tier, 1, 1, page), store(t, n.Tier, 2, 1, page)
 	var refs [1]tier.Ref
 	if got, err := n.Hold(ledger.Daemon, ledger.IO, tiertest.Keys(second, 0, 1), refs[:]); got != 1 {
@@ -270,13 +338,13 @@ func TestLaterRecordCounts(t *testing.T) {
 	}
 	b := refs[0].Block
 	n.manifest.Put(b.ID(), &manifest.Record{Key: first.Key(0), Offset: b.Offset(), Size: uint32(b.Len()), Sum: b.Sum()})
-	next, _, lost, _ := n.killed(t, false)
+	next, r := n.killed(t)
 	got, err := next.Get(t.Context(), first.Key(0), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tiertest.CheckPayload(second.Key(0), got.Bytes()); err != nil || lost != 1 {
-		t.Errorf("not the later bytes: %v; %d lost", err, lost)
+	if err := tiertest.CheckPayload(second.Key(0), got.Bytes()); err != nil || r.lost != 0 {
+		t.Errorf("not the later bytes: %v; %d lost", err, r.lost)
 	}
 	got.Release()
 }

@@ -25,6 +25,9 @@ func (t *Tier) Room(size uint32) int {
 
 // shed hands over one victim of a quota that is exceeded, if there is one.
 func shed(t *Tier, drop func(tier.Victim) bool) bool {
+	if t.guard.on.Load() {
+		return false
+	}
 	t.handing.RLock()
 	defer t.handing.RUnlock()
 	e, ok := t.ledger.EvictOver()

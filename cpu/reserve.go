@@ -75,7 +75,7 @@ func (t *Tier) room(ctx context.Context, id ledger.ID, f tier.Fill) (arena.Block
 func (t *Tier) keepQuota(id ledger.ID, drop func(tier.Victim) bool) error {
 	t.handing.RLock()
 	defer t.handing.RUnlock()
-	for {
+	for !t.guard.on.Load() {
 		e, over, ok := t.ledger.EvictOwn(id)
 		if !over {
 			return nil
@@ -85,6 +85,7 @@ func (t *Tier) keepQuota(id ledger.ID, drop func(tier.Victim) bool) error {
 		}
 		drop(t.victim(e))
 	}
+	return nil
 }
 
 // mayWait is an error if only the client of a fill can let something go,
@@ -167,7 +168,7 @@ func (t *Tier) place(ctx context.Context, n uint32, enough *int64) (arena.Block,
 			return b, err
 		}
 		free := t.arena.Stats().FreeBytes
-		if free < *enough {
+		if free < *enough || t.guard.on.Load() {
 			return arena.Block{}, err
 		}
 		if b, err := t.arena.Compact(ctx, int(n), t.move); !errors.Is(err, arena.ErrFull) {
@@ -215,7 +216,7 @@ func (t *Tier) wait(ctx context.Context, try bool, changed, freed <-chan struct{
 // evictTo hands one victim of n bytes over, whose memory perhaps stays in use;
 // if safely, none that would be lost for want of patience. Without a drop none goes.
 func (t *Tier) evictTo(drop func(tier.Victim) bool, safely bool) (n int64, stays, ok bool) {
-	if drop == nil {
+	if drop == nil || t.guard.on.Load() {
 		return 0, false, false
 	}
 	t.handing.RLock()
@@ -273,7 +274,7 @@ func (t *Tier) HandedOver() {
 // victim ends an entry that the ledger evicted.
 func (t *Tier) victim(e ledger.Entry) tier.Victim {
 	b := t.block(e) // the residency's reference passes to the victim
-	t.notes.clear(b)
+	t.notes.leave(b)
 	t.ledger.Free(e.ID)
 	t.payloadBytes.Add(-int64(e.Size))
 	t.evictions.Add(1)
@@ -307,6 +308,9 @@ func (t *Tier) Crowded(demoting int64) bool {
 // Trim implements tier.Resident. Dirty victims are lost: it is for a tier on
 // its own; the Stack uses Shrink and writes them down.
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+	if t.guard.on.Load() {
+		return out, ctx.Err()
+	}
 	for e, ok := t.ledger.EvictOver(); ok; e, ok = t.ledger.EvictOver() {
 		v := t.victim(e)
 		out = append(out, v.Key)

@@ -19,12 +19,10 @@ import (
 type Options struct {
 	Arena  *arena.Arena
 	Ledger *ledger.Ledger
-	// Manifest, if any, has each payload noted, so that another process finds it in the
-	// arena after a kill; see Resume. The tier writes it, and it stays the caller's.
+	// Manifest, if any, has each payload noted, so that the next process finds it in the
+	// arena; see Resume. The tier writes it, and it stays the caller's, whose NoteFrees has
+	// Clear called.
 	Manifest *manifest.Manifest
-	// Direct says that clients write into the arena, of which NoteFrees has the
-	// manifest's Clear then.
-	Direct bool
 	// Passing, if any, says that a chunk has a bound on its age: it is not to outlive the
 	// process.
 	Passing func(key.Key) bool
@@ -53,6 +51,7 @@ type Tier struct {
 	waiting atomic.Int64 // fills of the daemon that wait for room
 
 	wrong atomic.Uint64 // payloads that Resume has left in doubt
+	guard guard         // of what it has taken up
 
 	payloadBytes atomic.Int64
 
@@ -63,7 +62,7 @@ var _ tier.Hot = (*Tier)(nil)
 
 // New makes a tier over an arena and a ledger.
 func New(o Options) *Tier {
-	t := &Tier{arena: o.Arena, ledger: o.Ledger, notes: notes{o.Manifest, o.Passing, o.Direct}}
+	t := &Tier{arena: o.Arena, ledger: o.Ledger, notes: notes{o.Manifest, o.Passing}}
 	t.SetWatermarks(o.HighWatermark, o.LowWatermark)
 	return t
 }
@@ -161,7 +160,7 @@ func (t *Tier) remove(ks []key.Key) {
 	t.deleting.Lock()
 	for _, k := range ks {
 		if e, ok := t.ledger.Remove(k); ok {
-			t.notes.clear(t.block(e)) // before a chunk can be stored again under the key
+			t.notes.leave(t.block(e)) // before a chunk can be stored again under the key
 			removed = append(removed, e)
 		}
 	}
@@ -170,7 +169,7 @@ func (t *Tier) remove(ks []key.Key) {
 		b := t.block(e)
 		t.ledger.Free(e.ID)
 		t.payloadBytes.Add(-int64(e.Size))
-		b.Release()
+		t.letGo(b)
 	}
 }
 
@@ -179,9 +178,7 @@ func (t *Tier) remove(ks []key.Key) {
 // is to be finished first where another process goes on.
 func (t *Tier) Close() error {
 	t.closed.Store(true)
-	for e, ok := t.ledger.Evict(); ok; e, ok = t.ledger.Evict() {
-		t.victim(e).Block.Release()
-	}
+	ledger.Drop(t.ledger, func(e *ledger.Entry) { t.block(*e).Release() })
 	return nil
 }
 

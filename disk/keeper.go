@@ -83,7 +83,7 @@ func Keep(o Options) (*Keeper, error) {
 	select {
 	case got := <-k.pending:
 		k.pending = nil
-		if got.err != nil && !IsTrouble(got.err) && !(o.Awaited && errors.Is(got.err, folders.ErrInUse)) {
+		if got.err != nil && !IsTrouble(got.err) {
 			return nil, got.err
 		}
 		k.install(got)

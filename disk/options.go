@@ -78,9 +78,6 @@ type Options struct {
 	// Database opens the database; nil: database.Open, which starts a process for it.
 	Database database.Opener
 
-	// Awaited says that folders in use are those of a process that is about to let go of
-	// them: Keep takes that for trouble.
-	Awaited bool
 	// Ages says which entries have a bound on their age, and is told of those that an
 	// earlier process left; nil: none has.
 	Ages *age.Book

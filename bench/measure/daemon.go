@@ -97,26 +97,6 @@ func (d *Daemon) failure() error {
 	return fmt.Errorf("the daemon has ended, see above: %w", errors.Join(d.err, errors.New("it was not asked to")))
 }
 
-// Succeed has a new process of a program take over, and returns it when d has ended. With
-// an error the result is d, which still runs or has failed.
-func (d *Daemon) Succeed(ctx context.Context, program string) (*Daemon, error) {
-	next := &Daemon{Socket: d.Socket, file: d.file}
-	if err := next.launch(program, "--take-over"); err != nil {
-		return d, err
-	}
-	select {
-	case <-d.ended:
-		if d.err != nil {
-			return d, fmt.Errorf("the daemon that hands over: %w", errors.Join(d.err, next.Close()))
-		}
-		return next, nil
-	case <-next.ended:
-		return d, fmt.Errorf("the daemon that takes over: %w", next.failure())
-	case <-ctx.Done():
-		return d, errors.Join(ctx.Err(), next.Close())
-	}
-}
-
 // PID is the number of the process.
 func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 

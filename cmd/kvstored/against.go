@@ -43,7 +43,7 @@ func againstRunning(ctx context.Context, w io.Writer, next *config.Config) error
 		_, err = fmt.Fprintf(w, "# that restart empties DRAM, of %s: %v\n", running.CPU.Capacity, why)
 		return err
 	}
-	fmt.Fprintln(w, "# serve --take-over keeps DRAM over that restart; any other one does where kvstored keep or systemd has it, as the log of the daemon says, and else empties it")
+	fmt.Fprintln(w, "# that restart keeps DRAM where systemd or serve --keeper has it, as the log of the daemon says, and else empties it")
 	if running.CPU.HugePages != next.CPU.HugePages {
 		fmt.Fprintln(w, "# and leaves the pages of DRAM as they are: cpu.hugepages counts for new ones only")
 	}

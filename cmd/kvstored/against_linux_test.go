@@ -11,7 +11,7 @@ import (
 func TestAgainstRunning(t *testing.T) {
 	var running config.Config
 	serveHere(t, func(c *config.Config) {
-		c.CPU.HugePages, c.Upgrade.HandOver = config.HugePagesAuto, true
+		c.CPU.HugePages, c.CPU.Keep = config.HugePagesAuto, true
 		running = *c
 	})
 	none := running
@@ -28,13 +28,12 @@ func TestAgainstRunning(t *testing.T) {
 		"a live key": {func(c *config.Config) { c.CPU.Policy = "lfu" },
 			[]string{"cpu.policy: lru -> lfu: a reload applies it"}, "restart"},
 		"a key that takes a restart": {func(c *config.Config) { c.Disk.Capacity = 2 << 30 },
-			[]string{"disk.capacity: 0 -> 2GiB: takes a restart", "--take-over keeps DRAM", "where kvstored keep or systemd has it"}, "that restart empties"},
+			[]string{"disk.capacity: 0 -> 2GiB: takes a restart", "keeps DRAM where systemd or serve --keeper has it"}, "that restart empties"},
 		"the arena's size": {func(c *config.Config) { c.CPU.Capacity *= 2 },
-			[]string{"cpu.capacity: 16MiB -> 32MiB: takes a restart", "that restart empties DRAM, of 16MiB: cpu.capacity: 32MiB, and the daemon that runs has 16MiB"}, "keeps DRAM"},
+			[]string{"cpu.capacity: 16MiB -> 32MiB: takes a restart", "that restart empties DRAM, of 16MiB: cpu.capacity"}, "keeps DRAM"},
 		"its pages": {func(c *config.Config) { c.CPU.HugePages = config.HugePagesOff },
 			[]string{"keeps DRAM", "cpu.hugepages counts for new ones only"}, "that restart empties"},
-		"direct puts":  {func(c *config.Config) { c.Arena.Puts = config.PutsDirect }, []string{"that restart empties DRAM, of 16MiB: arena.puts"}, "keeps DRAM"},
-		"no hand-over": {func(c *config.Config) { c.Upgrade.HandOver = false }, []string{"that restart empties DRAM, of 16MiB: upgrade.hand_over"}, "keeps DRAM"},
+		"not kept": {func(c *config.Config) { c.CPU.Keep = false }, []string{"that restart empties DRAM, of 16MiB: cpu.keep"}, "keeps DRAM"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next := running

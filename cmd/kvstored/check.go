@@ -33,8 +33,7 @@ there: it puts a small object, reads, lists and deletes it. While the daemon
 runs, that takes both flags.
 
 With --against-running it says what would change of the daemon that runs at
-admin.socket: by a reload or by a restart, and whether that empties DRAM or
-serve --take-over keeps it. It leaves out the rest that is of this machine.`
+admin.socket: by a reload or by a restart, and whether that empties DRAM. It leaves out the rest that is of this machine.`
 
 func checkCommand() *cobra.Command {
 	var connect, fileOnly, against bool

@@ -63,7 +63,7 @@ configuration; 4 no daemon there, it went away, or it does not answer.`,
 	}
 	root.SetVersionTemplate(versionLine(version.Get()) + "\n")
 	root.AddCommand(
-		serveCommand(), keepCommand(), checkCommand(), configCommand(), demoCommand(), labCommand(), movedToLab("replay"), movedToLab("whatif"), statsCommand(),
+		serveCommand(), checkCommand(), configCommand(), demoCommand(), labCommand(), movedToLab("replay"), movedToLab("whatif"), statsCommand(),
 		putCommand(), getCommand(), lookupCommand(), whyCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
 		clientsCommand(), leasesCommand(), jobsCommand(), lsCommand(), pinsCommand(), retainsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), spacesCommand(), warmCommand(), eventsCommand(),
 	)

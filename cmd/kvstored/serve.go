@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -15,12 +16,14 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/daemon"
+	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/version"
 )
 
 func serveCommand() *cobra.Command {
 	var path string
-	var takeOver bool
+	var keeper bool
 	cmd := &cobra.Command{
 		Use:   "serve [FILE]",
 		Short: "Run the daemon",
@@ -32,29 +35,34 @@ file it has 4 GiB of DRAM and up to 50 GiB of disk; 'kvstored check' prints all
 settings. Each can be overridden by the environment, such as
 KVSTORED_CPU__CAPACITY=8GiB.
 
-With --take-over it goes on where the daemon that serves the same socket ends:
-with its DRAM, its clients' next connections and its folders. Both need
-upgrade.hand_over: true, and the same cpu.capacity and arena.puts. If it fails
-before it serves, the daemon that runs goes on. Where none runs it starts as
-ever.`,
+With --keeper it is no daemon, but holds the memory of DRAM and the listening
+sockets for the daemon with this configuration, which needs cpu.keep: true. The
+next daemon finds all of DRAM after a stop, an upgrade, a crash or a kill, and
+connects wait meanwhile. Start it before the daemon, as the same user, as a
+process, unit or container of its own, and leave it running: when it ends, what
+it holds goes with the daemon again. Under systemd it is not needed: the unit's
+FileDescriptorStoreMax= does the same.`,
 		Example: `  kvstored serve --config kvstored.yaml
   KVSTORED_CPU__CAPACITY=1GiB KVSTORED_DISK__CAPACITY=0 kvstored serve
-  kvstored serve --config kvstored.yaml --take-over    # the new program, beside the old one`,
+  kvstored serve --config kvstored.yaml --keeper    # before the daemon, beside it`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				path = args[0]
+			}
+			if keeper {
+				return runKeeper(cmd, path)
 			}
 			hup := hangups() // before anything that takes time
 			cfg, err := loadConfig(path, true)
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cmd.ErrOrStderr(), cfg, daemon.Options{File: path, Hangups: hup, TakeOver: takeOver})
+			return serve(cmd.Context(), cmd.ErrOrStderr(), cfg, daemon.Options{File: path, Hangups: hup})
 		},
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", os.Getenv("KVSTORED_CONFIG"), "configuration file; $KVSTORED_CONFIG sets the default; none = the defaults")
-	cmd.Flags().BoolVar(&takeOver, "take-over", false, "go on where the daemon that runs ends, with its DRAM and its sockets")
+	cmd.Flags().BoolVar(&keeper, "keeper", false, "hold DRAM and the sockets of the daemon while it restarts, and do nothing else")
 	return cmd
 }
 
@@ -97,6 +105,31 @@ func serve(ctx context.Context, w io.Writer, cfg config.Config, o daemon.Options
 		return err
 	}
 	return d.Run(ctx)
+}
+
+// runKeeper holds what daemons with a configuration give it until a signal.
+func runKeeper(cmd *cobra.Command, path string) error {
+	cfg, err := loadConfig(path, false)
+	if err != nil {
+		return err
+	}
+	if !cfg.CPU.Keep {
+		return &exitError{exitConfig, errors.New("cpu.keep: false, so that the daemon gives its memory to none; set it to true")}
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal has its usual effect
+	l, err := socket.Listen(cfg.KeeperSocket(), 0o600, "")
+	if err != nil {
+		return err
+	}
+	own, err := os.Lstat(cfg.KeeperSocket())
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	log := newLog(cmd.ErrOrStderr(), cfg.Log)
+	log.Info().Str("socket", cfg.KeeperSocket()).Msg("keeping the memory and the sockets of the daemon")
+	return errors.Join((&keep.Server{Log: log}).Serve(ctx, l), socket.Unlisten(cfg.KeeperSocket(), own))
 }
 
 // logStart notes which program starts, and with which settings besides the defaults.

@@ -8,7 +8,4 @@ import (
 // printArena says what the memory of DRAM is made of.
 func (v *statsView) printArena(l *cli.List) {
 	l.Row("", "%s in huge pages, of %s; largest free run %s", human.Bytes(v.Arena.HugeBytes), human.Bytes(v.Arena.CapacityBytes), human.Bytes(v.Arena.LargestFreeBytes))
-	if n := v.Arena.ExcludedBytes; n > 0 {
-		l.Row("", "%s out of use until DRAM begins empty: what wrote there before a kill or a hand-over may still do so", human.Bytes(n))
-	}
 }

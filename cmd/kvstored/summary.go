@@ -89,9 +89,6 @@ func summarizeMemory(l *cli.List, c *config.Config, here bool) {
 	if c.Admin.WhatIf {
 		l.Row("", "of the daemon itself, %s are for the sample of kvstored-lab (admin.what_if)", human.Bytes(sample.Bytes))
 	}
-	if c.Upgrade.HandOver {
-		l.Row("", "one that takes over (serve --take-over) has %s beside DRAM too, and comes on top until this one has ended", human.Bytes(p.Own+p.Chunks))
-	}
 	if p.Limit > 0 {
 		l.Row("", "of %s, by %s; the Go heap may have %s, unless GOMEMLIMIT says otherwise", human.Bytes(p.Limit), source, human.Bytes(p.GoLimit()))
 	}

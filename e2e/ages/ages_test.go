@@ -167,26 +167,22 @@ func TestOutlivesAKill(t *testing.T) {
 	}
 }
 
-// TestOutlivesAHandOver: a daemon that takes over keeps to the ages of chunks that the one
-// before has stored.
-func TestOutlivesAHandOver(t *testing.T) {
+// TestOutlivesAKeptRestart: a daemon that finds DRAM again keeps to the ages of chunks that
+// the one before has stored.
+func TestOutlivesAKeptRestart(t *testing.T) {
 	t.Parallel()
 	a := newAges(t, "stays", "an hour", "seconds")
 	var d *daemon.Daemon
 	over := a.before(func(age time.Duration) {
-		before := daemon.Start(t, func(c *config.Config) { c.Upgrade.HandOver = true })
-		a.storeAll(before, age)
-		d = before.Beside()
-		d.Launch("--take-over")
-		if ended, err := before.Ended(time.Minute); err != nil || !ended {
-			t.Fatal("the hand-over does not end well: ", err)
-		}
+		d = daemon.Folder(t, func(c *config.Config) { c.CPU.Keep = true })
+		d.Keep()
+		d.Start()
+		a.storeAll(d, age)
+		d.Stop()
+		d.Start()
 	})
-	if _, err := d.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	time.Sleep(time.Until(over))
-	a.wantOver(d, "after the hand-over")
+	a.wantOver(d, "after the restart")
 	a.until(d, "what is over is not removed", func(st *stats) bool { return st.Store.Aged == chunks })
 }
 

@@ -125,13 +125,13 @@ func TestStagedArenaWithstandsClients(t *testing.T) {
 }
 
 // Another user who has the descriptor for clients can neither write an arena that may be
-// handed over nor open it again, though it lacks F_SEAL_FUTURE_WRITE.
-func TestHandOverArenaWithstandsOthers(t *testing.T) {
+// kept nor open it again, though it lacks F_SEAL_FUTURE_WRITE.
+func TestKeptArenaWithstandsOthers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can start a client of another user")
 	}
 	const size = 1 << 20
-	a := newTest(t, arena.Options{CapacityBytes: size, HandOver: true})
+	a := newTest(t, arena.Options{CapacityBytes: size, Keep: true})
 	b := mustAlloc(t, a, size)
 	b.SealSum(b.Write(pattern(size, 9)))
 	startClient(t, order{Play: "attack", Size: size, Nobody: true}, a.File()).wait()

@@ -32,7 +32,7 @@ const smallTrace = `{"timestamp": 0, "input_length": 1100, "output_length": 5, "
 
 // waiting are the commands that go on until they are stopped: TestExamplesThatWait runs
 // their examples.
-var waiting = []string{"keep", "serve"}
+var waiting = []string{"serve"}
 
 // exampleOrder is the commands whose examples come first, and those that come last as they
 // take away what others find, or write over the file that others read.

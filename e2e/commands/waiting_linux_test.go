@@ -32,7 +32,7 @@ func examplesIn(t *testing.T) *pasted {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := &pasted{T: t, dir: dir, by: make(map[string][]string), tried: make(map[string]bool)}
 	p.env = append(commandIn(t, dir), "KVSTORED_SOCKET="+filepath.Join(dir, "s"))
-	text := fmt.Sprintf("listen: {socket: %s/s}\nadmin: {listen: ''}\ncpu: {capacity: 16MiB}\ndisk: {capacity: 0}\nevents: {enabled: true}\nupgrade: {hand_over: true}\n", dir)
+	text := fmt.Sprintf("listen: {socket: %s/s}\nadmin: {listen: ''}\ncpu: {capacity: 16MiB, keep: true}\ndisk: {capacity: 0}\nevents: {enabled: true}\n", dir)
 	if err := os.WriteFile(filepath.Join(dir, "kvstored.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -107,16 +107,16 @@ func (p *pasted) until(line, text string) {
 }
 
 // TestExamplesThatWait: so do the examples of commands that go on until they are stopped: a
-// daemon and its keeper, and its successor.
+// daemon and its keeper, and the next daemon.
 func TestExamplesThatWait(t *testing.T) {
 	p := examplesIn(t)
-	endKeeper := p.start(p.line("keep", 0))
+	endKeeper := p.start(p.line("serve", 2))
 	p.until("ls", "s.keep")
-	endFirst := p.start(p.line("keep", 1))
+	endFirst := p.start(p.line("serve", 0))
 	p.until("kvstored stats", "DRAM")
 
-	endSecond := p.start(p.line("serve", 2))
-	endFirst(false) // it has handed over
+	endFirst(true)
+	endSecond := p.start(p.line("serve", 0))
 	p.until("kvstored stats", "DRAM")
 	endSecond(true)
 	endKeeper(true)

@@ -103,7 +103,7 @@ func (d *Daemon) write(cfg *config.Config) {
 	}
 }
 
-// Beside is another process of d's folder: a successor, say, or a keeper.
+// Beside is another process of d's folder: a keeper, say.
 func (d *Daemon) Beside() *Daemon {
 	other := *d
 	other.cmd, other.ended = nil, nil

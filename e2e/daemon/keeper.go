@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Keep runs kvstored keep for the daemon and returns it once it listens.
+// Keep runs serve --keeper for the daemon and returns it once it listens.
 func (d *Daemon) Keep() *Daemon {
 	d.t.Helper()
 	k := d.Beside()
 	k.Socket, k.Log = d.Socket+".keep", d.Log+".keep"
-	if err := k.Exec("keep"); err != nil {
+	if err := k.Exec("serve", "--keeper"); err != nil {
 		d.t.Fatal(err)
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(startPoll) {

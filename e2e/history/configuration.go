@@ -18,7 +18,7 @@ type configuration struct {
 // configurations are all. They combine.
 var configurations = []configuration{
 	{"aged", "half of the prompts are stored with an end within seconds", false, func(o *conditions) *bool { return &o.aged }},
-	{"keeper", "kvstored keep has DRAM, which has room for all and which the end of a process leaves", true, func(o *conditions) *bool { return &o.keeper }},
+	{"keeper", "serve --keeper has DRAM, which has room for all and which the end of a process leaves", true, func(o *conditions) *bool { return &o.keeper }},
 	{"clock", "the daemon's wall clock is set by hand: anyhow while it runs, forward between its lives", false, func(o *conditions) *bool { return &o.clock }},
 }
 
@@ -58,7 +58,7 @@ func (s setup) of(o conditions) func(*config.Config) {
 		c.Budget.Leases, c.Budget.Pins, c.Budget.Loads, c.Budget.Unwritten = 0.4, 0.1, 0.2, s.unwritten
 		c.Log.Level = "error"
 		if o.keeper { // it keeps what is equal
-			c.Upgrade.HandOver, c.Arena.Puts, c.CPU.Capacity = true, config.PutsStaged, 256<<20
+			c.CPU.Keep, c.Arena.Puts, c.CPU.Capacity = true, config.PutsStaged, 256<<20
 		}
 	}
 }

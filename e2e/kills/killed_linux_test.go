@@ -2,17 +2,14 @@ package kills
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/key"
 )
@@ -34,62 +31,40 @@ func (tr *traffic) settled(at time.Time) (chains []*key.Chain) {
 	return chains
 }
 
-// A daemon that is killed amid puts and hand-overs finds its DRAM again, and no byte of it
-// is wrong. Without a disk nothing else could have the chunks.
+// A daemon that is killed amid puts finds its DRAM again, and no byte of it is wrong, nor is
+// a connect refused. Without a disk nothing else could have the chunks.
 func TestKilledKeepsDRAM(t *testing.T) {
-	for _, puts := range []string{config.PutsStaged, config.PutsDirect} {
-		t.Run(puts, func(t *testing.T) {
-			d := handOverDaemon(t, 0)
-			d.Configure(func(c *config.Config) { c.Arena.Puts = puts })
-			k := d.Keep()
-			d.Start()
-			tr := newTraffic(d)
-			tr.kills = true
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			var clients sync.WaitGroup
-			for i := range handOverClients {
-				clients.Go(func() { tr.run(ctx, t, rand.New(rand.NewPCG(2, uint64(i)))) })
-			}
-			seed := uint64(time.Now().UnixNano())
-			t.Logf("seed %d", seed)
-			rng := rand.New(rand.NewPCG(seed, 0))
-			found, asked := 0, 0
-			for round := range *kills {
-				time.Sleep(time.Duration(rng.Int64N(int64(400 * time.Millisecond)))) // the moment of the kill
-				if round%3 == 2 {
-					killAmidHandOver(t, d, time.Duration(rng.Int64N(int64(300*time.Millisecond))))
-				}
-				at := time.Now()
-				d.Kill()
-				d.Start()
-				there, all := tr.count(t, tr.settled(at))
-				if there < all*95/100 {
-					t.Fatalf("round %d: %d of %d chunks are in DRAM", round, there, all)
-				}
-				found, asked = found+there, asked+all
-			}
-			stop()
-			clients.Wait()
-			t.Logf("%d kills, %d requests answered; %d of %d chunks were in DRAM", *kills, tr.mu.answers, found, asked)
-			if asked == 0 {
-				t.Error("nothing was stored")
-			}
-			wantStopsKeeping(t, d, k, tr)
-		})
+	d, k := keptDaemon(t, 0)
+	d.Start()
+	tr := newTraffic(d)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var clients sync.WaitGroup
+	for i := range trafficClients {
+		clients.Go(func() { tr.run(ctx, t, rand.New(rand.NewPCG(2, uint64(i)))) })
 	}
-}
-
-// killAmidHandOver has a successor begin to take over, and kills it a while later.
-func killAmidHandOver(t *testing.T, d *daemon.Daemon, after time.Duration) {
-	t.Helper()
-	next := d.Beside()
-	next.Launch("--take-over")
-	time.Sleep(after) // the moment of the kill
-	if err := d.Process().Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		t.Fatal(err)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	found, asked := 0, 0
+	for round := range *kills {
+		time.Sleep(time.Duration(rng.Int64N(int64(400 * time.Millisecond)))) // the moment of the kill
+		at := time.Now()
+		d.Kill()
+		d.Start()
+		there, all := tr.count(t, tr.settled(at))
+		if there < all {
+			t.Fatalf("round %d: %d of %d chunks are in DRAM", round, there, all)
+		}
+		found, asked = found+there, asked+all
 	}
-	next.Kill()
+	stop()
+	clients.Wait()
+	t.Logf("%d kills, %d requests answered; %d of %d chunks were in DRAM", *kills, tr.mu.answers, found, asked)
+	if asked == 0 {
+		t.Error("nothing was stored")
+	}
+	wantStopsKeeping(t, d, k, tr)
 }
 
 // wantStopsKeeping says that DRAM outlives a stop too, and goes with the keeper.
@@ -105,13 +80,13 @@ func wantStopsKeeping(t *testing.T, d, k *daemon.Daemon, tr *traffic) {
 		}
 		d.Start()
 		switch there, all := tr.there(t); {
-		case keeping && there < all*95/100:
+		case keeping && there < all:
 			t.Errorf("after a stop %d of %d chunks are in DRAM", there, all)
 		case !keeping && there > 0:
 			t.Errorf("without a keeper %d of %d chunks are in DRAM", there, all)
 		}
 	}
-	if !strings.Contains(d.Said(), "kvstored keep does not listen") {
+	if !strings.Contains(d.Said(), "serve --keeper does not listen") {
 		t.Error("the log does not say what would have kept DRAM")
 	}
 }

@@ -71,7 +71,7 @@ func unmount(t *testing.T, dir string) {
 }
 
 // inRoot is how a daemon in a fresh root is configured.
-var inRoot = []string{"KVSTORED_CPU__CAPACITY=64MiB", "KVSTORED_DISK__CAPACITY=512MiB", "KVSTORED_DISK__SEGMENT_SIZE=64MiB", "KVSTORED_DISK__MIN_FREE=0", "KVSTORED_ADMIN__LISTEN=", "KVSTORED_UPGRADE__HAND_OVER=true"}
+var inRoot = []string{"KVSTORED_CPU__CAPACITY=64MiB", "KVSTORED_DISK__CAPACITY=512MiB", "KVSTORED_DISK__SEGMENT_SIZE=64MiB", "KVSTORED_DISK__MIN_FREE=0", "KVSTORED_ADMIN__LISTEN=", "KVSTORED_CPU__KEEP=true"}
 
 // command is a command in the fresh root, of the user that is called user there.
 func (r *freshRoot) command(user string, args ...string) *exec.Cmd {
@@ -99,20 +99,21 @@ func (r *freshRoot) run(args ...string) string {
 
 // keeper runs what keeps the memory of the daemon, as systemd does for its unit.
 func (r *freshRoot) keeper() (stop func()) {
-	return r.running("keep", func() bool { return r.command("root", "test", "-S", "/run/kvstored/kvstored.sock.keep").Run() == nil })
+	return r.running(func() bool { return r.command("root", "test", "-S", "/run/kvstored/kvstored.sock.keep").Run() == nil }, "--keeper")
 }
 
 // daemon runs the daemon as its unit does, until stop.
 func (r *freshRoot) daemon() (stop func()) {
-	return r.running("serve", func() bool { return strings.Contains(r.stats(), "cpu") })
+	return r.running(func() bool { return strings.Contains(r.stats(), "cpu") })
 }
 
-// running runs a command of the daemon's user until stop. It is up once ready says so.
-func (r *freshRoot) running(command string, ready func() bool) (stop func()) {
+// running runs serve as the daemon's user until stop. It is up once ready says so.
+func (r *freshRoot) running(ready func() bool, more ...string) (stop func()) {
 	r.t.Helper()
 	r.run("install", "-d", "-o", "kvstored", "-g", "kvstored", "-m", "0750", "/run/kvstored")
 	var log bytes.Buffer
-	cmd := r.command("kvstored", "/usr/bin/kvstored", command, "--config", "/etc/kvstored/kvstored.yaml")
+	command := append([]string{"serve", "--config", "/etc/kvstored/kvstored.yaml"}, more...)
+	cmd := r.command("kvstored", append([]string{"/usr/bin/kvstored"}, command...)...)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		r.t.Fatal(err)
@@ -122,9 +123,9 @@ func (r *freshRoot) running(command string, ready func() bool) (stop func()) {
 	for !ready() {
 		select {
 		case err := <-ended:
-			r.t.Fatalf("%s ended: %v\n%s", command, err, &log)
+			r.t.Fatalf("%v ended: %v\n%s", command, err, &log)
 		case <-r.t.Context().Done():
-			r.t.Fatal(command + " did not start")
+			r.t.Fatalf("%v did not start", command)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -134,7 +135,7 @@ func (r *freshRoot) running(command string, ready func() bool) (stop func()) {
 			r.t.Fatal(err)
 		}
 		if err := <-ended; err != nil {
-			r.t.Fatalf("the end of %s: %v\n%s", command, err, &log)
+			r.t.Fatalf("the end of %v: %v\n%s", command, err, &log)
 		}
 	}
 }

@@ -42,9 +42,9 @@ type Options struct {
 	HugePages     string // HugeAuto, HugeOn or HugeOff; only Touch can tell what was got
 	Mlock         bool   // lock all pages in memory; needs RLIMIT_MEMLOCK or CAP_IPC_LOCK
 	Touch         bool   // fault all pages in before New returns, on all CPUs
-	// HandOver has another process go on with the arena: see Files. A staged one
-	// lacks F_SEAL_FUTURE_WRITE then.
-	HandOver bool
+	// Keep has the next process go on with the arena: see Files. It lacks
+	// F_SEAL_FUTURE_WRITE then.
+	Keep bool
 }
 
 // Arena is one shared mapping and the blocks in it. Create it with New. It is
@@ -61,8 +61,6 @@ type Arena struct {
 		spare  []uint32 // ids of freed blocks; the last one freed is used first
 		used   uint32   // ids ever used; ids start at 1, so that 0 is no block
 		freed  broadcast.Signal
-		voids  int64 // extents that are out of use for good
-		void   int64 // bytes of these
 		closed bool
 	}
 
@@ -77,7 +75,6 @@ type Stats struct {
 	FreeBytes        int64
 	LargestFreeBytes int64 // the largest block that Alloc would grant now, if below MaxPayload
 	Blocks           int64
-	ExcludedBytes    int64 // of UsedBytes: out of use for good, see Exclude
 	HugeBytes        int64 // mapped by huge pages when New returned
 	Locked           bool  // all pages are locked in memory
 }
@@ -139,7 +136,7 @@ func (a *Arena) Close() error {
 	if a.mu.closed {
 		return nil
 	}
-	if n := a.mu.space.Extents() - a.mu.voids; n > 0 {
+	if n := a.mu.space.Extents(); n > 0 {
 		return fmt.Errorf("arena: close: %d blocks are still held", n)
 	}
 	a.mu.closed = true
@@ -260,7 +257,6 @@ func (a *Arena) Stats() Stats {
 		FreeBytes:        a.mu.space.FreeBytes(),
 		LargestFreeBytes: a.mu.space.LargestFree(),
 		Blocks:           a.mu.space.Extents(),
-		ExcludedBytes:    a.mu.void,
 		HugeBytes:        a.mapping.hugeBytes,
 		Locked:           a.mapping.locked,
 	}

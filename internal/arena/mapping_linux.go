@@ -48,12 +48,12 @@ func newMapping(o Options) (m mapping, err error) {
 		}
 	}
 	if o.Direct {
-		if o.HandOver {
+		if o.Keep {
 			m.whole = m.file
 		}
 		return m, addSeals(m.file, unix.F_SEAL_SEAL)
 	}
-	if o.HandOver {
+	if o.Keep {
 		return m, m.share()
 	}
 	if err = addSeals(m.file, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err != nil {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -71,28 +70,6 @@ func (p *Peer) Ended() bool {
 	fds := []unix.PollFd{{Fd: int32(p.fd.Fd()), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0
-}
-
-// Kill ends the process, and waits at most for limit until it has ended. It is an error
-// where that is not seen, as for a process of another user or in a namespace apart.
-func (p *Peer) Kill(limit time.Duration) error {
-	if p.pid == os.Getpid() {
-		return errors.New("arena: peer: it is this process")
-	}
-	if err := unix.PidfdSendSignal(int(p.fd.Fd()), unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("arena: peer: kill: %w", err)
-	}
-	fds := []unix.PollFd{{Fd: int32(p.fd.Fd()), Events: unix.POLLIN}}
-	for end := time.Now().Add(limit); !p.Ended(); {
-		left := time.Until(end)
-		if left <= 0 {
-			return fmt.Errorf("arena: peer: it has not ended %v after it was killed", limit)
-		}
-		if _, err := unix.Poll(fds, int(left.Milliseconds())+1); err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("arena: peer: poll: %w", err)
-		}
-	}
-	return nil
 }
 
 // Close gives the owner's share back. A quarantine keeps its own.

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-
-	"github.com/kvstored/kvstored/internal/extent"
 )
 
 // Files are the descriptors by which another process goes on with an arena. In direct
@@ -15,20 +13,20 @@ type Files struct {
 	Clients *os.File // to pass to clients
 }
 
-// ErrNoHandOver says that an arena was made without Options.HandOver.
-var ErrNoHandOver = errors.New("arena: it was not made to be handed over")
+// ErrNotKept says that an arena was made without Options.Keep.
+var ErrNotKept = errors.New("arena: it was not made to be kept")
 
-// Files returns the descriptors for a successor. The arena owns them: do not close them.
+// Files returns the descriptors for the next process. The arena owns them: do not close them.
 func (a *Arena) Files() (Files, error) {
 	if a.mapping.whole == nil {
-		return Files{}, ErrNoHandOver
+		return Files{}, ErrNotKept
 	}
 	return Files{Whole: a.mapping.whole, Clients: a.mapping.file}, nil
 }
 
 // Adopt makes an arena of the memory of another process, with all that is in it and
-// nothing handed out; see Place. It takes the files over, and closes them where it
-// fails. The other process may use the memory until the caller writes.
+// nothing handed out; see Reclaim. It takes the files over, and closes them where it
+// fails.
 func Adopt(f Files, o Options) (*Arena, error) {
 	o.CapacityBytes = o.CapacityBytes / AlignBytes * AlignBytes
 	m := mapping{file: f.Clients, whole: f.Whole}
@@ -42,59 +40,39 @@ func Adopt(f Files, o Options) (*Arena, error) {
 	return newArena(m, o.CapacityBytes), nil
 }
 
-// Renew makes an arena of the memory of a, with all that is in it and nothing handed
-// out. Of a nothing may be used any more but blocks that something still writes, which
-// are to be kept out of use by Exclude; and a is not to be closed.
-func (a *Arena) Renew() *Arena { return newArena(a.mapping, a.capacity) }
-
-// Place makes a sealed block of n bytes with one reference, owned by the caller, of what
-// lies at off. It is false where off is no place for a block, or not free. The bytes are
-// as they are: where they need not sum to sum the block is Doubtful.
-func (a *Arena) Place(off int64, n int, sum uint64, doubts bool) (Block, bool) {
-	if n <= 0 || n > MaxPayload {
-		return Block{}, false
-	}
+// Reclaim gives the ids that blocks of another process had to Place: those up to the largest
+// that taken says. Call it before anything is handed out.
+func (a *Arena) Reclaim(largest uint32, taken func(id uint32) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.mu.closed || !a.mu.space.ReserveTag(off, int64(n), a.nextID()) {
+	a.mu.used = largest
+	for id := largest; id > 0; id-- { // the smallest is used first
+		if p := &a.states[id/statesPerPage]; p.Load() == nil {
+			p.Store(new(statePage))
+		}
+		if !taken(id) {
+			a.mu.spare = append(a.mu.spare, id)
+		}
+	}
+}
+
+// Place makes a sealed block of n bytes of what lies at off, with one reference, owned by the
+// caller, and an id that Reclaim has taken, once. It is false where off is no place for a
+// block, or not free; the id is spare then. Nothing has shown yet that the bytes sum to sum:
+// the block is Doubtful.
+func (a *Arena) Place(id uint32, off int64, n int, sum uint64) (Block, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n <= 0 || n > MaxPayload || a.mu.closed || !a.mu.space.ReserveTag(off, int64(n), id) {
+		a.mu.spare = append(a.mu.spare, id)
 		return Block{}, false
 	}
-	id := a.takeID()
 	s := a.state(id)
 	s.off, s.n = off, int32(n)
 	s.sum.Store(sum)
-	s.flags.Store(sealed)
-	if doubts {
-		s.flags.Store(sealed | doubtful)
-	}
+	s.flags.Store(sealed | doubtful)
 	s.refs.Store(1)
 	return Block{a: a, id: id, gen: s.gen.Load()}, true
-}
-
-// Exclude keeps a part out of use for good, under an id that no block gets any more. It
-// is false where the part is not free.
-func (a *Arena) Exclude(off, n int64) (id uint32, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.mu.closed || !a.mu.space.ReserveTag(off, n, a.nextID()) {
-		return 0, false
-	}
-	a.mu.voids++
-	a.mu.void += extent.RoundUp(n)
-	return a.takeID(), true
-}
-
-// Others visits the parts that are out of use, and the blocks whose ids known does not
-// know. Neither function may call the arena.
-func (a *Arena) Others(known func(id uint32) bool, visit func(off, n int64)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.mu.space.Walk(0, false, func(p extent.Piece) bool {
-		if !p.Free && !known(p.Tag) {
-			visit(p.Off, p.Bytes)
-		}
-		return true
-	})
 }
 
 // Close closes both, for files that no arena has taken over.

@@ -13,7 +13,7 @@ import (
 // share has clients get a descriptor that only reads, of a file that may still be
 // mapped writable by a holder of the other one.
 //
-// F_SEAL_FUTURE_WRITE would stop a successor too. In its place a client is kept from
+// F_SEAL_FUTURE_WRITE would stop the next process too. In its place a client is kept from
 // writing by the mode of its descriptor, and from opening the file again through /proc
 // by the mode of the file, which says that also its owner may only read. Root, and the
 // daemon's own user by way of chmod, get past it.
@@ -23,7 +23,7 @@ func (m *mapping) share() error {
 	}
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", m.file.Fd()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("upgrade.hand_over needs /proc, for a descriptor that clients can only read: %w", err)
+		return fmt.Errorf("cpu.keep: true needs /proc, for a descriptor that clients can only read: %w", err)
 	}
 	m.whole, m.file = m.file, os.NewFile(uintptr(fd), m.file.Name())
 	return m.whole.Chmod(0o400)
@@ -65,10 +65,10 @@ func (m *mapping) checkFiles(o Options) error {
 	const fixed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	seals, err := unix.FcntlInt(m.whole.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil {
-		return fmt.Errorf("the file handed over is no memory file: %w", err)
+		return fmt.Errorf("the file kept is no memory file: %w", err)
 	}
 	if seals&fixed != fixed || seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
-		return fmt.Errorf("the file handed over has the seals %#x: its size could change, or it cannot be written", seals)
+		return fmt.Errorf("the file kept has the seals %#x: its size could change, or it cannot be written", seals)
 	}
 	var whole, clients unix.Stat_t
 	if err := errors.Join(unix.Fstat(int(m.whole.Fd()), &whole), unix.Fstat(int(m.file.Fd()), &clients)); err != nil {
@@ -78,7 +78,7 @@ func (m *mapping) checkFiles(o Options) error {
 		return errors.New("the descriptor for clients is of another file")
 	}
 	if whole.Size != o.CapacityBytes {
-		return fmt.Errorf("the file handed over has %d bytes, not the %d of cpu.capacity", whole.Size, o.CapacityBytes)
+		return fmt.Errorf("the file kept has %d bytes, not the %d of cpu.capacity", whole.Size, o.CapacityBytes)
 	}
 	flags, err := unix.FcntlInt(m.file.Fd(), unix.F_GETFL, 0)
 	if err != nil {

@@ -1,8 +1,6 @@
 package arena
 
 import (
-	"bytes"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -10,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyOf is another descriptor of a file, as a successor gets it.
+// copyOf is another descriptor of a file, as the next process gets it.
 func copyOf(t *testing.T, f *os.File) *os.File {
 	t.Helper()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -29,77 +27,74 @@ func filesOf(t *testing.T, a *Arena) Files {
 	return Files{Whole: copyOf(t, f.Whole), Clients: copyOf(t, f.Clients)}
 }
 
-// A successor finds each block where it was, and a predecessor that goes on too.
+// The next process finds each block where it was, under its id, and uses the other ids.
 func TestAdopt(t *testing.T) {
-	for _, direct := range []bool{false, true} {
-		t.Run(fmt.Sprintf("direct %t", direct), func(t *testing.T) {
-			o := Options{CapacityBytes: 1 << 20, HandOver: true, Direct: direct}
-			a := newTest(t, o)
-			type place struct {
-				off, n int64
-				sum    uint64
-			}
-			var left []place
-			for i := range 10 {
-				b := mustAlloc(t, a, 5000+i)
-				defer b.Release()
-				b.SealSum(b.Write(pattern(5000+i, byte(i))))
-				left = append(left, place{b.Offset(), int64(b.Len()), b.Sum()})
-			}
-			hung := mustAlloc(t, a, 100)
-			defer hung.Release()
-			var voids []place
-			a.Others(func(id uint32) bool { return id != hung.ID() }, func(off, n int64) { voids = append(voids, place{off: off, n: n}) })
-			if len(voids) != 1 || voids[0].off != hung.Offset() {
-				t.Fatalf("what is no entry's: %v", voids)
-			}
-			adopted, err := Adopt(filesOf(t, a), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for what, next := range map[string]*Arena{"successor": adopted, "the same": a.Renew()} {
-				_, once := next.Exclude(voids[0].off, voids[0].n)
-				if _, twice := next.Exclude(voids[0].off, voids[0].n); !once || twice {
-					t.Errorf("%s: a void is not kept out of use once", what)
-				}
-				var blocks []Block
-				for i, l := range left {
-					b, ok := next.Place(l.off, int(l.n), l.sum, false)
-					if !ok || !b.Verify() || !bytes.Equal(b.Bytes(), pattern(int(l.n), byte(i))) {
-						t.Fatalf("%s: block %d is not there", what, i)
-					}
-					blocks = append(blocks, b)
-				}
-				for why, bad := range map[string]place{
-					"in use": left[0], "a void": voids[0], "not aligned": {off: 1, n: 1}, "outside": {off: 1 << 20, n: 1},
-					"too long": {off: 1<<20 - AlignBytes, n: AlignBytes + 1}, "negative": {off: -AlignBytes, n: 1}, "nothing": {off: 1 << 19},
-					"too large": {off: 0, n: MaxPayload + 1},
-				} {
-					if _, ok := next.Place(bad.off, int(bad.n), 0, true); ok {
-						t.Errorf("%s: a block that is %s", what, why)
-					}
-				}
-				mustAlloc(t, next, 1000).Release()
-				for _, b := range blocks {
-					b.Release()
-				}
-				if what == "successor" {
-					if err := next.Close(); err != nil {
-						t.Error(err)
-					}
-				}
-			}
-		})
+	o := Options{CapacityBytes: 1 << 20, Keep: true}
+	a := newTest(t, o)
+	type place struct {
+		id     uint32
+		off, n int64
+		sum    uint64
+	}
+	var left []place
+	taken := map[uint32]bool{}
+	for i := range 10 {
+		b := mustAlloc(t, a, 5000+i)
+		defer b.Release()
+		b.SealSum(b.Write(pattern(5000+i, byte(i))))
+		if i%3 > 0 {
+			left = append(left, place{b.ID(), b.Offset(), int64(b.Len()), b.Sum()})
+			taken[b.ID()] = true
+		}
+	}
+	const spare = 10 // the id of what has no place
+	taken[spare] = true
+	next, err := Adopt(filesOf(t, a), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Reclaim(spare, func(id uint32) bool { return taken[id] })
+	var blocks []Block
+	for i, l := range left {
+		b, ok := next.Place(l.id, l.off, int(l.n), l.sum)
+		if !ok || b.ID() != l.id || !b.Doubtful() || !b.Clear() || b.Doubtful() {
+			t.Fatalf("block %d is not there", i)
+		}
+		blocks = append(blocks, b)
+	}
+	bad := map[string]place{
+		"in use": left[0], "not aligned": {off: 1, n: 1}, "outside": {off: 1 << 20, n: 1},
+		"too long": {off: 1<<20 - AlignBytes, n: AlignBytes + 1}, "negative": {off: -AlignBytes, n: 1}, "nothing": {off: 1 << 19},
+		"too large": {off: 0, n: MaxPayload + 1},
+	}
+	for why, p := range bad {
+		if _, ok := next.Place(spare, p.off, int(p.n), 0); ok {
+			t.Errorf("a block that is %s", why)
+		}
+		next.mu.spare = next.mu.spare[:len(next.mu.spare)-1] // the same id again
+	}
+	for range 5 { // more than there were ids
+		b := mustAlloc(t, next, 1000)
+		if taken[b.ID()] && b.ID() != spare {
+			t.Errorf("a new block has the id %d, which another one has", b.ID())
+		}
+		blocks = append(blocks, b)
+	}
+	for _, b := range blocks {
+		b.Release()
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
 // Files that are no such arena's are refused.
 func TestAdoptRefuses(t *testing.T) {
-	o := Options{CapacityBytes: 1 << 20, HandOver: true}
+	o := Options{CapacityBytes: 1 << 20, Keep: true}
 	other := newTest(t, o)
 	plain := newTest(t, Options{CapacityBytes: 1 << 20})
 	if _, err := plain.Files(); err == nil {
-		t.Error("an arena that is not to be handed over gives its files")
+		t.Error("an arena that is not to be kept gives its files")
 	}
 	for want, f := range map[string]func(t *testing.T, f *Files, o *Options){
 		"bytes, not the":    func(_ *testing.T, _ *Files, o *Options) { o.CapacityBytes *= 2 },
@@ -121,7 +116,7 @@ func TestAdoptRefuses(t *testing.T) {
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
-			a := newTest(t, Options{CapacityBytes: 1 << 20, HandOver: true})
+			a := newTest(t, Options{CapacityBytes: 1 << 20, Keep: true})
 			files, o := filesOf(t, a), o
 			f(t, &files, &o)
 			if _, err := Adopt(files, o); err == nil || !strings.Contains(err.Error(), want) {

@@ -52,7 +52,6 @@ var (
 	descIndexBytes   = desc("index_bytes", "Memory of the index.")
 	descProtected    = desc("protected_bytes", "Bytes in DRAM that may not be evicted now.")
 	descQuarantine   = desc("arena_quarantine_bytes", "Bytes in DRAM that wait for the end of a client's process, which may still write there.")
-	descExcluded     = desc("arena_excluded_bytes", "Bytes in DRAM out of use until it begins empty: what wrote there before a kill or a hand-over may still do so.")
 	descClass        = desc("budget_bytes", "Bytes in DRAM held, by what for.", "class")
 	descCorrupt      = desc("corrupt_total", "Chunks dropped because their bytes were wrong.", "tier")
 
@@ -118,7 +117,6 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		collectSample(w, metric.Out(ch))
 	}
 	gauge(descQuarantine, float64(st.Arena.QuarantineBytes))
-	gauge(descExcluded, float64(st.Arena.ExcludedBytes))
 	collectStore(&st.Store, gauge, counter)
 	for p, t := range st.Store.Tiers {
 		collectTier(p, &t, gauge, counter)

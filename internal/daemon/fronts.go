@@ -125,14 +125,6 @@ func (f *fronts) apply(s *settings) {
 	f.resp.Recheck()
 }
 
-// close gives the addresses back.
-func (f *fronts) close(fail func(string, error)) {
-	for _, e := range f.respAt {
-		fail("front end", e.Close())
-		fail("front end's socket", e.remove())
-	}
-}
-
 // stats adds the front end's counters if it is on.
 func (f *fronts) stats(out *Stats) {
 	if f.resp != nil {

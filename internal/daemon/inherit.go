@@ -1,134 +1,248 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"strings"
+	"time"
 
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/checkpoint"
-	"github.com/kvstored/kvstored/internal/handover"
+	"github.com/kvstored/kvstored/internal/keep"
 	"github.com/kvstored/kvstored/internal/manifest"
 	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// inheritance is what a daemon begins with that goes on where another one has ended: that
-// of another process, or of this one where a successor has failed. The zero and the nil
-// one have nothing.
+// Names of what a keeper has of a daemon's memory. Others are those of sockets.
+const (
+	keptArena    = "arena"   // writable
+	keptClients  = "clients" // the same, only readable
+	keptManifest = "manifest"
+)
+
+// inheritance is what an earlier process has left with a keeper. The nil one has nothing.
 type inheritance struct {
-	arena     *arena.Arena
-	left      *manifest.Left      // of DRAM, where the other one just ended; nil: not known
-	old       *os.File            // of left; nil once it is void
-	directory *os.File            // of DRAM; nil: it is not known
-	files     map[string]*os.File // listening sockets by address
-	from      *predecessor        // that waits for what becomes of it; nil: none does
+	sockets  keep.Files // not taken yet, by label
+	memory              // without an arena: there is none
+	left     *manifest.Left
+	doubtful []key.Key // chunks whose payloads are to be proved
 }
 
-// listener is that of an address; false if it is to be made.
-func (in *inheritance) listener(addr string) (l net.Listener, ok bool, err error) {
-	if in == nil || in.files[addr] == nil {
-		return nil, false, nil
-	}
-	l, err = net.FileListener(in.files[addr]) // a descriptor of its own: in keeps its one
-	if err != nil {
-		return nil, false, fmt.Errorf("the socket handed over for %s: %w", addr, err)
-	}
-	return l, true, nil
+// memory is DRAM and its directory.
+type memory struct {
+	arena    *arena.Arena
+	manifest *manifest.Manifest // nil without cpu.keep
 }
 
-// listenSocket is socket.Listen, unless the socket is there.
-func (in *inheritance) listenSocket(path string, mode os.FileMode, group string) (*net.UnixListener, error) {
-	l, ok, err := in.listener(path)
-	if err != nil {
+// takeKept takes what an earlier process has left. Where its memory cannot be used DRAM
+// begins empty, and the log says why; the keeper lets go of that first, or there would be
+// memory for two. The error is keep.ErrBusy.
+func takeKept(k keep.Keeper, c *config.Config, log *zerolog.Logger) (*inheritance, error) {
+	f, err := k.Take()
+	if errors.Is(err, keep.ErrBusy) {
 		return nil, err
 	}
-	if !ok {
-		return socket.Listen(path, mode, group)
+	if err != nil {
+		log.Warn().Err(err).Str("keeper", k.Name()).Msg("what is kept cannot be used: it is set aside, and DRAM begins empty")
+		return nil, nil
 	}
-	ul, ok := l.(*net.UnixListener)
-	if !ok {
-		err = fmt.Errorf("the socket handed over for %s is no Unix socket", path)
-	} else {
-		err = socket.Give(path, mode, group)
+	whole, clients, list := f[keptArena], f[keptClients], f[keptManifest]
+	for _, name := range []string{keptArena, keptClients, keptManifest} {
+		delete(f, name)
+	}
+	in := &inheritance{sockets: f}
+	if whole == nil && clients == nil && list == nil {
+		log.Info().Str("keeper", k.Name()).Msg("it has no memory of DRAM yet; DRAM begins empty")
+		return in, nil
+	}
+	if err = in.adopt(arena.Files{Whole: whole, Clients: clients}, list, c); err != nil {
+		err = errors.Join(err, k.Keep(in.sockets, false))
+		log.Warn().Err(err).Str("keeper", k.Name()).Msg("the memory kept cannot be used: it is set aside, and DRAM begins empty")
+		return in, nil
+	}
+	log.Info().Str("keeper", k.Name()).Int("chunks", in.left.Len()).Int("torn", in.left.Torn()).Bool("stopped", in.left.Stopped).Msg("an earlier process has left DRAM")
+	return in, nil
+}
+
+// adopt goes on with memory. It takes the files over, and closes them where it fails.
+func (in *inheritance) adopt(f arena.Files, list *os.File, c *config.Config) (err error) {
+	var m *manifest.Manifest
+	var left *manifest.Left
+	if list == nil {
+		err = errors.New("there is no manifest")
+	} else if m, left, err = manifest.Open(list, shapeOf(c)); err != nil {
+		_ = list.Close() // it was only read
 	}
 	if err != nil {
-		_ = l.Close()
-		return nil, err
+		f.Close()
+		return err
 	}
-	return ul, nil
+	a, err := arena.Adopt(f, arenaOptions(c)) // closes its files where it fails
+	if err != nil {
+		return errors.Join(err, m.Close())
+	}
+	in.memory, in.left = memory{a, m}, left
+	return nil
 }
 
-// listenTCP takes host:port.
-func (in *inheritance) listenTCP(key, addr string) (net.Listener, error) {
-	l, ok, err := in.listener(addr)
-	if ok || err != nil {
-		return l, err
-	}
-	return ListenTCP(key, addr)
-}
+// has reports whether there is memory, and mem is that, or none.
+func (in *inheritance) has() bool { return in != nil && in.arena != nil }
 
-// handed reports whether another daemon lets go of what this one begins with: its folders
-// may still be in use.
-func (in *inheritance) handed() bool { return in != nil && in.left == nil }
-
-// pending reports whether the predecessor may still take everything back.
-func (in *inheritance) pending() bool { return in != nil && in.from != nil }
-
-// fail has the predecessor go on, if it waits, and gives up everything but the arena.
-func (in *inheritance) fail(why error) {
-	if in.pending() {
-		in.from.fail(why)
-		in.close()
-	}
-}
-
-// close closes the files of an inheritance.
-func (in *inheritance) close() {
+func (in *inheritance) mem() memory {
 	if in == nil {
-		return
+		return memory{}
 	}
-	for _, f := range in.files {
-		_ = f.Close() // it was only listened on
-	}
-	if in.directory != nil {
-		_ = in.directory.Close()
-	}
-	in.files, in.directory = nil, nil
+	return in.memory
 }
 
-// load makes the chunks of DRAM known that are in its directory. A directory that cannot
-// be used leaves DRAM empty, and nothing worse.
+// load makes the chunks known that are left in DRAM.
 func (in *inheritance) load(d *Daemon) {
-	if in != nil && in.left != nil {
-		in.resume(d)
-	}
-	if in == nil || in.directory == nil {
+	if !in.has() {
 		return
 	}
-	data, unmap, err := handover.Map(in.directory)
-	var f *checkpoint.File
-	if err == nil {
-		defer unmap() //nolint:errcheck // what it does not give back is small
-		f, err = checkpoint.Open(data)
-	}
-	if err == nil && f.ArenaBytes() != d.arena.Stats().CapacityBytes {
-		err = fmt.Errorf("it is of an arena of %d bytes, and this one has %d", f.ArenaBytes(), d.arena.Stats().CapacityBytes)
-	}
-	if err != nil {
-		d.log.Warn().Err(err).Msg("the directory of DRAM cannot be used: it is set aside, and DRAM begins empty")
-		return
-	}
-	if learned := f.Learned(); len(learned) > 0 {
-		if err := d.cpu.Ledger().LoadPolicy(learned); err != nil {
-			d.log.Warn().Err(err).Msg("what the policy of DRAM had learned cannot be used; it learns anew")
+	if len(in.left.Learned) > 0 {
+		if err := d.cpu.Ledger().LoadPolicy(in.left.Learned); err != nil {
+			d.log.Warn().Err(err).Msg("what the policy of DRAM had learned before the stop cannot be used")
 		}
 	}
-	chunks := 0
-	lost := cpu.Load(d.cpu, f, func(part []tier.Resumed) {
+	begun, chunks, lost := time.Now(), 0, 0
+	in.doubtful, lost = cpu.Resume(d.cpu, in.left, d.disk != nil || d.remote != nil, func(part []tier.Resumed) {
 		chunks += len(part)
 		d.stack.Adopt(part)
 	})
-	d.log.Info().Int("chunks", chunks).Int("lost", lost).Int("voids", len(f.Voids())).Msg("DRAM is known again")
+	d.log.Info().Int("chunks", chunks).Int("lost", lost).Stringer("took", time.Since(begun).Round(time.Millisecond)).
+		Msg("DRAM is known again; each chunk is checked before its first use")
+}
+
+// prove checks what load has left in doubt.
+func (in *inheritance) prove(ctx context.Context, d *Daemon) error {
+	if !in.has() {
+		return nil
+	}
+	begun := time.Now()
+	wrong, err := cpu.Prove(ctx, d.cpu, in.doubtful)
+	in.doubtful = nil
+	if err != nil {
+		return nil // the daemon ends
+	}
+	d.log.Info().Uint64("wrong", wrong).Stringer("took", time.Since(begun).Round(time.Millisecond)).Msg("all of DRAM is checked")
+	return nil
+}
+
+// take is the socket with a label; nil: there is none.
+func (in *inheritance) take(label string) *os.File {
+	if in == nil {
+		return nil
+	}
+	f := in.sockets[label]
+	delete(in.sockets, label)
+	return f
+}
+
+// drop lets go of the sockets that nothing has taken, and removes their files.
+func (in *inheritance) drop(log *zerolog.Logger) {
+	if in == nil {
+		return
+	}
+	in.sockets.Close()
+	for label := range in.sockets {
+		path, _, _ := strings.Cut(label, "#")
+		own, err := os.Lstat(path)
+		if err != nil || labelOf(path, own) != label {
+			continue
+		}
+		if err := socket.Unlisten(path, own); err != nil {
+			log.Warn().Err(err).Msg("a socket that is not used any more stays")
+		}
+	}
+	in.sockets = nil
+}
+
+// labelOf tells a socket from any other that is at its path at another time.
+func labelOf(path string, own os.FileInfo) string {
+	return fmt.Sprintf("%s#%d.%s", path, socket.Inode(own), own.ModTime().UTC().Format("150405.000000000"))
+}
+
+// listenUnix goes on with the socket at a path, or makes it.
+func (in *inheritance) listenUnix(key, path string, mode os.FileMode, group string) (e endpoint, err error) {
+	e = endpoint{addr: path, path: path}
+	if e.socket, err = os.Lstat(path); err == nil {
+		if e.file = in.take(labelOf(path, e.socket)); e.file != nil && e.resume() == nil {
+			if err = socket.Give(path, mode, group); err != nil {
+				return e, fmt.Errorf("%s: %w", key, err)
+			}
+			return e, nil
+		}
+	}
+	l, err := socket.Listen(path, mode, group)
+	if err != nil {
+		return endpoint{}, fmt.Errorf("%s: %w", key, err)
+	}
+	e.Listener = l
+	if e.socket, err = os.Lstat(path); err != nil {
+		_ = l.Close()
+	}
+	return e, err
+}
+
+// labelOfTCP is the same of host:port, which is another socket in another network.
+func labelOfTCP(addr string) string {
+	own, err := os.Stat("/proc/self/ns/net")
+	if err != nil {
+		return addr
+	}
+	return fmt.Sprintf("%s#%d", addr, socket.Inode(own))
+}
+
+// listenTCP goes on with the socket of host:port, or makes it.
+func (in *inheritance) listenTCP(key, addr string) (e endpoint, err error) {
+	e = endpoint{addr: addr}
+	if e.file = in.take(labelOfTCP(addr)); e.file != nil && e.resume() == nil {
+		return e, nil
+	}
+	e.Listener, err = ListenTCP(key, addr)
+	return e, err
+}
+
+// listenAt takes an address of the configuration: a socket's path or host:port.
+func (in *inheritance) listenAt(c *config.Listen, key, addr string) (e endpoint, err error) {
+	if isSocket(addr) {
+		return in.listenUnix(key, addr, c.Mode, c.Group)
+	}
+	return in.listenTCP(key, addr)
+}
+
+// resume listens on the file, which it closes where it fails.
+func (e *endpoint) resume() error {
+	l, err := net.FileListener(e.file)
+	_, unix := l.(*net.UnixListener)
+	if err == nil && unix != (e.path != "") {
+		err = errors.Join(fmt.Errorf("the socket kept for %s is of another kind", e.addr), l.Close())
+	}
+	if err != nil {
+		_ = e.file.Close()
+		e.file = nil
+		return err
+	}
+	e.Listener, e.inherited = l, true
+	return nil
+}
+
+// kept is what a keeper is to have of a listener, which holds that until it is closed.
+func (e *endpoint) kept() (label string, f *os.File, err error) {
+	if label = labelOfTCP(e.addr); e.path != "" {
+		label = labelOf(e.path, e.socket)
+	}
+	if e.file == nil {
+		e.file, err = e.Listener.(interface{ File() (*os.File, error) }).File()
+	}
+	return label, e.file, err
 }

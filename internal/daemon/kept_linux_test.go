@@ -2,18 +2,150 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"net"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/logtest"
+	"github.com/kvstored/kvstored/internal/manifest"
 	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
+
+var keptSpace = key.Space{Model: "kept", World: 1, DType: "none", ChunkTokens: 16, Method: "sha256"}
+
+// keptConfig is that of a daemon without a disk whose memory is kept.
+func keptConfig(t *testing.T) config.Config {
+	cfg := smallConfig(t)
+	cfg.CPU.Keep, cfg.Disk.Capacity = true, 0
+	return cfg
+}
+
+// life is a daemon that runs in this process.
+type life struct {
+	d     *Daemon
+	log   *logtest.Book
+	stop  context.CancelFunc
+	ended chan error
+}
+
+func live(t *testing.T, cfg config.Config) *life {
+	t.Helper()
+	l := &life{log: new(logtest.Book), ended: make(chan error, 1)}
+	d, err := New(cfg, Options{Database: database.OpenHere, Log: zerolog.New(l.log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.d = d
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	go func() { l.ended <- d.Run(ctx) }()
+	t.Cleanup(stop)
+	return l
+}
+
+// end stops a daemon and wants a clean end.
+func (l *life) end(t *testing.T) {
+	t.Helper()
+	l.stop()
+	l.await(t)
+}
+
+// await wants a clean end by itself.
+func (l *life) await(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-l.ended:
+		if err != nil {
+			t.Errorf("the end of a daemon: %v\n%s", err, l.log)
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("a daemon does not end:\n%s", l.log)
+	}
+}
+
+// prompt is the n-th, of chunks chunks.
+func prompt(n, chunks int) []uint32 {
+	tokens := make([]uint32, chunks*keptSpace.ChunkTokens)
+	for i := range tokens {
+		tokens[i] = uint32(n*1_000_003 + i)
+	}
+	return tokens
+}
+
+// bytesOf is the payload of chunk i of prompt n.
+func bytesOf(n, i int) []byte {
+	p := make([]byte, 20_000+1000*i)
+	for j := range p {
+		p[j] = byte(n + 31*i + j*7 + j>>8)
+	}
+	return p
+}
+
+func connect(t *testing.T, cfg *config.Config) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), cfg.Listen.Socket, client.Options{Space: &keptSpace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func store(t *testing.T, c *client.Client, n, chunks int) {
+	t.Helper()
+	sizes := make([]uint32, chunks)
+	for i := range sizes {
+		sizes[i] = uint32(len(bytesOf(n, i)))
+	}
+	f, err := c.Reserve(t.Context(), client.Tokens(prompt(n, chunks)), client.ReserveOptions{Sizes: sizes, Wait: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range f.Len() {
+		f.Write(i, bytesOf(n, i))
+	}
+	if _, err := f.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wants reads a prompt, of which all is to be in DRAM, right.
+func wants(t *testing.T, c *client.Client, n, chunks int) {
+	t.Helper()
+	job, err := c.Prefetch(t.Context(), client.Tokens(prompt(n, chunks)), client.PrefetchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := job.Wait(t.Context(), client.All)
+	if err != nil || int(st.Ready.Chunks) != chunks {
+		t.Fatalf("prompt %d: %d of %d chunks, %v", n, st.Ready.Chunks, chunks, err)
+	}
+	for i := range chunks {
+		want, buf := bytesOf(n, i), make([]byte, 1<<20)
+		got, err := job.Copy(t.Context(), buf, i)
+		if err != nil || string(buf[:got]) != string(want) {
+			t.Errorf("prompt %d, chunk %d: %d bytes of %d, %v", n, i, got, len(want), err)
+		}
+	}
+	if err := job.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
 
 // keepingUntil runs a keeper until ctx ends.
 func keepingUntil(t *testing.T, ctx context.Context, cfg *config.Config) (ended chan error) {
@@ -42,11 +174,10 @@ func keeping(t *testing.T, cfg *config.Config) {
 
 // A keeper that is started again has the memory of the daemon that still runs.
 func TestKeeperComesBack(t *testing.T) {
-	cfg := handedConfig(t)
-	cfg.Disk.Capacity = 0
+	cfg := keptConfig(t)
 	ctx, stop := context.WithCancel(context.Background())
 	first := keepingUntil(t, ctx, &cfg)
-	d := live(t, cfg, false)
+	d := live(t, cfg)
 	c := connect(t, &cfg)
 	store(t, c, 1, 5)
 	stop()
@@ -65,7 +196,7 @@ func TestKeeperComesBack(t *testing.T) {
 	}
 	c.Close()
 	d.end(t)
-	d = live(t, cfg, false)
+	d = live(t, cfg)
 	wants(t, connect(t, &cfg), 1, 5)
 	d.end(t)
 }
@@ -87,22 +218,21 @@ func there(t *testing.T, c *client.Client, n int) int {
 // The next daemon has what the one before has left with the keeper. What cannot be used
 // leaves DRAM empty, the log says why, and the daemon serves.
 func TestKept(t *testing.T) {
-	cfg := handedConfig(t)
-	cfg.Disk.Capacity = 0
+	cfg := keptConfig(t)
 	keeping(t, &cfg)
-	first := live(t, cfg, false)
+	first := live(t, cfg)
 	c := connect(t, &cfg)
 	store(t, c, 1, 5)
 	c.Close()
 	first.end(t)
 
-	again := live(t, cfg, false)
+	again := live(t, cfg)
 	c = connect(t, &cfg)
 	wants(t, c, 1, 5)
 	store(t, c, 2, 5)
 	c.Close()
-	next := live(t, cfg, true) // a hand-over in between: the keeper has the successor's
-	again.await(t)
+	again.end(t)
+	next := live(t, cfg)
 	c = connect(t, &cfg)
 	store(t, c, 3, 5)
 	c.Close()
@@ -111,12 +241,11 @@ func TestKept(t *testing.T) {
 	for i, change := range []func(*config.Config){
 		func(*config.Config) {},
 		func(c *config.Config) { c.CPU.Capacity *= 2 },
-		func(c *config.Config) { c.Arena.Puts = config.PutsDirect },
-		func(c *config.Config) { c.Upgrade.HandOver = false },
+		func(c *config.Config) { c.CPU.Keep = false },
 	} {
 		other := cfg
 		change(&other)
-		d := live(t, other, false)
+		d := live(t, other)
 		c = connect(t, &other)
 		have := 0
 		for n := range 3 {
@@ -127,7 +256,7 @@ func TestKept(t *testing.T) {
 			t.Errorf("%d of 15 chunks are there", have)
 		case i > 0 && have > 0:
 			t.Errorf("change %d: %d chunks are there", i, have)
-		case (i == 1 || i == 2) && !strings.Contains(d.log.String(), "it is set aside"), i == 3 && !strings.Contains(d.log.String(), "would keep it"):
+		case i == 1 && !strings.Contains(d.log.String(), "it is set aside"), i == 2 && !strings.Contains(d.log.String(), "would keep it"):
 			t.Errorf("change %d: the log does not say why\n%s", i, d.log)
 		}
 		store(t, c, 10+i, 3)
@@ -138,4 +267,158 @@ func TestKept(t *testing.T) {
 	if _, err := os.Stat(cfg.KeeperSocket()); err != nil {
 		t.Error(err)
 	}
+}
+
+// Connects wait from the end of a daemon to the next one, at all its sockets; those that it
+// does not use any more go.
+func TestConnectsWait(t *testing.T) {
+	cfg := keptConfig(t)
+	cfg.Admin.Listen, cfg.Listen.RESP = "127.0.0.1:0", []string{cfg.Listen.Socket + ".resp"}
+	keeping(t, &cfg)
+	d := live(t, cfg)
+	at := d.d.pages.Addr().String()
+	store(t, connect(t, &cfg), 1, 3)
+	d.end(t)
+	var waiting []net.Conn
+	for _, addr := range [][2]string{{"unix", cfg.Listen.Socket}, {"unix", cfg.AdminSocket()}, {"unix", cfg.Listen.RESP[0]}, {"tcp", at}} {
+		c, err := net.Dial(addr[0], addr[1])
+		if err != nil {
+			t.Fatalf("between two daemons: %v", err)
+		}
+		waiting = append(waiting, c)
+	}
+	asked := make(chan error, 1)
+	go func() {
+		c, err := client.Dial(t.Context(), cfg.Listen.Socket, client.Options{Space: &keptSpace})
+		if err == nil {
+			_, err = c.Lookup(t.Context(), client.Tokens(prompt(1, 3)), 0)
+			c.Close()
+		}
+		asked <- err
+	}()
+	d = live(t, cfg)
+	if err := <-asked; err != nil {
+		t.Error(err)
+	}
+	if now := d.d.pages.Addr().String(); now != at {
+		t.Errorf("metrics are at %s, and were at %s", now, at)
+	}
+	for _, c := range waiting[1:] { // Redis and HTTP
+		text := "GET /v1/config HTTP/1.0\r\n\r\n"
+		if c == waiting[2] {
+			text = "*1\r\n$4\r\nPING\r\n"
+		}
+		if _, err := c.Write([]byte(text)); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Errorf("%v: %v", c.RemoteAddr(), err)
+		}
+		_ = c.Close()
+	}
+	_ = waiting[0].Close()
+	d.end(t)
+
+	resp := cfg.Listen.RESP[0]
+	cfg.Listen.RESP = nil
+	d = live(t, cfg)
+	if _, err := os.Lstat(resp); !os.IsNotExist(err) {
+		t.Errorf("a socket that is not used any more: %v", err)
+	}
+	d.end(t)
+	if err := os.Remove(cfg.Listen.Socket); err != nil { // nobody would find what is kept
+		t.Fatal(err)
+	}
+	d = live(t, cfg)
+	wants(t, connect(t, &cfg), 1, 3)
+	d.end(t)
+}
+
+// While a client of an earlier process may read what that has left, only free memory is
+// filled; once it has come again, all is.
+func TestGuard(t *testing.T) {
+	cfg := keptConfig(t)
+	keeping(t, &cfg)
+	d := live(t, cfg)
+	old := connect(t, &cfg)
+	for n := range 30 {
+		store(t, old, n, 30) // several times DRAM
+	}
+	d.end(t)
+	d = live(t, cfg)
+	_, list, err := manifest.Open(manifestOf(t, d), shapeOf(&cfg))
+	if err != nil || len(list.Clients) != 1 {
+		t.Fatalf("clients %v, %v", list.Clients, err)
+	}
+	before := d.d.cpu.Stats()
+	chain := tiertest.Chain(7, 1)
+	fill := tier.Fill{Record: tier.Record{Key: chain.Key(0), Size: 8 << 20}, Owner: ledger.Daemon, Class: ledger.IO, Drop: func(v tier.Victim) bool { v.Block.Release(); return false }}
+	if _, _, err := d.d.cpu.Reserve(t.Context(), fill); !errors.Is(err, tier.ErrNoSpace) {
+		t.Errorf("a fill that needs room: %v", err)
+	}
+	if n := d.d.cpu.Stats().Evictions; n != before.Evictions {
+		t.Errorf("%d chunks were evicted", n)
+	}
+	again := connect(t, &cfg)
+	d.says(t, "is used as any other")
+	ref, _, err := d.d.cpu.Reserve(t.Context(), fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.d.cpu.Abort([]tier.Ref{ref})
+	store(t, again, 99, 30)
+	wants(t, again, 99, 30)
+	d.end(t)
+}
+
+// manifestOf is a copy of the manifest of a daemon, which is not changed by its reader.
+func manifestOf(t *testing.T, d *life) *os.File {
+	t.Helper()
+	st, err := d.d.manifest.File().Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, st.Size())
+	if _, err := d.d.manifest.File().ReadAt(data, 0); err != nil {
+		t.Fatal(err)
+	}
+	f, err := arena.NewMemory("manifest", st.Size())
+	if err == nil {
+		_, err = f.WriteAt(data, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// says waits until the log has a text.
+func (l *life) says(t *testing.T, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(l.log.String(), text); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log does not say %q:\n%s", text, l.log)
+		}
+	}
+}
+
+// A client that does not come again holds memory for lease.max_age, and no longer.
+func TestGuardEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := manifest.New(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		own := manifest.ClientOf(uint32(os.Getpid()))
+		s, _ := m.Join(own)
+		d := &Daemon{log: zerolog.Nop(), from: &inheritance{memory: memory{arena: new(arena.Arena)}, left: &manifest.Left{Clients: []manifest.Slot{s}}}}
+		d.cfg.Lease.MaxAge = time.Minute
+		g := newGuard(m, d.from)
+		begun := time.Now()
+		g.wait(t.Context(), d)
+		if took := time.Since(begun); took != time.Minute {
+			t.Errorf("it took %v", took)
+		}
+	})
 }

@@ -8,25 +8,32 @@ import (
 	"os"
 	"strings"
 
-	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // endpoint is a listener, and for a Unix socket its path and file.
 type endpoint struct {
 	net.Listener
-	addr   string // as the configuration has it
-	path   string // the same, of a Unix socket
-	socket os.FileInfo
-	from   *inheritance // where it is from; nil: it was made here
+	addr      string      // as the configuration has it
+	path      string      // the same, of a Unix socket
+	socket    os.FileInfo // of the path
+	file      *os.File    // that a keeper has; nil: none
+	inherited bool        // from a keeper
 }
 
-// remove removes the socket, if it is this daemon's.
-func (e *endpoint) remove() error {
-	if e.path == "" || e.from.pending() {
-		return nil
+// close ends the use of a listener. A socket that is kept goes on: connects wait.
+func (e *endpoint) close(kept bool) error {
+	err := e.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
 	}
-	return socket.Unlisten(e.path, e.socket)
+	if e.file != nil {
+		err = errors.Join(err, e.file.Close())
+	}
+	if e.path != "" && !kept && !e.inherited {
+		err = errors.Join(err, socket.Unlisten(e.path, e.socket))
+	}
+	return err
 }
 
 func (e *endpoint) String() string {
@@ -73,30 +80,4 @@ func ReadSecret(key, path string) (string, error) {
 		return "", fmt.Errorf("%s: the first line of %s is empty; write the secret there", key, path)
 	}
 	return string(line), nil
-}
-
-// listenAt takes an address of the configuration: a socket's path or host:port.
-func (in *inheritance) listenAt(c *config.Listen, key, addr string) (e endpoint, err error) {
-	if !isSocket(addr) {
-		e.addr = addr
-		e.Listener, err = in.listenTCP(key, addr)
-		return e, err
-	}
-	return in.listenUnix(key, addr, c.Mode, c.Group)
-}
-
-// listenUnix makes a socket and remembers its file.
-func (in *inheritance) listenUnix(key, path string, mode os.FileMode, group string) (e endpoint, err error) {
-	l, err := in.listenSocket(path, mode, group)
-	if err != nil {
-		return e, fmt.Errorf("%s: %w", key, err)
-	}
-	e = endpoint{Listener: l, addr: path, path: path}
-	if in != nil && in.files[path] != nil {
-		e.from = in
-	}
-	if e.socket, err = os.Lstat(path); err != nil {
-		_ = l.Close()
-	}
-	return e, err
 }

@@ -76,8 +76,8 @@ func chunksOf(c *config.Config) budget.Chunks {
 			n.EachBytes = learnedBytes
 		}
 	}
-	if c.Upgrade.HandOver {
-		n.EachBytes += 2 * manifest.RecordBytes // there are two after a hand-over that failed, for a moment
+	if c.CPU.Keep {
+		n.EachBytes += manifest.RecordBytes
 	}
 	return n
 }

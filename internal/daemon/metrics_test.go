@@ -141,7 +141,7 @@ func diskStats(t *testing.T) tier.Stats {
 	t.Helper()
 	d := &Daemon{cfg: smallConfig(t), log: zerolog.Nop(), tiers: tiers{database: database.OpenHere}}
 	defer d.Close()
-	if err := d.makeDisk(&d.cfg, false, 0, d.log); err != nil {
+	if err := d.makeDisk(&d.cfg, 0, d.log); err != nil {
 		t.Fatal(err)
 	}
 	return d.disk.Stats()

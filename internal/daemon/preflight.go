@@ -119,6 +119,9 @@ func Warnings(c *config.Config, here bool) (out []string) {
 			out = append(out, fmt.Sprintf("access[%d] names user %d, which runs the daemon and may do everything, whatever the rules say; run the daemon as a user of its own", i, own))
 		}
 	}
+	if c.CPU.Keep && len(c.Access) > 0 {
+		out = append(out, "cpu.keep: an engine that runs as root could write what others read, whatever the rules of access say; run engines as other users, or set it to false")
+	}
 	if here {
 		out = append(out, memoryWarnings(c)...)
 		out = append(out, chunkWarnings(c)...)

@@ -36,6 +36,9 @@ func (d *Daemon) shutdown(clients, workers *errgroup.Group, below context.Contex
 	if below.Err() == nil {
 		d.flush(below, flushFor)
 	}
+	if d.kept.Load() {
+		d.stack.Stay()
+	}
 	stopBelow()
 	if errors.Is(err, errTimeout) {
 		return err // what hangs may be in the memory that close takes away

@@ -42,9 +42,6 @@ type ArenaStats struct {
 	HugeBytes        int64 `json:"huge_bytes"`
 	Locked           bool  `json:"locked"`
 	QuarantineBytes  int64 `json:"quarantine_bytes"`
-	// ExcludedBytes are out of use until DRAM begins empty: a client or a device that an
-	// earlier process knew may still write there.
-	ExcludedBytes int64 `json:"excluded_bytes"`
 }
 
 // StoreStats are the numbers of the store: index, tiers and the work between them.
@@ -89,7 +86,7 @@ func (d *Daemon) stats() Stats {
 		Version: version.String(), UptimeSeconds: time.Since(d.started).Seconds(),
 		Arena: ArenaStats{
 			CapacityBytes: a.CapacityBytes, UsedBytes: a.UsedBytes, LargestFreeBytes: a.LargestFreeBytes,
-			Blocks: a.Blocks, HugeBytes: a.HugeBytes, Locked: a.Locked, ExcludedBytes: a.ExcludedBytes,
+			Blocks: a.Blocks, HugeBytes: a.HugeBytes, Locked: a.Locked,
 		},
 		Memory: d.budget.Stats(),
 		Server: d.server.Stats(),

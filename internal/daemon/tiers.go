@@ -24,9 +24,9 @@ import (
 
 // tiers are the tiers of a daemon, and the memory that they and clients share.
 type tiers struct {
-	arena      *arena.Arena
-	quarantine *arena.Quarantine  // with direct puts; otherwise nil
-	manifest   *manifest.Manifest // of DRAM; nil without upgrade.hand_over
+	memory
+	known      bool              // all that was left in DRAM is known again
+	quarantine *arena.Quarantine // with direct puts; otherwise nil
 	cpu        *cpu.Tier
 	disk       *disk.Keeper    // nil: no disk tier
 	remote     *remote.Tier    // nil: no remote tier
@@ -36,9 +36,9 @@ type tiers struct {
 
 // make makes all that the configuration names, and starts nothing. Beside an
 // error, close gives back the tiers made so far.
-func (t *tiers) make(c *config.Config, from *inheritance, log zerolog.Logger) error {
+func (t *tiers) make(c *config.Config, log zerolog.Logger) error {
 	t.ages = age.New()
-	if err := t.makeArena(c, from, &log); err != nil {
+	if err := t.makeArena(c, &log); err != nil {
 		return err
 	}
 	if err := t.makeManifest(c); err != nil {
@@ -48,7 +48,7 @@ func (t *tiers) make(c *config.Config, from *inheritance, log zerolog.Logger) er
 	if err := t.makeCPU(c, int(plan.Number)); err != nil {
 		return err
 	}
-	if err := t.makeDisk(c, from.handed(), int(plan.Number), log); err != nil {
+	if err := t.makeDisk(c, int(plan.Number), log); err != nil {
 		return err
 	}
 	return t.makeRemote(c, log)
@@ -57,14 +57,12 @@ func (t *tiers) make(c *config.Config, from *inheritance, log zerolog.Logger) er
 func arenaOptions(c *config.Config) arena.Options {
 	return arena.Options{
 		CapacityBytes: int64(c.CPU.Capacity), Direct: c.Arena.Puts == config.PutsDirect,
-		HugePages: c.CPU.HugePages, Mlock: c.CPU.MLock, Touch: true, HandOver: c.Upgrade.HandOver,
+		HugePages: c.CPU.HugePages, Mlock: c.CPU.MLock, Touch: true, Keep: c.CPU.Keep,
 	}
 }
 
-func (t *tiers) makeArena(c *config.Config, from *inheritance, log *zerolog.Logger) (err error) {
-	if from != nil {
-		t.arena = from.arena
-	} else {
+func (t *tiers) makeArena(c *config.Config, log *zerolog.Logger) (err error) {
+	if t.arena == nil {
 		log.Info().Stringer("capacity", c.CPU.Capacity).Msg("taking the memory of the arena")
 		if t.arena, err = arena.New(arenaOptions(c)); err != nil {
 			return fmt.Errorf("cpu.capacity: %w", err)
@@ -79,10 +77,10 @@ func (t *tiers) makeArena(c *config.Config, from *inheritance, log *zerolog.Logg
 }
 
 func (t *tiers) makeManifest(c *config.Config) (err error) {
-	if !c.Upgrade.HandOver {
-		return nil
+	if c.CPU.Keep && t.manifest == nil {
+		t.manifest, err = manifest.New(t.arena.Stats().CapacityBytes)
 	}
-	if t.manifest, err = manifest.New(t.arena.Stats().CapacityBytes); err == nil && t.quarantine != nil {
+	if t.manifest != nil {
 		t.arena.NoteFrees(t.manifest.Clear)
 	}
 	return err
@@ -100,19 +98,19 @@ func (t *tiers) makeCPU(c *config.Config, chunks int) error {
 			CapacityBytes: capacity, Entries: chunks, Policy: p, PolicyName: c.CPU.Policy, Quotas: ledgerQuotas(c.Spaces), DeferTraining: true,
 			Limits: limitsOfDRAM(c, capacity),
 		}),
-		Manifest: t.manifest, Direct: t.quarantine != nil,
+		Manifest:      t.manifest,
 		Passing:       func(k key.Key) bool { return t.ages.Of(k).Bounded() },
 		HighWatermark: c.CPU.HighWatermark, LowWatermark: c.CPU.LowWatermark,
 	})
 	return nil
 }
 
-func (t *tiers) makeDisk(c *config.Config, handed bool, chunks int, log zerolog.Logger) (err error) {
+func (t *tiers) makeDisk(c *config.Config, chunks int, log zerolog.Logger) (err error) {
 	if !c.Disk.Enabled() {
 		return nil
 	}
 	o := diskOptions(&c.Disk, log)
-	o.Entries, o.Awaited, o.Ages = chunks, handed, t.ages
+	o.Entries, o.Ages = chunks, t.ages
 	o.Quotas, o.DeferTraining, o.Database = ledgerQuotas(c.Spaces), true, t.database
 	t.disk, err = disk.Keep(o)
 	return err // it says disk
@@ -167,6 +165,9 @@ func (t *tiers) run(ctx context.Context, g *errgroup.Group) {
 // close closes the tiers that were made, far ones first.
 func (t *tiers) close(fail func(string, error)) {
 	t.closeBelow(fail)
+	if t.known && t.manifest != nil {
+		fail("manifest", cpu.Leave(t.cpu))
+	}
 	t.manifest.Finish() // what is in DRAM stays there for the next process
 	if t.cpu != nil {
 		fail("cpu tier", t.cpu.Close())

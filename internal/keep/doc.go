@@ -1,9 +1,9 @@
-// Package keep has the memory of a daemon outlive its process: the descriptors of the
-// arena and of its manifest are kept by another process, which does nothing else, and
-// the next daemon gets them back.
+// Package keep has the memory and the listening sockets of a daemon outlive its process:
+// another process, which does nothing else, keeps their descriptors, and the next daemon
+// gets them back. Connects wait meanwhile.
 //
 // Two processes can keep them: systemd, in the descriptor store of the daemon's unit
-// (FileDescriptorStoreMax=), and kvstored keep, a [Server], where there is no systemd.
+// (FileDescriptorStoreMax=), and serve --keeper, a [Server], where there is no systemd.
 //
 // # Owns
 //

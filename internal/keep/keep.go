@@ -6,55 +6,59 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/handover"
 	"github.com/kvstored/kvstored/internal/version"
 )
 
 // timeout is how long a keeper has for an answer.
 const timeout = 5 * time.Second
 
-// Files are the descriptors that are kept.
-type Files struct {
-	Arena    arena.Files
-	Manifest *os.File
-}
-
-func (f *Files) list() []*os.File { return []*os.File{f.Arena.Whole, f.Arena.Clients, f.Manifest} }
+// Files are the descriptors that are kept, by name.
+type Files map[string]*os.File
 
 // Close closes all of them.
-func (f *Files) Close() { handover.CloseAll(f.list()) }
+func (f Files) Close() {
+	for _, file := range f {
+		_ = file.Close() // nothing was written to it
+	}
+}
 
-func filesOf(list []*os.File) *Files {
-	return &Files{Arena: arena.Files{Whole: list[0], Clients: list[1]}, Manifest: list[2]}
+// names are those of the files in order, and list are these.
+func (f Files) parts() (names []string, list []*os.File) {
+	for name := range f {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		list = append(list, f[name])
+	}
+	return names, list
 }
 
 // Keeper keeps the descriptors of a daemon.
 type Keeper interface {
 	// Name is what the keeper is called in messages.
 	Name() string
-	// Take returns what the keeper has, nil if that is nothing, or ErrBusy. The files are the
-	// caller's to close; the keeper has its own of the same memory, until Keep.
-	Take() (*Files, error)
-	// Keep has the keeper keep f, and drop the files before. The files stay the caller's.
-	// over says that the caller takes over from the daemon that has those. After an error
-	// but ErrBusy the keeper may have the files before, or none.
-	Keep(f *Files, over bool) error
-	// Drop has the keeper keep nothing.
-	Drop() error
+	// Take returns all files of the keeper, or ErrBusy. They are the caller's to close; the
+	// keeper has its own, until Keep.
+	Take() (Files, error)
+	// Keep has the keeper keep f, and drop all others. The files stay the caller's.
+	// over says that another connection of the caller's has those before. After an error
+	// but ErrBusy the keeper may have the files before, or some.
+	Keep(f Files, over bool) error
 	// Await returns when the keeper has ended, and let go of the files, or ctx has. It returns
 	// silent at once where the keeper has not answered: that may still have files, and is
-	// asked nothing more; Keep of another Keeper takes over from this one then.
+	// asked nothing more.
 	Await(ctx context.Context) (silent bool)
 	// Close ends the use of the keeper, which goes on keeping.
 	Close() error
 }
 
 // ErrBusy says that another daemon has what is kept, and still runs.
-var ErrBusy = errors.New("the daemon that has the memory kept still runs; one can have it at a time: stop that one, or take over from it")
+var ErrBusy = errors.New("the daemon that has the memory kept still runs; one can have it at a time: stop that one")
 
 // errSilent says that a keeper is not asked again.
 var errSilent = errors.New("it has not answered before, and is left alone")
@@ -67,9 +71,11 @@ var ErrNone = errors.New("nothing keeps the memory of DRAM when this process is 
 // cannot be used, as one of another user, is an error where there is no manager.
 func Find(path string) (Keeper, error) {
 	m := managerOf(os.Getenv, firstFD)
-	conn, err := handover.Dial(path, timeout)
+	conn, err := Dial(path, timeout)
 	if err == nil {
-		m.letGo()
+		if m != nil {
+			m.had.Close()
+		}
 		return &client{conn: conn, path: path, timeout: timeout}, nil
 	}
 	switch {
@@ -85,7 +91,7 @@ func Find(path string) (Keeper, error) {
 // nonsense, is left alone from then on: it would hold the daemon up again. The connection
 // stays, for its end says that the daemon has ended.
 type client struct {
-	conn    *handover.Conn
+	conn    *Conn
 	path    string
 	timeout time.Duration // for each message
 	silent  bool
@@ -93,50 +99,51 @@ type client struct {
 
 func (c *client) Name() string { return "the keeper at " + c.path }
 
-func (c *client) Take() (*Files, error) {
-	list, err := c.ask(handover.Message{Step: handover.Take})
-	if err != nil || len(list) == 0 {
-		return nil, err
-	}
-	if len(list) != kept {
-		handover.CloseAll(list)
-		return nil, fmt.Errorf("keeper: %d descriptors, and %d are those of a daemon", len(list), kept)
-	}
-	return filesOf(list), nil
-}
+func (c *client) Take() (Files, error) { return c.ask(Message{Step: Take}) }
 
-func (c *client) Keep(f *Files, over bool) error {
-	_, err := c.ask(handover.Message{Step: handover.Keep, Over: over}, f.list()...)
+func (c *client) Keep(f Files, over bool) error {
+	names, list := f.parts()
+	_, err := c.ask(Message{Step: Keep, Names: names, Over: over}, list...)
 	return err
 }
 
-func (c *client) Drop() error {
-	_, err := c.ask(handover.Message{Step: handover.Keep})
-	return err
-}
-
-// ask sends one message and returns the descriptors of the answer.
-func (c *client) ask(m handover.Message, files ...*os.File) ([]*os.File, error) {
+// ask sends one message and returns the files of the answer.
+func (c *client) ask(m Message, files ...*os.File) (Files, error) {
 	if c.silent {
 		return nil, fmt.Errorf("keeper: %s: %w", m.Step, errSilent)
 	}
 	m.Program = version.String()
-	var answer handover.Message
+	var answer Message
 	var list []*os.File
 	err := c.conn.Send(m, c.timeout, files...)
 	if err == nil {
-		answer, list, err = c.conn.Receive(handover.Taken, c.timeout)
+		answer, list, err = c.conn.Receive(Taken, c.timeout)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		c.silent = true // the rest of it would be taken for the next answer
-	case answer.Busy:
-		handover.CloseAll(list)
+	} else if answer.Busy {
 		err = ErrBusy
-	default:
-		return list, nil
 	}
-	return nil, fmt.Errorf("keeper: %s: %w", m.Step, err)
+	if err != nil {
+		CloseAll(list)
+		return nil, fmt.Errorf("keeper: %s: %w", m.Step, err)
+	}
+	return named(answer.Names, list)
+}
+
+// named are the files of a message by their names. It closes them where it fails.
+func named(names []string, list []*os.File) (Files, error) {
+	f := make(Files, len(list))
+	if len(names) == len(list) {
+		for i, name := range names {
+			f[name] = list[i]
+		}
+	}
+	if len(f) != len(list) {
+		CloseAll(list)
+		return nil, fmt.Errorf("keeper: %d descriptors with %d names: want a name for each, and none twice", len(list), len(names))
+	}
+	return f, nil
 }
 
 func (c *client) Await(ctx context.Context) (silent bool) {

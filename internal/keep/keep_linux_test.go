@@ -1,10 +1,12 @@
 package keep
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -19,42 +21,36 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/handover"
 )
 
-// filesFor are three files in memory that tell their number.
-func filesFor(t *testing.T, n int) *Files {
+// filesFor are files in memory that tell their name and number.
+func filesFor(t *testing.T, n int) Files {
 	t.Helper()
-	list := make([]*os.File, kept)
-	for i := range list {
-		f, err := arena.NewMemory(fmt.Sprint(n, i), 8)
+	f := Files{}
+	for _, name := range []string{"arena", "manifest", "/run/a:1#2"} {
+		file, err := arena.NewMemory(name, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.WriteAt(fmt.Appendf(nil, "%d.%d", n, i), 0); err != nil {
+		if _, err := file.WriteAt(fmt.Appendf(nil, "%s.%d", name, n), 0); err != nil {
 			t.Fatal(err)
 		}
-		list[i] = f
+		f[name] = file
 	}
-	f := filesOf(list)
 	t.Cleanup(f.Close)
 	return f
 }
 
 // wantFiles fails unless f are the files of a number, or none for 0.
-func wantFiles(t *testing.T, f *Files, err error, n int) {
+func wantFiles(t *testing.T, f Files, err error, n int) {
 	t.Helper()
-	if err != nil || n == 0 && f != nil || n > 0 && f == nil {
+	if err != nil || n == 0 && len(f) > 0 || n > 0 && len(f) != 3 {
 		t.Fatalf("files %v, error %v; want those of %d", f, err, n)
 	}
-	if f == nil {
-		return
-	}
-	defer f.Close()
-	for i, file := range f.list() {
-		text := make([]byte, 3)
-		if _, err := file.ReadAt(text, 0); err != nil || string(text) != fmt.Sprintf("%d.%d", n, i) {
-			t.Errorf("file %d is %q, error %v; want that of %d", i, text, err, n)
+	for name, file := range f {
+		text := make([]byte, 64)
+		if _, err := file.ReadAt(text, 0); err != nil || string(bytes.TrimRight(text, "\x00")) != fmt.Sprintf("%s.%d", name, n) {
+			t.Errorf("file %s is %q, error %v; want that of %d", name, text, err, n)
 		}
 	}
 }
@@ -98,8 +94,8 @@ func find(t *testing.T, path string) Keeper {
 	return k
 }
 
-// What a daemon has given is the next one's, once the first has ended and not before; a
-// successor that gives its own has them at once.
+// What a daemon has given is the next one's, once the first has ended and not before; one
+// that has another connection has them at once.
 func TestServer(t *testing.T) {
 	path := newServer(t)
 	first := find(t, path)
@@ -114,7 +110,7 @@ func TestServer(t *testing.T) {
 	if f, err := other.Take(); !errors.Is(err, ErrBusy) {
 		t.Fatalf("beside the daemon that has them: %v, error %v", f, err)
 	}
-	for what, err := range map[string]error{"keep": other.Keep(filesFor(t, 9), false), "drop": other.Drop()} {
+	for what, err := range map[string]error{"keep": other.Keep(filesFor(t, 9), false), "nothing": other.Keep(nil, false)} {
 		if !errors.Is(err, ErrBusy) {
 			t.Fatalf("%s beside the daemon that has them: error %v", what, err)
 		}
@@ -126,15 +122,15 @@ func TestServer(t *testing.T) {
 	}
 	second := takeWhenLeft(t, path, 2)
 	third := find(t, path)
-	if err := third.Keep(filesFor(t, 3), true); err != nil { // takes over
+	if err := third.Keep(filesFor(t, 3), true); err != nil { // in place of a connection that hangs
 		t.Fatal(err)
 	}
 	if _, err := second.Take(); err == nil {
-		t.Error("the daemon that has handed over is given what its successor has")
+		t.Error("a connection is given what another has")
 	}
 	_ = third.Close()
 	fourth := takeWhenLeft(t, path, 3)
-	if err := fourth.Drop(); err != nil {
+	if err := fourth.Keep(nil, false); err != nil {
 		t.Fatal(err)
 	}
 	f, err = fourth.Take()
@@ -159,7 +155,7 @@ func takeWhenLeft(t *testing.T, path string, n int) Keeper {
 func TestEndIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{Log: zerolog.Nop()}
-		first, second := new(handover.Conn), new(handover.Conn)
+		first, second := new(Conn), new(Conn)
 		if _, err := s.lend(first, "first"); err != nil {
 			t.Fatal(err)
 		}
@@ -182,25 +178,28 @@ func TestServerRefuses(t *testing.T) {
 	if err := good.Keep(filesFor(t, 1), false); err != nil {
 		t.Fatal(err)
 	}
-	two := filesFor(t, 2).list()[:2]
-	for why, send := range map[string]func(*handover.Conn) error{
-		"a step of another exchange": func(c *handover.Conn) error { return c.Send(handover.Message{Step: handover.Go}, time.Minute) },
-		"too few files": func(c *handover.Conn) error {
-			return c.Send(handover.Message{Step: handover.Keep}, time.Minute, two...)
+	two := []*os.File{filesFor(t, 2)["arena"], filesFor(t, 2)["manifest"]}
+	for want, send := range map[string]func(*Conn) error{
+		`"taken" with 0 descriptors`: func(c *Conn) error { return c.Send(Message{Step: Taken}, time.Minute) },
+		"2 descriptors with 0 names": func(c *Conn) error {
+			return c.Send(Message{Step: Keep}, time.Minute, two...)
 		},
-		"files with take": func(c *handover.Conn) error {
-			return c.Send(handover.Message{Step: handover.Take}, time.Minute, two...)
+		"2 descriptors with 2 names": func(c *Conn) error {
+			return c.Send(Message{Step: Keep, Names: []string{"a", "a"}}, time.Minute, two...)
+		},
+		`"take" with 2 descriptors`: func(c *Conn) error {
+			return c.Send(Message{Step: Take}, time.Minute, two...)
 		},
 	} {
-		c, err := handover.Dial(path, time.Minute)
+		c, err := Dial(path, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := send(c); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := c.Receive(handover.Taken, time.Minute); err == nil || !strings.Contains(err.Error(), "want take with none or keep with 3 or none") {
-			t.Errorf("%s: error %v", why, err)
+		if _, _, err := c.Receive(Taken, time.Minute); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v", want, err)
 		}
 		_ = c.Close()
 	}
@@ -227,7 +226,7 @@ func TestDeafPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer deaf.Close()
-	text := `{"step":"take","version":1}`
+	text := `{"step":"take","version":2}`
 	ask := append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)
 	for err == nil { // until the server waits for room to answer, and reads no more
 		_ = deaf.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
@@ -273,7 +272,7 @@ func TestBadKeeper(t *testing.T) {
 				t.Fatalf("taken: %v", f)
 			}
 			k.timeout = time.Hour
-			if err := k.Drop(); !errors.Is(err, errSilent) {
+			if err := k.Keep(nil, false); !errors.Is(err, errSilent) {
 				t.Errorf("the second message: %v", err)
 			}
 			if !k.Await(t.Context()) {
@@ -424,8 +423,8 @@ func (s *store) start(t *testing.T, pid int) *manager {
 	return managerOf(func(name string) string { return env[name] }, first)
 }
 
-// A daemon finds in the store what the one before has stored last, also where that was
-// killed between storing the new and removing the old.
+// A daemon finds in the store the files that the one before has stored last; those that it
+// goes on with are not stored again, and the others leave.
 func TestManager(t *testing.T) {
 	s := newStore(t)
 	m := s.start(t, os.Getpid())
@@ -436,68 +435,41 @@ func TestManager(t *testing.T) {
 	}
 	s.read(t)
 
-	m = s.start(t, os.Getpid()) // goes on with the arena, and a manifest of its own
+	m = s.start(t, os.Getpid()) // goes on with the memory, and listens elsewhere
 	f, err = m.Take()
-	if err != nil || f == nil {
-		t.Fatalf("files %v, error %v", f, err)
-	}
-	next := &Files{Arena: f.Arena, Manifest: filesFor(t, 2).Manifest}
-	before := len(s.names)
+	wantFiles(t, f, err, 1)
+	next := maps.Clone(f)
+	next["b"], next[strings.Repeat("x", maxName)] = filesFor(t, 2)["arena"], filesFor(t, 3)["arena"] // the longer is not kept
+	delete(next, "/run/a:1#2")
+	had := slices.Clone(s.files)
 	if err := m.Keep(next, false); err != nil {
 		t.Fatal(err)
 	}
 	s.read(t)
-	if len(s.names) != kept || before != kept {
+	slices.Sort(s.names)
+	if want := []string{"kvstored-arena", "kvstored-b", "kvstored-manifest"}; !slices.Equal(s.names, want) {
 		t.Fatalf("the store has %v", s.names)
 	}
-	f.Close()
-	text := make([]byte, 3)
-	if f, err = s.start(t, os.Getpid()).Take(); err != nil || f == nil {
-		t.Fatalf("files %v, error %v", f, err)
-	}
-	if _, err := f.Manifest.ReadAt(text, 0); err != nil || string(text) != "2.2" {
-		t.Errorf("the manifest is %q, error %v", text, err)
-	}
-	if _, err := f.Arena.Whole.ReadAt(text, 0); err != nil || string(text) != "1.0" {
-		t.Errorf("the arena is %q, error %v", text, err)
+	for _, f := range s.files {
+		if f.Name() != "kvstored-b" && !slices.Contains(had, f) {
+			t.Errorf("%s was stored again", f.Name())
+		}
 	}
 	f.Close()
 
-	m = s.start(t, os.Getpid()) // begins anew: another arena
-	if f, err := m.Take(); err == nil && f != nil {
-		f.Close()
+	m = s.start(t, os.Getpid()) // begins anew
+	if f, err = m.Take(); err != nil || len(f) != 3 {
+		t.Fatalf("files %v, error %v", f, err)
 	}
-	had := m.had
-	m.had = nil // killed before it removes the old
-	if err := m.Keep(filesFor(t, 3), false); err != nil {
-		t.Fatal(err)
-	}
-	s.read(t)
-	if len(s.names) != len(had)+kept {
-		t.Fatalf("the store has %v", s.names)
-	}
-	m = s.start(t, os.Getpid())
-	f, err = m.Take()
-	wantFiles(t, f, err, 3)
 	if err := m.Keep(filesFor(t, 4), false); err != nil {
 		t.Fatal(err)
 	}
-	s.read(t)
-	if len(s.names) != kept {
-		t.Errorf("the store has %v", s.names)
-	}
-
-	direct := filesFor(t, 5) // clients have what the daemon has
-	direct.Arena.Clients = direct.Arena.Whole
-	if err := m.Keep(direct, false); err != nil {
-		t.Fatal(err)
-	}
+	f.Close()
 	s.read(t)
 	m = s.start(t, os.Getpid())
-	if f, err = m.Take(); err != nil || f == nil || f.Arena.Clients != f.Arena.Whole {
-		t.Fatalf("files %v, error %v", f, err)
-	}
-	if err := m.Drop(); err != nil {
+	f, err = m.Take()
+	wantFiles(t, f, err, 4)
+	if err := m.Keep(nil, false); err != nil {
 		t.Fatal(err)
 	}
 	s.read(t)

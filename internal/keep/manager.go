@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -12,37 +14,22 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/handover"
 )
 
 // firstFD is the first descriptor that systemd passes (sd_listen_fds(3)).
 const firstFD = 3
 
-// Names of descriptors in the store of systemd: a prefix, the kind, and the number of
-// the daemon that has stored it. Two daemons never use one name.
-const (
-	prefix   = "kvstored"
-	whole    = "arena"
-	clients  = "clients"
-	manifest = "manifest"
-)
+// prefix is before each name in the store.
+const prefix = "kvstored-"
+
+// maxName is the longest name that systemd takes.
+const maxName = 255
 
 // manager is systemd as a Keeper: sd_notify(3) with FDSTORE=1, and LISTEN_FDNAMES at the
 // next start. It answers nothing, so that nothing is known to be kept before then.
 type manager struct {
 	socket string
-	had    []stored // at the start; closed by Take, but for what that returns
-	number uint64   // of this daemon
-	arena  arena.Files
-}
-
-// stored is a descriptor of the store.
-type stored struct {
-	name, what string
-	number     uint64
-	file       *os.File
+	had    Files // that the store has
 }
 
 // managerOf finds the service manager in the environment, and the descriptors that it has
@@ -52,118 +39,50 @@ func managerOf(env func(string) string, first int) *manager {
 	if socket == "" {
 		return nil
 	}
-	m := &manager{socket: socket, number: 1}
+	m := &manager{socket: socket, had: Files{}}
 	n, err := strconv.Atoi(env("LISTEN_FDS"))
 	if err != nil || env("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
 		return m
 	}
-	for i, name := range strings.Split(env("LISTEN_FDNAMES"), ":") {
-		if i >= n || i >= handover.MaxFiles {
+	for i, text := range strings.Split(env("LISTEN_FDNAMES"), ":") {
+		if i >= n || i >= MaxFiles {
 			break
 		}
 		syscall.CloseOnExec(first + i)
-		if s, ok := parseName(name); ok {
-			s.file = os.NewFile(uintptr(first+i), name)
-			m.had = append(m.had, s)
-			m.number = max(m.number, s.number+1)
+		coded, ours := strings.CutPrefix(text, prefix)
+		name, err := url.QueryUnescape(coded)
+		if ours && err == nil && m.had[name] == nil {
+			m.had[name] = os.NewFile(uintptr(first+i), name)
 		}
 	}
 	return m
 }
 
-func parseName(name string) (s stored, ok bool) {
-	parts := strings.Split(name, "-")
-	if len(parts) != 3 || parts[0] != prefix {
-		return s, false
-	}
-	n, err := strconv.ParseUint(parts[2], 10, 32)
-	return stored{name: name, what: parts[1], number: n}, err == nil
-}
-
-// letGo closes what the manager has passed, for a process that has another keeper.
-func (m *manager) letGo() {
-	if m == nil {
-		return
-	}
-	for _, s := range m.had {
-		_ = s.file.Close() // it is memory
-	}
-	m.had = nil
-}
+// coded is a name as the store has it, where : is between two names.
+func coded(name string) string { return prefix + url.QueryEscape(name) }
 
 func (m *manager) Name() string { return "the service manager's store" }
 
-// Take returns the files of the last daemon that has stored a manifest. A daemon that goes
-// on with an arena stores a manifest only.
-func (m *manager) Take() (*Files, error) {
-	f := filesOf([]*os.File{m.newest(whole), m.newest(clients), m.newest(manifest)})
-	if f.Arena.Clients == nil { // the store keeps one of two that are the same: arena.puts: direct
-		f.Arena.Clients = f.Arena.Whole
-	}
-	for i := range m.had {
-		if s := &m.had[i]; s.file != f.Arena.Whole && s.file != f.Arena.Clients && s.file != f.Manifest {
-			_ = s.file.Close()
-		}
-	}
-	if f.Arena.Whole == nil || f.Arena.Clients == nil || f.Manifest == nil {
-		for _, file := range f.list() {
-			if file != nil {
-				_ = file.Close()
-			}
-		}
-		return nil, nil
-	}
-	m.arena = f.Arena
-	return f, nil
-}
+func (m *manager) Take() (Files, error) { return maps.Clone(m.had), nil }
 
-// newest is the descriptor of a kind that was stored last; nil if there is none.
-func (m *manager) newest(what string) (f *os.File) {
-	var best uint64
-	for _, s := range m.had {
-		if s.what == what && s.number >= best {
-			best, f = s.number, s.file
+// Keep removes before it stores: of one name the store never has two.
+func (m *manager) Keep(f Files, _ bool) error {
+	var errs []error
+	for name, file := range m.had {
+		if f[name] != file {
+			errs = append(errs, m.notify("FDSTOREREMOVE=1\nFDNAME="+coded(name)))
+			delete(m.had, name)
 		}
 	}
-	return f
-}
-
-// Keep stores the new before it removes the old: a kill between the two leaves
-// both, of which Take chooses the new.
-func (m *manager) Keep(f *Files, _ bool) error {
-	goesOn := m.arena.Whole != nil && f.Arena == m.arena
-	var next []stored
-	// The manifest first: beside the arena before, an empty one does no harm.
-	for i, what := range []string{manifest, whole, clients} {
-		if goesOn && what != manifest {
+	for name, file := range f {
+		if m.had[name] == file || len(coded(name)) > maxName {
 			continue
 		}
-		file := []*os.File{f.Manifest, f.Arena.Whole, f.Arena.Clients}[i]
-		s := stored{name: fmt.Sprintf("%s-%s-%d", prefix, what, m.number), what: what, number: m.number, file: file}
-		if err := m.notify("FDSTORE=1\nFDPOLL=0\nFDNAME="+s.name, s.file); err != nil {
-			return err
+		if err := m.notify("FDSTORE=1\nFDPOLL=0\nFDNAME="+coded(name), file); err != nil {
+			return errors.Join(append(errs, err)...)
 		}
-		next = append(next, s)
+		m.had[name] = file
 	}
-	var errs []error
-	for _, s := range m.had {
-		if goesOn && (s.file == f.Arena.Whole || s.file == f.Arena.Clients) {
-			next = append(next, s)
-		} else {
-			errs = append(errs, m.notify("FDSTOREREMOVE=1\nFDNAME="+s.name))
-		}
-	}
-	m.had, m.arena = next, f.Arena
-	m.number++
-	return errors.Join(errs...)
-}
-
-func (m *manager) Drop() error {
-	var errs []error
-	for _, s := range m.had {
-		errs = append(errs, m.notify("FDSTOREREMOVE=1\nFDNAME="+s.name))
-	}
-	m.had, m.arena = nil, arena.Files{}
 	return errors.Join(errs...)
 }
 
@@ -178,7 +97,7 @@ func (m *manager) notify(text string, files ...*os.File) error {
 		return fmt.Errorf("$NOTIFY_SOCKET: %w", err)
 	}
 	defer c.Close()
-	rights, err := handover.Rights(files)
+	rights, err := Rights(files)
 	if err != nil {
 		return err
 	}

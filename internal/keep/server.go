@@ -13,13 +13,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/broadcast"
-	"github.com/kvstored/kvstored/internal/handover"
 	"github.com/kvstored/kvstored/internal/version"
 )
 
 const (
-	// kept is how many descriptors are those of a daemon.
-	kept = 3
 	// most is how many connections are served at a time.
 	most = 8
 	// leaveTimeout is the default of Server.Patience: the daemon before may be on its way
@@ -36,8 +33,8 @@ type Server struct {
 
 	mu struct {
 		sync.Mutex
-		files []*os.File     // none, or those of a daemon
-		owner *handover.Conn // of the daemon that has them, while it lasts
+		files Files // none, or those of a daemon
+		owner *Conn // of the daemon that has them, while it lasts
 		left  broadcast.Signal
 	}
 }
@@ -77,13 +74,13 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 func (s *Server) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	handover.CloseAll(s.mu.files)
+	s.mu.files.Close()
 	s.mu.files = nil
 }
 
 // meet serves one connection until it ends.
 func (s *Server) meet(ctx context.Context, uc *net.UnixConn) {
-	conn, err := handover.NewConn(uc)
+	conn, err := NewConn(uc)
 	if err != nil {
 		s.Log.Warn().Err(err).Msg("a process was refused")
 		return
@@ -94,7 +91,7 @@ func (s *Server) meet(ctx context.Context, uc *net.UnixConn) {
 		err = s.answer(conn)
 	}
 	s.leave(conn)
-	if !errors.Is(err, handover.ErrEnded) && ctx.Err() == nil {
+	if !errors.Is(err, ErrEnded) && ctx.Err() == nil {
 		s.Log.Warn().Err(err).Msg("a connection ended")
 		conn.Fail(version.String(), err)
 	}
@@ -102,25 +99,29 @@ func (s *Server) meet(ctx context.Context, uc *net.UnixConn) {
 }
 
 // answer serves one message. An error ends the connection.
-func (s *Server) answer(conn *handover.Conn) error {
+func (s *Server) answer(conn *Conn) error {
 	m, files, err := conn.Next(0)
 	if err != nil {
 		return err
 	}
 	switch {
-	case m.Step == handover.Take && len(files) == 0:
+	case m.Step == Take && len(files) == 0:
 		return s.give(conn, m.Program)
-	case m.Step == handover.Keep && (len(files) == kept || len(files) == 0):
-		return s.keep(conn, &m, files)
+	case m.Step == Keep:
+		f, err := named(m.Names, files)
+		if err != nil {
+			return err
+		}
+		return s.keep(conn, &m, f)
 	}
-	handover.CloseAll(files)
-	return fmt.Errorf("%q with %d descriptors: want %s with none or %s with %d or none", m.Step, len(files), handover.Take, handover.Keep, kept)
+	CloseAll(files)
+	return fmt.Errorf("%q with %d descriptors: want %s with none, or %s", m.Step, len(files), Take, Keep)
 }
 
 // give answers Take. The descriptors sent are copies: a peer that does not read keeps
 // no other call waiting, and Keep may close the others meanwhile.
-func (s *Server) give(conn *handover.Conn, program string) error {
-	answer := handover.Message{Step: handover.Taken}
+func (s *Server) give(conn *Conn, program string) error {
+	answer := Message{Step: Taken}
 	files, err := s.lend(conn, program)
 	if errors.Is(err, ErrBusy) {
 		answer.Busy, err = true, nil
@@ -128,13 +129,15 @@ func (s *Server) give(conn *handover.Conn, program string) error {
 	if err != nil {
 		return err
 	}
-	defer handover.CloseAll(files)
-	return conn.Send(answer, timeout, files...)
+	defer files.Close()
+	var list []*os.File
+	answer.Names, list = files.parts()
+	return conn.Send(answer, timeout, list...)
 }
 
 // lend has conn's daemon have the files, and returns copies of them. ErrBusy says that
 // another one still has them after the patience.
-func (s *Server) lend(conn *handover.Conn, program string) (files []*os.File, err error) {
+func (s *Server) lend(conn *Conn, program string) (files Files, err error) {
 	late := time.After(cmp.Or(s.Patience, leaveTimeout))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,49 +154,49 @@ func (s *Server) lend(conn *handover.Conn, program string) (files []*os.File, er
 	if s.busy(conn) {
 		return nil, ErrBusy
 	}
-	for _, f := range s.mu.files {
-		c, err := handover.Copy(f)
-		if err != nil {
-			handover.CloseAll(files)
+	files = make(Files)
+	for name, f := range s.mu.files {
+		if files[name], err = Copy(f); err != nil {
+			delete(files, name)
+			files.Close()
 			return nil, err
 		}
-		files = append(files, c)
 	}
 	s.mu.owner = conn
-	s.Log.Info().Str("program", program).Bool("memory", len(files) > 0).Msg("a daemon starts")
+	s.Log.Info().Str("program", program).Int("descriptors", len(files)).Msg("a daemon starts")
 	return files, nil
 }
 
 // busy reports whether another daemon than that of conn has the files. The mutex is held.
-func (s *Server) busy(conn *handover.Conn) bool { return s.mu.owner != nil && s.mu.owner != conn }
+func (s *Server) busy(conn *Conn) bool { return s.mu.owner != nil && s.mu.owner != conn }
 
 // keep answers Keep. The files are kept, or closed.
-func (s *Server) keep(conn *handover.Conn, m *handover.Message, files []*os.File) error {
-	answer := handover.Message{Step: handover.Taken, Busy: !s.exchange(conn, m, &files)}
-	handover.CloseAll(files)
+func (s *Server) keep(conn *Conn, m *Message, files Files) error {
+	answer := Message{Step: Taken, Busy: !s.exchange(conn, m, &files)}
+	files.Close()
 	return conn.Send(answer, timeout)
 }
 
 // exchange has files kept in place of those that are, which it leaves in files. It is
-// false where another daemon has these and is not taken over from.
-func (s *Server) exchange(conn *handover.Conn, m *handover.Message, files *[]*os.File) bool {
+// false where another daemon has these and still runs.
+func (s *Server) exchange(conn *Conn, m *Message, files *Files) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.busy(conn) && !m.Over {
 		return false
 	}
-	s.Log.Info().Str("program", m.Program).Bool("memory", len(*files) > 0).Msg("kept for a daemon")
+	s.Log.Info().Str("program", m.Program).Int("descriptors", len(*files)).Msg("kept for a daemon")
 	s.mu.files, *files, s.mu.owner = *files, s.mu.files, conn
 	return true
 }
 
 // leave notes that a daemon has ended.
-func (s *Server) leave(conn *handover.Conn) {
+func (s *Server) leave(conn *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.owner == conn {
 		s.mu.owner = nil
 		s.mu.left.Wake()
-		s.Log.Info().Msg("the daemon has ended; its memory is kept for the next one")
+		s.Log.Info().Msg("the daemon has ended; what it gave is kept for the next one")
 	}
 }

@@ -130,6 +130,13 @@ func (l *Ledger) unlock() {
 	wake.Wake()
 }
 
+// Wake tells those that wait for Released that there is more room, which no call here shows.
+func (l *Ledger) Wake() {
+	l.mu.Lock()
+	defer l.unlock()
+	l.mu.book.released = true
+}
+
 // Released returns a channel that is closed when something is let go next: a
 // budget or the tier has more room, or an entry can be evicted that could
 // not. Take it before the call that fails, and nothing is missed.

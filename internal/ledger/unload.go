@@ -15,6 +15,20 @@ func Unload(l *Ledger, visit func(*Entry)) {
 	}
 }
 
+// Drop calls visit for all resident entries that nothing protects, in no order, and has them
+// gone, without the work of an eviction. Only Unhold may be called of l afterwards. visit is
+// called with the lock held, and keeps nothing of the entry.
+func Drop(l *Ledger, visit func(*Entry)) {
+	var x Entry
+	l.eachIn(everything, func(b *book, id policy.ID) {
+		if e := b.entries.at(uint32(id)); !b.protected(e) {
+			b.export(uint32(id), &x)
+			e.life = gone
+			visit(&x)
+		}
+	})
+}
+
 // unloading is the Unload at work.
 type unloading struct {
 	visit func(*Entry)

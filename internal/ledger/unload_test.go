@@ -1,15 +1,11 @@
 package ledger_test
 
 import (
-	"bytes"
 	"encoding/binary"
-	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/checkpoint"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -56,50 +52,38 @@ func used(l *ledger.Ledger, chains, length int, rng *rand.Rand) {
 	}
 }
 
-// save writes what a ledger has as a checkpoint. The word A of a value is its sum.
-func save(l *ledger.Ledger, to io.WriterAt) error {
-	learned, err := l.SavePolicy()
-	if err != nil {
-		return err
-	}
-	w, err := checkpoint.NewWriter(to, 1<<40, l.PolicyName())
-	if err != nil {
-		return err
-	}
-	at := int64(0)
-	ledger.Unload(l, func(e *ledger.Entry) {
-		w.Add(&checkpoint.Record{
-			Key: e.Key, Parent: e.Parent, Offset: at << 12, Size: e.Size, Sum: e.Value.A, Word: e.Value.B,
-			Hits: e.Hits, Below: uint8(e.Below), Dirty: e.Dirty,
-		})
-		at++
-	})
-	return w.Close(nil, learned)
+// left is what a ledger leaves.
+type left struct {
+	policy  string
+	learned []byte
+	entries []ledger.Entry
 }
 
-func load(l *ledger.Ledger, f *checkpoint.File) (lost int) {
-	for i := range f.Len() {
-		if ledger.Backwards(f.Policy()) {
-			i = f.Len() - 1 - i
+func leave(t testing.TB, l *ledger.Ledger) (f left) {
+	t.Helper()
+	var err error
+	if f.learned, err = l.SavePolicy(); err != nil {
+		t.Fatal(err)
+	}
+	f.policy = l.PolicyName()
+	ledger.Unload(l, func(e *ledger.Entry) { f.entries = append(f.entries, *e) })
+	return f
+}
+
+func load(l *ledger.Ledger, f *left) (lost int) {
+	for i := range f.entries {
+		if ledger.Backwards(f.policy) {
+			i = len(f.entries) - 1 - i
 		}
-		r := f.Record(i)
-		if _, ok := ledger.Reload(l, ledger.Entry{Key: r.Key, Parent: r.Parent, Size: r.Size, Value: ledger.Value{A: r.Sum, B: r.Word}, Dirty: r.Dirty}, r.Hits); !ok {
+		e := &f.entries[i]
+		if _, ok := ledger.Reload(l, ledger.Entry{Key: e.Key, Parent: e.Parent, Size: e.Size, Value: e.Value, Dirty: e.Dirty}, e.Hits); !ok {
 			lost++
 		}
 	}
 	return lost
 }
 
-type buffer struct{ bytes.Buffer }
-
-func (b *buffer) WriteAt(p []byte, off int64) (int, error) {
-	if need := int(off) + len(p) - b.Len(); need > 0 {
-		b.Write(make([]byte, need))
-	}
-	return copy(b.Bytes()[off:], p), nil
-}
-
-// A ledger that went through a checkpoint has every entry as it was, and its sums; for
+// A ledger that another one has left has every entry as it was, and its sums; for
 // the policies whose order hangs on recency and uses alone, also the order.
 func TestUnloadAndReload(t *testing.T) {
 	ordered := []string{"lru", "fifo", "mru"}
@@ -114,21 +98,17 @@ func TestUnloadAndReload(t *testing.T) {
 				}
 			}
 			before := l.Stats()
-			var file buffer
-			if err := save(l, &file); err != nil {
-				t.Fatal(err)
-			}
-			f, err := checkpoint.Open(file.Bytes())
-			if err != nil || f.Len() != before.Entries || f.Policy() != name {
-				t.Fatalf("%d entries of %d under %q, %v", f.Len(), before.Entries, f.Policy(), err)
+			f := leave(t, l)
+			if len(f.entries) != before.Entries {
+				t.Fatalf("%d entries of %d", len(f.entries), before.Entries)
 			}
 			to := newUnload(t, name)
-			if len(f.Learned()) > 0 {
-				if err := to.LoadPolicy(f.Learned()); err != nil {
+			if len(f.learned) > 0 {
+				if err := to.LoadPolicy(f.learned); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if lost := load(to, f); lost > 0 {
+			if lost := load(to, &f); lost > 0 {
 				t.Fatalf("%d entries are lost", lost)
 			}
 			for _, e := range want {
@@ -146,48 +126,57 @@ func TestUnloadAndReload(t *testing.T) {
 			if err := to.Check(); err != nil {
 				t.Error(err)
 			}
-			if slices.Contains(ordered, name) {
-				i := 0
-				ledger.Unload(to, func(e *ledger.Entry) {
-					if i < f.Len() && f.Record(i).Key != e.Key {
-						t.Fatalf("the entry that goes as number %d is another one", i)
-					}
-					i++
-				})
+			if again := leave(t, to); slices.Contains(ordered, name) && !slices.EqualFunc(again.entries, f.entries, sameKey) {
+				t.Error("the order is another one")
 			}
 		})
 	}
 }
 
-// BenchmarkUnload writes a million entries into a memory file, or reads them.
+func sameKey(a, b ledger.Entry) bool { return a.Key == b.Key }
+
+// Drop visits what nothing protects, once, also what Unload has taken out of the order.
+func TestDrop(t *testing.T) {
+	for _, unloaded := range []bool{false, true} {
+		l := newUnload(t, "lru")
+		used(l, 40, 30, rand.New(rand.NewPCG(1, 2)))
+		var k key.Key // one that is there
+		out := make([]ledger.Entry, 1)
+		for i, n := 0, 0; n == 0; i++ {
+			k = unloadKey(3 * i)
+			n, _ = l.Hold(ledger.Daemon, ledger.IO, []key.Key{k}, out)
+		}
+		have := l.Stats().Entries
+		if unloaded {
+			ledger.Unload(l, func(*ledger.Entry) {})
+		}
+		dropped := map[key.Key]bool{}
+		for range 2 {
+			ledger.Drop(l, func(e *ledger.Entry) {
+				if dropped[e.Key] {
+					t.Error("an entry is dropped twice")
+				}
+				dropped[e.Key] = true
+			})
+		}
+		if dropped[k] || len(dropped) < have-30 || len(dropped) >= have {
+			t.Errorf("%d of %d entries are dropped", len(dropped), have)
+		}
+		l.Unhold(ledger.Daemon, ledger.IO, []ledger.ID{out[0].ID})
+	}
+}
+
+// BenchmarkUnload visits a million entries, or takes them up.
 func BenchmarkUnload(b *testing.B) {
 	for range b.N {
 		l := newUnload(b, "lru")
 		used(l, 10_000, 100, rand.New(rand.NewPCG(1, 2)))
-		file, err := os.CreateTemp("/dev/shm", "checkpoint")
-		if err != nil {
-			b.Skip(err)
-		}
-		defer file.Close()
-		defer os.Remove(file.Name())
 		begun := b.Elapsed()
-		if err := save(l, file); err != nil {
-			b.Fatal(err)
-		}
-		b.ReportMetric(float64((b.Elapsed() - begun).Milliseconds()), "ms/write")
-		data, err := os.ReadFile(file.Name())
-		if err != nil {
-			b.Fatal(err)
-		}
+		f := leave(b, l)
+		b.ReportMetric(float64((b.Elapsed() - begun).Milliseconds()), "ms/unload")
 		begun = b.Elapsed()
-		f, err := checkpoint.Open(data)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.ReportMetric(float64((b.Elapsed() - begun).Milliseconds()), "ms/open")
-		begun = b.Elapsed()
-		load(newUnload(b, "lru"), f)
+		load(newUnload(b, "lru"), &f)
 		b.ReportMetric(float64((b.Elapsed() - begun).Milliseconds()), "ms/reload")
-		b.ReportMetric(float64(f.Len()), "entries")
+		b.ReportMetric(float64(len(f.entries)), "entries")
 	}
 }

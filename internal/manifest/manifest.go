@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -15,18 +16,28 @@ import (
 )
 
 // Version is that of the format. A file of any other is refused.
-const Version = 1
+const Version = 2
 
 // RecordBytes is what each block takes in the file.
 const RecordBytes = 96
 
 const (
-	magic       = "kvsLIVE\n"
-	headerBytes = 4096
-	usedAt      = 24 // in the header
+	magic     = "kvsLIVE\n"
+	headerSum = 24 // of what lies before it
+	usedAt    = 32
+	spaceAt   = 40 // namespace of process numbers
+	stopAt    = 64 // policy, and bytes of what it has learned
+	stopSum   = 104
+
+	policyBytes = 32
+	clientsAt   = 4096
+	clientBytes = 16
+	learnedAt   = clientsAt + MaxClients*clientBytes
+	learnedMost = 512 << 10
+	recordsAt   = learnedAt + learnedMost
 	checkAt     = RecordBytes - 8
 
-	fill  = 1 // the block is being written
+	loose = 1 // the block is in use, and no chunk's
 	entry = 2 // it is the payload of a chunk
 )
 
@@ -45,15 +56,21 @@ type Record struct {
 	Size   uint32   // of the payload in bytes, above 0
 	Sum    uint64   // of the payload
 	Word   uint64   // what the tier keeps with the entry; see tier.HotValue
+
+	// As of a clean stop; else nothing.
+	Hits  uint8 // uses, saturating
+	Below uint8 // tiers below that have it, a bit for each
+	Dirty bool  // the tiers below lack it
 }
 
-// Manifest is a manifest that is being written. Create it with New.
+// Manifest is a manifest that is being written. Create it with New or Open.
 type Manifest struct {
-	file *os.File
-	mem  []byte
-	used *atomic.Uint32 // in mem
-	last atomic.Uint64  // record written
-	done atomic.Bool
+	file  *os.File
+	mem   []byte
+	used  *atomic.Uint32 // in mem
+	last  atomic.Uint64  // number of the record written last
+	done  atomic.Bool
+	slots sync.Mutex // held to find a free one
 }
 
 // New makes the manifest of an arena of so many bytes, of which nothing is handed out.
@@ -61,7 +78,7 @@ func New(arenaBytes int64) (*Manifest, error) {
 	ids := arenaBytes/arena.AlignBytes + 1 // they are dense, and 0 is none
 	m := &Manifest{}
 	var err error
-	if m.file, m.mem, err = newMemory(headerBytes + ids*RecordBytes); err != nil {
+	if m.file, m.mem, err = newMemory(recordsAt + ids*RecordBytes); err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
 	le := binary.LittleEndian
@@ -69,15 +86,40 @@ func New(arenaBytes int64) (*Manifest, error) {
 	le.PutUint32(m.mem[8:], Version)
 	le.PutUint32(m.mem[12:], RecordBytes)
 	le.PutUint64(m.mem[16:], uint64(arenaBytes))
+	le.PutUint64(m.mem[headerSum:], xxh3.Hash(m.mem[:headerSum]))
+	le.PutUint64(m.mem[spaceAt:], processSpace())
 	m.used = (*atomic.Uint32)(unsafe.Pointer(&m.mem[usedAt]))
 	return m, nil
 }
 
-// File is the descriptor by which another process reads the manifest. It is the
-// manifest's: do not close it.
+// File is the descriptor by which the next process has the manifest. It is the manifest's:
+// do not close it.
 func (m *Manifest) File() *os.File { return m.file }
 
-// Finish has the manifest stay as it is: later calls of Put, Fill and Clear change nothing.
+// Stop ends a clean stop: the records were put in the order of a policy, each with its
+// uses, and learned is what the policy has learned, nil for nothing. Later calls of Put, Use
+// and Clear change nothing. An error says that learned is too long to be kept.
+func (m *Manifest) Stop(policy string, learned []byte) (err error) {
+	if !m.open() {
+		return nil
+	}
+	m.done.Store(true)
+	if len(learned) > learnedMost {
+		err = fmt.Errorf("manifest: what the policy has learned takes %d bytes, and there is room for %d", len(learned), learnedMost)
+		learned = nil
+	}
+	copy(m.mem[learnedAt:], learned)
+	head := m.mem[stopAt:stopSum]
+	clear(head)
+	copy(head[:policyBytes], policy)
+	binary.LittleEndian.PutUint32(head[policyBytes:], uint32(len(learned)))
+	binary.LittleEndian.PutUint64(m.mem[stopSum:], stopSumOf(head, learned))
+	return err
+}
+
+func stopSumOf(head, learned []byte) uint64 { return xxh3.HashSeed(head, xxh3.Hash(learned)) | 1 }
+
+// Finish has the manifest stay as it is: later calls of Put, Use and Clear change nothing.
 func (m *Manifest) Finish() {
 	if m != nil {
 		m.done.Store(true)
@@ -98,17 +140,22 @@ func (m *Manifest) Put(id uint32, r *Record) {
 	copy(p[32:], r.Parent[:])
 	le.PutUint64(p[48:], r.Sum)
 	le.PutUint64(p[56:], r.Word)
+	p[84], p[85], p[86] = r.Hits, r.Below, 0
+	if r.Dirty {
+		p[86] = 1
+	}
 	m.place(p, r.Offset, r.Size, entry)
 }
 
-// Fill notes that a process writes the block id, where that is not the daemon itself.
-func (m *Manifest) Fill(id uint32, off int64, size uint32) {
+// Use notes that the block id is in use and no chunk's: a client may read it, and the next
+// process is not to hand it out at once.
+func (m *Manifest) Use(id uint32, off int64, size uint32) {
 	if !m.open() {
 		return
 	}
 	p := m.begin(id)
-	clear(p[:64])
-	m.place(p, off, size, fill)
+	clear(p[:checkAt])
+	m.place(p, off, size, loose)
 }
 
 // Clear notes that the block id is nothing any more.
@@ -122,7 +169,7 @@ func (m *Manifest) Clear(id uint32) {
 }
 
 func (m *Manifest) record(id uint32) []byte {
-	at := headerBytes + int64(id)*RecordBytes
+	at := recordsAt + int64(id)*RecordBytes
 	return m.mem[at : at+RecordBytes : at+RecordBytes]
 }
 
@@ -143,7 +190,7 @@ func (m *Manifest) place(p []byte, off int64, size uint32, kind uint32) {
 	le.PutUint64(p[64:], m.last.Add(1))
 	le.PutUint32(p[72:], uint32(off/arena.AlignBytes))
 	le.PutUint32(p[76:], size)
-	le.PutUint64(p[80:], uint64(kind))
+	le.PutUint32(p[80:], kind)
 	check(p).Store(sumOf(p))
 }
 

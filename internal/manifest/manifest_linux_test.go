@@ -6,8 +6,10 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/kvstored/kvstored/internal/arena"
@@ -51,14 +53,25 @@ func fileOf(t testing.TB, data []byte) *os.File {
 	return f
 }
 
+// open goes on with a copy of a file, as the next process does.
 func open(t testing.TB, f *os.File) *Left {
 	t.Helper()
-	l, err := Open(f, testBytes)
+	fd, err := syscall.Dup(int(f.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
+	m, l, err := Open(os.NewFile(uintptr(fd), f.Name()), testBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
 	return l
+}
+
+// record is entry i without its id.
+func record(l *Left, i int) Record {
+	_, r := l.Record(i)
+	return r
 }
 
 // A random life of blocks is read back as a plain map has it, in the order in which the
@@ -66,18 +79,18 @@ func open(t testing.TB, f *os.File) *Left {
 func TestModel(t *testing.T) {
 	m := newTest(t)
 	rng := rand.New(rand.NewPCG(1, 1))
-	entries, fills := map[uint32]*Record{}, map[uint32]bool{}
+	entries, uses := map[uint32]*Record{}, map[uint32]bool{}
 	var order []uint32
 	for n := range uint64(20_000) {
 		id := 1 + rng.Uint32N(255)
 		delete(entries, id)
-		delete(fills, id)
+		delete(uses, id)
 		switch rng.IntN(4) {
 		case 0:
 			m.Clear(id)
 		case 1:
-			m.Fill(id, int64(id)*arena.AlignBytes, id)
-			fills[id] = true
+			m.Use(id, int64(id)*arena.AlignBytes, id)
+			uses[id] = true
 		default:
 			r := recordOf(n)
 			m.Put(id, r)
@@ -88,14 +101,6 @@ func TestModel(t *testing.T) {
 	m.Finish()
 	m.Clear(1)
 	m.Put(2, recordOf(1))
-	defer func() {
-		if err := Void(m.File()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Open(m.File(), testBytes); !errors.Is(err, ErrDamaged) {
-			t.Errorf("a void manifest: error %v", err)
-		}
-	}()
 	l := open(t, m.File())
 	if l.Len() != len(entries) || l.Torn() != 0 {
 		t.Fatalf("%d entries, %d torn; want %d, 0", l.Len(), l.Torn(), len(entries))
@@ -109,8 +114,8 @@ func TestModel(t *testing.T) {
 			}
 		}
 		if r := entries[order[i]]; r != nil && last < 0 {
-			if got := l.Record(at); got != *r {
-				t.Fatalf("entry %d is %+v, want %+v", at, got, *r)
+			if id, got := l.Record(at); got != *r || id != order[i] || !l.Has(id) {
+				t.Fatalf("entry %d is %+v of %d, want %+v of %d", at, got, id, *r, order[i])
 			}
 			at++
 		}
@@ -119,14 +124,93 @@ func TestModel(t *testing.T) {
 		t.Errorf("%d entries in order, of %d", at, l.Len())
 	}
 	n := 0
-	l.Fills(func(off int64, size uint32) {
+	l.Loose(func(id uint32, off int64, size uint32) {
 		n++
-		if !fills[size] || off != int64(size)*arena.AlignBytes {
-			t.Errorf("a fill at %d of %d bytes that was not noted", off, size)
+		if !uses[size] || id != size || off != int64(size)*arena.AlignBytes {
+			t.Errorf("a block at %d of %d bytes that was not noted", off, size)
 		}
 	})
-	if n != len(fills) {
-		t.Errorf("%d fills, want %d", n, len(fills))
+	if n != len(uses) {
+		t.Errorf("%d blocks, want %d", n, len(uses))
+	}
+}
+
+// What a clean stop leaves is the next process's once, and the records go on in their order.
+func TestStop(t *testing.T) {
+	m := newTest(t)
+	for n := range uint64(5) {
+		r := recordOf(n)
+		r.Hits, r.Below, r.Dirty = uint8(n), 3, n%2 > 0
+		m.Put(uint32(n+1), r)
+	}
+	if err := m.Stop("tenure", []byte("learned")); err != nil {
+		t.Fatal(err)
+	}
+	m.Put(7, recordOf(7)) // nothing is written any more
+	l := open(t, m.File())
+	if !l.Stopped || l.Policy != "tenure" || string(l.Learned) != "learned" || l.Len() != 5 {
+		t.Fatalf("stopped %t, %q, %q, %d entries", l.Stopped, l.Policy, l.Learned, l.Len())
+	}
+	if r := record(l, 3); r.Hits != 3 || r.Below != 3 || !r.Dirty {
+		t.Errorf("entry 3 is %+v", r)
+	}
+	l.of.Put(1, recordOf(9))
+	again := open(t, m.File())
+	if again.Stopped || again.Learned != nil {
+		t.Error("the stop before the last start counts")
+	}
+	if r := record(again, 4); r != *recordOf(9) {
+		t.Errorf("the last entry is %+v", r)
+	}
+	if r := record(again, 3); r.Dirty || r.Below != 0 {
+		t.Errorf("what lies below is as of a stop before the last start: %+v", r)
+	}
+	if err := l.of.Stop("lru", make([]byte, learnedMost+1)); err == nil {
+		t.Error("what is too long is kept")
+	}
+	if l := open(t, m.File()); !l.Stopped || len(l.Learned) > 0 {
+		t.Errorf("stopped %t, %d bytes", l.Stopped, len(l.Learned))
+	}
+}
+
+// The connections that had mapped the arena are known to the next process, and whether
+// their processes have ended.
+func TestClients(t *testing.T) {
+	m := newTest(t)
+	own, other := ClientOf(uint32(os.Getpid())), ClientOf(1<<30) // more than any process has
+	for _, c := range []Client{own, other, {}} {
+		if _, ok := m.Join(c); !ok {
+			t.Fatal("no slot")
+		}
+	}
+	gone, _ := m.Join(own)
+	m.Leave(gone)
+	l := open(t, m.File())
+	var clients []Client
+	for _, s := range l.Clients {
+		clients = append(clients, s.Client)
+	}
+	if want := []Client{own, other, {}}; !slices.Equal(clients, want) {
+		t.Fatalf("clients %v, want %v", clients, want)
+	}
+	for i, ended := range []bool{false, true, false} {
+		if clients[i].Ended() != ended {
+			t.Errorf("client %d has ended: %t", i, !ended)
+		}
+	}
+	if (Client{own.PID, own.Start + 1}).Ended() != true {
+		t.Error("a process that has the number of another is that")
+	}
+	l.of.Leave(l.Clients[0])
+	binary.LittleEndian.PutUint64(m.mem[spaceAt:], 7) // of another namespace
+	if l = open(t, m.File()); len(l.Clients) != 2 || l.Clients[0].PID != 0 || l.Clients[0].Ended() {
+		t.Errorf("clients %v", l.Clients)
+	}
+	for range MaxClients - 2 {
+		m.Join(own)
+	}
+	if _, ok := m.Join(own); ok {
+		t.Error("more clients than slots")
 	}
 }
 
@@ -153,13 +237,13 @@ func TestTorn(t *testing.T) {
 	}
 	copied := make([]byte, len(m.mem))
 	seen := 0
-	for range 300 {
+	for range 100 {
 		if _, err := m.File().ReadAt(copied, 0); err != nil {
 			t.Fatal(err)
 		}
 		l := open(t, fileOf(t, copied))
 		for i := range l.Len() {
-			got := l.Record(i)
+			got := record(l, i)
 			if want := recordOf(binary.LittleEndian.Uint64(got.Key.Hash[:])); got != *want {
 				t.Fatalf("a record that was never written: %+v, want %+v", got, *want)
 			}
@@ -193,29 +277,33 @@ func TestOpenRefuses(t *testing.T) {
 		"version":       {change(8, 9), ErrVersion},
 		"magic":         {change(0, 'x'), ErrDamaged},
 		"record size":   {change(12, 64), ErrDamaged},
-		"arena":         {change(18, 0), ErrArena},
+		"sum":           {change(headerSum, good[headerSum]^1), ErrDamaged},
+		"arena":         {change(18, 0), ErrDamaged},
 		"used":          {change(usedAt+2, 1), ErrDamaged},
 		"cut in header": {good[:100], ErrDamaged},
-		"cut":           {good[:headerBytes+5000], ErrDamaged},
+		"cut":           {good[:recordsAt+5000], ErrDamaged},
 		"empty":         {nil, ErrDamaged},
 	} {
-		if _, err := Open(fileOf(t, c.data), testBytes); !errors.Is(err, c.want) {
+		if _, _, err := Open(fileOf(t, c.data), testBytes); !errors.Is(err, c.want) {
 			t.Errorf("%s: error %v, want %v", why, err, c.want)
 		}
+	}
+	if _, _, err := Open(fileOf(t, good), 2*testBytes); !errors.Is(err, ErrArena) {
+		t.Errorf("another arena: error %v", err)
 	}
 	plain, err := os.Create(t.TempDir() + "/plain")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	if _, err := Open(plain, testBytes); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "sealed") {
+	if _, _, err := Open(plain, testBytes); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "sealed") {
 		t.Errorf("a plain file: %v", err)
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 500 {
 		data := bytes.Clone(good)
 		id := 1 + rng.IntN(100)
-		data[headerBytes+id*RecordBytes+rng.IntN(RecordBytes)] ^= 1 << rng.IntN(8)
+		data[recordsAt+id*RecordBytes+rng.IntN(RecordBytes)] ^= 1 << rng.IntN(8)
 		l := open(t, fileOf(t, data))
 		if l.Len() != 99 || l.Torn() != 1 {
 			t.Fatalf("record %d with a bit flipped: %d entries, %d torn", id, l.Len(), l.Torn())
@@ -226,24 +314,27 @@ func TestOpenRefuses(t *testing.T) {
 func FuzzOpen(f *testing.F) {
 	m := newTest(f)
 	m.Put(1, recordOf(1))
-	m.Fill(2, 4096, 5)
-	f.Add(bytes.Clone(m.mem[:headerBytes+4*RecordBytes]))
+	m.Use(2, 4096, 5)
+	m.Join(Client{PID: 1})
+	if err := m.Stop("lru", []byte("learned")); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(bytes.Clone(m.mem[:recordsAt+4*RecordBytes]))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		l, err := Open(fileOf(t, data), testBytes)
+		_, l, err := Open(fileOf(t, data), testBytes)
 		if err != nil {
 			return
 		}
-		defer l.Close()
 		check := func(off, n int64) {
 			if off < 0 || n <= 0 || off+n > testBytes {
 				t.Errorf("at %d, +%d, of an arena of %d", off, n, testBytes)
 			}
 		}
 		for i := range l.Len() {
-			r := l.Record(i)
+			r := record(l, i)
 			check(r.Offset, int64(r.Size))
 		}
-		l.Fills(func(off int64, size uint32) { check(off, int64(size)) })
+		l.Loose(func(_ uint32, off int64, size uint32) { check(off, int64(size)) })
 	})
 }
 

@@ -27,8 +27,8 @@ func newMemory(n int64) (*os.File, []byte, error) {
 
 func closeMemory(f *os.File, mem []byte) error { return errors.Join(unix.Munmap(mem), f.Close()) }
 
-// mapLeft maps a file whose size cannot change.
-func mapLeft(f *os.File) ([]byte, error) {
+// mapMemory maps a file whose size cannot change.
+func mapMemory(f *os.File) ([]byte, error) {
 	const fixed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil || seals&fixed != fixed {
@@ -41,10 +41,11 @@ func mapLeft(f *os.File) ([]byte, error) {
 	if st.Size() == 0 {
 		return nil, fmt.Errorf("%w: it is empty", ErrDamaged)
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", st.Size(), err)
 	}
+	_ = unix.Madvise(mem, unix.MADV_DONTDUMP)
 	return mem, nil
 }
 

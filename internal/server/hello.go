@@ -137,10 +137,15 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.Fi
 		reply.Granted |= wire.FeaturePushes
 	}
 	file := o.Arena.File()
-	if req.Wants&wire.FeatureArena == 0 || file == nil {
+	wants := req.Wants&wire.FeatureArena != 0 && file != nil
+	c.mapped = wants && c.judged.policy.MayMap(c.uid)
+	if o.Met != nil {
+		c.left, c.mapped = o.Met(c.conn.NetConn(), c.mapped)
+	}
+	if !wants {
 		return nil, nil
 	}
-	if c.mapped = c.judged.policy.MayMap(c.uid); c.mapped {
+	if c.mapped {
 		files = append(files, file)
 		reply.Granted |= wire.FeatureArena
 		reply.ArenaBytes = uint64(o.Arena.Stats().CapacityBytes)

@@ -90,12 +90,14 @@ func (c *reader) end() {
 	c.server.sessions.remove(c.session)
 	c.teardown()
 	c.spaces.close()
+	c.left()
 }
 
 // serve answers requests until the connection or ctx ends, and gives back what
 // the client held. A request that has arrived and is not begun by then is not answered: a
 // client that has left may have sent more than an hour's work can be.
 func (c *reader) serve(ctx context.Context) {
+	served := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	c.ctx = ctx
 	stop := context.AfterFunc(ctx, c.conn.Interrupt)
@@ -105,6 +107,9 @@ func (c *reader) serve(ctx context.Context) {
 	cancel()
 	c.close()
 	c.spaces.close()
+	if !errors.Is(context.Cause(served), context.Canceled) { // where the daemon ends, the client goes on
+		c.left()
+	}
 	c.conn.Shut() // it is closed when its account is
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.log.Debug().Err(err).Msg("connection ended")

@@ -30,6 +30,11 @@ type Options struct {
 
 	Settings // the first ones; see Server.Set
 
+	// Met is told of each client at its hello, and whether it is to have the arena. It says
+	// whether it may, and returns a function to call once the client has ended the connection,
+	// which the end of the daemon does not. Nil: not wanted.
+	Met func(conn net.Conn, maps bool) (left func(), may bool)
+
 	Spin time.Duration // how long a connection polls before it sleeps
 
 	// Fronts names the spaces that are front ends', not clients'.

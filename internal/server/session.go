@@ -37,6 +37,7 @@ type session struct {
 	uid     uint32  // of the peer
 	tenant  *tenant // of the same
 	mapped  bool    // the peer has the arena's descriptor; never changed after hello
+	left    func()  // to be called when the client has ended
 	name    string  // as in its hello, for people
 	conn    *wire.Conn
 	account *budget.Account
@@ -74,6 +75,7 @@ type session struct {
 // newSession makes the session of a connection that holds nothing.
 func newSession(s *Server, conn *wire.Conn, u *tenant, account *budget.Account) *session {
 	c := &session{server: s, id: s.sessionIDs.Add(1), conn: conn, account: account, log: s.o.Log, tenant: u, inline: semaphore.NewWeighted(maxInline)}
+	c.left = func() {}
 	c.out = output{conn: conn, account: account, limits: &s.o.Limits, spawn: c.waiting.Go}
 	c.out.pushed.Account = account
 	c.mu.jobs = make(map[uint64]*job)

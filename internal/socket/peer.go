@@ -22,3 +22,14 @@ func PeerOf(conn net.Conn) (uid uint32, err error) {
 	}
 	return PeerUID(raw)
 }
+
+// PeerPID is the process at the other end of a connection of a Unix socket; 0 where that
+// is not known.
+func PeerPID(conn net.Conn) uint32 {
+	if local, ok := conn.(syscall.Conn); ok {
+		if raw, err := local.SyscallConn(); err == nil {
+			return peerPID(raw)
+		}
+	}
+	return 0
+}

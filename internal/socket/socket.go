@@ -159,6 +159,14 @@ func foreign(f *os.File) (owner uint32, ok bool) {
 	return sys.Uid, true
 }
 
+// Inode is the number of a file, which the next file may have once that is removed.
+func Inode(st os.FileInfo) uint64 {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return sys.Ino
+	}
+	return 0
+}
+
 // isAt reports whether f is the file at path. A lock that the daemon before has
 // removed at the end of its turn is none.
 func isAt(f *os.File, path string) bool {

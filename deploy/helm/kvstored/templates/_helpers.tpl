@@ -11,7 +11,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "kvstored.config" -}}
 {{- $own := dict "listen" (dict "socket" "/run/kvstored/kvstored.sock") "disk" (dict "paths" (list "/var/lib/kvstored")) -}}
 {{- if .Values.keep.enabled -}}
-{{- $_ := set $own "upgrade" (dict "hand_over" true) -}}
+{{- $_ := set $own "cpu" (dict "keep" true) -}}
 {{- end -}}
 {{- toYaml (mergeOverwrite (deepCopy .Values.config) $own) }}
 {{- end }}

@@ -1,4 +1,4 @@
-package handover
+package keep
 
 import (
 	"encoding/binary"
@@ -12,9 +12,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/arena"
 )
 
-// pair is the two ends of a hand-over.
+// pair is the two ends of a connection.
 func pair(t *testing.T) (a, b *Conn) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -40,7 +42,7 @@ func pair(t *testing.T) (a, b *Conn) {
 // A message arrives whole with its descriptors, also with as many as may be.
 func TestSendAndReceive(t *testing.T) {
 	a, b := pair(t)
-	f, err := NewMemory("test", 4096)
+	f, err := arena.NewMemory("test", 4096)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,36 +50,26 @@ func TestSendAndReceive(t *testing.T) {
 	if _, err := f.WriteAt([]byte("what it says"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Map(f); err == nil {
-		t.Error("a file that can change is mapped")
-	}
-	if err := Seal(f); err != nil {
-		t.Fatal(err)
-	}
 	many := make([]*os.File, MaxFiles)
 	for i := range many {
 		many[i] = f
 	}
-	want := Message{Step: Offer, Program: "v1", Arena: Arena{Bytes: 7, Direct: true}, Addresses: []string{"/a", "b:1"}}
-	if err := a.Send(want, time.Minute, many...); err != nil {
+	if err := a.Send(Message{Step: Keep, Program: "v1", Over: true}, time.Minute, many...); err != nil {
 		t.Fatal(err)
 	}
-	got, files, err := b.Receive(Offer, time.Minute)
-	if err != nil || len(files) != MaxFiles || got.Arena != want.Arena || len(got.Addresses) != 2 || got.Program != "v1" {
+	got, files, err := b.Receive(Keep, time.Minute)
+	if err != nil || len(files) != MaxFiles || !got.Over || got.Program != "v1" {
 		t.Fatalf("%+v with %d files, %v", got, len(files), err)
 	}
 	defer CloseAll(files)
-	data, unmap, err := Map(files[MaxFiles-1])
-	if err != nil || string(data) != "what it says" {
-		t.Errorf("%q, %v", data, err)
+	text := make([]byte, 12)
+	if _, err := files[MaxFiles-1].ReadAt(text, 0); err != nil || string(text) != "what it says" {
+		t.Errorf("%q, %v", text, err)
 	}
-	if err := unmap(); err != nil {
-		t.Error(err)
-	}
-	if err := a.Send(Message{Step: Offer}, time.Minute, slices.Concat(many, many)...); err == nil {
+	if err := a.Send(Message{Step: Keep}, time.Minute, slices.Concat(many, many)...); err == nil {
 		t.Error("more descriptors than may be")
 	}
-	if err := a.Send(Message{Step: Offer, Addresses: []string{strings.Repeat("x", maxBytes)}}, time.Minute); err == nil {
+	if err := a.Send(Message{Step: Failed, Why: strings.Repeat("x", maxBytes)}, time.Minute); err == nil {
 		t.Error("a longer message than may be")
 	}
 }
@@ -88,12 +80,12 @@ func TestReceiveRefuses(t *testing.T) {
 		return string(binary.LittleEndian.AppendUint32(nil, uint32(len(text)))) + text
 	}
 	for name, c := range map[string]struct{ bytes, want string }{
-		"another step":    {frame(`{"step":"go","version":1}`), `says "go", and ready was to come`},
-		"another version": {frame(`{"step":"ready","version":2}`), "speaks version 2"},
-		"a failure":       {frame(`{"step":"failed","version":1,"program":"p","why":"no room"}`), "(p) says: no room"},
-		"no JSON":         {frame(`step: ready`), "invalid character"},
+		"another step":    {frame(`{"step":"keep","version":2}`), `says "keep", and taken was to come`},
+		"another version": {frame(`{"step":"taken","version":9}`), "speaks version 9"},
+		"a failure":       {frame(`{"step":"failed","version":2,"program":"p","why":"no room"}`), "(p) says: no room"},
+		"no JSON":         {frame(`step: taken`), "invalid character"},
 		"too long":        {"\xff\xff\xff\x7f", "are the most"},
-		"half a message":  {frame(`{"step":"ready"}`)[:9], "EOF"},
+		"half a message":  {frame(`{"step":"taken"}`)[:9], "EOF"},
 		"half a length":   {"\x01\x00", "EOF"},
 		"nothing":         {"", ErrEnded.Error()},
 	} {
@@ -103,13 +95,13 @@ func TestReceiveRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.Close()
-			if _, _, err := b.Receive(Ready, time.Minute); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, _, err := b.Receive(Taken, time.Minute); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Receive: %v", err)
 			}
 		})
 	}
 	_, b := pair(t)
-	if _, _, err := b.Receive(Ready, 10*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, _, err := b.Receive(Taken, 10*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("silence: %v", err)
 	}
 }

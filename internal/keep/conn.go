@@ -1,4 +1,4 @@
-package handover
+package keep
 
 import (
 	"context"
@@ -25,7 +25,7 @@ const (
 	MaxFiles = 64
 )
 
-// Conn is one end of a hand-over.
+// Conn is one end of the connection of a daemon and its keeper.
 type Conn struct {
 	c *net.UnixConn
 }
@@ -49,10 +49,10 @@ func NewConn(c *net.UnixConn) (*Conn, error) {
 		uid, err = socket.PeerUID(raw)
 	}
 	if err == nil && uid != 0 && int(uid) != os.Geteuid() {
-		err = fmt.Errorf("user %d is at the other end; only root and user %d may hand over or take over", uid, os.Geteuid())
+		err = fmt.Errorf("user %d is at the other end; only root and user %d may keep memory or have it kept", uid, os.Geteuid())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("hand-over: %w", err), c.Close())
+		return nil, errors.Join(fmt.Errorf("keeper: %w", err), c.Close())
 	}
 	return &Conn{c}, nil
 }
@@ -66,18 +66,18 @@ func (c *Conn) Send(m Message, timeout time.Duration, files ...*os.File) error {
 		return err
 	}
 	if len(text) > maxBytes || len(files) > MaxFiles {
-		return fmt.Errorf("hand-over: %s: %d bytes and %d descriptors are more than %d and %d", m.Step, len(text), len(files), maxBytes, MaxFiles)
+		return fmt.Errorf("keeper: %s: %d bytes and %d descriptors are more than %d and %d", m.Step, len(text), len(files), maxBytes, MaxFiles)
 	}
 	rights, err := Rights(files)
 	if err != nil {
 		return err
 	}
 	if err := c.c.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
-		return fmt.Errorf("hand-over: %s: %w", m.Step, err)
+		return fmt.Errorf("keeper: %s: %w", m.Step, err)
 	}
 	frame := append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)
 	if _, _, err := c.c.WriteMsgUnix(frame, rights, nil); err != nil {
-		return fmt.Errorf("hand-over: %s: %w", m.Step, err)
+		return fmt.Errorf("keeper: %s: %w", m.Step, err)
 	}
 	runtime.KeepAlive(files)
 	return nil
@@ -93,7 +93,7 @@ func Rights(files []*os.File) (rights []byte, err error) {
 			err = raw.Control(func(fd uintptr) { fds[i] = int(fd) })
 		}
 		if err != nil {
-			return nil, fmt.Errorf("hand-over: %s: %w", f.Name(), err)
+			return nil, fmt.Errorf("keeper: %s: %w", f.Name(), err)
 		}
 	}
 	if len(fds) == 0 {
@@ -131,9 +131,9 @@ func (c *Conn) Receive(want Step, timeout time.Duration) (m Message, files []*os
 	case err != nil:
 		err = fmt.Errorf("waiting for %s: %w", want, err)
 	case m.Step == Failed:
-		err = fmt.Errorf("hand-over: the other process (%s) says: %s", m.Program, m.Why)
+		err = fmt.Errorf("keeper: the other process (%s) says: %s", m.Program, m.Why)
 	case m.Step != want:
-		err = fmt.Errorf("hand-over: the other process says %q, and %s was to come", m.Step, want)
+		err = fmt.Errorf("keeper: the other process says %q, and %s was to come", m.Step, want)
 	default:
 		return m, files, nil
 	}
@@ -146,9 +146,9 @@ func (c *Conn) Next(timeout time.Duration) (m Message, files []*os.File, err err
 	m, files, err = c.receive(timeout)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("hand-over: %w", err)
+		err = fmt.Errorf("keeper: %w", err)
 	case m.Version != Version:
-		err = fmt.Errorf("hand-over: the other process speaks version %d, and this one %d: stop the daemon and start the new one", m.Version, Version)
+		err = fmt.Errorf("keeper: the other process speaks version %d, and this one %d: start the keeper of this version", m.Version, Version)
 	default:
 		return m, files, nil
 	}
@@ -173,7 +173,7 @@ func (c *Conn) receive(timeout time.Duration) (m Message, files []*os.File, err 
 	if err != nil {
 		return m, nil, err
 	}
-	if files, err = filesOf(rights[:control]); err != nil {
+	if files, err = filesIn(rights[:control]); err != nil {
 		return m, files, err
 	}
 	if flags&syscall.MSG_CTRUNC != 0 {
@@ -193,8 +193,8 @@ func (c *Conn) receive(timeout time.Duration) (m Message, files []*os.File, err 
 	return m, files, err
 }
 
-// filesOf makes files of the descriptors that came with a message.
-func filesOf(rights []byte) (files []*os.File, err error) {
+// filesIn makes files of the descriptors that came with a message.
+func filesIn(rights []byte) (files []*os.File, err error) {
 	if len(rights) == 0 {
 		return nil, nil
 	}
@@ -208,7 +208,7 @@ func filesOf(rights []byte) (files []*os.File, err error) {
 			return files, err
 		}
 		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "handed over"))
+			files = append(files, os.NewFile(uintptr(fd), "kept"))
 		}
 	}
 	return files, nil

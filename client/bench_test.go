@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -11,33 +10,27 @@ import (
 // BenchmarkPing is an empty round trip through everything this package adds.
 // BenchmarkRoundTrip of internal/wire has the floor.
 func BenchmarkPing(b *testing.B) {
-	for name, spin := range map[string]time.Duration{"blocking": -1, "spinning": wire.DefaultSpin} {
-		b.Run(name, func(b *testing.B) {
-			s := inlineSetup()
-			s.options.Spin = spin
-			c := mustDial(b, s, func(f *fake) {
-				conn, err := wire.NewConn(f.nc, spin)
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				var out []byte
-				for {
-					h, _, err := conn.ReadFrame()
-					if err != nil {
-						return
-					}
-					out = wire.Header{Kind: wire.KindReply, Op: h.Op, ID: h.ID}.Append(out[:0])
-					conn.Write(out)
-				}
-			})
-			ctx := context.Background()
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := c.Ping(ctx); err != nil {
-					b.Fatal(err)
-				}
+	c := mustDial(b, inlineSetup(), func(f *fake) {
+		conn, err := wire.NewConn(f.nc)
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		var out []byte
+		for {
+			h, _, err := conn.ReadFrame()
+			if err != nil {
+				return
 			}
-		})
+			out = wire.Header{Kind: wire.KindReply, Op: h.Op, ID: h.ID}.Append(out[:0])
+			conn.Write(out)
+		}
+	})
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := c.Ping(ctx); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -55,7 +55,7 @@ func dial(t testing.TB, s setup, script func(*fake)) (*Client, error) {
 	go func() {
 		defer close(ended)
 		defer far.Close()
-		conn, err := wire.NewConn(far, 0)
+		conn, err := wire.NewConn(far)
 		if err != nil {
 			t.Error(err)
 			return

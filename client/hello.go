@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/muted"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -26,9 +25,6 @@ type Options struct {
 	Direct bool
 	// Inline asks for no shared memory at all: payloads cross the socket.
 	Inline bool
-	// Spin is how long to poll for a reply before sleeping, only after recent
-	// traffic; 0 means 100 us, negative never.
-	Spin time.Duration
 	// NoPush asks the daemon not to send the progress of jobs unasked. Then
 	// Wait asks for it.
 	NoPush bool
@@ -86,7 +82,6 @@ func connect(ctx context.Context, socket string, o *Options, patience patience) 
 	if err != nil {
 		return nil, fmt.Errorf("kvstored: is the daemon running? %w", err)
 	}
-	nc = muted.New(nc)
 	c, err := handshake(ctx, nc, o, patience)
 	if err != nil {
 		nc.Close()
@@ -101,11 +96,7 @@ func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
 
 // handshake makes nc a Client. nc is the caller's to close beside an error.
 func handshake(ctx context.Context, nc net.Conn, o *Options, p patience) (*Client, error) {
-	spin := o.Spin
-	if spin == 0 {
-		spin = wire.DefaultSpin
-	}
-	conn, err := wire.NewConn(nc, spin)
+	conn, err := wire.NewConn(nc)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kvstored/kvstored/internal/unseen"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -57,7 +56,6 @@ func (l *link) readUntil(ctx context.Context, done <-chan struct{}) error {
 			stop := interrupt(ctx, l.conn.SetReadDeadline)
 			h, body, err = l.conn.ReadFrame()
 			stop()
-			unseen.Wake() // the caller may compute from now on
 		}
 		if err != nil && ctx.Err() != nil {
 			return ended(ctx)

@@ -51,10 +51,6 @@ type Arena struct {
 	// One in so many hits in DRAM is hashed again before it is served; 1 checks
 	// all of them, 0 none.
 	VerifyHits int `yaml:"verify_hits" range:"0..1073741824" reload:"at once"`
-	// Longest busy wait for a client's next message, which saves waking a
-	// processor. The wait follows the client's last pauses and takes at most
-	// half of the processors; 0s turns it off.
-	Spin time.Duration `yaml:"spin" range:"0s..10ms"`
 }
 
 // How clients write payloads.

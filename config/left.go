@@ -3,6 +3,7 @@ package config
 // left are keys that there were, and what to do without each. A section stands for all of
 // its keys.
 var left = map[string]string{
+	"arena.spin":     "connections are polled for 50 us while the machine is idle",
 	"events.publish": leftToBridge,
 	"events.replay":  leftToBridge,
 	"events.open":    leftToBridge,

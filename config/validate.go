@@ -29,8 +29,6 @@ const (
 	maxAge = 10 * 365 * 24 * time.Hour
 	// maxIODepth is far beyond what any device gains from requests of 1 MiB.
 	maxIODepth = 64
-	// maxSpin bounds what an idle client may cost in processor time.
-	maxSpin = 10 * time.Millisecond
 )
 
 // Validate checks c against rules and reports every problem, as [Errors].
@@ -188,9 +186,6 @@ func (c *checker) formats() {
 	c.oneOf("chunk.hash", c.Chunk.Hash, HashSHA256, HashXXH64)
 	c.oneOf("arena.puts", c.Arena.Puts, PutsStaged, PutsDirect)
 	c.between("arena.verify_hits", c.Arena.VerifyHits, 0, 1<<30)
-	if c.Arena.Spin < 0 || c.Arena.Spin > maxSpin {
-		c.fail("arena.spin", "want a duration from 0s to %s, not %s; it is time spent busy", durationText(maxSpin), durationText(c.Arena.Spin))
-	}
 	c.oneOf("log.level", c.Log.Level, "trace", "debug", "info", "warn", "error")
 	c.oneOf("log.format", c.Log.Format, "auto", "console", "json")
 }

@@ -11,10 +11,10 @@ import (
 
 	"github.com/kvstored/kvstored/bench/measure"
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/poll"
 )
 
 const (
-	spin     = time.Millisecond
 	chainLen = 1000 // of the lookups
 	leaseLen = 32   // of lease and release, of 4 MiB each
 
@@ -49,12 +49,12 @@ func exit(err error) {
 
 // bench is everything under test, and its floors.
 type bench struct {
-	b                        *buffers
-	bareBlock, bareSpin      *bare
-	staged, direct, blocking *daemon
-	hits                     map[int][]client.Prompt // stored for get, by size
-	hit, miss, leased        client.Prompt
-	rows                     []*row
+	b                   *buffers
+	bareBlock, barePoll *bare
+	staged, direct      *daemon
+	hits                map[int][]client.Prompt // stored for get, by size
+	hit, miss, leased   client.Prompt
+	rows                []*row
 }
 
 // row is one line of the table: the measurements by round.
@@ -109,16 +109,13 @@ func (x *bench) start(ctx context.Context, dir, binary string) (err error) {
 	if x.bareBlock, err = startBare(dir, "bare-block", 0); err != nil {
 		return err
 	}
-	if x.bareSpin, err = startBare(dir, "bare-spin", spin); err != nil {
+	if x.barePoll, err = startBare(dir, "bare-poll", poll.Longest); err != nil {
 		return err
 	}
-	if x.staged, err = startDaemon(ctx, binary, dir, "staged", "staged", 4096, spin); err != nil {
+	if x.staged, err = startDaemon(ctx, binary, dir, "staged", "staged", 4096); err != nil {
 		return err
 	}
-	if x.direct, err = startDaemon(ctx, binary, dir, "direct", "direct", 2048, spin); err != nil {
-		return err
-	}
-	if x.blocking, err = startDaemon(ctx, binary, dir, "blocking", "staged", 64, 0); err != nil {
+	if x.direct, err = startDaemon(ctx, binary, dir, "direct", "direct", 2048); err != nil {
 		return err
 	}
 	for _, size := range sizes {
@@ -137,21 +134,18 @@ func (x *bench) start(ctx context.Context, dir, binary string) (err error) {
 
 // close ends what start has started.
 func (x *bench) close() {
-	for _, d := range []*daemon{x.staged, x.direct, x.blocking} {
+	for _, d := range []*daemon{x.staged, x.direct} {
 		d.close()
 	}
 	x.bareBlock.close()
-	x.bareSpin.close()
+	x.barePoll.close()
 }
 
 func (x *bench) round(ctx context.Context) error {
-	if _, err := x.roundTrip(ctx, "round trip, blocking", timed, x.bareBlock, x.blocking); err != nil {
-		return err
-	}
 	if _, err := x.roundTrip(ctx, "round trip after 2 ms of silence", timedIdle, x.bareBlock, x.staged); err != nil {
 		return err
 	}
-	r, err := x.roundTrip(ctx, "round trip, spinning", timed, x.bareSpin, x.staged)
+	r, err := x.roundTrip(ctx, "round trip", timed, x.barePoll, x.staged)
 	if err != nil {
 		return err
 	}
@@ -194,7 +188,7 @@ func (x *bench) transfers(ctx context.Context, size int, r time.Duration) error 
 	m := &machine{size: size, h: floorHash(x.b, size), r: r}
 	m.way, m.c = floorCopy(x.b, size)
 	x.add("copy "+mib(size)+", two threads", "C", 0, size, sample{took: floorTwo(x.b, size, m.way), least: m.c})
-	bare, err := x.bareSpin.get(x.b, size, 1, m.way)
+	bare, err := x.barePoll.get(x.b, size, 1, m.way)
 	if err != nil {
 		return err
 	}
@@ -239,7 +233,7 @@ type kind struct {
 
 // single times puts of one chunk each, and returns what the bare server takes.
 func (x *bench) single(ctx context.Context, d *daemon, m *machine, k *kind) (bare time.Duration, err error) {
-	if bare, err = x.bareSpin.put(x.b, k.op, m.size, 1, 1, k.write); err != nil {
+	if bare, err = x.barePoll.put(x.b, k.op, m.size, 1, 1, k.write); err != nil {
 		return 0, err
 	}
 	ps := d.prompts(workingSet / m.size)
@@ -253,7 +247,7 @@ func (x *bench) single(ctx context.Context, d *daemon, m *machine, k *kind) (bar
 }
 
 func (x *bench) batches(ctx context.Context, d *daemon, m *machine, k *kind) error {
-	bare, err := x.bareSpin.put(x.b, k.op, m.size, batch, 1, k.write)
+	bare, err := x.barePoll.put(x.b, k.op, m.size, batch, 1, k.write)
 	if err != nil {
 		return err
 	}
@@ -265,7 +259,7 @@ func (x *bench) batches(ctx context.Context, d *daemon, m *machine, k *kind) err
 	s.least, s.copy, s.bare = k.least, m.c, bare
 	x.add(fmt.Sprintf("%s put %s in batches of %d", k.name, mib(m.size), batch), k.work, limitOf(m.size), m.size, s)
 	if d == x.staged {
-		bare, err := x.bareSpin.get(x.b, m.size, batch, m.way)
+		bare, err := x.barePoll.get(x.b, m.size, batch, m.way)
 		if err != nil {
 			return err
 		}
@@ -282,7 +276,7 @@ func (x *bench) batches(ctx context.Context, d *daemon, m *machine, k *kind) err
 // inFlight times chains of which each chunk is committed by itself, one and two at a
 // time.
 func (x *bench) inFlight(ctx context.Context, d *daemon, m *machine, k *kind, bareOne time.Duration) error {
-	bareTwo, err := x.bareSpin.put(x.b, k.op, m.size, 1, 2, k.write)
+	bareTwo, err := x.barePoll.put(x.b, k.op, m.size, 1, 2, k.write)
 	if err != nil {
 		return err
 	}

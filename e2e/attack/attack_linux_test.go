@@ -80,7 +80,7 @@ func (a *attackers) with(network, addr string, use func(net.Conn)) {
 // greeted is with for the daemon's own socket, behind the hello.
 func (a *attackers) greeted(wants wire.Features, use func(c net.Conn, space uint32)) {
 	a.with("unix", a.d.Socket, func(conn net.Conn) {
-		c, err := wire.NewConn(conn.(*net.UnixConn), 0)
+		c, err := wire.NewConn(conn.(*net.UnixConn))
 		if err != nil || !a.send(conn, hello(wants)) {
 			return
 		}

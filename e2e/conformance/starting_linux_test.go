@@ -38,7 +38,7 @@ func TestStarting(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		defer conn.Close()
-		c, err := wire.NewConn(conn.(*net.UnixConn), 0)
+		c, err := wire.NewConn(conn.(*net.UnixConn))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"github.com/kvstored/kvstored/internal/muted"
 )
 
 // pause is how long accepting rests when the process has no descriptor or
@@ -71,8 +69,7 @@ func ServeSome(ctx context.Context, l net.Listener, log zerolog.Logger, admit fu
 
 // serve serves a connection, which it closes.
 func serve(ctx context.Context, conn net.Conn, departures *departures, handle Handler) {
-	defer func() { _ = conn.Close() }() // the last one that conn is
-	conn = muted.New(conn)
+	defer func() { _ = conn.Close() }()
 	ctx, gone := context.WithCancelCause(ctx)
 	defer gone(nil)
 	defer departures.attend(conn, gone)()

@@ -4,8 +4,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kvstored/kvstored/internal/unseen"
 )
 
 // sendBuffer is how much a socket holds at most; 0 if that is not known. TCP's
@@ -22,7 +20,7 @@ func sendBuffer(raw syscall.RawConn) (n int64) {
 // unread is how many of the bytes sent the other end has not taken.
 func unread(raw syscall.RawConn) (n int64) {
 	_ = raw.Control(func(fd uintptr) { // a closed socket holds nothing
-		n = unseen.Unread(fd)
+		n = queued(int(fd))
 	})
 	return n
 }
@@ -33,7 +31,15 @@ func unreadOf(fd int) int64 {
 	if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && info.State == unix.BPF_TCP_CLOSE {
 		return 0
 	}
-	return unseen.Unread(uintptr(fd))
+	return queued(fd)
+}
+
+func queued(fd int) int64 {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	if err != nil {
+		return 0
+	}
+	return int64(n)
 }
 
 // duplicate makes a descriptor of its own for a socket.

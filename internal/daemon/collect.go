@@ -147,7 +147,6 @@ func collectServer(st *Stats, gauge gaugeFunc, counter counterFunc) {
 			counter(descClosed, n, front, reason)
 		}
 	}
-	collectPolling(&s.Polling, gauge, counter)
 	for reason, n := range s.RefusedBy {
 		counter(descRefused, n, reason)
 	}

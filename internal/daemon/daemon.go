@@ -182,7 +182,7 @@ func (d *Daemon) makeServer() {
 			UIDConnections: limits.OfOneUser(), UIDJobs: c.Limits.UIDJobs,
 		},
 		Stack: d.stack, Arena: d.arena, Quarantine: d.quarantine, Direct: d.quarantine != nil,
-		Settings: serverSettings(c), Met: d.guard.meet, Spin: c.Arena.Spin, Fronts: frontSpaces(),
+		Settings: serverSettings(c), Met: d.guard.meet, Fronts: frontSpaces(),
 		Version: version.String(), Epoch: d.epoch, Events: d.events,
 		Stats:   d.statsJSON,
 		Observe: d.metrics.observe, Ready: d.metrics.ready,

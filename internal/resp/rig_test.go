@@ -58,7 +58,7 @@ func makeRig(t testing.TB, capacity int64, o resp.Options) *rig {
 func makeRigOf(t testing.TB, capacity int64, o resp.Options, sockets bool) *rig {
 	t.Helper()
 	r := &rig{t: t, store: blobtest.New(t, capacity), sockets: sockets}
-	o.Spin, o.Memory = time.Millisecond, func() resp.Memory { return resp.Memory{UsedBytes: 1536, CapacityBytes: capacity, Policy: "lru"} }
+	o.Memory = func() resp.Memory { return resp.Memory{UsedBytes: 1536, CapacityBytes: capacity, Policy: "lru"} }
 	r.o = o
 	r.start()
 	t.Cleanup(func() { r.stop() })

@@ -32,7 +32,6 @@ type Options struct {
 	Enter   func(net.Conn) (leave func(), err error)
 	Memory  func() Memory // for INFO
 	Version string
-	Spin    time.Duration // the longest a connection polls before it sleeps; 0 = never
 
 	Settings // the first ones; see Server.Set
 

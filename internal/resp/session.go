@@ -68,7 +68,7 @@ func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer,
 	c.parses = s.now.Load().Errors
 	c.in = newReader(c)
 	c.out = newOutput(conn, account, s.o.Limits.StallTimeout, func(n int64) { s.count.written.Add(uint64(n)) })
-	c.socket = newSocket(conn, s.o.Spin, c.out.flush, c.out.due) // half a command may come, and no more before its client reads
+	c.socket = newSocket(conn, c.out.flush, c.out.due) // half a command may come, and no more before its client reads
 	return c
 }
 

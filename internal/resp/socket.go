@@ -4,11 +4,10 @@ import (
 	"io"
 	"net"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/spin"
+	"github.com/kvstored/kvstored/internal/poll"
 )
 
 // socket reads from a connection: into two places with one system call, and
@@ -17,7 +16,7 @@ import (
 type socket struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil: no socket
-	wait spin.Wait
+	wait poll.Wait
 	rest func()      // called before it waits, outside of the raw connection: it may wait itself
 	due  func() bool // whether rest has anything to do
 
@@ -28,9 +27,8 @@ type socket struct {
 	rested bool // try may wait now
 }
 
-func newSocket(conn net.Conn, longest time.Duration, rest func(), due func() bool) *socket {
+func newSocket(conn net.Conn, rest func(), due func() bool) *socket {
 	s := &socket{conn: conn, rest: rest, due: due}
-	s.wait.Start(longest, false)
 	if c, ok := conn.(syscall.Conn); ok {
 		s.raw, _ = c.SyscallConn()
 	}
@@ -60,7 +58,7 @@ func (s *socket) read(p, rest []byte) (int, error) {
 	clear(s.vec)
 	switch {
 	case err != nil:
-		s.wait.Forget()
+		s.wait.Over()
 		return 0, err
 	case s.err != nil:
 		return 0, &net.OpError{Op: "readv", Net: s.conn.LocalAddr().Network(), Addr: s.conn.RemoteAddr(), Err: s.err}

@@ -6,7 +6,6 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/retain"
-	"github.com/kvstored/kvstored/internal/spin"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -103,7 +102,6 @@ type Stats struct {
 	StagingBytes     int64                 `json:"staging_bytes"`            // of the clients' windows, that may have pages
 	StagingGivenBack uint64                `json:"staging_given_back_bytes"` // unused for a minute
 	StagingHuge      bool                  `json:"staging_huge_pages"`       // the kernel gives them to shared memory
-	Polling          spin.Stats            `json:"polling"`                  // of sockets, by the whole process
 }
 
 // Stats returns a snapshot. Hits are counted when a job's lease ends.
@@ -138,7 +136,6 @@ func (s *Server) Stats() Stats {
 		StagingBytes:     c.staging.bytes.Load(),
 		StagingGivenBack: c.staging.givenBack.Load(),
 		StagingHuge:      arena.WindowsHuge(),
-		Polling:          spin.Read(),
 	}
 	st.ErrorsBy, st.Errors = c.failures.read()
 	for reason, name := range refusedNames {

@@ -124,7 +124,7 @@ func limitsOf(s *Server) wire.Limits {
 		Requests: maxLive, Jobs: maxLive, Fills: maxLive, Pins: maxLive, Spaces: maxLive,
 		UserJobs: uint32(o.Limits.UIDJobs), UnreadBytes: uint32(o.Limits.QueueBytes),
 		KeptChains: wire.KeptChains, KeptChunks: wire.KeptChunks, Warms: maxWarms,
-		ChunkTokens: uint32(now.ChunkTokens), SpinMicros: micros(o.Spin),
+		ChunkTokens: uint32(now.ChunkTokens),
 	}
 }
 

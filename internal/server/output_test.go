@@ -23,7 +23,7 @@ func pair(t *testing.T) (a, b *wire.Conn) {
 	near, far := pipe.NewOf(&net.UnixAddr{Net: "unix"}, 4096)
 	end := func(nc net.Conn) *wire.Conn {
 		t.Cleanup(func() { nc.Close() })
-		c, err := wire.NewConn(nc, 0)
+		c, err := wire.NewConn(nc)
 		if err != nil {
 			t.Fatal(err)
 		}

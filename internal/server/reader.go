@@ -56,11 +56,10 @@ func newReader(c *session) *reader {
 
 // open greets a client. On an error the client has been told.
 func open(ctx context.Context, s *Server, nc net.Conn, u *tenant, account *budget.Account) (*reader, error) {
-	conn, err := wire.NewConn(nc, s.o.Spin)
+	conn, err := wire.NewConn(nc)
 	if err != nil {
 		return nil, err
 	}
-	conn.Parts()
 	c := newReader(newSession(s, conn, u, account))
 	limit := time.Now().Add(s.o.Limits.HelloTimeout)
 	_ = conn.SetReadDeadline(limit) // these fail only on a closed socket, as the read will

@@ -426,7 +426,7 @@ func (r *rig) connect() *raw {
 func newRaw(t testing.TB, nc net.Conn) *raw {
 	t.Helper()
 	t.Cleanup(func() { nc.Close() })
-	conn, err := wire.NewConn(nc, 0)
+	conn, err := wire.NewConn(nc)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -216,7 +216,7 @@ func (g *stage) open(store *stack.Stack) {
 // connect makes a session with the space open.
 func (g *stage) connect(srv *Server) *reader {
 	uc := g.socket()
-	conn, err := wire.NewConn(uc, 0)
+	conn, err := wire.NewConn(uc)
 	g.must(err)
 	tenant, _, err := srv.users.enter(identity{}, true)
 	g.must(err)

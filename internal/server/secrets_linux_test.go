@@ -112,7 +112,7 @@ func (r *rig) attack(uid uint32, s *secrets) *attacker {
 	nc, err := r.local.DialAs(r.t.Context(), uid)
 	r.must(err)
 	a := &attacker{r: r, s: s}
-	a.conn, err = wire.NewConn(nc, 0)
+	a.conn, err = wire.NewConn(nc)
 	r.must(err)
 	_, err = a.conn.Write(wire.AppendRequest(nil, wire.OpHello, 0, &wire.HelloRequest{
 		MinVersion: wire.Version, MaxVersion: wire.Version, StagingBytes: 256 << 10,

@@ -35,8 +35,6 @@ type Options struct {
 	// which the end of the daemon does not. Nil: not wanted.
 	Met func(conn net.Conn, maps bool) (left func(), may bool)
 
-	Spin time.Duration // how long a connection polls before it sleeps
-
 	// Fronts names the spaces that are front ends', not clients'.
 	Fronts map[key.SpaceID]string
 

@@ -48,7 +48,7 @@ func Starting(ctx context.Context, l net.Listener, log zerolog.Logger) error {
 // refuseHello tells a client that the daemon is starting, or what is wrong with its
 // hello.
 func refuseHello(nc net.Conn) {
-	conn, err := wire.NewConn(nc, 0)
+	conn, err := wire.NewConn(nc)
 	if err != nil {
 		return
 	}

@@ -6,19 +6,20 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/poll"
 )
 
 // BenchmarkRoundTrip compares an empty request and reply with the floor: the
 // same bytes over the same kind of socket with nothing around them.
 func BenchmarkRoundTrip(b *testing.B) {
 	b.Run("echo/blocking", func(b *testing.B) { benchEcho(b, readBlocking) })
-	b.Run("wire/blocking", func(b *testing.B) { benchWire(b, 0) })
-	b.Run("echo/spinning", func(b *testing.B) { benchEcho(b, readSpinning) })
-	b.Run("wire/spinning", func(b *testing.B) { benchWire(b, DefaultSpin) })
+	b.Run("echo/polling", func(b *testing.B) { benchEcho(b, readPolling) })
+	b.Run("wire", benchWire)
 }
 
-func benchWire(b *testing.B, spin time.Duration) {
-	client, server := connPair(b, spin)
+func benchWire(b *testing.B) {
+	client, server := connPair(b)
 	go func() {
 		for {
 			h, _, err := server.ReadFrame()
@@ -65,7 +66,7 @@ func readBlocking(uc *net.UnixConn) func([]byte) error {
 	}
 }
 
-func readSpinning(uc *net.UnixConn) func([]byte) error {
+func readPolling(uc *net.UnixConn) func([]byte) error {
 	raw, err := uc.SyscallConn()
 	if err != nil {
 		return func([]byte) error { return err }
@@ -78,7 +79,7 @@ func readSpinning(uc *net.UnixConn) func([]byte) error {
 			if err != syscall.EAGAIN {
 				return true
 			}
-			if time.Since(start) > DefaultSpin {
+			if time.Since(start) > poll.Longest {
 				return false
 			}
 		}

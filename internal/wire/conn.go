@@ -21,12 +21,6 @@ const (
 	keepBytes = 1 << 20
 )
 
-// DefaultSpin is the longest a connection polls before it sleeps: about what
-// it takes to copy and hash a chunk of a few MiB, so that neither side sleeps
-// while the other works on one. Waking costs 50 us and more on virtual
-// machines.
-const DefaultSpin = time.Millisecond
-
 // ErrFrameTooLarge says that a header claims a body larger than the limit.
 // Nothing can be read after it.
 var ErrFrameTooLarge = errors.New("frame too large")
@@ -64,24 +58,14 @@ type Conn struct {
 	tail int
 }
 
-// NewConn takes over nc, which is a Unix socket, or Local. Spin is the longest time to
-// poll a socket before sleeping; with 0 it never polls, and so it is where the process
-// has one CPU, on which polling keeps others from running. The limit on bodies is
+// NewConn takes over nc, which is a Unix socket, or Local. The limit on bodies is
 // MaxHelloBytes until SetMaxBody raises it.
-func NewConn(nc net.Conn, spin time.Duration) (*Conn, error) {
-	l, err := newLink(nc, spin)
+func NewConn(nc net.Conn) (*Conn, error) {
+	l, err := newLink(nc)
 	if err != nil {
 		return nil, fmt.Errorf("wire: %w", err)
 	}
 	return &Conn{nc: nc, link: l, maxBody: MaxHelloBytes, buf: make([]byte, firstBytes)}, nil
-}
-
-// Parts has this end leave a processor on which its peer polls, too; see spin.Wait.
-// One end of a connection may.
-func (c *Conn) Parts() {
-	if s, ok := c.link.(*socket); ok {
-		s.rd.wait.Parts()
-	}
 }
 
 // SetMaxBody sets the limit on bodies that are read. Only the reader may.
@@ -140,7 +124,7 @@ func (c *Conn) Buffered() bool {
 func (c *Conn) ReadFrame() (Header, []byte, error) { return c.read(true) }
 
 // TryReadFrame is ReadFrame, but it never sleeps: if no frame is complete
-// after a spin it returns ErrWouldBlock.
+// after a poll it returns ErrWouldBlock.
 func (c *Conn) TryReadFrame() (Header, []byte, error) { return c.read(false) }
 
 func (c *Conn) read(block bool) (Header, []byte, error) {

@@ -12,10 +12,10 @@ import (
 )
 
 // connPair returns the two ends of a Unix stream socket.
-func connPair(t testing.TB, spin time.Duration) (*Conn, *Conn) {
+func connPair(t testing.TB) (*Conn, *Conn) {
 	t.Helper()
 	a, b := unixPair(t)
-	return newConn(t, a, spin), newConn(t, b, spin)
+	return newConn(t, a), newConn(t, b)
 }
 
 func unixPair(t testing.TB) (*net.UnixConn, *net.UnixConn) {
@@ -43,9 +43,9 @@ func unixPair(t testing.TB) (*net.UnixConn, *net.UnixConn) {
 	return a, b
 }
 
-func newConn(t testing.TB, uc *net.UnixConn, spin time.Duration) *Conn {
+func newConn(t testing.TB, uc *net.UnixConn) *Conn {
 	t.Helper()
-	c, err := NewConn(uc, spin)
+	c, err := NewConn(uc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func mustWrite(t testing.TB, c *Conn, p []byte) {
 }
 
 func TestPipelinedFrames(t *testing.T) {
-	a, b := connPair(t, DefaultSpin)
+	a, b := connPair(t)
 	var all []byte
 	const n = 10_000 // more than the buffer holds, and frames across its end
 	for i := range n {
@@ -83,7 +83,7 @@ func TestPipelinedFrames(t *testing.T) {
 }
 
 func TestFrameInPieces(t *testing.T) {
-	a, b := connPair(t, 0)
+	a, b := connPair(t)
 	frame := pingFrame(7)
 	for i := range frame {
 		if _, _, err := b.TryReadFrame(); !errors.Is(err, ErrWouldBlock) {
@@ -99,7 +99,7 @@ func TestFrameInPieces(t *testing.T) {
 // TestReceiveBuffer: a peer that sends little costs little, and one that sends much at a
 // time is read in large pieces.
 func TestReceiveBuffer(t *testing.T) {
-	a, b := connPair(t, 0)
+	a, b := connPair(t)
 	for id := range uint64(3) {
 		mustWrite(t, a, pingFrame(id))
 		if h, _, err := b.ReadFrame(); err != nil || h.ID != id {
@@ -124,7 +124,7 @@ func TestReceiveBuffer(t *testing.T) {
 // TestClaimedBodyCostsNothing: a header that claims the largest body does not
 // make the receiver hold more than about twice the bytes sent of it.
 func TestClaimedBodyCostsNothing(t *testing.T) {
-	a, b := connPair(t, 0)
+	a, b := connPair(t)
 	mustWrite(t, a, Header{BodyBytes: MaxBodyBytes, Op: OpPut}.Append(nil))
 	if _, _, err := b.TryReadFrame(); !errors.Is(err, ErrWouldBlock) {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestClaimedBodyCostsNothing(t *testing.T) {
 }
 
 func TestLargeFrameBetweenSmallOnes(t *testing.T) {
-	a, b := connPair(t, DefaultSpin)
+	a, b := connPair(t)
 	payload := make([]byte, 5<<20)
 	for i := range payload {
 		payload[i] = byte(i * 7 >> 3)
@@ -192,7 +192,7 @@ func TestEndOfStream(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := connPair(t, DefaultSpin)
+			a, b := connPair(t)
 			mustWrite(t, a, tt.sent)
 			a.Close()
 			if _, _, err := b.ReadFrame(); !errors.Is(err, tt.want) {
@@ -203,7 +203,7 @@ func TestEndOfStream(t *testing.T) {
 }
 
 func TestDeadlineWithinAFrame(t *testing.T) {
-	a, b := connPair(t, DefaultSpin)
+	a, b := connPair(t)
 	frame := pingFrame(9)
 	mustWrite(t, a, frame[:7])
 	b.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
@@ -218,7 +218,7 @@ func TestDeadlineWithinAFrame(t *testing.T) {
 }
 
 func TestTryWriteTakesWhatFits(t *testing.T) {
-	a, b := connPair(t, 0)
+	a, b := connPair(t)
 	big := make([]byte, 8<<20)
 	n, err := a.TryWrite(big)
 	if err != nil || n == 0 || n == len(big) {
@@ -234,7 +234,7 @@ func TestTryWriteTakesWhatFits(t *testing.T) {
 }
 
 func TestDescriptors(t *testing.T) {
-	a, b := connPair(t, 0)
+	a, b := connPair(t)
 	names := []string{"arena", "staging"}
 	var files []*os.File
 	for _, name := range names {
@@ -270,7 +270,7 @@ func TestDescriptors(t *testing.T) {
 }
 
 func TestTooManyDescriptors(t *testing.T) {
-	a, b := connPair(t, 0)
+	a, b := connPair(t)
 	f, err := os.Open(".")
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +293,7 @@ func TestTooManyDescriptors(t *testing.T) {
 }
 
 func TestRoundTripAllocatesNothing(t *testing.T) {
-	a, b := connPair(t, 0)
+	a, b := connPair(t)
 	frame := pingFrame(1)
 	allocs := testing.AllocsPerRun(100, func() {
 		mustWrite(t, a, frame)

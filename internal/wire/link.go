@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"syscall"
-	"time"
 )
 
 // link is what carries the bytes of a Conn: a socket, or Local.
@@ -32,7 +31,7 @@ type Local interface {
 	Shut() // ends both directions
 }
 
-func newLink(nc net.Conn, spin time.Duration) (link, error) {
+func newLink(nc net.Conn) (link, error) {
 	if l, ok := nc.(Local); ok {
 		return local{nc, l}, nil
 	}
@@ -44,7 +43,7 @@ func newLink(nc net.Conn, spin time.Duration) (link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSocket(raw, spin), nil
+	return newSocket(raw), nil
 }
 
 // local is a link within the process. It never polls.

@@ -18,7 +18,7 @@ func localPair(t *testing.T) (a, b *Conn) {
 	t.Cleanup(func() { x.Close(); y.Close() })
 	ends := [2]*Conn{}
 	for i, nc := range []*pipe.Conn{x, y} {
-		c, err := NewConn(nc, DefaultSpin)
+		c, err := NewConn(nc)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,10 +4,8 @@ import (
 	"io"
 	"os"
 	"syscall"
-	"time"
 
-	"github.com/kvstored/kvstored/internal/spin"
-	"github.com/kvstored/kvstored/internal/unseen"
+	"github.com/kvstored/kvstored/internal/poll"
 )
 
 // socket is a link over a Unix socket.
@@ -17,9 +15,9 @@ type socket struct {
 	wr  sender
 }
 
-func newSocket(raw syscall.RawConn, spin time.Duration) *socket {
+func newSocket(raw syscall.RawConn) *socket {
 	s := &socket{raw: raw}
-	s.rd.init(spin)
+	s.rd.init()
 	s.wr.init()
 	return s
 }
@@ -37,7 +35,7 @@ func (s *socket) shut() {
 // receiver reads from a socket, polling for a while before it sleeps. Its
 // function and what that needs are fields, so that a read allocates nothing.
 type receiver struct {
-	wait spin.Wait // may take two reads
+	wait poll.Wait // may take two reads
 	step func(fd uintptr) bool
 
 	p     []byte
@@ -46,10 +44,7 @@ type receiver struct {
 	err   error
 }
 
-func (r *receiver) init(longest time.Duration) {
-	r.wait.Start(longest, true)
-	r.step = r.attempt
-}
+func (r *receiver) init() { r.step = r.attempt }
 
 // call reads into p. Without block it returns ErrWouldBlock rather than sleep.
 func (r *receiver) call(raw syscall.RawConn, p []byte, block bool) (int, error) {
@@ -57,7 +52,7 @@ func (r *receiver) call(raw syscall.RawConn, p []byte, block bool) (int, error) 
 	err := raw.Read(r.step)
 	r.p = nil
 	if err != nil {
-		r.wait.Forget()
+		r.wait.Over()
 		return 0, err
 	}
 	return r.n, r.err
@@ -67,7 +62,7 @@ func (r *receiver) call(raw syscall.RawConn, p []byte, block bool) (int, error) 
 // is called again after the socket became readable if not.
 func (r *receiver) attempt(fd uintptr) bool {
 	for {
-		switch r.n, r.err = unseen.Read(fd, r.p); {
+		switch r.n, r.err = syscall.Read(int(fd), r.p); {
 		case r.err == syscall.EINTR:
 			continue
 		case r.err == syscall.EAGAIN:
@@ -108,7 +103,7 @@ func (s *sender) write(raw syscall.RawConn, p []byte) (int, error) {
 
 func (s *sender) attempt(fd uintptr) bool {
 	for s.n < len(s.p) {
-		n, err := unseen.Write(fd, s.p[s.n:])
+		n, err := syscall.Write(int(fd), s.p[s.n:])
 		switch err {
 		case nil:
 			s.n += n

@@ -13,7 +13,7 @@ func half(n int) []byte {
 }
 
 func TestStalledFrame(t *testing.T) {
-	a, b := connPair(t, 0)
+	a, b := connPair(t)
 	b.SetStall(20 * time.Millisecond)
 	mustWrite(t, a, pingFrame(1))
 	mustWrite(t, a, half(100))
@@ -35,7 +35,7 @@ func strike(c *Conn, received int64) {
 // A frame that goes on is not cut off, however long it takes, nor is the rest
 // between frames.
 func TestProgressIsNoStall(t *testing.T) {
-	a, b := connPair(t, 0)
+	a, b := connPair(t)
 	b.SetStall(time.Hour)
 	go func() {
 		mustWrite(t, a, half(HeaderBytes+1<<20))
@@ -68,7 +68,7 @@ func TestProgressIsNoStall(t *testing.T) {
 
 // Reads end at the deadline of a frame or at an interruption, the earlier one.
 func TestInterrupt(t *testing.T) {
-	a, b := connPair(t, 0)
+	a, b := connPair(t)
 	b.SetStall(time.Hour)
 	mustWrite(t, a, half(100))
 	got := make(chan error)
@@ -105,7 +105,7 @@ func (m *meter) Release(n int64) { m.now -= n }
 // released when it shrinks.
 func TestReceiveBufferIsCharged(t *testing.T) {
 	for limit, want := range map[int64]error{4 << 20: nil, 1 << 20: errors.New("over")} {
-		a, b := connPair(t, 0)
+		a, b := connPair(t)
 		m := &meter{limit: limit}
 		mustWrite(t, a, append(Header{BodyBytes: 100 << 10, Op: OpHello}.Append(nil), make([]byte, 100<<10)...))
 		if _, _, err := b.ReadFrame(); err != nil {

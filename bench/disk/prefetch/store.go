@@ -68,7 +68,7 @@ func open(dir string, below tier.Tier, place tier.Place, loads fair.Limit, windo
 		Hot: s.hot, Below: []stack.Below{{Place: place, Tier: timed, Loads: loads}}, Log: zerolog.Nop(),
 	})
 	srv := server.New(server.Options{
-		Stack: s.stack, Arena: s.arena, Spin: 100 * time.Microsecond, Log: zerolog.Nop(),
+		Stack: s.stack, Arena: s.arena, Log: zerolog.Nop(),
 		Settings: server.Settings{
 			LeaseMaxAge: time.Hour, PinMaxAge: time.Hour,
 			Prefetch:    server.Prefetch{Policy: wire.PolicyWaitComplete, Deadline: time.Minute, WindowBytes: windowBytes},

@@ -127,7 +127,7 @@ type Budget struct {
 	Leases float64 `yaml:"leases" range:">0..0.8" reload:"at once"`
 	// Share that may be pinned by name.
 	Pins float64 `yaml:"pins" range:">0..0.8" reload:"at once"`
-	// Share that promotions may protect until they are published.
+	// Share that promotions may protect until they are published; one always may.
 	Loads float64 `yaml:"loads" range:">0..0.8" reload:"at once"`
 	// Share kept while it waits for the disk; it comes on top of the sum of the
 	// other three and yields to them.

@@ -75,24 +75,37 @@ func (b *budgets) fits(o Owner, c Class, g growth) error {
 	if c == IO {
 		return nil
 	}
-	w := &b.owners[o]
-	if limit := b.limits.of(c); limit > 0 {
-		most := limit
-		if b.open > 1 {
-			most = limit / 2
-		}
-		if o != Daemon && g.own > 0 && w.bytes[c]+g.own > most {
-			return &BudgetError{c.String() + " budget of this owner", g.own, w.bytes[c], most, ErrOverBudget}
-		}
-		if has := b.count.ClassBytes[c]; g.class > 0 && has+g.class > limit {
-			return &BudgetError{c.String() + " budget", g.class, has, limit, b.full(o, g.class, limit)}
-		}
+	if err := b.fitsClass(o, c, g); err != nil {
+		return err
 	}
 	if c == Unwritten && b.count.ClassBytes[c] == 0 {
 		return nil // one at a time is always written, or what protects the rest would never end
 	}
 	if limit, has := b.limits.Total, b.count.ProtectedBytes; limit > 0 && g.total > 0 && has+g.total > limit {
 		return &BudgetError{"total budget", g.total, has, limit, b.full(o, g.own, limit)}
+	}
+	return nil
+}
+
+// fitsClass is fits for the limit of the class. One load at a time is always let in; what
+// is larger than the limit waits until it is alone.
+func (b *budgets) fitsClass(o Owner, c Class, g growth) error {
+	limit, has, need := b.limits.of(c), b.count.ClassBytes[c], g.class
+	if c == Load {
+		need = min(need, limit)
+	}
+	if limit == 0 || c == Load && has == 0 {
+		return nil
+	}
+	most := limit
+	if b.open > 1 {
+		most = limit / 2
+	}
+	if own := b.owners[o].bytes[c]; o != Daemon && g.own > 0 && own+g.own > most {
+		return &BudgetError{c.String() + " budget of this owner", g.own, own, most, ErrOverBudget}
+	}
+	if g.class > 0 && has+g.class > limit {
+		return &BudgetError{c.String() + " budget", g.class, has, limit, b.full(o, need, limit)}
 	}
 	return nil
 }

@@ -187,11 +187,18 @@ func (m *model) refusal(h holder, before, after sums) error {
 		return ledger.ErrBusy
 	}
 	over := func(before, after, limit int64) bool { return limit > 0 && after > before && after > limit }
+	need := after.class - before.class
+	if h.c == ledger.Load {
+		need = min(need, limit)
+		if before.class == 0 {
+			limit, most = 0, 0 // one is always let in
+		}
+	}
 	switch {
 	case h.o != ledger.Daemon && over(before.own, after.own, most):
 		return ledger.ErrOverBudget
 	case over(before.class, after.class, limit):
-		return wait(after.class-before.class, limit)
+		return wait(need, limit)
 	case h.c == ledger.Unwritten && before.class == 0:
 	case over(before.total, after.total, m.limits.Total):
 		return wait(after.own-before.own, m.limits.Total)

@@ -39,6 +39,29 @@ func TestLoadRoom(t *testing.T) {
 	}
 }
 
+// A chunk larger than the budget of loads is loaded all the same, one at a time.
+func TestLargeLoads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const large = mib
+		r := newRig(t, options{limits: ledger.Limits{Load: large / 2}})
+		c := tiertest.Chain(1, 2)
+		r.put(c, 0, 2, large)
+		r.flush()
+		r.evict()
+		r.wantIn(c, 0, 2)
+		var both sync.WaitGroup
+		for i := range 2 {
+			both.Go(func() {
+				if err := r.load(c, i); err != nil {
+					t.Errorf("chunk %d: %v", i, err)
+				}
+			})
+		}
+		both.Wait()
+		r.wantIn(c, 2, 0)
+	})
+}
+
 func TestLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := diskOnly(t, 4, options{})

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -10,8 +11,29 @@ import (
 // mean something, or a misspelt override would be lost without a word.
 const envPrefix = "KVSTORED_"
 
-// clientVars are read by commands, not by the configuration.
-var clientVars = []string{"KVSTORED_SOCKET", "KVSTORED_CONFIG"}
+var (
+	// clientVars are read by commands, not by the configuration.
+	clientVars = []string{"KVSTORED_SOCKET", "KVSTORED_CONFIG"}
+	// otherVars are those of demos and tests that documents name.
+	otherVars = []string{"KVSTORED_LLAMA", "KVSTORED_BIN", "KVSTORED_HISTORIES", "KVSTORED_CONVERSATIONS", "KVSTORED_SEED"}
+	// serviceVars are those that Kubernetes sets in each pod for a service whose name
+	// begins with kvstored. A setting has no such value as portVars have.
+	serviceVars = regexp.MustCompile(`^KVSTORED_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)=`)
+	portVars    = regexp.MustCompile(`^KVSTORED_(\w+_)?PORT=(tcp|udp|sctp)://`)
+)
+
+// PassedOver is the names of variables in env (in the form of os.Environ) that look like
+// settings and are none, in order. A misspelt setting is not among them.
+func PassedOver(env []string) (names []string) {
+	for _, kv := range env {
+		name, _, _ := strings.Cut(kv, "=")
+		if slices.Contains(otherVars, name) || serviceVars.MatchString(kv) || portVars.MatchString(kv) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
 
 // environ applies the overrides among env: KVSTORED_CPU__CAPACITY is
 // cpu.capacity. Single values are taken as they are, lists are written as in
@@ -20,10 +42,11 @@ func (d *decoder) environ(env []string, c any) {
 	d.env = true
 	env = slices.Clone(env)
 	slices.Sort(env) // so that errors have an order
+	none := append(PassedOver(env), clientVars...)
 	for _, kv := range env {
 		name, text, _ := strings.Cut(kv, "=")
 		upper, ours := strings.CutPrefix(name, envPrefix)
-		if !ours || slices.Contains(clientVars, name) {
+		if !ours || slices.Contains(none, name) {
 			continue
 		}
 		d.source = name

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -393,7 +394,7 @@ KVSTORED_REMOTE__S3__BUCKET: remote.s3.bucket: "` + strings.Repeat("k", 64) + `"
 			name: "environment",
 			env: []string{
 				"KVSTORED_SOCKET=/x", "KVSTORED_CONFIG=/y", // the client commands'
-				"KVSTORED_CPU__CAPCITY=1GiB", "KVSTORED_cpu__capacity=1GiB", "KVSTORED_SERVICE_HOST=10.0.0.1",
+				"KVSTORED_CPU__CAPCITY=1GiB", "KVSTORED_cpu__capacity=1GiB", "KVSTORED_PORT=9464",
 				"KVSTORED_CPU={}", "KVSTORED_LISTEN__ALLOW_UIDS=1000", "KVSTORED_DISK__PATHS=", "KVSTORED_CPU__CAPACITY__X=1",
 			},
 			want: `
@@ -402,7 +403,7 @@ KVSTORED_CPU__CAPACITY__X: no such setting; unset it, or name a key by its path 
 KVSTORED_CPU__CAPCITY: no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY
 KVSTORED_DISK__PATHS: disk.paths: want a list, such as [a, b]; [] is the empty one
 KVSTORED_LISTEN__ALLOW_UIDS: listen.allow_uids: want a list, such as [1000]
-KVSTORED_SERVICE_HOST: no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY
+KVSTORED_PORT: no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY
 KVSTORED_cpu__capacity: no such setting; unset it, or name a key by its path in capitals with __ between levels, such as KVSTORED_CPU__CAPACITY`,
 		},
 	}
@@ -487,6 +488,37 @@ func TestDefaultForUser(t *testing.T) {
 		c, err := Load("", tt.env, Rules{UID: tt.uid})
 		if err != nil || c.Listen.Socket != tt.socket || c.Disk.Paths[0] != tt.disk {
 			t.Errorf("uid %d, %q: socket %s, disk %s, error %v; want %s, %s", tt.uid, tt.env, c.Listen.Socket, c.Disk.Paths[0], err, tt.socket, tt.disk)
+		}
+	}
+}
+
+// TestPassedOver: variables of Kubernetes' services and of our demos and tests end no start,
+// and are told; a misspelt setting is an error all the same.
+func TestPassedOver(t *testing.T) {
+	none := []string{
+		"KVSTORED_LLAMA=/x", "KVSTORED_BIN=/x", "KVSTORED_HISTORIES=1", "KVSTORED_SEED=1", "KVSTORED_CONVERSATIONS=2",
+		"KVSTORED_SERVICE_HOST=10.0.0.1", "KVSTORED_SERVICE_PORT=6380", "KVSTORED_SERVICE_PORT_RESP=6380", "KVSTORED_PORT=tcp://10.0.0.1:6380",
+		"KVSTORED_PORT_6380_TCP=tcp://10.0.0.1:6380", "KVSTORED_PORT_6380_TCP_PROTO=tcp", "KVSTORED_PORT_6380_TCP_PORT=6380", "KVSTORED_PORT_6380_TCP_ADDR=10.0.0.1",
+		"KVSTORED_ROUTER_SERVICE_HOST=10.0.0.1", "KVSTORED_ROUTER_PORT=tcp://10.0.0.1:9465", "KVSTORED_ROUTER_PORT_53_UDP=udp://10.0.0.1:53",
+	}
+	var names []string
+	for _, kv := range none {
+		name, _, _ := strings.Cut(kv, "=")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if got := PassedOver(append(none, "PATH=/x", "KVSTORED_SOCKET=/x", "KVSTORED_CPU__CAPACITY=1GiB")); !slices.Equal(got, names) {
+		t.Errorf("passed over: %q", got)
+	}
+	if _, err := Load("", append(none, "KVSTORED_CPU__CAPACITY=1GiB"), Rules{}); err != nil {
+		t.Errorf("with variables that are no settings: %v", err)
+	}
+	for _, kv := range []string{
+		"KVSTORED_CPU__CAPACTIY=1GiB", "KVSTORED_ADMIN_LISTEN=x", "KVSTORED_ADMIN_PORT=9464", "KVSTORED_SERVICE=x", "KVSTORED_LLAMAS=x", "KVSTORED_PORT_6380=x",
+		"KVSTORED_PORT_6380_TCP_HOST=x", "KVSTORED_SERVICE_HOSTS=x", "kvstored_service_host=x", "KVSTORED_LISTEN__PORT=tcp",
+	} {
+		if _, err := Load("", []string{kv}, Rules{}); (err == nil) != !strings.HasPrefix(kv, "KVSTORED_") {
+			t.Errorf("%s: %v", kv, err)
 		}
 	}
 }

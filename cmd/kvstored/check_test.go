@@ -191,6 +191,8 @@ func TestWarnings(t *testing.T) {
 		c.Listen.Socket += "/no/s"
 	})
 	file := fileOf(t, &cfg)
+	t.Setenv("KVSTORED_SERVICE_HOST", "10.0.0.1") // as Kubernetes sets it
+	t.Setenv("KVSTORED_LLAMA", "/x")
 	code, out, says := kvstored(t, "", "check", "--file-only", file)
 	if code != exitOK {
 		t.Errorf("exit code %d:\n%s", code, out)
@@ -199,7 +201,7 @@ func TestWarnings(t *testing.T) {
 	if code != exitFailure {
 		t.Errorf("serve: exit code %d:\n%s", code, log)
 	}
-	for _, want := range []string{"without remote.s3.bucket", "and 127.0.0.1:0 asks for no password", "spaces[0].match: only * and ? stand for", "users 12345 have the right admin, but admin.mode 0600 admits only root",
+	for _, want := range []string{"no settings, and passed over: KVSTORED_LLAMA, KVSTORED_SERVICE_HOST", "without remote.s3.bucket", "and 127.0.0.1:0 asks for no password", "spaces[0].match: only * and ? stand for", "users 12345 have the right admin, but admin.mode 0600 admits only root",
 		"cpu.rank_by compute has no effect with the policy lru", "disk.rank_by compute has no effect with the policy gdsf"} {
 		if !strings.Contains(says, "kvstored: warning: ") || !strings.Contains(says, want) || !strings.Contains(log, want) {
 			t.Errorf("no warning %q in\n%s\nor in\n%s", want, says, log)

@@ -96,6 +96,9 @@ func CheckRemote(ctx context.Context, c *config.S3) (notes []string, err error) 
 // Warnings say what serve would start with, but hardly as it was meant; if here,
 // on this machine.
 func Warnings(c *config.Config, here bool) (out []string) {
+	if names := config.PassedOver(os.Environ()); len(names) > 0 {
+		out = append(out, "no settings, and passed over: "+strings.Join(names, ", "))
+	}
 	if s := &c.Remote.S3; s.Endpoint != "" && !s.Enabled() {
 		out = append(out, "remote.s3.endpoint is set, but there is no remote tier without remote.s3.bucket")
 	}

@@ -104,5 +104,5 @@ func read(path string) ([]byte, error) {
 	if len(data) > maxFileBytes {
 		return nil, fmt.Errorf("%s is larger than %v: is it a config file?", path, Bytes(maxFileBytes))
 	}
-	return data, nil
+	return withoutMark(data), nil
 }

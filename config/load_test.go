@@ -522,3 +522,34 @@ func TestPassedOver(t *testing.T) {
 		}
 	}
 }
+
+// TestByteOrderMark: a mark before the text of a file says nothing.
+func TestByteOrderMark(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte("\ufeff"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("cpu: {capacity: 1GiB}\r\nfoo: 1\r\n")
+	if _, err := Load(path, nil, Rules{}); err == nil || !strings.Contains(err.Error(), "f.yaml:2:1: foo: unknown key") || strings.Contains(err.Error(), "f.yaml:1") {
+		t.Errorf("a wrong key on line 2: %v", err)
+	}
+	write("cpu: {capacity: 1GiB}\r\n")
+	c, err := Load(path, nil, Rules{})
+	if err != nil || c.CPU.Capacity != 1<<30 {
+		t.Errorf("%v, %v", c.CPU.Capacity, err)
+	}
+	if r, err := Reload(&c, path, nil, Rules{}); err != nil || len(r.Changes) != 0 {
+		t.Errorf("a reload: %v, %v", r, err)
+	}
+	write("secret\r\nmore")
+	if s, err := ReadSecret("some.key", path); s != "secret" || err != nil {
+		t.Errorf("a secret: %q, %v", s, err)
+	}
+	write("\n")
+	if _, err := ReadSecret("some.key", path); err == nil || !strings.HasPrefix(err.Error(), "some.key: the first line of ") {
+		t.Errorf("no secret: %v", err)
+	}
+}

@@ -1,13 +1,13 @@
 package daemon
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
 
+	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
@@ -62,22 +62,5 @@ func ListenTCP(key, addr string) (net.Listener, error) {
 // readPassword is what a file names as the password: its first line. Without a
 // file there is none.
 func readPassword(path string) (string, error) {
-	return ReadSecret("listen.resp_password_file", path)
-}
-
-// ReadSecret is the first line of the file that a key names; without a file it is
-// empty.
-func ReadSecret(key, path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w; write the secret into that file, readable for this user, or take the key out", key, err)
-	}
-	line, _, _ := bytes.Cut(text, []byte("\n"))
-	if line = bytes.TrimSuffix(line, []byte("\r")); len(line) == 0 {
-		return "", fmt.Errorf("%s: the first line of %s is empty; write the secret there", key, path)
-	}
-	return string(line), nil
+	return config.ReadSecret("listen.resp_password_file", path)
 }

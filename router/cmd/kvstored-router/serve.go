@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	daemonconfig "github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/router/config"
 	"github.com/kvstored/kvstored/router/feed"
@@ -61,6 +61,9 @@ func runRouter(ctx context.Context, cfg *config.Config) error {
 		return &exitError{exitConfig, err}
 	}
 	o.Log = newLog(os.Stderr, cfg.Log)
+	if names := daemonconfig.PassedOver(os.Environ()); len(names) > 0 {
+		o.Log.Warn().Strs("names", names).Msg("variables that are no settings are passed over")
+	}
 	s, err := route.New(o)
 	if err != nil {
 		return &exitError{exitConfig, err}
@@ -83,29 +86,13 @@ func runRouter(ctx context.Context, cfg *config.Config) error {
 	return failed(running.Wait())
 }
 
-// tokenIn is the first line of the file of route.token_file; without a file there is none.
-func tokenIn(path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("route.token_file: %w; write the secret into that file, readable for this user, or take the key out", err)
-	}
-	line, _, _ := bytes.Cut(text, []byte("\n"))
-	if line = bytes.TrimSuffix(line, []byte("\r")); len(line) == 0 {
-		return "", fmt.Errorf("route.token_file: the first line of %s is empty; write the secret there", path)
-	}
-	return string(line), nil
-}
-
 // routeOptions are a configuration as the service has it.
 func routeOptions(r *config.Route) (o route.Options, err error) {
 	o = route.Options{
 		Index: int64(r.Memory), MaxWorkers: r.MaxWorkers, Blocks: r.WorkerBlocks, Temperature: r.Temperature,
 		Reservation: r.Reservation, Grace: r.Grace, Silence: r.Silence, Closed: !config.OnlyHere(r.Listen),
 	}
-	if o.Token, err = tokenIn(r.TokenFile); err != nil {
+	if o.Token, err = daemonconfig.ReadSecret("route.token_file", r.TokenFile); err != nil {
 		return o, err
 	}
 	if o.Allow, err = reach.Parse(r.Allow); err != nil {

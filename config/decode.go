@@ -65,6 +65,10 @@ var bareStar = regexp.MustCompile(`(?m)[:,\[-][ \t]+\*[ \t]*([],}]|$)`)
 
 // parse returns the one document in data; nil if that is empty.
 func (d *decoder) parse(data []byte, path string) (ast.Node, bool) {
+	if tk := tooDeep(string(data)); tk != nil {
+		d.fail(tk, path, "lists and mappings lie in each other more than %d deep", maxDepth)
+		return nil, false
+	}
 	// Duplicate keys are found by the walk, with their path.
 	f, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
 	if err != nil {

@@ -523,6 +523,54 @@ func TestPassedOver(t *testing.T) {
 	}
 }
 
+// TestTooDeep: what nests deeper than any key is refused before it is parsed, which would
+// take hundreds of MiB, in the file, at a reload and in a variable.
+func TestTooDeep(t *testing.T) {
+	const text = "lists and mappings lie in each other more than 16 deep"
+	steps := func(n int, step string) (s string) {
+		for i := range n {
+			s += strings.Repeat("  ", i) + step + "\n"
+		}
+		return s
+	}
+	for _, tt := range []struct {
+		name, file string
+		deep       bool
+	}{
+		{"brackets", strings.Repeat("[", 20_000), true},
+		{"braces", strings.Repeat("{a: ", 15_000), true},
+		{"brackets that others end", strings.Repeat("[}", 20_000), true},
+		{"brackets that a comment ends", strings.Repeat("[ # ]\n", 8_000), true},
+		{"brackets that a text ends", strings.Repeat("['] ', ", 8_000), true},
+		{"brackets behind an apostrophe", "a: it's\nb: " + strings.Repeat("[", 20_000), true},
+		{"entries", strings.Repeat("- ", 20_000), true},
+		{"keys", strings.Repeat("? ", 20_000), true},
+		{"sections", steps(17, "a:"), true},
+		{"entries, line by line", steps(17, "-"), true},
+		{"brackets in sections", steps(8, "a:") + strings.Repeat("  ", 8) + strings.Repeat("[", 9), true},
+		{"16 brackets", strings.Repeat("[", 16) + strings.Repeat("]", 16), false},
+		{"16 sections", steps(16, "a:"), false},
+		{"lists beside each other", strings.Repeat("- - [a, {b: [c]}]\n", 2_000), false},
+		{"brackets in a text", "a: \"" + strings.Repeat("[", 100) + "\"\nb: x" + strings.Repeat("[", 100) + "\n# " + strings.Repeat("[", 100), false},
+	} {
+		if _, err := loadText(t, tt.file); strings.Contains(errorText(err), text) != tt.deep {
+			t.Errorf("%s: %.200s", tt.name, errorText(err))
+		}
+	}
+	_, err := loadText(t, "", "KVSTORED_DISK__PATHS="+strings.Repeat("[", 20_000))
+	if want := "KVSTORED_DISK__PATHS: disk.paths: " + text; errorText(err) != want {
+		t.Errorf("a variable: %.200s", errorText(err))
+	}
+	path := filepath.Join(t.TempDir(), "f.yaml")
+	if err := os.WriteFile(path, []byte("disk: "+strings.Repeat("[", 20_000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	running := Default()
+	if _, err := Reload(&running, path, nil, testRules); err == nil || !strings.Contains(err.Error(), "f.yaml:1:22: "+text) {
+		t.Errorf("a reload: %.200v", err)
+	}
+}
+
 // TestByteOrderMark: a mark before the text of a file says nothing.
 func TestByteOrderMark(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f.yaml")

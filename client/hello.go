@@ -25,9 +25,6 @@ type Options struct {
 	Direct bool
 	// Inline asks for no shared memory at all: payloads cross the socket.
 	Inline bool
-	// NoPush asks the daemon not to send the progress of jobs unasked. Then
-	// Wait asks for it.
-	NoPush bool
 	// Timeout bounds Dial and every call whose context has no deadline: the
 	// daemon is given up, with ErrNoAnswer, when nothing came for so long. A
 	// call that waits for more than the daemon (Job.Wait, Flush, Get and
@@ -180,15 +177,13 @@ func refusedHello(code Code, body []byte) error {
 // begins, "-ERR", read as the start of a header.
 const redisError = '-' | 'E'<<8 | 'R'<<16 | 'R'<<24
 
-func (o *Options) wants() (f wire.Features) {
+func (o *Options) wants() wire.Features {
+	f := wire.FeaturePushes
 	if !o.Inline {
 		f |= wire.FeatureArena | wire.FeatureStaging
 		if o.Direct {
 			f |= wire.FeatureDirect
 		}
-	}
-	if !o.NoPush {
-		f |= wire.FeaturePushes
 	}
 	return f
 }

@@ -66,7 +66,7 @@ func TestWaitForPushes(t *testing.T) {
 	})
 }
 
-// TestWaitAsks covers connections without pushes, and best effort, where the
+// TestWaitAsks covers daemons that grant no pushes, and best effort, where the
 // first wait is what ends the job.
 func TestWaitAsks(t *testing.T) {
 	for _, policy := range []WaitPolicy{WaitComplete, BestEffort} {
@@ -74,7 +74,7 @@ func TestWaitAsks(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := inlineSetup()
 				if policy != BestEffort {
-					s.hello.Granted, s.options.NoPush = 0, true
+					s.hello.Granted = 0
 				}
 				c := mustDial(t, s, func(f *fake) {
 					f.reply(f.next(), &wire.PrefetchReply{Job: 5, State: wire.JobState{Code: wire.CodeRunning, Ready: ready(1), Refs: refs(wire.Ref{})}})

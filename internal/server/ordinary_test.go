@@ -28,7 +28,6 @@ var modes = map[string]struct {
 	"direct":         {true, client.Options{Direct: true}, client.PutDirect},
 	"direct, denied": {false, client.Options{Direct: true}, client.PutStaged},
 	"inline":         {false, client.Options{Inline: true}, client.PutInline},
-	"no pushes":      {false, client.Options{NoPush: true}, client.PutStaged},
 }
 
 func TestPutAndRead(t *testing.T) {
@@ -284,25 +283,23 @@ func TestPolicies(t *testing.T) {
 		r.onDisk(p, 2, 8)
 		r.store(p, 0, 2)
 		ctx := t.Context()
-		for _, noPush := range []bool{false, true} {
-			c := r.dial(client.Options{NoPush: noPush})
-			j, err := c.Prefetch(ctx, client.Chain(p), client.PrefetchOptions{Policy: client.BestEffort})
-			r.must(err)
-			st, err := j.Wait(ctx, client.All)
-			r.must(err)
-			if !st.Done || st.Ready.Chunks != 2 || st.Reason != client.StoppedDeadline {
-				t.Errorf("best effort: %+v", st)
-			}
-			r.must(j.Release(ctx))
-			j, err = c.Prefetch(ctx, client.Chain(p), client.PrefetchOptions{Deadline: 20 * time.Second})
-			r.must(err)
-			r.takes(20*time.Second, "the deadline", func() { st, err = j.Wait(ctx, client.All) })
-			r.must(err)
-			if !st.Done || st.Ready.Chunks != 2 || st.Reason != client.StoppedDeadline {
-				t.Errorf("deadline: %+v", st)
-			}
-			r.must(j.Release(ctx))
+		c := r.dial(client.Options{})
+		j, err := c.Prefetch(ctx, client.Chain(p), client.PrefetchOptions{Policy: client.BestEffort})
+		r.must(err)
+		st, err := j.Wait(ctx, client.All)
+		r.must(err)
+		if !st.Done || st.Ready.Chunks != 2 || st.Reason != client.StoppedDeadline {
+			t.Errorf("best effort: %+v", st)
 		}
+		r.must(j.Release(ctx))
+		j, err = c.Prefetch(ctx, client.Chain(p), client.PrefetchOptions{Deadline: 20 * time.Second})
+		r.must(err)
+		r.takes(20*time.Second, "the deadline", func() { st, err = j.Wait(ctx, client.All) })
+		r.must(err)
+		if !st.Done || st.Ready.Chunks != 2 || st.Reason != client.StoppedDeadline {
+			t.Errorf("deadline: %+v", st)
+		}
+		r.must(j.Release(ctx))
 	})
 }
 

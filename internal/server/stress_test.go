@@ -96,7 +96,7 @@ type stress struct {
 
 // visit connects, does some things, and leaves in the middle of something.
 func (s *stress) visit(ctx context.Context, prompts, chunks int) error {
-	o := client.Options{Dialer: s.r.dialer(), Space: &space, NoPush: s.rnd.IntN(2) == 0, Inline: s.rnd.IntN(4) == 0}
+	o := client.Options{Dialer: s.r.dialer(), Space: &space, Inline: s.rnd.IntN(4) == 0}
 	c, err := client.Dial(ctx, s.r.socket, o)
 	if err != nil {
 		return err

@@ -65,7 +65,8 @@
 //
 // [Options] bound bytes, workers, shards and blocks of an event. Beyond the byte
 // budget the coldest leaves of all shards go: those that were not stored or found
-// for the longest time. A tree that is mostly empty is packed anew. An empty
+// for the longest time. Each change does its share of that, a millisecond or little
+// more. A tree that is mostly empty is packed anew. An empty
 // shard takes about 12 KiB, which the budget does not count; MaxShards bounds it.
 //
 // Not here: groups with blocks of different lengths, blocks with images (their

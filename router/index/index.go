@@ -80,7 +80,7 @@ type Index struct {
 	idle    []uint32 // slots whose worker left without a trace
 
 	trimming sync.Mutex // one at a time. Before any Shard.mu
-	coldest  []leaf     // kept for the next time
+	sweep    sweep      // the one under way
 }
 
 // New makes an empty index.

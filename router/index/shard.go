@@ -94,26 +94,27 @@ func (s *Shard) failed(what string, at At, format string, args ...any) error {
 }
 
 // end gives the lock back, after it has counted, and packed anew a tree that is
-// mostly empty. Where the budget is exceeded the coldest leaves go.
+// mostly empty. Where the budget is nearly exceeded the coldest leaves go.
 func (s *Shard) end() {
-	s.settle()
+	added := s.settle()
 	s.mu.Unlock()
-	s.index.trim()
+	s.index.trim(added)
 }
 
 // packBytes is how much room a tree may have over twice its need.
 const packBytes = 512 << 10
 
-func (s *Shard) settle() {
+func (s *Shard) settle() (added int64) {
 	t := s.tree.Load()
 	t.sets.forget()
 	if t.bytes() > 2*t.liveBytes()+packBytes {
 		s.tree.Store(t.repacked())
 	}
-	if live := s.liveBytes(); live != s.mu.bytes {
-		s.index.bytes.Add(live - s.mu.bytes)
-		s.mu.bytes = live
+	if added = s.liveBytes() - s.mu.bytes; added != 0 {
+		s.index.bytes.Add(added)
+		s.mu.bytes += added
 	}
+	return added
 }
 
 // liveBytes is what the budget counts. The caller has the lock.

@@ -184,8 +184,8 @@ func (c *conn) read() (frames [][]byte, err error) {
 		case len(frames) == maxFrames:
 			return nil, fmt.Errorf("%w: more than %d frames", ErrTooLarge, maxFrames)
 		}
-		frame := make([]byte, n)
-		if _, err := io.ReadFull(c.r, frame); err != nil {
+		frame, err := c.body(n)
+		if err != nil {
 			return nil, err
 		}
 		if flags&flagCommand == 0 {
@@ -198,6 +198,25 @@ func (c *conn) read() (frames [][]byte, err error) {
 		if m := subscription(frame); m != nil && frames == nil {
 			return [][]byte{m}, nil
 		}
+	}
+}
+
+// firstBytes is the room for a frame of which nothing has come.
+const firstBytes = 4 << 10
+
+// body reads the bytes of a frame. Its room is at most twice what has come: a peer that
+// says a length and sends nothing costs nothing.
+func (c *conn) body(n uint64) ([]byte, error) {
+	b := make([]byte, min(n, firstBytes))
+	for have := 0; ; {
+		if _, err := io.ReadFull(c.r, b[have:]); err != nil {
+			return nil, err
+		}
+		if have = len(b); uint64(have) == n {
+			return b, nil
+		}
+		b = append(make([]byte, 0, min(n, 2*uint64(have))), b...)
+		b = b[:cap(b)]
 	}
 }
 

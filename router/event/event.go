@@ -16,7 +16,6 @@ var (
 	ErrNoKind        = errors.New("event without a kind")
 	ErrBlockTokens   = errors.New("wrong number of tokens in a block")
 	ErrCount         = errors.New("numbers of hashes and tokens do not fit")
-	ErrMedium        = errors.New("unknown medium")
 	ErrDialect       = errors.New("unknown dialect")
 )
 
@@ -78,7 +77,7 @@ type Batch struct {
 	Rank    uint32  // data-parallel rank
 	HasRank bool    // else the rank was not said
 	Events  []Event // in order
-	Unknown int     // events of kinds that came later, which were passed over
+	Unknown int     // events of kinds and of media that came later, which were passed over
 }
 
 // Event is one change of an engine's cache. A hash of more than 8 bytes is here
@@ -138,7 +137,7 @@ func Decode(in []byte, d Dialect, l Limits) (Batch, error) {
 	if len(in) > l.Bytes {
 		return Batch{}, fmt.Errorf("decode events: %d bytes: %w; at most %d", len(in), ErrTooLarge, l.Bytes)
 	}
-	c := &decoder{reader: reader{in: in, size: len(in)}, dialect: d, limits: l}
+	c := &decoder{reader: reader{in: in, size: len(in)}, dialect: d, limits: l, room: 2*len(in) + spareRoom}
 	c.decode()
 	if c.err == nil && len(c.in) > 0 {
 		c.fail(ErrSyntax, "%d bytes behind the batch", len(c.in))
@@ -156,7 +155,20 @@ type decoder struct {
 	limits  Limits
 	batch   Batch
 
+	room      int      // bytes that what is decoded may still take
+	elsewhere bool     // the event is of a medium that is not known
 	onlyNames []string // of the event: texts that are the only extra key of a block
+}
+
+// spareRoom is the bytes that a batch may take, decoded, beside twice those that came.
+const spareRoom = 1 << 20
+
+// spend takes room for so many values of some bytes each, before they are decoded.
+func (c *decoder) spend(n, each int) bool {
+	if c.room -= n * each; c.room < 0 {
+		c.fail(ErrTooLarge, "decoded it takes more than twice its %d bytes", c.size)
+	}
+	return c.room >= 0
 }
 
 func (c *decoder) decode() {

@@ -2,6 +2,7 @@ package event
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/kvstored/kvstored/router/index"
 )
@@ -9,13 +10,13 @@ import (
 // event reads one event and checks that its parts fit.
 func (c *decoder) event() {
 	e := Event{}
-	c.onlyNames = nil
+	c.onlyNames, c.elsewhere = nil, false
 	if c.peek() == kindMap {
 		c.mapped(&e)
 	} else {
 		c.positional(&e)
 	}
-	if e.Kind == unknown {
+	if e.Kind == unknown || c.elsewhere {
 		c.batch.Unknown++
 		return
 	}
@@ -189,6 +190,9 @@ var fields = map[string]func(*decoder, *Event){
 	"tokens":                       func(c *decoder, e *Event) { e.ChunkTokens = c.optional("tokens", maxTokens) },
 }
 
+// textBytes is what a text of a list takes, beside its bytes.
+const textBytes = 16
+
 // maxNumber bounds groups and windows.
 const maxNumber = 1<<31 - 1
 
@@ -236,6 +240,9 @@ func (c *decoder) hashes() []uint64 {
 		c.fail(ErrTooManyHashes, "%d, at most %d", n, c.limits.Hashes)
 		return nil
 	}
+	if !c.spend(n, 8) {
+		return nil
+	}
 	all := make([]uint64, 0, n)
 	for i := 0; i < n && c.err == nil; i++ {
 		all = append(all, c.hash("a hash"))
@@ -249,6 +256,9 @@ func (c *decoder) tokens(e *Event) {
 		return
 	}
 	n := c.length(kindArray, "tokens")
+	if !c.spend(n, 4) {
+		return
+	}
 	e.Tokens = make([]uint32, 0, n)
 	for i := 0; i < n && c.err == nil; i++ {
 		if c.peek() == kindArray {
@@ -266,12 +276,8 @@ func (c *decoder) tokens(e *Event) {
 }
 
 func (c *decoder) medium(e *Event) {
-	name := c.text("medium")
-	m, known := media[name]
-	if !known {
-		c.fail(ErrMedium, "%.40q", name)
-	}
-	e.Medium = m
+	m, known := media[strings.ToUpper(c.text("medium"))]
+	e.Medium, c.elsewhere = m, !known
 }
 
 // extraKeys reads what else the hashes of blocks are made of. vLLM puts the name
@@ -302,7 +308,7 @@ func (c *decoder) extra(only *[]string) bool {
 			continue
 		}
 		size := c.length(kindArray, "extra keys of a block")
-		if size == 1 && c.peek() == kindString {
+		if size == 1 && c.peek() == kindString && c.spend(1, textBytes) {
 			*only = appendNew(*only, c.text("an extra key"))
 			continue
 		}
@@ -327,6 +333,9 @@ func (c *decoder) components(e *Event) {
 		return
 	}
 	n := c.length(kindArray, "components")
+	if !c.spend(n, textBytes) {
+		return
+	}
 	for i := 0; i < n && c.err == nil; i++ {
 		e.Components = append(e.Components, c.text("a component"))
 	}

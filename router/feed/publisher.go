@@ -315,6 +315,7 @@ func (p *Publisher) apply(payload []byte) error {
 	if b.HasRank && b.Rank != p.w.Rank {
 		return p.refused(fmt.Errorf("events of worker %s: %w: %d; register that one with an endpoint of its own", p.w.Worker, ErrRank, b.Rank))
 	}
+	p.mu.stats.Passed += uint64(b.Unknown)
 	return p.told(b.Events)
 }
 

@@ -120,6 +120,16 @@ func TestGarbage(t *testing.T) {
 	r.want(1, 1)
 }
 
+// An event of a medium that is not known is counted, and the rest of its batch applied.
+func TestUnknownMedium(t *testing.T) {
+	r := newRig(t, Options{})
+	r.live(0, stored(nil, 1), list{"BlockRemoved", list{1}, "TAPE"}, stored(1, 2))
+	r.want(2, 1, 2)
+	if s, _ := r.p.Stats(); s.Passed != 1 || s.Garbage != 0 || s.Refused != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // The likeliest wrong events, each with an error of its own.
 func TestWrongEvents(t *testing.T) {
 	many := list{}
@@ -134,7 +144,6 @@ func TestWrongEvents(t *testing.T) {
 		"other block size": {batch(list{"BlockStored", list{1}, nil, list{1}, 1}), index.ErrBlockTokens},
 		"other rank":       {pack(nil, list{1, list{removed(1)}, 3}), ErrRank},
 		"too many hashes":  {batch(list{"BlockRemoved", many, "GPU"}), event.ErrTooManyHashes},
-		"unknown medium":   {batch(list{"BlockRemoved", list{1}, "TAPE"}), event.ErrMedium},
 	} {
 		r := newRig(t, Options{Limits: event.Limits{Hashes: 60000}})
 		if _, err := r.p.Live(0, tt.in); !errors.Is(err, tt.want) {

@@ -65,7 +65,6 @@ var codes = []struct {
 	{event.ErrSyntax, "bad_batch", http.StatusBadRequest},
 	{event.ErrCount, "bad_batch", http.StatusBadRequest},
 	{event.ErrNoKind, "bad_batch", http.StatusBadRequest},
-	{event.ErrMedium, "bad_batch", http.StatusBadRequest},
 	{index.ErrTooManyShards, "too_many_shards", http.StatusInsufficientStorage},
 	{pick.ErrReservation, "unknown_reservation", http.StatusNotFound},
 	{pick.ErrTooMany, "too_many_reservations", http.StatusTooManyRequests},

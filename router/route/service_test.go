@@ -132,7 +132,6 @@ func TestWrongInput(t *testing.T) {
 	}{
 		{"too_many_hashes", feedtest.Batch(feedtest.List{"BlockRemoved", many, "GPU"})},
 		{"bad_batch", []byte("garbage")},
-		{"bad_batch", feedtest.Batch(feedtest.List{"BlockRemoved", feedtest.List{1}, "TAPE"})},
 		{"bad_batch", feedtest.Batch(feedtest.List{})},
 	} {
 		r.want("ok", "/v1/register", `{"id": "c", "model": "m", "events": "post"}`)

@@ -1,6 +1,6 @@
-// Package redis tests the front ends for other clients with those clients: redis-py,
+// Package redis tests the Redis front end with its clients: redis-py, go-redis,
 // redis-cli and redis-benchmark, clients that understand no errors while the disk is in
-// trouble, LMCache's, and clients of users that may not connect.
+// trouble, and clients of users that may not connect.
 //
 //	go -C e2e test -count=1 ./redis
 //	go -C e2e test -count=1 ./redis -run TestExactClients -commands 100000

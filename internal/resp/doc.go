@@ -1,7 +1,6 @@
-// Package resp is the Redis front end: enough of RESP2 and RESP3 that LMCache's Redis
-// connectors, redis-cli, redis-py, go-redis and redis-benchmark store their values in
-// kvstored. docs/resp.md lists the commands and how their answers differ from those of
-// Redis.
+// Package resp is the Redis front end: of RESP2 and RESP3 what LMCache's Redis clients,
+// redis-cli, redis-py and go-redis send to store large values. docs/resp.md lists the
+// commands and how their answers differ from those of Redis.
 //
 // It owns its listeners' connections, parses and answers. What a value is and
 // where it lies is internal/blob's business.

@@ -172,12 +172,13 @@ func (c *session) command(n int) error {
 
 // named is command once the name is known; n arguments follow.
 func (c *session) named(name string, n int) error {
-	cmd, ok := table[name]
+	cmd := table[name]
+	if cmd == nil {
+		return c.refuse(n, "ERR unknown command '%.64s'", name)
+	}
 	c.parses = c.parses || cmd.traits.has(parses)
 	c.mute = cmd.traits.has(exact) && !c.parses
 	switch {
-	case !ok:
-		return c.refuse(n, "ERR unknown command '%.64s'", name)
 	case !cmd.takes(n):
 		return c.refuse(n, "ERR wrong number of arguments for '%s' command", name)
 	case !c.known && !cmd.traits.has(open):
@@ -196,7 +197,7 @@ func (c *session) named(name string, n int) error {
 	}
 	c.server.count.commands.Add(1)
 	if c.tx != nil && !cmd.traits.has(immediate) {
-		c.enqueue(name, &cmd)
+		c.enqueue(name, cmd)
 	} else {
 		cmd.run(c, c.work)
 	}

@@ -44,15 +44,12 @@ func (t traits) value(i int) bool {
 	return t.has(second) && i == 1 || t.has(third) && i == 2 || t.has(odd) && i%2 == 1
 }
 
-// values reports whether any argument is.
-func (t traits) values() bool { return t.has(second | third | odd) }
-
 // table is every command, by its name in lower case. It is filled in once,
 // because COMMAND COUNT looks at it.
-var table map[string]command
+var table map[string]*command
 
 func init() {
-	table = map[string]command{
+	table = map[string]*command{
 		"ping":    {0, 1, 0, 0, doPing},
 		"hello":   {0, -1, 0, open | parses, doHello},
 		"auth":    {1, 2, 0, open, doAuth},

@@ -1,10 +1,6 @@
 package resp
 
-import (
-	"context"
-
-	"github.com/kvstored/kvstored/internal/access"
-)
+import "context"
 
 // transaction is the commands between MULTI and EXEC. They run one after
 // another, and those of other clients may come between. Their values wait in
@@ -19,8 +15,7 @@ type transaction struct {
 // queued is a command with all that came with it.
 type queued struct {
 	name  string
-	need  access.Rights
-	run   func(c *session, ctx context.Context)
+	cmd   *command
 	mute  bool // as of the session
 	args  [][]byte
 	fills []fill
@@ -60,10 +55,10 @@ func doExec(c *session, _ context.Context) {
 			continue
 		}
 		c.args, c.fills, c.mute = q.args, q.fills, q.mute
-		if c.may(q.need) { // they may have changed since
-			q.run(c, c.work)
+		if c.may(q.cmd.need) { // they may have changed since
+			q.cmd.run(c, c.work)
 		} else {
-			c.fail(denied, q.name, q.need)
+			c.fail(denied, q.name, q.cmd.need)
 		}
 		c.reset()
 		c.out.relieve()
@@ -112,7 +107,7 @@ func (c *session) enqueue(name string, cmd *command) {
 			return
 		}
 		t.bytes += cost
-		t.queue = append(t.queue, queued{name, cmd.need, cmd.run, c.mute, c.args, c.fills})
+		t.queue = append(t.queue, queued{name, cmd, c.mute, c.args, c.fills})
 		c.args, c.text, c.fills = nil, nil, nil // they are the queue's now
 	}
 	c.out.simple("QUEUED")

@@ -44,8 +44,8 @@ func (c *session) get(ctx context.Context, name []byte) {
 // their order.
 func doMget(c *session, ctx context.Context) {
 	c.out.array(len(c.args))
-	for _, name := range c.args[1:] {
-		c.server.o.Store.Has(ctx, name)
+	for i := 1; i < len(c.args) && !c.closing.Load(); i++ {
+		c.server.o.Store.Has(ctx, c.args[i])
 	}
 	for _, name := range c.args {
 		if c.quit = c.quit || c.closing.Load(); c.quit { // in the middle of the reply

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/prefetch"
 )
 
@@ -20,7 +21,7 @@ type sized struct {
 	n            int
 }
 
-func (s *sized) Load(_ context.Context, i int) (int, int64, error) {
+func (s *sized) Load(ctx context.Context, i int) (int, int64, error) {
 	s.Lock()
 	s.flying += s.bytes[i]
 	s.n++
@@ -28,6 +29,7 @@ func (s *sized) Load(_ context.Context, i int) (int, int64, error) {
 		s.most, s.alone = s.flying, s.n == 1
 	}
 	s.Unlock()
+	fair.Queued(ctx)
 	time.Sleep(time.Second)
 	s.Lock()
 	defer s.Unlock()

@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/internal/broadcast"
+	"github.com/kvstored/kvstored/internal/fair"
 )
 
 // Source promotes chunk i and returns it with its payload bytes. It ends
-// with ctx.
+// with ctx, and calls fair.Queued when the next chunk of its lane may be asked for.
 type Source[T any] interface {
 	Load(ctx context.Context, i int) (T, int64, error)
 }
@@ -126,9 +127,9 @@ func (j *Job[T]) Run(ctx context.Context) {
 		t := time.AfterFunc(time.Until(j.o.Deadline), func() { j.end(ErrDeadline) })
 		defer t.Stop()
 	}
-	// The runtime likes to run the newest goroutine first. Each one says that
-	// it runs before the next is made, or the last chunk would be read first.
-	running := make(chan struct{})
+	// The runtime runs goroutines in an order of its own. A load begins when the one before
+	// it in its lane is in line, or has ended.
+	inLine := make([]chan struct{}, len(j.mu.lanes))
 	g, ctx := errgroup.WithContext(ctx)
 	for {
 		if !j.o.take(ctx) {
@@ -139,13 +140,18 @@ func (j *Job[T]) Run(ctx context.Context) {
 			j.o.give()
 			break
 		}
+		before, mine := inLine[l], make(chan struct{})
+		inLine[l] = mine
+		queued := sync.OnceFunc(func() { close(mine) })
 		g.Go(func() error {
 			defer j.o.give()
-			running <- struct{}{}
-			j.load(ctx, i, l)
+			defer queued()
+			if before != nil {
+				<-before
+			}
+			j.load(fair.WithQueued(ctx, queued), i, l)
 			return j.failure()
 		})
-		<-running
 	}
 	j.end(g.Wait())
 	<-j.ended // the deadline, or Cancel, may be at it

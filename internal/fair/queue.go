@@ -60,6 +60,7 @@ func (q *Queue) Enter(ctx context.Context, by By, bytes int64) (*Pass, error) {
 		return nil, err
 	}
 	p := q.join(by, bytes)
+	Queued(ctx)
 	if p.in == nil {
 		return p, nil
 	}

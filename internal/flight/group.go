@@ -15,6 +15,9 @@ type Fetch[V any] func(ctx context.Context) (V, error)
 // Group joins concurrent fetches of the same key. The zero Group is ready;
 // set the fields before the first Do. It is safe for concurrent use.
 type Group[K comparable, V any] struct {
+	// Joined is told of a Do that waits for another's fetch, by its context. Nil is not
+	// called.
+	Joined func(ctx context.Context)
 	// Clone returns one more reference to v for another waiter. It must not
 	// fail or block. Nil hands the same value to all.
 	Clone func(v V) V
@@ -67,7 +70,9 @@ func (g *Group[K, V]) Do(ctx context.Context, k K, fetch Fetch[V]) (value V, sha
 		return value, false, err
 	}
 	w := &waiter[V]{ctx: ctx, fetch: fetch, done: make(chan result[V], 1)}
-	g.join(k, w)
+	if g.join(k, w) && g.Joined != nil {
+		g.Joined(ctx)
+	}
 	select {
 	case r := <-w.done:
 		return r.value, r.shared, r.err
@@ -85,13 +90,13 @@ func (g *Group[K, V]) Do(ctx context.Context, k K, fetch Fetch[V]) (value V, sha
 // included. Call it after the last Do.
 func (g *Group[K, V]) Wait() { g.running.Wait() }
 
-// join adds w to the call for k, or starts one.
-func (g *Group[K, V]) join(k K, w *waiter[V]) {
+// join adds w to the call for k, or starts one. It reports whether there was one.
+func (g *Group[K, V]) join(k K, w *waiter[V]) (joined bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c := g.mu.calls[k]; c != nil {
 		c.waiters = append(c.waiters, w)
-		return
+		return true
 	}
 	if g.mu.calls == nil {
 		g.mu.calls = make(map[K]*call[V])
@@ -100,6 +105,7 @@ func (g *Group[K, V]) join(k K, w *waiter[V]) {
 	c.lead(w)
 	g.mu.calls[k] = c
 	g.running.Go(func() { g.run(k, c) })
+	return false
 }
 
 // leave takes w out of its call. It reports false if a result is on its way.

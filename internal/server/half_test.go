@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
@@ -102,6 +103,42 @@ func TestHalfAndHalf(t *testing.T) {
 				t.Logf("alone %v and %v, together %v: %.2f", a, b, both, both.Seconds()/max(a, b).Seconds())
 				if both > max(a, b)*115/100 {
 					t.Errorf("together %v; alone %v and %v", both, a, b)
+				}
+			})
+		}
+	}
+}
+
+// The chunks of each tier are asked for in the order of the prompt, also where the first
+// part comes from another.
+func TestEachTierInOrder(t *testing.T) {
+	const half = 16
+	for _, at := range []string{strings.Repeat("d", half) + strings.Repeat("r", half), strings.Repeat("r", half) + strings.Repeat("d", half), strings.Repeat("dr", half)} {
+		for range 10 { // the scheduler has its own order
+			var mu sync.Mutex
+			asked := make(map[key.Hash]int)
+			s := script{at: at, o: Prefetch{WindowBytes: 2 * half * scriptSize}}
+			s.loads[tier.Disk], s.loads[tier.Remote] = fair.Limit{Loads: 1}, fair.Limit{Loads: 1}
+			s.fault = func(c tierfault.Call) (f tierfault.Fault, ok bool) {
+				if c.Op == tierfault.Get {
+					mu.Lock()
+					defer mu.Unlock()
+					asked[c.Keys[0].Hash] = len(asked)
+				}
+				return f, false
+			}
+			play(t, s, func(t *testing.T, g *stage) {
+				g.done(g.prefetch(&wire.PrefetchRequest{}))
+				for _, of := range []byte{'d', 'r'} {
+					last := -1
+					for i := range at {
+						if n := asked[g.chain.Hashes[i]]; at[i] == of {
+							if n < last {
+								t.Errorf("%s: chunk %d was asked for before one of its tier that is before it", at, i)
+							}
+							last = max(n, last)
+						}
+					}
 				}
 			})
 		}

@@ -44,7 +44,7 @@ type loader struct {
 
 func newLoader(d *dram, leases *leases, o *Options) *loader {
 	l := &loader{dram: d, leases: leases, loaded: o.Loaded, roomWait: cmp.Or(o.RoomWait, defaultRoomWait)}
-	l.flight.Clone, l.flight.Discard = (*promoted).share, l.release
+	l.flight.Joined, l.flight.Clone, l.flight.Discard = fair.Queued, (*promoted).share, l.release
 	return l
 }
 

@@ -8,8 +8,8 @@ type CPU struct {
 	// container has.
 	Capacity Bytes `yaml:"capacity" range:"16MiB.."`
 	// Which chunk is evicted first. tenure learns: see [eviction.md](eviction.md).
-	Policy string `yaml:"policy" oneof:"lru,lfu,fifo,mru,sieve,arc,gdsf,s3fifo,tenure" reload:"at once"`
-	// What tenure and gdsf weigh chunks by: the tokens in them, or what these take to
+	Policy string `yaml:"policy" oneof:"lru,lfu,fifo,mru,arc,s3fifo,tenure" reload:"at once"`
+	// What tenure weighs chunks by: the tokens in them, or what these take to
 	// compute, for which one deep in a prompt counts more: see spaces[].prefill_depth.
 	RankBy string `yaml:"rank_by" oneof:"tokens,compute" reload:"at once"`
 	// Share of capacity above which eviction starts, ahead of the puts that will
@@ -68,8 +68,8 @@ type Disk struct {
 	// segment; 0 turns the disk tier off.
 	Capacity Bytes `yaml:"capacity" range:"0.."`
 	// As cpu.policy.
-	Policy string `yaml:"policy" oneof:"lru,lfu,fifo,mru,sieve,arc,gdsf,s3fifo,tenure" reload:"at once"`
-	// As cpu.rank_by, but that gdsf weighs the chunks of a disk by tokens in any case.
+	Policy string `yaml:"policy" oneof:"lru,lfu,fifo,mru,arc,s3fifo,tenure" reload:"at once"`
+	// As cpu.rank_by.
 	RankBy string `yaml:"rank_by" oneof:"tokens,compute" reload:"at once"`
 	// As cpu.high_watermark.
 	HighWatermark float64 `yaml:"high_watermark" range:">0..1" reload:"next eviction"`

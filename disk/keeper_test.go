@@ -182,7 +182,7 @@ func TestKeeperFolderGoes(t *testing.T) {
 		m := newMemory(t)
 		k := keep(t, o)
 		awaitOpen(t, k)
-		if err := k.SetPolicy("sieve"); err != nil {
+		if err := k.SetPolicy("lfu"); err != nil {
 			t.Fatal(err)
 		}
 		requoted := []ledger.Requota{{Quota: ledger.Quota{Bytes: mib}, Was: -1}, {Quota: ledger.Quota{Bytes: 41 * mib}, Was: 0}}
@@ -218,7 +218,7 @@ func TestKeeperFolderGoes(t *testing.T) {
 		}
 		mustGetKept(t, k, m, 1)
 		works(t, k, m, 2)
-		if name := k.Ledger().PolicyName(); name != "sieve" {
+		if name := k.Ledger().PolicyName(); name != "lfu" {
 			t.Errorf("the policy is %s", name)
 		}
 		if use := k.Stats().Quotas; len(use) != 2 || use[1].UsedBytes == 0 || use[1].QuotaBytes != 41*mib {

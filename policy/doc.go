@@ -36,9 +36,7 @@
 // over every time. Package policytest holds that slow scan and compares.
 //
 // lru, fifo and mru are one such queue; lfu has one for each frequency, arc
-// and s3fifo have two. sieve's hand goes around in one list and has a heap for
-// this round and one for the next. gdsf is a heap, whose refused entries wait
-// outside. Where a policy prefers one queue and all there is refused, it tries
+// and s3fifo have two. Where a policy prefers one queue and all there is refused, it tries
 // the other.
 //
 // # Ghosts
@@ -61,8 +59,6 @@
 //
 //   - lru, fifo, mru: 16
 //   - lfu: 20, and 20 for each frequency that something listed has
-//   - sieve: 24
-//   - gdsf: 24, and it is in the heap unless it is refused
 //   - arc, s3fifo: 16, and 16 for each ghost
 //
 // With one ghost for each entry that is 40 at most. A ghost of arc and s3fifo
@@ -85,7 +81,7 @@
 // nothing: see regime.
 //
 // Where Request.PrefillDepth says so, what it takes to compute a chunk again
-// multiplies its value, as Meta.Cost does that of gdsf: see costSteps.
+// multiplies its value: see costSteps.
 //
 // A training is due every 256 requests in the long run, and takes about a
 // millisecond with 131,072 chunks watched. It runs within Observe, so that

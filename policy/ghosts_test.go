@@ -250,9 +250,7 @@ func TestBytesAnEntry(t *testing.T) {
 	for name, bytes := range map[string]uintptr{
 		"lru, fifo, mru": perNode + perSlot,
 		"lfu":            perNode + 4 + unsafe.Sizeof(bucket{}), // a tag, and each has a frequency of its own
-		"sieve":          perNode + unsafe.Sizeof(age{}) + perSlot,
 		"arc, s3fifo":    perNode + perGhost + perSlot,
-		"gdsf":           perNode + unsafe.Sizeof(float64(0)) + perSlot,
 	} {
 		if bytes > 40 {
 			t.Errorf("%s: %d bytes an entry", name, bytes)

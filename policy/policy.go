@@ -10,7 +10,6 @@ type Meta struct {
 	Hash   uint64 // of the key; stable across evictions, so that ghosts recognise it, by the lower half
 	Parent uint64 // Hash of the chunk before it, resident or not; 0 for none; only a Planner asks
 	Size   int64  // in the unit of the capacity the policy was built with; > 0
-	Cost   int64  // of bringing the entry back; 0 counts as 1
 	Uses   uint8  // how often it was asked for under another policy; only a Planner asks
 }
 

@@ -58,12 +58,8 @@ func TestOrderByHand(t *testing.T) {
 		"fifo": {0, 1, 2, 3, 4, 5},
 		"mru":  {0, 3, 1, 5, 4, 2},
 		"lfu":  {2, 4, 5, 3, 0, 1},
-		// The hand forgives 0 and 1, takes 2, forgives 3, takes 4 and 5.
-		"sieve": {2, 4, 5, 0, 1, 3},
 		// Used once: 2, 4, 5; then used again, by last use.
 		"arc": {2, 4, 5, 1, 3, 0},
-		// Used once, priority 1; then twice, by last use; 1 was used three times.
-		"gdsf": {2, 4, 5, 3, 0, 1},
 		// The small queue promotes 1, used twice more, and gives the others up.
 		"s3fifo": {0, 2, 3, 4, 5, 1},
 	} {

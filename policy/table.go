@@ -15,9 +15,7 @@ var table = []struct {
 	{"lfu", newLFU},
 	{"fifo", newFIFO},
 	{"mru", newMRU},
-	{"sieve", newSieve},
 	{"arc", newARC},
-	{"gdsf", newGDSF},
 	{"s3fifo", newS3FIFO},
 }
 
@@ -70,7 +68,6 @@ func Names() []string {
 // only this holds a method to its name.
 var (
 	_ Bounder    = (*tenure)(nil)
-	_ MetaReader = (*gdsf)(nil)
 	_ MetaReader = (*pair)(nil)
 	_ Leaver     = (*arc)(nil)
 	_ Leaver     = (*s3fifo)(nil)

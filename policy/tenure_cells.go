@@ -80,12 +80,6 @@ func costStep(tokens, prefillDepth int) (s uint8) {
 	return s
 }
 
-// Cost is the Meta.Cost of a chunk so many tokens into a prompt, where costs count: see
-// Request.PrefillDepth. It grows as the root of what a token there takes to compute.
-func Cost(tokens, prefillDepth int) int64 {
-	return int64(1024 * math.Sqrt(1+float64(tokens)/float64(prefillDepth)))
-}
-
 type end uint8
 
 const (

@@ -164,13 +164,6 @@ func WithDeclined(v ledger.Value, declined bool) ledger.Value {
 	return v
 }
 
-// TokensInto is how many tokens into its prompt the middle of a chunk of DRAM is, the
-// chunks before it being as long.
-func TokensInto(v ledger.Value) int {
-	tokens := int(v.B & maxTokens)
-	return int(v.B>>32)*tokens + tokens/2
-}
-
 // HotRecord is the record of a hot tier's entry whose payload sums to sum.
 func HotRecord(e ledger.Entry, sum uint64) Record {
 	return Record{

@@ -187,7 +187,7 @@ func TestWarnings(t *testing.T) {
 		c.Spaces = []config.Space{{Match: "[a-z]*", Quota: 64 << 20, PrefillDepth: 1}}
 		c.CPU.RankBy = config.RankByCompute
 		onDisk(c, c.Listen.Socket+".disk")
-		c.Disk.RankBy, c.Disk.Policy = config.RankByCompute, "gdsf"
+		c.Disk.RankBy, c.Disk.Policy = config.RankByCompute, "lfu"
 		c.Listen.Socket += "/no/s"
 	})
 	file := fileOf(t, &cfg)
@@ -202,7 +202,7 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("serve: exit code %d:\n%s", code, log)
 	}
 	for _, want := range []string{"no settings, and passed over: KVSTORED_LLAMA, KVSTORED_SERVICE_HOST", "without remote.s3.bucket", "and 127.0.0.1:0 asks for no password", "spaces[0].match: only * and ? stand for", "users 12345 have the right admin, but admin.mode 0600 admits only root",
-		"cpu.rank_by compute has no effect with the policy lru", "disk.rank_by compute has no effect with the policy gdsf"} {
+		"cpu.rank_by compute has no effect with the policy lru", "disk.rank_by compute has no effect with the policy lfu"} {
 		if !strings.Contains(says, "kvstored: warning: ") || !strings.Contains(says, want) || !strings.Contains(log, want) {
 			t.Errorf("no warning %q in\n%s\nor in\n%s", want, says, log)
 		}

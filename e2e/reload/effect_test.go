@@ -54,7 +54,7 @@ func TestReloadTakesEffect(t *testing.T) {
 	huge := strings.Repeat("x", 65<<20)
 	for _, e := range []effect{
 		{"the policy of DRAM", map[string]string{"cpu.policy": "s3fifo"}, policyIs("cpu", "s3fifo")},
-		{"the policy of the disk", map[string]string{"disk.policy": "sieve"}, policyIs("disk", "sieve")},
+		{"the policy of the disk", map[string]string{"disk.policy": "lfu"}, policyIs("disk", "lfu")},
 		{"errors for values that cannot be kept", map[string]string{"listen.resp_full": "error"}, func() bool {
 			_, err := newRedis(t, front).do("SET", "huge", huge)
 			return err != nil

@@ -206,7 +206,7 @@ var reloadValues = map[string][]string{
 	"budget.unwritten": {"0.1", "0.15", "0.2", "0", "0.9", "-1", "lots"},
 	"lease.max_age":    {"10s", "1m", "10m", "0s", "-1s", "soon", "7"},
 	"cpu.policy":       {"lru", "lfu", "s3fifo", "arc", "tenure", "best"},
-	"disk.policy":      {"lru", "fifo", "sieve", "gdsf", "best"},
+	"disk.policy":      {"lru", "fifo", "lfu", "arc", "best"},
 	"log.level":        {"trace", "debug", "info", "warn", "error", "loud"},
 	"prefetch.policy":  {"timeout", "best_effort", "wait_complete", "later"},
 	"chunk.hash":       {"sha256", "xxh64", "md5"},

@@ -136,8 +136,8 @@ func Warnings(c *config.Config, here bool) (out []string) {
 
 // rankWarnings say where rank_by changes nothing.
 func rankWarnings(c *config.Config) (out []string) {
-	if c.CPU.RankBy == config.RankByCompute && c.CPU.Policy != "tenure" && c.CPU.Policy != "gdsf" {
-		out = append(out, fmt.Sprintf("cpu.rank_by compute has no effect with the policy %s; use tenure or gdsf", c.CPU.Policy))
+	if c.CPU.RankBy == config.RankByCompute && c.CPU.Policy != "tenure" {
+		out = append(out, fmt.Sprintf("cpu.rank_by compute has no effect with the policy %s; use tenure", c.CPU.Policy))
 	}
 	if c.Disk.RankBy == config.RankByCompute && c.Disk.Policy != "tenure" && c.Disk.Capacity > 0 {
 		out = append(out, fmt.Sprintf("disk.rank_by compute has no effect with the policy %s; use tenure", c.Disk.Policy))

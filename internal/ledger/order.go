@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 
-	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -14,11 +13,10 @@ type order struct {
 	scopes    []scope // of everything, then of each quota
 	name      string  // of their policies
 	retained  retained
-	leaf      func(policy.ID) bool       // any that may go
-	ok        func(policy.ID) bool       // of these, what the policy of all may name
-	retired   uint64                     // steps of policies that were replaced
-	cost      func(key.Key, Value) int64 // see PriceBy; nil: all cost the same
-	requoting bool                       // no quota is enforced; see Requote
+	leaf      func(policy.ID) bool // any that may go
+	ok        func(policy.ID) bool // of these, what the policy of all may name
+	retired   uint64               // steps of policies that were replaced
+	requoting bool                 // no quota is enforced; see Requote
 
 	// pending is the next ancestor to renew after a Publish that ended with
 	// tail; 0 for none.
@@ -63,17 +61,8 @@ func (o *order) introduce(p policy.Policy) {
 // told is what a policy is told of an entry, but for what only planners want
 // to know.
 func (o *order) told(e *entry) policy.Meta {
-	m := policy.Meta{Hash: o.hash(e.space, e.hash), Size: o.bytes(e)}
-	if o.cost != nil {
-		m.Cost = o.cost(key.Key{Space: o.spaces.slots.at(e.space).id, Hash: e.hash}, e.value.unpack())
-	}
-	return m
+	return policy.Meta{Hash: o.hash(e.space, e.hash), Size: o.bytes(e)}
 }
-
-// PriceBy has policies told the cost of bringing an entry back, by the key and the
-// value of the entry: see policy.Meta. cost is called with the lock held. Call it once,
-// before the ledger is used.
-func PriceBy(l *Ledger, cost func(key.Key, Value) int64) { l.mu.order.cost = cost }
 
 // meta is told, with what planners want to know: for others the parent, whose
 // hash costs a look at another entry, is left out.

@@ -37,8 +37,7 @@ func (l lookups) Wanted(f *Family, at Reached) [][]bool {
 			wanted[g][n-1] = false
 		}
 	}
-	before := min(at.Usable, n)
-	hybrid.Boundaries(before, min(at.Run, n), n, func(end int) {
+	hybrid.Boundaries(min(at.Usable, n), min(at.Run, n), n, func(end int) {
 		for g := range wanted {
 			from, to := f.Groups[g].Needs(0, end)
 			for i := max(from, done[g]); i < to && f.Groups[g].Kind != hybrid.Full; i++ {
@@ -46,17 +45,15 @@ func (l lookups) Wanted(f *Family, at Reached) [][]bool {
 			}
 			done[g] = max(done[g], to)
 		}
-		l.declare(f, end, end-before)
-		before = end
+		l.declare(f, end)
 	})
 	return wanted
 }
 
 // declare makes a usable length of a prompt known, or one that is about to be, in each
 // rank: what only such lengths need goes before anything else where none of these is
-// usable any more. more is the tokens that it makes usable beyond the length before it; 0
-// if that is not known.
-func (l lookups) declare(f *Family, n, more int) {
+// usable any more.
+func (l lookups) declare(f *Family, n int) {
 	if !f.isMixed() || f.Groups.OnlyStates() {
 		return
 	}
@@ -65,7 +62,6 @@ func (l lookups) declare(f *Family, n, more int) {
 		if end := f.Chains[0][r].Key(n/f.Groups[0].Chunk - 1); !l.index.declared(end) {
 			ends, needs := f.pieces(n, r)
 			l.index.declare(ends, needs)
-			l.index.worths.note(needs, more/f.Groups[0].Chunk)
 			fresh = true
 		}
 	}

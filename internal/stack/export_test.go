@@ -48,13 +48,6 @@ func (s *Stack) Kinships() int {
 // Marked reports whether the chunks of full have a mark for those of space.
 func (s *Stack) Marked(full, space key.SpaceID) bool { return s.index.mark(full, space) != 0 }
 
-// Worths counts the chunks of which it is known what hangs on them.
-func (s *Stack) Worths() int {
-	s.index.worths.mu.RLock()
-	defer s.index.worths.mu.RUnlock()
-	return len(s.index.worths.mu.of)
-}
-
 // Turns returns the bytes that stores in turns want, the bytes of stores that have entered,
 // and the bytes of victims on their way out of DRAM.
 func (s *Stack) Turns() (wanted, entered, demoting int64) {

@@ -306,7 +306,7 @@ func (s *familySearch) lose(g, from, to int) {
 // learn tells the tiers of the length that was found.
 func (s *familySearch) learn(m *FamilyMatch) {
 	if m.Tokens > s.family.Skip {
-		s.lookups.declare(s.family, m.Tokens, 0)
+		s.lookups.declare(s.family, m.Tokens)
 	}
 	for g, group := range s.family.Groups {
 		for r := range s.family.Chains[g] {

@@ -32,7 +32,6 @@ type index struct {
 	journal      *journal      // nil: no events
 	absences     *absences
 	groups       groupKinds
-	worths       worths
 
 	waiting atomic.Int32 // in lock
 	mu      struct {

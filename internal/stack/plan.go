@@ -36,25 +36,7 @@ func newPlanning(d *dram) *planning {
 		}
 		p.takesAll = p.takesAll || l.Resident == nil
 	}
-	ledger.PriceBy(d.hot.Ledger(), p.cost)
-	for _, l := range d.levels.below {
-		if l.Bounded != nil {
-			ledger.PriceBy(l.Bounded.Ledger(), func(k key.Key, _ ledger.Value) int64 { return d.index.worths.chunks(k) })
-		}
-	}
 	return p
-}
-
-// cost is that of computing a chunk of DRAM again, for policies that are told of
-// one chunk at a time; in chunks where they rank by tokens. A window or a state costs what
-// was usable by it.
-func (s *planning) cost(k key.Key, v ledger.Value) int64 {
-	n := s.index.worths.chunks(k)
-	depth := s.depths.of(tier.CPU, k.Space, 0)
-	if depth == 0 {
-		return n
-	}
-	return policy.Cost(tier.TokensInto(v), depth) * max(1, n)
 }
 
 // ErrNotAdmitted refuses a chunk because every tier has better use for its room.

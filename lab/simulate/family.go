@@ -185,16 +185,3 @@ func (f *family) store(blocks []uint32, hit, run int) {
 		}
 	}
 }
-
-// worth is the tokens that a piece makes usable: of a window or a state those from the
-// live boundary before it on.
-func (f *family) worth(p uint32) int64 {
-	n := int64(f.trace.blockTokens)
-	if f.group(p) == 0 || f.keep == Keys {
-		return n
-	}
-	for up := f.trace.parents[f.block(p)]; up != 0 && !f.alive.live[up-1]; up = f.trace.parents[up-1] {
-		n += int64(f.trace.blockTokens)
-	}
-	return n
-}

@@ -15,7 +15,6 @@ type groupShelf struct {
 
 	in     []bool   // by piece: resident
 	reused []bool   // by piece: a request has used it since it came
-	costs  []int64  // by piece: what it was worth when it came, in tokens
 	kids   []uint32 // by block: how many blocks after it have their full piece
 	coming []uint32 // pieces of the request at hand that are not resident yet
 	cold   []uint32 // dead pieces, the next to go first; some are dead no more
@@ -26,7 +25,7 @@ func newGroupShelf(f *family, capacity int64, p policy.Policy) *groupShelf {
 	n := len(f.users)
 	s := &groupShelf{
 		family: f, policy: p, capacity: capacity,
-		in: make([]bool, n), reused: make([]bool, n), costs: make([]int64, n), kids: make([]uint32, len(f.cut)),
+		in: make([]bool, n), reused: make([]bool, n), kids: make([]uint32, len(f.cut)),
 	}
 	s.leaver, _ = p.(policy.Leaver)
 	s.renewer, _ = p.(policy.Renewer)
@@ -37,7 +36,7 @@ func newGroupShelf(f *family, capacity int64, p policy.Policy) *groupShelf {
 }
 
 func (s *groupShelf) told(id policy.ID) policy.Meta {
-	return policy.Meta{Hash: uint64(id) + 1, Size: s.size(uint32(id)), Cost: s.costs[id]}
+	return policy.Meta{Hash: uint64(id) + 1, Size: s.size(uint32(id))}
 }
 
 func (s *groupShelf) size(p uint32) int64 { return s.groups[s.group(p)].Bytes }
@@ -146,7 +145,6 @@ func (s *groupShelf) put(p uint32) {
 // add makes a piece resident, for which there is room.
 func (s *groupShelf) add(p uint32) {
 	s.in[p] = true
-	s.costs[p] = s.worth(p)
 	if up := s.trace.parents[s.block(p)]; s.group(p) == 0 && up != 0 {
 		s.kids[up-1]++
 	}
@@ -171,7 +169,6 @@ func (s *groupShelf) enter(blocks []uint32) {
 			p := s.piece(blocks[i], g)
 			switch {
 			case fresh[p]:
-				s.costs[p] = s.worth(p)
 				s.policy.Add(policy.ID(p), s.told(policy.ID(p)))
 			case s.in[p] && s.users[p] == s.turn:
 				s.reused[p] = true

@@ -20,7 +20,7 @@ func TestIdleSessions(t *testing.T) {
 		trace := randomSessions(t, seed)
 		for _, capacity := range []int{1, 5, 13, 40, 90} {
 			for _, said := range []Sessions{Ends, Pauses} {
-				for _, name := range []string{"lru", "gdsf", "tenure"} {
+				for _, name := range []string{"lru", "lfu", "tenure"} {
 					what := fmt.Sprintf("seed %d, %s at %d, said %d", seed, name, capacity, said)
 					fast, err := newPlayer(trace, name, capacity, &Options{Tree: true, Sessions: said})
 					if err != nil {

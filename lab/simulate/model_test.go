@@ -178,6 +178,10 @@ func newSlow(t *Trace, name string, capacity int) slow {
 	switch name {
 	case Static:
 		return newSlowStatic(capacity)
+	case Sieve:
+		return &slowPolicy{model: &slowSieve{used: make(map[policy.ID]bool)}, capacity: capacity}
+	case GDSF:
+		return &slowPolicy{model: &slowGDSF{}, capacity: capacity}
 	case Belady:
 		return &slowBelady{blocks: t.blocks, capacity: capacity}
 	case Infinite:

@@ -178,7 +178,7 @@ func newShelf(t *Trace, name string, capacity, prefillDepth int) (*shelf, error)
 	if err != nil {
 		return nil, err
 	}
-	s := &shelf{prefillDepth: prefillDepth, tree: newTree(newStore(t, capacity, prefillDepth))}
+	s := &shelf{prefillDepth: prefillDepth, tree: newTree(newStore(t, capacity))}
 	s.policy = p
 	if m, ok := p.(policy.MetaReader); ok {
 		m.ReadMetaFrom(s.told)

@@ -18,6 +18,8 @@ import (
 // misses, not of hit tokens: these are counted by whole prefixes, so one that
 // keeps prefixes together, or leaves some out, can have a few more.
 const (
+	Sieve    = "sieve"         // a hand that forgives each used block once
+	GDSF     = "gdsf"          // fewest uses first, which age
 	Static   = "s3fifo-static" // S3-FIFO with queues of fixed size; also called StaticToo
 	Belady   = "belady"        // evicts what is used again last: none that stores every block misses fewer
 	Infinite = "infinite"      // evicts nothing
@@ -25,11 +27,16 @@ const (
 
 // Policies lists the names that [Run] knows.
 func Policies() []string {
-	return slices.Concat(policy.Names(), policy.Planners(), []string{Static, Belady, Infinite})
+	return slices.Concat(policy.Names(), policy.Planners(), []string{Sieve, GDSF, Static, Belady, Infinite})
 }
 
 // StaticToo is what other simulators call Static.
 const StaticToo = "S3FIFO"
+
+// IsFlat reports whether a policy cannot evict leaves only.
+func IsFlat(name string) bool {
+	return slices.Contains([]string{Sieve, GDSF, Static, StaticToo}, name)
+}
 
 // NeedsTree reports whether a policy is of whole prefixes with or without
 // Options.Tree.
@@ -44,8 +51,8 @@ type Options struct {
 	// PrefillDepth is how deep in a prompt a token takes twice as long to compute
 	// as the first one does; 0 = DefaultPrefillDepth.
 	PrefillDepth float64
-	// ByCompute has policies that know costs (gdsf, tenure) rank by what the tokens
-	// of a block take to compute, and not by how many there are.
+	// ByCompute has tenure rank by what the tokens of a block take to compute, and not by
+	// how many there are.
 	ByCompute bool
 	S3FIFO    S3FIFO
 	// The hints that policies which take any are told.
@@ -120,8 +127,8 @@ func (o *Options) Check() error {
 		switch {
 		case name != StaticToo && !slices.Contains(known, name):
 			return fmt.Errorf("no policy is called %q; there are %s", name, strings.Join(known, ", "))
-		case (name == Static || name == StaticToo) && o.Tree:
-			return fmt.Errorf("%s cannot evict leaves only: its queues have no room for what must stay", Static)
+		case IsFlat(name) && o.Tree:
+			return fmt.Errorf("%s cannot evict leaves only: it has no place for what must stay", name)
 		}
 	}
 	for _, c := range o.Capacities {
@@ -187,11 +194,15 @@ type player interface {
 }
 
 func newPlayer(t *Trace, name string, capacity int, o *Options) (player, error) {
-	s := newStore(t, capacity, weighed(o.ByCompute, o.PrefillDepth))
+	s := newStore(t, capacity)
 	switch name {
 	case Infinite:
 		s.capacity = len(t.blocks)
 		s.policy = unused{}
+	case Sieve:
+		return &flat{newSieve(t.Distinct(), capacity)}, nil
+	case GDSF:
+		return &flat{newGDSF(t.Distinct(), capacity)}, nil
 	case Static, StaticToo:
 		return &flat{newStatic(t.Distinct(), capacity, o.S3FIFO.orDefault())}, nil
 	case Belady:

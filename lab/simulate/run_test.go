@@ -72,6 +72,7 @@ func TestRunRefuses(t *testing.T) {
 	for what, o := range map[string]Options{
 		"an unknown policy":     {Policies: []string{"clock"}, Capacities: []int{1}},
 		"no room":               {Policies: []string{"lru"}, Capacities: []int{0}},
+		"a hand, leaves":        {Policies: []string{Sieve}, Capacities: []int{9}, Tree: true},
 		"strict queues, leaves": {Policies: []string{Static}, Capacities: []int{9}, Tree: true},
 	} {
 		if rows, err := Run(t.Context(), trace, o); err == nil {
@@ -92,7 +93,7 @@ func TestRunRefuses(t *testing.T) {
 // TestStaticIsNoTierPolicy: what needs hindsight or its own room is offered
 // for simulations only.
 func TestStaticIsNoTierPolicy(t *testing.T) {
-	for _, name := range []string{Static, Belady, Infinite} {
+	for _, name := range []string{Sieve, GDSF, Static, Belady, Infinite} {
 		if slices.Contains(policy.Names(), name) {
 			t.Errorf("tiers are offered %s", name)
 		}

@@ -31,30 +31,13 @@ type store struct {
 	capacity int
 	resident []bool
 	parents  []uint32 // of each block: number + 1, 0 = none
-	costs    []int64  // of each block, for policies; nil: none has one
 	n        int
 	now      int // number of the access at hand
 }
 
-// newStore is a store without a policy. prefillDepth is that of the costs, 0 = none.
-func newStore(t *Trace, capacity, prefillDepth int) *store {
-	s := &store{capacity: capacity, resident: make([]bool, t.Distinct()), parents: t.parents}
-	if prefillDepth > 0 {
-		s.costs = t.costs(prefillDepth)
-	}
-	return s
-}
-
-// costs are those of each block, a parent having a lower number.
-func (t *Trace) costs(prefillDepth int) []int64 {
-	tokens, costs := make([]int, t.Distinct()), make([]int64, t.Distinct())
-	for b, up := range t.parents {
-		if tokens[b] = t.blockTokens / 2; up != 0 {
-			tokens[b] = tokens[up-1] + t.blockTokens
-		}
-		costs[b] = policy.Cost(tokens[b], prefillDepth)
-	}
-	return costs
+// newStore is a store without a policy.
+func newStore(t *Trace, capacity int) *store {
+	return &store{capacity: capacity, resident: make([]bool, t.Distinct()), parents: t.parents}
 }
 
 func (s *store) len() int { return s.n }
@@ -88,11 +71,7 @@ func (s *store) add(b uint32) {
 
 // told is what a policy may ask of a block.
 func (s *store) told(id policy.ID) policy.Meta {
-	m := policy.Meta{Hash: hashOf(uint32(id)), Size: 1}
-	if s.costs != nil {
-		m.Cost = s.costs[id]
-	}
-	return m
+	return policy.Meta{Hash: hashOf(uint32(id)), Size: 1}
 }
 
 // drop ends the residency of what the policy has evicted.

@@ -234,7 +234,7 @@ func TestTiersAgainstModel(t *testing.T) {
 		{Policies: []string{"lru", "tenure"}, DiskPolicies: []string{"tenure"}, Capacities: []int{80}, DiskCapacity: []int{120}, Writes: []Write{Through, Auto}},
 	}
 	for seed := range *seeds {
-		disk := [][]string{{"lru", "arc"}, {"s3fifo", "gdsf"}}[seed%2]
+		disk := [][]string{{"lru", "arc"}, {"s3fifo", "lfu"}}[seed%2]
 		cases = append(cases, TierOptions{Policies: policy.Names(), DiskPolicies: disk, Capacities: []int{5, 40}, DiskCapacity: []int{8, 60}})
 	}
 	for seed, o := range cases {

@@ -130,7 +130,7 @@ func (d *differ) takeOut(id policy.ID, leave bool) {
 }
 
 func (d *differ) add(id policy.ID, hash uint64) {
-	m := policy.Meta{Hash: hash, Size: 1 + int64(hash)%d.sizes, Cost: int64(hash) % 3}
+	m := policy.Meta{Hash: hash, Size: 1 + int64(hash)%d.sizes}
 	d.got.Miss(hash, m.Size)
 	d.want.Miss(hash, m.Size)
 	for d.weight+m.Size > Capacity {

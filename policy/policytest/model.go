@@ -16,9 +16,7 @@ var models = map[string]func(capacity int64) policy.Policy{
 	"fifo":   func(int64) policy.Policy { return &line{touch: stay, add: toBack} },
 	"mru":    func(int64) policy.Policy { return &recent{line{touch: toFront, add: toFront}} },
 	"lfu":    func(int64) policy.Policy { return &counted{} },
-	"sieve":  func(int64) policy.Policy { return &sieve{used: make(map[policy.ID]bool)} },
 	"arc":    func(capacity int64) policy.Policy { return newARC(float64(capacity)) },
-	"gdsf":   func(int64) policy.Policy { return &gdsf{} },
 	"s3fifo": newS3FIFO,
 	"tenure": newTenure,
 }
@@ -34,7 +32,7 @@ func Model(name string, capacity int64) policy.Policy {
 }
 
 // Events says how often a model went ways that a test may want to be sure of:
-// "tie" (lfu, gdsf), "wrap" (sieve), "b1" and "b2" (arc: ghosts met), "ghost"
+// "tie" (lfu), "b1" and "b2" (arc: ghosts met), "ghost"
 // (s3fifo: met), "saturated" (s3fifo: an entry used more often than counts) and
 // "turned" (tenure: the tables are believed no more, or again).
 func Events(model policy.Policy) map[string]int {

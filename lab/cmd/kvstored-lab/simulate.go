@@ -50,7 +50,7 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 	fl.StringVar(&s.groups, "groups", "", "play or simulate a hybrid model: a YAML file with its groups, or one of "+strings.Join(config.Models(), ", "))
 	fl.BoolVar(&s.perRequest, "per-request", false, "with --json: have the tokens that each request hit, too")
 	fl.Float64Var(&s.prefillDepth, "prefill-depth", simulate.DefaultPrefillDepth, "simulate a model that takes twice as long for a token so deep in a prompt as for the first, for the column of compute and --rank-by")
-	fl.StringVar(&s.rankBy, "rank-by", "tokens", "simulate gdsf and tenure that weigh blocks by tokens, or by what these take to compute (compute)")
+	fl.StringVar(&s.rankBy, "rank-by", "tokens", "simulate tenure that weighs blocks by tokens, or by what these take to compute (compute)")
 	fl.Float64Var(&s.s3fifo.SmallShare, "small-ratio", 0.1, "simulate s3fifo and s3fifo-static with a small queue of this share of the room")
 	fl.IntVar(&s.s3fifo.MaxUses, "max-freq", 3, "simulate s3fifo and s3fifo-static with so many uses of a block that count at most")
 	s.disk.define(fl)
@@ -130,7 +130,7 @@ func (f *replayFlags) simulateOptions(cmd *cobra.Command) (simulate.Options, err
 	if slices.Equal(s.policies, []string{"all"}) {
 		o.Policies = simulate.Policies()
 		if s.tree {
-			o.Policies = slices.DeleteFunc(o.Policies, func(name string) bool { return name == simulate.Static })
+			o.Policies = slices.DeleteFunc(o.Policies, simulate.IsFlat)
 		}
 	}
 	for i, name := range o.Policies {

@@ -1,4 +1,4 @@
-package policytest
+package simulate
 
 import (
 	"slices"
@@ -6,25 +6,25 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-// sieve is SIEVE with the entries in a slice, oldest first, and the hand an
+// slowSieve is SIEVE with the entries in a slice, oldest first, and the hand an
 // index into it.
-type sieve struct {
-	events
+type slowSieve struct {
 	ids   []policy.ID
 	used  map[policy.ID]bool
 	hand  int
+	wraps int
 	steps uint64
 }
 
-func (m *sieve) Miss(uint64, int64)              {}
-func (m *sieve) Add(id policy.ID, _ policy.Meta) { m.ids = append(m.ids, id) }
-func (m *sieve) Touch(id policy.ID)              { m.used[id] = true }
-func (m *sieve) Remove(id policy.ID)             { m.cut(slices.Index(m.ids, id)) }
-func (m *sieve) Allow(policy.ID)                 {}
-func (m *sieve) Steps() uint64                   { return m.steps }
+func (m *slowSieve) Miss(uint64, int64)              {}
+func (m *slowSieve) Add(id policy.ID, _ policy.Meta) { m.ids = append(m.ids, id) }
+func (m *slowSieve) Touch(id policy.ID)              { m.used[id] = true }
+func (m *slowSieve) Remove(id policy.ID)             { m.cut(slices.Index(m.ids, id)) }
+func (m *slowSieve) Allow(policy.ID)                 {}
+func (m *slowSieve) Steps() uint64                   { return m.steps }
 
 // Evict goes around twice: used entries are forgiven in the first round.
-func (m *sieve) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
+func (m *slowSieve) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 	n := len(m.ids)
 	for i := range 2 * n {
 		at := (m.hand + i) % n
@@ -36,7 +36,7 @@ func (m *sieve) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 			m.used[id] = false
 		default:
 			if at < m.hand {
-				m.count("wrap")
+				m.wraps++
 			}
 			m.hand = at
 			m.cut(at)
@@ -48,7 +48,7 @@ func (m *sieve) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 
 // cut removes an entry. A hand that is there moves to the next newer one, or
 // begins again.
-func (m *sieve) cut(at int) {
+func (m *slowSieve) cut(at int) {
 	delete(m.used, m.ids[at])
 	m.ids = slices.Delete(m.ids, at, at+1)
 	if at < m.hand {

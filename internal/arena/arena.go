@@ -54,6 +54,7 @@ type Arena struct {
 	capacity int64
 	states   []atomic.Pointer[statePage] // grown a page at a time, never moved
 	freed    func(id uint32)             // see NoteFrees; never nil
+	huge     atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -75,7 +76,7 @@ type Stats struct {
 	FreeBytes        int64
 	LargestFreeBytes int64 // the largest block that Alloc would grant now, if below MaxPayload
 	Blocks           int64
-	HugeBytes        int64 // mapped by huge pages when New returned
+	HugeBytes        int64 // mapped by huge pages when New returned, or CountHuge was called last
 	Locked           bool  // all pages are locked in memory
 }
 
@@ -103,6 +104,7 @@ func newArena(m mapping, capacity int64) *Arena {
 
 		compacting: make(chan struct{}, 1),
 	}
+	a.huge.Store(m.hugeBytes)
 	a.clearing.arena = a
 	a.mu.space = extent.New(capacity)
 	return a
@@ -257,7 +259,7 @@ func (a *Arena) Stats() Stats {
 		FreeBytes:        a.mu.space.FreeBytes(),
 		LargestFreeBytes: a.mu.space.LargestFree(),
 		Blocks:           a.mu.space.Extents(),
-		HugeBytes:        a.mapping.hugeBytes,
+		HugeBytes:        a.huge.Load(),
 		Locked:           a.mapping.locked,
 	}
 }

@@ -40,6 +40,16 @@ func Adopt(f Files, o Options) (*Arena, error) {
 	return newArena(m, o.CapacityBytes), nil
 }
 
+// CountHuge counts the bytes in huge pages anew: Adopt does not fault the memory in, and its
+// pages are mapped as they are used.
+func (a *Arena) CountHuge() error {
+	n, err := hugeMapped(a.mapping.mem)
+	if err == nil {
+		a.huge.Store(n)
+	}
+	return err
+}
+
 // Reclaim gives the ids that blocks of another process had to Place: those up to the largest
 // that taken says. Call it before anything is handed out.
 func (a *Arena) Reclaim(largest uint32, taken func(id uint32) bool) {

@@ -43,13 +43,6 @@ func (m *mapping) adopt(o Options) (err error) {
 		advice = unix.MADV_NOHUGEPAGE
 	}
 	_ = unix.Madvise(m.mem, advice)
-	if o.Touch {
-		// What fails here is faulted in later, page by page.
-		_ = unix.Madvise(m.mem, unix.MADV_POPULATE_WRITE)
-		if m.hugeBytes, err = hugeMapped(m.mem); err != nil {
-			return err
-		}
-	}
 	if o.Mlock {
 		return m.lock()
 	}

@@ -133,6 +133,9 @@ func (in *inheritance) prove(ctx context.Context, d *Daemon) error {
 	if err != nil {
 		return nil // the daemon ends
 	}
+	if err := d.arena.CountHuge(); err != nil {
+		d.log.Warn().Err(err).Msg("huge pages of DRAM are not counted")
+	}
 	d.log.Info().Uint64("wrong", wrong).Stringer("took", time.Since(begun).Round(time.Millisecond)).Msg("all of DRAM is checked")
 	return nil
 }

@@ -119,17 +119,15 @@ func runKeeper(cmd *cobra.Command, path string) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal has its usual effect
-	l, err := socket.Listen(cfg.KeeperSocket(), 0o600, "")
+	l, err := socket.Bind(cfg.KeeperSocket(), 0o600, "")
 	if err != nil {
 		return err
 	}
-	own, err := os.Lstat(cfg.KeeperSocket())
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
 	log := newLog(cmd.ErrOrStderr(), cfg.Log)
 	log.Info().Str("socket", cfg.KeeperSocket()).Msg("keeping the memory and the sockets of the daemon")
-	return errors.Join((&keep.Server{Log: log}).Serve(ctx, l), socket.Unlisten(cfg.KeeperSocket(), own))
+	go l.Watch(ctx, &log)
+	err = (&keep.Server{Log: log}).Serve(ctx, l)
+	return errors.Join(err, socket.Unlisten(cfg.KeeperSocket(), l.Own()))
 }
 
 // logStart notes which program starts, and with which settings besides the defaults.

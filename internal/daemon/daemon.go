@@ -21,6 +21,7 @@ import (
 	"github.com/kvstored/kvstored/internal/keep"
 	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/version"
 	"github.com/kvstored/kvstored/tier"
@@ -37,6 +38,7 @@ type Daemon struct {
 	keeper keep.Keeper  // of memory and sockets; nil: none
 	kept   atomic.Bool  // it has them
 	guard  *guard
+	lost   atomic.Pointer[error] // a socket that connects do not come to; nil: none
 	budget *budget.Budget
 	tiers
 	stack   *stack.Stack
@@ -125,7 +127,7 @@ func (d *Daemon) starting() (stop func(), err error) {
 	if d.from.has() {
 		return func() {}, nil
 	}
-	file, err := d.main.Listener.(*net.UnixListener).File()
+	file, err := d.main.Listener.(*socket.Listener).File()
 	if err != nil {
 		return nil, fmt.Errorf("listen.socket: %w", err)
 	}
@@ -211,7 +213,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	workers.Go(func() error { return d.from.prove(below, d) })
 	workers.Go(func() error { return d.guard.run(below, d) })
-	workers.Go(func() error { return watchKeeper(below, d) })
+	workers.Go(func() error { return watch(below, d) })
 	if d.events != nil {
 		workers.Go(func() error { return d.events.Run(below, d.stack.Announce) })
 	}
@@ -221,7 +223,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	serving, stopServing := context.WithCancel(serving)
 	defer stopServing()
 	context.AfterFunc(below, stopServing) // a failed worker ends the daemon
-	clients.Go(func() error { return d.server.Serve(serving, d.main.Listener.(*net.UnixListener)) })
+	clients.Go(func() error { return d.server.Serve(serving, d.main.Listener) })
 	api, board := d.views()
 	clients.Go(func() error { return d.serveAdmin(serving, api) })
 	clients.Go(func() error { return board.Run(serving) })
@@ -273,6 +275,9 @@ func (d *Daemon) Close() {
 // ready reports why the daemon does not know everything it has yet; nil when
 // it does. It serves meanwhile.
 func (d *Daemon) ready() error {
+	if lost := d.lost.Load(); lost != nil {
+		return *lost
+	}
 	if !d.stack.Ready() {
 		return errors.New("the disk tier is being scanned")
 	}

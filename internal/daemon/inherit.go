@@ -177,23 +177,21 @@ func labelOf(path string, own os.FileInfo) string {
 // listenUnix goes on with the socket at a path, or makes it.
 func (in *inheritance) listenUnix(key, path string, mode os.FileMode, group string) (e endpoint, err error) {
 	e = endpoint{addr: path, path: path}
-	if e.socket, err = os.Lstat(path); err == nil {
-		if e.file = in.take(labelOf(path, e.socket)); e.file != nil && e.resume() == nil {
-			if err = socket.Give(path, mode, group); err != nil {
-				return e, fmt.Errorf("%s: %w", key, err)
+	if own, err := os.Lstat(path); err == nil {
+		if e.file = in.take(labelOf(path, own)); e.file != nil && e.resume() == nil {
+			e.Listener, err = socket.Resume(e.Listener.(*net.UnixListener), own, path, mode, group)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", key, err)
 			}
-			return e, nil
+			return e, err
 		}
 	}
-	l, err := socket.Listen(path, mode, group)
+	l, err := socket.Bind(path, mode, group)
 	if err != nil {
 		return endpoint{}, fmt.Errorf("%s: %w", key, err)
 	}
 	e.Listener = l
-	if e.socket, err = os.Lstat(path); err != nil {
-		_ = l.Close()
-	}
-	return e, err
+	return e, nil
 }
 
 // labelOfTCP is the same of host:port, which is another socket in another network.
@@ -242,7 +240,7 @@ func (e *endpoint) resume() error {
 // kept is what a keeper is to have of a listener, which holds that until it is closed.
 func (e *endpoint) kept() (label string, f *os.File, err error) {
 	if label = labelOfTCP(e.addr); e.path != "" {
-		label = labelOf(e.path, e.socket)
+		label = labelOf(e.path, e.Listener.(*socket.Listener).Own())
 	}
 	if e.file == nil {
 		e.file, err = e.Listener.(interface{ File() (*os.File, error) }).File()

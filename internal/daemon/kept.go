@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"context"
 	"errors"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -88,52 +86,3 @@ func keepMemory(d *Daemon, over bool) (kept bool) {
 	d.log.Info().Str("keeper", d.keeper.Name()).Int("sockets", len(d.endpoints())).Msg("the memory of DRAM was given to its keeper")
 	return true
 }
-
-// watchKeeper gives the memory to a keeper that comes in place of one that has gone, until
-// ctx ends.
-func watchKeeper(ctx context.Context, d *Daemon) error {
-	if d.keeper == nil {
-		return nil
-	}
-	for pause := keeperPause; ; {
-		silent := d.keeper.Await(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		d.kept.Store(false)
-		d.log.Warn().Str("keeper", d.keeper.Name()).Msg("it has ended, or does not answer: DRAM ends with this process unless it starts again")
-		next := findAgain(ctx, d, pause)
-		if next == nil {
-			return nil
-		}
-		before := d.keeper
-		d.keeper = next
-		if keepMemory(d, silent) {
-			pause = keeperPause
-		} else {
-			pause = min(2*pause, keeperPauseMost)
-		}
-		_ = before.Close() // not sooner: a keeper that has files gives them away when no daemon has it
-	}
-}
-
-// findAgain looks for a keeper after each pause. It is nil when ctx has ended.
-func findAgain(ctx context.Context, d *Daemon, pause time.Duration) keep.Keeper {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
-		}
-		if k, err := keep.Find(d.cfg.KeeperSocket()); err == nil {
-			return k
-		}
-	}
-}
-
-// keeperPause is between two looks for a keeper that has gone, and longer after each one
-// that keeps nothing.
-const (
-	keeperPause     = time.Second
-	keeperPauseMost = time.Minute
-)

@@ -422,3 +422,56 @@ func TestGuardEnds(t *testing.T) {
 		}
 	})
 }
+
+// Each socket comes back where its file was removed, and the keeper has the new one; a file
+// of another process stays, and the daemon is not ready.
+func TestRemovedSockets(t *testing.T) {
+	cfg := keptConfig(t)
+	cfg.Listen.RESP = []string{cfg.Listen.Socket + ".resp"}
+	keeping(t, &cfg)
+	var log logtest.Book
+	d, err := New(cfg, optionsOf(zerolog.New(&log)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := watcher{d: d}
+	paths := []string{cfg.Listen.Socket, cfg.AdminSocket(), cfg.Listen.RESP[0]}
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !w.look() || w.look() {
+		t.Error("the sockets are not bound again once")
+	}
+	if !keepMemory(d, false) {
+		t.Error("nothing is kept")
+	}
+	if err := os.Remove(paths[1]); err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := socket.Bind(paths[1], 0o600, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := w.look(); again || d.ready() == nil || !strings.Contains(d.ready().Error(), "remove it") {
+		t.Errorf("beside a socket of another process: %v", d.ready())
+	}
+	_ = foreign.Close()
+	if err := os.Remove(paths[1]); err != nil {
+		t.Fatal(err)
+	}
+	if again := w.look(); !again || d.ready() != nil {
+		t.Errorf("once that is gone: %v", d.ready())
+	}
+	keepMemory(d, false)
+	d.Close()
+	for _, path := range paths { // they are kept
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+	}
+	live(t, cfg).end(t)
+}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/rs/zerolog"
+
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/socket"
 )
@@ -14,11 +16,10 @@ import (
 // endpoint is a listener, and for a Unix socket its path and file.
 type endpoint struct {
 	net.Listener
-	addr      string      // as the configuration has it
-	path      string      // the same, of a Unix socket
-	socket    os.FileInfo // of the path
-	file      *os.File    // that a keeper has; nil: none
-	inherited bool        // from a keeper
+	addr      string   // as the configuration has it
+	path      string   // the same, of a Unix socket, whose Listener is a socket.Listener
+	file      *os.File // that a keeper has; nil: none
+	inherited bool     // from a keeper
 }
 
 // close ends the use of a listener. A socket that is kept goes on: connects wait.
@@ -31,9 +32,24 @@ func (e *endpoint) close(kept bool) error {
 		err = errors.Join(err, e.file.Close())
 	}
 	if e.path != "" && !kept && !e.inherited {
-		err = errors.Join(err, socket.Unlisten(e.path, e.socket))
+		err = errors.Join(err, socket.Unlisten(e.path, e.Listener.(*socket.Listener).Own()))
 	}
 	return err
+}
+
+// look binds a socket again whose file was removed, and reports whether it has.
+func (e *endpoint) look(log *zerolog.Logger) (again bool, err error) {
+	l, ok := e.Listener.(*socket.Listener)
+	if !ok {
+		return false, nil
+	}
+	if again, err = l.Look(log); again {
+		if e.file != nil {
+			_ = e.file.Close() // a keeper has the one before
+		}
+		e.file, e.inherited = nil, false
+	}
+	return again, err
 }
 
 func (e *endpoint) String() string {

@@ -39,9 +39,9 @@ type Server struct {
 	}
 }
 
-// Serve answers daemons until ctx ends, and then lets go of everything. The listener is
-// closed by it.
-func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+// Serve answers daemons until ctx ends, and then lets go of everything. The listener, of a
+// Unix socket, is closed by it.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer s.drop()
@@ -49,7 +49,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer stop()
 	places := make(chan struct{}, most)
 	for {
-		uc, err := l.AcceptUnix()
+		c, err := l.Accept()
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -60,12 +60,12 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 		case places <- struct{}{}:
 		default:
 			s.Log.Warn().Int("connections", most).Msg("a connection more than are served; it is closed")
-			_ = uc.Close()
+			_ = c.Close()
 			continue
 		}
 		serving.Go(func() {
 			defer func() { <-places }()
-			s.meet(ctx, uc)
+			s.meet(ctx, c.(*net.UnixConn))
 		})
 	}
 }

@@ -159,6 +159,14 @@ func foreign(f *os.File) (owner uint32, ok bool) {
 	return sys.Uid, true
 }
 
+// owner is the user of a file.
+func owner(st os.FileInfo) uint32 {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return sys.Uid
+	}
+	return 0
+}
+
 // Inode is the number of a file, which the next file may have once that is removed.
 func Inode(st os.FileInfo) uint64 {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
@@ -223,6 +231,9 @@ func vacant(path string) error {
 		_ = c.Close()
 		return errors.New("another daemon is serving this socket; stop it first, or choose another path")
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("there is a socket of user %d, which this user may not connect to, to see whether a daemon serves it; remove it if none does, or choose another path", owner(st))
+	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("cannot tell whether a daemon serves this socket: %v", err) //nolint:errorlint // not one that cannot be reached
 	}
@@ -247,9 +258,14 @@ func Unlisten(path string, own os.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	// The time too: the number of a removed file is soon used again.
-	if own == nil || !os.SameFile(own, now) || !own.ModTime().Equal(now.ModTime()) {
+	if !isOwn(own, now) {
 		return nil
 	}
 	return os.Remove(path)
+}
+
+// isOwn reports whether two are of one file. The time too: the number of a removed file is
+// soon used again.
+func isOwn(own, now fs.FileInfo) bool {
+	return own != nil && os.SameFile(own, now) && own.ModTime().Equal(now.ModTime())
 }

@@ -25,7 +25,7 @@ var layered = []string{"lab", "router"}
 // module that is not its own.
 var rows = [][]string{
 	{"internal/pipe", "internal/wire/wiretest"}, // for tests
-	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/metric", "internal/pages", "internal/poll", "internal/version"},
+	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/logqueue", "internal/metric", "internal/pages", "internal/poll", "internal/version"},
 	{"internal/access", "internal/missing"},
 	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/chart", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket"},
 	{"internal/age", "internal/boundary", "internal/departed", "internal/events", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire"},

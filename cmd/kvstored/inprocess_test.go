@@ -48,7 +48,9 @@ func serveHere(t *testing.T, changes ...func(*config.Config)) *here {
 	t.Helper()
 	cfg := smallConfig(t, changes...)
 	d := &here{socket: cfg.Listen.Socket, log: newSaid(), ended: make(chan error, 1)}
-	of, err := daemon.New(cfg, daemon.Options{Log: newLog(d.log, cfg.Log)})
+	log, lines := startLog(d.log, cfg.Log)
+	t.Cleanup(lines.Close)
+	of, err := daemon.New(cfg, daemon.Options{Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

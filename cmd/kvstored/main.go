@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/logqueue"
 	"github.com/kvstored/kvstored/internal/version"
 )
 
@@ -36,7 +38,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	code := exitCode(err)
-	explain(stderr, cmd, err, code)
+	var text bytes.Buffer
+	explain(&text, cmd, err, code)
+	logqueue.Last(stderr, text.Bytes())
 	return code
 }
 

@@ -8,15 +8,14 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/logqueue"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/version"
 )
@@ -91,7 +90,8 @@ func hangups() <-chan os.Signal {
 
 // serve runs the daemon until a signal or a failure; its log goes to w.
 func serve(ctx context.Context, w io.Writer, cfg config.Config, o daemon.Options) error {
-	log := newLog(w, cfg.Log)
+	log, lines := startLog(w, cfg.Log)
+	defer lines.Close()
 	logStart(&log, &cfg, o.File)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -99,7 +99,7 @@ func serve(ctx context.Context, w io.Writer, cfg config.Config, o daemon.Options
 	for _, text := range daemon.Warnings(&cfg, true) {
 		log.Warn().Msg(text)
 	}
-	o.Log = log
+	o.Log, o.LostLines = log, lines.Lost
 	d, err := daemon.New(cfg, o)
 	if err != nil {
 		return err
@@ -123,7 +123,8 @@ func runKeeper(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	log := newLog(cmd.ErrOrStderr(), cfg.Log)
+	log, lines := startLog(cmd.ErrOrStderr(), cfg.Log)
+	defer lines.Close()
 	log.Info().Str("socket", cfg.KeeperSocket()).Msg("keeping the memory and the sockets of the daemon")
 	go l.Watch(ctx, &log)
 	err = (&keep.Server{Log: log}).Serve(ctx, l)
@@ -139,13 +140,10 @@ func logStart(log *zerolog.Logger, cfg *config.Config, file string) {
 	log.Info().Str("version", version.String()).Str("go", runtime.Version()).Str("file", file).Array("settings", set).Msg("starting")
 }
 
-func newLog(w io.Writer, c config.Log) zerolog.Logger {
+// startLog begins the log of a command that runs until it is stopped. A reader that leaves
+// ends none.
+func startLog(w io.Writer, c config.Log) (zerolog.Logger, *logqueue.Queue) {
 	daemon.SetLogLevel(c.Level) // of all loggers, so that it can change
-	zerolog.TimeFieldFormat = time.RFC3339Nano
-	f, ok := w.(*os.File)
-	terminal := ok && term.IsTerminal(int(f.Fd()))
-	if c.Format == "console" || c.Format == "auto" && terminal {
-		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !terminal}
-	}
-	return zerolog.New(w).With().Timestamp().Logger()
+	logqueue.Survive()
+	return logqueue.Start(w, c.Format)
 }

@@ -21,6 +21,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descUptime      = desc("uptime_seconds", "Time since the daemon started.")
+	descLostLines   = desc("log_lost_lines_total", "Lines of the log that were lost, because nothing took them from standard error.")
 	descReloads     = desc("config_reloads_total", "Reloads of the configuration file that were asked for, by what came of them.", "result")
 	descReloadOK    = desc("config_last_reload_successful", "1 if the last reload of the configuration was applied, or there was none.")
 	descReloadedAt  = desc("config_last_reload_success_timestamp_seconds", "When the running configuration was loaded, at the start or by a reload.")
@@ -109,6 +110,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		ready = 0
 	}
 	gauge(descReady, ready)
+	lost := uint64(0)
+	if m.daemon.lostLines != nil {
+		lost = m.daemon.lostLines()
+	}
+	counter(descLostLines, lost)
 	collectConfig(&st.Config, gauge, counter)
 	collectServer(&st, gauge, counter)
 	collectFronts(&st, gauge, counter)

@@ -29,17 +29,18 @@ import (
 
 // Daemon is everything one kvstored process runs, top to bottom.
 type Daemon struct {
-	cfg    config.Config
-	log    zerolog.Logger
-	main   endpoint // of clients; like the next two without a Listener until it is made
-	admin  endpoint
-	pages  endpoint     // of metrics and health; off without a Listener
-	from   *inheritance // nil: it begins with nothing
-	keeper keep.Keeper  // of memory and sockets; nil: none
-	kept   atomic.Bool  // it has them
-	guard  *guard
-	lost   atomic.Pointer[error] // a socket that connects do not come to; nil: none
-	budget *budget.Budget
+	cfg       config.Config
+	log       zerolog.Logger
+	lostLines func() uint64 // of the log; nil: it loses none
+	main      endpoint      // of clients; like the next two without a Listener until it is made
+	admin     endpoint
+	pages     endpoint     // of metrics and health; off without a Listener
+	from      *inheritance // nil: it begins with nothing
+	keeper    keep.Keeper  // of memory and sockets; nil: none
+	kept      atomic.Bool  // it has them
+	guard     *guard
+	lost      atomic.Pointer[error] // a socket that connects do not come to; nil: none
+	budget    *budget.Budget
 	tiers
 	stack   *stack.Stack
 	server  *server.Server
@@ -54,9 +55,11 @@ type Daemon struct {
 
 // Options are what a daemon is given beside its configuration.
 type Options struct {
-	Log     zerolog.Logger
-	File    string           // of the configuration, which a reload reads again; "": there was none
-	Hangups <-chan os.Signal // each asks for a reload; nil: never
+	Log zerolog.Logger
+	// LostLines is how many lines of the log were lost; nil: none are.
+	LostLines func() uint64
+	File      string           // of the configuration, which a reload reads again; "": there was none
+	Hangups   <-chan os.Signal // each asks for a reload; nil: never
 	// Database opens the database of the disk tier; nil: a process is started for it.
 	Database database.Opener
 }
@@ -70,7 +73,7 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 			return nil, errors.Join(err, keeper.Close())
 		}
 	}
-	d = &Daemon{cfg: cfg, log: o.Log, started: time.Now(), from: from, keeper: keeper, tiers: tiers{database: o.Database, memory: from.mem()}}
+	d = &Daemon{cfg: cfg, log: o.Log, lostLines: o.LostLines, started: time.Now(), from: from, keeper: keeper, tiers: tiers{database: o.Database, memory: from.mem()}}
 	d.reloads = newReloads(d, &o)
 	defer func() {
 		if err != nil {

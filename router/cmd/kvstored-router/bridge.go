@@ -84,7 +84,8 @@ func (f *bridgeFlags) check() error {
 }
 
 func runBridge(ctx context.Context, f *bridgeFlags) error {
-	log := newLog(os.Stderr, daemon.Log{Level: f.level, Format: "auto"})
+	log, lines := startLog(daemon.Log{Level: f.level, Format: "auto"})
+	defer lines.Close()
 	b := bridge.New(bridge.Options{Topic: f.topic, Batches: f.batches, Grace: f.grace, Log: log, Dial: func(ctx context.Context) (bridge.Daemon, error) {
 		return client.Dial(ctx, f.socket, client.Options{Name: "kvstored-router bridge", Inline: true})
 	}})

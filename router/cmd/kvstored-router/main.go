@@ -8,13 +8,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/logqueue"
 	"github.com/kvstored/kvstored/internal/version"
 )
 
@@ -64,16 +63,17 @@ Exit codes: 0 done; 1 failed; 2 wrong usage; 3 wrong configuration.`,
 		exit     *exitError
 		problems config.Errors
 	)
+	text, code := fmt.Appendf(nil, "kvstored-router: %v\n", err), exitUsage
 	switch {
 	case errors.As(err, &problems):
-		fmt.Fprintln(stderr, problems) // each line names its place
-		return exitConfig
+		text, code = fmt.Appendln(nil, problems), exitConfig // each line names its place
 	case errors.As(err, &exit):
-		fmt.Fprintln(stderr, "kvstored-router:", err)
-		return exit.code
+		code = exit.code
+	default:
+		text = fmt.Appendf(text, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
-	fmt.Fprintf(stderr, "kvstored-router: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
-	return exitUsage
+	logqueue.Last(stderr, text)
+	return code
 }
 
 // failed is the error of a command that ran.
@@ -84,16 +84,11 @@ func failed(err error) error {
 	return &exitError{exitFailure, err}
 }
 
-// newLog is the log of a command, as of the daemon.
-func newLog(w io.Writer, c config.Log) zerolog.Logger {
+// startLog begins the log of a command, as of the daemon. A reader that leaves ends none.
+func startLog(c config.Log) (zerolog.Logger, *logqueue.Queue) {
 	if level, err := zerolog.ParseLevel(c.Level); err == nil { // it was checked
 		zerolog.SetGlobalLevel(level)
 	}
-	zerolog.TimeFieldFormat = time.RFC3339Nano
-	f, ok := w.(*os.File)
-	terminal := ok && term.IsTerminal(int(f.Fd()))
-	if c.Format == "console" || c.Format == "auto" && terminal {
-		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !terminal}
-	}
-	return zerolog.New(w).With().Timestamp().Logger()
+	logqueue.Survive()
+	return logqueue.Start(os.Stderr, c.Format)
 }

@@ -60,7 +60,9 @@ func runRouter(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return &exitError{exitConfig, err}
 	}
-	o.Log = newLog(os.Stderr, cfg.Log)
+	log, lines := startLog(cfg.Log)
+	defer lines.Close()
+	o.Log = log
 	if names := daemonconfig.PassedOver(os.Environ()); len(names) > 0 {
 		o.Log.Warn().Strs("names", names).Msg("variables that are no settings are passed over")
 	}

@@ -24,6 +24,7 @@ type Builder struct {
 	method      Method
 	chunkTokens int
 	seed        Hash
+	salt        Hash   // of seed what is not the length of chunks; zero where hashes are given
 	hasher      hasher // nil where hashes are given
 	distinct    *distinct
 	scratch     []byte // one chunk of tokens as bytes
@@ -50,7 +51,7 @@ func NewBuilder(s Space) (*Builder, error) {
 	if s.Salt == "" && s.SaltDigest != (Hash{}) {
 		return nil, fmt.Errorf("%w: the salt is known by its digest only, which cannot seed %s hashes: set the salt", ErrSpace, s.Method)
 	}
-	b.seed = s.chainSeed()
+	b.seed, b.salt = s.chainSeed(), saltDigest(s.Salt)
 	b.hasher = newHasher(s.Method, b.seed)
 	return b, nil
 }
@@ -58,9 +59,12 @@ func NewBuilder(s Space) (*Builder, error) {
 // Space returns the id of the builder's space.
 func (b *Builder) Space() SpaceID { return b.space }
 
+// Computes reports whether hashes are computed from tokens; else they are given.
+func (b *Builder) Computes() bool { return b.hasher != nil }
+
 // SamePrompt reports whether a prompt has the same hashes in the space of o, but for how
 // many tokens a chunk has: as in those of all groups of a hybrid model.
-func (b *Builder) SamePrompt(o *Builder) bool { return b.method == o.method && b.seed == o.seed }
+func (b *Builder) SamePrompt(o *Builder) bool { return b.method == o.method && b.salt == o.salt }
 
 // SameChains reports whether a prompt has the same hashes in the space of o,
 // as in those of all ranks of a model.

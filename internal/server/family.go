@@ -95,14 +95,16 @@ func (b *familyBuilder) addChain(g int, sp *openSpace) error {
 	case len(f.Chains[g]) > 0:
 		out = f.Chains[g][0]
 	case group.Chunk == own:
-	case b.grain > 0:
-		if err := b.ofGrain(&out, sp); err != nil {
-			return err
-		}
 	case b.asked.Form == wire.FormTokens:
 		out = key.Chain{}
 		if err := sp.builder.TokenBytes(&out, b.asked.Tokens, key.Options{}); err != nil {
 			return refuse(wire.CodeBadRequest, "groups: %v", err)
+		}
+	case sp.builder.Computes():
+		return refuse(wire.CodeBadRequest, "groups: space %d has chunks of %d tokens, that of the chain of %d; send the tokens of the prompt, whose hashes the daemon computes", sp.info.Handle, group.Chunk, own)
+	case b.grain > 0:
+		if err := b.ofGrain(&out, sp); err != nil {
+			return err
 		}
 	case !b.chain.Chained && group.Chunk%own == 0:
 		out = coarser(b.chain, group.Chunk/own, group.Chunk)

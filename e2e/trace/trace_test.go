@@ -73,7 +73,7 @@ func hitsWithoutLoss(t *testing.T, path string, limit int) int64 {
 	defer f.Close()
 	seen := make(map[uint64]bool)
 	total, n := int64(0), 0
-	for req, err := range replay.Requests(f, path, 512) {
+	for req, err := range replay.Requests(f, path, replay.Form{BlockTokens: 512}) {
 		if err != nil {
 			t.Fatal(err)
 		}

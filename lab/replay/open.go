@@ -1,38 +1,43 @@
 package replay
 
 import (
+	"bufio"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/klauspost/compress/zstd"
 )
 
-// Open opens a trace, and unpacks it while it is read if its name ends in .gz
-// or .zst. The caller closes it.
+// Open opens a trace, and unpacks it while it is read if it begins as gzip or Zstandard
+// does, whatever its name. The caller closes it.
 func Open(path string) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
-	switch filepath.Ext(path) {
-	case ".gz":
-		z, err := gzip.NewReader(f)
+	in := bufio.NewReader(f)
+	first, err := in.Peek(4) // of a shorter file what there is
+	if err != nil && err != io.EOF {
+		return nil, errors.Join(fmt.Errorf("trace: %w", err), f.Close())
+	}
+	switch {
+	case len(first) > 1 && string(first[:2]) == "\x1f\x8b":
+		z, err := gzip.NewReader(in)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("trace: %s: %w", path, err), f.Close())
 		}
 		return &packed{z, z.Close, f}, nil
-	case ".zst":
-		z, err := zstd.NewReader(f)
+	case string(first) == "\x28\xb5\x2f\xfd":
+		z, err := zstd.NewReader(in)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("trace: %s: %w", path, err), f.Close())
 		}
 		return &packed{z, func() error { z.Close(); return nil }, f}, nil
 	}
-	return f, nil
+	return &packed{in, func() error { return nil }, f}, nil
 }
 
 // packed closes what unpacks, then the file.

@@ -26,6 +26,7 @@ type Options struct {
 	Concurrency int    // clients that play at the same time
 
 	BlockTokens  int
+	Unit         time.Duration // of the trace's times; 0 = milliseconds
 	PayloadBytes int
 	Groups       []Group           // of a hybrid model; of others none, and a block has PayloadBytes
 	Limit        int               // requests; 0 = all
@@ -93,7 +94,7 @@ func (o *Options) play(ctx context.Context, space *key.Space, tally *shared) err
 	g.Go(func() error {
 		defer close(requests)
 		n := 0
-		for req, err := range Requests(o.Trace, o.Name, o.BlockTokens) {
+		for req, err := range Requests(o.Trace, o.Name, Form{o.BlockTokens, o.Unit}) {
 			if err != nil {
 				return err
 			}

@@ -89,9 +89,6 @@ func (s *sessions) parse(line []byte) ([]Request, error) {
 	if len(line) > maxSessionBytes {
 		return nil, fmt.Errorf("the line has more than %d bytes", maxSessionBytes)
 	}
-	if len(bytes.TrimSpace(line)) == 0 {
-		return nil, errors.New("the line is empty")
-	}
 	var w wireSession
 	if err := json.Unmarshal(line, &w); err != nil {
 		return nil, malformed(err)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kvstored/kvstored/lab/replay"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -152,6 +153,9 @@ func Run(ctx context.Context, t *Trace, o Options) ([]Row, error) {
 		if err := t.CheckTree(); err != nil {
 			return nil, err
 		}
+	}
+	if o.Answers && t.noOutput {
+		return nil, fmt.Errorf("%w: it does not say how long each answer is", replay.ErrTrace)
 	}
 	if o.Sessions > Turns {
 		if err := t.checkSessions(); err != nil {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kvstored/kvstored/lab/replay"
 	"github.com/kvstored/kvstored/policy"
@@ -137,5 +139,25 @@ func TestSweep(t *testing.T) {
 		if !slices.IsSorted(got) || got[0] < 1 || got[len(got)-1] != distinct || len(slices.Compact(slices.Clone(got))) != len(got) || len(got) > 2*sweepOctaves+1 {
 			t.Errorf("for %d blocks: %v", distinct, got)
 		}
+	}
+}
+
+// TestReadSorts: lines that are not in the order of time are counted and sorted, as the hit
+// rate of a shuffled trace says nothing of its requests.
+func TestReadSorts(t *testing.T) {
+	at := func(millis, id int) string {
+		return fmt.Sprintf(`{"timestamp": %d, "input_length": 512, "hash_ids": [%d]}`+"\n", millis, id)
+	}
+	text := at(0, 1) + at(5, 3) + at(2, 1) + at(7000, 4) + at(3, 2) // 1 1 2 3 4
+	trace, err := Read(strings.NewReader(text), "t", Reading{BlockTokens: 512})
+	if err != nil || trace.Late != 2 || trace.Lasts() != 7*time.Second {
+		t.Fatalf("%d late, lasts %v, %v", trace.Late, trace.Lasts(), err)
+	}
+	rows, err := Run(t.Context(), trace, Options{Policies: []string{"lru"}, Capacities: []int{1}})
+	if err != nil || rows[0].BlockHits != 1 {
+		t.Errorf("%+v, %v", rows, err)
+	}
+	if _, err := Run(t.Context(), trace, Options{Policies: []string{"lru"}, Capacities: []int{1}, Answers: true}); !errors.Is(err, replay.ErrTrace) {
+		t.Errorf("the lengths of answers are told, which the trace does not say: %v", err)
 	}
 }

@@ -1,10 +1,13 @@
 package simulate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/kvstored/kvstored/lab/replay"
 )
@@ -15,6 +18,12 @@ type Trace struct {
 	// Skipped counts the lines that were no requests, Bad names the first.
 	Skipped int
 	Bad     error
+	// Late counts the lines that came before an earlier one: requests are in the order of
+	// their times.
+	Late int
+
+	lasts    time.Duration
+	noOutput bool // some request says nothing of its answer
 
 	blockTokens  int
 	promptTokens int64
@@ -37,7 +46,8 @@ type request struct {
 // Reading says how to read a trace.
 type Reading struct {
 	BlockTokens int
-	SkipBad     bool // pass over the lines that are not requests
+	Unit        time.Duration // of times; 0 = milliseconds
+	SkipBad     bool          // pass over the lines that are not requests
 	// SaveUnfull also stores the last, partial block of each prompt. Engines
 	// store whole ones.
 	SaveUnfull bool
@@ -50,16 +60,16 @@ type Reading struct {
 // blocks that are not stored count in the prompts all the same.
 func Read(r io.Reader, name string, how Reading) (*Trace, error) {
 	t := &Trace{blockTokens: how.BlockTokens}
-	numbers := make(map[uint64]uint32)
-	for req, err := range replay.Lines(r, name, how.BlockTokens) {
+	var all []replay.Request
+	var span replay.Span
+	for req, err := range replay.Lines(r, name, replay.Form{BlockTokens: how.BlockTokens, Unit: how.Unit}) {
 		switch {
 		case err == nil:
 			if whole := req.InputTokens / how.BlockTokens; !how.SaveUnfull {
 				req.BlockIDs = req.BlockIDs[:whole]
 			}
-			if t.add(&req, name, numbers); len(t.requests) == how.Limit {
-				return t.done(name)
-			}
+			span.Add(req.Millis)
+			all = append(all, req)
 		case how.SkipBad && errors.Is(err, replay.ErrTrace):
 			t.Skipped++
 			if t.Bad == nil {
@@ -68,6 +78,16 @@ func Read(r io.Reader, name string, how Reading) (*Trace, error) {
 		default:
 			return nil, err
 		}
+		if how.Limit > 0 && len(all) == how.Limit {
+			break
+		}
+	}
+	slices.SortStableFunc(all, func(a, b replay.Request) int { return cmp.Compare(a.Millis, b.Millis) })
+	t.Late, t.lasts = span.Late, span.Lasts()
+	numbers := make(map[uint64]uint32)
+	for i := range all {
+		t.add(&all[i], name, numbers)
+		t.noOutput = t.noOutput || all[i].NoOutput
 	}
 	return t.done(name)
 }
@@ -119,6 +139,9 @@ func (t *Trace) checkSessions() error {
 	}
 	return nil
 }
+
+// Lasts is the time from the first request to the last.
+func (t *Trace) Lasts() time.Duration { return t.lasts }
 
 // Tokens is how many tokens the prompts have, in all.
 func (t *Trace) Tokens() int64 { return t.promptTokens }

@@ -27,7 +27,7 @@ var (
 // read is what clients ask for who play a trace, whole chunks only.
 func read(t *testing.T, trace []byte, blockTokens int) (out []asked) {
 	t.Helper()
-	for req, err := range replay.Requests(bytes.NewReader(trace), "trace", blockTokens) {
+	for req, err := range replay.Requests(bytes.NewReader(trace), "trace", replay.Form{BlockTokens: blockTokens}) {
 		if err != nil {
 			t.Fatal(err)
 		}

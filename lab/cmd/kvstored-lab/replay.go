@@ -26,6 +26,7 @@ type replayFlags struct {
 	saveUnfull, waitComplete, asJSON bool
 	timestamps, flat                 bool
 	speed                            float64
+	timeUnit                         string
 	deadline                         time.Duration
 	simulate                         simulateFlags
 }
@@ -44,8 +45,8 @@ A trace has one JSON object a line, as published with Mooncake: "timestamp",
 --block-size tokens, with or without one for a partial block at the end; or a session of an agent, with "requests" of "t", "in",
 "out" and "hash_ids", which docs/benchmarks.md describes. Requests are played as
 fast as possible, or with --honor-timestamps when their time has come, if a
-client is free then: give enough of them with --concurrency. Names that end in
-.gz and .zst are unpacked.
+client is free then: give enough of them with --concurrency. Files packed by gzip
+or Zstandard are unpacked.
 
 The exit code is 1 if a single byte was wrong.
 
@@ -78,6 +79,7 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.trace, "trace", "", "trace to play")
+	fl.StringVar(&f.timeUnit, "time-unit", "ms", "of times in the trace: seconds, ms or ns")
 	fl.IntVar(&f.blockTokens, "block-size", 512, "tokens in a block of the trace")
 	fl.StringVar(&f.payload, "payload-bytes", "64KiB", "size of every payload; with --groups of those of the full groups together, and others in proportion")
 	fl.IntVar(&f.limit, "limit", 0, "play only so many requests; 0 = all")
@@ -112,6 +114,9 @@ func (f *replayFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := f.checkTimes(cmd.ErrOrStderr(), summary); err != nil {
+		return err
+	}
 	trace, err := replay.Open(f.trace)
 	if err != nil {
 		return err
@@ -133,7 +138,7 @@ func (f *replayFlags) run(cmd *cobra.Command) error {
 	}
 	r, err := replay.Run(ctx, o)
 	bar.End()
-	if perr := f.print(cmd.OutOrStdout(), &o, &r); perr != nil {
+	if perr := f.print(cmd.OutOrStdout(), &o, &r, summary.Span); perr != nil {
 		return perr
 	}
 	switch {
@@ -194,22 +199,47 @@ func (f *replayFlags) summarize() (replay.Summary, error) {
 		return replay.Summary{}, err
 	}
 	defer trace.Close()
-	return replay.Summarize(trace, f.trace, f.blockTokens, f.limit)
+	form, err := f.form()
+	if err != nil {
+		return replay.Summary{}, err
+	}
+	return replay.Summarize(trace, f.trace, form, f.limit)
 }
 
-func (f *replayFlags) print(w io.Writer, o *replay.Options, r *replay.Result) error {
+// form is what the numbers of the trace mean.
+func (f *replayFlags) form() (form replay.Form, err error) {
+	unit, known := map[string]time.Duration{"seconds": time.Second, "ms": time.Millisecond, "ns": time.Nanosecond}[f.timeUnit]
+	if !known {
+		return form, usage(fmt.Errorf("--time-unit %q: use seconds, ms or ns", f.timeUnit))
+	}
+	return replay.Form{BlockTokens: f.blockTokens, Unit: unit}, nil
+}
+
+// checkTimes refuses to wait for times that a trace does not have, and says which lines are
+// not in their order.
+func (f *replayFlags) checkTimes(warn io.Writer, s replay.Summary) error {
+	if f.timestamps && s.Untimed > 0 {
+		return usage(fmt.Errorf("--honor-timestamps: %s of the trace without a time", human.Plural(s.Untimed, "request")))
+	}
+	if s.Late > 0 {
+		fmt.Fprintf(warn, "%s before one of an earlier line; they are played in the order of the lines\n", human.Plural(s.Late, "request"))
+	}
+	return nil
+}
+
+func (f *replayFlags) print(w io.Writer, o *replay.Options, r *replay.Result, lasts time.Duration) error {
 	if r.Requests == 0 {
 		return nil // the error says all there is to say
 	}
 	if f.asJSON {
 		return printJSON(w, r)
 	}
-	printReplay(w, o, r)
+	printReplay(w, o, r, lasts)
 	return nil
 }
 
-func printReplay(w io.Writer, o *replay.Options, r *replay.Result) {
-	fmt.Fprintf(w, "%s: %s in %s, %s\n\n", filepath.Base(o.Name), human.Plural(r.Requests, "request"),
+func printReplay(w io.Writer, o *replay.Options, r *replay.Result, lasts time.Duration) {
+	fmt.Fprintf(w, "%s, over %s: %s in %s, %s\n\n", filepath.Base(o.Name), human.Duration(lasts), human.Plural(r.Requests, "request"),
 		human.Duration(time.Duration(r.Seconds*float64(time.Second))), human.Plural(o.Concurrency, "client"))
 	printHits(w, r)
 	fmt.Fprintln(w)

@@ -24,6 +24,10 @@ func (f *replayFlags) flatten(w io.Writer) error {
 	if f.blockTokens < 1 || f.limit < 0 {
 		return usage(errors.New("--block-size must be at least 1, --limit at least 0"))
 	}
+	form, err := f.form()
+	if err != nil {
+		return err
+	}
 	trace, err := replay.Open(f.trace)
 	if err != nil {
 		return err
@@ -31,7 +35,7 @@ func (f *replayFlags) flatten(w io.Writer) error {
 	defer trace.Close()
 	out := bufio.NewWriter(w)
 	line, n := json.NewEncoder(out), 0
-	for r, err := range replay.Requests(trace, f.trace, f.blockTokens) {
+	for r, err := range replay.Requests(trace, f.trace, form) {
 		if err != nil {
 			return err
 		}

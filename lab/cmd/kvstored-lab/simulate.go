@@ -256,14 +256,21 @@ func (f *replayFlags) readTrace(warn io.Writer) (*simulate.Trace, error) {
 	if f.limit < 0 {
 		return nil, usage(errors.New("--limit must be at least 0"))
 	}
+	form, err := f.form()
+	if err != nil {
+		return nil, err
+	}
 	in, err := replay.Open(f.trace)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	t, err := simulate.Read(in, f.trace, simulate.Reading{BlockTokens: f.blockTokens, SkipBad: f.simulate.skipBad, SaveUnfull: f.saveUnfull, Limit: f.limit})
+	t, err := simulate.Read(in, f.trace, simulate.Reading{BlockTokens: f.blockTokens, Unit: form.Unit, SkipBad: f.simulate.skipBad, SaveUnfull: f.saveUnfull, Limit: f.limit})
 	if err == nil && t.Skipped > 0 {
 		fmt.Fprintf(warn, "%s skipped, the first: %s\n", human.Plural(t.Skipped, "line"), t.Bad)
+	}
+	if err == nil && t.Late > 0 {
+		fmt.Fprintf(warn, "%s before one of an earlier line: sorted by time\n", human.Plural(t.Late, "request"))
 	}
 	return t, err
 }

@@ -28,8 +28,8 @@ func (f *replayFlags) printRows(w io.Writer, trace *simulate.Trace, rows []simul
 
 // printTrace names the trace and its sizes.
 func (f *replayFlags) printTrace(w io.Writer, t *simulate.Trace) {
-	fmt.Fprintf(w, "%s: %s with %s tokens, %s accesses to %s of %d tokens\n\n", filepath.Base(f.trace),
-		human.Plural(t.Requests(), "request"), human.Count(t.Tokens()), human.Count(t.Accesses()), human.Plural(t.Distinct(), "block"), f.blockTokens)
+	fmt.Fprintf(w, "%s: %s with %s tokens, %s accesses to %s of %d tokens, over %s\n\n", filepath.Base(f.trace),
+		human.Plural(t.Requests(), "request"), human.Count(t.Tokens()), human.Count(t.Accesses()), human.Plural(t.Distinct(), "block"), f.blockTokens, human.Duration(t.Lasts()))
 }
 
 // styled reports whether a writer is a terminal with styles.

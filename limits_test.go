@@ -40,7 +40,6 @@ var stated = map[string][]string{
 	"connections of `admin.socket`":              {"internal/admin.Connections"},
 	"one HTTP request":                           {"bytes internal/httpd.HeaderBytes", "internal/httpd.requestTimeout", "internal/httpd.ReplyTimeout", "internal/httpd.restTimeout"},
 	"body of a call to `admin.socket`":           {"bytes internal/admin.BodyBytes", "bytes internal/admin.PromptBytes"},
-	"pages of the dashboard":                     {"internal/dashboard.MaxStreams", "internal/dashboard.writeTimeout"},
 	"prefixes: a page of":                        {"internal/admin.mostPage", "internal/admin.mostTree", "internal/outline.MostRuns"},
 	"ends of prompts":                            {"internal/heat.Entries"},
 	"a page of `GET /v1/spaces`":                 {"bytes internal/server.spacesPageBytes", "internal/admin.maxListed"},

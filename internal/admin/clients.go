@@ -24,10 +24,8 @@ func (c *call) config(*None) (*Config, error) {
 	return &cfg, err
 }
 
-func (c *call) pins(*None) (*Pins, error) { return c.pinsOf(maxListed), nil }
-
-func (a *API) pinsOf(most int) *Pins {
-	pins, holders, more := a.o.Server.Held(most)
+func (c *call) pins(*None) (*Pins, error) {
+	pins, holders, more := c.o.Server.Held(maxListed)
 	reply := Pins{Pins: []Pin{}, Holders: []Holder{}, LeftOut: more}
 	for _, p := range pins {
 		reply.Pins = append(reply.Pins, Pin{p.Name, hex.EncodeToString(p.Space[:]), p.Connection, p.Chunks, p.Bytes, p.Left.Seconds()})
@@ -35,7 +33,7 @@ func (a *API) pinsOf(most int) *Pins {
 	for _, h := range holders {
 		reply.Holders = append(reply.Holders, Holder(h))
 	}
-	return &reply
+	return &reply, nil
 }
 
 func (c *call) revoke(q *RevokeRequest) (*Chunks, error) {

@@ -139,12 +139,7 @@ func (c *call) ls(q *LsRequest) (*Prefixes, error) {
 	return &reply, nil
 }
 
-func (c *call) tree(q *TreeRequest) (*Prefixes, error) { return c.Tree(c.ctx, q) }
-
-// Tree is the answer of GET /v1/tree.
-func (a *API) Tree(ctx context.Context, q *TreeRequest) (*Prefixes, error) {
-	c := call{API: a, ctx: ctx}
-
+func (c *call) tree(q *TreeRequest) (*Prefixes, error) {
 	limit := defaultPage
 	if err := number("limit", q.Limit, 1, mostTree, &limit); err != nil {
 		return nil, err

@@ -44,17 +44,15 @@ type RetainRequest struct {
 	Seconds  *float64 `json:"seconds,omitempty"` // null = as long as may be
 }
 
-func (c *call) retains(*None) (*Retains, error) { return c.retainsOf(maxListed), nil }
-
-func (a *API) retainsOf(most int) *Retains {
-	list, more := a.o.Server.Claims().List(most)
+func (c *call) retains(*None) (*Retains, error) {
+	list, more := c.o.Server.Claims().List(maxListed)
 	reply := Retains{Retains: []Retained{}, LeftOut: more}
 	for _, h := range list {
 		reply.Retains = append(reply.Retains, Retained{
 			h.Name, h.UID, hex.EncodeToString(h.Space[:]), h.Chunks, h.Bytes, h.Priority, h.Left.Seconds(),
 		})
 	}
-	return &reply
+	return &reply, nil
 }
 
 func (c *call) retain(q *RetainRequest) (*Chunks, error) {

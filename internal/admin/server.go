@@ -101,6 +101,35 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpd.Reply(w, codes[e.Code].status, e)
 }
 
+// Answers answers calls that only ask, whoever they are from: a page in front of it has
+// looked.
+func (a *API) Answers() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reply, err := a.ask(w, r)
+		if err != nil {
+			e := errorOf(r.URL.Path, err)
+			httpd.Reply(w, codes[e.Code].status, e)
+			return
+		}
+		httpd.Reply(w, http.StatusOK, reply)
+	})
+}
+
+func (a *API) ask(w http.ResponseWriter, r *http.Request) (any, error) {
+	if r.Method != http.MethodGet {
+		return nil, refuse(WrongMethod, "a page asks, and changes nothing")
+	}
+	route, err := a.find(w, r)
+	if err != nil {
+		return nil, err
+	}
+	request, err := read(w, r, route.body)
+	if err != nil {
+		return nil, err
+	}
+	return route.do(&call{API: a, ctx: r.Context()}, request)
+}
+
 // log notes who has changed what; questions are answered without a word.
 func (a *API) log(r *http.Request, uid uint32, took time.Duration) {
 	if r.Method != http.MethodGet {

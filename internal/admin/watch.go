@@ -68,30 +68,13 @@ type Lease struct {
 	ExpiresSeconds float64           `json:"expires_seconds"`
 }
 
-// Watched is what a page shows of clients.
-type Watched struct {
-	Clients *Clients
-	Jobs    *Jobs
-	Pins    *Pins
-	Retains *Retains
-	Misses  *Why
-}
-
-// Watch lists the first most of each.
-func (a *API) Watch(most int) *Watched {
-	jobs, more := a.o.Server.Leases(most, true)
-	return &Watched{a.clientsOf(most), &Jobs{leasesOf(jobs), more, a.work()}, a.pinsOf(most), a.retainsOf(most), a.missesOf(min(most, mostMisses))}
-}
-
-func (c *call) clients(*None) (*Clients, error) { return c.clientsOf(maxListed), nil }
-
-func (a *API) clientsOf(most int) *Clients {
-	list, more := a.o.Server.Clients(most)
+func (c *call) clients(*None) (*Clients, error) {
+	list, more := c.o.Server.Clients(maxListed)
 	reply := Clients{Clients: []ClientUse{}, LeftOut: more}
 	for _, h := range list {
 		reply.Clients = append(reply.Clients, ClientUse(h))
 	}
-	return &reply
+	return &reply, nil
 }
 
 func (c *call) leases(*None) (*Leases, error) {

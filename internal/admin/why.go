@@ -93,14 +93,12 @@ func (c *call) why(q *WhyRequest) (*Why, error) {
 // mostMisses is how many prompts that missed something one reply lists.
 const mostMisses = 50
 
-func (c *call) misses(*None) (*Why, error) { return c.missesOf(mostMisses), nil }
-
-func (a *API) missesOf(most int) *Why {
+func (c *call) misses(*None) (*Why, error) {
 	reply := &Why{Prompts: []Missed{}}
-	for _, m := range a.o.Server.Misses(most) {
+	for _, m := range c.o.Server.Misses(mostMisses) {
 		reply.Prompts = append(reply.Prompts, missedOf(m))
 	}
-	return reply
+	return reply, nil
 }
 
 func (c *call) whyPrompt(q *WhyRequest) ([]*server.Miss, error) {

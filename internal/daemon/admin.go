@@ -2,9 +2,9 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/dashboard"
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/version"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // views are the two ways to look at the daemon: the calls of administrators, and the
@@ -23,17 +24,25 @@ func (d *Daemon) views() (*admin.API, *dashboard.Dashboard) {
 		Log:    d.log.With().Str("component", "admin").Logger(),
 	})
 	board := dashboard.New(dashboard.Options{
-		API: api,
-		Numbers: func() dashboard.Numbers {
+		Stats: func() ([]byte, error) {
 			st := d.stats()
-			n := dashboard.Numbers{
-				Version: st.Version, Uptime: time.Since(d.started), Advice: st.Advice, Server: st.Server, Tiers: st.Store.Tiers,
-			}
-			return n
+			st.Config = admin.Config{} // is no number
+			return json.Marshal(st)
 		},
+		Sample: d.sampleOfNow, Answers: api.Answers(),
 	})
 	api.SetPages(board.Handler(true))
 	return api, board
+}
+
+// sampleOfNow is the counters that the page draws over time.
+func (d *Daemon) sampleOfNow() dashboard.Sample {
+	st, tiers := d.server.Stats(), d.stack.Stats().Tiers
+	s := dashboard.Sample{AskedTokens: st.AskedTokens, StoredBytes: st.StoredBytes}
+	for p := range tier.Place(tier.Places) {
+		s.HitTokens[p], s.ReadBytes[p], s.WrittenBytes[p] = st.HitTokens[p], tiers[p].GetBytes, tiers[p].PutBytes
+	}
+	return s
 }
 
 // serveAdmin answers administrators until ctx ends.

@@ -3,19 +3,13 @@ package dashboard
 import (
 	"context"
 	"embed"
-	"encoding/json"
-	"errors"
 	"io/fs"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/chart"
 	"github.com/kvstored/kvstored/internal/httpd"
-	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/tier"
 )
 
 // Path is where the page is.
@@ -27,35 +21,19 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 //go:embed static
 var files embed.FS
 
-// Numbers is what the daemon counts.
-type Numbers struct {
-	Version string
-	Uptime  time.Duration
-	Advice  string // one sentence about misses; may be ""
-	Server  server.Stats
-	Tiers   map[tier.Place]tier.Stats
-}
-
 // Options of a Dashboard.
 type Options struct {
-	Numbers func() Numbers
-	API     *admin.API
+	Stats   func() ([]byte, error) // as JSON
+	Sample  func() Sample          // of now
+	Answers http.Handler           // of calls with names; see [admin.API.Answers]
 }
 
-// Dashboard makes the pages. It is safe for concurrent use.
+// Dashboard serves the page. It is safe for concurrent use.
 type Dashboard struct {
-	o       Options
-	streams atomic.Int64
-	past    past
-	views   [2]lastView // without names, and with them
-	static  http.Handler
-}
-
-// lastView is what streams of a kind are sent.
-type lastView struct {
-	sync.Mutex
-	at   time.Time
-	text []byte
+	o      Options
+	past   past
+	stats  shared
+	static http.Handler
 }
 
 // New makes a Dashboard; Run samples for it.
@@ -72,8 +50,7 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
-		n := d.o.Numbers()
-		d.past.add(sampleOf(&n, time.Now()))
+		d.past.add(time.Now(), d.o.Sample())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -82,22 +59,34 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	}
 }
 
-// Handler serves the page below Path; with names also who holds what, and the prefixes
-// that are stored.
+// named are the calls whose answers name clients, models or prefixes.
+var named = []string{"clients", "jobs", "pins", "retains", "misses", "tree"}
+
+// Handler serves the page below Path, and what it asks for; with names also who holds
+// what, and the prefixes that are stored.
 func (d *Dashboard) Handler(names bool) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+Path+"events", func(w http.ResponseWriter, r *http.Request) { d.stream(w, r, names) })
-	mux.HandleFunc("GET "+Path+"chart.css", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/css; charset=utf-8")
-		_, _ = w.Write([]byte(chart.Style())) // a client that has left is told nothing
-	})
-	mux.HandleFunc("GET "+Path+"tree", func(w http.ResponseWriter, r *http.Request) {
-		if !names {
-			http.Error(w, "set admin.dashboard to see prefixes here, or look at it on admin.socket", http.StatusForbidden)
+	mux.HandleFunc("GET "+Path+"stats", func(w http.ResponseWriter, _ *http.Request) {
+		text, err := d.stats.get(d.o.Stats)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		d.tree(w, r)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(text) // a client that has left is told nothing
 	})
+	mux.HandleFunc("GET "+Path+"past", func(w http.ResponseWriter, _ *http.Request) {
+		httpd.Reply(w, http.StatusOK, hour{names, d.past.steps(time.Now(), stepsShown)})
+	})
+	answers := http.StripPrefix(Path[:len(Path)-1], d.o.Answers)
+	if !names {
+		answers = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "set admin.dashboard to see names here, or look at them on admin.socket", http.StatusForbidden)
+		})
+	}
+	for _, call := range named {
+		mux.Handle("GET "+Path+"v1/"+call, answers)
+	}
 	mux.Handle("GET "+Path, d.static)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -109,38 +98,22 @@ func (d *Dashboard) Handler(names bool) http.Handler {
 	})
 }
 
-// prefixesShown is how many prefixes the page draws.
-const prefixesShown = "1500"
-
-// tree answers with the largest prefixes below one.
-func (d *Dashboard) tree(w http.ResponseWriter, r *http.Request) {
-	q := admin.TreeRequest{Under: r.URL.Query().Get("under"), Space: r.URL.Query().Get("space"), Limit: prefixesShown}
-	reply, err := d.o.API.Tree(r.Context(), &q)
-	var refused *admin.Error
-	switch {
-	case errors.As(err, &refused):
-		http.Error(w, refused.Text, http.StatusNotFound)
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	default:
-		httpd.Reply(w, http.StatusOK, reply)
-	}
+// shared is a text that takes work: one that is younger than a second is given out again.
+type shared struct {
+	mu   sync.Mutex
+	at   time.Time
+	text []byte
 }
 
-// view is what a page shows now, as JSON; one that is younger than a second is shared.
-func (d *Dashboard) view(names bool) ([]byte, error) {
-	of := &d.views[0]
-	if names {
-		of = &d.views[1]
+func (s *shared) get(make func() ([]byte, error)) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.text != nil && time.Since(s.at) < time.Second {
+		return s.text, nil
 	}
-	of.Lock()
-	defer of.Unlock()
-	if of.text != nil && time.Since(of.at) < time.Second {
-		return of.text, nil
-	}
-	text, err := json.Marshal(d.look(names))
+	text, err := make()
 	if err == nil {
-		of.at, of.text = time.Now(), text
+		s.at, s.text = time.Now(), text
 	}
 	return text, err
 }

@@ -10,53 +10,56 @@ import (
 const (
 	sampleEvery = 2 * time.Second
 	sampleCount = 1800 // an hour
+	stepsShown  = 60
 )
 
-// sample is the counters at a moment.
-type sample struct {
-	at      time.Time
-	asked   uint64              // tokens
-	hit     [tier.Places]uint64 // of these, by where they were
-	stored  uint64              // bytes, by clients
-	read    [tier.Places]uint64 // bytes, from each tier
-	written [tier.Places]uint64
+// Sample is the counters at a moment; those of tiers are nearest first.
+type Sample struct {
+	AgeSeconds   float64             `json:"age_seconds"`
+	AskedTokens  uint64              `json:"asked_tokens"`
+	HitTokens    [tier.Places]uint64 `json:"hit_tokens"`
+	StoredBytes  uint64              `json:"stored_bytes"` // by clients
+	ReadBytes    [tier.Places]uint64 `json:"read_bytes"`   // from each tier
+	WrittenBytes [tier.Places]uint64 `json:"written_bytes"`
+}
+
+// hour is the last one.
+type hour struct {
+	Names   bool     `json:"names"`   // whether calls with names are answered
+	Samples []Sample `json:"samples"` // oldest first
 }
 
 // past is the samples of the last hour.
 type past struct {
 	mu   sync.Mutex
-	ring [sampleCount]sample
-	n    int // added, ever
-}
-
-func sampleOf(n *Numbers, at time.Time) sample {
-	s := sample{at: at, asked: n.Server.AskedTokens, stored: n.Server.StoredBytes}
-	for p := range tier.Place(tier.Places) {
-		s.hit[p] = n.Server.HitTokens[p]
-		t := n.Tiers[p]
-		s.read[p], s.written[p] = t.GetBytes, t.PutBytes
+	ring [sampleCount]struct {
+		at time.Time
+		Sample
 	}
-	return s
+	n int // added, ever
 }
 
-func (p *past) add(s sample) {
+func (p *past) add(at time.Time, s Sample) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ring[p.n%sampleCount] = s
+	of := &p.ring[p.n%sampleCount]
+	of.at, of.Sample = at, s
 	p.n++
 }
 
-// steps lists at most so many pairs of moments that follow each other, oldest first,
-// with as much time between the two of each.
-func (p *past) steps(most int) []sample {
+// steps lists at most so many steps between moments that follow each other, oldest first,
+// with as much time in each.
+func (p *past) steps(now time.Time, most int) []Sample {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	have := min(p.n, sampleCount)
 	every := max(1, (have+most-1)/most)
-	var out []sample
+	out := []Sample{}
 	for i := p.n - have; i < p.n; i++ {
 		if (p.n-1-i)%every == 0 {
-			out = append(out, p.ring[i%sampleCount])
+			of := p.ring[i%sampleCount]
+			of.AgeSeconds = now.Sub(of.at).Seconds()
+			out = append(out, of.Sample)
 		}
 	}
 	return out

@@ -18,6 +18,9 @@ await everywhere(url, path.join(out, "dashboard"), async (page, width, wrong) =>
   for (const id of ["tiers", "models", "missed", "misses", "clients", "held"]) {
     await page.waitForSelector(`[data-table=${id}] td`, { state: "attached" }).catch(() => wrong(`took too long: table ${id} is empty`));
   }
+  for (const text of await page.locator("td, b, .tier span, svg text").allTextContents()) {
+    if (/NaN|undefined|null|Infinity/.test(text)) wrong(`it says "${text}"`);
+  }
   if (await page.locator("b[onclick]").count()) wrong("the name of a client is taken for a part of the page");
   if (width > 1000) await keyboard(page, wrong);
   await page.evaluate(() => document.activeElement.blur());

@@ -1,92 +1,173 @@
-// The page is filled from a stream of events; icicle.js draws what is stored.
+// The page asks the daemon for its numbers every two seconds, and draws its cards of them.
+// Where names may be seen it asks for those of clients too; icicle.js draws what is stored.
+import { draw } from "./chart.js";
 import { startIcicle } from "./icicle.js";
+import { bytes, count, element, percent, span } from "./text.js";
+
+const askEvery = 2000; // milliseconds
+const patience = 10000; // for an answer
+const tiers = [["cpu", "DRAM"], ["disk", "disk"], ["remote", "bucket"]];
+const titles = Object.fromEntries(tiers);
+const mostRows = 50;
+const fewMisses = 10;
+
+async function ask(path) {
+  const reply = await fetch(path, { signal: AbortSignal.timeout(patience) });
+  if (!reply.ok) throw new Error(await reply.text());
+  return reply.json();
+}
+
+// Cards of numbers.
+
+function showNumbers({ version, uptime_seconds, advice, server }) {
+  const hit = Object.values(server.hit_tokens).reduce((sum, n) => sum + n, 0);
+  const asked = server.asked_tokens;
+  const texts = {
+    version, advice: advice || "No client has asked for a prompt yet.", uptime: span(uptime_seconds),
+    hit: percent(hit, asked), disk_hit: percent(server.hit_tokens.disk ?? 0, asked), asked: count(asked), clients: count(server.connections),
+  };
+  for (const at of document.querySelectorAll("[data-text]")) at.textContent = texts[at.dataset.text];
+}
+
+function showTiers({ server, store }) {
+  const here = tiers.filter(([key]) => store.tiers[key]).map(([key, name]) => ({ name, hits: server.hit_tokens[key] ?? 0, key, ...store.tiers[key] }));
+  document.getElementById("tiers").replaceChildren(...here.map((t) => {
+    const tier = element("div", undefined, t.off ? "tier off" : "tier");
+    const meter = element("div", undefined, "meter");
+    const full = element("div");
+    full.style.width = t.capacity_bytes ? percent(Math.min(t.used_bytes, t.capacity_bytes), t.capacity_bytes).replace(" ", "") : "0";
+    meter.append(full);
+    const of = t.capacity_bytes ? ` of ${bytes(t.capacity_bytes)}, ${percent(t.used_bytes, t.capacity_bytes)}` : "";
+    tier.append(element("span", bytes(t.used_bytes) + of + (t.off ? ", switched off" : "")), element("b", t.name), meter);
+    return tier;
+  }));
+  showTable("tiers", ["tier", "chunks", "used", "hits", "of asked", "read", "written", "evicted"], here.map((t) => [
+    t.name, count(t.entries), bytes(t.used_bytes), count(t.hits), percent(t.hits, server.asked_tokens),
+    t.key === "cpu" ? "in place" : bytes(t.get_bytes), bytes(t.put_bytes), count(t.evictions),
+  ]));
+}
+
+function showMissed({ server }) {
+  const missed = server.missed.missed.filter((m) => m.tokens).sort((a, b) => b.tokens - a.tokens);
+  showTable("missed", ["why tokens were missed", "in", "tokens", "of asked"], missed.map((m) => [
+    m.reason.replaceAll("_", " "), titles[m.tier] ?? "-", count(m.tokens), percent(m.tokens, server.asked_tokens),
+  ]), "Nothing was missed.");
+}
+
+function showModels({ server }) {
+  const models = (server.models ?? []).sort((a, b) => b.asked_tokens - a.asked_tokens);
+  showTable("models", ["model", "asked", "hit", "in DRAM", "on disk", "stored"], models.map((m) => [
+    m.model || "-", count(m.asked_tokens), percent(m.hit_tokens.reduce((sum, n) => sum + n, 0), m.asked_tokens),
+    percent(m.hit_tokens[0], m.asked_tokens), percent(m.hit_tokens[1], m.asked_tokens), bytes(m.stored_bytes),
+  ]), models.length ? "" : null);
+}
+
+// Charts of the last hour: a step is the time between two samples.
+
+function showCharts(samples, { store }) {
+  const ages = samples.slice(1).map((s) => s.age_seconds);
+  const usual = Math.min(...samples.slice(1).map((s, i) => samples[i].age_seconds - s.age_seconds));
+  const each = (value) => samples.slice(1).map((b, i) => {
+    const seconds = samples[i].age_seconds - b.age_seconds;
+    return seconds > 0 && seconds < 3 * usual ? value(samples[i], b, seconds) : null; // nobody has looked
+  });
+  const share = (...places) => each((a, b) => {
+    const asked = b.asked_tokens - a.asked_tokens;
+    const hit = places.reduce((sum, p) => sum + b.hit_tokens[p] - a.hit_tokens[p], 0);
+    return asked > 0 ? Math.min(100, (100 * hit) / asked) : null;
+  });
+  draw(document.querySelector("[data-chart=hits]"), "Hit ratio over time", ages, [
+    { name: "all tiers", color: "green", values: share(0, 1, 2) },
+    { name: "DRAM", color: "blue", values: share(0) },
+    { name: "disk", color: "orange", values: share(1) },
+  ], { high: 100, text: (v) => `${v} %` });
+  const rate = (of) => each((a, b, seconds) => Math.max(0, of(b) - of(a)) / seconds);
+  const lines = [{ name: "stored by clients", color: "blue", values: rate((s) => s.stored_bytes) }];
+  for (const [p, from, to] of [[1, "orange", "brown"], [2, "violet", "pink"]]) {
+    const [key, name] = tiers[p];
+    if (!store.tiers[key]) continue;
+    lines.push({ name: `read from ${name}`, color: from, values: rate((s) => s.read_bytes[p]) });
+    lines.push({ name: `written to ${name}`, color: to, values: rate((s) => s.written_bytes[p]) });
+  }
+  draw(document.querySelector("[data-chart=flow]"), "Bytes moved over time", ages, lines, { binary: true, text: (v) => `${bytes(v)}/s` });
+}
+
+// Tables. One whose note is null and that has no rows is not shown.
+
+function showTable(name, head, rows, note = "", leftOut = 0) {
+  const at = document.querySelector(`[data-table=${name}]`);
+  at.parentElement.hidden = !rows.length && note === null;
+  const more = leftOut + Math.max(0, rows.length - mostRows);
+  const line = (cells, kind) => {
+    const row = element("tr");
+    row.append(...cells.map((text, i) => {
+      const cell = element(kind, text);
+      if (kind === "td") cell.dataset.head = head[i]; // for narrow screens, where there is no head
+      return cell;
+    }));
+    return row;
+  };
+  const out = [];
+  if (rows.length) {
+    const table = element("table", undefined, head.length > 4 ? "many" : "");
+    const [top, body] = [element("thead"), element("tbody")];
+    top.append(line(head, "th"));
+    body.append(...rows.slice(0, mostRows).map((row) => line(row, "td")));
+    table.append(top, body);
+    out.push(table);
+  }
+  if (more || (!rows.length && note)) out.push(element("p", more ? `and ${count(more)} more` : note, "note"));
+  at.replaceChildren(...out);
+}
+
+// Cards with names.
+
+async function showHolders() {
+  const [clients, jobs, pins, retains, misses] = await Promise.all(["clients", "jobs", "pins", "retains", "misses"].map((name) => ask(`v1/${name}`)));
+  showTable("clients", ["client", "user", "connections", "leased", "pinned", "memory"], clients.clients.map((c) => [
+    c.name || "-", c.uid, count(c.connections), bytes(c.lease_bytes), bytes(c.pin_bytes), bytes(c.memory_bytes),
+  ]), "No client is connected.", clients.left_out);
+  showTable("jobs", ["client", "prompt", "ready", "of tokens", "", "since"], jobs.jobs.map((j) => [
+    j.name || "-", j.lookup_id || j.model || j.space.slice(0, 8), count(j.ready_tokens), count(j.found_tokens), percent(j.ready_tokens, j.found_tokens), span(j.age_seconds),
+  ]), "Nothing is being loaded.", jobs.left_out);
+  const amount = (n, unit) => (unit === "bytes" ? bytes(n) : `${count(n)} ${unit}`);
+  showTable("work", ["the daemon's own work", "in", "done", "of"], jobs.work.map((w) => [w.what, w.tier, amount(w.done, w.unit), w.of ? amount(w.of, w.unit) : "-"]), null);
+  showTable("misses", ["prompt", "model", "tokens", "had", "", "why the rest was missed"], misses.prompts.slice(0, fewMisses).map((m) => [
+    m.lookup_id, m.model || m.space.slice(0, 8), count(m.tokens), count(m.got_tokens), percent(m.got_tokens, m.tokens), m.sentence,
+  ]), "No prompt that an engine has named missed anything lately.");
+  showTable("held", ["name", "kind", "who", "chunks", "bytes", "ends in"], [
+    ...pins.pins.map((p) => [p.name || "-", "pin", `connection ${p.connection}`, count(p.chunks), bytes(p.bytes), span(p.expires_seconds)]),
+    ...retains.retains.map((r) => [r.name || "-", `retain, priority ${r.priority}`, `user ${r.uid}`, count(r.chunks), bytes(r.bytes), span(r.expires_seconds)]),
+  ], "Nothing is pinned or retained.", pins.left_out + retains.left_out);
+}
 
 const state = document.getElementById("state");
 let icicle = false;
 
-function show(view) {
-  for (const at of document.querySelectorAll("[data-text]")) {
-    at.textContent = view.text[at.dataset.text] ?? "";
-  }
-  showTiers(view.tiers);
-  for (const at of document.querySelectorAll("[data-chart]")) {
-    const chart = view.charts[at.dataset.chart];
-    at.parentElement.hidden = !chart;
-    if (chart) {
-      at.innerHTML = chart.svg; // of the daemon, which escapes its texts
-      showLegend(at.parentElement.querySelector(".legend"), chart.legend);
+async function show() {
+  try {
+    const [stats, past] = await Promise.all([ask("stats"), ask("past")]);
+    showNumbers(stats);
+    showTiers(stats);
+    showMissed(stats);
+    showModels(stats);
+    showCharts(past.samples, stats);
+    document.getElementById("prefixes").hidden = !past.names;
+    if (past.names) await showHolders();
+    if (past.names && !icicle) {
+      icicle = true;
+      startIcicle();
     }
-  }
-  for (const at of document.querySelectorAll("[data-table]")) {
-    const table = view.tables[at.dataset.table];
-    at.parentElement.hidden = !table;
-    if (table) at.replaceChildren(...tableOf(table));
-  }
-  document.getElementById("prefixes").hidden = !view.names;
-  if (view.names && !icicle) {
-    icicle = true;
-    startIcicle();
+    state.className = "";
+    state.textContent = `as of ${new Date().toLocaleTimeString("en", { hour12: false })}`;
+  } catch (error) {
+    state.className = "lost";
+    state.textContent = "the daemon does not answer; trying again";
+    console.debug(error);
   }
 }
 
-function element(name, text, className) {
-  const e = document.createElement(name);
-  if (text !== undefined) e.textContent = text;
-  if (className) e.className = className;
-  return e;
+for (;;) {
+  if (!document.hidden) await show();
+  await new Promise((resolve) => setTimeout(resolve, askEvery));
 }
-
-function showLegend(list, legend) {
-  list.replaceChildren(...legend.map((of) => {
-    const item = element("li");
-    item.append(element("i", "", of.class), of.name);
-    return item;
-  }));
-}
-
-function showTiers(tiers) {
-  document.getElementById("tiers").replaceChildren(...(tiers ?? []).map((of) => {
-    const tier = element("div", undefined, of.off ? "tier off" : "tier");
-    const meter = element("div", undefined, "meter");
-    const full = element("div");
-    full.style.width = `${100 * of.share}%`;
-    meter.append(full);
-    tier.append(element("span", of.text), element("b", of.name), meter);
-    return tier;
-  }));
-}
-
-function tableOf({ head, rows, note }) {
-  const out = [];
-  if (rows?.length) {
-    const table = element("table", undefined, head.length > 4 ? "many" : "");
-    const line = (cells, kind) => {
-      const row = element("tr");
-      row.append(...cells.map((text, i) => {
-        const cell = element(kind, text);
-        if (kind === "td") cell.dataset.head = head[i]; // for narrow screens, where there is no head
-        return cell;
-      }));
-      return row;
-    };
-    const top = element("thead");
-    top.append(line(head, "th"));
-    const body = element("tbody");
-    body.append(...rows.map((row) => line(row, "td")));
-    table.append(top, body);
-    out.push(table);
-  }
-  if (note && (!rows?.length || note.startsWith("and "))) out.push(element("p", note, "note"));
-  return out;
-}
-
-const events = new EventSource("events");
-events.onmessage = (event) => {
-  show(JSON.parse(event.data));
-  state.className = "";
-  state.textContent = `as of ${new Date().toLocaleTimeString()}`;
-};
-events.onerror = () => {
-  state.className = "lost";
-  state.textContent = "the daemon does not answer; trying again";
-};

@@ -1,6 +1,7 @@
 // The tree of prefixes that are stored: from their beginning downwards, as wide as their
 // bytes, as warm as they are used. A prefix is a button: Tab goes through those that
 // are large enough to see, Enter looks into one.
+import { bytes, span } from "./text.js";
 
 const box = document.getElementById("icicle");
 const way = document.getElementById("way");
@@ -28,7 +29,7 @@ export async function startIcicle() {
 
 async function refresh() {
   try {
-    const reply = await fetch("tree");
+    const reply = await fetch("v1/tree?limit=1500");
     if (!reply.ok) throw new Error(await reply.text());
     tree = await reply.json();
     index();
@@ -115,19 +116,6 @@ const nameOf = (p) => (p.depth_chunks === 0 && p.model ? `${p.model} ` : "") + p
 
 function sentence(p) {
   const tokens = (chunks) => (p.chunk_tokens ? `${(chunks * p.chunk_tokens).toLocaleString("en")} tokens` : `${chunks.toLocaleString("en")} chunks`);
-  const idle = p.idle_seconds === null ? "not used lately" : `used ${ago(p.idle_seconds)} ago`;
+  const idle = p.idle_seconds === null ? "not used lately" : `used ${span(p.idle_seconds)} ago`;
   return `${p.model || p.space.slice(0, 8)}, prefix ${p.hash.slice(0, 12)}: from ${tokens(p.depth_chunks)} on, ${tokens(p.own_chunks)} long; with all behind it ${bytes(p.bytes)} in ${p.chunks.toLocaleString("en")} chunks (${bytes(p.dram_bytes)} in DRAM, ${bytes(p.disk_bytes)} on disk); heat ${p.heat.toFixed(1)}, ${idle}; ${p.branches} go on behind it`;
-}
-
-function ago(seconds) {
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  return `${Math.round(seconds / 3600)} h`;
-}
-
-function bytes(n) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let at = 0;
-  for (; n >= 1024 && at < units.length - 1; at++) n /= 1024;
-  return `${n < 10 && at ? n.toFixed(1) : Math.round(n)} ${units[at]}`;
 }

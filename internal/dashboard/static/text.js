@@ -1,0 +1,26 @@
+// Numbers as people read them.
+
+export const count = (n) => Math.round(n).toLocaleString("en");
+
+export const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "-");
+
+export function bytes(n) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let at = 0;
+  for (; n >= 1024 && at < units.length - 1; at++) n /= 1024;
+  return `${n < 10 && at ? n.toFixed(1) : Math.round(n)} ${units[at]}`;
+}
+
+export function span(seconds) {
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} d`;
+}
+
+export function element(name, text, className) {
+  const e = document.createElement(name);
+  if (text !== undefined) e.textContent = text;
+  if (className) e.className = className;
+  return e;
+}

@@ -8,9 +8,14 @@ if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
 fi
 if [ "${1:-}" = purge ]; then
-  rm -rf /var/lib/kvstored /run/kvstored /etc/kvstored
+  rm -rf /var/lib/kvstored /run/kvstored
   rm -f /etc/default/kvstored
-  if getent passwd kvstored >/dev/null; then
-    userdel kvstored
+  if [ -e /usr/bin/kvstored-router ]; then # which has its configuration there, and the user
+    rm -f /etc/kvstored/kvstored.yaml
+  else
+    rm -rf /etc/kvstored
+    if getent passwd kvstored >/dev/null; then
+      userdel kvstored
+    fi
   fi
 fi

@@ -10,22 +10,15 @@ import (
 	"path/filepath"
 )
 
-// beside are the files of the checkout that go with the program, under the names
-// they have in an archive.
-var beside = []struct{ source, name string }{
-	{"LICENSE", "LICENSE"},
-	{"NOTICE", "NOTICE"},
-	{"THIRD_PARTY", "THIRD_PARTY"},
-	{"README.md", "README.md"},
-	{"CHANGELOG.md", "CHANGELOG.md"},
-	{"kvstored.example.yaml", "kvstored.example.yaml"},
-	{"deploy/kvstored.service", "kvstored.service"},
+// beside are the files of the checkout that go with the program, all into one folder.
+func (p *product) beside() []string {
+	return []string{"LICENSE", "NOTICE", "THIRD_PARTY", "CHANGELOG.md", p.readme, p.example, p.unit}
 }
 
 // archive writes the .tar.gz of a system. Its files have the date of the commit
 // and nobody's names, so that it is the same wherever it is made.
 func (r *release) archive(program string, extras []extra, s system) (err error) {
-	file, err := os.Create(r.name(s, ".tar.gz"))
+	file, err := os.Create(r.file(s, ".tar.gz"))
 	if err != nil {
 		return err
 	}
@@ -46,7 +39,7 @@ func (r *release) archive(program string, extras []extra, s system) (err error) 
 }
 
 func (r *release) fill(t *tar.Writer, program string, extras []extra, s system) error {
-	folder := fmt.Sprintf("kvstored-%s-%s-%s", r.version, s.os, s.arch)
+	folder := fmt.Sprintf("%s-%s-%s-%s", r.product.name, r.version, s.os, s.arch)
 	add := func(name string, mode int64, text []byte) error {
 		err := t.WriteHeader(&tar.Header{
 			Typeflag: tar.TypeReg, Name: path.Join(folder, name), Mode: mode, Size: int64(len(text)), ModTime: r.date, Format: tar.FormatPAX,
@@ -61,15 +54,15 @@ func (r *release) fill(t *tar.Writer, program string, extras []extra, s system) 
 	if err != nil {
 		return err
 	}
-	if err := add("kvstored", 0o755, text); err != nil {
+	if err := add(r.product.name, 0o755, text); err != nil {
 		return err
 	}
-	for _, f := range beside {
-		text, err := os.ReadFile(filepath.Join(r.source, f.source))
+	for _, f := range r.beside() {
+		text, err := os.ReadFile(filepath.Join(r.source, f))
 		if err != nil {
 			return err
 		}
-		if err := add(f.name, 0o644, text); err != nil {
+		if err := add(filepath.Base(f), 0o644, text); err != nil {
 			return err
 		}
 	}

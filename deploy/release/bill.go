@@ -21,7 +21,7 @@ func (r *release) bill(program string, s system) error {
 	if err != nil {
 		return fmt.Errorf("bill of materials: %w", err)
 	}
-	tidy(bom)
+	tidy(bom, r.product.name)
 	if bom.Components == nil || len(*bom.Components) < 10 {
 		return fmt.Errorf("bill of materials: %s does not say what it is linked from", program)
 	}
@@ -29,17 +29,17 @@ func (r *release) bill(program string, s system) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(r.name(s, ".cdx.json"), append(text, '\n'), 0o644)
+	return os.WriteFile(r.file(s, ".cdx.json"), append(text, '\n'), 0o644)
 }
 
 // tidy takes out what would differ from run to run, and the place where the
 // program was built.
-func tidy(bom *cdx.BOM) {
+func tidy(bom *cdx.BOM, name string) {
 	bom.SerialNumber = ""
 	if m := bom.Metadata; m != nil {
 		m.Timestamp = ""
 		if m.Component != nil {
-			m.Component.Name = "kvstored"
+			m.Component.Name = name
 		}
 	}
 }

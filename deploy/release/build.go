@@ -14,7 +14,8 @@ import (
 // build makes the program: static, without debug information and without the
 // paths of this machine.
 func (r *release) build(ctx context.Context, program string, s system) error {
-	cmd := r.command(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -buildid=", "-o", program, "./cmd/kvstored")
+	cmd := r.command(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -buildid=", "-o", program, ".")
+	cmd.Dir = filepath.Join(r.source, r.main)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+s.os, "GOARCH="+s.arch, "GOFLAGS=-mod=readonly", "GOWORK=off")
 	if s.arch == "amd64" {
 		cmd.Env = append(cmd.Env, "GOAMD64=v1") // processors without AVX2 as well; hot loops look for it themselves
@@ -39,8 +40,9 @@ func (r *release) extras(ctx context.Context) ([]extra, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	program := filepath.Join(folder, "kvstored")
-	cmd := r.command(ctx, "go", "build", "-o", program, "./cmd/kvstored")
+	program := filepath.Join(folder, r.product.name)
+	cmd := r.command(ctx, "go", "build", "-o", program, ".")
+	cmd.Dir = filepath.Join(r.source, r.main)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("build: %w", err)
@@ -48,15 +50,32 @@ func (r *release) extras(ctx context.Context) ([]extra, error) {
 	return r.written(ctx, program)
 }
 
-// written are the manual pages, which a test of the commands writes, and the
-// completions, which a program of this machine writes.
-func (r *release) written(ctx context.Context, program string) ([]extra, error) {
+// written are the manual pages, and the completions, which a program of this machine
+// writes.
+func (r *release) written(ctx context.Context, program string) (files []extra, err error) {
+	if r.manual {
+		if files, err = r.pages(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		text, err := r.command(ctx, program, "completion", shell).Output()
+		if err != nil {
+			return nil, fmt.Errorf("completion of %s: %w", shell, err)
+		}
+		files = append(files, extra{"completion/" + r.product.name + "." + shell, text})
+	}
+	return files, nil
+}
+
+// pages are the manual pages, which a test of the commands writes.
+func (r *release) pages(ctx context.Context) ([]extra, error) {
 	folder, err := os.MkdirTemp("", "kvstored-man-*")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	cmd := r.command(ctx, "go", "test", "./cmd/kvstored", "-count=1", "-run=^TestMan$", "-man="+folder)
+	cmd := r.command(ctx, "go", "test", "./"+r.main, "-count=1", "-run=^TestMan$", "-man="+folder)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", fmt.Sprint("SOURCE_DATE_EPOCH=", r.date.Unix()))
 	if out, err := cmd.Output(); err != nil {
 		return nil, fmt.Errorf("manual pages: %w\n%s", err, out)
@@ -72,13 +91,6 @@ func (r *release) written(ctx context.Context, program string) ([]extra, error) 
 			return nil, err
 		}
 		files = append(files, extra{"man/" + page.Name(), text})
-	}
-	for _, shell := range []string{"bash", "zsh", "fish"} {
-		text, err := r.command(ctx, program, "completion", shell).Output()
-		if err != nil {
-			return nil, fmt.Errorf("completion of %s: %w", shell, err)
-		}
-		files = append(files, extra{"completion/kvstored." + shell, text})
 	}
 	return files, nil
 }

@@ -1,5 +1,5 @@
 // Release builds what is handed out of a version of kvstored into a folder: for
-// each system a static program and an archive with it, deb and rpm packages, the
+// each system the static programs, each in an archive, deb and rpm packages, the
 // software bill of materials of each program, and the sums of all files. Equal
 // commits and toolchains make equal bytes. It publishes nothing.
 //

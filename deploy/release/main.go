@@ -25,6 +25,7 @@ var systems = []system{{"linux", "amd64"}, {"linux", "arm64"}}
 
 // release is what a run makes, and of what.
 type release struct {
+	product           // that is being made
 	source  string    // root of the checkout
 	out     string    // folder for what is made
 	version string    // without the v, such as 0.1.0
@@ -55,6 +56,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if *program != "" {
+		r.product = productOf(*program)
 		extras, err := r.written(ctx, *program)
 		if err != nil {
 			return err
@@ -65,13 +67,15 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	extras, err := r.extras(ctx)
-	if err != nil {
-		return err
-	}
-	for _, s := range chosen {
-		if err := r.make(ctx, s, extras); err != nil {
-			return fmt.Errorf("%v: %w", s, err)
+	for _, r.product = range products {
+		extras, err := r.extras(ctx)
+		if err != nil {
+			return err
+		}
+		for _, s := range chosen {
+			if err := r.make(ctx, s, extras); err != nil {
+				return fmt.Errorf("%s for %v: %w", r.product.name, s, err)
+			}
 		}
 	}
 	return r.sums()
@@ -151,9 +155,9 @@ func numberOf(source string) (string, error) {
 	return number, nil
 }
 
-// name is the name of a file of the release for a system.
-func (r *release) name(s system, suffix string) string {
-	return filepath.Join(r.out, fmt.Sprintf("kvstored_%s_%s_%s%s", r.version, s.os, s.arch, suffix))
+// file is a file of the release for a system.
+func (r *release) file(s system, suffix string) string {
+	return filepath.Join(r.out, fmt.Sprintf("%s_%s_%s_%s%s", r.product.name, r.version, s.os, s.arch, suffix))
 }
 
 // make builds all files for a system.
@@ -163,7 +167,7 @@ func (r *release) make(ctx context.Context, s system, extras []extra) error {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	program := filepath.Join(folder, "kvstored")
+	program := filepath.Join(folder, r.product.name)
 	if err := r.build(ctx, program, s); err != nil {
 		return err
 	}

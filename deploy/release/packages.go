@@ -33,11 +33,11 @@ func (r *release) packages(program string, extras []extra, s system) error {
 	}
 	for format, needed := range need {
 		info := nfpm.WithDefaults(&nfpm.Info{
-			Name: "kvstored", Arch: s.arch, Platform: "linux", Version: r.version,
+			Name: r.product.name, Arch: s.arch, Platform: "linux", Version: r.version,
 			Section: "net", Priority: "optional", License: "Apache-2.0",
 			Maintainer:  "kvstored <kvstored@users.noreply.github.com>",
 			Homepage:    "https://github.com/kvstored/kvstored",
-			Description: "KV cache sidecar for LLM inference engines\nIt keeps the KV cache of an inference engine in DRAM and on disk, beside the\nengine, and tells it in microseconds how much of a new prompt it has.",
+			Description: r.about,
 			MTime:       r.date,
 			Overridables: nfpm.Overridables{
 				RPM:     nfpm.RPM{BuildHost: "localhost"}, // not the name of this machine
@@ -55,7 +55,7 @@ func (r *release) packages(program string, extras []extra, s system) error {
 }
 
 func (r *release) script(name string) string {
-	return filepath.Join(r.source, "deploy", "package", name)
+	return filepath.Join(r.source, r.scripts, name)
 }
 
 // pack writes a package.
@@ -81,25 +81,25 @@ func (r *release) pack(format string, info *nfpm.Info) (err error) {
 
 // contents are the files of a package. What is made for it lies in folder.
 func (r *release) contents(folder, program string, extras []extra) (files.Contents, error) {
-	unit, err := r.unit(folder)
+	unit, err := r.packaged(folder)
 	if err != nil {
 		return nil, err
 	}
 	list := files.Contents{
-		r.file(program, "/usr/bin/kvstored", 0o755),
-		r.file(unit, "/usr/lib/systemd/system/kvstored.service", 0o644),
-		{Source: filepath.Join(r.source, "kvstored.example.yaml"), Destination: "/etc/kvstored/kvstored.yaml", Type: files.TypeConfigNoReplace, FileInfo: &files.ContentFileInfo{Mode: 0o644, MTime: r.date}},
+		r.put(program, "/usr/bin/"+r.product.name, 0o755),
+		r.put(unit, "/usr/lib/systemd/system/"+filepath.Base(r.product.unit), 0o644),
+		{Source: filepath.Join(r.source, r.example), Destination: r.etc, Type: files.TypeConfigNoReplace, FileInfo: &files.ContentFileInfo{Mode: 0o644, MTime: r.date}},
 	}
 	for source, name := range map[string]string{"LICENSE": "copyright", "NOTICE": "NOTICE", "THIRD_PARTY": "THIRD_PARTY", "CHANGELOG.md": "CHANGELOG.md"} {
-		list = append(list, r.file(filepath.Join(r.source, source), "/usr/share/doc/kvstored/"+name, 0o644))
+		list = append(list, r.put(filepath.Join(r.source, source), "/usr/share/doc/"+r.product.name+"/"+name, 0o644))
 	}
 	for _, e := range extras {
 		path, text := filepath.Join(folder, filepath.Base(e.name)), e.text
 		place := map[string]string{
-			"completion/kvstored.bash": "/usr/share/bash-completion/completions/kvstored",
-			"completion/kvstored.zsh":  "/usr/share/zsh/site-functions/_kvstored",
-			"completion/kvstored.fish": "/usr/share/fish/vendor_completions.d/kvstored.fish",
-		}[e.name]
+			".bash": "/usr/share/bash-completion/completions/" + r.product.name,
+			".zsh":  "/usr/share/zsh/site-functions/_" + r.product.name,
+			".fish": "/usr/share/fish/vendor_completions.d/" + r.product.name + ".fish",
+		}[filepath.Ext(e.name)]
 		if place == "" {
 			var packed bytes.Buffer
 			if err := pack(&packed, text); err != nil {
@@ -110,25 +110,25 @@ func (r *release) contents(folder, program string, extras []extra) (files.Conten
 		if err := os.WriteFile(path, text, 0o644); err != nil {
 			return nil, err
 		}
-		list = append(list, r.file(path, place, 0o644))
+		list = append(list, r.put(path, place, 0o644))
 	}
 	return list, nil
 }
 
-func (r *release) file(source, destination string, mode os.FileMode) *files.Content {
+func (r *release) put(source, destination string, mode os.FileMode) *files.Content {
 	return &files.Content{Source: source, Destination: destination, FileInfo: &files.ContentFileInfo{Mode: mode, MTime: r.date}}
 }
 
-// unit writes the unit for a program that a package has installed.
-func (r *release) unit(folder string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(r.source, "deploy", "kvstored.service"))
+// packaged writes the unit for a program that a package has installed.
+func (r *release) packaged(folder string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(r.source, r.unit))
 	if err != nil {
 		return "", err
 	}
-	const byHand, packaged = "ExecStart=/usr/local/bin/kvstored ", "ExecStart=/usr/bin/kvstored "
+	byHand, packaged := "ExecStart=/usr/local/bin/"+r.product.name+" ", "ExecStart=/usr/bin/"+r.product.name+" "
 	if strings.Count(string(text), byHand) != 1 {
-		return "", fmt.Errorf("deploy/kvstored.service has no single line %s", byHand)
+		return "", fmt.Errorf("%s has no single line %s", r.unit, byHand)
 	}
-	path := filepath.Join(folder, "kvstored.service")
+	path := filepath.Join(folder, filepath.Base(r.unit))
 	return path, os.WriteFile(path, []byte(strings.Replace(string(text), byHand, packaged, 1)), 0o644)
 }

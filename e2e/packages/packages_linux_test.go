@@ -18,25 +18,30 @@ import (
 
 var packagers = flag.String("install", "deb", "what TestPackages installs and removes: deb, rpm, systemd (the deb, under a systemd of its own), or all")
 
-// packages are those of two versions, by what ends their names.
-type packages struct{ older, newer map[string]string }
+// packages are those of two versions of the daemon, and of the router, by what ends their
+// names.
+type packages struct{ older, newer, router map[string]string }
 
-// makePackages builds the program, and packages of it.
+// makePackages builds the programs, and packages of them.
 func makePackages(t *testing.T) (p packages) {
 	t.Helper()
 	release, err := nested.Release.Find(t.Context())
 	if err != nil {
 		need.Missing(t, "%v", err)
 	}
-	program := filepath.Join(t.TempDir(), "kvstored")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/kvstored")
-	build.Dir = daemon.Root()
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	built := func(name, folder string) string {
+		program := filepath.Join(t.TempDir(), name)
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
+		build.Dir = filepath.Join(daemon.Root(), folder)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return program
 	}
-	made := func(version string) map[string]string {
-		dir := filepath.Join(t.TempDir(), version)
+	program, router := built("kvstored", "cmd/kvstored"), built("kvstored-router", "router/cmd/kvstored-router")
+	made := func(program, version string) map[string]string {
+		dir := filepath.Join(t.TempDir(), filepath.Base(program)+version)
 		out, err := exec.CommandContext(t.Context(), release, "-source", daemon.Root(), "-out", dir, "-program", program, "-version", version).CombinedOutput()
 		if err != nil {
 			t.Fatalf("release: %v\n%s", err, out)
@@ -51,7 +56,7 @@ func makePackages(t *testing.T) (p packages) {
 		}
 		return files
 	}
-	return packages{made("0.1.0"), made("0.1.1")}
+	return packages{made(program, "0.1.0"), made(program, "0.1.1"), made(router, "0.1.0")}
 }
 
 // bring copies a file into the root's /srv: over /tmp systemd lays another.
@@ -181,11 +186,16 @@ func testDeb(t *testing.T, p packages) {
 			t.Errorf("after the upgrade the version is %s", got)
 		}
 	})
+	router := r.bring(p.router["deb"])
+	r.run("dpkg", "--no-triggers", "-i", router)
+	r.run("sh", "-c", "$(sed -n s/^ExecStart=//p /usr/lib/systemd/system/kvstored-router.service) 2>&1 | grep 'route.models is empty'")
+	r.run("dpkg", "--no-triggers", "--purge", "kvstored-router")
+	r.run("sh", "-c", "! test -e /etc/kvstored/router.yaml && test -f /etc/kvstored/kvstored.yaml && id kvstored")
 	r.run("dpkg", "--no-triggers", "-r", "kvstored")
 	r.wantGone()
 	r.run("test", "-f", "/etc/kvstored/kvstored.yaml")
 	r.run("dpkg", "--no-triggers", "--purge", "kvstored")
-	r.run("rm", older, newer)
+	r.run("rm", older, newer, router)
 	r.wantPurged()
 }
 

@@ -50,13 +50,7 @@ func (d *decoder) environ(env []string, c any) {
 			continue
 		}
 		d.source = name
-		path := strings.ToLower(strings.ReplaceAll(upper, "__", "."))
-		v, ok := reflect.ValueOf(c).Elem(), upper == strings.ToUpper(upper)
-		for _, key := range strings.Split(path, ".") {
-			if ok = ok && v.Kind() == reflect.Struct; ok {
-				v, ok = fieldByName(v, key)
-			}
-		}
+		path, v, ok := setting(c, upper)
 		switch {
 		case !ok && d.whyLeft(path) != "":
 			d.fail(nil, path, "is no key any more: %s", d.whyLeft(path))
@@ -68,6 +62,30 @@ func (d *decoder) environ(env []string, c any) {
 			d.override(v, path, text)
 		}
 	}
+}
+
+// setting is the key that a variable names, without its prefix, and its value in c.
+func setting(c any, upper string) (path string, v reflect.Value, ok bool) {
+	path = strings.ToLower(strings.ReplaceAll(upper, "__", "."))
+	v, ok = reflect.ValueOf(c).Elem(), upper == strings.ToUpper(upper)
+	for _, key := range strings.Split(path, ".") {
+		if ok = ok && v.Kind() == reflect.Struct; ok {
+			v, ok = fieldByName(v, key)
+		}
+	}
+	return path, v, ok
+}
+
+// withoutDaemons leaves out variables that are the daemon's settings and none of c's.
+func withoutDaemons(env []string, c any) []string {
+	daemon := Default()
+	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		upper, ours := strings.CutPrefix(name, envPrefix)
+		_, _, theirs := setting(&daemon, upper)
+		_, _, known := setting(c, upper)
+		return ours && theirs && !known
+	})
 }
 
 func (d *decoder) override(v reflect.Value, path, text string) {

@@ -49,14 +49,15 @@ func load(c *Config, name string, data []byte, env []string, rules Rules) (*deco
 
 // LoadInto is [Load] for another program of ours: c points to its struct of keys, with
 // the defaults in it, and check finds the problems of the values. A value that meant
-// does not report is not worth a word.
+// does not report is not worth a word. Variables of the daemon's settings are passed
+// over.
 func LoadInto(c any, path string, env []string, check func(meant func(key string) bool) Errors) error {
 	data, err := read(path)
 	if err != nil {
 		return fmt.Errorf("read config: %w", err)
 	}
 	d := &decoder{file: path, source: path, set: map[string]origin{}}
-	return d.load(c, data, env, check)
+	return d.load(c, data, withoutDaemons(env, c), check)
 }
 
 // checkOf checks the values in c.

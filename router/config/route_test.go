@@ -9,6 +9,23 @@ import (
 	"github.com/kvstored/kvstored/router/config"
 )
 
+// Variables override keys; the daemon's are passed over, and no others.
+func TestVariables(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(path, []byte("route: {memory: 2MiB}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"KVSTORED_ROUTE__MEMORY=4MiB", "KVSTORED_LOG__LEVEL=warn", "KVSTORED_CPU__CAPACITY=64MiB", "KVSTORED_SOCKET=/s"}
+	if c, err := config.Load(path, env); err != nil || c.Route.Memory != 4<<20 || c.Log.Level != "warn" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for _, wrong := range []string{"KVSTORED_ROUT__MEMORY=1", "KVSTORED_ROUTE__MEMRY=1", "KVSTORED_CPU__CAPACTY=1", "KVSTORED_ROUTE=1"} {
+		if _, err := config.Load(path, []string{wrong}); err == nil || !strings.Contains(err.Error(), "KVSTORED_") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
 func TestRoute(t *testing.T) {
 	models := "models: [{name: m, block_tokens: 16, chunk_tokens: 256}]"
 	worker := func(text string) string { return "route: {" + models + ", workers: [{id: a, model: m, " + text + "}]}" }

@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"bufio"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -9,7 +10,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/e2e/daemon"
 )
 
@@ -87,4 +90,53 @@ func TestRouteAsDeployed(t *testing.T) {
 			t.Errorf("%s of host %q, token %q: %d, want %d", c.path, c.host, c.token, p.StatusCode, c.want)
 		}
 	}
+}
+
+// TestBridgeAsDeployed starts the bridge with the arguments that the chart gives it, and
+// asks what a kubelet asks: ready is that it hears the daemon.
+func TestBridgeAsDeployed(t *testing.T) {
+	chart, err := os.ReadFile(daemon.Root() + "/deploy/helm/kvstored/templates/daemonset.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := daemon.Start(t, func(c *config.Config) { c.Events.Enabled = true })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := l.Addr().String()
+	_ = l.Close() // the port is free now
+	args := strings.ReplaceAll(between(t, string(chart), "args: [bridge, ", "]\n"), `"`, "")
+	for from, to := range map[string]string{"/run/kvstored/kvstored.sock": d.Socket, "[$(POD_IP)]:9466": metrics, "[$(POD_IP)]:5557": "127.0.0.1:0", "[$(POD_IP)]:5558": "127.0.0.1:0", "{{ .Values.bridge.topic | quote }}": "kv"} {
+		if !strings.Contains(args, from) {
+			t.Errorf("the chart's arguments have no %s", from)
+		}
+		args = strings.ReplaceAll(args, from, to)
+	}
+	cmd := exec.Command(daemon.Router(t), append([]string{"bridge"}, strings.Split(args, ", ")...)...)
+	cmd.Env, cmd.Stderr = daemon.Environ(), t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	wait := func(path string, want int) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			p, err := http.Get("http://" + metrics + path)
+			if err == nil {
+				_ = p.Body.Close()
+				if p.StatusCode == want {
+					return
+				}
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: %v, %v, want %d", path, p, err, want)
+			}
+		}
+	}
+	wait("/healthz", http.StatusOK)
+	wait("/readyz", http.StatusOK)
+	d.Kill()
+	wait("/readyz", http.StatusServiceUnavailable)
+	wait("/metrics", http.StatusOK)
 }

@@ -13,6 +13,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if .Values.keep.enabled -}}
 {{- $_ := set $own "cpu" (dict "keep" true) -}}
 {{- end -}}
+{{- if .Values.bridge.enabled -}}
+{{- $_ := set $own "events" (dict "enabled" true) -}}
+{{- end -}}
 {{- toYaml (mergeOverwrite (deepCopy .Values.config) $own) }}
 {{- end }}
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/bulk"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -140,9 +139,6 @@ func (f *Fill) begin(body []byte) error {
 	f.id, f.reason = m.Fill, m.Code
 	f.slots = make([]wire.Slot, m.Slots.Len())
 	size := f.c.hello.StagingBytes
-	if f.c.hello.Puts == wire.PutDirect {
-		size = f.c.hello.ArenaBytes
-	}
 	for i := range f.slots {
 		s := m.Slots.At(i)
 		if s.Code == Granted && (s.Offset > size || uint64(s.Length) > size-s.Offset) {
@@ -185,7 +181,7 @@ func (f *Fill) Status(i int) Grant { return f.slots[i].Code }
 
 // Bytes is the memory of slot i, to be written before Commit. It is nil unless
 // the slot was granted. After Commit or Abort the daemon may use it for another
-// chunk: writing to it with Options.Direct ruins other payloads.
+// chunk.
 func (f *Fill) Bytes(i int) []byte {
 	s := f.slots[i]
 	if s.Code != Granted {
@@ -196,9 +192,6 @@ func (f *Fill) Bytes(i int) []byte {
 	}
 	f.c.maps.mu.RLock()
 	defer f.c.maps.mu.RUnlock()
-	if f.c.hello.Puts == wire.PutDirect {
-		return view(f.c.maps.mu.arena, s.Offset, s.Length)
-	}
 	return view(f.c.maps.mu.staging, s.Offset, s.Length)
 }
 
@@ -207,9 +200,6 @@ func (f *Fill) Bytes(i int) []byte {
 // copying into Bytes: what it writes stays in the caches until the daemon reads it,
 // or goes past them where daemon and client share none.
 func (f *Fill) Write(i int, payload []byte) int {
-	if f.c.hello.Puts == wire.PutDirect { // other memory each time
-		return bulk.CopyCold(f.Bytes(i), payload)
-	}
 	return CopyTo(f.Bytes(i), payload)
 }
 

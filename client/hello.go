@@ -19,10 +19,6 @@ type Options struct {
 	// StagingBytes is how much memory puts may use on their way; 0 leaves it
 	// to the daemon. A Reserve grants no more than is free of it.
 	StagingBytes int64
-	// Direct asks to put into the arena itself, which saves a copy and trusts
-	// this process not to write where it should not. The daemon may answer
-	// with a staging window instead.
-	Direct bool
 	// Inline asks for no shared memory at all: payloads cross the socket.
 	Inline bool
 	// Timeout bounds Dial and every call whose context has no deadline: the
@@ -181,9 +177,6 @@ func (o *Options) wants() wire.Features {
 	f := wire.FeaturePushes
 	if !o.Inline {
 		f |= wire.FeatureArena | wire.FeatureStaging
-		if o.Direct {
-			f |= wire.FeatureDirect
-		}
 	}
 	return f
 }

@@ -32,12 +32,12 @@ func (m *mappings) open(h *wire.HelloReply, files []*os.File) error {
 	if len(files) != want || int(h.Descriptors) != want {
 		return broken("it granted %d descriptors, announced %d and sent %d", want, h.Descriptors, len(files))
 	}
-	if h.Puts == wire.PutStaged && h.Granted&wire.FeatureStaging == 0 || h.Puts == wire.PutDirect && h.Granted&wire.FeatureArena == 0 {
+	if h.Puts == wire.PutStaged && h.Granted&wire.FeatureStaging == 0 {
 		return broken("it chose %s puts without the memory for them", h.Puts)
 	}
 	var err error
 	if h.Granted&wire.FeatureArena != 0 {
-		if m.mu.arena, err = mapFile(files[0], h.ArenaBytes, h.Puts == wire.PutDirect); err != nil {
+		if m.mu.arena, err = mapFile(files[0], h.ArenaBytes, false); err != nil {
 			return fmt.Errorf("map the arena: %w", err)
 		}
 		files = files[1:]

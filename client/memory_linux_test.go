@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"slices"
@@ -14,9 +13,9 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-func newArena(t *testing.T, direct bool) *arena.Arena {
+func newArena(t *testing.T) *arena.Arena {
 	t.Helper()
-	a, err := arena.New(arena.Options{CapacityBytes: 1 << 20, Direct: direct, HugePages: "off"})
+	a, err := arena.New(arena.Options{CapacityBytes: 1 << 20, HugePages: "off"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +37,7 @@ func sealed(t *testing.T, a *arena.Arena, text string) (arena.Block, wire.Ref) {
 // descriptors of a real arena.
 func TestSharedMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newArena(t, false)
+		a := newArena(t)
 		w, err := arena.NewWindow(1 << 16)
 		if err != nil {
 			t.Fatal(err)
@@ -109,44 +108,10 @@ func TestSharedMemory(t *testing.T) {
 	})
 }
 
-// TestDirect fills the arena itself.
-func TestDirect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newArena(t, true)
-		b, err := a.Alloc(5)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Release()
-		s := inlineSetup()
-		s.options.Direct = true
-		s.hello.Granted |= wire.FeatureArena | wire.FeatureDirect
-		s.hello.ArenaBytes, s.hello.Puts, s.files = 1<<20, wire.PutDirect, []*os.File{a.File()}
-		c := mustDial(t, s, func(f *fake) {
-			f.reply(f.next(), &wire.ReserveReply{Fill: 6, Slots: wire.Slots(nil).Add(wire.Slot{Length: 5, Offset: uint64(b.Offset())})})
-			f.reply(f.next(), &wire.StoreReply{Results: wire.Results(nil).Add(wire.Stored{})})
-			f.drain()
-		})
-		fill, err := c.Reserve(testContext(t), Tokens([]uint32{1}), ReserveOptions{Size: 5})
-		if err != nil {
-			t.Fatal(err)
-		}
-		copy(fill.Bytes(0), "bytes")
-		if _, err := fill.Commit(testContext(t)); err != nil || !bytes.Equal(b.Bytes(), []byte("bytes")) {
-			t.Errorf("%q, %v", b.Bytes(), err)
-		}
-	})
-}
-
 // TestStartCommit: commits are on their way before a call waits for them.
 func TestStartCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newArena(t, true)
-		s := inlineSetup()
-		s.options.Direct = true
-		s.hello.Granted |= wire.FeatureArena | wire.FeatureDirect
-		s.hello.ArenaBytes, s.hello.Puts, s.files = 1<<20, wire.PutDirect, []*os.File{a.File()}
-		c := mustDial(t, s, func(f *fake) {
+		c := windowed(t, func(f *fake, _ *arena.Window) {
 			f.reply(f.next(), &wire.ReserveReply{Fill: 6, Slots: wire.Slots(nil).Add(wire.Slot{Length: 5}).Add(wire.Slot{Length: 5, Offset: 4096})})
 			var asked [2]request
 			for i := range asked {
@@ -182,7 +147,7 @@ func TestStartCommit(t *testing.T) {
 // TestOutsideTheMemory: offsets that would fault end the connection instead.
 func TestOutsideTheMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newArena(t, false)
+		a := newArena(t)
 		for _, bad := range []wire.Ref{{Offset: 1 << 20, Length: 1}, {Offset: 1<<20 - 1, Length: 2}, {Offset: 1<<64 - 1, Length: 1}} {
 			s := inlineSetup()
 			s.hello.Granted |= wire.FeatureArena

@@ -116,7 +116,6 @@ type PutMode = wire.PutMode
 const (
 	PutInline = wire.PutInline
 	PutStaged = wire.PutStaged
-	PutDirect = wire.PutDirect
 )
 
 // Rights are what the daemon lets this process's user do.

@@ -118,10 +118,6 @@ f.yaml:3:18: access[0].front: a rule without uids is for connections without a u
 f.yaml:3:91: access[2].uids[0]: this rule never counts for 5: access[1] comes first and matches all that it does; move it up, or remove the user here`,
 	},
 	{
-		"direct puts", "arena: {puts: direct}\naccess: [{uids: [5], match: \"*\", rights: [read], map: true}]\n",
-		"f.yaml:1:15: arena.puts: with direct puts an engine that maps the arena can write all of it, whatever access says; use staged, or remove the rules",
-	},
-	{
 		"who maps and may not read all", `
 access:
 - {uids: [5], match: "a-*", rights: [read], map: true}

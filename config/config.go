@@ -45,19 +45,10 @@ const (
 
 // Arena is the shared memory that payloads lie in.
 type Arena struct {
-	// How engines store. With staged they cannot write the shared memory; with
-	// direct they can, which saves one copy and trusts every client.
-	Puts string `yaml:"puts" oneof:"staged,direct"`
 	// One in so many hits in DRAM is hashed again before it is served; 1 checks
 	// all of them, 0 none.
 	VerifyHits int `yaml:"verify_hits" range:"0..1073741824" reload:"at once"`
 }
-
-// How clients write payloads.
-const (
-	PutsStaged = "staged" // through a window of their own; the arena is read-only to them
-	PutsDirect = "direct" // into the arena: trusts every client's memory safety
-)
 
 // Prefetch says how long a prefetch may keep its client waiting.
 type Prefetch struct {

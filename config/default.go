@@ -19,7 +19,7 @@ func Default() Config {
 		Listen: Listen{Socket: "/run/kvstored/kvstored.sock", Mode: 0o660, RESPFull: RESPFullDrop},
 		Admin:  Admin{Listen: "127.0.0.1:9464", Mode: 0o600, WhatIf: true},
 		Chunk:  Chunk{Tokens: 256, Hash: HashSHA256},
-		Arena:  Arena{Puts: PutsStaged, VerifyHits: 256},
+		Arena:  Arena{VerifyHits: 256},
 		CPU: CPU{
 			Capacity: 4 * gib, Policy: "lru", RankBy: RankByTokens, HighWatermark: 0.95, LowWatermark: 0.90,
 			HugePages: HugePagesAuto,

@@ -12,6 +12,7 @@ var left = map[string]string{
 	"listen.lm":      "lm:// is not spoken any more; take LMCache's plug-in or L2 adapter, or its Redis client at listen.resp",
 	"listen.lm_open": "lm:// is not spoken any more",
 
+	"arena.puts":         "engines never write the shared memory, they store through a window of their own; take it out",
 	"prefetch.next_turn": "a prompt that was stored is not promoted any more: its next turn asks for it",
 
 	"listen.resp_flush": "Redis clients cannot empty the store any more; kvstored purge does it, for the space that kvstored spaces names resp",

@@ -183,12 +183,11 @@ f.yaml:4:16: budget.pins: want a number, such as 0.75, not the string "1e999"`,
 		},
 		{
 			name: "values",
-			file: "chunk: {tokens: 0, hash: md5}\narena: {puts: fast, verify_hits: -1}\nwrite: {mode: never, min_hits: 0, queue: 1KiB, unsafe_age: 20ms}\nprefetch: {policy: maybe, deadline: -1s, per_1024_tokens: -1ms, window: 0}\nlog: {format: xml}\n",
+			file: "chunk: {tokens: 0, hash: md5}\narena: {verify_hits: -1}\nwrite: {mode: never, min_hits: 0, queue: 1KiB, unsafe_age: 20ms}\nprefetch: {policy: maybe, deadline: -1s, per_1024_tokens: -1ms, window: 0}\nlog: {format: xml}\n",
 			want: `
 f.yaml:1:17: chunk.tokens: want a number from 1 to 1048576, not 0
 f.yaml:1:26: chunk.hash: want sha256 or xxh64, not "md5"
-f.yaml:2:15: arena.puts: want staged or direct, not "fast"
-f.yaml:2:34: arena.verify_hits: want a number from 0 to 1073741824, not -1
+f.yaml:2:22: arena.verify_hits: want a number from 0 to 1073741824, not -1
 f.yaml:3:15: write.mode: want auto, through, back or selective, not "never"
 f.yaml:3:32: write.min_hits: want a number from 1 to 1048576, not 0
 f.yaml:3:42: write.queue: 1KiB is too small; the least is 1MiB

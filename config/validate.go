@@ -184,7 +184,6 @@ func (c *checker) formats() {
 	c.between("chunk.tokens", c.Chunk.Tokens, 1, 1<<20)
 	c.between("events.batches", c.Events.Batches, 1, 1<<20)
 	c.oneOf("chunk.hash", c.Chunk.Hash, HashSHA256, HashXXH64)
-	c.oneOf("arena.puts", c.Arena.Puts, PutsStaged, PutsDirect)
 	c.between("arena.verify_hits", c.Arena.VerifyHits, 0, 1<<30)
 	c.oneOf("log.level", c.Log.Level, "trace", "debug", "info", "warn", "error")
 	c.oneOf("log.format", c.Log.Format, "auto", "console", "json")
@@ -209,9 +208,6 @@ func (c *checker) cpu() {
 	c.oneOf("cpu.hugepages", c.CPU.HugePages, HugePagesAuto, HugePagesOn, HugePagesOff)
 	if path := c.KeeperSocket(); c.CPU.Keep && len(path) > maxSocketPath && c.meant("listen.socket") {
 		c.fail("cpu.keep", "%s, where a keeper listens, has %d bytes, which are too long for a socket; choose a shorter listen.socket, of at most %d", path, len(path), maxSocketPath)
-	}
-	if c.CPU.Keep && c.Arena.Puts == PutsDirect && c.meant("arena.puts") {
-		c.fail("cpu.keep", "true needs arena.puts: staged: a client that writes into the arena may go on with that after the daemon has ended")
 	}
 }
 

@@ -8,8 +8,8 @@ It needs Linux, an NVIDIA GPU with its driver (libcuda.so.1; no toolkit, no torc
 and memory for the arena and 3 GiB more. Where there is none it says so and ends
 with status 3. It prints tables:
 
-- registered: which flags the driver takes for the arena (read-only, sealed), for an
-  arena of `arena.puts: direct` and for the staging window, with and without huge
+- registered: which flags the driver takes for the arena (read-only, sealed) and for
+  the staging window, with and without huge
   pages, and how long it takes, the pages looked at before or not;
 - copies: GiB/s to the GPU and from it, in chunks at scattered places, of page-locked
   memory of kvstored, of the same memory without, and of the driver's own;
@@ -33,13 +33,11 @@ import subprocess
 import sys
 import time
 from typing import Callable, Dict, Iterator, List, Tuple
-from unittest import mock
 
 from device import ATTRIBUTES, Copies, Device, copy, rate, row, size, table
 
 import kvstored  # device.py found it
-from kvstored import cuda, greeting, memory, wire
-from kvstored.link import Link
+from kvstored import cuda, memory
 from kvstored.memory import Mapping
 from tests.daemon import Daemon
 
@@ -51,8 +49,8 @@ SIZES = (64 * KIB, 256 * KIB, 1 * MIB, 4 * MIB, 8 * MIB, 64 * MIB)
 
 
 @contextlib.contextmanager
-def daemon(arena: int, huge: str = "auto", more: str = "") -> Iterator[Daemon]:
-    with Daemon(dram=f"{arena}, hugepages: {huge}", more=more) as running:
+def daemon(arena: int, huge: str = "auto") -> Iterator[Daemon]:
+    with Daemon(dram=f"{arena}, hugepages: {huge}") as running:
         yield running
 
 
@@ -79,16 +77,6 @@ def registered(gpu: Device, what: str, mapping: Mapping, flags: Tuple[int, ...])
             row(*cells, "page-locked", *(f"{t:.3f} s, {rate(mapping.size, t)} GiB/s" for t in (took, gone)), failed)
 
 
-def direct(running: Daemon) -> Link:
-    """A connection to a daemon whose clients may write the arena."""
-    wants = wire.WANT_ARENA | wire.WANT_STAGING | wire.WANT_DIRECT
-    with mock.patch.object(greeting, "Mapping", lambda fd, n, writable: Mapping(fd, n, True)):
-        link = Link(running.socket, wire.hello(wants, "gpu"), 10)
-    if not link.hello.granted & wire.WANT_DIRECT:
-        raise SystemExit("the daemon does not grant direct puts")
-    return link
-
-
 def registering(gpu: Device, arena: int) -> None:
     table("memory", "size", "looked at", "flags", "answer", "registered", "unregistered", "")
     read_only, writable = (0, 1, 2, 8, 11, 9), (9, 2, 0, 1)
@@ -97,10 +85,6 @@ def registering(gpu: Device, arena: int) -> None:
         with daemon(small, huge) as running, client(running.socket, window=min(GIB, small)) as kv:
             registered(gpu, f"arena, hugepages: {huge}", kv.arena, read_only)
             registered(gpu, "staging window", kv._link.staging, writable)
-    with daemon(small, more="arena: {puts: direct}\n") as running:
-        link = direct(running)
-        registered(gpu, "arena, puts: direct", link.arena, writable)
-        link.close()
     if arena > small:
         with daemon(arena) as running, client(running.socket) as kv:
             registered(gpu, "arena", kv.arena, (9,))

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/bench/measure"
-	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/bulk"
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -29,7 +28,6 @@ type bareOp byte
 const (
 	bareEcho bareOp = iota
 	bareTake        // copies values out of the window, with their checksum
-	bareHash        // hashes them in the window
 )
 
 const (
@@ -89,8 +87,6 @@ func bareWork(p, window, own []byte, at int) int {
 			}
 			sum += bulk.CopySum(own[at:at+size], value)
 			at += size
-		case bareHash:
-			sum += arena.Checksum(value)
 		}
 	}
 	binary.LittleEndian.PutUint64(p[24:], sum)
@@ -253,14 +249,10 @@ func (b *bare) get(x *buffers, size, together int, way measure.Copy) (time.Durat
 
 // put is the time of one of many values that are copied to the window and handed
 // over so many together; with two in flight the client copies while the server
-// works. For op bareHash they lie anywhere in the window, for bareTake in the part
-// that a window of slots would use.
+// works. They lie in the part that a window of slots would use.
 func (b *bare) put(x *buffers, op bareOp, size, together, inFlight int, way measure.Copy) (time.Duration, error) {
 	n := workingSet / size / together
-	span := workingSet
-	if op == bareTake {
-		span = 2 * together * size
-	}
+	span := 2 * together * size
 	under := 0
 	start := time.Now()
 	for i := range n {

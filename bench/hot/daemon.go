@@ -19,24 +19,23 @@ type daemon struct {
 
 // startDaemon starts a daemon and waits until it serves. With an error there is
 // none.
-func startDaemon(ctx context.Context, binary, dir, name, puts string, arenaMiB int) (*daemon, error) {
-	socket := filepath.Join(dir, name+".sock")
+func startDaemon(ctx context.Context, binary, dir string, arenaMiB int) (*daemon, error) {
+	socket := filepath.Join(dir, "kvstored.sock")
 	process, err := measure.Start(binary, socket, fmt.Sprintf(`listen: {socket: %s}
 admin: {listen: ""}
-arena: {puts: %s}
 cpu: {capacity: %dMiB}
 disk: {capacity: 0}
 log: {level: warn}
-`, socket, puts, arenaMiB))
+`, socket, arenaMiB))
 	if err != nil {
 		return nil, err
 	}
 	d := &daemon{Daemon: process}
 	o := measure.Options()
-	o.Direct, o.StagingBytes = puts == "direct", 256<<20
+	o.StagingBytes = 256 << 20
 	if d.c, err = d.Dial(ctx, o); err != nil {
 		d.close()
-		return nil, fmt.Errorf("daemon %s: %w", name, err)
+		return nil, fmt.Errorf("daemon: %w", err)
 	}
 	return d, nil
 }

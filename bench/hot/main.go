@@ -51,7 +51,7 @@ func exit(err error) {
 type bench struct {
 	b                   *buffers
 	bareBlock, barePoll *bare
-	staged, direct      *daemon
+	staged              *daemon
 	hits                map[int][]client.Prompt // stored for get, by size
 	hit, miss, leased   client.Prompt
 	rows                []*row
@@ -112,10 +112,7 @@ func (x *bench) start(ctx context.Context, dir, binary string) (err error) {
 	if x.barePoll, err = startBare(dir, "bare-poll", poll.Longest); err != nil {
 		return err
 	}
-	if x.staged, err = startDaemon(ctx, binary, dir, "staged", "staged", 4096); err != nil {
-		return err
-	}
-	if x.direct, err = startDaemon(ctx, binary, dir, "direct", "direct", 2048); err != nil {
+	if x.staged, err = startDaemon(ctx, binary, dir, 4096); err != nil {
 		return err
 	}
 	for _, size := range sizes {
@@ -134,9 +131,7 @@ func (x *bench) start(ctx context.Context, dir, binary string) (err error) {
 
 // close ends what start has started.
 func (x *bench) close() {
-	for _, d := range []*daemon{x.staged, x.direct} {
-		d.close()
-	}
+	x.staged.close()
 	x.bareBlock.close()
 	x.barePoll.close()
 }
@@ -198,21 +193,13 @@ func (x *bench) transfers(ctx context.Context, size int, r time.Duration) error 
 	}
 	s.least, s.copy, s.bare = m.c+r, m.c, bare
 	x.add("get "+mib(size), "C + R", limitOf(size), size, s)
-	for _, d := range []*daemon{x.staged, x.direct} {
-		if err := x.puts(ctx, d, m); err != nil {
-			return err
-		}
-	}
-	return nil
+	return x.puts(ctx, x.staged, m)
 }
 
-// puts times puts by one daemon: of one chunk, and of chains, put with one commit for
+// puts times puts: of one chunk, and of chains, put with one commit for
 // all, read under one lease, and put with one and with two commits in flight.
 func (x *bench) puts(ctx context.Context, d *daemon, m *machine) error {
 	k := kind{"staged", "2C + H", 2*m.c + m.h, bareTake, client.CopyTo}
-	if d == x.direct {
-		k = kind{"direct", "C + H", m.c + m.h, bareHash, m.way}
-	}
 	bare, err := x.single(ctx, d, m, &k)
 	if err != nil {
 		return err
@@ -258,18 +245,16 @@ func (x *bench) batches(ctx context.Context, d *daemon, m *machine, k *kind) err
 	}
 	s.least, s.copy, s.bare = k.least, m.c, bare
 	x.add(fmt.Sprintf("%s put %s in batches of %d", k.name, mib(m.size), batch), k.work, limitOf(m.size), m.size, s)
-	if d == x.staged {
-		bare, err := x.barePoll.get(x.b, m.size, batch, m.way)
-		if err != nil {
-			return err
-		}
-		s, err := d.measure(func() (time.Duration, error) { return d.getBatch(ctx, x.b, ps, batch, m.size) })
-		if err != nil {
-			return err
-		}
-		s.least, s.copy, s.bare = m.c, m.c, bare
-		x.add(fmt.Sprintf("get %s in batches of %d", mib(m.size), batch), "C", limitOf(m.size), m.size, s)
+	bare, err = x.barePoll.get(x.b, m.size, batch, m.way)
+	if err != nil {
+		return err
 	}
+	s, err = d.measure(func() (time.Duration, error) { return d.getBatch(ctx, x.b, ps, batch, m.size) })
+	if err != nil {
+		return err
+	}
+	s.least, s.copy, s.bare = m.c, m.c, bare
+	x.add(fmt.Sprintf("get %s in batches of %d", mib(m.size), batch), "C", limitOf(m.size), m.size, s)
 	return d.forget(ctx, ps)
 }
 

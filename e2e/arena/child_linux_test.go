@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"syscall"
@@ -22,8 +21,7 @@ const childVar = "KVSTORED_ARENA_TEST_CHILD"
 type order struct {
 	Play   string
 	Size   int
-	Nobody bool   // give up root first
-	Socket string // to connect to
+	Nobody bool // give up root first
 }
 
 func TestMain(m *testing.M) {
@@ -52,16 +50,6 @@ func play(text string) error {
 		return attack(3, o.Size, o.Nobody)
 	case "mlock":
 		return mlockTooMuch()
-	case "connect":
-		for range 2 {
-			conn, err := net.Dial("unix", o.Socket)
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-		}
-		_, err := io.Copy(io.Discard, os.Stdin) // live until told or killed
-		return err
 	}
 	return fmt.Errorf("unknown play %q", o.Play)
 }

@@ -114,7 +114,7 @@ func child(ctx context.Context, job string) error {
 	if _, err := fmt.Sscan(job, &socket, &seed, &first, &aged); err != nil {
 		return err
 	}
-	c, err := client.Dial(ctx, socket, client.Options{Name: "child", Space: &space, Direct: true})
+	c, err := client.Dial(ctx, socket, client.Options{Name: "child", Space: &space})
 	if err != nil {
 		return err
 	}

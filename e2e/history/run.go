@@ -122,9 +122,9 @@ func (r *run) awaitReady(ctx context.Context) {
 }
 
 // dial connects, as soon as there is something to connect to.
-func (r *run) dial(ctx context.Context, direct bool) (*client.Client, error) {
+func (r *run) dial(ctx context.Context) (*client.Client, error) {
 	for {
-		c, err := client.Dial(ctx, r.daemon.Socket, client.Options{Name: "worker", Space: &space, Direct: direct, StagingBytes: 2 << 20})
+		c, err := client.Dial(ctx, r.daemon.Socket, client.Options{Name: "worker", Space: &space, StagingBytes: 2 << 20})
 		if err == nil || ctx.Err() != nil {
 			return c, err
 		}
@@ -136,7 +136,7 @@ func (r *run) dial(ctx context.Context, direct bool) (*client.Client, error) {
 func (r *run) work(ctx context.Context, n int) error {
 	w := worker{history: r.history, writes: r.history, prompts: r.prompts, next: firstOf(n), aged: r.aged, rng: rand.New(rand.NewPCG(r.seed, uint64(n)+2))}
 	for ctx.Err() == nil {
-		c, err := r.dial(ctx, n%2 == 0)
+		c, err := r.dial(ctx)
 		if err != nil {
 			break
 		}
@@ -211,7 +211,7 @@ func (r *run) event(ctx context.Context, kids *children, g *errgroup.Group) erro
 func (r *run) with(ctx context.Context, do func(context.Context, store) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	c, err := r.dial(ctx, false)
+	c, err := r.dial(ctx)
 	if err != nil {
 		return fmt.Errorf("connect to a daemon that runs: %w", err)
 	}
@@ -336,7 +336,7 @@ func (r *run) restart(ctx context.Context, sig syscall.Signal) error {
 // daemon answers until it knows its disk.
 func (r *run) whileScanned(ctx context.Context) error {
 	for round := 0; ; round++ {
-		c, err := r.dial(ctx, false)
+		c, err := r.dial(ctx)
 		if err != nil {
 			return err
 		}

@@ -24,8 +24,6 @@ const childVar = "KVSTORED_E2E_CLIENT"
 
 type order struct {
 	Socket string
-	Direct bool
-	Leave  bool // close the connection when told, and live on
 }
 
 func TestMain(m *testing.M) {
@@ -67,7 +65,7 @@ func obey(text string) error {
 		return err
 	}
 	ctx := context.Background()
-	c, err := client.Dial(ctx, o.Socket, client.Options{Space: &load.Space, Direct: o.Direct})
+	c, err := client.Dial(ctx, o.Socket, client.Options{Space: &load.Space})
 	if err != nil {
 		return err
 	}
@@ -90,17 +88,7 @@ func obey(text string) error {
 		f.Bytes(i)[0] = 1
 	}
 	fmt.Println("holding")
-	stdin := bufio.NewReader(os.Stdin)
-	if o.Leave {
-		if _, err := stdin.ReadString('\n'); err != nil {
-			return err
-		}
-		if err := c.Close(); err != nil {
-			return err
-		}
-		fmt.Println("left")
-	}
-	_, err = io.Copy(io.Discard, stdin)
+	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
@@ -153,8 +141,7 @@ func (c *child) kill() {
 // held is what clients hold of a daemon.
 type held struct {
 	Arena struct {
-		Blocks          int64 `json:"blocks"`
-		QuarantineBytes int64 `json:"quarantine_bytes"`
+		Blocks int64 `json:"blocks"`
 	} `json:"arena"`
 	Server struct {
 		Connections int64 `json:"connections"`
@@ -188,62 +175,27 @@ func holdsUntil(t *testing.T, d *daemon.Daemon, what string, is func(held) bool)
 }
 
 // holdingDaemon is a daemon without a disk that has the chain which children read.
-func holdingDaemon(t *testing.T, direct bool) (d *daemon.Daemon, put func(number uint64)) {
+func holdingDaemon(t *testing.T) *daemon.Daemon {
 	t.Helper()
-	d = daemon.Start(t, func(c *config.Config) {
-		c.Disk.Capacity = 0
-		if direct {
-			c.Arena.Puts = config.PutsDirect
-		}
-	})
-	c := d.Dial(client.Options{Space: &load.Space})
-	put = func(number uint64) {
-		t.Helper()
-		chain, err := heldChain(number)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := load.Put(t.Context(), c, chain); err != nil {
-			t.Fatal(err)
-		}
+	d := daemon.Start(t, func(c *config.Config) { c.Disk.Capacity = 0 })
+	chain, err := heldChain(1)
+	if err == nil {
+		err = load.Put(t.Context(), d.Dial(client.Options{Space: &load.Space}), chain)
 	}
-	put(1)
-	return d, put
-}
-
-// What a killed client held is free as soon as the kernel has closed its
-// socket, direct fills as soon as it has ended.
-func TestKilledClient(t *testing.T) {
-	for _, direct := range []bool{false, true} {
-		t.Run(fmt.Sprintf("direct %t", direct), func(t *testing.T) {
-			d, _ := holdingDaemon(t, direct)
-			c := startChild(t, order{Socket: d.Socket, Direct: direct})
-			c.says("holding")
-			if h := holdsOf(t, d); h.Arena.Blocks != 2*heldChunks || h.Store.ClassBytes["lease"] == 0 {
-				t.Fatalf("%+v is held", h)
-			}
-			c.kill()
-			holdsUntil(t, d, "it is free", func(h held) bool { return h.Store.ClassBytes["lease"] == 0 && h.Arena.Blocks == heldChunks })
-		})
-	}
-}
-
-// A client that has left but lives may still write to its direct fills: their
-// blocks stay out of use, and charged, until its process has ended.
-func TestQuarantine(t *testing.T) {
-	d, put := holdingDaemon(t, true)
-	c := startChild(t, order{Socket: d.Socket, Direct: true, Leave: true})
-	c.says("holding")
-	if _, err := io.WriteString(c.stdin, "\n"); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
-	c.says("left")
-	holdsUntil(t, d, "it has left", func(h held) bool { return h.Server.Connections == 2 }) // that which puts, and that which asks
-	h := holdsOf(t, d)
-	if q := h.Arena.QuarantineBytes; q == 0 || h.Arena.Blocks != 2*heldChunks || h.Store.ClassBytes["lease"] != q {
-		t.Errorf("%+v", h)
+	return d
+}
+
+// What a killed client held is free as soon as the kernel has closed its socket.
+func TestKilledClient(t *testing.T) {
+	d := holdingDaemon(t)
+	c := startChild(t, order{Socket: d.Socket})
+	c.says("holding")
+	if h := holdsOf(t, d); h.Arena.Blocks != 2*heldChunks || h.Store.ClassBytes["lease"] == 0 {
+		t.Fatalf("%+v is held", h)
 	}
-	put(2) // the keys are free again
 	c.kill()
-	holdsUntil(t, d, "it is free", func(h held) bool { return h.Arena.QuarantineBytes == 0 && h.Store.ClassBytes["lease"] == 0 })
+	holdsUntil(t, d, "it is free", func(h held) bool { return h.Store.ClassBytes["lease"] == 0 && h.Arena.Blocks == heldChunks })
 }

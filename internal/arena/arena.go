@@ -38,7 +38,6 @@ const (
 // Options describe an arena.
 type Options struct {
 	CapacityBytes int64  // rounded down to AlignBytes
-	Direct        bool   // clients may map the arena writable (arena.puts: direct)
 	HugePages     string // HugeAuto, HugeOn or HugeOff; only Touch can tell what was got
 	Mlock         bool   // lock all pages in memory; needs RLIMIT_MEMLOCK or CAP_IPC_LOCK
 	Touch         bool   // fault all pages in before New returns, on all CPUs
@@ -233,9 +232,8 @@ func (a *Arena) Freed() <-chan struct{} {
 	return a.mu.freed.Next()
 }
 
-// File returns the descriptor to pass to clients, which can map it read-only
-// (staged) or writable (direct). It is nil where shared memory is not
-// supported. The arena owns it: do not close it.
+// File returns the descriptor to pass to clients, which can map it read-only. The
+// arena owns it: do not close it.
 func (a *Arena) File() *os.File { return a.mapping.file }
 
 // Block returns the handle of a live block from its id. The caller holds a

@@ -53,7 +53,6 @@ func TestFileModeAndSeals(t *testing.T) {
 		flags int
 	}{
 		"staged": {newTest(t, Options{CapacityBytes: 1 << 20}).File(), common | unix.F_SEAL_FUTURE_WRITE, unix.O_RDONLY},
-		"direct": {newTest(t, Options{CapacityBytes: 1 << 20, Direct: true}).File(), common, unix.O_RDWR},
 		"window": {w.File(), common, unix.O_RDWR},
 	} {
 		info, err := c.file.Stat()
@@ -72,27 +71,6 @@ func TestFileModeAndSeals(t *testing.T) {
 			t.Errorf("%s: flags %#x (%v)", name, flags, err)
 		}
 	}
-}
-
-// Direct mode trusts the client with the bytes, but not with the daemon's life.
-func TestDirectArenaIsCheckedNotProtected(t *testing.T) {
-	const size = 1 << 20
-	a := newTest(t, Options{CapacityBytes: size, Direct: true})
-	b := mustAlloc(t, a, size)
-	client := mapped(t, a.File(), size)
-	refill(client, 1)
-	if want := Checksum(bytes.Repeat([]byte{1}, size)); b.Seal() != want || !b.Verify() {
-		t.Error("the client's bytes did not arrive")
-	}
-	refill(client, 2)
-	if b.Verify() {
-		t.Error("a write after commit went unnoticed")
-	}
-	punch(t, a.File(), size)
-	if b.Verify() {
-		t.Error("a hole went unnoticed")
-	}
-	b.Release()
 }
 
 func TestWindow(t *testing.T) {

@@ -47,17 +47,11 @@ func newMapping(o Options) (m mapping, err error) {
 			return m, err
 		}
 	}
-	if o.Direct {
-		if o.Keep {
-			m.whole = m.file
-		}
-		return m, addSeals(m.file, unix.F_SEAL_SEAL)
-	}
 	if o.Keep {
 		return m, m.share()
 	}
 	if err = addSeals(m.file, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err != nil {
-		return m, fmt.Errorf("arena.puts: staged needs Linux 5.1: %w", err)
+		return m, fmt.Errorf("the arena needs Linux 5.1: %w", err)
 	}
 	m.file = readOnly(m.file)
 	return m, nil
@@ -69,7 +63,7 @@ func (m *mapping) close() error {
 		errs = append(errs, pages.Unmap(m.mem))
 		m.mem = nil
 	}
-	if m.whole != nil && m.whole != m.file {
+	if m.whole != nil {
 		errs = append(errs, m.whole.Close())
 	}
 	if m.file != nil {

@@ -6,8 +6,7 @@ import (
 	"os"
 )
 
-// Files are the descriptors by which another process goes on with an arena. In direct
-// mode both are one.
+// Files are the descriptors by which another process goes on with an arena.
 type Files struct {
 	Whole   *os.File // writable
 	Clients *os.File // to pass to clients

@@ -99,7 +99,7 @@ func TestAdoptRefuses(t *testing.T) {
 	for want, f := range map[string]func(t *testing.T, f *Files, o *Options){
 		"bytes, not the":    func(_ *testing.T, _ *Files, o *Options) { o.CapacityBytes *= 2 },
 		"of another file":   func(t *testing.T, f *Files, _ *Options) { f.Clients = copyOf(t, other.File()) },
-		"what arena.puts":   func(_ *testing.T, _ *Files, o *Options) { o.Direct = true },
+		"could write by":    func(t *testing.T, f *Files, _ *Options) { f.Clients = copyOf(t, f.Whole) },
 		"is missing":        func(_ *testing.T, f *Files, _ *Options) { f.Clients = nil },
 		"cannot be written": func(t *testing.T, f *Files, _ *Options) { f.Whole = copyOf(t, plain.File()) },
 		"no memory file": func(t *testing.T, f *Files, _ *Options) {

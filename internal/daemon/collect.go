@@ -52,7 +52,6 @@ var (
 	descPlaceholders = desc("index_placeholders", "Nodes of the index whose chunk is in no tier.")
 	descIndexBytes   = desc("index_bytes", "Memory of the index.")
 	descProtected    = desc("protected_bytes", "Bytes in DRAM that may not be evicted now.")
-	descQuarantine   = desc("arena_quarantine_bytes", "Bytes in DRAM that wait for the end of a client's process, which may still write there.")
 	descClass        = desc("budget_bytes", "Bytes in DRAM held, by what for.", "class")
 	descCorrupt      = desc("corrupt_total", "Chunks dropped because their bytes were wrong.", "tier")
 
@@ -122,7 +121,6 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	if w := m.daemon.sample; w != nil {
 		collectSample(w, metric.Out(ch))
 	}
-	gauge(descQuarantine, float64(st.Arena.QuarantineBytes))
 	collectStore(&st.Store, gauge, counter)
 	for p, t := range st.Store.Tiers {
 		collectTier(p, &t, gauge, counter)

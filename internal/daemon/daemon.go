@@ -186,7 +186,7 @@ func (d *Daemon) makeServer() {
 			StallTimeout: c.Limits.Stall, Connections: limits.Connections, AdminConnections: config.AdminConnections,
 			UIDConnections: limits.OfOneUser(), UIDJobs: c.Limits.UIDJobs,
 		},
-		Stack: d.stack, Arena: d.arena, Quarantine: d.quarantine, Direct: d.quarantine != nil,
+		Stack: d.stack, Arena: d.arena,
 		Settings: serverSettings(c), Met: d.guard.meet, Fronts: frontSpaces(),
 		Version: version.String(), Epoch: d.epoch, Events: d.events,
 		Stats:   d.statsJSON,

@@ -41,7 +41,6 @@ type ArenaStats struct {
 	Blocks           int64 `json:"blocks"`
 	HugeBytes        int64 `json:"huge_bytes"`
 	Locked           bool  `json:"locked"`
-	QuarantineBytes  int64 `json:"quarantine_bytes"`
 }
 
 // StoreStats are the numbers of the store: index, tiers and the work between them.
@@ -108,9 +107,6 @@ func (d *Daemon) stats() Stats {
 	if d.events != nil {
 		st := d.events.Stats()
 		out.Events = &st
-	}
-	if d.quarantine != nil {
-		out.Arena.QuarantineBytes = d.quarantine.Stats().Bytes
 	}
 	return out
 }

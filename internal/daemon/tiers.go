@@ -25,13 +25,12 @@ import (
 // tiers are the tiers of a daemon, and the memory that they and clients share.
 type tiers struct {
 	memory
-	known      bool              // all that was left in DRAM is known again
-	quarantine *arena.Quarantine // with direct puts; otherwise nil
-	cpu        *cpu.Tier
-	disk       *disk.Keeper    // nil: no disk tier
-	remote     *remote.Tier    // nil: no remote tier
-	ages       *age.Book       // that all of them keep to
-	database   database.Opener // of disk; nil: a process is started for it
+	known    bool // all that was left in DRAM is known again
+	cpu      *cpu.Tier
+	disk     *disk.Keeper    // nil: no disk tier
+	remote   *remote.Tier    // nil: no remote tier
+	ages     *age.Book       // that all of them keep to
+	database database.Opener // of disk; nil: a process is started for it
 }
 
 // make makes all that the configuration names, and starts nothing. Beside an
@@ -56,8 +55,7 @@ func (t *tiers) make(c *config.Config, log zerolog.Logger) error {
 
 func arenaOptions(c *config.Config) arena.Options {
 	return arena.Options{
-		CapacityBytes: int64(c.CPU.Capacity), Direct: c.Arena.Puts == config.PutsDirect,
-		HugePages: c.CPU.HugePages, Mlock: c.CPU.MLock, Touch: true, Keep: c.CPU.Keep,
+		CapacityBytes: int64(c.CPU.Capacity), HugePages: c.CPU.HugePages, Mlock: c.CPU.MLock, Touch: true, Keep: c.CPU.Keep,
 	}
 }
 
@@ -67,9 +65,6 @@ func (t *tiers) makeArena(c *config.Config, log *zerolog.Logger) (err error) {
 		if t.arena, err = arena.New(arenaOptions(c)); err != nil {
 			return fmt.Errorf("cpu.capacity: %w", err)
 		}
-	}
-	if c.Arena.Puts == config.PutsDirect {
-		t.quarantine, err = arena.NewQuarantine()
 	}
 	st := t.arena.Stats()
 	log.Info().Stringer("capacity", config.Bytes(st.CapacityBytes)).Stringer("huge", config.Bytes(st.HugeBytes)).Bool("locked", st.Locked).Msg("arena ready")
@@ -157,9 +152,6 @@ func (t *tiers) run(ctx context.Context, g *errgroup.Group) {
 	if t.remote != nil {
 		g.Go(func() error { return t.remote.Run(ctx) })
 	}
-	if t.quarantine != nil {
-		g.Go(func() error { return t.quarantine.Run(ctx) })
-	}
 }
 
 // close closes the tiers that were made, far ones first.
@@ -171,9 +163,6 @@ func (t *tiers) close(fail func(string, error)) {
 	t.manifest.Finish() // what is in DRAM stays there for the next process
 	if t.cpu != nil {
 		fail("cpu tier", t.cpu.Close())
-	}
-	if t.quarantine != nil {
-		fail("quarantine", t.quarantine.Close())
 	}
 	if t.arena != nil {
 		fail("arena", t.arena.Close())

@@ -69,7 +69,7 @@ var cancelCases = []cancelCase{
 	}},
 	{"reserve", "", "", nil, func(g *stage) (wire.Op, wire.Message) {
 		g.hoard()
-		g.puts = wire.PutDirect // which needs no window
+		g.window()
 		ch := g.spec()
 		ch.Hashes = []byte("a key of its own")
 		return wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{scriptSize}), Deadline: never}
@@ -95,7 +95,7 @@ var cancelCases = []cancelCase{
 	}},
 	{"reserve with groups", "", "", nil, func(g *stage) (wire.Op, wire.Message) {
 		g.hoard()
-		g.puts = wire.PutDirect
+		g.window()
 		ch := g.spec()
 		ch.Hashes = []byte("a key of its own")
 		return wire.OpReserve, &wire.ReserveRequest{Chain: ch, Sizes: wire.ViewU32s([]uint32{scriptSize}), Groups: g.groups(), Deadline: never}
@@ -123,6 +123,13 @@ var cancelCases = []cancelCase{
 
 // groups are those of a model that has the full one only.
 func (g *stage) groups() wire.Groups { return wire.Groups(nil).Add(wire.Group{Space: g.space}) }
+
+// window gives the connection a staging window.
+func (g *stage) window() {
+	st, err := newStaging(1<<20, false, &g.server.count.staging, g.whileOpen)
+	g.must(err)
+	g.staging, g.puts = st, wire.PutStaged
+}
 
 // hoard takes all room of DRAM for another client, until the play is over.
 func (g *stage) hoard() {

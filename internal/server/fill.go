@@ -6,7 +6,6 @@ import (
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -212,32 +211,10 @@ func (f *fill) abort(taken []slot) {
 // window stay taken.
 func (f *fill) abandon(taken []slot) {
 	for _, s := range taken {
-		switch {
-		case !s.ref.Valid():
-		case f.session.puts == wire.PutDirect:
-			f.quarantine(s.ref)
-		default:
+		if s.ref.Valid() {
 			f.session.server.o.Stack.Abort([]tier.Ref{s.ref})
 		}
 	}
-}
-
-// quarantine ends a fill whose block the client can write to. The block is
-// kept out of use, at the client's expense, until its process has ended.
-func (f *fill) quarantine(r tier.Ref) {
-	c := f.session
-	stack := c.server.o.Stack
-	b := r.Block.Retain()
-	stack.Abort([]tier.Ref{r})
-	n := int64(len(b.Padded()))
-	charged := stack.Charge(c.owner, ledger.Lease, n) == nil
-	c.join()
-	c.server.o.Quarantine.AddFunc(c.peer, func() {
-		if charged {
-			stack.Uncharge(c.owner, ledger.Lease, n)
-		}
-		c.leave()
-	}, b)
 }
 
 // close gives up the slots that are left, when the connection has ended.
@@ -287,7 +264,7 @@ func (f *fill) revoke(why string) int {
 	}
 	f.mu.aged = true
 	for i := range f.mu.slots {
-		if s := &f.mu.slots[i]; s.ref.Valid() && f.session.staging != nil {
+		if s := &f.mu.slots[i]; s.ref.Valid() {
 			s.late = s.ref.Block.Len()
 			f.mu.late++
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -165,16 +164,6 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.Fi
 }
 
 func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply) (*os.File, error) {
-	o := &c.server.o
-	if o.Direct && c.mapped && req.Wants&wire.FeatureDirect != 0 {
-		peer, err := arena.PeerOf(c.conn.NetConn())
-		if err != nil {
-			return nil, fmt.Errorf("hello: direct puts need to know when the client's process ends: %w", err)
-		}
-		c.peer, c.puts = peer, wire.PutDirect
-		reply.Granted |= wire.FeatureDirect
-		return nil, nil
-	}
 	if req.Wants&wire.FeatureStaging == 0 {
 		return nil, nil
 	}

@@ -19,8 +19,8 @@ func TestHelloKeeps(t *testing.T) {
 			wire.FeatureArena | wire.FeatureKeep:     wire.FeatureArena,
 			wire.FeatureKeep:                         0,
 			wire.FeatureStaging:                      0,
-			wire.FeatureDirect:                       0,
-			wire.FeatureStaging | wire.FeatureDirect: 0,
+			1 << 2:                                   0, // a writable arena, which there was
+			wire.FeatureStaging | 1<<2:               0,
 			wire.FeatureKeep | wire.FeaturePushes:    wire.FeaturePushes,
 			memory | wire.FeatureKeep | 1<<5 | 1<<31: memory | wire.FeatureKeep, // 1<<5 was the directory of the arena
 		} {

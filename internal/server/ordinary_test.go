@@ -20,22 +20,19 @@ import (
 
 // modes are the ways to put, and what the connection must say it got.
 var modes = map[string]struct {
-	direct bool
-	o      client.Options
-	puts   client.PutMode
+	o    client.Options
+	puts client.PutMode
 }{
-	"staged":         {false, client.Options{}, client.PutStaged},
-	"direct":         {true, client.Options{Direct: true}, client.PutDirect},
-	"direct, denied": {false, client.Options{Direct: true}, client.PutStaged},
-	"inline":         {false, client.Options{Inline: true}, client.PutInline},
+	"staged": {client.Options{}, client.PutStaged},
+	"inline": {client.Options{Inline: true}, client.PutInline},
 }
 
 func TestPutAndRead(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, mode.direct, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				ctx := t.Context()
-				r := newRig(t, options{Options: server.Options{Direct: mode.direct}})
+				r := newRig(t, options{})
 				c := r.dial(mode.o)
 				if c.PutMode() != mode.puts || c.Epoch() != 42 || c.Server() != "test" {
 					t.Errorf("got %s, epoch %d, server %q", c.PutMode(), c.Epoch(), c.Server())

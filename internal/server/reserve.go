@@ -79,7 +79,7 @@ func (f *fill) await(c *reader, h wire.Header, req *wire.ReserveRequest, sizes [
 // for.
 func (c *session) newFill(req *wire.ReserveRequest) (*fill, error) {
 	if c.puts == wire.PutInline {
-		return nil, refuse(wire.CodeUnsupported, "this connection has neither a staging window nor a writable arena; ask for one in hello, or use put")
+		return nil, refuse(wire.CodeUnsupported, "this connection has no staging window; ask for one in hello, or use put")
 	}
 	return &fill{session: c, maxAge: req.MaxAge}, nil
 }
@@ -260,9 +260,6 @@ var grantCodes = [...]wire.Code{stack.Granted: wire.CodeOK, stack.Exists: wire.C
 
 // largestSlot is how many bytes a slot may have on this connection.
 func (c *session) largestSlot() int64 {
-	if c.staging == nil {
-		return c.server.maxPayload
-	}
 	return min(c.server.maxPayload, c.staging.bytes())
 }
 
@@ -273,9 +270,6 @@ func (f *fill) describe() wire.Slots {
 		w := wire.Slot{Code: grantCodes[s.status], Length: s.there}
 		if s.status == stack.Granted {
 			w.Length, w.Offset = uint32(s.ref.Block.Len()), uint64(s.window)
-			if f.session.puts == wire.PutDirect {
-				w.Offset = uint64(s.ref.Block.Offset())
-			}
 		}
 		slots = slots.Add(w)
 	}

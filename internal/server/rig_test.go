@@ -56,16 +56,15 @@ var space = key.Space{Model: "m", World: 1, DType: "bf16", ChunkTokens: tokens, 
 // When its test ends everything must be at rest: nothing held, no goroutine
 // left, and no block without an entry.
 type rig struct {
-	t          testing.TB
-	socket     string
-	arena      *arena.Arena
-	hot        *cpu.Tier
-	disk       *tiertest.Memory
-	stack      *stack.Stack
-	quarantine *arena.Quarantine
-	server     *server.Server
-	listener   net.Listener
-	local      *pipe.Listener // nil: listener is a socket's
+	t        testing.TB
+	socket   string
+	arena    *arena.Arena
+	hot      *cpu.Tier
+	disk     *tiertest.Memory
+	stack    *stack.Stack
+	server   *server.Server
+	listener net.Listener
+	local    *pipe.Listener // nil: listener is a socket's
 
 	cancel context.CancelFunc // ends the server
 	served chan error
@@ -90,14 +89,14 @@ type options struct {
 func newRig(t testing.TB, o options) *rig {
 	t.Helper()
 	r := &rig{t: t, socket: filepath.Join(t.TempDir(), "s")}
-	_, tests := t.(*testing.T)            // benchmarks and fuzz targets have no bubble
-	if tests && !o.sockets && !o.Direct { // who ends is watched by the system
+	_, tests := t.(*testing.T) // benchmarks and fuzz targets have no bubble
+	if tests && !o.sockets {
 		inBubble(t)
 		r.local = pipe.Listen(r.socket)
 	}
 	capacity := cmp.Or(o.capacity, 4*mib)
 	var err error
-	r.arena, err = arena.New(arena.Options{CapacityBytes: capacity, Direct: o.Direct})
+	r.arena, err = arena.New(arena.Options{CapacityBytes: capacity})
 	r.must(err)
 	lru, err := policy.New("lru", capacity)
 	r.must(err)
@@ -122,10 +121,6 @@ func newRig(t testing.TB, o options) *rig {
 		so.Below[0].Tier = tierfault.Wrap(r.disk, o.hook)
 	}
 	r.stack = stack.NewStack(so)
-	if o.Direct {
-		r.quarantine, err = arena.NewQuarantine()
-		r.must(err)
-	}
 	r.serve(o.Options)
 	if !o.scanning { // what the disk does not say in time is refused meanwhile
 		r.until("the disk has been read", r.stack.Ready)
@@ -135,7 +130,7 @@ func newRig(t testing.TB, o options) *rig {
 
 // serve starts everything, and stops it when the test ends.
 func (r *rig) serve(o server.Options) {
-	o.Stack, o.Arena, o.Quarantine = r.stack, r.arena, r.quarantine
+	o.Stack, o.Arena = r.stack, r.arena
 	o.LeaseMaxAge = cmp.Or(o.LeaseMaxAge, time.Minute)
 	o.PinMaxAge = cmp.Or(o.PinMaxAge, time.Minute)
 	o.Prefetch.Policy = cmp.Or(o.Prefetch.Policy, wire.PolicyTimeout)
@@ -149,7 +144,7 @@ func (r *rig) serve(o server.Options) {
 	r.server = server.New(o)
 
 	below, stopBelow := context.WithCancel(context.Background())
-	ended := make(chan error, 2)
+	ended := make(chan error, 1)
 	go func() { ended <- r.stack.Run(below) }()
 	r.logged = make(chan struct{})
 	go func() {
@@ -158,11 +153,6 @@ func (r *rig) serve(o server.Options) {
 			_ = o.Events.Run(below, r.stack.Announce)
 		}
 	}()
-	if r.quarantine != nil {
-		go func() { ended <- r.quarantine.Run(below) }()
-	} else {
-		ended <- nil
-	}
 	if r.local != nil {
 		r.listener = r.local
 	} else {
@@ -178,10 +168,8 @@ func (r *rig) serve(o server.Options) {
 		r.stack.Wait()
 		stopBelow()
 		<-r.logged
-		for range 2 {
-			if err := <-ended; err != nil {
-				r.t.Error(err)
-			}
+		if err := <-ended; err != nil {
+			r.t.Error(err)
 		}
 		r.checkRest()
 	})
@@ -205,11 +193,6 @@ func (r *rig) stop() {
 // checkRest checks that nothing is left of anything. Of goroutines the bubble does.
 func (r *rig) checkRest() {
 	r.t.Helper()
-	if r.quarantine != nil {
-		if err := r.quarantine.Close(); err != nil {
-			r.t.Error(err)
-		}
-	}
 	if r.t.Failed() {
 		return
 	}
@@ -232,17 +215,6 @@ func (r *rig) must(err error) {
 	r.t.Helper()
 	if err != nil {
 		r.t.Fatal(err)
-	}
-}
-
-// bubble runs a test in a bubble. What puts directly is in real time: its clients connect by
-// a socket.
-func bubble(t *testing.T, direct bool, test func(t *testing.T)) {
-	t.Helper()
-	if direct {
-		test(t)
-	} else {
-		synctest.Test(t, test)
 	}
 }
 

@@ -116,7 +116,7 @@ func (r *rig) attack(uid uint32, s *secrets) *attacker {
 	r.must(err)
 	_, err = a.conn.Write(wire.AppendRequest(nil, wire.OpHello, 0, &wire.HelloRequest{
 		MinVersion: wire.Version, MaxVersion: wire.Version, StagingBytes: 256 << 10,
-		Wants: wire.FeatureArena | wire.FeatureStaging | wire.FeatureDirect,
+		Wants: wire.FeatureArena | wire.FeatureStaging,
 	}))
 	r.must(err)
 	h, body, files, err := a.conn.ReadFrameFiles()

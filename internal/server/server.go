@@ -23,10 +23,8 @@ import (
 
 // Options of a Server.
 type Options struct {
-	Stack      *stack.Stack
-	Arena      *arena.Arena
-	Quarantine *arena.Quarantine // needed with Direct
-	Direct     bool              // clients fill the arena themselves
+	Stack *stack.Stack
+	Arena *arena.Arena
 
 	Settings // the first ones; see Server.Set
 

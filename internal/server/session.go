@@ -9,7 +9,6 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -52,7 +51,6 @@ type session struct {
 	owner    ledger.Owner // ledger.Daemon until it asks for something to hold; then never changed
 	users    atomic.Int64 // who may still hold something as owner; the last closes it
 	staging  *staging     // with staged puts; otherwise nil
-	peer     *arena.Peer  // with direct puts; otherwise nil
 	log      zerolog.Logger
 
 	flushed flushMark           // as of this connection's last flush
@@ -127,13 +125,9 @@ func (c *session) teardown() {
 	if c.staging != nil {
 		c.staging.close()
 	}
-	if c.peer != nil {
-		_ = c.peer.Close()
-	}
 }
 
-// join and leave count the holders under this owner: the connection, its pins, and
-// its blocks in quarantine.
+// join and leave count the holders under this owner: the connection, and its pins.
 func (c *session) join() { c.users.Add(1) }
 
 func (c *session) leave() {

@@ -35,9 +35,8 @@ func TestSetEndsWhatIsDenied(t *testing.T) {
 			}
 			set(access.Read | access.Write)
 			j := g.prefetch(&wire.PrefetchRequest{})
-			g.puts = wire.PutDirect
+			g.window()
 			g.send(wire.OpReserve, &wire.ReserveRequest{Chain: g.spec(), First: 2, Count: 1, Sizes: wire.ViewU32s([]uint32{scriptSize})})
-			g.puts = wire.PutStaged
 			_, fills := g.live()
 			if len(fills) != 1 {
 				t.Fatalf("%d fills", len(fills))

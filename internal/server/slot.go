@@ -11,7 +11,7 @@ import (
 type slot struct {
 	status stack.GrantStatus
 	ref    tier.Ref // valid while granted and not given up
-	window int64    // where its bytes lie in the staging window; with staged puts
+	window int64    // where its bytes lie in the staging window
 	late   int      // bytes of the window that it keeps, though given up; see revoke
 	there  uint32   // bytes of what exists already; 0: not known
 }
@@ -67,9 +67,6 @@ func (f *fill) takeLive(from, to int) []slot {
 // to the window, not to the arena.
 func (f *fill) seal(s slot, look arena.Look) (sum uint64, err error) {
 	staging, b := f.session.staging, s.ref.Block
-	if staging == nil {
-		return b.Seal(), nil
-	}
 	if sum, err = b.WriteFrom(staging.window, s.window, look); err != nil {
 		return 0, err
 	}

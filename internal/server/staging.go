@@ -22,8 +22,7 @@ const (
 	keepTicks   = 5
 )
 
-// staging is a client's window and who has which part of it. The nil staging,
-// of a connection without one, has room for everything at 0.
+// staging is a client's window and who has which part of it.
 //
 // What no slot had for a minute is given back to the kernel. It is taken from
 // the room for that long, so that no slot gets it meanwhile. A client that
@@ -68,9 +67,6 @@ func newStaging(n int64, keeps bool, count *stagingCounters, whileOpen func(func
 // alloc takes a part of n bytes. It waits where a part is just being given back
 // and there is no other.
 func (s *staging) alloc(n uint32) (int64, bool) {
-	if s == nil {
-		return 0, true
-	}
 	for {
 		off, ok, wait := s.tryAlloc(int64(n))
 		if ok || wait == nil {
@@ -92,9 +88,6 @@ func (s *staging) tryAlloc(n int64) (off int64, ok bool, wait <-chan struct{}) {
 // look looks for the pages of the first n slots of a run, at least one: of those that
 // lie one behind the other, as far as one look reaches.
 func (s *staging) look(run []slot) (l arena.Look, n int) {
-	if s == nil {
-		return arena.Look{}, 1
-	}
 	from, to := run[0].window, run[0].window
 	for _, next := range run {
 		end := next.window + int64(next.ref.Block.Len())
@@ -111,9 +104,6 @@ func (s *staging) look(run []slot) (l arena.Look, n int) {
 }
 
 func (s *staging) free(off int64, n int) {
-	if s == nil {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.room.Free(off, int64(n))

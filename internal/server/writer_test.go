@@ -6,31 +6,27 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/server"
 )
 
 // Writers whose staging window has room for a few chunks only store every byte
 // where it belongs, also beside another that shares it.
 func TestWriters(t *testing.T) {
-	for _, direct := range []bool{false, true} {
-		t.Run(fmt.Sprintf("direct=%t", direct), func(t *testing.T) {
-			bubble(t, direct, func(t *testing.T) {
-				r := newRig(t, options{capacity: 16 * mib, Options: server.Options{Direct: direct}})
-				c := r.dial(client.Options{StagingBytes: 256 * kib, Direct: direct})
-				done := make(chan error)
-				for seed := range uint64(2) {
-					go func() { done <- writeAndRead(t, c, seed) }()
-				}
-				for range 2 {
-					if err := <-done; err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: 16 * mib})
+		c := r.dial(client.Options{StagingBytes: 256 * kib})
+		done := make(chan error)
+		for seed := range uint64(2) {
+			go func() { done <- writeAndRead(t, c, seed) }()
+		}
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // writeAndRead stores prompts of chunks of any size, and compares them with

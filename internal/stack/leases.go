@@ -21,17 +21,6 @@ func (l *leases) NewOwner() ledger.Owner { return l.hot.Ledger().NewOwner() }
 // CloseOwner forgets a client that holds nothing any more.
 func (l *leases) CloseOwner(o ledger.Owner) { l.hot.Ledger().CloseOwner(o) }
 
-// Charge makes o pay for bytes that are no entries any more but cannot be
-// used yet; Uncharge ends that.
-func (l *leases) Charge(o ledger.Owner, c ledger.Class, n int64) error {
-	return l.hot.Ledger().Charge(o, c, n)
-}
-
-// Uncharge ends a Charge.
-func (l *leases) Uncharge(o ledger.Owner, c ledger.Class, n int64) {
-	l.hot.Ledger().Uncharge(o, c, n)
-}
-
 // Hold takes chunks from..to of c as far as they are in DRAM and within
 // budget, and returns how many. The error only says why a budget made it
 // shorter.

@@ -292,7 +292,7 @@ func TestNames(t *testing.T) {
 		OpPrefetch.String(): "prefetch", Op(77).String(): "op(77)",
 		CodeInconsistentChain.Error(): "inconsistent_chain", CodeUnsupported.String(): "unsupported",
 		CodeClosed.String(): "closed", CodePending.String(): "pending", CodeGroup.String(): "group", Code(999).String(): "code(999)",
-		PutDirect.String(): "direct", FormRef.String(): "ref", Kind(9).String(): "kind(9)", PolicyTimeout.String(): "timeout",
+		PutStaged.String(): "staged", FormRef.String(): "ref", Kind(9).String(): "kind(9)", PolicyTimeout.String(): "timeout",
 		RetryLater.String(): "later",
 	} {
 		if got != want {

@@ -14,7 +14,6 @@ type Features uint32
 const (
 	FeatureArena   Features = 1 << 0 // a descriptor of the arena: read hits where they lie
 	FeatureStaging Features = 1 << 1 // a descriptor of a staging window: put through it
-	FeatureDirect  Features = 1 << 2 // a writable arena: put into it
 	FeaturePushes  Features = 1 << 3 // job states as they grow, and revocations, unasked
 	FeatureKeep    Features = 1 << 4 // a staging window that keeps its pages, for drivers that hold on to them
 )
@@ -36,12 +35,11 @@ type PutMode uint8
 const (
 	PutInline PutMode = 0 // put only
 	PutStaged PutMode = 1 // reserve answers offsets in the staging window
-	PutDirect PutMode = 2 // reserve answers offsets in the arena
 )
 
 func (m PutMode) String() string { return name(putModeNames[:], uint16(m), "put mode") }
 
-var putModeNames = [...]string{"inline", "staged", "direct"}
+var putModeNames = [...]string{"inline", "staged"}
 
 // HelloRequest opens a conversation. It is the first frame of a connection.
 type HelloRequest struct {

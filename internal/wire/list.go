@@ -114,7 +114,7 @@ type Slot struct {
 	// Length is the bytes asked for, if granted; of what exists its own, or 0
 	// where the daemon does not know them without reading.
 	Length uint32
-	Offset uint64 // of the room, if granted: in the staging window, or in the arena (direct)
+	Offset uint64 // of the room, if granted: in the staging window
 }
 
 const slotBytes = 16

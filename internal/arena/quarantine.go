@@ -1,8 +1,0 @@
-package arena
-
-// QuarantineStats is a snapshot of a quarantine.
-type QuarantineStats struct {
-	Peers  int // processes waited for
-	Blocks int
-	Bytes  int64 // padding included
-}

@@ -8,8 +8,49 @@ import (
 
 	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
+
+// TestAgesComeBeforeEntries: an entry that the tier answers for has its end, also between the
+// scan and the hand-over to the index, which takes a while.
+func TestAgesComeBeforeEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const entries = emitBatch + 1
+		o, m := testOptions(tiertest.Folder(t)), newMemory(t)
+		o.Ages = age.New()
+		d, stop := start(t, o, nil)
+		ks := make([]key.Key, entries)
+		for i := range ks {
+			ks[i] = keyOf(i)
+			o.Ages.Stored(ks[i].Space, []key.Hash{ks[i].Hash}, time.Hour)
+			mustPut(t, d, m, i, 16)
+		}
+		stop()
+		time.Sleep(2 * time.Hour)
+		o.Ages = age.New()
+		d, _ = start(t, o, nil)
+		asked := false
+		err := d.Recover(t.Context(), func([]tier.Record) {
+			if asked {
+				return
+			}
+			asked = true
+			have := make([]bool, entries)
+			if err := d.Contains(t.Context(), ks, have); err != nil {
+				t.Error(err)
+			}
+			for i, k := range ks {
+				if have[i] && !o.Ages.Over(k) {
+					t.Errorf("entry %d is there, and past its end for two hours", i)
+				}
+			}
+		})
+		if err != nil || !asked {
+			t.Errorf("recovered: %v, and handed over: %v", err, asked)
+		}
+	})
+}
 
 // TestAgesSurvive: the time at which an entry is over is there again after a restart, by
 // the scan and before it, and where the index was made anew from headers; an entry

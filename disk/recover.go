@@ -275,6 +275,9 @@ func (r *recovery) restore(ctx context.Context, entries []record.Entry) {
 		r.makeRoom(ctx)
 		var restored bool
 		there := t.scan.unlessForgotten(e.Key, func() bool {
+			if _, state := t.ledger.Find(e.Key); state == ledger.Absent {
+				t.o.Ages.Found(e.Key, stampOf(e)) // before the tier answers for it
+			}
 			_, restored = t.ledger.Restore(ledger.Entry{Key: e.Key, Size: e.Size, Value: valueOf(e)}, e.Parent)
 			return true
 		})
@@ -309,7 +312,6 @@ func (r *recovery) emit(entries []record.Entry, emit func([]tier.Record)) {
 		if !t.Has(e.Key) {
 			continue
 		}
-		t.o.Ages.Found(e.Key, stampOf(e)) // before the index has it
 		out = append(out, tier.Record{Key: e.Key, Parent: e.Parent, Depth: e.Depth, Tokens: e.Tokens, Size: e.Size, Sum: e.Sum})
 		if len(out) == emitBatch {
 			emit(out)

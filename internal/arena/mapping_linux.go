@@ -17,7 +17,7 @@ import (
 type mapping struct {
 	mem       []byte
 	file      *os.File // for clients
-	whole     *os.File // for a successor, writable; nil: there will be none
+	whole     *os.File // for the next process, writable; nil: the arena is not kept
 	hugeBytes int64
 	locked    bool
 }

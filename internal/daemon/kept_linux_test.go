@@ -475,3 +475,21 @@ func TestRemovedSockets(t *testing.T) {
 	}
 	live(t, cfg).end(t)
 }
+
+// Without a disk the tables of a policy that learns are in what is kept, after a clean stop.
+func TestLearnedIsKept(t *testing.T) {
+	cfg := keptConfig(t)
+	cfg.CPU.Policy = "tenure"
+	keeping(t, &cfg)
+	d := live(t, cfg)
+	store(t, connect(t, &cfg), 1, 5)
+	d.end(t)
+	d = live(t, cfg)
+	if left := d.d.from.left; !left.Stopped || left.Policy != "tenure" || len(left.Learned) == 0 {
+		t.Errorf("stopped %t, %q, %d bytes", left.Stopped, left.Policy, len(left.Learned))
+	}
+	if strings.Contains(d.log.String(), "cannot be used") {
+		t.Errorf("the log: %s", d.log)
+	}
+	d.end(t)
+}

@@ -32,6 +32,7 @@ type play struct {
 	sample *sample.Sample
 	report Report
 	depth  float64
+	share  float64 // of what was asked for that is in the sample
 	done   map[simulate.PairOptions]*simulate.Played
 }
 
@@ -72,6 +73,7 @@ func newPlay(s *sample.Sample, depth float64) *play {
 			p.report.AskedTokens += int64(q.Tokens - q.Skip)
 		}
 	}
+	p.share = shareOf(s, p.report.AskedTokens)
 	return p
 }
 
@@ -123,12 +125,23 @@ func (p *play) fill(ctx context.Context, row *Row, o *simulate.PairOptions) (err
 	return nil
 }
 
+// shareOf is the share of what was asked for that is in a sample, of which so many tokens
+// count. Chance gives it more or fewer sessions than one in 1<<Shift; what was measured
+// tells, unless it is of something else.
+func shareOf(s *sample.Sample, tokens int64) float64 {
+	one := 1 / math.Exp2(float64(s.Shift))
+	if s.Shift == 0 || s.Measured.AskedTokens == 0 {
+		return one
+	}
+	return min(max(float64(tokens)/float64(s.Measured.AskedTokens), one/2), 2*one)
+}
+
 // scaled is the size in the sample of a cache of so many chunks. All heads are in each
 // sample.
 func (p *play) scaled(chunks int64, factor float64) int {
 	full, heads := float64(chunks)*factor, float64(p.sample.Heads)
 	if full > heads {
-		full = heads + (full-heads)/math.Exp2(float64(p.sample.Shift))
+		full = heads + (full-heads)*p.share
 	}
 	return int(math.Round(full))
 }

@@ -24,8 +24,9 @@ type asked struct {
 // a bubble.
 func record(t *testing.T, tiers sample.Tiers, chunks int, prompts []asked) *sample.Sample {
 	t.Helper()
+	tokens := uint64(0)
 	r := sample.New(sample.Options{
-		Tiers: func() sample.Tiers { return tiers }, Hits: func() (asked, hit uint64) { return 0, 0 },
+		Tiers: func() sample.Tiers { return tiers }, Hits: func() (asked, hit uint64) { return tokens, 0 },
 		Busy: func() time.Duration { return time.Hour }, Chunks: chunks,
 	})
 	ctx, stop := context.WithCancel(t.Context())
@@ -45,6 +46,7 @@ func record(t *testing.T, tiers sample.Tiers, chunks int, prompts []asked) *samp
 			left -= p.chunk
 		}
 		r.Asked(c)
+		tokens += uint64(p.tokens)
 	}
 	time.Sleep(time.Second)
 	s := r.Sample()

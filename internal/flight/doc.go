@@ -15,7 +15,7 @@
 // # Never does
 //
 // It caches nothing: a key is forgotten when its fetch ends. It never calls
-// Fetch, Clone, Discard or Final with its lock held. Constructors start no
+// Fetch, Joined, Clone or Discard with its lock held. Constructors start no
 // goroutine; Do starts at most one per key being fetched, and it ends with
 // the last function it runs. Wait is for the owner's Close.
 //

@@ -23,10 +23,6 @@ type Group[K comparable, V any] struct {
 	Clone func(v V) V
 	// Discard releases a value without a waiter. Nil drops it.
 	Discard func(v V)
-	// Final reports whether an error holds for all waiters (not found,
-	// corrupt), so that none of them need try again. Nil means that none does.
-	// An error of a fetch whose waiters had all left is never final.
-	Final func(err error) bool
 
 	running sync.WaitGroup
 	mu      struct {
@@ -53,21 +49,19 @@ type waiter[V any] struct {
 }
 
 type result[V any] struct {
-	value  V
-	shared bool
-	err    error
+	value V
+	err   error
 }
 
-// Do returns the value of k. If k is being fetched already, Do waits for that
-// and shared is true: value, or a final error, came from another caller's
-// fetch. Otherwise, or when all fetches before it have failed, the group runs
-// fetch. The caller owns the returned value.
+// Do returns the value of k. If k is being fetched already, Do waits for that.
+// Otherwise, or when all fetches before it have failed, the group runs fetch. The
+// caller owns the returned value.
 //
 // When ctx ends first, Do returns ctx.Err() and the fetch goes on for the
 // others; if there are none its context ends, and its value is discarded.
-func (g *Group[K, V]) Do(ctx context.Context, k K, fetch Fetch[V]) (value V, shared bool, err error) {
+func (g *Group[K, V]) Do(ctx context.Context, k K, fetch Fetch[V]) (value V, err error) {
 	if err := ctx.Err(); err != nil {
-		return value, false, err
+		return value, err
 	}
 	w := &waiter[V]{ctx: ctx, fetch: fetch, done: make(chan result[V], 1)}
 	if g.join(k, w) && g.Joined != nil {
@@ -75,15 +69,15 @@ func (g *Group[K, V]) Do(ctx context.Context, k K, fetch Fetch[V]) (value V, sha
 	}
 	select {
 	case r := <-w.done:
-		return r.value, r.shared, r.err
+		return r.value, r.err
 	case <-ctx.Done():
 	}
 	if g.leave(k, w) {
-		return value, false, ctx.Err()
+		return value, ctx.Err()
 	}
 	// The result is on its way with a reference that must not be lost.
 	r := <-w.done
-	return r.value, r.shared, r.err
+	return r.value, r.err
 }
 
 // Wait returns when no fetch runs any more, those that every waiter has left
@@ -126,10 +120,9 @@ func (g *Group[K, V]) leave(k K, w *waiter[V]) bool {
 func (g *Group[K, V]) run(k K, c *call[V]) {
 	for {
 		// Only this goroutine changes leader and ctx once the call is known.
-		leader := c.leader
-		value, err := leader.fetch(c.ctx)
+		value, err := c.leader.fetch(c.ctx)
 		if err == nil {
-			g.deliver(g.end(k, c), leader, value)
+			g.deliver(g.end(k, c), value)
 			return
 		}
 		if g.fail(k, c, err) {
@@ -155,7 +148,7 @@ func (g *Group[K, V]) endLocked(k K, c *call[V]) []*waiter[V] {
 
 // deliver hands one reference to each waiter. The original goes last, so that
 // its reference is held while the others are taken.
-func (g *Group[K, V]) deliver(waiters []*waiter[V], leader *waiter[V], value V) {
+func (g *Group[K, V]) deliver(waiters []*waiter[V], value V) {
 	if len(waiters) == 0 {
 		if g.Discard != nil {
 			g.Discard(value)
@@ -167,34 +160,26 @@ func (g *Group[K, V]) deliver(waiters []*waiter[V], leader *waiter[V], value V) 
 		if g.Clone != nil {
 			v = g.Clone(value)
 		}
-		w.done <- result[V]{value: v, shared: w != leader}
+		w.done <- result[V]{value: v}
 	}
-	w := waiters[0]
-	w.done <- result[V]{value: value, shared: w != leader}
+	waiters[0].done <- result[V]{value: value}
 }
 
-// fail gives err to the leader, or to all if it is final, and passes the turn
-// on. It reports true if no waiter is left to take it.
+// fail gives err to the leader, unless it has left, and passes the turn on. It reports
+// true if no waiter is left to take it.
 func (g *Group[K, V]) fail(k K, c *call[V], err error) (ended bool) {
 	leader := c.leader
-	final := g.Final != nil && g.Final(err)
-
 	g.mu.Lock()
-	abandoned := c.ctx.Err() != nil // whoever waits now came after all others had left
-	var failed []*waiter[V]
-	if c.remove(leader) {
-		failed = []*waiter[V]{leader}
-	}
-	if ended = len(c.waiters) == 0 || final && !abandoned; ended {
-		failed = append(failed, g.endLocked(k, c)...)
+	waits := c.remove(leader)
+	if ended = len(c.waiters) == 0; ended {
+		g.endLocked(k, c)
 	} else {
 		c.cancel()
 		c.lead(c.waiters[0])
 	}
 	g.mu.Unlock()
-
-	for _, w := range failed {
-		w.done <- result[V]{shared: w != leader, err: err}
+	if waits {
+		leader.done <- result[V]{err: err}
 	}
 	return ended
 }

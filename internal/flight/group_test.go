@@ -3,7 +3,6 @@ package flight_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,24 +34,19 @@ func (r ref) release() {
 	}
 }
 
-var (
-	errFinal = errors.New("final")
-	errTry   = errors.New("try again")
-)
+var errTry = errors.New("try again")
 
 func newGroup() *flight.Group[string, ref] {
 	return &flight.Group[string, ref]{
 		Clone:   ref.clone,
 		Discard: ref.release,
-		Final:   func(err error) bool { return errors.Is(err, errFinal) },
 	}
 }
 
 // outcome is what one Do returned.
 type outcome struct {
-	value  ref
-	shared bool
-	err    error
+	value ref
+	err   error
 }
 
 // do calls Do in a goroutine and returns once every goroutine is blocked, so
@@ -60,8 +54,8 @@ type outcome struct {
 func do(ctx context.Context, g *flight.Group[string, ref], fetch flight.Fetch[ref]) <-chan outcome {
 	out := make(chan outcome, 1)
 	go func() {
-		v, shared, err := g.Do(ctx, "k", fetch)
-		out <- outcome{v, shared, err}
+		v, err := g.Do(ctx, "k", fetch)
+		out <- outcome{v, err}
 	}()
 	synctest.Wait()
 	return out
@@ -84,7 +78,7 @@ func after(runs *int, v ref, err error) flight.Fetch[ref] {
 func never(t *testing.T) flight.Fetch[ref] {
 	return func(context.Context) (ref, error) {
 		t.Error("a fetch ran that should not")
-		return ref{}, errFinal
+		return ref{}, errTry
 	}
 }
 
@@ -95,10 +89,10 @@ func wantErr(t *testing.T, who string, out <-chan outcome, want error) {
 	}
 }
 
-func wantValue(t *testing.T, who string, out <-chan outcome, v ref, shared bool) {
+func wantValue(t *testing.T, who string, out <-chan outcome, v ref) {
 	t.Helper()
-	if o := <-out; o.err != nil || o.value != v || o.shared != shared {
-		t.Errorf("%s: got %+v, want the value, shared %t", who, o, shared)
+	if o := <-out; o.err != nil || o.value != v {
+		t.Errorf("%s: got %+v, want the value", who, o)
 	}
 }
 
@@ -115,14 +109,14 @@ func TestOneFetchForAll(t *testing.T) {
 		leader := do(t.Context(), g, after(&runs, v, nil))
 		second := do(t.Context(), g, never(t))
 		third := do(t.Context(), g, never(t))
-		wantValue(t, "leader", leader, v, false)
-		wantValue(t, "second", second, v, true)
-		wantValue(t, "third", third, v, true)
+		wantValue(t, "leader", leader, v)
+		wantValue(t, "second", second, v)
+		wantValue(t, "third", third, v)
 		wantRefs(t, v, 3)
 
 		// Nothing is remembered: the next caller fetches again.
 		w := newRef()
-		wantValue(t, "next", do(t.Context(), g, after(&runs, w, nil)), w, false)
+		wantValue(t, "next", do(t.Context(), g, after(&runs, w, nil)), w)
 		if runs != 2 {
 			t.Errorf("%d fetches, want 2", runs)
 		}
@@ -135,9 +129,9 @@ func TestKeysDoNotWaitForEachOther(t *testing.T) {
 		block := make(chan struct{})
 		slow := do(t.Context(), g, func(context.Context) (ref, error) { <-block; return newRef(), nil })
 		v := newRef()
-		got, shared, err := g.Do(t.Context(), "other", func(context.Context) (ref, error) { return v, nil })
-		if got != v || shared || err != nil {
-			t.Errorf("got %v, %t, %v", got, shared, err)
+		got, err := g.Do(t.Context(), "other", func(context.Context) (ref, error) { return v, nil })
+		if got != v || err != nil {
+			t.Errorf("got %v, %v", got, err)
 		}
 		close(block)
 		<-slow
@@ -151,7 +145,7 @@ func TestWaiterLeaves(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		wantErr(t, "waiter", do(ctx, g, never(t)), context.DeadlineExceeded)
-		wantValue(t, "leader", leader, v, false)
+		wantValue(t, "leader", leader, v)
 		wantRefs(t, v, 1)
 	})
 }
@@ -173,7 +167,7 @@ func TestLeaderLeaves(t *testing.T) {
 		waiter := do(t.Context(), g, never(t))
 		cancel()
 		wantErr(t, "leader", leader, context.Canceled)
-		wantValue(t, "waiter", waiter, v, true)
+		wantValue(t, "waiter", waiter, v)
 		wantRefs(t, v, 1)
 	})
 }
@@ -199,7 +193,7 @@ func TestEndedContextFetchesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, _, err := newGroup().Do(ctx, "k", never(t)); !errors.Is(err, context.Canceled) {
+		if _, err := newGroup().Do(ctx, "k", never(t)); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -214,24 +208,11 @@ func TestFailingLeaderPassesItsTurnOn(t *testing.T) {
 		fourth := do(t.Context(), g, never(t))
 		wantErr(t, "first", first, errTry)
 		wantErr(t, "second", second, errTry)
-		wantValue(t, "third", third, v, false)
-		wantValue(t, "fourth", fourth, v, true)
+		wantValue(t, "third", third, v)
+		wantValue(t, "fourth", fourth, v)
 		wantRefs(t, v, 2)
 		if failed != 2 || done != 1 {
 			t.Errorf("%d failed and %d good fetches, want 2 and 1", failed, done)
-		}
-	})
-}
-
-func TestFinalErrorIsForAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, runs := newGroup(), 0
-		leader := do(t.Context(), g, after(&runs, ref{}, fmt.Errorf("get: %w", errFinal)))
-		waiter := do(t.Context(), g, never(t))
-		wantErr(t, "leader", leader, errFinal)
-		o := <-waiter
-		if !errors.Is(o.err, errFinal) || !o.shared {
-			t.Errorf("waiter: got %+v", o)
 		}
 	})
 }
@@ -245,12 +226,12 @@ func TestLeaderLeftAndFailed(t *testing.T) {
 		waiter := do(t.Context(), g, after(&runs, v, nil))
 		cancel()
 		wantErr(t, "leader", leader, context.Canceled)
-		wantValue(t, "waiter", waiter, v, false)
+		wantValue(t, "waiter", waiter, v)
 	})
 }
 
 // TestNewcomerAfterAllLeft: there is never a second fetch beside an abandoned
-// one, and what ended it is not the newcomer's error, final or not.
+// one, and what ended it is not the newcomer's error.
 func TestNewcomerAfterAllLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, v, runs := newGroup(), newRef(), 0
@@ -260,7 +241,7 @@ func TestNewcomerAfterAllLeft(t *testing.T) {
 			<-ctx.Done()
 			time.Sleep(time.Second) // on its way out
 			ended = true
-			return ref{}, errFinal
+			return ref{}, errTry
 		})
 		cancel()
 		wantErr(t, "leader", leader, context.Canceled)
@@ -270,7 +251,7 @@ func TestNewcomerAfterAllLeft(t *testing.T) {
 			}
 			return after(&runs, v, nil)(ctx)
 		})
-		wantValue(t, "newcomer", newcomer, v, false)
+		wantValue(t, "newcomer", newcomer, v)
 	})
 }
 
@@ -281,7 +262,7 @@ func TestZeroGroup(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				if v, _, err := g.Do(t.Context(), 1, slow); v != "v" || err != nil {
+				if v, err := g.Do(t.Context(), 1, slow); v != "v" || err != nil {
 					t.Errorf("got %q, %v", v, err)
 				}
 			})
@@ -289,7 +270,7 @@ func TestZeroGroup(t *testing.T) {
 		wg.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, _, err := g.Do(ctx, 1, slow); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := g.Do(ctx, 1, slow); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v", err)
 		}
 		g.Wait()

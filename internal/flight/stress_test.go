@@ -2,7 +2,6 @@ package flight_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +17,6 @@ func TestStress(t *testing.T) {
 	g := &flight.Group[int, ref]{
 		Clone:   ref.clone,
 		Discard: ref.release,
-		Final:   func(err error) bool { return errors.Is(err, errFinal) },
 	}
 	var (
 		running [keys]atomic.Int32
@@ -36,8 +34,6 @@ func TestStress(t *testing.T) {
 			case 0:
 				return ref{}, errTry
 			case 1:
-				return ref{}, errFinal
-			case 2:
 				<-ctx.Done()
 				return ref{}, ctx.Err()
 			}
@@ -52,7 +48,7 @@ func TestStress(t *testing.T) {
 		wg.Go(func() {
 			for i := range rounds {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration((i*7+c)%100+1)*time.Microsecond)
-				if v, _, err := g.Do(ctx, (c+i)%keys, fetch((c+i)%keys, c*3+i)); err == nil {
+				if v, err := g.Do(ctx, (c+i)%keys, fetch((c+i)%keys, c*3+i)); err == nil {
 					v.release()
 				}
 				cancel()

@@ -167,7 +167,7 @@ func (l *loader) promote(ctx context.Context, by Requester, r tier.Record, searc
 	if !by.Idle {
 		defer l.boost.want(r.Key, by.turn())()
 	}
-	p, _, err := l.flight.Do(ctx, r.Key, func(ctx context.Context) (*promoted, error) {
+	p, err := l.flight.Do(ctx, r.Key, func(ctx context.Context) (*promoted, error) {
 		return l.promoteNearest(ctx, by, r, search)
 	})
 	return p, err

@@ -102,7 +102,7 @@ func (d *demoFlags) run(cmd *cobra.Command) error {
 	case err != nil:
 		return err
 	}
-	return d.finish(cmd.OutOrStdout(), r)
+	return errors.Join(d.finish(cmd.OutOrStdout(), r, process.trouble), process.inTrouble())
 }
 
 // demoProcess is a demo's daemon in a process of its own.
@@ -117,17 +117,26 @@ func (p demoProcess) Start(ctx context.Context) (demo.Found, error) {
 	return demo.Found{Chunks: disk.Entries, Bytes: disk.PayloadBytes}, nil
 }
 
-func (p demoProcess) Stop(ctx context.Context) error { return p.stop(ctx) }
+// Stop keeps the trouble there was by then.
+func (p demoProcess) Stop(ctx context.Context) error {
+	if st, err := p.stats(ctx); err == nil && st.Health != "ready" {
+		p.trouble = st.Health
+	}
+	return p.stop(ctx)
+}
 
 func (p demoProcess) Socket() string { return p.socket }
 
-// finish prints the result.
-func (d *demoFlags) finish(w io.Writer, r *demo.Result) error {
+// finish prints the trouble there was, and the result.
+func (d *demoFlags) finish(w io.Writer, r *demo.Result, trouble string) error {
 	if d.asJSON {
 		if err := printJSON(w, r); err != nil {
 			return err
 		}
 	} else {
+		for _, line := range cli.Wrapped(trouble, cli.Columns) {
+			fmt.Fprintln(w, line)
+		}
 		d.print(w, r)
 	}
 	if !r.Total.OK() {

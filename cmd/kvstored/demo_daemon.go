@@ -30,6 +30,15 @@ type demoDaemon struct {
 	program             string    // "": this one
 	cmd                 *exec.Cmd // nil unless it runs
 	ended               chan error
+	trouble             string // health at its last stop at which it was not ready
+}
+
+// inTrouble is an error where the daemon did not do all that a demo shows.
+func (d *demoDaemon) inTrouble() error {
+	if d.trouble == "" {
+		return nil
+	}
+	return fmt.Errorf("demo: the daemon was %s; make room, or name another folder with --dir", d.trouble)
 }
 
 func newDemoDaemon(dir string) (*demoDaemon, error) {

@@ -26,6 +26,7 @@ import (
 type statsView struct {
 	Version       string            `json:"version"`
 	UptimeSeconds float64           `json:"uptime_seconds"`
+	Health        string            `json:"health"`
 	Arena         daemon.ArenaStats `json:"arena"`
 	Memory        budget.Stats      `json:"memory"`
 	Server        struct {
@@ -147,11 +148,10 @@ numbers, --watch prints them again and again, with what was done in between.`,
 }
 
 func (v *statsView) print(w io.Writer) {
-	state := "ready"
-	if v.Store.Recovering {
-		state = "still reading what is on disk"
+	for _, line := range cli.Wrapped(v.Health, cli.Columns) {
+		fmt.Fprintln(w, line)
 	}
-	fmt.Fprintf(w, "kvstored %s, up %s, %s\n\n", v.Version, human.Duration(time.Duration(v.UptimeSeconds*float64(time.Second))), state)
+	fmt.Fprintf(w, "kvstored %s, up %s\n\n", v.Version, human.Duration(time.Duration(v.UptimeSeconds*float64(time.Second))))
 	v.printTiers(w)
 	fmt.Fprintln(w)
 	v.printHits(w)

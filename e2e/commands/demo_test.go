@@ -2,9 +2,12 @@ package commands_test
 
 import (
 	"os"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/need"
 )
 
 // played is what of a replay's result tests look at.
@@ -49,5 +52,23 @@ func TestDemo(t *testing.T) {
 	}
 	if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestDemoOnFullDisk: a demo without room for its disk tier says so first, and fails.
+func TestDemoOnFullDisk(t *testing.T) {
+	need.Root(t)
+	work, err := os.MkdirTemp("", "kvstored-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(work)
+	if err := syscall.Mount("none", work, "tmpfs", 0, "size=24m"); err != nil {
+		need.Missing(t, "mount: %v", err)
+	}
+	defer func() { _ = syscall.Unmount(work, 0) }() // or the folder stays
+	code, out, errs := daemon.Run(t, "", "demo", "--users", "8", "--turns", "3", "--dir", work)
+	if code != daemon.ExitFailure || !strings.Contains(out, "\ndegraded: the disk tier has no room") || !strings.Contains(errs, "--dir") {
+		t.Errorf("exit code %d, %s\n%s", code, out, errs)
 	}
 }

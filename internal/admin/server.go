@@ -101,8 +101,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpd.Reply(w, codes[e.Code].status, e)
 }
 
-// Answers answers calls that only ask, whoever they are from: a page in front of it has
-// looked.
+// Answers answers calls that only ask, of any user: the page in front of it has looked
+// at rights.
 func (a *API) Answers() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reply, err := a.ask(w, r)

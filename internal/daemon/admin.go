@@ -37,7 +37,9 @@ func (d *Daemon) views() (*admin.API, *dashboard.Dashboard) {
 
 // sampleOfNow is the counters that the page draws over time.
 func (d *Daemon) sampleOfNow() dashboard.Sample {
-	st, tiers := d.server.Stats(), d.stack.Stats().Tiers
+	st, below := d.server.Stats(), d.stack.Stats()
+	tiers := below.Tiers
+	d.healthNow(tiers, below.Written) // that it knows since when
 	s := dashboard.Sample{AskedTokens: st.AskedTokens, StoredBytes: st.StoredBytes}
 	for p := range tier.Place(tier.Places) {
 		s.HitTokens[p], s.ReadBytes[p], s.WrittenBytes[p] = st.HitTokens[p], tiers[p].GetBytes, tiers[p].PutBytes

@@ -50,6 +50,7 @@ type Daemon struct {
 	epoch   uint64
 	metrics *metrics
 	started time.Time
+	health  health
 	reloads *reloads
 }
 

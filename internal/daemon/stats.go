@@ -23,6 +23,7 @@ import (
 type Stats struct {
 	Version       string        `json:"version"`
 	UptimeSeconds float64       `json:"uptime_seconds"`
+	Health        string        `json:"health"` // ready, or what is wrong, why and since when
 	Config        admin.Config  `json:"config"`
 	Arena         ArenaStats    `json:"arena"`
 	Memory        budget.Stats  `json:"memory"` // of clients, outside the arena
@@ -103,6 +104,7 @@ func (d *Daemon) stats() Stats {
 	for c, n := range s.Ledger.ClassBytes {
 		out.Store.ClassBytes[ledger.Class(c).String()] = n
 	}
+	out.Health = d.healthNow(s.Tiers, s.Written)
 	d.fronts.stats(&out)
 	if d.events != nil {
 		st := d.events.Stats()

@@ -65,7 +65,8 @@ const (
 	mostPause  = time.Second
 )
 
-// connect is one attempt of Dial.
+// connect is one attempt of Dial. Where this process lacks address space or descriptors for
+// the daemon's memory, payloads cross the socket.
 func connect(ctx context.Context, socket string, o *Options, patience patience) (*Client, error) {
 	dial := o.Dialer
 	if dial == nil {
@@ -76,11 +77,18 @@ func connect(ctx context.Context, socket string, o *Options, patience patience) 
 		return nil, fmt.Errorf("kvstored: is the daemon running? %w", err)
 	}
 	c, err := handshake(ctx, nc, o, patience)
-	if err != nil {
-		nc.Close()
-		return nil, fmt.Errorf("kvstored: %s: %w", socket, err)
+	if err == nil {
+		return c, nil
 	}
-	return c, nil
+	nc.Close()
+	if errors.Is(err, errUnmapped) {
+		inline := *o
+		inline.Inline = true
+		if c, again := connect(ctx, socket, &inline, patience); again == nil {
+			return c, nil
+		}
+	}
+	return nil, fmt.Errorf("kvstored: %s: %w", socket, err)
 }
 
 func dialUnix(ctx context.Context, socket string) (net.Conn, error) {

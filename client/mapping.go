@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -20,6 +21,9 @@ type mappings struct {
 	}
 }
 
+// errUnmapped says that this process lacks what mapping memory takes.
+var errUnmapped = errors.New("the daemon's memory cannot be mapped here")
+
 // open maps what hello granted. It closes files in any case.
 func (m *mappings) open(h *wire.HelloReply, files []*os.File) error {
 	defer closeFiles(files)
@@ -28,6 +32,9 @@ func (m *mappings) open(h *wire.HelloReply, files []*os.File) error {
 		if h.Granted&f != 0 {
 			want++
 		}
+	}
+	if int(h.Descriptors) == want && len(files) < want {
+		return fmt.Errorf("%w: %d of %d descriptors came; raise the limit of open files", errUnmapped, len(files), want)
 	}
 	if len(files) != want || int(h.Descriptors) != want {
 		return broken("it granted %d descriptors, announced %d and sent %d", want, h.Descriptors, len(files))
@@ -62,7 +69,11 @@ func mapFile(f *os.File, n uint64, writable bool) ([]byte, error) {
 	if n == 0 || n > math.MaxInt || info.Size() < int64(n) {
 		return nil, broken("memory of %d bytes was announced, the descriptor has %d", n, info.Size())
 	}
-	return pages.Map(f, int64(n), writable)
+	p, err := pages.Map(f, int64(n), writable)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errUnmapped, err)
+	}
+	return p, err
 }
 
 func closeFiles(files []*os.File) {

@@ -14,6 +14,7 @@ from . import options, wire
 from .ask import Asker, Going, Steps, waited
 from .call import Request
 from .errors import Code, DeadlineExceeded, Disconnected, Error, Refused
+from .greeting import Unmapped
 from .link import Link
 from .memory import Mapping
 from .outage import Outage
@@ -117,9 +118,12 @@ class Connection(Asker):
 
     def _attach(self) -> None:
         self.socket = self._told or default_socket()
-        hello = wire.hello(self._wants, self.name, self._staging_bytes, self.space)
         try:
-            link = Link(self.socket, hello, min(self.timeout, _HELLO), self._connected)
+            try:
+                link = self._connect(self._wants)
+            except Unmapped as e:  # payloads cross the socket
+                log.warning("kvstored: %s; payloads are copied through the socket", e)
+                link = self._connect(wire.WANT_PUSHES)
         finally:
             self._give_up = None
         if self.space is not None and link.hello.space is not None:
@@ -134,6 +138,10 @@ class Connection(Asker):
         if self._closed:
             link.close()
             raise Disconnected("the client was closed")
+
+    def _connect(self, wants: int) -> Link:
+        hello = wire.hello(wants, self.name, self._staging_bytes, self.space)
+        return Link(self.socket, hello, min(self.timeout, _HELLO), self._connected)
 
     def _connected(self, give_up: Callable[[], None]) -> None:
         self._give_up = give_up

@@ -17,6 +17,10 @@ _ROOM = 1 << 16
 _DESCRIPTORS = 8  # that a daemon may send
 
 
+class Unmapped(ProtocolError):
+    """This process lacks address space, or descriptors, for the daemon's memory."""
+
+
 class Greeting(NamedTuple):
     hello: wire.Hello
     arena: Optional[Mapping]
@@ -89,6 +93,8 @@ def _whole(data: bytes) -> bool:
 
 def _map(reply: wire.Hello, fds: Sequence[int]) -> Tuple[Optional[Mapping], Optional[Mapping]]:
     left, arena, staging = list(fds), None, None
+    if len(left) < reply.descriptors:
+        raise Unmapped(f"{len(left)} of {reply.descriptors} descriptors came; raise the limit of open files")
     if len(left) != reply.descriptors:
         raise ProtocolError(f"{len(left)} descriptors came, {reply.descriptors} were announced")
     try:
@@ -96,6 +102,8 @@ def _map(reply: wire.Hello, fds: Sequence[int]) -> Tuple[Optional[Mapping], Opti
             arena = Mapping(left.pop(0), reply.arena_bytes, writable=False)
         if reply.granted & wire.WANT_STAGING:
             staging = Mapping(left.pop(0), reply.staging_bytes, writable=True)
-    except (IndexError, OSError, ValueError) as e:
+    except OSError as e:
+        raise Unmapped(f"the daemon's memory cannot be mapped: {e}") from e
+    except (IndexError, ValueError) as e:
         raise ProtocolError(f"the daemon's memory cannot be mapped: {e}") from e
     return arena, staging

@@ -82,6 +82,16 @@ class Live(Served):
         self.assertEqual(self.kv.lookup(prompt).total.chunks, 0)
         self.assertEqual(len(list(self.kv.reserve(prompt, size=10))), 1)
 
+    def test_without_room_for_mappings(self) -> None:
+        """Where this process lacks address space, payloads cross the socket."""
+        prompt, want = chain("unmapped", 2), [payload(i, 70_000) for i in range(2)]
+        full = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        with mock.patch("kvstored.greeting.Mapping", side_effect=full), self.assertLogs("kvstored", "WARNING"):
+            kv = kvstored.Client(self.daemon.socket, timeout=60)
+        with kv:
+            self.assertEqual([r.result for r in kv.put(prompt, want)], [Result.STORED] * 2)
+            self.assertEqual([c.payload for c in kv.get(prompt)], want)
+
     def test_inline(self) -> None:
         prompt, want = chain("inline", 2), [payload(i, 70_000) for i in range(2)]
         with kvstored.Client(self.daemon.socket, inline=True, timeout=60) as kv:

@@ -211,3 +211,17 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("a warning about a socket:\n%s", says)
 	}
 }
+
+// Beside rules of access an arena that is kept is a warning: it has no seal against root.
+func TestWarnsOfKeepBesideRules(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		cfg := smallConfig(t, func(c *config.Config) {
+			c.CPU.Keep = keep
+			c.Access = []config.Access{{UIDs: []uint32{12345}, Match: "*", Rights: []string{config.RightRead}}}
+		})
+		code, _, says := kvstored(t, "", "check", "--file-only", fileOf(t, &cfg))
+		if code != exitOK || strings.Contains(says, "an engine that runs as root could write") != keep {
+			t.Errorf("keep %t: exit code %d: %s", keep, code, says)
+		}
+	}
+}

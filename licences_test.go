@@ -21,8 +21,8 @@ var update = flag.Bool("update", false, "write THIRD_PARTY anew")
 
 const (
 	thirdPartyPath = "THIRD_PARTY"
-	thirdPartyHead = `Other people's work that is linked into the programs kvstored and kvstored-router, with
-its licences and notices. Made by "go test -run TestThirdParty -update ."
+	thirdPartyHead = `Other people's work that is linked into the programs kvstored, kvstored-lab and
+kvstored-router, with its licences and notices. Made by "go test -run TestThirdParty -update ."
 
 `
 	modulesBegin = "==== Go modules ====\n"
@@ -38,7 +38,7 @@ type linkedModule struct {
 func linked(t *testing.T) []linkedModule {
 	t.Helper()
 	found := map[string]linkedModule{}
-	for _, program := range []string{"cmd/kvstored", "router/cmd/kvstored-router"} {
+	for _, program := range []string{"cmd/kvstored", "lab/cmd/kvstored-lab", "router/cmd/kvstored-router"} {
 		addLinked(t, found, program)
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b linkedModule) int { return strings.Compare(a.Path, b.Path) })

@@ -14,8 +14,8 @@ import (
 // labProgram is the lab's, which lies beside this one or in PATH.
 const labProgram = "kvstored-lab"
 
-var errNoLab = errors.New(labProgram + ` is neither beside this program nor in PATH. It is in the release beside
-kvstored, and in a checkout 'go -C lab build -o DIR ./cmd/kvstored-lab' makes it`)
+var errNoLab = errors.New(labProgram + ` is neither beside this program nor in PATH. A release has a package of it,
+and in a checkout 'go -C lab build -o DIR ./cmd/kvstored-lab' makes it`)
 
 func labCommand() *cobra.Command {
 	return &cobra.Command{

@@ -12,7 +12,11 @@ import (
 
 // beside are the files of the checkout that go with the program, all into one folder.
 func (p *product) beside() []string {
-	return []string{"LICENSE", "NOTICE", "THIRD_PARTY", "CHANGELOG.md", p.readme, p.example, p.unit}
+	files := []string{"LICENSE", "NOTICE", "THIRD_PARTY", "CHANGELOG.md", p.readme}
+	if p.unit != "" {
+		files = append(files, p.example, p.unit)
+	}
+	return files
 }
 
 // archive writes the .tar.gz of a system. Its files have the date of the commit

@@ -40,13 +40,14 @@ func (r *release) packages(program string, extras []extra, s system) error {
 			Description: r.about,
 			MTime:       r.date,
 			Overridables: nfpm.Overridables{
-				RPM:     nfpm.RPM{BuildHost: "localhost"}, // not the name of this machine
-				Depends: needed.depends, Recommends: needed.recommends, Contents: contents,
-				Scripts: nfpm.Scripts{
-					PostInstall: r.script("postinstall.sh"), PreRemove: r.script("preremove.sh"), PostRemove: r.script("postremove.sh"),
-				},
+				RPM:      nfpm.RPM{BuildHost: "localhost"}, // not the name of this machine
+				Contents: contents,
 			},
 		})
+		if r.unit != "" {
+			info.Depends, info.Recommends = needed.depends, needed.recommends
+			info.Scripts = nfpm.Scripts{PostInstall: r.script("postinstall.sh"), PreRemove: r.script("preremove.sh"), PostRemove: r.script("postremove.sh")}
+		}
 		if err := r.pack(format, info); err != nil {
 			return fmt.Errorf("%s: %w", format, err)
 		}
@@ -81,14 +82,14 @@ func (r *release) pack(format string, info *nfpm.Info) (err error) {
 
 // contents are the files of a package. What is made for it lies in folder.
 func (r *release) contents(folder, program string, extras []extra) (files.Contents, error) {
-	unit, err := r.packaged(folder)
-	if err != nil {
-		return nil, err
-	}
-	list := files.Contents{
-		r.put(program, "/usr/bin/"+r.product.name, 0o755),
-		r.put(unit, "/usr/lib/systemd/system/"+filepath.Base(r.product.unit), 0o644),
-		{Source: filepath.Join(r.source, r.example), Destination: r.etc, Type: files.TypeConfigNoReplace, FileInfo: &files.ContentFileInfo{Mode: 0o644, MTime: r.date}},
+	list := files.Contents{r.put(program, "/usr/bin/"+r.product.name, 0o755)}
+	if r.unit != "" {
+		unit, err := r.packaged(folder)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r.put(unit, "/usr/lib/systemd/system/"+filepath.Base(r.product.unit), 0o644),
+			&files.Content{Source: filepath.Join(r.source, r.example), Destination: r.etc, Type: files.TypeConfigNoReplace, FileInfo: &files.ContentFileInfo{Mode: 0o644, MTime: r.date}})
 	}
 	for source, name := range map[string]string{"LICENSE": "copyright", "NOTICE": "NOTICE", "THIRD_PARTY": "THIRD_PARTY", "CHANGELOG.md": "CHANGELOG.md"} {
 		list = append(list, r.put(filepath.Join(r.source, source), "/usr/share/doc/"+r.product.name+"/"+name, 0o644))

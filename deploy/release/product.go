@@ -8,7 +8,7 @@ type product struct {
 	name    string
 	main    string // folder of its main package, which says of which module it is
 	readme  string
-	unit    string
+	unit    string // "" and what follows: it is no daemon
 	example string // of its configuration
 	etc     string // where a package puts that
 	scripts string // folder of a package's scripts
@@ -26,6 +26,10 @@ var products = []product{
 		name: "kvstored-router", main: "router/cmd/kvstored-router", readme: "router/README.md", unit: "router/deploy/kvstored-router.service",
 		example: "router/router.example.yaml", etc: "/etc/kvstored/router.yaml", scripts: "router/deploy/package",
 		about: "Router for LLM inference engines with kvstored\nIt says which of several engines a request should go to, by what is cached where,\nand publishes the events of a kvstored over ZeroMQ.",
+	},
+	{
+		name: "kvstored-lab", main: "lab/cmd/kvstored-lab", readme: "lab/README.md",
+		about: "Replays and simulations of KV caches beside kvstored\nIt plays traces against a kvstored, and says what other sizes and policies would\nhit of them, or of what the clients of a kvstored have asked for.",
 	},
 }
 

@@ -18,9 +18,9 @@ import (
 
 var packagers = flag.String("install", "deb", "what TestPackages installs and removes: deb, rpm, systemd (the deb, under a systemd of its own), or all")
 
-// packages are those of two versions of the daemon, and of the router, by what ends their
-// names.
-type packages struct{ older, newer, router map[string]string }
+// packages are those of two versions of the daemon, of the router and of the lab, by what
+// ends their names.
+type packages struct{ older, newer, router, lab map[string]string }
 
 // makePackages builds the programs, and packages of them.
 func makePackages(t *testing.T) (p packages) {
@@ -56,7 +56,7 @@ func makePackages(t *testing.T) (p packages) {
 		}
 		return files
 	}
-	return packages{made(program, "0.1.0"), made(program, "0.1.1"), made(router, "0.1.0")}
+	return packages{made(program, "0.1.0"), made(program, "0.1.1"), made(router, "0.1.0"), made(built("kvstored-lab", "lab/cmd/kvstored-lab"), "0.1.0")}
 }
 
 // bring copies a file into the root's /srv: over /tmp systemd lays another.
@@ -193,11 +193,17 @@ func testDeb(t *testing.T, p packages) {
 	}
 	r.run("dpkg", "--no-triggers", "--purge", "kvstored-router")
 	r.run("sh", "-c", "! test -e /etc/kvstored/router.yaml && test -f /etc/kvstored/kvstored.yaml && id kvstored")
+	lab := r.bring(p.lab["deb"])
+	r.run("dpkg", "--no-triggers", "-i", lab)
+	if out, err := r.command("root", "/usr/bin/kvstored", "lab", "replay", "--help").CombinedOutput(); err != nil || !strings.Contains(string(out), "kvstored-lab replay --trace") {
+		t.Errorf("the lab: %v, %s", err, out)
+	}
+	r.run("dpkg", "--no-triggers", "--purge", "kvstored-lab")
 	r.run("dpkg", "--no-triggers", "-r", "kvstored")
 	r.wantGone()
 	r.run("test", "-f", "/etc/kvstored/kvstored.yaml")
 	r.run("dpkg", "--no-triggers", "--purge", "kvstored")
-	r.run("rm", older, newer, router)
+	r.run("rm", older, newer, router, lab)
 	r.wantPurged()
 }
 

@@ -241,17 +241,6 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// leaves calls fn for every key that is not a section.
-func leaves(v reflect.Value, path string, fn func(path string, v reflect.Value)) {
-	if v.Kind() != reflect.Struct {
-		fn(path, v)
-		return
-	}
-	for i := range v.NumField() {
-		leaves(v.Field(i), join(path, keyName(v.Type().Field(i))), fn)
-	}
-}
-
 // meant reports whether the value at path is one that the checks may judge: it was
 // set and could be read, or it is a default of a section that has no problem.
 // Any other was left behind by what could not be read, perhaps under a

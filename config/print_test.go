@@ -116,3 +116,14 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// leaves calls fn for every key that is not a section.
+func leaves(v reflect.Value, path string, fn func(path string, v reflect.Value)) {
+	if v.Kind() != reflect.Struct {
+		fn(path, v)
+		return
+	}
+	for i := range v.NumField() {
+		leaves(v.Field(i), join(path, keyName(v.Type().Field(i))), fn)
+	}
+}

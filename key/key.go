@@ -3,14 +3,12 @@ package key
 import (
 	"encoding/hex"
 	"errors"
-	"fmt"
 )
 
 // The errors of this package arrive wrapped with the mistake and its remedy.
 var (
 	ErrSpace = errors.New("invalid space") // a Space that does not validate
 	ErrChain = errors.New("invalid chain") // tokens, hashes or options a Builder refuses
-	ErrHash  = errors.New("invalid hash")  // text that ParseHash cannot read
 )
 
 // Hash is the 128-bit hash of all tokens from the start of the prompt to the
@@ -33,16 +31,3 @@ type Key struct {
 
 // String returns space id and hash as hexadecimal digits with a slash between.
 func (k Key) String() string { return k.Space.String() + "/" + hex.EncodeToString(k.Hash[:]) }
-
-// ParseHash reads 32 lower-case hexadecimal digits, as a Hash or, converted,
-// a SpaceID is written. The error wraps ErrHash.
-func ParseHash(s string) (Hash, error) {
-	var h Hash
-	if len(s) != hex.EncodedLen(len(h)) {
-		return Hash{}, fmt.Errorf("%w: %.64q has %d digits: write %d", ErrHash, s, len(s), hex.EncodedLen(len(h)))
-	}
-	if _, err := hex.Decode(h[:], []byte(s)); err != nil || hex.EncodeToString(h[:]) != s {
-		return Hash{}, fmt.Errorf("%w: %q: write lower-case hexadecimal digits", ErrHash, s)
-	}
-	return h, nil
-}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -41,11 +40,6 @@ func (m Method) valid() bool {
 
 // Tag is a free property that also tells payloads apart.
 type Tag struct{ Name, Value string }
-
-// SortTags puts tags into the order a Space wants: byte order of the names.
-func SortTags(tags []Tag) {
-	slices.SortStableFunc(tags, func(a, b Tag) int { return strings.Compare(a.Name, b.Name) })
-}
 
 // Space is all that must be equal for payloads to be exchangeable. It is plain
 // data; nothing here changes its Tags.

@@ -89,15 +89,6 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestSortTags(t *testing.T) {
-	s := space(key.SHA256, 256)
-	s.Tags = []key.Tag{{Name: "b"}, {Name: "B"}, {Name: "é"}, {Name: "a"}}
-	key.SortTags(s.Tags)
-	if err := s.Validate(); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestSaltIsNotShown: canonical forms leave the process.
 func TestSaltIsNotShown(t *testing.T) {
 	s := space(key.SHA256, 256)

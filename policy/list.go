@@ -48,20 +48,3 @@ func (l *list) unlink(t *nodes, id ID) {
 }
 
 func (l *list) empty() bool { return l.front == 0 }
-
-// insert puts id between two neighbours, given as ID + 1 or 0 for the end.
-func (l *list) insert(t *nodes, id ID, before, after uint32) {
-	n := t.at(uint32(id))
-	n.prev, n.next = before, after
-	n.setPlace(listed)
-	if before != 0 {
-		t.at(before - 1).next = uint32(id) + 1
-	} else {
-		l.front = uint32(id) + 1
-	}
-	if after != 0 {
-		t.at(after - 1).prev = uint32(id) + 1
-	} else {
-		l.back = uint32(id) + 1
-	}
-}

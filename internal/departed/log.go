@@ -75,11 +75,6 @@ func New(entries int) *Log {
 	return l
 }
 
-// Bytes is the memory of a log of so many chunks.
-func Bytes(entries int) int64 {
-	return int64(max(1, (entries+bucketSize-1)/bucketSize)) * bucketSize * int64(EntryBytes)
-}
-
 // sum is the keyed hash of k. Keys may be a client's choice, and must not be able to
 // meet in one bucket.
 func (l *Log) sum(k *key.Key) uint64 {

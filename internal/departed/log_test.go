@@ -153,8 +153,8 @@ func TestNothing(t *testing.T) {
 // nothing.
 func TestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if EntryBytes != 24 || Bytes(DefaultEntries) != 6<<20 {
-			t.Errorf("an entry has %d bytes, %d entries %d; docs/limits.md says 24 and 6 MiB", EntryBytes, DefaultEntries, Bytes(DefaultEntries))
+		if EntryBytes != 24 || DefaultEntries*EntryBytes != 6<<20 {
+			t.Errorf("an entry has %d bytes, and there are %d; docs/limits.md says 24 and 6 MiB in all", EntryBytes, DefaultEntries)
 		}
 		l, k := New(1000), keyOf(1)
 		if n := testing.AllocsPerRun(100, func() {

@@ -57,13 +57,6 @@ func (l *Ledger) CloseOwner(o Owner) {
 	b.released = true // who is alone now may have the whole class
 }
 
-// OwnerBytes is what o is charged for in class c.
-func (l *Ledger) OwnerBytes(o Owner, c Class) int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.budgets.owners[o].bytes[c]
-}
-
 // Charge counts n bytes of the tier's room that are no entry (quarantined
 // memory) as used and as protected by o in class c. It is refused like a
 // Hold; Uncharge gives them back.

@@ -21,8 +21,8 @@ type Limits struct {
 }
 
 const (
-	// MaxPriority is the highest priority of a claim.
-	MaxPriority = 100
+	// maxPriority is the highest priority of a claim.
+	maxPriority = 100
 	// maxMemory bounds the table: at some 300 bytes for each chunk of a claim these are
 	// 220,000 chunks, of which each user may have half of what the others leave.
 	maxMemory = 64 << 20
@@ -33,8 +33,8 @@ const (
 	holderBytes, chunkBytes, grantBytes = 384, 160, 144
 )
 
-// ErrOver says that no more may be retained, of a user or in total.
-var ErrOver = errors.New("no more may be retained")
+// errOver says that no more may be retained, of a user or in total.
+var errOver = errors.New("no more may be retained")
 
 // Claimant is who retains: a name of one user in one space.
 type Claimant struct {
@@ -120,7 +120,7 @@ func (t *Table) Limits() Limits {
 // Retain has a claimant retain chunks of its space for so long; an earlier claim of
 // its own is replaced. sizes are their payload bytes, 0 where they are not known yet; see
 // Stored. Priority 0 releases them. It returns how many of the first are retained now;
-// the error, ErrOver, says why not all.
+// the error, errOver, says why not all.
 func (t *Table) Retain(c Claimant, hs []key.Hash, sizes []int64, priority uint8, d time.Duration) (int, error) {
 	if priority == 0 && len(hs) > 0 { // nil would be all
 		t.Release(c, hs)
@@ -217,11 +217,11 @@ func (t *Table) fits(uid uint32, ch *chunk, bytes int64) error {
 	const most = holderBytes + chunkBytes + grantBytes
 	switch {
 	case own > l.UserBytes:
-		return fmt.Errorf("%d bytes of this user, of %d: %w", own, l.UserBytes, ErrOver)
+		return fmt.Errorf("%d bytes of this user, of %d: %w", own, l.UserBytes, errOver)
 	case total > l.TotalBytes:
-		return fmt.Errorf("%d bytes of all users, of %d: %w", total, l.TotalBytes, ErrOver)
+		return fmt.Errorf("%d bytes of all users, of %d: %w", total, l.TotalBytes, errOver)
 	case memory+most > (maxMemory-max(t.mu.memory-memory, 0))/2 || t.mu.memory+most > maxMemory:
-		return fmt.Errorf("the table of claims is full: %w", ErrOver)
+		return fmt.Errorf("the table of claims is full: %w", errOver)
 	}
 	return nil
 }
@@ -273,15 +273,15 @@ func (t *Table) spend(h *holder, n int64) {
 // rank is that of the highest priority which a chunk is retained with.
 func (c *chunk) rank() (r ledger.Rank) {
 	for i := range c.grants {
-		r = max(r, RankOf(c.grants[i].priority))
+		r = max(r, rankOf(c.grants[i].priority))
 	}
 	return r
 }
 
-// RankOf is how a priority ranks in the tiers: 1 to 25 are the lowest rank.
-func RankOf(priority uint8) ledger.Rank {
-	const each = MaxPriority / int(ledger.MaxRank)
-	return ledger.Rank((int(min(priority, MaxPriority)) + each - 1) / each)
+// rankOf is how a priority ranks in the tiers: 1 to 25 are the lowest rank.
+func rankOf(priority uint8) ledger.Rank {
+	const each = maxPriority / int(ledger.MaxRank)
+	return ledger.Rank((int(min(priority, maxPriority)) + each - 1) / each)
 }
 
 // note puts a chunk among those whose ranks are to be told.

@@ -126,7 +126,7 @@ func TestTable(t *testing.T) {
 		case 0, 1, 2, 3, 4:
 			priority, d := uint8(1+rnd.IntN(100)), time.Duration(rnd.IntN(300))*time.Second
 			n, err := table.Retain(c, hs, sizes, priority, d)
-			if want := m.retain(c, hs, sizes, priority, d); n != want || (err == nil) != (want == len(hs)) || err != nil && !errors.Is(err, ErrOver) {
+			if want := m.retain(c, hs, sizes, priority, d); n != want || (err == nil) != (want == len(hs)) || err != nil && !errors.Is(err, errOver) {
 				t.Fatalf("op %d: %d are retained, %v; want %d", op, n, err, want)
 			}
 		case 5:
@@ -218,7 +218,7 @@ func TestMemory(t *testing.T) {
 		for ; err == nil; n++ {
 			_, err = table.Retain(Claimant{UID: uid}, []key.Hash{{byte(uid), byte(n), byte(n >> 8), byte(n >> 16)}}, []int64{1}, 50, time.Hour)
 		}
-		if !errors.Is(err, ErrOver) || n < 10_000 {
+		if !errors.Is(err, errOver) || n < 10_000 {
 			t.Errorf("user %d: %d chunks, then %v", uid, n, err)
 		}
 	}

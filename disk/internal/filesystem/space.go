@@ -5,44 +5,25 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
-// TotalBytes is the size of the file systems that paths lie on, or will once
-// they are made, each counted once.
-func TotalBytes(paths []string) (total int64, err error) {
-	err = eachFileSystem(paths, func(st *unix.Statfs_t) { total += int64(st.Blocks) * int64(st.Bsize) })
-	return total, err
-}
-
 // FreeBytes is the free space, in bytes, of the file system of paths that has
 // most of it.
 func FreeBytes(paths []string) (most int64, err error) {
-	err = eachFileSystem(paths, func(st *unix.Statfs_t) { most = max(most, int64(st.Bavail)*int64(st.Bsize)) })
-	return most, err
-}
-
-// eachFileSystem tells of the file systems of paths, of each once.
-func eachFileSystem(paths []string, tell func(*unix.Statfs_t)) error {
-	var seen []string
 	for _, path := range paths {
 		dir, err := NearestExisting(path)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if slices.ContainsFunc(seen, func(other string) bool { return SameDevice(dir, other) }) {
-			continue
+		free, err := AvailableBytes(dir)
+		if err != nil {
+			return 0, err
 		}
-		seen = append(seen, dir)
-		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); err != nil {
-			return &os.PathError{Op: "statfs", Path: dir, Err: err}
-		}
-		tell(&st)
+		most = max(most, free)
 	}
-	return nil
+	return most, nil
 }
 
 // NearestExisting is path, or the folder nearest above it that there is.

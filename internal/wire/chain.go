@@ -56,30 +56,27 @@ func (ch *Chain) Chunks() int { return len(ch.Hashes) / max(1, int(ch.Width)) }
 
 // append appends the record.
 func (ch *Chain) append(dst []byte) []byte {
-	at := len(dst)
-	return endRecord(ch.appendBare(beginRecord(dst)), at)
-}
-
-func (ch *Chain) appendBare(dst []byte) []byte {
-	flags := byte(0)
+	at, flags := len(dst), byte(0)
 	if ch.SaveUnfull {
 		flags |= chainSaveUnfull
 	}
 	if ch.Alone {
 		flags |= chainAlone
 	}
-	dst = binary.LittleEndian.AppendUint32(dst, ch.Space)
+	dst = binary.LittleEndian.AppendUint32(beginRecord(dst), ch.Space)
 	dst = append(dst, byte(ch.Form), flags, 0, 0)
 	dst = binary.LittleEndian.AppendUint32(dst, ch.Skip)
 	dst = binary.LittleEndian.AppendUint32(dst, ch.LastTokens)
 	dst = binary.LittleEndian.AppendUint64(dst, ch.ID)
 	switch ch.Form {
 	case FormTokens:
-		return appendArray(dst, 4, ch.Tokens)
+		dst = appendArray(dst, 4, ch.Tokens)
 	case FormHashes:
-		return appendArray(dst, int(ch.Width), ch.Hashes)
+		dst = appendArray(dst, int(ch.Width), ch.Hashes)
+	default:
+		dst = appendZero(dst, 8)
 	}
-	return appendZero(dst, 8)
+	return endRecord(dst, at)
 }
 
 // chain reads the record of a request.

@@ -26,6 +26,7 @@ import sys, time
 import kvstored
 from kvstored import Code, Refused, Space, hashes, wire
 from kvstored.call import Request
+from kvstored.link import Link
 
 space = Space(model="m", dtype="u8", chunk_tokens=4, method="given:test")
 with kvstored.Client(sys.argv[1], space=space, timeout=60) as kv:
@@ -35,6 +36,10 @@ with kvstored.Client(sys.argv[1], space=space, timeout=60) as kv:
     assert kv.read(prompt, into) == 2 and into == b"bytesbytes"
     granted = kv._link.hello.granted
     assert granted == wire.WANT_ARENA | wire.WANT_STAGING | wire.WANT_PUSHES, granted
+    wants = wire.WANT_ARENA | wire.WANT_STAGING
+    link = Link(sys.argv[1], wire.hello(wants | wire.WANT_DIRECT, "direct"), 60)
+    assert link.hello.granted == wants and link.hello.put_mode == 1, link.hello
+    link.close()
     try:
         kv._link.call(Request(wire.Op.READ, wire.read([]), wire.plain_reply), time.monotonic() + 60)
     except Refused as e:

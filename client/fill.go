@@ -12,11 +12,10 @@ import (
 
 // ReserveOptions say which chunks to store. Size or Sizes is required.
 type ReserveOptions struct {
-	First        int      // first chunk of the prompt
-	Count        int      // chunks; 0 means all that follow First
-	Size         int      // payload bytes of every chunk, or
-	Sizes        []uint32 // of each
-	AllOrNothing bool     // rather no chunk than fewer than asked for
+	First int      // first chunk of the prompt
+	Count int      // chunks; 0 means all that follow First
+	Size  int      // payload bytes of every chunk, or
+	Sizes []uint32 // of each
 	// Groups are those of a hybrid model, the prompt's own space first, which is full;
 	// see LookupGroups. Then Sizes has a size for each group, or one for each chunk of
 	// the first group, then of the next: of those chunks that end where First and
@@ -94,9 +93,6 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 	}
 	for slot, sum := range o.Sums {
 		req.Sums = req.Sums.Add(wire.Sum{Slot: uint32(slot), Sum: sum})
-	}
-	if o.AllOrNothing {
-		req.Flags |= wire.ReserveAllOrNothing
 	}
 	undo := func(body []byte) ([]orphan, error) {
 		var m wire.ReserveReply

@@ -35,20 +35,20 @@ type Hash uint64
 // MarshalJSON writes 16 digits.
 func (h Hash) MarshalJSON() ([]byte, error) { return fmt.Appendf(nil, `"%016x"`, uint64(h)), nil }
 
-// UnmarshalJSON reads either form. The error wraps ErrRequest.
+// UnmarshalJSON reads either form.
 func (h *Hash) UnmarshalJSON(text []byte) error {
 	digits, quoted := strings.CutPrefix(string(text), `"`)
 	if !quoted {
 		n, err := strconv.ParseUint(digits, 10, 64)
 		if err != nil {
-			return fmt.Errorf("%w: hash %.40s; write a whole number, or 16 hexadecimal digits or more in quotes", ErrRequest, text)
+			return fmt.Errorf("hash %.40s; write a whole number, or 16 hexadecimal digits or more in quotes", text)
 		}
 		*h = Hash(n)
 		return nil
 	}
 	b, err := hex.DecodeString(strings.TrimSuffix(digits, `"`))
 	if err != nil || len(b) < 8 || len(b) > 64 {
-		return fmt.Errorf("%w: hash %.40s; write 16 hexadecimal digits or more", ErrRequest, text)
+		return fmt.Errorf("hash %.40s; write 16 hexadecimal digits or more", text)
 	}
 	*h = Hash(binary.BigEndian.Uint64(b))
 	return nil

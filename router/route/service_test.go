@@ -122,7 +122,9 @@ func TestWrongInput(t *testing.T) {
 		{"bad_request", "/v1/dump?limit=x", nil},
 		{"unknown_model", "/v1/dump?model=x", nil},
 	} {
-		r.want(tc.code, tc.path, tc.body)
+		if reply := r.want(tc.code, tc.path, tc.body); strings.Count(fmt.Sprint(reply["error"]), "wrong request") > 1 {
+			t.Errorf("%s: %v", tc.path, reply)
+		}
 	}
 	// A worker that has sent garbage is not heard for a while, so these have one each.
 	r.want("ok", "/v1/unregister", `{"id": "a"}`)

@@ -16,6 +16,8 @@ var (
 	ErrOwn = fmt.Errorf("only its own is in the way: %w", ErrOverBudget)
 	// ErrBusy is a refusal for now: others hold the room. See Released.
 	ErrBusy = errors.New("busy")
+
+	errLeaving = fmt.Errorf("ledger: its owner is leaving: %w", ErrOverBudget)
 )
 
 // BudgetError says which budget refused. It unwraps to ErrOverBudget or
@@ -56,9 +58,9 @@ type budgets struct {
 	limits Limits
 	holds  holds
 	owners []owner
-	open   int     // registered owners
-	closed []Owner // numbers to be given out again
-	extra  int64   // bytes by Charge, of all owners
+	open   int      // registered owners, those that are leaving included
+	closed []uint32 // places to be given out again
+	extra  int64    // bytes by Charge, of all owners
 }
 
 func (b *budgets) init(t *table, limits Limits) {
@@ -72,6 +74,9 @@ type growth struct{ own, class, total int64 }
 
 // fits says whether the budgets of o and c admit g.
 func (b *budgets) fits(o Owner, c Class, g growth) error {
+	if b.owner(o).leaving {
+		return errLeaving
+	}
 	if c == IO {
 		return nil
 	}
@@ -101,7 +106,7 @@ func (b *budgets) fitsClass(o Owner, c Class, g growth) error {
 	if b.open > 1 {
 		most = limit / 2
 	}
-	if own := b.owners[o].bytes[c]; o != Daemon && g.own > 0 && own+g.own > most {
+	if own := b.owner(o).bytes[c]; o != Daemon && g.own > 0 && own+g.own > most {
 		return &BudgetError{c.String() + " budget of this owner", g.own, own, most, ErrOverBudget}
 	}
 	if g.class > 0 && has+g.class > limit {
@@ -126,7 +131,7 @@ func (b *budgets) full(o Owner, need, limit int64) error {
 // othersHold reports whether an owner other than o holds anything, apart from so many
 // holds.
 func (b *budgets) othersHold(o Owner, apart uint32) bool {
-	w := &b.owners[o]
+	w := b.owner(o)
 	return b.holds.n-w.holds > apart || b.extra != w.extra
 }
 

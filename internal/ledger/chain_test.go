@@ -246,11 +246,14 @@ func TestBrokenInvariantsPanic(t *testing.T) {
 		"aborting a result": func() { l.Abort(got[0]) },
 		"freeing a result":  func() { l.Free(got[0]) },
 		"unhold of nothing": func() { l.Unhold(0, ledger.Pin, got) },
-		"closing nobody":    func() { l.CloseOwner(ledger.Daemon) },
-		"closing a holder": func() {
+		"unhold of one that has left": func() {
 			o := l.NewOwner()
-			l.Hold(o, ledger.Pin, ks, make([]ledger.Entry, 2))
 			l.CloseOwner(o)
+			next := l.NewOwner() // in the same place
+			hold(t, l, next, ks)
+			defer l.CloseOwner(next)
+			defer l.Unhold(next, ledger.Lease, got)
+			l.Unhold(o, ledger.Lease, got)
 		},
 	} {
 		func() {

@@ -4,5 +4,5 @@ package ledger
 func (l *Ledger) OwnerBytes(o Owner, c Class) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mu.budgets.owners[o].bytes[c]
+	return l.mu.budgets.owner(o).bytes[c]
 }

@@ -15,7 +15,7 @@ type hold struct {
 	next  uint32 // chain of the index, or the free list
 }
 
-func who(o Owner, c Class) uint32 { return uint32(o)*classes + uint32(c) }
+func who(o Owner, c Class) uint32 { return o.place()*classes + uint32(c) }
 
 // holds is a table of holds by entry, owner and class. A list per entry would
 // be shorter to write, and slow where hundreds of clients share one prompt.
@@ -76,7 +76,7 @@ func (t *holds) delete(rec uint32) {
 // asking the budgets. It leaves protection to the caller.
 func (b *budgets) take(o Owner, c Class, id uint32) (rec uint32) {
 	e := b.entries.at(id)
-	w, n := &b.owners[o], b.bytes(e)
+	w, n := &b.owners[o.place()], b.bytes(e)
 	g := b.guards.make(e)
 	if g.held[c]++; g.held[c] == 1 {
 		b.count.ClassBytes[c] += n
@@ -102,6 +102,7 @@ func (b *budgets) drop(rec uint32) bool {
 	w.bytes[c] -= n
 	w.holds--
 	b.released = true
+	b.settle(r.who / classes)
 	b.holds.delete(rec)
 	return true
 }
@@ -111,7 +112,7 @@ func (b *book) hold(o Owner, c Class, id uint32) error {
 	e := b.entries.at(id)
 	held := b.guards.of(e).held[c] > 0
 	if held {
-		if rec := b.budgets.holds.find(id, who(o, c)); rec != 0 {
+		if rec := b.budgets.holds.find(id, who(o, c)); rec != 0 && !b.budgets.owner(o).leaving {
 			b.budgets.holds.recs.at(rec).n++
 			return nil
 		}
@@ -137,7 +138,7 @@ func (b *book) hold(o Owner, c Class, id uint32) error {
 // unhold takes back one hold.
 func (b *book) unhold(o Owner, c Class, id uint32) {
 	rec := b.budgets.holds.find(id, who(o, c))
-	if rec == 0 {
+	if rec == 0 || b.budgets.owner(o).holds == 0 {
 		panic("ledger: unhold of what is not held")
 	}
 	if !b.budgets.drop(rec) {

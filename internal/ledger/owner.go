@@ -1,7 +1,11 @@
 package ledger
 
-// Owner is who answers for holds and fills: one connection, or the daemon.
-type Owner uint32
+import "math"
+
+// Owner is who answers for holds and fills: one connection, or the daemon. The low 16 bits
+// are its place, and the others count who had the place before: no other is ever called
+// the same.
+type Owner uint64
 
 // Daemon is the owner of the daemon's own work. It has no limit of its own;
 // those of the classes and the total hold for it too.
@@ -11,11 +15,19 @@ const Daemon Owner = 0
 // owner counts have 16 bits.
 const MaxOwners = 1<<16 - 2
 
+func (o Owner) place() uint32 { return uint32(o & math.MaxUint16) }
+
+// owner is a place. What it holds counts it:
+//
+//	NewOwner ──▶ open ──CloseOwner──▶ leaving ──it holds nothing──▶ closed: the place has another name
+//
+// Only an open one is given anything.
 type owner struct {
-	bytes [classes]int64 // each chunk once per class
-	holds uint32         // records in holds
-	extra int64          // bytes by Charge
-	open  bool
+	name    Owner
+	bytes   [classes]int64 // each chunk once per class
+	holds   uint32         // records in holds
+	extra   int64          // bytes by Charge
+	leaving bool
 }
 
 // NewOwner registers one more owner. It is Daemon, and nobody's, where there are
@@ -29,31 +41,43 @@ func (l *Ledger) NewOwner() Owner {
 	}
 	b.open++
 	if last := len(b.closed) - 1; last >= 0 {
-		o := b.closed[last]
+		at := b.closed[last]
 		b.closed = b.closed[:last]
-		b.owners[o].open = true
-		return o
+		return b.owners[at].name
 	}
-	b.owners = append(b.owners, owner{open: true})
-	return Owner(len(b.owners) - 1)
+	o := Owner(len(b.owners))
+	b.owners = append(b.owners, owner{name: o})
+	return o
 }
 
-// CloseOwner ends an owner that holds nothing any more; its number will be
-// given out again. An owner that still holds something is a broken invariant.
+// CloseOwner gives o nothing any more. It ends, and its place is another's, when it holds
+// nothing. Closing twice, or the daemon, changes nothing.
 func (l *Ledger) CloseOwner(o Owner) {
 	l.mu.Lock()
 	defer l.unlock()
-	b := &l.mu.book
-	w := &b.budgets.owners[o]
-	switch {
-	case o == Daemon || !w.open:
-		panic("ledger: closing an owner that is not open")
-	case w.holds > 0 || w.extra > 0:
-		panic("ledger: closing an owner that still holds something")
+	if o != Daemon {
+		l.mu.budgets.owner(o).leaving = true
+		l.mu.budgets.settle(o.place())
 	}
-	*w = owner{}
-	b.budgets.open--
-	b.budgets.closed = append(b.budgets.closed, o)
+}
+
+// owner is what o has: nothing, if it has ended.
+func (b *budgets) owner(o Owner) *owner {
+	if w := &b.owners[o.place()]; w.name == o {
+		return w
+	}
+	return &owner{name: o, leaving: true}
+}
+
+// settle closes an owner that is leaving and holds nothing.
+func (b *budgets) settle(place uint32) {
+	w := &b.owners[place]
+	if !w.leaving || w.holds > 0 || w.extra > 0 {
+		return
+	}
+	*w = owner{name: w.name + math.MaxUint16 + 1}
+	b.open--
+	b.closed = append(b.closed, place)
 	b.released = true // who is alone now may have the whole class
 }
 
@@ -76,15 +100,16 @@ func (l *Ledger) Uncharge(o Owner, c Class, n int64) {
 	l.mu.Lock()
 	defer l.unlock()
 	b := &l.mu.book
-	b.budgets.charge(o, c, -n)
-	b.released = true
-	if w := &b.budgets.owners[o]; w.extra < 0 || w.bytes[c] < 0 {
+	if w := b.budgets.owner(o); w.extra < n || w.bytes[c] < n {
 		panic("ledger: uncharging more than was charged")
 	}
+	b.budgets.charge(o, c, -n)
+	b.budgets.settle(o.place())
+	b.released = true
 }
 
 func (b *budgets) charge(o Owner, c Class, n int64) {
-	w := &b.owners[o]
+	w := &b.owners[o.place()]
 	w.bytes[c] += n
 	w.extra += n
 	b.extra += n

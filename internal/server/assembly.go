@@ -230,8 +230,8 @@ func (a *assembly) settle(m *stack.FamilyMatch, err error) {
 	told := j.mu.told
 	j.mu.Unlock()
 	a.chains(m, func(chain *key.Chain, need *stack.Need) { j.stack.Touch(chain, need.From, need.To) })
-	if told && j.session.pushes { // else tell does
-		j.session.out.push(j)
+	if told { // else tell does
+		j.session.push(j)
 	}
 }
 

@@ -127,8 +127,8 @@ func (j *job) tell() {
 	revoked := j.mu.revoked
 	more := !j.mu.ended && j.mu.sent < j.ready()
 	j.mu.Unlock()
-	if (revoked || more) && j.session.pushes {
-		j.session.out.push(j)
+	if revoked || more {
+		j.session.push(j)
 	}
 }
 
@@ -211,8 +211,8 @@ func (j *job) Load(ctx context.Context, i int) (chunk, int64, error) {
 
 // changed takes over what became ready, and tells the client.
 func (j *job) changed() {
-	if j.collect() && j.session.pushes {
-		j.session.out.push(j)
+	if j.collect() {
+		j.session.push(j)
 	}
 }
 

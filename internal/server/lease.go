@@ -211,7 +211,7 @@ func (j *job) revokeIf(overdue bool, why string) int {
 		j.mu.Unlock()
 		return 0
 	}
-	push := j.mu.told && j.session.pushes // else tell does
+	told := j.mu.told // else tell pushes
 	j.mu.revoked = true
 	refs, taken := j.close()
 	j.mu.Unlock()
@@ -220,8 +220,8 @@ func (j *job) revokeIf(overdue bool, why string) int {
 	c := j.session
 	c.server.count.revoked.Add(1)
 	c.server.revoked.log(&c.log, "job", j.id, why)
-	if push {
-		c.out.push(j)
+	if told {
+		c.push(j)
 	}
 	return n
 }

@@ -87,12 +87,14 @@ func (ps *pins) open(c *session, name string, age time.Duration) (*pin, error) {
 	if p := own[name]; p != nil {
 		return p, nil
 	}
+	if c.isClosed() { // it has dropped its pins, or will
+		return nil, tier.ErrClosed
+	}
 	if len(own) >= maxLive {
 		return nil, refuse(wire.CodeOverBudget, "this connection has %d pins; unpin some first", maxLive)
 	}
 	p := &pin{session: c, name: name, refs: make(map[ledger.ID]tier.Ref), of: make(map[key.SpaceID]pinned)}
 	p.expiry = time.AfterFunc(age, func() { c.whileOpen(func() { ps.expire(p) }) })
-	c.join()
 	ps.mu.byName[name] = append(ps.mu.byName[name], p)
 	if own == nil {
 		own = make(map[string]*pin)
@@ -145,7 +147,6 @@ func (p *pin) release() int {
 	c := p.session
 	c.server.o.Stack.Release(c.owner, ledger.Pin, refs)
 	c.account.Release(p.cost)
-	c.leave()
 	return len(refs)
 }
 

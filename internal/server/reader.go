@@ -79,7 +79,6 @@ func open(ctx context.Context, s *Server, nc net.Conn, u *tenant, account *budge
 			return nil, err
 		}
 	}
-	c.join()
 	c.flushed.advance(s.o.Stack.Written())
 	return c, nil
 }

@@ -235,7 +235,6 @@ func (g *stage) connect(srv *Server) *reader {
 	info, err := c.openSpaceOf(scriptSpace)
 	g.must(err)
 	g.space = info.Handle
-	c.join()
 	return c
 }
 

@@ -49,7 +49,6 @@ type session struct {
 	credit   int64 // bytes of bodies of requests that it may have unanswered
 	pushes   bool
 	owner    ledger.Owner // ledger.Daemon until it asks for something to hold; then never changed
-	users    atomic.Int64 // who may still hold something as owner; the last closes it
 	staging  *staging     // with staged puts; otherwise nil
 	log      zerolog.Logger
 
@@ -113,9 +112,24 @@ func (c *session) close() {
 	}
 	c.server.shared.drop(jobs)
 	c.teardown()
-	c.server.shared.drop(jobs) // a request that waited may have shared one until now
-	c.server.pins.drop(c)      // and a job may have pinned something
-	c.leave()
+	c.server.pins.drop(c)                // a job may have pinned something until now
+	c.server.o.Stack.CloseOwner(c.owner) // another connection may still be letting go of a job
+	c.server.users.leave(c.tenant)
+}
+
+// isClosed reports whether the session gives back all it has, and is given nothing.
+func (c *session) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.closed
+}
+
+// push sends the newest state of a job to a client that takes pushes. Another connection
+// may have changed the job after this one was closed.
+func (c *session) push(j *job) {
+	if c.pushes {
+		c.whileOpen(func() { c.out.push(j) })
+	}
 }
 
 // teardown waits for the goroutines of the connection, and closes the staging
@@ -124,17 +138,5 @@ func (c *session) teardown() {
 	c.waiting.Wait()
 	if c.staging != nil {
 		c.staging.close()
-	}
-}
-
-// join and leave count the holders under this owner: the connection, and its pins.
-func (c *session) join() { c.users.Add(1) }
-
-func (c *session) leave() {
-	if c.users.Add(-1) == 0 {
-		if c.owner != ledger.Daemon {
-			c.server.o.Stack.CloseOwner(c.owner)
-		}
-		c.server.users.leave(c.tenant)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,11 +20,10 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// fake is a daemon with one space, over the log of a real one.
+// fake is a daemon with one space.
 type fake struct {
-	log   *events.Log
 	epoch uint64
-	down  bool
+	down  atomic.Bool
 	there []client.Event
 	asked []client.EventsOptions
 	push  chan *client.EventBatch
@@ -36,7 +36,7 @@ var (
 )
 
 func (f *fake) dial(context.Context) (Daemon, error) {
-	if f.down {
+	if f.down.Load() {
 		return nil, errDown
 	}
 	return f, nil
@@ -157,7 +157,7 @@ func TestGrace(t *testing.T) {
 			}
 		}
 		ready(http.StatusOK)
-		f.down = true
+		f.down.Store(true)
 		f.push <- nil
 		time.Sleep(25 * time.Second)
 		want(t, b, "within the grace", 0, 1)
@@ -169,7 +169,7 @@ func TestGrace(t *testing.T) {
 		want(t, b, "after it", 0, 1, 0)
 		time.Sleep(time.Hour)
 		want(t, b, "much later", 0, 1, 0)
-		f.down = false
+		f.down.Store(false)
 		time.Sleep(lastPause)
 		want(t, b, "it is back", 0, 1, 0, 0, 1)
 	})

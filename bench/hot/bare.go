@@ -80,14 +80,14 @@ func bareWork(p, window, own []byte, at int) int {
 	sum := uint64(0)
 	for i := range n {
 		value := window[from+i*size:][:size]
-		switch bareOp(p[1]) {
-		case bareTake:
-			if at+size > len(own) {
-				at = 0
-			}
-			sum += bulk.CopySum(own[at:at+size], value)
-			at += size
+		if bareOp(p[1]) != bareTake {
+			continue
 		}
+		if at+size > len(own) {
+			at = 0
+		}
+		sum += bulk.CopySum(own[at:at+size], value)
+		at += size
 	}
 	binary.LittleEndian.PutUint64(p[24:], sum)
 	return at

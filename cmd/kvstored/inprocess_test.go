@@ -75,13 +75,6 @@ func (d *here) end(t *testing.T) {
 	}
 }
 
-// pages is where it serves its metrics.
-func (d *here) pages(t *testing.T) string {
-	t.Helper()
-	const serving = `INF serving .*\badmin=(\S+)`
-	return regexp.MustCompile(serving).FindStringSubmatch(d.log.await(t, serving))[1]
-}
-
 // fileOf writes a configuration to a file.
 func fileOf(t *testing.T, cfg *config.Config) string {
 	t.Helper()

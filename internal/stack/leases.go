@@ -69,9 +69,6 @@ func (l *leases) verified(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []
 	return len(refs)
 }
 
-// touchBatch bounds how many chunks are touched in one step, which takes some .2 ms.
-const touchBatch = 256
-
 // Touch counts one use of chunks from..to of c, in every tier that has them:
 // a chunk that is hit in DRAM must not grow old on disk. Tail first, so that a head
 // is younger than its tail. It is called once for each request, when that

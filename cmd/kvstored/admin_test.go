@@ -130,7 +130,7 @@ func pinsAndRevoke(t *testing.T, socket string) {
 	}
 	fails(t, exitUsage, "one of them only", "revoke")
 	fails(t, exitUsage, "one of them only", "revoke", "a", "--all")
-	fails(t, exitFailure, `kvstored: revoke: not_found: there is no connection 1000000;`, "revoke", "--connection", "1000000")
+	fails(t, exitFailure, `kvstored: revoke: there is no connection 1000000;`, "revoke", "--connection", "1000000")
 	fails(t, exitFailure, `nothing is pinned as "a"`, "revoke", "a")
 	must(t, "", "revoke", "--all")
 }

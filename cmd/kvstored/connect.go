@@ -3,6 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -46,6 +49,9 @@ func withClient(ctx context.Context, socket string, o client.Options, f func(*cl
 	o.Name = "kvstored command"
 	c, err := client.Dial(ctx, socket, o)
 	if err != nil {
+		if is, e := os.Stat(socket); e == nil && is.Mode()&fs.ModeSocket == 0 {
+			return &exitError{exitUnreachable, fmt.Errorf("%s is no socket", socket)}
+		}
 		return err
 	}
 	defer c.Close()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,7 @@ func deleteCommand() *cobra.Command {
 		Short: "Forget the stored KV of a prompt",
 		Long: `Forget all chunks of a prompt in every tier, also those that other prompts share
 with it. A prompt that goes on after it is cut short until they are stored again.
---dry-run only says how many there are.
+--dry-run only says how many there are. Where nothing was stored the exit code is 1.
 ` + promptHelp,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,12 +39,17 @@ with it. A prompt that goes on after it is cut short until they are stored again
 					return err
 				}
 				if asJSON {
-					return printJSON(cmd.OutOrStdout(), struct {
+					err := printJSON(cmd.OutOrStdout(), struct {
 						Chunks uint64 `json:"deleted_chunks"`
 					}{n})
+					if err != nil || n > 0 {
+						return err
+					}
+				}
+				if n == 0 {
+					return errors.New(nothingStored)
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", human.Plural(int(n), "chunk"))
-				sayNothing(cmd, n)
 				return err
 			})
 		},
@@ -62,22 +68,20 @@ func countPrompt(cmd *cobra.Command, c *client.Client, p client.Prompt, asJSON b
 		return err
 	}
 	if asJSON {
-		return printJSON(cmd.OutOrStdout(), struct {
+		err := printJSON(cmd.OutOrStdout(), struct {
 			Chunks uint32 `json:"stored_chunks"`
 			DryRun bool   `json:"dry_run"`
 		}{m.Total.Chunks, true})
+		if err != nil || m.Total.Chunks > 0 {
+			return err
+		}
+	}
+	if m.Total.Chunks == 0 {
+		return errors.New(nothingStored)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s would be deleted, and what is stored behind a hole\n", human.Plural(int(m.Total.Chunks), "chunk"))
-	sayNothing(cmd, uint64(m.Total.Chunks))
 	return err
 }
 
 // nothingStored is said where a prompt has no chunks, or its space is not the one meant.
 const nothingStored = "nothing is stored for this prompt; were model, dtype, chunk tokens and salt the same?"
-
-// sayNothing says what to look at where a prompt had no chunks.
-func sayNothing(cmd *cobra.Command, chunks uint64) {
-	if chunks == 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), nothingStored)
-	}
-}

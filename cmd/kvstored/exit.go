@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -75,4 +77,16 @@ func exitCode(err error) int {
 		return exitUnreachable
 	}
 	return exitFailure
+}
+
+// flagError says in words what a flag wants, where the error of its value is Go's.
+func flagError(err error) error {
+	text, why, found := strings.Cut(err.Error(), " flag: ")
+	switch {
+	case found && strings.HasPrefix(why, "time: "):
+		return fmt.Errorf("%s flag: give a time with its unit, as 5s or 2m", text)
+	case found && strings.HasPrefix(why, "strconv."):
+		return fmt.Errorf("%s flag: give a number, true or false", text)
+	}
+	return err
 }

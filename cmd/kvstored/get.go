@@ -33,6 +33,10 @@ A prompt longer than what one client may lease is got in parts.
 				return err
 			}
 			return withClient(cmd.Context(), socket, client.Options{Space: &flags.space}, func(c *client.Client) error {
+				stored, err := c.Lookup(cmd.Context(), prompt, 0)
+				if err != nil {
+					return err
+				}
 				to := &payloadFile{stdout: cmd.OutOrStdout(), path: output}
 				all, err := get(cmd.Context(), c, prompt, to.write)
 				if err := errors.Join(err, to.close()); err != nil {
@@ -43,6 +47,9 @@ A prompt longer than what one client may lease is got in parts.
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s, %s of %s, %s%s\n", human.Count(all.Ready.Chunks), human.Plural(flags.chunks(tokens), "chunk"),
 					human.Count(all.Ready.Tokens), human.Plural(len(tokens), "token"), human.Bytes(to.written), why(all.Reason))
+				if all.Ready.Chunks < stored.Total.Chunks && all.Reason == client.StoppedGap {
+					return fmt.Errorf("of %s that were stored the others went while these were got: the tiers have no room for the whole prompt", human.Plural(int(stored.Total.Chunks), "chunk"))
+				}
 				switch all.Reason {
 				case client.Complete, client.StoppedGap:
 					return nil

@@ -71,6 +71,7 @@ configuration; 4 no daemon there, it went away, or it does not answer.`,
 		putCommand(), getCommand(), lookupCommand(), whyCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
 		clientsCommand(), leasesCommand(), jobsCommand(), lsCommand(), pinsCommand(), retainsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), spacesCommand(), warmCommand(), eventsCommand(),
 	)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	markFailures(root)
 	return root
 }

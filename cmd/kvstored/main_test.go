@@ -101,7 +101,7 @@ func TestHandsOn(t *testing.T) {
 	if code, out, errs = kvstored(t, "", with("get", "--salt", "tenant")...); code != exitFailure || out != "" {
 		t.Errorf("get of another tenant: exit code %d, %d bytes, %s", code, len(out), errs)
 	}
-	if code, out, errs = kvstored(t, "", with("delete", "--salt", "tenant")...); code != exitOK || out != "deleted 0 chunks\n" {
+	if code, out, errs = kvstored(t, "", with("delete", "--salt", "tenant")...); code != exitFailure || out != "" || !strings.Contains(errs, "nothing is stored") {
 		t.Errorf("delete for another tenant: exit code %d, %s%s", code, out, errs)
 	}
 	if code, out, errs = kvstored(t, "", with("delete")...); code != exitOK || out != "deleted 4 chunks\n" {

@@ -36,7 +36,8 @@ other machines have stored. SPACE is the 32 hex digits that 'kvstored spaces'
 shows, and that follow the prefix and v1/ in the names of the objects; without it,
 give --model and whatever else its prompts were put with. What other machines have
 in DRAM or on disk stays there. Nothing is asked: --yes has to be given, or --dry-run,
-which only counts. If it is interrupted, call it again. It takes an admin.`,
+which only counts. If it is interrupted, call it again. Where nothing was stored the
+exit code is 1. It takes an admin.`,
 		Example: `  kvstored purge --model hands-on --dry-run    # what put has stored without --model`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -115,17 +116,20 @@ func purgeAll(cmd *cobra.Command, c *admin.Client, sum *purgeResult) error {
 }
 
 func printPurge(cmd *cobra.Command, r *purgeResult, asJSON bool) error {
+	var nothing error
+	if r.Known+r.Found == 0 {
+		nothing = fmt.Errorf("nothing is stored for space %s; 'kvstored spaces' lists those there are, also of engines, which --model does not find", r.Space)
+	}
 	if asJSON {
-		return printJSON(cmd.OutOrStdout(), r)
+		return errors.Join(printJSON(cmd.OutOrStdout(), r), nothing)
+	}
+	if nothing != nil {
+		return nothing
 	}
 	text := "%s known here deleted, and %s (%s) that were in the bucket besides\n"
 	if r.DryRun {
 		text = "%s known here; %s (%s) in the bucket\n"
 	}
-	w := cmd.OutOrStdout()
-	fmt.Fprintf(w, text, human.Plural(r.Known, "chunk"), human.Plural(r.Found, "chunk"), human.Bytes(r.Bytes))
-	if r.Known+r.Found == 0 {
-		fmt.Fprintf(w, "nothing is stored for space %s; 'kvstored spaces' lists those there are, also of engines, which --model does not find\n", r.Space)
-	}
+	fmt.Fprintf(cmd.OutOrStdout(), text, human.Plural(r.Known, "chunk"), human.Plural(r.Found, "chunk"), human.Bytes(r.Bytes))
 	return nil
 }

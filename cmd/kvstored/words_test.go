@@ -52,9 +52,7 @@ func TestWithoutLowerTiers(t *testing.T) {
 	fails(t, exitFailure, "1 chunk not written", "flush")
 	fails(t, exitFailure, "no remote tier", "clear", "remote", "--yes")
 	for _, action := range []string{"--dry-run", "--yes"} {
-		if out := must(t, "", "purge", "--model", "nobody", action); !strings.Contains(out, "'kvstored spaces' lists those there are") {
-			t.Errorf("purge %s of nothing: %s", action, out)
-		}
+		fails(t, exitFailure, "'kvstored spaces' lists those there are", "purge", "--model", "nobody", action)
 	}
 	code, _, errs := kvstored(t, "", "stats", "--socket", resp)
 	if code != exitFailure || !strings.Contains(errs, "use the daemon's listen.socket") || strings.Contains(errs, ": kvstored: ") || strings.Contains(errs, "EOF") {
@@ -75,5 +73,17 @@ func TestFlushNamesTheTiers(t *testing.T) {
 		if got := written(&client.Flushed{Chunks: 2, Bytes: 6}, tiers); got != want {
 			t.Errorf("%v: %q; want %q", names, got, want)
 		}
+	}
+}
+
+// TestWordsOfFaults: what is no socket is called so, and no error of a flag is Go's.
+func TestWordsOfFaults(t *testing.T) {
+	fails(t, exitUnreachable, "/etc/passwd is no socket", "stats", "--socket", "/etc/passwd")
+	fails(t, exitUsage, "give a time with its unit", "flush", "--timeout", "5")
+	fails(t, exitUsage, "give a number", "demo", "--users", "many")
+	serveHere(t)
+	code, _, errs := kvstored(t, "", "policy", "set", "cpu", "nosuch")
+	if code != exitFailure || !strings.HasPrefix(errs, "kvstored: policy: there is no policy") {
+		t.Errorf("exit code %d, %s", code, errs)
 	}
 }

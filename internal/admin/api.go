@@ -173,4 +173,4 @@ type Error struct {
 }
 
 // Error implements error.
-func (e *Error) Error() string { return string(e.Code) + ": " + e.Text + "; " + e.Do }
+func (e *Error) Error() string { return e.Text + "; " + e.Do }

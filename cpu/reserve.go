@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/broken"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -336,18 +337,22 @@ func (t *Tier) Publish(refs []tier.Ref, dirty, held bool) {
 	var ids [batch]ledger.ID
 	for left := refs; len(left) > 0; {
 		part := left[:min(batch, len(left))]
-		for i, r := range part {
-			if !r.Block.Sealed() {
-				panic("cpu: a block is published before it is sealed")
+		n := 0
+		for _, r := range part {
+			if !r.Block.Sealed() { // its memory is nobody's from now on
+				broken.Report("cpu: entry %d is published, and its payload is not sealed", r.ID)
+				t.ledger.Abort(r.ID)
+				continue
 			}
-			ids[i] = r.ID
+			ids[n] = r.ID
+			n++
 			t.payloadBytes.Add(int64(r.Block.Len()))
 			t.putBytes.Add(uint64(r.Block.Len()))
 			if held {
 				r.Block.Retain()
 			}
 		}
-		t.publish(ids[:len(part)], dirty, held)
+		t.publish(ids[:n], dirty, held)
 		left = left[len(part):]
 	}
 	t.puts.Add(uint64(len(refs)))
@@ -363,7 +368,7 @@ func (t *Tier) publish(ids []ledger.ID, dirty, held bool) {
 		return
 	}
 	if _, err := t.ledger.PublishHeld(ledger.Daemon, ledger.IO, ids, dirty); err != nil {
-		panic("cpu: holds for I/O have no budget, yet: " + err.Error())
+		broken.Report("cpu: holds for I/O have no budget, yet: %v", err)
 	}
 }
 

@@ -64,6 +64,10 @@ var _ tier.Hot = (*Tier)(nil)
 func New(o Options) *Tier {
 	t := &Tier{arena: o.Arena, ledger: o.Ledger, notes: notes{o.Manifest, o.Passing}}
 	t.SetWatermarks(o.HighWatermark, o.LowWatermark)
+	t.ledger.NoteAside(func(e ledger.Entry) { // which has the reference of its block for good
+		t.notes.leave(t.block(e))
+		t.payloadBytes.Add(-int64(e.Size))
+	})
 	return t
 }
 

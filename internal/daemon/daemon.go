@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/broken"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/events"
@@ -74,6 +75,7 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 			return nil, errors.Join(err, keeper.Close())
 		}
 	}
+	broken.LogTo(o.Log)
 	d = &Daemon{cfg: cfg, log: o.Log, lostLines: o.LostLines, started: time.Now(), from: from, keeper: keeper, tiers: tiers{database: o.Database, memory: from.mem()}}
 	d.reloads = newReloads(d, &o)
 	defer func() {

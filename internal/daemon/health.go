@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/broken"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -51,7 +52,7 @@ func (h *health) look(now time.Time, trouble error, refused, puts uint64) string
 
 // healthNow is ready, not ready or degraded, with the reason.
 func (d *Daemon) healthNow(tiers map[tier.Place]tier.Stats, written map[tier.Place]stack.Written) string {
-	why := d.health.look(time.Now(), d.stack.Trouble(), written[tier.Disk].Dropped[stack.DropNoSpace].Chunks, tiers[tier.Disk].Puts)
+	why := d.health.look(time.Now(), errors.Join(d.stack.Trouble(), broken.Err()), written[tier.Disk].Dropped[stack.DropNoSpace].Chunks, tiers[tier.Disk].Puts)
 	if err := d.ready(); err != nil {
 		return "not ready: " + err.Error()
 	}

@@ -164,7 +164,8 @@ func (l *Ledger) Free(id ID) {
 	b := &l.mu.book
 	e := b.entries.at(uint32(id))
 	if e.life != gone || e.mark&freed != 0 {
-		panic("ledger: freeing an entry that was not evicted or removed")
+		b.broken(uint32(id), "is freed, and was not evicted or removed")
+		return
 	}
 	e.mark |= freed
 	if !b.isHeld(e) {

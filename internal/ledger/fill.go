@@ -78,11 +78,15 @@ func (t *table) parentOf(k key.Key, id uint32, parent key.Hash) (uint32, key.Has
 // key is already, and nothing has changed.
 func (l *Ledger) Rekey(id ID, to key.Key) State {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	b := &l.mu.book
-	e := b.filler(uint32(id))
+	if !b.isFilling(uint32(id)) {
+		return Filling
+	}
+	e := b.entries.at(uint32(id))
 	if e.parent != 0 || e.kids != 0 || b.spaces.slots.at(e.space).id != to.Space {
-		panic("ledger: a fill that is part of a chain, or of another space, gets another key")
+		b.broken(uint32(id), "is part of a chain, or of another space, and gets another key")
+		return Filling
 	}
 	if other := b.findIn(e.space, to.Hash); other != 0 {
 		if b.entries.at(other).life == filling {
@@ -191,7 +195,10 @@ func (l *Ledger) Abort(id ID) {
 	l.mu.Lock()
 	defer l.unlock()
 	b := &l.mu.book
-	e := b.filler(uint32(id))
+	if !b.isFilling(uint32(id)) {
+		return
+	}
+	e := b.entries.at(uint32(id))
 	b.unlink(uint32(id))
 	b.budgets.drop(b.guards.filled(e))
 	b.count.Filling--
@@ -203,11 +210,13 @@ func (l *Ledger) Abort(id ID) {
 	}
 }
 
-// filler returns an entry that is being filled.
-func (t *table) filler(id uint32) *entry {
-	e := t.entries.at(id)
-	if e.life != filling || e.mark&publishing != 0 {
-		panic("ledger: the entry is not being filled")
+// isFilling reports whether an entry is being filled. One that its filler ends, and is not,
+// is put aside.
+func (b *book) isFilling(id uint32) bool {
+	e := b.entries.at(id)
+	if e.life == filling && e.mark&publishing == 0 {
+		return true
 	}
-	return e
+	b.broken(id, "is not being filled")
+	return false
 }

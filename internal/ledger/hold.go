@@ -139,7 +139,8 @@ func (b *book) hold(o Owner, c Class, id uint32) error {
 func (b *book) unhold(o Owner, c Class, id uint32) {
 	rec := b.budgets.holds.find(id, who(o, c))
 	if rec == 0 || b.budgets.owner(o).holds == 0 {
-		panic("ledger: unhold of what is not held")
+		b.broken(id, "is let go of, and is not held")
+		return
 	}
 	if !b.budgets.drop(rec) {
 		return

@@ -1,6 +1,10 @@
 package ledger
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/kvstored/kvstored/internal/broken"
+)
 
 // index is a hash table over records that are chained through a field of
 // their own. It grows by linear hashing (Litwin, VLDB 1980): when there are
@@ -49,7 +53,8 @@ func (x *index) remove(h uint64, rec uint32, next *uint32) {
 	at := x.head(h)
 	for *at != rec {
 		if *at == 0 {
-			panic("ledger: record is not in the index")
+			broken.Report("ledger: record %d is not in the index", rec)
+			return
 		}
 		at = x.next(*at)
 	}

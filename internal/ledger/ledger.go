@@ -105,6 +105,7 @@ type book struct {
 	table
 	order   order
 	budgets budgets
+	aside   func(Entry)      // see NoteAside; nil: nobody
 	wake    broadcast.Signal // of Released, after a round that has released something
 }
 
@@ -206,6 +207,8 @@ type Stats struct {
 	EvictedBytes   uint64
 	// Of these, the entries that were never touched since they were published.
 	EvictedUnused, EvictedUnusedBytes uint64
+	AsideEntries                      int    // put aside for good; see NoteAside
+	AsideBytes                        int64  // occupied by these, and charged to the daemon
 	Steps                             uint64 // of the policy: what it inspected to find victims
 }
 

@@ -1,6 +1,10 @@
 package ledger
 
-import "math"
+import (
+	"math"
+
+	"github.com/kvstored/kvstored/internal/broken"
+)
 
 // Owner is who answers for holds and fills: one connection, or the daemon. The low 16 bits
 // are its place, and the others count who had the place before: no other is ever called
@@ -101,7 +105,8 @@ func (l *Ledger) Uncharge(o Owner, c Class, n int64) {
 	defer l.unlock()
 	b := &l.mu.book
 	if w := b.budgets.owner(o); w.extra < n || w.bytes[c] < n {
-		panic("ledger: uncharging more than was charged")
+		broken.Report("ledger: %d bytes are given back, and owner %d is charged for %d", n, o, w.extra)
+		return
 	}
 	b.budgets.charge(o, c, -n)
 	b.budgets.settle(o.place())

@@ -1,5 +1,7 @@
 package ledger
 
+import "slices"
+
 // Publish makes filling entries resident and gives back their charges. ids is
 // one chain in prefix order, gaps allowed. The policy gets the new entries
 // tail first and then renews their resident ancestors toward the root, so that
@@ -45,10 +47,18 @@ func (l *Ledger) publishRound(ids []ID, isDirty bool, keep func(*book, uint32)) 
 	l.mu.Lock()
 	defer l.unlock()
 	b := &l.mu.book
-	for _, id := range ids {
-		e := b.filler(uint32(id))
+	for i := 0; i < len(ids); i++ {
+		if !b.isFilling(uint32(ids[i])) {
+			ids = slices.Concat(ids[:i], ids[i+1:])
+			i--
+			continue
+		}
+		e := b.entries.at(uint32(ids[i]))
 		e.mark = publishing
 		b.setDirty(e, isDirty)
+	}
+	if len(ids) == 0 {
+		return
 	}
 	b.order.enlist(ids)
 	for _, id := range ids {

@@ -1,0 +1,5 @@
+//go:build invariants
+
+package broken
+
+const tagged = true

@@ -26,8 +26,8 @@ var layered = []string{"lab", "router"}
 var rows = [][]string{
 	{"internal/pipe", "internal/wire/wiretest"}, // for tests
 	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/logqueue", "internal/metric", "internal/pages", "internal/poll", "internal/version"},
-	{"internal/access", "internal/missing"},
-	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/broken", "internal/budget", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket"},
+	{"internal/access", "internal/broken", "internal/missing"},
+	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket"},
 	{"internal/age", "internal/boundary", "internal/departed", "internal/events", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire"},
 	{"tier", "internal/cli", "internal/hint", "internal/keep", "internal/retain", "internal/sample"},
 	{"internal/stack"},

@@ -66,11 +66,17 @@ func (n *notes) exchange(t *Tier, from, to arena.Block) bool {
 }
 
 // sound is how many of the leading refs have the payload that was sealed. Those from the
-// first on that has not are let go of, and that one is removed: memory has changed it.
+// first on that has not are let go of, and that one is removed: memory has changed it. One
+// whose block was freed is put aside.
 func sound(t *Tier, o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.Ref) int {
 	for i := range refs {
 		if refs[i].Block.Clear() {
 			continue
+		}
+		if id := refs[i].ID; !refs[i].Block.Sealed() {
+			t.Release(o, c, refs[i:])
+			t.ledger.PutAside(id, "has no payload of its own")
+			return i
 		}
 		t.wrong.Add(1)
 		t.Release(o, c, refs[i:])

@@ -280,7 +280,7 @@ func (t *Tier) victim(e ledger.Entry) tier.Victim {
 	t.payloadBytes.Add(-int64(e.Size))
 	t.evictions.Add(1)
 	t.evictedBytes.Add(uint64(e.Size))
-	return tier.Victim{Record: tier.HotRecord(e, b.Sum()), Block: b, Dirty: e.Dirty, Hits: e.Hits, Charged: e.Charged}
+	return tier.Victim{Record: tier.HotRecord(e, b.Sum()), Block: b, Dirty: e.Dirty && b.Sealed(), Hits: e.Hits, Charged: e.Charged}
 }
 
 // Shrink implements tier.Hot. It counts the bytes of its victims instead of

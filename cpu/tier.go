@@ -223,7 +223,9 @@ func countRefused(t *Tier, err error) {
 	}
 }
 
-func (t *Tier) block(e ledger.Entry) arena.Block { return t.arena.Block(uint32(e.Value.A)) }
+func (t *Tier) block(e ledger.Entry) arena.Block {
+	return t.arena.Block(uint32(e.Value.A), uint32(e.ID))
+}
 
 // occupied is what a payload of n bytes takes in the arena.
 func occupied(n uint32) int64 { return extent.RoundUp(int64(n)) }

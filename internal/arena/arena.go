@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/broadcast"
+	"github.com/kvstored/kvstored/internal/broken"
 	"github.com/kvstored/kvstored/internal/extent"
 )
 
@@ -220,6 +221,14 @@ func (a *Arena) free(id uint32, off, n int64) {
 	a.mu.Unlock()
 }
 
+// putAside keeps the memory of a block whose references were counted wrongly, if it is free
+// by now, from being handed out again: its last holder may still be there.
+func (a *Arena) putAside(s *state) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mu.space.ReserveTag(s.off, int64(s.n), 0)
+}
+
 // NoteFrees has f called, without locks, for each block whose memory can be handed out
 // again from then on. Call it before anything is handed out.
 func (a *Arena) NoteFrees(f func(id uint32)) { a.freed = f }
@@ -236,13 +245,15 @@ func (a *Arena) Freed() <-chan struct{} {
 // arena owns it: do not close it.
 func (a *Arena) File() *os.File { return a.mapping.file }
 
-// Block returns the handle of a live block from its id. The caller holds a
-// reference; an id that is not live is a broken invariant and panics.
-func (a *Arena) Block(id uint32) Block {
+// Block returns the handle of a live block from its id and its tag. The caller holds a
+// reference. An id that is not live, or another's by now, is a broken invariant, and its
+// handle that of a block that was freed.
+func (a *Arena) Block(id, tag uint32) Block {
 	s := a.state(id)
 	b := Block{a: a, id: id, gen: s.gen.Load()}
-	if s.refs.Load() <= 0 {
-		panic(fmt.Sprintf("arena: block %d is not live", id))
+	if s.refs.Load() <= 0 || s.flags.Load()>>tagShift != tag {
+		broken.Report("arena: block %d is not live, or not that of %d", id, tag)
+		b.gen-- // of no block
 	}
 	return b
 }

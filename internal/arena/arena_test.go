@@ -71,7 +71,7 @@ func TestAlloc(t *testing.T) {
 	if &b.Bytes()[0] != &b.Padded()[0] || &b.Bytes()[0] != &a.mapping.mem[b.Offset()] {
 		t.Error("Bytes, Padded and Offset do not agree")
 	}
-	if got := a.Block(b.ID()); got != b || !b.Valid() || (Block{}).Valid() || b.ID() == 0 {
+	if got := a.Block(b.ID(), 0); got != b || !b.Valid() || (Block{}).Valid() || b.ID() == 0 {
 		t.Errorf("handle %v from id %d, want %v", got, b.ID(), b)
 	}
 	b.Release()
@@ -173,7 +173,7 @@ func TestReferences(t *testing.T) {
 		t.Error("freed with a reference left")
 	}
 	b.Release()
-	mustPanic(t, "block of a free id", func() { a.Block(b.ID()) })
+	mustPanic(t, "block of a free id", func() { a.Block(b.ID(), 0) })
 
 	// The id is used again, and nothing of the old block is left in it.
 	c := mustAlloc(t, a, AlignBytes)
@@ -187,8 +187,8 @@ func TestReferences(t *testing.T) {
 		"seal":    func() { b.Seal() },
 		"write":   func() { b.Write(nil) },
 		"short":   func() { c.Write(nil) },
-		"id 0":    func() { a.Block(0) },
-		"id":      func() { a.Block(1 << 31) },
+		"id 0":    func() { a.Block(0, 0) },
+		"id":      func() { a.Block(1<<31, 0) },
 	} {
 		mustPanic(t, name, use)
 	}
@@ -230,7 +230,7 @@ func TestConcurrentUse(t *testing.T) {
 			for range 100 {
 				b := waitAlloc(a, 1+rnd.IntN(150<<10))
 				b.SealSum(b.Write(pattern(b.Len(), byte(rnd.Uint32()))))
-				shared := a.Block(b.ID()).Retain()
+				shared := a.Block(b.ID(), 0).Retain()
 				var readers sync.WaitGroup
 				readers.Go(func() {
 					if !shared.Verify() {
@@ -296,7 +296,7 @@ func TestManyBlocks(t *testing.T) {
 		t.Errorf("arena is not full: %v", err)
 	}
 	for i, b := range blocks {
-		if a.Block(b.ID()).Sum() != uint64(i) {
+		if a.Block(b.ID(), 0).Sum() != uint64(i) {
 			t.Fatalf("block %d has the sum of another", i)
 		}
 		b.Release()

@@ -1,9 +1,12 @@
 package arena
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/broken"
 	"github.com/kvstored/kvstored/internal/bulk"
 	"github.com/kvstored/kvstored/internal/extent"
 )
@@ -11,8 +14,9 @@ import (
 // Block is a handle to payload bytes in an arena; copy it freely. The zero
 // Block is invalid. Handles of the same block are equal.
 //
-// Using a handle after its memory was freed is a broken invariant; it panics,
-// also when the id names another block by now.
+// Using a handle after its memory was freed is a broken invariant (see package broken),
+// also when the id names another block by now. Such a handle has no bytes and is never
+// sealed.
 type Block struct {
 	a   *Arena
 	id  uint32
@@ -39,6 +43,8 @@ const (
 // MaxTag is the largest tag of a block.
 const MaxTag = 1<<(32-tagShift) - 1
 
+var errSealed = errors.New("arena: the block is sealed")
+
 const statesPerPage = 4096
 
 type statePage [statesPerPage]state
@@ -49,14 +55,23 @@ func (a *Arena) state(id uint32) *state {
 			return &p[id%statesPerPage]
 		}
 	}
-	panic(fmt.Sprintf("arena: no block %d", id))
+	broken.Report("arena: there is no block %d", id)
+	return lost()
 }
 
-// live returns the state of b, and panics if b was freed.
+// lost is the state of a block that is none any more: what is done to it is of no effect.
+func lost() *state {
+	s := new(state)
+	s.refs.Store(math.MaxInt32 / 2)
+	return s
+}
+
+// live returns the state of b.
 func (b Block) live() *state {
 	s := b.a.state(b.id)
 	if s.gen.Load() != b.gen {
-		panic(fmt.Sprintf("arena: block %d was used after its last release", b.id))
+		broken.Report("arena: block %d was used after its last release", b.id)
+		return lost()
 	}
 	return s
 }
@@ -96,8 +111,9 @@ func padded(n int32) int64 { return extent.RoundUp(int64(n)) }
 // Retain takes one more reference, owned by the caller, and returns b. The
 // caller must hold one already.
 func (b Block) Retain() Block {
-	if b.live().refs.Add(1) <= 1 {
-		panic(fmt.Sprintf("arena: block %d was retained after its last release", b.id))
+	if s := b.live(); s.refs.Add(1) <= 1 {
+		broken.Report("arena: block %d was retained after its last release", b.id)
+		b.a.putAside(s)
 	}
 	return b
 }
@@ -112,7 +128,8 @@ func (b Block) Release() {
 		s.gen.Add(1)
 		b.a.free(b.id, off, n)
 	default:
-		panic(fmt.Sprintf("arena: block %d was released too often", b.id))
+		broken.Report("arena: block %d was released too often", b.id)
+		b.a.putAside(s)
 	}
 }
 
@@ -121,11 +138,13 @@ func (b Block) Refs() int32 { return b.live().refs.Load() }
 
 // Write copies src, as long as the block, into it and returns the checksum of
 // what arrived, without sealing. It hashes what it stores: src may be memory
-// that another process is changing.
+// that another process is changing. A block of another length, or a sealed one, stays as
+// it is.
 func (b Block) Write(src []byte) uint64 {
 	dst := b.Bytes()
 	if b.Sealed() || len(src) != len(dst) {
-		panic(fmt.Sprintf("arena: write of %d bytes into block %d of %d bytes (sealed: %t)", len(src), b.id, len(dst), b.Sealed()))
+		broken.Report("arena: write of %d bytes into block %d of %d bytes (sealed: %t)", len(src), b.id, len(dst), b.Sealed())
+		return Checksum(src)
 	}
 	return bulk.CopySum(dst, src)
 }
@@ -136,7 +155,8 @@ func (b Block) Write(src []byte) uint64 {
 func (b Block) WriteFrom(w *Window, off int64, l Look) (sum uint64, err error) {
 	dst := b.Bytes()
 	if b.Sealed() {
-		panic(fmt.Sprintf("arena: write into block %d, which is sealed", b.id))
+		broken.Report("arena: write into block %d, which is sealed", b.id)
+		return 0, errSealed
 	}
 	if sum, err = w.read(dst, off, l); err != nil {
 		return 0, fmt.Errorf("arena: read %d bytes of a window at %d: %w", len(dst), off, err)
@@ -153,11 +173,12 @@ func (b Block) Seal() uint64 {
 }
 
 // SealSum makes the block immutable with a checksum the caller has just got
-// from Write, or verified. Sealing twice is a broken invariant and panics.
+// from Write, or verified. Sealing twice is a broken invariant; the first sum stays.
 func (b Block) SealSum(sum uint64) {
 	s := b.live()
 	if s.isSealed() {
-		panic(fmt.Sprintf("arena: block %d was sealed twice", b.id))
+		broken.Report("arena: block %d was sealed twice", b.id)
+		return
 	}
 	s.sum.Store(sum)
 	s.flags.Or(sealed)
@@ -171,7 +192,8 @@ func (s *state) isSealed() bool { return s.flags.Load()&sealed != 0 }
 func (b Block) SetTag(tag uint32) {
 	s := b.live()
 	if tag > MaxTag {
-		panic(fmt.Sprintf("arena: tag %d of block %d is above %d", tag, b.id, uint32(MaxTag)))
+		broken.Report("arena: tag %d of block %d is above %d", tag, b.id, uint32(MaxTag))
+		return
 	}
 	for {
 		old := s.flags.Load()
@@ -198,7 +220,7 @@ func (b Block) Doubtful() bool { return b.live().flags.Load()&doubtful != 0 }
 // which after true it is not any more.
 func (b Block) Clear() bool {
 	if !b.Doubtful() {
-		return true
+		return b.Sealed()
 	}
 	if !b.Verify() {
 		return false

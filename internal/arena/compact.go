@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kvstored/kvstored/internal/broken"
 	"github.com/kvstored/kvstored/internal/extent"
 )
 
@@ -51,7 +52,7 @@ func (a *Arena) Compact(ctx context.Context, n int, move func(from, to Block) bo
 			return Block{}, context.Cause(ctx)
 		}
 		if c.clear(w.off) {
-			return c.finish(n), nil
+			return c.finish(n)
 		}
 		c.giveUp()
 	}
@@ -278,7 +279,8 @@ func (a *Arena) share(p extent.Piece) (Block, bool) {
 }
 
 // finish makes one block of n bytes of the run, which is empty.
-func (c *clearing) finish(n int) Block {
+func (c *clearing) finish(n int) (Block, error) {
+	defer c.forget()
 	a := c.arena
 	off := int64(-1)
 	for _, b := range c.moved {
@@ -298,13 +300,14 @@ func (c *clearing) finish(n int) Block {
 		s.gen.Add(1)
 	}
 	if !a.mu.space.ReserveTag(off, int64(n), a.nextID()) {
-		panic("arena: a run that was cleared is not free")
+		a.mu.Unlock()
+		broken.Report("arena: a run that was cleared is not free")
+		return Block{}, ErrFull
 	}
 	id := a.takeID()
 	a.mu.freed.Wake() // what is left of the last block
 	a.mu.Unlock()
-	c.forget()
-	return a.begin(id, off, n)
+	return a.begin(id, off, n), nil
 }
 
 func least(a, b int64) int64 {

@@ -7,6 +7,13 @@ import "github.com/kvstored/kvstored/internal/broken"
 // it before the ledger is used.
 func (l *Ledger) NoteAside(f func(Entry)) { l.mu.aside = f }
 
+// PutAside puts aside an entry of which the tier finds its own words wrong.
+func (l *Ledger) PutAside(id ID, what string) {
+	l.mu.Lock()
+	defer l.unlock()
+	l.mu.broken(uint32(id), what)
+}
+
 // broken puts aside an entry that a call is about which its books do not allow, and which is
 // not carried out: what protects the entry may be wrong. The bytes of a resident one stay in
 // use for good. Others are served to nobody as they are.

@@ -51,7 +51,7 @@ func (a *audit) run() error {
 	want.UsedBytes += b.budgets.extra
 	want.ProtectedBytes += b.budgets.extra
 	want.AsideEntries, want.AsideBytes = got.AsideEntries, got.AsideBytes // so that they are charged is all there is to see
-	for c := range want.ClassBytes { // charges are in the owners' sums only
+	for c := range want.ClassBytes {                                      // charges are in the owners' sums only
 		want.ClassBytes[c] = got.ClassBytes[c]
 	}
 	if got != want {

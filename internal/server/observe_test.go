@@ -159,7 +159,7 @@ func TestDone(t *testing.T) {
 			e, ok := r.hot.Ledger().Evict()
 			if ok {
 				r.hot.Ledger().Free(e.ID)
-				r.arena.Block(uint32(e.Value.A)).Release()
+				r.arena.Block(uint32(e.Value.A), uint32(e.ID)).Release()
 			}
 			if !ok || e.Key != chain(2, 3).Key(2) {
 				t.Fatalf("evicted %v, %v", e.Key, ok)

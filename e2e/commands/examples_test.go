@@ -173,8 +173,10 @@ func (h *heard) String() string {
 // it there.
 func commandIn(t *testing.T, dir string) []string {
 	t.Helper()
-	if err := os.Symlink(daemon.Program(t), filepath.Join(dir, "kvstored")); err != nil {
-		t.Fatal(err)
+	for name, program := range map[string]string{"kvstored": daemon.Program(t), "kvstored-lab": daemon.Lab(t)} {
+		if err := os.Symlink(program, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "KVSTORED_") })
 	return append(env, "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))

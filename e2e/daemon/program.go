@@ -35,22 +35,30 @@ var program = sync.OnceValues(func() (string, error) {
 	return Build("./cmd/kvstored")
 })
 
-var router = sync.OnceValues(func() (string, error) { return Build("./router/cmd/kvstored-router") })
+var (
+	router = sync.OnceValues(func() (string, error) { return Build("./router/cmd/kvstored-router") })
+	lab    = sync.OnceValues(func() (string, error) { return Build("./lab/cmd/kvstored-lab") })
+)
+
+// Program is the path of the kvstored under test.
+func Program(t testing.TB) string {
+	t.Helper()
+	return built(t, program)
+}
 
 // Router is the path of the router under test.
 func Router(t testing.TB) string {
 	t.Helper()
-	path, err := router()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return built(t, router)
 }
 
-var lab = sync.OnceValues(func() (string, error) { return Build("./lab/cmd/kvstored-lab") })
+// Lab is the path of the lab under test.
+func Lab(t testing.TB) string {
+	t.Helper()
+	return built(t, lab)
+}
 
-// Program is the path of the kvstored under test.
-func Program(t testing.TB) string {
+func built(t testing.TB, program func() (string, error)) string {
 	t.Helper()
 	path, err := program()
 	if err != nil {
@@ -100,11 +108,7 @@ func Run(t testing.TB, stdin string, args ...string) (code int, stdout, stderr s
 	cmd := exec.CommandContext(t.Context(), Program(t), args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, programVar+"=") })
 	if len(args) > 0 && args[0] == "lab" {
-		path, err := lab()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(path)+":"+os.Getenv("PATH"))
+		cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(Lab(t))+":"+os.Getenv("PATH"))
 	}
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs

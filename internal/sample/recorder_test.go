@@ -2,6 +2,7 @@ package sample
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,10 +14,12 @@ import (
 // meanwhile; the queue is bounded.
 func TestRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked, hit uint64
+		var asked, hit atomic.Uint64
+		var now atomic.Pointer[Tiers]
 		tiers := Tiers{DRAM: Tier{Bytes: 1 << 20, Chunks: 50, Policy: "lru"}, Write: "auto"}
+		now.Store(&tiers)
 		r := New(Options{
-			Tiers: func() Tiers { return tiers }, Hits: func() (uint64, uint64) { return asked, hit },
+			Tiers: func() Tiers { return *now.Load() }, Hits: func() (uint64, uint64) { return asked.Load(), hit.Load() },
 			Busy: func() time.Duration { return time.Hour },
 		})
 		if s := r.Sample(); len(s.Prompts) != 0 || s.Measured.AskedTokens != 0 || s.Tiers != tiers {
@@ -35,7 +38,8 @@ func TestRecorder(t *testing.T) {
 		}
 		ask := func(c *key.Chain, hits uint64) {
 			r.Asked(c)
-			asked, hit = asked+uint64(256*c.Len()), hit+256*hits
+			asked.Add(uint64(256 * c.Len()))
+			hit.Add(256 * hits)
 			time.Sleep(2 * time.Second)
 		}
 		for range 2 {
@@ -54,7 +58,9 @@ func TestRecorder(t *testing.T) {
 		if m := s.Measured; m.AskedTokens != 20*2560 || m.HitTokens != 20*768 || m.Since.After(s.Since) {
 			t.Errorf("measured %+v", m)
 		}
-		tiers.DRAM.Policy = "s3fifo" // what was hit before says nothing of it
+		other := tiers
+		other.DRAM.Policy = "s3fifo" // what was hit before says nothing of it
+		now.Store(&other)
 		ask(chain(1, 10), 10)
 		ask(chain(2, 10), 10) // the change is seen by now
 		ask(chain(3, 10), 10)

@@ -42,3 +42,45 @@ func TestBlockOfAnother(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Where more than a hundredth of DRAM is put aside, all goes that nobody leases, once.
+func TestEmptiedInMistrust(t *testing.T) {
+	broken.Survive(t)
+	const pages = 1000
+	h, _ := newTier(t, pages*page, ledger.Limits{})
+	c := store(t, h, 1, 100, page)
+	var leased [5]tier.Ref
+	if n, err := h.Hold(ledger.Daemon, ledger.Lease, tiertest.Keys(c, 0, 5), leased[:]); n != 5 {
+		t.Fatal(err)
+	}
+	entries := func() int { return h.Ledger().Stats().Entries }
+	drop := func(v tier.Victim) bool { v.Block.Release(); return false }
+	for i := 99; i > 89; i-- {
+		h.Shrink(t.Context(), 0, drop)
+		if h.Crowded(0) || entries() != i+1 {
+			t.Fatalf("%d entries with %d put aside", entries(), 99-i)
+		}
+		e, _ := h.Ledger().Find(c.Key(i))
+		b, err := h.Get(t.Context(), c.Key(i), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Ledger().PutAside(e.ID, "is to go")
+		defer b.Release()
+		defer b.Release() // the reference that nobody gives back
+	}
+	if !h.Crowded(0) {
+		t.Error("it does not ask to be emptied")
+	}
+	h.Shrink(t.Context(), 0, drop)
+	if h.Crowded(0) || entries() != 5 {
+		t.Errorf("%d entries are left, want those that are leased", entries())
+	}
+	h.Release(ledger.Daemon, ledger.Lease, leased[:])
+	if h.Shrink(t.Context(), 0, drop); entries() != 5 {
+		t.Errorf("it is emptied again: %d entries", entries())
+	}
+	if err := h.Delete(t.Context(), tiertest.Keys(c, 0, 5)); err != nil {
+		t.Error(err)
+	}
+}

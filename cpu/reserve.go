@@ -288,11 +288,14 @@ func (t *Tier) victim(e ledger.Entry) tier.Victim {
 func (t *Tier) Shrink(ctx context.Context, demoting int64, drop func(tier.Victim) bool) {
 	for shed(t, drop) {
 	}
-	used := t.arena.Stats().UsedBytes - demoting
-	if used <= t.high.Load() {
+	used, high, goal := t.arena.Stats().UsedBytes-demoting, t.high.Load(), t.goal
+	if m := t.mistrust(); m > t.emptied.Swap(m) {
+		high, goal = 0, func() int64 { return 0 }
+	}
+	if used <= high {
 		return
 	}
-	for ctx.Err() == nil && used > t.goal() {
+	for ctx.Err() == nil && used > goal() {
 		n, _, ok := t.evictTo(drop, true)
 		if !ok {
 			return
@@ -301,9 +304,18 @@ func (t *Tier) Shrink(ctx context.Context, demoting int64, drop func(tier.Victim
 	}
 }
 
+// mistrust counts a thousand entries put aside, and each hundredth of the arena. One more has
+// Shrink empty the tier of all that is not protected: so many are not the only wrong ones.
+func (t *Tier) mistrust() int64 {
+	if t.aside.Load() == 0 {
+		return 0
+	}
+	return max(t.aside.Load()/1000, t.asideBytes.Load()/(t.arena.Stats().CapacityBytes/100))
+}
+
 // Crowded implements tier.Hot.
 func (t *Tier) Crowded(demoting int64) bool {
-	return t.arena.Stats().UsedBytes-demoting > t.high.Load() || t.ledger.OverQuota()
+	return t.arena.Stats().UsedBytes-demoting > t.high.Load() || t.ledger.OverQuota() || t.mistrust() > t.emptied.Load()
 }
 
 // Trim implements tier.Resident. Dirty victims are lost: it is for a tier on

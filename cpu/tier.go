@@ -55,6 +55,9 @@ type Tier struct {
 
 	payloadBytes atomic.Int64
 
+	aside, asideBytes atomic.Int64 // entries put aside; see ledger.NoteAside
+	emptied           atomic.Int64 // for so many of mistrust
+
 	gets, getBytes, puts, putBytes, evictions, evictedBytes, refused, moved, movedBytes atomic.Uint64
 }
 
@@ -67,6 +70,8 @@ func New(o Options) *Tier {
 	t.ledger.NoteAside(func(e ledger.Entry) { // which has the reference of its block for good
 		t.notes.leave(t.block(e))
 		t.payloadBytes.Add(-int64(e.Size))
+		t.aside.Add(1)
+		t.asideBytes.Add(occupied(e.Size))
 	})
 	return t
 }

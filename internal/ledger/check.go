@@ -50,8 +50,8 @@ func (a *audit) run() error {
 	got.Evictions, got.EvictedBytes, got.EvictedUnused, got.EvictedUnusedBytes = 0, 0, 0, 0
 	want.UsedBytes += b.budgets.extra
 	want.ProtectedBytes += b.budgets.extra
-	want.AsideEntries, want.AsideBytes = got.AsideEntries, got.AsideBytes // so that they are charged is all there is to see
-	for c := range want.ClassBytes {                                      // charges are in the owners' sums only
+	want.AsideEntries, want.AsideBytes = got.AsideEntries, got.AsideBytes
+	for c := range want.ClassBytes { // charges, also for what is put aside, are in the owners' sums only
 		want.ClassBytes[c] = got.ClassBytes[c]
 	}
 	if got != want {

@@ -2,21 +2,23 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/human"
 )
 
 type flushResult struct {
 	Chunks uint64               `json:"written_chunks"`
 	Bytes  uint64               `json:"written_bytes"`
-	Left   map[string]flushLeft `json:"left"` // by reason; empty: everything is written
+	Left   map[string]flushLeft `json:"left"`             // by reason; empty: all that waited is written
+	Stored *admin.Holdings      `json:"stored,omitempty"` // left out for users that may not know it
 }
 
 type flushLeft struct {
@@ -26,17 +28,18 @@ type flushLeft struct {
 
 func flushCommand() *cobra.Command {
 	var (
-		socket          string
+		at              adminFlags
 		asJSON, durable bool
 		timeout         time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "flush",
-		Short: "Wait until everything stored is on disk and in the bucket",
-		Long: `Wait until everything that is stored now is on disk, where it survives the end
-of the daemon; with --durable, a power failure too. Where there is a bucket, wait
-until it is uploaded as well: give --timeout what that takes. What was given up is
-printed by reason, and the exit code is 1 then.`,
+		Short: "Wait until what was stored is written below DRAM, and say what is where",
+		Long: `Wait until everything in DRAM is on disk, where it survives the end of the daemon;
+with --durable, a power failure too. Where there is a bucket, wait until what is on
+its way there is uploaded as well: give --timeout what that takes. What was given up
+is printed by reason, and the exit code is 1 then. An admin is told how many chunks
+are where: those stored before there was a bucket are not in it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout < time.Millisecond {
@@ -44,46 +47,69 @@ printed by reason, and the exit code is 1 then.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return withClient(ctx, socket, client.Options{Inline: true}, func(c *client.Client) error {
+			return withClient(ctx, at.socket, client.Options{Inline: true}, func(c *client.Client) error {
 				f, err := c.Flush(ctx, durable)
 				if err != nil {
 					return err
 				}
-				tiers, err := tiersOfDaemon(ctx, c)
-				if errors.Is(err, client.ErrDenied) {
-					tiers, err = nil, nil
-				}
-				if err != nil {
-					return err
-				}
-				return printFlush(cmd.OutOrStdout(), &f, tiers, asJSON)
+				h, untold := holdingsOf(ctx, &at)
+				return printFlush(cmd.OutOrStdout(), &f, h, untold, asJSON)
 			})
 		},
 	}
-	socketFlag(cmd, &socket)
+	at.add(cmd)
 	jsonFlag(cmd, &asJSON)
 	cmd.Flags().BoolVar(&durable, "durable", false, "survive a power failure too")
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait")
 	return cmd
 }
 
-// written says where everything stored is after a flush that left nothing. Tiers
-// are nil for a user that may not know them.
-func written(f *client.Flushed, tiers map[string]tierView) string {
-	_, disk := tiers["disk"]
-	_, remote := tiers["remote"]
-	just := fmt.Sprintf("; %s (%s) went there just now", human.Plural(f.Chunks, "chunk"), human.Bytes(f.Bytes))
-	switch {
-	case tiers == nil:
-		return "everything stored is written to the tiers below DRAM, as far as there are such" + just
-	case disk && remote: // a chunk counts once for each
-		return "everything stored is on disk and in the bucket" + just + ", both counted"
-	case disk:
-		return "everything stored is on disk" + just
-	case remote:
-		return "everything stored is in the bucket" + just
+// holdingsOf asks how many chunks each tier holds, which takes an admin.
+func holdingsOf(ctx context.Context, at *adminFlags) (*admin.Holdings, error) {
+	h := new(admin.Holdings)
+	if err := at.call(func(c *admin.Client) error { return c.Get(ctx, "/v1/holdings", h) }); err != nil {
+		return nil, err
 	}
-	return "nothing is stored, and there is no tier below DRAM to write to"
+	return h, nil
+}
+
+// written says where everything stored is after a flush that left nothing. The daemon
+// may not tell, and has said why then.
+func written(f *client.Flushed, h *admin.Holdings, untold error) string {
+	just := fmt.Sprintf("; %s (%s) went there just now", human.Plural(f.Chunks, "chunk"), human.Bytes(f.Bytes))
+	if h == nil {
+		return fmt.Sprintf("what waited is written to the tiers below DRAM, as far as there are such%s; what is where is not known: %v", just, untold)
+	}
+	onDisk, disk := h.Tiers["disk"]
+	inBucket, bucket := h.Tiers["remote"]
+	if disk && bucket { // a chunk counts once for each
+		just += ", both counted"
+	}
+	var all, some []string
+	if disk {
+		all, some = append(all, "on disk"), append(some, human.Count(onDisk)+" on disk")
+	}
+	if bucket {
+		all, some = append(all, "in the bucket"), append(some, human.Count(inBucket)+" known to be in the bucket")
+	}
+	switch {
+	case all == nil:
+		return "nothing is stored, and there is no tier below DRAM to write to"
+	case (!disk || onDisk == h.Chunks) && (!bucket || inBucket == h.Chunks):
+		return "everything stored is " + strings.Join(all, " and ") + just
+	}
+	return human.Plural(h.Chunks, "chunk") + " stored: " + strings.Join(some, ", ") + outside(h) + just
+}
+
+// outside counts the chunks that are not known to be in the bucket.
+func outside(h *admin.Holdings) (text string) {
+	if h.Local > 0 {
+		text = fmt.Sprintf(", %s of Redis clients, which stay here", human.Count(h.Local))
+	}
+	if h.Missing > 0 {
+		text += fmt.Sprintf("; %s (%s) may not be in the bucket", human.Plural(h.Missing, "chunk"), human.Bytes(h.MissingBytes))
+	}
+	return text
 }
 
 // lostChunks is the reason of chunks that a tier below had and has lost.
@@ -92,8 +118,8 @@ const lostChunks = "lost"
 // clearedChunks is the reason of those that clear took out of a tier.
 const clearedChunks = "cleared"
 
-func printFlush(w io.Writer, f *client.Flushed, tiers map[string]tierView, asJSON bool) error {
-	r := flushResult{Chunks: f.Chunks, Bytes: f.Bytes, Left: make(map[string]flushLeft)}
+func printFlush(w io.Writer, f *client.Flushed, h *admin.Holdings, untold error, asJSON bool) error {
+	r := flushResult{Chunks: f.Chunks, Bytes: f.Bytes, Left: make(map[string]flushLeft), Stored: h}
 	left, lost := uint64(0), uint64(0)
 	for _, l := range f.Left {
 		r.Left[l.Reason] = flushLeft{l.Chunks, l.Bytes}
@@ -107,7 +133,7 @@ func printFlush(w io.Writer, f *client.Flushed, tiers map[string]tierView, asJSO
 		}
 	} else {
 		if left == 0 {
-			fmt.Fprintln(w, written(f, tiers))
+			fmt.Fprintln(w, written(f, h, untold))
 		}
 		for _, l := range f.Left {
 			if l.Reason == lostChunks { // of which nobody knows the bytes

@@ -201,7 +201,7 @@ func TestAccessOfCommands(t *testing.T) {
 		code int
 		says string
 	}{
-		{uidAlice, "flush", 0, "everything stored is written"},
+		{uidAlice, "flush", 0, "what waited is written"},
 		{uidAlice, "put --text hello --model a-1", 0, ""},
 		{uidAlice, "get --text hello --model a-1", 0, ""},
 		{uidBob, "get --text hello --model a-1", 0, ""},

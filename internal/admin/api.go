@@ -119,6 +119,17 @@ type Policies struct {
 	Names []string          `json:"available"` // all there are
 }
 
+// Holdings is how much of what the daemon knows each tier has.
+type Holdings struct {
+	Chunks uint64            `json:"chunks"` // in any tier
+	Tiers  map[string]uint64 `json:"tiers"`  // of those, in each tier there is
+	// Missing is the chunks in DRAM or on disk that are not known to be in the bucket, but
+	// for the Local ones, which never go there.
+	Missing      uint64 `json:"missing_chunks"`
+	MissingBytes uint64 `json:"missing_bytes"`
+	Local        uint64 `json:"local_chunks"`
+}
+
 // ClearRequest names the tiers in which everything is forgotten.
 type ClearRequest struct {
 	Tiers []string `json:"tiers"`

@@ -73,6 +73,7 @@ func routes() []route {
 		routeOf("GET", "/v1/sample", everywhere, (*call).sample),
 		routeOf("GET", "/v1/policy", everywhere, (*call).policies),
 		routeOf("PUT", "/v1/policy", everywhere, (*call).setPolicy),
+		routeOf("GET", "/v1/holdings", everywhere, (*call).holdings),
 		routeOf("POST", "/v1/clear", everywhere, (*call).clear),
 		routeOf("POST", "/v1/purge", somewhere, (*call).purge),
 		routeOf("POST", "/v1/scrub", everywhere, (*call).scrub),

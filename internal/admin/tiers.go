@@ -48,6 +48,15 @@ func (c *call) setPolicy(q *PolicyRequest) (*Policies, error) {
 	return c.policies(nil)
 }
 
+func (c *call) holdings(*None) (*Holdings, error) {
+	h, err := c.o.Stack.Holdings(c.ctx)
+	reply := Holdings{Chunks: h.Chunks, Tiers: make(map[string]uint64), Missing: h.Missing.Chunks, MissingBytes: h.Missing.Bytes, Local: h.Local}
+	for p, n := range h.In {
+		reply.Tiers[p.String()] = n
+	}
+	return &reply, err
+}
+
 func (c *call) clear(q *ClearRequest) (*Chunks, error) {
 	if len(q.Tiers) == 0 {
 		e := refuse(BadRequest, "no tiers are named")

@@ -123,12 +123,7 @@ func (s *flusher) isCleared(k key.Key, kept tier.Set) (size uint32, is bool) {
 	case kept&^at == 0:
 		return 0, false
 	}
-	for _, l := range s.levels.below {
-		if l.Summed != nil && size == 0 {
-			_, size, _ = l.Summed.Sum(k)
-		}
-	}
-	return size, true
+	return s.sizeOf(k), true
 }
 
 // clear is Clear for one space.

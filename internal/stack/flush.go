@@ -176,7 +176,7 @@ func (s *flusher) Unflushed(told Volume) (reason string, v Volume) {
 // With durable it survives a power failure too; chunks that a tier had to drop,
 // as an earlier sync of them failed, are written again from DRAM. The dropped
 // chunks, and why, are in Written. Write mode selective stays selective: a chunk that was not used
-// often enough is not written. The policy of a tier has no say: whoever flushes wants
+// often enough is not written. The policy of a tier has no say: a flush wants
 // all of it there, also what the tier declined, or evicted, while DRAM has it.
 func (s *flusher) Flush(ctx context.Context, durable bool) error {
 	for _, l := range s.levels.below {

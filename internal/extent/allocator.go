@@ -1,6 +1,6 @@
 package extent
 
-import "fmt"
+import "github.com/kvstored/kvstored/internal/broken"
 
 // UnitBytes is the granularity of every offset and size: the block size that
 // direct I/O and page mappings need.
@@ -71,14 +71,15 @@ func (a *Allocator) AllocTag(n int64, tag uint32) (off int64, ok bool) {
 // Free takes back the extent that Alloc or Reserve handed out at off with size
 // n (the exact size or the rounded one) and joins it with free neighbours.
 // Anything else (a second Free, a part of an extent, a foreign range) is a
-// broken invariant of the caller and panics.
+// broken invariant of the caller, and changes nothing.
 func (a *Allocator) Free(off, n int64) {
 	i := none
 	if off >= 0 && off&(UnitBytes-1) == 0 && off>>unitShift < a.units {
 		i = a.index.lookup(&a.records, off>>unitShift)
 	}
 	if i == none || a.records.at(i).isFree() || n <= 0 || a.records.at(i).units != toUnits(n) {
-		panic(fmt.Sprintf("extent: free of [%d, +%d), which is not handed out", off, n))
+		broken.Report("extent: free of [%d, +%d), which is not handed out", off, n)
+		return
 	}
 	a.live--
 	a.free += a.records.at(i).units

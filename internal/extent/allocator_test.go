@@ -4,9 +4,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/kvstored/kvstored/internal/broken"
 )
 
-func TestFreeOfWhatIsNotHandedOutPanics(t *testing.T) {
+func TestFreeOfWhatIsNotHandedOut(t *testing.T) {
 	const mib = 1 << 20
 	for name, free := range map[string]func(a *Allocator, off int64){
 		"twice":           func(a *Allocator, off int64) { a.Free(off, mib); a.Free(off, mib) },
@@ -27,12 +29,19 @@ func TestFreeOfWhatIsNotHandedOutPanics(t *testing.T) {
 			if !ok || off != 0 {
 				t.Fatalf("Alloc = %d, %t", off, ok)
 			}
-			defer func() {
-				if recover() == nil {
-					t.Fatal("no panic")
-				}
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Fatal("no panic")
+					}
+				}()
+				free(a, off)
 			}()
-			free(a, off)
+			broken.Survive(t)
+			used := a.UsedBytes()
+			if free(a, off); a.UsedBytes() != used || a.Extents() != used/mib {
+				t.Errorf("%d bytes in use, %d extents", a.UsedBytes(), a.Extents())
+			}
 		})
 	}
 }

@@ -219,8 +219,8 @@ func (b Block) Doubtful() bool { return b.live().flags.Load()&doubtful != 0 }
 // Clear reports whether the payload is the sealed one. It hashes one that is Doubtful,
 // which after true it is not any more.
 func (b Block) Clear() bool {
-	if !b.Doubtful() {
-		return b.Sealed()
+	if flags := b.live().flags.Load(); flags&doubtful == 0 {
+		return flags&sealed != 0
 	}
 	if !b.Verify() {
 		return false

@@ -25,7 +25,7 @@ type valueLog struct {
 }
 
 func openValueLog(dir string, bytes int64) (*valueLog, error) {
-	a, err := arena.New(arena.Options{CapacityBytes: 64 << 20, HugePages: "auto", Touch: true})
+	a, err := arena.New(arena.Options{CapacityBytes: 64 << 20, HugePages: "auto", Touch: arena.Touch})
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,10 @@ type subject struct {
 
 // openSubject opens a tier in dir whose measurements move bytes each.
 func openSubject(dir string, bytes, capacity int64, depth int) (*subject, error) {
-	a, err := arena.New(arena.Options{CapacityBytes: 512 << 20, HugePages: "auto", Touch: true})
+	a, err := arena.New(arena.Options{CapacityBytes: 512 << 20, HugePages: "auto", Touch: arena.Touch})
+	if err == nil {
+		err = a.Populate(context.Background())
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -64,8 +64,8 @@ func newDemoDaemon(dir string) (*demoDaemon, error) {
 	return d, nil
 }
 
-// start runs the daemon and returns its statistics once it knows everything it
-// has on disk.
+// start runs the daemon and returns its statistics once it has all its DRAM, and knows
+// everything it has on disk.
 func (d *demoDaemon) start(ctx context.Context) (*statsView, error) {
 	if err := d.launch(); err != nil {
 		return nil, err
@@ -102,13 +102,13 @@ func (d *demoDaemon) run(command string, more ...string) error {
 	return nil
 }
 
-// ready waits until the daemon knows everything it has on disk.
+// ready waits until the daemon has all its DRAM, and knows everything it has on disk.
 func (d *demoDaemon) ready(ctx context.Context) (*statsView, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, demoStartTimeout, errors.New("it took too long"))
 	defer cancel()
 	for {
 		st, err := d.stats(ctx)
-		if err == nil && !st.Store.Recovering {
+		if err == nil && !strings.HasPrefix(st.Health, "not ready") {
 			return st, nil
 		}
 		select {

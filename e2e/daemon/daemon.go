@@ -111,8 +111,8 @@ func (d *Daemon) Beside() *Daemon {
 	return &other
 }
 
-// Start runs the daemon and returns its statistics when it knows everything that it has
-// on disk.
+// Start runs the daemon and returns its statistics when it has all its DRAM, and knows
+// everything that it has on disk.
 func (d *Daemon) Start() *Stats {
 	d.t.Helper()
 	d.Launch()
@@ -175,13 +175,13 @@ func withoutOurs(env []string) (out []string) {
 	return out
 }
 
-// Ready waits until the daemon knows everything that it has on disk.
+// Ready waits until the daemon has all its DRAM, and knows everything that it has on disk.
 func (d *Daemon) Ready(ctx context.Context) (*Stats, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("it took too long"))
 	defer cancel()
 	for {
 		st, err := d.Ask(ctx)
-		if err == nil && !st.Store.Recovering {
+		if err == nil && !st.Store.Recovering && st.Arena.PopulatedBytes == st.Arena.CapacityBytes {
 			return st, nil
 		}
 		select {

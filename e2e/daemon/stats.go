@@ -11,6 +11,10 @@ import (
 // `kvstored stats --json`.
 type Stats struct {
 	Version string `json:"version"`
+	Arena   struct {
+		CapacityBytes  int64 `json:"capacity_bytes"`
+		PopulatedBytes int64 `json:"populated_bytes"`
+	} `json:"arena"`
 	Server  struct {
 		Connections int64             `json:"connections"`
 		Malformed   uint64            `json:"malformed_frames"`

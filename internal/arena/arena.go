@@ -39,9 +39,12 @@ const (
 // Options describe an arena.
 type Options struct {
 	CapacityBytes int64  // rounded down to AlignBytes
-	HugePages     string // HugeAuto, HugeOn or HugeOff; only Touch can tell what was got
+	HugePages     string // HugeAuto, HugeOn or HugeOff; only pages that were touched can tell what was got
 	Mlock         bool   // lock all pages in memory; needs RLIMIT_MEMLOCK or CAP_IPC_LOCK
-	Touch         bool   // fault all pages in before New returns, on all CPUs
+	// Touch faults a part of the arena in and changes no byte of it, as the function Touch does.
+	// New has it fault in the first slice, Populate the others, and nothing else is handed
+	// out. nil: all of the arena is, and its pages come as they are used.
+	Touch func(part []byte, huge bool) error
 	// Keep has the next process go on with the arena: see Files. It lacks
 	// F_SEAL_FUTURE_WRITE then.
 	Keep bool
@@ -55,6 +58,10 @@ type Arena struct {
 	states   []atomic.Pointer[statePage] // grown a page at a time, never moved
 	freed    func(id uint32)             // see NoteFrees; never nil
 	huge     atomic.Int64
+	touch    func(part []byte) error // see Options
+
+	populated  atomic.Int64 // bytes from the front on; changed with the mutex held
+	populating atomic.Bool
 
 	mu struct {
 		sync.Mutex
@@ -72,6 +79,7 @@ type Arena struct {
 // Stats is a snapshot of an arena.
 type Stats struct {
 	CapacityBytes    int64
+	PopulatedBytes   int64 // of the capacity; no other is used or free
 	UsedBytes        int64 // handed out, padding included
 	FreeBytes        int64
 	LargestFreeBytes int64 // the largest block that Alloc would grant now, if below MaxPayload
@@ -91,15 +99,17 @@ func New(o Options) (*Arena, error) {
 	if err != nil {
 		return nil, fmt.Errorf("arena: %w", err)
 	}
-	return newArena(m, o.CapacityBytes), nil
+	return newArena(m, &o), nil
 }
 
 // newArena makes an arena of which nothing is handed out.
-func newArena(m mapping, capacity int64) *Arena {
+func newArena(m mapping, o *Options) *Arena {
+	capacity := o.CapacityBytes
 	a := &Arena{
 		mapping:  m,
 		capacity: capacity,
 		freed:    func(uint32) {},
+		touch:    o.touch,
 		states:   make([]atomic.Pointer[statePage], capacity/AlignBytes/statesPerPage+1),
 
 		compacting: make(chan struct{}, 1),
@@ -107,8 +117,12 @@ func newArena(m mapping, capacity int64) *Arena {
 	a.huge.Store(m.hugeBytes)
 	a.clearing.arena = a
 	a.mu.space = extent.New(capacity)
+	a.withhold(m.populated)
+	a.populating.Store(a.missing() > 0)
 	return a
 }
+
+func (o *Options) touch(part []byte) error { return o.Touch(part, o.HugePages != HugeOff) }
 
 func (o *Options) check() error {
 	switch o.HugePages {
@@ -138,7 +152,7 @@ func (a *Arena) Close() error {
 	if a.mu.closed {
 		return nil
 	}
-	if n := a.mu.space.Extents(); n > 0 {
+	if n := a.blocks(); n > 0 {
 		return fmt.Errorf("arena: close: %d blocks are still held", n)
 	}
 	a.mu.closed = true
@@ -258,16 +272,25 @@ func (a *Arena) Block(id, tag uint32) Block {
 	return b
 }
 
+// blocks is how many are handed out; the mutex is held.
+func (a *Arena) blocks() int64 {
+	if a.missing() > 0 {
+		return a.mu.space.Extents() - 1
+	}
+	return a.mu.space.Extents()
+}
+
 // Stats returns a snapshot.
 func (a *Arena) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return Stats{
-		CapacityBytes:    a.mu.space.Capacity(),
-		UsedBytes:        a.mu.space.UsedBytes(),
+		CapacityBytes:    a.capacity,
+		PopulatedBytes:   a.Populated(),
+		UsedBytes:        a.mu.space.UsedBytes() - a.missing(),
 		FreeBytes:        a.mu.space.FreeBytes(),
 		LargestFreeBytes: a.mu.space.LargestFree(),
-		Blocks:           a.mu.space.Extents(),
+		Blocks:           a.blocks(),
 		HugeBytes:        a.huge.Load(),
 		Locked:           a.mapping.locked,
 	}

@@ -61,7 +61,7 @@ func mustPanic(t *testing.T, name string, f func()) {
 func TestAlloc(t *testing.T) {
 	a := newTest(t, Options{CapacityBytes: 1<<20 + 5})
 	b := mustAlloc(t, a, 5000)
-	want := Stats{CapacityBytes: 1 << 20, UsedBytes: 8192, FreeBytes: 1<<20 - 8192, LargestFreeBytes: 1<<20 - 8192, Blocks: 1}
+	want := Stats{CapacityBytes: 1 << 20, PopulatedBytes: 1 << 20, UsedBytes: 8192, FreeBytes: 1<<20 - 8192, LargestFreeBytes: 1<<20 - 8192, Blocks: 1}
 	if got := a.Stats(); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}

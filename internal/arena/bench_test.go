@@ -9,7 +9,10 @@ func BenchmarkWrite(b *testing.B) {
 	for _, n := range []int{64 << 10, 256 << 10, 1 << 20, 4 << 20} {
 		b.Run(fmt.Sprintf("%dKiB", n>>10), func(b *testing.B) {
 			const total = 512 << 20
-			a := newTest(b, Options{CapacityBytes: total, Touch: true})
+			a := newTest(b, Options{CapacityBytes: total, Touch: Touch})
+			if err := a.Populate(b.Context()); err != nil {
+				b.Fatal(err)
+			}
 			src := make([]byte, total) // cold, like payloads are
 			for i := 0; i < len(src); i += 4096 {
 				src[i] = 1

@@ -1,12 +1,12 @@
 package arena
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
-	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +18,7 @@ type mapping struct {
 	mem       []byte
 	file      *os.File // for clients
 	whole     *os.File // for the next process, writable; nil: the arena is not kept
+	populated int64    // bytes from the front on
 	hugeBytes int64
 	locked    bool
 }
@@ -39,7 +40,7 @@ func newMapping(o Options) (m mapping, err error) {
 	// Prompts do not belong into a core dump. Nothing depends on the advice,
 	// so a kernel that does not take it is no error.
 	_ = unix.Madvise(m.mem, unix.MADV_DONTDUMP)
-	if err = m.populate(o); err != nil {
+	if err = m.populate(&o); err != nil {
 		return m, err
 	}
 	if o.Mlock {
@@ -73,18 +74,15 @@ func (m *mapping) close() error {
 	return errors.Join(errs...)
 }
 
-// populate advises huge pages and faults all pages in, as far as o asks.
-func (m *mapping) populate(o Options) error {
-	huge, advice := o.HugePages != HugeOff, unix.MADV_HUGEPAGE
-	if !huge {
-		advice = unix.MADV_NOHUGEPAGE
-	}
-	// An error means a kernel without huge pages, which is measured below.
-	_ = unix.Madvise(m.mem, advice)
-	if !o.Touch {
+// populate advises huge pages and faults the first slice in, as far as o asks.
+func (m *mapping) populate(o *Options) error {
+	m.adviseHuge(o)
+	m.populated = o.CapacityBytes
+	if o.Touch == nil {
 		return nil
 	}
-	if err := touch(m.mem, huge); err != nil {
+	m.populated = min(m.populated, sliceBytes)
+	if err := touchAll(context.Background(), m.mem[:m.populated], o.touch); err != nil {
 		return err
 	}
 	var err error
@@ -97,8 +95,21 @@ func (m *mapping) populate(o Options) error {
 	return nil
 }
 
+func (m *mapping) adviseHuge(o *Options) {
+	advice := unix.MADV_HUGEPAGE
+	if o.HugePages == HugeOff {
+		advice = unix.MADV_NOHUGEPAGE
+	}
+	// An error means a kernel without huge pages, which New measures.
+	_ = unix.Madvise(m.mem, advice)
+}
+
+// lock locks the populated part, and each other page once it is there.
 func (m *mapping) lock() error {
-	err := unix.Mlock(m.mem)
+	err := unix.Mlock(m.mem[:m.populated])
+	if rest := m.mem[m.populated:]; err == nil && len(rest) > 0 {
+		err = lockOnFault(rest)
+	}
 	if err == nil {
 		m.locked = true
 		return nil
@@ -110,36 +121,17 @@ func (m *mapping) lock() error {
 	return fmt.Errorf("mlock of %d bytes: %w", len(m.mem), err)
 }
 
-// stripeBytes is what one worker faults in at a time: enough to make the
-// system call cheap, small enough to spread the work.
-const stripeBytes = 64 << 20
-
-// touch faults all of mem in, on all CPUs, by huge pages where asked for and
-// available.
-func touch(mem []byte, huge bool) error {
-	stripes := (len(mem) + stripeBytes - 1) / stripeBytes
-	var (
-		next atomic.Int64
-		wg   sync.WaitGroup
-		errs = make([]error, min(runtime.GOMAXPROCS(0), stripes))
-	)
-	for w := range errs {
-		wg.Go(func() {
-			for errs[w] == nil {
-				i := int(next.Add(1)) - 1
-				if i >= stripes {
-					return
-				}
-				errs[w] = touchStripe(mem[i*stripeBytes:min((i+1)*stripeBytes, len(mem))], huge)
-			}
-		})
+func lockOnFault(p []byte) error {
+	_, _, errno := unix.Syscall(unix.SYS_MLOCK2, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MLOCK_ONFAULT)
+	if errno != 0 {
+		return errno
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return nil
 }
 
-func touchStripe(p []byte, huge bool) error {
-	if whole := len(p) / pages.HugeBytes * pages.HugeBytes; huge && whole > 0 {
+// Touch faults a part of an arena in, by huge pages where asked for and available.
+func Touch(part []byte, huge bool) error {
+	if whole := len(part) / pages.HugeBytes * pages.HugeBytes; huge && whole > 0 {
 		// The kernel collapses a range once a page of it is there, and gives
 		// huge pages then under any shmem_enabled ("deny" excepted). It
 		// needs Linux 6.1 and unfragmented memory; the rest is filled
@@ -147,14 +139,21 @@ func touchStripe(p []byte, huge bool) error {
 		// (measured on a small virtual machine), once, for faster direct I/O
 		// ever after.
 		for i := 0; i < whole; i += pages.HugeBytes {
-			p[i] = 0
+			if err := faultIn(part[i : i+AlignBytes]); err != nil {
+				return err
+			}
 		}
-		_ = unix.Madvise(p[:whole], unix.MADV_COLLAPSE)
+		_ = unix.Madvise(part[:whole], unix.MADV_COLLAPSE)
 	}
+	return faultIn(part)
+}
+
+// faultIn has an error where memory is short, and no signal, but on a kernel before 5.14.
+func faultIn(p []byte) error {
 	err := unix.Madvise(p, unix.MADV_POPULATE_WRITE)
-	if errors.Is(err, unix.EINVAL) { // before Linux 5.14
+	if errors.Is(err, unix.EINVAL) {
 		for i := 0; i < len(p); i += AlignBytes {
-			p[i] = 0
+			atomic.AddUint32((*uint32)(unsafe.Pointer(&p[i])), 0) // a write that changes nothing
 		}
 		return nil
 	}

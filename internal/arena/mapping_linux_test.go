@@ -25,13 +25,19 @@ func residentBytes(t *testing.T, p []byte) int {
 	return bytes.Count(vec, []byte{1}) * AlignBytes
 }
 
-func TestTouchFaultsEverythingIn(t *testing.T) {
-	// More than one stripe, and an end within a huge page.
-	const size = stripeBytes + 5*pages.HugeBytes + 3*AlignBytes
+func TestPopulateFaultsEverythingIn(t *testing.T) {
+	// More than one slice, and an end within a huge page.
+	const size = sliceBytes + 5*pages.HugeBytes + 3*AlignBytes
 	for _, huge := range []string{HugeOff, HugeAuto} {
-		a := newTest(t, Options{CapacityBytes: size, Touch: true, HugePages: huge})
+		a := newTest(t, Options{CapacityBytes: size, Touch: Touch, HugePages: huge})
 		if addr(a.mapping.mem)%pages.HugeBytes != 0 {
 			t.Errorf("mapped at %#x, where no huge page fits", addr(a.mapping.mem))
+		}
+		if got := residentBytes(t, a.mapping.mem); got < sliceBytes || got == size {
+			t.Errorf("hugepages %s: %d of %d bytes are resident when New returns", huge, got, size)
+		}
+		if err := errors.Join(a.Populate(t.Context()), a.CountHuge()); err != nil {
+			t.Fatal(err)
 		}
 		if got := residentBytes(t, a.mapping.mem); got != size {
 			t.Errorf("hugepages %s: %d of %d bytes are resident", huge, got, size)
@@ -52,7 +58,7 @@ func TestTouchFaultsEverythingIn(t *testing.T) {
 }
 
 func TestHugePagesOn(t *testing.T) {
-	a, err := New(Options{CapacityBytes: 4 * pages.HugeBytes, Touch: true, HugePages: HugeOn})
+	a, err := New(Options{CapacityBytes: 4 * pages.HugeBytes, Touch: Touch, HugePages: HugeOn})
 	if err != nil {
 		if !strings.Contains(err.Error(), "cpu.hugepages") {
 			t.Errorf("the error does not say what to do: %v", err)
@@ -67,16 +73,26 @@ func TestHugePagesOn(t *testing.T) {
 	}
 }
 
+// All is locked, also pages that are populated later; New says so where the limit is below that.
 func TestMlock(t *testing.T) {
-	a, err := New(Options{CapacityBytes: 1 << 20, Mlock: true})
-	if err != nil {
-		t.Skip("not allowed here:", err)
-	}
-	if !a.Stats().Locked || residentBytes(t, a.mapping.mem) != 1<<20 {
-		t.Error("not locked")
-	}
-	if err := a.Close(); err != nil {
-		t.Error(err)
+	for _, o := range []Options{{CapacityBytes: 1 << 20}, {CapacityBytes: sliceBytes + 1<<20, HugePages: HugeOff, Touch: Touch}} {
+		o.Mlock = true
+		a, err := New(o)
+		if err != nil {
+			if !strings.Contains(err.Error(), "mlock") {
+				t.Error(err)
+			}
+			t.Skip("not allowed here:", err)
+		}
+		if err := a.Populate(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if !a.Stats().Locked || residentBytes(t, a.mapping.mem) != int(o.CapacityBytes) {
+			t.Error("not locked")
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -85,7 +101,7 @@ func TestMlock(t *testing.T) {
 func TestDirectIO(t *testing.T) {
 	for _, huge := range []string{HugeOff, HugeAuto} {
 		t.Run("hugepages "+huge, func(t *testing.T) {
-			a := newTest(t, Options{CapacityBytes: 8 << 20, Touch: true, HugePages: huge})
+			a := newTest(t, Options{CapacityBytes: 8 << 20, Touch: Touch, HugePages: huge})
 			fd, err := unix.Open(filepath.Join(t.TempDir(), "extents"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_DIRECT, 0o600)
 			if errors.Is(err, unix.EINVAL) {
 				t.Skip("the file system of the temporary folder has no direct I/O")

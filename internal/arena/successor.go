@@ -36,7 +36,7 @@ func Adopt(f Files, o Options) (*Arena, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("arena: adopt: %w", err), m.close())
 	}
-	return newArena(m, o.CapacityBytes), nil
+	return newArena(m, &o), nil
 }
 
 // CountHuge counts the bytes in huge pages anew: Adopt does not fault the memory in, and its

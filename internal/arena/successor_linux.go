@@ -38,15 +38,35 @@ func (m *mapping) adopt(o Options) (err error) {
 		return err
 	}
 	_ = unix.Madvise(m.mem, unix.MADV_DONTDUMP) // as for a new one
-	advice := unix.MADV_HUGEPAGE
-	if o.HugePages == HugeOff {
-		advice = unix.MADV_NOHUGEPAGE
+	m.adviseHuge(&o)
+	m.populated = o.CapacityBytes
+	if o.Touch != nil {
+		if m.populated, err = keptBytes(m.whole, o.CapacityBytes); err != nil {
+			return err
+		}
 	}
-	_ = unix.Madvise(m.mem, advice)
 	if o.Mlock {
 		return m.lock()
 	}
 	return nil
+}
+
+// keptBytes is how many bytes of a file of memory an earlier process had populated, which may have
+// ended before all were: those up to the end of the last slice without a hole.
+func keptBytes(f *os.File, capacity int64) (int64, error) {
+	end := capacity
+	for end > 0 {
+		start := (end - 1) / sliceBytes * sliceBytes
+		hole, err := unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE)
+		if err != nil {
+			return 0, fmt.Errorf("look for a hole in what is kept: %w", err)
+		}
+		if hole >= end {
+			break
+		}
+		end = start
+	}
+	return end, nil
 }
 
 // checkFiles is an error unless the files are those of an arena with these options: its

@@ -125,3 +125,45 @@ func TestAdoptRefuses(t *testing.T) {
 		})
 	}
 }
+
+// TestAdoptOfHalf: slices that an earlier process had not populated are handed out once they are there;
+// the others are not touched again.
+func TestAdoptOfHalf(t *testing.T) {
+	o := Options{CapacityBytes: 3 * sliceBytes, Keep: true, HugePages: HugeOff, Touch: Touch}
+	a := newTest(t, o)
+	b := mustAlloc(t, a, 1<<20)
+	defer b.Release()
+	b.SealSum(b.Write(pattern(1<<20, 3)))
+	if err := Touch(a.mapping.mem[sliceBytes:sliceBytes+stripeBytes], false); err != nil { // it ended amid the second slice
+		t.Fatal(err)
+	}
+	half, err := Adopt(filesOf(t, a), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half.Reclaim(b.ID(), func(id uint32) bool { return id == b.ID() })
+	kept, ok := half.Place(b.ID(), b.Offset(), b.Len(), b.Sum())
+	if !ok || half.Populated() != sliceBytes || !half.Populating() {
+		t.Fatalf("%d bytes are populated", half.Populated())
+	}
+	if err := half.Populate(t.Context()); err != nil || half.Populated() != o.CapacityBytes || !kept.Clear() {
+		t.Errorf("populated: %d bytes, %v", half.Populated(), err)
+	}
+	o.Touch = func([]byte, bool) error {
+		t.Error("kept memory is touched")
+		return nil
+	}
+	whole, err := Adopt(filesOf(t, half), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := whole.Populate(t.Context()); err != nil || whole.Populating() || whole.Populated() != o.CapacityBytes {
+		t.Errorf("kept whole: %d bytes, %v", whole.Populated(), err)
+	}
+	kept.Release()
+	for _, a := range []*Arena{half, whole} {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -73,7 +73,7 @@ const pageIndex = `kvstored %s
 /dashboard/  hits, misses and tiers, live
 /metrics     numbers for Prometheus
 /healthz     200 while the process answers
-/readyz      200 once everything on disk has been found again, and then which tier is off and why
+/readyz      200 once DRAM has begun and everything on disk has been found again, and then what is wrong
 
 More: kvstored stats
 `
@@ -92,7 +92,7 @@ func (d *Daemon) servePages(ctx context.Context, board *dashboard.Dashboard) err
 			return
 		}
 		fmt.Fprintln(w, "ready")
-		if err := d.stack.Trouble(); err != nil { // engines are served from DRAM
+		if err := d.trouble(); err != nil { // engines are served from DRAM
 			fmt.Fprintln(w, err)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/broken"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/database"
@@ -41,6 +42,7 @@ type Daemon struct {
 	kept      atomic.Bool  // it has them
 	guard     *guard
 	lost      atomic.Pointer[error] // a socket that connects do not come to; nil: none
+	short     atomic.Pointer[error] // why DRAM is not all there; nil: it is, or will be
 	budget    *budget.Budget
 	tiers
 	stack   *stack.Stack
@@ -64,19 +66,24 @@ type Options struct {
 	Hangups   <-chan os.Signal // each asks for a reload; nil: never
 	// Database opens the database of the disk tier; nil: a process is started for it.
 	Database database.Opener
+	// Touch faults a part of DRAM in; nil: arena.Touch does.
+	Touch func(part []byte, huge bool) error
 }
 
 // New makes everything and starts nothing. On an error nothing is left.
 func New(cfg config.Config, o Options) (d *Daemon, err error) {
+	if o.Touch == nil {
+		o.Touch = arena.Touch
+	}
 	keeper := findKeeper(&cfg, &o.Log)
 	var from *inheritance
 	if keeper != nil {
-		if from, err = takeKept(keeper, &cfg, &o.Log); err != nil {
+		if from, err = takeKept(keeper, &cfg, o.Touch, &o.Log); err != nil {
 			return nil, errors.Join(err, keeper.Close())
 		}
 	}
 	broken.LogTo(o.Log)
-	d = &Daemon{cfg: cfg, log: o.Log, lostLines: o.LostLines, started: time.Now(), from: from, keeper: keeper, tiers: tiers{database: o.Database, memory: from.mem()}}
+	d = &Daemon{cfg: cfg, log: o.Log, lostLines: o.LostLines, started: time.Now(), from: from, keeper: keeper, tiers: tiers{database: o.Database, touch: o.Touch, memory: from.mem()}}
 	d.reloads = newReloads(d, &o)
 	defer func() {
 		if err != nil {
@@ -229,6 +236,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	serving, stopServing := context.WithCancel(serving)
 	defer stopServing()
 	context.AfterFunc(below, stopServing) // a failed worker ends the daemon
+	clients.Go(func() error { return d.populate(serving) })
 	clients.Go(func() error { return d.server.Serve(serving, d.main.Listener) })
 	api, board := d.views()
 	clients.Go(func() error { return d.serveAdmin(serving, api) })
@@ -283,6 +291,9 @@ func (d *Daemon) Close() {
 func (d *Daemon) ready() error {
 	if lost := d.lost.Load(); lost != nil {
 		return *lost
+	}
+	if err := d.populating(); err != nil {
+		return err
 	}
 	if !d.stack.Ready() {
 		return errors.New("the disk tier is being scanned")

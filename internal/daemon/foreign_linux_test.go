@@ -74,7 +74,7 @@ func answerFalsely(conn *keep.Conn, names []string, files []*os.File) {
 // kept are the files of an arena of a configuration and an empty manifest of it.
 func kept(t *testing.T, cfg *config.Config) []*os.File {
 	t.Helper()
-	a, err := arena.New(arenaOptions(cfg))
+	a, err := arena.New(arenaOptions(cfg, arena.Touch))
 	if err != nil {
 		t.Fatal(err)
 	}

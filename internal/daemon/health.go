@@ -50,9 +50,18 @@ func (h *health) look(now time.Time, trouble error, refused, puts uint64) string
 	return strings.ReplaceAll(trouble.Error(), "\n", "; ") + ", since " + h.since.Format(form)
 }
 
+// trouble is what the daemon does without.
+func (d *Daemon) trouble() error {
+	err := errors.Join(d.stack.Trouble(), broken.Err())
+	if short := d.short.Load(); short != nil {
+		err = errors.Join(*short, err)
+	}
+	return err
+}
+
 // healthNow is ready, not ready or degraded, with the reason.
 func (d *Daemon) healthNow(tiers map[tier.Place]tier.Stats, written map[tier.Place]stack.Written) string {
-	why := d.health.look(time.Now(), errors.Join(d.stack.Trouble(), broken.Err()), written[tier.Disk].Dropped[stack.DropNoSpace].Chunks, tiers[tier.Disk].Puts)
+	why := d.health.look(time.Now(), d.trouble(), written[tier.Disk].Dropped[stack.DropNoSpace].Chunks, tiers[tier.Disk].Puts)
 	if err := d.ready(); err != nil {
 		return "not ready: " + err.Error()
 	}

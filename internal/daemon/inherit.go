@@ -45,7 +45,7 @@ type memory struct {
 // takeKept takes what an earlier process has left. Where its memory cannot be used DRAM
 // begins empty, and the log says why; the keeper lets go of that first, or there would be
 // memory for two. The error is keep.ErrBusy.
-func takeKept(k keep.Keeper, c *config.Config, log *zerolog.Logger) (*inheritance, error) {
+func takeKept(k keep.Keeper, c *config.Config, touch touchFunc, log *zerolog.Logger) (*inheritance, error) {
 	f, err := k.Take()
 	if errors.Is(err, keep.ErrBusy) {
 		return nil, err
@@ -63,7 +63,7 @@ func takeKept(k keep.Keeper, c *config.Config, log *zerolog.Logger) (*inheritanc
 		log.Info().Str("keeper", k.Name()).Msg("it has no memory of DRAM yet; DRAM begins empty")
 		return in, nil
 	}
-	if err = in.adopt(arena.Files{Whole: whole, Clients: clients}, list, c); err != nil {
+	if err = in.adopt(arena.Files{Whole: whole, Clients: clients}, list, c, touch); err != nil {
 		err = errors.Join(err, k.Keep(in.sockets, false))
 		log.Warn().Err(err).Str("keeper", k.Name()).Msg("the memory kept cannot be used: it is set aside, and DRAM begins empty")
 		return in, nil
@@ -73,7 +73,7 @@ func takeKept(k keep.Keeper, c *config.Config, log *zerolog.Logger) (*inheritanc
 }
 
 // adopt goes on with memory. It takes the files over, and closes them where it fails.
-func (in *inheritance) adopt(f arena.Files, list *os.File, c *config.Config) (err error) {
+func (in *inheritance) adopt(f arena.Files, list *os.File, c *config.Config, touch touchFunc) (err error) {
 	var m *manifest.Manifest
 	var left *manifest.Left
 	if list == nil {
@@ -85,7 +85,7 @@ func (in *inheritance) adopt(f arena.Files, list *os.File, c *config.Config) (er
 		f.Close()
 		return err
 	}
-	a, err := arena.Adopt(f, arenaOptions(c)) // closes its files where it fails
+	a, err := arena.Adopt(f, arenaOptions(c, touch)) // closes its files where it fails
 	if err != nil {
 		return errors.Join(err, m.Close())
 	}
@@ -133,9 +133,7 @@ func (in *inheritance) prove(ctx context.Context, d *Daemon) error {
 	if err != nil {
 		return nil // the daemon ends
 	}
-	if err := d.arena.CountHuge(); err != nil {
-		d.log.Warn().Err(err).Msg("huge pages of DRAM are not counted")
-	}
+	d.countHuge()
 	d.log.Info().Uint64("wrong", wrong).Stringer("took", time.Since(begun).Round(time.Millisecond)).Msg("all of DRAM is checked")
 	return nil
 }

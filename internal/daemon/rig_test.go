@@ -60,13 +60,15 @@ func serve(t *testing.T, cfg config.Config) *Daemon {
 // untilReady returns when the daemon knows what it has on disk.
 func untilReady(t *testing.T, d *Daemon) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		err := d.ready()
-		if err == nil {
-			return
-		}
+	until(t, "it is not ready", func() bool { return d.ready() == nil })
+}
+
+// until returns when the daemon has done something by itself.
+func until(t *testing.T, not string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal(err)
+			t.Fatal(not)
 		}
 	}
 }

@@ -37,6 +37,7 @@ type Stats struct {
 // ArenaStats are the numbers of the memory that clients map.
 type ArenaStats struct {
 	CapacityBytes    int64 `json:"capacity_bytes"`
+	PopulatedBytes   int64 `json:"populated_bytes"` // of the capacity; only these are used
 	UsedBytes        int64 `json:"used_bytes"`
 	LargestFreeBytes int64 `json:"largest_free_bytes"`
 	Blocks           int64 `json:"blocks"`
@@ -85,7 +86,7 @@ func (d *Daemon) stats() Stats {
 	out := Stats{
 		Version: version.String(), UptimeSeconds: time.Since(d.started).Seconds(),
 		Arena: ArenaStats{
-			CapacityBytes: a.CapacityBytes, UsedBytes: a.UsedBytes, LargestFreeBytes: a.LargestFreeBytes,
+			CapacityBytes: a.CapacityBytes, PopulatedBytes: a.PopulatedBytes, UsedBytes: a.UsedBytes, LargestFreeBytes: a.LargestFreeBytes,
 			Blocks: a.Blocks, HugeBytes: a.HugeBytes, Locked: a.Locked,
 		},
 		Memory: d.budget.Stats(),

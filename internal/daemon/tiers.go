@@ -31,6 +31,7 @@ type tiers struct {
 	remote   *remote.Tier    // nil: no remote tier
 	ages     *age.Book       // that all of them keep to
 	database database.Opener // of disk; nil: a process is started for it
+	touch    touchFunc       // of DRAM
 }
 
 // make makes all that the configuration names, and starts nothing. Beside an
@@ -53,22 +54,29 @@ func (t *tiers) make(c *config.Config, log zerolog.Logger) error {
 	return t.makeRemote(c, log)
 }
 
-func arenaOptions(c *config.Config) arena.Options {
+// touchFunc faults a part of DRAM in; see arena.Options.
+type touchFunc = func(part []byte, huge bool) error
+
+func arenaOptions(c *config.Config, touch touchFunc) arena.Options {
 	return arena.Options{
-		CapacityBytes: int64(c.CPU.Capacity), HugePages: c.CPU.HugePages, Mlock: c.CPU.MLock, Touch: true, Keep: c.CPU.Keep,
+		CapacityBytes: int64(c.CPU.Capacity), HugePages: c.CPU.HugePages, Mlock: c.CPU.MLock, Touch: touch, Keep: c.CPU.Keep,
 	}
 }
 
 func (t *tiers) makeArena(c *config.Config, log *zerolog.Logger) (err error) {
 	if t.arena == nil {
-		log.Info().Stringer("capacity", c.CPU.Capacity).Msg("taking the memory of the arena")
-		if t.arena, err = arena.New(arenaOptions(c)); err != nil {
+		if t.arena, err = arena.New(arenaOptions(c, t.touch)); err != nil {
 			return fmt.Errorf("cpu.capacity: %w", err)
 		}
 	}
-	st := t.arena.Stats()
-	log.Info().Stringer("capacity", config.Bytes(st.CapacityBytes)).Stringer("huge", config.Bytes(st.HugeBytes)).Bool("locked", st.Locked).Msg("arena ready")
+	logArena(log, t.arena, "DRAM begins")
 	return err
+}
+
+func logArena(log *zerolog.Logger, a *arena.Arena, what string) {
+	st := a.Stats()
+	log.Info().Stringer("capacity", config.Bytes(st.CapacityBytes)).Stringer("populated", config.Bytes(st.PopulatedBytes)).
+		Stringer("huge", config.Bytes(st.HugeBytes)).Bool("locked", st.Locked).Msg(what)
 }
 
 func (t *tiers) makeManifest(c *config.Config) (err error) {

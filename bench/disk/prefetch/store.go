@@ -48,7 +48,10 @@ func open(dir string, below tier.Tier, place tier.Place, loads fair.Limit, windo
 	const capacity = 768 << 20
 	s := &store{socket: filepath.Join(dir, place.String()+".sock"), place: place, ended: make(chan error, 2)}
 	var err error
-	if s.arena, err = arena.New(arena.Options{CapacityBytes: capacity, HugePages: "auto", Touch: true}); err != nil {
+	if s.arena, err = arena.New(arena.Options{CapacityBytes: capacity, HugePages: "auto", Touch: arena.Touch}); err == nil {
+		err = s.arena.Populate(context.Background())
+	}
+	if err != nil {
 		return nil, err
 	}
 	lru, err := policy.New("lru", capacity)

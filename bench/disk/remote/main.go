@@ -57,11 +57,14 @@ func run(ctx context.Context) error {
 	if err := errors.Join(os.Setenv("AWS_ACCESS_KEY_ID", s3test.AccessKey), os.Setenv("AWS_SECRET_ACCESS_KEY", s3test.SecretKey)); err != nil {
 		return err
 	}
-	a, err := arena.New(arena.Options{CapacityBytes: int64(*concurrency+1) * largest * mib, Touch: true})
+	a, err := arena.New(arena.Options{CapacityBytes: int64(*concurrency+1) * largest * mib, Touch: arena.Touch})
 	if err != nil {
 		return err
 	}
 	defer a.Close()
+	if err := a.Populate(ctx); err != nil {
+		return err
+	}
 	b := &bench{endpoint: s.Endpoint, arena: a, bare: newBare(s.Endpoint)}
 	if b.tier, err = b.open(ctx, s.Endpoint, 2**concurrency); err != nil {
 		return err

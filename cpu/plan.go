@@ -7,19 +7,25 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
+// watermarks are shares of the populated part of the arena.
+type watermarks struct{ high, low float64 }
+
+// high is the high watermark in bytes.
+func (t *Tier) high() int64 { return int64(t.marks.Load().high * float64(t.arena.Populated())) }
+
 // goal is the used bytes at which evictions end: the low watermark. A policy
 // that plans compares each new chunk with the one that would go for it, so that
 // none is evicted ahead of time, below the high watermark.
 func (t *Tier) goal() int64 {
 	if t.ledger.Plans() {
-		return t.high.Load()
+		return t.high()
 	}
-	return t.low.Load()
+	return int64(t.marks.Load().low * float64(t.arena.Populated()))
 }
 
 // Room implements tier.Bounded.
 func (t *Tier) Room(size uint32) int {
-	bytes := (t.high.Load() - t.arena.Stats().UsedBytes) / occupied(max(size, 1))
+	bytes := (t.high() - t.arena.Stats().UsedBytes) / occupied(max(size, 1))
 	return int(min(math.MaxInt-1, bytes, int64(ledger.Spare(t.ledger))))
 }
 

@@ -185,8 +185,10 @@ func (t *Tier) await(ctx context.Context, f *tier.Fill, changed, freed <-chan st
 		t.waiting.Add(1)
 		defer t.waiting.Add(-1)
 	}
-	if err := t.mayWait(f, changed, freed); err != nil {
-		return tier.Refusal(err)
+	if !t.arena.Populating() { // which wakes it
+		if err := t.mayWait(f, changed, freed); err != nil {
+			return tier.Refusal(err)
+		}
 	}
 	return t.wait(ctx, f.Try, changed, freed)
 }
@@ -288,7 +290,7 @@ func (t *Tier) victim(e ledger.Entry) tier.Victim {
 func (t *Tier) Shrink(ctx context.Context, demoting int64, drop func(tier.Victim) bool) {
 	for shed(t, drop) {
 	}
-	used, high, goal := t.arena.Stats().UsedBytes-demoting, t.high.Load(), t.goal
+	used, high, goal := t.arena.Stats().UsedBytes-demoting, t.high(), t.goal
 	if m := t.mistrust(); m > t.emptied.Swap(m) {
 		high, goal = 0, func() int64 { return 0 }
 	}
@@ -315,7 +317,7 @@ func (t *Tier) mistrust() int64 {
 
 // Crowded implements tier.Hot.
 func (t *Tier) Crowded(demoting int64) bool {
-	return t.arena.Stats().UsedBytes-demoting > t.high.Load() || t.ledger.OverQuota() || t.mistrust() > t.emptied.Load()
+	return t.arena.Stats().UsedBytes-demoting > t.high() || t.ledger.OverQuota() || t.mistrust() > t.emptied.Load()
 }
 
 // Trim implements tier.Resident. Dirty victims are lost: it is for a tier on
@@ -329,7 +331,7 @@ func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, err
 		out = append(out, v.Key)
 		v.Block.Release()
 	}
-	if t.arena.Stats().UsedBytes+n <= t.high.Load() {
+	if t.arena.Stats().UsedBytes+n <= t.high() {
 		return out, ctx.Err()
 	}
 	for ctx.Err() == nil && t.arena.Stats().UsedBytes+n > t.goal() {

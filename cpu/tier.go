@@ -27,17 +27,17 @@ type Options struct {
 	// process.
 	Passing func(key.Key) bool
 	// Trim starts above HighWatermark and goes on down to LowWatermark,
-	// both shares of the arena.
+	// both shares of the populated part of the arena.
 	HighWatermark, LowWatermark float64
 }
 
 // Tier is the DRAM tier. It implements tier.Hot and is safe for concurrent use.
 type Tier struct {
-	arena     *arena.Arena
-	ledger    *ledger.Ledger
-	notes     notes
-	high, low atomic.Int64 // bytes; see SetWatermarks
-	closed    atomic.Bool
+	arena  *arena.Arena
+	ledger *ledger.Ledger
+	notes  notes
+	marks  atomic.Pointer[watermarks]
+	closed atomic.Bool
 
 	// deleting is read-locked from before the ledger grants a hold until the
 	// holder has its reference of the block, because Delete, unlike an
@@ -77,11 +77,7 @@ func New(o Options) *Tier {
 }
 
 // SetWatermarks replaces those of the options, from the next Shrink on.
-func (t *Tier) SetWatermarks(high, low float64) {
-	c := float64(t.arena.Stats().CapacityBytes)
-	t.low.Store(int64(c * low))
-	t.high.Store(int64(c * high))
-}
+func (t *Tier) SetWatermarks(high, low float64) { t.marks.Store(&watermarks{high, low}) }
 
 // Name returns "cpu".
 func (t *Tier) Name() string { return "cpu" }

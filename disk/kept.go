@@ -58,6 +58,12 @@ func (k *Keeper) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	return k.says(k.now.Load().Recover(ctx, emit))
 }
 
+// Records is Tier.Records.
+func (k *Keeper) Records(ctx context.Context, ks []key.Key) ([]tier.Record, error) {
+	recs, err := k.now.Load().Records(ctx, ks)
+	return recs, k.says(err)
+}
+
 // Sync is Tier.Sync.
 func (k *Keeper) Sync(ctx context.Context) error { return k.says(k.now.Load().Sync(ctx)) }
 

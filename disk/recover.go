@@ -312,7 +312,7 @@ func (r *recovery) emit(entries []record.Entry, emit func([]tier.Record)) {
 		if !t.Has(e.Key) {
 			continue
 		}
-		out = append(out, tier.Record{Key: e.Key, Parent: e.Parent, Depth: e.Depth, Tokens: e.Tokens, Size: e.Size, Sum: e.Sum})
+		out = append(out, recordOf(e))
 		if len(out) == emitBatch {
 			emit(out)
 			out = out[:0]
@@ -346,4 +346,32 @@ func (t *Tier) Rebuilt() tier.Rebuilt {
 		sum.Duration = time.Since(*begun)
 	}
 	return sum
+}
+
+func recordOf(e *record.Entry) tier.Record {
+	return tier.Record{Key: e.Key, Parent: e.Parent, Depth: e.Depth, Tokens: e.Tokens, Size: e.Size, Sum: e.Sum}
+}
+
+// Records implements tier.Recoverer.
+func (t *Tier) Records(ctx context.Context, ks []key.Key) ([]tier.Record, error) {
+	if err := t.usable(ctx); err != nil {
+		return nil, fmt.Errorf("disk: records: %w", err)
+	}
+	var recs []tier.Record // the call's own until it has returned without error
+	err := t.call(ctx, t.metaDev, func() error {
+		for _, k := range ks {
+			var e record.Entry
+			switch found, err := t.db.Entry(k, &e); {
+			case err != nil:
+				return err
+			case found && t.Has(k):
+				recs = append(recs, recordOf(&e))
+			}
+		}
+		return nil
+	}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("disk: records: %w", err)
+	}
+	return recs, nil
 }

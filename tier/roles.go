@@ -150,6 +150,8 @@ type Recoverer interface {
 	// batches, in any order; the slice is reused between calls. Until it has
 	// returned, Contains and Get answer for keys not yet scanned too.
 	Recover(ctx context.Context, emit func([]Record)) error
+	// Records returns what Recover would of those of ks that are there, in their order.
+	Records(ctx context.Context, ks []key.Key) ([]Record, error)
 	// Sync makes everything Put so far survive a power failure, but for what a
 	// *DroppedError names.
 	Sync(ctx context.Context) error

@@ -59,6 +59,8 @@ func (*recovererStub) Recover(ctx context.Context, emit func([]tier.Record)) err
 	return nil
 }
 
+func (*recovererStub) Records(context.Context, []key.Key) ([]tier.Record, error) { return nil, nil }
+
 func (*recovererStub) Sync(context.Context) error { return nil }
 
 type bothStub struct {

@@ -283,6 +283,18 @@ func (m *Memory) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	return err
 }
 
+// Records implements tier.Recoverer.
+func (m *Memory) Records(ctx context.Context, ks []key.Key) (recs []tier.Record, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, k := range ks {
+		if e := m.mu.entries[k]; e != nil {
+			recs = append(recs, e.Record)
+		}
+	}
+	return recs, m.usable(ctx, "records")
+}
+
 // Sync implements tier.Recoverer.
 func (m *Memory) Sync(ctx context.Context) error {
 	m.mu.Lock()

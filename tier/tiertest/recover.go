@@ -1,6 +1,7 @@
 package tiertest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/kvstored/kvstored/key"
@@ -68,6 +69,7 @@ func testRecover(t *testing.T, s *suite) {
 	if len(found) != len(want) {
 		t.Errorf("%d entries recovered; want %d", len(found), len(want))
 	}
+	s.wantRecords([]key.Key{b.Key(0), deleted, a.Key(1)}, want[b.Key(0)], want[a.Key(1)])
 	for i, n := range sizes {
 		s.get(b.Key(i), n)
 	}
@@ -76,6 +78,15 @@ func testRecover(t *testing.T, s *suite) {
 	}
 	if r := tier.RolesOf(s.Tier).Resident; r != nil && (!r.Has(a.Key(0)) || r.Has(deleted)) {
 		t.Error("Has does not follow what was recovered")
+	}
+}
+
+// wantRecords checks what the tier tells of ks.
+func (s *suite) wantRecords(ks []key.Key, want ...tier.Record) {
+	s.t.Helper()
+	got, err := tier.RolesOf(s.Tier).Recoverer.Records(s.t.Context(), ks)
+	if err != nil || !slices.Equal(got, want) {
+		s.t.Errorf("records %+v, error %v; want %+v", got, err, want)
 	}
 }
 

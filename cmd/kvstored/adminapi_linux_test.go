@@ -130,6 +130,9 @@ func TestAdminWrongInput(t *testing.T) {
 		{"POST", "/v1/purge", `{"space": ` + space + `, "dry_run": "no"}`, admin.BadRequest, 400, "dry_run"},
 		{"POST", "/v1/purge", `{"space": ` + space + `, "dry-run": true}`, admin.BadRequest, 400, "unknown field"},
 
+		{"POST", "/v1/upload", `{"after": "x"}`, admin.BadRequest, 400, "ends no step"},
+		{"POST", "/v1/upload", "", admin.NotFound, 404, "there is no remote tier"},
+		{"GET", "/v1/holdings?space=m", "", admin.BadRequest, 400, "unknown field"},
 		{"POST", "/v1/scrub", `{"bytes_per_second": -1}`, admin.BadRequest, 400, "less than 0"},
 		{"POST", "/v1/scrub", `{"bytes_per_second": 1.5}`, admin.BadRequest, 400, "bytes_per_second"},
 		{"POST", "/v1/scrub", `{"rate": 1}`, admin.BadRequest, 400, "unknown field"},

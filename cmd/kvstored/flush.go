@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -11,14 +12,16 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 )
 
 type flushResult struct {
 	Chunks uint64               `json:"written_chunks"`
 	Bytes  uint64               `json:"written_bytes"`
-	Left   map[string]flushLeft `json:"left"`             // by reason; empty: all that waited is written
-	Stored *admin.Holdings      `json:"stored,omitempty"` // left out for users that may not know it
+	Left   map[string]flushLeft `json:"left"`               // by reason; empty: all that waited is written
+	Upload *admin.Uploaded      `json:"uploaded,omitempty"` // with --remote
+	Stored *admin.Holdings      `json:"stored,omitempty"`   // left out for users that may not know it
 }
 
 type flushLeft struct {
@@ -30,6 +33,7 @@ func flushCommand() *cobra.Command {
 	var (
 		at              adminFlags
 		asJSON, durable bool
+		upload, dry     bool
 		timeout         time.Duration
 	)
 	cmd := &cobra.Command{
@@ -39,11 +43,26 @@ func flushCommand() *cobra.Command {
 with --durable, a power failure too. Where there is a bucket, wait until what is on
 its way there is uploaded as well: give --timeout what that takes. What was given up
 is printed by reason, and the exit code is 1 then. An admin is told how many chunks
-are where: those stored before there was a bucket are not in it.`,
+are where: those stored before there was a bucket are not in it. --remote uploads
+them, asks the bucket for each chunk first, and reads from disk only while no client
+waits for that; if it is interrupted, call it again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout < time.Millisecond {
 				return usage(fmt.Errorf("--timeout %v: use 1ms or more", timeout))
+			}
+			if dry && !upload {
+				return usage(errors.New("--dry-run goes with --remote"))
+			}
+			if dry {
+				return countMissing(cmd, &at, asJSON)
+			}
+			var up *admin.Uploaded
+			if upload {
+				var err error
+				if up, err = uploadAll(cmd, &at); err != nil {
+					return err
+				}
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
@@ -53,14 +72,16 @@ are where: those stored before there was a bucket are not in it.`,
 					return err
 				}
 				h, untold := holdingsOf(ctx, &at)
-				return printFlush(cmd.OutOrStdout(), &f, h, untold, asJSON)
+				return printFlush(cmd.OutOrStdout(), &f, up, h, untold, asJSON)
 			})
 		},
 	}
 	at.add(cmd)
 	jsonFlag(cmd, &asJSON)
 	cmd.Flags().BoolVar(&durable, "durable", false, "survive a power failure too")
-	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait")
+	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait, once --remote has uploaded")
+	cmd.Flags().BoolVar(&upload, "remote", false, "also upload what is stored here and the bucket lacks")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "with --remote: upload nothing, only count")
 	return cmd
 }
 
@@ -71,6 +92,55 @@ func holdingsOf(ctx context.Context, at *adminFlags) (*admin.Holdings, error) {
 		return nil, err
 	}
 	return h, nil
+}
+
+// countMissing says what an upload would come to at most.
+func countMissing(cmd *cobra.Command, at *adminFlags, asJSON bool) error {
+	h, err := holdingsOf(cmd.Context(), at)
+	if err != nil {
+		return err
+	}
+	if _, bucket := h.Tiers["remote"]; !bucket {
+		return errors.New("there is no remote tier")
+	}
+	r := struct {
+		DryRun   bool   `json:"dry_run"`
+		Chunks   uint64 `json:"chunks"`
+		Bytes    uint64 `json:"bytes"`
+		Requests uint64 `json:"requests"`
+	}{true, h.Missing, h.MissingBytes, 2 * h.Missing} // a HEAD and a PUT for each
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), r)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "would be uploaded, unless the bucket has it: %s, %s, with %s at most\n",
+		human.Plural(r.Chunks, "chunk"), human.Bytes(r.Bytes), human.Plural(r.Requests, "request"))
+	return nil
+}
+
+// uploadAll makes one step after another, and tells now and then how far it is.
+func uploadAll(cmd *cobra.Command, at *adminFlags) (*admin.Uploaded, error) {
+	sum := new(admin.Uploaded)
+	err := at.call(func(c *admin.Client) error {
+		for told := time.Now(); ; {
+			var u admin.Uploaded
+			if err := c.Do(cmd.Context(), "POST", "/v1/upload", admin.UploadRequest{After: sum.Next}, &u); err != nil {
+				return err
+			}
+			sum.Chunks, sum.Bytes, sum.Present, sum.Gone = sum.Chunks+u.Chunks, sum.Bytes+u.Bytes, sum.Present+u.Present, sum.Gone+u.Gone
+			sum.Failed, sum.FailedBytes, sum.Next = sum.Failed+u.Failed, sum.FailedBytes+u.FailedBytes, u.Next
+			if u.Next == "" {
+				return nil
+			}
+			if time.Since(told) >= cli.PlainInterval {
+				told = time.Now()
+				fmt.Fprintf(cmd.ErrOrStderr(), "upload: %s, %s so far; %s were there\n", human.Plural(sum.Chunks, "chunk"), human.Bytes(sum.Bytes), human.Count(sum.Present))
+			}
+		}
+	})
+	if err != nil && sum.Chunks+sum.Present > 0 {
+		err = fmt.Errorf("%w; that was after %s uploaded: call it again", err, human.Plural(sum.Chunks, "chunk"))
+	}
+	return sum, err
 }
 
 // written says where everything stored is after a flush that left nothing. The daemon
@@ -107,7 +177,7 @@ func outside(h *admin.Holdings) (text string) {
 		text = fmt.Sprintf(", %s of Redis clients, which stay here", human.Count(h.Local))
 	}
 	if h.Missing > 0 {
-		text += fmt.Sprintf("; %s (%s) may not be in the bucket", human.Plural(h.Missing, "chunk"), human.Bytes(h.MissingBytes))
+		text += fmt.Sprintf("; %s (%s) may not be in the bucket: flush --remote uploads them", human.Plural(h.Missing, "chunk"), human.Bytes(h.MissingBytes))
 	}
 	return text
 }
@@ -118,8 +188,8 @@ const lostChunks = "lost"
 // clearedChunks is the reason of those that clear took out of a tier.
 const clearedChunks = "cleared"
 
-func printFlush(w io.Writer, f *client.Flushed, h *admin.Holdings, untold error, asJSON bool) error {
-	r := flushResult{Chunks: f.Chunks, Bytes: f.Bytes, Left: make(map[string]flushLeft), Stored: h}
+func printFlush(w io.Writer, f *client.Flushed, up *admin.Uploaded, h *admin.Holdings, untold error, asJSON bool) error {
+	r := flushResult{Chunks: f.Chunks, Bytes: f.Bytes, Left: make(map[string]flushLeft), Upload: up, Stored: h}
 	left, lost := uint64(0), uint64(0)
 	for _, l := range f.Left {
 		r.Left[l.Reason] = flushLeft{l.Chunks, l.Bytes}
@@ -132,6 +202,10 @@ func printFlush(w io.Writer, f *client.Flushed, h *admin.Holdings, untold error,
 			return err
 		}
 	} else {
+		if up != nil {
+			fmt.Fprintf(w, "uploaded: %s, %s; %s were there, %s left out: deleted, expired or wrong by then\n",
+				human.Plural(up.Chunks, "chunk"), human.Bytes(up.Bytes), human.Count(up.Present), human.Count(up.Gone))
+		}
 		if left == 0 {
 			fmt.Fprintln(w, written(f, h, untold))
 		}
@@ -142,6 +216,9 @@ func printFlush(w io.Writer, f *client.Flushed, h *admin.Holdings, untold error,
 			}
 			fmt.Fprintf(w, "not written, %s: %s, %s\n", l.Reason, human.Plural(l.Chunks, "chunk"), human.Bytes(l.Bytes))
 		}
+	}
+	if up != nil && up.Failed > 0 {
+		return fmt.Errorf("%s (%s) could not be uploaded, see the daemon's log; call it again", human.Plural(up.Failed, "chunk"), human.Bytes(up.FailedBytes))
 	}
 	if lost > 0 {
 		return fmt.Errorf("%s lost, see the daemon's log; %s not written, kept in DRAM until evicted", human.Plural(lost, "chunk"), human.Plural(left-lost, "chunk"))

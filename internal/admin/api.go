@@ -130,6 +130,22 @@ type Holdings struct {
 	Local        uint64 `json:"local_chunks"`
 }
 
+// UploadRequest asks for one step of an upload.
+type UploadRequest struct {
+	After string `json:"after,omitempty"` // Next of the step before; "" at first
+}
+
+// Uploaded is how the chunks of one step fared.
+type Uploaded struct {
+	Chunks      uint64 `json:"chunks"`
+	Bytes       uint64 `json:"bytes"`
+	Present     uint64 `json:"present_chunks"` // the bucket had them already
+	Gone        uint64 `json:"gone_chunks"`    // deleted, expired or wrong by then
+	Failed      uint64 `json:"failed_chunks"`
+	FailedBytes uint64 `json:"failed_bytes"`
+	Next        string `json:"next"` // where to go on; "" = this was the last step
+}
+
 // ClearRequest names the tiers in which everything is forgotten.
 type ClearRequest struct {
 	Tiers []string `json:"tiers"`

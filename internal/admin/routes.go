@@ -74,6 +74,7 @@ func routes() []route {
 		routeOf("GET", "/v1/policy", everywhere, (*call).policies),
 		routeOf("PUT", "/v1/policy", everywhere, (*call).setPolicy),
 		routeOf("GET", "/v1/holdings", everywhere, (*call).holdings),
+		routeOf("POST", "/v1/upload", everywhere, (*call).upload),
 		routeOf("POST", "/v1/clear", everywhere, (*call).clear),
 		routeOf("POST", "/v1/purge", somewhere, (*call).purge),
 		routeOf("POST", "/v1/scrub", everywhere, (*call).scrub),

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kvstored/kvstored/policy"
@@ -53,6 +54,24 @@ func (c *call) holdings(*None) (*Holdings, error) {
 	reply := Holdings{Chunks: h.Chunks, Tiers: make(map[string]uint64), Missing: h.Missing.Chunks, MissingBytes: h.Missing.Bytes, Local: h.Local}
 	for p, n := range h.In {
 		reply.Tiers[p.String()] = n
+	}
+	return &reply, err
+}
+
+func (c *call) upload(q *UploadRequest) (*Uploaded, error) {
+	from := uint64(0)
+	if q.After != "" {
+		var err error
+		if from, err = strconv.ParseUint(q.After, 16, 64); err != nil {
+			e := refuse(BadRequest, "after: %.40q ends no step", q.After)
+			e.Do = "write next of the step before"
+			return nil, e
+		}
+	}
+	u, err := c.o.Stack.Upload(c.ctx, from)
+	reply := Uploaded{Chunks: u.Written.Chunks, Bytes: u.Written.Bytes, Present: u.Present, Gone: u.Gone, Failed: u.Failed.Chunks, FailedBytes: u.Failed.Bytes}
+	if u.Next != 0 {
+		reply.Next = strconv.FormatUint(u.Next, 16)
 	}
 	return &reply, err
 }

@@ -32,7 +32,7 @@ func (s *flusher) Holdings(ctx context.Context) (Holdings, error) {
 	}
 	shared := s.sharedTier()
 	for next, more := uint64(0), true; more && ctx.Err() == nil; more = next != 0 {
-		var missing []tier.Record
+		var missing []key.Key
 		next = s.index.sweep(next, func(e *radix.Entry) {
 			at := tier.Set(e.Loc)
 			h.Chunks++
@@ -46,19 +46,14 @@ func (s *flusher) Holdings(ctx context.Context) (Holdings, error) {
 			case s.local.has(e.Space):
 				h.Local++
 			default:
-				missing = append(missing, recordOf(e))
+				missing = append(missing, key.Key{Space: e.Space, Hash: e.Hash})
 			}
 		})
-		for i := range missing {
-			h.Missing = h.Missing.Plus(Volume{1, uint64(s.sizeOf(missing[i].Key))})
+		for _, k := range missing {
+			h.Missing = h.Missing.Plus(Volume{1, uint64(s.sizeOf(k))})
 		}
 	}
 	return h, ctx.Err()
-}
-
-// recordOf is what the index says of a chunk.
-func recordOf(e *radix.Entry) tier.Record {
-	return tier.Record{Key: key.Key{Space: e.Space, Hash: e.Hash}, Parent: e.Parent}
 }
 
 // sharedTier is the tier that others use too; nil if there is none.

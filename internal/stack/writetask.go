@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -153,7 +154,7 @@ func (w *writer) end(t task, how outcome) {
 		}
 	case t.inNearer:
 		if t.promoted != nil {
-			w.loader.release(t.promoted)
+			w.letGo(t.promoted)
 		}
 	default:
 		w.dram.hot.Release(ledger.Daemon, ledger.Unwritten, []tier.Ref{t.ref})
@@ -173,6 +174,19 @@ func (w *writer) end(t task, how outcome) {
 		w.more()
 	}
 	w.mu.changed.Wake()
+}
+
+// letGo ends the hold of a chunk that was promoted to be written. Where no client has used
+// it meanwhile it is the first to go, so that a long upload evicts nothing else.
+func (w *writer) letGo(p *promoted) {
+	l := w.dram.hot.Ledger()
+	e := l.Get(p.ref.ID)
+	w.loader.release(p)
+	if p.from != tier.CPU && e.Hits == 0 {
+		hs := []key.Hash{e.Key.Hash}
+		l.Pass(e.Key.Space, hs)
+		l.MarkCold(e.Key.Space, hs) // where the policy plans
+	}
 }
 
 // refetch promotes a chunk again that DRAM has evicted before it was written

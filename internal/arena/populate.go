@@ -40,6 +40,15 @@ func (a *Arena) Populated() int64 { return a.populated.Load() }
 // Populating reports whether Populate is to hand out more yet.
 func (a *Arena) Populating() bool { return a.populating.Load() }
 
+// Usable is how many bytes, from the front on, are populated or may be yet: clients need to map no
+// more.
+func (a *Arena) Usable() int64 {
+	if a.Populating() {
+		return a.capacity
+	}
+	return a.Populated()
+}
+
 // grow hands out all slices before to.
 func (a *Arena) grow(to int64) {
 	a.mu.Lock()

@@ -138,6 +138,9 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.Fi
 	file := o.Arena.File()
 	wants := req.Wants&wire.FeatureArena != 0 && file != nil
 	c.mapped = wants && c.judged.policy.MayMap(c.uid)
+	if c.mapped && req.Wants&wire.FeatureKeep != 0 && o.Arena.Populating() {
+		return nil, refuse(wire.CodeStarting, "DRAM is being populated: a driver that page-locks it would do that in the client's place; try again in a moment")
+	}
 	if o.Met != nil {
 		c.left, c.mapped = o.Met(c.conn.NetConn(), c.mapped)
 	}
@@ -147,7 +150,7 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.Fi
 	if c.mapped {
 		files = append(files, file)
 		reply.Granted |= wire.FeatureArena
-		reply.ArenaBytes = uint64(o.Arena.Stats().CapacityBytes)
+		reply.ArenaBytes = uint64(o.Arena.Usable())
 	}
 	if c.judged.somewhere&access.Write != 0 {
 		window, err := c.grantPuts(req, reply)

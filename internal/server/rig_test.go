@@ -74,7 +74,8 @@ type rig struct {
 // options of a rig, on top of those of the server.
 type options struct {
 	server.Options
-	capacity int64 // of DRAM; 0 = 4 MiB
+	capacity int64                    // of DRAM; 0 = 4 MiB
+	touch    func([]byte, bool) error // see arena.Options
 	limits   ledger.Limits
 	hook     tierfault.Hook // in front of the disk
 	write    stack.WriteOptions
@@ -96,7 +97,7 @@ func newRig(t testing.TB, o options) *rig {
 	}
 	capacity := cmp.Or(o.capacity, 4*mib)
 	var err error
-	r.arena, err = arena.New(arena.Options{CapacityBytes: capacity})
+	r.arena, err = arena.New(arena.Options{CapacityBytes: capacity, Touch: o.touch})
 	r.must(err)
 	lru, err := policy.New("lru", capacity)
 	r.must(err)

@@ -29,10 +29,11 @@ type Uploaded struct {
 }
 
 // Upload is a step of writing to the shared tier the chunks of this machine that it is
-// not known to have: a few hundred, in the order of the index. The first step begins at
-// 0. The tier is asked for a chunk first. Those that it lacks its writer gets, which looks at
-// a chunk again when its put begins and when that has ended. After an error the step can
-// be made again.
+// not known to have: a few hundred, in the order of the index, which each daemon has its
+// own of, so that two rarely send the same chunk. The first step begins at 0. The tier is
+// asked for a chunk first. Those that it lacks its writer gets, which looks at a chunk
+// again when its put begins and when that has ended. After an error the step can be made
+// again.
 func (s *flusher) Upload(ctx context.Context, from uint64) (u Uploaded, err error) {
 	shared := s.sharedTier()
 	if shared == nil {
@@ -47,7 +48,11 @@ func (s *flusher) Upload(ctx context.Context, from uint64) (u Uploaded, err erro
 			ks = append(ks, key.Key{Space: e.Space, Hash: e.Hash})
 		}
 	})
+	listed := uint64(len(ks))
 	recs, err := s.records(ctx, slices.DeleteFunc(ks, s.ages.Over))
+	if err == nil {
+		u.Gone = listed - uint64(len(recs))
+	}
 	for err == nil && len(recs) > 0 {
 		n := round(recs)
 		err = s.uploadRound(ctx, shared, recs[:n], &u)

@@ -79,6 +79,23 @@ func TestFlushNamesTheTiers(t *testing.T) {
 	}
 }
 
+// TestUploadFails: the exit code of an upload is 1 where the bucket did not take a chunk, and
+// where there is no bucket.
+func TestUploadFails(t *testing.T) {
+	var out strings.Builder
+	up := &admin.Uploaded{Chunks: 2, Bytes: 6, Present: 1, Failed: 1, FailedBytes: 3}
+	if err := printFlush(&out, &client.Flushed{}, up, nil, errors.New("denied"), false); err == nil || !strings.Contains(err.Error(), "1 chunk (3 B) could not be uploaded") {
+		t.Errorf("one has failed: %v", err)
+	}
+	if !strings.HasPrefix(out.String(), "uploaded: 2 chunks, 6 B; 1 were there, 0 left out") {
+		t.Error(out.String())
+	}
+	fails(t, exitUsage, "--dry-run goes with --remote", "flush", "--dry-run")
+	serveHere(t)
+	fails(t, exitFailure, "there is no remote tier", "flush", "--remote")
+	fails(t, exitFailure, "there is no remote tier", "flush", "--remote", "--dry-run")
+}
+
 // TestWordsOfFaults: what is no socket is called so, and no error of a flag is Go's.
 func TestWordsOfFaults(t *testing.T) {
 	fails(t, exitUnreachable, "/etc/passwd is no socket", "stats", "--socket", "/etc/passwd")

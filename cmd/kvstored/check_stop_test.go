@@ -21,7 +21,7 @@ func TestCheckStop(t *testing.T) {
 		{"through", "0s", "", ""},
 	} {
 		dir := t.TempDir()
-		file := write(t, "listen: {socket: "+dir+"/s}\ncpu: {capacity: 64MiB}\ndisk: {paths: ["+dir+"], capacity: 1GiB, min_free: 0}\nwrite: {mode: "+tt.mode+"}\nstop: {flush: "+tt.flush+"}\n")
+		file := write(t, "listen: {socket: "+dir+"/s}\ncpu: {capacity: 64MiB}\ndisk: {paths: ["+dir+"], capacity: 1GiB, min_free: 0}\nwrite: {mode: "+tt.mode+"}\nadmin: {listen: ''}\nstop: {flush: "+tt.flush+"}\n")
 		code, out, errs := kvstored(t, "", "check", file)
 		if code != exitOK || strings.Contains(out, "# stop:") != (tt.says != "") || !strings.Contains(out, tt.says) {
 			t.Errorf("%s: exit code %d, %s%s", tt.mode, code, out[max(0, len(out)-600):], errs)

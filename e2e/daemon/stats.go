@@ -15,7 +15,7 @@ type Stats struct {
 		CapacityBytes  int64 `json:"capacity_bytes"`
 		PopulatedBytes int64 `json:"populated_bytes"`
 	} `json:"arena"`
-	Server  struct {
+	Server struct {
 		Connections int64             `json:"connections"`
 		Malformed   uint64            `json:"malformed_frames"`
 		Refused     uint64            `json:"connections_refused"`

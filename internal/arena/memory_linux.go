@@ -20,27 +20,62 @@ func MemoryLimit() (limit int64, source string, err error) { return readMemoryLi
 
 // readMemoryLimit is MemoryLimit over the file system of a machine.
 func readMemoryLimit(root fs.FS) (int64, string, error) {
-	limit, err := memTotal(root)
+	return leastMemory(root, "MemTotal", func(_ *memoryGroup, _ string, limit int64) int64 { return limit })
+}
+
+// MemoryLeft is how much memory this process may take yet in bytes, and what says so. Pages of files
+// that can be dropped count as left.
+func MemoryLeft() (left int64, source string, err error) { return readMemoryLeft(os.DirFS("/")) }
+
+func readMemoryLeft(root fs.FS) (int64, string, error) {
+	return leastMemory(root, "MemAvailable", func(g *memoryGroup, dir string, limit int64) int64 {
+		used, ok := readLimit(root, path.Join(dir, g.usage))
+		if !ok {
+			return limit
+		}
+		return limit - used + filePages(root, path.Join(dir, "memory.stat"), g.inStat)
+	})
+}
+
+// leastMemory is the smallest of a value of /proc/meminfo and those that a function has of each
+// folder of a control group with a limit.
+func leastMemory(root fs.FS, name string, of func(g *memoryGroup, dir string, limit int64) int64) (int64, string, error) {
+	least, err := memInfo(root, name)
 	if err != nil {
 		return 0, "", err
 	}
-	source := "MemTotal in /proc/meminfo"
+	source := name + " in /proc/meminfo"
 	for _, g := range memoryGroups(root) {
 		// A limit above holds as well, so look all the way up.
 		for dir := g.dir; ; dir = path.Dir(dir) {
-			name := path.Join(dir, g.file)
-			if n, ok := readLimit(root, name); ok && n < limit {
-				limit, source = n, "/"+name
+			file := path.Join(dir, g.file)
+			if limit, ok := readLimit(root, file); ok {
+				if n := of(&g, dir, limit); n < least {
+					least, source = n, "/"+file
+				}
 			}
 			if dir == g.mount || len(dir) < len(g.mount) {
 				break
 			}
 		}
 	}
-	return limit, source, nil
+	return least, source, nil
 }
 
-func memTotal(root fs.FS) (int64, error) {
+// filePages is how many bytes of pages of files a group has, by its statistics.
+func filePages(root fs.FS, name, prefix string) (sum int64) {
+	text, _ := fs.ReadFile(root, name)
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) == 2 && (f[0] == prefix+"active_file" || f[0] == prefix+"inactive_file") {
+			n, _ := strconv.ParseInt(f[1], 10, 64)
+			sum += n
+		}
+	}
+	return sum
+}
+
+func memInfo(root fs.FS, value string) (int64, error) {
 	const name = "proc/meminfo"
 	text, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -48,17 +83,18 @@ func memTotal(root fs.FS) (int64, error) {
 	}
 	for line := range strings.Lines(string(text)) {
 		var kib int64
-		if n, _ := fmt.Sscanf(line, "MemTotal: %d kB", &kib); n == 1 {
+		if n, _ := fmt.Sscanf(line, value+": %d kB", &kib); n == 1 {
 			return kib << 10, nil
 		}
 	}
-	return 0, fmt.Errorf("/%s has no MemTotal", name)
+	return 0, fmt.Errorf("/%s has no %s", name, value)
 }
 
 // memoryGroup is where one hierarchy keeps the limits of this process.
 type memoryGroup struct {
-	mount, dir string // dir is mount or below; both without the leading slash
-	file       string
+	mount, dir  string // dir is mount or below; both without the leading slash
+	file, usage string // of the limit, and of the bytes in use
+	inStat      string // before names in memory.stat, for groups below to count
 }
 
 // memoryGroups finds the control groups of this process. A machine without any
@@ -78,9 +114,9 @@ func memoryGroups(root fs.FS) []memoryGroup {
 		var own string
 		switch {
 		case r[0] == "cgroup2":
-			g.file, own = "memory.max", v2
+			g.file, g.usage, own = "memory.max", "memory.current", v2
 		case r[0] == "cgroup" && slices.Contains(strings.Split(r[2], ","), "memory"):
-			g.file, own = "memory.limit_in_bytes", v1
+			g.file, g.usage, g.inStat, own = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_", v1
 		default:
 			continue
 		}

@@ -68,6 +68,53 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
+// The limit above the own group counts, less the memory in use there that is no page of a file.
+func TestMemoryLeft(t *testing.T) {
+	root := fstest.MapFS{}
+	for f, text := range map[string]string{
+		"proc/meminfo":        "MemTotal:       16384 kB\nMemAvailable:   8192 kB\n",
+		"proc/self/mountinfo": "24 20 0:22 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n",
+		"proc/self/cgroup":    "0::/pod/box\n",
+	} {
+		root[f] = &fstest.MapFile{Data: []byte(text)}
+	}
+	for _, step := range []struct {
+		file, text string
+		want       int64
+		source     string
+	}{
+		{"sys/fs/cgroup/pod/memory.max", "max\n", 8 << 20, "MemAvailable"},
+		{"sys/fs/cgroup/pod/memory.max", "6291456\n", 6 << 20, "/sys/fs/cgroup/pod/memory.max"},
+		{"sys/fs/cgroup/pod/memory.current", "5242880\n", 1 << 20, "/sys/fs/cgroup/pod/memory.max"},
+		{"sys/fs/cgroup/pod/memory.stat", "anon 1\ninactive_file 1048576\nactive_file 4096\nfile 9\n", 2<<20 + 4096, "/sys/fs/cgroup/pod/memory.max"},
+		{"sys/fs/cgroup/pod/box/memory.max", "1048576\n", 1 << 20, "/sys/fs/cgroup/pod/box/memory.max"},
+		{"sys/fs/cgroup/pod/box/memory.current", "2097152\n", -1 << 20, "/sys/fs/cgroup/pod/box/memory.max"},
+	} {
+		root[step.file] = &fstest.MapFile{Data: []byte(step.text)}
+		got, source, err := readMemoryLeft(root)
+		if err != nil || got != step.want || !strings.Contains(source, step.source) {
+			t.Errorf("%s: got %d from %q (%v), want %d from %q", step.file, got, source, err, step.want, step.source)
+		}
+	}
+	root = fstest.MapFS{}
+	for f, text := range map[string]string{
+		"proc/meminfo":        "MemTotal: 16384 kB\nMemAvailable: 8192 kB\n",
+		"proc/self/mountinfo": "30 20 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+		"proc/self/cgroup":    "4:memory:/box\n",
+		"sys/fs/cgroup/memory/box/memory.limit_in_bytes": "6291456\n",
+		"sys/fs/cgroup/memory/box/memory.usage_in_bytes": "5242880\n",
+		"sys/fs/cgroup/memory/box/memory.stat":           "inactive_file 5\ntotal_inactive_file 1048576\n",
+	} {
+		root[f] = &fstest.MapFile{Data: []byte(text)}
+	}
+	if got, source, err := readMemoryLeft(root); err != nil || got != 2<<20 {
+		t.Errorf("version 1: got %d from %q (%v)", got, source, err)
+	}
+	if n, source, err := MemoryLeft(); err != nil || n <= 0 {
+		t.Errorf("this machine: %d from %q, %v", n, source, err)
+	}
+}
+
 func TestParseSmaps(t *testing.T) {
 	const smaps = `7f0000000000-7f0000400000 rw-s 00000000 00:01 5  /memfd:kvstored-arena (deleted)
 Rss:                4096 kB

@@ -17,6 +17,9 @@ const (
 	// stripeBytes is what one worker faults in at a time: enough to make the
 	// system call cheap, small enough to spread the work, and to end soon.
 	stripeBytes = 8 << 20
+	// leftBytes is left to others: where memory is short the kernel ends a process, the daemon
+	// or an engine, rather than to return an error.
+	leftBytes = 64 << 20
 )
 
 // Populate faults in what New has not, slice by slice, and hands out each slice once it is
@@ -26,6 +29,9 @@ func (a *Arena) Populate(ctx context.Context) error {
 	defer a.endPopulating()
 	for from := a.Populated(); from < a.capacity; from = a.Populated() {
 		to := min(from+sliceBytes, a.capacity)
+		if err := checkLeft(to - from); err != nil {
+			return fmt.Errorf("arena: %w", err)
+		}
 		if err := touchAll(ctx, a.mapping.mem[from:to], a.touch); err != nil {
 			return fmt.Errorf("arena: %w", err)
 		}
@@ -75,6 +81,15 @@ func (a *Arena) endPopulating() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.mu.freed.Wake() // nothing more comes
+}
+
+// checkLeft is an error unless n bytes may be taken. Where nothing tells, they may.
+func checkLeft(n int64) error {
+	left, source, err := MemoryLeft()
+	if err == nil && left < n+leftBytes {
+		return fmt.Errorf("only %d bytes of memory are left, by %s", max(0, left), source)
+	}
+	return nil
 }
 
 // touchAll faults mem in by touch, on all CPUs.

@@ -36,11 +36,11 @@ func newGuard(m *manifest.Manifest, in *inheritance) *guard {
 // meet notes a hello, whose client maps the arena or does not. It returns a function to call
 // when the connection has ended, and whether the client may map it.
 func (g *guard) meet(conn net.Conn, maps bool) (leave func(), may bool) {
-	c := manifest.ClientOf(socket.PeerPID(conn))
-	s, may := manifest.Slot{}, maps
-	if maps {
-		s, may = g.manifest.Join(c)
+	if !maps { // and is not that of a connection that did
+		return func() {}, false
 	}
+	c := manifest.ClientOf(socket.PeerPID(conn))
+	s, may := g.manifest.Join(c)
 	g.mu.Lock() // behind Join: the process may end in between
 	defer g.mu.Unlock()
 	i := slices.IndexFunc(g.left, func(s manifest.Slot) bool { return s.Client == c && c.PID != 0 })
@@ -52,8 +52,8 @@ func (g *guard) meet(conn net.Conn, maps bool) (leave func(), may bool) {
 		default:
 		}
 	}
-	if !maps || !may {
-		return func() {}, may
+	if !may {
+		return func() {}, false
 	}
 	return func() { g.manifest.Leave(s) }, true
 }

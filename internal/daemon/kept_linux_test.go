@@ -371,6 +371,27 @@ func TestGuard(t *testing.T) {
 	d.end(t)
 }
 
+// A hello that maps nothing is not that of a connection of the same process that did.
+func TestGuardWaitsForMapped(t *testing.T) {
+	cfg := keptConfig(t)
+	keeping(t, &cfg)
+	d := live(t, cfg)
+	connect(t, &cfg)
+	d.end(t)
+	d = live(t, cfg)
+	c, err := client.Dial(t.Context(), cfg.Listen.Socket, client.Options{Space: &keptSpace, Inline: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if n := d.d.guard.waits(); n != 1 {
+		t.Errorf("after a hello that maps nothing the guard waits for %d clients, want 1", n)
+	}
+	connect(t, &cfg)
+	d.says(t, "is used as any other")
+	d.end(t)
+}
+
 // manifestOf is a copy of the manifest of a daemon, which is not changed by its reader.
 func manifestOf(t *testing.T, d *life) *os.File {
 	t.Helper()

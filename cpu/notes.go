@@ -34,9 +34,10 @@ func recordOf(e ledger.Entry, b arena.Block) manifest.Record {
 }
 
 // leave notes that a block is no entry's, or none that is to outlive the process, but may
-// still be read. The arena strikes it out when it is free.
+// still be read. The arena strikes it out when it is free. A block that an entry has lost is
+// another's by now, and so is its record; the lost one is never sealed.
 func (n *notes) leave(b arena.Block) {
-	if n.to != nil {
+	if n.to != nil && b.Sealed() {
 		n.to.Use(b.ID(), b.Offset(), uint32(b.Len()))
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/broken"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/manifest"
 	"github.com/kvstored/kvstored/key"
@@ -347,4 +348,50 @@ func TestLaterRecordCounts(t *testing.T) {
 		t.Errorf("not the later bytes: %v; %d lost", err, r.lost)
 	}
 	got.Release()
+}
+
+// An entry that has lost its block to another leaves the record of that as it is, whatever
+// becomes of the entry.
+func TestLostBlocksRecord(t *testing.T) {
+	for name, end := range map[string]func(*noted, key.Key) error{
+		"put aside": func(n *noted, k key.Key) error {
+			var refs [1]tier.Ref
+			_, err := n.Hold(ledger.Daemon, ledger.IO, []key.Key{k}, refs[:])
+			return err
+		},
+		"removed": func(n *noted, k key.Key) error { return n.Delete(context.Background(), []key.Key{k}) },
+		"evicted": func(n *noted, _ key.Key) error { n.EvictOne(func(tier.Victim) bool { return true }); return nil },
+		"left": func(n *noted, k key.Key) error {
+			n.Touch([]key.Key{k}) // the last to go is noted last
+			return cpu.Leave(n.Tier)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			broken.Survive(t)
+			n := newNoted(t, newShared(t, 8*page), nil, nil)
+			one := store(t, n.Tier, 1, 1, page)
+			b, err := n.Get(t.Context(), one.Key(0), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Release()
+			b.Release() // the entry's
+			other := store(t, n.Tier, 2, 1, page)
+			if err := end(n, one.Key(0)); err != nil {
+				t.Fatal(err)
+			}
+			next, r := n.killed(t)
+			if len(r.has) != 1 || !r.has[other.Key(0)] {
+				t.Fatalf("%d chunks are resumed; the other is: %t", len(r.has), r.has[other.Key(0)])
+			}
+			got, err := next.Get(t.Context(), other.Key(0), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tiertest.CheckPayload(other.Key(0), got.Bytes()); err != nil {
+				t.Error(err)
+			}
+			got.Release()
+		})
+	}
 }

@@ -145,7 +145,7 @@ func (t *Tier) watch(ctx context.Context) error {
 			continue
 		case <-tick.C:
 		}
-		if t.uses() == used {
+		if t.uses() == used && !t.readOnly.Load() { // puts into a bucket that is read only are no uses
 			continue
 		}
 		if err := t.tryCanary(ctx); useless(err) {

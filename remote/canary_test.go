@@ -193,23 +193,63 @@ func TestRefusedConditions(t *testing.T) {
 				}
 				return s3test.Fault{}
 			})
-			c := tiertest.Chain(1, 2)
-			put(t, r, m, c, 0, 1, kib)
+			c := tiertest.Chain(1, 5)
+			put(t, r, m, c, 0, mostDoubts, kib)
 			if !r.unconditional.Load() {
 				t.Errorf("%d: it goes on with conditions", f.Status)
 			}
 			before := s.Count(http.MethodPut)
-			put(t, r, m, c, 1, 2, kib)
+			put(t, r, m, c, mostDoubts, mostDoubts+1, kib)
 			if n := s.Count(http.MethodPut) - before; n != 1 {
 				t.Errorf("%d: the next put takes %d puts", f.Status, n)
 			}
-			for i := range 2 {
+			for i := range mostDoubts + 1 {
 				if err := get(t, r, m, c.Key(i)); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
+}
+
+// Two machines that store one chunk at a time meet conflicts, which say nothing of what the
+// store knows; each put in between is proof that it knows conditions.
+func TestConflictsKeepConditions(t *testing.T) {
+	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+		r := connect(t, virtualOptions(s))
+		c := tiertest.Chain(1, 20)
+		for i := range 20 {
+			var n atomic.Int32
+			s.Set(func(q *http.Request) s3test.Fault {
+				if i%3 < 2 && q.Header.Get("If-None-Match") != "" && n.Add(1) <= 3 {
+					return s3test.Fault{Status: http.StatusConflict, Code: "ConditionalRequestConflict"}
+				}
+				return s3test.Fault{}
+			})
+			put(t, r, m, c, i, i+1, kib)
+		}
+		if r.unconditional.Load() {
+			t.Error("conditions are dropped for good")
+		}
+	})
+}
+
+// A bucket that was read only is tried again, also where nothing but puts comes.
+func TestReadOnlyEndsWithPutsAlone(t *testing.T) {
+	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+		s.Set(refusesWrites)
+		r := run(t, virtualOptions(s), s)
+		time.Sleep(time.Second)
+		c := tiertest.Chain(1, 2)
+		e := tiertest.NewEntry(t, m.Arena, c, 0, kib)
+		defer e.Block.Release()
+		if err := r.Put(t.Context(), e); !errors.Is(err, errReadOnly) {
+			t.Fatalf("a put while it is read only: %v", err)
+		}
+		s.Set(nil)
+		pass(canaryEvery + time.Second)
+		put(t, r, m, c, 1, 2, kib)
+	})
 }
 
 // A bucket with a default retention takes no put without a checksum of S3's.

@@ -40,7 +40,11 @@ func (t *Tier) putNew(ctx context.Context, e *tier.Entry) error {
 	if !t.unconditional.Load() {
 		err := t.send(ctx, e, true)
 		switch status := statusOf(err); {
+		case err == nil:
+			t.doubts.Store(0)
+			return nil
 		case status == http.StatusPreconditionFailed: // the object may be too old, or no chunk
+			t.doubts.Store(0)
 		case status == http.StatusNotImplemented:
 			t.dropConditions()
 		case refusesCondition(err):
@@ -53,11 +57,15 @@ func (t *Tier) putNew(ctx context.Context, e *tier.Entry) error {
 		return err
 	}
 	err := t.send(ctx, e, false)
-	if err == nil && unknown {
+	if err == nil && unknown && t.doubts.Add(1) == mostDoubts {
 		t.dropConditions()
 	}
 	return err
 }
+
+// mostDoubts chunks in succession are stored only without the condition where the store
+// knows none, though it does not say so. One may meet the put of another machine.
+const mostDoubts = 3
 
 func (t *Tier) dropConditions() {
 	t.unconditional.Store(true)

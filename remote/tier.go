@@ -23,6 +23,7 @@ type Tier struct {
 	client        atomic.Pointer[client] // nil until connected
 	closed        atomic.Bool
 	unconditional atomic.Bool           // the store knows no conditional puts
+	doubts        atomic.Int32          // chunks in succession whose condition was refused
 	summed        atomic.Bool           // the store asks for a checksum of its own kind
 	readOnly      atomic.Bool           // the credentials may not put
 	why           atomic.Pointer[error] // why it is not connected

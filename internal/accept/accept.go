@@ -32,7 +32,7 @@ type Handler func(context.Context, net.Conn)
 // Serve runs serve in a goroutine for each connection of l, which it closes in
 // the end, until ctx ends or accepting fails for good. Then it ends the contexts
 // that serve was given, and returns when every serve has. The context of one
-// connection also ends, with errDeparted as its cause, within a moment of the
+// connection also ends, with ErrDeparted as its cause, within a moment of the
 // client's end; the cause of a stop is context.Canceled.
 func Serve(ctx context.Context, l net.Listener, log zerolog.Logger, serve Handler) error {
 	return ServeSome(ctx, l, log, func(net.Conn) Handler { return serve })

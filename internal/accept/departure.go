@@ -13,9 +13,9 @@ import (
 	"github.com/kvstored/kvstored/internal/broadcast"
 )
 
-// errDeparted is the cause with which the context of a connection ends when the
+// ErrDeparted is the cause with which the context of a connection ends when the
 // client is gone. It is a context.Canceled.
-var errDeparted = fmt.Errorf("the client has closed the connection: %w", context.Canceled)
+var ErrDeparted = fmt.Errorf("the client has closed the connection: %w", context.Canceled)
 
 const (
 	// lookEvery is how often the connections are looked at. A look is one
@@ -128,7 +128,7 @@ func (d *departures) list(all []*presence) ([]*presence, <-chan struct{}) {
 func (p *presence) look(halfFor time.Duration) {
 	if p.raw == nil {
 		if p.hung() {
-			p.gone(errDeparted)
+			p.gone(ErrDeparted)
 		}
 		return
 	}
@@ -140,12 +140,12 @@ func (p *presence) look(halfFor time.Duration) {
 		}
 		switch {
 		case fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0:
-			p.gone(errDeparted)
+			p.gone(ErrDeparted)
 		case !p.tcp:
 		case p.since.IsZero():
 			p.since = time.Now()
 		case time.Since(p.since) > halfFor:
-			p.gone(errDeparted)
+			p.gone(ErrDeparted)
 		}
 	})
 }

@@ -64,14 +64,14 @@ func TestDeparture(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatalf("%s: the departure is not noticed", network)
 		}
-		if err := context.Cause(gone); !errors.Is(err, errDeparted) || !errors.Is(err, context.Canceled) {
+		if err := context.Cause(gone); !errors.Is(err, ErrDeparted) || !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: the cause is %v", network, err)
 		}
 		if there.Err() != nil || quiet.Err() != nil {
 			t.Errorf("%s: clients that are there: %v, %v", network, there.Err(), quiet.Err())
 		}
 		stop()
-		if err := <-serving; err != nil || errors.Is(context.Cause(there), errDeparted) {
+		if err := <-serving; err != nil || errors.Is(context.Cause(there), ErrDeparted) {
 			t.Errorf("%s: %v; the stop is %v", network, err, context.Cause(there))
 		}
 	}

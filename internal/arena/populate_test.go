@@ -76,7 +76,7 @@ func TestPopulate(t *testing.T) {
 func TestPopulateFails(t *testing.T) {
 	short := errors.New("cannot allocate memory")
 	var calls atomic.Int64
-	ctx, stop := context.WithCancel(t.Context())
+	var stop context.CancelFunc
 	for name, touch := range map[string]func([]byte, bool) error{
 		"an error": func([]byte, bool) error {
 			if calls.Add(1) == 2*sliceBytes/stripeBytes+3 {
@@ -93,6 +93,8 @@ func TestPopulateFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls.Store(0)
+			var ctx context.Context
+			ctx, stop = context.WithCancel(t.Context())
 			a := newTest(t, Options{CapacityBytes: 64 * sliceBytes, Touch: touch})
 			if err := a.Populate(ctx); !errors.Is(err, short) && !errors.Is(err, context.Canceled) {
 				t.Errorf("Populate: %v", err)

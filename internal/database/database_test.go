@@ -28,7 +28,10 @@ func open(t *testing.T, dir string) *DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.Kill(errors.New("the test is over")) })
+	t.Cleanup(func() {
+		d.Kill(errors.New("the test is over"))
+		<-d.Ended() // its files are closed when the folder goes
+	})
 	return d
 }
 

@@ -151,6 +151,7 @@ func TestExactClientIsNotLiedTo(t *testing.T) {
 			r := newDropRig(t, resp.Options{})
 			c := r.dial(r.unix)
 			c.do("+OK\r\n", "SET", "a", "old")
+			r.store.Flush()
 			r.store.MaxOwed = 1
 			r.restart()
 			r.store.Fault(failing)

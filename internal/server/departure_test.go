@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"net"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,8 +23,10 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 			},
 			"stop": func(r *rig, _ *raw) { r.stop() },
 		} {
-			var done atomic.Int64
-			r := newRig(t, options{Options: server.Options{Stats: func(wire.Rights) ([]byte, error) {
+			var done, left atomic.Int64
+			r := newRig(t, options{Options: server.Options{Met: func(_ net.Conn, maps bool) (func(), bool) {
+				return func() { left.Add(1) }, maps
+			}, Stats: func(wire.Rights) ([]byte, error) {
 				done.Add(1)
 				time.Sleep(long)
 				return []byte("{}"), nil
@@ -41,6 +44,9 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 			}
 			if n := done.Load(); n > 1 {
 				t.Errorf("%s: %d of %d requests were worked on", what, n, requests)
+			}
+			if gone := what == "departure"; left.Load() != int64(map[bool]int{true: 1}[gone]) {
+				t.Errorf("%s: %d clients are said to have left", what, left.Load())
 			}
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -105,7 +106,7 @@ func (c *reader) serve(ctx context.Context) {
 	cancel()
 	c.close()
 	c.spaces.close()
-	if !errors.Is(context.Cause(served), context.Canceled) { // where the daemon ends, the client goes on
+	if cause := context.Cause(served); cause == nil || errors.Is(cause, accept.ErrDeparted) { // where the daemon ends, the client goes on
 		c.left()
 	}
 	c.conn.Shut() // it is closed when its account is

@@ -19,7 +19,7 @@ const mostFlaky = 3 // in one run
 var (
 	// mayTry are the packages of e2e whose tests may miss a deadline. History, kills,
 	// damage, power, equality with an engine and isolation have one try.
-	mayTry = []string{"browser", "commands", "daemon", "examples", "measure", "metrics", "packages", "python", "remote", "router", "unseen"}
+	mayTry = []string{"browser", "commands", "daemon", "examples", "metrics", "packages", "python", "remote", "router"}
 	// grave is what a failure may not say that is to have a second try.
 	grave = regexp.MustCompile(`(?i)\b(wrong|lost|older|stale|torn|leak(s|ed)?|panic|race|hung|differs?|mismatch(es)?|corrupt\w*|damaged?|other bytes|isolat\w*|exit status|signal|SIGSEGV|fatal error)\b`)
 	// late is what a test says that missed a deadline.

@@ -4,9 +4,8 @@
 //
 // # Owns
 //
-// The arena's memfd and its seals, the mapping, the state of every block, the
-// clients' staging windows, and the quarantine of blocks that a dying client may
-// still write.
+// The arena's memfd and its seals, the mapping, how much of it is populated, the state
+// of every block, and the clients' staging windows.
 //
 // # Never does
 //
@@ -25,18 +24,16 @@
 //
 // A descriptor leaves the daemon only with F_SEAL_SHRINK, F_SEAL_GROW and
 // F_SEAL_SEAL set: a client that truncated the file would otherwise end the
-// daemon with SIGBUS. In staged mode (the default) the arena also carries
-// F_SEAL_FUTURE_WRITE and is handed out read-only: no client can write it,
-// map it writable, or punch holes into it, under any user id, while the
-// daemon's own mapping, made before the seal, stays writable, for direct I/O
-// too. In direct mode clients may write anywhere at any time, and may punch
-// holes, which read as zeros: a block's checksum tells, nothing prevents it.
+// daemon with SIGBUS. Unless it is to be kept for a successor, the arena also carries
+// F_SEAL_FUTURE_WRITE: no client can map it writable, or punch holes into it, under any
+// user id, while the daemon's own mapping, made before the seal, stays writable, for
+// direct I/O too. Clients are handed a descriptor that only reads; they write into
+// staging windows, from which the daemon copies.
 //
 // # Locks
 //
 // One mutex in Arena guards the extent allocator and the spare ids. It is held
 // for about a microsecond at most, and longer only at the end of a Compact,
 // which frees all moved blocks at once; never while payload bytes are touched.
-// Block state is read without it. The quarantine has its own mutex, and never
-// holds it while it releases blocks.
+// Block state is read without it.
 package arena

@@ -132,7 +132,11 @@ func (b *budgets) full(o Owner, need, limit int64) error {
 // holds.
 func (b *budgets) othersHold(o Owner, apart uint32) bool {
 	w := b.owner(o)
-	return b.holds.n-w.holds > apart || b.extra != w.extra
+	extra := b.extra - w.extra
+	if o != Daemon {
+		extra -= b.count.AsideBytes // which comes back never
+	}
+	return b.holds.n-w.holds > apart || extra != 0
 }
 
 // OthersHold reports whether an owner other than o can make room: by letting go

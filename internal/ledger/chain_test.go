@@ -522,3 +522,26 @@ func holdTouch(l *ledger.Ledger, o ledger.Owner, c ledger.Class, ks []key.Key, o
 	l.Touch(ks[:n])
 	return n, err
 }
+
+// What is put aside comes back never, so nobody waits for it.
+func TestNothingIsWaitedForAside(t *testing.T) {
+	broken.Survive(t)
+	l := newLedger(t, "lru", ledger.Limits{})
+	ks := chain(1, 2)
+	got := fill(t, l, ks, 0)
+	l.Publish(got, false)
+	o := l.NewOwner()
+	held := hold(t, l, o, ks[:1])
+	other := hold(t, l, ledger.Daemon, ks[1:])
+	if !l.OthersHold(o, 0) {
+		t.Error("the other chunk's holder is not told of")
+	}
+	l.Unhold(ledger.Daemon, ledger.Lease, other)
+	l.PutAside(got[1], "is to go")
+	if l.OthersHold(o, 0) || l.Stats().AsideEntries != 1 {
+		t.Errorf("its own holder is to wait: %+v", l.Stats())
+	}
+	l.Unhold(o, ledger.Lease, held)
+	l.CloseOwner(o)
+	checked(t, l)
+}

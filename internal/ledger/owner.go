@@ -85,8 +85,8 @@ func (b *budgets) settle(place uint32) {
 	b.released = true // who is alone now may have the whole class
 }
 
-// Charge counts n bytes of the tier's room that are no entry (quarantined
-// memory) as used and as protected by o in class c. It is refused like a
+// Charge counts n bytes of the tier's room that are no entry (memory put
+// aside) as used and as protected by o in class c. It is refused like a
 // Hold; Uncharge gives them back.
 func (l *Ledger) Charge(o Owner, c Class, n int64) error {
 	l.mu.Lock()

@@ -69,8 +69,7 @@ type Prefetch struct {
 
 // Limits bound what a client can cost. A zero field means the default.
 type Limits struct {
-	// Connections is how many there may be, those of front ends and of clients
-	// that have left memory in quarantine included: 4096.
+	// Connections is how many there may be, those of front ends included: 4096.
 	Connections int
 	// UIDConnections is how many of them one user may have, or one host: all.
 	UIDConnections int

@@ -3,6 +3,7 @@ package kvstored_test
 import (
 	"flag"
 	"fmt"
+	"go/ast"
 	"maps"
 	"os"
 	"path"
@@ -43,6 +44,16 @@ var undocumented = []string{}
 // The aim is 0.5.
 const maxVague = 0.5 // percent
 
+// mostLines is how many lines the module's product code has. It only falls: a change that
+// adds lines takes them elsewhere, or says in its commit for which user they are.
+const mostLines = 84_700
+
+// slackLines may go before mostLines follows, so that not each change meets it.
+const slackLines = 300
+
+// leastComments is the share of comment lines in it.
+const leastComments = 12.0 // percent
+
 var vagueBelow = flag.String("vague", "", "print the vague comment lines of the files below this folder (. is all)")
 
 func TestHouse(t *testing.T) {
@@ -50,6 +61,7 @@ func TestHouse(t *testing.T) {
 	t.Run("interfaces", func(t *testing.T) { checkInterfaces(t, all) })
 	t.Run("functions", func(t *testing.T) { checkFunctions(t, all) })
 	t.Run("doc.go", func(t *testing.T) { checkDocs(t, all) })
+	t.Run("lines", func(t *testing.T) { checkLines(t, sources(t)) })
 	t.Run("vague", func(t *testing.T) { printVague(t, all) })
 	t.Run("numbers", func(t *testing.T) { printNumbers(t, sources(t)) })
 }
@@ -120,6 +132,29 @@ func checkDocs(t *testing.T, all []source) {
 		if _, there := has[pkg]; !there {
 			t.Errorf("undocumented names %s, which is not there", pkg)
 		}
+	}
+}
+
+// checkLines holds the lines of the product. Tests, generated files and packages that serve
+// tests only do not count.
+func checkLines(t *testing.T, all []source) {
+	lines, remarks := 0, 0
+	for _, s := range all {
+		if s.tests || ast.IsGenerated(s.ast) || slices.Contains(forTests, s.pkg) {
+			continue
+		}
+		lines += s.lines
+		remarks += len(comments(s))
+	}
+	t.Logf("%d lines, %.1f %% of them comments", lines, percent(remarks, lines))
+	switch {
+	case lines > mostLines:
+		t.Errorf("the product has %d lines, %d more than mostLines", lines, lines-mostLines)
+	case lines < mostLines-slackLines:
+		t.Errorf("the product has %d lines only: set mostLines to that", lines)
+	}
+	if share := percent(remarks, lines); share < leastComments {
+		t.Errorf("%.1f %% of the lines are comments, at least %.0f", share, leastComments)
 	}
 }
 

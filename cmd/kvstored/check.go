@@ -57,7 +57,12 @@ func checkCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout())
-			summarize(cmd.OutOrStdout(), &cfg, !fileOnly)
+			var errs daemon.Problems
+			keeper := ""
+			if !fileOnly && !against {
+				errs, keeper = daemon.Preflight(&cfg)
+			}
+			summarize(cmd.OutOrStdout(), &cfg, !fileOnly, keeper)
 			if !fileOnly {
 				checkStop(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &cfg)
 			}
@@ -70,10 +75,6 @@ func checkCommand() *cobra.Command {
 			if against && err == nil {
 				err = againstRunning(cmd.Context(), cmd.OutOrStdout(), &cfg)
 			}
-			if fileOnly || against {
-				return err
-			}
-			errs := daemon.Preflight(&cfg)
 			if len(errs) == 0 {
 				return err
 			}

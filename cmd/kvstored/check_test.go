@@ -1,16 +1,20 @@
 package main
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/daemon"
+	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // TestCheckAgreesWithServe: what keeps serve from starting here check refuses,
@@ -224,4 +228,45 @@ func TestWarnsOfKeepBesideRules(t *testing.T) {
 			t.Errorf("keep %t: exit code %d: %s", keep, code, says)
 		}
 	}
+}
+
+// A keeper holds the sockets of a daemon that has ended: they are not in the way of the
+// next one, and check leaves them there.
+func TestCheckBesideAKeeper(t *testing.T) {
+	cfg := smallConfig(t, func(c *config.Config) {
+		c.CPU.Keep, c.Admin.Listen = true, "127.0.0.1:0"
+		c.Listen.RESP = []string{filepath.Join(filepath.Dir(c.Listen.Socket), "resp.sock")}
+	})
+	file := fileOf(t, &cfg)
+	plain := func(out string) string { // without its line breaks
+		return strings.Join(strings.Fields(strings.ReplaceAll(out, "#", "")), " ")
+	}
+	if out := plain(must(t, "", "check", file)); !strings.Contains(out, "no keeper listens at "+cfg.KeeperSocket()) {
+		t.Errorf("without a keeper:\n%s", out)
+	}
+	l, err := socket.Listen(cfg.KeeperSocket(), 0o600, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- (&keep.Server{Log: zerolog.Nop()}).Serve(ctx, l) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	d := serveHere(t, func(c *config.Config) { *c = cfg })
+	if code, out, says := kvstored(t, "", "check", file); code != exitFailure || !strings.Contains(says, "another daemon") || !strings.Contains(plain(out), "still runs") {
+		t.Errorf("beside the daemon: exit code %d, %s\n%s", code, says, out)
+	}
+	d.end(t)
+	for range 2 {
+		if out := plain(must(t, "", "check", file)); !strings.Contains(out, "has 16 MiB and 4 sockets for the next start") {
+			t.Errorf("beside the keeper:\n%s", out)
+		}
+	}
+	cfg.CPU.Keep = false // the next start lets them go
+	must(t, "", "check", fileOf(t, &cfg))
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // summarize prints what a configuration comes to, as comments; if here, on this
-// machine.
-func summarize(w io.Writer, c *config.Config, here bool) {
+// machine. keeper is what one holds, or empty.
+func summarize(w io.Writer, c *config.Config, here bool, keeper string) {
 	var l cli.List
 	l.Row("clients", "%s, mode %04o", c.Listen.Socket, c.Listen.Mode)
 	if len(c.Listen.RESP) > 0 {
@@ -28,6 +28,9 @@ func summarize(w io.Writer, c *config.Config, here bool) {
 		l.Row("metrics", "http://%s/metrics", c.Admin.Listen)
 	}
 	summarizeDRAM(&l, c)
+	if c.CPU.Keep && keeper != "" {
+		l.Row("keep", "%s", keeper)
+	}
 	summarizeMemory(&l, c, here)
 	summarizeChunks(&l, c, here)
 	summarizeDisk(&l, &c.Disk, here)

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/extent"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/keep"
 )
 
@@ -39,6 +41,31 @@ func letGo(k keep.Keeper) {
 		_ = k.Keep(nil, false) // it is said where the socket is in use then
 	}
 	_ = k.Close()
+}
+
+// askKeeper says what a keeper holds for the next start. That goes on holding it: the files
+// are closed, and only their names count.
+func askKeeper(c *config.Config) (held keep.Files, says string) {
+	k, err := keep.Find(c.KeeperSocket())
+	if err == nil {
+		defer k.Close()
+		held, err = k.Take()
+	}
+	switch {
+	case errors.Is(err, keep.ErrNone):
+		return nil, fmt.Sprintf("no keeper listens at %s: DRAM ends with the daemon, unless systemd keeps it", c.KeeperSocket())
+	case err != nil:
+		return nil, err.Error()
+	}
+	defer held.Close()
+	memory, sockets := int64(0), len(held)
+	if whole := held[keptArena]; whole != nil {
+		sockets -= 3 // the arena twice, and the manifest
+		if st, err := whole.Stat(); err == nil {
+			memory = st.Size()
+		}
+	}
+	return held, fmt.Sprintf("%s has %s and %s for the next start", k.Name(), human.Bytes(memory), human.Plural(uint64(sockets), "socket"))
 }
 
 // shapeOf is the size of the arena of a configuration.

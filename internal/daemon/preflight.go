@@ -37,8 +37,10 @@ type diskFault struct{ error }
 
 func (f diskFault) Unwrap() error { return f.error }
 
-// Preflight tries what serve does before it serves, and undoes it.
-func Preflight(c *config.Config) (errs Problems) {
+// Preflight tries what serve does before it serves, and undoes it. keeper says what a keeper
+// holds; its sockets are not in the way.
+func Preflight(c *config.Config) (errs Problems, keeper string) {
+	kept, keeper := askKeeper(c)
 	add := func(err error) {
 		if err != nil {
 			errs = append(errs, err)
@@ -46,6 +48,9 @@ func Preflight(c *config.Config) (errs Problems) {
 	}
 	var held []net.Listener // to the end: two addresses may come to one
 	unix := func(key, path string, mode os.FileMode, group string) {
+		if own, err := os.Lstat(path); err == nil && kept[labelOf(path, own)] != nil {
+			return
+		}
 		if err := socket.CanListen(path, mode, group); err != nil {
 			add(fmt.Errorf("%s: %w", key, err))
 		}
@@ -53,6 +58,9 @@ func Preflight(c *config.Config) (errs Problems) {
 	try := func(key, addr string) {
 		if isSocket(addr) {
 			unix(key, addr, c.Listen.Mode, c.Listen.Group)
+			return
+		}
+		if kept[labelOfTCP(addr)] != nil {
 			return
 		}
 		l, err := ListenTCP(key, addr)
@@ -79,7 +87,7 @@ func Preflight(c *config.Config) (errs Problems) {
 			add(diskFault{err})
 		}
 	}
-	return errs
+	return errs, keeper
 }
 
 // CheckRemote tries the remote tier with everything the daemon needs there, and

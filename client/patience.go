@@ -14,7 +14,7 @@ const DefaultTimeout = 10 * time.Second
 
 // ErrNoAnswer says that the daemon was silent for longer than Options.Timeout,
 // and that the call's context had no deadline of its own.
-var ErrNoAnswer = errors.New("the daemon does not answer: it is starting, stopped or overloaded")
+var ErrNoAnswer = errors.New("the daemon does not answer: it is starting, stopped or overloaded, or a keeper holds its sockets")
 
 // patience bounds calls whose context has no deadline.
 type patience struct {

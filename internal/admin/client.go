@@ -26,7 +26,7 @@ const maxReply = 64 << 20
 const maxHeader = 64 << 10
 
 // ErrNoAnswer says that the daemon was silent for longer than the timeout.
-var ErrNoAnswer = errors.New("the daemon does not answer: it is starting, stopped or overloaded")
+var ErrNoAnswer = errors.New("the daemon does not answer: it is starting, stopped or overloaded, or a keeper holds its sockets")
 
 // ErrGone says that the daemon went away in the middle of a call.
 var ErrGone = errors.New("disconnected from the daemon")
@@ -81,7 +81,7 @@ func (c *Client) Do(ctx context.Context, method, path string, request, reply any
 		select {
 		case err := <-done:
 			return err
-		case <-time.After(c.timeout):
+		case <-time.After(c.timeout / 2):
 			if !c.alive(ctx) {
 				cancel(ErrNoAnswer)
 				if err := <-done; !errors.Is(err, ErrNoAnswer) && !errors.Is(err, context.Canceled) {
@@ -93,10 +93,10 @@ func (c *Client) Do(ctx context.Context, method, path string, request, reply any
 	}
 }
 
-// alive asks for the version while another call waits. A daemon that refuses to
+// alive asks for the version while another call waits, for the other half of the timeout. A daemon that refuses to
 // tell it is alive.
 func (c *Client) alive(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout/2)
 	defer cancel()
 	err := c.exchange(ctx, http.MethodGet, "/v1/version", nil, new(Version))
 	var refused *Error

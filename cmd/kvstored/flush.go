@@ -64,9 +64,9 @@ waits for that; if it is interrupted, call it again.`,
 					return err
 				}
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-			return withClient(ctx, at.socket, client.Options{Inline: true}, func(c *client.Client) error {
+			return withClient(cmd.Context(), at.socket, client.Options{Inline: true}, func(c *client.Client) error {
+				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+				defer cancel()
 				f, err := c.Flush(ctx, durable)
 				if err != nil {
 					return err

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -127,4 +129,24 @@ func (s *said) await(t *testing.T, lines ...string) string {
 			t.Fatalf("no line %s in\n%s", strings.Join(lines, ", nor "), text)
 		}
 	}
+}
+
+// A daemon that says nothing to hello is not one that flushes for longer than --timeout.
+func TestFlushOfASilentDaemon(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // longer than --timeout
+		_, _ = io.Copy(io.Discard, c)
+		_ = c.Close()
+	}()
+	fails(t, exitUnreachable, "", "flush", "--timeout", "1ms", "--socket", path)
 }

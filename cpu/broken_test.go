@@ -84,3 +84,40 @@ func TestEmptiedInMistrust(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Emptying waits for writers that have no room for more, and goes on until nothing is left
+// that could go.
+func TestEmptiedAsWritten(t *testing.T) {
+	broken.Survive(t)
+	h, _ := newTier(t, 1000*page, ledger.Limits{Unwritten: page})
+	h.Ledger().StandOn(func() ledger.Below { return 2 })
+	for seed := range uint64(20) {
+		h.Publish([]tier.Ref{reserve(t, h, ledger.Daemon, tiertest.Chain(seed, 1), 0, page)}, true, false)
+	}
+	for seed := range uint64(11) {
+		k := tiertest.Chain(seed, 1).Key(0)
+		e, _ := h.Ledger().Find(k)
+		b, err := h.Get(t.Context(), k, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Ledger().PutAside(e.ID, "is to go")
+		b.Release()
+		defer b.Release() // the reference that nobody gives back
+	}
+	var writing []tier.Victim
+	for passes := 0; h.Crowded(0); passes++ {
+		h.Shrink(t.Context(), 0, func(v tier.Victim) bool { writing = append(writing, v); return true })
+		if len(writing) > 1 || passes > 20 {
+			t.Fatalf("pass %d: %d are being written, and there is room for one", passes, len(writing))
+		}
+		for _, v := range writing {
+			v.Block.Release()
+			h.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, page)
+		}
+		writing = nil
+	}
+	if n := h.Ledger().Stats().Entries; n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}

@@ -259,6 +259,28 @@ func TestNothingIsReused(t *testing.T) {
 	}
 }
 
+// Emptying that mistrust asks for while nothing may be reused is done afterwards.
+func TestEmptiedAfterGuard(t *testing.T) {
+	broken.Survive(t)
+	n := newNoted(t, newShared(t, 1000*page), nil, nil)
+	c := store(t, n.Tier, 1, 100, page)
+	next, _ := n.killed(t)
+	for i := 99; i > 85; i-- {
+		e, _ := next.Ledger().Find(c.Key(i))
+		next.Ledger().PutAside(e.ID, "is to go")
+	}
+	var d drops
+	next.Shrink(t.Context(), 0, d.take)
+	if len(d) != 0 || !next.Crowded(0) {
+		t.Fatalf("%d victims under guard; it asks to be emptied: %t", len(d), next.Crowded(0))
+	}
+	cpu.Reuse(next.Tier)
+	next.Shrink(t.Context(), 0, d.take)
+	if len(d) != 86 || next.Crowded(0) {
+		t.Errorf("%d victims afterwards, want 86; it asks to be emptied: %t", len(d), next.Crowded(0))
+	}
+}
+
 // A clean stop leaves order, uses, and the tiers below that have each chunk.
 func TestLeave(t *testing.T) {
 	n := newNoted(t, newShared(t, mib), nil, nil)

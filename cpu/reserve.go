@@ -291,7 +291,9 @@ func (t *Tier) Shrink(ctx context.Context, demoting int64, drop func(tier.Victim
 	for shed(t, drop) {
 	}
 	used, high, goal := t.arena.Stats().UsedBytes-demoting, t.high(), t.goal
-	if m := t.mistrust(); m > t.emptied.Swap(m) {
+	m := t.mistrust()
+	emptying := m > t.emptied.Load()
+	if emptying {
 		high, goal = 0, func() int64 { return 0 }
 	}
 	if used <= high {
@@ -300,9 +302,12 @@ func (t *Tier) Shrink(ctx context.Context, demoting int64, drop func(tier.Victim
 	for ctx.Err() == nil && used > goal() {
 		n, _, ok := t.evictTo(drop, true)
 		if !ok {
-			return
+			break
 		}
 		used -= n
+	}
+	if emptying && t.ledger.Stats().EvictableBytes == 0 { // else Crowded asks again
+		t.emptied.Store(m)
 	}
 }
 

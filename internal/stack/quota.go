@@ -49,7 +49,7 @@ func (s *operator) OpenSpace(id key.SpaceID, model string) {
 			l.Tunable.Assign(id, i)
 		}
 	}
-	s.keepQuotas()
+	s.KeepQuotas()
 }
 
 // MaxAge is how old the chunks of a space that is open become; 0 for any age.
@@ -91,8 +91,8 @@ func depthOf(quotas []Quota, model string) int {
 	return 0
 }
 
-// keepQuotas has chunks evicted where a quota is exceeded.
-func (s *operator) keepQuotas() {
+// KeepQuotas has chunks evicted where a quota is exceeded, or a high watermark.
+func (s *operator) KeepQuotas() {
 	s.filled()
 	for _, l := range s.levels.below {
 		l.writer.filled()
@@ -136,6 +136,6 @@ func (s *operator) SetQuotas(quotas []Quota, models func() map[key.SpaceID]strin
 		}
 		s.depths.change(id, depthOf(quotas, model))
 	}
-	s.keepQuotas()
+	s.KeepQuotas()
 	return nil
 }

@@ -134,15 +134,20 @@ func (t *Tier) letGo(b arena.Block) {
 	b.Release()
 }
 
-// Reuse ends what Resume has begun: no client of an earlier process reads DRAM any more.
-func Reuse(t *Tier) {
-	t.guard.mu.Lock()
-	t.guard.on.Store(false)
-	blocks := t.guard.blocks
-	t.guard.blocks = nil
-	t.guard.mu.Unlock()
+// end gives back what the guard has.
+func (g *guard) end() {
+	g.mu.Lock()
+	g.on.Store(false)
+	blocks := g.blocks
+	g.blocks = nil
+	g.mu.Unlock()
 	for _, b := range blocks {
 		b.Release()
 	}
+}
+
+// Reuse ends what Resume has begun: no client of an earlier process reads DRAM any more.
+func Reuse(t *Tier) {
+	t.guard.end()
 	t.ledger.Wake()
 }

@@ -183,6 +183,7 @@ func (t *Tier) remove(ks []key.Key) {
 // is to be finished first where another process goes on.
 func (t *Tier) Close() error {
 	t.closed.Store(true)
+	t.guard.end()
 	ledger.Drop(t.ledger, func(e *ledger.Entry) { t.block(*e).Release() })
 	return nil
 }

@@ -392,6 +392,31 @@ func TestGuardWaitsForMapped(t *testing.T) {
 	d.end(t)
 }
 
+// A clean stop while a client of an earlier process may still read holds nothing back: no
+// block of a chunk that was deleted meanwhile counts as held. The next process still guards it.
+func TestStopInGuard(t *testing.T) {
+	cfg := keptConfig(t)
+	keeping(t, &cfg)
+	d := live(t, cfg)
+	store(t, connect(t, &cfg), 1, 5)
+	d.end(t)
+	d = live(t, cfg)
+	_, r := d.d.from.left.Record(0)
+	used := d.d.arena.Stats().UsedBytes
+	if err := d.d.cpu.Delete(t.Context(), []key.Key{r.Key}); err != nil {
+		t.Fatal(err)
+	}
+	d.end(t)
+	if strings.Contains(d.log.String(), "still held") {
+		t.Errorf("the log: %s", d.log)
+	}
+	d = live(t, cfg)
+	if now := d.d.arena.Stats().UsedBytes; now != used || d.d.cpu.Has(r.Key) {
+		t.Errorf("%d bytes are in use after the stop, and were %d", now, used)
+	}
+	d.end(t)
+}
+
 // manifestOf is a copy of the manifest of a daemon, which is not changed by its reader.
 func manifestOf(t *testing.T, d *life) *os.File {
 	t.Helper()

@@ -62,13 +62,21 @@ func (g *guard) meet(conn net.Conn, maps bool) (leave func(), may bool) {
 // ended.
 func (g *guard) waits() int {
 	g.mu.Lock()
+	left := slices.Clone(g.left)
+	g.mu.Unlock()
+	ended := map[manifest.Slot]bool{} // without the mutex: each hello takes it
+	for _, s := range left {
+		if s.Ended() {
+			ended[s] = true
+		}
+	}
+	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.left = slices.DeleteFunc(g.left, func(s manifest.Slot) bool {
-		ended := s.Ended()
-		if ended {
+	g.left = slices.DeleteFunc(g.left, func(s manifest.Slot) bool { // one that has come meanwhile is none of it
+		if ended[s] {
 			g.manifest.Leave(s)
 		}
-		return ended
+		return ended[s]
 	})
 	return len(g.left)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -445,6 +446,31 @@ func (l *life) says(t *testing.T, text string) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the log does not say %q:\n%s", text, l.log)
 		}
+	}
+}
+
+// Clients that have ended are not waited for, and their connections' places are free.
+func TestGuardDropsEnded(t *testing.T) {
+	m, err := manifest.New(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	own, gone := manifest.ClientOf(uint32(os.Getpid())), manifest.ClientOf(1<<30) // more than any process has
+	var slots [3]manifest.Slot
+	for i, c := range []manifest.Client{gone, own, gone} {
+		slots[i], _ = m.Join(c)
+	}
+	left := &manifest.Left{Clients: slices.Clone(slots[:])}
+	g := newGuard(m, &inheritance{memory: memory{arena: new(arena.Arena)}, left: left})
+	if n := g.waits(); n != 1 || g.left[0] != slots[1] {
+		t.Errorf("the guard waits for %d clients: %v", n, g.left)
+	}
+	if s, _ := m.Join(gone); s != slots[0] {
+		t.Errorf("the first free place is %v", s)
+	}
+	if n := g.waits(); n != 1 {
+		t.Errorf("then it waits for %d", n)
 	}
 }
 

@@ -28,7 +28,8 @@ type Options struct {
 	// DefaultTimeout, negative no bound.
 	Timeout time.Duration
 	// Dialer connects in place of Dial's own way to the socket: by a descriptor that was
-	// handed over, say. The connection is one of the system's Unix sockets, or one within
+	// handed over, say, by a process that stays: its end counts as that of this one where the
+	// daemon has just ended. The connection is one of the system's Unix sockets, or one within
 	// this process as kvstored's tests have it. Nil: the socket's path is dialled.
 	Dialer func(ctx context.Context, socket string) (net.Conn, error)
 }

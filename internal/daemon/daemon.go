@@ -226,6 +226,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	workers.Go(func() error { return d.from.prove(below, d) })
 	workers.Go(func() error { return d.guard.run(below, d) })
+	workers.Go(func() error { return d.guard.watch(below) })
 	workers.Go(func() error { return watch(below, d) })
 	if d.events != nil {
 		workers.Go(func() error { return d.events.Run(below, d.stack.Announce) })

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -22,11 +23,12 @@ type guard struct {
 
 	mu   sync.Mutex
 	left []manifest.Slot // of an earlier process
+	live map[manifest.Slot]bool
 }
 
 // newGuard knows the clients of an inheritance.
 func newGuard(m *manifest.Manifest, in *inheritance) *guard {
-	g := &guard{manifest: m, fewer: make(chan struct{}, 1)}
+	g := &guard{manifest: m, fewer: make(chan struct{}, 1), live: map[manifest.Slot]bool{}}
 	if in.has() {
 		g.left = in.left.Clients
 	}
@@ -55,7 +57,62 @@ func (g *guard) meet(conn net.Conn, maps bool) (leave func(), may bool) {
 	if !may {
 		return func() {}, false
 	}
-	return func() { g.manifest.Leave(s) }, true
+	g.live[s] = true
+	return func() { g.end(s) }, true
+}
+
+// end notes that a connection has ended.
+func (g *guard) end(s manifest.Slot) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.live, s)
+	g.manifest.Leave(s)
+}
+
+// disownEvery is how often the processes of live connections are looked at.
+const disownEvery = 10 * time.Second
+
+// watch disowns connections until ctx ends.
+func (g *guard) watch(ctx context.Context) error {
+	tick := time.NewTicker(disownEvery)
+	defer tick.Stop()
+	for g.manifest != nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			g.disown()
+		}
+	}
+	return nil
+}
+
+// disown notes which live connections another process has by now, by a fork or a descriptor
+// handed over: the one that connected has ended. The next process waits for lease.max_age.
+func (g *guard) disown() {
+	g.mu.Lock()
+	live := slices.Collect(maps.Keys(g.live))
+	g.mu.Unlock()
+	for s := range endedOf(live) {
+		g.mu.Lock()
+		if g.live[s] { // it may have ended meanwhile
+			delete(g.live, s)
+			g.manifest.Disown(s)
+		}
+		g.mu.Unlock()
+	}
+}
+
+// endedOf is those of some clients that have ended. It is called without the mutex, which
+// each hello takes.
+func endedOf(slots []manifest.Slot) map[manifest.Slot]bool {
+	ended := map[manifest.Slot]bool{}
+	for _, s := range slots {
+		if s.Ended() {
+			ended[s] = true
+		}
+	}
+	return ended
 }
 
 // waits is how many clients of an earlier process may still read, without those that have
@@ -64,12 +121,7 @@ func (g *guard) waits() int {
 	g.mu.Lock()
 	left := slices.Clone(g.left)
 	g.mu.Unlock()
-	ended := map[manifest.Slot]bool{} // without the mutex: each hello takes it
-	for _, s := range left {
-		if s.Ended() {
-			ended[s] = true
-		}
-	}
+	ended := endedOf(left)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.left = slices.DeleteFunc(g.left, func(s manifest.Slot) bool { // one that has come meanwhile is none of it

@@ -474,6 +474,35 @@ func TestGuardDropsEnded(t *testing.T) {
 	}
 }
 
+// A connection that outlives the process that made it is another's, which is not known: the
+// next daemon does not take it for one that has ended.
+func TestGuardDisowns(t *testing.T) {
+	m, err := manifest.New(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	g := newGuard(m, nil)
+	for _, pid := range []uint32{1 << 30, uint32(os.Getpid()), 1<<30 + 1} {
+		s, _ := m.Join(manifest.ClientOf(pid))
+		g.live[s] = true
+		if pid == 1<<30+1 {
+			g.end(s)
+		}
+	}
+	g.disown()
+	g.disown()
+	d := &life{d: &Daemon{tiers: tiers{memory: memory{manifest: m}}}}
+	next, list, err := manifest.Open(manifestOf(t, d), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if c := list.Clients; len(c) != 2 || c[0].PID != 0 || c[0].Ended() || c[1].PID != uint32(os.Getpid()) {
+		t.Errorf("clients %v", c)
+	}
+}
+
 // A client that does not come again holds memory for lease.max_age, and no longer.
 func TestGuardEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

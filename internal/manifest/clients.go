@@ -52,6 +52,13 @@ func (m *Manifest) Leave(s Slot) {
 	w.Store(0)
 }
 
+// Disown notes that the process of a connection has ended, and the connection has not: which
+// process has it is not known.
+func (m *Manifest) Disown(s Slot) {
+	w, _ := m.slot(s.number)
+	w.Store(taken)
+}
+
 func (m *Manifest) slot(i int) (w *atomic.Uint64, start []byte) {
 	p := m.mem[clientsAt+i*clientBytes:][:clientBytes]
 	return (*atomic.Uint64)(unsafe.Pointer(&p[0])), p[8:]

@@ -94,17 +94,18 @@ func (b *Bridge) Run(ctx context.Context) error {
 
 // follow connects to the daemon again and again until ctx ends.
 func (b *Bridge) follow(ctx context.Context) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for pause, first := firstPause, true; ; pause, first = min(2*pause, lastPause), false {
 		begun := time.Now()
 		err := b.session(ctx)
-		if b.connected.Swap(false) {
-			b.heard = time.Now()
-			b.o.Log.Warn().Err(err).Msg("the daemon is not heard")
-		}
+		heard := b.connected.Swap(false)
 		if ctx.Err() != nil {
 			return nil
 		}
-		b.o.Log.Debug().Err(err).Msg("the daemon is not there")
+		level := zerolog.DebugLevel
+		if heard || first {
+			b.heard, level = time.Now(), zerolog.WarnLevel
+		}
+		b.o.Log.WithLevel(level).Err(err).Msg("the daemon is not heard; the bridge goes on trying")
 		if b.told && time.Since(b.heard) >= b.o.Grace {
 			b.clear()
 			b.known, b.told = false, false

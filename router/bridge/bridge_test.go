@@ -17,6 +17,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -140,6 +141,38 @@ func TestFollows(t *testing.T) {
 		if lost || next != uint64(len(batches)) {
 			t.Errorf("%d batches, then number %d", len(batches), next)
 		}
+	})
+}
+
+// The log has a line for a daemon that is not there, one for its end, and none for the end
+// of the bridge.
+func TestSaysOnceThatNoneIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, log := &fake{epoch: 1, push: make(chan *client.EventBatch)}, new(logtest.Book)
+		f.down.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		b := New(Options{Dial: f.dial, Log: zerolog.New(log).Level(zerolog.WarnLevel)})
+		ended := make(chan error)
+		go func() { ended <- b.Run(ctx) }()
+		says := func(what string, lines int) {
+			t.Helper()
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if got := strings.Count(log.String(), "the daemon is not heard"); got != lines {
+				t.Errorf("%s: %d lines, want %d:\n%s", what, got, lines, log)
+			}
+		}
+		says("none there", 1)
+		f.down.Store(false)
+		says("one there", 1)
+		f.down.Store(true)
+		f.push <- nil
+		says("it has gone", 2)
+		f.down.Store(false)
+		says("another there", 2)
+		cancel()
+		<-ended
+		says("the bridge has ended", 2)
 	})
 }
 

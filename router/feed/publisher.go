@@ -266,13 +266,14 @@ func (p *Publisher) Connected() {
 	p.mu.covered = p.mu.next
 }
 
-// Lost says that the connection has ended.
-func (p *Publisher) Lost() {
+// Lost says that there is no connection, and reports whether there was one.
+func (p *Publisher) Lost() (ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.lost.IsZero() {
+	if ended = p.mu.lost.IsZero(); ended {
 		p.mu.lost = p.o.Now()
 	}
+	return ended
 }
 
 // Tick does what time brings: blocks that wait too long go, and all of a worker

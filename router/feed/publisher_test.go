@@ -1,11 +1,17 @@
 package feed
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/router/event"
 	"github.com/kvstored/kvstored/router/index"
 )
@@ -212,4 +218,26 @@ func TestRandomNumbers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The end of a connection is a warning, once.
+func TestLostIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, log, sessions := newRig(t, Options{}).p, new(logtest.Book), 0
+		p.Lost()
+		ctx, cancel := context.WithCancel(t.Context())
+		_ = again(ctx, p, zerolog.New(log).Level(zerolog.WarnLevel), "there", func(context.Context) error {
+			switch sessions++; sessions {
+			case 2, 5, 8:
+				p.Connected()
+			}
+			if sessions == 8 {
+				cancel() // which nothing says
+			}
+			return errLost
+		})
+		if n := strings.Count(log.String(), "a publisher of events is not there"); n != 2 {
+			t.Errorf("%d lines of two ends:\n%s", n, log)
+		}
+	})
 }

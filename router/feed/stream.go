@@ -146,11 +146,14 @@ func again(ctx context.Context, p *Publisher, log zerolog.Logger, endpoint strin
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		begun := time.Now()
 		err := session(ctx)
-		p.Lost()
+		level := zerolog.DebugLevel
+		if p.Lost() {
+			level = zerolog.WarnLevel
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		log.Debug().Err(err).Str("endpoint", endpoint).Msg("a publisher of events is not there")
+		log.WithLevel(level).Err(err).Str("endpoint", endpoint).Msg("a publisher of events is not there")
 		if time.Since(begun) > lastBackoff || errors.Is(err, errLost) {
 			backoff = firstBackoff
 		}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/logtest"
 )
 
 // filesFor are files in memory that tell their name and number.
@@ -68,13 +69,20 @@ func newServer(t *testing.T) string {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Server{Log: zerolog.Nop(), Patience: time.Millisecond}
+	log := new(logtest.Book)
+	s := &Server{Log: zerolog.New(log), Patience: time.Millisecond}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, l) }()
 	t.Cleanup(func() {
+		s.mu.Lock()
+		had := len(s.mu.files) > 0
+		s.mu.Unlock()
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+		if said := strings.Contains(log.String(), "the keeper ends"); said != had {
+			t.Errorf("it had files: %t; it says that these go: %t", had, said)
 		}
 		if s.mu.files != nil {
 			t.Error("an ended keeper still has files")

@@ -74,6 +74,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.mu.files) > 0 {
+		s.Log.Warn().Msg("the keeper ends: DRAM goes with its daemon, at once where none runs")
+	}
 	s.mu.files.Close()
 	s.mu.files = nil
 }

@@ -188,6 +188,17 @@ const lostChunks = "lost"
 // clearedChunks is the reason of those that clear took out of a tier.
 const clearedChunks = "cleared"
 
+// unwritten says where the chunks are that a flush has left.
+func unwritten(h *admin.Holdings) string {
+	if h == nil {
+		return "not written to every tier below DRAM"
+	}
+	if _, bucket := h.Tiers["remote"]; bucket && h.Tiers["disk"] == h.Chunks {
+		return "not in the bucket; on disk here, and flush --remote uploads them"
+	}
+	return "not written, kept in DRAM until evicted"
+}
+
 func printFlush(w io.Writer, f *client.Flushed, up *admin.Uploaded, h *admin.Holdings, untold error, asJSON bool) error {
 	r := flushResult{Chunks: f.Chunks, Bytes: f.Bytes, Left: make(map[string]flushLeft), Upload: up, Stored: h}
 	left, lost := uint64(0), uint64(0)
@@ -221,13 +232,13 @@ func printFlush(w io.Writer, f *client.Flushed, up *admin.Uploaded, h *admin.Hol
 		return fmt.Errorf("%s (%s) could not be uploaded, see the daemon's log; call it again", human.Plural(up.Failed, "chunk"), human.Bytes(up.FailedBytes))
 	}
 	if lost > 0 {
-		return fmt.Errorf("%s lost, see the daemon's log; %s not written, kept in DRAM until evicted", human.Plural(lost, "chunk"), human.Plural(left-lost, "chunk"))
+		return fmt.Errorf("%s lost, see the daemon's log; %s %s", human.Plural(lost, "chunk"), human.Plural(left-lost, "chunk"), unwritten(h))
 	}
 	if left > 0 {
 		if c := r.Left[clearedChunks].Chunks; c > 0 {
 			return fmt.Errorf("%s not written; %s of these were taken out of a tier by clear, and stay where they are otherwise", human.Plural(left, "chunk"), human.Plural(c, "chunk"))
 		}
-		return fmt.Errorf("%s not written, kept in DRAM until evicted", human.Plural(left, "chunk"))
+		return fmt.Errorf("%s %s", human.Plural(left, "chunk"), unwritten(h))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -75,6 +76,20 @@ func TestFlushNamesTheTiers(t *testing.T) {
 	} {
 		if got := written(&client.Flushed{Chunks: 2, Bytes: 6}, h, errors.New("denied")); got != want {
 			t.Errorf("%+v: %q; want %q", h, got, want)
+		}
+	}
+}
+
+// What a flush has left is where the holdings say, not always in DRAM.
+func TestFlushSaysWhereTheRestIs(t *testing.T) {
+	f := &client.Flushed{Left: []client.Leftover{{Reason: "tier_off", Chunks: 2, Bytes: 6}}}
+	for want, h := range map[string]*admin.Holdings{
+		"2 chunks not in the bucket; on disk here, and flush --remote uploads them": {Chunks: 4, Tiers: map[string]uint64{"cpu": 2, "disk": 4, "remote": 2}},
+		"2 chunks not written, kept in DRAM until evicted":                          {Chunks: 4, Tiers: map[string]uint64{"cpu": 4, "disk": 2, "remote": 2}},
+		"2 chunks not written to every tier below DRAM":                             nil,
+	} {
+		if err := printFlush(io.Discard, f, nil, h, errors.New("denied"), false); err == nil || err.Error() != want {
+			t.Errorf("%+v: %v; want %q", h, err, want)
 		}
 	}
 }

@@ -594,3 +594,20 @@ func TestLearnedIsKept(t *testing.T) {
 	}
 	d.end(t)
 }
+
+// A stop without the bucket says that the disk has what the bucket lacks.
+func TestStopWithoutTheBucket(t *testing.T) {
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_EC2_METADATA_DISABLED": "true"} {
+		t.Setenv(name, value)
+	}
+	cfg := smallConfig(t)
+	cfg.Remote.S3.Bucket, cfg.Remote.S3.Endpoint, cfg.Remote.S3.PathStyle = "bucket", "http://127.0.0.1:1", true // nobody is there
+	d := live(t, cfg)
+	c := connect(t, &cfg)
+	store(t, c, 1, 5)
+	c.Close()
+	d.end(t)
+	if said := d.log.String(); !strings.Contains(said, "what is on disk is found again") || strings.Contains(said, "computed again") {
+		t.Errorf("it says\n%s", said)
+	}
+}

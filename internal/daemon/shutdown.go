@@ -84,7 +84,11 @@ func (d *Daemon) flush(ctx context.Context, limit time.Duration) {
 		return
 	}
 	for place, l := range left {
+		says := "stopping: not everything was written; what is left is missed and computed again"
+		if place == tier.Remote && d.disk != nil {
+			says = "stopping: not everything is in the bucket; what is on disk is found again, and flush --remote uploads it"
+		}
 		d.log.Warn().AnErr("why", l.Err).Stringer("tier", place).Uint64("chunks", l.Chunks).Uint64("bytes", l.Bytes).
-			Msg("stopping: not everything was written; what is left is missed and computed again")
+			Msg(says)
 	}
 }

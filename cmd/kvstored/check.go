@@ -57,8 +57,7 @@ func checkCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout())
-			var errs daemon.Problems
-			keeper := ""
+			errs, keeper := daemon.Problems(nil), ""
 			if !fileOnly && !against {
 				errs, keeper = daemon.Preflight(&cfg)
 			}

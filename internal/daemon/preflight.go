@@ -56,18 +56,16 @@ func Preflight(c *config.Config) (errs Problems, keeper string) {
 		}
 	}
 	try := func(key, addr string) {
-		if isSocket(addr) {
+		switch {
+		case isSocket(addr):
 			unix(key, addr, c.Listen.Mode, c.Listen.Group)
-			return
+		case kept[labelOfTCP(addr)] == nil:
+			l, err := ListenTCP(key, addr)
+			if err == nil {
+				held = append(held, l)
+			}
+			add(err)
 		}
-		if kept[labelOfTCP(addr)] != nil {
-			return
-		}
-		l, err := ListenTCP(key, addr)
-		if err == nil {
-			held = append(held, l)
-		}
-		add(err)
 	}
 	try("listen.socket", c.Listen.Socket)
 	unix("admin.socket", c.AdminSocket(), c.Admin.Mode, c.Admin.Group)

@@ -37,12 +37,12 @@ func newGuard(m *manifest.Manifest, in *inheritance) *guard {
 
 // meet notes a hello, whose client maps the arena or does not. It returns a function to call
 // when the connection has ended, and whether the client may map it.
-func (g *guard) meet(conn net.Conn, maps bool) (leave func(), may bool) {
+func (g *guard) meet(conn net.Conn, maps bool, leaseAge time.Duration) (leave func(), may bool) {
 	if !maps { // and is not that of a connection that did
 		return func() {}, false
 	}
 	c := manifest.ClientOf(socket.PeerPID(conn))
-	s, may := g.manifest.Join(c)
+	s, may := g.manifest.Join(c, leaseAge)
 	g.mu.Lock() // behind Join: the process may end in between
 	defer g.mu.Unlock()
 	i := slices.IndexFunc(g.left, func(s manifest.Slot) bool { return s.Client == c && c.PID != 0 })
@@ -153,22 +153,34 @@ func (g *guard) wait(ctx context.Context, d *Daemon) bool {
 	if n == 0 {
 		return true
 	}
-	d.log.Info().Int("clients", n).Stringer("limit", d.cfg.Lease.MaxAge).
+	limit := g.limit(d.cfg.Lease.MaxAge)
+	d.log.Info().Int("clients", n).Stringer("limit", limit).
 		Msg("clients of an earlier process may still read DRAM: only what is free is filled until they have come again")
-	limit := time.After(d.cfg.Lease.MaxAge)
+	over := time.After(limit)
 	tick := time.NewTicker(guardEvery)
 	defer tick.Stop()
 	for ; n > 0; n = g.waits() {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-limit:
+		case <-over:
 			g.forget()
 		case <-tick.C:
 		case <-g.fewer:
 		}
 	}
 	return true
+}
+
+// limit is how long a lease of an earlier process may go on: lease.max_age was another then,
+// perhaps.
+func (g *guard) limit(age time.Duration) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.left {
+		age = max(age, s.LeaseAge)
+	}
+	return age
 }
 
 // forget ends the wait for clients that have not come again.

@@ -348,7 +348,7 @@ func TestGuard(t *testing.T) {
 	d.end(t)
 	d = live(t, cfg)
 	_, list, err := manifest.Open(manifestOf(t, d), shapeOf(&cfg))
-	if err != nil || len(list.Clients) != 1 {
+	if err != nil || len(list.Clients) != 1 || list.Clients[0].LeaseAge != cfg.Lease.MaxAge {
 		t.Fatalf("clients %v, %v", list.Clients, err)
 	}
 	before := d.d.cpu.Stats()
@@ -459,14 +459,14 @@ func TestGuardDropsEnded(t *testing.T) {
 	own, gone := manifest.ClientOf(uint32(os.Getpid())), manifest.ClientOf(1<<30) // more than any process has
 	var slots [3]manifest.Slot
 	for i, c := range []manifest.Client{gone, own, gone} {
-		slots[i], _ = m.Join(c)
+		slots[i], _ = m.Join(c, 0)
 	}
 	left := &manifest.Left{Clients: slices.Clone(slots[:])}
 	g := newGuard(m, &inheritance{memory: memory{arena: new(arena.Arena)}, left: left})
 	if n := g.waits(); n != 1 || g.left[0] != slots[1] {
 		t.Errorf("the guard waits for %d clients: %v", n, g.left)
 	}
-	if s, _ := m.Join(gone); s != slots[0] {
+	if s, _ := m.Join(gone, 0); s != slots[0] {
 		t.Errorf("the first free place is %v", s)
 	}
 	if n := g.waits(); n != 1 {
@@ -484,7 +484,7 @@ func TestGuardDisowns(t *testing.T) {
 	defer m.Close()
 	g := newGuard(m, nil)
 	for _, pid := range []uint32{1 << 30, uint32(os.Getpid()), 1<<30 + 1} {
-		s, _ := m.Join(manifest.ClientOf(pid))
+		s, _ := m.Join(manifest.ClientOf(pid), time.Hour)
 		g.live[s] = true
 		if pid == 1<<30+1 {
 			g.end(s)
@@ -498,13 +498,20 @@ func TestGuardDisowns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer next.Close()
-	if c := list.Clients; len(c) != 2 || c[0].PID != 0 || c[0].Ended() || c[1].PID != uint32(os.Getpid()) {
+	if c := list.Clients; len(c) != 2 || c[0].PID != 0 || c[0].Ended() || c[0].LeaseAge != time.Hour || c[1].PID != uint32(os.Getpid()) {
 		t.Errorf("clients %v", c)
 	}
 }
 
-// A client that does not come again holds memory for lease.max_age, and no longer.
+// A client that does not come again holds memory for lease.max_age, and no longer: the
+// larger one, where that was another before.
 func TestGuardEnds(t *testing.T) {
+	guardEnds(t, time.Second, time.Minute)
+	guardEnds(t, time.Hour, time.Hour)
+}
+
+// guardEnds is that of a client with leases of an age, where lease.max_age is a minute.
+func guardEnds(t *testing.T, age, want time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		m, err := manifest.New(1 << 20)
 		if err != nil {
@@ -512,14 +519,14 @@ func TestGuardEnds(t *testing.T) {
 		}
 		defer m.Close()
 		own := manifest.ClientOf(uint32(os.Getpid()))
-		s, _ := m.Join(own)
+		s, _ := m.Join(own, age)
 		d := &Daemon{log: zerolog.Nop(), from: &inheritance{memory: memory{arena: new(arena.Arena)}, left: &manifest.Left{Clients: []manifest.Slot{s}}}}
 		d.cfg.Lease.MaxAge = time.Minute
 		g := newGuard(m, d.from)
 		begun := time.Now()
 		g.wait(t.Context(), d)
-		if took := time.Since(begun); took != time.Minute {
-			t.Errorf("it took %v", took)
+		if took := time.Since(begun); took != want {
+			t.Errorf("it took %v, want %v", took, want)
 		}
 	})
 }

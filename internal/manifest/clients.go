@@ -2,7 +2,9 @@ package manifest
 
 import (
 	"encoding/binary"
+	"math"
 	"sync/atomic"
+	"time"
 	"unsafe"
 )
 
@@ -18,15 +20,21 @@ type Client struct {
 // Slot is the connection of a client.
 type Slot struct {
 	Client
-	number int
+	LeaseAge time.Duration // that its leases have at most, in whole seconds; 0: not known
+	number   int
 }
 
-// taken is a bit of a slot's first word that a free one has not.
-const taken = 1 << 32
+// The first word of a slot.
+const (
+	pidMask  = math.MaxUint32
+	taken    = 1 << 32 // a free one has it not
+	ageShift = 33      // seconds above
+	maxAge   = 1<<31 - 1
+)
 
-// Join notes that a connection maps the arena, before it gets the descriptor. It is false
-// where there is no slot for one more.
-func (m *Manifest) Join(c Client) (s Slot, ok bool) {
+// Join notes that a connection maps the arena, before it gets the descriptor, and how old its
+// leases become. It is false where there is no slot for one more.
+func (m *Manifest) Join(c Client, leaseAge time.Duration) (s Slot, ok bool) {
 	if m == nil {
 		return s, true
 	}
@@ -35,8 +43,9 @@ func (m *Manifest) Join(c Client) (s Slot, ok bool) {
 	for i := range MaxClients {
 		if w, start := m.slot(i); w.Load() == 0 {
 			binary.LittleEndian.PutUint64(start, c.Start)
-			w.Store(taken | uint64(c.PID))
-			return Slot{c, i}, true
+			age := (min(leaseAge, maxAge*time.Second) + time.Second - 1) / time.Second
+			w.Store(uint64(age)<<ageShift | taken | uint64(c.PID))
+			return Slot{c, age * time.Second, i}, true
 		}
 	}
 	return s, false
@@ -56,7 +65,7 @@ func (m *Manifest) Leave(s Slot) {
 // process has it is not known.
 func (m *Manifest) Disown(s Slot) {
 	w, _ := m.slot(s.number)
-	w.Store(taken)
+	w.And(^uint64(pidMask))
 }
 
 func (m *Manifest) slot(i int) (w *atomic.Uint64, start []byte) {
@@ -76,9 +85,11 @@ func (l *Left) readClients() {
 			continue
 		}
 		if foreign {
-			w.Store(taken)
+			w.And(^uint64(pidMask))
 		}
-		l.Clients = append(l.Clients, Slot{Client{uint32(w.Load()), binary.LittleEndian.Uint64(start)}, i})
+		word := w.Load()
+		c := Client{uint32(word & pidMask), binary.LittleEndian.Uint64(start)}
+		l.Clients = append(l.Clients, Slot{c, time.Duration(word>>ageShift) * time.Second, i})
 	}
 	binary.LittleEndian.PutUint64(space, own)
 }

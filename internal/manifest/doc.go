@@ -7,11 +7,11 @@
 // Little-endian. A page of header: magic, version, size of a record, bytes of the arena, a
 // sum of these; the largest id in use; the namespace of process numbers; and, after a clean
 // stop alone, the policy whose order the records have and the sum of its tables.
-// Then a slot for each connection that has mapped the arena, with its process; room for the
-// tables of the policy; and a record of 96 bytes for each id of a block: the chunk that the
-// block is of, where it lies, its checksum, a number that gives the order of the records, and last a
-// check of the record. A record whose check is not right is none: it was never written, was
-// cleared, or its writer was killed on the way.
+// Then a slot for each connection that has mapped the arena, with its process and how old its
+// leases become; room for the tables of the policy; and a record of 96 bytes for each id of a
+// block: the chunk that the block is of, where it lies, its checksum, a number that gives the
+// order of the records, and last a check of the record. A record whose check is not right is
+// none: it was never written, was cleared, or its writer was killed on the way.
 //
 // # Owns
 //

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/key"
@@ -179,16 +181,22 @@ func TestClients(t *testing.T) {
 	m := newTest(t)
 	own, other := ClientOf(uint32(os.Getpid())), ClientOf(1<<30) // more than any process has
 	for _, c := range []Client{own, other, {}} {
-		if _, ok := m.Join(c); !ok {
+		if _, ok := m.Join(c, time.Minute+1); !ok {
 			t.Fatal("no slot")
 		}
 	}
-	gone, _ := m.Join(own)
+	gone, _ := m.Join(own, math.MaxInt64)
+	if gone.LeaseAge < 60*365*24*time.Hour {
+		t.Errorf("leases become %v old", gone.LeaseAge)
+	}
 	m.Leave(gone)
 	l := open(t, m.File())
 	var clients []Client
 	for _, s := range l.Clients {
 		clients = append(clients, s.Client)
+		if s.LeaseAge != time.Minute+time.Second {
+			t.Errorf("leases become %v old", s.LeaseAge)
+		}
 	}
 	if want := []Client{own, other, {}}; !slices.Equal(clients, want) {
 		t.Fatalf("clients %v, want %v", clients, want)
@@ -203,13 +211,13 @@ func TestClients(t *testing.T) {
 	}
 	l.of.Leave(l.Clients[0])
 	binary.LittleEndian.PutUint64(m.mem[spaceAt:], 7) // of another namespace
-	if l = open(t, m.File()); len(l.Clients) != 2 || l.Clients[0].PID != 0 || l.Clients[0].Ended() {
+	if l = open(t, m.File()); len(l.Clients) != 2 || l.Clients[0].PID != 0 || l.Clients[0].Ended() || l.Clients[0].LeaseAge == 0 {
 		t.Errorf("clients %v", l.Clients)
 	}
 	for range MaxClients - 2 {
-		m.Join(own)
+		m.Join(own, 0)
 	}
-	if _, ok := m.Join(own); ok {
+	if _, ok := m.Join(own, 0); ok {
 		t.Error("more clients than slots")
 	}
 }
@@ -315,7 +323,7 @@ func FuzzOpen(f *testing.F) {
 	m := newTest(f)
 	m.Put(1, recordOf(1))
 	m.Use(2, 4096, 5)
-	m.Join(Client{PID: 1})
+	m.Join(Client{PID: 1}, 0)
 	if err := m.Stop("lru", []byte("learned")); err != nil {
 		f.Fatal(err)
 	}

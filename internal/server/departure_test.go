@@ -24,7 +24,7 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 			"stop": func(r *rig, _ *raw) { r.stop() },
 		} {
 			var done, left atomic.Int64
-			r := newRig(t, options{Options: server.Options{Met: func(_ net.Conn, maps bool) (func(), bool) {
+			r := newRig(t, options{Options: server.Options{Met: func(_ net.Conn, maps bool, _ time.Duration) (func(), bool) {
 				return func() { left.Add(1) }, maps
 			}, Stats: func(wire.Rights) ([]byte, error) {
 				done.Add(1)

@@ -142,7 +142,7 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.Fi
 		return nil, refuse(wire.CodeStarting, "DRAM is being populated: a driver that page-locks it would do that in the client's place; try again in a moment")
 	}
 	if o.Met != nil {
-		c.left, c.mapped = o.Met(c.conn.NetConn(), c.mapped)
+		c.left, c.mapped = o.Met(c.conn.NetConn(), c.mapped, c.leaseAge)
 	}
 	if !wants {
 		return nil, nil

@@ -28,10 +28,10 @@ type Options struct {
 
 	Settings // the first ones; see Server.Set
 
-	// Met is told of each client at its hello, and whether it is to have the arena. It says
-	// whether it may, and returns a function to call once the client has ended the connection,
+	// Met is told of each client at its hello, whether it is to have the arena, and how old
+	// its leases become. It says whether it may, and returns a function to call once the client has ended the connection,
 	// which the end of the daemon does not. Nil: not wanted.
-	Met func(conn net.Conn, maps bool) (left func(), may bool)
+	Met func(conn net.Conn, maps bool, leaseAge time.Duration) (left func(), may bool)
 
 	// Fronts names the spaces that are front ends', not clients'.
 	Fronts map[key.SpaceID]string

@@ -57,6 +57,7 @@ access:
 - {uids: [0, 5, 5, 4294967295], match: x, rights: [read, read, none]}
 - {uids: [5], front: redis, rights: [read]}
 - {uids: [6], match: "*", rights: [write], map: true}
+- {uids: [7], front: lm, rights: [read]}
 `, `
 f.yaml:3:11: access[0].uids[0]: root may do everything, whatever the rules say; remove it
 f.yaml:3:17: access[0].uids[2]: 5 is in the list already; remove one
@@ -64,7 +65,8 @@ f.yaml:3:20: access[0].uids[3]: 4294967295 is no user id; remove it
 f.yaml:3:58: access[0].rights[1]: read is in the list already; remove one
 f.yaml:3:64: access[0].rights[2]: none is beside other rights; write it alone, or remove it
 f.yaml:4:22: access[1].front: want resp, not "redis"
-f.yaml:5:49: access[2].map: these users would read all that is in the arena, and the rule does not let them read; add read to rights, or remove map`,
+f.yaml:5:49: access[2].map: these users would read all that is in the arena, and the rule does not let them read; add read to rights, or remove map
+f.yaml:6:22: access[3].front: want resp, not "lm"; lm:// is not spoken any more; take LMCache's plug-in or L2 adapter, or its Redis client at listen.resp`,
 	},
 	{
 		"a rule that never counts", `

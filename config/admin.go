@@ -22,8 +22,8 @@ type Admin struct {
 	// those of foreign web pages.
 	Hosts []string `yaml:"hosts,flow"`
 	// The page at /dashboard/ of that listener also shows who holds what, and which
-	// prefixes are stored, as it always does on admin.socket: names of clients, prompts
-	// and models, to all who reach the listener.
+	// prefixes are stored, as it always does on admin.socket: names of clients and
+	// prompts, to all who reach the listener.
 	Dashboard bool `yaml:"dashboard"`
 	// Absolute path of the Unix socket for administrators, at most 106 bytes; "" is
 	// listen.socket with `.admin` behind it. See [admin-api.md](admin-api.md).

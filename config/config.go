@@ -29,7 +29,7 @@ type Config struct {
 // Chunk is what counts where a client's hello names nothing else.
 type Chunk struct {
 	// Tokens in a chunk. Fewer find longer prefixes, more move faster.
-	Tokens int `yaml:"tokens" range:"1..1048576" reload:"new spaces"`
+	Tokens int `yaml:"tokens" range:"1..65536" reload:"new spaces"`
 	// How a chunk's key is made of its tokens. xxh64 is faster, but a collision
 	// would serve another prompt's KV: for one tenant only.
 	Hash string `yaml:"hash" oneof:"sha256,xxh64" reload:"new spaces"`

@@ -3,23 +3,30 @@ package config
 // left are keys that there were, and what to do without each. A section stands for all of
 // its keys.
 var left = map[string]string{
-	"arena.spin":     "connections are polled for 50 us while the machine is idle",
+	"arena.spin":     "how long is fixed now, 50 us while the machine is idle; take it out",
 	"events.publish": leftToBridge,
 	"events.replay":  leftToBridge,
 	"events.open":    leftToBridge,
 	"events.topic":   leftToBridge,
 	"events.tokens":  "tokens of chunks are not told any more; take it out",
 	"listen.lm":      "lm:// is not spoken any more; take LMCache's plug-in or L2 adapter, or its Redis client at listen.resp",
-	"listen.lm_open": "lm:// is not spoken any more",
+	"listen.lm_open": "lm:// is not spoken any more, so that there is nothing to open; take it out",
 
 	"arena.puts":         "engines never write the shared memory, they store through a window of their own; take it out",
 	"prefetch.next_turn": "a prompt that was stored is not promoted any more: its next turn asks for it",
 
-	"listen.resp_flush": "Redis clients cannot empty the store any more; kvstored purge does it, for the space that kvstored spaces names resp",
+	"listen.resp_flush": "Redis clients cannot empty the store any more; kvstored purge does it, by the id that kvstored spaces shows below (values of the resp front end)",
 
 	"upgrade": "a stop and a start keep DRAM and the sockets with cpu.keep: true, where systemd or serve --keeper has them",
 
 	"route": "the router is a program of its own; give this section to it, in a file for `kvstored-router serve`",
+}
+
+// valuesLeft are values that there were, and what came of them.
+var valuesLeft = map[string]string{
+	"lm":    "; " + left["listen.lm"],
+	"sieve": "; kvstored-lab alone has that policy, and simulates it",
+	"gdsf":  "; kvstored-lab alone has that policy, and simulates it",
 }
 
 const leftToBridge = "ZeroMQ is published by `kvstored-router bridge`, which has a flag for it"

@@ -97,7 +97,7 @@ f.yaml:1:39: listen.resp[1]: 127.0.0.1:9464 is listened on already; use an addre
 			name: "keys that have left", file: "listen: {lm: \"0.0.0.0:65432\"}\n", env: []string{"KVSTORED_LISTEN__LM_OPEN=true"},
 			want: `
 f.yaml:1:10: listen.lm: is no key any more: lm:// is not spoken any more; take LMCache's plug-in or L2 adapter, or its Redis client at listen.resp
-KVSTORED_LISTEN__LM_OPEN: listen.lm_open: is no key any more: lm:// is not spoken any more`,
+KVSTORED_LISTEN__LM_OPEN: listen.lm_open: is no key any more: lm:// is not spoken any more, so that there is nothing to open; take it out`,
 		},
 		{
 			name: "resp_full that is no word of ours",
@@ -185,7 +185,7 @@ f.yaml:4:16: budget.pins: want a number, such as 0.75, not the string "1e999"`,
 			name: "values",
 			file: "chunk: {tokens: 0, hash: md5}\narena: {verify_hits: -1}\nwrite: {mode: never, min_hits: 0, queue: 1KiB, unsafe_age: 20ms}\nprefetch: {policy: maybe, deadline: -1s, per_1024_tokens: -1ms, window: 0}\nlog: {format: xml}\n",
 			want: `
-f.yaml:1:17: chunk.tokens: want a number from 1 to 1048576, not 0
+f.yaml:1:17: chunk.tokens: want a number from 1 to 65536, not 0
 f.yaml:1:26: chunk.hash: want sha256 or xxh64, not "md5"
 f.yaml:2:22: arena.verify_hits: want a number from 0 to 1073741824, not -1
 f.yaml:3:15: write.mode: want auto, through, back or selective, not "never"

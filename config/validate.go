@@ -75,7 +75,7 @@ func (c *checker) oneOf(path, value string, known ...string) {
 		if i := strings.LastIndex(want, ", "); i >= 0 {
 			want = want[:i] + " or " + want[i+2:]
 		}
-		c.fail(path, "want %s, not %q", want, value)
+		c.fail(path, "want %s, not %q%s", want, value, valuesLeft[value])
 	}
 }
 
@@ -181,7 +181,7 @@ func (c *checker) socket(path, value string) {
 
 // formats checks the keys whose values are words or small numbers.
 func (c *checker) formats() {
-	c.between("chunk.tokens", c.Chunk.Tokens, 1, 1<<20)
+	c.between("chunk.tokens", c.Chunk.Tokens, 1, 1<<16)
 	c.between("events.batches", c.Events.Batches, 1, 1<<20)
 	c.oneOf("chunk.hash", c.Chunk.Hash, HashSHA256, HashXXH64)
 	c.between("arena.verify_hits", c.Arena.VerifyHits, 0, 1<<30)

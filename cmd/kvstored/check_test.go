@@ -44,7 +44,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		"a stale socket":         {func(c *config.Config, _ string) { stale(t, c.Listen.Socket) }, ""},
 		"a password":             {func(c *config.Config, _ string) { c.Listen.RESPPasswordFile = file }, ""},
 		"no folder for sockets":  {func(c *config.Config, dir string) { c.Listen.Socket = dir + "/no/s" }, "create the folder"},
-		"a socket in use":        {func(c *config.Config, _ string) { c.Listen.Socket = other.socket }, "another daemon is serving this socket"},
+		"a socket in use":        {func(c *config.Config, _ string) { c.Listen.Socket = other.socket }, "another process is serving this socket"},
 		"a front end's in use":   {func(c *config.Config, _ string) { c.Listen.RESP = []string{filepath.Dir(other.socket) + "/resp.sock"} }, "listen.resp: "},
 		"a file as socket":       {func(c *config.Config, _ string) { c.Listen.Socket = file }, "not a socket"},
 		"an admin.socket in use": {func(c *config.Config, _ string) { c.Admin.Socket = config.AdminSocketOf(other.socket) }, "admin.socket: "},
@@ -258,7 +258,7 @@ func TestCheckBesideAKeeper(t *testing.T) {
 		}
 	})
 	d := serveHere(t, func(c *config.Config) { *c = cfg })
-	if code, out, says := kvstored(t, "", "check", file); code != exitFailure || !strings.Contains(says, "another daemon") || !strings.Contains(plain(out), "still runs") {
+	if code, out, says := kvstored(t, "", "check", file); code != exitFailure || !strings.Contains(says, "another process") || !strings.Contains(plain(out), "still runs") {
 		t.Errorf("beside the daemon: exit code %d, %s\n%s", code, says, out)
 	}
 	d.end(t)

@@ -31,7 +31,7 @@ func TestProcess(t *testing.T) {
 	if err := other.Wait(); err == nil {
 		t.Error("two daemons serve from one folder")
 	}
-	d.AwaitSaid("another daemon is serving this socket")
+	d.AwaitSaid("another process is serving this socket")
 	if err := d.StopWithin(time.Minute); err != nil {
 		t.Error(err)
 	}

@@ -229,7 +229,7 @@ func vacant(path string) error {
 	c, err := net.DialTimeout("unix", path, probeTimeout)
 	if err == nil {
 		_ = c.Close()
-		return errors.New("another daemon is serving this socket; stop it first, or choose another path")
+		return errors.New("another process is serving this socket; stop it first, or choose another path")
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("there is a socket of user %d, which this user may not connect to, to see whether a daemon serves it; remove it if none does, or choose another path", owner(st))

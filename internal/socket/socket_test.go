@@ -25,7 +25,7 @@ func TestListen(t *testing.T) {
 		t.Errorf("made %v, %v", own.Mode(), err)
 	}
 	// A live socket is never taken over.
-	if _, err := Listen(path, 0o600, ""); err == nil || !strings.Contains(err.Error(), "another daemon") {
+	if _, err := Listen(path, 0o600, ""); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("listening twice: %v", err)
 	}
 	if c, err := net.Dial("unix", path); err != nil {
@@ -123,7 +123,7 @@ func TestCanListen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := CanListen(path, 0o600, ""); err == nil || !strings.Contains(err.Error(), "another daemon") {
+	if err := CanListen(path, 0o600, ""); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("where a daemon listens: %v", err)
 	}
 	l.Close()
@@ -253,7 +253,7 @@ func TestUnlistenRace(t *testing.T) {
 		})
 		var next *net.UnixListener
 		for next == nil {
-			if next, err = Listen(path, 0o600, ""); err != nil && !strings.Contains(err.Error(), "another daemon") {
+			if next, err = Listen(path, 0o600, ""); err != nil && !strings.Contains(err.Error(), "another process") {
 				t.Fatal(err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 )
 
@@ -57,7 +58,15 @@ func LoadInto(c any, path string, env []string, check func(meant func(key string
 		return fmt.Errorf("read config: %w", err)
 	}
 	d := &decoder{file: path, source: path, set: map[string]origin{}}
-	return d.load(c, data, withoutDaemons(env, c), check)
+	err = d.load(c, data, withoutDaemons(env, c), check)
+	for _, e := range d.errs {
+		_, theirs := fieldByName(reflect.ValueOf(Config{}), e.Path)
+		if _, ours := fieldByName(reflect.ValueOf(c).Elem(), e.Path); theirs && !ours {
+			e.Text = "this is the daemon's file; give this program one of its own, with " + keyNames(reflect.TypeOf(c).Elem())
+			return Errors{e}
+		}
+	}
+	return err
 }
 
 // checkOf checks the values in c.

@@ -26,6 +26,14 @@ func TestVariables(t *testing.T) {
 	}
 }
 
+// The daemon's file is told from one with mistakes, in one line.
+func TestDaemonsFile(t *testing.T) {
+	_, err := config.Load("../../kvstored.example.yaml", nil)
+	if err == nil || !strings.Contains(err.Error(), "listen: this is the daemon's file") || strings.Contains(err.Error(), "\n") {
+		t.Error(err)
+	}
+}
+
 func TestRoute(t *testing.T) {
 	models := "models: [{name: m, block_tokens: 16, chunk_tokens: 256}]"
 	worker := func(text string) string { return "route: {" + models + ", workers: [{id: a, model: m, " + text + "}]}" }

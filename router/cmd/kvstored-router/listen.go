@@ -16,7 +16,7 @@ import (
 func listen(what, addr string, mode os.FileMode, log zerolog.Logger) (net.Listener, error) {
 	l, err := bind(addr, mode)
 	if err != nil {
-		return nil, fmt.Errorf("%s: listen on %s: %w; choose another address", what, addr, err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if !strings.HasPrefix(addr, "/") {
 		addr = l.Addr().String() // with the port that the kernel chose for 0
@@ -27,7 +27,11 @@ func listen(what, addr string, mode os.FileMode, log zerolog.Logger) (net.Listen
 
 func bind(addr string, mode os.FileMode) (net.Listener, error) {
 	if !strings.HasPrefix(addr, "/") {
-		return net.Listen("tcp", addr)
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return nil, fmt.Errorf("%w; choose another address", err)
+		}
+		return l, nil
 	}
 	l, err := socket.Listen(addr, mode, "")
 	if err != nil {

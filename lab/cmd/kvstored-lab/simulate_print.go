@@ -14,6 +14,7 @@ import (
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/lab/simulate"
+	"github.com/kvstored/kvstored/policy"
 )
 
 // printRows prints a table for people, or all of each row as JSON.
@@ -61,6 +62,12 @@ func (f *replayFlags) rowTable(w io.Writer, rows []simulate.Row, styled bool) {
 			line = style + line + plainText
 		}
 		fmt.Fprintln(w, line)
+	}
+	apart := slices.DeleteFunc(simulate.Policies(), func(name string) bool {
+		return slices.Contains(policy.All(), name) || !slices.ContainsFunc(rows, func(r simulate.Row) bool { return r.Policy == name })
+	})
+	if len(apart) > 0 {
+		fmt.Fprintln(w, "\nnot in the daemon:", strings.Join(apart, ", "))
 	}
 }
 

@@ -57,10 +57,10 @@ func TestSimulateRows(t *testing.T) {
 		name, _, _ := strings.Cut(line, " ")
 		seen = append(seen, name)
 	}
-	if got := strings.Join(seen, " "); got != "policy  lru arc belady  lru arc " {
+	if got := strings.Join(seen, " "); got != "policy  lru arc belady  lru arc  not " {
 		t.Errorf("lines begin with %q\n%s", got, people.String())
 	}
-	for _, want := range []string{"25.05 %", "20.02 %", "7,000"} {
+	for _, want := range []string{"25.05 %", "20.02 %", "7,000", "\nnot in the daemon: belady\n"} {
 		if !strings.Contains(people.String(), want) {
 			t.Errorf("no %s in\n%s", want, people.String())
 		}

@@ -146,14 +146,14 @@ func uploadAll(cmd *cobra.Command, at *adminFlags) (*admin.Uploaded, error) {
 // written says where everything stored is after a flush that left nothing. The daemon
 // may not tell, and has said why then.
 func written(f *client.Flushed, h *admin.Holdings, untold error) string {
-	just := fmt.Sprintf("; %s (%s) went there just now", human.Plural(f.Chunks, "chunk"), human.Bytes(f.Bytes))
+	just := fmt.Sprintf("; just now: %s (%s)", human.Plural(f.Chunks, "write"), human.Bytes(f.Bytes))
 	if h == nil {
 		return fmt.Sprintf("what waited is written to the tiers below DRAM, as far as there are such%s; what is where is not known: %v", just, untold)
 	}
 	onDisk, disk := h.Tiers["disk"]
 	inBucket, bucket := h.Tiers["remote"]
 	if disk && bucket { // a chunk counts once for each
-		just += ", both counted"
+		just += ", disk and bucket"
 	}
 	var all, some []string
 	if disk {

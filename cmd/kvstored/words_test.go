@@ -66,13 +66,13 @@ func TestWithoutLowerTiers(t *testing.T) {
 func TestFlushNamesTheTiers(t *testing.T) {
 	type tiers map[string]uint64
 	for want, h := range map[string]*admin.Holdings{
-		"everything stored is on disk; 2 chunks (6 B) went there just now":                                 {Chunks: 4, Tiers: tiers{"cpu": 2, "disk": 4}},
-		"everything stored is in the bucket; 2 chunks (6 B) went there just now":                           {Chunks: 4, Tiers: tiers{"cpu": 2, "remote": 4}},
-		"everything stored is on disk and in the bucket; 2 chunks (6 B) went there just now, both counted": {Chunks: 4, Tiers: tiers{"cpu": 2, "disk": 4, "remote": 4}},
-		"4 chunks stored: 4 on disk, 1 known to be in the bucket, 1 of Redis clients, which stay here; 2 chunks (9 B) may not be in the bucket: flush --remote uploads them; 2 chunks (6 B) went there just now, both counted": {
+		"everything stored is on disk; just now: 2 writes (6 B)":                                    {Chunks: 4, Tiers: tiers{"cpu": 2, "disk": 4}},
+		"everything stored is in the bucket; just now: 2 writes (6 B)":                              {Chunks: 4, Tiers: tiers{"cpu": 2, "remote": 4}},
+		"everything stored is on disk and in the bucket; just now: 2 writes (6 B), disk and bucket": {Chunks: 4, Tiers: tiers{"cpu": 2, "disk": 4, "remote": 4}},
+		"4 chunks stored: 4 on disk, 1 known to be in the bucket, 1 of Redis clients, which stay here; 2 chunks (9 B) may not be in the bucket: flush --remote uploads them; just now: 2 writes (6 B), disk and bucket": {
 			Chunks: 4, Tiers: tiers{"disk": 4, "remote": 1}, Missing: 2, MissingBytes: 9, Local: 1,
 		},
-		"what waited is written to the tiers below DRAM, as far as there are such; 2 chunks (6 B) went there just now; what is where is not known: denied": nil,
+		"what waited is written to the tiers below DRAM, as far as there are such; just now: 2 writes (6 B); what is where is not known: denied": nil,
 	} {
 		if got := written(&client.Flushed{Chunks: 2, Bytes: 6}, h, errors.New("denied")); got != want {
 			t.Errorf("%+v: %q; want %q", h, got, want)

@@ -83,6 +83,8 @@ func exitCode(err error) int {
 func flagError(err error) error {
 	text, why, found := strings.Cut(err.Error(), " flag: ")
 	switch {
+	case why == "--take-over":
+		return fmt.Errorf("%w; a stop and a start keep DRAM and the sockets with cpu.keep: true, see serve --keeper", err)
 	case found && strings.HasPrefix(why, "time: "):
 		return fmt.Errorf("%s flag: give a time with its unit, as 5s or 2m", text)
 	case found && strings.HasPrefix(why, "strconv."):

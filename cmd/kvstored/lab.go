@@ -38,10 +38,15 @@ clients have asked for. It is a program of its own, beside this one or in PATH.`
 	}
 }
 
-// movedToLab is a command that the lab has now.
-func movedToLab(name string) *cobra.Command {
-	return &cobra.Command{Use: name, Short: "See kvstored lab " + name, Hidden: true, DisableFlagParsing: true, RunE: func(*cobra.Command, []string) error {
-		return usage(fmt.Errorf("%s is a command of %s: call 'kvstored lab %s'", name, labProgram, name))
+// moved are commands that there were, and what does the same now.
+var moved = map[string]string{
+	"replay": "kvstored lab replay", "whatif": "kvstored lab whatif", "top": "kvstored stats --watch", "route": "kvstored-router serve",
+}
+
+// movedCommand is one of these.
+func movedCommand(name, now string) *cobra.Command {
+	return &cobra.Command{Use: name, Short: "See " + now, Hidden: true, DisableFlagParsing: true, RunE: func(*cobra.Command, []string) error {
+		return usage(fmt.Errorf("there is no command %s any more: call '%s'", name, now))
 	}}
 }
 

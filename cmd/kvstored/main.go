@@ -67,10 +67,13 @@ configuration; 4 no daemon there, it went away, or it does not answer.`,
 	}
 	root.SetVersionTemplate(versionLine(version.Get()) + "\n")
 	root.AddCommand(
-		serveCommand(), checkCommand(), configCommand(), demoCommand(), labCommand(), movedToLab("replay"), movedToLab("whatif"), statsCommand(),
+		serveCommand(), checkCommand(), configCommand(), demoCommand(), labCommand(), statsCommand(),
 		putCommand(), getCommand(), lookupCommand(), whyCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
 		clientsCommand(), leasesCommand(), jobsCommand(), lsCommand(), pinsCommand(), retainsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), spacesCommand(), warmCommand(), eventsCommand(),
 	)
+	for name, now := range moved {
+		root.AddCommand(movedCommand(name, now))
+	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	markFailures(root)
 	return root
@@ -108,7 +111,10 @@ func explain(w io.Writer, cmd *cobra.Command, err error, code int) {
 		fmt.Fprintf(w, "serve would %s. To check the configuration alone, add --file-only.\n", what)
 	case code == exitUsage:
 		text, _, _ := strings.Cut(err.Error(), "\n")
-		fmt.Fprintf(w, "kvstored: %s\nRun '%s --help' for usage.\n", text, cmd.CommandPath())
+		fmt.Fprintln(w, "kvstored:", text)
+		if !cmd.Hidden {
+			fmt.Fprintf(w, "Run '%s --help' for usage.\n", cmd.CommandPath())
+		}
 	default:
 		text := strings.ReplaceAll(err.Error(), ": kvstored: ", ": ") // the client's errors say whose they are
 		fmt.Fprintf(w, "kvstored: %s\n", strings.TrimPrefix(text, "kvstored: "))

@@ -16,13 +16,65 @@ import (
 // nil Folder is one that is not there. The caller of OpenFolder closes it.
 type Folder struct{ root *os.Root }
 
-// OpenFolder opens a folder in which no other user can plant files.
+// OpenFolder opens a folder in whose place, and in which, no other user can plant files.
 func OpenFolder(path string) (*Folder, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, err
 	}
-	return own(root)
+	f, err := own(root)
+	if err == nil {
+		if err = foreignWay(path); err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// foreignWay is an error where another user can put another folder in the place of path,
+// which the database opens by its name: in a folder on the way, or a link's.
+func foreignWay(path string) error {
+	lexical, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(lexical)
+	if err != nil {
+		return err
+	}
+	for _, way := range []string{lexical, real} {
+		for at := way; ; at = filepath.Dir(at) {
+			info, err := os.Lstat(at)
+			if err != nil {
+				return err
+			}
+			if err := foreignStep(at, info); err != nil {
+				return fmt.Errorf("%s: its place can be taken: %w", path, err)
+			}
+			if at == filepath.Dir(at) {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// foreignStep is an error for a folder or link on the way that another user can exchange.
+// In a sticky folder only the owner of an entry can, who is looked at too.
+func foreignStep(path string, info os.FileInfo) error {
+	switch mode := info.Mode(); {
+	case mode&os.ModeSymlink != 0:
+		if uid := info.Sys().(*syscall.Stat_t).Uid; !isOwnUser(uid) {
+			return fmt.Errorf("the link %s belongs to user %d: %w; choose another path", path, uid, ErrForeign)
+		}
+		return nil
+	case mode&os.ModeSticky != 0 && isOwnUser(info.Sys().(*syscall.Stat_t).Uid):
+		return nil
+	}
+	return foreignFolder(path, info)
 }
 
 // own is a folder unless it is foreign.

@@ -2,6 +2,8 @@ package remote
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -67,6 +69,9 @@ func (t *Tier) Purge(ctx context.Context, id key.SpaceID, after string, dry bool
 		in.StartAfter = aws.String(space + after)
 	}
 	page, err := t.page(ctx, in)
+	if err == nil {
+		_, err = further(aws.ToString(in.StartAfter), page)
+	}
 	if err != nil || len(page.Contents) == 0 {
 		return p, err
 	}
@@ -98,13 +103,26 @@ func (t *Tier) markAbsent(objects []types.ObjectIdentifier, gone func(key.Key)) 
 	}
 }
 
+// mostEmpty pages in succession may list nothing, as of a bucket with many versions that
+// are deleted.
+const mostEmpty = 1000
+
 // list hands over the objects whose names start with prefix, page by page.
 func (t *Tier) list(ctx context.Context, prefix string, page func([]types.Object) error) error {
 	in := &s3.ListObjectsV2Input{Bucket: &t.o.Bucket, Prefix: &prefix}
+	last, empty := "", 0
 	for {
 		out, err := t.page(ctx, in)
+		if err == nil {
+			last, err = further(last, out)
+		}
 		if err != nil {
 			return err
+		}
+		if len(out.Contents) > 0 {
+			empty = 0
+		} else if empty++; empty > mostEmpty {
+			return &Error{Op: "list", Err: errors.New("the store says again and again that there is more, and lists nothing")}
 		}
 		if err := page(out.Contents); err != nil {
 			return err
@@ -114,6 +132,19 @@ func (t *Tier) list(ctx context.Context, prefix string, page func([]types.Object
 		}
 		in.ContinuationToken = out.NextContinuationToken
 	}
+}
+
+// further returns the last name of a page of a listing, and an error where that is not
+// behind the name that the pages before it end with: such a listing may never end.
+func further(last string, page *s3.ListObjectsV2Output) (string, error) {
+	if len(page.Contents) == 0 {
+		return last, nil
+	}
+	name := aws.ToString(page.Contents[len(page.Contents)-1].Key)
+	if name <= last {
+		return last, &Error{Op: "list", Err: fmt.Errorf("the store lists %s behind %s: it must list names in order, each once", name, last)}
+	}
+	return name, nil
 }
 
 // page reads one page of a listing.

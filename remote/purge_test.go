@@ -2,7 +2,10 @@ package remote
 
 import (
 	"net/http"
+	"strings"
 	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/kvstored/kvstored/internal/s3test"
 	"github.com/kvstored/kvstored/tier"
@@ -66,6 +69,36 @@ func TestPurge(t *testing.T) {
 		}
 		if n := len(h.Known(c.Space)); n != 0 {
 			t.Errorf("the index knows %d chunks of what was deleted", n)
+		}
+	})
+}
+
+// A store that lists the same page for ever ends a listing with an error, and a purge.
+func TestListingsEnd(t *testing.T) {
+	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+		r := connect(t, virtualOptions(s))
+		c := tiertest.Chain(1, 3)
+		put(t, r, m, c, 0, 3, 10)
+		s.Set(func(q *http.Request) s3test.Fault {
+			if u := q.URL.Query(); u.Has("list-type") {
+				u.Del("continuation-token")
+				u.Del("start-after")
+				u.Set("max-keys", "1")
+				q.URL.RawQuery = u.Encode()
+			}
+			return s3test.Fault{}
+		})
+		pages := 0
+		err := r.list(t.Context(), "", func([]types.Object) error { pages++; return nil })
+		if err == nil || !strings.Contains(err.Error(), "in order") || pages != 1 {
+			t.Errorf("the listing ends after %d pages with %v", pages, err)
+		}
+		p, err := r.Purge(t.Context(), c.Space, "", true, nil)
+		if err != nil || p.Next == "" {
+			t.Fatalf("the first page: %+v, %v", p, err)
+		}
+		if p, err = r.Purge(t.Context(), c.Space, p.Next, true, nil); err == nil {
+			t.Errorf("the same page again: %+v", p)
 		}
 	})
 }

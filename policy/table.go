@@ -40,7 +40,7 @@ func New(name string, capacity int64) (Policy, error) {
 			return t.make(), nil
 		}
 	}
-	return nil, fmt.Errorf("policy: no policy is called %q; there are %s, and sieve and gdsf in kvstored-lab only", name, strings.Join(append(Names(), Planners()...), ", "))
+	return nil, fmt.Errorf("policy: no policy is called %q; there are %s", name, strings.Join(append(Names(), Planners()...), ", "))
 }
 
 // Planners lists the policies that are a [Planner].

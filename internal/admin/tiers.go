@@ -40,7 +40,7 @@ func (c *call) setPolicy(q *PolicyRequest) (*Policies, error) {
 	}
 	if names := policy.All(); !slices.Contains(names, q.Policy) {
 		e := refuse(BadRequest, "there is no policy called %.64q", q.Policy)
-		e.Do = "use " + strings.Join(names, ", ")
+		e.Do = "use " + strings.Join(names, ", ") + "; sieve and gdsf are in kvstored-lab only"
 		return nil, e
 	}
 	if err := c.o.Stack.SetPolicy(p, q.Policy); err != nil {

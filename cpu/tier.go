@@ -136,7 +136,9 @@ func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
 	if st != ledger.Absent {
 		return nil
 	}
+	t.deleting.RLock() // the block may still be that of an entry that is being removed
 	t.keep(id, e.Block, e.Record)
+	t.deleting.RUnlock()
 	e.Block.Retain()
 	t.payloadBytes.Add(int64(e.Size))
 	t.notes.publish(t, []ledger.ID{id})
@@ -161,20 +163,22 @@ func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
 
 func (t *Tier) remove(ks []key.Key) {
 	var scratch [batch]ledger.Entry
+	var blocks [batch]arena.Block
 	removed := scratch[:0]
 	t.deleting.Lock()
 	for _, k := range ks {
 		if e, ok := t.ledger.Remove(k); ok {
-			t.notes.leave(t.block(e)) // before a chunk can be stored again under the key
+			b := t.block(e)
+			t.notes.leave(b) // before a chunk can be stored again under the key
+			blocks[len(removed)] = b
 			removed = append(removed, e)
 		}
 	}
 	t.deleting.Unlock()
-	for _, e := range removed {
-		b := t.block(e)
+	for i, e := range removed {
 		t.ledger.Free(e.ID)
 		t.payloadBytes.Add(-int64(e.Size))
-		t.letGo(b)
+		t.letGo(blocks[i])
 	}
 }
 

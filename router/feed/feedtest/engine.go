@@ -3,8 +3,10 @@ package feedtest
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"net"
+	"os"
 	"sync"
 	"testing"
 
@@ -43,7 +45,7 @@ func (e *Engine) Start() {
 	replier := &zmtp.Replier{Answer: e.answer, Connections: 10, Log: zerolog.Nop()}
 	for i, serve := range []func(context.Context, net.Listener) error{e.pub.Serve, replier.Serve} {
 		if e.addr[i] == "" {
-			e.addr[i] = "127.0.0.1:0"
+			e.addr[i] = ownAddress()
 		}
 		l, err := net.Listen("tcp", e.addr[i])
 		if err != nil {
@@ -52,6 +54,13 @@ func (e *Engine) Start() {
 		e.addr[i] = l.Addr().String()
 		e.done.Go(func() { _ = serve(ctx, l) })
 	}
+}
+
+// ownAddress is a loopback address of this process alone, with a port to be chosen: between
+// two lives of an engine no connection from 127.0.0.1 can take the port.
+func ownAddress() string {
+	pid := os.Getpid()
+	return fmt.Sprintf("127.%d.%d.%d:0", 64+pid>>16&63, pid>>8&255, pid&255)
 }
 
 // End ends a life, with all its connections.

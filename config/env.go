@@ -14,9 +14,9 @@ const envPrefix = "KVSTORED_"
 var (
 	// clientVars are read by commands, not by the configuration.
 	clientVars = []string{"KVSTORED_SOCKET", "KVSTORED_CONFIG"}
-	// otherVars are those of demos and tests that documents name.
+	// otherVars are the variables of demos and tests that documents name.
 	otherVars = []string{"KVSTORED_LLAMA", "KVSTORED_BIN", "KVSTORED_HISTORIES", "KVSTORED_CONVERSATIONS", "KVSTORED_SEED"}
-	// serviceVars are those that Kubernetes sets in each pod for a service whose name
+	// serviceVars are the variables that Kubernetes sets in each pod for a service whose name
 	// begins with kvstored. A setting has no such value as portVars have.
 	serviceVars = regexp.MustCompile(`^KVSTORED_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)=`)
 	portVars    = regexp.MustCompile(`^KVSTORED_(\w+_)?PORT=(tcp|udp|sctp)://`)

@@ -82,7 +82,7 @@ func (d *decoder) load(c any, data []byte, env []string, check func(meant func(s
 	return d.checked(check).sorted()
 }
 
-// checked is the problems of decoding, and those of the values.
+// checked is the problems of decoding, and the problems of the values.
 func (d *decoder) checked(check func(meant func(string) bool) Errors) Errors {
 	errs := slices.Clone(d.errs)
 	for _, e := range check(d.meant) {

@@ -111,7 +111,7 @@ func TestUploadFails(t *testing.T) {
 	fails(t, exitFailure, "there is no remote tier", "flush", "--remote", "--dry-run")
 }
 
-// TestWordsOfFaults: what is no socket is called so, and no error of a flag is Go's.
+// TestWordsOfFaults: a file that is no socket is called so, and no error of a flag is Go's.
 func TestWordsOfFaults(t *testing.T) {
 	fails(t, exitUnreachable, "/etc/passwd is no socket", "stats", "--socket", "/etc/passwd")
 	fails(t, exitUsage, "give a time with its unit", "flush", "--timeout", "5")

@@ -20,7 +20,7 @@ var olderModules = []string{
 	"test_lmcache_groups", "test_lmcache_l2", "test_llama_cache",
 }
 
-// olderGone asks for what has left the protocol since.
+// olderGone asks for operations that have left the protocol since.
 const olderGone = `
 import sys, time
 import kvstored

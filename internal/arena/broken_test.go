@@ -7,7 +7,7 @@ import (
 	"github.com/kvstored/kvstored/internal/broken"
 )
 
-// In production a handle whose block was freed is good for nothing, and harms nobody.
+// In production a handle whose block was freed is good for nothing, and harms no other block.
 func TestHandleOfAFreedBlock(t *testing.T) {
 	broken.Survive(t)
 	a := newTest(t, Options{CapacityBytes: 1 << 20})

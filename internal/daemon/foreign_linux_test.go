@@ -16,7 +16,7 @@ import (
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
-// names are those of the files of a daemon's memory, in the order of kept.
+// names are the names of the files of a daemon's memory, in the order of kept.
 var names = []string{keptArena, keptClients, keptManifest}
 
 // lie answers daemons as a keeper that has these files.

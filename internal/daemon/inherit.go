@@ -21,7 +21,7 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// Names of what a keeper has of a daemon's memory. Others are those of sockets.
+// Names of the files that a keeper has of a daemon's memory. Other names are of sockets.
 const (
 	keptArena    = "arena"   // writable
 	keptClients  = "clients" // the same, only readable

@@ -13,7 +13,7 @@ const (
 	stepsShown  = 60
 )
 
-// Sample is the counters at a moment; those of tiers are nearest first.
+// Sample is the counters at a moment; tiers are in order, the nearest first.
 type Sample struct {
 	AgeSeconds   float64             `json:"age_seconds"`
 	AskedTokens  uint64              `json:"asked_tokens"`

@@ -217,7 +217,7 @@ func (f *Folder) Below(name string) (*Folder, error) {
 	return own(root)
 }
 
-// Names are those of all files in the folder.
+// Names are the names of all files in the folder.
 func (f *Folder) Names() ([]string, error) {
 	if f == nil {
 		return nil, nil
@@ -289,7 +289,7 @@ func (f *Folder) writeSynced(name string, text []byte) error {
 // Rename gives a file, or a folder, another name.
 func (f *Folder) Rename(name, to string) error { return f.named(f.root.Rename(name, to)) }
 
-// Remove removes a file; one that is not there is no error.
+// Remove removes a file; a file that is not there is no error.
 func (f *Folder) Remove(name string) error {
 	if err := f.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return f.named(err)

@@ -1,6 +1,5 @@
 // Package python has the sources of the Python client, for `kvstored demo
-// --engine`, which runs them: the installed package kvstored, and llamacpp, which
-// is llama.cpp on its own.
+// --engine`, which runs them.
 //
 // # Owns
 //
@@ -17,7 +16,7 @@ package python
 
 import "embed"
 
-// Files are the packages kvstored and llamacpp, one folder each.
+// Files are the package kvstored, in the folder src.
 //
-//go:embed kvstored/*.py llamacpp/*.py
+//go:embed src/kvstored/*.py src/kvstored/llamacpp/*.py
 var Files embed.FS

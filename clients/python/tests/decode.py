@@ -5,41 +5,14 @@ bytes, and prints "accepted" or "refused" for each."""
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict
 
-from kvstored import vllm_follow, wire
-from kvstored.wire import HEADER, PUSH, REPLY, Op
+from kvstored import _wire as wire
+from kvstored._wire import HEADER, PUSH, REPLY, Op
+from kvstored.client import _batch_reply
 
-_REPLIES: Dict[int, Callable[[bytes], Any]] = {
-    Op.HELLO: wire.hello_reply,
-    Op.OPEN_SPACE: wire.open_space_reply,
-    Op.LOOKUP: wire.lookup_reply,
-    Op.PREFETCH: wire.prefetch_reply,
-    Op.WAIT: wire.job_state,
-    Op.CANCEL: wire.cancel_reply,
-    Op.RESERVE: wire.reserve_reply,
-    Op.COMMIT: wire.store_reply,
-    Op.ABORT: wire.plain_reply,
-    Op.PUT: wire.store_reply,
-    Op.GET: wire.get_reply,
-    Op.RELEASE: wire.release_reply,
-    Op.RENEW: wire.renew_reply,
-    Op.PIN: wire.pin_reply,
-    Op.UNPIN: wire.number_reply,
-    Op.DELETE: wire.number_reply,
-    Op.FLUSH: wire.flush_reply,
-    Op.STATS: wire.stats_reply,
-    Op.PING: wire.plain_reply,
-    Op.WARM: wire.warm_reply,
-    Op.BATCH: wire.batch_reply,
-    Op.HINT: wire.hint_reply,
-    Op.EVENTS: wire.number_reply,
-}
-_PUSHES: Dict[int, Callable[[bytes], Any]] = {
-    Op.PREFETCH: wire.job_state,
-    Op.RESERVE: wire.fill_push,
-    Op.EVENTS: vllm_follow.push,
-}
+_PUSHES = {Op.PREFETCH: wire.job_push, Op.RESERVE: wire.fill_push, Op.EVENTS: wire.events_push}
+_REPLIES = {op: getattr(wire, f"{op.name.lower()}_reply") for op in Op}
+_REPLIES[Op.BATCH] = _batch_reply
 
 
 def accepted(frame: bytes) -> bool:
@@ -50,7 +23,7 @@ def accepted(frame: bytes) -> bool:
     if length != len(body) or length % 8:
         return False
     known = {REPLY: _REPLIES, PUSH: _PUSHES}.get(kind, {})
-    read = wire.error_reply if kind == REPLY and code else known.get(op)
+    read = (lambda data: wire.read_error(data, 0, len(data))) if kind == REPLY and code else known.get(op)
     try:
         if read is not None:
             read(body)

@@ -4,30 +4,65 @@ what the daemon keeps of its prompts."""
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator, List, Sequence
+import time
+from typing import Any, Callable, Iterator, List, NamedTuple, Sequence
 from unittest import mock
 
 import kvstored
-from kvstored.call import Call
+from kvstored._connection import Link
+from kvstored._wire import HEADER, Op
 from kvstored.chains import digest
-from kvstored.wire import Space
+
+
+class Frame(NamedTuple):
+    op: Op
+    left: float  # seconds until it is late
+
+
+@contextlib.contextmanager
+def sent() -> Iterator[List[Frame]]:
+    """All requests that leave this process meanwhile."""
+    frames: List[Frame] = []
+    with each(frames.append):
+        yield frames
 
 
 @contextlib.contextmanager
 def counted() -> Iterator[List[str]]:
-    """The names of all requests that leave this process meanwhile."""
-    sent: List[str] = []
-    frame = Call.frame
-
-    def noted(call: Call) -> bytes:
-        sent.append(call.name)
-        return frame(call)
-
-    with mock.patch.object(Call, "frame", noted):
-        yield sent
+    """Their names."""
+    names: List[str] = []
+    with each(lambda frame: names.append(frame.op.name.lower())):
+        yield names
 
 
-def left(client: kvstored.Client, space: Space, names: Sequence[bytes]) -> List[bool]:
+@contextlib.contextmanager
+def each(told: Callable[[Frame], None]) -> Iterator[None]:
+    send = Link._send
+
+    def noted(link: Link, out: bytes, size: int, deadline: float, payloads: Sequence[Any] = ()) -> None:
+        if out:
+            told(Frame(Op(HEADER.unpack_from(out)[2]), deadline - time.monotonic()))
+        send(link, out, size, deadline, payloads)
+
+    with mock.patch.object(Link, "_send", noted):
+        yield
+
+
+@contextlib.contextmanager
+def options(call: str, name: str) -> Iterator[List[Any]]:
+    """What a call of the client is given under a name, each time meanwhile."""
+    given: List[Any] = []
+    real = getattr(kvstored.Client, call)
+
+    def noted(client: kvstored.Client, *args: Any, **more: Any) -> Any:
+        given.append(more[name])
+        return real(client, *args, **more)
+
+    with mock.patch.object(kvstored.Client, call, noted):
+        yield given
+
+
+def left(client: kvstored.Client, space: kvstored.Space, names: Sequence[bytes]) -> List[bool]:
     """Which of these chunks the daemon has."""
     ask = [kvstored.hashes(digest(n), [space.chunk_tokens], space=space, alone=True) for n in names]
     return [client.lookup(prompt, timeout=20).total.chunks == 1 for prompt in ask]

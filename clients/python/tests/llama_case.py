@@ -1,4 +1,4 @@
-"""What tests of kvstored.llama share: models, contexts, and answers to compare.
+"""What tests of kvstored.llamacpp share: models, contexts, and answers to compare.
 
 An answer is the tokens that follow a prompt and the logits that each was chosen
 by, bit by bit. Prompts are decoded in batches that end where chunks do, so that a
@@ -16,7 +16,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence
 from unittest import mock
 
 import kvstored
-from kvstored.llama import Engine, PrefixCache
+from kvstored.llamacpp import Engine, PrefixCache
 from llamacpp import model as llama_model
 from llamacpp.model import Shape
 

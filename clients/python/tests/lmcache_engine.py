@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
+import importlib
+import os
 import select
+import sys
 import threading
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from . import contracts, lmcache_bitmap
 
 
 class Key(NamedTuple):
@@ -154,7 +160,7 @@ class Manager:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        self._one_load = asyncio.Lock() if False else None
+        self._one_load: Optional[asyncio.Lock] = None
 
     def lookup(self, keys: List[Key], pin: bool = True) -> Tuple[int, Dict[int, List[Key]]]:
         """How many chunks are somewhere, and which backend has which."""
@@ -236,12 +242,45 @@ class Manager:
 # ---- the multi-process server ---------------------------------------------------
 
 
+@contextlib.contextmanager
+def stand_ins(form: contracts.Form, modules: Optional[Dict[str, Any]] = None) -> Iterator[Any]:
+    """kvstored.lmcache.l2 imported anew, where LMCache is this form with a bitmap that works,
+    unless it has none, and these modules of it."""
+    with form.installed():
+        for module in ("lmcache.lmcache_native", "lmcache.native_storage_ops"):
+            if hasattr(sys.modules.get(module), "Bitmap"):
+                sys.modules[module].Bitmap = lmcache_bitmap.Bitmap  # type: ignore[attr-defined]
+        for module, names in {"api": ("KeyEntry", "KeyListPage"), "internal_api": ("L2StoreResult",)}.items():
+            for name in names:
+                setattr(contracts._module(f"lmcache.v1.distributed.{module}"), name, getattr(lmcache_bitmap, name))
+        sys.modules.update(modules or {})
+        with contracts._aside("kvstored.lmcache.l2"):
+            yield importlib.import_module("kvstored.lmcache.l2")
+
+
+def _l2() -> Any:
+    try:
+        importlib.import_module("lmcache.v1.distributed.l2_adapters.base")
+    except ImportError:
+        with stand_ins(contracts.load("lmcache")[-1]) as module:
+            pass
+        sys.modules[module.__name__] = module
+    return importlib.import_module("kvstored.lmcache.l2")
+
+
+#: kvstored.lmcache.l2 on LMCache's own classes, where they can be imported, else on stand-ins.
+l2 = _l2()
+
+
 class ObjectKey(NamedTuple):
     chunk_hash: bytes
     model_name: str = "llama"
     kv_rank: int = 1 << 24
     object_group_id: int = 0
     cache_salt: str = ""
+
+    def to_encoded_object_key(self) -> "ObjectKey":
+        return self
 
 
 def rank(world: int, worker: int) -> int:
@@ -260,8 +299,6 @@ class Controllers:
             poll.register(fd, select.POLLIN)
 
     def _wait(self, kind: int, seconds: float = 30.0) -> None:
-        import os
-
         if self._poll[kind].poll(seconds * 1000):
             os.read(self.fds[kind], 8)
 
@@ -271,7 +308,7 @@ class Controllers:
             self._wait(0)
             done.update(self.adapter.pop_completed_store_tasks())
         assert self.adapter.pop_completed_store_tasks().get(task) is None
-        return succeeded(done[task])
+        return done[task].is_successful()
 
     def lookup(self, keys: List[ObjectKey], layouts: Any = None) -> List[bool]:
         """With the layout of each group, which only tells the adapter something."""
@@ -289,11 +326,6 @@ class Controllers:
             result = query(task)
         assert query(task) is None, "a result is given out twice"
         return bits_of(result, keys)
-
-
-def succeeded(result: Any) -> bool:
-    """Of a store: a bool in old versions, now a number, and a failure is no 0."""
-    return result.is_successful() if hasattr(result, "is_successful") else result
 
 
 def bits_of(result: Any, keys: Sequence[Any]) -> List[bool]:

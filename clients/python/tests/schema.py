@@ -136,7 +136,7 @@ def _options(name: str, r: Reader) -> Dict[str, Any]:
 
 def _inherited(name: str) -> List[str]:
     """Options that stand for all requests."""
-    return ["request"] if name in ("lookup", "prefetch", "reserve", "commit", "hello", "hint") else []
+    return ["request"] if name in ("lookup", "prefetch", "reserve", "put", "hello", "hint") else []
 
 
 # ---- random messages ----------------------------------------------------------
@@ -204,7 +204,8 @@ def _make_record(kind: str, rng: random.Random, grown: bool) -> Tuple[bytes, Any
 
 def _make_array(kind: str, rng: random.Random, grown: bool) -> Tuple[bytes, Any]:
     more = 8 * rng.randrange(3) if grown and kind not in _SCALARS else 0  # numbers never grow
-    rows = [_make(kind, rng, False) for _ in range(rng.randrange(4))]
+    each = "bytes 16" if kind == "item" else kind
+    rows = [_make(each, rng, False) for _ in range(rng.randrange(4))]
     if kind == "payload":  # of which the bytes follow
         rows = [(n.to_bytes(4, "little") + raw[4:], {**value, "bytes": n}) for n, (raw, value) in zip((0, 5, 8), rows)]
     size = len(rows[0][0]) + more if rows else rng.choice((0, 16))
@@ -227,3 +228,63 @@ def _make_options(name: str, rng: random.Random, grown: bool) -> Tuple[Dict[str,
         out += tag.to_bytes(4, "little") + len(raw).to_bytes(4, "little") + raw
         _pad(out)
     return values, bytes(out)
+
+
+# ---- as the codec of the package has it -----------------------------------------
+
+
+def told(fields: Any, value: Dict[str, Any]) -> Tuple[Any, ...]:
+    """What the package reads from a message that says this."""
+    out: List[Any] = []
+    for field in SCHEMA["types"][fields] if isinstance(fields, str) else fields:
+        name, _, kind = field.partition(" ")
+        if name == "options":
+            said = value[name]
+            for option, (_, of) in sorted(SCHEMA["options"].get(kind, {}).items(), key=lambda o: o[1][0]):
+                out.append(_told(of, said[option]) if option in said else None)
+        elif name == "payloads":
+            whole = value[name] if isinstance(value[name], bytes) else b"".join(value[name])
+            out.append(whole[: sum(chunk["bytes"] for chunk in value["chunks"])])
+        elif name != "zero":
+            there = fields != "batched" or name != "reply" or not value["code"]
+            out.append(_told(kind, value[name]) if there else None)
+    return tuple(out)
+
+
+def _told(kind: str, value: Any) -> Any:
+    of = kind.strip("{}[]*")
+    if isinstance(value, list):
+        return [told(of, v) if of in SCHEMA["types"] else v for v in value]
+    if of not in SCHEMA["types"]:
+        return value
+    return told(of, value) if value else None
+
+
+def request(wire: Any, name: str, fields: Any, value: Dict[str, Any]) -> bytes:
+    """What the package makes of a request that says this; of a type the record."""
+    given: Dict[str, Any] = {}
+    more = b""
+    for field in SCHEMA["types"][fields] if isinstance(fields, str) else fields:
+        field, _, kind = field.partition(" ")
+        if field == "options":
+            lists = {**SCHEMA["options"]["request"], **SCHEMA["options"].get(kind, {})}
+            given.update({o: _given(wire, lists[o][1], v) for o, v in value[field].items()})
+        elif field == "payloads":
+            more = value[field]
+        elif kind == "item[]":
+            items = [v.to_bytes(4, "little") if isinstance(v, int) else v for v in value[field]]
+            given.update(items=b"".join(items), width=len(items[0]) if items else 0)
+        elif field not in ("zero", "magic"):
+            given["from_" if field == "from" else field] = _given(wire, kind, value[field])
+    return getattr(wire, name)(**given) + more
+
+
+def _given(wire: Any, kind: str, value: Any) -> Any:
+    of = kind.strip("{}[]*")
+    if of not in SCHEMA["types"]:
+        return value
+    if kind.endswith("[]"):
+        return [told(of, v) for v in value]
+    if kind.endswith("*"):
+        return [request(wire, of, of, v) for v in value]
+    return request(wire, of, of, value)

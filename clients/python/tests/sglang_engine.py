@@ -107,10 +107,10 @@ class Rank:
         self._of = (model, family)
         self.pools: Dict[str, Any] = {side.name: self._pool(side) for side in (self.family.kv, *self.family.sides)}
         self.config: Dict[str, Any] = dict(
-            tp_rank=tp, tp_size=shape.tp, pp_rank=pp, pp_size=shape.pp, dp_rank=dp, dp_size=shape.dp,
+            tp_rank=tp, tp_size=shape.tp, pp_rank=pp, pp_size=shape.pp, dp_rank=dp,
             attn_cp_rank=0, attn_cp_size=1, is_mla_model=self.family.mla, enable_storage_metrics=False,
             is_page_first_layout=shape.layout == "page_first", model_name=model, tp_lcm_size=None,
-            should_split_heads=False, format_spec=None,
+            should_split_heads=False,
         )  # fmt: skip
 
     def _pool(self, side: Side) -> Any:
@@ -133,7 +133,7 @@ class Rank:
         part = (tp, self.shape.tp) if isinstance(pool, SHARDED) else ()
         form = not self.shape.v1 and name == "kv" and _turned(pool)
         held = (pool.layout, pool.dtype, pool.page_size, pool.dcp_rank, pool.dcp_size, form)
-        return (*self._of, name, part, pp, self.shape.pp, dp, self.shape.dp, *held)
+        return (*self._of, name, part, pp, self.shape.pp, dp, *held)
 
     def right(self, name: str, key: str) -> bytes:
         """The bytes of a page."""
@@ -150,10 +150,9 @@ class Rank:
             for b in pool.buffers:
                 b[:] = bytes(len(b))
 
-    def writes(self, side: Side, sharded_on_every_rank: bool) -> bool:
-        """Of MLA models rank 0 alone writes; in some versions state excepted."""
-        alone = self.family.mla and self.at[0] != 0
-        return not alone or (sharded_on_every_rank and side.name == "mamba")
+    def writes(self, side: Side) -> bool:
+        """Of MLA models rank 0 alone writes, state excepted."""
+        return not self.family.mla or self.at[0] == 0 or side.name == "mamba"
 
 
 def _turned(pool: Any) -> bool:
@@ -169,11 +168,10 @@ class Controller:
     def __init__(self, form: Any, target: Any, rank: Rank, make: Any) -> None:
         """``make(name, **fields)``: an object of SGLang's class of that name."""
         self.form, self.target, self.rank, self.make = form, target, rank, make
-        self.steps = form.data
         form.run("register", target, pool=rank.pools["kv"])
-        if "register_v2" in form.calls:
-            for name, pool in rank.pools.items():
-                form.run("register_v2", target, pool=pool, name=self.pool_name(name))
+        for name, pool in rank.pools.items():
+            form.run("register_v2", target, pool=pool, name=self.pool_name(name))
+        form.run("registered", target)
 
     def pool_name(self, name: str) -> Any:
         return self.make("PoolName", name)
@@ -197,7 +195,7 @@ class Controller:
                 fields["keys"] = keys[-side.last :] if side.last else list(keys)
             elif side.last:
                 fields["keys"] = keys[-side.last :]
-            if side.source is not None and self.steps["derived"] != "none":
+            if side.source is not None:
                 fields["indices_from_pool"] = self.pool_name(side.source)
             made.append(self.make("PoolTransfer", **fields))
         return made
@@ -218,7 +216,7 @@ class Controller:
         if sides:
             found = self.run("query_v2", keys=keys, transfers=self.transfers(keys, sides), extra_info=self.extra_info())
             return found.kv_hit_pages, {str(getattr(k, "value", k)): n for k, n in found.extra_pool_hit_pages.items()}
-        hit, size = 0, self.steps["batch"]
+        hit, size = 0, self.form.data["batch"]
         for i in range(0, len(keys), size):
             n = self.run("query", keys=keys[i : i + size], extra_info=self.extra_info())
             hit += n
@@ -228,40 +226,39 @@ class Controller:
 
     def backup(self, keys: List[str], at: int) -> Dict[str, List[bool]]:
         """Stores pages: the pools beside before keys and values."""
-        every = self.steps["sharded_on_every_rank"]
         family = self.rank.family
-        sides = [s for s in family.sides if self.rank.writes(s, every)]
+        sides = [s for s in family.sides if self.rank.writes(s)]
         results: Dict[str, List[bool]] = {}
         if sides:
             mine = self.transfers(keys, sides)
             self.resolve(mine, sides, keys, at)
-            results = self._checked(self.run("set_v2", transfers=mine), mine)
-        if self.rank.writes(family.kv, False):
+            results = self._checked(self.run("set_v2", transfers=mine, extra_info=self.extra_info()), mine)
+        if self.rank.writes(family.kv):
             results["kv"] = []
-            for i in range(0, len(keys), self.steps["batch"]):
-                part = keys[i : i + self.steps["batch"]]
+            for i in range(0, len(keys), self.form.data["batch"]):
+                part = keys[i : i + self.form.data["batch"]]
                 results["kv"] += self._set_kv(part, list(range(at + i, at + i + len(part))))
         return results
 
     def prefetch(self, keys: List[str], at: int = 0) -> Dict[str, List[bool]]:
         """Loads the pages of a prefix: keys and values in batches, with those that
-        follow them or not; the rest only when all of them came."""
+        follow them; the rest only when all of them came."""
         sides = self.rank.family.sides
-        along = [s for s in sides if s.source == "kv" and not s.last] if self.steps["derived"] == "with" else []
+        along = [s for s in sides if s.source == "kv" and not s.last]
         results: Dict[str, List[bool]] = {s.name: [] for s in (self.rank.family.kv, *along)}
-        for i in range(0, len(keys), self.steps["batch"]):
-            part = keys[i : i + self.steps["batch"]]
+        for i in range(0, len(keys), self.form.data["batch"]):
+            part = keys[i : i + self.form.data["batch"]]
             results["kv"] += self._get_kv(part, list(range(at + i, at + i + len(part))))
             if along:
                 some = [self.make("PoolTransfer", name=self.pool_name(s.name), keys=part) for s in along]
                 self.resolve(some, along, part, at + i)
-                for name, loaded in self._checked(self.run("get_v2", transfers=some), some).items():
+                for name, loaded in self._checked(self.run("get_v2", transfers=some, extra_info=self.extra_info()), some).items():
                     results[name] += loaded
         rest = [s for s in sides if s not in along]
         if rest and all(ok for loaded in results.values() for ok in loaded):
             some = self.transfers(keys, rest)  # their last keys cut again to what was hit
             self.resolve(some, rest, keys, at)
-            results.update(self._checked(self.run("get_v2", transfers=some), some))
+            results.update(self._checked(self.run("get_v2", transfers=some, extra_info=self.extra_info()), some))
         return results
 
     def _checked(self, results: Any, transfers: Sequence[Any]) -> Dict[str, List[bool]]:

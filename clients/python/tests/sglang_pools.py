@@ -84,7 +84,7 @@ class DSAIndexerPoolHost(HostPool):
 
 
 class MambaPoolHost(HostPool):
-    pass
+    temporal_dtype = "float32"
 
 
 class DeepSeekV4PagedHostPool(HostPool):
@@ -119,7 +119,6 @@ def config(model: str, *, mla: bool = False, **fields: Any) -> Any:
         attn_cp_rank=0,
         attn_cp_size=1,
         dp_rank=0,
-        dp_size=1,
         is_mla_model=mla,
         enable_storage_metrics=False,
         is_page_first_layout=True,

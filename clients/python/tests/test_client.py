@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import errno
 import gc
 import hashlib
+import math
 import os
 import tempfile
 import threading
@@ -17,12 +17,13 @@ from typing import Any
 from unittest import mock
 
 import kvstored
-from kvstored import Result, Space, hashes, tokens, wire
-from kvstored.link import Link
+from kvstored import Result, Space, hashes, tokens
+from kvstored._connection import Link
 from kvstored.memory import address
 from kvstored.pages import Pages
 
-from .daemon import Daemon, Served, skip
+from .daemon import Daemon, Served, in_child, skip
+from .frames import counted
 from .stub import Hanging
 
 SPACE = Space(model="m", dtype="u8", chunk_tokens=4)
@@ -58,6 +59,7 @@ class Live(Served):
         self.assertEqual(self.kv.lookup(prompt).total.chunks, 0)
         self.assertIsNone(self.kv.lookup(prompt).missing)
         self.assertEqual(self.kv.lookup(prompt, why=True).missing, kvstored.Missing(kvstored.Code.NEVER_STORED))
+        self.assertEqual(repr(kvstored.Missing(33, "disk", 60)), "<Missing evicted, disk, 60 s ago>")
         self.assertEqual([r.result for r in store(self.kv, prompt, want)], [Result.STORED] * 3)
         self.assertEqual(self.kv.lookup(prompt).cpu, kvstored.Count(3, 12))
         self.assertIsNone(self.kv.lookup(prompt, why=True).missing)
@@ -86,11 +88,25 @@ class Live(Served):
         """Where this process lacks address space, payloads cross the socket."""
         prompt, want = chain("unmapped", 2), [payload(i, 70_000) for i in range(2)]
         full = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-        with mock.patch("kvstored.greeting.Mapping", side_effect=full), self.assertLogs("kvstored", "WARNING"):
+        with mock.patch("kvstored._connection.Mapping", side_effect=full), self.assertLogs("kvstored", "WARNING"):
             kv = kvstored.Client(self.daemon.socket, timeout=60)
         with kv:
             self.assertEqual([r.result for r in kv.put(prompt, want)], [Result.STORED] * 2)
             self.assertEqual([c.payload for c in kv.get(prompt)], want)
+            with kv.prefetch(prompt) as job:
+                job.wait()
+                self.assertEqual([bytes(block) for block in job], want)
+                room = bytearray(140_000)
+                self.assertEqual(job.copy_to(room), 140_000)
+                self.assertEqual(room, b"".join(want))
+                self.assertTrue(job.verify(1))
+                kv.delete(prompt)
+                with mock.patch.object(job._link, "call", side_effect=kvstored.Disconnected("gone")):
+                    self.assertEqual(list(job), [])
+            self.assertTrue(job.good)
+            with kv.reserve(chain("nowhere", 1), size=10) as fill:
+                self.assertEqual(list(fill), [])
+            self.assertIn("cannot be mapped", str(fill.error))
 
     def test_inline(self) -> None:
         prompt, want = chain("inline", 2), [payload(i, 70_000) for i in range(2)]
@@ -114,7 +130,6 @@ class Live(Served):
                 lambda: self.kv.lookup(prompt),
                 lambda: self.kv.reserve(prompt, size=10, count=1),
                 lambda: self.kv.batch([prompt]),
-                lambda: asyncio.run(self.looked_up(prompt)),
             ):
                 with self.assertRaises(kvstored.Refused) as caught:
                     ask()
@@ -122,18 +137,18 @@ class Live(Served):
                 self.assertIn("send a shorter prompt", str(caught.exception))
         self.assertTrue(job.good, "the connection, and its leases, are gone")
 
-    async def looked_up(self, prompt: kvstored.Prompt) -> Any:
-        async with kvstored.AsyncClient(self.daemon.socket, space=SPACE, timeout=60) as kv:
-            return await kv.lookup(prompt)
-
     def test_a_wrong_argument_is_named(self) -> None:
         prompt: Any = tokens(list(range(8)))
         wrong: Any
         for wrong, said, ask in (
             ([1, 2], "a list is no prompt", self.kv.prefetch),
+            ([1, 2], "a list is no prompt", self.kv.get),
+            ([1, 2], "a list is no prompt", lambda w: self.kv.get_into(w, [bytearray(1)])),
+            (None, "a NoneType is no sequence of token ids", tokens),
+            (iter([1]), "a list_iterator is no sequence of token ids", tokens),
             (tokens([1, -7, 2, 3]), "-7 does not fit", self.kv.lookup),
             (tokens([1.5] * 4), "1.5 does not fit", self.kv.delete),  # type: ignore[list-item]
-            (tokens([1, 2], skip=-1), "-1 does not fit", self.kv.pieces),
+            (tokens([1, 2], skip=-1), "-1 does not fit", self.kv.get),
             ("rank", "'r' is no space", lambda w: self.kv.prefetch(prompt, ranks=w)),
             (-2, "-2 does not fit", lambda w: self.kv.reserve(prompt, size=w)),
             (1 << 40, "1099511627776 does not fit", lambda w: self.kv.reserve(prompt, size=w)),
@@ -146,6 +161,21 @@ class Live(Served):
                 list(ask(wrong))
         self.assertTrue(self.kv.ping())
 
+    def test_a_timeout_that_is_no_number(self) -> None:
+        """Nothing waits for ever by it; without an end one may wait."""
+        prompt = tokens(list(range(8)))
+        job, fill = self.kv.prefetch(prompt), self.kv.reserve(prompt, size=1)
+        for call in (
+            self.kv.ping, self.kv.stats, self.kv.flush, self.kv.space_id, self.kv.wait_attached, job.wait, job.renew, job.release,
+            fill.commit, fill.abort, lambda timeout: self.kv.get(prompt, timeout=timeout),
+            lambda timeout: self.kv.put(prompt, [b"1"], timeout=timeout), lambda timeout: self.kv.reserve(prompt, size=1, timeout=timeout),
+        ):  # fmt: skip
+            with self.subTest(call), self.assertRaisesRegex(ValueError, "timeout of nan"):
+                job._state = job._state._replace(done=False)
+                call(timeout=math.nan)
+        self.assertTrue(self.kv.ping(math.inf) and job.wait(timeout=math.inf).done and job.release(math.inf))
+        self.assertIsNotNone(self.kv.flush(timeout=math.inf))
+
     def test_repr_says_whether_there_is_a_lease(self) -> None:
         prompt = tokens(list(range(200, 208)))
         store(self.kv, prompt, [payload(0), payload(1)])
@@ -156,6 +186,10 @@ class Live(Served):
             job.block(0)
         self.assertIn("without a lease", repr(kvstored.Job(None, 1.0)))
 
+    def test_the_socket_is_a_path(self) -> None:
+        with kvstored.Client(Path(self.daemon.socket), timeout=60) as kv:
+            self.assertTrue(kv.ping())
+
     def test_the_socket_for_redis(self) -> None:
         with self.assertRaisesRegex(kvstored.Refused, "listen.socket"):
             kvstored.Client(f"{self.daemon.dir}/r", timeout=60)
@@ -164,17 +198,18 @@ class Live(Served):
         prompt = chain("late", 2)
         store(self.kv, prompt, [payload(1), payload(2)])
 
-        def leave(link: Link, call: Any, deadline: float) -> None:
-            link.abandon(call)
+        def late(link: Link, call: Any, deadline: float, undo: Any) -> None:
+            self.assertTrue(link._leave(call, undo))
             raise kvstored.DeadlineExceeded("late")
 
         with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=60) as kv:
             link = kv._link
-            with mock.patch.object(Link, "wait", leave):
+            with mock.patch.object(Link, "_wait", late):
                 jobs, order = kv.batch([prompt, prompt])
             self.assertEqual(([len(j) for j in jobs], order), ([0, 0], [0, 1]))
             self.assertTrue(kv.ping())  # its leases go back with the next requests
             self.assertEqual(kv.lookup(prompt).total.chunks, 2)
+            self.assertEqual(kv.stats()["server"]["leases_live"], 0)
             self.assertIs(kv._link, link)
 
     def test_pins_deletes_stats(self) -> None:
@@ -188,7 +223,7 @@ class Live(Served):
         self.assertEqual(self.kv.delete(prompt), 2)
         self.assertEqual(self.kv.lookup(prompt).total.chunks, 0)
 
-    def test_release_with_the_next_request(self) -> None:
+    def test_releases_that_are_not_waited_for(self) -> None:
         prompt, want = chain("deferred", 2), [payload(i) for i in range(2)]
         store(self.kv, prompt, want)
         jobs = []
@@ -257,7 +292,6 @@ class Live(Served):
         self.assertEqual([job.wait().ready.chunks for job in jobs], [0, 4, 3])
         self.assertEqual(bytes(jobs[2].block(2)), payload(2))
         self.assertTrue(all(job.release() for job in jobs))
-        self.assertEqual(self.kv.batch(prompts, max_overtaken=0)[1], [0, 1, 2])
 
     def test_callbacks(self) -> None:
         prompt = chain("callback", 3)
@@ -268,21 +302,6 @@ class Live(Served):
         self.assertTrue(done.wait(60))
         self.assertEqual(len(job), 3)
         self.assertTrue(job.release())
-
-    def test_async(self) -> None:
-        prompt, want = chain("async", 3), [payload(i) for i in range(3)]
-        store(self.kv, prompt, want)
-
-        async def read(n: int) -> list:
-            async def one() -> list:
-                job = await self.kv.prefetch_async(prompt)
-                await job.wait_async()
-                with job:
-                    return [bytes(b) for b in job]
-
-            return await asyncio.gather(*(one() for _ in range(n)))
-
-        self.assertEqual(asyncio.run(read(20)), [want] * 20)
 
     def test_arrays(self) -> None:
         try:
@@ -331,28 +350,19 @@ class Live(Served):
         store(self.kv, prompt, want)
         job = self.kv.prefetch(prompt)
         block = job.block(0)
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                assert bytes(block) == bytes(len(block)), "the child sees the parent's lease"
-                assert not job.release(), "the child released the parent's lease"
-                try:
-                    job.block(0)
-                    raise AssertionError("the child reads under the parent's lease")
-                except IndexError:
-                    pass
-                assert self.kv.lookup(prompt).total.chunks in (0, 2), "neither a miss nor all of it"  # and it connects
-                assert self.kv.wait_attached(60), "the child does not attach"
-                with self.kv.prefetch(prompt) as own:
-                    assert [bytes(b) for b in own] == want, f"the child's own lease is of {len(list(own))} chunks"
-                assert own.good, "the child's own lease did not hold"
-                code = 0
-            except BaseException as e:
-                os.write(2, f"child: {e!r}\n".encode())
-            finally:
-                os._exit(code)
-        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+
+        def child() -> None:
+            assert bytes(block) == bytes(len(block)), "the child sees the parent's lease"
+            assert not job.release(), "the child released the parent's lease"
+            with self.assertRaises(IndexError):
+                job.block(0)
+            assert self.kv.lookup(prompt).total.chunks in (0, 2), "neither a miss nor all of it"  # and it connects
+            assert self.kv.wait_attached(60), "the child does not attach"
+            with self.kv.prefetch(prompt) as own:
+                assert [bytes(b) for b in own] == want, f"the child's own lease is of {len(list(own))} chunks"
+            assert own.good, "the child's own lease did not hold"
+
+        self.assertEqual(in_child(child), 0)
         self.assertEqual(bytes(block), want[0])
         self.assertEqual(bytes(job.block(1)), want[1])
         self.assertTrue(job.release())
@@ -369,9 +379,9 @@ class Live(Served):
         self.assertTrue(all(pages.store(stored, [[(address(memory), 100)]] * len(stored), 60)))
         self.assertEqual(pages.exists(keys, 60), there)
         self.assertEqual(pages.exists([*keys, keys[0], keys[1]], 60), [*there, True, True])
-        with mock.patch.object(wire, "lookup", wraps=wire.lookup) as asked:
+        with counted() as sent:
             self.assertEqual(pages.exists(keys[:64], 60), [True] * 64)
-        self.assertEqual(asked.call_count, 2)
+        self.assertEqual(sent, ["lookup"] * 2)
         self.assertEqual(pages.exists([], 60), [])
 
 
@@ -537,8 +547,8 @@ class Restarts(unittest.TestCase):
             self.assertTrue(done.is_set())
 
     def test_close_waits_for_no_hello(self) -> None:
-        with Hanging() as path, mock.patch("kvstored.connection._HELLO", 600), mock.patch(
-            "kvstored.connection.Link", wraps=Link
+        with Hanging() as path, mock.patch("kvstored._connection._HELLO", 600), mock.patch(
+            "kvstored._connection.Link", wraps=Link
         ) as attached:
             kv = kvstored.Client(path, space=GIVEN, timeout=0.05)
             kv.timeout = 600
@@ -566,7 +576,7 @@ class Restarts(unittest.TestCase):
             for broken in ("tend", "__init__"):
                 warned = threading.Event()
                 raises = mock.patch.object(Link, broken, side_effect=RuntimeError(broken))
-                log = mock.patch("kvstored.connection.log.warning", lambda *_, **__: warned.set())
+                log = mock.patch("kvstored._connection.log.warning", lambda *_, **__: warned.set())
                 with self.subTest(broken), kvstored.Client(daemon.socket, space=GIVEN, timeout=60) as kv:
                     with raises, log:
                         if broken == "__init__":

@@ -8,7 +8,7 @@ import itertools
 import os
 import time
 import unittest
-from typing import Any, Dict, Iterable, Iterator, List, Tuple
+from typing import Dict, Iterable, Iterator, List, Tuple
 
 import kvstored
 from kvstored import Code, Space
@@ -57,7 +57,7 @@ class Script:
         self.prompts[p] = self.prompts[q]._replace(skip=int(n))
 
     def kept(self, p: str, q: str) -> None:
-        self.prompts[p] = self.prompts[q].kept()
+        self.prompts[p] = self.prompts[q]
 
     def payloads(self, p: str, first: str, sizes: str) -> List[bytes]:
         start = int(first) + self.prompts[p].skip

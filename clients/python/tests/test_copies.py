@@ -1,43 +1,16 @@
-"""Copies of many chunks by one call: out of a lease, and into the slots of a Writer."""
+"""Copies of many chunks by one call: out of a lease, and into slots."""
 
 from __future__ import annotations
 
 import random
 import unittest
-from typing import List, Tuple
+from typing import List
 from unittest import mock
 
 import kvstored
-from kvstored import Result, Space, memory, tokens
+from kvstored import Result, Space, tokens
 
 from .daemon import Served
-
-
-class CopyAll(unittest.TestCase):
-    def test_as_one_by_one(self) -> None:
-        rnd = random.Random(5)
-        for _ in range(300):
-            source, n = rnd.randbytes(4096), rnd.randrange(12)
-            got, want = bytearray(4096), bytearray(4096)
-            at, base = memory.address(got), memory.address(source)
-            places: List[Tuple[int, int, int]] = []
-            to = of = 0
-            for _ in range(n):
-                size = rnd.randrange(1, 200)
-                to += rnd.choice([0, 0, 0, 7])
-                of += rnd.choice([0, 0, 0, 11])
-                want[to : to + size] = source[of : of + size]
-                places.append((at + to, base + of, size))
-                to, of = to + size, of + size
-            with mock.patch.object(memory, "_PIECE", rnd.choice([1, 64, 1000, 1 << 20])):
-                memory.copy_all(places)
-            self.assertEqual(got, want)
-
-    def test_neighbours_are_one_copy(self) -> None:
-        calls: List[Tuple[int, int, int]] = []
-        with mock.patch.object(memory, "copy", lambda *place: calls.append(place)):
-            memory.copy_all([(100, 900, 8), (108, 908, 8), (116, 1000, 8), (200, 1008, 8)])
-        self.assertEqual(calls, [(100, 900, 16), (116, 1000, 8), (200, 1008, 8)])
 
 
 class Copies(Served):
@@ -65,9 +38,9 @@ class Copies(Served):
         """Those are passed over in the buffer, and what is behind them lies right."""
         first = self.put([1, 2], [100, 200])
         rest = self.rnd.randbytes(600)
-        with mock.patch("kvstored.writer._COMMIT_BYTES", 150), self.kv.writer() as w:
-            put = w.put(tokens([1, 2, 3, 4, 5]), [100, 200, 100, 200, 300], bytes(300) + rest)
-        self.assertEqual([r.result for r in put.results()], [Result.EXISTS] * 2 + [Result.STORED] * 3)
+        with mock.patch("kvstored.fill._COMMIT_BYTES", 150):
+            put = self.kv.store(tokens([1, 2, 3, 4, 5]), [100, 200, 100, 200, 300], bytes(300) + rest)
+        self.assertEqual([r.result for r in put], [Result.EXISTS] * 2 + [Result.STORED] * 3)
         mine = bytearray(900)
         with self.kv.prefetch(tokens([1, 2, 3, 4, 5])) as job:
             job.copy_to(mine)

@@ -7,11 +7,11 @@ import unittest
 from unittest import mock
 
 import kvstored
-from kvstored import Code, Result, wire
-from kvstored.call import Request
+from kvstored import Code, Result
+from kvstored import _wire as wire
 from kvstored.errors import Retry
-from kvstored.link import Link
-from kvstored.wire import Op
+from kvstored._connection import Link, due
+from kvstored._wire import Op
 
 from .daemon import Daemon
 from .test_client import SPACE, chain
@@ -51,7 +51,7 @@ class Credit(unittest.TestCase):
         assert link is not None and link.hello.credit == LEAST
         prompt = chain("credit", 1)
         kv.lookup(prompt)  # opens the space
-        event = link.later(Request(Op.EVENTS, waits(), lambda _: None))
+        event = link.begin(Op.EVENTS, waits(), due(60, 0))
         for i in range(2):
             with self.assertRaises(kvstored.Refused) as caught:
                 self.put(link, kv, prompt)
@@ -61,17 +61,16 @@ class Credit(unittest.TestCase):
             mine = chain(("other", i), 1)
             self.assertEqual([r.result for r in other.put(mine, [bytes(300 << 10)])], [Result.STORED])
             self.assertEqual([len(c.payload) for c in other.get(mine)], [300 << 10])
-        cancel = Request(Op.CANCEL, wire.numbered(event.id), wire.cancel_reply)
-        link.call(cancel, kv._deadline(60))
+        link.call(Op.CANCEL, wire.cancel(event.id), due(60, 0), wire.cancel_reply)
         with self.assertRaises(kvstored.Refused) as caught:
-            link.wait(event, kv._deadline(60))
+            link.end(event, due(60, 0), wire.events_reply)
         self.assertEqual(caught.exception.code, Code.CANCELLED)
         self.assertEqual([r.result for r in kv.put(prompt, [bytes(300 << 10)])], [Result.STORED])
 
     def put(self, link: Link, kv: kvstored.Client, prompt: kvstored.Prompt) -> None:
         assert prompt.space is not None
-        body = wire.put(prompt.chain(link.spaces[prompt.space]), 0, [bytes(300 << 10)])
-        link.call(Request(Op.PUT, body, wire.store_reply), kv._deadline(60))
+        body = wire.put(prompt.chain(link.spaces[prompt.space]), 0, 300 << 10, [300 << 10]) + bytes(300 << 10)
+        link.call(Op.PUT, body, due(60, 0), wire.put_reply)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,12 @@ from typing import Any, List, Optional
 from unittest import mock
 
 import kvstored
-from kvstored import cuda, wire
-from kvstored.wire import Space
+from kvstored import _wire as wire
+from kvstored import cuda
+from kvstored import Space
 
 from . import driver
-from .daemon import ROOT, Daemon, Served, binary
+from .daemon import ROOT, Daemon, Served, binary, in_child
 
 SPACE = Space(model="gpu", dtype="bf16", chunk_tokens=16)
 BENCH = str(ROOT / "bench" / "gpu" / "gpu.py")
@@ -81,7 +82,7 @@ class Cuda(Served):
 
         kv = self.client(keep=True)
         assert kv.hello is not None
-        self.assertTrue(kv.hello.granted & wire.WANT_KEEP)
+        self.assertTrue(kv.hello.granted & wire.FEATURES_KEEP)
         registration = self.register(kv)
         self.assertEqual((registration.arena, registration.staging, self.stub.get("mapped")), (True, True, 2))
         self.assertEqual(self.stub.get("last_flags"), 0x01)  # the window's: it is writable
@@ -93,8 +94,8 @@ class Cuda(Served):
         copying to pages that were given back."""
         hello = wire.hello
 
-        def without(wants: int, *args: Any) -> bytes:
-            return hello(wants & ~wire.WANT_KEEP, *args)
+        def without(wants: int, **more: Any) -> bytes:
+            return hello(wants=wants & ~wire.FEATURES_KEEP, **more)
 
         with mock.patch.object(wire, "hello", without):
             registration = self.register(self.client(keep=True))
@@ -233,19 +234,16 @@ class Cuda(Served):
         kv = self.client()
         registration = self.register(kv)
         self.stub.set("last_flags", -1)
-        child = os.fork()
-        if child == 0:  # whatever fails, it ends here
-            status = 1
-            try:
-                attached = kv.wait_attached(60)
-                for address in list(registration._held):  # as when the last view goes
-                    registration._unlock(address)
-                registration.close()
-                calls = tuple(map(self.stub.get, ("last_flags", "mapped", "unlocked", "retained")))
-                status = 0 if attached and calls == (-1, 1, 0, 1) else 2
-            finally:
-                os._exit(status)
-        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+        def child() -> None:
+            assert kv.wait_attached(60)
+            for address in list(registration._held):  # as when the last view goes
+                registration._unlock(address)
+            registration.close()
+            calls = tuple(map(self.stub.get, ("last_flags", "mapped", "unlocked", "retained")))
+            assert calls == (-1, 1, 0, 1), calls
+
+        self.assertEqual(in_child(child), 0)
         self.assertTrue(registration.arena)
         registration.close()
 

@@ -10,7 +10,8 @@ from unittest import mock
 import kvstored
 from kvstored import options
 from kvstored.existing import Existing
-from kvstored.memory import address, checksum_at
+from kvstored import bulk
+from kvstored.memory import address
 from kvstored.pages import Pages
 
 from .daemon import Daemon, skip
@@ -21,7 +22,7 @@ SPACE = kvstored.Space(model="existing", dtype="u8", chunk_tokens=4, method="giv
 
 class Compared(unittest.TestCase):
     def setUp(self) -> None:
-        if checksum_at is None:
+        if not bulk.SUMS:
             skip(self, "libxxhash is not installed")
         self.daemon = Daemon()
         self.addCleanup(self.daemon.close)

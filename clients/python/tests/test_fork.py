@@ -10,14 +10,14 @@ import time
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Callable
 from unittest import mock
 
 import kvstored
 from kvstored.memory import address
 from kvstored.pages import Pages
 
-from .daemon import Daemon
+from .daemon import Daemon, in_child
+from .stub import Hanging
 from .test_client import GIVEN, chain, payload, store
 
 # Run as a program of its own, so that the child can end as programs do.
@@ -66,21 +66,6 @@ assert there == (sys.argv[2] == "use"), there
 """
 
 
-def in_child(work: Callable[[], None]) -> int:
-    """How a forked child ends that does the work: 0, or it failed, or by which signal."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        except BaseException as e:
-            os.write(2, f"child: {e!r}\n".encode())
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 class Fork(unittest.TestCase):
     def test_however_the_child_ends(self) -> None:
         here = Path(__file__).resolve().parents[1]
@@ -90,7 +75,7 @@ class Fork(unittest.TestCase):
                     done = subprocess.run(
                         [sys.executable, "-B", "-c", PROGRAM, daemon.socket, end],
                         cwd=here,
-                        env={**os.environ, "PYTHONPATH": str(here)},
+                        env={**os.environ, "PYTHONPATH": str(here / "src")},
                         capture_output=True,
                         text=True,
                     )
@@ -161,6 +146,28 @@ class Fork(unittest.TestCase):
                 assert job.good and not pages._hints.held
 
             self.assertEqual(in_child(look), 0)
+
+    def test_in_the_middle_of_hello(self) -> None:
+        """The parent's connection ends with the parent, whatever the child does."""
+        hanging = Hanging()
+        with hanging as path:
+            client = threading.Thread(target=kvstored.Client, args=(path,), kwargs={"timeout": 0.5}, daemon=True)
+            client.start()
+            accepted, _ = hanging.listener.accept()
+            self.assertTrue(accepted.recv(1 << 16))
+            reads, writes = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.read(reads, 1)
+                os._exit(0)
+            accepted.settimeout(60)
+            try:
+                self.assertEqual(accepted.recv(1), b"")  # the parent has given up
+            finally:
+                os.write(writes, b"-")
+                os.waitpid(pid, 0)
+                for fd in (reads, writes):
+                    os.close(fd)
 
     def test_threads_that_use_it_first(self) -> None:
         """Two that do so in a child at once start one thread that connects."""

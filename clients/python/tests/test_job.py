@@ -4,61 +4,48 @@ from __future__ import annotations
 
 import unittest
 from types import SimpleNamespace
-from typing import Any, List
+from typing import Any
 from unittest import mock
 
-import kvstored
-from kvstored import Count, Disconnected, wire
-from kvstored.job import Job, Reason
-
-from .daemon import Served
-from .test_client import GIVEN, chain, payload, store
-
-PATIENCE = 60.0  # seconds; bounds what should take none
+from kvstored import Disconnected, Reason
+from kvstored import _wire as wire
+from kvstored.job import Job
 
 
-def state(chunks: int, done: bool = False) -> wire.JobState:
-    refs = [wire.Ref(i * 64, 0, 64, 16) for i in range(chunks)]
-    return wire.JobState(done, Reason.COMPLETE if done else Reason.RUNNING, "", Count(chunks, 4 * chunks), (), 0, refs)
+def state(chunks: int, done: bool = False, first: int = 0) -> wire.State:
+    refs = [(i * 64, 0, 64, 16) for i in range(first, chunks)]
+    return wire.State(Reason.COMPLETE if done else Reason.RUNNING, 0, first, (4 * chunks, chunks), [], refs)
 
 
 class Answers(unittest.TestCase):
     def setUp(self) -> None:
-        link: Any = SimpleNamespace(jobs={}, down=None)
-        self.job = Job(link, 1.0)._accept(wire.Prefetched(1, wire.Match(), state(0)))
+        self.link: Any = SimpleNamespace(down=None, fail=lambda e: e)
+        self.job = Job(self.link, 1.0, wire.Prefetched(1, wire.Match((0, 0), []), 0, state(0)))
 
-    def take(self, answer: wire.JobState) -> None:
-        with mock.patch.object(wire, "job_state", lambda _: answer):
-            self.job._update(b"")
+    def test_refs_come_once(self) -> None:
+        for answer, ready in ((state(3), 3), (state(4, first=3), 4), (state(6, first=2), 6), (state(6, True, 6), 6)):
+            self.job._take(answer)
+            self.assertEqual((len(self.job), self.job._refs), (ready, [(i * 64, 0, 64, 16) for i in range(ready)]))
+        self.assertEqual((self.job.state.done, self.job.state.reason), (True, Reason.COMPLETE))
 
-    def test_in_any_order(self) -> None:
-        """Answers to several threads: what is ready only grows, and what is done stays done."""
-        for answer, ready in ((state(3), 3), (state(1), 3), (state(4, done=True), 4), (state(4), 4), (state(2), 4)):
-            self.take(answer)
-            self.assertEqual(len(self.job), ready)
-        self.assertTrue(self.job.state.done)
-        self.assertEqual(self.job.state.reason, Reason.COMPLETE)
+    def test_refs_that_lack(self) -> None:
+        for wrong in (state(3, first=1), state(2)._replace(ready=(12, 3))):
+            with self.assertRaises(Disconnected):
+                self.job._take(wrong)
 
-    def test_what_is_lost_stays_lost(self) -> None:
-        self.take(state(3))
-        self.job._lose(Disconnected("by the test"))
-        self.take(state(3, done=True))
-        self.assertEqual((len(self.job), self.job.state.reason), (0, Reason.CLOSED))
+    def test_a_lost_connection_loses_it(self) -> None:
+        """Also where the last answer comes after that."""
+        self.job._take(state(3))
+        self.link.down = Disconnected("by the test")
+        self.assertEqual((len(self.job), self.job.reason), (0, Reason.CLOSED))
+        with mock.patch.object(self.link, "call", lambda *_: state(3, done=True), create=True):
+            self.job._ask(1, 1.0, 1.0)
+        self.assertEqual((len(self.job), self.job.reason), (0, Reason.CLOSED))
 
-
-class Kept(Served):
-    def test_a_job_that_is_given_back_while_it_loads_is_forgotten(self) -> None:
-        """By all ways to end it; no push comes for it any more."""
-        with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE) as kv:
-            store(kv, chain("kept", 1), [payload(0)])
-            ends: List[Any] = [kvstored.Job.release, kvstored.Job.cancel, kvstored.Job.release_soon]
-            for end in ends:
-                job = kv.prefetch(chain("kept", 1))
-                job._state = job._state._replace(done=False)
-                assert kv._link is not None
-                kv._link.jobs[job.id] = job
-                end(job)
-                self.assertEqual(kv._link.jobs, {}, end)
+    def test_a_tier_that_fails_is_named(self) -> None:
+        self.job._take(state(0)._replace(code=Reason.FAILED, failed_tier=wire.TIERS_REMOTE))
+        self.assertEqual((self.job.reason, self.job.state.failed_tier), (Reason.FAILED, "remote"))
+        self.assertEqual(str(self.job.state), "failed(remote), 0 chunks ready")
 
 
 if __name__ == "__main__":

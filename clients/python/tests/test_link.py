@@ -1,9 +1,10 @@
-"""A connection by itself: what ends it, and that nothing else does."""
+"""A connection by itself: what ends it and that nothing else does, and who reads."""
 
 from __future__ import annotations
 
-import os
+import select
 import signal
+import sys
 import threading
 import time
 import unittest
@@ -12,11 +13,11 @@ from typing import Any, Callable, List
 from unittest import mock
 
 import kvstored
-from kvstored import wire
-from kvstored.call import Call, Request
-from kvstored.link import Link
+from kvstored import _wire as wire
+from kvstored._connection import Call, Link
+from kvstored._wire import HEADER, Op
 
-from .daemon import Daemon, Served
+from .daemon import Served
 from .test_client import GIVEN, chain, payload, store
 
 PATIENCE = 60.0  # seconds; bounds what should take none
@@ -24,10 +25,6 @@ PATIENCE = 60.0  # seconds; bounds what should take none
 
 class Interrupt(BaseException):
     """What the handler of a signal raises."""
-
-
-def ping(callback: Any = None) -> Request:
-    return Request(wire.Op.PING, wire.empty(), wire.plain_reply, callback=callback)
 
 
 class After:
@@ -48,32 +45,33 @@ class After:
         return interrupted
 
 
+def ping(link: Link, seconds: float = PATIENCE) -> None:
+    link.call(Op.PING, wire.ping(), time.monotonic() + seconds, wire.ping_reply)
+
+
 class Interrupted(Served):
-    """The handler of a signal may raise between any two steps."""
+    """The handler of a signal may raise between any two steps: the connection ends, and
+    nothing that was read is taken for something else."""
 
     def link(self) -> Link:
-        link = Link(self.daemon.socket, wire.hello(0, "test"), PATIENCE)
+        link = Link(self.daemon.socket, wire.hello(name="test"), PATIENCE)
         self.addCleanup(link.close)
         return link
-
-    def interrupted(self, work: Callable[[], Any]) -> None:
-        with self.assertRaises(Interrupt):
-            work()
 
     def ended(self, link: Link) -> None:
         self.assertIsInstance(link.down, kvstored.Disconnected)
         with self.assertRaises(kvstored.Disconnected):
-            link.call(ping(), time.monotonic() + PATIENCE)
+            ping(link)
 
     def test_half_a_request(self) -> None:
         """What follows is not taken for the rest of it."""
-        with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE) as kv:
+        with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE, inline=True) as kv:
             link, prompt = kv._link, chain("half", 1)
             assert link is not None
             self.daemon.pause()
             try:
-                with mock.patch.object(link, "_writable", After(link._writable, "poll")):
-                    self.interrupted(lambda: kv.put(prompt, [b"A" * (4 << 20)]))
+                with mock.patch.object(Link, "_await_room", side_effect=Interrupt), self.assertRaises(Interrupt):
+                    kv.put(prompt, [b"A" * (4 << 20)])
             finally:
                 self.daemon.resume()
             self.ended(link)
@@ -81,51 +79,120 @@ class Interrupted(Served):
                 self.assertTrue(kv.wait_attached())
             self.assertEqual(kv.get(prompt), [])
 
-    def test_between_sent_and_counted(self) -> None:
+    def test_steps(self) -> None:
+        for method in ("send", "recv"):
+            link = self.link()
+            with self.subTest(method), mock.patch.object(link, "_sock", After(link._sock, method)):
+                with self.assertRaises(Interrupt):
+                    ping(link)
+            self.ended(link)
         link = self.link()
-        with mock.patch.object(link, "_sock", After(link._sock, "send")):
-            self.interrupted(lambda: link.call(ping(), time.monotonic() + PATIENCE))
+        with mock.patch.object(link, "_send", side_effect=Interrupt), self.assertRaises(Interrupt):
+            ping(link)
         self.ended(link)
 
-    def test_before_anything_is_sent(self) -> None:
-        """Nobody waits for what was not sent, and the link goes on."""
-        link, undone = self.link(), []
-        given = link.later(Request(wire.Op.PING, wire.empty(), undone.append))
-        with mock.patch.object(link, "_send", side_effect=Interrupt):
-            self.interrupted(lambda: link.start([ping(), ping(lambda _: None)], time.monotonic() + PATIENCE))
-        self.assertEqual((link.background, list(link._calls), list(link._late)), (0, [given.id], [given]))
-        link.call(ping(), time.monotonic() + PATIENCE)
-        link.wait(given, time.monotonic() + PATIENCE)
-        self.assertEqual(undone, [wire.NO_OPTIONS])
+    def test_a_signal_while_it_waits(self) -> None:
+        """Others hear of it at once, and the client connects again."""
 
-    def test_roused_by_two(self) -> None:
-        """A thread that reads may take the byte before the one that wrote it goes on."""
-        link, write = self.link(), os.write
+        def handler(*_: Any) -> None:
+            raise Interrupt
 
-        def taken(*args: Any) -> None:
-            write(*args)
-            link._drain()
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, handler))
+        with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE) as kv:
+            others: List[bool] = []
+            threads = [threading.Thread(target=lambda: others.append(kv.ping())) for _ in range(3)]
+            me, link = threading.get_ident(), kv._link
+            assert link is not None
 
-        with mock.patch("kvstored.link.os.write", taken):
-            link.rouse()
-        link.rouse()
-        self.assertEqual(os.read(link._waker[0], 9), b"\0")
+            def send() -> None:
+                until(lambda: link._reading.locked())
+                for t in threads:
+                    t.start()
+                until(lambda: len(link._sleeping) == 3)
+                signal.pthread_kill(me, signal.SIGUSR1)
 
-    def test_between_received_and_kept(self) -> None:
-        link = self.link()
-        with mock.patch.object(link, "_sock", After(link._sock, "recv")):
-            self.interrupted(lambda: link.call(ping(), time.monotonic() + PATIENCE))
-        self.ended(link)
+            sender = threading.Thread(target=send)
+            self.daemon.pause()
+            try:
+                with self.assertRaises(Interrupt):
+                    sender.start()
+                    kv.prefetch(chain("signal", 1))
+                for t in threads:
+                    t.join(PATIENCE)
+            finally:
+                self.daemon.resume()
+            sender.join()
+            self.assertEqual(others, [False] * 3)
+            self.assertTrue(kv.wait_attached())
+            self.assertTrue(kv.ping())
 
-    def test_while_a_reply_is_read(self) -> None:
-        link = self.link()
-        broken = ping()._replace(take=mock.Mock(side_effect=Interrupt))
-        self.interrupted(lambda: link.call(broken, time.monotonic() + PATIENCE))
-        self.ended(link)
+
+    def test_at_each_step(self) -> None:
+        """Wherever in a call it comes, the daemon holds nothing for this client for long."""
+        prompt, want = chain("each step", 2), [payload(i) for i in range(2)]
+        with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE) as kv:
+            store(kv, prompt, want)
+            fresh = iter(range(1 << 30))
+            with mock.patch("kvstored.client._INLINE", 0):
+                for name, call in (
+                    ("get", lambda: kv.get(prompt)),
+                    ("get_into", lambda: kv.get_into(prompt, [bytearray(len(p)) for p in want])),
+                    ("put", lambda: kv.put(chain(next(fresh), 2), want)),
+                ):
+                    step = 0
+                    while interrupted(call, step):
+                        until(lambda: not held(kv), f"{name}, step {step}: the daemon holds it still")
+                        step += 1
+                    self.assertGreater(step, 50)
+            self.assertEqual([chunk.payload for chunk in kv.get(prompt)], want)
+
+
+def interrupted(call: Callable[[], Any], step: int) -> bool:
+    """Makes a call, which is interrupted at a step: at one of its lines, or of the instructions
+    of the client's own methods. False where it has fewer."""
+    left = step
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal left
+        file = frame.f_code.co_filename
+        if not file.endswith(("client.py", "_connection.py", "job.py")) or threading.current_thread() is not me:
+            return None
+        frame.f_trace_opcodes = frame.f_code.co_name in ("get", "get_into", "_put", "_leased")
+        if event == ("opcode" if frame.f_trace_opcodes else "line"):
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise Interrupt
+        return trace
+
+    me = threading.current_thread()
+    sys.settrace(trace)
+    try:
+        call()
+        return False
+    except Interrupt:
+        return True
+    finally:
+        sys.settrace(None)
+
+
+def held(kv: kvstored.Client) -> Any:
+    """What the daemon holds for its clients."""
+    stats = kv.stats()
+    if not stats:
+        return "not known"
+    return stats["server"]["leases_live"] or {k: v for k, v in stats["store"]["class_bytes"].items() if v and k != "unwritten"}
+
+
+def until(condition: Callable[[], bool], otherwise: str = "it does not become so") -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.001)
 
 
 class Waiting(Served):
-    """The handler of a signal raises in a thread that waits: what the answer brings goes back."""
+    """Of threads that wait one reads, and hands others their answers."""
 
     def setUp(self) -> None:
         self.kv = kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE)
@@ -134,162 +201,234 @@ class Waiting(Served):
         self.link: Link = self.kv._link
         self.prompt = chain("waiting", 2)
         store(self.kv, self.prompt, [payload(0), payload(1)])
-        self.undone: List[Any] = []
-        undo = self.link._undo
 
-        def noted(frame: Any) -> None:
-            undo(frame)
-            if frame is not None:
-                self.undone.append(frame)
-
-        patch = mock.patch.object(self.link, "_undo", noted)
-        patch.start()
-        self.addCleanup(patch.stop)
-
-    def calls(self, op: int) -> List[Call]:
-        with self.link._mu:
-            return [call for call in self.link._calls.values() if call.request.op == op]
-
-    def reads(self, op: int) -> bool:
-        return any(self.link._reader is call for call in self.calls(op))
-
-    def parked(self, op: int) -> bool:
-        return any(call.parked for call in self.calls(op))
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition() and time.monotonic() < deadline:
-            time.sleep(0.001)
-
-    def signalled(self, when: Callable[[], bool], work: Callable[[], Any]) -> None:
-        """Sends this thread a signal during work, and its handler raises."""
-
-        def handler(*_: Any) -> None:
-            raise Interrupt
-
-        def send() -> None:
-            self.until(when)
-            signal.pthread_kill(me, signal.SIGUSR1)
-
-        me, sender = threading.get_ident(), threading.Thread(target=send)
-        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, handler))
-        with self.assertRaises(Interrupt):
-            sender.start()
-            work()
-            sender.join()
-        sender.join()
-
-    def nothing_is_held(self, op: int) -> None:
-        """After what came with the answer went back, by a request of this kind."""
-        self.until(lambda: bool(self.undone))
-        self.assertEqual([frame[0] for frame in self.undone], [op])
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            stats = self.kv.stats()
-            held = {k: v for k, v in stats["store"]["class_bytes"].items() if v and k != "unwritten"}
-            if not held and not stats["server"]["leases_live"]:
-                break
-            self.assertLess(time.monotonic(), deadline, f"still held: {held}")
-            time.sleep(0.01)
+    def nothing_is_held(self) -> None:
+        until(lambda: not held(self.kv))
         self.assertIs(self.kv._link, self.link)
         self.assertIsNone(self.link.down)
-        self.undone.clear()
 
-    def test_one_that_reads(self) -> None:
-        kv, Op = self.kv, wire.Op
-        for op, work, undo in (
-            (Op.PREFETCH, lambda: kv.prefetch(self.prompt), Op.RELEASE),
-            (Op.RESERVE, lambda: kv.reserve(chain("reserved", 1), size=100), Op.ABORT),
+    def test_late_answers_go_back(self) -> None:
+        for late in (
+            lambda: self.kv.prefetch(self.prompt, timeout=0.01),
+            lambda: self.kv.reserve(chain("reserved", 1), size=100, timeout=0.01),
+            lambda: self.kv.batch([self.prompt] * 3, timeout=0.01),
+            lambda: self.kv.get(self.prompt, timeout=0.01),
         ):
-            with self.subTest(op):
-                self.daemon.pause()
-                try:
-                    self.signalled(lambda: self.reads(op), work)
-                finally:
-                    self.daemon.resume()
-                self.nothing_is_held(undo)
+            self.daemon.pause()
+            try:
+                late()
+            finally:
+                self.daemon.resume()
+            self.nothing_is_held()
 
-    def test_one_that_waits_for_a_reader(self) -> None:
-        others: List[bool] = []
-        other = threading.Thread(target=lambda: others.append(self.kv.ping()))
+    def test_one_that_leaves_has_another_read(self) -> None:
+        """The one that reads is late first, and the others get theirs all the same."""
+        answers: List[bool] = []
+        others = [threading.Thread(target=lambda: answers.append(self.kv.ping())) for _ in range(3)]
+
+        def first() -> None:
+            answers.append(self.kv.ping(timeout=0.2))
+
+        reader = threading.Thread(target=first)
         self.daemon.pause()
         try:
-            other.start()
-            self.until(lambda: self.reads(wire.Op.PING))
-            self.signalled(lambda: self.parked(wire.Op.PREFETCH), lambda: self.kv.prefetch(self.prompt))
+            reader.start()
+            until(self.link._reading.locked)
+            for t in others:
+                t.start()
+            until(lambda: len(self.link._sleeping) == 3)
+            reader.join()
+            until(lambda: self.link._reading.locked())
         finally:
             self.daemon.resume()
-        other.join()
-        self.assertEqual(others, [True])
-        self.nothing_is_held(wire.Op.RELEASE)
+        for t in others:
+            t.join()
+        self.assertEqual(answers, [False, True, True, True])
+        self.assertFalse(self.link._reading.locked())
 
-    def test_a_reader_others_wait_for(self) -> None:
-        """Another one reads then, long before it would be too late."""
-        others: List[bool] = []
+    def test_a_long_wait_delays_nobody(self) -> None:
+        """One that waits in the daemon reads for those that do not."""
+        call, late = Call(), []
+        call.op, call.id = Op.WAIT, 1 << 40  # of which the daemon does not hear
+        self.link._calls[call.id] = call
 
-        def waits() -> None:
-            self.until(lambda: self.reads(wire.Op.PREFETCH))
-            others.append(self.kv.ping())
+        def slow() -> None:
+            try:
+                self.link._wait(call, time.monotonic() + 1.0, None)
+            except kvstored.DeadlineExceeded:
+                late.append(True)
 
-        other = threading.Thread(target=waits)
+        waiting = threading.Thread(target=slow)
+        waiting.start()
+        until(self.link._reading.locked)
+        pings = 0
+        while waiting.is_alive():
+            self.assertTrue(self.kv.ping(timeout=PATIENCE))
+            pings += 1
+        waiting.join()
+        self.assertEqual(late, [True])
+        self.assertGreater(pings, 1)
+
+    def test_a_callback_when_it_is_ready(self) -> None:
+        """From a thread of its own, which may call the client; it may raise, too."""
+        told: List[Any] = []
+        job = self.kv.prefetch(self.prompt)
+        done = threading.Event()
+
+        def callback(ready: Any) -> None:
+            told.extend([ready is job, self.kv.ping(), len(ready)])
+            done.set()
+            raise RuntimeError("of the caller")
+
+        with mock.patch("kvstored.job.log.exception") as said:
+            job.on_ready(callback)
+            self.assertTrue(done.wait(PATIENCE))
+            until(lambda: said.called)
+        self.assertEqual(told, [True, True, 2])
+        self.assertTrue(job.release())
         self.daemon.pause()
         try:
-            other.start()
-            self.signalled(lambda: self.parked(wire.Op.PING), lambda: self.kv.prefetch(self.prompt))
-            self.until(lambda: self.reads(wire.Op.PING))
-            self.assertTrue(self.reads(wire.Op.PING))
+            hung = self.kv.prefetch(self.prompt, timeout=0.1)
+            ended = threading.Event()
+            hung.on_ready(lambda _: ended.set(), timeout=0.2)
+            self.assertTrue(ended.wait(PATIENCE))
         finally:
             self.daemon.resume()
-            other.join()
-        self.assertEqual(others, [True])
-        self.nothing_is_held(wire.Op.RELEASE)
+        self.assertTrue(self.kv.wait_attached())
+        self.nothing_is_held()
 
-    def test_one_that_has_its_answer(self) -> None:
-        """But its caller has not yet."""
+    def test_an_answer_that_nobody_waits_for(self) -> None:
+        jobs: List[Any] = []
+        self.kv.prefetch_soon(self.prompt, jobs.append)
+        until(lambda: bool(jobs))  # without a further call
+        self.assertEqual([bytes(b) for b in jobs[0]], [payload(0), payload(1)])
+        jobs[0].release_soon()
+        with mock.patch.object(Link, "_send", side_effect=kvstored.DeadlineExceeded("full")):
+            self.kv.prefetch_soon(self.prompt, jobs.append)
+            self.assertEqual(len(self.link._later), 1)
+        until(lambda: len(jobs) == 2)  # it is sent a little later
+        jobs[1].release_soon()
+        self.nothing_is_held()
 
-        def interrupted(reader: Any) -> None:
-            Link._pass_on(self.link, reader)
-            if isinstance(reader, Call) and reader.request.op == wire.Op.PREFETCH:
-                self.assertTrue(reader.done)
-                raise Interrupt
+    def test_an_old_answer_is_no_sign_of_life(self) -> None:
+        link = Link(self.daemon.socket, wire.hello(name="test"), PATIENCE)  # nobody tends it
+        self.addCleanup(link.close)
+        link.post(Op.PING, wire.ping())
+        select.select([link._sock], [], [])
+        self.daemon.pause()
+        try:
+            with self.assertRaises(kvstored.DeadlineExceeded):
+                ping(link, 2.0)
+            self.assertTrue(link.stalled, "the next call waits as long again")
+        finally:
+            self.daemon.resume()
+        ping(link)
+        self.assertFalse(link.stalled)
 
-        with mock.patch.object(self.link, "_pass_on", interrupted), self.assertRaises(Interrupt):
-            self.kv.prefetch(self.prompt)
-        self.nothing_is_held(wire.Op.RELEASE)
-
-
-class Flood:
-    """A socket on which there is always more, and half a push takes a second."""
-
-    stream = wire.frame(wire.PUSH, 5, 0, bytes(34)) * 50  # of 50 bytes each
-
-    def __init__(self) -> None:
-        self.now = 0  # seconds
-
-    def send(self, data: memoryview, _: int) -> int:
-        return len(data)
-
-    def poll(self, _: float) -> Any:
-        return [(0, 1)]
-
-    def recv(self, _: int) -> bytes:
-        data = self.stream[25 * self.now :][:25]
-        self.now += 1
-        return data
+    def test_a_reply_that_makes_no_sense(self) -> None:
+        """Its caller has a miss at once, and the client connects again."""
+        for error in (wire.Malformed("short"), IndexError("none")):
+            link = self.kv._link
+            with mock.patch.object(wire, "ping_reply", side_effect=error):
+                self.assertFalse(self.kv.ping())
+            assert link is not None
+            self.assertIsInstance(link.down, kvstored.ProtocolError)
+            self.assertTrue(self.kv.wait_attached())
+            self.assertTrue(self.kv.ping())
 
 
-class Late(unittest.TestCase):
+class Odd(Served):
+    """Streams that a daemon should not send."""
+
+    def given(self, *parts: bytes) -> Link:
+        """A link that reads these, one after the other, and then nothing."""
+        link = Link(self.daemon.socket, wire.hello(name="test"), PATIENCE)
+        link._sock.close()
+        left = list(parts)
+
+        def recv(size: int, flags: int = 0) -> bytes:
+            return left.pop(0) if left else b""
+
+        def recv_into(view: memoryview, size: int, flags: int) -> int:
+            part = recv(0)
+            left[:0] = [part[len(view) :]] if part[len(view) :] else []
+            view[: len(part)] = part[: len(view)]
+            return len(part[: len(view)])
+
+        link._sock = SimpleNamespace(  # type: ignore[assignment]
+            recv=recv, recv_into=recv_into, send=lambda out, _: len(out), setsockopt=lambda *_: None, shutdown=lambda _: None,
+            close=lambda: None,
+        )  # fmt: skip
+        return link
+
+    def test_frames_in_pieces(self) -> None:
+        reply = wire.frame(wire.REPLY, Op.PING, 1, wire.NO_OPTIONS)
+        push = wire.frame(wire.PUSH, Op.PREFETCH, 9, bytes(400))
+        stream = push + reply
+        for n in (1, 3, 16, 17, 100, len(stream)):
+            link = self.given(*(stream[at : at + n] for at in range(0, len(stream), n)))
+            ping(link)
+            self.assertIsNone(link.down)
+
+    def test_what_ends_it(self) -> None:
+        reply = wire.frame(wire.REPLY, Op.PING, 1, wire.NO_OPTIONS)
+        for stream in (
+            b"",
+            reply[:20],
+            wire.frame(wire.REPLY, Op.PING, 2, wire.NO_OPTIONS),  # answers nothing
+            wire.frame(wire.REPLY, Op.LOOKUP, 1, wire.NO_OPTIONS),  # another operation
+            wire.frame(7, Op.PING, 1, wire.NO_OPTIONS),
+            HEADER.pack(1 << 31, wire.REPLY, Op.PING, 0, 1),
+            wire.frame(wire.REPLY, Op.PING, 1, b""),
+            wire.frame(wire.REPLY, Op.PING, 1, b"short", 6),
+        ):
+            link = self.given(stream)
+            with self.subTest(stream), self.assertRaises(kvstored.Error):
+                ping(link)
+            with self.assertRaises(kvstored.Error):
+                ping(link)
+
     def test_a_daemon_that_never_stops_to_send(self) -> None:
         """Frames that answer nobody keep nobody past the deadline, and what was read stays."""
-        with Daemon() as daemon:
-            link, flood = Link(daemon.socket, wire.hello(0, "test"), PATIENCE), Flood()
-            self.addCleanup(link.close)
-            clock = SimpleNamespace(monotonic=lambda: flood.now, perf_counter=lambda: flood.now)
-            with mock.patch.multiple(link, _sock=flood, _readable=flood), mock.patch("kvstored.link.time", clock):
-                with self.assertRaises(kvstored.DeadlineExceeded):
-                    link.call(ping(), 5)
-            self.assertEqual((flood.now, bytes(link._in)), (5, flood.stream[:25]))
-            self.assertIsNone(link.down)
+        flood, now = wire.frame(wire.PUSH, 5, 0, bytes(34)) * 50, [0.0]
+        link = self.given(*(flood[at : at + 25] for at in range(0, len(flood), 25)))
+        recv = link._sock.recv
+
+        def slow(size: int, flags: int = 0) -> bytes:
+            now[0] += 1
+            return recv(size, flags)
+
+        with mock.patch.object(link._sock, "recv", slow), mock.patch("kvstored._connection.time", SimpleNamespace(monotonic=lambda: now[0])):
+            with self.assertRaises(kvstored.DeadlineExceeded):
+                link.call(Op.PING, wire.ping(), 5, wire.ping_reply)
+        self.assertIsNone(link.down)
+
+
+class Left(unittest.TestCase):
+    def test_an_answer_that_comes_while_its_caller_leaves(self) -> None:
+        """Either the caller has it or it is given back."""
+        for when in ("before", "between", "after"):
+            link: Any = SimpleNamespace(post=mock.Mock())
+            gives = mock.Mock(return_value=[(Op.RELEASE, b"")])
+
+            class Racing(Call):
+                looks = 0
+
+                @property
+                def body(self) -> Any:  # type: ignore[override]
+                    Racing.looks += 1
+                    return b"answer" if when == "before" or (when == "between" and Racing.looks > 1) else None
+
+            call: Any = Racing()
+            call.op = Op.PREFETCH
+            left = Link._leave(link, call, gives)
+            if when == "after":
+                call.then(0, b"answer")
+            elif when == "between":
+                call.then(0, b"answer")  # the one that reads had not seen it yet
+            with self.subTest(when):
+                self.assertEqual(left, when == "after")
+                self.assertEqual(link.post.called, when == "after")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""kvstored.llama over llama.cpp itself: chunks into a context and out of it."""
+"""kvstored.llamacpp over llama.cpp itself: chunks into a context and out of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unittest import mock
 
 from kvstored import memory
 from kvstored.errors import Code, Refused
-from kvstored.llama import Engine, PrefixCache
+from kvstored.llamacpp import Engine, PrefixCache
 
 from .llama_case import LlamaCase, clear, evaluate, furthest, text
 from .llama_engine import prefix

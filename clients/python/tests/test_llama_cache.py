@@ -1,10 +1,10 @@
-"""kvstored.llama as the cache of a Llama, through the calls that llama-cpp-python makes."""
+"""kvstored.llamacpp as the cache of a Llama, through the calls that llama-cpp-python makes."""
 
 from __future__ import annotations
 
 import unittest
 
-from kvstored.llama import LlamaCache
+from kvstored.llamacpp import LlamaCache
 
 from .llama_case import LlamaCase, clear, text
 from .llama_engine import Llama

@@ -1,4 +1,4 @@
-"""One restore of kvstored.llama: what is verified when, and what llama.cpp is given."""
+"""One restore of kvstored.llamacpp: what is verified when, and what llama.cpp is given."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Callable, List, Tuple
 from unittest import mock
 
 import kvstored
-from kvstored import llama_chunks
-from kvstored.llama_chunks import Reading, Verifier
-from kvstored.llama_context import Sequences
+from kvstored.llamacpp import chunks
+from kvstored.llamacpp.chunks import Reading, Verifier
+from kvstored.llamacpp.context import Sequences
 
 from .llama_case import LlamaCase, clear, evaluate, text
 
@@ -48,7 +48,7 @@ class Ahead(unittest.TestCase):
         self.gate = threading.Event()
         self.gate.set()
         for name, value in (("_LARGE_BYTES", 64), ("checksum_at", self.checksum)):
-            patch = mock.patch.object(llama_chunks, name, value)
+            patch = mock.patch.object(chunks, name, value)
             patch.start()
             self.addCleanup(patch.stop)
         self.verifier = Verifier()
@@ -121,7 +121,7 @@ class Loaded(LlamaCase):
         """The same answers with the thread at work."""
         prompt = text(1, 300)
         self.fill(self.llm, self.cache_, prompt)
-        with mock.patch.object(llama_chunks, "_LARGE_BYTES", 1):
+        with mock.patch.object(chunks, "_LARGE_BYTES", 1):
             self.check(self.llm, self.cache_, prompt, 288)
             self.check(self.llm, self.cache_, prompt[:200] + text(2, 100), 192)
 

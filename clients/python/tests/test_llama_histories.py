@@ -18,8 +18,8 @@ from collections import Counter
 from typing import Any, Callable, List
 from unittest import mock
 
-from kvstored.llama import PrefixCache
-from kvstored.llama_context import Apart, Loading
+from kvstored.llamacpp import PrefixCache
+from kvstored.llamacpp.context import Apart, Loading
 from llamacpp import model as llama_model
 
 from .daemon import Daemon

@@ -1,4 +1,4 @@
-"""kvstored.llama and models of which only whole sequences can be stored."""
+"""kvstored.llamacpp and models of which only whole sequences can be stored."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import unittest.mock
 from typing import Any, List, Optional
 
 import kvstored
-from kvstored import llama_chunks, llama_snapshots
-from kvstored.llama import LlamaCache, PrefixCache
+from kvstored import Code, Job, Refused
+from kvstored.llamacpp import LlamaCache, PrefixCache, chunks, snapshots
 from llamacpp import model as llama_model
 
 from .llama_case import Answer, LlamaCase, clear, evaluate, furthest, text
@@ -63,15 +63,15 @@ class Window(LlamaCase):
         self.check(self.llm, self.cache_, text(3, 200), 0)
 
     def test_one_question(self) -> None:
-        """However many lengths there may be: of a daemon that knows no groups one for each."""
+        """However many lengths there may be. One that is refused is a miss."""
         prompt, real = text(14, 500), kvstored.Client.prefetch
         self.fill_ends(prompt[:130])
         with unittest.mock.patch.object(kvstored.Client, "prefetch", autospec=True, side_effect=real) as asked:
             self.check(self.llm, self.cache_, prompt, 128)
             asked.assert_not_called()
-            with unittest.mock.patch.object(llama_snapshots.Snapshots, "_without", return_value=True):
-                self.check(self.llm, self.cache_, prompt, 128)
-            self.assertEqual(asked.call_count, 6)
+        refused = Job(None, 1.0, error=Refused("batch", Code.BAD_REQUEST, "no"))
+        with unittest.mock.patch.object(kvstored.Client, "batch", return_value=([refused], [0])):
+            self.check(self.llm, self.cache_, prompt, 0)
 
     def test_only_at_ends_of_chunks(self) -> None:
         prompt = text(4, 200)
@@ -109,7 +109,7 @@ class Window(LlamaCase):
 
     def test_a_spoiled_snapshot(self) -> None:
         """The next shorter one is taken, and the context holds nothing of the first."""
-        prompt, check = text(8, 200), llama_chunks.checksum_at
+        prompt, check = text(8, 200), chunks.checksum_at
         self.fill_ends(prompt)
         count = [0]
 
@@ -117,7 +117,7 @@ class Window(LlamaCase):
             count[0] += 1
             return 0 if count[0] == 1 else check(*payload)
 
-        with unittest.mock.patch.object(llama_chunks, "checksum_at", spoiled):
+        with unittest.mock.patch.object(chunks, "checksum_at", spoiled):
             self.check(self.llm, self.cache_, prompt, 128)
 
     def test_as_the_cache_of_a_llama(self) -> None:
@@ -148,10 +148,10 @@ class Window(LlamaCase):
 
     def test_names(self) -> None:
         tokens = text(11, 100)
-        names = llama_snapshots.digest(tokens, [10, 64, 100])
-        self.assertEqual(len({*names, *llama_snapshots.digest(tokens[1:], [10, 64, 99])}), 6)
-        self.assertEqual(names[1:2], llama_snapshots.digest(tokens[:64], [64]))
-        self.assertEqual(llama_snapshots.digest([1], [1])[0].hex(), "67abdd721024f0ff4e0b3f4c2fc13bc5")
+        names = snapshots.digest(tokens, [10, 64, 100])
+        self.assertEqual(len({*names, *snapshots.digest(tokens[1:], [10, 64, 99])}), 6)
+        self.assertEqual(names[1:2], snapshots.digest(tokens[:64], [64]))
+        self.assertEqual(snapshots.digest([1], [1])[0].hex(), "67abdd721024f0ff4e0b3f4c2fc13bc5")
 
 
 class FullWindow(Window):

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from kvstored import llama_files
-from kvstored.llama import ControlVector, Engine, Lora, PrefixCache
+from kvstored.llamacpp import ControlVector, Engine, Lora, PrefixCache, files
 from llamacpp import model as llama_model
 
 from .llama_case import LlamaCase, text
@@ -105,8 +104,8 @@ class Spaces(LlamaCase):
 
     def test_shards(self) -> None:
         names = [f"{self.folder}/m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
-        self.assertEqual(llama_files.shards(names[0]), names)
-        self.assertEqual(llama_files.shards(self.model), [self.model])
+        self.assertEqual(files.shards(names[0]), names)
+        self.assertEqual(files.shards(self.model), [self.model])
         for name in names:
             Path(name).write_bytes(name.encode())
         whole = self.space(files=names[:1])
@@ -187,13 +186,13 @@ class Files(unittest.TestCase):
         self.cache = Path(folder.name, "cache")
         self.path.write_bytes(b"abc")
 
-    def settled(self) -> llama_files.File:
+    def settled(self) -> files.File:
         """The file, with a clock that says it was written long ago."""
-        return llama_files.find(str(self.path))
+        return files.find(str(self.path))
 
     def digest(self, seconds_later: float = 10) -> str:
-        with mock.patch.object(llama_files.time, "time_ns", lambda: time.clock_gettime_ns(time.CLOCK_REALTIME) + int(seconds_later * 1e9)):
-            return llama_files.digest(self.settled())
+        with mock.patch.object(files.time, "time_ns", lambda: time.clock_gettime_ns(time.CLOCK_REALTIME) + int(seconds_later * 1e9)):
+            return files.digest(self.settled())
 
     def kept(self) -> int:
         return len(list(self.cache.rglob("*.json")))
@@ -203,10 +202,10 @@ class Files(unittest.TestCase):
         self.assertEqual(self.digest(), abc)
         self.assertEqual(self.kept(), 1)
         with mock.patch("builtins.open", side_effect=AssertionError("read again")):
-            self.assertEqual(llama_files._kept(self.settled()), abc)
+            self.assertEqual(files._kept(self.settled()), abc)
         link = self.path.with_name("link")
         link.symlink_to(self.path)
-        self.assertEqual(llama_files.find(str(link)), self.settled())
+        self.assertEqual(files.find(str(link)), self.settled())
 
     def test_read_again_when_it_changed(self) -> None:
         first = self.digest()
@@ -233,10 +232,10 @@ class Files(unittest.TestCase):
         file = self.settled()
         self.path.write_bytes(b"abcd")
         with self.assertRaisesRegex(ValueError, "changes while it is read"):
-            llama_files.digest(file)
-        self.assertFalse(llama_files.unchanged([file]))
+            files.digest(file)
+        self.assertFalse(files.unchanged([file]))
         self.path.unlink()
-        self.assertFalse(llama_files.unchanged([file]))
+        self.assertFalse(files.unchanged([file]))
 
 
 if __name__ == "__main__":

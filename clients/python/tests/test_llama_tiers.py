@@ -1,4 +1,4 @@
-"""kvstored.llama while chunks are on disk or in a bucket, and while the daemon,
+"""kvstored.llamacpp while chunks are on disk or in a bucket, and while the daemon,
 its memory or its disk fails."""
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any, Callable, List
 from unittest import mock
 
 import kvstored
-from kvstored import llama_chunks
-from kvstored.llama import Engine, PrefixCache
-from kvstored.llama_context import Apart, Loading
+from kvstored.llamacpp import Engine, PrefixCache, chunks
+from kvstored.llamacpp.context import Apart, Loading
 
 from . import bucket, llama_library
 from .daemon import Daemon
@@ -217,7 +216,7 @@ class Tiers(LlamaCase):
         daemon = self.daemon()
         cache, prompt = self.on(daemon), text(9, 300)
         self.fill(self.llm, cache, prompt)
-        with mock.patch.object(llama_chunks, "checksum_at", None):
+        with mock.patch.object(chunks, "checksum_at", None):
             self.check(self.llm, cache, prompt, 288)
             clear(self.llm)
             with called(Loading, "add", 6, daemon.kill):

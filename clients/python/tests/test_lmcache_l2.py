@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-import random
-import threading
-import time
 import unittest
 from types import SimpleNamespace
 from typing import Any, Dict, List, Sequence
 from unittest import mock
 
-from kvstored import lmcache_l2
-from kvstored.lmcache_keys import grids
-from kvstored.lmcache_l2 import KvstoredL2Adapter
+from kvstored.lmcache.keys import grids
 
 from .clock import FAR, FastClock
-from .daemon import Daemon, Served
-from .frames import counted, left, run_of
-from .lmcache_engine import Controllers, Memory, Object, ObjectKey, rank, succeeded
-from .test_lmcache_backend import HISTORIES, hashed, wait_for
-from .test_prefill import Clock
+from .common import Common, hashed, wait_for
+from .daemon import Served
+from .frames import counted, left
+from .lmcache_engine import Controllers, Memory, Object, ObjectKey, l2, rank
+
+KvstoredL2Adapter = l2.KvstoredL2Adapter
 
 SIZE = 2000
 
@@ -68,18 +64,8 @@ class Case(Served):
 
 
 class Calls(Case):
-    def test_store_lookup_load(self) -> None:
-        c, keys = self.adapter(), keys_of(prompt("first", 5))
-        self.assertEqual(c.lookup(keys), [False] * 5)
-        self.store(c, keys)
-        absent = keys_of(prompt("absent", 2))
-        self.assertEqual(c.lookup([*keys, *absent]), [True] * 5 + [False] * 2)
-        self.check(c, keys, [True] * 5)
-        c.adapter.submit_unlock(keys)
-        self.assertEqual(c.adapter._held._of, {})
-
     def test_layouts_change_no_answer(self) -> None:
-        """Of each group, of some, of others, as the one that 0.5.2 gave, by name, or not at all."""
+        """Of each group, of some, of others, as the one that 0.5.0 gave, by name, or not at all."""
         c, keys = self.adapter(), keys_of(prompt("layouts", 3), groups=2)
         self.store(c, keys[:4])
         there = [True] * 4 + [False] * 2
@@ -91,19 +77,6 @@ class Calls(Case):
         for task in (submit(keys), submit(keys, None), submit(keys=keys, group_layout_descs={0: layout}), submit(keys, layout_desc=layout)):
             self.assertEqual(c._bits(1, task, query, keys), there)
         self.assertEqual(c.lookup([], {0: layout}), [])
-
-    def test_what_it_is_called(self) -> None:
-        adapter = self.adapter().adapter
-        if not hasattr(adapter, "set_backend_identity"):
-            self.skipTest("LMCache's adapters have names from 0.5.3 on")
-        adapter.set_backend_identity("plugin", shared=True)
-        self.assertEqual((adapter._backend_name, adapter._shared), ("plugin", True))
-        adapter.set_backend_identity("kvstored")
-        self.assertEqual((adapter._backend_name, adapter._shared), ("kvstored", False))
-        for wrong in ("", None):
-            with self.assertRaises(ValueError):
-                adapter.set_backend_identity(wrong, True)
-        self.assertEqual((adapter._backend_name, adapter._shared), ("kvstored", False))
 
     def test_one_request_for_a_lookup_and_two_for_a_load(self) -> None:
         """Also of four ranks with two groups each."""
@@ -121,79 +94,35 @@ class Calls(Case):
                 self.assertEqual(sent, ["prefetch", "release"])
             c.adapter.close()
 
-    def test_measured_prefill_rate(self) -> None:
-        c, clock = self.adapter(prefill_tokens_per_second="measured", prefill_depth=8000), Clock()
-        c.adapter._prefill._clock = clock
-        for n in range(8):
-            self.assertEqual(c.adapter._prefill.rate, 0)
-            keys = keys_of(prompt(f"measured {n}", 10), 2)
-            self.assertEqual(c.lookup(keys), [False] * 20)
-            clock.now += 2.56
-            self.store(c, keys)
-        self.assertEqual((c.adapter._prefill.rate, list(c.adapter._prefill.says())), (1000, [("prefill_depth", "8000")]))
-        self.assertEqual(c.lookup(keys), [True] * 20)  # they are in DRAM
+    def test_many_spaces_are_one_question(self) -> None:
+        """As LMCache's benchmark asks: each key is of a rank of its own."""
+        c, chunks = self.adapter(), prompt("many", 12)
+        keys = [ObjectKey(chunk, kv_rank=rank(12, i)) for i, chunk in enumerate(chunks)]
+        there = [i % 3 != 1 for i in range(12)]
+        self.store(c, [k for k, yes in zip(keys, there) if yes])
+        c.lookup(keys)  # the spaces are open
+        with counted() as sent:
+            self.assertEqual(c.lookup(keys), there)
+            self.assertEqual([op for op in sent if op != "release"], ["batch"])
+            sent.clear()
+            self.check(c, keys, there)
+            self.assertEqual(sent[0], "batch")
+        c.adapter.submit_unlock([k for k, yes in zip(keys, there) if yes] * 2)
+        self.assertFalse(c.adapter._held._leases)
 
-    def test_a_chunk_counts_if_all_ranks_have_it(self) -> None:
-        c, chunks = self.adapter(), prompt("ranks", 4)
-        self.store(c, keys_of(chunks, 2, [0]))
-        self.store(c, keys_of(chunks[:3], 2, [1]))
-        keys = keys_of(chunks, 2)
-        self.assertEqual(c.lookup(keys), [True] * 6 + [False] * 2)
-        self.check(c, keys[:6], [True] * 6)
-        self.assertEqual(c.lookup(keys_of(chunks, 2, [0])), [True] * 4)
-
-    def test_groups_of_other_chunks(self) -> None:
-        """A group that keeps the last chunks only is asked for by itself."""
-        c, chunks = self.adapter(), prompt("window", 6)
-        whole, last = keys_of(chunks), [ObjectKey(h, object_group_id=1) for h in chunks[4:]]
-        mixed = [k for h in chunks for k in (*whole, *last) if k.chunk_hash == h]
-        self.store(c, mixed)
-        self.assertEqual(c.lookup(mixed), [True] * 8)
-        self.check(c, mixed, [True] * 8)
-
-    def test_salts_models_and_ranks_do_not_meet(self) -> None:
-        c, chunks = self.adapter(), prompt("apart", 2)
-        self.store(c, keys_of(chunks, cache_salt="tenant"))
-        for other in (keys_of(chunks), keys_of(chunks, cache_salt="other"), keys_of(chunks, 2, [0], cache_salt="tenant")):
-            self.assertEqual(c.lookup(other), [False] * 2)
-        self.assertEqual(c.lookup(keys_of(chunks, cache_salt="tenant", model_name="qwen")), [False] * 2)
-        both = [*keys_of(chunks, cache_salt="tenant"), *keys_of(chunks)]
-        self.assertEqual(c.lookup(both), [True] * 2 + [False] * 2)
-
-    def test_chains_equal_the_prompts(self) -> None:
-        """Of a prompt that is evicted in part, its beginning stays; also what two share."""
-        with Daemon(dram="16MiB") as daemon:
-            c = self.adapter(daemon.socket)
-            first = prompt("chain", 40)
-            second = prompt("branch", 60, after=first[:20])
-            for chunks in (first, second[:30], second):
-                keys = keys_of(chunks)
-                n = sum(c.lookup(keys))
-                self.store_large(c, keys[n:])
-            (grid,) = grids(keys_of(second), c.adapter._names)
-            for i in range(100):
-                self.store_large(c, keys_of(prompt(("other", i), 3)))
-                a, b = (run_of(left(c.adapter._client, grid.spaces[0], chunks)) for chunks in (first, second))
-                self.assertTrue(min(a, b) >= 0 and (min(a, b) >= 20 or a == b), (a, b))
-                if 0 < b < 60:
-                    return
-            self.fail("nothing was evicted in part")
-
-    def store_large(self, c: Controllers, keys: List[ObjectKey]) -> None:
-        self.assertTrue(c.store(keys, self.objects(keys, size=100_000)))
-
-    def test_what_lacked_its_beginning_is_found(self) -> None:
-        """The server's own memory had it; another server, or this one later, asks for all."""
-        c, first = self.adapter(), prompt("shared", 4)
-        self.store(c, keys_of(first))
-        longer = prompt("longer", 9, after=first)
-        c.lookup(keys_of(longer[4:]))
-        self.store(c, keys_of(longer[4:]))
-        for server in (c, self.adapter()):
-            for _ in range(20):
-                server.lookup(keys_of(prompt("absent", 3)))
-            self.assertEqual(server.lookup(keys_of(longer)), [True] * 9)
-            self.check(server, keys_of(longer), [True] * 9)
+    def test_what_is_missing_ends_nothing(self) -> None:
+        """One question for all keys; what is loaded follows no other than in the prompt."""
+        c, keys = self.adapter(), keys_of(prompt("holes", 12))
+        there = [i not in (0, 3, 7) for i in range(12)]
+        self.store(c, [k for k, yes in zip(keys, there) if yes])
+        with counted() as sent:
+            self.assertEqual(c.lookup(keys), there)
+            self.assertEqual([op for op in sent if op != "open_space"], ["prefetch"])
+        self.check(c, keys, there)
+        self.check(c, keys[5:9], there[5:9])
+        c.adapter.submit_unlock([k for k, yes in zip(keys, there) if yes])
+        self.assertFalse(c.adapter._held._leases)
+        self.assertEqual(c.adapter._client.stats()["store"]["inconsistent_chunks"], 0)
 
     def test_results_are_given_out_once(self) -> None:
         """As many tasks at a time as there may be; the controllers assert it."""
@@ -206,13 +135,13 @@ class Calls(Case):
         self.assertTrue(all(c.adapter.query_lookup_and_lock_result(t) is None for t in (*tasks, 999)))
         for _ in range(50):
             c.adapter.submit_unlock(keys)
-        self.assertEqual((len(c.adapter._held._leases), c.adapter._held._of), (0, {}))
+        self.assertFalse(c.adapter._held._leases)
 
     def test_locks_end_by_themselves(self) -> None:
         c, keys = self.adapter(lock_seconds=0.2), keys_of(prompt("locks", 3))
         self.store(c, keys)
         self.assertEqual(c.lookup(keys), [True] * 3)
-        self.assertTrue(wait_for(lambda: not c.adapter._held._leases and not c.adapter._held._of))
+        self.assertTrue(wait_for(lambda: not c.adapter._held._leases))
         c.adapter.submit_unlock(keys)  # never an error
 
     def test_buffers_of_another_size(self) -> None:
@@ -236,7 +165,7 @@ class Calls(Case):
             with self.assertRaises(ValueError):
                 c.adapter.list_l2_keys(**wrong)
         c.adapter.delete(keys[:2])
-        self.assertEqual(c.lookup(keys[:4]), [False] * 4)
+        self.assertEqual(c.lookup(keys[:4]), [False] * 2 + [True] * 2)
         self.assertEqual(c.lookup(keys[2:4]), [True] * 2)
         self.assertEqual(len(c.adapter.list_l2_keys().entries), 5)
         self.assertTrue(c.adapter.report_status()["is_healthy"])
@@ -251,8 +180,8 @@ class Calls(Case):
             def _notify_keys_accessed(self, keys: Any) -> None:
                 told.append(("accessed", len(keys)))
 
-            def _notify_keys_deleted(self, keys: Any) -> None:  # of an older version
-                told.append(("deleted", len(keys)))
+            def _notify_keys_deleted(self, keys: Any, sizes: Any) -> None:
+                told.append(("deleted", len(keys), sum(sizes)))
 
         adapter = Adapter({"socket": self.daemon.socket, "lookup_timeout": 60, "transfer_timeout": 60})
         self.addCleanup(adapter.close)
@@ -261,7 +190,45 @@ class Calls(Case):
         self.store(c, keys)
         c.lookup(keys)
         adapter.delete(keys)
-        self.assertEqual(told, [("stored", 3, 3 * SIZE), ("accessed", 3), ("deleted", 3)])
+        self.assertEqual(told, [("stored", 3, 3 * SIZE), ("accessed", 3), ("deleted", 3, 3 * SIZE)])
+
+
+class Shared(Common, Case):
+    def start(self, socket: str, size: int = SIZE, **options: Any) -> Controllers:
+        c = self.adapter(socket, **options)
+        c.size = size  # type: ignore[attr-defined]
+        return c
+
+    def keys(self, names: Sequence[bytes]) -> List[ObjectKey]:
+        return keys_of(names)
+
+    def find(self, it: Controllers, keys: List[ObjectKey]) -> int:
+        there = it.lookup(keys)
+        it.adapter.submit_unlock([key for key, yes in zip(keys, there) if yes])
+        return (there + [False]).index(False)
+
+    def put(self, it: Any, keys: List[ObjectKey], known: int = 0) -> bool:
+        return it.store(keys[known:], self.objects(keys[known:], it.size))
+
+    def load(self, it: Any, keys: List[ObjectKey]) -> int:
+        objects = self.objects(keys, it.size, blank=True)
+        there = it.load(keys, objects)
+        for key, obj, yes in zip(keys, objects, there):
+            self.assertTrue(not yes or bytes(obj.byte_array) == right(key, it.size), key)
+        return (there + [False]).index(False)
+
+    def left(self, it: Controllers, keys: List[ObjectKey]) -> List[bool]:
+        (grid,) = grids(keys, it.adapter._names)
+        return left(it.adapter._client, grid.spaces[0], grid.names)
+
+    def prefill(self, it: Controllers) -> Any:
+        return it.adapter._prefill
+
+    def hurry(self, it: Controllers) -> None:
+        it.adapter._options.update(lookup_timeout=1.0, transfer_timeout=2.0)
+
+    def idle(self, it: Controllers) -> bool:
+        return not it.adapter._held._leases
 
 
 class Trouble(Case):
@@ -283,15 +250,41 @@ class Trouble(Case):
                     self.assertEqual(c._bits(2, load, c.adapter.query_load_result, keys), [False] * 4)
                     done: Dict[int, Any] = {}
                     self.assertTrue(wait_for(lambda: done.update(c.adapter.pop_completed_store_tasks()) or store in done))
-                    self.assertFalse(succeeded(done[store]))
+                    self.assertFalse(done[store].is_successful())
             self.assertLess(len(sent), 8)  # most of them ask nothing
         finally:
             self.daemon.resume()
         self.assertTrue(wait_for(lambda: c.lookup(keys) == [True] * 4))
 
+    def test_a_part_that_fails_leaves_no_lease(self) -> None:
+        """Neither its own nor those of the parts behind it."""
+        c, chunks = self.adapter(), prompt("fails", 4)
+        keys = [ObjectKey(chunk, kv_rank=rank(4, i)) for i, chunk in enumerate(chunks)]
+        self.store(c, keys)
+        self.assertEqual(c.lookup(keys), [True] * 4)  # the spaces are open
+        c.adapter.submit_unlock(keys)
+        batch = c.adapter._client.batch
+        for part, call in (("_found", lambda: c.lookup(keys)), ("_got", lambda: c.load(keys, self.objects(keys, blank=True)))):
+            jobs: List[Any] = []
+            real, calls = getattr(c.adapter, part), iter(range(9))
+
+            def asked(*args: Any, **more: Any) -> Any:
+                got = batch(*args, **more)
+                jobs.extend(got[0])
+                return got
+
+            def second_fails(*args: Any) -> Any:
+                if next(calls) == 1:
+                    raise RuntimeError("a part fails")
+                return real(*args)
+
+            with self.subTest(part), mock.patch.object(c.adapter._client, "batch", asked), mock.patch.object(c.adapter, part, second_fails):
+                self.assertEqual(call(), [False] * 4)
+                self.assertEqual([job._leased() for job in jobs], [False] * 4)
+
     def test_nobody_asks_for_results(self) -> None:
         """They do not pile up: of very many the youngest are kept."""
-        with mock.patch.object(lmcache_l2, "_RESULTS", 8):
+        with mock.patch.object(l2, "_RESULTS", 8):
             c, keys = self.adapter(), keys_of(prompt("asked", 2))
             self.store(c, keys)
             tasks = [c.adapter.submit_lookup_and_lock_task(keys) for _ in range(40)]
@@ -301,39 +294,6 @@ class Trouble(Case):
             self.assertTrue(set(results) <= set(tasks))
             self.assertIsNone(c.adapter.query_lookup_and_lock_result(next(t for t in tasks if t not in results)))
             self.assertEqual(c._bits(1, next(iter(results)), c.adapter.query_lookup_and_lock_result, keys), [True] * 2)
-
-    def test_killed_and_started_again(self) -> None:
-        with Daemon() as daemon:
-            c = self.adapter(socket=daemon.socket, lookup_timeout=1, transfer_timeout=2)
-            failures: List[BaseException] = []
-            stop = threading.Event()
-
-            def work() -> None:
-                i = 0
-                try:
-                    while not stop.is_set():
-                        i += 1
-                        keys = keys_of(prompt(("killed", i % 5), 10))
-                        c.store(keys, self.objects(keys))
-                        there = c.lookup(keys)
-                        objects = self.objects(keys, blank=True)
-                        for key, obj, ok in zip(keys, objects, c.load(keys, objects)):
-                            assert not ok or bytes(obj.byte_array) == right(key)
-                        c.adapter.submit_unlock([k for k, ok in zip(keys, there) if ok])
-                except BaseException as e:
-                    failures.append(e)
-
-            thread = threading.Thread(target=work)
-            thread.start()
-            for _ in range(3):
-                time.sleep(0.3)
-                daemon.kill()
-                daemon.start()
-                daemon.wait()
-            time.sleep(0.3)
-            stop.set()
-            thread.join(60)
-            self.assertEqual(failures, [])
 
     def test_without_a_daemon(self) -> None:
         c, keys = self.adapter("/nonexistent/s", lookup_timeout=0.2, transfer_timeout=0.2), keys_of(prompt("none", 3))
@@ -363,63 +323,6 @@ class Trouble(Case):
                 os.fstat(fd)
         task = adapter.submit_lookup_and_lock_task(keys_of(prompt("closed", 2)))
         self.assertFalse(adapter.query_lookup_and_lock_result(task).test(0))
-
-
-class Options(unittest.TestCase):
-    def test_wrong_ones(self) -> None:
-        wrong: Dict[str, List[Any]] = {
-            "socket": ["", 5, b"/s"],
-            "chunk_tokens": [0, -1, 1 << 17, "256", 1.5, True],
-            "lookup_timeout": ["0.5", 0, -1, True, None],
-            "transfer_timeout": ["1", 0, 1e9],
-            "lock_seconds": [0, "30", None],
-            "verify": ["true", 1],
-            "check_existing": [-1, "256", 1.5],
-            "revision": [1, None],
-            "namespace": [1, "x" * 2000],
-            "prefill_tokens_per_second": [-1, "8000", True],
-            "prefill_depth": [0, -1, "30k", 1.5],
-            "host": ["127.0.0.1"],
-        }
-        for key, values in wrong.items():
-            for value in values:
-                with self.subTest(key, value=value), self.assertRaisesRegex(ValueError, f"KvstoredL2Adapter.*{key}"):
-                    KvstoredL2Adapter({key: value})
-
-
-class Histories(Case):
-    dram = "512MiB"
-
-    def test_histories(self) -> None:
-        """Random stores, lookups, loads and deletions equal a dict."""
-        r = random.Random(int(os.environ.get("KVSTORED_SEED", "20")))
-        servers = [self.adapter(namespace="histories") for _ in range(2)]
-        for history in range(HISTORIES):
-            stored: set = set()
-            world = r.choice((1, 2))
-            chunks = [prompt((history, p), 8, after=prompt((history,), r.randint(0, 5))) for p in range(2)]
-            for _ in range(r.randint(3, 9)):
-                c = r.choice(servers)
-                mine = r.choice(chunks)[: r.randint(1, 8)]
-                keys = keys_of(mine, world)
-                n = next((i for i, k in enumerate(keys) if k not in stored), len(keys)) // world
-                step = r.choices(("store", "load", "delete"), (5, 5, 1))[0]
-                with self.subTest(history=history, step=step):
-                    if step == "store":
-                        some = keys_of(mine[r.randint(0, len(mine) - 1) :], world, [r.randrange(world)] if r.random() < 0.5 else ())
-                        self.store(c, some)
-                        stored.update(some)
-                    elif step == "delete":
-                        gone = r.sample(keys, r.randint(1, len(keys)))
-                        c.adapter.delete(gone)
-                        stored -= set(gone)
-                    else:
-                        there = [i < n * world for i in range(len(keys))]
-                        self.assertEqual(c.lookup(keys), there)
-                        self.check(c, keys, there)
-                        c.adapter.submit_unlock(keys[: n * world])
-        for c in servers:
-            self.assertEqual(c.adapter._held._of, {})
 
 
 if __name__ == "__main__":

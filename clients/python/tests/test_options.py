@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import re
@@ -11,18 +12,21 @@ from types import SimpleNamespace
 from typing import Any, Dict, List, Tuple
 
 import kvstored
-import kvstored.lmcache
-import kvstored.lmcache_l2
+import kvstored.lmcache.backend
 import kvstored.sglang
+import kvstored.sglang.linker
 import kvstored.vllm
+import kvstored.vllm.pool
+from kvstored.lmcache import KvstoredBackend
 from kvstored.sglang import KvstoredHiCache
 from kvstored.vllm import KvstoredTier
 
 from . import engines
 from .daemon import ROOT
+from .lmcache_engine import l2
 from .vllm_tier import view
 
-DOCS = Path(ROOT, "docs/engines.md").read_text()
+DOCS = Path(ROOT, "docs/engines")
 ABSENT = "/nonexistent/s"
 SECONDS: List[Any] = ["0.5", True, None, 0, -1, math.nan, math.inf, 1e9, 10**400, [1]]
 TEXT: List[Any] = [None, 1, True, ["a"], "\u00e4" * 513]
@@ -32,26 +36,36 @@ RATE: List[Any] = [-1, 1 << 32, "8000", True, None]
 DEPTH: List[Any] = [0, -30000, "30k", 1.5, True, 10**9 + 1]
 CHOICE: List[Any] = ["local", "", None, 1, ["LOCAL"]]
 TABLE: List[Any] = ["{}", "EMABackpressureDetector", 1, True, [{}]]
+SIZE: List[Any] = ["1MiB", -1, 1.5, True, None, 1 << 63]
 SOCKET: List[Any] = ["", 5, b"/s", "/" + "s" * 107]
 
 
 def tier(**keys: Any) -> Any:
-    return KvstoredTier(vllm_config=engines.vllm_config(), primary_kv_view=view(), **{"socket": ABSENT, **keys})
+    return KvstoredTier(SimpleNamespace(config=engines.offloading_config()), primary_kv_view=view(), **{"socket": ABSENT, **keys})
 
 
 def pages(**keys: Any) -> Any:
     return KvstoredHiCache(SimpleNamespace(model_name="m", extra_config={"socket": ABSENT, **keys}))
 
 
+def backend(**keys: Any) -> Any:
+    extra = {f"kvstored.{key}": value for key, value in {"socket": ABSENT, **keys}.items()}
+    return KvstoredBackend(config=SimpleNamespace(chunk_size=256, extra_config=extra))
+
+
+def adapter(**keys: Any) -> Any:
+    return l2.KvstoredL2Adapter({"socket": ABSENT, **keys})
+
+
 def client(**options: Any) -> Any:
     return kvstored.Client(**{"socket": ABSENT, **options})
 
 
-def documented(heading: str) -> Dict[str, str]:
-    """The table of keys of an engine, with the defaults."""
-    section = DOCS.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    table = section.partition("| key | default | |\n|---|---|---|\n")[2].partition("\n\n")[0]
-    return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.M))
+def table(page: str, heading: str) -> Dict[str, str]:
+    """The first table of keys below a heading, with the defaults."""
+    section = Path(DOCS, page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = section.partition("| key | default | |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", rows, re.M))
 
 
 class Options(unittest.TestCase):
@@ -87,8 +101,19 @@ class Options(unittest.TestCase):
         sglangs = dict(prefetch_timeout_base=1, prefetch_threshold=1, hicache_storage_pass_prefix_keys=True, tp_lcm_size=8)
         pages(timeout=1, socket=None, **sglangs).close()
 
+    def test_lmcache(self) -> None:
+        common = [(k, TEXT) for k in ("revision", "namespace")] + [(k, SECONDS) for k in ("lookup_timeout", "transfer_timeout")]
+        common += [("verify", FLAG), ("check_existing", NUMBER), ("socket", SOCKET), ("prefill_tokens_per_second", RATE), ("prefill_depth", DEPTH)]
+        for make, keys, own in (
+            (backend, kvstored.lmcache.backend.KEYS, [("pin_seconds", SECONDS), ("pending_bytes", SIZE)]),
+            (adapter, l2.KEYS, [("lock_seconds", SECONDS), ("chunk_tokens", [0, -1, 1 << 17, "256", 1.5, True]), ("groups", ["full", [], [5]])]),
+        ):
+            self.assertEqual({k for k, _ in [*common, *own]}, set(keys))
+            self.refused(make, [*common, *own])
+            with self.assertRaisesRegex(ValueError, "Kvstored.* knows no 'sockets' .* socket, "):
+                make(sockets="/s")
+
     def test_client(self) -> None:
-        size: List[Any] = ["1MiB", -1, 1.5, True, None, 1 << 63]
         self.refused(
             client,
             [
@@ -96,7 +121,7 @@ class Options(unittest.TestCase):
                 ("name", TEXT),
                 ("inline", FLAG),
                 ("socket", SOCKET),
-                ("staging_bytes", size),
+                ("staging_bytes", SIZE),
                 ("space", ["llama", ("llama", "bf16")]),
             ],
         )
@@ -104,32 +129,43 @@ class Options(unittest.TestCase):
 
     def test_the_documented_keys(self) -> None:
         """And their defaults, where they are the classes' own."""
-        classes = ("vLLM", kvstored.vllm.KEYS), ("SGLang", kvstored.sglang.KEYS), ("LMCache", kvstored.lmcache.KEYS)
-        for heading, keys in classes:
-            told = documented(heading)
-            self.assertEqual(set(told), set(keys) - {"module_path"})
-            for key, default in told.items():
-                if isinstance(keys[key].default, (bool, float)):
-                    self.assertEqual(json.loads(default), keys[key].default, key)
-
-    def test_the_documented_keys_of_the_l2_adapter(self) -> None:
-        own = {"chunk_tokens", "lock_seconds", "groups"}
-        self.assertEqual(set(kvstored.lmcache_l2.KEYS) - own, set(kvstored.lmcache.KEYS) - {"pin_seconds", "pending_bytes"})
-        section = DOCS.partition("\n### In the multi-process server\n")[2].partition("\n### ")[0]
-        told = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.M))
-        self.assertEqual({k: json.loads(v.replace("none", "null")) for k, v in told.items()}, {k: kvstored.lmcache_l2.KEYS[k].default for k in own})
-        (line,) = re.findall(r"--l2-adapter '(\{\"type\": \"plugin\".*)'", DOCS)
-        given = json.loads(line)
-        self.assertTrue(hasattr(kvstored.lmcache_l2, given["class_name"]))
-        kvstored.lmcache_l2.KvstoredL2Adapter({**given["adapter_params"], "socket": ABSENT}).close()
+        common = table("README.md", "Common keys")
+        proved = {key: default for key, default in common.items() if key != "verify"}  # whatever is said
+        for page, heading, shared, keys in (
+            ("vllm.md", "The pool", proved, kvstored.vllm.pool.KEYS),
+            ("vllm.md", "The tier", common, kvstored.vllm.KEYS),
+            ("sglang.md", "HiCache", common, kvstored.sglang.KEYS),
+            ("sglang.md", "The linker, on CPUs", proved, kvstored.sglang.linker.KEYS),
+            ("lmcache.md", "The multi-process server", common, l2.KEYS),
+            ("lmcache.md", "In the engine's process", common, kvstored.lmcache.backend.KEYS),
+        ):
+            with self.subTest(page, heading=heading):
+                told = {**shared, **table(page, heading)}
+                self.assertEqual(set(told), set(keys) - {"module_path"})
+                for key, default in told.items():
+                    if isinstance(keys[key].default, (bool, int, float)):
+                        self.assertEqual(json.loads(default), keys[key].default, key)
 
     def test_the_documented_lines(self) -> None:
+        pool = engines.given("KvstoredConnector")
+        self.assertTrue(hasattr(importlib.import_module(pool["kv_connector_module_path"]), pool["kv_connector"]))
+        spec = pool["kv_connector_extra_config"]
+        self.assertTrue(hasattr(importlib.import_module(spec["spec_module_path"]), spec["spec_name"]))
+        (line,) = re.findall(r"--unified-cache-external-linker-config '(.*)'", Path(DOCS, "sglang.md").read_text())
+        linker = json.loads(line)
+        self.assertTrue(hasattr(importlib.import_module(linker["linker_module_path"]), linker["linker"]))
+        yaml = Path(DOCS, "lmcache.md").read_text()
+        plugin_at = dict(re.findall(r"^  storage_plugin\.kvstored\.(module_path|class_name): (\S+)$", yaml, re.M))
+        self.assertTrue(hasattr(importlib.import_module(plugin_at["module_path"]), plugin_at["class_name"]))
         (given,) = engines.documented()["secondary_tiers"]
         self.assertEqual(given.pop("type"), KvstoredTier.get_tier_type())
         tier(**given).shutdown()
-        line = re.search(r"--hicache-storage-backend-extra-config '(.*)'", DOCS)
-        assert line is not None
-        pages(**json.loads(line[1])).close()
+        (line,) = re.findall(r"--hicache-storage-backend-extra-config '(.*)'", Path(DOCS, "sglang.md").read_text())
+        pages(**json.loads(line)).close()
+        (line,) = re.findall(r"--l2-adapter '(\{\"type\": \"plugin\".*)'", Path(DOCS, "lmcache.md").read_text())
+        plugin = json.loads(line)
+        self.assertTrue(hasattr(l2, plugin["class_name"]))
+        l2.KvstoredL2Adapter({**plugin["adapter_params"], "socket": ABSENT}).close()
 
 
 if __name__ == "__main__":

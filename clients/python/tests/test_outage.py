@@ -13,7 +13,7 @@ from typing import Any, List
 from unittest import mock
 
 import kvstored
-from kvstored import wire
+from kvstored import _wire as wire
 from kvstored.errors import Code
 from kvstored.outage import Outage
 
@@ -140,7 +140,7 @@ class Lines(Said):
     def test_close_is_no_outage(self) -> None:
         with Daemon() as daemon, self.assertLogs("kvstored", "DEBUG") as said:
             kvstored.Client(daemon.socket, space=GIVEN, timeout=PATIENCE).close()
-            kvstored.connection.log.debug("nothing else")
+            kvstored._connection.log.debug("nothing else")
         self.assertEqual(said.output, ["DEBUG:kvstored:nothing else"])
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import unittest
 from typing import Any, List
 from unittest import mock
 
 import kvstored
-from kvstored import Reason, wire
-from kvstored.link import Link
-from kvstored.state import reason_of
+from kvstored import Reason
+from kvstored._connection import Link
+from kvstored.answers import reason_of
 
 from .daemon import Daemon, Served
 from .stub import Hanging
@@ -41,11 +40,8 @@ class Live(Served):
     def made(self, kv: kvstored.Client) -> List[Any]:
         """By all ways to make one."""
 
-        async def later() -> Any:
-            return await kv.prefetch_async(self.prompt)
-
         jobs, _ = kv.batch([self.prompt])
-        return [kv.prefetch(self.prompt), asyncio.run(later()), *jobs, kv.reserve(self.prompt, size=1)]
+        return [kv.prefetch(self.prompt), *jobs, kv.reserve(self.prompt, size=1)]
 
     def say(self, reason: Reason, words: str, made: List[Any]) -> None:
         for one in made:
@@ -70,19 +66,18 @@ class Live(Served):
             def call(*_: Any) -> Any:
                 raise refused.fresh()
 
-            with mock.patch.object(Link, "call", call), mock.patch.object(Link, "submit", call):
+            with mock.patch.object(Link, "call", call):
                 self.say(reason, "too much", self.made(self.kv))
 
     def test_refused_by_the_daemon(self) -> None:
         """Of a batch, one that is over the number of jobs that a connection may have."""
-        with mock.patch("kvstored.turns.LIMIT", 4096):
-            jobs = [self.kv.prefetch(self.prompt) for _ in range(1024)]
-            for refused in (self.kv.prefetch(self.prompt), *self.kv.batch([self.prompt])[0]):
-                self.assertEqual((refused.reason, refused.state.done), (Reason.OVER_BUDGET, True))
-                self.assertRegex(str(refused.error), "1024 jobs")
-            for job in jobs:
-                job.release_soon()
-            self.assertEqual({job.release() for job in jobs}, {True})
+        jobs = [self.kv.prefetch(self.prompt) for _ in range(1024)]
+        for refused in (self.kv.prefetch(self.prompt), *self.kv.batch([self.prompt])[0]):
+            self.assertEqual((refused.reason, refused.state.done), (Reason.OVER_BUDGET, True))
+            self.assertRegex(str(refused.error), "1024 jobs")
+        for job in jobs:
+            job.release_soon()
+        self.assertEqual({job.release() for job in jobs}, {True})
 
     def test_a_closed_connection(self) -> None:
         with Daemon() as daemon, kvstored.Client(daemon.socket, space=GIVEN, timeout=PATIENCE) as kv:
@@ -101,16 +96,6 @@ class Live(Served):
             self.say(Reason.CLOSED, "away", self.made(kv))
         with Hanging() as path, kvstored.Client(path, space=GIVEN, timeout=0.05) as kv:
             self.say(Reason.CLOSED, "away", self.made(kv))
-
-    def test_a_tier_that_fails_is_named(self) -> None:
-        failed = wire.JobState(True, Reason.FAILED, "remote", kvstored.Count(), (), 0, [])
-        job = self.kv.prefetch(self.prompt)
-        job._state = job._state._replace(done=False, ready=kvstored.Count())
-        with mock.patch.object(wire, "job_state", lambda _: failed):
-            job._update(b"")
-        self.assertEqual((job.reason, job.state.failed_tier), (Reason.FAILED, "remote"))
-        self.assertEqual(str(job.state), "failed(remote), 0 chunks ready")
-        job.release()
 
 
 if __name__ == "__main__":

@@ -5,24 +5,22 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import os
-import re
-import sys
 import time
 import unittest
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Tuple
 from unittest import mock
 
-import kvstored.link
 import kvstored.pages
 import kvstored.sglang
+from kvstored import bulk
 from kvstored.memory import address
 from kvstored.sglang import KvstoredHiCache
 
-from .daemon import ROOT, Daemon, Served, leases_stay, skip
+from . import frames
+from .daemon import Daemon, Served, leases_stay, skip
+from .frames import counted
 from .stub import Hanging
 
 try:
@@ -65,22 +63,6 @@ class Pool:
             b[:] = bytes(len(b))
 
 
-class Pages(Pool):
-    """One with the calls that copy whole pages as tensors."""
-
-    def __init__(self) -> None:
-        super().__init__("page_first", 1, 3000)
-
-    def get_data_page(self, index: Any, flat: bool = True) -> Any:
-        return torch.frombuffer(bytearray(self.page(int(index) // PAGE)), dtype=torch.uint8)
-
-    def get_dummy_flat_data_page(self) -> Any:
-        return torch.zeros(self.size, dtype=torch.uint8)
-
-    def set_from_flat_data_page(self, index: Any, page: Any) -> None:
-        self.fill(int(index) // PAGE, page.numpy().tobytes())
-
-
 LAYOUTS = {
     "page_first MHA": lambda: Pool("page_first", 2, 64 * 1024),
     "MLA": lambda: Pool("page_first", 1, 100 * 1000),
@@ -113,36 +95,12 @@ def config(name: str, rank: int = 0, **more: Any) -> Any:
     return own.HiCacheStorageConfig(**{k: v for k, v in fields.items() if k in known})
 
 
-def pool_name(name: str) -> Any:
-    """SGLang's name of a pool, if it knows the pool."""
-    return next((known for known in getattr(own, "PoolName", ()) if known.value == name), name)
-
-
-def transfer(name: str, pages: List[int], keys: List[str], policy: str = "all_pages") -> Any:
-    if not hasattr(own, "PoolTransfer"):
-        return SimpleNamespace(name=name, keys=keys, host_indices=slots(pages), hit_policy=policy)
-    return own.PoolTransfer(
-        name=pool_name(name), keys=keys, host_indices=slots(pages), hit_policy=own.PoolHitPolicy(policy)
-    )
-
-
 def chain(name: str, n: int) -> List[str]:
     return [hashlib.sha256(f"{name}/{i}".encode()).hexdigest() for i in range(n)]
 
 
 def value(key: str, pool: Pool) -> bytes:
     return hashlib.shake_128(key.encode()).digest(pool.pieces * pool.size)
-
-
-def operation(cls: Any, request: str, indices: Any, pages: int, **more: Any) -> Any:
-    """SGLang's of a prefetch. Since July 2026 it is made without indices, and gets
-    them when it is known what is there."""
-    tokens = [p for p in range(pages) for _ in range(PAGE)]
-    if "host_indices" in inspect.signature(cls).parameters:
-        return cls(request, indices, tokens, **more)
-    made = cls(request, tokens, **more)
-    made.host_indices = indices
-    return made
 
 
 class HiCache(Served):
@@ -178,35 +136,6 @@ class HiCache(Served):
                 again = backend.batch_set_v1(keys, slots(order))  # present already
                 self.assertEqual(again, [True] * PAGES)
 
-    def test_elements_that_are_stored_alike(self) -> None:
-        """Host pools of SGLang say uint8 for every kind of fp8; what it is, the device's pool says."""
-        pools = [LAYOUTS["MLA"]() for _ in range(3)]
-        pools[0].dtype = pools[1].dtype = "torch.uint8"
-        pools[0].device_pool = SimpleNamespace(dtype="torch.float8_e5m2", store_dtype="torch.uint8")
-        pools[1].device_pool = SimpleNamespace(dtype="torch.float8_e4m3fn", store_dtype="torch.uint8")
-        pools[2].device_pool = SimpleNamespace(dtype="bfloat16", store_dtype="bfloat16")
-        stored, keys = self.filled("fp8", pools[0], 2)
-        self.assertEqual(stored.batch_exists(keys), 2)
-        for pool in pools[1:]:
-            other = self.backend(config("fp8"), pool)
-            self.assertEqual(other.batch_exists(keys), 0)
-            self.assertEqual(other.batch_get_v1(keys, slots([0, 1])), [False] * 2)
-        self.assertEqual(other._of().space.dtype, "bfloat16")
-
-    def test_other_pools_and_versions_share_nothing(self) -> None:
-        class Latent(Pool):
-            """Of the same sizes, with other bytes in them."""
-
-        stored, keys = self.filled("versions", LAYOUTS["MLA"](), 2)
-        self.assertEqual(stored.batch_exists(keys), 2)
-        again = self.backend(config("versions"), LAYOUTS["MLA"]())
-        self.assertEqual(again.batch_exists(keys), 2)
-        latent = self.backend(config("versions"), Latent("page_first", 1, 100 * 1000))
-        self.assertEqual(latent.batch_exists(keys), 0)
-        with mock.patch.dict(sys.modules, sglang=SimpleNamespace(__version__="2.0")):
-            newer = self.backend(config("versions"), LAYOUTS["MLA"]())
-            self.assertEqual(newer.batch_exists(keys), 0)
-
     def test_a_leading_run(self) -> None:
         pool = LAYOUTS["MLA"]()
         backend, keys = self.filled("run", pool, 10)
@@ -221,20 +150,13 @@ class HiCache(Served):
         leases_stay(self)
         pool = LAYOUTS["MLA"]()
         backend, keys = self.filled("many", pool, 40)
-        sent: List[Any] = []
-        start = kvstored.link.Link._start
-
-        def counted(link: Any, calls: Any, deadline: float) -> None:
-            sent.extend(call.request.op.name for call in calls)
-            start(link, calls, deadline)
-
-        with mock.patch.object(kvstored.link.Link, "_start", counted):
+        with counted() as sent:
             self.assertEqual(backend.batch_exists(keys + chain("more", 4000)), 40)
-            self.assertEqual(sent, ["PREFETCH"])  # one request, which is the hint too
+            self.assertEqual(sent, ["prefetch"])  # one request, which is the hint too
             self.assertEqual([len(h.job) for h in backend._hints.held], [40])  # leased
             sent.clear()
             self.assertEqual(backend.batch_get_v1(keys, slots(list(range(40)))), [True] * 40)
-            self.assertEqual(sent, ["RELEASE"])  # the lease of the question has served
+            self.assertEqual(sent, ["release"])  # the lease of the question has served, and its end is not waited for
             self.assertFalse(backend._hints.held)
         self.assertEqual(pool.page(39), value(keys[39], pool))
 
@@ -276,17 +198,16 @@ class HiCache(Served):
         self.assertEqual(backend.batch_get_v1(keys, slots([0, 1, 2])), [False] * 3)
 
     def test_a_bad_checksum_is_false(self) -> None:
-        if kvstored.pages.checksum_at is None:
-            skip(self, "libxxhash is not installed: nothing is verified")
+        if not bulk.SUMS:
+            skip(self, "neither the extension nor libxxhash is here: nothing is verified")
         pool = LAYOUTS["MLA"]()
         backend, keys = self.filled("sum", pool, 3)
-        real, calls = kvstored.pages.checksum_at, []
+        copy = bulk.copy
 
-        def wrong(at: int, length: int) -> int:
-            calls.append(at)
-            return real(at, length) ^ (len(calls) == 2)  # of the second page
+        def wrong(*args: Any) -> List[int]:
+            return [total ^ (i == 1) for i, total in enumerate(copy(*args))]  # of the second page
 
-        with mock.patch.object(kvstored.pages, "checksum_at", wrong):
+        with mock.patch.object(bulk, "copy", wrong):
             self.assertEqual(backend.batch_get_v1(keys, slots([0, 1, 2])), [True, False, False])
 
     def test_v0(self) -> None:
@@ -313,91 +234,6 @@ class HiCache(Served):
             self.assertTrue(torch.equal(want, got))
         self.assertIsNone(backend.get(keys[0], torch.zeros(7)))  # of another size
 
-    def test_as_sglang_makes_and_uses_it(self) -> None:
-        """With the documented configuration, by the factory, and under the storage
-        functions of the cache controller."""
-        if own is None:
-            self.skipTest("SGLang is not on the path: only stand-ins are tested")
-        from sglang.srt.managers import cache_controller
-        from sglang.srt.mem_cache.storage.backend_factory import StorageBackendFactory
-
-        line = re.search(r"--hicache-storage-backend-extra-config '(.*)'", Path(ROOT, "docs/engines.md").read_text())
-        for v1 in (True, False):
-            pool, cfg = Pages(), config(f"made {v1}")
-            cfg.extra_config = {**json.loads(line[1]), "socket": self.daemon.socket, "timeout": 60}
-            backend = StorageBackendFactory.create_backend("dynamic", cfg, pool)
-            self.addCleanup(backend.close)
-            backend.register_mem_pool_host(pool)
-            self.assertIsInstance(backend, KvstoredHiCache)
-            self.assertIsInstance(backend, own.HiCacheStorage)
-            controller = object.__new__(cache_controller.HiCacheController)
-            controller.storage_backend, controller.mem_pool_host, controller.page_size = backend, pool, PAGE
-            controller.has_draft, controller.storage_batch_size = False, 128
-            zero_copy = (controller._page_get_zero_copy, controller._page_set_zero_copy)
-            generic = (controller._generic_page_get, controller._generic_page_set)
-            controller.page_get_func, controller.page_set_func = zero_copy if v1 else generic
-            keys = chain(f"made {v1}", 5)
-            # Newer versions ask for all pages at once. A page's tokens are its number here.
-            controller.get_hash_str = lambda ids, *_, page_size=None: keys if page_size else keys[ids[0]]
-            for p, key in enumerate(keys):
-                pool.fill(p, value(key, pool))
-            backup = cache_controller.StorageOperation(slots([0, 1, 2, 3]), [], hash_value=keys[:4])
-            controller._page_backup(backup)
-            self.assertEqual(backup.completed_tokens, 4 * PAGE)
-            pool.wipe()
-            load = operation(cache_controller.PrefetchOperation, "request", slots([9, 8, 7, 6, 5]), 5)
-            load.hash_value, tokens = controller._storage_hit_query(load)
-            self.assertEqual((load.hash_value, tokens), (keys[:4], 4 * PAGE))
-            controller._page_transfer(load)
-            self.assertEqual(load.completed_tokens, 4 * PAGE)
-            for p, key in zip((9, 8, 7, 6), keys):
-                self.assertEqual(pool.page(p), value(key, pool))
-
-    def test_v2_pools(self) -> None:
-        if own is not None and not hasattr(own.HiCacheStorage, "register_mem_host_pool_v2"):
-            self.skipTest("this SGLang has no v2")
-        kv, mamba, indexer = LAYOUTS["page_first MHA"](), Pool("page_first", 1, 3000), Pool("page_first", 1, 500)
-        backend, keys = self.filled("v2", kv, 12)
-        for name, pool in (("kv", kv), ("mamba", mamba), ("indexer", indexer)):
-            backend.register_mem_host_pool_v2(pool, pool_name(name))
-
-        for p in (6, 7):  # states of the middle of the chain only
-            mamba.fill(p, value(keys[p], mamba))
-        for p in range(10):
-            indexer.fill(p, value(keys[p], indexer))
-        stored = backend.batch_set_v2(
-            [transfer("mamba", [6, 7], keys[6:8]), transfer("indexer", list(range(10)), keys[:10])]
-        )
-        self.assertEqual(stored, {"mamba": [True] * 2, "indexer": [True] * 10})
-        mamba.wipe()
-
-        def hits(*transfers: Any) -> Any:
-            return backend.batch_exists_v2(keys, list(transfers)).kv_hit_pages
-
-        self.assertEqual(hits(), 12)
-        self.assertEqual(hits(transfer("indexer", [], keys)), 10)
-        self.assertEqual(hits(transfer("mamba", [], keys[:1], "trailing_pages")), 8)
-        self.assertEqual(hits(transfer("mamba", [], keys[:2], "trailing_pages")), 8)
-        self.assertEqual(hits(transfer("mamba", [], keys[:3], "trailing_pages")), 0)
-        got = backend.batch_get_v2(
-            [transfer("kv", list(range(8)), keys[:8]), transfer("mamba", [0], keys[7:8]), transfer("swa", [0], keys[:1])]
-        )
-        self.assertEqual(got, {"kv": [True] * 8, "mamba": [True], "swa": [False]})
-        self.assertEqual(mamba.page(0), value(keys[7], mamba))
-        self.assertEqual(kv.page(3), value(keys[3], kv))
-
-    def test_ranks_share_only_mla(self) -> None:
-        pool, keys = LAYOUTS["MLA"](), chain("ranks", 2)
-        for mla in (False, True):
-            cfgs = [config(f"ranks-{mla}", rank) for rank in (0, 1)]
-            for cfg in cfgs:
-                cfg.is_mla_model = mla
-            first, second = (self.backend(cfg, pool) for cfg in cfgs)
-            first.batch_set_v1(keys, slots([0, 1]))
-            self.assertEqual(second.batch_exists(keys), 2 if mla else 0)
-        other = self.backend(config("ranks-True"), pool, revision="new weights")
-        self.assertEqual(other.batch_exists(keys), 0)
-
     def test_nothing_raises(self) -> None:
         backend, keys = self.backend(config("wrong")), chain("wrong", 2)  # no pool registered
         self.assertEqual(backend.batch_get_v1(keys, slots([0, 1])), [False] * 2)
@@ -414,22 +250,16 @@ class HiCache(Served):
         pool = LAYOUTS["MLA"]()
         backend, keys = self.filled("stopped", pool, 4, timeout=600)
         patient, backend._timeout = backend._timeout, 0.3
-        left: List[float] = []
-        start = kvstored.link.Link._start
-
-        def noted(link: Any, calls: Any, deadline: float) -> None:
-            left.append(deadline - time.monotonic())
-            start(link, calls, deadline)
-
         self.daemon.pause()
         try:
-            with mock.patch.object(kvstored.link.Link, "_start", noted):
+            with frames.sent() as asked:
                 began = time.monotonic()
                 self.assertEqual(backend.batch_exists(keys), 0)
                 self.assertEqual(backend.batch_get_v1(keys, slots([0, 1, 2, 3])), [False] * 4)
                 self.assertEqual(backend.batch_set_v1(chain("new", 2), slots([0, 1])), [False] * 2)
                 self.assertLess(time.monotonic() - began, 60)
-            self.assertLessEqual(max(left), 0.3)
+            self.assertTrue(asked)
+            self.assertLessEqual(max(frame.left for frame in asked), 0.3)
         finally:
             self.daemon.resume()
         backend._timeout = patient
@@ -464,19 +294,10 @@ class Absent(unittest.TestCase):
             backend, keys = KvstoredHiCache(cfg, {}), chain("hang", 100)
             self.addCleanup(backend.close)
             backend.register_mem_pool_host(LAYOUTS["MLA"]())
-            with mock.patch.object(kvstored.link.Link, "_start") as asked:
+            with counted() as asked:
                 self.assertEqual(backend.batch_exists(keys), 0)
                 self.assertEqual(backend.batch_get_v1(keys[:2], slots([0, 1])), [False] * 2)
-            asked.assert_not_called()  # so nothing waits
-
-    def test_where_the_metrics_are(self) -> None:
-        modules = ["sglang", "sglang.srt", "sglang.srt.metrics", "sglang.srt.observability"]
-        packages = {name: SimpleNamespace(__path__=[]) for name in modules}
-        names = ("sglang.srt.metrics.collector", "sglang.srt.observability.metrics_collector")
-        for name in names:
-            there = {**packages, **dict.fromkeys(names), name: SimpleNamespace(StorageMetrics=name)}
-            with mock.patch.dict(sys.modules, there):
-                self.assertEqual(kvstored.sglang._storage_metrics(), name)
+            self.assertEqual(asked, [])  # so nothing waits
 
 
 if __name__ == "__main__":

@@ -13,15 +13,11 @@ import hashlib
 import itertools
 import os
 import random
-import time
 import unittest
 from types import SimpleNamespace
 from typing import Any, Dict, List, Set, Tuple
 
-from kvstored import wire
-from kvstored.link import Request
 from kvstored.sglang import KvstoredHiCache
-from kvstored.wire import Op
 
 from . import contracts
 from .daemon import Daemon
@@ -176,8 +172,8 @@ class Histories(unittest.TestCase):
         rank.wipe()
         rank.fill(keys[first:end], first)
         results = controller.backup(keys[first:end], first)
-        written = {s.name: s.last for s in rank.family.sides if rank.writes(s, True)}
-        if rank.writes(rank.family.kv, False):
+        written = {s.name: s.last for s in rank.family.sides if rank.writes(s)}
+        if rank.writes(rank.family.kv):
             written["kv"] = 0
         whole = {name: [True] * min(last or end - first, end - first) for name, last in written.items()}
         self.assertEqual(results, whole)
@@ -219,9 +215,7 @@ class Histories(unittest.TestCase):
         name = r.choice(sorted(rank.pools))
         pages = target._of(name, name == "kv" and not rank.shape.v1)
         some = r.sample(keys, r.randint(1, len(keys)))
-        link, deadline = target._client._ready(), time.monotonic() + 20
-        body = wire.delete(pages._chain(link, [k.encode() for k in some], deadline))
-        gone = link.call(Request(Op.DELETE, body, wire.number_reply), deadline)
+        gone = pages.delete([k.encode() for k in some], 20)
         self.assertEqual(gone, len(stored[rank.identity(name)] & set(some)))
         stored[rank.identity(name)] -= set(some)
         self.done["evicted"] += gone

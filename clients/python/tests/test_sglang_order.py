@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 import unittest
 from types import SimpleNamespace
 from typing import Any, List, Sequence
-from unittest import mock
 
-from kvstored import wire
 from kvstored.sglang import KvstoredHiCache
-from kvstored.sglang_order import Order, hints
+from kvstored.sglang.order import Order, hints
 
+from .common import Common
 from .daemon import Daemon, Served, leases_stay
-from .frames import counted, left, run_of
-from .test_prefill import Clock
+from .frames import counted, left, options, run_of
 from .test_sglang import Pool, chain, config, slots, value
 
 BATCH = 128
@@ -74,8 +71,38 @@ class Tree:
         return loaded
 
 
-class Prefixes(Served):
-    dram = "128MiB"
+class Prefixes(Common, Served):
+    dram, tokens = "128MiB", 16
+
+    def start(self, socket: str, size: int = SIZE, **options: Any) -> Tree:
+        return self.tree("common", socket=socket, size=size, **options)
+
+    def keys(self, names: Sequence[bytes]) -> List[str]:
+        return [name.hex() for name in names]
+
+    def find(self, it: Tree, keys: List[str]) -> int:
+        return it.query(keys)
+
+    def put(self, it: Tree, keys: List[str], known: int = 0) -> bool:
+        return all(it.backup(keys, known))
+
+    def load(self, it: Tree, keys: List[str]) -> int:
+        it.pool.wipe()
+        n = sum(it.load(keys))
+        self.check(it, keys[:n])
+        return n
+
+    def left(self, it: Tree, keys: List[str]) -> List[bool]:
+        return left(it.backend._client, it.backend._of().space, [key.encode() for key in keys])
+
+    def prefill(self, it: Tree) -> Any:
+        return it.backend._prefill
+
+    def hurry(self, it: Tree) -> None:
+        it.backend._timeout = 1.0
+
+    def idle(self, it: Tree) -> bool:
+        return True  # a lease of its queries ends by itself
 
     def tree(self, name: str, passes: bool = True, socket: str = "", size: int = SIZE, **extra: Any) -> Tree:
         cfg, pool = config(name), Large(size)
@@ -111,29 +138,6 @@ class Prefixes(Served):
             self.assertEqual(tree.backend.batch_get_v1(raw, slots(list(range(512))), extra), [True] * 512)
             self.assertEqual([s for s in sent if s != "release"], ["prefetch"])
         self.check(tree, keys)
-
-    def test_chains_equal_the_prompts(self) -> None:
-        """Batches too: of a prompt that is evicted in part, its beginning stays, and
-        what two prompts share goes last."""
-        for passes in (True, False):
-            with self.subTest(passes=passes), Daemon(dram="32MiB") as daemon:
-                tree = self.tree("chain", passes, daemon.socket, size=60_000)
-                first = chain("chain", 200)
-                second = first[:100] + chain("branch", 150)
-                for keys, known in ((first, 0), (second, 100)):
-                    tree.query(keys, known)
-                    self.assertEqual(set(tree.backup(keys, known)), {True})
-                space = tree.backend._of().space
-                for i in range(100):
-                    tree.backup(chain(f"other {i}", 8))
-                    there = [left(tree.backend._client, space, [k.encode() for k in keys]) for keys in (first, second)]
-                    a, b = run_of(there[0]), run_of(there[1])
-                    if passes:
-                        self.assertTrue(min(a, b) >= 0 and (min(a, b) >= 100 or a == b), (a, b))
-                    if sum(there[0]) < 200 or sum(there[1]) < 250:
-                        break
-                else:
-                    self.fail("nothing was evicted")
 
     def test_contradictions_lose_nothing(self) -> None:
         """One engine passes prefixes, one does not, one passes those of another prompt."""
@@ -210,39 +214,6 @@ class Prefixes(Served):
         self.assertEqual(set(tree.backup(keys[::-1])), {True})
         self.assertEqual(tree.query(keys), 4)
 
-    def test_no_more_than_is_worth_loading(self) -> None:
-        """What is in DRAM counts; the rest is on a disk, and this engine computes at once."""
-        with Daemon(dram="32MiB", disk="256MiB") as daemon:
-            slow = self.tree("advice", socket=daemon.socket, size=500_000)
-            fast = self.tree("advice", socket=daemon.socket, size=500_000, prefill_tokens_per_second=2**32 - 1)
-            keys = chain("advice", 40)
-            for i in range(2):
-                self.assertEqual(set(slow.backup(keys)), {True})
-                for p in range(5):
-                    slow.backup(chain(f"others {i} {p}", 8))
-                if not i:
-                    slow.load(keys)  # how fast the disk is, the daemon knows now
-            until = time.monotonic() + 60
-            while slow.query(keys) < 40 and time.monotonic() < until:
-                time.sleep(0.01)
-            worth = fast.query(keys)
-            self.assertLess(worth, slow.query(keys))
-            transfer = SimpleNamespace(name="indexer", keys=keys[:0], hit_policy="all_pages")
-            fast.backend.register_mem_host_pool_v2(Large(), "indexer")
-            self.assertLessEqual(fast.backend.batch_exists_v2(keys, [transfer], info([])).kv_hit_pages, worth)
-
-    def test_measured_prefill_rate(self) -> None:
-        tree, clock = self.tree("measured", prefill_tokens_per_second="measured"), Clock()
-        tree.backend._prefill._clock = clock
-        tokens = BATCH * tree.backend._of().space.chunk_tokens  # of those asked for: the rest is behind
-        for n in range(8):
-            keys = chain(f"measured {n}", 300)
-            self.assertEqual((tree.query(keys), tree.backend._said(None).prefill_rate), (0, 0))
-            clock.now += tokens / 1000
-            self.assertEqual(set(tree.backup(keys)), {True})
-        self.assertEqual(tree.backend._said(None).prefill_rate, 1000)
-        self.assertEqual(tree.query(keys), 300)  # they are in DRAM
-
     def test_hints(self) -> None:
         envelope = {"protocol_version": "0.1", "message_id": "m", "actions": []}
         self.assertEqual(hints(info([], kv_hints=envelope))[0][0], "kv_hints")
@@ -250,19 +221,12 @@ class Prefixes(Served):
         tree, keys = self.tree("hints"), chain("hints", 2)
         tree.backup(keys)
         self.assertEqual(tree.backend.batch_exists(keys, info([], kv_hints=envelope)), 2)
-        told: List[Any] = []
-        prefetch = wire.prefetch
-
-        def noted(*args: Any, **kwargs: Any) -> bytes:
-            told.extend(kwargs["configs"])
-            return prefetch(*args, **kwargs)
-
         tree.backend.register_mem_host_pool_v2(Large(), "indexer")
         beside = SimpleNamespace(name="indexer", keys=None, hit_policy="all_pages")
-        with mock.patch.object(wire, "prefetch", noted):
+        with options("prefetch", "configs") as told:
             tree.backend.batch_exists(keys, info([], kv_hints=envelope))
             tree.backend.batch_exists_v2(keys, [beside], info([], kv_hints=envelope))
-        self.assertEqual(told, [("kv_hints", json.dumps(envelope))] * 2)
+        self.assertEqual([list(configs) for configs in told], [[("kv_hints", json.dumps(envelope))]] * 2)
 
     def test_hints_that_do_not_count(self) -> None:
         """The log has what the daemon says of them."""
@@ -279,19 +243,12 @@ class Prefixes(Served):
 
     def test_prefill_depth(self) -> None:
         tree, keys = self.tree("depth", prefill_depth=8000), chain("depth", 2)
-        told: List[Any] = []
-        prefetch = wire.prefetch
-
-        def noted(*args: Any, **kwargs: Any) -> bytes:
-            told.extend(kwargs["configs"])
-            return prefetch(*args, **kwargs)
-
         tree.backend.register_mem_host_pool_v2(Large(), "indexer")
         beside = SimpleNamespace(name="indexer", keys=None, hit_policy="all_pages")
-        with mock.patch.object(wire, "prefetch", noted):
+        with options("prefetch", "configs") as told:
             tree.backend.batch_exists(keys, info([]))
             tree.backend.batch_exists_v2(keys, [beside], info([]))
-        self.assertEqual(told, [("prefill_depth", "8000")] * 2)
+        self.assertEqual([list(configs) for configs in told], [[("prefill_depth", "8000")]] * 2)
 
     def test_age(self) -> None:
         """The envelope of a backup says how old its pages become."""
@@ -306,40 +263,6 @@ class Prefixes(Served):
             if seconds == 1:
                 time.sleep(1.1)
             self.assertEqual(tree.backend.batch_exists(keys, info([])), 0 if seconds == 1 else 2)
-
-    def test_killed_and_held(self) -> None:
-        """No exception, no None, and no wrong page, whatever the daemon does."""
-        with Daemon() as daemon:
-            tree, failures, stop = self.tree("trouble", socket=daemon.socket, timeout=1), [], threading.Event()
-
-            def work(n: int) -> None:
-                i = 0
-                try:
-                    while not stop.is_set():
-                        i += 1
-                        keys = chain(f"trouble {n} {i % 5}", 20)
-                        assert isinstance(tree.query(keys, 5), int)
-                        assert len(tree.backend.batch_set_v1(keys, slots(list(range(20 * n, 20 * n + 20))), info([]))) == 20
-                        assert len(tree.backend.batch_get_v1(keys, slots(list(range(100, 120))), info([]))) == 20
-                except BaseException as e:
-                    failures.append(e)
-
-            threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
-            for t in threads:
-                t.start()
-            for _ in range(2):
-                time.sleep(0.2)
-                daemon.kill()
-                daemon.start()
-                daemon.wait()
-                daemon.pause()
-                time.sleep(0.2)
-                daemon.resume()
-            time.sleep(0.2)
-            stop.set()
-            for t in threads:
-                t.join(60)
-            self.assertEqual(failures, [])
 
 
 if __name__ == "__main__":

@@ -3,27 +3,25 @@ and which prefixes the pools can serve together."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import random
 import sys
 import time
 import unittest
 from types import SimpleNamespace
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List
 from unittest import mock
 
-import kvstored.link
-from kvstored import sglang_space
-from kvstored.errors import Code, Refused
+
 from kvstored.pages import Pages
 from kvstored.sglang import KvstoredHiCache
-from kvstored.sglang_pools import HostPools
-from kvstored.sglang_prefix import Side, served
-from kvstored.sglang_space import Names, replicated, space
+from kvstored.sglang.pools import HostPools
+from kvstored.sglang.space import Names, _told, check, replicated, space
 
 from . import sglang_pools as pools
 from .daemon import Served, leases_stay
+from .frames import counted
 from .sglang_pools import config, transfer
 
 MHA, MLA, DSA = pools.MHATokenToKVPoolHost, pools.MLATokenToKVPoolHost, pools.DSAIndexerPoolHost
@@ -78,15 +76,14 @@ class Natures(unittest.TestCase):
         other_shard = SimpleNamespace(**{**vars(shard), "layer_shard_rank": 1})
         told: Dict[str, Any] = {}
         server = SimpleNamespace(get_server_args=lambda: SimpleNamespace(**told))
-        with mock.patch.dict(sys.modules, {"sglang.srt.runtime_context": server}):
+        with mock.patch.dict(sys.modules, {"sglang": None, "sglang.srt.runtime_context": server}):
             for what, change in [
                 ("nothing", {}),
                 ("pipeline", dict(config=dict(pp_rank=1, pp_size=2))),
                 ("its other rank", dict(config=dict(pp_rank=0, pp_size=2))),
                 ("context parallel", dict(config=dict(attn_cp_rank=1, attn_cp_size=2))),
                 ("its other rank again", dict(config=dict(attn_cp_size=2))),
-                ("attention DP", dict(config=dict(dp_rank=1, dp_size=2))),
-                ("attention DP, rank 0", dict(config=dict(dp_size=2))),
+                ("attention DP", dict(config=dict(dp_rank=1))),
                 ("a rank without the number of them", dict(config=dict(dp_rank=2))),
                 ("DCP", dict(pool=dict(dcp=(1, 2)))),
                 ("DCP, rank 0", dict(pool=dict(dcp=(0, 2)))),
@@ -97,28 +94,71 @@ class Natures(unittest.TestCase):
                 ("elements of the device", dict(pool=dict(device=SimpleNamespace(dtype="fp8")))),
                 ("page", dict(pool=dict(page_size=8))),
                 ("layout", dict(pool=dict(layout="page_first_direct"))),
-                ("what the engine says of the format", dict(config=dict(format_spec={"kv": "mxfp8"}))),
+                ("split over context ranks", dict(fields=dict(_layer_shard_enabled=True))),
+                ("pages of one of two", dict(fields=dict(shard_rank=0, shard_size=2))),
+                ("pages of the other", dict(fields=dict(shard_rank=1, shard_size=2))),
+                ("recurrent state", dict(fields=dict(temporal_dtype="bfloat16"))),
+                ("another one of the same size", dict(fields=dict(temporal_dtype="float16"))),
+                ("a format of its own", dict(fields=dict(storage_format_tag="unified-token-major"))),
+                ("no device's pool, as since 0.5.20", dict(fields=dict(device_pool=None))),
                 ("kv_cache_dtype", dict(told=dict(kv_cache_dtype="mxfp8"))),
                 ("another", dict(told=dict(kv_cache_dtype="fp8_e4m3"))),
                 ("revision", dict(told=dict(revision="main"))),
                 ("overrides", dict(told=dict(json_model_override_args='{"rope": 2}' + " " * 2000))),
                 ("draft model", dict(told=dict(speculative_draft_model_path="d"))),
+                ("another version of SGLang", dict(version="2.0")),
+                ("another kind of pool", dict(cls=DSA)),
             ]:
                 told.clear()
                 told.update(change.get("told", {}))
-                pool = MLA(**{**of["pool"], **change.get("pool", {})})
+                sys.modules["sglang"] = SimpleNamespace(__version__=change.get("version"))  # type: ignore[assignment]
+                pool = change.get("cls", MLA)(**{**of["pool"], **change.get("pool", {})})
+                vars(pool).update(change.get("fields", {}))
                 cfg = config("m", **{**of["config"], **change.get("config", {})})
                 got = space("kv", cfg, pool, Names("m"), False)
                 self.assertNotIn(got, seen, f"{what} is as {seen.get(got)}")
                 seen[got] = what
                 self.assertTrue(all(len(v.encode()) <= 1024 for _, v in got.tags))
             told.clear()
+            sys.modules["sglang"] = SimpleNamespace(__version__=None)  # type: ignore[assignment]
             again = space("kv", config("m", mla=True, tp_size=4, tp_rank=3), MLA(**of["pool"]), Names("m"), False)
             self.assertEqual(seen.get(again), "nothing")  # of a replicated pool the rank says nothing
-        self.assertEqual(len(seen), 23)
+        self.assertEqual(len(seen), 30)
 
     def test_draft_pools_and_their_model(self) -> None:
         self.assertNotEqual(*(space(n, config("m"), MLA(1, 1, [1]), Names("m"), False) for n in ("draft", "kv")))
+
+
+class Refused(unittest.TestCase):
+    def test_a_pool_that_lacks_a_field(self) -> None:
+        """What its pages are told apart by: SGLang then goes on without storage."""
+        for name, cls in (("kv", MLA), ("swa", MHA), ("mamba", pools.MambaPoolHost)):
+            check(name, cls(4, 4, [10]))
+            for field in ("dtype", "layout", "page_size", "temporal_dtype" if name == "mamba" else "end_layer"):
+                pool = cls(4, 4, [10])
+                setattr(pool, field, None)
+                with self.subTest(name, field=field), self.assertRaisesRegex(ValueError, f"pool '{name}', a {cls.__name__}, has no {field} as"):
+                    check(name, pool)
+                    backend = KvstoredHiCache(config("m", extra_config={"socket": "/nonexistent/s"}), {})
+                    backend.register_mem_host_pool_v2(pool, name)
+                    backend.on_host_pools_registered()
+
+    def test_bytes_of_a_kind_that_nobody_says(self) -> None:
+        pool = MLA(4, 4, [10], dtype="torch.uint8")
+        pool.device_pool = None
+        with self.assertRaisesRegex(ValueError, "arguments cannot be read"):
+            check("kv", pool)
+        server = SimpleNamespace(get_server_args=lambda: SimpleNamespace(kv_cache_dtype="fp8_e5m2"))
+        with mock.patch.dict(sys.modules, {"sglang.srt.runtime_context": server}):
+            check("kv", pool)
+
+    def test_adapters_that_share_names_of_pages(self) -> None:
+        server, seeds = SimpleNamespace(get_server_args=lambda: SimpleNamespace(enable_lora=True)), "sglang.srt.mem_cache.utils"
+        cfg = config("m", extra_config={"socket": "/nonexistent/s"})
+        for utils, refused in ((SimpleNamespace(), True), (SimpleNamespace(storage_namespace_seed=1), False)):
+            with mock.patch.dict(sys.modules, {"sglang.srt.runtime_context": server, seeds: utils}):
+                with self.assertRaisesRegex(ValueError, "adapters") if refused else contextlib.nullcontext():
+                    KvstoredHiCache(cfg, {}).close()
 
 
 class Places(unittest.TestCase):
@@ -154,49 +194,6 @@ class Places(unittest.TestCase):
             self.places(pool, 2, pools.tensor([p * 8 + t for p in (3, 1) for t in range(8)]))
 
 
-def of_the_file_backend(sides: Sequence[Side], there: Sequence[Sequence[bool]]) -> Any:
-    """What SGLang's HiCacheFile.batch_exists_v2 answers, as of 001067fffe (September 2026)."""
-    kv = (list(there[0]) + [False]).index(False)
-    counts, final = ({"kv": kv} if kv else {}), kv
-    for side, have in list(zip(sides, there))[1:]:
-        if final == 0:
-            break
-        if side.last:
-            fits = [n for n in range(kv, 0, -1) if all(have[max(0, n - side.last) : n])]
-            boundary = fits[0] if fits else 0
-        else:
-            boundary = (list(have[:kv]) + [False]).index(False)
-        if boundary:
-            counts[side.name] = boundary
-        final = min(final, boundary)
-    return final, counts
-
-
-class Prefixes(unittest.TestCase):
-    def test_as_the_file_backend_answers(self) -> None:
-        """The counts are equal; the hit is the longest that all pools can serve, which
-        is the file back end's unless that is one that some pool cannot."""
-        r, shorter = random.Random(39147), 0
-        for _ in range(20_000):
-            n = r.randint(0, 9)
-            sides = [Side("kv"), *[Side(f"s{i}", r.choice([0, 1, 2, 3])) for i in range(r.randint(0, 3))]]
-            there = [[r.random() < 0.8 for _ in range(n)] for _ in sides]
-            there[0] = [True] * r.randint(0, n) if r.random() < 0.5 else there[0]
-            there[0] += [False] * (n - len(there[0]))
-            hit, counts = of_the_file_backend(sides, there)
-            hits, ends = served(sides, there)
-            self.assertEqual(hits, counts)
-            longest = ends[-1] if ends else 0
-            able = [e for e in range(1, n + 1) if all(e in s.ends(t) for s, t in zip(sides, there))]
-            self.assertEqual(ends, able)
-            if hit in able or not hit:
-                self.assertEqual(longest, hit)
-            else:
-                shorter += 1
-                self.assertLess(longest, hit)
-        self.assertGreater(shorter, 100)
-
-
 class HiCache(Served):
     dram = "64MiB"
 
@@ -224,47 +221,27 @@ class HiCache(Served):
         self.stored(backend, "kv", registered["kv"], keys, list(range(20)))
         self.stored(backend, "indexer", registered["indexer"], keys, list(range(15)))
         self.stored(backend, "mamba", registered["mamba"], keys, [3, 11, 17])
-        flights: List[List[str]] = []
-        start = kvstored.link.Link._start
-
-        def counted(link: Any, calls: Any, deadline: float) -> None:
-            flights.append([call.request.op.name for call in calls])
-            start(link, calls, deadline)
-
-        with mock.patch.object(kvstored.link.Link, "_start", counted):
+        with counted() as sent:
             got = backend.batch_exists_v2(
                 keys, [transfer("indexer", keys), transfer("mamba", keys[-1:], policy="trailing_pages")]
             )
         self.assertEqual(got.kv_hit_pages, 12)
         self.assertEqual(got.extra_pool_hit_pages, {"kv": 15, "indexer": 15, "mamba": 12})
-        self.assertEqual(flights, [["PREFETCH"]])
+        self.assertEqual(sent, ["prefetch"])
         (held,) = backend._hints.held
         self.assertEqual([n.chunks for n in held.job.match.grouped.needs], [12, 12, 1])
 
-    def test_a_daemon_that_knows_no_groups(self) -> None:
-        """Each pool is asked for by itself, on one connection once."""
-        registered = {"kv": MLA(20, 4, [100]), "mamba": pools.MambaPoolHost(20, 1, [50, 7])}
-        backend, keys = self.backend(config("old", mla=True), registered), chain("old", 20)
-        self.stored(backend, "kv", registered["kv"], keys, list(range(20)))
-        self.stored(backend, "mamba", registered["mamba"], keys, [3, 11, 17])
-        asked: List[Any] = []
-
-        def refused(*args: Any, **options: Any) -> bytes:
-            asked.append(options.get("groups"))
-            raise Refused("prefetch", Code.UNKNOWN_OPTION, "option 0x8005")
-
-        side = [transfer("mamba", keys[-1:], policy="trailing_pages")]
-        with mock.patch("kvstored.wire._groups", refused):
-            for _ in range(2):
-                got = backend.batch_exists_v2(keys, side)
-                self.assertEqual((got.kv_hit_pages, got.extra_pool_hit_pages), (18, {"kv": 20, "mamba": 18}))
-        self.assertEqual(len(asked), 1)
-
-    def wait_for(self, so: Any) -> None:
-        deadline = time.monotonic() + 60
-        while not so():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.005)
+    def test_a_pool_that_never_shortens_a_hit(self) -> None:
+        """It is stored and loaded as others are, and has no say in what is there."""
+        registered = {name: MLA(8, 4, [30]) for name in ("kv", "indexer", "deepseek_v4_c1")}
+        backend, keys = self.backend(config("blocks", mla=True), registered), chain("blocks", 8)
+        for name, n in (("kv", 8), ("indexer", 5), ("deepseek_v4_c1", 2)):
+            self.stored(backend, name, registered[name], keys, list(range(n)))
+        blocks = transfer("deepseek_v4_c1", keys, policy="block_groups")
+        for sides, n, told in (([blocks], 8, {"kv": 8}), ([transfer("indexer", keys), blocks], 5, {"kv": 5, "indexer": 5})):
+            got = backend.batch_exists_v2(keys, sides)
+            self.assertEqual((got.kv_hit_pages, got.extra_pool_hit_pages), (n, told))
+            self.assertEqual(got.restorable_prefix_pages, list(range(1, n + 1)))
 
     def test_thousands_of_last_pages(self) -> None:
         registered = {"kv": MLA(1300, 1, [8]), "mamba": pools.MambaPoolHost(1300, 1, [8])}
@@ -356,9 +333,7 @@ class HiCache(Served):
         flat = self.backend(config("orders"), {"kv": pool}, **line)
         self.assertTrue(flat.batch_set(keys, [bytearray(40)] * 2))
         self.assertEqual(flat.batch_exists(keys), 2)
-        self.assertFalse(flat.supports_zero_copy_page_io)
         pieces = self.backend(config("orders"), {"kv": pool}, interface_v1=1, **line)
-        self.assertTrue(pieces.supports_zero_copy_page_io)
         self.assertEqual(pieces.batch_exists(keys), 0)
         self.assertEqual(pieces.batch_get_v1(keys, pool.slots([0, 1])), [False] * 2)
         for same in (MHA(4, 4, [20] * 2), MLA(4, 4, [10] * 4, "layer_first")):
@@ -403,10 +378,14 @@ class HiCache(Served):
         """A daemon that takes its time over leases ahead is no stalled daemon, to
         which all other calls would be misses."""
         backend, keys = self.backend(config("late"), {"kv": MLA(4, 4, [10])}), chain("late", 1)
-        deadlines: List[float] = []
-        with mock.patch.object(kvstored.link.Link, "start", lambda link, requests, deadline: deadlines.append(deadline)):
+        self.assertEqual(backend.batch_exists(keys), 0)  # opens the space
+        self.daemon.pause()
+        try:
             backend._of().hint([k.encode() for k in keys])
-        self.assertGreater(deadlines[0] - time.monotonic(), 10)
+            time.sleep(0.1)
+            self.assertTrue(backend._client.attached)
+        finally:
+            self.daemon.resume()
 
     def test_clear(self) -> None:
         """Of all pools of this rank. The daemon is this user's, who may."""
@@ -474,7 +453,7 @@ class Constructed(unittest.TestCase):
 
         for module in (SimpleNamespace(), SimpleNamespace(get_server_args=fails), SimpleNamespace(get_server_args=lambda: None)):
             with mock.patch.dict(sys.modules, {"sglang.srt.runtime_context": module}):
-                self.assertEqual(sglang_space._told(), "")
+                self.assertEqual(_told(), "")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 from unittest import mock
 
 import kvstored
-from kvstored.link import Link
+from kvstored._connection import Link
 
 from .daemon import Daemon
 from .test_client import GIVEN, chain, payload, store
@@ -70,9 +70,9 @@ class Threads(unittest.TestCase):
             assert link is not None
             leave = Link._leave
 
-            def counted(link: Link, call: Any) -> bool:
-                left = leave(link, call)
-                late[0] += left is not None
+            def counted(link: Link, call: Any, undo: Any) -> bool:
+                left = leave(link, call, undo)
+                late[0] += left
                 return left
 
             done = [dict.fromkeys(["bytes", "store", "put", "get", "read", "lookup", "late", "late read", "cancel", "callback"], 0) for _ in range(THREADS)]

@@ -8,18 +8,18 @@ import os
 import threading
 import time
 import unittest
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, List
 from unittest import mock
 
 import kvstored.vllm
+from kvstored import bulk
 from kvstored import memory as addresses
 from kvstored.vllm import SecondaryTierManager
-from kvstored.vllm_order import raw
+from kvstored.vllm.order import raw
 
-from .engines import HIT, MISS, context, transfer, vllm_config
-from .test_fork import in_child
+from .daemon import in_child
+from .engines import HIT, MISS, context, transfer
 from .vllm_engine import ROW, keys, row
 from .vllm_tier import BLOCKS, Tiers, finished, lookups, not_returned, scheduler_calls, view
 
@@ -36,7 +36,7 @@ class Tier(Tiers):
         self.assertTrue(finished(tier, 1))
         flat[:] = bytes(len(flat))  # evicted here
         self.assertEqual(set(lookups(tier, wanted)), {HIT})
-        other = self.tier(memory, offloading_spec=None, vllm_config=vllm_config())  # another engine, the older form
+        other = self.tier(memory)  # another engine
         self.assertEqual(set(lookups(other, wanted)), {HIT})
         other.submit_load(transfer(2, wanted, [63 - i for i in range(40)], load=True))
         self.assertTrue(finished(other, 2))
@@ -57,35 +57,33 @@ class Tier(Tiers):
         tier, wanted = self.tier(view()), keys("late copies", 4)
         tier.submit_store(transfer(1, wanted, list(range(4))))
         self.assertTrue(finished(tier, 1))
-        late, copied = [0.0], []
+        target, copy, ends = bytearray(ROW), bulk.copy, []
 
-        def slow(to: int, address: int, size: int) -> None:
-            copied.append(to)
-            late[0] = 3600.0
+        def late(pieces: bytes, counts: bytes, until: float) -> List[Any]:
+            ends.append(until - time.monotonic())
+            return copy(pieces, counts, time.monotonic())
 
-        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late[0])
-        with mock.patch("kvstored.pages.copy", slow), mock.patch("kvstored.pages.time", clock):
-            tier._pages.load([raw(k) for k in wanted], [((0, ROW),)] * 4, 30.0)
-        self.assertEqual(len(copied), 1)
+        with mock.patch.object(bulk, "copy", late):
+            n = tier._pages.load([raw(k) for k in wanted], [((addresses.address(target), ROW),)] * 4, 3000.0)
+        self.assertEqual((n, target), (0, bytes(ROW)))
+        self.assertTrue(ends and all(0 < left <= 3000 for left in ends), ends)
 
     def test_no_copy_of_a_store_begins_after_the_deadline(self) -> None:
         """By then the rows may hold other blocks. Nothing of it is stored, and the keys are free."""
         tier, wanted = self.tier(view()), [raw(k) for k in keys("late stores", 4)]
-        late, copied, source = [0.0], [], bytearray(ROW)
+        late, ends, source = [0.0], [], bytearray(ROW)
         places = [((addresses.address(source), ROW),)] * 4
 
-        def slow(to: int, address: int, size: int) -> None:
-            copied.append(to)
-            late[0] = 3600.0
+        def slow(pieces: bytes, until: float) -> None:
+            ends.append(until - time.monotonic())
+            late[0] = 36000.0
 
         clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late[0])
-        with mock.patch("kvstored.storing.copy", slow), mock.patch("kvstored.storing.time", clock):
-            self.assertEqual(tier._pages.store(wanted, places, 30.0), [False] * 4)
-        self.assertEqual(len(copied), 1)
+        with mock.patch.object(bulk, "copy", slow), mock.patch("kvstored.storing.time", clock):
+            self.assertEqual(tier._pages.store(wanted, places, 3000.0), [False] * 4)
+        self.assertTrue(len(ends) == 1 and 0 < ends[0] <= 3000, ends)
         self.assertEqual(tier._pages.exists(wanted, 10.0), [False] * 4)
-        with mock.patch("kvstored.storing.copy", wraps=addresses.copy) as copy:
-            self.assertEqual(tier._pages.store(wanted, places, 30.0), [True] * 4)
-        self.assertEqual(copy.call_count, 4)
+        self.assertEqual(tier._pages.store(wanted, places, 3000.0), [True] * 4)
 
     def test_drain(self) -> None:
         tier = self.tier(view())
@@ -139,7 +137,7 @@ class Tier(Tiers):
             go.set()
             self.assertFalse(finished(tier, 1))
         other = self.tier(view(), transfer_timeout=60)
-        broken = mock.patch("kvstored.vllm_jobs._result", mock.Mock(side_effect=TypeError("of a new vLLM")))
+        broken = mock.patch("kvstored.vllm.jobs._result", mock.Mock(side_effect=TypeError("of a new vLLM")))
         with broken, mock.patch.object(kvstored.vllm.log, "exception"):
             other.submit_load(transfer(2, keys("gives up", 1), [0], load=True))
             self.assertEqual(not_returned({"drain_jobs": other.drain_jobs}), [])
@@ -153,7 +151,7 @@ class Tier(Tiers):
         self.assertEqual(lookups(tier, stored), [HIT] * 2)
         self.daemon.pause()
         try:
-            tier.submit_load(transfer(2, stored, [2, 3], load=True))  # under way
+            tier.submit_load(transfer(2, keys("no lease", 2), [2, 3], load=True))  # under way
             while tier._loads:
                 time.sleep(0.002)
             tier.submit_load(transfer(3, stored, [4, 5], load=True))  # waits for it
@@ -192,48 +190,6 @@ class Tier(Tiers):
         results = sorted((r.job_id, r.success) for r in tier.get_finished_jobs())
         self.assertEqual(results, [(job.job_id, False) for job in broken])
 
-    def test_newer_answers(self) -> None:
-        results = SimpleNamespace(HIT="hit", MISS="miss", RETRY="retry")
-        with mock.patch.object(kvstored.vllm, "LookupResult", results):
-            tier = self.tier(view())
-            self.assertEqual(tier.lookup(b"new", None), "retry")
-            deadline, answer = time.monotonic() + 60, "retry"
-            while answer == "retry" and time.monotonic() < deadline:
-                time.sleep(0.002)
-                answer = tier.lookup(b"new", None)
-            self.assertEqual(answer, "miss")
-
-    def test_newer_jobs(self) -> None:
-        """chunk_ids in place of block_ids, and the keys that a failed load did bring."""
-
-        @dataclass
-        class TransferJob:
-            job_id: int
-            keys: List[bytes]
-            chunk_ids: Any
-
-        @dataclass
-        class Result:
-            job_id: int
-            success: bool
-            successful_keys: Any = None
-            transfer_time: Any = None
-
-        memory, stored = view(), keys("newer", 2)
-        flat = memory.cast("B")
-        fields = frozenset(inspect.signature(Result).parameters)
-        with mock.patch("kvstored.vllm_jobs.JobResult", Result), mock.patch("kvstored.vllm_jobs._FIELDS", fields):
-            tier = self.tier(memory)
-            flat[: 2 * ROW] = row(stored[0]) + row(stored[1])
-            tier.submit_store(TransferJob(1, stored, [0, 1]))
-            self.assertTrue(finished(tier, 1))
-            tier.submit_load(TransferJob(2, [stored[0], *keys("absent", 1), stored[1]], [4, 2, 3]))
-            tier.drain_jobs()
-            (result,) = tier.get_finished_jobs()
-            self.assertEqual((result.job_id, result.success, list(result.successful_keys)), (2, False, stored))
-            self.assertGreater(result.transfer_time, 0)
-        self.assertEqual(flat[3 * ROW : 5 * ROW], row(stored[1]) + row(stored[0]))
-
     def test_has_what_vllm_calls(self) -> None:
         """All that a scheduler calls is in scheduler_calls, and has the abstract
         methods of every form of SecondaryTierManager so far."""
@@ -241,7 +197,7 @@ class Tier(Tiers):
         calls = set(scheduler_calls(tier, keys("calls", 1), 0))
         public = {n for n, _ in inspect.getmembers(SecondaryTierManager, inspect.isfunction) if n[0] != "_"}
         self.assertLessEqual(public - {"drain_jobs", "shutdown", "get_tier_type"}, calls)
-        forms = "lookup submit_store submit_load get_finished get_finished_jobs on_new_request"
+        forms = "lookup submit_store submit_load get_finished_jobs on_new_request"
         self.assertLessEqual(set(forms.split()), calls)
         self.assertTrue(callable(tier.get_tier_type) and callable(tier.drain_jobs))
 

@@ -16,14 +16,13 @@ from unittest import mock
 
 import kvstored
 import kvstored.chains
-from kvstored import wire
-from kvstored.call import Call
-from kvstored.vllm_hints import configs
-from kvstored.vllm_order import Order, Run, named, raw
-from kvstored.wire import Op
+from kvstored.vllm.hints import configs
+from kvstored.vllm.order import Order, Run, named, raw
+from kvstored._wire import Op
 
 from . import vllm_engine
 from .daemon import Daemon, leases_stay
+from .frames import each, options
 from .test_prefill import Clock
 from .test_vllm_steps import FORMS, stand_in
 from .vllm_engine import Engine, keys, row
@@ -41,15 +40,9 @@ def positions(*groups: Sequence[bytes]) -> Dict[bytes, int]:
 @contextlib.contextmanager
 def frames() -> Iterator[Counter[int]]:
     """Counts the requests that are sent while it lasts."""
-    sent: Counter[int] = collections.Counter()
-    real = Call.frame
-
-    def frame(call: Call) -> bytes:
-        sent[call.request.op] += 1
-        return real(call)
-
-    with mock.patch.object(Call, "frame", frame):
-        yield sent
+    ops: Counter[int] = collections.Counter()
+    with each(lambda frame: ops.update([frame.op])):
+        yield ops
 
 
 class Chains(unittest.TestCase):
@@ -72,7 +65,7 @@ class Chains(unittest.TestCase):
         """The engine with a step that ends only when its end is told, and answers that hold meanwhile."""
         engine.tier._lookups._patience = 600.0
         for answer in ("_HIT_SECONDS", "_MISS_SECONDS"):
-            patch = mock.patch(f"kvstored.vllm_lookup.{answer}", 600.0)
+            patch = mock.patch(f"kvstored.vllm.lookup.{answer}", 600.0)
             patch.start()
             self.addCleanup(patch.stop)
         return engine
@@ -286,14 +279,7 @@ class Chains(unittest.TestCase):
             wanted = keys(f"age {seconds}", 4)
             request = self.request(engine, f"age {seconds}", wanted)
             request.kv_transfer_params = {"kvstored": params}
-            told: List[float] = []
-            reserve = wire.reserve
-
-            def noted(*args: Any, **kwargs: Any) -> bytes:
-                told.append(kwargs["max_age"])
-                return reserve(*args, **kwargs)
-
-            with mock.patch.object(wire, "reserve", noted):
+            with options("reserve", "max_age") as told:
                 self.assertEqual(engine.store(wanted, request), 4)
                 engine.settle()
             self.assertEqual(told, [seconds])
@@ -377,7 +363,7 @@ class Chains(unittest.TestCase):
 
 
 class Orders(unittest.TestCase):
-    """What is made of positions, and of lookups where there are none."""
+    """What is made of positions."""
 
     def said(self, *groups: Sequence[bytes]) -> Any:
         return SimpleNamespace(req_id="r", _offload_key_positions=positions(*groups))
@@ -395,17 +381,6 @@ class Orders(unittest.TestCase):
         request._offload_key_positions.update({key: 999 + n for n, key in enumerate(keys("more", 2))})  # decoded meanwhile
         self.assertEqual(order.runs(request, keys("more", 2)), [Run(keys("more", 2), digests[0])])
         self.assertEqual(order.runs(request, keys("unknown", 1)), [Run(keys("unknown", 1), None)])
-
-    def test_lookups(self) -> None:
-        full, window = keys("l", 6), keys("l", 6, group=1)
-        order, request = Order(), SimpleNamespace(req_id="r")
-        order.learn(request, full)
-        digests = [kvstored.chains.digest(named(k)) for k in window]
-        self.assertEqual(order.runs(request, random.sample(window[2:5], 3)), [Run(window[2:5], digests[:2])])
-        order.learn(request, full[::-1])  # what was said first stays
-        chain, numbers = order.numbered(request, window[:1:-1])
-        self.assertEqual((chain.keys, numbers), (window, [5, 4, 3, 2]))
-        self.assertEqual(order.runs(None, keys("unknown", 2)), [Run(keys("unknown", 2), None)])
 
 
 if __name__ == "__main__":

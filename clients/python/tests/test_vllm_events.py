@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 import time
 import unittest
+from types import SimpleNamespace
 from typing import Any, Dict, List, Set
 
 import kvstored
-from kvstored import vllm_follow, wire
+from kvstored import _wire as wire
 from kvstored.chains import digest
+from kvstored.vllm import follow, stats
 
 from .daemon import Daemon
 from .test_vllm_steps import FORMS, stand_in
@@ -28,6 +31,11 @@ def told(engine: Any) -> Set[bytes]:
             assert (key in there) == event.removed, (key, event.removed)
             (there.discard if event.removed else there.add)(key)
     return there
+
+
+def told_after_step(engine: Any) -> Set[bytes]:
+    engine.step()
+    return told(engine)
 
 
 class Events(unittest.TestCase):
@@ -80,7 +88,7 @@ class Events(unittest.TestCase):
             held = engine.tier._events._held
             self.assertEqual(len(held), 8)
             name = next(name for name, one in held.items() if one.key == second[0])
-            engine.tier._events._heard([vllm_follow.Event(vllm_follow.REMOVED, 7, name)])
+            engine.tier._events._heard([follow.Event(follow.REMOVED, 7, name)])
             self.until(lambda: engine.step() or told(engine) == set(first + second[1:]))
 
     def test_a_lost_daemon(self) -> None:
@@ -123,6 +131,67 @@ class Events(unittest.TestCase):
             finally:
                 stats._EVENT_KEYS = most
 
+    def test_found_again(self) -> None:
+        """Blocks that another engine stored, or this one before vLLM forgot all, are told
+        once they are loaded, and vLLM knows what they are."""
+        with Daemon(dram="16MiB", more=EVENTS) as daemon:
+            first = self.engine(daemon)
+            wanted = self.store(first, "again", 8)
+            self.until(lambda: told_after_step(first) == set(wanted))
+            engine = self.engine(daemon)
+            self.assertEqual(told(engine), set())
+            engine.load(wanted, engine.request("restarted"))
+            self.until(lambda: told_after_step(engine) == set(wanted))
+            self.assertFalse(engine.tier.has_pending_work())
+            engine.manager.reset_cache()
+            engine.events.clear()  # vLLM has said that all are gone
+            engine.step()
+            self.assertEqual(told(engine), set())
+            engine.load(wanted, engine.request("reset"))
+            self.until(lambda: told_after_step(engine) == set(wanted))
+
+    def test_what_is_gone_before_it_is_told(self) -> None:
+        """Of what was loaded nothing is told that has gone since, nor what a lost daemon had
+        brought: another one need not have it."""
+        config = SimpleNamespace(enable_kv_cache_events=True)
+        events = stats.Events(None, True, SimpleNamespace(kv_events_config=config))
+
+        def steps() -> List[Any]:
+            for _ in range(3):
+                events.end_step()
+            told, _ = list(events._told), events._told.clear()
+            return told
+
+        events._begun()
+        for gone in ("", "removed", "lost"):
+            for at in ("while it is copied", "before the end is known", "before a step"):
+                with self.subTest(gone, at=at):
+                    key = f"{gone} {at}".encode()
+                    events.loading([key], lambda _: b"space")
+                    if at != "while it is copied":
+                        events.loaded("job", [key], lambda _: b"space")
+                    if at == "before a step":
+                        events.taken(["job"])
+                    if gone == "removed":
+                        events._heard([follow.Event(follow.REMOVED, 1, (b"space", digest(key)))])
+                    if gone == "lost":
+                        events._ended()
+                        events._begun()
+                        self.assertFalse(events.waits)
+                        events._told.clear()  # what was told before is gone
+                    if at == "while it is copied":
+                        events.loaded("job", [key], lambda _: b"space")
+                    events.taken(["job"])
+                    self.assertEqual(steps(), [] if gone else [(key, False)])
+
+    def test_events_without_tokens_are_warned_of(self) -> None:
+        for described, said in ((False, 1), (True, 0)):
+            events = SimpleNamespace(enable_kv_cache_events=True, self_describing_kv_events=described)
+            with self.assertLogs("kvstored.vllm", "WARNING") as log:
+                logging.getLogger("kvstored.vllm").warning("the first")
+                stats.Events(None, True, SimpleNamespace(kv_events_config=events))
+            self.assertEqual(sum("self_describing_kv_events" in line for line in log.output), said)
+
 
 class Pushes(unittest.TestCase):
     """Against bytes that are written here by docs/protocol-more.md."""
@@ -140,14 +209,14 @@ class Pushes(unittest.TestCase):
             {"kind": 1, "tier": 2, "space": other, "hash": key},
             {"kind": 2, "tier": 0, "space": bytes(16), "hash": bytes(16)},
         ]
-        want = [vllm_follow.Event(0, 1, (ours, key)), vllm_follow.Event(1, 2, (other, key)), vllm_follow.Event(2, 0, (bytes(16), bytes(16)))]
+        want = [follow.Event(0, 1, (ours, key)), follow.Event(1, 2, (other, key)), follow.Event(2, 0, (bytes(16), bytes(16)))]
         for size in (56, 64):
-            self.assertEqual(vllm_follow.push(self.body(0, events, size)), (False, want))
-        self.assertEqual(vllm_follow.push(self.body(4, [])), (True, []))
+            self.assertEqual(follow.push(self.body(0, events, size)), (False, want))
+        self.assertEqual(follow.push(self.body(4, [])), (True, []))
         whole = self.body(0, events)
         for cut in range(len(whole)):
             with self.assertRaises(wire.Malformed):
-                vllm_follow.push(whole[:cut])
+                follow.push(whole[:cut])
 
 
 if __name__ == "__main__":

@@ -16,10 +16,8 @@ from types import SimpleNamespace
 from typing import Any, Counter, Dict, List, NamedTuple, Set, Tuple
 from unittest import mock
 
-from kvstored import vllm_groups, wire
-from kvstored.link import Request
-from kvstored.vllm_order import group, named
-from kvstored.wire import Op
+from kvstored.vllm.groups import of_spec
+from kvstored.vllm.order import group, named
 
 from . import engines, vllm_engine
 from .daemon import Daemon
@@ -183,8 +181,7 @@ class Player:
         tier._client.ping()
         for name in {group(key) for key in keys}:
             pages, some = tier._groups.pages(name), [named(key) for key in keys if group(key) == name]
-            link, deadline = tier._client._ready(), time.monotonic() + 60
-            link.call(Request(Op.DELETE, wire.delete(pages._chain(link, some, deadline)), wire.number_reply), deadline)
+            pages.delete(some, 60)
         self.stored -= set(keys)
         self.forget()
 
@@ -276,33 +273,16 @@ class Kinds(Case):
             with self.assertRaisesRegex(ValueError, "'groups' is .* it must be a list of"):
                 self.engine(daemon, MODELS["windows"], groups=wrong)
 
-    def test_of_vllms_specs(self) -> None:
-        class FullAttentionSpec:
-            sliding_window = 4096  # of a model whose windows are kept as all else is
+    def test_kinds_from_windows_in_chunks(self) -> None:
+        """As 0.33 says them; nothing is believed where one group lacks it, or it makes no sense."""
 
-        class MLAAttentionSpec(FullAttentionSpec):
-            pass
+        def kinds(*windows: Any) -> List[Any]:
+            groups = [SimpleNamespace(tokens_per_block=16, **({} if w == "-" else {"sliding_window_size_in_chunks": w})) for w in windows]
+            return of_spec(SimpleNamespace(config=SimpleNamespace(groups=groups, cache=SimpleNamespace(blocks_per_chunk=2))))
 
-        class SlidingWindowSpec:
-            sliding_window = 128
-
-        class ChunkedLocalAttentionSpec:
-            attention_chunk_size = 8192
-
-        class MambaSpec:
-            pass
-
-        class Uniform:
-            kv_cache_specs = {"layer.0": SlidingWindowSpec()}
-
-        class Unknown:
-            pass
-
-        specs = [FullAttentionSpec, MLAAttentionSpec, SlidingWindowSpec, ChunkedLocalAttentionSpec, MambaSpec, Uniform, Unknown]
-        groups = [SimpleNamespace(kv_cache_spec=cls()) for cls in specs]
-        found = vllm_groups.of_spec(SimpleNamespace(vllm_config=None, kv_cache_config=SimpleNamespace(kv_cache_groups=groups)))
-        self.assertEqual(list(map(str, found)), ["full", "full", "window 128", "window 8192", "state", "window 128", "None"])
-        self.assertEqual(vllm_groups.of_spec(SimpleNamespace(config=None)), [])
+        self.assertEqual([str(k) for k in kinds(None, 4, 1)], ["full", "window 128", "state"])
+        self.assertEqual((kinds(None, "-"), of_spec(SimpleNamespace(config=None))), ([], []))
+        self.assertEqual([k and str(k) for k in kinds(None, 0, "2", -1)], ["full", None, None, None])
 
     def test_learned(self) -> None:
         """What vLLM does not say and the user neither is learned from its first load."""

@@ -3,6 +3,8 @@ may lie on disk or in a bucket, gives way, and ends by itself."""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 import unittest
 from types import SimpleNamespace
@@ -12,11 +14,12 @@ from unittest import mock
 import kvstored
 from kvstored import hints
 from kvstored.prefill import Prefill
-from kvstored.vllm_lookup import Lookups
-from kvstored.vllm_order import Order
-from kvstored.vllm_stats import Counters
+from kvstored.vllm.lookup import Lookups
+from kvstored.vllm.order import Order
+from kvstored.vllm.stats import Counters
 
 from .daemon import Daemon
+from .frames import options
 from .test_vllm_steps import FORMS, stand_in
 from .vllm_engine import ROW, Engine, keys, row
 
@@ -57,6 +60,61 @@ class Hits(unittest.TestCase):
         """vLLM has no row for them: only the tier is asked."""
         until(self, lambda: {engine.tier.lookup(k, request) for k in wanted} == {engine.results.HIT})
 
+    def test_a_waiting_request_counts_once(self) -> None:
+        """It asks for its blocks again and again: neither class nor daemon counts that,
+        and what has come meanwhile is found."""
+        daemon = self.daemon()
+        engine, wanted = self.engine(daemon), keys("waits", 6)
+        engine.tier._counters.take()
+        request = engine.request("waits")
+        for again in range(3):
+            engine.tier._lookups._answers.clear()  # they are old
+            self.assertEqual(engine.run(wanted, request), 0)
+        counts = engine.tier._counters.take()
+        self.assertEqual((counts.get(("lookups", "miss")), counts.get(("lookups", "hit"))), (6, None))
+        asked = self.stats(daemon)["server"]["asked_chunks"]
+        self.assertEqual(asked, 6)
+        engine.store(wanted, engine.request("another"))
+        engine.settle()
+        engine.manager.primary_tier.rows.clear()  # vLLM's host memory has them no more
+        engine.tier._lookups._answers.clear()
+        self.hit(engine, wanted, request)
+
+    def test_a_hit_says_from_where(self) -> None:
+        daemon = self.daemon(dram="16MiB", disk="256MiB")
+        engine, wanted = self.engine(daemon), keys("where", 12)
+        request = self.store(engine, wanted)
+        engine.finish(request)
+        fresh = engine.request("dram")
+        self.hit(engine, wanted, fresh)
+        self.assertEqual(engine.tier.cache_hit_source, "host")
+        daemon.process.terminate()
+        daemon.process.wait(60)
+        daemon.start()
+        daemon.wait()
+        until(self, lambda: engine.tier._client.attached)
+        later = engine.request("disk")
+        until(self, lambda: {engine.tier.lookup(k, later) for k in wanted} == {engine.results.HIT})
+        self.assertEqual(engine.tier.cache_hit_source, "disk")
+
+    def test_too_little_host_memory_is_said(self) -> None:
+        """vLLM then stores nothing, and says nothing of it."""
+        engine = self.engine(self.daemon())  # of 16 rows
+        for name, blocks, said in (("fits", 16, 0), ("does not", 17, 1), ("is said once", 18, 0)):
+            request, wanted = engine.request(name), keys(name, blocks)
+            request._offload_key_positions = {key: at for at, key in enumerate(wanted)}
+            engine.run(wanted, request)
+            done = threading.Event()
+            with mock.patch.object(engine.tier._lookups._order, "forget", lambda context: done.set()):
+                with self.assertLogs("kvstored.vllm", "WARNING") as log:
+                    logging.getLogger("kvstored.vllm").warning("the first")
+                    engine.finish(request)
+                    engine.step()
+                    self.assertTrue(done.wait(60))
+            self.assertEqual(len(log.output) - 1, said, log.output)
+            if said:
+                self.assertIn(f"Set cpu_bytes_to_use to {17 * ROW} at least", log.output[-1])
+
     def test_an_unused_hit_is_leased_and_ends(self) -> None:
         now = [time.monotonic()]
         clock = mock.patch("kvstored.hints.time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -84,9 +142,10 @@ class Hits(unittest.TestCase):
     def test_on_disk_is_a_hit(self) -> None:
         daemon = self.daemon(dram="16MiB", disk="256MiB")
         engine, wanted = self.engine(daemon), keys("on disk", 320)  # 30 MiB
-        self.store(engine, wanted)
         with kvstored.Client(daemon.socket, space=kvstored.Space(model="m", dtype="x"), timeout=60) as client:
-            self.assertIsNotNone(client.flush(timeout=60))
+            for at in range(0, len(wanted), 16):  # DRAM drops what a slow disk has not taken by then
+                self.store(engine, wanted[at : at + 16])
+                self.assertEqual(client.flush(timeout=60).left, {})
         second = self.engine(daemon)
         request = second.request("second")
         self.hit(second, wanted[:160], request)
@@ -95,16 +154,9 @@ class Hits(unittest.TestCase):
 
     def test_a_store_waits_for_no_disk(self) -> None:
         """The daemon is not asked to wait until it has caught up."""
-        waits: List[int] = []
-        real = kvstored.wire.reserve
-
-        def reserve(*args: Any, wait_ms: int = 0, **more: Any) -> bytes:
-            waits.append(wait_ms)
-            return real(*args, wait_ms=wait_ms, **more)
-
         daemon = self.daemon(dram="16MiB", disk="256MiB")
         engine = self.engine(daemon)
-        with mock.patch("kvstored.wire.reserve", reserve):
+        with options("reserve", "wait") as waits:
             self.store(engine, keys("much", 400))  # more than twice what DRAM holds
         self.assertEqual(set(waits), {0})
         self.assertNotIn(("failed_blocks", "store"), engine.tier._counters.take())
@@ -123,12 +175,13 @@ class Bucket(unittest.TestCase):
             self.leases.append(wanted)
             return asked
 
-        nothing = SimpleNamespace(total=SimpleNamespace(chunks=0))
-        job = SimpleNamespace(id=1, state=self.state, match=nothing, advice=None)
+        nothing = SimpleNamespace(chunks=0)
+        job = SimpleNamespace(id=1, state=self.state, match=SimpleNamespace(total=nothing), worth=nothing)
         pages: Any = SimpleNamespace(
             exists=lambda wanted, timeout: [k in self.known for k in wanted],
             lease=lease,
             keep=lambda job: None,
+            prompt=lambda keys, before: None,
             client=SimpleNamespace(batch=lambda prompts, **_: ([job] * len(prompts), [])),
             space=SimpleNamespace(chunk_tokens=16),
         )

@@ -37,12 +37,10 @@ class Starts(unittest.TestCase):
                 self.make(form)
                 tier = self.make(form, **EVERY)
                 localities, media = form.stand_in("Locality"), form.stand_in("Medium")
-                self.assertEqual(tier.locality, localities.REMOTE if localities else "REMOTE")
-                self.assertEqual(tier.medium, media.STORAGE if media else "STORAGE")
+                self.assertEqual((tier.locality, tier.medium), (localities.REMOTE, media.STORAGE))
                 self.assertEqual(tier.tier_type, "KvstoredTier")
-                if "backpressure" in form.data["takes_out"]:
-                    self.assertIsNotNone(tier.bp_detector)
-                    self.assertIsNone(self.make(form).bp_detector)
+                self.assertIsNotNone(tier.bp_detector)
+                self.assertIsNone(self.make(form).bp_detector)
 
     def test_a_wrong_key_of_the_users(self) -> None:
         for form in FORMS:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import threading
 import time
 import unittest
-from typing import Any, List
+from types import SimpleNamespace
+from typing import Any, Callable, List
 from unittest import mock
 
-from kvstored import connection, memory
+from kvstored import _connection as connection, bulk
 from kvstored.vllm import KvstoredTier
+from kvstored.vllm.order import Chain, group
 
 from . import HELLO
 from .daemon import Daemon
-from .engines import HIT, MISS, transfer, vllm_config
+from .engines import HIT, MISS, RETRY, context, offloading_config, transfer
 from .stub import Hanging
 from .vllm_engine import keys
 from .vllm_tier import Tiers, ended, finished, lookups, not_returned, scheduler_calls, view
+
+
+def until(met: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 class Trouble(Tiers):
@@ -28,7 +37,7 @@ class Trouble(Tiers):
                 busy, go = threading.Event(), threading.Event()
                 of: Any = tier._client if doing == "batch" else tier._pages
                 real = getattr(of, doing)
-                tier._order.learn(None, wanted)
+                tier._order.chains = lambda _, wanted=wanted: {group(wanted[0]): Chain(wanted)}  # as requests say
 
                 def waits(*args: Any, **more: Any) -> Any:
                     busy.set()
@@ -61,25 +70,31 @@ class Trouble(Tiers):
             self.assertEqual([tier.lookup(key, None) for key in wanted], [MISS] * 8)
 
     def test_a_lease_that_does_not_hold(self) -> None:
-        """What was copied under it may be anything: nothing of it counts as loaded."""
+        """What was copied under it may be anything: what is not proved to be right does not count."""
         with Daemon() as daemon:
             tier = self.tier(view(), socket=daemon.socket)
             wanted = keys("does not hold", 4)
             tier.submit_store(transfer(1, wanted, list(range(4))))
             self.assertTrue(finished(tier, 1))
-            tier._counters.take()
-            copied: List[int] = []
+            for wrong in (0, 2):
+                tier._counters.take()
+                self.assertEqual(lookups(tier, wanted), [HIT] * 4)
+                copy, calls = bulk.copy, []
 
-            def kills(to: int, address: int, size: int) -> None:
-                memory.copy(to, address, size)
-                copied.append(to)
-                if len(copied) == 4:
+                def kills(*args: Any) -> List[Any]:
+                    calls.append(args)
                     daemon.kill()
+                    return [total ^ (i >= 4 - wrong) for i, total in enumerate(copy(*args))]
 
-            with mock.patch("kvstored.pages.copy", kills):
-                tier.submit_load(transfer(2, wanted, list(range(4, 8)), load=True))
-                self.assertFalse(finished(tier, 2))
-            self.assertEqual((len(copied), tier._counters.take()[("failed_blocks", "load")]), (4, 4))
+                with mock.patch.object(bulk, "copy", kills):
+                    tier.submit_load(transfer(2, wanted, list(range(4, 8)), load=True))
+                    self.assertEqual(finished(tier, 2), not wrong)
+                self.assertEqual((len(calls), tier._counters.take().get(("failed_blocks", "load"), 0)), (1, wrong))
+                daemon.start()
+                daemon.wait()
+                self.assertTrue(tier._client.wait_attached(60))
+                tier.submit_store(transfer(1, wanted, list(range(4))))
+                self.assertTrue(finished(tier, 1))
 
     def test_a_stopped_daemon_blocks_nothing(self) -> None:
         tier = self.tier(view())
@@ -103,6 +118,44 @@ class Trouble(Tiers):
             time.sleep(0.05)
             found = lookups(tier, wanted)
         self.assertEqual(found, [HIT] * 8)
+
+    def test_a_hanging_daemon_costs_one_timeout(self) -> None:
+        """Then everything is a miss at once, and jobs fail, until it answers a ping."""
+        tier = self.tier(view())
+        wanted, other = keys("hangs", 8), keys("hangs too", 8)
+        tier.submit_store(transfer(1, wanted, list(range(8))))
+        self.assertTrue(finished(tier, 1))
+        tier._lookups._timeout, pinged = 0.2, threading.Event()
+        real = tier._client.ping
+        self.daemon.pause()
+        try:
+            self.assertEqual(lookups(tier, other), [MISS] * 8)
+            until(lambda: tier._lookups.hangs)
+            ping = mock.patch.object(tier._client, "ping", side_effect=lambda **more: pinged.set() or real(**more))
+            with mock.patch.object(tier._client, "batch") as batch, ping:
+                self.assertEqual([tier.lookup(k, context("second")) for k in wanted], [MISS] * 8)  # none is RETRY
+                tier.submit_store(transfer(2, other, list(range(8))))
+                self.assertFalse(finished(tier, 2))
+                self.assertTrue(pinged.wait(60))
+                batch.assert_not_called()
+        finally:
+            self.daemon.resume()
+        tier._lookups._timeout = 60.0
+        until(lambda: not tier._lookups.hangs)
+        self.assertEqual(lookups(tier, wanted), [HIT] * 8)
+
+    def test_an_answer_that_a_store_overtakes(self) -> None:
+        """It is dropped, and the block can be asked for again."""
+        tier, wanted = self.tier(view()), keys("overtaken", 2)
+        answered = threading.Event()
+        real = tier._lookups._answer
+        with mock.patch.object(tier._lookups, "_answer", lambda *a, **more: (real(*a, **more), answered.set())):
+            self.assertEqual([tier.lookup(k, context()) for k in wanted], [RETRY] * 2)
+            tier._lookups.end_step()
+            self.assertTrue(answered.wait(60))
+            tier.submit_store(transfer(1, wanted, [0, 1]))
+            self.assertTrue(finished(tier, 1))
+        self.assertEqual(lookups(tier, wanted), [HIT] * 2)
 
     def test_shutdown_waits_for_no_daemon(self) -> None:
         tier = self.tier(view(), transfer_timeout=3600)
@@ -137,7 +190,7 @@ class Absent(unittest.TestCase):
         """Not the calls of the scheduler; the constructor waits for a second at most."""
         hello, link = mock.patch.object(connection, "_HELLO", HELLO), mock.patch.object(connection, "Link", wraps=connection.Link)
         with Hanging() as socket, hello, link as attached:
-            tier = KvstoredTier(vllm_config(), view(), socket=socket)
+            tier = KvstoredTier(SimpleNamespace(config=offloading_config()), view(), socket=socket)
             self.addCleanup(tier.shutdown)
             self.assertLessEqual(attached.call_args_list[0].args[2], 1)
             done: List[int] = []

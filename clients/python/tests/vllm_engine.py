@@ -33,7 +33,7 @@ class Engine:
     def real(cls, socket: str, rows: int) -> "Engine":
         """On vLLM's own manager, made of the documented configuration."""
         manager = engines.offloading_spec(socket, rows, ROW).get_manager()
-        return cls(manager, engines.RESULTS, engines.context, engines.STEP_END)
+        return cls(manager, engines.LookupResult, engines.context, engines.STEP_END)
 
     @classmethod
     def of(cls, form: Form, module: Any, socket: str, rows: int, **tier: Any) -> "Engine":
@@ -41,23 +41,19 @@ class Engine:
         line = {**engines.documented()["secondary_tiers"][0], "socket": socket, "lookup_timeout": 60, "transfer_timeout": 60, **tier}
         spec = engines.spec_of(form, line)
         manager = Manager(form, module.KvstoredTier, line, spec, rows, ROW)
-        results = form.stand_in("LookupResult") or engines.OLD_RESULTS
         end = form.stand_in("ScheduleEndContext")
-        return cls(manager, results, form.stand_in("ReqContext"), () if end is None else (end((), ()),))
+        return cls(manager, form.stand_in("LookupResult"), form.stand_in("ReqContext"), (end((), ()),))
 
     def request(self, name: str) -> Any:
         request = self._context(name)
-        if hasattr(self.manager, "on_new_request"):
-            self.manager.on_new_request(request)
+        self.manager.on_new_request(request)
         return request
 
     def finish(self, request: Any) -> None:
-        if hasattr(self.manager, "on_request_finished"):
-            self.manager.on_request_finished(request)
+        self.manager.on_request_finished(request)
 
     def step(self) -> None:
-        if hasattr(self.manager, "on_schedule_end"):
-            self.manager.on_schedule_end(*self._step_end)
+        self.manager.on_schedule_end(*self._step_end)
         self.events += list(self.manager.take_events())
 
     def store(self, wanted: List[bytes], request: Any) -> int:

@@ -8,7 +8,6 @@ give way; a row that a job or the GPU is using does not. No code of vLLM's.
 from __future__ import annotations
 
 import collections
-import inspect
 import random
 from types import SimpleNamespace
 from typing import Any, Collection, Dict, List, Optional
@@ -66,7 +65,6 @@ class Manager:
         self._contexts: Dict[str, Any] = {}
         self._polled = False
         self.loads: List[Any] = []  # jobs so far
-        form.run("bind", tier, parent=SimpleNamespace())
 
     def detector(self, tier_config: Dict[str, Any]) -> Any:
         return SimpleNamespace(slow=False) if "backpressure" in tier_config else None
@@ -93,12 +91,10 @@ class Manager:
                     self.primary_tier.drop(key)
 
     def _submit(self, event: str, rows: Dict[bytes, Row], req_context: Any) -> None:
-        cls = self.form.stand_in("TransferJob") or self.form.stand_in("JobMetadata")
-        ids = next(n for n in inspect.signature(cls).parameters if n in ("block_ids", "chunk_ids"))
         self._ids += 1
-        job = cls(
-            job_id=self._ids, keys=list(rows), is_promotion=event == "load", req_context=req_context,
-            **{ids: [row.at for row in rows.values()]},
+        job = self.form.stand_in("TransferJob")(
+            job_id=self._ids, keys=list(rows), chunk_ids=[row.at for row in rows.values()],
+            is_promotion=event == "load", req_context=req_context,
         )  # fmt: skip
         for row in rows.values():
             row.users += 1
@@ -113,7 +109,7 @@ class Manager:
             assert isinstance(answer, self.form.stand_in("RequestOffloadingContext")), answer
 
     def lookup(self, key: bytes, req_context: Any) -> Any:
-        results = self.form.stand_in("LookupResult") or SimpleNamespace(HIT=True, MISS=False, RETRY=None, HIT_PENDING=None)
+        results = self.form.stand_in("LookupResult")
         self._poll()
         row = self.primary_tier.rows.get(key)
         if row is not None:
@@ -139,13 +135,10 @@ class Manager:
     def on_schedule_end(self, context: Any = None) -> None:
         self._poll()
         self.form.run("serve", self.tier, parent=SimpleNamespace())
-        if self.form.data["flushes"] == "on_schedule_end":
-            self._flush()
+        self._flush()
         self.form.run("step end", self.tier, context=context)
 
     def take_events(self) -> List[Any]:
-        if self.form.data["flushes"] == "take_events":
-            self._flush()
         told = [event for events in self.form.run("events", self.tier) for event in events]
         assert all(isinstance(event, self.form.stand_in("OffloadingEvent")) for event in told), told
         return told
@@ -177,7 +170,7 @@ class Manager:
             self.primary_tier.rows[key].users -= 1
 
     def touch(self, keys: Collection[bytes], req_context: Any) -> None:
-        self.form.run("touch", self.tier, keys=keys, req_context=req_context)
+        """Of no tier."""
 
     def on_request_finished(self, req_context: Any) -> None:
         self.form.run("finish", self.tier, req_context=req_context)
@@ -195,10 +188,9 @@ class Manager:
         self._pending.clear()
         self.form.run("drain", self.tier)
         self._finished()
-        if "drain" in self.form.calls:
-            assert not self._transfer_jobs, f"drained, and jobs {list(self._transfer_jobs)} have no result"
-            for key in list(self.primary_tier.rows):
-                self.primary_tier.drop(key)
+        assert not self._transfer_jobs, f"drained, and jobs {list(self._transfer_jobs)} have no result"
+        for key in list(self.primary_tier.rows):
+            self.primary_tier.drop(key)
 
     def shutdown(self) -> None:
         self.form.run("shutdown", self.tier)

@@ -11,7 +11,7 @@ from kvstored.vllm import KvstoredTier
 
 from . import engines
 from .daemon import Served
-from .engines import RETRY, context, transfer, vllm_config
+from .engines import RETRY, context, offloading_config, transfer
 from .vllm_engine import ROW
 
 BLOCKS = 64
@@ -26,6 +26,7 @@ def lookups(tier: KvstoredTier, wanted: List[bytes], within: float = 60.0) -> Li
     deadline = time.monotonic() + within
     while True:
         answers = [tier.lookup(k, context()) for k in wanted]
+        tier.on_schedule_end(*engines.STEP_END)
         if RETRY not in answers or time.monotonic() > deadline:
             return answers
         time.sleep(0.002)
@@ -34,7 +35,7 @@ def lookups(tier: KvstoredTier, wanted: List[bytes], within: float = 60.0) -> Li
 def finished(tier: KvstoredTier, job: int) -> bool:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        for result in tier.get_finished():
+        for result in tier.get_finished_jobs():
             assert result.job_id == job
             return result.success
         time.sleep(0.002)
@@ -45,7 +46,7 @@ class Tiers(Served):
     def tier(self, memory: memoryview, socket: str = "", **options: Any) -> KvstoredTier:
         """One that a busy machine makes miss nothing: what is answered has a minute."""
         options = {
-            "offloading_spec": SimpleNamespace(vllm_config=vllm_config()),
+            "offloading_spec": SimpleNamespace(config=offloading_config()),
             "tier_type": "KvstoredTier",
             "lookup_timeout": 60,
             "transfer_timeout": 60,
@@ -69,7 +70,6 @@ def scheduler_calls(
     calls = {
         "on_new_request": lambda: tier.on_new_request(request),
         "get_finished_jobs": lambda: finished(tier.get_finished_jobs),
-        "get_finished": lambda: finished(tier.get_finished),
         "lookup": lambda: [tier.lookup(k, request) for k in wanted],
         "touch": lambda: tier.touch(wanted, request),
         "submit_store": lambda: tier.submit_store(transfer(job, wanted, rows)),
@@ -80,6 +80,7 @@ def scheduler_calls(
         "has_pending_work": lambda: tier.has_pending_work(),
         "take_events": lambda: list(tier.take_events()),
         "get_stats": lambda: tier.get_stats(),
+        "config_info": lambda: tier.config_info(),
     }
     return {name: call for name, call in calls.items() if hasattr(tier, name)}
 

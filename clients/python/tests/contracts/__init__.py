@@ -24,6 +24,7 @@ that it ``extends``:
 Whatever else a form has is the engine's own, and in ``data``.
 
     form = contracts.load("vllm")[-1]
+    form.install()                                       # for good, where there is no vLLM
     with form.installed("kvstored.vllm") as (module,):   # imported anew, finds the stand-ins
         tier = form.run("construct", module.KvstoredTier, spec=..., config=...)
         form.run("request", tier, req_context=...)
@@ -72,10 +73,14 @@ class Form:
         """While it lasts the engine's modules are the stand-ins, and nothing else
         of the engine can be imported. Gives modules of ours, imported anew."""
         with _aside(self.engine, *modules):
-            for path, cls in self.stand_ins.items():
-                module, _, name = path.rpartition(".")
-                setattr(_module(module), name, cls)
+            self.install()
             yield tuple(importlib.import_module(name) for name in modules)
+
+    def install(self) -> None:
+        """Makes the engine's modules the stand-ins, from now on."""
+        for path, cls in self.stand_ins.items():
+            module, _, name = path.rpartition(".")
+            setattr(_module(module), name, cls)
 
     def run(self, event: str, target: Any, **given: Any) -> List[Any]:
         """Makes the engine's calls at an event, and returns their answers."""

@@ -1,0 +1,175 @@
+"""Page-locks the daemon's memory for an NVIDIA GPU, so that copies between the two
+run at full speed and beside other work.
+
+It asks the driver (libcuda.so.1), whatever runtime the engine brings: a call of
+the driver that fails leaves no error behind that the next kernel launch of the
+engine would report as its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import os
+import threading
+import weakref
+from typing import Any, Dict, Optional
+
+from . import _wire as wire
+from .client import Client
+from ._connection import Link
+from .memory import Mapping
+
+log = logging.getLogger("kvstored.cuda")
+
+_PORTABLE, _READ_ONLY = 0x01, 0x08  # flags of cuMemHostRegister
+#: CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: whether the GPU knows _READ_ONLY.
+_READ_ONLY_SUPPORTED = 113
+
+
+class Driver:
+    """The driver, and the primary context of one GPU. Safe for threads: the callers
+    need no context of their own. Raises OSError where there is no driver or GPU,
+    and ValueError where there is not this GPU."""
+
+    def __init__(self, device: Optional[int] = None) -> None:
+        """``device``: the number of the GPU, else that of the calling thread's
+        context, else 0."""
+        self.library: Any = ctypes.CDLL("libcuda.so.1")
+        self.check("cuInit", 0)
+        self.device = self._find(device)
+        self._context = ctypes.c_void_p()
+        self.check("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self.device)
+
+    def _find(self, device: Optional[int]) -> ctypes.c_int:
+        found, context, count = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int()
+        if device is None:
+            self.check("cuCtxGetCurrent", ctypes.byref(context))
+            if context.value:
+                self.check("cuCtxGetDevice", ctypes.byref(found))
+                return found
+        self.check("cuDeviceGetCount", ctypes.byref(count))
+        if device is not None and not 0 <= device < count.value:
+            raise ValueError(f"there is no GPU {device}: the driver has {count.value}, the first is 0")
+        self.check("cuDeviceGet", ctypes.byref(found), ctypes.c_int(device or 0))
+        return found
+
+    def call(self, name: str, *args: Any) -> str:
+        """Calls a function of the driver; the name of its error, "" for none."""
+        code = getattr(self.library, name)(*args)
+        if code == 0:
+            return ""
+        text = ctypes.c_char_p()
+        self.library.cuGetErrorName(code, ctypes.byref(text))
+        return f"{text.value.decode() if text.value else 'error'} ({code})"
+
+    def check(self, name: str, *args: Any) -> None:
+        """:meth:`call`, which raises an OSError."""
+        error = self.call(name, *args)
+        if error:
+            raise OSError(f"{name} of the NVIDIA driver: {error}")
+
+    def _inside(self, name: str, *args: Any) -> str:
+        """:meth:`call`, with the context as that of the calling thread."""
+        error = self.call("cuCtxPushCurrent_v2", self._context)
+        if error:
+            return error
+        try:
+            return self.call(name, *args)
+        finally:
+            self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def flags(self, mapping: Mapping) -> int:
+        """Those to register a mapping with. Without the flag the driver asks the
+        kernel for writable pages, which a read-only mapping has not."""
+        known = ctypes.c_int()
+        if not mapping.view.readonly or self.call(
+            "cuDeviceGetAttribute", ctypes.byref(known), _READ_ONLY_SUPPORTED, self.device
+        ):
+            return _PORTABLE
+        return _PORTABLE | (_READ_ONLY if known.value else 0)
+
+    def register(self, mapping: Mapping) -> str:
+        """Page-locks a mapping, for all contexts; the name of the driver's error, "" for none."""
+        at, size = ctypes.c_void_p(mapping.address), ctypes.c_size_t(mapping.size)
+        return self._inside("cuMemHostRegister_v2", at, size, ctypes.c_uint(self.flags(mapping)))
+
+    def unregister(self, address: int) -> str:
+        """Ends what :meth:`register` began; the name of the driver's error, "" for none."""
+        return self._inside("cuMemHostUnregister", ctypes.c_void_p(address))
+
+    def close(self) -> None:
+        """Lets go of the context. Nothing can be called after that."""
+        self.call("cuDevicePrimaryCtxRelease_v2", self.device)
+
+
+class Registration:
+    """The daemon's memory, page-locked again at each new connection. Copies work
+    where it is not, too, only slower.
+
+    That of an earlier connection stays page-locked for as long as a job, a fill
+    or a view of it lives: keep those until the copy is done. Safe for threads."""
+
+    def __init__(self, client: Client, driver: Driver) -> None:
+        self._driver, self._pid, self._closed = driver, os.getpid(), False
+        self._closing = threading.Lock()  # held while memory is page-locked, and at the end of that
+        self._held: Dict[int, "weakref.ref[Any]"] = {}  # addresses, and the pages there
+        #: Whether the arena and the staging window of the newest connection are page-locked.
+        self.arena = self.staging = False
+        client._on_link(self._attached)
+
+    def _attached(self, link: Link) -> None:
+        with self._closing:
+            if self._closed or os.getpid() != self._pid:  # a forked child has no GPU
+                return
+            self.arena = self._lock("arena", link.arena)
+            keeps = link.hello.granted & wire.FEATURES_KEEP
+            self.staging = self._lock("staging window", link.staging if keeps else None)
+
+    def _lock(self, what: str, mapping: Optional[Mapping]) -> bool:
+        if mapping is None:
+            return False
+        error = self._driver.register(mapping)
+        if error:
+            log.warning(
+                "kvstored: the GPU's driver does not page-lock the %s, %d bytes (%s): copies of it go through the driver's own memory",
+                what, mapping.size, error,
+            )
+            return False
+        self._held[mapping.address] = weakref.ref(mapping.view.obj)
+        mapping.before_unmap(functools.partial(self._unlock, mapping.address))
+        return True
+
+    def _unlock(self, address: int) -> None:
+        """Once for each address: when its pages go, or at the end."""
+        if self._held.pop(address, None) is None or os.getpid() != self._pid:
+            return
+        error = self._driver.unregister(address)
+        if error:  # the context is gone, for example, and all it had page-locked
+            log.debug("kvstored: cuMemHostUnregister: %s", error)
+
+    def close(self) -> None:
+        """Unlocks all. No copy from or to the memory may be under way."""
+        with self._closing:
+            if self._closed or os.getpid() != self._pid:
+                return
+            self._closed, self.arena, self.staging = True, False, False
+            for address, pages in list(self._held.items()):
+                if pages() is not None:  # else the thread that drops them unlocks them
+                    self._unlock(address)
+            self._driver.close()
+
+
+def register(client: Client, device: Optional[int] = None) -> Optional[Registration]:
+    """Page-locks the arena of a client, and its staging window if the client was
+    made with ``keep_staging``. None where there is no GPU or driver; the log says
+    why. Call it where the engine has chosen its GPU, or name that: ``device``, as
+    the driver counts (CUDA_VISIBLE_DEVICES included)."""
+    if device is not None and (not isinstance(device, int) or isinstance(device, bool)):
+        raise TypeError(f"device is {device!r}: it must be the number of a GPU, or None")
+    try:
+        return Registration(client, Driver(device))
+    except OSError as e:
+        log.info("kvstored: nothing is page-locked: %s", e)
+        return None

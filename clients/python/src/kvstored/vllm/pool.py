@@ -1,0 +1,404 @@
+"""The daemon's memory as vLLM's own offload pool: an OffloadingSpec without host memory of
+vLLM's.
+
+    "spec_name": "KvstoredOffloadingSpec", "spec_module_path": "kvstored.vllm"
+
+The manager, in vLLM's scheduler, leases what requests ask for; the workers copy between
+blocks of the KV cache and the daemon's memory. The daemon is the only index: a store that
+fails is a miss later, and nothing else.
+
+No byte is believed because of a lease. A worker sums the bytes in the pass that copies
+them, and reports a load as done only where that is the sum that the daemon has: whatever
+became of the lease, the daemon or its memory meanwhile. What does not prove right is loaded
+once more by its keys; what cannot be had then is a load that failed
+(:mod:`kvstored.vllm.connector`).
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import random
+import time
+from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+from .. import _groups, options
+from .._engine import find
+from ..chains import digests
+from ..client import Client
+from ..errors import Error
+from ..job import ALL, Job
+from ..pages import Pages
+from ..prefill import Prefill
+from .compare import forms_of
+from .jobs import Worker
+from .order import Order, group, named
+from .space import fingerprint
+from .stats import Counters, Events, definitions
+from .transfers import CpuWorker
+
+
+_BASE = "vllm.v1.kv_offload.base"
+OffloadingSpec: Any = find(_BASE, "OffloadingSpec", newer=True) or object
+OffloadingManager: Any = find(_BASE, "OffloadingManager", newer=True) or object
+PrepareStoreOutput: Any = find(_BASE, "PrepareStoreOutput", newer=True)
+LookupResult: Any = find(_BASE, "LookupResult")
+RequestOffloadingContext: Any = find(_BASE, "RequestOffloadingContext")
+Medium: Any = find(_BASE, "Medium")
+Locality: Any = find(_BASE, "Locality")
+CacheHitSource: Any = find("vllm.v1.metrics.cache_hit_source", "CacheHitSource", newer=True)
+
+log = logging.getLogger("kvstored.vllm")
+
+_HELD_SECONDS = 30.0  # that a lease waits for its request to be scheduled
+_MISS_SECONDS = 5.0  # after which a request that waits asks again
+_HANG_SECONDS = 0.05  # between two pings of a daemon that did not answer
+_WAIT_SECONDS = 0.05  # between looks at what comes up from below
+_LOADS = 3  # of one request: one whose loads fail is computed in the end
+_REQUESTS = 4096  # of which it is known how often they loaded
+
+#: The keys of ``"kvstored"``, an object in kv_connector_extra_config.
+KEYS = {
+    **options.COMMON,
+    "lookup_timeout": options.seconds(0.5),
+    "transfer_timeout": options.seconds(10.0),
+    "canary": options.check_existing(0),
+    "enable_kv_events": options.flag(False),
+    "model": options.text(),
+}
+
+
+Row = Tuple[int, int, int]  # offset, bytes and checksum
+
+
+class Load(NamedTuple):
+    """What is to be loaded: it goes from the manager to the workers."""
+
+    keys: List[bytes]
+    before: List[bytes]  # digests of what they follow
+    refs: List[List[Row]]  # by rank
+    epoch: int  # of the daemon in whose memory they lie
+
+
+class Store(NamedTuple):
+    """What is to be stored, in the order of its blocks: runs, each with what it follows."""
+
+    runs: List[Tuple[List[bytes], Optional[List[bytes]]]]
+    compare: bool = False  # with what is stored, each of them
+
+
+class _Request:
+    """What a request has asked for, and its lease."""
+
+    def __init__(self, context: Any, now: float) -> None:
+        self.context, self.until = context, now
+        self.keys: List[Any] = []
+        self.answered = self.loading = self.finished = False
+        self.job: Optional[Job] = None
+        self.numbers: Dict[Any, int] = {}  # of keys in the job
+        self.before: List[bytes] = []
+        self.rows: List[List[Row]] = []  # of those that are there, by number and rank: kept, as the job may be lost
+        self.found = self.epoch = 0
+
+    @property
+    def ready(self) -> int:
+        return len(self.rows)
+
+
+class Manager(OffloadingManager):
+    """Of one engine. Its methods are called one at a time, and none waits."""
+
+    # Of its events:
+    medium: Any = Medium and Medium.STORAGE
+    locality: Any = Locality and Locality.LOCAL
+    tier_type = "KvstoredOffloadingSpec"
+
+    def __init__(self, spec: "KvstoredOffloadingSpec") -> None:
+        o = spec.options
+        self._timeout, self._patience, self._canary = o["lookup_timeout"], o["transfer_timeout"], o["canary"]
+        self._client = Client(o["socket"], space=spec.spaces[0], name="vllm", timeout=self._patience)
+        self._pages = Pages(self._client, spec.spaces[0], others=spec.spaces[1:])
+        self._bytes = spec.chunk_bytes
+        self._order, self._counters = Order(), Counters()
+        self._prefill = Prefill(o["prefill_tokens_per_second"], o["prefill_depth"])
+        self._requests: Dict[str, _Request] = {}
+        self._fresh: List[_Request] = []  # of this step
+        self._loads: "collections.OrderedDict[str, int]" = collections.OrderedDict()
+        self._questions: Deque[List[_Request]] = collections.deque()
+        self._canaries: "collections.OrderedDict[str, None]" = collections.OrderedDict()  # requests that compute what is there
+        self._rising: Deque[_Request] = collections.deque()  # whose blocks come up
+        self._hangs = False
+        self._events, self._space_id = Events(self, o["enable_kv_events"], spec, by_daemon=True), b""
+        self._events.follow(self._client.socket, self._patience)
+        self._asker = Worker("ask", self._ask_next)
+        self._waiter = Worker("rise", self._wait_next)
+
+    # ---- called by vLLM's scheduler ----------------------------------------------
+
+    def on_new_request(self, req_context: Any) -> Any:
+        return RequestOffloadingContext()
+
+    def lookup(self, key: Any, req_context: Any) -> Any:
+        """HIT for a block that is leased, in DRAM; RETRY while the daemon is asked, or
+        the block comes up; else MISS."""
+        now = time.monotonic()
+        if self._hangs or not self._client.attached or self._loads.get(req_context.req_id, 0) >= _LOADS:
+            return LookupResult.MISS
+        request = self._requests.get(req_context.req_id)
+        if request is None:
+            request = self._requests[req_context.req_id] = _Request(req_context, now + self._timeout)
+            self._fresh.append(request)
+        if not request.answered:
+            if request in self._fresh:
+                request.keys.append(key)
+            return LookupResult.RETRY if now < request.until else LookupResult.MISS
+        number = request.numbers.get(key, request.found)
+        if number >= request.found:
+            return LookupResult.MISS
+        if number < request.ready:
+            return LookupResult.HIT
+        return LookupResult.RETRY if now < request.until else LookupResult.MISS
+
+    def get_load_source(self, key: Any, req_context: Any) -> Any:
+        return CacheHitSource.HOST
+
+    def prepare_load(self, keys: Collection[Any], req_context: Any) -> Load:
+        """Asks the daemon nothing, and cannot fail: all of it came with the lease."""
+        request = self._requests[req_context.req_id]
+        request.loading = True
+        self._loads[req_context.req_id] = self._loads.get(req_context.req_id, 0) + 1
+        while len(self._loads) > _REQUESTS:
+            self._loads.popitem(last=False)
+        rows = [request.rows[request.numbers[key]] for key in keys]
+        first = request.numbers[next(iter(keys))]
+        before = request.before + digests([named(k) for k, n in request.numbers.items() if n < first])
+        return Load([named(key) for key in keys], before, [list(of) for of in zip(*rows)], request.epoch)
+
+    def complete_load(self, keys: Collection[Any], req_context: Any) -> None:
+        self._events.loading(keys, lambda _: self._space_id)  # the lease is held until it is dropped
+        self._events.loaded(req_context.req_id, list(keys), lambda _: self._space_id)
+        self._events.taken([req_context.req_id])
+        self._drop(req_context.req_id)
+
+    def prepare_store(self, keys: Collection[Any], req_context: Any) -> Any:
+        """Names the blocks: the workers reserve and copy. With no daemon nothing is stored."""
+        runs = self._order.runs(req_context, list(keys)) if self._client.attached and not self._hangs else []
+        if any(run.before is None for run in runs):  # then their order is not vLLM's
+            runs = []
+        stored = [key for run in runs for key in run.keys]
+        if stored:
+            self._prefill.stored(stored)
+            self._events.storing(self._space_id, stored)
+        store = Store([([named(key) for key in run.keys], run.before) for run in runs], req_context.req_id in self._canaries)
+        return PrepareStoreOutput(keys_to_store=stored, store_spec=store, evicted_keys=[])
+
+    def on_request_finished(self, req_context: Any) -> None:
+        self._loads.pop(req_context.req_id, None)
+        self._order.forget(req_context)
+        request = self._requests.get(req_context.req_id)
+        if request is not None and not request.loading:
+            self._drop(req_context.req_id)
+
+    def on_schedule_end(self, context: Any = None) -> None:
+        """What was asked for in this step goes out; leases that waited too long go back."""
+        if self._fresh:
+            self._questions.append(self._fresh)
+            self._fresh = []
+            self._asker.wake()
+        for worker in (self._asker, self._waiter):
+            worker.rest()
+        self._events.end_step()
+        now = time.monotonic()
+        for name, request in list(self._requests.items()):
+            if request.answered and not request.loading and now > request.until and request.ready >= request.found:
+                self._drop(name)
+
+    def take_events(self) -> Iterable[Any]:
+        return self._events.take()
+
+    def has_pending_work(self) -> bool:
+        return self._events.waits
+
+    def reset_cache(self) -> None:
+        """vLLM forgets its blocks; those of the daemon stay true."""
+        for name, request in list(self._requests.items()):
+            if not request.loading:
+                self._drop(name)
+        self._fresh = []
+        self._events.forgotten()
+
+    def get_stats(self) -> Any:
+        return self._counters.stats()
+
+    def shutdown(self) -> None:
+        for worker in (self._asker, self._waiter):
+            worker.stop()
+        self._client.close()
+        self._events.close()
+        for worker in (self._asker, self._waiter):
+            worker.join(self._timeout + 1.0)
+        self._pages.close()
+
+    def _drop(self, name: str) -> None:
+        request = self._requests.pop(name, None)
+        if request is not None:
+            request.finished = True
+            if request.job is not None:
+                request.job.release_soon()
+
+    # ---- the manager's threads ---------------------------------------------------
+
+    def _ask_next(self) -> Optional[float]:
+        if self._hangs and not self._answers_again():
+            return _HANG_SECONDS
+        if not self._questions:
+            return None
+        asked = self._questions.popleft()
+        try:
+            self._ask(asked)
+        finally:
+            for request in asked:
+                request.answered = True  # also where that failed: with nothing found
+        return 0
+
+    def _answers_again(self) -> bool:
+        if not self._client.ping(timeout=self._timeout):
+            return False
+        self._hangs = False
+        log.warning("kvstored: the daemon answers again")
+        return True
+
+    def _ask(self, asked: List[_Request]) -> None:
+        """One question for the prompts of a step."""
+        if self._events.enabled:
+            self._space_id = self._pages.space_id(self._timeout)
+        epoch, began, prompts = self._client.epoch, time.monotonic(), []
+        for request in asked:
+            chain = self._order.chains(request.context).get(group(request.keys[0]))
+            if chain is None or any(key not in chain.numbers for key in request.keys):
+                continue
+            first, end = (f(chain.numbers[key] for key in request.keys) for f in (min, max))
+            keys, request.before = chain.keys[first : end + 1], chain.before(first)
+            request.numbers = {key: i for i, key in enumerate(keys)}
+            prompts.append((request, self._pages.prompt([named(key) for key in keys], request.before)))
+        if not prompts:
+            return
+        names = [request.context.req_id for request, _ in prompts]
+        jobs = _groups.ask(
+            self._client, [p for _, p in prompts], self._prefill, self._timeout, requests=names, ranks=self._pages.others, seconds=self._patience
+        )
+        if time.monotonic() - began >= self._timeout and not self._hangs:
+            self._hangs = True
+            log.warning("kvstored: the daemon does not answer: everything is a miss until it does")
+        good = self._client.epoch == epoch and epoch is not None
+        for (request, _), job in zip(prompts, jobs):
+            canary = job.worth.chunks > 0 and self._canary > 0 and random.randrange(self._canary) == 0
+            if canary:
+                self._compute(request)
+            if good and job.id and not canary:
+                self._take(request, job, int(epoch or 0))
+            else:
+                job.release_soon()
+            if canary:
+                continue
+            missing = len(request.numbers) - request.found
+            self._counters.add("lookups", request.found, "hit")
+            self._counters.add("lookups", missing, "miss")
+            if missing:
+                self._prefill.asked(list(request.numbers)[-1], missing * self._pages.space.chunk_tokens)
+
+    def _compute(self, request: _Request) -> None:
+        """Has vLLM compute what is there, which is then compared and not stored."""
+        self._canaries[request.context.req_id] = None
+        while len(self._canaries) > _REQUESTS:
+            self._canaries.popitem(last=False)
+
+    def _take(self, request: _Request, job: Job, epoch: int) -> None:
+        request.epoch, now = epoch, time.monotonic()
+        self._rise(request, job)
+        request.found = job.worth.chunks
+        if request.ready < request.found and not job.state.done:
+            request.until = now + self._patience
+            self._rising.append(request)
+            self._waiter.wake()
+        else:
+            request.found = request.ready
+            request.until = now + (_HELD_SECONDS if request.found else _MISS_SECONDS)
+        request.job = job
+        if request.finished:  # while the daemon was asked
+            job.release_soon()
+
+    def _rise(self, request: _Request, job: Job) -> None:
+        """Takes note of what is there, from the first on, and as long as a block is here."""
+        for number in range(request.ready, min(len(job), job.worth.chunks)):
+            refs = [job.ref(number, rank) for rank in range(job.ranks)]
+            if any(ref.length != self._bytes for ref in refs):
+                break
+            request.rows.append([(ref.offset, ref.length, ref.sum) for ref in refs])
+
+    def _wait_next(self) -> Optional[float]:
+        """Waits a little for one of those whose blocks come up."""
+        if not self._rising:
+            return None
+        request = self._rising.popleft()
+        job = request.job
+        if request.finished or job is None:
+            return 0
+        try:
+            job.wait(ALL, _WAIT_SECONDS)
+            self._rise(request, job)
+            over = job.state.done or request.ready >= request.found or time.monotonic() > request.until
+        except (Error, IndexError):  # it was lost
+            over = True
+        if over:
+            request.found = request.ready
+            request.until = time.monotonic() + (_HELD_SECONDS if request.found else _MISS_SECONDS)
+        else:
+            self._rising.append(request)
+        return 0
+
+
+class KvstoredOffloadingSpec(OffloadingSpec):
+    """The daemon's memory as vLLM's pool: see the module."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        o = self.options = options.check("KvstoredOffloadingSpec", _given(config.extra_config), KEYS)
+        if len(config.groups) != 1:
+            raise ValueError(f"KvstoredOffloadingSpec holds one group of layers so far, and this model has {len(config.groups)}: take KvstoredTier")
+        if config.cache.blocks_per_chunk != 1 or getattr(config, "canonical_layout", False):
+            raise ValueError('KvstoredOffloadingSpec stores block by block: leave "block_size" and "canonical_layout" out of kv_connector_extra_config')
+        self.chunk_bytes = int(config.worker_kv_bytes_per_block)
+        world = int(config.parallel.world_size)
+        # Rows of vLLM's host memory, as KvstoredTier has them, are whole pages.
+        space = fingerprint(self, -(-self.chunk_bytes // 4096) * 4096, o["model"], o["revision"], o["namespace"])
+        self.spaces = [space._replace(world=world, worker=rank) for rank in range(world)]
+        self.caches: Any = None  # by layer, as vLLM registers them: from KvstoredConnector
+        self._manager: Optional[Manager] = None
+        self._worker: Optional[CpuWorker] = None
+
+    @classmethod
+    def build_metric_definitions(cls, extra_config: Dict[str, Any]) -> Dict[str, Any]:
+        return definitions()
+
+    def get_manager(self) -> Manager:
+        if self._manager is None:
+            self._manager = Manager(self)
+        return self._manager
+
+    def get_worker(self, kv_caches: Any) -> CpuWorker:
+        if self._worker is None:
+            o, rank = self.options, int(self.config.parallel.rank)
+            sizes = [ref.page_size_bytes for ref in kv_caches.group_data_refs[0]]
+            forms = forms_of(self.caches, self.config.groups[0].layer_names, sizes, str(getattr(self.config, "kv_cache_layout", "")))
+            self._worker = CpuWorker(
+                kv_caches, self.spaces[rank], rank, o["socket"], o["transfer_timeout"], o["check_existing"], o["lookup_timeout"], forms
+            )
+        return self._worker
+
+
+def _given(extra: Any) -> Dict[str, Any]:
+    given = extra.get("kvstored", {})
+    if not isinstance(given, dict):
+        raise ValueError(f'"kvstored" in kv_connector_extra_config is {given!r}: it must be an object')
+    return given

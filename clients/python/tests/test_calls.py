@@ -1,0 +1,53 @@
+"""How many calls of Python and C a get and a put are made of."""
+
+from __future__ import annotations
+
+import sys
+import time
+import unittest
+from typing import Any, Callable
+
+import kvstored
+
+from .daemon import Served
+from .test_client import GIVEN, chain
+
+GET, PUT, MORE = 70, 90, 12  # calls of one chunk, and for each further one
+
+
+class Calls(Served):
+    def count(self, work: Callable[[], Any]) -> int:
+        """The least of some times: the answer to a release may come in between."""
+        counts = []
+        for _ in range(10):
+            calls = [0]
+
+            def called(frame: Any, event: str, arg: Any) -> None:
+                calls[0] += event in ("call", "c_call")
+
+            time.sleep(0.01)
+            sys.setprofile(called)
+            try:
+                work()
+            finally:
+                sys.setprofile(None)
+            counts.append(calls[0] - 1)  # setprofile itself
+        return min(counts)
+
+    def test_calls(self) -> None:
+        with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=60) as kv:
+            for size in (4 << 10, 64 << 10, 256 << 10):
+                for n in (1, 2, 16):
+                    prompts = [chain(("calls", size, n, i), n) for i in range(12)]
+                    payloads, mine = [bytes(size)] * n, [bytearray(size) for _ in range(n)]
+                    left = iter(prompts)
+                    with self.subTest(size=size, n=n):
+                        self.assertEqual(len(kv.put(next(left), payloads)), n)
+                        self.assertLessEqual(self.count(lambda: kv.put(next(left), payloads)), PUT + 2 + MORE * (n - 1))
+                        self.assertEqual(kv.get_into(prompts[0], mine), n)
+                        self.assertLessEqual(self.count(lambda: kv.get_into(prompts[0], mine)), GET + 1 + MORE * (n - 1))
+                        self.assertLessEqual(self.count(lambda: kv.get(prompts[0])), GET + 6 + MORE * (n - 1))
+
+
+if __name__ == "__main__":
+    unittest.main()

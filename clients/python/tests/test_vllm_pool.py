@@ -1,0 +1,448 @@
+"""KvstoredOffloadingSpec: the daemon's memory as vLLM's pool. Stand-ins take the place of
+vLLM's classes, bytes that of a KV cache; e2e/vllm has the real ones."""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import time
+import unittest
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from unittest import mock
+
+from kvstored import bulk
+from kvstored.vllm import compare, pool, transfers
+
+from . import engines
+from .daemon import Daemon, Served
+from .engines import LookupResult as Lookup
+
+LAYERS, PAGE, BLOCKS = 3, 4096, 32
+
+
+class Result(NamedTuple):
+    job_id: int
+    success: bool
+    transfer_size: Optional[int] = None
+    transfer_time: Optional[float] = None
+
+
+class Cache:
+    """The KV cache of a CPU: a tensor for each layer, a row for each block."""
+
+    def __init__(self) -> None:
+        self.layers = [bytearray(BLOCKS * PAGE) for _ in range(LAYERS)]
+        self.tensors = [SimpleNamespace(tensor=self._tensor(a), page_size_bytes=PAGE) for a in self.layers]
+        self.group_data_refs = [[SimpleNamespace(tensor_idx=i, page_size_bytes=PAGE) for i in range(LAYERS)]]
+
+    @staticmethod
+    def _tensor(layer: bytearray) -> Any:
+        at = bulk.address(layer, True)
+        return SimpleNamespace(data_ptr=lambda: at, stride=lambda _: PAGE, element_size=lambda: 1, device=SimpleNamespace(type="cpu"))
+
+    def fill(self, block: int, key: bytes) -> None:
+        for i, layer in enumerate(self.layers):
+            layer[block * PAGE : (block + 1) * PAGE] = self._page(key, i)
+
+    def has(self, block: int, key: bytes) -> bool:
+        return all(layer[block * PAGE : (block + 1) * PAGE] == self._page(key, i) for i, layer in enumerate(self.layers))
+
+    @staticmethod
+    def _page(key: bytes, layer: int) -> bytes:
+        return hashlib.shake_128(key + bytes([layer])).digest(PAGE)
+
+
+def blocks_of(numbers: Sequence[int]) -> Any:
+    return SimpleNamespace(block_ids=array.array("i", numbers), group_sizes=[len(numbers)], block_indices=[0])
+
+
+def keys(name: str, n: int) -> List[bytes]:
+    return [hashlib.sha256(f"{name}/{i}".encode()).digest() + bytes(4) for i in range(n)]
+
+
+def until(met: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+class Engine:
+    """Calls manager and worker as vLLM does, each with a specification of its own."""
+
+    def __init__(self, socket: str, rank: int = 0, ranks: int = 1, **given: Any) -> None:
+        options = {"socket": socket, "lookup_timeout": 60, "transfer_timeout": 60, **given}
+        extra = {"spec_name": "KvstoredOffloadingSpec", "kvstored": options}
+        self.specs = [pool.KvstoredOffloadingSpec(config(extra, rank, ranks)) for rank in (0, rank)]
+        self.cache = Cache()
+        self.manager, self.worker = self.specs[0].get_manager(), self.specs[1].get_worker(self.cache)
+        self._jobs = 0
+
+    def close(self) -> None:
+        self.manager.shutdown()
+        self.worker.shutdown()
+
+    def request(self, name: str, of: List[bytes]) -> Any:
+        context = SimpleNamespace(req_id=name, _offload_key_positions={key: 16 * (i + 1) for i, key in enumerate(of)})
+        self.manager.on_new_request(context)
+        return context
+
+    def step(self) -> None:
+        self.manager.on_schedule_end(None)
+
+    def scan(self, of: List[bytes], context: Any) -> List[Any]:
+        return [self.manager.lookup(key, context) for key in of]
+
+    def found(self, of: List[bytes], context: Any) -> int:
+        """How long the run is that is there, once no answer is RETRY; a step at a time."""
+        answers = [Lookup.RETRY]
+
+        def answered() -> bool:
+            answers[:] = self.scan(of, context)
+            self.step()
+            return Lookup.RETRY not in answers
+
+        until(answered)
+        return ([a is Lookup.HIT for a in answers] + [False]).index(False)
+
+    def job(self) -> int:
+        self._jobs += 1
+        return self._jobs
+
+    def store(self, of: List[bytes], context: Any, at: int = 0, salt: bytes = b"") -> List[Result]:
+        for i, key in enumerate(of):
+            self.cache.fill(at + i, salt + key)
+        output, job = self.manager.prepare_store(of, context), self.job()
+        if not output.keys_to_store:
+            return []
+        self.worker.submit_store(job, blocks_of([at + of.index(key) for key in output.keys_to_store]), output.store_spec)
+        return self.finished(job)
+
+    def load(self, of: List[bytes], context: Any, at: int = 0, spec: Any = None) -> List[Result]:
+        job = self.job()
+        self.worker.submit_load(job, self.manager.prepare_load(of, context) if spec is None else spec, blocks_of(range(at, at + len(of))))
+        results = self.finished(job)
+        self.manager.complete_load(of, context)
+        return results
+
+    def finished(self, job: int) -> List[Result]:
+        self.worker.wait({job})
+        return self.worker.get_finished()
+
+
+def config(extra: Dict[str, Any], rank: int = 0, ranks: int = 1) -> Any:
+    def parallel(make: Any) -> Any:
+        return SimpleNamespace(**{**vars(engines.parallel(lambda kind, **fields: SimpleNamespace(**fields), ranks)), "rank": rank})
+
+    return engines.offloading_config(extra_config=extra, worker_kv_bytes_per_block=LAYERS * PAGE, parallel=parallel)
+
+
+class Pool(Served):
+    def setUp(self) -> None:
+        for module, name, value in ((pool, "PrepareStoreOutput", SimpleNamespace), (transfers, "TransferResult", Result)):
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def engine(self, daemon: Any = None, **given: Any) -> Engine:
+        engine = Engine((daemon or self.daemon).socket, **given)
+        self.addCleanup(engine.close)
+        if daemon is None or daemon.process.poll() is None:
+            until(lambda: engine.manager._client.attached and engine.worker._client.attached)
+        return engine
+
+    def test_store_and_load(self) -> None:
+        """By another engine, which never computed it; also a part, from the middle on."""
+        first, wanted = self.engine(), keys("a", 8)
+        request = first.request("stores", wanted)
+        self.assertEqual(first.found(wanted, request), 0)
+        (result,) = first.store(wanted, request)
+        self.assertEqual((result.success, result.transfer_size), (True, 8 * LAYERS * PAGE))
+        other = self.engine()
+        for name, part, at in (("all", wanted, 0), ("the rest", wanted[3:], 10)):
+            request = other.request(name, [*wanted, *keys("more", 2)])
+            self.assertEqual(other.found([*part, *keys("more", 2)], request), len(part))
+            by_key = AssertionError if bulk.SUMS else None  # as the lease holds
+            with mock.patch.object(other.worker._pages, "load", wraps=other.worker._pages.load, side_effect=by_key):
+                (result,) = other.load(part, request, at)
+            self.assertEqual((result.success, result.transfer_size), (True, len(part) * LAYERS * PAGE))
+            self.assertTrue(all(other.cache.has(at + i, key) for i, key in enumerate(part)))
+        self.assertEqual(other.manager._requests, {})
+
+    def test_what_is_not_proved_is_loaded_by_key(self) -> None:
+        """Whatever the lease says: other bytes, another place, another life of the daemon."""
+        engine, wanted = self.engine(), keys("b", 6)
+        engine.store(wanted, engine.request("stores", wanted))
+        for name in ("sum", "place", "epoch"):
+            request = engine.request(name, wanted)
+            self.assertEqual(engine.found(wanted, request), 6)
+            spec = engine.manager.prepare_load(wanted, request)
+            rows = spec.refs[0]
+            if name == "sum":
+                rows[2] = (*rows[2][:2], rows[2][2] ^ 1)
+            elif name == "place":
+                rows[2] = (rows[3][0], *rows[2][1:])
+            else:
+                spec = spec._replace(epoch=spec.epoch + 1)
+            for layer in engine.cache.layers:
+                layer[:] = bytes(len(layer))
+            (result,) = engine.load(wanted, request, spec=spec)
+            self.assertTrue(result.success)
+            self.assertTrue(all(engine.cache.has(i, key) for i, key in enumerate(wanted)), name)
+
+    def test_ranks(self) -> None:
+        """A block is there once all ranks have stored theirs; each loads its own."""
+        ranks, wanted = [self.engine(rank=rank, ranks=2) for rank in (0, 1)], keys("r", 4)
+        stores = ranks[0].request("stores", wanted)
+        for rank, engine in enumerate(ranks):
+            self.assertEqual(ranks[0].found(wanted, ranks[0].request(f"before {rank}", wanted)), 0)
+            engine.store(wanted, stores, salt=bytes([rank]))
+        loads = ranks[0].request("loads", wanted)
+        self.assertEqual(ranks[0].found(wanted, loads), 4)
+        spec = ranks[0].manager.prepare_load(wanted, loads)
+        for rank, engine in enumerate(ranks):
+            (result,) = engine.load(wanted, loads, at=10, spec=spec)
+            self.assertTrue(result.success)
+            self.assertTrue(all(engine.cache.has(10 + i, bytes([rank]) + key) for i, key in enumerate(wanted)))
+
+    def test_a_lost_lease_is_no_error(self) -> None:
+        """Between a HIT and prepare_load, which cannot fail."""
+        with Daemon() as daemon:
+            engine, wanted = self.engine(daemon), keys("l", 3)
+            engine.store(wanted, engine.request("stores", wanted))
+            request = engine.request("loads", wanted)
+            self.assertEqual(engine.found(wanted, request), 3)
+            daemon.kill()
+            until(lambda: not engine.manager._client.attached)
+            self.assertEqual(len(engine.manager.prepare_load(wanted, request).refs[0]), 3)
+
+    def test_blocks_and_keys_that_do_not_match(self) -> None:
+        """Nothing is stored under another's key, and what is loaded is no block of another."""
+        engine, wanted = self.engine(), keys("m", 3)
+        store = engine.manager.prepare_store(wanted, engine.request("stores", wanted)).store_spec
+        with self.assertLogs("kvstored.vllm", "ERROR"):
+            engine.worker.submit_store(1, blocks_of([0, 1]), store)
+            self.assertEqual([r.transfer_size for r in engine.finished(1)], [0])
+        request = engine.request("loads", wanted)
+        self.assertEqual(engine.found(wanted, request), 0)
+        unknown = engine.request("unknown", wanted[:2])
+        self.assertEqual(engine.manager.prepare_store(wanted, unknown).keys_to_store, [])  # where the third stands nobody says
+        with self.assertLogs("kvstored.vllm", "ERROR"):
+            engine.worker.submit_load(2, pool.Load(wanted, [], [[(0, LAYERS * PAGE, 0)] * 3], 1), blocks_of([0, 1]))
+            self.assertEqual([r.success for r in engine.finished(2)], [False])
+
+    def test_a_load_that_fails(self) -> None:
+        """It is told as failed, or to a connector that takes that; then the request computes."""
+        with Daemon() as daemon:
+            engine, wanted = self.engine(daemon, transfer_timeout=0.5), keys("c", 4)
+            engine.store(wanted, engine.request("stores", wanted))
+            request = engine.request("loads", wanted)
+            self.assertEqual(engine.found(wanted, request), 4)
+            spec = engine.manager.prepare_load(wanted, request)
+            daemon.kill()
+            until(lambda: not engine.worker._client.attached)
+            self.assertEqual([r.success for r in engine.load(wanted, request, spec=spec)], [False])
+            engine.worker.hands_failures = True
+            job = engine.job()
+            engine.worker.submit_load(job, spec, blocks_of(range(4)))
+            self.assertEqual([r.success for r in engine.finished(job)], [True])
+            self.assertEqual(engine.worker.failed, [job])
+            engine.worker.submit_load(job + 1, spec, blocks_of(range(4)), expedited=True)
+            with self.assertRaisesRegex(RuntimeError, "sync_load_budget_bytes"):
+                engine.worker.wait({job + 1})
+            self.assertEqual(set(engine.scan(wanted, request)), {Lookup.MISS})
+
+    def test_a_request_loads_three_times_at_most(self) -> None:
+        engine, wanted = self.engine(), keys("d", 2)
+        engine.store(wanted, engine.request("stores", wanted))
+        request = engine.request("again", wanted)
+        for _ in range(3):
+            self.assertEqual(engine.found(wanted, request), 2)
+            engine.load(wanted, request)
+        self.assertEqual(engine.found(wanted, request), 0)
+        engine.manager.on_request_finished(request)
+        self.assertEqual(engine.found(wanted, engine.request("again", wanted)), 2)
+
+    def test_a_lease_ends_between_steps(self) -> None:
+        """However late: within a step what was a HIT stays one."""
+        engine, wanted = self.engine(), keys("e", 3)
+        engine.store(wanted, engine.request("stores", wanted))
+        request = engine.request("waits", wanted)
+        self.assertEqual(engine.found(wanted, request), 3)
+        engine.manager._requests["waits"].until = 0.0
+        self.assertEqual(engine.scan(wanted, request), [Lookup.HIT] * 3)
+        job = engine.manager._requests["waits"].job
+        engine.step()
+        self.assertFalse(job is None or job._leased())
+        self.assertEqual(engine.scan(wanted, request), [Lookup.RETRY] * 3)
+        self.assertEqual(engine.found(wanted, request), 3)
+
+    def test_what_lies_below_comes_up(self) -> None:
+        daemon = Daemon(dram="16MiB", disk="256MiB")
+        self.addCleanup(daemon.close)
+        daemon.wait()
+        engine, wanted = self.engine(daemon), keys("f", 16)
+        engine.store(wanted, engine.request("stores", wanted))
+        engine.close()
+        daemon.process.terminate()
+        daemon.process.wait(60)
+        daemon.start()
+        daemon.wait()
+        engine = self.engine(daemon)
+        request = engine.request("loads", wanted)
+        until(lambda: engine.found(wanted, request) == 16 or engine.manager._requests.pop("loads", None) is None)
+        self.assertEqual([r.success for r in engine.load(wanted, request)], [True])
+        self.assertTrue(all(engine.cache.has(i, key) for i, key in enumerate(wanted)))
+
+    def test_without_the_daemon(self) -> None:
+        """An engine starts, finds and stores nothing, and attaches when it comes."""
+        with Daemon() as daemon:
+            daemon.kill()
+            engine, wanted = self.engine(daemon), keys("g", 3)
+            request = engine.request("first", wanted)
+            self.assertEqual(engine.scan(wanted, request), [Lookup.MISS] * 3)
+            self.assertEqual(engine.store(wanted, request), [])
+            daemon.start()
+            daemon.wait()
+            until(lambda: engine.manager._client.attached and engine.worker._client.attached)
+            (result,) = engine.store(wanted, request)
+            self.assertEqual(result.transfer_size, 3 * LAYERS * PAGE)
+            self.assertEqual(engine.found(wanted, engine.request("second", wanted)), 3)
+
+    def test_a_daemon_that_hangs(self) -> None:
+        """After one timeout everything is a miss at once, until it answers."""
+        with Daemon() as daemon:
+            engine, wanted = self.engine(daemon, lookup_timeout=0.2), keys("h", 3)
+            engine.store(wanted, engine.request("stores", wanted))
+            daemon.pause()
+            try:
+                self.assertEqual(engine.found(wanted, engine.request("first", wanted)), 0)
+                until(lambda: engine.manager._hangs)
+                self.assertEqual(engine.scan(wanted, engine.request("second", wanted)), [Lookup.MISS] * 3)
+                self.assertEqual(engine.store(wanted, engine.request("third", wanted)), [])
+            finally:
+                daemon.resume()
+            until(lambda: not engine.manager._hangs)
+            engine.manager._timeout = 60.0
+            self.assertEqual(engine.found(wanted, engine.request("fourth", wanted)), 3)
+
+    def test_a_store_that_waits_is_bounded(self) -> None:
+        """Nothing of a cache is read after the wait for it, or what was is not stored."""
+        with Daemon() as daemon:
+            engine, wanted = self.engine(daemon, transfer_timeout=0.3), keys("i", 3)
+            daemon.pause()
+            try:
+                began = time.monotonic()
+                self.assertEqual([r.success for r in engine.store(wanted, engine.request("stores", wanted))], [True])
+                self.assertLess(time.monotonic() - began, 30)
+            finally:
+                daemon.resume()
+            other = self.engine(daemon)
+            self.assertEqual(other.found(wanted, other.request("loads", wanted)), 0)
+
+    def test_stores_of_a_daemon_that_hangs(self) -> None:
+        """Where the engine wants the blocks of a store it has them soon, and what they have
+        then is not stored; the next stores are dropped at once."""
+        with Daemon() as daemon:
+            engine, wanted = self.engine(daemon, lookup_timeout=0.1), keys("k", 6)
+            stores = engine.request("stores", wanted)
+            for i, key in enumerate(wanted):
+                engine.cache.fill(i, key)
+            specs = [engine.manager.prepare_store(of, stores).store_spec for of in (wanted[:3], wanted[3:])]
+            daemon.pause()
+            try:
+                engine.worker.submit_store(1, blocks_of(range(3)), specs[0])
+                engine.worker.wait([1])
+                engine.worker.submit_store(2, blocks_of(range(3, 6)), specs[1])
+                self.assertEqual([(r.job_id, r.success) for r in engine.worker.get_finished()], [(1, True), (2, True)])
+                for i in range(6):
+                    engine.cache.fill(i, b"of another request")
+            finally:
+                daemon.resume()
+            until(lambda: engine.worker._stuck.over)
+            other = self.engine(daemon)
+            self.assertEqual(other.found(wanted, other.request("loads", wanted)), 0)
+            self.assertEqual([r.success for r in engine.store(wanted, stores)], [True])
+            self.assertEqual(other.found(wanted, other.request("loads later", wanted)), 6)
+
+    def test_events(self) -> None:
+        """What the daemon says that it has is told, once; and again once it is loaded after vLLM forgot it."""
+
+        class Spec(pool.KvstoredOffloadingSpec):
+            def __init__(self, *given: Any) -> None:
+                super().__init__(*given)  # vLLM's own has it of its configuration
+                self.kv_events_config = SimpleNamespace(enable_kv_cache_events=True)
+
+        with Daemon(more="events: {enabled: true}\n") as daemon:
+            with mock.patch.object(pool, "KvstoredOffloadingSpec", Spec):
+                engine, wanted = self.engine(daemon, enable_kv_events=True), keys("m", 3)
+            until(lambda: engine.manager._events._live)
+            told: List[Any] = []
+
+            def more(removed: bool) -> None:
+                told.clear()
+                until(lambda: bool(told.extend(engine.manager.take_events()) or sum(len(event.keys) for event in told) >= len(wanted)))
+                self.assertEqual({(event.medium, event.removed) for event in told}, {(engine.manager.medium, removed)})
+                self.assertEqual(sorted(key for event in told for key in event.keys), sorted(wanted))
+
+            stores = engine.request("stores", wanted)
+            self.assertEqual(engine.found(wanted, stores), 0)
+            engine.store(wanted, stores)
+            more(removed=False)
+            engine.manager.reset_cache()
+            loads = engine.request("loads", wanted)
+            self.assertEqual(engine.found(wanted, loads), 3)
+            self.assertEqual(list(engine.manager.take_events()), [])
+            engine.load(wanted, loads)
+            engine.manager.complete_load(wanted, loads)
+            self.assertTrue(engine.manager.has_pending_work())
+            for _ in range(3):
+                engine.step()
+            self.assertFalse(engine.manager.has_pending_work())
+            more(removed=False)
+            daemon.kill()
+            more(removed=True)
+
+    def test_canaries(self) -> None:
+        """What is there is computed all the same, compared and not stored again, and in no
+        counter a miss."""
+        with mock.patch.object(pool, "forms_of", lambda *_: [compare.Form(PAGE, 1, None)] * LAYERS):
+            engine, wanted = self.engine(canary=1), keys("l", 4)
+        engine.store(wanted, engine.request("stores", wanted))
+        self.assertEqual(engine.worker.counters.take(), {})
+        engine.manager._counters.take()
+        again = engine.request("again", wanted)
+        self.assertEqual(engine.found(wanted, again), 0)
+        self.assertEqual(engine.manager._counters.take(), {})
+        engine.store(wanted, again)
+        self.assertEqual(engine.worker.counters.take(), {("compared", "equal"): 4})
+        other = engine.request("other", wanted)
+        engine.found(wanted, other)
+        engine.store(wanted, other, salt=b"other")
+        self.assertEqual(engine.worker.counters.take(), {("compared", "unequal"): 4})
+        reader = self.engine()
+        request = reader.request("reads", wanted)
+        self.assertEqual(reader.found(wanted, request), 4)
+        reader.load(wanted, request)
+        self.assertTrue(all(reader.cache.has(i, key) for i, key in enumerate(wanted)))
+
+    def test_what_is_wrong_is_said(self) -> None:
+        for given, says in (
+            ({"kvstored": "x"}, "it must be an object"),
+            ({"kvstored": {"sockets": "/x"}}, "knows no 'sockets'"),
+            ({"kvstored": {"lookup_timeout": 0}}, "'lookup_timeout' is 0"),
+            ({"kvstored": {"namespace": 7}}, "'namespace' is 7"),
+            ({"kvstored": {"prefill_depth": -1}}, "'prefill_depth' is -1"),
+        ):
+            with self.assertRaisesRegex(ValueError, says):
+                pool.KvstoredOffloadingSpec(config(given))
+        made = config({})
+        for field, value, says in (("groups", made.groups * 2, "one group of layers"), ("cache", SimpleNamespace(tokens_per_hash=16, blocks_per_chunk=2), "block by block")):
+            fields = {**vars(made), field: value}
+            with self.assertRaisesRegex(ValueError, says):
+                pool.KvstoredOffloadingSpec(SimpleNamespace(**fields))
+
+
+if __name__ == "__main__":
+    unittest.main()

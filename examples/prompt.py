@@ -1,7 +1,7 @@
 """Shows how an engine uses kvstored from Python: it loads the stored prefix of a
 prompt, computes the chunks behind it, and stores those.
 
-    PYTHONPATH=clients/python KVSTORED_SOCKET=/run/kvstored/kvstored.sock python3 examples/prompt.py
+    PYTHONPATH=clients/python/src KVSTORED_SOCKET=/run/kvstored/kvstored.sock python3 examples/prompt.py
 
 The KV of a chunk is made up from its tokens, so that each loaded byte can be
 compared. The folder prompt, beside this file, has the same in Go.

@@ -2,7 +2,7 @@
 restore a slot.
 
     llama-server -m model.gguf --slot-save-path /dev/shm/slots --slots
-    PYTHONPATH=clients/python python3 examples/llama-server/slots.py \\
+    PYTHONPATH=clients/python/src python3 examples/llama-server/slots.py \\
         --server http://127.0.0.1:8080 --folder /dev/shm/slots --model model.gguf "Once upon a time"
 
 Before a prompt the longest stored state is put into a slot, afterwards the slot's
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import kvstored
-from kvstored import llama_files
+from kvstored.llamacpp import files
 
 CHUNK_TOKENS = 256  # states are found by this many tokens, or a multiple
 PIECE_BYTES = 16 << 20
@@ -44,7 +44,7 @@ class Slots:
     def __init__(self, kv: kvstored.Client, server: str, folder: str, model: Sequence[str], settings: str = "") -> None:
         """``model``: all its files; ``settings``: whatever else changes what a state
         says or how it is written (version, types of the cache, adapters and scales)."""
-        digests = [llama_files.digest(llama_files.find(path)) for path in model]
+        digests = [files.digest(files.find(path)) for path in model]
         self.space = kvstored.Space(
             model="llama-server",
             dtype="slot",
@@ -146,9 +146,11 @@ class Slots:
 
     def _read(self, name: bytes, file: Path) -> bool:
         """Writes a stored state to a file; whether all of it was there."""
+        pieces, first = self._pieces(name, MOST_PIECES), 0
         with open(file, "wb") as f:
-            for piece in self._kv.pieces(self._pieces(name, MOST_PIECES)):
-                for payload in piece.chunks:
+            while chunks := self._kv.get(pieces, first=first, max_bytes=64 << 20):
+                first += len(chunks)
+                for payload, _, _ in chunks:
                     if len(payload) != PIECE_BYTES:
                         f.write(payload[:-1])
                         return True

@@ -144,17 +144,6 @@ func (b *Book) Prune(gone func(ks []key.Key) (is []bool, goOn bool)) {
 	}
 }
 
-// Keys lists the chunks with a bound, some of them perhaps twice.
-func (b *Book) Keys() (ks []key.Key) {
-	if !b.active() {
-		return nil
-	}
-	for _, n := range b.slots() {
-		ks = append(ks, b.list(n)...)
-	}
-	return ks
-}
-
 // slots are the numbers of all slots.
 func (b *Book) slots() []uint32 {
 	b.mu.RLock()

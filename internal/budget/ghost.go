@@ -1,7 +1,15 @@
 package budget
 
 import (
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/broadcast"
 )
 
 const (
@@ -45,10 +53,7 @@ func (b *Budget) haunt(a *Account) {
 	b.holding(a.holder).ghosts += n
 	b.mu.used += n
 	b.sockets.Add(n)
-	select {
-	case b.died <- struct{}{}:
-	default:
-	}
+	broadcast.Poke(b.died)
 }
 
 // exorcise looks at the ghosts, and reports how many are left. One goroutine at a
@@ -118,4 +123,48 @@ func (b *Budget) watchGhosts(done <-chan struct{}) {
 			}
 		}
 	}
+}
+
+// Holder is who answers for connections: a user of this machine, or where the
+// connection tells none, an address.
+type Holder struct {
+	UID     uint32
+	Address netip.Addr // valid: of a client that has no user id
+}
+
+// String is the holder for people.
+func (h Holder) String() string {
+	if h.Address.IsValid() {
+		return h.Address.String()
+	}
+	return "user " + strconv.FormatUint(uint64(h.UID), 10)
+}
+
+// holderOf is who is at the other end of a connection. Clients of which that is
+// not known are one holder, the unspecified address.
+func holderOf(conn net.Conn) Holder {
+	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		return Holder{Address: tcp.AddrPort().Addr().Unmap().WithZone("")}
+	}
+	if socket, ok := conn.(syscall.Conn); ok {
+		if raw, err := socket.SyscallConn(); err == nil {
+			if uid, ok := peerUID(raw); ok {
+				return Holder{UID: uid}
+			}
+		}
+	} else if known, ok := conn.(interface{ PeerUID() uint32 }); ok { // within this process
+		return Holder{UID: known.PeerUID()}
+	}
+	return Holder{Address: netip.IPv6Unspecified()}
+}
+
+// peerUID is the user at the other end of a Unix socket.
+func peerUID(raw syscall.RawConn) (uid uint32, ok bool) {
+	err := raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if ok = err == nil; ok {
+			uid = cred.Uid
+		}
+	})
+	return uid, ok && err == nil
 }

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"io/fs"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,7 +61,7 @@ func (d *Dashboard) Run(ctx context.Context) error {
 }
 
 // named are the calls whose answers name clients, models or prefixes.
-var named = []string{"clients", "jobs", "pins", "retains", "misses", "tree"}
+var named = []string{"GET clients", "GET leases", "GET claims", "GET prefixes", "POST why"}
 
 // Handler serves the page below Path, and what it asks for; with names also who holds
 // what, and the prefixes that are stored.
@@ -85,7 +86,8 @@ func (d *Dashboard) Handler(names bool) http.Handler {
 		})
 	}
 	for _, call := range named {
-		mux.Handle("GET "+Path+"v1/"+call, answers)
+		method, name, _ := strings.Cut(call, " ")
+		mux.Handle(method+" "+Path+"v1/"+name, answers)
 	}
 	mux.Handle("GET "+Path, d.static)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -49,7 +49,7 @@ func TestPages(t *testing.T) {
 			{"GET", "/dashboard/dashboard.css", "localhost", "", 200, "prefers-color-scheme"},
 			{"GET", "/dashboard/stats", "localhost", "", 200, "1"},
 			{"GET", "/dashboard/past", "localhost", "", 200, `"names":false`},
-			{"GET", "/dashboard/v1/tree", "localhost", "", 403, "admin.dashboard"},
+			{"GET", "/dashboard/v1/prefixes", "localhost", "", 403, "admin.dashboard"},
 			{"GET", "/dashboard/v1/clients", "localhost", "", 403, "admin.dashboard"},
 			{"GET", "/dashboard/v1/config", "localhost", "", 404, ""},
 			{"GET", "/dashboard/none.js", "localhost", "", 404, ""},
@@ -74,11 +74,12 @@ func TestNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := board(new(int)).Handler(true)
 		for _, call := range named {
-			if w := asked(h, "GET", "/dashboard/v1/"+call, "localhost", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "names by /v1/"+call) {
+			method, name, _ := strings.Cut(call, " ")
+			if w := asked(h, method, "/dashboard/v1/"+name, "localhost", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "names by /v1/"+name) {
 				t.Errorf("%s: %d %s", call, w.Code, w.Body)
 			}
 		}
-		for _, call := range []string{"config", "purge", "clients/", ""} {
+		for _, call := range []string{"config", "forget", "clients/", ""} {
 			if w := asked(h, "GET", "/dashboard/v1/"+call, "localhost", ""); w.Code != 404 {
 				t.Errorf("%s: %d %s", call, w.Code, w.Body)
 			}

@@ -2,7 +2,7 @@
 // Where names may be seen it asks for those of clients too; icicle.js draws what is stored.
 import { draw } from "./chart.js";
 import { startIcicle } from "./icicle.js";
-import { bytes, count, element, percent, span } from "./text.js";
+import { bytes, count, element, percent, span, took } from "./text.js";
 
 const askEvery = 2000; // milliseconds
 const patience = 10000; // for an answer
@@ -11,25 +11,29 @@ const titles = Object.fromEntries(tiers);
 const mostRows = 50;
 const fewMisses = 10;
 
-async function ask(path) {
-  const reply = await fetch(path, { signal: AbortSignal.timeout(patience) });
+async function ask(path, question) {
+  const sent = question && { method: "POST", body: JSON.stringify(question) };
+  const reply = await fetch(path, { signal: AbortSignal.timeout(patience), ...sent });
   if (!reply.ok) throw new Error(await reply.text());
   return reply.json();
 }
 
 // Cards of numbers.
 
-function showNumbers({ version, uptime_seconds, advice, server }) {
+function showNumbers({ version, uptime_seconds, health, bottleneck, recent, advice, server }) {
   const hit = Object.values(server.hit_tokens).reduce((sum, n) => sum + n, 0);
   const asked = server.asked_tokens;
   const texts = {
-    version, advice: advice || "No client has asked for a prompt yet.", uptime: span(uptime_seconds),
-    hit: percent(hit, asked), disk_hit: percent(server.hit_tokens.disk ?? 0, asked), asked: count(asked), clients: count(server.connections),
+    version, advice: advice || "No client has asked for a prompt yet.", uptime: span(uptime_seconds), health, bottleneck,
+    saved: count(hit), hit: percent(hit, asked), recent_hit: percent(recent.hit_tokens, recent.asked_tokens), recent_span: span(recent.seconds),
+    disk_hit: percent(server.hit_tokens.disk ?? 0, asked), asked: count(asked), clients: count(server.connections),
   };
+  document.getElementById("health").classList.toggle("bad", health !== "ready");
+  document.getElementById("bottleneck").hidden = !bottleneck;
   for (const at of document.querySelectorAll("[data-text]")) at.textContent = texts[at.dataset.text];
 }
 
-function showTiers({ server, store }) {
+function showTiers({ recent, server, store }) {
   const here = tiers.filter(([key]) => store.tiers[key]).map(([key, name]) => ({ name, hits: server.hit_tokens[key] ?? 0, key, ...store.tiers[key] }));
   document.getElementById("tiers").replaceChildren(...here.map((t) => {
     const tier = element("div", undefined, t.off ? "tier off" : "tier");
@@ -39,6 +43,10 @@ function showTiers({ server, store }) {
     meter.append(full);
     const of = t.capacity_bytes ? ` of ${bytes(t.capacity_bytes)}, ${percent(t.used_bytes, t.capacity_bytes)}` : "";
     tier.append(element("span", bytes(t.used_bytes) + of + (t.off ? ", switched off" : "")), element("b", t.name), meter);
+    const [reads, writes] = [recent.disk_reads, recent.disk_writes];
+    if (t.key === "disk" && reads.count + writes.count) {
+      tier.append(element("p", `in the last ${span(recent.seconds)}: reads take ${took(reads.p50)} (p99 ${took(reads.p99)}), writes ${took(writes.p50)} (p99 ${took(writes.p99)})`, "note"));
+    }
     return tier;
   }));
   showTable("tiers", ["tier", "chunks", "used", "hits", "of asked", "read", "written", "evicted"], here.map((t) => [
@@ -48,16 +56,18 @@ function showTiers({ server, store }) {
 }
 
 function showMissed({ server }) {
-  const missed = server.missed.missed.filter((m) => m.tokens).sort((a, b) => b.tokens - a.tokens);
-  showTable("missed", ["why tokens were missed", "in", "tokens", "of asked"], missed.map((m) => [
-    m.reason.replaceAll("_", " "), titles[m.tier] ?? "-", count(m.tokens), percent(m.tokens, server.asked_tokens),
+  const fresh = (m) => m.reason === "never_stored"; // cannot be hit: it comes last
+  const missed = server.missed.missed.filter((m) => m.tokens).sort((a, b) => fresh(a) - fresh(b) || b.tokens - a.tokens);
+  showTable("missed", ["why tokens were no hits", "in", "tokens", "of asked"], missed.map((m) => [
+    fresh(m) ? "new text, never stored before" : m.reason.replaceAll("_", " "), titles[m.tier] ?? "-", count(m.tokens), percent(m.tokens, server.asked_tokens),
   ]), "Nothing was missed.");
 }
 
 function showModels({ server }) {
   const models = (server.models ?? []).sort((a, b) => b.asked_tokens - a.asked_tokens);
-  showTable("models", ["model", "asked", "hit", "in DRAM", "on disk", "stored"], models.map((m) => [
-    m.model || "-", count(m.asked_tokens), percent(m.hit_tokens.reduce((sum, n) => sum + n, 0), m.asked_tokens),
+  const hit = (m) => m.hit_tokens.reduce((sum, n) => sum + n, 0);
+  showTable("models", ["model", "asked", "not computed", "hit", "in DRAM", "on disk", "stored"], models.map((m) => [
+    m.model || "-", count(m.asked_tokens), count(hit(m)), percent(hit(m), m.asked_tokens),
     percent(m.hit_tokens[0], m.asked_tokens), percent(m.hit_tokens[1], m.asked_tokens), bytes(m.stored_bytes),
   ]), models.length ? "" : null);
 }
@@ -92,7 +102,7 @@ function showCharts(samples, { store }) {
   draw(document.querySelector("[data-chart=flow]"), "Bytes moved over time", ages, lines, { binary: true, text: (v) => `${bytes(v)}/s` });
 }
 
-// Tables. One whose note is null and that has no rows is not shown.
+// Tables. One whose note is null and that has no rows is not shown, with its card.
 
 function showTable(name, head, rows, note = "", leftOut = 0) {
   const at = document.querySelector(`[data-table=${name}]`);
@@ -123,22 +133,22 @@ function showTable(name, head, rows, note = "", leftOut = 0) {
 // Cards with names.
 
 async function showHolders() {
-  const [clients, jobs, pins, retains, misses] = await Promise.all(["clients", "jobs", "pins", "retains", "misses"].map((name) => ask(`v1/${name}`)));
+  const [clients, loading, claims, misses] = await Promise.all([ask("v1/clients"), ask("v1/leases?loading=true"), ask("v1/claims"), ask("v1/why", { recent: true })]);
   showTable("clients", ["client", "user", "connections", "leased", "pinned", "memory"], clients.clients.map((c) => [
     c.name || "-", c.uid, count(c.connections), bytes(c.lease_bytes), bytes(c.pin_bytes), bytes(c.memory_bytes),
-  ]), "No client is connected.", clients.left_out);
-  showTable("jobs", ["client", "prompt", "ready", "of tokens", "", "since"], jobs.jobs.map((j) => [
+  ]), null, clients.left_out);
+  showTable("jobs", ["client", "prompt", "ready", "of tokens", "", "since"], loading.leases.map((j) => [
     j.name || "-", j.lookup_id || j.model || j.space.slice(0, 8), count(j.ready_tokens), count(j.found_tokens), percent(j.ready_tokens, j.found_tokens), span(j.age_seconds),
-  ]), "Nothing is being loaded.", jobs.left_out);
+  ]), null, loading.left_out);
   const amount = (n, unit) => (unit === "bytes" ? bytes(n) : `${count(n)} ${unit}`);
-  showTable("work", ["the daemon's own work", "in", "done", "of"], jobs.work.map((w) => [w.what, w.tier, amount(w.done, w.unit), w.of ? amount(w.of, w.unit) : "-"]), null);
+  showTable("work", ["the daemon's own work", "in", "done", "of"], loading.work.map((w) => [w.what, w.tier, amount(w.done, w.unit), w.of ? amount(w.of, w.unit) : "-"]), null);
   showTable("misses", ["prompt", "model", "tokens", "had", "", "why the rest was missed"], misses.prompts.slice(0, fewMisses).map((m) => [
     m.lookup_id, m.model || m.space.slice(0, 8), count(m.tokens), count(m.got_tokens), percent(m.got_tokens, m.tokens), m.sentence,
-  ]), "No prompt that an engine has named missed anything lately.");
+  ]), null);
   showTable("held", ["name", "kind", "who", "chunks", "bytes", "ends in"], [
-    ...pins.pins.map((p) => [p.name || "-", "pin", `connection ${p.connection}`, count(p.chunks), bytes(p.bytes), span(p.expires_seconds)]),
-    ...retains.retains.map((r) => [r.name || "-", `retain, priority ${r.priority}`, `user ${r.uid}`, count(r.chunks), bytes(r.bytes), span(r.expires_seconds)]),
-  ], "Nothing is pinned or retained.", pins.left_out + retains.left_out);
+    ...claims.pins.map((p) => [p.name || "-", "pin", `connection ${p.connection}`, count(p.chunks), bytes(p.bytes), span(p.expires_seconds)]),
+    ...claims.retained.map((r) => [r.name || "-", `retain, priority ${r.priority}`, `user ${r.uid}`, count(r.chunks), bytes(r.bytes), span(r.expires_seconds)]),
+  ], null, claims.left_out);
 }
 
 const state = document.getElementById("state");

@@ -29,7 +29,7 @@ export async function startIcicle() {
 
 async function refresh() {
   try {
-    const reply = await fetch("v1/tree?limit=1500");
+    const reply = await fetch("v1/prefixes?by=tree&limit=1500");
     if (!reply.ok) throw new Error(await reply.text());
     tree = await reply.json();
     index();

@@ -18,6 +18,11 @@ export function span(seconds) {
   return `${Math.round(seconds / 86400)} d`;
 }
 
+export function took(seconds) {
+  if (seconds < 0.01) return `${count(1e6 * seconds)} us`;
+  return seconds < 10 ? `${count(1e3 * seconds)} ms` : span(seconds);
+}
+
 export function element(name, text, className) {
   const e = document.createElement(name);
   if (text !== undefined) e.textContent = text;

@@ -34,12 +34,9 @@ var actions = map[string]func(r *wishing, s Said, payload []byte) error{
 	"kv.demote":        func(r *wishing, _ Said, p []byte) error { return r.ofSession(p, func() { r.Demote = true }) },
 	"kv.deref":         readDone,
 	"kvstored.done":    readDone,
-	"kvstored.pause":   readPause,
-	"kvstored.max_age": readMaxAge,
+	"kvstored.pause":   func(r *wishing, _ Said, p []byte) error { return readSeconds(p, time.Millisecond, MaxPause, &r.Pause) },
+	"kvstored.max_age": func(r *wishing, _ Said, p []byte) error { return readSeconds(p, time.Second, MaxDuration, &r.MaxAge) },
 }
-
-// tooLarge is an error for a value beyond a bound.
-type tooLarge struct{ error }
 
 // read carries the actions of an envelope over; each that cannot be is a fault.
 func (r *wishing) read(text []byte) {
@@ -68,11 +65,7 @@ func (r *wishing) read(text []byte) {
 			continue
 		}
 		if err := do(r, said, a.Payload); err != nil {
-			code := wire.CodeBadRequest
-			if errors.As(err, new(tooLarge)) {
-				code = wire.CodeTooLarge
-			}
-			r.fault(said, code, "%s: %v", a.Type, err)
+			r.fault(said, codeOf(err), "%s: %v", a.Type, err)
 		}
 	}
 }
@@ -109,8 +102,8 @@ func readRetain(r *wishing, s Said, payload []byte) error {
 	}
 	var scope string
 	if p.Scope != nil {
-		if _, problem := named(*p.Scope, &scope); problem != "" {
-			return fmt.Errorf("scope: %s", problem)
+		if err := named(*p.Scope, &scope); err != nil {
+			return errors.New("scope: " + err.Error())
 		}
 	}
 	if r.Scope != "" && scope != "" && scope != r.Scope {
@@ -162,15 +155,10 @@ func rangeOf(raw []byte) (Retain, error) {
 }
 
 func durationOf(name string, s float64, least, most time.Duration, to *time.Duration) error {
-	code, problem := duration(s, least, most, to)
-	if problem == "" {
-		return nil
+	if err := duration(s, least, most, to); err != nil {
+		return fmt.Errorf("%s %v %w", name, s, err)
 	}
-	err := fmt.Errorf("%s %v %s", name, s, problem)
-	if code == wire.CodeTooLarge {
-		return tooLarge{err}
-	}
-	return err
+	return nil
 }
 
 // ofSession reads a payload that may name the session.
@@ -184,8 +172,8 @@ func (r *wishing) ofSession(payload []byte, do func()) error {
 	}
 	if p.Session != nil {
 		var session string
-		if _, problem := named(*p.Session, &session); problem != "" {
-			return fmt.Errorf("session_id: %s", problem)
+		if err := named(*p.Session, &session); err != nil {
+			return errors.New("session_id: " + err.Error())
 		}
 		if r.Session != "" && r.Session != session {
 			return fmt.Errorf("session_id %.80q beside the session %.80q: one request has one", session, r.Session)
@@ -200,22 +188,13 @@ func readDone(r *wishing, _ Said, payload []byte) error {
 	return r.ofSession(payload, func() { r.Hint, r.Measured = policy.Done, true })
 }
 
-func readPause(r *wishing, _ Said, payload []byte) error {
+// readSeconds reads a payload of a number of seconds.
+func readSeconds(payload []byte, least, most time.Duration, to *time.Duration) error {
 	var p struct {
 		Seconds float64 `json:"seconds"`
 	}
 	if err := strictly(payload, &p); err != nil {
 		return err
 	}
-	return durationOf("seconds", p.Seconds, time.Millisecond, MaxPause, &r.Pause)
-}
-
-func readMaxAge(r *wishing, _ Said, payload []byte) error {
-	var p struct {
-		Seconds float64 `json:"seconds"`
-	}
-	if err := strictly(payload, &p); err != nil {
-		return err
-	}
-	return durationOf("seconds", p.Seconds, time.Second, MaxDuration, &r.MaxAge)
+	return durationOf("seconds", p.Seconds, least, most, to)
 }

@@ -1,6 +1,7 @@
 package hint
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -136,145 +137,145 @@ func (r *wishing) config(name, value string) {
 		r.fault(said, wire.CodeUnsupported, "the daemon knows no such config")
 		return
 	}
-	if code, problem := read(r, value); problem != "" {
-		r.fault(said, code, "%.80q %s", value, problem)
+	if err := read(r, value); err != nil {
+		r.fault(said, codeOf(err), "%.80q %v", value, err)
 	}
 }
 
+// tooLarge is an error for a value beyond a bound.
+type tooLarge struct{ error }
+
+func codeOf(err error) wire.Code {
+	if errors.As(err, new(tooLarge)) {
+		return wire.CodeTooLarge
+	}
+	return wire.CodeBadRequest
+}
+
 // configs are the readers of all names. A reader explains a wrong value.
-var configs = map[string]func(r *wishing, value string) (wire.Code, string){
-	"session":         func(r *wishing, v string) (wire.Code, string) { return named(v, &r.Session) },
-	"scope":           func(r *wishing, v string) (wire.Code, string) { return named(v, &r.Scope) },
+var configs = map[string]func(r *wishing, value string) error{
+	"session":         func(r *wishing, v string) error { return named(v, &r.Session) },
+	"scope":           func(r *wishing, v string) error { return named(v, &r.Scope) },
 	"turn_over":       readTurnOver,
 	"priority":        readPriority,
 	"store":           readStore,
 	"kv_hints":        readEnvelope,
 	"retain_priority": readRetainPriority,
-	"retain_seconds": func(r *wishing, v string) (wire.Code, string) {
+	"retain_seconds": func(r *wishing, v string) error {
 		r.ranged = "retain_seconds"
 		return seconds(v, 0, MaxDuration, &r.own.For)
 	},
-	"retain_start": func(r *wishing, v string) (wire.Code, string) {
+	"retain_start": func(r *wishing, v string) error {
 		r.ranged = "retain_start"
 		return tokens(v, 0, &r.own.From)
 	},
-	"retain_end": func(r *wishing, v string) (wire.Code, string) {
+	"retain_end": func(r *wishing, v string) error {
 		r.ranged = "retain_end"
 		return tokens(v, 1, &r.own.To)
 	},
 	"covers_output": readCoversOutput,
-	"prompt_tokens": func(r *wishing, v string) (wire.Code, string) { return tokens(v, 1, &r.PromptTokens) },
-	"pause_seconds": func(r *wishing, v string) (wire.Code, string) {
+	"prompt_tokens": func(r *wishing, v string) error { return tokens(v, 1, &r.PromptTokens) },
+	"pause_seconds": func(r *wishing, v string) error {
 		return seconds(v, time.Millisecond, MaxPause, &r.Pause)
 	},
-	"max_age_seconds": func(r *wishing, v string) (wire.Code, string) {
+	"max_age_seconds": func(r *wishing, v string) error {
 		return seconds(v, time.Second, MaxDuration, &r.MaxAge)
 	},
-	"prefill_depth": func(r *wishing, v string) (wire.Code, string) {
-		var n uint64
-		code, problem := tokens(v, 1, &n)
-		r.PrefillDepth = int(n)
-		return code, problem
-	},
-	"expected_output_tokens": func(r *wishing, v string) (wire.Code, string) {
-		var n uint64
-		code, problem := tokens(v, 1, &n)
-		r.answer = int(n)
-		return code, problem
-	},
+	"prefill_depth":          func(r *wishing, v string) error { return tokens(v, 1, &r.PrefillDepth) },
+	"expected_output_tokens": func(r *wishing, v string) error { return tokens(v, 1, &r.answer) },
 }
 
-func readTurnOver(r *wishing, v string) (wire.Code, string) {
+func readTurnOver(r *wishing, v string) error {
 	h, ok := map[string]policy.Hint{"done": policy.Done, "continues": policy.Continues}[v]
 	if !ok {
-		return wire.CodeBadRequest, "is neither done nor continues"
+		return errors.New("is neither done nor continues")
 	}
 	r.Measured, r.Hint = true, h
-	return 0, ""
+	return nil
 }
 
-func readPriority(r *wishing, v string) (wire.Code, string) {
+func readPriority(r *wishing, v string) error {
 	h, ok := map[string]policy.Hint{"low": policy.Done, "normal": policy.NoHint, "high": policy.Continues}[v]
 	if !ok {
-		return wire.CodeBadRequest, "is none of low, normal and high"
+		return errors.New("is none of low, normal and high")
 	}
 	if r.Hint == policy.NoHint {
 		r.Hint = h
 	}
-	return 0, ""
+	return nil
 }
 
-func readStore(r *wishing, v string) (wire.Code, string) {
+func readStore(r *wishing, v string) error {
 	if r.Force = v == "always"; !r.Force && v != "worth" {
-		return wire.CodeBadRequest, "is neither always nor worth"
+		return errors.New("is neither always nor worth")
 	}
-	return 0, ""
+	return nil
 }
 
-func readRetainPriority(r *wishing, v string) (wire.Code, string) {
+func readRetainPriority(r *wishing, v string) error {
 	n, err := strconv.ParseUint(v, 10, 8)
 	if err != nil || n > MaxPriority {
-		return wire.CodeBadRequest, "is no whole number from 0 to 100"
+		return errors.New("is no whole number from 0 to 100")
 	}
 	r.own.Priority, r.retains = uint8(n), true
-	return 0, ""
+	return nil
 }
 
-func readCoversOutput(r *wishing, v string) (wire.Code, string) {
+func readCoversOutput(r *wishing, v string) error {
 	r.ranged = "covers_output"
 	if r.own.Output = v == "true"; !r.own.Output && v != "false" {
-		return wire.CodeBadRequest, "is neither true nor false"
+		return errors.New("is neither true nor false")
 	}
-	return 0, ""
+	return nil
 }
 
-func readEnvelope(r *wishing, v string) (wire.Code, string) {
+func readEnvelope(r *wishing, v string) error {
 	if len(v) > MaxEnvelope {
-		return wire.CodeTooLarge, fmt.Sprintf("has %d bytes; %d are allowed", len(v), MaxEnvelope)
+		return tooLarge{fmt.Errorf("has %d bytes; %d are allowed", len(v), MaxEnvelope)}
 	}
 	r.envelope = []byte(v)
-	return 0, ""
+	return nil
 }
 
 // named reads a name of a client's choice.
-func named(v string, to *string) (wire.Code, string) {
+func named(v string, to *string) error {
 	switch {
 	case v == "":
-		return wire.CodeBadRequest, "is empty; leave it out, or give a name"
+		return errors.New("is empty; leave it out, or give a name")
 	case len(v) > wire.MaxStrBytes:
-		return wire.CodeTooLarge, fmt.Sprintf("has %d bytes; use at most %d", len(v), wire.MaxStrBytes)
+		return tooLarge{fmt.Errorf("has %d bytes; use at most %d", len(v), wire.MaxStrBytes)}
 	}
 	*to = v
-	return 0, ""
+	return nil
 }
 
-func tokens(v string, least uint64, to *uint64) (wire.Code, string) {
+func tokens[N int | uint64](v string, least uint64, to *N) error {
 	n, err := strconv.ParseUint(v, 10, 31)
 	if err != nil || n < least {
-		return wire.CodeBadRequest, fmt.Sprintf("is no whole number of tokens from %d on", least)
+		return fmt.Errorf("is no whole number of tokens from %d on", least)
 	}
-	*to = n
-	return 0, ""
+	*to = N(n)
+	return nil
 }
 
-func seconds(v string, least, most time.Duration, to *time.Duration) (wire.Code, string) {
+func seconds(v string, least, most time.Duration, to *time.Duration) error {
 	s, err := strconv.ParseFloat(v, 64)
 	if err != nil {
-		return wire.CodeBadRequest, "is no number of seconds"
+		return errors.New("is no number of seconds")
 	}
 	return duration(s, least, most, to)
 }
 
 // duration is a number of seconds within bounds.
-func duration(s float64, least, most time.Duration, to *time.Duration) (wire.Code, string) {
+func duration(s float64, least, most time.Duration, to *time.Duration) error {
 	switch {
 	case math.IsNaN(s) || s < least.Seconds():
-		return wire.CodeBadRequest, fmt.Sprintf("is less than %v", least)
+		return fmt.Errorf("is less than %v", least)
 	case s > most.Seconds():
-		return wire.CodeTooLarge, fmt.Sprintf("is more than %.0f seconds", most.Seconds())
+		return tooLarge{fmt.Errorf("is more than %.0f seconds", most.Seconds())}
 	}
 	*to = time.Duration(s * float64(time.Second))
-	return 0, ""
+	return nil
 }
 
 // keep takes a range, unless it is one too many, contradicts itself, or rises above

@@ -63,6 +63,8 @@ type Arena struct {
 	populated  atomic.Int64 // bytes from the front on; changed with the mutex held
 	populating atomic.Bool
 
+	aside, asideBytes atomic.Int64 // blocks; see putAside
+
 	mu struct {
 		sync.Mutex
 		space  *extent.Allocator
@@ -78,14 +80,14 @@ type Arena struct {
 
 // Stats is a snapshot of an arena.
 type Stats struct {
-	CapacityBytes    int64
-	PopulatedBytes   int64 // of the capacity; no other is used or free
-	UsedBytes        int64 // handed out, padding included
-	FreeBytes        int64
-	LargestFreeBytes int64 // the largest block that Alloc would grant now, if below MaxPayload
-	Blocks           int64
-	HugeBytes        int64 // mapped by huge pages when New returned, or CountHuge was called last
-	Locked           bool  // all pages are locked in memory
+	CapacityBytes    int64 `json:"capacity_bytes"`
+	PopulatedBytes   int64 `json:"populated_bytes"` // of the capacity; no other is used or free
+	UsedBytes        int64 `json:"used_bytes"`      // handed out, padding included
+	FreeBytes        int64 `json:"-"`
+	LargestFreeBytes int64 `json:"largest_free_bytes"` // the largest block that Alloc would grant now, if below MaxPayload
+	Blocks           int64 `json:"blocks"`
+	HugeBytes        int64 `json:"huge_bytes"` // mapped by huge pages when New returned, or CountHuge was called last
+	Locked           bool  `json:"locked"`     // all pages are locked in memory
 }
 
 // New creates an arena. A capacity above MemoryLimit is an error, because
@@ -240,8 +242,14 @@ func (a *Arena) free(id uint32, off, n int64) {
 func (a *Arena) putAside(s *state) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.mu.space.ReserveTag(s.off, int64(s.n), 0)
+	if a.mu.space.ReserveTag(s.off, int64(s.n), 0) {
+		a.aside.Add(1)
+		a.asideBytes.Add(padded(s.n))
+	}
 }
+
+// Aside is how many blocks were put aside, and their bytes.
+func (a *Arena) Aside() (blocks, bytes int64) { return a.aside.Load(), a.asideBytes.Load() }
 
 // NoteFrees has f called, without locks, for each block whose memory can be handed out
 // again from then on. Call it before anything is handed out.

@@ -212,12 +212,8 @@ func (b Block) Sealed() bool { return b.live().isSealed() }
 // Sum is the checksum the block was sealed with, 0 before.
 func (b Block) Sum() uint64 { return b.live().sum.Load() }
 
-// Doubtful reports whether nothing has shown yet that the payload of a block of Place is
-// the one that was sealed.
-func (b Block) Doubtful() bool { return b.live().flags.Load()&doubtful != 0 }
-
-// Clear reports whether the payload is the sealed one. It hashes one that is Doubtful,
-// which after true it is not any more.
+// Clear reports whether the payload is the sealed one. It hashes that of a block of Place,
+// until it has been true once.
 func (b Block) Clear() bool {
 	if flags := b.live().flags.Load(); flags&doubtful == 0 {
 		return flags&sealed != 0

@@ -9,7 +9,7 @@ import (
 
 // In production a handle whose block was freed is good for nothing, and harms no other block.
 func TestHandleOfAFreedBlock(t *testing.T) {
-	broken.Survive(t)
+	t.Cleanup(broken.Survive())
 	a := newTest(t, Options{CapacityBytes: 1 << 20})
 	b := mustAlloc(t, a, AlignBytes)
 	b.Seal()
@@ -48,7 +48,7 @@ func TestReleasedTooOften(t *testing.T) {
 		"release": Block.Release,
 		"retain":  func(b Block) { b.Retain() },
 	} {
-		broken.Survive(t)
+		t.Cleanup(broken.Survive())
 		a := newTest(t, Options{CapacityBytes: 2 * AlignBytes})
 		b := mustAlloc(t, a, AlignBytes)
 		s, off := b.live(), b.Offset()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
 // MemoryLimit is how much memory this process may use in bytes, and what says
@@ -23,9 +25,9 @@ func readMemoryLimit(root fs.FS) (int64, string, error) {
 	return leastMemory(root, "MemTotal", func(_ *memoryGroup, _ string, limit int64) int64 { return limit })
 }
 
-// MemoryLeft is how much memory this process may take yet in bytes, and what says so. Pages of files
+// memoryLeft is how much memory this process may take yet in bytes, and what says so. Pages of files
 // that can be dropped count as left.
-func MemoryLeft() (left int64, source string, err error) { return readMemoryLeft(os.DirFS("/")) }
+func memoryLeft() (left int64, source string, err error) { return readMemoryLeft(os.DirFS("/")) }
 
 func readMemoryLeft(root fs.FS) (int64, string, error) {
 	return leastMemory(root, "MemAvailable", func(g *memoryGroup, dir string, limit int64) int64 {
@@ -157,4 +159,39 @@ func readLimit(root fs.FS, name string) (int64, bool) {
 		return 0, false
 	}
 	return int64(n), true
+}
+
+// hugeMapped returns how many bytes of mem are mapped by huge pages.
+func hugeMapped(mem []byte) (int64, error) {
+	f, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	start := uint64(uintptr(unsafe.Pointer(&mem[0])))
+	return parseSmaps(f, start, start+uint64(len(mem)))
+}
+
+// parseSmaps sums up the huge pages of the mappings within [start, end).
+func parseSmaps(r io.Reader, start, end uint64) (int64, error) {
+	var total int64
+	inside := false
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		var lo, hi uint64
+		if n, _ := fmt.Sscanf(lines.Text(), "%x-%x ", &lo, &hi); n == 2 {
+			inside = lo >= start && hi <= end
+			continue
+		}
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		if !inside || (name != "ShmemPmdMapped" && name != "FilePmdMapped") {
+			continue
+		}
+		var kib int64
+		if _, err := fmt.Sscanf(value, "%d kB", &kib); err != nil {
+			return 0, fmt.Errorf("/proc/self/smaps: %q: %w", lines.Text(), err)
+		}
+		total += kib << 10
+	}
+	return total, lines.Err()
 }

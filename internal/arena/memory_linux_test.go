@@ -110,7 +110,7 @@ func TestMemoryLeft(t *testing.T) {
 	if got, source, err := readMemoryLeft(root); err != nil || got != 2<<20 {
 		t.Errorf("version 1: got %d from %q (%v)", got, source, err)
 	}
-	if n, source, err := MemoryLeft(); err != nil || n <= 0 {
+	if n, source, err := memoryLeft(); err != nil || n <= 0 {
 		t.Errorf("this machine: %d from %q, %v", n, source, err)
 	}
 }

@@ -85,7 +85,7 @@ func (a *Arena) endPopulating() {
 
 // checkLeft is an error unless n bytes may be taken. Where nothing tells, they may.
 func checkLeft(n int64) error {
-	left, source, err := MemoryLeft()
+	left, source, err := memoryLeft()
 	if err == nil && left < n+leftBytes {
 		return fmt.Errorf("only %d bytes of memory are left, by %s", max(0, left), source)
 	}

@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/pages"
 )
 
 // Files are the descriptors by which another process goes on with an arena.
@@ -68,7 +72,7 @@ func (a *Arena) Reclaim(largest uint32, taken func(id uint32) bool) {
 // Place makes a sealed block of n bytes of what lies at off, with one reference, owned by the
 // caller, and an id that Reclaim has taken, once. It is false where off is no place for a
 // block, or not free; the id is spare then. Nothing has shown yet that the bytes sum to sum:
-// the block is Doubtful.
+// see Clear.
 func (a *Arena) Place(id uint32, off int64, n int, sum uint64) (Block, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -91,4 +95,97 @@ func (f Files) Close() {
 			_ = file.Close() // it is memory: nothing is lost
 		}
 	}
+}
+
+// share has clients get a descriptor that only reads, of a file that may still be
+// mapped writable by a holder of the other one.
+//
+// F_SEAL_FUTURE_WRITE would stop the next process too. In its place a client is kept from
+// writing by the mode of its descriptor, and from opening the file again through /proc
+// by the mode of the file, which says that also its owner may only read. Root, and the
+// daemon's own user by way of chmod, get past it.
+func (m *mapping) share() error {
+	if err := addSeals(m.file, unix.F_SEAL_SEAL); err != nil {
+		return err
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", m.file.Fd()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("cpu.keep: true needs /proc, for a descriptor that clients can only read: %w", err)
+	}
+	m.whole, m.file = m.file, os.NewFile(uintptr(fd), m.file.Name())
+	return m.whole.Chmod(0o400)
+}
+
+// adopt maps the files of another process. It changes no byte.
+func (m *mapping) adopt(o Options) (err error) {
+	if err := m.checkFiles(o); err != nil {
+		return err
+	}
+	if m.mem, err = pages.Map(m.whole, o.CapacityBytes, true); err != nil {
+		return err
+	}
+	_ = unix.Madvise(m.mem, unix.MADV_DONTDUMP) // as for a new one
+	m.adviseHuge(&o)
+	m.populated = o.CapacityBytes
+	if o.Touch != nil {
+		if m.populated, err = keptBytes(m.whole, o.CapacityBytes); err != nil {
+			return err
+		}
+	}
+	if o.Mlock {
+		return m.lock()
+	}
+	return nil
+}
+
+// keptBytes is how many bytes of a file of memory an earlier process had populated, which may have
+// ended before all were: those up to the end of the last slice without a hole.
+func keptBytes(f *os.File, capacity int64) (int64, error) {
+	end := capacity
+	for end > 0 {
+		start := (end - 1) / sliceBytes * sliceBytes
+		hole, err := unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE)
+		if err != nil {
+			return 0, fmt.Errorf("look for a hole in what is kept: %w", err)
+		}
+		if hole >= end {
+			break
+		}
+		end = start
+	}
+	return end, nil
+}
+
+// checkFiles is an error unless the files are those of an arena with these options: its
+// size can then never change under the mapping.
+func (m *mapping) checkFiles(o Options) error {
+	if m.whole == nil || m.file == nil {
+		return errors.New("a descriptor is missing")
+	}
+	const fixed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	seals, err := unix.FcntlInt(m.whole.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return fmt.Errorf("the file kept is no memory file: %w", err)
+	}
+	if seals&fixed != fixed || seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
+		return fmt.Errorf("the file kept has the seals %#x: its size could change, or it cannot be written", seals)
+	}
+	var whole, clients unix.Stat_t
+	if err := errors.Join(unix.Fstat(int(m.whole.Fd()), &whole), unix.Fstat(int(m.file.Fd()), &clients)); err != nil {
+		return err
+	}
+	if whole.Ino != clients.Ino || whole.Dev != clients.Dev {
+		return errors.New("the descriptor for clients is of another file")
+	}
+	if whole.Size != o.CapacityBytes {
+		return fmt.Errorf("the file kept has %d bytes, not the %d of cpu.capacity", whole.Size, o.CapacityBytes)
+	}
+	flags, err := unix.FcntlInt(m.file.Fd(), unix.F_GETFL, 0)
+	if err != nil {
+		return err
+	}
+	if flags&unix.O_ACCMODE != unix.O_RDONLY {
+		return errors.New("clients could write by the descriptor that is for them")
+	}
+	return nil
 }

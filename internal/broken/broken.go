@@ -1,9 +1,9 @@
 package broken
 
 import (
+	"flag"
 	"fmt"
 	"sync/atomic"
-	"testing"
 
 	"github.com/rs/zerolog"
 )
@@ -17,7 +17,7 @@ var (
 // Report counts a broken invariant.
 func Report(format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
-	if (tagged || testing.Testing()) && !survive.Load() {
+	if (tagged || flag.Lookup("test.v") != nil) && !survive.Load() { // package testing would be linked into the daemon
 		panic(what)
 	}
 	n := count.Add(1)
@@ -42,8 +42,13 @@ func Err() error {
 // LogTo has them logged.
 func LogTo(l zerolog.Logger) { log.Store(&l) }
 
-// Survive has a test see what the daemon does in production, until the test ends.
-func Survive(t testing.TB) {
+// Survive has a test see what the daemon does in production, until it calls end, which
+// forgets what was counted: other tests have daemons in the same process.
+func Survive() (end func()) {
+	n := count.Load()
 	survive.Store(true)
-	t.Cleanup(func() { survive.Store(false) })
+	return func() {
+		survive.Store(false)
+		count.Store(n)
+	}
 }

@@ -22,7 +22,7 @@ func TestReport(t *testing.T) {
 		broken.Report("entry %d is held twice", 7)
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		broken.Survive(t)
+		t.Cleanup(broken.Survive())
 		var logged bytes.Buffer
 		broken.LogTo(zerolog.New(zerolog.SyncWriter(&logged)))
 		defer broken.LogTo(zerolog.Nop())

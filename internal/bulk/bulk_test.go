@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/kvstored/kvstored/internal/broken"
 )
 
 // The ways a processor can have, as far as this one has them.
@@ -167,6 +169,28 @@ func TestWrongCallsPanic(t *testing.T) {
 			}()
 			wrong()
 		})
+	}
+}
+
+// In production such a call brings nothing, and a sum is that of what is in the buffer.
+func TestWrongCallsAreCounted(t *testing.T) {
+	t.Cleanup(broken.Survive())
+	before := broken.Count()
+	p, src := make([]byte, 2000), random(rand.New(rand.NewPCG(7, 8)), 2000)
+	r := Over(p)
+	r.Copy(src[:1500])
+	r.Copy(src)
+	r.Arrived(501)
+	r.Arrived(-1)
+	if got, want := r.Sum(), xxh3.Hash(p); got != want {
+		t.Errorf("the sum of a part is %x, want %x", got, want)
+	}
+	if n := broken.Count() - before; n != 4 {
+		t.Errorf("%d wrong calls are counted, want 4", n)
+	}
+	r.Copy(src[1500:])
+	if got, want := r.Sum(), xxh3.Hash(src); got != want {
+		t.Errorf("the sum of all is %x, want %x", got, want)
 	}
 }
 

@@ -2,10 +2,11 @@ package bulk
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/bits"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/kvstored/kvstored/internal/broken"
 )
 
 const (
@@ -30,9 +31,11 @@ func Over(p []byte) Running {
 	return Running{buf: p, lanes: start, inPieces: vectors && len(p) > blockBytes}
 }
 
-// Copy stores src as the next bytes.
+// Copy stores src as the next bytes, of which there are no more than have room.
 func (r *Running) Copy(src []byte) {
-	r.check(len(src))
+	if !r.fits(len(src)) {
+		return
+	}
 	// The last block is never hashed here, so that the end is left to Sum.
 	for r.inPieces && len(src) > 0 {
 		if part := (r.arrived - r.hashed) % blockBytes; part != 0 {
@@ -61,7 +64,9 @@ func (r *Running) Copy(src []byte) {
 
 // Arrived says that the next n bytes are in the buffer.
 func (r *Running) Arrived(n int) {
-	r.check(n)
+	if !r.fits(n) {
+		return
+	}
 	r.arrived += n
 	if !r.inPieces {
 		return
@@ -76,18 +81,21 @@ func (r *Running) Arrived(n int) {
 	}
 }
 
-func (r *Running) check(n int) {
-	if n < 0 || n > len(r.buf)-r.arrived {
-		panic(fmt.Sprintf("bulk: %d bytes arrived behind %d of %d", n, r.arrived, len(r.buf)))
+func (r *Running) fits(n int) bool {
+	fits := n >= 0 && n <= len(r.buf)-r.arrived
+	if !fits {
+		broken.Report("bulk: %d bytes arrived behind %d of %d", n, r.arrived, len(r.buf))
 	}
+	return fits
 }
 
 // Sum is the checksum of the buffer, all of which has arrived.
 func (r *Running) Sum() uint64 {
-	if r.arrived != len(r.buf) {
-		panic(fmt.Sprintf("bulk: checksum of %d bytes, of which %d arrived", len(r.buf), r.arrived))
+	whole := r.arrived == len(r.buf)
+	if !whole {
+		broken.Report("bulk: checksum of %d bytes, of which %d arrived", len(r.buf), r.arrived)
 	}
-	if !r.inPieces {
+	if !whole || !r.inPieces {
 		return xxh3.Hash(r.buf)
 	}
 	lanes, rest := r.lanes, r.buf[r.hashed:]

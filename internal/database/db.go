@@ -6,11 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/dgraph-io/badger/v4"
 	"github.com/rs/zerolog"
 )
 
@@ -39,7 +43,6 @@ type process interface {
 // use, but for those of the Batch. Each waits for its answer as long as that
 // takes, or until the process has ended: the error then says why it ended.
 type DB struct {
-	version uint64
 	commits *conn
 	reads   chan *conn // those that nobody uses
 	conns   []*conn
@@ -55,9 +58,6 @@ type DB struct {
 		death  error // what it ended over; set before ended is closed
 	}
 }
-
-// MaxVersion is that of the youngest commit when the database was opened.
-func (d *DB) MaxVersion() uint64 { return d.version }
 
 // Ended is closed when the process has ended.
 func (d *DB) Ended() <-chan struct{} { return d.ended }
@@ -86,14 +86,9 @@ func (d *DB) open(o *Options) error {
 		return err
 	}
 	d.commits.out = append(d.commits.out, text...)
-	body, err := d.commits.ask(opOpen, false)
-	if err == nil && len(body) != 8 {
-		err = errShort
-	}
-	if err != nil {
+	if _, err := d.commits.ask(opOpen, false); err != nil {
 		return d.cause(err)
 	}
-	d.version = binary.LittleEndian.Uint64(body)
 	return nil
 }
 
@@ -258,4 +253,19 @@ func (d *DB) cause(err error) error {
 		return d.mu.death
 	}
 	return fmt.Errorf("database: the process does not answer: %w", err)
+}
+
+// checkManifest is an error where there are tables or logs, and no manifest,
+// which Badger makes before all others: it would take that for a new database
+// and remove the tables. What a manifest has lost the caller must know.
+func checkManifest(dir string) error {
+	_, err := os.Stat(filepath.Join(dir, badger.ManifestFilename))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	tables, _ := filepath.Glob(filepath.Join(dir, "*.sst")) // the pattern is a good one
+	if n := len(tables) + len(logs(dir)); n > 0 {
+		return fmt.Errorf("the manifest is missing beside %d tables and logs", n)
+	}
+	return nil
 }

@@ -13,7 +13,7 @@ import (
 
 // What a frame is.
 const (
-	opOpen   = iota + 1 // Options as JSON; the answer is the highest version
+	opOpen   = iota + 1 // Options as JSON
 	opPart              // writes, more follow
 	opCommit            // writes, the last ones of a commit; the answer is what the database holds then
 	opGet               // keys; the answer is their values

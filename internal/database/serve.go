@@ -2,7 +2,6 @@ package database
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,9 +101,6 @@ func (s *server) open(c *conn) error {
 	if err == nil {
 		s.dir, s.old = o.Dir, logs(o.Dir)
 		s.db, err = s.openBadger(&o)
-	}
-	if err == nil {
-		c.out = binary.LittleEndian.AppendUint64(c.out, s.db.MaxVersion())
 	}
 	return errors.Join(err, answer(c, err))
 }

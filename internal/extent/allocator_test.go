@@ -37,7 +37,7 @@ func TestFreeOfWhatIsNotHandedOut(t *testing.T) {
 				}()
 				free(a, off)
 			}()
-			broken.Survive(t)
+			t.Cleanup(broken.Survive())
 			used := a.UsedBytes()
 			if free(a, off); a.UsedBytes() != used || a.Extents() != used/mib {
 				t.Errorf("%d bytes in use, %d extents", a.UsedBytes(), a.Extents())

@@ -36,9 +36,6 @@ func NewOf(addr net.Addr, bytes int) (a, b *Conn) {
 // address is a Unix socket's, so that servers take the peer for one with a user id.
 func address(name string) net.Addr { return &net.UnixAddr{Name: name, Net: "unix"} }
 
-// SetPeer has the other end be of another user.
-func (c *Conn) SetPeer(uid uint32) { c.peer = uid }
-
 // PeerUID is the user at the other end.
 func (c *Conn) PeerUID() uint32 { return c.peer }
 

@@ -52,7 +52,7 @@ func (l *Listener) Dial(ctx context.Context) (net.Conn, error) {
 // DialAs connects as another user.
 func (l *Listener) DialAs(ctx context.Context, uid uint32) (net.Conn, error) {
 	mine, its := NewOf(l.addr, l.bytes)
-	its.SetPeer(uid)
+	its.peer = uid
 	select {
 	case <-l.ended:
 		return nil, l.wrap("dial", os.NewSyscallError("connect", syscall.ECONNREFUSED))

@@ -56,7 +56,7 @@ func TestPollers(t *testing.T) {
 // TestBusy: nobody polls while threads wait for processors, or where that cannot be told;
 // a second later it is looked at anew.
 func TestBusy(t *testing.T) {
-	share, ok := 50.0, true
+	share, ok := 25.0, true
 	m := &machine{most: 2, start: time.Unix(0, 0), pressure: func() (float64, bool) { return share, ok }}
 	polls := func(at time.Time) bool {
 		var w Wait
@@ -67,7 +67,7 @@ func TestBusy(t *testing.T) {
 	if polls(now) {
 		t.Error("it polls under pressure")
 	}
-	share = 9.9
+	share = 24.9
 	if polls(now.Add(lookEvery)) || !polls(now.Add(lookEvery+1)) {
 		t.Error("it looks too soon, or never")
 	}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/broadcast"
 )
 
 const (
@@ -54,15 +56,8 @@ func (g *guesses) await(ctx context.Context, host netip.Addr) bool {
 	if h == nil {
 		return delay == 0
 	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
 	defer g.end(h)
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return broadcast.Sleep(ctx, delay) == nil
 }
 
 // begin returns how long a host has to wait, and counts it as waiting if it has

@@ -300,7 +300,7 @@ func (o *output) sendAll(ps []piece) error {
 	return nil
 }
 
-// take returns the queue, and what was charged for it; after an error it drops it.
+// take returns the queue, and the bytes charged for it; after an error it drops it.
 func (o *output) take(err error) (ps []piece, charged int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -3,7 +3,10 @@ package resp
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -236,4 +239,91 @@ func (s *Server) Stats() Stats {
 		Dropped: c.dropped.Counts(), Owed: s.o.Store.Owed(), HungUp: c.hungUp.Load(),
 		BytesRead: c.read.Load(), BytesWritten: c.written.Load(),
 	}
+}
+
+// redisVersion is the version in INFO and HELLO, for clients that choose commands
+// by it: the first that speaks RESP3, and the commands of that time.
+const redisVersion = "6.0.0"
+
+// Memory is what INFO says of the memory that values lie in.
+type Memory struct {
+	UsedBytes, CapacityBytes int64
+	Policy                   string // of eviction
+}
+
+// doInfo answers INFO [section ...].
+func doInfo(c *session, _ context.Context) {
+	var asked []string
+	for _, arg := range c.args {
+		asked = append(asked, strings.ToLower(string(arg)))
+	}
+	all := len(asked) == 0 || slices.ContainsFunc(asked, func(s string) bool { return s == "default" || s == "all" || s == "everything" })
+	var b strings.Builder
+	for _, s := range c.server.sections() {
+		if name, lines := s[0], s[1:]; all || slices.Contains(asked, strings.ToLower(name)) {
+			fmt.Fprintf(&b, "# %s\r\n%s\r\n\r\n", name, strings.Join(lines, "\r\n"))
+		}
+	}
+	c.out.verbatim(b.String())
+}
+
+// sections is what INFO knows: of each section the name, then its lines.
+func (s *Server) sections() [][]string {
+	st, mem := s.Stats(), s.o.Memory()
+	line := func(name string, value any) string { return fmt.Sprint(name, ":", value) }
+	return [][]string{
+		{"Server", line("redis_version", redisVersion), line("redis_mode", "standalone"), line("kvstored_version", s.o.Version)},
+		{"Clients", line("connected_clients", st.Connections)},
+		{
+			"Memory",
+			line("used_memory", mem.UsedBytes), line("maxmemory", mem.CapacityBytes), line("maxmemory_policy", mem.Policy),
+		},
+		{"Persistence", line("loading", 0)},
+		{
+			"Stats",
+			line("total_connections_received", st.ConnectionsTotal), line("total_commands_processed", st.Commands),
+			line("total_net_input_bytes", st.BytesRead), line("total_net_output_bytes", st.BytesWritten),
+			line("keyspace_hits", st.Hits), line("keyspace_misses", st.Misses),
+		},
+		{"Replication", line("role", "master")},
+	}
+}
+
+// protocol is the version of RESP in which a connection is answered. A client
+// chooses it with HELLO, and has RESP2 until then.
+type protocol int8
+
+const (
+	resp2 protocol = 2
+	resp3 protocol = 3
+)
+
+// null answers that there is no value.
+func (o *output) null() {
+	if o.speaks == resp3 {
+		o.buf = append(o.buf, "_\r\n"...)
+		return
+	}
+	o.buf = append(o.buf, "$-1\r\n"...)
+}
+
+// pairs begins n names, each with its value: a map, or an array of both.
+func (o *output) pairs(n int) {
+	if o.speaks == resp3 {
+		o.header('%', int64(n))
+		return
+	}
+	o.array(2 * n)
+}
+
+// verbatim answers text that is for people.
+func (o *output) verbatim(s string) {
+	if o.speaks == resp2 {
+		o.text(s)
+		return
+	}
+	const format = "txt:"
+	o.header('=', int64(len(format)+len(s)))
+	o.buf = append(append(append(o.buf, format...), s...), '\r', '\n')
+	o.relieve()
 }

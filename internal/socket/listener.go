@@ -42,7 +42,7 @@ func Bind(path string, mode fs.FileMode, group string) (*Listener, error) {
 
 // Resume is Bind of a socket that is there, with the file own at path.
 func Resume(now *net.UnixListener, own fs.FileInfo, path string, mode fs.FileMode, group string) (*Listener, error) {
-	return &Listener{path: path, mode: mode, group: group, now: now, own: own}, Give(path, mode, group)
+	return &Listener{path: path, mode: mode, group: group, now: now, own: own}, give(path, mode, group)
 }
 
 // bind makes the socket. The mutex is held, or nothing else knows of l.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -100,7 +101,7 @@ func bind(temp string, mode fs.FileMode, group string) (*net.UnixListener, error
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	if err := Give(temp, mode, group); err != nil {
+	if err := give(temp, mode, group); err != nil {
 		_ = l.Close()
 		return nil, err
 	}
@@ -120,10 +121,13 @@ func lockSocket(path string) (unlock func(), err error) {
 			if errors.As(err, &perr) {
 				err = perr.Err
 			}
-			if errors.Is(err, fs.ErrPermission) {
-				return nil, fmt.Errorf("%w: give the folder to the user that the daemon runs as, or choose another path", err)
+			switch dir := filepath.Dir(path); {
+			case errors.Is(err, fs.ErrPermission):
+				return nil, fmt.Errorf("%w: choose a path in a folder that user %d may write to, which %s is not", err, os.Geteuid(), dir)
+			case errors.Is(err, fs.ErrNotExist):
+				return nil, fmt.Errorf("%w: create the folder %s, or choose another path", err, dir)
 			}
-			return nil, fmt.Errorf("%w: create the folder, or choose another path", err)
+			return nil, fmt.Errorf("%w: choose another path", err)
 		}
 		if owner, ok := foreign(f); ok {
 			_ = f.Close()
@@ -186,8 +190,8 @@ func isAt(f *os.File, path string) bool {
 	return err == nil && os.SameFile(own, now)
 }
 
-// Give sets the mode of a socket and, unless empty, its group.
-func Give(path string, mode fs.FileMode, group string) error {
+// give sets the mode of a socket and, unless empty, its group.
+func give(path string, mode fs.FileMode, group string) error {
 	if err := os.Chmod(path, mode); err != nil || group == "" {
 		return err
 	}
@@ -268,4 +272,43 @@ func Unlisten(path string, own os.FileInfo) error {
 // soon used again.
 func isOwn(own, now fs.FileInfo) bool {
 	return own != nil && os.SameFile(own, now) && own.ModTime().Equal(now.ModTime())
+}
+
+// Rights is the control message by which descriptors of files go along; nil of none. It
+// asks each file for its number without Fd, which would have the sockets that it is a copy
+// of block. The files must stay until it is sent.
+func Rights(files []*os.File) ([]byte, error) {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		raw, err := f.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { fds[i] = int(fd) })
+		}
+		if err != nil {
+			return nil, fmt.Errorf("send descriptor of %s: %w", f.Name(), err)
+		}
+	}
+	if len(fds) == 0 {
+		return nil, nil
+	}
+	return syscall.UnixRights(fds...), nil
+}
+
+// Files are those whose descriptors came with a control message, all with one name. The
+// caller owns them, also beside an error.
+func Files(control []byte, name string) (files []*os.File, err error) {
+	messages, err := syscall.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil, err
+	}
+	for i := range messages {
+		fds, err := syscall.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue // not descriptors: nothing of ours
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), name))
+		}
+	}
+	return files, nil
 }

@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// Number is the version of this source (semver.org). A release changes it, the
-// two places of the Python client that the test names, and the changelog.
+// Number is the version of this source (semver.org). A release changes it,
+// the line of the Python client that the test names, and the changelog.
 const Number = "v0.1.0"
 
 // Info is what this program was built from.

@@ -1,9 +1,13 @@
 package key
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"hash"
 	"slices"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // Options say which chunks of a prompt are wanted. The zero value wants all
@@ -11,7 +15,6 @@ import (
 type Options struct {
 	SaveUnfull bool // keep a last chunk of fewer than ChunkTokens tokens
 	Alone      bool // the chunks are no prompt: see Chain.Alone; for hashes only
-	SkipTokens int  // leading tokens that are not wanted: a multiple of ChunkTokens, at most the prompt
 }
 
 // Builder turns prompts into chains of one space. It is not safe for
@@ -172,10 +175,7 @@ func (b *Builder) startTokens(dst *Chain, tokens int, o Options) error {
 // The hashes are the caller's to set.
 func (b *Builder) start(dst *Chain, tokens int64, o Options) error {
 	dst.Reset()
-	size, skip := int64(b.chunkTokens), int64(o.SkipTokens)
-	if skip < 0 || skip%size != 0 || skip > tokens {
-		return fmt.Errorf("%w: skip of %d tokens: use a multiple of the %d tokens of a chunk, at most the %d of the prompt", ErrChain, skip, size, tokens)
-	}
+	size := int64(b.chunkTokens)
 	n := tokens / size
 	if o.SaveUnfull && tokens%size != 0 {
 		n++
@@ -213,7 +213,59 @@ func (b *Builder) finish(dst *Chain, o Options, chained bool) error {
 		return err
 	}
 	dst.Space = b.space
-	dst.Skip = o.SkipTokens / b.chunkTokens
 	dst.Chained, dst.Alone = chained, o.Alone && !chained
 	return nil
+}
+
+// hasher computes the hash of a chunk from the one before it and the chunk's
+// tokens as little-endian bytes.
+type hasher interface {
+	next(prev Hash, tokens []byte) Hash
+}
+
+func newHasher(m Method, seed Hash) hasher {
+	if m == XXH64 {
+		return &xxhLanes{
+			seeds: [2]uint64{binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])},
+		}
+	}
+	return &shaLink{state: sha256.New()}
+}
+
+// shaLink is SHA-256 truncated to 128 bits. Its buffers are fields because
+// a slice that is handed to a hash.Hash escapes: on the stack they would be
+// allocated anew for every chunk.
+type shaLink struct {
+	state hash.Hash
+	prev  Hash
+	sum   [sha256.Size]byte
+}
+
+func (l *shaLink) next(prev Hash, tokens []byte) Hash {
+	l.prev = prev
+	l.state.Reset()
+	l.state.Write(l.prev[:])
+	l.state.Write(tokens)
+	l.state.Sum(l.sum[:0])
+	return Hash(l.sum[:])
+}
+
+// xxhLanes is XXH64 under two seeds. Both lanes read all 128 bits of the
+// previous hash, so a collision in one does not spread to the other.
+type xxhLanes struct {
+	seeds [2]uint64
+	state xxhash.Digest
+	prev  Hash
+}
+
+func (l *xxhLanes) next(prev Hash, tokens []byte) Hash {
+	l.prev = prev
+	var h Hash
+	for i, seed := range l.seeds {
+		l.state.ResetWithSeed(seed)
+		l.state.Write(l.prev[:])
+		l.state.Write(tokens)
+		binary.BigEndian.PutUint64(h[8*i:], l.state.Sum64())
+	}
+	return h
 }

@@ -50,7 +50,10 @@ func (a *arc) Add(id ID, m Meta) {
 }
 
 func (a *arc) Touch(id ID) {
-	from := a.in(id)
+	from, ok := a.in(id)
+	if !ok {
+		return
+	}
 	if from == t1 {
 		a.shift(id, t1, t2)
 	}
@@ -59,8 +62,9 @@ func (a *arc) Touch(id ID) {
 
 // Renew makes id the youngest of those it is among.
 func (a *arc) Renew(id ID) {
-	i := a.in(id)
-	a.move(id, i, i)
+	if i, ok := a.in(id); ok {
+		a.move(id, i, i)
+	}
 }
 
 // move takes id out of t1 or t2 and makes it the youngest there or in the other.
@@ -71,8 +75,9 @@ func (a *arc) move(id ID, from, to int) {
 
 // Leave makes a ghost of id.
 func (a *arc) Leave(id ID) {
-	i := a.quit(id)
-	a.endAsGhost(id, i, i)
+	if i, ok := a.quit(id); ok {
+		a.endAsGhost(id, i, i)
+	}
 }
 
 // Evict takes from t1 if that is beyond p, else from t2; where ok refuses all,

@@ -6,8 +6,9 @@ type fifo struct{ queue }
 func newFIFO(int64) Policy { return &fifo{} }
 
 func (p *fifo) Add(id ID, _ Meta) {
-	p.nodes.enter(id)
-	p.enqueue(id)
+	if p.nodes.enter(id) {
+		p.enqueue(id)
+	}
 }
 
 func (p *fifo) Touch(id ID) { p.nodes.resident(id) }

@@ -35,13 +35,18 @@ func newLFU(int64) Policy {
 func (p *lfu) Miss(uint64, int64) {}
 
 func (p *lfu) Add(id ID, _ Meta) {
-	p.nodes.enter(id)
+	if !p.nodes.enter(id) {
+		return
+	}
 	p.tags.reach(uint32(id))
 	p.enqueue(id, 1, 0)
 }
 
 func (p *lfu) Touch(id ID) {
 	n := p.nodes.resident(id)
+	if n == nil {
+		return
+	}
 	if n.place() != listed {
 		count := p.more(p.count(id))
 		p.leave(id)
@@ -63,7 +68,7 @@ func (p *lfu) Remove(id ID) { p.leave(id) }
 // listed, and else into the heap.
 func (p *lfu) Allow(id ID) {
 	n := p.nodes.resident(id)
-	if n.place() != refused {
+	if n == nil || n.place() != refused {
 		return
 	}
 	tag := p.tags.at(uint32(id))
@@ -188,6 +193,9 @@ func (p *lfu) prune(at uint32) {
 // neither.
 func (p *lfu) leave(id ID) {
 	n := p.nodes.resident(id)
+	if n == nil {
+		return
+	}
 	switch n.place() {
 	case listed:
 		from := *p.tags.at(uint32(id))

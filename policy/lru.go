@@ -6,13 +6,15 @@ type lru struct{ queue }
 func newLRU(int64) Policy { return &lru{} }
 
 func (p *lru) Add(id ID, _ Meta) {
-	p.nodes.enter(id)
-	p.enqueue(id)
+	if p.nodes.enter(id) {
+		p.enqueue(id)
+	}
 }
 
 func (p *lru) Touch(id ID) {
-	p.leave(id)
-	p.enqueue(id)
+	if p.leave(id) {
+		p.enqueue(id)
+	}
 }
 
 // Renew is a Touch: there is no other use.

@@ -8,13 +8,15 @@ type mru struct{ queue }
 func newMRU(int64) Policy { return &mru{} }
 
 func (p *mru) Add(id ID, _ Meta) {
-	p.nodes.enter(id)
-	p.jump(id)
+	if p.nodes.enter(id) {
+		p.jump(id)
+	}
 }
 
 func (p *mru) Touch(id ID) {
-	p.leave(id)
-	p.jump(id)
+	if p.leave(id) {
+		p.jump(id)
+	}
 }
 
 // Renew is a Touch: there is no other use.

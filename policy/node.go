@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/kvstored/kvstored/internal/broken"
+
 // node is where one entry stands: 16 bytes, no pointers. What else a policy
 // keeps of an entry is in pages of its own.
 type node struct {
@@ -44,22 +46,32 @@ type nodes struct {
 	pages[node]
 }
 
-// enter makes room for id and returns its node, without a mark.
-func (t *nodes) enter(id ID) *node {
+// enter makes room for id, whose node has no mark then. It is false for one that is
+// resident already, which stays as it is.
+func (t *nodes) enter(id ID) bool {
 	t.reach(uint32(id))
 	n := t.at(uint32(id))
 	if n.place() != absent {
-		panic("policy: adding an entry that is resident")
+		broken.Report(errResident, id)
+		return false
 	}
 	n.setMark(0)
-	return n
+	return true
 }
 
-// resident returns the node of a resident id.
+// resident returns the node of a resident id, and nil for any other.
 func (t *nodes) resident(id ID) *node {
-	n := t.at(uint32(id))
-	if n.place() == absent {
-		panic("policy: the entry is not resident")
+	if int(id>>pageBits) < len(t.dir) {
+		if n := t.at(uint32(id)); n.place() != absent {
+			return n
+		}
 	}
-	return n
+	broken.Report(errAbsent, id)
+	return nil
 }
+
+// What a call says that its owner may not make. The policy stays as it is then.
+const (
+	errResident = "policy: entry %d is added, and resident already"
+	errAbsent   = "policy: entry %d is not resident"
+)

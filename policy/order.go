@@ -25,9 +25,12 @@ func (o *order) jump(t *nodes, id ID) {
 }
 
 // leave takes a resident id out of the list or the heap. A refused one is in
-// neither.
-func (o *order) leave(t *nodes, id ID) {
+// neither. It is false for one that is not resident.
+func (o *order) leave(t *nodes, id ID) bool {
 	n := t.resident(id)
+	if n == nil {
+		return false
+	}
 	switch n.place() {
 	case listed:
 		o.list.unlink(t, id)
@@ -35,6 +38,7 @@ func (o *order) leave(t *nodes, id ID) {
 		o.back.take(t, id)
 	}
 	n.setPlace(absent)
+	return true
 }
 
 // allow puts a refused entry back where the scan stands if it goes before
@@ -43,7 +47,7 @@ func (o *order) leave(t *nodes, id ID) {
 func (o *order) allow(t *nodes, id ID) {
 	n := t.resident(id)
 	switch {
-	case n.place() != refused:
+	case n == nil || n.place() != refused:
 	case o.list.empty() || n.seq() < t.at(o.list.front-1).seq():
 		o.list.pushFront(t, id)
 	default:

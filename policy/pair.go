@@ -46,7 +46,9 @@ func (p *pair) redeem(hash uint64) bool {
 
 // enter makes id known, as the last of order i.
 func (p *pair) enter(id ID, i int, size int64) {
-	p.nodes.enter(id)
+	if !p.nodes.enter(id) {
+		return
+	}
 	p.weights[i] += int64(weigh(size))
 	p.put(id, i, 0)
 }
@@ -61,8 +63,14 @@ func (p *pair) put(id ID, i int, mark uint8) {
 	p.orders[i].enqueue(&p.nodes, id)
 }
 
-// in returns which order a resident is in.
-func (p *pair) in(id ID) int { return int(p.nodes.resident(id).mark() / upper) }
+// in returns which order a resident is in; ok is false for one that is none.
+func (p *pair) in(id ID) (i int, ok bool) {
+	n := p.nodes.resident(id)
+	if n == nil {
+		return 0, false
+	}
+	return int(n.mark() / upper), true
+}
 
 // take takes out the first entry of order i that ok accepts. Weights are the
 // caller's.
@@ -91,19 +99,32 @@ func (p *pair) endAsGhost(id ID, i, queue int) {
 	p.ghosts.put(queue, hash, size)
 }
 
-func (p *pair) Remove(id ID) { p.end(id, p.quit(id)) }
+func (p *pair) Remove(id ID) {
+	if i, ok := p.quit(id); ok {
+		p.end(id, i)
+	}
+}
 
-// quit takes id out of its order, and returns which. Weights are the caller's.
-func (p *pair) quit(id ID) int {
-	i := p.in(id)
-	p.orders[i].leave(&p.nodes, id)
-	return i
+// quit takes id out of its order, and returns which. Weights are the caller's. ok is false
+// for one that is not resident.
+func (p *pair) quit(id ID) (i int, ok bool) {
+	if i, ok = p.in(id); ok {
+		p.orders[i].leave(&p.nodes, id)
+	}
+	return i, ok
 }
 
 // Proven reports whether id is in the second order.
-func (p *pair) Proven(id ID) bool { return p.in(id) == 1 }
+func (p *pair) Proven(id ID) bool {
+	i, ok := p.in(id)
+	return ok && i == 1
+}
 
-func (p *pair) Allow(id ID) { p.orders[p.in(id)].allow(&p.nodes, id) }
+func (p *pair) Allow(id ID) {
+	if i, ok := p.in(id); ok {
+		p.orders[i].allow(&p.nodes, id)
+	}
+}
 
 func (p *pair) Steps() uint64 {
 	return p.inspect + p.orders[0].back.steps + p.orders[1].back.steps

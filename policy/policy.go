@@ -14,7 +14,8 @@ type Meta struct {
 }
 
 // Policy decides which entry goes next. It is pure data: no lock, clock,
-// key, goroutine or I/O; the owner serialises all calls.
+// key, goroutine or I/O; the owner serialises all calls. A call that names an entry which is
+// not resident, or adds one that is, is a broken invariant (package broken), and does nothing.
 //
 // The scan of Evict never starts over: an entry that ok refused is passed
 // over unchanged and is offered again only after Allow, Touch or Add named
@@ -26,7 +27,7 @@ type Policy interface {
 	// made for it. The policy looks into its ghosts, adapts, and remembers
 	// where the entry will go.
 	Miss(hash uint64, size int64)
-	// Add makes id resident. Adding a resident id is a broken invariant.
+	// Add makes id resident.
 	Add(id ID, m Meta)
 	// Touch is a hit on a resident id.
 	Touch(id ID)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/broken"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/policy/policytest"
 )
@@ -97,6 +98,62 @@ func TestARCByHand(t *testing.T) {
 	replace(d, b) // target 2: t2: c d, b2: a b
 	p.Touch(e)    // t1: f, t2: c d e
 	replace(a, f) // target 1, which t1 holds; from b2, so from t1
+}
+
+// Calls that an owner may not make are counted, and change nothing: with them and without
+// them victims are the same.
+func TestBrokenBooks(t *testing.T) {
+	t.Cleanup(broken.Survive())
+	all := func(policy.ID) bool { return true }
+	for _, name := range policy.All() {
+		got, want := policytest.New(t, name, 8), policytest.New(t, name, 8)
+		both := func(do func(policy.Policy)) { do(got); do(want) }
+		wrong := func() {
+			t.Helper()
+			for _, id := range []policy.ID{0, 5, 1 << 30} { // gone, never there, and of no page
+				calls, before := 3, broken.Count()
+				got.Touch(id)
+				got.Remove(id)
+				got.Allow(id)
+				if p, ok := got.(policy.Renewer); ok {
+					calls++
+					p.Renew(id)
+				}
+				if p, ok := got.(policy.Leaver); ok {
+					calls += 2
+					if p.Leave(id); p.Proven(id) {
+						t.Errorf("%s: %d is proven", name, id)
+					}
+				}
+				if n := broken.Count() - before; int(n) != calls {
+					t.Errorf("%s: %d of %d calls that name %d are counted", name, n, calls, id)
+				}
+			}
+			before := broken.Count()
+			got.Add(2, policy.Meta{Hash: 2, Size: 1})
+			if n := broken.Count() - before; n != 1 {
+				t.Errorf("%s: an entry that is added twice is counted %d times", name, n)
+			}
+		}
+		for id := range policy.ID(5) {
+			both(func(p policy.Policy) { p.Add(id, policy.Meta{Hash: uint64(id), Size: 1}) })
+		}
+		both(func(p policy.Policy) { p.Remove(0) })
+		wrong()
+		both(func(p policy.Policy) { p.Touch(3); p.Evict(func(id policy.ID) bool { return id == 4 }) })
+		both(func(p policy.Policy) { p.Add(4, policy.Meta{Hash: 4, Size: 1}) })
+		wrong()
+		for {
+			a, some := got.Evict(all)
+			b, more := want.Evict(all)
+			if a != b || some != more {
+				t.Fatalf("%s: the victim is %d (%t), want %d (%t)", name, a, some, b, more)
+			}
+			if !more {
+				break
+			}
+		}
+	}
 }
 
 func TestHotPathsDoNotAllocate(t *testing.T) {

@@ -11,7 +11,7 @@ func (q *queue) enqueue(id ID) { q.order.enqueue(&q.nodes, id) }
 
 func (q *queue) jump(id ID) { q.order.jump(&q.nodes, id) }
 
-func (q *queue) leave(id ID) { q.order.leave(&q.nodes, id) }
+func (q *queue) leave(id ID) bool { return q.order.leave(&q.nodes, id) }
 
 func (q *queue) Miss(uint64, int64) {}
 

@@ -62,14 +62,18 @@ func (p *s3fifo) Add(id ID, m Meta) {
 func (p *s3fifo) uses(id ID) uint8 { return p.nodes.at(uint32(id)).mark() &^ upper }
 
 func (p *s3fifo) Touch(id ID) {
-	if n := p.nodes.resident(id); n.mark()&^upper < p.maxUses {
+	if n := p.nodes.resident(id); n != nil && n.mark()&^upper < p.maxUses {
 		n.setMark(n.mark() + 1)
 		p.Allow(id) // to move on, if it was refused
 	}
 }
 
 // Leave makes a ghost of id, if that is in the small queue.
-func (p *s3fifo) Leave(id ID) { p.out(id, p.quit(id)) }
+func (p *s3fifo) Leave(id ID) {
+	if i, ok := p.quit(id); ok {
+		p.out(id, i)
+	}
+}
 
 // out ends id, which has left queue i.
 func (p *s3fifo) out(id ID, i int) {

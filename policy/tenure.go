@@ -1,6 +1,10 @@
 package policy
 
-import "math"
+import (
+	"math"
+
+	"github.com/kvstored/kvstored/internal/broken"
+)
 
 // tenure learns how prefixes die. Only the ends of chains can go, so the
 // residents are a set of whole prefixes. Each chunk is of a class
@@ -60,8 +64,10 @@ func (p *tenure) Miss(hash uint64, _ int64) {
 }
 
 func (p *tenure) Touch(id ID) {
-	p.chain = append(p.chain[:0], p.chunkOf(id))
-	p.observe(Request{})
+	if i := p.chunkOf(id); i != 0 {
+		p.chain = append(p.chain[:0], i)
+		p.observe(Request{})
+	}
 }
 
 func (p *tenure) Observe(r Request) {
@@ -90,7 +96,8 @@ func (p *tenure) Add(id ID, m Meta) {
 	p.ids.reach(uint32(id))
 	slot := p.ids.at(uint32(id))
 	if *slot != 0 {
-		panic("policy: adding an entry that is resident")
+		broken.Report(errResident, id)
+		return
 	}
 	i := p.chunks.findOrAdd(m.Hash)
 	if p.chunks.at(i).is(resident) {
@@ -140,9 +147,10 @@ func (p *tenure) linkParent(i uint32, parent uint64) {
 }
 
 func (p *tenure) Remove(id ID) {
-	i := p.chunkOf(id)
-	p.endResidency(i)
-	p.forget(i)
+	if i := p.chunkOf(id); i != 0 {
+		p.endResidency(i)
+		p.forget(i)
+	}
 }
 
 func (p *tenure) Evict(ok func(ID) bool) (ID, bool) {
@@ -204,9 +212,8 @@ func (p *tenure) forget(i uint32) {
 }
 
 func (p *tenure) Allow(id ID) {
-	i := p.chunkOf(id)
-	if t := p.chunks.at(i); t.is(passedOver) {
-		t.mark &^= passedOver
+	if i := p.chunkOf(id); i != 0 && p.chunks.at(i).is(passedOver) {
+		p.chunks.at(i).mark &^= passedOver
 		p.insert(i, byLast)
 	}
 }
@@ -241,11 +248,13 @@ func (p *tenure) Seen(hash uint64) bool {
 
 func (p *tenure) Steps() uint64 { return p.inspect }
 
+// chunkOf is the chunk of a resident id, and 0 for any other.
 func (p *tenure) chunkOf(id ID) uint32 {
 	if int(id>>pageBits) < len(p.ids.dir) {
 		if i := *p.ids.at(uint32(id)); i != 0 {
 			return i
 		}
 	}
-	panic("policy: the entry is not resident")
+	broken.Report(errAbsent, id)
+	return 0
 }

@@ -7,7 +7,7 @@ import (
 
 // The learner's priors, before it has observations, and how fast they yield
 // and observations are forgotten. Between half and twice these values little
-// changes: see docs/tenure.md.
+// changes: see docs/eviction.md.
 const (
 	priorHazard = 0.03 // of reuse in a bin
 	priorWeight = 20

@@ -39,8 +39,7 @@ func (t *trust) update(tokens int64) {
 
 // A cache is guarded, the chunk asked for longest ago going first and no chunk being
 // refused, until so much was observed that the tables know anything, and until it has
-// held so much that not all happens within the first bin of age. docs/tenure.md has
-// what more of either costs.
+// held so much that not all happens within the first bin of age.
 const (
 	enoughSeen  = 128
 	roomyTokens = 1 << firstBin

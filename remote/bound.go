@@ -11,11 +11,12 @@ import (
 )
 
 // The most that is taken of an answer: of its header, of an error, of anything else
-// but the payload of a get. A list of 1000 names has at most a few MiB.
+// but the payload of a get. A list of 1000 names has some hundred KiB; the SDK takes 30 times
+// the bytes of elements that lie deep in each other.
 const (
 	maxHeaderBytes = 64 << 10
 	maxErrorBytes  = 64 << 10
-	maxAnswerBytes = 8 << 20
+	maxAnswerBytes = 2 << 20
 )
 
 var errTooLong = errors.New("the answer is longer than any of a store")

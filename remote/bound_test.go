@@ -3,6 +3,7 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -55,6 +56,32 @@ func TestAnswersAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// A page that a proxy answers with, whose elements do not end, is an answer like any error.
+func TestPageOfProxy(t *testing.T) {
+	page := "<html><body>" + strings.Repeat("<br>\n", 1000) + "</body></html>"
+	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+		o := virtualOptions(s)
+		store := o.transport
+		var between atomic.Bool
+		o.transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+			if !between.Load() {
+				return store.RoundTrip(r)
+			}
+			return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(page)), Request: r}, nil
+		})
+		r := connect(t, o)
+		r.retries = newAllowance(0, 0)
+		between.Store(true)
+		if err := get(t, r, m, tiertest.Chain(1, 2).Key(0)); err == nil || err.Error() != "remote: get: the store answered 502" {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // What gives out credentials is bounded too, and so is what any says in headers.
 func TestCredentialsAreBounded(t *testing.T) {

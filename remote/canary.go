@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"net/http"
@@ -38,10 +37,16 @@ var (
 )
 
 // What the credentials may not do. Nothing else is wrong with the tier.
-var (
-	errReadOnly = fmt.Errorf("read only: the credentials may not put objects: %w", tier.ErrOff)
-	errKeeps    = fmt.Errorf("the credentials may not delete objects: %w", tier.ErrOff)
+const (
+	errReadOnly = right("read only: the credentials may not put objects; what is there is read")
+	errKeeps    = right("the credentials may not delete objects")
 )
+
+// right is an error of a call that counts as [tier.ErrOff], though the tier is on.
+type right string
+
+func (r right) Error() string        { return string(r) }
+func (r right) Is(target error) bool { return target == tier.ErrOff }
 
 // canary says what the store keeps of an object: the metadata, the bytes, and whether it takes
 // any. A bucket that these credentials may only read is no error.
@@ -54,6 +59,9 @@ func (t *Tier) canary(ctx context.Context, c *client) error {
 	t.setReadOnly(false)
 	if err == nil {
 		err = t.getCanary(ctx, c)
+	}
+	if useless(err) { // Run knows no client of a store that is of no use
+		t.removeCanary(ctx, c)
 	}
 	return err
 }
@@ -173,8 +181,7 @@ func (t *Tier) tryCanary(ctx context.Context) error {
 }
 
 // removeCanary deletes it where there may be one.
-func (t *Tier) removeCanary(ctx context.Context) {
-	c := t.client.Load()
+func (t *Tier) removeCanary(ctx context.Context, c *client) {
 	if c == nil || t.readOnly.Load() {
 		return
 	}

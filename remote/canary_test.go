@@ -86,9 +86,45 @@ func TestUselessStores(t *testing.T) {
 				if err := r.Trouble(); !r.Off() || !errors.Is(err, tt.want) {
 					t.Errorf("it is on, or its trouble is %v", err)
 				}
+				q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://store/"+o.Bucket+"/"+r.canaryName(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, err := s.RoundTrip(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if a.Body.Close(); a.StatusCode != http.StatusNotFound {
+					t.Errorf("%s stays in the store: %s", r.canaryName(), a.Status)
+				}
 			})
 		})
 	}
+}
+
+// An answer without a chunk's record is no chunk: a proxy's page, or an object of
+// another program.
+func TestForeignIsAbsent(t *testing.T) {
+	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
+		var page atomic.Bool
+		o := virtualOptions(s)
+		o.transport = through{s, func(q *http.Request, a *http.Response) {
+			if page.Load() {
+				answersPage(q, a)
+			}
+		}}
+		r := connect(t, o)
+		c := tiertest.Chain(1, 20)
+		put(t, r, m, c, 0, 10, kib)
+		page.Store(true)
+		if n, err := r.Find(t.Context(), tiertest.Keys(c, 10, 20), nil); n != 0 || err != nil {
+			t.Errorf("%d chunks are found in pages, error %v", n, err)
+		}
+		page.Store(false)
+		if n, err := r.Find(t.Context(), tiertest.Keys(c, 0, 10), nil); n != 10 || err != nil {
+			t.Errorf("%d of 10 chunks are found, error %v", n, err)
+		}
+	})
 }
 
 func second(_ []string, err error) error { return err }
@@ -164,7 +200,7 @@ func TestReadOnly(t *testing.T) {
 				if err := get(t, r, m, c.Key(0)); err != nil {
 					t.Errorf("what is there cannot be read: %v", err)
 				}
-				if err := tier.RolesOf(r).Health.Trouble(); r.Stats().Off || !errors.Is(err, errReadOnly) {
+				if err := tier.RolesOf(r).Health.Trouble(); r.Stats().Off || !errors.Is(err, errReadOnly) || strings.Contains(err.Error(), "off") {
 					t.Errorf("its trouble is %v", err)
 				}
 				if notes, err := bare.Check(t.Context()); err != nil || len(notes) != 1 || !strings.Contains(notes[0], "read only") {
@@ -266,6 +302,9 @@ func TestChecksumWhereAsked(t *testing.T) {
 		put(t, r, m, c, 0, 1, 64*kib)
 		if err := get(t, r, m, c.Key(0)); err != nil {
 			t.Error(err)
+		}
+		if notes, err := r.Check(t.Context()); err != nil || len(notes) != 1 {
+			t.Errorf("check says %q: %v", notes, err)
 		}
 		s.Set(nil)
 		r = connect(t, virtualOptions(s))

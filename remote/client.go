@@ -2,8 +2,10 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -30,6 +32,13 @@ const (
 // may ask the machine's role for credentials, so it is not for constructors.
 // AWS_CA_BUNDLE names a file of further certificate authorities.
 func newClient(ctx context.Context, o Options) (*client, error) {
+	env, _ := config.NewEnvConfig() // an error comes once more below
+	if err := finite(
+		config.DefaultSharedConfigFilename(), config.DefaultSharedCredentialsFilename(),
+		env.SharedConfigFile, env.SharedCredentialsFile, env.WebIdentityTokenFilePath, env.CustomCABundle,
+	); err != nil {
+		return nil, &Error{Op: "connect", Err: err}
+	}
 	buildable := awshttp.NewBuildableClient().
 		WithTransportOptions(func(t *http.Transport) {
 			t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 2*o.Concurrency
@@ -50,6 +59,9 @@ func newClient(ctx context.Context, o Options) (*client, error) {
 	if err != nil {
 		return nil, &Error{Op: "connect", Err: errConfig} // err may quote the files
 	}
+	if err := finite(tokens(&cfg)...); err != nil {
+		return nil, &Error{Op: "connect", Err: err}
+	}
 	if cfg.Credentials == nil {
 		return nil, &Error{Op: "connect", Err: errCredentials}
 	}
@@ -67,6 +79,28 @@ func newClient(ctx context.Context, o Options) (*client, error) {
 		c.api[d] = newAPI(cfg, o)
 	}
 	return c, nil
+}
+
+// finite is an error where the SDK would wait for a file, or read one without an end.
+func finite(files ...string) error {
+	for _, path := range files {
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && path != os.DevNull {
+			return fmt.Errorf("%w: %s is no regular file", errConfig, path)
+		}
+	}
+	return nil
+}
+
+// tokens are the files of web identities of a profile, and of those behind it.
+func tokens(cfg *aws.Config) (all []string) {
+	for _, source := range cfg.ConfigSources {
+		if shared, is := source.(config.SharedConfig); is {
+			for p := &shared; p != nil; p = p.Source {
+				all = append(all, p.WebIdentityTokenFile)
+			}
+		}
+	}
+	return all
 }
 
 // newAPI makes the SDK's client.

@@ -2,11 +2,8 @@ package remote
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -27,7 +24,7 @@ const (
 // objects if Options.List says so, and credentials where Reload asks for that. It
 // returns when ctx ends.
 func (t *Tier) Run(ctx context.Context) error {
-	defer t.removeCanary(ctx)
+	defer func() { t.removeCanary(ctx, t.client.Load()) }()
 	list := t.o.List
 	for {
 		if err := t.connect(ctx); err != nil {
@@ -134,9 +131,8 @@ func (t *Tier) loadNames(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// Check tries everything the tier needs with a small object of its own: put,
-// put again, get, list and delete. It returns notes for the operator, what the bucket is
-// good for last.
+// Check tries everything the tier needs with the canary: put, get, put again, list and
+// delete. It returns notes for the operator, what the bucket is good for last.
 func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 	if err := t.Connect(ctx); err != nil {
 		return nil, err
@@ -144,55 +140,25 @@ func (t *Tier) Check(ctx context.Context) (notes []string, err error) {
 	if t.readOnly.Load() {
 		return []string{fmt.Sprintf("bucket %s is read only: the store answers 403 to puts; what others store is read", t.o.Bucket)}, nil
 	}
-	defer t.removeCanary(ctx)
-	var random [16]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return nil, fmt.Errorf("remote: check: %w", err)
-	}
-	folder := t.names.root + "check/"
-	name := aws.String(folder + hex.EncodeToString(random[:]))
-	if notes, err = t.checkPut(ctx, name); err != nil {
-		return nil, err
-	}
+	name := aws.String(t.canaryName())
 	defer func() {
 		if derr := t.deleteNames(ctx, []types.ObjectIdentifier{{Key: name}}); err == nil {
 			err = derr
 		}
 	}()
-	err = t.request(ctx, kind{op: "get", count: &t.count.gets, direction: reads}, func(ctx context.Context, api *s3.Client) error {
-		out, err := api.GetObject(ctx, &s3.GetObjectInput{Bucket: &t.o.Bucket, Key: name})
-		if err == nil {
-			out.Body.Close()
-		}
+	again := t.request(ctx, kind{op: "put", count: &t.count.puts, direction: writes}, func(ctx context.Context, api *s3.Client) error {
+		in := &s3.PutObjectInput{Bucket: &t.o.Bucket, Key: name, IfNoneMatch: aws.String("*")}
+		_, err := t.sendObject(ctx, api, in, make([]byte, canaryBytes), t.summed.Load())
 		return err
 	})
-	if err != nil {
-		return nil, err
+	switch {
+	case again == nil:
+		notes = []string{"conditional puts are not obeyed: of two machines that store the same chunk both send it"}
+	case refusesCondition(again):
+		notes = []string{"no conditional puts: each put asks first"}
+	case statusOf(again) != http.StatusPreconditionFailed:
+		return nil, again
 	}
 	notes = append(notes, fmt.Sprintf("bucket %s can be read, written, listed and deleted from", t.o.Bucket))
-	return notes, t.list(ctx, folder, func([]types.Object) error { return nil })
-}
-
-// checkPut puts a small object, twice if the store knows conditional puts.
-func (t *Tier) checkPut(ctx context.Context, name *string) (notes []string, err error) {
-	put := func(unless *string) error {
-		write := kind{op: "put", count: &t.count.puts, direction: writes}
-		return t.request(ctx, write, func(ctx context.Context, api *s3.Client) error {
-			_, err := api.PutObject(ctx, &s3.PutObjectInput{
-				Bucket: &t.o.Bucket, Key: name, Body: strings.NewReader("kvstored was here"), IfNoneMatch: unless,
-			}, unsigned)
-			return err
-		})
-	}
-	err = put(aws.String("*"))
-	switch {
-	case refusesCondition(err):
-		return []string{"no conditional puts: each put asks first"}, put(nil)
-	case err != nil:
-		return nil, err
-	}
-	if again := put(aws.String("*")); statusOf(again) != http.StatusPreconditionFailed {
-		notes = append(notes, "conditional puts are not obeyed: of two machines that store the same chunk both send it")
-	}
-	return notes, nil
+	return notes, t.list(ctx, t.names.root+"canary/", func([]types.Object) error { return nil })
 }

@@ -50,7 +50,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // advice says what to do about what only the operator can mend.
 var advice = map[string]string{
 	"NoSuchBucket":                       "check remote.s3.bucket and remote.s3.path_style",
-	"AccessDenied":                       "the credentials lack a right; docs/s3-layout.md lists them",
+	"AccessDenied":                       "the credentials lack a right; docs/run/bucket.md lists them",
 	"InvalidAccessKeyId":                 "the store does not know these credentials",
 	"XAdminUserNotFound":                 "the store does not know these credentials", // versitygw, with 404
 	"ExpiredToken":                       "the credentials are over; they are read again before the next request",

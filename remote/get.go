@@ -9,7 +9,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
@@ -141,6 +140,9 @@ func (t *Tier) head(ctx context.Context, d direction, k key.Key) (out *s3.HeadOb
 		return nil, err
 	}
 	_, stamp, err := parseMetadata(out.Metadata)
+	if err != nil && d == reads { // a proxy's page, or another program's
+		return nil, nil
+	}
 	if err != nil {
 		return out, nil // whose it is the caller finds out
 	}
@@ -165,23 +167,14 @@ func (t *Tier) ask(ctx context.Context, d direction, k key.Key) (out *s3.HeadObj
 
 // Renewed implements tier.Shared.
 func (t *Tier) Renewed(ctx context.Context, ks []key.Key, is []bool) error {
-	if err := t.usable(ctx, "renewed"); err != nil {
-		return err
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(t.o.Concurrency)
-	for i, k := range ks {
-		g.Go(func() error {
-			out, err := t.ask(ctx, writes, k)
-			if err != nil || out == nil {
-				return err
-			}
-			_, stamp, foreign := parseMetadata(out.Metadata)
-			is[i] = foreign == nil && t.o.Ages.Renews(k, dated(t.o.Ages, stamp, out.LastModified))
-			return nil
-		})
-	}
-	return g.Wait()
+	return t.each(ctx, "renewed", ks, is, func(ctx context.Context, k key.Key) (bool, error) {
+		out, err := t.ask(ctx, writes, k)
+		if err != nil || out == nil {
+			return false, err
+		}
+		_, stamp, foreign := parseMetadata(out.Metadata)
+		return foreign == nil && t.o.Ages.Renews(k, dated(t.o.Ages, stamp, out.LastModified)), nil
+	})
 }
 
 // alive tells the book of ages of an object, and reports whether it may be used. One

@@ -87,7 +87,7 @@ func (h *host) put(c *key.Chain, from, to, n int) {
 	for i := range sizes {
 		sizes[i] = uint32(n)
 	}
-	if _, err := h.Reserve(h.t.Context(), h.owner, c, from, sizes, grants, false); err != nil {
+	if _, err := h.Reserve(h.t.Context(), stack.Store{Owner: h.owner}, c, from, sizes, grants); err != nil {
 		h.t.Fatal(err)
 	}
 	var refs []tier.Ref
@@ -96,7 +96,7 @@ func (h *host) put(c *key.Chain, from, to, n int) {
 		g.Ref.Block.Seal()
 		refs = append(refs, g.Ref)
 	}
-	h.Commit(c, from, refs)
+	h.Commit(c, from, refs, 0, make([]bool, len(refs)))
 	if err := h.Flush(h.t.Context(), false); err != nil {
 		h.t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func (s *source) Load(ctx context.Context, i int) (tier.Ref, int64, error) {
 	if s.rest != nil && i >= s.rest.Begin() && !s.rest.Reach(ctx, i) {
 		return tier.Ref{}, 0, prefetch.ErrEnd
 	}
-	ref, _, err := s.LoadBy(ctx, stack.Requester{Owner: s.owner, Job: 1}, s.chain, i, tier.All)
+	ref, _, err := s.host.Load(ctx, stack.Requester{Owner: s.owner, Job: 1}, s.chain, i, tier.All)
 	if err != nil {
 		return tier.Ref{}, 0, err
 	}

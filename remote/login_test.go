@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,6 +41,44 @@ func file(t *testing.T, name, text string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// TestEndlessFiles: the SDK would wait for a pipe for ever, and read a device until there is
+// no memory.
+func TestEndlessFiles(t *testing.T) {
+	noLogin(t)
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused := []string{pipe, "/dev/zero", t.TempDir()}
+	for _, name := range []string{"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CA_BUNDLE"} {
+		t.Run(name, func(t *testing.T) {
+			for _, path := range refused {
+				t.Setenv(name, path)
+				if _, err := newClient(t.Context(), testOptions("http://127.0.0.1:1")); err == nil || !strings.Contains(err.Error(), path+" is no regular file") {
+					t.Errorf("%v", err)
+				}
+			}
+			t.Setenv(name, os.DevNull)
+			if _, err := newClient(t.Context(), testOptions("http://127.0.0.1:1")); err != nil && strings.Contains(err.Error(), os.DevNull) {
+				t.Error(err)
+			}
+		})
+	}
+	for _, path := range refused {
+		for profile, text := range map[string]string{
+			"own":    "[profile own]\nrole_arn = arn:aws:iam::123456789012:role/r\nweb_identity_token_file = " + path + "\n",
+			"source": "[profile source]\nrole_arn = arn:aws:iam::123456789012:role/s\nsource_profile = own\n[profile own]\nrole_arn = arn:aws:iam::123456789012:role/r\nweb_identity_token_file = " + path + "\n",
+		} {
+			t.Setenv("AWS_CONFIG_FILE", file(t, "config", text))
+			o := testOptions("http://127.0.0.1:1")
+			o.Profile = profile
+			if _, err := newClient(t.Context(), o); err == nil || !strings.Contains(err.Error(), path+" is no regular file") {
+				t.Errorf("profile %s: %v", profile, err)
+			}
+		}
+	}
 }
 
 // TestProfile: credentials come from the profile that the options name, and

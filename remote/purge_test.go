@@ -67,8 +67,8 @@ func TestPurge(t *testing.T) {
 		if left := s.Objects(); len(left) != 1 || left[0] != writer.names.object(other.Key(0)) {
 			t.Errorf("%d objects are left; want the one of another space", len(left))
 		}
-		if n := len(h.Known(c.Space)); n != 0 {
-			t.Errorf("the index knows %d chunks of what was deleted", n)
+		if left, _, err := purge(true); left != (tier.Purged{}) || err != nil {
+			t.Errorf("after all was deleted %+v is left, error %v", left, err)
 		}
 	})
 }

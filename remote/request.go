@@ -10,6 +10,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -47,7 +48,7 @@ func (t *Tier) request(ctx context.Context, k kind, send func(context.Context, *
 		}
 		t.count.retries.Add(1)
 		pause := retryPause << (try - 1)
-		if err := sleep(ctx, pause/2+rand.N(pause)); err != nil {
+		if err := broadcast.Sleep(ctx, pause/2+rand.N(pause)); err != nil {
 			return &Error{Op: k.op, Err: err}
 		}
 	}
@@ -127,17 +128,6 @@ func cause(ctx context.Context, err error) error {
 
 func isNotFound(err error) bool { return errors.Is(err, tier.ErrNotFound) }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // allowance lets extra requests be made in proportion to the others.
 type allowance struct {
 	share, most float64
@@ -188,7 +178,7 @@ func (s *slowness) wait(ctx context.Context) error {
 	if d <= 0 {
 		return nil
 	}
-	return sleep(ctx, d)
+	return broadcast.Sleep(ctx, d)
 }
 
 // more follows one SlowDown; those of requests made before the pause began

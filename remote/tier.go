@@ -103,14 +103,19 @@ func (t *Tier) usable(ctx context.Context, op string) error {
 // Contains implements tier.Tier: one HEAD for each key that was not absent a
 // moment ago. Whole chains are cheaper to Find.
 func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
-	if err := t.usable(ctx, "contains"); err != nil {
+	return t.each(ctx, "contains", ks, have, t.exists)
+}
+
+// each asks about all keys, as many at a time as reads may be under way.
+func (t *Tier) each(ctx context.Context, op string, ks []key.Key, is []bool, ask func(context.Context, key.Key) (bool, error)) error {
+	if err := t.usable(ctx, op); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(t.o.Concurrency)
 	for i, k := range ks {
 		g.Go(func() (err error) {
-			have[i], err = t.exists(ctx, k)
+			is[i], err = ask(ctx, k)
 			return err
 		})
 	}

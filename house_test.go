@@ -46,7 +46,7 @@ const maxVague = 0.5 // percent
 
 // mostLines is how many lines the module's product code has. It only falls: a change that
 // adds lines takes them elsewhere, or says in its commit for which user they are.
-const mostLines = 84_800
+const mostLines = 79_999
 
 // slackLines may go before mostLines follows, so that not each change meets it.
 const slackLines = 300
@@ -58,23 +58,26 @@ var vagueBelow = flag.String("vague", "", "print the vague comment lines of the 
 
 func TestHouse(t *testing.T) {
 	all := sources(t, modules...)
+	root := slices.DeleteFunc(slices.Clone(all), func(s source) bool {
+		return slices.ContainsFunc(modules, func(m string) bool { return under(s.pkg, m) })
+	})
 	t.Run("interfaces", func(t *testing.T) { checkInterfaces(t, all) })
 	t.Run("functions", func(t *testing.T) { checkFunctions(t, all) })
 	t.Run("doc.go", func(t *testing.T) { checkDocs(t, all) })
-	t.Run("lines", func(t *testing.T) { checkLines(t, sources(t)) })
+	t.Run("lines", func(t *testing.T) { checkLines(t, root) })
 	t.Run("vague", func(t *testing.T) { printVague(t, all) })
-	t.Run("numbers", func(t *testing.T) { printNumbers(t, sources(t)) })
+	t.Run("numbers", func(t *testing.T) { printNumbers(t, root) })
 }
 
 func checkInterfaces(t *testing.T, all []source) {
 	checkNumbers(t, "wideInterfaces", "methods", maxInterface, wideInterfaces, interfaces(all))
 }
 
-// Tables of tests may be as long as they like.
+// Tables of tests may be as long as they like, and generated functions.
 func checkFunctions(t *testing.T, all []source) {
 	lines, complexities := make(map[string]int), make(map[string]int)
 	for _, s := range all {
-		if s.tests {
+		if s.tests || ast.IsGenerated(s.ast) {
 			continue
 		}
 		for _, f := range functions(s) { // of one name there is one for each system
@@ -136,11 +139,11 @@ func checkDocs(t *testing.T, all []source) {
 }
 
 // checkLines holds the lines of the product. Tests, generated files and packages that serve
-// tests only do not count.
+// tests only do not count; what generates files does.
 func checkLines(t *testing.T, all []source) {
 	lines, remarks := 0, 0
 	for _, s := range all {
-		if s.tests || ast.IsGenerated(s.ast) || slices.Contains(forTests, s.pkg) {
+		if s.tests || ast.IsGenerated(s.ast) || slices.Contains(forTests, s.pkg) && s.pkg != "internal/wire/gen" {
 			continue
 		}
 		lines += s.lines

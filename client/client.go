@@ -13,11 +13,10 @@ import (
 
 // Client is a connection to a daemon. It is safe for concurrent use.
 type Client struct {
-	link   *link
-	maps   mappings
-	hello  wire.HelloReply
-	space  *Space // of Dial, or nil
-	chains chains
+	link  *link
+	maps  mappings
+	hello wire.HelloReply
+	space *Space // of Dial, or nil
 
 	mu struct {
 		sync.Mutex
@@ -83,51 +82,33 @@ func (c *Client) OpenSpace(ctx context.Context, s key.Space) (*Space, error) {
 // Lookup says how much of a prompt is there, in the given tiers (0 means all).
 // It takes no lease: the answer may be old when it arrives.
 func (c *Client) Lookup(ctx context.Context, p Prompt, search Tiers) (Match, error) {
-	return c.LookupAll(ctx, p, nil, search)
+	return c.LookupWith(ctx, p, LookupOptions{Search: search})
 }
 
-// LookupAll is Lookup for a prompt in several spaces, those of the ranks of a
-// tensor-parallel group: a chunk counts only if all have it, and where the
-// farthest of them is.
-func (c *Client) LookupAll(ctx context.Context, p Prompt, ranks []*Space, search Tiers) (Match, error) {
-	var m wire.LookupReply
-	err := c.withChain(wire.OpLookup, &p, func(ch wire.Chain) error {
-		req := wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks)}}
-		return c.link.do(ctx, wire.OpLookup, &req, m.Decode, nil)
-	})
-	return matchOf(&m.Match, m.Worth), err
+// LookupOptions say what a lookup is about besides a prompt in its space.
+type LookupOptions struct {
+	Search Tiers // 0 means all
+	// Ranks are the spaces of the other ranks of a tensor-parallel group: a chunk counts
+	// only if all have it, and where the farthest of them is.
+	Ranks []*Space
+	// Groups are those of a hybrid model: how long a prefix all of them can use. The first
+	// is full, and in the space of the prompt. Of each further rank Ranks has the spaces of
+	// all groups.
+	Groups  []Group
+	Lengths int  // usable lengths of a hybrid model to name, the longest first, at most 4096
+	Why     bool // why part of the prompt is missing; see Match.Missing
 }
 
-// LookupWhy is LookupAll, and asks why the prompt is not there to its end.
-func LookupWhy(ctx context.Context, c *Client, p Prompt, ranks []*Space, search Tiers) (Match, error) {
-	var m wire.LookupReply
-	err := c.withChain(wire.OpLookup, &p, func(ch wire.Chain) error {
-		req := wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks), Why: true}}
-		return c.link.do(ctx, wire.OpLookup, &req, m.Decode, nil)
-	})
-	out := matchOf(&m.Match, m.Worth)
-	out.Missing = m.Missing
-	return out, err
-}
-
-// LookupGroups is Client.Lookup for a hybrid model: how long a prefix all its groups can use.
-// The first group is full, and in the space of the prompt. ranks are the spaces of
-// further ranks: of each rank one for each group.
-func LookupGroups(ctx context.Context, c *Client, p Prompt, groups []Group, ranks []*Space, search Tiers) (Match, error) {
-	return LookupLengths(ctx, c, p, groups, ranks, search, 0)
-}
-
-// LookupLengths is LookupGroups, and names the usable lengths, the longest first and no more
-// than most of them, which is at most 4096. Both ask why the prompt is not there to its end.
-func LookupLengths(ctx context.Context, c *Client, p Prompt, groups []Group, ranks []*Space, search Tiers, most int) (Match, error) {
+// LookupWith is Lookup with options.
+func (c *Client) LookupWith(ctx context.Context, p Prompt, o LookupOptions) (out Match, err error) {
+	shared := wire.Shared{Ranks: handles(o.Ranks), Groups: groupsOf(o.Groups), Lengths: uint32(max(0, o.Lengths)), Grain: p.grain(), Why: o.Why}
 	ch, err := c.chain(wire.OpLookup, &p)
 	if err != nil {
-		return Match{}, err
+		return out, err
 	}
-	req := wire.LookupRequest{Chain: ch, Search: search, Shared: wire.Shared{Ranks: handles(ranks), Groups: groupsOf(groups), Lengths: uint32(max(0, most)), Grain: p.grain(), Why: true}}
 	var m wire.LookupReply
-	err = c.link.do(ctx, wire.OpLookup, &req, m.Decode, nil)
-	out := matchOf(&m.Match, m.Worth)
+	err = c.link.do(ctx, wire.OpLookup, &wire.LookupRequest{Chain: ch, Search: o.Search, Shared: shared}, m.Decode, nil)
+	out = matchOf(&m.Match, m.Worth)
 	out.Grouped, out.Missing = groupedOf(m.Grouped), m.Missing
 	return out, err
 }

@@ -58,7 +58,6 @@ const (
 	ErrOverQuota         = wire.CodeOverQuota
 	ErrStarting          = wire.CodeStarting
 	ErrCancelled         = wire.CodeCancelled
-	ErrUnknownChain      = wire.CodeUnknownChain
 	ErrDeclined          = wire.CodeDeclined
 )
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
 )
 
 // ReserveOptions say which chunks to store. Size or Sizes is required.
@@ -17,7 +18,7 @@ type ReserveOptions struct {
 	Size  int      // payload bytes of every chunk, or
 	Sizes []uint32 // of each
 	// Groups are those of a hybrid model, the prompt's own space first, which is full;
-	// see LookupGroups. Then Sizes has a size for each group, or one for each chunk of
+	// see LookupOptions. Then Sizes has a size for each group, or one for each chunk of
 	// the first group, then of the next: of those chunks that end where First and
 	// Count say. A chunk of 0 bytes is not offered; each other one is a slot, in that
 	// order. A window or a state that no prefix needs that is worth having is NotWanted. It takes
@@ -101,10 +102,10 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 		}
 		return []orphan{{wire.OpAbort, &wire.FillRequest{Fill: m.Fill}}}, nil
 	}
-	return c.withChain(wire.OpReserve, &f.prompt, func(ch wire.Chain) error {
-		req.Chain = ch
-		return c.link.exchange(ctx, &message{op: wire.OpReserve, leads: leads, head: req.Append, take: f.begin, undo: undo})
-	})
+	if req.Chain, err = c.chain(wire.OpReserve, &f.prompt); err != nil {
+		return err
+	}
+	return c.link.exchange(ctx, &message{op: wire.OpReserve, leads: leads, head: req.Append, take: f.begin, undo: undo})
 }
 
 // seconds is the whole seconds of an age that sizes has checked.
@@ -267,5 +268,161 @@ func takeResults(out *[]Stored, n int) func([]byte) error {
 			*out = append(*out, m.Results.At(i))
 		}
 		return nil
+	}
+}
+
+// Commit is a commit under way. Its methods are for one goroutine at a time.
+type Commit struct {
+	fill    *Fill
+	slot    int   // the first one
+	call    *call // nil if there is nothing to wait for
+	results []Stored
+	err     error
+}
+
+// StartCommit is CommitRange without waiting: while the daemon takes the slots
+// over, the caller can fill others. The request is on its way when it returns.
+func (f *Fill) StartCommit(ctx context.Context, first, n int) *Commit {
+	c := f.commitSoon(ctx, first, n)
+	if c.call != nil {
+		c.err = f.c.link.send(ctx, 0, nil)
+	}
+	return c
+}
+
+// commitSoon is StartCommit, but the request goes out with the next one on this
+// connection, or with Wait.
+func (f *Fill) commitSoon(ctx context.Context, first, n int) *Commit {
+	c := &Commit{fill: f, slot: first}
+	if c.err = f.check("commit", first, n); c.err != nil {
+		return c
+	}
+	if f.id == 0 || n == 0 || f.c.hello.Puts == wire.PutInline {
+		c.results, c.err = f.CommitRange(ctx, first, n, nil)
+		return c
+	}
+	req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
+	c.call = f.c.link.later(wire.OpCommit, &req, takeResults(&c.results, n))
+	return c
+}
+
+// Wait returns what CommitRange does, again and again. Where ctx ends before, the commit
+// goes on, and a later Wait returns what became of it.
+func (c *Commit) Wait(ctx context.Context) ([]Stored, error) {
+	if c.call != nil {
+		done, err := c.fill.c.link.finish(ctx, c.call)
+		if !done {
+			return nil, err // the results are the reader's yet
+		}
+		c.call, c.err = nil, err
+	}
+	return c.results, c.err
+}
+
+// lend makes f a fill without shared memory: a lookup tells which slots exist,
+// and the others get memory of this process.
+func (f *Fill) lend(ctx context.Context, o ReserveOptions, sizes []uint32) error {
+	n, err := f.count(o, sizes)
+	if err != nil {
+		return err
+	}
+	m, err := f.c.Lookup(ctx, f.prompt, 0)
+	if err != nil {
+		return err
+	}
+	f.maxAge = seconds(o.MaxAge)
+	f.slots = make([]wire.Slot, n)
+	f.mu.local = make([][]byte, n)
+	f.mu.over = make([]bool, n)
+	f.reason = Complete
+	for i := range f.slots {
+		s := wire.Slot{Code: Granted, Length: sizes[0]}
+		if len(sizes) > 1 {
+			s.Length = sizes[i]
+		}
+		if uint64(o.First)+uint64(i) < uint64(m.Total.Chunks) {
+			s.Code = Exists
+		}
+		if s.Length == 0 || s.Length > f.c.hello.MaxPayload {
+			return refuse("reserve", ErrTooLarge, "chunk %d has %d bytes: use 1 to %d", o.First+i, s.Length, f.c.hello.MaxPayload)
+		}
+		f.slots[i] = s
+	}
+	return nil
+}
+
+// count is the number of slots. The daemon knows how many chunks a prompt has;
+// here the options and the form of the prompt have to tell.
+func (f *Fill) count(o ReserveOptions, sizes []uint32) (int, error) {
+	n := o.Count
+	if n == 0 && len(sizes) > 1 {
+		n = len(sizes)
+	}
+	if n == 0 {
+		chunks, err := f.c.chunks(&f.prompt)
+		if err != nil {
+			return 0, err
+		}
+		n = max(0, chunks-o.First)
+	}
+	if n > key.MaxChunks || len(sizes) > 1 && len(sizes) != n {
+		return 0, refuse("reserve", ErrBadRequest, "%d sizes for %d chunks: give one for all, or one each, for at most %d", len(sizes), n, key.MaxChunks)
+	}
+	return n, nil
+}
+
+// lent is the memory of slot i, made when it is first asked for.
+func (f *Fill) lent(i int) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.over[i] {
+		return nil
+	}
+	if f.mu.local[i] == nil {
+		f.mu.local[i] = make([]byte, f.slots[i].Length)
+	}
+	return f.mu.local[i]
+}
+
+// send commits n slots from first by putting them inline, run by run.
+func (f *Fill) send(ctx context.Context, first, n int, out []Stored) ([]Stored, error) {
+	for i := first; i < first+n; {
+		run := f.take(i, first+n)
+		if len(run) == 0 {
+			out = append(out, Stored{Code: ResultNotGranted})
+			i++
+			continue
+		}
+		var err error
+		if out, err = f.c.put(ctx, &f.prompt, wire.PutRequest{First: uint32(f.first + i), MaxAge: f.maxAge}, run, out); err != nil {
+			return out, err
+		}
+		i += len(run)
+	}
+	return out, nil
+}
+
+// take ends the slots of the run of granted ones from i up to end and returns
+// their memory. A slot that was never written holds zeros.
+func (f *Fill) take(i, end int) [][]byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var run [][]byte
+	for ; i < end && f.slots[i].Code == Granted && !f.mu.over[i]; i++ {
+		p := f.mu.local[i]
+		if p == nil {
+			p = make([]byte, f.slots[i].Length)
+		}
+		run = append(run, p)
+		f.mu.over[i], f.mu.local[i] = true, nil
+	}
+	return run
+}
+
+func (f *Fill) drop(first, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := first; i < first+n; i++ {
+		f.mu.over[i], f.mu.local[i] = true, nil
 	}
 }

@@ -106,6 +106,9 @@ func TestGarbage(t *testing.T) {
 			f.write(frame(wire.Header{Kind: wire.KindPush, Op: wire.OpPrefetch, ID: 5}, 1))
 		}},
 		{"refs with a gap", prefetch, func(f *fake) { started(f, &wire.JobState{Code: wire.CodeRunning, First: 1, Refs: refs(wire.Ref{})}) }},
+		{"a ref longer than any chunk", prefetch, func(f *fake) {
+			started(f, &wire.JobState{Code: wire.CodeRunning, Ready: ready(1), Refs: refs(wire.Ref{Length: wire.MaxPayloadBytes + 1})})
+		}},
 		{"ready without refs", prefetch, func(f *fake) { started(f, &wire.JobState{Code: wire.CodeRunning, Ready: ready(3)}) }},
 		{"too many results", put, func(f *fake) {
 			f.reply(f.next(), &wire.StoreReply{Results: wire.Results(nil).Add(wire.Stored{}).Add(wire.Stored{})})

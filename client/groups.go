@@ -65,15 +65,6 @@ func groupsOf(groups []Group) (out wire.Groups) {
 	return out
 }
 
-// newJob is a job that is not known to the daemon yet.
-func newJob(c *Client, o *PrefetchOptions) *Job {
-	j := &Job{c: c, policy: o.Policy, ranks: 1 + len(o.Ranks)}
-	if n := len(o.Groups); n > 0 {
-		j.ranks, j.groupRanks = 1, 1+len(o.Ranks)/n
-	}
-	return j
-}
-
 // Needs is the chunks of each group that the job has. There are none before all of them
 // are ready.
 func (j *Job) Needs() []Need {
@@ -103,13 +94,7 @@ func (j *Job) Piece(group, rank, i int) ([]byte, error) {
 	}
 	r := j.mu.refs[at]
 	j.mu.Unlock()
-	j.c.maps.mu.RLock()
-	defer j.c.maps.mu.RUnlock()
-	p := view(j.c.maps.mu.arena, r.Offset, r.Length)
-	if p == nil {
-		return nil, ErrClosed
-	}
-	return p, nil
+	return j.c.maps.viewed(r)
 }
 
 // enough reports whether all that a state calls ready has come; called with the mutex

@@ -60,7 +60,7 @@ func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
 	}
 }
 
-// A daemon that is starting is asked again after what it says, within these.
+// A daemon that is starting is asked again after the time that it says, within these.
 const (
 	leastPause = 10 * time.Millisecond
 	mostPause  = time.Second

@@ -31,8 +31,12 @@ func (c *Client) Get(ctx context.Context, p Prompt, o GetOptions) ([]Chunk, erro
 	if o.First < 0 || o.MaxChunks < 0 || o.MaxBytes < 0 {
 		return nil, refuse("get", ErrBadRequest, "first %d, max chunks %d, max bytes %d: use numbers from 0", o.First, o.MaxChunks, o.MaxBytes)
 	}
+	ch, err := c.chain(wire.OpGet, &p)
+	if err != nil {
+		return nil, err
+	}
 	req := wire.GetRequest{
-		First: uint32(o.First), MaxChunks: uint32(o.MaxChunks),
+		Chain: ch, First: uint32(o.First), MaxChunks: uint32(o.MaxChunks),
 		MaxBytes: uint32(min(o.MaxBytes, wire.MaxBodyBytes)), Deadline: after(o.Deadline),
 	}
 	var out []Chunk
@@ -52,11 +56,7 @@ func (c *Client) Get(ctx context.Context, p Prompt, o GetOptions) ([]Chunk, erro
 		}
 		return nil
 	}
-	err := c.withChain(wire.OpGet, &p, func(ch wire.Chain) error {
-		req.Chain = ch
-		return c.link.do(ctx, wire.OpGet, &req, take, nil)
-	})
-	if err != nil {
+	if err := c.link.do(ctx, wire.OpGet, &req, take, nil); err != nil {
 		return nil, err
 	}
 	for i := range out {

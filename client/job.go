@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,19 +31,14 @@ type PrefetchOptions struct {
 	// own space, so method, chunk tokens and salt must be equal.
 	Ranks []*Space
 	// Groups are those of a hybrid model, the prompt's own space first; see
-	// LookupGroups. Nothing is ready before all is that the longest usable prefix
+	// LookupOptions. Nothing is ready before all is that the longest usable prefix
 	// needs, and Piece reads it.
 	Groups []Group
 	// PrefillRate, in tokens a second, asks for advice: how much to load and
 	// how much to compute. The job loads no more than that.
 	PrefillRate uint32
-	// Why asks why the prompt is not there to its end; see Match.Missing.
+	// Why asks why part of the prompt is missing; see Match.Missing.
 	Why bool
-}
-
-// shared is what a prefetch has in common with a batch.
-func (o *PrefetchOptions) shared() wire.Shared {
-	return wire.Shared{Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate, Configs: pairs(o.Configs), Groups: groupsOf(o.Groups), Why: o.Why}
 }
 
 // Job is the prefix of one prompt, on its way into DRAM and leased as it
@@ -72,25 +68,30 @@ type Job struct {
 // promote the stored chunks behind it. The run that came with the reply is
 // ready at once.
 func (c *Client) Prefetch(ctx context.Context, p Prompt, o PrefetchOptions) (*Job, error) {
-	req := wire.PrefetchRequest{
-		Search: o.Search, Policy: o.Policy, LoadMillis: millis(o.Deadline), LookupID: o.LookupID,
-		Shared: o.shared(),
+	ch, err := c.chain(wire.OpPrefetch, &p)
+	if err != nil {
+		return nil, err
 	}
-	req.Shared.Grain = p.grain()
+	req := wire.PrefetchRequest{
+		Chain: ch, Search: o.Search, Policy: o.Policy, LoadMillis: millis(o.Deadline), LookupID: o.LookupID,
+		Shared: wire.Shared{
+			Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate, Configs: pairs(o.Configs), Groups: groupsOf(o.Groups),
+			Grain: p.grain(), Why: o.Why,
+		},
+	}
 	if o.Pin {
 		req.Flags |= wire.PrefetchPin
 	}
-	j := newJob(c, &o)
+	j := &Job{c: c, policy: o.Policy, ranks: 1 + len(o.Ranks)}
+	if n := len(o.Groups); n > 0 {
+		j.ranks, j.groupRanks = 1, 1+len(o.Ranks)/n
+	}
 	undo := func(body []byte) ([]orphan, error) {
 		var m wire.PrefetchReply
 		err := m.Decode(body)
 		return []orphan{{wire.OpRelease, &wire.IDRequest{ID: m.Job}}}, err
 	}
-	err := c.withChain(wire.OpPrefetch, &p, func(ch wire.Chain) error {
-		req.Chain = ch
-		return c.link.do(ctx, wire.OpPrefetch, &req, j.begin, undo)
-	})
-	if err != nil {
+	if err := c.link.do(ctx, wire.OpPrefetch, &req, j.begin, undo); err != nil {
 		return nil, err
 	}
 	return j, nil
@@ -103,10 +104,6 @@ func (j *Job) begin(body []byte) error {
 	if err := m.Decode(body); err != nil {
 		return err
 	}
-	return j.accept(&m)
-}
-
-func (j *Job) accept(m *wire.PrefetchReply) error {
 	j.id, j.match, j.advice, j.faults = m.Job, matchOf(&m.Match, m.Worth), m.Advice, m.Faults
 	j.match.Grouped, j.match.Missing = groupedOf(m.Grouped), m.Missing
 	if err := j.apply(&m.State); err != nil {
@@ -241,13 +238,7 @@ func (j *Job) Chunk(ctx context.Context, i int) ([]byte, error) {
 		p := make([]byte, r.Length)
 		return p, j.fetch(ctx, p, i, r)
 	}
-	j.c.maps.mu.RLock()
-	defer j.c.maps.mu.RUnlock()
-	p := view(j.c.maps.mu.arena, r.Offset, r.Length)
-	if p == nil {
-		return nil, ErrClosed
-	}
-	return p, nil
+	return j.c.maps.viewed(r)
 }
 
 // ChunkOf is Chunk for one rank of a job about several: 0 is the prompt's own
@@ -264,13 +255,7 @@ func (j *Job) ChunkOf(rank, i int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.c.maps.mu.RLock()
-	defer j.c.maps.mu.RUnlock()
-	p := view(j.c.maps.mu.arena, r.Offset, r.Length)
-	if p == nil {
-		return nil, ErrClosed
-	}
-	return p, nil
+	return j.c.maps.viewed(r)
 }
 
 // Copy copies the payload of chunk i, which must be ready, into dst and
@@ -360,4 +345,67 @@ func (j *Job) end() {
 	defer j.mu.Unlock()
 	j.mu.ended = true
 	j.mu.changed.Wake()
+}
+
+// State is how far a job is.
+type State struct {
+	Done       bool
+	Reason     Reason // why it is done, or Running
+	FailedTier string // with StoppedFailed
+	Ready      Count  // the leading run that Chunk and Copy can read; it only grows
+	Tiers      TierCounts
+}
+
+// update reads a job state, from a push or a reply.
+func (j *Job) update(body []byte) error {
+	var m wire.JobState
+	if err := m.Decode(body); err != nil {
+		return broken("%w", err)
+	}
+	return j.apply(&m)
+}
+
+// apply takes in a state. Refs may repeat known ones, never leave a gap.
+func (j *Job) apply(m *wire.JobState) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.mu.ended { // otherwise pushes were passed over, and no caller reads any more
+		if err := j.addRefs(int(m.First), m.Refs); err != nil {
+			return err
+		}
+		if j.mu.needs = slices.Clone(m.Needs); !j.enough(m) {
+			return broken("job %d: %d chunks are ready, %d refs came", j.id, m.Ready.Chunks, len(j.mu.refs))
+		}
+	}
+	j.mu.state = stateOf(m)
+	j.mu.changed.Wake()
+	return nil
+}
+
+func stateOf(m *wire.JobState) State {
+	return State{Done: m.Done(), Reason: m.Code, FailedTier: m.FailedTier.String(), Ready: m.Ready, Tiers: m.Tiers}
+}
+
+// addRefs appends those of refs, of which the first is chunk first, that are new.
+func (j *Job) addRefs(first int, refs wire.Refs) error {
+	first *= j.ranks // from now on in refs
+	have, n := len(j.mu.refs), refs.Len()
+	switch {
+	case first+n <= have || n == 0:
+		return nil
+	case first > have:
+		return broken("job %d: refs from number %d on, but only %d came before", j.id, first, have)
+	}
+	j.mu.refs = slices.Grow(j.mu.refs, first+n-have)
+	for i := have - first; i < n; i++ {
+		r := refs.At(i)
+		if r.Length > wire.MaxPayloadBytes {
+			return broken("job %d: ref %d has %d bytes, more than any chunk", j.id, first+i, r.Length)
+		}
+		if size := j.c.hello.ArenaBytes; j.c.Mapped() && (r.Offset > size || uint64(r.Length) > size-r.Offset) {
+			return broken("job %d: ref %d lies outside the arena", j.id, first+i)
+		}
+		j.mu.refs = append(j.mu.refs, r)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -323,4 +324,317 @@ func (l *link) failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mu.err
+}
+
+// late are requests that wait for the next one. Commits go behind it if it leads:
+// the daemon has work with them, and the others only give something back.
+type late struct{ first, commits []byte }
+
+// later registers a request that goes out with the next one, or with finish.
+// On a link that is down the call has failed.
+func (l *link) later(op wire.Op, req wire.Message, take func([]byte) error) *call {
+	c := &call{op: op, done: make(chan struct{}, 1), take: take}
+	if err := l.register(c); err != nil {
+		c.err = err
+		c.done <- struct{}{}
+		return c
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	frames := &l.mu.late.first
+	if op == wire.OpCommit {
+		frames = &l.mu.late.commits
+	}
+	*frames = wire.AppendRequest(*frames, op, c.id, req)
+	return c
+}
+
+// finish waits for the reply to a later request, and sends it first unless an
+// earlier request took it along. Where ctx ends before, done is false: the request goes
+// on, if need be with the next one. finish may be called again and again.
+func (l *link) finish(ctx context.Context, c *call) (done bool, err error) {
+	err = l.send(ctx, 0, nil)
+	if err == nil {
+		err = l.answered(ctx, c.op, c.done)
+	}
+	if err != nil {
+		if !l.ending(c) {
+			return false, err
+		}
+		<-c.done
+	}
+	c.done <- struct{}{}
+	return true, c.err
+}
+
+// ending reports whether the reply to a call is being delivered at this moment, or the
+// link has failed.
+func (l *link) ending(c *call) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return c.taken || l.mu.err != nil
+}
+
+// keepLate takes back later requests that were not sent.
+func (l *link) keepLate(unsent late) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.late.first = append(l.mu.late.first, unsent.first...)
+	l.mu.late.commits = append(l.mu.late.commits, unsent.commits...)
+}
+
+// orphan is a request that gives back a job or a fill which came in a reply
+// after its caller had left, or what a Writer has not written of a fill.
+type orphan struct {
+	op  wire.Op
+	req wire.Message
+}
+
+// sweep sends the orphans, after reading and without a role: the reader must
+// not wait for a writer that waits for the daemon to read. An orphan that
+// cannot be sent at once is left to the next sweep.
+func (l *link) sweep() {
+	for {
+		l.mu.Lock()
+		n := len(l.mu.orphans)
+		if n == 0 {
+			l.mu.Unlock()
+			return
+		}
+		o := l.mu.orphans[n-1]
+		l.mu.orphans = l.mu.orphans[:n-1]
+		l.mu.Unlock()
+		if !l.post(o) {
+			return
+		}
+	}
+}
+
+// post sends a request without waiting for its reply. It reports false, having
+// kept the orphan, if sending would have to wait.
+func (l *link) post(o orphan) bool {
+	select {
+	case <-l.writer:
+	default:
+		l.keep(o)
+		return false
+	}
+	defer func() { l.writer <- struct{}{} }()
+	c := &call{op: o.op, done: make(chan struct{}, 1), left: true}
+	if l.register(c) != nil {
+		return false
+	}
+	l.out = wire.AppendRequest(l.out[:0], o.op, c.id, o.req)
+	n, err := l.conn.TryWrite(l.out)
+	switch {
+	case err == nil && n == 0:
+		l.forget(c)
+		l.keep(o)
+		return false
+	case err == nil && n < len(l.out):
+		_, err = l.write(context.Background(), true, l.out[n:])
+	case err != nil:
+		l.fail(fmt.Errorf("%w: %w", ErrDisconnected, err))
+	}
+	return err == nil
+}
+
+func (l *link) keep(o ...orphan) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.orphans = append(l.mu.orphans, o...)
+}
+
+// DefaultTimeout is Options.Timeout where none is given.
+const DefaultTimeout = 10 * time.Second
+
+// ErrNoAnswer says that the daemon was silent for longer than Options.Timeout,
+// and that the call's context had no deadline of its own.
+var ErrNoAnswer = errors.New("the daemon does not answer: it is starting, stopped or overloaded, or a keeper holds its sockets")
+
+// patience bounds calls whose context has no deadline.
+type patience struct {
+	timeout time.Duration // negative: no bound
+	silent  error         // what such a call ends with
+}
+
+func newPatience(timeout time.Duration) patience {
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	return patience{timeout: timeout, silent: fmt.Errorf("nothing came within %v: %w", timeout, ErrNoAnswer)}
+}
+
+// bound returns ctx, or where that has no deadline one that ends with the
+// timeout. It is made only where a call is about to block: it costs more than
+// a glance at the socket.
+func (p *patience) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok || p.timeout < 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, p.timeout, p.silent)
+}
+
+// ended is the error of a call whose context has ended.
+func ended(ctx context.Context) error {
+	if err := context.Cause(ctx); errors.Is(err, ErrNoAnswer) {
+		return err
+	}
+	return ctx.Err()
+}
+
+// slow reports whether the answer to op waits for more than the daemon: for a
+// disk, a bucket, or the loads of a job.
+func slow(op wire.Op) bool {
+	switch op {
+	case wire.OpWait, wire.OpGet, wire.OpReserve, wire.OpDelete, wire.OpFlush, wire.OpWarm, wire.OpEvents:
+		return true
+	}
+	return false
+}
+
+// answered returns when done yields, as await does. A call of a slow operation
+// without a deadline goes on for as long as the daemon answers pings.
+func (l *link) answered(ctx context.Context, op wire.Op, done <-chan struct{}) error {
+	err := l.await(ctx, done)
+	for slow(op) && errors.Is(err, ErrNoAnswer) && l.ping(ctx) == nil {
+		err = l.await(ctx, done)
+	}
+	return err
+}
+
+func (l *link) ping(ctx context.Context) error {
+	return l.do(ctx, wire.OpPing, wire.EmptyRequest{}, wire.EmptyReply{}.Decode, nil)
+}
+
+// await returns when done yields. Meanwhile it reads for all callers, unless
+// another caller does. It returns the error of ctx or of the link.
+func (l *link) await(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-l.reader:
+	default:
+		var cancel context.CancelFunc
+		ctx, cancel = l.bound(ctx)
+		defer cancel()
+		select {
+		case <-done:
+			return nil
+		case <-l.down:
+			return l.failure()
+		case <-ctx.Done():
+			return ended(ctx)
+		case <-l.reader:
+		}
+	}
+	err := l.readUntil(ctx, done)
+	l.reader <- struct{}{}
+	l.sweep()
+	return err
+}
+
+// readUntil reads and dispatches frames until done yields.
+func (l *link) readUntil(ctx context.Context, done <-chan struct{}) error {
+	cancel, bounded := context.CancelFunc(func() {}), false
+	defer func() { cancel() }()
+	for {
+		select {
+		case <-done:
+			return nil
+		case <-l.down:
+			return l.failure()
+		default:
+		}
+		h, body, err := l.conn.TryReadFrame()
+		if errors.Is(err, wire.ErrWouldBlock) {
+			if !bounded {
+				ctx, cancel = l.bound(ctx)
+				bounded = true
+			}
+			stop := interrupt(ctx, l.conn.SetReadDeadline)
+			h, body, err = l.conn.ReadFrame()
+			stop()
+		}
+		if err != nil && ctx.Err() != nil {
+			return ended(ctx)
+		}
+		if err := l.received(h, body, err); err != nil {
+			return err
+		}
+	}
+}
+
+// received handles what a read returned. Its errors end the link.
+func (l *link) received(h wire.Header, body []byte, err error) error {
+	switch {
+	case err == nil:
+		err = l.dispatch(h, body)
+	case errors.Is(err, wire.ErrFrameTooLarge):
+		err = broken("%w", err)
+	default:
+		err = fmt.Errorf("%w: %w", ErrDisconnected, err)
+	}
+	if err != nil {
+		return l.fail(err)
+	}
+	return nil
+}
+
+// dispatch gives one frame to its job or call. Its errors end the link.
+func (l *link) dispatch(h wire.Header, body []byte) error {
+	if h.BodyBytes%8 != 0 {
+		return broken("a %s of %d bytes, which is no multiple of 8", h.Kind, h.BodyBytes)
+	}
+	switch h.Kind {
+	case wire.KindPush:
+		return l.push(h, body)
+	case wire.KindReply:
+	default:
+		return broken("it sent a %s", h.Kind)
+	}
+	l.mu.Lock()
+	c := l.mu.calls[h.ID]
+	delete(l.mu.calls, h.ID)
+	if c != nil {
+		c.taken = true
+	}
+	l.mu.Unlock()
+	if c == nil {
+		return broken("reply %d answers nothing", h.ID)
+	}
+	err := l.deliver(c, h, body)
+	c.err = err
+	c.done <- struct{}{}
+	if errors.Is(err, ErrProtocol) {
+		return err
+	}
+	return nil
+}
+
+// deliver hands the reply to the caller, or cleans up behind one that left.
+func (l *link) deliver(c *call, h wire.Header, body []byte) error {
+	if h.Op != c.op {
+		return broken("reply to %s, where %s was asked", h.Op, c.op)
+	}
+	if h.Code != wire.CodeOK {
+		var m wire.ErrorReply
+		if err := m.Decode(body); err != nil {
+			return broken("%w", err)
+		}
+		return refusalOf(c.op.String(), h.Code, &m)
+	}
+	var err error
+	if !c.left {
+		err = c.take(body)
+	} else if c.undo != nil {
+		var given []orphan
+		if given, err = c.undo(body); err == nil {
+			l.keep(given...)
+		}
+	}
+	if errors.Is(err, wire.ErrMalformed) {
+		return broken("%w", err)
+	}
+	return err
 }

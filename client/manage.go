@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/wire"
-	"github.com/kvstored/kvstored/key"
 )
 
 // Pin protects the leading run of a prompt that is in DRAM against eviction,
@@ -28,20 +27,6 @@ func (c *Client) Unpin(ctx context.Context, lookupID string) (chunks uint64, err
 	var m wire.ChunksReply
 	err = c.link.do(ctx, wire.OpUnpin, &wire.UnpinRequest{LookupID: lookupID}, m.Decode, nil)
 	return m.Chunks, err
-}
-
-// DeleteChunks forgets single chunks of a space (nil: that of Dial) in every
-// tier, and returns how many there were. No hash may be there twice.
-func (c *Client) DeleteChunks(ctx context.Context, s *Space, hashes ...key.Hash) (uint64, error) {
-	s, err := c.spaceOr(wire.OpDelete, s)
-	if err != nil {
-		return 0, err
-	}
-	ch := wire.Chain{Space: s.info.Handle, Form: wire.FormHashes, Alone: true, Width: uint16(len(key.Hash{}))}
-	for i := range hashes {
-		ch.Hashes = append(ch.Hashes, hashes[i][:]...)
-	}
-	return c.delete(ctx, ch)
 }
 
 // DeletePrompt forgets the chunks of a prompt that follow the skipped ones in
@@ -101,10 +86,7 @@ func millis(d time.Duration) uint32 {
 type Leftover = wire.Leftover
 
 // Flushed is the result of a flush.
-type Flushed struct {
-	Chunks, Bytes uint64
-	Left          []Leftover // empty: everything was written
-}
+type Flushed = wire.FlushReply
 
 // Flush waits until everything that is unwritten when it arrives is written
 // below DRAM or given up, at most until ctx ends. Chunks that it wrote survive
@@ -112,14 +94,7 @@ type Flushed struct {
 func (c *Client) Flush(ctx context.Context, durable bool) (Flushed, error) {
 	req := wire.FlushRequest{Durable: durable, Deadline: until(ctx)}
 	var f Flushed
-	err := c.link.do(ctx, wire.OpFlush, &req, func(body []byte) error {
-		var m wire.FlushReply
-		if err := m.Decode(body); err != nil {
-			return err
-		}
-		f = Flushed{Chunks: m.Chunks, Bytes: m.Bytes, Left: m.Left}
-		return nil
-	}, nil)
+	err := c.link.do(ctx, wire.OpFlush, &req, f.Decode, nil)
 	return f, err
 }
 
@@ -198,4 +173,33 @@ func subscribe(c *Client, from, to *eventStream) bool {
 	}
 	c.mu.events = to
 	return true
+}
+
+// Fault is one of the request configs, or one of the actions in their kv_hints, that
+// did not count, and why. All others did.
+type Fault = wire.Fault
+
+// NoAction as the action of a Fault says that a config is at fault.
+const NoAction = wire.NoAction
+
+// Hinted is what became of a hint.
+type Hinted struct {
+	Retained Count // chunks that the claims of the hint cover now
+	Faults   []Fault
+}
+
+// Subject is what a hint is about: Prompt; or else the prompt of an earlier Prefetch of
+// this user, by its LookupID; or else the last prompt in Space of the session that the
+// configs name.
+type Subject struct {
+	Prompt   *Prompt
+	LookupID string
+	Space    *Space
+}
+
+func pairs(configs map[string]string) (l wire.Pairs) {
+	for name, value := range configs {
+		l = l.Add(name, value)
+	}
+	return l
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kvstored/kvstored/internal/pages"
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -94,6 +96,16 @@ func (m *mappings) close() {
 	}
 }
 
+// viewed is a chunk in the arena.
+func (m *mappings) viewed(r wire.Ref) ([]byte, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if p := view(m.mu.arena, r.Offset, r.Length); p != nil {
+		return p, nil
+	}
+	return nil, ErrClosed
+}
+
 // view is n bytes of b at off, or nil if that is not within b.
 func view(b []byte, off uint64, n uint32) []byte {
 	if off > uint64(len(b)) || uint64(n) > uint64(len(b))-off {
@@ -101,3 +113,7 @@ func view(b []byte, off uint64, n uint32) []byte {
 	}
 	return b[off : off+uint64(n) : off+uint64(n)]
 }
+
+// adviseHuge asks for huge pages. Nothing depends on them, so a kernel that
+// gives none is no error.
+func adviseHuge(p []byte) { _ = unix.Madvise(p, unix.MADV_HUGEPAGE) }

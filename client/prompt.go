@@ -1,8 +1,6 @@
 package client
 
 import (
-	"errors"
-
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -38,7 +36,6 @@ type Prompt struct {
 	hashes  []byte
 	lengths []uint32
 	ref     uint64
-	keep    *keep // nil: it is sent with every call
 }
 
 // Tokens is a prompt of token ids. The daemon computes the hashes.
@@ -142,28 +139,4 @@ func (c *Client) chunks(p *Prompt) (int, error) {
 		n++
 	}
 	return n - p.SkipChunks, nil
-}
-
-// withChain calls do with the chain of p: a reference where the daemon keeps it. do may be
-// called twice, the second time after a refusal.
-func (c *Client) withChain(op wire.Op, p *Prompt, do func(wire.Chain) error) error {
-	ch, err := c.chain(op, p)
-	if err != nil {
-		return err
-	}
-	if p.keep == nil || ch.Form == wire.FormRef {
-		return do(ch)
-	}
-	if n, err := c.chunks(p); err != nil || n+p.SkipChunks > wire.KeptChunks {
-		return do(ch)
-	}
-	id, sent := c.chains.number(keptChain{p.keep, ch.Space, ch.SaveUnfull, ch.Alone})
-	if sent {
-		err := do(wire.Chain{Form: wire.FormKept, ID: id, Skip: ch.Skip})
-		if !errors.Is(err, ErrUnknownChain) {
-			return err
-		}
-	}
-	ch.ID = id
-	return do(ch)
 }

@@ -19,7 +19,7 @@ type Match struct {
 	// counts chunks of the first group then.
 	Grouped *Grouped
 	// Missing is why the chunk behind the match is not there; nil where that was not
-	// asked for (LookupWhy, PrefetchOptions.Why), nothing is missing, or the daemon is
+	// asked for (LookupOptions.Why, PrefetchOptions.Why), nothing is missing, or the daemon is
 	// too old to say.
 	Missing *Missing
 }

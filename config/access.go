@@ -10,19 +10,18 @@ import (
 	"github.com/kvstored/kvstored/internal/glob"
 )
 
-// Access is a rule that gives users rights. Of the rules that name a user the
-// first that matches a space's model counts. With any rule there is no right
-// without one.
+// Access is a rule that gives users rights: see [security](../security.md#rules). With any
+// rule there is no right without one.
 type Access struct {
-	// User ids; [] only beside front, for connections over TCP, which have none.
+	// User ids; [] only beside front, for TCP.
 	UIDs []uint32 `yaml:"uids,flow,omitempty"`
-	// The whole model name; * is any run of characters, slashes too, ? any one.
+	// The whole model name, as of spaces.
 	Match string `yaml:"match,omitempty"`
-	// A front end instead of match: the values that its clients store.
+	// A front end instead of match.
 	Front string `yaml:"front,omitempty" oneof:"resp"`
 	// Rights of these users; none stands alone.
 	Rights []string `yaml:"rights,flow,omitempty" oneof:"read,write,admin,none"`
-	// Let these users map the arena, in which they can read everything.
+	// Let them map the arena, in which they can read everything.
 	Map bool `yaml:"map,omitempty"`
 }
 

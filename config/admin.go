@@ -11,31 +11,28 @@ import (
 	"strings"
 )
 
-// Admin is where the daemon is watched, over TCP, and administered, over a Unix
-// socket of its own.
+// Admin is where the daemon is watched, over TCP, and administered, over a Unix socket of
+// its own.
 type Admin struct {
-	// The host:port of /metrics, /healthz and /readyz; "" turns them off. The
-	// listener asks for no password, and nothing can be changed there.
+	// The host:port of /metrics, /healthz, /readyz and /dashboard/; "" turns them off. It asks
+	// for no password and changes nothing.
 	Listen string `yaml:"listen"`
-	// Host names under which that listener is asked, besides its addresses,
-	// localhost and the name in listen; requests for others are refused, as are
-	// those of foreign web pages.
+	// Host names under which it is asked, besides its addresses, localhost and the name in
+	// listen. Others are refused, as are foreign web pages.
 	Hosts []string `yaml:"hosts,flow"`
-	// The page at /dashboard/ of that listener also shows who holds what, and which
-	// prefixes are stored, as it always does on admin.socket: names of clients and
-	// prompts, to all who reach the listener.
+	// The page at /dashboard/ also shows names of clients and prompts, to all who reach the
+	// listener.
 	Dashboard bool `yaml:"dashboard"`
 	// Absolute path of the Unix socket for administrators, at most 106 bytes; "" is
-	// listen.socket with `.admin` behind it. See [admin-api.md](admin-api.md).
+	// listen.socket with `.admin` behind it.
 	Socket string `yaml:"socket"`
-	// Permissions of that socket, in octal. Connecting takes write permission: 0600
-	// admits root and the daemon's own user, so that others of listen.admin_uids or
-	// access take 0660 and a group.
+	// Its permissions, in octal. Others of listen.admin_uids or access than root and the
+	// daemon's user take 0660 and a group.
 	Mode os.FileMode `yaml:"mode"`
-	// Group that owns that socket, by name or number; "" is the daemon's own.
+	// Its group, by name or number; "" is the daemon's own.
 	Group string `yaml:"group"`
-	// Keep a sample of live traffic, of which kvstored-lab says what other sizes and policies
-	// would hit; within 1 % of the time of lookups and 32 MiB. See [operations.md](operations.md#what-if).
+	// Keep a sample of prompts for [what-if](../run/sizing.md#what-to-set), in 32 MiB and 1 %
+	// of the time of lookups.
 	WhatIf bool `yaml:"what_if"`
 }
 

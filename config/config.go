@@ -30,8 +30,8 @@ type Config struct {
 type Chunk struct {
 	// Tokens in a chunk. Fewer find longer prefixes, more move faster.
 	Tokens int `yaml:"tokens" range:"1..65536" reload:"new spaces"`
-	// How a chunk's key is made of its tokens. xxh64 is faster, but a collision
-	// would serve another prompt's KV: for one tenant only.
+	// How keys are made of tokens. xxh64 is faster, but a collision would serve another
+	// prompt's KV: for one tenant only.
 	Hash string `yaml:"hash" oneof:"sha256,xxh64" reload:"new spaces"`
 	// Store the last, shorter chunk of a prompt too.
 	SaveUnfull bool `yaml:"save_unfull" reload:"next request"`
@@ -45,18 +45,16 @@ const (
 
 // Arena is the shared memory that payloads lie in.
 type Arena struct {
-	// One in so many hits in DRAM is hashed again before it is served; 1 checks
-	// all of them, 0 none.
+	// One in so many hits in DRAM is hashed again first; 0 is none.
 	VerifyHits int `yaml:"verify_hits" range:"0..1073741824" reload:"at once"`
 }
 
 // Prefetch says how long a prefetch may keep its client waiting.
 type Prefetch struct {
-	// Policy of a prefetch for a client that names none. timeout loads until the
-	// deadline, best_effort answers the first wait with the chunks that are
-	// ready, wait_complete loads everything.
+	// timeout loads until the deadline, best_effort answers with what is ready, wait_complete
+	// loads everything.
 	Policy string `yaml:"policy" oneof:"best_effort,wait_complete,timeout" reload:"next request"`
-	// How long policy timeout loads; about what recomputing would take.
+	// How long timeout loads; about what computing would take.
 	Deadline time.Duration `yaml:"deadline" range:">0s" reload:"next request"`
 	// Added to the deadline for each 1,024 tokens to promote.
 	Per1024Tokens time.Duration `yaml:"per_1024_tokens" range:"0s.." reload:"next request"`
@@ -73,8 +71,7 @@ const (
 
 // Lease bounds how long a client may read the blocks of a lease.
 type Lease struct {
-	// Age at which a lease is revoked, counted from the grant or the last
-	// renewal. An engine that reads longer must renew, or its blocks are reused.
+	// Age at which a lease is revoked, since the grant or the last renewal.
 	MaxAge time.Duration `yaml:"max_age" range:">0s" reload:"new connections"`
 }
 
@@ -84,21 +81,16 @@ type Pin struct {
 	MaxAge time.Duration `yaml:"max_age" range:">0s" reload:"new pins"`
 }
 
-// Retain bounds what clients may have kept longer than the policies would. It is
-// evicted all the same where there is nothing else: see
-// [tenure.md](tenure.md#in-the-daemon).
+// Retain bounds what clients may have [kept longer](../eviction.md#retained) than the
+// policies would.
 type Retain struct {
-	// Most payload bytes that all clients retain together; 0 is half of
-	// cpu.capacity and disk.capacity.
+	// Most bytes that all clients retain; 0 is half of cpu.capacity and disk.capacity.
 	Total Bytes `yaml:"total" range:"0.." reload:"at once"`
 	// Most of these of one user; 0 is half of total.
 	UID Bytes `yaml:"uid" range:"0.." reload:"at once"`
-	// Longest that a chunk is retained, from when a client said so last.
+	// Longest that a chunk is retained.
 	MaxDuration time.Duration `yaml:"max_duration" range:">0s..720h" reload:"at once"`
 }
-
-// MaxRetain is the largest retain.max_duration, as of the hints that engines carry.
-const MaxRetain = 30 * 24 * time.Hour
 
 // Retained is what may be retained, in total and of one user.
 func (c *Config) Retained() (total, uid int64) {
@@ -111,17 +103,16 @@ func (c *Config) Retained() (total, uid int64) {
 	return total, uid
 }
 
-// Budget holds the shares of cpu.capacity that may be protected from eviction.
-// Leases, pins and loads together are at most 0.8.
+// Budget holds the shares of cpu.capacity that may be protected from eviction; leases,
+// pins and loads together at most 0.8.
 type Budget struct {
-	// Share that engines may be reading or filling.
+	// Share that engines read or fill.
 	Leases float64 `yaml:"leases" range:">0..0.8" reload:"at once"`
-	// Share that may be pinned by name.
+	// Share that is pinned by name.
 	Pins float64 `yaml:"pins" range:">0..0.8" reload:"at once"`
-	// Share that promotions may protect until they are published; one always may.
+	// Share that promotions protect; one always may.
 	Loads float64 `yaml:"loads" range:">0..0.8" reload:"at once"`
-	// Share kept while it waits for the disk; it comes on top of the sum of the
-	// other three and yields to them.
+	// Share that waits for the disk; it yields to the others.
 	Unwritten float64 `yaml:"unwritten" range:">0..0.8" reload:"at once"`
 }
 
@@ -129,24 +120,17 @@ type Budget struct {
 // protect together; the rest is always evictable, so that puts go on.
 const MaxProtected = 0.8
 
-// Space is a quota, a priority, a largest age and what a token costs for the spaces
-// whose model it matches. The first rule that matches counts, and its spaces share the
-// quota.
+// Space is a rule for the spaces whose model it matches: see [tenants](../run/tenants.md).
+// The first that matches counts.
 type Space struct {
 	// The whole model name; * is any run of characters, slashes too, ? any one.
 	Match string `yaml:"match"`
-	// Most bytes of all spaces under this rule, in DRAM and on disk each.
-	// 0, or left out: as much as there is room for.
+	// Most bytes of all spaces under the rule, in DRAM and on disk each; 0 is no bound.
 	Quota Bytes `yaml:"quota" range:"0,64MiB.."`
-	// How often a chunk is spared when its turn to be evicted has come. Only
-	// beside a quota.
-	Priority int `yaml:"priority" range:"0..3"`
-	// How long a chunk may stay, in every tier, from when it was stored on, in
-	// whole seconds. 0s: for ever.
+	// How long a chunk may stay, in every tier; 0s is for ever.
 	MaxAge time.Duration `yaml:"max_age" range:"0s..87600h"`
-	// How deep in a prompt the model takes twice as long for a token as for the first
-	// one, in tokens: about 30000 for Llama 3 of 8 billion parameters, 53000 for that
-	// of 70, 15000 for DeepSeek-V3. For tiers with rank_by: compute.
+	// How deep in a prompt a token takes twice as long as the first: about 30000 for Llama 3
+	// of 8 billion parameters, 53000 for 70, 15000 for DeepSeek-V3. For rank_by: compute.
 	PrefillDepth int `yaml:"prefill_depth" range:"1..1000000000"`
 }
 
@@ -162,4 +146,19 @@ type Log struct {
 	Level string `yaml:"level" oneof:"trace,debug,info,warn,error" reload:"at once"`
 	// auto is console on a terminal and json otherwise.
 	Format string `yaml:"format" oneof:"auto,console,json"`
+}
+
+// Stop bounds the end of the daemon.
+type Stop struct {
+	// Longest to write at SIGTERM what only DRAM has, most used first. The end takes up to 5s
+	// more.
+	Flush time.Duration `yaml:"flush" range:"0s..1h" reload:"at the stop"`
+}
+
+// Events is how routers are told what the daemon has: see [events](../events.md).
+type Events struct {
+	// Tell what the tiers come to have and lose.
+	Enabled bool `yaml:"enabled"`
+	// How many batches can be asked for again.
+	Batches int `yaml:"batches" range:"1..1048576"`
 }

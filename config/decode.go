@@ -65,6 +65,10 @@ var bareStar = regexp.MustCompile(`(?m)[:,\[-][ \t]+\*[ \t]*([],}]|$)`)
 
 // parse returns the one document in data; nil if that is empty.
 func (d *decoder) parse(data []byte, path string) (ast.Node, bool) {
+	if line := tooEmpty(string(data)); line > 0 {
+		d.fail(&token.Token{Position: &token.Position{Line: line, Column: 1}}, path, "more than %d empty lines follow each other", maxEmpty)
+		return nil, false
+	}
 	if tk := tooDeep(string(data)); tk != nil {
 		d.fail(tk, path, "lists and mappings lie in each other more than %d deep", maxDepth)
 		return nil, false

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"strings"
+
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/token"
 )
@@ -20,6 +22,29 @@ func tooDeep(text string) *token.Token {
 		}
 	}
 	return nil
+}
+
+// maxEmpty is how many empty lines may follow each other. The lexer takes time by the square
+// of that, tens of seconds for a file of maxFileBytes.
+const maxEmpty = 100
+
+// A carriage return ends a line too.
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
+// tooEmpty returns the last line of the first maxEmpty+1 empty lines in text; 0 where there
+// are fewer.
+func tooEmpty(text string) int {
+	n, empty := 0, 0
+	for line := range strings.SplitSeq(lineEnds.Replace(text), "\n") {
+		n, empty = n+1, empty+1
+		if strings.Trim(line, " \t") != "" {
+			empty = 0
+		}
+		if empty > maxEmpty {
+			return n
+		}
+	}
+	return 0
 }
 
 // depth is which lists and mappings are open at a token.

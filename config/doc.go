@@ -14,7 +14,7 @@
 //
 // A key is one struct field: its yaml tag is its name, its Go type decides
 // how it is written, its line in [Default] is its default, its comment is its
-// line in docs/configuration.md. Further tags go into that page too:
+// line in docs/reference/configuration.md. Further tags go into that page too:
 //
 //	range:"1..64"     what the value may be: least and most, each may be
 //	                  missing, ">0s" is above, "0,256MiB.." is 0 or from there
@@ -22,8 +22,8 @@
 //	reload:"at once"  [Reload] applies it to a running daemon, and when it
 //	                  counts; a key without the tag takes a restart
 //
-// validate.go refuses what the tags do not allow, and a test compares the two. A
-// new key is also added to kvstored.example.yaml, which a test compares with the
+// What the tags do not allow is refused, with their words; validate.go has what takes
+// more than a tag. A new key is also added to kvstored.example.yaml, which a test compares with the
 // defaults. `go generate ./config` writes the page anew.
 //
 //go:generate go test -run TestConfigurationPage -update .

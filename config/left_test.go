@@ -14,7 +14,7 @@ func TestKeysThatLeft(t *testing.T) {
 		"events: {tokens: true}":                   "events.tokens: is no key any more",
 		"events: {port: 5557}":                     "unknown key",
 		"arena: {spin: 0s}":                        "arena.spin: is no key any more: how long is fixed now",
-		"cpu: {policy: sieve}":                     `cpu.policy: want lru, lfu or tenure, not "sieve"; kvstored-lab alone has that policy`,
+		"cpu: {policy: sieve}":                     `cpu.policy: want lru, lfu, fifo, mru, arc, s3fifo or tenure, not "sieve"; kvstored-lab alone has that policy`,
 		"route: {models: [{name: m}], port: 9465}": "route: is no key any more: the router is a program of its own",
 	} {
 		if _, err := loadText(t, text); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -1,11 +1,13 @@
 package config
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"reflect"
 	"slices"
+	"syscall"
 )
 
 // maxFileBytes bounds the bytes that are parsed: the example with all its
@@ -14,10 +16,9 @@ const maxFileBytes = 64 << 10
 
 // Rules is what the checks must know and this package may not find out.
 type Rules struct {
-	Policies    []string // eviction policies there are; nil = do not check
-	MemoryBytes int64    // what this process may use; 0 = do not check
-	MemoryFrom  string   // where that limit comes from, for the message
-	UID         int      // of this process; 0 is root
+	MemoryBytes int64  // what this process may use; 0 = do not check
+	MemoryFrom  string // where that limit comes from, for the message
+	UID         int    // of this process; 0 is root
 }
 
 // Load reads the file at path, applies the environment (in the form of
@@ -25,20 +26,23 @@ type Rules struct {
 // file: the defaults of [DefaultFor] are used then. Wrong content is reported
 // as [Errors]; any other error means that the file could not be read.
 func Load(path string, env []string, rules Rules) (Config, error) {
-	c := Default()
+	c, _, err := loadFile(path, env, rules, read)
+	return c, err
+}
+
+// loadFile is Load, by a way to read the file.
+func loadFile(path string, env []string, rules Rules, read func(path string) ([]byte, error)) (c Config, d *decoder, err error) {
+	c = Default()
 	var data []byte
 	if path == "" {
 		c = DefaultFor(rules.UID, env)
-	} else {
-		var err error
-		if data, err = read(path); err != nil {
-			return Config{}, fmt.Errorf("read config: %w", err)
-		}
+	} else if data, err = read(path); err != nil {
+		return Config{}, nil, fmt.Errorf("read config: %w", err)
 	}
-	if _, err := load(&c, path, data, env, rules); err != nil {
-		return Config{}, err
+	if d, err = load(&c, path, data, env, rules); err != nil {
+		return Config{}, nil, err
 	}
-	return c, nil
+	return c, d, nil
 }
 
 // load is Load without the file system; c holds the defaults. The decoder knows
@@ -57,8 +61,13 @@ func LoadInto(c any, path string, env []string, check func(meant func(key string
 	if err != nil {
 		return fmt.Errorf("read config: %w", err)
 	}
-	d := &decoder{file: path, source: path, set: map[string]origin{}}
-	err = d.load(c, data, withoutDaemons(env, c), check)
+	return DecodeInto(c, path, data, env, check)
+}
+
+// DecodeInto is [LoadInto] for the text of a file.
+func DecodeInto(c any, name string, data []byte, env []string, check func(meant func(key string) bool) Errors) error {
+	d := &decoder{file: name, source: name, set: map[string]origin{}}
+	err := d.load(c, data, withoutDaemons(env, c), check)
 	for _, e := range d.errs {
 		_, theirs := fieldByName(reflect.ValueOf(Config{}), e.Path)
 		if _, ours := fieldByName(reflect.ValueOf(c).Elem(), e.Path); theirs && !ours {
@@ -101,18 +110,70 @@ func (d *decoder) place(e *Error) {
 	e.Source, e.Line, e.Column = o.source, o.line, o.column
 }
 
+// read is the text of a configuration, or of a secret.
 func read(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	data, err := ReadRegular(path, maxFileBytes)
+	return withoutMark(data), err
+}
+
+// ReadRegular is what a file has, of a regular one of at most so many bytes only: a pipe
+// would not say when it ends, and a device might not end.
+func ReadRegular(path string, most Bytes) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > maxFileBytes {
-		return nil, fmt.Errorf("%s is larger than %v: is it a config file?", path, Bytes(maxFileBytes))
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
 	}
-	return withoutMark(data), nil
+	data, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > int(most) {
+		return nil, fmt.Errorf("%s is larger than %v: is it the right file?", path, most)
+	}
+	return data, nil
+}
+
+// Parse reads the text of a whole configuration, as [Config.Print] writes one. name is for
+// errors, which are as of [Load].
+func Parse(name string, text []byte, rules Rules) (Config, error) {
+	c := Default()
+	_, err := load(&c, name, text, nil, rules)
+	return c, err
+}
+
+// Compare lists the keys for which next has another value than running, in the order of
+// Config.
+func Compare(running, next *Config) (changes []Change) {
+	pairs(reflect.ValueOf(running).Elem(), reflect.ValueOf(next).Elem(), "", func(ch Change, _, _ reflect.Value) {
+		changes = append(changes, ch)
+	})
+	return changes
+}
+
+// withoutMark is text without the byte order mark that some editors write before it.
+func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\ufeff")) }
+
+// ReadSecret is the first line of the file that a key names; without a file it is
+// empty.
+func ReadSecret(key, path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := read(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w; write the secret into that file, readable for this user, or take the key out", key, err)
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	if line = bytes.TrimSuffix(line, []byte("\r")); len(line) == 0 {
+		return "", fmt.Errorf("%s: the first line of %s is empty; write the secret there", key, path)
+	}
+	return string(line), nil
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/configuration.md anew")
+var update = flag.Bool("update", false, "write the tables of docs/reference/configuration.md anew")
 
 const (
-	pagePath  = "../docs/configuration.md"
+	pagePath  = "../docs/reference/configuration.md"
 	pageBegin = "<!-- Made from the comments and tags of package config by `go generate ./config`. Edit them, not what follows. -->\n"
 )
 
@@ -64,7 +64,7 @@ func (doc comments) add(types *ast.GenDecl) {
 
 func oneParagraph(c *ast.CommentGroup) string { return strings.Join(strings.Fields(c.Text()), " ") }
 
-// page writes the tables of docs/configuration.md.
+// page writes the tables of docs/reference/configuration.md.
 type page struct {
 	strings.Builder
 	doc comments
@@ -91,65 +91,36 @@ func (p *page) section(s reflect.Value, path string) {
 		if isRules(f.Type) {
 			p.heading(key, f.Type.Elem())
 			p.row(key, f, oneLine(v), "The rules, in order; a rule has the keys below.")
-			p.fields(f.Type.Elem(), key+"[].")
+			p.fields(f.Type.Elem(), key+"[].", f.Tag.Get(liveTag))
 			continue
 		}
 		p.section(v, key)
 	}
 }
 
-// fields writes the rows of what one rule of a list has.
-func (p *page) fields(rule reflect.Type, path string) {
+// fields writes the rows of what one rule of a list has, which a reload applies as the list.
+func (p *page) fields(rule reflect.Type, path, reload string) {
 	value := reflect.Zero(rule)
 	if r, ok := value.Interface().(interface{ Default() any }); ok {
 		value = reflect.ValueOf(r.Default())
 	}
 	for i := range rule.NumField() {
 		f := rule.Field(i)
-		f.Tag += ` reload:"as the list"`
+		f.Tag += reflect.StructTag(fmt.Sprintf(" %s:%q", liveTag, reload))
 		p.row(path+keyName(f), f, oneLine(value.Field(i)), p.doc[rule.Name()+"."+f.Name])
 	}
 }
 
 func (p *page) heading(path string, s reflect.Type) {
-	fmt.Fprintf(p, "\n### %s\n\n%s\n\n| key | type | default | values | reload | meaning |\n|---|---|---|---|---|---|\n", path, p.doc[s.Name()])
+	fmt.Fprintf(p, "\n### %s\n\n%s\n\n| key | default | reload | meaning |\n|---|---|---|---|\n", path, p.doc[s.Name()])
 }
 
 func (p *page) row(key string, f reflect.StructField, value, meaning string) {
-	reload := f.Tag.Get(liveTag)
-	if reload == "" {
-		reload = "restart"
+	value = "`" + value + "`"
+	if of := values(f.Tag); of != "" {
+		value += "; " + of
 	}
-	fmt.Fprintf(p, "| `%s` | %s | `%s` | %s | %s | %s |\n", key, typeName(f.Type), value, values(f.Tag), reload, meaning)
-}
-
-func isRules(t reflect.Type) bool {
-	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
-}
-
-func typeName(t reflect.Type) string {
-	switch t {
-	case bytesType:
-		return "size"
-	case durationType:
-		return "duration"
-	case modeType:
-		return "file mode"
-	}
-	switch t.Kind() {
-	case reflect.Slice:
-		if isRules(t) {
-			return "list of rules"
-		}
-		return "list: " + typeName(t.Elem())
-	case reflect.Bool:
-		return "true or false"
-	case reflect.String:
-		return "text"
-	case reflect.Float64:
-		return "share"
-	}
-	return "number"
+	fmt.Fprintf(p, "| `%s` | %s | %s | %s |\n", key, value, f.Tag.Get(liveTag), meaning)
 }
 
 // values says what the tags of a key allow, as a reader has it.
@@ -157,50 +128,14 @@ func values(tag reflect.StructTag) string {
 	if words := tag.Get("oneof"); words != "" {
 		return "`" + strings.ReplaceAll(words, ",", "`, `") + "`"
 	}
-	r, ok := parseSpan(tag.Get("range"))
-	if !ok {
+	r := spanOf(tag)
+	if r == (span{}) || r.most == "" && (r.least == "0" || r.least == "0s") && !r.zero { // which goes without saying
 		return ""
 	}
-	text := ""
-	switch {
-	case r.above:
-		text = "above " + r.least
-	case r.most == "" && r.least != "0" && r.least != "0s":
-		text = "at least " + r.least
-	case r.most == "":
-		text = r.least + " or more"
-	default:
-		text = r.least
-	}
-	if r.most != "" {
-		sep := " to "
-		if r.above {
-			sep = ", at most "
-		}
-		text += sep + r.most
-	}
-	if r.zero {
-		text = "0, or " + text
-	}
-	return text
+	return r.String()
 }
 
-// span is what a range tag says.
-type span struct {
-	zero        bool // 0 is allowed beside what follows
-	above       bool // least itself is not allowed
-	least, most string
-}
-
-func parseSpan(tag string) (span, bool) {
-	var r span
-	tag, r.zero = strings.CutPrefix(tag, "0,")
-	tag, r.above = strings.CutPrefix(tag, ">")
-	r.least, r.most, _ = strings.Cut(tag, "..")
-	return r, tag != ""
-}
-
-// The tables of docs/configuration.md are what this package's comments and tags
+// The tables of docs/reference/configuration.md are what this package's comments and tags
 // say.
 func TestConfigurationPage(t *testing.T) {
 	data, err := os.ReadFile(pagePath)
@@ -267,7 +202,7 @@ func TestEveryKeyIsExplained(t *testing.T) {
 	walk(reflect.TypeFor[Config]())
 }
 
-// The tags that docs/configuration.md is made of say what Load accepts: the ends
+// The tags that docs/reference/configuration.md is made of say what Load accepts: the ends
 // of each range, and nothing beyond; each word, and no other.
 func TestTagsAreWhatLoadAccepts(t *testing.T) {
 	checked := 0
@@ -309,8 +244,8 @@ func examples(t *testing.T, key string, f reflect.StructField) (good, bad []stri
 		}
 		return good, []string{fmt.Sprintf(wrap, "nonesuch")}
 	}
-	r, ok := parseSpan(f.Tag.Get("range"))
-	if !ok {
+	r := spanOf(f.Tag)
+	if r == (span{}) {
 		return nil, nil
 	}
 	below, above := step(t, f.Type, r.least, -1), ""
@@ -371,7 +306,7 @@ func aboutKey(t *testing.T, key, value string) string {
 		file += "\nlisten: {resp: [/run/r.sock]}"
 	}
 	c := Default()
-	_, err := load(&c, "f.yaml", []byte(file+"\n"), nil, Rules{Policies: policy.All()})
+	_, err := load(&c, "f.yaml", []byte(file+"\n"), nil, Rules{})
 	for _, line := range strings.Split(errorText(err), "\n") {
 		if strings.Contains(line, " "+key+": ") || strings.Contains(line, " "+key+"[") {
 			return line

@@ -15,9 +15,10 @@ const liveTag = "reload"
 
 // Change is one key that two configurations have different values for.
 type Change struct {
-	Path     string // such as log.level
-	Old, New string // as in a file, in one line
-	Live     bool   // Reload applies it; otherwise it takes a restart
+	Path string `json:"key"`     // such as log.level
+	Old  string `json:"running"` // as in a file, in one line
+	New  string `json:"file"`
+	Live bool   `json:"-"` // Reload applies it; otherwise it takes a restart
 }
 
 // Reloaded is what a file says to a daemon that runs.
@@ -38,17 +39,7 @@ type Reloaded struct {
 // It also refuses one whose live keys are wrong beside the running values of
 // the keys that take a restart. Wrong content is [Errors], as of Load.
 func Reload(running *Config, path string, env []string, rules Rules) (*Reloaded, error) {
-	c := Default()
-	var data []byte
-	if path == "" {
-		c = DefaultFor(rules.UID, env)
-	} else {
-		var err error
-		if data, err = readAgain(path); err != nil {
-			return nil, fmt.Errorf("read config: %w", err)
-		}
-	}
-	d, err := load(&c, path, data, env, rules)
+	c, d, err := loadFile(path, env, rules, readAgain)
 	if err != nil {
 		return nil, err
 	}

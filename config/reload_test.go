@@ -101,7 +101,7 @@ func TestReloadOfNoFile(t *testing.T) {
 		filepath.Join(dir, "gone"): "no such file",
 		dir:                        "no regular file",
 		pipe:                       "no regular file",
-		big:                        "is it a config file?",
+		big:                        "is it the right file?",
 	} {
 		if r, err := Reload(&c, path, nil, testRules); r != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
@@ -128,7 +128,7 @@ func TestReloadedError(t *testing.T) {
 	}
 }
 
-// Every key's tag is a word that docs/configuration.md explains, and no section
+// Every key's tag is a word that docs/reference/configuration.md explains, and no section
 // has one.
 func TestReloadTags(t *testing.T) {
 	data, err := os.ReadFile(pagePath)

@@ -9,8 +9,8 @@ import (
 func TestWrongStop(t *testing.T) {
 	for value, want := range map[string]string{
 		"60":      `"60" is not a duration; write a number with a unit, such as 25us, 10s or 5m`,
-		"-1s":     "want a duration from 0s to 1h, not -1s",
-		"24h":     "want a duration from 0s to 1h, not 24h",
+		"-1s":     "want 0s to 1h, not -1s",
+		"24h":     "want 0s to 1h, not 24h",
 		"1 min":   `"1 min" is not a duration; write a number with a unit, such as 25us, 10s or 5m`,
 		"forever": `"forever" is not a duration; write a number with a unit, such as 25us, 10s or 5m`,
 	} {

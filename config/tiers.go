@@ -4,30 +4,24 @@ import "time"
 
 // CPU is the DRAM tier.
 type CPU struct {
-	// Bytes of shared memory, all taken at start; at most what the machine or the
-	// container has.
+	// Bytes of shared memory, all taken at start.
 	Capacity Bytes `yaml:"capacity" range:"16MiB.."`
-	// Which chunk is evicted first. tenure learns: see [eviction.md](eviction.md).
+	// Which chunk is evicted first: see [eviction](../eviction.md).
 	Policy string `yaml:"policy" oneof:"lru,lfu,fifo,mru,arc,s3fifo,tenure" reload:"at once"`
-	// What tenure weighs chunks by: the tokens in them, or what these take to
-	// compute, for which one deep in a prompt counts more: see spaces[].prefill_depth.
+	// What tenure weighs chunks by: their tokens, or what these take to compute.
 	RankBy string `yaml:"rank_by" oneof:"tokens,compute" reload:"at once"`
-	// Share of capacity above which eviction starts, ahead of the puts that will
-	// need the room.
+	// Share of capacity above which eviction starts, ahead of puts.
 	HighWatermark float64 `yaml:"high_watermark" range:">0..1" reload:"next eviction"`
-	// Share of capacity that eviction goes down to; below high_watermark.
+	// Share of capacity that eviction goes down to.
 	LowWatermark float64 `yaml:"low_watermark" range:">0" reload:"next eviction"`
-	// auto takes huge pages where the kernel gives them, on fails without them.
+	// auto takes huge pages where there are some; on fails without.
 	HugePages string `yaml:"hugepages" oneof:"auto,on,off"`
 	// Lock the memory, so that it is never swapped; takes RLIMIT_MEMLOCK.
 	MLock bool `yaml:"mlock"`
-	// Absolute folder in which what policy tenure has learned survives a restart;
-	// "" is disk.meta, and without a disk tier nowhere.
+	// Absolute folder for what tenure has learned; "" is disk.meta.
 	Learned string `yaml:"learned"`
-	// Have the next start find DRAM and the sockets again, after a stop, a crash or a kill,
-	// where systemd or serve --keeper has kept them. The arena lacks a seal then, so that
-	// root, and the daemon's own user, could write it: see
-	// [security.md](security.md#keeping-dram).
+	// Have the next start find DRAM and the sockets again, where systemd or serve --keeper
+	// holds them. [Security](../security.md#keeping-dram) says what it trades.
 	Keep bool `yaml:"keep"`
 }
 
@@ -58,14 +52,12 @@ const (
 
 // Disk is the local disk tier. Its entries survive restarts.
 type Disk struct {
-	// Absolute folders on local file systems, one for each disk. They are filled
-	// in proportion to their free room.
+	// Absolute folders on local file systems, one for each disk, filled in proportion to free
+	// room.
 	Paths []string `yaml:"paths,flow"`
-	// Absolute folder of the database, on which all paths depend; "" is the first
-	// path.
+	// Absolute folder of the database; "" is the first path.
 	Meta string `yaml:"meta"`
-	// Most bytes of all files below paths, database included; at least one
-	// segment; 0 turns the disk tier off.
+	// Most bytes of all files below paths, database included; 0 turns the tier off.
 	Capacity Bytes `yaml:"capacity" range:"0.."`
 	// As cpu.policy.
 	Policy string `yaml:"policy" oneof:"lru,lfu,fifo,mru,arc,s3fifo,tenure" reload:"at once"`
@@ -75,23 +67,21 @@ type Disk struct {
 	HighWatermark float64 `yaml:"high_watermark" range:">0..1" reload:"next eviction"`
 	// As cpu.low_watermark.
 	LowWatermark float64 `yaml:"low_watermark" range:">0" reload:"next eviction"`
-	// Bytes left free on each file system for others. Where these take more,
-	// whole segments are given back.
+	// Bytes left free on each file system for others; segments are given back for it.
 	MinFree Bytes `yaml:"min_free" range:"0.." reload:"within seconds"`
-	// Payloads up to this size lie in the database, larger ones in extent files.
+	// Payloads up to this size lie in the database, larger ones in segments, where they take
+	// 8KiB at least.
 	InlineMax Bytes `yaml:"inline_max" range:"0..64KiB"`
-	// Bytes of one preallocated extent file, a multiple of 4KiB. A payload takes
-	// 4KiB more for its header, so 64MiB keeps those above 65532KiB off the disk.
+	// Bytes of one preallocated file, a multiple of 4KiB. A payload takes 4KiB more, so 64MiB
+	// keeps those above 65532KiB off the disk.
 	SegmentSize Bytes `yaml:"segment_size" range:"64MiB.."`
-	// Bytes written a day, against wear, in bursts of up to an hour's share; 0 is
-	// no limit.
+	// Bytes written a day, in bursts of up to an hour's share; 0 is no limit.
 	WriteBudget Bytes `yaml:"write_budget" range:"0.." reload:"at once"`
-	// Bytes a second read in the background to find bit rot; 0 turns it off.
+	// Bytes a second read in the background to find bit rot; 0 is none.
 	ScrubRate Bytes `yaml:"scrub_rate" range:"0.." reload:"next pass"`
-	// Longest that a read may take; a slower one counts as a miss.
+	// Longest that a read may take; a slower one is a miss.
 	IOTimeout time.Duration `yaml:"io_timeout" range:">0s"`
-	// Requests of 1 MiB under way at once in each path; 0 is 2 to 4, as a probe of
-	// half a second finds when the path is new.
+	// Requests of 1 MiB under way in each path; 0 is 2 to 4, by a probe.
 	IODepth int `yaml:"io_depth" range:"0..64"`
 }
 
@@ -111,33 +101,29 @@ type Remote struct {
 	S3 S3 `yaml:"s3"`
 }
 
-// S3 is an object store. Credentials come from the profile or the
-// environment, never from this file.
+// S3 is an object store: see [a bucket](../run/bucket.md).
 type S3 struct {
-	// Name of the bucket, 3 to 63 characters; "" turns the remote tier off. See
-	// [s3-layout.md](s3-layout.md).
+	// Name of the bucket, 3 to 63 characters; "" turns the tier off.
 	Bucket string `yaml:"bucket"`
-	// Start of every object's name, so that a bucket can be shared.
+	// Start of every object's name.
 	Prefix string `yaml:"prefix"`
 	// URL of a store other than Amazon's.
 	Endpoint string `yaml:"endpoint"`
 	// Region that requests are signed for.
 	Region string `yaml:"region"`
-	// Put the bucket into the path instead of the host name; most stores other
-	// than Amazon's want true.
+	// Put the bucket into the path; most stores other than Amazon's want true.
 	PathStyle bool `yaml:"path_style"`
-	// Profile of the shared credentials file; credentials never stand here.
+	// Profile of the shared credentials file.
 	Profile string `yaml:"profile"`
 	// Most reads in flight, and half as many writes.
 	Concurrency int `yaml:"concurrency" range:"1..4096"`
-	// Most payload bytes of reads in flight, and half as many of writes.
+	// Most bytes of reads in flight, and half as many of writes.
 	Flight Bytes `yaml:"flight" range:"1MiB.."`
-	// Longest that one request may take; a slower one counts as a miss.
+	// Longest that one request may take; a slower one is a miss.
 	Timeout time.Duration `yaml:"timeout" range:">0s"`
 	// Age at which an object counts as absent; 0s is never.
 	TTL time.Duration `yaml:"ttl" range:"0s.."`
-	// Read the names of all objects at start: one request for each 1,000, and
-	// fewer for each lookup later.
+	// Read all names at start, one request for each 1,000, and ask less later.
 	List bool `yaml:"list"`
 }
 
@@ -146,22 +132,19 @@ func (s *S3) Enabled() bool { return s.Bucket != "" }
 
 // Write says when chunks are written to the disk tier.
 type Write struct {
-	// through writes after every commit, back when DRAM evicts the chunk, auto as
-	// through until the disk is full and then as back, selective after min_hits hits.
-	Mode string `yaml:"mode" oneof:"auto,through,back,selective"`
-	// For mode auto: longest that a chunk of a full disk's queue is in DRAM only; 0s is
-	// for ever. A kill costs these chunks.
-	UnsafeAge time.Duration `yaml:"unsafe_age" range:"0s.." reload:"at once"`
-	// For mode selective: hits before a chunk is worth writing.
-	MinHits int `yaml:"min_hits" range:"1..1048576"`
-	// Most bytes waiting to be written; beyond it chunks stay in DRAM only.
+	// through writes after every commit, back when DRAM evicts, auto as through until the disk
+	// is full and then as back.
+	Mode string `yaml:"mode" oneof:"auto,through,back"`
+	// With auto, longest that a chunk is in DRAM only, over a full disk; 0s is for ever. A
+	// kill costs these chunks.
+	UnsafeAge time.Duration `yaml:"unsafe_age" range:"0,1s.." reload:"at once"`
+	// Most bytes waiting to be written; beyond it chunks stay in DRAM.
 	Queue Bytes `yaml:"queue" range:"1MiB.." reload:"at once"`
 }
 
 // The write modes.
 const (
-	WriteAuto      = "auto"      // as WriteThrough while the disk has room for all, then as WriteBack
-	WriteThrough   = "through"   // after every commit
-	WriteSelective = "selective" // after min_hits hits
-	WriteBack      = "back"      // when DRAM evicts it
+	WriteAuto    = "auto"    // as WriteThrough while the disk has room for all, then as WriteBack
+	WriteThrough = "through" // after every commit
+	WriteBack    = "back"    // when DRAM evicts it
 )

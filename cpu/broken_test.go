@@ -12,7 +12,7 @@ import (
 // An entry whose block was given to another, because of a reference let go of twice, is a
 // miss: nobody gets the bytes of the other under its key. The other stays.
 func TestBlockOfAnother(t *testing.T) {
-	broken.Survive(t)
+	t.Cleanup(broken.Survive())
 	h, a := newTier(t, 8*page, ledger.Limits{})
 	one := store(t, h, 1, 1, page)
 	var refs [1]tier.Ref
@@ -45,7 +45,7 @@ func TestBlockOfAnother(t *testing.T) {
 
 // Where more than a hundredth of DRAM is put aside, all goes that nobody leases, once.
 func TestEmptiedInMistrust(t *testing.T) {
-	broken.Survive(t)
+	t.Cleanup(broken.Survive())
 	const pages = 1000
 	h, _ := newTier(t, pages*page, ledger.Limits{})
 	c := store(t, h, 1, 100, page)
@@ -57,7 +57,7 @@ func TestEmptiedInMistrust(t *testing.T) {
 	drop := func(v tier.Victim) bool { v.Block.Release(); return false }
 	for i := 99; i > 89; i-- {
 		h.Shrink(t.Context(), 0, drop)
-		if h.Crowded(0) || entries() != i+1 {
+		if h.Crowded(0) || entries() != i+1 || h.Mistrusted() != nil {
 			t.Fatalf("%d entries with %d put aside", entries(), 99-i)
 		}
 		e, _ := h.Ledger().Find(c.Key(i))
@@ -69,8 +69,8 @@ func TestEmptiedInMistrust(t *testing.T) {
 		defer b.Release()
 		defer b.Release() // the reference that nobody gives back
 	}
-	if !h.Crowded(0) {
-		t.Error("it does not ask to be emptied")
+	if !h.Crowded(0) || h.Mistrusted() == nil {
+		t.Errorf("it does not ask to be emptied: %v", h.Mistrusted())
 	}
 	h.Shrink(t.Context(), 0, drop)
 	if h.Crowded(0) || entries() != 5 {
@@ -88,7 +88,7 @@ func TestEmptiedInMistrust(t *testing.T) {
 // Emptying waits for writers that have no room for more, and goes on until nothing is left
 // that could go.
 func TestEmptiedAsWritten(t *testing.T) {
-	broken.Survive(t)
+	t.Cleanup(broken.Survive())
 	h, _ := newTier(t, 1000*page, ledger.Limits{Unwritten: page})
 	h.Ledger().StandOn(func() ledger.Below { return 2 })
 	for seed := range uint64(20) {

@@ -261,7 +261,7 @@ func TestNothingIsReused(t *testing.T) {
 
 // Emptying that mistrust asks for while nothing may be reused is done afterwards.
 func TestEmptiedAfterGuard(t *testing.T) {
-	broken.Survive(t)
+	t.Cleanup(broken.Survive())
 	n := newNoted(t, newShared(t, 1000*page), nil, nil)
 	c := store(t, n.Tier, 1, 100, page)
 	next, _ := n.killed(t)
@@ -389,7 +389,7 @@ func TestLostBlocksRecord(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			broken.Survive(t)
+			t.Cleanup(broken.Survive())
 			n := newNoted(t, newShared(t, 8*page), nil, nil)
 			one := store(t, n.Tier, 1, 1, page)
 			b, err := n.Get(t.Context(), one.Key(0), nil)

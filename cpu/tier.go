@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -195,6 +196,7 @@ func (t *Tier) Close() error {
 // Stats implements tier.Tier.
 func (t *Tier) Stats() tier.Stats {
 	l, a := t.ledger.Stats(), t.arena.Stats()
+	_, aside := t.putAside()
 	return tier.Stats{
 		Entries:          int64(l.Entries),
 		PayloadBytes:     t.payloadBytes.Load(),
@@ -205,12 +207,13 @@ func (t *Tier) Stats() tier.Stats {
 		Puts: t.puts.Load(), PutBytes: t.putBytes.Load(),
 		Evictions: t.evictions.Load(), EvictedBytes: t.evictedBytes.Load(),
 		EvictedUnused: l.EvictedUnused, EvictedUnusedBytes: l.EvictedUnusedBytes,
-		Policy: t.ledger.PolicyName(), Steps: l.Steps, Quotas: tier.QuotasOf(t.ledger),
+		Policy: t.ledger.PolicyName(), Steps: l.Steps, Quotas: t.ledger.Quotas(),
 		Counters: map[string]uint64{
 			"protected_bytes": uint64(l.ProtectedBytes),
 			"refused":         t.refused.Load(),
 			"moved":           t.moved.Load(),
 			"moved_bytes":     t.movedBytes.Load(),
+			"aside_bytes":     uint64(aside),
 		},
 	}
 }
@@ -235,3 +238,58 @@ func (t *Tier) block(e ledger.Entry) arena.Block {
 
 // occupied is what a payload of n bytes takes in the arena.
 func occupied(n uint32) int64 { return extent.RoundUp(int64(n)) }
+
+// watermarks are shares of the populated part of the arena.
+type watermarks struct{ high, low float64 }
+
+// high is the high watermark in bytes.
+func (t *Tier) high() int64 { return int64(t.marks.Load().high * float64(t.arena.Populated())) }
+
+// goal is the used bytes at which evictions end: the low watermark. A policy
+// that plans compares each new chunk with the one that would go for it, so that
+// none is evicted ahead of time, below the high watermark.
+func (t *Tier) goal() int64 {
+	if t.ledger.Plans() {
+		return t.high()
+	}
+	return int64(t.marks.Load().low * float64(t.arena.Populated()))
+}
+
+// Room implements tier.Bounded.
+func (t *Tier) Room(size uint32) int {
+	bytes := (t.high() - t.arena.Stats().UsedBytes) / occupied(max(size, 1))
+	return int(min(math.MaxInt-1, bytes, int64(ledger.Spare(t.ledger))))
+}
+
+// shed hands over one victim of a quota that is exceeded, if there is one.
+func shed(t *Tier, drop func(tier.Victim) bool) bool {
+	if t.guard.on.Load() {
+		return false
+	}
+	t.handing.RLock()
+	defer t.handing.RUnlock()
+	e, ok := t.ledger.EvictOver()
+	if ok {
+		drop(t.victim(e))
+	}
+	return ok
+}
+
+// keep notes in both books that a block is the payload of a fill.
+func (t *Tier) keep(id ledger.ID, b arena.Block, r tier.Record) {
+	b.SetTag(uint32(id))
+	t.ledger.SetValue(id, tier.HotValue(b, r))
+}
+
+// move puts a copy in the place of a block whose entry is not held; see
+// arena.Compact. A later hold of the entry gets the copy; a reference of the
+// block itself that was taken before, such as that of Get, keeps the block.
+func (t *Tier) move(from, to arena.Block) bool {
+	n := to.Len() // afterwards it is the entry's, and may be gone at once
+	if !t.notes.exchange(t, from, to) {
+		return false
+	}
+	t.moved.Add(1)
+	t.movedBytes.Add(uint64(n))
+	return true
+}

@@ -12,7 +12,7 @@ import (
 
 var benchSizes = []int{512, 4 << 10, 64 << 10, 256 << 10, mib, 4 * mib}
 
-func benchTier(b *testing.B) (*Tier, memory) {
+func benchTier(b *testing.B) (*rig, memory) {
 	o := testOptions(b.TempDir())
 	o.Database = nil // a process, as the daemon's
 	o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 1100*mib, 64*mib, 256*mib

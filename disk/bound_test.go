@@ -58,7 +58,7 @@ func TestCapacityAtEverySample(t *testing.T) {
 }
 
 // churnMixed stores key i, evicting as often as it takes, and now and then deletes one.
-func churnMixed(t *testing.T, d *Tier, m memory, rng *rand.Rand, i, n int) {
+func churnMixed(t *testing.T, d *rig, m memory, rng *rand.Rand, i, n int) {
 	b, err := m.Alloc(t.Context(), n)
 	if err != nil {
 		return // the others have it
@@ -107,7 +107,7 @@ func TestFullFileSystem(t *testing.T) {
 		full := churn()
 		before := d.Stats().Entries
 		fs.others.Store(0)
-		if err := (maintenance{d}).lookAll(); err != nil { // the maintenance does so every second
+		if err := (maintenance{d.instance}).lookAll(); err != nil { // the maintenance does so every second
 			t.Fatal(err)
 		}
 		if stored := churn(); stored < puts {

@@ -19,9 +19,9 @@ func TestCheck(t *testing.T) {
 	at := func(path ...string) Options {
 		return Options{Paths: path, CapacityBytes: 256 * mib, SegmentBytes: 16 * mib, Policy: "lru", Buffered: true, Database: database.OpenHere, Log: zerolog.Nop()}
 	}
-	opened := func(t *testing.T, o Options) *Tier {
+	opened := func(t *testing.T, o Options) *rig {
 		t.Helper()
-		tr, err := Open(o)
+		tr, err := openRig(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestCheck(t *testing.T) {
 				if after := listing(t, dir); after != before {
 					t.Errorf("there was\n%s\nnow there is\n%s", before, after)
 				}
-				tr, oerr := Open(o)
+				tr, oerr := openRig(o)
 				if oerr == nil {
 					tr.Close()
 				}

@@ -17,7 +17,7 @@ import (
 
 // putOrTrim stores key n, evicting as the stack does. It reports whether
 // there was room at last.
-func putOrTrim(t testing.TB, d *Tier, m memory, n, size int, gone func([]key.Key)) bool {
+func putOrTrim(t testing.TB, d *rig, m memory, n, size int, gone func([]key.Key)) bool {
 	t.Helper()
 	for range 100 {
 		err := put(t, d, m, n, size)

@@ -39,7 +39,7 @@ func TestConformanceDecorated(t *testing.T) {
 	tiertest.Run(t, func(t *testing.T) tiertest.Subject {
 		return subject(t, func(d tier.Tier) tier.Tier {
 			d = tierfault.Wrap(d, func(tierfault.Call) tierfault.Fault { return tierfault.Fault{} })
-			return tier.WithBreaker(tier.WithObserver(d, func(string, time.Duration) {}), tier.BreakerOptions{Log: zerolog.Nop()})
+			return tier.WithBreaker(d, tier.BreakerOptions{Observe: func(string, time.Duration) {}, Log: zerolog.Nop()})
 		})
 	})
 }

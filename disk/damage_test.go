@@ -30,10 +30,7 @@ func TestCorruptPayload(t *testing.T) {
 			mustPut(t, d, m, i, 100_000)
 		}
 		mustPut(t, d, m, 9, 100) // inline
-		var e record.Entry
-		if _, err := d.db.Entry(keyOf(2), &e); err != nil {
-			t.Fatal(err)
-		}
+		e := entryIn(t, d, 2)
 		dbKey := record.PayloadKey(keyOf(9))
 		write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], make([]byte, 100)) })
 		stop()
@@ -63,7 +60,7 @@ func TestCorruptPayload(t *testing.T) {
 // removing is an allocator that has a key removed before it allocates.
 type removing struct {
 	memory
-	d *Tier
+	d *rig
 	n int
 }
 

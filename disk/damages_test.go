@@ -134,7 +134,7 @@ func (x *damagedTier) live(t *testing.T, m memory, rng *rand.Rand) {
 
 // imitate stores what the first segment held, headers included, as a payload,
 // at the very place where it was.
-func (x *damagedTier) imitate(t *testing.T, d *Tier, m memory, rng *rand.Rand) {
+func (x *damagedTier) imitate(t *testing.T, d *rig, m memory, rng *rand.Rand) {
 	t.Helper()
 	files := segmentFiles(t, x.o.Paths[0])
 	if len(files) == 0 {
@@ -150,10 +150,7 @@ func (x *damagedTier) imitate(t *testing.T, d *Tier, m memory, rng *rand.Rand) {
 	}
 	n, size := spoofs+x.spoofed, 20_000+rng.IntN(200_000)
 	mustPut(t, d, m, n, size) // to see where it comes to lie
-	var e record.Entry
-	if found, err := d.db.Entry(keyOf(n), &e); err != nil || !found {
-		t.Fatal(found, err)
-	}
+	e := entryIn(t, d, n)
 	if err := d.Delete(t.Context(), []key.Key{keyOf(n)}); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +245,7 @@ func (x *damagedTier) check(t *testing.T, m memory, how string) (there, all int)
 	var got map[key.Key]tier.Record
 	for range 2 {
 		x.o.Database = opener()
-		d, err := open(x.o)
+		d, err := openRig(x.o)
 		if err != nil {
 			t.Errorf("does not start: %v", err)
 			return 0, 0

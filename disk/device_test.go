@@ -176,7 +176,7 @@ func TestCloseLeavesAHungDeviceBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := testOptions(tiertest.Folder(t))
 		f := newFaulty(t, o.Paths[0])
-		d, err := open(o, f)
+		d, err := openRig(o, f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +201,7 @@ func TestCloseLeavesAHungDeviceBehind(t *testing.T) {
 
 func TestSlowIsNotHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &Tier{o: Options{IOTimeout: time.Second}, metaDev: blockio.New(1, time.Second), commits: &metadata.Committer{}, ended: make(chan struct{})}
+		tr := &instance{o: Options{IOTimeout: time.Second}, count: new(counters), metaDev: blockio.New(1, time.Second), commits: &metadata.Committer{}, ended: make(chan struct{})}
 		done := make(chan error, 1)
 		go func() {
 			for range 5 { // others make progress

@@ -20,10 +20,11 @@
 // internal/folders claims the folders (sets, markers, locks), internal/blockio
 // moves payloads (queue, transfers, files, health of a path), and
 // internal/metadata keeps the records (store, committer, witness). This package
-// has the segments, the database's share of the capacity, and the tier. Tier has the calls of the contract and little else:
-// opening, recovery, writing (a Put), payloads (reads), deletion, eviction, space
-// (the room for segments), tombWriter (headers of free extents), syncRun, scrub and
-// maintenance do the work.
+// has the segments, the database's share of the capacity, and the tier. Tier has the
+// calls of the contract and little else. They go to its instance, which is one opening
+// of the folders: opening, recovery, writing (a Put), payloads (reads), deletion,
+// reclaim, space (the room for segments), tombWriter (headers of free extents),
+// syncRun, scrub and maintenance do the work.
 //
 // # Several paths
 //
@@ -71,8 +72,9 @@
 // record does. The witness tells a database that has lost commits, or tables from its
 // manifest, from one that has not. Where it cannot tell, since its file is gone
 // too, no header is freed on the database's word: one without a record is adopted.
-// A rebuild by hand (Keeper.Rebuild) compares both ways: a record that a younger
-// header contradicts is dropped, and a header that is damaged written anew.
+// A rebuild compares both ways: a record that a younger header contradicts is dropped,
+// and a header that is damaged written anew. An empty file kvstored.rebuild beside the
+// database orders one of the next opening.
 //
 // # Damage
 //
@@ -87,22 +89,20 @@
 // page that cannot be read, and no log.Fatal, ends the tier's. When that
 // process ends, or a commit fails, or it has not answered for eight I/O
 // timeouts and is killed, the database is broken: nothing asks it, calls fail,
-// and mend starts another process once the file system takes writes and has
-// room, for ever, with pauses of up to half a minute. The entries stay in the
-// books meanwhile. Only a database that is damaged ends Run, with an error: the
-// next Open moves it aside. What Badger says of a file that it cannot read is
-// not always what the device said (of a manifest, that it is none), so before
-// anything counts as damage all files are read once more.
+// and the tier is lost. The next opening starts another process. One that is
+// damaged it moves aside; what ended its process three times in a row is damaged.
+// What Badger says of a file that it cannot read is not always what the device
+// said (of a manifest, that it is none), so before anything counts as damage all
+// files are read once more.
 //
-// # The Keeper
+// # Off, and open again
 //
-// A Keeper is a Tier that need not be open. A start in trouble, and a tier that
-// is lost (its database is damaged, its folder has gone or is another one now),
-// leave it off, with the reason; it opens the tier anew, as a start does, after
-// pauses of up to half a minute. IsTrouble tells errors that a later start may
-// not meet from the troubles that only a person can mend: another process on the
-// folders, a foreign set, a newer format. A folder that has gone must come back
-// with its marker: an empty mount point is not filled. The new tier gets the
+// A start in trouble, and a tier that is lost (its database is broken, its folder has
+// gone or is another one now), leave it off, with the reason. Run opens it anew, as a
+// start does, after pauses of up to half a minute. IsTrouble tells errors that a later
+// start may not meet from the troubles that only a person can mend: another process on
+// the folders, a foreign set, a newer format. A folder that has gone must come back
+// with its marker: an empty mount point is not filled. The new instance gets the
 // settings, the policy with its learned state, and the quotas of the one before
 // (handOver); the entries are recovered again.
 //
@@ -111,11 +111,11 @@
 // Run owns all goroutines: of each path a few workers that take pieces of
 // transfers in the order of submission (device), one that groups changes to
 // the database (committer), one for maintenance, and one that watches over the
-// database and opens one again that failed (mend). I/O that may hang with the
-// device runs in a worker, or in a goroutine that the end does not wait for, so
-// every call ends with its context, and with an error once the device has ended
-// no piece for the I/O timeout. A transfer that its caller has given up goes on
-// to its end by itself, and only then lets go of memory and extent.
+// database. I/O that may hang with the device runs in a worker, or in a goroutine
+// that the end does not wait for, so every call ends with its context, and with an
+// error once the device has ended no piece for the I/O timeout. A transfer that its
+// caller has given up goes on to its end by itself, and only then lets go of memory
+// and extent.
 //
 // # Locks
 //

@@ -29,7 +29,7 @@ func TestOpenWithoutFiles(t *testing.T) {
 		refused := 0
 		for {
 			lift := limitOpen(t, refused)
-			d, err := Open(o)
+			d, err := openRig(o)
 			lift()
 			if err == nil {
 				if err := d.Close(); err != nil {
@@ -47,27 +47,6 @@ func TestOpenWithoutFiles(t *testing.T) {
 			t.Errorf("refused %d times", refused)
 		}
 		keepsAll(t, o, m, 3)
-	})
-}
-
-// A database that is to be opened again waits until there are files for it, and
-// that is no attempt that counts.
-func TestMendWithoutFiles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := openBreakable(t, testOptions(tiertest.Folder(t))) // without Run only the test mends
-		breakStore(t, d)()
-		lift := limitOpen(t, 4)
-		err := d.db.Mend()
-		lift()
-		if !errors.Is(err, syscall.EMFILE) || errors.Is(err, metadata.ErrDamaged) {
-			t.Errorf("without files: %v", err)
-		}
-		if err := d.db.Mend(); err != nil {
-			t.Errorf("with files: %v", err)
-		}
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 

@@ -53,7 +53,7 @@ func TestOpenWithoutRights(t *testing.T) {
 			if err := os.Chmod(path, 0); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Open(o); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), metadata.Remedy(syscall.EACCES)) {
+			if _, err := openRig(o); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), metadata.Remedy(syscall.EACCES)) {
 				t.Errorf("%s may not be opened: %v", f.Name(), err)
 			}
 			if err := os.Chmod(path, 0o600); err != nil {
@@ -73,7 +73,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 		mustPut(t, d, m, 0, 100_000)
 		stop()
 		o.free = func(string) (int64, error) { return mib, nil }
-		if _, err := Open(o); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(o.Paths[0], folders.DatabaseName)) {
+		if _, err := openRig(o); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(o.Paths[0], folders.DatabaseName)) {
 			t.Errorf("without room: %v", err)
 		}
 		o.free = nil

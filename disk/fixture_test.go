@@ -68,10 +68,40 @@ func folderAt(t testing.TB, dir string) *filesystem.Folder {
 	return f
 }
 
+// rig is a tier and the one instance of it, which is not opened again when it ends.
+type rig struct {
+	*Tier
+	*instance
+}
+
+func openRig(o Options, kinds ...blockio.Folder) (*rig, error) { return openRigOn(o, nil, kinds...) }
+
+func openRigOn(o Options, p metadata.Pulse, kinds ...blockio.Folder) (*rig, error) {
+	i, err := openOn(o, p, kinds...)
+	if err != nil {
+		return nil, err
+	}
+	t, err := newTier(i.o)
+	if err != nil {
+		return nil, err
+	}
+	t.install(opened{instance: i})
+	return &rig{t, i}, nil
+}
+
+func (r *rig) Run(ctx context.Context) error { return r.run(ctx) }
+
+func (r *rig) Close() error {
+	r.Tier.mu.Lock()
+	r.Tier.mu.closed = true
+	r.Tier.mu.Unlock()
+	return r.close()
+}
+
 // start opens a tier and runs it until the test or stop ends it.
-func start(t testing.TB, o Options, f blockio.Folder) (d *Tier, stop func()) {
+func start(t testing.TB, o Options, f blockio.Folder) (d *rig, stop func()) {
 	t.Helper()
-	d, err := open(o, f)
+	d, err := openRig(o, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +109,7 @@ func start(t testing.TB, o Options, f blockio.Folder) (d *Tier, stop func()) {
 }
 
 // runTier runs d until the test or stop ends it.
-func runTier(t testing.TB, d *Tier) (stop func()) {
+func runTier(t testing.TB, d *rig) (stop func()) {
 	t.Helper()
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(context.Background()) }()
@@ -89,10 +119,11 @@ func runTier(t testing.TB, d *Tier) (stop func()) {
 			return
 		}
 		stopped = true
-		if err := d.Close(); err != nil {
+		broken := d.db.Works() != nil // by a test
+		if err := d.Close(); err != nil && !broken {
 			t.Errorf("close: %v", err)
 		}
-		if err := <-ran; err != nil && !errors.Is(err, tier.ErrClosed) {
+		if err := <-ran; err != nil && !broken && !errors.Is(err, tier.ErrClosed) {
 			t.Errorf("run: %v", err)
 		}
 	}
@@ -100,7 +131,7 @@ func runTier(t testing.TB, d *Tier) (stop func()) {
 	return stop
 }
 
-func recoverAll(t testing.TB, d *Tier) map[key.Key]tier.Record {
+func recoverAll(t testing.TB, d *rig) map[key.Key]tier.Record {
 	t.Helper()
 	got := make(map[key.Key]tier.Record)
 	err := d.Recover(context.Background(), func(rs []tier.Record) {
@@ -150,14 +181,14 @@ func entryOf(t testing.TB, m memory, n, size int) tier.Entry {
 	return tier.Entry{Record: tier.Record{Key: keyOf(n), Tokens: 256, Size: uint32(size), Sum: sum}, Block: b}
 }
 
-func put(t testing.TB, d *Tier, m memory, n, size int) error {
+func put(t testing.TB, d tier.Tier, m memory, n, size int) error {
 	t.Helper()
 	e := entryOf(t, m, n, size)
 	defer e.Block.Release()
 	return d.Put(context.Background(), e)
 }
 
-func mustPut(t testing.TB, d *Tier, m memory, n, size int) {
+func mustPut(t testing.TB, d tier.Tier, m memory, n, size int) {
 	t.Helper()
 	if err := put(t, d, m, n, size); err != nil {
 		t.Fatalf("put %d: %v", n, err)
@@ -165,7 +196,7 @@ func mustPut(t testing.TB, d *Tier, m memory, n, size int) {
 }
 
 // get reads key n and checks every byte.
-func get(t testing.TB, d *Tier, m memory, n, size int) error {
+func get(t testing.TB, d tier.Tier, m memory, n, size int) error {
 	t.Helper()
 	b, err := d.Get(context.Background(), keyOf(n), m)
 	if err != nil {
@@ -183,11 +214,20 @@ func get(t testing.TB, d *Tier, m memory, n, size int) error {
 	return nil
 }
 
-func mustGet(t testing.TB, d *Tier, m memory, n, size int) {
+func mustGet(t testing.TB, d tier.Tier, m memory, n, size int) {
 	t.Helper()
 	if err := get(t, d, m, n, size); err != nil {
 		t.Fatalf("get %d: %v", n, err)
 	}
+}
+
+// entryIn is the record of key n.
+func entryIn(t testing.TB, d *rig, n int) (e record.Entry) {
+	t.Helper()
+	if found, err := d.db.Entry(keyOf(n), &e); err != nil || !found {
+		t.Fatalf("key %d has a record: %t, %v", n, found, err)
+	}
+	return e
 }
 
 func wantErr(t testing.TB, err, want error) {
@@ -211,7 +251,7 @@ func occupied(dir string) (total int64) {
 }
 
 // checkBooks compares the ledger with the allocators.
-func checkBooks(t testing.TB, d *Tier) {
+func checkBooks(t testing.TB, d *rig) {
 	t.Helper()
 	// An entry that was read corrupt, or evicted in the background, leaves its
 	// extent when its deletion is in the database, which no call waits for.
@@ -224,7 +264,7 @@ func checkBooks(t testing.TB, d *Tier) {
 	}
 }
 
-func booksError(d *Tier) error {
+func booksError(d *rig) error {
 	_, used, _, _ := d.segments.usage()
 	l, inDatabase := d.ledger.Stats(), filesWorth*d.share.live.Load()
 	if known := l.UsedBytes - inDatabase; used > known+int64(l.Entries)*record.HeaderBytes || known-used > int64(l.Entries)*alignBytes {
@@ -246,7 +286,7 @@ func booksError(d *Tier) error {
 // recount reads every record and compares with the books: each entry of the
 // ledger has one record and each record an entry, extents lie within their
 // segments, none is owned twice, and together they are the bytes in use.
-func recount(t testing.TB, d *Tier) {
+func recount(t testing.TB, d *rig) {
 	t.Helper()
 	checkBooks(t, d)
 	var entries []record.Entry
@@ -321,7 +361,7 @@ func (w *writes) Apply(b *metadata.Batch) error {
 func (w *writes) Committed(err error) { w.done <- err }
 
 // write commits what fn writes.
-func write(t testing.TB, d *Tier, fn func(b *metadata.Batch)) {
+func write(t testing.TB, d *rig, fn func(b *metadata.Batch)) {
 	t.Helper()
 	w := &writes{fn, make(chan error, 1)}
 	if err := d.commits.Add(w); err != nil {
@@ -334,7 +374,7 @@ func write(t testing.TB, d *Tier, fn func(b *metadata.Batch)) {
 
 // endProcess ends the process of the database, as a kill does; the database is known to
 // be broken from then on.
-func endProcess(t testing.TB, d *Tier) {
+func endProcess(t testing.TB, d *instance) {
 	t.Helper()
 	d.db.Kill(&database.Death{How: "signal: killed"})
 	if _, err := d.db.Measure(); err == nil {
@@ -342,12 +382,11 @@ func endProcess(t testing.TB, d *Tier) {
 	}
 }
 
-// gate is the pulse of a database that is not opened again while it is shut.
+// gate is the pulse of a database whose file system may refuse writes.
 type gate struct {
 	*os.File
 	mu   sync.Mutex
-	shut chan struct{} // nil = open
-	fail error         // of every write
+	fail error // of every write
 }
 
 func newGate(t testing.TB) *gate {
@@ -376,53 +415,14 @@ func (g *gate) WriteAt(p []byte, off int64) (int, error) {
 	return g.File.WriteAt(p, off)
 }
 
-func (g *gate) Sync() error {
-	g.mu.Lock()
-	shut := g.shut
-	g.mu.Unlock()
-	if shut != nil {
-		<-shut
-	}
-	return nil
-}
+// awaitEvery is how often it is looked for what must come.
+const awaitEvery = 10 * time.Millisecond
 
-// openBreakable opens a tier whose database breakStore may break.
-func openBreakable(t testing.TB, o Options) *Tier {
+func await(t *testing.T, otherwise string, cond func() bool) {
 	t.Helper()
-	d, err := openOn(o, newGate(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-// startBreakable is start with openBreakable.
-func startBreakable(t testing.TB, o Options) (d *Tier, stop func()) {
-	t.Helper()
-	d = openBreakable(t, o)
-	return d, runTier(t, d)
-}
-
-// breakStore breaks the database, and keeps it from being opened before mend is
-// called.
-func breakStore(t testing.TB, d *Tier) (mend func()) {
-	t.Helper()
-	mend = keepBroken(d)
-	endProcess(t, d)
-	return mend
-}
-
-// keepBroken keeps a database that breaks from being opened before mend is called.
-func keepBroken(d *Tier) (mend func()) {
-	g := d.pulse.(*gate)
-	shut := make(chan struct{})
-	g.mu.Lock()
-	g.shut = shut
-	g.mu.Unlock()
-	return func() {
-		g.mu.Lock()
-		g.shut = nil
-		g.mu.Unlock()
-		close(shut)
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(awaitEvery) {
+		if time.Now().After(deadline) {
+			t.Fatal(otherwise)
+		}
 	}
 }

@@ -63,8 +63,8 @@ func TestForeignFoldersAreRefused(t *testing.T) {
 		"pipe as segment":               {plant(fifo, segmentName(99)), "is no regular file"},
 		"pipe as marker":                {plant(fifo, folders.FormatName), "is no regular file"},
 		"folder as marker":              {plant(func(_, path string) error { return os.Mkdir(path, 0o700) }, folders.FormatName), "is no regular file"},
-		"written by all":                {mode(0o777), "can be written by every user"},
-		"written by all, one at a time": {mode(0o777 | os.ModeSticky), "can be written by every user"},
+		"written by all":                {mode(0o777), "(chmod o-w), or choose another path"},
+		"written by all, one at a time": {mode(0o777 | os.ModeSticky), "name a folder below it that is yet to be made"},
 		"a stranger's":                  {func(t *testing.T, dir, _ string) { asStranger(t, dir) }, "belongs to user 4711"},
 		"a stranger's file":             {func(t *testing.T, dir, _ string) { asStranger(t, filepath.Join(dir, folders.MembersName)) }, "belongs to user 4711"},
 		"a stranger's tables":           {func(t *testing.T, dir, _ string) { asStranger(t, filepath.Join(dir, folders.DatabaseName)) }, "belongs to user 4711"},
@@ -93,11 +93,30 @@ func TestForeignFoldersAreRefused(t *testing.T) {
 
 // failedOpen is the error of an Open.
 func failedOpen(o Options) error {
-	d, err := Open(o)
+	d, err := openRig(o)
 	if err == nil {
 		_ = d.Close()
 	}
 	return err
+}
+
+// What an error and Check say of a folder that is yet to be made is what Open does: below a
+// folder that all can write to it is refused, unless there only owners may remove.
+func TestFolderYetToBeMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for bits, says := range map[os.FileMode]string{0o777: "its place can be taken", 0o777 | os.ModeSticky: ""} {
+			top := filepath.Join(tiertest.Folder(t), "top")
+			if err := errors.Join(os.Mkdir(top, 0o700), os.Chmod(top, bits)); err != nil {
+				t.Fatal(err)
+			}
+			o := testOptions(filepath.Join(top, "new"))
+			for what, err := range map[string]error{"Check": Check(o), "Open": failedOpen(o)} {
+				if (says == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), says) {
+					t.Errorf("%s below a folder of mode %v: %v", what, bits, err)
+				}
+			}
+		}
+	})
 }
 
 // The kubelet gives a pod folders of root's that the group of the pod may write.
@@ -117,7 +136,8 @@ func TestFolderOfPodsGroup(t *testing.T) {
 			if err := failedOpen(o); err != nil {
 				t.Errorf("%v: %v", bits, err)
 			}
-			if w := strings.Join(Warnings(o), "\n"); !strings.Contains(w, "all of group") {
+			o.Meta = o.Paths[0]
+			if w := strings.Join(Warnings(o), "\n"); strings.Count(w, "all of group") != 1 {
 				t.Errorf("%v: warned %q", bits, w)
 			}
 		}
@@ -129,7 +149,7 @@ func TestFolderStaysTheOneOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := pathOptions(t, 1)
 		dir := o.Paths[0]
-		d, err := Open(o)
+		d, err := openRig(o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,7 +67,7 @@ func writeFormat1(t *testing.T, o Options, n int, sizeOf func(i int) int) {
 }
 
 // A folder of format 1 is read on: its entries are served, before and after new
-// ones, and after a rebuild by hand. Without its database only the new ones are
+// ones, and after a rebuild by order. Without its database only the new ones are
 // back.
 func TestFormat1(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestFormat1(t *testing.T) {
 		}
 		d, stop := start(t, o, nil)
 		recoverAll(t, d)
-		all := func(d *Tier) {
+		all := func(d *rig) {
 			t.Helper()
 			for i := range 20 {
 				if i != 5 {
@@ -101,12 +101,10 @@ func TestFormat1(t *testing.T) {
 		if mark, _, err := folders.ReadMarker(o.Paths[0]); err != nil || mark.Secret == nil {
 			t.Fatalf("the marker is %+v, %v", mark, err)
 		}
-		if err := orderRebuild(o.Paths[0]); err != nil {
-			t.Fatal(err)
-		}
+		order(t, o.Paths[0])
 		d, stop = start(t, o, nil)
 		if got := recoverAll(t, d); len(got) != 22 {
-			t.Errorf("%d entries after a rebuild by hand, want 22", len(got))
+			t.Errorf("%d entries after a rebuild by order, want 22", len(got))
 		}
 		all(d)
 		stop()

@@ -23,7 +23,7 @@ func TestDeleteWithoutRoom(t *testing.T) {
 		mustPut(t, d, m, 2, 100_000)
 		stop()
 
-		d, err := Open(o)
+		d, err := openRig(o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,21 +26,21 @@ type found struct {
 }
 
 // payloads finds and reads stored payloads.
-type payloads struct{ t *Tier }
+type payloads struct{ t *instance }
 
 // Get reads k's payload into a block of a, verifies and seals it; the caller
 // owns the one reference. Wrong bytes are read once more, then the entry is
 // deleted and the error is ErrCorrupt. After an expired ctx the device may go
 // on for a while; the block stays referenced until it has ended.
 func (t *Tier) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Block, error) {
-	b, err := t.get(ctx, k, a)
+	b, err := t.now.Load().get(ctx, k, a)
 	if err != nil {
-		return arena.Block{}, fmt.Errorf("disk: get %x: %w", k.Hash, err)
+		return arena.Block{}, t.failed(fmt.Errorf("get %x: %w", k.Hash, err))
 	}
 	return b, nil
 }
 
-func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Block, error) {
+func (t *instance) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Block, error) {
 	if err := t.usable(ctx); err != nil {
 		return arena.Block{}, err
 	}
@@ -79,10 +79,17 @@ func (t *Tier) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Bloc
 			return arena.Block{}, tier.ErrNotFound // it was removed while it was read: nothing holds what lies in the database
 		}
 		t.count.corruptGet.Add(1)
-		t.wrong.add(k, f)
+		t.isWrong(k, f)
 		err = tier.ErrCorrupt
 	}
 	return arena.Block{}, err
+}
+
+// isWrong reports a payload that does not have its checksum: a device that returns wrong
+// bytes does so again and again.
+func (t *instance) isWrong(k key.Key, f found) {
+	t.trouble.Error().Hex("key", k.Hash[:]).Uint32("segment", f.loc.segment()).Int64("offset", f.loc.offset()).
+		Msg("a payload does not match its checksum; its entry is deleted")
 }
 
 // find looks k up and enters its extent as a reader.
@@ -143,7 +150,7 @@ func (p payloads) read(ctx context.Context, k key.Key, f found, b arena.Block) (
 // reading is one extent being read.
 type reading struct {
 	blockio.Transfer
-	t    *Tier
+	t    *instance
 	loc  location
 	done chan error
 }
@@ -187,14 +194,5 @@ func (p payloads) readInline(ctx context.Context, k key.Key, b arena.Block) erro
 
 // inlinePayload is a copy of a payload that lies in Badger.
 func (p payloads) inlinePayload(ctx context.Context, k key.Key) ([]byte, error) {
-	t := p.t
-	var payload []byte // the call's own until it has returned without error
-	err := t.call(ctx, t.metaDev, func() (err error) {
-		payload, err = t.db.Payload(k)
-		return err
-	}, nil)
-	if err != nil {
-		return nil, err
-	}
-	return payload, nil
+	return ask(ctx, p.t, func() ([]byte, error) { return p.t.db.Payload(k) })
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // opening is one Open.
-type opening struct{ t *Tier }
+type opening struct{ t *instance }
 
 // openAll claims the folders and opens what lies there. Where kinds is shorter than
 // the paths the system's folders are used.
@@ -35,7 +35,7 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	t.space = newSpace(t)
 	t.commits = metadata.NewCommitter(t.db, t.share, set.Epoch)
 	t.deleting.commits = t.commits
-	t.deletionLog.in = set.Meta
+	t.deletionLog = newDeletionLog(set.Meta, t.o.IOTimeout)
 	t.seal = record.NewSealer(set.Secret)
 	if t.db.Unwitnessed() && len(t.segments.all()) > 0 { // nothing says that the database has all it had
 		if err := set.Meta.Replace(metadata.RebuildName, nil); err != nil {
@@ -45,7 +45,6 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	if t.rebuilds, err = set.Meta.Exists(metadata.RebuildName); err != nil {
 		return err
 	}
-	t.rebuilding.running.Store(t.rebuilds)
 	if t.unclean, err = o.beginUnclean(); err != nil {
 		return err
 	}

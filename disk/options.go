@@ -84,7 +84,20 @@ type Options struct {
 
 	Log zerolog.Logger
 
+	count *counters // of all instances of a Tier; nil for its own
+
 	free func(dir string) (int64, error) // bytes that may yet be allocated there; nil: the file system's answer
+}
+
+// Settings are the options that can change while a Tier is open: see Options.
+type Settings struct {
+	MinFreeBytes                int64
+	HighWatermark, LowWatermark float64
+}
+
+// settings are those of the options.
+func (o *Options) settings() Settings {
+	return Settings{MinFreeBytes: o.MinFreeBytes, HighWatermark: o.HighWatermark, LowWatermark: o.LowWatermark}
 }
 
 // DefaultMetaReserve is how many bytes a tier of so many sets aside for Badger

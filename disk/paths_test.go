@@ -30,7 +30,7 @@ func pathOptions(t testing.TB, n int) Options {
 }
 
 // inPath counts the entries of each path.
-func inPath(d *Tier, n int) map[string][]int {
+func inPath(d *rig, n int) map[string][]int {
 	in := make(map[string][]int)
 	for i := range n {
 		if e, _ := d.ledger.Find(keyOf(i)); e.Size > 0 && !location(e.Value.A).inline() {
@@ -180,7 +180,7 @@ func TestPathsAreGuarded(t *testing.T) {
 		} {
 			o := two
 			o.Paths, o.Meta = tt.paths, ""
-			if d, err := Open(o); err == nil || !strings.Contains(err.Error(), tt.says) {
+			if d, err := openRig(o); err == nil || !strings.Contains(err.Error(), tt.says) {
 				if err == nil {
 					_ = d.Close()
 				}
@@ -235,7 +235,7 @@ func TestPathInTrouble(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := pathOptions(t, 2)
 				bad := newFaulty(t, o.Paths[1])
-				d, err := open(o, nil, bad)
+				d, err := openRig(o, nil, bad)
 				if err != nil {
 					t.Fatal(err)
 				}

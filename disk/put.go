@@ -21,13 +21,13 @@ import (
 // may be later. A Put under way of the same key is waited for. ErrNoSpace asks
 // for a Trim; nothing was written then.
 func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
-	if err := t.put(ctx, e); err != nil {
-		return fmt.Errorf("disk: put %x: %w", e.Key.Hash, err)
+	if err := t.now.Load().put(ctx, e); err != nil {
+		return t.failed(fmt.Errorf("put %x: %w", e.Key.Hash, err))
 	}
 	return nil
 }
 
-func (t *Tier) put(ctx context.Context, e tier.Entry) error {
+func (t *instance) put(ctx context.Context, e tier.Entry) error {
 	if err := t.usable(ctx); err != nil {
 		return err
 	}
@@ -76,22 +76,18 @@ func (o *Options) takes(e tier.Entry) error {
 // into the ledger. It goes on to the end when its caller has given up.
 type writing struct {
 	blockio.Transfer
-	t     *Tier
+	t     *instance
 	id    ledger.ID
 	loc   location
 	entry record.Entry
 	seg   *segment
 	fails uint64 // syncs of seg that had failed before
 	done  chan error
-
-	// The keys of the commit, and the buffer that the record is encoded into.
-	key, payloadKey [record.KeyBytes]byte
-	value           [record.EntryBytes]byte
 }
 
 // store returns the volume that it wrote to, if it came to that. Those that
 // were tried before are not tried again.
-func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*volume) (*volume, error) {
+func (t *instance) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*volume) (*volume, error) {
 	at := now()
 	w := &writing{t: t, id: id, done: make(chan error, 1)}
 	w.entry = record.Entry{
@@ -102,7 +98,6 @@ func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*v
 		w.entry.Created, w.entry.Dies = s.Born, s.Dies
 	}
 	w.Block = e.Block
-	w.key = record.EntryKey(e.Key)
 	inline := int64(e.Size) <= t.o.InlineMax
 	if t.share.full(metadata.HeldBytes(int64(e.Size), inline)) {
 		w.giveUp()
@@ -136,7 +131,6 @@ func (t *Tier) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*v
 func (w *writing) storeInline(ctx context.Context) error {
 	t := w.t
 	w.entry.Inline, w.loc, w.entry.Seq = true, inlined, t.segments.seq.Add(1)
-	w.payloadKey = record.PayloadKey(w.entry.Key)
 	t.ledger.SetValue(w.id, ledger.Value{A: uint64(inlined), B: w.entry.Sum})
 	w.Block.Retain() // until committed
 	if err := t.commits.Add(w); err != nil {
@@ -230,9 +224,9 @@ func (w *writing) Finish(err error) {
 
 func (w *writing) Apply(b *metadata.Batch) error {
 	if w.entry.Inline {
-		return b.PutInline(&w.entry, w.key[:], w.value[:], w.payloadKey[:], w.Block.Bytes())
+		return b.PutInline(&w.entry, w.Block.Bytes())
 	}
-	return b.Put(&w.entry, w.key[:], w.value[:])
+	return b.Put(&w.entry)
 }
 
 func (w *writing) Committed(err error) {
@@ -253,7 +247,7 @@ func (w *writing) Committed(err error) {
 	w.t.scan.addStored(w.entry.Key)
 	w.t.count.puts.Add(1)
 	w.t.count.putBytes.Add(uint64(w.entry.Size))
-	w.t.count.payload.Add(int64(w.entry.Size))
+	w.t.payload.Add(int64(w.entry.Size))
 	w.t.share.live.Add(metadata.HeldBytes(int64(w.entry.Size), w.entry.Inline))
 	w.done <- nil
 }

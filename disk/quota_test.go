@@ -22,7 +22,7 @@ func TestQuota(t *testing.T) {
 		for i := range 6 {
 			mustPut(t, d, m, i, mib)
 		}
-		trim := func(d *Tier) []key.Key {
+		trim := func(d *rig) []key.Key {
 			t.Helper()
 			out, err := d.Trim(context.Background(), 0, nil)
 			if err != nil {

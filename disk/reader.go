@@ -34,7 +34,7 @@ func (s *segments) release(loc location) {
 	delete(s.mu.readers, uint64(loc))
 	if n, ok := s.mu.freeing[uint64(loc)]; ok {
 		delete(s.mu.freeing, uint64(loc))
-		s.giveBack(loc, n)
+		s.freeNow(loc, n)
 	}
 }
 
@@ -48,6 +48,7 @@ func (s *segments) free(loc location, n int64) {
 	defer s.mu.Unlock()
 	if loc.headed() {
 		s.mu.tombs = append(s.mu.tombs, s.tombstone(loc, n))
+		s.unwritten.Add(1)
 		s.mu.readers[uint64(loc)]++ // until it is written
 		select {
 		case s.freed <- struct{}{}:
@@ -58,10 +59,10 @@ func (s *segments) free(loc location, n int64) {
 		s.mu.freeing[uint64(loc)] = n
 		return
 	}
-	s.giveBack(loc, n)
+	s.freeNow(loc, n)
 }
 
-func (s *segments) giveBack(loc location, n int64) {
+func (s *segments) freeNow(loc location, n int64) {
 	if g := s.find(loc.segment()); g != nil && g.free != nil {
 		g.free.Free(loc.offset(), loc.extent(n))
 	}

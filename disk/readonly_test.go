@@ -21,7 +21,7 @@ func TestReadOnlyFileSystem(t *testing.T) {
 		o := testOptions(tiertest.Folder(t))
 		f := newFaulty(t, o.Paths[0])
 		pulse := newGate(t)
-		d, err := openOn(o, pulse, f)
+		d, err := openRigOn(o, pulse, f)
 		if err != nil {
 			t.Fatal(err)
 		}

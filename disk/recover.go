@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/age"
+	"github.com/kvstored/kvstored/internal/broken"
 	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/record"
@@ -19,12 +19,12 @@ import (
 
 // recovery is one Recover.
 type recovery struct {
-	t          *Tier
+	t          *instance
 	entries    []record.Entry // that are whole
 	lost       []key.Key      // of records that are damaged
 	overlapped []key.Key      // of records whose extents others have, or that point nowhere
 	orphans    []*segment     // without an entry
-	surplus    int            // entries that were evicted for Options.Entries
+	beyond     int            // entries that were evicted for Options.Entries
 	buried     bool           // extents of these have headers yet
 }
 
@@ -37,17 +37,21 @@ const emitBatch = 4096
 //
 // Until it is over, Put writes to new segments only, and Get and Contains ask
 // the database for keys that the ledger does not know. A scan ended by ctx, by a
-// device in trouble or by a database that waits to be mended leaves the tier in
-// that state; call Recover again. A database that cannot be read to its end is
-// another matter, since it never will be: the tier makes do with the records that
-// could be read, and the next Open moves the database aside.
+// device in trouble leaves the tier in that state; call Recover again. A database
+// that cannot be read to its end ends Run: the next Open moves it aside.
 func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
+	if err := t.now.Load().recover(ctx, emit); err != nil {
+		return t.failed(fmt.Errorf("recover: %w", err))
+	}
+	return nil
+}
+
+func (t *instance) recover(ctx context.Context, emit func([]tier.Record)) error {
 	if err := t.usable(ctx); err != nil {
-		return fmt.Errorf("disk: recover: %w", err)
+		return err
 	}
 	if !t.scan.active.Load() {
 		t.surveyed.Store(true) // there are none
-		t.rebuilding.end()
 		t.db.Succeeded()
 		return nil
 	}
@@ -56,11 +60,10 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	if err == nil {
 		err = r.keep(ctx)
 	}
-	if err != nil {
-		return fmt.Errorf("disk: recover: %w", err)
+	if err == nil {
+		r.end(ctx, emit)
 	}
-	r.end(ctx, emit)
-	return nil
+	return err
 }
 
 // read collects the records of the old segments, and compares their headers with
@@ -68,14 +71,13 @@ func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
 func (r *recovery) read(ctx context.Context) (err error) {
 	t := r.t
 	r.entries, r.lost, err = r.readRecords(ctx)
-	passing := err != nil && (ctx.Err() != nil || errors.Is(err, metadata.ErrBroken) || metadata.IsEnvironment(err) || r.commitFails(ctx))
-	switch {
-	case passing:
+	if err != nil {
+		// A commit that is failing just now says so later than a reader does.
+		passing := ctx.Err() != nil || errors.Is(err, metadata.ErrBroken) || metadata.IsEnvironment(err)
+		if !passing && t.awaitCommit(ctx) == nil {
+			t.db.Damaged(err)
+		}
 		return err
-	case err != nil:
-		t.db.GiveUp()
-		t.log.Error().Err(err).Int("read", len(r.entries)).
-			Msg("the disk tier's database is damaged; what could not be read is lost, and the next start moves the database aside")
 	}
 	r.entries, r.overlapped = resolve(r.entries, t.segments.oldSize)
 	rebuild := t.rebuilds || len(r.lost) > 0
@@ -95,13 +97,15 @@ func (r *recovery) keep(ctx context.Context) error {
 	r.entries, evicted = r.shrink(r.entries)
 	t.scan.damaged.Store(uint64(len(r.lost)))
 	t.scan.lost.Store(uint64(len(r.lost)+len(r.overlapped)) + t.rebuilding.dropped.Load())
-	t.scan.evicted.Store(uint64(len(evicted) + r.surplus))
+	t.scan.evicted.Store(uint64(len(evicted) + r.beyond))
 	if err := r.dropRecords(ctx, without(slices.Concat(r.lost, r.overlapped, evicted), r.entries)); err != nil {
 		return err
 	}
-	r.orphans = r.reserve(r.entries)
-	r.restore(ctx, r.entries)
-	t.scan.evicted.Store(uint64(len(evicted) + r.surplus))
+	var lost []key.Key
+	r.orphans, lost = r.reserve(r.entries)
+	r.entries = slices.DeleteFunc(r.entries, func(e record.Entry) bool { return slices.Contains(lost, e.Key) })
+	r.restore(ctx, r.entries, lost)
+	t.scan.evicted.Store(uint64(len(evicted) + r.beyond))
 	return nil
 }
 
@@ -129,8 +133,8 @@ func (r *recovery) end(ctx context.Context, emit func([]tier.Record)) {
 		t.log.Warn().Int("chunks", lost).Int("damaged_records", len(r.lost)).Int("out_of_place", len(r.overlapped)).
 			Msg("chunks of the disk tier are lost: their records are damaged, or no file has their bytes any more, as after a segment was cut")
 	}
-	if r.surplus > 0 {
-		t.log.Warn().Int("evicted", r.surplus).Int("most", t.o.Entries).
+	if r.beyond > 0 {
+		t.log.Warn().Int("evicted", r.beyond).Int("most", t.o.Entries).
 			Msg("the disk tier had more chunks than it may have (limits.chunks): those used longest ago were evicted")
 	}
 	t.log.Info().Int("entries", t.ledger.Stats().Entries).Int("lost", len(r.lost)+len(r.overlapped)).Uint64("evicted", t.scan.evicted.Load()).
@@ -143,19 +147,6 @@ func (r *recovery) end(ctx context.Context, emit func([]tier.Record)) {
 			t.log.Warn().Err(err).Str("path", v.dir).Msg("empty segments stay; they count until the next start")
 		}
 	}
-}
-
-// commitFails reports whether an error that a reader of the database met may come
-// of a commit that failed, rather than of damage. A commit that is failing just
-// now says so later than the reader does, so a change is sent after it.
-func (r *recovery) commitFails(ctx context.Context) bool {
-	t := r.t
-	after := t.newRemoval() // of nothing
-	done := after.done
-	if err := t.commits.Add(after); err != nil {
-		return true
-	}
-	return t.wait(ctx, done, nil) != nil
 }
 
 // readRecords collects the records of earlier processes, and the keys of those
@@ -192,24 +183,17 @@ func (r *recovery) readRecords(ctx context.Context) (entries []record.Entry, los
 // returns when that is committed: only then may their segments go.
 func (r *recovery) dropRecords(ctx context.Context, ks []key.Key) error {
 	t := r.t
-	for len(ks) > 0 {
-		gone := t.newRemoval()
-		n, done := min(len(ks), maxRemovals), gone.done
-		err := t.commits.AddWith(func() metadata.Change {
-			for _, k := range ks[:n] {
+	for part := range slices.Chunk(ks, maxRemovals) {
+		_, err := t.remove(ctx, func(gone *removal) {
+			for _, k := range part {
 				if _, state := t.ledger.Find(k); state == ledger.Absent {
 					gone.keys = append(gone.keys, k)
 				}
 			}
-			return gone.orNothing()
 		})
-		if err == nil && len(gone.keys) > 0 {
-			err = t.wait(ctx, done, nil)
-		}
 		if err != nil {
 			return err
 		}
-		ks = ks[n:]
 	}
 	return nil
 }
@@ -232,8 +216,9 @@ func without(ks []key.Key, entries []record.Entry) []key.Key {
 
 // reserve gives the old segments their allocators, with the extents of
 // entries, which are in order of place, taken. It removes segments without
-// entries from the list and returns them.
-func (r *recovery) reserve(entries []record.Entry) (orphans []*segment) {
+// entries from the list and returns them. lost are entries that overlap others, which
+// is a broken invariant: they were resolved.
+func (r *recovery) reserve(entries []record.Entry) (orphans []*segment, lost []key.Key) {
 	t := r.t
 	for _, g := range t.segments.all() {
 		if t.segments.oldSize(g.number) == 0 && g.size > 0 {
@@ -248,7 +233,8 @@ func (r *recovery) reserve(entries []record.Entry) (orphans []*segment) {
 				break
 			}
 			if !free.Reserve(e.Extent.Offset, int64(e.Extent.Bytes)) {
-				panic(fmt.Sprintf("disk: entries of segment %d overlap after they were resolved", g.number))
+				broken.Report("disk: entries of segment %d overlap after they were resolved", g.number)
+				lost = append(lost, e.Key)
 			}
 		}
 		t.segments.mu.Lock()
@@ -259,13 +245,13 @@ func (r *recovery) reserve(entries []record.Entry) (orphans []*segment) {
 		}
 		t.segments.mu.Unlock()
 	}
-	return orphans
+	return orphans, lost
 }
 
 // restore fills the ledger, least recently used first, without those that would be
 // too many. An entry that the ledger refuses, because it contradicts the others, loses
-// its record, and only then its extent, and so do those.
-func (r *recovery) restore(ctx context.Context, entries []record.Entry) {
+// its record, and only then its extent, and so do those. Lost ones have no extent.
+func (r *recovery) restore(ctx context.Context, entries []record.Entry, lost []key.Key) {
 	t := r.t
 	slices.SortFunc(entries, func(a, b record.Entry) int { return byUse(&a, &b) })
 	refused := r.skip(len(entries))
@@ -283,7 +269,7 @@ func (r *recovery) restore(ctx context.Context, entries []record.Entry) {
 		})
 		switch {
 		case restored:
-			t.count.payload.Add(int64(e.Size))
+			t.payload.Add(int64(e.Size))
 			t.share.live.Add(metadata.HeldBytes(int64(e.Size), e.Inline))
 		case there:
 			refused = append(refused, i)
@@ -291,7 +277,7 @@ func (r *recovery) restore(ctx context.Context, entries []record.Entry) {
 			free(e)
 		}
 	}
-	var ks []key.Key
+	ks := lost
 	for _, i := range refused {
 		ks = append(ks, entries[i].Key)
 	}
@@ -309,7 +295,7 @@ func (r *recovery) emit(entries []record.Entry, emit func([]tier.Record)) {
 	out := make([]tier.Record, 0, min(len(entries), emitBatch))
 	for i := range entries {
 		e := &entries[i]
-		if !t.Has(e.Key) {
+		if !t.has(e.Key) {
 			continue
 		}
 		out = append(out, recordOf(e))
@@ -335,43 +321,33 @@ func valueOf(e *record.Entry) ledger.Value {
 	return ledger.Value{A: uint64(locate(e.Extent, e.Headed)), B: e.Sum}
 }
 
-// Rebuilt is how far the last rebuild of the index since Open has come.
-func (t *Tier) Rebuilt() tier.Rebuilt {
-	r := &t.rebuilding
-	sum := tier.Rebuilt{
-		Running: r.running.Load(), Bytes: r.bytes.Load(), TotalBytes: r.total.Load(), Headers: r.headers.Load(),
-		Restored: r.restored.Load(), Dropped: r.dropped.Load(), Resealed: r.sealed.Load(), Duration: time.Duration(r.took.Load()),
-	}
-	if begun := r.begun.Load(); sum.Running && begun != nil {
-		sum.Duration = time.Since(*begun)
-	}
-	return sum
-}
-
 func recordOf(e *record.Entry) tier.Record {
 	return tier.Record{Key: e.Key, Parent: e.Parent, Depth: e.Depth, Tokens: e.Tokens, Size: e.Size, Sum: e.Sum}
 }
 
 // Records implements tier.Recoverer.
 func (t *Tier) Records(ctx context.Context, ks []key.Key) ([]tier.Record, error) {
-	if err := t.usable(ctx); err != nil {
-		return nil, fmt.Errorf("disk: records: %w", err)
+	recs, err := t.now.Load().records(ctx, ks)
+	if err != nil {
+		return nil, t.failed(fmt.Errorf("records: %w", err))
 	}
-	var recs []tier.Record // the call's own until it has returned without error
-	err := t.call(ctx, t.metaDev, func() error {
+	return recs, nil
+}
+
+func (t *instance) records(ctx context.Context, ks []key.Key) ([]tier.Record, error) {
+	if err := t.usable(ctx); err != nil {
+		return nil, err
+	}
+	return ask(ctx, t, func() (recs []tier.Record, err error) {
 		for _, k := range ks {
 			var e record.Entry
 			switch found, err := t.db.Entry(k, &e); {
 			case err != nil:
-				return err
-			case found && t.Has(k):
+				return nil, err
+			case found && t.has(k):
 				recs = append(recs, recordOf(&e))
 			}
 		}
-		return nil
-	}, nil)
-	if err != nil {
-		return nil, fmt.Errorf("disk: records: %w", err)
-	}
-	return recs, nil
+		return recs, nil
+	})
 }

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"encoding/binary"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
+	"github.com/kvstored/kvstored/internal/broken"
 	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -84,7 +86,7 @@ func TestDeleteDuringRecovery(t *testing.T) {
 		}
 		wantErr(t, get(t, d, m, 1, 20_000), tier.ErrNotFound)
 		mustPut(t, d, m, 2, 30_000)
-		r := &recovery{t: d}
+		r := &recovery{t: d.instance}
 		if err := r.read(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +140,7 @@ func TestRecencySurvives(t *testing.T) {
 			mustGet(t, d, m, i, mib)
 			d.Touch([]key.Key{keyOf(i)})
 		}
-		(maintenance{d}).saveUses()
+		(maintenance{d.instance}).saveUses()
 		stop()
 		d, _ = start(t, o, nil)
 		recoverAll(t, d)
@@ -158,7 +160,7 @@ func TestRecencySurvives(t *testing.T) {
 }
 
 // rewrite lets fn change a record behind the tier's back.
-func rewrite(t *testing.T, d *Tier, k key.Key, fn func(*record.Entry)) {
+func rewrite(t *testing.T, d *rig, k key.Key, fn func(*record.Entry)) {
 	t.Helper()
 	var e record.Entry
 	if found, err := d.db.Entry(k, &e); err != nil || !found {
@@ -168,12 +170,12 @@ func rewrite(t *testing.T, d *Tier, k key.Key, fn func(*record.Entry)) {
 	forge(t, d, e)
 }
 
-func ageRecord(t *testing.T, d *Tier, k key.Key, used uint32) {
+func ageRecord(t *testing.T, d *rig, k key.Key, used uint32) {
 	t.Helper()
 	rewrite(t, d, k, func(e *record.Entry) { e.Used = used })
 }
 
-func forge(t *testing.T, d *Tier, e record.Entry) {
+func forge(t *testing.T, d *rig, e record.Entry) {
 	t.Helper()
 	dbKey := record.EntryKey(e.Key)
 	write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], record.AppendEntry(nil, &e)) })
@@ -229,11 +231,9 @@ func TestForgedRecords(t *testing.T) {
 }
 
 // rewriteFrom makes e a copy of the record of key 1 or 2.
-func rewriteFrom(t *testing.T, d *Tier, i int, e *record.Entry) {
+func rewriteFrom(t *testing.T, d *rig, i int, e *record.Entry) {
 	t.Helper()
-	if found, err := d.db.Entry(keyOf(i-19), e); err != nil || !found {
-		t.Fatalf("no record: %v", err)
-	}
+	*e = entryIn(t, d, i-19)
 }
 
 func TestResolve(t *testing.T) {
@@ -366,15 +366,9 @@ func TestRecordsInACircle(t *testing.T) {
 			mustPut(t, d, m, i, 50_000)
 		}
 		for i := range 2 {
-			var e record.Entry
-			if ok, err := d.db.Entry(keyOf(i), &e); !ok || err != nil {
-				t.Fatal(ok, err)
-			}
+			e := entryIn(t, d, i)
 			e.Parent = keyOf(1 - i).Hash
-			write(t, d, func(b *metadata.Batch) {
-				dbKey := record.EntryKey(e.Key)
-				b.Rewrite(&e, dbKey[:])
-			})
+			write(t, d, func(b *metadata.Batch) { b.Rewrite(&e) })
 		}
 		stop()
 		d, _ = start(t, o, nil)
@@ -386,5 +380,58 @@ func TestRecordsInACircle(t *testing.T) {
 			mustGet(t, d, m, i, 50_000)
 		}
 		mustPut(t, d, m, 3, 50_000)
+	})
+}
+
+// Entries that overlap although they were resolved cost the later one, not the daemon.
+func TestOverlapAfterResolve(t *testing.T) {
+	t.Cleanup(broken.Survive())
+	v := &volume{list: []*segment{{number: 1, size: 8 * alignBytes}}}
+	v.list[0].volume = v
+	r := recovery{t: &instance{segments: &segments{volumes: []*volume{v}}}}
+	at := func(name byte, off int64) record.Entry {
+		return record.Entry{Key: key.Key{Hash: [16]byte{name}}, Extent: record.Extent{Segment: 1, Offset: off * alignBytes, Bytes: 2 * alignBytes}}
+	}
+	before := broken.Count()
+	orphans, lost := r.reserve([]record.Entry{at(1, 0), at(2, 1), at(3, 2), at(4, 7)})
+	if len(orphans) != 0 || len(lost) != 2 || lost[0].Hash[0] != 2 || lost[1].Hash[0] != 4 || broken.Count() != before+2 {
+		t.Errorf("orphans %v, lost %v, %d counted", orphans, lost, broken.Count()-before)
+	}
+	if used := v.list[0].free.UsedBytes(); used != 4*alignBytes {
+		t.Errorf("%d bytes are in use", used)
+	}
+}
+
+// The record of an entry that overlaps another's goes with it: the next start would meet it
+// again, and a deletion pass over it.
+func TestRecordOfAnOverlap(t *testing.T) {
+	t.Cleanup(broken.Survive())
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		d, stop := start(t, o, nil)
+		for i := range 3 {
+			mustPut(t, d, m, i, 20_000)
+		}
+		stop()
+		d, _ = start(t, o, nil)
+		r := &recovery{t: d.instance}
+		if err := r.read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wrong := r.entries[1].Key
+		r.entries[1].Extent = r.entries[0].Extent
+		if err := r.keep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.end(t.Context(), func([]tier.Record) {})
+		var e record.Entry
+		if found, err := d.db.Entry(wrong, &e); found || err != nil {
+			t.Errorf("its record is there: %v, error %v", found, err)
+		}
+		wantErr(t, get(t, d, m, int(binary.LittleEndian.Uint64(wrong.Hash[:]))-1, 20_000), tier.ErrNotFound)
+		if n := d.Stats().Entries; n != 2 {
+			t.Errorf("%d entries are there", n)
+		}
 	})
 }

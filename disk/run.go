@@ -16,13 +16,13 @@ import (
 // slow but ends requests of others.
 const patience = 8
 
-// Run moves the bytes until ctx ends or Close is called: the workers of the
-// device, the commits, and the maintenance. Operations begun before Run wait
+// run moves the bytes until ctx ends or close is called: the workers of the
+// device, the commits, and the maintenance. Operations begun before run wait
 // for it (ended by their ctx, or the I/O timeout), those after it fail with
 // ErrClosed. Work submitted before the end is committed or failed before
-// Run returns. A device that hangs is left behind after the I/O timeout, with
+// run returns. A device that hangs is left behind after the I/O timeout, with
 // an error. A database that turns out to be damaged ends Run too.
-func (t *Tier) Run(ctx context.Context) error {
+func (t *instance) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	t.life.Lock()
@@ -50,21 +50,10 @@ func (t *Tier) Run(ctx context.Context) error {
 	return errors.Join(err, t.wait(context.Background(), committed, nil))
 }
 
-// halt ends Run, and closes nothing.
-func (t *Tier) halt() error {
-	t.life.Lock()
-	defer t.life.Unlock()
-	if !t.life.running || t.life.closed {
-		return tier.ErrClosed
-	}
-	t.life.stop()
-	return nil
-}
-
 // wait returns the error from done, or gives up with ctx or a device that hangs.
 // The transfer, if any, is then taken out of the queue; its pieces in the kernel
 // end by themselves.
-func (t *Tier) wait(ctx context.Context, done <-chan error, x *blockio.Transfer) error {
+func (t *instance) wait(ctx context.Context, done <-chan error, x *blockio.Transfer) error {
 	timer := time.NewTimer(t.o.IOTimeout)
 	defer timer.Stop()
 	seen := t.progress(x)
@@ -105,7 +94,7 @@ func (t *Tier) wait(ctx context.Context, done <-chan error, x *blockio.Transfer)
 
 // progress moves as long as the stage that x is in does: its device, then the
 // database.
-func (t *Tier) progress(x *blockio.Transfer) uint64 {
+func (t *instance) progress(x *blockio.Transfer) uint64 {
 	if x != nil && !x.Over.Load() {
 		return x.Dev.Progress.Load()
 	}
@@ -140,9 +129,19 @@ func (c *calling) Finish(err error) {
 
 // call runs fn as the work of d, so that it cannot hang the caller. after
 // runs once fn is over or will not run, however the caller fared.
-func (t *Tier) call(ctx context.Context, d *blockio.Device, fn func() error, after func()) error {
+func (t *instance) call(ctx context.Context, d *blockio.Device, fn func() error, after func()) error {
 	c := startCall(d, fn, after)
 	return t.wait(ctx, c.done, &c.Transfer)
+}
+
+// ask is what fn answers, as the work of the device that the database lies on.
+func ask[T any](ctx context.Context, t *instance, fn func() (T, error)) (got T, err error) {
+	var answer T // the call's own until it has returned without error
+	err = t.call(ctx, t.metaDev, func() (err error) { answer, err = fn(); return err }, nil)
+	if err == nil {
+		got = answer
+	}
+	return got, err
 }
 
 // startCall is call without the waiting.
@@ -160,18 +159,19 @@ func startCall(d *blockio.Device, fn func() error, after func()) *calling {
 // are in a *tier.DroppedError. A device may take its time for that and end
 // nothing else meanwhile, so only ctx bounds it.
 func (t *Tier) Sync(ctx context.Context) error {
-	err := t.usable(ctx)
+	i := t.now.Load()
+	err := i.usable(ctx)
 	if err == nil {
-		err = newSync(t).run(ctx)
+		err = newSync(i).run(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("disk: sync: %w", err)
+		return t.failed(fmt.Errorf("sync: %w", err))
 	}
 	return nil
 }
 
 // await waits for a call for as long as that takes, or until ctx or the tier ends.
-func (t *Tier) await(ctx context.Context, c *calling) (err error) {
+func (t *instance) await(ctx context.Context, c *calling) (err error) {
 	select {
 	case err := <-c.done:
 		return err

@@ -25,49 +25,43 @@ const scrubBatch = 1024
 // bytesPerSecond (0 = as fast as the device allows). A payload that does not
 // have its checksum is read once more and then deleted. One that cannot be
 // read is counted and stays: that says more about the device than about it.
-func (t *Tier) Scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Key)) (sum tier.Scrubbed, err error) {
+func (t *Tier) Scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Key)) (tier.Scrubbed, error) {
+	sum, err := t.now.Load().scrub(ctx, bytesPerSecond, gone)
+	if err != nil {
+		err = t.failed(fmt.Errorf("scrub: %w", err))
+	}
+	return sum, err
+}
+
+func (t *instance) scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Key)) (sum tier.Scrubbed, err error) {
 	if err := t.usable(ctx); err != nil {
-		return sum, fmt.Errorf("disk: scrub: %w", err)
+		return sum, err
 	}
 	t.count.scrubsBegun.Add(1)
 	t.count.scrubbing.Add(1)
 	defer t.count.scrubbing.Add(-1)
 	s := &scrub{t: t, pace: pace{perSecond: bytesPerSecond}, buf: blockio.AlignedBytes(blockio.PieceBytes)}
 	for from := (key.Key{}); ; {
-		ks, err := s.keysAfter(ctx, from)
+		ks, err := ask(ctx, t, func() (metadata.Keys, error) { return t.db.KeysAfter(from, scrubBatch, everything) })
 		if err != nil {
-			return sum, fmt.Errorf("disk: scrub: %w", err)
+			return sum, err
 		}
-		if len(ks) == 0 {
+		if ks.Last == from {
 			t.count.scrubs.Add(1)
 			return sum, nil
 		}
-		for _, k := range ks {
+		for _, k := range ks.Wanted {
 			if err := s.check(ctx, k, &sum, gone); err != nil {
-				return sum, fmt.Errorf("disk: scrub: %w", err)
+				return sum, err
 			}
 		}
-		from = ks[len(ks)-1]
+		from = ks.Last
 	}
-}
-
-// keysAfter returns the next keys of the database, in its order.
-func (s *scrub) keysAfter(ctx context.Context, from key.Key) ([]key.Key, error) {
-	t := s.t
-	var ks []key.Key // the call's own until it has returned without error
-	err := t.call(ctx, t.metaDev, func() (err error) {
-		ks, err = t.db.KeysAfter(from, scrubBatch)
-		return err
-	}, nil)
-	if err != nil {
-		return nil, err
-	}
-	return ks, nil
 }
 
 // scrub is one pass.
 type scrub struct {
-	t    *Tier
+	t    *instance
 	pace pace
 	buf  []byte // lost when a read is given up, and the pass with it
 	hash xxh3.Hasher
@@ -109,7 +103,7 @@ func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone f
 	if !good && t.removeIf(k, f) { // else it was evicted meanwhile, or stored anew
 		sum.Wrong++
 		t.count.corruptScrub.Add(1)
-		t.wrong.add(k, f)
+		t.isWrong(k, f)
 		gone(k)
 	}
 	return nil

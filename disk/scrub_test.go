@@ -32,10 +32,7 @@ func TestScrub(t *testing.T) {
 			t.Fatalf("scrubbed %+v: %v", s, err)
 		}
 
-		var e record.Entry
-		if _, err := d.db.Entry(keyOf(7), &e); err != nil {
-			t.Fatal(err)
-		}
+		e := entryIn(t, d, 7)
 		path := d.segments.find(e.Extent.Segment).path
 		dbKey := record.PayloadKey(keyOf(0))
 		write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], []byte("x")) })

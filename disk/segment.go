@@ -66,6 +66,7 @@ type segments struct {
 	size      int64         // of a new segment
 	written   atomic.Int64  // bytes, by transfers
 	freed     chan struct{} // told when a tombstone waits
+	unwritten atomic.Int64  // tombstones of extents that were freed, until they are written
 	syncFails atomic.Uint64 // syncs of segments that failed
 	seq       atomic.Uint64 // last number given; higher than all of earlier epochs
 	mu        struct {

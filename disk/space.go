@@ -18,7 +18,7 @@ type space struct {
 	ledger   *ledger.Ledger
 }
 
-func newSpace(t *Tier) *space {
+func newSpace(t *instance) *space {
 	return &space{&t.o, &t.now, t.volumes, t.segments, t.share, t.ledger}
 }
 
@@ -65,18 +65,21 @@ func (s *space) floor(f *fileSystem) int64 {
 	return max(s.now.Load().MinFreeBytes, s.share.floor) + max(0, s.meta()-s.share.files.Load())
 }
 
-// excess is how many bytes must be evicted before n more fit under the high
-// watermark, or under the low one once an eviction has started. A policy that
-// plans chooses between a new entry and the one that would go for it: it evicts
-// one for the other, not some ahead of time.
+// mark is the high watermark of a limit, or the low one once an eviction has started. A
+// policy that plans chooses between a new entry and the one that would go for it: it
+// evicts one for the other, not some ahead of time.
+func (s *space) mark(limit int64, started bool) int64 {
+	now := s.now.Load()
+	if started && !s.ledger.Plans() {
+		return int64(float64(limit) * now.LowWatermark)
+	}
+	return int64(float64(limit) * now.HighWatermark)
+}
+
+// excess is how many bytes must be evicted before n more fit under the mark.
 func (s *space) excess(n int64, started bool) int64 {
 	files, used, _, _ := s.segments.usage()
-	limit := float64(files + s.growth(files))
-	mark := int64(limit * s.now.Load().HighWatermark)
-	if started && !s.ledger.Plans() {
-		mark = int64(limit * s.now.Load().LowWatermark)
-	}
-	return used + n - max(mark, n) // n alone may be above the mark
+	return used + n - max(s.mark(files+s.growth(files), started), n) // n alone may be above the mark
 }
 
 // fits reports whether n bytes have a place in one piece.

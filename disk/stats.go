@@ -10,9 +10,8 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// counters since Open.
+// counters since the Tier was opened, of all its instances.
 type counters struct {
-	payload                   atomic.Int64 // bytes resident
 	gets, getBytes            atomic.Uint64
 	puts, putBytes, putErrors atomic.Uint64
 	corruptGet, timeouts      atomic.Uint64
@@ -27,9 +26,19 @@ type counters struct {
 	scrubs, scrubBytes        atomic.Uint64 // passes that came to their end; bytes read by all
 }
 
-// Stats returns a snapshot. UsedBytes is how many bytes extents occupy; the
-// counters tell how many the files and Badger take.
+// Stats returns a snapshot; of a Tier that has never been open it is little. UsedBytes is
+// how many bytes extents occupy; the counters tell how many the files and Badger take.
 func (t *Tier) Stats() tier.Stats {
+	i := t.now.Load()
+	if i.segments == nil {
+		return tier.Stats{CapacityBytes: t.o.CapacityBytes, Policy: i.ledger.PolicyName(), Quotas: i.ledger.Quotas(), Off: true}
+	}
+	st := i.stats()
+	st.Off = t.Off()
+	return st
+}
+
+func (t *instance) stats() tier.Stats {
 	l := t.ledger.Stats()
 	files, used, largest, segments := t.segments.usage()
 	counters := make(map[string]uint64)
@@ -39,7 +48,7 @@ func (t *Tier) Stats() tier.Stats {
 	counters["segments"], counters["segment_bytes"] = uint64(segments), atLeast0(files)
 	return tier.Stats{
 		Entries:          int64(l.Entries),
-		PayloadBytes:     t.count.payload.Load(),
+		PayloadBytes:     t.payload.Load(),
 		UsedBytes:        used,
 		CapacityBytes:    t.o.CapacityBytes - t.space.meta(),
 		LargestFreeBytes: max(largest, min(t.o.SegmentBytes, t.space.growth(files))),
@@ -53,14 +62,14 @@ func (t *Tier) Stats() tier.Stats {
 		Corrupt:  t.count.corruptGet.Load() + t.count.corruptScrub.Load(),
 		Policy:   t.ledger.PolicyName(),
 		Steps:    l.Steps,
-		Quotas:   tier.QuotasOf(t.ledger),
+		Quotas:   t.ledger.Quotas(),
 		Counters: counters,
 		Paths:    pathStats(t),
 	}
 }
 
 // workCounters are those of what the tier did.
-func (t *Tier) workCounters() map[string]uint64 {
+func (t *instance) workCounters() map[string]uint64 {
 	return map[string]uint64{
 		"extent_bytes_written": atLeast0(t.segments.written.Load()),
 		"evicted_for_room":     t.count.evictedRoom.Load(),
@@ -77,11 +86,13 @@ func (t *Tier) workCounters() map[string]uint64 {
 		"scrub_running":        uint64(t.count.scrubbing.Load()),
 		"scrub_passes":         t.count.scrubs.Load(),
 		"scrub_bytes":          t.count.scrubBytes.Load(),
+		"rebuild_bytes":        t.rebuilding.bytes.Load(),
+		"rebuild_total_bytes":  t.rebuilding.total.Load(),
 	}
 }
 
 // databaseCounters are those of the database and its commits.
-func (t *Tier) databaseCounters() map[string]uint64 {
+func (t *instance) databaseCounters() map[string]uint64 {
 	commits, written := t.commits.Counts()
 	read, wrote := processBytes(t.db.Pid())
 	return map[string]uint64{
@@ -98,7 +109,7 @@ func (t *Tier) databaseCounters() map[string]uint64 {
 }
 
 // deviceCounters are those of the queues, and of the I/O of this process.
-func (t *Tier) deviceCounters() map[string]uint64 {
+func (t *instance) deviceCounters() map[string]uint64 {
 	var reads, writes, flying int
 	var failed uint64
 	for _, d := range t.devices() {
@@ -141,7 +152,7 @@ func bit(on bool) uint64 {
 }
 
 // pathStats are the numbers of each path that is there.
-func pathStats(t *Tier) []tier.PathStats {
+func pathStats(t *instance) []tier.PathStats {
 	list := make([]tier.PathStats, len(t.volumes))
 	for i, v := range t.volumes {
 		u := t.segments.usageOf(v)
@@ -160,7 +171,7 @@ func pathStats(t *Tier) []tier.PathStats {
 }
 
 // pathCounters count the paths by their state.
-func (t *Tier) pathCounters() map[string]uint64 {
+func (t *instance) pathCounters() map[string]uint64 {
 	off := uint64(0)
 	for _, v := range t.volumes {
 		off += bit(!v.works())

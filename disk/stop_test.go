@@ -53,7 +53,7 @@ func TestSlowSync(t *testing.T) {
 func TestCloseWhileACallHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := testOptions(tiertest.Folder(t))
-		d, err := open(o, nil)
+		d, err := openRig(o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestCloseWhileACallHangs(t *testing.T) {
 			t.Error(err)
 		}
 		wantErr(t, <-ran, tier.ErrHung)
-		other, err := Open(o)
+		other, err := openRig(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,10 +113,7 @@ func TestNewerRecordIsPassedOver(t *testing.T) {
 		for i := range 40 {
 			mustPut(t, d, m, i, mib)
 		}
-		var e record.Entry
-		if _, err := d.db.Entry(keyOf(3), &e); err != nil {
-			t.Fatal(err)
-		}
+		e := entryIn(t, d, 3)
 		dbKey := record.EntryKey(keyOf(3))
 		newer := record.AppendEntry(nil, &e)
 		newer[0] = record.EntryVersion + 1
@@ -150,7 +147,7 @@ func TestSurveyOfStoppedDevice(t *testing.T) {
 		mustPut(t, d, newMemory(t), 1, 100_000)
 		seg := d.segments.all()[0]
 		seg.volume.dev.Stop()
-		w := window{ctx: t.Context(), t: d, seg: seg}
+		w := window{ctx: t.Context(), t: d.instance, seg: seg}
 		defer w.end()
 		_, err := w.page(0, seg.size)
 		wantErr(t, err, tier.ErrClosed)

@@ -28,7 +28,7 @@ import (
 // headers, or of payloads that hold the like, are covered by a younger header
 // that is in front of them and has not been overwritten.
 type survey struct {
-	t     *Tier
+	t     *instance
 	adopt bool
 
 	mu struct {
@@ -63,7 +63,8 @@ func (r *recovery) compare(ctx context.Context, entries []record.Entry, adopt bo
 	t := r.t
 	s := &survey{t: t, adopt: adopt}
 	t.surveyed.Store(true)
-	if err := t.call(ctx, t.metaDev, s.readDeletions, nil); err != nil {
+	var err error
+	if s.deletions, err = ask(ctx, t, t.deletionLog.read); err != nil {
 		return nil, err
 	}
 	s.mu.best = make(map[key.Key]version)
@@ -81,7 +82,7 @@ func (r *recovery) compare(ctx context.Context, entries []record.Entry, adopt bo
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	entries, err := s.take(ctx, entries)
+	entries, err = s.take(ctx, entries)
 	t.segments.requeueTombs(s.mu.dead...)
 	if err == nil {
 		if err = t.tombs.flush(ctx); blockio.IsFault(err) || errors.Is(err, tier.ErrOff) {
@@ -89,14 +90,6 @@ func (r *recovery) compare(ctx context.Context, entries []record.Entry, adopt bo
 		}
 	}
 	return entries, err
-}
-
-// readDeletions reads the notes about deleted keys, both kinds.
-func (s *survey) readDeletions() (err error) {
-	if s.deletions, err = s.t.db.Deletions(); err == nil {
-		err = s.t.deletionLog.read(s.deletions)
-	}
-	return err
 }
 
 // oldBytes is the size of the segments that an earlier process left.

@@ -11,12 +11,12 @@ import (
 
 // syncRun is one Sync.
 type syncRun struct {
-	t       *Tier
+	t       *instance
 	fails   uint64    // syncs of segments that had failed before
 	dropped []key.Key // in doubt, see dropDoubted
 }
 
-func newSync(t *Tier) *syncRun { return &syncRun{t: t, fails: t.segments.syncFails.Load()} }
+func newSync(t *instance) *syncRun { return &syncRun{t: t, fails: t.segments.syncFails.Load()} }
 
 // run drops doubted entries and writes the headers of freed extents, then syncs.
 // The error has the chunks that it has dropped, whether or not the rest was synced.
@@ -101,7 +101,7 @@ func (s *syncRun) dropDoubted(ctx context.Context) error {
 		if t.scan.active.Load() {
 			return fmt.Errorf("%s: %w: it is dropped once the tier has been scanned", g.path, errDoubted)
 		}
-		out, err := eviction{t: t}.empty(ctx, g, spans[i].has, nil)
+		out, err := reclaim{t: t}.empty(ctx, g, spans[i].has, nil)
 		s.dropped = append(s.dropped, out...)
 		t.log.Error().Err(err).Str("path", g.path).Int("dropped", len(out)).
 			Msg("a segment of the disk tier could not be synced; what was written to it since it last was is dropped")
@@ -120,7 +120,8 @@ func (s *syncRun) dropDoubted(ctx context.Context) error {
 // meta syncs the database, and the notes beside it.
 func (s *syncRun) meta() error {
 	t := s.t
-	if err := errors.Join(t.deletionLog.sync(), t.set.Meta.Sync()); err != nil {
+	_, err := t.deletionLog.sync()
+	if err := errors.Join(err, t.set.Meta.Sync()); err != nil {
 		return err
 	}
 	return t.db.Sync()

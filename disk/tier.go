@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,109 +12,80 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 )
 
 var (
 	_ tier.Resident  = (*Tier)(nil)
-	_ tier.Recoverer = (*Tier)(nil)
-	_ tier.Scrubber  = (*Tier)(nil)
 	_ tier.Bounded   = (*Tier)(nil)
+	_ tier.Tunable   = (*Tier)(nil)
+	_ tier.Recoverer = (*Tier)(nil)
+	_ tier.Reopener  = (*Tier)(nil)
+	_ tier.Health    = (*Tier)(nil)
+	_ tier.Scrubber  = (*Tier)(nil)
 	_ tier.Summed    = (*Tier)(nil)
 	_ tier.Unsettled = (*Tier)(nil)
 )
 
-// Tier is payloads on one disk. Create it with Open; it works while Run runs.
+// reopenEvery is how long a Tier waits after an opening that failed, or after it was lost
+// again; each time twice as long, up to reopenEveryMax. One that was open for
+// metadata.SteadyAfter is opened again at once.
+const (
+	reopenEvery    = time.Second
+	reopenEveryMax = 30 * time.Second
+)
+
+// Tier is payloads on one disk, or several. Create it with Open; it works while Run runs.
 // It is safe for concurrent use.
+//
+//	opening --> open --lost--> off --> opening
+//	   |                        ^
+//	   +--the machine is ------>+
+//	      against it
+//
+// One that is off says why (Trouble), and its calls fail with tier.ErrOff.
 type Tier struct {
-	o          Options
-	now        atomic.Pointer[Settings] // in place of those in o
-	log        zerolog.Logger
-	trouble    zerolog.Logger // log for what may come in floods
-	set        *folders.Set   // nil in a tier that was never open
-	wrong      mismatches
-	volumes    volumes  // by index
-	missing    []string // the other paths
-	segments   *segments
-	db         *metadata.Store
-	pulse      metadata.Pulse  // of db: a lock
-	metaDev    *blockio.Device // what works for the database
-	commits    *metadata.Committer
-	ledger     *ledger.Ledger
-	count      counters
-	scan       scan
-	uses       uses
-	seal       *record.Sealer
-	tombs      *tombWriter
-	rebuilds   bool        // all headers are to be compared with the database; Recover's own
-	surveyed   atomic.Bool // all headers say what the database says
-	unclean    bool        // the last process did not end well
-	rebuilding rebuilding
-	trimming   chan struct{} // held by the one Trim that works
-	giving     atomic.Bool   // set while one empties a segment
+	o        Options
+	log      zerolog.Logger
+	now      atomic.Pointer[instance] // that is open, or was last, or a blank one; all calls go there
+	openings atomic.Uint64
+	reopened chan struct{} // capacity 1
+	pending  chan opened   // gets the tier being opened; nil: none is
+	told     told
 
-	space *space
-	share *share // the database's part of the capacity
-
-	fills       fills
-	deleting    deleting
-	deletionLog deletionLog
-	life        struct {
+	mu struct {
 		sync.Mutex
-		running, closed bool
-		stop            context.CancelFunc
+		why    error // it is not open; nil: it is
+		closed bool
+		stop   context.CancelFunc // of Run
+		set    string             // that of the folders, once they were open
 	}
-	ended chan struct{} // closed when Run has, or Close without Run
 }
 
-// Open takes the directories and opens the files that an earlier process left there.
-// It starts nothing: run Run, then Recover. Another process on the same
-// directories, a foreign directory and a newer format are errors, and so is a
-// machine that lacks files, memory, room or rights; a damaged database is moved
-// aside, with an error in the log, and Recover takes the entries from headers.
+// told is what the tier was told for good, and each that is opened later is told again. It
+// is locked while a tier is told or replaced, which may take long, before Tier.mu.
+type told struct {
+	sync.Mutex
+	settings Settings
+	quotas   []ledger.Requota // in place of those of the options; nil: those
+	spaces   map[key.SpaceID]int
+	works    func() ledger.Below
+}
+
+// opened is the result of an opening: an instance, or an error.
+type opened struct {
+	*instance
+	err error
+}
+
+// Open opens a tier, for as long as the I/O timeout. What the machine has
+// against that (files, memory, rights, room, a device, a folder that is not
+// there) is no error: see IsTrouble. A wrong configuration is one.
 func Open(o Options) (*Tier, error) {
-	return open(o)
-}
-
-// Check tells why Open would fail, as far as that shows without a change: over
-// the options, over folders that cannot be made, are in use or belong to
-// another tier, and over a database that lacks room or rights.
-func Check(o Options) error {
-	o, err := o.withDefaults()
-	if err != nil {
-		return err
-	}
-	if err := folders.Try(o.Paths, o.Meta); err != nil {
-		return metadata.Advised(err)
-	}
-	if err := metadata.Check(o.Meta, o.MetaReserveBytes, o.free); err != nil {
-		return metadata.Advised(err)
-	}
-	return nil
-}
-
-// Warnings say what Open would take, but hardly as it was meant.
-func Warnings(o Options) (out []string) {
-	for _, dir := range append(slices.Clone(o.Paths), o.Meta) {
-		if gid, is := filesystem.Shared(dir); is && dir != "" {
-			out = append(out, fmt.Sprintf("disk tier: all of group %d can write to %s, and so put chunks there; take that right away (chmod g-w) unless the group is the daemon's alone", gid, dir))
-		}
-	}
-	return out
-}
-
-// open is Open with other kinds of folder under the first paths, where not nil.
-func open(o Options, kinds ...blockio.Folder) (*Tier, error) { return openOn(o, nil, kinds...) }
-
-// openOn is open with another file as the pulse of the database, where not nil.
-func openOn(o Options, p metadata.Pulse, kinds ...blockio.Folder) (*Tier, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -124,203 +94,339 @@ func openOn(o Options, p metadata.Pulse, kinds ...blockio.Folder) (*Tier, error)
 	if err != nil {
 		return nil, err
 	}
-	t.pulse = p
-	if err := (opening{t}).openAll(kinds); err != nil {
-		t.release()
-		return nil, metadata.Advised(err)
+	t.begin("")
+	select {
+	case got := <-t.pending:
+		t.pending = nil
+		if got.err != nil && !IsTrouble(got.err) {
+			return nil, got.err
+		}
+		t.install(got)
+	case <-time.After(o.IOTimeout):
+		t.install(opened{err: fmt.Errorf("disk: open: %w", blockio.ErrHung)})
 	}
 	return t, nil
 }
 
-// newTier has nothing open.
+// newTier has a blank instance, which knows no entries, and whose calls fail.
 func newTier(o Options) (*Tier, error) {
-	t := &Tier{o: o, log: o.Log.With().Str("component", "disk").Logger(), trimming: make(chan struct{}, 1), ended: make(chan struct{})}
-	t.tombs = newTombWriter(t)
-	t.wrong.log = t.log
-	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	t.Set(o.settings())
-	p, err := policy.New(o.Policy, o.CapacityBytes-o.MetaReserveBytes)
+	t := &Tier{o: o, log: o.Log.With().Str("component", "disk").Logger(), reopened: make(chan struct{}, 1)}
+	t.told.settings, t.told.spaces = o.settings(), make(map[key.SpaceID]int)
+	t.o.count = new(counters)
+	blank, err := newInstance(t.o)
 	if err != nil {
-		return nil, fmt.Errorf("disk: %w", err)
+		return nil, err
 	}
-	t.ledger = ledger.New(ledger.Options{
-		CapacityBytes: o.CapacityBytes - o.MetaReserveBytes, Entries: o.Entries, Policy: p, PolicyName: o.Policy, Quotas: o.Quotas, DeferTraining: o.DeferTraining,
-		SizeOf: o.occupied,
-	})
-	t.fills.ledger = t.ledger
+	blank.scan.active.Store(true)
+	close(blank.ended)
+	t.now.Store(blank)
 	return t, nil
 }
 
-// closeTimeout is the least that closing the database gets: it writes and
-// syncs a table first, however short the I/O timeout.
-const closeTimeout = 5 * time.Second
+// begin opens a tier in the background, whose folders are those of a set; any,
+// and also none, where that is "".
+func (t *Tier) begin(set string) {
+	t.pending = make(chan opened, 1)
+	go func(to chan<- opened) {
+		err := isOfSet(t.o.Meta, set)
+		var i *instance
+		if err == nil {
+			i, err = open(t.o)
+		}
+		to <- opened{i, err}
+	}(t.pending)
+}
 
-// release closes the database and the segments, and ends the locks. The process of
-// a database that hangs with its device is killed; as long as it has not ended,
-// Badger's own lock keeps others out.
-func (t *Tier) release() error {
-	var err error
-	if t.db != nil {
-		if err = within(max(t.o.IOTimeout, closeTimeout), t.db.Close); errors.Is(err, blockio.ErrHung) {
-			t.log.Error().Err(err).Msg("the database does not close; its process is killed, and it is left as a crash would leave it")
-			t.db.Kill(err)
+// isOfSet is an error unless a folder is one of a set's. One that was there and
+// is empty now, as when its disk is not mounted, is not to be filled.
+func isOfSet(dir, set string) error {
+	if set == "" {
+		return nil
+	}
+	m, _, err := folders.ReadMarker(dir)
+	switch {
+	case errors.Is(err, folders.ErrGarbled):
+		return nil // open sets it aside
+	case err != nil:
+		return fmt.Errorf("%w: is its disk mounted? To begin with an empty folder start the daemon again", err)
+	case m.Set != set:
+		return fmt.Errorf("disk: %s belongs to the set %s, and did to %s: is another disk mounted there?", dir, m.Set, set)
+	}
+	return nil
+}
+
+// install takes an opened tier into use, or notes why it is not open.
+func (t *Tier) install(got opened) {
+	t.told.Lock()
+	defer t.told.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.why = got.err
+	switch {
+	case got.err != nil:
+		t.log.Error().Err(got.err).Msg("the disk tier cannot be opened; everything goes on without it until it can")
+		return
+	case t.mu.closed:
+		_ = got.close() // no call has used it
+		return
+	}
+	t.handOver(got.instance)
+	again := t.mu.set != ""
+	t.mu.set = got.instance.set.ID
+	t.openings.Add(1)
+	t.now.Store(got.instance)
+	if again {
+		select {
+		case t.reopened <- struct{}{}:
+		default:
 		}
 	}
-	if t.segments != nil {
-		t.tombs.endClean(err)
-		t.segments.close()
+}
+
+// handOver gives a new tier the settings, the policy with its learned state, the
+// quotas and spaces, and the StandOn function of the one before. Called with told
+// locked.
+func (t *Tier) handOver(to *instance) {
+	from, fresh := t.Ledger(), to.ledger
+	settings := t.told.settings
+	to.now.Store(&settings)
+	if name := from.PolicyName(); name != fresh.PolicyName() {
+		if err := fresh.SetPolicy(name); err != nil {
+			t.log.Warn().Err(err).Msg("the policy of the disk tier is that of the configuration again")
+		}
 	}
-	t.deletionLog.close()
-	if t.set != nil {
-		t.set.Close()
+	if data, err := from.SavePolicy(); err == nil && data != nil {
+		if err := fresh.LoadPolicy(data); err != nil {
+			t.log.Warn().Err(err).Msg("what the policy had learned cannot be used; it learns anew")
+		}
 	}
-	return err
+	if t.told.quotas != nil {
+		if err := fresh.Requote(t.told.quotas, nil); err != nil {
+			t.log.Warn().Err(err).Msg("the quotas of the disk tier are those of the configuration again")
+		}
+	}
+	for space, quota := range t.told.spaces {
+		fresh.Assign(space, quota)
+	}
+	if t.told.works != nil {
+		fresh.StandOn(t.told.works)
+	}
+}
+
+// Run keeps the tier open and working until ctx ends or Close is called.
+func (t *Tier) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	t.mu.Lock()
+	t.mu.stop = stop
+	if t.mu.closed {
+		stop()
+	}
+	t.mu.Unlock()
+	for pause := reopenEvery; ; {
+		if t.Trouble() == nil {
+			begun := time.Now()
+			err := t.now.Load().run(ctx)
+			if ctx.Err() != nil || t.isClosed() {
+				return err
+			}
+			t.lose(err)
+			if time.Since(begun) > metadata.SteadyAfter {
+				pause = 0
+			}
+		}
+		if !t.reopen(ctx, pause) {
+			return nil
+		}
+		pause = min(max(2*pause, reopenEvery), reopenEveryMax)
+	}
+}
+
+// lose ends the use of a tier whose Run has ended by itself.
+func (t *Tier) lose(err error) {
+	t.mu.Lock()
+	t.mu.why = err
+	t.mu.Unlock()
+	t.log.Error().Err(err).Msg("the disk tier is lost; everything goes on without it until it is open again")
+	if err := t.now.Load().close(); err != nil {
+		t.log.Warn().Err(err).Msg("the disk tier did not close well")
+	}
+}
+
+// reopen tries once, after a pause. It is false when ctx has ended.
+func (t *Tier) reopen(ctx context.Context, pause time.Duration) bool {
+	if t.pending == nil {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pause):
+		}
+		t.mu.Lock()
+		set := t.mu.set
+		t.mu.Unlock()
+		t.begin(set)
+	}
+	select {
+	case <-ctx.Done():
+		pending := t.pending
+		go func() { // an opening that hangs may end some day
+			if got := <-pending; got.instance != nil {
+				_ = got.close()
+			}
+		}()
+		return false
+	case got := <-t.pending:
+		t.pending = nil
+		t.install(got)
+		if got.err == nil {
+			t.log.Info().Msg("the disk tier is open")
+		}
+		return true
+	}
+}
+
+func (t *Tier) isClosed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.closed
+}
+
+// Close ends Run, and closes the tier.
+func (t *Tier) Close() error {
+	t.mu.Lock()
+	was := t.mu.closed
+	t.mu.closed = true
+	if t.mu.stop != nil {
+		t.mu.stop()
+	}
+	i := t.now.Load()
+	t.mu.Unlock()
+	if was || i.segments == nil { // a blank one
+		return nil
+	}
+	return i.close()
+}
+
+// Trouble says why the tier is off; nil where it is open.
+func (t *Tier) Trouble() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.why
+}
+
+// Off reports whether it is not open.
+func (t *Tier) Off() bool { return t.Trouble() != nil }
+
+// Openings implements tier.Reopener.
+func (t *Tier) Openings() uint64 { return t.openings.Load() }
+
+// Reopened implements tier.Reopener.
+func (t *Tier) Reopened() <-chan struct{} { return t.reopened }
+
+// failed is the error of a call. The end of an instance is none of the tier, which is off.
+func (t *Tier) failed(err error) error {
+	if !errors.Is(err, tier.ErrClosed) || t.isClosed() {
+		return fmt.Errorf("disk: %w", err)
+	}
+	if why := t.Trouble(); why != nil {
+		return fmt.Errorf("disk: %w: %v", tier.ErrOff, why) //nolint:errorlint // callers are to test for ErrOff, not for the cause
+	}
+	return fmt.Errorf("disk: %w: it is being closed", tier.ErrOff)
 }
 
 // Name is "disk".
 func (t *Tier) Name() string { return "disk" }
 
-// Close ends Run, waits for it, and closes the files. Calls after it return
-// ErrClosed.
-func (t *Tier) Close() error {
-	t.life.Lock()
-	if t.life.closed {
-		t.life.Unlock()
-		return nil
+// DatabasePid is the id of the process of the database, which may have ended
+// just now; 0 before the tier has been open.
+func (t *Tier) DatabasePid() int {
+	if i := t.now.Load(); i.db != nil {
+		return i.db.Pid()
 	}
-	t.life.closed = true
-	running := t.life.running
-	if running {
-		t.life.stop()
-	}
-	t.life.Unlock()
-	if running {
-		<-t.ended
-	} else { // fail the work that waited for Run
-		for _, d := range t.devices() {
-			d.Stop()
-		}
-		for _, ch := range t.commits.Stop() {
-			ch.Committed(tier.ErrClosed)
-		}
-		close(t.ended)
-	}
-	if err := t.release(); err != nil {
-		return fmt.Errorf("disk: close: %w", err)
-	}
-	return nil
-}
-
-// usable fails when nothing can be done any more.
-func (t *Tier) usable(ctx context.Context) error {
-	select {
-	case <-t.ended:
-		return tier.ErrClosed
-	default:
-		return ctx.Err()
-	}
+	return 0
 }
 
 // Contains sets have[i] for every key that is resident, or, while recovery
 // runs, that has a record.
 func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
-	if err := t.usable(ctx); err != nil {
-		return fmt.Errorf("disk: contains: %w", err)
-	}
-	scanning := t.scan.active.Load()
-	t.ledger.Lookup(ks, have)
-	if !scanning {
-		return nil
-	}
-	for i, k := range ks {
-		if have[i] {
-			continue
-		}
-		known, err := t.unscanned(ctx, k, nil)
-		if err != nil {
-			return fmt.Errorf("disk: contains: %w", err)
-		}
-		have[i] = known || t.Has(k) // the scan may have brought it meanwhile, and ended
+	if err := t.now.Load().contains(ctx, ks, have); err != nil {
+		return t.failed(fmt.Errorf("contains: %w", err))
 	}
 	return nil
 }
 
-// unscanned reports whether k has a record that recovery may not have come to,
-// and copies it into e. Without anything to recover it is false at once. Entries
-// that this process has stored are in the ledger; a record of its own that is not
-// there is one of a Put under way, or of one that failed and is to be removed.
-func (t *Tier) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool, error) {
-	if !t.scan.active.Load() || t.scan.isDeleted(k) {
-		return false, nil
-	}
-	// The call fills a struct of its own: it may go on after this has given up.
-	var got struct {
-		record.Entry
-		found bool
-	}
-	err := t.call(ctx, t.metaDev, func() (err error) {
-		got.found, err = t.db.Entry(k, &got.Entry)
-		got.found = got.found && got.Seq < t.commits.First
-		return err
-	}, nil)
-	if err != nil {
-		return false, err
-	}
-	if got.found {
-		t.o.Ages.Found(k, stampOf(&got.Entry))
-	}
-	if e != nil {
-		*e = got.Entry
-	}
-	return got.found, nil
-}
-
-// Has reports whether k is resident.
-func (t *Tier) Has(k key.Key) bool {
-	_, state := t.ledger.Find(k)
-	return state == ledger.Resident
-}
+// Has reports whether k is resident, or was when the tier was open.
+func (t *Tier) Has(k key.Key) bool { return t.now.Load().has(k) }
 
 // Sum implements tier.Summed. An entry that recovery has not come to is not known.
 func (t *Tier) Sum(k key.Key) (sum uint64, size uint32, known bool) {
-	e, state := t.ledger.Find(k)
+	e, state := t.Ledger().Find(k)
 	return e.Value.B, e.Size, state == ledger.Resident
 }
 
 // Touch marks the keys of one chain as used, tail first.
 func (t *Tier) Touch(ks []key.Key) {
-	t.ledger.Touch(ks)
-	t.uses.add(ks)
+	i := t.now.Load()
+	i.ledger.Touch(ks)
+	i.uses.add(ks)
 }
 
-// Set replaces the settings, from the next look at the room on: entries beyond
-// them go with the next Trim. It is safe for concurrent use.
-func (t *Tier) Set(to Settings) { t.now.Store(&to) }
-
-// Ledger implements tier.Bounded.
-func (t *Tier) Ledger() *ledger.Ledger { return t.ledger }
+// Ledger implements tier.Bounded: that of the tier that is open, or was last.
+func (t *Tier) Ledger() *ledger.Ledger { return t.now.Load().ledger }
 
 // Room implements tier.Bounded. While recovery runs the room is not known yet,
 // and it answers math.MaxInt.
-func (t *Tier) Room(size uint32) int {
-	if t.scan.active.Load() {
-		return math.MaxInt
-	}
-	n := int64(max(size, 1))
-	room := -t.space.excess(0, false) / extentBytes(n)
-	if n <= t.o.InlineMax {
-		room = -t.share.short(0) / (filesWorth * metadata.HeldBytes(n, true))
-	}
-	return min(int(room), -t.space.surplus(0, false))
+func (t *Tier) Room(size uint32) int { return t.now.Load().room(size) }
+
+// Set changes the settings, also of each opening that follows. Entries beyond them go
+// with the next Trim.
+func (t *Tier) Set(to Settings) {
+	t.told.Lock()
+	defer t.told.Unlock()
+	t.told.settings = to
+	t.now.Load().now.Store(&to)
 }
 
-// devices are all there are, each once.
-func (t *Tier) devices() (list []*blockio.Device) {
-	for _, v := range t.volumes {
-		list = append(list, v.dev)
+// StandOn implements tier.Tunable.
+func (t *Tier) StandOn(works func() ledger.Below) {
+	t.told.Lock()
+	defer t.told.Unlock()
+	t.told.works = works
+	t.Ledger().StandOn(works)
+}
+
+// SetPolicy implements tier.Tunable. All entries are told to the new policy, which takes
+// long: an instance that was installed meanwhile has the policy of before.
+func (t *Tier) SetPolicy(name string) error {
+	for {
+		l := t.Ledger()
+		err := l.SetPolicy(name)
+		t.told.Lock()
+		same := t.Ledger() == l
+		t.told.Unlock()
+		if err != nil || same {
+			return err
+		}
 	}
-	if t.metaDev != nil && !slices.Contains(list, t.metaDev) {
-		list = append(list, t.metaDev)
+}
+
+// Assign implements tier.Tunable.
+func (t *Tier) Assign(space key.SpaceID, quota int) {
+	t.told.Lock()
+	defer t.told.Unlock()
+	t.told.spaces[space] = quota
+	t.Ledger().Assign(space, quota)
+}
+
+// Requote implements tier.Tunable. A tier that is opened later gets the quotas
+// afresh.
+func (t *Tier) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
+	t.told.Lock()
+	defer t.told.Unlock()
+	t.told.quotas, t.told.spaces = make([]ledger.Requota, len(qs)), make(map[key.SpaceID]int, len(under))
+	maps.Copy(t.told.spaces, under)
+	for i, q := range qs {
+		t.told.quotas[i] = ledger.Requota{Quota: q.Quota, Was: -1}
 	}
-	return list
+	return t.Ledger().Requote(qs, under)
 }

@@ -102,7 +102,7 @@ func TestRefusals(t *testing.T) {
 func TestCloseWithoutRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := testOptions(tiertest.Folder(t))
-		d, err := Open(o)
+		d, err := openRig(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestForeignMetaIsRefused(t *testing.T) {
 		o.Paths = []string{tiertest.Folder(t)}
 		_, stop = start(t, testOptions(o.Paths[0]), nil)
 		stop()
-		if _, err := Open(o); err == nil || !strings.Contains(err.Error(), "belongs to the set") {
+		if _, err := openRig(o); err == nil || !strings.Contains(err.Error(), "belongs to the set") {
 			t.Fatalf("meta of another tier: %v", err)
 		}
 	})
@@ -195,7 +195,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		} {
 			o := testOptions(tiertest.Folder(t))
 			breakIt(&o)
-			if d, err := Open(o); err == nil {
+			if d, err := openRig(o); err == nil {
 				_ = d.Close()
 				t.Errorf("%s: taken", name)
 			}

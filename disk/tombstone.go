@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/record"
-	"github.com/kvstored/kvstored/key"
 )
 
 // cleanName is the file of a tier that ended with its headers in order: an entry
@@ -52,6 +50,9 @@ func (s *segments) takeTombs() (list []tombstone, in []*segment) {
 		} else {
 			delete(s.mu.readers, uint64(x.loc))
 			delete(s.mu.freeing, uint64(x.loc))
+			if x.held {
+				s.unwritten.Add(-1)
+			}
 		}
 	}
 	s.mu.tombs = nil
@@ -77,16 +78,16 @@ func freePage(page []byte) { pages.Put(headerPage(page)) }
 
 // tombWriter writes the tombstones of freed extents.
 type tombWriter struct {
-	t    *Tier
+	t    *instance
 	turn chan struct{} // held by the one flush that works
 }
 
-func newTombWriter(t *Tier) *tombWriter { return &tombWriter{t: t, turn: make(chan struct{}, 1)} }
+func newTombWriter(t *instance) *tombWriter { return &tombWriter{t: t, turn: make(chan struct{}, 1)} }
 
 // tombWrite is one tombstone being written.
 type tombWrite struct {
 	blockio.Transfer
-	t    *Tier
+	t    *instance
 	tomb tombstone
 	seg  *segment
 	done chan<- error
@@ -101,6 +102,7 @@ func (b *tombWrite) Finish(err error) {
 		b.seg.unsynced.wrote(b.tomb.seq)
 		if b.tomb.held {
 			b.t.segments.release(b.tomb.loc)
+			b.t.segments.unwritten.Add(-1)
 		}
 	}
 	b.done <- err
@@ -222,19 +224,3 @@ func (u *tombWriter) endClean(closed error) {
 		t.log.Warn().Err(err).Msg("the headers of freed extents are not all written; the next start looks for them")
 	}
 }
-
-// unmark is a change that removes the marks of deleted keys.
-type unmark struct {
-	t    *Tier
-	keys []key.Key
-	done chan error
-}
-
-func (g *unmark) Apply(b *metadata.Batch) error {
-	for _, k := range g.keys {
-		b.UnmarkDeleted(k)
-	}
-	return nil
-}
-
-func (g *unmark) Committed(err error) { g.done <- err }

@@ -10,7 +10,7 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// IsTrouble tells an error of Open, Keep or Check that may pass, so that a
+// IsTrouble tells an error of an opening or of Check that may pass, so that a
 // daemon serves without the tier meanwhile, from one of the configuration: what
 // the machine has against it, and a database that ends its process.
 func IsTrouble(err error) bool {

@@ -78,10 +78,9 @@ func newStore(t *testing.T) *store {
 	})
 	s.Stack = stack.NewStack(stack.Options{
 		Hot: hot, Log: zerolog.Nop(),
-		// The decorator hangs where the tier would say so itself.
 		Below: []stack.Below{{
 			Place: tier.Disk,
-			Tier:  tier.WithBreaker(tierfault.Wrap(s.disk, s.hook), tier.BreakerOptions{Timeout: time.Second, Log: zerolog.Nop()}),
+			Tier:  tier.WithBreaker(tierfault.Wrap(s.disk, s.hook), tier.BreakerOptions{Log: zerolog.Nop()}),
 		}},
 	})
 	ctx, stop := context.WithCancel(context.Background())
@@ -105,12 +104,12 @@ func (s *store) put(ctx context.Context, o ledger.Owner) error {
 	c := tiertest.Chain(s.next, 1)
 	s.mu.Unlock()
 	var g [1]stack.Grant
-	if _, err := s.Reserve(ctx, o, c, 0, []uint32{troubleSize}, g[:], true); err != nil {
+	if _, err := s.Reserve(ctx, stack.Store{Owner: o, Wait: true}, c, 0, []uint32{troubleSize}, g[:]); err != nil {
 		return err
 	}
 	tiertest.Fill(g[0].Ref.Block.Bytes(), c.Key(0))
 	g[0].Ref.Block.Seal()
-	s.Commit(c, 0, []tier.Ref{g[0].Ref})
+	s.Commit(c, 0, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	return nil
 }
 
@@ -120,7 +119,7 @@ func (s *store) get(ctx context.Context, o ledger.Owner, back uint64) {
 	n := s.next - min(back, s.next-1)
 	s.mu.Unlock()
 	c := tiertest.Chain(n, 1)
-	ref, _, err := s.Load(ctx, o, c, 0, tier.All)
+	ref, _, err := s.Load(ctx, stack.Requester{Owner: o}, c, 0, tier.All)
 	if err != nil {
 		return
 	}
@@ -178,7 +177,7 @@ func TestTrouble(t *testing.T) {
 		"EIO":       {Err: syscall.EIO},
 		"read-only": {Err: syscall.EROFS},
 		"full":      {Err: tier.ErrNoSpace},
-		"hang":      {Hang: true},
+		"hang":      {Delay: time.Second, Err: tier.ErrHung},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

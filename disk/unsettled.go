@@ -79,23 +79,16 @@ func (l *deleting) any(ks []key.Key) bool {
 }
 
 // deletion is one Delete.
-type deletion struct{ t *Tier }
+type deletion struct{ t *instance }
 
 // awaitPuts waits for the Puts of ks that are under way: one that its caller has
 // given up becomes resident when the device has woken up.
 func (x deletion) awaitPuts(ctx context.Context, ks []key.Key) error {
-	t := x.t
 	for _, k := range ks {
-		under := t.fills.of(k)
-		if under == nil {
-			continue
-		}
-		select {
-		case <-under:
-		case <-ctx.Done():
-			return fmt.Errorf("it is still being written: %w", ctx.Err())
-		case <-t.ended:
-			return tier.ErrClosed
+		if under := x.t.fills.of(k); under != nil {
+			if err := awaitFill(ctx, under, x.t.ended); err != nil {
+				return fmt.Errorf("it is still being written: %w", err)
+			}
 		}
 	}
 	return nil
@@ -113,12 +106,7 @@ func (x deletion) awaitDeletions(ctx context.Context, ks []key.Key) error {
 		if !t.deleting.any(ks) {
 			return nil
 		}
-		after := t.newRemoval() // of nothing, but behind theirs
-		done := after.done
-		if err := t.commits.Add(after); err != nil {
-			return err
-		}
-		if err := t.wait(ctx, done, nil); err != nil {
+		if err := t.awaitCommit(ctx); err != nil { // of theirs, too
 			return err
 		}
 	}

@@ -55,15 +55,15 @@ func TestDeleteOfAPutGivenUp(t *testing.T) {
 }
 
 // A deletion that the database has not taken is not done, though the key is
-// gone from the ledger: a kill would bring it back.
+// gone from the ledger: it is back when the tier is opened again.
 func TestDeletionGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := testOptions(tiertest.Folder(t))
-		d, stop := startBreakable(t, o)
+		d, stop := start(t, o, nil)
 		m := newMemory(t)
 		mustPut(t, d, m, 1, 100_000)
 		ks := []key.Key{keyOf(1)}
-		mend := breakStore(t, d)
+		endProcess(t, d.instance)
 		for range 2 {
 			if err := d.Delete(t.Context(), ks); err == nil {
 				t.Error("deleted from a database that takes nothing")
@@ -72,8 +72,11 @@ func TestDeletionGivenUp(t *testing.T) {
 		if left := d.Left(ks[0].Space); d.Has(ks[0]) || !slices.Equal(left, ks) {
 			t.Errorf("left: %v", left)
 		}
-		mend()
-		awaitMended(t, d)
+		stop()
+		d, stop = start(t, o, nil)
+		if got := recoverAll(t, d); len(got) != 1 {
+			t.Errorf("%d entries are back, want 1", len(got))
+		}
 		if err := d.Delete(t.Context(), ks); err != nil || d.Unsettled(ks[0]) {
 			t.Fatalf("%v, unsettled: %t", err, d.Unsettled(ks[0]))
 		}
@@ -100,7 +103,7 @@ func TestSettledAfterGiveBack(t *testing.T) {
 		}
 		g := d.segments.leastUsed(d.volumes[0].fs)
 		mustPut(t, d, m, 4, 100_000) // elsewhere: g is closed
-		if out, err := (eviction{t: d}).empty(t.Context(), g, everything, nil); err != nil || len(out) != len(ks) {
+		if out, err := (reclaim{t: d.instance}).empty(t.Context(), g, everything, nil); err != nil || len(out) != len(ks) {
 			t.Fatalf("gave back %v, %v", out, err)
 		}
 		checkBooks(t, d)

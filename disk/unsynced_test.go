@@ -82,7 +82,7 @@ func newUnsyncable(t *testing.T, dir string) *unsyncable {
 	return &unsyncable{Folder: own}
 }
 
-func startUnsyncable(t *testing.T) (*Tier, *unsyncable, Options) {
+func startUnsyncable(t *testing.T) (*rig, *unsyncable, Options) {
 	t.Helper()
 	o := testOptions(tiertest.Folder(t))
 	o.Buffered = true
@@ -111,10 +111,7 @@ func TestUnsyncedIsDropped(t *testing.T) {
 		if err := d.Sync(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		var deleted record.Entry
-		if ok, err := d.db.Entry(keyOf(2), &deleted); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
+		deleted := entryIn(t, d, 2)
 		image, err := os.OpenFile(segmentFiles(t, o.Paths[0])[0], os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -171,7 +168,7 @@ func TestDoubtOutlivesASync(t *testing.T) {
 		}
 		f.failOnce()
 		wantErr(t, d.Sync(t.Context()), syscall.EIO)
-		wantErr(t, newSync(d).sync(t.Context()), errDoubted)
+		wantErr(t, newSync(d.instance).sync(t.Context()), errDoubted)
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +243,7 @@ func TestSyncBehindAHangEnds(t *testing.T) {
 		o := testOptions(tiertest.Folder(t))
 		o.Buffered = true
 		f := newUnsyncable(t, o.Paths[0])
-		d, err := open(o, f)
+		d, err := openRig(o, f)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func (m maintenance) saveUses() {
 
 // useNotes rewrites the records of keys with the present time.
 type useNotes struct {
-	t    *Tier
+	t    *instance
 	keys []key.Key
 }
 
@@ -80,8 +80,7 @@ func (u *useNotes) rewrite(b *metadata.Batch, k key.Key, e *record.Entry, at uin
 	}
 	e.Used = at
 	e.Hits++
-	dbKey := record.EntryKey(k)
-	b.Rewrite(e, dbKey[:])
+	b.Rewrite(e)
 }
 
 func (u *useNotes) Committed(error) {}

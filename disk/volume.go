@@ -30,7 +30,7 @@ type volume struct {
 	list   []*segment // by number
 	last   uint32     // number of the youngest segment, without the index
 	cursor int        // where the last extent was found
-	credit int64      // see Tier.order
+	credit int64      // see space.order
 }
 
 // volumes are the folders of a tier, by index.
@@ -168,7 +168,7 @@ func (l volumes) fileSystems() (list []*fileSystem) {
 	return list
 }
 
-// turns sorts list for Tier.order.
+// turns sorts list for space.order.
 func (s *segments) turns(list []*volume, growth func(v *volume, files int64) int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

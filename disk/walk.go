@@ -97,7 +97,6 @@ func (x *walk) stands(e *record.Entry) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	x.t.rebuilding.headers.Add(1)
 	if x.t.seal.Open(page, x.w.seg.number, at, &h) && h.Seq >= e.Seq {
 		if h.Seq > e.Seq || h.Free || !x.youngest(e) {
 			return false, nil
@@ -151,7 +150,6 @@ func (x *walk) reseal(e *record.Entry) (right bool, err error) {
 	switch {
 	case err == nil:
 		x.w.seg.unsynced.wrote(e.Seq)
-		x.t.rebuilding.sealed.Add(1)
 	case errors.Is(err, blockio.ErrHung) || !blockio.IsFault(err):
 		return false, err
 	default:
@@ -182,7 +180,6 @@ func (x *walk) page(at int64) (next int64, err error) {
 	if !x.t.seal.Open(page, x.w.seg.number, at, &h) || !isWhole(&h, x.w.seg.size) {
 		return next, nil
 	}
-	x.t.rebuilding.headers.Add(1)
 	if x.covered(at, h.Seq) {
 		return next, nil
 	}
@@ -237,7 +234,6 @@ func (x *walk) live(h *record.Header) (next int64, err error) {
 	young.seen = true
 	x.mu.best[k] = young
 	x.mu.found = append(x.mu.found, h.Entry)
-	x.t.rebuilding.restored.Add(1)
 	return h.Extent.End(), nil
 }
 

@@ -14,7 +14,7 @@ import (
 // asked for.
 type window struct {
 	ctx  context.Context
-	t    *Tier
+	t    *instance
 	seg  *segment
 	now  piece
 	next piece

@@ -22,11 +22,13 @@ type BreakerOptions struct {
 	Failures int           // in a row that open the breaker; 0 = breaker.DefaultFailures
 	Pause    time.Duration // until the first probe; 0 = breaker.DefaultPause. Each probe that fails doubles it
 	PauseMax time.Duration // up to this; 0 = breaker.DefaultPauseMax
-	// Timeout bounds each call of a tier that does not itself answer ErrHung
-	// in time; 0 = none. It covers what a Get waits for memory.
-	Timeout time.Duration
-	Log     zerolog.Logger
+	Observe  Observer      // is told of gets, puts, deletions, syncs and searches, and of trims that evicted; nil: nobody
+	Log      zerolog.Logger
 }
+
+// Observer is told how long an operation of a tier took that succeeded. It
+// may be called concurrently.
+type Observer func(op string, took time.Duration)
 
 // WithBreaker returns t behind a breaker, which keeps a tier in trouble out of
 // the way: after some failures in a row, or one ErrHung, calls fail
@@ -41,7 +43,7 @@ type BreakerOptions struct {
 //
 // The result has the roles of t: see RolesOf.
 func WithBreaker(t Tier, o BreakerOptions) Tier {
-	b := &guarded{Tier: t, inner: RolesOf(t), timeout: o.Timeout, log: o.Log}
+	b := &guarded{Tier: t, inner: RolesOf(t), observe: o.Observe, log: o.Log}
 	b.state = breaker.New(breaker.Options{Failures: o.Failures, Pause: o.Pause, PauseMax: o.PauseMax})
 	return b
 }
@@ -51,7 +53,7 @@ type guarded struct {
 	Tier
 	inner   Roles
 	state   *breaker.Breaker
-	timeout time.Duration
+	observe Observer
 	log     zerolog.Logger
 }
 
@@ -136,20 +138,12 @@ func (g *guarded) logChange(c breaker.Change, err error) {
 }
 
 // call makes a call whose success proves something only if canProbe.
-func (g *guarded) call(ctx context.Context, op string, canProbe bool, call func(context.Context) error) error {
+func (g *guarded) call(ctx context.Context, op string, canProbe bool, call func() error) error {
 	pass, ok := g.state.Admit(canProbe)
 	if !ok {
 		return fmt.Errorf("%s: %s: %w", g.Name(), op, ErrOff)
 	}
-	bounded, cancel := ctx, context.CancelFunc(func() {})
-	if g.timeout > 0 {
-		bounded, cancel = context.WithTimeoutCause(ctx, g.timeout, ErrHung)
-	}
-	defer cancel()
-	err := call(bounded)
-	if err != nil && ctx.Err() == nil && bounded.Err() != nil && !errors.Is(err, errMemory) {
-		err = fmt.Errorf("%w within %v: %w", ErrHung, g.timeout, err)
-	}
+	err := call()
 	v := g.judge(ctx, err)
 	switch {
 	case v == breaker.Good && !canProbe:
@@ -161,15 +155,25 @@ func (g *guarded) call(ctx context.Context, op string, canProbe bool, call func(
 	return err
 }
 
+// timed is call, told to the observer.
+func (g *guarded) timed(ctx context.Context, op string, canProbe bool, call func() error) error {
+	begun := time.Now()
+	err := g.call(ctx, op, canProbe, call)
+	if err == nil && g.observe != nil {
+		g.observe(op, time.Since(begun))
+	}
+	return err
+}
+
 func (g *guarded) Contains(ctx context.Context, ks []key.Key, have []bool) error {
 	if g.inner.Resident != nil {
 		return g.Tier.Contains(ctx, ks, have)
 	}
-	return g.call(ctx, "contains", true, func(ctx context.Context) error { return g.Tier.Contains(ctx, ks, have) })
+	return g.call(ctx, "contains", true, func() error { return g.Tier.Contains(ctx, ks, have) })
 }
 
 func (g *guarded) Get(ctx context.Context, k key.Key, a Allocator) (block arena.Block, err error) {
-	err = g.call(ctx, "get", true, func(ctx context.Context) (err error) {
+	err = g.timed(ctx, "get", true, func() (err error) {
 		room := &room{Allocator: a}
 		if block, err = g.Tier.Get(ctx, k, room); err != nil && room.refused.Load() {
 			err = fmt.Errorf("%w: %w", errMemory, err)
@@ -195,11 +199,11 @@ func (r *room) Alloc(ctx context.Context, n int) (arena.Block, error) {
 }
 
 func (g *guarded) Put(ctx context.Context, e Entry) error {
-	return g.call(ctx, "put", true, func(ctx context.Context) error { return g.Tier.Put(ctx, e) })
+	return g.timed(ctx, "put", true, func() error { return g.Tier.Put(ctx, e) })
 }
 
 func (g *guarded) Delete(ctx context.Context, ks []key.Key) error {
-	return g.call(ctx, "delete", g.inner.Resident == nil, func(ctx context.Context) error { return g.Tier.Delete(ctx, ks) })
+	return g.timed(ctx, "delete", g.inner.Resident == nil, func() error { return g.Tier.Delete(ctx, ks) })
 }
 
 // Stats adds what the breaker counts.
@@ -221,10 +225,14 @@ type guardedResident struct {
 }
 
 func (r guardedResident) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
-	err := r.g.call(ctx, "trim", false, func(ctx context.Context) (err error) {
+	begun, before := time.Now(), len(out)
+	err := r.g.call(ctx, "trim", false, func() (err error) {
 		out, err = r.Resident.Trim(ctx, n, out)
 		return err
 	})
+	if err == nil && len(out) > before && r.g.observe != nil {
+		r.g.observe("trim", time.Since(begun))
+	}
 	return out, err
 }
 
@@ -235,7 +243,7 @@ type guardedRecoverer struct {
 }
 
 func (r guardedRecoverer) Sync(ctx context.Context) error {
-	return r.g.call(ctx, "sync", true, func(ctx context.Context) error { return r.Recoverer.Sync(ctx) })
+	return r.g.timed(ctx, "sync", true, func() error { return r.Recoverer.Sync(ctx) })
 }
 
 // guardedShared is the Shared behind a breaker.
@@ -245,7 +253,7 @@ type guardedShared struct {
 }
 
 func (r guardedShared) Find(ctx context.Context, ks []key.Key, found func(int)) (n int, err error) {
-	err = r.g.call(ctx, "find", true, func(ctx context.Context) (err error) {
+	err = r.g.timed(ctx, "find", true, func() (err error) {
 		n, err = r.Shared.Find(ctx, ks, found)
 		return err
 	})
@@ -253,11 +261,11 @@ func (r guardedShared) Find(ctx context.Context, ks []key.Key, found func(int)) 
 }
 
 func (r guardedShared) Renewed(ctx context.Context, ks []key.Key, is []bool) error {
-	return r.g.call(ctx, "renewed", true, func(ctx context.Context) error { return r.Shared.Renewed(ctx, ks, is) })
+	return r.g.call(ctx, "renewed", true, func() error { return r.Shared.Renewed(ctx, ks, is) })
 }
 
 func (r guardedShared) Purge(ctx context.Context, id key.SpaceID, after string, dry bool, gone func(key.Key)) (p Purged, err error) {
-	err = r.g.call(ctx, "purge", true, func(ctx context.Context) (err error) {
+	err = r.g.call(ctx, "purge", true, func() (err error) {
 		p, err = r.Shared.Purge(ctx, id, after, dry, gone)
 		return err
 	})

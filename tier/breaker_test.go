@@ -138,8 +138,8 @@ func TestBreakerCountsInARow(t *testing.T) {
 // the calls that hang with it end, and a probe at a time finds out.
 func TestBreakerHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &tierfault.Switch{Fault: tierfault.Fault{Hang: true}}
-		b, a, k := broken(t, f, tier.BreakerOptions{Timeout: 2 * time.Second, Log: zerolog.Nop()})
+		f := &tierfault.Switch{Fault: tierfault.Fault{Delay: 2 * time.Second, Err: tier.ErrHung}}
+		b, a, k := broken(t, f, tier.BreakerOptions{Log: zerolog.Nop()})
 		f.Set(true)
 		ended := make(chan error)
 		for range 20 {
@@ -175,7 +175,7 @@ func TestObserver(t *testing.T) {
 			return tierfault.Fault{Delay: time.Second}
 		})
 		took := make(map[string]time.Duration)
-		d := tier.WithObserver(slow, func(op string, d time.Duration) { took[op] += d })
+		d := tier.WithBreaker(slow, tier.BreakerOptions{Observe: func(op string, d time.Duration) { took[op] += d }})
 		a, err := arena.New(arena.Options{CapacityBytes: 4 * mib})
 		if err != nil {
 			t.Fatal(err)
@@ -220,9 +220,11 @@ func TestBreakerIgnoresAllocator(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var f tierfault.Switch
-				b, a, k := broken(t, &f, tier.BreakerOptions{Failures: 1, Timeout: time.Second, Log: zerolog.Nop()})
+				b, a, k := broken(t, &f, tier.BreakerOptions{Failures: 1, Log: zerolog.Nop()})
 				for range 3 {
-					_, got := b.Get(t.Context(), k, refusingRoom{err})
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					_, got := b.Get(ctx, k, refusingRoom{err})
+					cancel()
 					if got == nil || err != nil && !errors.Is(got, err) || errors.Is(got, tier.ErrOff) {
 						t.Errorf("get: %v", got)
 					}

@@ -19,8 +19,7 @@ func TestDecoratorsConformance(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = a.Close() })
 		wrap := func(m tier.Tier) tier.Tier {
-			m = tier.WithObserver(m, func(string, time.Duration) {})
-			return tier.WithBreaker(m, tier.BreakerOptions{Log: zerolog.Nop()})
+			return tier.WithBreaker(m, tier.BreakerOptions{Observe: func(string, time.Duration) {}, Log: zerolog.Nop()})
 		}
 		m := tiertest.NewMemory("disk", 16*mib)
 		return tiertest.Subject{

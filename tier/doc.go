@@ -1,5 +1,5 @@
-// Package tier is the contract that every tier fulfils, and the decorators
-// of any of them: the breaker and the observer.
+// Package tier is the contract that every tier fulfils, and the breaker, which
+// decorates any of them and times its calls.
 //
 // It never imports a tier, and knows nothing of the store that is made of
 // them, which is package stack. What that needs of the tier in DRAM is Hot.

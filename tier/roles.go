@@ -3,7 +3,6 @@ package tier
 import (
 	"context"
 	"math"
-	"time"
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
@@ -22,7 +21,6 @@ type Roles struct {
 	Summed    Summed
 	Unsettled Unsettled
 	Scrubber  Scrubber
-	Rebuilder Rebuilder
 	Health    Health
 	Prober    Prober
 }
@@ -51,7 +49,6 @@ func RolesOf(t Tier) Roles {
 	r.Summed, _ = t.(Summed)
 	r.Unsettled, _ = t.(Unsettled)
 	r.Scrubber, _ = t.(Scrubber)
-	r.Rebuilder, _ = t.(Rebuilder)
 	r.Health, _ = t.(Health)
 	r.Prober, _ = t.(Prober)
 	if b := r.Bounded; b != nil && r.Planner == nil {
@@ -234,55 +231,8 @@ type Scrubber interface {
 
 // Scrubbed is what one pass over a tier found.
 type Scrubbed struct {
-	Chunks uint64 // read to the end
-	Bytes  uint64 // of payload
-	Wrong  uint64 // of those, deleted because they did not have their checksum
-	Failed uint64 // could not be read; they stay
-}
-
-// Rebuilder is a tier whose index can be made anew from what lies beside its
-// payloads.
-type Rebuilder interface {
-	// Rebuild begins that, and returns. It is an error while the tier is off
-	// or its index is being made. A deleted chunk does not come back.
-	Rebuild(ctx context.Context) error
-	// Rebuilt tells of the one that is under way, else of the last since the
-	// tier was opened. It is an error where that could not begin, and while the
-	// tier is off.
-	Rebuilt() (Rebuilt, error)
-}
-
-// Rebuilt is what a rebuild of a tier's index has done so far.
-type Rebuilt struct {
-	Running    bool
-	Bytes      uint64 // of the files, looked at
-	TotalBytes uint64 // of the files; Bytes are fewer at the end where a device hangs
-	Headers    uint64 // of payloads, read
-	Restored   uint64 // payloads that the index did not have
-	Dropped    uint64 // payloads that it had, or would have got, that are wrong or were freed
-	Resealed   uint64 // headers that were damaged, written anew
-	Duration   time.Duration
-}
-
-// QuotaUse is a snapshot of one quota in one tier.
-type QuotaUse struct {
-	Match        string `json:"match"`
-	QuotaBytes   int64  `json:"quota_bytes"`
-	UsedBytes    int64  `json:"used_bytes"`
-	Evictions    uint64 `json:"evictions"` // chunks that went because their own space was over it
-	EvictedBytes uint64 `json:"evicted_bytes"`
-	Refused      uint64 `json:"refused"` // chunks that had no room under it
-}
-
-// QuotasOf is what a tier says of the quotas of its ledger; the store names
-// them.
-func QuotasOf(l *ledger.Ledger) []QuotaUse {
-	var out []QuotaUse
-	for _, q := range l.Quotas() {
-		out = append(out, QuotaUse{
-			QuotaBytes: q.QuotaBytes, UsedBytes: q.UsedBytes,
-			Evictions: q.Evictions, EvictedBytes: q.EvictedBytes, Refused: q.Refused,
-		})
-	}
-	return out
+	Chunks uint64 `json:"chunks"`     // read to the end
+	Bytes  uint64 `json:"bytes"`      // of payload
+	Wrong  uint64 `json:"wrong"`      // of those, deleted because they did not have their checksum
+	Failed uint64 `json:"unreadable"` // could not be read; they stay
 }

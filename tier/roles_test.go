@@ -4,7 +4,6 @@ import (
 	"context"
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -28,8 +27,6 @@ func (e everything) Reopened() <-chan struct{}                               { r
 func (e everything) Absent(key.Key) bool                                     { return false }
 func (e everything) Unsettled(key.Key) bool                                  { return false }
 func (e everything) Left(key.SpaceID) []key.Key                              { return nil }
-func (e everything) Rebuild(context.Context) error                           { return nil }
-func (e everything) Rebuilt() (tier.Rebuilt, error)                          { return tier.Rebuilt{}, nil }
 func (e everything) Off() bool                                               { return false }
 func (e everything) Trouble() error                                          { return nil }
 func (e everything) ProbeNow()                                               {}
@@ -72,9 +69,8 @@ func TestDecoratorsKeepRoles(t *testing.T) {
 			}
 		}
 		for name, outer := range map[string]tier.Tier{
-			"breaker":  tier.WithBreaker(inner, tier.BreakerOptions{Log: zerolog.Nop()}),
-			"observer": tier.WithObserver(inner, func(string, time.Duration) {}),
-			"fault":    tierfault.Wrap(inner, func(tierfault.Call) tierfault.Fault { return tierfault.Fault{} }),
+			"breaker": tier.WithBreaker(inner, tier.BreakerOptions{Log: zerolog.Nop()}),
+			"fault":   tierfault.Wrap(inner, func(tierfault.Call) tierfault.Fault { return tierfault.Fault{} }),
 		} {
 			got := reflect.ValueOf(tier.RolesOf(outer))
 			for i := range roles.NumField() {

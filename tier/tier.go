@@ -3,8 +3,12 @@ package tier
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -71,26 +75,26 @@ type Tier interface {
 
 // Stats is a snapshot of one tier.
 type Stats struct {
-	Entries            int64             `json:"entries"`
-	PayloadBytes       int64             `json:"payload_bytes"`      // sum of payload lengths
-	UsedBytes          int64             `json:"used_bytes"`         // what they occupy
-	CapacityBytes      int64             `json:"capacity_bytes"`     // 0 = unbounded
-	LargestFreeBytes   int64             `json:"largest_free_bytes"` // largest free run; 0 where that means nothing
-	Gets               uint64            `json:"gets"`               // Get calls that found the entry
-	GetBytes           uint64            `json:"get_bytes"`
-	Puts               uint64            `json:"puts"` // entries that were new
-	PutBytes           uint64            `json:"put_bytes"`
-	Evictions          uint64            `json:"evictions"`
-	EvictedBytes       uint64            `json:"evicted_bytes"`
-	EvictedUnused      uint64            `json:"evicted_unused"` // of Evictions: chunks that no request asked for since they came
-	EvictedUnusedBytes uint64            `json:"evicted_unused_bytes"`
-	Corrupt            uint64            `json:"corrupt"`          // entries dropped because their bytes were wrong
-	Off                bool              `json:"off"`              // switched off after failures
-	Policy             string            `json:"policy,omitempty"` // of eviction; "" where nothing is evicted
-	Steps              uint64            `json:"eviction_steps"`   // what the policies inspected to find victims
-	Quotas             []QuotaUse        `json:"quotas,omitempty"`
-	Counters           map[string]uint64 `json:"counters,omitempty"` // whatever else the tier counts
-	Paths              []PathStats       `json:"paths,omitempty"`    // those that are there, in the order of the configuration
+	Entries            int64               `json:"entries"`
+	PayloadBytes       int64               `json:"payload_bytes"`      // sum of payload lengths
+	UsedBytes          int64               `json:"used_bytes"`         // what they occupy
+	CapacityBytes      int64               `json:"capacity_bytes"`     // 0 = unbounded
+	LargestFreeBytes   int64               `json:"largest_free_bytes"` // largest free run; 0 where that means nothing
+	Gets               uint64              `json:"gets"`               // Get calls that found the entry
+	GetBytes           uint64              `json:"get_bytes"`
+	Puts               uint64              `json:"puts"` // entries that were new
+	PutBytes           uint64              `json:"put_bytes"`
+	Evictions          uint64              `json:"evictions"`
+	EvictedBytes       uint64              `json:"evicted_bytes"`
+	EvictedUnused      uint64              `json:"evicted_unused"` // of Evictions: chunks that no request asked for since they came
+	EvictedUnusedBytes uint64              `json:"evicted_unused_bytes"`
+	Corrupt            uint64              `json:"corrupt"`          // entries dropped because their bytes were wrong
+	Off                bool                `json:"off"`              // switched off after failures
+	Policy             string              `json:"policy,omitempty"` // of eviction; "" where nothing is evicted
+	Steps              uint64              `json:"eviction_steps"`   // what the policies inspected to find victims
+	Quotas             []ledger.QuotaStats `json:"quotas,omitempty"`
+	Counters           map[string]uint64   `json:"counters,omitempty"` // whatever else the tier counts
+	Paths              []PathStats         `json:"paths,omitempty"`    // those that are there, in the order of the configuration
 }
 
 // PathStats are the numbers of one folder of a tier.
@@ -98,3 +102,87 @@ type PathStats struct {
 	Path     string            `json:"path"` // as configured
 	Counters map[string]uint64 `json:"counters"`
 }
+
+// DroppedError is returned by a Sync that has dropped chunks which calls of Put
+// had stored: an earlier Sync of them failed, so that no later one proves that
+// they survive a power failure. The caller may put them again.
+type DroppedError struct {
+	Keys []key.Key // the caller's, in no order
+	// Err is why the rest may not survive either; nil where all the rest does.
+	Err error
+}
+
+func (e *DroppedError) Error() string {
+	s := fmt.Sprintf("%d chunks were dropped that could not be synced", len(e.Keys))
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+func (e *DroppedError) Unwrap() error { return e.Err }
+
+// Refusal gives what a ledger refuses with the name tiers use for it, and
+// keeps both. What others hold for now is no space; nil stays nil.
+func Refusal(err error) error {
+	for _, r := range []struct{ is, name error }{
+		{ledger.ErrOverBudget, ErrOverBudget},
+		{ledger.ErrOverQuota, ErrOverQuota},
+		{ledger.ErrBusy, ErrNoSpace},
+		{ledger.ErrFull, ErrNoSpace},
+	} {
+		if errors.Is(err, r.is) {
+			return fmt.Errorf("%w: %w", r.name, err)
+		}
+	}
+	return err
+}
+
+// Place names a tier by its kind. It is also the bit of the index, and of the
+// ledgers above it, that says a chunk is there. Which tier is nearer than which
+// is the order in which a store is given them.
+type Place uint8
+
+// The places a chunk can be. The protocol and the metrics know these three; a
+// store takes one more.
+const (
+	CPU Place = iota
+	Disk
+	Remote
+
+	Places = 4 // how many there can be
+)
+
+var names = [...]string{CPU: "cpu", Disk: "disk", Remote: "remote"}
+
+func (p Place) String() string {
+	if int(p) < len(names) {
+		return names[p]
+	}
+	return "tier" + strconv.Itoa(int(p))
+}
+
+// MarshalText makes a place a key of a JSON object.
+func (p Place) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads it back.
+func (p *Place) UnmarshalText(text []byte) error {
+	i := slices.Index(names[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is no tier", text)
+	}
+	*p = Place(i)
+	return nil
+}
+
+// Set is a set of places.
+type Set uint8
+
+// All is every place.
+const All Set = 1<<Places - 1
+
+// Of returns the set of one place.
+func Of(p Place) Set { return 1 << p }
+
+// Has reports whether p is in s.
+func (s Set) Has(p Place) bool { return s&Of(p) != 0 }

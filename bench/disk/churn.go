@@ -20,7 +20,7 @@ type full struct {
 
 // openFull fills a tier of twice the bytes that a measurement moves.
 func openFull(ctx context.Context, dir string, bytes int64, depth, size int) (*full, error) {
-	s, err := openSubject(filepath.Join(dir, "full"), bytes, 2*bytes, depth)
+	s, err := openSubject(filepath.Join(dir, "full"), bytes, 2*bytes, depth, usualInline)
 	if err != nil {
 		return nil, err
 	}

@@ -20,5 +20,10 @@
 //
 //	go -C bench run ./disk -rebuild -dir /var/lib/kvstored-bench
 //
+// With -inline it compares payloads of 1 to 4 KiB in the database with the same in
+// segments: disk.inline_max is where segments begin to be faster.
+//
+//	go -C bench run ./disk -inline -dir /var/lib/kvstored-bench
+//
 // A Get includes the checksum of every byte, a Put the record in the database.
 package main

@@ -31,11 +31,14 @@ func main() {
 	only := flag.String("only", "", "measure the rows whose names this regular expression finds")
 	depth := flag.Int("depth", 0, "pieces the tier has under way; 0 = its default")
 	rebuild := flag.Bool("rebuild", false, "measure how fast the index is made anew, and nothing else")
+	inline := flag.Bool("inline", false, "compare small payloads in the database with the same in segments, and nothing else")
 	flag.Parse()
 	rows, err := regexp.Compile(*only)
 	switch {
 	case err == nil && *rebuild:
 		err = runRebuilds(context.Background(), *dir, *rounds, *mib<<20, *pause)
+	case err == nil && *inline:
+		err = runInline(context.Background(), *dir, *rounds)
 	case err == nil:
 		err = run(context.Background(), *dir, *rounds, *mib<<20, *pause, *depth, rows)
 	}
@@ -58,7 +61,7 @@ func run(ctx context.Context, parent string, rounds int, bytes int64, pause time
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // whoever runs this can see what is left
-	s, err := openSubject(filepath.Join(dir, "tier"), bytes, bytes*int64(len(sizes)+2)+1<<30, depth)
+	s, err := openSubject(filepath.Join(dir, "tier"), bytes, bytes*int64(len(sizes)+2)+1<<30, depth, usualInline)
 	if err != nil {
 		return err
 	}

@@ -78,12 +78,12 @@ func newChain(name byte, n int) *key.Chain {
 func (p *prompt) store(ctx context.Context, c *key.Chain) error {
 	for i := range c.Len() {
 		var g [1]stack.Grant
-		if _, err := p.stack.Reserve(ctx, ledger.Daemon, c, i, []uint32{promptChunk}, g[:], true); err != nil {
+		if _, err := p.stack.Reserve(ctx, stack.Store{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{promptChunk}, g[:]); err != nil {
 			return err
 		}
 		fillRandom(g[0].Ref.Block.Bytes())
 		g[0].Ref.Block.Seal()
-		p.stack.Commit(c, i, []tier.Ref{g[0].Ref})
+		p.stack.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	}
 	return errors.Join(p.stack.Flush(ctx, false), p.cool(ctx, c))
 }
@@ -147,7 +147,7 @@ type lease struct {
 
 // Load implements prefetch.Source.
 func (l *lease) Load(ctx context.Context, i int) (tier.Ref, int64, error) {
-	r, _, err := l.stack.Load(ctx, l.owner, l.chain, i, tier.All)
+	r, _, err := l.stack.Load(ctx, stack.Requester{Owner: l.owner}, l.chain, i, tier.All)
 	if err != nil {
 		return tier.Ref{}, 0, err
 	}

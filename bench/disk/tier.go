@@ -33,7 +33,7 @@ type subject struct {
 }
 
 // openSubject opens a tier in dir whose measurements move bytes each.
-func openSubject(dir string, bytes, capacity int64, depth int) (*subject, error) {
+func openSubject(dir string, bytes, capacity int64, depth int, inline int64) (*subject, error) {
 	a, err := arena.New(arena.Options{CapacityBytes: 512 << 20, HugePages: "auto", Touch: arena.Touch})
 	if err == nil {
 		err = a.Populate(context.Background())
@@ -43,7 +43,7 @@ func openSubject(dir string, bytes, capacity int64, depth int) (*subject, error)
 	}
 	d, err := disk.Open(disk.Options{
 		Paths: []string{dir}, CapacityBytes: capacity, SegmentBytes: min(1<<30, capacity/4),
-		Policy: "lru", IODepth: depth, InlineMax: 4 << 10, Log: zerolog.Nop(),
+		Policy: "lru", IODepth: depth, InlineMax: inline, Log: zerolog.Nop(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, a.Close())

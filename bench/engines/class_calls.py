@@ -1,7 +1,7 @@
 """What the classes for SGLang and LMCache cost the engine's own threads: questions for
 prompts of 128 chunks, half of which a live daemon has.
 
-    PYTHONPATH=clients/python python3 bench/engines/class_calls.py SOCKET
+    PYTHONPATH=clients/python/src:clients/python python3 bench/engines/class_calls.py SOCKET
 
 Of LMCache's plug-in it is processor time of the event loop, which must not wait; of the
 L2 adapter the calls of the controller's thread; SGLang asks in a thread of its own, which
@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from typing import Any, Callable, List
 
 import kvstored.lmcache
-import kvstored.lmcache_l2
 from kvstored.sglang import KvstoredHiCache
 from sglang_groups import HostPool
 from tests import lmcache_engine
@@ -113,7 +112,7 @@ def lmcache(socket: str) -> None:
 
 def l2(socket: str) -> None:
     memory = lmcache_engine.Memory(1 << 30)
-    made = kvstored.lmcache_l2.KvstoredL2Adapter({"socket": socket, "lookup_timeout": 20})
+    made = lmcache_engine.l2.KvstoredL2Adapter({"socket": socket, "lookup_timeout": 20})
     made._client.wait_attached(30)
 
     def store(prompt: List[bytes]) -> None:

@@ -1,9 +1,9 @@
 """What one question of a hybrid model costs SGLang: 512 pages and their last state,
-beside a flat batch_exists of 512 pages, and the way of a daemon that knows no groups.
+beside a flat batch_exists of 512 pages.
 
-    PYTHONPATH=clients/python python3 bench/engines/sglang_groups.py SOCKET
+    PYTHONPATH=clients/python/src python3 bench/engines/sglang_groups.py SOCKET
 
-The three take turns, round by round; SGLang itself is not needed.
+The two take turns, round by round; SGLang itself is not needed.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ def transfer(name: str, keys: List[str], slots: List[int], policy: str = "all_pa
 
 
 def main(socket: str) -> None:
-    target, old = (backend(socket, "bench groups") for _ in range(2))
-    old._families = SimpleNamespace(find=lambda *_: None)  # type: ignore[assignment]  # as of a daemon without
+    target = backend(socket, "bench groups")
     keys = [hashlib.sha256(f"bench/{i}".encode()).hexdigest() for i in range(PAGES)]
     assert all(target.batch_set_v1(keys, list(range(16 * PAGES))))
     assert target.batch_set_v2([transfer("mamba", keys[-1:], [PAGES - 1])]) == {"mamba": [True]}
@@ -56,7 +55,6 @@ def main(socket: str) -> None:
     calls: Dict[str, Callable[[], int]] = {
         "flat batch_exists": lambda: target.batch_exists(keys),
         "pages and state, one request": lambda: target.batch_exists_v2(keys, state).kv_hit_pages,
-        "the same, a request a page": lambda: old.batch_exists_v2(keys, state).kv_hit_pages,
     }
     took: Dict[str, List[float]] = {name: [] for name in calls}
     for n in range(WARM + ROUNDS):
@@ -66,16 +64,14 @@ def main(socket: str) -> None:
             if n >= WARM:
                 took[name].append(time.perf_counter() - began)
             assert found == PAGES, (name, found)
-            for each in (target, old):
-                each._hints.drop()
+            target._hints.drop()
     flat = took["flat batch_exists"]
     for name, seconds in took.items():
         print(
             f"{name}: median {statistics.median(seconds) * 1e3:.2f} ms, least {min(seconds) * 1e3:.2f} ms, "
             f"{statistics.median(seconds) / statistics.median(flat):.2f}x and {min(seconds) / min(flat):.2f}x of flat"
         )
-    for each in (target, old):
-        each.close()
+    target.close()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What KvstoredTier costs vLLM's scheduler: its calls of one step after the other,
 with a live daemon that has half of each prompt.
 
-    PYTHONPATH=clients/python python3 bench/engines/vllm_steps.py SOCKET
+    PYTHONPATH=clients/python/src:clients/python python3 bench/engines/vllm_steps.py SOCKET
 
 In each step 64 new requests of 128 blocks come, and are asked for until the last
 answer; vLLM itself is not needed.
@@ -16,6 +16,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List
 
+from tests.engines import MISS, RETRY, STEP_END  # stand-ins, where there is no vLLM
 from kvstored.vllm import KvstoredTier
 
 ROW, CHUNK = 4096, 16
@@ -60,9 +61,9 @@ def step(tier: KvstoredTier, requests: List[Request], lookups: List[float], hits
         waits, hits[n] = False, 0
         for key in request.keys:
             answer = timed(lookups, tier.lookup, key, request)
-            if answer is False:
+            if answer == MISS:
                 break
-            waits, hits[n] = waits or answer is None, hits[n] + 1
+            waits, hits[n] = waits or answer == RETRY, hits[n] + 1
         waiting += waits
     return waiting
 
@@ -84,7 +85,7 @@ def main() -> None:
         for request in requests:
             timed(beside, tier.on_new_request, request)
         while step(tier, requests, lookups, hits):
-            timed(beside, tier.on_schedule_end)
+            timed(beside, tier.on_schedule_end, *STEP_END)
             time.sleep(0.001)  # the rest of a step
         answered.append(time.perf_counter() - began)
         assert hits == [BLOCKS // 2] * REQUESTS, hits

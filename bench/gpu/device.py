@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import Iterator, Sequence, Tuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "clients" / "python"))
+PYTHON = Path(__file__).resolve().parents[2] / "clients" / "python"
+sys.path[:0] = [str(PYTHON / "src"), str(PYTHON)]
 
 from kvstored import cuda  # noqa: E402
 

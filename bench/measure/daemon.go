@@ -2,6 +2,7 @@ package measure
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -72,24 +73,53 @@ func (d *Daemon) launch(program string, args ...string) error {
 	return nil
 }
 
-// Dial connects a client as soon as the daemon serves. The error of a daemon that has
-// ended says so; the daemon's own words are on the standard error of this process.
+// Dial connects a client as soon as the daemon serves with all of its DRAM: until then what
+// is put soon gives way. The error of a daemon that has ended says so; the daemon's own words
+// are on the standard error of this process.
 func (d *Daemon) Dial(ctx context.Context, o client.Options) (*client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	var c *client.Client
 	for {
-		c, err := client.Dial(ctx, d.Socket, o)
+		var err error
+		if c == nil {
+			c, err = client.Dial(ctx, d.Socket, o)
+		}
 		if err == nil {
-			return c, nil
+			var whole bool
+			if whole, err = populated(ctx, c); whole {
+				return c, nil
+			}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("the daemon does not serve: %w", err)
+			err = fmt.Errorf("the daemon does not serve: %w", errors.Join(ctx.Err(), err))
 		case <-d.ended:
-			return nil, d.failure()
+			err = d.failure()
 		case <-time.After(10 * time.Millisecond):
+			continue
 		}
+		if c != nil {
+			_ = c.Close()
+		}
+		return nil, err
 	}
+}
+
+// populated reports whether the memory of DRAM is all there.
+func populated(ctx context.Context, c *client.Client) (bool, error) {
+	raw, err := c.Stats(ctx)
+	if err != nil {
+		return false, err
+	}
+	var st struct {
+		Arena struct {
+			Capacity  int64 `json:"capacity_bytes"`
+			Populated int64 `json:"populated_bytes"`
+		} `json:"arena"`
+	}
+	err = json.Unmarshal(raw, &st)
+	return st.Arena.Populated == st.Arena.Capacity, err
 }
 
 // failure is why a daemon is gone that was not asked to end.

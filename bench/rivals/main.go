@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
-	"regexp"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -18,45 +17,48 @@ import (
 	"github.com/kvstored/kvstored/config"
 )
 
-// mostClients bounds -clients: each takes a connection and room for its values.
-const mostClients = 64
+const (
+	mostBytes = 128 << 20 // of one call
+	mostSize  = 8 << 20   // of one value: what memcached takes is 16 MiB
+)
 
 // options are what the command line says.
 type options struct {
-	rounds  int
-	only    *regexp.Regexp
-	sizes   []int
-	binary  string
-	loads   []bool // beside busy loops or not
-	clients []int
+	rounds int
+	rivals []rival
+	cells  []cell
+	binary string
+	json   string // a file
+}
+
+// cell is what a client does at a time: calls that put so many values, and then calls
+// that get them.
+type cell struct {
+	Size  int `json:"size"` // of a value; 0 is empty round trips
+	Count int `json:"count"`
+	Calls int `json:"calls"`
+}
+
+// newCell bounds the bytes of a cell, so that no store has to evict, but has enough calls
+// for a median.
+func newCell(count, size int) cell {
+	least := 4
+	if count == 1 {
+		least = 16
+	}
+	return cell{size, count, min(256, max(least, 32<<20/(count*size)))}
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == "play" {
-		exit(play(os.Args[2]))
-	}
-	if len(os.Args) == 2 && os.Args[1] == "loop" {
-		loop()
-	}
-	o, err := parse(os.Args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		exit(nil)
-	}
-	if err != nil {
-		exit(err)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // servers are not left behind
-	defer stop()
-	exit(run(ctx, o))
-}
-
-// loop computes until it is killed.
-func loop() {
-	for i, x := 0, uint64(1); i >= 0; i++ {
-		x = x*6364136223846793005 + 1
-		if x == 0 {
-			i = 0 // or the loop would have nothing to do
-		}
+	o, err := parse(os.Args[1:])
+	if err == nil {
+		err = run(ctx, o)
+	}
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "rivals:", err)
+		os.Exit(1)
 	}
 }
 
@@ -64,13 +66,12 @@ func loop() {
 func parse(args []string) (*options, error) {
 	o := &options{}
 	flags := flag.NewFlagSet("rivals", flag.ContinueOnError)
-	only := flags.String("only", "", "what to time: a regular expression over the names of rows")
-	sizes := flags.String("sizes", "64KiB,256KiB,1MiB,4MiB,8MiB", "of values")
-	busy := flags.Bool("busy", false, "only beside two busy loops")
-	idle := flags.Bool("idle", false, "only without them")
-	clients := flags.Int("clients", 0, "only so many; 0 is one, then four")
-	flags.IntVar(&o.rounds, "rounds", 7, "how often everything is timed")
+	names := flags.String("rivals", "", "which to run beside kvstored, with commas between; empty runs all: "+strings.Join(rivalNames(), ", "))
+	sizes := flags.String("sizes", "64KiB,256KiB,1MiB,4MiB,8MiB", "of single values; empty times none")
+	batches := flags.String("batches", "16x64KiB,16x1MiB,16x4MiB,32x256KiB", "values of a call and their size; empty times none")
+	flags.IntVar(&o.rounds, "rounds", 5, "how often everything is timed")
 	flags.StringVar(&o.binary, "kvstored", "", "daemon to measure; empty builds this tree's")
+	flags.StringVar(&o.json, "json", "", "file for the times of each round")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -79,54 +80,64 @@ func parse(args []string) (*options, error) {
 		return nil, fmt.Errorf("%q is no option: -h lists them", flags.Arg(0))
 	case o.rounds < 1:
 		return nil, fmt.Errorf("-rounds: %d: use 1 or more", o.rounds)
-	case *clients < 0 || *clients > mostClients:
-		return nil, fmt.Errorf("-clients: %d: use 1 to %d, or 0 for one and then four", *clients, mostClients)
-	case *busy && *idle:
-		return nil, errors.New("-busy and -idle leave nothing to time: use one of them, or none for both")
 	}
-	var err error
-	if o.only, err = regexp.Compile(*only); err != nil {
-		return nil, fmt.Errorf("-only: %w", err)
-	}
-	if !slices.ContainsFunc(names(), o.only.MatchString) {
-		return nil, fmt.Errorf("-only: %q names no row; there are %s", *only, strings.Join(names(), ", "))
-	}
-	if o.sizes, err = readSizes(*sizes); err != nil {
+	var err, wrong error
+	if o.rivals, err = readRivals(*names); err != nil {
 		return nil, err
 	}
-	if !*busy {
-		o.loads = append(o.loads, false)
+	o.cells, err = readCells("-sizes", *sizes, nil)
+	if o.cells, wrong = readCells("-batches", *batches, o.cells); err != nil || wrong != nil {
+		return nil, errors.Join(err, wrong)
 	}
-	if !*idle {
-		o.loads = append(o.loads, true)
-	}
-	if o.clients = []int{1, 4}; *clients > 0 {
-		o.clients = []int{*clients}
-	}
+	o.cells = append([]cell{{}}, o.cells...)
 	return o, nil
 }
 
-func readSizes(list string) (sizes []int, err error) {
-	for _, text := range strings.Split(list, ",") {
-		b, err := config.ParseBytes(text)
-		if err != nil || b <= 0 || b > 8<<20 {
-			return nil, fmt.Errorf("-sizes: %q is no size up to 8MiB", text)
-		}
-		sizes = append(sizes, int(b))
+// readRivals finds rivals by name. kvstored is always among them: the ratios are to it.
+func readRivals(list string) (found []rival, err error) {
+	if list == "" {
+		return rivals, nil
 	}
-	return sizes, nil
+	wanted := strings.Split(list, ",")
+	for _, name := range wanted {
+		if !slices.Contains(rivalNames(), name) {
+			return nil, fmt.Errorf("-rivals: %q is none of %s", name, strings.Join(rivalNames(), ", "))
+		}
+	}
+	for _, r := range rivals {
+		if r.name == ours || r.name == echo || slices.Contains(wanted, r.name) {
+			found = append(found, r)
+		}
+	}
+	return found, nil
 }
 
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "rivals:", err)
-		os.Exit(1)
+// readCells adds those of a list, whose members are a size, or a count and a size.
+func readCells(option, list string, cells []cell) ([]cell, error) {
+	if list == "" {
+		return cells, nil
 	}
-	os.Exit(0)
+	for _, text := range strings.Split(list, ",") {
+		count, size := 1, text
+		if option == "-batches" {
+			n, rest, _ := strings.Cut(text, "x")
+			count, _ = strconv.Atoi(n) // 0 is refused
+			size = rest
+		}
+		b, err := config.ParseBytes(size)
+		if err != nil || b <= 0 || b > mostSize || b%4096 != 0 {
+			return nil, fmt.Errorf("%s: %q: use sizes such as 64KiB or 16x64KiB, of whole pages of 4 KiB up to 8MiB", option, text)
+		}
+		if count < 1 || count == 1 && option == "-batches" || count*int(b) > mostBytes {
+			return nil, fmt.Errorf("%s: %q: use batches of two values or more and at most 128MiB in all", option, text)
+		}
+		cells = append(cells, newCell(count, int(b)))
+	}
+	return cells, nil
 }
 
 func run(ctx context.Context, o *options) error {
-	dir, err := os.MkdirTemp("", "kvstored-bench-")
+	dir, err := os.MkdirTemp("", "kvstored-rivals-")
 	if err != nil {
 		return err
 	}
@@ -134,84 +145,69 @@ func run(ctx context.Context, o *options) error {
 	if o.binary, err = measure.Program(ctx, o.binary, dir); err != nil {
 		return err
 	}
-	for _, busy := range o.loads {
-		for _, clients := range o.clients {
-			if err := phase(ctx, dir, o, busy, clients); err != nil {
-				return err
-			}
-		}
+	p := place{dir: dir, binary: o.binary}
+	if p.source, err = measure.Source(ctx, "rivals"); err != nil {
+		return err
 	}
-	return nil
-}
-
-// phase times everything with so many clients, on servers of its own: what they
-// have learned of other clients is not to count.
-func phase(ctx context.Context, dir string, o *options, busy bool, clients int) error {
-	where := "idle"
-	if busy {
-		where = "beside two busy loops"
+	var names []string
+	for _, r := range o.rivals {
+		names = append(names, r.client)
 	}
-	var rows table
-	for _, size := range o.sizes { // new servers for each: of others' values nothing is left in them
-		systems, stop, err := start(ctx, dir, o.binary)
-		if err == nil && busy {
-			var more func()
-			more, err = loops(ctx)
-			defer more()
+	installed, err := measure.Install(ctx, names...)
+	if err != nil {
+		return err
+	}
+	t := newTable(o)
+	var running []*contender
+	defer func() {
+		for _, c := range running {
+			c.processes.Stop()
 		}
-		for round := 0; err == nil && round < o.rounds; round++ {
-			for i := range systems {
-				s := &systems[(i+round)%len(systems)]
-				err = errors.Join(err, s.round(ctx, o, &rows, clients, size))
-			}
-		}
-		stop()
+	}()
+	for _, r := range o.rivals {
+		c, err := r.start(ctx, p, installed)
 		if err != nil {
-			return err
+			t.not(r.name, err)
+			continue
 		}
+		running = append(running, c)
+		t.run(c)
 	}
-	fmt.Printf("%s, clients: %d\n", where, clients)
-	rows.print()
-	return nil
-}
-
-// round has a process of its own play the clients, and adds its cells.
-func (s *server) round(ctx context.Context, o *options, rows *table, clients, size int) error {
-	order, err := json.Marshal(order{System: s.name, Socket: s.socket, PID: s.pid(), Clients: clients, Size: size, Only: o.only.String()})
-	if err != nil {
+	if err := play(ctx, o, t, running); err != nil && (ctx.Err() == nil || t.rounds == 0) {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, os.Args[0], "play", string(order))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("%s, values of %d bytes: %w", s.name, size, err)
-	}
-	var seen []cell
-	if err := json.Unmarshal(out, &seen); err != nil {
-		return err
-	}
-	for i := range seen {
-		rows.add(s.name, size, &seen[i])
+	t.cut()
+	fmt.Print(t.text())
+	if o.json != "" {
+		return t.save(filepath.Clean(o.json))
 	}
 	return nil
 }
 
-// loops starts two processes that compute and do nothing else.
-func loops(ctx context.Context) (stop func(), err error) {
-	var cmds []*exec.Cmd
-	stop = func() {
-		for _, cmd := range cmds {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
+// play times all cells. A rival that fails is not asked again, kvstored's failure and
+// wrong bytes end the run; when it is interrupted, the rounds before count.
+func play(ctx context.Context, o *options, t *table, running []*contender) error {
+	for round := range o.rounds {
+		fmt.Fprintf(os.Stderr, "rivals: round %d of %d\n", round+1, o.rounds)
+		for at, cell := range o.cells {
+			for i := range running {
+				c := running[(i+at+round)%len(running)]
+				if c.gone || cell.Size == 0 && !c.Pings || cell.Size > 0 && c.name == echo {
+					continue
+				}
+				took, err := c.play(ctx, cell)
+				if err != nil {
+					if c.name == ours || ctx.Err() != nil || errors.Is(err, errOther) {
+						return fmt.Errorf("%s: %w", c.name, err)
+					}
+					c.gone = true
+					t.not(c.name, fmt.Errorf("from round %d on: %w", round+1, err))
+					continue
+				}
+				t.add(c.name, cell, took)
+			}
 		}
+		t.rounds++
 	}
-	for range 2 {
-		cmd := exec.CommandContext(ctx, os.Args[0], "loop")
-		if err := cmd.Start(); err != nil {
-			return stop, err
-		}
-		cmds = append(cmds, cmd)
-	}
-	return stop, nil
+	return nil
 }

@@ -1,128 +1,137 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
-	"text/tabwriter"
+	"strings"
 	"time"
+
+	"github.com/kvstored/kvstored/bench/measure"
 )
 
-// systems in the order of the table's columns.
-var systems = []string{ours, memcached, redis, ourRedis, noServer}
-
-// table has the cells of one load and one number of clients.
-type table struct{ rows []*row }
-
-// row is what all systems took for one thing at one size, by round.
-type row struct {
-	what  string
-	size  int
-	cells map[string][]cell
+// table has the microseconds of a call, the median of each round.
+type table struct {
+	Date    string            `json:"date"`
+	Load    string            `json:"load"` // of the machine in the minute before
+	Clients map[string]string `json:"clients"`
+	NotRun  map[string]string `json:"not_run"` // and why
+	measure.Rounds
+	rounds int // that are whole
 }
 
-func (t *table) add(system string, size int, c *cell) {
-	if c.Bytes == 0 {
-		size = 0 // a round trip has none
-	}
-	i := slices.IndexFunc(t.rows, func(r *row) bool { return r.what == c.What && r.size == size })
-	if i < 0 {
-		i = len(t.rows)
-		t.rows = append(t.rows, &row{what: c.What, size: size, cells: make(map[string][]cell)})
-	}
-	t.rows[i].cells[system] = append(t.rows[i].cells[system], *c)
-}
-
-func (t *table) print() {
-	slices.SortStableFunc(t.rows, func(a, b *row) int { return slices.Index(names(), a.what) - slices.Index(names(), b.what) })
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\t\t\tGiB/s\tp50 us\tp99 us\tclient s/GiB\tserver s/GiB\tkvstored is\t")
-	for _, r := range t.rows {
-		size := mib(r.size)
-		if r.size == 0 {
-			size = ""
-		}
-		for _, system := range systems {
-			cells := r.cells[system]
-			if len(cells) == 0 || r.size == 0 && system == noServer {
-				continue
+func newTable(o *options) *table {
+	load, _ := os.ReadFile("/proc/loadavg") // elsewhere it is not known
+	first, _, _ := strings.Cut(string(load), " ")
+	t := &table{Date: time.Now().UTC().Format("2006-01-02 15:04"), Load: first, Clients: make(map[string]string), NotRun: make(map[string]string)}
+	for _, batches := range []bool{false, true} {
+		for _, what := range []string{"ping", "get", "put"} {
+			for _, c := range o.cells {
+				if (c.Count > 1) == batches && (c.Size == 0) == (what == "ping") {
+					t.Row(rowName(what, c))
+				}
 			}
-			p50, p99 := quantiles(cells)
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f\t%.1f\t%s\t%s\t%s\t\n", r.what, size, system, rate(cells), us(p50), us(p99),
-				perGiB(cells, func(c *cell) time.Duration { return c.Client }), perGiB(cells, func(c *cell) time.Duration { return c.Server }), r.times(system))
 		}
 	}
-	_ = w.Flush() // to standard output
-}
-
-func names() (out []string) {
-	for _, s := range steps {
-		out = append(out, s.what)
+	for _, r := range o.rivals {
+		t.Contenders = append(t.Contenders, r.name)
 	}
-	return out
+	return t
 }
 
-// times is how many times as fast kvstored is as a system, in the median of the
-// rounds; beside redis also that of its Redis front end.
-func (r *row) times(system string) string {
-	ratio := func(a string) string {
-		mine, other := r.cells[a], r.cells[system]
-		if a == system || len(mine) == 0 || len(mine) != len(other) {
-			return ""
+func rowName(what string, c cell) string {
+	size := fmt.Sprintf("%d KiB", c.Size>>10)
+	if c.Size%(1<<20) == 0 {
+		size = fmt.Sprintf("%d MiB", c.Size>>20)
+	}
+	switch {
+	case c.Size == 0:
+		return what
+	case c.Count == 1:
+		return what + " " + size
+	}
+	return fmt.Sprintf("%s of %d x %s", what, c.Count, size)
+}
+
+// run and not say which rivals the table has, and why others are not in it.
+func (t *table) run(c *contender) { t.Clients[c.name] = c.What }
+
+func (t *table) not(name string, why error) { t.NotRun[name] = why.Error() }
+
+// add takes a round's nanoseconds of each call.
+func (t *table) add(name string, c cell, took map[string][]float64) {
+	for what, each := range took {
+		times := t.Row(rowName(what, c)).Times
+		times[name] = append(times[name], measure.Median(each)/1000)
+	}
+}
+
+// cut drops what is of a round that is not whole.
+func (t *table) cut() {
+	for _, r := range t.Rows {
+		for name, times := range r.Times {
+			r.Times[name] = times[:min(len(times), t.rounds)]
 		}
-		ratios := make([]float64, len(mine))
-		for i := range mine {
-			ratios[i] = float64(other[i].Took) / float64(mine[i].Took)
+	}
+}
+
+// fastest is the rival that takes the least of kvstored's time; none where no rival has a
+// time.
+func fastest(r *measure.Row) (name string, ratio float64) {
+	for other := range r.Times {
+		ratios := r.Ratios(ours, other)
+		if other == ours || other == oursRedis || other == echo || len(ratios) == 0 {
+			continue
 		}
-		slices.Sort(ratios)
-		return fmt.Sprintf("%.2fx", ratios[len(ratios)/2])
+		if of := measure.Median(ratios); name == "" || of < ratio || of == ratio && other < name {
+			name, ratio = other, of
+		}
 	}
-	out := ratio(ours)
-	if system == redis {
-		out += ", by RESP " + ratio(ourRedis)
-	}
-	return out
+	return name, ratio
 }
 
-func quantiles(cells []cell) (p50, p99 time.Duration) {
-	var all []time.Duration
-	for i := range cells {
-		all = append(all, cells[i].Each...)
-	}
-	slices.Sort(all)
-	return all[len(all)/2], all[len(all)*99/100]
+// text is the table, with what has to be said of it.
+func (t *table) text() string {
+	return fmt.Sprintf("Microseconds a call, medians of %d rounds (%s UTC, load before %s).\n"+
+		"kvstored: least and most of the rounds. Others: their time to kvstored's in the same round, median, least and most.\n\n", t.rounds, t.Date, t.Load) +
+		t.Markdown() + "\n" + t.words()
 }
 
-func rate(cells []cell) string {
-	if cells[0].Bytes == 0 {
-		return "-"
+// words say where kvstored is not first, which clients were run and which rivals were not.
+func (t *table) words() string {
+	var b strings.Builder
+	var rows int
+	var behind []string
+	for _, r := range t.Rows {
+		if name, ratio := fastest(r); name != "" {
+			rows++
+			if ratio < 1 {
+				behind = append(behind, fmt.Sprintf("%s (%s %.2fx)", r.What, name, ratio))
+			}
+		}
 	}
-	return fmt.Sprintf("%.2f", median(cells, func(c *cell) float64 { return gib(c) / c.Took.Seconds() }))
+	fmt.Fprintf(&b, "kvstored is first in %d of %d rows", rows-len(behind), rows)
+	if len(behind) > 0 {
+		fmt.Fprintf(&b, "; behind in %s", strings.Join(behind, ", "))
+	}
+	b.WriteString(". An echo is 64 bytes between two Python processes.\n")
+	for _, name := range slices.DeleteFunc(slices.Clone(t.Contenders), func(name string) bool { return name == echo }) {
+		if what := t.Clients[name]; what != "" {
+			fmt.Fprintf(&b, "Run: %s: %s.\n", name, what)
+		}
+		if why := t.NotRun[name]; why != "" {
+			fmt.Fprintf(&b, "Not run: %s: %s.\n", name, strings.TrimSuffix(why, "."))
+		}
+	}
+	return b.String()
 }
 
-func perGiB(cells []cell, of func(*cell) time.Duration) string {
-	if cells[0].Bytes == 0 {
-		return "-"
+// save writes all of it as JSON.
+func (t *table) save(file string) error {
+	text, err := json.MarshalIndent(t, "", "  ")
+	if err != nil {
+		return err
 	}
-	return fmt.Sprintf("%.2f", median(cells, func(c *cell) float64 { return of(c).Seconds() / gib(c) }))
-}
-
-func gib(c *cell) float64 { return float64(c.Bytes) / (1 << 30) }
-
-func median(cells []cell, of func(*cell) float64) float64 {
-	var all []float64
-	for i := range cells {
-		all = append(all, of(&cells[i]))
-	}
-	slices.Sort(all)
-	return all[len(all)/2]
-}
-
-func us(d time.Duration) float64 { return float64(d) / 1e3 }
-
-func mib(n int) string {
-	if n < 1<<20 {
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
-	return fmt.Sprintf("%d MiB", n>>20)
+	return os.WriteFile(file, append(text, '\n'), 0o644)
 }

@@ -76,7 +76,7 @@ func fails(t *testing.T, code int, says string, args ...string) {
 // TestAdministering: what an administrator sees and does of DRAM.
 func TestAdministering(t *testing.T) {
 	socket := serveHere(t).socket
-	t.Run("pins and revoke", func(t *testing.T) { pinsAndRevoke(t, socket) })
+	t.Run("claims", func(t *testing.T) { pinsAndRevoke(t, socket) })
 	t.Run("policy set", func(t *testing.T) { policySet(t, socket) })
 	t.Run("clear", clearDRAM)
 }
@@ -84,7 +84,7 @@ func TestAdministering(t *testing.T) {
 // pinsAndRevoke: what keeps chunks from eviction can be seen and ended from outside.
 func pinsAndRevoke(t *testing.T, socket string) {
 	must(t, kv(1, 4), prompt("put", 1, 4)...)
-	if out := must(t, "", "pins"); out != "nothing is pinned\n" {
+	if out := must(t, "", "list", "claims"); out != "nothing is pinned\nnothing is retained\n" {
 		t.Errorf("pins of nobody: %s", out)
 	}
 	c, err := client.Dial(t.Context(), socket, client.Options{Name: "holder", Space: &adminSpace})
@@ -103,20 +103,20 @@ func pinsAndRevoke(t *testing.T, socket string) {
 		t.Fatal(err)
 	}
 
-	p := read[admin.Pins](t, "pins")
+	p := read[admin.Claims](t, "list", "claims")
 	if len(p.Pins) != 2 || p.Pins[0].Name != "a" || p.Pins[0].Chunks != 4 || p.Pins[0].Bytes != 4*adminChunk || p.Pins[0].ExpiresSeconds <= 0 ||
 		len(p.Holders) != 1 || p.Holders[0].Name != "holder" || p.Holders[0].LeaseBytes != 4*adminChunk || p.Holders[0].PinBytes != 4*adminChunk {
 		t.Errorf("pins %+v", p)
 	}
-	if out := must(t, "", "pins"); !strings.Contains(out, "holder") || !strings.Contains(out, "256 KiB") {
+	if out := must(t, "", "list", "claims"); !strings.Contains(out, "holder") || !strings.Contains(out, "256 KiB") {
 		t.Errorf("pins:\n%s", out)
 	}
 	for _, tt := range []struct {
 		args  []string
 		freed uint64
 	}{
-		{[]string{"revoke", "a"}, 4}, {[]string{"revoke", "--all"}, 4},
-		{[]string{"revoke", "--connection", fmt.Sprint(p.Holders[0].Connection)}, 4}, // its lease
+		{[]string{"list", "claims", "--revoke", "a"}, 4}, {[]string{"list", "claims", "--revoke-all"}, 4},
+		{[]string{"list", "leases", "--revoke", fmt.Sprint(p.Holders[0].Connection)}, 4}, // its lease
 	} {
 		if r := read[admin.Chunks](t, tt.args...); r.Chunks != tt.freed {
 			t.Errorf("%v freed %d chunks, want %d", tt.args, r.Chunks, tt.freed)
@@ -125,20 +125,19 @@ func pinsAndRevoke(t *testing.T, socket string) {
 	if err := job.Release(t.Context()); !strings.Contains(fmt.Sprint(err), "revoked") {
 		t.Errorf("the holder's release: %v", err)
 	}
-	if out := must(t, "", "pins"); out != "nothing is pinned\n" {
+	if out := must(t, "", "list", "claims"); out != "nothing is pinned\nnothing is retained\n" {
 		t.Errorf("pins after that: %s", out)
 	}
-	fails(t, exitUsage, "one of them only", "revoke")
-	fails(t, exitUsage, "one of them only", "revoke", "a", "--all")
-	fails(t, exitFailure, `kvstored: revoke: there is no connection 1000000;`, "revoke", "--connection", "1000000")
-	fails(t, exitFailure, `nothing is pinned as "a"`, "revoke", "a")
-	must(t, "", "revoke", "--all")
+	fails(t, exitUsage, "none of the others", "list", "claims", "--revoke", "a", "--revoke-all")
+	fails(t, exitFailure, `kvstored: claims: there is no connection 1000000;`, "list", "leases", "--revoke", "1000000")
+	fails(t, exitFailure, `nothing is pinned as "a"`, "list", "claims", "--revoke", "a")
+	must(t, "", "list", "claims", "--revoke-all")
 }
 
 // policySet: while a client is at work every policy takes DRAM over from the one before,
 // and not an entry is lost.
 func policySet(t *testing.T, socket string) {
-	must(t, "", "clear", "cpu", "--yes")
+	must(t, "", "forget", "--tier", "cpu", "--yes")
 	const prompts, chunks = 4, 8
 	for n := range prompts {
 		must(t, kv(n, chunks), prompt("put", n, chunks)...)
@@ -194,12 +193,12 @@ func work(ctx context.Context, socket string, prompts, chunks int) error {
 
 // clearDRAM: DRAM is emptied, and only by who says so.
 func clearDRAM(t *testing.T) {
-	must(t, "", "clear", "cpu", "--yes")
+	must(t, "", "forget", "--tier", "cpu", "--yes")
 	must(t, kv(1, 4), prompt("put", 1, 4)...)
-	fails(t, exitUsage, "--yes", "clear")
-	fails(t, exitUsage, "no tier", "clear", "tape", "--yes")
-	fails(t, exitFailure, "there is no remote tier", "clear", "remote", "--yes")
-	if r := read[admin.Chunks](t, "clear", "cpu", "--yes"); r.Chunks != 4 {
+	fails(t, exitUsage, "--yes", "forget", "--tier", "cpu")
+	fails(t, exitUsage, "no tier", "forget", "--tier", "tape", "--yes")
+	fails(t, exitFailure, "there is no remote tier", "forget", "--tier", "remote", "--yes")
+	if r := read[admin.Chunks](t, "forget", "--tier", "cpu", "--yes"); r.Chunks != 4 {
 		t.Errorf("clear: %d chunks", r.Chunks)
 	}
 	if r := read[lookupResult](t, prompt("lookup", 1, 4)...); r.MatchedChunks != 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 )
 
-// check --against-running says the cost of each change, and changes nothing.
+// check --running says the cost of each change, and changes nothing.
 func TestAgainstRunning(t *testing.T) {
 	var running config.Config
 	serveHere(t, func(c *config.Config) {
@@ -16,7 +16,7 @@ func TestAgainstRunning(t *testing.T) {
 	})
 	none := running
 	none.Listen.Socket += ".none"
-	if code, _, says := kvstored(t, "", "check", "--against-running", fileOf(t, &none)); code != exitUnreachable {
+	if code, _, says := kvstored(t, "", "check", "--running", fileOf(t, &none)); code != exitUnreachable {
 		t.Errorf("without a daemon: exit code %d: %s", code, says)
 	}
 	for name, c := range map[string]struct {
@@ -38,7 +38,7 @@ func TestAgainstRunning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			next := running
 			c.change(&next)
-			code, out, says := kvstored(t, "", "check", "--against-running", fileOf(t, &next))
+			code, out, says := kvstored(t, "", "check", "--running", fileOf(t, &next))
 			if code != exitOK {
 				t.Fatalf("exit code %d: %s", code, says)
 			}

@@ -4,11 +4,21 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/disk"
+	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/daemon"
+	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/internal/sample"
 )
 
 const checkHelp = `Check a configuration file and print the effective configuration, with every
@@ -32,11 +42,16 @@ With --connect it also tries the remote tier, with everything the daemon needs
 there: it puts a small object, reads, lists and deletes it. While the daemon
 runs, that takes both flags.
 
-With --against-running it says what would change of the daemon that runs at
-admin.socket: by a reload or by a restart, and whether that empties DRAM. It leaves out the rest that is of this machine.`
+With --running it says what would change of the daemon that runs at admin.socket: by a
+reload or by a restart, and whether that empties DRAM. It leaves out the rest that is of
+this machine. Without a file it prints the configuration that this daemon has now: that
+of its start, with what reloads have changed since (SIGHUP has it read its file again).
+Comments at the end name the keys of that file whose values wait for a restart. It takes
+an admin.`
 
 func checkCommand() *cobra.Command {
-	var connect, fileOnly, against bool
+	var connect, fileOnly, running bool
+	var at adminFlags
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration, and whether the daemon would start with it here",
@@ -46,8 +61,11 @@ func checkCommand() *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := ""
-			if len(args) == 1 {
+			switch {
+			case len(args) == 1:
 				path = args[0]
+			case running:
+				return at.call(func(c *admin.Client) error { return printRunning(cmd, c) })
 			}
 			cfg, err := loadConfig(path, !fileOnly)
 			if err != nil {
@@ -58,7 +76,7 @@ func checkCommand() *cobra.Command {
 			}
 			fmt.Fprintln(cmd.OutOrStdout())
 			errs, keeper := daemon.Problems(nil), ""
-			if !fileOnly && !against {
+			if !fileOnly && !running {
 				errs, keeper = daemon.Preflight(&cfg)
 			}
 			summarize(cmd.OutOrStdout(), &cfg, !fileOnly, keeper)
@@ -71,7 +89,7 @@ func checkCommand() *cobra.Command {
 			if connect {
 				err = checkRemote(cmd.Context(), cmd.OutOrStdout(), &cfg.Remote.S3)
 			}
-			if against && err == nil {
+			if running && err == nil {
 				err = againstRunning(cmd.Context(), cmd.OutOrStdout(), &cfg)
 			}
 			if len(errs) == 0 {
@@ -85,7 +103,8 @@ func checkCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&connect, "connect", false, "try the remote tier too")
 	cmd.Flags().BoolVar(&fileOnly, "file-only", false, "leave this machine out, and what would keep serve from starting here")
-	cmd.Flags().BoolVar(&against, "against-running", false, "say what would change of the daemon that runs, and what that costs")
+	cmd.Flags().BoolVar(&running, "running", false, "of the daemon that runs: its configuration, or what the file would change and what that costs")
+	at.add(cmd)
 	return cmd
 }
 
@@ -104,4 +123,237 @@ func checkRemote(ctx context.Context, w io.Writer, c *config.S3) error {
 		fmt.Fprintln(w, "# remote tier:", n)
 	}
 	return nil
+}
+
+// againstRunning lists, as comments, the changes that would have the daemon that runs at the
+// admin.socket of a configuration run with that configuration.
+func againstRunning(ctx context.Context, w io.Writer, next *config.Config) error {
+	c := admin.NewClient(next.AdminSocket(), 0)
+	defer c.Close()
+	var has admin.Config
+	if err := c.Get(ctx, "/v1/config", &has); err != nil {
+		return adminError{err}
+	}
+	running, err := config.Parse("the daemon that runs", []byte(has.Running), config.Rules{})
+	if err != nil {
+		return fmt.Errorf("the configuration of the daemon at %s, which may be of another version: %w", next.AdminSocket(), err)
+	}
+	changes := config.Compare(&running, next)
+	if len(changes) == 0 {
+		_, err := fmt.Fprintf(w, "# the daemon at %s runs with this configuration\n", next.AdminSocket())
+		return err
+	}
+	restart := false
+	for _, ch := range changes {
+		how := "a reload applies it"
+		if !ch.Live {
+			how, restart = "takes a restart", true
+		}
+		fmt.Fprintf(w, "# against the daemon that runs: %s: %s -> %s: %s\n", ch.Path, ch.Old, ch.New, how)
+	}
+	if !restart {
+		return nil
+	}
+	if why := daemon.EmptiesDRAM(&running, next); why != nil {
+		_, err = fmt.Fprintf(w, "# that restart empties DRAM, of %s: %v\n", running.CPU.Capacity, why)
+		return err
+	}
+	fmt.Fprintln(w, "# that restart keeps DRAM where systemd or serve --keeper has it, as the log of the daemon says, and else empties it")
+	if running.CPU.HugePages != next.CPU.HugePages {
+		fmt.Fprintln(w, "# and leaves the pages of DRAM as they are: cpu.hugepages counts for new ones only")
+	}
+	return nil
+}
+
+// printRunning prints the configuration of the daemon that runs.
+func printRunning(cmd *cobra.Command, c *admin.Client) error {
+	var has admin.Config
+	if err := c.Get(cmd.Context(), "/v1/config", &has); err != nil {
+		return err
+	}
+	w := cmd.OutOrStdout()
+	fmt.Fprint(w, has.Running)
+	if !has.LastReloadOK {
+		fmt.Fprintln(w, "# the last reload was refused; the daemon's log says why")
+	}
+	for _, k := range has.NeedsRestart {
+		fmt.Fprintf(w, "# waits for a restart: %s: %s\n", k.Path, k.New)
+	}
+	return nil
+}
+
+// How long the measuring of one folder may take, and what the end of a daemon takes
+// beside its flush.
+const (
+	measureWithin = 5 * time.Second
+	endTakes      = 5 * time.Second
+)
+
+// checkStop says how long it takes to write what only DRAM may have at the end of the
+// daemon, at the speed of the disk, and warns where that is too long. Mode through
+// leaves little to write.
+func checkStop(ctx context.Context, out, warn io.Writer, c *config.Config) {
+	if !c.Disk.Enabled() || c.Write.Mode != config.WriteAuto && c.Write.Mode != config.WriteBack {
+		return
+	}
+	speed := 0.0
+	for _, path := range c.Disk.Paths {
+		ctx, cancel := context.WithTimeout(ctx, measureWithin)
+		n, err := disk.MeasureWrite(ctx, existing(path))
+		cancel()
+		if err != nil {
+			fmt.Fprintf(out, "# stop: not known how long it takes to write what only DRAM has: %v\n", err)
+			return
+		}
+		speed += n
+	}
+	unit, file, known := daemon.UnitStop()
+	takes := time.Duration(float64(c.CPU.Capacity) / speed * float64(time.Second))
+	fmt.Fprintf(out, "# stop: write.mode %s leaves up to %s in DRAM only; at %s, as measured now with large writes, that takes %s\n",
+		c.Write.Mode, human.Bytes(int64(c.CPU.Capacity)), human.Rate(speed/1e9), human.Duration(takes))
+	for _, text := range stopWarnings(c, takes, unit, file, known) {
+		fmt.Fprintln(warn, "kvstored: warning:", text)
+	}
+}
+
+// existing is a folder, or the nearest one above it that is there: start makes the
+// others, mostly on the same device.
+func existing(path string) string {
+	for up := path; ; up = filepath.Dir(up) {
+		if _, err := os.Stat(up); err == nil || up == filepath.Dir(up) {
+			return up
+		}
+	}
+}
+
+// stopWarnings are of what a stop would lose.
+func stopWarnings(c *config.Config, takes, unit time.Duration, file string, known bool) (out []string) {
+	if takes > c.Stop.Flush {
+		out = append(out, fmt.Sprintf("stop.flush is %s, but to write what only DRAM may have takes %s; what is left then is lost: raise it, or set write.mode through", human.Duration(c.Stop.Flush), human.Duration(takes)))
+	}
+	if known && unit > 0 && unit < c.Stop.Flush+endTakes {
+		out = append(out, fmt.Sprintf("%s lets the daemon take %s to stop, less than stop.flush and %s: it would be killed while it writes; raise TimeoutStopSec", file, human.Duration(unit), human.Duration(endTakes)))
+	}
+	return out
+}
+
+// summarize prints what a configuration comes to, as comments; if here, on this
+// machine. keeper is what one holds, or empty.
+func summarize(w io.Writer, c *config.Config, here bool, keeper string) {
+	var l cli.List
+	l.Row("clients", "%s, mode %04o", c.Listen.Socket, c.Listen.Mode)
+	if len(c.Listen.RESP) > 0 {
+		l.Row("", "Redis: %s", strings.Join(c.Listen.RESP, ", "))
+	}
+	summarizeAccess(&l, c)
+	if c.Admin.Listen != "" {
+		l.Row("metrics", "http://%s/metrics", c.Admin.Listen)
+	}
+	summarizeDRAM(&l, c)
+	if c.CPU.Keep && keeper != "" {
+		l.Row("keep", "%s", keeper)
+	}
+	summarizeMemory(&l, c, here)
+	summarizeChunks(&l, c, here)
+	summarizeDisk(&l, &c.Disk, here)
+	if s := &c.Remote.S3; s.Enabled() {
+		at := s.Endpoint
+		if at == "" {
+			at = "Amazon S3, " + s.Region
+		}
+		l.Row("remote", "bucket %s at %s; --connect tries it", s.Bucket, at)
+	} else {
+		l.Row("remote", "none")
+	}
+	l.Print(w, "# ")
+}
+
+// summarizeAccess says who can read all of DRAM.
+func summarizeAccess(l *cli.List, c *config.Config) {
+	if len(c.Access) == 0 {
+		l.Row("access", "every client may map the arena, and so read all of DRAM")
+		return
+	}
+	var uids []uint32
+	for _, r := range c.Access {
+		if r.Map {
+			uids = append(uids, r.UIDs...)
+		}
+	}
+	slices.Sort(uids)
+	who := "only root and the daemon's own user"
+	switch uids = slices.Compact(uids); len(uids) {
+	case 0:
+	case 1:
+		who = fmt.Sprintf("user %d", uids[0])
+	default:
+		who = "users " + strings.Trim(fmt.Sprint(uids), "[]")
+	}
+	l.Row("access", "rules; %s may map the arena, and so read all of DRAM", who)
+}
+
+// summarizeDRAM says what the shares of DRAM are in bytes.
+func summarizeDRAM(l *cli.List, c *config.Config) {
+	share := func(s float64) string { return human.Bytes(s * float64(c.CPU.Capacity)) }
+	b := &c.Budget
+	l.Row("DRAM", "%s of shared memory, taken at start", human.Bytes(int64(c.CPU.Capacity)))
+	l.Row("", "leases and fills %s, half of that for one client of several; pins %s, loads %s, unwritten %s; %s in all",
+		share(b.Leases), share(b.Pins), share(b.Loads), human.Bytes(min(int64(c.Write.Queue), int64(b.Unwritten*float64(c.CPU.Capacity)))), share(config.MaxProtected))
+}
+
+// summarizeMemory says how the memory is divided.
+func summarizeMemory(l *cli.List, c *config.Config, here bool) {
+	p, source := daemon.MemoryPlan(c, here)
+	from := "derived"
+	if c.Limits.Memory > 0 {
+		from = "limits.memory"
+	}
+	l.Row("memory", "clients outside DRAM %s (%s), %s of it for one user", human.Bytes(p.Clients), from, human.Bytes(c.Limits.UIDMemory*float64(p.Clients)))
+	l.Row("", "in all %s: DRAM %s, the database's process %s, the daemon itself %s, what it knows of chunks %s, its clients %s and what is not collected of that %s",
+		human.Bytes(p.Total()), human.Bytes(p.Arena), human.Bytes(p.Database), human.Bytes(p.Own), human.Bytes(p.Chunks), human.Bytes(p.Clients), human.Bytes(p.Garbage))
+	if c.Admin.WhatIf {
+		l.Row("", "of the daemon itself, %s are for the sample of kvstored-lab (admin.what_if)", human.Bytes(sample.Bytes))
+	}
+	if p.Limit > 0 {
+		l.Row("", "of %s, by %s; the Go heap may have %s, unless GOMEMLIMIT says otherwise", human.Bytes(p.Limit), source, human.Bytes(p.GoLimit()))
+	}
+}
+
+// summarizeChunks says how many chunks there may be, and how large they are where a
+// tier's bytes are used up first.
+func summarizeChunks(l *cli.List, c *config.Config, here bool) {
+	p, _ := daemon.MemoryPlan(c, here)
+	from := "derived"
+	if c.Limits.Chunks > 0 {
+		from = "limits.chunks"
+	}
+	l.Row("chunks", "%d in DRAM and as many on disk (%s), %d bytes of memory each", p.Number, from, p.Chunks/p.Number)
+	full := fmt.Sprintf("DRAM is full with chunks of %s or more on average", human.Bytes(max(int64(c.CPU.Capacity)/p.Number, 4<<10)))
+	if c.Disk.Enabled() {
+		full += fmt.Sprintf(", the disk with %s", human.Bytes(int64(c.Disk.Capacity)/p.Number))
+	}
+	l.Row("", "%s; of smaller ones that number is evicted first", full)
+}
+
+// summarizeDisk says how much room there is.
+func summarizeDisk(l *cli.List, c *config.Disk, here bool) {
+	if !c.Enabled() {
+		l.Row("disk", "none")
+		return
+	}
+	l.Row("disk", "up to %s, %s left free for others; database in %s", human.Bytes(int64(c.Capacity)), human.Bytes(int64(c.MinFree)), c.MetaPath())
+	for _, path := range c.Paths {
+		if !here {
+			l.Row("", "%s", path)
+			continue
+		}
+		free := "free space unknown"
+		if n, err := disk.FreeBytes([]string{path}); err == nil {
+			free = human.Bytes(n) + " free"
+		}
+		if _, err := os.Stat(path); os.IsNotExist(err) {
+			free += "; made at start"
+		}
+		l.Row("", "%s: %s", path, free)
+	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// TestWhoHoldsWhat: clients, leases and jobs tell of a client and its leases, and ls of
+// TestWhoHoldsWhat: clients, leases and jobs tell of a client and its leases, and list prefixes of
 // prefixes and their use; the tables fit 80 columns.
 func TestWhoHoldsWhat(t *testing.T) {
 	d := serveHere(t)
-	for _, name := range []string{"leases", "jobs", "ls"} {
-		if out := must(t, "", name); !strings.HasPrefix(out, "no") {
+	for _, name := range []string{"leases", "jobs", "prefixes"} {
+		if out := must(t, "", "list", name); !strings.HasPrefix(out, "no") {
 			t.Errorf("%s of an idle daemon:\n%s", name, out)
 		}
 	}
@@ -38,23 +38,23 @@ func TestWhoHoldsWhat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clients := read[admin.Clients](t, "clients")
+	clients := read[admin.Clients](t, "list", "clients")
 	if of := clients.Clients[0]; of.Connections != 1 || of.Leases != 1 || of.LeaseBytes == 0 || of.Memory == 0 { // others hold less
 		t.Errorf("%+v", clients)
 	}
 	id := c.Space().ID()
-	leases := read[admin.Leases](t, "leases")
+	leases := read[admin.Leases](t, "list", "leases")
 	if len(leases.Leases) != 1 {
 		t.Fatalf("%+v", leases)
 	}
 	if l := leases.Leases[0]; l.Kind != "read" || l.LookupID != "request-7" || l.ReadyTokens != 8 || l.FoundTokens != 8 || l.Tiers["cpu"] != 8 || l.Loading || l.Space != hex.EncodeToString(id[:]) || l.ExpiresSeconds <= 0 {
 		t.Errorf("%+v", l)
 	}
-	if jobs := read[admin.Jobs](t, "jobs"); len(jobs.Jobs) != 0 {
+	if jobs := read[admin.Leases](t, "list", "jobs"); len(jobs.Leases) != 0 {
 		t.Errorf("all is there, and still %+v", jobs)
 	}
-	for _, name := range []string{"clients", "leases", "jobs", "ls"} {
-		fits80(t, must(t, "", name))
+	for _, name := range []string{"clients", "leases", "jobs", "claims", "prefixes"} {
+		fits80(t, must(t, "", "list", name))
 	}
 	if err := j.Release(t.Context()); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestWhoHoldsWhat(t *testing.T) {
 // one prefix with three behind it.
 func checkLs(t *testing.T, hot string) {
 	t.Helper()
-	all := read[admin.Prefixes](t, "ls")
+	all := read[admin.Prefixes](t, "list", "prefixes")
 	if len(all.Prefixes) != 2 {
 		t.Fatalf("%d prefixes begin prompts: %+v", len(all.Prefixes), all)
 	}
@@ -84,28 +84,28 @@ func checkLs(t *testing.T, hot string) {
 	if common.Branches != 3 || common.Own != 2 || common.Chunks != 5 || common.Heat < 1.9 || common.Heat > 2 { // the later two found it
 		t.Errorf("in common: %+v", common)
 	}
-	behind := read[admin.Prefixes](t, "ls", common.Hash[:12])
+	behind := read[admin.Prefixes](t, "list", "prefixes", common.Hash[:12])
 	if len(behind.Prefixes) != 3 || behind.Prefixes[0].Depth != 2 || behind.Prefixes[0].Above != common.Hash {
 		t.Errorf("behind it: %+v", behind)
 	}
-	if every := read[admin.Prefixes](t, "ls", "--all", "--by", "depth", "--limit", "2"); len(every.Prefixes) != 2 || every.Prefixes[0].Depth != 2 || every.Next != "2" {
+	if every := read[admin.Prefixes](t, "list", "prefixes", "--all", "--by", "depth", "--limit", "2"); len(every.Prefixes) != 2 || every.Prefixes[0].Depth != 2 || every.Next != "2" {
 		t.Errorf("the deepest: %+v", every)
 	}
-	if only := read[admin.Prefixes](t, "ls", "--space", hot, "--by", "heat"); len(only.Prefixes) != 1 {
+	if only := read[admin.Prefixes](t, "list", "prefixes", "--space", hot, "--by", "heat"); len(only.Prefixes) != 1 {
 		t.Errorf("of one space: %+v", only)
 	}
-	fails(t, exitUsage, "give one of bytes", "ls", "--by", "size")
-	fails(t, exitUsage, "from 1 to", "ls", "--limit", "0")
-	fails(t, exitUsage, "accepts at most 1", "ls", "a", "b")
-	fails(t, exitUsage, "any depth already", "ls", "--all", "ab")
-	fails(t, exitFailure, "no prefix begins", "ls", "zz")
-	fails(t, exitFailure, "is no space", "ls", "--space", "m")
+	fails(t, exitUsage, "give one of bytes", "list", "prefixes", "--by", "size")
+	fails(t, exitUsage, "from 1 to", "list", "prefixes", "--limit", "0")
+	fails(t, exitUsage, "accepts at most 1", "list", "prefixes", "a", "b")
+	fails(t, exitUsage, "any depth already", "list", "prefixes", "--all", "ab")
+	fails(t, exitFailure, "no prefix begins", "list", "prefixes", "zz")
+	fails(t, exitFailure, "is no space", "list", "prefixes", "--space", "m")
 	for _, name := range []string{"clients", "leases", "jobs"} {
-		fails(t, exitUsage, "unknown command", name, "1000")
-		fails(t, exitUsage, "unknown flag", name, "--uid", "1000")
-		fails(t, exitUsage, "invalid argument", name, "--json=yes")
-		fails(t, exitUnreachable, "no such file", name, "--admin-socket", "/none")
-		fails(t, exitUnreachable, "no such file", name, "--socket", "/none")
+		fails(t, exitUsage, "unknown command", "list", name, "1000")
+		fails(t, exitUsage, "unknown flag", "list", name, "--uid", "1000")
+		fails(t, exitUsage, "invalid argument", "list", name, "--json=yes")
+		fails(t, exitUnreachable, "no such file", "list", name, "--admin-socket", "/none")
+		fails(t, exitUnreachable, "no such file", "list", name, "--socket", "/none")
 	}
 }
 

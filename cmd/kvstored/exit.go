@@ -85,6 +85,8 @@ func flagError(err error) error {
 	switch {
 	case why == "--take-over":
 		return fmt.Errorf("%w; a stop and a start keep DRAM and the sockets with cpu.keep: true, see serve --keeper", err)
+	case why == "--against-running":
+		return fmt.Errorf("%w; it is --running now", err)
 	case found && strings.HasPrefix(why, "time: "):
 		return fmt.Errorf("%s flag: give a time with its unit, as 5s or 2m", text)
 	case found && strings.HasPrefix(why, "strconv."):

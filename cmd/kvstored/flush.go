@@ -14,6 +14,7 @@ import (
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/tier"
 )
 
 type flushResult struct {
@@ -32,8 +33,8 @@ type flushLeft struct {
 func flushCommand() *cobra.Command {
 	var (
 		at              adminFlags
-		asJSON, durable bool
-		upload, dry     bool
+		durable, upload bool
+		dry             bool
 		timeout         time.Duration
 	)
 	cmd := &cobra.Command{
@@ -55,7 +56,7 @@ waits for that; if it is interrupted, call it again.`,
 				return usage(errors.New("--dry-run goes with --remote"))
 			}
 			if dry {
-				return countMissing(cmd, &at, asJSON)
+				return countMissing(cmd, &at)
 			}
 			var up *admin.Uploaded
 			if upload {
@@ -72,12 +73,12 @@ waits for that; if it is interrupted, call it again.`,
 					return err
 				}
 				h, untold := holdingsOf(ctx, &at)
-				return printFlush(cmd.OutOrStdout(), &f, up, h, untold, asJSON)
+				return printFlush(cmd, &f, up, h, untold)
 			})
 		},
 	}
 	at.add(cmd)
-	jsonFlag(cmd, &asJSON)
+	jsonFlag(cmd)
 	cmd.Flags().BoolVar(&durable, "durable", false, "survive a power failure too")
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait, once --remote has uploaded")
 	cmd.Flags().BoolVar(&upload, "remote", false, "also upload what is stored here and the bucket lacks")
@@ -87,20 +88,20 @@ waits for that; if it is interrupted, call it again.`,
 
 // holdingsOf asks how many chunks each tier holds, which takes an admin.
 func holdingsOf(ctx context.Context, at *adminFlags) (*admin.Holdings, error) {
-	h := new(admin.Holdings)
-	if err := at.call(func(c *admin.Client) error { return c.Get(ctx, "/v1/holdings", h) }); err != nil {
-		return nil, err
-	}
-	return h, nil
+	var r admin.Uploaded
+	err := at.call(func(c *admin.Client) error {
+		return c.Do(ctx, "POST", "/v1/upload", admin.UploadRequest{DryRun: true}, &r)
+	})
+	return r.Holdings, err
 }
 
 // countMissing says what an upload would come to at most.
-func countMissing(cmd *cobra.Command, at *adminFlags, asJSON bool) error {
+func countMissing(cmd *cobra.Command, at *adminFlags) error {
 	h, err := holdingsOf(cmd.Context(), at)
 	if err != nil {
 		return err
 	}
-	if _, bucket := h.Tiers["remote"]; !bucket {
+	if _, bucket := h.Tiers[tier.Remote]; !bucket {
 		return errors.New("there is no remote tier")
 	}
 	r := struct {
@@ -109,12 +110,11 @@ func countMissing(cmd *cobra.Command, at *adminFlags, asJSON bool) error {
 		Bytes    uint64 `json:"bytes"`
 		Requests uint64 `json:"requests"`
 	}{true, h.Missing, h.MissingBytes, 2 * h.Missing} // a HEAD and a PUT for each
-	if asJSON {
-		return printJSON(cmd.OutOrStdout(), r)
-	}
-	fmt.Fprintf(cmd.OutOrStdout(), "would be uploaded, unless the bucket has it: %s, %s, with %s at most\n",
-		human.Plural(r.Chunks, "chunk"), human.Bytes(r.Bytes), human.Plural(r.Requests, "request"))
-	return nil
+	return show(cmd, r, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "would be uploaded, unless the bucket has it: %s, %s, with %s at most\n",
+			human.Plural(r.Chunks, "chunk"), human.Bytes(r.Bytes), human.Plural(r.Requests, "request"))
+		return err
+	})
 }
 
 // uploadAll makes one step after another, and tells now and then how far it is.
@@ -150,8 +150,8 @@ func written(f *client.Flushed, h *admin.Holdings, untold error) string {
 	if h == nil {
 		return fmt.Sprintf("what waited is written to the tiers below DRAM, as far as there are such%s; what is where is not known: %v", just, untold)
 	}
-	onDisk, disk := h.Tiers["disk"]
-	inBucket, bucket := h.Tiers["remote"]
+	onDisk, disk := h.Tiers[tier.Disk]
+	inBucket, bucket := h.Tiers[tier.Remote]
 	if disk && bucket { // a chunk counts once for each
 		just += ", disk and bucket"
 	}
@@ -193,13 +193,13 @@ func unwritten(h *admin.Holdings) string {
 	if h == nil {
 		return "not written to every tier below DRAM"
 	}
-	if _, bucket := h.Tiers["remote"]; bucket && h.Tiers["disk"] == h.Chunks {
+	if _, bucket := h.Tiers[tier.Remote]; bucket && h.Tiers[tier.Disk] == h.Chunks {
 		return "not in the bucket; on disk here, and flush --remote uploads them"
 	}
 	return "not written, kept in DRAM until evicted"
 }
 
-func printFlush(w io.Writer, f *client.Flushed, up *admin.Uploaded, h *admin.Holdings, untold error, asJSON bool) error {
+func printFlush(cmd *cobra.Command, f *client.Flushed, up *admin.Uploaded, h *admin.Holdings, untold error) error {
 	r := flushResult{Chunks: f.Chunks, Bytes: f.Bytes, Left: make(map[string]flushLeft), Upload: up, Stored: h}
 	left, lost := uint64(0), uint64(0)
 	for _, l := range f.Left {
@@ -208,11 +208,7 @@ func printFlush(w io.Writer, f *client.Flushed, up *admin.Uploaded, h *admin.Hol
 			lost += l.Chunks
 		}
 	}
-	if asJSON {
-		if err := printJSON(w, r); err != nil {
-			return err
-		}
-	} else {
+	return show(cmd, r, func(w io.Writer) error {
 		if up != nil {
 			fmt.Fprintf(w, "uploaded: %s, %s; %s were there, %s left out: deleted, expired or wrong by then\n",
 				human.Plural(up.Chunks, "chunk"), human.Bytes(up.Bytes), human.Count(up.Present), human.Count(up.Gone))
@@ -227,7 +223,13 @@ func printFlush(w io.Writer, f *client.Flushed, up *admin.Uploaded, h *admin.Hol
 			}
 			fmt.Fprintf(w, "not written, %s: %s, %s\n", l.Reason, human.Plural(l.Chunks, "chunk"), human.Bytes(l.Bytes))
 		}
-	}
+		return r.fault(left, lost, h)
+	})
+}
+
+// fault is the error that a flush means which has left chunks, some of them lost.
+func (r *flushResult) fault(left, lost uint64, h *admin.Holdings) error {
+	up := r.Upload
 	if up != nil && up.Failed > 0 {
 		return fmt.Errorf("%s (%s) could not be uploaded, see the daemon's log; call it again", human.Plural(up.Failed, "chunk"), human.Bytes(up.FailedBytes))
 	}
@@ -236,7 +238,7 @@ func printFlush(w io.Writer, f *client.Flushed, up *admin.Uploaded, h *admin.Hol
 	}
 	if left > 0 {
 		if c := r.Left[clearedChunks].Chunks; c > 0 {
-			return fmt.Errorf("%s not written; %s of these were taken out of a tier by clear, and stay where they are otherwise", human.Plural(left, "chunk"), human.Plural(c, "chunk"))
+			return fmt.Errorf("%s not written; %s of these were taken out of a tier by forget --tier, and stay where they are otherwise", human.Plural(left, "chunk"), human.Plural(c, "chunk"))
 		}
 		return fmt.Errorf("%s %s", human.Plural(left, "chunk"), unwritten(h))
 	}

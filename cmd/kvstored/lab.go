@@ -41,6 +41,9 @@ clients have asked for. It is a program of its own, beside this one or in PATH.`
 // moved are commands that there were, and what does the same now.
 var moved = map[string]string{
 	"replay": "kvstored lab replay", "whatif": "kvstored lab whatif", "top": "kvstored stats --watch", "route": "kvstored-router serve",
+	"config": "kvstored check --running", "warm": "kvstored lookup --promote", "delete": "kvstored forget", "purge": "kvstored forget --space ID", "clear": "kvstored forget --tier NAME",
+	"clients": "kvstored list clients", "leases": "kvstored list leases", "jobs": "kvstored list jobs", "spaces": "kvstored list spaces", "ls": "kvstored list prefixes",
+	"pins": "kvstored list claims", "retains": "kvstored list claims", "revoke": "kvstored list claims --revoke NAME', or 'kvstored list leases --revoke CONNECTION",
 }
 
 // movedCommand is one of these.

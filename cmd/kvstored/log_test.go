@@ -29,7 +29,7 @@ func TestLog(t *testing.T) {
 	must(t, kv(1, 1), prompt("put", 1, 1)...)
 	must(t, "", prompt("lookup", 1, 3)...)
 	must(t, "", prompt("get", 1, 1)...)
-	must(t, "", prompt("warm", 1, 1)...)
+	must(t, "", prompt("lookup", 1, 1, "--promote")...)
 	text := log.await(t,
 		`INF starting .*settings=.*cpu\.capacity: 16MiB.* version=`,
 		`DBG connected .*connection=\d+ .*mapped=`,

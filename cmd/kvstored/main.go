@@ -66,11 +66,17 @@ configuration; 4 no daemon there, it went away, or it does not answer.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate(versionLine(version.Get()) + "\n")
-	root.AddCommand(
-		serveCommand(), checkCommand(), configCommand(), demoCommand(), labCommand(), statsCommand(),
-		putCommand(), getCommand(), lookupCommand(), whyCommand(), deleteCommand(), flushCommand(), scrubCommand(), versionCommand(),
-		clientsCommand(), leasesCommand(), jobsCommand(), lsCommand(), pinsCommand(), retainsCommand(), revokeCommand(), policyCommand(), clearCommand(), purgeCommand(), spacesCommand(), warmCommand(), eventsCommand(),
-	)
+	add := func(group, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: group, Title: title})
+		for _, cmd := range commands {
+			cmd.GroupID = group
+			root.AddCommand(cmd)
+		}
+	}
+	add("run", "Run it:", serveCommand(), checkCommand(), demoCommand())
+	add("look", "Look at it:", statsCommand(), whyCommand(), listCommand(), lookupCommand(), eventsCommand())
+	add("prompt", "One prompt:", putCommand(), getCommand(), forgetCommand())
+	add("operate", "Operate it:", flushCommand(), scrubCommand(), policyCommand(), labCommand(), versionCommand())
 	for name, now := range moved {
 		root.AddCommand(movedCommand(name, now))
 	}

@@ -101,14 +101,14 @@ func TestHandsOn(t *testing.T) {
 	if code, out, errs = kvstored(t, "", with("get", "--salt", "tenant")...); code != exitFailure || out != "" {
 		t.Errorf("get of another tenant: exit code %d, %d bytes, %s", code, len(out), errs)
 	}
-	if code, out, errs = kvstored(t, "", with("delete", "--salt", "tenant")...); code != exitFailure || out != "" || !strings.Contains(errs, "nothing is stored") {
-		t.Errorf("delete for another tenant: exit code %d, %s%s", code, out, errs)
+	if code, out, errs = kvstored(t, "", with("forget", "--yes", "--salt", "tenant")...); code != exitFailure || out != "" || !strings.Contains(errs, "nothing is stored") {
+		t.Errorf("forget for another tenant: exit code %d, %s%s", code, out, errs)
 	}
-	if code, out, errs = kvstored(t, "", with("delete")...); code != exitOK || out != "deleted 4 chunks\n" {
-		t.Errorf("delete: exit code %d, %s%s", code, out, errs)
+	if code, out, errs = kvstored(t, "", with("forget", "--yes")...); code != exitOK || out != "4 chunks forgotten\n" {
+		t.Errorf("forget: exit code %d, %s%s", code, out, errs)
 	}
 	if code, out, errs = kvstored(t, payload, with("put")...); code != exitOK || !strings.Contains(out, "stored 4 of 4 chunks") {
-		t.Errorf("put after delete: exit code %d, %s%s", code, out, errs)
+		t.Errorf("put after forget: exit code %d, %s%s", code, out, errs)
 	}
 	prompt[1] = "You are a helpful robot."
 	if code, out, errs = kvstored(t, "", with("get")...); code != exitOK || out != payload[:5000] {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,16 +19,20 @@ func policyCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	show := policyAction("show", cobra.NoArgs, func(cmd *cobra.Command, c *admin.Client, _ []string, p *admin.Policies) error {
-		return c.Get(cmd.Context(), "/v1/policy", p)
-	})
-	show.Short, show.Aliases = "Show the policies of the tiers, and those there are", []string{"list"}
-	set := policyAction("set TIER NAME", cobra.ExactArgs(2), func(cmd *cobra.Command, c *admin.Client, args []string, p *admin.Policies) error {
+	show := &cobra.Command{Use: "show", Short: "Show the policies of the tiers, and those there are", Args: cobra.NoArgs}
+	asking(show, func(ctx context.Context, c *admin.Client, _ []string) (*admin.Policies, error) {
+		var r admin.Config
+		err := c.Get(ctx, "/v1/config", &r)
+		return r.Policies, err
+	}, printPolicies)
+	set := &cobra.Command{Use: "set TIER NAME", Args: cobra.ExactArgs(2)}
+	asking(set, func(ctx context.Context, c *admin.Client, args []string) (*admin.Policies, error) {
 		if _, err := tiersOf(args[0]); err != nil {
-			return err
+			return nil, err
 		}
-		return c.Do(cmd.Context(), "PUT", "/v1/policy", admin.PolicyRequest{Tier: placeName(args[0]), Policy: args[1]}, p)
-	})
+		p := new(admin.Policies)
+		return p, c.Do(ctx, "PUT", "/v1/policy", admin.PolicyRequest{Tier: placeName(args[0]), Policy: args[1]}, p)
+	}, printPolicies)
 	set.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		switch len(args) {
 		case 0:
@@ -45,33 +51,7 @@ The configuration file counts again after a restart or a reload.`
 	return cmd
 }
 
-func policyAction(use string, args cobra.PositionalArgs, do func(*cobra.Command, *admin.Client, []string, *admin.Policies) error) *cobra.Command {
-	var (
-		at     adminFlags
-		asJSON bool
-	)
-	cmd := &cobra.Command{
-		Use:  use,
-		Args: args,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return at.call(func(c *admin.Client) error {
-				var p admin.Policies
-				if err := do(cmd, c, args, &p); err != nil {
-					return err
-				}
-				return printPolicies(cmd, p, asJSON)
-			})
-		},
-	}
-	at.add(cmd)
-	jsonFlag(cmd, &asJSON)
-	return cmd
-}
-
-func printPolicies(cmd *cobra.Command, p admin.Policies, asJSON bool) error {
-	if asJSON {
-		return printJSON(cmd.OutOrStdout(), p)
-	}
+func printPolicies(w io.Writer, p *admin.Policies) error {
 	var l cli.List
 	for _, name := range tierNames {
 		if is, ok := p.Tiers[name]; ok {
@@ -79,6 +59,6 @@ func printPolicies(cmd *cobra.Command, p admin.Policies, asJSON bool) error {
 		}
 	}
 	l.Row("available", "%s", strings.Join(p.Names, ", "))
-	l.Print(cmd.OutOrStdout(), "")
+	l.Print(w, "")
 	return nil
 }

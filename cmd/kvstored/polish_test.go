@@ -11,31 +11,29 @@ import (
 	"github.com/kvstored/kvstored/internal/admin"
 )
 
-// TestDryRuns: dry runs of clear and delete count chunks, and forget none; DRAM is
+// TestDryRuns: dry runs of forget count chunks, and forget none; DRAM is
 // understood as cpu.
 func TestDryRuns(t *testing.T) {
 	serveHere(t)
 	must(t, kv(1, 2), prompt("put", 1, 2)...)
-	if out := must(t, "", "clear", "dram", "--dry-run"); !strings.Contains(out, "would be forgotten") || !strings.Contains(out, "2") {
-		t.Errorf("clear:\n%s", out)
+	if out := must(t, "", "forget", "--tier", "dram", "--dry-run"); out != "cpu: 2 chunks would be forgotten\n" {
+		t.Errorf("forget:\n%s", out)
 	}
-	if got := read[struct {
-		Chunks map[string]int64 `json:"chunks"`
-	}](t, "clear", "DRAM", "--dry-run").Chunks; got["cpu"] != 2 || len(got) != 1 {
-		t.Errorf("clear: %v", got)
+	if got := read[forgotten](t, "forget", "--tier", "DRAM", "--dry-run").Tiers; got["cpu"] != 2 || len(got) != 1 {
+		t.Errorf("forget: %v", got)
 	}
-	if out := must(t, "", prompt("delete", 1, 2, "--dry-run")...); !strings.HasPrefix(out, "2 chunks would be deleted") {
-		t.Errorf("delete: %s", out)
+	if out := must(t, "", prompt("forget", 1, 2, "--dry-run")...); !strings.HasPrefix(out, "2 chunks would be forgotten") {
+		t.Errorf("forget: %s", out)
 	}
-	for _, more := range [][]string{{"--dry-run"}, nil} {
-		code, out, errs := kvstored(t, "", prompt("delete", 1, 2, append(more, "--model", "unknown")...)...)
+	for _, more := range [][]string{{"--dry-run"}, {"--yes"}} {
+		code, out, errs := kvstored(t, "", prompt("forget", 1, 2, append(more, "--model", "unknown")...)...)
 		if code != exitFailure || out != "" || !strings.Contains(errs, "were model, dtype, chunk tokens and salt the same?") {
-			t.Errorf("delete in a space that nobody uses: exit code %d, %s%s", code, out, errs)
+			t.Errorf("forget in a space that nobody uses: exit code %d, %s%s", code, out, errs)
 		}
 	}
 	shut := closedFile(t)
-	if code := run(prompt("delete", 1, 2, "--dry-run"), nil, shut, io.Discard); code != exitFailure {
-		t.Errorf("delete that cannot say how many: exit code %d", code)
+	if code := run(prompt("forget", 1, 2, "--dry-run"), nil, shut, io.Discard); code != exitFailure {
+		t.Errorf("forget that cannot say how many: exit code %d", code)
 	}
 	if got := must(t, "", prompt("get", 1, 2)...); got != kv(1, 2) {
 		t.Errorf("%d bytes are left", len(got))
@@ -43,12 +41,12 @@ func TestDryRuns(t *testing.T) {
 	if out := must(t, "", "policy", "set", "DRAM", "s3fifo"); !strings.Contains(out, "s3fifo") {
 		t.Errorf("policy set DRAM: %s", out)
 	}
-	fails(t, exitUsage, "add --yes if that is meant, or --dry-run", "clear")
-	fails(t, exitUsage, "none of the others", "clear", "--yes", "--dry-run")
-	fails(t, exitFailure, "no remote tier", "clear", "remote", "--dry-run")
-	fails(t, exitUsage, "is no tier", "clear", "tape", "--dry-run")
-	fails(t, exitUsage, "invalid argument", "clear", "--dry-run=2")
-	fails(t, exitUsage, "at least one", "delete", "--dry-run")
+	fails(t, exitUsage, "add --yes if that is meant, or --dry-run", "forget", "--tier", "cpu")
+	fails(t, exitUsage, "none of the others", "forget", "--tier", "cpu", "--yes", "--dry-run")
+	fails(t, exitFailure, "no remote tier", "forget", "--tier", "remote", "--dry-run")
+	fails(t, exitUsage, "is no tier", "forget", "--tier", "tape", "--dry-run")
+	fails(t, exitUsage, "invalid argument", "forget", "--tier", "cpu", "--dry-run=2")
+	fails(t, exitUsage, "at least one", "forget", "--dry-run")
 }
 
 // closedFile returns a file that is closed.
@@ -70,23 +68,23 @@ func TestCompletionFromDaemon(t *testing.T) {
 		return slices.DeleteFunc(out, func(s string) bool { return s == "" || s[0] == ':' || strings.HasPrefix(s, "Completion ended") })
 	}
 	t.Setenv("KVSTORED_SOCKET", filepath.Join(t.TempDir(), "none"))
-	for _, line := range [][]string{{"purge", ""}, {"revoke", ""}, {"ls", ""}, {"ls", "--space", ""}, {"why", "--space", ""}} {
+	for _, line := range [][]string{{"forget", "--space", ""}, {"list", "claims", "--revoke", ""}, {"list", "prefixes", ""}, {"list", "prefixes", "--space", ""}, {"why", "--space", ""}} {
 		if got := complete(line...); len(got) != 0 {
 			t.Errorf("without a daemon %q: %q", line, got)
 		}
 	}
 	serveHere(t)
 	must(t, kv(1, 1), prompt("put", 1, 1)...)
-	space := read[struct{ Spaces []admin.Space }](t, "spaces", "--json").Spaces[0]
-	hash := read[admin.Prefixes](t, "ls", "--json").Prefixes[0].Hash
+	space := read[struct{ Spaces []admin.Space }](t, "list", "spaces", "--json").Spaces[0]
+	hash := read[admin.Prefixes](t, "list", "prefixes", "--json").Prefixes[0].Hash
 	for _, c := range []struct {
 		line []string
 		want string
 	}{
-		{[]string{"purge", ""}, space.Space + "\t" + space.Opened.Model},
-		{[]string{"ls", "--space", ""}, space.Space + "\t" + space.Opened.Model},
+		{[]string{"forget", "--space", ""}, space.Space + "\t" + space.Opened.Model},
+		{[]string{"list", "prefixes", "--space", ""}, space.Space + "\t" + space.Opened.Model},
 		{[]string{"why", "--space", ""}, space.Space + "\t" + space.Opened.Model},
-		{[]string{"ls", ""}, hash[:10]},
+		{[]string{"list", "prefixes", ""}, hash[:10]},
 	} {
 		got := complete(c.line...)
 		for i := 0; len(got) == 0 && i < 30; i++ { // the daemon has a second to answer, which a busy machine may take
@@ -96,19 +94,18 @@ func TestCompletionFromDaemon(t *testing.T) {
 			t.Errorf("%q: %q, want %q", c.line, got, c.want)
 		}
 	}
-	if got := complete("purge", space.Space, ""); len(got) != 0 {
-		t.Errorf("a second space: %q", got)
+	if got := complete("list", "prefixes", hash[:10], ""); len(got) != 0 {
+		t.Errorf("a second prefix: %q", got)
 	}
 }
 
 // TestCompletion: a shell is told policies, tiers and orders.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string][]string{
-		"policy set ":     {"cpu", "disk"},
-		"policy set cpu ": {"lru", "s3fifo"},
-		"clear ":          {"cpu", "disk", "remote"},
-		"clear disk ":     {"cpu", "remote"},
-		"ls --by ":        {"bytes", "heat"},
+		"policy set ":         {"cpu", "disk"},
+		"policy set cpu ":     {"lru", "s3fifo"},
+		"forget --tier ":      {"cpu", "disk", "remote"},
+		"list prefixes --by ": {"bytes", "heat"},
 	} {
 		args := append([]string{"__complete"}, strings.Split(line, " ")...)
 		out := must(t, "", args...)
@@ -116,9 +113,6 @@ func TestCompletion(t *testing.T) {
 			if !strings.Contains(out, text+"\n") {
 				t.Errorf("%q: no %s in\n%s", line, text, out)
 			}
-		}
-		if strings.Contains(line, "clear disk") && strings.Contains(out, "disk\n") {
-			t.Errorf("%q: disk once more", line)
 		}
 	}
 }

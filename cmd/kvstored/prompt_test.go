@@ -41,8 +41,7 @@ func longPrompt(t *testing.T) {
 	}
 }
 
-// lookup shows the id of the space that purge takes, and purge takes the flags
-// that name it, too.
+// lookup shows the id of the space that forget --space takes.
 func spaceIsShown(t *testing.T) {
 	id, err := adminSpace.ID()
 	if err != nil {
@@ -56,19 +55,16 @@ func spaceIsShown(t *testing.T) {
 		t.Errorf("lookup does not show the space:\n%s", out)
 	}
 	must(t, kv(1, 2), prompt("put", 1, 2)...)
-	want := purgeResult{Space: space, DryRun: true, Known: 2}
-	flags := []string{"purge", "--model", "hands-on", "--chunk-tokens", "1"}
-	for _, args := range [][]string{{"purge", space, "--dry-run"}, append(flags, "--dry-run")} {
-		if got := read[purgeResult](t, args...); got != want {
-			t.Errorf("%v: %+v, want %+v", args, got, want)
-		}
+	if got := read[forgotten](t, "forget", "--space", space, "--dry-run"); got.Chunks != 2 || !got.DryRun {
+		t.Errorf("it would forget %+v", got)
 	}
-	must(t, "", append(flags, "--yes")...)
+	must(t, "", "forget", "--space", space, "--yes")
 	fails(t, exitFailure, "nothing is stored", prompt("get", 1, 2)...)
-	fails(t, exitUsage, "which space?", "purge", "--yes")
-	fails(t, exitUsage, "which space?", "purge", "--salt", "tenant", "--yes")
-	fails(t, exitUsage, "either", "purge", space, "--model", "hands-on", "--yes")
-	fails(t, exitUsage, "chunk tokens", "purge", "--model", "hands-on", "--chunk-tokens", "0", "--yes")
+	fails(t, exitUsage, "at least one", "forget", "--yes")
+	fails(t, exitUsage, "at least one", "forget", "--model", "hands-on", "--yes")
+	fails(t, exitUsage, "none of the others", "forget", "--space", space, "--model", "hands-on", "--yes")
+	fails(t, exitUsage, "none of the others", "forget", "--space", space, "--tier", "cpu", "--yes")
+	fails(t, exitFailure, "is no space", "forget", "--space", "x", "--yes")
 }
 
 // check says what a configuration comes to.

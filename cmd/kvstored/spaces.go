@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -17,48 +18,41 @@ import (
 )
 
 func spacesCommand() *cobra.Command {
-	var (
-		at     adminFlags
-		asJSON bool
-	)
 	cmd := &cobra.Command{
 		Use:   "spaces",
 		Short: "List the spaces, which models they are of, and what is stored of each",
 		Long: `List every space of which this daemon knows something stored, or that a client
-has opened since it started: what purge takes, and what it stands for. A space is
-all that must be equal for KV to be exchangeable: besides model, dtype and chunk
+has opened since it started: what forget --space takes, and what it stands for. A space
+is all that must be equal for KV to be exchangeable: besides model, dtype and chunk
 tokens the rank, the revision, an adapter, and the engine's tags. Only the id is
 stored; so for a space that nobody has opened since the start there is nothing but
 that. What other machines have in a bucket is not counted until it is used here.
 It takes an admin.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return at.call(func(c *admin.Client) error {
-				all := admin.Spaces{Spaces: []admin.Space{}}
-				for {
-					var page admin.Spaces
-					if err := c.Get(cmd.Context(), "/v1/spaces", &page, "after", all.Next); err != nil {
-						return err
-					}
-					all.Spaces = append(all.Spaces, page.Spaces...)
-					if all.Next = page.Next; page.Next == "" {
-						return printSpaces(cmd.OutOrStdout(), all.Spaces, asJSON)
-					}
-				}
-			})
-		},
 	}
-	at.add(cmd)
-	jsonFlag(cmd, &asJSON)
+	asking(cmd, func(ctx context.Context, c *admin.Client, _ []string) (*spaceList, error) {
+		all := &spaceList{Spaces: []admin.Space{}}
+		for after := ""; ; {
+			var page admin.Spaces
+			if err := c.Get(ctx, "/v1/spaces", &page, "after", after); err != nil {
+				return nil, err
+			}
+			all.Spaces = append(all.Spaces, page.Spaces...)
+			if after = page.Next; after == "" {
+				return all, nil
+			}
+		}
+	}, printSpaces)
 	return cmd
 }
 
-func printSpaces(w io.Writer, uses []admin.Space, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, struct {
-			Spaces []admin.Space `json:"spaces"`
-		}{uses})
-	}
+// spaceList is all pages of spaces.
+type spaceList struct {
+	Spaces []admin.Space `json:"spaces"`
+}
+
+func printSpaces(w io.Writer, list *spaceList) error {
+	uses := list.Spaces
 	if len(uses) == 0 {
 		fmt.Fprintln(w, "nothing is stored, and no client has opened a space since the daemon started")
 		return nil
@@ -78,6 +72,9 @@ func printSpaces(w io.Writer, uses []admin.Space, asJSON bool) error {
 	t.Print(w, "")
 	return nil
 }
+
+// nameLetters is how much of a client's text is shown of a space.
+const nameLetters = 48
 
 // opened is as what a space was opened, as far as that is known.
 func opened(u *admin.Space) *admin.Opened {
@@ -102,9 +99,9 @@ func place(u *admin.Space) int {
 func title(u *admin.Space) string {
 	switch {
 	case u.Front != "":
-		return fmt.Sprintf("(values of the %s front end)", brief(u.Front))
+		return fmt.Sprintf("(values of the %s front end)", short(u.Front, nameLetters))
 	case u.Opened != nil:
-		return brief(u.Opened.Model)
+		return short(u.Opened.Model, nameLetters)
 	case u.Connections > 0:
 		return "(open, but one of too many to remember)"
 	}
@@ -122,29 +119,20 @@ func details(u *admin.Space) (out []string) {
 			out = append(out, what)
 		}
 	}
-	add(s.DType != "", brief(s.DType))
+	add(s.DType != "", short(s.DType, nameLetters))
 	add(true, human.Plural(s.ChunkTokens, "token")+" a chunk")
 	add(s.World > 1, fmt.Sprintf("rank %d of %d", s.Worker, s.World))
 	revision := s.Revision
 	if len(revision) == 40 { // a commit's; its beginning will do
 		revision = revision[:12]
 	}
-	add(revision != "", "revision "+brief(revision))
-	add(s.LoRA != "", "LoRA "+brief(s.LoRA))
-	add(s.Group != "", "group "+brief(s.Group))
-	add(s.Method != string(key.SHA256), brief(s.Method))
+	add(revision != "", "revision "+short(revision, nameLetters))
+	add(s.LoRA != "", "LoRA "+short(s.LoRA, nameLetters))
+	add(s.Group != "", "group "+short(s.Group, nameLetters))
+	add(s.Method != string(key.SHA256), short(s.Method, nameLetters))
 	for _, name := range slices.Sorted(maps.Keys(s.Tags)) {
-		add(true, brief(name)+"="+brief(s.Tags[name]))
+		add(true, short(name, nameLetters)+"="+short(s.Tags[name], nameLetters))
 	}
 	add(s.Salted, "salted")
 	return out
-}
-
-// brief is a text of a client's, cut and printable.
-func brief(s string) string {
-	const most = 48
-	if r := []rune(s); len(r) > most {
-		s = string(r[:most-3]) + "..."
-	}
-	return printable(s)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// TestSpaces: an operator who knows only the model finds its space, and purges
+// TestSpaces: an operator who knows only the model finds its space, and forgets
 // it by the id that is shown.
 func TestSpaces(t *testing.T) {
 	d := serveHere(t)
-	if out := must(t, "", "spaces"); !strings.HasPrefix(out, "nothing is stored") {
+	if out := must(t, "", "list", "spaces"); !strings.HasPrefix(out, "nothing is stored") {
 		t.Errorf("spaces of an empty daemon: %s", out)
 	}
 	must(t, kv(1, 4), prompt("put", 1, 4)...)
@@ -27,7 +27,7 @@ func TestSpaces(t *testing.T) {
 	defer c.Close()
 
 	rows := make(map[string]admin.Space)
-	for _, r := range read[admin.Spaces](t, "spaces").Spaces {
+	for _, r := range read[admin.Spaces](t, "list", "spaces").Spaces {
 		if r.Opened == nil {
 			t.Fatalf("not opened: %+v", r)
 		}
@@ -40,7 +40,7 @@ func TestSpaces(t *testing.T) {
 	if r := rows["other"]; r.Chunks != 2 || r.HotBytes != 2*adminChunk || r.DiskBytes != 0 || !r.Opened.Salted || r.Opened.ChunkTokens != 1 {
 		t.Errorf("%+v %+v", r, r.Opened)
 	}
-	out := must(t, "", "spaces")
+	out := must(t, "", "list", "spaces")
 	for _, want := range []string{
 		"hands-on", "\nother ", "\n  " + rows["other"].Space + ", bytes, 1 token a chunk, salted\n", "128 KiB",
 		`"ranked\x1b[31m" `, hex.EncodeToString(id[:]) + ", bf16, 16 tokens a chunk, rank 1 of 2, LoRA law, given:engine, layout=hnd\n",
@@ -49,14 +49,14 @@ func TestSpaces(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	if strings.Contains(out+must(t, "", "spaces", "--json"), "secret") {
+	if strings.Contains(out+must(t, "", "list", "spaces", "--json"), "secret") {
 		t.Errorf("the salt shows:\n%s", out)
 	}
 
-	must(t, "", "purge", rows["other"].Space, "--yes")
-	for _, r := range read[admin.Spaces](t, "spaces").Spaces {
+	must(t, "", "forget", "--space", rows["other"].Space, "--yes")
+	for _, r := range read[admin.Spaces](t, "list", "spaces").Spaces {
 		if want := map[string]int64{"hands-on": 4}[r.Opened.Model]; r.Chunks != want {
-			t.Errorf("after the purge %s has %d chunks, want %d", r.Opened.Model, r.Chunks, want)
+			t.Errorf("after that %s has %d chunks, want %d", r.Opened.Model, r.Chunks, want)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func TestSpacesFit(t *testing.T) {
 				Model: model, Revision: strings.Repeat("c", 40), DType: "bfloat16", World: 16, Worker: 15, ChunkTokens: 1024, Method: string(key.SHA256),
 			},
 		}
-		if err := printSpaces(&out, []admin.Space{use, {}}, false); err != nil {
+		if err := printSpaces(&out, &spaceList{[]admin.Space{use, {}}}); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(out.String()) {

@@ -1,95 +1,35 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/boundary"
-	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/resp"
+	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// statsView is daemon.Stats as it is read back: its maps have names for keys.
-type statsView struct {
-	Version       string            `json:"version"`
-	UptimeSeconds float64           `json:"uptime_seconds"`
-	Health        string            `json:"health"`
-	Arena         daemon.ArenaStats `json:"arena"`
-	Memory        budget.Stats      `json:"memory"`
-	Server        struct {
-		server.Stats
-		HitChunks map[string]uint64 `json:"hit_chunks"`
-		HitTokens map[string]uint64 `json:"hit_tokens"`
-		Models    []modelView       `json:"models"`
-	} `json:"server"`
-	Store struct {
-		Recovering     bool                   `json:"recovering"`
-		Chunks         int64                  `json:"chunks"`
-		ProtectedBytes int64                  `json:"protected_bytes"`
-		Aged           int64                  `json:"chunks_with_age"`
-		AgedOut        uint64                 `json:"chunks_aged_out"`
-		ClassBytes     map[string]int64       `json:"class_bytes"`
-		Tiers          map[string]tierView    `json:"tiers"`
-		Written        map[string]writtenView `json:"written"`
-		Mismatches     map[string]uint64      `json:"mismatches"`
-		Boundaries     boundary.Stats         `json:"boundaries"`
+// statsView is daemon.Stats as it is read back.
+type statsView daemon.Stats
 
-		Groups map[string][]stack.GroupStats `json:"groups"`
-	} `json:"store"`
-	Advice string      `json:"advice"`
-	RESP   *resp.Stats `json:"resp"` // nil: that front end is off
-}
-
-// modelView is the tokens asked for and hit of a model.
-type modelView struct {
-	Model       string   `json:"model"`
-	AskedTokens uint64   `json:"asked_tokens"`
-	HitTokens   []uint64 `json:"hit_tokens"` // by tier, nearest first
-	StoredBytes uint64   `json:"stored_bytes"`
-}
-
-type tierView struct {
-	Entries       int64  `json:"entries"`
-	PayloadBytes  int64  `json:"payload_bytes"`
-	UsedBytes     int64  `json:"used_bytes"`
-	CapacityBytes int64  `json:"capacity_bytes"`
-	GetBytes      uint64 `json:"get_bytes"`
-	PutBytes      uint64 `json:"put_bytes"`
-	Evictions     uint64 `json:"evictions"`
-	Corrupt       uint64 `json:"corrupt"`
-
-	Off      bool              `json:"off"`
-	Counters map[string]uint64 `json:"counters"`
-	Quotas   []tier.QuotaUse   `json:"quotas"`
-}
-
-type writtenView struct {
-	Dropped map[string]struct {
-		Chunks uint64 `json:"chunks"`
-		Bytes  uint64 `json:"bytes"`
-	} `json:"dropped"`
-	Waiting int64 `json:"waiting"`
-	Missed  int64 `json:"missed"`
-
-	Held      bool  `json:"held"`
-	HeldBytes int64 `json:"held_bytes"`
-}
-
-// print says what a tier was not given yet.
-func (wr *writtenView) print(l *cli.List, tier string) {
+// printWritten says what a tier was not given yet.
+func printWritten(l *cli.List, wr *stack.Written, tier string) {
 	l.Row("to "+tier, "%s waiting", human.Plural(wr.Waiting, "chunk"))
 	if wr.Held {
 		l.Row("", "%s of them until DRAM evicts them", human.Bytes(wr.HeldBytes))
@@ -106,17 +46,18 @@ func (wr *writtenView) print(l *cli.List, tier string) {
 func statsCommand() *cobra.Command {
 	var (
 		socket string
-		asJSON bool
 		every  time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "stats",
 		Short: "Show what the daemon holds and has done",
-		Long: `Show what the daemon holds now, and what it has done since it started. A hit is
-a token of a prefix that was ready when its client stopped waiting, counted by
-the tier that it was found in. The lines of what was missed say why, and a sentence
-what would have helped; 'kvstored why' says it of one prompt. --json has more
-numbers, --watch prints them again and again, with what was done in between.`,
+		Long: `Show what the daemon holds now, and what it has done since it started. The first
+line is 'ready', or what is wrong; the next says what was saved. A hit is a token
+of a prefix that was ready when its client stopped waiting, counted by the tier
+that it was found in. New text was never stored, so that it cannot be a hit. The
+lines of what was missed say why, and a sentence what would have helped; 'kvstored
+why' says it of one prompt. --json has more numbers, --watch prints them again and
+again, with what was done in between.`,
 		Example: `  kvstored stats
   kvstored stats --watch=5s`,
 		Args: cobra.NoArgs,
@@ -127,20 +68,20 @@ numbers, --watch prints them again and again, with what was done in between.`,
 					return usage(fmt.Errorf("--watch %v: give at least %v", every, leastWatch))
 				case every > 0:
 					return watchStats(cmd.Context(), cmd.OutOrStdout(), c, every)
-				case asJSON:
-					return printRawStats(cmd, c)
 				}
-				v, err := readStats(cmd.Context(), c)
+				raw, v, err := readStats(cmd.Context(), c)
 				if err != nil {
 					return err
 				}
-				v.print(cmd.OutOrStdout())
-				return nil
+				return show(cmd, raw, func(w io.Writer) error {
+					v.print(w)
+					return nil
+				})
 			})
 		},
 	}
 	socketFlag(cmd, &socket)
-	jsonFlag(cmd, &asJSON)
+	jsonFlag(cmd)
 	cmd.Flags().DurationVar(&every, "watch", 0, "print them again and again, after so long (2s without a value)")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	cmd.MarkFlagsMutuallyExclusive("watch", "json")
@@ -148,8 +89,10 @@ numbers, --watch prints them again and again, with what was done in between.`,
 }
 
 func (v *statsView) print(w io.Writer) {
-	for _, line := range cli.Wrapped(v.Health, cli.Columns) {
-		fmt.Fprintln(w, line)
+	for _, text := range []string{v.Health, v.worth(), v.Bottleneck} {
+		if text != "" {
+			fmt.Fprintln(w, strings.Join(cli.Wrapped(text, cli.Columns), "\n"))
+		}
 	}
 	fmt.Fprintf(w, "kvstored %s, up %s\n\n", v.Version, human.Duration(time.Duration(v.UptimeSeconds*float64(time.Second))))
 	v.printTiers(w)
@@ -157,14 +100,58 @@ func (v *statsView) print(w io.Writer) {
 	v.printHits(w)
 	fmt.Fprintln(w)
 	v.printMissed(w)
+	v.printModels(w)
 	v.printRest(w)
+}
+
+// hits is the tokens that did not have to be computed.
+func (v *statsView) hits() (n uint64) {
+	for _, hit := range v.Server.HitTokens {
+		n += hit
+	}
+	return n
+}
+
+// newText is the tokens of prompts that nobody had stored before: they cannot be hits.
+func (v *statsView) newText() (n uint64) {
+	for _, m := range v.Server.Missed.Missed {
+		if m.Reason == missing.NeverStored.String() {
+			n += m.Tokens
+		}
+	}
+	return n
+}
+
+// worth is what the daemon has saved, in a sentence; "" while nothing was asked.
+func (v *statsView) worth() string {
+	asked, hit, r := v.Server.AskedTokens, v.hits(), &v.Recent
+	if asked == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%s not computed, %s of what was asked for", human.Plural(hit, "token"), human.Percent(float64(hit), float64(asked)))
+	seconds := 0.0
+	for i := range v.Server.Models {
+		m := &v.Server.Models[i]
+		for _, n := range m.HitTokens {
+			if m.PrefillRate > 0 {
+				seconds += float64(n) / float64(m.PrefillRate)
+			}
+		}
+	}
+	if seconds > 0 {
+		text += ": " + human.Seconds(seconds) + " of prefill, as fast as engines say"
+	}
+	if r.AskedTokens > 0 && r.Seconds < v.UptimeSeconds-1 {
+		text += fmt.Sprintf("; in the last %s %s (%s)", human.Seconds(r.Seconds), human.Count(r.HitTokens), human.Percent(float64(r.HitTokens), float64(r.AskedTokens)))
+	}
+	return text
 }
 
 func (v *statsView) printTiers(w io.Writer) {
 	var t cli.Table
 	t.Row("", "chunks", "used", "of", "", "read", "written", "evicted", "corrupt")
-	for i, name := range tierNames {
-		s, ok := v.Store.Tiers[name]
+	for i := range tierNames {
+		s, ok := v.Store.Tiers[tier.Place(i)]
 		if !ok {
 			continue
 		}
@@ -184,18 +171,45 @@ func (v *statsView) printTiers(w io.Writer) {
 
 func (v *statsView) printHits(w io.Writer) {
 	var t cli.Table
-	asked, hit := v.Server.AskedTokens, uint64(0)
+	asked, hit, unseen := v.Server.AskedTokens, v.hits(), v.newText()
+	row := func(name string, n uint64) { t.Row(name, human.Count(n), human.Percent(float64(n), float64(asked))) }
 	t.Row("", "tokens", "share")
-	for i, name := range tierNames {
-		n := v.Server.HitTokens[name]
-		hit += n
-		if _, ok := v.Store.Tiers[name]; ok {
-			t.Row("hit in "+tierTitles[i], human.Count(n), human.Percent(float64(n), float64(asked)))
+	for i := range tierNames {
+		if _, ok := v.Store.Tiers[tier.Place(i)]; ok {
+			row("hit in "+tierTitles[i], v.Server.HitTokens[tier.Place(i)])
 		}
 	}
-	t.Row("hit", human.Count(hit), human.Percent(float64(hit), float64(asked)))
+	row("hit", hit)
+	row("new text", unseen)
+	row("missed", asked-min(asked, hit+unseen))
 	t.Row("asked", human.Count(asked), "")
 	t.Print(w, "")
+}
+
+// mostModels are listed, those of which most was asked.
+const mostModels = 10
+
+// printModels says what was hit of each model, where there are several.
+func (v *statsView) printModels(w io.Writer) {
+	models := slices.Clone(v.Server.Models)
+	if len(models) < 2 {
+		return
+	}
+	slices.SortStableFunc(models, func(a, b server.ModelStats) int { return cmp.Compare(b.AskedTokens, a.AskedTokens) })
+	var t cli.Table
+	t.Row("of model", "asked", "hit", "share")
+	for i := range min(len(models), mostModels) {
+		m, hit := &models[i], uint64(0)
+		for _, n := range m.HitTokens {
+			hit += n
+		}
+		t.Row(printable(m.Model), human.Count(m.AskedTokens), human.Count(hit), human.Percent(float64(hit), float64(m.AskedTokens)))
+	}
+	if more := len(models) - mostModels; more > 0 {
+		t.Row(fmt.Sprintf("and %d more, in --json", more))
+	}
+	t.Print(w, "")
+	fmt.Fprintln(w)
 }
 
 func (v *statsView) printRest(w io.Writer) {
@@ -215,13 +229,13 @@ func (v *statsView) printRest(w io.Writer) {
 	if r := s.Retained; r.Given > 0 {
 		l.Row("retained", "%s in %s", human.Bytes(r.Bytes), human.Plural(r.Chunks, "chunk"))
 	}
-	for i, name := range tierNames {
-		wr, ok := v.Store.Written[name]
+	for i := range tierNames {
+		wr, ok := v.Store.Written[tier.Place(i)]
 		if !ok {
 			continue
 		}
-		wr.print(&l, tierTitles[i])
-		s := v.Store.Tiers[name]
+		printWritten(&l, &wr, tierTitles[i])
+		s := v.Store.Tiers[tier.Place(i)]
 		if s.Off {
 			l.Row("", "switched off after failures; probed until it works again")
 		}
@@ -244,8 +258,8 @@ func (v *statsView) printRest(w io.Writer) {
 
 // quotas is what spaces under a quota have of each tier.
 func (v *statsView) quotas(l *cli.List) {
-	for i, name := range tierNames {
-		for _, q := range v.Store.Tiers[name].Quotas {
+	for i := range tierNames {
+		for _, q := range v.Store.Tiers[tier.Place(i)].Quotas {
 			l.Row("quota in "+tierTitles[i], "%s of %s used by models that match %q; %s evicted, %s refused",
 				human.Bytes(q.UsedBytes), human.Bytes(q.QuotaBytes), q.Match, human.Plural(q.Evictions, "chunk"), human.Count(q.Refused))
 		}
@@ -279,7 +293,7 @@ func printDropped(l *cli.List, by map[string]uint64, owed int64) {
 
 // disk is what the disk tier's devices do.
 func (v *statsView) disk(l *cli.List) {
-	s, ok := v.Store.Tiers["disk"]
+	s, ok := v.Store.Tiers[tier.Disk]
 	if !ok {
 		return
 	}
@@ -295,6 +309,11 @@ func (v *statsView) disk(l *cli.List) {
 	l.Row("disk", "%s, %s%s; %s recovered, %s lost", human.Plural(n["paths"], "path"), how, trouble, human.Plural(n["recover_scanned"], "record"), human.Count(n["recover_lost"]))
 	l.Row("", "%d reads and %d writes queued, %d under way; %s, %s", n["read_queue"], n["write_queue"], n["io_in_flight"],
 		human.Plural(n["io_errors"], "error"), human.Plural(n["io_timeouts"], "timeout"))
+	if r := &v.Recent; r.Reads.Count+r.Writes.Count > 0 {
+		l.Row("", "in the last %s: %s, p50 %s, p99 %s; %s, p50 %s, p99 %s", human.Seconds(r.Seconds),
+			human.Plural(r.Reads.Count, "read"), human.Micros(1e6*r.Reads.P50), human.Micros(1e6*r.Reads.P99),
+			human.Plural(r.Writes.Count, "write"), human.Micros(1e6*r.Writes.P50), human.Micros(1e6*r.Writes.P99))
+	}
 	if s.Evictions > 0 {
 		l.Row("", "evicted: %s ahead of need, %s for lack of room, %s for min_free", human.Count(n["evicted_ahead"]), human.Count(n["evicted_for_room"]), human.Count(n["evicted_for_min_free"]))
 	}
@@ -305,7 +324,7 @@ func (v *statsView) disk(l *cli.List) {
 
 // remote is what the remote tier's requests cost.
 func (v *statsView) remote(l *cli.List) {
-	s, ok := v.Store.Tiers["remote"]
+	s, ok := v.Store.Tiers[tier.Remote]
 	if !ok {
 		return
 	}
@@ -338,4 +357,146 @@ func (v *statsView) classes() string {
 		return ""
 	}
 	return ": " + strings.Join(out, ", ")
+}
+
+// ages is how many chunks have a bound on their age.
+func (v *statsView) ages(l *cli.List) {
+	if n, out := v.Store.Aged, v.Store.AgedOut; n > 0 || out > 0 {
+		l.Row("ages", "%s with a largest age; %s removed because of it", human.Plural(n, "chunk"), human.Count(out))
+	}
+}
+
+// printArena says what the memory of DRAM is made of.
+func (v *statsView) printArena(l *cli.List) {
+	if a := &v.Arena; a.PopulatedBytes < a.CapacityBytes {
+		l.Row("", "%s of %s are populated, %s", human.Bytes(a.PopulatedBytes), human.Bytes(a.CapacityBytes), human.Percent(float64(a.PopulatedBytes), float64(a.CapacityBytes)))
+	}
+	l.Row("", "%s in huge pages, of %s; largest free run %s", human.Bytes(v.Arena.HugeBytes), human.Bytes(v.Arena.CapacityBytes), human.Bytes(v.Arena.LargestFreeBytes))
+}
+
+// printGroups says what the groups of hybrid models take, and what their prompts lost.
+func (v *statsView) printGroups(l *cli.List) {
+	for i := range tierNames {
+		for _, g := range v.Store.Groups[tier.Place(i)] {
+			if g.Chunks > 0 {
+				l.Row(g.Kind+" groups", "%s, %s in %s; %s of them go first", human.Plural(g.Chunks, "chunk"), human.Bytes(g.Bytes), tierTitles[i], human.Bytes(g.DeadBytes))
+			}
+		}
+	}
+	if n := v.Store.Boundaries.Boundaries; n > 0 {
+		l.Row("boundaries", "%s of prompts of hybrid models", human.Plural(n, "usable length"))
+	}
+	for _, lost := range v.Server.Lost {
+		l.Row("lost to "+lost.Group, "%s: %s", human.Plural(lost.Tokens, "token"), lost.Reason)
+	}
+}
+
+// readStats asks a daemon for its statistics.
+func readStats(ctx context.Context, c *client.Client) (raw json.RawMessage, v *statsView, err error) {
+	if raw, err = c.Stats(ctx); err != nil {
+		return nil, nil, err
+	}
+	v = new(statsView)
+	if err := json.Unmarshal(raw, v); err != nil {
+		return nil, nil, fmt.Errorf("the daemon's statistics: %w", err)
+	}
+	return raw, v, nil
+}
+
+// tiersOfDaemon are the tiers that the daemon has, by name.
+func tiersOfDaemon(ctx context.Context, c *client.Client) (map[tier.Place]tier.Stats, error) {
+	_, v, err := readStats(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return v.Store.Tiers, nil
+}
+
+// tierNames are the tiers in the order of client.TierCounts, as the protocol has them.
+var tierNames = [...]string{"cpu", "disk", "remote"}
+
+// tierTitles are the same, as people call them.
+var tierTitles = [...]string{"DRAM", "disk", "remote"}
+
+// placeName is the name of a tier as the protocol has it, if it is what people call one.
+func placeName(name string) string {
+	if strings.EqualFold(name, "DRAM") {
+		return tierNames[0]
+	}
+	return name
+}
+
+// tiersOf reads names of tiers.
+func tiersOf(names ...string) (t client.Tiers, err error) {
+next:
+	for _, name := range names {
+		for i, known := range tierNames {
+			if placeName(name) == known {
+				t |= client.CPU << i
+				continue next
+			}
+		}
+		return 0, usage(fmt.Errorf("%q is no tier; write %s (DRAM is cpu)", name, strings.Join(tierNames[:], ", ")))
+	}
+	return t, nil
+}
+
+// leastWatch is the shortest time between two looks.
+const leastWatch = 100 * time.Millisecond
+
+// watchStats prints the statistics again and again until ctx ends, and their changes
+// in between. A terminal is cleared before each.
+func watchStats(ctx context.Context, w io.Writer, c *client.Client, every time.Duration) error {
+	f, ok := w.(*os.File)
+	clears := ok && term.IsTerminal(int(f.Fd()))
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var last *statsView
+	for {
+		_, v, err := readStats(ctx, c)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil // interrupted, which is how it ends
+			}
+			return err
+		}
+		if clears {
+			fmt.Fprint(w, "\x1b[H\x1b[2J")
+		}
+		v.print(w)
+		if last != nil {
+			v.printChange(w, last)
+		}
+		last = v
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// printChange tells the changes since an earlier look. A daemon that was started in
+// between has done all of it since.
+func (v *statsView) printChange(w io.Writer, last *statsView) {
+	if v.UptimeSeconds < last.UptimeSeconds {
+		last = new(statsView)
+	}
+	seconds := v.UptimeSeconds - last.UptimeSeconds
+	if seconds <= 0 {
+		return
+	}
+	hit := v.hits() - last.hits()
+	asked := v.Server.AskedTokens - last.Server.AskedTokens
+	fmt.Fprintf(w, "\nin the last %s: %s tokens asked for, %s hit (%s); %s requests/s, %s/s stored\n",
+		human.Seconds(seconds), human.Count(asked), human.Count(hit), human.Percent(float64(hit), float64(asked)),
+		human.Count(uint64(float64(v.Server.Requests-last.Server.Requests)/seconds)),
+		human.Bytes(float64(v.Server.StoredBytes-last.Server.StoredBytes)/seconds))
+	if disk, ok := v.Store.Tiers[tier.Disk]; ok {
+		was := last.Store.Tiers[tier.Disk]
+		fmt.Fprintf(w, "from disk: %s of the tokens; %s/s read, %s/s written\n",
+			human.Percent(float64(v.Server.HitTokens[tier.Disk]-last.Server.HitTokens[tier.Disk]), float64(asked)),
+			human.Bytes(float64(disk.GetBytes-was.GetBytes)/seconds), human.Bytes(float64(disk.PutBytes-was.PutBytes)/seconds))
+	}
+	fmt.Fprintln(w)
 }

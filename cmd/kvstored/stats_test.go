@@ -7,6 +7,35 @@ import (
 	"testing"
 )
 
+// TestStatsBegin: the first lines are how the daemon is, what it has saved, and the bottleneck;
+// new text is no miss.
+func TestStatsBegin(t *testing.T) {
+	const text = `{"health":"degraded: x, since 10:02","uptime_seconds":3600,"bottleneck":"the disk is too slow","advice":"83 % was hit",
+		"recent":{"seconds":600,"asked_tokens":100,"hit_tokens":80},
+		"server":{"asked_tokens":1000,"hit_tokens":{"cpu":500,"disk":330},"models":[{"model":"m","asked_tokens":900,"hit_tokens":[500,330,0],"prefill_rate":10},{"model":"n","asked_tokens":100}],
+		"missed":{"missed":[{"tier":"none","reason":"never_stored","tokens":150},{"tier":"disk","reason":"timeout","tokens":20}]}},
+		"store":{"tiers":{"cpu":{"capacity_bytes":1},"disk":{"capacity_bytes":1}}}}`
+	var v statsView
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	v.print(&out)
+	begin, rest, _ := strings.Cut(out.String(), "kvstored ")
+	if want := "degraded: x, since 10:02 830 tokens not computed, 83.0 % of what was asked for: 1m23s of prefill, as fast as engines say; in the last 10m0s 80 (80.0 %) the disk is too slow"; strings.Join(strings.Fields(begin), " ") != want {
+		t.Errorf("it begins with\n%s\nwant %s", begin, want)
+	}
+	rest = strings.Join(strings.Fields(rest), " ")
+	if want := "hit 830 83.0 % new text 150 15.0 % missed 20 2.0 % asked 1,000 missed, and why tokens share timeout (disk) 20 2.0 % 83 % was hit of model asked hit share m 900 830 92.2 % n 100 0 0.0 %"; !strings.Contains(rest, want) {
+		t.Errorf("no %q in\n%s", want, rest)
+	}
+	v = statsView{Health: "ready"}
+	out.Reset()
+	if v.print(&out); !strings.HasPrefix(out.String(), "ready\nkvstored ") || strings.Contains(out.String(), "missed, and why") {
+		t.Errorf("where nothing was asked:\n%s", out.String())
+	}
+}
+
 // What spaces under a quota have is in the text, too.
 func TestStatsShowQuotas(t *testing.T) {
 	const text = `{"store":{"tiers":{"cpu":{"capacity_bytes":1048576,"quotas":[

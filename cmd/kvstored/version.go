@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -9,20 +10,18 @@ import (
 )
 
 func versionCommand() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), version.Get())
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine(version.Get()))
-			return err
+			return show(cmd, version.Get(), func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, versionLine(version.Get()))
+				return err
+			})
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	jsonFlag(cmd)
 	return cmd
 }
 

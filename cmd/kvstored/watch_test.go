@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // watched cancels its context when the statistics were printed for the second time.
@@ -44,10 +45,10 @@ func TestWatch(t *testing.T) {
 		t.Errorf("watched:\n%s", w.String())
 	}
 	var v, last statsView
-	v.UptimeSeconds, v.Server.AskedTokens, v.Server.HitTokens = 12, 300, map[string]uint64{"cpu": 150, "disk": 30}
-	v.Store.Tiers = map[string]tierView{"disk": {GetBytes: 8 << 20, PutBytes: 5 << 20}}
-	last.Store.Tiers = map[string]tierView{"disk": {PutBytes: 1 << 20}}
-	last.UptimeSeconds, last.Server.AskedTokens, last.Server.HitTokens = 10, 100, map[string]uint64{"cpu": 50}
+	v.UptimeSeconds, v.Server.AskedTokens, v.Server.HitTokens = 12, 300, map[tier.Place]uint64{tier.CPU: 150, tier.Disk: 30}
+	v.Store.Tiers = map[tier.Place]tier.Stats{tier.Disk: {GetBytes: 8 << 20, PutBytes: 5 << 20}}
+	last.Store.Tiers = map[tier.Place]tier.Stats{tier.Disk: {PutBytes: 1 << 20}}
+	last.UptimeSeconds, last.Server.AskedTokens, last.Server.HitTokens = 10, 100, map[tier.Place]uint64{tier.CPU: 50}
 	var out bytes.Buffer
 	v.printChange(&out, &last)
 	if !strings.Contains(out.String(), "in the last 2.0 s: 200 tokens asked for, 130 hit (65.0 %)") ||

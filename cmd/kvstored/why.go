@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -21,19 +22,18 @@ import (
 func whyCommand() *cobra.Command {
 	var (
 		at           adminFlags
-		asJSON       bool
 		flags        promptFlags
 		lookup, into string
 		recent       bool
 	)
 	cmd := &cobra.Command{
 		Use:   "why",
-		Short: "Say why a prompt is not there to its end",
-		Long: `Say why a prompt was not had to its end, or is not there to its end now. With
+		Short: "Explain why part of a prompt was missed",
+		Long: `Explain why part of a prompt was missed, or is missing now. With
 --lookup-id, what came of the prompt that an engine asked for last under that name
 (engines give the name of their request); --recent lists the last prompts that did
 not get all they asked for, by these names. Otherwise a prompt is looked up as it is
-now. --space takes the id of a space, as 'kvstored spaces' lists it, in the place of
+now. --space takes the id of a space, as 'kvstored list spaces' lists it, in the place of
 --model and its like.
 ` + promptHelp + `
 It takes an admin.`,
@@ -43,17 +43,20 @@ It takes an admin.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if recent {
-				return listMisses(cmd, &at, asJSON)
+				return answer(cmd, &at, func(ctx context.Context, c *admin.Client) (*admin.Why, error) {
+					r := new(admin.Why)
+					return r, c.Do(ctx, "POST", "/v1/why", admin.WhyRequest{Recent: true}, r)
+				}, printMisses)
 			}
 			if lookup != "" {
-				return askWhy(cmd, &at, &admin.WhyRequest{LookupID: lookup}, math.MaxUint64, asJSON)
+				return askWhy(cmd, &at, &admin.WhyRequest{LookupID: lookup}, math.MaxUint64)
 			}
 			_, tokens, err := flags.prompt(cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
 			if into != "" {
-				return askWhy(cmd, &at, &admin.WhyRequest{Space: into, Tokens: tokens}, uint64(len(tokens)), asJSON)
+				return askWhy(cmd, &at, &admin.WhyRequest{Space: into, Tokens: tokens}, uint64(len(tokens)))
 			}
 			q, err := whyOf(&flags.space, tokens)
 			if err != nil {
@@ -61,12 +64,12 @@ It takes an admin.`,
 			}
 			// The daemon can say what differs of spaces that a client has opened.
 			return withClient(cmd.Context(), at.socket, client.Options{Space: &flags.space, Inline: true}, func(*client.Client) error {
-				return askWhy(cmd, &at, q, uint64(len(tokens)), asJSON)
+				return askWhy(cmd, &at, q, uint64(len(tokens)))
 			})
 		},
 	}
 	at.add(cmd)
-	jsonFlag(cmd, &asJSON)
+	jsonFlag(cmd)
 	cmd.Flags().StringVar(&lookup, "lookup-id", "", "a prompt by the name that its engine gave it")
 	cmd.Flags().StringVar(&into, "space", "", "id of the space, 32 hex digits")
 	cmd.Flags().BoolVar(&recent, "recent", false, "list the last prompts that did not get all they asked for")
@@ -97,43 +100,30 @@ func whyOf(space *key.Space, tokens []uint32) (*admin.WhyRequest, error) {
 
 // askWhy asks q and prints the answer. A prompt that was given has no more than tokens:
 // the daemon, asked by hashes, takes its last chunk for a full one.
-func askWhy(cmd *cobra.Command, at *adminFlags, q *admin.WhyRequest, tokens uint64, asJSON bool) error {
-	var r admin.Why
-	if err := at.call(func(c *admin.Client) error { return c.Do(cmd.Context(), "POST", "/v1/why", q, &r) }); err != nil {
-		return err
-	}
-	for i := range r.Prompts {
-		m := &r.Prompts[i]
-		m.Partial = m.Partial || m.Tokens > tokens && m.Chunk == m.Chunks-1
-		m.Tokens, m.Got = min(m.Tokens, tokens), min(m.Got, tokens)
-	}
-	if asJSON {
-		return printJSON(cmd.OutOrStdout(), r)
-	}
-	for i := range r.Prompts {
-		printWhy(cmd, &r.Prompts[i])
-	}
-	return nil
-}
-
-func listMisses(cmd *cobra.Command, at *adminFlags, asJSON bool) error {
-	var r admin.Why
-	if err := at.call(func(c *admin.Client) error { return c.Get(cmd.Context(), "/v1/misses", &r) }); err != nil {
-		return err
-	}
-	switch {
-	case asJSON:
-		return printJSON(cmd.OutOrStdout(), r)
-	case len(r.Prompts) == 0:
-		fmt.Fprintln(cmd.OutOrStdout(), "no prompt that an engine has named missed anything lately")
-	default:
-		printMisses(cmd.OutOrStdout(), &r)
-	}
-	return nil
+func askWhy(cmd *cobra.Command, at *adminFlags, q *admin.WhyRequest, tokens uint64) error {
+	return answer(cmd, at, func(ctx context.Context, c *admin.Client) (*admin.Why, error) {
+		r := new(admin.Why)
+		err := c.Do(ctx, "POST", "/v1/why", q, r)
+		for i := range r.Prompts {
+			m := &r.Prompts[i]
+			m.Partial = m.Partial || m.Tokens > tokens && m.Chunk == m.Chunks-1
+			m.Tokens, m.Got = min(m.Tokens, tokens), min(m.Got, tokens)
+		}
+		return r, err
+	}, func(w io.Writer, r *admin.Why) error {
+		for i := range r.Prompts {
+			printWhy(w, &r.Prompts[i])
+		}
+		return nil
+	})
 }
 
 // printMisses lists prompts that missed something, each with a line that says why.
-func printMisses(w io.Writer, r *admin.Why) {
+func printMisses(w io.Writer, r *admin.Why) error {
+	if len(r.Prompts) == 0 {
+		fmt.Fprintln(w, "no prompt that an engine has named missed anything lately")
+		return nil
+	}
 	var t cli.Table
 	t.Row("prompts that missed something", "user", "tokens", "had", "")
 	for i := range r.Prompts {
@@ -142,10 +132,10 @@ func printMisses(w io.Writer, r *admin.Why) {
 		t.Row(short("  "+m.Sentence, cli.Columns))
 	}
 	t.Print(w, "")
+	return nil
 }
 
-func printWhy(cmd *cobra.Command, m *admin.Missed) {
-	w := cmd.OutOrStdout()
+func printWhy(w io.Writer, m *admin.Missed) {
 	had := fmt.Sprintf("%s of %s tokens", human.Count(m.Got), human.Count(m.Tokens))
 	if m.Got >= m.Tokens {
 		fmt.Fprintf(w, "all %s tokens were there; space %s %s\n", human.Count(m.Tokens), m.Space, printable(m.Model))
@@ -171,13 +161,15 @@ func printWhy(cmd *cobra.Command, m *admin.Missed) {
 
 // printMissed says why the others were not hits, and what would have helped.
 func (v *statsView) printMissed(w io.Writer) {
-	missed := slices.Clone(v.Server.Missed.Missed)
-	if len(missed) == 0 {
-		return
+	if v.Advice == "" {
+		return // nothing was asked
 	}
+	missed := slices.DeleteFunc(slices.Clone(v.Server.Missed.Missed), func(m missing.Total) bool { return m.Reason == missing.NeverStored.String() })
 	slices.SortFunc(missed, func(a, b missing.Total) int { return cmp.Compare(b.Tokens, a.Tokens) })
 	var t cli.Table
-	t.Row("missed, and why", "tokens", "share")
+	if len(missed) > 0 {
+		t.Row("missed, and why", "tokens", "share")
+	}
 	for _, m := range missed {
 		name := m.Reason
 		if i := slices.Index(tierNames[:], m.Tier); i >= 0 {

@@ -39,7 +39,7 @@ func TestWhy(t *testing.T) {
 	if out := must(t, "", "why", "--text", "a prompt", "--dtype", "fp8"); !strings.Contains(out, `dtype is "bytes" there and "fp8" here`) {
 		t.Errorf("with another dtype:\n%s", out)
 	}
-	must(t, "", "delete", "--text", "a prompt")
+	must(t, "", "forget", "--yes", "--text", "a prompt")
 	if m := ask("--text", "a prompt"); m.Reason != "deleted" || m.Tier != "cpu" || m.Left == nil {
 		t.Errorf("deleted: %+v", m)
 	}

@@ -7,9 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // TestLookupMentionsTheBucket: who finds less than all of a prompt, and has a
@@ -36,8 +40,8 @@ func TestLookupMentionsTheBucket(t *testing.T) {
 	if out := must(t, "", prompt...); strings.Contains(out, mention) {
 		t.Errorf("all of it is stored:\n%s", out)
 	}
-	fails(t, exitUsage, "all machines that share the bucket", "clear", "remote")
-	fails(t, exitUsage, "for good; add --yes", "clear", "disk")
+	fails(t, exitUsage, "all machines that share the bucket", "forget", "--tier", "remote")
+	fails(t, exitUsage, "for good; add --yes", "forget", "--tier", "disk")
 }
 
 // TestWithoutLowerTiers: a daemon that has only DRAM does not speak of a disk,
@@ -53,9 +57,9 @@ func TestWithoutLowerTiers(t *testing.T) {
 	}
 	must(t, "payload", "put", "--text", "a prompt")
 	fails(t, exitFailure, "1 chunk not written", "flush")
-	fails(t, exitFailure, "no remote tier", "clear", "remote", "--yes")
+	fails(t, exitFailure, "no remote tier", "forget", "--tier", "remote", "--yes")
 	for _, action := range []string{"--dry-run", "--yes"} {
-		fails(t, exitFailure, "'kvstored spaces' lists those there are", "purge", "--model", "nobody", action)
+		fails(t, exitFailure, "'kvstored list spaces' lists those there are", "forget", "--space", strings.Repeat("ab", 16), action)
 	}
 	code, _, errs := kvstored(t, "", "stats", "--socket", resp)
 	if code != exitFailure || !strings.Contains(errs, "use the daemon's listen.socket") || strings.Contains(errs, ": kvstored: ") || strings.Contains(errs, "EOF") {
@@ -64,13 +68,13 @@ func TestWithoutLowerTiers(t *testing.T) {
 }
 
 func TestFlushNamesTheTiers(t *testing.T) {
-	type tiers map[string]uint64
+	type tiers = map[tier.Place]uint64
 	for want, h := range map[string]*admin.Holdings{
-		"everything stored is on disk; just now: 2 writes (6 B)":                                    {Chunks: 4, Tiers: tiers{"cpu": 2, "disk": 4}},
-		"everything stored is in the bucket; just now: 2 writes (6 B)":                              {Chunks: 4, Tiers: tiers{"cpu": 2, "remote": 4}},
-		"everything stored is on disk and in the bucket; just now: 2 writes (6 B), disk and bucket": {Chunks: 4, Tiers: tiers{"cpu": 2, "disk": 4, "remote": 4}},
+		"everything stored is on disk; just now: 2 writes (6 B)":                                    {Chunks: 4, Tiers: tiers{tier.CPU: 2, tier.Disk: 4}},
+		"everything stored is in the bucket; just now: 2 writes (6 B)":                              {Chunks: 4, Tiers: tiers{tier.CPU: 2, tier.Remote: 4}},
+		"everything stored is on disk and in the bucket; just now: 2 writes (6 B), disk and bucket": {Chunks: 4, Tiers: tiers{tier.CPU: 2, tier.Disk: 4, tier.Remote: 4}},
 		"4 chunks stored: 4 on disk, 1 known to be in the bucket, 1 of Redis clients, which stay here; 2 chunks (9 B) may not be in the bucket: flush --remote uploads them; just now: 2 writes (6 B), disk and bucket": {
-			Chunks: 4, Tiers: tiers{"disk": 4, "remote": 1}, Missing: 2, MissingBytes: 9, Local: 1,
+			Chunks: 4, Tiers: tiers{tier.Disk: 4, tier.Remote: 1}, Missing: 2, MissingBytes: 9, Local: 1,
 		},
 		"what waited is written to the tiers below DRAM, as far as there are such; just now: 2 writes (6 B); what is where is not known: denied": nil,
 	} {
@@ -80,15 +84,22 @@ func TestFlushNamesTheTiers(t *testing.T) {
 	}
 }
 
+// quiet is a command that prints to w.
+func quiet(w io.Writer) *cobra.Command {
+	cmd := new(cobra.Command)
+	cmd.SetOut(w)
+	return cmd
+}
+
 // What a flush has left is where the holdings say, not always in DRAM.
 func TestFlushSaysWhereTheRestIs(t *testing.T) {
 	f := &client.Flushed{Left: []client.Leftover{{Reason: "tier_off", Chunks: 2, Bytes: 6}}}
 	for want, h := range map[string]*admin.Holdings{
-		"2 chunks not in the bucket; on disk here, and flush --remote uploads them": {Chunks: 4, Tiers: map[string]uint64{"cpu": 2, "disk": 4, "remote": 2}},
-		"2 chunks not written, kept in DRAM until evicted":                          {Chunks: 4, Tiers: map[string]uint64{"cpu": 4, "disk": 2, "remote": 2}},
+		"2 chunks not in the bucket; on disk here, and flush --remote uploads them": {Chunks: 4, Tiers: map[tier.Place]uint64{tier.CPU: 2, tier.Disk: 4, tier.Remote: 2}},
+		"2 chunks not written, kept in DRAM until evicted":                          {Chunks: 4, Tiers: map[tier.Place]uint64{tier.CPU: 4, tier.Disk: 2, tier.Remote: 2}},
 		"2 chunks not written to every tier below DRAM":                             nil,
 	} {
-		if err := printFlush(io.Discard, f, nil, h, errors.New("denied"), false); err == nil || err.Error() != want {
+		if err := printFlush(quiet(io.Discard), f, nil, h, errors.New("denied")); err == nil || err.Error() != want {
 			t.Errorf("%+v: %v; want %q", h, err, want)
 		}
 	}
@@ -98,8 +109,8 @@ func TestFlushSaysWhereTheRestIs(t *testing.T) {
 // where there is no bucket.
 func TestUploadFails(t *testing.T) {
 	var out strings.Builder
-	up := &admin.Uploaded{Chunks: 2, Bytes: 6, Present: 1, Failed: 1, FailedBytes: 3}
-	if err := printFlush(&out, &client.Flushed{}, up, nil, errors.New("denied"), false); err == nil || !strings.Contains(err.Error(), "1 chunk (3 B) could not be uploaded") {
+	up := &admin.Uploaded{Uploaded: stack.Uploaded{Volume: stack.Volume{Chunks: 2, Bytes: 6}, Present: 1, Failed: 1, FailedBytes: 3}}
+	if err := printFlush(quiet(&out), &client.Flushed{}, up, nil, errors.New("denied")); err == nil || !strings.Contains(err.Error(), "1 chunk (3 B) could not be uploaded") {
 		t.Errorf("one has failed: %v", err)
 	}
 	if !strings.HasPrefix(out.String(), "uploaded: 2 chunks, 6 B; 1 were there, 0 left out") {

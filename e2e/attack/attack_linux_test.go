@@ -20,7 +20,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-var attackScale = flag.String("attacks", "short", "scale of TestAttacks: short, or full as in docs/limits.md, which takes minutes")
+var attackScale = flag.String("attacks", "short", "scale of TestAttacks: short, or full as in docs/guarantees.md, which takes minutes")
 
 // scale is how much attackers have.
 type scale struct {

@@ -60,9 +60,6 @@ func again(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range r.skipped {
-		fmt.Println("skipped:", name)
-	}
 	red, seconds := judge(r)
 	var flaky []testKey
 	for _, k := range seconds {

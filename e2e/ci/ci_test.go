@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +27,7 @@ const said = `{"Action":"start","Package":"m/a"}
 {"Action":"fail","Package":"m/c","Test":"TestLate","Elapsed":2}
 {"Action":"run","Package":"m/c","Test":"TestDies"}
 {"Action":"output","Package":"m/c","Test":"TestDies","Output":"panic: nil\n"}
+{"Action":"output","Package":"m/c","Test":"TestGood/rpm","Output":"    c_test.go:9: it takes root\n"}
 {"Action":"skip","Package":"m/c","Test":"TestGood/rpm"}
 {"Action":"fail","Package":"m/c","Elapsed":2}
 `
@@ -35,8 +39,14 @@ func TestCollect(t *testing.T) {
 	if want := "    a_test.go:7: the daemon does not end\nFAIL\nb.go:1: syntax error\n    c_test.go:7: took too long\nm/c.TestDies has not ended:\npanic: nil\n"; out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
 	}
-	if !r.failed[testKey{"m/a", "TestBad"}] || len(r.failed) != 2 || r.ended != 3 || len(r.broken) != 3 || !slices.Equal(r.skipped, []string{"m/c.TestGood/rpm"}) || r.elapsed[testKey{"m/a", "TestGood"}] != 1.5 {
+	if !r.failed[testKey{"m/a", "TestBad"}] || len(r.failed) != 2 || r.ended != 3 || len(r.broken) != 3 || !slices.Equal(r.skipped, []string{"m/c.TestGood/rpm: it takes root"}) || r.elapsed[testKey{"m/a", "TestGood"}] != 1.5 {
 		t.Errorf("%+v", r)
+	}
+	file := filepath.Join(t.TempDir(), "skipped")
+	err := errors.Join(r.noteSkipped(""), r.noteSkipped(file), r.noteSkipped(file))
+	text, rerr := os.ReadFile(file)
+	if want := strings.Repeat("m/c.TestGood/rpm: it takes root\n", 2); err != nil || string(text) != want {
+		t.Errorf("noted %q, %v, %v; want %q", text, err, rerr, want)
 	}
 	red, _ := judge(r)
 	if want := []string{"m/a.TestBad", "m/b", "m/c.TestDies (not ended)", "m/c.TestLate"}; !slices.Equal(red, want) {

@@ -8,9 +8,9 @@
 //
 // # Rules
 //
-// A test of the root may take a second of processor time, a package ten ([mostTest],
-// [mostPackage]); what seems to take more is measured once more alone, and fails then. A
-// test of the root has one try.
+// A test of the root is to take a second of processor time, a package ten. What seems to
+// take more than twice that ([mostTest], [mostPackage]) is measured once more alone, and
+// fails then. A test of the root has one try.
 //
 // A test of e2e all of whose messages say that it missed a deadline is run once more by
 // itself, in the packages of mayTry. Passed then, it is named as flaky at the end; more

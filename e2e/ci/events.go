@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -34,7 +36,8 @@ func (k testKey) String() string { return k.pkg + "." + k.name }
 type results struct {
 	failed  map[testKey]bool
 	begun   map[testKey]bool    // and not ended: their program has ended before
-	skipped []string            // tests and subtests
+	skipped []string            // tests and subtests, and why
+	last    map[string]string   // message of a test or subtest
 	said    map[testKey]string  // output of a test and its subtests
 	elapsed map[testKey]float64 // seconds
 	broken  map[string]bool     // packages that failed, a test of theirs or not
@@ -58,7 +61,7 @@ func goTest(ctx context.Context, out io.Writer, dir string, env []string, args .
 		return nil, err
 	}
 	r := collect(stdout, out)
-	err = cmd.Wait()
+	err = errors.Join(cmd.Wait(), r.noteSkipped(os.Getenv(skippedVar)))
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -70,7 +73,7 @@ func goTest(ctx context.Context, out io.Writer, dir string, env []string, args .
 
 // collect reads events to their end and prints as goTest says.
 func collect(in io.Reader, out io.Writer) *results {
-	r := &results{failed: map[testKey]bool{}, begun: map[testKey]bool{}, said: map[testKey]string{}, elapsed: map[testKey]float64{}, broken: map[string]bool{}}
+	r := &results{failed: map[testKey]bool{}, begun: map[testKey]bool{}, last: map[string]string{}, said: map[testKey]string{}, elapsed: map[testKey]float64{}, broken: map[string]bool{}}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadString('\n')
@@ -88,6 +91,19 @@ func collect(in io.Reader, out io.Writer) *results {
 	}
 }
 
+// noteSkipped adds what was skipped to a file, unless its name is empty.
+func (r *results) noteSkipped(file string) error {
+	if file == "" || len(r.skipped) == 0 {
+		return nil
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(strings.Join(r.skipped, "\n") + "\n")
+	return errors.Join(err, f.Close())
+}
+
 func (r *results) add(e event, out io.Writer) {
 	top, _, sub := strings.Cut(e.Test, "/")
 	k := testKey{e.Package, top}
@@ -98,6 +114,9 @@ func (r *results) add(e event, out io.Writer) {
 		fmt.Fprint(out, e.Output)
 	case e.Action == "output":
 		r.said[k] += e.Output
+		if m := message.FindStringSubmatch(e.Output); m != nil {
+			r.last[e.Package+"."+e.Test] = m[2]
+		}
 	case e.Test == "" && (e.Action == "pass" || e.Action == "skip" || e.Action == "fail"):
 		r.ended++
 		if e.Action == "fail" {
@@ -107,7 +126,8 @@ func (r *results) add(e event, out io.Writer) {
 	case e.Action == "run" && !sub:
 		r.begun[k] = true
 	case e.Action == "skip":
-		r.skipped = append(r.skipped, e.Package+"."+e.Test)
+		name := e.Package + "." + e.Test
+		r.skipped = append(r.skipped, name+": "+r.last[name])
 		if !sub {
 			delete(r.begun, k)
 		}

@@ -13,6 +13,9 @@ import (
 // to which their use is added.
 const usageVar = "KVSTORED_CI_USAGE"
 
+// skippedVar names the file to which skipped tests are added.
+const skippedVar = "CI_SKIPPED"
+
 const usage = `ci runs the suites as a change must pass them, from any folder of the checkout:
 
   ci weigh [-C MODULE] [ARGS]

@@ -21,9 +21,10 @@ import (
 
 const (
 	module = "github.com/kvstored/kvstored"
-	// What a test and a package of the root may take of the processors.
-	mostTest    = time.Second
-	mostPackage = 10 * time.Second
+	// What a test and a package of the root may take of the processors: twice the bar.
+	// The same tests took 49 and 69 s on machines of one kind.
+	mostTest    = 2 * time.Second
+	mostPackage = 20 * time.Second
 	// dearest is how many packages are printed.
 	dearest = 12
 )

@@ -34,7 +34,7 @@ func TestDisk(t *testing.T) {
 	t.Run("policies", policies)
 	t.Run("damage", func(t *testing.T) { clearAndScrub(t, d) })
 	t.Run("get says damaged", func(t *testing.T) { getSaysDamaged(t, d) })
-	t.Run("warm", warm)
+	t.Run("promote", promote)
 	t.Run("spaces", spaces)
 	t.Run("a scrub ends", func(t *testing.T) { scrubEnds(t, d) }) // with the daemon, at last
 }
@@ -72,7 +72,7 @@ func flushAndScrub(t *testing.T) {
 	if s := daemon.MustJSON[admin.Scrubbed](t, "scrub", "--rate", "1GiB"); s.Chunks != 4 || s.Wrong != 0 {
 		t.Errorf("scrub: %+v", s)
 	}
-	daemon.Must(t, "", "clear", "--yes")
+	daemon.Must(t, "", "forget", "--tier", "cpu,disk", "--yes")
 }
 
 func tiers(t *testing.T) map[string]tier.Stats {
@@ -95,7 +95,7 @@ func policies(t *testing.T) {
 			t.Errorf("after policy set disk %s: %d entries, %d evictions, %s", name, st.Entries, st.Evictions, st.Policy)
 		}
 	}
-	daemon.Must(t, "", "clear", "--yes")
+	daemon.Must(t, "", "forget", "--tier", "cpu,disk", "--yes")
 }
 
 // clearAndScrub: DRAM is emptied and filled from disk; damage on disk is found, ends the
@@ -105,7 +105,7 @@ func clearAndScrub(t *testing.T, d *daemon.Daemon) {
 	payload := kv(1, chunks)
 	daemon.Must(t, payload, prompt("put", 1, chunks)...)
 	daemon.Must(t, "", "flush")
-	if r := daemon.MustJSON[admin.Chunks](t, "clear", "cpu", "--yes"); r.Chunks != chunks {
+	if r := daemon.MustJSON[admin.Forgotten](t, "forget", "--tier", "cpu", "--yes"); r.Chunks != chunks {
 		t.Errorf("clear cpu: %d chunks", r.Chunks)
 	}
 	if r := daemon.MustJSON[matched](t, prompt("lookup", 1, chunks)...); r.Tiers["cpu"].Chunks != 0 || r.Tiers["disk"].Chunks != chunks {
@@ -138,7 +138,7 @@ func clearAndScrub(t *testing.T, d *daemon.Daemon) {
 	if s := daemon.MustJSON[admin.Scrubbed](t, "scrub"); s.Wrong != 0 || s.Chunks != chunks {
 		t.Errorf("scrub after that: %+v", s)
 	}
-	if r := daemon.MustJSON[admin.Chunks](t, "clear", "--yes"); r.Chunks != chunks {
+	if r := daemon.MustJSON[admin.Forgotten](t, "forget", "--tier", "cpu,disk", "--yes"); r.Chunks != chunks {
 		t.Errorf("clear: %d chunks", r.Chunks)
 	}
 	for at, st := range tiers(t) {
@@ -154,7 +154,7 @@ func getSaysDamaged(t *testing.T, d *daemon.Daemon) {
 	daemon.Must(t, first, prompt("put", 3, 2)...)
 	daemon.Must(t, second, prompt("put", 4, 3)...)
 	daemon.Must(t, "", "flush")
-	daemon.Must(t, "", "clear", "cpu", "--yes")
+	daemon.Must(t, "", "forget", "--tier", "cpu", "--yes")
 	damage(t, d.Disk, inPayload, first[:chunkBytes], second[chunkBytes:][:chunkBytes])
 
 	fails(t, daemon.ExitFailure, "was damaged, and is deleted", prompt("get", 3, 2)...)
@@ -167,15 +167,15 @@ func getSaysDamaged(t *testing.T, d *daemon.Daemon) {
 	if got := daemon.Must(t, "", prompt("get", 4, 3)...); got != second[:chunkBytes] {
 		t.Errorf("the same again: %d bytes", len(got))
 	}
-	daemon.Must(t, "", "clear", "--yes")
+	daemon.Must(t, "", "forget", "--tier", "cpu,disk", "--yes")
 }
 
-// warm: a prompt comes up from disk before it is asked for.
-func warm(t *testing.T) {
+// promote: a prompt comes up from disk before it is asked for.
+func promote(t *testing.T) {
 	prompt := []string{"--text", strings.Repeat("warm me ", 100)}
 	daemon.Must(t, strings.Repeat("x", 8192), append([]string{"put"}, prompt...)...)
 	daemon.Must(t, "", "flush")
-	daemon.Must(t, "", "clear", "--yes", "cpu")
+	daemon.Must(t, "", "forget", "--tier", "cpu", "--yes")
 	r := daemon.MustJSON[struct {
 		Chunks int `json:"ready_chunks"`
 		Tiers  map[string]struct {
@@ -183,14 +183,14 @@ func warm(t *testing.T) {
 		} `json:"tiers"`
 		Done   bool   `json:"done"`
 		Reason string `json:"reason"`
-	}](t, append([]string{"warm"}, prompt...)...)
+	}](t, append([]string{"lookup", "--promote"}, prompt...)...)
 	if r.Chunks != 4 || r.Tiers["disk"].Chunks != 4 || !r.Done || r.Reason != "ok" {
 		t.Errorf("warmed %+v", r)
 	}
-	if out := daemon.Must(t, "", append([]string{"warm"}, prompt...)...); !strings.Contains(out, "were in DRAM") {
+	if out := daemon.Must(t, "", append([]string{"lookup", "--promote"}, prompt...)...); !strings.Contains(out, "were in DRAM") {
 		t.Errorf("again: %q", out)
 	}
-	daemon.Must(t, "", "clear", "--yes")
+	daemon.Must(t, "", "forget", "--tier", "cpu,disk", "--yes")
 }
 
 // spaces: a space's bytes on disk are those of its payloads and a little more, until it is
@@ -200,7 +200,7 @@ func spaces(t *testing.T) {
 	daemon.Must(t, "", "flush")
 	row := func() admin.Space {
 		t.Helper()
-		all := daemon.MustJSON[admin.Spaces](t, "spaces").Spaces
+		all := daemon.MustJSON[admin.Spaces](t, "list", "spaces").Spaces
 		i := slices.IndexFunc(all, func(s admin.Space) bool { return s.Opened.Model == "other" })
 		if i < 0 {
 			t.Fatalf("%+v", all)
@@ -211,7 +211,7 @@ func spaces(t *testing.T) {
 	if r.Chunks != 2 || r.HotBytes != 2*chunkBytes || r.DiskBytes <= 2*chunkBytes || r.DiskBytes > 2*(chunkBytes+8<<10) {
 		t.Errorf("%+v", r)
 	}
-	daemon.Must(t, "", "purge", r.Space, "--yes")
+	daemon.Must(t, "", "forget", "--space", r.Space, "--yes")
 	if r := row(); r.Chunks != 0 || r.HotBytes != 0 || r.DiskBytes != 0 {
 		t.Errorf("after the purge: %+v", r)
 	}
@@ -230,7 +230,7 @@ func scrubEnds(t *testing.T, d *daemon.Daemon) {
 		go func() {
 			ended <- c.Do(ctx, "POST", "/v1/scrub", admin.ScrubRequest{BytesPerSecond: 1}, new(admin.Scrubbed))
 		}()
-		for !strings.Contains(daemon.Must(t, "", "jobs"), "comparing checksums in disk: ") {
+		for !strings.Contains(daemon.Must(t, "", "list", "jobs"), "comparing checksums in disk: ") {
 			select {
 			case err := <-ended:
 				t.Fatalf("the scrub has ended: %v", err)

@@ -67,14 +67,13 @@ var adminCalls = []struct {
 	everywhere         bool
 }{
 	{"GET", "/v1/version", "", false}, {"GET", "/v1/spaces", "", false},
-	{"GET", "/v1/config", "", true}, {"GET", "/v1/pins", "", true},
-	{"GET", "/v1/clients", "", true}, {"GET", "/v1/leases", "", true}, {"GET", "/v1/jobs", "", true},
-	{"GET", "/v1/ls", "", true}, {"GET", "/v1/tree", "", true},
-	{"GET", "/v1/policy", "", true}, {"PUT", "/v1/policy", `{"tier": "cpu", "policy": "lru"}`, true},
-	{"POST", "/v1/revoke", `{"name": "none"}`, true}, {"POST", "/v1/clear", `{"tiers": ["cpu"]}`, true},
-	{"GET", "/v1/retains", "", true}, {"POST", "/v1/retain", `{"action": "release", "space": "00000000000000000000000000000001"}`, true},
-	{"POST", "/v1/scrub", "", true}, {"POST", "/v1/rebuild", "", true}, {"GET", "/v1/rebuild", "", true},
-	{"POST", "/v1/purge", `{"space": "00000000000000000000000000000001"}`, true}, // of a space that is not known
+	{"GET", "/v1/config", "", true}, {"GET", "/v1/claims", "", true}, {"GET", "/v1/clients", "", true}, {"GET", "/v1/leases", "", true},
+	{"GET", "/v1/prefixes", "", true}, {"PUT", "/v1/policy", `{"tier": "cpu", "policy": "lru"}`, true},
+	{"POST", "/v1/claims", `{"action": "revoke", "scope": "none"}`, true},
+	{"POST", "/v1/claims", `{"action": "release", "space": "00000000000000000000000000000001"}`, true},
+	{"POST", "/v1/scrub", "", true}, {"POST", "/v1/why", `{"recent": true}`, true},
+	{"POST", "/v1/forget", `{"tiers": ["cpu"]}`, true}, {"POST", "/v1/upload", `{"dry_run": true}`, true},
+	{"POST", "/v1/forget", `{"space": "00000000000000000000000000000001"}`, true}, // of a space that is not known
 }
 
 // TestAdminRights: of each user each call is let through or denied as the rules of that

@@ -103,7 +103,7 @@ func (s *script) run(step []string) (string, error) {
 		p.SkipChunks = number(a[2])
 		s.prompts[a[0]] = p
 	case "kept":
-		s.prompts[a[0]] = s.prompts[a[1]].Kept()
+		s.prompts[a[0]] = s.prompts[a[1]] // sent with each call here
 	case "store", "abandon":
 		return s.store(p, number(a[1]), a[2], 0, step[0] == "store")
 	case "aged":
@@ -201,7 +201,7 @@ func (s *script) store(p client.Prompt, first int, sizes string, maxAge time.Dur
 
 // why is what a lookup and a prefetch are told of the chunk that a prompt lacks.
 func (s *script) why(p client.Prompt) (string, error) {
-	m, err := client.LookupWhy(s.ctx, s.c, p, nil, 0)
+	m, err := s.c.LookupWith(s.ctx, p, client.LookupOptions{Why: true})
 	if err != nil {
 		return "", err
 	}

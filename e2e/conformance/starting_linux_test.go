@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,71 +14,72 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
-// TestStarting: a daemon that is long in starting says so to each client, and those
-// that wait are served as soon as it is ready. What holds it up here is a password
-// that does not come.
+// TestStarting: a client that waits longer than a daemon starts is served as soon as the
+// daemon is ready; one that does not is told. Here something else says in the daemon's
+// place that it is starting; what a daemon says then is internal/server's TestStartingTells.
 func TestStarting(t *testing.T) {
-	fifo := filepath.Join(t.TempDir(), "password")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+	d := daemon.Start(t, func(*config.Config) {})
+	socket := filepath.Join(filepath.Dir(d.Socket), "early")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	d := daemon.Folder(t, func(c *config.Config) {
-		c.Listen.RESP = []string{filepath.Join(filepath.Dir(c.Listen.Socket), "resp.sock")}
-		c.Listen.RESPPasswordFile = fifo
-	})
-	d.Launch()
-	hello := func() wire.ErrorReply {
-		var conn net.Conn
-		var err error
-		for conn == nil {
-			if conn, err = net.Dial("unix", d.Socket); err != nil && !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Fatal(err)
+	l.SetUnlinkOnClose(false)
+	told, ended := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
 			}
-			time.Sleep(time.Millisecond)
+			starting(conn)
+			select {
+			case told <- struct{}{}:
+			default:
+			}
 		}
-		defer conn.Close()
-		c, err := wire.NewConn(conn.(*net.UnixConn))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Write(wire.AppendRequest(nil, wire.OpHello, 7, &wire.HelloRequest{MinVersion: 2, MaxVersion: 2})); err != nil {
-			t.Fatal(err)
-		}
-		h, body, err := c.ReadFrame()
-		if err != nil || h.Code != wire.CodeStarting || h.ID != 7 && h.ID != 0 || h.Op != wire.OpHello { // 0: it came late
-			t.Fatalf("%+v, %v; want it to say that it is starting", h, err)
-		}
-		var m wire.ErrorReply
-		if err := m.Decode(body); err != nil {
-			t.Fatal(err)
-		}
-		return m
+	}()
+	if _, err := client.Dial(t.Context(), socket, client.Options{Timeout: time.Second}); !errors.Is(err, client.ErrStarting) {
+		t.Errorf("a client that waits for a second: %v", err)
 	}
-	if m := hello(); m.Retry != wire.RetryReconnect || m.AfterMillis == 0 {
-		t.Errorf("%+v; want it to say when to come back", m)
-	}
-	for wait := time.Second; ; wait *= 2 { // until it is long enough for one answer
-		if _, err := client.Dial(t.Context(), d.Socket, client.Options{Timeout: wait}); errors.Is(err, client.ErrStarting) {
-			break
-		} else if !errors.Is(err, client.ErrNoAnswer) || wait > time.Minute {
-			t.Fatalf("a client that waits for %v: %v", wait, err)
-		}
+	select {
+	case <-told:
+	default:
 	}
 	dialed := make(chan error, 1)
 	go func() {
-		c, err := client.Dial(t.Context(), d.Socket, client.Options{Timeout: time.Minute})
+		c, err := client.Dial(t.Context(), socket, client.Options{Timeout: time.Minute})
 		if err == nil {
 			err = c.Ping(t.Context())
 			c.Close()
 		}
 		dialed <- err
 	}()
-	hello()
-	if err := os.WriteFile(fifo, []byte("secret\n"), 0); err != nil {
+	select {
+	case <-told:
+	case err := <-dialed:
+		t.Fatalf("a client that waits for a minute: %v", err)
+	}
+	if err := os.Rename(d.Socket, socket); err != nil { // the daemon is there from now on
 		t.Fatal(err)
 	}
+	_ = l.Close()
+	<-ended
 	if err := <-dialed; err != nil {
 		t.Errorf("a client that waits for the daemon: %v", err)
+	}
+}
+
+// starting answers a hello as a daemon does that is not ready.
+func starting(conn net.Conn) {
+	defer conn.Close()
+	c, err := wire.NewConn(conn.(*net.UnixConn))
+	if err != nil {
+		return
+	}
+	if h, _, err := c.ReadFrame(); err == nil {
+		_, _ = c.Write(wire.AppendError(nil, h.Op, h.ID, wire.CodeStarting, &wire.ErrorReply{Retry: wire.RetryReconnect, AfterMillis: 10, Text: "it is starting"}))
 	}
 }
 

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/kvstored/kvstored/client"
 )
@@ -71,7 +72,7 @@ func (d *Daemon) Ask(ctx context.Context) (*Stats, error) {
 
 // AskInto decodes the statistics into a view of a test's own.
 func (d *Daemon) AskInto(ctx context.Context, view any) error {
-	c, err := client.Dial(ctx, d.Socket, client.Options{Name: "test", Inline: true})
+	c, err := client.Dial(ctx, d.Socket, client.Options{Name: ours, Inline: true})
 	if err != nil {
 		return err
 	}
@@ -91,4 +92,38 @@ func (d *Daemon) Stats() *Stats {
 		d.t.Fatal(d.failed(err))
 	}
 	return st
+}
+
+// ours is the name of the connections of this package, which no engine has.
+const ours = "test"
+
+// Attached is how many connections clients have that are not this package's.
+func (d *Daemon) Attached() (n int) {
+	d.t.Helper()
+	listed := MustJSON[struct {
+		Clients []struct {
+			Name        string
+			Connections int
+		}
+	}](d.t, "list", "clients", "--socket", d.Socket)
+	for _, c := range listed.Clients {
+		if c.Name != ours {
+			n += c.Connections
+		}
+	}
+	return n
+}
+
+// AwaitAttached waits until clients have so many connections.
+func (d *Daemon) AwaitAttached(n int) {
+	d.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		have := d.Attached()
+		if have >= n {
+			return
+		}
+		if time.Now().After(end) {
+			d.t.Fatalf("clients have %d connections, want %d", have, n)
+		}
+	}
 }

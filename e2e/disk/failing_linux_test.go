@@ -36,7 +36,7 @@ func TestSyncAmidEIO(t *testing.T) {
 	o := options(filepath.Join(fs.Dir, "disk"))
 	o.Buffered = true
 	m := newMemory(t)
-	k := keep(t, o)
+	k := start(t, o)
 	awaitOpen(t, k)
 	works(t, k, m, 0)
 	if err := k.Sync(context.Background()); err != nil {
@@ -117,9 +117,9 @@ func TestReadOnlyFileSystem(t *testing.T) {
 
 // A file system that is read-only keeps a tier from being opened, and is no end of the
 // start: the tier is off, says why, and is opened when that has passed.
-func TestKeeperStartsReadOnly(t *testing.T) {
+func TestStartsReadOnly(t *testing.T) {
 	dir, remount := readOnlyMount(t)
-	k := keep(t, options(filepath.Join(dir, "disk")))
+	k := start(t, options(filepath.Join(dir, "disk")))
 	m := newMemory(t)
 	if err := k.Trouble(); err == nil || !strings.Contains(err.Error(), "mount its file system writable") || !k.Off() {
 		t.Errorf("off: %t, for %v", k.Off(), err)
@@ -160,10 +160,16 @@ func TestOpenWithoutLength(t *testing.T) {
 		}
 	}
 	limit(mib)
-	_, err := disk.Open(o)
+	off, err := disk.Open(o)
 	limit(was.Cur)
-	if err == nil || !strings.Contains(err.Error(), "raise the limit of the size of files") {
-		t.Errorf("with files of a MiB at most: %v", err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := off.Trouble(); why == nil || !strings.Contains(why.Error(), "raise the limit of the size of files") {
+		t.Errorf("with files of a MiB at most: %v", why)
+	}
+	if err := off.Close(); err != nil {
+		t.Error(err)
 	}
 	for _, name := range []string{"badger.damaged", "kvstored.starts"} {
 		if there, err := exists(filepath.Join(o.Paths[0], name)); there || err != nil {

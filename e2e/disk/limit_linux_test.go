@@ -9,14 +9,14 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// A database that cannot have a new log breaks, and is open again soon after it
+// A database that cannot have a new log breaks, and the tier is open again soon after it
 // can: the stored entries are there, and more can be stored.
-func TestMendAfterLimit(t *testing.T) {
+func TestOpenAfterLimit(t *testing.T) {
 	const size = 4_000
 	o := options(t.TempDir())
 	o.InlineMax = size
 	m := newMemory(t)
-	k := keep(t, o)
+	k := start(t, o)
 	works(t, k, m, 0)                             // makes the segment
 	lift := limitFiles(t, k.DatabasePid(), mib/2) // a log has 1 MiB
 	stored, err := []int(nil), error(nil)

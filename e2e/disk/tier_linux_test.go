@@ -117,23 +117,6 @@ func start(t *testing.T, o disk.Options) *disk.Tier {
 	return d
 }
 
-// keep starts a Keeper, which ends with the test.
-func keep(t *testing.T, o disk.Options) *disk.Keeper {
-	t.Helper()
-	k, err := disk.Keep(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ran := make(chan error, 1)
-	go func() { ran <- k.Run(context.Background()) }()
-	t.Cleanup(func() {
-		if err := errors.Join(k.Close(), <-ran); err != nil {
-			t.Error(err)
-		}
-	})
-	return k
-}
-
 func await(t *testing.T, otherwise string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
@@ -143,7 +126,7 @@ func await(t *testing.T, otherwise string, cond func() bool) {
 	}
 }
 
-func awaitOpen(t *testing.T, k *disk.Keeper) {
+func awaitOpen(t *testing.T, k *disk.Tier) {
 	t.Helper()
 	await(t, "the tier does not come back", func() bool { return k.Trouble() == nil })
 }

@@ -95,7 +95,6 @@ func TestEngineRefuses(t *testing.T) {
 		says        string
 	}{
 		"no python":      {python: "-", says: "python3 is not in PATH"},
-		"an old python":  {python: "echo False 3 8", says: "is Python 3.8: the engine needs 3.9"},
 		"half a python":  {python: "echo No module named ctypes >&2; exit 1", says: "No module named ctypes"},
 		"no npm":         {args: []string{"--yes"}, says: "npm is not installed"},
 		"no terminal":    {npm: wrongFile, code: daemon.ExitUsage, says: "--yes says that it may be"},
@@ -181,30 +180,19 @@ func waitForFile(t *testing.T, path string) {
 	t.Errorf("there is no %s", path)
 }
 
-// pretends is a python3 that is new enough, whose library is there, and whose engine is
-// another script.
-const pretends = `case "$*" in
-*llamacpp.library*) echo '{"package": "x", "path": "nowhere", "here": true}';;
-*llamacpp.chat*) %s;;
-*) echo True 3 9;;
-esac`
-
-// TestEngineEnds: an engine that does not start, or ends at a question, is told
-// with what it said last.
+// TestEngineEnds: an engine that ends is told with what it said last, and how.
 func TestEngineEnds(t *testing.T) {
-	greets := `echo '{"library": "x", "model_bytes": 1, "vocabulary": 512}'; `
-	for script, says := range map[string]string{
-		"echo there is no room >&2; exit 7":                   "did not start: EOF (exit status 7): there is no room",
-		"echo nonsense; echo words >&2; exec /bin/sleep 1000": "did not start: invalid character",
-		"kill -9 $$": "did not start: EOF (signal: killed)",
-		greets + "read question; echo no more >&2; exit 3":     "the engine ended: EOF (exit status 3): no more",
-		greets + `read question; echo '["an array"]'; sleep 0`: "the engine ended: json",
+	for script, says := range map[string][]string{
+		"echo there is no room >&2; exit 7": {"there is no room", "exit status 7"},
+		"kill -9 $$":                        {"signal: killed"},
 	} {
 		rig := newEngineRig(t)
-		rig.script(t, "python3", fmt.Sprintf(pretends, script))
-		code, _, errs := daemon.Run(t, "", "demo", "--engine", "--dir", rig.work)
-		if code != daemon.ExitFailure || !strings.Contains(errs, says) {
-			t.Errorf("%s: exit code %d, %s; want %q", script, code, errs, says)
+		rig.script(t, "python3", script)
+		_, _, errs := daemon.Run(t, "", "demo", "--engine", "--dir", rig.work)
+		for _, what := range says {
+			if !strings.Contains(errs, what) {
+				t.Errorf("%s: %s; want %q", script, errs, what)
+			}
 		}
 		if left := rig.left(t); len(left) > 0 {
 			t.Errorf("%s: left behind: %q", script, left)
@@ -238,7 +226,7 @@ func TestEngineDemo(t *testing.T) {
 	t.Setenv("PATH", path)
 	t.Setenv("KVSTORED_LLAMA", given)
 	t.Setenv("XDG_CACHE_HOME", cache)
-	here, err := exec.Command(filepath.Join(rig.bin, "python3"), filepath.Join(daemon.Root(), "clients/python/llamacpp/library.py")).Output()
+	here, err := exec.Command(filepath.Join(rig.bin, "python3"), filepath.Join(daemon.Root(), "internal/demo/llamacpp/library.py")).Output()
 	if os.Getenv("CI") != "true" && (err != nil || !strings.Contains(string(here), `"here": true`)) {
 		t.Skipf("the library is not here (%v); go run ./cmd/kvstored demo --engine fetches it", err)
 	}

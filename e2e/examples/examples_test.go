@@ -20,8 +20,8 @@ func withoutDisk(t *testing.T) string {
 // patient runs the Python example with a client for which nothing is late on a busy
 // machine: what is late is a miss.
 const patient = `
-import functools, runpy, kvstored.connection
-kvstored.connection._HELLO = 60
+import functools, runpy, kvstored._connection
+kvstored._connection._HELLO = 60
 kvstored.Client = functools.partial(kvstored.Client, timeout=60)
 runpy.run_path("prompt.py", run_name="__main__")
 `
@@ -45,7 +45,7 @@ func TestExamples(t *testing.T) {
 	for _, tt := range []struct{ socket, want string }{{socket, all}, {other, none}, {other, all}} {
 		cmd := exec.Command(python, "-B", "-c", patient)
 		cmd.Dir = filepath.Join(daemon.Root(), "examples")
-		cmd.Env = append(os.Environ(), "KVSTORED_SOCKET="+tt.socket, "PYTHONPATH="+filepath.Join("..", "clients", "python"))
+		cmd.Env = append(os.Environ(), "KVSTORED_SOCKET="+tt.socket, "PYTHONPATH="+filepath.Join("..", "clients", "python", "src"))
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != tt.want {
 			t.Errorf("Python: %q, %v; want %q", out, err, tt.want)
 		}

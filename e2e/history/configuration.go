@@ -34,7 +34,7 @@ type setup struct {
 }
 
 var (
-	modes    = []string{config.WriteThrough, config.WriteBack, config.WriteSelective, config.WriteAuto}
+	modes    = []string{config.WriteThrough, config.WriteBack, config.WriteAuto}
 	policies = policy.All()
 )
 
@@ -53,7 +53,7 @@ func (s setup) of(o conditions) func(*config.Config) {
 		c.Arena.VerifyHits = s.verify
 		c.CPU.Capacity, c.CPU.Policy = 16<<20, s.policies[0]
 		c.Disk.Capacity, c.Disk.Policy = 2<<30, s.policies[1]
-		c.Write.Mode, c.Write.MinHits = s.mode, 1
+		c.Write.Mode = s.mode
 		c.Lease.MaxAge = leaseAge
 		c.Budget.Leases, c.Budget.Pins, c.Budget.Loads, c.Budget.Unwritten = 0.4, 0.1, 0.2, s.unwritten
 		c.Log.Level = "error"

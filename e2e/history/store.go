@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"encoding/hex"
+	"slices"
 	"time"
 
 	"github.com/kvstored/kvstored/client"
@@ -113,15 +114,15 @@ func (s daemonStore) Lookup(ctx context.Context, p client.Prompt, in client.Tier
 }
 
 func (s daemonStore) Delete(ctx context.Context, ks []key.Hash) error {
-	_, err := s.c.DeleteChunks(ctx, nil, ks...)
+	_, err := s.c.DeletePrompt(ctx, client.Chain(&key.Chain{Hashes: ks, Tokens: slices.Repeat([]uint32{uint32(s.c.Space().ChunkTokens())}, len(ks)), Alone: true}))
 	return err
 }
 
 func (s daemonStore) Purge(ctx context.Context) error {
 	space := s.c.Space().ID()
-	for step := (admin.PurgeRequest{Space: hex.EncodeToString(space[:])}); ; {
-		var p admin.Purged
-		if err := s.operator.Do(ctx, "POST", "/v1/purge", step, &p); err != nil {
+	for step := (admin.ForgetRequest{Space: hex.EncodeToString(space[:])}); ; {
+		var p admin.Forgotten
+		if err := s.operator.Do(ctx, "POST", "/v1/forget", step, &p); err != nil {
 			return err
 		}
 		if step.After = p.Next; step.After == "" {
@@ -131,7 +132,7 @@ func (s daemonStore) Purge(ctx context.Context) error {
 }
 
 func (s daemonStore) Empty(ctx context.Context) error {
-	return s.operator.Do(ctx, "POST", "/v1/clear", admin.ClearRequest{Tiers: []string{"cpu"}}, new(admin.Chunks))
+	return s.operator.Do(ctx, "POST", "/v1/forget", admin.ForgetRequest{Tiers: []string{"cpu"}}, new(admin.Forgotten))
 }
 
 func (s daemonStore) Flush(ctx context.Context, durable bool) (bool, error) {

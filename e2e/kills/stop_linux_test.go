@@ -85,24 +85,3 @@ func TestStopWhileBelowHangs(t *testing.T) {
 		})
 	}
 }
-
-// A daemon whose DRAM is being populated answers, says how far it is, and ends at once.
-func TestStopWhilePopulating(t *testing.T) {
-	d := daemon.Folder(t, func(c *config.Config) { c.CPU.Capacity = 3 << 30 })
-	d.Launch()
-	st, err := d.Ask(t.Context())
-	for ; err != nil; st, err = d.Ask(t.Context()) {
-		if ended, err := d.Ended(time.Millisecond); ended {
-			t.Fatalf("the daemon did not start: %v\n%s", err, d.Said())
-		}
-	}
-	if st.Arena.PopulatedBytes == st.Arena.CapacityBytes {
-		t.Skip("the machine is too fast for this")
-	}
-	if err := d.StopWithin(stopMost); err != nil {
-		t.Error(err)
-	}
-	if log := d.Said(); strings.Contains(log, "DRAM is populated") {
-		t.Error("it was populated to the end")
-	}
-}

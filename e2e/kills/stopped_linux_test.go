@@ -36,7 +36,7 @@ func TestStoppedDaemon(t *testing.T) {
 	defer goOn()
 
 	var calls sync.WaitGroup // at a time: each takes as long as its patience
-	for _, args := range [][]string{{"stats"}, {"lookup", "--text", "a"}, {"put", "--text", "a"}, {"spaces"}} {
+	for _, args := range [][]string{{"stats"}, {"lookup", "--text", "a"}, {"put", "--text", "a"}, {"list", "spaces"}} {
 		calls.Go(func() {
 			code, _, says := daemon.Run(t, "payload", append(args, "--socket", d.Socket)...)
 			if code != 4 || !strings.Contains(says, "does not answer") {

@@ -210,9 +210,9 @@ func TestAccessOfCommands(t *testing.T) {
 		{uidAlice, "stats", 1, "denied: stats takes the read right in every space, which user 12345 lacks; see access"},
 		{uidAlice, "lookup --text never", 1, `denied: user 12345 may not open a space of model "hands-on"`},
 		{uidAlice, "lookup --text never --model a-1", 0, "stored       0"},
-		{uidAlice, "config", 1, "kvstored: config: user 12345 lacks the admin right"},
+		{uidAlice, "check --running", 1, "kvstored: config: user 12345 lacks the admin right"},
 		{uidBob, "stats", 0, ""},
-		{uidBob, "clear --yes", 1, "kvstored: clear: user 12346 lacks the admin right"},
+		{uidBob, "forget --tier cpu --yes", 1, "kvstored: forget: user 12346 lacks the admin right"},
 		{12399, "stats", 1, "denied: user 12399 may not connect; no rule of access gives it a right"},
 	} {
 		cmd := exec.Command(program, append(strings.Fields(tt.args), "--socket", r.d.Socket)...)

@@ -46,9 +46,9 @@ func TestReloadTakesEffect(t *testing.T) {
 	defer operator.Close()
 	policyIs := func(tier, name string) func() bool {
 		return func() bool {
-			var p admin.Policies
-			err := operator.Get(t.Context(), "/v1/policy", &p)
-			return err == nil && p.Tiers[tier] == name
+			var c admin.Config
+			err := operator.Get(t.Context(), "/v1/config", &c)
+			return err == nil && c.Policies.Tiers[tier] == name
 		}
 	}
 	huge := strings.Repeat("x", 65<<20)
@@ -66,14 +66,14 @@ func TestReloadTakesEffect(t *testing.T) {
 		{"the write budget", map[string]string{"disk.write_budget": "24"}, r.diskRefuses},
 		{"the budget of pins", map[string]string{"budget.pins": "0.0001"}, r.pinRefused},
 		{"what may be retained", map[string]string{"retain.max_duration": "1ms"}, func() bool {
-			of := admin.RetainRequest{Action: "retain", Space: strings.Repeat("01", 16), Hashes: []string{strings.Repeat("02", 16)}, Priority: new(uint8)}
+			of := admin.ClaimRequest{Action: "retain", Space: strings.Repeat("01", 16), Hashes: []string{strings.Repeat("02", 16)}, Priority: new(uint8)}
 			*of.Priority = 50
 			var done admin.Chunks
-			var l admin.Retains
-			if operator.Do(t.Context(), "POST", "/v1/retain", of, &done) != nil || operator.Get(t.Context(), "/v1/retains", &l) != nil {
+			var l admin.Claims
+			if operator.Do(t.Context(), "POST", "/v1/claims", of, &done) != nil || operator.Get(t.Context(), "/v1/claims", &l) != nil {
 				return false
 			}
-			return len(l.Retains) == 0 || l.Retains[0].ExpiresSeconds < 1
+			return len(l.Retained) == 0 || l.Retained[0].ExpiresSeconds < 1
 		}},
 		{"the age of leases", map[string]string{"lease.max_age": "1ms"}, r.leaseEnds},
 		{"the log's level", map[string]string{"log.level": "error"}, func() bool {

@@ -173,16 +173,16 @@ func folded(lines []string) (out []string) {
 	return out
 }
 
-// liveKeys are the keys that docs/configuration.md says a reload applies.
+// liveKeys are the keys that docs/reference/configuration.md says a reload applies.
 func liveKeys(t *testing.T) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(daemon.Root(), "docs", "configuration.md"))
+	text, err := os.ReadFile(filepath.Join(daemon.Root(), "docs", "reference", "configuration.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	live := make(map[string]bool)
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\|(?:[^|]*\\|){3} ([^|]*) \\|").FindAllStringSubmatch(string(text), -1) {
-		if row[2] != "restart" {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\|[^|]*\\| ([^|]*) \\|").FindAllStringSubmatch(string(text), -1) {
+		if row[2] != "" {
 			live[row[1]] = true
 		}
 	}
@@ -212,7 +212,7 @@ var reloadValues = map[string][]string{
 	"chunk.hash":       {"sha256", "xxh64", "md5"},
 	"listen.resp_full": {"drop", "error", "sometimes"},
 	"access":           {`[{uids: [12345], match: "m-*", rights: [read, write]}]`, `[{uids: [12346], match: "m", rights: [none]}, {uids: [12346], match: "*", rights: [admin]}]`, `[{uids: [12345], match: "m", rights: [read], map: true}]`, `[{uids: [0], match: "*"}]`},
-	"spaces":           {`[{match: "crash", quota: 64MiB}]`, `[{match: "*", quota: 1GiB, priority: 2}]`, "[]", `[{match: "a"}]`, "7"},
+	"spaces":           {`[{match: "crash", quota: 64MiB}]`, `[{match: "*", quota: 1GiB}]`, "[]", `[{match: "a"}]`, "7"},
 }
 
 // other is a value for a key that has one, by its look.
@@ -381,7 +381,7 @@ func (r *reloadRig) wantApplied(before, after admin.Config, live map[string]bool
 	}
 	var named []string
 	for _, w := range after.NeedsRestart {
-		named = append(named, w.Key)
+		named = append(named, w.Path)
 	}
 	slices.Sort(waits)
 	slices.Sort(named)

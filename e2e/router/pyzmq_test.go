@@ -228,7 +228,7 @@ func TestPublisherOfLibzmq(t *testing.T) {
 	_ = l.Close() // the port is free now
 	pub := startPeer(t, "pub", endpoint, 100)
 	pub.line()
-	c, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1<<20)
+	c, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestPublisherOfLibzmq(t *testing.T) {
 func TestRouterOfLibzmq(t *testing.T) {
 	endpoint := "ipc://" + filepath.Join(t.TempDir(), "s")
 	startPeer(t, "router", endpoint, 4).line()
-	c, err := zmtp.Dial(t.Context(), "DEALER", endpoint, 1<<20)
+	c, err := zmtp.Dial(t.Context(), "DEALER", endpoint, 1<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

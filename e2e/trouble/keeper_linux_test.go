@@ -44,7 +44,7 @@ func TestDiskInTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	r := &eioRun{d: d, conn: c, s: load.NewBook(), hot: load.Chain(t, load.Space, 1<<40, 4), late: true}
+	r := &eioRun{d: d, conn: c, s: load.NewBook(), hot: load.Chain(t, load.Space, 1<<40, 4)}
 	if err := load.Put(t.Context(), c, r.hot); err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/e2e/load"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 var powerRounds = flag.Int("power-rounds", 2, "how often TestPowerFailure takes the power from a daemon's file systems; 100 for a long run")
@@ -135,11 +136,7 @@ func TestPowerFailure(t *testing.T) {
 // powerRound fails the power at any moment from the start on, or where it is late from the
 // first durable flush on.
 func powerRound(t *testing.T, rng *rand.Rand, paths int, late bool) (there, all int) {
-	dir := t.TempDir()
-	if shm, err := os.MkdirTemp("/dev/shm", "kvstored-test-"); err == nil {
-		t.Cleanup(func() { os.RemoveAll(shm) })
-		dir = shm
-	}
+	dir := tiertest.Folder(t)
 	var devices []powerDevice
 	var folders []string
 	for i := range paths {

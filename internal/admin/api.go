@@ -1,6 +1,14 @@
 package admin
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/retain"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/tier"
+)
 
 // None is a request, or the query of a GET, that says nothing.
 type None struct{}
@@ -13,56 +21,37 @@ type Version struct {
 
 // Config is the configuration that is in force, and what became of reloads.
 type Config struct {
-	File         string    `json:"file"` // that reloads read; "" = the daemon was given none
-	Loaded       time.Time `json:"loaded"`
-	Reloads      uint64    `json:"reloads"`
-	ReloadsBad   uint64    `json:"reloads_failed"`
-	LastReloadOK bool      `json:"last_reload_ok"`
-	NeedsRestart []Waiting `json:"needs_restart"`
+	File         string          `json:"file"` // that reloads read; "" = the daemon was given none
+	Loaded       time.Time       `json:"loaded"`
+	Reloads      uint64          `json:"reloads"`
+	ReloadsBad   uint64          `json:"reloads_failed"`
+	LastReloadOK bool            `json:"last_reload_ok"`
+	NeedsRestart []config.Change `json:"needs_restart"`
 	// Running is the whole configuration as a file, without what waits for a
 	// restart.
 	Running string `json:"running,omitempty"`
+	// Policies are those that the tiers have now.
+	Policies *Policies `json:"policies,omitempty"`
 }
 
-// Waiting is a key whose value in the file takes a restart.
-type Waiting struct {
-	Key     string `json:"key"`
-	Running string `json:"running"`
-	File    string `json:"file"`
+// Claims is what is kept from eviction by name, and the connections that hold something.
+type Claims struct {
+	Pins     []Pin         `json:"pins"`     // by name, connection and space
+	Holders  []Holder      `json:"holders"`  // by age
+	Retained []retain.Held `json:"retained"` // most bytes first
+	LeftOut  int           `json:"left_out"`
 }
 
-// Pins is the pins, and the connections that hold something.
-type Pins struct {
-	Pins    []Pin    `json:"pins"`    // by name, connection and space
-	Holders []Holder `json:"holders"` // by age
-	LeftOut int      `json:"left_out"`
-}
-
-// Pin is what one connection protects of one space under one name.
-type Pin struct {
-	Name           string  `json:"name"`
-	Space          string  `json:"space"`
-	Connection     uint64  `json:"connection"`
-	Chunks         int     `json:"chunks"`
-	Bytes          uint64  `json:"bytes"`
-	ExpiresSeconds float64 `json:"expires_seconds"`
-}
-
-// Holder is a connection that holds something.
-type Holder struct {
-	Connection uint64 `json:"connection"`
-	UID        uint32 `json:"uid"`
-	Name       string `json:"name"`
-	LeaseBytes uint64 `json:"lease_bytes"`
-	PinBytes   uint64 `json:"pin_bytes"`
-}
-
-// RevokeRequest names pins or a connection: one of the three.
-type RevokeRequest struct {
-	Name       *string `json:"name,omitempty"` // the pins of a name
-	AllPins    bool    `json:"all_pins,omitempty"`
-	Connection *uint64 `json:"connection,omitempty"` // all that it holds
-}
+// What the server of clients tells of them, as it is answered.
+type (
+	Pin       = server.Pin
+	Holder    = server.Holder
+	ClientUse = server.Client
+	Lease     = server.Lease
+	Missed    = server.Miss
+	NearestOf = server.Nearest
+	Differs   = server.Difference
+)
 
 // Chunks is how many chunks a call freed or forgot.
 type Chunks struct {
@@ -120,50 +109,38 @@ type Policies struct {
 }
 
 // Holdings is how much of what the daemon knows each tier has.
-type Holdings struct {
-	Chunks uint64            `json:"chunks"` // in any tier
-	Tiers  map[string]uint64 `json:"tiers"`  // of those, in each tier there is
-	// Missing is the chunks in DRAM or on disk that are not known to be in the bucket, but
-	// for the Local ones, which never go there.
-	Missing      uint64 `json:"missing_chunks"`
-	MissingBytes uint64 `json:"missing_bytes"`
-	Local        uint64 `json:"local_chunks"`
-}
+type Holdings = stack.Holdings
 
-// UploadRequest asks for one step of an upload.
+// UploadRequest asks for one step of an upload, or what it would come to.
 type UploadRequest struct {
-	After string `json:"after,omitempty"` // Next of the step before; "" at first
-}
-
-// Uploaded is how the chunks of one step fared.
-type Uploaded struct {
-	Chunks      uint64 `json:"chunks"`
-	Bytes       uint64 `json:"bytes"`
-	Present     uint64 `json:"present_chunks"` // the bucket had them already
-	Gone        uint64 `json:"gone_chunks"`    // deleted, expired or wrong by then
-	Failed      uint64 `json:"failed_chunks"`
-	FailedBytes uint64 `json:"failed_bytes"`
-	Next        string `json:"next"` // where to go on; "" = this was the last step
-}
-
-// ClearRequest names the tiers in which everything is forgotten.
-type ClearRequest struct {
-	Tiers []string `json:"tiers"`
-}
-
-// PurgeRequest asks for one step of a purge.
-type PurgeRequest struct {
-	Space  string `json:"space"`           // its id, 32 hex digits
 	After  string `json:"after,omitempty"` // Next of the step before; "" at first
 	DryRun bool   `json:"dry_run,omitempty"`
 }
 
-// Purged is what one step of a purge deleted, or only counted.
-type Purged struct {
-	Known uint64 `json:"known_chunks"`  // that the daemon knew of, in any tier
-	Found uint64 `json:"bucket_chunks"` // that were in the bucket besides; of a dry run those that are known too
-	Bytes uint64 `json:"bucket_bytes"`  // theirs
-	Next  string `json:"next"`          // where to go on; "" = this was the last step
+// Uploaded is how the chunks of one step fared.
+type Uploaded struct {
+	stack.Uploaded
+	Next string `json:"next"` // where to go on; "" = this was the last step
+
+	Holdings *Holdings `json:"holdings,omitempty"` // of a dry run
+}
+
+// ForgetRequest names the tiers in which everything is forgotten, or asks for one step of
+// forgetting a space.
+type ForgetRequest struct {
+	Tiers  []string `json:"tiers,omitempty"`
+	Space  string   `json:"space,omitempty"` // its id, 32 hex digits
+	After  string   `json:"after,omitempty"` // Next of the step before; "" at first
+	DryRun bool     `json:"dry_run,omitempty"`
+}
+
+// Forgotten is what was forgotten, or only counted.
+type Forgotten struct {
+	Chunks uint64            `json:"chunks"`                // that the daemon knew of
+	Tiers  map[string]uint64 `json:"tier_chunks,omitempty"` // of a dry run of tiers
+	Found  uint64            `json:"bucket_chunks"`         // of a space, in the bucket besides; of a dry run those that are known too
+	Bytes  uint64            `json:"bucket_bytes"`          // theirs
+	Next   string            `json:"next"`                  // where to go on; "" = this was the last step
 }
 
 // ScrubRequest bounds a scrub.
@@ -172,24 +149,7 @@ type ScrubRequest struct {
 }
 
 // Scrubbed is what a scrub found.
-type Scrubbed struct {
-	Chunks uint64 `json:"chunks"`     // read to the end
-	Bytes  uint64 `json:"bytes"`      // of payload
-	Wrong  uint64 `json:"wrong"`      // of those, deleted because they did not have their checksum
-	Failed uint64 `json:"unreadable"` // could not be read; they stay
-}
-
-// Rebuilt is what a rebuild of the disk tier's index has done so far.
-type Rebuilt struct {
-	Running    bool    `json:"running"`
-	Bytes      uint64  `json:"bytes"` // of the segment files, looked at
-	TotalBytes uint64  `json:"total_bytes"`
-	Headers    uint64  `json:"headers"`  // of payloads, read
-	Restored   uint64  `json:"restored"` // chunks that the database did not have
-	Dropped    uint64  `json:"dropped"`  // chunks that are wrong, or that it had and that were freed
-	Resealed   uint64  `json:"headers_rewritten"`
-	Seconds    float64 `json:"seconds"` // since its begin, or what it took
-}
+type Scrubbed = tier.Scrubbed
 
 // Error is a call that was refused or failed. It is the body of each reply whose
 // status is not 200.

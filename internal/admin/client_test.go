@@ -48,7 +48,7 @@ func slowDaemon(t *testing.T, answers bool, patience time.Duration) *Client {
 func TestAnswerBesidesVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, r := time.Now(), Chunks{}
-		err := slowDaemon(t, true, patience).Do(t.Context(), "POST", "/v1/revoke", None{}, &r)
+		err := slowDaemon(t, true, patience).Do(t.Context(), "POST", "/v1/claims", None{}, &r)
 		if took := time.Since(begun); err != nil || r.Chunks != 3 || took != patience { // the question has its time
 			t.Errorf("%+v, %v after %v", r, err, took)
 		}
@@ -59,7 +59,7 @@ func TestAnswerBesidesVersion(t *testing.T) {
 func TestNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		err := slowDaemon(t, false, patience).Do(t.Context(), "POST", "/v1/revoke", None{}, new(Chunks))
+		err := slowDaemon(t, false, patience).Do(t.Context(), "POST", "/v1/claims", None{}, new(Chunks))
 		if took := time.Since(begun); !errors.Is(err, ErrNoAnswer) || took != patience {
 			t.Errorf("%v after %v", err, took)
 		}

@@ -35,7 +35,7 @@ var codes = map[Code]struct {
 	status int
 	do     string
 }{
-	BadRequest:  {http.StatusBadRequest, "see docs/admin-api.md for what the call takes"},
+	BadRequest:  {http.StatusBadRequest, "see docs/reference/admin-api.md for what the call takes"},
 	Denied:      {http.StatusForbidden, "call as another user, or give this one the right: see listen.admin_uids and access"},
 	NotFound:    {http.StatusNotFound, "`kvstored stats` shows the tiers there are"},
 	UnknownCall: {http.StatusNotFound, "GET /v1/version lists the calls; a call that is missing is newer than this daemon"},

@@ -1,5 +1,5 @@
 // Package admin is how a running daemon is asked and changed by its administrators:
-// HTTP with JSON on a Unix socket of its own, described in docs/admin-api.md, and the
+// HTTP with JSON on a Unix socket of its own, described in docs/reference/admin-api.md, and the
 // client with which the commands do so.
 //
 // # Owns

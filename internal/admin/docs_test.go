@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -15,7 +16,7 @@ import (
 
 func document(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/admin-api.md")
+	text, err := os.ReadFile("../../docs/reference/admin-api.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func TestDocumentHasEveryCall(t *testing.T) {
 	}
 	for _, r := range routes() {
 		where := string(r.scope)
-		if r.path == "/v1/purge" {
+		if r.path == "/v1/forget" {
 			where = "its space" // which the call itself looks at
 		}
 		want = append(want, r.method+" "+r.path+": "+where)
@@ -110,13 +111,20 @@ func lacking(of reflect.Type, have any) string {
 			return ""
 		}
 		for i := range of.NumField() {
-			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
-			value, there := object[name]
-			if !there {
-				return name
+			f := of.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if !f.IsExported() || name == "-" {
+				continue
 			}
-			if within := lacking(of.Field(i).Type, value); within != "" {
-				return name + "." + within
+			value, there := object[name]
+			if f.Anonymous && name == "" {
+				value, there = have, true // its fields stand with the others
+			}
+			if !there {
+				return cmp.Or(name, f.Name)
+			}
+			if within := lacking(f.Type, value); within != "" {
+				return strings.TrimPrefix(name+"."+within, ".")
 			}
 		}
 	}

@@ -13,55 +13,35 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// Retains is what clients and orchestrators retain, most bytes first.
-type Retains struct {
-	Retains []Retained `json:"retains"`
-	LeftOut int        `json:"left_out"`
-}
-
-// Retained is what one claimant retains: a name of one user in one space.
-type Retained struct {
-	Name           string  `json:"name"` // a scope or a session
-	UID            uint32  `json:"uid"`
-	Space          string  `json:"space"`
-	Chunks         int     `json:"chunks"`
-	Bytes          int64   `json:"bytes"`    // payload, as far as it is known
-	Priority       uint8   `json:"priority"` // the highest
-	ExpiresSeconds float64 `json:"expires_seconds"`
-}
-
-// RetainRequest asks for something to be done with a prompt: that of the session, of the
-// hashes, or of the tokens.
-type RetainRequest struct {
-	Action   string   `json:"action"`            // retain, release, prefetch or demote
-	Space    string   `json:"space"`             // its id, 32 hex digits
+// ClaimRequest asks for something to be done with a prompt: that of the session, of the
+// hashes, or of the tokens; or for pins, or all that a connection holds, to be revoked.
+type ClaimRequest struct {
+	Action   string   `json:"action"`            // retain, release, prefetch, demote or revoke
+	Space    string   `json:"space,omitempty"`   // its id, 32 hex digits
 	UID      *uint32  `json:"uid,omitempty"`     // whose session and claim; null = the caller's
 	Session  string   `json:"session,omitempty"` // its last prompt; also the name of the claim
 	Hashes   []string `json:"hashes,omitempty"`  // of the first chunks of a prompt, 32 hex digits each
 	Tokens   []uint32 `json:"tokens,omitempty"`  // of a prompt whose space hashes tokens
-	Scope    string   `json:"scope,omitempty"`   // name of the claim instead
+	Scope    string   `json:"scope,omitempty"`   // name of the claim instead, or of the pins that are revoked
 	Priority *uint8   `json:"priority,omitempty"`
 	Seconds  *float64 `json:"seconds,omitempty"` // null = as long as may be
+
+	AllPins    bool    `json:"all_pins,omitempty"`   // are revoked
+	Connection *uint64 `json:"connection,omitempty"` // all that it holds is revoked
 }
 
-func (c *call) retains(*None) (*Retains, error) {
-	list, more := c.o.Server.Claims().List(maxListed)
-	reply := Retains{Retains: []Retained{}, LeftOut: more}
-	for _, h := range list {
-		reply.Retains = append(reply.Retains, Retained{
-			h.Name, h.UID, hex.EncodeToString(h.Space[:]), h.Chunks, h.Bytes, h.Priority, h.Left.Seconds(),
-		})
-	}
-	return &reply, nil
-}
-
-func (c *call) retain(q *RetainRequest) (*Chunks, error) {
+func (c *call) claim(q *ClaimRequest) (*Chunks, error) {
 	switch q.Action {
+	case "revoke":
+		return c.revoke(q)
 	case "retain", "release", "prefetch", "demote":
 	default:
 		e := refuse(BadRequest, "%.80q is no action", q.Action)
-		e.Do = "write retain, release, prefetch or demote"
+		e.Do = "write retain, release, prefetch, demote or revoke"
 		return nil, e
+	}
+	if q.AllPins || q.Connection != nil {
+		return nil, refuse(BadRequest, "all_pins and connection go with revoke only, not with %s", q.Action)
 	}
 	o := server.Order{UID: c.uid, Session: q.Session, Tokens: q.Tokens}
 	if q.UID != nil {
@@ -71,12 +51,7 @@ func (c *call) retain(q *RetainRequest) (*Chunks, error) {
 	if o.Space, err = spaceID("space", q.Space); err != nil {
 		return nil, err
 	}
-	given := 0
-	for _, is := range []bool{q.Session != "", len(q.Hashes) > 0, len(q.Tokens) > 0} {
-		if is {
-			given++
-		}
-	}
+	given := count(q.Session != "", len(q.Hashes) > 0, len(q.Tokens) > 0)
 	name := cmp.Or(q.Scope, q.Session)
 	if given == 0 && q.Action == "release" { // all of a claimant
 		return &Chunks{uint64(c.o.Server.Claims().Release(retain.Claimant{UID: o.UID, Space: o.Space, Name: name}, nil))}, nil
@@ -91,7 +66,7 @@ func (c *call) retain(q *RetainRequest) (*Chunks, error) {
 }
 
 // carryOut does the action with the prompt of an order.
-func (c *call) carryOut(q *RetainRequest, o *server.Order, name string) (*Chunks, error) {
+func (c *call) carryOut(q *ClaimRequest, o *server.Order, name string) (*Chunks, error) {
 	chain, err := c.o.Server.Prompt(o)
 	switch {
 	case errors.Is(err, tier.ErrNotFound):
@@ -116,7 +91,7 @@ func (c *call) carryOut(q *RetainRequest, o *server.Order, name string) (*Chunks
 }
 
 // keep retains a prompt.
-func (c *call) keep(q *RetainRequest, o *server.Order, name string, chain *key.Chain) (*Chunks, error) {
+func (c *call) keep(q *ClaimRequest, o *server.Order, name string, chain *key.Chain) (*Chunks, error) {
 	lasts := hint.MaxDuration
 	if q.Seconds != nil {
 		lasts = time.Duration(*q.Seconds * float64(time.Second))
@@ -130,7 +105,7 @@ func (c *call) keep(q *RetainRequest, o *server.Order, name string, chain *key.C
 	n, err := c.o.Server.RetainFor(o, name, chain, *q.Priority, lasts)
 	if err != nil && n == 0 {
 		e := refuse(NoSpace, "%v", err)
-		e.Do = "release what is retained (`kvstored retains` lists it), or raise retain.uid or retain.total"
+		e.Do = "release what is retained (`kvstored list claims` lists it), or raise retain.uid or retain.total"
 		return nil, e
 	}
 	return &Chunks{uint64(n)}, nil

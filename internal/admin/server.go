@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"net/url"
 	"strings"
 	"time"
@@ -116,12 +117,15 @@ func (a *API) Answers() http.Handler {
 }
 
 func (a *API) ask(w http.ResponseWriter, r *http.Request) (any, error) {
-	if r.Method != http.MethodGet {
-		return nil, refuse(WrongMethod, "a page asks, and changes nothing")
-	}
 	route, err := a.find(w, r)
 	if err != nil {
 		return nil, err
+	}
+	if r.Method != http.MethodGet && route.path != "/v1/why" {
+		return nil, refuse(WrongMethod, "a page asks, and changes nothing")
+	}
+	if route.path == "/v1/why" { // a page is told of prompts that were asked for, of no others
+		return route.do(&call{API: a, ctx: r.Context()}, []byte(`{"recent":true}`))
 	}
 	request, err := read(w, r, route.body)
 	if err != nil {
@@ -219,4 +223,27 @@ func read(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 		query[name] = values[0]
 	}
 	return json.Marshal(query)
+}
+
+// profiles is where profiles of the daemon are, as go tool pprof asks for them. They are
+// on this socket only.
+const profiles = "/debug/pprof/"
+
+// profile answers with a profile.
+func profile(w http.ResponseWriter, r *http.Request) {
+	c := http.NewResponseController(w) // one of some seconds takes as long
+	_ = c.SetReadDeadline(time.Time{})
+	_ = c.SetWriteDeadline(time.Time{})
+	switch strings.TrimPrefix(r.URL.Path, profiles) {
+	case "profile":
+		pprof.Profile(w, r)
+	case "trace":
+		pprof.Trace(w, r)
+	case "symbol":
+		pprof.Symbol(w, r)
+	case "cmdline":
+		pprof.Cmdline(w, r)
+	default:
+		pprof.Index(w, r)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -23,14 +24,14 @@ func place(name string) (tier.Place, error) {
 	return 0, e
 }
 
-func (c *call) policies(*None) (*Policies, error) {
+func (c *call) policies() *Policies {
 	reply := Policies{Tiers: make(map[string]string), Names: policy.All()}
 	for p := tier.CPU; p < tier.Places; p++ {
 		if name, ok := c.o.Stack.PolicyOf(p); ok {
 			reply.Tiers[p.String()] = name
 		}
 	}
-	return &reply, nil
+	return &reply
 }
 
 func (c *call) setPolicy(q *PolicyRequest) (*Policies, error) {
@@ -46,19 +47,14 @@ func (c *call) setPolicy(q *PolicyRequest) (*Policies, error) {
 	if err := c.o.Stack.SetPolicy(p, q.Policy); err != nil {
 		return nil, err
 	}
-	return c.policies(nil)
-}
-
-func (c *call) holdings(*None) (*Holdings, error) {
-	h, err := c.o.Stack.Holdings(c.ctx)
-	reply := Holdings{Chunks: h.Chunks, Tiers: make(map[string]uint64), Missing: h.Missing.Chunks, MissingBytes: h.Missing.Bytes, Local: h.Local}
-	for p, n := range h.In {
-		reply.Tiers[p.String()] = n
-	}
-	return &reply, err
+	return c.policies(), nil
 }
 
 func (c *call) upload(q *UploadRequest) (*Uploaded, error) {
+	if q.DryRun {
+		h, err := c.o.Stack.Holdings(c.ctx)
+		return &Uploaded{Holdings: &h}, err
+	}
 	from := uint64(0)
 	if q.After != "" {
 		var err error
@@ -69,32 +65,50 @@ func (c *call) upload(q *UploadRequest) (*Uploaded, error) {
 		}
 	}
 	u, err := c.o.Stack.Upload(c.ctx, from)
-	reply := Uploaded{Chunks: u.Written.Chunks, Bytes: u.Written.Bytes, Present: u.Present, Gone: u.Gone, Failed: u.Failed.Chunks, FailedBytes: u.Failed.Bytes}
+	reply := Uploaded{Uploaded: u}
 	if u.Next != 0 {
 		reply.Next = strconv.FormatUint(u.Next, 16)
 	}
 	return &reply, err
 }
 
-func (c *call) clear(q *ClearRequest) (*Chunks, error) {
-	if len(q.Tiers) == 0 {
-		e := refuse(BadRequest, "no tiers are named")
-		e.Do = `name those to be emptied, such as {"tiers": ["cpu", "disk"]}`
+func (c *call) forget(q *ForgetRequest) (*Forgotten, error) {
+	if q.Space != "" && len(q.Tiers) == 0 {
+		return c.forgetSpace(q)
+	}
+	if len(q.Tiers) == 0 || q.Space != "" {
+		e := refuse(BadRequest, "no tiers are named, or a space beside them")
+		e.Do = `name those to be emptied, such as {"tiers": ["cpu", "disk"]}, or a space`
 		return nil, e
 	}
+	if err := allowed(c.o.Server.Access(), c.uid, everywhere); err != nil {
+		return nil, err
+	}
 	var from tier.Set
+	reply, have := &Forgotten{Tiers: make(map[string]uint64)}, c.o.Stack.Stats().Tiers
 	for _, name := range q.Tiers {
 		p, err := place(name)
 		if err != nil {
 			return nil, err
 		}
+		t, ok := have[p]
+		if !ok {
+			return nil, refuse(NotFound, "there is no %s tier", name)
+		}
+		reply.Tiers[name] = uint64(t.Entries)
 		from |= tier.Of(p)
 	}
+	if q.DryRun {
+		for _, n := range reply.Tiers {
+			reply.Chunks += n
+		}
+		return reply, nil
+	}
 	n, err := c.o.Stack.Clear(c.ctx, from)
-	return &Chunks{uint64(n)}, err
+	return &Forgotten{Chunks: uint64(n)}, err
 }
 
-func (c *call) purge(q *PurgeRequest) (*Purged, error) {
+func (c *call) forgetSpace(q *ForgetRequest) (*Forgotten, error) {
 	id, err := spaceID("space", q.Space)
 	if err != nil {
 		return nil, err
@@ -102,14 +116,14 @@ func (c *call) purge(q *PurgeRequest) (*Purged, error) {
 	switch model, ok := c.o.Server.MayPurge(c.uid, id); {
 	case ok:
 	case model == "":
-		e := refuse(Denied, "user %d may not purge a space that is not known here", c.uid)
+		e := refuse(Denied, "user %d may not forget a space that is not known here", c.uid)
 		e.Do = "have a client open it first, so that its model is known"
 		return nil, e
 	default:
-		return nil, refuse(Denied, "user %d may not purge a space of model %.80q", c.uid, model)
+		return nil, refuse(Denied, "user %d may not forget a space of model %.80q", c.uid, model)
 	}
 	p, err := c.o.Stack.Purge(c.ctx, id, q.After, q.DryRun)
-	return &Purged{p.Known, p.Found, p.Bytes, p.Next}, err
+	return &Forgotten{Chunks: p.Known, Found: p.Found, Bytes: p.Bytes, Next: p.Next}, err
 }
 
 func (c *call) scrub(q *ScrubRequest) (*Scrubbed, error) {
@@ -117,15 +131,15 @@ func (c *call) scrub(q *ScrubRequest) (*Scrubbed, error) {
 		return nil, refuse(BadRequest, "bytes_per_second: %d is less than 0", q.BytesPerSecond)
 	}
 	s, err := c.o.Stack.Scrub(c.ctx, q.BytesPerSecond)
-	reply := Scrubbed(s)
-	return &reply, err
+	return &s, err
 }
 
-func (c *call) rebuild(*None) (*Rebuilt, error) { return c.rebuilding(true) }
-
-func (c *call) rebuilt(*None) (*Rebuilt, error) { return c.rebuilding(false) }
-
-func (c *call) rebuilding(begin bool) (*Rebuilt, error) {
-	r, err := c.o.Stack.Rebuild(c.ctx, begin)
-	return &Rebuilt{r.Running, r.Bytes, r.TotalBytes, r.Headers, r.Restored, r.Dropped, r.Resealed, r.Duration.Seconds()}, err
+// sample is what clients have asked for, for the lab to play.
+func (c *call) sample(*None) (*sample.Sample, error) {
+	if c.o.Sample == nil {
+		e := refuse(NotFound, "no sample is kept: admin.what_if is off")
+		e.Do = "set admin.what_if and restart the daemon"
+		return nil, e
+	}
+	return c.o.Sample.Sample(), nil
 }

@@ -1,10 +1,13 @@
 package admin
 
 import (
-	"context"
 	"encoding/hex"
+	"reflect"
 
+	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/version"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -14,26 +17,15 @@ type Clients struct {
 	LeftOut int         `json:"left_out"`
 }
 
-// ClientUse is the connections that a user has under one name.
-type ClientUse struct {
-	UID         uint32 `json:"uid"`
-	Name        string `json:"name"`
-	Connections int    `json:"connections"`
-	Memory      int64  `json:"memory_bytes"` // outside DRAM's memory file
-	Leases      int    `json:"leases"`       // fills included
-	LeaseBytes  uint64 `json:"lease_bytes"`
-	PinBytes    uint64 `json:"pin_bytes"`
+// LeasesRequest asks for leases and fills, or for those alone that are still loading.
+type LeasesRequest struct {
+	Loading string `json:"loading,omitempty"` // true or false
 }
 
-// Leases lists the leases and fills of clients, most bytes first.
+// Leases lists the leases and fills of clients, most bytes first; of those that load the
+// oldest first.
 type Leases struct {
 	Leases  []Lease `json:"leases"`
-	LeftOut int     `json:"left_out"`
-}
-
-// Jobs is the prefetches that are still loading, oldest first.
-type Jobs struct {
-	Jobs    []Lease `json:"jobs"`
 	LeftOut int     `json:"left_out"`
 	Work    []Work  `json:"work"`
 }
@@ -47,44 +39,14 @@ type Work struct {
 	Unit string `json:"unit"` // records, bytes, chunks
 }
 
-// Lease is what a client holds by one request.
-type Lease struct {
-	ID             uint64            `json:"id"`
-	Kind           string            `json:"kind"` // read or write
-	Connection     uint64            `json:"connection"`
-	UID            uint32            `json:"uid"`
-	Name           string            `json:"name"`
-	LookupID       string            `json:"lookup_id,omitempty"`
-	Space          string            `json:"space"`
-	Model          string            `json:"model,omitempty"`
-	Loading        bool              `json:"loading"`
-	Chunks         int               `json:"chunks"`
-	Bytes          uint64            `json:"bytes"`
-	ReadyTokens    uint64            `json:"ready_tokens"`
-	FoundTokens    uint64            `json:"found_tokens"`
-	AskedTokens    uint64            `json:"asked_tokens"`
-	Tiers          map[string]uint64 `json:"tier_tokens"` // ready, by where they were
-	AgeSeconds     float64           `json:"age_seconds"`
-	ExpiresSeconds float64           `json:"expires_seconds"`
-}
-
 func (c *call) clients(*None) (*Clients, error) {
 	list, more := c.o.Server.Clients(maxListed)
-	reply := Clients{Clients: []ClientUse{}, LeftOut: more}
-	for _, h := range list {
-		reply.Clients = append(reply.Clients, ClientUse(h))
-	}
-	return &reply, nil
+	return &Clients{append([]ClientUse{}, list...), more}, nil
 }
 
-func (c *call) leases(*None) (*Leases, error) {
-	list, more := c.o.Server.Leases(maxListed, false)
-	return &Leases{leasesOf(list), more}, nil
-}
-
-func (c *call) jobs(*None) (*Jobs, error) {
-	list, more := c.o.Server.Leases(maxListed, true)
-	return &Jobs{leasesOf(list), more, c.work()}, nil
+func (c *call) leases(q *LeasesRequest) (*Leases, error) {
+	list, more := c.o.Server.Leases(maxListed, q.Loading == "true")
+	return &Leases{append([]Lease{}, list...), more, c.work()}, nil
 }
 
 // work lists what the daemon is at by itself, in the order of the tiers.
@@ -99,10 +61,8 @@ func (a *API) work() []Work {
 		if n["recovering"] > 0 {
 			out = append(out, Work{"recover", name, n["recover_scanned"], 0, "records"})
 		}
-		if p == tier.Disk {
-			if r, err := a.o.Stack.Rebuild(context.Background(), false); err == nil && r.Running { // which only looks
-				out = append(out, Work{"rebuild", name, r.Bytes, r.TotalBytes, "bytes"})
-			}
+		if n["rebuild_total_bytes"] > 0 {
+			out = append(out, Work{"rebuild", name, n["rebuild_bytes"], n["rebuild_total_bytes"], "bytes"})
 		}
 		if n["scrub_running"] > 0 {
 			out = append(out, Work{"scrub", name, n["scrub_bytes"], 0, "bytes"})
@@ -114,25 +74,104 @@ func (a *API) work() []Work {
 	return out
 }
 
-func leasesOf(list []server.Lease) []Lease {
-	out := make([]Lease, 0, len(list))
-	for i := range list {
-		h := &list[i]
-		l := Lease{
-			ID: h.ID, Kind: "read", Connection: h.Connection, UID: h.UID, Name: h.Name, LookupID: h.LookupID,
-			Space: hex.EncodeToString(h.Space[:]), Model: h.Model, Loading: h.Loading, Chunks: h.Chunks, Bytes: h.Bytes,
-			ReadyTokens: h.Tokens, FoundTokens: h.Found, AskedTokens: h.Asked, Tiers: make(map[string]uint64),
-			AgeSeconds: h.Age.Seconds(), ExpiresSeconds: h.Left.Seconds(),
+// maxListed is how many pins, and how many connections, one reply lists.
+const maxListed = 4096
+
+func (c *call) version(*None) (*Version, error) {
+	v := Version{Version: version.String()}
+	for i := range c.routes {
+		v.Calls = append(v.Calls, c.routes[i].method+" "+c.routes[i].path)
+	}
+	return &v, nil
+}
+
+func (c *call) config(*None) (*Config, error) {
+	cfg, err := c.o.Config()
+	cfg.Policies = c.policies()
+	return &cfg, err
+}
+
+func (c *call) claims(*None) (*Claims, error) {
+	pins, holders, more := c.o.Server.Held(maxListed)
+	retained, others := c.o.Server.Claims().List(maxListed)
+	reply := Claims{Pins: append([]Pin{}, pins...), Holders: append([]Holder{}, holders...), Retained: append([]retain.Held{}, retained...), LeftOut: more + others}
+	return &reply, nil
+}
+
+// revoke frees pins, or all that a connection holds.
+func (c *call) revoke(q *ClaimRequest) (*Chunks, error) {
+	s, chunks := c.o.Server, 0
+	switch given := count(q.Scope != "", q.AllPins, q.Connection != nil); {
+	case given != 1:
+		return nil, refuse(BadRequest, "give one of scope, all_pins and connection, not %d", given)
+	case !reflect.DeepEqual(*q, ClaimRequest{Action: q.Action, Scope: q.Scope, AllPins: q.AllPins, Connection: q.Connection}):
+		return nil, refuse(BadRequest, "revoke takes one of scope, all_pins and connection, and nothing else")
+	case q.Scope != "":
+		chunks = s.RevokePin(q.Scope)
+	case q.AllPins:
+		chunks = s.RevokePins()
+	default:
+		var ok bool
+		if chunks, ok = s.RevokeConnection(*q.Connection); !ok {
+			e := refuse(NotFound, "there is no connection %d", *q.Connection)
+			e.Do = "`kvstored list leases` lists those that hold something"
+			return nil, e
 		}
-		if h.Fill {
-			l.Kind = "write"
+	}
+	return &Chunks{uint64(chunks)}, nil
+}
+
+// count is how many of them are true.
+func count(given ...bool) (n int) {
+	for _, is := range given {
+		if is {
+			n++
 		}
-		for p, n := range h.In {
-			if n.Tokens > 0 {
-				l.Tiers[tier.Place(p).String()] = n.Tokens
-			}
+	}
+	return n
+}
+
+func (c *call) spaces(q *SpacesRequest) (*Spaces, error) {
+	var after key.SpaceID
+	if q.After != "" {
+		var err error
+		if after, err = spaceID("after", q.After); err != nil {
+			return nil, err
 		}
-		out = append(out, l)
+	}
+	uses, more := c.o.Server.Spaces(c.uid, after)
+	reply := Spaces{Spaces: []Space{}}
+	for i := range uses {
+		reply.Spaces = append(reply.Spaces, spaceOf(&uses[i]))
+	}
+	if more {
+		reply.Next = reply.Spaces[len(uses)-1].Space
+	}
+	return &reply, nil
+}
+
+func spaceOf(u *server.SpaceUse) Space {
+	out := Space{hex.EncodeToString(u.ID[:]), u.Chunks, u.HotBytes, u.DiskBytes, u.MaxAge.Seconds(), u.Connections, u.Front, nil}
+	if s := &u.Space; u.Opened && u.Front == "" {
+		out.Opened = &Opened{
+			Model: s.Model, Revision: s.Revision, LoRA: s.LoRA, World: s.World, Worker: s.Worker, DType: s.DType,
+			ChunkTokens: s.ChunkTokens, Method: string(s.Method), Group: s.Group, Salted: s.SaltDigest != key.Hash{},
+			Tags: make(map[string]string),
+		}
+		for _, t := range s.Tags {
+			out.Opened.Tags[t.Name] = t.Value
+		}
 	}
 	return out
+}
+
+// spaceID reads the id of a space.
+func spaceID(field, text string) (id key.SpaceID, err error) {
+	digits, err := hex.DecodeString(text)
+	if err != nil || len(digits) != len(id) {
+		e := refuse(BadRequest, "%s: %.80q is no space", field, text)
+		e.Do = "give its 32 hex digits, as `kvstored list spaces` shows them"
+		return id, e
+	}
+	return key.SpaceID(digits), nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -65,10 +66,7 @@ func (d *debts) add(h key.Hash, most int) error {
 	}
 	d.mu.owed[h] = struct{}{}
 	d.n.Store(int64(len(d.mu.owed)))
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
+	broadcast.Poke(d.wake)
 	return nil
 }
 

@@ -11,29 +11,21 @@ import (
 )
 
 const (
-	shelterFor = 2 * time.Second // from being asked for to being read
+	shelterFor = 2 * time.Second // at least, from being asked for to being read; twice that at most
 	maxWanted  = 4096            // values that wait to be promoted
 	promoters  = 4               // that do so at a time
 )
 
-// shelter keeps values that Has found for a moment, first in, first out. It holds a
-// lease of the daemon's for each.
+// shelter holds a lease of the daemon's for each value that Has has found in this
+// turn of shelterFor, and in the one before. Its mutex is a leaf.
 type shelter struct {
 	wanted chan key.Hash // to be promoted and sheltered
-	wake   chan struct{} // the queue is no longer empty
 	mu     struct {
 		sync.Mutex
-		queue  []sheltered // oldest first
-		kept   map[ledger.ID]struct{}
-		bytes  int64
-		closed bool
+		young, old []tier.Ref
+		bytes      int64 // of young
+		closed     bool
 	}
-}
-
-type sheltered struct {
-	ref   tier.Ref
-	bytes int64
-	until time.Time
 }
 
 // keep shelters the value of the name with that hash, after a promotion if it takes
@@ -69,91 +61,56 @@ func (s *Store) keepPromoting(ctx context.Context) {
 	}
 }
 
-// take owns a lease of the daemon's from now on. Values that were sheltered for longer
-// make room.
-func (s *Store) take(ref tier.Ref) {
-	s.letGo(s.shelter.push(sheltered{ref, int64(len(ref.Block.Padded())), time.Now().Add(shelterFor)}, s.o.ShelterBytes))
-}
+// take owns a lease of the daemon's from now on. Those of the last turn make room.
+func (s *Store) take(ref tier.Ref) { s.letGo(s.shelter.push(ref, s.o.ShelterBytes/2)) }
 
 func (s *Store) letGo(refs []tier.Ref) { s.o.Stack.Release(ledger.Daemon, ledger.Lease, refs) }
 
 // push takes a value in, and returns the leases to let go for it: its own where the value is
-// sheltered already, or larger than most.
-func (sh *shelter) push(v sheltered, most int64) (out []tier.Ref) {
+// larger than most, which a turn may have.
+func (sh *shelter) push(ref tier.Ref, most int64) (out []tier.Ref) {
+	n := int64(len(ref.Block.Padded()))
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if _, twice := sh.mu.kept[v.ref.ID]; twice || sh.mu.closed || v.bytes > most {
-		return []tier.Ref{v.ref}
+	if sh.mu.closed || n > most {
+		return []tier.Ref{ref}
 	}
-	out = sh.pop(func(*sheltered) bool { return sh.mu.bytes+v.bytes > most })
-	if sh.mu.kept == nil {
-		sh.mu.kept = make(map[ledger.ID]struct{})
+	if sh.mu.bytes+n > most {
+		out = sh.turn()
 	}
-	sh.mu.queue = append(sh.mu.queue, v)
-	sh.mu.kept[v.ref.ID] = struct{}{}
-	sh.mu.bytes += v.bytes
-	select {
-	case sh.wake <- struct{}{}:
-	default:
-	}
+	sh.mu.young = append(sh.mu.young, ref)
+	sh.mu.bytes += n
 	return out
 }
 
-// pop takes the oldest values out, as long as they are to go. It is called with the
-// mutex held.
-func (sh *shelter) pop(goes func(*sheltered) bool) (refs []tier.Ref) {
-	for len(sh.mu.queue) > 0 && goes(&sh.mu.queue[0]) {
-		v := sh.mu.queue[0]
-		sh.mu.queue[0] = sheltered{}
-		sh.mu.queue = sh.mu.queue[1:]
-		sh.mu.bytes -= v.bytes
-		delete(sh.mu.kept, v.ref.ID)
-		refs = append(refs, v.ref)
-	}
-	return refs
+// turn ends a turn, and returns the leases of the one before. It is called with the mutex
+// held.
+func (sh *shelter) turn() (out []tier.Ref) {
+	out, sh.mu.old, sh.mu.young, sh.mu.bytes = sh.mu.old, sh.mu.young, nil, 0
+	return out
 }
 
-// keepSheltered lets go of each value when its time is over, and of all when ctx ends.
+// keepSheltered ends one turn after the other, and lets go of all when ctx ends.
 func (s *Store) keepSheltered(ctx context.Context) {
-	for {
+	tick := time.NewTicker(shelterFor)
+	defer tick.Stop()
+	for last := false; !last; {
 		select {
-		case <-s.shelter.wake:
+		case <-tick.C:
 		case <-ctx.Done():
-			s.letGo(s.shelter.close())
-			return
+			last = true
 		}
-		for {
-			over, next := s.shelter.over()
-			if s.letGo(over); next == 0 {
-				break
-			}
-			select {
-			case <-time.After(next):
-			case <-ctx.Done():
-				s.letGo(s.shelter.close())
-				return
-			}
-		}
+		s.letGo(s.shelter.over(last))
 	}
 }
 
-// over takes out the values whose time is over, and returns how long the next one has
-// left; 0 = there is none.
-func (sh *shelter) over() (out []tier.Ref, next time.Duration) {
+// over ends a turn; the last one ends both, and push takes nothing any more.
+func (sh *shelter) over(last bool) (out []tier.Ref) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := time.Now()
-	out = sh.pop(func(v *sheltered) bool { return !v.until.After(now) })
-	if len(sh.mu.queue) > 0 {
-		next = sh.mu.queue[0].until.Sub(now)
+	if out = sh.turn(); last {
+		sh.mu.closed = true
+		out = append(out, sh.turn()...)
 	}
-	return out, next
-}
-
-// close takes all out, and has push take nothing any more.
-func (sh *shelter) close() []tier.Ref {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	sh.mu.closed = true
-	return sh.pop(func(*sheltered) bool { return true })
+	return out
 }

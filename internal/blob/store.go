@@ -1,9 +1,11 @@
 package blob
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -79,7 +81,7 @@ func New(o Options) *Store {
 	s := &Store{o: o, nonce: rand.Uint64()}
 	s.SetLoadTimeout(o.LoadTimeout)
 	s.debts.wake = make(chan struct{}, 1)
-	s.shelter.wake, s.shelter.wanted = make(chan struct{}, 1), make(chan key.Hash, maxWanted)
+	s.shelter.wanted = make(chan key.Hash, maxWanted)
 	o.Stack.KeepLocal(Space) // a name's value changes, and other daemons have names of their own
 	return s
 }
@@ -143,4 +145,100 @@ func (s *Store) Delete(ctx context.Context, name []byte) (had bool, err error) {
 		}
 	}
 	return had, nil
+}
+
+// DropReason says why a front end took a value and did not keep it.
+type DropReason uint8
+
+// The reasons.
+const (
+	DropNoRoom   DropReason = iota // none for now, or within the client's share
+	DropTooLarge                   // for any daemon, or for this one
+	DropOwed                       // an older value is still to be deleted below
+	DropTiers                      // the tiers below did not answer
+	dropReasons
+)
+
+func (r DropReason) String() string {
+	return [...]string{"no_room", "too_large", "owed", "tiers"}[r]
+}
+
+// ReasonOf tells the reason by the error of Begin or Store.
+func ReasonOf(err error) DropReason {
+	switch {
+	case errors.Is(err, ErrTooLarge):
+		return DropTooLarge
+	case errors.Is(err, ErrNoRoom):
+		return DropNoRoom
+	case errors.Is(err, ErrOwed):
+		return DropOwed
+	}
+	return DropTiers
+}
+
+// Drops counts values by the reason they were dropped for. The zero Drops is
+// ready; it is safe for concurrent use.
+type Drops [dropReasons]atomic.Uint64
+
+// Add counts one.
+func (d *Drops) Add(err error) { d[ReasonOf(err)].Add(1) }
+
+// Counts is how many there were of each reason, all of them named.
+func (d *Drops) Counts() map[string]uint64 {
+	counts := make(map[string]uint64, dropReasons)
+	for r := range dropReasons {
+		counts[r.String()] = d[r].Load()
+	}
+	return counts
+}
+
+// The header in front of every value, little-endian:
+//
+//	0  u32  magic, "KVB1"
+//	4  u32  length of the name
+//	8  i64  when the value expires, ms since 1970; 0 = never
+//	16      the name, zeros up to a multiple of 8
+const (
+	magic       = uint32('K') | 'V'<<8 | 'B'<<16 | '1'<<24
+	fixedHeader = 16
+)
+
+// headerBytes is how long the header of a value with such a name is.
+func headerBytes(name int) int { return (fixedHeader + name + 7) &^ 7 }
+
+// putHeader writes the header of name over the start of b, which has room.
+func putHeader(b, name []byte, expires int64) {
+	binary.LittleEndian.PutUint32(b, magic)
+	binary.LittleEndian.PutUint32(b[4:], uint32(len(name)))
+	setExpiry(b, expires)
+	n := copy(b[fixedHeader:], name)
+	clear(b[fixedHeader+n : headerBytes(len(name))])
+}
+
+func setExpiry(b []byte, expires int64) { binary.LittleEndian.PutUint64(b[8:], uint64(expires)) }
+
+// header is what the header of a value says; name is part of the block.
+type header struct {
+	name    []byte
+	expires int64
+	value   []byte
+}
+
+// parse reads a block; false means that this is no value of ours.
+func (h *header) parse(b []byte) bool {
+	if len(b) < fixedHeader || binary.LittleEndian.Uint32(b) != magic {
+		return false
+	}
+	n := binary.LittleEndian.Uint32(b[4:])
+	if n > MaxName || headerBytes(int(n)) > len(b) {
+		return false
+	}
+	h.name, h.value = b[fixedHeader:fixedHeader+n], b[headerBytes(int(n)):]
+	h.expires = int64(binary.LittleEndian.Uint64(b[8:]))
+	return true
+}
+
+// of reports whether the value is that of name and has not expired.
+func (h *header) of(name []byte, now time.Time) bool {
+	return bytes.Equal(h.name, name) && (h.expires == 0 || h.expires > now.UnixMilli())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/blob/blobtest"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/tier"
 )
 
 type rig struct {
@@ -198,7 +199,7 @@ func TestHasPromotes(t *testing.T) {
 		for !r.Has(t.Context(), []byte("a")) { // the disk is being scanned
 			time.Sleep(time.Millisecond)
 		}
-		if time.Sleep(time.Second); r.Stack.Stats().Ledger.Entries == 0 {
+		if time.Sleep(time.Second); r.Stack.Stats().Tiers[tier.CPU].Entries == 0 {
 			t.Fatal("it is not promoted")
 		}
 		r.want("a", []byte("x"))
@@ -209,7 +210,7 @@ func TestHasPromotes(t *testing.T) {
 func TestHasKeeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 16<<20) // of which a tenth may be kept
-		leased := func() int64 { return r.Stack.Stats().Ledger.ClassBytes[ledger.Lease] }
+		leased := func() int64 { return r.Stack.Stats().ClassBytes[ledger.Lease.String()] }
 		r.set("large", make([]byte, 2<<20), blob.Always, time.Time{})
 		r.set("a", make([]byte, 100_000), blob.Always, time.Time{})
 		if !r.Has(t.Context(), []byte("large")) || leased() != 0 {
@@ -222,7 +223,7 @@ func TestHasKeeps(t *testing.T) {
 		if time.Sleep(blob.ShelterFor - 1); !r.Has(t.Context(), []byte("a")) || leased() != once {
 			t.Errorf("%d bytes are leased when it is asked for again, want %d", leased(), once)
 		}
-		if time.Sleep(time.Second); leased() != 0 {
+		if time.Sleep(2 * blob.ShelterFor); leased() != 0 {
 			t.Error("it stays leased")
 		}
 	})

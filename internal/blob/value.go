@@ -79,7 +79,7 @@ func (s *Store) lease(ctx context.Context, o ledger.Owner, p *place) (tier.Ref, 
 			return tier.Ref{}, ErrNotFound
 		}
 		var ref tier.Ref
-		if ref, _, err = s.o.Stack.Load(ctx, o, &p.Chain, 0, tier.All); err == nil {
+		if ref, _, err = s.o.Stack.Load(ctx, stack.Requester{Owner: o}, &p.Chain, 0, tier.All); err == nil {
 			return ref, nil
 		}
 	}

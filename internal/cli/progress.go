@@ -84,24 +84,3 @@ func (p *Progress) End() {
 		_ = p.bar.Clear()
 	}
 }
-
-// While says now and then that work goes on.
-func (p *Progress) While(what string, work func() error) error {
-	p.Begin(what)
-	interval := PlainInterval
-	if p.bar != nil {
-		interval = time.Second
-	}
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	done, begun := make(chan error, 1), time.Now()
-	go func() { done <- work() }()
-	for {
-		select {
-		case err := <-done:
-			return err
-		case <-tick.C:
-			p.Begin(fmt.Sprintf("%s, %s", what, human.Duration(time.Since(begun).Round(time.Second))))
-		}
-	}
-}

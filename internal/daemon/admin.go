@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -37,12 +38,11 @@ func (d *Daemon) views() (*admin.API, *dashboard.Dashboard) {
 
 // sampleOfNow is the counters that the page draws over time.
 func (d *Daemon) sampleOfNow() dashboard.Sample {
-	st, below := d.server.Stats(), d.stack.Stats()
-	tiers := below.Tiers
-	d.healthNow(tiers, below.Written) // that it knows since when
-	s := dashboard.Sample{AskedTokens: st.AskedTokens, StoredBytes: st.StoredBytes}
+	st := d.stats() // also so that health knows since when
+	s := dashboard.Sample{AskedTokens: st.Server.AskedTokens, StoredBytes: st.Server.StoredBytes}
 	for p := range tier.Place(tier.Places) {
-		s.HitTokens[p], s.ReadBytes[p], s.WrittenBytes[p] = st.HitTokens[p], tiers[p].GetBytes, tiers[p].PutBytes
+		t := st.Store.Tiers[p]
+		s.HitTokens[p], s.ReadBytes[p], s.WrittenBytes[p] = st.Server.HitTokens[p], t.GetBytes, t.PutBytes
 	}
 	return s
 }
@@ -93,7 +93,7 @@ func (d *Daemon) servePages(ctx context.Context, board *dashboard.Dashboard) err
 		}
 		fmt.Fprintln(w, "ready")
 		if err := d.trouble(); err != nil { // engines are served from DRAM
-			fmt.Fprintln(w, err)
+			fmt.Fprintln(w, d.health.told(time.Now(), err))
 		}
 	})
 	err := httpd.Serve(ctx, d.pages, httpd.Options{

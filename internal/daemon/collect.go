@@ -5,94 +5,216 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/metric"
-	"github.com/kvstored/kvstored/internal/version"
+	"github.com/kvstored/kvstored/internal/resp"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// exported are all metrics of the daemon.
-var exported = metric.Set{Prefix: "kvstored_"}
+// prefix is that of all names of the daemon's metrics.
+const prefix = "kvstored_"
 
-// desc describes one. It is for variables of the package only.
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return exported.Desc(name, help, labels...)
+// exported are the metrics that are read of the daemon's statistics. An alert, a panel or a page for
+// operators names each; what none does is in `kvstored stats --json` only.
+var exported = []metric.Metric[Stats]{
+	metric.New("build_info", "1, labelled with the versions of the program and of Go.", func(s *Stats, put metric.Put) {
+		put(1, s.Version, runtime.Version())
+	}, "version", "goversion"),
+	metric.One("ready", "1 once everything an earlier process left has been found.", func(s *Stats) int { return bit(!s.Store.Recovering) }),
+	metric.One("log_lost_lines_total", "Lines of the log that were lost, because nothing took them from standard error.", func(s *Stats) uint64 { return s.LostLines }),
+	metric.One("broken_invariants_total", "Times that the daemon found its own books broken; it logs each kind.", func(s *Stats) uint64 { return s.Broken }),
+	metric.One("config_last_reload_successful", "1 if the last reload of the configuration was applied, or there was none.", func(s *Stats) int { return bit(s.Config.LastReloadOK) }),
+
+	metric.One("connections", "Clients connected now.", func(s *Stats) int { return s.Server.Connections }),
+	metric.By("connections_refused_total", "Connections that were refused, also those of front ends: too many (connections, uid_connections), or hello failed, or no memory.", "reason", func(s *Stats) map[string]uint64 { return s.Server.RefusedBy }),
+	metric.New("connections_closed_total", "Connections closed that their clients would have kept.", func(s *Stats, put metric.Put) {
+		for front, reasons := range s.Memory.Closed {
+			for reason, n := range reasons {
+				put(float64(n), front, reason)
+			}
+		}
+	}, "front", "reason"),
+	metric.One("client_memory_bytes", "Memory that clients cost now outside DRAM.", func(s *Stats) int64 { return s.Memory.UsedBytes }),
+	metric.One("client_memory_limit_bytes", "What they may cost.", func(s *Stats) int64 { return s.Memory.LimitBytes }),
+	metric.New("request_errors_total", "Requests refused or failed, by operation and by the code of the reply.", func(s *Stats, put metric.Put) {
+		for _, e := range s.Server.ErrorsBy {
+			put(float64(e.Requests), e.Op, e.Code)
+		}
+	}, "op", "code"),
+	metric.One("malformed_frames_total", "Frames that did not follow the protocol.", func(s *Stats) uint64 { return s.Server.Malformed }),
+	metric.One("revoked_total", "Leases and fills taken back because they grew too old.", func(s *Stats) uint64 { return s.Server.Revoked }),
+	metric.By("puts_differ_total", "Chunks that a client had other bytes for, or another length, than are stored under their key, which stay; by space.", "space", func(s *Stats) map[string]uint64 { return s.Server.DiffersBySpace }),
+	metric.One("stored_bytes_total", "Payload bytes committed by clients.", func(s *Stats) uint64 { return s.Server.StoredBytes }),
+
+	metric.One("asked_tokens_total", "Tokens of prompts asked for.", func(s *Stats) uint64 { return s.Server.AskedTokens }),
+	metric.By("hit_tokens_total", "Tokens in ready prefixes, by the tier they were found in.", "tier", func(s *Stats) map[tier.Place]uint64 { return s.Server.HitTokens }),
+	metric.New("missed_tokens_total", "Tokens of prompts asked for that were not in a ready prefix, by why its first missing chunk is missing, and the tier that had or declined it.", func(s *Stats, put metric.Put) {
+		for _, m := range s.Server.Missed.Missed {
+			put(float64(m.Tokens), m.Tier, m.Reason)
+		}
+	}, "tier", "reason"),
+	metric.New("usable_lost_tokens_total", "Tokens of prompts of hybrid models that the full groups had and that could not be used, by the kind of the group that cut them off, and why what it needs was not there: not stored as far as is known (never), gone (evicted), or not up at the deadline (late).", func(s *Stats, put metric.Put) {
+		for _, l := range s.Server.Lost {
+			put(float64(l.Tokens), l.Group, l.Reason)
+		}
+	}, "group", "reason"),
+	ofModel("model_asked_tokens_total", "Tokens of prompts asked for, by model; a few dozen models have a label of their own.", func(m *server.ModelStats, put metric.Put) {
+		put(float64(m.AskedTokens), m.Model)
+	}, "model"),
+	ofModel("model_hit_tokens_total", "Tokens in ready prefixes, by model and by the tier they were found in.", func(m *server.ModelStats, put metric.Put) {
+		for p, n := range m.HitTokens {
+			put(float64(n), m.Model, tier.Place(p).String())
+		}
+	}, "model", "tier"),
+
+	ofTier("tier_entries", "Chunks in a tier.", func(t *tier.Stats) int64 { return t.Entries }),
+	ofTier("tier_used_bytes", "Bytes a tier's chunks occupy.", func(t *tier.Stats) int64 { return t.UsedBytes }),
+	ofTier("tier_capacity_bytes", "What a tier may occupy.", func(t *tier.Stats) int64 { return t.CapacityBytes }),
+	ofTier("tier_read_bytes_total", "Payload bytes read from a tier.", func(t *tier.Stats) uint64 { return t.GetBytes }),
+	ofTier("tier_written_bytes_total", "Payload bytes written to a tier.", func(t *tier.Stats) uint64 { return t.PutBytes }),
+	ofTier("tier_evictions_total", "Chunks evicted.", func(t *tier.Stats) uint64 { return t.Evictions }),
+	ofTier("tier_evicted_bytes_total", "Bytes evicted.", func(t *tier.Stats) uint64 { return t.EvictedBytes }),
+	ofTier("tier_off", "1 while a tier is switched off after failures.", func(t *tier.Stats) int { return bit(t.Off) }),
+	metric.New("tier_largest_free_ratio", "Largest free run of a tier, of what is free; absent where nothing is.", func(s *Stats, put metric.Put) {
+		for p, t := range s.Store.Tiers {
+			if free := t.CapacityBytes - t.UsedBytes; free > 0 {
+				put(min(1, float64(t.LargestFreeBytes)/float64(free)), p.String())
+			}
+		}
+	}, "tier"),
+	metric.New("corrupt_total", "Chunks dropped because their bytes were wrong.", func(s *Stats, put metric.Put) {
+		for p, t := range s.Store.Tiers {
+			n := t.Corrupt
+			if p == tier.CPU {
+				n = s.Store.Corrupt
+			}
+			put(float64(n), p.String())
+		}
+	}, "tier"),
+	metric.By("mismatches_total", "Payloads and records that were not what was stored, by where that was found.", "place", func(s *Stats) map[string]uint64 { return s.Store.Mismatches }),
+	metric.By("load_failures_total", "Loads that a tier failed.", "tier", func(s *Stats) map[tier.Place]uint64 { return s.Store.LoadFailed }),
+	metric.By("budget_bytes", "Bytes in DRAM held, by what for.", "class", func(s *Stats) map[string]int64 { return s.Store.ClassBytes }),
+	counted("dram_aside_bytes", "Bytes of DRAM that nobody gets until the daemon ends, because its books of them are broken.", tier.CPU, "aside_bytes"),
+	ofQuota("quota_used_bytes", "Bytes of the spaces under a quota.", func(q *ledger.QuotaStats) int64 { return q.UsedBytes }),
+	ofQuota("quota_evictions_total", "Chunks evicted because their own space was over its quota.", func(q *ledger.QuotaStats) uint64 { return q.Evictions }),
+	ofQuota("quota_refused_total", "Chunks that had no room under their quota.", func(q *ledger.QuotaStats) uint64 { return q.Refused }),
+
+	ofWriter("write_waiting_chunks", "Chunks not yet written below.", func(w *stack.Written, put metric.Put, tier string) { put(float64(w.Waiting), tier) }, "tier"),
+	ofWriter("write_missed_chunks", "Of the chunks that were dropped, those that are offered again when the tier works.", func(w *stack.Written, put metric.Put, tier string) { put(float64(w.Missed), tier) }, "tier"),
+	ofWriter("write_dropped_chunks_total", "Chunks not written below, by reason.", func(w *stack.Written, put metric.Put, tier string) {
+		for reason, n := range w.Dropped {
+			put(float64(n.Chunks), tier, reason.String())
+		}
+	}, "tier", "reason"),
+
+	counted("disk_io_errors_total", "Requests that a device failed.", tier.Disk, "io_errors"),
+	counted("disk_io_timeouts_total", "Requests that a device did not answer in time.", tier.Disk, "io_timeouts"),
+	counted("disk_read_queue", "Reads that wait for a device.", tier.Disk, "read_queue"),
+	counted("disk_write_queue", "Writes that wait for a device.", tier.Disk, "write_queue"),
+	counted("disk_process_written_bytes_total", "Bytes that the daemon's process has written, as the kernel counts.", tier.Disk, "process_write_bytes"),
+	counted("disk_database_written_bytes_total", "Bytes that the database's process has written, as the kernel counts; anew where the database is opened again.", tier.Disk, "database_write_bytes"),
+	counted("disk_paths_missing", "Folders of disk.paths that are missing.", tier.Disk, "paths_missing"),
+	countedBy("disk_evicted_chunks_total", "Chunks evicted from disk, by what for: room for a payload, ahead of need, the file system's others, the database, limits.chunks.", tier.Disk, "reason", map[string]string{
+		"evicted_for_room": "room", "evicted_ahead": "ahead", "evicted_for_min_free": "min_free",
+		"evicted_for_database": "database", "evicted_for_entries": "entries",
+	}),
+	ofPath("disk_path_available_bytes", "Bytes free in a folder's file system.", "available_bytes"),
+	ofPath("disk_path_off", "1 while a folder is left alone after failures.", "off"),
+	countedBy("remote_requests_total", "Requests to the object store.", tier.Remote, "kind", map[string]string{
+		"get_requests": "get", "put_requests": "put", "head_requests": "head", "list_requests": "list", "delete_requests": "delete",
+	}),
+
+	ofFront("front_errors_total", "Commands that a front end could not carry out.", func(s *resp.Stats, put metric.Put, front string) { put(float64(s.Errors), front) }, "front"),
+	ofFront("front_owed_deletions", "Old values that could not be deleted from the disk yet; their names read as absent.", func(s *resp.Stats, put metric.Put, front string) { put(float64(s.Owed), front) }, "front"),
+	ofFront("front_dropped_total", "Values that a front end took and did not keep; it made sure that their names have none.", func(s *resp.Stats, put metric.Put, front string) {
+		for reason, n := range s.Dropped {
+			put(float64(n), front, reason)
+		}
+	}, "front", "reason"),
 }
 
-var (
-	descUptime      = desc("uptime_seconds", "Time since the daemon started.")
-	descLostLines   = desc("log_lost_lines_total", "Lines of the log that were lost, because nothing took them from standard error.")
-	descReloads     = desc("config_reloads_total", "Reloads of the configuration file that were asked for, by what came of them.", "result")
-	descReloadOK    = desc("config_last_reload_successful", "1 if the last reload of the configuration was applied, or there was none.")
-	descReloadedAt  = desc("config_last_reload_success_timestamp_seconds", "When the running configuration was loaded, at the start or by a reload.")
-	descReady       = desc("ready", "1 once everything an earlier process left has been found.")
-	descConnections = desc("connections", "Clients connected now.")
-	descMemory      = desc("client_memory_bytes", "Memory that clients cost now outside DRAM.")
-	descMemoryMost  = desc("client_memory_limit_bytes", "What they may cost.")
-	descClosed      = desc("connections_closed_total", "Connections closed that their clients would have kept.", "front", "reason")
-	descRefused     = desc("connections_refused_total", "Connections that were refused, also those of front ends: too many (connections, uid_connections), or hello failed, or no memory.", "reason")
-	descRequests    = desc("requests_total", "Requests answered.")
-	descErrors      = desc("request_errors_total", "Requests refused or failed, by operation and by the code of the reply.", "op", "code")
-	descMalformed   = desc("malformed_frames_total", "Frames that did not follow the protocol.")
-	descLeases      = desc("leases", "Read leases held now.")
-	descRevoked     = desc("revoked_total", "Leases and fills taken back because they grew too old.")
-	descAskedTok    = desc("asked_tokens_total", "Tokens of prompts asked for.")
-	descMissedTok   = desc("missed_tokens_total", "Tokens of prompts asked for that were not in a ready prefix, by why its first missing chunk is missing, and the tier that had or declined it.", "tier", "reason")
-	descHitTok      = desc("hit_tokens_total", "Tokens in ready prefixes, by the tier they were found in.", "tier")
-	descHitChunks   = desc("hit_chunks_total", "Chunks in ready prefixes, by the tier they were found in.", "tier")
-	descDiffer      = desc("puts_differ_total", "Chunks that a client had other bytes for, or another length, than are stored under their key, which stay; by space.", "space")
-	descStored      = desc("stored_chunks_total", "Chunks committed by clients.")
-	descStoredBytes = desc("stored_bytes_total", "Payload bytes committed by clients.")
+func bit(on bool) int {
+	if on {
+		return 1
+	}
+	return 0
+}
 
-	descRetained = desc("retained_bytes", "Payload that clients have asked to be kept.")
-	descRetains  = desc("retained_chunks_total", "Chunks that a client has asked to be kept (given), and those let go of because they were larger than expected (over_budget).", "outcome")
+func ofModel(name, help string, read func(*server.ModelStats, metric.Put), labels ...string) metric.Metric[Stats] {
+	return metric.New(name, help, func(s *Stats, put metric.Put) {
+		for i := range s.Server.Models {
+			read(&s.Server.Models[i], put)
+		}
+	}, labels...)
+}
 
-	descScanFailed   = desc("disk_scan_failures_total", "Scans of the disk tier that failed; it is served without its old contents.")
-	descChunks       = desc("index_chunks", "Chunks known in some tier.")
-	descPlaceholders = desc("index_placeholders", "Nodes of the index whose chunk is in no tier.")
-	descIndexBytes   = desc("index_bytes", "Memory of the index.")
-	descProtected    = desc("protected_bytes", "Bytes in DRAM that may not be evicted now.")
-	descClass        = desc("budget_bytes", "Bytes in DRAM held, by what for.", "class")
-	descCorrupt      = desc("corrupt_total", "Chunks dropped because their bytes were wrong.", "tier")
+func ofTier[N metric.Number](name, help string, read func(*tier.Stats) N) metric.Metric[Stats] {
+	return metric.New(name, help, func(s *Stats, put metric.Put) {
+		for p, t := range s.Store.Tiers {
+			put(float64(read(&t)), p.String())
+		}
+	}, "tier")
+}
 
-	descLost       = desc("usable_lost_tokens_total", "Tokens of prompts of hybrid models that the full groups had and that could not be used, by the kind of the group that cut them off, and why what it needs was not there: not stored as far as is known (never), gone (evicted), or not up at the deadline (late).", "group", "reason")
-	descBoundaries = desc("boundaries", "Lengths at which prompts of hybrid models can be used now, as far as they were asked for.")
-	descPieces     = desc("boundary_pieces", "Windows, states and ends that these and some others need.")
-	descUncounted  = desc("boundaries_uncounted_total", "Lengths that were not counted, for want of room or as they need too much.")
-	descGroup      = desc("group_chunks", "Chunks of hybrid models in a tier, by the kind of their group.", "tier", "group")
-	descGroupBytes = desc("group_bytes", "Bytes that these occupy.", "tier", "group")
-	descGroupDead  = desc("group_dead_bytes", "Of these, bytes that go first: no usable length needs them, or their client is done with them.", "tier", "group")
+func ofQuota[N metric.Number](name, help string, read func(*ledger.QuotaStats) N) metric.Metric[Stats] {
+	return metric.New(name, help, func(s *Stats, put metric.Put) {
+		for p, t := range s.Store.Tiers {
+			for i := range t.Quotas {
+				put(float64(read(&t.Quotas[i])), p.String(), t.Quotas[i].Match)
+			}
+		}
+	}, "tier", "match")
+}
 
-	descAged    = desc("aged_chunks", "Chunks with a bound on their age.")
-	descAgedOut = desc("aged_out_total", "Chunks removed because they had become as old as they may.")
+func ofWriter(name, help string, read func(w *stack.Written, put metric.Put, tier string), labels ...string) metric.Metric[Stats] {
+	return metric.New(name, help, func(s *Stats, put metric.Put) {
+		for p, w := range s.Store.Written {
+			read(&w, put, p.String())
+		}
+	}, labels...)
+}
 
-	descMismatches = desc("mismatches_total", "Payloads and records that were not what was stored, by where that was found.", "place")
+// counted is one of the numbers that a tier counts for itself, by its name among its Counters.
+func counted(name, help string, of tier.Place, counter string) metric.Metric[Stats] {
+	return metric.New(name, help, func(s *Stats, put metric.Put) {
+		if n, ok := s.Store.Tiers[of].Counters[counter]; ok {
+			put(float64(n))
+		}
+	})
+}
 
-	descEntries     = desc("tier_entries", "Chunks in a tier.", "tier")
-	descUsed        = desc("tier_used_bytes", "Bytes a tier's chunks occupy.", "tier")
-	descCapacity    = desc("tier_capacity_bytes", "What a tier may occupy.", "tier")
-	descLargestFree = desc("tier_largest_free_bytes", "Largest free run of a tier.", "tier")
-	descLargestPart = desc("tier_largest_free_ratio", "Largest free run of a tier, of what is free; absent where nothing is.", "tier")
-	descSteps       = desc("tier_eviction_steps_total", "What the policies inspected to find victims.", "tier")
-	descQuotaUsed   = desc("quota_used_bytes", "Bytes of the spaces under a quota.", "tier", "match")
-	descQuota       = desc("quota_bytes", "What they may occupy.", "tier", "match")
-	descQuotaOut    = desc("quota_evictions_total", "Chunks evicted because their own space was over its quota.", "tier", "match")
-	descQuotaNo     = desc("quota_refused_total", "Chunks that had no room under their quota.", "tier", "match")
-	descEvictions   = desc("tier_evictions_total", "Chunks evicted.", "tier")
-	descUnused      = desc("tier_evicted_unused_chunks_total", "Of the chunks evicted, those that no request asked for after they had come to the tier.", "tier")
-	descUnusedBytes = desc("tier_evicted_unused_bytes_total", "Bytes of these.", "tier")
-	descEvicted     = desc("tier_evicted_bytes_total", "Bytes evicted.", "tier")
-	descGetBytes    = desc("tier_read_bytes_total", "Payload bytes read from a tier.", "tier")
-	descPutBytes    = desc("tier_written_bytes_total", "Payload bytes written to a tier.", "tier")
-	descOff         = desc("tier_off", "1 while a tier is switched off after failures.", "tier")
+// countedBy is several of them, told apart by a label; values has that of each counter.
+func countedBy(name, help string, of tier.Place, label string, values map[string]string) metric.Metric[Stats] {
+	return metric.New(name, help, func(s *Stats, put metric.Put) {
+		for counter, value := range values {
+			if n, ok := s.Store.Tiers[of].Counters[counter]; ok {
+				put(float64(n), value)
+			}
+		}
+	}, label)
+}
 
-	descLoads      = desc("loads_total", "Chunks promoted to DRAM.", "tier")
-	descLoadFailed = desc("load_failures_total", "Loads that a tier failed.", "tier")
-	descWaiting    = desc("write_waiting_chunks", "Chunks not yet written below.", "tier")
-	descHeld       = desc("write_held_bytes", "Bytes not yet written below that wait until DRAM evicts them (write.mode back, or auto over a full disk).", "tier")
-	descMissed     = desc("write_missed_chunks", "Of the chunks that were dropped, those that are offered again when the tier works.", "tier")
-	descDropped    = desc("write_dropped_chunks_total", "Chunks not written below, by reason.", "tier", "reason")
-)
+// ofPath is a number of each folder of the disk tier.
+func ofPath(name, help, counter string) metric.Metric[Stats] {
+	return metric.New(name, help, func(s *Stats, put metric.Put) {
+		for _, p := range s.Store.Tiers[tier.Disk].Paths {
+			if n, ok := p.Counters[counter]; ok {
+				put(float64(n), p.Path)
+			}
+		}
+	}, "path")
+}
+
+func ofFront(name, help string, read func(s *resp.Stats, put metric.Put, front string), labels ...string) metric.Metric[Stats] {
+	return metric.New(name, help, func(s *Stats, put metric.Put) {
+		if s.RESP != nil {
+			read(s.RESP, put, config.FrontRESP)
+		}
+	}, labels...)
+}
 
 // Describe implements prometheus.Collector. The set of label values grows, so
 // that nothing can be promised beforehand.
@@ -101,161 +223,5 @@ func (m *metrics) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	st := m.daemon.stats()
-	gauge, counter := metric.Out(ch).Gauge, metric.Out(ch).Counter
-	gauge(descBuild, 1, version.String(), runtime.Version())
-	gauge(descUptime, st.UptimeSeconds)
-	ready := 1.0
-	if st.Store.Recovering {
-		ready = 0
-	}
-	gauge(descReady, ready)
-	lost := uint64(0)
-	if m.daemon.lostLines != nil {
-		lost = m.daemon.lostLines()
-	}
-	counter(descLostLines, lost)
-	collectConfig(&st.Config, gauge, counter)
-	collectServer(&st, gauge, counter)
-	collectFronts(&st, gauge, counter)
-	collectEvents(st.Events, counter)
-	if w := m.daemon.sample; w != nil {
-		collectSample(w, metric.Out(ch))
-	}
-	collectStore(&st.Store, gauge, counter)
-	for p, t := range st.Store.Tiers {
-		collectTier(p, &t, gauge, counter)
-	}
-}
-
-func collectConfig(c *admin.Config, gauge gaugeFunc, counter counterFunc) {
-	counter(descReloads, c.Reloads, "ok")
-	counter(descReloads, c.ReloadsBad, "failed")
-	ok := 0.0
-	if c.LastReloadOK {
-		ok = 1
-	}
-	gauge(descReloadOK, ok)
-	gauge(descReloadedAt, float64(c.Loaded.UnixMilli())/1000)
-}
-
-type gaugeFunc = func(d *prometheus.Desc, v float64, labels ...string)
-type counterFunc = func(d *prometheus.Desc, v uint64, labels ...string)
-
-func collectServer(st *Stats, gauge gaugeFunc, counter counterFunc) {
-	s := &st.Server
-	gauge(descConnections, float64(s.Connections))
-	gauge(descMemory, float64(st.Memory.UsedBytes))
-	gauge(descMemoryMost, float64(st.Memory.LimitBytes))
-	for front, reasons := range st.Memory.Closed {
-		for reason, n := range reasons {
-			counter(descClosed, n, front, reason)
-		}
-	}
-	for reason, n := range s.RefusedBy {
-		counter(descRefused, n, reason)
-	}
-	gauge(descLeases, float64(s.LeasesLive))
-	counter(descRequests, s.Requests)
-	for _, e := range s.ErrorsBy {
-		counter(descErrors, e.Requests, e.Op, e.Code)
-	}
-	counter(descMalformed, s.Malformed)
-	counter(descRevoked, s.Revoked)
-	counter(descAskedTok, s.AskedTokens)
-	for _, m := range s.Missed.Missed {
-		counter(descMissedTok, m.Tokens, m.Tier, m.Reason)
-	}
-	collectModels(s.Models, counter)
-	for space, n := range s.DiffersBySpace {
-		counter(descDiffer, n, space)
-	}
-	counter(descStored, s.StoredChunks)
-	counter(descStoredBytes, s.StoredBytes)
-	gauge(descRetained, float64(s.Retained.Bytes))
-	counter(descRetains, s.Retained.Given, "given")
-	counter(descRetains, s.Retained.OverBudget, "over_budget")
-	for _, l := range s.Lost {
-		counter(descLost, l.Tokens, l.Group, l.Reason)
-	}
-	for p, n := range s.HitTokens {
-		counter(descHitTok, n, p.String())
-	}
-	for p, n := range s.HitChunks {
-		counter(descHitChunks, n, p.String())
-	}
-}
-
-func collectStore(s *StoreStats, gauge gaugeFunc, counter counterFunc) {
-	counter(descScanFailed, s.RecoverFailed)
-	gauge(descChunks, float64(s.Chunks))
-	gauge(descPlaceholders, float64(s.Placeholders))
-	gauge(descIndexBytes, float64(s.IndexBytes))
-	gauge(descProtected, float64(s.ProtectedBytes))
-	gauge(descAged, float64(s.Aged))
-	counter(descAgedOut, s.AgedOut)
-	gauge(descBoundaries, float64(s.Boundaries.Boundaries))
-	gauge(descPieces, float64(s.Boundaries.Pieces))
-	counter(descUncounted, s.Boundaries.Uncounted)
-	for p, groups := range s.Groups {
-		for _, g := range groups {
-			gauge(descGroup, float64(g.Chunks), p.String(), g.Kind)
-			gauge(descGroupBytes, float64(g.Bytes), p.String(), g.Kind)
-			gauge(descGroupDead, float64(g.DeadBytes), p.String(), g.Kind)
-		}
-	}
-	for class, n := range s.ClassBytes {
-		gauge(descClass, float64(n), class)
-	}
-	for p, n := range s.Loads {
-		counter(descLoads, n.Chunks, p.String())
-	}
-	for p, n := range s.LoadFailed {
-		counter(descLoadFailed, n, p.String())
-	}
-	for p, w := range s.Written {
-		gauge(descWaiting, float64(w.Waiting), p.String())
-		gauge(descHeld, float64(w.HeldBytes), p.String())
-		gauge(descMissed, float64(w.Missed), p.String())
-		for r, v := range w.Dropped {
-			counter(descDropped, v.Chunks, p.String(), r.String())
-		}
-		counter(descDropped, w.Filtered.Chunks, p.String(), "min_hits")
-	}
-	counter(descCorrupt, s.Corrupt, tier.CPU.String())
-	for place, n := range s.Mismatches {
-		counter(descMismatches, n, place)
-	}
-}
-
-func collectTier(p tier.Place, t *tier.Stats, gauge gaugeFunc, counter counterFunc) {
-	name := p.String()
-	gauge(descEntries, float64(t.Entries), name)
-	gauge(descUsed, float64(t.UsedBytes), name)
-	gauge(descCapacity, float64(t.CapacityBytes), name)
-	gauge(descLargestFree, float64(t.LargestFreeBytes), name)
-	off := 0.0
-	if t.Off {
-		off = 1
-	}
-	gauge(descOff, off, name)
-	if free := t.CapacityBytes - t.UsedBytes; free > 0 {
-		gauge(descLargestPart, min(1, float64(t.LargestFreeBytes)/float64(free)), name)
-	}
-	counter(descSteps, t.Steps, name)
-	for _, q := range t.Quotas {
-		gauge(descQuota, float64(q.QuotaBytes), name, q.Match)
-		gauge(descQuotaUsed, float64(q.UsedBytes), name, q.Match)
-		counter(descQuotaOut, q.Evictions, name, q.Match)
-		counter(descQuotaNo, q.Refused, name, q.Match)
-	}
-	counter(descEvictions, t.Evictions, name)
-	counter(descEvicted, t.EvictedBytes, name)
-	counter(descUnused, t.EvictedUnused, name)
-	counter(descUnusedBytes, t.EvictedUnusedBytes, name)
-	counter(descGetBytes, t.GetBytes, name)
-	counter(descPutBytes, t.PutBytes, name)
-	if p != tier.CPU {
-		counter(descCorrupt, t.Corrupt, name)
-	}
-	collectNumbers(p, t, gauge, counter)
+	metric.Collect(ch, prefix, exported, &st)
 }

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -54,6 +56,7 @@ type Daemon struct {
 	metrics *metrics
 	started time.Time
 	health  health
+	recent  recent
 	reloads *reloads
 }
 
@@ -168,19 +171,19 @@ func (d *Daemon) makeStack() error {
 		return fmt.Errorf("write.mode: %w", err)
 	}
 	o := stack.Options{
-		Hot: d.cpu, Write: stack.WriteOptions{Mode: mode, MinHits: d.cfg.Write.MinHits},
+		Hot: d.cpu, Write: stack.WriteOptions{Mode: mode},
 		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Events: d.events, Loaded: d.metrics.loaded, Log: d.log.With().Str("component", "stack").Logger(),
 	}
-	if d.disk != nil { // a nil *disk.Keeper would be a tier
+	if d.disk != nil { // a nil *disk.Tier would be a tier
 		o.Below = append(o.Below, stack.Below{
 			Place: tier.Disk,
-			Tier:  tier.WithBreaker(tier.WithObserver(d.disk, d.metrics.observer(tier.Disk)), tier.BreakerOptions{Log: o.Log}),
+			Tier:  tier.WithBreaker(d.disk, tier.BreakerOptions{Observe: d.metrics.observer(tier.Disk), Log: o.Log}),
 		})
 	}
 	if d.remote != nil {
 		o.Below = append(o.Below, stack.Below{
 			Place: tier.Remote,
-			Tier:  tier.WithBreaker(tier.WithObserver(d.remote, d.metrics.observer(tier.Remote)), tier.BreakerOptions{Log: o.Log}),
+			Tier:  tier.WithBreaker(d.remote, tier.BreakerOptions{Observe: d.metrics.observer(tier.Remote), Log: o.Log}),
 			Loads: fair.Limit{Loads: d.cfg.Remote.S3.Concurrency, Bytes: int64(d.cfg.Remote.S3.Flight)},
 		})
 	}
@@ -229,7 +232,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	workers.Go(func() error { return d.guard.watch(below) })
 	workers.Go(func() error { return watch(below, d) })
 	if d.events != nil {
-		workers.Go(func() error { return d.events.Run(below, d.stack.Announce) })
+		workers.Go(func() error {
+			return d.events.Run(below, func(ctx context.Context) error { return d.stack.Announce(ctx, nil) })
+		})
 	}
 	d.tiers.run(below, workers)
 
@@ -300,4 +305,20 @@ func (d *Daemon) ready() error {
 		return errors.New("the disk tier is being scanned")
 	}
 	return nil
+}
+
+// makeEpoch draws a number for this life of the daemon.
+func makeEpoch() (uint64, error) {
+	var epoch [8]byte
+	if _, err := rand.Read(epoch[:]); err != nil {
+		return 0, fmt.Errorf("epoch: %w", err)
+	}
+	return binary.LittleEndian.Uint64(epoch[:]), nil
+}
+
+// makeEvents makes the log of events, before the store that notes in it.
+func (d *Daemon) makeEvents() {
+	if o := d.cfg.Events; o.Enabled {
+		d.events = events.New(d.epoch, events.Options{Batches: o.Batches, Changes: o.Batches * events.MaxBatch / 4})
+	}
 }

@@ -70,7 +70,7 @@ func TestRun(t *testing.T) {
 		if !page(t, d, "/metrics", http.StatusOK, "kvstored_tier_entries{tier=\"disk\"}") {
 			t.Errorf("run %d: the metrics have no disk", run)
 		}
-		if !page(t, d, "/metrics", http.StatusOK, fmt.Sprintf("kvstored_disk_path_io_depth{path=%q}", cfg.Disk.Paths[0])) {
+		if !page(t, d, "/metrics", http.StatusOK, fmt.Sprintf("kvstored_disk_path_available_bytes{path=%q}", cfg.Disk.Paths[0])) {
 			t.Errorf("run %d: /metrics has no folder of the disk", run)
 		}
 		stop()
@@ -184,7 +184,7 @@ func TestReload(t *testing.T) {
 	}
 	write(func(c *config.Config) { c.CPU.Policy, c.CPU.Capacity = "s3fifo", 32<<20 })
 	st := reload()
-	if !st.LastReloadOK || len(st.NeedsRestart) != 1 || st.NeedsRestart[0].Key != "cpu.capacity" || !strings.Contains(st.Running, "s3fifo") {
+	if !st.LastReloadOK || len(st.NeedsRestart) != 1 || st.NeedsRestart[0].Path != "cpu.capacity" || !strings.Contains(st.Running, "s3fifo") {
 		t.Errorf("a good file: %+v", st)
 	}
 	if name, ok := d.stack.PolicyOf(tier.CPU); !ok || name != "s3fifo" {

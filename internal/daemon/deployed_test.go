@@ -11,11 +11,11 @@ import (
 // by their names in Prometheus.
 func TestDeployedMetrics(t *testing.T) {
 	known := map[string]bool{}
-	for _, m := range exported.List {
-		known["kvstored_"+m.Name] = true
-		if m.Buckets != nil {
+	for _, m := range allMetrics() {
+		known["kvstored_"+m.name] = true
+		if m.buckets != nil {
 			for _, part := range []string{"_bucket", "_count", "_sum"} {
-				known["kvstored_"+m.Name+part] = true
+				known["kvstored_"+m.name+part] = true
 			}
 		}
 	}

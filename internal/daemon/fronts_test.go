@@ -8,13 +8,13 @@ import (
 
 // An error says once what failed, on what, and what to do.
 func TestListenErrors(t *testing.T) {
-	l, err := ListenTCP("listen.resp", "127.0.0.1:0")
+	l, err := listenTCP("listen.resp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	addr := l.Addr().String()
-	_, err = ListenTCP("listen.resp", addr)
+	_, err = listenTCP("listen.resp", addr)
 	if err == nil || strings.Count(err.Error(), addr) != 1 || !strings.HasSuffix(err.Error(), "choose another address") {
 		t.Errorf("an address that is taken: %v", err)
 	}

@@ -207,7 +207,7 @@ func (in *inheritance) listenTCP(key, addr string) (e endpoint, err error) {
 	if e.file = in.take(labelOfTCP(addr)); e.file != nil && e.resume() == nil {
 		return e, nil
 	}
-	e.Listener, err = ListenTCP(key, addr)
+	e.Listener, err = listenTCP(key, addr)
 	return e, err
 }
 

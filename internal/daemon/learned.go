@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -23,12 +24,14 @@ type learned struct {
 	path string       // of the file
 }
 
-// learned lists the tiers whose policies may learn.
+// learned lists the tiers whose policies may learn. The folder of a disk tier that is not
+// open is not the daemon's: another disk may be missing there, or a read never end.
 func (d *Daemon) learned() (list []learned) {
-	if dir := d.cfg.LearnedPath(); dir != "" {
+	dir, open := d.cfg.LearnedPath(), d.disk != nil && !d.disk.Off()
+	if dir != "" && (open || dir == d.cfg.CPU.Learned) {
 		list = append(list, learned{d.cpu, filepath.Join(dir, "learned.cpu")})
 	}
-	if d.disk != nil {
+	if open {
 		list = append(list, learned{d.disk, filepath.Join(d.cfg.Disk.MetaPath(), "learned.disk")})
 	}
 	return list
@@ -38,7 +41,7 @@ func (d *Daemon) learned() (list []learned) {
 // be used costs some hits, and no more.
 func (d *Daemon) loadLearned() {
 	for _, l := range d.learned() {
-		data, err := os.ReadFile(l.path)
+		data, err := config.ReadRegular(l.path, 256<<10) // tenure's has 90 KB at most
 		if err == nil {
 			err = l.tier.Ledger().LoadPolicy(data)
 		}
@@ -56,15 +59,14 @@ func (d *Daemon) loadLearned() {
 func (d *Daemon) runLearned(ctx context.Context) error {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-			d.saveLearned()
-			return nil
 		case <-tick.C:
-			d.saveLearned()
 		}
+		d.saveLearned()
 	}
+	return nil
 }
 
 func (d *Daemon) saveLearned() {

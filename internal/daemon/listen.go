@@ -62,8 +62,8 @@ func (e *endpoint) String() string {
 // isSocket tells a socket's path from host:port.
 func isSocket(addr string) bool { return strings.HasPrefix(addr, "/") }
 
-// ListenTCP takes host:port, for the key that names it.
-func ListenTCP(key, addr string) (net.Listener, error) {
+// listenTCP takes host:port, for the key that names it.
+func listenTCP(key, addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		var op *net.OpError // says once more what is listened on

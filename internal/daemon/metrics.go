@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"bytes"
 	"errors"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -24,17 +26,36 @@ type metrics struct {
 	asking   atomic.Int64                         // nanoseconds spent on requests about prompts
 }
 
+// histogram is a metric of times, which are counted where they are measured.
+type histogram struct {
+	name, help string
+	labels     []string
+	buckets    []float64 // upper bounds in seconds
+}
+
 var (
-	requestSeconds = exported.Histogram("request_seconds", "Time from reading a request to handing its answer to the socket; what waits is answered later.",
-		prometheus.ExponentialBuckets(1e-6, 2, 22), "op") // 1 us to 2 s
-	tierSeconds = exported.Histogram("tier_seconds", "Time of operations of a tier that succeeded, waiting in its queue included.",
-		prometheus.ExponentialBuckets(1e-5, 2, 22), "tier", "op") // 10 us to 21 s
-	readySeconds = exported.Histogram("prefix_ready_seconds", "Time from reading a prefetch that finds something until its prefix does not grow any more, waiting included, by the farthest tier that a chunk of it came from.",
-		fineBuckets(), "tier")
-	loadSeconds = exported.Histogram("chunk_load_seconds", "Time from wanting a chunk that is below DRAM until it is there and leased, waiting for turns, for room and for other loads included, by the tier it came from.",
-		fineBuckets(), "tier")
-	descBuild = desc("build_info", "1, labelled with the versions of the program and of Go.", "version", "goversion")
+	requestSeconds = histogram{
+		"request_seconds", "Time from reading a request to handing its answer to the socket; what waits is answered later.",
+		[]string{"op"}, prometheus.ExponentialBuckets(1e-6, 2, 22), // 1 us to 2 s
+	}
+	tierSeconds = histogram{
+		"tier_seconds", "Time of operations of a tier that succeeded, waiting in its queue included.",
+		[]string{"tier", "op"}, prometheus.ExponentialBuckets(1e-5, 2, 22), // 10 us to 21 s
+	}
+	readySeconds = histogram{
+		"prefix_ready_seconds", "Time from reading a prefetch that finds something until its prefix does not grow any more, waiting included, by the farthest tier that a chunk of it came from.",
+		[]string{"tier"}, fineBuckets(),
+	}
+	loadSeconds = histogram{
+		"chunk_load_seconds", "Time from wanting a chunk that is below DRAM until it is there and leased, waiting for turns, for room and for other loads included, by the tier it came from.",
+		[]string{"tier"}, fineBuckets(),
+	}
+	histograms = []histogram{requestSeconds, tierSeconds, readySeconds, loadSeconds}
 )
+
+func (h *histogram) vec() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + h.name, Help: h.help, Buckets: h.buckets}, h.labels)
+}
 
 // fineBuckets are those of what engines wait for: from 10 us to 21 s, two to each power of
 // two, so that a quantile is at most half too much.
@@ -47,9 +68,9 @@ func fineBuckets() (bounds []float64) {
 
 func newMetrics(d *Daemon) *metrics {
 	m := &metrics{daemon: d, registry: prometheus.NewRegistry()}
-	h := requestSeconds.Vec()
-	m.tierTook, m.readyBy = tierSeconds.Vec(), readySeconds.Vec()
-	loads := loadSeconds.Vec()
+	h := requestSeconds.vec()
+	m.tierTook, m.readyBy = tierSeconds.vec(), readySeconds.vec()
+	loads := loadSeconds.vec()
 	for p := range m.loadTook {
 		if tier.Place(p) != tier.CPU {
 			m.loadTook[p] = loads.WithLabelValues(tier.Place(p).String())
@@ -105,4 +126,72 @@ func (m *metrics) observe(op wire.Op, took time.Duration) {
 	if o := m.took[op]; o != nil {
 		o.Observe(took.Seconds())
 	}
+}
+
+// metricsPause is the least from one making of the metrics to the next: it takes a
+// processor for some milliseconds, and every user of the machine may ask.
+const metricsPause = 50 * time.Millisecond
+
+// sharedMetrics answers with what a handler makes of the metrics, once for all who wait for
+// it: no answer is older than its request, and however many ask, one at a time is made.
+type sharedMetrics struct {
+	handler http.Handler
+	turn    chan struct{} // of capacity 1; who has it may use the rest
+	begun   time.Time     // when the last answer began to be made
+	last    *answer
+}
+
+// answer is a ResponseWriter that keeps all writes. Once it is made it is not
+// changed any more.
+type answer struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(code int)        { a.code = code }
+func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
+
+func newSharedMetrics(h http.Handler) *sharedMetrics {
+	return &sharedMetrics{handler: h, turn: make(chan struct{}, 1)}
+}
+
+// ServeHTTP implements http.Handler.
+func (p *sharedMetrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	came := time.Now()
+	select {
+	case p.turn <- struct{}{}:
+	case <-r.Context().Done():
+		return
+	}
+	if !p.begun.After(came) && !p.make(r) {
+		<-p.turn
+		return
+	}
+	a := p.last
+	<-p.turn
+	for name, values := range a.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(a.code)
+	_, _ = w.Write(a.body.Bytes()) // a client that has left is told nothing
+}
+
+// make makes the answer anew, for all clients in the same form. It is false where its
+// client leaves before it begins.
+func (p *sharedMetrics) make(r *http.Request) bool {
+	if wait := metricsPause - time.Since(p.begun); wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-r.Context().Done():
+			return false
+		}
+	}
+	plain := r.Clone(r.Context())
+	plain.Header = nil
+	p.begun = time.Now()
+	p.last = &answer{header: make(http.Header), code: http.StatusOK}
+	p.handler.ServeHTTP(p.last, plain)
+	return true
 }

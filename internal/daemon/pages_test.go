@@ -55,7 +55,7 @@ func TestPagesAreReadOnly(t *testing.T) {
 			t.Errorf("GET %s for a foreign page: %d", path, code)
 		}
 	}
-	for _, path := range []string{"/v1/config", "/v1/pins", "/v1/clear", "/v1/version", "/debug/pprof/"} {
+	for _, path := range []string{"/v1/config", "/v1/claims", "/v1/forget", "/v1/version", "/debug/pprof/"} {
 		for _, method := range []string{"GET", "POST"} {
 			if code, _ := ask(method, path, addr, ""); code < 400 {
 				t.Errorf("%s %s: %d", method, path, code)

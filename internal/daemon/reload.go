@@ -162,10 +162,7 @@ func (r *reloads) stats(whole bool) (admin.Config, error) {
 	defer r.mu.Unlock()
 	s := admin.Config{
 		File: r.path, Loaded: r.mu.loaded, Reloads: r.mu.good, ReloadsBad: r.mu.failed, LastReloadOK: r.mu.ok,
-		NeedsRestart: []admin.Waiting{},
-	}
-	for _, c := range r.mu.waiting {
-		s.NeedsRestart = append(s.NeedsRestart, admin.Waiting{Key: c.Path, Running: c.Old, File: c.New})
+		NeedsRestart: append([]config.Change{}, r.mu.waiting...),
 	}
 	if !whole {
 		return s, nil

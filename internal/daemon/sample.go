@@ -40,7 +40,7 @@ func processTime() time.Duration {
 // tiersOfSample are the tiers as they are now.
 func tiersOfSample(d *Daemon) sample.Tiers {
 	c := d.reloads.running()
-	out := sample.Tiers{Write: c.Write.Mode, UnsafeAge: c.Write.UnsafeAge.Seconds(), MinHits: min(c.Write.MinHits, 255)}
+	out := sample.Tiers{Write: c.Write.Mode, UnsafeAge: c.Write.UnsafeAge.Seconds()}
 	st := d.stack.Stats().Tiers
 	out.DRAM = tierOfSample(d, tier.CPU, st[tier.CPU], c.CPU.HighWatermark, c.CPU.LowWatermark, meanChunk)
 	if disk, ok := st[tier.Disk]; ok {

@@ -96,7 +96,7 @@ func SetLogLevel(name string) {
 // Rules are what the checks of a configuration must know beside the file: if
 // here, also how much memory this machine has.
 func Rules(here bool) (rules config.Rules, err error) {
-	rules = config.Rules{Policies: policy.All(), UID: os.Geteuid()}
+	rules = config.Rules{UID: os.Geteuid()}
 	if !here {
 		return rules, nil
 	}
@@ -120,7 +120,7 @@ func limitsOfDRAM(c *config.Config, arenaBytes int64) ledger.Limits {
 // quotas are those of spaces, in their order.
 func quotas(spaces []config.Space) (qs []stack.Quota) {
 	for _, s := range spaces {
-		qs = append(qs, stack.Quota{Match: s.Match, Bytes: int64(s.Quota), Priority: s.Priority, MaxAge: s.MaxAge, PrefillDepth: s.PrefillDepth})
+		qs = append(qs, stack.Quota{Match: s.Match, Bytes: int64(s.Quota), MaxAge: s.MaxAge, PrefillDepth: s.PrefillDepth})
 	}
 	return qs
 }
@@ -128,7 +128,7 @@ func quotas(spaces []config.Space) (qs []stack.Quota) {
 // ledgerQuotas are the same for a tier.
 func ledgerQuotas(spaces []config.Space) (qs []ledger.Quota) {
 	for _, q := range stack.Bounded(quotas(spaces)) {
-		qs = append(qs, ledger.Quota{Bytes: q.Bytes, Priority: q.Priority})
+		qs = append(qs, ledger.Quota{Bytes: q.Bytes})
 	}
 	return qs
 }

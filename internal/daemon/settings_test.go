@@ -44,7 +44,7 @@ func TestReloadReachesParts(t *testing.T) {
 		"prefetch.policy": "best_effort", "prefetch.deadline": "3s", "prefetch.per_1024_tokens": "1s", "prefetch.window": "2MiB",
 		"lease.max_age": "1m", "pin.max_age": "1m",
 		"budget.leases": "0.1", "budget.pins": "0.1", "budget.loads": "0.1", "budget.unwritten": "0.1",
-		"access": `[{uids: [7], match: "*", rights: [read]}]`, "spaces": `[{match: a, quota: 64MiB, priority: 1}]`, "log.level": "warn",
+		"access": `[{uids: [7], match: "*", rights: [read]}]`, "spaces": `[{match: a, quota: 64MiB}]`, "log.level": "warn",
 	}
 	c := config.Default()
 	const arena = 1 << 30

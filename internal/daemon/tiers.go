@@ -27,7 +27,7 @@ type tiers struct {
 	memory
 	known    bool // all that was left in DRAM is known again
 	cpu      *cpu.Tier
-	disk     *disk.Keeper    // nil: no disk tier
+	disk     *disk.Tier      // nil: no disk tier
 	remote   *remote.Tier    // nil: no remote tier
 	ages     *age.Book       // that all of them keep to
 	database database.Opener // of disk; nil: a process is started for it
@@ -115,7 +115,7 @@ func (t *tiers) makeDisk(c *config.Config, chunks int, log zerolog.Logger) (err 
 	o := diskOptions(&c.Disk, log)
 	o.Entries, o.Ages = chunks, t.ages
 	o.Quotas, o.DeferTraining, o.Database = ledgerQuotas(c.Spaces), true, t.database
-	t.disk, err = disk.Keep(o)
+	t.disk, err = disk.Open(o)
 	return err // it says disk
 }
 

@@ -8,20 +8,20 @@ import (
 // TestChat: every user takes every turn in order, each prompt begins with the
 // one before, all begin with the system prompt, and it is all the same again.
 func TestChat(t *testing.T) {
-	c := Chat{Users: 9, Turns: 5, SystemTokens: 300, Seed: 7}
+	c := Options{Users: 9, Turns: 5, Seed: 7}
 	last := make(map[int][]uint32)
 	turns := make(map[int]int)
 	var order []int
 	var system []uint32
-	for turn := range c.All() {
+	for turn := range c.all() {
 		if turn.Number != turns[turn.User] {
 			t.Fatalf("user %d takes turn %d, want %d", turn.User, turn.Number, turns[turn.User])
 		}
 		turns[turn.User]++
 		if system == nil {
-			system = slices.Clone(turn.Tokens[:c.SystemTokens])
+			system = slices.Clone(turn.Tokens[:SystemTokens])
 		}
-		if !slices.Equal(turn.Tokens[:c.SystemTokens], system) {
+		if !slices.Equal(turn.Tokens[:SystemTokens], system) {
 			t.Fatalf("user %d, turn %d: another system prompt", turn.User, turn.Number)
 		}
 		before := last[turn.User]
@@ -36,11 +36,11 @@ func TestChat(t *testing.T) {
 			t.Errorf("user %d took %d of %d turns", u, turns[u], c.Turns)
 		}
 	}
-	if slices.Equal(last[0][:400], last[1][:400]) {
+	if slices.Equal(last[0][:SystemTokens+100], last[1][:SystemTokens+100]) {
 		t.Error("two users say the same")
 	}
 	i := 0
-	for turn := range c.All() {
+	for turn := range c.all() {
 		if turn.User != order[i] {
 			t.Fatalf("turn %d is user %d's the second time, was user %d's", i, turn.User, order[i])
 		}

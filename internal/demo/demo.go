@@ -1,10 +1,17 @@
 package demo
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
+	"slices"
 	"time"
+
+	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/key"
 )
 
 // The size of a demo: DRAM is too small for the conversations, so that the disk
@@ -18,134 +25,370 @@ const (
 	SystemTokens = 1024      // of the prompt that all conversations begin with
 )
 
-// Bounds of a chat: prompts that fit into DRAM, and users that can be counted.
+// Bounds of a chat: users that fit into memory, and prompts that fit into DRAM.
 const (
-	MostUsers     = 1_000_000_000
-	MostChatTurns = 60
+	MostUsers = 1_000_000
+	MostTurns = 60
 )
 
-// Daemon is a daemon that a demo has for itself.
-type Daemon interface {
-	// Start returns once the daemon serves and knows all that it has on disk.
-	Start(ctx context.Context) (Found, error)
-	// Stop ends it as an operator would, with everything unwritten written.
-	Stop(ctx context.Context) error
-	// Socket is where it listens.
-	Socket() string
-}
-
-// Found is what a daemon has on disk when it starts.
-type Found struct{ Chunks, Bytes int64 }
+// storeWait is how long a reserve may wait for room, and for the disk to catch
+// up: the engine makes its payloads up, faster than any disk writes.
+const storeWait = 30 * time.Second
 
 // Options of a demo.
 type Options struct {
-	Chat                   Chat
+	Users, Turns           int // turns of each user
+	Seed                   uint64
 	PrefillTokensPerSecond float64 // speed at which an engine is assumed to compute prompts
-	Daemon                 Daemon
-	// Step is told what begins now, and Played of each prompt that was played.
-	Step   func(what string)
-	Played func(turn Turn)
+
+	Socket string                                                 // where the daemon listens
+	Start  func(context.Context) (chunks, bytes int64, err error) // returns when it is ready, and what it has on disk
+	Stop   func(context.Context) error                            // as an operator would
+	Step   func(what string)                                      // is told what begins now
+	Played func(turn Turn)                                        // is told of each prompt that was played
 }
 
 // Run plays the first half, restarts the daemon and plays the second. Beside an
 // error the daemon may still run.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	p := player{Options: &o, result: Result{
-		Users: o.Chat.Users, Turns: o.Chat.Turns, SystemTokens: o.Chat.SystemTokens,
-		ChunkTokens: ChunkTokens, PayloadBytes: PayloadBytes, DRAMBytes: DRAMBytes,
-		Total: newSums(), Before: newSums(), After: newSums(),
-	}}
-	begun := time.Now()
-	if err := p.play(ctx); err != nil {
+	next, end := iter.Pull(o.all())
+	defer end()
+	n, r := o.Users*o.Turns, o.newResult()
+	o.Step("starting a daemon")
+	if _, _, err := o.Start(ctx); err != nil {
 		return nil, err
 	}
-	r := &p.result
-	r.Seconds = time.Since(begun).Seconds()
-	r.Saved = Saved{
-		Tokens: r.Total.HitTokens, PrefillTokensPerSecond: o.PrefillTokensPerSecond,
-		PrefillSeconds: float64(r.Total.HitTokens) / o.PrefillTokensPerSecond,
-		WaitedSeconds:  r.Total.waited.Seconds(),
+	o.Step("playing the first half")
+	if err := o.half(ctx, next, n/2, &r.Before, &r.Total); err != nil {
+		return nil, err
 	}
+	if err := o.restart(ctx, &r.Restart); err != nil {
+		return nil, err
+	}
+	o.Step("playing the second half")
+	if err := o.half(ctx, next, n-n/2, &r.After, &r.Total); err != nil {
+		return nil, err
+	}
+	o.Step("stopping the daemon, which writes what is unwritten")
+	if err := o.Stop(ctx); err != nil {
+		return nil, err
+	}
+	r.finish()
 	return r, nil
 }
 
-// player is the playing part of a demo.
-type player struct {
-	*Options
-	next   func() (Turn, bool)
-	took   time.Duration // playing, without the restart
-	result Result
+// restart ends the daemon and starts it again. All that it knows then comes from disk.
+func (o *Options) restart(ctx context.Context, r *Restart) (err error) {
+	o.Step("stopping the daemon, which writes what is unwritten")
+	begun := time.Now()
+	if err := o.Stop(ctx); err != nil {
+		return err
+	}
+	r.StopSeconds = time.Since(begun).Seconds()
+	o.Step("starting it again, from disk alone")
+	begun = time.Now()
+	r.ChunksBack, r.BytesBack, err = o.Start(ctx)
+	r.StartSeconds = time.Since(begun).Seconds()
+	return err
 }
 
-func (p *player) play(ctx context.Context) error {
-	p.Step("starting a daemon")
-	if _, err := p.Daemon.Start(ctx); err != nil {
-		return err
-	}
-	next, stop := iter.Pull(p.Chat.All())
-	defer stop()
-	p.next = next
-	turns := p.Chat.Users * p.Chat.Turns
-	p.Step("playing the first half")
-	if err := p.half(ctx, &p.result.Before, turns/2); err != nil {
-		return err
-	}
-	if err := p.restart(ctx); err != nil {
-		return err
-	}
-	p.Step("playing the second half")
-	if err := p.half(ctx, &p.result.After, turns-turns/2); err != nil {
-		return err
-	}
-	p.result.Total.finish(p.took)
-	p.Step("stopping the daemon, which writes what is unwritten")
-	return p.Daemon.Stop(ctx)
-}
-
-// half plays n turns over one connection.
-func (p *player) half(ctx context.Context, sums *Sums, n int) error {
-	e, err := dial(ctx, p.Daemon.Socket())
+// half plays n turns over one connection, as an engine would.
+func (o *Options) half(ctx context.Context, next func() (Turn, bool), n int, sums ...*Sums) error {
+	space := key.Space{Model: "demo", World: 1, DType: "generated", ChunkTokens: ChunkTokens, Method: key.SHA256}
+	b, err := key.NewBuilder(space)
 	if err != nil {
 		return err
 	}
-	defer e.client.Close()
-	start := time.Now()
+	c, err := client.Dial(ctx, o.Socket, client.Options{Name: "demo engine", Space: &space})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	e, begun := engine{client: c, builder: b, want: make([]byte, PayloadBytes)}, time.Now()
 	for range n {
-		turn, ok := p.next()
-		if !ok {
-			break
-		}
+		turn, _ := next()
 		played, err := e.play(ctx, turn.Tokens)
 		if err != nil {
-			return fmt.Errorf("user %d, turn %d: %w", turn.User, turn.Number, err)
+			return fmt.Errorf("user %d, turn %d: %w", turn.User+1, turn.Number+1, err)
 		}
-		sums.add(&played)
-		p.result.Total.add(&played)
-		p.Played(turn)
+		for _, s := range sums {
+			s.add(&played)
+		}
+		o.Played(turn)
 	}
-	took := time.Since(start)
-	p.took += took
-	sums.finish(took)
+	for _, s := range sums {
+		s.Seconds += time.Since(begun).Seconds()
+	}
 	return nil
 }
 
-// restart ends the daemon as an operator would and starts it again. All that
-// it knows then comes from disk.
-func (p *player) restart(ctx context.Context) error {
-	r := &p.result.Restart
-	p.Step("stopping the daemon, which writes what is unwritten")
-	start := time.Now()
-	if err := p.Daemon.Stop(ctx); err != nil {
-		return err
+// engine plays prompts over one connection. A payload follows from its key, so that any
+// process knows each byte of it.
+type engine struct {
+	client  *client.Client
+	builder *key.Builder
+	chain   key.Chain
+	want    []byte // a payload, as it must be
+}
+
+// played is what became of one prompt.
+type played struct {
+	tokens, chunks int
+	tiers          client.TierCounts // where its verified prefix was found
+	read, wrong    int               // chunks that were compared, those with a wrong byte
+	stored         int               // chunks
+	lookup, ready  time.Duration     // until the daemon said what is there, until that could be read
+}
+
+// play asks for a prompt, waits for its ready prefix, compares every byte of it, stores
+// the missing chunks, and gives the lease back.
+func (e *engine) play(ctx context.Context, tokens []uint32) (p played, err error) {
+	if err := e.builder.Tokens(&e.chain, tokens, key.Options{}); err != nil {
+		return p, err
 	}
-	r.StopSeconds = time.Since(start).Seconds()
-	p.Step("starting it again, from disk alone")
-	start = time.Now()
-	found, err := p.Daemon.Start(ctx)
+	p.tokens, p.chunks = len(tokens), e.chain.Len()
+	begun := time.Now()
+	job, err := e.client.Prefetch(ctx, client.Tokens(tokens), client.PrefetchOptions{Policy: client.WaitComplete})
+	p.lookup = time.Since(begun)
 	if err != nil {
-		return err
+		return p, err
 	}
-	r.StartSeconds = time.Since(start).Seconds()
-	r.ChunksBack, r.BytesBack = found.Chunks, found.Bytes
-	return nil
+	state, err := job.Wait(ctx, client.All)
+	p.ready, p.tiers = time.Since(begun), state.Tiers
+	for i := 0; err == nil && i < int(state.Ready.Chunks); i++ {
+		var got []byte
+		if got, err = job.Chunk(ctx, i); err == nil {
+			fill(e.want, e.chain.Key(i))
+			p.read++
+			p.wrong += differs(got, e.want)
+		}
+	}
+	if err == nil { // under the lease, so that its beginning stays
+		err = e.store(ctx, job, int(state.Ready.Chunks), &p)
+	}
+	if err == nil {
+		err = job.Release(ctx)
+	}
+	if errors.Is(err, client.ErrRevoked) { // what was read may have been overwritten meanwhile
+		p.tiers, p.read, p.wrong, err = client.TierCounts{}, 0, 0, nil
+	}
+	return p, err
+}
+
+// store stores the chunks from one on that are worth it, as far as there is room.
+func (e *engine) store(ctx context.Context, job *client.Job, first int, p *played) error {
+	n := min(job.Match().Worth, e.chain.Len()) - first
+	if n <= 0 {
+		return nil
+	}
+	o := client.ReserveOptions{First: first, Count: n, Size: PayloadBytes, Wait: storeWait}
+	results, err := e.client.Store(ctx, job.Prompt(), o, nil, func(i int, dst []byte) error {
+		fill(dst, e.chain.Key(first+i))
+		return nil
+	})
+	for _, r := range results {
+		switch r.Code {
+		case client.ResultStored:
+			p.stored++
+		case client.ResultDiffers:
+			p.wrong++
+		}
+	}
+	if errors.Is(err, client.ErrOverBudget) || errors.Is(err, client.ErrNoSpace) || errors.Is(err, client.ErrDeclined) {
+		return nil
+	}
+	return err
+}
+
+func differs(a, b []byte) int {
+	if bytes.Equal(a, b) {
+		return 0
+	}
+	return 1
+}
+
+// fill makes the payload of a key.
+func fill(payload []byte, k key.Key) {
+	var seed [32]byte
+	copy(seed[:], k.Space[:])
+	copy(seed[16:], k.Hash[:])
+	rand.NewChaCha8(seed).Read(payload)
+}
+
+// Result is what demo --json prints.
+type Result struct {
+	Users        int     `json:"users"`
+	Turns        int     `json:"turns"`
+	SystemTokens int     `json:"system_prompt_tokens"`
+	ChunkTokens  int     `json:"chunk_tokens"`
+	PayloadBytes int     `json:"payload_bytes"`
+	DRAMBytes    int64   `json:"dram_bytes"`
+	Total        Sums    `json:"total"`
+	Before       Sums    `json:"before_restart"`
+	After        Sums    `json:"after_restart"`
+	Restart      Restart `json:"restart"`
+	Saved        Saved   `json:"saved"`
+}
+
+// Restart is what stopping and starting the daemon took and brought.
+type Restart struct {
+	StopSeconds  float64 `json:"stop_seconds"` // with everything unwritten written
+	StartSeconds float64 `json:"start_seconds"`
+	ChunksBack   int64   `json:"chunks_back"` // known again, from disk alone
+	BytesBack    int64   `json:"bytes_back"`
+}
+
+// Saved is what the hits were worth, at an assumed speed.
+type Saved struct {
+	Tokens                 int64   `json:"tokens"`
+	PrefillTokensPerSecond float64 `json:"assumed_prefill_tokens_per_second"`
+	PrefillSeconds         float64 `json:"prefill_seconds"`
+	WaitedSeconds          float64 `json:"waited_seconds"` // for prefixes to be ready
+}
+
+// TierNames are the tiers that prompts are found in, as the protocol has them.
+var TierNames = [...]string{"cpu", "disk", "remote"}
+
+// maxTimes is how many prompts percentiles are of, at most: the first ones.
+const maxTimes = 1 << 20
+
+// Sums are of some prompts.
+type Sums struct {
+	Requests     int              `json:"requests"`
+	PromptTokens int64            `json:"total_prompt_tokens"`
+	PromptChunks int64            `json:"block_accesses"`
+	HitTokens    int64            `json:"total_hit_tokens"` // of verified prefixes
+	HitChunks    int64            `json:"block_hits"`
+	TierTokens   map[string]int64 `json:"hit_tokens"` // by the tier they were found in
+	TierChunks   map[string]int64 `json:"hit_blocks"`
+	Wrong        int64            `json:"mismatches"` // chunks with a wrong byte
+	Stored       int64            `json:"stored_blocks"`
+	BytesRead    int64            `json:"bytes_read"` // compared
+	BytesWritten int64            `json:"bytes_written"`
+	Seconds      float64          `json:"seconds"`
+	GBPerSecond  float64          `json:"gb_per_second"` // read and written, 10^9 bytes
+	LookupP50    float64          `json:"lookup_p50_us"`
+	LookupP99    float64          `json:"lookup_p99_us"`
+	ReadyP50     float64          `json:"ready_p50_us"`
+	ReadyP99     float64          `json:"ready_p99_us"`
+
+	waited         time.Duration
+	lookups, ready []time.Duration
+}
+
+func (o *Options) newResult() *Result {
+	r := &Result{
+		Users: o.Users, Turns: o.Turns, SystemTokens: SystemTokens, ChunkTokens: ChunkTokens, PayloadBytes: PayloadBytes, DRAMBytes: DRAMBytes,
+		Saved: Saved{PrefillTokensPerSecond: o.PrefillTokensPerSecond},
+	}
+	for _, s := range []*Sums{&r.Total, &r.Before, &r.After} {
+		s.TierTokens, s.TierChunks = make(map[string]int64), make(map[string]int64)
+	}
+	return r
+}
+
+func (s *Sums) add(p *played) {
+	s.Requests++
+	s.PromptTokens += int64(p.tokens)
+	s.PromptChunks += int64(p.chunks)
+	for i, n := range p.tiers {
+		s.HitTokens += int64(n.Tokens)
+		s.HitChunks += int64(n.Chunks)
+		s.TierTokens[TierNames[i]] += int64(n.Tokens)
+		s.TierChunks[TierNames[i]] += int64(n.Chunks)
+	}
+	s.Wrong += int64(p.wrong)
+	s.Stored += int64(p.stored)
+	s.BytesRead += int64(p.read) * PayloadBytes
+	s.BytesWritten += int64(p.stored) * PayloadBytes
+	s.waited += p.ready
+	if len(s.lookups) < maxTimes {
+		s.lookups, s.ready = append(s.lookups, p.lookup), append(s.ready, p.ready)
+	}
+}
+
+// finish fills in what follows from all prompts.
+func (r *Result) finish() {
+	for _, s := range []*Sums{&r.Total, &r.Before, &r.After} {
+		s.GBPerSecond = float64(s.BytesRead+s.BytesWritten) / 1e9 / max(s.Seconds, 1e-9)
+		s.LookupP50, s.LookupP99 = percentiles(s.lookups)
+		s.ReadyP50, s.ReadyP99 = percentiles(s.ready)
+	}
+	r.Saved.Tokens, r.Saved.WaitedSeconds = r.Total.HitTokens, r.Total.waited.Seconds()
+	r.Saved.PrefillSeconds = float64(r.Total.HitTokens) / r.Saved.PrefillTokensPerSecond
+}
+
+// percentiles are the median and the 99th, in microseconds. It sorts the times.
+func percentiles(times []time.Duration) (p50, p99 float64) {
+	if len(times) == 0 {
+		return 0, 0
+	}
+	slices.Sort(times)
+	at := func(i int) float64 { return float64(times[i]) / float64(time.Microsecond) }
+	return at((len(times) - 1) / 2), at((len(times) - 1) * 99 / 100)
+}
+
+// Turn is one prompt.
+type Turn struct {
+	User   int
+	Number int      // of the user's turn, from 0
+	Tokens []uint32 // borrowed: good until the next turn is asked for
+}
+
+// How people chat. The lengths are those of short questions with answers of a few
+// paragraphs. Half of the prompts come from the users who spoke last.
+const (
+	vocabulary         = 128_000
+	minSaid, maxSaid   = 60, 400
+	minReply, maxReply = 150, 900
+	activeUsers        = 6
+	activeShare        = 0.5
+)
+
+// all yields every turn of every user, each user's in their order. They share a system
+// prompt, and each prompt of a user is the one before, the answer to it, and what the user
+// says next. Equal options yield equal turns.
+func (o *Options) all() iter.Seq[Turn] {
+	return func(yield func(Turn) bool) {
+		rng := rand.New(rand.NewPCG(o.Seed, 0))
+		prompt := say(rng, nil, SystemTokens)
+		open := make([]Turn, 0, o.Users) // the next of each user that has one, the last speaker's last
+		for user := range o.Users {
+			open = append(open, Turn{User: user})
+		}
+		for len(open) > 0 {
+			i := rng.IntN(len(open))
+			if rng.Float64() < activeShare {
+				i = len(open) - 1 - rng.IntN(min(activeUsers, len(open)))
+			}
+			turn := open[i]
+			prompt = o.prompt(prompt[:SystemTokens], turn)
+			if !yield(Turn{turn.User, turn.Number, prompt}) {
+				return
+			}
+			open = slices.Delete(open, i, i+1)
+			if turn.Number++; turn.Number < o.Turns {
+				open = append(open, turn)
+			}
+		}
+	}
+}
+
+// prompt appends what a user and the assistant have said by a turn.
+func (o *Options) prompt(prompt []uint32, at Turn) []uint32 {
+	rng := rand.New(rand.NewPCG(o.Seed, uint64(at.User)+1))
+	for turn := range at.Number + 1 {
+		if turn > 0 {
+			prompt = say(rng, prompt, minReply+rng.IntN(maxReply-minReply))
+		}
+		prompt = say(rng, prompt, minSaid+rng.IntN(maxSaid-minSaid))
+	}
+	return prompt
+}
+
+func say(rng *rand.Rand, prompt []uint32, n int) []uint32 {
+	for range n {
+		prompt = append(prompt, rng.Uint32N(vocabulary))
+	}
+	return prompt
 }

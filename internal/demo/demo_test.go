@@ -44,38 +44,42 @@ func newInProcess(t *testing.T) *inProcess {
 	return p
 }
 
-func (p *inProcess) Start(context.Context) (Found, error) {
+func (p *inProcess) start(context.Context) (chunks, bytes int64, err error) {
 	d, err := daemon.New(p.cfg, daemon.Options{Log: zerolog.Nop()})
 	if err != nil {
-		return Found{}, err
+		return 0, 0, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop, p.ended = stop, make(chan error, 1)
 	go func() { p.ended <- d.Run(ctx) }()
-	return Found{Chunks: 7, Bytes: 8}, nil
+	return 7, 8, nil
 }
 
-func (p *inProcess) Stop(context.Context) error {
+func (p *inProcess) halt(context.Context) error {
 	p.stop()
 	return errors.Join(p.bad, <-p.ended)
 }
 
-func (p *inProcess) Socket() string { return p.cfg.Listen.Socket }
+func (p *inProcess) options(users, turns int) Options {
+	return Options{
+		Users: users, Turns: turns, Seed: 1, PrefillTokensPerSecond: 1000, Socket: p.cfg.Listen.Socket,
+		Start: p.start, Stop: p.halt, Step: func(string) {}, Played: func(Turn) {},
+	}
+}
 
 // TestRun: every prompt is played and verified, half of them after a restart,
 // the steps are told in order, and the sums are those of the halves.
 func TestRun(t *testing.T) {
 	var steps []string
 	played := 0
-	r, err := Run(t.Context(), Options{
-		Chat: Chat{Users: 3, Turns: 3, Seed: 1, SystemTokens: SystemTokens}, PrefillTokensPerSecond: 1000, Daemon: newInProcess(t),
-		Step:   func(what string) { steps = append(steps, what) },
-		Played: func(Turn) { played++ },
-	})
+	o := newInProcess(t).options(3, 3)
+	o.Step = func(what string) { steps = append(steps, what) }
+	o.Played = func(Turn) { played++ }
+	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if played != 9 || r.Saved.WaitedSeconds <= 0 || r.Total.Requests != 9 || !r.Total.OK() || r.Total.HitTokens != r.Before.HitTokens+r.After.HitTokens {
+	if played != 9 || r.Saved.WaitedSeconds <= 0 || r.Total.Requests != 9 || r.Total.Wrong != 0 || r.Total.HitTokens != r.Before.HitTokens+r.After.HitTokens {
 		t.Errorf("%d played, %+v", played, r.Total)
 	}
 	if r.After.HitTokens == 0 || r.Restart.ChunksBack != 7 || r.Restart.BytesBack != 8 || r.Saved.PrefillSeconds != float64(r.Total.HitTokens)/1000 {
@@ -91,33 +95,28 @@ func TestRun(t *testing.T) {
 func TestRunFails(t *testing.T) {
 	p := newInProcess(t)
 	p.bad = errors.New("it does not")
-	_, err := Run(t.Context(), Options{
-		Chat: Chat{Users: 1, Turns: 2, Seed: 1}, PrefillTokensPerSecond: 1, Daemon: p,
-		Step: func(string) {}, Played: func(Turn) {},
-	})
+	_, err := Run(t.Context(), p.options(1, 2))
 	if !errors.Is(err, p.bad) {
 		t.Errorf("error %v", err)
 	}
 }
 
-// TestRunEnds: a demo of a hundred million people ends with its context, and keeps nothing
-// of those who have not begun.
+// TestRunEnds: a demo of a million people ends with its context.
 func TestRunEnds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	p, played := newInProcess(t), 0
-	_, err := Run(ctx, Options{
-		Chat: Chat{Users: 100_000_000, Turns: 10, Seed: 1, SystemTokens: SystemTokens}, PrefillTokensPerSecond: 1, Daemon: p,
-		Step: func(string) {}, Played: func(Turn) {
-			if played++; played == 3 {
-				stop()
-			}
-		},
-	})
+	o := p.options(MostUsers, 10)
+	o.Played = func(Turn) {
+		if played++; played == 3 {
+			stop()
+		}
+	}
+	_, err := Run(ctx, o)
 	if !errors.Is(err, context.Canceled) || played != 3 {
 		t.Errorf("%d played, error %v", played, err)
 	}
-	if err := p.Stop(t.Context()); err != nil {
+	if err := p.halt(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,19 +1,23 @@
-// Package demo plays what `kvstored demo` shows: people who chat with one
-// assistant through an engine that stores and loads, and a restart of the
-// daemon in the middle. With an engine that computes ([Talk]) each prompt is
-// answered computed, from disk after a restart, and from DRAM.
+// Package demo plays what `kvstored demo` shows: people who chat with one assistant through
+// an engine that stores and loads, and a restart of the daemon in the middle.
 //
 // # Owns
 //
-// The prompts of a demo ([Chat]), its course and its result.
+// The prompts, their course and its result; the sources of the demo with an engine that
+// computes, which are a program of their own.
 //
 // # Never does
 //
-// It prints nothing and starts no process: the daemon is the caller's
-// ([Daemon]), and so is the engine ([Engine]).
+// It prints nothing and starts no process.
 //
 // # Locks and buffers
 //
-// None, and no goroutines. Payloads are made in the daemon's memory, and compared with
-// one that is made beside it.
+// None, and no goroutines. A payload is compared with one that is made beside it.
 package demo
+
+import "embed"
+
+// Llamacpp is the Python package llamacpp: llama.cpp on its own, and people who talk with it.
+//
+//go:embed llamacpp/*.py
+var Llamacpp embed.FS

@@ -3,7 +3,7 @@
 //
 // # Owns
 //
-// A table of fixed size: [EntryBytes] for each chunk, without pointers, so that the
+// A table of fixed size: 24 bytes for each chunk, without pointers, so that the
 // garbage collector does not look into it. It is a cache of buckets. An entry has 64
 // bits of a keyed hash of the chunk's key, why, from which tier and when the chunk
 // left, and how many bytes that tier had evicted by then: the bytes evicted since are

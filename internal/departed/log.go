@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/kvstored/kvstored/key"
 )
@@ -26,8 +25,6 @@ const (
 const (
 	// Tiers is how many tiers there may be.
 	Tiers = 4
-	// EntryBytes is what one departed chunk takes.
-	EntryBytes = int(unsafe.Sizeof(entry{}))
 	// DefaultEntries is how many chunks a log remembers: 6 MiB.
 	DefaultEntries = 256 << 10
 
@@ -43,9 +40,6 @@ type Note struct {
 	At     uint32 // seconds since 1970
 	mark   uint32
 }
-
-// Time is when the chunk left, to the second.
-func (n Note) Time() time.Time { return time.Unix(int64(n.At), 0) }
 
 type entry struct {
 	sum uint64 // of the key; 0: free
@@ -64,7 +58,6 @@ type Log struct {
 		sync.Mutex
 		entries []entry
 		seq     uint32
-		used    int
 	}
 }
 
@@ -90,7 +83,7 @@ func (l *Log) bucket(sum uint64) []entry {
 	return l.mu.entries[at : at+bucketSize]
 }
 
-// Add notes that a chunk is gone.
+// Add notes that a chunk is gone, or that a tier did not take it, and others may have.
 func (l *Log) Add(k key.Key, n Note) { l.note(&k, n, nil) }
 
 // Evict notes that tier has evicted a chunk that no tier has any more. Where keeps is
@@ -101,12 +94,7 @@ func (l *Log) Evict(k key.Key, tier, policy uint8, keeps bool) {
 	})
 }
 
-// Decline notes that a tier did not take a chunk, which may be elsewhere.
-func (l *Log) Decline(k key.Key, tier, why uint8) {
-	l.note(&k, Note{Kind: Declined, Tier: tier, Detail: why}, nil)
-}
-
-// DeclineNew is Decline for a chunk of which nothing is known.
+// DeclineNew notes that a tier did not take a chunk, if nothing is known of it.
 func (l *Log) DeclineNew(k key.Key, tier, why uint8) {
 	l.note(&k, Note{Kind: Declined, Tier: tier, Detail: why}, func(had *Note) bool { return had.Kind != Unknown })
 }
@@ -125,9 +113,6 @@ func (l *Log) note(k *key.Key, n Note, keep func(had *Note) bool) {
 	if e.sum == sum && keep != nil && keep(&e.Note) {
 		e.At = n.At
 		return
-	}
-	if e.sum == 0 {
-		l.mu.used++
 	}
 	l.mu.seq++
 	*e = entry{sum, l.mu.seq, n}
@@ -161,7 +146,6 @@ func (l *Log) Taken(k key.Key) {
 	for b, i := l.bucket(sum), 0; i < bucketSize; i++ {
 		if b[i].sum == sum && b[i].Kind == Declined {
 			b[i] = entry{}
-			l.mu.used--
 		}
 	}
 }
@@ -194,14 +178,4 @@ func (l *Log) Leaving(tier uint8, bytes uint64) {
 func (l *Log) Since(n Note) uint64 {
 	now := uint32(l.evicted[n.Tier%Tiers].Load() >> markShift)
 	return uint64(now-n.mark) << markShift
-}
-
-// Len is how many chunks are known.
-func (l *Log) Len() int {
-	if l == nil {
-		return 0
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.used
 }

@@ -5,9 +5,26 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/kvstored/kvstored/key"
 )
+
+// used is how many chunks are known.
+func (l *Log) used() (n int) {
+	if l == nil {
+		return 0
+	}
+	for _, e := range l.mu.entries {
+		if e.sum != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// since is when the chunk left, to the second.
+func (n Note) since(begun time.Time) time.Duration { return time.Unix(int64(n.At), 0).Sub(begun) }
 
 func keyOf(n int) (k key.Key) {
 	k.Hash[0], k.Hash[1], k.Space[3] = byte(n), byte(n>>8), byte(n>>16)
@@ -78,7 +95,7 @@ func TestModel(t *testing.T) {
 						m.add(k, Note{Kind: Evicted, Tier: tier, Detail: why})
 					}
 				case 2:
-					l.Decline(k, tier, why)
+					l.Add(k, Note{Kind: Declined, Tier: tier, Detail: why})
 					m.add(k, Note{Kind: Declined, Tier: tier, Detail: why})
 				case 3:
 					l.DeclineNew(k, tier, why)
@@ -100,8 +117,8 @@ func TestModel(t *testing.T) {
 			for _, b := range m.buckets {
 				n += len(b)
 			}
-			if l.Len() != n {
-				t.Errorf("the log has %d chunks, want %d", l.Len(), n)
+			if l.used() != n {
+				t.Errorf("the log has %d chunks, want %d", l.used(), n)
 			}
 		}
 	})
@@ -126,11 +143,11 @@ func TestTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(8)
 		begun := time.Now().Truncate(time.Second)
-		l.Decline(keyOf(1), 1, 0)
+		l.Add(keyOf(1), Note{Kind: Declined, Tier: 1})
 		time.Sleep(time.Minute)
 		l.Evict(keyOf(1), 0, 0, true)
-		if n := l.Find(keyOf(1)); n.Kind != Declined || n.Time().Sub(begun) != time.Minute {
-			t.Errorf("%+v, %v after it began", n, n.Time().Sub(begun))
+		if n := l.Find(keyOf(1)); n.Kind != Declined || n.since(begun) != time.Minute {
+			t.Errorf("%+v, %v after it began", n, n.since(begun))
 		}
 	})
 }
@@ -143,7 +160,7 @@ func TestNothing(t *testing.T) {
 		l.Evict(keyOf(1), 0, 0, true)
 		l.Taken(keyOf(1))
 		l.Leaving(0, 1)
-		if l.Find(keyOf(1)) != (Note{}) || l.Len() != 0 {
+		if l.Find(keyOf(1)) != (Note{}) || l.used() != 0 {
 			t.Error("a nil log knows something")
 		}
 	})
@@ -153,8 +170,8 @@ func TestNothing(t *testing.T) {
 // nothing.
 func TestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if EntryBytes != 24 || DefaultEntries*EntryBytes != 6<<20 {
-			t.Errorf("an entry has %d bytes, and there are %d; docs/limits.md says 24 and 6 MiB in all", EntryBytes, DefaultEntries)
+		if n := unsafe.Sizeof(entry{}); n != 24 || DefaultEntries*n != 6<<20 {
+			t.Errorf("an entry has %d bytes, and there are %d; docs/guarantees.md says 24 and 6 MiB in all", n, DefaultEntries)
 		}
 		l, k := New(1000), keyOf(1)
 		if n := testing.AllocsPerRun(100, func() {

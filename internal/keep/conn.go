@@ -30,9 +30,9 @@ type Conn struct {
 	c *net.UnixConn
 }
 
-// Dial connects to the process that listens at path, which must be of this user or of
+// dial connects to the process that listens at path, which must be of this user or of
 // root: its files are believed.
-func Dial(path string, timeout time.Duration) (*Conn, error) {
+func dial(path string, timeout time.Duration) (*Conn, error) {
 	c, err := net.DialTimeout("unix", path, timeout)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (c *Conn) Send(m Message, timeout time.Duration, files ...*os.File) error {
 	if len(text) > maxBytes || len(files) > MaxFiles {
 		return fmt.Errorf("keeper: %s: %d bytes and %d descriptors are more than %d and %d", m.Step, len(text), len(files), maxBytes, MaxFiles)
 	}
-	rights, err := Rights(files)
+	rights, err := socket.Rights(files)
 	if err != nil {
 		return err
 	}
@@ -83,27 +83,8 @@ func (c *Conn) Send(m Message, timeout time.Duration, files ...*os.File) error {
 	return nil
 }
 
-// Rights is the control message by which descriptors go along. It asks each file for its number without Fd,
-// which would have the sockets that it is a copy of block.
-func Rights(files []*os.File) (rights []byte, err error) {
-	fds := make([]int, len(files))
-	for i, f := range files {
-		raw, err := f.SyscallConn()
-		if err == nil {
-			err = raw.Control(func(fd uintptr) { fds[i] = int(fd) })
-		}
-		if err != nil {
-			return nil, fmt.Errorf("keeper: %s: %w", f.Name(), err)
-		}
-	}
-	if len(fds) == 0 {
-		return nil, nil
-	}
-	return syscall.UnixRights(fds...), nil
-}
-
-// Copy is another descriptor of the same open file.
-func Copy(f *os.File) (*os.File, error) {
+// duplicate is another descriptor of the same open file.
+func duplicate(f *os.File) (*os.File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -122,10 +103,10 @@ func Copy(f *os.File) (*os.File, error) {
 // ErrEnded is the other end's end, without a word.
 var ErrEnded = errors.New("the other process has ended")
 
-// Receive waits for a step at most for timeout, and returns it with its descriptors,
+// await waits for a step at most for timeout, and returns it with its descriptors,
 // which are the caller's to close. Any other message is an error; one that says failed
 // is what that says.
-func (c *Conn) Receive(want Step, timeout time.Duration) (m Message, files []*os.File, err error) {
+func (c *Conn) await(want Step, timeout time.Duration) (m Message, files []*os.File, err error) {
 	m, files, err = c.Next(timeout)
 	switch {
 	case err != nil:
@@ -173,7 +154,7 @@ func (c *Conn) receive(timeout time.Duration) (m Message, files []*os.File, err 
 	if err != nil {
 		return m, nil, err
 	}
-	if files, err = filesIn(rights[:control]); err != nil {
+	if files, err = socket.Files(rights[:control], "kept"); err != nil {
 		return m, files, err
 	}
 	if flags&syscall.MSG_CTRUNC != 0 {
@@ -193,30 +174,9 @@ func (c *Conn) receive(timeout time.Duration) (m Message, files []*os.File, err 
 	return m, files, err
 }
 
-// filesIn makes files of the descriptors that came with a message.
-func filesIn(rights []byte) (files []*os.File, err error) {
-	if len(rights) == 0 {
-		return nil, nil
-	}
-	parts, err := syscall.ParseSocketControlMessage(rights)
-	if err != nil {
-		return nil, err
-	}
-	for i := range parts {
-		fds, err := syscall.ParseUnixRights(&parts[i])
-		if err != nil {
-			return files, err
-		}
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "kept"))
-		}
-	}
-	return files, nil
-}
-
-// AwaitEnd returns when the other end has gone, or ctx has ended. Nothing is to come
+// awaitEnd returns when the other end has gone, or ctx has ended. Nothing is to come
 // meanwhile.
-func (c *Conn) AwaitEnd(ctx context.Context) {
+func (c *Conn) awaitEnd(ctx context.Context) {
 	_ = c.c.SetReadDeadline(time.Time{}) // what fails here fails the read
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -244,3 +204,33 @@ func (c *Conn) Fail(program string, why error) {
 
 // Close ends the connection.
 func (c *Conn) Close() error { return c.c.Close() }
+
+// Version is that of the messages. A daemon and a keeper with different ones cannot work
+// together.
+const Version = 2
+
+// Step names a message.
+type Step string
+
+// The messages.
+const (
+	Take   Step = "take"   // what is kept
+	Keep   Step = "keep"   // what comes along, or nothing, in place of what is kept
+	Taken  Step = "taken"  // the answer to both
+	Failed Step = "failed" // in the place of any: it ends here
+)
+
+// Message is one step. A field that the step does not have is empty.
+type Message struct {
+	Step    Step   `json:"step"`
+	Version int    `json:"version"`
+	Program string `json:"program,omitempty"` // of take and keep: the version, for people
+	Why     string `json:"why,omitempty"`     // of failed, for people
+
+	Names []string `json:"names,omitempty"` // of keep and taken: of the descriptors with it
+
+	// Of keep: the daemon has another connection, which does not answer. Of taken: another
+	// daemon has the files, and nothing was done.
+	Over bool `json:"over,omitempty"`
+	Busy bool `json:"busy,omitempty"`
+}

@@ -25,7 +25,7 @@ func pair(t *testing.T) (a, b *Conn) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if a, err = Dial(path, time.Minute); err != nil {
+	if a, err = dial(path, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	raw, err := l.AcceptUnix()
@@ -57,7 +57,7 @@ func TestSendAndReceive(t *testing.T) {
 	if err := a.Send(Message{Step: Keep, Program: "v1", Over: true}, time.Minute, many...); err != nil {
 		t.Fatal(err)
 	}
-	got, files, err := b.Receive(Keep, time.Minute)
+	got, files, err := b.await(Keep, time.Minute)
 	if err != nil || len(files) != MaxFiles || !got.Over || got.Program != "v1" {
 		t.Fatalf("%+v with %d files, %v", got, len(files), err)
 	}
@@ -95,13 +95,13 @@ func TestReceiveRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.Close()
-			if _, _, err := b.Receive(Taken, time.Minute); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, _, err := b.await(Taken, time.Minute); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Receive: %v", err)
 			}
 		})
 	}
 	_, b := pair(t)
-	if _, _, err := b.Receive(Taken, 10*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, _, err := b.await(Taken, 10*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("silence: %v", err)
 	}
 }
@@ -150,7 +150,7 @@ func TestOtherUsersAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer foreign.Close()
-	if _, err := Dial(own, time.Minute); err == nil || !strings.Contains(err.Error(), "user 65534") {
+	if _, err := dial(own, time.Minute); err == nil || !strings.Contains(err.Error(), "user 65534") {
 		t.Errorf("Dial: %v", err)
 	}
 }

@@ -71,7 +71,7 @@ var ErrNone = errors.New("nothing keeps the memory of DRAM when this process is 
 // cannot be used, as one of another user, is an error where there is no manager.
 func Find(path string) (Keeper, error) {
 	m := managerOf(os.Getenv, firstFD)
-	conn, err := Dial(path, timeout)
+	conn, err := dial(path, timeout)
 	if err == nil {
 		if m != nil {
 			m.had.Close()
@@ -117,7 +117,7 @@ func (c *client) ask(m Message, files ...*os.File) (Files, error) {
 	var list []*os.File
 	err := c.conn.Send(m, c.timeout, files...)
 	if err == nil {
-		answer, list, err = c.conn.Receive(Taken, c.timeout)
+		answer, list, err = c.conn.await(Taken, c.timeout)
 	}
 	if err != nil {
 		c.silent = true // the rest of it would be taken for the next answer
@@ -148,7 +148,7 @@ func named(names []string, list []*os.File) (Files, error) {
 
 func (c *client) Await(ctx context.Context) (silent bool) {
 	if !c.silent {
-		c.conn.AwaitEnd(ctx)
+		c.conn.awaitEnd(ctx)
 	}
 	return c.silent
 }

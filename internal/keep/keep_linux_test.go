@@ -199,14 +199,14 @@ func TestServerRefuses(t *testing.T) {
 			return c.Send(Message{Step: Take}, time.Minute, two...)
 		},
 	} {
-		c, err := Dial(path, time.Minute)
+		c, err := dial(path, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := send(c); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := c.Receive(Taken, time.Minute); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := c.await(Taken, time.Minute); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v", want, err)
 		}
 		_ = c.Close()

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // firstFD is the first descriptor that systemd passes (sd_listen_fds(3)).
@@ -97,7 +99,7 @@ func (m *manager) notify(text string, files ...*os.File) error {
 		return fmt.Errorf("$NOTIFY_SOCKET: %w", err)
 	}
 	defer c.Close()
-	rights, err := Rights(files)
+	rights, err := socket.Rights(files)
 	if err != nil {
 		return err
 	}

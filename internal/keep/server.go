@@ -159,7 +159,7 @@ func (s *Server) lend(conn *Conn, program string) (files Files, err error) {
 	}
 	files = make(Files)
 	for name, f := range s.mu.files {
-		if files[name], err = Copy(f); err != nil {
+		if files[name], err = duplicate(f); err != nil {
 			delete(files, name)
 			files.Close()
 			return nil, err

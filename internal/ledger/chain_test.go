@@ -278,7 +278,7 @@ func TestBrokenInvariants(t *testing.T) {
 		}
 		checked(t, l)
 		t.Run(what, func(t *testing.T) {
-			broken.Survive(t)
+			t.Cleanup(broken.Survive())
 			reports := broken.Count()
 			call(l, ks, got)
 			checked(t, l)
@@ -466,55 +466,6 @@ func TestARequestIsOneUse(t *testing.T) {
 	}
 }
 
-// An entry with a priority goes later, not never, and a victim stays cheap where
-// every entry has one.
-func TestPriority(t *testing.T) {
-	lru, err := policy.New("lru", 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := ledger.New(ledger.Options{
-		CapacityBytes: 1 << 20, Policy: lru, Quotas: []ledger.Quota{{Bytes: 1 << 20, Priority: 2}},
-	})
-	high := key.SpaceID{1}
-	l.Assign(high, 0)
-	put := func(sp key.SpaceID, n byte) {
-		id, _, err := l.Begin(ledger.Daemon, ledger.IO, key.Key{Space: sp, Hash: key.Hash{n}}, key.Hash{}, page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Publish([]ledger.ID{id}, false)
-	}
-	want := func(sp key.SpaceID, n byte) {
-		t.Helper()
-		e, ok := l.Evict()
-		if !ok || e.Key.Space != sp || e.Key.Hash[0] != n {
-			t.Errorf("evicted %v, %v; want %x of %x", e.Key, ok, n, sp[0])
-		}
-		l.Free(e.ID)
-	}
-	put(high, 1)
-	put(high, 2)
-	put(key.SpaceID{}, 3)
-	want(key.SpaceID{}, 3) // 1 and 2 are behind it now, spared once
-	put(key.SpaceID{}, 4)
-	l.Touch([]key.Key{{Space: high, Hash: key.Hash{1}}}) // counts again from the start
-	want(key.SpaceID{}, 4)                               // 2 is spared again
-	want(high, 2)
-	want(high, 1)
-	for n := range byte(200) {
-		put(high, n)
-	}
-	before := l.Stats().Steps
-	want(high, 16) // as many as may be were spared for it
-	if n := l.Stats().Steps - before; n != 17 {
-		t.Errorf("a victim took %d steps", n)
-	}
-	if err := l.Check(); err != nil {
-		t.Error(err)
-	}
-}
-
 // holdTouch holds the entries at the start of ks that are there, and counts that
 // as a use.
 func holdTouch(l *ledger.Ledger, o ledger.Owner, c ledger.Class, ks []key.Key, out []ledger.Entry) (int, error) {
@@ -525,7 +476,7 @@ func holdTouch(l *ledger.Ledger, o ledger.Owner, c ledger.Class, ks []key.Key, o
 
 // What is put aside comes back never, so nobody waits for it.
 func TestNothingIsWaitedForAside(t *testing.T) {
-	broken.Survive(t)
+	t.Cleanup(broken.Survive())
 	l := newLedger(t, "lru", ledger.Limits{})
 	ks := chain(1, 2)
 	got := fill(t, l, ks, 0)

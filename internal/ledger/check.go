@@ -74,7 +74,7 @@ func (a *audit) lines() error {
 	b := a.book
 	for id := uint32(1); id < b.entries.n; id++ {
 		e := b.entries.at(id)
-		if e.mark&cooled != 0 && b.evictable(e) && !e.isRetained() && *b.order.cold.link(id) == 0 {
+		if e.mark&cooled != 0 && b.evictable(e) && e.rank == 0 && *b.order.cold.link(id) == 0 {
 			return fmt.Errorf("ledger: entry %d is to go first, and is not in line", id)
 		}
 		if !b.underneath(e) {
@@ -202,7 +202,7 @@ func (a *audit) add(e *entry) {
 			a.count.DirtyEntries++
 			a.count.DirtyBytes += int64(e.size)
 		}
-		if e.isRetained() {
+		if e.rank > 0 {
 			a.count.RetainedBytes += n
 		}
 		if e.mark&cooled != 0 {

@@ -11,7 +11,7 @@ func (o *order) nextCold() (id uint32, found bool) {
 	for range min(o.cold.n, maxRound) {
 		id := o.cold.pop()
 		o.looked++
-		if e := o.entries.at(id); e.mark&cooled != 0 && !e.isRetained() && o.evictable(e) {
+		if e := o.entries.at(id); e.mark&cooled != 0 && e.rank == 0 && o.evictable(e) {
 			return id, true
 		}
 	}

@@ -22,8 +22,7 @@
 // Quotas bound what groups of spaces occupy. The entries under one are, besides
 // the policy of all, in a second one of the same kind, from which it evicts
 // while it is exceeded. So a victim costs O(1) then too, and the policy of all
-// is never made to refuse what other spaces have. A priority of such a group
-// puts victims of the policy of all back a few times; a quota spares nothing.
+// is never made to refuse what other spaces have.
 //
 // A policy that plans (policy.Planner) is told of whole requests with Observe,
 // which for it is the use of their chunks: touches and new fills are then
@@ -53,14 +52,13 @@
 //
 //   - what Pass has named, if a tier below has it (pass.go)
 //   - a leaf that MarkCold has named (cold.go)
-//   - the leaf that the policy of all names; one with a priority is spared, so
-//     that the next has its turn, at most 16 for one victim (order.go, quota.go)
+//   - the leaf that the policy of all names (order.go)
 //   - instead of such a leaf, if it is dirty and no writer has room for it, and
 //     also where there is no leaf: what stands underneath others (under.go)
 //   - that leaf all the same; EvictSafely rather takes another or none (evict.go)
 //
-// EvictOver asks the policy of the quota that is exceeded, where Pass, MarkCold
-// and priorities count for nothing. The ledger reads no clock: what is older
+// EvictOver asks the policy of the quota that is exceeded, where Pass and MarkCold
+// count for nothing. The ledger reads no clock: what is older
 // follows from the order of the calls.
 //
 // # Locks

@@ -73,17 +73,20 @@ func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
 	return v, true
 }
 
+// maxBack is how many leaves are put back for one victim.
+const maxBack = 16
+
 // choose takes a victim out of its scopes. A leaf that would be lost is put back
 // as if it had just come if something may go from underneath others, or safely
-// while a tier below works; then others have their turn, maxSpared at most.
+// while a tier below works; then others have their turn, maxBack at most.
 func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 	if id, ok := b.order.nextPassed(r, works); ok {
 		return id, true
 	}
 	keep := safely && works != 0
-	var back [maxSpared]uint32 // those put back; they stand in the cold line only when the others have had their turn
+	var back [maxBack]uint32 // those put back; they stand in the cold line only when the others have had their turn
 	defer func() { b.order.standInLine(back[:]) }()
-	for i := range maxSpared {
+	for i := range maxBack {
 		leaf, other := b.order.nextOf(r, works, b.isLost)
 		ok, found := leaf != 0, other != 0
 		if ok && !b.isLost(b.entries.at(leaf)) {
@@ -179,7 +182,7 @@ func (b *book) endResidency(id uint32) {
 	was, n := b.protected(e), b.bytes(e)
 	b.unlink(id)
 	b.countRetained(e, -1)
-	e.setRank(0)
+	e.rank = 0
 	b.setCold(e, false)
 	e.life = gone
 	e.mark &^= fresh | passed | ends

@@ -131,6 +131,20 @@ func (l *Ledger) unlock() {
 	wake.Wake()
 }
 
+// rounds calls do for the parts of a list, maxRound at a time, each in a lock round of its
+// own; from is where in the list a part begins.
+func rounds[T any](l *Ledger, list []T, do func(b *book, from int, some []T)) {
+	for from := 0; from < len(list); from += maxRound {
+		l.oneRound(func(b *book) { do(b, from, list[from:min(len(list), from+maxRound)]) })
+	}
+}
+
+func (l *Ledger) oneRound(do func(b *book)) {
+	l.mu.Lock()
+	defer l.unlock()
+	do(&l.mu.book)
+}
+
 // Wake tells those that wait for Released that there is more room, which no call here shows.
 func (l *Ledger) Wake() {
 	l.mu.Lock()
@@ -171,19 +185,11 @@ func (l *Ledger) Find(k key.Key) (Entry, State) {
 
 // Lookup sets have[i] to whether ks[i] is resident. It touches nothing.
 func (l *Ledger) Lookup(ks []key.Key, have []bool) {
-	for len(ks) > 0 {
-		n := min(len(ks), maxRound)
-		l.lookupRound(ks[:n], have)
-		ks, have = ks[n:], have[n:]
-	}
-}
-
-func (l *Ledger) lookupRound(ks []key.Key, have []bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, k := range ks {
-		have[i] = l.mu.entries.at(l.mu.find(k)).life == resident
-	}
+	rounds(l, ks, func(b *book, from int, some []key.Key) {
+		for i, k := range some {
+			have[from+i] = b.entries.at(b.find(k)).life == resident
+		}
+	})
 }
 
 // Stats is a snapshot of a ledger. At any moment
@@ -223,12 +229,4 @@ func (l *Ledger) Stats() Stats {
 	s.Owners = b.budgets.open
 	s.Steps = b.order.steps()
 	return s
-}
-
-// Room is how many bytes of the capacity nothing occupies; it is negative
-// while more is in use than a lowered capacity allows.
-func (l *Ledger) Room() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.capacity - l.mu.count.UsedBytes
 }

@@ -55,7 +55,7 @@ func newRig(t testing.TB, name string, source func(int) int) *rig {
 	r := &rig{
 		t: t, name: name, source: source,
 		real: ledger.New(ledger.Options{
-			CapacityBytes: 1 << 20, Entries: most, Policy: p, PolicyName: name, Limits: limits, Quotas: []ledger.Quota{{Bytes: quotaPages * page, Priority: quotaPriority}},
+			CapacityBytes: 1 << 20, Entries: most, Policy: p, PolicyName: name, Limits: limits, Quotas: []ledger.Quota{{Bytes: quotaPages * page}},
 		}),
 		model:  newModel(name, limits, most),
 		owners: []ledger.Owner{ledger.Daemon},

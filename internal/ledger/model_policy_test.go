@@ -14,9 +14,6 @@ import (
 // quotaPages is what the second space may occupy, once it is under a quota.
 const quotaPages = 12
 
-// quotaPriority is how often a chunk of that space is spared then.
-const quotaPriority = 2
-
 // ranking is what a ledger does with its policies, over their reference
 // models.
 type ranking struct {
@@ -449,15 +446,7 @@ func (m *model) under(p policy.Policy, got ledger.Entry, retained bool) *body {
 // leaf takes the next of one of the policies out of all.
 func (m *model) leaf(p policy.Policy) *body {
 	byID := m.byID()
-	next := func() (policy.ID, bool) {
-		return p.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) && (p == m.own || byID[id].rank == 0) })
-	}
-	id, ok := next()
-	for n := 0; ok && n < 16 && p == m.all && m.in[byID[id]] && byID[id].spared < quotaPriority; n++ {
-		byID[id].spared++
-		m.all.Add(id, meta(byID[id]))
-		id, ok = next()
-	}
+	id, ok := p.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) && (p == m.own || byID[id].rank == 0) })
 	if !ok {
 		return nil
 	}

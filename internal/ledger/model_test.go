@@ -28,7 +28,6 @@ type body struct {
 	filler holder
 	freed  bool
 	fresh  bool // published to be used, and not used yet
-	spared int
 	rank   ledger.Rank
 	passed bool // the prompt has come by here
 	// charged says of a victim that its writer has the room for it.
@@ -308,7 +307,7 @@ func (m *model) hold(h holder, e *body) error {
 func (m *model) touch(es []*body) {
 	m.renewPending()
 	for i := len(es) - 1; i >= 0; i-- {
-		es[i].spared, es[i].passed = 0, false
+		es[i].passed = false
 		if es[i].fresh {
 			es[i].fresh = false
 			m.renew(es[i])

@@ -44,7 +44,7 @@ func (o *order) init(t *table, opt Options, later bool) {
 		}
 		o.introduce(p)
 		o.scopes[1+i].install(p, later)
-		o.scopes[1+i].set(q)
+		o.scopes[1+i].quota.QuotaBytes = q.Bytes
 	}
 }
 
@@ -137,7 +137,6 @@ func (o *order) renew(id uint32) {
 // was counted when it was added.
 func (o *order) use(id policy.ID) {
 	e := o.entries.at(uint32(id))
-	e.forgetSpared()
 	o.setCold(e, false)
 	e.mark = e.mark&^passed | used
 	if e.mark&fresh != 0 {
@@ -192,8 +191,7 @@ func (o *order) proven(id uint32) bool {
 	return p != nil && p.Proven(policy.ID(id))
 }
 
-// next takes out the next victim of scope r. That of everything spares
-// some of what has a priority; a quota is kept all the same.
+// next takes out the next victim of scope r.
 func (o *order) next(r uint32) (id uint32, ok bool) {
 	if r == everything {
 		if id, ok := o.nextCold(); ok {
@@ -206,9 +204,6 @@ func (o *order) next(r uint32) (id uint32, ok bool) {
 		acceptable = o.ok
 	}
 	victim, ok := o.scopes[r].policy.Evict(acceptable)
-	for n := 0; ok && n < maxSpared && r == everything && o.spare(uint32(victim)); n++ {
-		victim, ok = o.scopes[r].policy.Evict(acceptable)
-	}
 	if !ok {
 		return 0, false
 	}

@@ -9,28 +9,16 @@ import "github.com/kvstored/kvstored/key"
 // chunk that another prompt hangs on, too, is left alone, and one that is used
 // again is like any other. Where a policy plans, Pass does nothing.
 func (l *Ledger) Pass(space key.SpaceID, hs []key.Hash) {
-	for len(hs) > 0 {
-		n := min(len(hs), maxRound)
-		l.passRound(space, hs[:n])
-		hs = hs[n:]
-	}
-}
-
-func (l *Ledger) passRound(space key.SpaceID, hs []key.Hash) {
-	l.mu.Lock()
-	defer l.unlock()
-	b := &l.mu.book
-	if b.order.scopes[everything].silent {
-		return
-	}
-	for _, h := range hs {
-		id := b.find(key.Key{Space: space, Hash: h})
-		if e := b.entries.at(id); id != 0 && e.life == resident && e.kids <= 1 {
-			e.mark |= passed
-			b.order.passing.push(id)
-			b.released = true // it may go now
+	rounds(l, hs, func(b *book, _ int, some []key.Hash) {
+		for _, h := range some {
+			id := b.find(key.Key{Space: space, Hash: h})
+			if e := b.entries.at(id); e.life == resident && e.kids <= 1 && !b.order.scopes[everything].silent {
+				e.mark |= passed
+				b.order.passing.push(id)
+				b.released = true // it may go now
+			}
 		}
-	}
+	})
 }
 
 // passLook is how many entries of the line of Pass a victim looks at.

@@ -14,11 +14,7 @@ import "slices"
 // root each time. One lock round walks at most 4,096 ancestors, and none for
 // policies in which recency has no part.
 func (l *Ledger) Publish(ids []ID, dirty bool) {
-	for len(ids) > 0 {
-		n := min(len(ids), maxRound)
-		l.publishRound(ids[:n], dirty, nil)
-		ids = ids[n:]
-	}
+	rounds(l, ids, func(b *book, _ int, some []ID) { b.publish(some, dirty, nil) })
 }
 
 // PublishHeld is Publish, and o holds the longest leading run of ids in class
@@ -26,9 +22,8 @@ func (l *Ledger) Publish(ids []ID, dirty bool) {
 // All of ids are resident afterwards; err says why n is smaller. They came to
 // be used at once: the next touch of each is that use and counts no other.
 func (l *Ledger) PublishHeld(o Owner, c Class, ids []ID, dirty bool) (n int, err error) {
-	for len(ids) > 0 {
-		k := min(len(ids), maxRound)
-		l.publishRound(ids[:k], dirty, func(b *book, id uint32) {
+	rounds(l, ids, func(b *book, _ int, some []ID) {
+		b.publish(some, dirty, func(id uint32) {
 			if err != nil {
 				return
 			}
@@ -36,17 +31,13 @@ func (l *Ledger) PublishHeld(o Owner, c Class, ids []ID, dirty bool) (n int, err
 				n++
 			}
 		})
-		ids = ids[k:]
-	}
+	})
 	return n, err
 }
 
-// publishRound publishes ids under one lock. keep, if any, is called for each
+// publish publishes ids of one round. keep, if any, is called for each
 // in prefix order while the fill still protects it.
-func (l *Ledger) publishRound(ids []ID, isDirty bool, keep func(*book, uint32)) {
-	l.mu.Lock()
-	defer l.unlock()
-	b := &l.mu.book
+func (b *book) publish(ids []ID, isDirty bool, keep func(id uint32)) {
 	for i := 0; i < len(ids); i++ {
 		if !b.isFilling(uint32(ids[i])) {
 			ids = slices.Concat(ids[:i], ids[i+1:])
@@ -66,20 +57,11 @@ func (l *Ledger) publishRound(ids []ID, isDirty bool, keep func(*book, uint32)) 
 		fill := b.guards.filled(e)
 		if keep != nil {
 			e.mark |= fresh
+			keep(uint32(id))
 		}
-		b.convert(uint32(id), fill, keep)
-	}
-}
-
-// convert gives back the fill of a published entry, after keep had the chance
-// to hold it.
-func (b *book) convert(id, fill uint32, keep func(*book, uint32)) {
-	e := b.entries.at(id)
-	if keep != nil {
-		keep(b, id)
-	}
-	if b.budgets.drop(fill) && !b.protected(e) {
-		b.unprotect(id)
+		if b.budgets.drop(fill) && !b.protected(e) { // it is given back once keep had the chance to hold
+			b.unprotect(uint32(id))
+		}
 	}
 }
 

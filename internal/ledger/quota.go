@@ -13,38 +13,17 @@ var ErrOverQuota = errors.New("over quota")
 
 // Quota is what holds for a group of spaces.
 type Quota struct {
-	Bytes    int64 // that they may occupy
-	Priority int   // 0 to MaxPriority: how often a chunk is spared when it would go
-}
-
-const (
-	// MaxPriority is how often a chunk can be spared. It is later, not never,
-	// that such a chunk goes.
-	MaxPriority = 3
-	// maxSpared is how many chunks are spared for one victim, so that a
-	// victim costs O(1) also where everything is of a high priority.
-	maxSpared = 16
-)
-
-// spare puts an entry that is about to go back as if it had just come, unless
-// it had that as often as its priority says. A use starts the count again.
-func (o *order) spare(id uint32) bool {
-	e := o.entries.at(id)
-	if e.mark&inQuota == 0 || e.spared() >= o.scopes[o.spaces.slots.at(e.space).quota].priority {
-		return false
-	}
-	e.spareAgain()
-	o.add(everything, id)
-	return true
+	Bytes int64 // that they may occupy
 }
 
 // QuotaStats is a snapshot of one quota.
 type QuotaStats struct {
-	QuotaBytes   int64
-	UsedBytes    int64 // occupied by the spaces under it; above the quota until they have evicted
-	Evictions    uint64
-	EvictedBytes uint64
-	Refused      uint64 // chunks with no room under it
+	Match        string `json:"match"` // for who names it: the ledger leaves it empty
+	QuotaBytes   int64  `json:"quota_bytes"`
+	UsedBytes    int64  `json:"used_bytes"` // occupied by the spaces under it; above the quota until they have evicted
+	Evictions    uint64 `json:"evictions"`  // chunks that went because their own space was over it
+	EvictedBytes uint64 `json:"evicted_bytes"`
+	Refused      uint64 `json:"refused"` // chunks that had no room under it
 }
 
 // Quotas returns the present sums, in the order of Options.
@@ -68,9 +47,12 @@ func (l *Ledger) Assign(id key.SpaceID, i int) {
 	if slot == noSpace {
 		return
 	}
-	for next := uint32(1); next != 0; {
-		next = l.joinQuotaRound(id, slot, next)
-	}
+	l.eachRound(func(b *book, at uint32, e *entry) {
+		kept := b.spaces.slots.at(slot).id == id // else the space has lost all it had
+		if kept && e.space == slot && e.life == resident && e.mark&inQuota == 0 {
+			b.order.joinQuota(at)
+		}
+	})
 }
 
 // assign returns the slot of a space that has entries already.
@@ -89,27 +71,6 @@ func (l *Ledger) assign(id key.SpaceID, scope uint32) (slot uint32) {
 		b.order.scopes[scope].quota.UsedBytes += sp.bytes
 	}
 	return slot
-}
-
-// joinQuotaRound looks at the entries from number at on, and returns where to go
-// on, or 0.
-func (l *Ledger) joinQuotaRound(id key.SpaceID, slot, at uint32) (next uint32) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
-	if b.spaces.slots.at(slot).id != id {
-		return 0 // the space has lost all it had
-	}
-	end := min(at+maxRound, b.entries.n)
-	for ; at < end; at++ {
-		if e := b.entries.at(at); e.space == slot && e.life == resident && e.mark&inQuota == 0 {
-			b.order.joinQuota(at)
-		}
-	}
-	if at == b.entries.n {
-		return 0
-	}
-	return at
 }
 
 // admits refuses what no eviction would make room for.

@@ -114,8 +114,7 @@ func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.S
 		} else {
 			r.install(fresh[i], l.later)
 		}
-		r.set(q.Quota)
-		r.quota.UsedBytes = 0
+		r.quota.QuotaBytes, r.quota.UsedBytes = q.Bytes, 0
 	}
 	for _, r := range old[1:] {
 		if r.policy != nil {
@@ -134,11 +133,6 @@ func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.S
 			b.order.scopes[sp.quota].quota.UsedBytes += sp.bytes
 		}
 	}
-}
-
-// set has a scope keep a quota.
-func (r *scope) set(q Quota) {
-	r.quota.QuotaBytes, r.priority = q.Bytes, uint8(min(max(q.Priority, 0), MaxPriority))
 }
 
 // eachRound calls do, with the lock held, for all entries there are.

@@ -151,7 +151,7 @@ func TestConcurrentRequote(t *testing.T) {
 			qs, under := make([]ledger.Requota, r.IntN(4)), make(map[key.SpaceID]int)
 			was := r.Perm(max(have, len(qs)))
 			for i := range qs {
-				qs[i] = ledger.Requota{Quota: ledger.Quota{Bytes: int64(1+r.IntN(200)) * page, Priority: r.IntN(4)}, Was: -1}
+				qs[i] = ledger.Requota{Quota: ledger.Quota{Bytes: int64(1+r.IntN(200)) * page}, Was: -1}
 				if was[i] < have {
 					qs[i].Was = was[i]
 				}

@@ -32,7 +32,7 @@ func (r *retained) init(capacity int64) {
 
 // of is the order that has an entry; nil for one without a rank.
 func (r *retained) of(e *entry) policy.Policy {
-	if k := e.rank(); k > 0 {
+	if k := e.rank; k > 0 {
 		return r.ranks[k-1]
 	}
 	return nil
@@ -69,45 +69,26 @@ func (r *retained) steps() (n uint64) {
 	return n
 }
 
-// An entry keeps its rank in the upper half of turns, and in the lower how often it
-// was spared since it was used.
-const spareBits = 4
-
-func (e *entry) rank() Rank       { return Rank(e.turns >> spareBits) }
-func (e *entry) setRank(r Rank)   { e.turns = e.turns&(1<<spareBits-1) | uint8(r)<<spareBits }
-func (e *entry) spared() uint8    { return e.turns & (1<<spareBits - 1) }
-func (e *entry) spareAgain()      { e.turns++ }
-func (e *entry) forgetSpared()    { e.turns &^= 1<<spareBits - 1 }
-func (e *entry) isRetained() bool { return e.turns>>spareBits > 0 }
-
 // Retain gives the resident ones of hs, chunks of a space, their ranks: they go after
 // all that has a lower one, and none is 0. It protects nothing: a retained entry is
 // evicted where there is nothing else. A rank ends with the residency. Chunks that are
 // not resident are passed over.
 func Retain(l *Ledger, space key.SpaceID, hs []key.Hash, ranks []Rank) {
-	for len(hs) > 0 {
-		n := min(len(hs), maxRound)
-		retainRound(l, space, hs[:n], ranks[:n])
-		hs, ranks = hs[n:], ranks[n:]
-	}
-}
-
-func retainRound(l *Ledger, space key.SpaceID, hs []key.Hash, ranks []Rank) {
-	l.mu.Lock()
-	defer l.unlock()
-	for i, h := range hs {
-		l.mu.retain(l.mu.find(key.Key{Space: space, Hash: h}), min(ranks[i], MaxRank))
-	}
+	rounds(l, hs, func(b *book, from int, some []key.Hash) {
+		for i, h := range some {
+			b.retain(b.find(key.Key{Space: space, Hash: h}), min(ranks[from+i], MaxRank))
+		}
+	})
 }
 
 func (b *book) retain(id uint32, rank Rank) {
 	e := b.entries.at(id)
-	if e.life != resident || e.rank() == rank {
+	if e.life != resident || e.rank == rank {
 		return
 	}
 	b.order.retained.remove(e, policy.ID(id))
 	b.countRetained(e, -1)
-	e.setRank(rank)
+	e.rank = rank
 	b.order.retained.add(e, policy.ID(id))
 	b.countRetained(e, 1)
 	if rank == 0 && b.evictable(e) {
@@ -117,7 +98,7 @@ func (b *book) retain(id uint32, rank Rank) {
 
 // countRetained counts an entry with a rank, or takes it back.
 func (b *book) countRetained(e *entry, n int64) {
-	if e.isRetained() {
+	if e.rank > 0 {
 		b.count.RetainedBytes += n * b.bytes(e)
 	}
 }
@@ -138,5 +119,5 @@ func (o *order) nextRetained() (id uint32, found bool) {
 // unretained is ok for the policy of all.
 func (t *table) unretained(id policy.ID) bool {
 	e := t.entries.at(uint32(id))
-	return t.evictable(e) && !e.isRetained()
+	return t.evictable(e) && e.rank == 0
 }

@@ -12,8 +12,7 @@ type scope struct {
 	silent  bool           // it is told of nothing else: neither of touches nor of what comes
 	under   line           // what may go though others stand on it
 
-	quota    QuotaStats // of the second kind
-	priority uint8      // the same
+	quota QuotaStats // of the second kind
 }
 
 // everything is the scope of all entries; those of quotas follow.

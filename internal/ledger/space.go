@@ -88,26 +88,15 @@ func (s *spaces) ref(id key.SpaceID, seed maphash.Seed) uint32 {
 // a space with entries some 10 ns for each entry of the ledger, in short rounds:
 // it is for questions by hand. Entries that come or go meanwhile may be missing.
 func (l *Ledger) Keys(id key.SpaceID) (ks []key.Key) {
-	for at, more := uint32(1), true; more; {
-		ks, at, more = l.keysRound(id, at, ks)
+	if l.SpaceBytes(id) == 0 {
+		return nil
 	}
-	return ks
-}
-
-func (l *Ledger) keysRound(id key.SpaceID, at uint32, ks []key.Key) ([]key.Key, uint32, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := l.mu.spaces.find(id)
-	if n == noSpace {
-		return ks, at, false
-	}
-	end := min(at+handOverRound, l.mu.entries.n)
-	for ; at < end; at++ {
-		if e := l.mu.entries.at(at); e.space == n && (e.life == filling || e.life == resident) {
+	l.eachRound(func(b *book, _ uint32, e *entry) {
+		if (e.life == filling || e.life == resident) && b.spaces.slots.at(e.space).id == id {
 			ks = append(ks, key.Key{Space: id, Hash: e.hash})
 		}
-	}
-	return ks, at, at < l.mu.entries.n
+	})
+	return ks
 }
 
 // Occupancy is what the resident entries of a space are, and take with others of it.

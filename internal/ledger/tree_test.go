@@ -154,7 +154,7 @@ func TestMatchAndWalkEverywhere(t *testing.T) {
 				}
 			}
 			locs := make([]radix.Loc, depth)
-			if known := tree.Match(sp, hashes, locs); known != last {
+			if known := tree.Match(sp, hashes, 0, locs, nil); known != last {
 				t.Fatalf("depth %d, %o: %d known, want %d", depth, code, known, last)
 			}
 			seen := 0

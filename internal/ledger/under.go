@@ -72,7 +72,7 @@ func (o *order) offer(id uint32) {
 }
 
 // underLook is how many entries a victim puts back that might go: used since
-// they were let go of, spared, or in a tier that does not work.
+// they were let go of, or in a tier that does not work.
 const underLook = 64
 
 // nextUnder takes out what may go although it has kids. What may not any more
@@ -94,8 +94,8 @@ func (o *order) nextUnder(r uint32, works mark, retained bool) (id uint32, found
 				return 0, false
 			}
 			continue
-		case e.isRetained() && r == everything && !retained:
-		case e.mark&works != 0 && (looked >= underLook || !o.again(r, e)):
+		case e.rank > 0 && r == everything && !retained:
+		case e.mark&works != 0 && (looked >= underLook || !again(e)):
 			o.remove(id)
 			return id, true
 		}
@@ -106,15 +106,9 @@ func (o *order) nextUnder(r uint32, works mark, retained bool) (id uint32, found
 }
 
 // again reports whether an entry that might go deserves another round: one for
-// having been used, and what its priority gives it.
-func (o *order) again(r uint32, e *entry) bool {
-	if e.mark&used != 0 {
-		e.mark &^= used
-		return true
-	}
-	if r != everything || e.mark&inQuota == 0 || e.spared() >= o.scopes[o.spaces.slots.at(e.space).quota].priority {
-		return false
-	}
-	e.spareAgain()
-	return true
+// having been used.
+func again(e *entry) bool {
+	was := e.mark&used != 0
+	e.mark &^= used
+	return was
 }

@@ -2,8 +2,8 @@
 //
 // # Owns
 //
-// A [Set] has the prefix of a program's names and remembers all that was described with
-// it, for the page that documents them. [Out] hands numbers over when they are asked for.
+// A [Metric] is one row of a program's table: its name, what it is, and where it is read.
+// [Collect] reads all rows of a table from one snapshot.
 //
 // # Never does
 //
@@ -11,5 +11,5 @@
 //
 // # Locks
 //
-// None. Metrics are described by variables of a package, before anything runs.
+// None. A table is a variable of a package, and is not changed.
 package metric

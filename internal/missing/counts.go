@@ -102,8 +102,8 @@ func (c *Counts) Read() Totals {
 	return t
 }
 
-// Tokens is all that was missing.
-func (t *Totals) Tokens() (n uint64) {
+// tokens is all that was missing.
+func (t *Totals) tokens() (n uint64) {
 	for i := range t.Missed {
 		n += t.Missed[i].Tokens
 	}

@@ -1,4 +1,4 @@
-// Package missing names why a prompt was not found to its end, counts the tokens that
+// Package missing names why part of a prompt was missed, counts the tokens that
 // were missing, and says in one sentence what would have helped.
 //
 // # Owns

@@ -55,7 +55,7 @@ func TestCounts(t *testing.T) {
 	c.Add(&Absence{Reason: Evicted, Tier: 0, Since: 1 << 30}, 20)
 	c.Add(&Absence{Reason: Evicted, Tier: 0, Since: 1 << 20}, 30)
 	got := c.Read()
-	if got.Tokens() != 76 || len(got.Missed) != 4 {
+	if got.tokens() != 76 || len(got.Missed) != 4 {
 		t.Errorf("counted %+v", got)
 	}
 	want := []Growth{{"cpu", 1<<20 + 1<<18, 30}, {"cpu", 1<<30 + 1<<28, 50}}

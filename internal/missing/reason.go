@@ -55,7 +55,6 @@ const (
 	NotWorth                   // the tier's policy has better use for the room
 	Gone                       // the nearer tiers had lost it before its turn
 	Lost                       // the tier had stored it, and could not keep it
-	MinHits                    // it was not used often enough (write.mode: selective)
 	Admission                  // no tier's policy wanted it: it was not reserved
 	Quota                      // the space has all that it may
 	Budget                     // the client, or all of them, held as much as they may
@@ -65,7 +64,7 @@ const (
 
 var declineNames = [Declines]string{
 	"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped", "not_worth", "gone", "lost",
-	"min_hits", "admission", "quota", "over_budget", "crowded",
+	"admission", "quota", "over_budget", "crowded",
 }
 
 // String is the stable name.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kvstored/kvstored/internal/human"
 )
@@ -30,7 +31,7 @@ func Sentence(asked uint64, t *Totals, tiers []Tier) string {
 	if asked == 0 {
 		return ""
 	}
-	missed := t.Tokens()
+	missed := t.tokens()
 	out := []string{percent(asked-min(missed, asked), asked) + " was hit"}
 	for _, s := range shares(t)[:min(most, len(shares(t)))] {
 		if float64(s.Tokens) < fewest*float64(asked) {
@@ -104,7 +105,6 @@ var declineSayings = map[Decline]string{
 	NoRoom:      "it had no room",
 	WriteBudget: "its write budget was spent (disk.write_budget)",
 	NotWorth:    "its policy had better use for the room",
-	MinHits:     "it was not used often enough (write.min_hits)",
 	Admission:   "the policies had better use for the room",
 	Quota:       "its space had all that it may (spaces)",
 	Budget:      "its client held all that it may (budget.leases)",
@@ -144,4 +144,46 @@ func growth(asked, evicted uint64, t *Totals, of Tier) string {
 		return fmt.Sprintf(", most of it too long ago for %d times as much %s", growing, of.Title)
 	}
 	return fmt.Sprintf(": %s more %s would have hit %s", human.Bytes(best.Bytes), of.Title, percent(best.Tokens, asked))
+}
+
+// titles are the tiers as people call them, by number.
+var titles = [NoTier + 1]string{"DRAM", "disk", "the bucket", "its tier", "its tier"}
+
+// Explain says of one missing chunk why it is not there; "" where nothing is missing.
+func Explain(a *Absence, now time.Time) string {
+	title := titles[min(a.Tier, NoTier)]
+	switch a.Reason {
+	case Nothing:
+		return ""
+	case Evicted:
+		text := "it was evicted from " + title
+		if a.Policy != "" {
+			text += " by " + a.Policy
+		}
+		text += ago(a, now)
+		if a.Since > 0 {
+			text += fmt.Sprintf("; %s has evicted %s since, so about as much more would have kept it", title, human.Bytes(a.Since))
+		}
+		return text
+	case Declined:
+		why, ok := declineSayings[a.Why]
+		if !ok {
+			why = a.Why.String()
+		}
+		return fmt.Sprintf("it was not kept by %s: %s%s", title, why, ago(a, now))
+	case TierOff:
+		return fmt.Sprintf("it may be in %s, which is off (see the log)", title)
+	case OtherSpace:
+		return "it is stored in another space only"
+	case NotSearched:
+		return fmt.Sprintf("it is in %s, which was not searched", title)
+	}
+	return "it " + sayings[a.Reason.String()] + ago(a, now)
+}
+
+func ago(a *Absence, now time.Time) string {
+	if a.At == 0 {
+		return ""
+	}
+	return ", " + max(0, now.Sub(a.Time())).Truncate(time.Second).String() + " ago"
 }

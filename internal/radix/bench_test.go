@@ -67,7 +67,7 @@ func BenchmarkMatch(b *testing.B) {
 	b.Run("warm", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if t.Match(Hash{}, long[0], locs) != benchChain {
+			if t.Match(Hash{}, long[0], 0, locs, nil) != benchChain {
 				b.Fatal("no match")
 			}
 		}
@@ -81,7 +81,7 @@ func BenchmarkMatch(b *testing.B) {
 				evict[j]++
 			}
 			begin := b.Elapsed()
-			t.Match(Hash{}, long[i%len(long)], locs)
+			t.Match(Hash{}, long[i%len(long)], 0, locs, nil)
 			took[i] = b.Elapsed() - begin
 		}
 		slices.Sort(took)
@@ -94,7 +94,7 @@ func BenchmarkMatch(b *testing.B) {
 		chain := append([]Hash(nil), long[0]...)
 		copy(chain[5000:], randomChain(rand.New(rand.NewPCG(2, 2)), benchChain-5000))
 		for b.Loop() {
-			if t.Match(Hash{}, chain, locs) != 5000 {
+			if t.Match(Hash{}, chain, 0, locs, nil) != 5000 {
 				b.Fatal("no match")
 			}
 		}

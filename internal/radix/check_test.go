@@ -174,3 +174,19 @@ func mustCheck(tb testing.TB, t *Tree) {
 		tb.Fatal(err)
 	}
 }
+
+// deepest follows first children down to a leaf.
+func (t *Tree) deepest(id uint32) uint32 {
+	for child := t.runs.at(id).child; child != 0; child = t.runs.at(id).child {
+		id = child
+	}
+	return id
+}
+
+// nextUp is the run after id when children come before their parents.
+func (t *Tree) nextUp(id uint32) uint32 {
+	if r := t.runs.at(id); r.next == 0 {
+		return r.parent
+	}
+	return t.deepest(t.runs.at(id).next)
+}

@@ -44,7 +44,7 @@
 // # Marks
 //
 // A known chunk may have marks, eight bits of which only the owner knows the meaning
-// (Mark, MatchMarked). They go with the chunk. A page has a column for them, one byte a
+// (Mark, Match). They go with the chunk. A page has a column for them, one byte a
 // slot, from the first mark in it on.
 //
 // # Locks and buffers

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"testing"
 )
@@ -66,7 +65,7 @@ func (m model) prune(space, h Hash) {
 func matchInPieces(t *Tree, space Hash, chain []Hash, locs []Loc, piece int) (known int) {
 	for to := 0; known == to && to < len(chain); {
 		to = min(to+piece, len(chain))
-		known = t.MatchOn(space, chain[:to], known, locs)
+		known = t.Match(space, chain[:to], known, locs, nil)
 	}
 	return known
 }
@@ -152,26 +151,6 @@ func (m model) set(space, h Hash, set, clear Loc) (Loc, bool) {
 	n.loc = n.loc&^clear | set
 	m.prune(space, h)
 	return n.loc, true
-}
-
-func (m model) drop(space Hash, bits Loc) (dropped int) {
-	for _, n := range m[space] {
-		if n.loc&bits != 0 {
-			dropped++
-			n.loc &^= bits
-		}
-	}
-	for _, h := range collect(m[space]) {
-		m.prune(space, h)
-	}
-	return dropped
-}
-
-func collect(nodes map[Hash]*node) (hs []Hash) {
-	for h := range maps.Keys(nodes) {
-		hs = append(hs, h)
-	}
-	return hs
 }
 
 // compare walks the tree and wants the model's nodes exactly once each.
@@ -310,12 +289,12 @@ func (w *world) operate(t *Tree, m model, src source) error {
 	case op < 99:
 		chain := w.chain(n)
 		locs := make([]Loc, len(chain))
-		known, want := t.Match(space, chain, locs), m.match(space, chain)
+		known, want := t.Match(space, chain, 0, locs, nil), m.match(space, chain)
 		if string(want) != string(locs[:known]) {
 			return fmt.Errorf("match %d: %v, want %v", n, locs[:known], want)
 		}
 		marks := make([]uint8, len(chain))
-		for i := range MatchMarked(t, space, chain, 0, locs, marks) {
+		for i := range t.Match(space, chain, 0, locs, marks) {
 			if want := m.get(space, chain[i]).marks; marks[i] != want {
 				return fmt.Errorf("chunk %d of %d has the marks %b, want %b", i, n, marks[i], want)
 			}
@@ -324,16 +303,6 @@ func (w *world) operate(t *Tree, m model, src source) error {
 		known = matchInPieces(t, space, chain, locs, 1+src.IntN(8))
 		if string(want) != string(locs[:known]) {
 			return fmt.Errorf("match %d in pieces: %v, want %v", n, locs[:known], want)
-		}
-	case src.IntN(100) == 0:
-		want, got := m.drop(space, set), 0
-		for more := true; more; {
-			var n int
-			n, more = t.DropLoc(space, set, 1+src.IntN(100))
-			got += n
-		}
-		if got != want {
-			return fmt.Errorf("dropped %d, want %d", got, want)
 		}
 	}
 	return nil
@@ -392,7 +361,7 @@ func (in *input) IntN(n int) int {
 }
 
 func FuzzTree(f *testing.F) {
-	f.Add(uint64(1), uint8(4), []byte("add, insert, set and drop"))
+	f.Add(uint64(1), uint8(4), []byte("add, insert and set"))
 	rng := rand.New(rand.NewPCG(3, 3))
 	for i := range 8 {
 		data := make([]byte, 600)

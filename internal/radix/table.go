@@ -1,6 +1,10 @@
 package radix
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/kvstored/kvstored/internal/broken"
+)
 
 const (
 	bucketPlaces   = 12 // what fits one cache line
@@ -79,24 +83,29 @@ func (t *table) find(h uint64, accept func(slot uint32) bool) uint32 {
 	return 0
 }
 
-// place returns where slot is stored under h; it must be.
-func (t *table) place(h uint64, slot uint32) *uint32 {
+// place returns where slot is stored under h, and how many buckets from its home; it must
+// be. nil, for one that is not, is a broken invariant: its chunk is found no more.
+func (t *table) place(h uint64, slot uint32) (at *uint32, passed uint64) {
 	seg := t.segment(t.number(h))
 	b, _ := home(h)
-	for range segmentBuckets {
-		bk := &seg[b]
+	for passed = range segmentBuckets {
+		bk := &seg[(b+passed)%segmentBuckets]
 		for i := range bk.slot {
 			if bk.slot[i] == slot {
-				return &bk.slot[i]
+				return &bk.slot[i], passed
 			}
 		}
-		b = (b + 1) % segmentBuckets
 	}
-	panic("radix: slot is not in the table")
+	broken.Report("radix: slot %d is not in the table", slot)
+	return nil, 0
 }
 
 // move says that the chunk of slot from is in slot to now.
-func (t *table) move(h uint64, from, to uint32) { *t.place(h, from) = to }
+func (t *table) move(h uint64, from, to uint32) {
+	if at, _ := t.place(h, from); at != nil {
+		*at = to
+	}
+}
 
 // insert stores slot under h. The caller has made sure that it is not there.
 func (t *table) insert(h uint64, slot uint32) {
@@ -125,22 +134,18 @@ func (s *segment) insert(h uint64, slot uint32) {
 
 // remove forgets slot, which must be stored under h.
 func (t *table) remove(h uint64, slot uint32) {
+	at, passed := t.place(h, slot)
+	if at == nil {
+		return
+	}
+	*at = 0
 	n := t.number(h)
 	t.counts[n]--
 	seg := t.segment(n)
 	b, _ := home(h)
-	for range segmentBuckets {
-		bk := &seg[b]
-		for i := range bk.slot {
-			if bk.slot[i] == slot {
-				bk.slot[i] = 0
-				return
-			}
-		}
-		bk.over-- // it passed here when it was inserted
-		b = (b + 1) % segmentBuckets
+	for i := range passed {
+		seg[(b+i)%segmentBuckets].over-- // it passed here when it was inserted
 	}
-	panic("radix: slot is not in the table")
 }
 
 // split divides the segment of h by the next bit of its entries' hashes.

@@ -57,27 +57,17 @@ func New() *Tree {
 	return t
 }
 
-// Match looks a chain up from its first chunk and returns how many leading
-// chunks are known, placeholders included. It writes their locations to
-// locs, which bounds the answer when it is shorter than chain. Every hash is
-// compared. Match does not allocate.
-func (t *Tree) Match(space Hash, chain []Hash, locs []Loc) (known int) {
-	return t.MatchOn(space, chain, 0, locs)
-}
-
-// MatchOn is Match for a chain of which the first from chunks were matched
-// before: it compares and writes only what follows. So callers bound a long
-// chain's share of their lock by matching it in pieces, chain[:k] with growing
-// k, until known is less than k. A change in between is not looked at
-// again, as it is not after Match; where chunk from-1 is gone, known is from.
-// Where chunk from-1 lies does not matter, only what follows it.
-func (t *Tree) MatchOn(space Hash, chain []Hash, from int, locs []Loc) (known int) {
-	return MatchMarked(t, space, chain, from, locs, nil)
-}
-
-// MatchMarked is MatchOn, and writes the marks of the chunks to marks, unless that is nil;
-// it is as long as locs.
-func MatchMarked(t *Tree, space Hash, chain []Hash, from int, locs []Loc, marks []uint8) (known int) {
+// Match looks a chain up of which the first from chunks were matched before, and returns
+// how many leading chunks are known, placeholders included. It writes the locations of
+// what follows to locs, which bounds the answer when it is shorter than chain, and the
+// marks to marks, unless that is nil; it is as long as locs. Every hash is compared.
+// Match does not allocate.
+//
+// Callers bound a long chain's share of their lock by matching it in pieces, chain[:k]
+// with growing k, until known is less than k. A change in between is not looked at again;
+// where chunk from-1 is gone, known is from. Where chunk from-1 lies does not matter, only
+// what follows it.
+func (t *Tree) Match(space Hash, chain []Hash, from int, locs []Loc, marks []uint8) (known int) {
 	chain = chain[:min(len(chain), len(locs))]
 	s := t.ids[space]
 	if s == 0 {

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/kvstored/kvstored/internal/broken"
 )
 
 // numbers are consecutive hashes, the way an engine might hand them over.
@@ -98,7 +100,7 @@ func checkLocations(t *testing.T, tr *Tree, chain []Hash, want []Loc) {
 		want = want[:len(want)-1]
 	}
 	locs := make([]Loc, len(chain))
-	if n := tr.Match(Hash{}, chain, locs); !slices.Equal(locs[:n], want) {
+	if n := tr.Match(Hash{}, chain, 0, locs, nil); !slices.Equal(locs[:n], want) {
 		t.Fatalf("match %v, want %v", locs[:n], want)
 	}
 	var walked []Loc
@@ -130,7 +132,7 @@ func TestSharedPrefixIsStoredOnce(t *testing.T) {
 	}
 	locs := make([]Loc, n+1)
 	for i := range n {
-		if got := tr.Match(Hash{}, append(shared, hash(2*n+i)), locs); got != n+1 {
+		if got := tr.Match(Hash{}, append(shared, hash(2*n+i)), 0, locs, nil); got != n+1 {
 			t.Fatalf("suffix %d: %d chunks known", i, got)
 		}
 	}
@@ -143,14 +145,14 @@ func TestSpacesShareNothing(t *testing.T) {
 	chain := numbers(1, 100)
 	mustAdd(t, tr, a, chain, 0, 1)
 	locs := make([]Loc, 100)
-	if n := tr.Match(b, chain, locs); n != 0 {
+	if n := tr.Match(b, chain, 0, locs, nil); n != 0 {
 		t.Errorf("%d chunks known in a space where nothing was added", n)
 	}
 	mustAdd(t, tr, b, chain[:50], 0, 2)
-	if n, more := tr.DropLoc(a, 255, 1000); n != 100 || more {
-		t.Errorf("dropped %d, more %v", n, more)
+	for _, h := range chain {
+		tr.Set(a, h, 0, 255)
 	}
-	if n := tr.Match(b, chain, locs); n != 50 || locs[0] != 2 {
+	if n := tr.Match(b, chain, 0, locs, nil); n != 50 || locs[0] != 2 {
 		t.Errorf("%d chunks, location %b", n, locs[0])
 	}
 	if st := tr.Stats(); st.Spaces != 1 || st.Chunks != 50 {
@@ -206,7 +208,7 @@ func TestAnyOrderEndsCompressed(t *testing.T) {
 			if st := tr.Stats(); st.Runs > c.runs || st.Chunks != n || st.Placeholders != 0 {
 				t.Errorf("%+v, want at most %d runs", st, c.runs)
 			}
-			if got := tr.Match(Hash{}, chain, make([]Loc, n)); got != n {
+			if got := tr.Match(Hash{}, chain, 0, make([]Loc, n), nil); got != n {
 				t.Errorf("%d chunks known", got)
 			}
 			mustCheck(t, tr)
@@ -222,7 +224,7 @@ func TestHolesHeal(t *testing.T) {
 		t.Fatalf("set: %b %v", now, known)
 	}
 	locs := make([]Loc, len(chain))
-	if n := tr.Match(Hash{}, chain, locs); n != 3000 || locs[1500] != 0 || locs[1501] != 1 {
+	if n := tr.Match(Hash{}, chain, 0, locs, nil); n != 3000 || locs[1500] != 0 || locs[1501] != 1 {
 		t.Errorf("%d known, %v around the hole", n, locs[1499:1502])
 	}
 	mustInsert(t, tr, chain[1499], chain[1500], 2)
@@ -348,15 +350,38 @@ func TestLongPlaceholdersGoStepByStep(t *testing.T) {
 	}
 }
 
-// TestMatchOnAtPageEnd: a chain goes on behind a chunk whose slot is the last of
+// TestMatchAtPageEnd: a chain goes on behind a chunk whose slot is the last of
 // all pages, with none behind it.
-func TestMatchOnAtPageEnd(t *testing.T) {
+func TestMatchAtPageEnd(t *testing.T) {
 	tree, chain := New(), numbers(1, 5000+1<<14)
 	locs := make([]Loc, len(chain))
 	for n := 1; n < len(chain); n++ {
 		mustAdd(t, tree, Hash{1}, chain[:n], n-1, 1)
-		if known := tree.MatchOn(Hash{1}, chain, n, locs); known != n {
+		if known := tree.Match(Hash{1}, chain, n, locs, nil); known != n {
 			t.Fatalf("behind chunk %d: %d are known", n, known)
+		}
+	}
+}
+
+// A slot that the table does not have is counted, and the table stays as it is.
+func TestSlotOutsideTable(t *testing.T) {
+	t.Cleanup(broken.Survive())
+	table := newTable(func(slot uint32) uint64 { return uint64(slot) * segmentBuckets })
+	for slot := uint32(1); slot <= 3*bucketPlaces; slot++ { // of one home, so that some pass it
+		table.insert(table.hashOf(slot), slot)
+	}
+	want, counted := *table.segment(0), broken.Count()
+	table.remove(table.hashOf(1), 1000)
+	table.move(table.hashOf(1), 1000, 1001)
+	if n := broken.Count() - counted; n != 2 || *table.segment(0) != want || table.counts[0] != 3*bucketPlaces {
+		t.Errorf("%d are counted, and the table has changed: %t", n, *table.segment(0) != want)
+	}
+	for slot := uint32(1); slot <= 3*bucketPlaces; slot++ {
+		table.remove(table.hashOf(slot), slot)
+	}
+	for i := range table.segment(0) {
+		if b := table.segment(0)[i]; b.over != 0 || b.slot != [bucketPlaces]uint32{} {
+			t.Errorf("bucket %d is not empty: %+v", i, b)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"hash"
 	"sync"
+
+	"github.com/kvstored/kvstored/key"
 )
 
 // HeaderBytes is the page in front of a payload in its extent. It leaves the
@@ -125,3 +127,45 @@ func (s *Sealer) open(b []byte, segment uint32, offset int64, h *Header) bool {
 	h.Dies, h.Headed = le.Uint32(b[120:]), true
 	return h.Extent.Segment == segment && h.Extent.Offset == offset
 }
+
+// Prefixes keep the kinds apart, so that a scan of entries reads no payload. 'g' was that
+// of notes of deletions, which older programs wrote here too.
+const (
+	prefixEntry   = 'e'
+	prefixPayload = 'p'
+	prefixCommits = 'c'
+)
+
+// KeyBytes is the size of entry and payload keys: prefix, space, hash.
+const KeyBytes = 1 + 16 + 16
+
+// EntryPrefix begins every entry key and nothing else.
+func EntryPrefix() []byte { return []byte{prefixEntry} }
+
+// EntryKey is the database key of k's entry.
+func EntryKey(k key.Key) [KeyBytes]byte { return chunkKey(prefixEntry, k) }
+
+// ParseEntryKey undoes EntryKey. It reports false for any other key.
+func ParseEntryKey(b []byte) (k key.Key, ok bool) {
+	if len(b) != KeyBytes || b[0] != prefixEntry {
+		return key.Key{}, false
+	}
+	copy(k.Space[:], b[1:17])
+	copy(k.Hash[:], b[17:])
+	return k, true
+}
+
+// PayloadKey is the database key of k's payload when its entry is inline. The
+// value is the bare payload; the entry holds its checksum.
+func PayloadKey(k key.Key) [KeyBytes]byte { return chunkKey(prefixPayload, k) }
+
+func chunkKey(prefix byte, k key.Key) [KeyBytes]byte {
+	var b [KeyBytes]byte
+	b[0] = prefix
+	copy(b[1:], k.Space[:])
+	copy(b[17:], k.Hash[:])
+	return b
+}
+
+// CommitsKey is the database key of the number of the last commit.
+func CommitsKey() []byte { return []byte{prefixCommits} }

@@ -2,7 +2,6 @@ package retain
 
 import (
 	"cmp"
-	"encoding/hex"
 	"maps"
 	"slices"
 	"time"
@@ -10,13 +9,15 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// Held is what one claimant retains.
+// Held is what one claimant retains: a name of one user in one space.
 type Held struct {
-	Claimant
-	Chunks   int
-	Bytes    int64
-	Priority uint8 // the highest
-	Left     time.Duration
+	Name           string  `json:"name"` // a scope or a session
+	UID            uint32  `json:"uid"`
+	Space          string  `json:"space"` // its id
+	Chunks         int     `json:"chunks"`
+	Bytes          int64   `json:"bytes"`    // payload, as far as it is known
+	Priority       uint8   `json:"priority"` // the highest
+	ExpiresSeconds float64 `json:"expires_seconds"`
 }
 
 // List is what claimants retain, most bytes first: the first most of them. more is how
@@ -25,7 +26,7 @@ type Held struct {
 func (t *Table) List(most int) (list []Held, more int) {
 	now := t.now()
 	for _, h := range t.holders() {
-		x := Held{Claimant: h.Claimant}
+		x := Held{Name: h.Name, UID: h.UID, Space: h.Space.String()}
 		for some := range slices.Chunk(t.hashes(h), round) {
 			t.sum(&x, h, some, now)
 		}
@@ -34,10 +35,7 @@ func (t *Table) List(most int) (list []Held, more int) {
 		}
 	}
 	slices.SortFunc(list, func(a, b Held) int {
-		return cmp.Or(
-			cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Name, b.Name),
-			cmp.Compare(hex.EncodeToString(a.Space[:]), hex.EncodeToString(b.Space[:])),
-		)
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Space, b.Space))
 	})
 	more = max(0, len(list)-most)
 	return list[:len(list)-more], more
@@ -67,6 +65,6 @@ func (t *Table) sum(x *Held, h *holder, some []key.Hash, now time.Time) {
 		}
 		x.Chunks++
 		x.Bytes += ch.bytes
-		x.Priority, x.Left = max(x.Priority, g.priority), max(x.Left, g.until.Sub(now))
+		x.Priority, x.ExpiresSeconds = max(x.Priority, g.priority), max(x.ExpiresSeconds, g.until.Sub(now).Seconds())
 	}
 }

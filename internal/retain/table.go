@@ -4,10 +4,14 @@ import (
 	"container/heap"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/broadcast"
+	"github.com/kvstored/kvstored/internal/lean"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
@@ -110,13 +114,6 @@ func (t *Table) Set(l Limits) {
 	t.mu.limits = l
 }
 
-// Limits are the present ones.
-func (t *Table) Limits() Limits {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.mu.limits
-}
-
 // Retain has a claimant retain chunks of its space for so long; an earlier claim of
 // its own is replaced. sizes are their payload bytes, 0 where they are not known yet; see
 // Stored. Priority 0 releases them. It returns how many of the first are retained now;
@@ -149,10 +146,7 @@ func (t *Table) retainSome(c Claimant, hs []key.Hash, sizes []int64, priority ui
 	}
 	t.flush(c.Space)
 	if !t.mu.due.first().Equal(first) {
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
+		broadcast.Poke(t.wake)
 	}
 	return n, err
 }
@@ -297,5 +291,122 @@ func (t *Table) flush(space key.SpaceID) {
 	if len(t.mu.hashes) > 0 {
 		t.tell(space, t.mu.hashes, t.mu.ranks)
 		t.mu.hashes, t.mu.ranks = t.mu.hashes[:0], t.mu.ranks[:0]
+	}
+}
+
+// Stored says that a tier has a chunk of so many bytes now, and gives it its rank in the
+// ledger of that tier.
+func (t *Table) Stored(k key.Key, bytes int64, in *ledger.Ledger) {
+	if t.known.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ch := t.mu.chunks[k]
+	if ch == nil {
+		return
+	}
+	if ch.bytes == 0 && !t.measured(k, ch, bytes) {
+		return
+	}
+	if in != nil {
+		ledger.Retain(in, k.Space, []key.Hash{k.Hash}, []ledger.Rank{ch.rank()})
+	}
+}
+
+// measured notes how large a chunk is, and reports whether it is retained all the same:
+// a user who would retain too much with it loses it.
+func (t *Table) measured(k key.Key, ch *chunk, bytes int64) bool {
+	ch.bytes = bytes
+	t.mu.bytes += bytes
+	seen := make(map[*user]bool, 1)
+	for i := range ch.grants {
+		if u := ch.grants[i].of.user; !seen[u] {
+			seen[u] = true
+			u.bytes += bytes
+		}
+	}
+	for i := len(ch.grants) - 1; i >= 0; i-- {
+		if h := ch.grants[i].of; h.user.bytes > t.mu.limits.UserBytes || t.mu.bytes > t.mu.limits.TotalBytes {
+			t.count.over.Add(1)
+			t.drop(h, k.Hash)
+		}
+	}
+	t.flush(k.Space)
+	return len(ch.grants) > 0
+}
+
+// Release ends what a claimant claims of some chunks, of all for nil, and returns how
+// many those were.
+func (t *Table) Release(c Claimant, hs []key.Hash) (n int) {
+	if hs == nil {
+		hs = t.claimed(c)
+	}
+	for part := range slices.Chunk(hs, round) {
+		n += t.release(c, part)
+	}
+	return n
+}
+
+// claimed is the chunks that a claimant retains.
+func (t *Table) claimed(c Claimant) []key.Hash {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.mu.holders[c]; h != nil {
+		return slices.Collect(maps.Keys(h.chunks))
+	}
+	return nil
+}
+
+func (t *Table) release(c Claimant, hs []key.Hash) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.mu.holders[c]
+	if h == nil {
+		return 0
+	}
+	before := len(h.chunks)
+	for _, hash := range hs {
+		t.drop(h, hash)
+	}
+	t.flush(c.Space)
+	return before - len(h.chunks)
+}
+
+// drop ends the grant of a claimant on a chunk, and notes the rank that is left.
+func (t *Table) drop(h *holder, hash key.Hash) {
+	k := key.Key{Space: h.Space, Hash: hash}
+	ch := t.mu.chunks[k]
+	g := ch.of(h)
+	if g == nil {
+		return
+	}
+	i := slices.Index(ch.grants, g)
+	ch.grants = slices.Delete(ch.grants, i, i+1)
+	heap.Remove(&t.mu.due, g.at)
+	delete(h.chunks, hash)
+	if !ch.has(h.user) {
+		h.user.bytes -= ch.bytes
+	}
+	t.spend(h, -grantBytes)
+	h.user.memory -= chunkBytes
+	t.note(h.Space, hash, ch)
+	if len(ch.grants) == 0 {
+		t.mu.bytes -= ch.bytes
+		t.mu.memory -= chunkBytes
+		lean.Delete(&t.mu.chunks, k, &t.mu.peak)
+		t.known.Add(-1)
+	}
+	if len(h.chunks) == 0 {
+		t.forget(h)
+	}
+}
+
+// forget ends a claimant that retains nothing.
+func (t *Table) forget(h *holder) {
+	t.spend(h, -holderBytes-int64(len(h.Name)))
+	delete(t.mu.holders, h.Claimant)
+	if h.user.holders--; h.user.holders == 0 {
+		delete(t.mu.users, h.UID)
 	}
 }

@@ -2,10 +2,13 @@ package sample
 
 import (
 	"context"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -98,22 +101,11 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.queue.wake:
-			if sleep(ctx, gather) != nil {
+			if broadcast.Sleep(ctx, gather) != nil {
 				return nil
 			}
 			empty = r.ingest(empty)
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
 	}
 }
 
@@ -131,12 +123,18 @@ func idle(elapsed, used time.Duration) time.Duration { return max(0, elapsed-use
 // Spent is the processor time that the sample, and what requests note for it, have taken.
 func (r *Recorder) Spent() time.Duration { return time.Duration(r.spent.Load() + r.notes.all.Load()) }
 
-// Share is the share of all sessions that are in the sample, and dropped the prompts that
-// came too fast for it.
-func (r *Recorder) Share() (share float64, dropped uint64) {
+// Stats is what the sample takes.
+type Stats struct {
+	Share   float64 `json:"share"`   // of all sessions, those that are in it
+	Dropped uint64  `json:"dropped"` // prompts that came too fast for it
+	Seconds float64 `json:"seconds"` // of processor time
+}
+
+// Stats returns the present numbers.
+func (r *Recorder) Stats() Stats {
 	r.book.Lock()
 	defer r.book.Unlock()
-	return 1 / float64(uint64(1)<<r.book.shift), r.book.dropped
+	return Stats{1 / float64(uint64(1)<<r.book.shift), r.book.dropped, r.Spent().Seconds()}
 }
 
 // Sample returns a copy of the sample, with all that came before.
@@ -233,3 +231,148 @@ func (r *Recorder) sizes() sizes {
 
 // Bytes is the most memory that a Recorder takes, and a copy of its sample.
 const Bytes = 32 << 20
+
+const (
+	metered = 32                     // one of so many notes is timed, and stands for all
+	longest = 100 * time.Microsecond // that a note can take; one that took longer was interrupted
+)
+
+// meter is what requests take to note their prompts, in nanoseconds.
+type meter struct {
+	all   atomic.Int64
+	taken atomic.Int64 // of these, what it took for prompts that are in the sample
+}
+
+// begin is when a note began; zero if it is not timed.
+func (m *meter) begin() (t time.Time) {
+	if rand.Uint32()%metered == 0 {
+		t = time.Now()
+	}
+	return t
+}
+
+func (m *meter) end(begun time.Time, taken bool) {
+	if begun.IsZero() {
+		return
+	}
+	took := metered * int64(min(time.Since(begun), longest))
+	m.all.Add(took)
+	if taken {
+		m.taken.Add(took)
+	}
+}
+
+const (
+	markEvery = 1000 // milliseconds, at first
+	// mostMarks bounds how many there are: then each second one goes, and they come half as often.
+	mostMarks = 512
+)
+
+// mark is how many tokens had been asked for at some time, and how many of these were hit.
+type mark struct {
+	millis     int64 // of the sample's clock
+	asked, hit uint64
+}
+
+// marks are the hits of the tiers as they are, over time. A change of the tiers begins them
+// anew.
+type marks struct {
+	list  []mark
+	every int64 // milliseconds
+	tiers Tiers
+}
+
+// newMarks are those of a start, when nothing has been asked for.
+func newMarks(millis int64) marks { return marks{list: []mark{{millis: millis}}, every: markEvery} }
+
+// note adds a mark, if it is time.
+func (m *marks) note(millis int64, tiers func() Tiers, hits func() (asked, hit uint64)) {
+	last := &m.list[len(m.list)-1]
+	if len(m.list) > 1 && millis-last.millis < m.every {
+		return
+	}
+	next := mark{millis: millis}
+	next.asked, next.hit = hits()
+	is := tiers()
+	switch {
+	case m.tiers == (Tiers{}):
+		m.tiers = is // the first time
+	case !m.tiers.alike(&is):
+		m.tiers = is
+		m.list, m.every = append(m.list[:0], next), markEvery
+		return
+	}
+	if m.list = append(m.list, next); len(m.list) > mostMarks {
+		n := 0
+		m.list = slices.DeleteFunc(m.list, func(mark) bool { n++; return n%2 == 0 })
+		m.every *= 2
+	}
+}
+
+// since counts from the first mark at or after some time, or from the last one.
+func (m *marks) since(millis int64, asked, hit uint64) Measured {
+	i := 0
+	for i+1 < len(m.list) && m.list[i].millis < millis {
+		i++
+	}
+	from := &m.list[i]
+	return Measured{Since: time.UnixMilli(from.millis), AskedTokens: asked - from.asked, HitTokens: hit - from.hit}
+}
+
+// queueHashes bounds the queue. There are two of them, one of which is being read.
+const queueHashes = 1 << 15
+
+// item is a prompt in the queue.
+type item struct {
+	hashes       int // how many of the queue's are its own
+	tokens, skip uint32
+	chunk        uint32 // tokens of a whole chunk
+	space        uint64
+	stored       bool // it was not asked for, but is being stored
+}
+
+// batch is the prompts that came between two looks at the queue.
+type batch struct {
+	hashes  []uint64 // not mixed yet
+	items   []item
+	dropped uint64 // prompts that had no room
+}
+
+// queue hands prompts over from requests to the book.
+type queue struct {
+	wake chan struct{} // capacity 1: there is something in it
+	mu   struct {
+		sync.Mutex
+		batch
+	}
+}
+
+// put copies the hashes of a chain, or counts it as dropped.
+func (q *queue) put(c *key.Chain, it item) {
+	it.hashes, it.space = c.Len(), spaceOf(c)
+	q.mu.Lock()
+	first := len(q.mu.items) == 0 && q.mu.dropped == 0
+	if len(q.mu.hashes)+it.hashes > queueHashes {
+		q.mu.dropped++
+	} else {
+		at := len(q.mu.hashes)
+		q.mu.hashes = slices.Grow(q.mu.hashes, it.hashes)[:at+it.hashes]
+		for i, to := 0, q.mu.hashes[at:]; i < len(to); i++ {
+			to[i] = fold(&c.Hashes[i]) ^ it.space
+		}
+		q.mu.items = append(q.mu.items, it)
+	}
+	q.mu.Unlock()
+	if first {
+		broadcast.Poke(q.wake)
+	}
+}
+
+// take exchanges the batch for an empty one, whose memory is used again.
+func (q *queue) take(empty batch) batch {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	full := q.mu.batch
+	q.mu.batch = batch{hashes: empty.hashes[:0], items: empty.items[:0]}
+	return full
+}

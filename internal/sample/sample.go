@@ -44,7 +44,6 @@ type Tiers struct {
 	Disk      Tier    `json:"disk"` // of no bytes where there is none
 	Write     string  `json:"write_mode"`
 	UnsafeAge float64 `json:"unsafe_age_seconds"`
-	MinHits   int     `json:"min_hits"`
 }
 
 // alike reports whether two have the same sizes and rules. How many chunks fit changes

@@ -28,7 +28,7 @@ func TestOtherSpacesAreSecret(t *testing.T) {
 		}{{alice, wire.CodeNeverStored}, {bob, wire.CodeOtherSpace}} {
 			c, err := r.dialAs(tc.uid, client.Options{Space: &here})
 			r.must(err)
-			m, err := client.LookupWhy(t.Context(), c, client.Chain(chainIn(here, 7, 2)), nil, 0)
+			m, err := c.LookupWith(t.Context(), client.Chain(chainIn(here, 7, 2)), client.LookupOptions{Why: true})
 			if err != nil || m.Missing == nil || m.Missing.Code != tc.want {
 				t.Errorf("user %d is told %+v, %v; want %v", tc.uid, m.Missing, err, tc.want)
 			}

@@ -87,9 +87,9 @@ func naiveRights(c *config.Config, uid uint32, model string) (read, write, admin
 // operation is one thing that a client does in a space.
 type operation struct {
 	name   string
-	needs  string // read, write, admin, or write and admin
-	global bool   // in every space there can be
-	do     func(ctx context.Context, c *client.Client, s *client.Space, p client.Prompt) error
+	needs  string                                                                              // read, write, admin, or write and admin
+	global bool                                                                                // in every space there can be
+	do     func(ctx context.Context, c *client.Client, s *client.Space, p client.Prompt) error // nil: a batch
 }
 
 var operations = []operation{
@@ -104,16 +104,7 @@ var operations = []operation{
 		}
 		return j.Release(ctx)
 	}},
-	{"batch", "read", false, func(ctx context.Context, c *client.Client, s *client.Space, p client.Prompt) error {
-		b, err := c.Batch(ctx, []client.BatchPrompt{{Prompt: p}}, client.BatchOptions{})
-		if err != nil {
-			return err
-		}
-		if b.Errors[0] != nil {
-			return b.Errors[0]
-		}
-		return b.Jobs[0].Release(ctx)
-	}},
+	{"batch", "read", false, nil},
 	{"get", "read", false, func(ctx context.Context, c *client.Client, s *client.Space, p client.Prompt) error {
 		_, err := c.Get(ctx, p, client.GetOptions{})
 		return err
@@ -143,7 +134,9 @@ var operations = []operation{
 		return err
 	}},
 	{"delete chunks", "write", false, func(ctx context.Context, c *client.Client, s *client.Space, p client.Prompt) error {
-		_, err := c.DeleteChunks(ctx, s, key.Hash{1})
+		one := alone(key.Hash{1})
+		one.Space = s
+		_, err := c.DeletePrompt(ctx, one)
 		return err
 	}},
 	{"delete space", "write and admin", false, func(ctx context.Context, c *client.Client, s *client.Space, p client.Prompt) error {
@@ -217,7 +210,14 @@ func TestAccessTable(t *testing.T) {
 						seed++
 						p := client.Chain(chainIn(modelSpace(m), seed, 1))
 						p.Space = e.spaces[m]
-						err := op.do(ctx, e.c, e.spaces[m], p)
+						var err error
+						if op.do != nil {
+							err = op.do(ctx, e.c, e.spaces[m], p)
+						} else {
+							ch := e.raw.chain(chainIn(modelSpace(m), seed, 1))
+							ch.Space = e.handles[m]
+							err = e.raw.batchOf(ch)
+						}
 						want := op.allowed(&cfg, uid, m)
 						if errors.Is(err, client.ErrDenied) == want || want && err != nil {
 							t.Errorf("%s\nuser %d, %s in %s: %v; allowed %t", text, uid, op.name, m, err, want)
@@ -261,6 +261,27 @@ func (r *rig) setAccess(p *access.Policy) {
 type tenant struct {
 	c      *client.Client
 	spaces map[string]*client.Space
+
+	raw     *raw // another one, of the same spaces
+	handles map[string]uint32
+}
+
+// batchOf is a batch of one prompt, whose job it releases.
+func (c *raw) batchOf(ch wire.Chain) error {
+	c.t.Helper()
+	f := c.take(c.send(wire.OpBatch, &wire.BatchRequest{Prompts: []wire.BatchPrompt{{Chain: ch}}}))
+	if f.Code != wire.CodeOK {
+		return f.Code
+	}
+	var m wire.BatchReply
+	if err := m.Decode(f.body); err != nil {
+		c.t.Fatal(err)
+	}
+	if m.Jobs[0].Code != wire.CodeOK {
+		return m.Jobs[0].Code
+	}
+	c.do(wire.OpRelease, &wire.IDRequest{ID: m.Jobs[0].Prefetch.Job}, &wire.ReleaseReply{})
+	return nil
 }
 
 // tenant connects while nothing is denied.
@@ -271,10 +292,14 @@ func (r *rig) tenant(uid uint32, models []string) tenant {
 	if c.Mapped() != (uid == 0) || c.PutMode() != client.PutStaged {
 		r.t.Fatalf("user %d: maps %t, puts %s", uid, c.Mapped(), c.PutMode())
 	}
-	e := tenant{c, map[string]*client.Space{}}
+	e := tenant{c, map[string]*client.Space{}, r.connectAs(uid), map[string]uint32{}}
+	e.raw.say(&wire.HelloRequest{HasSpace: true, Space: modelSpace(models[0])})
 	for _, m := range models {
 		e.spaces[m], err = c.OpenSpace(r.t.Context(), modelSpace(m))
 		r.must(err)
+		var opened wire.OpenSpaceReply
+		e.raw.do(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: modelSpace(m)}, &opened)
+		e.handles[m] = opened.Space.Handle
 	}
 	return e
 }

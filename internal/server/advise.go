@@ -13,6 +13,9 @@ import (
 // what the tiers delivered lately and how many others they serve. The job
 // brings up no more than that.
 func (j *job) advise(ctx context.Context, m *stack.Match, prefillRate uint32) *wire.Advice {
+	if j.family != nil {
+		return j.family.advise(ctx, prefillRate)
+	}
 	n := m.Chunks
 	if j.mu.done {
 		n = j.hot // no more is to be had
@@ -88,7 +91,7 @@ func (a *assembly) advise(ctx context.Context, prefillRate uint32) *wire.Advice 
 		}
 	}
 	a.first = best
-	return &wire.Advice{Load: familyMatchOf(a.family, &best).Total, Micros: uint64(least * 1e6)}
+	return &wire.Advice{Load: countOf(usableOf(a.family, &best).Count), Micros: uint64(least * 1e6)}
 }
 
 // takes is the seconds in which all that m needs comes up.

@@ -78,11 +78,11 @@ func TestAdvice(t *testing.T) {
 func TestAdviceAfterADelete(t *testing.T) {
 	play(t, script{at: "cccdd"}, func(t *testing.T, g *stage) {
 		stack := g.server.o.Stack
-		prompt := group{stack: stack, search: tier.All, chains: []key.Chain{*g.chain}}
-		m, err := prompt.match(g.ctx)
-		g.must(err)
-		j := newJob(g.session, prompt, &m)
-		_, err = stack.Delete(context.Background(), tiertest.Keys(g.chain, 1, 2))
+		p := prompt{group: group{stack: stack, search: tier.All, chains: []key.Chain{*g.chain}}}
+		g.must(p.find(g.ctx))
+		m := p.match
+		j := newJob(g.session, &p)
+		_, err := stack.Delete(context.Background(), tiertest.Keys(g.chain, 1, 2))
 		g.must(err)
 		if a := j.advise(t.Context(), &m, 1_000_000); a == nil || a.Load.Chunks < 3 {
 			t.Errorf("3 chunks are leased; advised to load %+v", a)

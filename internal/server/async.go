@@ -76,11 +76,7 @@ func (c *session) answered(id uint64) {
 	delete(c.mu.waiting, id)
 }
 
-func handleCancel(c *reader, h wire.Header, body []byte) error {
-	var req wire.IDRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handleCancel(c *reader, h wire.Header, req wire.IDRequest) (wire.Message, error) {
 	c.mu.Lock()
 	w, waits := c.mu.waiting[req.ID]
 	c.mu.Unlock()
@@ -89,8 +85,7 @@ func handleCancel(c *reader, h wire.Header, body []byte) error {
 		w.cancel(errCancelled)
 		reply.Code = wire.CodeOK
 	}
-	c.reply(h, &reply)
-	return nil
+	return &reply, nil
 }
 
 // within is ctx with the deadline of a request, if it has one.
@@ -113,9 +108,9 @@ func (c *reader) background(do func(ctx context.Context)) {
 }
 
 // asyncReply answers the request at hand with what do returns.
-func (c *reader) asyncReply(h wire.Header, do func(ctx context.Context) (wire.Message, error)) error {
+func (c *reader) asyncReply(h wire.Header, do func(ctx context.Context) (wire.Message, error)) (wire.Message, error) {
 	start := time.Now()
-	return c.async(h, func(ctx context.Context) {
+	return nil, c.async(h, func(ctx context.Context) {
 		m, err := do(ctx)
 		c.answerAsync(h, m, asCancelled(ctx, err))
 		c.server.took(h.Op, time.Since(start))

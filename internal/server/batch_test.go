@@ -1,7 +1,7 @@
 package server_test
 
 import (
-	"errors"
+	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -17,58 +17,69 @@ func grown(p *key.Chain, seed uint64, n int) *key.Chain {
 	return &key.Chain{Space: p.Space, Hashes: slices.Concat(p.Hashes, more.Hashes), Tokens: slices.Concat(p.Tokens, more.Tokens)}
 }
 
+// batch asks for prompts by their chains, and for all of each.
+func (c *raw) batch(req wire.BatchRequest, chains ...wire.Chain) wire.BatchReply {
+	c.t.Helper()
+	for _, ch := range chains {
+		req.Prompts = append(req.Prompts, wire.BatchPrompt{Chain: ch})
+	}
+	req.Policy = wire.PolicyWaitComplete
+	var m wire.BatchReply
+	c.do(wire.OpBatch, &req, &m)
+	return m
+}
+
+// whole waits for all of a job, and releases it.
+func (c *raw) whole(job uint64) wire.JobState {
+	c.t.Helper()
+	var st wire.JobState
+	c.do(wire.OpWait, &wire.WaitRequest{Job: job, MinTokens: math.MaxInt64}, &st)
+	c.do(wire.OpRelease, &wire.IDRequest{ID: job}, &wire.ReleaseReply{})
+	return st
+}
+
 func TestBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{})
 		shared := chain(1, 4)
 		r.store(shared, 0, 2)
 		r.onDisk(shared, 2, 4)
-		prompts := []client.BatchPrompt{
-			{Prompt: client.Chain(chain(9, 1))},
-			{Prompt: client.Chain(grown(shared, 21, 2)), LookupID: "a"},
-			{Prompt: client.Hashes(5, nil, nil)}, // refused here
+		c := r.greet(0)
+		chains := []wire.Chain{
+			c.chain(chain(9, 1)), c.chain(grown(shared, 21, 2)),
+			c.chain(&key.Chain{Hashes: make([]key.Hash, 1), Tokens: []uint32{tokens}}), // the zero hash
+			c.chain(grown(shared, 22, 2)),
 		}
-		c, ctx := r.dial(client.Options{}), t.Context()
-		if _, err := c.Batch(ctx, prompts, client.BatchOptions{}); !errors.Is(err, client.ErrBadRequest) {
-			t.Errorf("a prompt that is none: %v", err)
+		req := wire.BatchRequest{MaxOvertaken: 64}
+		for i, ch := range chains {
+			req.Prompts = append(req.Prompts, wire.BatchPrompt{Chain: ch, LookupID: []string{"", "a", "", ""}[i]})
 		}
-		prompts[2] = client.BatchPrompt{Prompt: client.Hashes(16, make([]byte, 16), []uint32{tokens})} // the zero hash
-		prompts = append(prompts, client.BatchPrompt{Prompt: client.Chain(grown(shared, 22, 2))})
-		b, err := c.Batch(ctx, prompts, client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Policy: client.WaitComplete}})
-		r.must(err)
-		if !slices.Equal(b.Order, []int{1, 3, 0, 2}) {
-			t.Errorf("order %d", b.Order)
-		}
-		if !errors.Is(b.Errors[2], client.ErrBadRequest) || b.Jobs[2] != nil {
-			t.Errorf("the zero hash: %v", b.Errors[2])
+		b := c.batch(req)
+		if order := b.Order.Append(nil); !slices.Equal(order, []uint32{1, 3, 0, 2}) {
+			t.Errorf("order %d", order)
 		}
 		for i, want := range []uint32{0, 4, 0, 4} {
 			if i == 2 {
+				if j := b.Jobs[i]; j.Code != wire.CodeBadRequest || j.Text == "" {
+					t.Errorf("the zero hash: %+v", j)
+				}
 				continue
 			}
-			r.must(b.Errors[i])
-			st, err := b.Jobs[i].Wait(ctx, client.All)
-			r.must(err)
-			if st.Ready.Chunks != want || st.Reason != client.Complete {
+			if st := c.whole(b.Jobs[i].Prefetch.Job); st.Ready.Chunks != want || st.Code != wire.CodeOK {
 				t.Errorf("prompt %d: %+v", i, st)
 			}
-			r.must(b.Jobs[i].Release(ctx))
 		}
-		_, st, err := c.WarmNamed(ctx, "a", 0, patience)
+		_, st, err := r.dial(client.Options{}).WarmNamed(t.Context(), "a", 0, patience)
 		r.must(err)
 		if st.Ready.Chunks != 4 {
 			t.Errorf("warmed by its name: %+v", st)
 		}
-		b, err = c.Batch(ctx, nil, client.BatchOptions{})
-		if r.must(err); len(b.Jobs) != 0 || len(b.Order) != 0 {
+		if b = c.batch(wire.BatchRequest{}); len(b.Jobs) != 0 || b.Order.Len() != 0 {
 			t.Errorf("of nothing: %+v", b)
 		}
-		if _, err := c.Batch(ctx, make([]client.BatchPrompt, 1025), client.BatchOptions{}); !errors.Is(err, client.ErrTooLarge) {
-			t.Errorf("1025 prompts: %v", err)
-		}
-		b, err = c.Batch(ctx, prompts, client.BatchOptions{MaxOvertaken: -1}) // nobody may be overtaken
-		if r.must(err); !slices.Equal(b.Order, []int{0, 1, 2, 3}) {
-			t.Errorf("order %d", b.Order)
+		b = c.batch(wire.BatchRequest{}, chains...) // none may be overtaken
+		if order := b.Order.Append(nil); !slices.Equal(order, []uint32{0, 1, 2, 3}) {
+			t.Errorf("order %d", order)
 		}
 	})
 }

@@ -25,14 +25,14 @@ func (r *rig) storeMany(c *key.Chain, bytes uint32) {
 	for i := range sizes {
 		sizes[i] = bytes
 	}
-	_, err := r.stack.Reserve(r.t.Context(), ledger.Daemon, c, 0, sizes, grants, false)
+	_, err := r.stack.Reserve(r.t.Context(), stack.Store{Owner: ledger.Daemon}, c, 0, sizes, grants)
 	r.must(err)
 	refs := make([]tier.Ref, len(grants))
 	for i := range grants {
 		refs[i] = grants[i].Ref
 		refs[i].Block.Seal()
 	}
-	r.stack.Commit(c, 0, refs)
+	r.stack.Commit(c, 0, refs, 0, make([]bool, len(refs)))
 }
 
 // frugal is a connection with the least largest reply there is.
@@ -216,8 +216,6 @@ func TestLimitsOfSchema(t *testing.T) {
 		for name, got := range map[string][]uint64{
 			"live":         {uint64(l.Requests), uint64(l.Jobs), uint64(l.Fills), uint64(l.Pins), uint64(l.Spaces)},
 			"warms":        {uint64(l.Warms)},
-			"kept_chains":  {uint64(l.KeptChains)},
-			"kept_chunks":  {uint64(l.KeptChunks)},
 			"window_bytes": {h.StagingBytes},
 			"event_batch":  {events.MaxBatch},
 			"events_bytes": {wire.EventsBytes},

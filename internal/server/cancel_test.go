@@ -141,7 +141,7 @@ func (g *stage) hoard() {
 	for i := range sizes {
 		sizes[i] = scriptSize
 	}
-	had, err := store.Reserve(context.Background(), owner, c, 0, sizes, grants, false)
+	had, err := store.Reserve(context.Background(), stack.Store{Owner: owner}, c, 0, sizes, grants)
 	if had == 0 {
 		g.t.Fatal(err)
 	}
@@ -154,10 +154,10 @@ func (g *stage) hoard() {
 // dirty stores the chunk, which is not written below yet.
 func (g *stage) dirty() {
 	var grant [1]stack.Grant
-	_, err := g.server.o.Stack.Reserve(context.Background(), ledger.Daemon, g.chain, 0, []uint32{scriptSize}, grant[:], false)
+	_, err := g.server.o.Stack.Reserve(context.Background(), stack.Store{Owner: ledger.Daemon}, g.chain, 0, []uint32{scriptSize}, grant[:])
 	g.must(err)
 	grant[0].Ref.Block.Seal()
-	g.server.o.Stack.CommitEach(g.chain, 0, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
+	g.server.o.Stack.Commit(g.chain, 0, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
 }
 
 // scanned waits until the tiers below are, which have no fault yet: a deletion of a space

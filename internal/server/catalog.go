@@ -1,21 +1,18 @@
 package server
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
 
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/internal/lean"
 	"github.com/kvstored/kvstored/key"
 )
 
-// The bounds of what catalog remembers: some thousand spaces that are closed, and as many
-// that are open.
-const (
-	maxCatalogBytes   = 2 << 20 // of all
-	maxShelfBytes     = 1 << 20 // of those that are closed
-	catalogEntryBytes = 512     // a space's share of the map, and an openedSpace
-)
+// maxCatalogBytes bounds what catalog remembers: some thousand spaces.
+const maxCatalogBytes = 2 << 20
 
 // catalog is what the ids of spaces stand for, and how many connections have
 // them open: nothing that is stored tells. A space that a connection has open is
@@ -27,15 +24,12 @@ type catalog struct {
 		sync.Mutex
 		opened map[key.SpaceID]*openedSpace
 		peak   int // of opened
-		bytes  int // of those of opened that are remembered
-		closed shelf
+		names  spaceLog
 	}
 }
 
 // openedSpace is a space that connections have open.
 type openedSpace struct {
-	space       key.Space // without its salt
-	bytes       int       // 0: it is not remembered, only counted
 	connections uint32
 	model       *modelCount
 }
@@ -45,30 +39,27 @@ type openedSpace struct {
 func (c *catalog) open(id key.SpaceID, space key.Space, model *modelCount) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, known := c.known(id)
 	o := c.mu.opened[id]
 	if o == nil {
 		o = &openedSpace{model: model}
 		c.mu.opened[id] = o
-		c.mu.closed.take(id)
 	}
 	o.connections++
-	if o.bytes == 0 {
-		c.remember(o, space.WithoutSalt())
+	if _, known := c.mu.names.at[id]; known {
+		return false
 	}
-	return !known && o.bytes > 0
+	space = space.WithoutSalt()
+	c.mu.names.put(id, &space)
+	c.mu.names.trim(maxCatalogBytes, c.isOpen)
+	if c.mu.names.bytes() > maxCatalogBytes {
+		c.mu.names.take(id)
+		return false
+	}
+	return true
 }
 
-// remember keeps the identity of a space if there is room, or room can be made.
-func (c *catalog) remember(o *openedSpace, space key.Space) {
-	n := catalogEntryBytes + textBytes(&space)
-	if c.mu.bytes+n > maxCatalogBytes {
-		return
-	}
-	o.space, o.bytes = space, n
-	c.mu.bytes += n
-	c.mu.closed.trim(maxCatalogBytes - c.mu.bytes)
-}
+// isOpen reports whether a connection has a space open. Called with the mutex held.
+func (c *catalog) isOpen(id key.SpaceID) bool { return c.mu.opened[id] != nil }
 
 // close ends what open began.
 func (c *catalog) close(id key.SpaceID) {
@@ -79,20 +70,7 @@ func (c *catalog) close(id key.SpaceID) {
 		return
 	}
 	lean.Delete(&c.mu.opened, id, &c.mu.peak)
-	if o.bytes > 0 {
-		c.mu.bytes -= o.bytes
-		c.mu.closed.put(id, &o.space)
-		c.mu.closed.trim(min(maxShelfBytes, maxCatalogBytes-c.mu.bytes))
-	}
-}
-
-// known is the identity of a space, where that is remembered. Called with the mutex
-// held.
-func (c *catalog) known(id key.SpaceID) (key.Space, bool) {
-	if o := c.mu.opened[id]; o != nil {
-		return o.space, o.bytes > 0
-	}
-	return c.mu.closed.get(id)
+	c.mu.names.renew(id)
 }
 
 // model is the counters of a space's model.
@@ -109,7 +87,7 @@ func (s *Server) model(id key.SpaceID) *modelCount {
 func (c *catalog) space(id key.SpaceID) key.Space {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, _ := c.known(id)
+	s, _ := c.mu.names.get(id)
 	return s
 }
 
@@ -129,9 +107,13 @@ func (s *Server) Models() map[key.SpaceID]string {
 func (c *catalog) ids() []key.SpaceID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ids := make([]key.SpaceID, 0, len(c.mu.opened)+len(c.mu.closed.at))
-	ids = slices.AppendSeq(ids, maps.Keys(c.mu.opened))
-	return slices.AppendSeq(ids, maps.Keys(c.mu.closed.at))
+	ids := slices.Collect(maps.Keys(c.mu.names.at))
+	for id := range c.mu.opened {
+		if _, known := c.mu.names.at[id]; !known {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // describe adds the identity of its space to u, and returns how many bytes of
@@ -142,7 +124,7 @@ func (c *catalog) describe(u *SpaceUse) int {
 	if o := c.mu.opened[u.ID]; o != nil {
 		u.Connections = o.connections
 	}
-	if s, ok := c.known(u.ID); ok {
+	if s, ok := c.mu.names.get(u.ID); ok {
 		u.Opened, u.Space = true, s
 	}
 	return textBytes(&u.Space)
@@ -164,5 +146,66 @@ func (s *Server) Describe(id key.SpaceID) (key.Space, bool) {
 	}
 	s.catalog.mu.Lock()
 	defer s.catalog.mu.Unlock()
-	return s.catalog.known(id)
+	return s.catalog.mu.names.get(id)
+}
+
+// maxNaming bounds the spaces that wait to be announced; beyond it all are.
+const maxNaming = 1024
+
+// naming has the events of a space told again once its identity is known. The chunks
+// that a start finds were told under an id alone, which says nothing to a router, and
+// not at all to a user that may read that model only.
+type naming struct {
+	server *Server
+	wake   chan struct{} // capacity 1
+	mu     struct {
+		sync.Mutex
+		waiting []key.SpaceID
+		all     bool // there were more
+	}
+}
+
+// add notes that the identity of a space has become known. One of which nothing is stored
+// is passed over: what comes is told with its identity, and a client that opens very many
+// such spaces has nothing announced.
+func (n *naming) add(id key.SpaceID) {
+	if !n.server.o.Stack.Knows(id) {
+		return
+	}
+	n.mu.Lock()
+	if len(n.mu.waiting) < maxNaming {
+		n.mu.waiting = append(n.mu.waiting, id)
+	} else {
+		n.mu.all = true
+	}
+	n.mu.Unlock()
+	broadcast.Poke(n.wake)
+}
+
+// take takes out what waits.
+func (n *naming) take() (ids []key.SpaceID, all bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ids, all = n.mu.waiting, n.mu.all
+	n.mu.waiting, n.mu.all = nil, false
+	return ids, all
+}
+
+// run announces until ctx ends.
+func (n *naming) run(ctx context.Context) {
+	for {
+		select {
+		case <-n.wake:
+		case <-ctx.Done():
+			return
+		}
+		ids, all := n.take()
+		if all {
+			ids = nil
+			_ = n.server.o.Stack.Announce(ctx, nil) // it fails as ctx ends
+		}
+		for _, id := range ids {
+			_ = n.server.o.Stack.Announce(ctx, &id)
+		}
+	}
 }

@@ -29,7 +29,7 @@ func (c *reader) chain(dst *key.Chain, ch *wire.Chain) error {
 	case wire.FormRef:
 		return c.chainOf(dst, ch)
 	case wire.FormKept:
-		return c.keptChain(dst, ch)
+		return refuse(wire.CodeUnknownChain, "chains are not kept: send it")
 	case wire.FormNone:
 		return refuse(wire.CodeBadRequest, "this takes a chain of chunks, not a space only")
 	}
@@ -50,11 +50,6 @@ func (c *reader) chain(dst *key.Chain, ch *wire.Chain) error {
 	if err != nil {
 		return refuse(wire.CodeBadRequest, "chain: %v", err)
 	}
-	if ch.ID != 0 {
-		if err := c.keeps.add(ch.ID, dst); err != nil {
-			return err
-		}
-	}
 	return skip(dst, ch.Skip)
 }
 
@@ -68,19 +63,6 @@ func (c *reader) fillLengths(ch *wire.Chain, chunkTokens uint32) {
 	if ch.LastTokens != 0 && n > 0 {
 		c.lengths[n-1] = ch.LastTokens
 	}
-}
-
-// keptChain is a chain that the connection keeps.
-func (c *reader) keptChain(dst *key.Chain, ch *wire.Chain) error {
-	kept := c.keeps.get(ch.ID)
-	if kept == nil {
-		return refuse(wire.CodeUnknownChain, "chain %d is not kept on this connection, or not any more; send it", ch.ID)
-	}
-	*dst = *kept
-	if err := c.may(dst.Space); err != nil {
-		return err
-	}
-	return skip(dst, ch.Skip)
 }
 
 // chainOf is the chain of a live job or fill; its slices are shared and
@@ -123,14 +105,13 @@ func span(ch *key.Chain, first, count uint32) (from, to int, err error) {
 	return from, from + int(count), nil
 }
 
-// ranked returns the chain in its own space and in those of the ranks that
-// are named besides.
-func (c *reader) ranked(chain *key.Chain, ranks wire.U32s) ([]key.Chain, error) {
-	chains := make([]key.Chain, 1, 1+ranks.Len())
-	chains[0] = *chain
+// ranked returns a chain, alone in a list, in its own space and in those of the ranks
+// that are named besides.
+func (c *reader) ranked(chains []key.Chain, ranks wire.U32s) ([]key.Chain, error) {
 	if ranks.Len() == 0 {
 		return chains, nil
 	}
+	chain := &chains[0]
 	if n := int64(chain.Len()) * int64(1+ranks.Len()); n > key.MaxChunks {
 		return nil, tooLarge(key.MaxChunks, "ranks: %d chunks in %d spaces; use at most %d in all", chain.Len(), 1+ranks.Len(), key.MaxChunks)
 	}
@@ -161,14 +142,14 @@ const maxScratch = 16 << 10
 // scratch is room for the chain of a request that keeps nothing of it: it is
 // good until the next call. A reference shares a job's slices, which
 // must not be written over.
-func (c *reader) scratch(ch *wire.Chain) *key.Chain {
-	if cap(c.asked.Hashes) > maxScratch {
-		c.asked = key.Chain{}
+func (c *reader) scratch(ch *wire.Chain) []key.Chain {
+	if cap(c.asked[0].Hashes) > maxScratch {
+		c.asked[0] = key.Chain{}
 	}
-	if ch.Form == wire.FormRef || ch.Form == wire.FormKept {
-		return new(key.Chain)
+	if ch.Form == wire.FormRef {
+		return make([]key.Chain, 1)
 	}
-	return &c.asked
+	return c.asked[:]
 }
 
 // sizes returns one size a chunk.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
@@ -61,10 +62,9 @@ func TestReserveCompares(t *testing.T) {
 func TestBatchConfigs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{})
-		c := r.dial(client.Options{})
-		_, err := c.Batch(t.Context(), []client.BatchPrompt{{Prompt: client.Chain(chain(8, 2))}, {Prompt: client.Chain(chain(9, 2))}},
-			client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Configs: map[string]string{"retain_priority": "80", "mine": "x"}}})
-		r.must(err)
+		c := r.greet(0)
+		configs := wire.Pairs{}.Add("retain_priority", "80").Add("mine", "x")
+		c.batch(wire.BatchRequest{Shared: wire.Shared{Configs: configs}}, c.chain(chain(8, 2)), c.chain(chain(9, 2)))
 		if n := r.server.Stats().Retained.Chunks; n != 4 {
 			t.Errorf("%d chunks are retained, want both of each prompt", n)
 		}

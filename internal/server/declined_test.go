@@ -20,7 +20,6 @@ import (
 // the first chunk that is missing declined for one reason.
 func TestMissedDeclined(t *testing.T) {
 	p := chain(1, 4)
-	selective := stack.WriteOptions{Mode: stack.WriteSelective, MinHits: 2}
 	for name, c := range map[string]struct {
 		o    options
 		fail error // of the disk's puts of the first chunk
@@ -30,10 +29,6 @@ func TestMissedDeclined(t *testing.T) {
 		"off":     {fail: tier.ErrOff, want: missing.Total{Tier: "disk", Reason: "declined_tier_off", Tokens: 4 * tokens}},
 		"full":    {fail: tier.ErrNoSpace, want: missing.Total{Tier: "disk", Reason: "declined_no_space", Tokens: 4 * tokens}},
 		"failing": {fail: errors.New("input/output error"), want: missing.Total{Tier: "disk", Reason: "declined_failed", Tokens: 4 * tokens}},
-		"not used often enough": {
-			o:    options{write: selective},
-			want: missing.Total{Tier: "disk", Reason: "declined_min_hits", Tokens: 4 * tokens},
-		},
 		"the budget of writes is spent": {
 			o:    options{write: stack.WriteOptions{Workers: 1}},
 			prep: func(r *rig, _ *raw) { r.stack.Set(stack.Settings{DiskBytesPerDay: 24 * 3 * size / 2}) },

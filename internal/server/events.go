@@ -33,20 +33,16 @@ type subscription struct {
 	frame   []byte
 }
 
-func handleEvents(c *reader, h wire.Header, body []byte) error {
-	var req wire.EventsRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handleEvents(c *reader, h wire.Header, req wire.EventsRequest) (wire.Message, error) {
 	log := c.server.o.Events
 	if log == nil {
-		return refuse(wire.CodeUnsupported, "events are off; set events.enabled in the daemon's configuration")
+		return nil, refuse(wire.CodeUnsupported, "events are off; set events.enabled in the daemon's configuration")
 	}
 	if c.maxReply < wire.EventsBytes {
-		return refuse(wire.CodeTooLarge, "a push of events may have %d bytes, and the largest reply that was agreed to is %d; agree on more in hello", wire.EventsBytes, c.maxReply)
+		return nil, refuse(wire.CodeTooLarge, "a push of events may have %d bytes, and the largest reply that was agreed to is %d; agree on more in hello", wire.EventsBytes, c.maxReply)
 	}
 	if err := c.spend(subscriptionBytes); err != nil {
-		return err
+		return nil, err
 	}
 	if req.From == wire.EventsNow { // that is here: what its client does next is told
 		req.From, req.Epoch = log.Next(), log.Epoch()

@@ -1,13 +1,10 @@
 package server
 
 import (
-	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/hybrid"
-	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/tier"
 )
 
 // familyOf is the prompt of a request in all spaces of a hybrid model that it names.
@@ -141,93 +138,6 @@ func roomForFamily(c *reader, f *stack.Family) error {
 	return c.spend(bytes)
 }
 
-func lookupFamily(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupRequest) error {
-	f, err := familyOf(c, chain, &req.Chain, &req.Shared)
-	if err != nil {
-		return err
-	}
-	m, err := c.server.o.Stack.MatchFamily(c.ctx, f, searchSet(req.Search), chain.Len()*f.Groups[0].Chunk, nil)
-	if err != nil {
-		return err
-	}
-	if req.Chain.Form != wire.FormRef {
-		first := chain.Len() > 0 && !c.prompts.take(chain).looked
-		c.prompts.observeAll(fullChains(f), true, hint.Advice{})
-		if first {
-			c.server.o.Stack.ObserveFamily(f, &m, 0)
-		}
-		noteReached(c, chain, searchSet(req.Search), &m)
-	}
-	grouped, err := groupedOf(c, f, searchSet(req.Search), &m, &req.Shared)
-	if err != nil {
-		return err
-	}
-	full := group{stack: c.server.o.Stack, search: searchSet(req.Search), chains: fullChains(f)}
-	why := func() missing.Absence { return full.whyFamily(f, &m) }
-	reply := wire.LookupReply{Match: familyMatchOf(f, &m), Worth: worthFamily(c, f, &m), Grouped: grouped}
-	reply.Missing = absent(c, &req.Shared, &full.chains[0], m.Run/f.Groups[0].Chunk, why)
-	c.reply(h, &reply)
-	found := stack.Match{Count: stack.Count{Chunks: int(reply.Match.Total.Chunks), Tokens: reply.Match.Total.Tokens}}
-	for p, n := range reply.Match.Tiers {
-		found.In[p] = stack.Count{Chunks: int(n.Chunks), Tokens: n.Tokens}
-	}
-	noteLookup(c, chain, &found, why)
-	return nil
-}
-
-// noteReached notes how far a prompt reaches that is asked for in all tiers.
-func noteReached(c *reader, chain *key.Chain, search tier.Set, m *stack.FamilyMatch) {
-	if chain.Len() > 0 && search == tier.All {
-		c.prompts.take(chain).reached = &stack.Reached{Usable: m.Tokens, Run: m.Run}
-	}
-}
-
-// familyMatchOf is what the usable prefix is to a client that counts chunks of the
-// first group: where they are.
-func familyMatchOf(f *stack.Family, m *stack.FamilyMatch) (out wire.Match) {
-	each := tokensEach(f, m)
-	count := func(n int) wire.Count { return wire.Count{Chunks: uint32(n), Tokens: uint64(n * each)} }
-	out.Total = count(m.Needs[0].To - m.Needs[0].From)
-	for p := range out.Tiers {
-		out.Tiers[p] = count(m.Needs[0].In[p])
-	}
-	return out
-}
-
-// tokensEach is for how many tokens of the usable prefix each chunk of the first group
-// stands: its own, but that the state of a model without full groups stands for all.
-func tokensEach(f *stack.Family, m *stack.FamilyMatch) int {
-	return (m.Tokens - f.Skip) / max(1, m.Needs[0].To-m.Needs[0].From)
-}
-
-func groupedOf(c *reader, f *stack.Family, search tier.Set, m *stack.FamilyMatch, o *wire.Shared) (*wire.Grouped, error) {
-	out := &wire.Grouped{Tokens: uint64(m.Tokens), Run: uint64(m.Run), Lacks: m.Lacks, Needs: needsOf(m, o.Groups)}
-	if o.Lengths > 0 {
-		found, err := c.server.o.Stack.Lengths(c.ctx, f, search, m, int(o.Lengths))
-		if err != nil {
-			return nil, err
-		}
-		lengths := make([]uint32, len(found))
-		for i, n := range found {
-			lengths[i] = uint32(n)
-		}
-		out.Lengths = wire.ViewU32s(lengths)
-	}
-	return out, nil
-}
-
-func needsOf(m *stack.FamilyMatch, groups wire.Groups) (out wire.Needs) {
-	for g := range m.Needs {
-		n := &m.Needs[g]
-		need := wire.Need{Space: groups.At(g).Space, First: uint32(n.From), Chunks: uint32(n.To - n.From)}
-		for p := range need.Tiers {
-			need.Tiers[p] = uint32(n.In[p])
-		}
-		out = out.Add(need)
-	}
-	return out
-}
-
 // checkLengths refuses the option lengths without groups.
 func checkLengths(o *wire.Shared) error {
 	if o.Lengths > 0 && o.Groups.Len() == 0 {
@@ -236,22 +146,62 @@ func checkLengths(o *wire.Shared) error {
 	return nil
 }
 
-// fullChains are the chains of the full groups, which the policies learn of; of a model
-// that has none those of the first group.
-func fullChains(f *stack.Family) (out []key.Chain) {
-	if f.Groups.OnlyStates() {
-		return f.Chains[0]
+// promptOf is reader.chain for a request that may name groups. With a grain its hashes are those
+// of so many tokens each, and the chunks of dst have the hashes at their ends.
+func promptOf(c *reader, dst *key.Chain, ch *wire.Chain, o *wire.Shared) error {
+	if o.Grain == 0 {
+		return c.chain(dst, ch)
 	}
-	for g, chains := range f.Chains {
-		if f.Groups[g].Kind == hybrid.Full {
-			out = append(out, chains...)
-		}
+	switch {
+	case o.Groups.Len() == 0:
+		return refuse(wire.CodeBadRequest, "grain: without groups each hash is that of a chunk; send both or none")
+	case ch.Form != wire.FormHashes || ch.ID != 0 || ch.LastTokens != 0:
+		return refuse(wire.CodeBadRequest, "grain: it is of hashes that come with the request, all of full chunks, and are not to be kept")
 	}
-	return out
+	sp, err := c.space(ch.Space)
+	if err != nil {
+		return err
+	}
+	own, err := atEnds(c, ch, o.Grain, sp.info.ChunkTokens)
+	if err != nil {
+		return err
+	}
+	return c.chain(dst, &own)
 }
 
-// worthFamily is how many chunks of the first group are there or worth storing.
-func worthFamily(c *reader, f *stack.Family, m *stack.FamilyMatch) uint32 {
-	run := stack.Match{Count: stack.Count{Chunks: max(0, (m.Run-f.Skip)/f.Groups[0].Chunk)}}
-	return c.worthAll(f.Chains[0], &run)
+// atEnds is a record of hashes of grain tokens each with those at the ends of chunks only.
+// Its skip stays: it counts chunks of the first group.
+func atEnds(c *reader, ch *wire.Chain, grain, chunk uint32) (wire.Chain, error) {
+	own := *ch
+	if chunk%grain != 0 {
+		return own, refuse(wire.CodeBadRequest, "grain: a hash for each %d tokens, and chunks of %d; it must divide the chunks of all groups", grain, chunk)
+	}
+	by, width := int(chunk/grain), int(ch.Width)
+	if by == 1 {
+		return own, nil
+	}
+	n := ch.Chunks() / by
+	if err := c.spend(int64(n * width)); err != nil {
+		return own, err
+	}
+	own.Hashes = make([]byte, 0, n*width)
+	for end := by; end <= ch.Chunks(); end += by {
+		own.Hashes = append(own.Hashes, ch.Hashes[(end-1)*width:end*width]...)
+	}
+	return own, nil
+}
+
+// ofGrain makes out the chain of a group whose chunks have another length than those of
+// the first.
+func (b *familyBuilder) ofGrain(out *key.Chain, sp *openSpace) error {
+	own, err := atEnds(b.reader, b.asked, b.grain, sp.info.ChunkTokens)
+	if err != nil {
+		return err
+	}
+	b.fillLengths(&own, sp.info.ChunkTokens)
+	*out = key.Chain{}
+	if err := sp.builder.Hashes(out, int(own.Width), own.Hashes, b.lengths, key.Options{}); err != nil {
+		return refuse(wire.CodeBadRequest, "groups: %v", err)
+	}
+	return nil
 }

@@ -119,12 +119,12 @@ func TestLengthsOfGroups(t *testing.T) {
 				c := r.dial(client.Options{Space: &s})
 				m := r.lengths(c, form.method, chunk, form.chain)
 				m.store(r, n)
-				found, err := client.LookupGroups(t.Context(), c, form.prompt(m), m.groups, nil, 0)
+				found, err := c.LookupWith(t.Context(), form.prompt(m), client.LookupOptions{Groups: m.groups, Why: true})
 				if err != nil || found.Grouped.Tokens != int64(n) {
 					t.Fatalf("%s: %+v, %v", what, found.Grouped, err)
 				}
 				if same := slices.Min(chunk[:]) == slices.Max(chunk[:]); !same && form.method != key.Given { // hashes of one length say nothing of others
-					if _, err := client.LookupGroups(t.Context(), c, client.Chain(m.chains[0]), m.groups, nil, 0); !errors.Is(err, client.ErrBadRequest) {
+					if _, err := c.LookupWith(t.Context(), client.Chain(m.chains[0]), client.LookupOptions{Groups: m.groups, Why: true}); !errors.Is(err, client.ErrBadRequest) {
 						t.Fatalf("%s: hashes of the first group: %v", what, err)
 					}
 				}

@@ -45,7 +45,7 @@ func (h *hybridChats) turn(seed uint64, n int, looks bool) int {
 	prompt, usable := client.Chain(c), 0
 	if looks {
 		synctest.Wait() // what goes down to the low watermark has gone
-		found, err := client.LookupGroups(ctx, h.client, prompt, h.groups, nil, 0)
+		found, err := h.client.LookupWith(ctx, prompt, client.LookupOptions{Groups: h.groups, Why: true})
 		h.must(err)
 		usable = int(found.Grouped.Tokens) / 512
 	}

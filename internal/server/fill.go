@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -18,6 +19,7 @@ type fill struct {
 	session *session
 	chain   key.Chain
 	first   int            // chunk of slot 0
+	spaces  []key.SpaceID  // that it has chunks of
 	groups  *groupFill     // nil: all slots are chunks of chain, one after the other
 	said    promptRecord   // what the client said of the prompt
 	maxAge  uint32         // seconds that its chunks may stay; 0: any time
@@ -38,10 +40,7 @@ type fill struct {
 }
 
 // slots finds the fill and the range of slots that a request names.
-func (c *session) slots(req *wire.FillRequest, body []byte) (*fill, int, int, error) {
-	if err := req.Decode(body); err != nil {
-		return nil, 0, 0, err
-	}
+func (c *session) slots(req *wire.FillRequest) (*fill, int, int, error) {
 	_, f := c.held(req.Fill)
 	if f == nil {
 		return nil, 0, 0, refuse(wire.CodeUnknownFill, "fill %d is not live on this connection: all of it is committed or aborted, or never was", req.Fill)
@@ -57,18 +56,17 @@ func (c *session) slots(req *wire.FillRequest, body []byte) (*fill, int, int, er
 	return f, int(from), int(to), nil
 }
 
-func handleCommit(c *reader, h wire.Header, body []byte) error {
-	var req wire.FillRequest
-	f, from, to, err := c.slots(&req, body)
+func handleCommit(c *reader, _ wire.Header, req wire.FillRequest) (wire.Message, error) {
+	f, from, to, err := c.slots(&req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := f.mayStore(c); err != nil {
 		if taken, late := f.take(from, to); late == nil { // it keeps nothing of the window
 			f.abort(taken)
 		}
 		f.forgetIfDone()
-		return err
+		return nil, err
 	}
 	blind := f.blindTo(c)
 	if len(c.replies) > 0 && f.bytes(from, to) >= longCommit {
@@ -76,11 +74,7 @@ func handleCommit(c *reader, h wire.Header, body []byte) error {
 	}
 	results, err := f.commit(blind, from, to)
 	f.forgetIfDone()
-	if err != nil {
-		return err
-	}
-	c.reply(h, &wire.StoreReply{Results: results})
-	return nil
+	return &wire.StoreReply{Results: results}, err
 }
 
 // longCommit is how many bytes take longer to copy and hash than replies to be
@@ -154,7 +148,7 @@ func (f *fill) store(blind bool, results wire.Results, n int, run []slot) (wire.
 		refs[i] = s.ref
 	}
 	sizes := sizesOf(refs)
-	c.server.o.Stack.CommitEach(chain, first, refs, f.said.allows(f.maxAge), stored)
+	c.server.o.Stack.Commit(chain, first, refs, f.said.allows(f.maxAge), stored)
 	if chain == &f.chain { // what its client said is of this one
 		c.server.o.Stack.Passed(chain, first, first+len(run), int64(sizes[0]))
 		c.server.wishes.stored(c.uid, &f.said, chain, first, first+len(run))
@@ -180,19 +174,15 @@ func sizesOf(refs []tier.Ref) []uint64 {
 	return sizes
 }
 
-func handleAbort(c *reader, h wire.Header, body []byte) error {
-	var req wire.FillRequest
-	f, from, to, err := c.slots(&req, body)
+func handleAbort(c *reader, _ wire.Header, req wire.FillRequest) (wire.Message, error) {
+	f, from, to, err := c.slots(&req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	taken, err := f.take(from, to)
-	if err == nil {
-		f.abort(taken)
-		c.reply(h, wire.EmptyReply{})
-	}
+	f.abort(taken)
 	f.forgetIfDone()
-	return err
+	return wire.EmptyReply{}, err
 }
 
 // abort gives back slots that the client has promised not to write any more,
@@ -298,4 +288,72 @@ func (f *fill) forgetIfDone() {
 		delete(c.mu.fills, f.id)
 		c.tenant.jobs.Add(-1)
 	}
+}
+
+// slot is one chunk of a reservation.
+type slot struct {
+	status stack.GrantStatus
+	ref    tier.Ref // valid while granted and not given up
+	window int64    // where its bytes lie in the staging window
+	late   int      // bytes of the window that it keeps, though given up; see revoke
+	there  uint32   // bytes of what exists already; 0: not known
+}
+
+// take takes the live slots of a range over; the others are zero. An aged
+// fill has none. The client that names slots writes to them no more, so that
+// their parts of the window are free then.
+func (f *fill) take(from, to int) ([]slot, error) {
+	f.mu.Lock()
+	if f.mu.aged {
+		f.mu.told = true
+		late := f.takeLate(from, to)
+		f.mu.Unlock()
+		for _, s := range late {
+			f.session.staging.free(s.window, s.late)
+		}
+		return nil, refuse(wire.CodeRevoked, "fill %d was given up: it was neither committed nor aborted within %v; reserve again", f.id, f.session.leaseAge)
+	}
+	defer f.mu.Unlock()
+	return f.takeLive(from, to), nil
+}
+
+// takeLate takes over what slots of an aged fill keep of the window. The mutex
+// is held.
+func (f *fill) takeLate(from, to int) (late []slot) {
+	for i := from; i < to; i++ {
+		if s := &f.mu.slots[i]; s.late > 0 {
+			late = append(late, *s)
+			s.late = 0
+			f.mu.late--
+		}
+	}
+	return late
+}
+
+// takeLive is called with the mutex held.
+func (f *fill) takeLive(from, to int) []slot {
+	out := make([]slot, to-from)
+	for i := range out {
+		s := &f.mu.slots[from+i]
+		if !s.ref.Valid() {
+			continue
+		}
+		out[i] = *s
+		s.ref = tier.Ref{}
+		f.mu.live--
+	}
+	return out
+}
+
+// seal makes a slot's bytes final and returns their checksum. A staged
+// payload is copied first and hashed where it lies then: the client can still write
+// to the window, not to the arena.
+func (f *fill) seal(s slot, look arena.Look) (sum uint64, err error) {
+	staging, b := f.session.staging, s.ref.Block
+	if sum, err = b.WriteFrom(staging.window, s.window, look); err != nil {
+		return 0, err
+	}
+	b.SealSum(sum)
+	staging.free(s.window, b.Len())
+	return sum, nil
 }

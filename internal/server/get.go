@@ -25,11 +25,7 @@ const maxInline = wire.MaxPayloadBytes
 
 // handleGet answers payloads inline: at once if they are in DRAM, later if they
 // must be promoted.
-func handleGet(c *reader, h wire.Header, body []byte) error {
-	var req wire.GetRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handleGet(c *reader, h wire.Header, req wire.GetRequest) (wire.Message, error) {
 	g := &get{session: c.session, limit: int(req.MaxBytes), copies: budget.Held{Account: c.account}}
 	if most := min(wire.MaxPayloadBytes, c.maxReply-replyBytes); g.limit == 0 || g.limit > most {
 		g.limit = most
@@ -38,7 +34,7 @@ func handleGet(c *reader, h wire.Header, body []byte) error {
 	if !c.late { // else the goroutine that answers does
 		g.giveBack()
 	}
-	return err
+	return nil, err
 }
 
 // answer sends the reply, or leaves it to a goroutine.
@@ -191,23 +187,23 @@ func (g *get) underLease(id uint64, from, to int) int {
 // gather takes chunks from..to into the reply, as far as the limit and the
 // context go.
 func (g *get) gather(ctx context.Context, from, to int, search tier.Set) {
-	stack, owner := g.session.server.o.Stack, g.session.owner
+	store, owner := g.session.server.o.Stack, g.session.owner
 	i := from
 	for ; i < to && !g.full; i++ {
-		ref, place, err := stack.Load(ctx, owner, &g.chain, i, search)
+		ref, place, err := store.Load(ctx, stack.Requester{Owner: owner}, &g.chain, i, search)
 		if err != nil {
 			break // a shorter prefix
 		}
 		bytes := ref.Block.Len()
 		fits := g.fitsRoom(ctx, int64(ref.Block.Len())) && g.add(ref.Block, g.chain.Tokens[i])
-		stack.Release(owner, ledger.Lease, []tier.Ref{ref})
+		store.Release(owner, ledger.Lease, []tier.Ref{ref})
 		if !fits {
 			break
 		}
 		g.session.server.count.got(place, g.chain.Tokens[i])
 		g.session.server.model(g.chain.Space).got(place, g.chain.Tokens[i], bytes)
 	}
-	stack.Touch(&g.chain, from, i)
+	store.Touch(&g.chain, from, i)
 }
 
 // fitsRoom takes room for n bytes. It waits for the first chunk's only, so

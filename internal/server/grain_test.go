@@ -57,14 +57,14 @@ func TestGrain(t *testing.T) {
 		c, m := r.grained(6)
 		ctx := t.Context()
 		half := m.chains[1].Len() / 2
-		prompt := client.Chain(&key.Chain{Hashes: m.chains[1].Hashes[:half], Tokens: m.chains[1].Tokens[:half]})
-		prompt.Grain = tokens
+		first := client.Chain(&key.Chain{Hashes: m.chains[1].Hashes[:half], Tokens: m.chains[1].Tokens[:half]})
+		first.Grain = tokens
 		for _, part := range []struct {
 			prompt client.Prompt
 			of     int
 			want   [3][]int
 		}{
-			{prompt, 2, [3][]int{{0, 1, 2}, {9, 10, 11}, {5}}},
+			{first, 2, [3][]int{{0, 1, 2}, {9, 10, 11}, {5}}},
 			{m.prompt, 1, [3][]int{{3, 4, 5}, {21, 22, 23}, {11}}},
 		} {
 			f, err := c.Reserve(ctx, part.prompt, client.ReserveOptions{Groups: m.groups, Size: size})
@@ -86,29 +86,40 @@ func TestGrain(t *testing.T) {
 			_, err = f.Commit(ctx)
 			r.must(err)
 		}
-		found, err := client.LookupLengths(ctx, c, m.prompt, m.groups, nil, 0, 9)
+		found, err := c.LookupWith(ctx, m.prompt, client.LookupOptions{Groups: m.groups, Lengths: 9, Why: true})
 		r.must(err)
 		if g := found.Grouped; !slices.Equal(g.Lengths, []uint32{24 * tokens, 12 * tokens}) || found.Total.Chunks != 6 {
 			t.Fatalf("%+v of %+v", g, found)
 		}
 		_, err = r.stack.Delete(ctx, tiertest.Keys(m.chains[1], 21, 22))
 		r.must(err)
-		b, err := c.Batch(ctx, []client.BatchPrompt{{Prompt: m.prompt}}, client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Groups: m.groups}})
-		r.must(err)
 		j, err := c.Prefetch(ctx, m.prompt, client.PrefetchOptions{Groups: m.groups})
 		r.must(err)
-		for _, j := range append(b.Jobs, j) {
-			st, err := j.Wait(ctx, client.All)
-			r.must(err)
-			if needs := j.Needs(); st.Ready.Tokens != 12*tokens || needs[1] != (client.Need{First: 9, Chunks: 3, Tiers: [3]int{3}}) {
-				t.Fatalf("%+v with %+v", st, needs)
-			}
-			r.checkPieces(j, &hybridModel{chains: [3][]*key.Chain{{m.chains[0]}, {m.chains[1]}, {m.chains[2]}}})
-			r.must(j.Release(ctx))
+		st, err := j.Wait(ctx, client.All)
+		r.must(err)
+		if needs := j.Needs(); st.Ready.Tokens != 12*tokens || needs[1] != (client.Need{First: 9, Chunks: 3, Tiers: [3]int{3}}) {
+			t.Fatalf("%+v with %+v", st, needs)
 		}
+		r.checkPieces(j, &hybridModel{chains: [3][]*key.Chain{{m.chains[0]}, {m.chains[1]}, {m.chains[2]}}})
+		r.must(j.Release(ctx))
+		raw := r.greet(0)
+		var groups wire.Groups
+		for g, group := range m.groups {
+			s := space
+			s.Group, s.ChunkTokens = string("fws"[g]), group.Space.ChunkTokens()
+			groups = raw.addGroup(groups, s, group)
+		}
+		prompt := raw.chain(chain(9, 24))
+		prompt.Space, prompt.LastTokens = groups.At(0).Space, 0
+		b := raw.batch(wire.BatchRequest{Shared: wire.Shared{Groups: groups, Grain: tokens}}, prompt)
+		in := raw.whole(b.Jobs[0].Prefetch.Job)
+		if in.Ready.Tokens != 12*tokens || in.Needs.Len() != 3 || in.Needs.At(1).First != 9 || in.Needs.At(1).Chunks != 3 {
+			t.Fatalf("in a batch: %+v", in)
+		}
+		raw.checkSums(&in, m.chains)
 		skipped := m.prompt
 		skipped.SkipChunks = 1 // of the full group
-		found, err = client.LookupGroups(ctx, c, skipped, m.groups, nil, 0)
+		found, err = c.LookupWith(ctx, skipped, client.LookupOptions{Groups: m.groups, Why: true})
 		r.must(err)
 		if found.Grouped.Tokens != 12*tokens || found.Total.Chunks != 2 || found.Grouped.Needs[1].First != 9 {
 			t.Errorf("behind one chunk: %+v, %+v", found, found.Grouped)
@@ -134,7 +145,7 @@ func TestGrainRefused(t *testing.T) {
 		} {
 			p, groups := m.prompt, m.groups
 			tc.change(&p, &groups)
-			_, err := client.LookupGroups(t.Context(), c, p, groups, nil, 0)
+			_, err := c.LookupWith(t.Context(), p, client.LookupOptions{Groups: groups, Why: true})
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !errors.Is(err, client.ErrBadRequest) {
 				t.Errorf("%s: %v; want %q", name, err, tc.want)
 			}
@@ -170,7 +181,7 @@ func TestOnlyStates(t *testing.T) {
 		r.onDisk(own, 6, 7)
 		own.Alone = false
 		ctx, groups := t.Context(), []client.Group{{Space: c.Space(), Kind: client.StateGroup}}
-		found, err := client.LookupLengths(ctx, c, client.Chain(own), groups, nil, 0, 4)
+		found, err := c.LookupWith(ctx, client.Chain(own), client.LookupOptions{Groups: groups, Lengths: 4, Why: true})
 		r.must(err)
 		if !slices.Equal(found.Grouped.Lengths, []uint32{7 * tokens, 3 * tokens}) || found.Total != (client.Count{Chunks: 1, Tokens: 7 * tokens}) || found.Tiers[1] != found.Total {
 			t.Errorf("%+v of %+v", found.Grouped, found)
@@ -194,7 +205,7 @@ func TestOnlyStates(t *testing.T) {
 		f.Write(0, tiertest.Payload(own.Key(9), size))
 		_, err = f.Commit(ctx)
 		r.must(err)
-		if found, err = client.LookupGroups(ctx, c, client.Chain(own), groups, nil, 0); err != nil || found.Grouped.Tokens != 10*tokens {
+		if found, err = c.LookupWith(ctx, client.Chain(own), client.LookupOptions{Groups: groups, Why: true}); err != nil || found.Grouped.Tokens != 10*tokens {
 			t.Errorf("%+v, %v", found.Grouped, err)
 		}
 		if lost := r.server.Stats().Lost; len(lost) > 0 {

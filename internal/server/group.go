@@ -18,8 +18,8 @@ import (
 type group struct {
 	stack  *stack.Stack
 	search tier.Set
-	chains []key.Chain // equal but for their spaces; nobody changes them
-	known  []int       // by rank: chunks of the chain that are known to be there, its Skip included
+	chains []key.Chain   // equal but for their spaces; nobody changes them
+	each   []stack.Match // by rank: what of the chain is known to be there
 	rests  []*stack.RemoteScan
 	// unasked is why it is not known whether there is more: a shared tier is
 	// switched off.
@@ -28,17 +28,12 @@ type group struct {
 
 // match finds what of the group is there.
 func (g *group) match(ctx context.Context) (stack.Match, error) {
-	each := make([]stack.Match, len(g.chains))
-	m, err := g.stack.MatchAll(ctx, g.chains, g.search, each)
-	if err != nil {
-		return m, err
-	}
-	g.known = make([]int, len(each))
-	for r := range each {
-		g.known[r] = g.skip() + each[r].Chunks
-	}
-	return m, nil
+	g.each = make([]stack.Match, len(g.chains))
+	return g.stack.MatchAll(ctx, g.chains, g.search, g.each)
 }
+
+// known is how many chunks of a rank are known to be there, those skipped included.
+func (g *group) known(rank int) int { return g.skip() + g.each[rank].Chunks }
 
 func (g *group) ranks() int { return len(g.chains) }
 func (g *group) skip() int  { return g.chains[0].Skip }
@@ -49,14 +44,13 @@ func (g *group) more() int {
 	rests, most := make([]*stack.RemoteScan, len(g.chains)), g.chains[0].Len()
 	short := most
 	for r := range g.chains {
-		m := stack.Match{Count: stack.Count{Chunks: g.known[r] - g.skip()}}
-		if rests[r] = g.stack.ScanRemote(&g.chains[r], &m, g.search); rests[r] == nil {
-			most = min(most, g.known[r])
-			if err := g.stack.Unasked(&g.chains[r], &m, g.search); err != nil {
+		if rests[r] = g.stack.ScanRemote(&g.chains[r], &g.each[r], g.search); rests[r] == nil {
+			most = min(most, g.known(r))
+			if err := g.stack.Unasked(&g.chains[r], &g.each[r], g.search); err != nil {
 				g.unasked = err
 			}
 		}
-		short = min(short, g.known[r])
+		short = min(short, g.known(r))
 	}
 	if most > short {
 		g.rests = rests
@@ -117,7 +111,7 @@ func (g *group) find(ctx context.Context) (done func()) {
 // prefetch.ErrEnd if not, another error where a tier does not say.
 func (g *group) exists(ctx context.Context, rank, i int) error {
 	switch {
-	case i < g.known[rank]:
+	case i < g.known(rank):
 		return nil
 	case g.rests == nil || g.rests[rank] == nil:
 		return cmp.Or(g.unasked, prefetch.ErrEnd)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 
 	"github.com/kvstored/kvstored/internal/hybrid"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -12,9 +13,8 @@ import (
 // groupFill is the slots of a fill for several groups of a hybrid model: of all chunks
 // that are offered, those of the first group first.
 type groupFill struct {
-	spaces []key.SpaceID // of all groups
-	places []place       // by slot
-	held   int64         // bytes that it takes
+	places []place // by slot
+	held   int64   // bytes that it takes
 }
 
 // place is the chunk of a slot.
@@ -59,20 +59,9 @@ func (f *fill) runFrom(i, to int) int {
 	return i
 }
 
-// spaces are all that the fill has chunks of.
-func (f *fill) spaces() []key.SpaceID {
-	if f.groups == nil {
-		return []key.SpaceID{f.chain.Space}
-	}
-	return f.groups.spaces
-}
-
 // mayStore is an error unless the session may store in all spaces of a fill.
 func (f *fill) mayStore(c *reader) error {
-	if f.groups == nil {
-		return c.may(f.chain.Space)
-	}
-	for _, id := range f.groups.spaces {
+	for _, id := range f.spaces {
 		if err := c.may(id); err != nil {
 			return err
 		}
@@ -81,17 +70,7 @@ func (f *fill) mayStore(c *reader) error {
 }
 
 // blindTo reports whether the session may not read a space of a fill.
-func (f *fill) blindTo(c *reader) bool {
-	if f.groups == nil {
-		return c.blind(f.chain.Space)
-	}
-	for _, id := range f.groups.spaces {
-		if c.blind(id) {
-			return true
-		}
-	}
-	return false
-}
+func (f *fill) blindTo(c *reader) bool { return slices.ContainsFunc(f.spaces, c.blind) }
 
 // sizes are the bytes of each slot. from..to are the chunks of the chain that are asked
 // for; with groups those of each group that end in the tokens of these.
@@ -109,7 +88,10 @@ func (f *fill) sizes(c *reader, req *wire.ReserveRequest, from, to int) ([]uint3
 		own := family.Chains[g][0]
 		chains[g], family.Chains[g][0].Skip = &own, 0
 	}
-	chains[0] = &f.chain
+	chains[0], f.spaces = &f.chain, nil
+	for _, chain := range chains {
+		f.spaces = append(f.spaces, chain.Space)
+	}
 	at, err := reachedBy(c, &f.chain, family)
 	if err != nil {
 		return nil, err
@@ -166,7 +148,6 @@ func (g *groupFill) fill(c *reader, req *wire.ReserveRequest, family *stack.Fami
 			}
 			g.places = append(g.places, place{chain, chunk, family.Groups[i].Kind == hybrid.Full, wanted[i] != nil && !wanted[i][chunk]})
 		}
-		g.spaces = append(g.spaces, chain.Space)
 		if family.Groups[i].Chunk != family.Groups[0].Chunk {
 			g.held += chunkBytes * int64(chain.Len())
 		}
@@ -183,7 +164,7 @@ func (g *groupFill) fill(c *reader, req *wire.ReserveRequest, family *stack.Fami
 func (f *fill) ask(ctx context.Context, want stack.Store, sizes []uint32, grants []stack.Grant) (n int, err error) {
 	store := f.session.server.o.Stack
 	if f.groups == nil {
-		return store.ReserveFor(ctx, want, &f.chain, f.first, sizes, grants)
+		return store.Reserve(ctx, want, &f.chain, f.first, sizes, grants)
 	}
 	said := want.Force
 	want.Patient = want.Wait // also once something is granted
@@ -196,7 +177,7 @@ func (f *fill) ask(ctx context.Context, want stack.Store, sizes []uint32, grants
 			continue
 		}
 		want.Force = said || !p.full // the lengths that need it have decided
-		got, err := store.ReserveFor(ctx, want, p.chain, p.chunk, sizes[n:end], grants[n:end])
+		got, err := store.Reserve(ctx, want, p.chain, p.chunk, sizes[n:end], grants[n:end])
 		for _, g := range grants[n : n+got] {
 			want.Wait = want.Wait && g.Status != stack.Granted
 		}

@@ -56,7 +56,7 @@ func (r *rig) offer(c *client.Client, m *hybridModel, chains [3]*key.Chain) (dec
 
 func (r *rig) usable(c *client.Client, m *hybridModel, chain *key.Chain) (usable, run int) {
 	r.t.Helper()
-	found, err := client.LookupGroups(r.t.Context(), c, client.Chain(chain), m.groups, nil, 0)
+	found, err := c.LookupWith(r.t.Context(), client.Chain(chain), client.LookupOptions{Groups: m.groups, Why: true})
 	r.must(err)
 	return int(found.Grouped.Tokens) / tokens, int(found.Grouped.Run) / tokens
 }

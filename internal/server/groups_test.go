@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -87,12 +88,12 @@ func TestGroups(t *testing.T) {
 		ctx, prompt := t.Context(), client.Chain(m.chains[0][0])
 		apart := *m.chains[0][0]
 		apart.Alone = true // as of an engine that does not say which chunk follows which
-		found, err := client.LookupLengths(ctx, c, client.Chain(&apart), m.groups, m.ranks, 0, 4)
+		found, err := c.LookupWith(ctx, client.Chain(&apart), client.LookupOptions{Groups: m.groups, Ranks: m.ranks, Lengths: 4, Why: true})
 		r.must(err)
 		if g := found.Grouped; g.Tokens != 7*tokens || !slices.Equal(g.Lengths, []uint32{7 * tokens, 3 * tokens}) {
 			t.Errorf("of chunks that stand alone: %+v", g)
 		}
-		found, err = client.LookupLengths(ctx, c, prompt, m.groups, m.ranks, 0, 4)
+		found, err = c.LookupWith(ctx, prompt, client.LookupOptions{Groups: m.groups, Ranks: m.ranks, Lengths: 4, Why: true})
 		r.must(err)
 		g := found.Grouped
 		if !slices.Equal(g.Lengths, []uint32{7 * tokens, 3 * tokens}) {
@@ -270,7 +271,7 @@ func TestGroupsRefused(t *testing.T) {
 			"another method":       {[]client.Group{full, with(state, func(g *client.Group) { g.Space = salted })}, nil, "method and salt"},
 			"ranks of some groups": {[]client.Group{full, window}, m.ranks, "3 ranks for 2 groups"},
 		} {
-			_, err := client.LookupGroups(t.Context(), c, client.Chain(m.chains[0][0]), tc.groups, tc.ranks, 0)
+			_, err := c.LookupWith(t.Context(), client.Chain(m.chains[0][0]), client.LookupOptions{Groups: tc.groups, Ranks: tc.ranks, Why: true})
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !errors.Is(err, client.ErrBadRequest) {
 				t.Errorf("%s: lookup: %v; want %q", name, err, tc.want)
 			}
@@ -284,26 +285,60 @@ func TestGroupsRefused(t *testing.T) {
 	})
 }
 
+// addGroup opens the space of one more group.
+func (c *raw) addGroup(to wire.Groups, s key.Space, group client.Group) wire.Groups {
+	c.t.Helper()
+	var m wire.OpenSpaceReply
+	c.do(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s}, &m)
+	return to.Add(wire.Group{Space: m.Space.Handle, Kind: group.Kind, Tokens: uint32(group.Tokens)})
+}
+
+// checkSums compares the checksums of the pieces that a state has with what was stored, of
+// one rank.
+func (c *raw) checkSums(st *wire.JobState, chains [3]*key.Chain) {
+	c.t.Helper()
+	at := 0
+	for g := range st.Needs.Len() {
+		need := st.Needs.At(g)
+		for i := range int(need.Chunks) {
+			ref, k := st.Refs.At(at), chains[g].Key(int(need.First)+i)
+			if ref.Sum != arena.Checksum(tiertest.Payload(k, int(ref.Length))) {
+				c.t.Errorf("group %d, chunk %d has the bytes of another", g, int(need.First)+i)
+			}
+			at++
+		}
+	}
+	if at == 0 || at != st.Refs.Len() {
+		c.t.Errorf("%d pieces, %d refs", at, st.Refs.Len())
+	}
+}
+
 // A batch has a job for each prompt, each of its own length.
 func TestGroupsInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{capacity: 16 * mib})
-		c, m := r.hybrid(10, 1)
+		_, m := r.hybrid(10, 1)
 		m.put(r.onDisk, 3, 7)
 		short := *m.chains[0][0]
 		short.Hashes, short.Tokens = short.Hashes[:5], short.Tokens[:5]
-		b, err := c.Batch(t.Context(), []client.BatchPrompt{{Prompt: client.Chain(m.chains[0][0])}, {Prompt: client.Chain(&short)}},
-			client.BatchOptions{PrefetchOptions: client.PrefetchOptions{Groups: m.groups}})
-		r.must(err)
-		for i, want := range []int{7, 3} {
-			r.must(b.Errors[i])
-			st, err := b.Jobs[i].Wait(t.Context(), client.All)
-			r.must(err)
-			if int(st.Ready.Chunks) != want || st.Reason != client.Complete {
+		c := r.greet(0)
+		var groups wire.Groups
+		for g, group := range m.groups {
+			s := space
+			s.World, s.Worker, s.Group = 1, 0, string("fws"[g])
+			groups = c.addGroup(groups, s, group)
+		}
+		prompts := []wire.Chain{c.chain(m.chains[0][0]), c.chain(&short)}
+		for i := range prompts {
+			prompts[i].Space = groups.At(0).Space
+		}
+		b := c.batch(wire.BatchRequest{Shared: wire.Shared{Groups: groups}}, prompts...)
+		for i, want := range []uint32{7, 3} {
+			st := c.whole(b.Jobs[i].Prefetch.Job)
+			if st.Ready.Chunks != want || st.Code != wire.CodeOK {
 				t.Errorf("job %d: %+v; want %d", i, st, want)
 			}
-			r.checkPieces(b.Jobs[i], m)
-			r.must(b.Jobs[i].Release(t.Context()))
+			c.checkSums(&st, [3]*key.Chain{m.chains[0][0], m.chains[1][0], m.chains[2][0]})
 		}
 	})
 }

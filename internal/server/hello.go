@@ -1,12 +1,17 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/extent"
@@ -37,11 +42,10 @@ func (c *reader) hello() error {
 	}
 	reply, files, err := c.greet(h, body)
 	if err != nil {
-		code := codeOf(err)
-		if code == wire.CodeBadRequest || code == wire.CodeUnknownOption {
+		if errors.Is(err, wire.ErrMalformed) || codeOf(err) == wire.CodeBadRequest {
 			c.server.count.malformed.Add(1) // others are well-formed, and refused
 		}
-		c.out.send(wire.AppendError(nil, h.Op, h.ID, code, replyOf(err, code, err.Error())))
+		c.out.send(appendError(nil, h.Op, h.ID, err))
 		return err
 	}
 	c.server.sessions.add(c.session)
@@ -122,7 +126,7 @@ func limitsOf(s *Server) wire.Limits {
 		HelloMillis:           millis(o.Limits.HelloTimeout), StallMillis: millis(o.Limits.StallTimeout),
 		Requests: maxLive, Jobs: maxLive, Fills: maxLive, Pins: maxLive, Spaces: maxLive,
 		UserJobs: uint32(o.Limits.UIDJobs), UnreadBytes: uint32(o.Limits.QueueBytes),
-		KeptChains: wire.KeptChains, KeptChunks: wire.KeptChunks, Warms: maxWarms,
+		Warms:       maxWarms,
 		ChunkTokens: uint32(now.ChunkTokens),
 	}
 }
@@ -270,4 +274,110 @@ func (s *spaces) of(id key.SpaceID) *openSpace {
 		}
 	}
 	return nil
+}
+
+// notForRedis is what a Redis client is told, in its own protocol.
+const notForRedis = "-ERR this is kvstored's own socket; Redis clients belong to listen.resp\r\n"
+
+// redisBytes is how much tells a Redis client: its shortest command has more.
+const redisBytes = 4
+
+// turnAwayRedis looks at what a connection begins with, and tells a Redis client
+// that it has the wrong socket: it would wait for an answer to less than a frame.
+func turnAwayRedis(c *session) error {
+	start, err := c.conn.Peek(redisBytes)
+	if err != nil || !likeRedis([redisBytes]byte(start)) {
+		return err
+	}
+	c.server.count.malformed.Add(1)
+	c.out.send([]byte(notForRedis))
+	return errors.New("the client speaks Redis's protocol")
+}
+
+// likeRedis reports whether a Redis client may begin so: with the length of an
+// array ("*1\r\n") or a command typed by hand ("PING", "get ").
+//
+// No frame is taken for that. It begins with the length of its body, whose
+// highest byte comes fourth. That byte is at least 10, a line feed, in all that
+// is accepted here, so the body would have at least 160 MiB; a hello has at most
+// wire.MaxHelloBytes, 128 KiB, and every other frame wire.MaxBodyBytes, 72 MiB.
+func likeRedis(start [redisBytes]byte) bool {
+	if first := start[0]; first != '*' && !letter(first) {
+		return false
+	}
+	for _, b := range start[1:] {
+		switch {
+		case letter(b), '0' <= b && b <= '9', b == '-', b == ' ', b == '\r', b == '\n':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func letter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
+
+const (
+	// startingMillis is after what time a client comes back that was told that the
+	// daemon is starting: a tenth of what the smallest arena takes on a slow machine.
+	startingMillis = 100
+	// startingTimeout is how long a client has for its hello meanwhile, and
+	// startingGrace when the daemon is ready.
+	startingTimeout = time.Second
+	startingGrace   = 100 * time.Millisecond
+	// startingHellos is how many are read at a time; others wait.
+	startingHellos = 64
+)
+
+// Starting refuses hello with starting on each connection of l, whose connections are
+// those of a Unix socket, until ctx ends. It closes l, and returns when all that were
+// accepted have been answered. A client whose hello does not come in time is told the
+// same: one that a busy machine has kept from writing it connects again.
+func Starting(ctx context.Context, l net.Listener, log zerolog.Logger) error {
+	turns := make(chan struct{}, startingHellos)
+	return accept.Serve(ctx, l, log, func(ctx context.Context, conn net.Conn) {
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+		case <-ctx.Done():
+			tellStarting(conn, 0)
+			return
+		}
+		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now().Add(startingGrace)) })
+		defer stop()
+		refuseHello(conn)
+	})
+}
+
+// refuseHello tells a client that the daemon is starting, or why its hello is refused.
+func refuseHello(nc net.Conn) {
+	conn, err := wire.NewConn(nc)
+	if err != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(startingTimeout)) // these fail only on a closed socket, as the read will
+	_ = conn.SetWriteDeadline(time.Now().Add(startingTimeout))
+	h, body, err := conn.ReadFrame()
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		tellStarting(nc, 0)
+		return
+	case err != nil:
+		return
+	}
+	if _, err = helloOf(h, body); err == nil {
+		tellStarting(nc, h.ID)
+		return
+	}
+	_, _ = conn.Write(appendError(nil, wire.OpHello, h.ID, err)) // a client that has left is told nothing
+}
+
+// tellStarting refuses a hello, or with the id 0 one that has not come, and says when to
+// come back.
+func tellStarting(nc net.Conn, id uint64) {
+	err := refuse(wire.CodeStarting, "the daemon is starting: it takes its memory and opens its disk; try again in a moment")
+	reply := replyOf(err, wire.CodeStarting, err.Error())
+	reply.AfterMillis = startingMillis
+	_ = nc.SetWriteDeadline(time.Now().Add(startingGrace))                             // it fits an empty socket
+	_, _ = nc.Write(wire.AppendError(nil, wire.OpHello, id, wire.CodeStarting, reply)) // a client that has left is told nothing
 }

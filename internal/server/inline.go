@@ -12,43 +12,39 @@ import (
 )
 
 // handlePut stores payloads that came with the request.
-func handlePut(c *reader, h wire.Header, body []byte) error {
-	var req wire.PutRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handlePut(c *reader, h wire.Header, req wire.PutRequest) (wire.Message, error) {
 	var chain key.Chain
 	if err := c.chain(&chain, &req.Chain); err != nil {
-		return err
+		return nil, err
 	}
 	n := req.Sizes.Len()
 	if n == 0 {
-		return refuse(wire.CodeBadRequest, "no chunks are given")
+		return nil, refuse(wire.CodeBadRequest, "no chunks are given")
 	}
 	if err := c.resultsFit(n); err != nil {
-		return err
+		return nil, err
 	}
 	from, to, err := span(&chain, req.First, uint32(n))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sizes, err := c.sizes(req.Sizes, to-from, c.server.maxPayload)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	said, blind := c.prompts.find(&chain), c.blind(chain.Space)
 	want := putWish{said.force, said.allows(req.MaxAge)}
 	results := make(wire.Results, 0, 16*n)
 	for i, size := range sizes {
 		if err := c.ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		payload := req.Payloads[:size]
 		req.Payloads = req.Payloads[size:]
 		stored, err := putOne(c, &chain, from+i, payload, want, blind)
 		declined := errors.Is(err, stack.ErrNotAdmitted)
 		if err != nil && !declined {
-			return err
+			return nil, err
 		}
 		results = results.Add(stored)
 		if declined || stored.Code == wire.CodeOverQuota { // what follows would push out what leads to it
@@ -62,8 +58,7 @@ func handlePut(c *reader, h wire.Header, body []byte) error {
 	if said.done {
 		c.server.o.Stack.MarkCold(&chain)
 	}
-	c.reply(h, &wire.StoreReply{Results: results})
-	return nil
+	return &wire.StoreReply{Results: results}, nil
 }
 
 // putWish is how a client wants chunks stored.
@@ -77,7 +72,7 @@ func putOne(c *reader, chain *key.Chain, i int, payload []byte, wish putWish, bl
 	var grants [1]stack.Grant
 	store := c.server.o.Stack
 	want := stack.Store{Owner: c.owner, Force: wish.force}
-	if _, err := store.ReserveFor(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
+	if _, err := store.Reserve(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
 		return notStored(err)
 	}
 	switch grants[0].Status {
@@ -90,7 +85,7 @@ func putOne(c *reader, chain *key.Chain, i int, payload []byte, wish putWish, bl
 	sum := ref.Block.Write(payload)
 	ref.Block.SealSum(sum)
 	var stored [1]bool
-	store.CommitEach(chain, i, []tier.Ref{ref}, wish.maxAge, stored[:])
+	store.Commit(chain, i, []tier.Ref{ref}, wish.maxAge, stored[:])
 	if !stored[0] {
 		return compareStored(c.session, chain, i, sum, blind), nil
 	}

@@ -68,7 +68,7 @@ func TestInsurance(t *testing.T) {
 			return d.n() == all && r.hot.Ledger().Stats().Entries == all-1
 		})
 		r.until("8 chunks are usable in DRAM", func() bool { // the index hears of a load after the tier
-			found, err := client.LookupGroups(t.Context(), c, client.Chain(m.chains[0][0]), m.groups, nil, client.CPU)
+			found, err := c.LookupWith(t.Context(), client.Chain(m.chains[0][0]), client.LookupOptions{Groups: m.groups, Search: client.CPU, Why: true})
 			r.must(err)
 			return found.Total.Chunks == 8
 		})
@@ -203,6 +203,9 @@ func TestAdviceOfGroups(t *testing.T) {
 			r.must(err)
 			if a, ok := j.Advice(); !ok || uint32(a.Load.Chunks) != tc.want || uint32(st.Ready.Chunks) != tc.want || j.Match().Total.Chunks != 16 {
 				t.Errorf("%s: advice %+v, %+v, match %+v; want %d chunks", tc.name, a, st, j.Match(), tc.want)
+			}
+			if models := r.server.Stats().Models; len(models) != 1 || models[0].PrefillRate != tc.rate {
+				t.Errorf("%s: %+v, which said %d tokens a second", tc.name, models, tc.rate)
 			}
 			r.checkPieces(j, m)
 			r.must(j.Release(t.Context()))

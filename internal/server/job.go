@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,18 +45,19 @@ type job struct {
 	id      uint64
 	session *session
 	group
-	chain  *key.Chain           // of the first rank
-	best   bool                 // the first wait ends it
-	cost   int64                // charged until the client ends it, or leaves
-	pin    string               // pin the prefix under this name; empty: do not
-	hot    int                  // chunks leased before anything was fetched
-	limit  int                  // chunks to bring up at most, the skipped ones included
-	fetch  *prefetch.Job[chunk] // brings up the rest; nil if there is none
-	family *assembly            // brings up what a hybrid model needs, and fetch is nil; or nil
-	over   bool                 // its client expects nobody to ask for the chain again
-	queued bool                 // a push waits its turn; the output's mutex guards it
-	waits  sync.WaitGroup       // waits that are not answered yet, and pinning; see beginWait
-	short  shortfall
+	chain   *key.Chain           // of the first rank
+	best    bool                 // the first wait ends it
+	cost    int64                // charged until the client ends it, or leaves
+	pin     string               // pin the prefix under this name; empty: do not
+	hot     int                  // chunks leased before anything was fetched
+	limit   int                  // chunks to bring up at most, the skipped ones included
+	fetch   *prefetch.Job[chunk] // brings up the rest; nil if there is none
+	family  *assembly            // brings up what a hybrid model needs, and fetch is nil; or nil
+	over    bool                 // its client expects nobody to ask for the chain again
+	queued  bool                 // a push waits its turn; the output's mutex guards it
+	waits   sync.WaitGroup       // waits that are not answered yet, and pinning; see beginWait
+	short   shortfall
+	singles stack.Singles // pieces behind the match, each held by itself until giveBack
 
 	mu struct {
 		sync.Mutex
@@ -85,20 +87,34 @@ type chunk struct {
 	from tier.Place
 }
 
-// newJob leases the chunks of the match that are in DRAM.
-func newJob(c *session, g group, m *stack.Match) *job {
-	j := &job{id: c.server.ids.Add(1), session: c, group: g}
+// newJob leases the chunks of a prompt's match that are in DRAM; what a hybrid model needs
+// its assembly does.
+func newJob(c *session, p *prompt) *job {
+	j := &job{id: c.server.ids.Add(1), session: c, group: p.group}
+	if p.family != nil {
+		j.chains = p.first[:1]
+		j.chain, j.family = &j.chains[0], newAssembly(j, p)
+		return j
+	}
 	j.chain = &j.chains[0]
-	n, err := j.lease(m)
-	j.hot, j.limit = n, j.skip()+m.Chunks
-	if err == nil && n == m.Hot {
+	n, err := j.lease(&p.match)
+	j.hot, j.limit = n, j.skip()+p.match.Chunks
+	if err == nil && n == p.match.Hot {
 		j.limit = j.more()
 	}
-	if j.mu.done = n == m.Chunks && j.rests == nil || err != nil; j.mu.done {
+	if j.mu.done = n == p.match.Chunks && j.rests == nil || err != nil; j.mu.done {
 		j.mu.err = cmp.Or(err, j.unasked)
 		j.touch(0, n)
 	}
 	return j
+}
+
+// all is the chains of all ranks and groups.
+func (j *job) all() []key.Chain {
+	if j.family == nil {
+		return j.chains
+	}
+	return slices.Concat(j.family.family.Chains...)
 }
 
 // ready is how many chunks are held whole; called with the mutex held.
@@ -147,7 +163,7 @@ func (j *job) beginWait() bool {
 // loads reports whether the job has anything to run.
 func (j *job) loads() bool { return j.fetch != nil || j.family != nil }
 
-// stop ends the loading with what is ready, as the deadline would.
+// stop ends the loading with the ready prefix, as the deadline would.
 func (j *job) stop() {
 	if j.family != nil {
 		j.family.Stop()
@@ -194,7 +210,7 @@ func (j *job) Load(ctx context.Context, i int) (chunk, int64, error) {
 		return chunk{}, 0, err
 	}
 	by := stack.Requester{Owner: j.session.owner, Job: j.id}
-	ref, from, err := j.stack.LoadBy(ctx, by, &j.chains[rank], at, j.search)
+	ref, from, err := j.stack.Load(ctx, by, &j.chains[rank], at, j.search)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err != nil {

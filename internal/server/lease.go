@@ -6,6 +6,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -59,6 +60,25 @@ func (j *job) leaseRanks(held [][]tier.Ref, n int) (int, error) {
 		n = min(n, len(held[r]))
 	}
 	return n, err
+}
+
+// holdSingles holds the pieces behind the match that are there all the same, and returns
+// a bit for each. Where the match is still to be loaded, the owner's budget of leases is left
+// to it, and those in DRAM are passed over.
+func (j *job) holdSingles(m *stack.Match) wire.U32s {
+	search := j.search
+	if !j.mu.done {
+		search &^= tier.Of(tier.CPU)
+	}
+	bits, used := make([]uint32, (j.ranks()*(j.chain.Len()-j.skip())+31)/32), 0
+	for r := range j.chains {
+		j.stack.HoldSingles(&j.singles, j.session.owner, &j.chains[r], j.skip()+m.Chunks, search, func(i int) {
+			piece := (i-j.skip())*j.ranks() + r
+			bits[piece/32] |= 1 << (piece % 32)
+			used = max(used, piece/32+1)
+		})
+	}
+	return wire.ViewU32s(bits[:used])
 }
 
 // trim releases the chunks held beyond the first n.
@@ -157,6 +177,7 @@ func (j *job) giveBack(refs []tier.Ref, taken int) {
 	}
 	j.unlease(refs)
 	j.unlease(late)
+	j.stack.EndSingles(&j.singles)
 	chains := j.all()
 	for r := range j.chains {
 		j.stack.Passed(&j.chains[r], j.chain.Skip, j.chain.Skip+n, bytes)

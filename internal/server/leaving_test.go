@@ -14,8 +14,7 @@ import (
 func TestConnectionLeavesItsJob(t *testing.T) {
 	for name, end := range map[string]func(g *stage, leaves, stays *reader, j *job){
 		"released by another": func(g *stage, leaves, stays *reader, j *job) {
-			req := wire.IDRequest{ID: j.id}
-			taken, err := stays.takeJob(req.Append(nil))
+			taken, err := stays.takeJob(j.id)
 			g.must(err)
 			leaves.close()
 			if taken.end(); taken.session != leaves.session {
@@ -48,8 +47,8 @@ func TestConnectionLeavesItsJob(t *testing.T) {
 				g.reader = stays
 				end(g, leaves, stays, j)
 				g.must(leaves.conn.Close())
-				if names := g.server.pins.names(); len(names) != 0 {
-					g.t.Errorf("the pins %q stay", names)
+				if pins, _ := g.server.pins.list(9); len(pins) != 0 {
+					g.t.Errorf("the pins %v stay", pins)
 				}
 			})
 		})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -12,62 +13,36 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-func handleLookup(c *reader, h wire.Header, body []byte) error {
-	var req wire.LookupRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handleLookup(c *reader, _ wire.Header, req wire.LookupRequest) (wire.Message, error) {
 	chain := c.scratch(&req.Chain)
-	if err := cmp.Or(checkLengths(&req.Shared), promptOf(c, chain, &req.Chain, &req.Shared)); err != nil {
-		return err
+	if err := cmp.Or(checkLengths(&req.Shared), promptOf(c, &chain[0], &req.Chain, &req.Shared)); err != nil {
+		return nil, err
 	}
-	if req.Shared.Groups.Len() > 0 {
-		return lookupFamily(c, h, chain, &req)
+	p, err := promptIn(c, chain, &req.Chain, &req.Shared, searchSet(req.Search))
+	if err == nil {
+		err = p.find(c.ctx)
 	}
-	if req.Shared.Ranks.Len() > 0 {
-		return lookupRanks(c, h, chain, &req)
-	}
-	m, err := c.server.o.Stack.Match(c.ctx, chain, searchSet(req.Search))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if req.Chain.Form != wire.FormRef { // the request that made the job or fill was observed
-		c.prompts.observe(chain, nil, true, hint.Advice{})
+		p.observed(c, 0, func() { c.prompts.observeAll(p.chains, true, hint.Advice{}) })
 	}
-	at := chain.Skip + m.Chunks
-	why := func() missing.Absence { return c.server.o.Stack.Why(chain, at, searchSet(req.Search)) }
-	c.reply(h, &wire.LookupReply{Match: matchOf(&m), Worth: c.worth(chain, &m), Missing: absent(c, &req.Shared, chain, at, why)})
-	noteLookup(c, chain, &m, why)
-	return nil
-}
-
-func lookupRanks(c *reader, h wire.Header, chain *key.Chain, req *wire.LookupRequest) error {
-	chains, err := c.ranked(chain, req.Shared.Ranks)
+	grouped, err := p.grouped(c.ctx, req.Shared.Lengths)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	g := group{stack: c.server.o.Stack, search: searchSet(req.Search), chains: chains}
-	m, err := g.match(c.ctx)
-	if err != nil {
-		return err
-	}
-	if req.Chain.Form != wire.FormRef {
-		c.prompts.observeAll(chains, true, hint.Advice{})
-	}
-	at := chain.Skip + m.Chunks
-	why := func() missing.Absence { return g.why(at) }
-	c.reply(h, &wire.LookupReply{Match: matchOf(&m), Worth: c.worthAll(chains, &m), Missing: absent(c, &req.Shared, chain, at, why)})
-	noteLookup(c, chain, &m, why)
-	return nil
+	noteLookup(c, &p)
+	return &wire.LookupReply{Match: matchOf(&p.match), Worth: p.worth(c), Missing: absent(c, &req.Shared, &p.first[0], p.end(), p.why), Grouped: grouped}, nil
 }
 
 // noteLookup has the log tell of a lookup, where it wants to know.
-func noteLookup(c *reader, chain *key.Chain, m *stack.Match, why func() missing.Absence) {
+func noteLookup(c *reader, p *prompt) {
 	e := c.log.Debug()
 	if !e.Enabled() {
 		return
 	}
-	a, asked := why(), uint64(0)
+	chain, m, a, asked := &p.first[0], &p.match, p.why(), uint64(0)
 	for _, n := range chain.Tokens[min(chain.Skip, len(chain.Tokens)):] {
 		asked += uint64(n)
 	}
@@ -95,4 +70,58 @@ func matchOf(m *stack.Match) (out wire.Match) {
 
 func countOf(n stack.Count) wire.Count {
 	return wire.Count{Chunks: uint32(n.Chunks), Tokens: n.Tokens}
+}
+
+// absentCodes are the reasons as clients are told them.
+var absentCodes = map[missing.Reason]wire.Code{
+	missing.NeverStored: wire.CodeNeverStored,
+	missing.Evicted:     wire.CodeEvicted,
+	missing.Declined:    wire.CodeDeclined,
+	missing.Deleted:     wire.CodeNotFound,
+	missing.OtherSpace:  wire.CodeOtherSpace,
+	missing.TierOff:     wire.CodeTierOff,
+	missing.Corrupt:     wire.CodeCorrupt,
+	missing.Gap:         wire.CodeGap,
+	missing.Pending:     wire.CodePending,
+	missing.Scanning:    wire.CodeStarting,
+	missing.NotSearched: wire.CodeExists,
+	missing.Group:       wire.CodeGroup,
+}
+
+// absent is what the session is told of the first chunk that a prompt lacks; nil where it
+// did not ask, or nothing is missing. at is the number of that chunk in c.
+func absent(r *reader, o *wire.Shared, c *key.Chain, at int, why func() missing.Absence) *wire.Missing {
+	if !o.Why {
+		return nil
+	}
+	a := why()
+	code, ok := absentCodes[a.Reason]
+	if !ok {
+		return nil
+	}
+	if code == wire.CodeOtherSpace && !mayReadElsewhere(r, c.Key(at)) {
+		code = wire.CodeNeverStored
+	}
+	m := &wire.Missing{Code: code, Ago: wire.NotKnown}
+	if int(a.Tier) < wire.TierCount {
+		m.Tier = 1 << a.Tier
+	}
+	if left := a.Time(); !left.IsZero() {
+		m.Ago = uint32(max(0, time.Since(left).Seconds()))
+	}
+	return m
+}
+
+// mayReadElsewhere reports whether the session may read one of the other spaces that have a
+// chunk of the same tokens. Of others it is not told.
+func mayReadElsewhere(r *reader, k key.Key) bool {
+	if r.judged.everywhere&access.Read != 0 {
+		return true
+	}
+	for _, id := range r.server.o.Stack.SpacesWith(k, mostNearest) {
+		if m := r.server.catalog.space(id).Model; m != "" && r.judged.policy.Model(r.uid, m)&access.Read != 0 {
+			return true
+		}
+	}
+	return false
 }

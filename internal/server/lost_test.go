@@ -35,7 +35,9 @@ func TestUsableLost(t *testing.T) {
 		r.onDisk(m.chains[2][0], 9, 10)
 		ask() // nothing is lost
 		state := m.chains[2][0]
-		n, err := c.DeleteChunks(t.Context(), m.groups[2].Space, state.Hashes[9])
+		one := alone(state.Hashes[9])
+		one.Space = m.groups[2].Space
+		n, err := c.DeletePrompt(t.Context(), one)
 		if r.must(err); n == 0 {
 			t.Fatal("nothing was deleted")
 		}

@@ -13,112 +13,75 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-func handleHelloAgain(c *reader, _ wire.Header, _ []byte) error {
-	return refuse(wire.CodeBadRequest, "hello was said already; open another connection")
+func handleHelloAgain(*reader, wire.Header, []byte) (wire.Message, error) {
+	return nil, refuse(wire.CodeBadRequest, "hello was said already; open another connection")
 }
 
-func handleOpenSpace(c *reader, h wire.Header, body []byte) error {
-	var req wire.OpenSpaceRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handleOpenSpace(c *reader, h wire.Header, req wire.OpenSpaceRequest) (wire.Message, error) {
 	info, err := c.openSpaceOf(req.Space)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.reply(h, &wire.OpenSpaceReply{Space: info})
-	return nil
+	return &wire.OpenSpaceReply{Space: info}, nil
 }
 
-func handlePing(c *reader, h wire.Header, body []byte) error {
-	var req wire.EmptyRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
-	c.reply(h, wire.EmptyReply{})
-	return nil
+func handlePing(c *reader, h wire.Header, req wire.EmptyRequest) (wire.Message, error) {
+	return wire.EmptyReply{}, nil
 }
 
-func handleStats(c *reader, h wire.Header, body []byte) error {
-	var req wire.EmptyRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handleStats(c *reader, h wire.Header, req wire.EmptyRequest) (wire.Message, error) {
 	json, err := c.server.o.Stats(wire.Rights(c.judged.everywhere))
 	if err != nil {
-		return fmt.Errorf("stats: %w", err)
+		return nil, fmt.Errorf("stats: %w", err)
 	}
-	c.reply(h, &wire.StatsReply{JSON: json})
-	return nil
+	return &wire.StatsReply{JSON: json}, nil
 }
 
 const keyBytes = int64(unsafe.Sizeof(key.Key{}))
 
-func handleDelete(c *reader, h wire.Header, body []byte) error {
-	var req wire.DeleteRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handleDelete(c *reader, h wire.Header, req wire.DeleteRequest) (wire.Message, error) {
 	if req.Chain.Form == wire.FormNone {
-		return deleteSpace(c, h, &req)
+		sp, err := c.space(req.Chain.Space)
+		if err == nil && sp.rights&access.Admin == 0 {
+			err = c.denied("delete a space of model %.80q", sp.model)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return forget(c, h, c.server.o.Stack.ForgetSpace(sp.info.ID), req.Deadline)
 	}
 	var chain key.Chain
 	if err := c.chain(&chain, &req.Chain); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.spend(keyBytes * int64(chain.Len()-chain.Skip)); err != nil {
-		return err
+		return nil, err
 	}
 	ks := make([]key.Key, 0, chain.Len()-chain.Skip)
 	for i := chain.Skip; i < chain.Len(); i++ {
 		ks = append(ks, chain.Key(i))
 	}
-	d := c.server.o.Stack.Forget(c.ctx, ks) // from now on no lookup finds them
-	return forget(c, h, d, func(ctx context.Context) (wire.Message, error) {
-		ctx, cancel := within(ctx, req.Deadline)
+	return forget(c, h, c.server.o.Stack.Forget(c.ctx, ks), req.Deadline) // from now on no lookup finds them
+}
+
+// forget answers when a deletion that has begun is done.
+func forget(c *reader, h wire.Header, d *stack.Forgetting, deadline wire.Deadline) (wire.Message, error) {
+	m, err := c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
+		defer d.End()
+		ctx, cancel := within(ctx, deadline)
 		defer cancel()
 		n, err := d.Delete(ctx)
 		return &wire.ChunksReply{Chunks: uint64(n)}, err
-	})
-}
-
-// forget is asyncReply for what ends a deletion that has begun.
-func forget(c *reader, h wire.Header, d *stack.Forgetting, do func(ctx context.Context) (wire.Message, error)) error {
-	err := c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
-		defer d.End()
-		return do(ctx)
 	})
 	if err != nil {
 		d.End()
 	}
-	return err
-}
-
-// deleteSpace deletes all of a space.
-func deleteSpace(c *reader, h wire.Header, req *wire.DeleteRequest) error {
-	sp, err := c.space(req.Chain.Space)
-	if err != nil {
-		return err
-	}
-	if sp.rights&access.Admin == 0 {
-		return c.denied("delete a space of model %.80q", sp.model)
-	}
-	d := c.server.o.Stack.ForgetSpace(sp.info.ID)
-	return forget(c, h, d, func(ctx context.Context) (wire.Message, error) {
-		ctx, cancel := within(ctx, req.Deadline)
-		defer cancel()
-		n, err := d.Delete(ctx)
-		return &wire.ChunksReply{Chunks: uint64(n)}, err
-	})
+	return m, err
 }
 
 // handleFlush waits until all is written. It tells which chunks were dropped since
 // this connection's last flush, or since it began.
-func handleFlush(c *reader, h wire.Header, body []byte) error {
-	var req wire.FlushRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handleFlush(c *reader, h wire.Header, req wire.FlushRequest) (wire.Message, error) {
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		ctx, cancel := within(ctx, req.Deadline)
 		defer cancel()

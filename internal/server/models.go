@@ -32,6 +32,7 @@ type models struct {
 // modelCount is the counters of one model.
 type modelCount struct {
 	asked, hitBytes, storedBytes atomic.Uint64
+	rate                         atomic.Uint32                  // tokens a second that its engine computes, as it said last; 0: it did not
 	hit                          [tier.Remote + 1]atomic.Uint64 // tokens
 }
 
@@ -83,6 +84,7 @@ type ModelStats struct {
 	HitTokens   [tier.Remote + 1]uint64 `json:"hit_tokens"` // by tier, nearest first
 	HitBytes    uint64                  `json:"hit_bytes"`
 	StoredBytes uint64                  `json:"stored_bytes"`
+	PrefillRate uint32                  `json:"prefill_rate,omitempty"` // tokens a second that its engine says it computes
 }
 
 // read lists the models that there are, by name.
@@ -93,14 +95,16 @@ func (m *models) read() (out []ModelStats) {
 	}
 	m.mu.Unlock()
 	slices.SortFunc(out, func(a, b ModelStats) int { return strings.Compare(a.Model, b.Model) })
-	if others := m.others.read(otherModels); others != (ModelStats{Model: otherModels}) {
+	others := m.others.read(otherModels)
+	others.PrefillRate = 0 // each has its own
+	if others != (ModelStats{Model: otherModels}) {
 		out = append(out, others)
 	}
 	return out
 }
 
 func (m *modelCount) read(label string) ModelStats {
-	s := ModelStats{Model: label, AskedTokens: m.asked.Load(), HitBytes: m.hitBytes.Load(), StoredBytes: m.storedBytes.Load()}
+	s := ModelStats{Model: label, AskedTokens: m.asked.Load(), HitBytes: m.hitBytes.Load(), StoredBytes: m.storedBytes.Load(), PrefillRate: m.rate.Load()}
 	for p := range m.hit {
 		s.HitTokens[p] = m.hit[p].Load()
 	}

@@ -15,26 +15,26 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// What administrators see and take of the server's clients. Package admin asks for
-// it; nothing here looks at rights, but for Spaces.
+// What administrators see and take of the server's clients, as package admin tells it in
+// JSON; nothing here looks at rights, but for Spaces.
 
 // Pin is what one connection protects of one space under one name.
 type Pin struct {
-	Name       string
-	Space      key.SpaceID
-	Connection uint64
-	Chunks     int
-	Bytes      uint64        // payload
-	Left       time.Duration // until it ends by age
+	Name           string  `json:"name"`
+	Space          string  `json:"space"`
+	Connection     uint64  `json:"connection"`
+	Chunks         int     `json:"chunks"`
+	Bytes          uint64  `json:"bytes"`
+	ExpiresSeconds float64 `json:"expires_seconds"`
 }
 
 // Holder is a connection that holds something.
 type Holder struct {
-	Connection uint64
-	UID        uint32
-	Name       string // as in its hello
-	LeaseBytes uint64 // leases and fills, as budgets count them
-	PinBytes   uint64
+	Connection uint64 `json:"connection"`
+	UID        uint32 `json:"uid"`
+	Name       string `json:"name"`        // as in its hello
+	LeaseBytes uint64 `json:"lease_bytes"` // leases and fills, as budgets count them
+	PinBytes   uint64 `json:"pin_bytes"`
 }
 
 // Access is the present policy.
@@ -65,8 +65,8 @@ func (s *Server) RevokePin(name string) int {
 
 // RevokePins ends all pins, and returns how many chunks they protected.
 func (s *Server) RevokePins() (chunks int) {
-	for _, name := range s.pins.names() {
-		chunks += s.RevokePin(name)
+	for _, c := range s.pins.sessions() {
+		chunks += s.pins.drop(c)
 	}
 	return chunks
 }
@@ -106,7 +106,7 @@ func (s *Server) Clients(most int) (list []Client, more int) {
 		of.PinBytes += s.pins.bytes(c)
 	}
 	slices.SortStableFunc(list, func(a, b Client) int {
-		return cmp.Or(cmp.Compare(b.Held(), a.Held()), cmp.Compare(b.Connections, a.Connections))
+		return cmp.Or(cmp.Compare(b.held(), a.held()), cmp.Compare(b.Connections, a.Connections))
 	})
 	return first(list, most)
 }
@@ -130,13 +130,13 @@ func (s *Server) Leases(most int, loading bool) (list []Lease, more int) {
 	}
 	slices.SortStableFunc(list, func(a, b Lease) int {
 		if loading {
-			return cmp.Compare(b.Age, a.Age)
+			return cmp.Compare(b.AgeSeconds, a.AgeSeconds)
 		}
 		return cmp.Compare(b.Bytes, a.Bytes)
 	})
 	list, more = first(list, most)
 	for i := range list {
-		list[i].Model = s.catalog.space(list[i].Space).Model
+		list[i].Model = s.catalog.space(list[i].space).Model
 	}
 	return list, more
 }
@@ -243,7 +243,7 @@ func (s *Server) Promote(o *Order, c *key.Chain) {
 }
 
 // WhyPrompt says how much of the prompt of an order there is, and why not more.
-func (s *Server) WhyPrompt(ctx context.Context, o *Order) (*Miss, error) {
+func (s *Server) WhyPrompt(ctx context.Context, o *Order) ([]Miss, error) {
 	c, err := s.Prompt(o)
 	if err != nil {
 		return nil, err
@@ -252,58 +252,227 @@ func (s *Server) WhyPrompt(ctx context.Context, o *Order) (*Miss, error) {
 	if err != nil {
 		return nil, err
 	}
-	miss := &Miss{UID: o.UID, Chunks: c.Len(), Got: m.Tokens, Chunk: m.Chunks, Why: s.o.Stack.Why(c, m.Chunks, tier.All)}
+	miss := Miss{UID: o.UID, Chunks: c.Len(), Got: m.Tokens, Chunk: m.Chunks}
 	for _, n := range c.Tokens {
-		miss.Asked += uint64(n)
+		miss.Tokens += uint64(n)
 	}
 	if last := c.Len() - 1; m.Chunks == last && len(o.Tokens) > 0 {
 		miss.Partial = int(c.Tokens[last]) < s.catalog.space(o.Space).ChunkTokens
 	}
-	s.name(miss, c)
-	return miss, nil
+	s.explain(&miss, c, s.o.Stack.Why(c, m.Chunks, tier.All))
+	return []Miss{miss}, nil
 }
 
 // WhyLookup says what came of the prompts that were asked for under a lookup id last, of
 // each user that has used it. It is empty where none is remembered.
-func (s *Server) WhyLookup(lookupID string) []*Miss {
+func (s *Server) WhyLookup(lookupID string) []Miss {
 	out := s.missesOf(s.recent.outcomes(lookupID))
-	slices.SortFunc(out, func(a, b *Miss) int { return int(a.UID) - int(b.UID) })
+	slices.SortFunc(out, func(a, b Miss) int { return int(a.UID) - int(b.UID) })
 	return out
 }
 
 // Misses lists the prompts that were asked for last under a lookup id and did not get all they
 // asked for, newest first.
-func (s *Server) Misses(most int) []*Miss { return s.missesOf(s.recent.shorter(most)) }
+func (s *Server) Misses(most int) []Miss { return s.missesOf(s.recent.shorter(most)) }
 
-func (s *Server) missesOf(list []recentChain) (out []*Miss) {
+func (s *Server) missesOf(list []recentChain) []Miss {
+	out := []Miss{}
 	for _, r := range list {
 		c := &r.chains[0]
-		miss := &Miss{UID: r.uid, LookupID: r.lookupID, Chunks: c.Len() - c.Skip, Asked: r.outcome.asked, Got: r.outcome.got, Why: r.outcome.why}
+		miss := Miss{UID: r.uid, LookupID: r.lookupID, Chunks: c.Len() - c.Skip, Tokens: r.outcome.asked, Got: r.outcome.got}
 		for left := int64(miss.Got); miss.Chunk < miss.Chunks && left > 0; miss.Chunk++ {
 			left -= int64(c.Tokens[c.Skip+miss.Chunk])
 		}
 		at := *c
 		at.Hashes, at.Tokens, at.Skip = c.Hashes[c.Skip:], c.Tokens[c.Skip:], 0
-		s.name(miss, &at)
+		s.explain(&miss, &at, r.outcome.why)
 		out = append(out, miss)
 	}
 	return out
 }
 
-// name adds what the catalog knows to a miss of c.
-func (s *Server) name(m *Miss, c *key.Chain) {
+// explain says why the chunk is missing that a miss of c is about, and what the catalog knows.
+func (s *Server) explain(m *Miss, c *key.Chain, why missing.Absence) {
 	here := s.catalog.space(c.Space)
-	m.Space, m.Model = c.Space, here.Model
-	if m.Why.Reason != missing.OtherSpace || m.Chunk >= c.Len() {
+	m.Space, m.Model, m.Nearest = c.Space.String(), here.Model, []Nearest{}
+	m.Reason, m.Tier, m.Policy, m.Since = why.Name(), why.TierName(), why.Policy, why.Since
+	m.Sentence = missing.Explain(&why, time.Now())
+	if at := why.Time(); !at.IsZero() {
+		m.Left = &at
+	}
+	if why.Reason != missing.OtherSpace || m.Chunk >= c.Len() {
 		return
 	}
 	for _, id := range s.o.Stack.SpacesWith(c.Key(m.Chunk), mostNearest) {
 		there := s.catalog.space(id)
-		n := Nearest{Space: id, Model: there.Model}
+		n := Nearest{Space: id.String(), Model: there.Model, Differs: []Difference{}}
 		if here.Model != "" && there.Model != "" {
 			n.Differs = differences(&here, &there)
 		}
 		m.Nearest = append(m.Nearest, n)
 	}
 	slices.SortStableFunc(m.Nearest, func(a, b Nearest) int { return len(a.Differs) - len(b.Differs) })
+}
+
+// Order is what an orchestrator wants of a prompt of one space and user: of the last
+// one of Session, or that of Hashes, or that of Tokens.
+type Order struct {
+	UID     uint32
+	Space   key.SpaceID
+	Session string
+	Hashes  []key.Hash
+	Tokens  []uint32
+	Partial bool // of tokens: a last chunk that is not a whole one counts too
+}
+
+// Miss is why part of a prompt was missed, or is missing now.
+type Miss struct {
+	LookupID string     `json:"lookup_id"` // of a prompt that was asked for under one
+	UID      uint32     `json:"uid"`
+	Space    string     `json:"space"`
+	Model    string     `json:"model"` // "" where the space was not opened since the start
+	Chunks   int        `json:"chunks"`
+	Tokens   uint64     `json:"tokens"`
+	Got      uint64     `json:"got_tokens"`    // of these
+	Chunk    int        `json:"missing_chunk"` // the first; chunks where none is, or that is not known
+	Partial  bool       `json:"partial"`       // it is the last, and not a whole one: stored only where its client asks for that
+	Reason   string     `json:"reason"`
+	Tier     string     `json:"tier"`          // that had it, has it or declined it; none
+	Policy   string     `json:"policy"`        // that chose an evicted one
+	Left     *time.Time `json:"left"`          // when it left its last tier, or was declined
+	Since    uint64     `json:"evicted_since"` // bytes that the tier has evicted since then
+	Nearest  []Nearest  `json:"nearest"`       // spaces that have the chunk, of other_space
+	Sentence string     `json:"sentence"`
+}
+
+// Nearest is another space that has a missing chunk.
+type Nearest struct {
+	Space   string       `json:"space"`
+	Model   string       `json:"model"`
+	Differs []Difference `json:"differs"` // none where one of the two spaces was not opened since the start
+}
+
+// Difference is a field that two spaces differ in, with what it is in each.
+type Difference struct {
+	Field string `json:"field"`
+	Here  string `json:"here"`
+	There string `json:"there"`
+}
+
+// mostNearest bounds how many spaces a Miss names.
+const mostNearest = 8
+
+// differences are the fields that two spaces differ in. Spaces with other salts or methods
+// have no chunk in common.
+func differences(a, b *key.Space) []Difference {
+	out := []Difference{}
+	for _, f := range []Difference{
+		{"model", a.Model, b.Model},
+		{"revision", a.Revision, b.Revision},
+		{"lora", a.LoRA, b.LoRA},
+		{"world", fmt.Sprint(a.World), fmt.Sprint(b.World)},
+		{"worker", fmt.Sprint(a.Worker), fmt.Sprint(b.Worker)},
+		{"dtype", a.DType, b.DType},
+		{"chunk_tokens", fmt.Sprint(a.ChunkTokens), fmt.Sprint(b.ChunkTokens)},
+		{"method", string(a.Method), string(b.Method)},
+		{"group", a.Group, b.Group},
+		{"tags", tagsText(a.Tags), tagsText(b.Tags)},
+	} {
+		if f.Here != f.There {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func tagsText(tags []key.Tag) (s string) {
+	for _, t := range tags {
+		s += t.Name + "=" + t.Value + " "
+	}
+	return s
+}
+
+// What administrators watch of the server's clients while they are at work.
+
+// Client is the connections that a user has under one name. Those of front ends are not
+// among them.
+type Client struct {
+	UID         uint32 `json:"uid"`
+	Name        string `json:"name"` // as in its hello
+	Connections int    `json:"connections"`
+	Memory      int64  `json:"memory_bytes"` // outside DRAM's memory file, as budgets count it
+	Leases      int    `json:"leases"`       // jobs and fills that are not ended
+	LeaseBytes  uint64 `json:"lease_bytes"`
+	PinBytes    uint64 `json:"pin_bytes"`
+}
+
+// held is all that they hold in DRAM.
+func (c *Client) held() uint64 { return c.LeaseBytes + c.PinBytes }
+
+// first is the first most of a list, and how many are left out.
+func first[T any](list []T, most int) ([]T, int) {
+	n := min(len(list), most)
+	return list[:n], len(list) - n
+}
+
+// Lease is what a client holds by one request: a job, or a fill.
+type Lease struct {
+	ID             uint64            `json:"id"`
+	Kind           string            `json:"kind"` // read of a job, write of a fill
+	Connection     uint64            `json:"connection"`
+	UID            uint32            `json:"uid"`
+	Name           string            `json:"name"`                // of the client
+	LookupID       string            `json:"lookup_id,omitempty"` // of the prompt, if it has one
+	Space          string            `json:"space"`
+	Model          string            `json:"model,omitempty"` // "" where it is not known
+	Loading        bool              `json:"loading"`         // the prefix may still grow; of a fill: not all is committed
+	Chunks         int               `json:"chunks"`          // that are held
+	Bytes          uint64            `json:"bytes"`           // theirs
+	ReadyTokens    uint64            `json:"ready_tokens"`
+	FoundTokens    uint64            `json:"found_tokens"` // that are to be ready
+	AskedTokens    uint64            `json:"asked_tokens"`
+	Tiers          map[string]uint64 `json:"tier_tokens"` // ready, by where they were
+	AgeSeconds     float64           `json:"age_seconds"`
+	ExpiresSeconds float64           `json:"expires_seconds"`
+
+	space key.SpaceID
+}
+
+func leaseOf(c *session, id uint64, kind string, space key.SpaceID) Lease {
+	return Lease{
+		ID: id, Kind: kind, Connection: c.id, UID: c.uid, Name: c.name, Space: space.String(), space: space, Tiers: make(map[string]uint64),
+	}
+}
+
+func watchJob(j *job, now time.Time) Lease {
+	l := leaseOf(j.session, j.id, "read", j.chain.Space)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	l.LookupID, l.Loading, l.Chunks = j.short.name.lookupID, !j.mu.done, len(j.mu.refs)
+	l.ReadyTokens, l.FoundTokens, l.AskedTokens = j.mu.tokens, j.short.found, j.short.asked
+	l.AgeSeconds, l.ExpiresSeconds = now.Sub(j.short.since).Seconds(), max(0, j.mu.until.Sub(now)).Seconds()
+	for p, n := range j.mu.in {
+		if n.Tokens > 0 {
+			l.Tiers[tier.Place(p).String()] = n.Tokens
+		}
+	}
+	for _, r := range j.mu.refs {
+		l.Bytes += uint64(r.Block.Len())
+	}
+	return l
+}
+
+func watchFill(f *fill, now time.Time) Lease {
+	l := leaseOf(f.session, f.id, "write", f.chain.Space)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	left := max(0, f.mu.until.Sub(now))
+	l.Loading, l.Chunks = f.mu.live > 0, f.mu.live
+	l.AgeSeconds, l.ExpiresSeconds = max(0, f.session.leaseAge-left).Seconds(), left.Seconds()
+	for i := range f.mu.slots {
+		if s := &f.mu.slots[i]; s.ref.Valid() {
+			l.Bytes += uint64(s.ref.Block.Len())
+		}
+	}
+	return l
 }

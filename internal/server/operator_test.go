@@ -28,7 +28,7 @@ func TestPinsAreListedAndRevoked(t *testing.T) {
 		}
 		pins, holders, more := r.server.Held(100)
 		if more != 0 || len(pins) != 3 || pins[0].Name != "x" || pins[0].Chunks != 4 || pins[0].Bytes != 4*size ||
-			pins[0].Connection == pins[1].Connection || pins[2].Name != "y" || pins[2].Space != p.Space || pins[2].Left <= 0 {
+			pins[0].Connection == pins[1].Connection || pins[2].Name != "y" || pins[2].Space != p.Space.String() || pins[2].ExpiresSeconds <= 0 {
 			t.Errorf("pins %+v", pins)
 		}
 		if len(holders) != 2 || holders[1].Name != "b" || holders[1].PinBytes != 6*size || holders[1].LeaseBytes != 0 {

@@ -400,7 +400,7 @@ func TestDelete(t *testing.T) {
 		r.store(p, 0, 8)
 		j, err := c.Prefetch(ctx, client.Chain(p), client.PrefetchOptions{})
 		r.must(err)
-		if n, err := c.DeleteChunks(ctx, c.Space(), p.Hashes[6], p.Hashes[7], key.Hash{9}); err != nil || n != 2 {
+		if n, err := c.DeletePrompt(ctx, alone(p.Hashes[6], p.Hashes[7], key.Hash{9})); err != nil || n != 2 {
 			t.Errorf("delete chunks: %d, %v", n, err)
 		}
 		tail := *p

@@ -1,15 +1,14 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/lean"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -21,9 +20,7 @@ import (
 type pins struct {
 	mu struct {
 		sync.Mutex
-		byName    map[string][]*pin // one for each connection that pinned the name
-		peak      int               // of byName
-		bySession map[*session]map[string]*pin
+		of map[*session]map[string]*pin // by name; of sessions that have some
 	}
 }
 
@@ -83,7 +80,7 @@ func (ps *pins) addCharged(c *session, space key.SpaceID, name string, refs []ti
 // open returns the pin of a connection and a name, a new one if need be;
 // called with the mutex held.
 func (ps *pins) open(c *session, name string, age time.Duration) (*pin, error) {
-	own := ps.mu.bySession[c]
+	own := ps.mu.of[c]
 	if p := own[name]; p != nil {
 		return p, nil
 	}
@@ -95,10 +92,9 @@ func (ps *pins) open(c *session, name string, age time.Duration) (*pin, error) {
 	}
 	p := &pin{session: c, name: name, refs: make(map[ledger.ID]tier.Ref), of: make(map[key.SpaceID]pinned)}
 	p.expiry = time.AfterFunc(age, func() { c.whileOpen(func() { ps.expire(p) }) })
-	ps.mu.byName[name] = append(ps.mu.byName[name], p)
 	if own == nil {
 		own = make(map[string]*pin)
-		ps.mu.bySession[c] = own
+		ps.mu.of[c] = own
 	}
 	own[name] = p
 	return p, nil
@@ -123,16 +119,12 @@ func (p *pin) keep(space key.SpaceID, refs []tier.Ref) (rest []tier.Ref) {
 // remove takes p out of the table; called with the mutex held. It reports
 // whether p was there.
 func (ps *pins) remove(p *pin) bool {
-	own := ps.mu.bySession[p.session]
+	own := ps.mu.of[p.session]
 	if own[p.name] != p {
 		return false
 	}
 	if delete(own, p.name); len(own) == 0 {
-		delete(ps.mu.bySession, p.session)
-	}
-	all := slices.DeleteFunc(ps.mu.byName[p.name], func(q *pin) bool { return q == p })
-	if ps.mu.byName[p.name] = all; len(all) == 0 {
-		lean.Delete(&ps.mu.byName, p.name, &ps.mu.peak)
+		delete(ps.mu.of, p.session)
 	}
 	return true
 }
@@ -164,8 +156,8 @@ func (ps *pins) expire(p *pin) {
 // protected.
 func (ps *pins) end(name string, may func(*pin) bool) int {
 	return ps.endAll(func() (list []*pin) {
-		for _, p := range ps.mu.byName[name] {
-			if may(p) {
+		for _, own := range ps.mu.of {
+			if p := own[name]; p != nil && may(p) {
 				list = append(list, p)
 			}
 		}
@@ -176,7 +168,7 @@ func (ps *pins) end(name string, may func(*pin) bool) int {
 // drop ends all pins of a connection, and returns how many chunks they
 // protected.
 func (ps *pins) drop(c *session) int {
-	return ps.endAll(func() []*pin { return slices.Collect(maps.Values(ps.mu.bySession[c])) })
+	return ps.endAll(func() []*pin { return slices.Collect(maps.Values(ps.mu.of[c])) })
 }
 
 // endAll ends the pins that list, called with the mutex held, returns.
@@ -193,11 +185,11 @@ func (ps *pins) endAll(list func() []*pin) (chunks int) {
 	return chunks
 }
 
-// names lists the names there are.
-func (ps *pins) names() []string {
+// sessions lists the connections that have pins.
+func (ps *pins) sessions() []*session {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return slices.Collect(maps.Keys(ps.mu.byName))
+	return slices.Collect(maps.Keys(ps.mu.of))
 }
 
 // bytes sums the payloads that a connection has pinned, each chunk once under
@@ -206,7 +198,7 @@ func (ps *pins) bytes(c *session) (n uint64) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	seen := make(map[ledger.ID]bool)
-	for _, p := range ps.mu.bySession[c] {
+	for _, p := range ps.mu.of[c] {
 		for id, r := range p.refs {
 			if !seen[id] {
 				seen[id] = true
@@ -220,28 +212,88 @@ func (ps *pins) bytes(c *session) (n uint64) {
 // list describes the first n pins, by name, connection and space, and returns how
 // many there are besides.
 func (ps *pins) list(n int) (out []Pin, more int) {
-	names := ps.names()
-	slices.Sort(names)
-	for _, name := range names {
-		of := ps.named(name)
-		listed := min(len(of), n-len(out))
-		out, more = append(out, of[:listed]...), more+len(of)-listed
-	}
-	return out, more
-}
-
-// named describes the pins of a name, by connection and space.
-func (ps *pins) named(name string) (out []Pin) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	for _, p := range ps.mu.byName[name] {
-		left := max(0, time.Until(p.until))
-		for space, n := range p.of {
-			out = append(out, Pin{Name: name, Space: space, Connection: p.session.id, Chunks: n.chunks, Bytes: n.bytes, Left: left})
-		}
+	for _, c := range ps.sessions() {
+		out = ps.describe(out, c)
 	}
 	slices.SortFunc(out, func(a, b Pin) int {
-		return cmp.Or(cmp.Compare(a.Connection, b.Connection), bytes.Compare(a.Space[:], b.Space[:]))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Connection, b.Connection), cmp.Compare(a.Space, b.Space))
 	})
+	return first(out, n)
+}
+
+// describe adds the pins of a connection.
+func (ps *pins) describe(out []Pin, c *session) []Pin {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.mu.of[c] {
+		left := max(0, time.Until(p.until)).Seconds()
+		for space, n := range p.of {
+			out = append(out, Pin{p.name, space.String(), c.id, n.chunks, n.bytes, left})
+		}
+	}
 	return out
+}
+
+func handlePin(c *reader, h wire.Header, req wire.PinRequest) (wire.Message, error) {
+	if req.LookupID == "" {
+		return nil, refuse(wire.CodeBadRequest, "a pin needs a lookup id, or nobody can end it")
+	}
+	var chain key.Chain
+	if err := c.chain(&chain, &req.Chain); err != nil {
+		return nil, err
+	}
+	limit := c.server.settings().PinMaxAge
+	if want := time.Duration(req.MaxAgeMillis) * time.Millisecond; want > 0 {
+		limit = min(limit, want)
+	}
+	pinned, err := addPin(c.session, &chain, chain.Skip, chain.Len(), req.LookupID, limit)
+	if err != nil && pinned.Chunks == 0 {
+		return nil, err
+	}
+	return &wire.PinReply{Pinned: countOf(pinned)}, nil
+}
+
+func handleUnpin(c *reader, h wire.Header, req wire.UnpinRequest) (wire.Message, error) {
+	n := c.server.pins.end(req.LookupID, c.endsPin)
+	return &wire.ChunksReply{Chunks: uint64(n)}, nil
+}
+
+// addPin pins the leading run in DRAM of chunks from..to, as far as budgets
+// allow.
+func addPin(c *session, chain *key.Chain, from, to int, name string, age time.Duration) (stack.Count, error) {
+	refs := make([]tier.Ref, to-from)
+	n, err := c.server.o.Stack.Hold(c.owner, ledger.Pin, chain, from, to, refs)
+	var pinned stack.Count
+	if n == 0 {
+		return pinned, err
+	}
+	if err := c.server.pins.add(c, chain.Space, name, refs[:n], age); err != nil {
+		return pinned, err
+	}
+	for _, t := range chain.Tokens[from : from+n] {
+		pinned.Chunks++
+		pinned.Tokens += uint64(t)
+	}
+	return pinned, err
+}
+
+// pinReady pins chunks from..to of a job's prefix, if it is to be pinned.
+func (j *job) pinReady(from, to int) {
+	for r := range j.chains {
+		j.pinChunks(&j.chains[r], j.skip()+from, j.skip()+to)
+	}
+}
+
+// pinChunks pins chunks from..to of a chain, if the job is to be pinned. The job holds
+// them, and does not show them before it has returned: with the end of a job in hand its
+// client may end the pin.
+func (j *job) pinChunks(chain *key.Chain, from, to int) {
+	if j.pin == "" || from == to || !j.beginWait() {
+		return
+	}
+	defer j.waits.Done()
+	c := j.session
+	if _, err := addPin(c, chain, from, to, j.pin, c.server.settings().PinMaxAge); err != nil {
+		c.log.Debug().Err(err).Str("lookup_id", j.pin).Msg("pinned less than was matched")
+	}
 }

@@ -4,21 +4,18 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/missing"
-	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
 )
 
-func handlePrefetch(c *reader, h wire.Header, body []byte) error {
-	var req wire.PrefetchRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handlePrefetch(c *reader, h wire.Header, req wire.PrefetchRequest) (wire.Message, error) {
 	a := ask{
 		began: time.Now(), search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
 		lookupID: req.LookupID, shared: req.Shared, sent: &req.Chain,
@@ -27,11 +24,11 @@ func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 	a.advice, a.wishes = hint.Read(req.Shared.Configs)
 	var chain key.Chain
 	if err := cmp.Or(checkLengths(&req.Shared), promptOf(c, &chain, &req.Chain, &req.Shared)); err != nil {
-		return err
+		return nil, err
 	}
 	j, reply, err := c.begin(&chain, &a)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.reply(h, &reply)
 	if j.loads() {
@@ -39,7 +36,7 @@ func handlePrefetch(c *reader, h wire.Header, body []byte) error {
 		j.run()
 	}
 	j.age()
-	return nil
+	return nil, nil
 }
 
 // ask is what a client wants of a prompt.
@@ -62,60 +59,84 @@ type ask struct {
 // it has been told, the caller of begin lets the job run and age.
 func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, error) {
 	var reply wire.PrefetchReply
-	pinned := a.flags&wire.PrefetchPin != 0
-	if pinned && a.lookupID == "" {
-		return nil, reply, refuse(wire.CodeBadRequest, "a pin needs a lookup id, or nobody can end it")
-	}
-	if err := cmp.Or(roomFor(c.jobs(), "jobs"), c.tenant.roomForJobs(c.server.o.Limits.UIDJobs)); err != nil {
+	if err := c.mayBegin(a); err != nil {
 		return nil, reply, err
 	}
-	if a.shared.Groups.Len() > 0 {
-		return beginFamily(c, chain, a)
-	}
-	s := c.server
-	g := group{stack: s.o.Stack, search: a.search}
-	var err error
-	if g.chains, err = c.ranked(chain, a.shared.Ranks); err != nil {
+	p, err := promptIn(c, []key.Chain{*chain}, a.sent, &a.shared, a.search)
+	if err != nil {
 		return nil, reply, err
 	}
-	cost := jobBytes + int64(len(a.lookupID)) + liveChunkBytes*int64(len(g.chains)*chain.Len())
+	cost := jobBytes + int64(len(a.lookupID)) + liveChunkBytes*int64(p.pieces())
 	if err := c.account.Charge(cost); err != nil {
 		return nil, reply, err
 	}
-	m, err := g.match(c.ctx)
+	if err = p.find(c.ctx); err == nil {
+		reply.Grouped, err = p.grouped(c.ctx, a.shared.Lengths)
+	}
 	if err != nil {
 		c.account.Release(cost)
 		return nil, reply, err
 	}
-	reply.Faults = c.hear(g.chains, a)
-	reply.Worth = c.worthAll(g.chains, &m)
-	j := newJob(c.session, g, &m)
+	if a.observed {
+		reply.Faults = c.hear(p.chains, a)
+	} else {
+		p.observed(c, a.advice.PrefillDepth, func() { reply.Faults = c.hear(p.chains, a) })
+	}
+	reply.Match, reply.Worth = matchOf(&p.match), p.worth(c)
+	j := newJob(c.session, &p)
 	j.cost = cost
-	at := j.skip() + m.Chunks
-	j.short = shortfallOf(j, a.began, m.Tokens, j.why(at))
-	reply.Missing = absent(c, &a.shared, j.chain, at, func() missing.Absence { return j.short.behind })
-	if a.lookupID != "" {
+	if a.flags&wire.PrefetchAlone != 0 {
+		reply.Alone = j.holdSingles(&p.match)
+	}
+	j.short = shortfallOf(j, a.began, p.match.Tokens, p.why())
+	reply.Missing = absent(c, &a.shared, j.chain, p.end(), func() missing.Absence { return j.short.behind })
+	if a.lookupID != "" && p.family == nil {
 		j.short.name = asked{c.uid, a.lookupID}
-		s.recent.add(j.short.name, c.judged.policy, g.chains)
-		s.recent.ended(j.short.name, outcome{j.short.behind, j.short.asked, m.Tokens})
+		c.server.recent.add(j.short.name, c.judged.policy, p.chains)
+		c.server.recent.ended(j.short.name, outcome{j.short.behind, j.short.asked, p.match.Tokens})
 	}
 	j.over = c.prompts.find(chain).done
-	s.count.asked(chain, &m)
-	if pinned {
+	c.server.count.asked(chain, &p.match)
+	if a.flags&wire.PrefetchPin != 0 {
 		j.pin = a.lookupID
 		j.pinReady(0, j.hot)
 	}
-	if rate := a.shared.PrefillRate; rate > 0 {
-		reply.Advice = j.advise(c.ctx, &m, rate)
+	reply.Advice = j.start(c, a, &p)
+	enter(c, j, a)
+	reply.Job, reply.State = j.id, j.firstState(a.refBytes-4*reply.Alone.Len())
+	return j, reply, nil
+}
+
+// mayBegin is an error unless the connection may have another job, and what it asks for
+// goes together.
+func (c *reader) mayBegin(a *ask) error {
+	switch {
+	case a.flags&wire.PrefetchPin != 0 && a.lookupID == "":
+		return refuse(wire.CodeBadRequest, "a pin needs a lookup id, or nobody can end it")
+	case a.flags&wire.PrefetchAlone != 0 && a.shared.Groups.Len() > 0:
+		return refuse(wire.CodeBadRequest, "alone: of groups the longest usable prefix is held; ask for each group without groups")
 	}
-	if !j.mu.done {
-		j.fetchRest(c.ctx, &m, deadlineFor(c, j, a, m.Tokens-j.mu.tokens))
-	} else {
+	return cmp.Or(roomFor(c.jobs(), "jobs"), c.tenant.roomForJobs(c.server.o.Limits.UIDJobs))
+}
+
+// start makes ready to bring up the rest of a prompt, of which a client that has asked for
+// that gets advice.
+func (j *job) start(c *reader, a *ask, p *prompt) (advice *wire.Advice) {
+	if rate := a.shared.PrefillRate; rate > 0 {
+		c.server.model(j.chain.Space).rate.Store(rate)
+		advice = j.advise(c.ctx, &p.match, rate)
+	}
+	switch {
+	case j.family != nil:
+		c.server.count.lost.cut(j.stack, p.family, &p.usable, a.search)
+		j.family.begin()
+		j.family.until = deadlineFor(c, j, a, p.match.Tokens)
+	case !j.mu.done:
+		j.fetchRest(c.ctx, &p.match, deadlineFor(c, j, a, p.match.Tokens-j.mu.tokens))
+	default:
 		j.short.settled(j)
 	}
-	enter(c, j, a)
-	reply.Job, reply.Match, reply.State = j.id, matchOf(&m), j.firstState(a.refBytes)
-	return j, reply, nil
+	return advice
 }
 
 // deadlineFor is when a job that must bring so many tokens up is cut short; zero for never.
@@ -199,14 +220,10 @@ func unknownJob(id uint64) error {
 
 // takeJob finds a job and forgets it. The request that ends it lets the waits be
 // answered before its own reply, which is the last word then.
-func (c *session) takeJob(body []byte) (*job, error) {
-	var req wire.IDRequest
-	if err := req.Decode(body); err != nil {
-		return nil, err
-	}
-	j, err := c.job(req.ID)
+func (c *session) takeJob(id uint64) (*job, error) {
+	j, err := c.job(id)
 	if err != nil || !j.session.forgetJob(j) {
-		return nil, unknownJob(req.ID)
+		return nil, unknownJob(id)
 	}
 	return j, nil
 }
@@ -225,14 +242,10 @@ func (c *session) forgetJob(j *job) bool {
 	return true
 }
 
-func handleWait(c *reader, h wire.Header, body []byte) error {
-	var req wire.WaitRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handleWait(c *reader, h wire.Header, req wire.WaitRequest) (wire.Message, error) {
 	j, err := c.job(req.Job)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if j.loads() && j.best {
 		j.stop()
@@ -242,12 +255,11 @@ func handleWait(c *reader, h wire.Header, body []byte) error {
 	}
 	if req.Deadline == (wire.Deadline{Given: true}) || j.has(req.MinTokens) {
 		st := j.state(req.From)
-		c.reply(h, &st)
-		return nil
+		return &st, nil
 	}
 	start := time.Now()
 	if !j.beginWait() {
-		return unknownJob(req.Job)
+		return nil, unknownJob(req.Job)
 	}
 	err = c.async(h, func(ctx context.Context) {
 		defer j.waits.Done()
@@ -261,7 +273,7 @@ func handleWait(c *reader, h wire.Header, body []byte) error {
 	if err != nil {
 		j.waits.Done()
 	}
-	return err
+	return nil, err
 }
 
 // has reports whether so many tokens are ready, or no more will be.
@@ -287,10 +299,10 @@ func (j *job) chunksFor(tokens uint64) int {
 	return n
 }
 
-func handleRelease(c *reader, h wire.Header, body []byte) error {
-	j, err := c.takeJob(body)
+func handleRelease(c *reader, _ wire.Header, req wire.IDRequest) (wire.Message, error) {
+	j, err := c.takeJob(req.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := wire.ReleaseReply{Code: wire.CodeOK}
 	if !j.end() {
@@ -299,43 +311,93 @@ func handleRelease(c *reader, h wire.Header, body []byte) error {
 	j.waits.Wait()
 	j.session.account.Release(j.cost)
 	out.State = j.state(wire.FromUnsent)
-	c.reply(h, &out)
-	return nil
+	return &out, nil
 }
 
-func handleRenew(c *reader, h wire.Header, body []byte) error {
-	var req wire.IDRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handleRenew(c *reader, h wire.Header, req wire.IDRequest) (wire.Message, error) {
 	j, f := c.held(req.ID)
 	switch {
 	case j != nil && !j.age():
-		return refuse(wire.CodeRevoked, "the lease of job %d has expired; forget what was read under it and ask again", j.id)
+		return nil, refuse(wire.CodeRevoked, "the lease of job %d has expired; forget what was read under it and ask again", j.id)
 	case f != nil && !f.age():
-		return refuse(wire.CodeRevoked, "fill %d was given up; reserve again", f.id)
+		return nil, refuse(wire.CodeRevoked, "fill %d was given up; reserve again", f.id)
 	case j == nil && f == nil:
-		return unknownJob(req.ID)
+		return nil, unknownJob(req.ID)
 	}
 	age := c.leaseAge
 	if j != nil {
 		age = j.session.leaseAge
 	}
-	c.reply(h, &wire.RenewReply{HoldsMillis: uint32(age.Milliseconds())})
-	return nil
+	return &wire.RenewReply{HoldsMillis: uint32(age.Milliseconds())}, nil
 }
 
-// worthAll is worth for all ranks of a prompt: what one of them would not
-// store is of no use to the others.
-func (c *reader) worthAll(chains []key.Chain, m *stack.Match) uint32 {
-	least := uint32(math.MaxUint32)
-	for r := range chains {
-		least = min(least, c.worth(&chains[r], m))
+// batchedBytes is more than what the reply has for one prompt, besides refs.
+const batchedBytes = 768
+
+// handleBatch is a prefetch for each of many prompts. The error of one prompt
+// is the answer for that one only.
+func handleBatch(c *reader, h wire.Header, req wire.BatchRequest) (wire.Message, error) {
+	if req.Shared.Lengths > 0 {
+		return nil, refuse(wire.CodeBadRequest, "lengths: a lookup or a prefetch names them, a batch does not")
 	}
-	return least
+	began := time.Now()
+	prompts, errs, err := promptsOf(c, &req)
+	if err != nil {
+		return nil, err
+	}
+	said, wished := hint.Read(req.Shared.Configs)
+	reply := wire.BatchReply{Jobs: make([]wire.BatchJob, len(prompts))}
+	var jobs []*job
+	left := c.maxReply - batchedBytes*len(prompts) // for refs
+	for i := range prompts {
+		if errs[i] = cmp.Or(errs[i], c.ctx.Err()); errs[i] == nil {
+			var j *job
+			a := ask{
+				began: began, search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
+				lookupID: req.Prompts[i].LookupID, shared: req.Shared, sent: &req.Prompts[i].Chain,
+				advice: said, wishes: wished, observed: req.Prompts[i].Chain.Form == wire.FormRef, refBytes: stateBytes + left/(len(prompts)-i),
+			}
+			if j, reply.Jobs[i].Prefetch, errs[i] = c.begin(prompts[i].Chain, &a); errs[i] == nil {
+				jobs = append(jobs, j)
+				left -= 24*reply.Jobs[i].Prefetch.State.Refs.Len() + 4*reply.Jobs[i].Prefetch.Alone.Len()
+				prompts[i].Cached = prompts[i].Chain.Skip + int(reply.Jobs[i].Prefetch.Match.Total.Chunks)
+				continue
+			}
+		}
+		c.server.count.failures.add(wire.OpBatch, codeOf(errs[i]))
+		text := errs[i].Error()
+		reply.Jobs[i].Code, reply.Jobs[i].Text = codeOf(errs[i]), strings.ToValidUTF8(text[:min(len(text), batchedBytes/2)], "")
+	}
+	var order []uint32
+	for _, i := range prefetch.Order(prompts, int(min(req.MaxOvertaken, math.MaxInt32))) {
+		order = append(order, uint32(i))
+	}
+	reply.Order = wire.ViewU32s(order)
+	c.reply(h, &reply)
+	c.flush() // the client must know the jobs before their pushes
+	for _, j := range jobs {
+		if j.loads() {
+			j.run()
+		}
+		j.age()
+	}
+	return nil, nil
 }
 
-// worth is how many chunks behind the skipped ones are there or worth storing.
-func (c *reader) worth(chain *key.Chain, m *stack.Match) uint32 {
-	return uint32(m.Chunks + c.server.o.Stack.Admit(chain, chain.Skip+m.Chunks, c.payload))
+// promptsOf builds the chains of a batch. One that cannot be built has no chunks
+// and an error.
+func promptsOf(c *reader, req *wire.BatchRequest) ([]prefetch.Prompt, []error, error) {
+	prompts, errs := make([]prefetch.Prompt, len(req.Prompts)), make([]error, len(req.Prompts))
+	pieces := int64(0)
+	for i := range req.Prompts {
+		p := &req.Prompts[i]
+		prompts[i] = prefetch.Prompt{Chain: new(key.Chain), Overtaken: int(min(p.Overtaken, math.MaxInt32))}
+		if errs[i] = promptOf(c, prompts[i].Chain, &p.Chain, &req.Shared); errs[i] != nil {
+			prompts[i].Chain.Reset()
+		}
+		if pieces += int64(prompts[i].Chain.Len()) * int64(max(1, req.Shared.Groups.Len())+req.Shared.Ranks.Len()); pieces > key.MaxChunks {
+			return nil, nil, tooLarge(key.MaxChunks, "the prompts have more than %d chunks in all; send fewer at a time", key.MaxChunks)
+		}
+	}
+	return prompts, errs, nil
 }

@@ -20,7 +20,7 @@ func TestDeleteGoesPastHoles(t *testing.T) {
 		filling.Skip = 5
 		f, err := c.Reserve(ctx, client.Chain(&filling), client.ReserveOptions{Size: size})
 		r.must(err)
-		if n, err := c.DeleteChunks(ctx, c.Space(), p.Hashes[1]); err != nil || n != 1 {
+		if n, err := c.DeletePrompt(ctx, alone(p.Hashes[1])); err != nil || n != 1 {
 			t.Errorf("the hole: %d, %v", n, err)
 		}
 		if n, err := c.DeletePrompt(ctx, client.Chain(p)); err != nil || n != 4 {

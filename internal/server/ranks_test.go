@@ -50,7 +50,7 @@ func TestRanks(t *testing.T) {
 		c, others := r.group(spaces)
 		ctx := t.Context()
 
-		m, err := c.LookupAll(ctx, client.Chain(cs[0]), others, 0)
+		m, err := c.LookupWith(ctx, client.Chain(cs[0]), client.LookupOptions{Ranks: others})
 		r.must(err)
 		if m.Total.Chunks != 6 || m.Tiers[0].Chunks != 2 || m.Tiers[1].Chunks != 4 {
 			t.Errorf("matched %+v", m)

@@ -33,11 +33,10 @@ type reader struct {
 	judged  judged
 	spaces  spaces
 	replies []byte
-	kept    budget.Held // for replies, asked, lengths and what prompts keep
-	spent   budget.Held // for the request at hand, see spend
-	asked   key.Chain   // see scratch
+	kept    budget.Held  // for replies, asked, lengths and what prompts keep
+	spent   budget.Held  // for the request at hand, see spend
+	asked   [1]key.Chain // see scratch
 	prompts promptLog
-	keeps   keptChains
 	untold  []*job   // whose reply is among replies
 	payload uint32   // bytes of the last chunk it wanted to store
 	lengths []uint32 // of the request at hand
@@ -49,7 +48,7 @@ type reader struct {
 // newReader makes the reader of a session.
 func newReader(c *session) *reader {
 	r := &reader{session: c}
-	r.kept.Account, r.spent.Account, r.keeps.bytes.Account = c.account, c.account, c.account
+	r.kept.Account, r.spent.Account = c.account, c.account
 	r.spaces.server, r.spaces.account = c.server, c.account
 	r.prompts = promptLog{stack: c.server.o.Stack, asked: c.server.o.Asked}
 	return r
@@ -165,7 +164,7 @@ func (c *reader) flush() {
 	c.sendReplies()
 	const perChunk = int64(unsafe.Sizeof(key.Hash{}) + unsafe.Sizeof(uint32(0)))
 	bytes := cap(c.replies) + 4*cap(c.lengths) + c.spaces.scratchBytes()
-	_ = c.kept.Set(int64(bytes) + perChunk*int64(cap(c.asked.Hashes)) + c.prompts.rankBytes) // else the connection ends
+	_ = c.kept.Set(int64(bytes) + perChunk*int64(cap(c.asked[0].Hashes)) + c.prompts.rankBytes) // else the connection ends
 	c.awaitRoom(c.ctx)
 }
 
@@ -249,7 +248,11 @@ func (c *reader) handle(h wire.Header, body []byte) error {
 			return refuse(wire.CodeOverBudget, "%d connections hold something, which is as many as may; close some", ledger.MaxOwners)
 		}
 	}
-	return o.handle(c, h, body)
+	m, err := o.handle(c, h, body)
+	if err == nil && m != nil {
+		c.reply(h, m)
+	}
+	return err
 }
 
 // reply answers a request with ok.

@@ -40,7 +40,7 @@ type recentChain struct {
 	outcome outcome
 }
 
-// outcome is what a prompt got: until its job has ended, what it was found to get.
+// outcome is the prefix that a prompt got; until its job has ended, the one that was found.
 type outcome struct {
 	why        missing.Absence
 	asked, got uint64 // tokens

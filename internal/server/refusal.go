@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -40,36 +42,82 @@ func replyOf(err error, code wire.Code, text string) *wire.ErrorReply {
 	return m
 }
 
+// appendError appends the reply that refuses a request for err.
+func appendError(dst []byte, op wire.Op, id uint64, err error) []byte {
+	code := codeOf(err)
+	return wire.AppendError(dst, op, id, code, replyOf(err, code, err.Error()))
+}
+
+// errorCode is what an error is called.
+type errorCode struct {
+	err  error
+	code wire.Code
+}
+
+// full are the errors of reservations and loads for which there is no room.
+var full = []errorCode{
+	{tier.ErrOverBudget, wire.CodeOverBudget},
+	{ledger.ErrOverBudget, wire.CodeOverBudget},
+	{tier.ErrOverQuota, wire.CodeOverQuota},
+	{stack.ErrNotAdmitted, wire.CodeDeclined},
+}
+
+// requestCodes are the codes that requests are refused with, by the first error that matches.
+var requestCodes = slices.Concat([]errorCode{
+	{wire.ErrUnknownOption, wire.CodeUnknownOption},
+	{wire.ErrMalformed, wire.CodeBadRequest},
+	{tier.ErrTooLarge, wire.CodeTooLarge},
+}, full, []errorCode{
+	{budget.ErrOver, wire.CodeOverBudget},
+	{context.Canceled, wire.CodeClosed}, // also of one that waited for room
+	{tier.ErrNoSpace, wire.CodeNoSpace},
+	{ledger.ErrBusy, wire.CodeNoSpace},
+	{tier.ErrNotFound, wire.CodeNotFound},
+	{tier.ErrOff, wire.CodeTierOff},
+	{context.DeadlineExceeded, wire.CodeTimeout},
+	{tier.ErrClosed, wire.CodeClosed},
+	{budget.ErrEnded, wire.CodeClosed},
+})
+
+// endCodes are those that made a prefix or a reservation short.
+var endCodes = slices.Concat([]errorCode{
+	{prefetch.ErrDeadline, wire.CodeTimeout},
+	{prefetch.ErrCancelled, wire.CodeCancelled},
+}, full, []errorCode{
+	{tier.ErrNoSpace, wire.CodeNoSpace},
+	{ledger.ErrBusy, wire.CodeNoSpace},
+	{tier.ErrCorrupt, wire.CodeCorrupt},
+	{tier.ErrNotFound, wire.CodeGap},
+	{tier.ErrClosed, wire.CodeClosed},
+})
+
+// codeIn is the code of err in a table, or another.
+func codeIn(table []errorCode, err error, otherwise wire.Code) wire.Code {
+	for i := range table {
+		if errors.Is(err, table[i].err) {
+			return table[i].code
+		}
+	}
+	return otherwise
+}
+
+// endOf names the error that made a prefix or a reservation short, and the tier that failed.
+func endOf(err error) (code wire.Code, failed wire.Tiers) {
+	if err == nil {
+		return wire.CodeOK, 0
+	}
+	var load *stack.LoadError
+	if code = codeIn(endCodes, err, wire.CodeFailed); code == wire.CodeFailed && errors.As(err, &load) {
+		failed = wire.Tiers(tier.Of(load.Place))
+	}
+	return code, failed
+}
+
 // codeOf is the code that an error is answered with.
 func codeOf(err error) wire.Code {
 	var r *refusal
-	switch {
-	case errors.As(err, &r):
+	if errors.As(err, &r) {
 		return r.code
-	case errors.Is(err, wire.ErrUnknownOption):
-		return wire.CodeUnknownOption
-	case errors.Is(err, wire.ErrMalformed):
-		return wire.CodeBadRequest
-	case errors.Is(err, tier.ErrTooLarge):
-		return wire.CodeTooLarge
-	case errors.Is(err, tier.ErrOverBudget), errors.Is(err, ledger.ErrOverBudget), errors.Is(err, budget.ErrOver):
-		return wire.CodeOverBudget
-	case errors.Is(err, tier.ErrOverQuota):
-		return wire.CodeOverQuota
-	case errors.Is(err, stack.ErrNotAdmitted):
-		return wire.CodeDeclined
-	case errors.Is(err, context.Canceled): // also of one that waited for room
-		return wire.CodeClosed
-	case errors.Is(err, tier.ErrNoSpace), errors.Is(err, ledger.ErrBusy):
-		return wire.CodeNoSpace
-	case errors.Is(err, tier.ErrNotFound):
-		return wire.CodeNotFound
-	case errors.Is(err, tier.ErrOff):
-		return wire.CodeTierOff
-	case errors.Is(err, context.DeadlineExceeded):
-		return wire.CodeTimeout
-	case errors.Is(err, tier.ErrClosed), errors.Is(err, budget.ErrEnded):
-		return wire.CodeClosed
 	}
-	return wire.CodeInternal
+	return codeIn(requestCodes, err, wire.CodeInternal)
 }

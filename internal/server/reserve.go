@@ -10,40 +10,38 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-func handleReserve(c *reader, h wire.Header, body []byte) error {
-	var req wire.ReserveRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Message, error) {
 	f, err := c.newFill(&req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := promptOf(c, &f.chain, &req.Chain, &wire.Shared{Groups: req.Groups, Grain: req.Grain}); err != nil {
-		return err
+		return nil, err
 	}
+	f.spaces = []key.SpaceID{f.chain.Space}
 	if stored := c.server.o.Stored; stored != nil {
 		stored(&f.chain)
 	}
 	from, to, err := span(&f.chain, req.First, req.Count)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sizes, err := f.sizes(c, &req, from, to)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if sizes, f.cut, err = c.slotsThatFit(sizes, req.Flags); err != nil {
-		return err
+		return nil, err
 	}
 	c.mu.Lock()
 	fills := len(c.mu.fills)
 	c.mu.Unlock()
 	if err := roomFor(fills, "fills"); err != nil {
-		return err
+		return nil, err
 	}
 	f.id, f.first, f.said, f.blind = c.server.ids.Add(1), from, c.prompts.find(&f.chain), f.blindTo(c)
 	f.policy = c.judged.policy
@@ -54,14 +52,13 @@ func handleReserve(c *reader, h wire.Header, body []byte) error {
 		return f.await(c, h, &req, sizes)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.reply(h, reply)
-	return nil
+	return reply, nil
 }
 
 // await is open for a request that must wait for room, in a goroutine of its own.
-func (f *fill) await(c *reader, h wire.Header, req *wire.ReserveRequest, sizes []uint32) error {
+func (f *fill) await(c *reader, h wire.Header, req *wire.ReserveRequest, sizes []uint32) (wire.Message, error) {
 	sums := slices.Clone(req.Sums) // the body is not the request's any more then
 	deadline, flags := req.Deadline, req.Flags
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {

@@ -11,12 +11,12 @@ func TestRevocationsAreLoggedOnceASecond(t *testing.T) {
 	now := time.Unix(1000, 0)
 	told, lines := 0, 0
 	for i := range 1000 {
-		if n := r.add(now.Add(time.Duration(i) * 5 * time.Millisecond)); n > 0 {
+		if n, tell := r.add(now.Add(time.Duration(i)*5*time.Millisecond), revocationQuiet, increment); tell {
 			told += n
 			lines++
 		}
 	}
-	if n := r.add(now.Add(time.Minute)); n > 0 {
+	if n, tell := r.add(now.Add(time.Minute), revocationQuiet, increment); tell {
 		told += n
 	}
 	if lines != 5 || told != 1001 {

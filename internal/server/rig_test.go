@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,7 +152,7 @@ func (r *rig) serve(o server.Options) {
 	go func() {
 		defer close(r.logged)
 		if o.Events != nil {
-			_ = o.Events.Run(below, r.stack.Announce)
+			_ = o.Events.Run(below, func(ctx context.Context) error { return r.stack.Announce(ctx, nil) })
 		}
 	}()
 	if r.local != nil {
@@ -356,10 +357,10 @@ func (r *rig) storeSized(c *key.Chain, from, to, bytes int) {
 	defer r.stack.CloseOwner(o)
 	for i := from; i < to; i++ {
 		var g [1]stack.Grant
-		_, err := r.stack.Reserve(r.t.Context(), o, c, i, []uint32{uint32(bytes)}, g[:], false)
+		_, err := r.stack.Reserve(r.t.Context(), stack.Store{Owner: o}, c, i, []uint32{uint32(bytes)}, g[:])
 		r.must(err)
 		g[0].Ref.Block.SealSum(g[0].Ref.Block.Write(tiertest.Payload(c.Key(i), bytes)))
-		r.stack.Commit(c, i, []tier.Ref{g[0].Ref})
+		r.stack.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	}
 }
 
@@ -427,7 +428,10 @@ func (c *raw) greet(wants wire.Features) { c.say(&wire.HelloRequest{Wants: wants
 // say says hello, as m has it.
 func (c *raw) say(m *wire.HelloRequest) {
 	c.t.Helper()
-	m.MinVersion, m.MaxVersion, m.Name, m.HasSpace, m.Space = 2, 2, "raw", true, space
+	m.MinVersion, m.MaxVersion, m.Name = 2, 2, "raw"
+	if !m.HasSpace {
+		m.HasSpace, m.Space = true, space
+	}
 	c.send(wire.OpHello, m)
 	h, body, files, err := c.conn.ReadFrameFiles()
 	if err != nil || h.Code != wire.CodeOK {
@@ -624,4 +628,9 @@ func put(ctx context.Context, c *client.Client, p *key.Chain, from, to int) erro
 		}
 	}
 	return nil
+}
+
+// alone is a prompt of chunks that each stand alone.
+func alone(hashes ...key.Hash) client.Prompt {
+	return client.Chain(&key.Chain{Hashes: hashes, Tokens: slices.Repeat([]uint32{tokens}, len(hashes)), Alone: true})
 }

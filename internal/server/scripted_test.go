@@ -260,11 +260,11 @@ func (g *stage) fill(store *stack.Stack) {
 			continue
 		}
 		var grant [1]stack.Grant
-		_, err := store.Reserve(ctx, ledger.Daemon, g.chain, i, []uint32{scriptSize}, grant[:], false)
+		_, err := store.Reserve(ctx, stack.Store{Owner: ledger.Daemon}, g.chain, i, []uint32{scriptSize}, grant[:])
 		g.must(err)
 		b := grant[0].Ref.Block
 		b.SealSum(b.Write(tiertest.Payload(g.chain.Key(i), scriptSize)))
-		store.Commit(g.chain, i, []tier.Ref{grant[0].Ref})
+		store.Commit(g.chain, i, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
 	}
 	g.must(store.Flush(ctx, false))
 	for i := range g.chain.Len() {

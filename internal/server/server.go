@@ -141,8 +141,7 @@ func New(o Options) *Server {
 	s.sessions.mu.byID = make(map[uint64]*session)
 	s.shared = newShared()
 	s.catalog.mu.opened = make(map[key.SpaceID]*openedSpace)
-	s.pins.mu.byName = make(map[string][]*pin)
-	s.pins.mu.bySession = make(map[*session]map[string]*pin)
+	s.pins.mu.of = make(map[*session]map[string]*pin)
 	return s
 }
 
@@ -167,8 +166,7 @@ func (s *Server) admit(nc net.Conn) accept.Handler {
 	if err != nil {
 		s.count.refused[reason].Add(1)
 		// It fits an empty socket; who does not take it finds the socket closed.
-		code := codeOf(err)
-		_, _ = nc.Write(wire.AppendError(nil, wire.OpHello, 0, code, replyOf(err, code, err.Error())))
+		_, _ = nc.Write(appendError(nil, wire.OpHello, 0, err))
 		return nil
 	}
 	return func(ctx context.Context, conn net.Conn) {

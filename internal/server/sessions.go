@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+
+	"github.com/kvstored/kvstored/internal/ledger"
 )
 
 // sessions are the connections that are greeted and served. The mutex is a leaf.
@@ -50,4 +52,116 @@ func (ss *sessions) len() int {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return len(ss.mu.byID)
+}
+
+// shared are the jobs that every connection of their user may name. The mutex is a leaf.
+type shared struct {
+	mu struct {
+		sync.Mutex
+		jobs map[uint64]*job
+	}
+}
+
+func newShared() *shared {
+	s := new(shared)
+	s.mu.jobs = make(map[uint64]*job)
+	return s
+}
+
+func (s *shared) add(j *job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.jobs[j.id] = j
+}
+
+// remove forgets a job; one that is not shared is not there.
+func (s *shared) remove(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.jobs, id)
+}
+
+// drop forgets all that a connection had.
+func (s *shared) drop(jobs map[uint64]*job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range jobs {
+		delete(s.mu.jobs, id)
+	}
+}
+
+func (s *shared) of(id uint64, uid uint32) *job {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.mu.jobs[id]; j != nil && j.session.uid == uid {
+		return j
+	}
+	return nil
+}
+
+// held finds a fill of the connection, or a job that it may name: its own, or one that
+// another connection of its user shares.
+func (c *session) held(id uint64) (*job, *fill) {
+	c.mu.Lock()
+	j, f := c.mu.jobs[id], c.mu.fills[id]
+	c.mu.Unlock()
+	if j != nil || f != nil {
+		return j, f
+	}
+	return c.server.shared.of(id, c.uid), nil
+}
+
+// live lists the jobs and fills of a connection.
+func (c *session) live() (jobs []*job, fills []*fill) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range c.mu.jobs {
+		jobs = append(jobs, j)
+	}
+	for _, f := range c.mu.fills {
+		fills = append(fills, f)
+	}
+	return jobs, fills
+}
+
+// leasedBytes sums the payloads of leases and fills, each chunk once.
+func (c *session) leasedBytes() (n uint64) {
+	jobs, fills := c.live()
+	seen := make(map[ledger.ID]bool)
+	for _, j := range jobs {
+		j.mu.Lock()
+		for _, r := range j.mu.refs {
+			if !seen[r.ID] {
+				seen[r.ID] = true
+				n += uint64(r.Block.Len())
+			}
+		}
+		j.mu.Unlock()
+	}
+	for _, f := range fills {
+		f.mu.Lock()
+		for _, s := range f.mu.slots {
+			if s.ref.Valid() {
+				n += uint64(s.ref.Block.Len())
+			}
+		}
+		f.mu.Unlock()
+	}
+	return n
+}
+
+// revokeAll frees all that a connection holds, and returns how many chunks
+// that was. The connection stays and may hold something else.
+func (c *session) revokeAll() (n int) {
+	c.whileOpen(func() {
+		jobs, fills := c.live()
+		for _, j := range jobs {
+			n += j.revoke("an administrator wants its memory")
+		}
+		for _, f := range fills {
+			n += f.revoke("an administrator wants its memory")
+		}
+		n += c.server.pins.drop(c)
+	})
+	return n
 }

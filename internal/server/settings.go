@@ -105,7 +105,7 @@ func (j *job) revokeIfDenied() {
 }
 
 func (f *fill) revokeIfDenied() {
-	for _, id := range f.spaces() {
+	for _, id := range f.spaces {
 		if !f.session.has(access.Write, id) {
 			f.revoke(lostRight)
 			return

@@ -10,7 +10,7 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// shortfall is what a job asked for beyond what it could get, and why.
+// shortfall is the part of a prompt that a job did not get, and why.
 type shortfall struct {
 	asked  uint64 // tokens of the prompt behind the skipped chunks
 	found  uint64 // of these, tokens of the match
@@ -46,17 +46,6 @@ func (g *group) why(i int) missing.Absence {
 		return missing.Because(missing.Pending)
 	}
 	return missing.None
-}
-
-// whyFamily is why a match of a hybrid model ended.
-func (g *group) whyFamily(f *stack.Family, m *stack.FamilyMatch) missing.Absence {
-	if m.Tokens < m.Run && f.Groups.OnlyStates() {
-		return g.why(m.Run/f.Groups[0].Chunk - 1)
-	}
-	if m.Tokens < m.Run {
-		return missing.Because(missing.Group)
-	}
-	return g.why(m.Run / f.Groups[0].Chunk)
 }
 
 // shortfallOf is that of a job of whose prompt so many tokens were found, and why not more.
@@ -105,36 +94,35 @@ func (s *shortfall) count(j *job) {
 	}
 }
 
+// shortReasons are why jobs that have ended have less than was found, by their codes.
+var shortReasons = map[wire.Code]missing.Reason{
+	wire.CodeOK:         missing.Advised,
+	wire.CodeTimeout:    missing.Timeout,
+	wire.CodeCancelled:  missing.Cancelled,
+	wire.CodeClosed:     missing.Cancelled,
+	wire.CodeRevoked:    missing.Revoked,
+	wire.CodeOverBudget: missing.OverBudget,
+	wire.CodeOverQuota:  missing.OverBudget,
+	wire.CodeNoSpace:    missing.NoSpace,
+	wire.CodeCorrupt:    missing.Corrupt,
+	wire.CodeGap:        missing.Gap,
+}
+
 // whyShort is why a job that has ended has less than was found.
 func whyShort(j *job) missing.Absence {
-	var failed *stack.LoadError
 	a := missing.None
-	if errors.As(j.mu.err, &failed) {
+	if failed := (*stack.LoadError)(nil); errors.As(j.mu.err, &failed) {
 		a.Tier = uint8(failed.Place)
 	}
 	code, _ := j.code()
-	switch code {
-	case wire.CodeOK:
-		a.Reason = missing.Advised
-	case wire.CodeTimeout:
-		a.Reason = missing.Timeout
-	case wire.CodeCancelled, wire.CodeClosed:
-		a.Reason = missing.Cancelled
-	case wire.CodeRevoked:
-		a.Reason = missing.Revoked
-	case wire.CodeOverBudget, wire.CodeOverQuota:
-		a.Reason = missing.OverBudget
-	case wire.CodeNoSpace:
-		a.Reason = missing.NoSpace
-	case wire.CodeCorrupt:
-		a.Reason = missing.Corrupt
-	case wire.CodeGap:
-		a.Reason = missing.Gap
+	reason, known := shortReasons[code]
+	switch {
+	case known:
+		a.Reason = reason
+	case errors.Is(j.mu.err, tier.ErrOff):
+		a.Reason = missing.TierOff
 	default:
 		a.Reason = missing.Failed
-		if errors.Is(j.mu.err, tier.ErrOff) {
-			a.Reason = missing.TierOff
-		}
 	}
 	return a
 }

@@ -287,7 +287,7 @@ func TestReadyIsTimed(t *testing.T) {
 	})
 }
 
-// TestWhyIsTold: a client that asks for it is told why a prompt is not there to its end, by
+// TestWhyIsTold: a client that asks for it is told why part of a prompt was missed, by
 // lookups and prefetches, and a client that does not is told nothing.
 func TestWhyIsTold(t *testing.T) {
 	p := chain(1, 4)
@@ -336,7 +336,7 @@ func TestWhyIsTold(t *testing.T) {
 				if c.prep != nil {
 					c.prep(r)
 				}
-				looked, err := client.LookupWhy(t.Context(), cl, client.Chain(p), nil, c.search)
+				looked, err := cl.LookupWith(t.Context(), client.Chain(p), client.LookupOptions{Search: c.search, Why: true})
 				r.must(err)
 				j, err := cl.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{Search: c.search, Why: true})
 				r.must(err)

@@ -102,10 +102,10 @@ func TestSpacesAreListed(t *testing.T) {
 func (r *rig) storeBytes(c *key.Chain, n uint32) {
 	r.t.Helper()
 	var g [1]stack.Grant
-	_, err := r.stack.Reserve(r.t.Context(), ledger.Daemon, c, 0, []uint32{n}, g[:], false)
+	_, err := r.stack.Reserve(r.t.Context(), stack.Store{Owner: ledger.Daemon}, c, 0, []uint32{n}, g[:])
 	r.must(err)
 	g[0].Ref.Block.Seal()
-	r.stack.Commit(c, 0, []tier.Ref{g[0].Ref})
+	r.stack.Commit(c, 0, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 }
 
 // TestSpacesInPages: more spaces than fit a page are all listed, by id.

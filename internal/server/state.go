@@ -1,14 +1,6 @@
 package server
 
-import (
-	"errors"
-
-	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
-	"github.com/kvstored/kvstored/internal/wire"
-	"github.com/kvstored/kvstored/prefetch"
-	"github.com/kvstored/kvstored/tier"
-)
+import "github.com/kvstored/kvstored/internal/wire"
 
 // state describes the job, with the refs from chunk number from on, or with
 // those not yet sent. It is the body of an answer to wait or cancel.
@@ -33,42 +25,72 @@ func (j *job) firstState(bytes int) wire.JobState {
 const stateBytes = 1 << 10
 
 // describe is called with the mutex held. It marks the refs as sent if told to. A job of
-// which not all fits into so many bytes is told of as one that still runs.
-func (j *job) describe(from uint32, mark bool, bytes int) wire.JobState {
-	if j.family != nil {
-		return j.family.describe(from, mark, bytes)
-	}
-	var s wire.JobState
+// which not all fits into so many bytes is told of as one that still runs. Refs of a
+// hybrid model are counted one by one.
+func (j *job) describe(from uint32, mark bool, bytes int) (s wire.JobState) {
 	s.Code, s.FailedTier = j.code()
 	for p := range s.Tiers {
 		s.Tiers[p] = countOf(j.mu.in[p])
 	}
 	if j.mu.ended { // nothing more will be sent
-		s.First, s.Ready = uint32(j.mu.sent), j.firstTokens(j.mu.sent)
+		s.First, s.Ready = uint32(j.mu.sent), j.readyOf(j.mu.sent)
 		return s
 	}
-	first := int(min(from, uint32(j.ready())))
+	ready, ranks := j.ready(), j.ranks()
+	first := int(min(from, uint32(ready)))
 	if from == wire.FromUnsent {
 		first = j.mu.sent
 	}
 	s.First = uint32(first)
-	ready, ranks := j.ready(), j.ranks()
-	s.Ready = wire.Count{Chunks: uint32(ready), Tokens: j.mu.tokens}
-	if most := max(0, (bytes-stateBytes)/(24*ranks)); ready-first > most {
-		ready = first + most
-		s.Ready, s.Code, s.FailedTier = j.firstTokens(ready), wire.CodeRunning, 0
+	if most := j.fit(bytes); ready-first > most {
+		ready, s.Code, s.FailedTier = first+most, wire.CodeRunning, 0
 	}
-	s.Refs = make(wire.Refs, 0, 24*ranks*(ready-first))
+	if s.Ready = j.readyOf(ready); j.family != nil && s.Code != wire.CodeRunning {
+		s.Needs = j.family.needs
+	}
+	s.Refs = make(wire.Refs, 0, refBytes*ranks*(ready-first))
 	for i, r := range j.mu.refs[first*ranks : ready*ranks] {
 		s.Refs = s.Refs.Add(wire.Ref{
-			Offset: uint64(r.Block.Offset()), Sum: r.Block.Sum(),
-			Length: uint32(r.Block.Len()), Tokens: j.chain.Tokens[j.chain.Skip+first+i/ranks],
+			Offset: uint64(r.Block.Offset()), Sum: r.Block.Sum(), Length: uint32(r.Block.Len()), Tokens: j.tokensOf(first + i/ranks),
 		})
 	}
 	if mark {
 		j.mu.sent = ready
 	}
 	return s
+}
+
+// refBytes is what a ref takes in a state.
+const refBytes = 24
+
+// fit is the refs of how many chunks have room in so many bytes.
+func (j *job) fit(bytes int) int {
+	if j.family != nil {
+		return max(1, (bytes-stateBytes-len(j.family.needs))/refBytes)
+	}
+	return max(0, (bytes-stateBytes)/(refBytes*j.ranks()))
+}
+
+// readyOf is what a client can read that was sent the refs of the first n chunks. All that a
+// length of a hybrid model needs is ready at once.
+func (j *job) readyOf(n int) wire.Count {
+	switch {
+	case j.family == nil && !j.mu.ended && n == j.ready():
+		return wire.Count{Chunks: uint32(n), Tokens: j.mu.tokens}
+	case j.family == nil:
+		return j.firstTokens(n)
+	case n == len(j.family.tokens):
+		return j.family.ready
+	}
+	return wire.Count{}
+}
+
+// tokensOf is the tokens in chunk i of the prefix; of a hybrid model in that of ref i.
+func (j *job) tokensOf(i int) uint32 {
+	if j.family != nil {
+		return j.family.tokens[i]
+	}
+	return j.chain.Tokens[j.skip()+i]
 }
 
 // firstTokens counts the first n chunks.
@@ -89,36 +111,6 @@ func (j *job) code() (wire.Code, wire.Tiers) {
 		return wire.CodeRunning, 0
 	}
 	return endOf(j.mu.err)
-}
-
-// endOf names the error that made a prefix or a reservation short.
-func endOf(err error) (wire.Code, wire.Tiers) {
-	var failed *stack.LoadError
-	switch {
-	case err == nil:
-		return wire.CodeOK, 0
-	case errors.Is(err, prefetch.ErrDeadline):
-		return wire.CodeTimeout, 0
-	case errors.Is(err, prefetch.ErrCancelled):
-		return wire.CodeCancelled, 0
-	case errors.Is(err, tier.ErrOverBudget), errors.Is(err, ledger.ErrOverBudget):
-		return wire.CodeOverBudget, 0
-	case errors.Is(err, tier.ErrOverQuota):
-		return wire.CodeOverQuota, 0
-	case errors.Is(err, stack.ErrNotAdmitted):
-		return wire.CodeDeclined, 0
-	case errors.Is(err, tier.ErrNoSpace), errors.Is(err, ledger.ErrBusy):
-		return wire.CodeNoSpace, 0
-	case errors.Is(err, tier.ErrCorrupt):
-		return wire.CodeCorrupt, 0
-	case errors.Is(err, tier.ErrNotFound):
-		return wire.CodeGap, 0
-	case errors.Is(err, tier.ErrClosed):
-		return wire.CodeClosed, 0
-	case errors.As(err, &failed):
-		return wire.CodeFailed, wire.Tiers(tier.Of(failed.Place))
-	}
-	return wire.CodeFailed, 0
 }
 
 // appendPush appends a push of what the client does not know yet, or nothing

@@ -32,7 +32,7 @@ func TestReserveAtTheEnd(t *testing.T) {
 				r := newRig(t, tt.o)
 				for i := range tt.taken {
 					o, g := r.stack.NewOwner(), make([]stack.Grant, 1)
-					_, err := r.stack.Reserve(t.Context(), o, chain(1, tt.taken), i, []uint32{size}, g, false)
+					_, err := r.stack.Reserve(t.Context(), stack.Store{Owner: o}, chain(1, tt.taken), i, []uint32{size}, g)
 					r.must(err)
 					defer r.stack.CloseOwner(o)
 					defer r.stack.Abort([]tier.Ref{g[0].Ref})

@@ -103,33 +103,29 @@ func (w *warming) state() wire.JobState {
 	return s
 }
 
-func handleWarm(c *reader, h wire.Header, body []byte) error {
-	var req wire.WarmRequest
-	if err := req.Decode(body); err != nil {
-		return err
-	}
+func handleWarm(c *reader, h wire.Header, req wire.WarmRequest) (wire.Message, error) {
 	g := group{stack: c.server.o.Stack, search: searchSet(req.Search)}
 	if req.LookupID != "" {
 		var err error
 		if g.chains, err = named(c, req.LookupID); err != nil {
-			return err
+			return nil, err
 		}
 	} else {
 		g.chains = make([]key.Chain, 1)
 		if err := c.chain(&g.chains[0], &req.Chain); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := c.spend(jobBytes + liveChunkBytes*int64(len(g.chains)*g.chains[0].Len())); err != nil {
-		return err
+		return nil, err
 	}
 	m, err := g.match(c.ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if c.warms.Add(1) > maxWarms {
 		c.warms.Add(-1)
-		return refuse(wire.CodeOverBudget, "this connection has %d warms under way; wait for some", maxWarms)
+		return nil, refuse(wire.CodeOverBudget, "this connection has %d warms under way; wait for some", maxWarms)
 	}
 	s := c.server
 	w := s.newWarming(c.ctx, g, &m, stack.Requester{Owner: c.owner, Job: s.ids.Add(1)}, c.tenant.loads, s.o.Arena.Stats().CapacityBytes/warmShare)
@@ -139,8 +135,7 @@ func handleWarm(c *reader, h wire.Header, body []byte) error {
 	})
 	answer := func() *wire.WarmReply { return &wire.WarmReply{Match: matchOf(&m), State: w.state()} }
 	if req.Deadline.Or(0) == 0 {
-		c.reply(h, answer())
-		return nil
+		return answer(), nil
 	}
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		limited, cancel := within(ctx, req.Deadline)

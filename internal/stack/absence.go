@@ -37,7 +37,7 @@ func (a *absences) left(p tier.Place, k key.Key, why departed.Kind) {
 
 // declined notes that a tier did not take a chunk, which others may have.
 func (a *absences) declined(p tier.Place, k key.Key, why missing.Decline) {
-	a.log.Decline(k, uint8(p), uint8(why))
+	a.log.Add(k, departed.Note{Kind: departed.Declined, Tier: uint8(p), Detail: uint8(why)})
 }
 
 // refused notes that DRAM did not take a new chunk.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/age"
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -52,10 +53,7 @@ func (a *ages) stamp(id key.SpaceID, most time.Duration) {
 	a.mu.Lock()
 	a.mu.spaces[id] = most
 	a.mu.Unlock()
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	broadcast.Poke(a.wake)
 }
 
 // run removes chunks that are over until ctx ends.

@@ -29,7 +29,7 @@ func (r *rig) putAged(c *key.Chain, n int, maxAge time.Duration) {
 		r.t.Fatalf("%d of %d chunks: %v", len(grants), n, err)
 	}
 	refs, stored := fill(c, 0, grants), make([]bool, n)
-	r.CommitEach(c, 0, refs, maxAge, stored)
+	r.Commit(c, 0, refs, maxAge, stored)
 }
 
 // hides checks that nothing of c is found, held or loaded.
@@ -85,7 +85,7 @@ func TestMaxAge(t *testing.T) {
 			}
 		}
 		r.wantIn(stays, 3, 0)
-		if st := r.Stack.Stats().Ages; st.Chunks != 0 || st.Removed != 6 {
+		if st := r.Stack.Stats(); st.Aged != 0 || st.AgedOut != 6 {
 			t.Errorf("%+v, want 6 removed and none left", st)
 		}
 		r.putAged(aged, 3, 0) // anew, and for ever
@@ -179,7 +179,7 @@ func TestRenewedElsewhere(t *testing.T) {
 		if want := []key.Key{c.Key(0), c.Key(2)}; !slices.Equal(f.deleted, want) {
 			t.Errorf("deleted in the shared tier: %v, want %v", f.deleted, want)
 		}
-		if st := r.Stack.Stats().Ages; st.Chunks != 0 {
+		if st := r.Stack.Stats(); st.Aged != 0 {
 			t.Errorf("%+v, want no stamp left", st)
 		}
 	})
@@ -308,7 +308,7 @@ func TestAgesAgainstAModel(t *testing.T) {
 					if err != nil || grants[0].Status != stack.Granted {
 						break // there, or being removed
 					}
-					r.CommitEach(c, 0, fill(c, 0, grants), d, make([]bool, 1))
+					r.Commit(c, 0, fill(c, 0, grants), d, make([]bool, 1))
 					if ends[i] = (time.Time{}); d > 0 {
 						ends[i] = time.Unix(time.Now().Unix(), 0).Add(d)
 					}
@@ -358,13 +358,13 @@ func TestStampsOfWhatIsGone(t *testing.T) {
 				g.Ref.Block.Seal()
 				refs[i] = g.Ref
 			}
-			r.CommitEach(c, 0, refs, 24*time.Hour, make([]bool, each))
+			r.Commit(c, 0, refs, 24*time.Hour, make([]bool, each))
 		}
-		if n := r.Stack.Stats().Ages.Chunks; n != 70_000 {
+		if n := r.Stack.Stats().Aged; n != 70_000 {
 			t.Fatalf("%d stamps", n)
 		}
 		time.Sleep(15 * time.Second)
-		if n := r.Stack.Stats().Ages.Chunks; n > 300 {
+		if n := r.Stack.Stats().Aged; n > 300 {
 			t.Errorf("%d stamps are left, of at most 256 chunks", n)
 		}
 	})

@@ -223,3 +223,115 @@ func (b *backlog) giveBack(left *fifo[item]) bool {
 	}
 	return false
 }
+
+// segment is how many elements of a fifo lie together.
+const segment = 256
+
+// fifo is a queue whose calls cost the same however long it is, and which
+// keeps no more memory than it needs. The zero fifo is empty.
+type fifo[T any] struct {
+	first, last *fifoSegment[T]
+	n           int
+}
+
+type fifoSegment[T any] struct {
+	elems      [segment]T
+	begin, end int
+	next       *fifoSegment[T]
+}
+
+func (q *fifo[T]) len() int { return q.n }
+
+// front is the next element; the fifo must not be empty.
+func (q *fifo[T]) front() *T { return &q.first.elems[q.first.begin] }
+
+func (q *fifo[T]) push(v T) {
+	if q.last == nil || q.last.end == segment {
+		s := &fifoSegment[T]{}
+		if q.last == nil {
+			q.first = s
+		} else {
+			q.last.next = s
+		}
+		q.last = s
+	}
+	q.last.elems[q.last.end] = v
+	q.last.end++
+	q.n++
+}
+
+// pop takes the front; the fifo must not be empty.
+func (q *fifo[T]) pop() T {
+	var zero T
+	s := q.first
+	v := s.elems[s.begin]
+	s.elems[s.begin] = zero
+	s.begin++
+	q.n--
+	if s.begin == s.end {
+		if q.first = s.next; q.first == nil {
+			q.last = nil
+		}
+	}
+	return v
+}
+
+// atWork is the keys that workers are at, at most as many as there are workers.
+// The writer's mutex guards it.
+type atWork map[key.Key]keyTasks
+
+// keyTasks is the tasks of one key.
+type keyTasks struct {
+	tasks int  // taken and not ended
+	busy  bool // one of them is being written
+	// wanted is set where one of them was found worth writing.
+	wanted bool
+}
+
+// take notes that a worker has a task.
+func (f atWork) take(k key.Key, wanted bool) {
+	at := f[k]
+	at.tasks++
+	at.wanted = at.wanted || wanted
+	f[k] = at
+}
+
+// release notes that a task has ended.
+func (f atWork) release(k key.Key) {
+	at := f[k]
+	if at.tasks--; at.tasks > 0 {
+		f[k] = at
+	} else {
+		delete(f, k)
+	}
+}
+
+// begin begins the write of a key, unless another worker writes it. Two at a time
+// are two lives of it, with a delete between them: the second would take what the
+// first has just written for its own, and the first then takes it back.
+func (f atWork) begin(k key.Key) bool {
+	at := f[k]
+	if at.busy {
+		return false
+	}
+	at.busy = true
+	f[k] = at
+	return true
+}
+
+// end ends the write of a key.
+func (f atWork) end(k key.Key) {
+	at := f[k]
+	at.busy = false
+	f[k] = at
+}
+
+// touches reports whether a worker is at anything that d deletes.
+func (f atWork) touches(d *deletion) bool {
+	for k := range f {
+		if d.has(k) {
+			return true
+		}
+	}
+	return false
+}

@@ -85,11 +85,11 @@ func BenchmarkStoreEach(b *testing.B) {
 				b.StartTimer()
 				var grants [1]stack.Grant
 				for i := range n {
-					if _, err := s.Reserve(b.Context(), o, c, i, []uint32{1}, grants[:], false); err != nil {
+					if _, err := s.Reserve(b.Context(), stack.Store{Owner: o}, c, i, []uint32{1}, grants[:]); err != nil {
 						b.Fatal(err)
 					}
 					grants[0].Ref.Block.SealSum(1)
-					s.Commit(c, i, []tier.Ref{grants[0].Ref})
+					commit(s, c, i, []tier.Ref{grants[0].Ref})
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/chunk")
@@ -151,7 +151,7 @@ func storeAll(b *testing.B, s *stack.Stack, o ledger.Owner, c *key.Chain, from, 
 	b.Helper()
 	n := to - from
 	grants := make([]stack.Grant, n)
-	if _, err := s.Reserve(b.Context(), o, c, from, slices.Repeat([]uint32{4096}, n), grants, false); err != nil {
+	if _, err := s.Reserve(b.Context(), stack.Store{Owner: o}, c, from, slices.Repeat([]uint32{4096}, n), grants); err != nil {
 		b.Fatal(err)
 	}
 	refs := make([]tier.Ref, n)
@@ -159,7 +159,7 @@ func storeAll(b *testing.B, s *stack.Stack, o ledger.Owner, c *key.Chain, from, 
 		g.Ref.Block.Seal()
 		refs[i] = g.Ref
 	}
-	s.Commit(c, from, refs)
+	commit(s, c, from, refs)
 }
 
 // BenchmarkEvictGroups evicts 100,000 entries one by one: chunks of flat prompts, or of

@@ -80,7 +80,7 @@ func (l *liars) put(c *key.Chain) {
 			l.t.Fatalf("chunk %x was granted as %d, stored: %v", k.Hash, g.Status, l.stored[k])
 		}
 		if g.Status == stack.Granted {
-			l.Commit(c, from+i, fill(c, from+i, grants[i:i+1]))
+			commit(l.Stack, c, from+i, fill(c, from+i, grants[i:i+1]))
 			l.stored[k] = true
 		}
 	}

@@ -1,12 +1,15 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/kvstored/kvstored/internal/departed"
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -83,13 +86,6 @@ func (s *remover) deleteFrom(ctx context.Context, from tier.Set, ks []key.Key) (
 	defer s.promotions.refuse(d)()
 	known := s.known(ctx, ks)
 	return known, s.delete(ctx, d)
-}
-
-// deleteOne is Delete of a key.
-func (s *remover) deleteOne(ctx context.Context, k key.Key) error {
-	d := deletionOf(ctx, tier.All, []key.Key{k})
-	defer s.promotions.refuse(d)()
-	return s.delete(ctx, d)
 }
 
 // delete makes a deletion of which nothing can be promoted: first the chunks that
@@ -197,7 +193,7 @@ func (s *remover) maybeIn(p tier.Place, ks []key.Key) []key.Key {
 	switch {
 	case p == tier.CPU:
 	case l.shared():
-		absent = func(k key.Key) bool { return s.local.has(k.Space) }
+		absent = func(k key.Key) bool { return s.isLocal(k.Space) }
 	case s.scanned(tier.Of(p)) == nil:
 		moving := func(k key.Key) bool { return l.Unsettled != nil && l.Unsettled.Unsettled(k) }
 		// A write may land before the look, and an eviction begin behind it.
@@ -209,6 +205,267 @@ func (s *remover) maybeIn(p tier.Place, ks []key.Key) []key.Key {
 	return slices.DeleteFunc(slices.Clone(ks), absent)
 }
 
-// Known returns the keys of a space that are in some tier, in no order. It
-// holds the index for some 20 ns a key: it is for what an operator asks by hand.
-func (s *remover) Known(id key.SpaceID) []key.Key { return s.index.keys(id, tier.All) }
+// Forgetting is a deletion that has begun: no lookup finds what it names, although
+// the tiers still have it. Call End once, after Delete.
+type Forgetting struct {
+	remover *remover
+	d       *deletion
+	end     func()
+	known   int
+}
+
+// Forget begins to delete the keys. It waits for no tier.
+func (s *remover) Forget(ctx context.Context, ks []key.Key) *Forgetting {
+	known := s.known(ctx, ks)
+	d := deletionOf(context.WithoutCancel(ctx), tier.All, ks)
+	return &Forgetting{s, d, s.promotions.refuse(d), known}
+}
+
+// ForgetSpace begins to delete all of a space.
+func (s *remover) ForgetSpace(id key.SpaceID) *Forgetting {
+	d := &deletion{from: tier.All, whole: true, space: id}
+	return &Forgetting{s, d, s.promotions.refuse(d), 0}
+}
+
+// Delete is the rest of the call Delete, or DeleteSpace.
+func (f *Forgetting) Delete(ctx context.Context) (int, error) {
+	if f.d.whole {
+		return f.remover.DeleteSpace(ctx, f.d.space)
+	}
+	return f.known, f.remover.delete(ctx, f.d)
+}
+
+// End lets lookups find again what Delete has left, after an error.
+func (f *Forgetting) End() { f.end() }
+
+// fence is the deletions under way before a lookup reads the index. It must be taken
+// then: a deletion that ends in between has left the index, but what was read before
+// that has its chunks.
+type fence []*deletion
+
+// fence takes one.
+func (ps *promotions) fence() fence {
+	if ps.running.Load() == 0 {
+		return nil
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	list := make(fence, 0, len(ps.mu.deletions))
+	for d := range ps.mu.deletions {
+		list = append(list, d)
+	}
+	return list
+}
+
+// apply takes out of at, which says where chunks from.. of c are, what is being
+// deleted.
+func (f fence) apply(c *key.Chain, from int, at []uint8) {
+	for _, d := range f {
+		for i := from; i < len(at); i++ {
+			if at[i] != 0 && d.has(c.Key(i)) {
+				at[i] &^= uint8(d.from)
+			}
+		}
+	}
+}
+
+// before is how many of the keys come before the first that is being deleted from p.
+func (f fence) before(ks []key.Key, p tier.Place) int {
+	for i, k := range ks {
+		for _, d := range f {
+			if d.from.Has(p) && d.has(k) {
+				return i
+			}
+		}
+	}
+	return len(ks)
+}
+
+// Purge forgets every chunk of a space, in a shared tier also what others stored
+// there, step by step: the first one, with after "", deletes the chunks known here,
+// and each at most a page of what the shared tier has. The next one begins after
+// Next. A step that failed can be made again, and so can all of them: a chunk
+// that is gone is not found again, nor after a power failure. A dry one only counts;
+// a chunk that is known here and in the shared tier counts twice then. While what an earlier process left on disk is
+// not all known it is ErrOff.
+func (s *remover) Purge(ctx context.Context, id key.SpaceID, after string, dry bool) (p tier.Purged, err error) {
+	if after == "" {
+		if p.Known, err = s.purgeKnown(ctx, id, dry); err != nil {
+			err = fmt.Errorf("purge: %w", err)
+		}
+	}
+	far := s.levels.far()
+	if far == nil || !s.reach(id).Has(far.place) {
+		return p, err
+	}
+	found, perr := far.Shared.Purge(ctx, id, after, dry, func(k key.Key) { s.index.clear(far.place, departed.Deleted, k) })
+	if perr != nil {
+		err = errors.Join(err, fmt.Errorf("purge %s: %w", far.place, perr))
+	}
+	found.Known = p.Known
+	return found, err
+}
+
+// purgeKnown is Purge for what the index knows.
+func (s *remover) purgeKnown(ctx context.Context, id key.SpaceID, dry bool) (uint64, error) {
+	if err := s.scanned(tier.All); err != nil {
+		return 0, err
+	}
+	d := &deletion{from: tier.All, whole: true, space: id}
+	if dry {
+		return uint64(len(d.list(s.index))), nil
+	}
+	defer s.promotions.refuse(d)()
+	known := uint64(len(d.list(s.index)))
+	if err := s.delete(ctx, d); err != nil {
+		return known, err
+	}
+	return known, s.SyncDisk(ctx)
+}
+
+// SyncDisk has what every tier below that outlives the process has done up to now survive a
+// power failure. To one that is switched off it is a probe.
+func (d *dram) SyncDisk(ctx context.Context) error {
+	for _, l := range d.levels.below {
+		if l.Recoverer != nil {
+			if err := l.writer.sync(ctx); err != nil {
+				return fmt.Errorf("sync %s: %w", l.place, err)
+			}
+		}
+	}
+	return nil
+}
+
+// DeleteSpace is a purge in one call. It returns how many chunks there were.
+func (s *remover) DeleteSpace(ctx context.Context, id key.SpaceID) (n int, err error) {
+	for next := ""; ; {
+		p, err := s.Purge(ctx, id, next, false)
+		n += int(p.Known + p.Found)
+		if next = p.Next; next == "" || err != nil {
+			return n, err
+		}
+	}
+}
+
+// Clear forgets everything that some tiers have when it is called, and
+// returns how many chunks that was. No tier means those of this machine: a
+// remote one is shared with others, and must be named. A chunk cleared below
+// stays in DRAM if it is there, and is not written again.
+func (s *remover) Clear(ctx context.Context, from tier.Set) (int, error) {
+	own := tier.Set(0)
+	for p := tier.CPU; p < tier.Places; p++ {
+		if from.Has(p) && s.levels.at[p] == nil {
+			return 0, fmt.Errorf("clear: %w", notThere("there is no "+p.String()+" tier"))
+		}
+	}
+	for _, l := range s.levels.all {
+		if from == 0 && !l.shared() {
+			own |= tier.Of(l.place)
+		}
+	}
+	from = cmp.Or(from, own)
+	if err := s.scanned(from); err != nil {
+		return 0, fmt.Errorf("clear: %w", err)
+	}
+	if from != tier.All {
+		defer s.cleared.add(from) // last: see flusher.Cleared
+	}
+	n := 0
+	for _, id := range s.index.spaces() { // one at a time: the index is locked for one space
+		more, err := s.clear(ctx, from, id)
+		if err != nil {
+			return n, fmt.Errorf("clear: %w", err)
+		}
+		n += more
+	}
+	s.log.Info().Int("chunks", n).Msg("cleared")
+	return n, nil
+}
+
+// cleared is the tiers below that were cleared while others kept their chunks,
+// until none of those is left. Its mutex is a leaf.
+type cleared struct {
+	mu struct {
+		sync.Mutex
+		from  tier.Set
+		times uint64
+	}
+}
+
+func (c *cleared) add(from tier.Set) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.from |= from &^ tier.Of(tier.CPU)
+	c.mu.times++
+}
+
+func (c *cleared) read() (from tier.Set, times uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.from, c.mu.times
+}
+
+// reset ends it, unless another Clear has ended since times was read.
+func (c *cleared) reset(times uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.times == times {
+		c.mu.from = 0
+	}
+}
+
+// Cleared is the chunks that a tier does not have since Clear took them out of
+// it, and that are not written to it again: those that are in DRAM only, and those
+// that a tier without bounds, which evicts nothing, is not known to have. It costs
+// nothing unless there may be some; then it holds the index as Known does.
+func (s *flusher) Cleared() (v Volume) {
+	from, times := s.cleared.read()
+	if from == 0 {
+		return v
+	}
+	kept := tier.Set(0) // of those, the tiers that keep what they are given
+	for _, l := range s.levels.below {
+		if from.Has(l.place) && l.Resident == nil {
+			kept |= tier.Of(l.place)
+		}
+	}
+	for _, id := range s.index.spaces() {
+		in, kept := tier.Of(tier.CPU), kept&s.reach(id)
+		if kept != 0 {
+			in = tier.All
+		}
+		for _, k := range s.index.keys(id, in) {
+			if n, is := s.isCleared(k, kept); is {
+				v = v.Plus(Volume{1, uint64(n)})
+			}
+		}
+	}
+	if v.Chunks == 0 {
+		s.cleared.reset(times)
+	}
+	return v
+}
+
+// isCleared reports whether k is in DRAM only, though it was written, or not in
+// one of the tiers kept, and how large it is.
+func (s *flusher) isCleared(k key.Key, kept tier.Set) (size uint32, is bool) {
+	at := s.index.where(k)
+	e, st := s.hot.Ledger().Find(k)
+	switch {
+	case at == 0 || st == ledger.Resident && e.Dirty:
+		return 0, false
+	case st == ledger.Resident:
+		return e.Size, at == tier.Of(tier.CPU) || kept&^at != 0
+	case kept&^at == 0:
+		return 0, false
+	}
+	return s.sizeOf(k), true
+}
+
+// clear is Clear for one space.
+func (s *remover) clear(ctx context.Context, from tier.Set, id key.SpaceID) (int, error) {
+	d := &deletion{from: from, whole: true, space: id}
+	defer s.promotions.refuse(d)()
+	n := len(d.list(s.index))
+	return n, s.delete(ctx, d)
+}

@@ -5,19 +5,13 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// demote takes over a dirty chunk that DRAM evicted, if it is to be
-// written and fits the budget of unwritten bytes.
+// demote takes over a dirty chunk that DRAM evicted, if it fits the budget of
+// unwritten bytes.
 func (w *writer) demote(v tier.Victim) bool {
-	if w.when.mode == WriteSelective && v.Hits < w.when.minHits {
-		w.count.filtered.add(v.Size)
-		w.dram.absences.declined(w.to.place, v.Key, missing.MinHits)
-		return false
-	}
 	if w.to.Off() {
 		w.count.drop(&v.Record, DropTierOff)
 		return false

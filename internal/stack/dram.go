@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/boundary"
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/internal/departed"
 	"github.com/kvstored/kvstored/internal/heat"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -27,7 +28,7 @@ type dram struct {
 	index         *index
 	promotions    promotions
 	transit       transit
-	local         locals
+	local         atomic.Pointer[key.SpaceID] // see KeepLocal
 	ages          *age.Book
 	shrink        chan struct{} // capacity 1: it may be above its high watermark
 	demotingBytes atomic.Int64  // of its victims that are still to be written
@@ -84,10 +85,7 @@ func (d *dram) filled() {
 	if !d.hot.Crowded(d.leaving()) {
 		return
 	}
-	select {
-	case d.shrink <- struct{}{}:
-	default:
-	}
+	broadcast.Poke(d.shrink)
 }
 
 // demote takes over a victim of DRAM: it is demoted first if no tier below has it,
@@ -252,7 +250,7 @@ func (d *dram) writing() (busy bool) {
 
 // reach is the tiers that the chunks of a space may be in.
 func (d *dram) reach(id key.SpaceID) tier.Set {
-	if !d.local.has(id) {
+	if !d.isLocal(id) {
 		return tier.All
 	}
 	reach := tier.All
@@ -302,4 +300,15 @@ func (d *dram) scanning() (in tier.Set) {
 		}
 	}
 	return in
+}
+
+// KeepLocal keeps a space out of the tiers that are shared with others: nothing of it is written or
+// looked for there, nor deleted. It is for keys whose payload may change, which
+// a tier that never overwrites, and that others use too, cannot follow. Call it
+// before anything of the space is stored; there is one such space.
+func (d *dram) KeepLocal(id key.SpaceID) { d.local.Store(&id) }
+
+func (d *dram) isLocal(id key.SpaceID) bool {
+	local := d.local.Load()
+	return local != nil && *local == id
 }

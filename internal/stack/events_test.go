@@ -15,7 +15,7 @@ import (
 func (r *rig) told() (all []events.Change) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { _ = r.log.Run(ctx, r.Announce) })
+	running.Go(func() { _ = r.log.Run(ctx, r.announceAll) })
 	defer running.Wait()
 	defer cancel()
 	for at := uint64(0); len(all) < int(r.log.Stats().Noted); {

@@ -45,15 +45,15 @@ type FamilyMatch struct {
 // as Match does it while a tier is still being scanned. The length is one that a client
 // wants: its needs are kept before those of no such length.
 func (l lookups) MatchFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (FamilyMatch, error) {
-	return l.matchFamily(ctx, f, search, most, lost, true)
+	m, err := l.ProbeFamily(ctx, f, search, most, lost)
+	if err == nil {
+		l.learn(f, &m)
+	}
+	return m, err
 }
 
 // ProbeFamily is MatchFamily for a length that is only looked at.
 func (l lookups) ProbeFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (FamilyMatch, error) {
-	return l.matchFamily(ctx, f, search, most, lost, false)
-}
-
-func (l lookups) matchFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}, wanted bool) (FamilyMatch, error) {
 	s := familySearches.Get().(*familySearch)
 	defer s.give()
 	s.start(ctx, l, f, search, lost)
@@ -72,9 +72,6 @@ func (l lookups) matchFamily(ctx context.Context, f *Family, search tier.Set, mo
 	found := s.words.Longest(f.Groups, f.Skip, m.Run, s)
 	m.Tokens, m.Lacks = found.Tokens, found.Lacks
 	m.Needs = s.needs(m.Tokens)
-	if wanted {
-		s.learn(&m)
-	}
 	return m, nil
 }
 
@@ -97,6 +94,7 @@ type familySearch struct {
 	lookups lookups
 	family  *Family
 	lost    map[Piece]struct{}
+	mask    tier.Set                // the tiers that count
 	near    [1 << tier.Places]uint8 // the nearest of some tiers that counts, as a bit; or 0
 	words   hybrid.Search
 	at      [][]uint8 // by group: the farthest place of its chunks, as far as they were asked for
@@ -104,16 +102,17 @@ type familySearch struct {
 	marks   [][]uint8 // by rank: of the chunks of the first group; see kin
 	mark    [][]uint8 // by group and rank: its own of these; 0: all of its chunks are looked up
 	ends    []uint8   // by rank: the marks without which no prefix ends at a chunk
+	each    []Match   // by rank: what is there of the first group; nil: not wanted
 }
 
 var familySearches = sync.Pool{New: func() any { return new(familySearch) }}
 
 func (s *familySearch) start(ctx context.Context, l lookups, f *Family, search tier.Set, lost map[Piece]struct{}) {
 	s.ctx, s.lookups, s.family, s.lost = ctx, l, f, lost
-	mask := search &^ l.levels.off()
+	s.mask = search &^ l.levels.off()
 	for set := range s.near {
 		s.near[set] = 0
-		if p, ok := l.levels.nearestOf(tier.Set(set) & mask); ok {
+		if p, ok := l.levels.nearestOf(tier.Set(set) & s.mask); ok {
 			s.near[set] = uint8(tier.Of(p))
 		}
 	}
@@ -151,7 +150,7 @@ func (s *familySearch) join(g int) {
 }
 
 func (s *familySearch) give() {
-	s.ctx, s.lookups, s.family, s.lost = nil, lookups{}, nil, nil
+	s.ctx, s.lookups, s.family, s.lost, s.each = nil, lookups{}, nil, nil, nil
 	familySearches.Put(s)
 }
 
@@ -189,10 +188,14 @@ func (s *familySearch) full(g, r int) (known int, err error) {
 	if g == 0 {
 		sc.marks = s.marks[r]
 	}
-	if known, err = s.lookups.locateOrAsk(s.ctx, c, sc); err == nil {
-		s.merge(g, r, 0, sc.at[:known])
+	if known, err = s.lookups.locateOrAsk(s.ctx, c, sc); err != nil {
+		return known, err
 	}
-	return known, err
+	s.merge(g, r, 0, sc.at[:known])
+	if s.each != nil {
+		s.each[r] = s.lookups.measure(c, sc.at[:known], s.mask)
+	}
+	return known, nil
 }
 
 // There implements hybrid.Source.
@@ -304,14 +307,14 @@ func (s *familySearch) lose(g, from, to int) {
 }
 
 // learn tells the tiers of the length that was found.
-func (s *familySearch) learn(m *FamilyMatch) {
-	if m.Tokens > s.family.Skip {
-		s.lookups.declare(s.family, m.Tokens)
+func (l lookups) learn(f *Family, m *FamilyMatch) {
+	if m.Tokens > f.Skip {
+		l.declare(f, m.Tokens)
 	}
-	for g, group := range s.family.Groups {
-		for r := range s.family.Chains[g] {
+	for g, group := range f.Groups {
+		for r := range f.Chains[g] {
 			if group.Kind == hybrid.Full && m.Tokens < m.Run {
-				s.lookups.revive(s.family.Chains[g][r].Key(m.Run/group.Chunk - 1))
+				l.revive(f.Chains[g][r].Key(m.Run/group.Chunk - 1))
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func TestReserveCommitHoldRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantIn(c, 0, 0) // invisible until committed
-	r.Commit(c, 0, fill(c, 0, grants))
+	commit(r.Stack, c, 0, fill(c, 0, grants))
 	if m := r.match(c); m.Chunks != 4 || m.Hot != 4 || m.Tokens != 4*tiertest.ChunkTokens {
 		t.Errorf("a lookup found %+v; want 4 chunks, all in DRAM", m)
 	}
@@ -68,7 +68,7 @@ func TestAlone(t *testing.T) {
 			t.Fatalf("chunk %d is %d", i, g.Status)
 		}
 	}
-	r.Commit(c, 0, fill(c, 0, grants[:100]))
+	commit(r.Stack, c, 0, fill(c, 0, grants[:100]))
 	for _, g := range grants[300:] {
 		r.Abort([]tier.Ref{g.Ref})
 	}

@@ -1,14 +1,18 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -30,12 +34,22 @@ const (
 	dropReasons
 )
 
-func (r DropReason) String() string {
-	return [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped", "not_worth", "gone", "lost"}[r]
-}
+func (r DropReason) String() string { return dropNames[r] }
+
+var dropNames = [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped", "not_worth", "gone", "lost"}
 
 // MarshalText makes a reason a key of a JSON object.
 func (r DropReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads it back.
+func (r *DropReason) UnmarshalText(text []byte) error {
+	i := slices.Index(dropNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is no reason to drop a chunk", text)
+	}
+	*r = DropReason(i)
+	return nil
+}
 
 func dropReason(err error) DropReason {
 	switch {
@@ -76,9 +90,8 @@ func (v *volume) add(bytes uint32) (chunks uint64) {
 }
 
 type writeCounters struct {
-	written  volume
-	filtered volume // selective: evicted before it was used often enough
-	dropped  [dropReasons]volume
+	written volume
+	dropped [dropReasons]volume
 
 	absences *absences
 	place    tier.Place // that is written to
@@ -95,11 +108,10 @@ func (c *writeCounters) drop(r *tier.Record, why DropReason) uint64 {
 
 // Written is what one tier below DRAM was given so far.
 type Written struct {
-	Written  Volume                `json:"written"`
-	Filtered Volume                `json:"filtered"` // never used often enough (write mode selective)
-	Dropped  map[DropReason]Volume `json:"dropped"`  // reasons that have occurred
-	Waiting  int                   `json:"waiting"`  // chunks not yet written
-	Missed   int                   `json:"missed"`   // of those dropped, chunks that will be offered again
+	Written Volume                `json:"written"`
+	Dropped map[DropReason]Volume `json:"dropped"` // reasons that have occurred
+	Waiting int                   `json:"waiting"` // chunks not yet written
+	Missed  int                   `json:"missed"`  // of those dropped, chunks that will be offered again
 	// Held says that chunks wait until DRAM evicts them, as in mode back, and in mode
 	// auto while the tier is full; HeldBytes is what does.
 	Held      bool  `json:"held"`
@@ -107,18 +119,15 @@ type Written struct {
 }
 
 // Written returns the totals per tier since the start.
-func (s *flusher) Written() map[tier.Place]Written { return s.levels.written() }
-
-func (ls *levels) written() map[tier.Place]Written {
-	out := make(map[tier.Place]Written, len(ls.below))
-	for _, l := range ls.below {
+func (d *dram) Written() map[tier.Place]Written {
+	out := make(map[tier.Place]Written, len(d.levels.below))
+	for _, l := range d.levels.below {
 		w := l.writer
 		wr := Written{
-			Written:  w.count.written.load(),
-			Filtered: w.count.filtered.load(),
-			Dropped:  make(map[DropReason]Volume),
-			Waiting:  w.waiting(),
-			Missed:   int(w.missing().Chunks),
+			Written: w.count.written.load(),
+			Dropped: make(map[DropReason]Volume),
+			Waiting: w.waiting(),
+			Missed:  int(w.missing().Chunks),
 		}
 		wr.Held, wr.HeldBytes = w.held()
 		for r := range dropReasons {
@@ -156,10 +165,6 @@ func (s *flusher) Unflushed(told Volume) (reason string, v Volume) {
 		st := s.hot.Stats()
 		return "no_tier", Volume{uint64(st.Entries), uint64(st.PayloadBytes)}
 	}
-	if s.levels.below[0].writer.when.mode == WriteSelective {
-		l := s.hot.Ledger().Stats()
-		return "min_hits", Volume{uint64(l.DirtyEntries), uint64(l.DirtyBytes)}
-	}
 	v = s.unwritten()
 	for _, l := range s.levels.below[1:] {
 		v = v.Plus(l.writer.missing())
@@ -175,9 +180,9 @@ func (s *flusher) Unflushed(told Volume) (reason string, v Volume) {
 // below or dropped: a chunk that is written survives the end of the process.
 // With durable it survives a power failure too; chunks that a tier had to drop,
 // as an earlier sync of them failed, are written again from DRAM. The dropped
-// chunks, and why, are in Written. Write mode selective stays selective: a chunk that was not used
-// often enough is not written. The policy of a tier has no say: a flush wants
-// all of it there, also what the tier declined, or evicted, while DRAM has it.
+// chunks, and why, are in Written. The policy
+// of a tier has no say: a flush wants all of it there, also what the tier declined, or
+// evicted, while DRAM has it.
 func (s *flusher) Flush(ctx context.Context, durable bool) error {
 	for _, l := range s.levels.below {
 		l.writer.offerDeclined(true)
@@ -204,10 +209,6 @@ func (w *writer) flushTo(ctx context.Context, durable, forced bool) error {
 	}
 	return nil
 }
-
-// SyncDisk makes what the tiers below that outlive the process have survive a
-// power failure. To one that is switched off it is a probe.
-func (s *flusher) SyncDisk(ctx context.Context) error { return s.sync(ctx) }
 
 func (w *writer) flush(ctx context.Context, forced bool) error {
 	written := w.count.written.chunks.Load()
@@ -306,4 +307,118 @@ func (q *queue) waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.mu.backlog.waiting()
+}
+
+// Left is what a tier below DRAM was not given when the daemon ended.
+type Left struct {
+	Volume
+	Err error // why; nil where the tier would not take it
+}
+
+// FlushLast is the flush of a daemon that ends: durable, into all tiers at once
+// and until ctx ends, the most valuable chunks first. No client may store any more. It
+// returns what each tier is left without; a tier that has all is not named. What a
+// tier's policy declines is not left: it is asked as it is when DRAM evicts a chunk.
+func (s *flusher) FlushLast(ctx context.Context) map[tier.Place]Left {
+	errs := make([]error, len(s.levels.below))
+	var flushes sync.WaitGroup
+	for i, l := range s.levels.below {
+		w := l.writer
+		flushes.Go(func() {
+			w.offerDeclined(false)
+			s.valuableFirst(w)
+			errs[i] = w.flushTo(ctx, true, false)
+		})
+	}
+	flushes.Wait()
+	left := make(map[tier.Place]Left)
+	for i, l := range s.levels.below {
+		if v := s.left(l.writer); v.Chunks > 0 || errs[i] != nil {
+			left[l.place] = Left{v, errs[i]}
+		}
+	}
+	return left
+}
+
+// left is what the tier lacks and would have taken.
+func (s *flusher) left(w *writer) Volume {
+	if w.to.rank == 1 {
+		return s.transit.of(&w.queue).Plus(s.unwritten())
+	}
+	bytes := s.transit.of(&w.queue).Bytes
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := &w.mu.backlog // victims are among those that wait
+	return Volume{uint64(b.waiting() + b.retry.len()), bytes + uint64(b.pendingBytes+b.heldBytes+b.retryBytes)}
+}
+
+// of is what a writer has in hand.
+func (d *transit) of(w *queue) (v Volume) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, has := range d.mu.chunks {
+		if has.with == w {
+			v = v.Plus(Volume{1, uint64(has.rec.Size)})
+		}
+	}
+	return v
+}
+
+// valuableFirst orders the chunks that a writer has to write by their uses: the
+// most often used first, but no chunk before the prefix it stands on, for it is of
+// use only with all before it. Of equals the youngest goes first. Chunks in retry
+// are among them.
+func (s *flusher) valuableFirst(w *writer) {
+	if w.missing().Chunks > 0 {
+		w.probe()
+	}
+	list := s.takeAll(w)
+	ranked := make([]rankedItem, len(list))
+	for i, of := range list {
+		e, _ := s.hot.Ledger().Find(of.rec.Key)
+		ranked[i] = rankedItem{item: of, uses: e.Hits, age: len(list) - i}
+	}
+	rankItems(ranked)
+	var left fifo[item]
+	for _, r := range ranked {
+		left.push(r.item)
+	}
+	w.giveBack(&left)
+}
+
+// takeAll takes away all that is to be written and that no worker has yet, and
+// the items in retry.
+func (s *flusher) takeAll(w *writer) (list []item) {
+	_ = w.await(context.Background(), func() bool { // giveBack ends a compaction
+		if w.mu.backlog.compacting {
+			return false
+		}
+		list = w.mu.backlog.takeAll(w.mu.flushes.gen)
+		return true
+	})
+	return list
+}
+
+// rankedItem is a chunk that is to be written, with its uses: how often it was
+// used, and no more than what the chunk before it is worth.
+type rankedItem struct {
+	item
+	uses uint8
+	age  int // 1 is the youngest
+}
+
+// rankItems sorts by worth.
+func rankItems(is []rankedItem) {
+	slices.SortFunc(is, func(a, b rankedItem) int { return cmp.Compare(a.rec.Depth, b.rec.Depth) })
+	uses := make(map[key.Key]uint8, len(is))
+	for n := range is {
+		i := &is[n]
+		if before, ok := uses[key.Key{Space: i.rec.Key.Space, Hash: i.rec.Parent}]; ok {
+			i.uses = min(i.uses, before)
+		}
+		uses[i.rec.Key] = i.uses
+	}
+	slices.SortFunc(is, func(a, b rankedItem) int {
+		return cmp.Or(cmp.Compare(b.uses, a.uses), cmp.Compare(a.rec.Depth, b.rec.Depth), cmp.Compare(a.age, b.age))
+	})
 }

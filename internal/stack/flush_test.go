@@ -47,7 +47,7 @@ func TestFlushWaitsForVictims(t *testing.T) {
 		if !flushed.Load() {
 			t.Error("flush did not return")
 		}
-		r.wantWritten(3, 0, nil)
+		r.wantWritten(3, nil)
 	})
 }
 
@@ -161,7 +161,7 @@ func TestFlush(t *testing.T) {
 		if err := r.Flush(t.Context(), true); err != nil {
 			t.Error(err)
 		}
-		r.wantWritten(1, 0, nil)
+		r.wantWritten(1, nil)
 		if n := r.disk.Syncs(); n != 1 {
 			t.Errorf("%d syncs by a durable flush; want 1", n)
 		}

@@ -63,7 +63,7 @@ func TestFourthTier(t *testing.T) {
 			}
 			before := r.Stats().Loads[fourth].Chunks // those of writers to the remote tier
 			for i := range n {
-				ref, from, err := r.Load(t.Context(), ledger.Daemon, c, i, tier.All)
+				ref, from, err := r.Load(t.Context(), stack.Requester{Owner: ledger.Daemon}, c, i, tier.All)
 				if err != nil || from != fourth {
 					t.Fatalf("chunk %d comes from %v: %v", i, from, err)
 				}

@@ -78,7 +78,7 @@ func TestFlushWaitsForHandover(t *testing.T) {
 		r.wantOnDisk(c, i)
 	}
 	r.flush()
-	r.wantWritten(2, 0, nil)
+	r.wantWritten(2, nil)
 }
 
 // A chunk that is deleted while it leaves DRAM is not written.
@@ -181,7 +181,7 @@ func TestDeleteDuringLateLoad(t *testing.T) {
 				}
 				loaded := make(chan error)
 				go func() {
-					ref, _, err := r.Load(t.Context(), o, c, 0, tier.Of(tier.Remote))
+					ref, _, err := r.Load(t.Context(), stack.Requester{Owner: o}, c, 0, tier.Of(tier.Remote))
 					if err == nil {
 						if b := ref.Block.Bytes()[0]; b == 7 {
 							err = errors.New("the old bytes")

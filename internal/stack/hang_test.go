@@ -21,8 +21,8 @@ var errIO = errors.New("input/output error")
 // commit waits, victims are dropped and counted, and the disk comes back.
 func TestStackOverAHangingDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &tierfault.Switch{Fault: tierfault.Fault{Hang: true}}
-		r := newRig(t, options{hook: f.Hook, limits: ledger.Limits{Unwritten: mib}, breaker: &tier.BreakerOptions{Timeout: 10 * time.Second, Log: zerolog.Nop()}})
+		f := &tierfault.Switch{Fault: tierfault.Fault{Delay: 10 * time.Second, Err: tier.ErrHung}}
+		r := newRig(t, options{hook: f.Hook, limits: ledger.Limits{Unwritten: mib}, breaker: &tier.BreakerOptions{Log: zerolog.Nop()}})
 		f.Set(true)
 		start := time.Now()
 		seed := uint64(100)

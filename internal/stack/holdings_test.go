@@ -16,12 +16,12 @@ func (r *rig) wantHoldings(want stack.Holdings) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for p, n := range want.In {
-		if h.In[p] != n {
-			r.t.Errorf("%d chunks in %s; want %d", h.In[p], p, n)
+	for p, n := range want.Tiers {
+		if h.Tiers[p] != n {
+			r.t.Errorf("%d chunks in %s; want %d", h.Tiers[p], p, n)
 		}
 	}
-	if h.Chunks != want.Chunks || len(h.In) != len(want.In) || h.Missing != want.Missing || h.Local != want.Local {
+	if h.Chunks != want.Chunks || len(h.Tiers) != len(want.Tiers) || h.Missing != want.Missing || h.MissingBytes != want.MissingBytes || h.Local != want.Local {
 		r.t.Errorf("%+v; want %+v", h, want)
 	}
 }
@@ -43,7 +43,7 @@ func TestHoldings(t *testing.T) {
 		r.flush()
 		type in = map[tier.Place]uint64
 		r.wantHoldings(stack.Holdings{
-			Chunks: 9, In: in{tier.CPU: 3, tier.Disk: 9, tier.Remote: 2}, Missing: stack.Volume{Chunks: 6, Bytes: 6 * size}, Local: 1,
+			Chunks: 9, Tiers: in{tier.CPU: 3, tier.Disk: 9, tier.Remote: 2}, Missing: 6, MissingBytes: 6 * size, Local: 1,
 		})
 	})
 }

@@ -101,7 +101,7 @@ func (x *index) match(c *key.Chain, from, to int, at, marks []uint8) (known int,
 	}
 	known = from
 	for range indexBatch {
-		if known = radix.MatchMarked(x.mu.tree, c.Space, c.Hashes[:to], known, at, marks); known == to {
+		if known = x.mu.tree.Match(c.Space, c.Hashes[:to], known, at, marks); known == to {
 			return known, false
 		}
 		loc, ok := x.mu.tree.Get(c.Space, c.Hashes[known])

@@ -119,7 +119,7 @@ func TestSampler(t *testing.T) {
 }
 
 func TestParseWriteMode(t *testing.T) {
-	for s, want := range map[string]WriteMode{"through": WriteThrough, "selective": WriteSelective, "back": WriteBack, "auto": WriteAuto} {
+	for s, want := range map[string]WriteMode{"through": WriteThrough, "back": WriteBack, "auto": WriteAuto} {
 		if got, err := ParseWriteMode(s); got != want || err != nil {
 			t.Errorf("%s: got %d, %v; want %d", s, got, err, want)
 		}

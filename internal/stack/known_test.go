@@ -28,7 +28,7 @@ func (r *rig) other(c *key.Chain, from int, grants []stack.Grant) (stored []bool
 		refs = append(refs, g.Ref)
 	}
 	stored = make([]bool, len(refs))
-	r.CommitEach(c, from, refs, 0, stored)
+	r.Commit(c, from, refs, 0, stored)
 	return stored
 }
 
@@ -77,7 +77,7 @@ func reopened(t *testing.T, n int, o options, deleted ...int) (*rig, *key.Chain)
 func TestOrphanKeepsItsKey(t *testing.T) {
 	for name, deleted := range map[string][]int{"the first": {0, 1}, "in between": {2, 3}, "all but the last": {0, 1, 2, 3, 4}} {
 		for mode, w := range map[string]stack.WriteOptions{
-			"through": {Mode: stack.WriteThrough}, "back": {Mode: stack.WriteBack}, "auto": {Mode: stack.WriteAuto}, "selective": {Mode: stack.WriteSelective, MinHits: 1},
+			"through": {Mode: stack.WriteThrough}, "back": {Mode: stack.WriteBack}, "auto": {Mode: stack.WriteAuto},
 		} {
 			t.Run(name+", "+mode, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -91,14 +91,14 @@ func TestOrphanKeepsItsKey(t *testing.T) {
 					}
 					grants := r.wantStatus(c, want...)
 					first, last := deleted[0], deleted[len(deleted)-1]+1
-					r.Commit(c, first, fill(c, first, grants[first:last]))
+					commit(r.Stack, c, first, fill(c, first, grants[first:last]))
 					if m := r.match(c); m.Chunks != 6 {
 						t.Errorf("%d chunks found; want 6", m.Chunks)
 					}
 					r.flush()
 					r.evict()
 					for i := range 6 {
-						if err := r.load(c, i); err != nil && w.Mode != stack.WriteSelective {
+						if err := r.load(c, i); err != nil {
 							t.Errorf("chunk %d: %v", i, err)
 						}
 					}
@@ -116,7 +116,7 @@ func TestReserveContradiction(t *testing.T) {
 		copy(liar.Hashes[:3], tiertest.Chain(2, 3).Hashes)
 		liar.Space = c.Space
 		grants := r.wantStatus(liar, stack.Granted, stack.Granted, stack.Granted, stack.Exists)
-		r.Commit(liar, 0, fill(liar, 0, grants[:3]))
+		commit(r.Stack, liar, 0, fill(liar, 0, grants[:3]))
 		r.wantIn(liar, 3, 1)
 		r.wantIn(c, 0, 0) // its first two chunks are deleted
 	})
@@ -128,7 +128,7 @@ func TestUnscannedKeepsItsKey(t *testing.T) {
 		gate := make(chan struct{})
 		r, c := reopened(t, 4, options{scanning: true, hook: tierfault.On(tierfault.Recover, tierfault.Fault{Until: gate})}, 0, 1)
 		grants := r.wantStatus(c, stack.Granted, stack.Granted, stack.Exists, stack.Exists)
-		r.Commit(c, 0, fill(c, 0, grants[:2]))
+		commit(r.Stack, c, 0, fill(c, 0, grants[:2]))
 		r.wantIn(c, 2, 2)
 		close(gate)
 		synctest.Wait()
@@ -158,8 +158,8 @@ func TestSlowScanGrantsNothing(t *testing.T) {
 	})
 }
 
-// shy is a disk that fails to be scanned once, and denies its chunks until a
-// second scan.
+// shy is a disk that fails to be scanned once, denies its chunks until a second
+// scan, and has no room.
 type shy struct {
 	*tiertest.Memory
 	scans atomic.Int32
@@ -174,6 +174,8 @@ func (d *shy) Sum(k key.Key) (uint64, uint32, bool) {
 	return d.Memory.Sum(k)
 }
 
+func (d *shy) Put(context.Context, tier.Entry) error { return tier.ErrNoSpace }
+
 func (d *shy) Recover(ctx context.Context, emit func([]tier.Record)) error {
 	if d.scans.Add(1) == 1 {
 		return errIO
@@ -187,8 +189,7 @@ func TestStoredWhileTheDiskFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, c, branch := left(t, 2)
 		r := newRig(t, options{
-			scanning: true, write: stack.WriteOptions{Mode: stack.WriteSelective, MinHits: 9}, // nothing is written
-			disk: disk, planner: &shy{Memory: disk},
+			scanning: true, write: stack.WriteOptions{Mode: stack.WriteBack}, disk: disk, planner: &shy{Memory: disk},
 		})
 		r.see(c)
 		r.see(branch)
@@ -198,13 +199,14 @@ func TestStoredWhileTheDiskFailed(t *testing.T) {
 		}
 		grants := r.wantStatus(c, stack.Granted, stack.Granted)
 		r.other(c, 0, grants[:1])
-		r.Commit(c, 1, fill(c, 1, grants[1:]))
+		commit(r.Stack, c, 1, fill(c, 1, grants[1:]))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if !r.Scanned() {
 			t.Fatal("the disk is not scanned")
 		}
 		r.evict()
+		synctest.Wait()   // no writer has the victim any more
 		r.wantIn(c, 0, 0) // what was stored last is gone, and nothing older comes back
 		if !r.disk.Has(c.Key(1)) {
 			t.Error("the same bytes were deleted")
@@ -223,7 +225,7 @@ func TestDiskAheadOfTheIndex(t *testing.T) {
 		}
 		e.Block.Release()
 		grants := r.wantStatus(c, stack.Granted, stack.Exists)
-		r.Commit(c, 0, fill(c, 0, grants[:1]))
+		commit(r.Stack, c, 0, fill(c, 0, grants[:1]))
 		r.wantIn(c, 1, 1)
 	})
 }

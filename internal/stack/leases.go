@@ -124,3 +124,92 @@ func (s *sampler) next(from, to int) (int, bool) {
 	s.seen.Add(-(n - skip - 1)) // what lies behind the pick is not seen yet
 	return from + int(skip), true
 }
+
+// Singles are chunks that are held each by itself, whether or not those before are there.
+type Singles struct {
+	owner ledger.Owner
+	refs  []tier.Ref // leased in DRAM
+	below []keptIn
+}
+
+// keptIn is entries of a tier below that are not to be evicted. A tier that is opened
+// again has another ledger.
+type keptIn struct {
+	ledger *ledger.Ledger
+	ids    []ledger.ID
+}
+
+// HoldSingles adds to s the chunks of c from number from on that bounded tiers of the search
+// range have: chunks in DRAM are leased to o, chunks of a tier below stay there. held is
+// called for each chunk; EndSingles lets go of all. Tiers without bounds are not asked, as
+// they may be wrong; of a tier whose budget is used up the rest is left out.
+func (l *leases) HoldSingles(s *Singles, o ledger.Owner, c *key.Chain, from int, search tier.Set, held func(i int)) {
+	s.owner = o
+	alone := *c
+	alone.Alone = true
+	sc := borrow(c.Len())
+	defer sc.give()
+	lookups{l.dram}.locate(&alone, from, sc.at)
+	mask := tier.Set(0)
+	for _, level := range l.levels.all {
+		if level.Bounded != nil {
+			mask |= search & tier.Of(level.place)
+		}
+	}
+	mask &^= l.levels.off()
+	nearest := func(i int) tier.Place { return l.levels.nearest[tier.Set(sc.at[i])&mask] }
+	for i := from; i < c.Len(); {
+		place, to := nearest(i), i+1
+		for to < min(c.Len(), i+heldAtOnce) && nearest(to) == place {
+			to++
+		}
+		if place == tier.Places {
+			i = to
+			continue
+		}
+		n, err := l.holdRun(s, c, i, to, place)
+		for ; n > 0; n-- {
+			held(i)
+			i++
+		}
+		switch {
+		case err != nil:
+			mask &^= tier.Of(place)
+		case i < to: // it has left the tier
+			sc.at[i] &^= uint8(tier.Of(place))
+		}
+	}
+}
+
+// heldAtOnce is how many chunks one call of a ledger is asked to hold.
+const heldAtOnce = 256
+
+// holdRun holds the leading ones of chunks from..to in a tier, and returns how many. An
+// error is a budget's that is used up.
+func (l *leases) holdRun(s *Singles, c *key.Chain, from, to int, place tier.Place) (int, error) {
+	if place == tier.CPU {
+		refs := make([]tier.Ref, to-from)
+		n, err := l.Hold(s.owner, ledger.Lease, c, from, to, refs)
+		s.refs = append(s.refs, refs[:n]...)
+		return n, err
+	}
+	sc := borrow(0)
+	defer sc.give()
+	books, entries := l.levels.at[place].Bounded.Ledger(), make([]ledger.Entry, to-from)
+	n, err := books.Hold(ledger.Daemon, ledger.Lease, sc.chain(c, from, to), entries)
+	kept := keptIn{books, make([]ledger.ID, n)}
+	for i := range kept.ids {
+		kept.ids[i] = entries[i].ID
+	}
+	s.below = append(s.below, kept)
+	return n, err
+}
+
+// EndSingles lets go of what HoldSingles has held.
+func (l *leases) EndSingles(s *Singles) {
+	l.Release(s.owner, ledger.Lease, s.refs)
+	for _, kept := range s.below {
+		kept.ledger.Unhold(ledger.Daemon, ledger.Lease, kept.ids)
+	}
+	*s = Singles{}
+}

@@ -21,7 +21,7 @@ import (
 // loader promotes chunks from the tiers below to DRAM, each once however many
 // requests want it. A load has one verb a level:
 //
-//	LoadBy       leases the chunk where DRAM has it; or promotes it, and leases it then
+//	Load         leases the chunk where DRAM has it; or promotes it, and leases it then
 //	promote      joins the promotion of the chunk that is under way, or begins one:
 //	             tries the tiers that have it, nearest first
 //	promoteFrom  has one tier read it, and publishes it unless it was deleted meanwhile
@@ -113,14 +113,9 @@ func (by Requester) turn() fair.By {
 }
 
 // Load promotes chunk i of c to DRAM from the nearest tier of the search range
-// that has it, and leases it to o. However many requests want it, it is read
+// that has it, and leases it to its owner. However many requests want it, it is read
 // once. It ends with ctx; a read that others wait for goes on.
-func (l *loader) Load(ctx context.Context, o ledger.Owner, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error) {
-	return l.LoadBy(ctx, Requester{Owner: o}, c, i, search)
-}
-
-// LoadBy is Load for one of several jobs of a client.
-func (l *loader) LoadBy(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error) {
+func (l *loader) Load(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error) {
 	var refs [1]tier.Ref
 	if n, err := l.leases.Hold(by.Owner, ledger.Lease, c, i, i+1, refs[:]); n == 1 || err != nil {
 		return refs[0], tier.CPU, refusedLoad(err)

@@ -66,7 +66,7 @@ func TestLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := diskOnly(t, 4, options{})
 		for _, i := range []int{0, 2, 1, 3} {
-			ref, from, err := r.Load(t.Context(), ledger.Daemon, c, i, tier.All)
+			ref, from, err := r.Load(t.Context(), stack.Requester{Owner: ledger.Daemon}, c, i, tier.All)
 			if err != nil || from != tier.Disk {
 				t.Fatalf("load chunk %d: from %s, error %v", i, from, err)
 			}
@@ -76,7 +76,7 @@ func TestLoad(t *testing.T) {
 			r.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
 		}
 		r.wantIn(c, 4, 0)
-		ref, from, err := r.Load(t.Context(), ledger.Daemon, c, 2, tier.All)
+		ref, from, err := r.Load(t.Context(), stack.Requester{Owner: ledger.Daemon}, c, 2, tier.All)
 		if err != nil || from != tier.CPU {
 			t.Fatalf("again: from %s, error %v; want cpu", from, err)
 		}
@@ -86,7 +86,7 @@ func TestLoad(t *testing.T) {
 			t.Errorf("loaded %+v; want %+v", got, want)
 		}
 		r.evict()
-		r.wantWritten(4, 0, nil) // what came from below is not written again
+		r.wantWritten(4, nil) // what came from below is not written again
 		r.wantIn(c, 0, 4)
 	})
 }
@@ -140,7 +140,7 @@ func TestLoadMiss(t *testing.T) {
 		if err := r.load(tiertest.Chain(7, 1), 0); !errors.Is(err, tier.ErrNotFound) {
 			t.Errorf("what nobody has: %v", err)
 		}
-		_, _, err := r.Load(t.Context(), ledger.Daemon, c, 0, tier.Of(tier.CPU)|tier.Of(tier.Remote))
+		_, _, err := r.Load(t.Context(), stack.Requester{Owner: ledger.Daemon}, c, 0, tier.Of(tier.CPU)|tier.Of(tier.Remote))
 		if !errors.Is(err, tier.ErrNotFound) {
 			t.Errorf("outside the search range: %v", err)
 		}
@@ -181,12 +181,12 @@ func TestLoadFallsThrough(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				remote := tiertest.NewMemory("remote", 64*mib)
 				r, c := diskOnly(t, 2, options{remote: remote, hook: tierfault.On(tierfault.Get, tierfault.Fault{Err: err})})
-				ref, from, lerr := r.Load(t.Context(), ledger.Daemon, c, 0, tier.All)
+				ref, from, lerr := r.Load(t.Context(), stack.Requester{Owner: ledger.Daemon}, c, 0, tier.All)
 				if lerr != nil || from != tier.Remote {
 					t.Fatalf("load: from %s, error %v; want it from remote", from, lerr)
 				}
 				r.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
-				_, _, lerr = r.Load(t.Context(), ledger.Daemon, c, 1, tier.Of(tier.Disk))
+				_, _, lerr = r.Load(t.Context(), stack.Requester{Owner: ledger.Daemon}, c, 1, tier.Of(tier.Disk))
 				var le *stack.LoadError
 				if !errors.Is(lerr, err) || !errors.As(lerr, &le) || le.Place != tier.Disk {
 					t.Errorf("from disk only: %v; want what the disk said", lerr)
@@ -319,7 +319,7 @@ func TestLoadOverBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := r.NewOwner()
-		ref, _, err := r.Load(t.Context(), o, c, 0, tier.All)
+		ref, _, err := r.Load(t.Context(), stack.Requester{Owner: o}, c, 0, tier.All)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -392,7 +392,7 @@ func TestLoadWhileClientFills(t *testing.T) {
 		if err := r.load(c, 1); !errors.Is(err, tier.ErrNotFound) && !errors.Is(err, tier.ErrNoSpace) {
 			t.Errorf("got %v; want a miss or no space", err)
 		}
-		r.Commit(c, 1, fill(c, 1, []stack.Grant{grants[0]}))
+		commit(r.Stack, c, 1, fill(c, 1, []stack.Grant{grants[0]}))
 		r.flush()
 		if err := r.load(c, 1); err != nil {
 			t.Error(err)
@@ -472,7 +472,7 @@ func TestHurryJoinsIdle(t *testing.T) {
 				greedy, modest := r.NewOwner(), r.NewOwner()
 				var wg sync.WaitGroup
 				loadBy := func(by stack.Requester, i int) {
-					ref, _, err := r.LoadBy(t.Context(), by, c, i, tier.All)
+					ref, _, err := r.Load(t.Context(), by, c, i, tier.All)
 					if err != nil {
 						t.Error(err)
 						return

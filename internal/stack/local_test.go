@@ -16,10 +16,9 @@ import (
 // there, in any write mode, and does not depend on it.
 func TestKeepLocal(t *testing.T) {
 	for name, w := range map[string]stack.WriteOptions{
-		"through":   {Mode: stack.WriteThrough},
-		"selective": {Mode: stack.WriteSelective, MinHits: 1},
-		"back":      {Mode: stack.WriteBack},
-		"auto":      {Mode: stack.WriteAuto},
+		"through": {Mode: stack.WriteThrough},
+		"back":    {Mode: stack.WriteBack},
+		"auto":    {Mode: stack.WriteAuto},
 	} {
 		for where, lone := range map[string]bool{"with a disk": false, "without": true} {
 			t.Run(name+" "+where, func(t *testing.T) {
@@ -44,7 +43,7 @@ func TestKeepLocal(t *testing.T) {
 					}
 					r.evict()
 					synctest.Wait()
-					_, _, err := r.Load(t.Context(), ledger.Daemon, c, 0, tier.Of(tier.Remote))
+					_, _, err := r.Load(t.Context(), stack.Requester{Owner: ledger.Daemon}, c, 0, tier.Of(tier.Remote))
 					if !errors.Is(err, tier.ErrNotFound) {
 						t.Errorf("looked for in the remote tier only: %v", err)
 					}

@@ -2,9 +2,11 @@ package stack
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/hybrid"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -197,65 +199,39 @@ func (l lookups) MatchAll(ctx context.Context, cs []key.Chain, search tier.Set, 
 		each[0] = m
 		return m, err
 	}
-	far := borrow(cs[0].Len())
-	defer far.give()
-	n, err := l.farthest(ctx, cs, search&^l.levels.off(), far.at, each)
-	return l.measure(&cs[0], far.at[:n], search), err
+	at, err := l.farthest(ctx, cs, search, each)
+	return l.measure(&cs[0], at, search), err
 }
 
 // PlacesOf is where the first n chunks behind the skipped ones are that
 // MatchAll has counted.
 func (l lookups) PlacesOf(ctx context.Context, cs []key.Chain, search tier.Set, n int) ([]tier.Place, error) {
-	far := borrow(cs[0].Len())
-	defer far.give()
-	known, err := l.farthest(ctx, cs, search&^l.levels.off(), far.at, make([]Match, len(cs)))
+	at, err := l.farthest(ctx, cs, search, nil)
 	if err != nil {
 		return nil, err
 	}
 	var out []tier.Place
-	for i := cs[0].Skip; i < min(known, cs[0].Skip+n); i++ {
-		p, ok := l.levels.nearestOf(tier.Set(far.at[i]))
-		if !ok {
-			break
-		}
-		out = append(out, p)
+	for i := cs[0].Skip; i < min(len(at), cs[0].Skip+n) && at[i] != 0; i++ {
+		out = append(out, l.levels.nearest[at[i]])
 	}
 	return out, nil
 }
 
-// farthest fills at with the farthest place, as a bit, of each chunk that
-// every space knows, 0 where one does not have it, and returns how many those
-// are.
-func (l lookups) farthest(ctx context.Context, cs []key.Chain, mask tier.Set, at []uint8, each []Match) (int, error) {
+// farthest is the farthest place, as a bit, of each chunk that every space knows, 0 where
+// one does not have it: the spaces are the ranks of a family of one full group. Unless each
+// is nil it is filled with the run of every space alone.
+func (l lookups) farthest(ctx context.Context, cs []key.Chain, search tier.Set, each []Match) ([]uint8, error) {
+	s := familySearches.Get().(*familySearch)
+	defer s.give()
+	s.start(ctx, l, &Family{Groups: hybrid.Family{{Kind: hybrid.Full}}, Chains: [][]key.Chain{cs}}, search, nil)
+	s.each = each
 	known := cs[0].Len()
 	for r := range cs {
-		n, err := l.farther(ctx, &cs[r], r == 0, mask, at, known, &each[r])
+		n, err := s.full(0, r)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		known = n
+		known = min(known, n)
 	}
-	return known, nil
-}
-
-// farther is farthest for one space more.
-func (l lookups) farther(ctx context.Context, c *key.Chain, first bool, mask tier.Set, at []uint8, known int, m *Match) (int, error) {
-	sc := borrow(c.Len())
-	defer sc.give()
-	n, err := l.locateOrAsk(ctx, c, sc)
-	if err != nil {
-		return 0, err
-	}
-	*m = l.measure(c, sc.at[:n], mask)
-	known = min(known, n)
-	for i := range known {
-		p, ok := l.levels.nearestOf(tier.Set(sc.at[i]) & mask)
-		switch {
-		case !ok:
-			at[i] = 0
-		case first || at[i] != 0 && l.levels.behind(p, tier.Set(at[i])):
-			at[i] = uint8(tier.Of(p))
-		}
-	}
-	return known, nil
+	return slices.Clone(s.at[0][:known]), nil
 }

@@ -131,7 +131,7 @@ func TestMissedInVain(t *testing.T) {
 		r.put(c, 0, 4, size)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		r.wantWritten(3, 0, map[stack.DropReason]uint64{stack.DropFailed: 1})
+		r.wantWritten(3, map[stack.DropReason]uint64{stack.DropFailed: 1})
 		if n := r.Written()[tier.Disk].Missed; n != 0 {
 			t.Errorf("%d chunks will be offered again", n)
 		}

@@ -72,7 +72,7 @@ func newModel(t *testing.T, seed uint64, mode stack.WriteMode, calm bool) *model
 	o := options{
 		capacity: 24 * modelSize,
 		verify:   5,
-		write:    stack.WriteOptions{Mode: mode, MinHits: 2, Workers: 3},
+		write:    stack.WriteOptions{Mode: mode, Workers: 3},
 		disk:     tiertest.NewMemory("disk", room),
 		hook:     m.trouble(tier.Disk, seed),
 		breaker:  &tier.BreakerOptions{Failures: 3, Pause: 20 * time.Millisecond, PauseMax: 100 * time.Millisecond, Log: zerolog.Nop()},
@@ -184,7 +184,7 @@ func (m *model) put(o ledger.Owner, rnd *rand.Rand) error {
 	}
 	m.mu.Unlock()
 	grants := make([]stack.Grant, n)
-	got, err := m.Reserve(m.t.Context(), o, c, from, repeat(modelSize, n), grants, false)
+	got, err := m.Reserve(m.t.Context(), stack.Store{Owner: o}, c, from, repeat(modelSize, n), grants)
 	if !m.allowed(err) {
 		return err
 	}
@@ -196,7 +196,7 @@ func (m *model) put(o ledger.Owner, rnd *rand.Rand) error {
 			m.Abort([]tier.Ref{g.Ref})
 		default:
 			v := m.write(g.Ref.Block, k)
-			m.Commit(c, from+i, []tier.Ref{g.Ref})
+			commit(m.Stack, c, from+i, []tier.Ref{g.Ref})
 			m.stored(k, v, began[i])
 		}
 	}
@@ -229,7 +229,7 @@ func (m *model) load(by stack.Requester, rnd *rand.Rand) error {
 	m.mu.Lock()
 	dead := m.known[k].dead
 	m.mu.Unlock()
-	ref, _, err := m.LoadBy(ctx, by, c, i, tier.All)
+	ref, _, err := m.Load(ctx, by, c, i, tier.All)
 	if err != nil {
 		if m.allowed(err) {
 			return nil
@@ -361,7 +361,7 @@ func (m *model) deleteSpace(c *key.Chain) error {
 // with tiers that were never in trouble, that it is all there.
 func (m *model) settled() {
 	for k, s := range m.known {
-		if !m.calm || m.mode == stack.WriteSelective || s.live == 0 {
+		if !m.calm || s.live == 0 {
 			continue
 		}
 		local := m.isName(k)
@@ -389,7 +389,7 @@ func (m *model) settled() {
 func (m *model) settledAt(c *key.Chain, i int) {
 	k := c.Key(i)
 	s := m.known[k]
-	ref, _, err := m.Load(m.t.Context(), ledger.Daemon, c, i, tier.All)
+	ref, _, err := m.Load(m.t.Context(), stack.Requester{Owner: ledger.Daemon}, c, i, tier.All)
 	switch {
 	case err == nil:
 		defer m.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
@@ -400,7 +400,7 @@ func (m *model) settledAt(c *key.Chain, i int) {
 		}
 	case !m.allowed(err):
 		m.t.Error(err)
-	case m.calm && s.live != 0 && m.mode != stack.WriteSelective:
+	case m.calm && s.live != 0:
 		m.t.Errorf("%v: %d was stored, and is gone: %v", k, s.live, err)
 	}
 }
@@ -412,7 +412,7 @@ func (m *model) settledAt(c *key.Chain, i int) {
 // mode wants it; and in the end nothing is held, no goroutine runs, and the index is
 // true (rig.stop).
 func TestModel(t *testing.T) {
-	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "selective": stack.WriteSelective, "back": stack.WriteBack, "auto": stack.WriteAuto} {
+	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack, "auto": stack.WriteAuto} {
 		for weather, calm := range map[string]bool{"calm": true, "stormy": false} {
 			for seed := range uint64(*modelSeeds) {
 				seed += *modelFirst

@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/internal/hybrid"
+	"github.com/kvstored/kvstored/internal/lean"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -175,10 +179,7 @@ func (s *planning) allPlan() bool {
 }
 
 func (s *planning) trainingDue() {
-	select {
-	case s.training <- struct{}{}:
-	default:
-	}
+	broadcast.Poke(s.training)
 }
 
 // keepTraining has the policies trained beside the requests.
@@ -203,4 +204,124 @@ func (s *planning) Passed(c *key.Chain, from, to int, bytes int64) {
 		return
 	}
 	s.hot.Ledger().Pass(c.Space, c.Hashes[from:to])
+}
+
+// depths is how deep in a prompt a token takes twice as long to compute as the first
+// one, by space, and which tiers want to know.
+type depths struct {
+	tiers atomic.Uint32 // a tier.Set: those that rank chunks by what they take to compute
+	mu    struct {
+		sync.RWMutex
+		spaces map[key.SpaceID]spaceDepth
+		peak   int // of spaces
+	}
+}
+
+// spaceDepth is the depth of a space that so many clients have open.
+type spaceDepth struct{ open, tokens int }
+
+// begin notes that one client more has a space open, of so many tokens.
+func (d *depths) begin(id key.SpaceID, tokens int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.spaces == nil {
+		d.mu.spaces = make(map[key.SpaceID]spaceDepth)
+	}
+	d.mu.spaces[id] = spaceDepth{d.mu.spaces[id].open + 1, tokens}
+}
+
+// end ends what begin began.
+func (d *depths) end(id key.SpaceID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	sp := d.mu.spaces[id]
+	if sp.open--; sp.open > 0 {
+		d.mu.spaces[id] = sp
+	} else {
+		lean.Delete(&d.mu.spaces, id, &d.mu.peak)
+	}
+}
+
+// change replaces the depth of a space that is open.
+func (d *depths) change(id key.SpaceID, tokens int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if sp, ok := d.mu.spaces[id]; ok {
+		d.mu.spaces[id] = spaceDepth{sp.open, tokens}
+	}
+}
+
+// rank has the tiers of a set rank by what chunks take to compute, and no other.
+func (d *depths) rank(by tier.Set) { d.tiers.Store(uint32(by)) }
+
+// of is the depth that a tier is to be told for a prompt of a space, of which the client
+// says that it is said, 0 for nothing; 0 where the tier has no use for it.
+func (d *depths) of(p tier.Place, id key.SpaceID, said int) int {
+	switch {
+	case !tier.Set(d.tiers.Load()).Has(p):
+		return 0
+	case said > 0:
+		return said
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if sp := d.mu.spaces[id]; sp.tokens > 0 {
+		return sp.tokens
+	}
+	return policy.DefaultPrefillDepth
+}
+
+// Retainer knows which chunks are to be retained, and tells the ledger of a tier that
+// has come to have one. It is called without locks, often, and must not wait.
+type Retainer interface {
+	Stored(k key.Key, bytes int64, in *ledger.Ledger)
+}
+
+// RetainBy has the stack ask r of each chunk that comes to be in a tier. Call it
+// before Run.
+func (d *dram) RetainBy(r Retainer) { d.index.retainer = r }
+
+// Retain gives chunks of a space their ranks in each tier that has them; see
+// ledger.Retain.
+func (d *dram) Retain(space key.SpaceID, hs []key.Hash, ranks []ledger.Rank) {
+	for _, l := range d.levels.all {
+		if l.Bounded != nil {
+			ledger.Retain(l.Bounded.Ledger(), space, hs, ranks)
+		}
+	}
+}
+
+// SizesOf is the payload bytes of chunks from..to of c, as far as a bounded tier has
+// them, and else 0.
+func (d *dram) SizesOf(c *key.Chain, from, to int) []int64 {
+	sizes := make([]int64, to-from)
+	for i := range sizes {
+		k := c.Key(from + i)
+		for _, l := range d.levels.all {
+			if l.Bounded == nil {
+				continue
+			}
+			if e, st := l.Bounded.Ledger().Find(k); st == ledger.Resident {
+				sizes[i] = int64(e.Size)
+				break
+			}
+		}
+	}
+	return sizes
+}
+
+// Cool lets the chunks that are a chain's alone go from DRAM first, retained or not.
+// They stay where a tier below has them. It does nothing where there is no such tier.
+func (s *planning) Cool(c *key.Chain) {
+	if s.nearest(c.Space) == nil {
+		return
+	}
+	s.eachPrompt(c, func(hs []key.Hash) { ledger.Cool(s.hot.Ledger(), c.Space, hs) })
+}
+
+// retained has the tier p told how chunks that it has now are retained.
+func (x *index) retained(p tier.Place, k key.Key, bytes uint32) {
+	if l := x.levels.at[p]; x.retainer != nil && l.Bounded != nil {
+		x.retainer.Stored(k, int64(bytes), l.Bounded.Ledger())
+	}
 }

@@ -129,7 +129,7 @@ func TestOnlyWhatIsWanted(t *testing.T) {
 		if len(grants) != 4 || !errors.Is(err, stack.ErrNotAdmitted) || !errors.Is(err, tier.ErrNoSpace) {
 			t.Fatalf("%d chunks were granted, error %v; want 4 and one that says why", len(grants), err)
 		}
-		r.Commit(c, 0, fill(c, 0, grants))
+		commit(r.Stack, c, 0, fill(c, 0, grants))
 		synctest.Wait()
 		if p.trainings.Load() == 0 {
 			t.Error("the disk's policy never learned")
@@ -153,7 +153,7 @@ func TestDiskDecidesForItself(t *testing.T) {
 		p.want(false, c, 3, 4)
 		r.put(c, 0, 8, size)
 		synctest.Wait()
-		r.wantWritten(3, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
+		r.wantWritten(3, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
 
 		p.want(true, c, 3, 4)
 		refs := make([]tier.Ref, 8)
@@ -162,18 +162,18 @@ func TestDiskDecidesForItself(t *testing.T) {
 		}
 		r.Release(ledger.Daemon, ledger.Lease, refs)
 		synctest.Wait()
-		r.wantWritten(8, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
+		r.wantWritten(8, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
 
 		own := tiertest.Chain(2, 2) // nobody wants it
 		r.see(own)
 		grants := make([]stack.Grant, 2)
 		want := stack.Store{Owner: ledger.Daemon, Force: true}
-		if n, err := r.ReserveFor(t.Context(), want, own, 0, repeat(size, 2), grants); n != 2 || err != nil {
+		if n, err := r.Reserve(t.Context(), want, own, 0, repeat(size, 2), grants); n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
-		r.Commit(own, 0, fill(own, 0, grants))
+		commit(r.Stack, own, 0, fill(own, 0, grants))
 		synctest.Wait()
-		r.wantWritten(10, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
+		r.wantWritten(10, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
 		r.wantOnDisk(own, 1)
 	})
 }
@@ -207,18 +207,18 @@ func TestFlushIsForced(t *testing.T) {
 		p.want(true, c, 0, 3)
 		r.put(c, 0, 8, size)
 		synctest.Wait()
-		r.wantWritten(3, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
+		r.wantWritten(3, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
 		if left := r.FlushLast(t.Context()); len(left) > 0 {
 			t.Errorf("a daemon that ends leaves %+v", left)
 		}
-		r.wantWritten(3, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
+		r.wantWritten(3, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
 		p.want(true, c, 3, 4)
 		if left := r.FlushLast(t.Context()); len(left) > 0 {
 			t.Errorf("a daemon that ends leaves %+v", left)
 		}
-		r.wantWritten(4, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
+		r.wantWritten(4, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
 		r.flush()
-		r.wantWritten(8, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
+		r.wantWritten(8, map[stack.DropReason]uint64{stack.DropNotWorth: 5})
 		for i := range 8 {
 			r.wantOnDisk(c, i)
 		}
@@ -240,7 +240,7 @@ func TestWriteBackWants(t *testing.T) {
 		r.put(c, 0, 8, size)
 		r.evict()
 		synctest.Wait()
-		r.wantWritten(8, 0, nil)
+		r.wantWritten(8, nil)
 	})
 }
 
@@ -327,6 +327,6 @@ func TestUsedWhileItWaits(t *testing.T) {
 			use()
 			synctest.Wait()
 		}
-		r.wantWritten(18, 0, map[stack.DropReason]uint64{stack.DropNotWorth: 2})
+		r.wantWritten(18, map[stack.DropReason]uint64{stack.DropNotWorth: 2})
 	})
 }

@@ -12,8 +12,8 @@ import (
 // committed takes note of new chunks of one chain, from.. of c, and of how
 // large they are.
 func (q *queue) committed(c *key.Chain, from int, sizes []uint32) {
-	if q.when.mode == WriteSelective || !q.takes(c.Space) {
-		return // selective: touched will say when
+	if !q.takes(c.Space) {
+		return
 	}
 	now := q.when.clock()
 	q.mu.Lock()
@@ -24,19 +24,17 @@ func (q *queue) committed(c *key.Chain, from int, sizes []uint32) {
 	q.more()
 }
 
-// touched takes up chunks that have been used often enough; Hits is without
-// the use that refs were taken for. A policy that plans and did not find a
-// chunk worth writing has another look at it.
+// touched takes up chunks that a policy that plans did not find worth writing: now
+// that they are used it has another look at them.
 func (q *queue) touched(c *key.Chain, from int, refs []tier.Ref) {
-	selective := q.when.mode == WriteSelective
-	if !selective && (q.to.Planner == nil || q.when.holds() || !q.to.Planner.Plans()) || !q.takes(c.Space) {
+	if q.to.Planner == nil || q.when.holds() || !q.to.Planner.Plans() || !q.takes(c.Space) {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	some := false
 	for n, r := range refs {
-		if !r.Dirty || selective && r.Hits+1 < q.when.minHits {
+		if !r.Dirty {
 			continue
 		}
 		rec := recordAt(c, from+n, uint32(r.Block.Len()))
@@ -52,7 +50,7 @@ func (q *queue) touched(c *key.Chain, from int, refs []tier.Ref) {
 
 // promoted takes up a chunk that came from a tier further away.
 func (q *queue) promoted(r tier.Record) {
-	if q.when.mode == WriteSelective || q.when.holds() {
+	if q.when.holds() {
 		return
 	}
 	q.mu.Lock()
@@ -65,9 +63,6 @@ func (q *queue) promoted(r tier.Record) {
 func (q *queue) forwarded(r tier.Record) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.when.mode == WriteSelective && q.mu.backlog.has(r.Key) {
-		return
-	}
 	q.mu.backlog.add(r, q.mu.flushes.awaited(), q.when.clock())
 	q.more()
 }

@@ -14,12 +14,9 @@ import (
 // each bounded tier, how old their chunks become, and what these take to compute. Of
 // several that match, the first counts.
 type Quota struct {
-	Match string // a pattern of package glob
-	Bytes int64  // 0: as much as there is room for
-	// Priority is how often a chunk of theirs is spared when it would go; 0 where
-	// Bytes is.
-	Priority int
-	MaxAge   time.Duration // in whole seconds; 0: any
+	Match  string        // a pattern of package glob
+	Bytes  int64         // 0: as much as there is room for
+	MaxAge time.Duration // in whole seconds; 0: any
 	// PrefillDepth is how many tokens into a prompt one takes twice as long to compute
 	// as the first; 0: as usual.
 	PrefillDepth int
@@ -113,7 +110,7 @@ func (s *operator) SetQuotas(quotas []Quota, models func() map[key.SpaceID]strin
 	qs := make([]ledger.Requota, len(bounded))
 	for i, q := range bounded {
 		was := slices.IndexFunc(had, func(old Quota) bool { return old.Match == q.Match })
-		qs[i] = ledger.Requota{Quota: ledger.Quota{Bytes: q.Bytes, Priority: q.Priority}, Was: was}
+		qs[i] = ledger.Requota{Quota: ledger.Quota{Bytes: q.Bytes}, Was: was}
 	}
 	of := make(map[key.SpaceID]int)
 	known := models()

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/broadcast"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -63,14 +64,14 @@ func (r *recovery) recover(ctx context.Context, l *level) error {
 		l.scan.running.Store(false)      // lookups must not wait for a tier in trouble
 		if errors.Is(err, tier.ErrOff) { // it says why itself, and may be on soon
 			pause = recoverPause / 2
-			if !sleep(ctx, recoverPause) {
+			if broadcast.Sleep(ctx, recoverPause) != nil {
 				return ctx.Err()
 			}
 			continue
 		}
 		r.count.recoverFailed.Add(1)
 		r.log.Error().Err(err).Stringer("again_in", pause).Msgf("the %s tier could not be scanned; the daemon serves without what is on it", l.place)
-		if !sleep(ctx, pause) {
+		if broadcast.Sleep(ctx, pause) != nil {
 			return ctx.Err()
 		}
 	}
@@ -86,16 +87,6 @@ func (r *recovery) recovered(l *level, n int, opening uint64) {
 	r.log.Info().Int("chunks", n).Msgf("%s tier recovered", l.place)
 	for _, below := range r.levels.below {
 		below.writer.filled() // a smaller capacity, or other watermarks
-	}
-}
-
-// sleep is false when ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -133,4 +124,58 @@ func (r *recovery) attachAll(ctx context.Context, l *level, recs []tier.Record) 
 		r.index.insert(l.place, part)
 		r.dropOutlived(ctx, l, part)
 	}
+}
+
+// Stay has victims of DRAM that are not written below yet stay in DRAM when Run ends, for
+// a process that goes on with it. Call it before Run's context ends.
+func (d *dram) Stay() { d.staying.Store(true) }
+
+// Adopt takes up what an earlier process has left in DRAM, which the tier has already:
+// the index knows it from then on, and the writers have what the tiers below lack. Call
+// it before Run, when each space that is to be kept local is.
+func (r *recovery) Adopt(list []tier.Resumed) {
+	recs := make([]tier.Record, 0, indexBatch)
+	for part := range slices.Chunk(list, indexBatch) {
+		recs = recs[:0]
+		for i := range part {
+			recs = append(recs, part[i].Record)
+		}
+		r.index.insert(tier.CPU, recs)
+		for _, l := range r.levels.below {
+			r.adoptBelow(l, part)
+		}
+	}
+}
+
+// adoptBelow tells the index what a tier that cannot be asked has, and its writer what
+// the tier lacks.
+func (r *recovery) adoptBelow(l *level, part []tier.Resumed) {
+	var there []tier.Record
+	for i := range part {
+		e := &part[i]
+		lacks := !e.Below.Has(l.place)
+		if l.writer == r.nearest(e.Key.Space) {
+			lacks = e.Dirty
+		}
+		switch {
+		case lacks:
+			adopt(&l.writer.queue, e)
+		case l.Resident == nil: // others are scanned
+			there = append(there, e.Record)
+		}
+	}
+	r.index.insert(l.place, there)
+}
+
+// adopt has a writer take up a chunk of DRAM that its tier lacks.
+func adopt(q *queue, e *tier.Resumed) {
+	if !q.takes(e.Key.Space) {
+		return
+	}
+	r := e.Record
+	r.Sum = 0 // the block has it
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.backlog.add(r, q.mu.flushes.gen, q.when.clock())
+	q.more()
 }

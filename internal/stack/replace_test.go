@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -35,7 +36,7 @@ func (r *rig) replace(o ledger.Owner, c *key.Chain, temp, value byte) {
 // value returns the byte that the chunk stored under c consists of.
 func (r *rig) value(o ledger.Owner, c *key.Chain) byte {
 	r.t.Helper()
-	ref, _, err := r.Load(context.Background(), o, c, 0, tier.All)
+	ref, _, err := r.Load(context.Background(), stack.Requester{Owner: o}, c, 0, tier.All)
 	if err != nil {
 		r.t.Fatalf("load: %v", err)
 	}
@@ -62,7 +63,7 @@ func TestReplaceWins(t *testing.T) {
 		p := r.NewOwner()
 		defer r.CloseOwner(p)
 		for ctx.Err() == nil {
-			if ref, _, err := r.Load(ctx, p, c, 0, tier.All); err == nil {
+			if ref, _, err := r.Load(ctx, stack.Requester{Owner: p}, c, 0, tier.All); err == nil {
 				r.Release(p, ledger.Lease, []tier.Ref{ref})
 			}
 			r.evict()

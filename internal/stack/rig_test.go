@@ -218,7 +218,7 @@ func repeat(n, times int) []uint32 { return slices.Repeat([]uint32{uint32(n)}, t
 func (r *rig) reserve(o ledger.Owner, c *key.Chain, from, to, n int) ([]stack.Grant, error) {
 	r.see(c)
 	grants := make([]stack.Grant, to-from)
-	got, err := r.Reserve(context.Background(), o, c, from, repeat(n, to-from), grants, false)
+	got, err := r.Reserve(context.Background(), stack.Store{Owner: o}, c, from, repeat(n, to-from), grants)
 	return grants[:got], err
 }
 
@@ -245,7 +245,7 @@ func (r *rig) put(c *key.Chain, from, to, n int) {
 			r.t.Fatalf("chunk %d is not granted: %d", from+i, g.Status)
 		}
 	}
-	r.Commit(c, from, fill(c, from, grants))
+	commit(r.Stack, c, from, fill(c, from, grants))
 }
 
 // putChain stores a new chain of n chunks.
@@ -300,10 +300,17 @@ func (r *rig) load(c *key.Chain, i int) error {
 }
 
 func (r *rig) loadAs(ctx context.Context, o ledger.Owner, c *key.Chain, i int) error {
-	ref, _, err := r.Load(ctx, o, c, i, tier.All)
+	ref, _, err := r.Load(ctx, stack.Requester{Owner: o}, c, i, tier.All)
 	if err != nil {
 		return err
 	}
 	defer r.Release(o, ledger.Lease, []tier.Ref{ref})
 	return tiertest.CheckPayload(c.Key(i), ref.Block.Bytes())
 }
+
+// commit makes filled chunks visible, of any age.
+func commit(s *stack.Stack, c *key.Chain, from int, refs []tier.Ref) {
+	s.Commit(c, from, refs, 0, make([]bool, len(refs)))
+}
+
+func (r *rig) announceAll(ctx context.Context) error { return r.Announce(ctx, nil) }

@@ -23,10 +23,9 @@ var settleRounds = flag.Int("settle.rounds", 300, "rounds of every worker of Tes
 // that is read on the way is checked.
 func TestSettle(t *testing.T) {
 	for name, w := range map[string]stack.WriteOptions{
-		"through":   {Mode: stack.WriteThrough},
-		"selective": {Mode: stack.WriteSelective, MinHits: 2},
-		"back":      {Mode: stack.WriteBack},
-		"auto":      {Mode: stack.WriteAuto},
+		"through": {Mode: stack.WriteThrough},
+		"back":    {Mode: stack.WriteBack},
+		"auto":    {Mode: stack.WriteAuto},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const raceSize = 8 * kib
@@ -93,7 +92,7 @@ func (r *rig) settleStep(o ledger.Owner, c *key.Chain, rnd *rand.Rand, n int) er
 		if rnd.IntN(8) == 0 {
 			r.Abort(refs)
 		} else {
-			r.Commit(c, i+j, refs)
+			commit(r.Stack, c, i+j, refs)
 		}
 	}
 	return nil
@@ -109,7 +108,7 @@ func (r *rig) readAll(o ledger.Owner, c *key.Chain) error {
 	n, _ := r.Hold(o, ledger.Lease, c, 0, m.Hot, refs)
 	defer func() { r.Release(o, ledger.Lease, refs[:n]) }()
 	for n < m.Chunks {
-		ref, _, err := r.Load(r.t.Context(), o, c, n, tier.All)
+		ref, _, err := r.Load(r.t.Context(), stack.Requester{Owner: o}, c, n, tier.All)
 		if errors.Is(err, tier.ErrNotFound) || errors.Is(err, tier.ErrOverBudget) || errors.Is(err, tier.ErrNoSpace) {
 			break
 		}

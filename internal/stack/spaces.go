@@ -66,10 +66,6 @@ func (s *operator) Outline(ctx context.Context) (*outline.Tree, error) {
 	return tree, nil
 }
 
-// Announce notes in the log all that the tiers are known to have, in order with
-// other changes. It lets requests in between.
-func (s *operator) Announce(ctx context.Context) error { return s.announce(ctx, nil) }
-
 // Knows reports whether chunks of a space are known, at the cost of a look-up.
 func (s *operator) Knows(id key.SpaceID) bool {
 	s.index.lock()
@@ -77,12 +73,9 @@ func (s *operator) Knows(id key.SpaceID) bool {
 	return radix.Has(s.index.mu.tree, id)
 }
 
-// AnnounceSpace is Announce for one space.
-func (s *operator) AnnounceSpace(ctx context.Context, id key.SpaceID) error {
-	return s.announce(ctx, &id)
-}
-
-func (s *operator) announce(ctx context.Context, only *key.SpaceID) error {
+// Announce notes in the log all that the tiers are known to have, in order with
+// other changes; of one space, unless only is nil. It lets requests in between.
+func (s *operator) Announce(ctx context.Context, only *key.SpaceID) error {
 	t, err := s.index.tour(ctx, only)
 	if err != nil {
 		return err
@@ -105,5 +98,42 @@ func (s *operator) Contents(ctx context.Context, visit func([]events.Change) err
 	return t.visit(ctx, func(ks []key.Key) error {
 		list = s.index.contents(list[:0], ks)
 		return visit(list)
+	})
+}
+
+// outlineBatch is how many chunks an outline looks at while it holds the index.
+const outlineBatch = 16 << 10
+
+// outlining is an outline that is being made.
+type outlining struct {
+	spaces  map[key.SpaceID]int
+	list    []outline.Space
+	runs    []outline.Run
+	at      map[uint32]int // position of a run by its number
+	leftOut int
+}
+
+// outline adds some runs; next is where it goes on, or 0.
+func (x *index) outline(from uint32, m *outlining) (next uint32) {
+	x.lock()
+	defer x.mu.Unlock()
+	return radix.Outline(x.mu.tree, from, outlineBatch, m.add)
+}
+
+func (m *outlining) add(st *radix.Stretch) {
+	if len(m.runs) == outline.MostRuns {
+		m.leftOut++
+		return
+	}
+	space, known := m.spaces[st.Space]
+	if !known {
+		space = len(m.list)
+		m.spaces[st.Space] = space
+		m.list = append(m.list, outline.Space{ID: st.Space})
+	}
+	m.at[st.Run] = len(m.runs)
+	m.runs = append(m.runs, outline.Run{
+		Number: st.Run, Parent: st.Parent, Detached: st.Detached, Space: space, First: st.First, Length: st.Chunks,
+		Use: outline.Use{Chunks: st.Known, In: st.In},
 	})
 }

@@ -26,11 +26,11 @@ func (r *rig) putLong(ctx context.Context, o ledger.Owner, c *key.Chain) error {
 	for from := 0; from < c.Len(); from += piece {
 		for next, end := from, min(from+piece, c.Len()); next < end; {
 			grants := make([]stack.Grant, end-next)
-			n, err := r.Reserve(ctx, o, c, next, repeat(size, end-next), grants, true)
+			n, err := r.Reserve(ctx, stack.Store{Owner: o, Wait: true}, c, next, repeat(size, end-next), grants)
 			if n == 0 {
 				return err
 			}
-			r.Commit(c, next, fill(c, next, grants[:n]))
+			commit(r.Stack, c, next, fill(c, next, grants[:n]))
 			next += n
 		}
 	}
@@ -42,7 +42,7 @@ func (r *rig) readLong(ctx context.Context, o ledger.Owner, c *key.Chain) error 
 	for from := 0; from < c.Len(); from += piece {
 		var refs []tier.Ref
 		for i := from; i < min(from+piece, c.Len()); i++ {
-			ref, _, err := r.Load(ctx, o, c, i, tier.All)
+			ref, _, err := r.Load(ctx, stack.Requester{Owner: o}, c, i, tier.All)
 			if err == nil {
 				refs = append(refs, ref)
 				err = tiertest.CheckPayload(c.Key(i), ref.Block.Bytes())

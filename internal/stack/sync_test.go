@@ -99,7 +99,7 @@ func TestFlushWritesAgainWhatWasDropped(t *testing.T) {
 				if reason, v := r.Unflushed(stack.Volume{}); v.Chunks > 0 {
 					t.Errorf("%v of them are said to be in DRAM only: %s", v, reason)
 				}
-				r.wantWritten(8, 0, nil)
+				r.wantWritten(8, nil)
 			})
 		})
 	}

@@ -62,7 +62,7 @@ func TestTransitIsFound(t *testing.T) {
 		}
 		close(gate)
 		r.flush()
-		r.wantWritten(3, 0, nil)
+		r.wantWritten(3, nil)
 		if n := r.hot.Ledger().Stats().DirtyEntries; n != 0 || !r.hot.Has(c.Key(1)) {
 			t.Errorf("%d chunks that are on disk count as dirty, and one is in DRAM: %t", n, r.hot.Has(c.Key(1)))
 		}

@@ -46,11 +46,11 @@ func (r *rig) store(o ledger.Owner, c *key.Chain) {
 	r.t.Helper()
 	r.see(c)
 	grants := make([]stack.Grant, c.Len())
-	got, err := r.Reserve(r.t.Context(), o, c, 0, repeat(size, c.Len()), grants, true)
+	got, err := r.Reserve(r.t.Context(), stack.Store{Owner: o, Wait: true}, c, 0, repeat(size, c.Len()), grants)
 	if got != c.Len() || err != nil {
 		r.t.Errorf("%d of %d chunks are granted: %v", got, c.Len(), err)
 	}
-	r.Commit(c, 0, fill(c, 0, grants[:got]))
+	commit(r.Stack, c, 0, fill(c, 0, grants[:got]))
 }
 
 // TestTurns: stores that wait until victims are written are granted all that they ask for,
@@ -141,7 +141,7 @@ func TestTurnEnds(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				c := tiertest.Chain(100+uint64(i), 8)
-				n, err := r.Reserve(ctx, ledger.Daemon, c, 0, repeat(size, 8), make([]stack.Grant, 8), true)
+				n, err := r.Reserve(ctx, stack.Store{Owner: ledger.Daemon, Wait: true}, c, 0, repeat(size, 8), make([]stack.Grant, 8))
 				if n != 0 || !errors.Is(err, tier.ErrNoSpace) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%d chunks are granted: %v", n, err)
 				}
@@ -172,7 +172,7 @@ func TestTurnTakesWhatIsThere(t *testing.T) {
 		for want, ctx := range map[int]context.Context{0: cancelled, 2: late} {
 			c, grants := tiertest.Chain(100+uint64(want), 4), make([]stack.Grant, 4)
 			r.see(c)
-			n, err := r.Reserve(ctx, ledger.Daemon, c, 0, repeat(size, 4), grants, true)
+			n, err := r.Reserve(ctx, stack.Store{Owner: ledger.Daemon, Wait: true}, c, 0, repeat(size, 4), grants)
 			if n != want || !errors.Is(err, tier.ErrNoSpace) {
 				t.Errorf("%d of 4 chunks are granted where 2 have room, want %d: %v", n, want, err)
 			}
@@ -198,13 +198,13 @@ func TestTurnless(t *testing.T) {
 		start, stored := time.Now(), tiertest.Chain(1, 60)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		n, err := r.Reserve(ctx, ledger.Daemon, stored, 0, repeat(size, 60), make([]stack.Grant, 60), true)
+		n, err := r.Reserve(ctx, stack.Store{Owner: ledger.Daemon, Wait: true}, stored, 0, repeat(size, 60), make([]stack.Grant, 60))
 		if n != 60 || err != nil {
 			t.Errorf("%d of 60 chunks are answered, which are all there: %v", n, err)
 		}
 		c, grants := tiertest.Chain(3, 2), make([]stack.Grant, 2)
 		r.see(c)
-		n, err = r.ReserveFor(ctx, stack.Store{Wait: true, Free: true}, c, 0, repeat(size, 2), grants)
+		n, err = r.Reserve(ctx, stack.Store{Wait: true, Free: true}, c, 0, repeat(size, 2), grants)
 		if n != 2 || err != nil {
 			t.Errorf("%d of 2 chunks are granted, for which room is free: %v", n, err)
 		}
@@ -225,7 +225,7 @@ func TestTurnRoom(t *testing.T) {
 		rest := r.take(tiertest.Chain(2, 4)) // all that is free
 		c, grants := tiertest.Chain(3, 40), make([]stack.Grant, 40)
 		r.see(c)
-		n, err := r.Reserve(t.Context(), ledger.Daemon, c, 0, repeat(100, 40), grants, true)
+		n, err := r.Reserve(t.Context(), stack.Store{Owner: ledger.Daemon, Wait: true}, c, 0, repeat(100, 40), grants)
 		if n != 40 || err != nil {
 			t.Errorf("%d of 40 small chunks are granted: %v", n, err)
 		}
@@ -244,7 +244,7 @@ func TestTurnLooksAgain(t *testing.T) {
 		n, waits := 0, sync.WaitGroup{}
 		waits.Go(func() {
 			// For one chunk more than it came for there may be no room.
-			n, _ = r.Reserve(t.Context(), ledger.Daemon, c, 0, repeat(size, 4), grants, true)
+			n, _ = r.Reserve(t.Context(), stack.Store{Owner: ledger.Daemon, Wait: true}, c, 0, repeat(size, 4), grants)
 		})
 		synctest.Wait()
 		if known, err := r.Delete(t.Context(), []key.Key{c.Key(0)}); known != 1 || err != nil {
@@ -264,10 +264,10 @@ func TestTurnLooksAgain(t *testing.T) {
 // to be granted all.
 func TestTurnHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &tierfault.Switch{Fault: tierfault.Fault{Hang: true}}
+		f := &tierfault.Switch{Fault: tierfault.Fault{Delay: 10 * time.Second, Err: tier.ErrHung}}
 		r := newRig(t, options{
 			hook: f.Hook, write: stack.WriteOptions{Mode: stack.WriteBack, Workers: 4},
-			breaker: &tier.BreakerOptions{Timeout: 10 * time.Second, Log: zerolog.Nop()},
+			breaker: &tier.BreakerOptions{Log: zerolog.Nop()},
 		})
 		r.putChain(1, 60)
 		f.Set(true)
@@ -328,7 +328,7 @@ func TestTurnOfOwn(t *testing.T) {
 		}
 		for i := range uint64(3) {
 			grants := make([]stack.Grant, 8)
-			n, err := r.Reserve(t.Context(), o, tiertest.Chain(2+i, 8), 0, repeat(size, 8), grants, true)
+			n, err := r.Reserve(t.Context(), stack.Store{Owner: o, Wait: true}, tiertest.Chain(2+i, 8), 0, repeat(size, 8), grants)
 			if n != 4 || !errors.Is(err, tier.ErrNoSpace) {
 				t.Errorf("%d chunks are granted where 4 have room: %v", n, err)
 			}

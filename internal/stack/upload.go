@@ -21,11 +21,12 @@ const (
 
 // Uploaded is how the chunks of one step of an upload fared.
 type Uploaded struct {
-	Written Volume // the shared tier has them now
-	Present uint64 // it had them already
-	Gone    uint64 // deleted, expired or wrong by then
-	Failed  Volume
-	Next    uint64 // where the next step begins; 0: this was the last
+	Volume             // the shared tier has them now
+	Present     uint64 `json:"present_chunks"` // it had them already
+	Gone        uint64 `json:"gone_chunks"`    // deleted, expired or wrong by then
+	Failed      uint64 `json:"failed_chunks"`
+	FailedBytes uint64 `json:"failed_bytes"`
+	Next        uint64 `json:"-"` // where the next step begins; 0: this was the last
 }
 
 // Upload is a step of writing to the shared tier the chunks of this machine that it is
@@ -35,7 +36,7 @@ type Uploaded struct {
 // again when its put begins and when that has ended. After an error the step can be made
 // again.
 func (s *flusher) Upload(ctx context.Context, from uint64) (u Uploaded, err error) {
-	shared := s.sharedTier()
+	shared := s.levels.first((*level).shared)
 	if shared == nil {
 		return u, fmt.Errorf("upload: %w", notThere("there is no remote tier"))
 	}
@@ -44,7 +45,7 @@ func (s *flusher) Upload(ctx context.Context, from uint64) (u Uploaded, err erro
 	}
 	var ks []key.Key
 	u.Next = s.index.sweep(from, func(e *radix.Entry) {
-		if lacks(shared, tier.Set(e.Loc)) && !s.local.has(e.Space) {
+		if lacks(shared, tier.Set(e.Loc)) && !s.isLocal(e.Space) {
 			ks = append(ks, key.Key{Space: e.Space, Hash: e.Hash})
 		}
 	})
@@ -117,11 +118,11 @@ func (s *flusher) uploadRound(ctx context.Context, shared *level, recs []tier.Re
 		deleting := s.promotions.refuses(r.Key) // before the look: one that has ended has left the index
 		switch at := s.index.where(r.Key); {
 		case at.Has(shared.place):
-			u.Written = u.Written.Plus(Volume{1, uint64(r.Size)})
+			u.Volume = u.Plus(Volume{1, uint64(r.Size)})
 		case at == 0 || deleting || s.ages.Over(r.Key):
 			u.Gone++
 		default:
-			u.Failed = u.Failed.Plus(Volume{1, uint64(r.Size)})
+			u.Failed, u.FailedBytes = u.Failed+1, u.FailedBytes+uint64(r.Size)
 		}
 	}
 	if shared.Health == nil {
@@ -164,4 +165,81 @@ func (q *queue) enqueue(recs []tier.Record) {
 		q.mu.backlog.add(r, q.mu.flushes.gen, q.when.clock())
 	}
 	q.more()
+}
+
+// Holdings is how many of the known chunks each tier holds.
+type Holdings struct {
+	Chunks uint64                `json:"chunks"` // in any tier
+	Tiers  map[tier.Place]uint64 `json:"tiers"`  // of those, in each tier there is
+	// Missing is the chunks of this machine that the shared tier is not known to have.
+	// Local is the chunks that it never gets: see KeepLocal.
+	Missing      uint64 `json:"missing_chunks"`
+	MissingBytes uint64 `json:"missing_bytes"`
+	Local        uint64 `json:"local_chunks"`
+}
+
+// Holdings counts the index. It is an error while that does not know all that an
+// earlier process left on this machine.
+func (s *flusher) Holdings(ctx context.Context) (Holdings, error) {
+	h := Holdings{Tiers: make(map[tier.Place]uint64, len(s.levels.all))}
+	if err := s.ownScanned(); err != nil {
+		return h, fmt.Errorf("holdings: %w", err)
+	}
+	for _, l := range s.levels.all {
+		h.Tiers[l.place] = 0
+	}
+	shared := s.levels.first((*level).shared)
+	for next, more := uint64(0), true; more && ctx.Err() == nil; more = next != 0 {
+		var missing []key.Key
+		next = s.index.sweep(next, func(e *radix.Entry) {
+			at := tier.Set(e.Loc)
+			h.Chunks++
+			for _, l := range s.levels.all {
+				if at.Has(l.place) {
+					h.Tiers[l.place]++
+				}
+			}
+			switch {
+			case !lacks(shared, at):
+			case s.isLocal(e.Space):
+				h.Local++
+			default:
+				missing = append(missing, key.Key{Space: e.Space, Hash: e.Hash})
+			}
+		})
+		for _, k := range missing {
+			h.Missing, h.MissingBytes = h.Missing+1, h.MissingBytes+uint64(s.sizeOf(k))
+		}
+	}
+	return h, ctx.Err()
+}
+
+// lacks reports whether a chunk that is in some tiers is not in the shared one.
+func lacks(shared *level, at tier.Set) bool { return shared != nil && !at.Has(shared.place) }
+
+// ownScanned is an error while what an earlier process left in the tiers of this machine
+// is not all known.
+func (d *dram) ownScanned() error {
+	own := tier.Set(0)
+	for _, l := range d.levels.all {
+		if !l.shared() {
+			own |= tier.Of(l.place)
+		}
+	}
+	return d.scanned(own)
+}
+
+// sizeOf is how large a chunk is; 0 where no tier of this machine can say at once.
+func (d *dram) sizeOf(k key.Key) uint32 {
+	if e, st := d.hot.Ledger().Find(k); st == ledger.Resident {
+		return e.Size
+	}
+	for _, l := range d.levels.below {
+		if l.Summed != nil {
+			if _, size, known := l.Summed.Sum(k); known {
+				return size
+			}
+		}
+	}
+	return 0
 }

@@ -34,8 +34,8 @@ func (r *rig) upload() (sum stack.Uploaded) {
 			r.t.Fatal(err)
 		}
 		sum = stack.Uploaded{
-			Written: sum.Written.Plus(u.Written), Present: sum.Present + u.Present,
-			Gone: sum.Gone + u.Gone, Failed: sum.Failed.Plus(u.Failed), Next: u.Next,
+			Volume: sum.Plus(u.Volume), Present: sum.Present + u.Present, Gone: sum.Gone + u.Gone,
+			Failed: sum.Failed + u.Failed, FailedBytes: sum.FailedBytes + u.FailedBytes, Next: u.Next,
 		}
 		if u.Next == 0 {
 			return sum
@@ -75,7 +75,7 @@ func TestUpload(t *testing.T) {
 		used := r.putChain(3, 4)
 		r.flush()
 		puts.Store(0)
-		r.wantUploaded(stack.Uploaded{Written: volume(n + 2)})
+		r.wantUploaded(stack.Uploaded{Volume: volume(n + 2)})
 		r.wantUploaded(stack.Uploaded{})
 		r.wantIn(used, 4, 0)
 		for i := range n {
@@ -91,8 +91,8 @@ func TestUpload(t *testing.T) {
 			t.Errorf("%d puts of %d chunks by two daemons", got, n+2)
 		}
 		for _, r := range []*rig{r, other} {
-			if h, err := r.Holdings(t.Context()); err != nil || h.Missing != (stack.Volume{}) {
-				t.Errorf("after the upload %+v is missing, error %v", h.Missing, err)
+			if h, err := r.Holdings(t.Context()); err != nil || h.Missing+h.MissingBytes != 0 {
+				t.Errorf("after the upload %d chunks are missing, error %v", h.Missing, err)
 			}
 		}
 	})
@@ -128,7 +128,7 @@ func TestUploadLeavesOut(t *testing.T) {
 			synctest.Wait() // it waits for the put
 			close(deleted)
 		}()
-		r.wantUploaded(stack.Uploaded{Written: volume(5), Gone: 2, Failed: volume(1)})
+		r.wantUploaded(stack.Uploaded{Volume: volume(5), Gone: 2, Failed: 1, FailedBytes: size})
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}

@@ -68,7 +68,7 @@ func (w *writer) offerDeclined(forced bool) {
 	if forced {
 		w.offerSomeDeclined(nil, forced, 0) // before the list: what is declined from now on is offered anew
 	}
-	if w.to.rank != 1 || w.to.Planner == nil || w.when.mode == WriteSelective {
+	if w.to.rank != 1 || w.to.Planner == nil {
 		return
 	}
 	var list []tier.Record

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -17,10 +18,9 @@ type WriteMode uint8
 
 // The write modes.
 const (
-	WriteThrough   WriteMode = iota // right after commit
-	WriteSelective                  // after WriteOptions.MinHits uses
-	WriteBack                       // when DRAM evicts it
-	WriteAuto                       // as WriteThrough while the tier has room, then as WriteBack; see autoWrite
+	WriteThrough WriteMode = iota // right after commit
+	WriteBack                     // when DRAM evicts it
+	WriteAuto                     // as WriteThrough while the tier has room, then as WriteBack; see autoWrite
 )
 
 // ParseWriteMode reads the configuration's name of a mode.
@@ -28,20 +28,17 @@ func ParseWriteMode(s string) (WriteMode, error) {
 	switch s {
 	case "through":
 		return WriteThrough, nil
-	case "selective":
-		return WriteSelective, nil
 	case "back":
 		return WriteBack, nil
 	case "auto":
 		return WriteAuto, nil
 	}
-	return 0, fmt.Errorf("write mode %q: use auto, through, back or selective", s)
+	return 0, fmt.Errorf("write mode %q: use auto, through or back", s)
 }
 
 // WriteOptions say which chunks are written behind.
 type WriteOptions struct {
 	Mode    WriteMode
-	MinHits int // for WriteSelective
 	Workers int // writes at a time per tier; 0 = 32
 }
 
@@ -102,9 +99,8 @@ type queue struct {
 
 // writeRule says when a chunk is written.
 type writeRule struct {
-	mode    WriteMode
-	minHits uint8 // for WriteSelective
-	auto    autoWrite
+	mode WriteMode
+	auto autoWrite
 }
 
 // writeLimits bound what a writer does, and protects, at a time.
@@ -120,7 +116,7 @@ type writeLimits struct {
 func newWriter(l *loader, to *level, o WriteOptions) *writer {
 	w := &writer{queue: queue{sink: newSink(l.dram, to), work: make(chan struct{}, 1)}, loader: l, syncs: syncs{turn: make(chan struct{}, 1)}}
 	w.count.absences, w.count.place = l.absences, to.place
-	w.when.mode, w.when.minHits = o.Mode, uint8(min(o.MinHits, 255))
+	w.when.mode = o.Mode
 	if o.Mode == WriteAuto && to.Resident == nil {
 		w.when.mode = WriteThrough // it has room for all
 	}
@@ -136,7 +132,7 @@ func newWriter(l *loader, to *level, o WriteOptions) *writer {
 		w.limits.behind /= 2
 	}
 	w.when.auto.began = time.Now()
-	w.mu.backlog = newBacklog(o.Mode == WriteSelective || to.Planner != nil)
+	w.mu.backlog = newBacklog(to.Planner != nil)
 	w.mu.atWork = make(atWork)
 	w.mu.flushes.waiting = make(map[uint64]struct{})
 	return w
@@ -199,10 +195,7 @@ func (q *queue) unwatch() {
 
 // more wakes one worker; that one wakes the next if there is work for both.
 func (q *queue) more() {
-	select {
-	case q.work <- struct{}{}:
-	default:
-	}
+	broadcast.Poke(q.work)
 }
 
 // await returns once met, which is called with the mutex held, is true; with an
@@ -236,5 +229,95 @@ func (w *writer) stop() {
 		t := left.pop()
 		w.count.drop(&t.rec, DropStopped)
 		w.end(t, refused)
+	}
+}
+
+const (
+	// maxRetry bounds the items remembered for a tier in trouble, at some 90 bytes
+	// a chunk. Beyond it the oldest is forgotten.
+	maxRetry = 1 << 18
+	// maxFailed is how often a chunk is offered to a tier that works and yet
+	// fails: the reason may be the chunk.
+	maxFailed = 3
+	// offerEvery is how often chunks in retry are offered again.
+	offerEvery = 2 * time.Second
+)
+
+// putOff decides about a chunk that the tier did not take. It is offered again
+// once the tier works if it is to be found by its name then: in DRAM, or in a
+// nearer tier. A victim of DRAM's is nowhere but in its block.
+func (w *writer) putOff(t *task, r DropReason) outcome {
+	switch r {
+	case DropTierOff:
+		w.seemsOff()
+	case DropFailed:
+		if t.item.failed++; t.item.failed == maxFailed {
+			return refused
+		}
+	default:
+		return refused
+	}
+	if t.life > 0 {
+		return refused
+	}
+	return putOff
+}
+
+// missing is what will be offered again.
+func (q *queue) missing() Volume {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return Volume{uint64(q.mu.backlog.retry.len()), uint64(q.mu.backlog.retryBytes)}
+}
+
+// keepRetrying offers chunks in retry again. While the tier may still be off
+// that is one chunk at a time.
+func (w *writer) keepRetrying(ctx context.Context) error {
+	tick := time.NewTicker(offerEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if !w.to.Off() {
+			w.offerSome()
+			w.noteRoom()
+			w.wakeForOld()
+		}
+	}
+}
+
+func (q *queue) offerSome() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.off {
+		q.offer(1)
+	} else {
+		q.offer(math.MaxInt)
+	}
+}
+
+// offer has up to n chunks tried again; flushes that wait do so for these too.
+// Called with the mutex held.
+func (q *queue) offer(n int) {
+	q.mu.backlog.offer(n, q.mu.flushes.awaited())
+	q.more()
+}
+
+// seemsOff and works note how the last write went.
+func (q *queue) seemsOff() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.off = true
+}
+
+func (q *queue) works() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.off {
+		q.mu.off = false
+		q.offer(math.MaxInt)
 	}
 }

@@ -16,11 +16,11 @@ import (
 )
 
 // wantWritten compares what the disk was given so far.
-func (r *rig) wantWritten(written, filtered uint64, dropped map[stack.DropReason]uint64) {
+func (r *rig) wantWritten(written uint64, dropped map[stack.DropReason]uint64) {
 	r.t.Helper()
 	w := r.Written()[tier.Disk]
-	if w.Written.Chunks != written || w.Filtered.Chunks != filtered {
-		r.t.Errorf("%d chunks written, %d filtered; want %d and %d", w.Written.Chunks, w.Filtered.Chunks, written, filtered)
+	if w.Written.Chunks != written {
+		r.t.Errorf("%d chunks written; want %d", w.Written.Chunks, written)
 	}
 	for reason := range w.Dropped {
 		if w.Dropped[reason].Chunks != dropped[reason] {
@@ -53,7 +53,7 @@ func TestWriteThrough(t *testing.T) {
 		r := newRig(t, options{})
 		c := r.putChain(1, 8)
 		synctest.Wait() // nobody flushes
-		r.wantWritten(8, 0, nil)
+		r.wantWritten(8, nil)
 		for i := range c.Len() {
 			r.wantOnDisk(c, i)
 		}
@@ -69,56 +69,7 @@ func TestWriteThrough(t *testing.T) {
 		}
 		r.evict()
 		r.wantIn(c, 0, 8)
-		r.wantWritten(8, 0, nil) // clean victims are not written again
-	})
-}
-
-func TestWriteSelective(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{write: stack.WriteOptions{Mode: stack.WriteSelective, MinHits: 2}})
-		used, unused := r.putChain(1, 3), r.putChain(2, 2)
-		use := func() {
-			refs := make([]tier.Ref, 3)
-			if n, err := r.Hold(ledger.Daemon, ledger.Lease, used, 0, 3, refs); n != 3 || err != nil {
-				t.Fatalf("held %d, error %v", n, err)
-			}
-			r.Touch(used, 0, 3)
-			r.Release(ledger.Daemon, ledger.Lease, refs)
-			synctest.Wait()
-		}
-		use()
-		r.wantWritten(0, 0, nil)
-		use()
-		r.wantWritten(3, 0, nil)
-		use()
-		r.wantWritten(3, 0, nil)
-		r.flush()
-		r.wantWritten(3, 0, nil)
-		r.evict()
-		r.wantWritten(3, 2, nil)
-		r.wantIn(used, 0, 3)
-		r.wantIn(unused, 0, 0)
-	})
-}
-
-// Two who use a chunk at the same time are two uses.
-func TestWriteSelectiveCountsConcurrentUses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{write: stack.WriteOptions{Mode: stack.WriteSelective, MinHits: 2}})
-		c := r.putChain(1, 1)
-		for range 2 {
-			refs := make([]tier.Ref, 2)
-			for i := range refs {
-				if n, err := r.Hold(ledger.Daemon, ledger.Lease, c, 0, 1, refs[i:i+1]); n != 1 {
-					t.Fatal(err)
-				}
-			}
-			r.Touch(c, 0, 1)
-			r.Touch(c, 0, 1)
-			r.Release(ledger.Daemon, ledger.Lease, refs)
-		}
-		synctest.Wait()
-		r.wantWritten(1, 0, nil)
+		r.wantWritten(8, nil) // clean victims are not written again
 	})
 }
 
@@ -127,15 +78,15 @@ func TestWriteBack(t *testing.T) {
 		r := newRig(t, options{write: stack.WriteOptions{Mode: stack.WriteBack}})
 		first := r.putChain(1, 3)
 		synctest.Wait()
-		r.wantWritten(0, 0, nil)
+		r.wantWritten(0, nil)
 		r.flush()
-		r.wantWritten(3, 0, nil)
+		r.wantWritten(3, nil)
 		second := r.putChain(2, 3)
 		synctest.Wait()
-		r.wantWritten(3, 0, nil) // a flush forces only what was there
+		r.wantWritten(3, nil) // a flush forces only what was there
 		r.evict()
 		synctest.Wait()
-		r.wantWritten(6, 0, nil)
+		r.wantWritten(6, nil)
 		r.wantIn(first, 0, 3)
 		r.wantIn(second, 0, 3)
 		for i := range 3 {
@@ -209,11 +160,11 @@ func TestWriteDropped(t *testing.T) {
 				r := newRig(t, options{hook: tierfault.On(tierfault.Put, tierfault.Fault{Err: c.err})})
 				ch := r.putChain(1, 2)
 				r.flush()
-				r.wantWritten(0, 0, map[stack.DropReason]uint64{c.reason: 2})
+				r.wantWritten(0, map[stack.DropReason]uint64{c.reason: 2})
 				r.wantIn(ch, 2, 0) // still good in DRAM
 				r.evict()          // dirty victims are tried once more
 				synctest.Wait()
-				r.wantWritten(0, 0, map[stack.DropReason]uint64{c.reason: 4})
+				r.wantWritten(0, map[stack.DropReason]uint64{c.reason: 4})
 				r.wantIn(ch, 0, 0)
 			})
 		})
@@ -231,7 +182,7 @@ func TestWriteDropsCorrupt(t *testing.T) {
 		c := r.putChain(1, 2)
 		r.flip(c, 1)
 		r.flush()
-		r.wantWritten(1, 0, map[stack.DropReason]uint64{stack.DropCorrupt: 1})
+		r.wantWritten(1, map[stack.DropReason]uint64{stack.DropCorrupt: 1})
 		r.wantIn(c, 1, 0)
 		if n := r.Stack.Stats().Corrupt; n != 1 {
 			t.Errorf("%d chunks counted as corrupt; want 1", n)
@@ -265,11 +216,11 @@ func TestWriteQueueFull(t *testing.T) {
 		c := r.putChain(2, 4)
 		synctest.Wait()
 		r.evict()
-		r.wantWritten(0, 0, map[stack.DropReason]uint64{stack.DropQueueFull: 4})
+		r.wantWritten(0, map[stack.DropReason]uint64{stack.DropQueueFull: 4})
 		r.wantIn(c, 0, 0)
 		close(gate)
 		synctest.Wait()
-		r.wantWritten(2, 0, map[stack.DropReason]uint64{stack.DropQueueFull: 4})
+		r.wantWritten(2, map[stack.DropReason]uint64{stack.DropQueueFull: 4})
 	})
 }
 
@@ -284,7 +235,7 @@ func TestWriteResumesWhenLeasesEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		ready := mine[:1]
-		r.Commit(tiertest.Chain(2, 4), 0, fill(tiertest.Chain(2, 4), 0, ready))
+		commit(r.Stack, tiertest.Chain(2, 4), 0, fill(tiertest.Chain(2, 4), 0, ready))
 		more, err := r.reserve(o, tiertest.Chain(3, 1), 0, 1, size)
 		if err != nil && !errors.Is(err, tier.ErrNoSpace) && !errors.Is(err, tier.ErrOverBudget) {
 			t.Fatal(err)
@@ -294,7 +245,7 @@ func TestWriteResumesWhenLeasesEnd(t *testing.T) {
 			r.Abort([]tier.Ref{g.Ref})
 		}
 		synctest.Wait()
-		r.wantWritten(1, 0, nil)
+		r.wantWritten(1, nil)
 		r.CloseOwner(o)
 	})
 }
@@ -306,7 +257,7 @@ func TestWriteLargerThanQueue(t *testing.T) {
 		r.put(tiertest.Chain(1, 1), 0, 1, 3*size)
 		r.putChain(2, 2)
 		r.flush()
-		r.wantWritten(2, 0, map[stack.DropReason]uint64{stack.DropQueueFull: 1})
+		r.wantWritten(2, map[stack.DropReason]uint64{stack.DropQueueFull: 1})
 	})
 }
 
@@ -317,7 +268,7 @@ func TestWriteMakesRoomBelow(t *testing.T) {
 		r.flush()
 		second := r.putChain(2, 3)
 		r.flush()
-		r.wantWritten(12, 0, nil)
+		r.wantWritten(12, nil)
 		r.evict()
 		r.wantIn(second, 0, 3)
 		if m := r.match(first); m.Chunks >= 9 || m.Chunks < 5 {
@@ -369,16 +320,16 @@ func TestWriteBudget(t *testing.T) {
 		r := newRig(t, options{perDay: 24 * hour})
 		c := r.putChain(1, 12)
 		synctest.Wait()
-		r.wantWritten(8, 0, map[stack.DropReason]uint64{stack.DropBudget: 4})
+		r.wantWritten(8, map[stack.DropReason]uint64{stack.DropBudget: 4})
 		r.wantIn(c, 12, 0)
 		time.Sleep(15 * time.Minute) // two more
 		r.putChain(2, 4)
 		synctest.Wait()
-		r.wantWritten(10, 0, map[stack.DropReason]uint64{stack.DropBudget: 6})
+		r.wantWritten(10, map[stack.DropReason]uint64{stack.DropBudget: 6})
 		time.Sleep(24 * time.Hour) // an hour's share is saved up, no more
 		r.evict()
 		synctest.Wait()
-		r.wantWritten(16, 0, map[stack.DropReason]uint64{stack.DropBudget: 6})
+		r.wantWritten(16, map[stack.DropReason]uint64{stack.DropBudget: 6})
 		r.flush()
 	})
 }
@@ -399,6 +350,6 @@ func TestWriteBudgetOfFailures(t *testing.T) {
 		synctest.Wait()
 		r.putChain(2, 4)
 		synctest.Wait()
-		r.wantWritten(4, 0, map[stack.DropReason]uint64{stack.DropFailed: 20})
+		r.wantWritten(4, map[stack.DropReason]uint64{stack.DropFailed: 20})
 	})
 }

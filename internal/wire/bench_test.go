@@ -3,6 +3,7 @@ package wire
 import (
 	"io"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -93,5 +94,28 @@ func readPolling(uc *net.UnixConn) func([]byte) error {
 			return io.EOF
 		}
 		return err
+	}
+}
+
+// BenchmarkCodec appends and decodes the messages of the hot path.
+func BenchmarkCodec(b *testing.B) {
+	hot := []string{
+		"lookup_hashes_request", "lookup_reply", "prefetch_ranks_request", "prefetch_reply", "prefetch_push", "reserve_request", "reserve_reply",
+		"commit_request", "commit_reply", "release_request", "release_reply",
+	}
+	for _, g := range golden {
+		if !slices.Contains(hot, g.name) {
+			continue
+		}
+		b.Run(g.name, func(b *testing.B) {
+			b.ReportAllocs()
+			var body []byte
+			for b.Loop() {
+				body = g.m.Append(body[:0])
+				if err := g.m.Decode(body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

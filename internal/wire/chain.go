@@ -6,31 +6,9 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// Form says how a chain is given.
-type Form uint8
-
-// The forms.
-const (
-	FormTokens Form = 0 // token ids; the daemon computes the hashes
-	FormHashes Form = 1 // hashes the engine computed
-	FormRef    Form = 2 // the chain of a live job or fill, so that nothing is sent twice
-	FormKept   Form = 3 // a chain that the connection keeps
-	FormNone   Form = 4 // the space only
-)
-
-func (f Form) String() string { return name(formNames[:], uint16(f), "form") }
-
-var formNames = [...]string{"tokens", "hashes", "ref", "kept", "none"}
-
 const (
 	chainSaveUnfull = 1 << 0
 	chainAlone      = 1 << 1
-)
-
-// Limits of the chains that a connection keeps.
-const (
-	KeptChains = 16
-	KeptChunks = 64 << 10
 )
 
 // Chain says which chunks a request is about. In every form each chunk
@@ -54,39 +32,30 @@ type Chain struct {
 // Chunks is how many hashes there are.
 func (ch *Chain) Chunks() int { return len(ch.Hashes) / max(1, int(ch.Width)) }
 
-// append appends the record.
-func (ch *Chain) append(dst []byte) []byte {
-	at, flags := len(dst), byte(0)
+// appendChain is by hand, as is readChain: what the items are depends on the form.
+func appendChain(dst []byte, ch *Chain) []byte {
+	flags := byte(0)
 	if ch.SaveUnfull {
 		flags |= chainSaveUnfull
 	}
 	if ch.Alone {
 		flags |= chainAlone
 	}
-	dst = binary.LittleEndian.AppendUint32(beginRecord(dst), ch.Space)
+	dst = binary.LittleEndian.AppendUint32(dst, ch.Space)
 	dst = append(dst, byte(ch.Form), flags, 0, 0)
 	dst = binary.LittleEndian.AppendUint32(dst, ch.Skip)
 	dst = binary.LittleEndian.AppendUint32(dst, ch.LastTokens)
 	dst = binary.LittleEndian.AppendUint64(dst, ch.ID)
 	switch ch.Form {
 	case FormTokens:
-		dst = appendArray(dst, 4, ch.Tokens)
+		return appendArray(dst, 4, ch.Tokens)
 	case FormHashes:
-		dst = appendArray(dst, int(ch.Width), ch.Hashes)
-	default:
-		dst = appendZero(dst, 8)
+		return appendArray(dst, int(ch.Width), ch.Hashes)
 	}
-	return endRecord(dst, at)
+	return appendZero(dst, 8)
 }
 
-// chain reads the record of a request.
-func (c *cursor) chain(ch *Chain) {
-	sub := c.record("chain")
-	sub.bareChain(ch)
-	c.ended(&sub, "chain")
-}
-
-func (c *cursor) bareChain(ch *Chain) {
+func readChain(c *cursor, ch *Chain) {
 	*ch = Chain{Space: c.u32("chain space"), Form: Form(c.u8("chain form"))}
 	known := uint8(chainSaveUnfull)
 	if ch.Form == FormHashes {

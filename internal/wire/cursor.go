@@ -96,13 +96,6 @@ func (c *cursor) u64(field string) uint64 {
 	return 0
 }
 
-// code is a code with the zeros behind it that make n bytes.
-func (c *cursor) code(n int64, field string) Code {
-	v := Code(c.u16(field))
-	c.zero(n-2, field)
-	return v
-}
-
 // bool is a byte that must be 0 or 1.
 func (c *cursor) bool(field string) bool {
 	v := c.u8(field)
@@ -118,6 +111,15 @@ func (c *cursor) flags(known uint8, field string) uint8 {
 	v := c.u8(field)
 	if v&^known != 0 {
 		c.fail(field, "unknown bits %#02x", v&^known)
+	}
+	return v
+}
+
+// upTo is a byte that is no larger than most.
+func (c *cursor) upTo(most uint8, field string) uint8 {
+	v := c.u8(field)
+	if v > most {
+		c.fail(field, "%d is unknown", v)
 	}
 	return v
 }
@@ -212,17 +214,14 @@ func (c *cursor) ended(sub *cursor, field string) {
 	}
 }
 
-// listed reads the records of a list, each with each.
-func (c *cursor) listed(field string, each func(sub *cursor)) {
+// list is how many records a list has; a request's at most most.
+func (c *cursor) list(most uint32, field string) uint32 {
 	n := c.u32(field)
 	c.zero(4, field)
-	for ; n > 0 && c.err == nil; n-- { // each takes bytes of the body
-		sub := c.record(field)
-		if sub.err == nil {
-			each(&sub)
-		}
-		c.ended(&sub, field)
+	if c.strict {
+		c.atMost(int(n), int(most), field)
 	}
+	return n
 }
 
 // end is how a reply ends: further bytes are from a newer peer.
@@ -233,23 +232,7 @@ func (c *cursor) end(message string) error {
 	return nil
 }
 
-// endReply is end for a reply that ends in options of which none is known.
-func (c *cursor) endReply(message string) error {
-	c.options(nil)
-	return c.end(message)
-}
-
-// endRequest is how a request ends that has no options of its own: nothing is
-// behind the list.
-func (c *cursor) endRequest(message string, d *Deadline) error { return c.endWith(message, d, nil) }
-
-// endWith is endRequest for a message that has options of its own.
-func (c *cursor) endWith(message string, d *Deadline, known func(tag uint16, value *cursor) bool) error {
-	c.requestOptions(d, known)
-	return c.endBody(message)
-}
-
-// endBody is how a request ends whose options were read.
+// endBody is how a request ends: nothing is behind its options and payloads.
 func (c *cursor) endBody(message string) error {
 	if c.left() >= 8 {
 		c.fail("end", "%d bytes too many", c.left())
@@ -295,10 +278,6 @@ func endRecord(dst []byte, start int) []byte {
 	n := len(dst) - start - 8
 	binary.LittleEndian.PutUint32(dst[start:], uint32(n))
 	return appendPad(dst, n)
-}
-
-func appendCode(dst []byte, c Code, n int) []byte {
-	return appendZero(binary.LittleEndian.AppendUint16(dst, uint16(c)), n-2)
 }
 
 func appendBool(dst []byte, v bool) []byte {

@@ -5,8 +5,10 @@
 //
 // # Owns
 //
-// Every message is a struct with two methods. Append appends the encoded body
-// to a slice; Decode reads a body into the struct. Requests are read strictly:
+// Every message is a struct, in messages.go beside the numbers and their names, with two
+// methods, in codec.go. internal/wire/gen prints both files from testdata/wire/schema.json,
+// whose notes are the comments. Append appends the encoded body to a slice; Decode reads
+// a body into the struct; a method check, by hand, has the rules that no type says. Requests are read strictly:
 // a byte too few or too many, an unknown flag or an unknown option that may
 // not be ignored is an error that wraps [ErrMalformed]. Replies and pushes may
 // grow at their end: unknown fields behind the known ones are passed over.

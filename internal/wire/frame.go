@@ -21,20 +21,6 @@ const (
 	MaxHelloBytes = 128 << 10
 )
 
-// Kind says which way a frame goes and whether it answers another.
-type Kind uint8
-
-// The kinds of frames.
-const (
-	KindRequest Kind = 0 // client to daemon
-	KindReply   Kind = 1 // daemon to client, answers the request with the same id
-	KindPush    Kind = 2 // daemon to client, unasked; the id names the job
-)
-
-func (k Kind) String() string { return name(kindNames[:], uint16(k), "kind") }
-
-var kindNames = [...]string{"request", "reply", "push"}
-
 // Header is what precedes every body, in this order.
 type Header struct {
 	BodyBytes uint32
@@ -110,7 +96,7 @@ func AppendPush(dst []byte, op Op, job uint64, m Message) []byte {
 // AppendError appends a whole reply frame that refuses a request.
 func AppendError(dst []byte, op Op, id uint64, code Code, m *ErrorReply) []byte {
 	if code == CodeVersion {
-		return AppendVersionRefusal(dst, id, m.Text)
+		return appendVersionRefusal(dst, id, m.Text)
 	}
 	start := len(dst)
 	return End(m.Append(Begin(dst, Header{Kind: KindReply, Op: op, Code: code, ID: id})), start)
@@ -118,7 +104,7 @@ func AppendError(dst []byte, op Op, id uint64, code Code, m *ErrorReply) []byte 
 
 // Refusal is the body of a reply that refuses with code.
 func Refusal(code Code, text string) *ErrorReply {
-	m := &ErrorReply{Retry: code.Retry(), Text: text}
+	m := &ErrorReply{Retry: code.retry(), Text: text}
 	switch m.Retry {
 	case RetryLater:
 		m.AfterMillis = 100 // about what writing a window of chunks takes

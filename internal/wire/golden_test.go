@@ -21,7 +21,7 @@ var goldenGrouped = Grouped{Tokens: 768, Run: 1024, Lacks: 2, Needs: goldenNeeds
 
 var goldenLengths = Grouped{Tokens: 768, Run: 1024, Lacks: 2, Needs: goldenNeeds, Lengths: ViewU32s([]uint32{768, 256})}
 
-var update = flag.Bool("update", false, "write the golden frames, and what the documents print from the schema")
+var update = flag.Bool("update", false, "write the golden frames")
 
 const goldenDir = "../../testdata/wire"
 
@@ -57,7 +57,7 @@ var (
 	}
 	goldenTokens = Chain{Space: 1, Tokens: ViewU32s([]uint32{101, 102, 103, 104, 105})}
 	goldenRef    = Chain{Form: FormRef, ID: 7}
-	goldenMatch  = Match{Total: Count{3, 768}, Tiers: TierCounts{{1, 256}, {2, 512}}}
+	goldenMatch  = Match{Total: Count{768, 3}, Tiers: TierCounts{{256, 1}, {512, 2}}}
 	goldenRefs   = Refs(nil).
 			Add(Ref{8192, 0x0102030405060708, 65536, 256}).
 			Add(Ref{73728, 0x1112131415161718, 65536, 256}).
@@ -112,7 +112,7 @@ var golden = []struct {
 		Limits: Limits{
 			LeaseMillis: 300_000, PinMillis: 3_600_000, PrefetchMillis: 1_000, PrefetchMicrosPer1024: 50_000,
 			HelloMillis: 10_000, StallMillis: 30_000, Requests: 1024, Jobs: 1024, Fills: 1024, Pins: 1024, Spaces: 1024,
-			UserJobs: 16384, UnreadBytes: 1 << 20, KeptChains: KeptChains, KeptChunks: KeptChunks, Warms: 64,
+			UserJobs: 16384, UnreadBytes: 1 << 20, KeptChains: 16, KeptChunks: 65536, Warms: 64,
 			ChunkTokens: 256, SpinMicros: 1_000,
 		},
 		HasSpace: true, Space: goldenInfo(0), Server: "kvstored 1.0.0",
@@ -157,9 +157,16 @@ var golden = []struct {
 		Chain: Chain{Space: 1, Tokens: goldenTokens.Tokens}, Flags: PrefetchShared,
 		Shared: Shared{Ranks: ViewU32s([]uint32{2, 3}), PrefillRate: 20_000},
 	}},
+	{"prefetch_alone_request", request(OpPrefetch), &PrefetchRequest{
+		Chain: Chain{Space: 1, Form: FormHashes, Width: 8, Hashes: goldenHashes(5)}, Flags: PrefetchAlone,
+		Shared: Shared{Ranks: ViewU32s([]uint32{2})},
+	}},
+	{"prefetch_alone_reply", reply(OpPrefetch), &PrefetchReply{
+		Job: 7, Match: goldenMatch, State: goldenRunning, Worth: 3, Alone: ViewU32s([]uint32{0b11_0000_0000}),
+	}},
 	{"prefetch_reply", reply(OpPrefetch), &PrefetchReply{Job: 7, Match: goldenMatch, State: goldenRunning, Worth: 4}},
 	{"prefetch_advice_reply", reply(OpPrefetch), &PrefetchReply{
-		Job: 7, Match: goldenMatch, State: goldenRunning, Advice: &Advice{Load: Count{2, 512}, Micros: 1500}, Worth: 4,
+		Job: 7, Match: goldenMatch, State: goldenRunning, Advice: &Advice{Load: Count{512, 2}, Micros: 1500}, Worth: 4,
 	}},
 	{"prefetch_groups_request", request(OpPrefetch), &PrefetchRequest{
 		Chain:  Chain{Space: 1, Tokens: goldenTokens.Tokens},
@@ -167,21 +174,21 @@ var golden = []struct {
 	}},
 	{"prefetch_groups_reply", reply(OpPrefetch), &PrefetchReply{
 		Job: 7, Match: goldenMatch, Worth: 3, Grouped: &goldenGrouped, State: JobState{
-			Code: CodeOK, Ready: Count{3, 768}, Tiers: TierCounts{{3, 768}}, Refs: goldenRefs.Slice(0, 3), Needs: goldenNeeds,
+			Code: CodeOK, Ready: Count{768, 3}, Tiers: TierCounts{{768, 3}}, Refs: goldenRefs[:3*refBytes], Needs: goldenNeeds,
 		},
 	}},
 	{"prefetch_push", Header{Kind: KindPush, Op: OpPrefetch, ID: 7}, &JobState{
-		Code: CodeOK, Ready: Count{3, 768}, Tiers: TierCounts{{1, 256}, {2, 512}},
-		First: 1, Refs: goldenRefs.Slice(1, 3),
+		Code: CodeOK, Ready: Count{768, 3}, Tiers: TierCounts{{256, 1}, {512, 2}},
+		First: 1, Refs: goldenRefs[refBytes : 3*refBytes],
 	}},
 	{"revoked_push", Header{Kind: KindPush, Op: OpPrefetch, ID: 7}, &JobState{
-		Code: CodeRevoked, Ready: Count{3, 768}, Tiers: TierCounts{{1, 256}, {2, 512}}, First: 3,
+		Code: CodeRevoked, Ready: Count{768, 3}, Tiers: TierCounts{{256, 1}, {512, 2}}, First: 3,
 	}},
 	{"fill_push", Header{Kind: KindPush, Op: OpReserve, ID: 8}, &CodeReply{CodeRevoked}},
 	{"wait_request", request(OpWait), &WaitRequest{Job: 7, MinTokens: 768, From: FromUnsent, Deadline: Deadline{true, 500}}},
 	{"wait_reply", reply(OpWait), &JobState{
-		Code: CodeFailed, FailedTier: TierDisk, Ready: Count{2, 512},
-		Tiers: TierCounts{{1, 256}, {1, 256}}, First: 1, Refs: goldenRefs.Slice(1, 2),
+		Code: CodeFailed, FailedTier: TierDisk, Ready: Count{512, 2},
+		Tiers: TierCounts{{256, 1}, {256, 1}}, First: 1, Refs: goldenRefs[refBytes : 2*refBytes],
 	}},
 	{"cancel_request", request(OpCancel), &IDRequest{5}},
 	{"cancel_reply", reply(OpCancel), &CodeReply{CodeOK}},
@@ -222,19 +229,19 @@ var golden = []struct {
 	{"get_reply", reply(OpGet), &GetReply{Chunks(nil).Add(Chunk{5, 256, helloSum}), []byte("hello")}},
 	{"release_request", request(OpRelease), &IDRequest{7}},
 	{"release_reply", reply(OpRelease), &ReleaseReply{CodeOK, JobState{
-		Code: CodeCancelled, Ready: Count{1, 256}, Tiers: TierCounts{{1, 256}}, First: 1,
+		Code: CodeCancelled, Ready: Count{256, 1}, Tiers: TierCounts{{256, 1}}, First: 1,
 	}}},
 	{"renew_request", request(OpRenew), &IDRequest{7}},
 	{"renew_reply", reply(OpRenew), &RenewReply{300_000}},
-	{"pin_request", request(OpPin), &PinRequest{goldenTokens, "req-42", 60_000}},
-	{"pin_reply", reply(OpPin), &PinReply{Count{3, 768}}},
+	{"pin_request", request(OpPin), &PinRequest{Chain: goldenTokens, LookupID: "req-42", MaxAgeMillis: 60_000}},
+	{"pin_reply", reply(OpPin), &PinReply{Count{768, 3}}},
 	{"unpin_request", request(OpUnpin), &UnpinRequest{"req-42"}},
 	{"unpin_reply", reply(OpUnpin), &ChunksReply{3}},
 	{"delete_request", request(OpDelete), &DeleteRequest{Chain: goldenTokens}},
 	{"delete_space_request", request(OpDelete), &DeleteRequest{Chain: Chain{Space: 1, Form: FormNone}, Deadline: Deadline{true, 5000}}},
 	{"delete_reply", reply(OpDelete), &ChunksReply{2}},
 	{"flush_request", request(OpFlush), &FlushRequest{Durable: true, Deadline: Deadline{true, 10_000}}},
-	{"flush_reply", reply(OpFlush), &FlushReply{40, 40 * 65536, []Leftover{{"tier_off", 1, 65536}}}},
+	{"flush_reply", reply(OpFlush), &FlushReply{40, 40 * 65536, []Leftover{{1, 65536, "tier_off"}}}},
 	{"stats_request", request(OpStats), &EmptyRequest{}},
 	{"stats_reply", reply(OpStats), &StatsReply{[]byte(`{"uptime_seconds":1}`)}},
 	{"ping_request", request(OpPing), &EmptyRequest{}},
@@ -254,7 +261,7 @@ var golden = []struct {
 	{"warm_request", request(OpWarm), &WarmRequest{Chain: goldenTokens, Search: TierDisk, Deadline: Deadline{true, 500}}},
 	{"warm_named_request", request(OpWarm), &WarmRequest{Chain: Chain{Form: FormNone}, LookupID: "req-42"}},
 	{"warm_reply", reply(OpWarm), &WarmReply{Match: goldenMatch, State: JobState{
-		Ready: Count{3, 768}, Tiers: TierCounts{{1, 256}, {2, 512}},
+		Ready: Count{768, 3}, Tiers: TierCounts{{256, 1}, {512, 2}},
 	}}},
 	{"batch_request", request(OpBatch), &BatchRequest{
 		Policy: PolicyTimeout, LoadMillis: 2000, MaxOvertaken: 16, Prompts: []BatchPrompt{
@@ -263,12 +270,12 @@ var golden = []struct {
 	}},
 	{"batch_reply", reply(OpBatch), &BatchReply{Jobs: []BatchJob{
 		{Prefetch: PrefetchReply{
-			Job: 7, Match: goldenMatch, State: goldenRunning, Advice: &Advice{Load: Count{2, 512}, Micros: 1500}, Worth: 4,
+			Job: 7, Match: goldenMatch, State: goldenRunning, Advice: &Advice{Load: Count{512, 2}, Micros: 1500}, Worth: 4,
 		}},
 		{Code: CodeUnknownJob, Text: "no such job"},
 	}, Order: ViewU32s([]uint32{1, 0})}},
 	{"prefetch_hints_reply", reply(OpPrefetch), &PrefetchReply{
-		Job: 7, Match: goldenMatch, State: goldenRunning, Advice: &Advice{Load: Count{2, 512}, Micros: 1500}, Worth: 4,
+		Job: 7, Match: goldenMatch, State: goldenRunning, Advice: &Advice{Load: Count{512, 2}, Micros: 1500}, Worth: 4,
 		Faults: goldenFaults,
 	}},
 	{"hint_request", request(OpHint), &HintRequest{
@@ -278,7 +285,7 @@ var golden = []struct {
 	{"hint_named_request", request(OpHint), &HintRequest{
 		Chain: Chain{Form: FormNone}, LookupID: "req-42", Configs: Pairs(nil).Add("turn_over", "done"),
 	}},
-	{"hint_reply", reply(OpHint), &HintReply{Retained: Count{3, 768}, Faults: goldenFaults}},
+	{"hint_reply", reply(OpHint), &HintReply{Retained: Count{768, 3}, Faults: goldenFaults}},
 	{"error_reply", Header{Kind: KindReply, Op: OpRelease, Code: CodeUnknownJob, ID: 21}, &ErrorReply{
 		Text: "job 9 is not live: it was released, cancelled or never made on this connection",
 	}},
@@ -295,7 +302,7 @@ var goldenFaults = []Fault{
 	{CodeBadRequest, NoAction, "pause_seconds", "\"soon\" is no number"},
 }
 
-var goldenRunning = JobState{Code: CodeRunning, Ready: Count{1, 256}, Tiers: TierCounts{{1, 256}}, Refs: goldenRefs.Slice(0, 1)}
+var goldenRunning = JobState{Code: CodeRunning, Ready: Count{256, 1}, Tiers: TierCounts{{256, 1}}, Refs: goldenRefs[:refBytes]}
 
 func request(op Op) Header { return Header{Kind: KindRequest, Op: op, ID: uint64(op)} }
 func push(op Op) Header    { return Header{Kind: KindPush, Op: op, ID: uint64(op)} }

@@ -1,11 +1,16 @@
 package wire
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kvstored/kvstored/internal/poll"
+	unixsocket "github.com/kvstored/kvstored/internal/socket"
 )
 
 // socket is a link over a Unix socket.
@@ -116,4 +121,59 @@ func (s *sender) attempt(fd uintptr) bool {
 		}
 	}
 	return true
+}
+
+// MaxFiles is the largest number of descriptors that come with one frame. The
+// protocol sends two; the rest is room to grow.
+const MaxFiles = 8
+
+// writeFiles sends p, as far as the socket takes it at once, with descriptors of the
+// files beside its first byte.
+func (s *socket) writeFiles(p []byte, files []*os.File) (n int, err error) {
+	rights, err := unixsocket.Rights(files)
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	err = s.raw.Write(func(fd uintptr) bool {
+		for failed = syscall.EINTR; failed == syscall.EINTR; {
+			n, failed = unix.SendmsgN(int(fd), p, rights, nil, 0)
+		}
+		return failed != syscall.EAGAIN
+	})
+	runtime.KeepAlive(files)
+	if err == nil && failed != nil {
+		err = os.NewSyscallError("sendmsg", failed)
+	}
+	return n, err
+}
+
+// readFiles reads bytes and the descriptors that came with them. They are
+// closed on exec; the caller owns them, also beside an error.
+func (s *socket) readFiles(p []byte) (int, []*os.File, error) {
+	oob := make([]byte, syscall.CmsgSpace(4*MaxFiles))
+	var n, oobn, flags int
+	var failed error
+	err := s.raw.Read(func(fd uintptr) bool {
+		for failed = syscall.EINTR; failed == syscall.EINTR; {
+			n, oobn, flags, _, failed = unix.Recvmsg(int(fd), p, oob, unix.MSG_CMSG_CLOEXEC)
+		}
+		return failed != syscall.EAGAIN
+	})
+	if err == nil && failed != nil {
+		err = os.NewSyscallError("recvmsg", failed)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	files, err := unixsocket.Files(oob[:oobn], "kvstored")
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%w: control message: %w", ErrMalformed, err)
+	case flags&syscall.MSG_CTRUNC != 0:
+		err = fmt.Errorf("%w: more than %d descriptors, or no room for them in this process: raise its limit on open files", ErrMalformed, MaxFiles)
+	case n == 0:
+		err = io.EOF
+	}
+	return n, files, err
 }

@@ -3,14 +3,9 @@ package simulate
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/hybrid"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -34,7 +29,7 @@ func GroupPolicies() []string { return append(policy.Names(), Infinite) }
 
 // GroupOptions say what RunGroups simulates.
 type GroupOptions struct {
-	Model      *config.Model
+	Model      *Model
 	Policies   []string
 	Keeps      []Keep
 	Capacities []int // in blocks that have all of every group
@@ -111,24 +106,7 @@ func RunGroups(ctx context.Context, t *Trace, o GroupOptions) ([]GroupRow, error
 		return nil, err
 	}
 	rows := o.rows()
-	var done sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range rows {
-		r := &rows[i]
-		g.Go(func() error {
-			if err := r.play(ctx, t, &o); err != nil {
-				return err
-			}
-			if o.Done != nil {
-				done.Lock()
-				defer done.Unlock()
-				o.Done(*r)
-			}
-			return nil
-		})
-	}
-	return rows, g.Wait()
+	return rows, playAll(ctx, rows, func(ctx context.Context, i int) error { return rows[i].play(ctx, t, &o) }, o.Done)
 }
 
 // Rows is how many RunGroups returns.
@@ -183,7 +161,7 @@ func (r *GroupRow) play(ctx context.Context, t *Trace, o *GroupOptions) error {
 }
 
 // family makes the store of a row.
-func (r *GroupRow) family(t *Trace, m *config.Model) (*family, error) {
+func (r *GroupRow) family(t *Trace, m *Model) (*family, error) {
 	dense := int64(0)
 	for _, g := range m.Groups {
 		dense += g.Dense(t.blockTokens)
@@ -203,7 +181,7 @@ func (r *GroupRow) family(t *Trace, m *config.Model) (*family, error) {
 
 // Pieces are those of the groups of a model, for blocks of so many tokens. The full
 // groups are one, the first.
-func Pieces(m *config.Model, blockTokens int) []GroupPieces {
+func Pieces(m *Model, blockTokens int) []GroupPieces {
 	groups := []GroupPieces{{hybrid.Group{Chunk: blockTokens}, 0}}
 	for _, g := range m.Groups {
 		p := piecesOf(g, blockTokens)
@@ -218,7 +196,7 @@ func Pieces(m *config.Model, blockTokens int) []GroupPieces {
 
 // piecesOf is a group in blocks of so many tokens. Of a window that is shorter than
 // a block no more than the window is stored.
-func piecesOf(g config.ModelGroup, block int) GroupPieces {
+func piecesOf(g ModelGroup, block int) GroupPieces {
 	p := GroupPieces{hybrid.Group{Chunk: block}, int64(g.BytesPerToken) * int64(block)}
 	switch g.Kind {
 	case "window":

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -20,7 +19,7 @@ func TestPublishedGroups(t *testing.T) {
 		"qwen3-next-80b": {.1277, .3231, .3498},
 		"nemotron-h-8b":  {.1784, .3458, 0},
 	} {
-		m, err := config.ModelNamed(name)
+		m, err := ModelNamed(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +44,7 @@ func TestPublishedGroups(t *testing.T) {
 func TestPublishedDeadFirst(t *testing.T) {
 	trace := conversation(t)
 	for _, name := range []string{"gpt-oss-120b", "gemma-3-27b", "qwen3-next-80b", "nemotron-h-8b"} {
-		m, err := config.ModelNamed(name)
+		m, err := ModelNamed(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,10 +62,10 @@ func TestPublishedDeadFirst(t *testing.T) {
 	}
 }
 
-var small = []config.Model{
-	{Groups: []config.ModelGroup{{Kind: "full", BytesPerToken: 3}, {Kind: "window", BytesPerToken: 2, Window: 1100}}},
-	{Groups: []config.ModelGroup{{Kind: "full", BytesPerToken: 1}, {Kind: "state", StateBytes: 2000, StateEvery: 512}}},
-	{Groups: []config.ModelGroup{
+var small = []Model{
+	{Groups: []ModelGroup{{Kind: "full", BytesPerToken: 3}, {Kind: "window", BytesPerToken: 2, Window: 1100}}},
+	{Groups: []ModelGroup{{Kind: "full", BytesPerToken: 1}, {Kind: "state", StateBytes: 2000, StateEvery: 512}}},
+	{Groups: []ModelGroup{
 		{Kind: "full", BytesPerToken: 1}, {Kind: "full", BytesPerToken: 2}, {Kind: "local", BytesPerToken: 2, Window: 1536},
 		{Kind: "window", BytesPerToken: 1, Window: 64}, {Kind: "state", StateBytes: 700, StateEvery: 512},
 	}},
@@ -182,7 +181,7 @@ func (f *family) check(t *testing.T) {
 // TestGroupsByHand: a prefix without a state where it ends is of no use, the next prompt
 // that meets its junction leaves one there, and what nobody can use goes first.
 func TestGroupsByHand(t *testing.T) {
-	m := config.Model{Groups: []config.ModelGroup{{Kind: "full", BytesPerToken: 1}, {Kind: "state", StateBytes: 512, StateEvery: 512}}}
+	m := Model{Groups: []ModelGroup{{Kind: "full", BytesPerToken: 1}, {Kind: "state", StateBytes: 512, StateEvery: 512}}}
 	trace := parse(t, line("1, 2", "1024")+line("1, 3", "1024")+line("1, 4", "1024"))
 	rows, err := RunGroups(t.Context(), trace, GroupOptions{Model: &m, Policies: []string{Infinite}, Keeps: Keeps(), Capacities: []int{1}})
 	if err != nil {

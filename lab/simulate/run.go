@@ -163,29 +163,36 @@ func Run(ctx context.Context, t *Trace, o Options) ([]Row, error) {
 		}
 	}
 	rows := make([]Row, len(o.Policies)*len(o.Capacities))
-	var done sync.Mutex
+	return rows, playAll(ctx, rows, func(ctx context.Context, i int) error {
+		name, capacity := o.Policies[i/len(o.Capacities)], o.Capacities[i%len(o.Capacities)]
+		p, err := newPlayer(t, name, capacity, &o)
+		if err != nil {
+			return err
+		}
+		rows[i], err = t.play(ctx, p, &o)
+		rows[i].Policy, rows[i].CapacityBlocks = name, capacity
+		return err
+	}, o.Done)
+}
+
+// playAll plays each of rows, on all processors. done, unless nil, is told of each as it
+// is ready, one at a time.
+func playAll[R any](ctx context.Context, rows []R, play func(ctx context.Context, i int) error, done func(R)) error {
+	var telling sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range rows {
-		name, capacity := o.Policies[i/len(o.Capacities)], o.Capacities[i%len(o.Capacities)]
 		g.Go(func() error {
-			p, err := newPlayer(t, name, capacity, &o)
-			if err != nil {
+			if err := play(ctx, i); err != nil || done == nil {
 				return err
 			}
-			if rows[i], err = t.play(ctx, p, &o); err != nil {
-				return err
-			}
-			rows[i].Policy, rows[i].CapacityBlocks = name, capacity
-			if o.Done != nil {
-				done.Lock()
-				defer done.Unlock()
-				o.Done(rows[i])
-			}
+			telling.Lock()
+			defer telling.Unlock()
+			done(rows[i])
 			return nil
 		})
 	}
-	return rows, g.Wait()
+	return g.Wait()
 }
 
 // player is a cache that is asked for whole requests.

@@ -5,13 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/policy"
 )
@@ -106,23 +102,7 @@ func RunTiers(ctx context.Context, t *Trace, o TierOptions) ([]TierRow, error) {
 		return nil, err
 	}
 	rows := o.rows()
-	var done sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range rows {
-		g.Go(func() error {
-			if err := rows[i].play(ctx, t, &o); err != nil {
-				return err
-			}
-			if o.Done != nil {
-				done.Lock()
-				defer done.Unlock()
-				o.Done(rows[i])
-			}
-			return nil
-		})
-	}
-	return rows, g.Wait()
+	return rows, playAll(ctx, rows, func(ctx context.Context, i int) error { return rows[i].play(ctx, t, &o) }, o.Done)
 }
 
 // rows are the pairs, in their order.

@@ -96,7 +96,7 @@ func (p *play) row(ctx context.Context, row *Row) error {
 	dram, disk := r.Now.DRAM, r.Now.Disk
 	o := simulate.PairOptions{
 		Policy: dram.Policy, DiskPolicy: disk.Policy, Capacity: p.scaled(dram.Chunks, 1), DiskCapacity: p.scaled(disk.Chunks, 1),
-		Write: simulate.Write(r.Now.Write), UnsafeAge: time.Duration(r.Now.UnsafeAge * float64(time.Second)), MinHits: r.Now.MinHits,
+		Write: simulate.Write(r.Now.Write), UnsafeAge: time.Duration(r.Now.UnsafeAge * float64(time.Second)),
 		ByCompute: dram.ByCompute, DiskByCompute: disk.ByCompute,
 	}
 	if row.Tier == "cpu" {

@@ -11,17 +11,23 @@ import (
 	"github.com/kvstored/kvstored/internal/metric"
 )
 
-// exported are the metrics of a bridge.
-var exported = metric.Set{Prefix: "kvstored_bridge_"}
-
-var (
-	descConnected   = exported.Desc("connected", "1 while the daemon is heard.")
-	descSnapshots   = exported.Desc("snapshots_total", "Times that all that the daemon has was asked for anew.")
-	descChanges     = exported.Desc("changes_total", "Changes of tiers that the daemon told.")
-	descBatches     = exported.Desc("batches_total", "Batches of changes.")
-	descSubscribers = exported.Desc("subscribers", "Subscribers over ZeroMQ.")
-	descMessages    = exported.Desc("messages_total", "Messages to subscribers over ZeroMQ, by what came of them: sent, or missed by one that was too slow.", "result")
-)
+// metrics are those of a bridge.
+var metrics = []metric.Metric[Bridge]{
+	metric.One("connected", "1 while the daemon is heard.", func(b *Bridge) (n int) {
+		if b.connected.Load() {
+			n = 1
+		}
+		return n
+	}),
+	metric.One("snapshots_total", "Times that all that the daemon has was asked for anew.", func(b *Bridge) uint64 { return b.snapshots.Load() }),
+	metric.One("changes_total", "Changes of tiers that the daemon told.", func(b *Bridge) uint64 { return b.log.Stats().Noted }),
+	metric.One("batches_total", "Batches of changes.", func(b *Bridge) uint64 { return b.log.Stats().Next }),
+	metric.One("subscribers", "Subscribers over ZeroMQ.", func(b *Bridge) int { return b.Pub.Stats().Subscribers }),
+	metric.By("messages_total", "Messages to subscribers over ZeroMQ, by what came of them: sent, or missed by one that was too slow.", "result", func(b *Bridge) map[string]uint64 {
+		pub := b.Pub.Stats()
+		return map[string]uint64{"sent": pub.Sent, "missed": pub.Dropped}
+	}),
+}
 
 // collector exports the numbers of a bridge.
 type collector struct{ *Bridge }
@@ -31,18 +37,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByC
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	out, log, pub := metric.Out(ch), c.log.Stats(), c.Pub.Stats()
-	connected := 0.0
-	if c.connected.Load() {
-		connected = 1
-	}
-	out.Gauge(descConnected, connected)
-	out.Counter(descSnapshots, c.snapshots.Load())
-	out.Counter(descChanges, log.Noted)
-	out.Counter(descBatches, log.Next)
-	out.Gauge(descSubscribers, float64(pub.Subscribers))
-	out.Counter(descMessages, pub.Sent, "sent")
-	out.Counter(descMessages, pub.Dropped, "missed")
+	metric.Collect(ch, "kvstored_bridge_", metrics, c.Bridge)
 }
 
 // Handler answers /metrics, /healthz, and /readyz, which is 503 while the daemon is not

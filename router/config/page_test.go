@@ -24,7 +24,7 @@ const (
 	pageHead = "# Configuration of the router\n\n" +
 		"<!-- Made from the comments and tags of package config by `go generate ./config`. Edit them. -->\n\n" +
 		"One YAML file, [router.example.yaml](../router.example.yaml) with the defaults; what it says beside these keys is an error. " +
-		"A variable such as `KVSTORED_ROUTE__MEMORY` overrides `route.memory`. A change takes a restart. `log` is as of [the daemon](../../docs/configuration.md#log).\n"
+		"A variable such as `KVSTORED_ROUTE__MEMORY` overrides `route.memory`. A change takes a restart. `log` is as of [the daemon](../../docs/reference/configuration.md#log).\n"
 )
 
 // comments are the doc comments of the types in route.go and of their fields, as "Route"

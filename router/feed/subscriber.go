@@ -33,6 +33,7 @@ type Subscriber struct {
 	// Snapshots says that the endpoint of replays sends all that is there if it
 	// is asked for that, as a kvstored does. Others are asked for all they keep.
 	Snapshots bool
+	Room      *zmtp.Room // for large messages of all subscribers; nil: there is always some
 	Log       zerolog.Logger
 
 	ignored bool // a batch was, since what there is was asked for
@@ -48,7 +49,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 
 // session is one connection.
 func (s *Subscriber) session(ctx context.Context) error {
-	c, err := zmtp.Dial(ctx, "SUB", s.Events, maxMessage)
+	c, err := zmtp.Dial(ctx, "SUB", s.Events, maxMessage, s.Room)
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (s *Subscriber) resync(ctx context.Context) {
 
 // replay asks for batches from a number on and calls visit with each.
 func (s *Subscriber) replay(ctx context.Context, from uint64, what []byte, visit func(uint64, []byte) error) error {
-	c, err := zmtp.Dial(ctx, "DEALER", s.Replay, maxMessage)
+	c, err := zmtp.Dial(ctx, "DEALER", s.Replay, maxMessage, s.Room)
 	if err != nil {
 		return err
 	}
@@ -174,8 +175,9 @@ func (s *Subscriber) replay(ctx context.Context, from uint64, what []byte, visit
 		if err != nil {
 			return err
 		}
-		if len(frames) > 0 && len(frames[0]) == 0 {
-			frames = frames[1:]
+		// Before these two come an empty frame, where the other side sends one, and vLLM's topic.
+		if len(frames) > 2 && len(frames) <= 4 {
+			frames = frames[len(frames)-2:]
 		}
 		if len(frames) != 2 || len(frames[0]) != 8 {
 			return fmt.Errorf("%s: %w: %d frames; a number of 8 bytes and a batch are meant", s.Replay, errReplay, len(frames))

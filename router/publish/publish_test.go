@@ -66,7 +66,7 @@ func newRig(t *testing.T, o events.Options, first ...events.Change) *rig {
 
 func dial(t *testing.T, kind, endpoint string) *zmtp.Client {
 	t.Helper()
-	c, err := zmtp.Dial(t.Context(), kind, endpoint, 1<<20)
+	c, err := zmtp.Dial(t.Context(), kind, endpoint, 1<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

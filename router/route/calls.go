@@ -23,7 +23,7 @@ const (
 	eventBody  = 64 << 20
 )
 
-// calls are all of them, in the order of router/README.md.
+// calls are all of them, in the order of router/docs/reference.md.
 var calls = []call{
 	{"POST", "/v1/register", true, smallBody, decoded(func(s *Service, q *Worker) (*struct{}, error) {
 		return new(struct{}), s.Register(*q)

@@ -1,6 +1,6 @@
 // Package route is a service that says which worker a request should go to: a
 // routing index (router/index), the events that fill it (router/feed), the
-// choice (router/pick), and the calls over HTTP that router/README.md describes.
+// choice (router/pick), and the calls over HTTP that router/docs/reference.md describes.
 //
 //	workers' events ---> feed.Publisher, one for each source ---> index.Index
 //	caller: select  ---> find in the index, queues of pick.Loads ---> pick.Choose

@@ -9,7 +9,7 @@ import (
 
 // Each code of an error is on the page, and the page has no other.
 func TestCodesAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile("../docs/reference.md")
 	if err != nil {
 		t.Fatal(err)
 	}

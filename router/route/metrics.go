@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/kvstored/kvstored/internal/metric"
+	"github.com/kvstored/kvstored/router/index"
 )
 
 // counts are the metrics of a service.
@@ -32,21 +33,62 @@ func (c *counts) make(s *Service) {
 	c.registry.MustRegister(c.calls, c.took, c.asked, c.reused, &collector{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
-// exported are the metrics of the workers and of the index.
-var exported = metric.Set{Prefix: prefix}
+// snapshot is what the workers and the index are at one moment.
+type snapshot struct {
+	workers      []State
+	reservations int
+	index        index.Stats
+}
 
-var (
-	descWorkers      = exported.Desc("workers", "Workers that are registered.")
-	descUnheard      = exported.Desc("workers_unheard", "Workers of which a source of events is not connected.")
-	descReservations = exported.Desc("reservations", "Reservations that are not freed.")
-	descBlocks       = exported.Desc("index_blocks", "Blocks in the index, each once.")
-	descBytes        = exported.Desc("index_bytes", "Memory of the index.")
-	descTrimmed      = exported.Desc("index_trimmed_total", "Blocks that were forgotten for the budget of the index.")
-	descExpired      = exported.Desc("index_expired_total", "Blocks of workers that were not told again within their time to live.")
-	descQueue        = exported.Desc("worker_queue_seconds", "Work that a worker was given and has not done, as estimated.", "worker", "rank")
-	descHeld         = exported.Desc("worker_blocks", "Blocks that a worker has by a source, each for each medium.", "worker", "rank", "source")
-	descEvents       = exported.Desc("worker_events_total", "What the sources of a worker's events have said, by kind.", "worker", "rank", "source", "kind")
-)
+// metrics are those of the workers and of the index.
+var metrics = []metric.Metric[snapshot]{
+	metric.One("workers", "Workers that are registered.", func(s *snapshot) int { return len(s.workers) }),
+	metric.One("workers_unheard", "Workers of which a source of events is not connected.", func(s *snapshot) (n int) {
+		for i := range s.workers {
+			if !s.workers[i].Connected {
+				n++
+			}
+		}
+		return n
+	}),
+	metric.One("reservations", "Reservations that are not freed.", func(s *snapshot) int { return s.reservations }),
+	metric.One("index_blocks", "Blocks in the index, each once.", func(s *snapshot) int { return s.index.Blocks }),
+	metric.One("index_bytes", "Memory of the index.", func(s *snapshot) int64 { return s.index.Memory }),
+	metric.One("index_trimmed_total", "Blocks that were forgotten for the budget of the index.", func(s *snapshot) int64 { return s.index.Trimmed }),
+	metric.One("index_expired_total", "Blocks of workers that were not told again within their time to live.", func(s *snapshot) int64 { return s.index.Expired }),
+	metric.New("worker_queue_seconds", "Work that a worker was given and has not done, as estimated.", func(s *snapshot, put metric.Put) {
+		for i := range s.workers {
+			w := &s.workers[i]
+			put(w.Queue, valid(w.ID), number(w.Rank))
+		}
+	}, "worker", "rank"),
+	metric.New("worker_blocks", "Blocks that a worker has by a source, each for each medium.", func(s *snapshot, put metric.Put) {
+		s.sources(func(source *Source, labels ...string) { put(float64(source.Held), labels...) })
+	}, "worker", "rank", "source"),
+	metric.New("worker_events_total", "What the sources of a worker's events have said, by kind.", func(s *snapshot, put metric.Put) {
+		s.sources(func(source *Source, labels ...string) {
+			for kind, n := range map[string]uint64{
+				"batches": source.Batches, "blocks": source.Blocks, "passed": source.Passed, "refused": source.Refused, "duplicates": source.Duplicates,
+				"gaps": source.Gaps, "restarts": source.Restarts, "garbage": source.Garbage, "forgotten": source.Forgotten, "dropped": source.Dropped,
+				"floods": source.Floods, "silences": source.Silences,
+			} {
+				put(float64(n), append(labels, kind)...)
+			}
+		})
+	}, "worker", "rank", "source", "kind"),
+}
+
+// sources calls see for each source of a worker, with the labels of both.
+func (s *snapshot) sources(see func(source *Source, labels ...string)) {
+	for i := range s.workers {
+		w := &s.workers[i]
+		for name, source := range map[string]*Source{"engine": w.Engine, "kvstored": w.Daemon} {
+			if source != nil {
+				see(source, valid(w.ID), number(w.Rank), name)
+			}
+		}
+	}
+}
 
 // collector exports the numbers of workers and of the index.
 type collector struct{ *Service }
@@ -56,43 +98,10 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	out := metric.Out(ch)
-	all, unheard := c.Workers(), 0
-	for i := range all {
-		if !all[i].Connected {
-			unheard++
-		}
-		collectWorker(out, &all[i])
-	}
 	c.mu.Lock()
 	reservations := c.mu.loads.Len()
 	c.mu.Unlock()
-	x := c.index.Stats()
-	out.Gauge(descWorkers, float64(len(all)))
-	out.Gauge(descUnheard, float64(unheard))
-	out.Gauge(descReservations, float64(reservations))
-	out.Gauge(descBlocks, float64(x.Blocks))
-	out.Gauge(descBytes, float64(x.Memory))
-	out.Counter(descTrimmed, uint64(x.Trimmed))
-	out.Counter(descExpired, uint64(x.Expired))
-}
-
-func collectWorker(out metric.Out, w *State) {
-	id, rank := valid(w.ID), number(w.Rank)
-	out.Gauge(descQueue, w.Queue, id, rank)
-	for name, source := range map[string]*Source{"engine": w.Engine, "kvstored": w.Daemon} {
-		if source == nil {
-			continue
-		}
-		out.Gauge(descHeld, float64(source.Held), id, rank, name)
-		for kind, n := range map[string]uint64{
-			"batches": source.Batches, "blocks": source.Blocks, "passed": source.Passed, "refused": source.Refused, "duplicates": source.Duplicates,
-			"gaps": source.Gaps, "restarts": source.Restarts, "garbage": source.Garbage, "forgotten": source.Forgotten, "dropped": source.Dropped,
-			"floods": source.Floods, "silences": source.Silences,
-		} {
-			out.Counter(descEvents, uint64(n), id, rank, name, kind)
-		}
-	}
+	metric.Collect(ch, prefix, metrics, &snapshot{c.Workers(), reservations, c.index.Stats()})
 }
 
 // valid is an id as a label can be.

@@ -121,7 +121,7 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request) (path string, r
 		w.Header().Set("Allow", strings.Join(methods, ", "))
 		return "", nil, refuse(ErrMethod, "%s takes %s, not %.20s", r.URL.Path, strings.Join(methods, " or "), r.Method)
 	}
-	return "", nil, refuse(ErrCall, "%.80q; router/README.md has them all", r.URL.Path)
+	return "", nil, refuse(ErrCall, "%.80q; router/docs/reference.md has them all", r.URL.Path)
 }
 
 // allowed is an error unless a request may change something.

@@ -16,6 +16,7 @@ import (
 	"github.com/kvstored/kvstored/router/index"
 	"github.com/kvstored/kvstored/router/pick"
 	"github.com/kvstored/kvstored/router/reach"
+	"github.com/kvstored/kvstored/router/zmtp"
 )
 
 // Options of a service. A zero value means the default in the comment.
@@ -44,6 +45,7 @@ const (
 	defaultReservation = 10 * time.Minute
 	maxReservations    = 1 << 18
 	bodyBudget         = 256 << 20 // bytes of all bodies at a time
+	messageBudget      = 512 << 20 // bytes of large messages of workers at a time
 )
 
 // Service is a router's knowledge and its calls. It is safe for concurrent use.
@@ -55,6 +57,8 @@ type Service struct {
 	born   time.Time
 	bodies *semaphore.Weighted
 	counts counts
+
+	messages *zmtp.Room
 
 	mu struct {
 		sync.Mutex
@@ -83,7 +87,7 @@ func New(o Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{o: o, index: x, models: make(map[string]*feed.Model), born: o.Now(), bodies: semaphore.NewWeighted(bodyBudget)}
+	s := &Service{o: o, index: x, models: make(map[string]*feed.Model), born: o.Now(), bodies: semaphore.NewWeighted(bodyBudget), messages: zmtp.NewRoom(messageBudget)}
 	s.counts.make(s)
 	s.feed = feed.Options{Index: x, Now: o.Now, Grace: o.Grace, MaxBlocks: o.Blocks, Silence: o.Silence}
 	s.mu.members, s.mu.taken = make(map[index.Worker]*member), make(map[string]index.Worker)

@@ -180,13 +180,13 @@ func (s *Service) start(ctx context.Context, w *member) {
 		w.running.Go(func() { _ = source(ctx) }) // it ends with ctx only
 	}
 	if w.engine != nil && w.Events != Post {
-		run((&feed.Subscriber{Publisher: w.engine, Events: w.Events, Replay: w.Replay, Topic: w.Topic, Log: log}).Run)
+		run((&feed.Subscriber{Publisher: w.engine, Events: w.Events, Replay: w.Replay, Topic: w.Topic, Room: s.messages, Log: log}).Run)
 	}
 	switch {
 	case w.Kvstored == "":
 	case w.Kvstored[0] == '/':
 		run((&feed.Stream{Publisher: w.daemon, Socket: w.Kvstored, Log: log}).Run)
 	default:
-		run((&feed.Subscriber{Publisher: w.daemon, Events: w.Kvstored, Replay: w.KvstoredReplay, Snapshots: true, Log: log}).Run)
+		run((&feed.Subscriber{Publisher: w.daemon, Events: w.Kvstored, Replay: w.KvstoredReplay, Snapshots: true, Room: s.messages, Log: log}).Run)
 	}
 }

@@ -38,7 +38,7 @@ func dial(t *testing.T, says string) (*zmtp.Client, error) {
 		_, _ = io.Copy(io.Discard, nc)
 		return nc.Close()
 	})
-	return zmtp.Dial(t.Context(), "SUB", endpoint, 1000)
+	return zmtp.Dial(t.Context(), "SUB", endpoint, 1000, nil)
 }
 
 func TestBadHandshakes(t *testing.T) {
@@ -103,13 +103,13 @@ func TestBadSubscribers(t *testing.T) {
 	l, endpoint := listen(t, "tcp")
 	p := zmtp.NewPublisher(1, 1, zerolog.Nop())
 	during(t, func(ctx context.Context) error { return p.Serve(ctx, l) })
-	c, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000)
+	c, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	until(t, func() bool { return p.Stats().Subscribers == 1 }) // its end of the handshake knows too
-	if _, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000); err == nil {
+	if _, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000, nil); err == nil {
 		t.Error("a second subscriber of one allowed")
 	}
 	for range 65 {
@@ -148,7 +148,7 @@ func TestHalfGreetings(t *testing.T) {
 		for range 2 * places {
 			half()
 		}
-		c, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000)
+		c, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000, nil)
 		if err != nil {
 			t.Fatalf("subscriber %d: %v", len(subscribers), err)
 		}
@@ -156,7 +156,7 @@ func TestHalfGreetings(t *testing.T) {
 		subscribers = append(subscribers, c)
 		until(t, func() bool { return p.Stats().Subscribers == len(subscribers) })
 	}
-	if _, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000); err == nil {
+	if _, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000, nil); err == nil {
 		t.Error("a subscriber too many")
 	}
 	for _, c := range subscribers {
@@ -166,7 +166,7 @@ func TestHalfGreetings(t *testing.T) {
 	}
 	_ = subscribers[0].Close()
 	until(t, func() bool { return p.Stats().Subscribers == places-1 })
-	if _, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000); err != nil {
+	if _, err := zmtp.Dial(t.Context(), "SUB", endpoint, 1000, nil); err != nil {
 		t.Errorf("in the place of one that left: %v", err)
 	}
 }

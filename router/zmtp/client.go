@@ -29,8 +29,9 @@ func Addr(endpoint string) (network, addr string, err error) {
 }
 
 // Dial connects to a publisher, with kind SUB, or a server of replays, with
-// DEALER. max is the most bytes of a message that comes.
-func Dial(ctx context.Context, kind, endpoint string, max int) (*Client, error) {
+// DEALER. max is the most bytes of a message that comes, and room is for large ones of
+// this and other connections; nil: there is always some.
+func Dial(ctx context.Context, kind, endpoint string, max int, room *Room) (*Client, error) {
 	network, addr, err := Addr(endpoint)
 	if err != nil {
 		return nil, err
@@ -50,6 +51,7 @@ func Dial(ctx context.Context, kind, endpoint string, max int) (*Client, error) 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", endpoint, err)
 	}
+	c.room = room
 	return &Client{c}, nil
 }
 
@@ -62,8 +64,9 @@ func (c *Client) Subscribe(topic string) error {
 func (c *Client) Send(frames ...[]byte) error { return c.conn.write(stall, frames...) }
 
 // Receive waits for a message, at most until the deadline if it is not zero. The
-// frames are the caller's.
+// frames are the caller's until the next Receive or Close.
 func (c *Client) Receive(deadline time.Time) ([][]byte, error) {
+	c.conn.until = deadline
 	if err := c.conn.SetReadDeadline(deadline); err != nil {
 		return nil, err
 	}
@@ -71,4 +74,7 @@ func (c *Client) Receive(deadline time.Time) ([][]byte, error) {
 }
 
 // Close ends the connection; a Receive under way fails.
-func (c *Client) Close() error { return c.conn.Close() }
+func (c *Client) Close() error {
+	defer c.conn.leave()
+	return c.conn.Close()
+}

@@ -8,7 +8,10 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Errors of a connection, wrapped with the bytes or lengths that are wrong.
@@ -16,6 +19,7 @@ var (
 	ErrProtocol = errors.New("not ZMTP 3")
 	ErrTooLarge = errors.New("message is too large")
 	ErrPeer     = errors.New("peer of the wrong type")
+	ErrBusy     = errors.New("messages of others take all memory that there is for them")
 )
 
 const (
@@ -38,10 +42,13 @@ const (
 // conn is one connection after its handshake. It has one reader and one writer.
 type conn struct {
 	net.Conn
-	r    *bufio.Reader
-	out  []byte
-	max  int    // bytes of a message that is read
-	peer string // its socket type
+	r     *bufio.Reader
+	out   []byte
+	max   int          // bytes of a message that is read
+	peer  string       // its socket type
+	room  *Room        // for large messages; nil: any
+	held  atomic.Int64 // of it, by the last message
+	until time.Time    // the deadline of a read; zero: none
 }
 
 // handshake makes a conn of an open connection. kind is our socket type, and
@@ -171,8 +178,15 @@ func (c *conn) head() (flags byte, n uint64, err error) {
 }
 
 // read reads a message. Commands in between are answered or passed over; those that
-// subscribe come as ZMTP 3.0 sends them, as messages. The frames are the caller's.
+// subscribe come as ZMTP 3.0 sends them, as messages. The frames are the caller's until
+// the next read: then their room is another's.
 func (c *conn) read() (frames [][]byte, err error) {
+	c.leave()
+	defer func() {
+		if err != nil {
+			c.leave()
+		}
+	}()
 	left := uint64(c.max)
 	for {
 		flags, n, err := c.head()
@@ -184,7 +198,7 @@ func (c *conn) read() (frames [][]byte, err error) {
 		case len(frames) == maxFrames:
 			return nil, fmt.Errorf("%w: more than %d frames", ErrTooLarge, maxFrames)
 		}
-		frame, err := c.body(n)
+		frame, err := c.body(n, uint64(c.max)-left)
 		if err != nil {
 			return nil, err
 		}
@@ -201,12 +215,26 @@ func (c *conn) read() (frames [][]byte, err error) {
 	}
 }
 
-// firstBytes is the room for a frame of which nothing has come.
-const firstBytes = 4 << 10
+const (
+	// firstBytes is the room for a frame of which nothing has come.
+	firstBytes = 4 << 10
+	// freeBytes of a message take no room of a [Room].
+	freeBytes = 64 << 10
+	// wholeWithin is how long a message that takes room may be on its way.
+	wholeWithin = 30 * time.Second
+	// byteCost is how much memory a byte of a message takes, decoded.
+	byteCost = 3
+)
 
-// body reads the bytes of a frame. Its room is at most twice what has come: a peer that
-// says a length and sends nothing costs nothing.
-func (c *conn) body(n uint64) ([]byte, error) {
+// Room bounds the memory of large messages of many connections.
+type Room = semaphore.Weighted
+
+// NewRoom has so many bytes.
+func NewRoom(bytes int64) *Room { return semaphore.NewWeighted(bytes) }
+
+// body reads the bytes of a frame, of a message that has some before it. Its room is at most
+// twice the bytes that have come: a peer that says a length and sends nothing costs nothing.
+func (c *conn) body(n, before uint64) ([]byte, error) {
 	b := make([]byte, min(n, firstBytes))
 	for have := 0; ; {
 		if _, err := io.ReadFull(c.r, b[have:]); err != nil {
@@ -215,8 +243,42 @@ func (c *conn) body(n uint64) ([]byte, error) {
 		if have = len(b); uint64(have) == n {
 			return b, nil
 		}
-		b = append(make([]byte, 0, min(n, 2*uint64(have))), b...)
+		next := min(n, 2*uint64(have))
+		if err := c.enter(int64(before + next)); err != nil {
+			return nil, err
+		}
+		b = append(make([]byte, 0, next), b...)
 		b = b[:cap(b)]
+	}
+}
+
+// enter takes room for a message that grows to so many bytes. The first to take some begins
+// the time within which a message must be whole.
+func (c *conn) enter(next int64) error {
+	if c.room == nil || next <= freeBytes {
+		return nil
+	}
+	held := c.held.Load()
+	if held == 0 && c.until.IsZero() {
+		if err := c.SetReadDeadline(time.Now().Add(wholeWithin)); err != nil {
+			return err
+		}
+	}
+	more := byteCost*next - held
+	if more <= 0 {
+		return nil
+	}
+	if !c.room.TryAcquire(more) {
+		return fmt.Errorf("%w: a message of %d bytes and more", ErrBusy, next)
+	}
+	c.held.Add(more)
+	return nil
+}
+
+// leave gives the room of the last message back.
+func (c *conn) leave() {
+	if n := c.held.Swap(0); n > 0 {
+		c.room.Release(n)
 	}
 }
 

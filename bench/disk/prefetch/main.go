@@ -141,7 +141,7 @@ func (b *bench) open(ctx context.Context, dir string, chunks int) (stop func() e
 		return err
 	}
 	b.files, err = disk.Open(disk.Options{
-		Paths: []string{filepath.Join(dir, "tier")}, CapacityBytes: int64(chunks+64)*diskChunk + 1<<30, Policy: "lru", InlineMax: 4 << 10, Log: zerolog.Nop(),
+		Paths: []string{filepath.Join(dir, "tier")}, CapacityBytes: int64(chunks+64)*diskChunk + 1<<30, Policy: "lru", InlineMax: 2 << 10, Log: zerolog.Nop(),
 	})
 	if err != nil {
 		return stop, err

@@ -62,11 +62,11 @@ func open(dir string, below tier.Tier, place tier.Place, loads fair.Limit, windo
 		Arena: s.arena, Ledger: ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru}),
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
-	timed := tier.WithObserver(below, func(op string, _ time.Duration) {
+	timed := tier.WithBreaker(below, tier.BreakerOptions{Log: zerolog.Nop(), Observe: func(op string, _ time.Duration) {
 		if op == "get" {
 			s.got.Store(time.Now().UnixNano())
 		}
-	})
+	}})
 	s.stack = stack.NewStack(stack.Options{
 		Hot: s.hot, Below: []stack.Below{{Place: place, Tier: timed, Loads: loads}}, Log: zerolog.Nop(),
 	})
@@ -112,7 +112,7 @@ func (s *store) chain(ctx context.Context, n, size int) (*key.Chain, error) {
 	}
 	for i := range n {
 		var g [1]stack.Grant
-		if _, err := s.stack.Reserve(ctx, ledger.Daemon, c, i, []uint32{uint32(size)}, g[:], true); err != nil {
+		if _, err := s.stack.Reserve(ctx, stack.Store{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{uint32(size)}, g[:]); err != nil {
 			return nil, err
 		}
 		b := g[0].Ref.Block
@@ -120,7 +120,7 @@ func (s *store) chain(ctx context.Context, n, size int) (*key.Chain, error) {
 			binary.LittleEndian.PutUint64(b.Bytes()[off:], s.next<<40^uint64(i)<<20^uint64(off))
 		}
 		b.Seal()
-		s.stack.Commit(c, i, []tier.Ref{g[0].Ref})
+		s.stack.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	}
 	if err := s.stack.Flush(ctx, false); err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ func OpenFolder(path string) (*Folder, error) {
 	}
 	f, err := own(root)
 	if err == nil {
-		if err = foreignWay(path); err != nil {
+		if err = CheckWay(path); err != nil {
 			err = errors.Join(err, f.Close())
 		}
 	}
@@ -34,10 +34,11 @@ func OpenFolder(path string) (*Folder, error) {
 	return f, nil
 }
 
-// foreignWay is an error where another user can put another folder in the place of path,
-// which the database opens by its name: in a folder on the way, or a link's.
-func foreignWay(path string) error {
-	lexical, err := filepath.Abs(path)
+// CheckWay is an error where another user can put another folder in the place of path,
+// which the database opens by its name: in a folder on the way, or a link's. The path, or
+// the end of it, may be yet to be made.
+func CheckWay(path string) error {
+	lexical, err := NearestExisting(path)
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,11 @@ func foreignFolder(path string, info os.FileInfo) error {
 	case !isOwnUser(st.Uid):
 		return fmt.Errorf("%s belongs to user %d: %w; give it to user %d, or choose another path", path, st.Uid, ErrForeign, os.Geteuid())
 	case mode&0o002 != 0 && !pods:
-		return fmt.Errorf("%s can be written by every user: %w; take that right away (chmod o-w), or name a folder below it that is yet to be made", path, ErrForeign)
+		do := "take that right away (chmod o-w), or choose another path"
+		if mode&os.ModeSticky != 0 { // as of /tmp
+			do = "name a folder below it that is yet to be made"
+		}
+		return fmt.Errorf("%s can be written by every user: %w; %s", path, ErrForeign, do)
 	}
 	return nil
 }

@@ -68,7 +68,9 @@ func (s *Set) openLock(dir string) (f *filesystem.Folder, lock *os.File, err err
 	flags := os.O_RDWR
 	if s.makes {
 		flags |= os.O_CREATE
-		err = filesystem.MakeDir(dir)
+		if err = filesystem.MakeDir(dir); err != nil {
+			err = fmt.Errorf("make %s: %w", dir, err)
+		}
 	}
 	if err == nil {
 		f, err = openFolder(dir)
@@ -90,7 +92,7 @@ func (s *Set) openLock(dir string) (f *filesystem.Folder, lock *os.File, err err
 func canMakeIn(dir string) error {
 	there, err := filesystem.NearestExisting(dir)
 	if err == nil {
-		err = canMake(there)
+		err = errors.Join(filesystem.CheckWay(dir), canMake(there))
 	}
 	if err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)

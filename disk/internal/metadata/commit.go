@@ -160,7 +160,7 @@ func (c *Committer) commit(changes []Change) bool {
 	if len(changes) == 0 {
 		return false
 	}
-	db, err := c.store.try()
+	err := c.store.try()
 	if err != nil {
 		c.moved.Add(1)
 		for _, ch := range changes {
@@ -168,6 +168,7 @@ func (c *Committer) commit(changes []Change) bool {
 		}
 		return false
 	}
+	db := c.store.db
 	if c.budget.Tight() {
 		c.compact(db)
 	}
@@ -179,15 +180,15 @@ func (c *Committer) commit(changes []Change) bool {
 			applied--
 		}
 	}
-	number := c.store.witness.next()
-	b.number(number)
+	last, _ := c.store.witness.last()
+	b.number(last + 1)
 	if err = b.wb.Flush(); err != nil {
 		c.budget.Settle(0)
 		err = fmt.Errorf("disk: commit of %d changes: %w: %w", applied, ErrUncertain, err)
-		c.store.failed(db, err)
+		c.store.failed(err)
 	} else {
 		c.budget.Settle(db.HeldBytes())
-		c.store.witness.saw(number)
+		c.store.witness.saw(last + 1)
 	}
 	c.commits.Add(1)
 	c.bytes.Add(b.bytes)
@@ -240,12 +241,13 @@ func (c *Committer) Queued() int {
 	return len(c.mu.queue)
 }
 
-// Batch collects the writes of one commit.
+// Batch collects the writes of one commit. It keeps nothing that it is given.
 type Batch struct {
 	wb     *database.Batch
 	room   Room
 	budget Budget
 	bytes  int64
+	value  [record.EntryBytes]byte // of the record that is being added
 }
 
 // Room is how much room the database's file system has. Badger maps its
@@ -260,14 +262,14 @@ const (
 )
 
 // Put adds a record.
-func (b *Batch) Put(e *record.Entry, dbKey, value []byte) error {
+func (b *Batch) Put(e *record.Entry) error {
 	if b.room < RoomAll {
 		return errFull
 	}
 	if !b.budget.Claim(recordCost) {
 		return ErrShare
 	}
-	b.Set(dbKey, record.AppendEntry(value[:0], e))
+	b.record(e)
 	return nil
 }
 
@@ -277,20 +279,20 @@ func (b *Batch) Adopt(e *record.Entry) error {
 		return errFull
 	}
 	b.budget.ClaimAnyway(recordCost)
-	dbKey := record.EntryKey(e.Key)
-	b.Set(dbKey[:], record.AppendEntry(make([]byte, 0, record.EntryBytes), e))
+	b.record(e)
 	return nil
 }
 
 // PutInline adds the record of a payload that lies in the database, and that.
-func (b *Batch) PutInline(e *record.Entry, dbKey, value, payloadKey, payload []byte) error {
+func (b *Batch) PutInline(e *record.Entry, payload []byte) error {
 	if b.room == RoomAll && !b.budget.Claim(HeldBytes(int64(len(payload)), true)-recordCost) {
 		return ErrShare
 	}
-	if err := b.Put(e, dbKey, value); err != nil {
+	if err := b.Put(e); err != nil {
 		return err
 	}
-	b.Set(payloadKey, payload)
+	dbKey := record.PayloadKey(e.Key)
+	b.Set(dbKey[:], payload)
 	return nil
 }
 
@@ -301,10 +303,15 @@ var errFull = fmt.Errorf("disk: the database's file system is nearly full: %w", 
 var ErrShare = fmt.Errorf("disk: the database has its share of the capacity: %w", tier.ErrNoSpace)
 
 // Rewrite replaces a record; it keeps its number, which orders payloads.
-func (b *Batch) Rewrite(e *record.Entry, dbKey []byte) {
+func (b *Batch) Rewrite(e *record.Entry) {
 	if b.room == RoomAll && b.budget.Claim(recordCost) {
-		b.Set(dbKey, record.AppendEntry(make([]byte, 0, record.EntryBytes), e))
+		b.record(e)
 	}
+}
+
+func (b *Batch) record(e *record.Entry) {
+	dbKey := record.EntryKey(e.Key)
+	b.Set(dbKey[:], record.AppendEntry(b.value[:0], e))
 }
 
 // Set adds a key with its value as they are.
@@ -316,21 +323,6 @@ func (b *Batch) Set(dbKey, value []byte) {
 // number says which commit this is; see witness.
 func (b *Batch) number(n uint64) {
 	b.Set(record.CommitsKey(), binary.LittleEndian.AppendUint64(nil, n))
-}
-
-// MarkDeleted notes that k was deleted, under the number seq; see Tier.takeOut.
-func (b *Batch) MarkDeleted(k key.Key, seq uint64) {
-	dbKey := record.DeletionKey(k)
-	b.budget.ClaimAnyway(removalCost)
-	b.Set(dbKey[:], binary.LittleEndian.AppendUint64(nil, seq))
-}
-
-// UnmarkDeleted drops that note.
-func (b *Batch) UnmarkDeleted(k key.Key) {
-	dbKey := record.DeletionKey(k)
-	b.budget.ClaimAnyway(removalCost)
-	b.bytes += int64(len(dbKey))
-	b.wb.Delete(dbKey[:])
 }
 
 // Delete drops k's record, and its payload if that is inline.

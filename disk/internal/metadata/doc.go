@@ -5,9 +5,9 @@
 // A Store is the database (internal/database, a process of its own) with what it
 // takes to trust it: a witness beside it counts its commits and notes its tables
 // and logs, attempts count the starts that did not get through it, and what does
-// not pass is moved aside. A Store that fails is broken: it is not asked, and Run
-// opens it again once its file system takes writes and has room. What the machine
-// refuses (environment) is told from damage.
+// not pass is moved aside. A Store that fails is broken: it is not asked, Run ends,
+// and its owner closes it and opens another. What the machine refuses (environment)
+// is told from damage.
 //
 // A Committer groups changes into commits, in the order in which they were added;
 // a Change writes to the Batch of its commit, and is told how that ended. Its
@@ -19,13 +19,11 @@
 //
 // # Locks
 //
-// Store.life is held while the database is opened again or closed; use is taken
-// under it. Committer.mu is held while a change is made (AddWith, Still), which may
-// lock the ledger. The witness's mutex is a leaf; its file, 176 bytes, is written
-// under it.
+// Committer.mu is held while a change is made (AddWith, Still), which may lock the
+// ledger. Store.use and the witness's mutex are leaves; the witness's file, 176 bytes,
+// is written under the latter.
 //
 // # Buffers
 //
-// A key or value that is given to a Batch is the database's until the change is
-// told of its commit. What a Store reads is a copy, the caller's.
+// A Batch keeps nothing that it is given. What a Store reads is a copy, the caller's.
 package metadata

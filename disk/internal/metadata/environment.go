@@ -15,8 +15,8 @@ var remedies = []struct {
 }{
 	{syscall.ENFILE, "the machine has too many files open; raise fs.file-max"}, // whose text begins like the next
 	{syscall.EMFILE, "raise the limit of open files (ulimit -n, or LimitNOFILE= of a systemd unit)"},
-	{syscall.EACCES, "give what lies there to the user that the daemon runs as"},
-	{syscall.EPERM, "give what lies there to the user that the daemon runs as"},
+	{syscall.EACCES, foreign},
+	{syscall.EPERM, foreign},
 	{syscall.ENOMEM, "raise the memory limit, or vm.max_map_count"},
 	{syscall.ENOSPC, "make room on its file system"},
 	{syscall.EFBIG, "raise the limit of the size of files (ulimit -f, or LimitFSIZE= of a systemd unit)"},
@@ -24,6 +24,8 @@ var remedies = []struct {
 	{syscall.EROFS, "mount its file system writable"},
 	{syscall.EIO, "its device fails; see the kernel's log"},
 }
+
+const foreign = "name a folder that the daemon's user may write to, with all that lies in it (disk.paths, disk.meta)"
 
 // lastErrno is that of the system with the most.
 const lastErrno syscall.Errno = 133

@@ -2,7 +2,6 @@ package metadata
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -91,57 +90,28 @@ func (s *Store) IsEmpty() (empty bool, err error) {
 	return empty && err == nil, err
 }
 
-// KeysAfter returns up to n keys with an entry that follow from.
-func (s *Store) KeysAfter(from key.Key, n int) (ks []key.Key, err error) {
-	start := record.EntryKey(from)
-	err = s.scanAfter(context.Background(), start[:], n, func(k, _ []byte) error {
-		if k, ok := record.ParseEntryKey(k); ok {
-			ks = append(ks, k)
-		}
-		return nil
-	})
-	return ks, err
+// Keys are the keys of some records that follow each other.
+type Keys struct {
+	Wanted []key.Key
+	Last   key.Key // of all that were looked at
 }
 
-// InSegment returns the keys of a segment that are wanted among the n records
-// that follow from, and the last key it came by: from at the end.
-func (s *Store) InSegment(number uint32, wanted func(*record.Entry) bool, from key.Key, n int) (ks []key.Key, last key.Key, err error) {
-	last = from
+// KeysAfter looks at the n records that follow from, and returns the keys of those that
+// are wanted. At the end Last is from.
+func (s *Store) KeysAfter(from key.Key, n int, wanted func(*record.Entry) bool) (Keys, error) {
+	ks := Keys{Last: from}
 	start := record.EntryKey(from)
-	err = s.scanAfter(context.Background(), start[:], n, func(dbKey, v []byte) error {
+	err := s.scanAfter(context.Background(), start[:], n, func(dbKey, v []byte) error {
 		k, ok := record.ParseEntryKey(dbKey)
 		if !ok {
 			return nil
 		}
-		last = k
+		ks.Last = k
 		var e record.Entry
-		if record.DecodeEntry(&e, dbKey, v) == nil && !e.Inline && e.Extent.Segment == number && wanted(&e) {
-			ks = append(ks, k)
+		if record.DecodeEntry(&e, dbKey, v) == nil && wanted(&e) {
+			ks.Wanted = append(ks.Wanted, k)
 		} // one that is damaged is not in the ledger either
 		return nil
 	})
-	return ks, last, err
-}
-
-// Deletions returns the keys that were deleted during a recovery, which did not know
-// all their headers yet, with the numbers of their deletions.
-func (s *Store) Deletions() (map[key.Key]uint64, error) {
-	list := make(map[key.Key]uint64)
-	var after []byte
-	for more := true; more; {
-		err := s.ask(func(db *database.DB) (err error) {
-			more, err = db.Page(record.DeletionPrefix(), after, math.MaxInt32, func(dbKey, v []byte) error {
-				after = dbKey
-				if k, ok := record.ParseDeletionKey(dbKey); ok && len(v) == 8 {
-					list[k] = binary.LittleEndian.Uint64(v)
-				}
-				return nil
-			})
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
+	return ks, err
 }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,23 +36,15 @@ type Store struct {
 	o     Options
 	floor int64 // file system space below which nothing is written
 	tries attempts
-	alive context.Context
-	stop  context.CancelFunc // ends an opening under way
 
 	witness *witness
-
-	unreadable atomic.Bool // the next start is to move it aside
+	db      *database.DB
+	before  int       // openings in a row before this one that did not get through
+	since   time.Time // when it was opened
 
 	use struct {
 		sync.Mutex
-		db     *database.DB
 		broken error // why db is not asked any more; see failed
-	}
-	life struct { // held while it is opened again or closed, however long
-		sync.Mutex
-		closed bool
-		failed int       // openings in a row before this one that did not get through
-		since  time.Time // when it was opened
 	}
 }
 
@@ -104,12 +95,10 @@ func Open(o Options) (*Store, error) {
 	if err := Check(o.Meta.Path(""), o.ReserveBytes, o.Free); err != nil {
 		return nil, err
 	}
-	s.alive, s.stop = context.WithCancel(context.Background())
 	for fresh := false; ; fresh = true {
 		var err error
 		s.witness.close()
 		if s.witness, err = openWitness(o.Meta); err != nil {
-			s.stop()
 			return nil, err
 		}
 		err = s.openAfterLast()
@@ -120,7 +109,6 @@ func Open(o Options) (*Store, error) {
 			return s, nil
 		}
 		if fresh || !errors.Is(err, ErrDamaged) {
-			s.stop()
 			return nil, fmt.Errorf("disk: open %s: %w", dir, err)
 		}
 		o.Log.Error().Err(err).Str("path", dir).Str("moved_to", o.Meta.Path(DamagedName)).
@@ -139,23 +127,19 @@ var ErrDamaged = errors.New("the database is damaged")
 // Badger refuses, or over which the process has ended too often in a row, is
 // damaged.
 func (s *Store) open() (err error) {
-	if s.life.failed, err = s.tries.begin(); err != nil {
+	if s.before, err = s.tries.begin(); err != nil {
 		return err
 	}
-	if s.life.failed >= maxFailedStarts {
-		return fmt.Errorf("%w: %d starts in a row did not get through it", ErrDamaged, s.life.failed)
+	if s.before >= maxFailedStarts {
+		return fmt.Errorf("%w: %d starts in a row did not get through it", ErrDamaged, s.before)
 	}
-	db, err := s.start()
-	if err == nil {
-		s.use.Lock()
-		s.use.db, s.use.broken = db, nil
-		s.use.Unlock()
-		s.life.since = time.Now()
+	if s.db, err = s.start(); err == nil {
+		s.since = time.Now()
 		return nil
 	}
 	var no database.Refused
 	if err = s.diagnose(err); !isItself(err) {
-		s.uncount()
+		s.tries.set(s.before) // it was no fault of the database
 	} else if errors.As(err, &no) || errors.Is(err, errLost) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
@@ -168,17 +152,13 @@ func (s *Store) start() (*database.DB, error) {
 		return nil, err
 	}
 	s.witness.findLogs()
-	db, err := s.o.Database(s.alive, s.o.database(s.Dir))
+	db, err := s.o.Database(context.Background(), s.o.database(s.Dir))
 	if err != nil {
 		return nil, err
 	}
 	if err := s.look(db); err != nil {
 		_ = db.Close()
 		return nil, err
-	}
-	if s.witness.mayHaveForgotten() && s.wasOpen() {
-		_ = db.Close()
-		return nil, ErrForgot
 	}
 	s.witness.sawTables()
 	return db, nil
@@ -187,13 +167,6 @@ func (s *Store) start() (*database.DB, error) {
 // Unwitnessed reports that nothing said, when it was opened, what the database
 // had.
 func (s *Store) Unwitnessed() bool { return s.witness.blank }
-
-// wasOpen reports whether there are books already, which may be ahead.
-func (s *Store) wasOpen() bool {
-	s.use.Lock()
-	defer s.use.Unlock()
-	return s.use.db != nil
-}
 
 // diagnose adds the cause to an error of the database: its files are read, and
 // the error of a device that cannot read one is the cause of Badger's (which says
@@ -217,16 +190,9 @@ func isItself(err error) bool {
 }
 
 // IsTrouble tells an error that a later opening may not meet: what the machine
-// has against it, and a database that ends its process, or is to be opened anew.
+// has against it, and a database that is damaged or ends its process.
 func IsTrouble(err error) bool {
-	return errors.Is(err, ErrDamaged) || errors.Is(err, ErrForgot) || isItself(err) || isLocked(err) || IsEnvironment(err)
-}
-
-// uncount takes the last opening back: it was no fault of the database.
-func (s *Store) uncount() {
-	if !s.unreadable.Load() {
-		s.tries.set(s.life.failed)
-	}
+	return errors.Is(err, ErrDamaged) || isItself(err) || isLocked(err) || IsEnvironment(err)
 }
 
 // FloorBytes is the file system space below which a database with so much set
@@ -278,11 +244,11 @@ func moveAside(meta *filesystem.Folder) error {
 // opened again, which writes what the logs hold to new files.
 func (s *Store) Sync() error {
 	s.witness.sawTables()
-	number, tables := s.witness.last(), s.witness.tables()
-	db, err := s.database()
+	number, tables := s.witness.last()
+	err := s.Works()
 	if err == nil {
-		if err = db.Sync(); err != nil {
-			s.failed(db, err)
+		if err = s.db.Sync(); err != nil {
+			s.failed(err)
 		}
 	}
 	if err != nil {
@@ -305,42 +271,20 @@ func (s *Store) Measure() (held int64, err error) {
 
 // Close ends the database's process, in order where it works. It is called once.
 func (s *Store) Close() error {
-	s.stop()
-	s.life.Lock()
-	defer s.life.Unlock()
-	s.life.closed = true
 	defer s.witness.close()
-	s.Succeeded()
-	db, err := s.database()
-	if err != nil {
-		s.Kill(err)
-		return fmt.Errorf("%w: it is left as a crash would leave it", err)
+	if why := s.broken(); why != nil {
+		s.endBroken(why)
+		return fmt.Errorf("%w: %w: it is left as a crash would leave it", ErrBroken, why)
 	}
-	err = db.Close()
+	s.Succeeded()
+	err := s.db.Close()
 	s.witness.sawTables()
 	return err
 }
 
 // Kill ends the process of the database, which may take until the kernel lets
 // go of it.
-func (s *Store) Kill(why error) {
-	s.use.Lock()
-	defer s.use.Unlock()
-	if s.use.db != nil {
-		s.use.db.Kill(why)
-	}
-}
+func (s *Store) Kill(why error) { s.db.Kill(why) }
 
 // Succeeded says that this start got through.
-func (s *Store) Succeeded() {
-	if !s.unreadable.Load() {
-		s.tries.succeeded()
-	}
-}
-
-// GiveUp makes the next start begin with an empty database. If that cannot be
-// written the next start tries once more.
-func (s *Store) GiveUp() {
-	s.unreadable.Store(true)
-	s.tries.set(maxFailedStarts)
-}
+func (s *Store) Succeeded() { s.tries.succeeded() }

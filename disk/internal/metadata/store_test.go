@@ -14,7 +14,6 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
@@ -35,7 +34,7 @@ func testOptions(t testing.TB) Options {
 	return Options{Meta: meta, Pulse: f, ReserveBytes: 16 << 20, Patience: time.Minute, Database: database.OpenHere, Free: filesystem.AvailableBytes, Log: zerolog.Nop(), Trouble: zerolog.Nop()}
 }
 
-// testStore is a store of its own, which nothing mends but the test.
+// testStore is a store of its own.
 func testStore(t testing.TB) *Store {
 	t.Helper()
 	s, err := Open(testOptions(t))
@@ -48,14 +47,6 @@ func testStore(t testing.TB) *Store {
 		}
 	})
 	return s
-}
-
-// breakStore has a database fail, and returns when its process has ended.
-func breakStore(s *Store, why error) {
-	db := s.use.db
-	s.failed(db, why)
-	db.Kill(why)
-	<-db.Ended()
 }
 
 // Badger takes the options for each amount of memory that is set aside.
@@ -83,26 +74,59 @@ func (free) Tight() bool                           { return false }
 func (free) Compacted(func() (int64, error)) error { return nil }
 func (free) Room() Room                            { return RoomAll }
 
-// A mend waits for room, and says so.
-func TestMendWithoutRoom(t *testing.T) {
+// A database that ended its process three times in a row is moved aside. What the
+// machine did to it does not count, nor what ended it after a long time.
+func TestFailuresInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := testStore(t)
-		breakStore(s, errors.New("a test says so"))
-		s.floor = 1 << 62
-		if err := s.Mend(); !errors.Is(err, tier.ErrNoSpace) {
-			t.Errorf("without room: %v", err)
+		o := testOptions(t)
+		fail := func(why error, after time.Duration) {
+			t.Helper()
+			s, err := Open(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Succeeded()
+			time.Sleep(after)
+			s.failed(why)
+			if err := s.Close(); !errors.Is(err, ErrBroken) {
+				t.Errorf("closed: %v", err)
+			}
+			<-s.db.Ended()
+			if there, err := o.Meta.Exists(DamagedName); there || err != nil {
+				t.Fatalf("moved aside after %v: %v", why, err)
+			}
 		}
-		if err := s.Close(); !errors.Is(err, ErrBroken) {
-			t.Errorf("closed: %v", err)
+		itself := &database.Death{How: "exit status 2", Words: "panic: a test says so"}
+		for range maxFailedStarts + 1 {
+			fail(&database.Death{How: "signal: killed"}, 0)
+			fail(fmt.Errorf("a test says so: %w", syscall.EIO), 0)
+			fail(itself, SteadyAfter+time.Second)
+		}
+		for range maxFailedStarts - 1 { // and the last one above
+			fail(itself, 0)
+		}
+		s, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if there, err := o.Meta.Exists(DamagedName); !there || err != nil {
+			t.Errorf("it is opened once more: %v", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }
 
-// What a device may not have taken is looked for as at a start, also where the last
-// commit is there; the synced part is not.
-func TestMendAfterEIO(t *testing.T) {
+// What a device that fails may not have taken is no loss of the database's; what was
+// synced is.
+func TestDoubtAfterEIO(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := testStore(t)
+		o := testOptions(t)
+		s, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
 		c := NewCommitter(s, free{}, 1)
 		commit := func() {
 			t.Helper()
@@ -114,28 +138,22 @@ func TestMendAfterEIO(t *testing.T) {
 		if err := s.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		breakStore(s, fmt.Errorf("a test says so: %w", syscall.EIO))
-		if err := s.Mend(); err != nil {
-			t.Errorf("all was synced: %v", err)
-		}
+		synced, _ := s.witness.last()
 		commit()
-		was := s.use.db
-		breakStore(s, errors.New("a test says so"))
-		if err := s.Mend(); err != nil {
-			t.Errorf("the device has not failed: %v", err)
+		s.failed(fmt.Errorf("a test says so: %w", syscall.EIO))
+		if err := s.Close(); !errors.Is(err, ErrBroken) {
+			t.Errorf("closed: %v", err)
 		}
-		select {
-		case <-was.Ended():
-		default:
-			t.Error("the process before is still there")
+		w, err := openWitness(o.Meta)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if s.use.db == was {
-			t.Error("a process that has ended is asked")
+		defer w.close()
+		if err := w.check(synced - 1); !errors.Is(err, errLost) {
+			t.Errorf("a commit that was synced is gone: %v", err)
 		}
-		commit()
-		breakStore(s, fmt.Errorf("a test says so: %w", syscall.EIO))
-		if err := s.Mend(); !errors.Is(err, ErrForgot) {
-			t.Errorf("the last commits were not synced: %v", err)
+		if err := w.check(synced); err != nil {
+			t.Errorf("one that was not: %v", err)
 		}
 	})
 }

@@ -56,7 +56,6 @@ type witness struct {
 	mu struct {
 		sync.Mutex
 		number, synced           uint64
-		forgot                   bool // see mayHaveForgotten
 		manifest, syncedManifest manifest
 		seen                     os.FileInfo // of that manifest
 		logs                     logs
@@ -139,7 +138,6 @@ func (w *witness) check(number uint64) error {
 	if number < w.mu.synced || number < w.mu.number && w.boot == boot {
 		return fmt.Errorf("%w: it knows of %d, there were %d", errLost, number, w.mu.number)
 	}
-	w.mu.forgot = w.boot == doubted && w.mu.synced < w.mu.number
 	w.boot = boot
 	w.mu.number = number
 	w.mu.logs.begin(w.dir, number)
@@ -179,20 +177,11 @@ func (w *witness) sawTables() {
 	_ = w.write() // one that is behind says less
 }
 
-// next is the number of the next commit.
-func (w *witness) next() uint64 { return w.last() + 1 }
-
-// tables is the manifest as it was noted last.
-func (w *witness) tables() manifest {
+// last is the number of the last commit, and the manifest as it was noted last.
+func (w *witness) last() (number uint64, tables manifest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.mu.manifest
-}
-
-func (w *witness) last() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mu.number
+	return w.mu.number, w.mu.manifest
 }
 
 // saw notes that a commit is in the database.
@@ -215,17 +204,6 @@ func (w *witness) doubt() {
 	defer w.mu.Unlock()
 	w.boot = doubted
 	_ = w.write() // without it a process that ends now leaves what seems to be damage
-}
-
-// mayHaveForgotten reports, once, that the database was opened in doubt and may
-// lack commits that there were. That the last one is there says nothing: of two
-// logs the older one may have lost its end.
-func (w *witness) mayHaveForgotten() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	was := w.mu.forgot
-	w.mu.forgot = false
-	return was
 }
 
 // synced notes that all up to a commit, and the manifest as it was then, survive

@@ -8,6 +8,8 @@ const [url, out] = process.argv.slice(2);
 await everywhere(url, path.join(out, "dashboard"), async (page, width, wrong) => {
   await page.waitForFunction(() => document.getElementById("state").textContent.startsWith("as of"), undefined, { polling });
   await page.waitForSelector("#icicle button");
+  const health = await page.textContent("#health");
+  if (!/^(ready|not ready: |degraded: )/.test(health)) wrong(`its health is "${health}"`);
   const before = await page.textContent("[data-text=asked]");
   await page.waitForFunction((was) => document.querySelector("[data-text=asked]").textContent !== was, before, { polling })
     .catch(() => wrong(`took too long: it still says that ${before} tokens were asked for`));

@@ -166,7 +166,7 @@ async function show() {
     if (past.names) await showHolders();
     if (past.names && !icicle) {
       icicle = true;
-      startIcicle();
+      startIcicle(ask);
     }
     state.className = "";
     state.textContent = `as of ${new Date().toLocaleTimeString("en", { hour12: false })}`;

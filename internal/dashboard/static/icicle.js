@@ -21,17 +21,16 @@ let shown = null; // key of the prefix looked into; null: all
 
 const keyOf = (p) => `${p.space}/${p.hash}`;
 
-export async function startIcicle() {
-  await refresh();
-  setInterval(() => document.hidden || refresh(), refreshEvery);
+export function startIcicle(ask) {
+  const again = () => document.hidden || refresh(ask);
+  again();
+  setInterval(again, refreshEvery);
   new ResizeObserver(draw).observe(box);
 }
 
-async function refresh() {
+async function refresh(ask) {
   try {
-    const reply = await fetch("v1/prefixes?by=tree&limit=1500");
-    if (!reply.ok) throw new Error(await reply.text());
-    tree = await reply.json();
+    tree = await ask("v1/prefixes?by=tree&limit=1500");
     index();
     draw();
   } catch (error) {

@@ -23,6 +23,7 @@ type Schema struct {
 	Enums      map[string]map[string]uint32
 	Codes      [][3]any
 	Limits     map[string]uint64
+	Notes      map[string]map[string]string // by part, message or type, and what is in it; "" is itself
 	Types      map[string][]string
 	Options    map[string]map[string][2]any
 	Operations map[string]Operation

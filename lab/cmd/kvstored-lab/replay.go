@@ -43,10 +43,10 @@ that with what it must be, and store the blocks that are missing.
 A trace has one JSON object a line, as published with Mooncake: "timestamp",
 "input_length", "output_length", and "hash_ids" with one id for each block of
 --block-size tokens, with or without one for a partial block at the end; or a session of an agent, with "requests" of "t", "in",
-"out" and "hash_ids", which docs/benchmarks.md describes. Requests are played as
+"out" and "hash_ids", which lab/README.md describes. Requests are played as
 fast as possible, or with --honor-timestamps when their time has come, if a
-client is free then: give enough of them with --concurrency. Files packed by gzip
-or Zstandard are unpacked.
+client is free then: give enough of them with --concurrency. Files packed by gzip,
+Zstandard or bzip2 are unpacked.
 
 The exit code is 1 if a single byte was wrong.
 

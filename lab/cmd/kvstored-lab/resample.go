@@ -1,34 +1,25 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"os/signal"
-	"path/filepath"
+	"context"
 	"strconv"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/lab/simulate"
 )
 
 // runResamples prints how much the numbers owe to the choice of sessions.
 func (f *replayFlags) runResamples(cmd *cobra.Command, trace *simulate.Trace, o simulate.Options) error {
 	n := f.simulate.resample
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	bar := cli.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), n*len(o.Policies)*len(o.Capacities))
-	o.Done = func(r simulate.Row) {
-		bar.Step(func() string { return fmt.Sprintf("%s at %s", r.Policy, human.Plural(r.CapacityBlocks, "block")) })
-	}
-	spreads, err := simulate.Resample(ctx, trace, o, n)
-	bar.End()
+	var spreads []simulate.Spread
+	err := f.withBar(cmd, n*len(o.Policies)*len(o.Capacities), func(ctx context.Context, step func(string)) (err error) {
+		o.Done = func(r simulate.Row) { step(atCapacity(r)) }
+		spreads, err = simulate.Resample(ctx, trace, o, n)
+		return err
+	})
 	switch {
-	case ctx.Err() != nil:
-		return errors.New("interrupted; nothing is known before the end")
 	case err != nil:
 		return err
 	case f.asJSON:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -47,7 +48,7 @@ func (s *simulateFlags) define(fl *pflag.FlagSet) {
 		"or all policies that evict leaves only which prompts are done (done), when a session ends (ends), and also how long it pauses (pause)")
 	fl.IntVar(&s.resample, "resample", 0, "simulate so many times without a random fifth of the sessions, and show mean and deviation")
 	fl.BoolVar(&s.skipBad, "skip-bad", false, "simulate without the lines that are not requests, and count them")
-	fl.StringVar(&s.groups, "groups", "", "play or simulate a hybrid model: a YAML file with its groups, or one of "+strings.Join(config.Models(), ", "))
+	fl.StringVar(&s.groups, "groups", "", "play or simulate a hybrid model: a YAML file with its groups, or one of "+strings.Join(simulate.Models(), ", "))
 	fl.BoolVar(&s.perRequest, "per-request", false, "with --json: have the tokens that each request hit, too")
 	fl.Float64Var(&s.prefillDepth, "prefill-depth", simulate.DefaultPrefillDepth, "simulate a model that takes twice as long for a token so deep in a prompt as for the first, for the column of compute and --rank-by")
 	fl.StringVar(&s.rankBy, "rank-by", "tokens", "simulate tenure that weighs blocks by tokens, or by what these take to compute (compute)")
@@ -100,21 +101,33 @@ func (f *replayFlags) runSimulate(cmd *cobra.Command) error {
 	if f.simulate.resample > 0 {
 		return f.runResamples(cmd, trace, o)
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	bar := cli.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), len(o.Policies)*len(o.Capacities))
-	o.Done = func(r simulate.Row) {
-		bar.Step(func() string { return fmt.Sprintf("%s at %s", r.Policy, human.Plural(r.CapacityBlocks, "block")) })
-	}
-	rows, err := simulate.Run(ctx, trace, o)
-	bar.End()
-	switch {
-	case ctx.Err() != nil:
-		return errors.New("interrupted; nothing is known before the end")
-	case err != nil:
+	var rows []simulate.Row
+	err = f.withBar(cmd, len(o.Policies)*len(o.Capacities), func(ctx context.Context, step func(string)) (err error) {
+		o.Done = func(r simulate.Row) { step(atCapacity(r)) }
+		rows, err = simulate.Run(ctx, trace, o)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	return f.printRows(cmd.OutOrStdout(), trace, rows)
+}
+
+func atCapacity(r simulate.Row) string {
+	return fmt.Sprintf("%s at %s", r.Policy, human.Plural(r.CapacityBlocks, "block"))
+}
+
+// withBar runs a simulation of so many steps until an interrupt, and shows how far it is.
+func (f *replayFlags) withBar(cmd *cobra.Command, steps int, run func(ctx context.Context, step func(what string)) error) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	bar := cli.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), steps)
+	err := run(ctx, func(what string) { bar.Step(func() string { return what }) })
+	bar.End()
+	if ctx.Err() != nil {
+		return errors.New("interrupted; nothing is known before the end")
+	}
+	return err
 }
 
 // Faults of the command line of several kinds of simulation.

@@ -1,19 +1,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/lab/replay"
@@ -36,19 +33,15 @@ func (f *replayFlags) runGroups(cmd *cobra.Command) error {
 	if len(o.Capacities) == 0 {
 		o.Capacities = trace.Sweep()
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	bar := cli.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), o.Rows())
-	o.Done = func(r simulate.GroupRow) {
-		bar.Step(func() string {
-			return fmt.Sprintf("%s, %s at %s", r.Policy, r.Store, human.Plural(r.CapacityBlocks, "block"))
-		})
-	}
-	rows, err := simulate.RunGroups(ctx, trace, o)
-	bar.End()
+	var rows []simulate.GroupRow
+	err = f.withBar(cmd, o.Rows(), func(ctx context.Context, step func(string)) (err error) {
+		o.Done = func(r simulate.GroupRow) {
+			step(fmt.Sprintf("%s, %s at %s", r.Policy, r.Store, human.Plural(r.CapacityBlocks, "block")))
+		}
+		rows, err = simulate.RunGroups(ctx, trace, o)
+		return err
+	})
 	switch {
-	case ctx.Err() != nil:
-		return errors.New("interrupted; nothing is known before the end")
 	case err != nil:
 		return err
 	case f.asJSON:
@@ -64,7 +57,7 @@ func (f *replayFlags) liveGroups(payload int64) (groups []replay.Group, err erro
 	if f.simulate.groups == "" {
 		return nil, nil
 	}
-	m, err := config.ModelNamed(f.simulate.groups)
+	m, err := simulate.ModelNamed(f.simulate.groups)
 	if err != nil {
 		return nil, usage(fmt.Errorf("--groups: %w", err))
 	}
@@ -88,7 +81,7 @@ func (f *replayFlags) groupOptions(cmd *cobra.Command) (o simulate.GroupOptions,
 			return o, usage(fmt.Errorf("--%s is not for --groups", name))
 		}
 	}
-	m, err := config.ModelNamed(f.simulate.groups)
+	m, err := simulate.ModelNamed(f.simulate.groups)
 	if err != nil {
 		return o, usage(fmt.Errorf("--groups: %w", err))
 	}

@@ -1,18 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os/signal"
-	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/lab/simulate"
 )
 
@@ -51,20 +48,14 @@ func (f *replayFlags) runTiers(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	bar := cli.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), len(o.Policies)*len(o.DiskPolicies)*len(o.Writes)*len(o.Capacities)*len(o.DiskCapacity))
-	o.Done = func(r simulate.TierRow) {
-		bar.Step(func() string {
-			return fmt.Sprintf("%s over %s, %s", r.Policy, r.DiskPolicy, r.Write)
-		})
-	}
-	rows, err := simulate.RunTiers(ctx, trace, o)
-	bar.End()
-	switch {
-	case ctx.Err() != nil:
-		return errors.New("interrupted; nothing is known before the end")
-	case err != nil:
+	var rows []simulate.TierRow
+	steps := len(o.Policies) * len(o.DiskPolicies) * len(o.Writes) * len(o.Capacities) * len(o.DiskCapacity)
+	err = f.withBar(cmd, steps, func(ctx context.Context, step func(string)) (err error) {
+		o.Done = func(r simulate.TierRow) { step(fmt.Sprintf("%s over %s, %s", r.Policy, r.DiskPolicy, r.Write)) }
+		rows, err = simulate.RunTiers(ctx, trace, o)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	for i := range rows {

@@ -25,8 +25,8 @@ func serveCommand() *cobra.Command {
 		Short: "Say which of several engines a request should go to",
 		Long: `Follow the KV events of engines and of the daemons beside them, and answer over
 HTTP which engine has how much of a prompt, and which one is expected to give the
-first token first. It forwards no request. router/README.md describes the calls, and
-router/docs/configuration.md the file. It runs until SIGTERM or SIGINT.`,
+first token first. It forwards no request. router/docs/reference.md describes the calls,
+and router/docs/configuration.md the file. It runs until SIGTERM or SIGINT.`,
 		Example: `  kvstored-router serve --config router.yaml
   curl -s localhost:9465/v1/select -d '{"model": "llama", "tokens": [1, 2, 3]}'`,
 		Args: cobra.MaximumNArgs(1),

@@ -69,16 +69,17 @@ func (e *Engine) End() {
 	e.done.Wait()
 }
 
+// answer replays as vLLM does, with a topic; a bridge has none.
 func (e *Engine) answer(_ context.Context, request [][]byte, send func(...[]byte) error) error {
 	e.mu.Lock()
 	kept := e.kept
 	e.mu.Unlock()
 	for i := binary.BigEndian.Uint64(request[0]); i < uint64(len(kept)); i++ {
-		if err := send(binary.BigEndian.AppendUint64(nil, i), kept[i]); err != nil {
+		if err := send([]byte("kv"), binary.BigEndian.AppendUint64(nil, i), kept[i]); err != nil {
 			return err
 		}
 	}
-	return send(binary.BigEndian.AppendUint64(nil, math.MaxUint64), nil)
+	return send(nil, binary.BigEndian.AppendUint64(nil, math.MaxUint64), nil)
 }
 
 // Say keeps a batch, and publishes it unless it is to be lost.

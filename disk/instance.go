@@ -1,0 +1,299 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// instance is a Tier from an opening of its folders to its end: one that is closed or lost
+// is not opened again. It works while run runs.
+type instance struct {
+	o          Options
+	now        atomic.Pointer[Settings] // in place of those in o
+	log        zerolog.Logger
+	trouble    zerolog.Logger // log for what may come in floods
+	set        *folders.Set   // nil in a tier that was never open
+	volumes    volumes        // by index
+	missing    []string       // the other paths
+	segments   *segments
+	db         *metadata.Store
+	pulse      metadata.Pulse  // of db: a lock
+	metaDev    *blockio.Device // what works for the database
+	commits    *metadata.Committer
+	ledger     *ledger.Ledger
+	count      *counters
+	payload    atomic.Int64 // bytes resident
+	scan       scan
+	uses       uses
+	seal       *record.Sealer
+	tombs      *tombWriter
+	rebuilds   bool        // all headers are to be compared with the database; Recover's own
+	surveyed   atomic.Bool // all headers say what the database says
+	unclean    bool        // the last process did not end well
+	rebuilding rebuilding
+	trimming   chan struct{} // held by the one Trim that works
+	emptying   atomic.Bool   // set while one empties a segment
+
+	space *space
+	share *share // the database's part of the capacity
+
+	fills       fills
+	deleting    deleting
+	deletionLog *deletionLog
+	life        struct {
+		sync.Mutex
+		running, closed bool
+		stop            context.CancelFunc
+	}
+	ended chan struct{} // closed when run has, or close without run
+}
+
+// Check tells why Open would fail, as far as that shows without a change: over
+// the options, over folders that cannot be made, are in use or belong to
+// another tier, and over a database that lacks room or rights.
+func Check(o Options) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return err
+	}
+	if err := folders.Try(o.Paths, o.Meta); err != nil {
+		return metadata.Advised(err)
+	}
+	if err := metadata.Check(o.Meta, o.MetaReserveBytes, o.free); err != nil {
+		return metadata.Advised(err)
+	}
+	return nil
+}
+
+// Warnings say what Open would take, but hardly as it was meant.
+func Warnings(o Options) (out []string) {
+	all := slices.Clone(o.Paths)
+	if o.Meta != "" && !slices.Contains(all, o.Meta) {
+		all = append(all, o.Meta)
+	}
+	for _, dir := range all {
+		if gid, is := filesystem.Shared(dir); is {
+			out = append(out, fmt.Sprintf("disk tier: all of group %d can write to %s, and so put chunks there; take that right away (chmod g-w) unless the group is the daemon's alone", gid, dir))
+		}
+	}
+	return out
+}
+
+// open takes the directories and opens the files that an earlier process left there, with
+// other kinds of folder under the first paths, where not nil. It starts nothing: run it,
+// then recover. Another process on the same directories, a foreign directory and a newer
+// format are errors, and so is a machine that lacks files, memory, room or rights; a
+// damaged database is moved aside, with an error in the log, and recover takes the entries
+// from headers.
+func open(o Options, kinds ...blockio.Folder) (*instance, error) { return openOn(o, nil, kinds...) }
+
+// openOn is open with another file as the pulse of the database, where not nil.
+func openOn(o Options, p metadata.Pulse, kinds ...blockio.Folder) (*instance, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	t, err := newInstance(o)
+	if err != nil {
+		return nil, err
+	}
+	t.pulse = p
+	if err := (opening{t}).openAll(kinds); err != nil {
+		_ = t.release() // the error of the opening counts
+		return nil, metadata.Advised(err)
+	}
+	return t, nil
+}
+
+// heldShare is the part of the tier that clients may have held against eviction at a time,
+// what these chunks stand on included.
+const heldShare = 4
+
+// newInstance has nothing open.
+func newInstance(o Options) (*instance, error) {
+	if o.count == nil {
+		o.count = new(counters)
+	}
+	t := &instance{o: o, count: o.count, log: o.Log.With().Str("component", "disk").Logger(), trimming: make(chan struct{}, 1), ended: make(chan struct{})}
+	t.tombs = newTombWriter(t)
+	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	settings := o.settings()
+	t.now.Store(&settings)
+	p, err := policy.New(o.Policy, o.CapacityBytes-o.MetaReserveBytes)
+	if err != nil {
+		return nil, fmt.Errorf("disk: %w", err)
+	}
+	most := (o.CapacityBytes - o.MetaReserveBytes) / heldShare
+	t.ledger = ledger.New(ledger.Options{
+		CapacityBytes: o.CapacityBytes - o.MetaReserveBytes, Entries: o.Entries, Policy: p, PolicyName: o.Policy, Quotas: o.Quotas, DeferTraining: o.DeferTraining,
+		SizeOf: o.occupied, Limits: ledger.Limits{Lease: most, Total: most},
+	})
+	t.fills.ledger = t.ledger
+	return t, nil
+}
+
+// closeTimeout is the least that closing the database gets: it writes and
+// syncs a table first, however short the I/O timeout.
+const closeTimeout = 5 * time.Second
+
+// release closes the database and the segments, and ends the locks. The process of
+// a database that hangs with its device is killed; as long as it has not ended,
+// Badger's own lock keeps others out.
+func (t *instance) release() error {
+	var err error
+	if t.db != nil {
+		if err = within(max(t.o.IOTimeout, closeTimeout), t.db.Close); errors.Is(err, blockio.ErrHung) {
+			t.log.Error().Err(err).Msg("the database does not close; its process is killed, and it is left as a crash would leave it")
+			t.db.Kill(err)
+		}
+	}
+	if t.segments != nil {
+		t.tombs.endClean(err)
+		t.segments.close()
+	}
+	if t.deletionLog != nil {
+		t.deletionLog.close()
+	}
+	if t.set != nil {
+		t.set.Close()
+	}
+	return err
+}
+
+// close ends run, waits for it, and closes the files. Calls after it return
+// ErrClosed.
+func (t *instance) close() error {
+	t.life.Lock()
+	if t.life.closed {
+		t.life.Unlock()
+		return nil
+	}
+	t.life.closed = true
+	running := t.life.running
+	if running {
+		t.life.stop()
+	}
+	t.life.Unlock()
+	if running {
+		<-t.ended
+	} else { // fail the work that waited for run
+		for _, d := range t.devices() {
+			d.Stop()
+		}
+		for _, ch := range t.commits.Stop() {
+			ch.Committed(tier.ErrClosed)
+		}
+		close(t.ended)
+	}
+	if err := t.release(); err != nil {
+		return fmt.Errorf("disk: close: %w", err)
+	}
+	return nil
+}
+
+// usable fails when nothing can be done any more.
+func (t *instance) usable(ctx context.Context) error {
+	select {
+	case <-t.ended:
+		return tier.ErrClosed
+	default:
+		return ctx.Err()
+	}
+}
+
+func (t *instance) contains(ctx context.Context, ks []key.Key, have []bool) error {
+	if err := t.usable(ctx); err != nil {
+		return err
+	}
+	scanning := t.scan.active.Load()
+	t.ledger.Lookup(ks, have)
+	if !scanning {
+		return nil
+	}
+	for i, k := range ks {
+		if have[i] {
+			continue
+		}
+		known, err := t.unscanned(ctx, k, nil)
+		if err != nil {
+			return err
+		}
+		have[i] = known || t.has(k) // the scan may have brought it meanwhile, and ended
+	}
+	return nil
+}
+
+// unscanned reports whether k has a record that recovery may not have come to,
+// and copies it into e. Without anything to recover it is false at once. Entries
+// that this process has stored are in the ledger; a record of its own that is not
+// there is one of a Put under way, or of one that failed and is to be removed.
+func (t *instance) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool, error) {
+	if !t.scan.active.Load() || t.scan.isDeleted(k) {
+		return false, nil
+	}
+	type answer struct {
+		record.Entry
+		is bool
+	}
+	got, err := ask(ctx, t, func() (f answer, err error) {
+		f.is, err = t.db.Entry(k, &f.Entry)
+		f.is = f.is && f.Seq < t.commits.First
+		return f, err
+	})
+	if err != nil {
+		return false, err
+	}
+	if got.is {
+		t.o.Ages.Found(k, stampOf(&got.Entry))
+	}
+	if e != nil {
+		*e = got.Entry
+	}
+	return got.is, nil
+}
+
+func (t *instance) has(k key.Key) bool {
+	_, state := t.ledger.Find(k)
+	return state == ledger.Resident
+}
+
+func (t *instance) room(size uint32) int {
+	if t.scan.active.Load() {
+		return math.MaxInt
+	}
+	n := int64(max(size, 1))
+	room := -t.space.excess(0, false) / extentBytes(n)
+	if n <= t.o.InlineMax {
+		room = -t.share.short(0) / (filesWorth * metadata.HeldBytes(n, true))
+	}
+	return min(int(room), -t.space.excessEntries(0, false))
+}
+
+// devices are all there are, each once.
+func (t *instance) devices() (list []*blockio.Device) {
+	for _, v := range t.volumes {
+		list = append(list, v.dev)
+	}
+	if t.metaDev != nil && !slices.Contains(list, t.metaDev) {
+		list = append(list, t.metaDev)
+	}
+	return list
+}

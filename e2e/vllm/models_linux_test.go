@@ -1,0 +1,84 @@
+package vllm_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kvstored/kvstored/e2e/daemon"
+	"github.com/kvstored/kvstored/e2e/engines/drive"
+)
+
+// TestAdapters: of two LoRA adapters and none, nothing is found across.
+func TestAdapters(t *testing.T) {
+	each(t, func(t *testing.T, connector func(string) object) {
+		d := daemon.Start(t, roomy)
+		e := start(t, d.Socket, options{Connector: connector(""), Options: object{"enable_lora": true, "max_loras": 2, "max_lora_rank": 8}})
+		prompts := drive.Random(seeded(), 2, 1500)
+		var want [3]generated
+		for adapter := range want {
+			want[adapter] = e.generate(prompts, object{"adapter": adapter})
+			e.stored(d, int64(1+adapter)*blocks(prompts, 32))
+			if len(want[adapter].Cached) != 0 {
+				t.Errorf("adapter %d: %v", adapter, want[adapter].Cached)
+			}
+			for other := range adapter {
+				if fmt.Sprint(want[other].Answers) == fmt.Sprint(want[adapter].Answers) {
+					t.Errorf("adapters %d and %d answer alike", other, adapter)
+				}
+			}
+		}
+		e.reset()
+		for adapter := range want {
+			g := e.generate(prompts, object{"adapter": adapter})
+			drive.Equal(t, fmt.Sprint("adapter ", adapter), g.Answers, want[adapter].Answers, false)
+			if fromDaemon(g) < total(prompts)*9/10 {
+				t.Errorf("adapter %d: of %d tokens came %v", adapter, total(prompts), g.Cached)
+			}
+		}
+	})
+}
+
+// TestWindows: a model half of whose layers have a window, by the tier; the pool says that
+// it does not take it.
+func TestWindows(t *testing.T) {
+	if !*long {
+		t.Skip("it takes minutes: -long")
+	}
+	d := daemon.Start(t, roomy)
+	prompts := drive.Random(seeded(), 4, 1500)
+	first := start(t, d.Socket, options{Model: "gemma", Connector: tier("", nil)})
+	want := first.generate(prompts, nil)
+	own := first.generate(prompts, nil)
+	first.quiet(d)
+	first.Stop()
+	e := start(t, d.Socket, options{Model: "gemma", Connector: tier("", nil)})
+	g := e.generate(prompts, nil)
+	drive.Equal(t, "computed", own.Answers, want.Answers, false)
+	drive.Equal(t, "after the engine's restart", g.Answers, own.Answers, true)
+	if fromDaemon(g) != own.Cached["device"] {
+		t.Errorf("of %d tokens came %v; the engine itself had %v", total(prompts), g.Cached, own.Cached)
+	}
+	t.Logf("%d chunks, %v", d.Stats().Store.Chunks, g.Cached)
+}
+
+// TestRanks: two tensor parallel ranks.
+func TestRanks(t *testing.T) {
+	each(t, func(t *testing.T, connector func(string) object) {
+		d := daemon.Start(t, roomy)
+		two := object{"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
+		prompts := drive.Random(seeded(), 4, 700)
+		first := start(t, d.Socket, options{Connector: connector(""), Options: two})
+		want := first.generate(prompts, nil)
+		own := first.generate(prompts, nil)
+		first.quiet(d)
+		first.Stop()
+		e := start(t, d.Socket, options{Connector: connector(""), Options: two})
+		g := e.generate(prompts, nil)
+		drive.Equal(t, "computed", own.Answers, want.Answers, false)
+		drive.Equal(t, "after the engine's restart", g.Answers, own.Answers, true)
+		if fromDaemon(g) != own.Cached["device"] {
+			t.Errorf("of %d tokens came %v; the engine itself had %v", total(prompts), g.Cached, own.Cached)
+		}
+		t.Logf("%d chunks, %v", d.Stats().Store.Chunks, g.Cached)
+	})
+}

@@ -1,0 +1,206 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/outline"
+	"github.com/kvstored/kvstored/tier"
+)
+
+const (
+	outlineShare = 20               // an outline serves for so many times what it took to be made
+	smallOutline = 1000             // prefixes; a smaller one is made anew each time
+	outlineAge   = 20 * time.Second // and is dropped then
+	mostPage     = 1000             // prefixes in a page
+	defaultPage  = 100
+	mostTree     = 4000 // prefixes in a tree
+)
+
+// PrefixesRequest asks for a page of the prefixes that are stored. As all values of a query,
+// numbers are texts.
+type PrefixesRequest struct {
+	Space string `json:"space,omitempty"` // its id; "" = every space
+	Under string `json:"under,omitempty"` // a prefix, by the first digits of its hash: what goes on behind it
+	By    string `json:"by,omitempty"`    // bytes (""), heat, age, depth, or tree: the largest, of any depth
+	All   string `json:"all,omitempty"`   // true: also what stands on others
+	Limit string `json:"limit,omitempty"` // prefixes in a page, or a tree: 100
+	After string `json:"after,omitempty"` // Next of the page before
+}
+
+// Prefixes is a part of the stored prefixes. A tree has parents before children.
+type Prefixes struct {
+	Prefixes []Prefix  `json:"prefixes"`
+	Next     string    `json:"next"`      // where to go on; "" = there are no more
+	LeftOut  int       `json:"left_out"`  // stretches of chunks that were not looked at
+	LookedAt time.Time `json:"looked_at"` // what is stored changes meanwhile
+}
+
+// Prefix is the chunks from behind one branch of prompts to the next. All but its own
+// numbers include the prefixes that go on behind it.
+type Prefix struct {
+	Space        string   `json:"space"`
+	Model        string   `json:"model,omitempty"`
+	Hash         string   `json:"hash"`  // of its first chunk
+	Above        string   `json:"above"` // hash of the prefix that it goes on; "": it begins prompts
+	Detached     bool     `json:"detached,omitempty"`
+	Depth        int      `json:"depth_chunks"` // before it
+	Own          int      `json:"own_chunks"`
+	ChunkTokens  int      `json:"chunk_tokens,omitempty"`
+	Branches     int      `json:"branches"` // prefixes that go on behind it
+	Chunks       int      `json:"chunks"`
+	Bytes        int64    `json:"bytes"` // each chunk once, by the mean of its space
+	DRAMBytes    int64    `json:"dram_bytes"`
+	DiskBytes    int64    `json:"disk_bytes"`
+	RemoteChunks int      `json:"remote_chunks"`
+	Heat         float64  `json:"heat"`         // requests, each counting half after ten minutes
+	IdleSeconds  *float64 `json:"idle_seconds"` // since it was asked for or stored; null: not remembered
+}
+
+// outlines is the last outline, so that pages and viewers share one.
+type outlines struct {
+	turn chan struct{} // capacity 1: held while one is made or looked at
+	last *outline.Tree
+	good time.Time // until then
+}
+
+// outline returns a young outline of the store.
+func (a *API) outline(ctx context.Context) (*outline.Tree, error) {
+	select {
+	case a.outlines.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-a.outlines.turn }()
+	if t := a.outlines.last; t != nil && time.Now().Before(a.outlines.good) {
+		return t, nil
+	}
+	t, err := a.o.Stack.Outline(ctx)
+	if err == nil {
+		a.outlines.last, a.outlines.good = t, time.Now()
+		if len(t.Nodes) > smallOutline {
+			a.outlines.good = a.outlines.good.Add(outlineShare * time.Since(t.At))
+		}
+		time.AfterFunc(outlineAge, func() { a.outlines.forget(t) })
+	}
+	return t, err
+}
+
+// forget drops an outline, unless a newer one has its place.
+func (o *outlines) forget(t *outline.Tree) {
+	o.turn <- struct{}{}
+	if o.last == t {
+		o.last = nil
+	}
+	<-o.turn
+}
+
+// byTree lists the largest prefixes, parents before children.
+const byTree = "tree"
+
+// read is the order of a request, and its page.
+func (q *PrefixesRequest) read() (by outline.Order, limit, after int, err error) {
+	by, limit = outline.Order(cmp.Or(q.By, string(outline.ByBytes))), defaultPage
+	most := mostPage
+	if by == byTree {
+		most = mostTree
+	}
+	switch {
+	case by != byTree && !slices.Contains(outline.Orders(), by):
+		err = refuse(BadRequest, "by: %.80q is no order; give one of %v, or tree", q.By, outline.Orders())
+	case q.All != "" && q.All != "true" && q.All != "false":
+		err = refuse(BadRequest, "all: %.80q is neither true nor false", q.All)
+	default:
+		err = errors.Join(number("limit", q.Limit, 1, most, &limit), number("after", q.After, 0, outline.MostRuns, &after))
+	}
+	return by, limit, after, err
+}
+
+func (c *call) prefixes(q *PrefixesRequest) (*Prefixes, error) {
+	by, limit, after, err := q.read()
+	if err != nil {
+		return nil, err
+	}
+	t, under, err := c.at(q.Space, q.Under)
+	if err != nil {
+		return nil, err
+	}
+	in := func(n *outline.Node) bool {
+		return q.Space == "" || hex.EncodeToString(t.Spaces[n.Space].ID[:]) == q.Space
+	}
+	reply := Prefixes{Prefixes: []Prefix{}, LeftOut: t.LeftOut, LookedAt: t.At}
+	var list []int
+	if by == byTree {
+		list = t.Largest(limit, func(i int) bool { return t.Within(i, under) && in(&t.Nodes[i]) })
+	} else {
+		list = t.List(by, func(n *outline.Node) bool { return (q.All == "true" && under < 0 || n.Parent == under) && in(n) })
+		list = list[min(after, len(list)):]
+	}
+	if len(list) > limit {
+		list, reply.Next = list[:limit], strconv.Itoa(after+limit)
+	}
+	for _, i := range list {
+		reply.Prefixes = append(reply.Prefixes, c.prefix(t, &t.Nodes[i]))
+	}
+	return &reply, nil
+}
+
+// at is an outline and the position in it that a request names; -1 is the beginning.
+func (c *call) at(space, under string) (*outline.Tree, int, error) {
+	if space != "" {
+		if _, err := spaceID("space", space); err != nil {
+			return nil, 0, err
+		}
+	}
+	t, err := c.outline(c.ctx)
+	if err != nil || under == "" {
+		return t, -1, err
+	}
+	at, err := t.Find(space, under)
+	switch {
+	case errors.Is(err, outline.ErrUnknown):
+		e := refuse(NotFound, "under: %v", err)
+		e.Do = "`kvstored list prefixes` lists the prefixes; a prefix takes another name where a prompt branches off within it"
+		return nil, 0, e
+	case err != nil:
+		return nil, 0, refuse(BadRequest, "under: %v", err)
+	}
+	return t, at, nil
+}
+
+func (c *call) prefix(t *outline.Tree, n *outline.Node) Prefix {
+	s := &t.Spaces[n.Space]
+	of, _ := c.o.Server.Describe(s.ID)
+	p := Prefix{
+		Space: hex.EncodeToString(s.ID[:]), Model: of.Model, Hash: hex.EncodeToString(n.Hash[:]), Detached: n.Detached,
+		Depth: n.Depth, Own: n.Length, ChunkTokens: of.ChunkTokens, Branches: n.Branches, Chunks: n.All.Chunks, Bytes: t.Size(n),
+		DRAMBytes: t.Bytes(n.Space, int(tier.CPU), n.All.In[tier.CPU]), DiskBytes: t.Bytes(n.Space, int(tier.Disk), n.All.In[tier.Disk]),
+		RemoteChunks: n.All.In[tier.Remote], Heat: n.All.Heat,
+	}
+	if n.Parent >= 0 {
+		p.Above = hex.EncodeToString(t.Nodes[n.Parent].Hash[:])
+	}
+	if !n.All.Last.IsZero() {
+		idle := t.At.Sub(n.All.Last).Seconds()
+		p.IdleSeconds = &idle
+	}
+	return p
+}
+
+// number reads a number of a query, if there is one.
+func number(field, text string, least, most int, n *int) error {
+	if text == "" {
+		return nil
+	}
+	v, err := strconv.Atoi(text)
+	if err != nil || v < least || v > most {
+		return refuse(BadRequest, "%s: %.80q is no whole number from %d to %d", field, text, least, most)
+	}
+	*n = v
+	return nil
+}

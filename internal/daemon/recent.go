@@ -1,0 +1,158 @@
+package daemon
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/tier"
+)
+
+const (
+	recentSpan  = 10 * time.Minute
+	recentSteps = 20 // looks at the counters in it
+	// tooMuch is the share of tokens that come late, or of chunks that are not written, from
+	// which on the disk is said to be too slow.
+	tooMuch = 0.05
+)
+
+// Recent is what the daemon did in the last ten minutes, or since it started.
+type Recent struct {
+	Seconds     float64 `json:"seconds"`
+	AskedTokens uint64  `json:"asked_tokens"`
+	HitTokens   uint64  `json:"hit_tokens"`
+	LateTokens  uint64  `json:"late_tokens"`    // found, and not up at their deadline
+	Dropped     uint64  `json:"dropped_chunks"` // that the disk did not write in time
+	Reads       Times   `json:"disk_reads"`
+	Writes      Times   `json:"disk_writes"`
+	Loads       Times   `json:"disk_loads"`    // chunks that clients waited for, with all that they waited for
+	FromRemote  uint64  `json:"remote_chunks"` // read from the bucket
+}
+
+// Times are those of some operations, in seconds.
+type Times struct {
+	Count uint64  `json:"count"`
+	P50   float64 `json:"p50"`
+	P99   float64 `json:"p99"`
+}
+
+// moment is what was counted up to one.
+type moment struct {
+	at                   time.Time
+	sum                  Recent   // but for its times
+	reads, writes, loads []uint64 // by bucket of their histogram, each with the ones below it
+}
+
+// recent keeps moments of the last ten minutes. It is safe for concurrent use.
+type recent struct {
+	mu   sync.Mutex
+	ring [recentSteps + 1]moment
+	n    int // kept, ever
+}
+
+// since is what was counted from the oldest moment that is kept to m. m is kept too, unless
+// one was shortly before.
+func (r *recent) since(m moment) Recent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n == 0 || m.at.Sub(r.ring[(r.n-1)%len(r.ring)].at) >= recentSpan/recentSteps {
+		r.ring[r.n%len(r.ring)] = m
+		r.n++
+	}
+	was := &r.ring[max(0, r.n-len(r.ring))%len(r.ring)]
+	if m.at.Before(was.at) { // two came at once, and the other was first
+		return Recent{}
+	}
+	return Recent{
+		Seconds: m.at.Sub(was.at).Seconds(), AskedTokens: m.sum.AskedTokens - was.sum.AskedTokens, HitTokens: m.sum.HitTokens - was.sum.HitTokens,
+		LateTokens: m.sum.LateTokens - was.sum.LateTokens, Dropped: m.sum.Dropped - was.sum.Dropped, FromRemote: m.sum.FromRemote - was.sum.FromRemote,
+		Reads: times(tierSeconds.buckets, was.reads, m.reads), Writes: times(tierSeconds.buckets, was.writes, m.writes), Loads: times(loadSeconds.buckets, was.loads, m.loads),
+	}
+}
+
+// momentOf is that of statistics that were just read.
+func (m *metrics) momentOf(s *Stats) moment {
+	now := moment{at: time.Now()}
+	now.sum.AskedTokens = s.Server.AskedTokens
+	for _, n := range s.Server.HitTokens {
+		now.sum.HitTokens += n
+	}
+	for _, t := range s.Server.Missed.Missed {
+		if t.Reason == missing.Timeout.String() {
+			now.sum.LateTokens += t.Tokens
+		}
+	}
+	now.sum.FromRemote = s.Store.Tiers[tier.Remote].Gets
+	if _, ok := s.Store.Tiers[tier.Disk]; ok {
+		now.sum.Dropped = s.Store.Written[tier.Disk].Dropped[stack.DropQueueFull].Chunks
+		now.reads = cumulative(m.tierTook.WithLabelValues(tier.Disk.String(), "get"))
+		now.writes = cumulative(m.tierTook.WithLabelValues(tier.Disk.String(), "put"))
+		now.loads = cumulative(m.loadTook[tier.Disk])
+	}
+	return now
+}
+
+// cumulative is how many observations a histogram has up to each of its bounds, and all.
+func cumulative(o prometheus.Observer) (counts []uint64) {
+	h, ok := o.(prometheus.Metric)
+	var out dto.Metric
+	if !ok || h.Write(&out) != nil {
+		return nil
+	}
+	for _, b := range out.GetHistogram().GetBucket() {
+		counts = append(counts, b.GetCumulativeCount())
+	}
+	return append(counts, out.GetHistogram().GetSampleCount())
+}
+
+// times are those of the observations between two moments.
+func times(bounds []float64, was, now []uint64) (t Times) {
+	if len(was) != len(now) || now == nil {
+		return t
+	}
+	grown := make([]uint64, len(now))
+	for i := range now {
+		grown[i] = now[i] - was[i]
+	}
+	t.Count = grown[len(bounds)]
+	t.P50, t.P99 = quantile(0.50, bounds, grown), quantile(0.99, bounds, grown)
+	return t
+}
+
+// quantile is in the middle of the bucket that it falls into, as far as it is known; 0 of
+// no observation, the largest bound of one above all bounds.
+func quantile(q float64, bounds []float64, counts []uint64) float64 {
+	rank, low := uint64(math.Ceil(q*float64(counts[len(bounds)]))), 0.0
+	for i, high := range bounds {
+		switch {
+		case rank == 0:
+			return 0
+		case counts[i] >= rank:
+			return (low + high) / 2
+		}
+		low = high
+	}
+	return low
+}
+
+// bottleneck says that the disk is too slow, by what, and what would help; "" where it is
+// not, or where others than the disk may be.
+func (r *Recent) bottleneck() string {
+	span := human.Duration(time.Duration(r.Seconds * float64(time.Second)))
+	switch late := float64(r.LateTokens) / max(1, float64(r.AskedTokens)); {
+	case late > tooMuch && r.Loads.Count > 0 && r.FromRemote == 0:
+		return fmt.Sprintf("the disk is too slow: %.0f %% of the tokens that were asked for in the last %s came after their deadline; a chunk from disk is up after %s (p99 %s). More DRAM or a faster disk would help",
+			100*late, span, human.Micros(1e6*r.Loads.P50), human.Micros(1e6*r.Loads.P99))
+	case float64(r.Dropped) > tooMuch*float64(r.Dropped+r.Writes.Count):
+		return fmt.Sprintf("the disk is too slow: %s were not written in the last %s before DRAM needed their room; a write takes %s (p99 %s). More DRAM, a larger write.queue or a faster disk would help",
+			human.Plural(r.Dropped, "chunk"), span, human.Micros(1e6*r.Writes.P50), human.Micros(1e6*r.Writes.P99))
+	}
+	return ""
+}

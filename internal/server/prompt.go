@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+	"math"
+
+	"github.com/kvstored/kvstored/internal/hybrid"
+	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// prompt is what a request asks for: one prompt in every space that it names, and what of
+// it is there. The chains of a hybrid model are those of its full groups, which the
+// policies learn of; of a model that has none they are those of the first group.
+type prompt struct {
+	group
+	first  []key.Chain       // the ranks of the first group, of which the request counts chunks
+	match  stack.Match       // of first; of a hybrid model the usable prefix
+	family *stack.Family     // of a hybrid model; or nil
+	named  wire.Groups       // its groups, as the request named them
+	usable stack.FamilyMatch // of family
+}
+
+// promptIn is the prompt of a chain, alone in a list, that was made of the record sent.
+func promptIn(c *reader, chains []key.Chain, sent *wire.Chain, o *wire.Shared, search tier.Set) (p prompt, err error) {
+	p.group = group{stack: c.server.o.Stack, search: search}
+	if o.Groups.Len() == 0 {
+		p.chains, err = c.ranked(chains, o.Ranks)
+		p.first = p.chains
+		return p, err
+	}
+	if p.family, err = familyOf(c, &chains[0], sent, o); err != nil {
+		return p, err
+	}
+	p.named, p.first = o.Groups, p.family.Chains[0]
+	for g, ranks := range p.family.Chains {
+		if p.family.Groups[g].Kind == hybrid.Full {
+			p.chains = append(p.chains, ranks...)
+		}
+	}
+	if p.chains == nil {
+		p.chains = p.first
+	}
+	return p, nil
+}
+
+// pieces is how many chunks there are in all spaces.
+func (p *prompt) pieces() (n int) {
+	if p.family == nil {
+		return len(p.first) * p.first[0].Len()
+	}
+	for _, chains := range p.family.Chains {
+		n += len(chains) * chains[0].Len()
+	}
+	return n
+}
+
+// find finds what of it is there.
+func (p *prompt) find(ctx context.Context) (err error) {
+	f := p.family
+	if f == nil {
+		p.match, err = p.group.match(ctx)
+		return err
+	}
+	p.usable, err = p.stack.MatchFamily(ctx, f, p.search, p.first[0].Len()*f.Groups[0].Chunk, nil)
+	if err == nil {
+		p.match = usableOf(f, &p.usable)
+	}
+	return err
+}
+
+// usableOf is what a usable prefix is to a client that counts chunks of the first group:
+// where they are.
+func usableOf(f *stack.Family, m *stack.FamilyMatch) (out stack.Match) {
+	each := uint64(tokensEach(f, m))
+	count := func(n int) stack.Count { return stack.Count{Chunks: n, Tokens: uint64(n) * each} }
+	out.Count = count(m.Needs[0].To - m.Needs[0].From)
+	for p := range out.In {
+		out.In[p] = count(m.Needs[0].In[p])
+	}
+	return out
+}
+
+// tokensEach is for how many tokens of the usable prefix each chunk of the first group
+// stands: its own, but that the state of a model without full groups stands for all.
+func tokensEach(f *stack.Family, m *stack.FamilyMatch) int {
+	return (m.Tokens - f.Skip) / max(1, m.Needs[0].To-m.Needs[0].From)
+}
+
+// run is how many chunks behind the skipped ones are there, usable or not.
+func (p *prompt) run() int {
+	if f := p.family; f != nil {
+		return (p.usable.Run - f.Skip) / f.Groups[0].Chunk
+	}
+	return p.match.Chunks
+}
+
+// end is the number of the first chunk that is not there, skipped ones included.
+func (p *prompt) end() int { return p.first[0].Skip + p.run() }
+
+// why is why there is no more of it.
+func (p *prompt) why() missing.Absence {
+	switch f := p.family; {
+	case f == nil || p.usable.Tokens == p.usable.Run:
+		return p.group.why(p.end())
+	case f.Groups.OnlyStates():
+		return p.group.why(p.end() - 1)
+	}
+	return missing.Because(missing.Group)
+}
+
+// worth is how many chunks behind the skipped ones are there or worth storing. What one of
+// the ranks would not store is of no use to the others.
+func (p *prompt) worth(c *reader) uint32 {
+	run, least := p.run(), math.MaxInt
+	for r := range p.first {
+		chain := &p.first[r]
+		least = min(least, run+p.stack.Admit(chain, chain.Skip+run, c.payload))
+	}
+	return uint32(least)
+}
+
+// observed notes a request for the prompt, which tell tells the store of: what the windows
+// and states of a hybrid model are worth then, and how far it reaches in all tiers.
+func (p *prompt) observed(c *reader, prefillDepth int, tell func()) {
+	chain := &p.first[0]
+	if p.family == nil || chain.Len() == 0 {
+		tell()
+		return
+	}
+	again := c.prompts.take(chain).looked
+	tell()
+	if !again {
+		p.stack.ObserveFamily(p.family, &p.usable, prefillDepth)
+	}
+	if p.search == tier.All {
+		c.prompts.take(chain).reached = &stack.Reached{Usable: p.usable.Tokens, Run: p.usable.Run}
+	}
+}
+
+// grouped is what a client that has named groups is told besides; nil for others.
+func (p *prompt) grouped(ctx context.Context, lengths uint32) (*wire.Grouped, error) {
+	m := &p.usable
+	if p.family == nil {
+		return nil, nil
+	}
+	out := &wire.Grouped{Tokens: uint64(m.Tokens), Run: uint64(m.Run), Lacks: m.Lacks, Needs: needsOf(m, p.named)}
+	if lengths == 0 {
+		return out, nil
+	}
+	found, err := p.stack.Lengths(ctx, p.family, p.search, m, int(lengths))
+	if err != nil {
+		return nil, err
+	}
+	told := make([]uint32, len(found))
+	for i, n := range found {
+		told[i] = uint32(n)
+	}
+	out.Lengths = wire.ViewU32s(told)
+	return out, nil
+}
+
+func needsOf(m *stack.FamilyMatch, groups wire.Groups) (out wire.Needs) {
+	for g := range m.Needs {
+		n := &m.Needs[g]
+		need := wire.Need{Space: groups.At(g).Space, First: uint32(n.From), Chunks: uint32(n.To - n.From)}
+		for p := range need.Tiers {
+			need.Tiers[p] = uint32(n.In[p])
+		}
+		out = out.Add(need)
+	}
+	return out
+}

@@ -3,7 +3,7 @@
 #
 #   KVSTORED_SOCKET=/run/kvstored/kvstored.sock deploy/lmcache/serve.sh MODEL [ARGUMENTS OF VLLM]
 #
-# pip install ./clients/python comes first, in the environment of vLLM and LMCache.
+# The wheel of clients/python is installed first, in the environment of vLLM and LMCache.
 set -eu
 
 if [ $# -eq 0 ]; then
@@ -16,7 +16,7 @@ if [ ! -S "$KVSTORED_SOCKET" ]; then
   exit 1
 fi
 if ! python3 -c 'import kvstored.lmcache' 2>/dev/null; then
-  echo "the Python package kvstored is not installed here: pip install ./clients/python" >&2
+  echo "the Python package kvstored is not installed here: clients/python/README.md says how" >&2
   exit 1
 fi
 export KVSTORED_SOCKET

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"flag"
 	"fmt"
@@ -47,6 +48,7 @@ func run(ctx context.Context, args []string) error {
 	out := flags.String("out", "", "folder for the files; it is made, and must be empty")
 	only := flags.String("only", "", "systems to build for, such as linux/amd64; all without it")
 	version := flags.String("version", "", "version of the packages; that of the source without it")
+	key := flags.String("key", "", "file of an ed25519 key that signs SHA256SUMS; without it nothing is signed")
 	program := flags.String("program", "", "make only deb and rpm, of this program, which was built for this machine")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -67,18 +69,37 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	for _, r.product = range products {
-		extras, err := r.extras(ctx)
-		if err != nil {
+	var signs ed25519.PrivateKey
+	if *key != "" {
+		if signs, err = readKey(*key); err != nil {
 			return err
 		}
-		for _, s := range chosen {
-			if err := r.make(ctx, s, extras); err != nil {
-				return fmt.Errorf("%s for %v: %w", r.product.name, s, err)
-			}
+	}
+	if err := r.all(ctx, chosen); err != nil {
+		return err
+	}
+	if err := r.sums(); err != nil || signs == nil {
+		return err
+	}
+	return r.sign(signs)
+}
+
+// all makes every file for some systems.
+func (r *release) all(ctx context.Context, systems []system) error {
+	extras := make([][]extra, len(products))
+	for i, p := range products {
+		var err error
+		r.product = p
+		if extras[i], err = r.extras(ctx); err != nil {
+			return err
 		}
 	}
-	return r.sums()
+	for _, s := range systems {
+		if err := r.make(ctx, s, extras); err != nil {
+			return fmt.Errorf("%s for %v: %w", r.product.name, s, err)
+		}
+	}
+	return nil
 }
 
 // choose returns the systems of a list, all for an empty one.
@@ -160,14 +181,27 @@ func (r *release) file(s system, suffix string) string {
 	return filepath.Join(r.out, fmt.Sprintf("%s_%s_%s_%s%s", r.product.name, r.version, s.os, s.arch, suffix))
 }
 
-// make builds all files for a system.
-func (r *release) make(ctx context.Context, s system, extras []extra) error {
+// make builds all files for a system; extras are those of each product.
+func (r *release) make(ctx context.Context, s system, extras [][]extra) error {
 	folder, err := os.MkdirTemp("", "kvstored-release-*")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	program := filepath.Join(folder, r.product.name)
+	for i, p := range products {
+		r.product = p
+		if err := r.program(ctx, filepath.Join(folder, p.name), s, extras[i]); err != nil {
+			return err
+		}
+	}
+	if err := r.image(folder, s); err != nil {
+		return fmt.Errorf("image: %w", err)
+	}
+	return r.wheel(ctx, s)
+}
+
+// program builds a product for a system, and packs it.
+func (r *release) program(ctx context.Context, program string, s system, extras []extra) error {
 	if err := r.build(ctx, program, s); err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 import path from "node:path";
 
 const bin = process.env.PATH.split(path.delimiter).find((dir) => dir.includes("_npx"));
-const { chromium } = createRequire(path.join(bin, "..", "playwright-core", "package.json"))("playwright-core");
+const { chromium, errors } = createRequire(path.join(bin, "..", "playwright-core", "package.json"))("playwright-core");
 
 // polling is every how many milliseconds the page is asked; by frames, which is what is done
 // else, a browser that draws nothing on a busy machine is never asked again.
@@ -16,7 +16,8 @@ const patience = 120_000;
 // everywhere opens a page of its own for each of light and dark, wide and narrow, calls look
 // with it, and takes a picture. It prints what was wrong, and ends with status 1 then. A page
 // must load from its own address only, say nothing to the console, be as wide as the screen,
-// hide nothing at its side, and have no faint text.
+// hide nothing at its side, and have no faint text. A page that takes too long ends its turn;
+// what it shows then is told.
 export async function everywhere(url, pictures, look) {
   const problems = [];
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"], timeout: patience });
@@ -29,13 +30,18 @@ export async function everywhere(url, pictures, look) {
       page.on("console", (m) => ["error", "warning"].includes(m.type()) && wrong(`console: ${m.text()}`));
       page.on("pageerror", (e) => wrong(`script: ${e}`));
       page.on("request", (r) => !r.url().startsWith(url) && !r.url().startsWith("data:") && wrong(`it asks for ${r.url()}`));
-      await page.goto(url);
-      await look(page, width, wrong);
-      const wide = await page.evaluate(() => document.scrollingElement.scrollWidth);
-      if (wide > width) wrong(`the page is ${wide} px wide`);
-      for (const text of await page.evaluate(hidden)) wrong(text);
-      for (const text of await page.evaluate(faint)) wrong(text);
-      await page.screenshot({ path: `${pictures}-${colorScheme}-${width}.png`, fullPage: true });
+      try {
+        await page.goto(url);
+        await look(page, width, wrong);
+        const wide = await page.evaluate(() => document.scrollingElement.scrollWidth);
+        if (wide > width) wrong(`the page is ${wide} px wide`);
+        for (const text of await page.evaluate(hidden)) wrong(text);
+        for (const text of await page.evaluate(faint)) wrong(text);
+        await page.screenshot({ path: `${pictures}-${colorScheme}-${width}.png`, fullPage: true });
+      } catch (error) {
+        if (!(error instanceof errors.TimeoutError)) throw error;
+        wrong(`took too long: ${oneLine(error.message)}; it shows: ${oneLine(await shown(page))}`);
+      }
       await context.close();
     }
   }
@@ -45,6 +51,14 @@ export async function everywhere(url, pictures, look) {
     process.exit(1);
   }
 }
+
+const oneLine = (text) => text.replace(/\s+/g, " ").slice(0, 2000);
+
+// shown is the text of a page, where it still answers.
+const shown = (page) => Promise.race([
+  page.evaluate(() => document.body.innerText).catch(String),
+  new Promise((resolve) => setTimeout(resolve, 5000, "nothing: it does not answer")),
+]);
 
 // hidden, in the page, lists parts that are seen only after scrolling to the side, but tables
 // whose columns are as many as the policies.

@@ -5,8 +5,6 @@ by libxxhash, or by the package xxhash, from the copies; they keep the interpret
 lock, since giving it up for each would be what :mod:`kvstored.bulk` is there to avoid.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import logging

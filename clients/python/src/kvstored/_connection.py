@@ -6,8 +6,6 @@ thread of the client stands between them and the daemon. Replies come in any ord
 link that has failed stays failed.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import logging

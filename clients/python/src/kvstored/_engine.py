@@ -1,8 +1,6 @@
 """What the classes for engines share: the engine's own classes in whichever version is
 installed, methods that never raise, and what requests say of the future."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib

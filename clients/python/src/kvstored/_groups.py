@@ -4,8 +4,6 @@ The daemon finds the longest prefix that all groups can serve, and leases and br
 what that needs and nothing else.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 

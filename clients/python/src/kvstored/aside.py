@@ -1,7 +1,5 @@
 """A thread that asks the daemon in place of an event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

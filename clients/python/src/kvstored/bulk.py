@@ -11,8 +11,6 @@ for threads, and raise a ValueError for pieces that cannot be: beyond the end of
 without an address, or lying over their own copy.
 """
 
-from __future__ import annotations
-
 from array import array
 from typing import Iterable, Optional
 

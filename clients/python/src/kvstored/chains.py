@@ -6,8 +6,6 @@ claim: the daemon orders eviction and prefetch by it, and never which bytes it
 returns.
 """
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import threading

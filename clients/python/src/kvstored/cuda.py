@@ -6,8 +6,6 @@ the driver that fails leaves no error behind that the next kernel launch of the
 engine would report as its own.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import logging

@@ -1,7 +1,5 @@
 """What exists already, compared with what an engine would have stored."""
 
-from __future__ import annotations
-
 import logging
 import random
 import time

@@ -1,7 +1,5 @@
 """Leases taken ahead of the loads that they are for, and those that an engine holds by key."""
 
-from __future__ import annotations
-
 import collections
 import logging
 import threading

@@ -7,8 +7,6 @@ zeros.
 
 # pyright: strict, reportPrivateUsage=false
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import mmap

@@ -1,7 +1,5 @@
 """What users write about a client or a class of an engine, checked when it is made."""
 
-from __future__ import annotations
-
 import os
 from typing import Any, Callable, Dict, Mapping, NamedTuple
 

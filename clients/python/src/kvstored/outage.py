@@ -1,7 +1,5 @@
 """What the log says of a daemon that is away."""
 
-from __future__ import annotations
-
 import logging
 import time
 from typing import Optional

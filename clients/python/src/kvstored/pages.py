@@ -10,8 +10,6 @@ What an engine says of the order may be wrong: the daemon finds each value by it
 all the same.
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple

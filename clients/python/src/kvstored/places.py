@@ -1,8 +1,6 @@
 """Places of values in an engine's memory, and copies between them and payloads: one
 call for many, during which other threads run."""
 
-from __future__ import annotations
-
 from typing import Callable, List, Optional, Sequence, Tuple, Union
 
 from . import bulk

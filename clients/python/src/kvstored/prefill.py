@@ -7,8 +7,6 @@ median of the last prompts is told, once there are some; what it errs by makes m
 be loaded, not less.
 """
 
-from __future__ import annotations
-
 import collections
 import time
 from typing import Any, Callable, Deque, Iterable, Optional, Sequence, Tuple, Union

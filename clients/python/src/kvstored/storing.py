@@ -1,7 +1,5 @@
 """One call that stores values: as many at a time as there is room for."""
 
-from __future__ import annotations
-
 import time
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 

@@ -14,8 +14,6 @@ Nothing is copied but by llama.cpp, from the daemon's memory and into it. Whatev
 goes wrong is a shorter prefix: decode what is not there.
 """
 
-from __future__ import annotations
-
 import array
 import logging
 import time

@@ -1,7 +1,5 @@
 """One restore: chunks of a prompt into a sequence, as they come."""
 
-from __future__ import annotations
-
 import os
 import queue
 import threading

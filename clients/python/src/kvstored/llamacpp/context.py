@@ -12,8 +12,6 @@ one buffer of cells for all sequences (``kv_unified``).
 A context belongs to one thread at a time, as it does for ``llama_decode``.
 """
 
-from __future__ import annotations
-
 import ctypes
 from contextlib import contextmanager
 from typing import Any, Iterator, Optional

@@ -4,8 +4,6 @@ Hashes are kept in the user's cache (``$XDG_CACHE_HOME/kvstored/files``), by pat
 size, times, inode and device. A file that changed in any of these is read again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

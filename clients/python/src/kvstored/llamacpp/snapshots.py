@@ -6,8 +6,6 @@ a model that has no other group: one request finds the longest of a prompt, and 
 that one and no other.
 """
 
-from __future__ import annotations
-
 import array
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """What must be equal for chunks of llama.cpp to be exchangeable."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import json

@@ -1,11 +1,7 @@
 """The data of contracts/ itself, what is built from it, and how it is compared."""
 
-from __future__ import annotations
-
 import abc
 import enum
-import importlib
-import sys
 import unittest
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +17,7 @@ class Data(unittest.TestCase):
         """Its calls are of methods that its classes have, with the parameters that they have."""
         for form in (form for engine in ENGINES for form in contracts.load(engine)):
             with self.subTest(repr(form)):
-                self.assertTrue(form.data["about"] and form.data["read"] and form.data["asserts"])
+                self.assertTrue(form.data["about"] and form.data["read"])
                 caller = next(cls for cls in form.stand_ins.values() if getattr(cls, "__abstractmethods__", None))
                 callee = form.stand_in(form.data.get("target", caller.__name__))
                 self.assertEqual(form.refused(callee), [])
@@ -91,57 +87,3 @@ class Compared(unittest.TestCase):
         self.assertEqual(kind, ["Kind.B is not in the data", "Kind.C is gone"])
         self.assertIn("is gone", contracts.differences("json.Nothing", {"members": {}})[0])
         self.assertIn("is gone", contracts.differences("no_such_engine.Thing", {"members": {}})[0])
-
-
-class Built(unittest.TestCase):
-    def form(self) -> contracts.Form:
-        path = "engine_of_a_test.sub.Thing"
-        classes = {path: described(), "engine_of_a_test.sub.Row": {"fields": "(key, size=0)"}}
-        return contracts.Form(
-            "engine_of_a_test",
-            {"name": "1", "classes": classes, "calls": {"ask": ["target.get(key)", "target.get(key, wait=True)"]}},
-        )
-
-    def test_a_stand_in_is_as_its_description(self) -> None:
-        form = self.form()
-        for path, data in form.classes.items():
-            self.assertEqual(contracts.compare(form.stand_ins[path], data), [])
-        with self.assertRaises(TypeError):  # get is abstract
-            form.stand_in("Thing")(3)
-
-    def test_calls(self) -> None:
-        form = self.form()
-
-        class Mine(form.stand_in("Thing")):  # type: ignore[misc]
-            def get(self, key: bytes, wait: bool = False) -> Any:
-                return key, wait
-
-        mine = Mine(7)
-        self.assertEqual(mine.size, 7)
-        self.assertEqual(form.run("ask", mine, key=b"k"), [(b"k", False), (b"k", True)])
-        self.assertEqual(form.run("never", mine), [])
-        self.assertEqual(form.refused(Mine), [])
-
-        class Old(Mine):
-            def get(self, key: bytes) -> Any: ...  # type: ignore[override]
-
-        self.assertEqual(len(form.refused(Old)), 1)
-        self.assertIn("wait", form.refused(Old)[0])
-
-    def test_installed(self) -> None:
-        """A module of ours is another one meanwhile, and the same as before afterwards."""
-        before = importlib.import_module("kvstored.options")
-        with self.form().installed("kvstored.options") as (options,):
-            self.assertIsNot(options, before)
-            self.assertIs(importlib.import_module("kvstored").options, options)  # "from . import options"
-            sub = importlib.import_module("engine_of_a_test.sub")
-            self.assertEqual(sub.Thing.__abstractmethods__, {"get"})
-            with self.assertRaises(ModuleNotFoundError):
-                importlib.import_module("engine_of_a_test.other")
-        self.assertIs(importlib.import_module("kvstored.options"), before)
-        self.assertIs(sys.modules["kvstored"].options, before)
-        self.assertNotIn("engine_of_a_test", sys.modules)
-
-
-if __name__ == "__main__":
-    unittest.main()

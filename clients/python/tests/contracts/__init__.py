@@ -6,7 +6,7 @@ that it ``extends``:
 
     name     what tests call it
     about    what is new in it, in a sentence
-    read     source file -> repository@commit (date); what was not read says so
+    read     of which wheel, or repository@commit
     classes  dotted path of a class -> one of
                {"members": {name: value}}       an enumeration; "type": "str" if its members are texts
                {"fields": "(a, b=None)"}        a data class, by its constructor
@@ -19,7 +19,6 @@ that it ``extends``:
              is what the class itself answers, ``...`` an abstract method. The
              default ``...`` stands for any default.
     calls    event -> the engine's calls in their order, as Python over ``target``
-    asserts  what the engine asserts, in words; its stand-in does so too
 
 Whatever else a form has is the engine's own, and in ``data``.
 
@@ -33,8 +32,6 @@ Of a real engine on the path, :func:`nearest` says which form it has, and by
 name what of it is not in the data and what has gone. :meth:`Form.refused` says
 which calls of a form a class of ours would not take.
 """
-
-from __future__ import annotations
 
 import abc
 import ast

@@ -1,8 +1,6 @@
 """A bucket in memory: a stand-in for an S3 store that answers what the daemon asks
 of one (GET, HEAD, PUT with If-None-Match), each request after a delay."""
 
-from __future__ import annotations
-
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Dict, Tuple

@@ -1,8 +1,6 @@
 """The clock of the client, which a test lets run ahead: timeouts end that are further off
 than any machine stands still."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time
@@ -10,6 +8,8 @@ import unittest
 from types import SimpleNamespace
 from typing import Iterator
 from unittest import mock
+
+from .daemon import enter
 
 FAR = 600.0  # seconds; a timeout that ends within one of a clock that is hurried
 
@@ -22,9 +22,7 @@ class FastClock:
         clock = SimpleNamespace(**{**vars(time), "monotonic": self.monotonic})
         for name, module in list(sys.modules.items()):
             if name.startswith("kvstored.") and getattr(module, "time", None) is time:
-                patch = mock.patch.object(module, "time", clock)
-                patch.start()
-                test.addCleanup(patch.stop)
+                enter(test, mock.patch.object(module, "time", clock))
 
     def monotonic(self) -> float:
         ahead, since, rate = self._now  # at once: threads read it

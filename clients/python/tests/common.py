@@ -1,15 +1,13 @@
 """What the classes for SGLang and LMCache have in common: the order of a prompt, what is worth
 loading, how fast an engine computes, and a daemon that comes and goes."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import threading
 import time
 from typing import Any, List
 
-from .daemon import Daemon
+from .daemon import Daemon, until
 from .frames import run_of
 from .test_prefill import Clock
 
@@ -20,13 +18,6 @@ def hashed(*parts: Any) -> bytes:
 
 def names(prompt: Any, n: int) -> List[bytes]:
     return [hashed(prompt, i) for i in range(n)]
-
-
-def wait_for(what: Any, seconds: float = 60.0) -> bool:
-    until = time.monotonic() + seconds
-    while not what() and time.monotonic() < until:
-        time.sleep(0.002)
-    return bool(what())
 
 
 class Common:
@@ -75,7 +66,7 @@ class Common:
                     self.put(slow, self.keys(names(("others", i, p), 8)))
                 if not i:
                     self.load(slow, keys)  # how fast the disk is, the daemon knows now
-            self.assertTrue(wait_for(lambda: self.find(slow, keys) == 40))
+            until(lambda: self.find(slow, keys) == 40)
             self.assertLess(self.find(fast, keys), self.find(slow, keys))
 
     def test_measured_prefill_rate(self) -> None:
@@ -107,7 +98,7 @@ class Common:
                     keys = self.keys(names(("killed", n, i % 7), r.randint(1, 20)))
                     for call in (self.find, self.load, self.put):
                         call(it, keys)
-                self.assertTrue(wait_for(lambda: self.idle(it)))
+                until(lambda: self.idle(it))
             except BaseException as e:
                 failures.append(e)
 

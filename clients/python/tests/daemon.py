@@ -1,7 +1,5 @@
 """A daemon of its own for a test: KVSTORED_BIN, or ./cmd/kvstored built once."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os
@@ -14,7 +12,7 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -46,11 +44,24 @@ def skip(test: unittest.TestCase, why: str) -> None:
     test.skipTest(why)
 
 
+def enter(test: unittest.TestCase, context: Any) -> Any:
+    """What a context gives, which ends with the test; enterContext, which Python has since 3.11."""
+    given = context.__enter__()
+    test.addCleanup(context.__exit__, None, None, None)
+    return given
+
+
+def until(met: Callable[[], Any], otherwise: str = "it does not become so") -> None:
+    """Waits for the work of others."""
+    deadline = time.monotonic() + 60
+    while not met():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.002)
+
+
 def leases_stay(test: unittest.TestCase) -> None:
     """Until the test ends, leases are kept for their load for longer than a machine stands still."""
-    patch = mock.patch("kvstored.hints.SECONDS", 600.0)
-    patch.start()
-    test.addCleanup(patch.stop)
+    enter(test, mock.patch("kvstored.hints.SECONDS", 600.0))
 
 
 def environment() -> dict:

@@ -2,8 +2,6 @@
 other clients: `python3 -m tests.decode` reads frames, each behind its length of 4
 bytes, and prints "accepted" or "refused" for each."""
 
-from __future__ import annotations
-
 import sys
 
 from kvstored import _wire as wire

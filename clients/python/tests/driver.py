@@ -6,8 +6,6 @@ written is registered with the flag for that alone, by a GPU that knows it. Whic
 error the driver has for a refused mapping is not written; here it is 1.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import shutil

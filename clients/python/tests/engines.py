@@ -1,7 +1,5 @@
 """vLLM's own classes for the tests where they can be imported, else the stand-ins of the newest form."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import json

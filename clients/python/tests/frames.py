@@ -1,8 +1,6 @@
 """What a test sees of a class besides its answers: the frames that it sends, and
 what the daemon keeps of its prompts."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from typing import Any, Callable, Iterator, List, NamedTuple, Sequence

@@ -5,8 +5,6 @@ by, bit by bit. Prompts are decoded in batches that end where chunks do, so that
 run without a cache can decode in the same ones: logits depend on the batches.
 """
 
-from __future__ import annotations
-
 import array
 import os
 import random
@@ -18,10 +16,9 @@ from unittest import mock
 import kvstored
 from kvstored.llamacpp import Engine, PrefixCache
 from llamacpp import model as llama_model
-from llamacpp.model import Shape
 
 from . import llama_library
-from .daemon import Daemon
+from .daemon import Daemon, enter
 from .llama_engine import Llama, greedy
 
 BATCH = 128
@@ -53,14 +50,10 @@ class LlamaCase(unittest.TestCase):
         cls.addClassCleanup(patch.stop)
 
     def daemon(self, *args: Any, **options: Any) -> Daemon:
-        daemon = Daemon(*args, **options)
-        self.addCleanup(daemon.close)
-        daemon.wait()
-        return daemon
+        return enter(self, Daemon(*args, **options))
 
     def client(self, daemon: Daemon, timeout: float = 60) -> kvstored.Client:
-        kv = kvstored.Client(daemon.socket, timeout=timeout)
-        self.addCleanup(kv.close)
+        kv = enter(self, kvstored.Client(daemon.socket, timeout=timeout))
         self.assertTrue(kv.wait_attached(60))
         return kv
 

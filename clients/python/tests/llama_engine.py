@@ -3,8 +3,6 @@
 removal, batches, the calls of a cache) is what version 0.3.35 does; what they leave
 out is text."""
 
-from __future__ import annotations
-
 import ctypes
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional, Sequence

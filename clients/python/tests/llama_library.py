@@ -1,7 +1,5 @@
 """The library of llama.cpp in tests, which download nothing."""
 
-from __future__ import annotations
-
 import os
 import unittest
 from typing import Optional

@@ -2,8 +2,6 @@
 a model. A slot's state is its tokens, as text, and padding. What it was asked and
 how much of each prompt it had is written down."""
 
-from __future__ import annotations
-
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -1,7 +1,5 @@
 """LMCache's bitmap and what else its L2 adapters answer with, for tests without it."""
 
-from __future__ import annotations
-
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 

@@ -5,8 +5,6 @@ What they do, and in which order, was read from storage_manager.py of
 000620e37e, local_cpu_backend.py, and the L2 adapters of 000e877; the text here is ours.
 """
 
-from __future__ import annotations
-
 import asyncio
 import collections
 import contextlib

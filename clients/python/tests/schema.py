@@ -1,8 +1,6 @@
 """The wire protocol as testdata/wire/schema.json says it: reads any body strictly,
 as a daemon reads requests, and makes random ones. Nothing here knows a message."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any, Dict, List, Tuple

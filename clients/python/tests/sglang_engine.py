@@ -1,8 +1,6 @@
 """Engines of stand-ins: the ranks of an SGLang with the host pools of a family of
 models, and what its cache controller does on each of them, step by step."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -147,8 +145,7 @@ class Rank:
 
     def wipe(self) -> None:
         for pool in self.pools.values():
-            for b in pool.buffers:
-                b[:] = bytes(len(b))
+            pool.wipe()
 
     def writes(self, side: Side) -> bool:
         """Of MLA models rank 0 alone writes, state excepted."""

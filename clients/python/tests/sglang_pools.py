@@ -1,8 +1,7 @@
 """Stand-ins of SGLang's host pools for the tests: bytes in buffers of their own,
 named as SGLang names the classes, since that is how their nature is known."""
 
-from __future__ import annotations
-
+import hashlib
 from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -62,6 +61,10 @@ class HostPool:
             b[p * size : (p + 1) * size] = value[at : at + size]
             at += size
 
+    def wipe(self) -> None:
+        for b in self.buffers:
+            b[:] = bytes(len(b))
+
     @property
     def bytes_of_page(self) -> int:
         return sum(self.pieces)
@@ -104,6 +107,10 @@ class LogicalHostPool(HostPool):
 
     def get_page_buffer_meta(self, indices: Any) -> Any:
         return None
+
+
+def chain(name: str, n: int) -> List[str]:
+    return [hashlib.sha256(f"{name}/{i}".encode()).hexdigest() for i in range(n)]
 
 
 def tensor(numbers: List[int]) -> Any:

@@ -1,7 +1,5 @@
 """A daemon that hangs: it accepts connections and never answers."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import tempfile

@@ -1,7 +1,5 @@
 """A user that may not map the daemon's memory stores and loads all the same."""
 
-from __future__ import annotations
-
 import os
 import unittest
 from pathlib import Path
@@ -11,7 +9,7 @@ import kvstored
 from kvstored.memory import address
 from kvstored.pages import Pages
 
-from .daemon import Daemon, skip
+from .daemon import Daemon, enter, skip
 
 PATIENCE = 60.0  # seconds; bounds what should take none
 USER = 12345
@@ -23,9 +21,7 @@ class WithoutMapping(unittest.TestCase):
     def setUp(self) -> None:
         if os.geteuid() != 0:
             skip(self, "to be another user takes root")
-        self.daemon = Daemon()
-        self.addCleanup(self.daemon.close)
-        self.daemon.wait()
+        self.daemon = enter(self, Daemon())
         self.daemon.kill()
         config = Path(f"{self.daemon.dir}/c.yaml")
         config.write_text(config.read_text().replace("listen: {", 'listen: {mode: "0666", ') + RULES)

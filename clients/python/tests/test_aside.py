@@ -1,7 +1,5 @@
 """Calls that a thread makes in place of an event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import threading
@@ -85,7 +83,3 @@ class Calls(unittest.TestCase):
             return await asyncio.wait_for(asked, 10)
 
         self.assertEqual(asyncio.run(ask()), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

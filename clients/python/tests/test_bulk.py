@@ -1,8 +1,6 @@
 """Copies and sums: the extension, with and without vector instructions, and the pure way
 answer alike, and as the daemon does."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import importlib.machinery
@@ -273,7 +271,3 @@ class Choice(unittest.TestCase):
         with mock.patch.object(_bulk_pure, "_sum", None):
             self.assertEqual(_bulk_pure.sums(packed((bulk.address(b"hello"), 5)), packed([1])), [None])
             self.assertEqual(_bulk_pure.read([(bulk.address(b"hello"), 5)]), [(b"hello", None)])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,10 +1,7 @@
 """How many calls of Python and C a get and a put are made of."""
 
-from __future__ import annotations
-
 import sys
 import time
-import unittest
 from typing import Any, Callable
 
 import kvstored
@@ -47,7 +44,3 @@ class Calls(Served):
                         self.assertEqual(kv.get_into(prompts[0], mine), n)
                         self.assertLessEqual(self.count(lambda: kv.get_into(prompts[0], mine)), GET + 1 + MORE * (n - 1))
                         self.assertLessEqual(self.count(lambda: kv.get(prompts[0])), GET + 6 + MORE * (n - 1))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,8 +1,6 @@
 """The scripts of testdata/conformance, step by step. The Go client runs the same
 in cmd/kvstored."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -178,7 +176,3 @@ class Conformance(unittest.TestCase):
                 for number, step, want in steps(path.read_text()):
                     with self.subTest(f"{path.name}:{number}: {step}"):
                         self.assertEqual(script.run(step), want)
-
-
-if __name__ == "__main__":
-    unittest.main()

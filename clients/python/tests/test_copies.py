@@ -1,22 +1,18 @@
 """Copies of many chunks by one call: out of a lease, and into slots."""
 
-from __future__ import annotations
-
 import random
-import unittest
 from typing import List
 from unittest import mock
 
 import kvstored
 from kvstored import Result, Space, tokens
 
-from .daemon import Served
+from .daemon import Served, enter
 
 
 class Copies(Served):
     def setUp(self) -> None:
-        self.kv = kvstored.Client(self.daemon.socket, space=Space(model=self.id(), dtype="u8", chunk_tokens=1), timeout=60)
-        self.addCleanup(self.kv.close)
+        self.kv = enter(self, kvstored.Client(self.daemon.socket, space=Space(model=self.id(), dtype="u8", chunk_tokens=1), timeout=60))
         self.rnd = random.Random(self.id())
 
     def put(self, ids: List[int], sizes: List[int]) -> bytes:
@@ -45,16 +41,6 @@ class Copies(Served):
         with self.kv.prefetch(tokens([1, 2, 3, 4, 5])) as job:
             job.copy_to(mine)
         self.assertEqual((job.good, bytes(mine)), (True, first + rest))
-
-    def test_longer_than_the_window(self) -> None:
-        kv = kvstored.Client(self.daemon.socket, space=self.kv.space, timeout=60, staging_bytes=256 << 10)
-        self.addCleanup(kv.close)
-        sizes, payloads = [50000] * 20, self.rnd.randbytes(1000000)
-        self.assertEqual([r.result for r in kv.store(tokens([7] * 20), sizes, payloads)], [Result.STORED] * 20)
-        mine = bytearray(1000000)
-        with kv.prefetch(tokens([7] * 20)) as job:
-            job.copy_to(mine)
-        self.assertEqual((job.good, bytes(mine)), (True, payloads))
 
     def test_buffers_that_are_no_payloads(self) -> None:
         for wrong, error in (
@@ -95,7 +81,3 @@ class Copies(Served):
     def test_a_job_of_nothing(self) -> None:
         with self.kv.prefetch(tokens([10])) as job:
             self.assertEqual(job.copy_to(bytearray()), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """Page-locking, with a stand-in for NVIDIA's driver."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os
@@ -10,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 from pathlib import Path
 from typing import Any, List, Optional
@@ -22,7 +19,7 @@ from kvstored import cuda
 from kvstored import Space
 
 from . import driver
-from .daemon import ROOT, Daemon, Served, binary, in_child
+from .daemon import ROOT, Daemon, Served, binary, enter, in_child, until
 
 SPACE = Space(model="gpu", dtype="bf16", chunk_tokens=16)
 BENCH = str(ROOT / "bench" / "gpu" / "gpu.py")
@@ -38,9 +35,7 @@ class Stub:
         def library(name: Any, *args: Any, **kwargs: Any) -> Any:
             return load(path if name == "libcuda.so.1" else name, *args, **kwargs)
 
-        patch = mock.patch.object(ctypes, "CDLL", library)
-        patch.start()
-        test.addCleanup(patch.stop)
+        enter(test, mock.patch.object(ctypes, "CDLL", library))
         for name, value in (("devices", 2), ("read_only", 1), ("refuses", 0), ("lost", 0), ("unlocked", 0), ("last_device", -1)):
             self.set(name, value)
 
@@ -63,8 +58,7 @@ class Cuda(Served):
         self.assertEqual((self.stub.get("mapped"), self.stub.get("retained")), (0, 0))
 
     def client(self, keep: bool = False, daemon: Optional[Daemon] = None) -> kvstored.Client:
-        kv = kvstored.Client((daemon or self.daemon).socket, space=SPACE, timeout=60, keep_staging=keep)
-        self.addCleanup(kv.close)
+        kv = enter(self, kvstored.Client((daemon or self.daemon).socket, space=SPACE, timeout=60, keep_staging=keep))
         return kv
 
     def register(self, kv: kvstored.Client, device: Optional[int] = None) -> cuda.Registration:
@@ -118,9 +112,7 @@ class Cuda(Served):
             daemon.kill()
             daemon.start()
             daemon.wait()
-            deadline = time.monotonic() + 60
-            while kv.epoch in (None, epoch) and time.monotonic() < deadline:
-                time.sleep(0.01)
+            until(lambda: kv.epoch not in (None, epoch))
             self.assertTrue(kv.wait_attached(60))
             self.assertEqual((registration.arena, registration.staging), (True, True))
             self.assertIn(self.stub.get("mapped"), (3, 4))  # the window of before may be gone
@@ -211,9 +203,7 @@ class Cuda(Served):
                 daemon.kill()
                 daemon.start()
                 daemon.wait()
-                deadline = time.monotonic() + 60
-                while kv.epoch in (None, epoch) and time.monotonic() < deadline:
-                    time.sleep(0.01)
+                until(lambda: kv.epoch not in (None, epoch))
             self.assertEqual((registration.arena, registration.staging, len(logs.output)), (False, False, 2))
             self.assertIn("(error (709))", logs.output[0])
             self.assertTrue(kv.ping())
@@ -295,7 +285,3 @@ class Bench(unittest.TestCase):
         self.assertRegex(done.stdout, r"\| 64 x 64 KiB \|.*\| 0 of 128 \|")
         self.assertRegex(done.stdout, r"\| unmapped, then a copy from there \| ends with status -11: ")  # it is killed
         self.assertEqual(self.processes(program), [], "daemons that were left behind")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """What is said of an engine that is not as this package knows it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -60,7 +58,3 @@ class Engine(unittest.TestCase):
                 _, *said = self.run_with(files, IMPORT)
                 self.assertTrue(said and all("kvstored: " in line for line in said), said)
                 self.assertTrue(any(missing in line for line in said), said)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """The examples do what they say."""
 
-from __future__ import annotations
-
 import os
 import unittest
 import textwrap
@@ -39,7 +37,3 @@ class Examples(unittest.TestCase):
     def test_package(self) -> None:
         blocks = kvstored.__doc__.split("\n\n")
         self.run_twice(textwrap.dedent("\n".join(b for b in blocks if b.startswith("    "))))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """Other bytes under a known key are noticed, and the first copy stays."""
 
-from __future__ import annotations
-
 import unittest
 from pathlib import Path
 from typing import List
@@ -14,7 +12,7 @@ from kvstored import bulk
 from kvstored.memory import address
 from kvstored.pages import Pages
 
-from .daemon import Daemon, skip
+from .daemon import Daemon, enter, skip
 
 PATIENCE = 60.0  # seconds; bounds what should take none
 SPACE = kvstored.Space(model="existing", dtype="u8", chunk_tokens=4, method="given:test", world=4, worker=3)
@@ -24,11 +22,8 @@ class Compared(unittest.TestCase):
     def setUp(self) -> None:
         if not bulk.SUMS:
             skip(self, "libxxhash is not installed")
-        self.daemon = Daemon()
-        self.addCleanup(self.daemon.close)
-        self.daemon.wait()
-        self.kv = kvstored.Client(self.daemon.socket, timeout=PATIENCE)
-        self.addCleanup(self.kv.close)
+        self.daemon = enter(self, Daemon())
+        self.kv = enter(self, kvstored.Client(self.daemon.socket, timeout=PATIENCE))
         self.keep: List[bytearray] = []
 
     def pages(self, every: int) -> Pages:
@@ -95,18 +90,3 @@ class Compared(unittest.TestCase):
             assert total is not None
             again = kv.reserve(prompt, sizes=[10, 20], sums=[(0, total), (1, 1)])
             self.assertEqual((again.differ, [s.length for s in again.slots], len(list(again))), ([1], [10, 20], 0))
-
-
-class Settings(unittest.TestCase):
-    def test_wrong_values(self) -> None:
-        known = {"check_existing": options.check_existing()}
-        self.assertEqual(options.check("X", {}, known)["check_existing"], 256)
-        for right in (0, 1, 4096):
-            options.check("X", {"check_existing": right}, known)
-        for wrong in (-1, 1.5, "256", True, None, 1 << 40):
-            with self.assertRaisesRegex(ValueError, "check_existing.*whole number"):
-                options.check("X", {"check_existing": wrong}, known)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """A forked child has nothing of its parent's, and takes nothing from it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -16,9 +14,10 @@ import kvstored
 from kvstored.memory import address
 from kvstored.pages import Pages
 
-from .daemon import Daemon, in_child
+from .daemon import Daemon, enter, in_child
 from .stub import Hanging
 from .test_client import GIVEN, chain, payload, store
+from .test_memory import flags
 
 # Run as a program of its own, so that the child can end as programs do.
 PROGRAM = """
@@ -101,8 +100,7 @@ class Fork(unittest.TestCase):
     def test_memory_of_an_earlier_connection(self) -> None:
         """Of a daemon that was killed, and of a client that was closed."""
         with Daemon() as daemon:
-            kv = kvstored.Client(daemon.socket, space=GIVEN, timeout=60)
-            self.addCleanup(kv.close)
+            kv = enter(self, kvstored.Client(daemon.socket, space=GIVEN, timeout=60))
             prompt = chain("earlier", 1)
             store(kv, prompt, [payload(1)])
             with kvstored.Client(daemon.socket, space=GIVEN, timeout=60) as closed:
@@ -196,19 +194,3 @@ class Fork(unittest.TestCase):
             for t in threads:
                 t.join()
         keep.assert_called_once()
-
-
-def flags(address: int) -> list:
-    """What the kernel says of the mapping that begins there; nothing if none does."""
-    found = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        first = line.split()[0]
-        if "-" in first and not first.endswith(":"):
-            found = first.split("-")[0] == f"{address:x}".zfill(len(first.split("-")[0]))
-        elif found and first == "VmFlags:":
-            return line.split()[1:]
-    return []
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,8 +1,6 @@
 """Every golden frame of testdata/wire: requests made here are those bytes, and replies
 say here what they say to the schema."""
 
-from __future__ import annotations
-
 import threading
 import unittest
 from pathlib import Path
@@ -120,7 +118,3 @@ class Golden(unittest.TestCase):
                 kvstored.Client(path)
         self.assertEqual(kvstored.Code.VERSION, caught.exception.code)
         self.assertIn("versions 2 to 2, the daemon 1; update the older one", str(caught.exception))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,8 +2,6 @@
 interval until it has it again. So loads and stores give it up a few times, however many
 chunks they have."""
 
-from __future__ import annotations
-
 import random
 import sys
 import threading
@@ -17,7 +15,7 @@ from kvstored.memory import address
 from kvstored.pages import Pages
 from kvstored.vllm.jobs import Worker
 
-from .daemon import Served
+from .daemon import Served, enter
 
 PIECES, SIZE = 20, 4000
 
@@ -59,8 +57,7 @@ class Handovers(Served):
 
     def setUp(self) -> None:
         space = Space(model=self.id(), dtype="u8", chunk_tokens=1, method="given:test")
-        self.kv = kvstored.Client(self.daemon.socket, space=space, timeout=60)
-        self.addCleanup(self.kv.close)
+        self.kv = enter(self, kvstored.Client(self.daemon.socket, space=space, timeout=60))
         self.assertTrue(self.kv.wait_attached(60))
         self.pages = Pages(self.kv, space)
 
@@ -113,7 +110,3 @@ def places(base: int, n: int) -> List[List[Tuple[int, int]]]:
     """Of each chunk its part of each layer."""
     part = SIZE // PIECES
     return [[(base + layer * n * part + i * part, part) for layer in range(PIECES)] for i in range(n)]
-
-
-if __name__ == "__main__":
-    unittest.main()

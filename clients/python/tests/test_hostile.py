@@ -1,8 +1,6 @@
 """What a daemon should not answer and a caller should not give: neither costs more than
 the call, and what makes no sense ends the connection, and with it each lease."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -22,10 +20,10 @@ from kvstored._connection import Link
 from kvstored._wire import HEADER, Code, Op
 from kvstored.pages import Pages
 
-from .daemon import Served
+from .daemon import Served, enter, until
 from .frames import each
 from .test_client import GIVEN, chain, payload
-from .test_link import PATIENCE, After, Interrupt, until
+from .test_link import PATIENCE, After, Interrupt
 
 ARENA, WINDOW = 1 << 20, 1 << 20
 Answer = Callable[[int, int, bytes], bytes]
@@ -207,8 +205,7 @@ class Mistakes(Served):
     """Of a caller: they are raised, and cost neither the connection nor a lease."""
 
     def setUp(self) -> None:
-        self.kv = kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE)
-        self.addCleanup(self.kv.close)
+        self.kv = enter(self, kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE))
         assert self.kv._link is not None
         self.link = self.kv._link
         self.prompt = chain("mistakes", 2)
@@ -386,7 +383,3 @@ class Signals(Served):
             self.assertNotEqual(link._sock.fileno(), -1)
         closing.join()
         self.assertEqual(link._sock.fileno(), -1)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """A job by itself, from the answers it takes."""
 
-from __future__ import annotations
-
 import unittest
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +44,3 @@ class Answers(unittest.TestCase):
         self.job._take(state(0)._replace(code=Reason.FAILED, failed_tier=wire.TIERS_REMOTE))
         self.assertEqual((self.job.reason, self.job.state.failed_tier), (Reason.FAILED, "remote"))
         self.assertEqual(str(self.job.state), "failed(remote), 0 chunks ready")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """A connection by itself: what ends it and that nothing else does, and who reads."""
 
-from __future__ import annotations
-
 import select
 import signal
 import sys
@@ -17,7 +15,7 @@ from kvstored import _wire as wire
 from kvstored._connection import Call, Link
 from kvstored._wire import HEADER, Op
 
-from .daemon import Served
+from .daemon import Served, enter, until
 from .test_client import GIVEN, chain, payload, store
 
 PATIENCE = 60.0  # seconds; bounds what should take none
@@ -126,7 +124,6 @@ class Interrupted(Served):
             self.assertTrue(kv.wait_attached())
             self.assertTrue(kv.ping())
 
-
     def test_at_each_step(self) -> None:
         """Wherever in a call it comes, the daemon holds nothing for this client for long."""
         prompt, want = chain("each step", 2), [payload(i) for i in range(2)]
@@ -184,19 +181,11 @@ def held(kv: kvstored.Client) -> Any:
     return stats["server"]["leases_live"] or {k: v for k, v in stats["store"]["class_bytes"].items() if v and k != "unwritten"}
 
 
-def until(condition: Callable[[], bool], otherwise: str = "it does not become so") -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.001)
-
-
 class Waiting(Served):
     """Of threads that wait one reads, and hands others their answers."""
 
     def setUp(self) -> None:
-        self.kv = kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE)
-        self.addCleanup(self.kv.close)
+        self.kv = enter(self, kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE))
         assert self.kv._link is not None
         self.link: Link = self.kv._link
         self.prompt = chain("waiting", 2)
@@ -429,7 +418,3 @@ class Left(unittest.TestCase):
             with self.subTest(when):
                 self.assertEqual(left, when == "after")
                 self.assertEqual(link.post.called, when == "after")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,9 +1,6 @@
 """kvstored.llamacpp over llama.cpp itself: chunks into a context and out of it."""
 
-from __future__ import annotations
-
 import sys
-import unittest
 from unittest import mock
 
 from kvstored import memory
@@ -28,16 +25,6 @@ class Chunks(LlamaCase):
                 self.fill(llm, cache, prompt)
                 self.check(llm, cache, prompt, min(count // chunk * chunk, count - 1))
                 llm.close()
-
-    def test_shared_start(self) -> None:
-        llm = self.llama()
-        cache, system = self.cache(self.kv, llm), text(1, 200)
-        one, two = system + text(2, 90), system + text(3, 150)
-        self.fill(llm, cache, one)
-        self.check(llm, cache, two, 192)
-        self.assertEqual(cache.store(two), 320)  # what was restored is not stored again
-        self.check(llm, cache, two, 320)
-        self.check(llm, cache, one, 288)
 
     def test_nothing_to_restore(self) -> None:
         llm = self.llama()
@@ -238,7 +225,3 @@ class Chunks(LlamaCase):
         clear(llm)
         evaluate(llm, prompt[:192], 0, 32)
         self.assertEqual(got, self.answer(llm, prompt, 192, 32))
-
-
-if __name__ == "__main__":
-    unittest.main()

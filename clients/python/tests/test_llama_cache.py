@@ -1,8 +1,5 @@
 """kvstored.llamacpp as the cache of a Llama, through the calls that llama-cpp-python makes."""
 
-from __future__ import annotations
-
-import unittest
 
 from kvstored.llamacpp import LlamaCache
 
@@ -89,7 +86,3 @@ class Cache(LlamaCase):
         self.assertIn(prompt, cache)
         self.assertEqual(cache[prompt].input_ids.tolist(), prompt[:96])
         self.assertEqual((self.llm.n_tokens, self.llm._requires_eval), (96, True))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,13 +1,10 @@
 """One restore of kvstored.llamacpp: what is verified when, and what llama.cpp is given."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
-import time
 import unittest
 from types import SimpleNamespace
-from typing import Any, Callable, List, Tuple
+from typing import Any, List, Tuple
 from unittest import mock
 
 import kvstored
@@ -15,6 +12,7 @@ from kvstored.llamacpp import chunks
 from kvstored.llamacpp.chunks import Reading, Verifier
 from kvstored.llamacpp.context import Sequences
 
+from .daemon import enter, until
 from .llama_case import LlamaCase, clear, evaluate, text
 
 
@@ -48,9 +46,7 @@ class Ahead(unittest.TestCase):
         self.gate = threading.Event()
         self.gate.set()
         for name, value in (("_LARGE_BYTES", 64), ("checksum_at", self.checksum)):
-            patch = mock.patch.object(chunks, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
+            enter(self, mock.patch.object(chunks, name, value))
         self.verifier = Verifier()
 
     def checksum(self, address: int, size: int) -> int:
@@ -64,17 +60,11 @@ class Ahead(unittest.TestCase):
     def reading(self, chunks: int) -> Reading:
         return Reading(Chunks(chunks), self.verifier)  # pyright: ignore[reportArgumentType]
 
-    def until(self, good: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
-        while not good():
-            self.assertLess(time.monotonic(), deadline, self.computed)
-            time.sleep(0.001)
-
     def test_one_ahead_and_no_further(self) -> None:
         reading = self.reading(4)
         for i in range(4):
             self.assertIsNotNone(reading.payload(i, 32 * i))
-            self.until(lambda: len(self.computed) == min(i + 2, 4))
+            until(lambda: len(self.computed) == min(i + 2, 4))
         self.assertIsNone(reading.end(60))
         self.assertEqual(sorted(self.computed), [(0, False), (1, True), (2, True), (3, True)])
 
@@ -83,7 +73,7 @@ class Ahead(unittest.TestCase):
         self.assertIsNotNone(reading.payload(0, 0))
         ctypes.memset(reading.job.address(2)[0], 9, 64)
         self.assertIsNotNone(reading.payload(1, 32))
-        self.until(lambda: (9, True) in self.computed)
+        until(lambda: (9, True) in self.computed)
         self.assertIsNone(reading.payload(2, 64))
         self.assertIsNone(reading.end(60))
 
@@ -156,7 +146,3 @@ class Loaded(LlamaCase):
                     evaluate(llm, text(6, 50), 0, 32)
                     self.assertEqual(cache.restore(two), 32 * at)
                     self.assertEqual([cache._sequences.held(seq) for seq in (0, cache._sequences.spare)], [32 * at, 0])
-
-
-if __name__ == "__main__":
-    unittest.main()

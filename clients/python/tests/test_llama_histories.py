@@ -8,12 +8,9 @@ stored: then a run without a cache decodes in the same batches, whatever was sto
 ``KVSTORED_CONVERSATIONS``: how many; ``KVSTORED_SEED``: which.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys
-import unittest
 from collections import Counter
 from typing import Any, Callable, List
 from unittest import mock
@@ -174,7 +171,3 @@ def after(times: int, what: "Callable[[], None] | None", method: Any) -> Any:
         return result
 
     return counted
-
-
-if __name__ == "__main__":
-    unittest.main()

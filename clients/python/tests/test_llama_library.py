@@ -1,7 +1,5 @@
 """The pinned library of llama.cpp: what is not what was pinned is not run."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -90,7 +88,3 @@ class Pinned(unittest.TestCase):
                 llama_library.need()
             with mock.patch.dict(os.environ, {"CI": "true"}), self.assertRaisesRegex(library.Missing, "library.py fetch brings"):
                 llama_library.need()
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,20 +1,17 @@
 """The example of llama-server, against a stand-in of the server."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io
 import os
 import tempfile
-import unittest
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import kvstored
 
-from .daemon import ROOT, Served
+from .daemon import ROOT, Served, enter
 from .llama_server import LlamaServer
 
 PADDING = 40 << 20  # a state is of three pieces
@@ -34,15 +31,12 @@ class Example(Served):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        patch = mock.patch.dict(os.environ, {"XDG_CACHE_HOME": f"{folder.name}/cache"})
-        patch.start()
-        self.addCleanup(patch.stop)
+        enter(self, mock.patch.dict(os.environ, {"XDG_CACHE_HOME": f"{folder.name}/cache"}))
         self.folder = Path(folder.name, "slots")
         self.folder.mkdir()
         self.model = Path(folder.name, "model.gguf")
         self.model.write_bytes(os.urandom(64))  # no two tests share a state
-        self.kv = kvstored.Client(self.daemon.socket, timeout=60)
-        self.addCleanup(self.kv.close)
+        self.kv = enter(self, kvstored.Client(self.daemon.socket, timeout=60))
         self.assertTrue(self.kv.wait_attached(60))
         self.server = self.started()
 
@@ -105,7 +99,3 @@ class Example(Served):
         last = slots._pieces(name, 3).raw[32:]
         self.assertEqual(self.kv.delete(kvstored.hashes(slots._pieces(name, 3).raw, [256] * 3, skip=2, space=slots.space)), 1, last)
         self.assertEqual(slots.restore(tokens, 0), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """kvstored.llamacpp and models of which only whole sequences can be stored."""
 
-from __future__ import annotations
-
 import unittest
 import unittest.mock
 from typing import Any, List, Optional
@@ -184,7 +182,3 @@ class Recurrent(Window):
         evaluate(self.llm, prompt, 0, 64)
         self.assertEqual(self.cache_.restore(text(7, 100), have=0), 0)
         self.assertEqual(self.cache_._sequences.held(0), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

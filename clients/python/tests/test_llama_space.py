@@ -1,7 +1,5 @@
 """What shares chunks of llama.cpp: equal bytes of the model, and nothing less."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -15,6 +13,7 @@ from unittest import mock
 from kvstored.llamacpp import ControlVector, Engine, Lora, PrefixCache, files
 from llamacpp import model as llama_model
 
+from .daemon import enter
 from .llama_case import LlamaCase, text
 
 
@@ -180,9 +179,7 @@ class Files(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.path = Path(folder.name, "file")
-        patch = mock.patch.dict(os.environ, {"XDG_CACHE_HOME": f"{folder.name}/cache"})
-        patch.start()
-        self.addCleanup(patch.stop)
+        enter(self, mock.patch.dict(os.environ, {"XDG_CACHE_HOME": f"{folder.name}/cache"}))
         self.cache = Path(folder.name, "cache")
         self.path.write_bytes(b"abc")
 
@@ -236,7 +233,3 @@ class Files(unittest.TestCase):
         self.assertFalse(files.unchanged([file]))
         self.path.unlink()
         self.assertFalse(files.unchanged([file]))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -74,7 +74,3 @@ class TalkTest(unittest.TestCase):
     def test_fits(self) -> None:
         """The longest talk that the command allows ends before the context does."""
         self.assertLessEqual(talk.SYSTEM + 11 * (talk.ASKED[1] + talk.REPLY), talk.CONTEXT)
-
-
-if __name__ == "__main__":
-    unittest.main()

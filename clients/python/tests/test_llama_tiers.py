@@ -1,12 +1,9 @@
 """kvstored.llamacpp while chunks are on disk or in a bucket, and while the daemon,
 its memory or its disk fails."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import time
-import unittest
 from pathlib import Path
 from typing import Any, Callable, List
 from unittest import mock
@@ -34,31 +31,6 @@ class Tiers(LlamaCase):
         daemon.wait()
         self.assertTrue(cache.client.wait_attached(60))
         until(cache.client.stats, lambda s: s and not s["store"]["recovering"])
-
-    def test_evicted_to_disk(self) -> None:
-        cache = self.on(self.daemon("16MiB", "1GiB"))
-        kv, prompts = cache.client, [text(i, 300) for i in range(3)]
-        for prompt in prompts:
-            self.fill(self.llm, cache, prompt)
-        others = kvstored.Space(model="others", dtype="u8", chunk_tokens=1)
-        for i in range(64):
-            kv.store(kvstored.tokens([i], space=others), [512 << 10], lambda _, memory: None, wait=60)
-        for prompt in prompts:
-            match = kv.lookup(kvstored.tokens(prompt, space=cache.space))
-            self.assertEqual((match.total.chunks, match.cpu.chunks), (9, 0))
-            self.check(self.llm, cache, prompt, 288)
-
-    def test_restarted(self) -> None:
-        daemon = self.daemon("64MiB", "1GiB")
-        cache, prompt = self.on(daemon), text(1, 300)
-        self.fill(self.llm, cache, prompt)
-        self.assertTrue(cache.client.flush(durable=True, timeout=60))
-        daemon.process.terminate()
-        daemon.process.wait(60)
-        clear(self.llm)
-        self.assertEqual(cache.restore(prompt), 0)  # no daemon is there
-        self.start_again(daemon, cache)
-        self.check(self.llm, cache, prompt, 288)
 
     def test_only_in_the_bucket(self) -> None:
         with mock.patch.dict(os.environ, bucket.ENVIRONMENT), bucket.Bucket(0.03) as remote:
@@ -238,17 +210,6 @@ class Tiers(LlamaCase):
         self.start_again(daemon, cache)
         self.check(self.llm, cache, prompt, 128)
 
-    def test_two_processes(self) -> None:
-        daemon, prompt = self.daemon(), text(11, 300)
-        context = multiprocessing.get_context("spawn")
-        other = context.Process(target=store_elsewhere, args=(daemon.socket, self.model, self.folder, prompt))
-        other.start()
-        other.join(120)
-        self.assertEqual(other.exitcode, 0)
-        cache = self.on(daemon)
-        self.check(self.llm, cache, prompt, 288)
-        self.check(self.llm, cache, prompt[:100] + text(12, 50), 96)
-
     def test_two_processes_at_a_time(self) -> None:
         """Both compute and store the same prompts in another order, and restore what the other one has."""
         daemon, prompts = self.daemon(), [text(30, 200), text(30, 200) + text(31, 100), text(32, 250)]
@@ -284,16 +245,6 @@ def talk(socket: str, model: str, folder: str, prompts: List[List[int]], barrier
             evaluate(llm, prompt, have, 32)
             assert llm._ctx.logits() == want, have
             assert cache.store(prompt) == len(prompt) // 32 * 32
-
-
-def store_elsewhere(socket: str, model: str, folder: str, prompt: List[int]) -> None:
-    """Another process: computes a prompt and stores it."""
-    os.environ["XDG_CACHE_HOME"] = folder
-    with Llama(model, n_ctx=1024, n_batch=64, n_threads=1) as llm, kvstored.Client(socket, timeout=60) as kv:
-        assert kv.wait_attached(60)
-        evaluate(llm, prompt, 0, 32)
-        stored = PrefixCache(kv, Engine.of(llm, llama_library.library()), chunk_tokens=32).store(prompt)
-        assert stored == 288, stored
 
 
 def called(cls: Any, name: str, times: int, then: Callable[[], None]) -> Any:
@@ -347,7 +298,3 @@ def until(ask: Callable[[], Any], good: Callable[[Any], bool], seconds: float = 
         if time.monotonic() > deadline:
             raise AssertionError(f"still {got}")
         time.sleep(0.02)
-
-
-if __name__ == "__main__":
-    unittest.main()

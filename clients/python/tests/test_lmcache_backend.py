@@ -1,7 +1,5 @@
 """KvstoredBackend under the calls of LMCache's storage manager, against a live daemon."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os
@@ -9,7 +7,6 @@ import random
 import sys
 import threading
 import time
-import unittest
 from types import SimpleNamespace
 from typing import Any, List, Optional, Sequence
 from unittest import mock
@@ -19,8 +16,8 @@ from kvstored.lmcache import KvstoredBackend
 from kvstored.lmcache.keys import families
 
 from .clock import FAR, FastClock
-from .common import Common, hashed, wait_for
-from .daemon import Served
+from .common import Common, hashed
+from .daemon import Served, until
 from .frames import counted, left, options
 from .lmcache_engine import Key, Manager, Memory, Object
 
@@ -64,7 +61,7 @@ class Case(Served):
         objects = self.make(manager, keys, shape)
         manager.put(keys, objects)
         kept = int(manager.memory.hot)
-        self.assertTrue(wait_for(lambda: all(o.references == kept for o in objects)))
+        until(lambda: all(o.references == kept for o in objects))
 
     def check(self, keys: Sequence[Key], objects: Sequence[Optional[Object]]) -> None:
         for key, obj in zip(keys, objects):
@@ -136,23 +133,6 @@ class Calls(Case):
             obj.ref_count_down()
         m.unpin(keys)
 
-    def test_contradictions_lose_nothing(self) -> None:
-        """Three engines that disagree of the order: each finds what any has stored."""
-        keys = prompt("disputed", 12)
-        orders = [keys, keys[::-1], random.Random(3).sample(keys, 12)]
-        engines = [self.engine() for _ in orders]
-        for m, order in zip(engines, orders):
-            for first in range(0, 12, 4):
-                m.lookup(order)
-                self.put(m, order[first : first + 4])
-        for m, order in zip(engines, orders):
-            self.assertEqual(m.lookup(order)[0], 12)
-            objects = m.get(1, order)
-            self.check(order, objects)
-            for obj in objects:
-                assert obj is not None
-                obj.ref_count_down()
-
     def test_what_is_stored_alone_is_found_in_a_chain(self) -> None:
         m, keys = self.engine(), prompt("scattered", 8)
         m.lookup(prompt("something else", 1))
@@ -179,20 +159,6 @@ class Calls(Case):
             obj.ref_count_down()
         self.assertEqual(m.memory.used, 0)
 
-    def test_asynchronous(self) -> None:
-        m, keys = self.engine(hot=True), prompt("async", 9)
-        self.put(m, keys)
-        m.memory.clear()
-        loads = [m.prefetch(f"request {i}", keys[: 9 - i]) for i in range(6)]
-        for i, load in enumerate(loads):
-            objects = load.result(30)
-            self.assertEqual(len(objects), 9 - i)
-            self.check(keys, objects)
-            for obj in objects:
-                obj.ref_count_down()
-        self.assertEqual(m.prefetch("absent", prompt("absent", 4)).result(30), [])
-        self.assertEqual(m.memory.used, 0)
-
     def test_a_cancelled_load_gives_its_objects_back(self) -> None:
         m, keys = self.engine(), prompt("cancelled", 8)
         self.put(m, keys)
@@ -204,7 +170,7 @@ class Calls(Case):
         finally:
             self.daemon.resume()
         m.plugin._threads.submit(lambda: None).result(30)
-        self.assertTrue(wait_for(lambda: m.memory.used == 0))
+        until(lambda: m.memory.used == 0)
 
     def test_request_configs_that_are_hints(self) -> None:
         configs = (("session", "s1"), ("retain_priority", 80), ("covers_output", True), ("lmcache.tag.user", "u"), ("other", 1))
@@ -245,7 +211,7 @@ class Calls(Case):
         m, keys = self.engine(pin_seconds=0.2), prompt("forgotten", 4)
         self.put(m, keys)
         self.assertEqual(m.plugin.batched_contains(keys, pin=True), 4)
-        self.assertTrue(wait_for(lambda: not m.plugin._held._leases))
+        until(lambda: not m.plugin._held._leases)
 
     def test_more_pins_than_a_connection_has_jobs(self) -> None:
         """The oldest give way: what is asked for next does not wait for its turn."""
@@ -278,7 +244,7 @@ class Calls(Case):
         m.plugin.batched_submit_put_task(keys, objects, on_complete_callback=stored)
         for obj in objects:
             obj.ref_count_down()
-        self.assertTrue(wait_for(lambda: len(told) == 3))
+        until(lambda: len(told) == 3)
         self.assertEqual(told, [(key, 1) for key in keys])
         self.assertFalse(any(m.plugin.exists_in_put_tasks(k) for k in keys))
         self.assertEqual(m.memory.used, 0)
@@ -296,10 +262,10 @@ class Calls(Case):
         objects[0].ref_count_down = fails  # type: ignore[method-assign]
         with self.assertLogs("kvstored.lmcache", "ERROR"):
             m.plugin.batched_submit_put_task(keys, objects)
-            self.assertTrue(wait_for(lambda: asked and not m.plugin._puts))
+            until(lambda: asked and not m.plugin._puts)
         for down in (real, real, objects[1].ref_count_down, objects[2].ref_count_down):
             down()
-        self.assertTrue(wait_for(lambda: m.memory.used == 0))
+        until(lambda: m.memory.used == 0)
         self.put(m, prompt("after it", 3))
         self.assertEqual(m.lookup(keys)[0], 3)
 
@@ -323,7 +289,7 @@ class Calls(Case):
             self.assertEqual(m.memory.used, 512 * 3)
         finally:
             self.daemon.resume()
-        self.assertTrue(wait_for(lambda: not m.plugin._puts))
+        until(lambda: not m.plugin._puts)
         self.assertEqual((m.memory.used, m.lookup(keys)[0]), (0, 3))
 
     def test_a_scheduler_has_no_memory(self) -> None:
@@ -393,7 +359,7 @@ class Trouble(Case):
             ticking = asyncio.run_coroutine_threadsafe(tick(), m.loop)
             load = m.prefetch("held", keys)
             m.put(prompt("stored meanwhile", 3), self.make(m, prompt("stored meanwhile", 3)))
-            self.assertTrue(wait_for(lambda: len(ticks) > 20))
+            until(lambda: len(ticks) > 20)
             self.assertFalse(load.done())
             with clock.hurried():
                 self.assertEqual(load.result(60), [])
@@ -402,8 +368,8 @@ class Trouble(Case):
             ticking.result(60)
         finally:
             self.daemon.resume()
-        self.assertTrue(wait_for(lambda: m.lookup(keys)[0] == 4))
-        self.assertTrue(wait_for(lambda: m.memory.used == 0))
+        until(lambda: m.lookup(keys)[0] == 4)
+        until(lambda: m.memory.used == 0)
 
     def test_without_a_daemon(self) -> None:
         m, keys = self.engine(socket="/nonexistent/s", lookup_timeout=0.2, transfer_timeout=0.2), prompt("none", 3)
@@ -411,7 +377,7 @@ class Trouble(Case):
         m.put(keys, self.make(m, keys))
         self.assertEqual(m.prefetch("none", keys).result(10), [])
         self.assertEqual((m.plugin.clear(), m.plugin.remove(keys[0])), (0, False))
-        self.assertTrue(wait_for(lambda: m.memory.used == 0))
+        until(lambda: m.memory.used == 0)
 
     def test_keys_that_are_none(self) -> None:
         class Odd(Key):
@@ -424,7 +390,7 @@ class Trouble(Case):
         self.assertEqual(m.plugin.batched_get_blocking(odd), [])
         self.assertFalse(m.plugin.pin(odd[0]) or m.plugin.unpin(odd[0]) or m.plugin.remove(odd[0]))
         m.put(odd, objects)
-        self.assertTrue(wait_for(lambda: m.memory.used == 0))
+        until(lambda: m.memory.used == 0)
 
     def test_closed(self) -> None:
         m, keys = self.engine(), prompt("closed", 3)
@@ -474,7 +440,3 @@ class Histories(Case):
                             m.unpin(keys[:there])
         for m in ranks:
             self.assertEqual((m.memory.used, len(m.plugin._held._leases)), (0, 0))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """Whose bits KvstoredL2Adapter answers in."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import sys
@@ -72,7 +70,3 @@ class Interface(unittest.TestCase):
             self.skipTest(f"no LMCache here: {e}")
         form, differences = contracts.nearest(L2)
         self.assertEqual(differences, [], f"LMCache's interface is nearest to {form}, and differs from it")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,12 +4,9 @@ bits of all groups into the longest prefix that each can serve, against a set.
 ``KVSTORED_HISTORIES`` says how many (10,000 take some minutes), ``KVSTORED_SEED`` which.
 """
 
-from __future__ import annotations
-
 import collections
 import os
 import random
-import unittest
 from typing import Counter, Dict, List, NamedTuple, Sequence, Set, Tuple
 from unittest import mock
 
@@ -95,11 +92,6 @@ class Groups(GroupCase):
             self.assertEqual(self.ask(c, keys), set())
         self.assertEqual(len(self.ask(c, keys)), 5)
 
-    def test_wrong_groups(self) -> None:
-        for wrong, why in (("full", "must be"), (["full", "window"], "must be"), (["state"], "no \"full\""), ([], "must be"), (["full", 5], "must be"), (["window 5"], "no \"full\"")):
-            with self.assertRaisesRegex(ValueError, why):
-                self.adapter(groups=wrong)
-
 
 class Histories(GroupCase):
     dram = "512MiB"
@@ -165,7 +157,3 @@ class Histories(GroupCase):
         needed = [k for k in asked if k in found]
         self.check(c, needed, [True] * len(needed))
         c.adapter.submit_unlock(needed)
-
-
-if __name__ == "__main__":
-    unittest.main()

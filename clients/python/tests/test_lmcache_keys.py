@@ -1,7 +1,5 @@
 """What tells LMCache's chunks apart: whatever of it is left out, one engine gets another's bytes."""
 
-from __future__ import annotations
-
 import unittest
 from typing import Any, Callable, Dict, Sequence
 
@@ -55,7 +53,3 @@ class Spaces(unittest.TestCase):
         self.assertEqual((len(set(grid.spaces)), grid.names, grid.at), (2, chunks, [[0, 1], [2, 3]]))
         salts = [ObjectKey(chunk, cache_salt=salt) for chunk in chunks for salt in ("", "tenant")]
         self.assertEqual([(len(grid.spaces), grid.names) for grid in grids(salts, NAMES)], [(1, chunks)] * 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

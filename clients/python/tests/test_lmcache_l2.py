@@ -1,9 +1,6 @@
 """KvstoredL2Adapter under the calls of LMCache's multi-process server, against a live daemon."""
 
-from __future__ import annotations
-
 import os
-import unittest
 from types import SimpleNamespace
 from typing import Any, Dict, List, Sequence
 from unittest import mock
@@ -11,8 +8,8 @@ from unittest import mock
 from kvstored.lmcache.keys import grids
 
 from .clock import FAR, FastClock
-from .common import Common, hashed, wait_for
-from .daemon import Served
+from .common import Common, hashed
+from .daemon import Served, until
 from .frames import counted, left
 from .lmcache_engine import Controllers, Memory, Object, ObjectKey, l2, rank
 
@@ -130,7 +127,7 @@ class Calls(Case):
         self.store(c, keys)
         tasks = [c.adapter.submit_lookup_and_lock_task(keys) for _ in range(50)]
         results: Dict[int, Any] = {}
-        self.assertTrue(wait_for(lambda: results.update({t: r for t in tasks if (r := c.adapter.query_lookup_and_lock_result(t)) is not None}) or len(results) == 50))
+        until(lambda: results.update({t: r for t in tasks if (r := c.adapter.query_lookup_and_lock_result(t)) is not None}) or len(results) == 50)
         self.assertTrue(all(r.test(i) for r in results.values() for i in range(3)))
         self.assertTrue(all(c.adapter.query_lookup_and_lock_result(t) is None for t in (*tasks, 999)))
         for _ in range(50):
@@ -141,7 +138,7 @@ class Calls(Case):
         c, keys = self.adapter(lock_seconds=0.2), keys_of(prompt("locks", 3))
         self.store(c, keys)
         self.assertEqual(c.lookup(keys), [True] * 3)
-        self.assertTrue(wait_for(lambda: not c.adapter._held._leases))
+        until(lambda: not c.adapter._held._leases)
         c.adapter.submit_unlock(keys)  # never an error
 
     def test_buffers_of_another_size(self) -> None:
@@ -249,12 +246,12 @@ class Trouble(Case):
                     self.assertEqual(found, [[False] * 4] * 100)
                     self.assertEqual(c._bits(2, load, c.adapter.query_load_result, keys), [False] * 4)
                     done: Dict[int, Any] = {}
-                    self.assertTrue(wait_for(lambda: done.update(c.adapter.pop_completed_store_tasks()) or store in done))
+                    until(lambda: done.update(c.adapter.pop_completed_store_tasks()) or store in done)
                     self.assertFalse(done[store].is_successful())
             self.assertLess(len(sent), 8)  # most of them ask nothing
         finally:
             self.daemon.resume()
-        self.assertTrue(wait_for(lambda: c.lookup(keys) == [True] * 4))
+        until(lambda: c.lookup(keys) == [True] * 4)
 
     def test_a_part_that_fails_leaves_no_lease(self) -> None:
         """Neither its own nor those of the parts behind it."""
@@ -289,7 +286,7 @@ class Trouble(Case):
             self.store(c, keys)
             tasks = [c.adapter.submit_lookup_and_lock_task(keys) for _ in range(40)]
             results = c.adapter._kinds["lookup"]._results
-            self.assertTrue(wait_for(lambda: c.adapter._kinds["lookup"]._waiting == 0))
+            until(lambda: c.adapter._kinds["lookup"]._waiting == 0)
             self.assertEqual(len(results), 8)
             self.assertTrue(set(results) <= set(tasks))
             self.assertIsNone(c.adapter.query_lookup_and_lock_result(next(t for t in tasks if t not in results)))
@@ -323,7 +320,3 @@ class Trouble(Case):
                 os.fstat(fd)
         task = adapter.submit_lookup_and_lock_task(keys_of(prompt("closed", 2)))
         self.assertFalse(adapter.query_lookup_and_lock_result(task).test(0))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -87,7 +87,3 @@ class Aligned(unittest.TestCase):
         os.ftruncate(fd, 4096)
         self.assertEqual(len(Mapping(fd, 4096, writable=True).view), 4096)
         os.close(fd)
-
-
-if __name__ == "__main__":
-    unittest.main()

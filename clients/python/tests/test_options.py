@@ -1,7 +1,5 @@
 """What users write is checked once, where it is used, and what is wrong is said."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math
@@ -166,7 +164,3 @@ class Options(unittest.TestCase):
         plugin = json.loads(line)
         self.assertTrue(hasattr(l2, plugin["class_name"]))
         l2.KvstoredL2Adapter({**plugin["adapter_params"], "socket": ABSENT}).close()
-
-
-if __name__ == "__main__":
-    unittest.main()

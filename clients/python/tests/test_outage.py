@@ -1,7 +1,5 @@
 """What the log says of a daemon that goes and comes."""
 
-from __future__ import annotations
-
 import os
 import socket
 import struct
@@ -17,7 +15,7 @@ from kvstored import _wire as wire
 from kvstored.errors import Code
 from kvstored.outage import Outage
 
-from .daemon import Daemon
+from .daemon import Daemon, enter
 from .test_client import GIVEN
 
 PATIENCE = 60.0  # seconds; bounds what should take none
@@ -27,9 +25,7 @@ LOST, BACK = "WARNING:kvstored:kvstored: without the daemon (", "WARNING:kvstore
 class Said(unittest.TestCase):
     def setUp(self) -> None:
         self.now = 1000.0
-        clock = mock.patch("kvstored.outage.time", SimpleNamespace(monotonic=lambda: self.now))
-        clock.start()
-        self.addCleanup(clock.stop)
+        enter(self, mock.patch("kvstored.outage.time", SimpleNamespace(monotonic=lambda: self.now)))
 
     def until(self, said: Any, wanted: List[str]) -> None:
         """Waits until as many lines are said as are wanted, and compares how they begin."""
@@ -142,7 +138,3 @@ class Lines(Said):
             kvstored.Client(daemon.socket, space=GIVEN, timeout=PATIENCE).close()
             kvstored._connection.log.debug("nothing else")
         self.assertEqual(said.output, ["DEBUG:kvstored:nothing else"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """What the package is from outside: what it imports and exports, and where its program lies."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import pydoc
@@ -67,7 +65,3 @@ class Package(unittest.TestCase):
                     there = Path(folder, "kvstored")
                     there.touch(0o755)
                     self.assertEqual(program.program(), str(there))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """Payloads to places and places to slots, in one call and proved."""
 
-from __future__ import annotations
-
 import math
 import random
 import time
@@ -61,7 +59,7 @@ class Places(unittest.TestCase):
         for i in range(4):
             places = self.places()
             places[i] = places[i][:1]
-            self.assertEqual(scatter(self.payloads, places, True, math.inf), i)
+            self.assertEqual([scatter(self.payloads, places, verify, math.inf) for verify in (True, False)], [i, i])
         self.assertEqual(scatter(self.payloads, self.places()[:2], True, math.inf), 2)
         self.assertEqual(scatter([], self.places(), True, math.inf), 0)
 

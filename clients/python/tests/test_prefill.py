@@ -1,7 +1,5 @@
 """How fast an engine computes, by a clock that a test sets."""
 
-from __future__ import annotations
-
 import unittest
 from typing import List, Union
 
@@ -80,7 +78,3 @@ class Rate(unittest.TestCase):
         p = Prefill(0, 8000)
         self.assertEqual(list(p.says([other])), [("prefill_depth", "8000"), other])
         self.assertEqual(list(p.says([own])), [own])
-
-
-if __name__ == "__main__":
-    unittest.main()

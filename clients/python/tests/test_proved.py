@@ -3,8 +3,6 @@ while their blocks are used again, and under a daemon that is killed and keeps D
 
 KVSTORED_GETS=100000 makes it longer."""
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import os
@@ -185,7 +183,3 @@ class Proved(unittest.TestCase):
                 self.load(kv, pauses, kill)
             self.assertGreater(len(kept), 1)
             self.assertGreater(max(kept), 0, "no chunk was kept")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """A job or a fill of nothing says why: it was late, refused, or the connection is gone."""
 
-from __future__ import annotations
-
 import unittest
 from typing import Any, List
 from unittest import mock
@@ -11,7 +9,7 @@ from kvstored import Reason
 from kvstored._connection import Link
 from kvstored.answers import reason_of
 
-from .daemon import Daemon, Served
+from .daemon import Daemon, Served, enter
 from .stub import Hanging
 from .test_client import GIVEN, chain, payload, store
 
@@ -32,8 +30,7 @@ class Words(unittest.TestCase):
 
 class Live(Served):
     def setUp(self) -> None:
-        self.kv = kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE)
-        self.addCleanup(self.kv.close)
+        self.kv = enter(self, kvstored.Client(self.daemon.socket, space=GIVEN, timeout=PATIENCE))
         self.prompt = chain("reasons", 2)
         store(self.kv, self.prompt, [payload(0), payload(1)])
 
@@ -96,7 +93,3 @@ class Live(Served):
             self.say(Reason.CLOSED, "away", self.made(kv))
         with Hanging() as path, kvstored.Client(path, space=GIVEN, timeout=0.05) as kv:
             self.say(Reason.CLOSED, "away", self.made(kv))
-
-
-if __name__ == "__main__":
-    unittest.main()

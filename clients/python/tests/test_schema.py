@@ -1,8 +1,6 @@
 """The codec of this client against the schema of the protocol, with random messages:
 requests are read by it, replies made by it, also as a later daemon would make them."""
 
-from __future__ import annotations
-
 import random
 import unittest
 from typing import Any, Callable, Iterator, Tuple
@@ -108,7 +106,3 @@ class Replies(unittest.TestCase):
         for bad in (body(9, 5), body(5, 5), body(0x8005), body(5)[:-8]):
             with self.assertRaises(wire.Malformed):
                 wire.ping_reply(bad)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,10 +2,7 @@
 interface, with each family of pools: with stand-ins of the form's classes, and
 with SGLang's own where they are on the path."""
 
-from __future__ import annotations
-
 import contextlib
-import hashlib
 import importlib
 import inspect
 import queue
@@ -18,7 +15,8 @@ import kvstored.sglang
 
 from . import contracts
 from .daemon import Served
-from .sglang_engine import FAMILIES, PAGE, PAGES, Controller, Rank, Shape
+from .sglang_engine import FAMILIES, PAGE, Controller, Rank, Shape
+from .sglang_pools import chain
 
 try:
     from sglang.srt.mem_cache import hicache_storage as own
@@ -61,30 +59,11 @@ def stage(form: contracts.Form) -> Iterator[Stage]:
         yield Stage(form, module.KvstoredHiCache, False)
 
 
-def chain(name: str, n: int) -> List[str]:
-    return [hashlib.sha256(f"{name}/{i}".encode()).hexdigest() for i in range(n)]
-
-
 class Forms(unittest.TestCase):
     def test_every_call_is_taken(self) -> None:
         for form in FORMS:
             with stage(form) as s:
                 self.assertEqual(form.refused(s.backend), [], form)
-
-    def test_what_a_form_has_is_told_by_name(self) -> None:
-        """A method that SGLang has and the data has not, and the other way round."""
-        form = FORMS[-1]
-        with form.installed():
-            storage = importlib.import_module(_STORAGE).HiCacheStorage
-            self.assertEqual(contracts.nearest(FORMS), (form, []))
-            storage.batch_move_v3 = lambda self, keys: None
-            storage.batch_get_v2 = lambda self, transfers, priority, extra_info=None: None
-            found = contracts.nearest(FORMS)
-        self.assertIs(found.form, form)
-        self.assertEqual(
-            found.differences,
-            ["HiCacheStorage.batch_move_v3 is not in the data", "HiCacheStorage.batch_get_v2: priority is not in the data"],
-        )
 
     def test_sglangs_own_is_in_the_data(self) -> None:
         if own is None:
@@ -276,20 +255,6 @@ class Steps(Served):
 
         self.each(run)
 
-    def test_more_pages_than_a_batch(self) -> None:
-        form = FORMS[-1]
-        keys = chain("batches", PAGES)
-        small = contracts.Form("sglang", {**form.data, "batch": 5})
-        with stage(small) as s:
-            for family in ("MHA", "MLA, index", "DeepSeek V4"):
-                with self.subTest(family):
-                    (controller,) = self.ranks(s, family, Shape(), f"batches {family}")
-                    controller.rank.fill(keys, 0)
-                    controller.backup(keys, 0)
-                    self.assertEqual(controller.query(keys)[0], PAGES)
-                    controller.rank.wipe()
-                    self.check(controller, keys, PAGES, controller.prefetch(keys))
-
     def test_the_daemon_dies_between_steps(self) -> None:
         """Every answer keeps its form: the steps of the controller assert it."""
         form = FORMS[-1]
@@ -320,7 +285,3 @@ class Steps(Served):
                 )
                 self.assertEqual(type(found).__name__, "PoolTransferResult")
                 self.assertEqual(found.restorable_prefix_pages, [3, 6])
-
-
-if __name__ == "__main__":
-    unittest.main()

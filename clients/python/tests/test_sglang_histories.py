@@ -6,8 +6,6 @@ the model says may be found is found.
 which.
 """
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import itertools
@@ -219,7 +217,3 @@ class Histories(unittest.TestCase):
         self.assertEqual(gone, len(stored[rank.identity(name)] & set(some)))
         stored[rank.identity(name)] -= set(some)
         self.done["evicted"] += gone
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,9 +1,6 @@
 """KvstoredLinker against a live daemon, with the pools and transfers of an SGLang that is
 installed: full, window and state pools on CPU tensors, as SGLang's wrapper calls it."""
 
-from __future__ import annotations
-
-import hashlib
 import random
 import time
 import unittest
@@ -17,8 +14,9 @@ from kvstored.errors import Refused
 from kvstored.sglang import linker
 from kvstored.sglang.linker import KvstoredLinker
 
-from .daemon import Daemon, Served, leases_stay
+from .daemon import Daemon, Served, leases_stay, until
 from .frames import counted
+from .sglang_pools import chain
 
 try:
     import torch
@@ -64,10 +62,6 @@ def params(kvcache: Any, **more: Any) -> Any:
     return SimpleNamespace(**{**fields, **more})
 
 
-def chain(name: str, n: int) -> List[str]:
-    return [hashlib.sha256(f"{name}/{i}".encode()).hexdigest() for i in range(n)]
-
-
 def slots(pages: Sequence[int]) -> Any:
     return torch.tensor([p * PAGE + t for p in pages for t in range(PAGE)], dtype=torch.int64)
 
@@ -101,11 +95,8 @@ class Linked(Served):
         self.assertTrue(target.offload(transfers))
         return self.popped(target)
 
-    def popped(self, target: KvstoredLinker, seconds: float = 60) -> bool:
-        until = time.monotonic() + seconds
-        while not target.num_completed_offloads():
-            self.assertLess(time.monotonic(), until, "an offload is not popped")
-            time.sleep(0.001)
+    def popped(self, target: KvstoredLinker) -> bool:
+        until(target.num_completed_offloads, "an offload is not popped")
         return target.pop_completed_offload()
 
     def loaded(self, target: KvstoredLinker, transfers: List[Any], rid: str = "request") -> bool:
@@ -421,7 +412,3 @@ class TestTrouble(Linked):
                     break
                 time.sleep(0.05)
             self.assertEqual(len(target.lookup("another", self.transfers(keys))), 8)
-
-
-if __name__ == "__main__":
-    unittest.main()

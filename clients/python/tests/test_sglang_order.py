@@ -1,31 +1,27 @@
 """What KvstoredHiCache makes of SGLang's prefix_keys, against a live daemon."""
 
-from __future__ import annotations
-
 import json
 import time
-import unittest
 from types import SimpleNamespace
 from typing import Any, List, Sequence
 
+from kvstored.chains import digests
 from kvstored.sglang import KvstoredHiCache
 from kvstored.sglang.order import Order, hints
 
 from .common import Common
 from .daemon import Daemon, Served, leases_stay
 from .frames import counted, left, options, run_of
-from .test_sglang import Pool, chain, config, slots, value
+from .sglang_pools import HostPool, chain, config
+from .test_sglang import slots, value
 
 BATCH = 128
 SIZE = 3000
 
 
-class Large(Pool):
+def large(size: int = SIZE) -> HostPool:
     """More pages than the others have."""
-
-    def __init__(self, size: int = SIZE) -> None:
-        super().__init__("page_first", 1, size)
-        self.buffers = [bytearray(600 * size)]
+    return HostPool(600, 16, [size])
 
 
 def info(prefix: Any = None, **extra: Any) -> Any:
@@ -36,7 +32,7 @@ class Tree:
     """The calls of SGLang's cache controller for keys and values: batches of 128
     pages, of which each has the pages before it, unless the prompt begins there."""
 
-    def __init__(self, backend: KvstoredHiCache, pool: Pool, passes: bool = True) -> None:
+    def __init__(self, backend: KvstoredHiCache, pool: HostPool, passes: bool = True) -> None:
         self.backend, self.pool, self.passes = backend, pool, passes
 
     def _batches(self, keys: Sequence[str], known: int) -> Any:
@@ -105,7 +101,7 @@ class Prefixes(Common, Served):
         return True  # a lease of its queries ends by itself
 
     def tree(self, name: str, passes: bool = True, socket: str = "", size: int = SIZE, **extra: Any) -> Tree:
-        cfg, pool = config(name), Large(size)
+        cfg, pool = config(name), large(size)
         cfg.extra_config = {"socket": socket or self.daemon.socket, "timeout": 60, **extra}
         backend = KvstoredHiCache(cfg, {})
         self.addCleanup(backend.close)
@@ -162,7 +158,7 @@ class Prefixes(Common, Served):
         """Pools beside keys and values are stored in the order of the query's prompt."""
         with Daemon(dram="16MiB") as daemon:
             tree = self.tree("beside", socket=daemon.socket)
-            index = Large(60_000)
+            index = large(60_000)
             tree.backend.register_mem_host_pool_v2(index, "indexer")
             keys = chain("beside", 120)
             transfer = SimpleNamespace(name="indexer", keys=keys, host_indices=slots(list(range(120))), hit_policy="all_pages")
@@ -207,6 +203,19 @@ class Prefixes(Common, Served):
         self.assertLessEqual(len(order._chains._before), 100)
         self.assertIsNone(order.before([b"unknown"]))
 
+    def test_whole_batches_go_on(self) -> None:
+        """Without prefixes the batches of one prompt follow each other."""
+        tree, keys = self.tree("batches", passes=False), chain("batches", 300)
+        self.assertEqual(set(tree.backup(keys)), {True})
+        raw = digests([key.encode() for key in keys])
+        self.assertEqual(tree.backend._order.before(raw[256:]), raw[:256])
+
+    def test_what_was_said_first_stays(self) -> None:
+        order = Order(passes=True)
+        for before in ("1", "3"):
+            order.said("query", [b"2"], info([before]))
+        self.assertEqual(order.before(digests([b"2"])), digests([b"1"]))
+
     def test_a_circle_is_no_chain(self) -> None:
         tree, keys = self.tree("circle"), chain("circle", 4)
         tree.backend.batch_exists(keys[2:], info(keys[:2]))
@@ -221,7 +230,7 @@ class Prefixes(Common, Served):
         tree, keys = self.tree("hints"), chain("hints", 2)
         tree.backup(keys)
         self.assertEqual(tree.backend.batch_exists(keys, info([], kv_hints=envelope)), 2)
-        tree.backend.register_mem_host_pool_v2(Large(), "indexer")
+        tree.backend.register_mem_host_pool_v2(large(), "indexer")
         beside = SimpleNamespace(name="indexer", keys=None, hit_policy="all_pages")
         with options("prefetch", "configs") as told:
             tree.backend.batch_exists(keys, info([], kv_hints=envelope))
@@ -232,7 +241,7 @@ class Prefixes(Common, Served):
         """The log has what the daemon says of them."""
         tree, keys = self.tree("faults"), chain("faults", 2)
         tree.backup(keys)
-        tree.backend.register_mem_host_pool_v2(Large(), "indexer")
+        tree.backend.register_mem_host_pool_v2(large(), "indexer")
         beside = SimpleNamespace(name="indexer", keys=None, hit_policy="all_pages")
         action = {"action_id": "a", "action_type": "kv.evaporate", "action_version": "1.0"}
         said = info([], kv_hints={"protocol_version": "0.1", "message_id": "m", "actions": [action]})
@@ -243,7 +252,7 @@ class Prefixes(Common, Served):
 
     def test_prefill_depth(self) -> None:
         tree, keys = self.tree("depth", prefill_depth=8000), chain("depth", 2)
-        tree.backend.register_mem_host_pool_v2(Large(), "indexer")
+        tree.backend.register_mem_host_pool_v2(large(), "indexer")
         beside = SimpleNamespace(name="indexer", keys=None, hit_policy="all_pages")
         with options("prefetch", "configs") as told:
             tree.backend.batch_exists(keys, info([]))
@@ -263,7 +272,3 @@ class Prefixes(Common, Served):
             if seconds == 1:
                 time.sleep(1.1)
             self.assertEqual(tree.backend.batch_exists(keys, info([])), 0 if seconds == 1 else 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,18 +1,14 @@
 """Pools of SGLang by their nature: whose bytes are shared, which pages are where,
 and which prefixes the pools can serve together."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
-import json
 import sys
 import time
 import unittest
 from types import SimpleNamespace
 from typing import Any, Dict, List
 from unittest import mock
-
 
 from kvstored.pages import Pages
 from kvstored.sglang import KvstoredHiCache
@@ -22,14 +18,10 @@ from kvstored.sglang.space import Names, _told, check, replicated, space
 from . import sglang_pools as pools
 from .daemon import Served, leases_stay
 from .frames import counted
-from .sglang_pools import config, transfer
+from .sglang_pools import chain, config, transfer
 
 MHA, MLA, DSA = pools.MHATokenToKVPoolHost, pools.MLATokenToKVPoolHost, pools.DSAIndexerPoolHost
 V4 = "c1 c1_indexer_scale c2 c4 c4_indexer c4_rope c128 c4_state c4_indexer_state c128_state".split()
-
-
-def chain(name: str, n: int) -> List[str]:
-    return [hashlib.sha256(f"{name}/{i}".encode()).hexdigest() for i in range(n)]
 
 
 def value(*of: Any, size: int) -> bytes:
@@ -143,6 +135,10 @@ class Refused(unittest.TestCase):
                     backend.register_mem_host_pool_v2(pool, name)
                     backend.on_host_pools_registered()
 
+    def test_a_model_without_a_name(self) -> None:
+        with self.assertRaises(ValueError):
+            KvstoredHiCache(config("", extra_config={"socket": "/nonexistent/s"}), {})
+
     def test_bytes_of_a_kind_that_nobody_says(self) -> None:
         pool = MLA(4, 4, [10], dtype="torch.uint8")
         pool.device_pool = None
@@ -250,50 +246,6 @@ class HiCache(Served):
         self.stored(backend, "mamba", registered["mamba"], keys, [1, 1200])
         got = backend.batch_exists_v2(keys, [transfer("mamba", keys[-1:], policy="trailing_pages")])
         self.assertEqual(got.kv_hit_pages, 1201)
-
-    def test_deepseek_v4(self) -> None:
-        """Keys and values without bytes, and all bytes in pools beside."""
-        swa = pools.DeepSeekV4PagedHostPool(16, 8, [40])
-        registered = {
-            "kv": pools.LogicalHostPool(16, 8),
-            "swa": swa,
-            "deepseek_v4_c4": pools.DeepSeekV4PagedHostPool(16, 8, [64, 64]),
-            "deepseek_v4_c4_indexer": pools.DeepSeekV4PagedHostPool(16, 8, [16]),
-            "deepseek_v4_c128": pools.DeepSeekV4PagedHostPool(16, 8, [4]),
-            "deepseek_v4_c4_state": pools.DeepSeekV4StateHostPool(16, 8, [12]),
-            "deepseek_v4_c4_indexer_state": pools.DeepSeekV4StateHostPool(16, 8, [6]),
-        }
-        last = {"swa", "deepseek_v4_c4_state", "deepseek_v4_c4_indexer_state"}
-        source = {name: "swa" if name.endswith("state") else "kv" for name in registered}
-        writer = self.backend(config("v4", mla=True, tp_size=8), registered)
-        keys = chain("v4", 10)
-        for name, pool in registered.items():  # as the controller does: the pools beside first
-            if name != "kv":
-                self.stored(writer, name, pool, keys, [8, 9] if name in last else list(range(10)))
-        sides = [
-            transfer(n, keys[-2:] if n in last else keys, None, "trailing_pages" if n in last else "all_pages", source[n])
-            for n in registered
-            if n != "kv"
-        ]
-        self.assertEqual(writer.batch_exists_v2(keys, sides).kv_hit_pages, 0)  # the marker is missing
-        kv = registered["kv"]
-        self.assertEqual(writer.batch_set_v1(keys, kv.slots(list(range(10)))), [True] * 10)
-        for pool in registered.values():
-            pool.buffers = [bytearray(len(b)) for b in pool.buffers]
-        reader = self.backend(config("v4", mla=True, tp_size=8, tp_rank=5), registered)
-        found = reader.batch_exists_v2(keys, sides)
-        self.assertEqual(found.kv_hit_pages, 10)
-        self.assertEqual(found.extra_pool_hit_pages, dict.fromkeys(registered, 10))
-        self.assertEqual(reader.batch_get_v1(keys, kv.slots(list(range(10)))), [True] * 10)
-        for name, pool in registered.items():
-            if name != "kv":
-                at = [8, 9] if name in last else list(range(10))
-                got = reader.batch_get_v2([transfer(name, [keys[p] for p in at], pool.slots(at))])
-                self.assertEqual(got, {name: [True] * len(at)})
-                for p in at:
-                    self.assertEqual(pool.page(p), value(name, keys[p], size=pool.bytes_of_page), name)
-        absent = chain("v4 absent", 2)
-        self.assertEqual(reader.batch_get_v1(absent, kv.slots([0, 1])), [False] * 2)
 
     def test_pages_without_bytes_as_tensors(self) -> None:
         backend, keys = self.backend(config("v4 v0", mla=True), {"kv": pools.LogicalHostPool(4, 4)}), chain("v4 v0", 2)
@@ -432,20 +384,6 @@ class HiCache(Served):
 
 
 class Constructed(unittest.TestCase):
-    def test_wrong_keys_of_the_user(self) -> None:
-        for key, wrong, said in [
-            ("socket", 7, "'socket' is 7: it must be the path of a socket"),
-            ("timeout", "2s", "'timeout' is '2s': it must be a number of seconds"),
-            ("verify", "true", "'verify' is 'true': it must be true or false"),
-            ("namespace", 5, "'namespace' is 5: it must be a text"),
-            ("time_out", 5, "knows no 'time_out' .* it knows .*timeout, verify"),
-        ]:
-            with self.subTest(key), self.assertRaisesRegex(ValueError, f"KvstoredHiCache.*{said}"):
-                KvstoredHiCache(config("m", extra_config={key: wrong}), {})
-
-    def test_keys_that_sglang_reads_pass(self) -> None:
-        given = json.loads('{"prefetch_threshold": 1, "hicache_storage_pass_prefix_keys": true, "tp_lcm_size": 8}')
-        KvstoredHiCache(config("m", extra_config={**given, "socket": "/nonexistent/s"}), {}).close()
 
     def test_server_arguments_that_cannot_be_read(self) -> None:
         def fails() -> Any:
@@ -454,7 +392,3 @@ class Constructed(unittest.TestCase):
         for module in (SimpleNamespace(), SimpleNamespace(get_server_args=fails), SimpleNamespace(get_server_args=lambda: None)):
             with mock.patch.dict(sys.modules, {"sglang.srt.runtime_context": module}):
                 self.assertEqual(_told(), "")
-
-
-if __name__ == "__main__":
-    unittest.main()

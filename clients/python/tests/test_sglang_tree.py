@@ -1,11 +1,8 @@
 """KvstoredLinker below SGLang's own tree: its wrapper asks, loads and offloads, over its own
 pools of full layers, windows and recurrent states on CPU tensors."""
 
-from __future__ import annotations
-
 import hashlib
 import random
-import time
 import unittest
 from array import array
 from typing import Any, Dict, List, Set, Tuple
@@ -13,7 +10,7 @@ from typing import Any, Dict, List, Set, Tuple
 from kvstored.sglang import linker
 from kvstored.sglang.linker import KvstoredLinker
 
-from .daemon import Served
+from .daemon import Served, until
 
 try:
     import torch
@@ -192,10 +189,7 @@ class TestTree(Served):
         engine.write(tokens[:whole], have, more, state)
         if tree.insert(params).mamba_exist:
             engine.requests.mamba_allocator.free(state)
-        until = time.monotonic() + 60
-        while tree.linker.pending_offloads:
-            self.assertLess(time.monotonic(), until, "an offload is not popped")
-            tree.check_hicache_events()
+        until(lambda: tree.check_hicache_events() or not tree.linker.pending_offloads, "an offload is not popped")
         return found.host_hit_length > 0
 
     def longest(self, engine: Engine, keys: List[str]) -> int:
@@ -214,7 +208,3 @@ class TestTree(Served):
         window = engine.slots.translate_loc_from_full_to_swa(slots[-n:])
         for buffer in (*engine.pool.swa_kv_pool.k_buffer, *engine.pool.swa_kv_pool.v_buffer):
             self.assertEqual(buffer[window][:, 0, 0].tolist(), want[-n:])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,10 +1,7 @@
 """Sixteen threads on one connection, all doing everything at once."""
 
-from __future__ import annotations
-
 import random
 import threading
-import time
 import unittest
 from typing import Any, Dict, List
 from unittest import mock
@@ -12,8 +9,9 @@ from unittest import mock
 import kvstored
 from kvstored._connection import Link
 
-from .daemon import Daemon
+from .daemon import Daemon, until
 from .test_client import GIVEN, chain, payload, store
+from .test_link import held
 
 THREADS, ROUNDS, PROMPTS = 16, 60, 24
 
@@ -97,16 +95,4 @@ class Threads(unittest.TestCase):
                 self.assertGreater(sum(d[name] for d in done), 0, name)
             self.assertGreater(late[0], 0, "nobody left before an answer")
             # What answers brought for those who had left went back.
-            deadline = time.monotonic() + 60
-            while True:
-                self.assertTrue(kv.ping())
-                stats = kv.stats()
-                held = {k: v for k, v in stats["store"]["class_bytes"].items() if v and k != "unwritten"}
-                if not held and not stats["server"]["leases_live"]:
-                    break
-                self.assertLess(time.monotonic(), deadline, f"still held: {held}, {stats['server']['leases_live']} leases")
-                time.sleep(0.01)
-
-
-if __name__ == "__main__":
-    unittest.main()
+            until(lambda: kv.ping() and not held(kv))

@@ -1,9 +1,6 @@
 """KvstoredTier against a live daemon, with vLLM's classes where they can be
 imported, and stand-ins otherwise."""
 
-from __future__ import annotations
-
-import inspect
 import os
 import threading
 import time
@@ -15,33 +12,15 @@ from unittest import mock
 import kvstored.vllm
 from kvstored import bulk
 from kvstored import memory as addresses
-from kvstored.vllm import SecondaryTierManager
 from kvstored.vllm.order import raw
 
 from .daemon import in_child
 from .engines import HIT, MISS, context, transfer
-from .vllm_engine import ROW, keys, row
-from .vllm_tier import BLOCKS, Tiers, finished, lookups, not_returned, scheduler_calls, view
+from .vllm_engine import ROW, keys
+from .vllm_tier import BLOCKS, Tiers, finished, lookups, not_returned, view
 
 
 class Tier(Tiers):
-    def test_store_evict_load(self) -> None:
-        memory, wanted = view(), keys("roundtrip", 40)
-        flat = memory.cast("B")
-        tier = self.tier(memory)
-        self.assertEqual(set(lookups(tier, wanted)), {MISS})
-        for i, key in enumerate(wanted):
-            flat[i * ROW : (i + 1) * ROW] = row(key)
-        tier.submit_store(transfer(1, wanted, list(range(40))))
-        self.assertTrue(finished(tier, 1))
-        flat[:] = bytes(len(flat))  # evicted here
-        self.assertEqual(set(lookups(tier, wanted)), {HIT})
-        other = self.tier(memory)  # another engine
-        self.assertEqual(set(lookups(other, wanted)), {HIT})
-        other.submit_load(transfer(2, wanted, [63 - i for i in range(40)], load=True))
-        self.assertTrue(finished(other, 2))
-        for i, key in enumerate(wanted):
-            self.assertEqual(flat[(63 - i) * ROW : (64 - i) * ROW], row(key))
 
     def test_one_absent_block_fails_the_load(self) -> None:
         tier = self.tier(view())
@@ -84,16 +63,6 @@ class Tier(Tiers):
         self.assertTrue(len(ends) == 1 and 0 < ends[0] <= 3000, ends)
         self.assertEqual(tier._pages.exists(wanted, 10.0), [False] * 4)
         self.assertEqual(tier._pages.store(wanted, places, 3000.0), [True] * 4)
-
-    def test_drain(self) -> None:
-        tier = self.tier(view())
-        for n in range(5):
-            tier.submit_store(transfer(n, keys(f"drain{n}", 10), list(range(10))))
-        self.assertTrue(tier.has_pending_work())
-        tier.drain_jobs()
-        self.assertTrue(tier.has_pending_work())  # the results are not fetched yet
-        self.assertEqual(sorted(r.job_id for r in tier.get_finished_jobs()), [0, 1, 2, 3, 4])
-        self.assertFalse(tier.has_pending_work())
 
     def test_a_job_after_the_end_fails(self) -> None:
         tier = self.tier(view())
@@ -189,18 +158,3 @@ class Tier(Tiers):
         tier.drain_jobs()
         results = sorted((r.job_id, r.success) for r in tier.get_finished_jobs())
         self.assertEqual(results, [(job.job_id, False) for job in broken])
-
-    def test_has_what_vllm_calls(self) -> None:
-        """All that a scheduler calls is in scheduler_calls, and has the abstract
-        methods of every form of SecondaryTierManager so far."""
-        tier = self.tier(view())
-        calls = set(scheduler_calls(tier, keys("calls", 1), 0))
-        public = {n for n, _ in inspect.getmembers(SecondaryTierManager, inspect.isfunction) if n[0] != "_"}
-        self.assertLessEqual(public - {"drain_jobs", "shutdown", "get_tier_type"}, calls)
-        forms = "lookup submit_store submit_load get_finished_jobs on_new_request"
-        self.assertLessEqual(set(forms.split()), calls)
-        self.assertTrue(callable(tier.get_tier_type) and callable(tier.drain_jobs))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,8 +1,6 @@
 """What the daemon learns of the order of vLLM's blocks, and what that costs, with
 the newest form of vLLM and whole steps of its scheduler."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import json
@@ -21,7 +19,7 @@ from kvstored.vllm.order import Order, Run, named, raw
 from kvstored._wire import Op
 
 from . import vllm_engine
-from .daemon import Daemon, leases_stay
+from .daemon import Daemon, enter, leases_stay, until
 from .frames import each, options
 from .test_prefill import Clock
 from .test_vllm_steps import FORMS, stand_in
@@ -47,16 +45,11 @@ def frames() -> Iterator[Counter[int]]:
 
 class Chains(unittest.TestCase):
     def setUp(self) -> None:
-        small = mock.patch.object(vllm_engine, "ROW", _ROW)
-        small.start()
-        self.addCleanup(small.stop)
+        enter(self, mock.patch.object(vllm_engine, "ROW", _ROW))
         leases_stay(self)
 
     def daemon(self, **sizes: str) -> Daemon:
-        daemon = Daemon(**sizes)
-        self.addCleanup(daemon.close)
-        daemon.wait()
-        return daemon
+        return enter(self, Daemon(**sizes))
 
     def engine(self, daemon: Daemon, rows: int = 600, **tier: Any) -> Engine:
         return stand_in(self, FORMS[-1], daemon.socket, rows, **tier)
@@ -65,9 +58,7 @@ class Chains(unittest.TestCase):
         """The engine with a step that ends only when its end is told, and answers that hold meanwhile."""
         engine.tier._lookups._patience = 600.0
         for answer in ("_HIT_SECONDS", "_MISS_SECONDS"):
-            patch = mock.patch(f"kvstored.vllm.lookup.{answer}", 600.0)
-            patch.start()
-            self.addCleanup(patch.stop)
+            enter(self, mock.patch(f"kvstored.vllm.lookup.{answer}", 600.0))
         return engine
 
     def request(self, engine: Engine, name: str, *groups: Sequence[bytes]) -> Any:
@@ -151,10 +142,7 @@ class Chains(unittest.TestCase):
         first.tier.shutdown()  # it may still have to say that its blocks were used
         engine = self.engine(daemon)
         request = self.request(engine, "asks", wanted)
-        deadline = time.monotonic() + 60
-        while engine.tier.lookup(wanted[0], request) != engine.results.HIT and time.monotonic() < deadline:
-            engine.tier.on_schedule_end()
-            time.sleep(0.001)
+        until(lambda: engine.tier.lookup(wanted[0], request) == engine.results.HIT or engine.tier.on_schedule_end())
         with frames() as sent:
             self.assertEqual({engine.tier.lookup(k, request) for k in wanted}, {engine.results.HIT})
         self.assertEqual(dict(sent), {})
@@ -264,9 +252,7 @@ class Chains(unittest.TestCase):
         with mock.patch.object(engine.tier._client, "hint", hint), self.assertLogs("kvstored.vllm", "INFO") as said:
             engine.finish(request)
             engine.step()
-            deadline = time.monotonic() + 60
-            while not said.output and time.monotonic() < deadline:
-                time.sleep(0.001)
+            until(lambda: said.output)
         expected = {"session": "s", "pause_seconds": "3", "unknown": "true", "kv_hints": json.dumps(envelope)}
         self.assertEqual(sent, [(20, expected)])
         self.assertIn("hint 'unknown' does not count", said.output[0])
@@ -381,7 +367,3 @@ class Orders(unittest.TestCase):
         request._offload_key_positions.update({key: 999 + n for n, key in enumerate(keys("more", 2))})  # decoded meanwhile
         self.assertEqual(order.runs(request, keys("more", 2)), [Run(keys("more", 2), digests[0])])
         self.assertEqual(order.runs(request, keys("unknown", 1)), [Run(keys("unknown", 1), None)])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """KV that was computed again, beside what is stored. Numbers take torch."""
 
-from __future__ import annotations
-
 import unittest
 from types import SimpleNamespace
 from typing import Any
@@ -87,7 +85,3 @@ class Numbers(unittest.TestCase):
         self.assertEqual(self.said(torch.float32, block, other, layout="BLHNC"), compare.UNEQUAL)
         ints = [layer.to(torch.int8) for layer in self.block(torch.float32)]
         self.assertEqual(self.said(torch.int8, ints, [layer + 1 for layer in ints]), compare.UNEQUAL)
-
-
-if __name__ == "__main__":
-    unittest.main()

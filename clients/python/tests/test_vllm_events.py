@@ -1,10 +1,7 @@
 """What vLLM's KV events are told of blocks that the daemon has, and loses."""
 
-from __future__ import annotations
-
 import logging
 import struct
-import time
 import unittest
 from types import SimpleNamespace
 from typing import Any, Dict, List, Set
@@ -14,7 +11,7 @@ from kvstored import _wire as wire
 from kvstored.chains import digest
 from kvstored.vllm import follow, stats
 
-from .daemon import Daemon
+from .daemon import Daemon, enter, until
 from .test_vllm_steps import FORMS, stand_in
 from .vllm_engine import keys
 
@@ -41,14 +38,8 @@ def told_after_step(engine: Any) -> Set[bytes]:
 class Events(unittest.TestCase):
     def engine(self, daemon: Daemon) -> Any:
         engine = stand_in(self, FORMS[-1], daemon.socket, enable_kv_events=True)
-        self.until(lambda: engine.tier._events._live)
+        until(lambda: engine.tier._events._live)
         return engine
-
-    def until(self, enough: Any) -> None:
-        deadline = time.monotonic() + 60
-        while not enough():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
 
     def store(self, engine: Any, name: str, n: int) -> List[bytes]:
         """As many rows as vLLM's host memory has, one prompt after the other."""
@@ -67,14 +58,13 @@ class Events(unittest.TestCase):
             engine = self.engine(daemon)
             wanted = self.store(engine, "a", 320)  # 30 MiB
 
-            self.until(lambda: engine.step() or 0 < len(told(engine)) < len(wanted))
-            ask = kvstored.Client(daemon.socket, space=engine.tier._client.space, timeout=60)
-            self.addCleanup(ask.close)
+            until(lambda: engine.step() or 0 < len(told(engine)) < len(wanted))
+            ask = enter(self, kvstored.Client(daemon.socket, space=engine.tier._client.space, timeout=60))
 
             def there() -> Set[bytes]:
                 return {key for key in wanted if ask.lookup(kvstored.hashes(digest(key), [engine.tier._client.space.chunk_tokens], alone=True)).total.chunks}
 
-            self.until(lambda: engine.step() or told(engine) == there())
+            until(lambda: engine.step() or told(engine) == there())
 
     def test_groups(self) -> None:
         """Blocks of several groups have one hash, and go one by one."""
@@ -84,34 +74,34 @@ class Events(unittest.TestCase):
             request = engine.request("a")
             engine.store(first + second, request)
             engine.settle()
-            self.until(lambda: engine.step() or told(engine) == set(first + second))
+            until(lambda: engine.step() or told(engine) == set(first + second))
             held = engine.tier._events._held
             self.assertEqual(len(held), 8)
             name = next(name for name, one in held.items() if one.key == second[0])
             engine.tier._events._heard([follow.Event(follow.REMOVED, 7, name)])
-            self.until(lambda: engine.step() or told(engine) == set(first + second[1:]))
+            until(lambda: engine.step() or told(engine) == set(first + second[1:]))
 
     def test_a_lost_daemon(self) -> None:
         """Its blocks are told as removed, and told again once it is back and has them anew."""
         with Daemon(dram="16MiB", more=EVENTS) as daemon:
             engine = self.engine(daemon)
             wanted = set(self.store(engine, "a", 16))
-            self.until(lambda: engine.step() or told(engine) == wanted)
+            until(lambda: engine.step() or told(engine) == wanted)
             first = engine.tier._client.epoch
             daemon.kill()
-            self.until(lambda: engine.step() or not told(engine))
+            until(lambda: engine.step() or not told(engine))
             daemon.start()
             daemon.wait()
-            self.until(lambda: engine.tier._events._live and engine.tier._client.epoch not in (None, first))
+            until(lambda: engine.tier._events._live and engine.tier._client.epoch not in (None, first))
             again = set(self.store(engine, "b", 16))
-            self.until(lambda: engine.step() or told(engine) == again)
+            until(lambda: engine.step() or told(engine) == again)
 
     def test_a_daemon_without_events(self) -> None:
         """Nothing is told, as removals could not be, and the log says why."""
         with Daemon(dram="16MiB") as daemon:
             with self.assertLogs("kvstored.vllm", "WARNING") as logged:
                 engine = stand_in(self, FORMS[-1], daemon.socket, enable_kv_events=True)
-                self.until(lambda: any("events.enabled" in line for line in logged.output))
+                until(lambda: any("events.enabled" in line for line in logged.output))
             self.store(engine, "a", 8)
             self.assertEqual(told(engine), set())
 
@@ -137,18 +127,18 @@ class Events(unittest.TestCase):
         with Daemon(dram="16MiB", more=EVENTS) as daemon:
             first = self.engine(daemon)
             wanted = self.store(first, "again", 8)
-            self.until(lambda: told_after_step(first) == set(wanted))
+            until(lambda: told_after_step(first) == set(wanted))
             engine = self.engine(daemon)
             self.assertEqual(told(engine), set())
             engine.load(wanted, engine.request("restarted"))
-            self.until(lambda: told_after_step(engine) == set(wanted))
+            until(lambda: told_after_step(engine) == set(wanted))
             self.assertFalse(engine.tier.has_pending_work())
             engine.manager.reset_cache()
             engine.events.clear()  # vLLM has said that all are gone
             engine.step()
             self.assertEqual(told(engine), set())
             engine.load(wanted, engine.request("reset"))
-            self.until(lambda: told_after_step(engine) == set(wanted))
+            until(lambda: told_after_step(engine) == set(wanted))
 
     def test_what_is_gone_before_it_is_told(self) -> None:
         """Of what was loaded nothing is told that has gone since, nor what a lost daemon had
@@ -217,7 +207,3 @@ class Pushes(unittest.TestCase):
         for cut in range(len(whole)):
             with self.assertRaises(wire.Malformed):
                 follow.push(whole[:cut])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,8 +5,6 @@ needs, and nothing else.
 ``KVSTORED_HISTORIES`` says how many (10,000 take some minutes), ``KVSTORED_SEED`` which.
 """
 
-from __future__ import annotations
-
 import collections
 import os
 import random
@@ -20,7 +18,7 @@ from kvstored.vllm.groups import of_spec
 from kvstored.vllm.order import group, named
 
 from . import engines, vllm_engine
-from .daemon import Daemon
+from .daemon import Daemon, enter
 from .test_vllm_steps import FORMS, stand_in
 from .vllm_engine import Engine, row
 from .vllm_scheduler import Group, Prompt, Scheduler, best, deferred
@@ -59,15 +57,10 @@ def spec_groups(model: Model) -> Any:
 
 class Case(unittest.TestCase):
     def setUp(self) -> None:
-        small = mock.patch.object(vllm_engine, "ROW", _ROW)
-        small.start()
-        self.addCleanup(small.stop)
+        enter(self, mock.patch.object(vllm_engine, "ROW", _ROW))
 
     def daemon(self, *args: Any, **sizes: str) -> Daemon:
-        daemon = Daemon(*args, **sizes)
-        self.addCleanup(daemon.close)
-        daemon.wait()
-        return daemon
+        return enter(self, Daemon(*args, **sizes))
 
     def engine(self, daemon: Daemon, model: Model, rows: int = 2000, **tier: Any) -> Engine:
         real = engines.offloading_config
@@ -267,12 +260,6 @@ class Histories(Case):
 class Kinds(Case):
     """Where the kinds of groups come from, and what becomes of mistakes."""
 
-    def test_wrong_keys(self) -> None:
-        daemon = self.daemon()
-        for wrong in ("full", ["full", "window"], ["full", "window 0"], [], ["full", 128], ["states"], ["full", "window -1"]):
-            with self.assertRaisesRegex(ValueError, "'groups' is .* it must be a list of"):
-                self.engine(daemon, MODELS["windows"], groups=wrong)
-
     def test_kinds_from_windows_in_chunks(self) -> None:
         """As 0.33 says them; nothing is believed where one group lacks it, or it makes no sense."""
 
@@ -356,7 +343,6 @@ class Tiers(Case):
             needed = 50 + 1  # blocks and a state
             self.assertLessEqual(self.promoted(player.engine) - before, needed)
 
-
     def test_killed_between_groups(self) -> None:
         """kill -9 when one group of a longer prefix is stored and another is not: the hit is the
         longest that all groups have, at least what was flushed, and its bytes are right."""
@@ -387,7 +373,3 @@ class Tiers(Case):
             self.assertIsNotNone(after.engine.tier._client.flush(timeout=60))
             everything |= after.stored
             flushed = n * grain
-
-
-if __name__ == "__main__":
-    unittest.main()

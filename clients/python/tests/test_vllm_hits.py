@@ -1,14 +1,12 @@
 """What a HIT of KvstoredTier promises, with the newest form of vLLM: it is leased,
 may lie on disk or in a bucket, gives way, and ends by itself."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
 import unittest
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 from unittest import mock
 
 import kvstored
@@ -18,25 +16,15 @@ from kvstored.vllm.lookup import Lookups
 from kvstored.vllm.order import Order
 from kvstored.vllm.stats import Counters
 
-from .daemon import Daemon
+from .daemon import Daemon, enter, until
 from .frames import options
 from .test_vllm_steps import FORMS, stand_in
 from .vllm_engine import ROW, Engine, keys, row
 
 
-def until(test: unittest.TestCase, met: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not met() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    test.assertTrue(met())
-
-
 class Hits(unittest.TestCase):
     def daemon(self, **sizes: str) -> Daemon:
-        daemon = Daemon(**sizes)
-        self.addCleanup(daemon.close)
-        daemon.wait()
-        return daemon
+        return enter(self, Daemon(**sizes))
 
     def engine(self, daemon: Daemon) -> Engine:
         return stand_in(self, FORMS[-1], daemon.socket)
@@ -58,7 +46,7 @@ class Hits(unittest.TestCase):
 
     def hit(self, engine: Engine, wanted: List[bytes], request: Any) -> None:
         """vLLM has no row for them: only the tier is asked."""
-        until(self, lambda: {engine.tier.lookup(k, request) for k in wanted} == {engine.results.HIT})
+        until(lambda: {engine.tier.lookup(k, request) for k in wanted} == {engine.results.HIT})
 
     def test_a_waiting_request_counts_once(self) -> None:
         """It asks for its blocks again and again: neither class nor daemon counts that,
@@ -92,9 +80,9 @@ class Hits(unittest.TestCase):
         daemon.process.wait(60)
         daemon.start()
         daemon.wait()
-        until(self, lambda: engine.tier._client.attached)
+        until(lambda: engine.tier._client.attached)
         later = engine.request("disk")
-        until(self, lambda: {engine.tier.lookup(k, later) for k in wanted} == {engine.results.HIT})
+        until(lambda: {engine.tier.lookup(k, later) for k in wanted} == {engine.results.HIT})
         self.assertEqual(engine.tier.cache_hit_source, "disk")
 
     def test_too_little_host_memory_is_said(self) -> None:
@@ -117,9 +105,7 @@ class Hits(unittest.TestCase):
 
     def test_an_unused_hit_is_leased_and_ends(self) -> None:
         now = [time.monotonic()]
-        clock = mock.patch("kvstored.hints.time", SimpleNamespace(monotonic=lambda: now[0]))
-        clock.start()
-        self.addCleanup(clock.stop)
+        enter(self, mock.patch("kvstored.hints.time", SimpleNamespace(monotonic=lambda: now[0])))
         daemon = self.daemon(dram="32MiB")
         engine, wanted = self.engine(daemon), keys("unused", 6)
         request = self.store(engine, wanted)
@@ -127,7 +113,7 @@ class Hits(unittest.TestCase):
         self.hit(engine, wanted, request)
         self.assertEqual(self.leased(daemon), 6 * ROW)
         now[0] += hints.SECONDS
-        until(self, lambda: self.leased(daemon) == 0)
+        until(lambda: self.leased(daemon) == 0)
 
     def test_hits_give_way(self) -> None:
         """Leases that nobody uses take no more than their share of DRAM, and stores get their room."""
@@ -193,13 +179,13 @@ class Bucket(unittest.TestCase):
         wanted = keys("bucket", 4)
         lookups = self.lookups()
         self.assertEqual([lookups.get(k) for k in wanted], [None] * 4)
-        until(self, lambda: bool(self.leases))
+        until(lambda: bool(self.leases))
         self.assertEqual([lookups.get(k) for k in wanted], [None] * 4)
         self.known = wanted[:3]  # found, and not up yet: the job is not done
-        until(self, lambda: [lookups.get(k) for k in wanted] == [True, True, True, None])
+        until(lambda: [lookups.get(k) for k in wanted] == [True, True, True, None])
         self.state.done = True
         lookups.worker.wake()
-        until(self, lambda: lookups.get(wanted[3]) is False)
+        until(lambda: lookups.get(wanted[3]) is False)
 
     def test_each_group_is_a_run(self) -> None:
         wanted = [*keys("full", 3), *keys("window", 2, group=1)]
@@ -207,7 +193,7 @@ class Bucket(unittest.TestCase):
         lookups._patience = 600.0  # the step ends when that is told
         self.assertEqual([lookups.get(k) for k in wanted], [None] * 5)
         lookups.end_step()
-        until(self, lambda: sum(map(len, self.leases)) == 5)
+        until(lambda: sum(map(len, self.leases)) == 5)
         self.assertEqual(sorted(map(len, self.leases)), [2, 3])
 
     def test_nothing_below(self) -> None:
@@ -215,8 +201,4 @@ class Bucket(unittest.TestCase):
         wanted = keys("nowhere", 3)
         lookups = self.lookups()
         self.state.done = True
-        until(self, lambda: [lookups.get(k) for k in wanted] == [False] * 3)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        until(lambda: [lookups.get(k) for k in wanted] == [False] * 3)

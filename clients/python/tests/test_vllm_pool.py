@@ -1,22 +1,20 @@
 """KvstoredOffloadingSpec: the daemon's memory as vLLM's pool. Stand-ins take the place of
 vLLM's classes, bytes that of a KV cache; e2e/vllm has the real ones."""
 
-from __future__ import annotations
-
 import array
 import hashlib
 import time
-import unittest
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 from unittest import mock
 
 from kvstored import bulk
 from kvstored.vllm import compare, pool, transfers
 
 from . import engines
-from .daemon import Daemon, Served
+from .daemon import Daemon, Served, enter, until
 from .engines import LookupResult as Lookup
+from .vllm_engine import keys
 
 LAYERS, PAGE, BLOCKS = 3, 4096, 32
 
@@ -55,17 +53,6 @@ class Cache:
 
 def blocks_of(numbers: Sequence[int]) -> Any:
     return SimpleNamespace(block_ids=array.array("i", numbers), group_sizes=[len(numbers)], block_indices=[0])
-
-
-def keys(name: str, n: int) -> List[bytes]:
-    return [hashlib.sha256(f"{name}/{i}".encode()).digest() + bytes(4) for i in range(n)]
-
-
-def until(met: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 class Engine:
@@ -141,9 +128,7 @@ def config(extra: Dict[str, Any], rank: int = 0, ranks: int = 1) -> Any:
 class Pool(Served):
     def setUp(self) -> None:
         for module, name, value in ((pool, "PrepareStoreOutput", SimpleNamespace), (transfers, "TransferResult", Result)):
-            patch = mock.patch.object(module, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
+            enter(self, mock.patch.object(module, name, value))
 
     def engine(self, daemon: Any = None, **given: Any) -> Engine:
         engine = Engine((daemon or self.daemon).socket, **given)
@@ -279,9 +264,7 @@ class Pool(Served):
         self.assertEqual(engine.found(wanted, request), 3)
 
     def test_what_lies_below_comes_up(self) -> None:
-        daemon = Daemon(dram="16MiB", disk="256MiB")
-        self.addCleanup(daemon.close)
-        daemon.wait()
+        daemon = enter(self, Daemon(dram="16MiB", disk="256MiB"))
         engine, wanted = self.engine(daemon), keys("f", 16)
         engine.store(wanted, engine.request("stores", wanted))
         engine.close()
@@ -442,7 +425,3 @@ class Pool(Served):
             fields = {**vars(made), field: value}
             with self.assertRaisesRegex(ValueError, says):
                 pool.KvstoredOffloadingSpec(SimpleNamespace(**fields))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """Which engines share blocks."""
 
-from __future__ import annotations
-
 import os
 import unittest
 from types import SimpleNamespace
@@ -84,7 +82,3 @@ class Spaces(unittest.TestCase):
                 for module in (None, SimpleNamespace(), told, SimpleNamespace(canonical_format_id=raises))
             ]
         self.assertEqual(unnamed, ["of vLLM 1.0"] * 4 + ["of vLLM 1.1"] * 4)
-
-
-if __name__ == "__main__":
-    unittest.main()

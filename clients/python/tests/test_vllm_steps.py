@@ -2,8 +2,6 @@
 stand-ins of every form of contracts/vllm.json, and with vLLM's own classes where
 they can be imported."""
 
-from __future__ import annotations
-
 import random
 import time
 import unittest
@@ -13,7 +11,7 @@ from unittest import mock
 import kvstored.vllm
 
 from . import contracts, engines
-from .daemon import Daemon, Served
+from .daemon import Daemon, Served, enter
 from .engines import needs_vllm
 from .vllm_engine import ROW, Engine, keys, row
 
@@ -158,9 +156,7 @@ class Scripts:
 
 def stand_in(test: unittest.TestCase, form: contracts.Form, socket: str, rows: int = 16, **tier: Any) -> Engine:
     """On the stand-ins of a form, which are there for as long as the test."""
-    context = form.installed(*MODULES)
-    modules = context.__enter__()
-    test.addCleanup(context.__exit__, None, None, None)
+    modules = enter(test, form.installed(*MODULES))
     stats = modules[MODULES.index("kvstored.vllm.stats")]
     stats.ConnectorStats = recording(stats.ConnectorStats)
     lookups = modules[MODULES.index("kvstored.vllm.lookup")]
@@ -230,7 +226,3 @@ class Managed(Scripts, Served):
         with mock.patch.dict(SecondaryTierFactory._registry, clear=True):
             for line in engines.documented()["secondary_tiers"]:
                 self.assertIs(SecondaryTierFactory.get_tier_class(line), kvstored.vllm.KvstoredTier)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,12 +1,10 @@
 """KvstoredTier where the daemon is slow, stopped, away, back again, or hangs."""
 
-from __future__ import annotations
-
 import threading
 import time
 import unittest
 from types import SimpleNamespace
-from typing import Any, Callable, List
+from typing import Any, List
 from unittest import mock
 
 from kvstored import _connection as connection, bulk
@@ -14,18 +12,11 @@ from kvstored.vllm import KvstoredTier
 from kvstored.vllm.order import Chain, group
 
 from . import HELLO
-from .daemon import Daemon
+from .daemon import Daemon, until
 from .engines import HIT, MISS, RETRY, context, offloading_config, transfer
 from .stub import Hanging
 from .vllm_engine import keys
 from .vllm_tier import Tiers, ended, finished, lookups, not_returned, scheduler_calls, view
-
-
-def until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 class Trouble(Tiers):
@@ -65,8 +56,8 @@ class Trouble(Tiers):
             while tier._client.attached:
                 time.sleep(0.01)
             for answers in tier._lookups._answers.values():
-                for key, (_, until, _) in list(answers.items()):
-                    answers[key] = (True, until + 3600, False)  # what was answered before counts no more
+                for key, (_, end, _) in list(answers.items()):
+                    answers[key] = (True, end + 3600, False)  # what was answered before counts no more
             self.assertEqual([tier.lookup(key, None) for key in wanted], [MISS] * 8)
 
     def test_a_lease_that_does_not_hold(self) -> None:
@@ -177,9 +168,7 @@ class Trouble(Tiers):
             daemon.kill()
             daemon.start()
             daemon.wait()
-            deadline = time.monotonic() + 60
-            while tier._client.epoch in (None, first) and time.monotonic() < deadline:
-                time.sleep(0.01)
+            until(lambda: tier._client.epoch not in (None, first))
             self.assertEqual(tier._counters.take().get(("reconnects", "")), 1)
             tier.submit_store(transfer(1, keys("reconnected", 4), list(range(4))))
             self.assertTrue(finished(tier, 1))
@@ -198,7 +187,3 @@ class Absent(unittest.TestCase):
                 self.assertEqual(not_returned(scheduler_calls(tier, keys("hang", 8), job, done)), [])
             self.assertEqual(ended(tier, done, 4), list(range(100, 104)))
             self.assertEqual(lookups(tier, keys("hang", 8)), [MISS] * 8)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """Stores whose first chunks are committed while the next are written, and small ones."""
 
-from __future__ import annotations
-
 import random
 import unittest
 from typing import Any, List
@@ -10,21 +8,18 @@ from unittest import mock
 import kvstored
 from kvstored import Result, Space, bulk, tokens
 
-from .daemon import Daemon
+from .daemon import Daemon, enter
 from .frames import counted
 
 
 class Stores(unittest.TestCase):
     def setUp(self) -> None:
-        self.daemon = Daemon("64MiB")
-        self.addCleanup(self.daemon.close)
-        self.daemon.wait()
+        self.daemon = enter(self, Daemon("64MiB"))
         self.kv = self.client()
 
     def client(self, staging: int = 0, inline: bool = False) -> kvstored.Client:
         space = Space(model="m", dtype="u8", chunk_tokens=1)
-        kv = kvstored.Client(self.daemon.socket, space=space, timeout=60, staging_bytes=staging, inline=inline)
-        self.addCleanup(kv.close)
+        kv = enter(self, kvstored.Client(self.daemon.socket, space=space, timeout=60, staging_bytes=staging, inline=inline))
         self.assertTrue(kv.wait_attached(60))
         return kv
 
@@ -133,7 +128,3 @@ class Stores(unittest.TestCase):
         with mock.patch("kvstored.fill._COMMIT_BYTES", 8):
             self.assertEqual(len(self.kv.store(tokens([1, 2]), [8, 8], write)), 0)
         self.assertEqual(self.kv.store(tokens([3]), [8], lambda i, memory: None), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

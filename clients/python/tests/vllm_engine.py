@@ -1,14 +1,13 @@
 """Makes the calls of vLLM's scheduler on a tiering manager, vLLM's own or a
 stand-in, with rows of host memory in place of a GPU's copies."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from typing import Any, Dict, Iterable, List, Optional
 
 from . import engines
 from .contracts import Form
+from .daemon import until
 from .vllm_manager import Manager
 
 ROW = 96 * 1024
@@ -106,11 +105,7 @@ class Engine:
 
     def settle(self) -> None:
         """Until no job is under way."""
-        deadline = time.monotonic() + 60
-        while self.jobs and time.monotonic() < deadline:
-            self.step()
-            time.sleep(0.001)
-        assert not self.jobs, self.jobs
+        until(lambda: not self.jobs or self.step())
 
     def close(self) -> None:
         self.memory.release()

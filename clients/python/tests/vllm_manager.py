@@ -5,8 +5,6 @@ vLLM asserts. Its host memory holds some rows, the least recently used of which
 give way; a row that a job or the GPU is using does not. No code of vLLM's.
 """
 
-from __future__ import annotations
-
 import collections
 import random
 from types import SimpleNamespace

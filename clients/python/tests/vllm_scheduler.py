@@ -6,8 +6,6 @@ another had found; a group with a draft model's layers must have one block more,
 dropped. What is to be loaded later counts, and defers the request.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
 

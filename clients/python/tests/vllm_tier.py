@@ -1,7 +1,5 @@
 """A tier without vLLM's manager, and the calls that it gets one by one."""
 
-from __future__ import annotations
-
 import threading
 import time
 from types import SimpleNamespace
@@ -10,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional
 from kvstored.vllm import KvstoredTier
 
 from . import engines
-from .daemon import Served
+from .daemon import Served, until
 from .engines import RETRY, context, offloading_config, transfer
 from .vllm_engine import ROW
 
@@ -33,13 +31,10 @@ def lookups(tier: KvstoredTier, wanted: List[bytes], within: float = 60.0) -> Li
 
 
 def finished(tier: KvstoredTier, job: int) -> bool:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for result in tier.get_finished_jobs():
-            assert result.job_id == job
-            return result.success
-        time.sleep(0.002)
-    raise AssertionError("the job does not finish")
+    results: List[Any] = []
+    until(lambda: results or results.extend(tier.get_finished_jobs()), "the job does not finish")
+    assert results[0].job_id == job
+    return results[0].success
 
 
 class Tiers(Served):
@@ -102,8 +97,5 @@ def not_returned(calls: Dict[str, Callable[[], Any]]) -> List[str]:
 
 def ended(tier: KvstoredTier, done: List[int], n: int) -> List[int]:
     """The jobs that have ended, n of them at least, with those that are told of already."""
-    deadline = time.monotonic() + 60
-    while len(done) < n and time.monotonic() < deadline:
-        done.extend(r.job_id for r in tier.get_finished_jobs())
-        time.sleep(0.01)
+    until(lambda: len(done) >= n or done.extend(r.job_id for r in tier.get_finished_jobs()))
     return sorted(done)

@@ -24,28 +24,28 @@ var layered = []string{"lab", "router"}
 // its own, never from its own, unless exceptions says so, and never from a nested
 // module that is not its own.
 var rows = [][]string{
-	{"internal/pipe", "internal/wire/wiretest"}, // for tests
-	{"internal/broken"},
-	{"clients/python", "internal/broadcast", "internal/bulk", "internal/glob", "internal/httpd", "internal/human", "internal/lean", "internal/logqueue", "internal/metric", "internal/pages", "internal/poll", "internal/version"},
-	{"internal/access", "internal/missing"},
-	{"key", "policy", "config", "internal/accept", "internal/arena", "internal/breaker", "internal/budget", "internal/database", "internal/extent", "internal/fair", "internal/flight", "internal/hybrid", "internal/radix", "internal/socket"},
+	{"internal/test/pipe", "internal/wire/wiretest"}, // for tests
+	{"internal/base/broken"},
+	{"clients/python", "internal/base/broadcast", "internal/arena/bulk", "internal/base/glob", "internal/httpd", "internal/cli/human", "internal/base/lean", "internal/cli/logqueue", "internal/httpd/metric", "internal/arena/pages", "internal/conn/poll", "internal/cli/version"},
+	{"internal/access", "internal/explain/missing"},
+	{"key", "policy", "config", "internal/conn/accept", "internal/arena", "tier/breaker", "internal/budget", "internal/database", "internal/arena/extent", "internal/fair", "internal/stack/flight", "internal/index/hybrid", "internal/index/radix", "internal/conn/socket"},
 	{"internal/wire/gen"}, // prints codecs from the schema
-	{"internal/age", "internal/boundary", "internal/departed", "internal/events", "internal/heat", "internal/ledger", "internal/manifest", "internal/outline", "internal/record", "internal/wire"},
-	{"tier", "internal/cli", "internal/hint", "internal/keep", "internal/retain", "internal/sample"},
+	{"internal/age", "internal/index/boundary", "internal/explain/departed", "internal/events", "internal/stack/heat", "internal/ledger", "internal/keep/manifest", "internal/stack/outline", "internal/database/record", "internal/wire"},
+	{"tier", "internal/cli", "internal/server/hint", "internal/keep", "internal/server/retain", "internal/sample"},
 	{"internal/stack"},
-	{"internal/nested"}, // for tests
-	{"policy/policytest", "tier/tierfault", "internal/faultfs", "internal/logtest", "internal/s3test"}, // for tests
+	{"internal/test/nested"}, // for tests
+	{"policy/policytest", "tier/tierfault", "internal/test/faultfs", "internal/test/logtest", "internal/test/s3test"}, // for tests
 	{"tier/tiertest"}, // for tests
 	{"disk/internal/filesystem"},
 	{"disk/internal/folders", "disk/internal/blockio"},
 	{"disk/internal/metadata"},
-	{"cpu", "disk", "remote", "prefetch", "client", "internal/blob"},
-	{"internal/blob/blobtest", "internal/resp/resptest"}, // for tests
+	{"cpu", "disk", "remote", "prefetch", "client", "internal/resp/blob"},
+	{"internal/resp/blob/blobtest", "internal/resp/resptest"}, // for tests
 	{"internal/server", "internal/resp"},
 	{"internal/admin"},
-	{"internal/dashboard"},
+	{"internal/admin/dashboard"},
 	{"internal/daemon", "internal/demo"},
-	{"cmd/kvstored", "internal/nested/prepare", "examples/prompt"},
+	{"cmd/kvstored", "internal/test/nested/prepare", "examples/prompt"},
 	{"lab/replay"},
 	{"lab/simulate"}, // reads the traces of replay
 	{"lab/whatif"},   // plays its caches
@@ -61,16 +61,16 @@ var rows = [][]string{
 
 // exceptions are the imports inside one row that are meant.
 var exceptions = map[string]string{
-	"internal/arena": "internal/extent", // one extent allocator serves the arena and the files
+	"internal/arena": "internal/arena/extent", // one extent allocator serves the arena and the files
 }
 
 // forTests are packages that no code but tests may import.
-var forTests = []string{"policy/policytest", "tier/tierfault", "tier/tiertest", "internal/faultfs", "router/feed/feedtest", "internal/logtest", "internal/nested", "internal/nested/prepare", "internal/s3test", "internal/blob/blobtest", "internal/resp/resptest", "internal/pipe", "internal/wire/gen", "internal/wire/wiretest"}
+var forTests = []string{"policy/policytest", "tier/tierfault", "tier/tiertest", "internal/test/faultfs", "router/feed/feedtest", "internal/test/logtest", "internal/test/nested", "internal/test/nested/prepare", "internal/test/s3test", "internal/resp/blob/blobtest", "internal/resp/resptest", "internal/test/pipe", "internal/wire/gen", "internal/wire/wiretest"}
 
 // never lists what a package may not reach, not even through others. A path
 // covers what lies below it.
 var never = []struct{ pkg, what, why, but string }{
-	{"policy", module, "policies are data structures only", module + "/internal/broken"},
+	{"policy", module, "policies are data structures only", module + "/internal/base/broken"},
 	{"router/index", module, "a router links the index and nothing else of ours", ""},
 	{"prefetch", module + "/tier", "prefetch sees a Source and does not know what a tier is", ""},
 	{"internal/server", "github.com/dgraph-io/badger", "the server knows tiers, not their databases", ""},

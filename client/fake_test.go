@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/pipe"
+	"github.com/kvstored/kvstored/internal/test/pipe"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/bulk"
+	"github.com/kvstored/kvstored/internal/arena/bulk"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 

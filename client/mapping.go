@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/pages"
+	"github.com/kvstored/kvstored/internal/arena/pages"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/pages"
+	"github.com/kvstored/kvstored/internal/arena/pages"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/pipe"
+	"github.com/kvstored/kvstored/internal/test/pipe"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 

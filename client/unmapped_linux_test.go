@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/pipe"
+	"github.com/kvstored/kvstored/internal/test/pipe"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 

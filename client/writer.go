@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/bulk"
+	"github.com/kvstored/kvstored/internal/arena/bulk"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/glob"
+	"github.com/kvstored/kvstored/internal/base/glob"
 )
 
 // Access is a rule that gives users rights: see [security](../security.md#rules). With any

@@ -5,7 +5,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/bulk"
+	"github.com/kvstored/kvstored/internal/arena/bulk"
 )
 
 const mostPieces = arena.MaxPayload / blockio.PieceBytes

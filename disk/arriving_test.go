@@ -9,7 +9,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/internal/bulk"
+	"github.com/kvstored/kvstored/internal/arena/bulk"
 )
 
 // Pieces may land in any order, several at a time: the checksum is that of one call.

@@ -1,8 +1,8 @@
 package disk
 
 import (
-	"github.com/kvstored/kvstored/internal/extent"
-	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/internal/arena/extent"
+	"github.com/kvstored/kvstored/internal/database/record"
 )
 
 // location packs where a payload lies into one word of the ledger: the segment,

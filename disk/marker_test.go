@@ -10,7 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
-	"github.com/kvstored/kvstored/internal/logtest"
+	"github.com/kvstored/kvstored/internal/test/logtest"
 )
 
 // A marker, or the list of the paths, that is empty, garbled or gone costs

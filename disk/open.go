@@ -6,7 +6,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/internal/database/record"
 )
 
 // opening is one Open.

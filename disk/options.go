@@ -12,8 +12,8 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/arena/extent"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/extent"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/policy"
 )

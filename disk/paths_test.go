@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/internal/breaker"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/breaker"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 

@@ -6,8 +6,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/kvstored/kvstored/internal/database/record"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/internal/database/record"
 )
 
 // cleanName is the file of a tier that ended with its headers in order: an entry

@@ -6,8 +6,8 @@ import (
 	"math"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/extent"
-	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/internal/arena/extent"
+	"github.com/kvstored/kvstored/internal/database/record"
 )
 
 // errDoubted says that a segment may lack entries that were written to it.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
+	"github.com/kvstored/kvstored/internal/database/record"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/record"
 	"github.com/kvstored/kvstored/key"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/internal/database/record"
 )
 
 // walk is the survey of one segment, from its begin to its end.

@@ -7,7 +7,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/internal/database/record"
 )
 
 // window reads a segment from its begin to its end, one piece ahead of the pages

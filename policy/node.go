@@ -1,6 +1,6 @@
 package policy
 
-import "github.com/kvstored/kvstored/internal/broken"
+import "github.com/kvstored/kvstored/internal/base/broken"
 
 // node is where one entry stands: 16 bytes, no pointers. What else a policy
 // keeps of an entry is in pages of its own.

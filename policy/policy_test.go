@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/broken"
+	"github.com/kvstored/kvstored/internal/base/broken"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/policy/policytest"
 )

@@ -3,7 +3,7 @@ package policy
 import (
 	"math"
 
-	"github.com/kvstored/kvstored/internal/broken"
+	"github.com/kvstored/kvstored/internal/base/broken"
 )
 
 // tenure learns how prefixes die. Only the ends of chains can go, so the

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/s3test"
+	"github.com/kvstored/kvstored/internal/test/s3test"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/s3test"
+	"github.com/kvstored/kvstored/internal/test/s3test"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 

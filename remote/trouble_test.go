@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/s3test"
 	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/test/s3test"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"

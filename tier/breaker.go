@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/breaker"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier/breaker"
 )
 
 // ErrHung is the failure of a tier that does not answer: one opens a breaker.

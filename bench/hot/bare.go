@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/bench/measure"
-	"github.com/kvstored/kvstored/internal/bulk"
+	"github.com/kvstored/kvstored/internal/arena/bulk"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kvstored/kvstored/bench/measure"
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/poll"
+	"github.com/kvstored/kvstored/internal/conn/poll"
 )
 
 const (

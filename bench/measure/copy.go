@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/bulk"
+	"github.com/kvstored/kvstored/internal/arena/bulk"
 )
 
 // A Copy copies as copy does.

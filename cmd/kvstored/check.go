@@ -16,8 +16,8 @@ import (
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/cli"
+	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/daemon"
-	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/sample"
 )
 

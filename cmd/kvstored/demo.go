@@ -22,8 +22,8 @@ import (
 	python "github.com/kvstored/kvstored/clients/python"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/cli"
+	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/demo"
-	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/tier"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/internal/cli/human"
 )
 
 func listCommand() *cobra.Command {

@@ -15,10 +15,10 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/cli/logqueue"
+	"github.com/kvstored/kvstored/internal/cli/version"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/logqueue"
-	"github.com/kvstored/kvstored/internal/version"
 )
 
 func main() {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/outline"
+	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/stack/outline"
 )
 
 // mostListed is how many prefixes are printed at most.

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/cli/logqueue"
+	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/conn/socket"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/keep"
-	"github.com/kvstored/kvstored/internal/logqueue"
-	"github.com/kvstored/kvstored/internal/socket"
-	"github.com/kvstored/kvstored/internal/version"
 )
 
 func serveCommand() *cobra.Command {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvstored/kvstored/internal/version"
+	"github.com/kvstored/kvstored/internal/cli/version"
 )
 
 func versionCommand() *cobra.Command {

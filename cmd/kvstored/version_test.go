@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/version"
+	"github.com/kvstored/kvstored/internal/cli/version"
 )
 
 // TestVersion: the command and the flag say the same.

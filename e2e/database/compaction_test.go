@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/faultfs"
+	"github.com/kvstored/kvstored/internal/test/faultfs"
 )
 
 // A compaction that cannot write one of its tables ends the process. The records

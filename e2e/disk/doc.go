@@ -2,6 +2,6 @@
 // read-only or fail, limits of the process, kills.
 //
 // It needs Linux. Without root, mkfs.ext4, loop devices or FUSE (and the program of
-// internal/faultfs, which go run ./internal/nested/prepare builds) the tests that take
+// internal/test/faultfs, which go run ./internal/test/nested/prepare builds) the tests that take
 // them are skipped.
 package disk

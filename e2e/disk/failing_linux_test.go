@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/disk"
-	"github.com/kvstored/kvstored/internal/faultfs"
+	"github.com/kvstored/kvstored/internal/test/faultfs"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

@@ -5,5 +5,5 @@
 //	go -C e2e test ./packages -run TestPackages -install all
 //
 // It needs root, dpkg, for more of it rpm and systemd, and the builder of packages, which
-// internal/nested/prepare builds. deploy/release tests that two builds are equal.
+// internal/test/nested/prepare builds. deploy/release tests that two builds are equal.
 package packages

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/e2e/need"
-	"github.com/kvstored/kvstored/internal/nested"
+	"github.com/kvstored/kvstored/internal/test/nested"
 )
 
 var packagers = flag.String("install", "deb", "what TestPackages installs and removes: deb, rpm, systemd (the deb, under a systemd of its own), or all")

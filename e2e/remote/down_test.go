@@ -8,7 +8,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/e2e/load"
-	"github.com/kvstored/kvstored/internal/s3test"
+	"github.com/kvstored/kvstored/internal/test/s3test"
 )
 
 // TestRemoteDownIsNoEnd: a store that refuses, breaks off or hangs ends a

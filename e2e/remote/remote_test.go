@@ -19,7 +19,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/e2e/load"
-	"github.com/kvstored/kvstored/internal/s3test"
+	"github.com/kvstored/kvstored/internal/test/s3test"
 )
 
 var sharedTrace = flag.String("shared-trace", "", "conversation trace for TestSharedTrace: two daemons, one bucket, 2,000 requests")

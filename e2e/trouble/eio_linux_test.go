@@ -17,7 +17,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/e2e/load"
-	"github.com/kvstored/kvstored/internal/faultfs"
+	"github.com/kvstored/kvstored/internal/test/faultfs"
 	"github.com/kvstored/kvstored/key"
 )
 

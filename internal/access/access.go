@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kvstored/kvstored/internal/glob"
+	"github.com/kvstored/kvstored/internal/base/glob"
 )
 
 // Rights is what may be done, a set of bits. They are those of the protocol.

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/server/retain"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/outline"
+	"github.com/kvstored/kvstored/internal/stack/outline"
 	"github.com/kvstored/kvstored/tier"
 )
 

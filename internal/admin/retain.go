@@ -6,9 +6,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/hint"
-	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/server/hint"
+	"github.com/kvstored/kvstored/internal/server/retain"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

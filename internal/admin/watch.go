@@ -4,9 +4,9 @@ import (
 	"encoding/hex"
 	"reflect"
 
-	"github.com/kvstored/kvstored/internal/retain"
+	"github.com/kvstored/kvstored/internal/cli/version"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/version"
+	"github.com/kvstored/kvstored/internal/server/retain"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/lean"
+	"github.com/kvstored/kvstored/internal/base/lean"
 	"github.com/kvstored/kvstored/key"
 )
 

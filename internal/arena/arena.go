@@ -7,9 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/broadcast"
-	"github.com/kvstored/kvstored/internal/broken"
-	"github.com/kvstored/kvstored/internal/extent"
+	"github.com/kvstored/kvstored/internal/arena/extent"
+	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base/broken"
 )
 
 // MaxPayload is the largest block in bytes.

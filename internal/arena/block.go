@@ -6,9 +6,9 @@ import (
 	"math"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/broken"
-	"github.com/kvstored/kvstored/internal/bulk"
-	"github.com/kvstored/kvstored/internal/extent"
+	"github.com/kvstored/kvstored/internal/arena/bulk"
+	"github.com/kvstored/kvstored/internal/arena/extent"
+	"github.com/kvstored/kvstored/internal/base/broken"
 )
 
 // Block is a handle to payload bytes in an arena; copy it freely. The zero

@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/broken"
-	"github.com/kvstored/kvstored/internal/extent"
+	"github.com/kvstored/kvstored/internal/arena/extent"
+	"github.com/kvstored/kvstored/internal/base/broken"
 )
 
 const (

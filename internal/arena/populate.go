@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/broken"
+	"github.com/kvstored/kvstored/internal/base/broken"
 )
 
 const (

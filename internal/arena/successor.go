@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/pages"
+	"github.com/kvstored/kvstored/internal/arena/pages"
 )
 
 // Files are the descriptors by which another process goes on with an arena.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/bulk"
-	"github.com/kvstored/kvstored/internal/pages"
+	"github.com/kvstored/kvstored/internal/arena/bulk"
+	"github.com/kvstored/kvstored/internal/arena/pages"
 )
 
 // Window is a staging area shared with one client, who maps it writable and

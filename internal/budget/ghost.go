@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/broadcast"
+	"github.com/kvstored/kvstored/internal/base/broadcast"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/internal/cli/human"
 )
 
 // PlainInterval is how often progress is a line where there is no terminal:

@@ -10,9 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/dashboard"
+	"github.com/kvstored/kvstored/internal/admin/dashboard"
+	"github.com/kvstored/kvstored/internal/cli/version"
 	"github.com/kvstored/kvstored/internal/httpd"
-	"github.com/kvstored/kvstored/internal/version"
 	"github.com/kvstored/kvstored/tier"
 )
 

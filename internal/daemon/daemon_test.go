@@ -20,7 +20,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/logtest"
+	"github.com/kvstored/kvstored/internal/test/logtest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

@@ -11,9 +11,9 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/conn/socket"
 	"github.com/kvstored/kvstored/internal/keep"
-	"github.com/kvstored/kvstored/internal/manifest"
-	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/internal/keep/manifest"
 )
 
 // names are the names of the files of a daemon's memory, in the order of kept.

@@ -11,10 +11,10 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/cli/version"
 	"github.com/kvstored/kvstored/internal/resp"
+	"github.com/kvstored/kvstored/internal/resp/blob"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/version"
 	"github.com/kvstored/kvstored/key"
 )
 

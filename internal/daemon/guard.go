@@ -13,9 +13,9 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/cpu"
-	"github.com/kvstored/kvstored/internal/broadcast"
-	"github.com/kvstored/kvstored/internal/manifest"
-	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/conn/socket"
+	"github.com/kvstored/kvstored/internal/keep/manifest"
 )
 
 // guard knows which clients of an earlier process may still read what that has left in

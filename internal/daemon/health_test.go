@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/broken"
+	"github.com/kvstored/kvstored/internal/base/broken"
 )
 
 // TestHealth: what is wrong is told with its reason and since when, for as long as it is;

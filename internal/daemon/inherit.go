@@ -14,9 +14,9 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/conn/socket"
 	"github.com/kvstored/kvstored/internal/keep"
-	"github.com/kvstored/kvstored/internal/manifest"
-	"github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/internal/keep/manifest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

@@ -11,8 +11,8 @@ import (
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/manifest"
+	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/keep/manifest"
 	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/policy"
 )

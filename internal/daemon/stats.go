@@ -7,15 +7,15 @@ import (
 
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/broken"
+	"github.com/kvstored/kvstored/internal/base/broken"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/cli/version"
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/internal/explain/missing"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
-	"github.com/kvstored/kvstored/internal/version"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
 )

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/version"
+	"github.com/kvstored/kvstored/internal/cli/version"
 )
 
 // timeout is how long a keeper has for an answer.

@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/kvstored/kvstored/internal/broken"
+import "github.com/kvstored/kvstored/internal/base/broken"
 
 // NoteAside has f called for each entry that is put aside, under the ledger's lock: its
 // payload must not be found again, nor its memory be given out. f calls no ledger. Call

@@ -3,7 +3,7 @@ package ledger
 import (
 	"math/bits"
 
-	"github.com/kvstored/kvstored/internal/broken"
+	"github.com/kvstored/kvstored/internal/base/broken"
 )
 
 // index is a hash table over records that are chained through a field of

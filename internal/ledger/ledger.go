@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/broadcast"
+	"github.com/kvstored/kvstored/internal/base/broadcast"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )

@@ -3,7 +3,7 @@ package ledger
 import (
 	"math"
 
-	"github.com/kvstored/kvstored/internal/broken"
+	"github.com/kvstored/kvstored/internal/base/broken"
 )
 
 // Owner is who answers for holds and fills: one connection, or the daemon. The low 16 bits

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/index/radix"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/key"
 )
 

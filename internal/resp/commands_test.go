@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/resp"
+	"github.com/kvstored/kvstored/internal/resp/blob"
 )
 
 // reply reads one reply: a string, a number, an error, nil, or some of those.

@@ -3,7 +3,7 @@
 // commands and how their answers differ from those of Redis.
 //
 // It owns its listeners' connections, parses and answers. What a value is and
-// where it lies is internal/blob's business.
+// where it lies is internal/resp/blob's business.
 //
 // # Why a parser of its own
 //

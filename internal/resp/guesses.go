@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/broadcast"
+	"github.com/kvstored/kvstored/internal/base/broadcast"
 )
 
 const (

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/blob/blobtest"
-	"github.com/kvstored/kvstored/internal/pipe"
 	"github.com/kvstored/kvstored/internal/resp"
+	"github.com/kvstored/kvstored/internal/resp/blob/blobtest"
+	"github.com/kvstored/kvstored/internal/test/pipe"
 )
 
 // pipes is a server that is reached within the process, with the password "secret" for

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/blob/blobtest"
-	"github.com/kvstored/kvstored/internal/pipe"
 	"github.com/kvstored/kvstored/internal/resp"
+	"github.com/kvstored/kvstored/internal/resp/blob/blobtest"
+	"github.com/kvstored/kvstored/internal/test/pipe"
 )
 
 const patience = time.Minute // bounds what should take no time at all

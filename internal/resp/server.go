@@ -12,11 +12,11 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/blob"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/conn/accept"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/resp/blob"
 )
 
 // Options of a Server.

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/pipe"
+	"github.com/kvstored/kvstored/internal/test/pipe"
 )
 
 // A connection at rest keeps little of its last command, however large that was.

@@ -11,8 +11,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/logtest"
 	"github.com/kvstored/kvstored/internal/resp"
+	"github.com/kvstored/kvstored/internal/test/logtest"
 )
 
 func TestCommands(t *testing.T) {

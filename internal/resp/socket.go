@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/poll"
+	"github.com/kvstored/kvstored/internal/conn/poll"
 )
 
 // socket reads from a connection: into two places with one system call, and

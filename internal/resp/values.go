@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/blob"
+	"github.com/kvstored/kvstored/internal/resp/blob"
 )
 
 const (

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/hint"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/internal/wire/wiretest"

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kvstored/kvstored/internal/broadcast"
-	"github.com/kvstored/kvstored/internal/lean"
+	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base/lean"
 	"github.com/kvstored/kvstored/key"
 )
 

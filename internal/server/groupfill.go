@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/hybrid"
+	"github.com/kvstored/kvstored/internal/index/hybrid"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"

@@ -11,10 +11,10 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/arena/extent"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/extent"
+	"github.com/kvstored/kvstored/internal/conn/accept"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/retain"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/server/retain"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"

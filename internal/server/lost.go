@@ -3,8 +3,8 @@ package server
 import (
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/hybrid"
-	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/index/hybrid"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/hybrid"
+	"github.com/kvstored/kvstored/internal/index/hybrid"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"

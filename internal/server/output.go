@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/broadcast"
+	"github.com/kvstored/kvstored/internal/base/broadcast"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/wire"
 )

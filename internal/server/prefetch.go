@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/hint"
-	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"

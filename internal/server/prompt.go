@@ -4,8 +4,8 @@ import (
 	"context"
 	"math"
 
-	"github.com/kvstored/kvstored/internal/hybrid"
-	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/index/hybrid"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"

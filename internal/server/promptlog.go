@@ -6,7 +6,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"

@@ -3,7 +3,7 @@ package server
 import (
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/hint"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"

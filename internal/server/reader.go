@@ -9,8 +9,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/kvstored/kvstored/internal/accept"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/conn/accept"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/internal/explain/missing"
 	"github.com/kvstored/kvstored/key"
 )
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/retain"
+	"github.com/kvstored/kvstored/internal/server/retain"
 	"github.com/kvstored/kvstored/key"
 )
 

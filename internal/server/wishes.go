@@ -6,8 +6,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/hint"
-	"github.com/kvstored/kvstored/internal/retain"
+	"github.com/kvstored/kvstored/internal/server/hint"
+	"github.com/kvstored/kvstored/internal/server/retain"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"

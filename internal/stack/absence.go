@@ -4,9 +4,9 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/departed"
+	"github.com/kvstored/kvstored/internal/explain/departed"
+	"github.com/kvstored/kvstored/internal/explain/missing"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/missing"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"

@@ -3,7 +3,7 @@ package stack
 import (
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/missing"
+	"github.com/kvstored/kvstored/internal/explain/missing"
 )
 
 // TestDeclinesAreDrops: why a writer drops a chunk is why its tier declined it, by

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/age"
-	"github.com/kvstored/kvstored/internal/broadcast"
+	"github.com/kvstored/kvstored/internal/base/broadcast"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

@@ -1,7 +1,7 @@
 package stack
 
 import (
-	"github.com/kvstored/kvstored/internal/lean"
+	"github.com/kvstored/kvstored/internal/base/lean"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

@@ -3,7 +3,7 @@ package stack
 import (
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/boundary"
+	"github.com/kvstored/kvstored/internal/index/boundary"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/tier"
 )

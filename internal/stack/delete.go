@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kvstored/kvstored/internal/departed"
+	"github.com/kvstored/kvstored/internal/explain/departed"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"

@@ -9,12 +9,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/age"
-	"github.com/kvstored/kvstored/internal/boundary"
-	"github.com/kvstored/kvstored/internal/broadcast"
-	"github.com/kvstored/kvstored/internal/departed"
-	"github.com/kvstored/kvstored/internal/heat"
+	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/explain/departed"
+	"github.com/kvstored/kvstored/internal/index/boundary"
+	"github.com/kvstored/kvstored/internal/index/radix"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/radix"
+	"github.com/kvstored/kvstored/internal/stack/heat"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

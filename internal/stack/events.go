@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/radix"
+	"github.com/kvstored/kvstored/internal/index/radix"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

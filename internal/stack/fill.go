@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/departed"
-	"github.com/kvstored/kvstored/internal/extent"
+	"github.com/kvstored/kvstored/internal/arena/extent"
+	"github.com/kvstored/kvstored/internal/explain/departed"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"

@@ -3,7 +3,7 @@ package stack
 import (
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/radix"
+	"github.com/kvstored/kvstored/internal/index/radix"
 	"github.com/kvstored/kvstored/key"
 )
 

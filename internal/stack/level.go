@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/boundary"
 	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/index/boundary"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/broadcast"
-	"github.com/kvstored/kvstored/internal/hybrid"
-	"github.com/kvstored/kvstored/internal/lean"
+	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base/lean"
+	"github.com/kvstored/kvstored/internal/index/hybrid"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"

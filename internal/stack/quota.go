@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/glob"
+	"github.com/kvstored/kvstored/internal/base/glob"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/outline"
-	"github.com/kvstored/kvstored/internal/radix"
+	"github.com/kvstored/kvstored/internal/index/radix"
+	"github.com/kvstored/kvstored/internal/stack/outline"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/departed"
+	"github.com/kvstored/kvstored/internal/explain/departed"
+	"github.com/kvstored/kvstored/internal/index/radix"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/radix"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )

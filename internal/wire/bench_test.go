@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/poll"
+	"github.com/kvstored/kvstored/internal/conn/poll"
 )
 
 // BenchmarkRoundTrip compares an empty request and reply with the floor: the

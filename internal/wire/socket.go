@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/poll"
-	unixsocket "github.com/kvstored/kvstored/internal/socket"
+	"github.com/kvstored/kvstored/internal/conn/poll"
+	unixsocket "github.com/kvstored/kvstored/internal/conn/socket"
 )
 
 // socket is a link over a Unix socket.

@@ -3,7 +3,7 @@ package simulate
 import (
 	"math"
 
-	"github.com/kvstored/kvstored/internal/hybrid"
+	"github.com/kvstored/kvstored/internal/index/hybrid"
 	"github.com/kvstored/kvstored/policy"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/logtest"
+	"github.com/kvstored/kvstored/internal/test/logtest"
 	"github.com/kvstored/kvstored/key"
 )
 

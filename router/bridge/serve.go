@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/kvstored/kvstored/internal/metric"
+	"github.com/kvstored/kvstored/internal/httpd/metric"
 )
 
 // metrics are those of a bridge.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/logtest"
+	"github.com/kvstored/kvstored/internal/test/logtest"
 	"github.com/kvstored/kvstored/router/event"
 	"github.com/kvstored/kvstored/router/index"
 )

@@ -8,7 +8,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kvstored/kvstored/internal/glob"
+	"github.com/kvstored/kvstored/internal/base/glob"
 	"github.com/kvstored/kvstored/router/zmtp"
 )
 

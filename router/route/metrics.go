@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/kvstored/kvstored/internal/metric"
+	"github.com/kvstored/kvstored/internal/httpd/metric"
 	"github.com/kvstored/kvstored/router/index"
 )
 

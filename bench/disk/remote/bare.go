@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kvstored/kvstored/internal/s3test"
+	"github.com/kvstored/kvstored/internal/test/s3test"
 	"github.com/kvstored/kvstored/key"
 )
 

@@ -6,8 +6,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
-	"github.com/kvstored/kvstored/internal/breaker"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/breaker"
 )
 
 // Health keeps one path of several, in trouble, out of the others' way: a

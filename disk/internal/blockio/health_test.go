@@ -11,7 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/breaker"
+	"github.com/kvstored/kvstored/tier/breaker"
 )
 
 // A direction goes off over faults of its device in a row, and over a single

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/breaker"
+	"github.com/kvstored/kvstored/tier/breaker"
 )
 
 // Transfer is one payload on its way between a block and a file, or, with Call

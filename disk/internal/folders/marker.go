@@ -15,7 +15,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
-	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/internal/database/record"
 )
 
 // formatVersion is the layout of a disk tier's directory. It changes only

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
-	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/internal/database/record"
 )
 
 // Claimed is a folder that this process has locked and checked.

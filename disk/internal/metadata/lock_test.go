@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/logtest"
+	"github.com/kvstored/kvstored/internal/test/logtest"
 )
 
 // TestLastProcessIsAwaited: a database that another process has open is opened when that

@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/record"
+	"github.com/kvstored/kvstored/internal/database/record"
 	"github.com/kvstored/kvstored/key"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/version"
+	"github.com/kvstored/kvstored/internal/cli/version"
 )
 
 // The exit codes, as of kvstored. Scripts depend on them.

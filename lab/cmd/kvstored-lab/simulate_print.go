@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/lab/simulate"
 	"github.com/kvstored/kvstored/policy"
 )

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/logqueue"
-	"github.com/kvstored/kvstored/internal/version"
+	"github.com/kvstored/kvstored/internal/cli/logqueue"
+	"github.com/kvstored/kvstored/internal/cli/version"
 )
 
 // The exit codes, as of kvstored. Scripts and the unit depend on them.

@@ -119,6 +119,20 @@ class Calls(Case):
             obj.ref_count_down()
         self.assertEqual(m.memory.used, 0)
 
+    def test_what_lies_behind_a_missing_chunk_is_given_back(self) -> None:
+        """Of two ranks' chunks in one call, LMCache has no use for those behind the first gap."""
+        m, gap, rest = self.engine(), prompt("gap", 3), prompt("gap", 3, worker=1, world=2)
+        self.put(m, [gap[0], gap[2]])
+        self.put(m, rest)
+        with mock.patch.object(m.memory, "allocate", wraps=m.memory.allocate) as allocate:
+            objects = m.plugin.batched_get_blocking([*gap, *rest])
+        self.assertEqual(allocate.call_count, 4, "the first, and the other rank's")
+        self.check(gap[:1], objects[:1])
+        self.assertEqual(objects[1:], [None] * 5)
+        self.assertEqual(m.memory.used, objects[0].get_size())
+        objects[0].ref_count_down()
+        self.assertEqual(m.memory.used, 0)
+
     def test_one_request_for_a_lookup_and_two_for_a_load(self) -> None:
         m, keys = self.engine(), prompt("frames", 512)
         self.put(m, keys)

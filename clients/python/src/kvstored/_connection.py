@@ -131,15 +131,18 @@ class Link:
             raise
         return call
 
-    def post(self, op: int, body: bytes, then: "Optional[Callable[[int, wire.Buffer], Any]]" = None, deadline: float = 0.0) -> Call:
+    def post(self, op: int, body: bytes, then: "Optional[Callable[[int, wire.Buffer], Any]]" = None, deadline: float = 0.0, later: bool = False) -> Call:
         """Sends a request that nobody needs to wait for: by the deadline, else with a
-        later one. It raises nothing."""
+        later one, as with ``later`` in any case. It raises nothing."""
         call, size = Call(), len(body)
         call.op, call.id, call.then = op, next(self._ids), then
         self._calls[call.id] = call
         frame = HEADER.pack(size, wire.REQUEST, op, 0, call.id) + body
         try:
-            self._send(frame, size + HEADER.size, deadline)
+            if later:
+                self._later.append(frame)
+            else:
+                self._send(frame, size + HEADER.size, deadline)
         except DeadlineExceeded:
             self._later.append(frame)
         except Error:

@@ -7,7 +7,7 @@ import time
 from typing import Counter, Deque, Hashable, NamedTuple, Optional, Sequence
 
 from .client import Client
-from .job import Job
+from .job import Job, release_soon
 from .prompt import Space
 
 log = logging.getLogger("kvstored")
@@ -142,9 +142,9 @@ class Held(Hints):
 
     def let_go(self, keys: Sequence[Hashable]) -> int:
         """Lets go of each key once, of the oldest lease that has it; how many were held."""
-        n = 0
-        for key in keys:
-            with self._mu:
+        n, over = 0, []
+        with self._mu:
+            for key in keys:
                 lease = next((lease for lease in self._leases if key in lease.left), None)
                 if lease is None:
                     continue
@@ -152,10 +152,10 @@ class Held(Hints):
                 lease.left[key] -= 1
                 if not lease.left[key]:
                     del lease.left[key]
-                if lease.left:
-                    continue
-                self._leases.remove(lease)
-            lease.job.release_soon()
+                if not lease.left:
+                    self._leases.remove(lease)
+                    over.append(lease.job)
+        release_soon(over)
         return n
 
     def _expire(self) -> None:
@@ -167,8 +167,7 @@ class Held(Hints):
         """Ends the n oldest leases."""
         with self._mu:
             over = [self._leases.popleft() for _ in range(min(n, len(self._leases)))]
-        for lease in over:
-            lease.job.release_soon()
+        release_soon(lease.job for lease in over)
 
     def drop(self) -> bool:
         if super().drop():

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from . import _wire as wire
 from . import bulk
@@ -29,6 +29,14 @@ ALL = (1 << 63) - 1
 def undo(body: wire.Buffer) -> List[Frame]:
     """What gives back what the late reply to a prefetch has brought."""
     return [(Op.RELEASE, wire.release(wire.prefetch_reply(body).job))]
+
+
+def release_soon(jobs: "Iterable[Job]") -> None:
+    """:meth:`Job.release_soon` of many, in one message where they are of one connection."""
+    links = {job._link: job._give_back(0.0, later=True) for job in jobs if job._leased()}
+    for link in links:
+        if link is not None:
+            link.tend()
 
 
 class Job:
@@ -319,12 +327,12 @@ class Job:
 
     cancel = release_soon
 
-    def _give_back(self, deadline: float) -> None:
+    def _give_back(self, deadline: float, later: bool = False) -> None:
         self._let_go()
         if self._link is None or not self.id:
             self._good = False
         else:
-            self._given = self._link.post(Op.RELEASE, wire.release(self.id), None, deadline)
+            self._given = self._link.post(Op.RELEASE, wire.release(self.id), None, deadline, later)
 
     def _answered(self, deadline: float) -> None:
         if self._given is None:

@@ -228,7 +228,8 @@ class Pages:
             return 0
         return self._unload(job, first, places, time.monotonic() + timeout)
 
-    def _unload(self, job: Job, first: int, places: Sequence[Target], deadline: float) -> int:
+    def _unload(self, job: Job, first: int, places: Sequence[Target], deadline: float, kept: bool = False) -> int:
+        """``kept``: the caller gives the lease back, where sums prove what was read under it."""
         loaded, n = 0, min(len(places), max(0, job.match.total.chunks - first))
         try:
             while loaded < n:
@@ -243,7 +244,7 @@ class Pages:
             assert job._link is not None
             job._link.fail(e)
         finally:
-            good = self._give_back(job, deadline)
+            good = kept and self.verify or self._give_back(job, deadline)
         return loaded if good else 0
 
     def _ready(self, job: Job, at: int, end: int, deadline: float) -> int:

@@ -25,7 +25,7 @@ from ..chains import Chains, digests
 from ..client import Client
 from ..errors import Refused
 from ..hints import Held
-from ..job import Job
+from ..job import Job, release_soon
 from ..pages import Before, Pages, Said
 from ..prefill import Prefill
 from ..prompt import Space
@@ -267,7 +267,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
                     found.set(i)
                     accessed.append(keys[i])
         except BaseException:
-            _release(jobs)  # nothing was found then, and nobody will unlock it
+            release_soon(filter(None, jobs))  # nothing was found then, and nobody will unlock it
             raise
         if accessed:
             self._notify_keys_accessed(accessed)
@@ -351,7 +351,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
                 for i in self._got(part, objects, until, before, job):
                     loaded.set(i)
         finally:
-            _release(jobs)
+            release_soon(filter(None, jobs))
         return loaded
 
     def _leased(self, parts: Sequence[Tuple[Grid, Before]], until: float) -> Sequence[Optional[Job]]:
@@ -373,7 +373,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
         single = len(part.spaces) == 1
         together = [place for (place,) in places] if single else places
         pages = self._of(part.spaces)
-        n = pages.load(part.names, together, until - time.monotonic(), before) if job is None else pages._unload(job, 0, together, until)
+        n = pages.load(part.names, together, until - time.monotonic(), before) if job is None else pages._unload(job, 0, together, until, kept=True)
         # Jobs of a batch are in each other's way, so what one lacks is asked for again.
         got, rest = list(itertools.chain(*part.at[:n])), n + (single and job is None)
         for rank, space in enumerate(part.spaces if rest < len(places) else ()):
@@ -432,13 +432,6 @@ class KvstoredL2Adapter(L2AdapterInterface):
             self._listed.update(sizes)
             while len(self._listed) > _LISTED:
                 self._listed.popitem(last=False)
-
-
-def _release(jobs: Sequence[Optional[Job]]) -> None:
-    """Gives back what was not yet."""
-    for job in jobs:
-        if job is not None:
-            job.release_soon()
 
 
 def _missing() -> ImportError:

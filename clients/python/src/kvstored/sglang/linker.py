@@ -25,7 +25,7 @@ from .._groups import Member
 from ..chains import Chains, digests
 from ..client import Client
 from ..hints import Hints
-from ..job import ALL, Job
+from ..job import ALL, Job, release_soon
 from ..pages import Pages, Place, Said
 from ..places import Payload, scatter
 from ..prefill import Prefill
@@ -250,9 +250,7 @@ class KvstoredLinker(UnifiedCacheLinker):
             log.warning("kvstored: a load failed, and SGLang aborts the requests of its batch: %s", e, exc_info=unknown)
             self.layer_done_counter.fail(index, e)
         finally:
-            for load in loads:
-                if load.job is not None:
-                    load.job.release_soon()
+            release_soon(load.job for load in loads if load.job is not None)
 
     def _load_layers(self, index: int, parts: Sequence[_Part]) -> None:
         """Copies pages layer by layer, and proves them before the last one is told."""

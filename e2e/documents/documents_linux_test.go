@@ -15,6 +15,7 @@ import (
 
 	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/e2e/need"
+	"github.com/kvstored/kvstored/internal/test/nested"
 )
 
 // mostNotRun is how many blocks may be run by nothing.
@@ -196,9 +197,9 @@ trap 'status=$?; set +e; kill $(jobs -p) 2>/dev/null; wait; [ $status = 0 ] || t
 `
 
 var (
-	endless = regexp.MustCompile(`(?m)^((?:\./|[A-Z_]+=\S+ )*kvstored serve(?: [^&\n]*)?|go run -C internal/s3test/versitygw)`)
+	endless = regexp.MustCompile(`(?m)^((?:\./|[A-Z_]+=\S+ )*kvstored serve(?: [^&\n]*)?|\$GATEWAY)`)
 	// varying is what differs from run to run.
-	varying = regexp.MustCompile(`answered in [\d.]+ [mu]?s|\s+`)
+	varying = regexp.MustCompile(`answered in [\d.,]+ [mu]?s|\s+`)
 )
 
 // script is the commands of a page's blocks. Each output of a console block goes to a file
@@ -278,7 +279,11 @@ func runPage(t *testing.T, unshare []string, page string, hows []how) {
 		}
 	}
 	// The examples' populated memory need not be the size that a machine of its own has.
-	cmd.Env = append(cmd.Env, "KVSTORED_CPU__CAPACITY=256MiB", "PATH="+filepath.Dir(need.Python(t, "numpy"))+":"+os.Getenv("PATH"))
+	gateway, err := nested.Gateway.Find(t.Context())
+	if err != nil {
+		need.Missing(t, "%v", err)
+	}
+	cmd.Env = append(cmd.Env, "GATEWAY="+gateway, "KVSTORED_CPU__CAPACITY=256MiB", "PATH="+filepath.Dir(need.Python(t, "numpy"))+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		t.Fatalf("%v\n%s\n%s", err, text, out)

@@ -60,8 +60,8 @@ var table = map[string][]how{
 		here("", ""),
 		here("end; begin ./kvstored serve --config try.yaml; listens 9464", "end"),
 		here("unset KVSTORED_SOCKET", "listens 9464; ./kvstored stats; end"),
-		here("", "listens 7070"),
-		here("", "listens 9464; ./kvstored check --connect try.yaml; end"),
+		here("", "listens 7070", [2]string{"go run -C internal/test/s3test/versitygw github.com/versity/versitygw/cmd/versitygw", "$GATEWAY"}), // built before, of the same files
+		here("", "listens 9464; end; ./kvstored check --connect try.yaml"),
 	},
 	"docs/reference/admin-api.md": {
 		here("go build -o kvstored ./cmd/kvstored; mkdir -p /run/kvstored /var/lib/kvstored; begin ./kvstored serve; listens 9464", ""),

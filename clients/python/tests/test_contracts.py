@@ -2,6 +2,7 @@
 
 import abc
 import enum
+import importlib
 import unittest
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,18 @@ class Data(unittest.TestCase):
                 caller = next(cls for cls in form.stand_ins.values() if getattr(cls, "__abstractmethods__", None))
                 callee = form.stand_in(form.data.get("target", caller.__name__))
                 self.assertEqual(form.refused(callee), [])
+                self.assertEqual(len(form.refused(object)), sum(map(len, form.calls.values())))
+                for path, data in form.classes.items():
+                    self.assertEqual(contracts.compare(form.stand_ins[path], data), [])
+
+    def test_installed(self) -> None:
+        """A module of ours is another one meanwhile, and the same as before afterwards."""
+        before = importlib.import_module("kvstored.options")
+        with contracts.load("vllm")[-1].installed("kvstored.options") as (options,):
+            self.assertIsNot(options, before)
+            self.assertIs(importlib.import_module("kvstored").options, options)  # "from . import options"
+        self.assertIs(importlib.import_module("kvstored.options"), before)
+        self.assertIs(importlib.import_module("kvstored").options, before)
 
     def test_names_are_unique(self) -> None:
         for engine in ENGINES:

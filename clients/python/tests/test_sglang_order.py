@@ -215,6 +215,7 @@ class Prefixes(Common, Served):
         for before in ("1", "3"):
             order.said("query", [b"2"], info([before]))
         self.assertEqual(order.before(digests([b"2"])), digests([b"1"]))
+        self.assertIsNone(order.before(digests([b"2", b"another"])))  # no run of one chain
 
     def test_a_circle_is_no_chain(self) -> None:
         tree, keys = self.tree("circle"), chain("circle", 4)

@@ -53,7 +53,7 @@ class Threads(unittest.TestCase):
                 if job.good:
                     self.assertEqual(got, payloads[: len(got)])
             elif what == "cancel":
-                kv.prefetch(prompt).cancel()
+                kv.prefetch(prompt).release_soon()
             else:
                 told = threading.Event()
                 job = kv.prefetch(prompt)

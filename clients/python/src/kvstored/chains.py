@@ -47,11 +47,6 @@ class Chains:
         with self._mu:
             return value in self._before
 
-    def follows(self, value: bytes) -> Optional[bytes]:
-        """The value before another, empty if that begins a prompt; None if it is not known."""
-        with self._mu:
-            return self._before.get(value)
-
     def learn(self, run: Sequence[bytes], begins: bool) -> None:
         """Takes note of values that follow each other. ``begins``: with the first a
         prompt begins."""

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 from . import _wire as wire
 from . import bulk
@@ -237,10 +237,6 @@ class Job:
             raise IndexError(f"chunk {i} of job {self.id} is not what was stored: its lease did not hold")
         return view
 
-    def blocks(self, rank: int = 0) -> Sequence[memoryview]:
-        """The payloads of all chunks that are ready, of one rank."""
-        return [self.block(i, rank) for i in range(len(self))]
-
     def _arena(self, i: int) -> Mapping:
         if self._link is None or self._link.arena is None or self._link.pid != os.getpid():
             raise IndexError(f"chunk {i} of job {self.id}: its memory is gone, or this user may not map it: see Client.get")
@@ -324,8 +320,6 @@ class Job:
         has come; ``release`` waits for it."""
         if self._leased():
             self._give_back(0.0)
-
-    cancel = release_soon
 
     def _give_back(self, deadline: float, later: bool = False) -> None:
         self._let_go()

@@ -79,6 +79,12 @@ func (c *Client) OpenSpace(ctx context.Context, s key.Space) (*Space, error) {
 	return &Space{m.Space}, nil
 }
 
+// Distrust has everything that is stored in a space be a miss, for all clients, until an
+// administrator says `kvstored trust`. It takes RightWrite there.
+func (c *Client) Distrust(ctx context.Context, s key.Space) error {
+	return c.link.do(ctx, wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s, Distrust: true}, new(wire.OpenSpaceReply).Decode, nil)
+}
+
 // Lookup says how much of a prompt is there, in the given tiers (0 means all).
 // It takes no lease: the answer may be old when it arrives.
 func (c *Client) Lookup(ctx context.Context, p Prompt, search Tiers) (Match, error) {

@@ -22,6 +22,9 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 		return err
 	}
 	o.logDamage(set, missing)
+	if err := t.o.Distrusted.Keep(set.Meta); err != nil {
+		t.log.Error().Err(err).Msg("not all distrusted spaces are known")
+	}
 	if err := o.makeVolumes(dirs, kinds); err != nil {
 		return err
 	}

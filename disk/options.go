@@ -15,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena/extent"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack/distrust"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -81,6 +82,9 @@ type Options struct {
 	// Ages says which entries have a bound on their age, and is told of those that an
 	// earlier process left; nil: none has.
 	Ages *age.Book
+
+	// Distrusted is kept beside the database; nil: no list is.
+	Distrusted *distrust.List
 
 	Log zerolog.Logger
 

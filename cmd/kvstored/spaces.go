@@ -110,14 +110,15 @@ func title(u *admin.Space) string {
 
 // details is what tells a space from others of its model.
 func details(u *admin.Space) (out []string) {
-	s := u.Opened
-	if s == nil {
-		return nil
-	}
 	add := func(when bool, what string) {
 		if when {
 			out = append(out, what)
 		}
+	}
+	add(!u.Distrusted.IsZero(), "distrusted")
+	s := u.Opened
+	if s == nil {
+		return out
 	}
 	add(s.DType != "", short(s.DType, nameLetters))
 	add(true, human.Plural(s.ChunkTokens, "token")+" a chunk")

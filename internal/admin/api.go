@@ -71,14 +71,15 @@ type Spaces struct {
 
 // Space is a space, what is stored of it, and how many connections have it open.
 type Space struct {
-	Space       string  `json:"space"`  // its id, 32 hex digits
-	Chunks      int64   `json:"chunks"` // known, in any tier
-	HotBytes    int64   `json:"dram_bytes"`
-	DiskBytes   int64   `json:"disk_bytes"`
-	MaxAge      float64 `json:"max_age_seconds,omitempty"` // of its chunks, while it is open; 0: any
-	Connections uint32  `json:"connections"`               // that have it open
-	Front       string  `json:"front,omitempty"`           // the front end whose values these are
-	Opened      *Opened `json:"opened"`                    // null: not since the daemon started
+	Space       string    `json:"space"`  // its id, 32 hex digits
+	Chunks      int64     `json:"chunks"` // known, in any tier
+	HotBytes    int64     `json:"dram_bytes"`
+	DiskBytes   int64     `json:"disk_bytes"`
+	MaxAge      float64   `json:"max_age_seconds,omitempty"` // of its chunks, while it is open; 0: any
+	Connections uint32    `json:"connections"`               // that have it open
+	Front       string    `json:"front,omitempty"`           // the front end whose values these are
+	Distrusted  time.Time `json:"distrusted,omitzero"`       // since then all of it is a miss
+	Opened      *Opened   `json:"opened"`                    // null: not since the daemon started
 }
 
 // Opened is as what a space was opened, but for its salt.
@@ -111,7 +112,7 @@ type Policies struct {
 // Holdings is how much of what the daemon knows each tier has.
 type Holdings = stack.Holdings
 
-// UploadRequest asks for one step of an upload, or what it would come to.
+// UploadRequest asks for one step of an upload, or for a count of what all would upload.
 type UploadRequest struct {
 	After  string `json:"after,omitempty"` // Next of the step before; "" at first
 	DryRun bool   `json:"dry_run,omitempty"`
@@ -123,6 +124,11 @@ type Uploaded struct {
 	Next string `json:"next"` // where to go on; "" = this was the last step
 
 	Holdings *Holdings `json:"holdings,omitempty"` // of a dry run
+}
+
+// Trust names a space whose chunks are to be found again, or are.
+type Trust struct {
+	Space string `json:"space"` // its id, 32 hex digits
 }
 
 // ForgetRequest names the tiers in which everything is forgotten, or asks for one step of

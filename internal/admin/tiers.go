@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -109,21 +110,43 @@ func (c *call) forget(q *ForgetRequest) (*Forgotten, error) {
 }
 
 func (c *call) forgetSpace(q *ForgetRequest) (*Forgotten, error) {
-	id, err := spaceID("space", q.Space)
+	id, err := c.ownSpace("forget", q.Space)
 	if err != nil {
 		return nil, err
 	}
-	switch model, ok := c.o.Server.MayPurge(c.uid, id); {
-	case ok:
-	case model == "":
-		e := refuse(Denied, "user %d may not forget a space that is not known here", c.uid)
-		e.Do = "have a client open it first, so that its model is known"
-		return nil, e
-	default:
-		return nil, refuse(Denied, "user %d may not forget a space of model %.80q", c.uid, model)
-	}
 	p, err := c.o.Stack.Purge(c.ctx, id, q.After, q.DryRun)
 	return &Forgotten{Chunks: p.Known, Found: p.Found, Bytes: p.Bytes, Next: p.Next}, err
+}
+
+// ownSpace is the id of a space that the user may administer.
+func (c *call) ownSpace(do, text string) (key.SpaceID, error) {
+	id, err := spaceID("space", text)
+	if err != nil {
+		return id, err
+	}
+	switch model, ok := c.o.Server.MayPurge(c.uid, id); {
+	case ok:
+		return id, nil
+	case model == "":
+		e := refuse(Denied, "user %d may not %s a space that is not known here", c.uid, do)
+		e.Do = "have a client open it first, so that its model is known"
+		return id, e
+	default:
+		return id, refuse(Denied, "user %d may not %s a space of model %.80q", c.uid, do, model)
+	}
+}
+
+// trust ends the distrust of a space, whose chunks are found again.
+func (c *call) trust(q *Trust) (*Trust, error) {
+	id, err := c.ownSpace("trust", q.Space)
+	if err != nil {
+		return nil, err
+	}
+	was, err := c.o.Stack.Distrusted().Trust(id)
+	if err == nil && !was {
+		err = refuse(NotFound, "space %s is not distrusted", q.Space)
+	}
+	return q, err
 }
 
 func (c *call) scrub(q *ScrubRequest) (*Scrubbed, error) {

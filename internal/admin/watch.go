@@ -151,7 +151,7 @@ func (c *call) spaces(q *SpacesRequest) (*Spaces, error) {
 }
 
 func spaceOf(u *server.SpaceUse) Space {
-	out := Space{hex.EncodeToString(u.ID[:]), u.Chunks, u.HotBytes, u.DiskBytes, u.MaxAge.Seconds(), u.Connections, u.Front, nil}
+	out := Space{hex.EncodeToString(u.ID[:]), u.Chunks, u.HotBytes, u.DiskBytes, u.MaxAge.Seconds(), u.Connections, u.Front, u.Distrusted, nil}
 	if s := &u.Space; u.Opened && u.Front == "" {
 		out.Opened = &Opened{
 			Model: s.Model, Revision: s.Revision, LoRA: s.LoRA, World: s.World, Worker: s.Worker, DType: s.DType,

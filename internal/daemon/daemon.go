@@ -172,7 +172,7 @@ func (d *Daemon) makeStack() error {
 	}
 	o := stack.Options{
 		Hot: d.cpu, Write: stack.WriteOptions{Mode: mode},
-		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Events: d.events, Loaded: d.metrics.loaded, Log: d.log.With().Str("component", "stack").Logger(),
+		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Distrusted: &d.distrusted, Events: d.events, Loaded: d.metrics.loaded, Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Tier would be a tier
 		o.Below = append(o.Below, stack.Below{

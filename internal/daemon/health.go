@@ -79,7 +79,7 @@ func (h *health) changed(state string) (before string, changed bool) {
 
 // trouble is what the daemon does without.
 func (d *Daemon) trouble() error {
-	err := errors.Join(d.stack.Trouble(), broken.Err(), d.cpu.Mistrusted())
+	err := errors.Join(d.stack.Trouble(), broken.Err(), d.cpu.Mistrusted(), d.distrusted.Err())
 	if short := d.short.Load(); short != nil {
 		err = errors.Join(*short, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/keep/manifest"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack/distrust"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/remote"
@@ -25,13 +26,14 @@ import (
 // tiers are the tiers of a daemon, and the memory that they and clients share.
 type tiers struct {
 	memory
-	known    bool // all that was left in DRAM is known again
-	cpu      *cpu.Tier
-	disk     *disk.Tier      // nil: no disk tier
-	remote   *remote.Tier    // nil: no remote tier
-	ages     *age.Book       // that all of them keep to
-	database database.Opener // of disk; nil: a process is started for it
-	touch    touchFunc       // of DRAM
+	known      bool // all that was left in DRAM is known again
+	cpu        *cpu.Tier
+	disk       *disk.Tier      // nil: no disk tier
+	remote     *remote.Tier    // nil: no remote tier
+	ages       *age.Book       // that all of them keep to
+	distrusted distrust.List   // that disk keeps
+	database   database.Opener // of disk; nil: a process is started for it
+	touch      touchFunc       // of DRAM
 }
 
 // make makes all that the configuration names, and starts nothing. Beside an
@@ -113,7 +115,7 @@ func (t *tiers) makeDisk(c *config.Config, chunks int, log zerolog.Logger) (err 
 		return nil
 	}
 	o := diskOptions(&c.Disk, log)
-	o.Entries, o.Ages = chunks, t.ages
+	o.Entries, o.Ages, o.Distrusted = chunks, t.ages, &t.distrusted
 	o.Quotas, o.DeferTraining, o.Database = ledgerQuotas(c.Spaces), true, t.database
 	t.disk, err = disk.Open(o)
 	return err // it says disk

@@ -85,6 +85,7 @@ var absentCodes = map[missing.Reason]wire.Code{
 	missing.Pending:     wire.CodePending,
 	missing.Scanning:    wire.CodeStarting,
 	missing.NotSearched: wire.CodeExists,
+	missing.Distrusted:  wire.CodeDistrusted,
 	missing.Group:       wire.CodeGroup,
 }
 

@@ -2,12 +2,15 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/stack/distrust"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -19,10 +22,24 @@ func handleHelloAgain(*reader, wire.Header, []byte) (wire.Message, error) {
 
 func handleOpenSpace(c *reader, h wire.Header, req wire.OpenSpaceRequest) (wire.Message, error) {
 	info, err := c.openSpaceOf(req.Space)
-	if err != nil {
-		return nil, err
+	reply, model := &wire.OpenSpaceReply{Space: info}, req.Space.Model
+	switch {
+	case err != nil || !req.Distrust:
+		return reply, err
+	case c.judged.policy.Model(c.uid, model)&access.Write == 0:
+		return nil, c.denied("distrust a space of model %.80q", model)
 	}
-	return &wire.OpenSpaceReply{Space: info}, nil
+	return c.asyncReply(h, func(context.Context) (wire.Message, error) { return reply, c.server.distrust(c.uid, info.ID, model) })
+}
+
+// distrust has everything of a space be a miss from now on.
+func (s *Server) distrust(uid uint32, id key.SpaceID, model string) error {
+	err := s.o.Stack.Distrusted().Add(id, distrust.Mark{UID: uid, Since: time.Unix(time.Now().Unix(), 0)})
+	s.o.Log.Warn().Err(err).Uint32("uid", uid).Str("model", model).Hex("space", id[:]).Msg("a client distrusts a space: all of it is a miss until `kvstored trust`")
+	if err != nil && !errors.Is(err, distrust.ErrMany) {
+		err = refuse(wire.CodeFailed, "distrust: it holds until the daemon ends, but is not kept: %v", err)
+	}
+	return err
 }
 
 func handlePing(c *reader, h wire.Header, req wire.EmptyRequest) (wire.Message, error) {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -153,6 +154,7 @@ type SpaceUse struct {
 	Opened      bool      // since the daemon started, and remembered
 	Space       key.Space // then; with its SaltDigest, never its Salt
 	Front       string    // the front end whose values these are; "" of clients' spaces
+	Distrusted  time.Time // since when all of it is a miss; zero: it is not
 }
 
 // A page of spaces ends behind the first that fills it.
@@ -165,6 +167,8 @@ const (
 // know of; more is whether there are others behind it.
 func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bool) {
 	policy, chunks, ids := s.Access(), s.o.Stack.Spaces(), s.catalog.ids()
+	distrusted := s.o.Stack.Distrusted().All()
+	ids = slices.AppendSeq(ids, maps.Keys(distrusted))
 	for id := range chunks {
 		ids = append(ids, id)
 	}
@@ -174,8 +178,8 @@ func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bo
 	for filled := 0; len(ids) > 0 && filled < spacesPageBytes; ids = ids[1:] {
 		use := SpaceUse{
 			ID: ids[0], Chunks: int64(chunks[ids[0]]), HotBytes: s.o.Stack.HotBytes(ids[0]), DiskBytes: s.o.Stack.DiskBytes(ids[0]),
-			MaxAge: s.o.Stack.MaxAge(ids[0]),
-			Front:  s.o.Fronts[ids[0]],
+			MaxAge: s.o.Stack.MaxAge(ids[0]), Distrusted: distrusted[ids[0]].Since,
+			Front: s.o.Fronts[ids[0]],
 		}
 		text := s.catalog.describe(&use)
 		if sees(policy, uid, &use) {

@@ -70,6 +70,9 @@ func (l lookups) Why(c *key.Chain, i int, search tier.Set) missing.Absence {
 	if i >= c.Len() {
 		return missing.None
 	}
+	if l.distrusted.Has(c.Space) {
+		return missing.Because(missing.Distrusted)
+	}
 	k := c.Key(i)
 	unknown := l.unscanned(search) // before the index: what a scan brings is there before it ends
 	at, off := l.index.where(k), l.levels.off()

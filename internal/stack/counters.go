@@ -34,13 +34,14 @@ type Stats struct {
 	Boundaries boundary.Stats              `json:"boundaries"`
 	Groups     map[tier.Place][]GroupStats `json:"groups,omitempty"` // by tier, then by kind; nil where there are none
 
-	Replaced       uint64            `json:"replaced_below"`  // older bytes below that gave way to what was stored under their key
-	RecoverFailed  uint64            `json:"recover_failed"`  // scans of the disk tier that failed
-	ProtectedBytes int64             `json:"protected_bytes"` // of DRAM, that cannot be evicted now
-	ClassBytes     map[string]int64  `json:"class_bytes"`     // held in DRAM, by what for
-	Aged           int               `json:"chunks_with_age"` // that have a bound on their age
-	AgedOut        uint64            `json:"chunks_aged_out"` // removed because that was reached
-	Mismatches     map[string]uint64 `json:"mismatches"`      // payloads and records with wrong bytes, by where that was found
+	Replaced       uint64            `json:"replaced_below"`    // older bytes below that gave way to what was stored under their key
+	RecoverFailed  uint64            `json:"recover_failed"`    // scans of the disk tier that failed
+	ProtectedBytes int64             `json:"protected_bytes"`   // of DRAM, that cannot be evicted now
+	ClassBytes     map[string]int64  `json:"class_bytes"`       // held in DRAM, by what for
+	Aged           int               `json:"chunks_with_age"`   // that have a bound on their age
+	AgedOut        uint64            `json:"chunks_aged_out"`   // removed because that was reached
+	Distrusted     int               `json:"distrusted_spaces"` // of which all is a miss
+	Mismatches     map[string]uint64 `json:"mismatches"`        // payloads and records with wrong bytes, by where that was found
 }
 
 // Stats returns a snapshot; the parts are each consistent in themselves.
@@ -58,6 +59,7 @@ func (s *operator) Stats() Stats {
 		Replaced:      s.count.replaced.Load(),
 		RecoverFailed: s.count.recoverFailed.Load(),
 		ClassBytes:    make(map[string]int64),
+		Distrusted:    len(s.distrusted.All()),
 	}
 	hot, ages := s.hot.Ledger().Stats(), s.ages.book.Stats()
 	st.ProtectedBytes, st.Aged, st.AgedOut = hot.ProtectedBytes, ages.Chunks, ages.Removed

@@ -14,6 +14,7 @@ import (
 	"github.com/kvstored/kvstored/internal/index/boundary"
 	"github.com/kvstored/kvstored/internal/index/radix"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stack/distrust"
 	"github.com/kvstored/kvstored/internal/stack/heat"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -30,6 +31,7 @@ type dram struct {
 	transit       transit
 	local         atomic.Pointer[key.SpaceID] // see KeepLocal
 	ages          *age.Book
+	distrusted    *distrust.List
 	shrink        chan struct{} // capacity 1: it may be above its high watermark
 	demotingBytes atomic.Int64  // of its victims that are still to be written
 	turns         turns

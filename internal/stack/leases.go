@@ -27,6 +27,9 @@ func (l *leases) CloseOwner(o ledger.Owner) { l.hot.Ledger().CloseOwner(o) }
 func (l *leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int, refs []tier.Ref) (int, error) {
 	sc := borrow(0)
 	defer sc.give()
+	if l.distrusted.Has(c.Space) {
+		return 0, nil
+	}
 	l.ages.Each(c.Space, c.Hashes[from:to], func(i int) { to = min(to, from+i) })
 	ks := sc.chain(c, from, to)
 	n, err := l.hot.Hold(o, cl, ks, refs)

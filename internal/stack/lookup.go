@@ -113,8 +113,8 @@ func (l lookups) locate(c *key.Chain, from int, at []uint8) (known int) {
 	return l.locateBehind(l.promotions.fence(), c, from, at, nil)
 }
 
-// locateBehind is locate without the chunks that f deletes. Chunks that are over are
-// nowhere, in each case. Unless marks is nil it copies the marks of chunks there; not
+// locateBehind is locate without the chunks that f deletes. Chunks that are over, or
+// of a distrusted space, are nowhere, in each case. Unless marks is nil it copies the marks of chunks there; not
 // those of chunks that stand alone.
 func (l lookups) locateBehind(f fence, c *key.Chain, from int, at, marks []uint8) (known int) {
 	known = from
@@ -131,6 +131,9 @@ func (l lookups) locateBehind(f fence, c *key.Chain, from int, at, marks []uint8
 	}
 	f.apply(c, from, at[:known])
 	l.ages.Each(c.Space, c.Hashes[from:known], func(i int) { at[from+i] = 0 })
+	if l.distrusted.Has(c.Space) {
+		clear(at[from:known])
+	}
 	return known
 }
 

@@ -150,8 +150,12 @@ func (s *planning) Admit(c *key.Chain, from int, size uint32) int {
 // admit returns how many of the chunks from..to of c, of size bytes each, some
 // tier wants to have. One whose policy does not plan wants everything. A chunk
 // that only a tier below has a use for comes to stay there if that has room;
-// otherwise it must have been asked for before, as most never are again.
+// otherwise it must have been asked for before, as most never are again. Nothing is of
+// a space that is distrusted.
 func (s *planning) admit(c *key.Chain, from, to int, size uint32) (most int) {
+	if s.distrusted.Has(c.Space) {
+		return 0
+	}
 	if from == to || s.takesAll || !s.allPlan() {
 		return to - from
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/index/radix"
+	"github.com/kvstored/kvstored/internal/stack/distrust"
 	"github.com/kvstored/kvstored/internal/stack/outline"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -65,6 +66,9 @@ func (s *operator) Outline(ctx context.Context) (*outline.Tree, error) {
 	tree.LeftOut = m.leftOut
 	return tree, nil
 }
+
+// Distrusted is the spaces of which everything is a miss.
+func (s *operator) Distrusted() *distrust.List { return s.distrusted }
 
 // Knows reports whether chunks of a space are known, at the cost of a look-up.
 func (s *operator) Knows(id key.SpaceID) bool {

@@ -12,6 +12,7 @@ import (
 const (
 	tagConfigs     = 0x4
 	tagDeadline    = 0x1
+	tagDistrust    = 0x800d
 	tagGrain       = 0x800c
 	tagGroups      = 0x8005
 	tagLengths     = 0xa
@@ -1520,7 +1521,15 @@ func appendOpenSpaceRequest(dst []byte, m *OpenSpaceRequest) []byte {
 		at := len(dst)
 		dst = endRecord(appendSpace(beginRecord(dst), &m.Space), at)
 	}
-	return noOptions(dst)
+	if !(m.Distrust) {
+		return noOptions(dst)
+	}
+	l := beginOptions(dst, Deadline{})
+	if m.Distrust {
+		l.put32(tagDistrust, 1)
+	}
+
+	return l.end()
 }
 
 func readOpenSpaceRequest(c *cursor, m *OpenSpaceRequest) {
@@ -1529,7 +1538,20 @@ func readOpenSpaceRequest(c *cursor, m *OpenSpaceRequest) {
 		readSpace(&sub, &m.Space)
 		c.ended(&sub, "space")
 	}
-	c.deadline()
+	m.Distrust = false
+	if c.bare() {
+		return
+	}
+	for o := c.options(); c.next(&o); {
+		switch c := &o.value; o.tag {
+		case tagDeadline:
+			c.u32("deadline")
+		case tagDistrust:
+			m.Distrust = c.given(1, "distrust", "1 to 1") == 1
+		default:
+			o.unknown()
+		}
+	}
 }
 
 // Append implements Message.

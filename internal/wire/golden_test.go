@@ -117,7 +117,8 @@ var golden = []struct {
 		},
 		HasSpace: true, Space: goldenInfo(0), Server: "kvstored 1.0.0",
 	}},
-	{"open_space_request", request(OpOpenSpace), &OpenSpaceRequest{goldenSpace}},
+	{"open_space_request", request(OpOpenSpace), &OpenSpaceRequest{Space: goldenSpace}},
+	{"open_space_distrust_request", request(OpOpenSpace), &OpenSpaceRequest{Space: goldenSpace, Distrust: true}},
 	{"open_space_reply", reply(OpOpenSpace), &OpenSpaceReply{goldenInfo(2)}},
 	{"lookup_request", request(OpLookup), &LookupRequest{Chain: goldenTokens, Search: TierCPU | TierDisk}},
 	{"lookup_hashes_request", request(OpLookup), &LookupRequest{Chain: Chain{

@@ -45,6 +45,7 @@ var codeRetries = [...]Retry{
 	CodeDeclined:          RetryNever,
 	CodeOtherSpace:        RetryNever,
 	CodeGroup:             RetryNever,
+	CodeDistrusted:        RetryNever,
 }
 
 // Code says how a request, a job, a slot or a chunk that was stored has ended: one
@@ -86,11 +87,12 @@ const (
 	CodeCorrupt           Code = 29 // its bytes were wrong, and it was dropped
 	CodeFailed            Code = 30 // a tier failed
 	CodeGap               Code = 31 // it was matched, and is no longer there
-	CodeNeverStored       Code = 32 // this and those up to group only say why a chunk is missing
+	CodeNeverStored       Code = 32 // this and those up to distrusted only say why a chunk is missing
 	CodeEvicted           Code = 33 // was stored, and evicted
 	CodeDeclined          Code = 34 // not worth the room
 	CodeOtherSpace        Code = 35 // stored in another space only
 	CodeGroup             Code = 36 // another group of a hybrid model lacks it
+	CodeDistrusted        Code = 37 // a client distrusts the space
 )
 
 // String returns the stable name.
@@ -134,6 +136,7 @@ var codeNames = [...]string{
 	CodeDeclined:          "declined",
 	CodeOtherSpace:        "other_space",
 	CodeGroup:             "group",
+	CodeDistrusted:        "distrusted",
 }
 
 // EventKind is what an event says.
@@ -759,6 +762,8 @@ type LookupReply struct {
 // same space again answers the same handle.
 type OpenSpaceRequest struct {
 	Space key.Space
+	// nobody is to get what is stored there, until an administrator trusts it again; takes RightWrite
+	Distrust bool
 }
 
 // OpenSpaceReply is the handle.

@@ -20,6 +20,7 @@ const (
 	Pending                   // a client is writing it
 	Scanning                  // what is on disk is not all known yet
 	NotSearched               // only in a tier that the request did not ask for
+	Distrusted                // a client distrusts the space
 
 	Group      // another group of a hybrid model lacks something
 	Timeout    // it came too late
@@ -34,7 +35,7 @@ const (
 
 var reasonNames = [Reasons]string{
 	"nothing", "never_stored", "evicted", "declined", "deleted", "other_space", "tier_off", "corrupt", "gap",
-	"pending", "scanning", "not_searched", "group", "timeout", "cancelled", "revoked", "over_budget", "no_space", "failed", "advised",
+	"pending", "scanning", "not_searched", "distrusted", "group", "timeout", "cancelled", "revoked", "over_budget", "no_space", "failed", "advised",
 }
 
 // String is the stable name.

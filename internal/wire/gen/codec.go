@@ -45,7 +45,7 @@ func (c *codec) most(name string) uint64 {
 	switch name {
 	case "prompts":
 		name = "batch"
-	case "why":
+	case "why", "distrust":
 		return 1
 	}
 	if n, ok := c.Limits[name]; ok {

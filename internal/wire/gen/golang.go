@@ -149,7 +149,7 @@ func formatted(code string) (string, error) {
 // tags prints the tags of requests, which have one meaning in all of them.
 func (p *goPrinter) tags() {
 	all := make(map[string]int)
-	for _, list := range []string{"request", "hello", "lookup", "prefetch", "hint", "reserve", "put"} {
+	for _, list := range []string{"request", "hello", "lookup", "prefetch", "hint", "reserve", "put", "open_space"} {
 		for name, said := range p.Options[list] {
 			all[name] = int(said[0].(float64))
 		}

@@ -17,7 +17,7 @@ const structsFile = "internal/wire/messages.go"
 var goFields = map[string]string{
 	"search": "Tiers", "tier": "Tiers", "failed_tier": "Tiers", "tiers": "TierCounts", "policy": "WaitPolicy", "code": "Code",
 	"put_mode": "PutMode", "wants": "Features", "granted": "Features", "rights": "Rights", "retry": "Retry", "durable": "bool",
-	"json": "[]byte", "configs": "Pairs", "hash": "key.Hash", "parent": "key.Hash", "payloads": "[]byte", "why": "bool",
+	"json": "[]byte", "configs": "Pairs", "hash": "key.Hash", "parent": "key.Hash", "payloads": "[]byte", "why": "bool", "distrust": "bool",
 	"event.space": "key.SpaceID", "event_space.id": "key.SpaceID", "space_info.id": "key.SpaceID",
 	"event.kind": "EventKind", "group.kind": "GroupKind", "events push.flags": "EventsFlags", "events request.flags": "bool",
 }

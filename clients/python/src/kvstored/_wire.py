@@ -345,6 +345,7 @@ class Code(IntEnum):
     DECLINED = 34
     OTHER_SPACE = 35
     GROUP = 36
+    DISTRUSTED = 37
 
 
 class Advice(NamedTuple):
@@ -1166,10 +1167,10 @@ def lookup_reply(data: Buffer) -> LookupReply:
     return _new(LookupReply, (_new(Match, ((match_total_tokens, match_total_chunks,), match_tiers,)), worth, grouped, lengths, missing,))
 
 
-def open_space(space: bytes, *, deadline: Optional[int] = None) -> bytes:
+def open_space(space: bytes, *, deadline: Optional[int] = None, distrust: Optional[int] = None) -> bytes:
     options = NO_OPTIONS
-    if not (deadline is None):
-        options = _options((1, None if deadline is None else _number(_U32, deadline)))
+    if not (deadline is None and distrust is None):
+        options = _options((1, None if deadline is None else _number(_U32, deadline)), (32781, None if distrust is None else _number(_U32, distrust)))
     return space + options
 
 

@@ -155,6 +155,21 @@ class Client(Connection):
         link.spaces[space] = info
         return info
 
+    def distrust(self, space: Optional[Space] = None, timeout: Optional[float] = None) -> bool:
+        """Has everything that is stored in a space be a miss, for all, until an administrator
+        says `kvstored trust`: it is not what is computed. Whether that is so now, and kept. It
+        takes the right to write there."""
+        space = self.space if space is None else space
+        if space is None:
+            raise ValueError("no space: give one to the client, or to the call")
+        try:
+            link, deadline = self._begin(timeout)
+            link.call(Op.OPEN_SPACE, wire.open_space(space.record(), distrust=1), deadline, wire.open_space_reply)
+        except Error as e:
+            self._missed(e)
+            return False
+        return True
+
     def _chain(self, link: Link, prompt: Prompt, deadline: float) -> bytes:
         if prompt.__class__ is not Prompt:
             raise TypeError(f"a {type(prompt).__name__} is no prompt: make one with kvstored.tokens or kvstored.hashes")

@@ -19,11 +19,11 @@ class Alarms(unittest.TestCase):
         alarm = compare.Alarm()
         with self.assertNoLogs("kvstored.vllm"):
             for now in (0.0, 1000.0, 3601.0):
-                alarm.add("space", now)
+                self.assertFalse(alarm.add("space", now))
         with self.assertLogs("kvstored.vllm", "WARNING"):
-            alarm.add("space", 4000.0)
+            self.assertTrue(alarm.add("space", 4000.0))
         with self.assertNoLogs("kvstored.vllm"):
-            alarm.add("space", 4001.0)
+            self.assertFalse(alarm.add("space", 4001.0))
 
     def test_forms_that_are_not_known(self) -> None:
         self.assertEqual(compare.forms_of(None, ["a"], [1], "LBHNC"), [])

@@ -410,6 +410,23 @@ class Pool(Served):
         reader.load(wanted, request)
         self.assertTrue(all(reader.cache.has(i, key) for i, key in enumerate(wanted)))
 
+    def test_distrust(self) -> None:
+        """Where its option says so, blocks that prove different make the space one miss, for all engines."""
+        forms = mock.patch.object(pool, "forms_of", lambda *_: [compare.Form(PAGE, 1, None)] * LAYERS)
+        different = mock.patch.object(transfers, "compared", lambda *_: compare.DIFFERENT)
+        for distrust in (False, True):
+            with self.subTest(distrust), Daemon() as daemon, forms, different:
+                engine, wanted = self.engine(daemon, canary=1, distrust=distrust), keys("d", 4)
+                engine.store(wanted, engine.request("stores", wanted))
+                other = engine.request("other", wanted)
+                engine.found(wanted, other)
+                with self.assertLogs("kvstored.vllm", "WARNING") as said:
+                    engine.store(wanted, other, salt=b"other")
+                self.assertEqual(engine.worker.counters.take(), {("compared", "different"): 3 if distrust else 4})
+                self.assertEqual(any("distrusts the space now" in line for line in said.output), distrust)
+                reader = self.engine(daemon)
+                self.assertEqual(reader.found(wanted, reader.request("reads", wanted)), 0 if distrust else 4)
+
     def test_what_is_wrong_is_said(self) -> None:
         for given, says in (
             ({"kvstored": "x"}, "it must be an object"),

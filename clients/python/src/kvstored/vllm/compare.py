@@ -71,21 +71,23 @@ def _numbers(of: bytes, layer: Form) -> Any:
 
 
 class Alarm:
-    """Says so where many blocks are different. For one thread."""
+    """Says so where many blocks are different, and whether it did. For one thread."""
 
     def __init__(self) -> None:
         self._times: Deque[float] = collections.deque(maxlen=_MANY)
 
-    def add(self, space: Any, now: Optional[float] = None) -> None:
+    def add(self, space: Any, now: Optional[float] = None) -> bool:
         now = time.monotonic() if now is None else now
         self._times.append(now)
-        if len(self._times) == _MANY and now - self._times[0] <= _HOUR:
-            self._times.clear()
-            log.warning(
-                "kvstored: %d blocks that were computed again are different from those stored under their keys: the keys do "
-                "not tell apart what differs in %r. Give this engine another namespace, or revision; vllm:kvstored_compared counts them",
-                _MANY, space,
-            )  # fmt: skip
+        if len(self._times) < _MANY or now - self._times[0] > _HOUR:
+            return False
+        self._times.clear()
+        log.warning(
+            "kvstored: %d blocks that were computed again are different from those stored under their keys: the keys do "
+            "not tell apart what differs in %r. Give this engine another namespace, or revision; vllm:kvstored_compared counts them",
+            _MANY, space,
+        )  # fmt: skip
+        return True
 
 
 def forms_of(caches: Any, names: Sequence[str], sizes: Sequence[int], layout: str) -> List[Form]:

@@ -63,6 +63,7 @@ KEYS = {
     "lookup_timeout": options.seconds(0.5),
     "transfer_timeout": options.seconds(10.0),
     "canary": options.check_existing(0),
+    "distrust": options.flag(False),
     "enable_kv_events": options.flag(False),
     "model": options.text(),
 }
@@ -392,7 +393,7 @@ class KvstoredOffloadingSpec(OffloadingSpec):
             sizes = [ref.page_size_bytes for ref in kv_caches.group_data_refs[0]]
             forms = forms_of(self.caches, self.config.groups[0].layer_names, sizes, str(getattr(self.config, "kv_cache_layout", "")))
             self._worker = CpuWorker(
-                kv_caches, self.spaces[rank], rank, o["socket"], o["transfer_timeout"], o["check_existing"], o["lookup_timeout"], forms
+                kv_caches, self.spaces[rank], rank, o["socket"], o["transfer_timeout"], o["check_existing"], o["lookup_timeout"], forms, o["distrust"]
             )
         return self._worker
 

@@ -13,7 +13,7 @@ from .. import bulk
 from .._engine import find
 from ..chains import digests
 from ..client import Client
-from ..errors import Error
+from ..errors import Error, Refused
 from ..pages import Pages
 from ..prompt import Space
 from .compare import DIFFERENT, EQUAL, Alarm, Form, compared
@@ -63,10 +63,11 @@ class CpuWorker(OffloadingWorker):
 
     def __init__(
         self, kv_caches: Any, space: Space, rank: int, socket: Optional[str], seconds: float, check_existing: int, patience: float,
-        forms: Sequence[Form] = (),
+        forms: Sequence[Form] = (), distrust: bool = False,
     ) -> None:  # fmt: skip
         """``patience``: seconds that vLLM, where it wants the blocks of stores, waits for these.
-        ``forms``: of the pieces of a block, empty if they are not known."""
+        ``forms``: of the pieces of a block, empty if they are not known. ``distrust``: what is
+        stored, for all engines, where blocks prove different."""
         if any(t.tensor.device.type != "cpu" for t in kv_caches.tensors):
             raise ValueError("KvstoredOffloadingSpec copies on CPUs only so far: on a GPU take TieringOffloadingSpec with KvstoredTier")
         self._caches, self._rank, self._seconds, self._patience = kv_caches, rank, seconds, patience
@@ -80,6 +81,7 @@ class CpuWorker(OffloadingWorker):
         self.hands_failures = False
         #: Jobs of the last get_finished that brought nothing.
         self.failed: List[int] = []
+        self._distrust = distrust
         self._forms, self._alarm, self.counters = forms, Alarm(), Counters()
         self._stuck: Optional[_Transfer] = None  # a store that was dropped
         self._loads: Deque[_Transfer] = collections.deque()
@@ -172,8 +174,17 @@ class CpuWorker(OffloadingWorker):
                 kind = compared(mine, bytes(stored), self._forms) if all(there) and not transfer.dropped else None
             if kind is not None:
                 self.counters.add("compared", 1, kind)
-            if kind == DIFFERENT:
-                self._alarm.add(self._pages.space)
+            if kind == DIFFERENT and self._alarm.add(self._pages.space) and self._distrust:
+                self._distrusts()
+
+    def _distrusts(self) -> None:
+        try:
+            done = self._client.distrust(timeout=self._patience)
+        except Refused as e:
+            log.warning("kvstored: the daemon does not distrust the space for this engine: %s", e)
+            return
+        said = "distrusts the space now: all of it is a miss until `kvstored trust`" if done else "could not be told to distrust the space"
+        log.warning("kvstored: the daemon %s", said)
 
     def _load(self, transfer: _Transfer, load: Any, places: List[Place]) -> int:
         if len(places) != len(load.keys):

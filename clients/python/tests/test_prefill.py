@@ -39,6 +39,11 @@ class Rate(unittest.TestCase):
         self.prompts(p, [9e6] * 15)  # the engine had these itself
         self.assertEqual(p.rate, 3000)
 
+    def test_between_two(self) -> None:
+        p = self.measured()
+        self.prompts(p, [1000.0] * 4 + [3000.0] * 4)
+        self.assertEqual(p.rate, 2000)
+
     def test_the_first_question_counts(self) -> None:
         p = self.measured()
         for n in range(8):

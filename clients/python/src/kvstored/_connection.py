@@ -286,9 +286,13 @@ class Link:
             raise
 
     def read(self, seconds: float) -> None:
-        """Reads once, in so many seconds, for a thread that waits for what comes unasked."""
-        with self._reading:
-            self._receive(seconds)
+        """Reads once, in so many seconds, for a thread that waits for what comes unasked; it
+        sleeps until then."""
+        ready = select.poll()
+        ready.register(self._sock, select.POLLIN)
+        if ready.poll(1e3 * seconds):
+            with self._reading:
+                self._receive(0.0)
 
     def _receive(self, seconds: float) -> bool:
         """Reads once, and delivers what is whole; whether anything came in so many seconds."""

@@ -100,14 +100,14 @@ class KvstoredTier(SecondaryTierManager):
         o = options.check("KvstoredTier", _of_user(keys, spec, tier_type), KEYS)
         if primary_kv_view is None or primary_kv_view.ndim < 2:
             raise ValueError("KvstoredTier needs primary_kv_view as rows of bytes, one for each block")
+        self._row = primary_kv_view.nbytes // len(primary_kv_view)
+        space = fingerprint(spec, self._row, o["model"], o["revision"], o["namespace"])  # which says what is too old
         super().__init__(spec, primary_kv_view, **_of_base({"tier_type": tier_type, **keys}))
         self.tier_type = tier_type
         self.locality = Locality[o["locality"]]
-        self._row = primary_kv_view.nbytes // len(primary_kv_view)
         self._rows, self._base = len(primary_kv_view), address(primary_kv_view)
         self._transfer_timeout = o["transfer_timeout"]
         self._counters, self._events = Counters(), Events(self, o["enable_kv_events"], spec)
-        space = fingerprint(spec, self._row, o["model"], o["revision"], o["namespace"])
         self._client = Client(o["socket"], space=space, name="vllm", timeout=self._transfer_timeout)  # it is checked there
         kinds = _groups.given(o["groups"]) or groups.of_spec(spec)
         self._groups = Groups(self._client, space, kinds, groups.chunks(spec), o["verify"], o["check_existing"])

@@ -1,7 +1,10 @@
 package vllm_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -83,11 +86,74 @@ func TestOtherModels(t *testing.T) {
 		if g := e.generate(prompts, nil); fmt.Sprint(g.Answers) == fmt.Sprint(want.Answers) {
 			t.Errorf("%s answers alike", what)
 		}
-		if got := e.compared(); got["different"] < 3 {
-			t.Errorf("%s: of blocks that were computed again are %v", what, got)
-		} else if !strings.Contains(e.Said(1<<20), "are different from those stored under their keys") {
-			t.Errorf("%s: nothing is said of %v", what, got)
+		e.different(what)
+		e.Stop()
+	}
+}
+
+// different checks that an engine has found blocks different, and says so.
+func (e *engine) different(what string) {
+	e.t.Helper()
+	if got := e.compared(); got["different"] < 3 {
+		e.t.Errorf("%s: of blocks that were computed again are %v", what, got)
+	} else if !strings.Contains(e.Said(1<<20), "are different from those stored under their keys") {
+		e.t.Errorf("%s: nothing is said of %v", what, got)
+	}
+}
+
+// TestOtherAdapter: KV of an adapter that is another one under the same name and path is
+// different.
+func TestOtherAdapter(t *testing.T) {
+	if !*long {
+		t.Skip("it takes minutes: -long")
+	}
+	python(t)
+	d, dir := daemon.Start(t, roomy), t.TempDir()
+	prompts := drive.Random(seeded(), 1, 200)
+	for i, adapter := range []string{"adapter-1", "adapter-2"} {
+		at := filepath.Join(dir, "adapter-1")
+		if err := errors.Join(os.RemoveAll(at), os.CopyFS(at, os.DirFS(vllm.Model(t, adapter)))); err != nil {
+			t.Fatal(err)
+		}
+		e := start(t, d.Socket, options{Connector: canary(), Options: object{"enable_lora": true, "max_loras": 1, "max_lora_rank": 8}})
+		e.generate(prompts, object{"adapter": 1, "folder": dir})
+		if i == 0 {
+			e.stored(d, blocks(prompts, 32))
+		} else {
+			e.different("another adapter")
 		}
 		e.Stop()
+	}
+}
+
+// TestShifted: blocks under the keys of their neighbours are different, and an engine that
+// may has the space distrusted: another engine then finds nothing there.
+func TestShifted(t *testing.T) {
+	if !*long {
+		t.Skip("it takes minutes: -long")
+	}
+	python(t)
+	d := daemon.Start(t, roomy)
+	prompts := drive.Random(seeded(), 1, 200)
+	line := canary()
+	extra := line["kv_connector_extra_config"].(object)
+	extra["spec_name"], extra["spec_module_path"] = "ShiftedSpec", "shifted"
+	first := start(t, d.Socket, options{Connector: line})
+	want := first.generate(prompts, nil)
+	first.stored(d, blocks(prompts, 32))
+	first.Stop()
+	line = canary()
+	line["kv_connector_extra_config"].(object)["kvstored"].(object)["distrust"] = true
+	second := start(t, d.Socket, options{Connector: line})
+	drive.Equal(t, "computed", second.generate(prompts, nil).Answers, want.Answers, false)
+	second.different("shifted")
+	second.Stop()
+	line = canary()
+	line["kv_connector_extra_config"].(object)["kvstored"].(object)["canary"] = 0
+	third := start(t, d.Socket, options{Connector: line})
+	g := third.generate(prompts, nil)
+	drive.Equal(t, "distrusted", g.Answers, want.Answers, false)
+	if fromDaemon(g) != 0 {
+		t.Errorf("of a distrusted space came %v", g.Cached)
 	}
 }

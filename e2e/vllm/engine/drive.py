@@ -28,10 +28,10 @@ class Engine:
         self._models = os.path.dirname(model)
         self._requests = 0
 
-    def generate(self, prompts: List[List[int]], tokens: int = 8, together: bool = False, salt: str = "", adapter: int = 0) -> Dict[str, Any]:
+    def generate(self, prompts: List[List[int]], tokens: int = 8, together: bool = False, salt: str = "", adapter: int = 0, folder: str = "") -> Dict[str, Any]:
         """The answers, and from where tokens of the prompts came. One prompt at a time,
-        unless ``together``."""
-        lora = LoRARequest(f"adapter-{adapter}", adapter, f"{self._models}/adapter-{adapter}") if adapter else None
+        unless ``together``. ``folder``: of the adapters, where they are not beside the model."""
+        lora = LoRARequest(f"adapter-{adapter}", adapter, f"{folder or self._models}/adapter-{adapter}") if adapter else None
         params = SamplingParams(temperature=0, max_tokens=tokens, logprobs=1, ignore_eos=True)
         inputs: List[Any] = [{"prompt_token_ids": p, **({"cache_salt": salt} if salt else {})} for p in prompts]
         before, began = self._sources(), time.perf_counter()

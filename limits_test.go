@@ -23,10 +23,14 @@ var limitsPages = []string{"docs/guarantees.md", "router/docs/reference.md"}
 // stated are rows of its tables whose value no key sets: how they begin, and the constants
 // that they state. Those of a number of bytes have "bytes " in front.
 var stated = map[string][]string{
-	"less than 64 KiB of a frame":               {"bytes internal/wire.stallBytes"},
-	"less than 1 MiB read while":                {"bytes internal/server.queueBytes"},
+	"less than 64 KiB of a frame":               {"bytes internal/wire.stallBytes", "internal/daemon.stallTimeout"},
+	"less than 1 MiB read while":                {"bytes internal/server.queueBytes", "internal/daemon.stallTimeout"},
 	"connections, 16 for administrators":        {"config.AdminConnections"},
 	"files: 512, and four":                      {"internal/daemon.ownFiles"},
+	"of one user":                               nil, // a share, or half
+	"chunks in DRAM, on disk":                   nil, // derived from the memory
+	"jobs and fills of a user":                  {"internal/daemon.uidJobs"},
+	"batches to replay":                         {"internal/daemon.eventBatches"},
 	"requests of a user that wait":              {"internal/server.maxWaiting"},
 	"jobs, fills, pins, spaces of a connection": {"internal/server.maxLive"},
 	"chunks of a request":                       {"key.MaxChunks"},
@@ -90,7 +94,7 @@ var stated = map[string][]string{
 }
 
 // derived are keys whose default the configuration does not say: it depends on others.
-var derived = map[string]string{"limits.memory": "derived", "limits.chunks": "derived", "limits.uid_connections": "half", "retain.total": "half", "retain.uid": "a quarter"}
+var derived = map[string]string{"limits.memory": "derived", "limits.uid_connections": "half", "retain.total": "half", "retain.uid": "a quarter"}
 
 // TestLimitsAreTrue: each row of the tables of limits states the default of its key, or
 // the constants of the code; each key that is a limit, and each constant, has its row.

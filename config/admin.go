@@ -31,9 +31,6 @@ type Admin struct {
 	Mode os.FileMode `yaml:"mode"`
 	// Its group, by name or number; "" is the daemon's own.
 	Group string `yaml:"group"`
-	// Keep a sample of prompts for [what-if](../run/sizing.md#what-to-set), in 32 MiB and 1 %
-	// of the time of lookups.
-	WhatIf bool `yaml:"what_if"`
 }
 
 // AdminSocketOf is where a daemon whose listen.socket is known is administered,

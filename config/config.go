@@ -8,16 +8,13 @@ type Config struct {
 	Listen   Listen   `yaml:"listen"`
 	Admin    Admin    `yaml:"admin"`
 	Chunk    Chunk    `yaml:"chunk"`
-	Arena    Arena    `yaml:"arena"`
 	CPU      CPU      `yaml:"cpu"`
 	Disk     Disk     `yaml:"disk"`
 	Remote   Remote   `yaml:"remote"`
 	Write    Write    `yaml:"write"`
 	Prefetch Prefetch `yaml:"prefetch"`
 	Lease    Lease    `yaml:"lease"`
-	Pin      Pin      `yaml:"pin"`
 	Retain   Retain   `yaml:"retain"`
-	Budget   Budget   `yaml:"budget"`
 	Limits   Limits   `yaml:"limits"`
 	Stop     Stop     `yaml:"stop"`
 	Events   Events   `yaml:"events"`
@@ -43,12 +40,6 @@ const (
 	HashXXH64  = "xxh64"  // two seeded lanes; trusted single-tenant use only
 )
 
-// Arena is the shared memory that payloads lie in.
-type Arena struct {
-	// One in so many hits in DRAM is hashed again first; 0 is none.
-	VerifyHits int `yaml:"verify_hits" range:"0..1073741824" reload:"at once"`
-}
-
 // Prefetch says how long a prefetch may keep its client waiting.
 type Prefetch struct {
 	// timeout loads until the deadline, best_effort answers with what is ready, wait_complete
@@ -58,8 +49,6 @@ type Prefetch struct {
 	Deadline time.Duration `yaml:"deadline" range:">0s" reload:"next request"`
 	// Added to the deadline for each 1,024 tokens to promote.
 	Per1024Tokens time.Duration `yaml:"per_1024_tokens" range:"0s.." reload:"next request"`
-	// Most bytes being read at once for one prompt.
-	Window Bytes `yaml:"window" range:"1MiB.." reload:"next request"`
 }
 
 // The prefetch policies.
@@ -75,12 +64,6 @@ type Lease struct {
 	MaxAge time.Duration `yaml:"max_age" range:">0s" reload:"new connections"`
 }
 
-// Pin bounds named protection.
-type Pin struct {
-	// Longest that a client may protect a prompt from eviction.
-	MaxAge time.Duration `yaml:"max_age" range:">0s" reload:"new pins"`
-}
-
 // Retain bounds what clients may have [kept longer](../eviction.md#retained) than the
 // policies would.
 type Retain struct {
@@ -88,8 +71,6 @@ type Retain struct {
 	Total Bytes `yaml:"total" range:"0.." reload:"at once"`
 	// Most of these of one user; 0 is half of total.
 	UID Bytes `yaml:"uid" range:"0.." reload:"at once"`
-	// Longest that a chunk is retained.
-	MaxDuration time.Duration `yaml:"max_duration" range:">0s..720h" reload:"at once"`
 }
 
 // Retained is what may be retained, in total and of one user.
@@ -103,23 +84,6 @@ func (c *Config) Retained() (total, uid int64) {
 	return total, uid
 }
 
-// Budget holds the shares of cpu.capacity that may be protected from eviction; leases,
-// pins and loads together at most 0.8.
-type Budget struct {
-	// Share that engines read or fill.
-	Leases float64 `yaml:"leases" range:">0..0.8" reload:"at once"`
-	// Share that is pinned by name.
-	Pins float64 `yaml:"pins" range:">0..0.8" reload:"at once"`
-	// Share that promotions protect; one always may.
-	Loads float64 `yaml:"loads" range:">0..0.8" reload:"at once"`
-	// Share that waits for the disk; it yields to the others.
-	Unwritten float64 `yaml:"unwritten" range:">0..0.8" reload:"at once"`
-}
-
-// MaxProtected is the largest share of cpu.capacity that all of Budget may
-// protect together; the rest is always evictable, so that puts go on.
-const MaxProtected = 0.8
-
 // Space is a rule for the spaces whose model it matches: see [tenants](../run/tenants.md).
 // The first that matches counts.
 type Space struct {
@@ -130,15 +94,10 @@ type Space struct {
 	// How long a chunk may stay, in every tier; 0s is for ever.
 	MaxAge time.Duration `yaml:"max_age" range:"0s..87600h"`
 	// How deep in a prompt a token takes twice as long as the first: about 30000 for Llama 3
-	// of 8 billion parameters, 53000 for 70, 15000 for DeepSeek-V3. For rank_by: compute.
-	PrefillDepth int `yaml:"prefill_depth" range:"1..1000000000"`
+	// of 8 billion parameters, 53000 for 70, 15000 for DeepSeek-V3. tenure then weighs chunks
+	// by their compute; 0 is by their tokens.
+	PrefillDepth int `yaml:"prefill_depth" range:"0..1000000000"`
 }
-
-// Default is a rule that says nothing; a list of rules begins with it for each.
-func (Space) Default() any { return Space{PrefillDepth: DefaultPrefillDepth} }
-
-// DefaultPrefillDepth is the prefill_depth of a space under no rule.
-const DefaultPrefillDepth = 30_000
 
 // Log is the daemon's own log, on standard error.
 type Log struct {
@@ -159,6 +118,4 @@ type Stop struct {
 type Events struct {
 	// Tell what the tiers come to have and lose.
 	Enabled bool `yaml:"enabled"`
-	// How many batches can be asked for again.
-	Batches int `yaml:"batches" range:"1..1048576"`
 }

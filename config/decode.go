@@ -140,6 +140,7 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 		switch {
 		case !ok && d.whyLeft(sub) != "":
 			d.fail(tk, sub, "is no key any more: %s", d.whyLeft(sub))
+			d.errs[len(d.errs)-1].Left = true
 		case !ok:
 			d.fail(tk, sub, "unknown key; known here: %s", keyNames(v.Type()))
 		case seen[name]:
@@ -167,9 +168,6 @@ func (d *decoder) sequence(n ast.Node, v reflect.Value, path string) {
 	for i, e := range s.Values {
 		item := fmt.Sprintf("%s[%d]", path, i)
 		d.set[item] = d.origin(e.GetToken())
-		if rule, ok := out.Index(i).Interface().(interface{ Default() any }); ok {
-			out.Index(i).Set(reflect.ValueOf(rule.Default()))
-		}
 		d.value(e, out.Index(i), item)
 	}
 	if len(s.Values) == 0 {

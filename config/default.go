@@ -17,30 +17,18 @@ const (
 func Default() Config {
 	return Config{
 		Listen: Listen{Socket: "/run/kvstored/kvstored.sock", Mode: 0o660, RESPFull: RESPFullDrop},
-		Admin:  Admin{Listen: "127.0.0.1:9464", Mode: 0o600, WhatIf: true},
+		Admin:  Admin{Listen: "127.0.0.1:9464", Mode: 0o600},
 		Chunk:  Chunk{Tokens: 256, Hash: HashSHA256},
-		Arena:  Arena{VerifyHits: 256},
-		CPU: CPU{
-			Capacity: 4 * gib, Policy: "lru", RankBy: RankByTokens, HighWatermark: 0.95, LowWatermark: 0.90,
-			HugePages: HugePagesAuto,
-		},
-		Disk: Disk{
-			Paths: []string{"/var/lib/kvstored"}, Capacity: 50 * gib,
-			Policy: "tenure", RankBy: RankByTokens, HighWatermark: 0.95, LowWatermark: 0.90,
-			MinFree: 5 * gib, InlineMax: 2 * kib, SegmentSize: gib, IOTimeout: 10 * time.Second,
-		},
+		CPU:    CPU{Capacity: 4 * gib, Policy: "lru", HugePages: HugePagesAuto},
+		Disk:   Disk{Paths: []string{"/var/lib/kvstored"}, Capacity: 50 * gib, Policy: "tenure", MinFree: 5 * gib},
 		Remote: Remote{S3: S3{
-			Prefix: "kvstored", Region: "us-east-1", Concurrency: 32, Flight: 256 * mib, Timeout: 10 * time.Second,
+			Prefix: "kvstored", Region: "us-east-1", Concurrency: 32, Timeout: 10 * time.Second,
 		}},
-		Write:    Write{Mode: WriteAuto, UnsafeAge: 10 * time.Minute, Queue: gib},
-		Prefetch: Prefetch{Policy: PrefetchTimeout, Deadline: 2 * time.Second, Window: 256 * mib},
+		Write:    Write{Mode: WriteAuto, UnsafeAge: 10 * time.Minute},
+		Prefetch: Prefetch{Policy: PrefetchTimeout, Deadline: 2 * time.Second},
 		Lease:    Lease{MaxAge: 5 * time.Minute},
-		Pin:      Pin{MaxAge: 5 * time.Minute},
-		Retain:   Retain{MaxDuration: 30 * 24 * time.Hour},
-		Budget:   Budget{Leases: 0.4, Pins: 0.2, Loads: 0.2, Unwritten: 0.2},
-		Limits:   Limits{UIDMemory: 0.75, Stall: 30 * time.Second, Connections: 4096, UIDJobs: 16 << 10},
+		Limits:   Limits{Connections: 4096},
 		Stop:     Stop{Flush: 60 * time.Second},
-		Events:   Events{Batches: 1024},
 		Log:      Log{Level: "info", Format: "auto"},
 	}
 }

@@ -5,7 +5,8 @@ import "regexp"
 // left are keys that there were, and what to do without each. A section stands for all of
 // its keys.
 var left = map[string]string{
-	"arena.spin":     "how long is fixed now, 50 us while the machine is idle; take it out",
+	"arena":          "engines are waited for 50 us while the machine is idle, they store through a window of their own, and one hit of 256 in DRAM is hashed again; take it out",
+	"events.batches": "1,024 can be asked for again; take it out",
 	"events.publish": leftToBridge,
 	"events.replay":  leftToBridge,
 	"events.open":    leftToBridge,
@@ -14,12 +15,34 @@ var left = map[string]string{
 	"listen.lm":      "lm:// is not spoken any more; take LMCache's plug-in or L2 adapter, or its Redis client at listen.resp",
 	"listen.lm_open": "lm:// is not spoken any more, so that there is nothing to open; take it out",
 
-	"arena.puts":         "engines never write the shared memory, they store through a window of their own; take it out",
 	"write.min_hits":     leftToTenure,
 	"spaces[].priority":  "nothing is spared by its model any more; a quota bounds the others, and clients retain what is to stay (hints); take it out",
 	"prefetch.next_turn": "a prompt that was stored is not promoted any more: its next turn asks for it",
 
 	"listen.resp_flush": "Redis clients cannot empty the store any more; kvstored forget --space does it, by the id that kvstored list spaces shows below (values of the resp front end)",
+
+	"admin.what_if":       "the sample is always kept, in 32 MiB; take it out",
+	"cpu.rank_by":         leftToDepth,
+	"disk.rank_by":        leftToDepth,
+	"cpu.high_watermark":  leftToWatermarks,
+	"cpu.low_watermark":   leftToWatermarks,
+	"disk.high_watermark": leftToWatermarks,
+	"disk.low_watermark":  leftToWatermarks,
+	"cpu.learned":         "what tenure has learned is beside the disk's database (disk.meta); take it out",
+	"disk.inline_max":     "payloads up to 2 KiB are in the database, where they are found faster; take it out",
+	"disk.segment_size":   "a segment has an eighth of disk.capacity, 64 MiB to 1 GiB; take it out",
+	"disk.io_timeout":     "a read of 10 s is a miss, and prefetch.deadline bounds what a client waits for; take it out",
+	"disk.io_depth":       "a probe of each path finds it; take it out",
+	"remote.s3.flight":    "reads of 256 MiB are in flight at most; remote.s3.concurrency says how many; take it out",
+	"write.queue":         "1 GiB may wait to be written, or a fifth of cpu.capacity if that is less; take it out",
+	"prefetch.window":     "256 MiB are read at once for one prompt; take it out",
+	"pin":                 "a pin ends after 5 minutes; clients retain what is to stay longer (hints, which retain bounds); take it out",
+	"retain.max_duration": "clients retain for 30 days at most; retain.total and retain.uid bound how much; take it out",
+	"budget":              "the shares of DRAM are fixed: 0.4 for leases, 0.2 for pins, 0.2 for loads, 0.2 for what waits for the disk; take it out",
+	"limits.uid_memory":   "one user may hold 0.75 of limits.memory; take it out",
+	"limits.chunks":       "it is derived from the memory of the daemon, as check prints; limits.memory bounds what is for clients; take it out",
+	"limits.stall":        "a connection without progress ends after 30 s; take it out",
+	"limits.uid_jobs":     "one user may have 16,384; take it out",
 
 	"upgrade": "a stop and a start keep DRAM and the sockets with cpu.keep: true, where systemd or serve --keeper has them",
 
@@ -36,6 +59,10 @@ var valuesLeft = map[string]string{
 }
 
 const leftToBridge = "ZeroMQ is published by `kvstored-router bridge`, which has a flag for it"
+
+const leftToDepth = "prefill_depth of a rule in spaces has tenure weigh chunks by what they take to compute; take it out"
+
+const leftToWatermarks = "eviction begins at 0.95 of the capacity and goes down to 0.90; take it out"
 
 const leftToTenure = "disk.policy: tenure, the default, writes what is worth it; take it out"
 

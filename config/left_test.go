@@ -1,6 +1,9 @@
 package config
 
 import (
+	"errors"
+	"os"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -8,12 +11,12 @@ import (
 // A key that left is named with what replaces it, in a file and in a variable.
 func TestKeysThatLeft(t *testing.T) {
 	for text, want := range map[string]string{
-		"events: {enabled: true, batches: 1}":      "",
-		"events: {enabled: true, batches: 0}":      "events.batches",
+		"events: {enabled: true}":                  "",
+		"events: {enabled: true, batches: 1}":      "events.batches: is no key any more: 1,024 can be asked for again",
 		"events: {publish: 127.0.0.1:5557}":        "f.yaml:1:10: events.publish: is no key any more: ZeroMQ is published by `kvstored-router bridge`",
 		"events: {tokens: true}":                   "events.tokens: is no key any more",
 		"events: {port: 5557}":                     "unknown key",
-		"arena: {spin: 0s}":                        "arena.spin: is no key any more: how long is fixed now",
+		"arena: {spin: 0s}":                        "arena: is no key any more: engines are waited for 50 us",
 		"cpu: {policy: sieve}":                     `cpu.policy: want lru, lfu, fifo, mru, arc, s3fifo or tenure, not "sieve"; kvstored-lab alone has that policy`,
 		"route: {models: [{name: m}], port: 9465}": "route: is no key any more: the router is a program of its own",
 	} {
@@ -24,5 +27,86 @@ func TestKeysThatLeft(t *testing.T) {
 	_, err := Load("", []string{"KVSTORED_ROUTE__LISTEN=127.0.0.1:1"}, Rules{})
 	if err == nil || !strings.Contains(err.Error(), "KVSTORED_ROUTE__LISTEN: route.listen: is no key any more") {
 		t.Error(err)
+	}
+}
+
+// earlier is the example of an earlier version, every key with the default of then.
+const earlier = "testdata/earlier.yaml"
+
+// All keys that left are told at once, each with what there is in its place, and no other
+// key of the file is wrong.
+func TestAllThatLeft(t *testing.T) {
+	_, err := Load(earlier, nil, Rules{})
+	var errs Errors
+	if !errors.As(err, &errs) {
+		t.Fatal(err)
+	}
+	for _, e := range errs {
+		if !e.Left {
+			t.Error(e)
+		}
+	}
+	if len(errs) != 36 {
+		t.Errorf("%d keys and sections left, want 36:\n%v", len(errs), err)
+	}
+}
+
+// The file that Rewrite prints means what the earlier one meant, and has its comments.
+func TestRewrite(t *testing.T) {
+	text, taken, err := Rewrite(earlier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(taken) != 36 {
+		t.Errorf("%d keys were taken out", len(taken))
+	}
+	if c, err := loadText(t, string(text)); err != nil || !reflect.DeepEqual(c, Default()) {
+		t.Errorf("%v: %+v, want the defaults", err, c)
+	}
+	old, err := os.ReadFile(earlier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := strings.Split(string(old), "\n")
+	for line := range strings.SplitSeq(string(text), "\n") {
+		at := 0
+		for at < len(was) && was[at] != line {
+			at++
+		}
+		if at == len(was) {
+			t.Errorf("%q is no line of the earlier file, or moved", line)
+			continue
+		}
+		was = was[at+1:]
+	}
+}
+
+// Keys within braces and in lists leave by themselves.
+func TestRewriteWithinLines(t *testing.T) {
+	for old, want := range map[string]string{
+		"":                                            "",
+		"cpu: {capacity: 1GiB} # mine\n":              "cpu: {capacity: 1GiB} # mine\n",
+		"write: {mode: back, queue: 1GiB} # b\n":      "write: {mode: back} # b\n",
+		"write: {queue: 1GiB, mode: back}\n":          "write: {mode: back}\n",
+		"write: {queue: 1GiB}\n":                      "write: {}\n",
+		"events: {topic: \"a, b}\", enabled: true}\n": "events: {enabled: true}\n",
+		"events: {topic: [a, {b: c}], tokens: true, enabled: true, batches: 1}\n":                                              "events: {enabled: true}\n",
+		"spaces:\n- priority: 1 # p\n  match: a\n- match: b\n  priority: 2\n  max_age: 1h\n":                                   "spaces:\n- match: a\n- match: b\n  max_age: 1h\n",
+		"arena:\n  puts: direct\n\n  spin: 1ms\n    # of spin\n# of pin\npin: {max_age: 1m}\n\n# of cpu\ncpu: {mlock: true}\n": "# of pin\n\n# of cpu\ncpu: {mlock: true}\n",
+	} {
+		path := t.TempDir() + "/f.yaml"
+		if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := Rewrite(path); err != nil || string(got) != want {
+			t.Errorf("%q becomes %q, %v; want %q", old, got, err, want)
+		}
+	}
+	path := t.TempDir() + "/f.yaml"
+	if err := os.WriteFile(path, []byte("pin: {max_age: 1m}\ncpu: {policy: sieve}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, taken, err := Rewrite(path); string(got) != "cpu: {policy: sieve}\n" || len(taken) != 1 || err == nil || !strings.Contains(err.Error(), `1:15: cpu.policy: want lru`) {
+		t.Errorf("%q, %v, %v", got, taken, err)
 	}
 }

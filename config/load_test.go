@@ -43,42 +43,41 @@ func TestErrors(t *testing.T) {
 		{
 			name: "all problems at once, in the file's order, then the environment's",
 			file: "log: {level: loud}\ncpu:\n  capacity: 4gb\n  polcy: lru\nlease: {max_age: 0s}\n",
-			env:  []string{"KVSTORED_PIN__MAX_AGE=soon", "PATH=/bin"},
+			env:  []string{"KVSTORED_STOP__FLUSH=soon", "PATH=/bin"},
 			want: `
 f.yaml:1:14: log.level: want trace, debug, info, warn or error, not "loud"
 f.yaml:3:13: cpu.capacity: "4gb" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
-f.yaml:4:3: cpu.polcy: unknown key; known here: capacity, policy, rank_by, high_watermark, low_watermark, hugepages, mlock, learned, keep
+f.yaml:4:3: cpu.polcy: unknown key; known here: capacity, policy, hugepages, mlock, keep
 f.yaml:5:18: lease.max_age: want above 0s, not 0s
-KVSTORED_PIN__MAX_AGE: pin.max_age: "soon" is not a duration; write a number with a unit, such as 25us, 10s or 5m`,
+KVSTORED_STOP__FLUSH: stop.flush: "soon" is not a duration; write a number with a unit, such as 25us, 10s or 5m`,
 		},
 		{
 			name: "what may be retained",
-			file: "retain: {total: 1GiB, uid: 2GiB, max_duration: 721h}\n",
+			file: "retain: {total: 1GiB, uid: 2GiB}\n",
 			want: `
-f.yaml:1:28: retain.uid: 2GiB is more than retain.total, 1GiB, of all users; lower it, or raise that
-f.yaml:1:48: retain.max_duration: want above 0s, at most 720h, not 721h`,
+f.yaml:1:28: retain.uid: 2GiB is more than retain.total, 1GiB, of all users; lower it, or raise that`,
 		},
 		{
 			name: "what may be retained, of other kinds",
-			file: "retain: {total: much, uid: -1, max_duration: 0s, priority: 5}\n",
+			file: "retain: {total: much, uid: -1, priority: 5}\n",
 			want: `
 f.yaml:1:17: retain.total: "much" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
 f.yaml:1:28: retain.uid: "-1" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
-f.yaml:1:46: retain.max_duration: want above 0s, at most 720h, not 0s
-f.yaml:1:50: retain.priority: unknown key; known here: total, uid, max_duration`,
+f.yaml:1:32: retain.priority: unknown key; known here: total, uid`,
 		},
 		{
 			name: "what is wrong with one key hides nothing about its neighbours",
-			file: "cpu: {capacity: 4gb, policy: best}\ndisk: {segment_size: 3MiB, paths: [x, 7]}\nwrite: {moed: back, queue: 1KiB}\nbudget: {leases: lots, pins: 0.7}\nlisten: {socket: x, resp_password_file: 7, resp: [\"0.0.0.0:1\"]}\n",
+			file: "cpu: {capacity: 4gb, policy: best}\ndisk: {min_free: -3MiB, paths: [x, 7]}\nwrite: {moed: back, unsafe_age: 1ms}\nlimits: {memory: lots, connections: 7}\nlisten: {socket: x, resp_password_file: 7, resp: [\"0.0.0.0:1\"]}\n",
 			want: `
 f.yaml:1:17: cpu.capacity: "4gb" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
 f.yaml:1:30: cpu.policy: want lru, lfu, fifo, mru, arc, s3fifo or tenure, not "best"
-f.yaml:2:22: disk.segment_size: want at least 64MiB, not 3MiB
-f.yaml:2:36: disk.paths[0]: want an absolute path, not "x"
-f.yaml:2:39: disk.paths[1]: want a string; put quotes around 7
-f.yaml:3:9: write.moed: unknown key; known here: mode, unsafe_age, queue
-f.yaml:3:28: write.queue: want at least 1MiB, not 1KiB
-f.yaml:4:18: budget.leases: want a number, such as 0.75, not the string "lots"
+f.yaml:2:18: disk.min_free: "-3MiB" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
+f.yaml:2:33: disk.paths[0]: want an absolute path, not "x"
+f.yaml:2:36: disk.paths[1]: want a string; put quotes around 7
+f.yaml:3:9: write.moed: unknown key; known here: mode, unsafe_age
+f.yaml:3:33: write.unsafe_age: want 0, or at least 1s, not 1ms
+f.yaml:4:18: limits.memory: "lots" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
+f.yaml:4:37: limits.connections: want 64 to 65534, not 7
 f.yaml:5:18: listen.socket: want an absolute path, not "x"
 f.yaml:5:41: listen.resp_password_file: want a string; put quotes around 7`,
 		},
@@ -141,16 +140,16 @@ KVSTORED_LISTEN__RESP_FULL: listen.resp_full: want drop or error, not "Drop"`,
 		},
 		{
 			name: "a list for a file", file: "- cpu\n",
-			want: `f.yaml:1:1: want a mapping of listen, admin, chunk, arena, cpu, disk, remote, write, prefetch, lease, pin, retain, budget, limits, stop, events, spaces, access, log`,
+			want: `f.yaml:1:1: want a mapping of listen, admin, chunk, cpu, disk, remote, write, prefetch, lease, retain, limits, stop, events, spaces, access, log`,
 		},
 		{
-			name: "duplicate keys", file: "pin: {max_age: 1m, max_age: 2m}\npin: {}\n",
+			name: "duplicate keys", file: "lease: {max_age: 1m, max_age: 2m}\nlease: {}\n",
 			want: `
-f.yaml:1:20: pin.max_age: is here twice; remove one
-f.yaml:2:1: pin: is here twice; remove one`,
+f.yaml:1:22: lease.max_age: is here twice; remove one
+f.yaml:2:1: lease: is here twice; remove one`,
 		},
 		{
-			name: "two documents", file: "pin: {}\n---\npin: {}\n",
+			name: "two documents", file: "stop: {}\n---\nstop: {}\n",
 			want: `f.yaml:2:1: a second YAML document; keep everything in one`,
 		},
 		{
@@ -161,57 +160,48 @@ f.yaml:2:16: disk.policy: anchors, aliases, tags and directives are not supporte
 		},
 		{
 			name: "wrong types",
-			file: "listen: {group: 12, allow_uids: 0}\nadmin: [a]\nchunk: {tokens: many, save_unfull: \"true\"}\ndisk: {paths: [{a: b}]}\nwrite: {queue: [1]}\nlog: {level:}\n",
+			file: "listen: {group: 12, allow_uids: 0}\nadmin: [a]\nchunk: {tokens: many, save_unfull: \"true\"}\ndisk: {paths: [{a: b}]}\nwrite: {unsafe_age: [1]}\nlog: {level:}\n",
 			want: `
 f.yaml:1:17: listen.group: want a string; put quotes around 12
 f.yaml:1:33: listen.allow_uids: want a list, such as [1000]
-f.yaml:2:8: admin: want a mapping of listen, hosts, dashboard, socket, mode, group, what_if
+f.yaml:2:8: admin: want a mapping of listen, hosts, dashboard, socket, mode, group
 f.yaml:3:17: chunk.tokens: want a whole number, not the string "many"
 f.yaml:3:36: chunk.save_unfull: want true or false, not the string "true"
 f.yaml:4:16: disk.paths[0]: want a single value, not a list or a mapping; within [...] text with a colon needs quotes
-f.yaml:5:16: write.queue: want a single value, not a list or a mapping; within [...] text with a colon needs quotes
+f.yaml:5:21: write.unsafe_age: want a single value, not a list or a mapping; within [...] text with a colon needs quotes
 f.yaml:6:13: log.level: has no value; give it one or remove the line`,
 		},
 		{
 			name: "wrong numbers",
-			file: "listen: {mode: 0999, allow_uids: [0, -1, 4294967296]}\nchunk: {tokens: 1.5}\ncpu: {low_watermark: .nan}\nbudget: {pins: 1e999}\n",
+			file: "listen: {mode: 0999, allow_uids: [0, -1, 4294967296]}\nchunk: {tokens: 1.5}\ncpu: {capacity: .nan}\nlimits: {connections: 1e999}\n",
 			want: `
 f.yaml:1:16: listen.mode: "0999" is not a file mode; write it in octal, such as "0660"
 f.yaml:1:38: listen.allow_uids[1]: want a whole number from 0 to 4294967295, not "-1"
 f.yaml:1:42: listen.allow_uids[2]: want a whole number from 0 to 4294967295, not "4294967296"
 f.yaml:2:17: chunk.tokens: want a whole number, not "1.5"
-f.yaml:3:22: cpu.low_watermark: want a number, such as 0.75, not ".nan"
-f.yaml:4:16: budget.pins: want a number, such as 0.75, not the string "1e999"`,
+f.yaml:3:17: cpu.capacity: ".nan" is not a size; write a whole number with a unit, such as 512MiB, 4GiB or 64KB
+f.yaml:4:23: limits.connections: want a whole number, not the string "1e999"`,
 		},
 		{
 			name: "values",
-			file: "chunk: {tokens: 0, hash: md5}\narena: {verify_hits: -1}\nwrite: {mode: never, queue: 1KiB, unsafe_age: 20ms}\nprefetch: {policy: maybe, deadline: -1s, per_1024_tokens: -1ms, window: 0}\nlog: {format: xml}\n",
+			file: "chunk: {tokens: 0, hash: md5}\nwrite: {mode: never, unsafe_age: 20ms}\nprefetch: {policy: maybe, deadline: -1s, per_1024_tokens: -1ms}\nlog: {format: xml}\n",
 			want: `
 f.yaml:1:17: chunk.tokens: want 1 to 65536, not 0
 f.yaml:1:26: chunk.hash: want sha256 or xxh64, not "md5"
-f.yaml:2:22: arena.verify_hits: want 0 to 1073741824, not -1
-f.yaml:3:15: write.mode: want auto, through or back, not "never"
-f.yaml:3:29: write.queue: want at least 1MiB, not 1KiB
-f.yaml:3:47: write.unsafe_age: want 0, or at least 1s, not 20ms
-f.yaml:4:20: prefetch.policy: want best_effort, wait_complete or timeout, not "maybe"
-f.yaml:4:37: prefetch.deadline: want above 0s, not -1s
-f.yaml:4:59: prefetch.per_1024_tokens: want 0s or more, not -1ms
-f.yaml:4:73: prefetch.window: want at least 1MiB, not 0
-f.yaml:5:15: log.format: want auto, console or json, not "xml"`,
+f.yaml:2:15: write.mode: want auto, through or back, not "never"
+f.yaml:2:34: write.unsafe_age: want 0, or at least 1s, not 20ms
+f.yaml:3:20: prefetch.policy: want best_effort, wait_complete or timeout, not "maybe"
+f.yaml:3:37: prefetch.deadline: want above 0s, not -1s
+f.yaml:3:59: prefetch.per_1024_tokens: want 0s or more, not -1ms
+f.yaml:4:15: log.format: want auto, console or json, not "xml"`,
 		},
 		{
 			name: "DRAM tier",
-			file: "cpu:\n  capacity: 9GiB\n  policy: best\n  high_watermark: 1.1\n  low_watermark: 0\n  hugepages: maybe\n",
+			file: "cpu:\n  capacity: 9GiB\n  policy: best\n  hugepages: maybe\n",
 			want: `
 f.yaml:2:13: cpu.capacity: 9GiB is more than there is: memory.max allows 8.0 GiB; lower it (the process itself needs some too)
 f.yaml:3:11: cpu.policy: want lru, lfu, fifo, mru, arc, s3fifo or tenure, not "best"
-f.yaml:4:19: cpu.high_watermark: want above 0, at most 1, not 1.1
-f.yaml:5:18: cpu.low_watermark: want above 0, not 0.0
-f.yaml:6:14: cpu.hugepages: want auto, on or off, not "maybe"`,
-		},
-		{
-			name: "watermarks cross with a default", file: "disk: {high_watermark: 0.5}\n",
-			want: `f.yaml: disk.low_watermark: want a share below disk.high_watermark (0.5), not 0.9`,
+f.yaml:4:14: cpu.hugepages: want auto, on or off, not "maybe"`,
 		},
 		{
 			name: "too small", file: "cpu: {capacity: 15MiB}\n",
@@ -219,14 +209,11 @@ f.yaml:6:14: cpu.hugepages: want auto, on or off, not "maybe"`,
 		},
 		{
 			name: "disk tier",
-			file: "disk:\n  paths: []\n  meta: ./here\n  capacity: 1MiB\n  inline_max: 1MiB\n  segment_size: 65537KiB\n  io_timeout: 0s\n",
+			file: "disk:\n  paths: []\n  meta: ./here\n  capacity: 1MiB\n",
 			want: `
 f.yaml:2:10: disk.paths: is empty; give a folder, or set disk.capacity to 0 for no disk tier
 f.yaml:3:9: disk.meta: want an absolute path, not "./here"
-f.yaml:4:13: disk.capacity: 1MiB does not hold one segment (disk.segment_size is 65537KiB); raise it, lower that, or set it to 0 for no disk tier
-f.yaml:5:15: disk.inline_max: want 0 to 64KiB, not 1MiB
-f.yaml:6:17: disk.segment_size: want a multiple of 4KiB, not 65537KiB; extents are aligned to that
-f.yaml:7:15: disk.io_timeout: want above 0s, not 0s`,
+f.yaml:4:13: disk.capacity: want 0, or at least 64MiB, not 1MiB`,
 		},
 		{name: "no disk tier", file: "disk: {capacity: 0}\n"},
 		{name: "no disk tier, no paths", file: "disk: {capacity: 0, paths: []}\n"},
@@ -290,28 +277,14 @@ f.yaml:2:17: admin.listen: port "http" is not a number from 0 to 65535`,
 			name: "no port", file: "admin: {listen: localhost}\n",
 			want: `f.yaml:1:17: admin.listen: "localhost" is not an address; write host:port such as 127.0.0.1:9464, or "" to turn it off`,
 		},
-		{name: "the whole budget", file: "budget: {leases: 0.3, pins: 0.3, loads: 0.2, unwritten: 0.8}\n"},
-		{
-			name: "budget over 0.8", file: "pin: {}\nbudget:\n  pins: 0.21\n",
-			want: `f.yaml:2:1: budget: leases, pins and loads add up to 0.81 of cpu.capacity; at most 0.8 may be protected, so that the rest can always be evicted: lower one`,
-		},
-		{
-			name: "budget shares", file: "budget: {leases: 0, unwritten: 0.9}\n",
-			want: `
-f.yaml:1:18: budget.leases: want above 0, at most 0.8, not 0.0
-f.yaml:1:32: budget.unwritten: want above 0, at most 0.8, not 0.9`,
-		},
 		{
 			name: "what a token costs",
-			file: "cpu: {rank_by: cost}\ndisk: {rank_by: \"\"}\nspaces:\n- {match: a, prefill_depth: 0}\n- {match: b, prefill_depth: -30000}\n" +
+			file: "spaces:\n- {match: a, prefill_depth: 0}\n- {match: b, prefill_depth: -30000}\n" +
 				"- {match: c, prefill_depth: 30k}\n- {match: d, prefill_depth: 1.5}\n- {match: e, prefill_depth: 2000000000}\n- {match: f}\n",
-			want: `f.yaml:1:16: cpu.rank_by: want tokens or compute, not "cost"
-f.yaml:2:17: disk.rank_by: want tokens or compute, not ""
-f.yaml:4:29: spaces[0].prefill_depth: want 1 to 1000000000, not 0
-f.yaml:5:29: spaces[1].prefill_depth: want 1 to 1000000000, not -30000
-f.yaml:6:29: spaces[2].prefill_depth: want a whole number, not the string "30k"
-f.yaml:7:29: spaces[3].prefill_depth: want a whole number, not "1.5"
-f.yaml:8:29: spaces[4].prefill_depth: want 1 to 1000000000, not 2000000000`,
+			want: `f.yaml:3:29: spaces[1].prefill_depth: want 0 to 1000000000, not -30000
+f.yaml:4:29: spaces[2].prefill_depth: want a whole number, not the string "30k"
+f.yaml:5:29: spaces[3].prefill_depth: want a whole number, not "1.5"
+f.yaml:6:29: spaces[4].prefill_depth: want 0 to 1000000000, not 2000000000`,
 		},
 		{
 			name: "spaces",

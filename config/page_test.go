@@ -101,9 +101,6 @@ func (p *page) section(s reflect.Value, path string) {
 // fields writes the rows of what one rule of a list has, which a reload applies as the list.
 func (p *page) fields(rule reflect.Type, path, reload string) {
 	value := reflect.Zero(rule)
-	if r, ok := value.Interface().(interface{ Default() any }); ok {
-		value = reflect.ValueOf(r.Default())
-	}
 	for i := range rule.NumField() {
 		f := rule.Field(i)
 		f.Tag += reflect.StructTag(fmt.Sprintf(" %s:%q", liveTag, reload))

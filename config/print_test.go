@@ -28,11 +28,10 @@ func TestPrintReadsBack(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, c)
 	}
 	c.Listen = Listen{Socket: "/tmp/ a: #'\"\\ é", Mode: 0o6, Group: "12", AllowUIDs: []uint32{0, 1<<32 - 1}, RESPFull: RESPFullError}
-	c.CPU = CPU{Capacity: 64_000_000, Policy: "mru", RankBy: RankByCompute, HighWatermark: 1, LowWatermark: 1.0 / 3, HugePages: "on", MLock: true}
+	c.CPU = CPU{Capacity: 64_000_000, Policy: "mru", HugePages: "on", MLock: true}
 	c.Disk.Paths = []string{"/a, b]"}
 	c.Disk.Capacity = 0
 	c.Lease.MaxAge = 3_600_000_000_001
-	c.Pin.MaxAge = 3_600_000_000_000
 	if got := readBack(t, c); !reflect.DeepEqual(got, c) {
 		t.Errorf("got %+v, want %+v", got, c)
 	}

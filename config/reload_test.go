@@ -33,8 +33,8 @@ cpu: {capacity: 1GiB, policy: lfu}
 disk: {min_free: 6GiB, paths: [/a, /b]}
 listen: {allow_uids: [7, 8]}
 lease: {max_age: 90s}
-budget: {pins: 0.1}
-`, "KVSTORED_PIN__MAX_AGE=1m")
+retain: {total: 1GiB}
+`, "KVSTORED_STOP__FLUSH=1m1s")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ budget: {pins: 0.1}
 		{"disk.paths", "[/var/lib/kvstored]", "[/a, /b]", false},
 		{"disk.min_free", "5GiB", "6GiB", true},
 		{"lease.max_age", "5m", "1m30s", true},
-		{"budget.pins", "0.2", "0.1", true},
+		{"retain.total", "0", "1GiB", true},
 		{"log.level", "warn", "info", true},
 	}
 	if !slices.Equal(r.Changes, want) {
@@ -57,8 +57,8 @@ listen: {mode: "0600", allow_uids: [7, 8]}
 cpu: {policy: lfu}
 disk: {min_free: 6GiB}
 lease: {max_age: 90s}
-pin: {max_age: 1m}
-budget: {pins: 0.1}
+stop: {flush: 61s}
+retain: {total: 1GiB}
 `)
 	if err != nil || !reflect.DeepEqual(r.Next, next) {
 		t.Errorf("the daemon is to run with %+v (%v), want %+v", r.Next, err, next)
@@ -73,7 +73,7 @@ func TestReloadErrors(t *testing.T) {
 		{"an unknown key", "", "log:\n  levle: warn\n", "f.yaml:2:3: log.levle: unknown key"},
 		{"no YAML", "", "log: [\n", "f.yaml:1:6: not valid YAML"},
 		{"an empty file", "", " \n\n", "f.yaml is empty; to go back to all defaults write {} into it"},
-		{"too much of all budgets", "", "budget: {pins: 0.7}\n", "f.yaml:1:1: budget: leases, pins and loads add up to 1.3"},
+		{"a key that left", "", "budget: {pins: 0.7}\n", "f.yaml:1:1: budget: is no key any more"},
 		{
 			"a password that a listener still needs", open, "listen: {resp: []}\n",
 			"listen.resp[0]: 0.0.0.0:6379 is open to other machines; set listen.resp_password_file, or use 127.0.0.1; this is beside what runs: listen.resp would change only with a restart",

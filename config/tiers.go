@@ -8,18 +8,10 @@ type CPU struct {
 	Capacity Bytes `yaml:"capacity" range:"16MiB.."`
 	// Which chunk is evicted first: see [eviction](../eviction.md).
 	Policy string `yaml:"policy" oneof:"lru,lfu,fifo,mru,arc,s3fifo,tenure" reload:"at once"`
-	// What tenure weighs chunks by: their tokens, or what these take to compute.
-	RankBy string `yaml:"rank_by" oneof:"tokens,compute" reload:"at once"`
-	// Share of capacity above which eviction starts, ahead of puts.
-	HighWatermark float64 `yaml:"high_watermark" range:">0..1" reload:"next eviction"`
-	// Share of capacity that eviction goes down to.
-	LowWatermark float64 `yaml:"low_watermark" range:">0" reload:"next eviction"`
 	// auto takes huge pages where there are some; on fails without.
 	HugePages string `yaml:"hugepages" oneof:"auto,on,off"`
 	// Lock the memory, so that it is never swapped; takes RLIMIT_MEMLOCK.
 	MLock bool `yaml:"mlock"`
-	// Absolute folder for what tenure has learned; "" is disk.meta.
-	Learned string `yaml:"learned"`
 	// Have the next start find DRAM and the sockets again, where systemd or serve --keeper
 	// holds them. [Security](../security.md#keeping-dram) says what it trades.
 	Keep bool `yaml:"keep"`
@@ -27,21 +19,6 @@ type CPU struct {
 
 // KeeperSocket is where serve --keeper listens.
 func (c *Config) KeeperSocket() string { return c.Listen.Socket + ".keep" }
-
-// What policies that know costs weigh chunks by.
-const (
-	RankByTokens  = "tokens"
-	RankByCompute = "compute"
-)
-
-// LearnedPath is where what the policy of DRAM has learned is kept over a
-// restart; "" is nowhere.
-func (c *Config) LearnedPath() string {
-	if c.CPU.Learned != "" || !c.Disk.Enabled() {
-		return c.CPU.Learned
-	}
-	return c.Disk.MetaPath()
-}
 
 // Huge pages under the arena.
 const (
@@ -58,31 +35,15 @@ type Disk struct {
 	// Absolute folder of the database; "" is the first path.
 	Meta string `yaml:"meta"`
 	// Most bytes of all files below paths, database included; 0 turns the tier off.
-	Capacity Bytes `yaml:"capacity" range:"0.."`
+	Capacity Bytes `yaml:"capacity" range:"0,64MiB.."`
 	// As cpu.policy.
 	Policy string `yaml:"policy" oneof:"lru,lfu,fifo,mru,arc,s3fifo,tenure" reload:"at once"`
-	// As cpu.rank_by.
-	RankBy string `yaml:"rank_by" oneof:"tokens,compute" reload:"at once"`
-	// As cpu.high_watermark.
-	HighWatermark float64 `yaml:"high_watermark" range:">0..1" reload:"next eviction"`
-	// As cpu.low_watermark.
-	LowWatermark float64 `yaml:"low_watermark" range:">0" reload:"next eviction"`
 	// Bytes left free on each file system for others; segments are given back for it.
 	MinFree Bytes `yaml:"min_free" range:"0.." reload:"within seconds"`
-	// Payloads up to this size lie in the database, larger ones in segments, where they take
-	// 8KiB at least.
-	InlineMax Bytes `yaml:"inline_max" range:"0..64KiB"`
-	// Bytes of one preallocated file, a multiple of 4KiB. A payload takes 4KiB more, so 64MiB
-	// keeps those above 65532KiB off the disk.
-	SegmentSize Bytes `yaml:"segment_size" range:"64MiB.."`
 	// Bytes written a day, in bursts of up to an hour's share; 0 is no limit.
 	WriteBudget Bytes `yaml:"write_budget" range:"0.." reload:"at once"`
 	// Bytes a second read in the background to find bit rot; 0 is none.
 	ScrubRate Bytes `yaml:"scrub_rate" range:"0.." reload:"next pass"`
-	// Longest that a read may take; a slower one is a miss.
-	IOTimeout time.Duration `yaml:"io_timeout" range:">0s"`
-	// Requests of 1 MiB under way in each path; 0 is 2 to 4, by a probe.
-	IODepth int `yaml:"io_depth" range:"0..64"`
 }
 
 // Enabled reports whether there is a disk tier at all.
@@ -117,8 +78,6 @@ type S3 struct {
 	Profile string `yaml:"profile"`
 	// Most reads in flight, and half as many writes.
 	Concurrency int `yaml:"concurrency" range:"1..4096"`
-	// Most bytes of reads in flight, and half as many of writes.
-	Flight Bytes `yaml:"flight" range:"1MiB.."`
 	// Longest that one request may take; a slower one is a miss.
 	Timeout time.Duration `yaml:"timeout" range:">0s"`
 	// Age at which an object counts as absent; 0s is never.
@@ -138,8 +97,6 @@ type Write struct {
 	// With auto, longest that a chunk is in DRAM only, over a full disk; 0s is for ever. A
 	// kill costs these chunks.
 	UnsafeAge time.Duration `yaml:"unsafe_age" range:"0,1s.." reload:"at once"`
-	// Most bytes waiting to be written; beyond it chunks stay in DRAM.
-	Queue Bytes `yaml:"queue" range:"1MiB.." reload:"at once"`
 }
 
 // The write modes.

@@ -142,18 +142,8 @@ func (c *checker) cpu() {
 		c.fail("cpu.capacity", "%v is more than there is: %s allows %.1f GiB; lower it (the process itself needs some too)",
 			c.CPU.Capacity, from, float64(most)/float64(gib))
 	}
-	if c.CPU.Learned != "" {
-		c.absolute("cpu.learned", c.CPU.Learned)
-	}
-	c.watermarks("cpu", c.CPU.LowWatermark, c.CPU.HighWatermark)
 	if path := c.KeeperSocket(); c.CPU.Keep && len(path) > maxSocketPath && c.meant("listen.socket") {
 		c.fail("cpu.keep", "%s, where a keeper listens, has %d bytes, which are too long for a socket; choose a shorter listen.socket, of at most %d", path, len(path), maxSocketPath)
-	}
-}
-
-func (c *checker) watermarks(tier string, low, high float64) {
-	if low >= high && c.meant(tier+".high_watermark") {
-		c.fail(tier+".low_watermark", "want a share below %s.high_watermark (%v), not %v", tier, high, low)
 	}
 }
 
@@ -171,18 +161,8 @@ func (c *checker) disk() {
 	if d.Meta != "" {
 		c.absolute("disk.meta", d.Meta)
 	}
-	c.watermarks("disk", d.LowWatermark, d.HighWatermark)
-	if d.SegmentSize%(4*kib) != 0 {
-		c.fail("disk.segment_size", "want a multiple of 4KiB, not %v; extents are aligned to that", d.SegmentSize)
-	}
-	if !d.Enabled() || !c.meant("disk.capacity") {
-		return
-	}
-	if len(d.Paths) == 0 {
+	if d.Enabled() && c.meant("disk.capacity") && len(d.Paths) == 0 {
 		c.fail("disk.paths", "is empty; give a folder, or set disk.capacity to 0 for no disk tier")
-	}
-	if d.Capacity < d.SegmentSize && c.meant("disk.segment_size") {
-		c.fail("disk.capacity", "%v does not hold one segment (disk.segment_size is %v); raise it, lower that, or set it to 0 for no disk tier", d.Capacity, d.SegmentSize)
 	}
 }
 
@@ -212,11 +192,6 @@ func (c *checker) flows() {
 	}
 	if l := &c.Limits; l.UIDConnections > l.Connections && c.clean("limits.connections", "limits.uid_connections") {
 		c.fail("limits.uid_connections", "want 1 to the %d of limits.connections, or 0 for half of them, not %d", l.Connections, l.UIDConnections)
-	}
-	// Shares are decimal fractions: 0.4+0.2+0.2 is a hair above 0.8 in binary.
-	const rounding = 1e-9
-	if sum := c.Budget.Leases + c.Budget.Pins + c.Budget.Loads; sum > MaxProtected+rounding && c.clean("budget.leases", "budget.pins", "budget.loads") {
-		c.fail("budget", "leases, pins and loads add up to %.3g of cpu.capacity; at most %v may be protected, so that the rest can always be evicted: lower one", sum, MaxProtected)
 	}
 }
 

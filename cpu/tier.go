@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ type Options struct {
 	// process.
 	Passing func(key.Key) bool
 	// Trim starts above HighWatermark and goes on down to LowWatermark,
-	// both shares of the populated part of the arena.
+	// both shares of the populated part of the arena; 0 is tier.HighWatermark and
+	// tier.LowWatermark.
 	HighWatermark, LowWatermark float64
 }
 
@@ -37,7 +39,7 @@ type Tier struct {
 	arena  *arena.Arena
 	ledger *ledger.Ledger
 	notes  notes
-	marks  atomic.Pointer[watermarks]
+	marks  watermarks
 	closed atomic.Bool
 
 	// deleting is read-locked from before the ledger grants a hold until the
@@ -67,7 +69,7 @@ var _ tier.Hot = (*Tier)(nil)
 // New makes a tier over an arena and a ledger.
 func New(o Options) *Tier {
 	t := &Tier{arena: o.Arena, ledger: o.Ledger, notes: notes{o.Manifest, o.Passing}}
-	t.SetWatermarks(o.HighWatermark, o.LowWatermark)
+	t.marks = watermarks{cmp.Or(o.HighWatermark, tier.HighWatermark), cmp.Or(o.LowWatermark, tier.LowWatermark)}
 	t.ledger.NoteAside(func(e ledger.Entry) { // which has the reference of its block for good
 		t.notes.leave(t.block(e))
 		t.payloadBytes.Add(-int64(e.Size))
@@ -76,9 +78,6 @@ func New(o Options) *Tier {
 	})
 	return t
 }
-
-// SetWatermarks replaces those of the options, from the next Shrink on.
-func (t *Tier) SetWatermarks(high, low float64) { t.marks.Store(&watermarks{high, low}) }
 
 // Name returns "cpu".
 func (t *Tier) Name() string { return "cpu" }
@@ -243,7 +242,7 @@ func occupied(n uint32) int64 { return extent.RoundUp(int64(n)) }
 type watermarks struct{ high, low float64 }
 
 // high is the high watermark in bytes.
-func (t *Tier) high() int64 { return int64(t.marks.Load().high * float64(t.arena.Populated())) }
+func (t *Tier) high() int64 { return int64(t.marks.high * float64(t.arena.Populated())) }
 
 // goal is the used bytes at which evictions end: the low watermark. A policy
 // that plans compares each new chunk with the one that would go for it, so that
@@ -252,7 +251,7 @@ func (t *Tier) goal() int64 {
 	if t.ledger.Plans() {
 		return t.high()
 	}
-	return int64(t.marks.Load().low * float64(t.arena.Populated()))
+	return int64(t.marks.low * float64(t.arena.Populated()))
 }
 
 // Room implements tier.Bounded.

@@ -17,6 +17,7 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack/distrust"
 	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // alignBytes is the granularity of extents, and what direct I/O wants of
@@ -26,8 +27,7 @@ const alignBytes = arena.AlignBytes
 
 // Defaults for fields that Options leaves zero.
 const (
-	defaultSegmentBytes = 1 << 30
-	defaultIOTimeout    = 10 * time.Second
+	defaultIOTimeout = 10 * time.Second
 )
 
 // The least that a tier can do with.
@@ -64,11 +64,11 @@ type Options struct {
 	Policy        string         // a name of package policy
 	Quotas        []ledger.Quota // of groups of spaces; see Assign
 	DeferTraining bool           // see ledger.Options
-	HighWatermark float64        // share of the room for extents at which Trim starts; default 0.95
-	LowWatermark  float64        // and to which it goes down; default 0.90
+	HighWatermark float64        // share of the room for extents at which Trim starts; default tier.HighWatermark
+	LowWatermark  float64        // and to which it goes down; default tier.LowWatermark
 
 	InlineMax    int64 // payloads up to this size lie in Badger; 0 = none
-	SegmentBytes int64 // size of a new segment file; default 1 GiB
+	SegmentBytes int64 // size of a new segment file; default DefaultSegment
 
 	// IOTimeout bounds how long an operation waits while the device ends
 	// nothing at all; default 10 s.
@@ -95,14 +95,15 @@ type Options struct {
 
 // Settings are the options that can change while a Tier is open: see Options.
 type Settings struct {
-	MinFreeBytes                int64
-	HighWatermark, LowWatermark float64
+	MinFreeBytes int64
 }
 
 // settings are those of the options.
-func (o *Options) settings() Settings {
-	return Settings{MinFreeBytes: o.MinFreeBytes, HighWatermark: o.HighWatermark, LowWatermark: o.LowWatermark}
-}
+func (o *Options) settings() Settings { return Settings{MinFreeBytes: o.MinFreeBytes} }
+
+// DefaultSegment is how many bytes a segment of a tier of so many has where it is not told:
+// an eighth, 64 MiB at least and 1 GiB at most.
+func DefaultSegment(capacityBytes int64) int64 { return min(max(capacityBytes/8, 64<<20), 1<<30) }
 
 // DefaultMetaReserve is how many bytes a tier of so many sets aside for Badger
 // where it is not told.
@@ -127,12 +128,12 @@ func (o Options) withDefaults() (Options, error) {
 		o.Meta = o.Paths[0]
 	}
 	orInt(&o.MetaReserveBytes, DefaultMetaReserve(o.CapacityBytes))
-	orInt(&o.SegmentBytes, defaultSegmentBytes)
+	orInt(&o.SegmentBytes, DefaultSegment(o.CapacityBytes))
 	if o.HighWatermark == 0 {
-		o.HighWatermark = 0.95
+		o.HighWatermark = tier.HighWatermark
 	}
 	if o.LowWatermark == 0 {
-		o.LowWatermark = min(0.90, o.HighWatermark)
+		o.LowWatermark = min(tier.LowWatermark, o.HighWatermark)
 	}
 	if o.IOTimeout == 0 {
 		o.IOTimeout = defaultIOTimeout

@@ -135,7 +135,7 @@ func (r *recovery) end(ctx context.Context, emit func([]tier.Record)) {
 	}
 	if r.beyond > 0 {
 		t.log.Warn().Int("evicted", r.beyond).Int("most", t.o.Entries).
-			Msg("the disk tier had more chunks than it may have (limits.chunks): those used longest ago were evicted")
+			Msg("the disk tier had more chunks than there is memory for: those used longest ago were evicted")
 	}
 	t.log.Info().Int("entries", t.ledger.Stats().Entries).Int("lost", len(r.lost)+len(r.overlapped)).Uint64("evicted", t.scan.evicted.Load()).
 		Uint64("newer", t.scan.newer.Load()).Int("orphan_segments", len(r.orphans)).Msg("recovered")

@@ -69,11 +69,10 @@ func (s *space) floor(f *fileSystem) int64 {
 // policy that plans chooses between a new entry and the one that would go for it: it
 // evicts one for the other, not some ahead of time.
 func (s *space) mark(limit int64, started bool) int64 {
-	now := s.now.Load()
 	if started && !s.ledger.Plans() {
-		return int64(float64(limit) * now.LowWatermark)
+		return int64(float64(limit) * s.o.LowWatermark)
 	}
-	return int64(float64(limit) * now.HighWatermark)
+	return int64(float64(limit) * s.o.HighWatermark)
 }
 
 // excess is how many bytes must be evicted before n more fit under the mark.

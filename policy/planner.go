@@ -77,9 +77,6 @@ type Request struct {
 	Beside bool
 }
 
-// DefaultPrefillDepth is the PrefillDepth of an 8-billion-parameter Llama 3.
-const DefaultPrefillDepth = 30_000
-
 // Hint is a client's advice about the future of a chunk. The policy learns how
 // far to trust each hint as it learns everything else: a client that is always
 // wrong changes nothing in the long run.

@@ -18,8 +18,8 @@ import (
 const (
 	defaultConcurrency = 32
 	defaultTimeout     = 10 * time.Second
-	// defaultFlightBytes is what 32 chunks of 8 MiB take.
-	defaultFlightBytes = 256 << 20
+	// FlightBytes is the default: what 32 chunks of 8 MiB take.
+	FlightBytes = 256 << 20
 )
 
 // Options configure a Tier. Bucket is required. Credentials are never among
@@ -68,7 +68,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Concurrency = defaultConcurrency
 	}
 	if o.FlightBytes == 0 {
-		o.FlightBytes = defaultFlightBytes
+		o.FlightBytes = FlightBytes
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout

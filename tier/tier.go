@@ -175,6 +175,13 @@ func (p *Place) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// The share of a tier's room above which it evicts, ahead of the puts that will need it, and
+// the share that it then evicts down to.
+const (
+	HighWatermark = 0.95
+	LowWatermark  = 0.90
+)
+
 // Set is a set of places.
 type Set uint8
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -38,6 +39,9 @@ disk is measured, with up to 64 MiB in a file that is gone at once. What a user 
 daemon's. --file-only leaves the machine out: for the configuration of another
 machine, or of a daemon that runs.
 
+With --rewrite it prints FILE without the keys that left kvstored, comments kept, and says
+on standard error what there is in place of each. FILE stays as it is.
+
 With --connect it also tries the remote tier, with everything the daemon needs
 there: it puts a small object, reads, lists and deletes it. While the daemon
 runs, that takes both flags.
@@ -50,7 +54,7 @@ Comments at the end name the keys of that file whose values wait for a restart. 
 an admin.`
 
 func checkCommand() *cobra.Command {
-	var connect, fileOnly, running bool
+	var connect, fileOnly, running, rewrite bool
 	var at adminFlags
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
@@ -62,6 +66,8 @@ func checkCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := ""
 			switch {
+			case rewrite:
+				return rewriteFile(cmd, args)
 			case len(args) == 1:
 				path = args[0]
 			case running:
@@ -103,9 +109,28 @@ func checkCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&connect, "connect", false, "try the remote tier too")
 	cmd.Flags().BoolVar(&fileOnly, "file-only", false, "leave this machine out, and what would keep serve from starting here")
+	cmd.Flags().BoolVar(&rewrite, "rewrite", false, "print the file without the keys that left")
 	cmd.Flags().BoolVar(&running, "running", false, "of the daemon that runs: its configuration, or what the file would change and what that costs")
 	at.add(cmd)
 	return cmd
+}
+
+// rewriteFile prints a file without the keys that left.
+func rewriteFile(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return errors.New("check --rewrite: name the file")
+	}
+	fresh, taken, err := config.Rewrite(args[0])
+	for _, e := range taken {
+		fmt.Fprintln(cmd.ErrOrStderr(), e)
+	}
+	if _, werr := cmd.OutOrStdout().Write(fresh); werr != nil {
+		return werr
+	}
+	if err != nil {
+		return &exitError{exitConfig, err}
+	}
+	return nil
 }
 
 // checkRemote tries the remote tier. It prints comments of the file
@@ -294,11 +319,10 @@ func summarizeAccess(l *cli.List, c *config.Config) {
 
 // summarizeDRAM says what the shares of DRAM are in bytes.
 func summarizeDRAM(l *cli.List, c *config.Config) {
-	share := func(s float64) string { return human.Bytes(s * float64(c.CPU.Capacity)) }
-	b := &c.Budget
+	b := daemon.LimitsOfDRAM(int64(c.CPU.Capacity))
 	l.Row("DRAM", "%s of shared memory, taken at start", human.Bytes(int64(c.CPU.Capacity)))
 	l.Row("", "leases and fills %s, half of that for one client of several; pins %s, loads %s, unwritten %s; %s in all",
-		share(b.Leases), share(b.Pins), share(b.Loads), human.Bytes(min(int64(c.Write.Queue), int64(b.Unwritten*float64(c.CPU.Capacity)))), share(config.MaxProtected))
+		human.Bytes(b.Lease), human.Bytes(b.Pin), human.Bytes(b.Load), human.Bytes(b.Unwritten), human.Bytes(b.Total))
 }
 
 // summarizeMemory says how the memory is divided.
@@ -308,12 +332,10 @@ func summarizeMemory(l *cli.List, c *config.Config, here bool) {
 	if c.Limits.Memory > 0 {
 		from = "limits.memory"
 	}
-	l.Row("memory", "clients outside DRAM %s (%s), %s of it for one user", human.Bytes(p.Clients), from, human.Bytes(c.Limits.UIDMemory*float64(p.Clients)))
+	l.Row("memory", "clients outside DRAM %s (%s), %s of it for one user", human.Bytes(p.Clients), from, human.Bytes(daemon.OfOneUser(p.Clients)))
 	l.Row("", "in all %s: DRAM %s, the database's process %s, the daemon itself %s, what it knows of chunks %s, its clients %s and what is not collected of that %s",
 		human.Bytes(p.Total()), human.Bytes(p.Arena), human.Bytes(p.Database), human.Bytes(p.Own), human.Bytes(p.Chunks), human.Bytes(p.Clients), human.Bytes(p.Garbage))
-	if c.Admin.WhatIf {
-		l.Row("", "of the daemon itself, %s are for the sample of kvstored-lab (admin.what_if)", human.Bytes(sample.Bytes))
-	}
+	l.Row("", "of the daemon itself, %s are for the sample of kvstored-lab", human.Bytes(sample.Bytes))
 	if p.Limit > 0 {
 		l.Row("", "of %s, by %s; the Go heap may have %s, unless GOMEMLIMIT says otherwise", human.Bytes(p.Limit), source, human.Bytes(p.GoLimit()))
 	}
@@ -323,11 +345,7 @@ func summarizeMemory(l *cli.List, c *config.Config, here bool) {
 // tier's bytes are used up first.
 func summarizeChunks(l *cli.List, c *config.Config, here bool) {
 	p, _ := daemon.MemoryPlan(c, here)
-	from := "derived"
-	if c.Limits.Chunks > 0 {
-		from = "limits.chunks"
-	}
-	l.Row("chunks", "%d in DRAM and as many on disk (%s), %d bytes of memory each", p.Number, from, p.Chunks/p.Number)
+	l.Row("chunks", "%d in DRAM and as many on disk, %d bytes of memory each", p.Number, p.Chunks/p.Number)
 	full := fmt.Sprintf("DRAM is full with chunks of %s or more on average", human.Bytes(max(int64(c.CPU.Capacity)/p.Number, 4<<10)))
 	if c.Disk.Enabled() {
 		full += fmt.Sprintf(", the disk with %s", human.Bytes(int64(c.Disk.Capacity)/p.Number))

@@ -102,7 +102,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 
 // onDisk has a configuration want a disk tier in a folder, whose speed check does not measure.
 func onDisk(c *config.Config, dir string) {
-	c.Disk.Paths, c.Disk.Capacity, c.Disk.SegmentSize, c.Disk.MinFree = []string{dir}, 256<<20, 64<<20, 0
+	c.Disk.Paths, c.Disk.Capacity, c.Disk.MinFree = []string{dir}, 256<<20, 0
 	c.Write.Mode = config.WriteThrough
 }
 
@@ -190,9 +190,8 @@ func TestWarnings(t *testing.T) {
 		c.Listen.RESP = []string{"127.0.0.1:0", filepath.Join(filepath.Dir(c.Listen.Socket), "resp.sock")}
 		c.Listen.AdminUIDs = []uint32{0, 12345}
 		c.Spaces = []config.Space{{Match: "[a-z]*", Quota: 64 << 20, PrefillDepth: 1}}
-		c.CPU.RankBy = config.RankByCompute
 		onDisk(c, c.Listen.Socket+".disk")
-		c.Disk.RankBy, c.Disk.Policy = config.RankByCompute, "lfu"
+		c.Disk.Policy = "lfu"
 		c.Listen.Socket += "/no/s"
 	})
 	file := fileOf(t, &cfg)
@@ -207,7 +206,7 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("serve: exit code %d:\n%s", code, log)
 	}
 	for _, want := range []string{"no settings, and passed over: KVSTORED_LLAMA, KVSTORED_SERVICE_HOST", "without remote.s3.bucket", "and 127.0.0.1:0 asks for no password", "spaces[0].match: only * and ? stand for", "users 12345 have the right admin, but admin.mode 0600 admits only root",
-		"cpu.rank_by compute has no effect with the policy lru", "disk.rank_by compute has no effect with the policy lfu"} {
+		"spaces[0].prefill_depth has no effect without the policy tenure"} {
 		if !strings.Contains(says, "kvstored: warning: ") || !strings.Contains(says, want) || !strings.Contains(log, want) {
 			t.Errorf("no warning %q in\n%s\nor in\n%s", want, says, log)
 		}

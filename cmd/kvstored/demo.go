@@ -126,7 +126,7 @@ func demoConfig(dir string) (socket, file string, err error) {
 	cfg.Admin.Listen = ""
 	cfg.CPU.Capacity = demo.DRAMBytes
 	cfg.Disk.Paths = []string{filepath.Join(dir, "disk")}
-	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = demo.DiskBytes, demo.SegmentBytes, 0
+	cfg.Disk.Capacity, cfg.Disk.MinFree = demo.DiskBytes, 0
 	cfg.Log.Format = "console"
 	f, err := os.Create(file)
 	if err == nil {

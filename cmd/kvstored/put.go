@@ -123,7 +123,7 @@ func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads p
 var refusals = map[client.Code]string{
 	client.ErrNoSpace:    "all of DRAM is in use by others, or leads to these; try later, or raise cpu.capacity",
 	client.ErrDeclined:   "what is there is worth more than this chunk; see docs/eviction.md",
-	client.ErrOverBudget: "one client may fill budget.leases of DRAM at a time, half of that while others are connected, and what leads to these stays in DRAM until a tier below has it: 0.8 of DRAM at most; raise cpu.capacity",
+	client.ErrOverBudget: "one client may fill 0.4 of DRAM at a time, half of that while others are connected, and what leads to these stays in DRAM until a tier below has it: 0.8 of DRAM at most; raise cpu.capacity",
 	client.ErrOverQuota:  "all that the quota of its space allows is in use, or leads to it; see spaces.quota",
 }
 

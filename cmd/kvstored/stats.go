@@ -112,7 +112,7 @@ func (v *statsView) hits() (n uint64) {
 	return n
 }
 
-// newText is the tokens of prompts that nobody had stored before: they cannot be hits.
+// newText is the tokens of prompts that were stored for the first time: they cannot be hits.
 func (v *statsView) newText() (n uint64) {
 	for _, m := range v.Server.Missed.Missed {
 		if m.Reason == missing.NeverStored.String() {
@@ -189,7 +189,7 @@ func (v *statsView) printHits(w io.Writer) {
 // mostModels are listed, those of which most was asked.
 const mostModels = 10
 
-// printModels says what was hit of each model, where there are several.
+// printModels prints the hits of each model, where there are several.
 func (v *statsView) printModels(w io.Writer) {
 	models := slices.Clone(v.Server.Models)
 	if len(models) < 2 {

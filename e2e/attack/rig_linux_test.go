@@ -23,6 +23,8 @@ const (
 	cageBytes = 1 << 30
 	// anonSlack is how much anonymous memory may stay behind an attack.
 	anonSlack = 32 << 20
+	// bookBytes is what a chunk on disk takes of it.
+	bookBytes = 512
 	// restIn bounds how long the daemon may take to come to rest again: the
 	// connections of clients that have left end at once, and the runtime gives
 	// memory back in the background.
@@ -34,12 +36,13 @@ type prey struct {
 	t                 testing.TB
 	d                 *daemon.Daemon
 	cage              string // its folder; "" = there is none
+	known             int    // most chunks in a tier
 	resp              string // a socket
 	respTCP, adminTCP string // addresses
 }
 
-// newPrey starts a daemon that is to be attacked, with so many as limits.chunks.
-func newPrey(t *testing.T, chunks int) *prey {
+// newPrey starts a daemon that is to be attacked.
+func newPrey(t *testing.T) *prey {
 	t.Helper()
 	p := &prey{t: t}
 	cage, under := daemon.Cage(t, preyDRAM+cageBytes) // which goes after the daemon
@@ -52,7 +55,7 @@ func newPrey(t *testing.T, chunks int) *prey {
 		dir := filepath.Dir(c.Listen.Socket)
 		p.resp = filepath.Join(dir, "resp.sock")
 		c.Listen.Mode, c.Admin.Listen, c.Log.Format = 0o666, "127.0.0.1:0", "json"
-		c.CPU.Capacity, c.Stop.Flush, c.Limits.Chunks = preyDRAM, stopFlush, chunks
+		c.CPU.Capacity, c.Stop.Flush = preyDRAM, stopFlush
 		c.Listen.RESP = []string{p.resp, "127.0.0.1:0"}
 		c.Listen.RESPPasswordFile = password
 	})
@@ -63,6 +66,10 @@ func newPrey(t *testing.T, chunks int) *prey {
 	p.d.Start()
 	if heap, err := strconv.ParseInt(p.d.Find(`"heap":(\d+)`), 10, 64); p.cage != "" && (err != nil || heap >= cageBytes) {
 		t.Errorf("the limit of the Go heap is %d, not by the cgroup: %v", heap, err)
+	}
+	var err error
+	if p.known, err = strconv.Atoi(p.d.Find(`"clients":\d+,"chunks":(\d+)`)); err != nil {
+		t.Fatal(err)
 	}
 	p.adminTCP = p.d.Find(`"admin":"(127\.0\.0\.1:\d+)"`)
 	p.respTCP = p.d.Find(`"address":"(127\.0\.0\.1:\d+)"`)

@@ -17,9 +17,6 @@ const (
 	rudeAtOnce = 3 // attacks
 	rudeTurn   = 10 * time.Second
 	rudeTurns  = 3 // between two looks
-	// rudeChunks is limits.chunks: the books of stored chunks stay, 450 bytes a chunk
-	// with those of the disk, and are to be small beside anonSlack.
-	rudeChunks = 4096
 	// rudeRest is what a daemon has to give back all that it will.
 	rudeRest = 15 * time.Second
 	// rudeRise is how much more a daemon may rest at in the last third of the looks
@@ -38,7 +35,7 @@ func TestRude(t *testing.T) {
 		t.Skip("-rude says for how long")
 	}
 	s := scaleOf(t)
-	p := newPrey(t, rudeChunks)
+	p := newPrey(t)
 	witnesses := []*witness{newWitness(t, p), newWitness(t, p)}
 	if err := witnesses[0].round(t.Context()); err != nil {
 		t.Fatal(err)
@@ -48,6 +45,7 @@ func TestRude(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before.anon += int64(p.known) * bookBytes
 	t.Logf("at first %v", before)
 	var rested []int64
 	var dealt deck

@@ -13,8 +13,8 @@ func TestSpaceQuota(t *testing.T) {
 	const chunk, quota = 16 << 20, 4 // the least quota there is
 	start(t, func(c *config.Config) {
 		// Half of the leases are a client's while the one before it is leaving.
-		c.CPU.Capacity = 2 * config.Bytes(float64(quota*chunk)/c.Budget.Leases) * 5 / 4
-		c.Spaces = []config.Space{{Match: "tenant-*", Quota: quota * chunk, PrefillDepth: config.DefaultPrefillDepth}}
+		c.CPU.Capacity = 2 * config.Bytes(float64(quota*chunk)/0.4) * 5 / 4
+		c.Spaces = []config.Space{{Match: "tenant-*", Quota: quota * chunk}}
 	})
 	ours, theirs := string(noise(1, 3*chunk)), string(noise(2, 6*chunk))
 	daemon.Must(t, ours, prompt("put", 1, 3)...) // under no quota

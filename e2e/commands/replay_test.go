@@ -107,7 +107,7 @@ func TestCounted(t *testing.T) {
 // when all is stored, it loads what the hits need and no more: nothing is evicted meanwhile
 // but for a load, so that both numbers are exact.
 func TestReplayGroups(t *testing.T) {
-	start(t, func(c *config.Config) { c.CPU.Capacity, c.CPU.HighWatermark = 16<<20, 1 })
+	start(t, func(c *config.Config) { c.CPU.Capacity = 16 << 20 })
 	trace := filepath.Join(daemon.Root(), "lab", "simulate", "testdata", "separating.jsonl")
 	live := []string{"lab", "replay", "--groups", "gemma-3-27b", "--payload-bytes", "64KiB", "--trace", trace}
 	play := func() played {

@@ -64,7 +64,7 @@ func Folder(t testing.TB, changes ...func(*config.Config)) *Daemon {
 	cfg := config.Default()
 	cfg.Listen.Socket, cfg.Admin.Listen = d.Socket, ""
 	cfg.CPU.Capacity, cfg.CPU.HugePages = 64<<20, config.HugePagesOff
-	cfg.Disk.Paths, cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = []string{d.Disk}, 1<<30, 64<<20, 0
+	cfg.Disk.Paths, cfg.Disk.Capacity, cfg.Disk.MinFree = []string{d.Disk}, 1<<30, 0
 	cfg.Log.Format = "console"
 	if err := os.Mkdir(d.Disk, 0o700); err != nil {
 		t.Fatal(err)

@@ -27,10 +27,8 @@ const leaseAge = 150 * time.Millisecond
 
 // setup is what a life of the daemon is configured with.
 type setup struct {
-	mode      string
-	policies  [2]string // of DRAM, of the disk
-	unwritten float64
-	verify    int
+	mode     string
+	policies [2]string // of DRAM, of the disk
 }
 
 var (
@@ -41,21 +39,18 @@ var (
 // setupOf picks one; the mode and DRAM's policy take turns.
 func setupOf(n int, rng *rand.Rand) setup {
 	return setup{
-		mode:      modes[n%len(modes)],
-		policies:  [2]string{policies[n%len(policies)], policies[rng.IntN(len(policies))]},
-		unwritten: []float64{0.1, 0.4}[rng.IntN(2)], verify: rng.IntN(3),
+		mode:     modes[n%len(modes)],
+		policies: [2]string{policies[n%len(policies)], policies[rng.IntN(len(policies))]},
 	}
 }
 
 // of makes a configuration that of the setup.
 func (s setup) of(o conditions) func(*config.Config) {
 	return func(c *config.Config) {
-		c.Arena.VerifyHits = s.verify
 		c.CPU.Capacity, c.CPU.Policy = 16<<20, s.policies[0]
 		c.Disk.Capacity, c.Disk.Policy = 2<<30, s.policies[1]
 		c.Write.Mode = s.mode
 		c.Lease.MaxAge = leaseAge
-		c.Budget.Leases, c.Budget.Pins, c.Budget.Loads, c.Budget.Unwritten = 0.4, 0.1, 0.2, s.unwritten
 		c.Log.Level = "error"
 		if o.keeper { // it keeps what is equal
 			c.CPU.Keep, c.CPU.Capacity = true, 256<<20

@@ -162,7 +162,7 @@ func (s remembers) Get(ctx context.Context, p client.Prompt, first int) ([][]byt
 
 // The checker finds bugs, each of its kind.
 func TestSeededBugs(t *testing.T) {
-	through := setup{mode: "through", policies: [2]string{"lru", "lru"}, unwritten: 0.4}
+	through := setup{mode: "through", policies: [2]string{"lru", "lru"}}
 	back := through
 	back.mode = "back"
 	for name, tc := range map[string]struct {

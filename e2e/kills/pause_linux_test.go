@@ -14,7 +14,7 @@ import (
 var pauseChunks = flag.Int("pause-chunks", 5000, "how many chunks TestPause keeps in DRAM and on disk; 1000000 takes 9 GiB of each")
 
 const (
-	pauseBytes  = 5000 // a payload, beyond disk.inline_max
+	pauseBytes  = 5000 // a payload, beyond what lies in the database
 	pausePrompt = 500  // chunks of a prompt
 	pauseMost   = 5 * time.Second
 )
@@ -25,7 +25,6 @@ func TestPause(t *testing.T) {
 	d, _ := keptDaemon(t, config.Bytes(*pauseChunks)*3*pauseBytes+1<<30)
 	d.Configure(func(c *config.Config) {
 		c.CPU.Capacity = config.Bytes(*pauseChunks)*8192*23/20 + 64<<20
-		c.Limits.Chunks = *pauseChunks * 5 / 4
 		c.Write.Mode = config.WriteThrough
 	})
 	d.Start()

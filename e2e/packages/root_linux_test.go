@@ -71,7 +71,7 @@ func unmount(t *testing.T, dir string) {
 }
 
 // inRoot is how a daemon in a fresh root is configured.
-var inRoot = []string{"KVSTORED_CPU__CAPACITY=64MiB", "KVSTORED_DISK__CAPACITY=512MiB", "KVSTORED_DISK__SEGMENT_SIZE=64MiB", "KVSTORED_DISK__MIN_FREE=0", "KVSTORED_ADMIN__LISTEN=", "KVSTORED_CPU__KEEP=true"}
+var inRoot = []string{"KVSTORED_CPU__CAPACITY=64MiB", "KVSTORED_DISK__CAPACITY=512MiB", "KVSTORED_DISK__MIN_FREE=0", "KVSTORED_ADMIN__LISTEN=", "KVSTORED_CPU__KEEP=true"}
 
 // command is a command in the fresh root, of the user that is called user there.
 func (r *freshRoot) command(user string, args ...string) *exec.Cmd {

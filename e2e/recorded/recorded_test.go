@@ -76,7 +76,7 @@ func TestDiskFromBeforeGroups(t *testing.T) {
 	folder := t.TempDir()
 	unpackDisk(t, filepath.Join("testdata", "disk-before-groups.tar.zst"), folder)
 	d := daemon.Start(t, func(c *config.Config) {
-		c.Disk.Paths, c.Disk.Capacity, c.Disk.SegmentSize = []string{filepath.Join(folder, "disk")}, 256<<20, 64<<20
+		c.Disk.Paths, c.Disk.Capacity = []string{filepath.Join(folder, "disk")}, 256<<20
 	})
 	trace := filepath.Join(daemon.Root(), "lab", "simulate", "testdata", "separating.jsonl")
 	for _, size := range []string{"5KiB", "1KiB"} {

@@ -200,7 +200,7 @@ func TestExactClients(t *testing.T) {
 	var socket string
 	d := load.Folder(t, exactDRAM, exactDisk, func(c *config.Config) {
 		socket = filepath.Join(filepath.Dir(c.Listen.Socket), "resp.sock")
-		c.Listen.RESP, c.Disk.IOTimeout = []string{socket}, 300*time.Millisecond
+		c.Listen.RESP = []string{socket}
 	})
 	d.Start()
 	var sent atomic.Int64

@@ -2,7 +2,6 @@ package reload
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,7 +32,7 @@ type effect struct {
 func TestReloadTakesEffect(t *testing.T) {
 	var front, password string
 	r := newReloadRig(t, func(c *config.Config) {
-		c.CPU.Capacity, c.Disk.Capacity, c.Disk.SegmentSize = 64<<20, 256<<20, 64<<20
+		c.CPU.Capacity, c.Disk.Capacity = 64<<20, 256<<20
 		dir := filepath.Dir(c.Listen.Socket)
 		front, password = filepath.Join(dir, "resp.sock"), filepath.Join(dir, "password")
 		c.Listen.RESP = []string{front}
@@ -59,22 +58,10 @@ func TestReloadTakesEffect(t *testing.T) {
 			_, err := newRedis(t, front).do("SET", "huge", huge)
 			return err != nil
 		}},
-		{"the watermarks of DRAM", map[string]string{"cpu.high_watermark": "0.2", "cpu.low_watermark": "0.1"}, r.dramShrinks},
 		{"a quota", map[string]string{"spaces": `[{match: "cra*", quota: 64MiB}, {match: "other", quota: 70MiB}]`}, func() bool {
 			return r.quotas()["cra*"] == 64<<20 && r.quotas()["other"] == 70<<20
 		}},
 		{"the write budget", map[string]string{"disk.write_budget": "24"}, r.diskRefuses},
-		{"the budget of pins", map[string]string{"budget.pins": "0.0001"}, r.pinRefused},
-		{"what may be retained", map[string]string{"retain.max_duration": "1ms"}, func() bool {
-			of := admin.ClaimRequest{Action: "retain", Space: strings.Repeat("01", 16), Hashes: []string{strings.Repeat("02", 16)}, Priority: new(uint8)}
-			*of.Priority = 50
-			var done admin.Chunks
-			var l admin.Claims
-			if operator.Do(t.Context(), "POST", "/v1/claims", of, &done) != nil || operator.Get(t.Context(), "/v1/claims", &l) != nil {
-				return false
-			}
-			return len(l.Retained) == 0 || l.Retained[0].ExpiresSeconds < 1
-		}},
 		{"the age of leases", map[string]string{"lease.max_age": "1ms"}, r.leaseEnds},
 		{"the log's level", map[string]string{"log.level": "error"}, func() bool {
 			_, _, log := r.reload()
@@ -121,20 +108,6 @@ func (r *reloadRig) fresh(chunks int) client.Prompt {
 	return client.Chain(chain)
 }
 
-// dramShrinks: after many puts, which the disk has, and one more DRAM is emptier than a
-// fifth.
-func (r *reloadRig) dramShrinks() bool {
-	r.fresh(600)
-	r.d.Flush()
-	r.fresh(1)
-	for end := time.Now().Add(700 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if cpu := r.statsOf().Store.Tiers["cpu"]; cpu.UsedBytes < cpu.CapacityBytes/5 {
-			return true
-		}
-	}
-	return false
-}
-
 // diskRefuses: new chunks are not written for want of a budget.
 func (r *reloadRig) diskRefuses() bool {
 	dropped := func() uint64 { return r.statsOf().Store.Written["disk"].Dropped["write_budget"].Chunks }
@@ -172,20 +145,6 @@ func (r *reloadRig) quotas() map[string]int64 {
 		r.t.Errorf("the disk has %d quotas, DRAM %d", len(on), len(out))
 	}
 	return out
-}
-
-// pinRefused: a prompt that is in DRAM cannot be pinned.
-func (r *reloadRig) pinRefused() bool {
-	c, err := client.Dial(r.t.Context(), r.d.Socket, client.Options{Space: &load.Space})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer c.Close()
-	_, err = c.Pin(r.t.Context(), r.fresh(4), "name", 0)
-	if err != nil && !errors.Is(err, client.ErrOverBudget) {
-		r.t.Fatal(err)
-	}
-	return err != nil
 }
 
 // leaseEnds: a lease of a new connection does not hold for 50 ms.

@@ -200,10 +200,6 @@ type editor struct {
 // reloadValues are values with which the load of the test goes on: with less a
 // request may be refused, and rightly so.
 var reloadValues = map[string][]string{
-	"budget.leases":    {"0.1", "0.2", "0.4", "0", "0.9", "-1", "lots"},
-	"budget.pins":      {"0.1", "0.15", "0.2", "0", "0.9", "-1", "lots"},
-	"budget.loads":     {"0.1", "0.15", "0.2", "0", "0.9", "-1", "lots"},
-	"budget.unwritten": {"0.1", "0.15", "0.2", "0", "0.9", "-1", "lots"},
 	"lease.max_age":    {"10s", "1m", "10m", "0s", "-1s", "soon", "7"},
 	"cpu.policy":       {"lru", "lfu", "s3fifo", "arc", "tenure", "best"},
 	"disk.policy":      {"lru", "fifo", "lfu", "arc", "best"},

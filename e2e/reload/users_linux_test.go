@@ -155,11 +155,12 @@ func TestUserConnections(t *testing.T) {
 // TestUserJobs: the jobs and fills of one user are counted over all connections,
 // and not with those of others.
 func TestUserJobs(t *testing.T) {
-	d, _ := publicDaemon(t, func(c *config.Config) { c.Limits.UIDJobs = 64 })
+	const most, each = 16 << 10, 1 << 10 // of the user; of a connection
+	d, _ := publicDaemon(t, func(*config.Config) {})
 	prompt := func(n byte) client.Prompt {
 		return client.Hashes(16, append(make([]byte, 15), n+1), []uint32{4})
 	}
-	var clients [2]*client.Client
+	var clients [most/each + 1]*client.Client // the last one is refused
 	for i := range clients {
 		var err error
 		if clients[i], err = dialAs(t, d, 20001); err != nil {
@@ -167,21 +168,22 @@ func TestUserJobs(t *testing.T) {
 		}
 	}
 	var jobs []*client.Job
-	for i := range 60 {
-		j, err := clients[i%2].Prefetch(t.Context(), prompt(0), client.PrefetchOptions{})
+	for i := range most - 4 {
+		j, err := clients[i%(most/each)].Prefetch(t.Context(), prompt(0), client.PrefetchOptions{})
 		if err != nil {
 			t.Fatalf("job %d: %v", i, err)
 		}
 		jobs = append(jobs, j)
 	}
 	for i := range 4 {
-		f, err := clients[i%2].Reserve(t.Context(), prompt(byte(1+i)), client.ReserveOptions{Size: 4096})
+		f, err := clients[most/each-1-i].Reserve(t.Context(), prompt(byte(1+i)), client.ReserveOptions{Size: 4096})
 		if err != nil || f.Status(0) != client.Granted {
 			t.Fatalf("fill %d: %v", i, err)
 		}
 	}
-	const full = "user 20001 has 64 jobs and fills; release some first, or raise limits.uid_jobs"
-	_, err := clients[0].Prefetch(t.Context(), prompt(0), client.PrefetchOptions{})
+	const full = "user 20001 has 16384 jobs and fills; release some first"
+	last := clients[most/each]
+	_, err := last.Prefetch(t.Context(), prompt(0), client.PrefetchOptions{})
 	wantRefused(t, err, full)
 	other, err := dialAs(t, d, 20002)
 	if err != nil {
@@ -193,12 +195,12 @@ func TestUserJobs(t *testing.T) {
 	if err := jobs[0].Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := clients[0].Prefetch(t.Context(), prompt(0), client.PrefetchOptions{}); err != nil {
+	if _, err := last.Prefetch(t.Context(), prompt(0), client.PrefetchOptions{}); err != nil {
 		t.Errorf("after a release: %v", err)
 	}
-	clients[1].Close() // with half of all
+	clients[1].Close() // with a part of all
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		_, err := clients[0].Prefetch(t.Context(), prompt(0), client.PrefetchOptions{})
+		_, err := last.Prefetch(t.Context(), prompt(0), client.PrefetchOptions{})
 		if err == nil {
 			break
 		}

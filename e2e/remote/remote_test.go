@@ -233,8 +233,7 @@ func TestSharedTrace(t *testing.T) {
 	}
 	const everyToken = "27,441,774"
 	big := func(c *config.Config) {
-		c.CPU.Capacity, c.Disk.Capacity, c.Disk.SegmentSize = 512<<20, 8<<30, 256<<20
-		c.Write.Queue = 256 << 20
+		c.CPU.Capacity, c.Disk.Capacity = 512<<20, 8<<30
 		c.Prefetch.Policy = config.PrefetchWaitComplete // however slow the machine is
 	}
 	play := func(t *testing.T, d *daemon.Daemon) string {

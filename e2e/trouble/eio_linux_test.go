@@ -100,7 +100,6 @@ func newEIORun(t *testing.T) *eioRun {
 	r.d = daemon.Start(t, func(c *config.Config) {
 		c.Admin.Listen = "127.0.0.1:0"
 		c.Disk.Paths, c.Disk.Capacity = []string{disk}, 2<<30
-		c.Disk.InlineMax, c.Disk.IODepth = 64<<10, 2 // much goes into the database
 	})
 	var err error
 	if r.conn, err = client.Dial(t.Context(), r.d.Socket, client.Options{Name: "eio", Space: &load.Space}); err != nil {

@@ -113,7 +113,7 @@ func TestTimeToUsableInFull(t *testing.T) {
 	}
 	m.spaces[1].Group = "window"
 	m.d = daemon.Start(t, func(c *config.Config) {
-		c.CPU.Capacity, c.Disk.Capacity, c.Disk.SegmentSize = 3000<<20, 3<<30, 256<<20 // of which 0.4 may be leased
+		c.CPU.Capacity, c.Disk.Capacity = 3000<<20, 3<<30 // of which 0.4 may be leased
 	})
 	warm, prompt := m.store(1, 16), m.store(2, 128)
 	m.cold()

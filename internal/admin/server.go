@@ -35,7 +35,7 @@ const (
 type Options struct {
 	Stack  *stack.Stack
 	Server *server.Server
-	Sample *sample.Recorder       // nil: off
+	Sample *sample.Recorder
 	Config func() (Config, error) // that is in force
 	Log    zerolog.Logger
 }

@@ -31,9 +31,9 @@ type Chunks struct {
 	// EachBytes is what one costs: its entries in the books of DRAM and disk, its
 	// place in the index and its extent.
 	EachBytes int64
-	Number    int64 // 0 has it derived from the memory, between the next two
-	Least     int64
-	Most      int64 // that it makes sense to know of
+	// Number is derived from the memory, between these two.
+	Least int64
+	Most  int64 // that it makes sense to know of
 }
 
 // Plan is how the memory of a control group, or of the machine, is divided. All
@@ -68,9 +68,6 @@ func NewPlan(limit, arena, database, clients, least int64, chunks Chunks) Plan {
 
 // derive is the number of chunks, where rest of limit is left.
 func (c *Chunks) derive(limit, rest int64) int64 {
-	if c.Number > 0 {
-		return c.Number
-	}
 	bytes := int64(chunksUnknown)
 	if limit > 0 {
 		bytes = min(rest/8*3, chunksMost+limit/chunksShare)

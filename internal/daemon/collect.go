@@ -117,7 +117,7 @@ var exported = []metric.Metric[Stats]{
 	counted("disk_process_written_bytes_total", "Bytes that the daemon's process has written, as the kernel counts.", tier.Disk, "process_write_bytes"),
 	counted("disk_database_written_bytes_total", "Bytes that the database's process has written, as the kernel counts; anew where the database is opened again.", tier.Disk, "database_write_bytes"),
 	counted("disk_paths_missing", "Folders of disk.paths that are missing.", tier.Disk, "paths_missing"),
-	countedBy("disk_evicted_chunks_total", "Chunks evicted from disk, by what for: room for a payload, ahead of need, the file system's others, the database, limits.chunks.", tier.Disk, "reason", map[string]string{
+	countedBy("disk_evicted_chunks_total", "Chunks evicted from disk, by what for: room for a payload, ahead of need, the file system's others, the database, the number of chunks.", tier.Disk, "reason", map[string]string{
 		"evicted_for_room": "room", "evicted_ahead": "ahead", "evicted_for_min_free": "min_free",
 		"evicted_for_database": "database", "evicted_for_entries": "entries",
 	}),

@@ -28,6 +28,7 @@ import (
 	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/remote"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -184,7 +185,7 @@ func (d *Daemon) makeStack() error {
 		o.Below = append(o.Below, stack.Below{
 			Place: tier.Remote,
 			Tier:  tier.WithBreaker(d.remote, tier.BreakerOptions{Observe: d.metrics.observer(tier.Remote), Log: o.Log}),
-			Loads: fair.Limit{Loads: d.cfg.Remote.S3.Concurrency, Bytes: int64(d.cfg.Remote.S3.Flight)},
+			Loads: fair.Limit{Loads: d.cfg.Remote.S3.Concurrency, Bytes: remote.FlightBytes},
 		})
 	}
 	d.stack = stack.NewStack(o)
@@ -196,8 +197,8 @@ func (d *Daemon) makeServer() {
 	limits := limitsWithin(c.Limits, openFiles())
 	o := server.Options{
 		Memory: d.budget, Limits: server.Limits{
-			StallTimeout: c.Limits.Stall, Connections: limits.Connections, AdminConnections: config.AdminConnections,
-			UIDConnections: limits.OfOneUser(), UIDJobs: c.Limits.UIDJobs,
+			StallTimeout: stallTimeout, Connections: limits.Connections, AdminConnections: config.AdminConnections,
+			UIDConnections: limits.OfOneUser(), UIDJobs: uidJobs,
 		},
 		Stack: d.stack, Arena: d.arena,
 		Settings: serverSettings(c), Met: d.guard.meet, Fronts: frontSpaces(),
@@ -206,9 +207,7 @@ func (d *Daemon) makeServer() {
 		Observe: d.metrics.observe, Ready: d.metrics.ready,
 		Log: d.log.With().Str("component", "server").Logger(),
 	}
-	if d.sample != nil {
-		o.Asked, o.Stored = d.sample.Asked, d.sample.Stored
-	}
+	o.Asked, o.Stored = d.sample.Asked, d.sample.Stored
 	d.server = server.New(o)
 }
 
@@ -224,9 +223,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	workers.Go(func() error { return d.stack.Run(below) })
 	workers.Go(func() error { return d.runLearned(below) })
 	workers.Go(func() error { return d.budget.Run(below) })
-	if d.sample != nil {
-		workers.Go(func() error { return d.sample.Run(below) })
-	}
+	workers.Go(func() error { return d.sample.Run(below) })
 	workers.Go(func() error { return d.from.prove(below, d) })
 	workers.Go(func() error { return d.guard.run(below, d) })
 	workers.Go(func() error { return d.guard.watch(below) })
@@ -316,9 +313,12 @@ func makeEpoch() (uint64, error) {
 	return binary.LittleEndian.Uint64(epoch[:]), nil
 }
 
+// eventBatches is how many batches of events can be asked for again.
+const eventBatches = 1024
+
 // makeEvents makes the log of events, before the store that notes in it.
 func (d *Daemon) makeEvents() {
-	if o := d.cfg.Events; o.Enabled {
-		d.events = events.New(d.epoch, events.Options{Batches: o.Batches, Changes: o.Batches * events.MaxBatch / 4})
+	if d.cfg.Events.Enabled {
+		d.events = events.New(d.epoch, events.Options{Batches: eventBatches, Changes: eventBatches * events.MaxBatch / 4})
 	}
 }

@@ -91,7 +91,7 @@ func (d *Daemon) makeFronts() {
 			return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
 		},
 		Admit: e.admit, Enter: e.enter, Settings: respSettings(&d.cfg.Listen, f.password), Version: version.String(),
-		Budget: d.budget, Limits: resp.Limits{Connections: d.cfg.Limits.Connections, StallTimeout: d.cfg.Limits.Stall},
+		Budget: d.budget, Limits: resp.Limits{Connections: d.cfg.Limits.Connections, StallTimeout: stallTimeout},
 		Log: d.log.With().Str("component", "resp").Logger(),
 	})
 }

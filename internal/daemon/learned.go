@@ -27,14 +27,11 @@ type learned struct {
 // learned lists the tiers whose policies may learn. The folder of a disk tier that is not
 // open is not the daemon's: another disk may be missing there, or a read never end.
 func (d *Daemon) learned() (list []learned) {
-	dir, open := d.cfg.LearnedPath(), d.disk != nil && !d.disk.Off()
-	if dir != "" && (open || dir == d.cfg.CPU.Learned) {
-		list = append(list, learned{d.cpu, filepath.Join(dir, "learned.cpu")})
+	if d.disk == nil || d.disk.Off() {
+		return nil
 	}
-	if open {
-		list = append(list, learned{d.disk, filepath.Join(d.cfg.Disk.MetaPath(), "learned.disk")})
-	}
-	return list
+	dir := d.cfg.Disk.MetaPath()
+	return []learned{{d.cpu, filepath.Join(dir, "learned.cpu")}, {d.disk, filepath.Join(dir, "learned.disk")}}
 }
 
 // loadLearned gives the policies what an earlier process has learned. What cannot

@@ -26,7 +26,7 @@ func TestLearnedSurvives(t *testing.T) {
 	cfg := config.Default()
 	cfg.Listen.Socket, cfg.Admin.Listen = filepath.Join(dir, "s"), ""
 	cfg.CPU.Capacity, cfg.CPU.Policy, cfg.CPU.HugePages = 16<<20, "tenure", config.HugePagesOff
-	cfg.Disk.Paths, cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree, cfg.Disk.Policy = []string{dir}, 256<<20, 64<<20, 0, "lru"
+	cfg.Disk.Paths, cfg.Disk.Capacity, cfg.Disk.MinFree, cfg.Disk.Policy = []string{dir}, 256<<20, 0, "lru"
 	file := filepath.Join(dir, "learned.cpu")
 
 	// restart runs a daemon for as long as do takes, and returns its log.
@@ -106,40 +106,14 @@ func TestLearnedSurvives(t *testing.T) {
 	}
 }
 
-// TestLearnedElsewhere: a pipe or a device in place of the file does not keep the daemon
-// from starting, and the folder of a disk tier that is not open is left alone.
+// TestLearnedElsewhere: the folder of a disk tier that is not open is left alone.
 func TestLearnedElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()
 	cfg.Listen.Socket, cfg.Admin.Listen = filepath.Join(dir, "s"), ""
 	cfg.CPU.Capacity, cfg.CPU.Policy, cfg.CPU.HugePages = 16<<20, "tenure", config.HugePagesOff
-	cfg.Disk.Capacity, cfg.CPU.Learned = 0, filepath.Join(dir, "learned")
-	file := filepath.Join(cfg.CPU.Learned, "learned.cpu")
-	for what, make := range map[string]func() error{
-		"a pipe":   func() error { return syscall.Mkfifo(file, 0o600) },
-		"a device": func() error { return os.Symlink("/dev/zero", file) },
-	} {
-		if err := errors.Join(os.RemoveAll(cfg.CPU.Learned), os.Mkdir(cfg.CPU.Learned, 0o700), make()); err != nil {
-			t.Fatal(err)
-		}
-		var log logtest.Book
-		d, err := New(cfg, optionsOf(zerolog.New(&log)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.saveLearned()
-		if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
-			t.Errorf("%s: saved as %v, error %v", what, info, err)
-		}
-		d.Close()
-		if !bytes.Contains([]byte(log.String()), []byte("no regular file")) {
-			t.Errorf("%s: the log does not say so:\n%s", what, log.String())
-		}
-	}
-
 	folder := filepath.Join(dir, "disk")
-	cfg.CPU.Learned, cfg.Disk.Paths, cfg.Disk.Policy = "", []string{folder}, "tenure"
-	cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = 256<<20, 64<<20, 0
+	cfg.Disk.Paths, cfg.Disk.Capacity, cfg.Disk.MinFree = []string{folder}, 256<<20, 0
 	full := func(context.Context, database.Options) (*database.DB, error) { return nil, syscall.ENOSPC }
 	d, err := New(cfg, Options{Log: zerolog.Nop(), Database: full})
 	if err != nil {

@@ -32,17 +32,13 @@ func MemoryPlan(c *config.Config, here bool) (p budget.Plan, source string) {
 	if c.Disk.Enabled() {
 		database = disk.DatabaseBytes(int64(c.Disk.Capacity))
 	}
-	estimates := int64(0)
-	if c.Admin.WhatIf {
-		estimates = sample.Bytes
-	}
 	if limit > 0 {
-		limit = max(1, limit-estimates)
+		limit = max(1, limit-sample.Bytes)
 	}
 	p = budget.NewPlan(limit, int64(c.CPU.Capacity), database, int64(c.Limits.Memory), int64(config.LeastMemory), chunksOf(c))
-	p.Own += estimates
+	p.Own += sample.Bytes
 	if limit > 0 {
-		p.Limit += estimates
+		p.Limit += sample.Bytes
 	}
 	return p, source
 }
@@ -69,8 +65,8 @@ const (
 func chunksOf(c *config.Config) budget.Chunks {
 	dram, onDisk := int64(c.CPU.Capacity), int64(c.Disk.Capacity)
 	n := budget.Chunks{
-		EachBytes: chunkBytes, Number: int64(c.Limits.Chunks),
-		Least: max(leastChunks, dram/meanChunk), Most: max(dram/arena.AlignBytes, onDisk/meanOnDisk),
+		EachBytes: chunkBytes,
+		Least:     max(leastChunks, dram/meanChunk), Most: max(dram/arena.AlignBytes, onDisk/meanOnDisk),
 	}
 	for _, name := range []string{c.CPU.Policy, c.Disk.Policy} {
 		if slices.Contains(policy.Planners(), name) {
@@ -83,21 +79,20 @@ func chunksOf(c *config.Config) budget.Chunks {
 	return n
 }
 
-// chunkWarnings says where limits.chunks is reached before disk.capacity, with chunks
-// that engines have.
+// chunkWarnings says where the number of chunks is reached before disk.capacity, with
+// chunks that engines have.
 func chunkWarnings(c *config.Config) []string {
 	p, _ := MemoryPlan(c, true)
 	mean := int64(c.Disk.Capacity) / p.Number
 	if mean <= meanChunk {
 		return nil
 	}
-	more := "give the daemon more memory"
-	if c.Limits.Chunks > 0 {
-		more = "raise limits.chunks"
-	}
-	return []string{fmt.Sprintf("disk tier: its %d chunks, for which there is memory, come to disk.capacity (%s) only with %s each on average: smaller ones leave the rest of it unused; %s, or lower disk.capacity",
-		p.Number, human.Bytes(int64(c.Disk.Capacity)), human.Bytes(mean), more)}
+	return []string{fmt.Sprintf("disk tier: its %d chunks, for which there is memory, come to disk.capacity (%s) only with %s each on average: smaller ones leave the rest of it unused; give the daemon more memory, or lower disk.capacity",
+		p.Number, human.Bytes(int64(c.Disk.Capacity)), human.Bytes(mean))}
 }
+
+// OfOneUser is how much one user may have of what all clients may cost.
+func OfOneUser(clients int64) int64 { return clients / 4 * 3 }
 
 // makeBudget bounds what clients cost outside the arena, and the Go heap by the
 // same sum.
@@ -108,7 +103,7 @@ func (d *Daemon) makeBudget() {
 		heap = 0 // the user's
 	}
 	d.budget = budget.New(budget.Options{
-		Bytes: p.Clients, HolderBytes: int64(d.cfg.Limits.UIDMemory * float64(p.Clients)),
+		Bytes: p.Clients, HolderBytes: OfOneUser(p.Clients),
 		HeapBytes: heap, Log: d.log.With().Str("component", "memory").Logger(),
 	})
 	if heap > 0 {
@@ -127,9 +122,6 @@ func memoryWarnings(c *config.Config) []string {
 	less := "lower cpu.capacity"
 	if c.Limits.Memory > config.LeastMemory {
 		less += " or limits.memory"
-	}
-	if c.Limits.Chunks > 0 {
-		less += " or limits.chunks"
 	}
 	return []string{fmt.Sprintf("memory: all that the daemon may use comes to %s (`kvstored check` has the sum), but %s allows %s: %s by %s, or raise that limit, or the kernel may end the daemon when clients use theirs",
 		human.Bytes(p.Total()), source, human.Bytes(p.Limit), less, human.Bytes(short))}

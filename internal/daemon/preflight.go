@@ -122,7 +122,7 @@ func Warnings(c *config.Config, here bool) (out []string) {
 		}
 	}
 	out = append(out, adminWarnings(c)...)
-	out = append(out, rankWarnings(c)...)
+	out = append(out, depthWarnings(c)...)
 	for i, s := range c.Spaces {
 		out = append(out, literalWarnings(fmt.Sprintf("spaces[%d].match", i), s.Match)...)
 	}
@@ -144,13 +144,12 @@ func Warnings(c *config.Config, here bool) (out []string) {
 	return out
 }
 
-// rankWarnings say where rank_by changes nothing.
-func rankWarnings(c *config.Config) (out []string) {
-	if c.CPU.RankBy == config.RankByCompute && c.CPU.Policy != "tenure" {
-		out = append(out, fmt.Sprintf("cpu.rank_by compute has no effect with the policy %s; use tenure", c.CPU.Policy))
-	}
-	if c.Disk.RankBy == config.RankByCompute && c.Disk.Policy != "tenure" && c.Disk.Capacity > 0 {
-		out = append(out, fmt.Sprintf("disk.rank_by compute has no effect with the policy %s; use tenure", c.Disk.Policy))
+// depthWarnings say where prefill_depth changes nothing.
+func depthWarnings(c *config.Config) (out []string) {
+	for i, s := range c.Spaces {
+		if s.PrefillDepth > 0 && c.CPU.Policy != "tenure" && (c.Disk.Policy != "tenure" || !c.Disk.Enabled()) {
+			out = append(out, fmt.Sprintf("spaces[%d].prefill_depth has no effect without the policy tenure; set cpu.policy or disk.policy to it", i))
+		}
 	}
 	return out
 }

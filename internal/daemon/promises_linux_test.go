@@ -136,10 +136,10 @@ func TestDefaultsAreTold(t *testing.T) {
 	}
 
 	cfg = smallConfig(t)
-	cfg.Lease.MaxAge, cfg.Pin.MaxAge, cfg.Prefetch.Deadline, cfg.Prefetch.Per1024Tokens = time.Minute, 2*time.Minute, 3*time.Second, time.Millisecond
-	cfg.Limits.Stall, cfg.Limits.UIDJobs, cfg.Chunk.Tokens = 4*time.Second, 77, 32
+	cfg.Lease.MaxAge, cfg.Prefetch.Deadline, cfg.Prefetch.Per1024Tokens = time.Minute, 3*time.Second, time.Millisecond
+	cfg.Chunk.Tokens = 32
 	l = limitsOf(t, serve(t, cfg))
-	if l.LeaseMillis != 60_000 || l.PinMillis != 120_000 || l.PrefetchMillis != 3_000 || l.PrefetchMicrosPer1024 != 1_000 || l.StallMillis != 4_000 || l.UserJobs != 77 || l.ChunkTokens != 32 {
+	if l.LeaseMillis != 60_000 || l.PrefetchMillis != 3_000 || l.PrefetchMicrosPer1024 != 1_000 || l.ChunkTokens != 32 {
 		t.Errorf("told %+v", l)
 	}
 }

@@ -43,7 +43,7 @@ type Times struct {
 	P99   float64 `json:"p99"`
 }
 
-// moment is what was counted up to one.
+// moment is the counts up to one.
 type moment struct {
 	at                   time.Time
 	sum                  Recent   // but for its times
@@ -151,7 +151,7 @@ func (r *Recent) bottleneck() string {
 		return fmt.Sprintf("the disk is too slow: %.0f %% of the tokens that were asked for in the last %s came after their deadline; a chunk from disk is up after %s (p99 %s). More DRAM or a faster disk would help",
 			100*late, span, human.Micros(1e6*r.Loads.P50), human.Micros(1e6*r.Loads.P99))
 	case float64(r.Dropped) > tooMuch*float64(r.Dropped+r.Writes.Count):
-		return fmt.Sprintf("the disk is too slow: %s were not written in the last %s before DRAM needed their room; a write takes %s (p99 %s). More DRAM, a larger write.queue or a faster disk would help",
+		return fmt.Sprintf("the disk is too slow: %s were not written in the last %s before DRAM needed their room; a write takes %s (p99 %s). More DRAM or a faster disk would help",
 			human.Plural(r.Dropped, "chunk"), span, human.Micros(1e6*r.Writes.P50), human.Micros(1e6*r.Writes.P99))
 	}
 	return ""

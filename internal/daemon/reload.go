@@ -74,7 +74,7 @@ func (r *reloads) reload(ctx context.Context) {
 	case <-ctx.Done():
 	case got := <-read:
 		if got.err == nil {
-			s := settingsOf(&got.Next, r.daemon.arena.Stats().CapacityBytes, got.password)
+			s := settingsOf(&got.Next, got.password)
 			r.daemon.apply(&s)
 		}
 		r.record(got.prepared, got.err)

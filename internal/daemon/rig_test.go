@@ -25,8 +25,8 @@ func smallConfig(t testing.TB) config.Config {
 	cfg := config.Default()
 	cfg.Listen.Socket, cfg.Admin.Listen = filepath.Join(dir, "kvstored.sock"), ""
 	cfg.CPU.Capacity, cfg.CPU.HugePages = 16<<20, config.HugePagesOff
-	cfg.Prefetch.Deadline, cfg.Disk.IOTimeout = time.Minute, time.Minute // however slow the machine is
-	cfg.Disk.Paths, cfg.Disk.Capacity, cfg.Disk.SegmentSize, cfg.Disk.MinFree = []string{filepath.Join(dir, "disk")}, 256<<20, 64<<20, 0
+	cfg.Prefetch.Deadline = time.Minute // however slow the machine is
+	cfg.Disk.Paths, cfg.Disk.Capacity, cfg.Disk.MinFree = []string{filepath.Join(dir, "disk")}, 256<<20, 0
 	if err := os.Mkdir(cfg.Disk.Paths[0], 0o700); err != nil {
 		t.Fatal(err)
 	}

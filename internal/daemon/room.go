@@ -46,7 +46,7 @@ func diskWarnings(c *config.Disk) []string {
 
 func roomWarnings(systems []fileSystem, c *config.Disk) (out []string) {
 	reserve := disk.DefaultMetaReserve(int64(c.Capacity))
-	segment := min(int64(c.SegmentSize), int64(c.Capacity)-reserve)
+	segment := min(disk.DefaultSegment(int64(c.Capacity)), int64(c.Capacity)-reserve)
 	all := int64(0)
 	for _, f := range systems {
 		need, what, room := segment, "a segment", f.room(c)

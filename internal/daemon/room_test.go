@@ -17,7 +17,7 @@ import (
 // has already bound it.
 func TestDiskLimits(t *testing.T) {
 	const gib = 1 << 30
-	c := config.Disk{Capacity: 8 * gib, MinFree: 2 * gib, SegmentSize: gib}
+	c := config.Disk{Capacity: 8 * gib, MinFree: 2 * gib}
 	both := func(free, held int64) fileSystem {
 		return fileSystem{path: "/a", free: free, held: held, data: true, meta: true}
 	}

@@ -1,25 +1,23 @@
 package daemon
 
 import (
+	"slices"
 	"syscall"
 	"time"
 
+	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// newSample makes the recorder of what clients ask for; nil where that is off.
+// newSample makes the recorder of what clients ask for.
 func newSample(d *Daemon) *sample.Recorder {
-	if !d.cfg.Admin.WhatIf {
-		return nil
-	}
 	return sample.New(sample.Options{
-		Tiers:  func() sample.Tiers { return tiersOfSample(d) },
-		Hits:   func() (asked, hit uint64) { return hitsOf(d.server.Stats()) },
-		Busy:   func() time.Duration { return time.Duration(d.metrics.asking.Load()) },
-		Used:   processTime,
-		Chunks: d.cfg.Limits.Chunks,
+		Tiers: func() sample.Tiers { return tiersOfSample(d) },
+		Hits:  func() (asked, hit uint64) { return hitsOf(d.server.Stats()) },
+		Busy:  func() time.Duration { return time.Duration(d.metrics.asking.Load()) },
+		Used:  processTime,
 	})
 }
 
@@ -42,26 +40,26 @@ func tiersOfSample(d *Daemon) sample.Tiers {
 	c := d.reloads.running()
 	out := sample.Tiers{Write: c.Write.Mode, UnsafeAge: c.Write.UnsafeAge.Seconds()}
 	st := d.stack.Stats().Tiers
-	out.DRAM = tierOfSample(d, tier.CPU, st[tier.CPU], c.CPU.HighWatermark, c.CPU.LowWatermark, meanChunk)
+	out.DRAM = tierOfSample(d, tier.CPU, st[tier.CPU], meanChunk)
 	if disk, ok := st[tier.Disk]; ok {
 		mean := int64(meanChunk)
 		if out.DRAM.Chunks > 0 {
 			mean = out.DRAM.Bytes / out.DRAM.Chunks
 		}
-		out.Disk = tierOfSample(d, tier.Disk, disk, c.Disk.HighWatermark, c.Disk.LowWatermark, mean)
+		out.Disk = tierOfSample(d, tier.Disk, disk, mean)
 	}
-	by := byCompute(&c)
-	out.DRAM.ByCompute, out.Disk.ByCompute = by.Has(tier.CPU), by.Has(tier.Disk)
+	byCompute := slices.ContainsFunc(c.Spaces, func(s config.Space) bool { return s.PrefillDepth > 0 })
+	out.DRAM.ByCompute, out.Disk.ByCompute = byCompute, byCompute
 	return out
 }
 
 // tierOfSample is one of them. Where it is empty, a chunk is taken to have mean bytes.
-func tierOfSample(d *Daemon, p tier.Place, st tier.Stats, high, low float64, mean int64) sample.Tier {
+func tierOfSample(d *Daemon, p tier.Place, st tier.Stats, mean int64) sample.Tier {
 	t := sample.Tier{Bytes: st.CapacityBytes}
 	t.Policy, _ = d.stack.PolicyOf(p)
 	if st.Entries > 0 {
 		mean = max(1, st.UsedBytes/st.Entries)
 	}
-	t.Chunks = max(1, int64(float64(st.CapacityBytes)*(high+low)/2)/mean)
+	t.Chunks = max(1, int64(float64(st.CapacityBytes)*(tier.HighWatermark+tier.LowWatermark)/2)/mean)
 	return t
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/kvstored/kvstored/internal/server/retain"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
-	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -27,21 +26,18 @@ type settings struct {
 	server      server.Settings
 	resp        resp.Settings
 	loadTimeout time.Duration // of a front end's read
-	high, low   float64       // watermarks of DRAM
-	limits      ledger.Limits
 	disk        disk.Settings
 	stack       stack.Settings
 	quotas      []stack.Quota
 	policies    map[tier.Place]string
 }
 
-// settingsOf is what a configuration says for an arena of so many bytes.
-// password is what stands in listen.resp_password_file.
-func settingsOf(c *config.Config, arenaBytes int64, password string) settings {
+// settingsOf is what a configuration says. password is what stands in
+// listen.resp_password_file.
+func settingsOf(c *config.Config, password string) settings {
 	return settings{
 		level: c.Log.Level, server: serverSettings(c), resp: respSettings(&c.Listen, password), loadTimeout: c.Prefetch.Deadline,
-		high: c.CPU.HighWatermark, low: c.CPU.LowWatermark, limits: limitsOfDRAM(c, arenaBytes),
-		disk: diskSettings(&c.Disk), stack: stackSettings(c), quotas: quotas(c.Spaces),
+		disk: disk.Settings{MinFreeBytes: int64(c.Disk.MinFree)}, stack: stackSettings(c), quotas: quotas(c.Spaces),
 		policies: map[tier.Place]string{tier.CPU: c.CPU.Policy, tier.Disk: c.Disk.Policy},
 	}
 }
@@ -52,8 +48,6 @@ func (d *Daemon) apply(s *settings) {
 	SetLogLevel(s.level)
 	d.server.Set(s.server)
 	d.fronts.apply(s)
-	d.cpu.SetWatermarks(s.high, s.low)
-	d.cpu.Ledger().SetLimits(s.limits)
 	if d.disk != nil {
 		d.disk.Set(s.disk)
 	}
@@ -107,14 +101,14 @@ func Rules(here bool) (rules config.Rules, err error) {
 	return rules, nil
 }
 
-// limitsOfDRAM are the shares of the arena that may be protected.
-func limitsOfDRAM(c *config.Config, arenaBytes int64) ledger.Limits {
-	share := func(s float64) int64 { return int64(s * float64(arenaBytes)) }
-	return ledger.Limits{
-		Lease: share(c.Budget.Leases), Pin: share(c.Budget.Pins), Load: share(c.Budget.Loads),
-		Unwritten: min(share(c.Budget.Unwritten), int64(c.Write.Queue)),
-		Total:     share(config.MaxProtected),
-	}
+// mostUnwritten is how many bytes may wait for the disk; beyond them chunks stay in DRAM.
+const mostUnwritten = 1 << 30
+
+// LimitsOfDRAM are the shares of an arena of so many bytes that may be protected. The rest
+// of Total can always be evicted, so that puts go on.
+func LimitsOfDRAM(arenaBytes int64) ledger.Limits {
+	tenth := arenaBytes / 10
+	return ledger.Limits{Lease: 4 * tenth, Pin: 2 * tenth, Load: 2 * tenth, Unwritten: min(2*tenth, mostUnwritten), Total: 8 * tenth}
 }
 
 // quotas are those of spaces, in their order.
@@ -133,30 +127,24 @@ func ledgerQuotas(spaces []config.Space) (qs []ledger.Quota) {
 	return qs
 }
 
-func diskSettings(c *config.Disk) disk.Settings {
-	return disk.Settings{MinFreeBytes: int64(c.MinFree), HighWatermark: c.HighWatermark, LowWatermark: c.LowWatermark}
-}
+// verifyHits is how many hits in DRAM there are to one that is hashed again first.
+const verifyHits = 256
 
 func stackSettings(c *config.Config) stack.Settings {
 	return stack.Settings{
-		VerifyHits: c.Arena.VerifyHits, ScrubBytesPerSecond: int64(c.Disk.ScrubRate), DiskBytesPerDay: int64(c.Disk.WriteBudget),
-		UnsafeAge: c.Write.UnsafeAge, ByCompute: byCompute(c),
+		VerifyHits: verifyHits, ScrubBytesPerSecond: int64(c.Disk.ScrubRate), DiskBytesPerDay: int64(c.Disk.WriteBudget),
+		UnsafeAge: c.Write.UnsafeAge,
 	}
 }
 
-// byCompute is the tiers that rank chunks by what these take to compute.
-func byCompute(c *config.Config) (set tier.Set) {
-	if c.CPU.RankBy == config.RankByCompute {
-		set |= tier.Of(tier.CPU)
-	}
-	if c.Disk.RankBy == config.RankByCompute {
-		set |= tier.Of(tier.Disk)
-	}
-	return set
-}
-
-// Spaces under no rule have what those under one have that says nothing.
-var _ = [1]struct{}{}[config.DefaultPrefillDepth-policy.DefaultPrefillDepth]
+// What clients may ask for at most, where no key says it.
+const (
+	pinMaxAge    = 5 * time.Minute
+	retainMost   = 30 * 24 * time.Hour
+	windowBytes  = 256 << 20 // read at once for one prompt
+	stallTimeout = 30 * time.Second
+	uidJobs      = 16 << 10 // prefetches and reservations of one user
+)
 
 func serverSettings(c *config.Config) server.Settings {
 	policies := map[string]wire.WaitPolicy{
@@ -166,12 +154,12 @@ func serverSettings(c *config.Config) server.Settings {
 	}
 	total, uid := c.Retained()
 	return server.Settings{
-		Retain:      retain.Limits{TotalBytes: total, UserBytes: uid, Duration: c.Retain.MaxDuration},
+		Retain:      retain.Limits{TotalBytes: total, UserBytes: uid, Duration: retainMost},
 		Access:      c.Policy(uint32(os.Getuid())),
-		LeaseMaxAge: c.Lease.MaxAge, PinMaxAge: c.Pin.MaxAge,
+		LeaseMaxAge: c.Lease.MaxAge, PinMaxAge: pinMaxAge,
 		Prefetch: server.Prefetch{
 			Policy: policies[c.Prefetch.Policy], Deadline: c.Prefetch.Deadline,
-			Per1024Tokens: c.Prefetch.Per1024Tokens, WindowBytes: int64(c.Prefetch.Window),
+			Per1024Tokens: c.Prefetch.Per1024Tokens, WindowBytes: windowBytes,
 		},
 		ChunkTokens: c.Chunk.Tokens, Method: c.Chunk.Hash, SaveUnfull: c.Chunk.SaveUnfull,
 	}

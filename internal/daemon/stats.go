@@ -66,10 +66,8 @@ func (d *Daemon) stats() Stats {
 		st := d.events.Stats()
 		out.Events = &st
 	}
-	if d.sample != nil {
-		st := d.sample.Stats()
-		out.WhatIf = &st
-	}
+	st := d.sample.Stats()
+	out.WhatIf = &st
 	if d.lostLines != nil {
 		out.LostLines = d.lostLines()
 	}

@@ -101,11 +101,10 @@ func (t *tiers) makeCPU(c *config.Config, chunks int) error {
 		Arena: t.arena,
 		Ledger: ledger.New(ledger.Options{
 			CapacityBytes: capacity, Entries: chunks, Policy: p, PolicyName: c.CPU.Policy, Quotas: ledgerQuotas(c.Spaces), DeferTraining: true,
-			Limits: limitsOfDRAM(c, capacity),
+			Limits: LimitsOfDRAM(capacity),
 		}),
-		Manifest:      t.manifest,
-		Passing:       func(k key.Key) bool { return t.ages.Of(k).Bounded() },
-		HighWatermark: c.CPU.HighWatermark, LowWatermark: c.CPU.LowWatermark,
+		Manifest: t.manifest,
+		Passing:  func(k key.Key) bool { return t.ages.Of(k).Bounded() },
 	})
 	return nil
 }
@@ -121,13 +120,16 @@ func (t *tiers) makeDisk(c *config.Config, chunks int, log zerolog.Logger) (err 
 	return err // it says disk
 }
 
+// inlineMax is the largest payload that lies in the database: in a segment it would take
+// 8 KiB, and a read of the device. bench/disk has measured where segments are faster.
+const inlineMax = 2 << 10
+
 func diskOptions(c *config.Disk, log zerolog.Logger) disk.Options {
 	return disk.Options{
 		Paths: c.Paths, Meta: c.MetaPath(),
 		CapacityBytes: int64(c.Capacity), MinFreeBytes: int64(c.MinFree), Policy: c.Policy,
-		HighWatermark: c.HighWatermark, LowWatermark: c.LowWatermark,
-		InlineMax: int64(c.InlineMax), SegmentBytes: int64(c.SegmentSize), IOTimeout: c.IOTimeout, IODepth: c.IODepth,
-		Log: log,
+		InlineMax: inlineMax,
+		Log:       log,
 	}
 }
 
@@ -149,7 +151,7 @@ func idOf(socket string) string {
 func remoteOptions(c *config.S3, log zerolog.Logger) remote.Options {
 	return remote.Options{
 		Bucket: c.Bucket, Prefix: c.Prefix, Endpoint: c.Endpoint, Region: c.Region, PathStyle: c.PathStyle, Profile: c.Profile,
-		Concurrency: c.Concurrency, FlightBytes: int64(c.Flight), Timeout: c.Timeout, TTL: c.TTL, List: c.List,
+		Concurrency: c.Concurrency, Timeout: c.Timeout, TTL: c.TTL, List: c.List,
 		Log: log.With().Str("component", "remote").Logger(),
 	}
 }

@@ -19,7 +19,6 @@ import (
 const (
 	DRAMBytes    = 256 << 20
 	DiskBytes    = 2 << 30
-	SegmentBytes = 128 << 20
 	ChunkTokens  = 256
 	PayloadBytes = 768 << 10 // of every chunk
 	SystemTokens = 1024      // of the prompt that all conversations begin with

@@ -40,7 +40,7 @@ func newInProcess(t *testing.T) *inProcess {
 	p := &inProcess{cfg: config.Default()}
 	p.cfg.Listen.Socket, p.cfg.Admin.Listen = filepath.Join(dir, "s"), ""
 	p.cfg.CPU.Capacity, p.cfg.CPU.HugePages = 64<<20, config.HugePagesOff
-	p.cfg.Disk.Paths, p.cfg.Disk.Capacity, p.cfg.Disk.SegmentSize, p.cfg.Disk.MinFree = []string{dir}, 256<<20, 64<<20, 0
+	p.cfg.Disk.Paths, p.cfg.Disk.Capacity, p.cfg.Disk.MinFree = []string{dir}, 256<<20, 0
 	return p
 }
 

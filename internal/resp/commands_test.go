@@ -212,10 +212,10 @@ func TestErrorsInAPipeline(t *testing.T) {
 			in.WriteString("PING\r\n")
 			go func() { _, _ = c.Write(in.Bytes()) }()
 			c.expect("+OK\r\n-ERR unknown command 'nonsense'\r\n-ERR wrong number of arguments for 'get' command\r\n" + bulk("1"))
-			c.expect("-OOM there is no room for this value now, or all that this connection has under way exceeds its share (budget.leases of DRAM, half of it while others are connected)\r\n" + bulk("1"))
+			c.expect("-OOM there is no room for this value now, or all that this connection has under way exceeds its share (0.4 of DRAM, half of it while others are connected)\r\n" + bulk("1"))
 			c.expect("-ERR unknown command 'nonsense'\r\n-ERR syntax error\r\n-ERR wrong number of arguments for 'mset' command\r\n")
 			c.expect("*2\r\n" + bulk("1") + "$-1\r\n-ERR unknown command 'none'\r\n+OK\r\n")
-			c.expect("-OOM there is no room for this value now, or all that this connection has under way exceeds its share (budget.leases of DRAM, half of it while others are connected)\r\n")
+			c.expect("-OOM there is no room for this value now, or all that this connection has under way exceeds its share (0.4 of DRAM, half of it while others are connected)\r\n")
 			c.expect("*3\r\n" + bulk("4") + bulk("") + "$-1\r\n+PONG\r\n") // MSET is not atomic
 			c.do(":2\r\n", "DEL", "a", "b")
 		}

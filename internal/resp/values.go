@@ -278,7 +278,7 @@ func (c *session) refuseValue(err error) {
 	case errors.Is(err, blob.ErrTooLarge):
 		c.fail("ERR the name or the value is too large: a name may have 16 KiB, both together 64 MiB, and they must fit the DRAM of this daemon")
 	case errors.Is(err, blob.ErrNoRoom):
-		c.fail("OOM there is no room for this value now, or all that this connection has under way exceeds its share (budget.leases of DRAM, half of it while others are connected)")
+		c.fail("OOM there is no room for this value now, or all that this connection has under way exceeds its share (0.4 of DRAM, half of it while others are connected)")
 	default:
 		c.server.trouble.Warn().Err(err).Msg("a Redis client's value was not stored")
 		c.fail("ERR the value was not stored: the tiers below do not answer")

@@ -9,25 +9,15 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// Bounds of the sample, which are smaller where the tiers may have few chunks: see
-// roomFor.
+// Bounds of the sample.
 const (
 	maxChunks  = 1 << 17 // of the tree
 	maxPrompts = maxChunks / chunksInPrompt
 	maxPlays   = maxChunks * playsOfChunk // chunks of all prompts, each as often as it is in one
 
-	leastChunks    = 1 << 13
 	chunksInPrompt = 2
 	playsOfChunk   = 32
 )
-
-// roomFor is how many chunks the tree may have for tiers of so many; 0 = as many as come.
-func roomFor(chunks int) int {
-	if chunks == 0 || chunks > maxChunks/turnovers {
-		return maxChunks
-	}
-	return max(leastChunks, turnovers*chunks)
-}
 
 const (
 	// A chunk is a head where it is in one of so many branches of its space, or more, and in

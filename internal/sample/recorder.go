@@ -30,9 +30,6 @@ type Options struct {
 	Busy func() time.Duration
 	// Used returns the processor time of the process. Nil: none is known of.
 	Used func() time.Duration
-	// Chunks is how many the tiers may have, however small they are; the sample is the
-	// smaller for few. 0 = as many as come.
-	Chunks int
 }
 
 // Recorder keeps a sample of what clients ask for. It is safe for concurrent use.
@@ -61,7 +58,7 @@ type Recorder struct {
 func New(o Options) *Recorder {
 	r := &Recorder{o: o, started: time.Now()}
 	r.queue.wake = make(chan struct{}, 1)
-	r.book.book = newBook(roomFor(o.Chunks))
+	r.book.book = newBook(maxChunks)
 	r.book.marks = newMarks(r.started.UnixMilli())
 	r.gate.Store(r.book.gate)
 	return r

@@ -117,7 +117,7 @@ func (us *users) leave(u *tenant) {
 // roomForJobs is an error unless the user may have another job or fill.
 func (u *tenant) roomForJobs(most int) error {
 	if n := u.jobs.Load(); n >= int64(most) {
-		return refuse(wire.CodeOverBudget, "%v has %d jobs and fills; release some first, or raise limits.uid_jobs", u.id, n)
+		return refuse(wire.CodeOverBudget, "%v has %d jobs and fills; release some first", u.id, n)
 	}
 	return nil
 }

@@ -90,9 +90,6 @@ type Settings struct {
 	// UnsafeAge bounds how long WriteAuto leaves a chunk in DRAM alone, give or take
 	// the seconds between two looks; 0 = not at all.
 	UnsafeAge time.Duration
-	// ByCompute is the tiers whose policies rank chunks by what these take to compute
-	// again, and not by their tokens alone.
-	ByCompute tier.Set
 }
 
 // Set replaces the settings. A pass of the scrub at another rate than the new
@@ -100,7 +97,6 @@ type Settings struct {
 func (s *operator) Set(to Settings) {
 	s.leases.verify.every.Store(uint64(to.VerifyHits))
 	s.scrubs.setRate(to.ScrubBytesPerSecond)
-	s.depths.rank(to.ByCompute)
 	for _, l := range s.levels.below {
 		l.writer.setUnsafeAge(to.UnsafeAge)
 	}

@@ -6,13 +6,11 @@ import (
 
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/policy"
-	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// TestPrefillDepth: a tier that ranks by compute is told what its space, or else the
-// client, says of that; one that ranks by tokens is told nothing.
+// TestPrefillDepth: under a rule with a depth the policies are told it, or what the client
+// says; else nothing, and they rank by tokens.
 func TestPrefillDepth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, p := newPlanned(t, options{quotas: []stack.Quota{{Match: "deep-*", PrefillDepth: 8000}}})
@@ -24,11 +22,8 @@ func TestPrefillDepth(t *testing.T) {
 				t.Errorf("%s: the disk is told %d, want %d", when, got, want)
 			}
 		}
+		want("not open", 5, 0)
 		r.OpenSpace(c.Space, "deep-model")
-		want("by tokens", 5, 0)
-		r.Stack.Set(stack.Settings{ByCompute: tier.Of(tier.CPU)})
-		want("DRAM by compute", 5, 0)
-		r.Stack.Set(stack.Settings{ByCompute: tier.Of(tier.Disk)})
 		want("of the space", 0, 8000)
 		want("of the client", 5, 5)
 		r.OpenSpace(c.Space, "deep-model")
@@ -39,7 +34,9 @@ func TestPrefillDepth(t *testing.T) {
 			t.Fatal(err)
 		}
 		want("under another rule", 0, 70)
-		r.CloseSpace(c.Space)
-		want("closed", 0, policy.DefaultPrefillDepth)
+		if err := r.SetQuotas([]stack.Quota{{Match: "*", Bytes: 1 << 40}}, known); err != nil {
+			t.Fatal(err)
+		}
+		want("under a rule without one", 5, 0)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/base/broadcast"
 	"github.com/kvstored/kvstored/internal/base/lean"
@@ -80,7 +79,7 @@ func (s *planning) observe(c *key.Chain, from, to int, p Prompt) {
 		r.Tokens += int(n)
 	}
 	for _, t := range s.planners {
-		r.PrefillDepth = s.depths.of(t.place, c.Space, p.PrefillDepth)
+		r.PrefillDepth = s.depths.of(c.Space, p.PrefillDepth)
 		if t.Observe(&r) {
 			s.trainingDue()
 		}
@@ -113,7 +112,7 @@ func (s *planning) ObserveFamily(f *Family, m *FamilyMatch, prefillDepth int) {
 
 func (s *planning) observeBeside(r *ledger.Request, prefillDepth int) {
 	for _, t := range s.planners {
-		r.PrefillDepth = s.depths.of(t.place, r.Space, prefillDepth)
+		r.PrefillDepth = s.depths.of(r.Space, prefillDepth)
 		t.Observe(r)
 	}
 }
@@ -211,10 +210,9 @@ func (s *planning) Passed(c *key.Chain, from, to int, bytes int64) {
 }
 
 // depths is how deep in a prompt a token takes twice as long to compute as the first
-// one, by space, and which tiers want to know.
+// one, by space.
 type depths struct {
-	tiers atomic.Uint32 // a tier.Set: those that rank chunks by what they take to compute
-	mu    struct {
+	mu struct {
 		sync.RWMutex
 		spaces map[key.SpaceID]spaceDepth
 		peak   int // of spaces
@@ -255,24 +253,16 @@ func (d *depths) change(id key.SpaceID, tokens int) {
 	}
 }
 
-// rank has the tiers of a set rank by what chunks take to compute, and no other.
-func (d *depths) rank(by tier.Set) { d.tiers.Store(uint32(by)) }
-
-// of is the depth that a tier is to be told for a prompt of a space, of which the client
-// says that it is said, 0 for nothing; 0 where the tier has no use for it.
-func (d *depths) of(p tier.Place, id key.SpaceID, said int) int {
-	switch {
-	case !tier.Set(d.tiers.Load()).Has(p):
-		return 0
-	case said > 0:
-		return said
-	}
+// of is the depth that policies are to be told for a prompt of a space, of which the client
+// says that it is said, 0 for nothing; 0 where no rule has one, and chunks are ranked by
+// their tokens.
+func (d *depths) of(id key.SpaceID, said int) int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if sp := d.mu.spaces[id]; sp.tokens > 0 {
-		return sp.tokens
+	if ruled := d.mu.spaces[id].tokens; ruled == 0 || said == 0 {
+		return ruled
 	}
-	return policy.DefaultPrefillDepth
+	return said
 }
 
 // Retainer knows which chunks are to be retained, and tells the ledger of a tier that

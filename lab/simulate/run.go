@@ -74,8 +74,8 @@ func weighed(byCompute bool, depth float64) int {
 	return max(1, int(cmp.Or(depth, DefaultPrefillDepth)))
 }
 
-// DefaultPrefillDepth is that of the daemon.
-const DefaultPrefillDepth = policy.DefaultPrefillDepth
+// DefaultPrefillDepth is that of an 8-billion-parameter Llama 3.
+const DefaultPrefillDepth = 30_000
 
 // S3FIFO is the numbers of the policies "s3fifo" and Static; 0 is what the paper
 // has, a tenth and 3.

@@ -21,7 +21,7 @@ CONFIG = """\
 listen: {{socket: {dir}/s, resp: [{dir}/r]}}
 admin: {{listen: ""}}
 cpu: {{capacity: {dram}}}
-disk: {{paths: [{dir}/disk], capacity: {disk}, segment_size: 64MiB, min_free: 0}}
+disk: {{paths: [{dir}/disk], capacity: {disk}, min_free: 0}}
 log: {{level: warn}}
 """
 

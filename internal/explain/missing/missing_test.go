@@ -88,7 +88,7 @@ func TestSentence(t *testing.T) {
 		"no size helps": {1000, add(Because(NeverStored), 500, evicted(1, 1<<40), 400),
 			"10 % was hit; 50 % was never seen before; 40 % was evicted from disk, most of it too long ago for 4 times as much disk"},
 		"the disk is behind": {1000, add(Absence{Reason: Declined, Tier: 1, Why: QueueFull}, 700, Because(OtherSpace), 100),
-			"20 % was hit; 70 % was not kept by disk: the writer was behind (write.queue); 10 % is stored in another space only (`kvstored why` says what differs)"},
+			"20 % was hit; 70 % was not kept by disk: the writer was behind; 10 % is stored in another space only (`kvstored why` says what differs)"},
 		"little is not told": {10000, add(Because(Timeout), 99, Because(NeverStored), 5000), "49 % was hit; 50 % was never seen before"},
 	} {
 		if got := Sentence(c.asked, c.totals, tiers); got != c.want {

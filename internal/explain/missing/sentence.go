@@ -94,21 +94,21 @@ var sayings = map[string]string{
 	Timeout.String():     "came too late (prefetch.deadline)",
 	Cancelled.String():   "was not waited for",
 	Revoked.String():     "was revoked (lease.max_age)",
-	OverBudget.String():  "was more than one client may hold (budget.leases)",
+	OverBudget.String():  "was more than one client may hold (0.4 of DRAM)",
 	NoSpace.String():     "had no room in DRAM to come to",
 	Failed.String():      "could not be read",
 	Advised.String():     "was faster computed",
 }
 
 var declineSayings = map[Decline]string{
-	QueueFull:   "the writer was behind (write.queue)",
+	QueueFull:   "the writer was behind",
 	WhileOff:    "it was off",
 	NoRoom:      "it had no room",
 	WriteBudget: "its write budget was spent (disk.write_budget)",
 	NotWorth:    "its policy had better use for the room",
 	Admission:   "the policies had better use for the room",
 	Quota:       "its space had all that it may (spaces)",
-	Budget:      "its client held all that it may (budget.leases)",
+	Budget:      "its client held all that it may (0.4 of DRAM)",
 	Crowded:     "nothing could be freed for it",
 }
 

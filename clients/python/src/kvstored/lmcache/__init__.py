@@ -3,8 +3,6 @@
 Each imports what it needs of LMCache, and neither what the other needs.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

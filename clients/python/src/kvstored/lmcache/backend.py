@@ -8,8 +8,6 @@ longer than their timeout, once: a daemon that does not answer is not asked agai
 until it does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import collections
 import functools

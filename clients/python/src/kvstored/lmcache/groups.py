@@ -4,8 +4,6 @@ The server asks for all objects of a prompt and takes what the longest prefix ne
 all groups can serve: of a group with a window its last chunks. So does the daemon.
 """
 
-from __future__ import annotations
-
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from .. import _groups

@@ -1,7 +1,5 @@
 """LMCache's keys: the space of each, and what it is called there."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 

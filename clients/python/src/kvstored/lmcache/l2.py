@@ -5,8 +5,6 @@ event descriptors; threads of this class wait for the daemon in their place. A
 task always ends, and its result is given out once.
 """
 
-from __future__ import annotations
-
 import collections
 import importlib
 import importlib.metadata

@@ -1,7 +1,5 @@
 """LMCache's memory objects as payloads: their bytes, and behind them how they are read."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import struct

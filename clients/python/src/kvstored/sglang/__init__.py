@@ -5,8 +5,6 @@ SGLang's host pool and the daemon's memory. No method but the constructor
 raises: an exception would end a thread of SGLang, and with it the cache.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -9,8 +9,6 @@ daemon, layer by layer under the forward. No byte is believed because of a lease
 in the slots in the end has the checksums, or the batch has failed.
 """
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import logging

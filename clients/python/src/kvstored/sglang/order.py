@@ -6,8 +6,6 @@ later batch of one that does. The calls for the pools beside have nothing, so wh
 the others said is remembered.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

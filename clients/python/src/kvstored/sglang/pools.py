@@ -1,7 +1,5 @@
 """SGLang's host pools: where their pages lie, and what a prefix needs of each."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 

@@ -1,7 +1,5 @@
 """What must be equal for pages of SGLang to be exchangeable."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple

@@ -9,8 +9,6 @@ returns at once, and none raises: three threads of the tier talk to the daemon,
 for lookups, loads and stores.
 """
 
-from __future__ import annotations
-
 import collections
 import functools
 import inspect

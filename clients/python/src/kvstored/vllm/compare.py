@@ -4,8 +4,6 @@ The last bits of what is computed depend on the batch, on CPUs too. So bytes are
 as numbers, by layer and head, keys and values apart.
 """
 
-from __future__ import annotations
-
 import collections
 import logging
 import time

@@ -6,8 +6,6 @@ OffloadingConnector asserts that no load fails. This one hands those that did to
 scheduler, which computes these requests.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Set
 

@@ -5,8 +5,6 @@ its need. That alone is leased and brought up; a block behind it is a miss, so t
 loads none in vain.
 """
 
-from __future__ import annotations
-
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from .. import _groups

@@ -1,8 +1,6 @@
 """The daemon's events, as a thread hears them over a connection of
 its own: the engine's waits for none of it."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

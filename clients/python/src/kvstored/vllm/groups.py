@@ -9,8 +9,6 @@ What a prefix needs of a group comes from vLLM's configuration, from the tier's 
 ``groups``, or from what vLLM loads of it.
 """
 
-from __future__ import annotations
-
 import collections
 import logging
 from typing import Any, Counter, Deque, Dict, List, Optional, Sequence

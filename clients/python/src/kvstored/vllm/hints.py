@@ -1,7 +1,5 @@
 """What a request of vLLM says of the future, as configs of the daemon's."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any, List, Tuple

@@ -1,7 +1,5 @@
 """Jobs of vLLM's tiering manager, the threads that do them, and their results."""
 
-from __future__ import annotations
-
 import collections
 import logging
 import threading

@@ -12,8 +12,6 @@ Where that cannot be, a group that is asked for from its end on, as windows are,
 only the last blocks that are there: of it nothing is leased before vLLM loads it.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import itertools

@@ -6,8 +6,6 @@ are a chain. It is a claim: order decides what is evicted and loaded first, neve
 bytes are returned.
 """
 
-from __future__ import annotations
-
 import collections
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 

@@ -14,8 +14,6 @@ once more by its keys; what cannot be had then is a load that failed
 (:mod:`kvstored.vllm.connector`).
 """
 
-from __future__ import annotations
-
 import collections
 import logging
 import random

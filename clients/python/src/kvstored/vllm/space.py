@@ -1,7 +1,5 @@
 """The space of a vLLM engine's blocks, made from what vLLM tells a secondary tier."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import inspect

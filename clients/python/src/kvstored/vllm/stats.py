@@ -1,7 +1,5 @@
 """What a tier tells vLLM of itself: counters for its /metrics, and KV events."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """Copies between blocks of a KV cache on CPUs and the daemon's memory."""
 
-from __future__ import annotations
-
 import collections
 import ctypes
 import logging

@@ -17,10 +17,9 @@ import (
 type fill struct {
 	id      uint64
 	session *session
-	chain   key.Chain
-	first   int            // chunk of slot 0
+	chain   key.Chain      // of the first group
 	spaces  []key.SpaceID  // that it has chunks of
-	groups  *groupFill     // nil: all slots are chunks of chain, one after the other
+	runs    []run          // all slots; of a prompt without groups one
 	said    promptRecord   // what the client said of the prompt
 	maxAge  uint32         // seconds that its chunks may stay; 0: any time
 	policy  *access.Policy // by which it was let begin
@@ -108,16 +107,15 @@ func (f *fill) commit(blind bool, from, to int) (wire.Results, error) {
 			i++
 			continue
 		}
-		run, most := i, f.runFrom(from+i, to)-from
-		for run < most && taken[run].ref.Valid() {
-			run++
+		r, n := f.runAt(from+i, to), 1
+		for n < r.n && taken[i+n].ref.Valid() {
+			n++
 		}
-		results, err = f.store(blind, results, from+i, taken[i:run])
-		if err != nil {
-			f.abort(taken[run:])
+		results, err = f.store(blind, results, r.chain, r.chunk, taken[i:i+n])
+		if i += n; err != nil {
+			f.abort(taken[i:])
 			return nil, err
 		}
-		i = run
 	}
 	if f.said.done {
 		c.server.o.Stack.MarkCold(&f.chain)
@@ -125,11 +123,10 @@ func (f *fill) commit(blind bool, from, to int) (wire.Results, error) {
 	return results, nil
 }
 
-// store makes a run of slots from slot n on, chunks of one chain without a gap,
-// visible, and adds their results.
-func (f *fill) store(blind bool, results wire.Results, n int, run []slot) (wire.Results, error) {
+// store makes slots visible that have the chunks of a chain from first on, and adds
+// their results.
+func (f *fill) store(blind bool, results wire.Results, chain *key.Chain, first int, run []slot) (wire.Results, error) {
 	c := f.session
-	chain, first := f.at(n)
 	refs, sums, stored := make([]tier.Ref, len(run)), make([]uint64, len(run)), make([]bool, len(run))
 	var look arena.Look
 	for i, looked := 0, 0; i < len(run); i++ {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -10,53 +11,37 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// groupFill is the slots of a fill for several groups of a hybrid model: of all chunks
-// that are offered, those of the first group first.
-type groupFill struct {
-	places []place // by slot
-	held   int64   // bytes that it takes
-}
-
-// place is the chunk of a slot.
-type place struct {
+// run is slots of a fill, one after the other, that have chunks of one chain without a gap.
+type run struct {
 	chain *key.Chain
-	chunk int
+	chunk int  // of the first slot
+	slot  int  // the first one
+	n     int  // slots
 	full  bool // of a group that is full
-	// unwanted says that no length that is worth having needs it; see stack.Wanted.
+	// unwanted says that no length that is worth having needs them; see stack.Wanted.
 	unwanted bool
 }
 
-const placeBytes = 32
+const runBytes = 40
 
-func (g *groupFill) bytes() int64 {
-	if g == nil {
-		return 0
-	}
-	return g.held
+// runAt is the rest of the run that slot i is in, at most up to slot to.
+func (f *fill) runAt(i, to int) run {
+	at, _ := slices.BinarySearchFunc(f.runs, i, func(r run, i int) int { return cmp.Compare(r.slot+r.n, i+1) })
+	r := f.runs[at]
+	r.chunk, r.slot, r.n = r.chunk+i-r.slot, i, min(r.slot+r.n, to)-i
+	return r
 }
 
-// at is the chunk of slot i.
-func (f *fill) at(i int) (c *key.Chain, chunk int) {
-	if f.groups == nil {
-		return &f.chain, f.first + i
-	}
-	p := &f.groups.places[i]
-	return p.chain, p.chunk
-}
-
-// runFrom is where the run of slot i ends, at most at slot to: slots with the chunks of one
-// chain without a gap, all of them wanted or none.
-func (f *fill) runFrom(i, to int) int {
-	if f.groups == nil {
-		return to
-	}
-	places := f.groups.places
-	for i++; i < to; i++ {
-		if p, q := &places[i-1], &places[i]; p.chain != q.chain || p.chunk+1 != q.chunk || p.unwanted != q.unwanted {
-			break
+// add adds the slot of a chunk, of which the run r tells the rest.
+func (f *fill) add(r run) {
+	if n := len(f.runs); n > 0 {
+		last := &f.runs[n-1]
+		if r.slot = last.slot + last.n; r.chain == last.chain && r.chunk == last.chunk+last.n && r.unwanted == last.unwanted {
+			last.n++
+			return
 		}
 	}
-	return i
+	f.runs = append(f.runs, r)
 }
 
 // mayStore is an error unless the session may store in all spaces of a fill.
@@ -72,10 +57,13 @@ func (f *fill) mayStore(c *reader) error {
 // blindTo reports whether the session may not read a space of a fill.
 func (f *fill) blindTo(c *reader) bool { return slices.ContainsFunc(f.spaces, c.blind) }
 
-// sizes are the bytes of each slot. from..to are the chunks of the chain that are asked
-// for; with groups those of each group that end in the tokens of these.
-func (f *fill) sizes(c *reader, req *wire.ReserveRequest, from, to int) ([]uint32, error) {
+// layOut makes the runs of a fill, and returns the bytes of each slot. from..to are the
+// chunks of the chain that are asked for; with groups those of each group that end in the
+// tokens of these, those of the first group first.
+func (f *fill) layOut(c *reader, req *wire.ReserveRequest, from, to int) ([]uint32, error) {
+	f.cost = liveBytes + liveChunkBytes*int64(f.chain.Len())
 	if req.Groups.Len() == 0 {
+		f.runs = []run{{chain: &f.chain, chunk: from, n: to - from, full: true}}
 		return c.sizes(req.Sizes, to-from, c.largestSlot())
 	}
 	family, err := familyOf(c, &f.chain, &req.Chain, &wire.Shared{Groups: req.Groups, Grain: req.Grain})
@@ -97,8 +85,7 @@ func (f *fill) sizes(c *reader, req *wire.ReserveRequest, from, to int) ([]uint3
 		return nil, err
 	}
 	wanted := c.server.o.Stack.Wanted(family, at)
-	f.groups = new(groupFill)
-	return f.groups.fill(c, req, family, chains, wanted, from, to)
+	return f.layOutGroups(c, req, family, chains, wanted, from, to)
 }
 
 // reachedBy is how far a prompt reached when the connection asked for it, or first stored a
@@ -118,8 +105,8 @@ func reachedBy(c *reader, chain *key.Chain, f *stack.Family) (stack.Reached, err
 	return *n.reached, nil
 }
 
-// fill makes a place for each chunk that is offered, and returns its bytes.
-func (g *groupFill) fill(c *reader, req *wire.ReserveRequest, family *stack.Family, chains []*key.Chain, wanted [][]bool, from, to int) ([]uint32, error) {
+// layOutGroups makes a slot for each chunk that is offered, and returns its bytes.
+func (f *fill) layOutGroups(c *reader, req *wire.ReserveRequest, family *stack.Family, chains []*key.Chain, wanted [][]bool, from, to int) ([]uint32, error) {
 	spans, all := make([][2]int, len(chains)), 0
 	for i, chain := range chains {
 		chunk, first := family.Groups[i].Chunk, family.Groups[0].Chunk
@@ -146,38 +133,35 @@ func (g *groupFill) fill(c *reader, req *wire.ReserveRequest, family *stack.Fami
 			if sizes = append(sizes, size); i == 0 {
 				c.payload = size
 			}
-			g.places = append(g.places, place{chain, chunk, family.Groups[i].Kind == hybrid.Full, wanted[i] != nil && !wanted[i][chunk]})
+			f.add(run{chain: chain, chunk: chunk, n: 1, full: family.Groups[i].Kind == hybrid.Full, unwanted: wanted[i] != nil && !wanted[i][chunk]})
 		}
 		if family.Groups[i].Chunk != family.Groups[0].Chunk {
-			g.held += chunkBytes * int64(chain.Len())
+			f.cost += chunkBytes * int64(chain.Len())
 		}
 	}
 	if len(sizes) == 0 {
 		return nil, refuse(wire.CodeBadRequest, "none of the %d chunks of %d groups is offered: all have 0 bytes", all, len(chains))
 	}
-	g.held += placeBytes * int64(len(g.places))
+	f.cost += runBytes * int64(len(f.runs))
 	return sizes, nil
 }
 
 // ask takes room for the longest leading run of slots that fits. It waits while nothing
 // is granted only, and a try ends with tier.ErrMustWait then only.
 func (f *fill) ask(ctx context.Context, want stack.Store, sizes []uint32, grants []stack.Grant) (n int, err error) {
-	store := f.session.server.o.Stack
-	if f.groups == nil {
-		return store.Reserve(ctx, want, &f.chain, f.first, sizes, grants)
-	}
 	said := want.Force
 	want.Patient = want.Wait // also once something is granted
 	for n < len(sizes) {
-		p, end := f.groups.places[n], f.runFrom(n, len(sizes))
-		if p.unwanted {
+		r := f.runAt(n, len(sizes))
+		end := n + r.n
+		if r.unwanted {
 			for ; n < end; n++ {
 				grants[n].Status = stack.Unwanted
 			}
 			continue
 		}
-		want.Force = said || !p.full // the lengths that need it have decided
-		got, err := store.Reserve(ctx, want, p.chain, p.chunk, sizes[n:end], grants[n:end])
+		want.Force = said || !r.full // the lengths that need it have decided
+		got, err := f.session.server.o.Stack.Reserve(ctx, want, r.chain, r.chunk, sizes[n:end], grants[n:end])
 		for _, g := range grants[n : n+got] {
 			want.Wait = want.Wait && g.Status != stack.Granted
 		}

@@ -30,7 +30,7 @@ func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Mess
 	if err != nil {
 		return nil, err
 	}
-	sizes, err := f.sizes(c, &req, from, to)
+	sizes, err := f.layOut(c, &req, from, to)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Mess
 	if err := roomFor(fills, "fills"); err != nil {
 		return nil, err
 	}
-	f.id, f.first, f.said, f.blind = c.server.ids.Add(1), from, c.prompts.find(&f.chain), f.blindTo(c)
+	f.id, f.said, f.blind = c.server.ids.Add(1), c.prompts.find(&f.chain), f.blindTo(c)
 	f.policy = c.judged.policy
 	// A goroutine, and a wake-up of its thread, cost more than all the rest.
 	wait := req.Deadline.Or(0) > 0
@@ -110,7 +110,6 @@ func (c *session) resultsFit(n int) error {
 // open takes room, waiting as want says, and makes the fill known. A fill that must wait is
 // as it was.
 func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags uint8, want stack.Store) (reply *wire.ReserveReply, err error) {
-	f.cost = liveBytes + liveChunkBytes*int64(f.chain.Len()) + f.groups.bytes()
 	if err := f.session.account.Charge(f.cost); err != nil {
 		return nil, err
 	}
@@ -215,19 +214,18 @@ func (f *fill) compare(sizes []uint32, sums wire.Sums) wire.U32s {
 	}
 	var differ []uint32
 	for from := 0; from < len(f.mu.slots); {
-		to := f.runFrom(from, len(f.mu.slots))
-		differ = f.compareRun(from, to, sizes, ours, differ)
-		from = to
+		r := f.runAt(from, len(f.mu.slots))
+		differ = f.compareRun(&r, sizes, ours, differ)
+		from += r.n
 	}
 	return wire.ViewU32s(differ)
 }
 
-// compareRun is compare for slots of one chain without a gap. It adds to differ.
-func (f *fill) compareRun(from, to int, sizes []uint32, ours map[uint32]uint64, differ []uint32) []uint32 {
-	c := f.session
-	chain, first := f.at(from)
+// compareRun is compare for the slots of a run. It adds to differ.
+func (f *fill) compareRun(r *run, sizes []uint32, ours map[uint32]uint64, differ []uint32) []uint32 {
+	c, chain, first, from := f.session, r.chain, r.chunk, r.slot
 	// At once as far as DRAM has them: each by itself would be a walk to the root.
-	held := make([]tier.Ref, to-from)
+	held := make([]tier.Ref, r.n)
 	n, _ := c.server.o.Stack.Hold(c.owner, ledger.IO, chain, first, first+len(held), held)
 	defer c.server.o.Stack.Release(c.owner, ledger.IO, held[:n])
 	for i := range held {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/kvstored/kvstored/internal/index/hybrid"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -29,7 +28,6 @@ type assembly struct {
 	first  stack.FamilyMatch // what the job is to bring up
 	held   map[stack.Piece]chunk
 	lost   map[stack.Piece]struct{}
-	until  time.Time
 	// lateFor is the kind of the group of the first piece that was not up at the deadline.
 	lateFor *hybrid.Kind
 	done    chan struct{} // closed when the job is
@@ -41,7 +39,6 @@ type assembly struct {
 	}
 
 	// What the job has, set once before done is closed, under the job's mutex.
-	ready  wire.Count
 	needs  wire.Needs
 	tokens []uint32 // of each ref
 }
@@ -153,43 +150,16 @@ func (a *assembly) fetch(pieces []load, sizes []int64) (*prefetch.Job[chunk], er
 	if a.mu.stop != nil {
 		return nil, a.mu.stop
 	}
-	j := a.job
-	far := func(i int) int {
-		if pieces[i].at.Has(tier.Remote) {
-			return 1
-		}
-		return 0
-	}
-	in := [2]bool{}
+	o := prefetch.Options[chunk]{To: len(pieces), Bytes: func(i int) int64 { return sizes[pieces[i].Group] }}
+	far := func(i int) bool { return pieces[i].at.Has(tier.Remote) }
 	for i := range pieces {
-		in[far(i)] = true
+		if far(i) != far(0) {
+			o.Lanes, o.Lane = lanesOf(far)
+			break
+		}
 	}
-	lanes, lane := 1, func(int) int { return 0 }
-	if in[0] && in[1] { // the slower tier must not keep the other waiting
-		lanes, lane = 2, far
-	}
-	a.mu.fetch = prefetch.New(prefetch.Options[chunk]{
-		Lanes: lanes, Lane: lane, To: len(pieces), Window: windowOf(j.session.server), Bytes: func(i int) int64 { return sizes[pieces[i].Group] },
-		Places: j.session.tenant.loads, Deadline: a.until, Discard: func(ch chunk) { j.unlease([]tier.Ref{ch.ref}) }, Yields: isBudget,
-	}, pieceSource{a, pieces})
+	a.mu.fetch = a.job.newFetch(pieces, o)
 	return a.mu.fetch, nil
-}
-
-// pieceSource loads pieces.
-type pieceSource struct {
-	*assembly
-	pieces []load
-}
-
-// Load implements prefetch.Source.
-func (s pieceSource) Load(ctx context.Context, i int) (chunk, int64, error) {
-	j, p := s.job, s.pieces[i]
-	by := stack.Requester{Owner: j.session.owner, Job: j.id}
-	ref, from, err := j.stack.Load(ctx, by, &s.family.Chains[p.Group][p.Rank], p.Chunk, j.search)
-	if err != nil {
-		return chunk{}, 0, err
-	}
-	return chunk{ref, from}, int64(ref.Block.Len()), nil
 }
 
 // settle pins what m needs, all of which is held, if the job is to be pinned, hands it
@@ -222,10 +192,8 @@ func (a *assembly) settle(m *stack.FamilyMatch, err error) {
 	for _, p := range far {
 		j.mu.in[p].Chunks++
 		j.mu.in[p].Tokens += uint64(tokensEach(a.family, m))
-		a.ready.Chunks++
 	}
-	a.ready.Tokens = uint64(m.Tokens - a.family.Skip)
-	j.mu.refs, j.mu.tokens, j.mu.done, j.mu.err = refs, a.ready.Tokens, true, err
+	j.mu.refs, j.mu.tokens, j.mu.done, j.mu.err = refs, uint64(m.Tokens-a.family.Skip), true, err
 	j.short.settled(j)
 	j.rejuvenate()
 	told := j.mu.told

@@ -54,7 +54,7 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 	if req.Chain.Form != wire.FormRef && req.First == 0 { // else it goes on with what it has asked for
 		c.prompts.observe(&g.chain, nil, false, hint.Advice{})
 	}
-	rest := c.server.o.Stack.ScanRemote(&g.chain, &m, tier.All)
+	rest, _ := c.server.o.Stack.ScanRemote(&g.chain, from+m.Chunks, tier.All)
 	if rest != nil && rest.Begin() >= to {
 		rest = nil
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -32,9 +31,6 @@ func (g *group) match(ctx context.Context) (stack.Match, error) {
 	return g.stack.MatchAll(ctx, g.chains, g.search, g.each)
 }
 
-// known is how many chunks of a rank are known to be there, those skipped included.
-func (g *group) known(rank int) int { return g.skip() + g.each[rank].Chunks }
-
 func (g *group) ranks() int { return len(g.chains) }
 func (g *group) skip() int  { return g.chains[0].Skip }
 
@@ -44,13 +40,12 @@ func (g *group) more() int {
 	rests, most := make([]*stack.RemoteScan, len(g.chains)), g.chains[0].Len()
 	short := most
 	for r := range g.chains {
-		if rests[r] = g.stack.ScanRemote(&g.chains[r], &g.each[r], g.search); rests[r] == nil {
-			most = min(most, g.known(r))
-			if err := g.stack.Unasked(&g.chains[r], &g.each[r], g.search); err != nil {
-				g.unasked = err
-			}
+		known := g.skip() + g.each[r].Chunks
+		rest, err := g.stack.ScanRemote(&g.chains[r], known, g.search)
+		if rests[r] = rest; rest == nil {
+			most, g.unasked = min(most, known), cmp.Or(err, g.unasked)
 		}
-		short = min(short, g.known(r))
+		short = min(short, known)
 	}
 	if most > short {
 		g.rests = rests
@@ -58,24 +53,22 @@ func (g *group) more() int {
 	return most
 }
 
-// chunkBytes is how large the pieces from chunk i on are, skipped ones included: as
-// the first of them, or the one before, where their sizes are known; else the most
-// that they may be.
-func (g *group) chunkBytes(i int) int64 {
+// sizeAt is how large the pieces of c from chunk i on are, skipped ones included: as
+// the first of them, or the one before, where their sizes are known; else unknown.
+func (g *group) sizeAt(c *key.Chain, i int, unknown int64) int64 {
 	for _, at := range [...]int{i, i - 1} {
-		if at < 0 || at >= g.chains[0].Len() {
+		if at < 0 || at >= c.Len() {
 			continue
 		}
-		if _, size, known := g.stack.Sum(ledger.Daemon, &g.chains[0], at); known {
+		if _, size, known := g.stack.Sum(ledger.Daemon, c, at); known {
 			return int64(size)
 		}
 	}
-	return arena.MaxPayload
+	return unknown
 }
 
-// lanes gives disk and the remote tier a lane each where pieces may come from
-// both: the slower tier must not keep the other waiting. A chunk that the index
-// does not have yet can only be in the remote tier.
+// lanes gives disk and the remote tier a lane each where pieces may come from both. A chunk
+// that the index does not have yet can only be in the remote tier.
 func (g *group) lanes(ctx context.Context, m *stack.Match) (n int, lane func(piece int) int) {
 	if m.In[tier.Disk].Chunks == 0 || m.In[tier.Remote].Chunks == 0 && g.rests == nil {
 		return 1, nil
@@ -84,11 +77,20 @@ func (g *group) lanes(ctx context.Context, m *stack.Match) (n int, lane func(pie
 	if err != nil {
 		return 1, nil
 	}
+	return lanesOf(func(piece int) bool {
+		i := piece / g.ranks()
+		return i >= len(places) || places[i] == tier.Remote
+	})
+}
+
+// lanesOf is two lanes, the second one for pieces that are far: the slower tier must not
+// keep the other waiting.
+func lanesOf(far func(piece int) bool) (n int, lane func(piece int) int) {
 	return 2, func(piece int) int {
-		if i := piece / g.ranks(); i < len(places) && places[i] != tier.Remote {
-			return 0
+		if far(piece) {
+			return 1
 		}
-		return 1
+		return 0
 	}
 }
 
@@ -110,12 +112,7 @@ func (g *group) find(ctx context.Context) (done func()) {
 // exists waits until it is certain whether a rank has chunk i: nil if it does,
 // prefetch.ErrEnd if not, another error where a tier does not say.
 func (g *group) exists(ctx context.Context, rank, i int) error {
-	switch {
-	case i < g.known(rank):
-		return nil
-	case g.rests == nil || g.rests[rank] == nil:
-		return cmp.Or(g.unasked, prefetch.ErrEnd)
-	case g.rests[rank].Reach(ctx, i):
+	if g.rests == nil || g.rests[rank] == nil || g.rests[rank].Reach(ctx, i) { // what nobody looks for is known
 		return nil
 	}
 	return cmp.Or(g.rests[rank].Err(), prefetch.ErrEnd)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -23,7 +22,7 @@ const (
 
 // insure adds to the loads of m what shorter lengths need. sizes is by group.
 func (a *assembly) insure(ctx context.Context, m *stack.FamilyMatch, loads []load, sizes []int64) []load {
-	if a.until.IsZero() || a.over() != nil {
+	if a.job.until.IsZero() || a.over() != nil {
 		return loads
 	}
 	budget := int64(0)
@@ -76,7 +75,7 @@ func (a *assembly) cover(n *stack.FamilyMatch, loads []load, planned map[stack.P
 // reach is up to which token the loads of m should come up before the deadline, by
 // the speed of the tiers. It is sure if that is all, with time to spare.
 func (a *assembly) reach(m *stack.FamilyMatch, loads []load, sizes []int64) (tokens int, sure bool) {
-	left, t := time.Until(a.until).Seconds(), a.tempo()
+	left, t := time.Until(a.job.until).Seconds(), a.tempo()
 	tokens = a.family.Skip
 	for _, l := range loads {
 		if !t.load(l.at, sizes[l.Group]) { // nothing has come from there yet
@@ -125,20 +124,15 @@ func (t *tempo) load(at tier.Set, bytes int64) (known bool) {
 }
 
 // sizes is how large the chunks of each group are: as the first that m needs, or as the most
-// that they may be where that is not known.
+// that they may be where that is not known; nothing of a group of which m needs none.
 func (a *assembly) sizes(m *stack.FamilyMatch) []int64 {
 	sizes := make([]int64, len(m.Needs))
 	for g, need := range m.Needs {
-		at := need.From
-		if sizes[g] = arena.MaxPayload; at == need.To { // as the last one before, then
-			at, sizes[g] = at-1, 0
+		unknown := int64(arena.MaxPayload)
+		if need.From == need.To {
+			unknown = 0
 		}
-		if at < 0 {
-			continue
-		}
-		if _, size, known := a.job.stack.Sum(ledger.Daemon, &a.family.Chains[g][0], at); known {
-			sizes[g] = int64(size)
-		}
+		sizes[g] = a.job.sizeAt(&a.family.Chains[g][0], need.From, unknown)
 	}
 	return sizes
 }

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -46,11 +46,13 @@ type job struct {
 	session *session
 	group
 	chain   *key.Chain           // of the first rank
+	spaces  [][]key.Chain        // all chains, by group and rank
 	best    bool                 // the first wait ends it
 	cost    int64                // charged until the client ends it, or leaves
 	pin     string               // pin the prefix under this name; empty: do not
 	hot     int                  // chunks leased before anything was fetched
 	limit   int                  // chunks to bring up at most, the skipped ones included
+	until   time.Time            // no more is loaded then; zero: there is no such time
 	fetch   *prefetch.Job[chunk] // brings up the rest; nil if there is none
 	family  *assembly            // brings up what a hybrid model needs, and fetch is nil; or nil
 	over    bool                 // its client expects nobody to ask for the chain again
@@ -66,9 +68,9 @@ type job struct {
 		far     tier.Place // farthest place of the last chunk's pieces
 		tokens  uint64     // in the ready prefix
 		in      [tier.Places]stack.Count
-		endedAt int                // chunks that were ready when the lease ended
-		came    map[int]tier.Place // where pieces came from that could not be leased at once
-		sent    int                // chunks whose refs the client was sent
+		endedAt int                        // chunks that were ready when the lease ended
+		came    map[stack.Piece]tier.Place // where pieces came from that could not be leased at once
+		sent    int                        // chunks whose refs the client was sent
 		done    bool
 		err     error // why a job that is done is short; nil = complete
 
@@ -90,7 +92,7 @@ type chunk struct {
 // newJob leases the chunks of a prompt's match that are in DRAM; what a hybrid model needs
 // its assembly does.
 func newJob(c *session, p *prompt) *job {
-	j := &job{id: c.server.ids.Add(1), session: c, group: p.group}
+	j := &job{id: c.server.ids.Add(1), session: c, group: p.group, spaces: p.spaces()}
 	if p.family != nil {
 		j.chains = p.first[:1]
 		j.chain, j.family = &j.chains[0], newAssembly(j, p)
@@ -109,31 +111,25 @@ func newJob(c *session, p *prompt) *job {
 	return j
 }
 
-// all is the chains of all ranks and groups.
-func (j *job) all() []key.Chain {
-	if j.family == nil {
-		return j.chains
-	}
-	return slices.Concat(j.family.family.Chains...)
-}
-
 // ready is how many chunks are held whole; called with the mutex held.
 func (j *job) ready() int { return len(j.mu.refs) / j.ranks() }
 
 // fetchRest makes ready to fetch what the match promised and the lease does
 // not have yet; run does it.
-func (j *job) fetchRest(ctx context.Context, m *stack.Match, deadline time.Time) {
-	j.mu.came = make(map[int]tier.Place)
+func (j *job) fetchRest(ctx context.Context, m *stack.Match) {
 	lanes, lane := j.lanes(ctx, m)
-	j.fetch = prefetch.New(prefetch.Options[chunk]{
+	j.fetch = j.newFetch(nil, prefetch.Options[chunk]{
 		Lanes: lanes, Lane: lane,
 		From: j.ranks() * j.hot, To: j.ranks() * (j.limit - j.skip()), // Load says where it ends
-		Window: windowOf(j.session.server), ChunkBytes: j.chunkBytes(j.skip() + j.hot), Deadline: deadline,
-		Places:  j.session.tenant.loads,
-		Discard: func(ch chunk) { j.unlease([]tier.Ref{ch.ref}) },
-		Yields:  isBudget,
-		Changed: j.changed,
-	}, j)
+		ChunkBytes: j.sizeAt(j.chain, j.skip()+j.hot, arena.MaxPayload), Changed: j.changed,
+	})
+}
+
+// newFetch makes what loads pieces for the job; see loads.
+func (j *job) newFetch(list []load, o prefetch.Options[chunk]) *prefetch.Job[chunk] {
+	o.Window, o.Places, o.Deadline = windowOf(j.session.server), j.session.tenant.loads, j.until
+	o.Discard, o.Yields = func(ch chunk) { j.unlease([]tier.Ref{ch.ref}) }, isBudget
+	return prefetch.New(o, loads{j, list})
 }
 
 // tell notes that the client knows of the job, and pushes the changes since its reply.
@@ -187,6 +183,7 @@ func (j *job) run() {
 	// Not the connection's context: the end of the job, which the end of the
 	// connection brings, cancels the loads under way.
 	ctx := context.WithoutCancel(j.session.ctx)
+	j.mu.came = make(map[stack.Piece]tier.Place)
 	if j.family != nil {
 		j.session.waiting.Go(func() { j.family.run(ctx) })
 		return
@@ -203,23 +200,32 @@ func isBudget(err error) bool {
 	return errors.Is(err, ledger.ErrOverBudget) || errors.Is(err, ledger.ErrBusy)
 }
 
-// Load implements prefetch.Source for piece i.
-func (j *job) Load(ctx context.Context, i int) (chunk, int64, error) {
-	rank, at := i%j.ranks(), j.skip()+i/j.ranks()
-	if err := j.exists(ctx, rank, at); err != nil {
+// loads is pieces that a job brings up: those of a list, or all of its ranks, chunk by
+// chunk, as far as the prompt turns out to be there.
+type loads struct {
+	*job
+	list []load
+}
+
+// Load implements prefetch.Source.
+func (j loads) Load(ctx context.Context, i int) (chunk, int64, error) {
+	p := stack.Piece{Rank: i % j.ranks(), Chunk: j.skip() + i/j.ranks()}
+	if j.list != nil {
+		p = j.list[i].Piece
+	} else if err := j.exists(ctx, p.Rank, p.Chunk); err != nil {
 		return chunk{}, 0, err
 	}
 	by := stack.Requester{Owner: j.session.owner, Job: j.id}
-	ref, from, err := j.stack.Load(ctx, by, &j.chains[rank], at, j.search)
+	ref, from, err := j.stack.Load(ctx, by, &j.spaces[p.Group][p.Rank], p.Chunk, j.search)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err != nil {
 		if isBudget(err) && from != tier.CPU { // it came up, and will be found in DRAM if it is tried again
-			j.mu.came[i] = from
+			j.mu.came[p] = from
 		}
 		return chunk{}, 0, err
 	}
-	if below, ok := j.mu.came[i]; ok {
+	if below, ok := j.mu.came[p]; ok {
 		from = below
 	}
 	return chunk{ref, from}, int64(ref.Block.Len()), nil

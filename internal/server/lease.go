@@ -171,22 +171,28 @@ func (j *job) giveBack(refs []tier.Ref, taken int) {
 	if len(refs) > 0 {
 		bytes = int64(refs[0].Block.Len())
 	}
-	n := len(refs) / j.ranks()
-	if j.family != nil {
-		n = int(j.family.ready.Chunks)
-	}
 	j.unlease(refs)
 	j.unlease(late)
 	j.stack.EndSingles(&j.singles)
-	chains := j.all()
 	for r := range j.chains {
-		j.stack.Passed(&j.chains[r], j.chain.Skip, j.chain.Skip+n, bytes)
+		j.stack.Passed(&j.chains[r], j.skip(), j.skip()+j.chunks(), bytes)
 	}
-	if j.over {
+	if !j.over {
+		return
+	}
+	for _, chains := range j.spaces {
 		for r := range chains {
 			j.stack.MarkCold(&chains[r])
 		}
 	}
+}
+
+// chunks is how many of the first group are ready, or were when the lease ended.
+func (j *job) chunks() (n int) {
+	for p := range j.mu.in {
+		n += j.mu.in[p].Chunks
+	}
+	return n
 }
 
 func (j *job) unlease(refs []tier.Ref) {

@@ -130,9 +130,10 @@ func (j *job) start(c *reader, a *ask, p *prompt) (advice *wire.Advice) {
 	case j.family != nil:
 		c.server.count.lost.cut(j.stack, p.family, &p.usable, a.search)
 		j.family.begin()
-		j.family.until = deadlineFor(c, j, a, p.match.Tokens)
+		j.until = deadlineFor(c, j, a, p.match.Tokens)
 	case !j.mu.done:
-		j.fetchRest(c.ctx, &p.match, deadlineFor(c, j, a, p.match.Tokens-j.mu.tokens))
+		j.until = deadlineFor(c, j, a, p.match.Tokens-j.mu.tokens)
+		j.fetchRest(c.ctx, &p.match)
 	default:
 		j.short.settled(j)
 	}

@@ -47,12 +47,17 @@ func promptIn(c *reader, chains []key.Chain, sent *wire.Chain, o *wire.Shared, s
 	return p, nil
 }
 
+// spaces is its chains by group and rank.
+func (p *prompt) spaces() [][]key.Chain {
+	if p.family == nil {
+		return [][]key.Chain{p.first}
+	}
+	return p.family.Chains
+}
+
 // pieces is how many chunks there are in all spaces.
 func (p *prompt) pieces() (n int) {
-	if p.family == nil {
-		return len(p.first) * p.first[0].Len()
-	}
-	for _, chains := range p.family.Chains {
+	for _, chains := range p.spaces() {
 		n += len(chains) * chains[0].Len()
 	}
 	return n

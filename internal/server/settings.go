@@ -2,6 +2,7 @@ package server
 
 import (
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
@@ -95,7 +96,7 @@ func (c *session) has(need access.Rights, id key.SpaceID) bool {
 }
 
 func (j *job) revokeIfDenied() {
-	chains := j.all()
+	chains := slices.Concat(j.spaces...)
 	for r := range chains {
 		if !j.session.has(access.Read, chains[r].Space) {
 			j.revoke(lostRight)

@@ -80,7 +80,7 @@ func (j *job) readyOf(n int) wire.Count {
 	case j.family == nil:
 		return j.firstTokens(n)
 	case n == len(j.family.tokens):
-		return j.family.ready
+		return wire.Count{Chunks: uint32(j.chunks()), Tokens: j.mu.tokens}
 	}
 	return wire.Count{}
 }

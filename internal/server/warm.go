@@ -40,7 +40,7 @@ func (s *Server) newWarming(ctx context.Context, g group, m *stack.Match, by sta
 	w := &warming{group: g, by: by, hot: m.Hot, bytes: bytes, count: &s.count}
 	w.limit = w.more()
 	lanes, lane := w.lanes(ctx, m)
-	guess := w.chunkBytes(w.skip() + w.hot)
+	guess := w.sizeAt(&w.chains[0], w.skip()+w.hot, arena.MaxPayload)
 	if guess < arena.MaxPayload { // it is known; many loads may begin before the first has ended
 		w.size.Store(guess)
 	}

@@ -193,7 +193,7 @@ func (s *familySearch) full(g, r int) (known int, err error) {
 	}
 	s.merge(g, r, 0, sc.at[:known])
 	if s.each != nil {
-		s.each[r] = s.lookups.measure(c, sc.at[:known], s.mask)
+		s.each[r] = measure(&s.lookups.levels.nearest, c, sc.at[:known], s.mask)
 	}
 	return known, nil
 }

@@ -86,7 +86,7 @@ func (l lookups) Match(ctx context.Context, c *key.Chain, search tier.Set) (Matc
 	if err != nil {
 		return Match{}, err
 	}
-	return l.measure(c, sc.at[:known], search&^l.levels.off()), nil
+	return measure(&l.levels.nearest, c, sc.at[:known], search&^l.levels.off()), nil
 }
 
 // locateOrAsk is locate, which also asks the tiers that are being scanned.
@@ -138,10 +138,6 @@ func (l lookups) locateBehind(f fence, c *key.Chain, from int, at, marks []uint8
 }
 
 // measure counts the leading run of what at says of c.
-func (l lookups) measure(c *key.Chain, at []uint8, search tier.Set) Match {
-	return measure(&l.levels.nearest, c, at, search)
-}
-
 func measure(nearest *[1 << tier.Places]tier.Place, c *key.Chain, at []uint8, search tier.Set) Match {
 	var m Match
 	hot := true
@@ -203,7 +199,7 @@ func (l lookups) MatchAll(ctx context.Context, cs []key.Chain, search tier.Set, 
 		return m, err
 	}
 	at, err := l.farthest(ctx, cs, search, each)
-	return l.measure(&cs[0], at, search), err
+	return measure(&l.levels.nearest, &cs[0], at, search), err
 }
 
 // PlacesOf is where the first n chunks behind the skipped ones are that

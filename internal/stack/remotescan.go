@@ -29,38 +29,20 @@ type RemoteScan struct {
 	}
 }
 
-// ScanRemote returns nil if nothing can be beyond m: there is no shared tier in the
-// search range, or it is switched off, or said a moment ago that it does not
-// have the next chunk.
-func (l lookups) ScanRemote(c *key.Chain, m *Match, search tier.Set) *RemoteScan {
-	next := c.Skip + m.Chunks
-	mask := search & l.reach(c.Space) &^ l.levels.off()
-	far := l.mayGoOn(c, next, mask)
-	if far == nil {
-		return nil
+// ScanRemote returns nil if nothing of c can be there from chunk next on: there is no shared
+// tier in the search range, or it said a moment ago that it does not have that chunk. The
+// error is that it is switched off, and nobody knows.
+func (l lookups) ScanRemote(c *key.Chain, next int, search tier.Set) (*RemoteScan, error) {
+	far, mask := l.levels.far(), search&l.reach(c.Space)
+	switch {
+	case far == nil || !mask.Has(far.place) || next >= c.Len() || far.Shared.Absent(c.Key(next)):
+		return nil, nil
+	case far.Off():
+		return nil, &LoadError{Place: far.place, Err: tier.ErrOff}
 	}
-	r := &RemoteScan{lookups: l, far: far, chain: c, mask: mask, begin: next}
+	r := &RemoteScan{lookups: l, far: far, chain: c, mask: mask &^ l.levels.off(), begin: next}
 	r.found.Store(int64(next))
-	return r
-}
-
-// Unasked is why it is unknown whether a chain goes on beyond m: the shared tier
-// in the search range is switched off. Nil if that is known, or a RemoteScan finds out.
-func (l lookups) Unasked(c *key.Chain, m *Match, search tier.Set) error {
-	far := l.mayGoOn(c, c.Skip+m.Chunks, search&l.reach(c.Space))
-	if far == nil || !far.Off() {
-		return nil
-	}
-	return &LoadError{Place: far.place, Err: tier.ErrOff}
-}
-
-// mayGoOn is the shared tier of a set, where it may have chunk next of c; else nil.
-func (l lookups) mayGoOn(c *key.Chain, next int, in tier.Set) *level {
-	far := l.levels.far()
-	if far == nil || !in.Has(far.place) || next >= c.Len() || far.Shared.Absent(c.Key(next)) {
-		return nil
-	}
-	return far
+	return r, nil
 }
 
 // Begin is how many chunks of the chain were known before, its Skip included.

@@ -107,8 +107,14 @@ func (r *rig) rest(c *key.Chain) *stack.RemoteScan {
 			r.t.Error(err)
 		}
 	})
-	m := r.match(c)
-	return r.ScanRemote(c, &m, tier.All)
+	rest, _ := r.scan(c, tier.All)
+	return rest
+}
+
+// scan is the scan behind the known part of c, and why there is none.
+func (r *rig) scan(c *key.Chain, search tier.Set) (*stack.RemoteScan, error) {
+	r.t.Helper()
+	return r.ScanRemote(c, c.Skip+r.match(c).Chunks, search)
 }
 
 // TestRestNil: where nothing can be beyond the known part no tier is asked.
@@ -117,8 +123,7 @@ func TestRestNil(t *testing.T) {
 		c := tiertest.Chain(1, 4)
 		f := newFar(c, [2]int{0, 4})
 		r := newRig(t, options{remote: f, disk: tiertest.NewMemory("disk", mib)})
-		m := r.match(c)
-		if r.ScanRemote(c, &m, tier.Of(tier.CPU)|tier.Of(tier.Disk)) != nil {
+		if rest, err := r.scan(c, tier.Of(tier.CPU)|tier.Of(tier.Disk)); rest != nil || err != nil {
 			t.Error("the search leaves the remote tier out")
 		}
 		f.absent[c.Key(0)] = true
@@ -139,10 +144,13 @@ func TestRestNil(t *testing.T) {
 		off := tier.WithBreaker(f, tier.BreakerOptions{Failures: 1})
 		f.err = errors.New("broken")
 		r = newRig(t, options{remote: off})
-		m = r.match(c)
-		r.ScanRemote(c, &m, tier.All).Find(t.Context())
-		if r.ScanRemote(c, &m, tier.All) != nil {
-			t.Error("the remote tier is switched off")
+		rest, err := r.scan(c, tier.All)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest.Find(t.Context())
+		if rest, err := r.scan(c, tier.All); rest != nil || !errors.Is(err, tier.ErrOff) {
+			t.Errorf("%v, %v; the remote tier is switched off", rest, err)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 // brings up no more than that.
 func (j *job) advise(ctx context.Context, m *stack.Match, prefillRate uint32) *wire.Advice {
 	if j.family != nil {
-		return j.family.advise(ctx, prefillRate)
+		return j.adviseLength(ctx, prefillRate)
 	}
 	n := m.Chunks
 	if j.mu.done {
@@ -62,11 +62,11 @@ func (j *job) behind(n int) (tokens uint64) {
 // advisedLengths is among how many usable lengths the advice chooses, the longest ones.
 const advisedLengths = 64
 
-// advise is job.advise for a hybrid model: it chooses among the lengths at which the
+// adviseLength is advise for a hybrid model: it chooses among the lengths at which the
 // prompt is usable, and none. The job brings up what the one that was chosen needs.
-func (a *assembly) advise(ctx context.Context, prefillRate uint32) *wire.Advice {
-	j, skip := a.job, a.family.Skip
-	lengths, err := j.stack.Lengths(ctx, a.family, j.search, &a.first, advisedLengths)
+func (j *job) adviseLength(ctx context.Context, prefillRate uint32) *wire.Advice {
+	skip := j.family.Skip
+	lengths, err := j.stack.Lengths(ctx, j.family, j.search, &j.aim, advisedLengths)
 	if err != nil {
 		return nil
 	}
@@ -74,30 +74,30 @@ func (a *assembly) advise(ctx context.Context, prefillRate uint32) *wire.Advice 
 		lengths = append(lengths, skip)
 	}
 	total := skip + int(j.behind(0))
-	best, least := a.first, -1.0
+	best, least := j.aim, -1.0
 	for _, n := range lengths {
-		m, err := a.first, error(nil)
+		m, err := j.aim, error(nil)
 		switch {
 		case n == skip:
-			m = stack.FamilyMatch{Tokens: skip, Needs: make([]stack.Need, len(a.family.Groups))}
-		case n < a.first.Tokens:
-			m, err = j.stack.ProbeFamily(ctx, a.family, j.search, n, nil)
+			m = stack.FamilyMatch{Tokens: skip, Needs: make([]stack.Need, len(j.family.Groups))}
+		case n < j.aim.Tokens:
+			m, err = j.stack.ProbeFamily(ctx, j.family, j.search, n, nil)
 		}
 		if err != nil {
 			return nil
 		}
-		if t := a.takes(&m) + float64(total-m.Tokens)/float64(prefillRate); least < 0 || t < least {
+		if t := j.takes(&m) + float64(total-m.Tokens)/float64(prefillRate); least < 0 || t < least {
 			best, least = m, t
 		}
 	}
-	a.first = best
-	return &wire.Advice{Load: countOf(usableOf(a.family, &best).Count), Micros: uint64(least * 1e6)}
+	j.aim = best
+	return &wire.Advice{Load: countOf(usableOf(j.family, &best).Count), Micros: uint64(least * 1e6)}
 }
 
 // takes is the seconds in which all that m needs comes up.
-func (a *assembly) takes(m *stack.FamilyMatch) float64 {
-	t, sizes := a.tempo(), a.sizes(m)
-	for _, l := range a.missing(m) {
+func (j *job) takes(m *stack.FamilyMatch) float64 {
+	t, sizes := j.tempo(), j.sizes(m)
+	for _, l := range j.lacking(m) {
 		t.load(l.at, sizes[l.Group])
 	}
 	return t.took

@@ -112,7 +112,7 @@ func (g *group) find(ctx context.Context) (done func()) {
 // exists waits until it is certain whether a rank has chunk i: nil if it does,
 // prefetch.ErrEnd if not, another error where a tier does not say.
 func (g *group) exists(ctx context.Context, rank, i int) error {
-	if g.rests == nil || g.rests[rank] == nil || g.rests[rank].Reach(ctx, i) { // what nobody looks for is known
+	if g.rests == nil || g.rests[rank] == nil || g.rests[rank].Reach(ctx, i) { // without a scan all is known
 		return nil
 	}
 	return cmp.Or(g.rests[rank].Err(), prefetch.ErrEnd)

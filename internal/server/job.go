@@ -45,28 +45,30 @@ type job struct {
 	id      uint64
 	session *session
 	group
-	chain   *key.Chain           // of the first rank
-	spaces  [][]key.Chain        // all chains, by group and rank
-	best    bool                 // the first wait ends it
-	cost    int64                // charged until the client ends it, or leaves
-	pin     string               // pin the prefix under this name; empty: do not
-	hot     int                  // chunks leased before anything was fetched
-	limit   int                  // chunks to bring up at most, the skipped ones included
-	until   time.Time            // no more is loaded then; zero: there is no such time
-	fetch   *prefetch.Job[chunk] // brings up the rest; nil if there is none
-	family  *assembly            // brings up what a hybrid model needs, and fetch is nil; or nil
-	over    bool                 // its client expects nobody to ask for the chain again
-	queued  bool                 // a push waits its turn; the output's mutex guards it
-	waits   sync.WaitGroup       // waits that are not answered yet, and pinning; see beginWait
+	chain  *key.Chain    // of the first rank
+	spaces [][]key.Chain // all chains, by group and rank
+	best   bool          // the first wait ends it
+	cost   int64         // charged until the client ends it, or leaves
+	pin    string        // pin the prefix under this name; empty: do not
+	hot    int           // chunks leased before anything was fetched
+	limit  int           // chunks to bring up at most, the skipped ones included
+	until  time.Time     // no more is loaded then; zero: there is no such time
+	loads  bool          // there is something to bring up
+	hybridJob
+	over    bool           // its client expects nobody to ask for the chain again
+	queued  bool           // a push waits its turn; the output's mutex guards it
+	waits   sync.WaitGroup // waits that are not answered yet, and pinning; see beginWait
 	short   shortfall
 	singles stack.Singles // pieces behind the match, each held by itself until giveBack
 
 	mu struct {
 		sync.Mutex
-		refs    []tier.Ref // the pieces of the ready prefix, held
-		taken   int        // pieces that were taken over from fetch
-		far     tier.Place // farthest place of the last chunk's pieces
-		tokens  uint64     // in the ready prefix
+		refs    []tier.Ref           // the pieces of the ready prefix, held
+		taken   int                  // pieces that were taken over from fetch
+		fetch   *prefetch.Job[chunk] // brings up the rest, or a part of it; nil: nothing yet
+		stop    error                // prefetch.ErrDeadline or ErrCancelled: no more is loaded
+		far     tier.Place           // farthest place of the last chunk's pieces
+		tokens  uint64               // in the ready prefix
 		in      [tier.Places]stack.Count
 		endedAt int                        // chunks that were ready when the lease ended
 		came    map[stack.Piece]tier.Place // where pieces came from that could not be leased at once
@@ -90,12 +92,12 @@ type chunk struct {
 }
 
 // newJob leases the chunks of a prompt's match that are in DRAM; what a hybrid model needs
-// its assembly does.
+// start does.
 func newJob(c *session, p *prompt) *job {
 	j := &job{id: c.server.ids.Add(1), session: c, group: p.group, spaces: p.spaces()}
 	if p.family != nil {
 		j.chains = p.first[:1]
-		j.chain, j.family = &j.chains[0], newAssembly(j, p)
+		j.chain, j.hybridJob = &j.chains[0], newHybridJob(p)
 		return j
 	}
 	j.chain = &j.chains[0]
@@ -118,18 +120,18 @@ func (j *job) ready() int { return len(j.mu.refs) / j.ranks() }
 // not have yet; run does it.
 func (j *job) fetchRest(ctx context.Context, m *stack.Match) {
 	lanes, lane := j.lanes(ctx, m)
-	j.fetch = j.newFetch(nil, prefetch.Options[chunk]{
+	j.loads, j.mu.fetch = true, j.newFetch(nil, prefetch.Options[chunk]{
 		Lanes: lanes, Lane: lane,
 		From: j.ranks() * j.hot, To: j.ranks() * (j.limit - j.skip()), // Load says where it ends
 		ChunkBytes: j.sizeAt(j.chain, j.skip()+j.hot, arena.MaxPayload), Changed: j.changed,
 	})
 }
 
-// newFetch makes what loads pieces for the job; see loads.
+// newFetch makes what loads pieces for the job; see source.
 func (j *job) newFetch(list []load, o prefetch.Options[chunk]) *prefetch.Job[chunk] {
 	o.Window, o.Places, o.Deadline = windowOf(j.session.server), j.session.tenant.loads, j.until
 	o.Discard, o.Yields = func(ch chunk) { j.unlease([]tier.Ref{ch.ref}) }, isBudget
-	return prefetch.New(o, loads{j, list})
+	return prefetch.New(o, source{j, list})
 }
 
 // tell notes that the client knows of the job, and pushes the changes since its reply.
@@ -156,26 +158,43 @@ func (j *job) beginWait() bool {
 	return true
 }
 
-// loads reports whether the job has anything to run.
-func (j *job) loads() bool { return j.fetch != nil || j.family != nil }
+// fetching is what loads for the job now; nil before it loads anything.
+func (j *job) fetching() *prefetch.Job[chunk] {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.mu.fetch
+}
 
-// stop ends the loading with the ready prefix, as the deadline would.
-func (j *job) stop() {
-	if j.family != nil {
-		j.family.Stop()
-		return
+// halt ends the loading: as the deadline would by prefetch.ErrDeadline, and for good,
+// with the loads under way, by ErrCancelled.
+func (j *job) halt(why error) {
+	j.mu.Lock()
+	cancel := errors.Is(why, prefetch.ErrCancelled)
+	if j.mu.stop == nil || cancel {
+		j.mu.stop = why
 	}
-	j.fetch.Stop()
+	fetch := j.mu.fetch
+	j.mu.Unlock()
+	switch {
+	case fetch == nil:
+	case cancel:
+		fetch.Cancel()
+	default:
+		fetch.Stop()
+	}
 }
 
 // await returns when so many tokens are ready, or no more will be, or ctx ends.
 func (j *job) await(ctx context.Context, tokens uint64) {
-	if j.family != nil {
-		j.family.wait(ctx)
+	if j.family == nil {
+		j.fetching().Wait(ctx, j.ranks()*(j.chunksFor(tokens)-j.hot))
+		j.changed()
 		return
 	}
-	j.fetch.Wait(ctx, j.ranks()*(j.chunksFor(tokens)-j.hot))
-	j.changed()
+	select {
+	case <-j.settled:
+	case <-ctx.Done():
+	}
 }
 
 // run fetches the rest. The client has been told of the job.
@@ -184,13 +203,13 @@ func (j *job) run() {
 	// connection brings, cancels the loads under way.
 	ctx := context.WithoutCancel(j.session.ctx)
 	j.mu.came = make(map[stack.Piece]tier.Place)
-	if j.family != nil {
-		j.session.waiting.Go(func() { j.family.run(ctx) })
-		return
-	}
 	j.session.waiting.Go(func() {
+		if j.family != nil {
+			j.bringLength(ctx)
+			return
+		}
 		defer j.find(ctx)() // nobody asks any more
-		j.fetch.Run(ctx)
+		j.fetching().Run(ctx)
 	})
 }
 
@@ -200,15 +219,15 @@ func isBudget(err error) bool {
 	return errors.Is(err, ledger.ErrOverBudget) || errors.Is(err, ledger.ErrBusy)
 }
 
-// loads is pieces that a job brings up: those of a list, or all of its ranks, chunk by
+// source is the pieces that a job brings up: those of a list, or all of its ranks, chunk by
 // chunk, as far as the prompt turns out to be there.
-type loads struct {
+type source struct {
 	*job
 	list []load
 }
 
 // Load implements prefetch.Source.
-func (j loads) Load(ctx context.Context, i int) (chunk, int64, error) {
+func (j source) Load(ctx context.Context, i int) (chunk, int64, error) {
 	p := stack.Piece{Rank: i % j.ranks(), Chunk: j.skip() + i/j.ranks()}
 	if j.list != nil {
 		p = j.list[i].Piece
@@ -242,15 +261,15 @@ func (j *job) changed() {
 // whether anything changed. Chunks to pin are pinned first: what the job shows
 // as ready is pinned, however many calls collect at a time.
 func (j *job) collect() bool {
-	st := j.fetch.State()
 	j.mu.Lock()
-	had, ended := j.mu.taken, j.mu.ended
+	fetch, had, ended := j.mu.fetch, j.mu.taken, j.mu.ended
 	j.mu.Unlock()
 	if ended {
 		return false
 	}
+	st := fetch.State()
 	var scratch [16]chunk
-	came := j.fetch.Ready(had, scratch[:0])
+	came := fetch.Ready(had, scratch[:0])
 	j.pinReady(j.hot+had/j.ranks(), j.hot+(had+len(came))/j.ranks())
 
 	j.mu.Lock()

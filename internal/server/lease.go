@@ -158,12 +158,9 @@ func (j *job) giveBack(refs []tier.Ref, taken int) {
 	j.session.server.model(j.chain.Space).had(&j.mu.in, held)
 	j.short.count(j)
 	var late []tier.Ref
-	if j.family != nil {
-		j.family.Cancel()
-	}
-	if j.fetch != nil {
-		j.fetch.Cancel()
-		for _, ch := range j.fetch.Ready(taken, nil) {
+	j.halt(prefetch.ErrCancelled)
+	if fetch := j.fetching(); fetch != nil && j.family == nil {
+		for _, ch := range fetch.Ready(taken, nil) {
 			late = append(late, ch.ref)
 		}
 	}

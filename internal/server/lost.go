@@ -74,9 +74,9 @@ func whyLost(s *stack.Stack, f *stack.Family, g, n int, search tier.Set) lostRea
 	return lostNever
 }
 
-// late counts what a job lost at its deadline: the group of the first piece that was not up.
-func (a *assembly) late(m *stack.FamilyMatch) {
-	if a.lateFor != nil && m.Tokens < a.first.Tokens {
-		a.job.session.server.count.lost[*a.lateFor][lostLate].Add(uint64(a.first.Tokens - m.Tokens))
+// countLate counts what a job lost at its deadline: the group of the first piece that was not up.
+func (j *job) countLate(m *stack.FamilyMatch) {
+	if j.lateFor != nil && m.Tokens < j.aim.Tokens {
+		j.session.server.count.lost[*j.lateFor][lostLate].Add(uint64(j.aim.Tokens - m.Tokens))
 	}
 }

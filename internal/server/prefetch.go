@@ -31,7 +31,7 @@ func handlePrefetch(c *reader, h wire.Header, req wire.PrefetchRequest) (wire.Me
 		return nil, err
 	}
 	c.reply(h, &reply)
-	if j.loads() {
+	if j.loads {
 		c.flush() // the client must know the job before its pushes
 		j.run()
 	}
@@ -107,8 +107,8 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	return j, reply, nil
 }
 
-// mayBegin is an error unless the connection may have another job, and what it asks for
-// goes together.
+// mayBegin is an error unless the connection may have another job, and its options go
+// together.
 func (c *reader) mayBegin(a *ask) error {
 	switch {
 	case a.flags&wire.PrefetchPin != 0 && a.lookupID == "":
@@ -129,8 +129,11 @@ func (j *job) start(c *reader, a *ask, p *prompt) (advice *wire.Advice) {
 	switch {
 	case j.family != nil:
 		c.server.count.lost.cut(j.stack, p.family, &p.usable, a.search)
-		j.family.begin()
 		j.until = deadlineFor(c, j, a, p.match.Tokens)
+		j.holdNeeds(&j.aim)
+		if j.loads = len(j.lacking(&j.aim)) > 0; !j.loads {
+			j.settle(&j.aim, nil)
+		}
 	case !j.mu.done:
 		j.until = deadlineFor(c, j, a, p.match.Tokens-j.mu.tokens)
 		j.fetchRest(c.ctx, &p.match)
@@ -248,10 +251,10 @@ func handleWait(c *reader, h wire.Header, req wire.WaitRequest) (wire.Message, e
 	if err != nil {
 		return nil, err
 	}
-	if j.loads() && j.best {
-		j.stop()
+	if j.loads && j.best {
+		j.halt(prefetch.ErrDeadline)
 	}
-	if j.fetch != nil {
+	if j.loads && j.family == nil {
 		j.changed() // in case the loader has not come to it yet
 	}
 	if req.Deadline == (wire.Deadline{Given: true}) || j.has(req.MinTokens) {
@@ -377,7 +380,7 @@ func handleBatch(c *reader, h wire.Header, req wire.BatchRequest) (wire.Message,
 	c.reply(h, &reply)
 	c.flush() // the client must know the jobs before their pushes
 	for _, j := range jobs {
-		if j.loads() {
+		if j.loads {
 			j.run()
 		}
 		j.age()

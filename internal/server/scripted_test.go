@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -340,9 +341,8 @@ func (g *stage) prefetch(req *wire.PrefetchRequest) *job {
 
 // done waits until the job is.
 func (g *stage) done(j *job) {
-	if j.fetch != nil {
-		j.fetch.Wait(context.Background(), 1<<30)
-		j.changed()
+	if j.loads && j.family == nil {
+		j.await(context.Background(), math.MaxUint64)
 	}
 }
 

@@ -46,7 +46,7 @@ func (j *job) describe(from uint32, mark bool, bytes int) (s wire.JobState) {
 		ready, s.Code, s.FailedTier = first+most, wire.CodeRunning, 0
 	}
 	if s.Ready = j.readyOf(ready); j.family != nil && s.Code != wire.CodeRunning {
-		s.Needs = j.family.needs
+		s.Needs = j.needs
 	}
 	s.Refs = make(wire.Refs, 0, refBytes*ranks*(ready-first))
 	for i, r := range j.mu.refs[first*ranks : ready*ranks] {
@@ -66,7 +66,7 @@ const refBytes = 24
 // fit is the refs of how many chunks have room in so many bytes.
 func (j *job) fit(bytes int) int {
 	if j.family != nil {
-		return max(1, (bytes-stateBytes-len(j.family.needs))/refBytes)
+		return max(1, (bytes-stateBytes-len(j.needs))/refBytes)
 	}
 	return max(0, (bytes-stateBytes)/(refBytes*j.ranks()))
 }
@@ -79,7 +79,7 @@ func (j *job) readyOf(n int) wire.Count {
 		return wire.Count{Chunks: uint32(n), Tokens: j.mu.tokens}
 	case j.family == nil:
 		return j.firstTokens(n)
-	case n == len(j.family.tokens):
+	case n == len(j.tokens):
 		return wire.Count{Chunks: uint32(j.chunks()), Tokens: j.mu.tokens}
 	}
 	return wire.Count{}
@@ -88,7 +88,7 @@ func (j *job) readyOf(n int) wire.Count {
 // tokensOf is the tokens in chunk i of the prefix; of a hybrid model in that of ref i.
 func (j *job) tokensOf(i int) uint32 {
 	if j.family != nil {
-		return j.family.tokens[i]
+		return j.tokens[i]
 	}
 	return j.chain.Tokens[j.skip()+i]
 }

@@ -30,8 +30,8 @@ type RemoteScan struct {
 }
 
 // ScanRemote returns nil if nothing of c can be there from chunk next on: there is no shared
-// tier in the search range, or it said a moment ago that it does not have that chunk. The
-// error is that it is switched off, and nobody knows.
+// tier in the search range, or it said a moment ago that it does not have that chunk. An
+// error says that the tier is switched off, so that it cannot be asked.
 func (l lookups) ScanRemote(c *key.Chain, next int, search tier.Set) (*RemoteScan, error) {
 	far, mask := l.levels.far(), search&l.reach(c.Space)
 	switch {

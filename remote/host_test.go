@@ -121,8 +121,9 @@ func (h *host) prefetch(c *key.Chain, deadline time.Duration) (l lookup) {
 	if m.Hot > 0 {
 		h.t.Fatal("something is in DRAM already")
 	}
-	src := &source{host: h, chain: c, rest: h.ScanRemote(c, &m, tier.All)}
 	to := c.Skip + m.Chunks
+	rest, _ := h.ScanRemote(c, to, tier.All) // none where the tier is off
+	src := &source{host: h, chain: c, rest: rest}
 	if src.rest != nil {
 		to = c.Len()
 	}

@@ -59,8 +59,10 @@ func TestPrefixOfFaults(t *testing.T) {
 					h := newHost(t, o, tier.BreakerOptions{})
 					if from.known {
 						h.far.known.add(c.Key(0))
-						m := stack.Match{}
-						r := h.ScanRemote(c, &m, tier.All)
+						r, err := h.ScanRemote(c, c.Skip, tier.All)
+						if err != nil {
+							t.Fatal(err)
+						}
 						r.Find(t.Context())
 					}
 					name := h.far.names.object(c.Key(bad))

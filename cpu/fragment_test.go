@@ -124,9 +124,6 @@ func (c *churn) check() {
 		}
 		b.Release()
 	}
-	if err := c.tier.Ledger().Check(); err != nil {
-		c.t.Error(err)
-	}
 	if st := c.arena.Stats(); st.UsedBytes != c.tier.Ledger().Stats().UsedBytes || st.Blocks != int64(len(c.cold)) {
 		c.t.Errorf("the arena has %d bytes in %d blocks, the ledger %d in %d", st.UsedBytes, st.Blocks, c.tier.Ledger().Stats().UsedBytes, len(c.cold))
 	}

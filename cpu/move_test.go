@@ -83,9 +83,6 @@ func TestMovesUnderLoad(t *testing.T) {
 	if h.Stats().Counters["moved"] == 0 {
 		t.Error("nothing was moved")
 	}
-	if err := h.Ledger().Check(); err != nil {
-		t.Error(err)
-	}
 	if err := h.Delete(t.Context(), all.known); err != nil {
 		t.Error(err)
 	}

@@ -81,9 +81,6 @@ func (n *noted) killed(t *testing.T) (next *noted, r resumed) {
 			r.has[e.Key] = true
 		}
 	})
-	if err := next.Ledger().Check(); err != nil {
-		t.Fatal(err)
-	}
 	return next, r
 }
 

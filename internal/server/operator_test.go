@@ -103,7 +103,6 @@ func TestPolicyIsReplaced(t *testing.T) {
 		if n := r.hot.Ledger().Stats().Entries; n != 8 {
 			t.Errorf("%d entries after the switch", n)
 		}
-		r.must(r.hot.Ledger().Check())
 		if err := r.stack.SetPolicy(tier.Remote, "lru"); !errors.Is(err, tier.ErrNotFound) {
 			t.Errorf("no such tier: %v", err)
 		}
@@ -194,6 +193,5 @@ func TestQuota(t *testing.T) {
 		raw.refused(wire.CodeOverQuota, wire.OpReserve, &wire.ReserveRequest{
 			Chain: raw.chain(chain(4, 1)), Sizes: wire.ViewU32s([]uint32{size}),
 		})
-		r.must(r.hot.Ledger().Check())
 	})
 }

@@ -10,7 +10,8 @@ import (
 
 // TestEqual: prompts answered with KV from the daemon, after the engine has forgotten it and
 // by an engine that never computed it, have the log-probabilities that the engine's own cache
-// gives, bit by bit, and to five digits behind the point those without a cache; and a daemon that is killed, away and back costs hits and nothing else.
+// gives, bit by bit, and those without a cache to five digits behind the point; and a daemon
+// that is killed, away and back costs hits and nothing else.
 func TestEqual(t *testing.T) {
 	sglang.Python(t)
 	all := prompts()

@@ -37,7 +37,7 @@ class Engine:
                     cached[source] = cached.get(source, 0) + n
         return {
             "answers": [
-                {"ids": o["output_ids"], "logprobs": [f"{row[0]:.6f}" for row in o["meta_info"].get("output_token_logprobs") or ()]}
+                {"ids": o["output_ids"], "logprobs": [float(row[0]).hex() for row in o["meta_info"].get("output_token_logprobs") or ()]}
                 for o in outputs
             ],
             "aborted": [o["meta_info"]["finish_reason"]["type"] == "abort" for o in outputs],

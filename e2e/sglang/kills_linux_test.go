@@ -38,7 +38,7 @@ func TestKills(t *testing.T) {
 			r := rand.New(rand.NewPCG(3, 4))
 			all := drive.Random(r, 8, 900)
 			want := e.generate(all, nil)
-			stored(t, d, int64(len(all)*900/page))
+			stored(t, d, pages(all))
 			before := d.Attached()
 			kills, found, aborted := 0, 0, 0
 			for kills < *mostKills {

@@ -80,7 +80,7 @@ func (c *Client) OpenSpace(ctx context.Context, s key.Space) (*Space, error) {
 }
 
 // Distrust has everything that is stored in a space be a miss, for all clients, until an
-// administrator says `kvstored trust`. It takes RightWrite there.
+// administrator says `kvstored forget --distrust`. It takes RightWrite there.
 func (c *Client) Distrust(ctx context.Context, s key.Space) error {
 	return c.link.do(ctx, wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: s, Distrust: true}, new(wire.OpenSpaceReply).Decode, nil)
 }

@@ -132,11 +132,12 @@ func TestAdminWrongInput(t *testing.T) {
 		{"POST", "/v1/forget", `{"space": ` + space + `, "dry_run": "no"}`, admin.BadRequest, 400, "dry_run"},
 		{"POST", "/v1/forget", `{"space": ` + space + `, "dry-run": true}`, admin.BadRequest, 400, "unknown field"},
 
-		{"POST", "/v1/trust", "", admin.BadRequest, 400, "is no space"},
-		{"POST", "/v1/trust", `{"space": "6e33"}`, admin.BadRequest, 400, "is no space"},
-		{"POST", "/v1/trust", `{"space": ["6e33"]}`, admin.BadRequest, 400, "space"},
-		{"POST", "/v1/trust", `{"spaces": ` + space + `}`, admin.BadRequest, 400, "unknown field"},
-		{"POST", "/v1/trust", `{"space": ` + space + `}`, admin.NotFound, 404, "is not distrusted"},
+		{"POST", "/v1/forget", `{"distrust": true}`, admin.BadRequest, 400, "is no space"},
+		{"POST", "/v1/forget", `{"distrust": true, "space": "6e33"}`, admin.BadRequest, 400, "is no space"},
+		{"POST", "/v1/forget", `{"distrust": "yes", "space": ` + space + `}`, admin.BadRequest, 400, "distrust"},
+		{"POST", "/v1/forget", `{"distrust": true, "tiers": ["cpu"], "space": ` + space + `}`, admin.BadRequest, 400, "a space beside them"},
+		{"POST", "/v1/forget", `{"distrust": true, "dry_run": true, "space": ` + space + `}`, admin.BadRequest, 400, "in one step"},
+		{"POST", "/v1/forget", `{"distrust": true, "space": ` + space + `}`, admin.NotFound, 404, "is not distrusted"},
 
 		{"POST", "/v1/upload", `{"after": "x"}`, admin.BadRequest, 400, "ends no step"},
 		{"POST", "/v1/upload", "", admin.NotFound, 404, "there is no remote tier"},

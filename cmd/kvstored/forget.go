@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type forgetFlags struct {
 	at       adminFlags
 	prompt   promptFlags
 	space    string
+	distrust string
 	tiers    []string
 	dry, yes bool
 }
@@ -35,7 +37,7 @@ type forgotten struct {
 func forgetCommand() *cobra.Command {
 	var f forgetFlags
 	cmd := &cobra.Command{
-		Use:   "forget {--text PROMPT | --space ID | --tier NAME} {--yes | --dry-run}",
+		Use:   "forget {--text PROMPT | --space ID | --tier NAME | --distrust ID} {--yes | --dry-run}",
 		Short: "Forget the stored KV of a prompt, of a space, or of whole tiers",
 		Long: `Forget what is stored; it must be recomputed then. Nothing is asked: --yes has to be
 given, or --dry-run, which only counts. Where nothing was stored of a prompt or a space the
@@ -51,7 +53,12 @@ have in DRAM or on disk stays there. If it is interrupted, call it again.
 
 --tier forgets everything in cpu, disk or remote, or in several of them. What is in no
 other tier is lost. remote deletes from the bucket, for all machines that share it, but
-only what this daemon knows of. A space and a tier take an admin.
+only what this daemon knows of.
+
+--distrust forgets nothing but that a space is distrusted, as 'kvstored list spaces' says:
+an engine has computed anew some of what is stored there, and got other values. Its chunks
+are found again. First give engines whose models differ a namespace each, and forget the
+space unless it is right. A space, a tier and distrust take an admin.
 ` + promptHelp,
 		Example: `  kvstored forget --text "You are a helpful assistant." --dry-run
   kvstored forget --tier cpu,disk --yes`,
@@ -62,15 +69,19 @@ only what this daemon knows of. A space and a tier take an admin.
 	jsonFlag(cmd)
 	cmd.Flags().StringVar(&f.space, "space", "", "everything of a space, by its id of 32 hex digits")
 	cmd.Flags().StringSliceVar(&f.tiers, "tier", nil, "everything in a tier: cpu, disk or remote")
-	f.prompt.add(cmd, "space", "tier")
+	cmd.Flags().StringVar(&f.distrust, "distrust", "", "that a space is distrusted, by its id: what is stored there is found again")
+	f.prompt.add(cmd, "space", "tier", "distrust")
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "it is meant")
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "forget nothing, only count")
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
+	cmd.MarkFlagsMutuallyExclusive("distrust", "dry-run")
 	for _, name := range []string{"model", "dtype", "chunk-tokens", "group", "salt"} {
 		cmd.MarkFlagsMutuallyExclusive("space", name)
 		cmd.MarkFlagsMutuallyExclusive("tier", name)
+		cmd.MarkFlagsMutuallyExclusive("distrust", name)
 	}
 	_ = cmd.RegisterFlagCompletionFunc("space", completeSpaces(&f.at))
+	_ = cmd.RegisterFlagCompletionFunc("distrust", completeSpaces(&f.at))
 	_ = cmd.RegisterFlagCompletionFunc("tier", cobra.FixedCompletions(tierNames[:], cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -83,13 +94,16 @@ func (f *forgetFlags) run(cmd *cobra.Command) error {
 		f.tiers[i] = placeName(f.tiers[i])
 	}
 	if !f.yes && !f.dry {
+		if f.distrust != "" {
+			return usage(errors.New("this has engines load again what another engine found wrong; add --yes if that is meant"))
+		}
 		whose := ""
 		if f.space != "" || slices.Contains(f.tiers, "remote") {
 			whose = " and for all machines that share the bucket"
 		}
 		return usage(fmt.Errorf("this forgets what is stored, for good%s; add --yes if that is meant, or --dry-run", whose))
 	}
-	if f.space != "" || len(f.tiers) > 0 {
+	if f.space != "" || f.distrust != "" || len(f.tiers) > 0 {
 		return answer(cmd, &f.at, func(ctx context.Context, c *admin.Client) (*forgotten, error) {
 			return f.forgetAll(ctx, c, cmd.ErrOrStderr())
 		}, f.print)
@@ -120,7 +134,7 @@ func (f *forgetFlags) forgetPrompt(ctx context.Context, c *client.Client, p clie
 // forgetAll forgets tiers, or a space: one step after another, and tells now and then how
 // far it is.
 func (f *forgetFlags) forgetAll(ctx context.Context, c *admin.Client, progress io.Writer) (*forgotten, error) {
-	sum, step := &forgotten{DryRun: f.dry}, admin.ForgetRequest{Tiers: f.tiers, Space: f.space, DryRun: f.dry}
+	sum, step := &forgotten{DryRun: f.dry}, admin.ForgetRequest{Tiers: f.tiers, Space: cmp.Or(f.distrust, f.space), Distrust: f.distrust != "", DryRun: f.dry}
 	for told := time.Now(); ; {
 		var p admin.Forgotten
 		if err := c.Do(ctx, "POST", "/v1/forget", step, &p); err != nil {
@@ -146,6 +160,9 @@ func (f *forgetFlags) print(w io.Writer, r *forgotten) error {
 		done = "would be forgotten"
 	}
 	switch {
+	case f.distrust != "":
+		_, err := fmt.Fprintf(w, "space %s is trusted again\n", f.distrust)
+		return err
 	case r.Chunks+r.Found == 0 && f.space != "":
 		return fmt.Errorf("nothing is stored for space %s; 'kvstored list spaces' lists those there are", f.space)
 	case r.Chunks == 0 && len(f.tiers) == 0 && f.space == "":

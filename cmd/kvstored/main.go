@@ -76,7 +76,7 @@ configuration; 4 no daemon there, it went away, or it does not answer.`,
 	add("run", "Run it:", serveCommand(), checkCommand(), demoCommand())
 	add("look", "Look at it:", statsCommand(), whyCommand(), listCommand(), lookupCommand(), eventsCommand())
 	add("prompt", "One prompt:", putCommand(), getCommand(), forgetCommand())
-	add("operate", "Operate it:", flushCommand(), scrubCommand(), policyCommand(), trustCommand(), labCommand(), versionCommand())
+	add("operate", "Operate it:", flushCommand(), scrubCommand(), policyCommand(), labCommand(), versionCommand())
 	for name, now := range moved {
 		root.AddCommand(movedCommand(name, now))
 	}

@@ -126,18 +126,14 @@ type Uploaded struct {
 	Holdings *Holdings `json:"holdings,omitempty"` // of a dry run
 }
 
-// Trust names a space whose chunks are to be found again, or are.
-type Trust struct {
-	Space string `json:"space"` // its id, 32 hex digits
-}
-
 // ForgetRequest names the tiers in which everything is forgotten, or asks for one step of
-// forgetting a space.
+// forgetting a space, or only that it is distrusted.
 type ForgetRequest struct {
-	Tiers  []string `json:"tiers,omitempty"`
-	Space  string   `json:"space,omitempty"` // its id, 32 hex digits
-	After  string   `json:"after,omitempty"` // Next of the step before; "" at first
-	DryRun bool     `json:"dry_run,omitempty"`
+	Tiers    []string `json:"tiers,omitempty"`
+	Space    string   `json:"space,omitempty"`    // its id, 32 hex digits
+	Distrust bool     `json:"distrust,omitempty"` // its chunks stay, and are found again
+	After    string   `json:"after,omitempty"`    // Next of the step before; "" at first
+	DryRun   bool     `json:"dry_run,omitempty"`
 }
 
 // Forgotten is what was forgotten, or only counted.

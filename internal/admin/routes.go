@@ -69,7 +69,6 @@ func routes() []route {
 		routeOf("PUT", "/v1/policy", everywhere, (*call).setPolicy),
 		routeOf("POST", "/v1/upload", everywhere, (*call).upload),
 		routeOf("POST", "/v1/forget", somewhere, (*call).forget),
-		routeOf("POST", "/v1/trust", somewhere, (*call).trust),
 		routeOf("POST", "/v1/scrub", everywhere, (*call).scrub),
 	}
 }

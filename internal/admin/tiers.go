@@ -74,7 +74,10 @@ func (c *call) upload(q *UploadRequest) (*Uploaded, error) {
 }
 
 func (c *call) forget(q *ForgetRequest) (*Forgotten, error) {
-	if q.Space != "" && len(q.Tiers) == 0 {
+	switch {
+	case q.Distrust && len(q.Tiers) == 0:
+		return c.trust(q)
+	case q.Space != "" && len(q.Tiers) == 0:
 		return c.forgetSpace(q)
 	}
 	if len(q.Tiers) == 0 || q.Space != "" {
@@ -137,7 +140,10 @@ func (c *call) ownSpace(do, text string) (key.SpaceID, error) {
 }
 
 // trust ends the distrust of a space, whose chunks are found again.
-func (c *call) trust(q *Trust) (*Trust, error) {
+func (c *call) trust(q *ForgetRequest) (*Forgotten, error) {
+	if q.DryRun || q.After != "" {
+		return nil, refuse(BadRequest, "distrust is forgotten in one step, and not counted")
+	}
 	id, err := c.ownSpace("trust", q.Space)
 	if err != nil {
 		return nil, err
@@ -146,7 +152,7 @@ func (c *call) trust(q *Trust) (*Trust, error) {
 	if err == nil && !was {
 		err = refuse(NotFound, "space %s is not distrusted", q.Space)
 	}
-	return q, err
+	return new(Forgotten), err
 }
 
 func (c *call) scrub(q *ScrubRequest) (*Scrubbed, error) {

@@ -83,11 +83,11 @@ func TestDistrustSurvives(t *testing.T) {
 			return new(net.Dialer).DialContext(ctx, "unix", cfg.AdminSocket())
 		}}}
 		defer hc.CloseIdleConnections()
-		text, err := json.Marshal(admin.Trust{Space: hex.EncodeToString(id[:])})
+		text, err := json.Marshal(admin.ForgetRequest{Space: hex.EncodeToString(id[:]), Distrust: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := hc.Post("http://kvstored/v1/trust", "application/json", strings.NewReader(string(text)))
+		resp, err := hc.Post("http://kvstored/v1/forget", "application/json", strings.NewReader(string(text)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -157,7 +157,7 @@ class Client(Connection):
 
     def distrust(self, space: Optional[Space] = None, timeout: Optional[float] = None) -> bool:
         """Has everything that is stored in a space be a miss, for all, until an administrator
-        says `kvstored trust`: it is not what is computed. Whether that is so now, and kept. It
+        says `kvstored forget --distrust`: it is not what is computed. Whether that is so now, and kept. It
         takes the right to write there."""
         space = self.space if space is None else space
         if space is None:

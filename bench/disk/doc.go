@@ -21,7 +21,7 @@
 //	go -C bench run ./disk -rebuild -dir /var/lib/kvstored-bench
 //
 // With -inline it compares payloads of 1 to 4 KiB in the database with the same in
-// segments: disk.inline_max is where segments begin to be faster.
+// segments: a daemon puts payloads into the database up to where segments are faster.
 //
 //	go -C bench run ./disk -inline -dir /var/lib/kvstored-bench
 //

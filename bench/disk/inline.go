@@ -13,10 +13,10 @@ import (
 	"github.com/kvstored/kvstored/bench/measure"
 )
 
-// usualInline is disk.inline_max as a daemon has it.
+// usualInline is the largest payload that a daemon puts into the database.
 const usualInline = 2 << 10
 
-// smallSizes are payloads about where inline_max may be.
+// smallSizes are payloads about that size.
 var smallSizes = []int{1 << 10, 2 << 10, 3 << 10, 4 << 10}
 
 // smallPayloads is how many a turn stores and reads.

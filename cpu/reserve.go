@@ -333,7 +333,7 @@ func (t *Tier) Mistrusted() error {
 		return nil
 	}
 	n, bytes := t.putAside()
-	return fmt.Errorf("%d chunks of DRAM (%d bytes) are put aside, so that it is emptied of what nobody has leased: restart the daemon", n, bytes)
+	return fmt.Errorf("%d chunks of DRAM (%d bytes) are put aside, so that it is emptied of what nobody has leased", n, bytes)
 }
 
 // Crowded implements tier.Hot.

@@ -66,8 +66,8 @@ func TestDistrustSurvives(t *testing.T) {
 			t.Fatal(err)
 		}
 		found(c, 1)
-		if err := d.trouble(); err != nil {
-			t.Fatal(err)
+		if list := d.troubles(); list != nil {
+			t.Fatal(list)
 		}
 		if err := c.Distrust(t.Context(), space); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,21 +15,34 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// health follows the troubles of tiers.
+// health follows the troubles of the daemon.
 type health struct {
 	mu      sync.Mutex
-	refused uint64 // chunks for which the disk had no room
-	puts    uint64 // chunks that it took
-	full    bool   // the last was refused
-	wrong   bool
-	since   time.Time
-	state   string // that was told last: ready, not ready or degraded
+	refused uint64    // chunks for which the disk had no room
+	puts    uint64    // chunks that it took
+	full    bool      // the last was refused
+	state   string    // that was told last: ready, not ready or degraded; "" is not ready
+	since   time.Time // it was told first
 }
 
-var errFull = errors.New("the disk tier has no room for a chunk: its file system is full, or disk.capacity too small")
+// trouble is something that the daemon does without, or waits for.
+type trouble struct {
+	why error
+	do  string // about it
+}
 
-// look is the trouble and its beginning; "" without one.
-func (h *health) look(now time.Time, trouble error, refused, puts uint64) string {
+var (
+	errFull = errors.New("the disk tier has no room for a chunk")
+	// remedies are for tiers that are in trouble.
+	remedies = [tier.Places]string{
+		tier.Disk:   "Repair its device or folder: the tier comes back by itself",
+		tier.Remote: "Repair the bucket, the network or the credentials: the tier comes back by itself",
+	}
+)
+
+// look notes whether the disk has room.
+func (h *health) look(s *stack.Stats) {
+	refused, puts := s.Written[tier.Disk].Dropped[stack.DropNoSpace].Chunks, s.Tiers[tier.Disk].Puts
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -38,66 +52,74 @@ func (h *health) look(now time.Time, trouble error, refused, puts uint64) string
 		h.full = false
 	}
 	h.refused, h.puts = refused, puts
-	if h.full {
-		trouble = errors.Join(trouble, errFull)
-	}
-	if h.wrong != (trouble != nil) {
-		h.wrong, h.since = trouble != nil, now
-	}
-	if trouble == nil {
-		return ""
-	}
-	return strings.ReplaceAll(trouble.Error(), "\n", "; ") + h.began(now)
 }
 
-// began is since when it is wrong; h.mu is held.
-func (h *health) began(now time.Time) string {
+// tell is one line: the troubles, their beginning, and the remedies. Changed is whether another
+// state was told before.
+func (h *health) tell(now time.Time, state string, list []trouble) (text, before string, changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before = cmp.Or(h.state, "not ready") // as which a daemon begins
+	if h.state != state {
+		h.state, h.since = state, now
+	}
+	var why, do []string
+	for _, t := range list {
+		why = append(why, strings.ReplaceAll(t.why.Error(), "\n", "; "))
+		if !slices.Contains(do, t.do) {
+			do = append(do, t.do)
+		}
+	}
+	if why == nil {
+		return state, before, before != state
+	}
 	form := "15:04"
 	if now.Sub(h.since) > 12*time.Hour {
 		form = "2006-01-02 15:04"
 	}
-	return ", since " + h.since.Format(form)
+	return state + ": " + strings.Join(why, "; ") + ", since " + h.since.Format(form) + ". " + strings.Join(do, ". "), before, before != state
 }
 
-// told is a trouble that was just found, with its beginning, as far as there was a look.
-func (h *health) told(now time.Time, trouble error) string {
+func (h *health) isFull() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.wrong {
-		return trouble.Error()
+	return h.full
+}
+
+// troubles is what the daemon does without.
+func (d *Daemon) troubles() (list []trouble) {
+	add := func(why error, do string) {
+		if why != nil {
+			list = append(list, trouble{why, do})
+		}
 	}
-	return trouble.Error() + h.began(now)
-}
-
-// changed reports whether another state is told than before; a daemon begins as not ready.
-func (h *health) changed(state string) (before string, changed bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	before, h.state = cmp.Or(h.state, "not ready"), state
-	return before, before != state
-}
-
-// trouble is what the daemon does without.
-func (d *Daemon) trouble() error {
-	err := errors.Join(d.stack.Trouble(), broken.Err(), d.cpu.Mistrusted(), d.distrusted.Err())
 	if short := d.short.Load(); short != nil {
-		err = errors.Join(*short, err)
+		add(*short, "Lower cpu.capacity, or free memory, and restart the daemon")
 	}
-	return err
+	for p, err := range d.stack.Trouble() {
+		add(err, remedies[p])
+	}
+	const restart = "Restart the daemon, and report what its log says of it"
+	add(broken.Err(), restart)
+	add(d.cpu.Mistrusted(), restart)
+	add(d.distrusted.Err(), "`kvstored list spaces` names them, `kvstored forget --distrust` ends it")
+	if d.health.isFull() {
+		add(errFull, "Free room on its file system, or raise disk.capacity")
+	}
+	return list
 }
 
-// healthNow is ready, not ready or degraded, with the reason. The log has each change.
-func (d *Daemon) healthNow(tiers map[tier.Place]tier.Stats, written map[tier.Place]stack.Written) string {
-	why := d.health.look(time.Now(), d.trouble(), written[tier.Disk].Dropped[stack.DropNoSpace].Chunks, tiers[tier.Disk].Puts)
-	state, level := "ready", zerolog.InfoLevel
+// healthNow is ready, or the troubles, their beginning and the remedies. The log has each change.
+func (d *Daemon) healthNow() (state, text string) {
+	state, level, list := "ready", zerolog.InfoLevel, d.troubles()
 	if err := d.ready(); err != nil {
-		state, why = "not ready", err.Error()
-	} else if why != "" {
+		state, list = "not ready", []trouble{{err, "Engines that are connected are served meanwhile"}}
+	} else if list != nil {
 		state, level = "degraded", zerolog.WarnLevel
 	}
-	text := strings.TrimSuffix(state+": "+why, ": ")
-	if before, changed := d.health.changed(state); changed {
+	text, before, changed := d.health.tell(time.Now(), state, list)
+	if changed {
 		d.log.WithLevel(level).Str("before", before).Msg(text)
 	}
-	return text
+	return state, text
 }

@@ -4,19 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/tier"
 )
 
-// TestHealth: what is wrong is told with its reason and since when, for as long as it is;
-// a disk without room is, until it takes a chunk again.
+// TestHealth: what is wrong is told with its reason, since when and what to do, for as long
+// as it is, and logged where the state is another.
 func TestHealth(t *testing.T) {
-	var h health
 	at := func(clock string) time.Time {
 		now, err := time.Parse("2006-01-02 15:04", clock)
 		if err != nil {
@@ -24,39 +24,45 @@ func TestHealth(t *testing.T) {
 		}
 		return now
 	}
-	off := errors.New("the disk tier is off: no space left on device")
+	scan := trouble{errors.New("the disk tier is being scanned"), "Wait"}
+	disk := trouble{errors.New("the disk tier is off: no space left on device\nfree some"), "Repair it"}
+	far := trouble{errors.New("the remote tier is off: x"), "Repair it"}
+	room := trouble{errFull, "Free room"}
+	var h health
 	for _, step := range []struct {
-		clock         string
-		trouble       error
-		refused, puts uint64
-		says          string
+		clock, state string
+		list         []trouble
+		says         string
+		changed      bool
 	}{
-		{"2026-11-29 10:00", nil, 0, 3, ""},
-		{"2026-11-29 10:02", off, 0, 3, "the disk tier is off: no space left on device, since 10:02"},
-		{"2026-11-29 10:40", errors.Join(off, errors.New("the remote tier is off: x")), 0, 3, "the disk tier is off: no space left on device; the remote tier is off: x, since 10:02"},
-		{"2026-11-29 23:00", off, 0, 3, "the disk tier is off: no space left on device, since 2026-11-29 10:02"},
-		{"2026-11-29 23:01", nil, 0, 4, ""},
-		{"2026-11-29 23:02", nil, 1, 5, errFull.Error() + ", since 23:02"},
-		{"2026-11-29 23:03", nil, 1, 5, errFull.Error() + ", since 23:02"},
-		{"2026-11-29 23:04", nil, 1, 6, ""},
+		{"2026-11-29 09:59", "not ready", []trouble{scan}, "not ready: the disk tier is being scanned, since 09:59. Wait", false},
+		{"2026-11-29 10:00", "ready", nil, "ready", true},
+		{"2026-11-29 10:02", "degraded", []trouble{disk}, "degraded: the disk tier is off: no space left on device; free some, since 10:02. Repair it", true},
+		{"2026-11-29 10:40", "degraded", []trouble{disk, far, room}, "degraded: the disk tier is off: no space left on device; free some; the remote tier is off: x; " + errFull.Error() + ", since 10:02. Repair it. Free room", false},
+		{"2026-11-29 23:00", "degraded", []trouble{far}, "degraded: the remote tier is off: x, since 2026-11-29 10:02. Repair it", false},
+		{"2026-11-29 23:01", "ready", nil, "ready", true},
+		{"2026-11-29 23:02", "degraded", []trouble{far}, "degraded: the remote tier is off: x, since 23:02. Repair it", true},
 	} {
-		if got := h.look(at(step.clock), step.trouble, step.refused, step.puts); got != step.says {
-			t.Errorf("%s: %q, want %q", step.clock, got, step.says)
+		if got, before, changed := h.tell(at(step.clock), step.state, step.list); got != step.says || changed != step.changed || changed != (before != step.state) {
+			t.Errorf("%s: %q after %s, changed %t; want %q", step.clock, got, before, changed, step.says)
 		}
 	}
 }
 
-// TestChanged: a state is told once for as long as it stays, and a daemon begins as not ready.
-func TestChanged(t *testing.T) {
+// TestFull: a disk that had no room for a chunk is told until it takes one again.
+func TestFull(t *testing.T) {
 	var h health
-	var told []string
-	for _, state := range []string{"not ready", "ready", "ready", "degraded", "degraded", "ready"} {
-		if before, changed := h.changed(state); changed {
-			told = append(told, before+" > "+state)
+	for i, step := range []struct {
+		refused, puts uint64
+		full          bool
+	}{{0, 3, false}, {1, 5, true}, {1, 5, true}, {1, 6, false}} {
+		s := stack.Stats{
+			Written: map[tier.Place]stack.Written{tier.Disk: {Dropped: map[stack.DropReason]stack.Volume{stack.DropNoSpace: {Chunks: step.refused}}}},
+			Tiers:   map[tier.Place]tier.Stats{tier.Disk: {Puts: step.puts}},
 		}
-	}
-	if want := []string{"not ready > ready", "ready > degraded", "degraded > ready"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+		if h.look(&s); h.isFull() != step.full {
+			t.Errorf("look %d: full is %t", i, h.isFull())
+		}
 	}
 }
 
@@ -79,10 +85,10 @@ func TestMistrust(t *testing.T) {
 	says := func(times uint64, more string) {
 		t.Helper()
 		want := fmt.Sprintf("invariants of the daemon were broken %d times", times)
-		if h := d.stats().Health; !strings.HasPrefix(h, "degraded: "+want) || !strings.Contains(h, more) {
+		if h := d.stats().Health; !strings.HasPrefix(h, "degraded: "+want) || !strings.Contains(h, more) || !strings.Contains(h, ", since ") || !strings.HasSuffix(h, ". Restart the daemon, and report what its log says of it") {
 			t.Errorf("health: %s", h)
 		}
-		if status, text := fetchPage(t, d, "/readyz"); status != http.StatusOK || !strings.HasPrefix(text, "ready\n"+want) || !strings.Contains(text, more) || !strings.Contains(text, ", since ") {
+		if status, text := fetchPage(t, d, "/readyz"); status != http.StatusOK || strings.TrimSpace(text) != "ready\n"+d.stats().Health {
 			t.Errorf("/readyz: %d, %s", status, text)
 		}
 	}

@@ -143,7 +143,7 @@ func (d *Daemon) populate(ctx context.Context) error {
 	if err == nil {
 		logArena(&d.log, d.arena, "DRAM is populated")
 	} else {
-		err = fmt.Errorf("DRAM has only %s of the %s of cpu.capacity (lower that, or free memory and restart the daemon): %w",
+		err = fmt.Errorf("DRAM has only %s of the %s of cpu.capacity: %w",
 			human.Bytes(d.arena.Populated()), human.Bytes(int64(d.cfg.CPU.Capacity)), err)
 		d.short.Store(&err)
 		d.log.Error().Err(err).Msg("DRAM stays smaller than it should be")

@@ -60,7 +60,8 @@ func (d *Daemon) stats() Stats {
 	}
 	out.Advice = missing.Sentence(out.Server.AskedTokens, &out.Server.Missed, tiersForAdvice(s.Tiers))
 	out.Config, _ = d.reloads.stats(false) // which prints nothing that could fail
-	out.Health = d.healthNow(s.Tiers, s.Written)
+	d.health.look(&s)
+	_, out.Health = d.healthNow()
 	d.fronts.stats(&out)
 	if d.events != nil {
 		st := d.events.Stats()

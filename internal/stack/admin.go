@@ -59,21 +59,20 @@ type notThere string
 func (n notThere) Error() string { return string(n) }
 func (notThere) Unwrap() error   { return tier.ErrNotFound }
 
-// Trouble says which tiers are off, or take no writes, and why; nil where none is.
-func (s *operator) Trouble() error {
-	var errs []error
+// Trouble says of each tier that is off, or takes no writes, why.
+func (s *operator) Trouble() (why [tier.Places]error) {
 	for _, l := range s.levels.below {
 		if l.Health != nil {
 			switch err := l.Health.Trouble(); {
 			case err == nil:
 			case l.Health.Off():
-				errs = append(errs, fmt.Errorf("the %s tier is off: %w", l.place, err))
+				why[l.place] = fmt.Errorf("the %s tier is off: %w", l.place, err)
 			default:
-				errs = append(errs, fmt.Errorf("the %s tier: %w", l.place, err))
+				why[l.place] = fmt.Errorf("the %s tier: %w", l.place, err)
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return why
 }
 
 // Settings are the options that can change while a Stack runs.

@@ -36,7 +36,7 @@ func Err() error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("invariants of the daemon were broken %d times, and chunks put aside: see its log, report it, and restart the daemon", n)
+	return fmt.Errorf("invariants of the daemon were broken %d times, and chunks put aside", n)
 }
 
 // LogTo has them logged.

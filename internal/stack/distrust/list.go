@@ -150,7 +150,7 @@ func (l *List) save(m marks) error {
 // Err says how many spaces are distrusted; nil where none is.
 func (l *List) Err() error {
 	if n := len(l.All()); n > 0 {
-		return fmt.Errorf("distrusted spaces, of which all is a miss: %d; `kvstored list spaces` names them, `kvstored forget --distrust` ends it", n)
+		return fmt.Errorf("distrusted spaces, of which all is a miss: %d", n)
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func TestWhy(t *testing.T) {
 	if m := ask("--recent"); m.LookupID != "request-7" || m.Tokens != 8 || m.Got != 0 || m.Reason != "never_stored" {
 		t.Errorf("the last ones: %+v", m)
 	}
-	if out := must(t, "", "why", "--recent"); !strings.Contains(out, "\nrequest-7 ") || !strings.Contains(out, "\n  it was never seen before\n") {
+	if out := must(t, "", "why", "--recent"); !strings.Contains(out, "\nrequest-7 ") || !strings.Contains(out, "\n  this text is new: it was never stored\n") {
 		t.Errorf("the last ones:\n%s", out)
 	}
 	fails(t, exitUsage, "none of the others", "why", "--recent", "--lookup-id", "y")

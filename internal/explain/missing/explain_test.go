@@ -14,7 +14,7 @@ func TestExplain(t *testing.T) {
 		want string
 	}{
 		{None, ""},
-		{Because(NeverStored), "it was never seen before"},
+		{Because(NeverStored), "this text is new: it was never stored"},
 		{Absence{Reason: Evicted, Tier: 0, Policy: "lru", At: 880, Since: 1 << 30}, "it was evicted from DRAM by lru, 2m0s ago; DRAM has evicted 1.0 GiB since, so about as much more would have kept it"},
 		{Absence{Reason: Declined, Tier: 1, Why: QueueFull, At: 1000}, "it was not kept by disk: the writer was behind, 0s ago"},
 		{Absence{Reason: TierOff, Tier: 1}, "it may be in disk, which is off (see the log)"},

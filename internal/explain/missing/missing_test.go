@@ -84,12 +84,12 @@ func TestSentence(t *testing.T) {
 		"nothing asked": {0, add(), ""},
 		"all hit":       {1000, add(), "100 % was hit"},
 		"DRAM is small": {1000, add(Because(NeverStored), 610, evicted(0, 1<<30+1<<29), 220, evicted(0, 1<<40), 80),
-			"9 % was hit; 61 % was never seen before; 30 % was evicted from DRAM: 1.8 GiB more DRAM would have hit 22 %"},
+			"9 % was hit; 61 % was new text, never stored; 30 % was evicted from DRAM: 1.8 GiB more DRAM would have hit 22 %"},
 		"no size helps": {1000, add(Because(NeverStored), 500, evicted(1, 1<<40), 400),
-			"10 % was hit; 50 % was never seen before; 40 % was evicted from disk, most of it too long ago for 4 times as much disk"},
+			"10 % was hit; 50 % was new text, never stored; 40 % was evicted from disk, most of it too long ago for 4 times as much disk"},
 		"the disk is behind": {1000, add(Absence{Reason: Declined, Tier: 1, Why: QueueFull}, 700, Because(OtherSpace), 100),
 			"20 % was hit; 70 % was not kept by disk: the writer was behind; 10 % is stored in another space only (`kvstored why` says what differs)"},
-		"little is not told": {10000, add(Because(Timeout), 99, Because(NeverStored), 5000), "49 % was hit; 50 % was never seen before"},
+		"little is not told": {10000, add(Because(Timeout), 99, Because(NeverStored), 5000), "49 % was hit; 50 % was new text, never stored"},
 	} {
 		if got := Sentence(c.asked, c.totals, tiers); got != c.want {
 			t.Errorf("%s:\n%s, want\n%s", name, got, c.want)

@@ -80,7 +80,7 @@ func percent(part, whole uint64) string {
 
 // sayings are the reasons as people say them, with what helps.
 var sayings = map[string]string{
-	NeverStored.String(): "was never seen before",
+	NeverStored.String(): "was new text, never stored",
 	Deleted.String():     "was deleted",
 	OtherSpace.String():  "is stored in another space only (`kvstored why` says what differs)",
 	TierOff.String():     "is in a tier that was off (see the log)",
@@ -176,6 +176,8 @@ func Explain(a *Absence, now time.Time) string {
 		return fmt.Sprintf("it may be in %s, which is off (see the log)", title)
 	case OtherSpace:
 		return "it is stored in another space only"
+	case NeverStored:
+		return "this text is new: it was never stored"
 	case NotSearched:
 		return fmt.Sprintf("it is in %s, which was not searched", title)
 	}

@@ -42,7 +42,7 @@ func TestCounted(t *testing.T) {
 		for i := range 120 {
 			fmt.Fprintf(&trace, `{"timestamp": %d, "input_length": 1000, "output_length": 1, "hash_ids": [%d, %d]}`+"\n", i, 2*i, 2*i+1)
 		}
-		counted(t, trace.String(), "", "0 % was hit; 100 % was never seen before")
+		counted(t, trace.String(), "", "0 % was hit; 100 % was new text, never stored")
 	})
 }
 

@@ -30,7 +30,7 @@ var rows = [][]string{
 	{"internal/access", "internal/explain/missing"},
 	{"key", "policy", "config", "internal/conn/accept", "internal/arena", "tier/breaker", "internal/budget", "internal/database", "internal/arena/extent", "internal/fair", "internal/stack/flight", "internal/index/hybrid", "internal/index/radix", "internal/conn/socket"},
 	{"internal/wire/gen"}, // prints codecs from the schema
-	{"internal/age", "internal/index/boundary", "internal/explain/departed", "internal/stack/distrust", "internal/events", "internal/stack/heat", "internal/ledger", "internal/keep/manifest", "internal/stack/outline", "internal/database/record", "internal/wire"},
+	{"internal/age", "internal/index/boundary", "internal/explain/departed", "internal/explain/rivals", "internal/stack/distrust", "internal/events", "internal/stack/heat", "internal/ledger", "internal/keep/manifest", "internal/stack/outline", "internal/database/record", "internal/wire"},
 	{"tier", "internal/cli", "internal/server/hint", "internal/keep", "internal/server/retain", "internal/sample"},
 	{"internal/stack"},
 	{"internal/test/nested"}, // for tests

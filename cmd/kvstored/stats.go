@@ -89,7 +89,7 @@ again, with what was done in between.`,
 }
 
 func (v *statsView) print(w io.Writer) {
-	for _, text := range []string{v.Health, v.worth(), v.Bottleneck} {
+	for _, text := range []string{v.Health, v.worth(), v.Bottleneck, v.Restart.Sentence} {
 		if text != "" {
 			fmt.Fprintln(w, strings.Join(cli.Wrapped(text, cli.Columns), "\n"))
 		}
@@ -101,6 +101,7 @@ func (v *statsView) print(w io.Writer) {
 	fmt.Fprintln(w)
 	v.printMissed(w)
 	v.printModels(w)
+	v.printRivals(w)
 	v.printRest(w)
 }
 
@@ -122,6 +123,14 @@ func (v *statsView) newText() (n uint64) {
 	return n
 }
 
+// saved is the time that engines did not compute; "" where none has told how fast it is.
+func saved(seconds float64) string {
+	if seconds <= 0 {
+		return ""
+	}
+	return ": " + human.Seconds(seconds) + " of GPU time, as fast as engines say"
+}
+
 // worth is what the daemon has saved, in a sentence; "" while nothing was asked.
 func (v *statsView) worth() string {
 	asked, hit, r := v.Server.AskedTokens, v.hits(), &v.Recent
@@ -131,18 +140,11 @@ func (v *statsView) worth() string {
 	text := fmt.Sprintf("%s not computed, %s of what was asked for", human.Plural(hit, "token"), human.Percent(float64(hit), float64(asked)))
 	seconds := 0.0
 	for i := range v.Server.Models {
-		m := &v.Server.Models[i]
-		for _, n := range m.HitTokens {
-			if m.PrefillRate > 0 {
-				seconds += float64(n) / float64(m.PrefillRate)
-			}
-		}
+		seconds += v.Server.Models[i].Saved
 	}
-	if seconds > 0 {
-		text += ": " + human.Seconds(seconds) + " of prefill, as fast as engines say"
-	}
+	text += saved(seconds)
 	if r.AskedTokens > 0 && r.Seconds < v.UptimeSeconds-1 {
-		text += fmt.Sprintf("; in the last %s %s (%s)", human.Seconds(r.Seconds), human.Count(r.HitTokens), human.Percent(float64(r.HitTokens), float64(r.AskedTokens)))
+		text += fmt.Sprintf("; in the last %s %s (%s)", human.Seconds(r.Seconds), human.Count(r.HitTokens), human.Percent(float64(r.HitTokens), float64(r.AskedTokens))) + saved(r.Saved)
 	}
 	return text
 }
@@ -197,16 +199,63 @@ func (v *statsView) printModels(w io.Writer) {
 	}
 	slices.SortStableFunc(models, func(a, b server.ModelStats) int { return cmp.Compare(b.AskedTokens, a.AskedTokens) })
 	var t cli.Table
-	t.Row("of model", "asked", "hit", "share")
+	t.Row("of model", "asked", "hit", "share", "GPU time saved")
 	for i := range min(len(models), mostModels) {
 		m, hit := &models[i], uint64(0)
 		for _, n := range m.HitTokens {
 			hit += n
 		}
-		t.Row(printable(m.Model), human.Count(m.AskedTokens), human.Count(hit), human.Percent(float64(hit), float64(m.AskedTokens)))
+		t.Row(printable(m.Model), human.Count(m.AskedTokens), human.Count(hit), human.Percent(float64(hit), float64(m.AskedTokens)), rateSaved(m))
 	}
 	if more := len(models) - mostModels; more > 0 {
 		t.Row(fmt.Sprintf("and %d more, in --json", more))
+	}
+	t.Print(w, "")
+	fmt.Fprintln(w)
+}
+
+// rateSaved is the GPU time that a model's engine has saved, "-" where it has not told how fast it is.
+func rateSaved(m *server.ModelStats) string {
+	if m.Saved == 0 {
+		return "-"
+	}
+	return human.Seconds(m.Saved)
+}
+
+// mostRivals are shown, each way.
+const mostRivals = 5
+
+// printRivals shows who evicts whom, where there are several.
+func (v *statsView) printRivals(w io.Writer) {
+	var by, of []string // most first
+	cells := make(map[[2]string]uint64)
+	note := func(names *[]string, name string) string {
+		if len(*names) >= mostRivals && !slices.Contains(*names, name) {
+			name = "(others)"
+		}
+		if !slices.Contains(*names, name) {
+			*names = append(*names, name)
+		}
+		return name
+	}
+	for _, e := range v.EvictedBy {
+		cells[[2]string{note(&of, e.Of), note(&by, e.By)}] += e.Chunks
+	}
+	if len(by) < 2 && len(of) < 2 {
+		return
+	}
+	var t cli.Table
+	head := []string{"chunks evicted in the last hour"}
+	for _, b := range by {
+		head = append(head, "by "+short(b, 24))
+	}
+	t.Row(head...)
+	for _, o := range of {
+		row := []string{"of " + short(o, 30)}
+		for _, b := range by {
+			row = append(row, human.Count(cells[[2]string{o, b}]))
+		}
+		t.Row(row...)
 	}
 	t.Print(w, "")
 	fmt.Fprintln(w)

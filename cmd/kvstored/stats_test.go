@@ -11,8 +11,9 @@ import (
 // new text is no miss.
 func TestStatsBegin(t *testing.T) {
 	const text = `{"health":"degraded: x, since 10:02","uptime_seconds":3600,"bottleneck":"the disk is too slow","advice":"83 % was hit",
-		"recent":{"seconds":600,"asked_tokens":100,"hit_tokens":80},
-		"server":{"asked_tokens":1000,"hit_tokens":{"cpu":500,"disk":330},"models":[{"model":"m","asked_tokens":900,"hit_tokens":[500,330,0],"prefill_rate":10},{"model":"n","asked_tokens":100}],
+		"recent":{"seconds":600,"asked_tokens":100,"hit_tokens":80,"saved_seconds":8},"restart":{"sentence":"A restart now costs."},
+		"evicted_by":[{"of":"m","by":"n","chunks":12},{"of":"n","by":"n","chunks":3}],
+		"server":{"asked_tokens":1000,"hit_tokens":{"cpu":500,"disk":330},"models":[{"model":"m","asked_tokens":900,"hit_tokens":[500,330,0],"prefill_rate":10,"saved_seconds":83},{"model":"n","asked_tokens":100}],
 		"missed":{"missed":[{"tier":"none","reason":"never_stored","tokens":150},{"tier":"disk","reason":"timeout","tokens":20}]}},
 		"store":{"tiers":{"cpu":{"capacity_bytes":1},"disk":{"capacity_bytes":1}}}}`
 	var v statsView
@@ -22,11 +23,11 @@ func TestStatsBegin(t *testing.T) {
 	var out bytes.Buffer
 	v.print(&out)
 	begin, rest, _ := strings.Cut(out.String(), "kvstored ")
-	if want := "degraded: x, since 10:02 830 tokens not computed, 83.0 % of what was asked for: 1m23s of prefill, as fast as engines say; in the last 10m0s 80 (80.0 %) the disk is too slow"; strings.Join(strings.Fields(begin), " ") != want {
+	if want := "degraded: x, since 10:02 830 tokens not computed, 83.0 % of what was asked for: 1m23s of GPU time, as fast as engines say; in the last 10m0s 80 (80.0 %): 8.0 s of GPU time, as fast as engines say the disk is too slow A restart now costs."; strings.Join(strings.Fields(begin), " ") != want {
 		t.Errorf("it begins with\n%s\nwant %s", begin, want)
 	}
 	rest = strings.Join(strings.Fields(rest), " ")
-	if want := "hit 830 83.0 % new text 150 15.0 % missed 20 2.0 % asked 1,000 missed, and why tokens share timeout (disk) 20 2.0 % 83 % was hit of model asked hit share m 900 830 92.2 % n 100 0 0.0 %"; !strings.Contains(rest, want) {
+	if want := "hit 830 83.0 % new text 150 15.0 % missed 20 2.0 % asked 1,000 missed, and why tokens share timeout (disk) 20 2.0 % 83 % was hit of model asked hit share GPU time saved m 900 830 92.2 % 1m23s n 100 0 0.0 % - chunks evicted in the last hour by n of m 12 of n 3"; !strings.Contains(rest, want) {
 		t.Errorf("no %q in\n%s", want, rest)
 	}
 	v = statsView{Health: "ready"}

@@ -28,6 +28,7 @@ type Recent struct {
 	Seconds     float64 `json:"seconds"`
 	AskedTokens uint64  `json:"asked_tokens"`
 	HitTokens   uint64  `json:"hit_tokens"`
+	Saved       float64 `json:"saved_seconds"`  // of engines that have told how fast they compute
 	LateTokens  uint64  `json:"late_tokens"`    // found, and not up at their deadline
 	Dropped     uint64  `json:"dropped_chunks"` // that the disk did not write in time
 	Reads       Times   `json:"disk_reads"`
@@ -72,7 +73,7 @@ func (r *recent) since(m moment) Recent {
 	}
 	return Recent{
 		Seconds: m.at.Sub(was.at).Seconds(), AskedTokens: m.sum.AskedTokens - was.sum.AskedTokens, HitTokens: m.sum.HitTokens - was.sum.HitTokens,
-		LateTokens: m.sum.LateTokens - was.sum.LateTokens, Dropped: m.sum.Dropped - was.sum.Dropped, FromRemote: m.sum.FromRemote - was.sum.FromRemote,
+		Saved: max(0, m.sum.Saved-was.sum.Saved), LateTokens: m.sum.LateTokens - was.sum.LateTokens, Dropped: m.sum.Dropped - was.sum.Dropped, FromRemote: m.sum.FromRemote - was.sum.FromRemote,
 		Reads: times(tierSeconds.buckets, was.reads, m.reads), Writes: times(tierSeconds.buckets, was.writes, m.writes), Loads: times(loadSeconds.buckets, was.loads, m.loads),
 	}
 }
@@ -83,6 +84,9 @@ func (m *metrics) momentOf(s *Stats) moment {
 	now.sum.AskedTokens = s.Server.AskedTokens
 	for _, n := range s.Server.HitTokens {
 		now.sum.HitTokens += n
+	}
+	for i := range s.Server.Models {
+		now.sum.Saved += s.Server.Models[i].Saved
 	}
 	for _, t := range s.Server.Missed.Missed {
 		if t.Reason == missing.Timeout.String() {
@@ -99,17 +103,23 @@ func (m *metrics) momentOf(s *Stats) moment {
 	return now
 }
 
-// cumulative is how many observations a histogram has up to each of its bounds, and all.
-func cumulative(o prometheus.Observer) (counts []uint64) {
+// histogramOf is what a histogram has counted; empty where that cannot be told.
+func histogramOf(o prometheus.Observer) *dto.Histogram {
 	h, ok := o.(prometheus.Metric)
 	var out dto.Metric
 	if !ok || h.Write(&out) != nil {
 		return nil
 	}
-	for _, b := range out.GetHistogram().GetBucket() {
+	return out.GetHistogram()
+}
+
+// cumulative is how many observations a histogram has up to each of its bounds, and all.
+func cumulative(o prometheus.Observer) (counts []uint64) {
+	h := histogramOf(o)
+	for _, b := range h.GetBucket() {
 		counts = append(counts, b.GetCumulativeCount())
 	}
-	return append(counts, out.GetHistogram().GetSampleCount())
+	return append(counts, h.GetSampleCount())
 }
 
 // times are those of the observations between two moments.

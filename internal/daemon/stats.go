@@ -3,6 +3,8 @@ package daemon
 import (
 	"cmp"
 	"encoding/json"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/admin"
@@ -31,7 +33,9 @@ type Stats struct {
 	Server        server.Stats  `json:"server"`
 	Store         stack.Stats   `json:"store"`
 	Recent        Recent        `json:"recent"`
-	Bottleneck    string        `json:"bottleneck"`     // one sentence where the disk is too slow; "" else
+	Bottleneck    string        `json:"bottleneck"` // one sentence where the disk is too slow; "" else
+	Restart       Restart       `json:"restart"`
+	EvictedBy     []EvictedBy   `json:"evicted_by"`     // most first
 	Advice        string        `json:"advice"`         // one sentence: what was missed, and what would have helped; "" while nothing was asked
 	RESP          *resp.Stats   `json:"resp,omitempty"` // of front ends that are on
 	Events        *events.Stats `json:"events,omitempty"`
@@ -48,6 +52,8 @@ func (d *Daemon) statsJSON(r wire.Rights) ([]byte, error) {
 		if st.Config, err = d.reloads.stats(true); err != nil {
 			return nil, err
 		}
+	} else {
+		st.EvictedBy = nil // of all spaces
 	}
 	return json.Marshal(st)
 }
@@ -75,7 +81,34 @@ func (d *Daemon) stats() Stats {
 	out.Broken = broken.Count()
 	out.Recent = d.recent.since(d.metrics.momentOf(&out))
 	out.Bottleneck = out.Recent.bottleneck()
+	wrote := time.Duration(histogramOf(d.metrics.tierTook.WithLabelValues(tier.Disk.String(), "put")).GetSampleSum() * float64(time.Second))
+	out.Restart = restart(&out, d.kept.Load(), wrote, d.reloads.running().Stop.Flush)
+	out.EvictedBy = d.evictedBy()
 	return out
+}
+
+// EvictedBy is chunks of a space that no tier has any more, evicted for those of another:
+// as many as the other's share is of the bytes that came in the same minutes.
+type EvictedBy struct {
+	By     string `json:"by"` // model, adapter and salt of the space
+	Of     string `json:"of"`
+	Chunks uint64 `json:"chunks"` // in the last hour
+}
+
+func (d *Daemon) evictedBy() (list []EvictedBy) {
+	sums := make(map[[2]string]float64)
+	for p, n := range d.stack.Rivals() {
+		sums[[2]string{d.server.Title(p.By), d.server.Title(p.Of)}] += n
+	}
+	for names, n := range sums {
+		if n >= 0.5 {
+			list = append(list, EvictedBy{names[0], names[1], uint64(math.Round(n))})
+		}
+	}
+	slices.SortFunc(list, func(a, b EvictedBy) int {
+		return cmp.Or(cmp.Compare(b.Chunks, a.Chunks), cmp.Compare(a.Of, b.Of), cmp.Compare(a.By, b.By))
+	})
+	return list
 }
 
 // tiersForAdvice is what the sentence about misses has to know of tiers.

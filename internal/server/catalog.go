@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/hex"
 	"maps"
 	"slices"
 	"sync"
@@ -101,6 +102,26 @@ func (s *Server) Models() map[key.SpaceID]string {
 		}
 	}
 	return models
+}
+
+// Title is a space as people tell it from others: by model, adapter and salt. Ranks and
+// groups of one engine have one.
+func (s *Server) Title(id key.SpaceID) string {
+	if front := s.o.Fronts[id]; front != "" {
+		return front
+	}
+	space := s.catalog.space(id)
+	if space.Model == "" {
+		return "(others)"
+	}
+	title := labelOf(space.Model)
+	if space.LoRA != "" {
+		title += " " + labelOf(space.LoRA)
+	}
+	if space.SaltDigest != (key.Hash{}) {
+		title += " salt " + hex.EncodeToString(space.SaltDigest[:2])
+	}
+	return title
 }
 
 // ids lists the spaces.

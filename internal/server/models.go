@@ -33,6 +33,7 @@ type models struct {
 type modelCount struct {
 	asked, hitBytes, storedBytes atomic.Uint64
 	rate                         atomic.Uint32                  // tokens a second that its engine computes, as it said last; 0: it did not
+	saved                        atomic.Uint64                  // microseconds that it would have computed
 	hit                          [tier.Remote + 1]atomic.Uint64 // tokens
 }
 
@@ -65,6 +66,7 @@ func labelOf(name string) string {
 func (m *modelCount) had(in *[tier.Places]stack.Count, bytes uint64) {
 	for p := range m.hit {
 		m.hit[p].Add(in[p].Tokens)
+		m.save(in[p].Tokens)
 	}
 	m.hitBytes.Add(bytes)
 }
@@ -73,8 +75,16 @@ func (m *modelCount) had(in *[tier.Places]stack.Count, bytes uint64) {
 func (m *modelCount) got(p tier.Place, tokens uint32, bytes int) {
 	if int(p) < len(m.hit) {
 		m.hit[p].Add(uint64(tokens))
+		m.save(uint64(tokens))
 	}
 	m.hitBytes.Add(uint64(bytes))
+}
+
+// save counts the time in which an engine that has told its rate would have computed tokens.
+func (m *modelCount) save(tokens uint64) {
+	if rate := m.rate.Load(); rate > 0 {
+		m.saved.Add(1e6 * tokens / uint64(rate))
+	}
 }
 
 // ModelStats are the numbers of one model, or of all that have none of their own.
@@ -85,6 +95,7 @@ type ModelStats struct {
 	HitBytes    uint64                  `json:"hit_bytes"`
 	StoredBytes uint64                  `json:"stored_bytes"`
 	PrefillRate uint32                  `json:"prefill_rate,omitempty"` // tokens a second that its engine says it computes
+	Saved       float64                 `json:"saved_seconds"`          // of the engine, at the rates that it said
 }
 
 // read lists the models that there are, by name.
@@ -104,7 +115,7 @@ func (m *models) read() (out []ModelStats) {
 }
 
 func (m *modelCount) read(label string) ModelStats {
-	s := ModelStats{Model: label, AskedTokens: m.asked.Load(), HitBytes: m.hitBytes.Load(), StoredBytes: m.storedBytes.Load(), PrefillRate: m.rate.Load()}
+	s := ModelStats{Model: label, AskedTokens: m.asked.Load(), HitBytes: m.hitBytes.Load(), StoredBytes: m.storedBytes.Load(), PrefillRate: m.rate.Load(), Saved: float64(m.saved.Load()) / 1e6}
 	for p := range m.hit {
 		s.HitTokens[p] = m.hit[p].Load()
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/explain/departed"
 	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain/rivals"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -13,9 +14,10 @@ import (
 )
 
 // absences notes which chunks are in no tier any more, and which ones a tier did not
-// take, so that Why can tell. It has no lock but that of its log, a leaf.
+// take, so that Why can tell, and for whom they went. Its locks are leaves.
 type absences struct {
 	log    *departed.Log
+	rivals rivals.Table
 	levels *levels
 }
 
@@ -33,6 +35,7 @@ func (a *absences) left(p tier.Place, k key.Key, why departed.Kind) {
 		chose = slices.Index(policies, b.Ledger().PolicyName())
 	}
 	a.log.Evict(k, uint8(p), uint8(chose+1), true)
+	a.rivals.Gone(uint8(p), k.Space)
 }
 
 // declined notes that a tier did not take a chunk, which others may have.
@@ -61,6 +64,9 @@ func declineOf(err error) (missing.Decline, bool) {
 	}
 	return 0, false
 }
+
+// Rivals is how many chunks of each space were evicted for each in the last hour.
+func (d *dram) Rivals() map[rivals.Pair]float64 { return d.absences.rivals.Pairs() }
 
 // Why says why a lookup in the tiers of search ended before chunk i of c: what is
 // true of the chunk now, or what became of it. Its reason is Nothing where c has no such

@@ -37,6 +37,7 @@ type Stats struct {
 	Replaced       uint64            `json:"replaced_below"`    // older bytes below that gave way to what was stored under their key
 	RecoverFailed  uint64            `json:"recover_failed"`    // scans of the disk tier that failed
 	ProtectedBytes int64             `json:"protected_bytes"`   // of DRAM, that cannot be evicted now
+	DirtyBytes     int64             `json:"dirty_bytes"`       // of DRAM, that the tiers below lack
 	ClassBytes     map[string]int64  `json:"class_bytes"`       // held in DRAM, by what for
 	Aged           int               `json:"chunks_with_age"`   // that have a bound on their age
 	AgedOut        uint64            `json:"chunks_aged_out"`   // removed because that was reached
@@ -62,7 +63,8 @@ func (s *operator) Stats() Stats {
 		Distrusted:    len(s.distrusted.All()),
 	}
 	hot, ages := s.hot.Ledger().Stats(), s.ages.book.Stats()
-	st.ProtectedBytes, st.Aged, st.AgedOut = hot.ProtectedBytes, ages.Chunks, ages.Removed
+	st.ProtectedBytes, st.DirtyBytes = hot.ProtectedBytes, hot.DirtyBytes
+	st.Aged, st.AgedOut = ages.Chunks, ages.Removed
 	for c, n := range hot.ClassBytes {
 		st.ClassBytes[ledger.Class(c).String()] = n
 	}

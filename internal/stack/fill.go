@@ -210,12 +210,15 @@ func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 		i += n
 	}
 	s.index.add(c, from, to, tier.CPU)
+	came := uint64(0)
 	for i, k := range ks {
 		if stored[i] {
+			came += uint64(sc.sizes[i])
 			s.absences.log.Taken(k)
 			s.index.retained(tier.CPU, k, sc.sizes[i])
 		}
 	}
+	s.absences.rivals.Came(uint8(tier.CPU), c.Space, came)
 	// A chunk that was evicted between the two steps must not stay in the index.
 	s.index.sync(tier.CPU, ks...)
 	for _, l := range s.levels.below {

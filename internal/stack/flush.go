@@ -112,6 +112,7 @@ type Written struct {
 	Dropped map[DropReason]Volume `json:"dropped"` // reasons that have occurred
 	Waiting int                   `json:"waiting"` // chunks not yet written
 	Missed  int                   `json:"missed"`  // of those dropped, chunks that will be offered again
+	Workers int                   `json:"workers"` // that write at a time
 	// Held says that chunks wait until DRAM evicts them, as in mode back, and in mode
 	// auto while the tier is full; HeldBytes is what does.
 	Held      bool  `json:"held"`
@@ -128,6 +129,7 @@ func (d *dram) Written() map[tier.Place]Written {
 			Dropped: make(map[DropReason]Volume),
 			Waiting: w.waiting(),
 			Missed:  int(w.missing().Chunks),
+			Workers: w.limits.workers,
 		}
 		wr.Held, wr.HeldBytes = w.held()
 		for r := range dropReasons {

@@ -241,6 +241,7 @@ func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, f
 	}
 	r.Size = uint32(room.ref.Block.Len())
 	l.index.insert(tier.CPU, []tier.Record{r})
+	l.absences.rivals.Came(uint8(tier.CPU), r.Key.Space, uint64(r.Size))
 	for _, nearer := range l.levels.below[:from.rank-1] {
 		nearer.writer.promoted(r)
 	}

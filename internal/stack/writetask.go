@@ -83,6 +83,7 @@ func (w *writer) write(ctx context.Context, t *task) outcome {
 	}
 	w.dram.index.insert(w.to.place, []tier.Record{rec})
 	w.count.written.add(rec.Size)
+	w.dram.absences.rivals.Came(uint8(w.to.place), k.Space, uint64(rec.Size))
 	w.dram.absences.log.Taken(rec.Key)
 	w.filled()
 	w.works()

@@ -89,13 +89,10 @@ again, with what was done in between.`,
 }
 
 func (v *statsView) print(w io.Writer) {
-	for _, text := range []string{v.Health, v.worth(), v.Bottleneck, v.Restart.Sentence} {
-		if text != "" {
-			fmt.Fprintln(w, strings.Join(cli.Wrapped(text, cli.Columns), "\n"))
-		}
-	}
+	paragraphs(w, v.Health, v.worth(), v.Bottleneck)
 	fmt.Fprintf(w, "kvstored %s, up %s\n\n", v.Version, human.Duration(time.Duration(v.UptimeSeconds*float64(time.Second))))
 	v.printTiers(w)
+	paragraphs(w, v.Restart.Sentence)
 	fmt.Fprintln(w)
 	v.printHits(w)
 	fmt.Fprintln(w)
@@ -103,6 +100,15 @@ func (v *statsView) print(w io.Writer) {
 	v.printModels(w)
 	v.printRivals(w)
 	v.printRest(w)
+}
+
+// paragraphs prints texts, as far as there are any, in lines.
+func paragraphs(w io.Writer, texts ...string) {
+	for _, text := range texts {
+		if text != "" {
+			fmt.Fprintln(w, strings.Join(cli.Wrapped(text, cli.Columns), "\n"))
+		}
+	}
 }
 
 // hits is the tokens that did not have to be computed.

@@ -25,6 +25,9 @@ func restart(s *Stats, kept bool, took, limit time.Duration) Restart {
 	if bytes := float64(disk.PutBytes) * float64(max(1, s.Store.Written[tier.Disk].Workers)); bytes > 0 && !disk.Off {
 		r.Seconds = float64(r.WriteBytes) * took.Seconds() / bytes
 	}
+	if r.DRAMBytes == 0 {
+		return r
+	}
 	r.Sentence = "A restart now " + r.writes(ok && !disk.Off, limit) + r.keeps(ok && !disk.Off)
 	return r
 }

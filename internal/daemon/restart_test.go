@@ -12,6 +12,9 @@ import (
 // what DRAM has where nothing keeps it.
 func TestRestart(t *testing.T) {
 	const stays = ": with cpu.keep and a keeper they would stay"
+	if nothing := restart(new(Stats), false, 0, 0); nothing.Sentence != "" {
+		t.Errorf("where DRAM is empty: %q", nothing.Sentence)
+	}
 	for _, tc := range []struct {
 		name  string
 		disk  *tier.Stats

@@ -10,14 +10,14 @@ await everywhere(url, path.join(out, "dashboard"), async (page, width, wrong) =>
   await page.waitForSelector("#icicle button");
   const health = await page.textContent("#health");
   if (!/^(ready|not ready: |degraded: )/.test(health)) wrong(`its health is "${health}"`);
-  const before = await page.textContent("[data-text=asked]");
-  await page.waitForFunction((was) => document.querySelector("[data-text=asked]").textContent !== was, before, { polling })
+  const before = await page.textContent("[data-text=hour_asked]");
+  await page.waitForFunction((was) => document.querySelector("[data-text=hour_asked]").textContent !== was, before, { polling })
     .catch(() => wrong(`took too long: it still says that ${before} tokens were asked for`));
   for (const [chart, least] of [["hits", 3], ["flow", 2]]) {
     await page.waitForFunction(([name, n]) => document.querySelectorAll(`[data-chart=${name}] .line`).length >= n, [chart, least], { polling })
       .catch(() => wrong(`took too long: the chart ${chart} has less than ${least} lines`));
   }
-  for (const id of ["tiers", "models", "missed", "misses", "clients", "held"]) {
+  for (const id of ["models", "missed", "misses", "clients", "held"]) {
     await page.waitForSelector(`[data-table=${id}] td`, { state: "attached" }).catch(() => wrong(`took too long: table ${id} is empty`));
   }
   for (const text of await page.locator("td, b, .tier span, svg text").allTextContents()) {
@@ -25,6 +25,8 @@ await everywhere(url, path.join(out, "dashboard"), async (page, width, wrong) =>
   }
   if (await page.locator("b[onclick]").count()) wrong("the name of a client is taken for a part of the page");
   if (width > 1000) await keyboard(page, wrong);
+  const high = await page.evaluate(() => document.scrollingElement.scrollHeight);
+  if (width < 1000 && high > 3 * 900) wrong(`the page is ${high} px high, more than three screens`);
   await page.evaluate(() => document.activeElement.blur());
 });
 

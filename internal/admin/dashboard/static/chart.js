@@ -36,9 +36,10 @@ function path(points) {
 
 // draw fills box with lines, each { name, color, values }, a value for each of the ages in
 // seconds, or null. y is { high, binary, text }: a fixed end of the axis, and how its ticks
-// are written. Lines without a value are left out.
+// are written. Lines without a value are left out, and with nothing to draw the card is.
 export function draw(box, title, ages, lines, y) {
   const shown = lines.filter((line) => line.values.some((v) => v !== null));
+  box.parentElement.hidden = !shown.some((line) => y.high || line.values.some((v) => v > 0));
   const [high, step] = y.high ? [y.high, y.high / 4] : ceiling(Math.max(y.binary ? 1024 : 1, ...shown.flatMap((line) => line.values)), y.binary);
   const long = Math.max(60, ...ages);
   const x = (age) => width - right - ((width - left - right) * age) / long;

@@ -2,14 +2,15 @@
 // Where names may be seen it asks for those of clients too; icicle.js draws what is stored.
 import { draw } from "./chart.js";
 import { startIcicle } from "./icicle.js";
-import { bytes, count, element, percent, span, took } from "./text.js";
+import { bytes, count, element, percent, short, span, took } from "./text.js";
 
 const askEvery = 2000; // milliseconds
 const patience = 10000; // for an answer
 const tiers = [["cpu", "DRAM"], ["disk", "disk"], ["remote", "bucket"]];
 const titles = Object.fromEntries(tiers);
 const mostRows = 50;
-const fewMisses = 10;
+const fewMisses = 5;
+const mostRivals = 5;
 
 async function ask(path, question) {
   const sent = question && { method: "POST", body: JSON.stringify(question) };
@@ -20,16 +21,22 @@ async function ask(path, question) {
 
 // Cards of numbers.
 
-function showNumbers({ version, uptime_seconds, health, bottleneck, recent, advice, server }) {
+function showNumbers({ version, uptime_seconds, health, bottleneck, restart, recent, advice, server }, samples) {
   const hit = Object.values(server.hit_tokens).reduce((sum, n) => sum + n, 0);
   const asked = server.asked_tokens;
+  const gpu = (server.models ?? []).reduce((sum, m) => sum + m.saved_seconds, 0);
+  const [first, last] = [samples[0], samples[samples.length - 1]];
+  const grown = (of) => (last ? Math.max(0, of(last) - of(first)) : 0);
+  const hour = { asked: grown((s) => s.asked_tokens), hit: grown((s) => s.hit_tokens.reduce((sum, n) => sum + n, 0)) };
+  const lately = last ? `in ${span(first.age_seconds)}` : "";
   const texts = {
-    version, advice: advice || "No client has asked for a prompt yet.", uptime: span(uptime_seconds), health, bottleneck,
-    saved: count(hit), hit: percent(hit, asked), recent_hit: percent(recent.hit_tokens, recent.asked_tokens), recent_span: span(recent.seconds),
-    disk_hit: percent(server.hit_tokens.disk ?? 0, asked), asked: count(asked), clients: count(server.connections),
+    version, advice: advice || "No client has asked for a prompt yet.", uptime: span(uptime_seconds), health, bottleneck, restart: restart.sentence,
+    saved: short(hit), hour_saved: `${count(hour.hit)} ${lately}`, hit: percent(hit, asked), hour_hit: `${percent(hour.hit, hour.asked)} ${lately}`,
+    asked: short(asked), hour_asked: `${count(hour.asked)} ${lately}`, gpu: span(gpu), recent_gpu: `${span(recent.saved_seconds)} in the last ${span(recent.seconds)}`,
   };
   document.getElementById("health").classList.toggle("bad", health !== "ready");
   document.getElementById("bottleneck").hidden = !bottleneck;
+  document.getElementById("gpu").hidden = !gpu;
   for (const at of document.querySelectorAll("[data-text]")) at.textContent = texts[at.dataset.text];
 }
 
@@ -43,31 +50,40 @@ function showTiers({ recent, server, store }) {
     meter.append(full);
     const of = t.capacity_bytes ? ` of ${bytes(t.capacity_bytes)}, ${percent(t.used_bytes, t.capacity_bytes)}` : "";
     tier.append(element("span", bytes(t.used_bytes) + of + (t.off ? ", switched off" : "")), element("b", t.name), meter);
-    const [reads, writes] = [recent.disk_reads, recent.disk_writes];
-    if (t.key === "disk" && reads.count + writes.count) {
-      tier.append(element("p", `in the last ${span(recent.seconds)}: reads take ${took(reads.p50)} (p99 ${took(reads.p99)}), writes ${took(writes.p50)} (p99 ${took(writes.p99)})`, "note"));
+    const moved = t.key === "cpu" ? "" : `; ${bytes(t.get_bytes)} read, ${bytes(t.put_bytes)} written`;
+    const share = server.asked_tokens ? `${percent(t.hits, server.asked_tokens)} of what was asked for; ` : "";
+    tier.append(element("p", `${share}${count(t.entries)} chunks, ${count(t.evictions)} evicted${moved}`, "note"));
+    const times = [["reads", recent.disk_reads], ["writes", recent.disk_writes]].filter(([, at]) => t.key === "disk" && at.count);
+    if (times.length) {
+      tier.append(element("p", `in the last ${span(recent.seconds)}: ${times.map(([what, at]) => `${what} took ${took(at.p50)} (p99 ${took(at.p99)})`).join(", ")}`, "note"));
     }
     return tier;
   }));
-  showTable("tiers", ["tier", "chunks", "used", "hits", "of asked", "read", "written", "evicted"], here.map((t) => [
-    t.name, count(t.entries), bytes(t.used_bytes), count(t.hits), percent(t.hits, server.asked_tokens),
-    t.key === "cpu" ? "in place" : bytes(t.get_bytes), bytes(t.put_bytes), count(t.evictions),
-  ]));
+}
+
+// Who evicts whom: a row for each whose chunks went, a column for each that came.
+
+function showRivals({ evicted_by: pairs }) {
+  const list = pairs ?? [];
+  const names = (side) => [...new Set(list.map((e) => e[side]))].slice(0, mostRivals);
+  const [by, of] = [names("by"), names("of")];
+  const cell = (o, b) => count(list.find((e) => e.of === o && e.by === b)?.chunks ?? 0);
+  showTable("rivals", ["of", ...by.map((b) => `by ${b}`)], by.length + of.length > 2 ? of.map((o) => [o, ...by.map((b) => cell(o, b))]) : [], null);
 }
 
 function showMissed({ server }) {
   const fresh = (m) => m.reason === "never_stored"; // cannot be hit: it comes last
   const missed = server.missed.missed.filter((m) => m.tokens).sort((a, b) => fresh(a) - fresh(b) || b.tokens - a.tokens);
-  showTable("missed", ["why tokens were no hits", "in", "tokens", "of asked"], missed.map((m) => [
-    fresh(m) ? "new text, never stored before" : m.reason.replaceAll("_", " "), titles[m.tier] ?? "-", count(m.tokens), percent(m.tokens, server.asked_tokens),
-  ]), "Nothing was missed.");
+  showTable("missed", ["reason", "in", "tokens", "of asked"], missed.map((m) => [
+    fresh(m) ? "new text" : m.reason.replaceAll("_", " "), titles[m.tier] ?? "-", count(m.tokens), percent(m.tokens, server.asked_tokens),
+  ]), server.asked_tokens ? "Nothing was missed." : "");
 }
 
 function showModels({ server }) {
   const models = (server.models ?? []).sort((a, b) => b.asked_tokens - a.asked_tokens);
   const hit = (m) => m.hit_tokens.reduce((sum, n) => sum + n, 0);
-  showTable("models", ["model", "asked", "not computed", "hit", "in DRAM", "on disk", "stored"], models.map((m) => [
-    m.model || "-", count(m.asked_tokens), count(hit(m)), percent(hit(m), m.asked_tokens),
+  showTable("models", ["model", "asked", "not computed", "hit", "GPU time", "in DRAM", "on disk", "stored"], models.map((m) => [
+    m.model || "-", count(m.asked_tokens), count(hit(m)), percent(hit(m), m.asked_tokens), m.saved_seconds ? span(m.saved_seconds) : "-",
     percent(m.hit_tokens[0], m.asked_tokens), percent(m.hit_tokens[1], m.asked_tokens), bytes(m.stored_bytes),
   ]), models.length ? "" : null);
 }
@@ -157,19 +173,20 @@ let icicle = false;
 async function show() {
   try {
     const [stats, past] = await Promise.all([ask("stats"), ask("past")]);
-    showNumbers(stats);
+    showNumbers(stats, past.samples);
     showTiers(stats);
-    showMissed(stats);
     showModels(stats);
+    showRivals(stats);
+    showMissed(stats);
     showCharts(past.samples, stats);
-    document.getElementById("prefixes").hidden = !past.names;
+    document.getElementById("prefixes").hidden = !past.names || !stats.store.chunks;
     if (past.names) await showHolders();
     if (past.names && !icicle) {
       icicle = true;
       startIcicle(ask);
     }
     state.className = "";
-    state.textContent = `as of ${new Date().toLocaleTimeString("en", { hour12: false })}`;
+    state.textContent = `as of ${new Date().toLocaleTimeString("en", { hourCycle: "h23" })}`;
   } catch (error) {
     state.className = "lost";
     state.textContent = "the daemon does not answer; trying again";

@@ -13,7 +13,7 @@ const most = 300; // prefixes drawn at a time
 
 // Colors of heat, with those of the text on them: a contrast of 4.5 at least in each pair.
 const warmth = [
-  ["#cbd5e1", "#0f172a"], ["#bfdbfe", "#0f172a"], ["#fde68a", "#0f172a"], ["#fdba74", "#0f172a"], ["#c2410c", "#ffffff"], ["#991b1b", "#ffffff"],
+  ["#e2e8f0", "#0f172a"], ["#bfdbfe", "#0f172a"], ["#93c5fd", "#0f172a"], ["#60a5fa", "#0f172a"], ["#1d4ed8", "#ffffff"], ["#1e3a8a", "#ffffff"],
 ];
 
 let tree = { prefixes: [] };

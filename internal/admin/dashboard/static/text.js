@@ -2,6 +2,9 @@
 
 export const count = (n) => Math.round(n).toLocaleString("en");
 
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
+export const short = (n) => compact.format(n);
+
 export const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "-");
 
 export function bytes(n) {

@@ -68,7 +68,12 @@ waits for that; if it is interrupted, call it again.`,
 			return withClient(cmd.Context(), at.socket, client.Options{Inline: true}, func(c *client.Client) error {
 				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 				defer cancel()
-				f, err := c.Flush(ctx, durable)
+				var f client.Flushed
+				unwritten := func(v *statsView) int64 { return v.Store.DirtyBytes }
+				err := follow(cmd, at.socket, "flush", unwritten, func() (err error) {
+					f, err = c.Flush(ctx, durable)
+					return err
+				})
 				if err != nil {
 					return err
 				}
@@ -79,6 +84,7 @@ waits for that; if it is interrupted, call it again.`,
 	}
 	at.add(cmd)
 	jsonFlag(cmd)
+	quietFlag(cmd)
 	cmd.Flags().BoolVar(&durable, "durable", false, "survive a power failure too")
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait, once --remote has uploaded")
 	cmd.Flags().BoolVar(&upload, "remote", false, "also upload what is stored here and the bucket lacks")
@@ -133,7 +139,7 @@ func uploadAll(cmd *cobra.Command, at *adminFlags) (*admin.Uploaded, error) {
 			}
 			if time.Since(told) >= cli.PlainInterval {
 				told = time.Now()
-				fmt.Fprintf(cmd.ErrOrStderr(), "upload: %s, %s so far; %s were there\n", human.Plural(sum.Chunks, "chunk"), human.Bytes(sum.Bytes), human.Count(sum.Present))
+				fmt.Fprintf(progressOf(cmd), "upload: %s, %s so far; %s were there\n", human.Plural(sum.Chunks, "chunk"), human.Bytes(sum.Bytes), human.Count(sum.Present))
 			}
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -69,6 +70,59 @@ func asking[R any](cmd *cobra.Command, ask func(ctx context.Context, c *admin.Cl
 		return answer(cmd, at, func(ctx context.Context, c *admin.Client) (R, error) { return ask(ctx, c, args) }, text)
 	}
 	return at
+}
+
+// quietFlag gives a command that shows its progress the flag for not doing so.
+func quietFlag(cmd *cobra.Command) { cmd.Flags().Bool("quiet", false, "show no progress") }
+
+// progressOf is where a command shows its progress.
+func progressOf(cmd *cobra.Command) io.Writer {
+	if quiet, _ := cmd.Flags().GetBool("quiet"); quiet {
+		return io.Discard
+	}
+	return cmd.ErrOrStderr()
+}
+
+// followEvery is how often the daemon is asked how far its work is.
+const followEvery = time.Second
+
+// follow shows the progress of work that the daemon does while do runs: left is how many
+// bytes of it there still are. Without an answer nothing is shown.
+func follow(cmd *cobra.Command, socket, what string, left func(*statsView) int64, do func() error) error {
+	ctx, end := context.WithCancel(cmd.Context())
+	var looks sync.WaitGroup
+	looks.Go(func() {
+		select {
+		case <-ctx.Done(): // quick work is not looked at
+			return
+		case <-time.After(followEvery):
+		}
+		_ = withClient(ctx, socket, client.Options{Inline: true}, func(c *client.Client) error {
+			var bar *cli.Progress
+			total := int64(0)
+			for {
+				_, v, err := readStats(ctx, c)
+				if err != nil {
+					return err
+				}
+				n := left(v)
+				if total = max(total, n); bar == nil {
+					bar = cli.NewBytes(progressOf(cmd), what, total)
+					defer bar.End()
+				}
+				bar.At(total-n, total)
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(followEvery):
+				}
+			}
+		})
+	})
+	err := do()
+	end()
+	looks.Wait()
+	return err
 }
 
 // printable is a text of a client's, quoted where a terminal might obey it.

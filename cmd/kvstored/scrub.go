@@ -10,6 +10,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/tier"
 )
 
 func scrubCommand() *cobra.Command {
@@ -22,16 +23,33 @@ is read once more and then deleted; it will be recomputed. What the device canno
 read stays. The exit code is 1 if anything was wrong. It takes an admin.`,
 		Args: cobra.NoArgs,
 	}
-	asking(cmd, func(ctx context.Context, c *admin.Client, _ []string) (*admin.Scrubbed, error) {
+	var at *adminFlags
+	at = asking(cmd, func(ctx context.Context, c *admin.Client, _ []string) (*admin.Scrubbed, error) {
 		perSecond, err := config.ParseBytes(rate)
 		if err != nil {
 			return nil, usage(fmt.Errorf("--rate: %w", err))
 		}
 		s := new(admin.Scrubbed)
-		return s, c.Do(ctx, "POST", "/v1/scrub", admin.ScrubRequest{BytesPerSecond: int64(perSecond)}, s)
+		return s, follow(cmd, at.socket, "scrub", unread(), func() error {
+			return c.Do(ctx, "POST", "/v1/scrub", admin.ScrubRequest{BytesPerSecond: int64(perSecond)}, s)
+		})
 	}, printScrub)
+	quietFlag(cmd)
 	cmd.Flags().StringVar(&rate, "rate", "0", "bytes a second at most, such as 200MiB; 0 = as fast as the disk allows")
 	return cmd
+}
+
+// unread is how much of the disk a scrub has still to read, from the first look on.
+func unread() func(*statsView) int64 {
+	begun := int64(-1)
+	return func(v *statsView) int64 {
+		disk := v.Store.Tiers[tier.Disk]
+		read := int64(disk.Counters["scrub_bytes"])
+		if begun < 0 {
+			begun = read
+		}
+		return max(0, disk.PayloadBytes-(read-begun))
+	}
 }
 
 func printScrub(w io.Writer, s *admin.Scrubbed) error {

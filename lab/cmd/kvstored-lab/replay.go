@@ -24,7 +24,7 @@ type replayFlags struct {
 	trace, socket, config, payload   string
 	blockTokens, limit, concurrency  int
 	saveUnfull, waitComplete, asJSON bool
-	timestamps, flat                 bool
+	timestamps, flat, quiet          bool
 	speed                            float64
 	timeUnit                         string
 	deadline                         time.Duration
@@ -62,16 +62,14 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 			if err := oneMode(cmd, f.simulate.on); err != nil {
 				return err
 			}
-			if f.flat {
+			switch {
+			case f.flat:
 				return f.flatten(cmd.OutOrStdout())
-			}
-			if f.simulate.on && f.simulate.groups != "" {
+			case f.simulate.on && f.simulate.groups != "":
 				return f.runGroups(cmd)
-			}
-			if f.simulate.on && len(f.simulate.disk.blocks) > 0 {
+			case f.simulate.on && len(f.simulate.disk.blocks) > 0:
 				return f.runTiers(cmd)
-			}
-			if f.simulate.on {
+			case f.simulate.on:
 				return f.runSimulate(cmd)
 			}
 			return f.run(cmd)
@@ -93,6 +91,7 @@ each policy and capacity would have hit, which tells how large a cache to buy.`,
 	socketFlag(cmd, &f.socket)
 	jsonFlag(cmd, &f.asJSON)
 	f.simulate.define(fl)
+	fl.BoolVar(&f.quiet, "quiet", false, "show no progress")
 	fl.BoolVar(&f.flat, "flatten", false, "play nothing, and print the requests as lines of Mooncake's form, sessions in the order of time")
 	cmd.MarkFlagsMutuallyExclusive("socket", "config")
 	cmd.MarkFlagsMutuallyExclusive("flatten", "simulate")
@@ -126,7 +125,11 @@ func (f *replayFlags) run(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	bar := cli.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), summary.Requests)
+	progress := cmd.ErrOrStderr()
+	if f.quiet {
+		progress = io.Discard
+	}
+	bar := cli.NewProgress(progress, filepath.Base(f.trace), summary.Requests)
 	tokens, hits, wrong := int64(0), int64(0), 0
 	o.Observe = func(out *replay.Outcome) {
 		tokens += int64(out.Tokens)

@@ -49,7 +49,7 @@ func TestDiskInTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.readHot(t)
-	readyz(t, addr, "ready\nthe disk tier is off: ", "read-only file system", "mount its file system writable")
+	readyz(t, addr, "ready\ndegraded: the disk tier is off: ", "read-only file system", "mount its file system writable")
 
 	if err := unix.Mount("tmpfs", mount, "tmpfs", unix.MS_REMOUNT, "size=512M"); err != nil {
 		t.Fatal(err)

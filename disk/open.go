@@ -12,6 +12,15 @@ import (
 // opening is one Open.
 type opening struct{ t *instance }
 
+// keepDistrusted has the list of distrusted spaces lie beside the database.
+func (o opening) keepDistrusted(set *folders.Set) error {
+	garbled, err := o.t.o.Distrusted.Keep(set.Meta)
+	if garbled != nil {
+		o.t.log.Error().Err(garbled).Msg("not all distrusted spaces are known")
+	}
+	return err
+}
+
 // openAll claims the folders and opens what lies there. Where kinds is shorter than
 // the paths the system's folders are used.
 func (o opening) openAll(kinds []blockio.Folder) error {
@@ -22,8 +31,8 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 		return err
 	}
 	o.logDamage(set, missing)
-	if err := t.o.Distrusted.Keep(set.Meta); err != nil {
-		t.log.Error().Err(err).Msg("not all distrusted spaces are known")
+	if err := o.keepDistrusted(set); err != nil {
+		return err
 	}
 	if err := o.makeVolumes(dirs, kinds); err != nil {
 		return err

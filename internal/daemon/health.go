@@ -102,7 +102,7 @@ func (d *Daemon) troubles() (list []trouble) {
 	const restart = "Restart the daemon, and report what its log says of it"
 	add(broken.Err(), restart)
 	add(d.cpu.Mistrusted(), restart)
-	add(d.distrusted.Err(), "`kvstored list spaces` names them, `kvstored forget --distrust` ends it")
+	add(d.distrusted.Err(), "`kvstored list spaces` names them; `kvstored forget --space ID`, then `--distrust ID`, begins anew")
 	if d.health.isFull() {
 		add(errFull, "Free room on its file system, or raise disk.capacity")
 	}

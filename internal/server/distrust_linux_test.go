@@ -3,6 +3,7 @@ package server_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -11,13 +12,36 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
+// shelf is the folder of a list of distrusted spaces.
+type shelf struct{ text []byte }
+
+func (s *shelf) Read(string) ([]byte, error) { return s.text, nil }
+
+func (s *shelf) Replace(_ string, text []byte) error {
+	s.text = text
+	return nil
+}
+
+// keepDistrusted has a rig keep what clients distrust.
+func (r *rig) keepDistrusted() {
+	r.t.Helper()
+	if garbled, err := r.stack.Distrusted().Keep(new(shelf)); garbled != nil || err != nil {
+		r.t.Fatal(garbled, err)
+	}
+}
+
 // TestDistrust: of a space that a client with the right to write distrusts nothing is found,
 // leased or got, nor is anything stored there, and the answers say why.
 // Other spaces stay, and once it is trusted again everything is back.
 func TestDistrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{})
-		a, b := r.dial(client.Options{Inline: true}), r.dial(client.Options{Inline: true})
+		a := r.dial(client.Options{Inline: true})
+		if err := a.Distrust(t.Context(), modelSpace("nowhere")); err == nil || !strings.Contains(err.Error(), "not kept") || len(r.stack.Distrusted().All()) != 1 {
+			t.Errorf("nothing keeps it: %v, %v", err, r.stack.Distrusted().All())
+		}
+		r.keepDistrusted()
+		b := r.dial(client.Options{Inline: true})
 		other := modelSpace("other")
 		stored, kept := chain(1, 4), chainIn(other, 2, 4)
 		r.store(stored, 0, 4)
@@ -48,7 +72,7 @@ func TestDistrust(t *testing.T) {
 		if u := r.uses()[stored.Space]; u.Distrusted.IsZero() || u.Chunks != 4 {
 			t.Errorf("%+v", u)
 		}
-		if st := r.stack.Stats(); st.Distrusted != 1 {
+		if st := r.stack.Stats(); st.Distrusted != 2 {
 			t.Errorf("%d are distrusted", st.Distrusted)
 		}
 		p := client.Chain(kept)
@@ -75,6 +99,7 @@ func TestDistrustTakesWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := fmt.Sprintf("[{uids: [%d], match: m, rights: [read]}, {uids: [%d], match: other, rights: [read, write, admin]}, {uids: [%d], match: m, rights: [write]}]", alice, bob, carol)
 		r := newRig(t, options{Options: server.Options{Settings: server.Settings{Access: accepted(t, text)}}})
+		r.keepDistrusted()
 		for _, uid := range []uint32{alice, bob, carol} {
 			c, err := r.dialAs(uid, client.Options{Inline: true})
 			r.must(err)

@@ -34,8 +34,10 @@ func handleOpenSpace(c *reader, h wire.Header, req wire.OpenSpaceRequest) (wire.
 
 // distrust has everything of a space be a miss from now on.
 func (s *Server) distrust(uid uint32, id key.SpaceID, model string) error {
-	err := s.o.Stack.Distrusted().Add(id, distrust.Mark{UID: uid, Since: time.Unix(time.Now().Unix(), 0)})
-	s.o.Log.Warn().Err(err).Uint32("uid", uid).Str("model", model).Hex("space", id[:]).Msg("a client distrusts a space: all of it is a miss until `kvstored forget --distrust`")
+	first, err := s.o.Stack.Distrusted().Add(id, distrust.Mark{UID: uid, Since: time.Unix(time.Now().Unix(), 0)})
+	if first {
+		s.o.Log.Warn().Err(err).Uint32("uid", uid).Str("model", model).Hex("space", id[:]).Msg("a client distrusts a space: all of it is a miss until `kvstored forget --distrust`")
+	}
 	if err != nil && !errors.Is(err, distrust.ErrMany) {
 		err = refuse(wire.CodeFailed, "distrust: it holds until the daemon ends, but is not kept: %v", err)
 	}

@@ -142,7 +142,7 @@ func (s *filler) reserve(ctx context.Context, want Store, c *key.Chain, from int
 			grants[n] = Grant{Status: Exists}
 			continue
 		}
-		if !want.Force && s.planning.admit(c, i, i+1, size) == 0 {
+		if s.distrusted.Has(c.Space) || !want.Force && s.planning.admit(c, i, i+1, size) == 0 {
 			s.absences.refused(c.Key(i), ErrNotAdmitted)
 			return n, fmt.Errorf("reserve chunk %d: %w", i, ErrNotAdmitted)
 		}
@@ -180,8 +180,11 @@ func statusOf(st ledger.State) GrantStatus {
 // The chunks may become so old as maxAge says, 0 for any age; the shorter of that and the
 // bound of their space counts.
 func (s *filler) Commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Duration, stored []bool) {
+	distrusted := s.distrusted.Has(c.Space) // since it was reserved
 	for i, r := range refs {
-		if stored[i] = !s.isBelow(c.Key(from + i)); !stored[i] {
+		if distrusted {
+			stored[i] = false
+		} else if stored[i] = !s.isBelow(c.Key(from + i)); !stored[i] {
 			s.reveal(recordAt(c, from+i, uint32(r.Block.Len())))
 		} else {
 			s.storedUnasked(c.Key(from+i), r.Block.Sum())

@@ -120,6 +120,9 @@ func (l *loader) Load(ctx context.Context, by Requester, c *key.Chain, i int, se
 	if n, err := l.leases.Hold(by.Owner, ledger.Lease, c, i, i+1, refs[:]); n == 1 || err != nil {
 		return refs[0], tier.CPU, refusedLoad(err)
 	}
+	if l.distrusted.Has(c.Space) {
+		return tier.Ref{}, 0, tier.ErrNotFound
+	}
 	start := time.Now()
 	p, err := l.promote(ctx, by, recordAt(c, i, 0), search)
 	if err != nil {
@@ -143,6 +146,9 @@ func (l *loader) Warm(ctx context.Context, by Requester, c *key.Chain, i int, se
 	if ref, ok := l.hold(c.Key(i)); ok {
 		l.unhold(ref)
 		return 0, tier.CPU, nil
+	}
+	if l.distrusted.Has(c.Space) {
+		return 0, 0, tier.ErrNotFound
 	}
 	by.Idle = true
 	p, err := l.promote(ctx, by, recordAt(c, i, 0), search)

@@ -94,7 +94,7 @@ func (l lookups) locateOrAsk(ctx context.Context, c *key.Chain, sc *scratch) (kn
 	scanning := l.scanning() // before the index: what a scan brings is there before it ends
 	f := l.promotions.fence()
 	known = l.locateBehind(f, c, 0, sc.at, sc.marks)
-	if scanning == 0 {
+	if scanning == 0 || l.distrusted.Has(c.Space) {
 		return known, nil
 	}
 	for _, level := range l.levels.below {

@@ -35,7 +35,7 @@ type RemoteScan struct {
 func (l lookups) ScanRemote(c *key.Chain, next int, search tier.Set) (*RemoteScan, error) {
 	far, mask := l.levels.far(), search&l.reach(c.Space)
 	switch {
-	case far == nil || !mask.Has(far.place) || next >= c.Len() || far.Shared.Absent(c.Key(next)):
+	case l.distrusted.Has(c.Space), far == nil || !mask.Has(far.place) || next >= c.Len() || far.Shared.Absent(c.Key(next)):
 		return nil, nil
 	case far.Off():
 		return nil, &LoadError{Place: far.place, Err: tier.ErrOff}

@@ -45,7 +45,7 @@ func (s *flusher) Upload(ctx context.Context, from uint64) (u Uploaded, err erro
 	}
 	var ks []key.Key
 	u.Next = s.index.sweep(from, func(e *radix.Entry) {
-		if lacks(shared, tier.Set(e.Loc)) && !s.isLocal(e.Space) {
+		if lacks(shared, tier.Set(e.Loc)) && !s.isLocal(e.Space) && !s.distrusted.Has(e.Space) {
 			ks = append(ks, key.Key{Space: e.Space, Hash: e.Hash})
 		}
 	})

@@ -35,6 +35,10 @@ func (w *writer) perform(ctx context.Context, t *task) outcome {
 	if t.declined {
 		return w.decline(t)
 	}
+	if w.to.shared() && w.dram.distrusted.Has(t.rec.Key.Space) { // other machines would serve it
+		w.count.drop(&t.rec, DropNotWorth)
+		return refused
+	}
 	if t.inNearer {
 		if how, ok := w.refetch(ctx, t); !ok {
 			return how

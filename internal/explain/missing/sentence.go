@@ -89,7 +89,7 @@ var sayings = map[string]string{
 	Pending.String():     "was still being written",
 	Scanning.String():    "was asked for before the disk was read",
 	NotSearched.String(): "is in tiers that were not searched",
-	Distrusted.String():  "is in a distrusted space (`kvstored forget --distrust` ends that)",
+	Distrusted.String():  "is in a distrusted space (`kvstored list spaces` names it)",
 	Group.String():       "lacked the windows or states of another group",
 	Timeout.String():     "came too late (prefetch.deadline)",
 	Cancelled.String():   "was not waited for",

@@ -13,5 +13,5 @@
 //
 // # Locks
 //
-// One mutex, a leaf, held for one number; for some 100 us where all is read.
+// One mutex, a leaf, held for one number; a copy is what all is read from.
 package rivals

@@ -1,6 +1,7 @@
 package rivals
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -76,10 +77,15 @@ func (t *Table) Gone(tier uint8, id key.SpaceID) {
 func (t *Table) Pairs() map[Pair]float64 {
 	out := make(map[Pair]float64)
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	oldest := t.now().at - minutes
-	for i := range t.ring {
-		if m := &t.ring[i]; m.at > oldest {
+	now := t.now()
+	oldest, ring := now.at-minutes, t.ring
+	m := &ring[now.at%minutes] // only its counts change yet
+	for tier := range m.gone {
+		m.came[tier], m.gone[tier] = maps.Clone(m.came[tier]), maps.Clone(m.gone[tier])
+	}
+	t.mu.Unlock()
+	for i := range ring {
+		if m := &ring[i]; m.at > oldest {
 			for tier := range m.gone {
 				share(out, m.gone[tier], m.came[tier])
 			}

@@ -12,5 +12,5 @@
 //
 // # Locks
 //
-// One mutex, held over the file while the list changes. Readers take none.
+// One mutex, not held over the file, which one goroutine writes at a time. Readers take none.
 package distrust

@@ -36,14 +36,31 @@ type Folder interface {
 
 type marks = map[key.SpaceID]Mark
 
+// patience is for how long a call waits for the file; its device may hang.
+const patience = 10 * time.Second
+
+// ErrNotKept says that the list has no folder.
+var ErrNotKept = errors.New("no disk tier is there to keep it")
+
 // List is the spaces. The zero List is empty and ready; a nil one stays empty. It is safe
 // for concurrent use.
 type List struct {
 	now atomic.Pointer[marks] // replaced whole, under the mutex
 	mu  struct {
 		sync.Mutex
-		folder Folder // nil: nothing is kept
+		folder  Folder               // nil: nothing is kept
+		saved   marks                // that the file has
+		left    []string             // lines of the file that are not understood
+		trusted map[key.SpaceID]bool // still in now, until the file has it no more
+		writing *write               // under way
+		next    *write               // begins when that has ended
 	}
+}
+
+// write is one writing of the file, which several calls may wait for.
+type write struct {
+	done chan struct{}
+	err  error // once done
 }
 
 // All is every space, not to be changed.
@@ -60,61 +77,140 @@ func (l *List) Has(id key.SpaceID) bool {
 	return has
 }
 
-// Add distrusts a space from now on, also where an error says that it is not kept; a
-// further call tries that again. The first mark of a space stays.
-func (l *List) Add(id key.SpaceID, m Mark) error {
+// Known reports whether what an earlier process distrusted is known.
+func (l *List) Known() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.mu.folder != nil
+}
+
+// Add distrusts a space from now on, also where an error says that it is not kept; a
+// further call tries that again. The first mark of a space stays, and is reported once.
+func (l *List) Add(id key.SpaceID, m Mark) (first bool, err error) {
+	l.mu.Lock()
+	first = !l.Has(id)
+	if _, saved := l.mu.saved[id]; saved && !first && !l.mu.trusted[id] {
+		l.mu.Unlock()
+		return false, nil
+	}
 	next := marks{id: m}
 	maps.Copy(next, l.All())
 	if of := slices.DeleteFunc(slices.Collect(maps.Values(next)), func(o Mark) bool { return o.UID != m.UID }); len(of) > mostOfUser {
-		return ErrMany
+		l.mu.Unlock()
+		return false, ErrMany
 	}
 	l.now.Store(&next)
-	return l.save(next)
+	delete(l.mu.trusted, id)
+	return first, l.save()
 }
 
 // Trust ends the distrust of a space, if there is any. After an error the file has the space
 // still, and the list too.
 func (l *List) Trust(id key.SpaceID) (was bool, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if !l.Has(id) {
+		l.mu.Unlock()
 		return false, nil
+	}
+	if l.mu.folder != nil {
+		if l.mu.trusted == nil {
+			l.mu.trusted = make(map[key.SpaceID]bool)
+		}
+		l.mu.trusted[id] = true
+		if err := l.save(); err != nil {
+			l.mu.Lock()
+			delete(l.mu.trusted, id)
+			l.mu.Unlock()
+			return true, err
+		}
+		l.mu.Lock()
+		if !l.mu.trusted[id] { // distrusted once more meanwhile
+			l.mu.Unlock()
+			return true, nil
+		}
+		delete(l.mu.trusted, id)
 	}
 	next := maps.Clone(l.All())
 	delete(next, id)
-	if err = l.save(next); err == nil {
-		l.now.Store(&next)
-	}
-	return true, err
+	l.now.Store(&next)
+	l.mu.Unlock()
+	return true, nil
 }
 
-// Keep adds what a folder has kept, and keeps the list there from now on. The error names
-// what of the file is not understood; the rest counts.
-func (l *List) Keep(folder Folder) error {
+// Keep adds what a folder has kept, and keeps the list there from now on; after an error it
+// does not. Garbled names the lines that are not understood, which stay in the file.
+func (l *List) Keep(folder Folder) (garbled, err error) {
 	if l == nil {
-		return nil
+		return nil, nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.folder = folder
 	text, err := folder.Read(Name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w", Name, err)
+		return nil, fmt.Errorf("%s: %w", Name, err)
 	}
-	next, err := read(string(text))
-	kept := len(next)
-	maps.Copy(next, l.All())
-	l.now.Store(&next)
-	if len(next) > kept { // told while there was no folder
-		err = errors.Join(err, l.save(next))
+	found, left, garbled := read(string(text))
+	l.mu.Lock()
+	l.mu.folder, l.mu.saved, l.mu.left = folder, maps.Clone(found), left
+	kept := len(found)
+	maps.Copy(found, l.All())
+	l.now.Store(&found)
+	if len(found) > kept { // told while there was no folder
+		return garbled, l.save()
 	}
-	return err
+	l.mu.Unlock()
+	return garbled, nil
+}
+
+// save writes the file, and unlocks the mutex, which is held. A call that comes while the
+// file is written waits for one more writing, which all such calls share.
+func (l *List) save() error {
+	if l.mu.folder == nil {
+		l.mu.Unlock()
+		return ErrNotKept
+	}
+	if l.mu.next == nil {
+		l.mu.next = &write{done: make(chan struct{})}
+	}
+	w := l.mu.next
+	if l.mu.writing == nil {
+		l.begin()
+	}
+	l.mu.Unlock()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-w.done:
+		return w.err
+	case <-late.C:
+		return fmt.Errorf("%s is not written after %v: its device does not answer", Name, patience)
+	}
+}
+
+// begin has the next writing begin, with the mutex held.
+func (l *List) begin() {
+	w, folder := l.mu.next, l.mu.folder
+	l.mu.writing, l.mu.next = w, nil
+	m, lines := maps.Clone(l.All()), slices.Clone(l.mu.left)
+	maps.DeleteFunc(m, func(id key.SpaceID, _ Mark) bool { return l.mu.trusted[id] })
+	for id, mark := range m {
+		lines = append(lines, lineOf(id, mark))
+	}
+	slices.Sort(lines)
+	go func() {
+		w.err = folder.Replace(Name, []byte(strings.Join(lines, "")))
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if w.err == nil {
+			l.mu.saved = m
+		}
+		close(w.done)
+		if l.mu.writing = nil; l.mu.next != nil {
+			l.begin()
+		}
+	}()
 }
 
 // read understands a line for each space: its id, the user, and the second since 1970.
-func read(text string) (found marks, err error) {
+func read(text string) (found marks, left []string, garbled error) {
 	found = make(marks)
 	for line := range strings.Lines(text) {
 		var id []byte
@@ -123,28 +219,17 @@ func read(text string) (found marks, err error) {
 		_, wrong := fmt.Sscanf(line, "%x %d %d\n", &id, &m.UID, &since)
 		m.Since = time.Unix(since, 0)
 		if wrong != nil || len(id) != len(key.SpaceID{}) || line != lineOf(key.SpaceID(id), m) {
-			err = errors.Join(err, fmt.Errorf("%s: the line %.80q names no space, user and time: that space is trusted", Name, line))
+			garbled = errors.Join(garbled, fmt.Errorf("%s: the line %.80q names no space, user and time: that space is trusted", Name, line))
+			left = append(left, strings.TrimSuffix(line, "\n")+"\n")
 			continue
 		}
 		found[key.SpaceID(id)] = m
 	}
-	return found, err
+	return found, left, garbled
 }
 
 func lineOf(id key.SpaceID, m Mark) string {
 	return fmt.Sprintf("%x %d %d\n", id[:], m.UID, m.Since.Unix())
-}
-
-func (l *List) save(m marks) error {
-	if l.mu.folder == nil {
-		return nil
-	}
-	var lines []string
-	for id, mark := range m {
-		lines = append(lines, lineOf(id, mark))
-	}
-	slices.Sort(lines)
-	return l.mu.folder.Replace(Name, []byte(strings.Join(lines, "")))
 }
 
 // Err says how many spaces are distrusted; nil where none is.

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/key"
@@ -44,11 +46,23 @@ func must(t *testing.T, err error) {
 	}
 }
 
+func keep(t *testing.T, l *List, m *memory) {
+	t.Helper()
+	garbled, err := l.Keep(m)
+	must(t, errors.Join(garbled, err))
+}
+
+func add(t *testing.T, l *List, id key.SpaceID, m Mark) {
+	t.Helper()
+	_, err := l.Add(id, m)
+	must(t, err)
+}
+
 // again is what the next process knows.
 func again(t *testing.T, m *memory) *List {
 	t.Helper()
 	l := new(List)
-	must(t, l.Keep(m))
+	keep(t, l, m)
 	return l
 }
 
@@ -56,10 +70,10 @@ func again(t *testing.T, m *memory) *List {
 // administrator trusts it.
 func TestKept(t *testing.T) {
 	m, l := new(memory), new(List)
-	must(t, l.Keep(m))
-	must(t, l.Add(space(1), Mark{7, since}))
-	must(t, l.Add(space(2), Mark{8, since}))
-	must(t, l.Add(space(1), Mark{9, since.Add(time.Hour)}))
+	keep(t, l, m)
+	add(t, l, space(1), Mark{7, since})
+	add(t, l, space(2), Mark{8, since})
+	add(t, l, space(1), Mark{9, since.Add(time.Hour)})
 	next := again(t, m)
 	if got := next.All(); len(got) != 2 || got[space(1)].UID != 7 || !got[space(1)].Since.Equal(since) || !next.Has(space(2)) || next.Has(space(3)) {
 		t.Fatalf("%v", got)
@@ -87,11 +101,13 @@ func TestKept(t *testing.T) {
 // TestBeforeTheFolder: a folder that comes late keeps the marks of before beside its own.
 func TestBeforeTheFolder(t *testing.T) {
 	m, l := new(memory), new(List)
-	must(t, l.Keep(m))
-	must(t, l.Add(space(1), Mark{7, since}))
+	keep(t, l, m)
+	add(t, l, space(1), Mark{7, since})
 	l = new(List)
-	must(t, l.Add(space(2), Mark{7, since}))
-	must(t, l.Keep(m))
+	if first, err := l.Add(space(2), Mark{7, since}); !first || !errors.Is(err, ErrNotKept) || !l.Has(space(2)) {
+		t.Errorf("%t, %v", first, err)
+	}
+	keep(t, l, m)
 	if l := again(t, m); !l.Has(space(1)) || !l.Has(space(2)) {
 		t.Errorf("%v", l.All())
 	}
@@ -101,37 +117,48 @@ func TestBeforeTheFolder(t *testing.T) {
 // of the file stays.
 func TestFailingFolder(t *testing.T) {
 	m, l, full := new(memory), new(List), errors.New("no space")
-	must(t, l.Keep(m))
-	must(t, l.Add(space(1), Mark{7, since}))
+	keep(t, l, m)
+	add(t, l, space(1), Mark{7, since})
 	m.err = full
-	if err := l.Add(space(2), Mark{7, since}); !errors.Is(err, full) || !l.Has(space(2)) {
+	if _, err := l.Add(space(2), Mark{7, since}); !errors.Is(err, full) || !l.Has(space(2)) {
 		t.Errorf("%v, %v", err, l.All())
 	}
 	if was, err := l.Trust(space(1)); !was || !errors.Is(err, full) || !l.Has(space(1)) {
 		t.Errorf("%t, %v", was, err)
 	}
 	m.err = nil
-	must(t, l.Add(space(2), Mark{7, since})) // tried again
+	add(t, l, space(2), Mark{7, since}) // tried again
 	if !again(t, m).Has(space(2)) {
 		t.Error("it is not kept after all")
 	}
 	m.err = full
-	if err := new(List).Keep(m); !errors.Is(err, full) {
+	l = new(List)
+	if _, err := l.Keep(m); !errors.Is(err, full) || l.Known() {
+		t.Error(err, l.Known())
+	}
+	// What the file has is not lost by a list that could not read it.
+	if _, err := l.Add(space(3), Mark{7, since}); !errors.Is(err, ErrNotKept) {
 		t.Error(err)
+	}
+	m.err = nil
+	keep(t, l, m)
+	if l = again(t, m); !l.Has(space(1)) || !l.Has(space(3)) {
+		t.Errorf("%v", l.All())
 	}
 }
 
 // TestManyOfOneUser: one user cannot fill the list for the others.
 func TestManyOfOneUser(t *testing.T) {
-	var l List
+	l := new(List)
+	keep(t, l, new(memory))
 	for i := range mostOfUser {
-		must(t, l.Add(space(i), Mark{7, since}))
+		add(t, l, space(i), Mark{7, since})
 	}
-	if err := l.Add(space(mostOfUser), Mark{7, since}); !errors.Is(err, ErrMany) {
+	if _, err := l.Add(space(mostOfUser), Mark{7, since}); !errors.Is(err, ErrMany) {
 		t.Error(err)
 	}
-	must(t, l.Add(space(0), Mark{7, since}))
-	must(t, l.Add(space(mostOfUser), Mark{8, since}))
+	add(t, l, space(0), Mark{7, since})
+	add(t, l, space(mostOfUser), Mark{8, since})
 	if err := l.Err(); !strings.HasSuffix(err.Error(), ": 65") {
 		t.Error(err)
 	}
@@ -151,15 +178,65 @@ func TestGarbled(t *testing.T) {
 		"an empty line":    good + "\n",
 	} {
 		var l List
-		if err := l.Keep(&memory{text: text}); err == nil || !strings.Contains(err.Error(), Name) {
-			t.Errorf("%s: %v", name, err)
+		m := &memory{text: text}
+		if garbled, err := l.Keep(m); err != nil || garbled == nil || !strings.Contains(garbled.Error(), Name) {
+			t.Errorf("%s: %v, %v", name, garbled, err)
 		}
 		if len(l.All()) != 1 || !l.Has(space(1)) {
 			t.Errorf("%s: %v", name, l.All())
 		}
+		add(t, &l, space(2), Mark{7, since})
+		if left := strings.TrimSpace(strings.TrimPrefix(text, good)); !strings.Contains(m.text, left) {
+			t.Errorf("%s: what is not understood was thrown away: %q", name, m.text)
+		}
 	}
 	var none *List
-	if none.Has(space(1)) || none.Err() != nil || none.Keep(nil) != nil {
+	if _, err := none.Keep(nil); none.Has(space(1)) || none.Err() != nil || err != nil {
 		t.Error("a list that is not there has something")
 	}
+}
+
+// hung is a Folder that answers when it is let go.
+type hung struct {
+	memory
+	free   chan struct{}
+	writes int
+}
+
+func (h *hung) Replace(name string, text []byte) error {
+	<-h.free
+	h.writes++
+	return h.memory.Replace(name, text)
+}
+
+// TestHungFolder: calls do not wait for a device that hangs, hold nothing up, and what they
+// said is written in one go once it answers.
+func TestHungFolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, l := &hung{free: make(chan struct{})}, new(List)
+		if _, err := l.Keep(h); err != nil {
+			t.Fatal(err)
+		}
+		var calls sync.WaitGroup
+		for i := range 20 {
+			calls.Go(func() {
+				if first, err := l.Add(space(i), Mark{7, since}); !first || err == nil || !strings.Contains(err.Error(), "does not answer") {
+					t.Errorf("%t, %v", first, err)
+				}
+			})
+		}
+		synctest.Wait()
+		if len(l.All()) != 20 || !l.Known() {
+			t.Errorf("%d are distrusted while it hangs", len(l.All()))
+		}
+		calls.Wait()
+		close(h.free)
+		synctest.Wait()
+		if h.writes > 2 || len(again(t, &h.memory).All()) != 20 {
+			t.Errorf("%d writes, %q", h.writes, h.text)
+		}
+		if first, err := l.Add(space(3), Mark{8, since}); first || err != nil || h.writes > 2 {
+			t.Errorf("what is kept is written again: %t, %v, %d writes", first, err, h.writes)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"slices"
@@ -30,6 +31,8 @@ type Options struct {
 	Busy func() time.Duration
 	// Used returns the processor time of the process. Nil: none is known of.
 	Used func() time.Duration
+	// Chunks is how many the sample has at most; 0: 131,072.
+	Chunks int
 }
 
 // Recorder keeps a sample of what clients ask for. It is safe for concurrent use.
@@ -58,7 +61,7 @@ type Recorder struct {
 func New(o Options) *Recorder {
 	r := &Recorder{o: o, started: time.Now()}
 	r.queue.wake = make(chan struct{}, 1)
-	r.book.book = newBook(maxChunks)
+	r.book.book = newBook(cmp.Or(o.Chunks, maxChunks))
 	r.book.marks = newMarks(r.started.UnixMilli())
 	r.gate.Store(r.book.gate)
 	return r

@@ -36,7 +36,7 @@ func TestModels(t *testing.T) {
 	}
 	now := sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 30, Chunks: 6000, Policy: "lru"}, Write: "auto"}
 	var part, all *sample.Sample
-	synctest.Test(t, func(t *testing.T) { part = record(t, now, 1, prompts) })
+	synctest.Test(t, func(t *testing.T) { part = record(t, now, 1<<13, prompts) })
 	synctest.Test(t, func(t *testing.T) { all = record(t, now, 0, prompts) })
 	if part.Shift == 0 || all.Shift != 0 {
 		t.Fatalf("shifts %d and %d", part.Shift, all.Shift)

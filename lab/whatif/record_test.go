@@ -27,7 +27,7 @@ func record(t *testing.T, tiers sample.Tiers, chunks int, prompts []asked) *samp
 	tokens := uint64(0)
 	r := sample.New(sample.Options{
 		Tiers: func() sample.Tiers { return tiers }, Hits: func() (asked, hit uint64) { return tokens, 0 },
-		Busy: func() time.Duration { return time.Hour },
+		Busy: func() time.Duration { return time.Hour }, Chunks: chunks,
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

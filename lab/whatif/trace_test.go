@@ -64,12 +64,12 @@ func TestWithinTwoPoints(t *testing.T) {
 	for name, tt := range map[string]struct {
 		path       string
 		dram, disk int
-		chunks     int // that the daemon may have, which bounds the sample
+		chunks     int // that the sample may have
 		policies   []string
 		whole      bool    // all of it fits into the sample
 		most       float64 // that an estimate is off
 	}{
-		"made up":      {"", 1000, 3000, 1, []string{"lru", "tenure"}, false, .03},
+		"made up":      {"", 1000, 3000, 1 << 13, []string{"lru", "tenure"}, false, .03},
 		"conversation": {*conversationTrace, 5000, 15000, 0, []string{"lru", "s3fifo", "tenure"}, false, .02},
 		"agent200":     {*agentTrace, 2000, 6000, 0, []string{"lru", "s3fifo", "tenure"}, true, .02},
 	} {

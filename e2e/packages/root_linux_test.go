@@ -118,6 +118,11 @@ func (r *freshRoot) running(ready func() bool, more ...string) (stop func()) {
 	if err := cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
+	r.t.Cleanup(func() {
+		if r.t.Failed() {
+			r.t.Logf("log of %v:\n%s", command, &log)
+		}
+	})
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for !ready() {

@@ -121,8 +121,7 @@ func (in *inheritance) load(d *Daemon) {
 	d.log.Info().Int("chunks", chunks).Int("lost", lost).Stringer("took", time.Since(begun).Round(time.Millisecond)).
 		Msg("DRAM is known again; each chunk is checked before its first use")
 	if d.disk != nil && !d.distrusted.Known() { // the list is in the disk tier's folder
-		n, err := d.stack.Clear(context.Background(), tier.Of(tier.CPU))
-		d.log.Warn().Err(err).Int("chunks", n).Msg("DRAM is emptied: the disk tier is not open, so it is not known which spaces an engine distrusts")
+		d.log.Warn().Msg("the disk tier is not open: which spaces of DRAM are distrusted is known once it is")
 	}
 }
 

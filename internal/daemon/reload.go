@@ -155,18 +155,19 @@ func problemsOf(err error) []error {
 	return []error{err}
 }
 
-// stats is a snapshot; whole adds the running configuration.
+// stats is a snapshot of one moment; whole adds the running configuration.
 func (r *reloads) stats(whole bool) (admin.Config, error) {
-	running := r.running()
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	running := r.mu.running
 	s := admin.Config{
 		File: r.path, Loaded: r.mu.loaded, Reloads: r.mu.good, ReloadsBad: r.mu.failed, LastReloadOK: r.mu.ok,
 		NeedsRestart: append([]config.Change{}, r.mu.waiting...),
 	}
+	r.mu.Unlock()
 	if !whole {
 		return s, nil
 	}
+	running = r.daemon.withPolicies(running)
 	var text bytes.Buffer
 	err := running.Print(&text)
 	s.Running = text.String()

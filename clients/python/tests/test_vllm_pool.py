@@ -415,7 +415,7 @@ class Pool(Served):
         forms = mock.patch.object(pool, "forms_of", lambda *_: [compare.Form(PAGE, 1, None)] * LAYERS)
         different = mock.patch.object(transfers, "compared", lambda *_: compare.DIFFERENT)
         for distrust in (False, True):
-            with self.subTest(distrust), Daemon() as daemon, forms, different:
+            with self.subTest(distrust), Daemon(disk="256MiB") as daemon, forms, different:
                 engine, wanted = self.engine(daemon, canary=1, distrust=distrust), keys("d", 4)
                 engine.store(wanted, engine.request("stores", wanted))
                 other = engine.request("other", wanted)

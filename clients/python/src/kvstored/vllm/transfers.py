@@ -181,7 +181,7 @@ class CpuWorker(OffloadingWorker):
         except Refused as e:
             log.warning("kvstored: the daemon does not distrust the space for this engine: %s", e)
             return
-        said = "distrusts the space now: all of it is a miss until `kvstored forget --distrust`" if done else "could not be told to distrust the space"
+        said = "distrusts the space now: all of it is a miss until `kvstored forget --distrust`" if done else "was told to distrust the space, and does not say that it keeps that"
         log.warning("kvstored: the daemon %s", said)
 
     def _load(self, transfer: _Transfer, load: Any, places: List[Place]) -> int:

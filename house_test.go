@@ -54,8 +54,8 @@ const slackLines = 300
 // leastComments is the share of comment lines in it.
 const leastComments = 12.0 // percent
 
-// mostKeys is how many keys the daemon's configuration has. One more names, in its commit,
-// whoever needs another value than ours, and why no measuring finds it.
+// mostKeys is how many keys the daemon's configuration has. One more names, in its commit, the
+// operators who need another value than ours, and why no measuring finds it.
 const mostKeys = 65
 
 var vagueBelow = flag.String("vague", "", "print the vague comment lines of the files below this folder (. is all)")

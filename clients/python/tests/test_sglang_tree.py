@@ -1,8 +1,11 @@
 """KvstoredLinker below SGLang's own tree: its wrapper asks, loads and offloads, over its own
-pools of full layers, windows and recurrent states on CPU tensors."""
+pools of full layers, windows and recurrent states on CPU tensors, also of two ranks."""
 
 import hashlib
+import multiprocessing
+import os
 import random
+import tempfile
 import unittest
 from array import array
 from typing import Any, Dict, List, Set, Tuple
@@ -31,12 +34,15 @@ except ImportError:
 
 PAGE, TOKENS, LONGEST = 4, 1024, 15  # tokens of a page and of a pool, pages of a prompt
 WINDOW = 6  # tokens: 2 pages
+RANKS = 2
 
 
 class Engine:
-    """A tree over pools of windows and, with ``states``, recurrent layers."""
+    """A tree over pools of windows and, with ``states``, recurrent layers. ``rank`` is one of
+    ``group``, and has other bytes than the others."""
 
-    def __init__(self, states: bool, socket: str, name: str) -> None:
+    def __init__(self, states: bool, socket: str, name: str, rank: int = 0, group: Any = None) -> None:
+        self.rank = rank
         args = ServerArgs(model_path="dummy", page_size=PAGE, device="cpu")
         args._mamba_cache_chunk_size = PAGE
         set_global_server_args_for_scheduler(args)
@@ -62,7 +68,7 @@ class Engine:
         )
         params = CacheInitParams(
             req_to_token_pool=self.requests, token_to_kv_pool_allocator=self.slots, page_size=PAGE, disable=False,
-            sliding_window_size=WINDOW, tree_components=components, enable_mamba_extra_buffer=states,
+            sliding_window_size=WINDOW, tree_components=components, enable_mamba_extra_buffer=states, tp_cache_group=group,
         )  # fmt: skip
         self.tree = UnifiedRadixCache(params=params)
         self.linker = KvstoredLinker(
@@ -72,11 +78,13 @@ class Engine:
         self.states = self.requests.mamba_pool.mamba_cache if states else None
         # What the tree has given the linker: by pool, the keys that are stored.
         self.stored: Dict[str, Set[str]] = {"kv": set(), "swa": set(), "mamba": set()}
+        self.offered: List[str] = []
         offload = self.linker.offload
 
         def noted(transfers: List[Any], session_id: Any = None) -> bool:
             for t in transfers:
                 self.stored[str(t.name.value)].update(t.keys)
+            self.offered += transfers[0].keys
             return offload(transfers, session_id)
 
         self.linker.offload = noted
@@ -87,13 +95,13 @@ class Engine:
         """As if tokens from ``first`` on had been computed into their slots."""
         window = self.slots.translate_loc_from_full_to_swa(full)
         for i in range(first, len(tokens)):
-            value = right(tokens[: i + 1])
+            value = right(tokens[: i + 1], self.rank)
             self._token(self.pool.full_kv_pool, int(full[i - first]), value)
             self._token(self.pool.swa_kv_pool, int(window[i - first]), value)
         if state is not None:
-            self.states.temporal[:, state] = right(tokens)
+            self.states.temporal[:, state] = right(tokens, self.rank)
             for conv in self.states.conv:
-                conv[:, state] = right(tokens)
+                conv[:, state] = right(tokens, self.rank)
 
     def _token(self, pool: Any, slot: int, value: float) -> None:
         for buffer in (*pool.k_buffer, *pool.v_buffer):
@@ -103,9 +111,9 @@ class Engine:
         self.linker.close()
 
 
-def right(tokens: List[int]) -> float:
-    """What all elements are that are computed for the last of these tokens; exact in bfloat16."""
-    return float(1 + hashlib.sha256(array("q", tokens).tobytes()).digest()[0] % 128)
+def right(tokens: List[int], rank: int) -> float:
+    """What all elements are that a rank computes for the last of these tokens; exact in bfloat16."""
+    return float(1 + hashlib.sha256(array("q", tokens).tobytes()).digest()[rank] % 128)
 
 
 @unittest.skipIf(torch is None or linker.DevicePoolGroup is None, "SGLang is not on the path")
@@ -118,20 +126,40 @@ class TestTree(Served):
             with self.subTest(states=states):
                 engine = Engine(states, self.daemon.socket, f"{self.id()} {states}")
                 self.addCleanup(engine.close)
-                r, prompts, hits = random.Random(11), [[0]], 0
-                for n in range(500):
-                    start = r.choice(prompts)
-                    tokens = start[: r.randrange(len(start)) if r.random() < 0.5 else len(start)]
-                    tokens = tokens + [r.randrange(1000) for _ in range(r.randrange(1, PAGE * LONGEST))]
-                    tokens = tokens[: PAGE * LONGEST]
-                    prompts.append(tokens)
-                    hits += self.request(engine, f"request {n}", tokens, r)
-                    if r.random() < 0.2:
-                        engine.tree.reset()
-                        self.fresh(engine)
-                    elif r.random() < 0.3:
-                        engine.tree.evict(EvictParams(num_tokens=r.randrange(200), swa_num_tokens=r.randrange(200), mamba_num=r.randrange(3)))
-                self.assertGreater(hits, 100)
+                self.assertGreater(self.play(engine, 500), 100)
+
+    def test_ranks(self) -> None:
+        """Each in a process of its own. They agree on a hit where some have lost pages."""
+        processes = multiprocessing.get_context("spawn")
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = [processes.Process(target=play_rank, args=(rank, os.path.join(folder, "met"), self.daemon.socket)) for rank in range(RANKS)]
+            for p in ranks:
+                p.start()
+            for p in ranks:
+                p.join()
+        self.assertEqual([p.exitcode for p in ranks], [0] * RANKS)
+
+    def play(self, engine: Engine, n: int, lossy: bool = False) -> int:
+        """Random prompts; how many of them hit. ``lossy``: now and then one rank loses pages."""
+        r, prompts, hits = random.Random(11), [[0]], 0
+        for i in range(n):
+            start = r.choice(prompts)
+            tokens = start[: r.randrange(len(start)) if r.random() < 0.5 else len(start)]
+            tokens = tokens + [r.randrange(1000) for _ in range(r.randrange(1, PAGE * LONGEST))]
+            tokens = tokens[: PAGE * LONGEST]
+            prompts.append(tokens)
+            hits += self.request(engine, f"request {i}", tokens, r)
+            if lossy and r.random() < 0.3:
+                lost = r.sample(engine.offered, min(len(engine.offered), 5))
+                engine.stored["kv"].difference_update(lost)
+                if r.randrange(RANKS) == engine.rank:
+                    engine.linker._pages["kv"].delete([key.encode() for key in lost], 60)
+            if r.random() < 0.2:
+                engine.tree.reset()
+                self.fresh(engine)
+            elif r.random() < 0.3:
+                engine.tree.evict(EvictParams(num_tokens=r.randrange(200), swa_num_tokens=r.randrange(200), mamba_num=r.randrange(3)))
+        return hits
 
     def fresh(self, engine: Engine) -> None:
         engine.slots.clear()
@@ -168,7 +196,7 @@ class TestTree(Served):
             self.assertEqual(tree.linker.finish_loads(), [])
             self.right(engine, tokens, device, loaded)
             if engine.states is not None:
-                state = right(tokens[: device + len(loaded)])
+                state = right(tokens[: device + len(loaded)], engine.rank)
                 for part in (engine.states.temporal, *engine.states.conv):
                     self.assertTrue(bool((part[:, req.kv.mamba_pool_idx] == state).all()))
         have = device + len(loaded)
@@ -200,7 +228,7 @@ class TestTree(Served):
         return max((n for n in ends if engine.states is None or keys[n - 1] in stored["mamba"]), default=0)
 
     def right(self, engine: Engine, tokens: List[int], first: int, slots: Any) -> None:
-        want = [right(tokens[: first + i + 1]) for i in range(len(slots))]
+        want = [right(tokens[: first + i + 1], engine.rank) for i in range(len(slots))]
         for buffer in (*engine.pool.full_kv_pool.k_buffer, *engine.pool.full_kv_pool.v_buffer):
             self.assertEqual(buffer[slots][:, 0, 0].tolist(), want)
             self.assertEqual(buffer[slots][:, -1, -1].tolist(), want)
@@ -208,3 +236,14 @@ class TestTree(Served):
         window = engine.slots.translate_loc_from_full_to_swa(slots[-n:])
         for buffer in (*engine.pool.swa_kv_pool.k_buffer, *engine.pool.swa_kv_pool.v_buffer):
             self.assertEqual(buffer[window][:, 0, 0].tolist(), want[-n:])
+
+
+def play_rank(rank: int, meet: str, socket: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=RANKS)
+    engine, test = Engine(False, socket, "ranks", rank, torch.distributed.group.WORLD), TestTree()
+    try:
+        test.assertEqual(engine.linker._pages["kv"].space.worker, rank)
+        test.assertGreater(test.play(engine, 300, lossy=True), 50)
+    finally:
+        engine.close()
+        torch.distributed.destroy_process_group()

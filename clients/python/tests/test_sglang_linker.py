@@ -381,8 +381,8 @@ class TestTrouble(Linked):
             self.assertEqual(len(target.lookup("request", self.transfers(keys))), 4)
 
     def test_a_daemon_that_hangs(self) -> None:
-        """Each offload is popped and each load ends within 2 seconds, and nothing waits for
-        the daemon any more until it answers."""
+        """Of all offloads and loads one each waits for its timeout, and then nothing waits for
+        the daemon until it answers."""
         with Daemon() as daemon:
             kvcache, keys = MHATokenToKVPool(), chain("hangs", 8)
             leases_stay(self)
@@ -393,14 +393,13 @@ class TestTrouble(Linked):
             while not target.lookup("request", self.transfers(keys)):
                 pass
             daemon.pause()
-            began = time.monotonic()
-            for n in range(5):
-                self.assertTrue(target.offload(self.transfers(chain(f"more {n}", 8), range(8))))
-            self.assertTrue(target.load("never asked", self.transfers(keys, range(20, 28))))
-            with self.assertLogs("kvstored.sglang", "WARNING"):
+            with counted() as sent, self.assertLogs("kvstored.sglang", "WARNING"):
+                for n in range(5):
+                    self.assertTrue(target.offload(self.transfers(chain(f"more {n}", 8), range(8))))
+                self.assertTrue(target.load("never asked", self.transfers(keys, range(20, 28))))
                 self.assertFalse(self.landed(target))
                 self.assertEqual([self.popped(target) for _ in range(5)], [False] * 5)
-            self.assertLess(time.monotonic() - began, 2.0 + 5)  # 5 for a busy machine
+            self.assertEqual([sent.count(op) for op in ("reserve", "prefetch")], [1, 1])
             self.assertTrue(self.loaded(target, self.transfers(keys, range(30, 38))), "its lease needs no answer")
             self.assertEqual([page(kvcache, 30 + p) for p in range(8)], [want[p] for p in range(8)])
             with counted() as sent:

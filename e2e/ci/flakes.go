@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvstored/kvstored/e2e/daemon"
@@ -150,19 +151,14 @@ func (p testProgram) run(ctx context.Context, state string, n int) error {
 
 // load keeps two processors busy until stop is called.
 func load() (stop func()) {
-	ended := make(chan struct{})
+	var ended atomic.Bool
 	for range 2 {
 		go func() {
-			for {
-				select {
-				case <-ended:
-					return
-				default:
-				}
+			for !ended.Load() { //nolint:revive // it is to spin
 			}
 		}()
 	}
-	return func() { close(ended) }
+	return func() { ended.Store(true) }
 }
 
 func appendTo(file, line string) error {

@@ -14,9 +14,6 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// exitUnreachable is how a command ends that finds no daemon.
-const exitUnreachable = 4
-
 // chunkBytes is the payload of a chunk here: large enough for an extent.
 const chunkBytes = 64 << 10
 

@@ -286,7 +286,7 @@ func (d *Daemon) Kill() {
 		return
 	}
 	_ = d.cmd.Process.Kill() // fails only if it has ended
-	<-d.ended
+	_ = <-d.ended            // it was killed
 	d.cmd = nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +65,11 @@ func skewedNow() (sec int64, nsec int32, mono int64) {
 // the daemon use it.
 func newClock(t *testing.T, d *daemon.Daemon) *clock {
 	t.Helper()
-	source := filepath.Join(runtime.GOROOT(), "src", "time")
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := filepath.Join(strings.TrimSpace(string(root)), "src", "time")
 	text, err := os.ReadFile(filepath.Join(source, "time.go"))
 	if err != nil {
 		t.Fatal(err)

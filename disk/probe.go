@@ -1,10 +1,8 @@
 package disk
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +19,7 @@ const (
 	maxProbedDepth = 4
 	depthGain      = 1.10 // of the rate, that one more must bring
 
-	depthName = "kvstored.depth" // remembers what the probe found; remove it to have it find anew
+	depthName = "kvstored.depth" // remembers what the probe found: the depth, and MB/s read and written; remove it to have it find anew
 )
 
 // The probe's bounds: the file takes about 150 ms or this size, the reads 300 ms.
@@ -33,7 +31,7 @@ const (
 
 // depth is how many pieces are to be under way in v: the number of the options,
 // or the one that a probe has left in the folder, or that of a probe now. A path
-// that cannot be probed gets defaultIODepth.
+// that cannot be probed gets defaultIODepth, and no rates.
 func (o opening) depth(v *volume) (int, error) {
 	t := o.t
 	if t.o.IODepth > 0 {
@@ -43,22 +41,25 @@ func (o opening) depth(v *volume) (int, error) {
 		return defaultIODepth, nil // it would be the page cache that is measured
 	}
 	if text, err := v.at.Read(depthName); err == nil {
-		if n, err := strconv.Atoi(string(bytes.TrimSpace(text))); err == nil && n >= 1 && n <= maxProbedDepth {
+		var n, read, wrote int
+		if _, err := fmt.Sscan(string(text), &n, &read, &wrote); err == nil && n >= 1 && n <= maxProbedDepth && min(read, wrote) > 0 {
+			v.probed = [2]uint64{1e6 * uint64(read), 1e6 * uint64(wrote)}
 			return n, nil
 		}
 	}
 	if free, err := t.o.free(v.dir); err != nil || free-probeBytes < t.now.Load().MinFreeBytes {
 		return defaultIODepth, nil //nolint:nilerr // who looks next will say so
 	}
-	rates, err := probe(v.at, v.folder)
+	rates, wrote, err := probe(v.at, v.folder)
 	if err != nil {
 		t.log.Warn().Err(err).Str("path", v.dir).Msg("the device could not be probed")
 		return defaultIODepth, nil
 	}
 	depth := bestDepth(rates)
-	t.log.Info().Str("path", v.dir).Int("depth", depth).Ints("mb_per_second", rates[defaultIODepth:]).
+	v.probed = [2]uint64{1e6 * uint64(rates[depth]), 1e6 * uint64(wrote)}
+	t.log.Info().Str("path", v.dir).Int("depth", depth).Ints("mb_per_second", rates[defaultIODepth:]).Int("written_mb_per_second", wrote).
 		Msg("probed how many reads are to be under way")
-	return depth, v.at.Replace(depthName, strconv.AppendInt(nil, int64(depth), 10))
+	return depth, v.at.Replace(depthName, fmt.Appendln(nil, depth, rates[depth], wrote))
 }
 
 // bestDepth is the least that gains from each step up to it.
@@ -73,12 +74,12 @@ func bestDepth(rates []int) int {
 }
 
 // probe measures random reads of pieces from a file that it writes before and
-// removes afterwards, by depth, in MB/s.
-func probe(at *filesystem.Folder, f blockio.Folder) (rates []int, err error) {
+// removes afterwards, by depth, and its writes one after the other: both in MB/s.
+func probe(at *filesystem.Folder, f blockio.Folder) (rates []int, wrote int, err error) {
 	_ = at.Remove(blockio.ProbeName) // of a process that was killed
 	file, err := f.Create(blockio.ProbeName, probeBytes)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer func() {
 		_ = file.Close()
@@ -87,23 +88,25 @@ func probe(at *filesystem.Folder, f blockio.Folder) (rates []int, err error) {
 	piece := blockio.AlignedBytes(blockio.PieceBytes)
 	rng := rand.NewChaCha8([32]byte{1})
 	_, _ = rng.Read(piece) // never fails
-	written := 0
-	for begun := time.Now(); written < probeBytes && (written == 0 || time.Since(begun) < probeWriteTime); written += blockio.PieceBytes {
+	written, begun := 0, time.Now()
+	for written < probeBytes && (written == 0 || time.Since(begun) < probeWriteTime) {
 		if _, err := file.WriteAt(piece, int64(written)); err != nil {
-			return nil, fmt.Errorf("write to the probe: %w", err)
+			return nil, 0, fmt.Errorf("write to the probe: %w", err)
 		}
+		written += blockio.PieceBytes
 	}
+	wrote = mbPerSecond(int64(written), begun)
 	rates = make([]int, maxProbedDepth+1)
 	for range 2 { // devices have moods
 		for d := defaultIODepth; d <= maxProbedDepth; d++ {
 			rate, err := probeDepth(file, written/blockio.PieceBytes, d)
 			if err != nil {
-				return nil, fmt.Errorf("read from the probe: %w", err)
+				return nil, 0, fmt.Errorf("read from the probe: %w", err)
 			}
 			rates[d] = max(rates[d], rate)
 		}
 	}
-	return rates, nil
+	return rates, wrote, nil
 }
 
 // probeDepth reads with d pieces under way, out of the first n pieces.
@@ -128,5 +131,10 @@ func probeDepth(file blockio.File, n, d int) (rate int, err error) {
 	if err := failed.Load(); err != nil {
 		return 0, *err
 	}
-	return int(float64(read.Load()) / 1e6 / time.Since(begun).Seconds()), nil
+	return mbPerSecond(read.Load(), begun), nil
+}
+
+// mbPerSecond is a rate of 1 at least.
+func mbPerSecond(n int64, since time.Time) int {
+	return max(1, int(float64(n)/1e6/max(1e-6, time.Since(since).Seconds())))
 }

@@ -52,6 +52,10 @@ func TestDepthIsProbedOnce(t *testing.T) {
 		if n := d.volumes[0].dev.Depth; n != gains {
 			t.Errorf("depth %d, want %d", n, gains)
 		}
+		read, wrote := uint64(gains*blockio.PieceBytes/5e-3), uint64(blockio.PieceBytes/20e-3)
+		if c := d.Stats().Paths[0].Counters; c["probed_read"]/1e6 != read/1e6 || c["probed_write"]/1e6 != wrote/1e6 {
+			t.Errorf("a device that reads %d and writes %d bytes a second: %v", read, wrote, c)
+		}
 		stop()
 		path := filepath.Join(o.Paths[0], depthName)
 		if _, err := os.Stat(path); err != nil {
@@ -60,13 +64,16 @@ func TestDepthIsProbedOnce(t *testing.T) {
 		if names, err := filepath.Glob(filepath.Join(o.Paths[0], "probe*")); err != nil || len(names) > 0 {
 			t.Errorf("left behind: %v %v", names, err)
 		}
-		for text, want := range map[string]int{"4\n": 4, "77\n": gains, "": gains} {
+		for text, want := range map[string]int{"4 3000 2000\n": 4, "77 3000 2000\n": gains, "4\n": gains, "": gains} {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			d, stop = start(t, o, device)
 			if n := d.volumes[0].dev.Depth; n != want {
 				t.Errorf("depth %d is remembered as %q, want %d", n, text, want)
+			}
+			if c := d.Stats().Paths[0].Counters; c["probed_write"] == 0 || want == 4 && c["probed_read"] != 3000e6 {
+				t.Errorf("%q is remembered as %v", text, c)
 			}
 			stop()
 		}

@@ -158,6 +158,8 @@ func pathStats(t *instance) []tier.PathStats {
 		u := t.segments.usageOf(v)
 		list[i] = tier.PathStats{Path: v.dir, Counters: map[string]uint64{
 			"io_depth":        uint64(v.dev.Depth),
+			"probed_read":     v.probed[0], // bytes a second; 0: not probed
+			"probed_write":    v.probed[1],
 			"segment_bytes":   uint64(u.files),
 			"used_bytes":      uint64(u.used),
 			"available_bytes": uint64(max(0, v.fs.available.Load())),

@@ -24,6 +24,7 @@ type volume struct {
 	fs      *fileSystem
 	others  atomic.Int64  // bytes; see lookAtOthers
 	syncing chan struct{} // held by the one sync that works
+	probed  [2]uint64     // bytes read and written a second, as a probe found; 0: there was none
 	stale   bool          // it was not there at the last start: its entries are not to come back
 
 	// Guarded by segments.mu.

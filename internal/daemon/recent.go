@@ -35,6 +35,9 @@ type Recent struct {
 	Writes      Times   `json:"disk_writes"`
 	Loads       Times   `json:"disk_loads"`    // chunks that clients waited for, with all that they waited for
 	FromRemote  uint64  `json:"remote_chunks"` // read from the bucket
+	Prefixes    uint64  `json:"prefixes"`      // that were found for clients that waited for them
+	FromDisk    uint64  `json:"disk_prefixes"` // of them, whose last chunks came from disk
+	Device      string  `json:"disk_device"`   // one sentence: how busy the disk was; "" without one
 }
 
 // Times are those of some operations, in seconds.
@@ -42,6 +45,7 @@ type Times struct {
 	Count uint64  `json:"count"`
 	P50   float64 `json:"p50"`
 	P99   float64 `json:"p99"`
+	Bytes uint64  `json:"bytes"` // of reads and writes
 }
 
 // moment is the counts up to one.
@@ -71,11 +75,14 @@ func (r *recent) since(m moment) Recent {
 	if m.at.Before(was.at) { // two came at once, and the other was first
 		return Recent{}
 	}
-	return Recent{
+	out := Recent{
 		Seconds: m.at.Sub(was.at).Seconds(), AskedTokens: m.sum.AskedTokens - was.sum.AskedTokens, HitTokens: m.sum.HitTokens - was.sum.HitTokens,
 		Saved: max(0, m.sum.Saved-was.sum.Saved), LateTokens: m.sum.LateTokens - was.sum.LateTokens, Dropped: m.sum.Dropped - was.sum.Dropped, FromRemote: m.sum.FromRemote - was.sum.FromRemote,
 		Reads: times(tierSeconds.buckets, was.reads, m.reads), Writes: times(tierSeconds.buckets, was.writes, m.writes), Loads: times(loadSeconds.buckets, was.loads, m.loads),
+		Prefixes: m.sum.Prefixes - was.sum.Prefixes, FromDisk: m.sum.FromDisk - was.sum.FromDisk,
 	}
+	out.Reads.Bytes, out.Writes.Bytes = m.sum.Reads.Bytes-was.sum.Reads.Bytes, m.sum.Writes.Bytes-was.sum.Writes.Bytes
+	return out
 }
 
 // momentOf is that of statistics that were just read.
@@ -94,7 +101,12 @@ func (m *metrics) momentOf(s *Stats) moment {
 		}
 	}
 	now.sum.FromRemote = s.Store.Tiers[tier.Remote].Gets
-	if _, ok := s.Store.Tiers[tier.Disk]; ok {
+	for p := range s.Store.Tiers {
+		now.sum.Prefixes += histogramOf(m.readyBy.WithLabelValues(p.String())).GetSampleCount()
+	}
+	if disk, ok := s.Store.Tiers[tier.Disk]; ok {
+		now.sum.FromDisk = histogramOf(m.readyBy.WithLabelValues(tier.Disk.String())).GetSampleCount()
+		now.sum.Reads.Bytes, now.sum.Writes.Bytes = disk.GetBytes, disk.PutBytes
 		now.sum.Dropped = s.Store.Written[tier.Disk].Dropped[stack.DropQueueFull].Chunks
 		now.reads = cumulative(m.tierTook.WithLabelValues(tier.Disk.String(), "get"))
 		now.writes = cumulative(m.tierTook.WithLabelValues(tier.Disk.String(), "put"))
@@ -165,4 +177,32 @@ func (r *Recent) bottleneck() string {
 			human.Plural(r.Dropped, "chunk"), span, human.Micros(1e6*r.Writes.P50), human.Micros(1e6*r.Writes.P99))
 	}
 	return ""
+}
+
+// device says how much of what a probe has found the disk was used, and how many waited for it.
+func (r *Recent) device(disk tier.Stats) string {
+	if len(disk.Paths) == 0 { // it is not open
+		return ""
+	}
+	read, write := uint64(0), uint64(0)
+	for _, p := range disk.Paths {
+		if p.Counters["probed_read"] == 0 {
+			read, write = 0, 0
+			break
+		}
+		read, write = read+p.Counters["probed_read"], write+p.Counters["probed_write"]
+	}
+	use := func(verb string, n, can uint64) string {
+		rate := float64(n) / max(1, r.Seconds)
+		text := fmt.Sprintf("%s %s/s", verb, human.Bytes(rate))
+		if can > 0 {
+			text += fmt.Sprintf(", %s of the %s/s that a probe found", human.Percent(rate, float64(can)), human.Bytes(can))
+		}
+		return text
+	}
+	text := use("read", r.Reads.Bytes, read) + "; " + use("written", r.Writes.Bytes, write)
+	if read == 0 {
+		text += "; its device was not probed, as with buffered I/O"
+	}
+	return text + fmt.Sprintf("; %s of the prefixes found waited for it", human.Percent(float64(r.FromDisk), float64(r.Prefixes)))
 }

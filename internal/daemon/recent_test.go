@@ -76,6 +76,23 @@ func TestBottleneck(t *testing.T) {
 	}
 }
 
+// TestDevice: the disk is as busy as its bytes are of what all its paths were found to do.
+func TestDevice(t *testing.T) {
+	r := Recent{Seconds: 10, Reads: Times{Bytes: 10 << 30}, Writes: Times{Bytes: 10 << 20}, Prefixes: 8, FromDisk: 2}
+	path := func(read, write uint64) tier.PathStats {
+		return tier.PathStats{Counters: map[string]uint64{"probed_read": read, "probed_write": write}}
+	}
+	for want, paths := range map[string][]tier.PathStats{
+		"": nil,
+		"read 1.0 GiB/s, 25.0 % of the 4.0 GiB/s that a probe found; written 1.0 MiB/s, 0.1 % of the 1.0 GiB/s that a probe found; 25.0 % of the prefixes found waited for it": {path(3<<30, 1<<29), path(1<<30, 1<<29)},
+		"read 1.0 GiB/s; written 1.0 MiB/s; its device was not probed, as with buffered I/O; 25.0 % of the prefixes found waited for it":                                       {path(3<<30, 1<<29), path(0, 0)},
+	} {
+		if got := r.device(tier.Stats{Paths: paths}); got != want {
+			t.Errorf("%v:\n%q\n%q", paths, got, want)
+		}
+	}
+}
+
 // TestTimesOfTheDisk: the statistics have how long the disk takes.
 func TestTimesOfTheDisk(t *testing.T) {
 	d := serve(t, smallConfig(t))

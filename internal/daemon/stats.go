@@ -81,6 +81,9 @@ func (d *Daemon) stats() Stats {
 	out.Broken = broken.Count()
 	out.Recent = d.recent.since(d.metrics.momentOf(&out))
 	out.Bottleneck = out.Recent.bottleneck()
+	if disk, ok := s.Tiers[tier.Disk]; ok {
+		out.Recent.Device = out.Recent.device(disk)
+	}
 	wrote := time.Duration(histogramOf(d.metrics.tierTook.WithLabelValues(tier.Disk.String(), "put")).GetSampleSum() * float64(time.Second))
 	out.Restart = restart(&out, d.kept.Load(), wrote, d.reloads.running().Stop.Flush)
 	out.EvictedBy = d.evictedBy()

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -240,6 +241,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stopServing()
 	context.AfterFunc(below, stopServing) // a failed worker ends the daemon
 	clients.Go(func() error { return d.populate(serving) })
+	clients.Go(func() error { return d.progress(serving, progressInterval) })
 	clients.Go(func() error { return d.server.Serve(serving, d.main.Listener) })
 	api, board := d.views()
 	clients.Go(func() error { return d.serveAdmin(serving, api) })
@@ -299,7 +301,7 @@ func (d *Daemon) ready() error {
 		return err
 	}
 	if !d.stack.Ready() {
-		return errors.New("the disk tier is being scanned")
+		return errors.New(cmp.Or(d.surveyText(), "the disk tier is being scanned"))
 	}
 	return nil
 }

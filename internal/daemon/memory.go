@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -154,11 +155,10 @@ func (d *Daemon) populate(ctx context.Context) error {
 // populating says how far DRAM is while there is too little of it; nil when there is enough, or
 // no more will be.
 func (d *Daemon) populating() error {
-	st := d.arena.Stats()
-	if !d.arena.Populating() || st.PopulatedBytes >= populatedReady {
-		return nil
+	if text := d.populateText(); text != "" && d.arena.Populated() < populatedReady {
+		return errors.New(text)
 	}
-	return fmt.Errorf("DRAM is being populated: %s of %s are there", human.Bytes(st.PopulatedBytes), human.Bytes(st.CapacityBytes))
+	return nil
 }
 
 // countHuge has statistics say how much of DRAM is in huge pages.

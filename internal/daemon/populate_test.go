@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -86,11 +87,15 @@ func TestServesWhilePopulating(t *testing.T) {
 		t.Errorf("%d chunks, %v", len(chunks), err)
 	}
 	c.Close()
-	const health = "DRAM is being populated: 256 MiB of 2.0 GiB are there"
+	progress, end := context.WithCancel(t.Context())
+	go d.progress(progress, time.Millisecond) //nolint:errcheck // always nil
+	until(t, "the log does not say how far it is", func() bool { return strings.Contains(log.String(), "256 MiB of 2.0 GiB, ") })
+	end()
+	const health = "DRAM is being populated: 256 MiB of 2.0 GiB, "
 	if status, text := fetchPage(t, d, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(text, health) {
 		t.Errorf("/readyz: %d, %s", status, text)
 	}
-	if st := d.stats(); st.Arena.PopulatedBytes != 256<<20 || !strings.HasPrefix(st.Health, "not ready: "+health+", since ") {
+	if st := d.stats(); st.Arena.PopulatedBytes != 256<<20 || !strings.HasPrefix(st.Health, "not ready: "+health) || !strings.Contains(st.Health, "/s, ") {
 		t.Errorf("%s: %+v", st.Health, st.Arena)
 	}
 	const most = 1<<30 + 64<<20

@@ -69,6 +69,9 @@ var exported = []metric.Metric[Stats]{
 			put(float64(n), m.Model, tier.Place(p).String())
 		}
 	}, "model", "tier"),
+	ofModel("model_saved_seconds_total", "Seconds that engines did not compute, at the rates that they have told, by model.", func(m *server.ModelStats, put metric.Put) {
+		put(m.Saved, m.Model)
+	}, "model"),
 
 	ofTier("tier_entries", "Chunks in a tier.", func(t *tier.Stats) int64 { return t.Entries }),
 	ofTier("tier_used_bytes", "Bytes a tier's chunks occupy.", func(t *tier.Stats) int64 { return t.UsedBytes }),

@@ -106,13 +106,13 @@ func BenchmarkGet(b *testing.B) {
 
 // BenchmarkRecover reads records of entries without reading a payload.
 func BenchmarkRecover(b *testing.B) {
-	const n = 200_000
+	const n = 100_000
 	o := testOptions(b.TempDir())
 	o.Database = nil // a process, as the daemon's
 	o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 1<<40, 256*mib, 1<<30
 	d, stop := start(b, o, nil)
 	write(b, d, func(to *metadata.Batch) { writeMany(to, n) })
-	if err := d.segments.grow(d.volumes[0], n*alignBytes, func(int64) int64 { return 1 << 30 }); err != nil {
+	if err := d.segments.grow(d.volumes[0], n*extentBytes(4096), func(int64) int64 { return 1 << 30 }); err != nil {
 		b.Fatal(err)
 	}
 	stop()
@@ -130,7 +130,7 @@ func BenchmarkRecover(b *testing.B) {
 // writeMany writes the records of a chain of n small entries.
 func writeMany(to *metadata.Batch, n int) {
 	for i := range n {
-		e := record.Entry{Key: keyOf(i), Size: 4096, Seq: 1, Depth: uint32(i), Extent: record.Extent{Segment: 1, Offset: int64(i) * alignBytes, Bytes: alignBytes}}
+		e := record.Entry{Key: keyOf(i), Size: 4096, Seq: 1, Depth: uint32(i), Extent: record.Extent{Segment: 1, Offset: int64(i) * extentBytes(4096), Bytes: uint32(extentBytes(4096))}}
 		if i > 0 {
 			e.Parent = keyOf(i - 1).Hash
 		}

@@ -309,9 +309,6 @@ func recount(t testing.TB, d *rig) {
 		used += int64(e.Extent.Bytes)
 		live += metadata.HeldBytes(int64(e.Size), e.Inline)
 		occupies += int64(e.Extent.Bytes) + filesWorth*metadata.HeldBytes(int64(e.Size), e.Inline)
-		if !e.Headed && !e.Inline {
-			occupies += record.HeaderBytes // is charged for one all the same
-		}
 		if known, _ := d.ledger.Find(e.Key); known.Value != valueOf(&e) || known.Size != e.Size {
 			t.Fatalf("the ledger has %+v of record %+v", known, e)
 		}

@@ -116,7 +116,7 @@ func (p payloads) find(ctx context.Context, k key.Key) (f found, err error) {
 		return f, errors.Join(err, tier.ErrNotFound)
 	}
 	f.size, f.sum = e.Size, e.Sum
-	f.loc, f.seg, ok = t.segments.acquire(func() (location, bool) { return locate(e.Extent, e.Headed), e.Size > 0 })
+	f.loc, f.seg, ok = t.segments.acquire(func() (location, bool) { return locate(e.Extent), e.Size > 0 })
 	if !ok || f.seg != nil && e.Extent.End() > f.seg.size {
 		if f.seg != nil {
 			t.segments.release(f.loc)

@@ -5,8 +5,8 @@ import (
 	"github.com/kvstored/kvstored/internal/database/record"
 )
 
-// location packs where a payload lies into one word of the ledger: the segment,
-// whether its extent begins with a header, and the extent's first page.
+// location packs where a payload lies into one word of the ledger: the segment, and
+// the first page of its extent, which begins with a header.
 type location uint64
 
 // A segment's number says in its upper bits in which path of the set it lies,
@@ -16,40 +16,22 @@ const (
 	maxSegments = 1<<segmentBits - 1
 )
 
-// headedBit is the one between the segment and the page.
-const headedBit = 1 << 31
-
 // inlined is the location of a payload in Badger. No segment has number 0.
 const inlined location = 0
 
-func locate(e record.Extent, headed bool) location {
-	l := location(uint64(e.Segment)<<32 | uint64(e.Offset/alignBytes))
-	if headed {
-		l |= headedBit
-	}
-	return l
+func locate(e record.Extent) location {
+	return location(uint64(e.Segment)<<32 | uint64(e.Offset/alignBytes))
 }
 
 // pathOf is the index of the path in which a segment lies.
 func pathOf(segment uint32) int { return int(segment >> segmentBits) }
 
 func (l location) inline() bool    { return l == inlined }
-func (l location) headed() bool    { return l&headedBit != 0 }
 func (l location) segment() uint32 { return uint32(l >> 32) }
 
 // offset is where the extent begins, payload where the payload does.
-func (l location) offset() int64  { return int64(uint32(l)&^headedBit) * alignBytes }
-func (l location) payload() int64 { return l.offset() + l.header() }
+func (l location) offset() int64  { return int64(uint32(l)) * alignBytes }
+func (l location) payload() int64 { return l.offset() + record.HeaderBytes }
 
-func (l location) header() int64 {
-	if l.headed() {
-		return record.HeaderBytes
-	}
-	return 0
-}
-
-// extent is the size in bytes of the extent at l for a payload of n bytes.
-func (l location) extent(n int64) int64 { return l.header() + extent.RoundUp(n) }
-
-// extentBytes is the size of a new extent for a payload of n bytes.
+// extentBytes is the size of the extent for a payload of n bytes.
 func extentBytes(n int64) int64 { return record.HeaderBytes + extent.RoundUp(n) }

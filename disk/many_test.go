@@ -23,7 +23,7 @@ func TestRecoverMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := *manyEntries
 		o := testOptions(tiertest.Folder(t))
-		o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 64*mib, 32*mib, 8*mib
+		o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 96*mib, 32*mib, 8*mib
 		if n > 5_000 {
 			o.CapacityBytes, o.MetaReserveBytes, o.SegmentBytes = 64<<30, 512*mib, 1<<30
 			o.Paths = []string{t.TempDir()}
@@ -77,21 +77,25 @@ func forgeMany(t *testing.T, o Options, n int) {
 	t.Helper()
 	d, stop := start(t, o, nil)
 	defer stop()
-	perSegment := int(o.SegmentBytes / alignBytes)
+	perSegment := int(o.SegmentBytes / extentBytes(manyBytes))
 	write(t, d, func(b *metadata.Batch) { forgeRecords(b, n, perSegment) })
 	// At the end: empty segments are removed after a while.
 	for range (n + perSegment - 1) / perSegment {
-		if err := d.segments.grow(d.volumes[0], alignBytes, func(int64) int64 { return o.SegmentBytes }); err != nil {
+		if err := d.segments.grow(d.volumes[0], extentBytes(manyBytes), func(int64) int64 { return o.SegmentBytes }); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
+// manyBytes is the size of each payload.
+const manyBytes = 4096
+
 func forgeRecords(b *metadata.Batch, n, perSegment int) {
+	each := extentBytes(manyBytes)
 	for i := range n {
 		e := record.Entry{
-			Key: manyKey(i), Size: 4096, Seq: uint64(i), Depth: uint32(i % 100), Used: uint32(i / 1000),
-			Extent: record.Extent{Segment: uint32(1 + i/perSegment), Offset: int64(i%perSegment) * alignBytes, Bytes: alignBytes},
+			Key: manyKey(i), Size: manyBytes, Seq: uint64(i), Depth: uint32(i % 100), Used: uint32(i / 1000),
+			Extent: record.Extent{Segment: uint32(1 + i/perSegment), Offset: int64(i%perSegment) * each, Bytes: uint32(each)},
 		}
 		if e.Depth > 0 {
 			e.Parent = manyKey(i - 1).Hash

@@ -60,6 +60,25 @@ func TestExchangedMarkers(t *testing.T) {
 	}
 }
 
+// A folder of format 1, which was in no release, is refused and left alone.
+func TestFormat1IsRefused(t *testing.T) {
+	o := testOptions(t.TempDir())
+	text := []byte("kvstored-disk 1\nset 00112233445566778899aabbccddeeff\n")
+	path := filepath.Join(o.Paths[0], folders.FormatName)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(o); err == nil || !strings.Contains(err.Error(), "in no release") {
+		t.Errorf("check: %v", err)
+	}
+	if _, err := Open(o); err == nil || IsTrouble(err) {
+		t.Errorf("open: %v", err)
+	}
+	if now, err := os.ReadFile(path); err != nil || string(now) != string(text) {
+		t.Errorf("the marker is %q now, %v", now, err)
+	}
+}
+
 func damageMarker(t *testing.T, path string, text []byte) {
 	t.Helper()
 	err := os.Remove(path)

@@ -112,9 +112,9 @@ func (t *instance) store(ctx context.Context, id ledger.ID, e tier.Entry, tried 
 		return nil, err
 	}
 	seg := g.seg
-	w.seg, w.loc = seg, locate(g.extent, true)
+	w.seg, w.loc = seg, locate(g.extent)
 	w.fails = seg.unsynced.fails.Load()
-	w.entry.Extent, w.entry.Headed, w.entry.Seq = g.extent, true, g.seq
+	w.entry.Extent, w.entry.Seq = g.extent, g.seq
 	w.Head = newPage()
 	t.seal.Seal(w.Head, &record.Header{Entry: w.entry, Void: g.void})
 	w.File, w.Off, w.Buf = seg.file, w.loc.payload(), e.Block.Padded()
@@ -214,7 +214,7 @@ func (w *writing) Finish(err error) {
 	freePage(w.Head)
 	if err == nil {
 		w.seg.unsynced.wrote(w.entry.Seq)
-		w.t.segments.written.Add(w.loc.extent(int64(w.entry.Size)))
+		w.t.segments.written.Add(extentBytes(int64(w.entry.Size)))
 		err = w.t.commits.Add(w)
 	}
 	if err != nil {

@@ -34,7 +34,9 @@ func (s *segments) release(loc location) {
 	delete(s.mu.readers, uint64(loc))
 	if n, ok := s.mu.freeing[uint64(loc)]; ok {
 		delete(s.mu.freeing, uint64(loc))
-		s.freeNow(loc, n)
+		if g := s.find(loc.segment()); g != nil && g.free != nil {
+			g.free.Free(loc.offset(), extentBytes(n))
+		}
 	}
 }
 
@@ -46,24 +48,12 @@ func (s *segments) free(loc location, n int64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if loc.headed() {
-		s.mu.tombs = append(s.mu.tombs, s.tombstone(loc, n))
-		s.unwritten.Add(1)
-		s.mu.readers[uint64(loc)]++ // until it is written
-		select {
-		case s.freed <- struct{}{}:
-		default:
-		}
-	}
-	if s.mu.readers[uint64(loc)] > 0 {
-		s.mu.freeing[uint64(loc)] = n
-		return
-	}
-	s.freeNow(loc, n)
-}
-
-func (s *segments) freeNow(loc location, n int64) {
-	if g := s.find(loc.segment()); g != nil && g.free != nil {
-		g.free.Free(loc.offset(), loc.extent(n))
+	s.mu.tombs = append(s.mu.tombs, s.tombstone(loc, n))
+	s.unwritten.Add(1)
+	s.mu.readers[uint64(loc)]++ // until it is written
+	s.mu.freeing[uint64(loc)] = n
+	select {
+	case s.freed <- struct{}{}:
+	default:
 	}
 }

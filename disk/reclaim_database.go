@@ -130,7 +130,7 @@ func (v reclaim) evictHeld(ctx context.Context, want int64, out []key.Key) ([]ke
 // extentOf is how many bytes of the segments an entry frees.
 func extentOf(e ledger.Entry) int64 {
 	if loc := location(e.Value.A); !loc.inline() {
-		return loc.extent(int64(e.Size))
+		return extentBytes(int64(e.Size))
 	}
 	return 0
 }

@@ -318,7 +318,7 @@ func valueOf(e *record.Entry) ledger.Value {
 	if e.Inline {
 		return ledger.Value{A: uint64(inlined), B: e.Sum}
 	}
-	return ledger.Value{A: uint64(locate(e.Extent, e.Headed)), B: e.Sum}
+	return ledger.Value{A: uint64(locate(e.Extent)), B: e.Sum}
 }
 
 func recordOf(e *record.Entry) tier.Record {

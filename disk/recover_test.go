@@ -242,10 +242,10 @@ func TestResolve(t *testing.T) {
 		for range 300 {
 			var in []record.Entry
 			for i := range rng.IntN(40) {
-				n := uint32(1 + rng.IntN(5))
+				n := uint32(1 + rng.IntN(4))
 				in = append(in, record.Entry{
-					Key: keyOf(i), Seq: uint64(rng.IntN(1000)*100 + i), Size: n * alignBytes,
-					Extent: record.Extent{Segment: 1 + uint32(rng.IntN(3)), Offset: int64(rng.IntN(40)) * alignBytes, Bytes: n * alignBytes},
+					Key: keyOf(i), Seq: uint64(rng.IntN(1000)*100 + i), Size: n * alignBytes, // behind a header of one page
+					Extent: record.Extent{Segment: 1 + uint32(rng.IntN(3)), Offset: int64(rng.IntN(40)) * alignBytes, Bytes: (n + 1) * alignBytes},
 				})
 			}
 			all := len(in)

@@ -55,7 +55,7 @@ func resolve(entries []record.Entry, sizeOf func(segment uint32) int64) (kept []
 
 func inBounds(e *record.Entry, size int64) bool {
 	x := e.Extent
-	return e.Size > 0 && int64(x.Bytes) == locate(x, e.Headed).extent(int64(e.Size)) &&
+	return e.Size > 0 && int64(x.Bytes) == extentBytes(int64(e.Size)) &&
 		x.Offset >= 0 && x.Offset%alignBytes == 0 && x.Offset <= size-int64(x.Bytes)
 }
 

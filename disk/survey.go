@@ -53,7 +53,7 @@ func versionOf(e *record.Entry) version {
 	if e.Inline {
 		return version{seq: e.Seq, loc: inlined, size: e.Size}
 	}
-	return version{seq: e.Seq, loc: locate(e.Extent, e.Headed), size: e.Size}
+	return version{seq: e.Seq, loc: locate(e.Extent), size: e.Size}
 }
 
 // compare surveys the old segments, of which entries, in order of place, are

@@ -34,7 +34,7 @@ type tombstone struct {
 func (s *segments) tombstone(loc location, n int64) tombstone {
 	x := tombstone{loc: loc, n: n, seq: s.seq.Add(1), held: true}
 	if g := s.find(loc.segment()); g != nil && g.free != nil {
-		x.void = g.free.FreeFrom(loc.offset() + loc.extent(n))
+		x.void = g.free.FreeFrom(loc.offset() + extentBytes(n))
 	}
 	return x
 }
@@ -179,8 +179,8 @@ func (u *tombWriter) write(ctx context.Context, list []tombstone, in []*segment)
 
 func (u *tombWriter) seal(page []byte, x tombstone) {
 	t := u.t
-	extent := record.Extent{Segment: x.loc.segment(), Offset: x.loc.offset(), Bytes: uint32(x.loc.extent(x.n))}
-	e := record.Entry{Size: uint32(x.n), Seq: x.seq, Extent: extent, Headed: true}
+	extent := record.Extent{Segment: x.loc.segment(), Offset: x.loc.offset(), Bytes: uint32(extentBytes(x.n))}
+	e := record.Entry{Size: uint32(x.n), Seq: x.seq, Extent: extent}
 	t.seal.Seal(page, &record.Header{Entry: e, Void: x.void, Free: true})
 }
 

@@ -138,7 +138,7 @@ func (s *segments) coverFree(g *segment) {
 	s.mu.Unlock()
 	for _, r := range runs {
 		if r.n > record.HeaderBytes {
-			s.free(locate(record.Extent{Segment: g.number, Offset: r.off}, true), r.n-record.HeaderBytes)
+			s.free(locate(record.Extent{Segment: g.number, Offset: r.off}), r.n-record.HeaderBytes)
 		}
 	}
 }

@@ -89,8 +89,6 @@ func (x *walk) stands(e *record.Entry) (bool, error) {
 		return true, nil
 	case x.covered(at, e.Seq):
 		return false, nil
-	case !e.Headed:
-		return x.youngest(e), nil
 	}
 	var h record.Header
 	page, err := x.w.page(at, at+alignBytes)
@@ -227,7 +225,7 @@ func (x *walk) live(h *record.Header) (next int64, err error) {
 	case old.seq > h.Seq:
 		x.mu.dead = append(x.mu.dead, tombOf(versionOf(&h.Entry), h.Void))
 		return h.Extent.End(), nil
-	case old.loc.headed() && old.seen: // else it has its turn
+	case old.seen && !old.loc.inline(): // else it has its turn
 		x.mu.dead = append(x.mu.dead, tombOf(old, 0))
 	}
 	young := versionOf(&h.Entry)

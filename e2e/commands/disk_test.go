@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/e2e/daemon"
@@ -46,7 +49,9 @@ func TestRefusedFolders(t *testing.T) {
 		"in use by another process": func(string) string { return other.Disk },
 		"not a directory":           func(string) string { return write(t, "precious") + "/disk" },
 		"name the folder of the database first": func(dir string) string {
-			if err := os.WriteFile(filepath.Join(dir, "kvstored.format"), []byte("kvstored-disk 1\nset abc\npath 2\n"), 0o600); err != nil {
+			marker := fmt.Sprintf("kvstored-disk 2\nset abc\npath 2\nsecret %064x\nepoch 1\n", 0)
+			marker += fmt.Sprintf("sum %016x\n", xxh3.HashString(marker))
+			if err := os.WriteFile(filepath.Join(dir, "kvstored.format"), []byte(marker), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			return dir

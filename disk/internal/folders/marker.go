@@ -19,9 +19,7 @@ import (
 )
 
 // formatVersion is the layout of a disk tier's directory. It changes only
-// when an older program would misread it.
-//
-// 1 had no headers before payloads, and no secret in the marker.
+// when an older program would misread it. 1 was in no release.
 const formatVersion = 2
 
 // isOwn names the files of a tier, which are to be its own.
@@ -121,7 +119,7 @@ func takeLock(lock *os.File, dir string) (*os.File, error) {
 type Marker struct {
 	Set    string
 	Index  int
-	Secret []byte // of the headers in the set's segments; nil in format 1
+	Secret []byte // of the headers in the set's segments
 	Epoch  uint64 // of the last start; only the one beside the database is up to date
 }
 
@@ -179,7 +177,7 @@ func readMarker(f *filesystem.Folder, dir string) (m Marker, damaged []string, e
 	case contradict:
 		return m, []string{filepath.Join(dir, FormatName), filepath.Join(dir, FormatCopy)}, fmt.Errorf("disk: %s and its copy say two things: %w", FormatName, ErrGarbled)
 	case found:
-		if m.Secret != nil && gone != "" { // format 1 had no copy
+		if gone != "" {
 			damaged = append(damaged, gone)
 		}
 		return m, damaged, nil
@@ -189,8 +187,8 @@ func readMarker(f *filesystem.Folder, dir string) (m Marker, damaged []string, e
 	return m, nil, fmt.Errorf("disk: %w", absent)
 }
 
-// parseMarker reads lines of a word and a value. From format 2 on the last one
-// is the checksum of the others, so that damage does not look like a newer one.
+// parseMarker reads lines of a word and a value. The last one is the checksum of
+// the others, so that damage does not look like a newer one.
 func parseMarker(dir string, text []byte) (m Marker, err error) {
 	words := strings.Fields(string(text))
 	if len(words) < 4 || len(words)%2 > 0 || words[0] != "kvstored-disk" || words[2] != "set" {
@@ -200,6 +198,8 @@ func parseMarker(dir string, text []byte) (m Marker, err error) {
 	switch {
 	case version == 0:
 		return m, ErrGarbled
+	case version < formatVersion:
+		return m, fmt.Errorf("disk: %s was written in format %d, which was in no release; empty it or choose another path", dir, version)
 	case version > formatVersion:
 		return m, fmt.Errorf("disk: %s was written in format %d, this program reads up to %d; run a newer one or choose another path", dir, version, formatVersion)
 	}
@@ -209,7 +209,7 @@ func parseMarker(dir string, text []byte) (m Marker, err error) {
 			return m, ErrGarbled
 		}
 	}
-	if m.Index < 0 || m.Index >= MaxPaths || version > 1 && len(m.Secret) != record.SecretBytes {
+	if m.Index < 0 || m.Index >= MaxPaths || len(m.Secret) != record.SecretBytes {
 		return m, ErrGarbled
 	}
 	return m, nil

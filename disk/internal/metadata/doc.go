@@ -20,7 +20,7 @@
 // # Locks
 //
 // Committer.mu is held while a change is made (AddWith, Still), which may lock the
-// ledger. Store.use and the witness's mutex are leaves; the witness's file, 176 bytes,
+// ledger. Store.use and the witness's mutex are leaves; the witness's file, 112 bytes,
 // is written under the latter.
 //
 // # Buffers

@@ -22,9 +22,8 @@ import (
 // The file of a witness, and the sizes of its parts.
 const (
 	WitnessName  = "kvstored.commits"
-	witnessBytes = 8 + 8 + bootBytes + 2*manifestBytes + spareBytes + 8
+	witnessBytes = 8 + 8 + bootBytes + 2*manifestBytes + 8
 	bootBytes    = 40
-	spareBytes   = 64 // once of logs: not read, and 0
 )
 
 // errLost says that a database opens, but lacks commits that it had.
@@ -39,7 +38,7 @@ var errLost = errors.New("the database has lost commits")
 // when older tables are not. So it also notes the manifest, the list of tables,
 // which only grows; one that does not begin as it did has lost tables.
 //
-// The file is 176 bytes, written in place after each commit: the number of the
+// The file is 112 bytes, written in place after each commit: the number of the
 // last one, of the last one that was synced, the boot of the machine, the
 // manifest as it is and as it was synced, and an XXH3-64 of that. One
 // that does not match says nothing.

@@ -17,13 +17,8 @@ var (
 	ErrNewer = errors.New("record written by a newer version")
 )
 
-// EntryVersion is the newest layout of an entry. Version 1 knew no headers, version 2
-// no Dies. AppendEntry writes version 3 where an entry has that, so that a program that
-// does not know of it leaves the entry alone, and else version 2.
-const (
-	EntryVersion = 3
-	plainVersion = 2
-)
+// EntryVersion is the layout of an entry.
+const EntryVersion = 3
 
 // EntryBytes is the size of an encoded entry, without its key.
 const EntryBytes = 88
@@ -45,11 +40,10 @@ type Entry struct {
 	Hits    uint32
 	Extent  Extent // zero when Inline
 	Inline  bool   // the payload lies under PayloadKey
-	Headed  bool   // the extent begins with a header, and the payload behind that
 }
 
-// Extent is where a payload lies: Bytes (a multiple of 4 KiB) of segment file
-// Segment from Offset on.
+// Extent is where a payload lies, behind its header: Bytes (a multiple of 4 KiB) of
+// segment file Segment from Offset on.
 type Extent struct {
 	Offset  int64
 	Segment uint32
@@ -59,17 +53,14 @@ type Extent struct {
 // End is the offset behind the extent.
 func (e Extent) End() int64 { return e.Offset + int64(e.Bytes) }
 
-const (
-	flagInline = 1 << 0
-	flagHeaded = 1 << 1 // from version 2 on
-)
+const flagInline = 1 << 0
 
 // AppendEntry appends e's value to dst. Its key is EntryKey(e.Key).
 //
 //	0 version u8 · 1 flags u8 · 2 zero u16 · 4 depth u32 · 8 tokens u32 · 12 size u32
 //	16 parent [16] · 32 payload checksum u64 · 40 sequence u64
 //	48 created u32 · 52 used u32 · 56 hits u32 · 60 segment u32
-//	64 offset u64 · 72 extent bytes u32 · 76 dies u32, of version 2 zero
+//	64 offset u64 · 72 extent bytes u32 · 76 dies u32
 //	80 xxHash64 over the database key and the 80 bytes before
 //
 // Integers are little-endian.
@@ -79,15 +70,8 @@ func AppendEntry(dst []byte, e *Entry) []byte {
 	if e.Inline {
 		flags |= flagInline
 	}
-	if e.Headed {
-		flags |= flagHeaded
-	}
 	le := binary.LittleEndian
-	version := byte(plainVersion)
-	if e.Dies != 0 {
-		version = EntryVersion
-	}
-	dst = append(dst, version, flags, 0, 0)
+	dst = append(dst, EntryVersion, flags, 0, 0)
 	dst = le.AppendUint32(dst, e.Depth)
 	dst = le.AppendUint32(dst, e.Tokens)
 	dst = le.AppendUint32(dst, e.Size)
@@ -121,7 +105,6 @@ func DecodeEntry(e *Entry, k, v []byte) error {
 	le := binary.LittleEndian
 	e.Key = name
 	e.Inline = v[1]&flagInline != 0
-	e.Headed = v[0] > 1 && v[1]&flagHeaded != 0
 	e.Depth = le.Uint32(v[4:])
 	e.Tokens = le.Uint32(v[8:])
 	e.Size = le.Uint32(v[12:])
@@ -131,10 +114,7 @@ func DecodeEntry(e *Entry, k, v []byte) error {
 	e.Created = le.Uint32(v[48:])
 	e.Used = le.Uint32(v[52:])
 	e.Hits = le.Uint32(v[56:])
-	e.Dies = 0
-	if v[0] > plainVersion {
-		e.Dies = le.Uint32(v[76:])
-	}
+	e.Dies = le.Uint32(v[76:])
 	e.Extent = Extent{Segment: le.Uint32(v[60:]), Offset: int64(le.Uint64(v[64:])), Bytes: le.Uint32(v[72:])}
 	return nil
 }

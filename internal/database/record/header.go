@@ -124,7 +124,7 @@ func (s *Sealer) open(b []byte, segment uint32, offset int64, h *Header) bool {
 	h.Extent = Extent{Segment: le.Uint32(b[76:]), Offset: int64(le.Uint64(b[80:])), Bytes: le.Uint32(b[88:])}
 	h.Created, h.Used = le.Uint32(b[92:]), le.Uint32(b[92:])
 	h.Seq, h.Entry.Sum = le.Uint64(b[104:]), le.Uint64(b[112:])
-	h.Dies, h.Headed = le.Uint32(b[120:]), true
+	h.Dies = le.Uint32(b[120:])
 	return h.Extent.Segment == segment && h.Extent.Offset == offset
 }
 

@@ -14,20 +14,18 @@ func sample() Entry {
 		Key:    key.Key{Space: key.SpaceID{0: 0x01, 15: 0x10}, Hash: key.Hash{0: 0xa1, 15: 0xb2}},
 		Parent: key.Hash{0: 0xc3, 15: 0xd4},
 		Depth:  7, Tokens: 256, Size: 1 << 20, Sum: 0x1122334455667788, Seq: 0x99aabbccddeeff00,
-		Created: 1_700_000_000, Used: 1_700_000_600, Hits: 42,
+		Created: 1_700_000_000, Dies: 1_700_075_392, Used: 1_700_000_600, Hits: 42,
 		Extent: Extent{Segment: 3, Offset: 5 << 20, Bytes: 1 << 20},
 	}
 }
 
-// The bytes of version 2, and of version 1, which every later program must go
-// on reading; the checksum lies behind them.
-const goldenEntry = "02" + goldenRest
-
-const goldenRest = "0000000700000000010000000010" +
+// The bytes of version 3, which every later program must go on reading; the checksum
+// lies behind them.
+const goldenEntry = "030000000700000000010000000010" +
 	"00c30000000000000000000000000000d4" +
 	"8877665544332211" + "00ffeeddccbbaa99" +
 	"00f15365" + "58f35365" + "2a000000" + "03000000" +
-	"0000500000000000" + "00001000" + "00000000"
+	"0000500000000000" + "00001000" + "80175565"
 
 func TestEntryGolden(t *testing.T) {
 	e := sample()
@@ -38,49 +36,20 @@ func TestEntryGolden(t *testing.T) {
 	if got, want := binary.LittleEndian.Uint64(v[80:]), goldenSum; got != want {
 		t.Fatalf("checksum changed: got %#x, want %#x", got, want)
 	}
-	old, _ := hex.DecodeString("01" + goldenRest)
-	old = binary.LittleEndian.AppendUint64(old, goldenSum1)
-	k := EntryKey(e.Key)
-	var got Entry
-	if err := DecodeEntry(&got, k[:], old); err != nil || got != e {
-		t.Fatalf("version 1: got %+v, %v; want %+v", got, err, e)
-	}
-}
-
-const (
-	goldenSum1 uint64 = 0xe2b072338e363200
-	goldenSum  uint64 = 0x6bfc046ac0984b53
-)
-
-// TestAgedEntryGolden: an entry that has a time at which it is over is of version 3,
-// the bytes of which stay as they are; one of version 2 has none, whatever is in those
-// bytes.
-func TestAgedEntryGolden(t *testing.T) {
-	golden := "03" + goldenRest[:len(goldenRest)-8] + "80175565"
-	e := sample()
-	e.Dies = 1_700_075_392
-	v := AppendEntry(nil, &e)
-	if got := hex.EncodeToString(v[:80]); got != golden {
-		t.Fatalf("layout changed:\n got %s\nwant %s", got, golden)
-	}
 	k := EntryKey(e.Key)
 	var got Entry
 	if err := DecodeEntry(&got, k[:], v); err != nil || got != e {
 		t.Fatalf("got %+v, %v; want %+v", got, err, e)
 	}
-	v[0] = plainVersion
-	v = binary.LittleEndian.AppendUint64(v[:80], checksum(k[:], v[:80]))
-	e.Dies = 0
-	if err := DecodeEntry(&got, k[:], v); err != nil || got != e {
-		t.Fatalf("of version 2: got %+v, %v; want %+v", got, err, e)
-	}
 }
+
+const goldenSum uint64 = 0x24c5cccde2569051
 
 // A header is read where it was written, with the secret it was written with,
 // also when one copy of it is damaged, and nowhere else.
 func TestHeader(t *testing.T) {
 	e := sample()
-	e.Headed, e.Used, e.Hits, e.Dies = true, e.Created, 0, e.Created+3600
+	e.Used, e.Hits, e.Dies = e.Created, 0, e.Created+3600
 	want := Header{Entry: e, Void: 1 << 30}
 	s, page := NewSealer(make([]byte, SecretBytes)), make([]byte, HeaderBytes)
 	s.Seal(page, &want)

@@ -92,6 +92,14 @@ func TestRewriteWithinLines(t *testing.T) {
 		"events: {topic: \"a, b}\", enabled: true}\n": "events: {enabled: true}\n",
 		"events: {topic: [a, {b: c}], tokens: true, enabled: true, batches: 1}\n":                                              "events: {enabled: true}\n",
 		"spaces:\n- priority: 1 # p\n  match: a\n- match: b\n  priority: 2\n  max_age: 1h\n":                                   "spaces:\n- match: a\n- match: b\n  max_age: 1h\n",
+		"events:\n  topic:\n  - a\n  - b\n  enabled: true\n":                                                                   "events:\n  enabled: true\n",
+		"events:\n  topic:\n  - a\n# of cpu\ncpu: {mlock: true}\n":                                                             "events:\n# of cpu\ncpu: {mlock: true}\n",
+		"events: {topic: {a: 1,\n  b: [2,\n3]}, enabled: true}\n":                                                              "events: {enabled: true}\n",
+		"events: {enabled: true,\n  topic: a}\n":                                                                               "events: {enabled: true,\n  }\n",
+		"events: {enabled: true,\n  topic: a,\n  batches: 1} # c\n":                                                            "events: {enabled: true,\n  \n  } # c\n",
+		"events:\n  topic: {a: 1,\n    b: 2\n  }\n  enabled: true\n":                                                           "events:\n  enabled: true\n",
+		"events:\n  topic: |\n    a\n    # b\n\n  enabled: true\n":                                                             "events:\n\n  enabled: true\n",
+		"events:\n  topic: \"ä # {\" # ä\n  enabled: true\n":                                                                   "events:\n  enabled: true\n",
 		"arena:\n  puts: direct\n\n  spin: 1ms\n    # of spin\n# of pin\npin: {max_age: 1m}\n\n# of cpu\ncpu: {mlock: true}\n": "# of pin\n\n# of cpu\ncpu: {mlock: true}\n",
 	} {
 		path := t.TempDir() + "/f.yaml"

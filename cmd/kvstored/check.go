@@ -359,7 +359,11 @@ func summarizeDisk(l *cli.List, c *config.Disk, here bool) {
 		l.Row("disk", "none")
 		return
 	}
-	l.Row("disk", "up to %s, %s left free for others; database in %s", human.Bytes(int64(c.Capacity)), human.Bytes(int64(c.MinFree)), c.MetaPath())
+	database := ""
+	if !slices.Contains(c.Paths, c.MetaPath()) {
+		database = "; database in " + c.MetaPath()
+	}
+	l.Row("disk", "up to %s, %s left free for others%s", human.Bytes(int64(c.Capacity)), human.Bytes(int64(c.MinFree)), database)
 	for _, path := range c.Paths {
 		if !here {
 			l.Row("", "%s", path)
@@ -371,6 +375,9 @@ func summarizeDisk(l *cli.List, c *config.Disk, here bool) {
 		}
 		if _, err := os.Stat(path); os.IsNotExist(err) {
 			free += "; made at start"
+		}
+		if path == c.MetaPath() {
+			free += "; with the database"
 		}
 		l.Row("", "%s: %s", path, free)
 	}

@@ -144,6 +144,7 @@ def locked(kv: kvstored.Client) -> cuda.Registration:
     """What an engine gets: the registration of the client's own module."""
     registration = cuda.register(kv)
     assert registration is not None
+    registration.wait()
     if not (registration.arena and registration.staging):
         print(f"\nPage-locked: arena {registration.arena}, window {registration.staging}. The rows below say page-locked all the same.")
     return registration
@@ -259,6 +260,7 @@ def ends(gpu: Device, chunks: int, chunk: int) -> None:
         running.wait()
         while all.kv.epoch in (None, old) or not all.kv.attached:
             time.sleep(0.001)
+        registration.wait()
         row("it starts again: until the client has its new memory, page-locked", f"{time.perf_counter() - began:.2f} s")
         row("arena, window page-locked again", f"{registration.arena}, {registration.staging}")
         gpu.clear(all.target, all.total)

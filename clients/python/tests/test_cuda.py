@@ -63,7 +63,7 @@ class Cuda(Served):
 
     def register(self, kv: kvstored.Client, device: Optional[int] = None) -> cuda.Registration:
         registration = cuda.register(kv, device)
-        assert registration is not None
+        assert registration is not None and registration.wait(60)
         return registration
 
     def test_flags_and_what_is_page_locked(self) -> None:
@@ -82,6 +82,35 @@ class Cuda(Served):
         self.assertEqual(self.stub.get("last_flags"), 0x01)  # the window's: it is writable
         registration.close()
         self.assertEqual(self.stub.get("unlocked"), 3)
+
+    def test_piece_by_piece(self) -> None:
+        """Beside all else; what is not page-locked yet is known."""
+        begun, go = threading.Event(), threading.Event()
+        call = cuda.Driver.register
+
+        def register(driver: cuda.Driver, mapping: Any, offset: int, size: int) -> str:
+            if offset == 8 << 20:
+                begun.set()
+                go.wait(60)
+            return "no more" if offset == 12 << 20 else call(driver, mapping, offset, size)
+
+        enter(self, mock.patch.object(cuda, "_PIECE_BYTES", 4 << 20))
+        enter(self, mock.patch.object(cuda.Driver, "register", register))
+        kv = self.client()
+        registration = cuda.register(kv)
+        assert registration is not None and kv.arena is not None
+        self.assertTrue(begun.wait(60))
+        self.assertTrue(kv.ping())
+        at = kv.arena.address
+        self.assertEqual((self.stub.get("mapped"), registration.arena, registration.wait(0)), (2, False, False))
+        self.assertEqual([registration.locked(at + (o << 20), 4 << 20) for o in (0, 2, 4, 6, 8)], [True, True, True, False, False])
+        with self.assertLogs("kvstored.cuda", "WARNING") as logs:
+            go.set()
+            self.assertTrue(registration.wait(60))
+        self.assertRegex(logs.output[0], "page-locks 12582912 of 16777216 bytes of the arena")
+        self.assertEqual((self.stub.get("mapped"), registration.arena, registration.locked(at + (8 << 20), 4 << 20)), (3, False, True))
+        registration.close()
+        self.assertEqual((self.stub.get("unlocked"), registration.locked(at, 1)), (3, False))
 
     def test_a_window_that_shrinks_is_not_page_locked(self) -> None:
         """As with a daemon that does not know the wish: the driver would go on
@@ -113,7 +142,7 @@ class Cuda(Served):
             daemon.start()
             daemon.wait()
             until(lambda: kv.epoch not in (None, epoch))
-            self.assertTrue(kv.wait_attached(60))
+            self.assertTrue(kv.wait_attached(60) and registration.wait(60))
             self.assertEqual((registration.arena, registration.staging), (True, True))
             self.assertIn(self.stub.get("mapped"), (3, 4))  # the window of before may be gone
             self.assertEqual(bytes(block), b"k" * 4096)
@@ -178,7 +207,7 @@ class Cuda(Served):
         with self.assertLogs("kvstored.cuda", "WARNING") as logs:
             registration = self.register(self.client(keep=True))
         self.assertEqual((registration.arena, registration.staging), (False, True))
-        self.assertRegex(logs.output[0], r"not page-lock the arena, 16777216 bytes \(CUDA_ERROR_INVALID_VALUE \(1\)\)")
+        self.assertRegex(logs.output[0], r"page-locks 0 of 16777216 bytes of the arena \(CUDA_ERROR_INVALID_VALUE \(1\)\)")
         registration.close()
 
     def test_a_refusal_is_no_error(self) -> None:
@@ -204,6 +233,7 @@ class Cuda(Served):
                 daemon.start()
                 daemon.wait()
                 until(lambda: kv.epoch not in (None, epoch))
+                self.assertTrue(registration.wait(60))
             self.assertEqual((registration.arena, registration.staging, len(logs.output)), (False, False, 2))
             self.assertIn("(error (709))", logs.output[0])
             self.assertTrue(kv.ping())

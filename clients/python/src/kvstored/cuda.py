@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from . import _wire as wire
 from .client import Client
@@ -24,6 +24,8 @@ log = logging.getLogger("kvstored.cuda")
 _PORTABLE, _READ_ONLY = 0x01, 0x08  # flags of cuMemHostRegister
 #: CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: whether the GPU knows _READ_ONLY.
 _READ_ONLY_SUPPORTED = 113
+#: Of one call: it takes seconds for so many, and drivers refuse more than 512 GiB.
+_PIECE_BYTES = 64 << 30
 
 
 class Driver:
@@ -88,10 +90,10 @@ class Driver:
             return _PORTABLE
         return _PORTABLE | (_READ_ONLY if known.value else 0)
 
-    def register(self, mapping: Mapping) -> str:
-        """Page-locks a mapping, for all contexts; the name of the driver's error, "" for none."""
-        at, size = ctypes.c_void_p(mapping.address), ctypes.c_size_t(mapping.size)
-        return self._inside("cuMemHostRegister_v2", at, size, ctypes.c_uint(self.flags(mapping)))
+    def register(self, mapping: Mapping, offset: int, size: int) -> str:
+        """Page-locks a piece of a mapping, for all contexts; the name of the driver's error, "" for none."""
+        at = ctypes.c_void_p(mapping.address + offset)
+        return self._inside("cuMemHostRegister_v2", at, ctypes.c_size_t(size), ctypes.c_uint(self.flags(mapping)))
 
     def unregister(self, address: int) -> str:
         """Ends what :meth:`register` began; the name of the driver's error, "" for none."""
@@ -102,60 +104,107 @@ class Driver:
         self.call("cuDevicePrimaryCtxRelease_v2", self.device)
 
 
+class _Held:
+    """How far a mapping is page-locked, from its first byte on."""
+
+    def __init__(self, mapping: Mapping) -> None:
+        self.pages: "weakref.ref[Any]" = weakref.ref(mapping.view.obj)
+        self.begin = self.end = mapping.address
+        self.pieces: List[int] = []  # their addresses
+
+    def has(self, at: int, size: int) -> bool:
+        return self.begin <= at and at + size <= self.end
+
+
 class Registration:
-    """The daemon's memory, page-locked again at each new connection. Copies work
-    where it is not, too, only slower.
+    """The daemon's memory, page-locked again at each new connection, piece by piece on a
+    thread. Copies work where it is not, too, only slower.
 
     That of an earlier connection stays page-locked for as long as a job, a fill
     or a view of it lives: keep those until the copy is done. Safe for threads."""
 
     def __init__(self, client: Client, driver: Driver) -> None:
         self._driver, self._pid, self._closed = driver, os.getpid(), False
-        self._closing = threading.Lock()  # held while memory is page-locked, and at the end of that
-        self._held: Dict[int, "weakref.ref[Any]"] = {}  # addresses, and the pages there
-        #: Whether the arena and the staging window of the newest connection are page-locked.
+        self._closing = threading.Lock()  # held while a piece is page-locked, and at the end of that
+        self._held: Dict[int, _Held] = {}  # by address of the mapping
+        self._connections, self._over = 0, threading.Event()
+        #: Whether all of the arena and the staging window of the newest connection is page-locked.
         self.arena = self.staging = False
         client._on_link(self._attached)
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Until all that can be is page-locked; False after the timeout."""
+        return self._over.wait(timeout)
+
+    def locked(self, at: int, size: int) -> bool:
+        """Whether so many bytes from an address on are page-locked by now."""
+        return any(held.has(at, size) for held in list(self._held.values()))
 
     def _attached(self, link: Link) -> None:
         with self._closing:
             if self._closed or os.getpid() != self._pid:  # a forked child has no GPU
                 return
-            self.arena = self._lock("arena", link.arena)
+            self._connections += 1
+            self.arena = self.staging = False
+            self._over.clear()
             keeps = link.hello.granted & wire.FEATURES_KEEP
-            self.staging = self._lock("staging window", link.staging if keeps else None)
+            windows = {"arena": link.arena, "staging": link.staging if keeps else None}
+            threading.Thread(target=self._lock, args=(self._connections, windows), name="kvstored-page-lock", daemon=True).start()
 
-    def _lock(self, what: str, mapping: Optional[Mapping]) -> bool:
-        if mapping is None:
-            return False
-        error = self._driver.register(mapping)
-        if error:
-            log.warning(
-                "kvstored: the GPU's driver does not page-lock the %s, %d bytes (%s): copies of it go through the driver's own memory",
-                what, mapping.size, error,
-            )
-            return False
-        self._held[mapping.address] = weakref.ref(mapping.view.obj)
-        mapping.before_unmap(functools.partial(self._unlock, mapping.address))
-        return True
+    def _lock(self, connection: int, windows: Dict[str, Optional[Mapping]]) -> None:
+        for name in list(windows):
+            mapping = windows.pop(name)
+            if mapping is not None:
+                self._lock_all(connection, name, mapping)
+        del mapping  # its pages may go
+        with self._closing:
+            if connection == self._connections:
+                self._over.set()
 
-    def _unlock(self, address: int) -> None:
-        """Once for each address: when its pages go, or at the end."""
-        if self._held.pop(address, None) is None or os.getpid() != self._pid:
+    def _lock_all(self, connection: int, name: str, mapping: Mapping) -> None:
+        held = _Held(mapping)
+        for offset in range(0, mapping.size, _PIECE_BYTES):
+            with self._closing:
+                if self._closed or connection != self._connections:
+                    return
+                size = min(_PIECE_BYTES, mapping.size - offset)
+                error = self._driver.register(mapping, offset, size)
+                if error:
+                    log.warning(
+                        "kvstored: the GPU's driver page-locks %d of %d bytes of the %s (%s): copies of the rest go through the driver's own memory",
+                        offset, mapping.size, name, error,
+                    )  # fmt: skip
+                    return
+                if not held.pieces:
+                    self._held[held.begin] = held
+                    mapping.before_unmap(functools.partial(self._unlock, held.begin))
+                held.pieces.append(mapping.address + offset)
+                held.end += size
+                if held.end == held.begin + mapping.size:
+                    setattr(self, name, True)
+
+    def _unlock(self, begin: int) -> None:
+        """Once for each mapping: when its pages go, or at the end."""
+        held = self._held.pop(begin, None)
+        if held is None or os.getpid() != self._pid:
             return
-        error = self._driver.unregister(address)
-        if error:  # the context is gone, for example, and all it had page-locked
-            log.debug("kvstored: cuMemHostUnregister: %s", error)
+        for at in held.pieces:
+            error = self._driver.unregister(at)
+            if error:  # the context is gone, for example, and all it had page-locked
+                log.debug("kvstored: cuMemHostUnregister: %s", error)
 
     def close(self) -> None:
         """Unlocks all. No copy from or to the memory may be under way."""
+        if os.getpid() != self._pid:
+            return
         with self._closing:
-            if self._closed or os.getpid() != self._pid:
+            if self._closed:
                 return
             self._closed, self.arena, self.staging = True, False, False
-            for address, pages in list(self._held.items()):
-                if pages() is not None:  # else the thread that drops them unlocks them
-                    self._unlock(address)
+            self._over.set()
+            for begin, held in list(self._held.items()):
+                if held.pages() is not None:  # else the thread that drops them unlocks them
+                    self._unlock(begin)
             self._driver.close()
 
 

@@ -61,11 +61,14 @@ func TestWindows(t *testing.T) {
 	t.Logf("%d chunks, %v", d.Stats().Store.Chunks, g.Cached)
 }
 
-// TestRanks: two tensor parallel ranks.
+// two tensor parallel ranks.
+var two = object{"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
+
+// TestRanks: two ranks find what two of an engine before have stored, also of a daemon that
+// comes again while not all of them, nor the scheduler, have its memory.
 func TestRanks(t *testing.T) {
 	each(t, func(t *testing.T, connector func(string) object) {
 		d := daemon.Start(t, roomy)
-		two := object{"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
 		prompts := drive.Random(seeded(), 4, 700)
 		first := start(t, d.Socket, options{Connector: connector(""), Options: two})
 		want := first.generate(prompts, nil)
@@ -80,5 +83,48 @@ func TestRanks(t *testing.T) {
 			t.Errorf("of %d tokens came %v; the engine itself had %v", total(prompts), g.Cached, own.Cached)
 		}
 		t.Logf("%d chunks, %v", d.Stats().Store.Chunks, g.Cached)
+		before, found := d.Attached(), 0
+		for i := range 10 {
+			d.Kill()
+			d.Start()
+			for range 3 {
+				e.reset()
+				g := e.generate(prompts, nil)
+				drive.Equal(t, fmt.Sprint("after kill ", i), g.Answers, own.Answers, false)
+				found += fromDaemon(g)
+			}
+		}
+		d.AwaitAttached(before)
+		if found == 0 {
+			t.Error("after kills nothing came from the daemon")
+		}
 	})
+}
+
+// TestRankBehind: the manager says HIT while one of two ranks maps other memory, or cannot
+// load at all: answers stay what they are, and the engine goes on.
+func TestRankBehind(t *testing.T) {
+	if !*long {
+		t.Skip("it takes minutes: -long")
+	}
+	python(t)
+	d := daemon.Start(t, roomy)
+	line := pool("")
+	extra := line["kv_connector_extra_config"].(object)
+	extra["spec_name"], extra["spec_module_path"] = "BehindSpec", "behind"
+	e := start(t, d.Socket, options{Connector: line, Options: two})
+	prompts := drive.Random(seeded(), 4, 700)
+	want := e.generate(prompts, nil)
+	e.quiet(d)
+	found := 0
+	for i := range 6 {
+		e.reset()
+		g := e.generate(prompts, object{"together": i%2 == 1})
+		drive.Equal(t, fmt.Sprint("round ", i), g.Answers, want.Answers, false)
+		found += fromDaemon(g)
+		t.Logf("round %d: %v", i, g.Cached)
+	}
+	if all := 6 * total(prompts); found == 0 || found > all*3/4 {
+		t.Errorf("of %d tokens %d came from the daemon: about half of the loads fail", all, found)
+	}
 }

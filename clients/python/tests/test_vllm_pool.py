@@ -2,7 +2,9 @@
 vLLM's classes, bytes that of a KV cache; e2e/vllm has the real ones."""
 
 import array
+import contextlib
 import hashlib
+import os
 import time
 from types import SimpleNamespace
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
@@ -190,6 +192,43 @@ class Pool(Served):
             (result,) = engine.load(wanted, loads, at=10, spec=spec)
             self.assertTrue(result.success)
             self.assertTrue(all(engine.cache.has(10 + i, bytes([rank]) + key) for i, key in enumerate(wanted)))
+
+    def test_a_rank_without_the_present_memory(self) -> None:
+        """The manager says HIT, and one rank has not mapped the memory of this life of the
+        daemon, or maps that of before: it loads by key, or its load fails. No byte is wrong."""
+        daemon = enter(self, Daemon(dram="16MiB", disk="256MiB"))
+        own = f"{daemon.dir}/rank-1"
+        os.symlink(daemon.socket, own)
+        ranks, wanted = [Engine(socket, rank=rank, ranks=2, transfer_timeout=2) for rank, socket in enumerate((daemon.socket, own))], keys("o", 4)
+        for engine in ranks:
+            self.addCleanup(engine.close)
+            until(lambda engine=engine: engine.manager._client.attached and engine.worker._client.attached)
+        stores = ranks[0].request("stores", wanted)
+        for rank, engine in enumerate(ranks):
+            engine.store(wanted, stores, salt=bytes([rank]))
+        ranks[1].worker.hands_failures = True
+        before = ranks[1].worker._client.arena
+        os.unlink(own)
+        daemon.process.terminate()  # with all of it on disk
+        daemon.process.wait(60)
+        daemon.start()
+        daemon.wait()
+        until(lambda: ranks[0].manager._client.attached and not ranks[1].worker._client.attached)
+        for life in ("away", "of before", "present"):
+            if life == "of before":
+                os.symlink(daemon.socket, own)
+                until(lambda: ranks[1].worker._client.attached)
+            request = ranks[0].request(life, wanted)
+            self.assertEqual(ranks[0].found(wanted, request), 4, life)
+            spec, job, worker = ranks[0].manager.prepare_load(wanted, request), ranks[1].job(), ranks[1].worker
+            with mock.patch.object(type(worker._client), "arena", before) if life == "of before" else contextlib.nullcontext():
+                worker.submit_load(job, spec, blocks_of(range(10, 14)))
+                ranks[1].finished(job)
+            self.assertEqual(worker.failed, [job] if life == "away" else [])
+            right = [ranks[1].cache.has(10 + i, b"\1" + key) for i, key in enumerate(wanted)]
+            self.assertEqual(right, [life != "away"] * 4, life)
+            ranks[0].manager.complete_load(wanted, request)
+            ranks[1].cache.fill(10, b"other")
 
     def test_a_lost_lease_is_no_error(self) -> None:
         """Between a HIT and prepare_load, which cannot fail."""

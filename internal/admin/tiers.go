@@ -148,7 +148,7 @@ func (c *call) trust(q *ForgetRequest) (*Forgotten, error) {
 	if err != nil {
 		return nil, err
 	}
-	was, err := c.o.Stack.Distrusted().Trust(id)
+	was, err := c.o.Server.Trust(id)
 	if err == nil && !was {
 		err = refuse(NotFound, "space %s is not distrusted", q.Space)
 	}

@@ -173,9 +173,10 @@ func (s *Server) Describe(id key.SpaceID) (key.Space, bool) {
 // maxNaming bounds the spaces that wait to be announced; beyond it all are.
 const maxNaming = 1024
 
-// naming has the events of a space told again once its identity is known. The chunks
-// that a start finds were told under an id alone, which says nothing to a router, and
-// not at all to a user that may read that model only.
+// naming has the events of a space told again once its identity is known, and where it is
+// distrusted or trusted: then its chunks are gone, or there again. The chunks that a start
+// finds were told under an id alone, which says nothing to a router, and not at all to a
+// user that may read that model only.
 type naming struct {
 	server *Server
 	wake   chan struct{} // capacity 1
@@ -186,18 +187,16 @@ type naming struct {
 	}
 }
 
-// add notes that the identity of a space has become known. One of which nothing is stored
-// is passed over: what comes is told with its identity, and a client that opens very many
-// such spaces has nothing announced.
+// add notes a space that is to be told again. One of which nothing is stored is passed
+// over: what comes is told with its identity, and a client that opens very many such
+// spaces has nothing announced.
 func (n *naming) add(id key.SpaceID) {
-	if !n.server.o.Stack.Knows(id) {
+	if n.server.o.Events == nil || !n.server.o.Stack.Knows(id) {
 		return
 	}
 	n.mu.Lock()
-	if len(n.mu.waiting) < maxNaming {
+	if n.mu.all = n.mu.all || len(n.mu.waiting) >= maxNaming; !n.mu.all {
 		n.mu.waiting = append(n.mu.waiting, id)
-	} else {
-		n.mu.all = true
 	}
 	n.mu.Unlock()
 	broadcast.Poke(n.wake)

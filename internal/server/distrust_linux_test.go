@@ -86,7 +86,7 @@ func TestDistrust(t *testing.T) {
 		if res, err := a.Put(t.Context(), client.Chain(more), 0, [][]byte{make([]byte, size)}); err != nil || len(res) != 1 || res[0].Code != wire.CodeDeclined {
 			t.Errorf("a put is answered %+v, %v", res, err)
 		}
-		if was, err := r.stack.Distrusted().Trust(stored.Space); !was || err != nil {
+		if was, err := r.server.Trust(stored.Space); !was || err != nil {
 			t.Errorf("%t, %v", was, err)
 		}
 		found(4)

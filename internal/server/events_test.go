@@ -95,6 +95,57 @@ func TestEvents(t *testing.T) {
 	})
 }
 
+// TestEventsOfDistrust: chunks of a space that is distrusted are told as removed, and as
+// stored once it is trusted again; a snapshot between has none of them.
+func TestEventsOfDistrust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, eventful(events.Options{}))
+		p, other := chain(1, 3), chainIn(modelSpace("other"), 2, 2)
+		r.store(p, 0, 3)
+		r.store(other, 0, 2)
+		c := r.greet(staged)
+		c.send(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
+		c.ping()
+		told := func(want wire.EventKind) {
+			t.Helper()
+			for n := 0; n < 2*3; { // in DRAM and on disk
+				_, m := c.event()
+				for i := range m.Events.Len() {
+					switch e := m.Events.At(i); {
+					case e.Space == other.Space:
+					case e.Kind != want:
+						t.Fatalf("%+v, want %s", e, want)
+					default:
+						n++
+					}
+				}
+			}
+		}
+		r.must(r.stack.Flush(t.Context(), false))
+		a := r.dial(client.Options{Inline: true})
+		told(wire.EventStored)
+		r.keepDistrusted()
+		r.must(a.Distrust(t.Context(), space))
+		told(wire.EventRemoved)
+		there := 0
+		r.must(r.stack.Contents(t.Context(), func(list []events.Change) error {
+			for _, e := range list {
+				if there++; e.Key.Space != other.Space {
+					t.Errorf("a snapshot has %+v", e)
+				}
+			}
+			return nil
+		}))
+		if there != 2*2 {
+			t.Errorf("a snapshot has %d chunks", there)
+		}
+		if was, err := r.server.Trust(p.Space); !was || err != nil {
+			t.Fatal(was, err)
+		}
+		told(wire.EventStored)
+	})
+}
+
 // A snapshot is all that is there, each chunk before those that follow it.
 func TestEventsSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

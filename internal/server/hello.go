@@ -244,7 +244,7 @@ func (s *spaces) open(sp key.Space, rights access.Rights) (wire.SpaceInfo, error
 	}
 	info := wire.SpaceInfo{Handle: uint32(len(s.list)), ID: b.Space(), ChunkTokens: uint32(sp.ChunkTokens)}
 	s.list = append(s.list, openSpace{b, info, sp.Model, rights})
-	if s.server.catalog.open(info.ID, sp, s.server.models.of(sp.Model)) && s.server.o.Events != nil {
+	if s.server.catalog.open(info.ID, sp, s.server.models.of(sp.Model)) {
 		s.server.naming.add(info.ID)
 	}
 	s.server.o.Stack.OpenSpace(info.ID, sp.Model)

@@ -36,12 +36,19 @@ func handleOpenSpace(c *reader, h wire.Header, req wire.OpenSpaceRequest) (wire.
 func (s *Server) distrust(uid uint32, id key.SpaceID, model string) error {
 	first, err := s.o.Stack.Distrusted().Add(id, distrust.Mark{UID: uid, Since: time.Unix(time.Now().Unix(), 0)})
 	if first {
+		s.naming.add(id)
 		s.o.Log.Warn().Err(err).Uint32("uid", uid).Str("model", model).Hex("space", id[:]).Msg("a client distrusts a space: all of it is a miss until `kvstored forget --distrust`")
 	}
 	if err != nil && !errors.Is(err, distrust.ErrMany) {
 		err = refuse(wire.CodeFailed, "distrust: it holds until the daemon ends, but is not kept: %v", err)
 	}
 	return err
+}
+
+// Trust ends the distrust of a space, if there is any.
+func (s *Server) Trust(id key.SpaceID) (was bool, err error) {
+	defer s.naming.add(id)
+	return s.o.Stack.Distrusted().Trust(id)
 }
 
 func handlePing(c *reader, h wire.Header, req wire.EmptyRequest) (wire.Message, error) {

@@ -1,6 +1,7 @@
 package stack_test
 
 import (
+	"cmp"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,9 @@ func (r *rig) distrust(id key.SpaceID) {
 	r.t.Helper()
 	if first, err := r.Distrusted().Add(id, distrust.Mark{}); !first || !errors.Is(err, distrust.ErrNotKept) {
 		r.t.Fatalf("%t, %v", first, err)
+	}
+	if err := r.Announce(r.t.Context(), &id); err != nil {
+		r.t.Fatal(err)
 	}
 }
 
@@ -66,7 +70,7 @@ func TestDistrustedIsNoWork(t *testing.T) {
 		if n := calls.Load() - before; n != 0 {
 			t.Errorf("tiers had %d calls for it", n)
 		}
-		if was, err := r.Distrusted().Trust(c.Space); !was || err != nil {
+		if was, err := r.Distrusted().Trust(c.Space); !was || cmp.Or(err, r.Announce(t.Context(), &c.Space)) != nil {
 			t.Errorf("%t, %v", was, err)
 		}
 		r.wantIn(c, 0, 4)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/index/radix"
+	"github.com/kvstored/kvstored/internal/stack/distrust"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -16,17 +17,26 @@ import (
 // is called with the index's lock held, so that the log has the order of the index.
 // A nil journal notes nothing.
 type journal struct {
-	log  *events.Log
-	hot  tier.Hot
-	tree *radix.Tree
-	was  []uint8 // scratch of before
+	log        *events.Log
+	hot        tier.Hot
+	tree       *radix.Tree
+	distrusted *distrust.List
+	was        []uint8 // scratch of before
 }
 
-func newJournal(o *Options, tree *radix.Tree) *journal {
+func newJournal(o *Options, d *dram) *journal {
 	if o.Events == nil {
 		return nil
 	}
-	return &journal{log: o.Events, hot: o.Hot, tree: tree}
+	return &journal{log: o.Events, hot: o.Hot, tree: d.index.mu.tree, distrusted: d.distrusted}
+}
+
+// kind is what the log says of a chunk that is there: those of a distrusted space nobody finds.
+func (j *journal) kind(id key.SpaceID) events.Kind {
+	if j.distrusted.Has(id) {
+		return events.Removed
+	}
+	return events.Stored
 }
 
 // at is where the index has k before a change.
@@ -46,8 +56,7 @@ func (j *journal) before(space key.SpaceID, hashes []key.Hash) []uint8 {
 	}
 	j.was = j.was[:0]
 	for _, h := range hashes {
-		at, _ := j.tree.Get(space, h)
-		j.was = append(j.was, at)
+		j.was = append(j.was, uint8(j.at(key.Key{Space: space, Hash: h})))
 	}
 	return j.was
 }
@@ -60,7 +69,7 @@ func (j *journal) added(c *key.Chain, from, to int, p tier.Place, was []uint8) {
 	}
 	for i := from; i < to; i++ {
 		if !tier.Set(was[i-from]).Has(p) {
-			j.log.Note(events.Change{Kind: events.Stored, Place: uint8(p), Tokens: c.Tokens[i], Key: c.Key(i), Parent: c.Parent(i)})
+			j.log.Note(events.Change{Kind: j.kind(c.Space), Place: uint8(p), Tokens: c.Tokens[i], Key: c.Key(i), Parent: c.Parent(i)})
 		}
 	}
 }
@@ -71,7 +80,7 @@ func (j *journal) claimed(p tier.Place, k key.Key, tokens uint32, was tier.Set) 
 	if j == nil || was.Has(p) {
 		return
 	}
-	c := events.Change{Kind: events.Stored, Place: uint8(p), Tokens: tokens, Key: k}
+	c := events.Change{Kind: j.kind(k.Space), Place: uint8(p), Tokens: tokens, Key: k}
 	c.Parent, _ = j.tree.Parent(k.Space, k.Hash)
 	j.log.Note(c)
 }
@@ -90,7 +99,7 @@ func (j *journal) changed(k key.Key, p tier.Place, was, now tier.Set) {
 // stored is the change of a chunk of which only the key is at hand. DRAM knows the
 // number of its tokens, if it has it too.
 func (j *journal) stored(k key.Key, p tier.Place) events.Change {
-	c := events.Change{Kind: events.Stored, Place: uint8(p), Key: k}
+	c := events.Change{Kind: j.kind(k.Space), Place: uint8(p), Key: k}
 	c.Parent, _ = j.tree.Parent(k.Space, k.Hash)
 	if e, _ := j.hot.Ledger().Find(k); e.Key == k {
 		c.Tokens = tier.HotRecord(e, 0).Tokens
@@ -98,31 +107,17 @@ func (j *journal) stored(k key.Key, p tier.Place) events.Change {
 	return c
 }
 
-// announce notes where the chunks, indexBatch at most, are now.
-func (x *index) announce(ks []key.Key) {
+// contents calls do for each tier that has one of the chunks, indexBatch at most.
+func (x *index) contents(ks []key.Key, do func(events.Change)) {
 	x.lock()
 	defer x.mu.Unlock()
 	for _, k := range ks {
-		x.journal.everywhere(k, x.journal.log.Note)
-	}
-}
-
-// everywhere calls do for each tier that has k.
-func (j *journal) everywhere(k key.Key, do func(events.Change)) {
-	for p, at := tier.Place(0), j.at(k); p < tier.Places; p++ {
-		if at.Has(p) {
-			do(j.stored(k, p))
+		for p, at := tier.Place(0), x.journal.at(k); p < tier.Places; p++ {
+			if at.Has(p) {
+				do(x.journal.stored(k, p))
+			}
 		}
 	}
-}
-
-func (x *index) contents(list []events.Change, ks []key.Key) []events.Change {
-	x.lock()
-	defer x.mu.Unlock()
-	for _, k := range ks {
-		x.journal.everywhere(k, func(c events.Change) { list = append(list, c) })
-	}
-	return list
 }
 
 // tour is the chunks that some tier is known to have, brought into the order of prompts.
@@ -193,10 +188,7 @@ func (s *stop) compare(space uint32, hash key.Hash) int {
 // order finds which chunk stands on which.
 func (t *tour) order() {
 	slices.SortFunc(t.list, func(a, b stop) int { return a.compare(b.space, b.hash) })
-	t.child, t.next, t.top = make([]int32, len(t.list)), make([]int32, len(t.list)), none
-	for i := range t.child {
-		t.child[i] = none
-	}
+	t.child, t.next, t.top = slices.Repeat([]int32{none}, len(t.list)), make([]int32, len(t.list)), none
 	for i := range t.list {
 		s, first := &t.list[i], &t.top
 		p, there := slices.BinarySearchFunc(t.list, s, func(a stop, s *stop) int { return a.compare(s.space, s.parent) })

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/events"
@@ -85,7 +86,7 @@ func (s *operator) Announce(ctx context.Context, only *key.SpaceID) error {
 		return err
 	}
 	return t.visit(ctx, func(ks []key.Key) error {
-		s.index.announce(ks)
+		s.index.contents(ks, s.index.journal.log.Note)
 		return s.index.journal.log.Room(ctx)
 	})
 }
@@ -100,8 +101,9 @@ func (s *operator) Contents(ctx context.Context, visit func([]events.Change) err
 	}
 	var list []events.Change
 	return t.visit(ctx, func(ks []key.Key) error {
-		list = s.index.contents(list[:0], ks)
-		return visit(list)
+		list = list[:0]
+		s.index.contents(ks, func(c events.Change) { list = append(list, c) })
+		return visit(slices.DeleteFunc(list, func(c events.Change) bool { return c.Kind == events.Removed })) // of a distrusted space
 	})
 }
 

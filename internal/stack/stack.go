@@ -71,7 +71,7 @@ func NewStack(o Options) *Stack {
 		d.ages = age.New()
 	}
 	d.distrusted = cmp.Or(o.Distrusted, new(distrust.List))
-	d.index.journal = newJournal(&o, d.index.mu.tree)
+	d.index.journal = newJournal(&o, d)
 	s := &Stack{dram: d, lookups: lookups{d}, leases: &leases{dram: d}, remover: &remover{d}}
 	s.loader, s.planning = newLoader(d, s.leases, &o), newPlanning(d)
 	s.filler = &filler{lookups: s.lookups, planning: s.planning, remover: s.remover}

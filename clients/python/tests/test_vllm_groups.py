@@ -47,12 +47,14 @@ MODELS = {
     "three sizes": Model([Group(64), Group(32, 2), Group(16, 3)], ["full", "window 64", "window 48"]),
     "longer windows": Model([Group(16), Group(32, 2)], ["full", "window 64"]),
     "one full group": Model([Group(16)], ["full"]),
+    "one left out": Model([Group(32), Group(16, behind=1), Group(16, 4, behind=1)], ["full", "full", "window 64"], 32),
 }
 
 
 def spec_groups(model: Model) -> Any:
     """As vLLM's normalized configuration has them."""
-    return tuple(SimpleNamespace(tokens_per_block=g.chunk, layer_names=(f"layer.{i}",)) for i, g in enumerate(model.groups))
+    groups = enumerate(model.groups)
+    return tuple(SimpleNamespace(group_id=i + g.behind, tokens_per_block=g.chunk, layer_names=(f"layer.{i}",)) for i, g in groups)
 
 
 class Case(unittest.TestCase):
@@ -270,6 +272,19 @@ class Kinds(Case):
         self.assertEqual([str(k) for k in kinds(None, 4, 1)], ["full", "window 128", "state"])
         self.assertEqual((kinds(None, "-"), of_spec(SimpleNamespace(config=None))), ([], []))
         self.assertEqual([k and str(k) for k in kinds(None, 0, "2", -1)], ["full", None, None, None])
+
+    def test_a_group_that_is_left_out(self) -> None:
+        """A window in which no prefix is looked for, as DeepSeek V4.1 has it, is not offloaded:
+        the groups behind it keep their numbers, kinds and sizes, and what is there is found."""
+        daemon, model = self.daemon(), MODELS["one left out"]
+        player = Player(self, self.engine(daemon, model, groups=model.kinds), model)
+        groups, names = player.engine.tier._groups, [n.to_bytes(4, "big") for n in range(4)]
+        self.assertEqual([str(groups.kind(name)) for name in names], ["full", "None", "full", "window 64"])
+        self.assertEqual([groups.tokens(name) for name in names], [32, 32, 16, 16])
+        prompt = Prompt.of(range(20), GRAIN, 20 * GRAIN, "left out")
+        player.store(prompt, player.sparse(prompt, [16 * GRAIN]))
+        player.drop(list(player.memory.rows))
+        self.assertEqual(player.play(prompt, 0), (16 * GRAIN,) * 2)
 
     def test_learned(self) -> None:
         """What vLLM does not say and the user neither is learned from its first load."""

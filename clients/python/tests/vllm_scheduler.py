@@ -11,11 +11,13 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Se
 
 
 class Group(NamedTuple):
-    """A group of layers. ``window``: chunks of it that must be there in a row, 0 for all."""
+    """A group of layers. ``window``: chunks of it that must be there in a row, 0 for all.
+    ``behind``: how many groups before it are not offloaded."""
 
     chunk: int  # tokens
     window: int = 0
     draft: bool = False
+    behind: int = 0
 
 
 class Prompt(NamedTuple):
@@ -39,7 +41,7 @@ class Prompt(NamedTuple):
         """Of each full chunk of a group."""
         step = group.chunk // self.grain
         ends = range(step - 1, self.tokens // self.grain, step)
-        return [self.hashes[i] + number.to_bytes(4, "big") for i in ends]
+        return [self.hashes[i] + (number + group.behind).to_bytes(4, "big") for i in ends]
 
 
 class Answers(NamedTuple):

@@ -108,7 +108,7 @@ class KvstoredTier(SecondaryTierManager):
         self._counters, self._events = Counters(), Events(self, o["enable_kv_events"], spec)
         self._client = Client(o["socket"], space=space, name="vllm", timeout=self._transfer_timeout)  # it is checked there
         kinds = _groups.given(o["groups"]) or groups.of_spec(spec)
-        self._groups = Groups(self._client, space, kinds, groups.chunks(spec), o["verify"], o["check_existing"])
+        self._groups = Groups(self._client, space, kinds, spec, o["verify"], o["check_existing"])
         self._pages = self._groups.first
         self._client.on_attach(self._attached)
         self._events.follow(self._client.socket, self._transfer_timeout)

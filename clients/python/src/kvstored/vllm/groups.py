@@ -26,6 +26,13 @@ log = logging.getLogger("kvstored.vllm")
 _LOADS = 16  # of a group that are remembered
 
 
+def numbers(spec: Any) -> List[int]:
+    """Of the groups that vLLM offloads, as keys have them: it leaves out those in which no
+    prefix is looked for, like the window of DeepSeek V4.1."""
+    groups = getattr(getattr(spec, "config", None), "groups", ())
+    return [int(getattr(group, "group_id", i)) for i, group in enumerate(groups)]
+
+
 def of_spec(spec: Any) -> List[Optional[Kind]]:
     """The kinds that vLLM says; empty for a version that says none."""
     groups = getattr(getattr(spec, "config", None), "groups", ())
@@ -60,14 +67,18 @@ class Groups:
     """The groups of one engine. Safe for the threads of a tier."""
 
     def __init__(
-        self, client: Client, space: Space, kinds: Sequence[Optional[Kind]], sizes: Sequence[int], verify: bool, check_existing: int
+        self, client: Client, space: Space, kinds: Sequence[Optional[Kind]], spec: Any, verify: bool, check_existing: int
     ) -> None:
-        """``sizes``: tokens in a chunk of each, as far as they are known."""
-        self._client, self._space, self._sizes = client, space, list(sizes)
+        """``kinds``: of the groups that ``spec`` has, as far as they are known."""
+        self._client, self._space = client, space
+        known = numbers(spec)
+        self._sizes = dict(zip(known, chunks(spec)))
+        if len(known) < len(kinds):  # the user knows more of them
+            known = list(range(len(kinds)))
         self._hints = Hints(client)
         self._options = verify, check_existing
         # Each operation on a dict is atomic.
-        self._kinds: Dict[bytes, Kind] = {i.to_bytes(4, "big"): kind for i, kind in enumerate(kinds) if kind is not None}
+        self._kinds: Dict[bytes, Kind] = {n.to_bytes(4, "big"): kind for n, kind in zip(known, kinds) if kind is not None}
         self._given = set(self._kinds)
         self._pages: Dict[bytes, Pages] = {}
         self._loads: Dict[bytes, Deque[int]] = {}
@@ -88,8 +99,8 @@ class Groups:
 
     def tokens(self, group: bytes) -> int:
         """In a chunk of a group."""
-        n = number(group)
-        return max(1, min(self._sizes[n], 1 << 16)) if n < len(self._sizes) else self._space.chunk_tokens
+        size = self._sizes.get(number(group), self._space.chunk_tokens)
+        return max(1, min(size, 1 << 16))
 
     def kind(self, group: bytes) -> Optional[Kind]:
         """None for one of which it is not known yet."""

@@ -76,7 +76,13 @@ def _host_pool(module: Any) -> None:
                 host[at] = device[device_indices.long()].reshape(len(at), *host.shape[1:])
 
     module.MHATokenToKVPoolHost.load_to_device_per_layer = load
+    def dummy(pool: Any) -> Any:  # that SGLang's files page-lock
+        import torch
+
+        return torch.zeros(2 * pool.layer_num * pool.page_size * pool.head_num * pool.head_dim, dtype=pool.dtype)
+
     module.MHATokenToKVPoolHost.backup_from_device_all_layer = store
+    module.MHATokenToKVPoolHost.get_dummy_flat_data_page = dummy
 
 
 def _events() -> None:

@@ -1,6 +1,6 @@
 // Command sglang times the first token of a real SGLang that computes on a CPU, whose prompts
-// are computed, or come from its own cache, from HiCache over SGLang's files and over the
-// daemon, and from the daemon by SGLang's linker.
+// are computed, or come from its own cache, that of a second engine, from HiCache over SGLang's
+// files and over the daemon, and from the daemon by SGLang's linker.
 //
 //	go -C bench run ./engines/sglang [-for 10m] [-rounds 100] [-sizes 1000,3000] [-dir DIR]
 //

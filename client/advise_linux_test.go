@@ -10,14 +10,13 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/arena/pages"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
 // A client's mapping of its staging window is advised to have huge pages ("hg" in
 // proc_pid_smaps(5)), and lies where they fit.
 func TestWindowIsAdvisedHuge(t *testing.T) {
-	const size = 2 * pages.HugeBytes
+	const size = 2 * arena.HugeBytes
 	f, err := arena.NewMemory("window", size)
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +30,7 @@ func TestWindowIsAdvisedHuge(t *testing.T) {
 	if flags := flagsOf(t, m.mu.staging); !slices.Contains(flags, "hg") {
 		t.Errorf("the mapping has the flags %v", flags)
 	}
-	if at := uintptr(unsafe.Pointer(&m.mu.staging[0])); at%pages.HugeBytes != 0 {
+	if at := uintptr(unsafe.Pointer(&m.mu.staging[0])); at%arena.HugeBytes != 0 {
 		t.Errorf("the window is mapped at %#x, where no huge page fits", at)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/arena/bulk"
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -60,7 +60,7 @@ func (c *Client) Get(ctx context.Context, p Prompt, o GetOptions) ([]Chunk, erro
 		return nil, err
 	}
 	for i := range out {
-		if bulk.Sum(out[i].Bytes) != out[i].Sum {
+		if arena.Sum(out[i].Bytes) != out[i].Sum {
 			return out[:i], ErrCorrupt
 		}
 	}
@@ -84,10 +84,10 @@ func (j *Job) fetch(ctx context.Context, dst []byte, i int, r wire.Ref) error {
 		if m.Chunks.Len() != 1 || len(m.Payloads) != len(dst) {
 			return broken("job %d: chunk %d came as %d chunks of %d bytes", j.id, i, m.Chunks.Len(), len(m.Payloads))
 		}
-		bulk.Copy(dst, m.Payloads)
+		arena.Copy(dst, m.Payloads)
 		return nil
 	}, nil)
-	if err == nil && bulk.Sum(dst) != r.Sum {
+	if err == nil && arena.Sum(dst) != r.Sum {
 		return ErrCorrupt
 	}
 	return err

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/arena/bulk"
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -57,10 +57,10 @@ type Job struct {
 	mu struct {
 		sync.Mutex
 		state   State
-		refs    []wire.Ref       // of all ranks of chunk 0, then of chunk 1, ...
-		needs   wire.Needs       // what refs are of, in a job with groups
-		ended   bool             // Release or Cancel was called
-		changed broadcast.Signal // closed when state changes; nil while no call waits
+		refs    []wire.Ref  // of all ranks of chunk 0, then of chunk 1, ...
+		needs   wire.Needs  // what refs are of, in a job with groups
+		ended   bool        // Release or Cancel was called
+		changed base.Signal // closed when state changes; nil while no call waits
 	}
 }
 
@@ -277,7 +277,7 @@ func (j *Job) Copy(ctx context.Context, dst []byte, i int) (int, error) {
 	if p == nil {
 		return 0, ErrClosed
 	}
-	return bulk.CopyCold(dst, p), nil
+	return arena.CopyCold(dst, p), nil
 }
 
 // Renew starts the age of the lease anew and returns how long it holds.

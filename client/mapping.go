@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/arena/pages"
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -71,7 +71,7 @@ func mapFile(f *os.File, n uint64, writable bool) ([]byte, error) {
 	if n == 0 || n > math.MaxInt || info.Size() < int64(n) {
 		return nil, broken("memory of %d bytes was announced, the descriptor has %d", n, info.Size())
 	}
-	p, err := pages.Map(f, int64(n), writable)
+	p, err := arena.MapHuge(f, int64(n), writable)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errUnmapped, err)
 	}
@@ -90,7 +90,7 @@ func (m *mappings) close() {
 	defer m.mu.Unlock()
 	for _, p := range []*[]byte{&m.mu.arena, &m.mu.staging} {
 		if *p != nil {
-			_ = pages.Unmap(*p) // fails only on what Map did not return
+			_ = arena.Unmap(*p) // fails only on what Map did not return
 			*p = nil
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/arena/pages"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -71,7 +70,7 @@ func TestSharedMemory(t *testing.T) {
 			f.reply(f.next(), &wire.ReleaseReply{})
 			f.drain()
 		})
-		if at := uintptr(unsafe.Pointer(&c.maps.mu.arena[0])); at%pages.HugeBytes != 0 {
+		if at := uintptr(unsafe.Pointer(&c.maps.mu.arena[0])); at%arena.HugeBytes != 0 {
 			t.Errorf("the arena is mapped at %#x, where no huge page fits", at)
 		}
 		ctx := testContext(t)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/arena/bulk"
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -256,7 +256,7 @@ func (s *Storing) settle(ctx context.Context, first, n int) (int, error) {
 func CopyTo(dst, payload []byte) int { return toDaemon.Copy(dst, payload) }
 
 // toDaemon is how this process copies to memory that a daemon reads.
-var toDaemon bulk.Way
+var toDaemon arena.CopyWay
 
 var noRoom = map[Result]Code{ResultNoSpace: ErrNoSpace, ResultOverBudget: ErrOverBudget, ResultOverQuota: ErrOverQuota, ErrDeclined: ErrDeclined}
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/base/glob"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // Access is a rule that gives users rights: see [security](../security.md#rules). With any
@@ -147,7 +147,7 @@ func (c *checker) reached(i int) {
 	path := fmt.Sprintf("access[%d]", i)
 	for j := range i {
 		first := &c.Access[j]
-		if r.Front != first.Front || r.Front == "" && !glob.Covers(first.Match, r.Match) {
+		if r.Front != first.Front || r.Front == "" && !base.GlobCovers(first.Match, r.Match) {
 			continue
 		}
 		if r.Front != "" && len(r.UIDs) == 0 && len(first.UIDs) == 0 {

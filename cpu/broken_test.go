@@ -3,7 +3,7 @@ package cpu_test
 import (
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -12,7 +12,7 @@ import (
 // An entry whose block was given to another, because of a reference let go of twice, is a
 // miss: nobody gets the bytes of the other under its key. The other stays.
 func TestBlockOfAnother(t *testing.T) {
-	t.Cleanup(broken.Survive())
+	t.Cleanup(base.SurviveBroken())
 	h, a := newTier(t, 8*page, ledger.Limits{})
 	one := store(t, h, 1, 1, page)
 	var refs [1]tier.Ref
@@ -24,12 +24,12 @@ func TestBlockOfAnother(t *testing.T) {
 	b.Release() // the entry's
 	h.Ledger().Unhold(ledger.Daemon, ledger.IO, []ledger.ID{refs[0].ID})
 	other := store(t, h, 2, 1, page) // in the same memory
-	reports := broken.Count()
+	reports := base.BrokenCount()
 	if n, _ := h.Hold(ledger.Daemon, ledger.IO, tiertest.Keys(one, 0, 1), refs[:]); n != 0 {
 		t.Errorf("it is found: %v", tiertest.CheckPayload(one.Key(0), refs[0].Block.Bytes()))
 	}
-	if s := h.Ledger().Stats(); broken.Count() == reports || s.AsideEntries != 1 || h.Has(one.Key(0)) {
-		t.Errorf("%d reports; %+v", broken.Count()-reports, s)
+	if s := h.Ledger().Stats(); base.BrokenCount() == reports || s.AsideEntries != 1 || h.Has(one.Key(0)) {
+		t.Errorf("%d reports; %+v", base.BrokenCount()-reports, s)
 	}
 	if n, err := h.Hold(ledger.Daemon, ledger.IO, tiertest.Keys(other, 0, 1), refs[:]); n != 1 {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestBlockOfAnother(t *testing.T) {
 
 // Where more than a hundredth of DRAM is put aside, all goes that nobody leases, once.
 func TestEmptiedInMistrust(t *testing.T) {
-	t.Cleanup(broken.Survive())
+	t.Cleanup(base.SurviveBroken())
 	const pages = 1000
 	h, _ := newTier(t, pages*page, ledger.Limits{})
 	c := store(t, h, 1, 100, page)
@@ -88,7 +88,7 @@ func TestEmptiedInMistrust(t *testing.T) {
 // Emptying waits for writers that have no room for more, and goes on until nothing is left
 // that could go.
 func TestEmptiedAsWritten(t *testing.T) {
-	t.Cleanup(broken.Survive())
+	t.Cleanup(base.SurviveBroken())
 	h, _ := newTier(t, 1000*page, ledger.Limits{Unwritten: page})
 	h.Ledger().StandOn(func() ledger.Below { return 2 })
 	for seed := range uint64(20) {

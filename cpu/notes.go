@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/keep/manifest"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -10,7 +9,7 @@ import (
 
 // notes are what a tier writes down of its entries, for a process after this one.
 type notes struct {
-	to      *manifest.Manifest // nil: nothing
+	to      *Manifest          // nil: nothing
 	passing func(key.Key) bool // nil: none is
 }
 
@@ -27,8 +26,8 @@ func (n *notes) put(e ledger.Entry, b arena.Block) {
 }
 
 // recordOf is what a manifest says of an entry, but for what a clean stop adds.
-func recordOf(e ledger.Entry, b arena.Block) manifest.Record {
-	return manifest.Record{
+func recordOf(e ledger.Entry, b arena.Block) Record {
+	return Record{
 		Key: e.Key, Parent: e.Parent, Offset: b.Offset(), Size: uint32(b.Len()), Sum: b.Sum(), Word: e.Value.B,
 	}
 }

@@ -12,8 +12,7 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/base/broken"
-	"github.com/kvstored/kvstored/internal/keep/manifest"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -25,14 +24,14 @@ import (
 type noted struct {
 	*cpu.Tier
 	arena    *arena.Arena
-	manifest *manifest.Manifest
+	manifest *cpu.Manifest
 }
 
-func newNoted(t *testing.T, a *arena.Arena, m *manifest.Manifest, passing func(key.Key) bool) *noted {
+func newNoted(t *testing.T, a *arena.Arena, m *cpu.Manifest, passing func(key.Key) bool) *noted {
 	t.Helper()
 	var err error
 	if m == nil {
-		if m, err = manifest.New(a.Stats().CapacityBytes); err != nil {
+		if m, err = cpu.NewManifest(a.Stats().CapacityBytes); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -69,7 +68,7 @@ func (n *noted) killed(t *testing.T) (next *noted, r resumed) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, left, err := manifest.Open(another(t, n.manifest.File()), bytes)
+	m, left, err := cpu.OpenManifest(another(t, n.manifest.File()), bytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +257,7 @@ func TestNothingIsReused(t *testing.T) {
 
 // Emptying that mistrust asks for while nothing may be reused is done afterwards.
 func TestEmptiedAfterGuard(t *testing.T) {
-	t.Cleanup(broken.Survive())
+	t.Cleanup(base.SurviveBroken())
 	n := newNoted(t, newShared(t, 1000*page), nil, nil)
 	c := store(t, n.Tier, 1, 100, page)
 	next, _ := n.killed(t)
@@ -357,7 +356,7 @@ func TestLaterRecordCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := refs[0].Block
-	n.manifest.Put(b.ID(), &manifest.Record{Key: first.Key(0), Offset: b.Offset(), Size: uint32(b.Len()), Sum: b.Sum()})
+	n.manifest.Put(b.ID(), &cpu.Record{Key: first.Key(0), Offset: b.Offset(), Size: uint32(b.Len()), Sum: b.Sum()})
 	next, r := n.killed(t)
 	got, err := next.Get(t.Context(), first.Key(0), nil)
 	if err != nil {
@@ -386,7 +385,7 @@ func TestLostBlocksRecord(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Cleanup(broken.Survive())
+			t.Cleanup(base.SurviveBroken())
 			n := newNoted(t, newShared(t, 8*page), nil, nil)
 			one := store(t, n.Tier, 1, 1, page)
 			b, err := n.Get(t.Context(), one.Key(0), nil)

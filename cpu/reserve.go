@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -375,7 +375,7 @@ func (t *Tier) Publish(refs []tier.Ref, dirty, held bool) {
 		n := 0
 		for _, r := range part {
 			if !r.Block.Sealed() { // its memory is nobody's from now on
-				broken.Report("cpu: entry %d is published, and its payload is not sealed", r.ID)
+				base.Broken("cpu: entry %d is published, and its payload is not sealed", r.ID)
 				t.ledger.Abort(r.ID)
 				continue
 			}
@@ -403,7 +403,7 @@ func (t *Tier) publish(ids []ledger.ID, dirty, held bool) {
 		return
 	}
 	if _, err := t.ledger.PublishHeld(ledger.Daemon, ledger.IO, ids, dirty); err != nil {
-		broken.Report("cpu: holds for I/O have no budget, yet: %v", err)
+		base.Broken("cpu: holds for I/O have no budget, yet: %v", err)
 	}
 }
 

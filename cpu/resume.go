@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/keep/manifest"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -38,7 +37,7 @@ func Leave(t *Tier) error {
 // takes keys. below says that there are tiers below: without a clean stop their
 // contents are not known, and all is dirty. lost is how many entries had no room, or were there
 // twice. Nothing that was in use is used for anything else until Reuse.
-func Resume(t *Tier, left *manifest.Left, below bool, visit func([]tier.Resumed)) (keys []key.Key, lost int) {
+func Resume(t *Tier, left *Left, below bool, visit func([]tier.Resumed)) (keys []key.Key, lost int) {
 	t.guard.on.Store(true)
 	t.arena.Reclaim(left.Largest(), left.Has)
 	left.Loose(func(id uint32, off int64, size uint32) {
@@ -71,7 +70,7 @@ func Resume(t *Tier, left *manifest.Left, below bool, visit func([]tier.Resumed)
 // resume takes up one entry; false if its place is not free or the ledger has no room. Of
 // two records of a chunk, stored again at a kill amid the removal of the one before, the
 // later counts.
-func resume(t *Tier, id uint32, r *manifest.Record) (out tier.Resumed, ok bool) {
+func resume(t *Tier, id uint32, r *Record) (out tier.Resumed, ok bool) {
 	b, ok := t.arena.Place(id, r.Offset, int(r.Size), r.Sum)
 	if !ok {
 		t.notes.to.Clear(id)

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/arena/extent"
-	"github.com/kvstored/kvstored/internal/keep/manifest"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -24,7 +22,7 @@ type Options struct {
 	// Manifest, if any, has each payload noted, so that the next process finds it in the
 	// arena; see Resume. The tier writes it, and it stays the caller's, whose NoteFrees has
 	// Clear called.
-	Manifest *manifest.Manifest
+	Manifest *Manifest
 	// Passing, if any, says that a chunk has a bound on its age: it is not to outlive the
 	// process.
 	Passing func(key.Key) bool
@@ -236,7 +234,7 @@ func (t *Tier) block(e ledger.Entry) arena.Block {
 }
 
 // occupied is what a payload of n bytes takes in the arena.
-func occupied(n uint32) int64 { return extent.RoundUp(int64(n)) }
+func occupied(n uint32) int64 { return arena.RoundUp(int64(n)) }
 
 // watermarks are shares of the populated part of the arena.
 type watermarks struct{ high, low float64 }

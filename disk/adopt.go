@@ -5,13 +5,13 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
 // adoption writes the records of extents that are there.
 type adoption struct {
-	entries []record.Entry
+	entries []database.Entry
 	done    chan error
 }
 
@@ -26,7 +26,7 @@ func (a *adoption) Committed(err error) { a.done <- err }
 
 // adoptRecords writes the records of entries that were found by their headers,
 // unless they were deleted or stored anew meanwhile.
-func (r *recovery) adoptRecords(ctx context.Context, found []record.Entry) error {
+func (r *recovery) adoptRecords(ctx context.Context, found []database.Entry) error {
 	t := r.t
 	for part := range slices.Chunk(found, maxRemovals) {
 		adopt := &adoption{done: make(chan error, 1)}

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/age"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -18,7 +18,7 @@ func TestAgesComeBeforeEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const entries = emitBatch + 1
 		o, m := testOptions(tiertest.Folder(t)), newMemory(t)
-		o.Ages = age.New()
+		o.Ages = stale.New()
 		d, stop := start(t, o, nil)
 		ks := make([]key.Key, entries)
 		for i := range ks {
@@ -28,7 +28,7 @@ func TestAgesComeBeforeEntries(t *testing.T) {
 		}
 		stop()
 		time.Sleep(2 * time.Hour)
-		o.Ages = age.New()
+		o.Ages = stale.New()
 		d, _ = start(t, o, nil)
 		asked := false
 		err := d.Recover(t.Context(), func([]tier.Record) {
@@ -58,7 +58,7 @@ func TestAgesComeBeforeEntries(t *testing.T) {
 func TestAgesSurvive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, m := testOptions(tiertest.Folder(t)), newMemory(t)
-		o.Ages = age.New()
+		o.Ages = stale.New()
 		d, stop := start(t, o, nil)
 		large, inline, plain := keyOf(1), keyOf(2), keyOf(3)
 		o.Ages.Stored(large.Space, []key.Hash{large.Hash, inline.Hash}, time.Hour)
@@ -68,7 +68,7 @@ func TestAgesSurvive(t *testing.T) {
 		mustPut(t, d, m, 3, 9000)
 		stop()
 
-		check := func(b *age.Book, how string, ks ...key.Key) {
+		check := func(b *stale.Book, how string, ks ...key.Key) {
 			t.Helper()
 			for _, k := range ks {
 				if got := b.Of(k); got != want {
@@ -79,7 +79,7 @@ func TestAgesSurvive(t *testing.T) {
 				t.Errorf("%s: an entry without a bound has %+v", how, b.Of(plain))
 			}
 		}
-		o.Ages = age.New()
+		o.Ages = stale.New()
 		d, stop = start(t, o, nil)
 		var have [3]bool
 		if err := d.Contains(t.Context(), []key.Key{large, inline, plain}, have[:]); err != nil || have != [3]bool{true, true, true} {
@@ -90,7 +90,7 @@ func TestAgesSurvive(t *testing.T) {
 		check(o.Ages, "after the scan", large, inline)
 		stop()
 
-		o.Ages = age.New()
+		o.Ages = stale.New()
 		o.Ages.Open(plain.Space, time.Minute)
 		d, stop = start(t, o, nil)
 		recoverAll(t, d)
@@ -100,7 +100,7 @@ func TestAgesSurvive(t *testing.T) {
 		stop()
 
 		loseDatabase(t, filepath.Clean(o.Paths[0]))
-		o.Ages = age.New()
+		o.Ages = stale.New()
 		d, _ = start(t, o, nil)
 		if got := recoverAll(t, d); len(got) != 2 {
 			t.Fatalf("%d entries are back, want those with headers", len(got))

@@ -5,7 +5,6 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/arena/bulk"
 )
 
 const mostPieces = arena.MaxPayload / blockio.PieceBytes
@@ -15,7 +14,7 @@ const mostPieces = arena.MaxPayload / blockio.PieceBytes
 // the last one only that is left. It is valid when the transfer has finished well.
 type arriving struct {
 	bytes int
-	sum   bulk.Running // of the goroutine that has set hashing, and in the end of the reader
+	sum   arena.RunningSum // of the goroutine that has set hashing, and in the end of the reader
 
 	mu struct {
 		sync.Mutex

@@ -9,7 +9,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/internal/arena/bulk"
+	"github.com/kvstored/kvstored/internal/arena"
 )
 
 // Pieces may land in any order, several at a time: the checksum is that of one call.
@@ -23,7 +23,7 @@ func TestPiecesLandInAnyOrder(t *testing.T) {
 		for round := range 20 {
 			size := len(p) - round*blockio.PieceBytes/3
 			pieces := (size + blockio.PieceBytes - 1) / blockio.PieceBytes
-			a := arriving{sum: bulk.Over(p[:size]), bytes: size}
+			a := arriving{sum: arena.SumOver(p[:size]), bytes: size}
 			var all sync.WaitGroup
 			for _, i := range random.Perm(pieces) {
 				from := i * blockio.PieceBytes
@@ -51,7 +51,7 @@ func TestPiecesAreHashedAsTheyLand(t *testing.T) {
 		}
 		p := make([]byte, 4*blockio.PieceBytes)
 		want := xxh3.Hash(p)
-		a := arriving{sum: bulk.Over(p), bytes: len(p)}
+		a := arriving{sum: arena.SumOver(p), bytes: len(p)}
 		landed := func(i int) { a.Landed(i*blockio.PieceBytes, (i+1)*blockio.PieceBytes) }
 		landed(1)
 		landed(0) // and both are hashed
@@ -68,7 +68,7 @@ func TestPiecesAreHashedAsTheyLand(t *testing.T) {
 // hashesInPieces reports whether a byte that has arrived is hashed before the last one.
 func hashesInPieces() bool {
 	p := make([]byte, blockio.PieceBytes)
-	want, sum := xxh3.Hash(p), bulk.Over(p)
+	want, sum := xxh3.Hash(p), arena.SumOver(p)
 	sum.Arrived(len(p) - 1)
 	p[0] = 1
 	sum.Arrived(1)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -130,11 +130,11 @@ func BenchmarkRecover(b *testing.B) {
 // writeMany writes the records of a chain of n small entries.
 func writeMany(to *metadata.Batch, n int) {
 	for i := range n {
-		e := record.Entry{Key: keyOf(i), Size: 4096, Seq: 1, Depth: uint32(i), Extent: record.Extent{Segment: 1, Offset: int64(i) * extentBytes(4096), Bytes: uint32(extentBytes(4096))}}
+		e := database.Entry{Key: keyOf(i), Size: 4096, Seq: 1, Depth: uint32(i), Extent: database.Extent{Segment: 1, Offset: int64(i) * extentBytes(4096), Bytes: uint32(extentBytes(4096))}}
 		if i > 0 {
 			e.Parent = keyOf(i - 1).Hash
 		}
-		k := record.EntryKey(e.Key)
-		to.Set(k[:], record.AppendEntry(nil, &e))
+		k := database.EntryKey(e.Key)
+		to.Set(k[:], database.AppendEntry(nil, &e))
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -78,7 +78,7 @@ func (h *hurting) Committed(err error) {
 
 // putGhost writes a record of key 9, of this process, without a payload.
 func putGhost(b *metadata.Batch, d *instance) error {
-	return b.Put(&record.Entry{Key: keyOf(9), Size: 100_000, Seq: d.segments.seq.Add(1)})
+	return b.Put(&database.Entry{Key: keyOf(9), Size: 100_000, Seq: d.segments.seq.Add(1)})
 }
 
 // A broken database is not asked, and ends the tier. The next one has what it had.

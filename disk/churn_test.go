@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -94,13 +94,13 @@ func TestTrimKeepsWatermarks(t *testing.T) {
 		m := newMemory(t)
 		ctx := context.Background()
 		for i := range 36 { // exactly the high watermark of 48 MiB
-			mustPut(t, d, m, i, mib-record.HeaderBytes)
+			mustPut(t, d, m, i, mib-database.HeaderBytes)
 			out, err := d.Trim(ctx, 0, nil)
 			if err != nil || len(out) != 0 {
 				t.Fatalf("evicted %d with %d MiB of 48 in use: %v", len(out), i+1, err)
 			}
 		}
-		out, err := d.Trim(ctx, mib-record.HeaderBytes, nil)
+		out, err := d.Trim(ctx, mib-database.HeaderBytes, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestTrimPastSmallVictims(t *testing.T) {
 			young = append(young, keyOf(n+1))
 			n += 2
 		}
-		for _, size := range []int{mib - record.HeaderBytes, 60 << 10, large} {
+		for _, size := range []int{mib - database.HeaderBytes, 60 << 10, large} {
 			err := put(t, d, m, n, size)
 			for ; err == nil; err = put(t, d, m, n, size) {
 				young = append(young, keyOf(n))

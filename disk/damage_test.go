@@ -14,7 +14,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/test/logtest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -31,7 +31,7 @@ func TestCorruptPayload(t *testing.T) {
 		}
 		mustPut(t, d, m, 9, 100) // inline
 		e := entryIn(t, d, 2)
-		dbKey := record.PayloadKey(keyOf(9))
+		dbKey := database.PayloadKey(keyOf(9))
 		write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], make([]byte, 100)) })
 		stop()
 		flip(t, segmentFiles(t, o.Paths[0])[0], e.Extent.Offset+99_999)

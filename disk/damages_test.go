@@ -13,7 +13,6 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/database/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -159,7 +158,7 @@ func (x *damagedTier) imitate(t *testing.T, d *rig, m memory, rng *rand.Rand) {
 		t.Fatal(err)
 	}
 	defer b.Release()
-	copy(b.Bytes(), old[min(int(e.Extent.Offset)+record.HeaderBytes, len(old)):])
+	copy(b.Bytes(), old[min(int(e.Extent.Offset)+database.HeaderBytes, len(old)):])
 	r := tier.Record{Key: keyOf(n), Tokens: 256, Size: uint32(size), Sum: b.Seal()}
 	if err := d.Put(t.Context(), tier.Entry{Record: r, Block: b}); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
@@ -121,7 +121,7 @@ func TestSyncCoversTombstones(t *testing.T) {
 		if err := d.Delete(t.Context(), []key.Key{keyOf(1)}); err != nil {
 			t.Fatal(err)
 		}
-		page := make([]byte, record.HeaderBytes)
+		page := make([]byte, database.HeaderBytes)
 		image, err := os.Open(segmentFiles(t, o.Paths[0])[0])
 		if err != nil {
 			t.Fatal(err)
@@ -130,7 +130,7 @@ func TestSyncCoversTombstones(t *testing.T) {
 		if _, err := image.ReadAt(page, e.Extent.Offset); err != nil {
 			t.Fatal(err)
 		}
-		var h record.Header
+		var h database.Header
 		if !d.seal.Open(page, e.Extent.Segment, e.Extent.Offset, &h) || !h.Free || h.Seq <= e.Seq {
 			t.Errorf("the header is %+v", h)
 		}

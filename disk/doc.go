@@ -6,7 +6,7 @@
 // I/O straight between those and the blocks of the arena. One Badger record an
 // entry says where a payload lies and what its checksum is; payloads up to
 // InlineMax lie in Badger too. Memory holds the books of internal/ledger and
-// one internal/arena/extent allocator a segment. Eviction frees an extent and
+// one internal/arena allocator a segment. Eviction frees an extent and
 // deletes a record; nothing is ever rewritten.
 //
 // It never serves a byte that does not match the checksum in its record,
@@ -63,7 +63,7 @@
 //
 // # Headers
 //
-// A header (internal/database/record) is the record once more, in front of the payload,
+// A header (internal/database) is the record once more, in front of the payload,
 // so that a database that is lost can be made anew (survey). It is authenticated
 // with the set's secret and for its place, and it speaks for the free run behind
 // its extent: an extent is always the front of a run, so older headers there are

@@ -21,7 +21,6 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/database/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -222,7 +221,7 @@ func mustGet(t testing.TB, d tier.Tier, m memory, n, size int) {
 }
 
 // entryIn is the record of key n.
-func entryIn(t testing.TB, d *rig, n int) (e record.Entry) {
+func entryIn(t testing.TB, d *rig, n int) (e database.Entry) {
 	t.Helper()
 	if found, err := d.db.Entry(keyOf(n), &e); err != nil || !found {
 		t.Fatalf("key %d has a record: %t, %v", n, found, err)
@@ -267,7 +266,7 @@ func checkBooks(t testing.TB, d *rig) {
 func booksError(d *rig) error {
 	_, used, _, _ := d.segments.usage()
 	l, inDatabase := d.ledger.Stats(), filesWorth*d.share.live.Load()
-	if known := l.UsedBytes - inDatabase; used > known+int64(l.Entries)*record.HeaderBytes || known-used > int64(l.Entries)*alignBytes {
+	if known := l.UsedBytes - inDatabase; used > known+int64(l.Entries)*database.HeaderBytes || known-used > int64(l.Entries)*alignBytes {
 		return fmt.Errorf("extents take %d bytes, the ledger knows of %d in %d entries, %d of them in the database", used, l.UsedBytes, l.Entries, inDatabase)
 	}
 	d.segments.mu.Lock()
@@ -289,10 +288,10 @@ func booksError(d *rig) error {
 func recount(t testing.TB, d *rig) {
 	t.Helper()
 	checkBooks(t, d)
-	var entries []record.Entry
+	var entries []database.Entry
 	err := d.db.Scan(context.Background(), func(k, v []byte) error {
-		var e record.Entry
-		if err := record.DecodeEntry(&e, k, v); err != nil {
+		var e database.Entry
+		if err := database.DecodeEntry(&e, k, v); err != nil {
 			return err
 		}
 		entries = append(entries, e)

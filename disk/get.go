@@ -9,8 +9,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/arena/bulk"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -108,7 +107,7 @@ func (p payloads) find(ctx context.Context, k key.Key) (f found, err error) {
 	if !scanning {
 		return f, tier.ErrNotFound
 	}
-	var e record.Entry
+	var e database.Entry
 	if ok, err = t.unscanned(ctx, k, &e); err == nil && !ok && !t.scan.active.Load() {
 		return p.find(ctx, k) // the scan has ended meanwhile, and may have brought it
 	}
@@ -160,7 +159,7 @@ func (p payloads) readExtent(ctx context.Context, f found, b arena.Block) (uint6
 	t := p.t
 	r := &reading{t: t, loc: f.loc, done: make(chan error, 1)}
 	r.File, r.Off, r.Buf, r.Block, r.Pass, r.End = f.seg.file, f.loc.payload(), b.Padded(), b, f.pass, r
-	a := arriving{sum: bulk.Over(b.Bytes()), bytes: b.Len()}
+	a := arriving{sum: arena.SumOver(b.Bytes()), bytes: b.Len()}
 	r.Came = &a
 	t.segments.retain(f.loc)
 	if err := f.seg.volume.dev.Submit(&r.Transfer); err != nil {

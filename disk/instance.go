@@ -16,7 +16,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -43,7 +43,7 @@ type instance struct {
 	payload    atomic.Int64 // bytes resident
 	scan       scan
 	uses       uses
-	seal       *record.Sealer
+	seal       *database.Sealer
 	tombs      *tombWriter
 	rebuilds   bool        // all headers are to be compared with the database; Recover's own
 	surveyed   atomic.Bool // all headers say what the database says
@@ -245,12 +245,12 @@ func (t *instance) contains(ctx context.Context, ks []key.Key, have []bool) erro
 // and copies it into e. Without anything to recover it is false at once. Entries
 // that this process has stored are in the ledger; a record of its own that is not
 // there is one of a Put under way, or of one that failed and is to be removed.
-func (t *instance) unscanned(ctx context.Context, k key.Key, e *record.Entry) (bool, error) {
+func (t *instance) unscanned(ctx context.Context, k key.Key, e *database.Entry) (bool, error) {
 	if !t.scan.active.Load() || t.scan.isDeleted(k) {
 		return false, nil
 	}
 	type answer struct {
-		record.Entry
+		database.Entry
 		is bool
 	}
 	got, err := ask(ctx, t, func() (f answer, err error) {

@@ -1,8 +1,8 @@
 package disk
 
 import (
-	"github.com/kvstored/kvstored/internal/arena/extent"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/database"
 )
 
 // location packs where a payload lies into one word of the ledger: the segment, and
@@ -19,7 +19,7 @@ const (
 // inlined is the location of a payload in Badger. No segment has number 0.
 const inlined location = 0
 
-func locate(e record.Extent) location {
+func locate(e database.Extent) location {
 	return location(uint64(e.Segment)<<32 | uint64(e.Offset/alignBytes))
 }
 
@@ -31,7 +31,7 @@ func (l location) segment() uint32 { return uint32(l >> 32) }
 
 // offset is where the extent begins, payload where the payload does.
 func (l location) offset() int64  { return int64(uint32(l)) * alignBytes }
-func (l location) payload() int64 { return l.offset() + record.HeaderBytes }
+func (l location) payload() int64 { return l.offset() + database.HeaderBytes }
 
 // extentBytes is the size of the extent for a payload of n bytes.
-func extentBytes(n int64) int64 { return record.HeaderBytes + extent.RoundUp(n) }
+func extentBytes(n int64) int64 { return database.HeaderBytes + arena.RoundUp(n) }

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -93,14 +93,14 @@ const manyBytes = 4096
 func forgeRecords(b *metadata.Batch, n, perSegment int) {
 	each := extentBytes(manyBytes)
 	for i := range n {
-		e := record.Entry{
+		e := database.Entry{
 			Key: manyKey(i), Size: manyBytes, Seq: uint64(i), Depth: uint32(i % 100), Used: uint32(i / 1000),
-			Extent: record.Extent{Segment: uint32(1 + i/perSegment), Offset: int64(i%perSegment) * each, Bytes: uint32(each)},
+			Extent: database.Extent{Segment: uint32(1 + i/perSegment), Offset: int64(i%perSegment) * each, Bytes: uint32(each)},
 		}
 		if e.Depth > 0 {
 			e.Parent = manyKey(i - 1).Hash
 		}
-		k := record.EntryKey(e.Key)
-		b.Set(k[:], record.AppendEntry(nil, &e))
+		k := database.EntryKey(e.Key)
+		b.Set(k[:], database.AppendEntry(nil, &e))
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -34,7 +34,7 @@ func order(t *testing.T, dir string) {
 }
 
 // forget has the database lose the records of keys, and have old ones again.
-func forget(t *testing.T, d *rig, ns []int, old ...record.Entry) {
+func forget(t *testing.T, d *rig, ns []int, old ...database.Entry) {
 	t.Helper()
 	write(t, d, func(b *metadata.Batch) {
 		for i := range old {
@@ -60,7 +60,7 @@ func TestRebuildByOrder(t *testing.T) {
 		path := d.segments.find(damaged.Extent.Segment).path
 		stop()
 		flip(t, path, damaged.Extent.Offset+20)
-		flip(t, path, damaged.Extent.Offset+20+record.HeaderBytes/2)
+		flip(t, path, damaged.Extent.Offset+20+database.HeaderBytes/2)
 
 		check := func(lost bool) {
 			t.Helper()
@@ -94,7 +94,7 @@ func TestRebuildOfOlderRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, m, stop := twoPaths(t, 30)
 		o := d.instance.o
-		var old []record.Entry
+		var old []database.Entry
 		var ks []key.Key
 		for i := range 20 {
 			old, ks = append(old, entryIn(t, d, i)), append(ks, keyOf(i))

@@ -6,7 +6,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 )
 
 // opening is one Open.
@@ -51,7 +51,7 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	t.commits = metadata.NewCommitter(t.db, t.share, set.Epoch)
 	t.deleting.commits = t.commits
 	t.deletionLog = newDeletionLog(set.Meta, t.o.IOTimeout)
-	t.seal = record.NewSealer(set.Secret)
+	t.seal = database.NewSealer(set.Secret)
 	if t.rebuilds, err = set.Meta.Exists(metadata.RebuildName); err != nil {
 		return err
 	}

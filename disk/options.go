@@ -10,12 +10,10 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/arena/extent"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack/distrust"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -81,10 +79,10 @@ type Options struct {
 
 	// Ages says which entries have a bound on their age, and is told of those that an
 	// earlier process left; nil: none has.
-	Ages *age.Book
+	Ages *stale.Book
 
 	// Distrusted is kept beside the database; nil: no list is.
-	Distrusted *distrust.List
+	Distrusted *stale.Distrusted
 
 	Log zerolog.Logger
 
@@ -145,7 +143,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.free = filesystem.AvailableBytes
 	}
 	// A segment is never larger than all the room for extents.
-	o.SegmentBytes = extent.RoundDown(min(o.SegmentBytes, o.CapacityBytes-o.MetaReserveBytes))
+	o.SegmentBytes = arena.RoundDown(min(o.SegmentBytes, o.CapacityBytes-o.MetaReserveBytes))
 	return o, o.check()
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -79,7 +79,7 @@ type writing struct {
 	t     *instance
 	id    ledger.ID
 	loc   location
-	entry record.Entry
+	entry database.Entry
 	seg   *segment
 	fails uint64 // syncs of seg that had failed before
 	done  chan error
@@ -90,7 +90,7 @@ type writing struct {
 func (t *instance) store(ctx context.Context, id ledger.ID, e tier.Entry, tried []*volume) (*volume, error) {
 	at := now()
 	w := &writing{t: t, id: id, done: make(chan error, 1)}
-	w.entry = record.Entry{
+	w.entry = database.Entry{
 		Key: e.Key, Parent: e.Parent, Depth: e.Depth, Tokens: e.Tokens, Size: e.Size, Sum: e.Block.Sum(),
 		Created: at, Used: at,
 	}
@@ -116,7 +116,7 @@ func (t *instance) store(ctx context.Context, id ledger.ID, e tier.Entry, tried 
 	w.fails = seg.unsynced.fails.Load()
 	w.entry.Extent, w.entry.Seq = g.extent, g.seq
 	w.Head = newPage()
-	t.seal.Seal(w.Head, &record.Header{Entry: w.entry, Void: g.void})
+	t.seal.Seal(w.Head, &database.Header{Entry: w.entry, Void: g.void})
 	w.File, w.Off, w.Buf = seg.file, w.loc.payload(), e.Block.Padded()
 	w.Write, w.End = true, w
 	t.ledger.SetValue(id, ledger.Value{A: uint64(w.loc), B: w.entry.Sum})

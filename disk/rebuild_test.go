@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -167,7 +167,7 @@ func TestHeadersAreNotImitated(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer b.Release()
-			copy(b.Bytes(), image[record.HeaderBytes:])
+			copy(b.Bytes(), image[database.HeaderBytes:])
 			sum := b.Seal()
 			r := tier.Record{Key: keyOf(n), Tokens: 256, Size: uint32(size), Sum: sum}
 			if err := d.Put(t.Context(), tier.Entry{Record: r, Block: b}); err != nil {
@@ -192,7 +192,7 @@ func TestHeadersAreNotImitated(t *testing.T) {
 			}
 		}
 		spoof(50, 20*(size+8192))
-		var e record.Entry
+		var e database.Entry
 		if found, err := d.db.Entry(keyOf(50), &e); err != nil || !found || e.Extent.Offset != 0 {
 			t.Fatalf("the imitation does not lie where it should: %+v, %v", e.Extent, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -55,9 +55,9 @@ func one(ledger.Entry) int64 { return 1 }
 // cut deletes the records of the entries used longest ago beyond Options.Entries, so
 // that recovery takes no more memory for more records. Their headers are left to the
 // survey.
-func (r *recovery) cut(ctx context.Context, entries []record.Entry) ([]record.Entry, error) {
+func (r *recovery) cut(ctx context.Context, entries []database.Entry) ([]database.Entry, error) {
 	most := r.t.o.Entries
-	slices.SortFunc(entries, func(a, b record.Entry) int { return byUse(&b, &a) })
+	slices.SortFunc(entries, func(a, b database.Entry) int { return byUse(&b, &a) })
 	var ks []key.Key
 	for i := range entries[most:] {
 		e := &entries[most+i]
@@ -70,7 +70,7 @@ func (r *recovery) cut(ctx context.Context, entries []record.Entry) ([]record.En
 
 // byUse compares by last use, oldest first. Of those used in the same second the tail
 // of a chain is older than its head.
-func byUse(a, b *record.Entry) int {
+func byUse(a, b *database.Entry) int {
 	return cmp.Or(cmp.Compare(a.Used, b.Used), cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Seq, b.Seq))
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
@@ -99,9 +99,9 @@ func (s *segments) reopen(f *fileSystem) {
 // empty evicts what lies in g and is to go. It reads the whole database. A Put
 // that was under way when g was closed may put one more there, which goes with
 // the next call.
-func (v reclaim) empty(ctx context.Context, g *segment, goes func(*record.Entry) bool, out []key.Key) ([]key.Key, error) {
+func (v reclaim) empty(ctx context.Context, g *segment, goes func(*database.Entry) bool, out []key.Key) ([]key.Key, error) {
 	t := v.t
-	there := func(e *record.Entry) bool { return !e.Inline && e.Extent.Segment == g.number && goes(e) }
+	there := func(e *database.Entry) bool { return !e.Inline && e.Extent.Segment == g.number && goes(e) }
 	for from := (key.Key{}); ; {
 		ks, err := ask(ctx, t, func() (metadata.Keys, error) { return t.db.KeysAfter(from, emptyBatch, there) })
 		if err == nil {
@@ -114,7 +114,7 @@ func (v reclaim) empty(ctx context.Context, g *segment, goes func(*record.Entry)
 	}
 }
 
-func everything(*record.Entry) bool { return true }
+func everything(*database.Entry) bool { return true }
 
 // evictFrom evicts those of ks that still lie in g, and returns when their
 // extents are free or held by a reader.

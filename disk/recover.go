@@ -8,11 +8,11 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/age"
-	"github.com/kvstored/kvstored/internal/arena/extent"
-	"github.com/kvstored/kvstored/internal/base/broken"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -20,12 +20,12 @@ import (
 // recovery is one Recover.
 type recovery struct {
 	t          *instance
-	entries    []record.Entry // that are whole
-	lost       []key.Key      // of records that are damaged
-	overlapped []key.Key      // of records whose extents others have, or that point nowhere
-	orphans    []*segment     // without an entry
-	beyond     int            // entries that were evicted for Options.Entries
-	buried     bool           // extents of these have headers yet
+	entries    []database.Entry // that are whole
+	lost       []key.Key        // of records that are damaged
+	overlapped []key.Key        // of records whose extents others have, or that point nowhere
+	orphans    []*segment       // without an entry
+	beyond     int              // entries that were evicted for Options.Entries
+	buried     bool             // extents of these have headers yet
 }
 
 // emitBatch is how many records Recover hands over at once.
@@ -103,7 +103,7 @@ func (r *recovery) keep(ctx context.Context) error {
 	}
 	var lost []key.Key
 	r.orphans, lost = r.reserve(r.entries)
-	r.entries = slices.DeleteFunc(r.entries, func(e record.Entry) bool { return slices.Contains(lost, e.Key) })
+	r.entries = slices.DeleteFunc(r.entries, func(e database.Entry) bool { return slices.Contains(lost, e.Key) })
 	r.restore(ctx, r.entries, lost)
 	t.scan.evicted.Store(uint64(len(evicted) + r.beyond))
 	return nil
@@ -153,19 +153,19 @@ func (r *recovery) end(ctx context.Context, emit func([]tier.Record)) {
 // that are damaged. Records of a newer program are passed over: Open refuses
 // a format that this one must not touch, so those are single ones, left for
 // that program to find. Their room is given to others.
-func (r *recovery) readRecords(ctx context.Context) (entries []record.Entry, lost []key.Key, err error) {
+func (r *recovery) readRecords(ctx context.Context) (entries []database.Entry, lost []key.Key, err error) {
 	t := r.t
 	t.scan.records.Store(0)
 	t.scan.newer.Store(0)
 	first := t.commits.First
 	err = t.db.Scan(ctx, func(k, v []byte) error {
 		t.scan.records.Add(1)
-		var e record.Entry
-		switch err := record.DecodeEntry(&e, k, v); {
-		case errors.Is(err, record.ErrNewer):
+		var e database.Entry
+		switch err := database.DecodeEntry(&e, k, v); {
+		case errors.Is(err, database.ErrNewer):
 			t.scan.newer.Add(1)
 		case err != nil:
-			if k, ok := record.ParseEntryKey(k); ok {
+			if k, ok := database.ParseEntryKey(k); ok {
 				lost = append(lost, k)
 			}
 		case e.Seq < first: // the others are in the ledger
@@ -200,7 +200,7 @@ func (r *recovery) dropRecords(ctx context.Context, ks []key.Key) error {
 
 // without returns those of ks that are no entry's: a survey may have found
 // another payload of a key.
-func without(ks []key.Key, entries []record.Entry) []key.Key {
+func without(ks []key.Key, entries []database.Entry) []key.Key {
 	if len(ks) == 0 {
 		return nil
 	}
@@ -218,22 +218,22 @@ func without(ks []key.Key, entries []record.Entry) []key.Key {
 // entries, which are in order of place, taken. It removes segments without
 // entries from the list and returns them. lost are entries that overlap others, which
 // is a broken invariant: they were resolved.
-func (r *recovery) reserve(entries []record.Entry) (orphans []*segment, lost []key.Key) {
+func (r *recovery) reserve(entries []database.Entry) (orphans []*segment, lost []key.Key) {
 	t := r.t
 	for _, g := range t.segments.all() {
 		if t.segments.oldSize(g.number) == 0 && g.size > 0 {
 			continue // made by this process
 		}
-		from, _ := slices.BinarySearchFunc(entries, g.number, func(e record.Entry, n uint32) int {
+		from, _ := slices.BinarySearchFunc(entries, g.number, func(e database.Entry, n uint32) int {
 			return cmp.Compare(e.Extent.Segment, n)
 		})
-		free := extent.New(g.size)
+		free := arena.NewAllocator(g.size)
 		for _, e := range entries[from:] {
 			if e.Extent.Segment != g.number {
 				break
 			}
 			if !free.Reserve(e.Extent.Offset, int64(e.Extent.Bytes)) {
-				broken.Report("disk: entries of segment %d overlap after they were resolved", g.number)
+				base.Broken("disk: entries of segment %d overlap after they were resolved", g.number)
 				lost = append(lost, e.Key)
 			}
 		}
@@ -251,11 +251,11 @@ func (r *recovery) reserve(entries []record.Entry) (orphans []*segment, lost []k
 // restore fills the ledger, least recently used first, without those that would be
 // too many. An entry that the ledger refuses, because it contradicts the others, loses
 // its record, and only then its extent, and so do those. Lost ones have no extent.
-func (r *recovery) restore(ctx context.Context, entries []record.Entry, lost []key.Key) {
+func (r *recovery) restore(ctx context.Context, entries []database.Entry, lost []key.Key) {
 	t := r.t
-	slices.SortFunc(entries, func(a, b record.Entry) int { return byUse(&a, &b) })
+	slices.SortFunc(entries, func(a, b database.Entry) int { return byUse(&a, &b) })
 	refused := r.skip(len(entries))
-	free := func(e *record.Entry) { t.segments.free(location(valueOf(e).A), int64(e.Size)) }
+	free := func(e *database.Entry) { t.segments.free(location(valueOf(e).A), int64(e.Size)) }
 	for i := len(refused); i < len(entries); i++ {
 		e := &entries[i]
 		r.makeRoom(ctx)
@@ -290,7 +290,7 @@ func (r *recovery) restore(ctx context.Context, entries []record.Entry, lost []k
 	}
 }
 
-func (r *recovery) emit(entries []record.Entry, emit func([]tier.Record)) {
+func (r *recovery) emit(entries []database.Entry, emit func([]tier.Record)) {
 	t := r.t
 	out := make([]tier.Record, 0, min(len(entries), emitBatch))
 	for i := range entries {
@@ -310,18 +310,18 @@ func (r *recovery) emit(entries []record.Entry, emit func([]tier.Record)) {
 }
 
 // stampOf is what a record says of the age of its entry.
-func stampOf(e *record.Entry) age.Stamp { return age.Stamp{Born: e.Created, Dies: e.Dies} }
+func stampOf(e *database.Entry) stale.Stamp { return stale.Stamp{Born: e.Created, Dies: e.Dies} }
 
 // valueOf is the value of an entry in the ledger: its packed location, or
 // inlined, and its checksum.
-func valueOf(e *record.Entry) ledger.Value {
+func valueOf(e *database.Entry) ledger.Value {
 	if e.Inline {
 		return ledger.Value{A: uint64(inlined), B: e.Sum}
 	}
 	return ledger.Value{A: uint64(locate(e.Extent)), B: e.Sum}
 }
 
-func recordOf(e *record.Entry) tier.Record {
+func recordOf(e *database.Entry) tier.Record {
 	return tier.Record{Key: e.Key, Parent: e.Parent, Depth: e.Depth, Tokens: e.Tokens, Size: e.Size, Sum: e.Sum}
 }
 
@@ -340,7 +340,7 @@ func (t *instance) records(ctx context.Context, ks []key.Key) ([]tier.Record, er
 	}
 	return ask(ctx, t, func() (recs []tier.Record, err error) {
 		for _, k := range ks {
-			var e record.Entry
+			var e database.Entry
 			switch found, err := t.db.Entry(k, &e); {
 			case err != nil:
 				return nil, err

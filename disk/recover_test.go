@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/base/broken"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -160,9 +160,9 @@ func TestRecencySurvives(t *testing.T) {
 }
 
 // rewrite lets fn change a record behind the tier's back.
-func rewrite(t *testing.T, d *rig, k key.Key, fn func(*record.Entry)) {
+func rewrite(t *testing.T, d *rig, k key.Key, fn func(*database.Entry)) {
 	t.Helper()
-	var e record.Entry
+	var e database.Entry
 	if found, err := d.db.Entry(k, &e); err != nil || !found {
 		t.Fatalf("no record: %v", err)
 	}
@@ -172,13 +172,13 @@ func rewrite(t *testing.T, d *rig, k key.Key, fn func(*record.Entry)) {
 
 func ageRecord(t *testing.T, d *rig, k key.Key, used uint32) {
 	t.Helper()
-	rewrite(t, d, k, func(e *record.Entry) { e.Used = used })
+	rewrite(t, d, k, func(e *database.Entry) { e.Used = used })
 }
 
-func forge(t *testing.T, d *rig, e record.Entry) {
+func forge(t *testing.T, d *rig, e database.Entry) {
 	t.Helper()
-	dbKey := record.EntryKey(e.Key)
-	write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], record.AppendEntry(nil, &e)) })
+	dbKey := database.EntryKey(e.Key)
+	write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], database.AppendEntry(nil, &e)) })
 }
 
 func TestForgedRecords(t *testing.T) {
@@ -191,15 +191,15 @@ func TestForgedRecords(t *testing.T) {
 		}
 		// 20 claims the bytes of 1 and wrote before it, 21 those of 2 and wrote
 		// after it, 22 to 25 point nowhere.
-		for i, change := range map[int]func(*record.Entry){
-			20: func(e *record.Entry) { e.Key = keyOf(20); e.Seq = 1; e.Extent.Offset += alignBytes },
-			21: func(e *record.Entry) { e.Key = keyOf(21); e.Seq++ },
-			22: func(e *record.Entry) { e.Key = keyOf(22); e.Extent.Segment = 99 },
-			23: func(e *record.Entry) { e.Key = keyOf(23); e.Extent.Offset = 8*mib - alignBytes },
-			24: func(e *record.Entry) { e.Key = keyOf(24); e.Extent.Offset = -alignBytes },
-			25: func(e *record.Entry) { e.Key = keyOf(25); e.Extent.Bytes = 0; e.Size = 0 },
+		for i, change := range map[int]func(*database.Entry){
+			20: func(e *database.Entry) { e.Key = keyOf(20); e.Seq = 1; e.Extent.Offset += alignBytes },
+			21: func(e *database.Entry) { e.Key = keyOf(21); e.Seq++ },
+			22: func(e *database.Entry) { e.Key = keyOf(22); e.Extent.Segment = 99 },
+			23: func(e *database.Entry) { e.Key = keyOf(23); e.Extent.Offset = 8*mib - alignBytes },
+			24: func(e *database.Entry) { e.Key = keyOf(24); e.Extent.Offset = -alignBytes },
+			25: func(e *database.Entry) { e.Key = keyOf(25); e.Extent.Bytes = 0; e.Size = 0 },
 		} {
-			rewrite(t, d, keyOf(i%20%10), func(e *record.Entry) {
+			rewrite(t, d, keyOf(i%20%10), func(e *database.Entry) {
 				if i < 22 {
 					rewriteFrom(t, d, i, e)
 				}
@@ -231,7 +231,7 @@ func TestForgedRecords(t *testing.T) {
 }
 
 // rewriteFrom makes e a copy of the record of key 1 or 2.
-func rewriteFrom(t *testing.T, d *rig, i int, e *record.Entry) {
+func rewriteFrom(t *testing.T, d *rig, i int, e *database.Entry) {
 	t.Helper()
 	*e = entryIn(t, d, i-19)
 }
@@ -240,12 +240,12 @@ func TestResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for range 300 {
-			var in []record.Entry
+			var in []database.Entry
 			for i := range rng.IntN(40) {
 				n := uint32(1 + rng.IntN(4))
-				in = append(in, record.Entry{
+				in = append(in, database.Entry{
 					Key: keyOf(i), Seq: uint64(rng.IntN(1000)*100 + i), Size: n * alignBytes, // behind a header of one page
-					Extent: record.Extent{Segment: 1 + uint32(rng.IntN(3)), Offset: int64(rng.IntN(40)) * alignBytes, Bytes: (n + 1) * alignBytes},
+					Extent: database.Extent{Segment: 1 + uint32(rng.IntN(3)), Offset: int64(rng.IntN(40)) * alignBytes, Bytes: (n + 1) * alignBytes},
 				})
 			}
 			all := len(in)
@@ -385,17 +385,17 @@ func TestRecordsInACircle(t *testing.T) {
 
 // Entries that overlap although they were resolved cost the later one, not the daemon.
 func TestOverlapAfterResolve(t *testing.T) {
-	t.Cleanup(broken.Survive())
+	t.Cleanup(base.SurviveBroken())
 	v := &volume{list: []*segment{{number: 1, size: 8 * alignBytes}}}
 	v.list[0].volume = v
 	r := recovery{t: &instance{segments: &segments{volumes: []*volume{v}}}}
-	at := func(name byte, off int64) record.Entry {
-		return record.Entry{Key: key.Key{Hash: [16]byte{name}}, Extent: record.Extent{Segment: 1, Offset: off * alignBytes, Bytes: 2 * alignBytes}}
+	at := func(name byte, off int64) database.Entry {
+		return database.Entry{Key: key.Key{Hash: [16]byte{name}}, Extent: database.Extent{Segment: 1, Offset: off * alignBytes, Bytes: 2 * alignBytes}}
 	}
-	before := broken.Count()
-	orphans, lost := r.reserve([]record.Entry{at(1, 0), at(2, 1), at(3, 2), at(4, 7)})
-	if len(orphans) != 0 || len(lost) != 2 || lost[0].Hash[0] != 2 || lost[1].Hash[0] != 4 || broken.Count() != before+2 {
-		t.Errorf("orphans %v, lost %v, %d counted", orphans, lost, broken.Count()-before)
+	before := base.BrokenCount()
+	orphans, lost := r.reserve([]database.Entry{at(1, 0), at(2, 1), at(3, 2), at(4, 7)})
+	if len(orphans) != 0 || len(lost) != 2 || lost[0].Hash[0] != 2 || lost[1].Hash[0] != 4 || base.BrokenCount() != before+2 {
+		t.Errorf("orphans %v, lost %v, %d counted", orphans, lost, base.BrokenCount()-before)
 	}
 	if used := v.list[0].free.UsedBytes(); used != 4*alignBytes {
 		t.Errorf("%d bytes are in use", used)
@@ -405,7 +405,7 @@ func TestOverlapAfterResolve(t *testing.T) {
 // The record of an entry that overlaps another's goes with it: the next start would meet it
 // again, and a deletion pass over it.
 func TestRecordOfAnOverlap(t *testing.T) {
-	t.Cleanup(broken.Survive())
+	t.Cleanup(base.SurviveBroken())
 	synctest.Test(t, func(t *testing.T) {
 		o := testOptions(tiertest.Folder(t))
 		m := newMemory(t)
@@ -425,7 +425,7 @@ func TestRecordOfAnOverlap(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.end(t.Context(), func([]tier.Record) {})
-		var e record.Entry
+		var e database.Entry
 		if found, err := d.db.Entry(wrong, &e); found || err != nil {
 			t.Errorf("its record is there: %v, error %v", found, err)
 		}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
@@ -21,7 +21,7 @@ func TestFullTierKeepsAll(t *testing.T) {
 		m := newMemory(t)
 		d, stop := start(t, o, nil)
 		for i := range 44 {
-			mustPut(t, d, m, i, mib-record.HeaderBytes)
+			mustPut(t, d, m, i, mib-database.HeaderBytes)
 		}
 		if files, _, _, _ := d.segments.usage(); files != o.CapacityBytes-o.MetaReserveBytes {
 			t.Fatalf("segments of %d bytes, want all the room there is", files)

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -13,8 +13,8 @@ import (
 // segment, and of two that overlap the one with the lower sequence number: a
 // crash came between the reuse of its extent and its deletion. It works in
 // place.
-func resolve(entries []record.Entry, sizeOf func(segment uint32) int64) (kept []record.Entry, lost []key.Key) {
-	slices.SortFunc(entries, func(a, b record.Entry) int {
+func resolve(entries []database.Entry, sizeOf func(segment uint32) int64) (kept []database.Entry, lost []key.Key) {
+	slices.SortFunc(entries, func(a, b database.Entry) int {
 		return cmp.Or(cmp.Compare(a.Extent.Segment, b.Extent.Segment), cmp.Compare(a.Extent.Offset, b.Extent.Offset), cmp.Compare(b.Seq, a.Seq))
 	})
 	var segment uint32
@@ -23,7 +23,7 @@ func resolve(entries []record.Entry, sizeOf func(segment uint32) int64) (kept []
 	for i := range entries {
 		e := entries[i]
 		if e.Inline {
-			if e.Size == 0 || e.Size > metadata.MaxInlineBytes || e.Extent != (record.Extent{}) {
+			if e.Size == 0 || e.Size > metadata.MaxInlineBytes || e.Extent != (database.Extent{}) {
 				lost = append(lost, e.Key)
 			} else {
 				kept = append(kept, e)
@@ -53,7 +53,7 @@ func resolve(entries []record.Entry, sizeOf func(segment uint32) int64) (kept []
 	return kept, lost
 }
 
-func inBounds(e *record.Entry, size int64) bool {
+func inBounds(e *database.Entry, size int64) bool {
 	x := e.Extent
 	return e.Size > 0 && int64(x.Bytes) == extentBytes(int64(e.Size)) &&
 		x.Offset >= 0 && x.Offset%alignBytes == 0 && x.Offset <= size-int64(x.Bytes)
@@ -63,7 +63,7 @@ func inBounds(e *record.Entry, size int64) bool {
 // fit into a capacity that is smaller than it was. A database that is beyond its
 // reserve does not count: it costs nothing that is stored while the tier runs
 // either.
-func (r *recovery) shrink(entries []record.Entry) (kept []record.Entry, evicted []key.Key) {
+func (r *recovery) shrink(entries []database.Entry) (kept []database.Entry, evicted []key.Key) {
 	t := r.t
 	type load struct {
 		*segment

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/arena/extent"
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -122,7 +122,7 @@ func (s *scrub) read(ctx context.Context, k key.Key, f found) (good bool, err er
 	for done := int64(0); done < int64(f.size); done += blockio.PieceBytes {
 		n := min(int64(f.size)-done, blockio.PieceBytes)
 		r := &reading{t: s.t, loc: f.loc, done: make(chan error, 1)}
-		r.File, r.Off, r.Buf, r.End = f.seg.file, f.loc.payload()+done, s.buf[:extent.RoundUp(n)], r
+		r.File, r.Off, r.Buf, r.End = f.seg.file, f.loc.payload()+done, s.buf[:arena.RoundUp(n)], r
 		s.t.segments.retain(f.loc)
 		if err := f.seg.volume.dev.Submit(&r.Transfer); err != nil {
 			s.t.segments.release(f.loc)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -34,7 +34,7 @@ func TestScrub(t *testing.T) {
 
 		e := entryIn(t, d, 7)
 		path := d.segments.find(e.Extent.Segment).path
-		dbKey := record.PayloadKey(keyOf(0))
+		dbKey := database.PayloadKey(keyOf(0))
 		write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], []byte("x")) })
 		stop()
 		flip(t, path, e.Extent.Offset+int64(size(7))-1)

@@ -12,8 +12,8 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
-	"github.com/kvstored/kvstored/internal/arena/extent"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -46,8 +46,8 @@ type segment struct {
 	unsynced unsynced
 
 	// Guarded by segments.mu.
-	free *extent.Allocator // nil until recovery has marked the extents in use
-	idle bool              // was empty when the maintenance came by last
+	free *arena.Allocator // nil until recovery has marked the extents in use
+	idle bool             // was empty when the maintenance came by last
 	// draining says that it takes no more extents and goes once it is empty.
 	draining bool
 }
@@ -125,7 +125,7 @@ func (s *segments) openOld(v *volume, n uint32) error {
 		_ = f.Close()
 		return fmt.Errorf("disk: open segment: %w", err)
 	}
-	size := extent.RoundDown(min(info.Size(), maxSegmentBytes))
+	size := arena.RoundDown(min(info.Size(), maxSegmentBytes))
 	// A file with holes (as a copy may have) counts with the size that it may grow
 	// to. The blocks of a file system's own notes on a file do not count, as they
 	// did not when the segment was made: a few KiB would else be a tier too large.
@@ -161,7 +161,7 @@ func (s *segments) oldSize(number uint32) int64 {
 // grant is an extent for a payload, and the fields of its header.
 type grant struct {
 	seg    *segment
-	extent record.Extent
+	extent database.Extent
 	void   int64
 	seq    uint64
 }
@@ -178,7 +178,7 @@ func (s *segments) alloc(v *volume, n int64) (grant, bool) {
 		}
 		if off, ok := g.free.Alloc(n); ok {
 			v.cursor, g.idle = at, false
-			x := record.Extent{Segment: g.number, Offset: off, Bytes: uint32(n)}
+			x := database.Extent{Segment: g.number, Offset: off, Bytes: uint32(n)}
 			return grant{g, x, g.free.FreeFrom(x.End()), s.seq.Add(1)}, true
 		}
 	}
@@ -195,7 +195,7 @@ func (s *segments) grow(v *volume, n int64, room func(files int64) int64) error 
 		s.mu.Unlock()
 		return tier.ErrNoSpace
 	}
-	size := extent.RoundDown(min(s.size, left))
+	size := arena.RoundDown(min(s.size, left))
 	number, ok := v.newNumber()
 	if ok {
 		s.mu.bytes += size // taken, so that no other volume takes it
@@ -215,14 +215,14 @@ func (s *segments) grow(v *volume, n int64, room func(files int64) int64) error 
 		}
 		return err
 	}
-	v.cursor = v.insert(&segment{number: number, volume: v, path: v.at.Path(name), size: size, blocks: size, file: f, free: extent.New(size)})
+	v.cursor = v.insert(&segment{number: number, volume: v, path: v.at.Path(name), size: size, blocks: size, file: f, free: arena.NewAllocator(size)})
 	return nil
 }
 
 // canGrow reports whether a segment in room bytes would hold n. A sliver at
 // the end of the capacity is not worth a file.
 func (s *segments) canGrow(n, room int64) bool {
-	return extent.RoundDown(min(s.size, room)) >= max(extent.RoundUp(n), s.size/16)
+	return arena.RoundDown(min(s.size, room)) >= max(arena.RoundUp(n), s.size/16)
 }
 
 // removeIdle removes the files of v that were empty at the last call too, so

@@ -12,7 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
@@ -114,10 +114,10 @@ func TestNewerRecordIsPassedOver(t *testing.T) {
 			mustPut(t, d, m, i, mib)
 		}
 		e := entryIn(t, d, 3)
-		dbKey := record.EntryKey(keyOf(3))
-		newer := record.AppendEntry(nil, &e)
-		newer[0] = record.EntryVersion + 1
-		body := newer[:record.EntryBytes-8]
+		dbKey := database.EntryKey(keyOf(3))
+		newer := database.AppendEntry(nil, &e)
+		newer[0] = database.EntryVersion + 1
+		body := newer[:database.EntryBytes-8]
 		newer = binary.LittleEndian.AppendUint64(body, xxhash.Sum64(slices.Concat(dbKey[:], body)))
 		write(t, d, func(b *metadata.Batch) { b.Set(dbKey[:], newer) })
 		stop()

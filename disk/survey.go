@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -24,7 +24,7 @@ import (
 // younger header contradicts is dropped.
 //
 // Extents are always taken from the front of a run of free bytes, and a header
-// speaks for the whole run (record.Header.Void). So the remains of older
+// speaks for the whole run (database.Header.Void). So the remains of older
 // headers, or of payloads that hold the like, are covered by a younger header
 // that is in front of them and has not been overwritten.
 type survey struct {
@@ -34,7 +34,7 @@ type survey struct {
 	mu struct {
 		sync.Mutex
 		best  map[key.Key]version // of the entries known and found, if they are adopted
-		found []record.Entry
+		found []database.Entry
 		stale []key.Key // of records that a header contradicts
 		dead  []tombstone
 	}
@@ -49,7 +49,7 @@ type version struct {
 	seen bool // where loc says
 }
 
-func versionOf(e *record.Entry) version {
+func versionOf(e *database.Entry) version {
 	if e.Inline {
 		return version{seq: e.Seq, loc: inlined, size: e.Size}
 	}
@@ -59,7 +59,7 @@ func versionOf(e *record.Entry) version {
 // compare surveys the old segments, of which entries, in order of place, are
 // known, and returns the entries with those adopted and without those
 // contradicted.
-func (r *recovery) compare(ctx context.Context, entries []record.Entry, adopt bool) ([]record.Entry, error) {
+func (r *recovery) compare(ctx context.Context, entries []database.Entry, adopt bool) ([]database.Entry, error) {
 	t := r.t
 	s := &survey{t: t, adopt: adopt}
 	t.surveyed.Store(true)
@@ -103,7 +103,7 @@ func (r *recovery) oldBytes() (total int64) {
 
 // volume surveys the segments of one path. A path whose device hangs is left
 // to the next start.
-func (s *survey) volume(ctx context.Context, v *volume, entries []record.Entry) error {
+func (s *survey) volume(ctx context.Context, v *volume, entries []database.Entry) error {
 	for _, seg := range s.t.segments.listOf(v) {
 		if s.t.segments.oldSize(seg.number) == 0 {
 			continue
@@ -123,11 +123,11 @@ func (s *survey) volume(ctx context.Context, v *volume, entries []record.Entry) 
 
 // take adds the adopted entries to entries and to the database, and takes the
 // contradicted ones out of both.
-func (s *survey) take(ctx context.Context, entries []record.Entry) ([]record.Entry, error) {
+func (s *survey) take(ctx context.Context, entries []database.Entry) ([]database.Entry, error) {
 	if !s.adopt {
 		return entries, nil
 	}
-	outdated := func(e record.Entry) bool {
+	outdated := func(e database.Entry) bool {
 		best, is := s.mu.best[e.Key]
 		return !is || best.seq != e.Seq
 	}
@@ -141,7 +141,7 @@ func (s *survey) take(ctx context.Context, entries []record.Entry) ([]record.Ent
 	return entries, (&recovery{t: s.t}).dropRecords(ctx, without(append(s.mu.stale, overlapped...), entries))
 }
 
-func (s *survey) discard(e *record.Entry, void int64) {
+func (s *survey) discard(e *database.Entry, void int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.dead = append(s.mu.dead, tombOf(versionOf(e), void))

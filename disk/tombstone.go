@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 )
 
 // cleanName is the file of a tier that ended with its headers in order: an entry
@@ -67,10 +67,10 @@ func (s *segments) requeueTombs(xs ...tombstone) {
 }
 
 // headerPage is memory for one header.
-type headerPage = *[record.HeaderBytes]byte
+type headerPage = *[database.HeaderBytes]byte
 
 // pages are memory for headers that is not in use.
-var pages = sync.Pool{New: func() any { return headerPage(blockio.AlignedBytes(record.HeaderBytes)) }}
+var pages = sync.Pool{New: func() any { return headerPage(blockio.AlignedBytes(database.HeaderBytes)) }}
 
 // newPage is an aligned page, until freePage.
 func newPage() []byte      { return pages.Get().(headerPage)[:] }
@@ -179,9 +179,9 @@ func (u *tombWriter) write(ctx context.Context, list []tombstone, in []*segment)
 
 func (u *tombWriter) seal(page []byte, x tombstone) {
 	t := u.t
-	extent := record.Extent{Segment: x.loc.segment(), Offset: x.loc.offset(), Bytes: uint32(extentBytes(x.n))}
-	e := record.Entry{Size: uint32(x.n), Seq: x.seq, Extent: extent}
-	t.seal.Seal(page, &record.Header{Entry: e, Void: x.void, Free: true})
+	extent := database.Extent{Segment: x.loc.segment(), Offset: x.loc.offset(), Bytes: uint32(extentBytes(x.n))}
+	e := database.Entry{Size: uint32(x.n), Seq: x.seq, Extent: extent}
+	t.seal.Seal(page, &database.Header{Entry: e, Void: x.void, Free: true})
 }
 
 // beginUnclean reports whether the last process left headers that the database
@@ -210,7 +210,7 @@ func (u *tombWriter) endClean(closed error) {
 		return
 	}
 	err := within(t.o.IOTimeout, func() error {
-		page := blockio.AlignedBytes(record.HeaderBytes)
+		page := blockio.AlignedBytes(database.HeaderBytes)
 		list, in := t.segments.takeTombs()
 		for i, x := range list {
 			t.tombs.seal(page, x)

@@ -6,8 +6,8 @@ import (
 	"math"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/arena/extent"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/database"
 )
 
 // errDoubted says that a segment may lack entries that were written to it.
@@ -35,7 +35,7 @@ type unsynced struct {
 // span is a range of sequence numbers, both ends included; the zero span is empty.
 type span struct{ from, to uint64 }
 
-func (s span) has(e *record.Entry) bool { return s.from <= e.Seq && e.Seq <= s.to }
+func (s span) has(e *database.Entry) bool { return s.from <= e.Seq && e.Seq <= s.to }
 
 // wrote notes a write that has ended, under its number. It is called before
 // anything else learns that the write has ended.
@@ -123,7 +123,7 @@ func (s *segments) coverFree(g *segment) {
 	var runs []run
 	s.mu.Lock()
 	for g.free != nil {
-		n := min(g.free.LargestFree(), extent.RoundDown(math.MaxUint32))
+		n := min(g.free.LargestFree(), arena.RoundDown(math.MaxUint32))
 		off, ok := g.free.Alloc(n)
 		if !ok {
 			break
@@ -131,14 +131,14 @@ func (s *segments) coverFree(g *segment) {
 		runs = append(runs, run{off, n})
 	}
 	for _, r := range runs { // one page holds no header of an extent
-		if r.n <= record.HeaderBytes {
+		if r.n <= database.HeaderBytes {
 			g.free.Free(r.off, r.n)
 		}
 	}
 	s.mu.Unlock()
 	for _, r := range runs {
-		if r.n > record.HeaderBytes {
-			s.free(locate(record.Extent{Segment: g.number, Offset: r.off}), r.n-record.HeaderBytes)
+		if r.n > database.HeaderBytes {
+			s.free(locate(database.Extent{Segment: g.number, Offset: r.off}), r.n-database.HeaderBytes)
 		}
 	}
 }

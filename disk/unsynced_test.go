@@ -15,7 +15,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -117,7 +117,7 @@ func TestUnsyncedIsDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer image.Close() //nolint:errcheck
-		header := make([]byte, record.HeaderBytes)
+		header := make([]byte, database.HeaderBytes)
 		if _, err := image.ReadAt(header, deleted.Extent.Offset); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestUnsyncedIsDropped(t *testing.T) {
 		if _, err := image.ReadAt(header, deleted.Extent.Offset); err != nil {
 			t.Fatal(err)
 		}
-		var h record.Header
+		var h database.Header
 		if !d.seal.Open(header, deleted.Extent.Segment, deleted.Extent.Offset, &h) || !h.Free && h.Key == keyOf(2) {
 			t.Errorf("the header of what was deleted is there again: %+v", h)
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
@@ -62,7 +62,7 @@ type useNotes struct {
 func (u *useNotes) Apply(b *metadata.Batch) error {
 	at := now()
 	for ks := range slices.Chunk(u.keys, usesAtOnce) {
-		err := u.t.db.Entries(ks, func(i int, e *record.Entry) { u.rewrite(b, ks[i], e, at) })
+		err := u.t.db.Entries(ks, func(i int, e *database.Entry) { u.rewrite(b, ks[i], e, at) })
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (u *useNotes) Apply(b *metadata.Batch) error {
 // usesAtOnce is how many records are asked for at once.
 const usesAtOnce = 512
 
-func (u *useNotes) rewrite(b *metadata.Batch, k key.Key, e *record.Entry, at uint32) {
+func (u *useNotes) rewrite(b *metadata.Batch, k key.Key, e *database.Entry, at uint32) {
 	known, state := u.t.ledger.Find(k)
 	if state != ledger.Resident || at-e.Used < useGrain || known.Value != valueOf(e) {
 		return

@@ -6,14 +6,14 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 )
 
 // walk is the survey of one segment, from its begin to its end.
 type walk struct {
 	*survey
 	w      *window
-	known  []record.Entry // those from here on, by place
+	known  []database.Entry // those from here on, by place
 	covers []cover
 }
 
@@ -25,7 +25,7 @@ type cover struct {
 
 // segment surveys one segment: the gaps between the entries that are known, and
 // where entries are adopted the headers of these too.
-func (s *survey) segment(ctx context.Context, g *segment, entries []record.Entry) error {
+func (s *survey) segment(ctx context.Context, g *segment, entries []database.Entry) error {
 	x := &walk{survey: s, w: &window{ctx: ctx, t: s.t, seg: g}, known: entriesIn(entries, g.number)}
 	defer x.w.end()
 	for at := int64(0); at < g.size; {
@@ -42,8 +42,8 @@ func (s *survey) segment(ctx context.Context, g *segment, entries []record.Entry
 }
 
 // entriesIn returns the entries of a segment. They are in order of place.
-func entriesIn(entries []record.Entry, segment uint32) []record.Entry {
-	by := func(e record.Entry, n uint32) int { return int(int64(e.Extent.Segment) - int64(n)) }
+func entriesIn(entries []database.Entry, segment uint32) []database.Entry {
+	by := func(e database.Entry, n uint32) int { return int(int64(e.Extent.Segment) - int64(n)) }
 	from, _ := slices.BinarySearchFunc(entries, segment, by)
 	to, _ := slices.BinarySearchFunc(entries, segment+1, by)
 	return entries[from:to]
@@ -81,7 +81,7 @@ func (x *walk) gapEnd() int64 {
 
 // stands reports whether the headers bear a record out: that of its extent, or,
 // where that is damaged, the payload. A header that is damaged is written anew.
-func (x *walk) stands(e *record.Entry) (bool, error) {
+func (x *walk) stands(e *database.Entry) (bool, error) {
 	at := e.Extent.Offset
 	switch {
 	case !x.adopt:
@@ -90,7 +90,7 @@ func (x *walk) stands(e *record.Entry) (bool, error) {
 	case x.covered(at, e.Seq):
 		return false, nil
 	}
-	var h record.Header
+	var h database.Header
 	page, err := x.w.page(at, at+alignBytes)
 	if err != nil {
 		return false, err
@@ -107,7 +107,7 @@ func (x *walk) stands(e *record.Entry) (bool, error) {
 
 // youngest reports whether no younger payload of an entry's key was found, and
 // notes that the entry is where its record says.
-func (x *walk) youngest(e *record.Entry) bool {
+func (x *walk) youngest(e *database.Entry) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	v := x.mu.best[e.Key]
@@ -123,8 +123,8 @@ func (x *walk) youngest(e *record.Entry) bool {
 // that of the record. How many bytes were free behind the extent when it was taken
 // is not known: no older header counts up to the next entry. Where the device
 // cannot read the payload the header stays as it is.
-func (x *walk) reseal(e *record.Entry) (right bool, err error) {
-	h := record.Header{Entry: *e, Void: x.gapEnd() - e.Extent.End()}
+func (x *walk) reseal(e *database.Entry) (right bool, err error) {
+	h := database.Header{Entry: *e, Void: x.gapEnd() - e.Extent.End()}
 	x.cover(&h)
 	right, err = x.w.check(&h)
 	switch {
@@ -138,7 +138,7 @@ func (x *walk) reseal(e *record.Entry) (right bool, err error) {
 	case !x.youngest(e):
 		return false, nil
 	}
-	page := blockio.AlignedBytes(record.HeaderBytes) // the device's, where it hangs
+	page := blockio.AlignedBytes(database.HeaderBytes) // the device's, where it hangs
 	x.t.seal.Seal(page, &h)
 	w := &pieceRead{done: make(chan error, 1)}
 	w.File, w.Off, w.Buf, w.Write, w.End = x.w.seg.file, e.Extent.Offset, page, true, w
@@ -157,7 +157,7 @@ func (x *walk) reseal(e *record.Entry) (right bool, err error) {
 }
 
 // contradict drops a record: younger headers say that its extent was freed.
-func (x *walk) contradict(e *record.Entry) {
+func (x *walk) contradict(e *database.Entry) {
 	x.t.rebuilding.dropped.Add(1)
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -173,7 +173,7 @@ func (x *walk) page(at int64) (next int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var h record.Header
+	var h database.Header
 	next = at + alignBytes
 	if !x.t.seal.Open(page, x.w.seg.number, at, &h) || !isWhole(&h, x.w.seg.size) {
 		return next, nil
@@ -188,7 +188,7 @@ func (x *walk) page(at int64) (next int64, err error) {
 	return x.live(&h)
 }
 
-func (x *walk) cover(h *record.Header) {
+func (x *walk) cover(h *database.Header) {
 	x.covers = slices.DeleteFunc(x.covers, func(c cover) bool { return c.end <= h.Extent.Offset })
 	x.covers = append(x.covers, cover{h.Seq, h.End()})
 }
@@ -198,10 +198,10 @@ func (x *walk) covered(at int64, seq uint64) bool {
 }
 
 // isWhole reports whether a header speaks of an extent of its segment.
-func isWhole(h *record.Header, size int64) bool { return inBounds(&h.Entry, size) && h.Void >= 0 }
+func isWhole(h *database.Header, size int64) bool { return inBounds(&h.Entry, size) && h.Void >= 0 }
 
 // live decides about an extent that no record knows and returns where to go on.
-func (x *walk) live(h *record.Header) (next int64, err error) {
+func (x *walk) live(h *database.Header) (next int64, err error) {
 	next = h.Extent.Offset + alignBytes
 	k := h.Key
 	if !x.adopt || x.w.seg.volume.stale || h.Seq < x.deletions[k] || x.t.scan.isDeleted(k) || x.overlapsYounger(h) {
@@ -237,7 +237,7 @@ func (x *walk) live(h *record.Header) (next int64, err error) {
 
 // overlapsYounger reports whether an entry that is known has some of the bytes,
 // and a higher number.
-func (x *walk) overlapsYounger(h *record.Header) bool {
+func (x *walk) overlapsYounger(h *database.Header) bool {
 	for i := range x.known {
 		if x.known[i].Extent.Offset >= h.Extent.End() {
 			break

@@ -7,7 +7,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 )
 
 // window reads a segment from its begin to its end, one piece ahead of the pages
@@ -120,10 +120,10 @@ func (w *window) await(f *piece) error {
 func (w *window) end() { _ = w.await(&w.next) }
 
 // check reports whether the payload behind a header has its checksum.
-func (w *window) check(h *record.Header) (bool, error) {
+func (w *window) check(h *database.Header) (bool, error) {
 	w.hash.Reset()
 	w.unread = false
-	at, left := h.Extent.Offset+record.HeaderBytes, int64(h.Size)
+	at, left := h.Extent.Offset+database.HeaderBytes, int64(h.Size)
 	for left > 0 {
 		p, err := w.piece(at, w.seg.size)
 		if err != nil {

@@ -1,6 +1,6 @@
 package policy
 
-import "github.com/kvstored/kvstored/internal/base/broken"
+import "github.com/kvstored/kvstored/internal/base"
 
 // node is where one entry stands: 16 bytes, no pointers. What else a policy
 // keeps of an entry is in pages of its own.
@@ -52,7 +52,7 @@ func (t *nodes) enter(id ID) bool {
 	t.reach(uint32(id))
 	n := t.at(uint32(id))
 	if n.place() != absent {
-		broken.Report(errResident, id)
+		base.Broken(errResident, id)
 		return false
 	}
 	n.setMark(0)
@@ -66,7 +66,7 @@ func (t *nodes) resident(id ID) *node {
 			return n
 		}
 	}
-	broken.Report(errAbsent, id)
+	base.Broken(errAbsent, id)
 	return nil
 }
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/policy/policytest"
 )
@@ -103,7 +103,7 @@ func TestARCByHand(t *testing.T) {
 // Calls that an owner may not make are counted, and change nothing: with them and without
 // them victims are the same.
 func TestBrokenBooks(t *testing.T) {
-	t.Cleanup(broken.Survive())
+	t.Cleanup(base.SurviveBroken())
 	all := func(policy.ID) bool { return true }
 	for _, name := range policy.All() {
 		got, want := policytest.New(t, name, 8), policytest.New(t, name, 8)
@@ -111,7 +111,7 @@ func TestBrokenBooks(t *testing.T) {
 		wrong := func() {
 			t.Helper()
 			for _, id := range []policy.ID{0, 5, 1 << 30} { // gone, never there, and of no page
-				calls, before := 3, broken.Count()
+				calls, before := 3, base.BrokenCount()
 				got.Touch(id)
 				got.Remove(id)
 				got.Allow(id)
@@ -125,13 +125,13 @@ func TestBrokenBooks(t *testing.T) {
 						t.Errorf("%s: %d is proven", name, id)
 					}
 				}
-				if n := broken.Count() - before; int(n) != calls {
+				if n := base.BrokenCount() - before; int(n) != calls {
 					t.Errorf("%s: %d of %d calls that name %d are counted", name, n, calls, id)
 				}
 			}
-			before := broken.Count()
+			before := base.BrokenCount()
 			got.Add(2, policy.Meta{Hash: 2, Size: 1})
-			if n := broken.Count() - before; n != 1 {
+			if n := base.BrokenCount() - before; n != 1 {
 				t.Errorf("%s: an entry that is added twice is counted %d times", name, n)
 			}
 		}

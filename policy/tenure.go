@@ -3,7 +3,7 @@ package policy
 import (
 	"math"
 
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // tenure learns how prefixes die. Only the ends of chains can go, so the
@@ -96,7 +96,7 @@ func (p *tenure) Add(id ID, m Meta) {
 	p.ids.reach(uint32(id))
 	slot := p.ids.at(uint32(id))
 	if *slot != 0 {
-		broken.Report(errResident, id)
+		base.Broken(errResident, id)
 		return
 	}
 	i := p.chunks.findOrAdd(m.Hash)
@@ -255,6 +255,6 @@ func (p *tenure) chunkOf(id ID) uint32 {
 			return i
 		}
 	}
-	broken.Report(errAbsent, id)
+	base.Broken(errAbsent, id)
 	return 0
 }

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/fair"
 )
 
@@ -76,7 +76,7 @@ type Job[T any] struct {
 		size   int64 // of the last chunk that was promoted with any bytes; 0 = none yet
 		done   bool
 		err    error // why it ended; nil = complete
-		change broadcast.Signal
+		change base.Signal
 		stop   context.CancelFunc // ends the loads; nil until Run
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"github.com/kvstored/kvstored/internal/age"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/internal/test/s3test"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -19,7 +19,7 @@ import (
 )
 
 // stamped puts chunk i of c with a stamp, as a host with another clock would.
-func stamped(t *testing.T, r *Tier, m tiertest.Allocator, c *key.Chain, i int, s age.Stamp) {
+func stamped(t *testing.T, r *Tier, m tiertest.Allocator, c *key.Chain, i int, s stale.Stamp) {
 	t.Helper()
 	e := tiertest.NewEntry(t, m.Arena, c, i, 4*kib)
 	defer e.Block.Release()
@@ -40,12 +40,12 @@ func TestAgesOfTwoHosts(t *testing.T) {
 	virtual(t, func(t *testing.T, server *s3test.Memory, m tiertest.Allocator) {
 		host := func() *Tier {
 			o := virtualOptions(server)
-			o.Ages = age.New()
+			o.Ages = stale.New()
 			return connect(t, o)
 		}
 		a, c := host(), tiertest.Chain(1, 4)
 		now := uint32(time.Now().Unix())
-		alive, over, ahead := age.Stamp{Born: now - 10, Dies: now + 3600}, age.Stamp{Born: now - 100, Dies: now}, age.Stamp{Born: now + 3600, Dies: now + 7200}
+		alive, over, ahead := stale.Stamp{Born: now - 10, Dies: now + 3600}, stale.Stamp{Born: now - 100, Dies: now}, stale.Stamp{Born: now + 3600, Dies: now + 7200}
 		stamped(t, a, m, c, 0, alive)
 		stamped(t, a, m, c, 1, over)
 		stamped(t, a, m, c, 2, ahead)
@@ -120,17 +120,17 @@ func TestAgesOfTwoHosts(t *testing.T) {
 func TestRenewedObject(t *testing.T) {
 	virtual(t, func(t *testing.T, server *s3test.Memory, m tiertest.Allocator) {
 		o := virtualOptions(server)
-		o.Ages = age.New()
+		o.Ages = stale.New()
 		r, c := connect(t, o), tiertest.Chain(1, 5)
 		now := uint32(time.Now().Unix())
-		over := age.Stamp{Born: now - 7200, Dies: now - 3600}
+		over := stale.Stamp{Born: now - 7200, Dies: now - 3600}
 		for i := range 5 {
 			o.Ages.Found(c.Key(i), over)
 		}
 		stamped(t, r, m, c, 0, over)
-		stamped(t, r, m, c, 1, age.Stamp{Born: now - 60, Dies: now + 60})
-		stamped(t, r, m, c, 2, age.Stamp{})
-		stamped(t, r, m, c, 3, age.Stamp{Born: now - 60, Dies: now - 1})
+		stamped(t, r, m, c, 1, stale.Stamp{Born: now - 60, Dies: now + 60})
+		stamped(t, r, m, c, 2, stale.Stamp{})
+		stamped(t, r, m, c, 3, stale.Stamp{Born: now - 60, Dies: now - 1})
 		is := make([]bool, 5)
 		if err := r.Renewed(t.Context(), tiertest.Keys(c, 0, 5), is); err != nil {
 			t.Fatal(err)
@@ -150,7 +150,7 @@ func TestRenewedObject(t *testing.T) {
 func TestStampOfAnObject(t *testing.T) {
 	c := tiertest.Chain(1, 1)
 	r := tier.Record{Key: c.Key(0), Tokens: 1, Size: 5, Sum: 7}
-	stamp := age.Stamp{Born: 100, Dies: 100}
+	stamp := stale.Stamp{Born: 100, Dies: 100}
 	m := metadata(&r, stamp)
 	if got, s, err := parseMetadata(m); err != nil || got != r || s != stamp {
 		t.Errorf("%+v, %+v, %v", got, s, err)
@@ -169,7 +169,7 @@ func TestStampOfAnObject(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, s, err := parseMetadata(metadata(&r, age.Stamp{})); err != nil || s.Bounded() {
+	if _, s, err := parseMetadata(metadata(&r, stale.Stamp{})); err != nil || s.Bounded() {
 		t.Errorf("without a stamp: %+v, %v", s, err)
 	}
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/arena/bulk"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -109,7 +108,7 @@ func (t *Tier) fill(ctx context.Context, b arena.Block, body io.Reader, sum uint
 // readSum fills p from body and returns how much of it came, and the checksum
 // of all, which is computed as the bytes come.
 func readSum(body io.Reader, p []byte) (got int, sum uint64, err error) {
-	hash := bulk.Over(p)
+	hash := arena.SumOver(p)
 	for got < len(p) && err == nil {
 		var n int
 		n, err = body.Read(p[got:])
@@ -180,13 +179,13 @@ func (t *Tier) Renewed(ctx context.Context, ks []key.Key, is []bool) error {
 // alive tells the book of ages of an object, and reports whether it may be used. One
 // without a stamp counts from when it was put. One of a clock that is ahead of ours is
 // left alone: whose clock is wrong cannot be told.
-func alive(b *age.Book, k key.Key, s age.Stamp, modified *time.Time) bool {
+func alive(b *stale.Book, k key.Key, s stale.Stamp, modified *time.Time) bool {
 	s = dated(b, s, modified)
 	return !b.Ahead(s) && b.Found(k, s)
 }
 
 // dated is the stamp of an object, which is from when it was put where it has none.
-func dated(b *age.Book, s age.Stamp, modified *time.Time) age.Stamp {
+func dated(b *stale.Book, s stale.Stamp, modified *time.Time) stale.Stamp {
 	if !s.Bounded() {
 		if s.Born = b.Now(); modified != nil {
 			s.Born = uint32(modified.Unix())

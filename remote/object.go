@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -60,7 +60,7 @@ func unhex(dst []byte, s string) bool {
 }
 
 // metadata is the record of an object, and its stamp where it has one.
-func metadata(r *tier.Record, s age.Stamp) map[string]string {
+func metadata(r *tier.Record, s stale.Stamp) map[string]string {
 	decimal := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 	m := map[string]string{
 		metaSpace:  hex.EncodeToString(r.Key.Space[:]),
@@ -81,7 +81,7 @@ func metadata(r *tier.Record, s age.Stamp) map[string]string {
 var errForeign = errors.New("not a chunk of kvstored's")
 
 // parseMetadata reads a record and a stamp back. Stores may change the case of names.
-func parseMetadata(meta map[string]string) (r tier.Record, s age.Stamp, err error) {
+func parseMetadata(meta map[string]string) (r tier.Record, s stale.Stamp, err error) {
 	m := make(map[string]string, len(meta))
 	for name, v := range meta {
 		m[strings.ToLower(name)] = v
@@ -112,7 +112,7 @@ func parseMetadata(meta map[string]string) (r tier.Record, s age.Stamp, err erro
 
 // parseStamp reads the stamp of an object; one that is half there, or no stamp, is an
 // error, for nothing says then until when the object may be used.
-func parseStamp(m map[string]string) (s age.Stamp, err error) {
+func parseStamp(m map[string]string) (s stale.Stamp, err error) {
 	born, isBorn := m[metaBorn]
 	dies, has := m[metaDies]
 	if !has && !isBorn {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/age"
+	"github.com/kvstored/kvstored/internal/stale"
 )
 
 // Defaults for what Options leaves zero.
@@ -43,7 +43,7 @@ type Options struct {
 	List        bool          // Run reads the names of all objects
 	// Ages says which chunks have a bound on their age, and is told of those that
 	// others have stored; nil: none has.
-	Ages *age.Book
+	Ages *stale.Book
 
 	Log zerolog.Logger
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/kvstored/kvstored/internal/arena/bulk"
+	"github.com/kvstored/kvstored/internal/arena"
 )
 
 // A body may come in any pieces: all of it has the checksum of one call, and of less
@@ -54,7 +54,7 @@ func TestBodyIsHashedAsItComes(t *testing.T) {
 		return sum(io.MultiReader(half, later), p)
 	}
 	if read(func(r io.Reader, p []byte) uint64 {
-		running := bulk.Over(p)
+		running := arena.SumOver(p)
 		for at := 0; at < len(p); {
 			n, _ := r.Read(p[at:])
 			running.Arrived(n)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -48,7 +48,7 @@ func (t *Tier) request(ctx context.Context, k kind, send func(context.Context, *
 		}
 		t.count.retries.Add(1)
 		pause := retryPause << (try - 1)
-		if err := broadcast.Sleep(ctx, pause/2+rand.N(pause)); err != nil {
+		if err := base.Sleep(ctx, pause/2+rand.N(pause)); err != nil {
 			return &Error{Op: k.op, Err: err}
 		}
 	}
@@ -178,7 +178,7 @@ func (s *slowness) wait(ctx context.Context) error {
 	if d <= 0 {
 		return nil
 	}
-	return broadcast.Sleep(ctx, d)
+	return base.Sleep(ctx, d)
 }
 
 // more follows one SlowDown; those of requests made before the pause began

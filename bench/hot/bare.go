@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/bench/measure"
-	"github.com/kvstored/kvstored/internal/arena/bulk"
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -86,27 +86,27 @@ func bareWork(p, window, own []byte, at int) int {
 		if at+size > len(own) {
 			at = 0
 		}
-		sum += bulk.CopySum(own[at:at+size], value)
+		sum += arena.CopySum(own[at:at+size], value)
 		at += size
 	}
 	binary.LittleEndian.PutUint64(p[24:], sum)
 	return at
 }
 
-// socket is one end of a bare connection: read blocks, or polls first.
-type socket struct {
+// bareSocket is one end of a bare connection: read blocks, or polls first.
+type bareSocket struct {
 	c    *net.UnixConn
 	raw  syscall.RawConn
 	spin time.Duration
 }
 
-func newSocket(c *net.UnixConn, spin time.Duration) (*socket, error) {
+func newSocket(c *net.UnixConn, spin time.Duration) (*bareSocket, error) {
 	raw, err := c.SyscallConn()
-	return &socket{c, raw, spin}, err
+	return &bareSocket{c, raw, spin}, err
 }
 
 // message reads one message into p; the first byte is its length.
-func (s *socket) message(p []byte) ([]byte, error) {
+func (s *bareSocket) message(p []byte) ([]byte, error) {
 	for have := 0; ; {
 		n, err := s.read(p[have:])
 		if err != nil {
@@ -118,7 +118,7 @@ func (s *socket) message(p []byte) ([]byte, error) {
 	}
 }
 
-func (s *socket) read(p []byte) (n int, err error) {
+func (s *bareSocket) read(p []byte) (n int, err error) {
 	if s.spin == 0 {
 		return s.c.Read(p)
 	}
@@ -145,7 +145,7 @@ func (s *socket) read(p []byte) (n int, err error) {
 // bare is the client of a bare server, in a process of its own.
 type bare struct {
 	cmd    *exec.Cmd
-	s      *socket
+	s      *bareSocket
 	window []byte
 	buf    [bareBytes]byte
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kvstored/kvstored/bench/measure"
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/conn/poll"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 const (
@@ -109,7 +109,7 @@ func (x *bench) start(ctx context.Context, dir, binary string) (err error) {
 	if x.bareBlock, err = startBare(dir, "bare-block", 0); err != nil {
 		return err
 	}
-	if x.barePoll, err = startBare(dir, "bare-poll", poll.Longest); err != nil {
+	if x.barePoll, err = startBare(dir, "bare-poll", socket.LongestPoll); err != nil {
 		return err
 	}
 	if x.staged, err = startDaemon(ctx, binary, dir, 4096); err != nil {

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/arena/bulk"
+	"github.com/kvstored/kvstored/internal/arena"
 )
 
 // A Copy copies as copy does.
@@ -15,7 +15,7 @@ type Copy func(dst, src []byte) int
 var copies = []Copy{
 	func(dst, src []byte) int { return copy(dst, src) },
 	inPieces(32 << 10), inPieces(128 << 10), inPieces(512 << 10),
-	bulk.CopyCold,
+	arena.CopyCold,
 }
 
 // inPieces is a copy in pieces of so many bytes.

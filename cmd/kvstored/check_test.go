@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/conn/socket"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // TestCheckAgreesWithServe: what keeps serve from starting here check refuses,

@@ -15,8 +15,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli/logqueue"
-	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/database"
 )
@@ -39,8 +38,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	code := exitCode(err)
 	var text bytes.Buffer
-	explain(&text, cmd, err, code)
-	logqueue.Last(stderr, text.Bytes())
+	tellError(&text, cmd, err, code)
+	human.LastWords(stderr, text.Bytes())
 	return code
 }
 
@@ -56,7 +55,7 @@ Run the daemon:   kvstored serve --config kvstored.yaml
 
 Exit codes: 0 done; 1 failed, or not all was done; 2 wrong usage; 3 wrong
 configuration; 4 no daemon there, it went away, or it does not answer.`,
-		Version:       version.Get().Version, // there is a flag --version
+		Version:       human.GetVersion().Version, // there is a flag --version
 		SilenceUsage:  true,
 		SilenceErrors: true,
 
@@ -65,7 +64,7 @@ configuration; 4 no daemon there, it went away, or it does not answer.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetVersionTemplate(versionLine(version.Get()) + "\n")
+	root.SetVersionTemplate(versionLine(human.GetVersion()) + "\n")
 	add := func(group, title string, commands ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: group, Title: title})
 		for _, cmd := range commands {
@@ -97,8 +96,8 @@ func noSuchCommand(root *cobra.Command, args []string) error {
 	return errors.New(text)
 }
 
-// explain tells a person what went wrong.
-func explain(w io.Writer, cmd *cobra.Command, err error, code int) {
+// tellError tells a person what went wrong.
+func tellError(w io.Writer, cmd *cobra.Command, err error, code int) {
 	var (
 		problems  config.Errors
 		preflight daemon.Problems

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/cli/human"
 )
 
 var manFolder = flag.String("man", "", "folder that TestMan writes the manual pages to")
@@ -25,7 +25,7 @@ func TestMan(t *testing.T) {
 	}
 	root := rootCommand()
 	root.DisableAutoGenTag = true
-	if err := doc.GenManTree(root, &doc.GenManHeader{Source: "kvstored " + version.Number, Manual: "kvstored"}, folder); err != nil {
+	if err := doc.GenManTree(root, &doc.GenManHeader{Source: "kvstored " + human.VersionNumber, Manual: "kvstored"}, folder); err != nil {
 		t.Fatal(err)
 	}
 	eachCommand(root, func(cmd *cobra.Command) {

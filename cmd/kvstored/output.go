@@ -164,7 +164,7 @@ func printLeftOut(w io.Writer, n int) {
 
 // socketFlag gives a command the flag that says where the daemon is.
 func socketFlag(cmd *cobra.Command, socket *string) {
-	cmd.Flags().StringVarP(socket, "socket", "s", cli.DefaultSocket(), "the daemon's Unix socket; $KVSTORED_SOCKET sets the default")
+	cmd.Flags().StringVarP(socket, "socket", "s", config.DefaultSocket(), "the daemon's Unix socket; $KVSTORED_SOCKET sets the default")
 }
 
 // adminFlags say where a daemon is administered.

@@ -13,7 +13,7 @@ import (
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/cli/human"
-	"github.com/kvstored/kvstored/internal/stack/outline"
+	"github.com/kvstored/kvstored/internal/explain"
 )
 
 // mostListed is how many prefixes are printed at most.
@@ -26,7 +26,7 @@ func prefixesCommand() *cobra.Command {
 		limit int
 	)
 	var orders []string
-	for _, o := range outline.Orders() {
+	for _, o := range explain.Orders() {
 		orders = append(orders, string(o))
 	}
 	cmd := &cobra.Command{
@@ -65,7 +65,7 @@ It takes an admin.`,
 		return nil
 	})
 	cmd.Flags().StringVar(&q.Space, "space", "", "only of this one, by its id of 32 hex digits")
-	cmd.Flags().StringVar(&q.By, "by", string(outline.ByBytes), "which come first: "+strings.Join(orders, ", "))
+	cmd.Flags().StringVar(&q.By, "by", string(explain.ByBytes), "which come first: "+strings.Join(orders, ", "))
 	cmd.Flags().BoolVar(&all, "all", false, "prefixes of any depth")
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many")
 	cmd.ValidArgsFunction = completePrefixes(at)

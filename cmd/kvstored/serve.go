@@ -13,11 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/cli/logqueue"
-	"github.com/kvstored/kvstored/internal/cli/version"
-	"github.com/kvstored/kvstored/internal/conn/socket"
+	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 func serveCommand() *cobra.Command {
@@ -137,13 +136,13 @@ func logStart(log *zerolog.Logger, cfg *config.Config, file string) {
 	for _, c := range config.Compare(&defaults, cfg) {
 		set.Str(c.Path + ": " + c.New)
 	}
-	log.Info().Str("version", version.String()).Str("go", runtime.Version()).Str("file", file).Array("settings", set).Msg("starting")
+	log.Info().Str("version", human.VersionText()).Str("go", runtime.Version()).Str("file", file).Array("settings", set).Msg("starting")
 }
 
 // startLog begins the log of a command that runs until it is stopped. A reader that leaves
 // ends none.
-func startLog(w io.Writer, c config.Log) (zerolog.Logger, *logqueue.Queue) {
+func startLog(w io.Writer, c config.Log) (zerolog.Logger, *human.LogQueue) {
 	daemon.SetLogLevel(c.Level) // of all loggers, so that it can change
-	logqueue.Survive()
-	return logqueue.Start(w, c.Format)
+	human.SurvivePipes()
+	return human.StartLog(w, c.Format)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/daemon"
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
@@ -122,7 +122,7 @@ func (v *statsView) hits() (n uint64) {
 // newText is the tokens of prompts that were stored for the first time: they cannot be hits.
 func (v *statsView) newText() (n uint64) {
 	for _, m := range v.Server.Missed.Missed {
-		if m.Reason == missing.NeverStored.String() {
+		if m.Reason == explain.NeverStored.String() {
 			n += m.Tokens
 		}
 	}

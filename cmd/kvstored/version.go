@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/cli/human"
 )
 
 func versionCommand() *cobra.Command {
@@ -15,8 +15,8 @@ func versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, version.Get(), func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, versionLine(version.Get()))
+			return show(cmd, human.GetVersion(), func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, versionLine(human.GetVersion()))
 				return err
 			})
 		},
@@ -26,7 +26,7 @@ func versionCommand() *cobra.Command {
 }
 
 // versionLine is what `kvstored version` and `kvstored --version` print.
-func versionLine(v version.Info) string {
+func versionLine(v human.Version) string {
 	commit := ""
 	if v.Commit != "" {
 		commit = "commit " + v.Commit + ", "

@@ -15,7 +15,7 @@ import (
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/cli/human"
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -164,8 +164,8 @@ func (v *statsView) printMissed(w io.Writer) {
 	if v.Advice == "" {
 		return // nothing was asked
 	}
-	missed := slices.DeleteFunc(slices.Clone(v.Server.Missed.Missed), func(m missing.Total) bool { return m.Reason == missing.NeverStored.String() })
-	slices.SortFunc(missed, func(a, b missing.Total) int { return cmp.Compare(b.Tokens, a.Tokens) })
+	missed := slices.DeleteFunc(slices.Clone(v.Server.Missed.Missed), func(m explain.Total) bool { return m.Reason == explain.NeverStored.String() })
+	slices.SortFunc(missed, func(a, b explain.Total) int { return cmp.Compare(b.Tokens, a.Tokens) })
 	var t cli.Table
 	if len(missed) > 0 {
 		t.Row("missed, and why", "tokens", "share")

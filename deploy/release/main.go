@@ -163,12 +163,12 @@ func (r *release) command(ctx context.Context, name string, args ...string) *exe
 
 // numberOf reads the version in the source, without its v.
 func numberOf(source string) (string, error) {
-	path := filepath.Join(source, "internal", "cli", "version", "version.go")
+	path := filepath.Join(source, "internal", "cli", "human", "version.go")
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("-source: %w", err)
 	}
-	_, rest, ok := strings.Cut(string(text), `const Number = "v`)
+	_, rest, ok := strings.Cut(string(text), `const VersionNumber = "v`)
 	number, _, closed := strings.Cut(rest, `"`)
 	if !ok || !closed {
 		return "", fmt.Errorf("%s has no version", path)

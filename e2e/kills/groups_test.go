@@ -10,7 +10,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/e2e/load"
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -21,13 +21,13 @@ const pieceBytes = 20_000 // of a payload
 // killedGroups is a prompt of 10 chunks in a group of each kind, usable at 5 and at 10.
 type killedGroups struct {
 	t      *testing.T
-	family hybrid.Family
+	family index.Family
 	spaces []key.Space
 	chains []*key.Chain
 }
 
 func newKilledGroups(t *testing.T, round int) *killedGroups {
-	m := &killedGroups{t: t, family: hybrid.Family{{}, {Kind: hybrid.Window}, {Kind: hybrid.Local}, {Kind: hybrid.State}}}
+	m := &killedGroups{t: t, family: index.Family{{}, {Kind: index.Window}, {Kind: index.Local}, {Kind: index.State}}}
 	for g := range m.family {
 		s := load.Space
 		if g > 0 {

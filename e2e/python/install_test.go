@@ -22,7 +22,7 @@ import (
 
 	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/e2e/need"
-	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/cli/human"
 )
 
 const mostWheel = 25 << 20 // bytes
@@ -124,7 +124,7 @@ func holds(t *testing.T, what string, files map[string][]byte, want []string) {
 func TestWheel(t *testing.T) {
 	t.Parallel()
 	name, files := build(t, "wheel", "KVSTORED_WHEEL="+machine())
-	number := strings.TrimPrefix(version.Number, "v")
+	number := strings.TrimPrefix(human.VersionNumber, "v")
 	if base, want := filepath.Base(name), "kvstored-"+number+"-cp310-abi3-manylinux_2_17_"+machine()+".whl"; base != want {
 		t.Errorf("the wheel is %s, want %s: is there a C compiler with Python's headers?", base, want)
 	}
@@ -249,10 +249,10 @@ func installed(t *testing.T, wheel string) {
 	}
 	must("pip", "install", "--no-index", wheel)
 	said := must("kvstored", "--version")
-	if other := must("python", "-m", "kvstored", "--version"); other != said || !strings.HasPrefix(said, "kvstored "+version.Number) {
+	if other := must("python", "-m", "kvstored", "--version"); other != said || !strings.HasPrefix(said, "kvstored "+human.VersionNumber) {
 		t.Errorf("kvstored says %q, python -m kvstored %q", said, other)
 	}
-	if got, want := must("python", "-c", "import kvstored; print(kvstored.__version__)"), version.Number[1:]+"\n"; got != want {
+	if got, want := must("python", "-c", "import kvstored; print(kvstored.__version__)"), human.VersionNumber[1:]+"\n"; got != want {
 		t.Errorf("the client is %q, the daemon %q", got, want)
 	}
 	if out, err := run(filepath.Join(bin, "kvstored"), "lab"); err == nil || !strings.Contains(out, "kvstored-lab is neither beside this program nor in PATH") {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 )
 
 // Sum is what the records of a disk tier say.
@@ -28,14 +28,14 @@ func Count(t testing.TB, meta string) Sum {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	var all []record.Extent
+	var all []database.Extent
 	var sum Sum
 	err = db.View(func(txn *badger.Txn) error {
 		it := txn.NewIterator(badger.DefaultIteratorOptions)
 		defer it.Close()
-		for it.Seek(record.EntryPrefix()); it.ValidForPrefix(record.EntryPrefix()); it.Next() {
-			var e record.Entry
-			err := it.Item().Value(func(v []byte) error { return record.DecodeEntry(&e, it.Item().Key(), v) })
+		for it.Seek(database.EntryPrefix()); it.ValidForPrefix(database.EntryPrefix()); it.Next() {
+			var e database.Entry
+			err := it.Item().Value(func(v []byte) error { return database.DecodeEntry(&e, it.Item().Key(), v) })
 			if err != nil {
 				return err
 			}
@@ -50,7 +50,7 @@ func Count(t testing.TB, meta string) Sum {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(all, func(a, b record.Extent) int {
+	slices.SortFunc(all, func(a, b database.Extent) int {
 		return cmp.Or(cmp.Compare(a.Segment, b.Segment), cmp.Compare(a.Offset, b.Offset))
 	})
 	for i := 1; i < len(all); i++ {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kvstored/kvstored/internal/base/glob"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // Rights is what may be done, a set of bits. They are those of the protocol.
@@ -81,7 +81,7 @@ func (p *Policy) Model(uid uint32, model string) Rights {
 	}
 	for i := range o.Rules {
 		r := &o.Rules[i]
-		if r.Front == "" && slices.Contains(r.UIDs, uid) && glob.Match(r.Match, model) {
+		if r.Front == "" && slices.Contains(r.UIDs, uid) && base.Glob(r.Match, model) {
 			return r.Rights
 		}
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/server/retain"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -36,10 +36,10 @@ type Config struct {
 
 // Claims is what is kept from eviction by name, and the connections that hold something.
 type Claims struct {
-	Pins     []Pin         `json:"pins"`     // by name, connection and space
-	Holders  []Holder      `json:"holders"`  // by age
-	Retained []retain.Held `json:"retained"` // most bytes first
-	LeftOut  int           `json:"left_out"`
+	Pins     []Pin       `json:"pins"`     // by name, connection and space
+	Holders  []Holder    `json:"holders"`  // by age
+	Retained []hint.Held `json:"retained"` // most bytes first
+	LeftOut  int         `json:"left_out"`
 }
 
 // What the server of clients tells of them, as it is answered.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/stack/outline"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -65,12 +65,12 @@ type Prefix struct {
 // outlines is the last outline, so that pages and viewers share one.
 type outlines struct {
 	turn chan struct{} // capacity 1: held while one is made or looked at
-	last *outline.Tree
+	last *explain.Outline
 	good time.Time // until then
 }
 
 // outline returns a young outline of the store.
-func (a *API) outline(ctx context.Context) (*outline.Tree, error) {
+func (a *API) outline(ctx context.Context) (*explain.Outline, error) {
 	select {
 	case a.outlines.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -92,7 +92,7 @@ func (a *API) outline(ctx context.Context) (*outline.Tree, error) {
 }
 
 // forget drops an outline, unless a newer one has its place.
-func (o *outlines) forget(t *outline.Tree) {
+func (o *outlines) forget(t *explain.Outline) {
 	o.turn <- struct{}{}
 	if o.last == t {
 		o.last = nil
@@ -104,19 +104,19 @@ func (o *outlines) forget(t *outline.Tree) {
 const byTree = "tree"
 
 // read is the order of a request, and its page.
-func (q *PrefixesRequest) read() (by outline.Order, limit, after int, err error) {
-	by, limit = outline.Order(cmp.Or(q.By, string(outline.ByBytes))), defaultPage
+func (q *PrefixesRequest) read() (by explain.Order, limit, after int, err error) {
+	by, limit = explain.Order(cmp.Or(q.By, string(explain.ByBytes))), defaultPage
 	most := mostPage
 	if by == byTree {
 		most = mostTree
 	}
 	switch {
-	case by != byTree && !slices.Contains(outline.Orders(), by):
-		err = refuse(BadRequest, "by: %.80q is no order; give one of %v, or tree", q.By, outline.Orders())
+	case by != byTree && !slices.Contains(explain.Orders(), by):
+		err = refuse(BadRequest, "by: %.80q is no order; give one of %v, or tree", q.By, explain.Orders())
 	case q.All != "" && q.All != "true" && q.All != "false":
 		err = refuse(BadRequest, "all: %.80q is neither true nor false", q.All)
 	default:
-		err = errors.Join(number("limit", q.Limit, 1, most, &limit), number("after", q.After, 0, outline.MostRuns, &after))
+		err = errors.Join(number("limit", q.Limit, 1, most, &limit), number("after", q.After, 0, explain.MostRuns, &after))
 	}
 	return by, limit, after, err
 }
@@ -130,7 +130,7 @@ func (c *call) prefixes(q *PrefixesRequest) (*Prefixes, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := func(n *outline.Node) bool {
+	in := func(n *explain.Node) bool {
 		return q.Space == "" || hex.EncodeToString(t.Spaces[n.Space].ID[:]) == q.Space
 	}
 	reply := Prefixes{Prefixes: []Prefix{}, LeftOut: t.LeftOut, LookedAt: t.At}
@@ -138,7 +138,7 @@ func (c *call) prefixes(q *PrefixesRequest) (*Prefixes, error) {
 	if by == byTree {
 		list = t.Largest(limit, func(i int) bool { return t.Within(i, under) && in(&t.Nodes[i]) })
 	} else {
-		list = t.List(by, func(n *outline.Node) bool { return (q.All == "true" && under < 0 || n.Parent == under) && in(n) })
+		list = t.List(by, func(n *explain.Node) bool { return (q.All == "true" && under < 0 || n.Parent == under) && in(n) })
 		list = list[min(after, len(list)):]
 	}
 	if len(list) > limit {
@@ -151,7 +151,7 @@ func (c *call) prefixes(q *PrefixesRequest) (*Prefixes, error) {
 }
 
 // at is an outline and the position in it that a request names; -1 is the beginning.
-func (c *call) at(space, under string) (*outline.Tree, int, error) {
+func (c *call) at(space, under string) (*explain.Outline, int, error) {
 	if space != "" {
 		if _, err := spaceID("space", space); err != nil {
 			return nil, 0, err
@@ -163,7 +163,7 @@ func (c *call) at(space, under string) (*outline.Tree, int, error) {
 	}
 	at, err := t.Find(space, under)
 	switch {
-	case errors.Is(err, outline.ErrUnknown):
+	case errors.Is(err, explain.ErrUnknown):
 		e := refuse(NotFound, "under: %v", err)
 		e.Do = "`kvstored list prefixes` lists the prefixes; a prefix takes another name where a prompt branches off within it"
 		return nil, 0, e
@@ -173,7 +173,7 @@ func (c *call) at(space, under string) (*outline.Tree, int, error) {
 	return t, at, nil
 }
 
-func (c *call) prefix(t *outline.Tree, n *outline.Node) Prefix {
+func (c *call) prefix(t *explain.Outline, n *explain.Node) Prefix {
 	s := &t.Spaces[n.Space]
 	of, _ := c.o.Server.Describe(s.ID)
 	p := Prefix{

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/server/retain"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -54,7 +53,7 @@ func (c *call) claim(q *ClaimRequest) (*Chunks, error) {
 	given := count(q.Session != "", len(q.Hashes) > 0, len(q.Tokens) > 0)
 	name := cmp.Or(q.Scope, q.Session)
 	if given == 0 && q.Action == "release" { // all of a claimant
-		return &Chunks{uint64(c.o.Server.Claims().Release(retain.Claimant{UID: o.UID, Space: o.Space, Name: name}, nil))}, nil
+		return &Chunks{uint64(c.o.Server.Claims().Release(hint.Claimant{UID: o.UID, Space: o.Space, Name: name}, nil))}, nil
 	}
 	if given != 1 {
 		return nil, refuse(BadRequest, "give one of session, hashes and tokens, not %d", given)

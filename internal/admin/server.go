@@ -14,10 +14,10 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/conn/socket"
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/stack"
 )
 

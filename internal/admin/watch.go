@@ -4,9 +4,9 @@ import (
 	"encoding/hex"
 	"reflect"
 
-	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/server/retain"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -78,7 +78,7 @@ func (a *API) work() []Work {
 const maxListed = 4096
 
 func (c *call) version(*None) (*Version, error) {
-	v := Version{Version: version.String()}
+	v := Version{Version: human.VersionText()}
 	for i := range c.routes {
 		v.Calls = append(v.Calls, c.routes[i].method+" "+c.routes[i].path)
 	}
@@ -94,7 +94,7 @@ func (c *call) config(*None) (*Config, error) {
 func (c *call) claims(*None) (*Claims, error) {
 	pins, holders, more := c.o.Server.Held(maxListed)
 	retained, others := c.o.Server.Claims().List(maxListed)
-	reply := Claims{Pins: append([]Pin{}, pins...), Holders: append([]Holder{}, holders...), Retained: append([]retain.Held{}, retained...), LeftOut: more + others}
+	reply := Claims{Pins: append([]Pin{}, pins...), Holders: append([]Holder{}, holders...), Retained: append([]hint.Held{}, retained...), LeftOut: more + others}
 	return &reply, nil
 }
 

@@ -7,9 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/arena/extent"
-	"github.com/kvstored/kvstored/internal/base/broadcast"
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // MaxPayload is the largest block in bytes.
@@ -17,7 +15,7 @@ const MaxPayload = 64 << 20
 
 // AlignBytes is the alignment of every block in the arena, and the unit its
 // memory is handed out in: what direct I/O asks for.
-const AlignBytes = extent.UnitBytes
+const AlignBytes = UnitBytes
 
 // The errors of this package. They arrive as they are or wrapped.
 var (
@@ -67,10 +65,10 @@ type Arena struct {
 
 	mu struct {
 		sync.Mutex
-		space  *extent.Allocator
+		space  *Allocator
 		spare  []uint32 // ids of freed blocks; the last one freed is used first
 		used   uint32   // ids ever used; ids start at 1, so that 0 is no block
-		freed  broadcast.Signal
+		freed  base.Signal
 		closed bool
 	}
 
@@ -118,7 +116,7 @@ func newArena(m mapping, o *Options) *Arena {
 	}
 	a.huge.Store(m.hugeBytes)
 	a.clearing.arena = a
-	a.mu.space = extent.New(capacity)
+	a.mu.space = NewAllocator(capacity)
 	a.withhold(m.populated)
 	a.populating.Store(a.missing() > 0)
 	return a
@@ -274,7 +272,7 @@ func (a *Arena) Block(id, tag uint32) Block {
 	s := a.state(id)
 	b := Block{a: a, id: id, gen: s.gen.Load()}
 	if s.refs.Load() <= 0 || s.flags.Load()>>tagShift != tag {
-		broken.Report("arena: block %d is not live, or not that of %d", id, tag)
+		base.Broken("arena: block %d is not live, or not that of %d", id, tag)
 		b.gen-- // of no block
 	}
 	return b

@@ -6,9 +6,7 @@ import (
 	"math"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/arena/bulk"
-	"github.com/kvstored/kvstored/internal/arena/extent"
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // Block is a handle to payload bytes in an arena; copy it freely. The zero
@@ -55,7 +53,7 @@ func (a *Arena) state(id uint32) *state {
 			return &p[id%statesPerPage]
 		}
 	}
-	broken.Report("arena: there is no block %d", id)
+	base.Broken("arena: there is no block %d", id)
 	return lost()
 }
 
@@ -70,7 +68,7 @@ func lost() *state {
 func (b Block) live() *state {
 	s := b.a.state(b.id)
 	if s.gen.Load() != b.gen {
-		broken.Report("arena: block %d was used after its last release", b.id)
+		base.Broken("arena: block %d was used after its last release", b.id)
 		return lost()
 	}
 	return s
@@ -106,13 +104,13 @@ func (b Block) Padded() []byte {
 	return b.a.mapping.mem[s.off:end:end]
 }
 
-func padded(n int32) int64 { return extent.RoundUp(int64(n)) }
+func padded(n int32) int64 { return RoundUp(int64(n)) }
 
 // Retain takes one more reference, owned by the caller, and returns b. The
 // caller must hold one already.
 func (b Block) Retain() Block {
 	if s := b.live(); s.refs.Add(1) <= 1 {
-		broken.Report("arena: block %d was retained after its last release", b.id)
+		base.Broken("arena: block %d was retained after its last release", b.id)
 		b.a.putAside(s)
 	}
 	return b
@@ -128,7 +126,7 @@ func (b Block) Release() {
 		s.gen.Add(1)
 		b.a.free(b.id, off, n)
 	default:
-		broken.Report("arena: block %d was released too often", b.id)
+		base.Broken("arena: block %d was released too often", b.id)
 		b.a.putAside(s)
 	}
 }
@@ -143,10 +141,10 @@ func (b Block) Refs() int32 { return b.live().refs.Load() }
 func (b Block) Write(src []byte) uint64 {
 	dst := b.Bytes()
 	if b.Sealed() || len(src) != len(dst) {
-		broken.Report("arena: write of %d bytes into block %d of %d bytes (sealed: %t)", len(src), b.id, len(dst), b.Sealed())
+		base.Broken("arena: write of %d bytes into block %d of %d bytes (sealed: %t)", len(src), b.id, len(dst), b.Sealed())
 		return Checksum(src)
 	}
-	return bulk.CopySum(dst, src)
+	return CopySum(dst, src)
 }
 
 // WriteFrom is Write of what the client has put into the window at off, of which
@@ -155,7 +153,7 @@ func (b Block) Write(src []byte) uint64 {
 func (b Block) WriteFrom(w *Window, off int64, l Look) (sum uint64, err error) {
 	dst := b.Bytes()
 	if b.Sealed() {
-		broken.Report("arena: write into block %d, which is sealed", b.id)
+		base.Broken("arena: write into block %d, which is sealed", b.id)
 		return 0, errSealed
 	}
 	if sum, err = w.read(dst, off, l); err != nil {
@@ -177,7 +175,7 @@ func (b Block) Seal() uint64 {
 func (b Block) SealSum(sum uint64) {
 	s := b.live()
 	if s.isSealed() {
-		broken.Report("arena: block %d was sealed twice", b.id)
+		base.Broken("arena: block %d was sealed twice", b.id)
 		return
 	}
 	s.sum.Store(sum)
@@ -192,7 +190,7 @@ func (s *state) isSealed() bool { return s.flags.Load()&sealed != 0 }
 func (b Block) SetTag(tag uint32) {
 	s := b.live()
 	if tag > MaxTag {
-		broken.Report("arena: tag %d of block %d is above %d", tag, b.id, uint32(MaxTag))
+		base.Broken("arena: tag %d of block %d is above %d", tag, b.id, uint32(MaxTag))
 		return
 	}
 	for {
@@ -232,4 +230,4 @@ func (b Block) Verify() bool {
 
 // Checksum is XXH3-64 of p, the checksum of every payload: against bit rot and
 // torn transfers, not against an attacker.
-func Checksum(p []byte) uint64 { return bulk.Sum(p) }
+func Checksum(p []byte) uint64 { return Sum(p) }

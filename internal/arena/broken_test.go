@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // In production a handle whose block was freed is good for nothing, and harms no other block.
 func TestHandleOfAFreedBlock(t *testing.T) {
-	t.Cleanup(broken.Survive())
+	t.Cleanup(base.SurviveBroken())
 	a := newTest(t, Options{CapacityBytes: 1 << 20})
 	b := mustAlloc(t, a, AlignBytes)
 	b.Seal()
@@ -29,9 +29,9 @@ func TestHandleOfAFreedBlock(t *testing.T) {
 		"tag":       func(b Block) bool { b.SetTag(8); return b.Tag() == 0 },
 		"by its id": func(Block) bool { return !a.Block(1<<31, 0).Sealed() && a.Block(0, 0).Len() == 0 },
 	} {
-		reports := broken.Count()
-		if ok := use(b); !ok || broken.Count() == reports {
-			t.Errorf("%s: %t, %d reports", name, ok, broken.Count()-reports)
+		reports := base.BrokenCount()
+		if ok := use(b); !ok || base.BrokenCount() == reports {
+			t.Errorf("%s: %t, %d reports", name, ok, base.BrokenCount()-reports)
 		}
 	}
 	c.Write(pattern(AlignBytes, 2)) // it is sealed
@@ -48,15 +48,15 @@ func TestReleasedTooOften(t *testing.T) {
 		"release": Block.Release,
 		"retain":  func(b Block) { b.Retain() },
 	} {
-		t.Cleanup(broken.Survive())
+		t.Cleanup(base.SurviveBroken())
 		a := newTest(t, Options{CapacityBytes: 2 * AlignBytes})
 		b := mustAlloc(t, a, AlignBytes)
 		s, off := b.live(), b.Offset()
 		s.refs.Store(0) // as where its last two holders let go at once
 		a.free(b.id, off, AlignBytes)
-		reports := broken.Count()
+		reports := base.BrokenCount()
 		use(b)
-		if n := broken.Count() - reports; n != 1 {
+		if n := base.BrokenCount() - reports; n != 1 {
 			t.Errorf("%s: %d reports", name, n)
 		}
 		c := mustAlloc(t, a, AlignBytes)

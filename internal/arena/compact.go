@@ -4,8 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/arena/extent"
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 const (
@@ -68,8 +67,8 @@ type clearing struct {
 	move  func(from, to Block) bool
 
 	found  [candidates]window
-	pieces []extent.Piece // around a candidate
-	room   []extent.Piece // free pieces of the run that were handed out to it
+	pieces []Extent // around a candidate
+	room   []Extent // free pieces of the run that were handed out to it
 	moved  []Block
 }
 
@@ -79,7 +78,7 @@ type window struct{ off, cost int64 }
 // windows returns the runs around the largest free pieces, those with the
 // least to move first.
 func (c *clearing) windows() []window {
-	var seeds [candidates]extent.Piece
+	var seeds [candidates]Extent
 	c.arena.mu.Lock()
 	n := c.arena.mu.space.Largest(seeds[:])
 	c.arena.mu.Unlock()
@@ -98,7 +97,7 @@ func (c *clearing) windows() []window {
 // much to move. Runs at the cheapest places would leave gaps between them
 // that are too short for one more, a quarter of all room (Rényi's parking
 // constant).
-func (c *clearing) around(seed extent.Piece) (window, bool) {
+func (c *clearing) around(seed Extent) (window, bool) {
 	c.pieces = c.pieces[:0]
 	c.gather(seed.Off-1, true)
 	slices.Reverse(c.pieces)
@@ -149,7 +148,7 @@ func (c *clearing) cheapest() (w window, ok bool) {
 }
 
 // toMove is how many bytes of a piece are to be moved.
-func toMove(p extent.Piece) int64 {
+func toMove(p Extent) int64 {
 	if p.Free {
 		return 0
 	}
@@ -163,7 +162,7 @@ func (c *clearing) gather(off int64, back bool) {
 		more = false
 		n := len(c.pieces)
 		c.arena.mu.Lock()
-		c.arena.mu.space.Walk(off, back, func(p extent.Piece) bool {
+		c.arena.mu.space.Walk(off, back, func(p Extent) bool {
 			if !c.movable(p) || len(c.pieces)-n == walkRound {
 				more = len(c.pieces)-n == walkRound
 				return false
@@ -188,7 +187,7 @@ func (c *clearing) gather(off int64, back bool) {
 // movable reports whether a piece is free, or a block that can probably be
 // moved. The arena's mutex is held, so a block that is handed out has its id;
 // one that is as large as the run leaves a hole that is as useful.
-func (c *clearing) movable(p extent.Piece) bool {
+func (c *clearing) movable(p Extent) bool {
 	if p.Free {
 		return true
 	}
@@ -223,7 +222,7 @@ func (c *clearing) clear(off int64) bool {
 
 // claim hands the free ones of some pieces out to the clearing, as far as they
 // lie in the run.
-func (c *clearing) claim(part []extent.Piece, off, end int64) bool {
+func (c *clearing) claim(part []Extent, off, end int64) bool {
 	c.arena.mu.Lock()
 	defer c.arena.mu.Unlock()
 	for _, p := range part {
@@ -234,13 +233,13 @@ func (c *clearing) claim(part []extent.Piece, off, end int64) bool {
 		if !c.arena.mu.space.Reserve(from, to-from) {
 			return false
 		}
-		c.room = append(c.room, extent.Piece{Off: from, Bytes: to - from})
+		c.room = append(c.room, Extent{Off: from, Bytes: to - from})
 	}
 	return true
 }
 
 // shift moves one block out of the run.
-func (c *clearing) shift(p extent.Piece) bool {
+func (c *clearing) shift(p Extent) bool {
 	from, ok := c.arena.share(p)
 	if !ok {
 		return false
@@ -265,7 +264,7 @@ func (c *clearing) shift(p extent.Piece) bool {
 
 // share takes a second reference of the block that is a piece, if that is still
 // so, and the block is sealed and has one.
-func (a *Arena) share(p extent.Piece) (Block, bool) {
+func (a *Arena) share(p Extent) (Block, bool) {
 	s := a.state(p.Tag)
 	if !s.refs.CompareAndSwap(1, 2) {
 		return Block{}, false
@@ -301,7 +300,7 @@ func (c *clearing) finish(n int) (Block, error) {
 	}
 	if !a.mu.space.ReserveTag(off, int64(n), a.nextID()) {
 		a.mu.Unlock()
-		broken.Report("arena: a run that was cleared is not free")
+		base.Broken("arena: a run that was cleared is not free")
 		return Block{}, ErrFull
 	}
 	id := a.takeID()

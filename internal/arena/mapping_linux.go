@@ -9,8 +9,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kvstored/kvstored/internal/arena/pages"
 )
 
 // mapping is the memory of an arena and the descriptor it is shared by.
@@ -34,7 +32,7 @@ func newMapping(o Options) (m mapping, err error) {
 			err = errors.Join(err, m.close())
 		}
 	}()
-	if m.mem, err = pages.Map(m.file, o.CapacityBytes, true); err != nil {
+	if m.mem, err = MapHuge(m.file, o.CapacityBytes, true); err != nil {
 		return m, err
 	}
 	// Prompts do not belong into a core dump. Nothing depends on the advice,
@@ -61,7 +59,7 @@ func newMapping(o Options) (m mapping, err error) {
 func (m *mapping) close() error {
 	var errs []error
 	if m.mem != nil {
-		errs = append(errs, pages.Unmap(m.mem))
+		errs = append(errs, Unmap(m.mem))
 		m.mem = nil
 	}
 	if m.whole != nil {
@@ -131,14 +129,14 @@ func lockOnFault(p []byte) error {
 
 // Touch faults a part of an arena in, by huge pages where asked for and available.
 func Touch(part []byte, huge bool) error {
-	if whole := len(part) / pages.HugeBytes * pages.HugeBytes; huge && whole > 0 {
+	if whole := len(part) / HugeBytes * HugeBytes; huge && whole > 0 {
 		// The kernel collapses a range once a page of it is there, and gives
 		// huge pages then under any shmem_enabled ("deny" excepted). It
 		// needs Linux 6.1 and unfragmented memory; the rest is filled
 		// below. It takes 3 CPU seconds per GiB where filling takes 0.8
 		// (measured on a small virtual machine), once, for faster direct I/O
 		// ever after.
-		for i := 0; i < whole; i += pages.HugeBytes {
+		for i := 0; i < whole; i += HugeBytes {
 			if err := faultIn(part[i : i+AlignBytes]); err != nil {
 				return err
 			}

@@ -9,8 +9,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kvstored/kvstored/internal/arena/pages"
 )
 
 func addr(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }
@@ -27,10 +25,10 @@ func residentBytes(t *testing.T, p []byte) int {
 
 func TestPopulateFaultsEverythingIn(t *testing.T) {
 	// More than one slice, and an end within a huge page.
-	const size = sliceBytes + 5*pages.HugeBytes + 3*AlignBytes
+	const size = sliceBytes + 5*HugeBytes + 3*AlignBytes
 	for _, huge := range []string{HugeOff, HugeAuto} {
 		a := newTest(t, Options{CapacityBytes: size, Touch: Touch, HugePages: huge})
-		if addr(a.mapping.mem)%pages.HugeBytes != 0 {
+		if addr(a.mapping.mem)%HugeBytes != 0 {
 			t.Errorf("mapped at %#x, where no huge page fits", addr(a.mapping.mem))
 		}
 		if got := residentBytes(t, a.mapping.mem); got < sliceBytes || got == size {
@@ -43,7 +41,7 @@ func TestPopulateFaultsEverythingIn(t *testing.T) {
 			t.Errorf("hugepages %s: %d of %d bytes are resident", huge, got, size)
 		}
 		got := a.Stats().HugeBytes
-		if got < 0 || got > size || got%pages.HugeBytes != 0 || huge == HugeOff && got != 0 {
+		if got < 0 || got > size || got%HugeBytes != 0 || huge == HugeOff && got != 0 {
 			t.Errorf("hugepages %s: %d huge bytes of %d", huge, got, size)
 		}
 		t.Logf("hugepages %s: %d MiB of %d", huge, got>>20, size>>20)
@@ -58,7 +56,7 @@ func TestPopulateFaultsEverythingIn(t *testing.T) {
 }
 
 func TestHugePagesOn(t *testing.T) {
-	a, err := New(Options{CapacityBytes: 4 * pages.HugeBytes, Touch: Touch, HugePages: HugeOn})
+	a, err := New(Options{CapacityBytes: 4 * HugeBytes, Touch: Touch, HugePages: HugeOn})
 	if err != nil {
 		if !strings.Contains(err.Error(), "cpu.hugepages") {
 			t.Errorf("the error does not say what to do: %v", err)

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 const (
@@ -69,7 +69,7 @@ func (a *Arena) grow(to int64) {
 func (a *Arena) withhold(off int64) {
 	a.populated.Store(off)
 	if n := a.missing(); n > 0 && !a.mu.space.Reserve(off, n) {
-		broken.Report("arena: memory that is not populated is handed out")
+		base.Broken("arena: memory that is not populated is handed out")
 	}
 }
 

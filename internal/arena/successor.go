@@ -6,8 +6,6 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kvstored/kvstored/internal/arena/pages"
 )
 
 // Files are the descriptors by which another process goes on with an arena.
@@ -121,7 +119,7 @@ func (m *mapping) adopt(o Options) (err error) {
 	if err := m.checkFiles(o); err != nil {
 		return err
 	}
-	if m.mem, err = pages.Map(m.whole, o.CapacityBytes, true); err != nil {
+	if m.mem, err = MapHuge(m.whole, o.CapacityBytes, true); err != nil {
 		return err
 	}
 	_ = unix.Madvise(m.mem, unix.MADV_DONTDUMP) // as for a new one

@@ -11,9 +11,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kvstored/kvstored/internal/arena/bulk"
-	"github.com/kvstored/kvstored/internal/arena/pages"
 )
 
 // Window is a staging area shared with one client, who maps it writable and
@@ -85,7 +82,7 @@ func (w *Window) Look(off, n int64) Look {
 // and returns the checksum of the copy; bytes it has not written are zero. The part
 // of l is not looked at again.
 func (w *Window) read(p []byte, off int64, l Look) (uint64, error) {
-	sum := bulk.Over(p)
+	sum := SumOver(p)
 	for len(p) > 0 {
 		n := min(len(p), pieceBytes)
 		src := w.mem[off : off+int64(n)]
@@ -132,7 +129,7 @@ func newWindow(n int64) (*Window, error) {
 	if err := addSeals(f, unix.F_SEAL_SEAL); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	mem, err := pages.Map(f, n, false)
+	mem, err := MapHuge(f, n, false)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -194,7 +191,7 @@ func (w *Window) Close() error {
 		return nil
 	}
 	punched := w.GiveBack(0, int64(len(w.mem)))
-	err := errors.Join(punched, pages.Unmap(w.mem), w.file.Close())
+	err := errors.Join(punched, Unmap(w.mem), w.file.Close())
 	w.mem, w.file = nil, nil
 	return err
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 const (
@@ -93,7 +93,7 @@ type Budget struct {
 		given   int64 // given back by accounts since the start
 		holders map[Holder]*holding
 		ghosts  []ghost
-		freed   broadcast.Signal // something was given back
+		freed   base.Signal // something was given back
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 const (
@@ -53,7 +53,7 @@ func (b *Budget) haunt(a *Account) {
 	b.holding(a.holder).ghosts += n
 	b.mu.used += n
 	b.sockets.Add(n)
-	broadcast.Poke(b.died)
+	base.Poke(b.died)
 }
 
 // exorcise looks at the ghosts, and reports how many are left. One goroutine at a

@@ -9,21 +9,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/admin/dashboard"
-	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/tier"
 )
 
 // views are the two ways to look at the daemon: the calls of administrators, and the
 // page in a browser.
-func (d *Daemon) views() (*admin.API, *dashboard.Dashboard) {
+func (d *Daemon) views() (*admin.API, *admin.Dashboard) {
 	api := admin.New(admin.Options{
 		Stack: d.stack, Server: d.server, Sample: d.sample,
 		Config: func() (admin.Config, error) { return d.reloads.stats(true) },
 		Log:    d.log.With().Str("component", "admin").Logger(),
 	})
-	board := dashboard.New(dashboard.Options{
+	board := admin.NewDashboard(admin.DashboardOptions{
 		Stats: func() ([]byte, error) {
 			st := d.stats()
 			st.Config = admin.Config{} // is no number
@@ -36,9 +35,9 @@ func (d *Daemon) views() (*admin.API, *dashboard.Dashboard) {
 }
 
 // sampleOfNow is the counters that the page draws over time.
-func (d *Daemon) sampleOfNow() dashboard.Sample {
+func (d *Daemon) sampleOfNow() admin.Sample {
 	st := d.stats() // also so that health knows since when
-	s := dashboard.Sample{AskedTokens: st.Server.AskedTokens, StoredBytes: st.Server.StoredBytes}
+	s := admin.Sample{AskedTokens: st.Server.AskedTokens, StoredBytes: st.Server.StoredBytes}
 	for p := range tier.Place(tier.Places) {
 		t := st.Store.Tiers[p]
 		s.HitTokens[p], s.ReadBytes[p], s.WrittenBytes[p] = st.Server.HitTokens[p], t.GetBytes, t.PutBytes
@@ -79,10 +78,10 @@ More: kvstored stats
 
 // servePages answers metrics and health over HTTP until ctx ends. These pages change
 // nothing, and never will: what does is on admin.socket.
-func (d *Daemon) servePages(ctx context.Context, board *dashboard.Dashboard) error {
+func (d *Daemon) servePages(ctx context.Context, board *admin.Dashboard) error {
 	mux := http.NewServeMux()
-	mux.Handle(dashboard.Path, board.Handler(d.cfg.Admin.Dashboard))
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, pageIndex, version.String()) })
+	mux.Handle(admin.PagesPath, board.Handler(d.cfg.Admin.Dashboard))
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, pageIndex, human.VersionText()) })
 	mux.Handle("GET /metrics", newSharedMetrics(promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

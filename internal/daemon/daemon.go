@@ -18,16 +18,16 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/cli/version"
-	"github.com/kvstored/kvstored/internal/conn/socket"
+	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/keep"
 	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/remote"
 	"github.com/kvstored/kvstored/tier"
@@ -87,7 +87,7 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 			return nil, errors.Join(err, keeper.Close())
 		}
 	}
-	broken.LogTo(o.Log)
+	base.LogBroken(o.Log)
 	d = &Daemon{cfg: cfg, log: o.Log, lostLines: o.LostLines, started: time.Now(), from: from, keeper: keeper, tiers: tiers{database: o.Database, touch: o.Touch, memory: from.mem()}}
 	d.reloads = newReloads(d, &o)
 	defer func() {
@@ -203,7 +203,7 @@ func (d *Daemon) makeServer() {
 		},
 		Stack: d.stack, Arena: d.arena,
 		Settings: serverSettings(c), Met: d.guard.meet, Fronts: frontSpaces(),
-		Version: version.String(), Epoch: d.epoch, Events: d.events,
+		Version: human.VersionText(), Epoch: d.epoch, Events: d.events,
 		Stats:   d.statsJSON,
 		Observe: d.metrics.observe, Ready: d.metrics.ready,
 		Log: d.log.With().Str("component", "server").Logger(),

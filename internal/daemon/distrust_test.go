@@ -15,7 +15,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/stack/distrust"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/internal/test/logtest"
 	"github.com/kvstored/kvstored/key"
 )
@@ -24,7 +24,7 @@ import (
 // health say it, and an administrator ends it, for good. A garbled file is logged.
 func TestDistrustSurvives(t *testing.T) {
 	cfg := smallConfig(t)
-	file := filepath.Join(cfg.Disk.Paths[0], distrust.Name)
+	file := filepath.Join(cfg.Disk.Paths[0], stale.DistrustFile)
 	space := key.Space{Model: "m", World: 1, DType: "bf16", ChunkTokens: 16, Method: key.Given}
 	prompt := client.Hashes(16, []byte{1, 15: 1}, []uint32{16})
 	// restart runs a daemon for as long as do takes, and returns its log.

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/conn/socket"
 	"github.com/kvstored/kvstored/internal/keep"
-	"github.com/kvstored/kvstored/internal/keep/manifest"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // names are the names of the files of a daemon's memory, in the order of kept.
@@ -78,7 +78,7 @@ func kept(t *testing.T, cfg *config.Config) []*os.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := manifest.New(a.Stats().CapacityBytes)
+	m, err := cpu.NewManifest(a.Stats().CapacityBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,8 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/resp"
-	"github.com/kvstored/kvstored/internal/resp/blob"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/key"
 )
@@ -26,7 +25,7 @@ const shelterShare = 0.1
 type fronts struct {
 	password string
 	respAt   []endpoint // none: off
-	store    *blob.Store
+	store    *resp.Store
 	resp     *resp.Server
 }
 
@@ -79,7 +78,7 @@ func (d *Daemon) makeFronts() {
 	if len(f.respAt) == 0 {
 		return
 	}
-	f.store = blob.New(blob.Options{
+	f.store = resp.NewStore(resp.StoreOptions{
 		Stack: d.stack, LoadTimeout: d.cfg.Prefetch.Deadline, Log: d.log,
 		ShelterBytes: int64(shelterShare * float64(d.arena.Stats().CapacityBytes)),
 	})
@@ -90,7 +89,7 @@ func (d *Daemon) makeFronts() {
 			st := d.cpu.Stats()
 			return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
 		},
-		Admit: e.admit, Enter: e.enter, Settings: respSettings(&d.cfg.Listen, f.password), Version: version.String(),
+		Admit: e.admit, Enter: e.enter, Settings: respSettings(&d.cfg.Listen, f.password), Version: human.VersionText(),
 		Budget: d.budget, Limits: resp.Limits{Connections: d.cfg.Limits.Connections, StallTimeout: stallTimeout},
 		Log: d.log.With().Str("component", "resp").Logger(),
 	})
@@ -99,7 +98,7 @@ func (d *Daemon) makeFronts() {
 // frontSpaces names the front end's space, also where it is off: its values may still
 // be stored.
 func frontSpaces() map[key.SpaceID]string {
-	return map[key.SpaceID]string{blob.Space: config.FrontRESP}
+	return map[key.SpaceID]string{resp.Space: config.FrontRESP}
 }
 
 // serve adds the front end to a group until ctx ends.

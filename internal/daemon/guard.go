@@ -13,9 +13,8 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/cpu"
-	"github.com/kvstored/kvstored/internal/base/broadcast"
-	"github.com/kvstored/kvstored/internal/conn/socket"
-	"github.com/kvstored/kvstored/internal/keep/manifest"
+	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // guard knows which clients of an earlier process may still read what that has left in
@@ -23,17 +22,17 @@ import (
 // device may not have heard. Until each has said hello anew or has ended, or lease.max_age
 // is over, nothing of it is used for anything else.
 type guard struct {
-	manifest *manifest.Manifest // nil: no client's connection is noted
-	fewer    chan struct{}      // capacity 1
+	manifest *cpu.Manifest // nil: no client's connection is noted
+	fewer    chan struct{} // capacity 1
 
 	mu   sync.Mutex
-	left []manifest.Slot // of an earlier process
-	live map[manifest.Slot]bool
+	left []cpu.Slot // of an earlier process
+	live map[cpu.Slot]bool
 }
 
 // newGuard knows the clients of an inheritance.
-func newGuard(m *manifest.Manifest, in *inheritance) *guard {
-	g := &guard{manifest: m, fewer: make(chan struct{}, 1), live: map[manifest.Slot]bool{}}
+func newGuard(m *cpu.Manifest, in *inheritance) *guard {
+	g := &guard{manifest: m, fewer: make(chan struct{}, 1), live: map[cpu.Slot]bool{}}
 	if in.has() {
 		g.left = in.left.Clients
 	}
@@ -46,15 +45,15 @@ func (g *guard) meet(conn net.Conn, maps bool, leaseAge time.Duration) (leave fu
 	if !maps { // and is not that of a connection that did
 		return func() {}, false
 	}
-	c := manifest.ClientOf(socket.PeerPID(conn))
+	c := cpu.ClientOf(socket.PeerPID(conn))
 	s, may := g.manifest.Join(c, leaseAge)
 	g.mu.Lock() // behind Join: the process may end in between
 	defer g.mu.Unlock()
-	i := slices.IndexFunc(g.left, func(s manifest.Slot) bool { return s.Client == c && c.PID != 0 })
+	i := slices.IndexFunc(g.left, func(s cpu.Slot) bool { return s.Client == c && c.PID != 0 })
 	if i >= 0 {
 		g.manifest.Leave(g.left[i])
 		g.left = slices.Delete(g.left, i, i+1)
-		broadcast.Poke(g.fewer)
+		base.Poke(g.fewer)
 	}
 	if !may {
 		return func() {}, false
@@ -64,7 +63,7 @@ func (g *guard) meet(conn net.Conn, maps bool, leaseAge time.Duration) (leave fu
 }
 
 // end notes that a connection has ended.
-func (g *guard) end(s manifest.Slot) {
+func (g *guard) end(s cpu.Slot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.live, s)
@@ -107,8 +106,8 @@ func (g *guard) disown() {
 
 // endedOf is those of some clients that have ended. It is called without the mutex, which
 // each hello takes.
-func endedOf(slots []manifest.Slot) map[manifest.Slot]bool {
-	ended := map[manifest.Slot]bool{}
+func endedOf(slots []cpu.Slot) map[cpu.Slot]bool {
+	ended := map[cpu.Slot]bool{}
 	for _, s := range slots {
 		if s.Ended() {
 			ended[s] = true
@@ -126,7 +125,7 @@ func (g *guard) waits() int {
 	ended := endedOf(left)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.left = slices.DeleteFunc(g.left, func(s manifest.Slot) bool { // one that has come meanwhile is none of it
+	g.left = slices.DeleteFunc(g.left, func(s cpu.Slot) bool { // one that has come meanwhile is none of it
 		if ended[s] {
 			g.manifest.Leave(s)
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -100,7 +100,7 @@ func (d *Daemon) troubles() (list []trouble) {
 		add(err, remedies[p])
 	}
 	const restart = "Restart the daemon, and report what its log says of it"
-	add(broken.Err(), restart)
+	add(base.BrokenErr(), restart)
 	add(d.cpu.Mistrusted(), restart)
 	add(d.distrusted.Err(), "`kvstored list spaces` names them; `kvstored forget --space ID`, then `--distrust ID`, begins anew")
 	if d.health.isFull() {

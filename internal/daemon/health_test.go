@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -79,8 +79,8 @@ func TestMistrust(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(broken.Survive())
-	first := broken.Count() + 1
+	t.Cleanup(base.SurviveBroken())
+	first := base.BrokenCount() + 1
 	d.cpu.Ledger().PutAside(1, "is of the test")
 	says := func(times uint64, more string) {
 		t.Helper()

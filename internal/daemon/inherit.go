@@ -14,9 +14,8 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/conn/socket"
 	"github.com/kvstored/kvstored/internal/keep"
-	"github.com/kvstored/kvstored/internal/keep/manifest"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -32,14 +31,14 @@ const (
 type inheritance struct {
 	sockets  keep.Files // not taken yet, by label
 	memory              // without an arena: there is none
-	left     *manifest.Left
+	left     *cpu.Left
 	doubtful []key.Key // chunks whose payloads are to be proved
 }
 
 // memory is DRAM and its directory.
 type memory struct {
 	arena    *arena.Arena
-	manifest *manifest.Manifest // nil without cpu.keep
+	manifest *cpu.Manifest // nil without cpu.keep
 }
 
 // takeKept takes what an earlier process has left. Where its memory cannot be used DRAM
@@ -74,11 +73,11 @@ func takeKept(k keep.Keeper, c *config.Config, touch touchFunc, log *zerolog.Log
 
 // adopt goes on with memory. It takes the files over, and closes them where it fails.
 func (in *inheritance) adopt(f arena.Files, list *os.File, c *config.Config, touch touchFunc) (err error) {
-	var m *manifest.Manifest
-	var left *manifest.Left
+	var m *cpu.Manifest
+	var left *cpu.Left
 	if list == nil {
 		err = errors.New("there is no manifest")
-	} else if m, left, err = manifest.Open(list, shapeOf(c)); err != nil {
+	} else if m, left, err = cpu.OpenManifest(list, shapeOf(c)); err != nil {
 		_ = list.Close() // it was only read
 	}
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/arena/extent"
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/keep"
 )
@@ -69,7 +69,7 @@ func askKeeper(c *config.Config) (held keep.Files, says string) {
 }
 
 // shapeOf is the size of the arena of a configuration.
-func shapeOf(c *config.Config) int64 { return extent.RoundDown(int64(c.CPU.Capacity)) }
+func shapeOf(c *config.Config) int64 { return arena.RoundDown(int64(c.CPU.Capacity)) }
 
 // EmptiesDRAM says why a daemon with the configuration next cannot have the DRAM of one
 // that runs with running; nil if it can.

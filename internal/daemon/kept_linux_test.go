@@ -15,12 +15,12 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/conn/socket"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/keep"
-	"github.com/kvstored/kvstored/internal/keep/manifest"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/test/logtest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -347,7 +347,7 @@ func TestGuard(t *testing.T) {
 	}
 	d.end(t)
 	d = live(t, cfg)
-	_, list, err := manifest.Open(manifestOf(t, d), shapeOf(&cfg))
+	_, list, err := cpu.OpenManifest(manifestOf(t, d), shapeOf(&cfg))
 	if err != nil || len(list.Clients) != 1 || list.Clients[0].LeaseAge != cfg.Lease.MaxAge {
 		t.Fatalf("clients %v, %v", list.Clients, err)
 	}
@@ -451,17 +451,17 @@ func (l *life) says(t *testing.T, text string) {
 
 // Clients that have ended are not waited for, and their connections' places are free.
 func TestGuardDropsEnded(t *testing.T) {
-	m, err := manifest.New(1 << 20)
+	m, err := cpu.NewManifest(1 << 20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	own, gone := manifest.ClientOf(uint32(os.Getpid())), manifest.ClientOf(1<<30) // more than any process has
-	var slots [3]manifest.Slot
-	for i, c := range []manifest.Client{gone, own, gone} {
+	own, gone := cpu.ClientOf(uint32(os.Getpid())), cpu.ClientOf(1<<30) // more than any process has
+	var slots [3]cpu.Slot
+	for i, c := range []cpu.Client{gone, own, gone} {
 		slots[i], _ = m.Join(c, 0)
 	}
-	left := &manifest.Left{Clients: slices.Clone(slots[:])}
+	left := &cpu.Left{Clients: slices.Clone(slots[:])}
 	g := newGuard(m, &inheritance{memory: memory{arena: new(arena.Arena)}, left: left})
 	if n := g.waits(); n != 1 || g.left[0] != slots[1] {
 		t.Errorf("the guard waits for %d clients: %v", n, g.left)
@@ -477,14 +477,14 @@ func TestGuardDropsEnded(t *testing.T) {
 // A connection that outlives the process that made it is another's, which is not known: the
 // next daemon does not take it for one that has ended.
 func TestGuardDisowns(t *testing.T) {
-	m, err := manifest.New(1 << 20)
+	m, err := cpu.NewManifest(1 << 20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
 	g := newGuard(m, nil)
 	for _, pid := range []uint32{1 << 30, uint32(os.Getpid()), 1<<30 + 1} {
-		s, _ := m.Join(manifest.ClientOf(pid), time.Hour)
+		s, _ := m.Join(cpu.ClientOf(pid), time.Hour)
 		g.live[s] = true
 		if pid == 1<<30+1 {
 			g.end(s)
@@ -493,7 +493,7 @@ func TestGuardDisowns(t *testing.T) {
 	g.disown()
 	g.disown()
 	d := &life{d: &Daemon{tiers: tiers{memory: memory{manifest: m}}}}
-	next, list, err := manifest.Open(manifestOf(t, d), 1<<20)
+	next, list, err := cpu.OpenManifest(manifestOf(t, d), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -513,14 +513,14 @@ func TestGuardEnds(t *testing.T) {
 // guardEnds is that of a client with leases of an age, where lease.max_age is a minute.
 func guardEnds(t *testing.T, age, want time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
-		m, err := manifest.New(1 << 20)
+		m, err := cpu.NewManifest(1 << 20)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		own := manifest.ClientOf(uint32(os.Getpid()))
+		own := cpu.ClientOf(uint32(os.Getpid()))
 		s, _ := m.Join(own, age)
-		d := &Daemon{log: zerolog.Nop(), from: &inheritance{memory: memory{arena: new(arena.Arena)}, left: &manifest.Left{Clients: []manifest.Slot{s}}}}
+		d := &Daemon{log: zerolog.Nop(), from: &inheritance{memory: memory{arena: new(arena.Arena)}, left: &cpu.Left{Clients: []cpu.Slot{s}}}}
 		d.cfg.Lease.MaxAge = time.Minute
 		g := newGuard(m, d.from)
 		begun := time.Now()

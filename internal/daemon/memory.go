@@ -9,11 +9,11 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/cli/human"
-	"github.com/kvstored/kvstored/internal/keep/manifest"
 	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -75,7 +75,7 @@ func chunksOf(c *config.Config) budget.Chunks {
 		}
 	}
 	if c.CPU.Keep {
-		n.EachBytes += manifest.RecordBytes
+		n.EachBytes += cpu.RecordBytes
 	}
 	return n
 }

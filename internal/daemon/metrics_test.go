@@ -15,8 +15,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/explain/missing"
-	"github.com/kvstored/kvstored/internal/httpd/metric"
+	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
@@ -150,12 +150,12 @@ func TestEveryMetricIsRead(t *testing.T) {
 	st.Store.Written[tier.Disk] = stack.Written{Dropped: map[stack.DropReason]stack.Volume{0: {}}}
 	st.Server.Models = []server.ModelStats{{Model: "m"}}
 	st.Server.ErrorsBy, st.Server.Lost = make([]server.Failures, 1), make([]server.Lost, 1)
-	st.Server.Missed.Missed, st.Server.DiffersBySpace = make([]missing.Total, 1), map[string]uint64{"s": 1}
+	st.Server.Missed.Missed, st.Server.DiffersBySpace = make([]explain.Total, 1), map[string]uint64{"s": 1}
 	st.RESP = &resp.Stats{Dropped: map[string]uint64{"no_room": 1}}
 	for i := range exported {
 		m, n := &exported[i], 0
 		out := make(chan prometheus.Metric, 1000)
-		metric.Collect(out, prefix, exported[i:i+1], &st)
+		httpd.Collect(out, prefix, exported[i:i+1], &st)
 		for close(out); ; n++ {
 			if _, ok := <-out; !ok {
 				break

@@ -13,14 +13,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/test/logtest"
 )
 
 // touched is DRAM that takes no memory, and of which only limit bytes are there until it has ended.
 type touched struct {
 	mu           sync.Mutex
-	changed      broadcast.Signal
+	changed      base.Signal
 	bytes, limit int64
 	ended        bool
 	err          error // of all behind limit then

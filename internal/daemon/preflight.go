@@ -17,7 +17,7 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/disk"
-	"github.com/kvstored/kvstored/internal/conn/socket"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/remote"
 )
 

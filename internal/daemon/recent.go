@@ -10,7 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/kvstored/kvstored/internal/cli/human"
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -96,7 +96,7 @@ func (m *metrics) momentOf(s *Stats) moment {
 		now.sum.Saved += s.Server.Models[i].Saved
 	}
 	for _, t := range s.Server.Missed.Missed {
-		if t.Reason == missing.Timeout.String() {
+		if t.Reason == explain.Timeout.String() {
 			now.sum.LateTokens += t.Tokens
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/server/retain"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
@@ -154,7 +154,7 @@ func serverSettings(c *config.Config) server.Settings {
 	}
 	total, uid := c.Retained()
 	return server.Settings{
-		Retain:      retain.Limits{TotalBytes: total, UserBytes: uid, Duration: retainMost},
+		Retain:      hint.ClaimLimits{TotalBytes: total, UserBytes: uid, Duration: retainMost},
 		Access:      c.Policy(uint32(os.Getuid())),
 		LeaseMaxAge: c.Lease.MaxAge, PinMaxAge: pinMaxAge,
 		Prefetch: server.Prefetch{

@@ -9,11 +9,11 @@ import (
 
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
@@ -61,10 +61,10 @@ func (d *Daemon) statsJSON(r wire.Rights) ([]byte, error) {
 func (d *Daemon) stats() Stats {
 	s := d.stack.Stats()
 	out := Stats{
-		Version: version.String(), UptimeSeconds: time.Since(d.started).Seconds(), Arena: d.arena.Stats(), Memory: d.budget.Stats(), Server: d.server.Stats(),
+		Version: human.VersionText(), UptimeSeconds: time.Since(d.started).Seconds(), Arena: d.arena.Stats(), Memory: d.budget.Stats(), Server: d.server.Stats(),
 		Store: s,
 	}
-	out.Advice = missing.Sentence(out.Server.AskedTokens, &out.Server.Missed, tiersForAdvice(s.Tiers))
+	out.Advice = explain.Sentence(out.Server.AskedTokens, &out.Server.Missed, tiersForAdvice(s.Tiers))
 	out.Config, _ = d.reloads.stats(false) // which prints nothing that could fail
 	d.health.look(&s)
 	_, out.Health = d.healthNow()
@@ -78,7 +78,7 @@ func (d *Daemon) stats() Stats {
 	if d.lostLines != nil {
 		out.LostLines = d.lostLines()
 	}
-	out.Broken = broken.Count()
+	out.Broken = base.BrokenCount()
 	out.Recent = d.recent.since(d.metrics.momentOf(&out))
 	out.Bottleneck = out.Recent.bottleneck()
 	if disk, ok := s.Tiers[tier.Disk]; ok {
@@ -115,10 +115,10 @@ func (d *Daemon) evictedBy() (list []EvictedBy) {
 }
 
 // tiersForAdvice is what the sentence about misses has to know of tiers.
-func tiersForAdvice(tiers map[tier.Place]tier.Stats) (out []missing.Tier) {
+func tiersForAdvice(tiers map[tier.Place]tier.Stats) (out []explain.Tier) {
 	for p, t := range tiers {
 		title := map[tier.Place]string{tier.CPU: "DRAM", tier.Remote: "the bucket"}[p]
-		out = append(out, missing.Tier{Name: p.String(), Title: cmp.Or(title, p.String()), CapacityBytes: uint64(max(0, t.CapacityBytes))})
+		out = append(out, explain.Tier{Name: p.String(), Title: cmp.Or(title, p.String()), CapacityBytes: uint64(max(0, t.CapacityBytes))})
 	}
 	return out
 }

@@ -12,12 +12,10 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/disk"
-	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/keep/manifest"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack/distrust"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/remote"
@@ -28,18 +26,18 @@ type tiers struct {
 	memory
 	known      bool // all that was left in DRAM is known again
 	cpu        *cpu.Tier
-	disk       *disk.Tier      // nil: no disk tier
-	remote     *remote.Tier    // nil: no remote tier
-	ages       *age.Book       // that all of them keep to
-	distrusted distrust.List   // that disk keeps
-	database   database.Opener // of disk; nil: a process is started for it
-	touch      touchFunc       // of DRAM
+	disk       *disk.Tier       // nil: no disk tier
+	remote     *remote.Tier     // nil: no remote tier
+	ages       *stale.Book      // that all of them keep to
+	distrusted stale.Distrusted // that disk keeps
+	database   database.Opener  // of disk; nil: a process is started for it
+	touch      touchFunc        // of DRAM
 }
 
 // make makes all that the configuration names, and starts nothing. Beside an
 // error, close gives back the tiers made so far.
 func (t *tiers) make(c *config.Config, log zerolog.Logger) error {
-	t.ages = age.New()
+	t.ages = stale.New()
 	if err := t.makeArena(c, &log); err != nil {
 		return err
 	}
@@ -83,7 +81,7 @@ func logArena(log *zerolog.Logger, a *arena.Arena, what string) {
 
 func (t *tiers) makeManifest(c *config.Config) (err error) {
 	if c.CPU.Keep && t.manifest == nil {
-		t.manifest, err = manifest.New(t.arena.Stats().CapacityBytes)
+		t.manifest, err = cpu.NewManifest(t.arena.Stats().CapacityBytes)
 	}
 	if t.manifest != nil {
 		t.arena.NoteFrees(t.manifest.Clear)

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/conn/socket"
 	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // keeperPauseMost is between two looks for a keeper that keeps nothing.

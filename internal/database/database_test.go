@@ -35,7 +35,7 @@ func open(t *testing.T, dir string) *DB {
 	return d
 }
 
-func key(n int) []byte { return fmt.Appendf(nil, "k%06d", n) }
+func keyOf(n int) []byte { return fmt.Appendf(nil, "k%06d", n) }
 
 func value(n int) []byte { return bytes.Repeat([]byte{byte(n)}, n%5000) }
 
@@ -43,7 +43,7 @@ func value(n int) []byte { return bytes.Repeat([]byte{byte(n)}, n%5000) }
 func fill(t *testing.T, d *DB, n int) {
 	t.Helper()
 	for i := range n {
-		d.Batch().Set(key(i), value(i))
+		d.Batch().Set(keyOf(i), value(i))
 		if i < 10 || i == n-1 {
 			if err := d.Batch().Flush(); err != nil {
 				t.Fatal(err)
@@ -58,7 +58,7 @@ func check(t *testing.T, d *DB, n int, deleted func(int) bool) {
 	t.Helper()
 	keys := make([][]byte, n)
 	for i := range keys {
-		keys[i] = key(i)
+		keys[i] = keyOf(i)
 	}
 	got := 0
 	err := d.Get(keys, func(i int, v []byte) {
@@ -76,7 +76,7 @@ func check(t *testing.T, d *DB, n int, deleted func(int) bool) {
 			for deleted(next) {
 				next++
 			}
-			if !bytes.Equal(k, key(next)) || !bytes.Equal(v, value(next)) {
+			if !bytes.Equal(k, keyOf(next)) || !bytes.Equal(v, value(next)) {
 				t.Errorf("%q with %d bytes comes where %d is due", k, len(v), next)
 			}
 			after = k
@@ -106,7 +106,7 @@ func TestDatabase(t *testing.T) {
 		fill(t, d, n)
 		check(t, d, n, none)
 		for i := 0; i < n; i += 3 {
-			d.Batch().Delete(key(i))
+			d.Batch().Delete(keyOf(i))
 		}
 		if err := errors.Join(d.Batch().Flush(), d.Sync()); err != nil {
 			t.Fatal(err)
@@ -188,9 +188,9 @@ func TestKilled(t *testing.T) {
 		fill(t, d, 100)
 		why := errors.New("it is no more")
 		d.Kill(why)
-		d.Batch().Set(key(1), nil)
+		d.Batch().Set(keyOf(1), nil)
 		for what, err := range map[string]error{
-			"get": d.Get([][]byte{key(1)}, func(int, []byte) { t.Error("a value") }), "commit": d.Batch().Flush(), "sync": d.Sync(), "close": d.Close(),
+			"get": d.Get([][]byte{keyOf(1)}, func(int, []byte) { t.Error("a value") }), "commit": d.Batch().Flush(), "sync": d.Sync(), "close": d.Close(),
 		} {
 			if !errors.Is(err, why) || !Ends(err) {
 				t.Errorf("%s: %v", what, err)
@@ -255,10 +255,10 @@ func TestHangs(t *testing.T) {
 		if time.Sleep(2 * long); d.Hangs(long) {
 			t.Error("a process that syncs hangs")
 		}
-		go func() { asked <- d.Get([][]byte{key(1)}, func(int, []byte) {}) }()
+		go func() { asked <- d.Get([][]byte{keyOf(1)}, func(int, []byte) {}) }()
 		go func() {
 			for range 100 { // of several parts
-				d.Batch().Set(key(1), make([]byte, 60<<10))
+				d.Batch().Set(keyOf(1), make([]byte, 60<<10))
 			}
 			asked <- d.Batch().Flush()
 		}()

@@ -31,6 +31,16 @@
 // pipes, and all of it works in a bubble of testing/synctest. The process is an interface
 // for that (process), and so is what the server does when it is to end (server).
 //
+// # Records
+//
+// What the disk tier writes into the database is laid out here too: [Entry], and an inline
+// payload. Every value carries a version byte and an xxHash64 over its key and itself, so that
+// a flipped bit, a value that ended up under another key, and a layout written by a newer
+// program are told apart and none of them is believed. Payloads have their own checksum, which
+// travels inside the entry. Layouts are append-only: a field never changes its meaning, a new
+// one raises the version, and this program refuses newer ones than its own. Encoders append to
+// the caller's buffer; decoders copy the fields they keep, so the caller may reuse both.
+//
 // # Frames
 //
 // A frame is the length of its body (4 bytes, little endian), its kind

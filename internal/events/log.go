@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -30,15 +30,15 @@ type Log struct {
 	pending struct {
 		mu     sync.Mutex
 		list   []Change
-		full   bool             // a change was dropped
-		drains broadcast.Signal // at each cut
+		full   bool        // a change was dropped
+		drains base.Signal // at each cut
 	}
 	batches struct {
 		mu      sync.Mutex
 		list    []Batch // the last ones
 		changes int     // in list
 		next    uint64  // sequence number of the next one
-		grows   broadcast.Signal
+		grows   base.Signal
 	}
 	noted, dropped, restarts atomic.Uint64
 }
@@ -134,7 +134,7 @@ func (l *Log) Run(ctx context.Context, walk func(context.Context) error) error {
 }
 
 func (l *Log) poke() {
-	broadcast.Poke(l.wake)
+	base.Poke(l.wake)
 }
 
 // cut makes batches of the pending changes, and reports whether changes were dropped.

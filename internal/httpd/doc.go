@@ -7,9 +7,14 @@
 //
 // The connections of each listener that Serve is given.
 //
+// A [Metric] is one row of a program's table for Prometheus: its name, what it is, and where it
+// is read. [Collect] reads all rows of a table from one snapshot. A table is a variable of a
+// package, and is not changed.
+//
 // # Never does
 //
-// It knows no path and no right: those are its handlers'.
+// It knows no path and no right: those are its handlers'. It counts nothing: the part of the
+// program that knows a number has it.
 //
 // # Locks
 //

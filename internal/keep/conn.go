@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/conn/socket"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/cli/human"
 )
 
 // timeout is how long a keeper has for an answer.
@@ -112,7 +112,7 @@ func (c *client) ask(m Message, files ...*os.File) (Files, error) {
 	if c.silent {
 		return nil, fmt.Errorf("keeper: %s: %w", m.Step, errSilent)
 	}
-	m.Program = version.String()
+	m.Program = human.VersionText()
 	var answer Message
 	var list []*os.File
 	err := c.conn.Send(m, c.timeout, files...)

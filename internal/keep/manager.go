@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/conn/socket"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // firstFD is the first descriptor that systemd passes (sd_listen_fds(3)).

@@ -12,8 +12,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
-	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/cli/human"
 )
 
 const (
@@ -35,7 +35,7 @@ type Server struct {
 		sync.Mutex
 		files Files // none, or those of a daemon
 		owner *Conn // of the daemon that has them, while it lasts
-		left  broadcast.Signal
+		left  base.Signal
 	}
 }
 
@@ -96,7 +96,7 @@ func (s *Server) meet(ctx context.Context, uc *net.UnixConn) {
 	s.leave(conn)
 	if !errors.Is(err, ErrEnded) && ctx.Err() == nil {
 		s.Log.Warn().Err(err).Msg("a connection ended")
-		conn.Fail(version.String(), err)
+		conn.Fail(human.VersionText(), err)
 	}
 	_ = conn.Close()
 }

@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/kvstored/kvstored/internal/base/broken"
+import "github.com/kvstored/kvstored/internal/base"
 
 // NoteAside has f called for each entry that is put aside, under the ledger's lock: its
 // payload must not be found again, nor its memory be given out. f calls no ledger. Call
@@ -18,7 +18,7 @@ func (l *Ledger) PutAside(id ID, what string) {
 // not carried out: what protects the entry may be wrong. The bytes of a resident one stay in
 // use for good. Others are served to nobody as they are.
 func (b *book) broken(id uint32, what string) {
-	broken.Report("ledger: entry %d %s", id, what)
+	base.Broken("ledger: entry %d %s", id, what)
 	e := b.entries.at(id)
 	if e.life != resident {
 		return

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -278,13 +278,13 @@ func TestBrokenInvariants(t *testing.T) {
 		}
 		checked(t, l)
 		t.Run(what, func(t *testing.T) {
-			t.Cleanup(broken.Survive())
-			reports := broken.Count()
+			t.Cleanup(base.SurviveBroken())
+			reports := base.BrokenCount()
 			call(l, ks, got)
 			checked(t, l)
 			s := l.Stats()
-			if broken.Count() == reports || s.UsedBytes != before.UsedBytes {
-				t.Errorf("%d reports, %d bytes in use of %d", broken.Count()-reports, s.UsedBytes, before.UsedBytes)
+			if base.BrokenCount() == reports || s.UsedBytes != before.UsedBytes {
+				t.Errorf("%d reports, %d bytes in use of %d", base.BrokenCount()-reports, s.UsedBytes, before.UsedBytes)
 			}
 			if len(aside) != s.AsideEntries || s.Entries+s.AsideEntries != len(ks) {
 				t.Errorf("put aside: %x; %+v", aside, s)
@@ -476,7 +476,7 @@ func holdTouch(l *ledger.Ledger, o ledger.Owner, c ledger.Class, ks []key.Key, o
 
 // What is put aside comes back never, so nobody waits for it.
 func TestNothingIsWaitedForAside(t *testing.T) {
-	t.Cleanup(broken.Survive())
+	t.Cleanup(base.SurviveBroken())
 	l := newLedger(t, "lru", ledger.Limits{})
 	ks := chain(1, 2)
 	got := fill(t, l, ks, 0)

@@ -3,7 +3,7 @@ package ledger
 import (
 	"math/bits"
 
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // index is a hash table over records that are chained through a field of
@@ -53,7 +53,7 @@ func (x *index) remove(h uint64, rec uint32, next *uint32) {
 	at := x.head(h)
 	for *at != rec {
 		if *at == 0 {
-			broken.Report("ledger: record %d is not in the index", rec)
+			base.Broken("ledger: record %d is not in the index", rec)
 			return
 		}
 		at = x.next(*at)

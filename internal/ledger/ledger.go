@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -105,8 +105,8 @@ type book struct {
 	table
 	order   order
 	budgets budgets
-	aside   func(Entry)      // see NoteAside; nil: nobody
-	wake    broadcast.Signal // of Released, after a round that has released something
+	aside   func(Entry) // see NoteAside; nil: nobody
+	wake    base.Signal // of Released, after a round that has released something
 }
 
 // New returns an empty ledger.
@@ -122,7 +122,7 @@ func New(opt Options) *Ledger {
 
 // unlock ends a lock round that may have let something go.
 func (l *Ledger) unlock() {
-	var wake broadcast.Signal // told outside of the lock, which its waiters take next
+	var wake base.Signal // told outside of the lock, which its waiters take next
 	if b := &l.mu.book; b.released {
 		b.released = false
 		wake, b.wake = b.wake, wake

@@ -3,7 +3,7 @@ package ledger
 import (
 	"math"
 
-	"github.com/kvstored/kvstored/internal/base/broken"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // Owner is who answers for holds and fills: one connection, or the daemon. The low 16 bits
@@ -105,7 +105,7 @@ func (l *Ledger) Uncharge(o Owner, c Class, n int64) {
 	defer l.unlock()
 	b := &l.mu.book
 	if w := b.budgets.owner(o); w.extra < n || w.bytes[c] < n {
-		broken.Report("ledger: %d bytes are given back, and owner %d is charged for %d", n, o, w.extra)
+		base.Broken("ledger: %d bytes are given back, and owner %d is charged for %d", n, o, w.extra)
 		return
 	}
 	b.budgets.charge(o, c, -n)

@@ -8,7 +8,7 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/kvstored/kvstored/internal/arena/extent"
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -35,7 +35,7 @@ func (t *table) init(sizeOf func(uint32) int64, most int) {
 	t.sizeOf = sizeOf
 	t.most = cmp.Or(most, math.MaxInt)
 	if sizeOf == nil {
-		t.sizeOf = func(n uint32) int64 { return extent.RoundUp(max(int64(n), 1)) }
+		t.sizeOf = func(n uint32) int64 { return arena.RoundUp(max(int64(n), 1)) }
 	}
 	t.seed = maphash.MakeSeed()
 	t.entries.grow()

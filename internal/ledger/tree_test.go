@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/index/radix"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
@@ -13,7 +13,7 @@ import (
 // once, and its last chunk stays until all suffixes have gone.
 func TestSharedPrefixIsStoredOnce(t *testing.T) {
 	const n = 2000
-	l, tree := newLedger(t, "lru", ledger.Limits{}), radix.New()
+	l, tree := newLedger(t, "lru", ledger.Limits{}), index.NewTree()
 	shared := chain(0, n)
 	l.Publish(fill(t, l, shared, 0), false)
 	held := make([]ledger.Entry, n) // as who stores a suffix does, or each walks to the root
@@ -72,7 +72,7 @@ func TestWhatIsNotShared(t *testing.T) {
 		}
 		return c
 	}
-	l, tree := newLedger(t, "lru", ledger.Limits{}), radix.New()
+	l, tree := newLedger(t, "lru", ledger.Limits{}), index.NewTree()
 	a, b := build("a"), build("b")
 	for _, c := range []key.Chain{a, b} {
 		var ks []key.Key
@@ -136,7 +136,7 @@ func TestHolesHeal(t *testing.T) {
 // Every chain of up to five chunks, each in any set of the three tiers or in
 // none.
 func TestMatchAndWalkEverywhere(t *testing.T) {
-	tree := radix.New()
+	tree := index.NewTree()
 	for depth := 1; depth <= 5; depth++ {
 		hashes := make([]key.Hash, depth)
 		for i := range hashes {
@@ -146,21 +146,21 @@ func TestMatchAndWalkEverywhere(t *testing.T) {
 			sp := key.SpaceID{byte(depth), byte(code), byte(code >> 8)} // one for each case
 			last := 0
 			for i := range hashes {
-				if at := radix.Loc(code >> (3 * i) & 7); at != 0 {
+				if at := index.Loc(code >> (3 * i) & 7); at != 0 {
 					last = i + 1
 					if err := tree.Add(sp, hashes[:i+1], i, at); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
-			locs := make([]radix.Loc, depth)
+			locs := make([]index.Loc, depth)
 			if known := tree.Match(sp, hashes, 0, locs, nil); known != last {
 				t.Fatalf("depth %d, %o: %d known, want %d", depth, code, known, last)
 			}
 			seen := 0
-			tree.Walk(sp, func(h, parent key.Hash, d int, at radix.Loc) bool {
+			tree.Walk(sp, func(h, parent key.Hash, d int, at index.Loc) bool {
 				seen++
-				if d >= last || h != hashes[d] || d > 0 && parent != hashes[d-1] || at != radix.Loc(code>>(3*d)&7) || at != locs[d] {
+				if d >= last || h != hashes[d] || d > 0 && parent != hashes[d-1] || at != index.Loc(code>>(3*d)&7) || at != locs[d] {
 					t.Fatalf("depth %d, %o: walk came by %x at %d with %b", depth, code, h, d, at)
 				}
 				return true

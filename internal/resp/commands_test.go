@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/resp"
-	"github.com/kvstored/kvstored/internal/resp/blob"
 )
 
 // reply reads one reply: a string, a number, an error, nil, or some of those.
@@ -227,7 +226,7 @@ func TestLargestValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, 256<<20, resp.Options{})
 		c := r.dial(r.unix)
-		value := strings.Repeat("0123456789abcdefg", 4<<20)[:blob.MaxValue(1)]
+		value := strings.Repeat("0123456789abcdefg", 4<<20)[:resp.MaxValue(1)]
 		c.do("+OK\r\n", "SET", "a", value)
 		c.do(bulk(value), "GET", "a")
 		c.do(fmt.Sprintf(":%d\r\n", len(value)), "STRLEN", "a")

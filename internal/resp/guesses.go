@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 const (
@@ -57,7 +57,7 @@ func (g *guesses) await(ctx context.Context, host netip.Addr) bool {
 		return delay == 0
 	}
 	defer g.end(h)
-	return broadcast.Sleep(ctx, delay) == nil
+	return base.Sleep(ctx, delay) == nil
 }
 
 // begin returns how long a host has to wait, and counts it as waiting if it has

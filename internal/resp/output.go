@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/resp/blob"
 )
 
 const (
@@ -36,7 +35,7 @@ const (
 // piece is a part of the replies: bytes, and the value they lie in if any.
 type piece struct {
 	b     []byte
-	value blob.Value
+	value Value
 	held  bool
 }
 
@@ -108,7 +107,7 @@ func (o *output) relieve() {
 }
 
 // value answers a value, which it owns from then on.
-func (o *output) value(v blob.Value) {
+func (o *output) value(v Value) {
 	b := v.Bytes()
 	if len(b) <= inPlace {
 		o.bulk(b)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/resp"
-	"github.com/kvstored/kvstored/internal/resp/blob/blobtest"
+	"github.com/kvstored/kvstored/internal/resp/blobtest"
 	"github.com/kvstored/kvstored/internal/test/pipe"
 )
 

@@ -14,14 +14,13 @@ import (
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/conn/accept"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/resp/blob"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // Options of a Server.
 type Options struct {
-	Store *blob.Store
+	Store *Store
 	// NewOwner and CloseOwner register who answers for what a connection holds; the
 	// daemon where there are too many.
 	NewOwner   func() ledger.Owner
@@ -96,7 +95,7 @@ type Server struct {
 	o       Options
 	ids     atomic.Int64
 	live    atomic.Int64
-	conns   accept.Live
+	conns   socket.Live
 	now     atomic.Pointer[Settings]
 	count   counters
 	guesses guesses
@@ -132,11 +131,11 @@ func (s *Server) Recheck() {
 // command it is at and closes it. It closes l. It may be called for several
 // listeners at a time.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	return accept.ServeSome(ctx, l, s.o.Log, s.admit)
+	return socket.ServeSome(ctx, l, s.o.Log, s.admit)
 }
 
 // admit says what becomes of a connection.
-func (s *Server) admit(conn net.Conn) accept.Handler {
+func (s *Server) admit(conn net.Conn) socket.Handler {
 	if s.live.Add(1) > int64(s.o.Limits.Connections) {
 		return s.refuse(conn, "ERR max number of clients reached")
 	}
@@ -159,7 +158,7 @@ func (s *Server) admit(conn net.Conn) accept.Handler {
 }
 
 // refuse tells a client why it is not served.
-func (s *Server) refuse(conn net.Conn, text string) accept.Handler {
+func (s *Server) refuse(conn net.Conn, text string) socket.Handler {
 	s.live.Add(-1)
 	s.turnAway(conn, text)
 	return nil
@@ -205,7 +204,7 @@ func (s *Server) turnAway(conn net.Conn, text string) {
 type counters struct {
 	connections, refused, logins, commands, errors, malformed atomic.Uint64
 	hits, misses, stored, hungUp, read, written               atomic.Uint64
-	dropped                                                   blob.Drops
+	dropped                                                   Drops
 }
 
 // Stats is a snapshot of a server's counters since the start.

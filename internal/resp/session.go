@@ -33,7 +33,7 @@ type session struct {
 	server  *Server
 	conn    net.Conn
 	peer    access.Peer // nil: may do everything
-	socket  *socket
+	socket  *clientSocket
 	ctx     context.Context // ends when the server stops or the client has left
 	work    context.Context // of the commands: ends closeAfter later
 	owner   ledger.Owner

@@ -7,16 +7,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/conn/poll"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // socket reads from a connection: into two places with one system call, and
 // polling for a while before it sleeps, if it is one of the system's. It belongs
 // to one goroutine.
-type socket struct {
+type clientSocket struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil: no socket
-	wait poll.Wait
+	wait socket.Poll
 	rest func()      // called before it waits, outside of the raw connection: it may wait itself
 	due  func() bool // whether rest has anything to do
 
@@ -27,8 +27,8 @@ type socket struct {
 	rested bool // try may wait now
 }
 
-func newSocket(conn net.Conn, rest func(), due func() bool) *socket {
-	s := &socket{conn: conn, rest: rest, due: due}
+func newSocket(conn net.Conn, rest func(), due func() bool) *clientSocket {
+	s := &clientSocket{conn: conn, rest: rest, due: due}
 	if c, ok := conn.(syscall.Conn); ok {
 		s.raw, _ = c.SyscallConn()
 	}
@@ -37,7 +37,7 @@ func newSocket(conn net.Conn, rest func(), due func() bool) *socket {
 
 // read reads into p, and the bytes behind p into rest. It returns bytes or an
 // error.
-func (s *socket) read(p, rest []byte) (int, error) {
+func (s *clientSocket) read(p, rest []byte) (int, error) {
 	if s.raw == nil {
 		s.rest()
 		n, err := s.conn.Read(p)
@@ -70,7 +70,7 @@ func (s *socket) read(p, rest []byte) (int, error) {
 
 // try is not done when there is nothing to read yet, once the socket has rested.
 // It does not wait for anything but the socket: Close waits for its return.
-func (s *socket) try(fd uintptr) bool {
+func (s *clientSocket) try(fd uintptr) bool {
 	for {
 		s.n, s.err = unix.Readv(int(fd), s.vec)
 		switch s.err {

@@ -6,8 +6,6 @@ import (
 	"math"
 	"strings"
 	"time"
-
-	"github.com/kvstored/kvstored/internal/resp/blob"
 )
 
 const (
@@ -17,9 +15,9 @@ const (
 
 // lookup leases a value. What the client has not read yet of earlier replies
 // counts against its share of the leases: then it is waited for.
-func (c *session) lookup(ctx context.Context, name []byte) (blob.Value, bool) {
+func (c *session) lookup(ctx context.Context, name []byte) (Value, bool) {
 	v, err := c.server.o.Store.Get(ctx, c.owner, name)
-	if errors.Is(err, blob.ErrNoRoom) && c.out.drain() {
+	if errors.Is(err, ErrNoRoom) && c.out.drain() {
 		v, err = c.server.o.Store.Get(ctx, c.owner, name)
 	}
 	if err != nil {
@@ -115,14 +113,14 @@ func doDel(c *session, ctx context.Context) {
 
 // doSet stores one value: SET key value [NX|XX] [EX s|PX ms].
 func doSet(c *session, ctx context.Context) {
-	var when blob.When
+	var when When
 	var lasts time.Duration
 	for i := 2; i < len(c.args); i++ {
 		switch option := strings.ToLower(string(c.args[i])); {
-		case option == "nx" && when == blob.Always:
-			when = blob.Absent
-		case option == "xx" && when == blob.Always:
-			when = blob.Present
+		case option == "nx" && when == Always:
+			when = Absent
+		case option == "xx" && when == Always:
+			when = Present
 		case (option == "ex" || option == "px") && lasts == 0 && i+1 < len(c.args):
 			i++
 			unit, wrong := time.Millisecond, ""
@@ -148,7 +146,7 @@ func doSetex(c *session, ctx context.Context) {
 		c.fail("%s", wrong)
 		return
 	}
-	c.set(ctx, blob.Always, lasts)
+	c.set(ctx, Always, lasts)
 }
 
 // readExpiry reads how long a value lasts. A wrong one has an error reply.
@@ -164,7 +162,7 @@ func readExpiry(arg []byte, unit time.Duration, command string) (lasts time.Dura
 }
 
 // set answers for the value that came with a command. It lasts so long; 0 = for ever.
-func (c *session) set(ctx context.Context, when blob.When, lasts time.Duration) {
+func (c *session) set(ctx context.Context, when When, lasts time.Duration) {
 	var expires time.Time
 	if lasts > 0 {
 		expires = time.Now().Add(lasts)
@@ -184,10 +182,10 @@ func (c *session) set(ctx context.Context, when blob.When, lasts time.Duration) 
 // drop answers for a value that is not kept where no error may be answered: OK
 // when it is certain that the name has no value, as if it had been evicted at
 // once. A condition was not met as far as its client can tell, and null says so.
-func (c *session) drop(ctx context.Context, when blob.When, why error) {
+func (c *session) drop(ctx context.Context, when When, why error) {
 	c.server.count.dropped.Add(why)
-	c.server.trouble.Warn().Err(why).Stringer("reason", blob.ReasonOf(why)).Msg("a Redis client's value is dropped; it will be missed")
-	if when != blob.Always {
+	c.server.trouble.Warn().Err(why).Stringer("reason", ReasonOf(why)).Msg("a Redis client's value is dropped; it will be missed")
+	if when != Always {
 		c.out.null()
 		return
 	}
@@ -215,7 +213,7 @@ func doMset(c *session, ctx context.Context) {
 			continue // its last value counts
 		}
 		later[name] = struct{}{}
-		if _, err := c.store(ctx, i, blob.Always, time.Time{}); err != nil {
+		if _, err := c.store(ctx, i, Always, time.Time{}); err != nil {
 			failed = err
 		}
 	}
@@ -228,15 +226,15 @@ func doMset(c *session, ctx context.Context) {
 
 // fill is a value that came with a command.
 type fill struct {
-	*blob.Fill // nil if there was no room, or once it was stored
-	err        error
+	*Fill // nil if there was no room, or once it was stored
+	err   error
 }
 
 // fill reads a value of n bytes. If there is no room for it that is its error,
 // and the value is passed over.
 func (c *session) fill(name []byte, n int) error {
 	f, err := c.server.o.Store.Begin(c.ctx, c.owner, name, n)
-	if err != nil && c.ctx.Err() == nil && errors.Is(err, blob.ErrNoRoom) && c.out.drain() {
+	if err != nil && c.ctx.Err() == nil && errors.Is(err, ErrNoRoom) && c.out.drain() {
 		f, err = c.server.o.Store.Begin(c.ctx, c.owner, name, n)
 	}
 	c.fills = append(c.fills, fill{f, err})
@@ -259,7 +257,7 @@ func abort(fills []fill) {
 }
 
 // store stores a value that came with the command.
-func (c *session) store(ctx context.Context, i int, when blob.When, expires time.Time) (stored bool, err error) {
+func (c *session) store(ctx context.Context, i int, when When, expires time.Time) (stored bool, err error) {
 	f := &c.fills[i]
 	if f.err != nil {
 		return false, f.err
@@ -275,9 +273,9 @@ func (c *session) store(ctx context.Context, i int, when blob.When, expires time
 // refuseValue answers why a value is not stored.
 func (c *session) refuseValue(err error) {
 	switch {
-	case errors.Is(err, blob.ErrTooLarge):
+	case errors.Is(err, ErrTooLarge):
 		c.fail("ERR the name or the value is too large: a name may have 16 KiB, both together 64 MiB, and they must fit the DRAM of this daemon")
-	case errors.Is(err, blob.ErrNoRoom):
+	case errors.Is(err, ErrNoRoom):
 		c.fail("OOM there is no room for this value now, or all that this connection has under way exceeds its share (0.4 of DRAM, half of it while others are connected)")
 	default:
 		c.server.trouble.Warn().Err(err).Msg("a Redis client's value was not stored")

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -101,7 +101,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.queue.wake:
-			if broadcast.Sleep(ctx, gather) != nil {
+			if base.Sleep(ctx, gather) != nil {
 				return nil
 			}
 			empty = r.ingest(empty)
@@ -364,7 +364,7 @@ func (q *queue) put(c *key.Chain, it item) {
 	}
 	q.mu.Unlock()
 	if first {
-		broadcast.Poke(q.wake)
+		base.Poke(q.wake)
 	}
 }
 

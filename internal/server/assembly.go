@@ -6,7 +6,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -26,7 +26,7 @@ type hybridJob struct {
 	aim     stack.FamilyMatch // what the job is to bring up
 	held    map[stack.Piece]chunk
 	lost    map[stack.Piece]struct{}
-	lateFor *hybrid.Kind  // of the group of the first piece that was not up at the deadline
+	lateFor *index.Kind   // of the group of the first piece that was not up at the deadline
 	settled chan struct{} // closed when the job is done
 
 	// What the job has, set once before settled is closed, under its mutex.
@@ -229,7 +229,7 @@ func byTurn(loads []load) {
 
 // turn is the token by which a piece has its turn.
 func (j *job) turn(m *stack.FamilyMatch, p stack.Piece) int {
-	if g := j.family.Groups[p.Group]; g.Kind == hybrid.Full {
+	if g := j.family.Groups[p.Group]; g.Kind == index.Full {
 		return (p.Chunk + 1) * g.Chunk
 	}
 	return m.Tokens - 1

@@ -7,8 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
-	"github.com/kvstored/kvstored/internal/base/lean"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -70,7 +69,7 @@ func (c *catalog) close(id key.SpaceID) {
 	if o.connections--; o.connections > 0 {
 		return
 	}
-	lean.Delete(&c.mu.opened, id, &c.mu.peak)
+	base.Delete(&c.mu.opened, id, &c.mu.peak)
 	c.mu.names.renew(id)
 }
 
@@ -199,7 +198,7 @@ func (n *naming) add(id key.SpaceID) {
 		n.mu.waiting = append(n.mu.waiting, id)
 	}
 	n.mu.Unlock()
-	broadcast.Poke(n.wake)
+	base.Poke(n.wake)
 }
 
 // take takes out what waits.

@@ -4,8 +4,8 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/explain/missing"
-	"github.com/kvstored/kvstored/internal/server/retain"
+	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -16,7 +16,7 @@ type counters struct {
 
 	refused [refusedReasons]atomic.Uint64 // connections
 
-	missed   missing.Counts
+	missed   explain.Counts
 	lost     lostCounts
 	failures failures
 
@@ -92,11 +92,11 @@ type Stats struct {
 	MatchedTokens    uint64                `json:"matched_tokens"`
 	HitChunks        map[tier.Place]uint64 `json:"hit_chunks"` // in final prefixes, by where they were found
 	HitTokens        map[tier.Place]uint64 `json:"hit_tokens"`
-	Missed           missing.Totals        `json:"missed"`      // tokens that prefetches did not get, by why
+	Missed           explain.Totals        `json:"missed"`      // tokens that prefetches did not get, by why
 	Lost             []Lost                `json:"usable_lost"` // tokens of hybrid models, by the group that cut them off
 	StoredChunks     uint64                `json:"stored_chunks"`
 	StoredBytes      uint64                `json:"stored_bytes"`
-	Retained         retain.Stats          `json:"retained"`
+	Retained         hint.ClaimStats       `json:"retained"`
 	WarmChunks       uint64                `json:"warm_chunks"` // brought up by warms
 	WarmBytes        uint64                `json:"warm_bytes"`
 	StagingBytes     int64                 `json:"staging_bytes"`            // of the clients' windows, that may have pages

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -24,15 +24,15 @@ func TestMissedDeclined(t *testing.T) {
 		o    options
 		fail error // of the disk's puts of the first chunk
 		prep func(r *rig, c *raw)
-		want missing.Total
+		want explain.Total
 	}{
-		"off":     {fail: tier.ErrOff, want: missing.Total{Tier: "disk", Reason: "declined_tier_off", Tokens: 4 * tokens}},
-		"full":    {fail: tier.ErrNoSpace, want: missing.Total{Tier: "disk", Reason: "declined_no_space", Tokens: 4 * tokens}},
-		"failing": {fail: errors.New("input/output error"), want: missing.Total{Tier: "disk", Reason: "declined_failed", Tokens: 4 * tokens}},
+		"off":     {fail: tier.ErrOff, want: explain.Total{Tier: "disk", Reason: "declined_tier_off", Tokens: 4 * tokens}},
+		"full":    {fail: tier.ErrNoSpace, want: explain.Total{Tier: "disk", Reason: "declined_no_space", Tokens: 4 * tokens}},
+		"failing": {fail: errors.New("input/output error"), want: explain.Total{Tier: "disk", Reason: "declined_failed", Tokens: 4 * tokens}},
 		"the budget of writes is spent": {
 			o:    options{write: stack.WriteOptions{Workers: 1}},
 			prep: func(r *rig, _ *raw) { r.stack.Set(stack.Settings{DiskBytesPerDay: 24 * 3 * size / 2}) },
-			want: missing.Total{Tier: "disk", Reason: "declined_write_budget", Tokens: 2 * tokens},
+			want: explain.Total{Tier: "disk", Reason: "declined_write_budget", Tokens: 2 * tokens},
 		},
 		"its client held all that it may": {
 			o: options{limits: ledger.Limits{Lease: 2 * size}, lone: true},
@@ -41,7 +41,7 @@ func TestMissedDeclined(t *testing.T) {
 				c.prefetch(chain(4, 2))
 				c.refused(wire.CodeOverBudget, wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(p), Sizes: wire.ViewU32s([]uint32{size})})
 			},
-			want: missing.Total{Tier: "cpu", Reason: "declined_over_budget", Tokens: 4 * tokens},
+			want: explain.Total{Tier: "cpu", Reason: "declined_over_budget", Tokens: 4 * tokens},
 		},
 		"nothing could be freed": {
 			o: options{lone: true, roomWait: roomWait},
@@ -49,7 +49,7 @@ func TestMissedDeclined(t *testing.T) {
 				r.greet(wire.FeatureArena | wire.FeatureStaging).reserve(chain(2, 16))
 				c.refused(wire.CodeNoSpace, wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(p), Sizes: wire.ViewU32s([]uint32{size})})
 			},
-			want: missing.Total{Tier: "cpu", Reason: "declined_crowded", Tokens: 4 * tokens},
+			want: explain.Total{Tier: "cpu", Reason: "declined_crowded", Tokens: 4 * tokens},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func (r *rig) pass(p *key.Chain) {
 }
 
 // missedOf is what a prefetch of p misses.
-func (r *rig) missedOf(c *raw, p *key.Chain) []missing.Total {
+func (r *rig) missedOf(c *raw, p *key.Chain) []explain.Total {
 	r.t.Helper()
 	before := r.server.Stats().Missed
 	reply := c.prefetch(p)
@@ -110,7 +110,7 @@ func TestMissedNotAdmitted(t *testing.T) {
 		before := r.server.Stats().Missed
 		r.ask(c, ch, done)
 		got := minus(r.server.Stats().Missed, before)
-		if want := (missing.Total{Tier: "cpu", Reason: "declined_admission", Tokens: 4 * 1024}); len(got) != 1 || got[0] != want {
+		if want := (explain.Total{Tier: "cpu", Reason: "declined_admission", Tokens: 4 * 1024}); len(got) != 1 || got[0] != want {
 			t.Errorf("missed %+v, want %+v", got, want)
 		}
 	})

@@ -1,7 +1,7 @@
 package server
 
 import (
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -14,7 +14,7 @@ func familyOf(c *reader, chain *key.Chain, asked *wire.Chain, o *wire.Shared) (*
 	if err != nil {
 		return nil, err
 	}
-	f := &stack.Family{Groups: make(hybrid.Family, o.Groups.Len()), Chains: make([][]key.Chain, o.Groups.Len())}
+	f := &stack.Family{Groups: make(index.Family, o.Groups.Len()), Chains: make([][]key.Chain, o.Groups.Len())}
 	b := familyBuilder{reader: c, family: f, chain: chain, asked: asked, grain: o.Grain, seen: make(map[key.SpaceID]bool)}
 	for g := range f.Groups {
 		for _, handle := range handles[g] {
@@ -23,7 +23,7 @@ func familyOf(c *reader, chain *key.Chain, asked *wire.Chain, o *wire.Shared) (*
 			}
 		}
 	}
-	if f.Groups[0].Kind != hybrid.Full && !f.Groups.OnlyStates() {
+	if f.Groups[0].Kind != index.Full && !f.Groups.OnlyStates() {
 		return nil, refuse(wire.CodeBadRequest, "groups: the first, of the space of the chain, is a %v; put a full one there", f.Groups[0].Kind)
 	}
 	if err := f.Groups.Check(); err != nil {
@@ -62,7 +62,7 @@ func (b *familyBuilder) add(g int, group wire.Group, handle uint32) error {
 	if b.seen[sp.info.ID] = true; b.first == nil {
 		b.first, f.Skip = sp.builder, b.chain.Skip*int(sp.info.ChunkTokens)
 	}
-	f.Groups[g] = hybrid.Group{Kind: hybrid.Kind(group.Kind), Tokens: int(group.Tokens), Chunk: int(sp.info.ChunkTokens)}
+	f.Groups[g] = index.Group{Kind: index.Kind(group.Kind), Tokens: int(group.Tokens), Chunk: int(sp.info.ChunkTokens)}
 	return b.addChain(g, &sp)
 }
 
@@ -109,7 +109,7 @@ func (b *familyBuilder) addChain(g int, sp *openSpace) error {
 		return refuse(wire.CodeBadRequest, "groups: space %d has chunks of %d tokens, that of the chain of %d; send the tokens of the prompt, or hashes with a grain", sp.info.Handle, group.Chunk, own)
 	}
 	out.Space, out.Skip = sp.info.ID, f.Skip/group.Chunk
-	out.Alone = b.chain.Alone || group.Kind != hybrid.Full
+	out.Alone = b.chain.Alone || group.Kind != index.Full
 	f.Chains[g] = append(f.Chains[g], out)
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/arena/bulk"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server/hint"
@@ -240,7 +239,7 @@ func (g *get) add(b arena.Block, tokens uint32) bool {
 	g.reply.Chunks = g.reply.Chunks.Add(wire.Chunk{Length: uint32(b.Len()), Tokens: tokens, Sum: b.Sum()})
 	at := len(g.reply.Payloads)
 	g.reply.Payloads = g.reply.Payloads[:at+b.Len()]
-	bulk.Copy(g.reply.Payloads[at:], b.Bytes())
+	arena.Copy(g.reply.Payloads[at:], b.Bytes())
 	return true
 }
 

@@ -5,7 +5,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -133,7 +133,7 @@ func (f *fill) layOutGroups(c *reader, req *wire.ReserveRequest, family *stack.F
 			if sizes = append(sizes, size); i == 0 {
 				c.payload = size
 			}
-			f.add(run{chain: chain, chunk: chunk, n: 1, full: family.Groups[i].Kind == hybrid.Full, unwanted: wanted[i] != nil && !wanted[i][chunk]})
+			f.add(run{chain: chain, chunk: chunk, n: 1, full: family.Groups[i].Kind == index.Full, unwanted: wanted[i] != nil && !wanted[i][chunk]})
 		}
 		if family.Groups[i].Chunk != family.Groups[0].Chunk {
 			f.cost += chunkBytes * int64(chain.Len())

@@ -12,9 +12,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/arena/extent"
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/conn/accept"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -180,7 +180,7 @@ func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply) (*os.
 	}
 	n = min(n, maxStaging)
 	keeps := req.Wants & wire.FeatureKeep
-	st, err := newStaging(extent.RoundUp(int64(n)), keeps != 0, &c.server.count.staging, c.whileOpen)
+	st, err := newStaging(arena.RoundUp(int64(n)), keeps != 0, &c.server.count.staging, c.whileOpen)
 	if err != nil {
 		return nil, fmt.Errorf("hello: %w", err)
 	}
@@ -335,7 +335,7 @@ const (
 // same: one that a busy machine has kept from writing it connects again.
 func Starting(ctx context.Context, l net.Listener, log zerolog.Logger) error {
 	turns := make(chan struct{}, startingHellos)
-	return accept.Serve(ctx, l, log, func(ctx context.Context, conn net.Conn) {
+	return socket.Serve(ctx, l, log, func(ctx context.Context, conn net.Conn) {
 		select {
 		case turns <- struct{}{}:
 			defer func() { <-turns }()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/server/retain"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -231,7 +231,7 @@ func TestFaults(t *testing.T) {
 // TestRetainBudget: beyond a user's bytes nothing is retained, and the client is told.
 func TestRetainBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{lone: true, Options: server.Options{Settings: server.Settings{Retain: retain.Limits{TotalBytes: mib, UserBytes: 3 * size, Duration: time.Hour}}}})
+		r := newRig(t, options{lone: true, Options: server.Options{Settings: server.Settings{Retain: hint.ClaimLimits{TotalBytes: mib, UserBytes: 3 * size, Duration: time.Hour}}}})
 		c := r.dial(client.Options{})
 		p := chain(1, 5)
 		r.store(p, 0, 5)

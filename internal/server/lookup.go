@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -73,25 +73,25 @@ func countOf(n stack.Count) wire.Count {
 }
 
 // absentCodes are the reasons as clients are told them.
-var absentCodes = map[missing.Reason]wire.Code{
-	missing.NeverStored: wire.CodeNeverStored,
-	missing.Evicted:     wire.CodeEvicted,
-	missing.Declined:    wire.CodeDeclined,
-	missing.Deleted:     wire.CodeNotFound,
-	missing.OtherSpace:  wire.CodeOtherSpace,
-	missing.TierOff:     wire.CodeTierOff,
-	missing.Corrupt:     wire.CodeCorrupt,
-	missing.Gap:         wire.CodeGap,
-	missing.Pending:     wire.CodePending,
-	missing.Scanning:    wire.CodeStarting,
-	missing.NotSearched: wire.CodeExists,
-	missing.Distrusted:  wire.CodeDistrusted,
-	missing.Group:       wire.CodeGroup,
+var absentCodes = map[explain.Reason]wire.Code{
+	explain.NeverStored: wire.CodeNeverStored,
+	explain.Evicted:     wire.CodeEvicted,
+	explain.Declined:    wire.CodeDeclined,
+	explain.Deleted:     wire.CodeNotFound,
+	explain.OtherSpace:  wire.CodeOtherSpace,
+	explain.TierOff:     wire.CodeTierOff,
+	explain.Corrupt:     wire.CodeCorrupt,
+	explain.Gap:         wire.CodeGap,
+	explain.Pending:     wire.CodePending,
+	explain.Scanning:    wire.CodeStarting,
+	explain.NotSearched: wire.CodeExists,
+	explain.Distrusted:  wire.CodeDistrusted,
+	explain.Group:       wire.CodeGroup,
 }
 
 // absent is what the session is told of the first chunk that a prompt lacks; nil where it
 // did not ask, or nothing is missing. at is the number of that chunk in c.
-func absent(r *reader, o *wire.Shared, c *key.Chain, at int, why func() missing.Absence) *wire.Missing {
+func absent(r *reader, o *wire.Shared, c *key.Chain, at int, why func() explain.Absence) *wire.Missing {
 	if !o.Why {
 		return nil
 	}

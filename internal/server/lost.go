@@ -3,8 +3,8 @@ package server
 import (
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/explain/missing"
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -23,7 +23,7 @@ var lostNames = [lostReasons]string{"never", "evicted", "late"}
 
 // lostCounts are tokens of prompts of hybrid models that the full groups had, or were to be
 // brought up, and that could not be used, by the kind of the group that cut them off.
-type lostCounts [hybrid.State + 1][lostReasons]atomic.Uint64
+type lostCounts [index.State + 1][lostReasons]atomic.Uint64
 
 // Lost is one of these counts.
 type Lost struct {
@@ -37,7 +37,7 @@ func (c *lostCounts) read() (out []Lost) {
 	for kind := range c {
 		for reason := range c[kind] {
 			if n := c[kind][reason].Load(); n > 0 {
-				out = append(out, Lost{hybrid.Kind(kind).String(), lostNames[reason], n})
+				out = append(out, Lost{index.Kind(kind).String(), lostNames[reason], n})
 			}
 		}
 	}
@@ -63,8 +63,8 @@ func whyLost(s *stack.Stack, f *stack.Family, g, n int, search tier.Set) lostRea
 	for i := to - 1; i >= from; i-- {
 		for r := range f.Chains[g] {
 			switch s.Why(&f.Chains[g][r], i, search).Reason {
-			case missing.Nothing:
-			case missing.NeverStored, missing.OtherSpace, missing.Pending, missing.Scanning:
+			case explain.Nothing:
+			case explain.NeverStored, explain.OtherSpace, explain.Pending, explain.Scanning:
 				return lostNever
 			default:
 				return lostEvicted

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -18,7 +18,7 @@ import (
 // allKinds is a prompt of 10 chunks in a group of each kind, of which 3, 7 and 10 are
 // usable.
 type allKinds struct {
-	family hybrid.Family
+	family index.Family
 	chains []*key.Chain
 	groups []client.Group
 }
@@ -27,8 +27,8 @@ var usableEnds = []int{3, 7, 10}
 
 func (r *rig) allKinds() (*client.Client, *allKinds) {
 	r.t.Helper()
-	m, c := &allKinds{family: hybrid.Family{
-		{Chunk: tokens}, {Kind: hybrid.Window, Tokens: 2 * tokens, Chunk: tokens}, {Kind: hybrid.Local, Tokens: 4 * tokens, Chunk: tokens}, {Kind: hybrid.State, Chunk: tokens},
+	m, c := &allKinds{family: index.Family{
+		{Chunk: tokens}, {Kind: index.Window, Tokens: 2 * tokens, Chunk: tokens}, {Kind: index.Local, Tokens: 4 * tokens, Chunk: tokens}, {Kind: index.State, Chunk: tokens},
 	}}, (*client.Client)(nil)
 	for g, group := range m.family {
 		s := space
@@ -90,7 +90,7 @@ func TestLostPiece(t *testing.T) {
 			for _, lost := range []struct{ group, chunk, want int }{
 				{0, 9, 7}, {0, 5, 3}, {0, 1, 0}, {1, 8, 7}, {1, 9, 7}, {2, 8, 7}, {2, 9, 7}, {3, 9, 7}, {1, 6, 10}, {2, 4, 10},
 			} {
-				t.Run(fmt.Sprintf("%s/%s/chunk %d of %v", place, name, lost.chunk, hybrid.Kind(lost.group)), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%s/chunk %d of %v", place, name, lost.chunk, index.Kind(lost.group)), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						var bad key.Key
 						o := o

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/stack"
-	"github.com/kvstored/kvstored/internal/stack/distrust"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -34,12 +34,12 @@ func handleOpenSpace(c *reader, h wire.Header, req wire.OpenSpaceRequest) (wire.
 
 // distrust has everything of a space be a miss from now on.
 func (s *Server) distrust(uid uint32, id key.SpaceID, model string) error {
-	first, err := s.o.Stack.Distrusted().Add(id, distrust.Mark{UID: uid, Since: time.Unix(time.Now().Unix(), 0)})
+	first, err := s.o.Stack.Distrusted().Add(id, stale.Distrust{UID: uid, Since: time.Unix(time.Now().Unix(), 0)})
 	if first {
 		s.naming.add(id)
 		s.o.Log.Warn().Err(err).Uint32("uid", uid).Str("model", model).Hex("space", id[:]).Msg("a client distrusts a space: all of it is a miss until `kvstored forget --distrust`")
 	}
-	if err != nil && !errors.Is(err, distrust.ErrMany) {
+	if err != nil && !errors.Is(err, stale.ErrManyDistrusted) {
 		err = refuse(wire.CodeFailed, "distrust: it holds until the daemon ends, but is not kept: %v", err)
 	}
 	return err

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/explain/missing"
-	"github.com/kvstored/kvstored/internal/server/retain"
+	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -200,7 +200,7 @@ func (s *Server) MayPurge(uid uint32, id key.SpaceID) (model string, ok bool) {
 }
 
 // Claims is the table of claims.
-func (s *Server) Claims() *retain.Table { return s.wishes.claims }
+func (s *Server) Claims() *hint.Claims { return s.wishes.claims }
 
 // Prompt is the prompt that an order is about. tier.ErrNotFound says that nothing is
 // known of its session, or that its space was not opened, which tokens take.
@@ -236,7 +236,7 @@ func (s *Server) Prompt(o *Order) (*key.Chain, error) {
 // Priority 0 releases it. It returns how many chunks are retained, or were.
 func (s *Server) RetainFor(o *Order, name string, c *key.Chain, priority uint8, d time.Duration) (int, error) {
 	if priority == 0 {
-		return s.wishes.claims.Release(retain.Claimant{UID: o.UID, Space: o.Space, Name: name}, c.Hashes), nil
+		return s.wishes.claims.Release(hint.Claimant{UID: o.UID, Space: o.Space, Name: name}, c.Hashes), nil
 	}
 	return s.wishes.retain(o.UID, name, []key.Chain{*c}, 0, c.Len(), priority, d)
 }
@@ -296,15 +296,15 @@ func (s *Server) missesOf(list []recentChain) []Miss {
 }
 
 // explain says why the chunk is missing that a miss of c is about, and what the catalog knows.
-func (s *Server) explain(m *Miss, c *key.Chain, why missing.Absence) {
+func (s *Server) explain(m *Miss, c *key.Chain, why explain.Absence) {
 	here := s.catalog.space(c.Space)
 	m.Space, m.Model, m.Nearest = c.Space.String(), here.Model, []Nearest{}
 	m.Reason, m.Tier, m.Policy, m.Since = why.Name(), why.TierName(), why.Policy, why.Since
-	m.Sentence = missing.Explain(&why, time.Now())
+	m.Sentence = explain.Explain(&why, time.Now())
 	if at := why.Time(); !at.IsZero() {
 		m.Left = &at
 	}
-	if why.Reason != missing.OtherSpace || m.Chunk >= c.Len() {
+	if why.Reason != explain.OtherSpace || m.Chunk >= c.Len() {
 		return
 	}
 	for _, id := range s.o.Stack.SpacesWith(c.Key(m.Chunk), mostNearest) {

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -30,8 +30,8 @@ type output struct {
 		queue  []byte
 		unsent int // bytes that drain has taken from the queue and not yet sent
 		pushes []*job
-		stall  *time.Timer      // running while too much waits
-		below  broadcast.Signal // little waits again
+		stall  *time.Timer // running while too much waits
+		below  base.Signal // little waits again
 	}
 	spare   []byte      // the writer's: the queue's other buffer
 	frame   []byte      // the writer's: the push being sent

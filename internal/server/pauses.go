@@ -7,7 +7,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -64,7 +64,7 @@ func (p *pauses) add(chains []key.Chain, at time.Time) {
 		heap.Push(&p.mu.due, d)
 	}
 	p.mu.Unlock()
-	broadcast.Poke(p.wake)
+	base.Poke(p.wake)
 }
 
 // take takes out a prompt that is due now, or says when the next is.

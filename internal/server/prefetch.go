@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -89,7 +89,7 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 		reply.Alone = j.holdSingles(&p.match)
 	}
 	j.short = shortfallOf(j, a.began, p.match.Tokens, p.why())
-	reply.Missing = absent(c, &a.shared, j.chain, p.end(), func() missing.Absence { return j.short.behind })
+	reply.Missing = absent(c, &a.shared, j.chain, p.end(), func() explain.Absence { return j.short.behind })
 	if a.lookupID != "" && p.family == nil {
 		j.short.name = asked{c.uid, a.lookupID}
 		c.server.recent.add(j.short.name, c.judged.policy, p.chains)

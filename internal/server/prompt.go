@@ -4,8 +4,8 @@ import (
 	"context"
 	"math"
 
-	"github.com/kvstored/kvstored/internal/explain/missing"
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -37,7 +37,7 @@ func promptIn(c *reader, chains []key.Chain, sent *wire.Chain, o *wire.Shared, s
 	}
 	p.named, p.first = o.Groups, p.family.Chains[0]
 	for g, ranks := range p.family.Chains {
-		if p.family.Groups[g].Kind == hybrid.Full {
+		if p.family.Groups[g].Kind == index.Full {
 			p.chains = append(p.chains, ranks...)
 		}
 	}
@@ -107,14 +107,14 @@ func (p *prompt) run() int {
 func (p *prompt) end() int { return p.first[0].Skip + p.run() }
 
 // why is why there is no more of it.
-func (p *prompt) why() missing.Absence {
+func (p *prompt) why() explain.Absence {
 	switch f := p.family; {
 	case f == nil || p.usable.Tokens == p.usable.Run:
 		return p.group.why(p.end())
 	case f.Groups.OnlyStates():
 		return p.group.why(p.end() - 1)
 	}
-	return missing.Because(missing.Group)
+	return explain.Because(explain.Group)
 }
 
 // worth is how many chunks behind the skipped ones are there or worth storing. What one of

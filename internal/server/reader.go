@@ -10,8 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/conn/accept"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -105,7 +105,7 @@ func (c *reader) serve(ctx context.Context) {
 	cancel()
 	c.close()
 	c.spaces.close()
-	if cause := context.Cause(served); cause == nil || errors.Is(cause, accept.ErrDeparted) { // where the daemon ends, the client goes on
+	if cause := context.Cause(served); cause == nil || errors.Is(cause, socket.ErrDeparted) { // where the daemon ends, the client goes on
 		c.left()
 	}
 	c.conn.Shut() // it is closed when its account is

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -42,7 +42,7 @@ type recentChain struct {
 
 // outcome is the prefix that a prompt got; until its job has ended, the one that was found.
 type outcome struct {
-	why        missing.Absence
+	why        explain.Absence
 	asked, got uint64 // tokens
 }
 

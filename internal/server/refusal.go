@@ -9,7 +9,7 @@ import (
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
-	"github.com/kvstored/kvstored/internal/stack/distrust"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
@@ -58,7 +58,7 @@ type errorCode struct {
 // full are the errors of reservations and loads for which there is no room.
 var full = []errorCode{
 	{tier.ErrOverBudget, wire.CodeOverBudget},
-	{distrust.ErrMany, wire.CodeOverBudget},
+	{stale.ErrManyDistrusted, wire.CodeOverBudget},
 	{ledger.ErrOverBudget, wire.CodeOverBudget},
 	{tier.ErrOverQuota, wire.CodeOverQuota},
 	{stack.ErrNotAdmitted, wire.CodeDeclined},

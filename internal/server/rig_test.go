@@ -20,10 +20,10 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/conn/socket"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/server/retain"
+	"github.com/kvstored/kvstored/internal/server/hint"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/test/pipe"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -138,8 +138,8 @@ func (r *rig) serve(o server.Options) {
 	o.Prefetch.Policy = cmp.Or(o.Prefetch.Policy, wire.PolicyTimeout)
 	o.Prefetch.Deadline = cmp.Or(o.Prefetch.Deadline, patience)
 	o.Prefetch.WindowBytes = cmp.Or(o.Prefetch.WindowBytes, mib)
-	if o.Retain == (retain.Limits{}) {
-		o.Retain = retain.Limits{TotalBytes: 1 << 40, UserBytes: 1 << 39, Duration: time.Hour}
+	if o.Retain == (hint.ClaimLimits{}) {
+		o.Retain = hint.ClaimLimits{TotalBytes: 1 << 40, UserBytes: 1 << 39, Duration: time.Hour}
 	}
 	o.ChunkTokens, o.Method, o.Version, o.Epoch = tokens, "sha256", "test", 42
 	o.Log = zerolog.Nop()

@@ -12,9 +12,9 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/conn/accept"
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/server/retain"
+	"github.com/kvstored/kvstored/internal/server/hint"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -135,7 +135,7 @@ func New(o Options) *Server {
 	s.users.limits = &s.o.Limits
 	s.users.mu.byID = make(map[identity]*tenant)
 	s.naming.server, s.naming.wake = s, make(chan struct{}, 1)
-	s.wishes.server, s.wishes.claims = s, retain.New(o.Stack.Retain, o.Settings.Retain)
+	s.wishes.server, s.wishes.claims = s, hint.NewClaims(o.Stack.Retain, o.Settings.Retain)
 	s.wishes.pauses.server, s.wishes.pauses.wake = s, make(chan struct{}, 1)
 	o.Stack.RetainBy(s.wishes.claims)
 	s.sessions.mu.byID = make(map[uint64]*session)
@@ -154,14 +154,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	turns.Go(func() { s.wishes.pauses.run(ctx) })
 	turns.Go(func() { s.naming.run(ctx) })
 	turns.Go(func() { _ = s.wishes.claims.Run(ctx) }) // until ctx ends
-	err := accept.ServeSome(ctx, l, s.o.Log, s.admit)
+	err := socket.ServeSome(ctx, l, s.o.Log, s.admit)
 	cancel()
 	turns.Wait()
 	return err
 }
 
 // admit counts a connection, or tells its client why there may be no more.
-func (s *Server) admit(nc net.Conn) accept.Handler {
+func (s *Server) admit(nc net.Conn) socket.Handler {
 	u, reason, err := s.enter(nc)
 	if err != nil {
 		s.count.refused[reason].Add(1)

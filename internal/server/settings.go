@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/server/retain"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -17,7 +17,7 @@ type Settings struct {
 	LeaseMaxAge time.Duration // of connections that are opened from now on
 	PinMaxAge   time.Duration // of pins from now on
 	Prefetch    Prefetch
-	Retain      retain.Limits // of claims from now on
+	Retain      hint.ClaimLimits // of claims from now on
 
 	ChunkTokens int    // of spaces that do not say
 	Method      string // hash method of spaces that do not say

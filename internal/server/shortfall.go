@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
@@ -14,7 +14,7 @@ import (
 type shortfall struct {
 	asked  uint64 // tokens of the prompt behind the skipped chunks
 	found  uint64 // of these, tokens of the match
-	behind missing.Absence
+	behind explain.Absence
 	name   asked // the lookup id of the prompt, if it has one
 	since  time.Time
 	took   time.Duration // until the prefix would not grow any more; 0 while it may
@@ -36,22 +36,22 @@ func (s *shortfall) settled(j *job) {
 }
 
 // why is why chunk i, which the match of the group ended at, is not there.
-func (g *group) why(i int) missing.Absence {
+func (g *group) why(i int) explain.Absence {
 	for r := range g.chains {
-		if a := g.stack.Why(&g.chains[r], i, g.search); a.Reason != missing.Nothing {
+		if a := g.stack.Why(&g.chains[r], i, g.search); a.Reason != explain.Nothing {
 			return a
 		}
 	}
 	if i < g.chains[0].Len() { // it came between the match and this look
-		return missing.Because(missing.Pending)
+		return explain.Because(explain.Pending)
 	}
-	return missing.None
+	return explain.None
 }
 
 // shortfallOf is that of a job of whose prompt so many tokens were found, and why not more.
-func shortfallOf(j *job, began time.Time, found uint64, behind missing.Absence) shortfall {
-	if j.unasked != nil && behind.Reason == missing.NeverStored {
-		behind = missing.Absence{Reason: missing.TierOff, Tier: uint8(tier.Remote)}
+func shortfallOf(j *job, began time.Time, found uint64, behind explain.Absence) shortfall {
+	if j.unasked != nil && behind.Reason == explain.NeverStored {
+		behind = explain.Absence{Reason: explain.TierOff, Tier: uint8(tier.Remote)}
 	}
 	s := shortfall{asked: j.behind(0), found: found, behind: behind, since: began}
 	j.session.server.model(j.chain.Space).asked.Add(s.asked)
@@ -71,13 +71,13 @@ func (s *shortfall) count(j *job) {
 		count.Add(&first, s.found-got)
 	}
 	if got > s.found { // a shared tier had more than was known
-		if s.behind = j.why(j.skip() + j.mu.endedAt); s.behind.Reason == missing.Pending {
-			s.behind = missing.Because(missing.NeverStored) // then; its client has stored it since
+		if s.behind = j.why(j.skip() + j.mu.endedAt); s.behind.Reason == explain.Pending {
+			s.behind = explain.Because(explain.NeverStored) // then; its client has stored it since
 		}
 		first = s.behind
 	}
 	late := uint64(0)
-	if got < s.found && first.Reason == missing.Timeout {
+	if got < s.found && first.Reason == explain.Timeout {
 		late = s.found - got
 	}
 	j.session.server.lateness.log(&j.session.log, s, j.chain.Space[:], late)
@@ -95,22 +95,22 @@ func (s *shortfall) count(j *job) {
 }
 
 // shortReasons are why jobs that have ended have less than was found, by their codes.
-var shortReasons = map[wire.Code]missing.Reason{
-	wire.CodeOK:         missing.Advised,
-	wire.CodeTimeout:    missing.Timeout,
-	wire.CodeCancelled:  missing.Cancelled,
-	wire.CodeClosed:     missing.Cancelled,
-	wire.CodeRevoked:    missing.Revoked,
-	wire.CodeOverBudget: missing.OverBudget,
-	wire.CodeOverQuota:  missing.OverBudget,
-	wire.CodeNoSpace:    missing.NoSpace,
-	wire.CodeCorrupt:    missing.Corrupt,
-	wire.CodeGap:        missing.Gap,
+var shortReasons = map[wire.Code]explain.Reason{
+	wire.CodeOK:         explain.Advised,
+	wire.CodeTimeout:    explain.Timeout,
+	wire.CodeCancelled:  explain.Cancelled,
+	wire.CodeClosed:     explain.Cancelled,
+	wire.CodeRevoked:    explain.Revoked,
+	wire.CodeOverBudget: explain.OverBudget,
+	wire.CodeOverQuota:  explain.OverBudget,
+	wire.CodeNoSpace:    explain.NoSpace,
+	wire.CodeCorrupt:    explain.Corrupt,
+	wire.CodeGap:        explain.Gap,
 }
 
 // whyShort is why a job that has ended has less than was found.
-func whyShort(j *job) missing.Absence {
-	a := missing.None
+func whyShort(j *job) explain.Absence {
+	a := explain.None
 	if failed := (*stack.LoadError)(nil); errors.As(j.mu.err, &failed) {
 		a.Tier = uint8(failed.Place)
 	}
@@ -120,9 +120,9 @@ func whyShort(j *job) missing.Absence {
 	case known:
 		a.Reason = reason
 	case errors.Is(j.mu.err, tier.ErrOff):
-		a.Reason = missing.TierOff
+		a.Reason = explain.TierOff
 	default:
-		a.Reason = missing.Failed
+		a.Reason = explain.Failed
 	}
 	return a
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -29,9 +29,9 @@ func TestWhyMissed(t *testing.T) {
 		prep  func(r *rig, c *raw)
 		ask   wire.PrefetchRequest
 		takes time.Duration // until the job ends
-		want  missing.Total
+		want  explain.Total
 	}{
-		"never stored": {want: missing.Total{Tier: "none", Reason: "never_stored", Tokens: 4 * tokens}},
+		"never stored": {want: explain.Total{Tier: "none", Reason: "never_stored", Tokens: 4 * tokens}},
 		"evicted": {
 			o: options{capacity: 256 * kib, lone: true},
 			prep: func(r *rig, _ *raw) {
@@ -39,7 +39,7 @@ func TestWhyMissed(t *testing.T) {
 				r.store(chain(2, 14), 0, 14)
 				r.store(chain(3, 14), 0, 14)
 			},
-			want: missing.Total{Tier: "cpu", Reason: "evicted", Tokens: 4 * tokens},
+			want: explain.Total{Tier: "cpu", Reason: "evicted", Tokens: 4 * tokens},
 		},
 		"declined: the writer was behind": {
 			o: options{capacity: 256 * kib, limits: ledger.Limits{Unwritten: size / 2}, write: stack.WriteOptions{Mode: stack.WriteBack}},
@@ -54,7 +54,7 @@ func TestWhyMissed(t *testing.T) {
 					return m.In[tier.CPU].Chunks+m.In[tier.Disk].Chunks == 0
 				})
 			},
-			want: missing.Total{Tier: "disk", Reason: "declined_queue_full", Tokens: 4 * tokens},
+			want: explain.Total{Tier: "disk", Reason: "declined_queue_full", Tokens: 4 * tokens},
 		},
 		"declined: the quota is in use": {
 			o: options{quotas: []stack.Quota{{Match: "*", Bytes: 2 * size}}, lone: true},
@@ -63,7 +63,7 @@ func TestWhyMissed(t *testing.T) {
 				c.prefetch(p) // holds them
 				c.refused(wire.CodeOverQuota, wire.OpReserve, &wire.ReserveRequest{Chain: c.chain(p), Sizes: wire.ViewU32s([]uint32{size}), First: 2})
 			},
-			want: missing.Total{Tier: "cpu", Reason: "declined_quota", Tokens: 2 * tokens},
+			want: explain.Total{Tier: "cpu", Reason: "declined_quota", Tokens: 2 * tokens},
 		},
 		"deleted": {
 			o: options{lone: true}, // else it may have reached the disk, and left that last
@@ -72,7 +72,7 @@ func TestWhyMissed(t *testing.T) {
 				_, err := r.stack.Delete(r.t.Context(), tiertest.Keys(p, 3, 4))
 				r.must(err)
 			},
-			want: missing.Total{Tier: "cpu", Reason: "deleted", Tokens: tokens},
+			want: explain.Total{Tier: "cpu", Reason: "deleted", Tokens: tokens},
 		},
 		"only in another space": {
 			prep: func(r *rig, _ *raw) {
@@ -80,31 +80,31 @@ func TestWhyMissed(t *testing.T) {
 				other.Model = "another"
 				r.store(chainIn(other, 1, 4), 0, 4)
 			},
-			want: missing.Total{Tier: "none", Reason: "other_space", Tokens: 4 * tokens},
+			want: explain.Total{Tier: "none", Reason: "other_space", Tokens: 4 * tokens},
 		},
 		"being written": {
 			prep: func(r *rig, c *raw) { r.connectAndReserve(c) },
-			want: missing.Total{Tier: "none", Reason: "pending", Tokens: 4 * tokens},
+			want: explain.Total{Tier: "none", Reason: "pending", Tokens: 4 * tokens},
 		},
 		"not searched": {
 			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
 			ask:  wire.PrefetchRequest{Search: wire.Tiers(tier.Of(tier.CPU))},
-			want: missing.Total{Tier: "disk", Reason: "not_searched", Tokens: 4 * tokens},
+			want: explain.Total{Tier: "disk", Reason: "not_searched", Tokens: 4 * tokens},
 		},
 		"corrupt": {
 			o:    options{hook: tierfault.OnKey(tierfault.Get, p.Key(2), tierfault.Fault{Err: tier.ErrCorrupt})},
 			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
-			want: missing.Total{Tier: "disk", Reason: "corrupt", Tokens: 2 * tokens},
+			want: explain.Total{Tier: "disk", Reason: "corrupt", Tokens: 2 * tokens},
 		},
 		"lost by its tier": {
 			o:    options{hook: tierfault.OnKey(tierfault.Get, p.Key(1), tierfault.Fault{Err: tier.ErrNotFound})},
 			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
-			want: missing.Total{Tier: "disk", Reason: "gap", Tokens: 3 * tokens},
+			want: explain.Total{Tier: "disk", Reason: "gap", Tokens: 3 * tokens},
 		},
 		"its tier is off": {
 			o:    options{hook: tierfault.OnKey(tierfault.Get, p.Key(1), tierfault.Fault{Err: tier.ErrOff})},
 			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
-			want: missing.Total{Tier: "disk", Reason: "tier_off", Tokens: 3 * tokens},
+			want: explain.Total{Tier: "disk", Reason: "tier_off", Tokens: 3 * tokens},
 		},
 		"too late": {
 			until: func(end <-chan struct{}) tierfault.Hook {
@@ -112,19 +112,19 @@ func TestWhyMissed(t *testing.T) {
 			},
 			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
 			ask:  wire.PrefetchRequest{LoadMillis: 20_000}, takes: 20 * time.Second,
-			want: missing.Total{Tier: "none", Reason: "timeout", Tokens: 4 * tokens},
+			want: explain.Total{Tier: "none", Reason: "timeout", Tokens: 4 * tokens},
 		},
 		"its tier failed": {
 			o:    options{hook: tierfault.OnKey(tierfault.Get, p.Key(1), tierfault.Fault{Err: errors.New("input/output error")})},
 			prep: func(r *rig, _ *raw) { r.onDisk(p, 0, 4) },
-			want: missing.Total{Tier: "disk", Reason: "failed", Tokens: 3 * tokens},
+			want: explain.Total{Tier: "disk", Reason: "failed", Tokens: 3 * tokens},
 		},
 		"the disk is being read": {
 			o: options{scanning: true},
 			until: func(end <-chan struct{}) tierfault.Hook {
 				return tierfault.On(tierfault.Recover, tierfault.Fault{Until: end})
 			},
-			want: missing.Total{Tier: "disk", Reason: "scanning", Tokens: 4 * tokens},
+			want: explain.Total{Tier: "disk", Reason: "scanning", Tokens: 4 * tokens},
 		},
 		"DRAM has no room": {
 			o: options{capacity: 256 * kib, roomWait: roomWait}, takes: roomWait,
@@ -136,12 +136,12 @@ func TestWhyMissed(t *testing.T) {
 					r.t.Fatalf("room for all of DRAM: %v", m.Code)
 				}
 			},
-			want: missing.Total{Tier: "disk", Reason: "no_space", Tokens: 4 * tokens},
+			want: explain.Total{Tier: "disk", Reason: "no_space", Tokens: 4 * tokens},
 		},
 		"more than a client may hold": {
 			o:    options{limits: ledger.Limits{Lease: 2 * size}},
 			prep: func(r *rig, _ *raw) { r.store(p, 0, 4) },
-			want: missing.Total{Tier: "none", Reason: "over_budget", Tokens: 2 * tokens},
+			want: explain.Total{Tier: "none", Reason: "over_budget", Tokens: 2 * tokens},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +184,7 @@ func (r *rig) connectAndReserve(*raw) {
 }
 
 // minus is the totals of a that b does not have.
-func minus(a, b missing.Totals) (out []missing.Total) {
+func minus(a, b explain.Totals) (out []explain.Total) {
 	for _, m := range a.Missed {
 		for _, o := range b.Missed {
 			if o.Tier == m.Tier && o.Reason == m.Reason {
@@ -213,7 +213,7 @@ func TestMissedWithoutWaiting(t *testing.T) {
 		r.must(err)
 		close(release)
 		got := r.server.Stats().Missed.Missed
-		if want := (missing.Total{Tier: "none", Reason: "cancelled", Tokens: 4 * tokens}); len(got) != 1 || got[0] != want {
+		if want := (explain.Total{Tier: "none", Reason: "cancelled", Tokens: 4 * tokens}); len(got) != 1 || got[0] != want {
 			t.Errorf("missed %+v, want %+v", got, want)
 		}
 	})
@@ -232,7 +232,7 @@ func TestMissedRevoked(t *testing.T) {
 		r.greet(wire.FeatureArena | wire.FeaturePushes).prefetch(p)
 		r.after(leaseAge, "the lease is revoked", func() bool { return r.server.Stats().Revoked == 1 })
 		got := r.server.Stats().Missed.Missed
-		if want := (missing.Total{Tier: "none", Reason: "revoked", Tokens: 2 * tokens}); len(got) != 1 || got[0] != want {
+		if want := (explain.Total{Tier: "none", Reason: "revoked", Tokens: 2 * tokens}); len(got) != 1 || got[0] != want {
 			t.Errorf("missed %+v, want %+v", got, want)
 		}
 	})
@@ -249,7 +249,7 @@ func TestMissedOfGroups(t *testing.T) {
 		err = j.Release(t.Context())
 		r.must(err)
 		got := r.server.Stats().Missed.Missed
-		if want := (missing.Total{Tier: "none", Reason: "group", Tokens: 4 * tokens}); len(got) != 1 || got[0] != want {
+		if want := (explain.Total{Tier: "none", Reason: "group", Tokens: 4 * tokens}); len(got) != 1 || got[0] != want {
 			t.Errorf("missed %+v, want %+v", got, want)
 		}
 	})

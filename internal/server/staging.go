@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/arena/extent"
 )
 
 const (
@@ -39,7 +38,7 @@ type staging struct {
 	count     *stagingCounters
 	mu        struct {
 		sync.Mutex
-		room     *extent.Allocator
+		room     *arena.Allocator
 		warm     []uint8       // ticks that each segment keeps its pages for; 0: it has none
 		ticking  bool          // a tick is at work, or will be
 		timer    *time.Timer   // of the next tick; nil before the first
@@ -59,7 +58,7 @@ func newStaging(n int64, keeps bool, count *stagingCounters, whileOpen func(func
 		return nil, err
 	}
 	s := &staging{window: w, keeps: keeps, whileOpen: whileOpen, count: count}
-	s.mu.room = extent.New(n)
+	s.mu.room = arena.NewAllocator(n)
 	s.mu.warm = make([]uint8, (n+segmentBytes-1)/segmentBytes)
 	return s, nil
 }
@@ -91,7 +90,7 @@ func (s *staging) look(run []slot) (l arena.Look, n int) {
 	from, to := run[0].window, run[0].window
 	for _, next := range run {
 		end := next.window + int64(next.ref.Block.Len())
-		if next.window != extent.RoundUp(to) || end > from+arena.LookBytes {
+		if next.window != arena.RoundUp(to) || end > from+arena.LookBytes {
 			break
 		}
 		to = end

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/server/retain"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -18,7 +17,7 @@ import (
 // stored, or will be.
 type wishes struct {
 	server   *Server
-	claims   *retain.Table
+	claims   *hint.Claims
 	sessions recent // the last prompt of each session
 	pauses   pauses
 }
@@ -136,7 +135,7 @@ func sessionName(space key.SpaceID, session string) string {
 func (v *wishes) done(uid uint32, name string, chains []key.Chain, now bool) {
 	for i := range chains {
 		if name != "" {
-			v.claims.Release(retain.Claimant{UID: uid, Space: chains[i].Space, Name: name}, nil)
+			v.claims.Release(hint.Claimant{UID: uid, Space: chains[i].Space, Name: name}, nil)
 		}
 		if now {
 			v.server.o.Stack.MarkCold(&chains[i])
@@ -151,7 +150,7 @@ func (v *wishes) retain(uid uint32, name string, chains []key.Chain, from, to in
 	for i := range chains {
 		c := &chains[i]
 		sizes := v.server.o.Stack.SizesOf(c, from, from+n)
-		done, over := v.claims.Retain(retain.Claimant{UID: uid, Space: c.Space, Name: name}, c.Hashes[from:from+n], sizes, priority, d)
+		done, over := v.claims.Retain(hint.Claimant{UID: uid, Space: c.Space, Name: name}, c.Hashes[from:from+n], sizes, priority, d)
 		if over != nil {
 			n, err = done, over
 		}

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/explain/departed"
-	"github.com/kvstored/kvstored/internal/explain/missing"
-	"github.com/kvstored/kvstored/internal/explain/rivals"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -16,8 +14,8 @@ import (
 // absences notes which chunks are in no tier any more, and which ones a tier did not
 // take, so that Why can tell, and for whom they went. Its locks are leaves.
 type absences struct {
-	log    *departed.Log
-	rivals rivals.Table
+	log    *explain.Departed
+	rivals explain.Rivals
 	levels *levels
 }
 
@@ -25,9 +23,9 @@ type absences struct {
 var policies = policy.Names()
 
 // left notes that p was the last tier to have k.
-func (a *absences) left(p tier.Place, k key.Key, why departed.Kind) {
-	if why != departed.Evicted {
-		a.log.Add(k, departed.Note{Kind: why, Tier: uint8(p)})
+func (a *absences) left(p tier.Place, k key.Key, why explain.Reason) {
+	if why != explain.Evicted {
+		a.log.Add(k, explain.Note{Reason: why, Tier: uint8(p)})
 		return
 	}
 	chose := -1
@@ -39,8 +37,8 @@ func (a *absences) left(p tier.Place, k key.Key, why departed.Kind) {
 }
 
 // declined notes that a tier did not take a chunk, which others may have.
-func (a *absences) declined(p tier.Place, k key.Key, why missing.Decline) {
-	a.log.Add(k, departed.Note{Kind: departed.Declined, Tier: uint8(p), Detail: uint8(why)})
+func (a *absences) declined(p tier.Place, k key.Key, why explain.Decline) {
+	a.log.Add(k, explain.Note{Reason: explain.Declined, Tier: uint8(p), Detail: uint8(why)})
 }
 
 // refused notes that DRAM did not take a new chunk.
@@ -51,81 +49,75 @@ func (a *absences) refused(k key.Key, err error) {
 }
 
 // declineOf names the refusal of a reservation; false if it says nothing of the chunk.
-func declineOf(err error) (missing.Decline, bool) {
+func declineOf(err error) (explain.Decline, bool) {
 	switch {
 	case errors.Is(err, ErrNotAdmitted):
-		return missing.Admission, true
+		return explain.Admission, true
 	case errors.Is(err, tier.ErrOverQuota), errors.Is(err, ledger.ErrOverQuota):
-		return missing.Quota, true
+		return explain.Quota, true
 	case errors.Is(err, tier.ErrOverBudget), errors.Is(err, ledger.ErrOverBudget):
-		return missing.Budget, true
+		return explain.Budget, true
 	case errors.Is(err, tier.ErrNoSpace):
-		return missing.Crowded, true
+		return explain.Crowded, true
 	}
 	return 0, false
 }
 
 // Rivals is how many chunks of each space were evicted for each in the last hour.
-func (d *dram) Rivals() map[rivals.Pair]float64 { return d.absences.rivals.Pairs() }
+func (d *dram) Rivals() map[explain.Rivalry]float64 { return d.absences.rivals.Pairs() }
 
 // Why says why a lookup in the tiers of search ended before chunk i of c: what is
 // true of the chunk now, or what became of it. Its reason is Nothing where c has no such
 // chunk, or it is there. It holds locks for some microseconds,
 // and asks no tier for anything but its memory.
-func (l lookups) Why(c *key.Chain, i int, search tier.Set) missing.Absence {
+func (l lookups) Why(c *key.Chain, i int, search tier.Set) explain.Absence {
 	if i >= c.Len() {
-		return missing.None
+		return explain.None
 	}
 	if l.distrusted.Has(c.Space) {
-		return missing.Because(missing.Distrusted)
+		return explain.Because(explain.Distrusted)
 	}
 	k := c.Key(i)
 	unknown := l.unscanned(search) // before the index: what a scan brings is there before it ends
 	at, off := l.index.where(k), l.levels.off()
 	if p, ok := l.levels.nearestOf(at & search & off); ok && at&search&^off == 0 {
-		return missing.Absence{Reason: missing.TierOff, Tier: uint8(p)}
+		return explain.Absence{Reason: explain.TierOff, Tier: uint8(p)}
 	}
 	if p, ok := l.levels.nearestOf(at &^ search); ok && at&search == 0 {
-		return missing.Absence{Reason: missing.NotSearched, Tier: uint8(p)}
+		return explain.Absence{Reason: explain.NotSearched, Tier: uint8(p)}
 	}
 	if at != 0 {
-		return missing.None
+		return explain.None
 	}
 	if _, st := l.hot.Ledger().Find(k); st == ledger.Filling {
-		return missing.Because(missing.Pending)
+		return explain.Because(explain.Pending)
 	}
-	if a := l.departed(k); a.Reason != missing.NeverStored {
+	if a := l.departed(k); a.Reason != explain.NeverStored {
 		return a
 	}
 	if p, ok := l.levels.nearestOf(unknown); ok {
-		return missing.Absence{Reason: missing.Scanning, Tier: uint8(p)}
+		return explain.Absence{Reason: explain.Scanning, Tier: uint8(p)}
 	}
 	if l.elsewhere(k) {
-		return missing.Because(missing.OtherSpace)
+		return explain.Because(explain.OtherSpace)
 	}
-	return missing.Because(missing.NeverStored)
+	return explain.Because(explain.NeverStored)
 }
 
 // departed is what became of a chunk that no tier has.
-func (l lookups) departed(k key.Key) missing.Absence {
+func (l lookups) departed(k key.Key) explain.Absence {
 	n := l.absences.log.Find(k)
-	a := missing.Absence{Tier: n.Tier, At: n.At}
-	switch n.Kind {
-	case departed.Evicted:
-		a.Reason, a.Since = missing.Evicted, l.absences.log.Since(n)
+	a := explain.Absence{Reason: n.Reason, Tier: n.Tier, At: n.At}
+	switch n.Reason {
+	case explain.Nothing:
+		return explain.Because(explain.NeverStored)
+	case explain.Evicted:
+		a.Since = l.absences.log.Since(n)
 		if at := int(n.Detail); at > 0 && at <= len(policies) {
 			a.Policy = policies[at-1]
 		}
-	case departed.Declined:
-		a.Reason, a.Why = missing.Declined, missing.Decline(n.Detail)
-	case departed.Deleted:
-		a.Reason = missing.Deleted
-	case departed.Corrupt:
-		a.Reason = missing.Corrupt
-	case departed.Lost:
-		a.Reason = missing.Gap
-	default:
-		return missing.Because(missing.NeverStored)
+	case explain.Declined:
+		a.Why = explain.Decline(n.Detail)
 	}
 	return a
 }

@@ -3,14 +3,14 @@ package stack
 import (
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 )
 
 // TestDeclinesAreDrops: why a writer drops a chunk is why its tier declined it, by
 // number and by name.
 func TestDeclinesAreDrops(t *testing.T) {
 	for r := range dropReasons {
-		if d := missing.Decline(r); d.String() != r.String() {
+		if d := explain.Decline(r); d.String() != r.String() {
 			t.Errorf("a chunk dropped as %v counts as declined: %v", r, d)
 		}
 	}

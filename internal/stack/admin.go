@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
-	"github.com/kvstored/kvstored/internal/explain/departed"
+	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -116,7 +116,7 @@ func (s *operator) Scrub(ctx context.Context, bytesPerSecond int64) (tier.Scrubb
 	case l.Off():
 		return tier.Scrubbed{}, fmt.Errorf("scrub: %w", tier.ErrOff)
 	}
-	return l.Scrubber.Scrub(ctx, bytesPerSecond, func(k key.Key) { s.index.syncGone(l.place, departed.Corrupt, k) })
+	return l.Scrubber.Scrub(ctx, bytesPerSecond, func(k key.Key) { s.index.syncGone(l.place, explain.Corrupt, k) })
 }
 
 // scrubs is how fast the background scrub is to read.
@@ -127,7 +127,7 @@ type scrubs struct {
 
 func (s *scrubs) setRate(bytesPerSecond int64) {
 	if s.rate.Swap(bytesPerSecond) != bytesPerSecond {
-		broadcast.Poke(s.changed)
+		base.Poke(s.changed)
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/age"
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -18,7 +18,7 @@ import (
 // lookups do not find them: that is asked of the book at each lookup, hold and
 // promotion, so that a tier that cannot delete at present shows none.
 type ages struct {
-	book    *age.Book
+	book    *stale.Book
 	remover *remover
 	wake    chan struct{} // capacity 1: there are spaces to stamp
 	mu      struct {
@@ -27,7 +27,7 @@ type ages struct {
 	}
 }
 
-func newAges(b *age.Book, r *remover) *ages {
+func newAges(b *stale.Book, r *remover) *ages {
 	a := &ages{book: b, remover: r, wake: make(chan struct{}, 1)}
 	a.mu.spaces = make(map[key.SpaceID]time.Duration)
 	return a
@@ -53,7 +53,7 @@ func (a *ages) stamp(id key.SpaceID, most time.Duration) {
 	a.mu.Lock()
 	a.mu.spaces[id] = most
 	a.mu.Unlock()
-	broadcast.Poke(a.wake)
+	base.Poke(a.wake)
 }
 
 // run removes chunks that are over until ctx ends.

@@ -1,7 +1,7 @@
 package stack
 
 import (
-	"github.com/kvstored/kvstored/internal/base/lean"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -80,7 +80,7 @@ func (b *backlog) move(i *item, to state) {
 		return
 	}
 	if to == done {
-		lean.Delete(&b.queued, i.rec.Key, &b.peak)
+		base.Delete(&b.queued, i.rec.Key, &b.peak)
 	} else {
 		b.queued[i.rec.Key] = struct{}{}
 	}

@@ -8,9 +8,7 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/index/boundary"
-	"github.com/kvstored/kvstored/internal/index/hybrid"
-	"github.com/kvstored/kvstored/internal/index/radix"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -103,8 +101,8 @@ func BenchmarkStoreEach(b *testing.B) {
 // because each is where no window is.
 func BenchmarkMatchFamily(b *testing.B) {
 	const chunks, every = 8192, 60
-	groups := hybrid.Family{
-		{Chunk: 16}, {Kind: hybrid.Window, Tokens: 16, Chunk: 16}, {Kind: hybrid.Window, Tokens: 32, Chunk: 16}, {Kind: hybrid.State, Chunk: 16},
+	groups := index.Family{
+		{Chunk: 16}, {Kind: index.Window, Tokens: 16, Chunk: 16}, {Kind: index.Window, Tokens: 32, Chunk: 16}, {Kind: index.State, Chunk: 16},
 	}
 	for name, last := range map[string]int{"late": chunks, "none": 0, "apart": chunks} {
 		s, o := emptyStack(b, 128<<20)
@@ -176,7 +174,7 @@ func BenchmarkEvictGroups(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				l, table, tree := ledger.New(ledger.Options{CapacityBytes: 1 << 40, Policy: lru}), boundary.New(math.MaxInt), radix.New()
+				l, table, tree := ledger.New(ledger.Options{CapacityBytes: 1 << 40, Policy: lru}), index.NewBoundaries(math.MaxInt), index.NewTree()
 				for p := range uint64(entries / each) {
 					storePrompt(b, l, table, tree, p, each, groups, windows)
 				}
@@ -194,7 +192,7 @@ func BenchmarkEvictGroups(b *testing.B) {
 	}
 }
 
-func storePrompt(b *testing.B, l *ledger.Ledger, table *boundary.Table, tree *radix.Tree, seed uint64, n int, groups bool, windows int) {
+func storePrompt(b *testing.B, l *ledger.Ledger, table *index.Boundaries, tree *index.Tree, seed uint64, n int, groups bool, windows int) {
 	publish := func(k key.Key, parent key.Hash) {
 		id, _, err := l.Begin(ledger.Daemon, ledger.Load, k, parent, 4096)
 		if err != nil {
@@ -225,7 +223,7 @@ func storePrompt(b *testing.B, l *ledger.Ledger, table *boundary.Table, tree *ra
 	tell(l, table.Declare([]key.Key{c.Key(n - 1)}, needs, func(key.Key) bool { return true }))
 }
 
-func tell(l *ledger.Ledger, told []boundary.Need) {
+func tell(l *ledger.Ledger, told []index.Need) {
 	for _, n := range told {
 		ledger.Need(l, n.Key, n.Full, n.Needed)
 	}

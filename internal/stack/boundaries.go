@@ -4,8 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/index/boundary"
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -22,7 +21,7 @@ func (l lookups) Reached(ctx context.Context, f *Family) (Reached, error) {
 }
 
 // Wanted is, for each group, which of its chunks are worth storing: of one that is not full
-// those that the end of the prompt and its junction need (see hybrid.Boundaries); of a
+// those that the end of the prompt and its junction need (see index.EachBoundary); of a
 // full group all but a last chunk that is shorter, as no usable length has it and no longer prompt goes on from it. Where all
 // are it has nil. The family skips nothing.
 func (l lookups) Wanted(f *Family, at Reached) [][]bool {
@@ -30,17 +29,17 @@ func (l lookups) Wanted(f *Family, at Reached) [][]bool {
 	wanted, done := make([][]bool, len(f.Groups)), make([]int, len(f.Groups))
 	for g, group := range f.Groups {
 		switch n := f.Chains[g][0].Len(); {
-		case group.Kind != hybrid.Full:
+		case group.Kind != index.Full:
 			wanted[g] = make([]bool, n)
 		case f.isMixed() && n > 0 && int(f.Chains[g][0].Tokens[n-1]) != group.Chunk:
 			wanted[g] = slices.Repeat([]bool{true}, n)
 			wanted[g][n-1] = false
 		}
 	}
-	hybrid.Boundaries(min(at.Usable, n), min(at.Run, n), n, func(end int) {
+	index.EachBoundary(min(at.Usable, n), min(at.Run, n), n, func(end int) {
 		for g := range wanted {
 			from, to := f.Groups[g].Needs(0, end)
-			for i := max(from, done[g]); i < to && f.Groups[g].Kind != hybrid.Full; i++ {
+			for i := max(from, done[g]); i < to && f.Groups[g].Kind != index.Full; i++ {
 				wanted[g][i] = true
 			}
 			done[g] = max(done[g], to)
@@ -72,7 +71,7 @@ func (l lookups) declare(f *Family, n int) {
 
 // isMixed reports whether not all groups are full.
 func (f *Family) isMixed() bool {
-	return slices.ContainsFunc(f.Groups, func(g hybrid.Group) bool { return g.Kind != hybrid.Full })
+	return slices.ContainsFunc(f.Groups, func(g index.Group) bool { return g.Kind != index.Full })
 }
 
 // pieces are what n tokens need of a rank: the last chunks of the full groups, and all of
@@ -81,11 +80,11 @@ func (f *Family) pieces(n, rank int) (ends, needs []key.Key) {
 	for g, group := range f.Groups {
 		c := &f.Chains[g][rank]
 		from, to := group.Needs(0, n)
-		if group.Kind == hybrid.Full {
+		if group.Kind == index.Full {
 			ends = append(ends, c.Key(to-1))
 			continue
 		}
-		for i := from; i < to && len(needs) <= boundary.MaxPieces; i++ {
+		for i := from; i < to && len(needs) <= index.MaxPieces; i++ {
 			needs = append(needs, c.Key(i))
 		}
 	}
@@ -93,14 +92,14 @@ func (f *Family) pieces(n, rank int) (ends, needs []key.Key) {
 }
 
 // declared reports whether a boundary that ends with k is known.
-func (x *index) declared(k key.Key) bool {
+func (x *tierIndex) declared(k key.Key) bool {
 	x.lock()
 	defer x.mu.Unlock()
 	return x.mu.bounds.Has(k)
 }
 
 // declare makes a boundary known, and tells the tiers of its pieces.
-func (x *index) declare(ends, needs []key.Key) {
+func (x *tierIndex) declare(ends, needs []key.Key) {
 	x.lock()
 	defer x.mu.Unlock()
 	x.levels.needed(x.mu.bounds.Declare(ends, needs, func(k key.Key) bool {

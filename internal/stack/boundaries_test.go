@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -26,7 +26,7 @@ var (
 type forest struct {
 	*rig
 	rng    *rand.Rand
-	groups hybrid.Family
+	groups index.Family
 	ranks  int
 	bounds map[key.Key]*declared // by the last chunk of the first full group of a rank
 	pieces map[key.Key]*followed // of these
@@ -84,7 +84,7 @@ func (f *forest) declareOne(p *stack.Family, n, rank int) {
 	for g, group := range f.groups {
 		from, to := group.Needs(0, n)
 		for i := from; i < to; i++ {
-			if k := p.Chains[g][rank].Key(i); group.Kind != hybrid.Full {
+			if k := p.Chains[g][rank].Key(i); group.Kind != index.Full {
 				b.needs = append(b.needs, f.piece(k))
 			} else if i == to-1 {
 				b.ends = append(b.ends, f.piece(k))
@@ -164,7 +164,7 @@ func (f *forest) store(p *stack.Family, m stack.FamilyMatch) {
 	wanted := f.Wanted(p, at)
 	grid := f.groups.Grid()
 	total := p.Chains[0][0].Len() * f.groups[0].Chunk / grid * grid
-	hybrid.Boundaries(m.Tokens, m.Run, total, func(end int) { f.declare(p, end) })
+	index.EachBoundary(m.Tokens, m.Run, total, func(end int) { f.declare(p, end) })
 	f.follow()
 	without := f.rng.IntN(4 * f.ranks)
 	for g := range wanted {
@@ -231,7 +231,7 @@ func (f *forest) check() {
 // TestProbeDeclaresNothing: a length that is only looked at is no boundary.
 func TestProbeDeclaresNothing(t *testing.T) {
 	r := newRig(t, options{})
-	f := newFamily(hybrid.Family{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}}, 1, 8)
+	f := newFamily(index.Family{{Chunk: 16}, {Kind: index.State, Chunk: 16}}, 1, 8)
 	for g := range f.Chains {
 		r.storeMissing(&f.Chains[g][0], 0, 8)
 	}
@@ -254,13 +254,13 @@ func TestProbeDeclaresNothing(t *testing.T) {
 // After each step, in each state of the tiers, chunks go first that no usable prefix needs,
 // and a match is the longest usable prefix with its needs.
 func TestDeadIsTheDefinition(t *testing.T) {
-	families := []hybrid.Family{
+	families := []index.Family{
 		{{Chunk: 16}},
-		{{Chunk: 16}, {Kind: hybrid.Window, Tokens: 17, Chunk: 16}, {Kind: hybrid.Window, Tokens: 80, Chunk: 16}, {Kind: hybrid.Local, Tokens: 48, Chunk: 16}, {Kind: hybrid.State, Chunk: 16}},
-		{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}},
-		{{Chunk: 16}, {Kind: hybrid.Window, Tokens: 40, Chunk: 16}},
-		{{Chunk: 32}, {Kind: hybrid.Window, Tokens: 50, Chunk: 16}, {Kind: hybrid.State, Chunk: 16}, {Chunk: 16}},
-		{{Chunk: 16}, {Kind: hybrid.Local, Tokens: 64, Chunk: 16}, {Kind: hybrid.State, Chunk: 64}, {Kind: hybrid.Window, Tokens: 1, Chunk: 32}},
+		{{Chunk: 16}, {Kind: index.Window, Tokens: 17, Chunk: 16}, {Kind: index.Window, Tokens: 80, Chunk: 16}, {Kind: index.Local, Tokens: 48, Chunk: 16}, {Kind: index.State, Chunk: 16}},
+		{{Chunk: 16}, {Kind: index.State, Chunk: 16}},
+		{{Chunk: 16}, {Kind: index.Window, Tokens: 40, Chunk: 16}},
+		{{Chunk: 32}, {Kind: index.Window, Tokens: 50, Chunk: 16}, {Kind: index.State, Chunk: 16}, {Chunk: 16}},
+		{{Chunk: 16}, {Kind: index.Local, Tokens: 64, Chunk: 16}, {Kind: index.State, Chunk: 64}, {Kind: index.Window, Tokens: 1, Chunk: 32}},
 	}
 	for i, groups := range families {
 		for n := range 4 {

@@ -3,7 +3,7 @@ package stack
 import (
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/index/boundary"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -31,7 +31,7 @@ type Stats struct {
 
 	// Boundaries are the usable lengths of prompts of hybrid models that are known, and what
 	// they need.
-	Boundaries boundary.Stats              `json:"boundaries"`
+	Boundaries index.BoundaryStats         `json:"boundaries"`
 	Groups     map[tier.Place][]GroupStats `json:"groups,omitempty"` // by tier, then by kind; nil where there are none
 
 	Replaced       uint64            `json:"replaced_below"`    // older bytes below that gave way to what was stored under their key

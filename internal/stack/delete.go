@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kvstored/kvstored/internal/explain/departed"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -64,7 +64,7 @@ func (d *deletion) has(k key.Key) bool {
 
 // list is the keys that are deleted, as far as they are known now: chunks in
 // transit to the nearest tier are not.
-func (d *deletion) list(x *index) []key.Key {
+func (d *deletion) list(x *tierIndex) []key.Key {
 	if d.whole {
 		return x.keys(d.space, d.from)
 	}
@@ -108,7 +108,7 @@ func (s *remover) delete(ctx context.Context, d *deletion) error {
 		if !d.from.Has(tier.CPU) {
 			defer s.keep(w, s.transit.list(d, &w.queue))()
 		}
-		s.index.syncGone(tier.CPU, departed.Deleted, s.transit.recall(d, &w.queue)...)
+		s.index.syncGone(tier.CPU, explain.Deleted, s.transit.recall(d, &w.queue)...)
 		// Tasks that no worker has taken yet need not be waited for: they will find that
 		// their chunk was deleted, or recalled, or cannot be promoted.
 		if err := w.await(ctx, func() bool { return !w.mu.atWork.touches(d) }); err != nil {
@@ -171,7 +171,7 @@ func (s *remover) deletePart(ctx context.Context, p tier.Place, ks []key.Key) er
 		}
 	}
 	for part := range slices.Chunk(ks, indexBatch) {
-		s.index.clear(p, departed.Deleted, part...)
+		s.index.clear(p, explain.Deleted, part...)
 	}
 	return nil
 }
@@ -298,7 +298,7 @@ func (s *remover) Purge(ctx context.Context, id key.SpaceID, after string, dry b
 	if far == nil || !s.reach(id).Has(far.place) {
 		return p, err
 	}
-	found, perr := far.Shared.Purge(ctx, id, after, dry, func(k key.Key) { s.index.clear(far.place, departed.Deleted, k) })
+	found, perr := far.Shared.Purge(ctx, id, after, dry, func(k key.Key) { s.index.clear(far.place, explain.Deleted, k) })
 	if perr != nil {
 		err = errors.Join(err, fmt.Errorf("purge %s: %w", far.place, perr))
 	}

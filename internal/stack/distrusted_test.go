@@ -9,7 +9,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
-	"github.com/kvstored/kvstored/internal/stack/distrust"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -19,7 +19,7 @@ import (
 // distrust has a space be distrusted, which nothing keeps here.
 func (r *rig) distrust(id key.SpaceID) {
 	r.t.Helper()
-	if first, err := r.Distrusted().Add(id, distrust.Mark{}); !first || !errors.Is(err, distrust.ErrNotKept) {
+	if first, err := r.Distrusted().Add(id, stale.Distrust{}); !first || !errors.Is(err, stale.ErrNotKept) {
 		r.t.Fatalf("%t, %v", first, err)
 	}
 	if err := r.Announce(r.t.Context(), &id); err != nil {

@@ -8,14 +8,11 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/age"
-	"github.com/kvstored/kvstored/internal/base/broadcast"
-	"github.com/kvstored/kvstored/internal/explain/departed"
-	"github.com/kvstored/kvstored/internal/index/boundary"
-	"github.com/kvstored/kvstored/internal/index/radix"
+	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack/distrust"
-	"github.com/kvstored/kvstored/internal/stack/heat"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -26,12 +23,12 @@ type dram struct {
 	hot           tier.Hot
 	room          int64 // in bytes
 	levels        *levels
-	index         *index
+	index         *tierIndex
 	promotions    promotions
 	transit       transit
 	local         atomic.Pointer[key.SpaceID] // see KeepLocal
-	ages          *age.Book
-	distrusted    *distrust.List
+	ages          *stale.Book
+	distrusted    *stale.Distrusted
 	shrink        chan struct{} // capacity 1: it may be above its high watermark
 	demotingBytes atomic.Int64  // of its victims that are still to be written
 	turns         turns
@@ -39,7 +36,7 @@ type dram struct {
 	staying       atomic.Bool // victims go back to DRAM: see Stay
 	count         counters
 	absences      *absences
-	heat          *heat.Table // of the ends of prompts
+	heat          *explain.Heat // of the ends of prompts
 	log           zerolog.Logger
 }
 
@@ -48,11 +45,11 @@ func newDRAM(ls *levels, log zerolog.Logger) *dram {
 		hot: ls.hot, room: ls.hot.Stats().CapacityBytes, levels: ls, log: log, shrink: make(chan struct{}, 1),
 	}
 	d.turns.line, d.turns.mu.clients = make(place, 1), make(map[ledger.Owner]*client)
-	d.heat = heat.New()
+	d.heat = explain.NewHeat()
 	chunks := ledger.Spare(ls.hot.Ledger())
-	d.absences = &absences{log: departed.New(min(departed.DefaultEntries, chunks)), levels: ls}
-	d.index = &index{levels: ls, holds: d.holds, absences: d.absences}
-	d.index.mu.tree, d.index.mu.bounds = radix.New(), boundary.New(chunks)
+	d.absences = &absences{log: explain.NewDeparted(min(explain.DefaultEntries, chunks)), levels: ls}
+	d.index = &tierIndex{levels: ls, holds: d.holds, absences: d.absences}
+	d.index.mu.tree, d.index.mu.bounds = index.NewTree(), index.NewBoundaries(chunks)
 	return d
 }
 
@@ -87,7 +84,7 @@ func (d *dram) filled() {
 	if !d.hot.Crowded(d.leaving()) {
 		return
 	}
-	broadcast.Poke(d.shrink)
+	base.Poke(d.shrink)
 }
 
 // demote takes over a victim of DRAM: it is demoted first if no tier below has it,
@@ -223,7 +220,7 @@ func (d *dram) dropCorrupt(ctx context.Context, k key.Key) {
 		d.log.Error().Err(err).Msg("a chunk with a wrong checksum could not be dropped from DRAM")
 	}
 	d.transit.remove(k)
-	d.index.syncGone(tier.CPU, departed.Corrupt, k)
+	d.index.syncGone(tier.CPU, explain.Corrupt, k)
 }
 
 // isBelow reports whether a tier below DRAM has k. A bounded one is asked

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/index/radix"
-	"github.com/kvstored/kvstored/internal/stack/distrust"
+	"github.com/kvstored/kvstored/internal/index"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -19,8 +19,8 @@ import (
 type journal struct {
 	log        *events.Log
 	hot        tier.Hot
-	tree       *radix.Tree
-	distrusted *distrust.List
+	tree       *index.Tree
+	distrusted *stale.Distrusted
 	was        []uint8 // scratch of before
 }
 
@@ -108,7 +108,7 @@ func (j *journal) stored(k key.Key, p tier.Place) events.Change {
 }
 
 // contents calls do for each tier that has one of the chunks, indexBatch at most.
-func (x *index) contents(ks []key.Key, do func(events.Change)) {
+func (x *tierIndex) contents(ks []key.Key, do func(events.Change)) {
 	x.lock()
 	defer x.mu.Unlock()
 	for _, k := range ks {
@@ -142,10 +142,10 @@ type stop struct {
 const none = -1
 
 // tour lists all chunks, or those of one space.
-func (x *index) tour(ctx context.Context, only *key.SpaceID) (*tour, error) {
+func (x *tierIndex) tour(ctx context.Context, only *key.SpaceID) (*tour, error) {
 	t := &tour{list: make([]stop, 0, x.expected(only))}
 	numbers := make(map[key.SpaceID]uint32)
-	add := func(e *radix.Entry) {
+	add := func(e *index.Entry) {
 		if only != nil && *only != e.Space {
 			return
 		}
@@ -166,14 +166,14 @@ func (x *index) tour(ctx context.Context, only *key.SpaceID) (*tour, error) {
 }
 
 // sweep is one piece.
-func (x *index) sweep(from uint64, add func(*radix.Entry)) (next uint64) {
+func (x *tierIndex) sweep(from uint64, add func(*index.Entry)) (next uint64) {
 	x.lock()
 	defer x.mu.Unlock()
-	return radix.SweepAll(x.mu.tree, from, add)
+	return index.SweepAll(x.mu.tree, from, add)
 }
 
 // expected is about how many chunks a tour of all finds.
-func (x *index) expected(only *key.SpaceID) int {
+func (x *tierIndex) expected(only *key.SpaceID) int {
 	if only != nil {
 		return 0
 	}

@@ -6,14 +6,14 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
 // Family is one prompt of a hybrid model, in the spaces of its groups and ranks.
 type Family struct {
-	Groups hybrid.Family // checked
+	Groups index.Family // checked
 	// Chains are those of each group: one for each rank, equal but for their
 	// spaces. Groups of one chunk size have the same hashes. Those that are not full
 	// are Alone: of a group that has one chunk in sixty the index knows no other.
@@ -96,7 +96,7 @@ type familySearch struct {
 	lost    map[Piece]struct{}
 	mask    tier.Set                // the tiers that count
 	near    [1 << tier.Places]uint8 // the nearest of some tiers that counts, as a bit; or 0
-	words   hybrid.Search
+	words   index.Search
 	at      [][]uint8 // by group: the farthest place of its chunks, as far as they were asked for
 	rank    []uint8   // of one rank
 	marks   [][]uint8 // by rank: of the chunks of the first group; see kin
@@ -143,7 +143,7 @@ func (s *familySearch) join(g int) {
 				s.marks = append(s.marks, nil)
 			}
 			s.marks[r] = slices.Grow(s.marks[r][:0], own.Len())[:own.Len()]
-		} else if f.Groups[g].Kind != hybrid.Full && !first.Alone && own.Len() > 0 && own.Len() == first.Len() && &own.Hashes[0] == &first.Hashes[0] {
+		} else if f.Groups[g].Kind != index.Full && !first.Alone && own.Len() > 0 && own.Len() == first.Len() && &own.Hashes[0] == &first.Hashes[0] {
 			s.mark[g][r] = s.lookups.index.mark(first.Space, own.Space)
 		}
 	}
@@ -162,7 +162,7 @@ func (s *familySearch) run(g int) (tokens int, err error) {
 	if n > 0 && int(chains[0].Tokens[n-1]) != group.Chunk {
 		n--
 	}
-	if group.Kind != hybrid.Full {
+	if group.Kind != index.Full {
 		return n * group.Chunk, nil
 	}
 	for r := range chains {
@@ -198,7 +198,7 @@ func (s *familySearch) full(g, r int) (known int, err error) {
 	return known, nil
 }
 
-// There implements hybrid.Source.
+// There implements index.Source.
 func (s *familySearch) There(g, from, to int) (bits uint64) {
 	for r := range s.family.Chains[g] {
 		if mark := s.mark[g][r]; mark != 0 {
@@ -239,14 +239,14 @@ func (s *familySearch) findEnds() {
 	clear(s.ends)
 	for g, group := range f.Groups {
 		for r, mark := range s.mark[g] {
-			if group.Kind == hybrid.Window || group.Kind == hybrid.State {
+			if group.Kind == index.Window || group.Kind == index.State {
 				s.ends[r] |= mark
 			}
 		}
 	}
 }
 
-// May implements hybrid.Source.
+// May implements index.Source.
 func (s *familySearch) May(from, to int) uint64 {
 	may := ^uint64(0)
 	if s.family.Groups.Grid() != s.family.Groups[0].Chunk {
@@ -313,7 +313,7 @@ func (l lookups) learn(f *Family, m *FamilyMatch) {
 	}
 	for g, group := range f.Groups {
 		for r := range f.Chains[g] {
-			if group.Kind == hybrid.Full && m.Tokens < m.Run {
+			if group.Kind == index.Full && m.Tokens < m.Run {
 				l.revive(f.Chains[g][r].Key(m.Run/group.Chunk - 1))
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -14,7 +14,7 @@ import (
 )
 
 // newFamily is a prompt of some steps of the grid in spaces of its own.
-func newFamily(groups hybrid.Family, ranks, steps int) *stack.Family {
+func newFamily(groups index.Family, ranks, steps int) *stack.Family {
 	f, shared := &stack.Family{Groups: groups}, make(map[int]*key.Chain)
 	for g, group := range groups {
 		if shared[group.Chunk] == nil {
@@ -24,7 +24,7 @@ func newFamily(groups hybrid.Family, ranks, steps int) *stack.Family {
 		for i := range c.Tokens {
 			c.Tokens[i] = uint32(group.Chunk)
 		}
-		c.Alone = group.Kind != hybrid.Full
+		c.Alone = group.Kind != index.Full
 		var chains []key.Chain
 		for r := range ranks {
 			c.Space[0], c.Space[1] = byte(g+1), byte(r)
@@ -67,7 +67,7 @@ func (r *rig) naive(f *stack.Family, search tier.Set, most int, lost map[stack.P
 		full, all := true, true
 		for g, group := range f.Groups {
 			if n > f.Skip && !usable(g, n) {
-				full, all = full && group.Kind != hybrid.Full, false
+				full, all = full && group.Kind != index.Full, false
 			}
 		}
 		if full && n > f.Skip {
@@ -88,12 +88,12 @@ func (r *rig) naive(f *stack.Family, search tier.Set, most int, lost map[stack.P
 // MatchFamily is the definition, in any state of the tiers: after stores, evictions
 // and moves, for several ranks and chunk lengths, in a part of the tiers.
 func TestMatchFamilyIsTheDefinition(t *testing.T) {
-	families := []hybrid.Family{
+	families := []index.Family{
 		{{Chunk: 16}},
-		{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}},
-		{{Chunk: 16}, {Kind: hybrid.Window, Tokens: 64, Chunk: 16}, {Kind: hybrid.Window, Tokens: 17, Chunk: 16}},
-		{{Chunk: 32}, {Kind: hybrid.Window, Tokens: 50, Chunk: 16}, {Kind: hybrid.State, Chunk: 16}, {Chunk: 16}},
-		{{Chunk: 16}, {Kind: hybrid.Local, Tokens: 64, Chunk: 16}, {Kind: hybrid.State, Chunk: 64}, {Kind: hybrid.Window, Tokens: 1, Chunk: 32}, {Kind: hybrid.Local, Tokens: 24, Chunk: 16}},
+		{{Chunk: 16}, {Kind: index.State, Chunk: 16}},
+		{{Chunk: 16}, {Kind: index.Window, Tokens: 64, Chunk: 16}, {Kind: index.Window, Tokens: 17, Chunk: 16}},
+		{{Chunk: 32}, {Kind: index.Window, Tokens: 50, Chunk: 16}, {Kind: index.State, Chunk: 16}, {Chunk: 16}},
+		{{Chunk: 16}, {Kind: index.Local, Tokens: 64, Chunk: 16}, {Kind: index.State, Chunk: 64}, {Kind: index.Window, Tokens: 1, Chunk: 32}, {Kind: index.Local, Tokens: 24, Chunk: 16}},
 	}
 	for _, groups := range families {
 		for ranks := 1; ranks <= 2; ranks++ {

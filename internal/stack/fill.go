@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/arena/extent"
-	"github.com/kvstored/kvstored/internal/explain/departed"
+	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -127,7 +127,7 @@ func (s *filler) locateEach(ctx context.Context, c *key.Chain, from int, at []ui
 func roomOf(sizes []uint32, at []uint8) (n int64) {
 	for i, size := range sizes {
 		if at == nil || at[i] == 0 {
-			n += extent.RoundUp(int64(size))
+			n += arena.RoundUp(int64(size))
 		}
 	}
 	return n
@@ -390,7 +390,7 @@ func (r *recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Recor
 		r.log.Error().Err(err).Stringer("tier", l.place).Msg("chunks that were stored anew while the tier could not be asked stay there with their old bytes")
 	}
 	r.count.replaced.Add(uint64(len(ks)))
-	r.index.syncGone(l.place, departed.Lost, ks...)
+	r.index.syncGone(l.place, explain.Gap, ks...)
 }
 
 // Open reserves room for n bytes that no chain knows. They get their key only

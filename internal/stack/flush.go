@@ -10,7 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -101,7 +101,7 @@ type writeCounters struct {
 // chunk was gone. It returns how many were dropped for that reason so far.
 func (c *writeCounters) drop(r *tier.Record, why DropReason) uint64 {
 	if why < DropGone {
-		c.absences.declined(c.place, r.Key, missing.Decline(why))
+		c.absences.declined(c.place, r.Key, explain.Decline(why))
 	}
 	return c.dropped[why].add(r.Size)
 }

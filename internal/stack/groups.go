@@ -3,7 +3,7 @@ package stack
 import (
 	"sync"
 
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -23,7 +23,7 @@ type GroupStats struct {
 type groupKinds struct {
 	mu struct {
 		sync.Mutex
-		of map[key.SpaceID]hybrid.Kind
+		of map[key.SpaceID]index.Kind
 	}
 }
 
@@ -32,7 +32,7 @@ func (g *groupKinds) learn(f *Family) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.mu.of == nil || len(g.mu.of) >= maxKins {
-		g.mu.of = make(map[key.SpaceID]hybrid.Kind)
+		g.mu.of = make(map[key.SpaceID]index.Kind)
 	}
 	for i, group := range f.Groups {
 		for r := range f.Chains[i] {
@@ -42,7 +42,7 @@ func (g *groupKinds) learn(f *Family) {
 }
 
 // each lists the spaces and their kinds.
-func (g *groupKinds) each() (ids []key.SpaceID, kinds []hybrid.Kind) {
+func (g *groupKinds) each() (ids []key.SpaceID, kinds []index.Kind) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for id, kind := range g.mu.of {
@@ -62,9 +62,9 @@ func (g *groupKinds) stats(ls *levels) map[tier.Place][]GroupStats {
 		if l.Bounded == nil {
 			continue
 		}
-		sums := make([]GroupStats, hybrid.State+1)
+		sums := make([]GroupStats, index.State+1)
 		for kind := range sums {
-			sums[kind].Kind = hybrid.Kind(kind).String()
+			sums[kind].Kind = index.Kind(kind).String()
 		}
 		ledger.Occupancies(l.Bounded.Ledger(), ids, func(i int, o ledger.Occupancy) {
 			sum := &sums[kinds[i]]

@@ -5,9 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/explain/departed"
-	"github.com/kvstored/kvstored/internal/index/boundary"
-	"github.com/kvstored/kvstored/internal/index/radix"
+	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -16,14 +15,14 @@ import (
 // lock (about 100 us).
 const indexBatch = 256
 
-// index says of every known chunk which tiers have it. It follows the tiers:
+// tierIndex says of every known chunk which tiers have it. It follows the tiers:
 // each is the truth about its entries, and after a change sync asks it again
 // under the index's lock, so that the last sync leaves the truth behind, in any
 // order of changes and syncs.
 //
 // Each method takes the lock once, but for sync and clear, which take it once
 // for indexBatch keys.
-type index struct {
+type tierIndex struct {
 	levels *levels
 	// holds asks a bounded tier whether it has k. Memory only.
 	holds        func(p tier.Place, k key.Key) bool
@@ -36,14 +35,14 @@ type index struct {
 	waiting atomic.Int32 // in lock
 	mu      struct {
 		sync.Mutex
-		tree   *radix.Tree
-		bounds *boundary.Table // of hybrid models
+		tree   *index.Tree
+		bounds *index.Boundaries // of hybrid models
 		kin    kin
 	}
 }
 
 // lock takes the lock.
-func (x *index) lock() {
+func (x *tierIndex) lock() {
 	if x.mu.TryLock() {
 		return
 	}
@@ -54,7 +53,7 @@ func (x *index) lock() {
 
 // pass gives the lock back after it was held for long, to one that waits for it: a
 // sync.Mutex alone leaves it for a millisecond to a loop that takes it again at once.
-func (x *index) pass() {
+func (x *tierIndex) pass() {
 	x.mu.Unlock()
 	if x.waiting.Load() > 0 {
 		runtime.Gosched()
@@ -62,7 +61,7 @@ func (x *index) pass() {
 }
 
 // where is the tiers that are known to have k.
-func (x *index) where(k key.Key) tier.Set {
+func (x *tierIndex) where(k key.Key) tier.Set {
 	x.lock()
 	defer x.mu.Unlock()
 	at, _ := x.mu.tree.Get(k.Space, k.Hash)
@@ -70,10 +69,10 @@ func (x *index) where(k key.Key) tier.Set {
 }
 
 // has reports whether p is known to have k.
-func (x *index) has(p tier.Place, k key.Key) bool { return x.where(k).Has(p) }
+func (x *tierIndex) has(p tier.Place, k key.Key) bool { return x.where(k).Has(p) }
 
 // count is how many of ks, indexBatch at most, some tier has.
-func (x *index) count(ks []key.Key) (n int) {
+func (x *tierIndex) count(ks []key.Key) (n int) {
 	x.lock()
 	defer x.pass()
 	for _, k := range ks {
@@ -92,7 +91,7 @@ func (x *index) count(ks []key.Key) (n int) {
 // behind another one than in c is looked up by itself: which chunk follows which may
 // be only an engine's claim. So may be what c skips, of which nothing need be known.
 // Unless marks is nil the marks of the chunks are copied there.
-func (x *index) match(c *key.Chain, from, to int, at, marks []uint8) (known int, more bool) {
+func (x *tierIndex) match(c *key.Chain, from, to int, at, marks []uint8) (known int, more bool) {
 	x.lock()
 	if to-from > indexBatch {
 		defer x.pass()
@@ -109,7 +108,7 @@ func (x *index) match(c *key.Chain, from, to int, at, marks []uint8) (known int,
 			return known, false
 		}
 		if at[known] = loc; marks != nil {
-			marks[known] = radix.Marks(x.mu.tree, c.Space, c.Hashes[known])
+			marks[known] = index.Marks(x.mu.tree, c.Space, c.Hashes[known])
 		}
 		known++
 	}
@@ -118,7 +117,7 @@ func (x *index) match(c *key.Chain, from, to int, at, marks []uint8) (known int,
 
 // matchAlone copies where chunks from..to of c are into at, whether or not
 // the way to them is known.
-func (x *index) matchAlone(c *key.Chain, from, to int, at []uint8) {
+func (x *tierIndex) matchAlone(c *key.Chain, from, to int, at []uint8) {
 	x.lock()
 	defer x.mu.Unlock()
 	for i := from; i < to; i++ {
@@ -127,13 +126,13 @@ func (x *index) matchAlone(c *key.Chain, from, to int, at []uint8) {
 }
 
 // matchEach is matchAlone for any number of chunks.
-func (x *index) matchEach(c *key.Chain, from, to int, at []uint8) {
+func (x *tierIndex) matchEach(c *key.Chain, from, to int, at []uint8) {
 	x.each(from, to, func(i int) { at[i], _ = x.mu.tree.Get(c.Space, c.Hashes[i]) })
 }
 
 // add notes that p has chunks from..to of c. Where c contradicts the chains that are
-// known each chunk keeps the place that it was given first; see radix.Tree.Claim.
-func (x *index) add(c *key.Chain, from, to int, p tier.Place) {
+// known each chunk keeps the place that it was given first; see index.Tree.Claim.
+func (x *tierIndex) add(c *key.Chain, from, to int, p tier.Place) {
 	if !c.Alone && x.addChain(c, from, to, p) {
 		return
 	}
@@ -149,7 +148,7 @@ func (x *index) add(c *key.Chain, from, to int, p tier.Place) {
 }
 
 // addChain is add for a chain that contradicts nothing; false changes nothing.
-func (x *index) addChain(c *key.Chain, from, to int, p tier.Place) bool {
+func (x *tierIndex) addChain(c *key.Chain, from, to int, p tier.Place) bool {
 	x.lock()
 	defer x.mu.Unlock()
 	was := x.journal.before(c.Space, c.Hashes[from:to])
@@ -164,7 +163,7 @@ func (x *index) addChain(c *key.Chain, from, to int, p tier.Place) bool {
 }
 
 // tell notes a chunk that p has; called with the lock held. DRAM is synced anyway.
-func (x *index) tell(p tier.Place, k key.Key) {
+func (x *tierIndex) tell(p tier.Place, k key.Key) {
 	if p != tier.CPU {
 		x.told(p, k, tier.Of(p))
 	}
@@ -172,7 +171,7 @@ func (x *index) tell(p tier.Place, k key.Key) {
 
 // told follows up on a change of what p has: the index has k at `at` now. It is called
 // with the lock held, which makes the last call leave the truth behind.
-func (x *index) told(p tier.Place, k key.Key, at tier.Set) {
+func (x *tierIndex) told(p tier.Place, k key.Key, at tier.Set) {
 	x.levels.told(p, k, at)
 	x.mu.kin.changed(x.mu.tree, k, at != 0)
 	if x.mu.bounds.Knows(k.Space) {
@@ -181,7 +180,7 @@ func (x *index) told(p tier.Place, k key.Key, at tier.Set) {
 }
 
 // each calls fn for from..to with the lock held, and lets others have it in between.
-func (x *index) each(from, to int, fn func(i int)) {
+func (x *tierIndex) each(from, to int, fn func(i int)) {
 	for from < to {
 		end := min(from+indexBatch, to)
 		x.some(from, end, fn)
@@ -189,7 +188,7 @@ func (x *index) each(from, to int, fn func(i int)) {
 	}
 }
 
-func (x *index) some(from, to int, fn func(i int)) {
+func (x *tierIndex) some(from, to int, fn func(i int)) {
 	x.lock()
 	defer x.pass()
 	for i := from; i < to; i++ {
@@ -199,15 +198,15 @@ func (x *index) some(from, to int, fn func(i int)) {
 
 // sync brings the index's bit of p for each key in line with what the tier
 // holds now. A chunk that it does not hold was evicted.
-func (x *index) sync(p tier.Place, ks ...key.Key) { x.syncGone(p, departed.Evicted, ks...) }
+func (x *tierIndex) sync(p tier.Place, ks ...key.Key) { x.syncGone(p, explain.Evicted, ks...) }
 
 // syncGone is sync where a chunk that the tier does not hold has left for another reason.
-func (x *index) syncGone(p tier.Place, why departed.Kind, ks ...key.Key) {
+func (x *tierIndex) syncGone(p tier.Place, why explain.Reason, ks ...key.Key) {
 	x.each(0, len(ks), func(i int) { x.set(ks[i], p, x.holds(p, ks[i]), why) })
 }
 
 // clear notes that a tier turned out not to have ks; one with bounds is asked.
-func (x *index) clear(p tier.Place, why departed.Kind, ks ...key.Key) {
+func (x *tierIndex) clear(p tier.Place, why explain.Reason, ks ...key.Key) {
 	if x.levels.at[p].Resident != nil {
 		x.syncGone(p, why, ks...)
 		return
@@ -217,21 +216,21 @@ func (x *index) clear(p tier.Place, why departed.Kind, ks ...key.Key) {
 
 // insert is sync for entries, indexBatch at most, that the index may not know
 // (any more).
-func (x *index) insert(p tier.Place, recs []tier.Record) {
+func (x *tierIndex) insert(p tier.Place, recs []tier.Record) {
 	x.insertAll(p, recs)
 	for i := range recs {
 		x.retained(p, recs[i].Key, recs[i].Size)
 	}
 }
 
-func (x *index) insertAll(p tier.Place, recs []tier.Record) {
+func (x *tierIndex) insertAll(p tier.Place, recs []tier.Record) {
 	bounded := x.levels.at[p].Resident != nil
 	x.lock()
 	defer x.pass()
 	for i := range recs {
 		r := &recs[i]
 		if bounded && !x.holds(p, r.Key) {
-			x.set(r.Key, p, false, departed.Evicted)
+			x.set(r.Key, p, false, explain.Evicted)
 			continue
 		}
 		was := x.journal.at(r.Key)
@@ -246,7 +245,7 @@ func (x *index) insertAll(p tier.Place, recs []tier.Record) {
 
 // set notes whether p has k, if the index knows k, and why it left where it is in no
 // tier any more; called with the lock held.
-func (x *index) set(k key.Key, p tier.Place, has bool, why departed.Kind) {
+func (x *tierIndex) set(k key.Key, p tier.Place, has bool, why explain.Reason) {
 	set, clear := uint8(0), uint8(tier.Of(p))
 	if has {
 		set, clear = clear, set
@@ -265,10 +264,10 @@ func (x *index) set(k key.Key, p tier.Place, has bool, why departed.Kind) {
 }
 
 // keys lists what some tier of a set has of a space. It takes some 20 ns a key.
-func (x *index) keys(id key.SpaceID, in tier.Set) (ks []key.Key) {
+func (x *tierIndex) keys(id key.SpaceID, in tier.Set) (ks []key.Key) {
 	x.lock()
 	defer x.mu.Unlock()
-	x.mu.tree.Walk(id, func(hash, _ key.Hash, _ int, at radix.Loc) bool {
+	x.mu.tree.Walk(id, func(hash, _ key.Hash, _ int, at index.Loc) bool {
 		if tier.Set(at)&in != 0 {
 			ks = append(ks, key.Key{Space: id, Hash: hash})
 		}
@@ -279,7 +278,7 @@ func (x *index) keys(id key.SpaceID, in tier.Set) (ks []key.Key) {
 
 // spacesWith lists at most so many spaces that have a chunk with the hash of k in
 // some tier, of the first mostElsewhere that come to hand, but for k's own.
-func (x *index) spacesWith(k key.Key, most int) (ids []key.SpaceID) {
+func (x *tierIndex) spacesWith(k key.Key, most int) (ids []key.SpaceID) {
 	x.lock()
 	defer x.mu.Unlock()
 	left := mostElsewhere
@@ -294,7 +293,7 @@ func (x *index) spacesWith(k key.Key, most int) (ids []key.SpaceID) {
 }
 
 // spaces lists the spaces of which anything is known.
-func (x *index) spaces() (ids []key.SpaceID) {
+func (x *tierIndex) spaces() (ids []key.SpaceID) {
 	x.lock()
 	defer x.mu.Unlock()
 	x.mu.tree.Spaces(func(id key.Hash) bool {
@@ -305,7 +304,7 @@ func (x *index) spaces() (ids []key.SpaceID) {
 }
 
 // census counts the chunks of some spaces; next is where it goes on, or 0.
-func (x *index) census(from int, chunks map[key.SpaceID]int) (next int) {
+func (x *tierIndex) census(from int, chunks map[key.SpaceID]int) (next int) {
 	x.lock()
 	defer x.mu.Unlock()
 	return x.mu.tree.Census(from, indexBatch, func(id key.Hash, n int) {
@@ -316,7 +315,7 @@ func (x *index) census(from int, chunks map[key.SpaceID]int) (next int) {
 }
 
 // stats is what the tree and the table of boundaries say of themselves.
-func (x *index) stats() (radix.Stats, boundary.Stats) {
+func (x *tierIndex) stats() (index.TreeStats, index.BoundaryStats) {
 	x.lock()
 	defer x.mu.Unlock()
 	return x.mu.tree.Stats(), x.mu.bounds.Stats()

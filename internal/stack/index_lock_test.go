@@ -10,7 +10,7 @@ import (
 // A long call that takes the index's lock again and again gives it to one that waits for
 // it, instead of taking it for many batches more.
 func TestIndexIsPassedOn(t *testing.T) {
-	var x index
+	var x tierIndex
 	var batches atomic.Int64
 	var over atomic.Bool
 	ended := make(chan struct{})

@@ -3,7 +3,7 @@ package stack
 import (
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/index/radix"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -41,18 +41,18 @@ const (
 // join makes space a kin of full, unless it is one, and goes on with its sweep. It returns
 // the mark, once all chunks of space have it, and whether there is more to sweep; no mark
 // where that is not so yet, or there are too many.
-func (n *kin) join(tree *radix.Tree, full, space key.SpaceID) (mark uint8, more bool) {
+func (n *kin) join(tree *index.Tree, full, space key.SpaceID) (mark uint8, more bool) {
 	k := n.of[space]
-	if k == nil && radix.Has(tree, full) { // else nothing would ever end it
+	if k == nil && index.Has(tree, full) { // else nothing would ever end it
 		k = n.add(tree, full, space)
 	}
 	if k == nil || k.full != full {
 		return 0, false
 	}
 	if !k.swept {
-		k.from = radix.Sweep(tree, space, k.from, sweepBatch, func(hash key.Hash, at radix.Loc) {
+		k.from = index.Sweep(tree, space, k.from, sweepBatch, func(hash key.Hash, at index.Loc) {
 			if at != 0 {
-				radix.Mark(tree, full, hash, k.mark, 0)
+				index.Mark(tree, full, hash, k.mark, 0)
 			}
 		})
 		if k.swept = k.from == 0; !k.swept {
@@ -64,7 +64,7 @@ func (n *kin) join(tree *radix.Tree, full, space key.SpaceID) (mark uint8, more 
 
 // add makes a kinship, with a mark that no other of full has. Spaces without chunks give
 // theirs up for it.
-func (n *kin) add(tree *radix.Tree, full, space key.SpaceID) *kinship {
+func (n *kin) add(tree *index.Tree, full, space key.SpaceID) *kinship {
 	if len(n.of) >= maxKins || n.of[full] != nil || len(n.with[space]) > 0 {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (n *kin) add(tree *radix.Tree, full, space key.SpaceID) *kinship {
 	}
 	if taken == 1<<maxKin-1 {
 		for _, other := range slices.Clone(n.with[full]) {
-			if !radix.Has(tree, other.space) {
+			if !index.Has(tree, other.space) {
 				n.part(other)
 				taken &^= other.mark
 			}
@@ -101,7 +101,7 @@ func (n *kin) part(k *kinship) {
 
 // changed follows up on a chunk that some tier has now, or none. With the last chunk of
 // one of its spaces a kinship ends.
-func (n *kin) changed(tree *radix.Tree, k key.Key, here bool) {
+func (n *kin) changed(tree *index.Tree, k key.Key, here bool) {
 	if len(n.of) == 0 {
 		return
 	}
@@ -110,7 +110,7 @@ func (n *kin) changed(tree *radix.Tree, k key.Key, here bool) {
 		if here {
 			set, clear = clear, set
 		}
-		if radix.Mark(tree, own.full, k.Hash, set, clear); !here && !radix.Has(tree, k.Space) {
+		if index.Mark(tree, own.full, k.Hash, set, clear); !here && !index.Has(tree, k.Space) {
 			n.part(own)
 		}
 		return
@@ -120,10 +120,10 @@ func (n *kin) changed(tree *radix.Tree, k key.Key, here bool) {
 	case here:
 		for _, other := range others {
 			if at, _ := tree.Get(other.space, k.Hash); at != 0 {
-				radix.Mark(tree, k.Space, k.Hash, other.mark, 0)
+				index.Mark(tree, k.Space, k.Hash, other.mark, 0)
 			}
 		}
-	case !radix.Has(tree, k.Space): // else its marks go with the chunk, or stay true
+	case !index.Has(tree, k.Space): // else its marks go with the chunk, or stay true
 		for _, other := range slices.Clone(others) {
 			n.part(other)
 		}
@@ -132,14 +132,14 @@ func (n *kin) changed(tree *radix.Tree, k key.Key, here bool) {
 
 // mark is the mark that a chunk of full has where space has the one of the same hash; 0 if
 // there is none.
-func (x *index) mark(full, space key.SpaceID) (mark uint8) {
+func (x *tierIndex) mark(full, space key.SpaceID) (mark uint8) {
 	for more, round := true, 0; more && round < sweepRounds; round++ {
 		mark, more = x.join(full, space)
 	}
 	return mark
 }
 
-func (x *index) join(full, space key.SpaceID) (mark uint8, more bool) {
+func (x *tierIndex) join(full, space key.SpaceID) (mark uint8, more bool) {
 	x.lock()
 	defer x.mu.Unlock()
 	return x.mu.kin.join(x.mu.tree, full, space)

@@ -3,7 +3,7 @@ package stack_test
 import (
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
@@ -12,7 +12,7 @@ import (
 // may go and come back: the marks follow.
 func TestMarksFollow(t *testing.T) {
 	const n = 700
-	groups := hybrid.Family{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}, {Kind: hybrid.Window, Tokens: 32, Chunk: 16}}
+	groups := index.Family{{Chunk: 16}, {Kind: index.State, Chunk: 16}, {Kind: index.Window, Tokens: 32, Chunk: 16}}
 	r, f := newRig(t, options{capacity: 16 * mib, lone: true}), newFamily(groups, 1, n)
 	full, state, window := &f.Chains[0][0], &f.Chains[1][0], &f.Chains[2][0]
 	check := func(what string) {
@@ -59,7 +59,7 @@ func TestMarksFollow(t *testing.T) {
 // A kinship ends with the last chunk of one of its spaces, so that models that come and go
 // leave none behind; one that comes back is found again.
 func TestKinshipsEnd(t *testing.T) {
-	groups := hybrid.Family{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}}
+	groups := index.Family{{Chunk: 16}, {Kind: index.State, Chunk: 16}}
 	r := newRig(t, options{capacity: 16 * mib, lone: true})
 	for n := range 40 {
 		f := newFamily(groups, 1, 5)
@@ -90,7 +90,7 @@ func TestKinshipsEnd(t *testing.T) {
 
 // Spaces without chunks, as a client can open very many, keep no other space from its mark.
 func TestEmptySpacesKeepNoMarks(t *testing.T) {
-	groups := hybrid.Family{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}}
+	groups := index.Family{{Chunk: 16}, {Kind: index.State, Chunk: 16}}
 	r, f := newRig(t, options{capacity: 16 * mib, lone: true}), newFamily(groups, 1, 5)
 	state := f.Chains[1][0].Space
 	ask := func(n byte) {
@@ -117,7 +117,7 @@ func TestEmptySpacesKeepNoMarks(t *testing.T) {
 // grows and shrinks beside it.
 func TestSweepBesideChanges(t *testing.T) {
 	const n, each = 7_000, 7
-	groups := hybrid.Family{{Chunk: 16}, {Kind: hybrid.State, Chunk: 16}}
+	groups := index.Family{{Chunk: 16}, {Kind: index.State, Chunk: 16}}
 	r, f := newRig(t, options{capacity: 80 * mib, lone: true}), newFamily(groups, 1, n)
 	full, state := &f.Chains[0][0], &f.Chains[1][0]
 	for i := each - 1; i < n; i += each {

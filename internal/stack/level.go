@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/fair"
-	"github.com/kvstored/kvstored/internal/index/boundary"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -176,7 +176,7 @@ func (ls *levels) told(p tier.Place, k key.Key, at tier.Set) {
 
 // needed tells the tiers what usable prefixes need, or do not any more. It is called with
 // the index's lock held.
-func (ls *levels) needed(told []boundary.Need) {
+func (ls *levels) needed(told []index.Need) {
 	for _, n := range told {
 		for _, l := range ls.all {
 			if l.Bounded != nil {

@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/arena/extent"
-	"github.com/kvstored/kvstored/internal/explain/departed"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack/flight"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -35,7 +33,7 @@ import (
 type loader struct {
 	*dram
 	leases *leases
-	flight flight.Group[key.Key, *promoted]
+	flight fair.Flights[key.Key, *promoted]
 	boost  boost
 	loaded func(from tier.Place, took time.Duration) // nil: not wanted
 
@@ -222,11 +220,11 @@ func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record
 }
 
 // lossOf is why a tier that failed to read a chunk has it no more.
-func lossOf(err error) departed.Kind {
+func lossOf(err error) explain.Reason {
 	if errors.Is(err, tier.ErrCorrupt) {
-		return departed.Corrupt
+		return explain.Corrupt
 	}
-	return departed.Lost
+	return explain.Gap
 }
 
 // promoteFrom reads a chunk of one tier and publishes it, held by the daemon,
@@ -252,7 +250,7 @@ func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, f
 		nearer.writer.promoted(r)
 	}
 	from.loads.add(r.Size)
-	l.turns.forget(extent.RoundUp(int64(r.Size)))
+	l.turns.forget(arena.RoundUp(int64(r.Size)))
 	l.filled()
 	return room.ref, nil
 }

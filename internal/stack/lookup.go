@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -222,7 +222,7 @@ func (l lookups) PlacesOf(ctx context.Context, cs []key.Chain, search tier.Set, 
 func (l lookups) farthest(ctx context.Context, cs []key.Chain, search tier.Set, each []Match) ([]uint8, error) {
 	s := familySearches.Get().(*familySearch)
 	defer s.give()
-	s.start(ctx, l, &Family{Groups: hybrid.Family{{Kind: hybrid.Full}}, Chains: [][]key.Chain{cs}}, search, nil)
+	s.start(ctx, l, &Family{Groups: index.Family{{Kind: index.Full}}, Chains: [][]key.Chain{cs}}, search, nil)
 	s.each = each
 	known := cs[0].Len()
 	for r := range cs {

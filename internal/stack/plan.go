@@ -6,9 +6,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
-	"github.com/kvstored/kvstored/internal/base/lean"
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -96,7 +95,7 @@ func (s *planning) ObserveFamily(f *Family, m *FamilyMatch, prefillDepth int) {
 	done := make([]int, len(f.Groups))
 	for _, n := range []int{m.Tokens, m.Run, f.whole()} {
 		for g, group := range f.Groups {
-			if n <= f.Skip || group.Kind == hybrid.Full {
+			if n <= f.Skip || group.Kind == index.Full {
 				continue
 			}
 			from, to := group.Needs(0, n)
@@ -182,7 +181,7 @@ func (s *planning) allPlan() bool {
 }
 
 func (s *planning) trainingDue() {
-	broadcast.Poke(s.training)
+	base.Poke(s.training)
 }
 
 // keepTraining has the policies trained beside the requests.
@@ -240,7 +239,7 @@ func (d *depths) end(id key.SpaceID) {
 	if sp.open--; sp.open > 0 {
 		d.mu.spaces[id] = sp
 	} else {
-		lean.Delete(&d.mu.spaces, id, &d.mu.peak)
+		base.Delete(&d.mu.spaces, id, &d.mu.peak)
 	}
 }
 
@@ -314,7 +313,7 @@ func (s *planning) Cool(c *key.Chain) {
 }
 
 // retained has the tier p told how chunks that it has now are retained.
-func (x *index) retained(p tier.Place, k key.Key, bytes uint32) {
+func (x *tierIndex) retained(p tier.Place, k key.Key, bytes uint32) {
 	if l := x.levels.at[p]; x.retainer != nil && l.Bounded != nil {
 		x.retainer.Stored(k, int64(bytes), l.Bounded.Ledger())
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kvstored/kvstored/internal/explain/missing"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -192,7 +192,7 @@ func TestNotWorthIsWhy(t *testing.T) {
 		if a := r.Why(c, 1, tier.All); a.Name() != "declined_not_worth" || a.Tier != uint8(tier.Disk) {
 			t.Errorf("it is missing as %+v", a)
 		}
-		if a := r.Why(c, 0, tier.All); a.Reason != missing.Nothing {
+		if a := r.Why(c, 0, tier.All); a.Reason != explain.Nothing {
 			t.Errorf("what the disk wanted is missing as %+v", a)
 		}
 	})

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/base/glob"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
@@ -60,7 +60,7 @@ func (s *operator) CloseSpace(id key.SpaceID) {
 
 // ruleOf is the place of the rule for a model; -1 for none.
 func ruleOf(quotas []Quota, model string) int {
-	return slices.IndexFunc(quotas, func(q Quota) bool { return glob.Match(q.Match, model) })
+	return slices.IndexFunc(quotas, func(q Quota) bool { return base.Glob(q.Match, model) })
 }
 
 // quotaOf is the place of the quota that a model is under among those of Bounded.

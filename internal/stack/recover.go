@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -64,14 +64,14 @@ func (r *recovery) recover(ctx context.Context, l *level) error {
 		l.scan.running.Store(false)      // lookups must not wait for a tier in trouble
 		if errors.Is(err, tier.ErrOff) { // it says why itself, and may be on soon
 			pause = recoverPause / 2
-			if broadcast.Sleep(ctx, recoverPause) != nil {
+			if base.Sleep(ctx, recoverPause) != nil {
 				return ctx.Err()
 			}
 			continue
 		}
 		r.count.recoverFailed.Add(1)
 		r.log.Error().Err(err).Stringer("again_in", pause).Msgf("the %s tier could not be scanned; the daemon serves without what is on it", l.place)
-		if broadcast.Sleep(ctx, pause) != nil {
+		if base.Sleep(ctx, pause) != nil {
 			return ctx.Err()
 		}
 	}

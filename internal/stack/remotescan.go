@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -24,8 +24,8 @@ type RemoteScan struct {
 	mu    struct {
 		sync.Mutex
 		done  bool
-		err   error            // why the tier did not say all
-		moved broadcast.Signal // found or done
+		err   error       // why the tier did not say all
+		moved base.Signal // found or done
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
-	"github.com/kvstored/kvstored/internal/explain/departed"
+	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -63,7 +63,7 @@ func (s *sink) keepWatermark(ctx context.Context) error {
 
 // filled wakes keepWatermark.
 func (s *sink) filled() {
-	broadcast.Poke(s.grown)
+	base.Poke(s.grown)
 }
 
 // store stores e if the write budget allows it, evicting below where there is no
@@ -179,7 +179,7 @@ func (s *sink) takeBack(ctx context.Context, k key.Key) {
 		s.dram.log.Error().Err(err).Stringer("tier", s.to.place).Msg("a chunk that was deleted while it was written stays; delete it again")
 		return
 	}
-	s.dram.index.clear(s.to.place, departed.Deleted, k)
+	s.dram.index.clear(s.to.place, explain.Deleted, k)
 }
 
 // probe has a tier that is off tried at the next write.

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/index/radix"
-	"github.com/kvstored/kvstored/internal/stack/distrust"
-	"github.com/kvstored/kvstored/internal/stack/outline"
+	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/index"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -38,7 +38,7 @@ func (s *operator) DiskBytes(id key.SpaceID) int64 {
 
 // Outline is all that the tiers are known to have, as a tree of prefixes. It lets requests
 // in between: what changes meanwhile may be in it or not.
-func (s *operator) Outline(ctx context.Context) (*outline.Tree, error) {
+func (s *operator) Outline(ctx context.Context) (*explain.Outline, error) {
 	m := outlining{spaces: make(map[key.SpaceID]int), at: make(map[uint32]int)}
 	begun := time.Now()
 	for next := s.index.outline(1, &m); next != 0; next = s.index.outline(next, &m) {
@@ -49,7 +49,7 @@ func (s *operator) Outline(ctx context.Context) (*outline.Tree, error) {
 	ends := s.heat.Ends()
 	s.index.each(0, len(ends), func(i int) {
 		e := &ends[i]
-		at, ok := m.at[radix.RunOf(s.index.mu.tree, e.Key.Space, e.Key.Hash)]
+		at, ok := m.at[index.RunOf(s.index.mu.tree, e.Key.Space, e.Key.Hash)]
 		if !ok {
 			return
 		}
@@ -61,21 +61,21 @@ func (s *operator) Outline(ctx context.Context) (*outline.Tree, error) {
 	})
 	for i := range m.list {
 		id := m.list[i].ID
-		m.list[i].Bytes = [outline.Places]int64{tier.CPU: s.HotBytes(id), tier.Disk: s.DiskBytes(id)}
+		m.list[i].Bytes = [explain.Places]int64{tier.CPU: s.HotBytes(id), tier.Disk: s.DiskBytes(id)}
 	}
-	tree := outline.Build(begun, m.list, m.runs)
+	tree := explain.NewOutline(begun, m.list, m.runs)
 	tree.LeftOut = m.leftOut
 	return tree, nil
 }
 
 // Distrusted is the spaces of which everything is a miss.
-func (s *operator) Distrusted() *distrust.List { return s.distrusted }
+func (s *operator) Distrusted() *stale.Distrusted { return s.distrusted }
 
 // Knows reports whether chunks of a space are known, at the cost of a look-up.
 func (s *operator) Knows(id key.SpaceID) bool {
 	s.index.lock()
 	defer s.index.mu.Unlock()
-	return radix.Has(s.index.mu.tree, id)
+	return index.Has(s.index.mu.tree, id)
 }
 
 // Announce notes in the log all that the tiers are known to have, in order with
@@ -113,21 +113,21 @@ const outlineBatch = 16 << 10
 // outlining is an outline that is being made.
 type outlining struct {
 	spaces  map[key.SpaceID]int
-	list    []outline.Space
-	runs    []outline.Run
+	list    []explain.Space
+	runs    []explain.Run
 	at      map[uint32]int // position of a run by its number
 	leftOut int
 }
 
 // outline adds some runs; next is where it goes on, or 0.
-func (x *index) outline(from uint32, m *outlining) (next uint32) {
+func (x *tierIndex) outline(from uint32, m *outlining) (next uint32) {
 	x.lock()
 	defer x.mu.Unlock()
-	return radix.Outline(x.mu.tree, from, outlineBatch, m.add)
+	return index.Outline(x.mu.tree, from, outlineBatch, m.add)
 }
 
-func (m *outlining) add(st *radix.Stretch) {
-	if len(m.runs) == outline.MostRuns {
+func (m *outlining) add(st *index.Stretch) {
+	if len(m.runs) == explain.MostRuns {
 		m.leftOut++
 		return
 	}
@@ -135,11 +135,11 @@ func (m *outlining) add(st *radix.Stretch) {
 	if !known {
 		space = len(m.list)
 		m.spaces[st.Space] = space
-		m.list = append(m.list, outline.Space{ID: st.Space})
+		m.list = append(m.list, explain.Space{ID: st.Space})
 	}
 	m.at[st.Run] = len(m.runs)
-	m.runs = append(m.runs, outline.Run{
+	m.runs = append(m.runs, explain.Run{
 		Number: st.Run, Parent: st.Parent, Detached: st.Detached, Space: space, First: st.First, Length: st.Chunks,
-		Use: outline.Use{Chunks: st.Known, In: st.In},
+		Use: explain.Use{Chunks: st.Known, In: st.In},
 	})
 }

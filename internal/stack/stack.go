@@ -9,9 +9,8 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kvstored/kvstored/internal/age"
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/stack/distrust"
+	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -20,11 +19,11 @@ type Options struct {
 	Hot        tier.Hot
 	Below      []Below // the tiers below DRAM, nearest first
 	Write      WriteOptions
-	Quotas     []Quota        // the tiers were given those of Bounded
-	Ages       *age.Book      // the same that the tiers have; nil: a new one
-	Distrusted *distrust.List // spaces of which everything is a miss; nil: a new one
-	Settings                  // the first ones; see Stack.Set
-	Events     *events.Log    // is told what the tiers come to have and lose; nil: off
+	Quotas     []Quota           // the tiers were given those of Bounded
+	Ages       *stale.Book       // the same that the tiers have; nil: a new one
+	Distrusted *stale.Distrusted // spaces of which everything is a miss; nil: a new one
+	Settings                     // the first ones; see Stack.Set
+	Events     *events.Log       // is told what the tiers come to have and lose; nil: off
 	// Loaded is told how long a chunk that a client waited for took from a tier below to
 	// its lease in DRAM. Nil: not wanted. It must not block.
 	Loaded func(from tier.Place, took time.Duration)
@@ -68,9 +67,9 @@ type Stack struct {
 func NewStack(o Options) *Stack {
 	d := newDRAM(newLevels(o.Hot, o.Below), o.Log)
 	if d.ages = o.Ages; d.ages == nil {
-		d.ages = age.New()
+		d.ages = stale.New()
 	}
-	d.distrusted = cmp.Or(o.Distrusted, new(distrust.List))
+	d.distrusted = cmp.Or(o.Distrusted, new(stale.Distrusted))
 	d.index.journal = newJournal(&o, d)
 	s := &Stack{dram: d, lookups: lookups{d}, leases: &leases{dram: d}, remover: &remover{d}}
 	s.loader, s.planning = newLoader(d, s.leases, &o), newPlanning(d)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/explain/departed"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -60,7 +60,7 @@ func (w *writer) writeAgain(why string, ks []key.Key) {
 			w.markUnwritten(k, ref)
 			again++
 		}
-		w.dram.index.syncGone(w.to.place, departed.Lost, k)
+		w.dram.index.syncGone(w.to.place, explain.Gap, k)
 		if resident {
 			w.dram.unhold(ref)
 		} else if w.dram.index.where(k) == 0 {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/explain/departed"
-	"github.com/kvstored/kvstored/internal/index/radix"
+	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -44,7 +44,7 @@ func (s *flusher) Upload(ctx context.Context, from uint64) (u Uploaded, err erro
 		return u, fmt.Errorf("upload: %w", err)
 	}
 	var ks []key.Key
-	u.Next = s.index.sweep(from, func(e *radix.Entry) {
+	u.Next = s.index.sweep(from, func(e *index.Entry) {
 		if lacks(shared, tier.Set(e.Loc)) && !s.isLocal(e.Space) && !s.distrusted.Has(e.Space) {
 			ks = append(ks, key.Key{Space: e.Space, Hash: e.Hash})
 		}
@@ -151,7 +151,7 @@ func (s *flusher) askFor(ctx context.Context, shared *level, recs []tier.Record)
 		s.index.insert(shared.place, recs[i:i+1])
 		// A deletion comes to the shared tier last: it may have been there since.
 		if s.index.where(k) == tier.Of(shared.place) {
-			s.index.clear(shared.place, departed.Deleted, k)
+			s.index.clear(shared.place, explain.Deleted, k)
 		}
 	}
 	return lacking, nil
@@ -191,7 +191,7 @@ func (s *flusher) Holdings(ctx context.Context) (Holdings, error) {
 	shared := s.levels.first((*level).shared)
 	for next, more := uint64(0), true; more && ctx.Err() == nil; more = next != 0 {
 		var missing []key.Key
-		next = s.index.sweep(next, func(e *radix.Entry) {
+		next = s.index.sweep(next, func(e *index.Entry) {
 			at := tier.Set(e.Loc)
 			h.Chunks++
 			for _, l := range s.levels.all {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kvstored/kvstored/internal/base/broadcast"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // WriteMode says when a committed chunk is written to the tiers below.
@@ -89,7 +89,7 @@ type queue struct {
 		backlog backlog
 		atWork  atWork
 		flushes flushes
-		changed broadcast.Signal
+		changed base.Signal
 		off     bool // the tier was off when something was written last
 		watched bool // a worker waits for the budget
 		stopped bool // run has ended
@@ -195,7 +195,7 @@ func (q *queue) unwatch() {
 
 // more wakes one worker; that one wakes the next if there is work for both.
 func (q *queue) more() {
-	broadcast.Poke(q.work)
+	base.Poke(q.work)
 }
 
 // await returns once met, which is called with the mutex held, is true; with an

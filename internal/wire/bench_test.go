@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/conn/poll"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // BenchmarkRoundTrip compares an empty request and reply with the floor: the
@@ -80,7 +80,7 @@ func readPolling(uc *net.UnixConn) func([]byte) error {
 			if err != syscall.EAGAIN {
 				return true
 			}
-			if time.Since(start) > poll.Longest {
+			if time.Since(start) > socket.LongestPoll {
 				return false
 			}
 		}

@@ -9,38 +9,37 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/internal/conn/poll"
-	unixsocket "github.com/kvstored/kvstored/internal/conn/socket"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
-// socket is a link over a Unix socket.
-type socket struct {
+// socketLink is a link over a Unix socket.
+type socketLink struct {
 	raw syscall.RawConn
 	rd  receiver
 	wr  sender
 }
 
-func newSocket(raw syscall.RawConn) *socket {
-	s := &socket{raw: raw}
+func newSocket(raw syscall.RawConn) *socketLink {
+	s := &socketLink{raw: raw}
 	s.rd.init()
 	s.wr.init()
 	return s
 }
 
-func (s *socket) read(p []byte, block bool) (int, error) {
+func (s *socketLink) read(p []byte, block bool) (int, error) {
 	return s.rd.call(s.raw, p, block)
 }
 
-func (s *socket) write(p []byte) (int, error) { return s.wr.write(s.raw, p) }
+func (s *socketLink) write(p []byte) (int, error) { return s.wr.write(s.raw, p) }
 
-func (s *socket) shut() {
+func (s *socketLink) shut() {
 	_ = s.raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) }) // they fail where it has ended
 }
 
 // receiver reads from a socket, polling for a while before it sleeps. Its
 // function and what that needs are fields, so that a read allocates nothing.
 type receiver struct {
-	wait poll.Wait // may take two reads
+	wait socket.Poll // may take two reads
 	step func(fd uintptr) bool
 
 	p     []byte
@@ -129,8 +128,8 @@ const MaxFiles = 8
 
 // writeFiles sends p, as far as the socket takes it at once, with descriptors of the
 // files beside its first byte.
-func (s *socket) writeFiles(p []byte, files []*os.File) (n int, err error) {
-	rights, err := unixsocket.Rights(files)
+func (s *socketLink) writeFiles(p []byte, files []*os.File) (n int, err error) {
+	rights, err := socket.Rights(files)
 	if err != nil {
 		return 0, err
 	}
@@ -150,7 +149,7 @@ func (s *socket) writeFiles(p []byte, files []*os.File) (n int, err error) {
 
 // readFiles reads bytes and the descriptors that came with them. They are
 // closed on exec; the caller owns them, also beside an error.
-func (s *socket) readFiles(p []byte) (int, []*os.File, error) {
+func (s *socketLink) readFiles(p []byte) (int, []*os.File, error) {
 	oob := make([]byte, syscall.CmsgSpace(4*MaxFiles))
 	var n, oobn, flags int
 	var failed error
@@ -166,7 +165,7 @@ func (s *socket) readFiles(p []byte) (int, []*os.File, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	files, err := unixsocket.Files(oob[:oobn], "kvstored")
+	files, err := socket.Files(oob[:oobn], "kvstored")
 	switch {
 	case err != nil:
 		err = fmt.Errorf("%w: control message: %w", ErrMalformed, err)

@@ -3,7 +3,7 @@ package simulate
 import (
 	"math"
 
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -32,7 +32,7 @@ type family struct {
 
 // GroupPieces are the pieces of one group, one for each block of a trace.
 type GroupPieces struct {
-	hybrid.Group
+	index.Group
 	Bytes int64 // of a piece
 }
 
@@ -164,7 +164,7 @@ func (f *family) store(blocks []uint32, hit, run int) {
 	if whole > 0 && f.cut[blocks[whole-1]] {
 		whole--
 	}
-	hybrid.Boundaries(hit, min(run, whole), whole, func(end int) {
+	index.EachBoundary(hit, min(run, whole), whole, func(end int) {
 		f.eachNeed(blocks[end-1], func(p uint32) bool {
 			offered[p] = true
 			return true

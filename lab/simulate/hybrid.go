@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kvstored/kvstored/internal/index/hybrid"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -182,10 +182,10 @@ func (r *GroupRow) family(t *Trace, m *Model) (*family, error) {
 // Pieces are those of the groups of a model, for blocks of so many tokens. The full
 // groups are one, the first.
 func Pieces(m *Model, blockTokens int) []GroupPieces {
-	groups := []GroupPieces{{hybrid.Group{Chunk: blockTokens}, 0}}
+	groups := []GroupPieces{{index.Group{Chunk: blockTokens}, 0}}
 	for _, g := range m.Groups {
 		p := piecesOf(g, blockTokens)
-		if p.Kind == hybrid.Full {
+		if p.Kind == index.Full {
 			groups[0].Bytes += p.Bytes
 		} else {
 			groups = append(groups, p)
@@ -197,15 +197,15 @@ func Pieces(m *Model, blockTokens int) []GroupPieces {
 // piecesOf is a group in blocks of so many tokens. Of a window that is shorter than
 // a block no more than the window is stored.
 func piecesOf(g ModelGroup, block int) GroupPieces {
-	p := GroupPieces{hybrid.Group{Chunk: block}, int64(g.BytesPerToken) * int64(block)}
+	p := GroupPieces{index.Group{Chunk: block}, int64(g.BytesPerToken) * int64(block)}
 	switch g.Kind {
 	case "window":
-		p.Kind, p.Tokens = hybrid.Window, g.Window
+		p.Kind, p.Tokens = index.Window, g.Window
 		p.Bytes = int64(g.BytesPerToken) * int64(min(block, g.Window))
 	case "local":
-		p.Kind, p.Tokens = hybrid.Local, g.Window
+		p.Kind, p.Tokens = index.Local, g.Window
 	case "state":
-		p.Kind, p.Bytes = hybrid.State, int64(g.StateBytes)
+		p.Kind, p.Bytes = index.State, int64(g.StateBytes)
 	}
 	return p
 }

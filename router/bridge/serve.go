@@ -8,22 +8,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/kvstored/kvstored/internal/httpd/metric"
+	"github.com/kvstored/kvstored/internal/httpd"
 )
 
 // metrics are those of a bridge.
-var metrics = []metric.Metric[Bridge]{
-	metric.One("connected", "1 while the daemon is heard.", func(b *Bridge) (n int) {
+var metrics = []httpd.Metric[Bridge]{
+	httpd.OneMetric("connected", "1 while the daemon is heard.", func(b *Bridge) (n int) {
 		if b.connected.Load() {
 			n = 1
 		}
 		return n
 	}),
-	metric.One("snapshots_total", "Times that all that the daemon has was asked for anew.", func(b *Bridge) uint64 { return b.snapshots.Load() }),
-	metric.One("changes_total", "Changes of tiers that the daemon told.", func(b *Bridge) uint64 { return b.log.Stats().Noted }),
-	metric.One("batches_total", "Batches of changes.", func(b *Bridge) uint64 { return b.log.Stats().Next }),
-	metric.One("subscribers", "Subscribers over ZeroMQ.", func(b *Bridge) int { return b.Pub.Stats().Subscribers }),
-	metric.By("messages_total", "Messages to subscribers over ZeroMQ, by what came of them: sent, or missed by one that was too slow.", "result", func(b *Bridge) map[string]uint64 {
+	httpd.OneMetric("snapshots_total", "Times that all that the daemon has was asked for anew.", func(b *Bridge) uint64 { return b.snapshots.Load() }),
+	httpd.OneMetric("changes_total", "Changes of tiers that the daemon told.", func(b *Bridge) uint64 { return b.log.Stats().Noted }),
+	httpd.OneMetric("batches_total", "Batches of changes.", func(b *Bridge) uint64 { return b.log.Stats().Next }),
+	httpd.OneMetric("subscribers", "Subscribers over ZeroMQ.", func(b *Bridge) int { return b.Pub.Stats().Subscribers }),
+	httpd.MetricBy("messages_total", "Messages to subscribers over ZeroMQ, by what came of them: sent, or missed by one that was too slow.", "result", func(b *Bridge) map[string]uint64 {
 		pub := b.Pub.Stats()
 		return map[string]uint64{"sent": pub.Sent, "missed": pub.Dropped}
 	}),
@@ -37,7 +37,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByC
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	metric.Collect(ch, "kvstored_bridge_", metrics, c.Bridge)
+	httpd.Collect(ch, "kvstored_bridge_", metrics, c.Bridge)
 }
 
 // Handler answers /metrics, /healthz, and /readyz, which is 503 while the daemon is not

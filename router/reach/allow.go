@@ -8,7 +8,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kvstored/kvstored/internal/base/glob"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/router/zmtp"
 )
 
@@ -74,7 +74,7 @@ func (a *Allow) Check(endpoint string) error {
 		return fmt.Errorf("%w: %s; route.allow has no network with %s", ErrNotAllowed, endpoint, ip)
 	}
 	for _, name := range a.names {
-		if glob.Match(name, strings.ToLower(strings.TrimSuffix(host, "."))) {
+		if base.Glob(name, strings.ToLower(strings.TrimSuffix(host, "."))) {
 			return nil
 		}
 	}
@@ -86,7 +86,7 @@ func (a *Allow) path(p string) error {
 		return fmt.Errorf("%w %q; write an absolute path without . and ..", ErrEndpoint, p)
 	}
 	for _, pattern := range a.paths {
-		if glob.Match(pattern, p) {
+		if base.Glob(pattern, p) {
 			return nil
 		}
 	}

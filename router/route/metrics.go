@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/kvstored/kvstored/internal/httpd/metric"
+	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/router/index"
 )
 
@@ -41,9 +41,9 @@ type snapshot struct {
 }
 
 // metrics are those of the workers and of the index.
-var metrics = []metric.Metric[snapshot]{
-	metric.One("workers", "Workers that are registered.", func(s *snapshot) int { return len(s.workers) }),
-	metric.One("workers_unheard", "Workers of which a source of events is not connected.", func(s *snapshot) (n int) {
+var metrics = []httpd.Metric[snapshot]{
+	httpd.OneMetric("workers", "Workers that are registered.", func(s *snapshot) int { return len(s.workers) }),
+	httpd.OneMetric("workers_unheard", "Workers of which a source of events is not connected.", func(s *snapshot) (n int) {
 		for i := range s.workers {
 			if !s.workers[i].Connected {
 				n++
@@ -51,21 +51,21 @@ var metrics = []metric.Metric[snapshot]{
 		}
 		return n
 	}),
-	metric.One("reservations", "Reservations that are not freed.", func(s *snapshot) int { return s.reservations }),
-	metric.One("index_blocks", "Blocks in the index, each once.", func(s *snapshot) int { return s.index.Blocks }),
-	metric.One("index_bytes", "Memory of the index.", func(s *snapshot) int64 { return s.index.Memory }),
-	metric.One("index_trimmed_total", "Blocks that were forgotten for the budget of the index.", func(s *snapshot) int64 { return s.index.Trimmed }),
-	metric.One("index_expired_total", "Blocks of workers that were not told again within their time to live.", func(s *snapshot) int64 { return s.index.Expired }),
-	metric.New("worker_queue_seconds", "Work that a worker was given and has not done, as estimated.", func(s *snapshot, put metric.Put) {
+	httpd.OneMetric("reservations", "Reservations that are not freed.", func(s *snapshot) int { return s.reservations }),
+	httpd.OneMetric("index_blocks", "Blocks in the index, each once.", func(s *snapshot) int { return s.index.Blocks }),
+	httpd.OneMetric("index_bytes", "Memory of the index.", func(s *snapshot) int64 { return s.index.Memory }),
+	httpd.OneMetric("index_trimmed_total", "Blocks that were forgotten for the budget of the index.", func(s *snapshot) int64 { return s.index.Trimmed }),
+	httpd.OneMetric("index_expired_total", "Blocks of workers that were not told again within their time to live.", func(s *snapshot) int64 { return s.index.Expired }),
+	httpd.NewMetric("worker_queue_seconds", "Work that a worker was given and has not done, as estimated.", func(s *snapshot, put httpd.Put) {
 		for i := range s.workers {
 			w := &s.workers[i]
 			put(w.Queue, valid(w.ID), number(w.Rank))
 		}
 	}, "worker", "rank"),
-	metric.New("worker_blocks", "Blocks that a worker has by a source, each for each medium.", func(s *snapshot, put metric.Put) {
+	httpd.NewMetric("worker_blocks", "Blocks that a worker has by a source, each for each medium.", func(s *snapshot, put httpd.Put) {
 		s.sources(func(source *Source, labels ...string) { put(float64(source.Held), labels...) })
 	}, "worker", "rank", "source"),
-	metric.New("worker_events_total", "What the sources of a worker's events have said, by kind.", func(s *snapshot, put metric.Put) {
+	httpd.NewMetric("worker_events_total", "What the sources of a worker's events have said, by kind.", func(s *snapshot, put httpd.Put) {
 		s.sources(func(source *Source, labels ...string) {
 			for kind, n := range map[string]uint64{
 				"batches": source.Batches, "blocks": source.Blocks, "passed": source.Passed, "refused": source.Refused, "duplicates": source.Duplicates,
@@ -101,7 +101,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	reservations := c.mu.loads.Len()
 	c.mu.Unlock()
-	metric.Collect(ch, prefix, metrics, &snapshot{c.Workers(), reservations, c.index.Stats()})
+	httpd.Collect(ch, prefix, metrics, &snapshot{c.Workers(), reservations, c.index.Stats()})
 }
 
 // valid is an id as a label can be.

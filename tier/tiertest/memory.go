@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/arena/extent"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -197,7 +196,7 @@ func (m *Memory) remove(k key.Key) {
 }
 
 // occupied counts in whole pages, as an arena does.
-func occupied(n uint32) int64 { return extent.RoundUp(int64(n)) }
+func occupied(n uint32) int64 { return arena.RoundUp(int64(n)) }
 
 // Has implements tier.Resident.
 func (m *Memory) Has(k key.Key) bool {

@@ -15,7 +15,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 )
 
 // formatVersion is the layout of a disk tier's directory. It changes only
@@ -209,7 +209,7 @@ func parseMarker(dir string, text []byte) (m Marker, err error) {
 			return m, ErrGarbled
 		}
 	}
-	if m.Index < 0 || m.Index >= MaxPaths || len(m.Secret) != record.SecretBytes {
+	if m.Index < 0 || m.Index >= MaxPaths || len(m.Secret) != database.SecretBytes {
 		return m, ErrGarbled
 	}
 	return m, nil

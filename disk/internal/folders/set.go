@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
-	"github.com/kvstored/kvstored/internal/database/record"
+	"github.com/kvstored/kvstored/internal/database"
 )
 
 // Claimed is a folder that this process has locked and checked.
@@ -317,7 +317,7 @@ func (s *Set) join(dirs []Claimed) error {
 		s.ID = hex.EncodeToString(random(16))
 	}
 	if s.Secret == nil {
-		s.Secret = random(record.SecretBytes)
+		s.Secret = random(database.SecretBytes)
 	}
 	for i, c := range dirs {
 		dirs[i].Stale = c.Epoch < s.Epoch && !filesystem.SameDir(c.Dir, s.meta)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/database/record"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -247,7 +246,7 @@ type Batch struct {
 	room   Room
 	budget Budget
 	bytes  int64
-	value  [record.EntryBytes]byte // of the record that is being added
+	value  [database.EntryBytes]byte // of the record that is being added
 }
 
 // Room is how much room the database's file system has. Badger maps its
@@ -262,7 +261,7 @@ const (
 )
 
 // Put adds a record.
-func (b *Batch) Put(e *record.Entry) error {
+func (b *Batch) Put(e *database.Entry) error {
 	if b.room < RoomAll {
 		return errFull
 	}
@@ -274,7 +273,7 @@ func (b *Batch) Put(e *record.Entry) error {
 }
 
 // Adopt adds the record of an extent that is there already.
-func (b *Batch) Adopt(e *record.Entry) error {
+func (b *Batch) Adopt(e *database.Entry) error {
 	if b.room < RoomAll {
 		return errFull
 	}
@@ -284,14 +283,14 @@ func (b *Batch) Adopt(e *record.Entry) error {
 }
 
 // PutInline adds the record of a payload that lies in the database, and that.
-func (b *Batch) PutInline(e *record.Entry, payload []byte) error {
+func (b *Batch) PutInline(e *database.Entry, payload []byte) error {
 	if b.room == RoomAll && !b.budget.Claim(HeldBytes(int64(len(payload)), true)-recordCost) {
 		return ErrShare
 	}
 	if err := b.Put(e); err != nil {
 		return err
 	}
-	dbKey := record.PayloadKey(e.Key)
+	dbKey := database.PayloadKey(e.Key)
 	b.Set(dbKey[:], payload)
 	return nil
 }
@@ -303,15 +302,15 @@ var errFull = fmt.Errorf("disk: the database's file system is nearly full: %w", 
 var ErrShare = fmt.Errorf("disk: the database has its share of the capacity: %w", tier.ErrNoSpace)
 
 // Rewrite replaces a record; it keeps its number, which orders payloads.
-func (b *Batch) Rewrite(e *record.Entry) {
+func (b *Batch) Rewrite(e *database.Entry) {
 	if b.room == RoomAll && b.budget.Claim(recordCost) {
 		b.record(e)
 	}
 }
 
-func (b *Batch) record(e *record.Entry) {
-	dbKey := record.EntryKey(e.Key)
-	b.Set(dbKey[:], record.AppendEntry(b.value[:0], e))
+func (b *Batch) record(e *database.Entry) {
+	dbKey := database.EntryKey(e.Key)
+	b.Set(dbKey[:], database.AppendEntry(b.value[:0], e))
 }
 
 // Set adds a key with its value as they are.
@@ -322,7 +321,7 @@ func (b *Batch) Set(dbKey, value []byte) {
 
 // number says which commit this is; see witness.
 func (b *Batch) number(n uint64) {
-	b.Set(record.CommitsKey(), binary.LittleEndian.AppendUint64(nil, n))
+	b.Set(database.CommitsKey(), binary.LittleEndian.AppendUint64(nil, n))
 }
 
 // Delete drops k's record, and its payload if that is inline.
@@ -331,11 +330,11 @@ func (b *Batch) Delete(k key.Key, inline bool) error {
 		return fmt.Errorf("disk: the database's file system is full: %w", tier.ErrNoSpace)
 	}
 	b.budget.ClaimAnyway(removalCost)
-	entry := record.EntryKey(k)
+	entry := database.EntryKey(k)
 	b.bytes += int64(len(entry))
 	b.wb.Delete(entry[:])
 	if inline {
-		payload := record.PayloadKey(k)
+		payload := database.PayloadKey(k)
 		b.bytes += int64(len(payload))
 		b.wb.Delete(payload[:])
 	}

@@ -7,27 +7,26 @@ import (
 	"math"
 
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/database/record"
 	"github.com/kvstored/kvstored/key"
 )
 
 // Entry reads one record. found is false when there is none that can be read.
-func (s *Store) Entry(k key.Key, e *record.Entry) (found bool, err error) {
-	err = s.Entries([]key.Key{k}, func(_ int, got *record.Entry) { *e, found = *got, true })
+func (s *Store) Entry(k key.Key, e *database.Entry) (found bool, err error) {
+	err = s.Entries([]key.Key{k}, func(_ int, got *database.Entry) { *e, found = *got, true })
 	return found, err
 }
 
 // Entries hands the records of ks that can be read to each.
-func (s *Store) Entries(ks []key.Key, each func(i int, e *record.Entry)) error {
+func (s *Store) Entries(ks []key.Key, each func(i int, e *database.Entry)) error {
 	dbKeys := make([][]byte, len(ks))
 	for i, k := range ks {
-		dbKey := record.EntryKey(k)
+		dbKey := database.EntryKey(k)
 		dbKeys[i] = dbKey[:]
 	}
 	err := s.ask(func(db *database.DB) error {
 		return db.Get(dbKeys, func(i int, v []byte) {
-			var e record.Entry
-			if v != nil && record.DecodeEntry(&e, dbKeys[i], v) == nil {
+			var e database.Entry
+			if v != nil && database.DecodeEntry(&e, dbKeys[i], v) == nil {
 				each(i, &e)
 			}
 		})
@@ -40,7 +39,7 @@ func (s *Store) Entries(ks []key.Key, each func(i int, e *record.Entry)) error {
 
 // Payload is a copy of an inline payload: errNoPayload if there is none.
 func (s *Store) Payload(k key.Key) (p []byte, err error) {
-	dbKey := record.PayloadKey(k)
+	dbKey := database.PayloadKey(k)
 	err = s.ask(func(db *database.DB) error {
 		return db.Get([][]byte{dbKey[:]}, func(_ int, v []byte) { p = v })
 	})
@@ -66,7 +65,7 @@ func (s *Store) scanAfter(ctx context.Context, after []byte, n int, fn func(k, v
 			return err
 		}
 		err := s.ask(func(db *database.DB) (err error) {
-			more, err = db.Page(record.EntryPrefix(), after, min(n, math.MaxInt32), func(k, v []byte) error {
+			more, err = db.Page(database.EntryPrefix(), after, min(n, math.MaxInt32), func(k, v []byte) error {
 				after = k
 				n--
 				return fn(k, v)
@@ -98,17 +97,17 @@ type Keys struct {
 
 // KeysAfter looks at the n records that follow from, and returns the keys of those that
 // are wanted. At the end Last is from.
-func (s *Store) KeysAfter(from key.Key, n int, wanted func(*record.Entry) bool) (Keys, error) {
+func (s *Store) KeysAfter(from key.Key, n int, wanted func(*database.Entry) bool) (Keys, error) {
 	ks := Keys{Last: from}
-	start := record.EntryKey(from)
+	start := database.EntryKey(from)
 	err := s.scanAfter(context.Background(), start[:], n, func(dbKey, v []byte) error {
-		k, ok := record.ParseEntryKey(dbKey)
+		k, ok := database.ParseEntryKey(dbKey)
 		if !ok {
 			return nil
 		}
 		ks.Last = k
-		var e record.Entry
-		if record.DecodeEntry(&e, dbKey, v) == nil && wanted(&e) {
+		var e database.Entry
+		if database.DecodeEntry(&e, dbKey, v) == nil && wanted(&e) {
 			ks.Wanted = append(ks.Wanted, k)
 		} // one that is damaged is not in the ledger either
 		return nil

@@ -16,7 +16,6 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/database/record"
 )
 
 // The file of a witness, and the sizes of its parts.
@@ -93,7 +92,7 @@ func IsDoubtful(meta *filesystem.Folder) (bool, error) {
 // or cannot be read from its first record on.
 func (s *Store) look(db *database.DB) error {
 	var number uint64
-	err := db.Get([][]byte{record.CommitsKey()}, func(_ int, v []byte) {
+	err := db.Get([][]byte{database.CommitsKey()}, func(_ int, v []byte) {
 		if len(v) == 8 {
 			number = binary.LittleEndian.Uint64(v)
 		}
@@ -102,7 +101,7 @@ func (s *Store) look(db *database.DB) error {
 		err = s.witness.check(number)
 	}
 	if err == nil {
-		_, err = db.Page(record.EntryPrefix(), nil, 1, func(_, _ []byte) error { return nil })
+		_, err = db.Page(database.EntryPrefix(), nil, 1, func(_, _ []byte) error { return nil })
 	}
 	return err
 }

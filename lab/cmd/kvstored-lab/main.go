@@ -14,8 +14,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/cli/human"
 )
 
 // The exit codes, as of kvstored. Scripts depend on them.
@@ -43,7 +42,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run executes one command line and returns its exit code.
 func run(args []string, stdout, stderr io.Writer) int {
-	v := version.Get()
+	v := human.GetVersion()
 	root := &cobra.Command{
 		Use:   "kvstored-lab",
 		Short: "Replays, simulations and estimates beside kvstored",
@@ -106,7 +105,7 @@ func exitCode(err error) int {
 
 // socketFlag gives a command the flag that says where the daemon is.
 func socketFlag(cmd *cobra.Command, socket *string) {
-	cmd.Flags().StringVarP(socket, "socket", "s", cli.DefaultSocket(), "the daemon's Unix socket; $KVSTORED_SOCKET sets the default")
+	cmd.Flags().StringVarP(socket, "socket", "s", config.DefaultSocket(), "the daemon's Unix socket; $KVSTORED_SOCKET sets the default")
 }
 
 // jsonFlag gives a command the flag for output that machines read.

@@ -13,8 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/cli/logqueue"
-	"github.com/kvstored/kvstored/internal/cli/version"
+	"github.com/kvstored/kvstored/internal/cli/human"
 )
 
 // The exit codes, as of kvstored. Scripts and the unit depend on them.
@@ -40,7 +39,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal has its usual effect
-	v := version.Get()
+	v := human.GetVersion()
 	root := &cobra.Command{
 		Use:   "kvstored-router",
 		Short: "A router for LLM engines with kvstored, and a bridge to ZeroMQ",
@@ -72,7 +71,7 @@ Exit codes: 0 done; 1 failed; 2 wrong usage; 3 wrong configuration.`,
 	default:
 		text = fmt.Appendf(text, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
-	logqueue.Last(stderr, text)
+	human.LastWords(stderr, text)
 	return code
 }
 
@@ -85,10 +84,10 @@ func failed(err error) error {
 }
 
 // startLog begins the log of a command, as of the daemon. A reader that leaves ends none.
-func startLog(c config.Log) (zerolog.Logger, *logqueue.Queue) {
+func startLog(c config.Log) (zerolog.Logger, *human.LogQueue) {
 	if level, err := zerolog.ParseLevel(c.Level); err == nil { // it was checked
 		zerolog.SetGlobalLevel(level)
 	}
-	logqueue.Survive()
-	return logqueue.Start(os.Stderr, c.Format)
+	human.SurvivePipes()
+	return human.StartLog(os.Stderr, c.Format)
 }

@@ -1,0 +1,117 @@
+package admin
+
+import (
+	"context"
+	"embed"
+	"io/fs"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/httpd"
+)
+
+// contentPolicy lets the page load what this package serves, and nothing else.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+//go:embed static
+var files embed.FS
+
+// DashboardOptions of a Dashboard.
+type DashboardOptions struct {
+	Stats   func() ([]byte, error) // as JSON
+	Sample  func() Sample          // of now
+	Answers http.Handler           // of calls with names; see [admin.API.Answers]
+}
+
+// Dashboard serves the page. It is safe for concurrent use.
+type Dashboard struct {
+	o      DashboardOptions
+	past   past
+	stats  shared
+	static http.Handler
+}
+
+// NewDashboard makes a Dashboard; Run samples for it.
+func NewDashboard(o DashboardOptions) *Dashboard {
+	static, err := fs.Sub(files, "static")
+	if err != nil {
+		panic(err) // of a name that stands here
+	}
+	return &Dashboard{o: o, static: http.StripPrefix(PagesPath, http.FileServerFS(static))}
+}
+
+// Run samples until ctx ends.
+func (d *Dashboard) Run(ctx context.Context) error {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		d.past.add(time.Now(), d.o.Sample())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// named are the calls whose answers name clients, models or prefixes.
+var named = []string{"GET clients", "GET leases", "GET claims", "GET prefixes", "POST why"}
+
+// Handler serves the page below PagesPath, and what it asks for; with names also who holds
+// what, and the prefixes that are stored.
+func (d *Dashboard) Handler(names bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+PagesPath+"stats", func(w http.ResponseWriter, _ *http.Request) {
+		text, err := d.stats.get(d.o.Stats)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(text) // a client that has left is told nothing
+	})
+	mux.HandleFunc("GET "+PagesPath+"past", func(w http.ResponseWriter, _ *http.Request) {
+		httpd.Reply(w, http.StatusOK, hour{names, d.past.steps(time.Now(), stepsShown)})
+	})
+	answers := http.StripPrefix(PagesPath[:len(PagesPath)-1], d.o.Answers)
+	if !names {
+		answers = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "set admin.dashboard to see names here, or look at them on admin.socket", http.StatusForbidden)
+		})
+	}
+	for _, call := range named {
+		method, name, _ := strings.Cut(call, " ")
+		mux.Handle(method+" "+PagesPath+"v1/"+name, answers)
+	}
+	mux.Handle("GET "+PagesPath, d.static)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", contentPolicy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// shared is a text that takes work: one that is younger than a second is given out again.
+type shared struct {
+	mu   sync.Mutex
+	at   time.Time
+	text []byte
+}
+
+func (s *shared) get(make func() ([]byte, error)) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.text != nil && time.Since(s.at) < time.Second {
+		return s.text, nil
+	}
+	text, err := make()
+	if err == nil {
+		s.at, s.text = time.Now(), text
+	}
+	return text, err
+}

@@ -1,3 +1,0 @@
-package bulk
-
-func setWay(v, s bool) { vectors, streams = v, s }

@@ -1,0 +1,3 @@
+package arena
+
+func setWay(v, s bool) { vectors, streams = v, s }

@@ -1,5 +1,0 @@
-//go:build invariants
-
-package broken
-
-const tagged = true

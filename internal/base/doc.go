@@ -1,0 +1,19 @@
+// Package base has the few small things that any package may stand on.
+//
+// A [Signal] wakes all goroutines that wait for a change; Poke wakes one, and Sleep lets one
+// wait for some time.
+//
+// [Broken] counts and logs what the daemon finds wrong in its own books: a call that only a
+// fault of ours can make. The caller refuses the call, changes nothing, and puts aside what
+// it was about. Tests and builds with the tag invariants panic instead. There is one count
+// and one log for the process. Broken may be called under any lock: it logs in a goroutine
+// of its own, the 1st, 2nd, 4th, 8th time and so on.
+//
+// [Glob] matches the names of models with the patterns of rules: * is any run of characters,
+// slashes included, and ? any one. There is no escape. Case counts.
+//
+// [Delete] deletes from maps so that they give memory back: a map of Go's keeps the room of
+// all entries that it ever had.
+//
+// The package has no lock and no buffer.
+package base

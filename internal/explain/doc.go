@@ -1,0 +1,41 @@
+// Package explain is what people are told about a store: why part of a prompt was missed and
+// what would have helped, which spaces evict which, and which prefixes are stored and hot.
+//
+// # Owns
+//
+// The list of reasons, with the stable names that metrics, replies and the documentation
+// use, and the tokens missed for each ([Counts]).
+//
+// [Departed]: which chunks have left a store, and why. Its table has 24 bytes for each chunk,
+// without pointers, so that the garbage collector does not look into it. An entry has 64 bits
+// of a keyed hash of the chunk's key, why, from which tier and when the chunk left, and how
+// many bytes that tier had evicted by then: the bytes evicted since are how much larger the
+// tier would have had to be. Of a full bucket the entry that was noted first goes.
+//
+// [Rivals]: of each minute of the last hour and each tier the bytes that came, and the chunks
+// that no tier has any more, by space; of at most [mostSpaces] spaces, the others as one. What
+// went in a minute is shared among those that came in it, by their bytes.
+//
+// [Heat]: how often prompts were asked for lately, by where they ended; 40 bytes for each end,
+// without pointers. A request is noted once, at the last chunk that it found. How hot a
+// shorter prefix is follows: the sum over all ends that stand on it. A score halves every
+// [HalfLife]. Of a full bucket the end that was noted the longest ago goes.
+//
+// [Outline]: all stored prefixes as a tree, made in one go from stretches of chunks as the
+// index tells of them, and never changed. A prefix is named by the hash of its first chunk
+// behind the last branch. Stretches may be of different moments: one whose ancestors are
+// missing stands at the top, one that is its own ancestor is dropped. It has about 150 bytes
+// for each of at most [MostRuns] stretches.
+//
+// # Never does
+//
+// All of it is advice: no tier keeps or evicts a chunk because of it. A chunk that Departed
+// does not know may have left long ago, and one that it knows may be back. The package finds
+// nothing out: package stack says why a chunk is not there, package server how a request
+// ended. It keeps no payload, no token and no key that could be read back.
+//
+// # Locks
+//
+// One mutex each for Departed and Rivals, one for each of 16 parts of Heat: leaves, held for
+// one bucket or number. Counts are atomic.
+package explain

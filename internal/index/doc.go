@@ -1,0 +1,90 @@
+// Package index knows which chunks there are, in which tiers, and how far a prompt is usable.
+//
+// # Owns
+//
+// A [Tree], which has the structure (which chunk follows which) and one byte of location bits
+// per chunk; [Boundaries], the lengths at which prompts of hybrid models are usable, and
+// which stored chunks no usable length needs; a [Search], the longest prefix of which a
+// hybrid model has all that it needs.
+//
+// # Never does
+//
+// It does no I/O, keeps no payload, knows no tier and does not know what a location bit means.
+//
+// # Shape of the tree
+//
+// A run is a stretch of one chain without a branch, at most 1,024 chunks
+// long, so that no step moves more than that. Its hashes lie side by side in
+// slots; runs form a tree (parent, first child, siblings). A match compares
+// them side by side instead of looking each chunk up. This is a radix tree
+// (Morrison, "PATRICIA", J. ACM 15(4), 1968) whose edge labels are sequences of
+// hashes.
+//
+// Which chunk follows which may be only what an engine claims, and wrong: Claim
+// takes the first parent of a chunk for the true one, so that there is always a
+// forest. No answer about a single chunk depends on its place in it.
+//
+// A seeded hash table leads from (space, hash) to a slot. It finds the child
+// to descend into and answers for single keys. It grows a segment at a time
+// (Fagin et al., "Extendible Hashing", ACM TODS 4(3), 1979), so there is no
+// rehash of everything. Hashes come from engines and may be plain sequence
+// numbers; the table mixes all of their bits with a seed of its own.
+//
+// A chunk that is in no tier stays as a placeholder (location 0) while
+// something hangs below it, and goes when nothing does. A chunk whose parent
+// chain is not known up to the root is detached: Match does not see it until
+// the missing ancestors are linked.
+//
+// # Memory of the tree
+//
+// Everything is in pages without Go pointers, so the garbage collector has a
+// few hundred objects to mark for ten million chunks. A chunk takes 21 bytes
+// for its slot and 6 to 12 in the table, which keeps its largest size; a run
+// takes 32, and headers no longer used wait for new runs. Slots of removed
+// chunks join free neighbours and are used again; when more than a twelfth is
+// free, runs move together a few at a time and empty pages go back to the
+// collector. Chains of 64 to 256 chunks take 28 to 38 bytes a chunk; inserted
+// chunk by chunk in random order up to 46, because there were many short runs
+// on the way.
+//
+// # Marks
+//
+// A known chunk may have marks, eight bits of which only the owner knows the meaning
+// (Mark, Match). They go with the chunk. A page has a column for them, one byte a
+// slot, from the first mark in it on.
+//
+// # Boundaries
+//
+// A boundary is a length of a prompt that was asked for as one: an end, or a place where
+// prompts part, whose windows and states were to be stored, or one that was found usable.
+// Its pieces are the windows and states that it needs, and the last chunk of each full
+// group. It is live while all of them are stored, in any tier, and before that from
+// its declaration until a piece goes. A piece that no live boundary needs is dead. What lies before the last full chunk is not looked at: tiers
+// lose a prompt from its end on.
+//
+// It is counted, never searched: a piece that comes or goes changes a number of each boundary
+// that has it, and a boundary that comes to life or dies changes a number of each of its pieces.
+// So is each piece's share of a boundary paid once for each time that the boundary dies.
+//
+// Each call counts a batch of pieces at most; the others have their turn in the next calls,
+// so that a chunk which very many boundaries have makes none of them long. Until then pieces
+// count as needed, or not, as before.
+//
+// Boundaries keep all live boundaries, and the last maxDead others, of maxWaits pieces in all.
+// One takes 20 bytes for each of its pieces, and a piece some 70; their tables do not shrink. Boundaries for which there
+// is no room are not counted: their chunks go as the policies say.
+//
+// # Hybrid models
+//
+// A model with sliding windows, chunked attention or recurrent layers beside
+// full attention has several KV cache groups, each with chunks of its own. A
+// prefix of n tokens is of use only if every group has its need at n. The
+// conditions of two lengths are independent, so no fixed point is looked for:
+// Group.Needs is the definition, and Search goes through 64 lengths at a time,
+// the longest first.
+//
+// # Locks and buffers
+//
+// None: the owner serialises all calls. Slices handed in are only read during
+// the call, except the result slice of Match, which is only written.
+package index

@@ -1,0 +1,255 @@
+package hint
+
+import (
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+)
+
+var tableOps = flag.Int("retain.ops", 2500, "operations of TestTable")
+
+// naive is the claims as the package comment has them, without any index.
+type naive struct {
+	now    time.Time
+	limits ClaimLimits
+	sizes  map[key.Key]int64 // of chunks that some claim has
+	claims map[naiveKey]naiveClaim
+}
+
+type naiveKey struct {
+	c Claimant
+	h key.Hash
+}
+
+type naiveClaim struct {
+	priority uint8
+	until    time.Time
+}
+
+func (n *naive) bytes(of func(Claimant) bool) (sum int64) {
+	seen := map[key.Key]bool{}
+	for at := range n.claims {
+		if k := (key.Key{Space: at.c.Space, Hash: at.h}); of(at.c) && !seen[k] {
+			seen[k] = true
+			sum += n.sizes[k]
+		}
+	}
+	return sum
+}
+
+func (n *naive) rank(k key.Key) (r ledger.Rank) {
+	for at, c := range n.claims {
+		if at.c.Space == k.Space && at.h == k.Hash {
+			r = max(r, ledger.Rank((c.priority+24)/25))
+		}
+	}
+	return r
+}
+
+func (n *naive) over(uid uint32) bool {
+	return n.bytes(func(c Claimant) bool { return c.UID == uid }) > n.limits.UserBytes ||
+		n.bytes(func(Claimant) bool { return true }) > n.limits.TotalBytes
+}
+
+func (n *naive) retain(c Claimant, hs []key.Hash, sizes []int64, priority uint8, d time.Duration) (done int) {
+	for i, h := range hs {
+		at, k := naiveKey{c, h}, key.Key{Space: c.Space, Hash: h}
+		_, had := n.claims[at]
+		_, known := n.sizes[k]
+		if !known {
+			n.sizes[k] = sizes[i]
+		}
+		n.claims[at] = naiveClaim{priority, n.now.Add(min(d, n.limits.Duration))}
+		if !had && n.over(c.UID) {
+			delete(n.claims, at)
+			n.tidy()
+			return i
+		}
+	}
+	return len(hs)
+}
+
+// tidy forgets the sizes of chunks that no claim has.
+func (n *naive) tidy() {
+	for k := range n.sizes {
+		if n.rank(k) == 0 {
+			delete(n.sizes, k)
+		}
+	}
+}
+
+func (n *naive) release(gone func(naiveKey, naiveClaim) bool) {
+	for at, c := range n.claims {
+		if gone(at, c) {
+			delete(n.claims, at)
+		}
+	}
+	n.tidy()
+}
+
+// TestTable compares a table with a naive one over random retains, extensions,
+// releases, sizes that become known, and the passing of time.
+func TestTable(t *testing.T) {
+	const chunks = 24
+	rnd := rand.New(rand.NewPCG(1, 1))
+	told := map[key.Key]ledger.Rank{}
+	limits := ClaimLimits{TotalBytes: 40, UserBytes: 25, Duration: 200 * time.Second}
+	table := NewClaims(func(space key.SpaceID, hs []key.Hash, ranks []ledger.Rank) {
+		for i, h := range hs {
+			told[key.Key{Space: space, Hash: h}] = ranks[i]
+		}
+	}, limits)
+	m := &naive{now: time.Unix(0, 0), limits: limits, sizes: map[key.Key]int64{}, claims: map[naiveKey]naiveClaim{}}
+	table.now = func() time.Time { return m.now }
+	size := func(h key.Hash) int64 { return 1 + int64(h[0])%3 }
+	for op := range *tableOps {
+		c := Claimant{UID: uint32(rnd.IntN(3)), Space: key.SpaceID{byte(rnd.IntN(2))}, Name: strconv.Itoa(rnd.IntN(3))}
+		var hs []key.Hash
+		var sizes []int64
+		first := rnd.IntN(chunks)
+		for i := first; i < min(chunks, first+1+rnd.IntN(8)); i++ {
+			h := key.Hash{byte(i + 1)}
+			hs = append(hs, h)
+			known, ok := m.sizes[key.Key{Space: c.Space, Hash: h}]
+			if !ok && rnd.IntN(3) > 0 {
+				known = size(h)
+			}
+			sizes = append(sizes, known)
+		}
+		switch rnd.IntN(10) {
+		case 0, 1, 2, 3, 4:
+			priority, d := uint8(1+rnd.IntN(100)), time.Duration(rnd.IntN(300))*time.Second
+			n, err := table.Retain(c, hs, sizes, priority, d)
+			if want := m.retain(c, hs, sizes, priority, d); n != want || (err == nil) != (want == len(hs)) || err != nil && !errors.Is(err, errOver) {
+				t.Fatalf("op %d: %d are retained, %v; want %d", op, n, err, want)
+			}
+		case 5:
+			in := map[key.Hash]bool{}
+			for _, h := range hs {
+				in[h] = true
+			}
+			if _, err := table.Retain(c, hs, sizes, 0, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			m.release(func(at naiveKey, _ naiveClaim) bool { return at.c == c && in[at.h] })
+		case 6:
+			table.Release(c, nil)
+			m.release(func(at naiveKey, _ naiveClaim) bool { return at.c == c })
+		case 7, 8:
+			h := hs[0]
+			k := key.Key{Space: c.Space, Hash: h}
+			table.Stored(k, size(h), nil)
+			if have, ok := m.sizes[k]; ok && have == 0 {
+				m.sizes[k] = size(h)
+				m.shed(table, k)
+			}
+		case 9:
+			m.now = m.now.Add(time.Duration(rnd.IntN(60)) * time.Second)
+			table.Expire()
+			m.release(func(_ naiveKey, c naiveClaim) bool { return !c.until.After(m.now) })
+		}
+		m.compare(t, op, table, told, chunks)
+	}
+	m.now = m.now.Add(time.Hour)
+	table.Expire()
+	if st := table.Stats(); st.Chunks+st.Bytes+st.Claimants+st.MemoryBytes != 0 || len(table.mu.users)+len(table.mu.due) != 0 {
+		t.Errorf("something is left: %+v, %d users, %d deadlines", st, len(table.mu.users), len(table.mu.due))
+	}
+}
+
+// shed takes over which claimants lost a chunk that was larger than there was room
+// for: any whose user, or all together, had too much.
+func (m *naive) shed(table *Claims, k key.Key) {
+	before := m.claims
+	m.claims = map[naiveKey]naiveClaim{}
+	for at, c := range before {
+		over := m.overWith(before, at.c.UID)
+		if at.c.Space != k.Space || at.h != k.Hash || !over || table.mu.chunks[k].of(table.mu.holders[at.c]) != nil {
+			m.claims[at] = c
+		}
+	}
+	m.tidy()
+}
+
+func (m *naive) overWith(claims map[naiveKey]naiveClaim, uid uint32) bool {
+	with := &naive{limits: m.limits, sizes: m.sizes, claims: claims}
+	return with.over(uid)
+}
+
+func (m *naive) compare(t *testing.T, op int, table *Claims, told map[key.Key]ledger.Rank, chunks int) {
+	t.Helper()
+	for s := range 2 {
+		for i := range chunks {
+			k := key.Key{Space: key.SpaceID{byte(s)}, Hash: key.Hash{byte(i + 1)}}
+			if want := m.rank(k); told[k] != want {
+				t.Fatalf("op %d: chunk %d of space %d has rank %d, want %d", op, i, s, told[k], want)
+			}
+		}
+	}
+	if op%16 == 0 {
+		m.compareLists(t, op, table)
+	}
+	if got, want := table.Stats().Bytes, m.bytes(func(Claimant) bool { return true }); got != want {
+		t.Fatalf("op %d: %d bytes are retained, want %d", op, got, want)
+	}
+	for uid := range uint32(3) {
+		want := m.bytes(func(c Claimant) bool { return c.UID == uid })
+		if u := table.mu.users[uid]; u != nil && u.bytes != want || u == nil && want > 0 {
+			t.Fatalf("op %d: user %d retains %+v, want %d bytes", op, uid, u, want)
+		}
+		if want > m.limits.UserBytes {
+			t.Fatalf("op %d: user %d retains %d bytes, of %d", op, uid, want, m.limits.UserBytes)
+		}
+	}
+}
+
+// TestMemory: the table refuses claims that it has no memory for, and each user has half
+// of what the others leave, so that one more can always claim something.
+func TestMemory(t *testing.T) {
+	table := NewClaims(func(key.SpaceID, []key.Hash, []ledger.Rank) {}, ClaimLimits{TotalBytes: 1 << 60, UserBytes: 1 << 60, Duration: time.Hour})
+	for uid := range uint32(4) {
+		n, err := 0, error(nil)
+		for ; err == nil; n++ {
+			_, err = table.Retain(Claimant{UID: uid}, []key.Hash{{byte(uid), byte(n), byte(n >> 8), byte(n >> 16)}}, []int64{1}, 50, time.Hour)
+		}
+		if !errors.Is(err, errOver) || n < 10_000 {
+			t.Errorf("user %d: %d chunks, then %v", uid, n, err)
+		}
+	}
+	if n := table.Stats().MemoryBytes; n > maxMemory {
+		t.Errorf("%d bytes, of %d", n, maxMemory)
+	}
+}
+
+// TestOneUserFills: a user that retains 300,000 chunks, in spaces and under names of
+// its own, takes nothing away from another one.
+func TestOneUserFills(t *testing.T) {
+	table := NewClaims(func(key.SpaceID, []key.Hash, []ledger.Rank) {}, ClaimLimits{TotalBytes: 1 << 60, UserBytes: 1 << 60, Duration: time.Hour})
+	given := 0
+	for n := range 300_000 {
+		c := Claimant{UID: 1, Space: key.SpaceID{byte(n)}, Name: string(rune('a' + n%26))}
+		k, _ := table.Retain(c, []key.Hash{{byte(n), byte(n >> 8), byte(n >> 16)}}, []int64{1}, 100, time.Hour)
+		given += k
+	}
+	if n := table.Stats().MemoryBytes; given > 200_000 || n > maxMemory/2 {
+		t.Errorf("one user retains %d chunks in %d bytes of %d", given, n, maxMemory)
+	}
+	hs := make([]key.Hash, 10_000)
+	for i := range hs {
+		hs[i] = key.Hash{1, byte(i), byte(i >> 8)}
+	}
+	if n, err := table.Retain(Claimant{UID: 2}, hs, make([]int64, len(hs)), 50, time.Hour); n != len(hs) {
+		t.Errorf("another user retains %d of %d chunks: %v", n, len(hs), err)
+	}
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	if n := len(table.mu.users); n != 2 {
+		t.Errorf("%d users are known", n)
+	}
+}

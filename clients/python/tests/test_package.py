@@ -19,7 +19,7 @@ from . import SOURCES
 from .daemon import Daemon
 
 #: Slow to import, and no client needs them.
-NEEDLESS = ("asyncio", "numpy", "torch", "ssl", "importlib.metadata", "vllm", "sglang", "lmcache")
+NEEDLESS = ("asyncio", "statistics", "numpy", "torch", "ssl", "importlib.metadata", "vllm", "sglang", "lmcache")
 
 
 class Package(unittest.TestCase):

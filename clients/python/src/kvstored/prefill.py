@@ -8,7 +8,6 @@ be loaded, not less.
 """
 
 import collections
-import statistics
 import time
 from typing import Any, Callable, Deque, Iterable, Optional, Sequence, Tuple, Union
 
@@ -45,8 +44,9 @@ class Prefill:
         """Tokens a second; 0: not known."""
         if self._given is not None:
             return self._given
-        rates = list(self._rates)
-        return round(statistics.median(rates)) if len(rates) >= _LEAST_PROMPTS else 0
+        rates = sorted(self._rates)
+        middle = len(rates) // 2
+        return round((rates[middle] + rates[~middle]) / 2) if len(rates) >= _LEAST_PROMPTS else 0
 
     def says(self, configs: Sequence[Tuple[str, str]] = ()) -> Sequence[Tuple[str, str]]:
         """The configs of a request, and with them the depth, unless they have their own."""

@@ -309,7 +309,8 @@ class Pages:
         when ``dropped`` says yes on, nothing is taken from the places that is stored.
         ``compare``: all that exist, and not one in ``check_existing``. ``same`` takes
         for the compared ones whether they have the bytes of their places."""
-        there = Storing(self, keys, places, before, patient, max_age, dropped, compare, same).run(time.monotonic() + timeout)
+        storing = Storing(self.client, self._hints, self._existing, keys, places, before, patient, max_age, dropped, compare, same)
+        there = storing.run(time.monotonic() + timeout)
         return [there.get(k, False) for k in keys]
 
     def delete(self, keys: Sequence[bytes], timeout: float) -> int:

@@ -1,18 +1,17 @@
 """One call that stores values: as many at a time as there is room for."""
 
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._wire import Code
 from .answers import Grant, Reason, Result
-from .chains import digests
+from .chains import chained, digests
+from .client import Client
 from .errors import DeadlineExceeded, Refused
 from .existing import Existing
 from .fill import Commits, Fill
+from .hints import Hints
 from .places import Place, gather, size_of
-
-if TYPE_CHECKING:
-    from .pages import Pages
 
 _STORES = 256  # values of one reservation
 _THERE = (Result.STORED, Result.EXISTS, Result.DIFFERS)
@@ -25,7 +24,9 @@ class Storing:
 
     def __init__(
         self,
-        pages: "Pages",
+        client: Client,
+        hints: Hints,
+        existing: Existing,
         keys: Sequence[bytes],
         places: Sequence[Place],
         before: Optional[Sequence[bytes]],
@@ -35,7 +36,8 @@ class Storing:
         compare: bool,
         same: Optional[Dict[bytes, bool]],
     ) -> None:
-        self._pages, self._patient, self._max_age, self._dropped = pages, patient, max_age, dropped
+        self._client, self._hints, self._existing = client, hints, existing
+        self._patient, self._max_age, self._dropped = patient, max_age, dropped
         self._compare, self._same = compare, same
         self._chain = None if before is None or len(set(keys)) < len(keys) else [*before, *digests(keys)]
         self._number = {k: len(before or ()) + i for i, k in enumerate(keys)}  # in the chain
@@ -44,14 +46,14 @@ class Storing:
             self._chain = None  # it would have a hole
 
     def _fits(self, place: Place) -> bool:
-        hello = self._pages.client.hello
+        hello = self._client.hello
         return hello is not None and 0 < size_of(place) <= hello.max_payload
 
     def run(self, deadline: float) -> Dict[bytes, bool]:
         """Stores what there is room for, and returns which values are there."""
         commits, parts = Commits(), []
         while self._todo and time.monotonic() < deadline and not self._dropped():
-            link = self._pages.client._ready()
+            link = self._client._ready()
             if link is None or link.staging is None:
                 break
             window = self._window(link.staging.size // 4)  # two threads store two at the same time
@@ -62,7 +64,7 @@ class Storing:
                 commits.finish(deadline)  # they may have the room
             elif not crowded:
                 break
-            elif not self._pages._hints.drop():
+            elif not self._hints.drop():
                 del self._todo[window[0][0]]  # there is no room for this one, or better use
             for key, _ in window[: len(part.fill)]:
                 del self._todo[key]
@@ -71,7 +73,7 @@ class Storing:
             return {}
         there: Dict[bytes, bool] = {}
         for part in parts:
-            there.update(part.there(self._pages._existing, self._same is None))
+            there.update(part.there(self._existing, self._same is None))
         return there
 
     def _window(self, room: int) -> List[Tuple[bytes, Place]]:
@@ -88,14 +90,13 @@ class Storing:
         self, commits: Commits, window: Sequence[Tuple[bytes, Place]], deadline: float
     ) -> Tuple["_Part", bool]:
         """Stores a leading run; and whether more room would have made it longer."""
-        pages = self._pages
         left = deadline - time.monotonic()
-        sizes, sums = [size_of(p) for _, p in window], pages._existing.sums([p for _, p in window], self._compare)
+        sizes, sums = [size_of(p) for _, p in window], self._existing.sums([p for _, p in window], self._compare)
         keys = [k for k, _ in window]
         before = None if self._chain is None else self._chain[: self._number[keys[0]]]
         try:
-            fill = pages.client.reserve(
-                pages.prompt(keys, before), sizes=sizes, wait=left / 2 if self._patient else 0.0,  # half is left for the copies
+            fill = self._client.reserve(
+                chained(self._existing.space, keys, before), sizes=sizes, wait=left / 2 if self._patient else 0.0,  # half is left for the copies
                 sums=sums, max_age=self._max_age, timeout=left,
             )  # fmt: skip
         except Refused as e:

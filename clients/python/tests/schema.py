@@ -114,8 +114,7 @@ def _whole(kind: str, data: bytes) -> Any:
 
 def _options(name: str, r: Reader) -> Dict[str, Any]:
     n, _ = r.number(4), r.zero(4)
-    groups = SCHEMA["options"]
-    known = {tag: (option, kind) for group in {name, *_inherited(name)} for option, (tag, kind) in groups.get(group, {}).items()}
+    known = {tag: (option, kind) for option, (tag, kind) in _known(name).items()}
     values: Dict[str, Any] = {}
     last = -1
     for _ in range(n):
@@ -132,9 +131,10 @@ def _options(name: str, r: Reader) -> Dict[str, Any]:
     return values
 
 
-def _inherited(name: str) -> List[str]:
-    """Options that stand for all requests."""
-    return ["request"] if name in ("lookup", "prefetch", "reserve", "put", "hello", "hint") else []
+def _known(name: str) -> Dict[str, Any]:
+    """Tag and kind of each option of a list; in that of a request are those of all requests."""
+    inherited = ["request"] if name in ("lookup", "prefetch", "reserve", "put", "hello", "hint") else []
+    return {option: row for group in (*inherited, name) for option, row in SCHEMA["options"].get(group, {}).items()}
 
 
 # ---- random messages ----------------------------------------------------------
@@ -215,7 +215,7 @@ def _make_array(kind: str, rng: random.Random, grown: bool) -> Tuple[bytes, Any]
 
 def _make_options(name: str, rng: random.Random, grown: bool) -> Tuple[Dict[str, Any], bytes]:
     values, rows = {}, []
-    for option, (tag, kind) in SCHEMA["options"].get(name, {}).items():
+    for option, (tag, kind) in _known(name).items():
         if rng.random() < 0.5:
             raw, values[option] = _make(kind, rng, grown)
             rows.append((tag, raw))
@@ -265,8 +265,7 @@ def request(wire: Any, name: str, fields: Any, value: Dict[str, Any]) -> bytes:
     for field in SCHEMA["types"][fields] if isinstance(fields, str) else fields:
         field, _, kind = field.partition(" ")
         if field == "options":
-            lists = {**SCHEMA["options"]["request"], **SCHEMA["options"].get(kind, {})}
-            given.update({o: _given(wire, lists[o][1], v) for o, v in value[field].items()})
+            given.update({o: _given(wire, _known(kind)[o][1], v) for o, v in value[field].items()})
         elif field == "payloads":
             more = value[field]
         elif kind == "item[]":

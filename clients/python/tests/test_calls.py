@@ -2,9 +2,11 @@
 
 import sys
 import time
+import unittest
 from typing import Any, Callable
 
 import kvstored
+from kvstored import bulk
 
 from .daemon import Served
 from .test_client import GIVEN, chain
@@ -12,6 +14,7 @@ from .test_client import GIVEN, chain
 GET, PUT, MORE = 70, 90, 12  # calls of one chunk, and for each further one
 
 
+@unittest.skipUnless(bulk.EXTENSION, "without the extension a copy is more calls")
 class Calls(Served):
     def count(self, work: Callable[[], Any]) -> int:
         """The least of some times: the answer to a release may come in between."""

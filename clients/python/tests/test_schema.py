@@ -69,6 +69,7 @@ class Replies(unittest.TestCase):
                 want = None if fields == ["options none"] else schema.told(fields, value)
                 with self.subTest(name, i=i):
                     self.assertEqual(read(body), want)
+                    self.assertEqual(read(memoryview(body)), want)
 
     def test_as_the_schema_says(self) -> None:
         self.each(grown=False)

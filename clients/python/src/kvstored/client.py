@@ -283,29 +283,20 @@ class Client(Connection):
         A connection has at most 1,024 jobs; one beyond that is a miss."""
         try:
             link, deadline = self._begin(timeout)
-            body = self._prefetch(
-                link, prompt, deadline, search, policy, load_deadline, pin, lookup_id, configs, ranks, groups, lengths, prefill_rate, why, alone
-            )
+            flags = wire.PREFETCH_FLAGS_PIN * pin | wire.PREFETCH_FLAGS_ALONE * alone
+            body = wire.prefetch(
+                self._chain(link, prompt, deadline), search, flags, policy, int(load_deadline * 1000), lookup_id,
+                **self._asked(link, prompt, deadline, configs, ranks, groups, lengths, prefill_rate, why),
+            )  # fmt: skip
             reply = link.call(Op.PREFETCH, body, deadline, wire.prefetch_reply, jobs.undo)
             return Job(link, self.timeout, reply, 1 if groups else 1 + len(ranks))
         except Error as e:
             self._missed(e)
             return Job(None, self.timeout, error=e)
 
-    def _prefetch(
-        self, link: Link, prompt: Prompt, deadline: float, search: int = 0, policy: int = 0, load_deadline: float = 0.0,
-        pin: bool = False, lookup_id: str = "", configs: Configs = (), ranks: Sequence[Space] = (),
-        groups: Sequence[Group] = (), lengths: int = 0, prefill_rate: int = 0, why: bool = False, alone: bool = False,
-    ) -> bytes:  # fmt: skip
-        chain = self._chain(link, prompt, deadline)
-        return wire.prefetch(
-            chain, search, wire.PREFETCH_FLAGS_PIN * pin | wire.PREFETCH_FLAGS_ALONE * alone, policy, int(load_deadline * 1000), lookup_id,
-            **self._asked(link, prompt, deadline, configs, ranks, groups, lengths, prefill_rate, why),
-        )  # fmt: skip
-
     def _asked(
         self, link: Link, prompt: Optional[Prompt], deadline: float, configs: Configs, ranks: Sequence[Space],
-        groups: Sequence[Group], lengths: int, prefill_rate: int, why: bool,
+        groups: Sequence[Group] = (), lengths: int = 0, prefill_rate: int = 0, why: bool = False,
     ) -> Dict[str, Any]:  # fmt: skip
         """The options of a prefetch or a batch."""
         if not (configs or ranks or groups or lengths or prefill_rate or why):
@@ -320,7 +311,10 @@ class Client(Connection):
             grain=None if prompt is None else prompt.grain or None,
         )
 
-    def prefetch_soon(self, prompt: Prompt, then: Callable[[Job], Any], *, ranks: Sequence[Space] = (), **asked: Any) -> None:
+    def prefetch_soon(
+        self, prompt: Prompt, then: Callable[[Job], Any], *, load_deadline: float = 0.0, configs: Configs = (),
+        ranks: Sequence[Space] = (), prefill_rate: int = 0,
+    ) -> None:  # fmt: skip
         """:meth:`prefetch` for a caller that waits for nothing. ``then`` is called with the
         job by whichever thread reads the answer: it must not wait, nor call the client. It
         is not called where there is no job."""
@@ -334,7 +328,12 @@ class Client(Connection):
                 then(Job(link, timeout, wire.prefetch_reply(body), 1 + len(ranks)))
 
         try:
-            link.post(Op.PREFETCH, self._prefetch(link, prompt, due(None, self.timeout), ranks=ranks, **asked), told)
+            deadline = due(None, timeout)
+            body = wire.prefetch(
+                self._chain(link, prompt, deadline), load_ms=int(load_deadline * 1000),
+                **self._asked(link, prompt, deadline, configs, ranks, prefill_rate=prefill_rate),
+            )  # fmt: skip
+            link.post(Op.PREFETCH, body, told)
         except Error as e:  # a space could not be opened
             self._missed(e)
 
@@ -414,7 +413,7 @@ class Client(Connection):
         try:
             link, deadline = self._begin(timeout)
             rows = [wire.prompt(self._chain(link, p, deadline), 0, name) for p, name in zip(prompts, names)]
-            asked = self._asked(link, prompts[0] if prompts else None, deadline, configs, ranks, groups, 0, prefill_rate, False)
+            asked = self._asked(link, prompts[0] if prompts else None, deadline, configs, ranks, groups, prefill_rate=prefill_rate)
             flags = wire.PREFETCH_FLAGS_PIN * pin | wire.PREFETCH_FLAGS_ALONE * alone
             body = wire.batch(search, flags, policy, int(load_deadline * 1000), _OVERTAKEN, rows, **asked)
             reply = link.call(Op.BATCH, body, deadline, _batch_reply, _undo_batch)

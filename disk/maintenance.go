@@ -40,7 +40,8 @@ func (m maintenance) lookAtMeta() error {
 		return err
 	}
 	t.share.free.Store(free)
-	t.share.files.Store(allocatedBelow(t.db.Dir))
+	files, _ := filesystem.OccupiedBelow(t.db.Dir)
+	t.share.files.Store(files)
 	others := int64(smallFileBytes)
 	if !slices.ContainsFunc(t.volumes, func(v *volume) bool { return filesystem.SameDir(v.dir, t.o.Meta) }) {
 		others += otherBytes(t.o.Meta)

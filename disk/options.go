@@ -185,6 +185,23 @@ func badOption(what string, is any, want string) error {
 	return fmt.Errorf("disk: %s is %v, want %s", what, is, want)
 }
 
-// FreeBytes is the free space, in bytes, of the file system of paths that has
-// most of it.
-func FreeBytes(paths []string) (most int64, err error) { return filesystem.FreeBytes(paths) }
+// FreeBytes is the free space of the file system that a path lies on, or will once it
+// is made.
+func FreeBytes(path string) (int64, error) {
+	dir, err := filesystem.NearestExisting(path)
+	if err != nil {
+		return 0, err
+	}
+	return filesystem.AvailableBytes(dir)
+}
+
+// SameFileSystem reports whether two paths lie on one, or will.
+func SameFileSystem(a, b string) bool {
+	x, errX := filesystem.NearestExisting(a)
+	y, errY := filesystem.NearestExisting(b)
+	return errX == nil && errY == nil && filesystem.SameDevice(x, y)
+}
+
+// OccupiedBytes is what a folder and all below it take of their file system; 0 without
+// it.
+func OccupiedBytes(dir string) (int64, error) { return filesystem.OccupiedBelow(dir) }

@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -219,19 +218,6 @@ func otherBytes(dir string) (total int64) {
 			total += filesystem.AllocatedBytes(info)
 		}
 	}
-	return total + allocatedBelow(filepath.Join(dir, metadata.DamagedName))
-}
-
-// allocatedBelow is how many bytes a folder and all in it occupy; 0 without it.
-func allocatedBelow(dir string) (total int64) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil //nolint:nilerr // files come and go
-		}
-		if info, err := d.Info(); err == nil {
-			total += filesystem.AllocatedBytes(info)
-		}
-		return nil
-	})
-	return total
+	aside, _ := filesystem.OccupiedBelow(filepath.Join(dir, metadata.DamagedName))
+	return total + aside
 }

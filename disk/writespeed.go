@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"time"
+
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 )
 
 // The most that MeasureWrite writes, and for how long it begins writes.
@@ -15,7 +17,8 @@ const (
 	measuredPiece = 1 << 20
 )
 
-// MeasureWrite is how many bytes a second reach the device of a folder, in one stream:
+// MeasureWrite is how many bytes a second reach the device of a folder, or of the nearest
+// above it that is there, in one stream:
 // the bytes are synced, in a file without a name, so that nothing stays. It ends with ctx
 // also where the device hangs; the write under way ends on its own.
 func MeasureWrite(ctx context.Context, folder string) (bytesPerSecond float64, err error) {
@@ -43,7 +46,11 @@ func MeasureWrite(ctx context.Context, folder string) (bytesPerSecond float64, e
 }
 
 func measureWrite(ctx context.Context, folder string) (float64, error) {
-	f, err := os.CreateTemp(folder, ".kvstored-speed-*")
+	dir, err := filesystem.NearestExisting(folder)
+	if err != nil {
+		return 0, fmt.Errorf("disk: measure writes: %w", err)
+	}
+	f, err := os.CreateTemp(dir, ".kvstored-speed-*")
 	if err != nil {
 		return 0, fmt.Errorf("disk: measure writes: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -224,7 +223,7 @@ func checkStop(ctx context.Context, out, warn io.Writer, c *config.Config) {
 	speed := 0.0
 	for _, path := range c.Disk.Paths {
 		ctx, cancel := context.WithTimeout(ctx, measureWithin)
-		n, err := disk.MeasureWrite(ctx, existing(path))
+		n, err := disk.MeasureWrite(ctx, path)
 		cancel()
 		if err != nil {
 			fmt.Fprintf(out, "# stop: not known how long it takes to write what only DRAM has: %v\n", err)
@@ -238,16 +237,6 @@ func checkStop(ctx context.Context, out, warn io.Writer, c *config.Config) {
 		c.Write.Mode, human.Bytes(int64(c.CPU.Capacity)), human.Rate(speed/1e9), human.Duration(takes))
 	for _, text := range stopWarnings(c, takes, unit, file, known) {
 		fmt.Fprintln(warn, "kvstored: warning:", text)
-	}
-}
-
-// existing is a folder, or the nearest one above it that is there: start makes the
-// others, mostly on the same device.
-func existing(path string) string {
-	for up := path; ; up = filepath.Dir(up) {
-		if _, err := os.Stat(up); err == nil || up == filepath.Dir(up) {
-			return up
-		}
 	}
 }
 
@@ -370,7 +359,7 @@ func summarizeDisk(l *cli.List, c *config.Disk, here bool) {
 			continue
 		}
 		free := "free space unknown"
-		if n, err := disk.FreeBytes([]string{path}); err == nil {
+		if n, err := disk.FreeBytes(path); err == nil {
 			free = human.Bytes(n) + " free"
 		}
 		if _, err := os.Stat(path); os.IsNotExist(err) {

@@ -1,13 +1,9 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"github.com/rs/zerolog"
 
@@ -20,9 +16,8 @@ import (
 // are made.
 type fileSystem struct {
 	path       string // the first of those folders
-	device     uint64
-	free, held int64 // held by the tier's own files
-	data, meta bool  // what lies there: segments, the database
+	free, held int64  // held by the tier's own files
+	data, meta bool   // what lies there: segments, the database
 }
 
 // room is what the tier may occupy there.
@@ -80,21 +75,17 @@ func fileSystems(c *config.Disk) (out []fileSystem, err error) {
 		folders = append(slices.Clone(folders), meta)
 	}
 	for k, path := range folders {
-		device, err := deviceOf(path)
-		if err != nil {
-			return nil, err
-		}
-		i := slices.IndexFunc(out, func(f fileSystem) bool { return f.device == device })
+		i := slices.IndexFunc(out, func(f fileSystem) bool { return disk.SameFileSystem(f.path, path) })
 		if i < 0 {
-			free, err := disk.FreeBytes([]string{path})
+			free, err := disk.FreeBytes(path)
 			if err != nil {
 				return nil, err
 			}
-			i, out = len(out), append(out, fileSystem{path: path, device: device, free: free})
+			i, out = len(out), append(out, fileSystem{path: path, free: free})
 		}
 		f := &out[i]
 		if !slices.ContainsFunc(folders[:k], func(other string) bool { return below(path, other) }) {
-			held, err := occupied(path)
+			held, err := disk.OccupiedBytes(path)
 			if err != nil {
 				return nil, err
 			}
@@ -110,38 +101,4 @@ func fileSystems(c *config.Disk) (out []fileSystem, err error) {
 func below(path, folder string) bool {
 	rel, err := filepath.Rel(folder, path)
 	return err == nil && filepath.IsLocal(rel)
-}
-
-// deviceOf is where path lies, or will once it is made.
-func deviceOf(path string) (uint64, error) {
-	for {
-		st, err := os.Stat(path)
-		if up := filepath.Dir(path); errors.Is(err, fs.ErrNotExist) && up != path {
-			path = up
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		return uint64(st.Sys().(*syscall.Stat_t).Dev), nil
-	}
-}
-
-// occupied is what the files below a folder take of their file system. Without
-// the folder that is nothing.
-func occupied(folder string) (n int64, err error) {
-	err = filepath.WalkDir(folder, func(_ string, e fs.DirEntry, err error) error {
-		var st fs.FileInfo
-		if err == nil && e.Type().IsRegular() {
-			st, err = e.Info()
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // deleted meanwhile
-		}
-		if err == nil && st != nil {
-			n += int64(st.Sys().(*syscall.Stat_t).Blocks) * 512
-		}
-		return err
-	})
-	return n, err
 }

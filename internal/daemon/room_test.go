@@ -69,7 +69,7 @@ func TestFileSystems(t *testing.T) {
 	if f := got[0]; f.path != made || !f.data || !f.meta || f.free <= 0 || f.held < 1<<20 || f.held >= 2<<20 {
 		t.Errorf("%+v", f)
 	}
-	if n, err := occupied(filepath.Join(dir, "not")); n != 0 || err != nil {
+	if n, err := disk.OccupiedBytes(filepath.Join(dir, "not")); n != 0 || err != nil {
 		t.Errorf("a folder that is not there occupies %d, %v", n, err)
 	}
 }

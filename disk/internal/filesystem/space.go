@@ -1,29 +1,39 @@
 package filesystem
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// FreeBytes is the free space, in bytes, of the file system of paths that has
-// most of it.
-func FreeBytes(paths []string) (most int64, err error) {
-	for _, path := range paths {
-		dir, err := NearestExisting(path)
-		if err != nil {
-			return 0, err
+// AllocatedBytes is how much a file occupies on its file system.
+func AllocatedBytes(info os.FileInfo) int64 {
+	return info.Sys().(*syscall.Stat_t).Blocks * 512
+}
+
+// OccupiedBelow is how much a folder and all in it occupy, as far as that can be told, and
+// the first error; 0 without it.
+func OccupiedBelow(dir string) (total int64, failed error) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		var info fs.FileInfo
+		if err == nil {
+			info, err = d.Info()
 		}
-		free, err := AvailableBytes(dir)
-		if err != nil {
-			return 0, err
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // files come and go
+		case err != nil:
+			failed = cmp.Or(failed, err)
+		default:
+			total += AllocatedBytes(info)
 		}
-		most = max(most, free)
-	}
-	return most, nil
+		return nil
+	})
+	return total, failed
 }
 
 // NearestExisting is path, or the folder nearest above it that there is.

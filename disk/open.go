@@ -93,7 +93,7 @@ func (o opening) openStore() (err error) {
 	t.db, err = metadata.Open(metadata.Options{
 		Meta: t.set.Meta, Pulse: t.pulse, ReserveBytes: t.o.MetaReserveBytes,
 		Database: t.o.Database, Free: t.o.free,
-		Patience: patience * t.o.IOTimeout, Await: min(lastTimeout, t.o.IOTimeout/2), Log: t.log, Trouble: t.trouble,
+		Patience: patience * t.o.IOTimeout, Await: min(lastTimeout, t.o.IOTimeout/2), Log: t.log,
 	})
 	return err
 }

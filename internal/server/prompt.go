@@ -123,7 +123,7 @@ func (p *prompt) worth(c *reader) uint32 {
 	run, least := p.run(), math.MaxInt
 	for r := range p.first {
 		chain := &p.first[r]
-		least = min(least, run+p.stack.Admit(chain, chain.Skip+run, c.payload))
+		least = min(least, run+p.stack.Admit(chain, chain.Skip+run, chain.Len(), c.payload))
 	}
 	return uint32(least)
 }

@@ -142,7 +142,7 @@ func (s *filler) reserve(ctx context.Context, want Store, c *key.Chain, from int
 			grants[n] = Grant{Status: Exists}
 			continue
 		}
-		if s.distrusted.Has(c.Space) || !want.Force && s.planning.admit(c, i, i+1, size) == 0 {
+		if s.distrusted.Has(c.Space) || !want.Force && s.planning.Admit(c, i, i+1, size) == 0 {
 			s.absences.refused(c.Key(i), ErrNotAdmitted)
 			return n, fmt.Errorf("reserve chunk %d: %w", i, ErrNotAdmitted)
 		}

@@ -109,7 +109,7 @@ func TestAloneIsPlanned(t *testing.T) {
 	for range 3 {
 		r.Observe(c, stack.Prompt{})
 	}
-	if n := r.Admit(c, 0, 4*kib); n != c.Len() {
+	if n := r.Admit(c, 0, c.Len(), 4*kib); n != c.Len() {
 		t.Errorf("%d of %d chunks are worth storing where there is room for all", n, c.Len())
 	}
 	r.put(c, 0, 40, 4*kib)

@@ -18,23 +18,17 @@ import (
 // chunks are worth storing.
 type planning struct {
 	*dram
-	planners []plannerAt // of the bounded tiers, nearest first
+	planners []tier.Planner // of the bounded tiers, nearest first
 	depths   depths
 	takesAll bool          // there is a tier without bounds
 	training chan struct{} // capacity 1: a policy may have a training due
-}
-
-// plannerAt is the planner of a tier.
-type plannerAt struct {
-	tier.Planner
-	place tier.Place
 }
 
 func newPlanning(d *dram) *planning {
 	p := &planning{dram: d, training: make(chan struct{}, 1)}
 	for _, l := range d.levels.all {
 		if l.Planner != nil {
-			p.planners = append(p.planners, plannerAt{l.Planner, l.place})
+			p.planners = append(p.planners, l.Planner)
 		}
 		p.takesAll = p.takesAll || l.Resident == nil
 	}
@@ -57,7 +51,7 @@ type Prompt struct {
 // request and before anything of it is held or stored. To them it is the use
 // that Touch is to the others.
 func (s *planning) Observe(c *key.Chain, p Prompt) {
-	if c.Len() == 0 || !slices.ContainsFunc(s.planners, plannerAt.Plans) {
+	if c.Len() == 0 || !slices.ContainsFunc(s.planners, tier.Planner.Plans) {
 		return
 	}
 	if !c.Alone {
@@ -80,7 +74,7 @@ func (s *planning) observe(c *key.Chain, from, to int, p Prompt) {
 	for _, t := range s.planners {
 		r.PrefillDepth = s.depths.of(c.Space, p.PrefillDepth)
 		if t.Observe(&r) {
-			s.trainingDue()
+			base.Poke(s.training)
 		}
 	}
 }
@@ -89,7 +83,7 @@ func (s *planning) observe(c *key.Chain, from, to int, p Prompt) {
 // prompt asks for, which Observe was told of before: those of the length that is usable,
 // of the junction, and of the end. They are worth what the end of the prompt is.
 func (s *planning) ObserveFamily(f *Family, m *FamilyMatch, prefillDepth int) {
-	if !f.isMixed() || f.Groups.OnlyStates() || !slices.ContainsFunc(s.planners, plannerAt.Plans) {
+	if !f.isMixed() || f.Groups.OnlyStates() || !slices.ContainsFunc(s.planners, tier.Planner.Plans) {
 		return
 	}
 	done := make([]int, len(f.Groups))
@@ -138,28 +132,21 @@ func (s *planning) eachPrompt(c *key.Chain, do func([]key.Hash)) {
 	}
 }
 
-// Admit returns how many of the chunks of c from `from` on, of size bytes each,
-// are worth storing now, at most. A size of 0 is not known, and so small.
-// Without policies that plan it is all.
-func (s *planning) Admit(c *key.Chain, from int, size uint32) int {
-	return s.admit(c, from, c.Len(), size)
-}
-
-// admit returns how many of the chunks from..to of c, of size bytes each, some
-// tier wants to have. One whose policy does not plan wants everything. A chunk
-// that only a tier below has a use for comes to stay there if that has room;
-// otherwise it must have been asked for before, as most never are again. Nothing is of
-// a space that is distrusted.
-func (s *planning) admit(c *key.Chain, from, to int, size uint32) (most int) {
+// Admit returns how many of the chunks from..to of c, of size bytes each, some tier
+// wants to have at most. A size of 0 is not known, and so small. A tier whose policy
+// does not plan wants everything. A chunk that only a tier below has a use for comes to
+// stay there if that has room; otherwise it must have been asked for before, as most never
+// are again. Nothing is of a space that is distrusted.
+func (s *planning) Admit(c *key.Chain, from, to int, size uint32) (most int) {
 	if s.distrusted.Has(c.Space) {
 		return 0
 	}
-	if from == to || s.takesAll || !s.allPlan() {
+	if from == to || s.takesAll || slices.ContainsFunc(s.planners, func(t tier.Planner) bool { return !t.Plans() }) {
 		return to - from
 	}
 	if c.Alone && to-from > 1 {
 		for i := from; i < to; i++ {
-			if s.admit(c, i, i+1, size) == 0 {
+			if s.Admit(c, i, i+1, size) == 0 {
 				return i - from
 			}
 		}
@@ -169,19 +156,6 @@ func (s *planning) admit(c *key.Chain, from, to int, size uint32) (most int) {
 		most = max(most, t.Admit(c.Space, c.Parent(from), c.Hashes[from:to], size, i > 0))
 	}
 	return most
-}
-
-func (s *planning) allPlan() bool {
-	for _, t := range s.planners {
-		if !t.Plans() {
-			return false
-		}
-	}
-	return true
-}
-
-func (s *planning) trainingDue() {
-	base.Poke(s.training)
 }
 
 // keepTraining has the policies trained beside the requests.

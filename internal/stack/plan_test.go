@@ -122,7 +122,7 @@ func TestOnlyWhatIsWanted(t *testing.T) {
 			!slices.Equal(p.asked[6].Hashes, c.Hashes) {
 			t.Fatalf("%d requests were announced, the last as %+v", n, p.asked[n-1])
 		}
-		if worth := r.Admit(c, 0, size); worth != 4 {
+		if worth := r.Admit(c, 0, c.Len(), size); worth != 4 {
 			t.Errorf("%d chunks are worth storing, want the 4 that the disk wants", worth)
 		}
 		grants, err := r.reserve(ledger.Daemon, c, 0, 6, size)
@@ -136,7 +136,7 @@ func TestOnlyWhatIsWanted(t *testing.T) {
 		}
 
 		p.careless.Store(true) // and so takes everything
-		if worth := r.Admit(c, 4, size); worth != 2 {
+		if worth := r.Admit(c, 4, c.Len(), size); worth != 2 {
 			t.Errorf("%d of 2 chunks are worth storing where the disk takes everything", worth)
 		}
 	})

@@ -34,7 +34,6 @@ const (
 type Store struct {
 	Dir   string // of Badger itself; not to be changed
 	o     Options
-	floor int64 // file system space below which nothing is written
 	tries attempts
 
 	witness *witness
@@ -58,7 +57,6 @@ type Options struct {
 	Database     database.Opener
 	Free         func(dir string) (int64, error) // bytes that may yet be allocated there
 	Log          zerolog.Logger                  // for what happens once
-	Trouble      zerolog.Logger                  // for what may come in floods
 }
 
 // Pulse is a file of the database's file system. Whether it can be written to is
@@ -91,7 +89,7 @@ func MemoryBytes(reserve int64) int64 { return database.MemoryLimit(MemtableByte
 // damaged: that is an error, and nothing is lost.
 func Open(o Options) (*Store, error) {
 	dir := o.Meta.Path(folders.DatabaseName)
-	s := &Store{Dir: dir, o: o, floor: FloorBytes(o.ReserveBytes), tries: attempts{o.Meta}}
+	s := &Store{Dir: dir, o: o, tries: attempts{o.Meta}}
 	if err := Check(o.Meta.Path(""), o.ReserveBytes, o.Free); err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func testOptions(t testing.TB) Options {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = meta.Close() })
-	return Options{Meta: meta, Pulse: f, ReserveBytes: 16 << 20, Patience: time.Minute, Database: database.OpenHere, Free: filesystem.AvailableBytes, Log: zerolog.Nop(), Trouble: zerolog.Nop()}
+	return Options{Meta: meta, Pulse: f, ReserveBytes: 16 << 20, Patience: time.Minute, Database: database.OpenHere, Free: filesystem.AvailableBytes, Log: zerolog.Nop()}
 }
 
 // testStore is a store of its own.

@@ -56,7 +56,7 @@ func (m *mappings) open(h *wire.HelloReply, files []*os.File) error {
 			m.close()
 			return fmt.Errorf("map the staging window: %w", err)
 		}
-		adviseHuge(m.mu.staging)
+		_ = unix.Madvise(m.mu.staging, unix.MADV_HUGEPAGE) // nothing depends on them
 	}
 	return nil
 }
@@ -113,7 +113,3 @@ func view(b []byte, off uint64, n uint32) []byte {
 	}
 	return b[off : off+uint64(n) : off+uint64(n)]
 }
-
-// adviseHuge asks for huge pages. Nothing depends on them, so a kernel that
-// gives none is no error.
-func adviseHuge(p []byte) { _ = unix.Madvise(p, unix.MADV_HUGEPAGE) }

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/key"
@@ -46,7 +47,7 @@ func OpenManifest(f *os.File, arenaBytes int64) (*Manifest, *Left, error) {
 	m := &Manifest{file: f, mem: mem}
 	l := &Left{of: m, arena: arenaBytes}
 	if err := l.read(); err != nil {
-		_ = unmap(mem)
+		_ = unix.Munmap(mem)
 		return nil, nil, err
 	}
 	return m, l, nil

@@ -206,7 +206,7 @@ func (m *Manifest) Close() error {
 	if m == nil {
 		return nil
 	}
-	return closeMemory(m.file, m.mem)
+	return errors.Join(unix.Munmap(m.mem), m.file.Close())
 }
 
 // newMemory makes a file of n bytes in memory and maps it. Pages that are not written
@@ -216,15 +216,12 @@ func newMemory(n int64) (*os.File, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := mapMemory(f)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("map %d bytes: %w", n, err), f.Close())
+		return nil, nil, errors.Join(err, f.Close())
 	}
-	_ = unix.Madvise(mem, unix.MADV_DONTDUMP) // as the arena
 	return f, mem, nil
 }
-
-func closeMemory(f *os.File, mem []byte) error { return errors.Join(unix.Munmap(mem), f.Close()) }
 
 // mapMemory maps a file whose size cannot change.
 func mapMemory(f *os.File) ([]byte, error) {
@@ -244,8 +241,6 @@ func mapMemory(f *os.File) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", st.Size(), err)
 	}
-	_ = unix.Madvise(mem, unix.MADV_DONTDUMP)
+	_ = unix.Madvise(mem, unix.MADV_DONTDUMP) // as the arena
 	return mem, nil
 }
-
-func unmap(mem []byte) error { return unix.Munmap(mem) }

@@ -72,7 +72,7 @@ func (b *Budget) exorcise() int {
 	}
 	for i, fd := range fds {
 		if unread[i] == 0 {
-			closeFD(fd)
+			_ = unix.Close(fd)
 		}
 	}
 	return b.shrink(unread)

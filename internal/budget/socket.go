@@ -152,5 +152,3 @@ func duplicate(raw syscall.RawConn) (dup int, ok bool) {
 	})
 	return dup, ok
 }
-
-func closeFD(fd int) { _ = unix.Close(fd) }

@@ -91,15 +91,11 @@ func runtimeSettings() (env []string) {
 }
 
 // start makes the pairs and the process.
-func (d *DB) start(dir string, limit int64) error {
-	path, err := program()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(path)
+func (d *DB) start(dir string, limit int64) (err error) {
+	cmd := exec.Command("/proc/self/exe") // what runs now, also when its file was replaced or removed
 	cmd.Args = []string{processName, dir} // for ps
 	cmd.Env = append(runtimeSettings(), fmt.Sprintf("GOMEMLIMIT=%d", limit))
-	cmd.SysProcAttr = processAttributes()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it ends with this one
 	defer func() {
 		for _, f := range cmd.ExtraFiles {
 			_ = f.Close() // the process has its own
@@ -245,15 +241,3 @@ func pair() (mine net.Conn, its *os.File, err error) {
 	}
 	return mine, its, nil
 }
-
-// program is what runs now, also when its file has been replaced or removed.
-func program() (string, error) { return "/proc/self/exe", nil }
-
-// processAttributes have the kernel kill the process when this one ends.
-func processAttributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-}
-
-// goFirst asks the kernel to take this process before others where memory is
-// short: the cache in DRAM is worth more. Refused, it is as likely as they are.
-func goFirst() { _ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) }

@@ -29,7 +29,9 @@ const firstPair = 3
 // serve returns the exit code. It mostly ends otherwise: with its parent.
 func serve() int {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE) // for the daemon, which still needs it
-	goFirst()
+	// The first to go where memory is short: the cache in DRAM is worth more. Where that
+	// is refused it is as likely as others.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	syscall.Umask(0o077) // of this process only: what Badger makes is its user's
 	var conns []*conn
 	for i := range 1 + readers {

@@ -131,7 +131,7 @@ func (s *Server) Recheck() {
 // command it is at and closes it. It closes l. It may be called for several
 // listeners at a time.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	return socket.ServeSome(ctx, l, s.o.Log, s.admit)
+	return socket.Serve(ctx, l, s.o.Log, s.admit)
 }
 
 // admit says what becomes of a connection.

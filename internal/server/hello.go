@@ -335,7 +335,7 @@ const (
 // same: one that a busy machine has kept from writing it connects again.
 func Starting(ctx context.Context, l net.Listener, log zerolog.Logger) error {
 	turns := make(chan struct{}, startingHellos)
-	return socket.Serve(ctx, l, log, func(ctx context.Context, conn net.Conn) {
+	serve := func(ctx context.Context, conn net.Conn) {
 		select {
 		case turns <- struct{}{}:
 			defer func() { <-turns }()
@@ -346,7 +346,8 @@ func Starting(ctx context.Context, l net.Listener, log zerolog.Logger) error {
 		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now().Add(startingGrace)) })
 		defer stop()
 		refuseHello(conn)
-	})
+	}
+	return socket.Serve(ctx, l, log, func(net.Conn) socket.Handler { return serve })
 }
 
 // refuseHello tells a client that the daemon is starting, or why its hello is refused.

@@ -154,7 +154,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	turns.Go(func() { s.wishes.pauses.run(ctx) })
 	turns.Go(func() { s.naming.run(ctx) })
 	turns.Go(func() { _ = s.wishes.claims.Run(ctx) }) // until ctx ends
-	err := socket.ServeSome(ctx, l, s.o.Log, s.admit)
+	err := socket.Serve(ctx, l, s.o.Log, s.admit)
 	cancel()
 	turns.Wait()
 	return err

@@ -29,20 +29,16 @@ const (
 // Handler serves a connection. It does not close it.
 type Handler func(context.Context, net.Conn)
 
-// Serve runs serve in a goroutine for each connection of l, which it closes in
-// the end, until ctx ends or accepting fails for good. Then it ends the contexts
-// that serve was given, and returns when every serve has. The context of one
-// connection also ends, with ErrDeparted as its cause, within a moment of the
+// Serve runs the handler that admit has for each connection of l, which it closes in
+// the end, in a goroutine, until ctx ends or accepting fails for good. Then it ends the
+// contexts that handlers were given, and returns when every handler has. The context of
+// one connection also ends, with ErrDeparted as its cause, within a moment of the
 // client's end; the cause of a stop is context.Canceled.
-func Serve(ctx context.Context, l net.Listener, log zerolog.Logger, serve Handler) error {
-	return ServeSome(ctx, l, log, func(net.Conn) Handler { return serve })
-}
-
-// ServeSome is Serve for the connections that admit has a handler for. It tells the others
-// why they are not served. The next is accepted when admit returns, so it must not wait.
-// The handler runs in any case, also when ctx has ended, and may have another net.Conn
-// than admit.
-func ServeSome(ctx context.Context, l net.Listener, log zerolog.Logger, admit func(net.Conn) Handler) error {
+//
+// A connection that admit has no handler for it has told why. The next is accepted when
+// admit returns, so it must not wait. The handler runs in any case, also when ctx has
+// ended, and may have another net.Conn than admit.
+func Serve(ctx context.Context, l net.Listener, log zerolog.Logger, admit func(net.Conn) Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	context.AfterFunc(ctx, func() { _ = l.Close() })
 	var connections sync.WaitGroup

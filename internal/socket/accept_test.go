@@ -56,11 +56,11 @@ func TestShortageIsWaitedOutAndTheEndIsWaitedFor(t *testing.T) {
 			<-served
 			cancel()
 		}()
-		err := Serve(ctx, l, zerolog.Nop(), func(ctx context.Context, conn net.Conn) {
+		err := Serve(ctx, l, zerolog.Nop(), always(func(ctx context.Context, conn net.Conn) {
 			close(served)
 			<-ctx.Done()
 			over = true
-		})
+		}))
 		if err != nil || !over || l.closes.Load() == 0 {
 			t.Errorf("Serve: %v; the connection ended: %t; closed %d times", err, over, l.closes.Load())
 		}
@@ -81,7 +81,7 @@ func TestShortageIsToldOnceAMinute(t *testing.T) {
 			l.results = append(l.results, &net.OpError{Op: "accept", Err: syscall.EMFILE})
 		}
 		var log bytes.Buffer
-		if err := Serve(ctx, l, zerolog.New(&log), func(context.Context, net.Conn) {}); err != nil {
+		if err := Serve(ctx, l, zerolog.New(&log), always(func(context.Context, net.Conn) {})); err != nil {
 			t.Error(err)
 		}
 		tried := 10_000 - len(l.results)
@@ -111,10 +111,10 @@ func TestFailure(t *testing.T) {
 		mine, _ := net.Pipe()
 		l := &script{results: []any{mine, syscall.EINVAL}, closed: make(chan struct{})}
 		var over atomic.Bool
-		err := Serve(t.Context(), l, zerolog.Nop(), func(ctx context.Context, _ net.Conn) {
+		err := Serve(t.Context(), l, zerolog.Nop(), always(func(ctx context.Context, _ net.Conn) {
 			<-ctx.Done()
 			over.Store(true)
-		})
+		}))
 		if !errors.Is(err, syscall.EINVAL) || !over.Load() || l.closes.Load() == 0 {
 			t.Errorf("Serve: %v; the connection ended: %t; closed %d times", err, over.Load(), l.closes.Load())
 		}
@@ -123,7 +123,7 @@ func TestFailure(t *testing.T) {
 
 // A connection without a handler is closed before the next one is accepted, and costs no
 // goroutine.
-func TestServeSome(t *testing.T) {
+func TestServe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		l := &script{closed: make(chan struct{})}
@@ -138,7 +138,7 @@ func TestServeSome(t *testing.T) {
 			synctest.Wait()
 			cancel()
 		}()
-		err := ServeSome(ctx, l, zerolog.Nop(), func(net.Conn) Handler {
+		err := Serve(ctx, l, zerolog.Nop(), func(net.Conn) Handler {
 			if admitted++; admitted < 4 {
 				for i, c := range theirs[:admitted-1] {
 					if _, err := c.Write([]byte("x")); err == nil {
@@ -150,7 +150,10 @@ func TestServeSome(t *testing.T) {
 			return func(context.Context, net.Conn) { served.Add(1) }
 		})
 		if err != nil || admitted != 4 || served.Load() != 1 {
-			t.Errorf("ServeSome: %v; of %d connections %d were served, want 1 of 4", err, admitted, served.Load())
+			t.Errorf("Serve: %v; of %d connections %d were served, want 1 of 4", err, admitted, served.Load())
 		}
 	})
 }
+
+// always has one handler for all connections.
+func always(h Handler) func(net.Conn) Handler { return func(net.Conn) Handler { return h } }

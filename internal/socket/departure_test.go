@@ -31,10 +31,10 @@ func TestDeparture(t *testing.T) {
 		served := make(chan context.Context, 3)
 		var serving = make(chan error)
 		go func() {
-			serving <- Serve(ctx, l, zerolog.Nop(), func(ctx context.Context, conn net.Conn) {
+			serving <- Serve(ctx, l, zerolog.Nop(), always(func(ctx context.Context, conn net.Conn) {
 				served <- ctx
 				<-ctx.Done()
-			})
+			}))
 		}()
 		dial := func() (net.Conn, context.Context) {
 			t.Helper()

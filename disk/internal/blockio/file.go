@@ -1,10 +1,13 @@
 package blockio
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/arena"
@@ -57,8 +60,8 @@ func NewFolder(dir *filesystem.Folder, buffered bool) (OSFolder, error) {
 	defer f.Close() //nolint:errcheck // it is removed
 	page := AlignedBytes(arena.AlignBytes)
 	if _, err := f.WriteAt(page, 0); err != nil {
-		if isRefusal(err) {
-			return own, nil
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+			return own, nil // how a file system says no to direct I/O
 		}
 		return own, fmt.Errorf("disk: write to %s: %w", dir.Path(ProbeName), err)
 	}

@@ -9,11 +9,6 @@ import (
 
 const direct = unix.O_DIRECT // has no page cache under a file
 
-// isRefusal reports whether err is how a file system says no to direct I/O.
-func isRefusal(err error) bool {
-	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
-}
-
 // preallocate gives f its blocks now, so that a write into it cannot run out
 // of space later.
 func preallocate(f *os.File, size int64) error {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/database"
@@ -90,7 +91,10 @@ func (s *Set) openLock(dir string) (f *filesystem.Folder, lock *os.File, err err
 func canMakeIn(dir string) error {
 	there, err := filesystem.NearestExisting(dir)
 	if err == nil {
-		err = errors.Join(filesystem.CheckWay(dir), canMake(there))
+		if err = unix.Access(there+"/", unix.W_OK|unix.X_OK); err != nil { // a slash: a file is no place either
+			err = &os.PathError{Op: "write to", Path: there, Err: err}
+		}
+		err = errors.Join(filesystem.CheckWay(dir), err)
 	}
 	if err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)
@@ -103,7 +107,7 @@ var ErrInUse = errors.New("it is held")
 
 // takeLock owns the file.
 func takeLock(lock *os.File, dir string) (*os.File, error) {
-	err := lockFile(lock)
+	err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
 		return lock, nil
 	}

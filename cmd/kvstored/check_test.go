@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/config"
@@ -136,7 +138,9 @@ func stale(t *testing.T, path string) {
 func foreign(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "kvstored.format"), []byte("kvstored-disk 1\nset abc\npath 2\n"), 0o600); err != nil {
+	marker := fmt.Sprintf("kvstored-disk 2\nset abc\npath 2\nsecret %064x\nepoch 1\n", 0)
+	marker += fmt.Sprintf("sum %016x\n", xxh3.HashString(marker))
+	if err := os.WriteFile(filepath.Join(dir, "kvstored.format"), []byte(marker), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir

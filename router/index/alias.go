@@ -133,13 +133,6 @@ func (a *aliases) add(hash uint64, scheme uint16, n uint32) {
 	a.more.add(a.name(added), m)
 }
 
-// has reports whether a block has an alias of a scheme.
-func (a *aliases) has(n uint32, scheme uint16) bool {
-	found := false
-	a.each(n, func(x alias) { found = found || x.scheme == scheme })
-	return found
-}
-
 // each calls visit with all aliases of a block.
 func (a *aliases) each(n uint32, visit func(alias)) {
 	if x := a.of(n); x.scheme != 0 {

@@ -26,5 +26,4 @@ var (
 	ErrTooManyWorkers = errors.New("too many workers")
 	ErrWorkerName     = errors.New("worker has no id or too long a one")
 	ErrOption         = errors.New("option out of range")
-	ErrSnapshot       = errors.New("invalid snapshot")
 )

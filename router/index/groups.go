@@ -5,7 +5,7 @@ import "fmt"
 // Kind is what a group of layers needs of a prefix.
 type Kind uint8
 
-// The kinds of groups. Snapshots have these numbers.
+// The kinds of groups.
 const (
 	Full   Kind = iota // attention over all of the prefix: a hole ends it
 	Window             // blocks with the last Tokens tokens

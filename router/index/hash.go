@@ -10,7 +10,7 @@ import (
 // dynamoSeed is the seed of all of Dynamo's hashes (ai-dynamo/dynamo, lib/tokens).
 const dynamoSeed = 1337
 
-// hashKind is a way to chain blocks. Snapshots have these numbers.
+// hashKind is a way to chain blocks.
 type hashKind uint8
 
 const (

@@ -471,10 +471,10 @@ func (h *history) forget(w int, media mask) {
 }
 
 // upset is a rare event: a worker restarts, goes or comes, time passes, the
-// index is restored or packed anew.
+// index is packed anew.
 func (h *history) upset() {
 	w := h.rnd.IntN(h.workers)
-	switch h.rnd.IntN(5) {
+	switch h.rnd.IntN(4) {
 	case 0:
 		err := h.x.Clear(worker(w))
 		if h.gone[w] {
@@ -496,8 +496,6 @@ func (h *history) upset() {
 		h.now = h.now.Add(time.Duration(h.rnd.IntN(20)) * time.Second)
 		h.expire()
 	case 3:
-		h.restore()
-	case 4:
 		h.s.mu.Lock()
 		h.s.tree.Store(h.s.tree.Load().repacked())
 		h.s.settle()
@@ -516,19 +514,6 @@ func (h *history) expire() {
 	if got := h.x.Expire(); got != want {
 		h.t.Fatalf("%d claims expired, want %d", got, want)
 	}
-}
-
-func (h *history) restore() {
-	check(h.t, h.s)
-	x, err := Restore(h.x.Snapshot(), h.x.options)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.x = x
-	if h.s, err = x.Shard(Name{Model: "m"}); err != nil {
-		h.t.Fatal(err)
-	}
-	check(h.t, h.s)
 }
 
 func (h *history) run(n int) {

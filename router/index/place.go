@@ -8,7 +8,7 @@ import (
 // Medium is where a worker has a block, nearest to its processor first.
 type Medium uint8
 
-// The media. Snapshots have these numbers.
+// The media.
 const (
 	GPU    Medium = iota // memory of the accelerator
 	CPU                  // DRAM

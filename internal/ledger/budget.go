@@ -35,15 +35,6 @@ func (e *BudgetError) Error() string {
 
 func (e *BudgetError) Unwrap() error { return e.Err }
 
-// SetLimits replaces the limits. Protected entries stay, also above a lower
-// limit; more is granted once there is room under it.
-func (l *Ledger) SetLimits(to Limits) {
-	l.mu.Lock()
-	defer l.unlock()
-	l.mu.budgets.limits = to
-	l.mu.released = true // there may be more room
-}
-
 // LimitOf is what may be protected of a class in l, in occupied bytes; 0 is unlimited.
 func LimitOf(l *Ledger, c Class) int64 {
 	l.mu.Lock()

@@ -1,6 +1,10 @@
 package ledger
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/kvstored/kvstored/key"
+)
 
 // Check recomputes everything the ledger counts from its entries and holds,
 // and says what differs. It is for tests: it takes the lock for long.
@@ -233,7 +237,7 @@ func (a *audit) ways(id uint32, e *entry) error {
 		return nil // must not be found
 	}
 	a.indexed++
-	if found := b.find(b.key(e)); found != id {
+	if found := b.find(key.Key{Space: b.spaces.slots.at(e.space).id, Hash: e.hash}); found != id {
 		return fmt.Errorf("its key leads to entry %d", found)
 	}
 	return nil

@@ -162,10 +162,6 @@ func (t *table) dropHole(id uint32) {
 
 func (t *table) bytes(e *entry) int64 { return t.sizeOf(e.size) }
 
-func (t *table) key(e *entry) key.Key {
-	return key.Key{Space: t.spaces.slots.at(e.space).id, Hash: e.hash}
-}
-
 // snapshot returns what callers may know of an entry.
 func (t *table) snapshot(id uint32) (x Entry) {
 	t.export(id, &x)

@@ -14,12 +14,12 @@ const (
 )
 
 // kinds are the reasons, and then the declines in the place of Declined.
-const kinds = int(Reasons) + int(Declines)
+const kinds = int(reasons) + int(declines)
 
 // Counts are tokens that requests did not get. They are safe for concurrent use.
 type Counts struct {
-	tokens [NoTier + 1][kinds]atomic.Uint64
-	near   [NoTier][steps]atomic.Uint64 // evicted tokens, by what the tier has evicted since
+	tokens [noTier + 1][kinds]atomic.Uint64
+	near   [noTier][steps]atomic.Uint64 // evicted tokens, by what the tier has evicted since
 }
 
 // Add counts tokens.
@@ -29,11 +29,11 @@ func (c *Counts) Add(a *Absence, tokens uint64) {
 	}
 	kind := int(a.Reason)
 	if a.Reason == Declined {
-		kind = int(Reasons) + int(a.Why)
+		kind = int(reasons) + int(a.Why)
 	}
-	tier := min(a.Tier, NoTier)
+	tier := min(a.Tier, noTier)
 	c.tokens[tier][kind].Add(tokens)
-	if a.Reason == Evicted && tier < NoTier {
+	if a.Reason == Evicted && tier < noTier {
 		c.near[tier][stepOf(a.Since)].Add(tokens)
 	}
 }
@@ -83,8 +83,8 @@ func (c *Counts) Read() Totals {
 		for kind := range c.tokens[tier] {
 			if n := c.tokens[tier][kind].Load(); n > 0 {
 				a := Absence{Reason: Reason(kind)}
-				if kind >= int(Reasons) {
-					a = Absence{Reason: Declined, Why: Decline(kind - int(Reasons))}
+				if kind >= int(reasons) {
+					a = Absence{Reason: Declined, Why: Decline(kind - int(reasons))}
 				}
 				t.Missed = append(t.Missed, Total{tierNames[tier], a.Name(), n})
 			}

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// Tiers is how many tiers there may be.
-	Tiers = 4
+	// maxTiers is how many tiers there may be.
+	maxTiers = 4
 	// DefaultEntries is how many chunks a log remembers: 6 MiB.
 	DefaultEntries = 256 << 10
 
@@ -39,7 +39,7 @@ type entry struct {
 type Departed struct {
 	seed    maphash.Seed
 	buckets uint64
-	evicted [Tiers]atomic.Uint64 // bytes
+	evicted [maxTiers]atomic.Uint64 // bytes
 
 	mu struct {
 		sync.Mutex
@@ -93,7 +93,7 @@ func (l *Departed) note(k *key.Key, n Note, keep func(had *Note) bool) {
 		return
 	}
 	sum := l.sum(k)
-	n.At, n.mark = uint32(time.Now().Unix()), uint32(l.evicted[n.Tier%Tiers].Load()>>markShift)
+	n.At, n.mark = uint32(time.Now().Unix()), uint32(l.evicted[n.Tier%maxTiers].Load()>>markShift)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.place(sum)
@@ -156,13 +156,13 @@ func (l *Departed) Find(k key.Key) (n Note) {
 // Leaving counts bytes that a tier has evicted, whether or not another has them.
 func (l *Departed) Leaving(tier uint8, bytes uint64) {
 	if l != nil {
-		l.evicted[tier%Tiers].Add(bytes)
+		l.evicted[tier%maxTiers].Add(bytes)
 	}
 }
 
 // Since is how many bytes the tier of a note has evicted since, to 64 KiB. With an
 // order by last use, that much more room in the tier would have kept the chunk.
 func (l *Departed) Since(n Note) uint64 {
-	now := uint32(l.evicted[n.Tier%Tiers].Load() >> markShift)
+	now := uint32(l.evicted[n.Tier%maxTiers].Load() >> markShift)
 	return uint64(now-n.mark) << markShift
 }

@@ -23,8 +23,8 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", c.a, got, c.want)
 		}
 	}
-	for r := NeverStored; r < Reasons; r++ {
-		a := Absence{Reason: r, Tier: NoTier}
+	for r := NeverStored; r < reasons; r++ {
+		a := Absence{Reason: r, Tier: noTier}
 		if got := Explain(&a, now); got == "" || strings.HasSuffix(got, "it ") {
 			t.Errorf("%v is explained as %q", r, got)
 		}

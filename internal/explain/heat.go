@@ -17,8 +17,8 @@ const (
 	parts   = 16
 	buckets = 256 // of a part
 	slots   = 8   // of a bucket
-	// HeatEntries is how many ends of prompts a table remembers: 1.25 MiB.
-	HeatEntries = parts * buckets * slots
+	// heatEntries is how many ends of prompts a table remembers: 1.25 MiB.
+	heatEntries = parts * buckets * slots
 )
 
 // End is what a table has of one end of a prompt.

@@ -41,12 +41,12 @@ func TestFades(t *testing.T) {
 func TestBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := NewHeat()
-		for i := range HeatEntries {
+		for i := range heatEntries {
 			table.Asked(heatKey(i))
 		}
 		time.Sleep(time.Minute)
-		const late = HeatEntries/slots/4 + HeatEntries
-		for i := HeatEntries; i < late; i++ {
+		const late = heatEntries/slots/4 + heatEntries
+		for i := heatEntries; i < late; i++ {
 			table.Asked(heatKey(i))
 		}
 		ends, young := table.Ends(), 0
@@ -55,8 +55,8 @@ func TestBounded(t *testing.T) {
 				young++
 			}
 		}
-		if len(ends) > HeatEntries || young != late-HeatEntries {
-			t.Errorf("%d of %d ends, %d of %d young ones", len(ends), HeatEntries, young, late-HeatEntries)
+		if len(ends) > heatEntries || young != late-heatEntries {
+			t.Errorf("%d of %d ends, %d of %d young ones", len(ends), heatEntries, young, late-heatEntries)
 		}
 	})
 }

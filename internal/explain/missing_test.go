@@ -11,7 +11,7 @@ var tiers = []Tier{{"cpu", "DRAM", 4 << 30}, {"disk", "disk", 50 << 30}}
 // TestNames: each reason and decline has a name of its own, and is said somehow.
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
-	for r := range Reasons {
+	for r := range reasons {
 		a := Absence{Reason: r}
 		if r != Declined && (seen[a.Name()] || a.Name() == "") {
 			t.Errorf("reason %d is called %q, as another", r, a.Name())
@@ -21,7 +21,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%v is not said", r)
 		}
 	}
-	for d := range Declines {
+	for d := range declines {
 		a := Absence{Reason: Declined, Why: d}
 		if d != QueueFull && seen[a.Name()] {
 			t.Errorf("decline %d is called %q, as another", d, a.Name())
@@ -48,8 +48,8 @@ func TestSteps(t *testing.T) {
 // TestCounts: totals are the sums of all tokens added, by tier and reason; growth is summed up.
 func TestCounts(t *testing.T) {
 	c := new(Counts)
-	c.Add(&Absence{Reason: Nothing, Tier: NoTier}, 5)
-	c.Add(&Absence{Reason: NeverStored, Tier: NoTier}, 7)
+	c.Add(&Absence{Reason: Nothing, Tier: noTier}, 5)
+	c.Add(&Absence{Reason: NeverStored, Tier: noTier}, 7)
 	c.Add(&Absence{Reason: Declined, Tier: 1, Why: QueueFull}, 9)
 	c.Add(&Absence{Reason: Declined, Tier: 1, Why: NotWorth}, 10)
 	c.Add(&Absence{Reason: Evicted, Tier: 0, Since: 1 << 30}, 20)

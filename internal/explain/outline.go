@@ -203,13 +203,13 @@ type Order string
 // The orders.
 const (
 	ByBytes Order = "bytes"
-	ByHeat  Order = "heat"
-	ByAge   Order = "age" // what was not used for the longest first; what is not remembered before that
-	ByDepth Order = "depth"
+	byHeat  Order = "heat"
+	byAge   Order = "age" // what was not used for the longest first; what is not remembered before that
+	byDepth Order = "depth"
 )
 
 // Orders are all of them.
-func Orders() []Order { return []Order{ByBytes, ByHeat, ByAge, ByDepth} }
+func Orders() []Order { return []Order{ByBytes, byHeat, byAge, byDepth} }
 
 // List sorts the positions of the nodes that match.
 func (t *Outline) List(by Order, match func(*Node) bool) []int {
@@ -226,11 +226,11 @@ func (t *Outline) List(by Order, match func(*Node) bool) []int {
 func (t *Outline) compare(by Order, i, j int) int {
 	a, b := &t.Nodes[i], &t.Nodes[j]
 	switch by {
-	case ByHeat:
+	case byHeat:
 		return cmp.Compare(b.All.Heat, a.All.Heat)
-	case ByAge:
+	case byAge:
 		return a.All.Last.Compare(b.All.Last)
-	case ByDepth:
+	case byDepth:
 		return cmp.Compare(b.Depth, a.Depth)
 	}
 	return cmp.Compare(t.Size(b), t.Size(a))

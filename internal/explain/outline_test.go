@@ -50,7 +50,7 @@ func TestBuild(t *testing.T) {
 	if size := tree.Size(n); size != 10540 { // 10 bytes a chunk
 		t.Errorf("%d bytes", size)
 	}
-	below := tree.List(ByHeat, func(n *Node) bool { return n.Parent == at })
+	below := tree.List(byHeat, func(n *Node) bool { return n.Parent == at })
 	if !slices.Equal(names(tree, below), []byte{5, 4}) || tree.Nodes[below[0]].Depth != 1024 {
 		t.Errorf("behind it: %v", names(tree, below))
 	}
@@ -78,7 +78,7 @@ func TestOrders(t *testing.T) {
 	runs[0].Last, runs[2].Last = now, now.Add(-time.Hour)
 	runs[0].Heat = 1 // all begin prompts
 	tree := NewOutline(now, []Space{{}}, runs)
-	for by, want := range map[Order][]byte{ByAge: {2, 3, 1}, ByHeat: {1, 2, 3}, ByDepth: {1, 2, 3}} {
+	for by, want := range map[Order][]byte{byAge: {2, 3, 1}, byHeat: {1, 2, 3}, byDepth: {1, 2, 3}} {
 		got := names(tree, tree.List(by, func(*Node) bool { return true }))
 		if !slices.Equal(got, want) {
 			t.Errorf("by %s: %v", by, got)

@@ -30,10 +30,10 @@ const (
 	NoSpace    // there was no room in DRAM to load it to
 	Failed     // a tier failed
 	Advised    // the daemon advised to compute it
-	Reasons    // how many there are
+	reasons    // how many there are
 )
 
-var reasonNames = [Reasons]string{
+var reasonNames = [reasons]string{
 	"nothing", "never_stored", "evicted", "declined", "deleted", "other_space", "tier_off", "corrupt", "gap",
 	"pending", "scanning", "not_searched", "distrusted", "group", "timeout", "cancelled", "revoked", "over_budget", "no_space", "failed", "advised",
 }
@@ -60,10 +60,10 @@ const (
 	Quota                      // the space has all that it may
 	Budget                     // the client, or all of them, held as much as they may
 	Crowded                    // DRAM had no room that could be freed
-	Declines                   // how many there are
+	declines                   // how many there are
 )
 
-var declineNames = [Declines]string{
+var declineNames = [declines]string{
 	"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped", "not_worth", "gone", "lost",
 	"admission", "quota", "over_budget", "crowded",
 }
@@ -71,11 +71,11 @@ var declineNames = [Declines]string{
 // String is the stable name.
 func (d Decline) String() string { return declineNames[d] }
 
-// NoTier is the tier of an absence that is none's.
-const NoTier = 4
+// noTier is the tier of an absence that is none's.
+const noTier = 4
 
 // tierNames are those of package tier, which imports nothing of this one.
-var tierNames = [NoTier + 1]string{"cpu", "disk", "remote", "tier3", "none"}
+var tierNames = [noTier + 1]string{"cpu", "disk", "remote", "tier3", "none"}
 
 // Absence is the first chunk of a prompt that a request did not get.
 type Absence struct {
@@ -88,13 +88,13 @@ type Absence struct {
 }
 
 // None is the absence of nothing.
-var None = Absence{Tier: NoTier}
+var None = Absence{Tier: noTier}
 
 // Because is an absence of which only the reason is known.
-func Because(r Reason) Absence { return Absence{Reason: r, Tier: NoTier} }
+func Because(r Reason) Absence { return Absence{Reason: r, Tier: noTier} }
 
 // TierName is the name of its tier, or none.
-func (a *Absence) TierName() string { return tierNames[min(a.Tier, NoTier)] }
+func (a *Absence) TierName() string { return tierNames[min(a.Tier, noTier)] }
 
 // Name is its reason as it is counted: that of a declined chunk says why.
 func (a *Absence) Name() string {

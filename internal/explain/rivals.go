@@ -37,7 +37,7 @@ func (c *counts) add(id key.SpaceID, n uint64) {
 // minute counts arrivals and departures.
 type minute struct {
 	at         int64 // since 1970
-	came, gone [Tiers]counts
+	came, gone [maxTiers]counts
 }
 
 // Rivals is the last hour. It is safe for concurrent use.
@@ -60,14 +60,14 @@ func (t *Rivals) now() *minute {
 func (t *Rivals) Came(tier uint8, id key.SpaceID, bytes uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.now().came[tier%Tiers].add(id, bytes)
+	t.now().came[tier%maxTiers].add(id, bytes)
 }
 
 // Gone counts a chunk of a space that was evicted from a tier, the last to have it.
 func (t *Rivals) Gone(tier uint8, id key.SpaceID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.now().gone[tier%Tiers].add(id, 1)
+	t.now().gone[tier%maxTiers].add(id, 1)
 }
 
 // Pairs is how many chunks of each space went for each, in the last hour.

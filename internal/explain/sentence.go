@@ -148,11 +148,11 @@ func growth(asked, evicted uint64, t *Totals, of Tier) string {
 }
 
 // titles are the tiers as people call them, by number.
-var titles = [NoTier + 1]string{"DRAM", "disk", "the bucket", "its tier", "its tier"}
+var titles = [noTier + 1]string{"DRAM", "disk", "the bucket", "its tier", "its tier"}
 
 // Explain says of one missing chunk why it is not there; "" where nothing is missing.
 func Explain(a *Absence, now time.Time) string {
-	title := titles[min(a.Tier, NoTier)]
+	title := titles[min(a.Tier, noTier)]
 	switch a.Reason {
 	case Nothing:
 		return ""

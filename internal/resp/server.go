@@ -204,7 +204,7 @@ func (s *Server) turnAway(conn net.Conn, text string) {
 type counters struct {
 	connections, refused, logins, commands, errors, malformed atomic.Uint64
 	hits, misses, stored, hungUp, read, written               atomic.Uint64
-	dropped                                                   Drops
+	dropped                                                   drops
 }
 
 // Stats is a snapshot of a server's counters since the start.

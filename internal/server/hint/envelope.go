@@ -34,7 +34,7 @@ var actions = map[string]func(r *wishing, s Said, payload []byte) error{
 	"kv.demote":        func(r *wishing, _ Said, p []byte) error { return r.ofSession(p, func() { r.Demote = true }) },
 	"kv.deref":         readDone,
 	"kvstored.done":    readDone,
-	"kvstored.pause":   func(r *wishing, _ Said, p []byte) error { return readSeconds(p, time.Millisecond, MaxPause, &r.Pause) },
+	"kvstored.pause":   func(r *wishing, _ Said, p []byte) error { return readSeconds(p, time.Millisecond, maxPause, &r.Pause) },
 	"kvstored.max_age": func(r *wishing, _ Said, p []byte) error { return readSeconds(p, time.Second, MaxDuration, &r.MaxAge) },
 }
 

@@ -17,10 +17,10 @@ import (
 const (
 	MaxPriority   = 100
 	MaxDuration   = 30 * 24 * time.Hour
-	MaxPause      = 24 * time.Hour
+	maxPause      = 24 * time.Hour
 	MaxActions    = 16
 	MaxDirectives = 128
-	MaxEnvelope   = 64 << 10 // bytes of kv_hints
+	maxEnvelope   = 64 << 10 // bytes of kv_hints
 )
 
 // Advice is what request_configs say that the policies understand.
@@ -176,7 +176,7 @@ var configs = map[string]func(r *wishing, value string) error{
 	"covers_output": readCoversOutput,
 	"prompt_tokens": func(r *wishing, v string) error { return tokens(v, 1, &r.PromptTokens) },
 	"pause_seconds": func(r *wishing, v string) error {
-		return seconds(v, time.Millisecond, MaxPause, &r.Pause)
+		return seconds(v, time.Millisecond, maxPause, &r.Pause)
 	},
 	"max_age_seconds": func(r *wishing, v string) error {
 		return seconds(v, time.Second, MaxDuration, &r.MaxAge)
@@ -230,8 +230,8 @@ func readCoversOutput(r *wishing, v string) error {
 }
 
 func readEnvelope(r *wishing, v string) error {
-	if len(v) > MaxEnvelope {
-		return tooLarge{fmt.Errorf("has %d bytes; %d are allowed", len(v), MaxEnvelope)}
+	if len(v) > maxEnvelope {
+		return tooLarge{fmt.Errorf("has %d bytes; %d are allowed", len(v), maxEnvelope)}
 	}
 	r.envelope = []byte(v)
 	return nil

@@ -72,6 +72,5 @@ var (
 	_ Leaver     = (*arc)(nil)
 	_ Leaver     = (*s3fifo)(nil)
 	_ Renewer    = (*lru)(nil)
-	_ Renewer    = (*mru)(nil)
 	_ Renewer    = (*arc)(nil)
 )

@@ -161,7 +161,7 @@ func enter(c *reader, j *job, a *ask) {
 	c.tenant.jobs.Add(1)
 	c.mu.Unlock()
 	if a.flags&wire.PrefetchShared != 0 {
-		s.shared.add(j)
+		s.shared.Store(j.id, j)
 	}
 	c.untold = append(c.untold, j)
 	if s.settings().Access != c.judged.policy { // replaced meanwhile, and not judged by yet
@@ -242,7 +242,7 @@ func (c *session) forgetJob(j *job) bool {
 	delete(c.mu.jobs, j.id)
 	c.tenant.jobs.Add(-1)
 	c.mu.Unlock()
-	c.server.shared.remove(j.id)
+	c.server.shared.Delete(j.id)
 	return true
 }
 

@@ -123,7 +123,7 @@ type Server struct {
 	now        atomic.Pointer[Settings]
 	users      users
 	sessions   sessions
-	shared     *shared
+	shared     sync.Map      // jobs that every connection of their user may name, by id
 	snapshots  chan struct{} // held by the snapshots under way
 }
 
@@ -139,7 +139,6 @@ func New(o Options) *Server {
 	s.wishes.pauses.server, s.wishes.pauses.wake = s, make(chan struct{}, 1)
 	o.Stack.RetainBy(s.wishes.claims)
 	s.sessions.mu.byID = make(map[uint64]*session)
-	s.shared = newShared()
 	s.catalog.mu.opened = make(map[key.SpaceID]*openedSpace)
 	s.pins.mu.of = make(map[*session]map[string]*pin)
 	return s

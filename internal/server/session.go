@@ -110,7 +110,9 @@ func (c *session) close() {
 	for _, f := range fills {
 		f.close()
 	}
-	c.server.shared.drop(jobs)
+	for id := range jobs {
+		c.server.shared.Delete(id)
+	}
 	c.teardown()
 	c.server.pins.drop(c)                // a job may have pinned something until now
 	c.server.o.Stack.CloseOwner(c.owner) // another connection may still be letting go of a job

@@ -1,5 +1,7 @@
 package disk
 
+import "github.com/kvstored/kvstored/internal/base"
+
 // acquire counts a reader of e, whose location find names. Under one lock with
 // the look-up that found it, so that no free comes between.
 func (s *segments) acquire(find func() (location, bool)) (location, *segment, bool) {
@@ -52,8 +54,5 @@ func (s *segments) free(loc location, n int64) {
 	s.unwritten.Add(1)
 	s.mu.readers[uint64(loc)]++ // until it is written
 	s.mu.freeing[uint64(loc)] = n
-	select {
-	case s.freed <- struct{}{}:
-	default:
-	}
+	base.Poke(s.freed)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -176,10 +177,7 @@ func (t *Tier) install(got opened) {
 	t.openings.Add(1)
 	t.now.Store(got.instance)
 	if again {
-		select {
-		case t.reopened <- struct{}{}:
-		default:
-		}
+		base.Poke(t.reopened)
 	}
 }
 
@@ -256,10 +254,8 @@ func (t *Tier) lose(err error) {
 // reopen tries once, after a pause. It is false when ctx has ended.
 func (t *Tier) reopen(ctx context.Context, pause time.Duration) bool {
 	if t.pending == nil {
-		select {
-		case <-ctx.Done():
+		if base.Sleep(ctx, pause) != nil {
 			return false
-		case <-time.After(pause):
 		}
 		t.mu.Lock()
 		set := t.mu.set

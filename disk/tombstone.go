@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/database"
 )
 
@@ -145,10 +146,7 @@ func (u *tombWriter) run(ctx context.Context) error {
 		}
 		for err := u.flush(ctx); err != nil && ctx.Err() == nil; err = u.flush(ctx) {
 			t.trouble.Warn().Err(err).Msg("headers of freed extents are not written; their room is not used yet")
-			select {
-			case <-ctx.Done():
-			case <-time.After(tombRetry):
-			}
+			_ = base.Sleep(ctx, tombRetry)
 		}
 	}
 }

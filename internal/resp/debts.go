@@ -121,9 +121,7 @@ func (s *Store) keepPaying(ctx context.Context) {
 			if s.pay(ctx) {
 				continue
 			}
-			select {
-			case <-time.After(payEvery):
-			case <-ctx.Done():
+			if base.Sleep(ctx, payEvery) != nil {
 				s.o.Log.Warn().Int64("owed", s.Owed()).Msg("old values were still to be deleted below; they may come back")
 				return
 			}

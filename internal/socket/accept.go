@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // pause is how long accepting rests when the process has no descriptor or
@@ -85,9 +87,7 @@ func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(ne
 			if n := short.again(); n > 0 {
 				log.Warn().Err(err).Stringer("address", l.Addr()).Int("times", n).Msg("clients wait: no room for their connections; raise the limit on open files")
 			}
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
+			if base.Sleep(ctx, pause) != nil {
 				return nil
 			}
 		default:

@@ -101,9 +101,7 @@ func (d *departures) run(ctx context.Context) {
 				time.Sleep(breath)
 			}
 		}
-		select {
-		case <-time.After(peekEvery):
-		case <-ctx.Done():
+		if base.Sleep(ctx, peekEvery) != nil {
 			return
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -97,10 +98,7 @@ func (c *Committer) AddWith(make func() Change) error {
 	}
 	if ch := make(); ch != nil {
 		c.mu.queue = append(c.mu.queue, ch)
-		select {
-		case c.wake <- struct{}{}:
-		default:
-		}
+		base.Poke(c.wake)
 	}
 	return nil
 }

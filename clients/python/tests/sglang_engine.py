@@ -126,12 +126,12 @@ class Rank:
 
     def identity(self, name: str) -> Tuple[Any, ...]:
         """Whose bytes lie in a pool of this rank: those of all ranks with an equal one."""
-        tp, pp, dp = self.at
+        tp, pp, _ = self.at
         pool = self.pools[name]
         part = (tp, self.shape.tp) if isinstance(pool, SHARDED) else ()
         form = not self.shape.v1 and name == "kv" and _turned(pool)
         held = (pool.layout, pool.dtype, pool.page_size, pool.dcp_rank, pool.dcp_size, form)
-        return (*self._of, name, part, pp, self.shape.pp, dp, *held)
+        return (*self._of, name, part, pp, self.shape.pp, *held)
 
     def right(self, name: str, key: str) -> bytes:
         """The bytes of a page."""

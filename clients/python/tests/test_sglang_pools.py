@@ -75,8 +75,7 @@ class Natures(unittest.TestCase):
                 ("its other rank", dict(config=dict(pp_rank=0, pp_size=2))),
                 ("context parallel", dict(config=dict(attn_cp_rank=1, attn_cp_size=2))),
                 ("its other rank again", dict(config=dict(attn_cp_size=2))),
-                ("attention DP", dict(config=dict(dp_rank=1))),
-                ("a rank without the number of them", dict(config=dict(dp_rank=2))),
+                ("a rank without the number of them", dict(config=dict(pp_rank=2))),
                 ("DCP", dict(pool=dict(dcp=(1, 2)))),
                 ("DCP, rank 0", dict(pool=dict(dcp=(0, 2)))),
                 ("layers by rank", dict(pool=dict(device=shard))),
@@ -113,9 +112,9 @@ class Natures(unittest.TestCase):
                 self.assertTrue(all(len(v.encode()) <= 1024 for _, v in got.tags))
             told.clear()
             sys.modules["sglang"] = SimpleNamespace(__version__=None)  # type: ignore[assignment]
-            again = space("kv", config("m", mla=True, tp_size=4, tp_rank=3), MLA(**of["pool"]), Names("m"), False)
-            self.assertEqual(seen.get(again), "nothing")  # of a replicated pool the rank says nothing
-        self.assertEqual(len(seen), 30)
+            again = space("kv", config("m", mla=True, tp_size=4, tp_rank=3, dp_rank=1), MLA(**of["pool"]), Names("m"), False)
+            self.assertEqual(seen.get(again), "nothing")  # of a replicated pool the rank says nothing, nor does that of data parallel attention
+        self.assertEqual(len(seen), 29)
 
     def test_draft_pools_and_their_model(self) -> None:
         self.assertNotEqual(*(space(n, config("m"), MLA(1, 1, [1]), Names("m"), False) for n in ("draft", "kv")))

@@ -100,15 +100,13 @@ def space(name: str, config: Any, pool: Any, names: Names, flat: bool, page: Opt
 
 
 def _computed(config: Any) -> List[Tuple[str, str]]:
-    """Who computed the pages, and how."""
-    tags = [("sglang", str(getattr(sys.modules.get("sglang"), "__version__", ""))), ("server", _told())]
-    for tag, at, size in (
-        ("pp", "pp_rank", "pp_size"),
-        ("cp", "attn_cp_rank", "attn_cp_size"),
-        ("dp", "dp_rank", "dp_size"),
-    ):
-        tags.append((tag, _part(config, at, size)))
-    return tags
+    """Who computed the pages, and how. Ranks of data parallel attention share theirs."""
+    return [
+        ("sglang", str(getattr(sys.modules.get("sglang"), "__version__", ""))),
+        ("server", _told()),
+        ("pp", _part(config, "pp_rank", "pp_size")),
+        ("cp", _part(config, "attn_cp_rank", "attn_cp_size")),
+    ]
 
 
 def _held(pool: Any) -> List[Tuple[str, str]]:

@@ -15,7 +15,7 @@ type Meta struct {
 
 // Policy decides which entry goes next. It is pure data: no lock, clock,
 // key, goroutine or I/O; the owner serialises all calls. A call that names an entry which is
-// not resident, or adds one that is, is a broken invariant (package broken), and does nothing.
+// not resident, or adds one that is, is a broken invariant (see base.Broken), and does nothing.
 //
 // The scan of Evict never starts over: an entry that ok refused is passed
 // over unchanged and is offered again only after Allow, Touch or Add named

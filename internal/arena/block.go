@@ -12,7 +12,7 @@ import (
 // Block is a handle to payload bytes in an arena; copy it freely. The zero
 // Block is invalid. Handles of the same block are equal.
 //
-// Using a handle after its memory was freed is a broken invariant (see package broken),
+// Using a handle after its memory was freed is a broken invariant (see base.Broken),
 // also when the id names another block by now. Such a handle has no bytes and is never
 // sealed.
 type Block struct {

@@ -69,6 +69,9 @@ func look(t *testing.T, command []string, script string, args ...string) {
 	}
 }
 
+// serving is what the log says of the page's address.
+const serving = `serving admin=(\S+)`
+
 // TestDashboard: while a trace is replayed and clients are at work the page loads in
 // chromium, keeps up to date, and can be read and used on wide and narrow screens, in light
 // and dark, and with the keyboard; the script has the list.
@@ -79,7 +82,6 @@ func TestDashboard(t *testing.T) {
 		cfg.Admin.Listen, cfg.Admin.Dashboard = "127.0.0.1:0", true
 		cfg.CPU.Capacity = 32 << 20
 	})
-	const serving = `serving admin=(\S+)`
 	at := regexp.MustCompile(serving).FindStringSubmatch(d.AwaitSaid(serving))[1]
 	ctx, cancel := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
@@ -102,6 +104,24 @@ func TestDashboard(t *testing.T) {
 		defer hostile.Close()
 	}
 	look(t, command, "dashboard.mjs", "http://"+at+"/dashboard/")
+}
+
+// TestStates: the page of a daemon that nobody has asked yet folds its empty cards, and that of
+// one without its disk says what is wrong.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	command := browserCommand(t)
+	for _, state := range []struct {
+		name, health string
+		change       func(*config.Config)
+	}{
+		{"empty", "ready", func(*config.Config) {}},
+		{"degraded", "degraded: the disk tier is off: ", func(cfg *config.Config) { cfg.Disk.Paths = []string{"/proc/disk"} }},
+	} {
+		d := daemon.Start(t, func(cfg *config.Config) { cfg.Admin.Listen, cfg.Admin.Dashboard = "127.0.0.1:0", true }, state.change)
+		at := regexp.MustCompile(serving).FindStringSubmatch(d.AwaitSaid(serving))[1]
+		look(t, command, "state.mjs", "http://"+at+"/dashboard/", state.name, state.health)
+	}
 }
 
 // trace is a file with a trace of people who come back with longer prompts.
@@ -165,7 +185,7 @@ func converse(ctx context.Context, t *testing.T, socket string) {
 func turn(ctx context.Context, c *client.Client, who, n int) error {
 	tokens := prefixOf(who, n)
 	p := client.Tokens(tokens)
-	j, err := c.Prefetch(ctx, p, client.PrefetchOptions{LookupID: fmt.Sprintf("chat-%d", who)})
+	j, err := c.Prefetch(ctx, p, client.PrefetchOptions{LookupID: fmt.Sprintf("chat-%d", who), PrefillRate: 2000})
 	if err != nil {
 		return err
 	}

@@ -196,13 +196,13 @@ func (r *Recent) device(disk tier.Stats) string {
 		rate := float64(n) / max(1, r.Seconds)
 		text := fmt.Sprintf("%s %s/s", verb, human.Bytes(rate))
 		if can > 0 {
-			text += fmt.Sprintf(", %s of the %s/s that a probe found", human.Percent(rate, float64(can)), human.Bytes(can))
+			text += fmt.Sprintf(" (%s of the %s/s probed)", human.Percent(rate, float64(can)), human.Bytes(can))
 		}
 		return text
 	}
-	text := use("read", r.Reads.Bytes, read) + "; " + use("written", r.Writes.Bytes, write)
+	text := use("read", r.Reads.Bytes, read) + ", " + use("wrote", r.Writes.Bytes, write)
 	if read == 0 {
 		text += "; its device was not probed, as with buffered I/O"
 	}
-	return text + fmt.Sprintf("; %s of the prefixes found waited for it", human.Percent(float64(r.FromDisk), float64(r.Prefixes)))
+	return text + fmt.Sprintf("; %s of prefixes waited for it", human.Percent(float64(r.FromDisk), float64(r.Prefixes)))
 }

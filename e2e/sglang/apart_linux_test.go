@@ -74,3 +74,42 @@ func TestApart(t *testing.T) {
 		}
 	})
 }
+
+// TestAdapters: a prompt finds what was computed with its own adapter, and nothing else.
+func TestAdapters(t *testing.T) {
+	each(t, func(t *testing.T, options func(more object) object) {
+		d := daemon.Start(t, roomy)
+		all, names := prompts()[:1], []string{"", "adapter-1", "adapter-2"}
+		paths := object{}
+		for _, name := range names[1:] {
+			paths[name] = sglang.Model(t, name)
+		}
+		e := start(t, d.Socket, options(object{"enable_lora": true, "lora_paths": paths, "lora_backend": "torch_native", "max_loras_per_batch": 3}))
+		generate := func(name string, want int) []drive.Answer {
+			more := object{}
+			if name != "" {
+				more["lora_path"] = name
+			}
+			g := e.generate(all, more)
+			if g.Tokens[0] != want {
+				t.Errorf("%q: %d tokens were there, want %d", name, g.Tokens, want)
+			}
+			return g.Answers
+		}
+		own := map[string][]drive.Answer{}
+		for i, name := range names {
+			generate(name, 0)
+			own[name] = generate(name, 992)
+			stored(t, d, int64(i+1)*pages(all))
+		}
+		for _, name := range names[1:] {
+			if slices.Equal(own[name][0].Logprobs, own[""][0].Logprobs) {
+				t.Errorf("%s changes nothing", name)
+			}
+		}
+		e.flush()
+		for _, name := range names {
+			drive.Equal(t, name, generate(name, 992), own[name], true)
+		}
+	})
+}

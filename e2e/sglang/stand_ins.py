@@ -1,8 +1,8 @@
 """What an SGLang on a CPU lacks, put in by a .pth so that its processes have it too:
 
 - sgl_kernel, of which there is no wheel for CPUs: each name is a function that raises;
-- of HiCache's host pools: nothing is page-locked, pages are copied by torch, and no 10 GiB of
-  memory must be left free;
+- of HiCache's host pools: pages are copied by torch, and no 10 GiB of memory must be left free;
+- page-locked memory, which is as any other;
 - torch.cpu.Event, which is always done, and the waits of torch.cpu.Stream.
 
 What SGLang compiles when it is first called is kept beside its packages."""
@@ -76,13 +76,18 @@ def _host_pool(module: Any) -> None:
                 host[at] = device[device_indices.long()].reshape(len(at), *host.shape[1:])
 
     module.MHATokenToKVPoolHost.load_to_device_per_layer = load
-    def dummy(pool: Any) -> Any:  # that SGLang's files page-lock
-        import torch
-
-        return torch.zeros(2 * pool.layer_num * pool.page_size * pool.head_num * pool.head_dim, dtype=pool.dtype)
-
     module.MHATokenToKVPoolHost.backup_from_device_all_layer = store
-    module.MHATokenToKVPoolHost.get_dummy_flat_data_page = dummy
+
+
+def _page_locks() -> None:
+    import torch
+
+    def unlocked(make: Any) -> Any:
+        return lambda *args, pin_memory=False, **kwargs: make(*args, **kwargs)
+
+    for name in ("empty", "tensor", "zeros"):
+        setattr(torch, name, unlocked(getattr(torch, name)))
+    torch.Tensor.pin_memory = lambda self, *args: self
 
 
 def _events() -> None:
@@ -119,6 +124,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         if name == "sglang.srt.mem_cache":  # its modules take them on import
             _events()
+            _page_locks()
         patch = _PATCHES.pop(name, None)
         if patch is None:
             return None

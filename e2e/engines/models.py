@@ -1,6 +1,7 @@
 """Tiny models with weights of their own, the same each time, and a tokenizer of the words
 w4, w5, ...: models.py FOLDER makes each of MODELS in a folder of its name, "gemma", half of
-whose layers have a window, "swapped", the first with two layers swapped, and "adapter-1" and
+whose layers have a window, "lfm", half of whose layers have a state,
+"swapped", the first with two layers swapped, and "adapter-1" and
 "adapter-2", of LoRA for the first."""
 
 from __future__ import annotations
@@ -78,6 +79,33 @@ def make_gemma(folder: Path) -> None:
     tokenizer(folder)
 
 
+def make_lfm(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    hidden, heads, kv_heads, inner, random, kinds = 128, 2, 1, 256, Random(13), ["conv", "full_attention"] * 2
+    size = hidden // heads
+    write(
+        folder / "config.json",
+        architectures=["Lfm2ForCausalLM"], model_type="lfm2", vocab_size=VOCABULARY, hidden_size=hidden, block_dim=hidden,
+        conv_dim=hidden, conv_L_cache=3, conv_bias=False, num_hidden_layers=len(kinds), num_attention_heads=heads,
+        num_key_value_heads=kv_heads, intermediate_size=inner, block_auto_adjust_ff_dim=False, max_position_embeddings=32768,
+        norm_eps=1e-5, layer_types=kinds, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, tie_word_embeddings=True,
+        bos_token_id=1, eos_token_id=2, pad_token_id=0, torch_dtype="float32",
+    )  # fmt: skip
+    weights = {"model.embed_tokens.weight": random(VOCABULARY, hidden), "model.embedding_norm.weight": torch.ones(hidden)}
+    for i, kind in enumerate(kinds):
+        layer = {"operator_norm": torch.ones(hidden), "ffn_norm": torch.ones(hidden)}
+        layer |= {f"feed_forward.w{n}": random(*((hidden, inner) if n == 2 else (inner, hidden))) for n in (1, 2, 3)}
+        if kind == "conv":
+            layer |= {"conv.conv": random(hidden, 1, 3, std=0.5), "conv.in_proj": random(3 * hidden, hidden), "conv.out_proj": random(hidden, hidden)}
+        else:
+            shapes = {"q_proj": (hidden, hidden), "k_proj": (kv_heads * size, hidden), "v_proj": (kv_heads * size, hidden), "out_proj": (hidden, hidden)}
+            layer |= {f"self_attn.{name}": random(*shape) for name, shape in shapes.items()}
+            layer |= {f"self_attn.{name}_layernorm": torch.ones(size) for name in ("q", "k")}
+        weights |= named(i, layer)
+    save(weights, folder / "model.safetensors")
+    tokenizer(folder)
+
+
 def make_adapter(folder: Path, seed: int) -> None:
     layers, hidden, heads, kv_heads, _ = MODELS["llama"]
     folder.mkdir(parents=True, exist_ok=True)
@@ -139,5 +167,6 @@ if __name__ == "__main__":
         make(Path(sys.argv[1], name), *form)
     make(Path(sys.argv[1], "swapped"), *MODELS["llama"], order=(0, 2, 1, 3))
     make_gemma(Path(sys.argv[1], "gemma"))
+    make_lfm(Path(sys.argv[1], "lfm"))
     for number in (1, 2):
         make_adapter(Path(sys.argv[1], f"adapter-{number}"), 20 + number)

@@ -40,22 +40,28 @@ func TestAdapters(t *testing.T) {
 
 // TestWindows: a model half of whose layers have a window, by the tier; the pool says that
 // it does not take it.
-func TestWindows(t *testing.T) {
+func TestWindows(t *testing.T) { hybrid(t, "gemma", nil) }
+
+// TestStates: a model half of whose layers have a recurrent state, by the tier.
+func TestStates(t *testing.T) { hybrid(t, "lfm", object{"enable_prefix_caching": true}) }
+
+func hybrid(t *testing.T, model string, more object) {
 	if !*long {
 		t.Skip("it takes minutes: -long")
 	}
 	d := daemon.Start(t, roomy)
 	prompts := drive.Random(seeded(), 4, 1500)
-	first := start(t, d.Socket, options{Model: "gemma", Connector: tier("", nil)})
+	o := options{Model: model, Connector: tier("", nil), Options: more}
+	first := start(t, d.Socket, o)
 	want := first.generate(prompts, nil)
 	own := first.generate(prompts, nil)
 	first.quiet(d)
 	first.Stop()
-	e := start(t, d.Socket, options{Model: "gemma", Connector: tier("", nil)})
+	e := start(t, d.Socket, o)
 	g := e.generate(prompts, nil)
 	drive.Equal(t, "computed", own.Answers, want.Answers, false)
 	drive.Equal(t, "after the engine's restart", g.Answers, own.Answers, true)
-	if fromDaemon(g) != own.Cached["device"] {
+	if fromDaemon(g) == 0 || fromDaemon(g) != own.Cached["device"] {
 		t.Errorf("of %d tokens came %v; the engine itself had %v", total(prompts), g.Cached, own.Cached)
 	}
 	t.Logf("%d chunks, %v", d.Stats().Store.Chunks, g.Cached)

@@ -130,7 +130,7 @@ func TestRankBehind(t *testing.T) {
 		found += fromDaemon(g)
 		t.Logf("round %d: %v", i, g.Cached)
 	}
-	if all := 6 * total(prompts); found == 0 || found > all*3/4 {
-		t.Errorf("of %d tokens %d came from the daemon: about half of the loads fail", all, found)
+	if once := 6 * 32 * int(blocks(prompts, 32)); found <= once { // vLLM counts those that failed too
+		t.Errorf("%d tokens were loaded, and %d are there: no load was repeated", found, once)
 	}
 }

@@ -90,7 +90,7 @@ func TestRanks(t *testing.T) {
 		}
 		t.Logf("%d chunks, %v", d.Stats().Store.Chunks, g.Cached)
 		before, found := d.Attached(), 0
-		for i := range 10 {
+		for i := range 4 {
 			d.Kill()
 			d.Start()
 			for range 3 {

@@ -156,6 +156,9 @@ func (p *Process) Stop() {
 	}
 }
 
+// PID is that of the engine.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Said is the end of what the engine has said.
 func (p *Process) Said(n int) string {
 	text, err := os.ReadFile(p.log)

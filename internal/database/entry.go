@@ -99,6 +99,9 @@ func DecodeEntry(e *Entry, k, v []byte) error {
 	if err := checkValue("entry", EntryVersion, k, v); err != nil {
 		return err
 	}
+	if v[0] < EntryVersion { // no release wrote it: its extent may have no header
+		return fmt.Errorf("entry of version %d, this program reads %d: %w", v[0], EntryVersion, ErrDamaged)
+	}
 	if len(v) != EntryBytes {
 		return fmt.Errorf("entry of %d bytes, want %d: %w", len(v), EntryBytes, ErrDamaged)
 	}

@@ -115,6 +115,20 @@ func TestEntryEveryFlippedBitIsDamage(t *testing.T) {
 	}
 }
 
+// An entry of a version before the first release is none: its extent may lie otherwise.
+func TestOlderVersionIsDamage(t *testing.T) {
+	e := sampleEntry()
+	k := EntryKey(e.Key)
+	for version := range byte(EntryVersion) {
+		v := AppendEntry(nil, &e)
+		v[0] = version
+		binary.LittleEndian.PutUint64(v[EntryBytes-8:], checksum(k[:], v[:EntryBytes-8]))
+		if err := DecodeEntry(&e, k[:], v); !errors.Is(err, ErrDamaged) {
+			t.Errorf("version %d: %v", version, err)
+		}
+	}
+}
+
 func TestNewerVersionIsNotDamage(t *testing.T) {
 	e := sampleEntry()
 	k := EntryKey(e.Key)

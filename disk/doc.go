@@ -70,9 +70,8 @@
 // covered by it, and no payload can pass for a header. Where the database was
 // not lost, but the process not closed, survey frees what headers say and no
 // record does. The witness tells a database that has lost commits, or tables from its
-// manifest, from one that has not. Where it cannot tell (its file is gone too, or a
-// process ended while Badger had two logs), no header is freed on the database's word:
-// one without a record is adopted.
+// manifest, from one that has not. Where it cannot tell, since its file is gone
+// too, no header is freed on the database's word: one without a record is adopted.
 // A rebuild compares both ways: a record that a younger header contradicts is dropped,
 // and a header that is damaged written anew. An empty file kvstored.rebuild beside the
 // database orders one of the next opening.

@@ -11,14 +11,16 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// Of a killed process's two logs the older one may be damaged: the database is not
-// believed, all entries in extents are there, and deleted ones are not.
+// Of a killed process's two logs the older one is damaged, or gone: the commits
+// at its end are missed, and all entries in extents are there; deleted ones are
+// not. So it is when the manifest does not list the table that was made of it.
 func TestOlderLogIsDamaged(t *testing.T) {
 	for name, hurt := range map[string]func(t *testing.T, path string){
 		"flipped": func(t *testing.T, path string) { flip(t, path, 1000) },
@@ -32,7 +34,11 @@ func TestOlderLogIsDamaged(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"whole": func(*testing.T, string) {},
+		"gone": func(t *testing.T, path string) {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -45,7 +51,7 @@ func TestOlderLogIsDamaged(t *testing.T) {
 				m := newMemory(t)
 				d, _ := start(t, o, nil)
 				if !d.rebuilds {
-					t.Error("the database is believed")
+					t.Error("nothing is noticed")
 				}
 				got := recoverAll(t, d)
 				for i, size := range sizes {
@@ -61,6 +67,69 @@ func TestOlderLogIsDamaged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Two logs without damage are none.
+func TestTwoLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, sizes := twoLogs(t)
+		m := newMemory(t)
+		d, _ := start(t, o, nil)
+		if d.rebuilds {
+			t.Error("the database is taken for damaged")
+		}
+		recoverAll(t, d)
+		for i, size := range sizes {
+			if size > 0 {
+				mustGet(t, d, m, i, size)
+			}
+		}
+	})
+}
+
+// A manifest that is cut back to where it was noted last lacks a table; the log
+// that the table was made of is gone.
+func TestManifestIsCutToWhatWasNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		d, stop := start(t, o, nil)
+		defer stop()
+		recoverAll(t, d)
+		for i := range 20 {
+			mustPut(t, d, m, i, 5000)
+		}
+		manifest := filepath.Join(folders.DatabaseName, "MANIFEST")
+		older, err := os.ReadFile(filepath.Join(o.Paths[0], manifest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs := logsOf(t, o)
+		first := logs[len(logs)-1]
+		pad := make([]byte, 30_000)
+		await(t, "the log is not made a table", func() bool {
+			write(t, d, func(b *metadata.Batch) { b.Set([]byte("pad"), pad) })
+			there, err := filesystem.Exists(first)
+			return !there && err == nil
+		})
+		mustPut(t, d, m, 20, 5000)
+		killed := testOptions(tiertest.Folder(t))
+		copyDir(t, o.Paths[0], killed.Paths[0])
+		if err := os.WriteFile(filepath.Join(killed.Paths[0], manifest), older, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		noteManifest(t, filepath.Join(killed.Paths[0], metadata.WitnessName), older)
+		again, _ := start(t, killed, nil)
+		if !again.rebuilds {
+			t.Error("nothing is noticed")
+		}
+		if got := recoverAll(t, again); len(got) != 21 {
+			t.Errorf("%d entries are back, want 21", len(got))
+		}
+		for i := range 21 {
+			mustGet(t, again, m, i, 5000)
+		}
+	})
 }
 
 // twoLogs is a tier whose process was killed while Badger had two logs, and the

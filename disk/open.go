@@ -40,9 +40,6 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	if t.segments, err = openSegments(t.volumes, t.o.SegmentBytes, set.Epoch); err != nil {
 		return err
 	}
-	if err := o.orderSurvey(); err != nil {
-		return err
-	}
 	if err := o.openStore(); err != nil {
 		return err
 	}
@@ -52,6 +49,11 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	t.deleting.commits = t.commits
 	t.deletionLog = newDeletionLog(set.Meta, t.o.IOTimeout)
 	t.seal = database.NewSealer(set.Secret)
+	if t.db.Unwitnessed() && len(t.segments.all()) > 0 { // nothing says that the database has all it had
+		if err := set.Meta.Replace(metadata.RebuildName, nil); err != nil {
+			return err
+		}
+	}
 	if t.rebuilds, err = set.Meta.Exists(metadata.RebuildName); err != nil {
 		return err
 	}
@@ -67,17 +69,6 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	}
 	t.scan.active.Store(!empty || t.rebuilds || len(t.segments.all()) > 0)
 	return maintenance{t}.lookAll()
-}
-
-// orderSurvey has the headers of all segments surveyed where the database is not to be
-// believed.
-func (o opening) orderSurvey() error {
-	meta := o.t.set.Meta
-	doubtful, err := metadata.IsDoubtful(meta)
-	if err != nil || !doubtful || len(o.t.segments.all()) == 0 {
-		return err
-	}
-	return meta.Replace(metadata.RebuildName, nil)
 }
 
 // lastTimeout is how long an opening waits for the database's process of a daemon that was

@@ -132,6 +132,26 @@ func (d *DB) Get(keys [][]byte, each func(i int, value []byte)) error {
 	})
 }
 
+// Has reports which of different values some version of a key has, the latest or
+// an earlier one. Those in the logs, and in tables that were made of one, are all
+// there; of others only the latest.
+func (d *DB) Has(key []byte, values [][]byte) (has []bool, err error) {
+	fill := func(to []byte) []byte {
+		to = appendBytes(to, key)
+		for _, v := range values {
+			to = appendBytes(to, v)
+		}
+		return to
+	}
+	has = make([]bool, len(values))
+	err = d.ask(opHas, true, fill, func(f *fields) {
+		for i := range has {
+			has[i] = f.byte() == 1
+		}
+	})
+	return has, err
+}
+
 // Page hands up to n pairs that follow the key after, and have the prefix, to
 // each, in order; it may stop before, and more says that it did. Commits may
 // come between two pages. What each is given is its to keep.

@@ -18,6 +18,7 @@ const (
 	opCommit            // writes, the last ones of a commit; the answer is what the database holds then
 	opGet               // keys; the answer is their values
 	opPage              // a count, a prefix, and the key before the page; the answer is keys and values
+	opHas               // a key and values; the answer is a byte for each: 1, if a version of the key has it
 	opSync
 	opSize    // the answer is what the database holds
 	opCompact // drops what is deleted

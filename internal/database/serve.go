@@ -155,6 +155,8 @@ func (s *server) do(c *conn, what byte, body []byte) (err error) {
 		return s.db.View(func(txn *badger.Txn) error { return get(c, txn, f) })
 	case opPage:
 		return s.db.View(func(txn *badger.Txn) error { return page(c, txn, f) })
+	case opHas:
+		return s.db.View(func(txn *badger.Txn) error { return has(c, txn, f) })
 	case opSize:
 		s.appendHeld(c)
 		return nil
@@ -233,6 +235,37 @@ func page(c *conn, txn *badger.Txn, f *fields) error {
 		c.out = appendBytes(c.out, item.Key())
 		err := item.Value(func(v []byte) error {
 			c.out = appendBytes(c.out, v)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// has looks at all versions of a key that compaction has left.
+func has(c *conn, txn *badger.Txn, f *fields) error {
+	k := f.bytes()
+	wanted := make(map[string]int)
+	from := len(c.out)
+	for len(f.rest) > 0 {
+		wanted[string(f.bytes())] = len(c.out)
+		c.out = append(c.out, 0)
+	}
+	if f.err != nil {
+		c.out = c.out[:from]
+		return f.err
+	}
+	o := badger.DefaultIteratorOptions
+	o.PrefetchValues = false
+	it := txn.NewKeyIterator(k, o)
+	defer it.Close()
+	for it.Rewind(); it.Valid(); it.Next() {
+		err := it.Item().Value(func(v []byte) error {
+			if at, is := wanted[string(v)]; is {
+				c.out[at] = 1
+			}
 			return nil
 		})
 		if err != nil {

@@ -3,8 +3,8 @@
 // device in trouble.
 //
 // A Store is the database (internal/database, a process of its own) with what it
-// takes to trust it: a witness beside it counts its commits and notes its tables,
-// attempts count the starts that did not get through it, and what does
+// takes to trust it: a witness beside it counts its commits and notes its tables
+// and logs, attempts count the starts that did not get through it, and what does
 // not pass is moved aside. A Store that fails is broken: it is not asked, Run ends,
 // and its owner closes it and opens another. What the machine refuses (environment)
 // is told from damage.
@@ -20,7 +20,7 @@
 // # Locks
 //
 // Committer.mu is held while a change is made (AddWith, Still), which may lock the
-// ledger. Store.use and the witness's mutex are leaves; the witness's file, 112 bytes,
+// ledger. Store.use and the witness's mutex are leaves; the witness's file, 176 bytes,
 // is written under the latter.
 //
 // # Buffers

@@ -149,6 +149,7 @@ func (s *Store) start() (*database.DB, error) {
 	if err := s.witness.checkTables(); err != nil {
 		return nil, err
 	}
+	s.witness.findLogs()
 	db, err := s.o.Database(context.Background(), s.o.database(s.Dir))
 	if err != nil {
 		return nil, err
@@ -160,6 +161,10 @@ func (s *Store) start() (*database.DB, error) {
 	s.witness.sawTables()
 	return db, nil
 }
+
+// Unwitnessed reports that nothing said, when it was opened, what the database
+// had.
+func (s *Store) Unwitnessed() bool { return s.witness.blank }
 
 // diagnose adds the cause to an error of the database: its files are read, and
 // the error of a device that cannot read one is the cause of Badger's (which says

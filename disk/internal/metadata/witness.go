@@ -21,7 +21,8 @@ import (
 // The file of a witness, and the sizes of its parts.
 const (
 	WitnessName  = "kvstored.commits"
-	witnessBytes = 8 + 8 + bootBytes + 2*manifestBytes + 8
+	witnessBytes = 8 + 8 + bootBytes + 2*manifestBytes + maxLogs*logBytes + 8
+	witnessLogs  = 8 + 8 + bootBytes + 2*manifestBytes // where they begin
 	bootBytes    = 40
 )
 
@@ -37,21 +38,26 @@ var errLost = errors.New("the database has lost commits")
 // when older tables are not. So it also notes the manifest, the list of tables,
 // which only grows; one that does not begin as it did has lost tables.
 //
-// The file is 112 bytes, written in place after each commit: the number of the
+// And of Badger's logs the newest is there when an older one is not, or is cut
+// off: see logs.
+//
+// The file is 176 bytes, written in place after each commit: the number of the
 // last one, of the last one that was synced, the boot of the machine, the
-// manifest as it is and as it was synced, and an XXH3-64 of that. One
+// manifest as it is and as it was synced, the logs, and an XXH3-64 of that. One
 // that does not match says nothing.
 type witness struct {
 	file  *os.File
-	dir   string // of the database
-	boot  string // of the process that wrote it, then of this one
-	blank bool   // the file said nothing when it was opened
+	dir   string   // of the database
+	boot  string   // of the process that wrote it, then of this one
+	blank bool     // the file said nothing when it was opened
+	found []uint64 // see findLogs
 
 	mu struct {
 		sync.Mutex
 		number, synced           uint64
 		manifest, syncedManifest manifest
 		seen                     os.FileInfo // of that manifest
+		logs                     logs
 	}
 }
 
@@ -69,23 +75,10 @@ func openWitness(meta *filesystem.Folder) (*witness, error) {
 		w.boot = strings.TrimRight(string(b[16:16+bootBytes]), "\x00")
 		w.mu.manifest = parseManifest(b[16+bootBytes:])
 		w.mu.syncedManifest = parseManifest(b[16+bootBytes+manifestBytes:])
+		w.mu.logs = parseLogs(b[witnessLogs:])
 		w.blank = false
 	}
 	return w, nil
-}
-
-// IsDoubtful reports whether nothing says that the database under a folder has all
-// it had: there is no witness, or a process ended while Badger made a table of the
-// older of two logs, which it reads up to where that is damaged, without a word. It is
-// asked before Open, which has the table made.
-func IsDoubtful(meta *filesystem.Folder) (bool, error) {
-	w, err := openWitness(meta)
-	if err != nil {
-		return false, err
-	}
-	defer w.close()
-	logs, _ := filepath.Glob(filepath.Join(w.dir, "*.mem")) // the pattern is a good one
-	return w.blank || len(logs) > 1, nil
 }
 
 // look is an error when the database lacks commits that the witness has counted,
@@ -97,6 +90,9 @@ func (s *Store) look(db *database.DB) error {
 			number = binary.LittleEndian.Uint64(v)
 		}
 	})
+	if err == nil {
+		err = s.checkLogs(db)
+	}
 	if err == nil {
 		err = s.witness.check(number)
 	}
@@ -143,6 +139,7 @@ func (w *witness) check(number uint64) error {
 	}
 	w.boot = boot
 	w.mu.number = number
+	w.mu.logs.begin(w.dir, number)
 	return nil
 }
 
@@ -192,6 +189,7 @@ func (w *witness) saw(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.number = number
+	w.mu.logs.extend(w.dir, number-1)
 	_ = w.write() // one that is behind says less
 }
 
@@ -232,6 +230,7 @@ func (w *witness) write() error {
 	copy(b[16:16+bootBytes], w.boot)
 	w.mu.manifest.put(b[16+bootBytes:])
 	w.mu.syncedManifest.put(b[16+bootBytes+manifestBytes:])
+	w.mu.logs.put(b[witnessLogs:])
 	le.PutUint64(b[witnessBytes-8:], xxh3.Hash(b[:witnessBytes-8]))
 	_, err := w.file.WriteAt(b[:], 0)
 	return err

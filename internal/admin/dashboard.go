@@ -22,7 +22,7 @@ var files embed.FS
 type DashboardOptions struct {
 	Stats   func() ([]byte, error) // as JSON
 	Sample  func() Sample          // of now
-	Answers http.Handler           // of calls with names; see [admin.API.Answers]
+	Answers http.Handler           // of calls with names; see [API.Answers]
 }
 
 // Dashboard serves the page. It is safe for concurrent use.

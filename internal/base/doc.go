@@ -15,5 +15,6 @@
 // [Delete] deletes from maps so that they give memory back: a map of Go's keeps the room of
 // all entries that it ever had.
 //
-// The package has no lock and no buffer.
+// The package holds no lock while it calls, and no buffer. What it has of the process is the
+// count and the log of Broken.
 package base

@@ -80,7 +80,7 @@ var tierNames = [noTier + 1]string{"cpu", "disk", "remote", "tier3", "none"}
 // Absence is the first chunk of a prompt that a request did not get.
 type Absence struct {
 	Reason Reason
-	Tier   uint8   // that had it, has it or declined it; NoTier
+	Tier   uint8   // that had it, has it or declined it; noTier
 	Why    Decline // of a declined one
 	Policy string  // of an evicted one: the policy that chose it
 	At     uint32  // when it left, in seconds since 1970; 0 = not known

@@ -14,8 +14,8 @@
 //
 // # One fetch a key
 //
-// A [Group] knows which keys are being fetched, and the waiters of each. The
-// first caller of Do for a key is its leader: the group runs the leader's
+// A [Flights] knows which keys are being fetched, and the waiters of each. The
+// first caller of Do for a key is its leader: Flights runs the leader's
 // function in a goroutine of its own, so that every caller, the leader too,
 // can leave as soon as its own context ends. A call under way goes on for the
 // waiters that are left: the function's context carries the leader's values but
@@ -31,7 +31,7 @@
 // One mutex over the map of calls and their waiters, held for a few
 // instructions. It is a leaf: nothing else is locked under it.
 //
-// A function returns a value together with the reference it holds. The group
+// A function returns a value together with the reference it holds. Flights
 // owns that reference until it hands it to one waiter; every other waiter gets
 // Clone's, all of them taken before the first is handed out. A value without a
 // waiter goes to Discard. So each Do that returns a nil error returns one

@@ -12,7 +12,7 @@ import (
 // to an error its value is ignored.
 type Fetch[V any] func(ctx context.Context) (V, error)
 
-// Flights joins concurrent fetches of the same key. The zero Group is ready;
+// Flights joins concurrent fetches of the same key. The zero value is ready;
 // set the fields before the first Do. It is safe for concurrent use.
 type Flights[K comparable, V any] struct {
 	// Joined is told of a Do that waits for another's fetch, by its context. Nil is not
@@ -31,7 +31,7 @@ type Flights[K comparable, V any] struct {
 	}
 }
 
-// call is one key being fetched. The group's mutex guards its fields.
+// call is one key being fetched. The mutex of Flights guards its fields.
 type call[V any] struct {
 	waiters []*waiter[V] // in order of arrival
 	leader  *waiter[V]   // whose fetch runs; it may have left

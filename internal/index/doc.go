@@ -59,8 +59,8 @@
 // prompts part, whose windows and states were to be stored, or one that was found usable.
 // Its pieces are the windows and states that it needs, and the last chunk of each full
 // group. It is live while all of them are stored, in any tier, and before that from
-// its declaration until a piece goes. A piece that no live boundary needs is dead. What lies before the last full chunk is not looked at: tiers
-// lose a prompt from its end on.
+// its declaration until a piece goes. A piece that no live boundary needs is dead. What lies
+// before the last full chunk is not looked at: tiers lose a prompt from its end on.
 //
 // It is counted, never searched: a piece that comes or goes changes a number of each boundary
 // that has it, and a boundary that comes to life or dies changes a number of each of its pieces.
@@ -71,8 +71,8 @@
 // count as needed, or not, as before.
 //
 // Boundaries keep all live boundaries, and the last maxDead others, of maxWaits pieces in all.
-// One takes 20 bytes for each of its pieces, and a piece some 70; their tables do not shrink. Boundaries for which there
-// is no room are not counted: their chunks go as the policies say.
+// One takes 20 bytes for each of its pieces, and a piece some 70; their tables do not shrink.
+// Boundaries for which there is no room are not counted: their chunks go as the policies say.
 //
 // # Hybrid models
 //

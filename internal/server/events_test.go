@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"testing"
 	"testing/synctest"
@@ -143,6 +144,11 @@ func TestEventsOfDistrust(t *testing.T) {
 			t.Fatal(was, err)
 		}
 		told(wire.EventStored)
+		late := &shelf{text: fmt.Appendf(nil, "%x 0 0\n", p.Space[:])}
+		if garbled, err := r.stack.Distrusted().Keep(late); garbled != nil || err != nil {
+			t.Fatal(garbled, err)
+		}
+		told(wire.EventRemoved) // that only the folder of a disk that opens late knew
 	})
 }
 

@@ -135,6 +135,7 @@ func New(o Options) *Server {
 	s.users.limits = &s.o.Limits
 	s.users.mu.byID = make(map[identity]*tenant)
 	s.naming.server, s.naming.wake = s, make(chan struct{}, 1)
+	s.o.Stack.Distrusted().OnFound(s.naming.add)
 	s.wishes.server, s.wishes.claims = s, hint.NewClaims(o.Stack.Retain, o.Settings.Retain)
 	s.wishes.pauses.server, s.wishes.pauses.wake = s, make(chan struct{}, 1)
 	o.Stack.RetainBy(s.wishes.claims)

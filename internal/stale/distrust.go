@@ -42,7 +42,7 @@ const patience = 10 * time.Second
 // ErrNotKept says that the list has no folder.
 var ErrNotKept = errors.New("no disk tier is there to keep it")
 
-// Distrusted is the spaces. The zero List is empty and ready; a nil one stays empty. It is safe
+// Distrusted is the spaces. The zero value is empty and ready; a nil one stays empty. It is safe
 // for concurrent use.
 type Distrusted struct {
 	now atomic.Pointer[marks] // replaced whole, under the mutex
@@ -54,6 +54,7 @@ type Distrusted struct {
 		trusted map[key.SpaceID]bool // still in now, until the file has it no more
 		writing *write               // under way
 		next    *write               // begins when that has ended
+		found   func(key.SpaceID)    // see OnFound
 	}
 }
 
@@ -150,14 +151,28 @@ func (l *Distrusted) Keep(folder DistrustFolder) (garbled, err error) {
 	found, left, garbled := read(string(text))
 	l.mu.Lock()
 	l.mu.folder, l.mu.saved, l.mu.left = folder, maps.Clone(found), left
-	kept := len(found)
-	maps.Copy(found, l.All())
+	kept, was := len(found), l.All()
+	maps.Copy(found, was)
 	l.now.Store(&found)
-	if len(found) > kept { // told while there was no folder
-		return garbled, l.save()
+	tell := l.mu.found
+	if err = nil; len(found) > kept { // told while there was no folder
+		err = l.save()
+	} else {
+		l.mu.Unlock()
 	}
-	l.mu.Unlock()
-	return garbled, nil
+	for id := range found {
+		if _, known := was[id]; !known && tell != nil {
+			tell(id)
+		}
+	}
+	return garbled, err
+}
+
+// OnFound has do called, by Keep, for each space that only a folder knew. It is set once.
+func (l *Distrusted) OnFound(do func(key.SpaceID)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.found = do
 }
 
 // save writes the file, and unlocks the mutex, which is held. A call that comes while the

@@ -3,9 +3,10 @@
 //
 // # Owns
 //
-// The words of hints, in the request_configs of a request ([Read]). The claims, by claimant and by chunk, their deadlines, the bytes that they retain, and
-// the counts of how they ended. A claim is soft: it says in what order chunks go, and
-// never that one stays. The ledgers of the tiers are told the rank of each chunk; see
+// The words of hints, in the request_configs of a request ([Read]). The claims, by
+// claimant and by chunk, their deadlines, the bytes that they retain, and the counts of
+// how they ended. A claim is soft: it says in what order chunks go, and never that one
+// stays. The ledgers of the tiers are told the rank of each chunk; see
 // ledger.Retain.
 //
 // # Never does
@@ -21,7 +22,7 @@
 //
 // # Bounds
 //
-// Payload bytes by user and in total (Limits), the length of a claim, and the memory of
+// Payload bytes by user and in total ([ClaimLimits]), the length of a claim, and the memory of
 // the table, to which a claim made again adds nothing: claims beyond are refused, and no
 // other goes for them.
 //

@@ -104,7 +104,7 @@ type ClaimStats struct {
 	OverBudget  uint64 `json:"over_budget"` // let go of because they were larger than expected
 }
 
-// ClaimStats returns the present numbers.
+// Stats returns the present numbers.
 func (t *Claims) Stats() ClaimStats {
 	t.mu.Lock()
 	defer t.mu.Unlock()

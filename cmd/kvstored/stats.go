@@ -368,7 +368,9 @@ func (v *statsView) disk(l *cli.List) {
 		l.Row("", "in the last %s: %s, p50 %s, p99 %s; %s, p50 %s, p99 %s", human.Seconds(r.Seconds),
 			human.Plural(r.Reads.Count, "read"), human.Micros(1e6*r.Reads.P50), human.Micros(1e6*r.Reads.P99),
 			human.Plural(r.Writes.Count, "write"), human.Micros(1e6*r.Writes.P50), human.Micros(1e6*r.Writes.P99))
-		l.Row("", "%s", r.Device)
+		if r.Device != "" {
+			l.Row("", "%s", r.Device)
+		}
 	}
 	if s.Evictions > 0 {
 		l.Row("", "evicted: %s ahead of need, %s for lack of room, %s for min_free", human.Count(n["evicted_ahead"]), human.Count(n["evicted_for_room"]), human.Count(n["evicted_for_min_free"]))

@@ -49,17 +49,18 @@ type Daemon struct {
 	short     atomic.Pointer[error] // why DRAM is not all there; nil: it is, or will be
 	budget    *budget.Budget
 	tiers
-	stack   *stack.Stack
-	server  *server.Server
-	fronts  fronts
-	events  *events.Log      // nil: off
-	sample  *sample.Recorder // nil: off
-	epoch   uint64
-	metrics *metrics
-	started time.Time
-	health  health
-	recent  recent
-	reloads *reloads
+	stack              *stack.Stack
+	server             *server.Server
+	fronts             fronts
+	events             *events.Log      // nil: off
+	sample             *sample.Recorder // nil: off
+	epoch              uint64
+	metrics            *metrics
+	started            time.Time
+	populates, surveys pace
+	health             health
+	recent             recent
+	reloads            *reloads
 }
 
 // Options are what a daemon is given beside its configuration.

@@ -3,16 +3,28 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// progressInterval is how often the log says how far the work of a start is.
+// progressInterval is how often the log says how far long work is.
 const progressInterval = 10 * time.Second
 
-// progress logs how far the work of a start is, until it is done.
+// pace is where a piece of work on bytes began, from which its rate is reckoned. The zero
+// value has not begun.
+type pace struct {
+	mu struct {
+		sync.Mutex
+		since time.Time
+		from  int64 // bytes that were done then
+		last  int64 // that were done when it was asked last
+	}
+}
+
+// progress logs how far populating DRAM and surveying the disk tier are.
 func (d *Daemon) progress(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -22,14 +34,10 @@ func (d *Daemon) progress(ctx context.Context, every time.Duration) error {
 			return nil
 		case <-tick.C:
 		}
-		populate, survey := d.populateText(), d.surveyText()
-		for _, text := range []string{populate, survey} {
+		for _, text := range []string{d.populateText(), d.surveyText()} {
 			if text != "" {
 				d.log.Info().Msg(text)
 			}
-		}
-		if populate == "" && d.stack.Ready() {
-			return nil
 		}
 	}
 }
@@ -39,22 +47,34 @@ func (d *Daemon) populateText() string {
 	if !d.arena.Populating() {
 		return ""
 	}
-	return "DRAM is being populated: " + far(d.arena.Populated(), d.arena.Stats().CapacityBytes, time.Since(d.started))
+	return "DRAM is being populated: " + d.populates.far(d.arena.Populated(), d.arena.Stats().CapacityBytes, time.Now())
 }
 
 // surveyText says how far the disk tier is with the headers of its segments; "" where it reads none.
 func (d *Daemon) surveyText() string {
 	n := d.stack.Stats().Tiers[tier.Disk].Counters
-	if n["rebuild_total_bytes"] == 0 {
+	done, total := int64(n["rebuild_bytes"]), int64(n["rebuild_total_bytes"])
+	text := d.surveys.far(done, total, time.Now())
+	if total == 0 {
 		return ""
 	}
-	return "the disk tier is being surveyed: " + far(int64(n["rebuild_bytes"]), int64(n["rebuild_total_bytes"]), time.Since(d.started))
+	return "the disk tier is being surveyed: " + text
 }
 
-// far says how far work on bytes is, its rate, and how long the rest takes at that.
-func far(done, total int64, took time.Duration) string {
+// far says how far the work is, its rate, and how long the rest takes at that. Work of no
+// bytes, or of fewer than before, is over: what comes next begins anew.
+func (p *pace) far(done, total int64, now time.Time) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if total == 0 || done < p.mu.last {
+		p.mu.since = time.Time{}
+	}
+	p.mu.last = done
+	if p.mu.since.IsZero() && total > 0 {
+		p.mu.since, p.mu.from = now, done
+	}
 	text := fmt.Sprintf("%s of %s", human.Bytes(done), human.Bytes(total))
-	if rate := float64(done) / max(1e-3, took.Seconds()); rate >= 1 {
+	if rate := float64(done-p.mu.from) / max(1e-3, now.Sub(p.mu.since).Seconds()); rate >= 1 {
 		text += fmt.Sprintf(", %s/s, %s left", human.Bytes(rate), human.Seconds(float64(max(0, total-done))/rate))
 	}
 	return text

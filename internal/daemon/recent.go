@@ -202,7 +202,7 @@ func (r *Recent) device(disk tier.Stats) string {
 	}
 	text := use("read", r.Reads.Bytes, read) + ", " + use("wrote", r.Writes.Bytes, write)
 	if read == 0 {
-		text += "; its device was not probed, as with buffered I/O"
+		text += "; its device was not probed"
 	}
 	return text + fmt.Sprintf("; %s of prefixes waited for it", human.Percent(float64(r.FromDisk), float64(r.Prefixes)))
 }

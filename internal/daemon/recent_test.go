@@ -85,7 +85,7 @@ func TestDevice(t *testing.T) {
 	for want, paths := range map[string][]tier.PathStats{
 		"": nil,
 		"read 1.0 GiB/s (25.0 % of the 4.0 GiB/s probed), wrote 1.0 MiB/s (0.1 % of the 1.0 GiB/s probed); 25.0 % of prefixes waited for it": {path(3<<30, 1<<29), path(1<<30, 1<<29)},
-		"read 1.0 GiB/s, wrote 1.0 MiB/s; its device was not probed, as with buffered I/O; 25.0 % of prefixes waited for it":                 {path(3<<30, 1<<29), path(0, 0)},
+		"read 1.0 GiB/s, wrote 1.0 MiB/s; its device was not probed; 25.0 % of prefixes waited for it":                                       {path(3<<30, 1<<29), path(0, 0)},
 	} {
 		if got := r.device(tier.Stats{Paths: paths}); got != want {
 			t.Errorf("%v:\n%q\n%q", paths, got, want)

@@ -55,7 +55,7 @@ function showTiers({ recent, server, store }) {
     tier.append(element("p", `${share}${count(t.entries)} chunks, ${count(t.evictions)} evicted${moved}`, "note"));
     const times = [["reads", recent.disk_reads], ["writes", recent.disk_writes]].filter(([, at]) => t.key === "disk" && at.count);
     if (times.length) {
-      tier.append(element("p", `in the last ${span(recent.seconds)}: ${times.map(([what, at]) => `${what} took ${took(at.p50)} (p99 ${took(at.p99)})`).join(", ")}; ${recent.disk_device}`, "note"));
+      tier.append(element("p", `in the last ${span(recent.seconds)}: ${times.map(([what, at]) => `${what} took ${took(at.p50)} (p99 ${took(at.p99)})`).join(", ")}${recent.disk_device ? `; ${recent.disk_device}` : ""}`, "note"));
     }
     return tier;
   }));

@@ -89,7 +89,7 @@ type S3 struct {
 // Enabled reports whether there is a remote tier at all.
 func (s *S3) Enabled() bool { return s.Bucket != "" }
 
-// Write says when chunks are written to the disk tier.
+// Write says when chunks are written to the tiers below DRAM; a bucket is never full.
 type Write struct {
 	// through writes after every commit, back when DRAM evicts, auto as through until the disk
 	// is full and then as back.

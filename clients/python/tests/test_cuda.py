@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import logging
 import os
 import shutil
 import subprocess
@@ -84,7 +85,7 @@ class Cuda(Served):
         self.assertEqual(self.stub.get("unlocked"), 3)
 
     def test_piece_by_piece(self) -> None:
-        """Beside all else; what is not page-locked yet is known."""
+        """Beside all else; what is not page-locked yet is known, and what lies in two pieces."""
         begun, go = threading.Event(), threading.Event()
         call = cuda.Driver.register
 
@@ -94,7 +95,7 @@ class Cuda(Served):
                 go.wait(60)
             return "no more" if offset == 12 << 20 else call(driver, mapping, offset, size)
 
-        enter(self, mock.patch.object(cuda, "_PIECE_BYTES", 4 << 20))
+        enter(self, mock.patch.object(cuda, "PIECE_BYTES", 4 << 20))
         enter(self, mock.patch.object(cuda.Driver, "register", register))
         kv = self.client()
         registration = cuda.register(kv)
@@ -103,7 +104,7 @@ class Cuda(Served):
         self.assertTrue(kv.ping())
         at = kv.arena.address
         self.assertEqual((self.stub.get("mapped"), registration.arena, registration.wait(0)), (2, False, False))
-        self.assertEqual([registration.locked(at + (o << 20), 4 << 20) for o in (0, 2, 4, 6, 8)], [True, True, True, False, False])
+        self.assertEqual([registration.locked(at + (o << 20), 4 << 20) for o in (0, 2, 4, 6, 8)], [True, False, True, False, False])
         with self.assertLogs("kvstored.cuda", "WARNING") as logs:
             go.set()
             self.assertTrue(registration.wait(60))
@@ -111,6 +112,16 @@ class Cuda(Served):
         self.assertEqual((self.stub.get("mapped"), registration.arena, registration.locked(at + (8 << 20), 4 << 20)), (3, False, True))
         registration.close()
         self.assertEqual((self.stub.get("unlocked"), registration.locked(at, 1)), (3, False))
+
+    def test_nobody_waits_for_a_thread_that_is_none(self) -> None:
+        """It cannot start, or ends by an exception."""
+        for of, name in ((threading.Thread, "start"), (cuda.Registration, "_lock_all")):
+            kv = self.client()
+            with mock.patch.object(of, name, side_effect=RuntimeError("no thread")), mock.patch.object(threading, "excepthook"):
+                with mock.patch.object(logging.getLogger("kvstored"), "disabled", True):
+                    registration = self.register(kv)
+            self.assertFalse(registration.arena)
+            registration.close()
 
     def test_a_window_that_shrinks_is_not_page_locked(self) -> None:
         """As with a daemon that does not know the wish: the driver would go on
@@ -253,10 +264,11 @@ class Cuda(Served):
     def test_a_forked_child_leaves_it_alone(self) -> None:
         kv = self.client()
         registration = self.register(kv)
+        registration._over.clear()  # as when a thread is at it
         self.stub.set("last_flags", -1)
 
         def child() -> None:
-            assert kv.wait_attached(60)
+            assert kv.wait_attached(60) and registration.wait()
             for address in list(registration._held):  # as when the last view goes
                 registration._unlock(address)
             registration.close()

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from . import _wire as wire
 from .client import Client
@@ -24,8 +24,8 @@ log = logging.getLogger("kvstored.cuda")
 _PORTABLE, _READ_ONLY = 0x01, 0x08  # flags of cuMemHostRegister
 #: CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: whether the GPU knows _READ_ONLY.
 _READ_ONLY_SUPPORTED = 113
-#: Of one call: it takes seconds for so many, and drivers refuse more than 512 GiB.
-_PIECE_BYTES = 64 << 30
+#: A mapping is page-locked in pieces of so many bytes from its first on: each takes seconds.
+PIECE_BYTES = 64 << 30
 
 
 class Driver:
@@ -105,20 +105,22 @@ class Driver:
 
 
 class _Held:
-    """How far a mapping is page-locked, from its first byte on."""
+    """The pieces of a mapping that are page-locked, from its first byte on."""
 
     def __init__(self, mapping: Mapping) -> None:
         self.pages: "weakref.ref[Any]" = weakref.ref(mapping.view.obj)
-        self.begin = self.end = mapping.address
-        self.pieces: List[int] = []  # their addresses
+        self.begin = mapping.address
+        self.pieces: List[Tuple[int, int]] = []  # address, and that behind it
 
     def has(self, at: int, size: int) -> bool:
-        return self.begin <= at and at + size <= self.end
+        return any(begin <= at and at + size <= end for begin, end in self.pieces)
 
 
 class Registration:
     """The daemon's memory, page-locked again at each new connection, piece by piece on a
-    thread. Copies work where it is not, too, only slower.
+    thread. The driver refuses a copy whose host memory is page-locked in part, or lies in
+    two pieces: cut copies at multiples of :data:`PIECE_BYTES` from the mapping's address.
+    A copy within a piece always works, and is slower where that is not page-locked.
 
     That of an earlier connection stays page-locked for as long as a job, a fill
     or a view of it lives: keep those until the copy is done. Safe for threads."""
@@ -134,10 +136,10 @@ class Registration:
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Until all that can be is page-locked; False after the timeout."""
-        return self._over.wait(timeout)
+        return os.getpid() != self._pid or self._over.wait(timeout)
 
     def locked(self, at: int, size: int) -> bool:
-        """Whether so many bytes from an address on are page-locked by now."""
+        """Whether so many bytes from an address on lie in one piece that is page-locked by now."""
         return any(held.has(at, size) for held in list(self._held.values()))
 
     def _attached(self, link: Link) -> None:
@@ -149,25 +151,31 @@ class Registration:
             self._over.clear()
             keeps = link.hello.granted & wire.FEATURES_KEEP
             windows = {"arena": link.arena, "staging": link.staging if keeps else None}
-            threading.Thread(target=self._lock, args=(self._connections, windows), name="kvstored-page-lock", daemon=True).start()
+            try:
+                threading.Thread(target=self._lock, args=(self._connections, windows), name="kvstored-page-lock", daemon=True).start()
+            except BaseException:
+                self._over.set()
+                raise
 
     def _lock(self, connection: int, windows: Dict[str, Optional[Mapping]]) -> None:
-        for name in list(windows):
-            mapping = windows.pop(name)
-            if mapping is not None:
-                self._lock_all(connection, name, mapping)
-        del mapping  # its pages may go
-        with self._closing:
-            if connection == self._connections:
-                self._over.set()
+        try:
+            for name in list(windows):
+                mapping = windows.pop(name)
+                if mapping is not None:
+                    self._lock_all(connection, name, mapping)
+        finally:
+            mapping = None  # its pages may go
+            with self._closing:
+                if connection == self._connections:
+                    self._over.set()
 
     def _lock_all(self, connection: int, name: str, mapping: Mapping) -> None:
         held = _Held(mapping)
-        for offset in range(0, mapping.size, _PIECE_BYTES):
+        for offset in range(0, mapping.size, PIECE_BYTES):
             with self._closing:
                 if self._closed or connection != self._connections:
                     return
-                size = min(_PIECE_BYTES, mapping.size - offset)
+                size = min(PIECE_BYTES, mapping.size - offset)
                 error = self._driver.register(mapping, offset, size)
                 if error:
                     log.warning(
@@ -178,9 +186,8 @@ class Registration:
                 if not held.pieces:
                     self._held[held.begin] = held
                     mapping.before_unmap(functools.partial(self._unlock, held.begin))
-                held.pieces.append(mapping.address + offset)
-                held.end += size
-                if held.end == held.begin + mapping.size:
+                held.pieces.append((mapping.address + offset, mapping.address + offset + size))
+                if offset + size == mapping.size:
                     setattr(self, name, True)
 
     def _unlock(self, begin: int) -> None:
@@ -188,7 +195,7 @@ class Registration:
         held = self._held.pop(begin, None)
         if held is None or os.getpid() != self._pid:
             return
-        for at in held.pieces:
+        for at, _ in held.pieces:
             error = self._driver.unregister(at)
             if error:  # the context is gone, for example, and all it had page-locked
                 log.debug("kvstored: cuMemHostUnregister: %s", error)

@@ -12,6 +12,7 @@ log = logging.getLogger("kvstored.vllm")
 
 _TROUBLED_SECONDS = 0.1  # of a thread, after a turn that raised
 _REST_SECONDS = 0.0003  # of a step of the engine, for a thread that has work
+_PAUSE_SECONDS = 0.001  # vLLM's own, in a step that runs no model, where the engine has a process of its own
 
 
 JobResult: Any = find("vllm.v1.kv_offload.tiering.base", "JobResult")
@@ -115,6 +116,7 @@ class Worker:
 
     def __init__(self, name: str, turn: Callable[[], Optional[float]]) -> None:
         self._turn, self._stopped, self._wake, self._idle = turn, False, threading.Event(), threading.Event()
+        self._rested = 0.0
         self._thread = threading.Thread(target=self._run, name=f"kvstored-vllm-{name}", daemon=True)
         self._thread.start()
 
@@ -123,10 +125,12 @@ class Worker:
         self._wake.set()
 
     def rest(self) -> None:
-        """Lets the thread run if it has work. An engine that waits for it steps without a pause,
-        and the thread waits up to 5 ms for the interpreter, each time that it has given it up."""
-        if not self._idle.is_set():
+        """Called once a step. Lets the thread run if it has work, beside an engine that steps
+        without a pause: the thread would wait up to 5 ms for the interpreter, each time that it
+        has given it up. A step that has a pause, or computes, gets none here."""
+        if not self._idle.is_set() and time.monotonic() - self._rested < _PAUSE_SECONDS:
             self._idle.wait(_REST_SECONDS)
+        self._rested = time.monotonic()
 
     def stop(self) -> None:
         """Lets the turn under way be the last; ``join`` waits for it."""

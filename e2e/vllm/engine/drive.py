@@ -84,7 +84,8 @@ class Engine:
         for i, prompt in enumerate(prompts):
             self._requests += 1
             name = f"request-{self._requests}"
-            numbers[engine.add_request(name, {"prompt_token_ids": prompt}, params) or name] = i
+            engine.add_request(name, {"prompt_token_ids": prompt}, params)  # vLLM's own name of it is another
+            numbers[name] = i
         ids: Dict[int, List[int]] = {}
         steps = 0
         while engine.has_unfinished_requests():

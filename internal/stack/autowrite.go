@@ -115,15 +115,17 @@ func (w *writer) noteRoom() {
 	w.mu.changed.Wake() // clients may wait for the queue
 }
 
-// held reports whether chunks wait until DRAM evicts them, and the bytes that do. The
-// queue also has chunks that DRAM has evicted and that were written as victims; it
+// tell sets how many chunks wait, whether until DRAM evicts them, and the bytes that do.
+// The queue also has chunks that DRAM has evicted and that were written as victims; it
 // finds them later, so DRAM says how much it alone has.
-func (w *writer) held() (bool, int64) {
-	dirty := w.dram.hot.Ledger().Stats().DirtyBytes
+func (w *writer) tell(out *Written) {
+	dram := w.dram.hot.Ledger().Stats()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.when.holds() {
-		return false, 0
+	b := &w.mu.backlog
+	out.Waiting = b.waiting()
+	if out.Held = w.when.holds(); out.Held {
+		out.Waiting -= max(0, b.pending.len()-dram.DirtyEntries)
+		out.HeldBytes = min(b.pendingBytes, dram.DirtyBytes)
 	}
-	return true, min(w.mu.backlog.pendingBytes, dirty)
 }

@@ -79,6 +79,9 @@ func TestAutoWrite(t *testing.T) {
 		r.evict()
 		r.wantAuto(16, true) // also 3 that the disk had evicted while DRAM had them
 		r.wantIn(waits, 0, 3)
+		if w := r.Stack.Stats().Written[tier.Disk]; w.HeldBytes != 0 || w.Waiting != 0 {
+			t.Errorf("nothing is held, stats say %+v", w)
+		}
 		r.putChain(4, 2)
 		r.wantAuto(16, true)
 		r.flush()

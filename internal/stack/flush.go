@@ -127,11 +127,10 @@ func (d *dram) Written() map[tier.Place]Written {
 		wr := Written{
 			Written: w.count.written.load(),
 			Dropped: make(map[DropReason]Volume),
-			Waiting: w.waiting(),
 			Missed:  int(w.missing().Chunks),
 			Workers: w.limits.workers,
 		}
-		wr.Held, wr.HeldBytes = w.held()
+		w.tell(&wr)
 		for r := range dropReasons {
 			if v := w.count.dropped[r].load(); v.Chunks > 0 {
 				wr.Dropped[r] = v

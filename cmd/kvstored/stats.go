@@ -134,7 +134,7 @@ func saved(seconds float64) string {
 	if seconds <= 0 {
 		return ""
 	}
-	return ": " + human.Seconds(seconds) + " of GPU time, as fast as engines say"
+	return ": " + human.Seconds(seconds) + " of GPU time, at the rate that engines report"
 }
 
 // worth is what the daemon has saved, in a sentence; "" while nothing was asked.
@@ -251,7 +251,7 @@ func (v *statsView) printRivals(w io.Writer) {
 		return
 	}
 	var t cli.Table
-	head := []string{"chunks evicted in the last hour"}
+	head := []string{"chunks gone from all tiers in the last hour"}
 	for _, b := range by {
 		head = append(head, "by "+short(b, 24))
 	}

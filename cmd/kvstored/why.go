@@ -121,7 +121,7 @@ func askWhy(cmd *cobra.Command, at *adminFlags, q *admin.WhyRequest, tokens uint
 // printMisses lists prompts that missed something, each with a line that says why.
 func printMisses(w io.Writer, r *admin.Why) error {
 	if len(r.Prompts) == 0 {
-		fmt.Fprintln(w, "no prompt that an engine has named missed anything lately")
+		fmt.Fprintln(w, "no prompt that an engine has named missed anything lately; kvstored stats counts the tokens that all prompts missed")
 		return nil
 	}
 	var t cli.Table

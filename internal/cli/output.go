@@ -72,10 +72,12 @@ func (l *List) Print(w io.Writer, indent string) {
 	}
 }
 
-// Wrapped is a text in lines of at most so many letters, broken at spaces.
+// Wrapped is a text in lines of at most so many letters, broken at spaces, but for those before
+// a percent sign.
 func Wrapped(text string, width int) (out []string) {
 	line := ""
-	for _, word := range strings.Fields(text) {
+	for _, word := range strings.Fields(strings.ReplaceAll(text, " %", "\x00%")) {
+		word = strings.ReplaceAll(word, "\x00", " ")
 		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
 			out, line = append(out, line), ""
 		}

@@ -82,7 +82,7 @@ function showMissed({ server }) {
 function showModels({ server }) {
   const models = (server.models ?? []).sort((a, b) => b.asked_tokens - a.asked_tokens);
   const hit = (m) => m.hit_tokens.reduce((sum, n) => sum + n, 0);
-  showTable("models", ["model", "asked", "not computed", "hit", "GPU time", "in DRAM", "on disk", "stored"], models.map((m) => [
+  showTable("models", ["model", "asked", "not computed", "hit", "GPU time", "hit in DRAM", "hit on disk", "stored ever"], models.map((m) => [
     m.model || "-", count(m.asked_tokens), count(hit(m)), percent(hit(m), m.asked_tokens), m.saved_seconds ? span(m.saved_seconds) : "-",
     percent(m.hit_tokens[0], m.asked_tokens), percent(m.hit_tokens[1], m.asked_tokens), bytes(m.stored_bytes),
   ]), models.length ? "" : null);

@@ -187,7 +187,7 @@ class Calls(Case):
         until(lambda: m.memory.used == 0)
 
     def test_request_configs_that_are_hints(self) -> None:
-        configs = (("session", "s1"), ("retain_priority", 80), ("covers_output", True), ("lmcache.tag.user", "u"), ("other", 1))
+        configs = (("session", "s1"), ("retain_priority", 80), ("lmcache.kvstored.covers_output", True), ("lmcache.tag.user", "u"), ("other", 1))
         m, keys = self.engine(prefill_depth=8000), prompt("hints", 2, configs=configs)
         with options("prefetch", "configs") as told:
             self.assertEqual(m.lookup(keys)[0], 0)

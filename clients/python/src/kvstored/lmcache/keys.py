@@ -109,11 +109,13 @@ def _object_space(which: Tuple[Any, ...], names: Names) -> Space:
 
 
 def hints(key: Any) -> List[Tuple[str, str]]:
-    """What the request configs of a key say of the future."""
+    """What the request configs of a key say of the future. Of vLLM's requests LMCache takes
+    only names behind ``lmcache.``, so a hint may have one: ``lmcache.kvstored.session``."""
     configs = getattr(key, "request_configs", None)
     if not isinstance(configs, dict):
         return []
-    return [(name, _text(configs[name])) for name in HINTS if configs.get(name) is not None]
+    said = ((name, configs.get(name, configs.get("lmcache.kvstored." + name))) for name in HINTS)
+    return [(name, _text(value)) for name, value in said if value is not None]
 
 
 def _text(value: Any) -> str:

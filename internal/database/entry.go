@@ -17,8 +17,12 @@ var (
 	ErrNewer = errors.New("record written by a newer version")
 )
 
-// EntryVersion is the layout of an entry.
-const EntryVersion = 3
+// EntryVersion is the layout of an entry. Version 2, of entries without Dies, said whether
+// the extent had a header; those that had one are read.
+const (
+	EntryVersion = 3
+	plainVersion = 2
+)
 
 // EntryBytes is the size of an encoded entry, without its key.
 const EntryBytes = 88
@@ -53,7 +57,10 @@ type Extent struct {
 // End is the offset behind the extent.
 func (e Extent) End() int64 { return e.Offset + int64(e.Bytes) }
 
-const flagInline = 1 << 0
+const (
+	flagInline = 1 << 0
+	flagHeaded = 1 << 1 // of version 2
+)
 
 // AppendEntry appends e's value to dst. Its key is EntryKey(e.Key).
 //
@@ -99,8 +106,8 @@ func DecodeEntry(e *Entry, k, v []byte) error {
 	if err := checkValue("entry", EntryVersion, k, v); err != nil {
 		return err
 	}
-	if v[0] < EntryVersion { // no release wrote it: its extent may have no header
-		return fmt.Errorf("entry of version %d, this program reads %d: %w", v[0], EntryVersion, ErrDamaged)
+	if v[0] < plainVersion || v[0] == plainVersion && v[1]&(flagInline|flagHeaded) == 0 {
+		return fmt.Errorf("entry of version %d, whose extent has no header: %w", v[0], ErrDamaged)
 	}
 	if len(v) != EntryBytes {
 		return fmt.Errorf("entry of %d bytes, want %d: %w", len(v), EntryBytes, ErrDamaged)

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
@@ -23,6 +25,25 @@ import (
 // not. So it is when the manifest does not list the table that was made of it.
 func TestOlderLogIsDamaged(t *testing.T) {
 	for name, hurt := range map[string]func(t *testing.T, path string){
+		"a start ends amid it": func(t *testing.T, path string) {
+			if err := os.Truncate(path, 5000); err != nil {
+				t.Fatal(err)
+			}
+			o := testOptions(filepath.Dir(filepath.Dir(path)))
+			opens := o.Database
+			o.Database = func(ctx context.Context, d database.Options) (*database.DB, error) {
+				if db, err := opens(ctx, d); err != nil || db.Close() != nil {
+					t.Error("the database does not open")
+				}
+				return nil, &database.Death{How: "signal: killed"}
+			}
+			if _, err := openRig(o); err == nil {
+				t.Fatal("it is open")
+			}
+			if _, err := os.Stat(path); err == nil {
+				t.Error("the log is there yet")
+			}
+		},
 		"flipped": func(t *testing.T, path string) { flip(t, path, 1000) },
 		"cut": func(t *testing.T, path string) {
 			if err := os.Truncate(path, 5000); err != nil {
@@ -67,6 +88,37 @@ func TestOlderLogIsDamaged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The headers are surveyed also where the start that finds nothing of what the database had
+// does not get through.
+func TestSurveyIsOrderedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		d, stop := start(t, o, nil)
+		recoverAll(t, d)
+		mustPut(t, d, m, 1, 5000)
+		stop()
+		if err := os.Remove(filepath.Join(o.Paths[0], metadata.WitnessName)); err != nil {
+			t.Fatal(err)
+		}
+		fails := o
+		fails.Database = func(ctx context.Context, d database.Options) (*database.DB, error) {
+			return nil, &database.Death{How: "signal: killed"}
+		}
+		if _, err := openRig(fails); err == nil {
+			t.Fatal("it is open")
+		}
+		if _, err := os.Stat(filepath.Join(o.Paths[0], metadata.RebuildName)); err != nil {
+			t.Error(err)
+		}
+		if d, _ = start(t, o, nil); !d.rebuilds {
+			t.Error("the database is believed")
+		}
+		recoverAll(t, d)
+		mustGet(t, d, m, 1, 5000)
+	})
 }
 
 // Two logs without damage are none.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/database"
@@ -40,6 +41,9 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	if t.segments, err = openSegments(t.volumes, t.o.SegmentBytes, set.Epoch); err != nil {
 		return err
 	}
+	if err := o.orderSurvey(set.Meta); err != nil {
+		return err
+	}
 	if err := o.openStore(); err != nil {
 		return err
 	}
@@ -49,11 +53,6 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 	t.deleting.commits = t.commits
 	t.deletionLog = newDeletionLog(set.Meta, t.o.IOTimeout)
 	t.seal = database.NewSealer(set.Secret)
-	if t.db.Unwitnessed() && len(t.segments.all()) > 0 { // nothing says that the database has all it had
-		if err := set.Meta.Replace(metadata.RebuildName, nil); err != nil {
-			return err
-		}
-	}
 	if t.rebuilds, err = set.Meta.Exists(metadata.RebuildName); err != nil {
 		return err
 	}
@@ -74,6 +73,18 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 // lastTimeout is how long an opening waits for the database's process of a daemon that was
 // killed. Half of IOTimeout is the most: a start waits no longer than that for the tier.
 const lastTimeout = 4 * time.Second
+
+// orderSurvey orders one where nothing says that the database has all it had. The order
+// comes before the opening, which believes the database from then on.
+func (o opening) orderSurvey(meta *filesystem.Folder) error {
+	if len(o.t.segments.all()) == 0 {
+		return nil
+	}
+	if witnessed, err := metadata.Witnessed(meta); err != nil || witnessed {
+		return err
+	}
+	return meta.Replace(metadata.RebuildName, nil)
+}
 
 // openStore opens the database; a lock is its pulse unless there is another.
 func (o opening) openStore() (err error) {

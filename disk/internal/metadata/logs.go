@@ -24,8 +24,11 @@ const (
 // is that commit that is missing.
 type logs [maxLogs]logStart
 
+// wasThere says that a log was there at a start, which has not got through yet.
+const wasThere = 1 << 63
+
 type logStart struct {
-	id    uint64 // in the name of the file; 0 = none
+	id    uint64 // in the name of the file, and wasThere; 0 = none
 	after uint64
 }
 
@@ -38,6 +41,7 @@ func (l *logs) begin(dir string, after uint64) {
 	old := *l
 	*l = logs{}
 	for _, x := range old {
+		x.id &^= wasThere
 		if there, err := filesystem.Exists(logPath(dir, x.id)); x.id > 0 && x.id < last && there && err == nil {
 			l.push(x)
 		}
@@ -88,18 +92,26 @@ func (l *logs) put(b []byte) {
 }
 
 // findLogs notes which of the logs are there. It is asked before Badger opens
-// the database, which makes tables of them.
+// the database, which makes tables of them. Where that start does not get through,
+// the next one takes them for there too.
 func (w *witness) findLogs() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.found = w.found[:0]
-	for _, x := range w.mu.logs {
+	for i := range w.mu.logs {
+		x := &w.mu.logs[i]
 		if x.id == 0 || x.after == 0 || w.boot != bootID() && x.after > w.mu.synced {
 			continue // a power failure may have taken it
 		}
-		if there, err := filesystem.Exists(logPath(w.dir, x.id)); there && err == nil {
-			w.found = append(w.found, x.after)
+		there, err := filesystem.Exists(logPath(w.dir, x.id))
+		if x.id&wasThere == 0 && (!there || err != nil) {
+			continue
 		}
+		x.id |= wasThere
+		w.found = append(w.found, x.after)
+	}
+	if len(w.found) > 0 {
+		_ = w.write() // one that is behind says less
 	}
 }
 

@@ -162,10 +162,6 @@ func (s *Store) start() (*database.DB, error) {
 	return db, nil
 }
 
-// Unwitnessed reports that nothing said, when it was opened, what the database
-// had.
-func (s *Store) Unwitnessed() bool { return s.witness.blank }
-
 // diagnose adds the cause to an error of the database: its files are read, and
 // the error of a device that cannot read one is the cause of Badger's (which says
 // of a manifest that cannot be read that it is none).

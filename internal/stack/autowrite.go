@@ -115,9 +115,9 @@ func (w *writer) noteRoom() {
 	w.mu.changed.Wake() // clients may wait for the queue
 }
 
-// tell sets how many chunks wait, whether until DRAM evicts them, and the bytes that do.
-// The queue also has chunks that DRAM has evicted and that were written as victims; it
-// finds them later, so DRAM says how much it alone has.
+// tell sets how many chunks wait at most, whether until DRAM evicts them, and the bytes
+// that do. The queue also has chunks that DRAM has evicted and that were written as victims;
+// it finds them later, so DRAM says how much it alone has, and no tier below.
 func (w *writer) tell(out *Written) {
 	dram := w.dram.hot.Ledger().Stats()
 	w.mu.Lock()
@@ -125,7 +125,9 @@ func (w *writer) tell(out *Written) {
 	b := &w.mu.backlog
 	out.Waiting = b.waiting()
 	if out.Held = w.when.holds(); out.Held {
-		out.Waiting -= max(0, b.pending.len()-dram.DirtyEntries)
+		if w.nearer == nil {
+			out.Waiting -= max(0, b.pending.len()-dram.DirtyEntries)
+		}
 		out.HeldBytes = min(b.pendingBytes, dram.DirtyBytes)
 	}
 }

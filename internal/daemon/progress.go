@@ -28,13 +28,15 @@ type pace struct {
 func (d *Daemon) progress(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	texts := func() []string { return []string{d.populateText(), d.surveyText()} }
+	texts() // the rates begin here
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		for _, text := range []string{d.populateText(), d.surveyText()} {
+		for _, text := range texts() {
 			if text != "" {
 				d.log.Info().Msg(text)
 			}

@@ -76,7 +76,6 @@ const serving = `serving admin=(\S+)`
 // chromium, keeps up to date, and can be read and used on wide and narrow screens, in light
 // and dark, and with the keyboard; the script has the list.
 func TestDashboard(t *testing.T) {
-	t.Parallel()
 	command := browserCommand(t)
 	d := daemon.Start(t, func(cfg *config.Config) {
 		cfg.Admin.Listen, cfg.Admin.Dashboard = "127.0.0.1:0", true
@@ -109,7 +108,6 @@ func TestDashboard(t *testing.T) {
 // TestStates: the page of a daemon that nobody has asked yet folds its empty cards, and that of
 // one without its disk says what is wrong.
 func TestStates(t *testing.T) {
-	t.Parallel()
 	command := browserCommand(t)
 	for _, state := range []struct {
 		name, health string

@@ -105,7 +105,7 @@ func TestDashboard(t *testing.T) {
 	look(t, command, "dashboard.mjs", "http://"+at+"/dashboard/")
 }
 
-// TestStates: the page of a daemon that nobody has asked yet folds its empty cards, and that of
+// TestStates: the page of a daemon without a request yet folds its empty cards, and that of
 // one without its disk says what is wrong.
 func TestStates(t *testing.T) {
 	command := browserCommand(t)

@@ -18,7 +18,7 @@ var (
 )
 
 // EntryVersion is the layout of an entry. Version 2, of entries without Dies, said whether
-// the extent had a header; those that had one are read.
+// the extent had a header; entries with one are read.
 const (
 	EntryVersion = 3
 	plainVersion = 2

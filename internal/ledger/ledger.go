@@ -105,7 +105,7 @@ type book struct {
 	table
 	order   order
 	budgets budgets
-	aside   func(Entry) // see NoteAside; nil: nobody
+	aside   func(Entry) // see NoteAside; nil: none
 	wake    base.Signal // of Released, after a round that has released something
 }
 

@@ -1,5 +1,5 @@
 // Package socket is what every server of the daemon needs of its sockets: their files, the
-// connections that they take, who is at the other end, and how to wait for the next message.
+// connections that they take, the identity of the peer, and how to wait for the next message.
 //
 // # Files
 //

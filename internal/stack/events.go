@@ -31,7 +31,7 @@ func newJournal(o *Options, d *dram) *journal {
 	return &journal{log: o.Events, hot: o.Hot, tree: d.index.mu.tree, distrusted: d.distrusted}
 }
 
-// kind is what the log says of a chunk that is there: those of a distrusted space nobody finds.
+// kind is what the log says of a chunk that is there: no lookup finds one of a distrusted space.
 func (j *journal) kind(id key.SpaceID) events.Kind {
 	if j.distrusted.Has(id) {
 		return events.Removed

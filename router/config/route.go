@@ -58,8 +58,9 @@ type RouteModel struct {
 	// Tokens in a block of the engines; 0: none tells events.
 	BlockTokens int `yaml:"block_tokens,omitempty" range:"0..1048576"`
 	// How engines' blocks are named: as NVIDIA Dynamo does (seed 1337), the default,
-	// or dynamo-unseeded. It matters to callers that ask by hashes.
-	BlockHash string `yaml:"block_hash,omitempty" oneof:"dynamo,dynamo-unseeded"`
+	// or dynamo-unseeded. It matters to callers that ask by hashes. dynamo-eagle is for
+	// SGLang with EAGLE, whose events have pairs of tokens.
+	BlockHash string `yaml:"block_hash,omitempty" oneof:"dynamo,dynamo-unseeded,dynamo-eagle"`
 	// Groups of layers of a hybrid model by the engine's numbers, such as
 	// [full, window 1024, local 8192, state]: what each needs of a prefix, and of how many
 	// tokens. None: blocks of groups that are not full are passed over.
@@ -112,11 +113,8 @@ type RouteWorker struct {
 	LoadShared float64 `yaml:"load_shared,omitempty"`
 }
 
-// How engines' blocks are named.
-const (
-	BlockHashDynamo         = "dynamo"
-	BlockHashDynamoUnseeded = "dynamo-unseeded"
-)
+// BlockHashes are the ways in which engines' blocks are named.
+var BlockHashes = []string{"dynamo", "dynamo-unseeded", "dynamo-eagle"}
 
 // route checks its keys. The service checks what takes more than the file.
 func (c *checker) route() {
@@ -172,7 +170,7 @@ func (c *checker) routeModels() {
 			c.fail(path+".block_tokens", "is 0, and chunk_tokens too; say how many tokens a block of the engines has, or a chunk of the daemons")
 		}
 		if m.BlockHash != "" {
-			c.oneOf(path+".block_hash", m.BlockHash, BlockHashDynamo, BlockHashDynamoUnseeded)
+			c.oneOf(path+".block_hash", m.BlockHash, BlockHashes...)
 		}
 		if m.ChunkHash != "" {
 			c.oneOf(path+".chunk_hash", m.ChunkHash, config.HashSHA256, config.HashXXH64, "given")

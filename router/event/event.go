@@ -88,7 +88,7 @@ type Event struct {
 	Kind        Kind
 	Hashes      []uint64
 	Parent      index.Parent // of Stored
-	Tokens      []uint32     // of Stored; of a pair the first
+	Tokens      []uint32     // of Stored; of pairs each first, and the last one's second
 	BlockTokens int          // of Stored; 0 in a placeholder
 	Medium      index.Medium // GPU if none was said
 	Group       int          // 0 if none was said
@@ -103,10 +103,18 @@ type Event struct {
 	// Components are SGLang's, if it says them: "FULL", "SWA", "MAMBA".
 	Components []string
 
-	// Pairs says that tokens were pairs, as with EAGLE; Extra, that blocks depend
-	// on more than their tokens, such as images. Sequence hashes of the tokens
-	// alone do not name such blocks.
+	// Pairs says that tokens were pairs of neighbours, as with EAGLE; Extra, that
+	// blocks depend on more than their tokens, such as images. Sequence hashes of the
+	// tokens alone do not name such blocks.
 	Pairs, Extra bool
+}
+
+// ahead is how many tokens an event has behind its last block.
+func (e *Event) ahead() int {
+	if e.Pairs {
+		return 1
+	}
+	return 0
 }
 
 // Placeholder reports whether a Stored event names blocks without saying what

@@ -98,7 +98,10 @@ var forms = []form{
 	{"SGLang, salt and components", event.SGLang, list{"BlockStored", hashes, 10, tokens, 2, nil, "GPU", "pepper", nil, nil, list{"FULL"}}, stored(func(e *event.Event) {
 		e.Salt, e.Components = "pepper", []string{"FULL"}
 	})},
-	{"SGLang, pairs of tokens", event.SGLang, list{"BlockStored", hashes, 10, list{list{1, 2}, list{2, 3}, list{3, 4}, list{4, 5}}, 2, nil, "GPU"}, stored(func(e *event.Event) { e.Pairs = true })},
+	{"SGLang, pairs of tokens", event.SGLang, list{"BlockStored", hashes, 10, list{list{1, 2}, list{2, 3}, list{3, 4}, list{4, 5}}, 2, nil, "GPU"}, stored(func(e *event.Event) { e.Pairs, e.Tokens = true, []uint32{1, 2, 3, 4, 5} })},
+	{"SGLang, pairs that are no neighbours", event.SGLang, list{"BlockStored", list{11}, 10, list{list{1, 2}, list{3, 4}}, 2, nil, "GPU"}, event.Event{
+		Hashes: []uint64{11}, Parent: index.After(10), Tokens: []uint32{1, 2, 4}, BlockTokens: 2, Pairs: true, Extra: true,
+	}},
 	{"SGLang, removed", event.SGLang, list{"BlockRemoved", hashes, "CPU_TIER1", list{"FULL"}}, event.Event{
 		Kind: event.Removed, Hashes: []uint64{11, 12}, Medium: index.CPU, Components: []string{"FULL"},
 	}},
@@ -176,6 +179,8 @@ func TestWrongBatches(t *testing.T) {
 		{"too few tokens", one(list{"BlockStored", hashes, nil, list{1, 2, 3}, 2, nil}), event.ErrCount, "2 hashes, 3 tokens, 2 in a block"},
 		{"a token that is text", one(list{"BlockStored", hashes, nil, list{"a", "b", "c", "d"}, 2, nil}), event.ErrSyntax, "a token is string"},
 		{"a token of three", one(list{"BlockStored", list{1}, nil, list{list{1, 2, 3}}, 1, nil}), event.ErrSyntax, "3 values"},
+		{"pairs and single tokens", one(list{"BlockStored", list{1}, nil, list{list{1, 2}, 2}, 2, nil}), event.ErrSyntax, "pairs and single tokens"},
+		{"too few pairs", one(list{"BlockStored", hashes, nil, list{list{1, 2}, list{2, 3}, list{3, 4}}, 2, nil}), event.ErrCount, "2 hashes, 4 tokens, 2 in a block"},
 		{"a token of 40 bits", one(list{"BlockStored", list{1}, nil, list{1 << 40}, 1, nil}), event.ErrSyntax, "a token is"},
 		{"a short hash", one(list{"BlockRemoved", list{[]byte{1, 2, 3}}}), event.ErrSyntax, "3 bytes"},
 		{"nested too deep", one(pairs{"type", "AllBlocksCleared", "x", deep}), event.ErrSyntax, "deep"},
@@ -300,7 +305,11 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%d events", len(b.Events))
 		}
 		for _, e := range b.Events {
-			fits := len(e.Tokens) == len(e.Hashes)*e.BlockTokens || e.Kind != event.Stored || e.Placeholder()
+			tokens := len(e.Hashes) * e.BlockTokens
+			if e.Pairs {
+				tokens++
+			}
+			fits := len(e.Tokens) == tokens || e.Kind != event.Stored || e.Placeholder()
 			if len(e.Hashes) > limits.Hashes || len(e.Tokens) > len(in) || !fits || e.Medium >= index.Media {
 				t.Fatalf("%+v", e)
 			}

@@ -38,7 +38,7 @@ func (c *decoder) check(e *Event) {
 	case e.Kind != Stored || e.Placeholder():
 	case e.BlockTokens == 0:
 		c.fail(ErrBlockTokens, "%d tokens in blocks of 0", len(e.Tokens))
-	case len(e.Tokens) != len(e.Hashes)*e.BlockTokens:
+	case len(e.Tokens) != len(e.Hashes)*e.BlockTokens+e.ahead():
 		c.fail(ErrCount, "%d hashes, %d tokens, %d in a block", len(e.Hashes), len(e.Tokens), e.BlockTokens)
 	}
 }
@@ -250,29 +250,43 @@ func (c *decoder) hashes() []uint64 {
 	return all
 }
 
-// tokens reads token ids, or pairs of them.
+// tokens reads token ids, or pairs of neighbours, which overlap by one token.
 func (c *decoder) tokens(e *Event) {
 	if c.null() {
 		return
 	}
 	n := c.length(kindArray, "tokens")
-	if !c.spend(n, 4) {
+	if !c.spend(n+1, 4) {
 		return
 	}
-	e.Tokens = make([]uint32, 0, n)
+	e.Tokens = make([]uint32, 0, n+1)
 	for i := 0; i < n && c.err == nil; i++ {
-		if c.peek() == kindArray {
+		pair := c.peek() == kindArray
+		switch {
+		case i > 0 && pair != e.Pairs:
+			c.fail(ErrSyntax, "pairs and single tokens in one event")
+		case !pair:
+			e.Tokens = append(e.Tokens, uint32(c.number("a token", 1<<32-1)))
+		default:
 			e.Pairs = true
-			if size := c.length(kindArray, "a pair of tokens"); c.err == nil && size != 2 {
-				c.fail(ErrSyntax, "a token of %d values; one, or a pair", size)
-			}
-			first := c.number("a token", 1<<32-1)
-			c.number("a token", 1<<32-1)
-			e.Tokens = append(e.Tokens, uint32(first))
-			continue
+			c.pair(e)
 		}
-		e.Tokens = append(e.Tokens, uint32(c.number("a token", 1<<32-1)))
 	}
+}
+
+// pair reads a pair of tokens. Its first is the second of the pair before; a block of other
+// pairs is not named by its tokens.
+func (c *decoder) pair(e *Event) {
+	if size := c.length(kindArray, "a pair of tokens"); c.err == nil && size != 2 {
+		c.fail(ErrSyntax, "a token of %d values; one, or a pair", size)
+	}
+	first, second := uint32(c.number("a token", 1<<32-1)), uint32(c.number("a token", 1<<32-1))
+	if n := len(e.Tokens); n == 0 {
+		e.Tokens = append(e.Tokens, first)
+	} else {
+		e.Extra = e.Extra || e.Tokens[n-1] != first
+	}
+	e.Tokens = append(e.Tokens, second)
 }
 
 func (c *decoder) medium(e *Event) {

@@ -42,7 +42,7 @@ const maxGroup = 64
 func (p *Publisher) partial(e *event.Event) bool {
 	kind, known := kinds[e.GroupKind]
 	if n := len(p.model.Groups); n > 0 && !p.w.Chunks {
-		return !known || e.Group < 0 || e.Group >= n || e.Pairs || e.Extra
+		return !known || e.Group < 0 || e.Group >= n || p.other(e)
 	}
 	if e.Kind == event.Stored && (!known || kind != index.Full) {
 		if e.Group >= 0 && e.Group < maxGroup {
@@ -50,7 +50,13 @@ func (p *Publisher) partial(e *event.Event) bool {
 		}
 		return true
 	}
-	return e.Pairs || e.Extra || p.mu.other[e.Group]
+	return p.other(e) || p.mu.other[e.Group]
+}
+
+// other reports whether an event's blocks are hashed in another way than the model's: of
+// images too, or of pairs where the model has none, or the other way round.
+func (p *Publisher) other(e *event.Event) bool {
+	return e.Extra || len(e.Tokens) > 0 && e.Pairs != (p.model.BlockHash == DynamoEagle)
 }
 
 func (p *Publisher) stored(at index.At, e *event.Event) error {

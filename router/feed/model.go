@@ -19,9 +19,7 @@ type Model struct {
 	// BlockTokens is the tokens in a block of the engines; 0: no engine tells
 	// events.
 	BlockTokens int
-	// Unseeded says that blocks are hashed as index.DynamoHashUnseeded; else they
-	// are hashed as index.DynamoHash.
-	Unseeded bool
+	BlockHash   BlockHash
 	// Groups are the engines' groups of layers, by their numbers; none: only groups of
 	// full attention are counted, as one. All have blocks of BlockTokens.
 	Groups []index.Group
@@ -33,6 +31,18 @@ type Model struct {
 	// prompts are asked for by hashes only.
 	ChunkHash key.Method
 }
+
+// BlockHash is a way to name engines' blocks.
+type BlockHash uint8
+
+// The ways of package index.
+const (
+	Dynamo         BlockHash = iota // [index.DynamoHash]
+	DynamoUnseeded                  // [index.DynamoHashUnseeded]
+	// DynamoEagle is [index.DynamoHashEagle]: engines speculate, and tell of pairs of
+	// tokens, as SGLang does with EAGLE. Events of single tokens are passed over.
+	DynamoEagle
+)
 
 // ErrModel says that a model cannot be kept as it is described.
 var ErrModel = errors.New("wrong model")
@@ -107,10 +117,14 @@ const chunksOf = " (chunks)"
 
 // hash is how the engines' blocks are named.
 func (m *Model) hash(salt, lora string) index.Hash {
-	if m.Unseeded {
+	switch m.BlockHash {
+	case DynamoUnseeded:
 		return index.DynamoHashUnseeded()
+	case DynamoEagle:
+		return index.DynamoHashEagle(lora, salt)
+	default:
+		return index.DynamoHash(lora, salt)
 	}
-	return index.DynamoHash(lora, salt)
 }
 
 // OpenBlocks returns the shard of an event, made if it is the first.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/test/logtest"
 	"github.com/kvstored/kvstored/router/event"
+	"github.com/kvstored/kvstored/router/feed/feedtest"
 	"github.com/kvstored/kvstored/router/index"
 )
 
@@ -240,4 +241,37 @@ func TestLostIsSaidOnce(t *testing.T) {
 			t.Errorf("%d lines of two ends:\n%s", n, log)
 		}
 	})
+}
+
+// An engine that speculates as EAGLE does tells of pairs of tokens. A model that says so has
+// its blocks, and any other none of them.
+func TestPairs(t *testing.T) {
+	tokens := feedtest.Tokens(1, 2, 3)
+	of := func(parent any, from int, hashes ...any) list {
+		var pairs list
+		for i := range len(hashes) * blockTokens {
+			at := from*blockTokens + i
+			pairs = append(pairs, list{int(tokens[at]), int(tokens[at+1])})
+		}
+		return list{"BlockStored", list(hashes), parent, pairs, blockTokens}
+	}
+	for _, eagle := range []bool{true, false} {
+		r := newRig(t, Options{})
+		if eagle {
+			r.m.BlockHash = DynamoEagle
+		}
+		r.live(0, of(10, 1, 11), of(nil, 0, 10)) // the second block waits for the first
+		r.live(1, stored(nil, 1, 2, 3))
+		if s, _ := r.p.Stats(); eagle != (s.Passed == 1) || eagle != (s.Blocks == 2) {
+			t.Errorf("eagle %t: %+v", eagle, s)
+		}
+		if !eagle {
+			continue
+		}
+		r.want(2, 1, 2, 3)
+		r.want(1, 1, 2) // the token behind the second block is not known
+		r.want(1, 1, 2, 4)
+		r.live(2, removed(10))
+		r.want(0, 1, 2, 3)
+	}
 }

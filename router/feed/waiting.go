@@ -136,7 +136,7 @@ func (w *waiting) removed(name blockName, at index.At) {
 		for i, h := range p.hashes {
 			if h == name.hash {
 				p.hashes = p.hashes[:i]
-				p.tokens = p.tokens[:min(len(p.tokens), i*p.each)]
+				p.tokens = p.tokens[:min(len(p.tokens), i*p.each+p.shard.Config().Hash.Ahead())]
 				break
 			}
 		}

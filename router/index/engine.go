@@ -5,7 +5,7 @@ package index
 type Announcement struct {
 	Parent      Parent   // by the engine's hash
 	Hashes      []uint64 // the engine's, one a block
-	Tokens      []uint32 // len(Hashes) * BlockTokens
+	Tokens      []uint32 // len(Hashes) * BlockTokens, and [Hash.Ahead] more
 	BlockTokens int      // as the engine says; must be the shard's
 }
 
@@ -21,7 +21,7 @@ func (s *Shard) Announce(at At, a Announcement) (int, error) {
 		return 0, s.failed(what, at, "%w", ErrNoHash)
 	case a.BlockTokens != s.config.BlockTokens:
 		return 0, s.failed(what, at, "%d tokens: %w; the shard has %d", a.BlockTokens, ErrBlockTokens, s.config.BlockTokens)
-	case len(a.Hashes) <= s.index.options.MaxEvent && len(a.Tokens) != len(a.Hashes)*a.BlockTokens:
+	case len(a.Hashes) <= s.index.options.MaxEvent && len(a.Tokens) != len(a.Hashes)*a.BlockTokens+s.config.Hash.Ahead():
 		return 0, s.failed(what, at, "%d hashes, %d tokens, %d in a block: %w", len(a.Hashes), len(a.Tokens), a.BlockTokens, ErrCount)
 	}
 	w, err := s.begin(what, at, len(a.Hashes))
@@ -47,7 +47,7 @@ func (w *writer) announce(a Announcement, p uint32, parent Parent) (int, error) 
 	defer func() { w.t.touch(p, w.now) }()
 	level := w.t.level(p, w.column)
 	for i, hash := range a.Hashes {
-		key := w.config.Hash.next(parent, a.Tokens[i*a.BlockTokens:(i+1)*a.BlockTokens])
+		key := w.config.Hash.next(parent, a.Tokens, i, a.BlockTokens)
 		n := w.t.table.get(key)
 		named := w.t.alias.get(hash, w.member.scheme)
 		switch {

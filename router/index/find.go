@@ -36,7 +36,7 @@ func (s *Shard) FindTokens(dst []Match, tokens []uint32, o FindOptions) ([]Match
 	}
 	f := finders.Get().(*finder)
 	f.own = f.own[:0]
-	f.hashes, f.count, f.tokens = f.own, len(tokens)/s.config.BlockTokens, tokens
+	f.hashes, f.count, f.tokens = f.own, s.config.Hash.Blocks(len(tokens), s.config.BlockTokens), tokens
 	dst = f.run(dst, s, o)
 	f.own, f.hashes, f.tokens = f.hashes, nil, nil
 	finders.Put(f)
@@ -118,9 +118,8 @@ func (f *finder) hash(at int) uint64 {
 		if n := len(f.hashes); n > 0 {
 			parent = After(f.hashes[n-1])
 		}
-		size := f.shard.config.BlockTokens
-		from := len(f.hashes) * size
-		f.hashes = append(f.hashes, f.shard.config.Hash.next(parent, f.tokens[from:from+size]))
+		c := &f.shard.config
+		f.hashes = append(f.hashes, c.Hash.next(parent, f.tokens, len(f.hashes), c.BlockTokens))
 	}
 	return f.hashes[at]
 }

@@ -16,6 +16,7 @@ type hashKind uint8
 const (
 	opaque hashKind = iota // hashes come from outside
 	dynamo
+	dynamoEagle
 	dynamoUnseeded
 )
 
@@ -44,6 +45,15 @@ func DynamoHash(lora, salt string) Hash {
 	return h
 }
 
+// DynamoHashEagle is [DynamoHash] as Dynamo has it for engines that speculate as
+// EAGLE does: a block is hashed with the token behind it, and exists once that
+// token is known.
+func DynamoHashEagle(lora, salt string) Hash {
+	h := DynamoHash(lora, salt)
+	h.kind = dynamoEagle
+	return h
+}
+
 // DynamoHashUnseeded is the form of [DynamoHash] that is widely described, with
 // seed 0 throughout, and with a zero before the first block: sequence[0] is
 // xxh3_64 of 0 and local[0].
@@ -57,12 +67,25 @@ func (h Hash) String() string {
 	switch h.kind {
 	case dynamo:
 		return "dynamo"
+	case dynamoEagle:
+		return "dynamo-eagle"
 	case dynamoUnseeded:
 		return "dynamo-unseeded"
 	default:
 		return "opaque"
 	}
 }
+
+// Ahead is how many tokens behind a block its hash is made of.
+func (h Hash) Ahead() int {
+	if h.kind == dynamoEagle {
+		return 1
+	}
+	return 0
+}
+
+// Blocks is how many blocks of so many tokens have a hash.
+func (h Hash) Blocks(tokens, blockTokens int) int { return max(0, tokens-h.Ahead()) / blockTokens }
 
 // Append appends the sequence hashes of all whole blocks of tokens to dst. An
 // incomplete last block has none. parent is the block before the first, by its
@@ -74,16 +97,16 @@ func (h Hash) Append(dst []uint64, parent Parent, tokens []uint32, blockTokens i
 	if blockTokens <= 0 {
 		return dst, fmt.Errorf("hashing with %d tokens a block: %w", blockTokens, ErrBlockTokens)
 	}
-	for ; len(tokens) >= blockTokens; tokens = tokens[blockTokens:] {
-		next := h.next(parent, tokens[:blockTokens])
+	for i := range h.Blocks(len(tokens), blockTokens) {
+		next := h.next(parent, tokens, i, blockTokens)
 		dst, parent = append(dst, next), After(next)
 	}
 	return dst, nil
 }
 
-// next is the sequence hash of one block.
-func (h Hash) next(parent Parent, block []uint32) uint64 {
-	local := hashTokens(block, h.seed)
+// next is the sequence hash of block i of tokens.
+func (h Hash) next(parent Parent, tokens []uint32, i, blockTokens int) uint64 {
+	local := hashTokens(tokens[i*blockTokens:(i+1)*blockTokens+h.Ahead()], h.seed)
 	switch {
 	case h.kind == dynamoUnseeded:
 		return hashPair(parent.hash, local, 0) // the root's hash is 0

@@ -35,6 +35,26 @@ func TestDynamoHash(t *testing.T) {
 	}
 }
 
+// A block of an engine that speculates as EAGLE does has the token behind it in its hash.
+func TestDynamoHashEagle(t *testing.T) {
+	h := index.DynamoHashEagle("", "")
+	text := func(tokens ...uint32) (b []byte) {
+		for _, x := range tokens {
+			b = binary.LittleEndian.AppendUint32(b, x)
+		}
+		return b
+	}
+	first := xxh3.HashSeed(text(1, 2, 3), 1337)
+	pair := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, first), xxh3.HashSeed(text(3, 4, 5), 1337))
+	want := []uint64{first, xxh3.HashSeed(pair, 1337)}
+	for n, count := range map[int]int{0: 0, 1: 0, 2: 0, 3: 1, 4: 1, 5: 2, 6: 2} {
+		got, err := h.Append(nil, index.Root, []uint32{1, 2, 3, 4, 5, 6}[:n], 2)
+		if err != nil || !slices.Equal(got, want[:count]) || h.Blocks(n, 2) != count {
+			t.Errorf("%d tokens: %x, %v, %d blocks; want %x", n, got, err, h.Blocks(n, 2), want[:count])
+		}
+	}
+}
+
 func TestDynamoLocalHash(t *testing.T) {
 	for _, c := range []struct {
 		tokens []uint32

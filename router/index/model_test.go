@@ -65,7 +65,7 @@ func (p *plain) child(n *node, choice int) *node {
 		parent = After(n.key)
 	}
 	c := &node{parent: n, depth: n.depth + 1, path: n.path + fmt.Sprint(choice), own: make([]mask, len(p.root.own)), alias: make(map[string]uint64)}
-	c.key = testHash.next(parent, tokensOf(choice))
+	c.key = testHash.next(parent, tokensOf(choice), 0, len(tokensOf(choice)))
 	n.children[choice] = c
 	return c
 }

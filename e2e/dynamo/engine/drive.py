@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import lines
 
@@ -16,8 +16,11 @@ class Runtime:
     def __init__(self) -> None:
         self.tree, self._events = RadixTree(), 0
 
-    def hashes(self, tokens: List[int], size: int, lora: str, salt: str) -> List[int]:
-        return compute_block_hash_for_seq(tokens, size, lora_name=lora or None, cache_namespace=salt or None)
+    def hashes(self, tokens: List[int], size: int, lora: str, salt: str, eagle: bool = False, images: Optional[List[List[int]]] = None) -> List[int]:
+        infos = None
+        if images is not None:  # those of each block, by their hashes
+            infos = [{"mm_objects": [{"mm_hash": image, "offsets": []} for image in block]} if block else None for block in images]
+        return compute_block_hash_for_seq(tokens, size, infos, lora or None, eagle, salt or None)
 
     def begin(self) -> None:
         """A new tree."""

@@ -88,6 +88,9 @@ func runRouter(ctx context.Context, cfg *config.Config) error {
 	return failed(running.Wait())
 }
 
+// blockHashes leads from the configuration's words.
+var blockHashes = map[string]feed.BlockHash{"dynamo": feed.Dynamo, "dynamo-unseeded": feed.DynamoUnseeded, "dynamo-eagle": feed.DynamoEagle}
+
 // routeOptions are a configuration as the service has it.
 func routeOptions(r *config.Route) (o route.Options, err error) {
 	o = route.Options{
@@ -106,7 +109,7 @@ func routeOptions(r *config.Route) (o route.Options, err error) {
 			return o, fmt.Errorf("route.models[%d].groups: %w", i, err)
 		}
 		o.Models = append(o.Models, feed.Model{
-			Name: m.Name, BlockTokens: m.BlockTokens, Groups: groups, Unseeded: m.BlockHash == config.BlockHashDynamoUnseeded,
+			Name: m.Name, BlockTokens: m.BlockTokens, Groups: groups, BlockHash: blockHashes[m.BlockHash],
 			ChunkTokens: m.ChunkTokens, ChunkHash: key.Method(m.ChunkHash),
 		})
 	}

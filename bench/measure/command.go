@@ -37,8 +37,9 @@ type EngineOptions struct {
 	Dir    string        // where files go; empty for the folder for temporary files
 }
 
-// ParseEngine reads the options of a bench of an engine whose prompts have least to most tokens.
-func ParseEngine(name string, args []string, lasts time.Duration, sizes string, least, most int) (*EngineOptions, error) {
+// ParseEngine reads the options of a bench of an engine whose prompts have least to most tokens,
+// and those that more adds.
+func ParseEngine(name string, args []string, lasts time.Duration, sizes string, least, most int, more ...func(*flag.FlagSet)) (*EngineOptions, error) {
 	o := &EngineOptions{}
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.IntVar(&o.Rounds, "rounds", 100, "how often everything is timed, at most")
@@ -46,6 +47,9 @@ func ParseEngine(name string, args []string, lasts time.Duration, sizes string, 
 	text := flags.String("sizes", sizes, "tokens of the prompts")
 	flags.StringVar(&o.Dir, "dir", "", "where files go; empty is the folder for temporary files")
 	flags.StringVar(&o.Binary, "kvstored", "", "daemon to measure; empty builds this tree's")
+	for _, add := range more {
+		add(flags)
+	}
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}

@@ -75,11 +75,19 @@ func (k *EngineKit) Launch(processes *Processes, env []string, log string, optio
 		return nil, err
 	}
 	e.out = bufio.NewReader(out)
-	env = append(env, "HF_HUB_OFFLINE=1", "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+strings.Join(k.path, ":"))
-	if e.process, err = processes.Launch(cmd, env, log); err != nil {
+	if e.process, err = processes.Launch(cmd, k.environment(env), log); err != nil {
 		return nil, err
 	}
 	return e, e.say(options)
+}
+
+// Program starts a program of the engine's.
+func (k *EngineKit) Program(processes *Processes, env []string, log, name string, args ...string) (*Process, error) {
+	return processes.Launch(exec.Command(filepath.Join(filepath.Dir(k.python), name), args...), k.environment(env), log)
+}
+
+func (k *EngineKit) environment(env []string) []string {
+	return append(env, "HF_HUB_OFFLINE=1", "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+strings.Join(k.path, ":"))
 }
 
 func (e *Engine) say(line Object) error {

@@ -104,6 +104,16 @@ func (p *Process) Wait(ctx context.Context) error {
 	return nil
 }
 
+// Over reports whether a process has ended.
+func (p *Process) Over() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // End asks a process and its own to end.
 func (p *Process) End() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM) } // or they have
 

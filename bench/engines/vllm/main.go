@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/kvstored/kvstored/bench/measure"
@@ -15,17 +17,36 @@ import (
 )
 
 const (
-	block      = 32  // tokens, of the engines
 	missed     = 512 // tokens of a prompt that is nowhere
 	batch      = 8   // prompts that are decoded together
 	decoded    = 64  // steps
+	short      = 16  // tokens, fewer than a block has
 	vocabulary = 2048
 )
 
+// models are those of e2e/engines/models.py that are timed, and the tokens in a block of theirs.
+var models = map[string]int{"llama": 32, "narrow": 64}
+
+// options are what the command line says.
+type options struct {
+	*measure.EngineOptions
+	model string
+	http  bool
+}
+
 func main() { measure.Main("vllm", parse, run) }
 
-func parse(args []string) (*measure.EngineOptions, error) {
-	return measure.ParseEngine("vllm", args, 14*time.Minute, "1500,6000,24000", missed, 32000)
+func parse(args []string) (*options, error) {
+	o := &options{}
+	var err error
+	o.EngineOptions, err = measure.ParseEngine("vllm", args, 14*time.Minute, "1500,6000,24000", missed, 32000, func(f *flag.FlagSet) {
+		f.StringVar(&o.model, "model", "llama", "llama, or narrow: 1.5 KiB of KV a token instead of 4, in blocks of 64 tokens instead of 32")
+		f.BoolVar(&o.http, "serve", false, "engines are vllm serve, with a scheduler in a process of its own, and are asked by HTTP")
+	})
+	if err == nil && models[o.model] == 0 {
+		err = fmt.Errorf("-model: %q: use llama or narrow", o.model)
+	}
+	return o, err
 }
 
 // The connectors of engines, by their names. Tier and pool have spaces of their own: what the
@@ -73,19 +94,21 @@ type object = measure.Object
 
 // bench is what one run has.
 type bench struct {
-	*measure.EngineOptions
+	*options
+	block   int // tokens, of the engines
 	random  *rand.Rand
 	work    string
 	daemon  *measure.Daemon
-	engines map[string]*measure.Engine
+	engines map[string]engine
 	prompts map[int][]int // by size
 	first   measure.Rounds
 	beside  measure.Rounds
+	hung    measure.Rounds
 }
 
-func run(ctx context.Context, o *measure.EngineOptions) (err error) {
+func run(ctx context.Context, o *options) (err error) {
 	until := time.Now().Add(o.Time)
-	b := &bench{EngineOptions: o, random: rand.New(rand.NewPCG(1, 2)), engines: map[string]*measure.Engine{}, prompts: map[int][]int{}}
+	b := &bench{options: o, block: models[o.model], random: rand.New(rand.NewPCG(1, 2)), engines: map[string]engine{}, prompts: map[int][]int{}}
 	if b.work, err = os.MkdirTemp(o.Dir, "kvstored-bench-"); err != nil {
 		return err
 	}
@@ -102,6 +125,7 @@ func run(ctx context.Context, o *measure.EngineOptions) (err error) {
 	}
 	b.first.Contenders = append(b.first.Contenders, "computed")
 	b.beside = measure.Rounds{Contenders: engines, Differences: true}
+	b.hung = measure.Rounds{Contenders: engines, Differences: true}
 	if err := b.store(ctx); err != nil {
 		return err
 	}
@@ -112,8 +136,11 @@ func run(ctx context.Context, o *measure.EngineOptions) (err error) {
 			return err
 		}
 	}
-	fmt.Printf("Milliseconds, medians of %d rounds, and the difference to the first column in the same round: median, and quartiles.\n\n%s\n%s",
-		round, b.first.Markdown(), b.beside.Markdown())
+	if err := b.hang(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("Milliseconds, medians of %d rounds, and the difference to the first column in the same round: median, and quartiles.\n\n%s\n%s\nThe daemon hangs:\n\n%s",
+		round, b.first.Markdown(), b.beside.Markdown(), b.hung.Markdown())
 	return nil
 }
 
@@ -134,19 +161,12 @@ func (b *bench) start(ctx context.Context, processes *measure.Processes) (err er
 		longest = max(longest, n)
 	}
 	for _, name := range engines { // they start together
-		env := []string{
-			"VLLM_NO_USAGE_STATS=1", "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "VLLM_ENABLE_V1_MULTIPROCESSING=0",
-			"KVSTORED_SOCKET=" + b.daemon.Socket,
-		}
-		b.engines[name], err = kit.Launch(processes, env, filepath.Join(b.work, name+".log"), object{
-			"model": filepath.Join(kit.Models, "llama"), "connector": connectors(b.work)[name], "options": object{"max_model_len": longest + 1000},
-		})
-		if err != nil {
+		if b.engines[name], err = b.launch(kit, processes, name, longest+1000); err != nil {
 			return err
 		}
 	}
 	for _, name := range engines {
-		if err := b.engines[name].Hear(ctx, nil); err != nil {
+		if err := b.engines[name].started(ctx); err != nil {
 			return fmt.Errorf("%s does not start: %w", name, err)
 		}
 	}
@@ -205,7 +225,7 @@ func (b *bench) store(ctx context.Context) error {
 	chunks := 0
 	for _, size := range b.Sizes {
 		b.prompts[size] = b.tokens(size)
-		chunks += 2 * (size / block)
+		chunks += 2 * (size / b.block)
 		for _, name := range engines {
 			took, err := b.time(ctx, name, b.prompts[size], 0)
 			if err != nil {
@@ -218,7 +238,7 @@ func (b *bench) store(ctx context.Context) error {
 		}
 	}
 	for _, name := range []string{"files", "tier", "pool"} { // the last step's are stored with the next
-		if err := b.engines[name].Ask(ctx, object{"do": "step", "n": 200}, nil); err != nil {
+		if err := b.engines[name].settle(ctx); err != nil {
 			return err
 		}
 	}
@@ -278,9 +298,8 @@ func (b *bench) hit(ctx context.Context, c column, prompt []int) (float64, error
 		}
 	}
 	if c.forget != "" {
-		var done bool
-		if err := b.engines[c.engine].Ask(ctx, object{"do": "reset", "connector": c.forget == "all"}, &done); err != nil || !done {
-			return 0, errors.Join(err, errors.New("the engine does not forget its cache"))
+		if err := b.engines[c.engine].forget(ctx, c.forget == "all"); err != nil {
+			return 0, fmt.Errorf("the engine does not forget its cache: %w", err)
 		}
 	}
 	return b.time(ctx, c.engine, prompt, len(prompt))
@@ -288,25 +307,67 @@ func (b *bench) hit(ctx context.Context, c column, prompt []int) (float64, error
 
 // others times a prompt that is nowhere, and steps that decode.
 func (b *bench) others(ctx context.Context, name string) error {
-	took, err := b.time(ctx, name, b.tokens(missed), 0)
+	g, err := b.engines[name].generate(ctx, [][]int{b.tokens(missed)}, 1)
 	if err != nil {
 		return err
 	}
-	times := b.beside.Row(fmt.Sprintf("a miss of %d", missed)).Times
-	times[name] = append(times[name], took)
+	b.note(&b.beside, name, fmt.Sprintf("a miss of %d", missed), 1e3*g.Seconds)
+	if g.Steps > 0 {
+		b.note(&b.beside, name, "its steps of the engine", float64(g.Steps))
+	}
+	if g, err = b.engines[name].generate(ctx, b.few(short), 1+decoded); err != nil {
+		return err
+	}
+	what := fmt.Sprintf("a step that decodes %d", batch)
+	b.note(&b.beside, name, what, 1e3*g.Seconds/(1+decoded))
+	if g.Processor > 0 {
+		b.note(&b.beside, name, "its processor time", 1e3*g.Processor/(1+decoded))
+	}
+	return nil
+}
+
+// few are prompts for one batch.
+func (b *bench) few(tokens int) [][]int {
 	prompts := make([][]int, batch)
 	for i := range prompts {
-		prompts[i] = b.tokens(block / 2)
+		prompts[i] = b.tokens(tokens)
 	}
-	g, err := b.generate(ctx, name, prompts, 1+decoded)
-	times = b.beside.Row(fmt.Sprintf("a step that decodes %d", batch)).Times
-	times[name] = append(times[name], 1e3*g.Seconds/(1+decoded))
-	return err
+	return prompts
+}
+
+// hangs is how many batches are timed while the daemon hangs.
+const hangs = 8
+
+// hang stops the daemon's process, and times batches of prompts that are nowhere.
+func (b *bench) hang(ctx context.Context) error {
+	if err := syscall.Kill(b.daemon.PID(), syscall.SIGSTOP); err != nil {
+		return err
+	}
+	defer func() { _ = syscall.Kill(b.daemon.PID(), syscall.SIGCONT) }()
+	for i := range hangs {
+		for _, name := range engines {
+			g, err := b.engines[name].generate(ctx, b.few(missed), 1)
+			if err != nil {
+				return err
+			}
+			what := "the first batch"
+			if i > 0 {
+				what = "those that follow"
+			}
+			b.note(&b.hung, name, fmt.Sprintf("%s of %d prompts of %d", what, batch, missed), 1e3*g.Seconds)
+		}
+	}
+	return nil
+}
+
+func (b *bench) note(r *measure.Rounds, name, what string, value float64) {
+	times := r.Row(what).Times
+	times[name] = append(times[name], value)
 }
 
 // time is the milliseconds until a prompt's first token, of which so many tokens were there.
 func (b *bench) time(ctx context.Context, name string, prompt []int, there int) (float64, error) {
-	g, err := b.generate(ctx, name, [][]int{prompt}, 1)
+	g, err := b.engines[name].generate(ctx, [][]int{prompt}, 1)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", name, err)
 	}
@@ -314,17 +375,8 @@ func (b *bench) time(ctx context.Context, name string, prompt []int, there int) 
 	for _, n := range g.Cached {
 		found += n
 	}
-	if found > there || found+2*block < there {
+	if found > there || found+2*b.block < there {
 		return 0, fmt.Errorf("%s: of %d tokens %d were there, want %d: %v", name, len(prompt), found, there, g.Cached)
 	}
 	return 1e3 * g.Seconds, nil
-}
-
-type generated struct {
-	Cached  map[string]int
-	Seconds float64
-}
-
-func (b *bench) generate(ctx context.Context, name string, prompts [][]int, tokens int) (g generated, err error) {
-	return g, b.engines[name].Ask(ctx, object{"do": "generate", "prompts": prompts, "tokens": tokens, "together": true}, &g)
 }

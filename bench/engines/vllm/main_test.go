@@ -14,6 +14,7 @@ func TestOptions(t *testing.T) {
 		"-sizes 1500,":      `-sizes: ""`,
 		"-sizes 511":        "use numbers from 512 to 32000",
 		"-sizes 1500,33000": "use numbers from 512 to 32000",
+		"-model gemma":      "use llama or narrow",
 	} {
 		if _, err := parse(strings.Fields(args)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v; want one that says %q", args, err, says)

@@ -26,7 +26,14 @@ class Engine:
             options["kv_events_config"] = KVEventsConfig(**options["kv_events_config"])
         self.llm = LLM(model=model, kv_transfer_config=transfer, **{**usual, **options})
         self._models = os.path.dirname(model)
-        self._requests = 0
+        self._requests = self._steps = 0
+        step = self.llm.llm_engine.step
+
+        def counted() -> Any:
+            self._steps += 1
+            return step()
+
+        self.llm.llm_engine.step = counted
 
     def generate(self, prompts: List[List[int]], tokens: int = 8, together: bool = False, salt: str = "", adapter: int = 0, folder: str = "") -> Dict[str, Any]:
         """The answers, and from where tokens of the prompts came. One prompt at a time,
@@ -34,13 +41,13 @@ class Engine:
         lora = LoRARequest(f"adapter-{adapter}", adapter, f"{folder or self._models}/adapter-{adapter}") if adapter else None
         params = SamplingParams(temperature=0, max_tokens=tokens, logprobs=1, ignore_eos=True)
         inputs: List[Any] = [{"prompt_token_ids": p, **({"cache_salt": salt} if salt else {})} for p in prompts]
-        before, began = self._sources(), time.perf_counter()
+        before, steps, processor, began = self._sources(), self._steps, time.process_time(), time.perf_counter()
         outputs = [
             output
             for part in ([inputs] if together else [[one] for one in inputs])
             for output in self.llm.generate(part, params, use_tqdm=False, lora_request=lora)
         ]
-        seconds = time.perf_counter() - began
+        seconds, processor = time.perf_counter() - began, time.process_time() - processor
         return {
             "answers": [
                 {
@@ -51,6 +58,8 @@ class Engine:
             ],
             "cached": {source: int(n - before.get(source, 0)) for source, n in self._sources().items() if n != before.get(source, 0)},
             "seconds": seconds,
+            "steps": self._steps - steps,
+            "processor": processor,
         }
 
     def _sources(self) -> Dict[str, float]:

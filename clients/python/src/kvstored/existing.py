@@ -8,7 +8,7 @@ from typing import List, Sequence, Tuple
 from . import bulk
 from .answers import Grant
 from .fill import Fill
-from .places import Place
+from .places import HOST, Host, Place
 from .prompt import Space
 
 log = logging.getLogger("kvstored")
@@ -21,8 +21,8 @@ class Existing:
     checksum, if it exists; 0 for none. Other bytes under a known key are counted
     and logged by the daemon, and said here too, once a minute."""
 
-    def __init__(self, space: Space, every: int) -> None:
-        self.space, self.every = space, every
+    def __init__(self, space: Space, every: int, memory: Host = HOST) -> None:
+        self.space, self.every, self._memory = space, every, memory
         self._said = -_QUIET
 
     def sums(self, places: Sequence[Place], each: bool = False) -> List[Tuple[int, int]]:
@@ -30,8 +30,7 @@ class Existing:
         if not bulk.SUMS or not (self.every or each):
             return []
         chosen = [i for i in range(len(places)) if each or random.randrange(self.every) == 0]
-        pieces = bulk.packed(v for i in chosen for piece in places[i] for v in piece)
-        return list(zip(chosen, bulk.sums(pieces, bulk.packed(len(places[i]) for i in chosen))))
+        return list(zip(chosen, self._memory.sums([places[i] for i in chosen])))
 
     def stored(self, fill: Fill, sizes: Sequence[int], says: bool) -> List[bool]:
         """Which slots exist in a way that counts as stored. Other bytes do, as KV

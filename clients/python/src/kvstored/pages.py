@@ -23,7 +23,7 @@ from .existing import Existing
 from .hints import Hints
 from .job import Job
 from .memory import address
-from .places import Payload, Place, Target, scatter
+from .places import HOST, Host, Payload, Place, Target
 from .prompt import Prompt, Space
 from .storing import Storing
 
@@ -60,11 +60,13 @@ class Pages:
         hints: Optional[Hints] = None,
         check_existing: int = options.CHECK_EXISTING,
         others: Sequence[Space] = (),
+        memory: Host = HOST,
     ) -> None:
         """``hints``: those of an engine with several spaces, which closes them itself.
         ``check_existing``: see :class:`Existing`. ``others``: the spaces of the other
-        ranks, where values of all ranks are asked for and loaded together."""
-        self._existing = Existing(space, check_existing)
+        ranks, where values of all ranks are asked for and loaded together. ``memory``: in which
+        places are."""
+        self._existing, self._memory = Existing(space, check_existing, memory), memory
         self.others = tuple(others)
         self.client, self.space, self.verify = client, space, verify and bulk.SUMS
         self._shares_hints = hints is not None
@@ -266,7 +268,7 @@ class Pages:
         """Copies payloads of all ranks; how many chunks from the first on."""
         if self.others:
             places = [place for ranks in places for place in ranks]  # type: ignore[union-attr, misc]
-        return scatter(payloads, places, self.verify, deadline) // (1 + len(self.others))
+        return self._memory.scatter(payloads, places, self.verify, deadline) // (1 + len(self.others))
 
     def _load_inline(
         self, keys: Sequence[bytes], places: Sequence[Target], deadline: float, before: Before
@@ -281,7 +283,7 @@ class Pages:
             with suppress(Refused):
                 chunks = self.client.get(self.prompt(keys[loaded:], at), timeout=deadline - time.monotonic())
             payloads = [(address(payload), len(payload), total) for payload, _, total in chunks]
-            got = scatter(payloads, places[loaded:], self.verify, deadline)
+            got = self._memory.scatter(payloads, places[loaded:], self.verify, deadline)
             loaded += got
             if got < len(chunks) or not chunks:
                 break
@@ -309,7 +311,7 @@ class Pages:
         when ``dropped`` says yes on, nothing is taken from the places that is stored.
         ``compare``: all that exist, and not one in ``check_existing``. ``same`` takes
         for the compared ones whether they have the bytes of their places."""
-        storing = Storing(self.client, self._hints, self._existing, keys, places, before, patient, max_age, dropped, compare, same)
+        storing = Storing(self.client, self._hints, self._existing, keys, places, before, patient, max_age, dropped, compare, same, self._memory)
         there = storing.run(time.monotonic() + timeout)
         return [there.get(k, False) for k in keys]
 

@@ -1,7 +1,7 @@
 """Places of values in an engine's memory, and copies between them and payloads: one
 call for many, during which other threads run."""
 
-from typing import Callable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 from . import bulk
 
@@ -52,3 +52,24 @@ def gather(rows: Sequence[Tuple[int, Place]], until: float) -> None:
             triples += (to, source, size)
             to += size
     bulk.copy(bulk.packed(triples), until=until)
+
+
+class Host:
+    """Memory that processors read and write, in which places are. A GPU's is
+    :class:`kvstored.vllm.device.Device`. Safe for threads."""
+
+    def scatter(self, payloads: Sequence[Payload], targets: Sequence[Target], verify: bool, until: float) -> int:
+        """:func:`scatter`."""
+        return scatter(payloads, targets, verify, until)
+
+    def gather(self, rows: Sequence[Tuple[int, Place]], until: float) -> None:
+        """:func:`gather`. Nothing is written to the addresses once it has returned or raised."""
+        gather(rows, until)
+
+    def sums(self, places: Sequence[Place]) -> List[Any]:
+        """The XXH3-64 of the values in some places."""
+        pieces = bulk.packed(v for place in places for piece in place for v in piece)
+        return bulk.sums(pieces, bulk.packed(map(len, places)))
+
+
+HOST = Host()

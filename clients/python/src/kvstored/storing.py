@@ -11,7 +11,7 @@ from .errors import DeadlineExceeded, Refused
 from .existing import Existing
 from .fill import Commits, Fill
 from .hints import Hints
-from .places import Place, gather, size_of
+from .places import Host, Place, size_of
 
 _STORES = 256  # values of one reservation
 _THERE = (Result.STORED, Result.EXISTS, Result.DIFFERS)
@@ -35,7 +35,9 @@ class Storing:
         dropped: Callable[[], bool],
         compare: bool,
         same: Optional[Dict[bytes, bool]],
+        memory: Host,
     ) -> None:
+        self._memory = memory
         self._client, self._hints, self._existing = client, hints, existing
         self._patient, self._max_age, self._dropped = patient, max_age, dropped
         self._compare, self._same = compare, same
@@ -108,7 +110,7 @@ class Storing:
             return part, isinstance(fill.error, Refused) and fill.error.code in _REFUSED
 
         def write(begin: int, end: int) -> None:
-            gather([(to, window[i][1]) for i, to, _ in fill.granted(begin, end)], deadline)
+            self._memory.gather([(to, window[i][1]) for i, to, _ in fill.granted(begin, end)], deadline)
             if time.monotonic() >= deadline or self._dropped():  # the places, and the slots in the end, may be somebody else's
                 raise DeadlineExceeded("storing")
 

@@ -105,6 +105,7 @@ class Cuda(Served):
         at = kv.arena.address
         self.assertEqual((self.stub.get("mapped"), registration.arena, registration.wait(0)), (2, False, False))
         self.assertEqual([registration.locked(at + (o << 20), 4 << 20) for o in (0, 2, 4, 6, 8)], [True, False, True, False, False])
+        self.assertEqual([registration.parts(at + (o << 20), n << 20) for o, n in ((3, 2), (6, 3), (8, 1))], [[1 << 20, 1 << 20], [], []])
         with self.assertLogs("kvstored.cuda", "WARNING") as logs:
             go.set()
             self.assertTrue(registration.wait(60))
@@ -112,6 +113,11 @@ class Cuda(Served):
         self.assertEqual((self.stub.get("mapped"), registration.arena, registration.locked(at + (8 << 20), 4 << 20)), (3, False, True))
         registration.close()
         self.assertEqual((self.stub.get("unlocked"), registration.locked(at, 1)), (3, False))
+
+    def test_cut(self) -> None:
+        with mock.patch.object(cuda, "PIECE_BYTES", 10):
+            for at, size, parts in ((100, 10, [10]), (100, 0, []), (105, 3, [3]), (105, 5, [5]), (105, 6, [5, 1]), (109, 22, [1, 10, 10, 1])):
+                self.assertEqual(list(cuda.cut(100, at, size)), parts)
 
     def test_nobody_waits_for_a_thread_that_is_none(self) -> None:
         """It cannot start, or ends by an exception."""

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import _wire as wire
 from .client import Client
@@ -104,6 +104,15 @@ class Driver:
         self.call("cuDevicePrimaryCtxRelease_v2", self.device)
 
 
+def cut(begin: int, at: int, size: int) -> Iterator[int]:
+    """The bytes of each of the parts in which ``size`` bytes from an address on are copied:
+    none lies in two pieces of their mapping, which begins at the address ``begin``."""
+    while size > 0:
+        part = min(size, PIECE_BYTES - (at - begin) % PIECE_BYTES)
+        yield part
+        at, size = at + part, size - part
+
+
 class _Held:
     """The pieces of a mapping that are page-locked, from its first byte on."""
 
@@ -113,13 +122,13 @@ class _Held:
         self.pieces: List[Tuple[int, int]] = []  # address, and that behind it
 
     def has(self, at: int, size: int) -> bool:
-        return any(begin <= at and at + size <= end for begin, end in self.pieces)
+        return bool(self.pieces) and self.begin <= at and at + size <= self.pieces[-1][1]
 
 
 class Registration:
     """The daemon's memory, page-locked again at each new connection, piece by piece on a
     thread. The driver refuses a copy whose host memory is page-locked in part, or lies in
-    two pieces: cut copies at multiples of :data:`PIECE_BYTES` from the mapping's address.
+    two pieces: :meth:`parts` and :func:`cut` cut them.
     A copy within a piece always works, and is slower where that is not page-locked.
 
     That of an earlier connection stays page-locked for as long as a job, a fill
@@ -140,7 +149,12 @@ class Registration:
 
     def locked(self, at: int, size: int) -> bool:
         """Whether so many bytes from an address on lie in one piece that is page-locked by now."""
-        return any(held.has(at, size) for held in list(self._held.values()))
+        return len(self.parts(at, size)) == 1
+
+    def parts(self, at: int, size: int) -> List[int]:
+        """:func:`cut` of bytes that are page-locked by now, [] where not all of them are."""
+        held = next((held for held in list(self._held.values()) if held.has(at, size)), None)
+        return [] if held is None else list(cut(held.begin, at, size))
 
     def _attached(self, link: Link) -> None:
         with self._closing:

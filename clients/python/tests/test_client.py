@@ -311,6 +311,20 @@ class Live(Served):
         self.assertTrue(job.good)
         numpy.testing.assert_array_equal(copied, want)
 
+    def test_a_shared_job_is_renewed_by_others(self) -> None:
+        """As long as it is held, and by nobody whose daemon is another one."""
+        prompt = chain("shared", 1)
+        store(self.kv, prompt, [b"shared"])
+        with kvstored.Client(self.daemon.socket, timeout=60) as other:
+            for shared in (True, False):
+                (job,), _ = self.kv.batch([prompt], shared=shared)
+                self.assertEqual(other.renew(job.id, other.epoch or 0), shared)
+            (job,), _ = self.kv.batch([prompt], shared=True)
+            self.assertFalse(other.renew(job.id, (other.epoch or 0) ^ 1))
+            self.assertTrue(job.release())
+            self.assertFalse(other.renew(job.id, other.epoch or 0))
+        self.assertFalse(other.renew(job.id, 1))
+
     def test_scattered_values(self) -> None:
         """Runs are asked for as one; what lies behind a gap is found as well."""
         pages = Pages(self.kv, GIVEN)

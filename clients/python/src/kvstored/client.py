@@ -401,6 +401,7 @@ class Client(Connection):
         groups: Sequence[Group] = (),
         prefill_rate: int = 0,
         alone: bool = False,
+        shared: bool = False,
         timeout: Optional[float] = None,
     ) -> Tuple[List[Job], List[int]]:
         """A :meth:`prefetch` for each of many prompts, given in the order in which
@@ -408,13 +409,14 @@ class Client(Connection):
         share is computed once. No prompt is overtaken more than 64 times. A prompt that
         the daemon refuses has a job without chunks, whose ``reason`` says why.
 
-        ``pin`` protects each under its lookup id. The options are said of every prompt."""
+        ``pin`` protects each under its lookup id. ``shared``: other connections of the user
+        may :meth:`renew` the jobs. The options are said of every prompt."""
         names = itertools.chain(lookup_ids, itertools.repeat(""))
         try:
             link, deadline = self._begin(timeout)
             rows = [wire.prompt(self._chain(link, p, deadline), 0, name) for p, name in zip(prompts, names)]
             asked = self._asked(link, prompts[0] if prompts else None, deadline, configs, ranks, groups, prefill_rate=prefill_rate)
-            flags = wire.PREFETCH_FLAGS_PIN * pin | wire.PREFETCH_FLAGS_ALONE * alone
+            flags = wire.PREFETCH_FLAGS_PIN * pin | wire.PREFETCH_FLAGS_ALONE * alone | wire.PREFETCH_FLAGS_SHARED * shared
             body = wire.batch(search, flags, policy, int(load_deadline * 1000), _OVERTAKEN, rows, **asked)
             reply = link.call(Op.BATCH, body, deadline, _batch_reply, _undo_batch)
             return [self._batched(link, job, 1 if groups else 1 + len(ranks)) for job in reply.jobs], reply.order
@@ -425,6 +427,21 @@ class Client(Connection):
     def _batched(self, link: Link, job: wire.Batched, ranks: int) -> Job:
         error = Refused("batch", job.code, job.text) if job.code else None
         return Job(None if error else link, self.timeout, None if error else job.reply, ranks, error)
+
+    def renew(self, job: int, epoch: int, timeout: Optional[float] = None) -> bool:
+        """Starts the age of a shared job's lease anew, by its id and the :attr:`epoch` of the
+        daemon that gave it. Whether it has held all the time: what was read under it
+        until now is right then."""
+        try:
+            link, deadline = self._begin(timeout)
+            if link.hello.epoch == epoch:
+                link.call(Op.RENEW, wire.renew(job), deadline, wire.renew_reply)
+                return True
+        except Refused:
+            pass
+        except Error as e:
+            self._missed(e)
+        return False
 
     # ---- copies of payloads --------------------------------------------------
 

@@ -2,7 +2,6 @@
 vLLM's classes, bytes that of a KV cache; e2e/vllm has the real ones."""
 
 import array
-import contextlib
 import hashlib
 import os
 import time
@@ -29,17 +28,18 @@ class Result(NamedTuple):
 
 
 class Cache:
-    """The KV cache of a CPU: a tensor for each layer, a row for each block."""
+    """The KV cache of a CPU, or of a stand-in for a GPU: a tensor for each layer, a row for
+    each block."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = SimpleNamespace(type=device, index=0)
         self.layers = [bytearray(BLOCKS * PAGE) for _ in range(LAYERS)]
         self.tensors = [SimpleNamespace(tensor=self._tensor(a), page_size_bytes=PAGE) for a in self.layers]
         self.group_data_refs = [[SimpleNamespace(tensor_idx=i, page_size_bytes=PAGE) for i in range(LAYERS)]]
 
-    @staticmethod
-    def _tensor(layer: bytearray) -> Any:
+    def _tensor(self, layer: bytearray) -> Any:
         at = bulk.address(layer, True)
-        return SimpleNamespace(data_ptr=lambda: at, stride=lambda _: PAGE, element_size=lambda: 1, device=SimpleNamespace(type="cpu"))
+        return SimpleNamespace(data_ptr=lambda: at, stride=lambda _: PAGE, element_size=lambda: 1, device=self.device)
 
     def fill(self, block: int, key: bytes) -> None:
         for i, layer in enumerate(self.layers):
@@ -60,11 +60,11 @@ def blocks_of(numbers: Sequence[int]) -> Any:
 class Engine:
     """Calls manager and worker as vLLM does, each with a specification of its own."""
 
-    def __init__(self, socket: str, rank: int = 0, ranks: int = 1, **given: Any) -> None:
+    def __init__(self, socket: str, rank: int = 0, ranks: int = 1, cache: Optional[Cache] = None, **given: Any) -> None:
         options = {"socket": socket, "lookup_timeout": 60, "transfer_timeout": 60, **given}
         extra = {"spec_name": "KvstoredOffloadingSpec", "kvstored": options}
         self.specs = [pool.KvstoredOffloadingSpec(config(extra, rank, ranks)) for rank in (0, rank)]
-        self.cache = Cache()
+        self.cache = cache or Cache()
         self.manager, self.worker = self.specs[0].get_manager(), self.specs[1].get_worker(self.cache)
         self._jobs = 0
 
@@ -128,12 +128,17 @@ def config(extra: Dict[str, Any], rank: int = 0, ranks: int = 1) -> Any:
 
 
 class Pool(Served):
+    cache = Cache
+    #: What a load finds out about that the manager says, and the worker has mapped.
+    mistakes: Sequence[str] = ("sum", "place", "epoch")
+    lives: Sequence[str] = ("away", "of before", "present")
+
     def setUp(self) -> None:
         for module, name, value in ((pool, "PrepareStoreOutput", SimpleNamespace), (transfers, "TransferResult", Result)):
             enter(self, mock.patch.object(module, name, value))
 
     def engine(self, daemon: Any = None, **given: Any) -> Engine:
-        engine = Engine((daemon or self.daemon).socket, **given)
+        engine = Engine((daemon or self.daemon).socket, cache=self.cache(), **given)
         self.addCleanup(engine.close)
         if daemon is None or daemon.process.poll() is None:
             until(lambda: engine.manager._client.attached and engine.worker._client.attached)
@@ -161,7 +166,7 @@ class Pool(Served):
         """Whatever the lease says: other bytes, another place, another life of the daemon."""
         engine, wanted = self.engine(), keys("b", 6)
         engine.store(wanted, engine.request("stores", wanted))
-        for name in ("sum", "place", "epoch"):
+        for name in self.mistakes:
             request = engine.request(name, wanted)
             self.assertEqual(engine.found(wanted, request), 6)
             spec = engine.manager.prepare_load(wanted, request)
@@ -199,7 +204,7 @@ class Pool(Served):
         daemon = enter(self, Daemon(dram="16MiB", disk="256MiB"))
         own = f"{daemon.dir}/rank-1"
         os.symlink(daemon.socket, own)
-        ranks, wanted = [Engine(socket, rank=rank, ranks=2, transfer_timeout=2) for rank, socket in enumerate((daemon.socket, own))], keys("o", 4)
+        ranks, wanted = [Engine(socket, rank=rank, ranks=2, cache=self.cache(), transfer_timeout=2) for rank, socket in enumerate((daemon.socket, own))], keys("o", 4)
         for engine in ranks:
             self.addCleanup(engine.close)
             until(lambda engine=engine: engine.manager._client.attached and engine.worker._client.attached)
@@ -214,14 +219,20 @@ class Pool(Served):
         daemon.start()
         daemon.wait()
         until(lambda: ranks[0].manager._client.attached and not ranks[1].worker._client.attached)
-        for life in ("away", "of before", "present"):
-            if life == "of before":
+        for life in self.lives:
+            if not os.path.lexists(own) and life != "away":
                 os.symlink(daemon.socket, own)
                 until(lambda: ranks[1].worker._client.attached)
             request = ranks[0].request(life, wanted)
             self.assertEqual(ranks[0].found(wanted, request), 4, life)
             spec, job, worker = ranks[0].manager.prepare_load(wanted, request), ranks[1].job(), ranks[1].worker
-            with mock.patch.object(type(worker._client), "arena", before) if life == "of before" else contextlib.nullcontext():
+            copy = worker._copy
+
+            def copy_of_before(*args: Any) -> int:
+                with mock.patch.object(worker._client._link, "arena", before):
+                    return copy(*args)
+
+            with mock.patch.object(worker, "_copy", copy_of_before if life == "of before" else copy):
                 worker.submit_load(job, spec, blocks_of(range(10, 14)))
                 ranks[1].finished(job)
             self.assertEqual(worker.failed, [job] if life == "away" else [])
@@ -253,7 +264,7 @@ class Pool(Served):
         unknown = engine.request("unknown", wanted[:2])
         self.assertEqual(engine.manager.prepare_store(wanted, unknown).keys_to_store, [])  # where the third stands nobody says
         with self.assertLogs("kvstored.vllm", "ERROR"):
-            engine.worker.submit_load(2, pool.Load(wanted, [], [[(0, LAYERS * PAGE, 0)] * 3], 1), blocks_of([0, 1]))
+            engine.worker.submit_load(2, pool.Load(wanted, [], [[(0, LAYERS * PAGE, 0)] * 3], 1, 1), blocks_of([0, 1]))
             self.assertEqual([r.success for r in engine.finished(2)], [False])
 
     def test_a_load_that_fails(self) -> None:

@@ -1,6 +1,7 @@
 """Places of values in an engine's memory, and copies between them and payloads: one
 call for many, during which other threads run."""
 
+import ctypes
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 from . import bulk
@@ -58,9 +59,13 @@ class Host:
     """Memory that processors read and write, in which places are. A GPU's is
     :class:`kvstored.vllm.device.Device`. Safe for threads."""
 
-    def scatter(self, payloads: Sequence[Payload], targets: Sequence[Target], verify: bool, until: float) -> int:
-        """:func:`scatter`."""
-        return scatter(payloads, targets, verify, until)
+    def scatter(
+        self, payloads: Sequence[Payload], targets: Sequence[Target], verify: bool, until: float, held: Optional[Callable[[], bool]] = None
+    ) -> int:
+        """:func:`scatter`. ``held`` proves what sums do not: whether the payloads have been
+        leased until now. Nothing is copied to a place once it has returned or raised."""
+        n = scatter(payloads, targets, verify, until)
+        return n if verify or held is None or held() else 0
 
     def gather(self, rows: Sequence[Tuple[int, Place]], until: float) -> None:
         """:func:`gather`. Nothing is written to the addresses once it has returned or raised."""
@@ -70,6 +75,19 @@ class Host:
         """The XXH3-64 of the values in some places."""
         pieces = bulk.packed(v for place in places for piece in place for v in piece)
         return bulk.sums(pieces, bulk.packed(map(len, places)))
+
+    def read(self, place: Place) -> bytes:
+        """A copy of the value in a place."""
+        return b"".join(ctypes.string_at(at, n) for at, n in place)
+
+    def mark(self) -> Any:
+        """What the engine, whose thread calls it, has begun on this memory until now."""
+
+    def after(self, mark: Any, up: bool) -> None:
+        """Lets copies to places (``up``), or those from places, come after a mark."""
+
+    def close(self) -> None:
+        """No copy may be under way, nor begin."""
 
 
 HOST = Host()

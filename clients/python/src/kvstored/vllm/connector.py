@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any, Set
 
 from .._engine import find
-from .transfers import CpuWorker
+from .transfers import PoolWorker
 
 _CONNECTOR = "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector"
 OffloadingConnector: Any = find(_CONNECTOR, "OffloadingConnector", newer=True) or object
@@ -28,12 +28,12 @@ class KvstoredConnector(OffloadingConnector):
     def get_kv_connector_stats(self) -> Any:
         side: Any = self.connector_worker
         worker = None if side is None else side.worker
-        return worker.counters.stats() if isinstance(worker, CpuWorker) else super().get_kv_connector_stats()
+        return worker.counters.stats() if isinstance(worker, PoolWorker) else super().get_kv_connector_stats()
 
     def get_transfer_results(self, finished_req_ids: Set[str]) -> Any:
         side: Any = self.connector_worker
         worker = side.worker
-        if not isinstance(worker, CpuWorker):
+        if not isinstance(worker, PoolWorker):
             return super().get_transfer_results(finished_req_ids)
         worker.hands_failures = True
         requests = dict(side._load_jobs)  # each is forgotten as it ends

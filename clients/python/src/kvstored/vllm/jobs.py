@@ -137,8 +137,10 @@ class Worker:
         self._stopped = True
         self._wake.set()
 
-    def join(self, seconds: float) -> None:
+    def join(self, seconds: float) -> bool:
+        """Whether the last turn is over."""
         self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stopped:

@@ -7,11 +7,12 @@ The manager, in vLLM's scheduler, leases what requests ask for; the workers copy
 blocks of the KV cache and the daemon's memory. The daemon is the only index: a store that
 fails is a miss later, and nothing else.
 
-No byte is believed because of a lease. A worker sums the bytes in the pass that copies
-them, and reports a load as done only where that is the sum that the daemon has: whatever
-became of the lease, the daemon or its memory meanwhile. What does not prove right is loaded
-once more by its keys; what cannot be had then is a load that failed
-(:mod:`kvstored.vllm.connector`).
+No byte is believed because of what was leased. On CPUs a worker sums the bytes in the pass
+that copies them, and reports a load as done only where that is the sum that the daemon has.
+On a GPU it renews the manager's lease once the copy has ended: that is refused unless it
+has held all the time, in this life of the daemon (:mod:`kvstored.vllm.device`). What does
+not prove right is loaded once more by its keys; what cannot be had then is a load that
+failed (:mod:`kvstored.vllm.connector`).
 """
 
 import collections
@@ -33,7 +34,7 @@ from .jobs import Worker
 from .order import Order, group, named
 from .space import fingerprint
 from .stats import Counters, Events, definitions
-from .transfers import CpuWorker
+from .transfers import PoolWorker
 
 
 _BASE = "vllm.v1.kv_offload.base"
@@ -77,6 +78,7 @@ class Load(NamedTuple):
     before: List[bytes]  # digests of what they follow
     refs: List[List[Row]]  # by rank
     epoch: int  # of the daemon in whose memory they lie
+    job: int  # whose lease they are under, shared with the workers
 
 
 class Store(NamedTuple):
@@ -171,7 +173,7 @@ class Manager(OffloadingManager):
         rows = [request.rows[request.numbers[key]] for key in keys]
         first = request.numbers[next(iter(keys))]
         before = request.before + digests([named(k) for k, n in request.numbers.items() if n < first])
-        return Load([named(key) for key in keys], before, [list(of) for of in zip(*rows)], request.epoch)
+        return Load([named(key) for key in keys], before, [list(of) for of in zip(*rows)], request.epoch, request.job.id if request.job else 0)
 
     def complete_load(self, keys: Collection[Any], req_context: Any) -> None:
         self._events.loading(keys, lambda _: self._space_id)  # the lease is held until it is dropped
@@ -284,7 +286,8 @@ class Manager(OffloadingManager):
             return
         names = [request.context.req_id for request, _ in prompts]
         jobs = _groups.ask(
-            self._client, [p for _, p in prompts], self._prefill, self._timeout, requests=names, ranks=self._pages.others, seconds=self._patience
+            self._client, [p for _, p in prompts], self._prefill, self._timeout, requests=names, ranks=self._pages.others, seconds=self._patience,
+            shared=True,
         )
         if time.monotonic() - began >= self._timeout and not self._hangs:
             self._hangs = True
@@ -374,7 +377,7 @@ class KvstoredOffloadingSpec(OffloadingSpec):
         self.spaces = [space._replace(world=world, worker=rank) for rank in range(world)]
         self.caches: Any = None  # by layer, as vLLM registers them: from KvstoredConnector
         self._manager: Optional[Manager] = None
-        self._worker: Optional[CpuWorker] = None
+        self._worker: Optional[PoolWorker] = None
 
     @classmethod
     def build_metric_definitions(cls, extra_config: Dict[str, Any]) -> Dict[str, Any]:
@@ -385,12 +388,12 @@ class KvstoredOffloadingSpec(OffloadingSpec):
             self._manager = Manager(self)
         return self._manager
 
-    def get_worker(self, kv_caches: Any) -> CpuWorker:
+    def get_worker(self, kv_caches: Any) -> PoolWorker:
         if self._worker is None:
             o, rank = self.options, int(self.config.parallel.rank)
             sizes = [ref.page_size_bytes for ref in kv_caches.group_data_refs[0]]
             forms = forms_of(self.caches, self.config.groups[0].layer_names, sizes, str(getattr(self.config, "kv_cache_layout", "")))
-            self._worker = CpuWorker(
+            self._worker = PoolWorker(
                 kv_caches, self.spaces[rank], rank, o["socket"], o["transfer_timeout"], o["check_existing"], o["lookup_timeout"], forms, o["distrust"]
             )
         return self._worker

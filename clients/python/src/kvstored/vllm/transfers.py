@@ -1,7 +1,6 @@
-"""Copies between blocks of a KV cache on CPUs and the daemon's memory."""
+"""Copies between blocks of a KV cache, on CPUs or a GPU, and the daemon's memory."""
 
 import collections
-import ctypes
 import logging
 import threading
 import time
@@ -13,8 +12,10 @@ from ..chains import digests
 from ..client import Client
 from ..errors import Error, Refused
 from ..pages import Pages
+from ..places import HOST, Host
 from ..prompt import Space
 from .compare import DIFFERENT, EQUAL, Alarm, Form, compared
+from .device import Device, Streams
 from .jobs import Worker
 from .stats import Counters
 
@@ -30,8 +31,10 @@ Place = Tuple[Tuple[int, int], ...]  # address and bytes of the pieces of a bloc
 
 
 class _Transfer:
-    def __init__(self, job: int, do: Callable[["_Transfer"], int], seconds: float, store: bool = False, expedited: bool = False) -> None:
-        self.job, self._do, self.store, self.expedited = job, do, store, expedited
+    """``mark``: what the engine had begun when it asked for this."""
+
+    def __init__(self, job: int, do: Callable[["_Transfer"], int], seconds: float, mark: Any, store: bool = False, expedited: bool = False) -> None:
+        self.job, self._do, self.mark, self.store, self.expedited = job, do, mark, store, expedited
         self.began, self.done, self.good = time.monotonic(), threading.Event(), False
         self.until = self.began + seconds
         self.dropped = self.over = False
@@ -55,9 +58,10 @@ class _Transfer:
         self.done.set()
 
 
-class CpuWorker(OffloadingWorker):
+class PoolWorker(OffloadingWorker):
     """Of one rank. Each job is one call that lets other threads run, whatever the number of
-    its pieces."""
+    its pieces. vLLM calls the methods from its own thread, and none but ``wait`` and
+    ``shutdown`` waits."""
 
     def __init__(
         self, kv_caches: Any, space: Space, rank: int, socket: Optional[str], seconds: float, check_existing: int, patience: float,
@@ -66,14 +70,15 @@ class CpuWorker(OffloadingWorker):
         """``patience``: seconds that vLLM, where it wants the blocks of stores, waits for these.
         ``forms``: of the pieces of a block, empty if they are not known. ``distrust``: what is
         stored, for all engines, where blocks prove different."""
-        if any(t.tensor.device.type != "cpu" for t in kv_caches.tensors):
-            raise ValueError("KvstoredOffloadingSpec copies on CPUs only so far: on a GPU take TieringOffloadingSpec with KvstoredTier")
         self._caches, self._rank, self._seconds, self._patience = kv_caches, rank, seconds, patience
         self._rows = [(t.tensor.data_ptr(), t.tensor.stride(0) * t.tensor.element_size()) for t in kv_caches.tensors]
         (self._refs,) = kv_caches.group_data_refs
         self._bytes = sum(ref.page_size_bytes for ref in self._refs)  # of a block
-        self._client = Client(socket, space=space, name="vllm-worker", timeout=seconds)
-        self._pages = Pages(self._client, space, check_existing=check_existing)
+        device = kv_caches.tensors[0].tensor.device
+        streams = None if device.type == "cpu" else Streams(device)
+        self._client = Client(socket, space=space, name="vllm-worker", timeout=seconds, keep_staging=streams is not None)
+        self._memory: Host = HOST if streams is None else Device(streams, self._client, self._bytes)
+        self._pages = Pages(self._client, space, check_existing=check_existing, memory=self._memory)
         self._transfers: Dict[int, _Transfer] = {}
         #: Whether failed loads have a taker, and so may be reported.
         self.hands_failures = False
@@ -89,15 +94,16 @@ class CpuWorker(OffloadingWorker):
     # ---- called by vLLM ----------------------------------------------------------
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
-        places = [self._place(block) for block in src_spec.block_ids.tolist()]
-        transfer = _Transfer(job_id, lambda t: self._store(t, dst_spec, places), self._seconds, store=True)
+        blocks = src_spec.block_ids.tolist()
+        transfer = _Transfer(job_id, lambda t: self._store(t, dst_spec, blocks), self._seconds, self._memory.mark(), store=True)
         if self._stuck is not None and not self._stuck.over:
             transfer.drop()
         return self._submit(transfer, self._stores, 1)
 
     def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any, expedited: bool = False) -> bool:
-        places = [self._place(block) for block in dst_spec.block_ids.tolist()]
-        return self._submit(_Transfer(job_id, lambda t: self._load(t, src_spec, places), self._seconds, expedited=expedited), self._loads, 0)
+        blocks = dst_spec.block_ids.tolist()
+        transfer = _Transfer(job_id, lambda t: self._load(t, src_spec, blocks), self._seconds, self._memory.mark(), expedited=expedited)
+        return self._submit(transfer, self._loads, 0)
 
     def _submit(self, transfer: _Transfer, queue: Deque[_Transfer], thread: int) -> bool:
         self._transfers[transfer.job] = transfer
@@ -114,10 +120,10 @@ class CpuWorker(OffloadingWorker):
         return [TransferResult(t.job, t.good or self.hands_failures, t.bytes, time.monotonic() - t.began) for t in ended]
 
     def wait(self, job_ids: Collection[int]) -> None:
-        """Until jobs have ended, or their time is over: nothing is copied then any more,
-        and nothing that was is committed. A store is dropped where it takes long: the
-        daemon hangs. With the blocks of an expedited load vLLM computes at once, and
-        nobody takes it that they are not there."""
+        """Until jobs have ended. A store is dropped where it takes long: the daemon hangs, or
+        the GPU; what it copies then is not committed. A load that does not end may still
+        write to its blocks, and raises. With those of an expedited one vLLM computes
+        at once, and nobody takes it that they are not there."""
         until = time.monotonic() + self._patience
         for transfer in [self._transfers[job] for job in job_ids if job in self._transfers]:
             if transfer.store:
@@ -125,18 +131,21 @@ class CpuWorker(OffloadingWorker):
                     transfer.drop()
                     self._stuck = transfer
             else:
-                transfer.done.wait(max(0.0, transfer.left) + _LATE_SECONDS)
+                if not transfer.done.wait(max(0.0, transfer.left) + _LATE_SECONDS):
+                    raise RuntimeError("kvstored: a load does not end, and its blocks cannot be used")
                 if transfer.expedited and not transfer.good:
                     raise RuntimeError("kvstored: a load that vLLM waits for has failed: leave sync_load_budget_bytes out")
 
     def shutdown(self) -> None:
-        for transfer in list(self._transfers.values()):
-            transfer.done.wait(max(0.0, transfer.left) + _LATE_SECONDS)
+        transfers = list(self._transfers.values())
+        until = max((t.until for t in transfers), default=0.0) + _LATE_SECONDS
+        for transfer in transfers:
+            transfer.done.wait(max(0.0, until - time.monotonic()))
         for thread in self._threads:
             thread.stop()
         self._client.close()
-        for thread in self._threads:
-            thread.join(self._seconds + _LATE_SECONDS)
+        if all([thread.join(_LATE_SECONDS) for thread in self._threads]):
+            self._memory.close()  # else the GPU may still copy
         self._pages.close()
 
     # ---- its threads -------------------------------------------------------------
@@ -145,12 +154,14 @@ class CpuWorker(OffloadingWorker):
         rows = (self._rows[ref.tensor_idx] + (ref.page_size_bytes,) for ref in self._refs)
         return tuple((base + block * stride, size) for base, stride, size in rows)
 
-    def _store(self, transfer: _Transfer, store: Any, places: List[Place]) -> int:
+    def _store(self, transfer: _Transfer, store: Any, blocks: List[int]) -> int:
         """A store that fails is a miss later: to vLLM it is done."""
         transfer.good, at, size = True, 0, 0
-        if len(places) != sum(len(keys) for keys, _ in store.runs):
-            log.error("kvstored: vLLM stores %d blocks under other keys than it was told: they are not stored", len(places))
+        if len(blocks) != sum(len(keys) for keys, _ in store.runs):
+            log.error("kvstored: vLLM stores %d blocks under other keys than it was told: they are not stored", len(blocks))
             return 0
+        self._memory.after(transfer.mark, up=False)
+        places = [self._place(block) for block in blocks]
         for keys, before in store.runs:
             run = places[at : at + len(keys)]
             same: Optional[Dict[bytes, bool]] = {} if self._forms else None
@@ -167,9 +178,8 @@ class CpuWorker(OffloadingWorker):
         for key, equal in same.items():
             kind: Optional[str] = EQUAL
             if not equal:
-                stored, mine = bytearray(self._bytes), b"".join(ctypes.string_at(at, n) for at, n in places[key])
-                there = self._pages.load_each([key], [((bulk.address(stored), self._bytes),)], transfer.left)
-                kind = compared(mine, bytes(stored), self._forms) if all(there) and not transfer.dropped else None
+                mine, stored = self._memory.read(places[key]), self._client.get(self._pages.prompt([key]), timeout=transfer.left)
+                kind = compared(mine, stored[0].payload, self._forms) if stored and not transfer.dropped else None
             if kind is not None:
                 self.counters.add("compared", 1, kind)
             if kind == DIFFERENT and self._alarm.add(self._pages.space) and self._distrust:
@@ -184,10 +194,12 @@ class CpuWorker(OffloadingWorker):
         said = "distrusts the space now: all of it is a miss until `kvstored forget --distrust`" if done else "was told to distrust the space, and does not say that it keeps that"
         log.warning("kvstored: the daemon %s", said)
 
-    def _load(self, transfer: _Transfer, load: Any, places: List[Place]) -> int:
-        if len(places) != len(load.keys):
-            log.error("kvstored: vLLM loads %d blocks for %d keys", len(places), len(load.keys))
+    def _load(self, transfer: _Transfer, load: Any, blocks: List[int]) -> int:
+        if len(blocks) != len(load.keys):
+            log.error("kvstored: vLLM loads %d blocks for %d keys", len(blocks), len(load.keys))
             return 0
+        self._memory.after(transfer.mark, up=True)
+        places = [self._place(block) for block in blocks]
         try:
             n = self._copy(load, places, transfer.until)
         except (Error, IndexError, ValueError):  # the mapping ended
@@ -205,18 +217,14 @@ class CpuWorker(OffloadingWorker):
 
     def _copy(self, load: Any, places: List[Place], until: float) -> int:
         """Copies from where the manager's lease says that the blocks lie; how many of them
-        are proved, from the first on: their bytes, as they were stored here, have the sum."""
-        arena, rows = self._client.arena, load.refs[self._rank]
-        if arena is None or self._client.epoch != load.epoch or not bulk.SUMS or any(size != self._bytes for _, size, _ in rows):
+        are proved, from the first on: their bytes, as they were stored here, have the sum,
+        or the lease has held until they were."""
+        link = self._client._ready()
+        if link is None or link.arena is None or link.hello.epoch != load.epoch:
             return 0
-        triples: List[int] = []
-        for (offset, size, _), place in zip(rows, places):
-            at = arena.at(offset, size)
-            for to, n in place:
-                triples += (to, at, n)
-                at += n
-        sums = bulk.copy(bulk.packed(triples), bulk.packed([len(place) for place in places]), until)
-        return next((i for i, total in enumerate(sums) if total != rows[i][2]), len(sums))
+        arena, rows = link.arena, load.refs[self._rank]
+        payloads = [(arena.at(offset, size), size, total) for offset, size, total in rows]
+        return self._memory.scatter(payloads, places, bulk.SUMS, until, lambda: self._client.renew(load.job, load.epoch, self._patience))
 
 
 def _next(queue: Deque[_Transfer]) -> Optional[float]:

@@ -1,0 +1,154 @@
+"""A stand-in for a GPU, for torch's streams and events on it, and for vLLM's batch copy: its
+memory is the host's, and a thread for each stream copies, at a rate that is set.
+
+It keeps to what the driver does: copies of a stream come one after another, and after the
+events that it was told to wait for. A copy whose side of the host is not page-locked, or
+lies in two pieces, is refused as it is queued. What fails while it is copied is said
+by the next wait for the stream, and by all that follow.
+"""
+
+import contextlib
+import ctypes
+import queue
+import sys
+import threading
+import time
+import unittest
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from unittest import mock
+
+from kvstored import bulk, cuda
+
+from .daemon import enter
+
+
+class Driver:
+    """In the place of kvstored.cuda.Driver."""
+
+    def __init__(self, gpu: "Gpu") -> None:
+        self._gpu, self.closed = gpu, False
+        gpu.drivers.append(self)
+
+    def register(self, mapping: Any, offset: int, size: int) -> str:
+        self._gpu.locking.wait(60)
+        if offset >= self._gpu.most_locked:
+            return "no more"
+        self._gpu.locked[mapping.address + offset] = size
+        return ""
+
+    def unregister(self, address: int) -> str:
+        return "" if self._gpu.locked.pop(address, 0) else "not page-locked"
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Event:
+    def __init__(self, gpu: "Gpu", blocking: bool = False) -> None:
+        self._gpu, self._over = gpu, threading.Event()
+
+    def record(self, stream: "Stream") -> None:
+        stream.put(self._over.set)
+
+    def synchronize(self) -> None:
+        self._over.wait()
+        if self._gpu.failed:
+            raise RuntimeError(f"CUDA error: {self._gpu.failed}")
+
+
+class Stream:
+    def __init__(self, gpu: "Gpu") -> None:
+        self._queue: "queue.SimpleQueue[Optional[Callable[[], Any]]]" = queue.SimpleQueue()
+        gpu.streams.append(self)
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        for do in iter(self._queue.get, None):
+            do()
+
+    def put(self, do: Optional[Callable[[], Any]]) -> None:
+        self._queue.put(do)
+
+    def wait_event(self, event: Event) -> None:
+        self.put(event._over.wait)
+
+
+class Gpu:
+    """What a test sets: ``rate`` (bytes a second), ``latency`` (seconds of a batch),
+    ``refuses`` and ``fails`` (of some pieces: that they are not queued, or copied),
+    ``locking`` and ``copies`` (go on while they are set), ``most_locked`` (bytes of a mapping)."""
+
+    def __init__(self) -> None:
+        self.rate, self.latency, self.most_locked = float("inf"), 0.0, 1 << 60
+        self.refuses: Callable[[List[Tuple[int, int, int]]], bool] = lambda pieces: False
+        self.fails, self.failed = self.refuses, ""
+        self.locking, self.copies = threading.Event(), threading.Event()
+        self.locking.set()
+        self.copies.set()
+        self.locked: Dict[int, int] = {}  # address: bytes
+        self.drivers: List[Driver] = []
+        self.streams: List[Stream] = []
+        self.batches: List[List[Tuple[int, int, int]]] = []  # queued
+        self.memory: List[Tuple[int, int]] = []  # of the GPU: addresses, and bytes
+        self.own = bytearray  # which makes page-locked memory
+        self.engine = Stream(self)  # that of the engine's thread
+        self._current = threading.local()
+
+    def install(self, test: unittest.TestCase) -> None:
+        """In the place of torch, vLLM's copy and the driver, until the test ends."""
+        enter(test, mock.patch.dict(sys.modules, {"torch": self._torch(), "vllm._custom_ops": SimpleNamespace(swap_blocks_batch=self._swap)}))
+        enter(test, mock.patch.object(cuda, "Driver", lambda device: Driver(self)))
+        test.addCleanup(self._end)
+
+    def _end(self) -> None:
+        self.copies.set()
+        self.locking.set()
+        for stream in self.streams:
+            stream.put(None)
+
+    def _torch(self) -> Any:
+        event, stream = (lambda **of: Event(self, **of)), (lambda device: Stream(self))
+        current = lambda device=None: getattr(self._current, "stream", self.engine)  # noqa: E731
+        api = SimpleNamespace(Event=event, Stream=stream, current_stream=current, stream=self._use)
+        return SimpleNamespace(cuda=api, int64="q", uint8="B", frombuffer=lambda memory, dtype: memory, empty=self._pinned)
+
+    @contextlib.contextmanager
+    def _use(self, stream: Stream) -> Iterator[None]:
+        before, self._current.stream = getattr(self._current, "stream", self.engine), stream
+        try:
+            yield
+        finally:
+            self._current.stream = before
+
+    def _pinned(self, size: int, dtype: Any, pin_memory: bool) -> Any:
+        memory = bytearray(size)
+        at = bulk.address(memory, True)
+        self.locked[at] = size
+        return SimpleNamespace(memory=memory, data_ptr=lambda: at)
+
+    def _swap(self, source: Any, to: Any, size: Any) -> None:
+        pieces = list(zip(to, source, size))
+        for row in pieces:
+            self._check(*row)
+        if self.refuses(pieces):
+            raise RuntimeError("CUDA error: invalid argument")
+        self.batches.append(pieces)
+        self._current.stream.put(lambda: self._copy(pieces))
+
+    def _check(self, to: int, source: int, size: int) -> None:
+        sides = [any(at <= a and a + size <= at + n for at, n in self.memory) for a in (to, source)]
+        if sides.count(True) != 1:
+            raise RuntimeError("CUDA error: not between the GPU and the host")
+        host = source if sides[0] else to
+        if not any(at <= host and host + size <= at + n for at, n in list(self.locked.items())):
+            raise RuntimeError("CUDA error: host memory that is not page-locked, or in two pieces")
+
+    def _copy(self, pieces: List[Tuple[int, int, int]]) -> None:
+        time.sleep(self.latency + sum(n for _, _, n in pieces) / self.rate)
+        self.copies.wait()
+        if self.fails(pieces):
+            self.failed = "an illegal memory access was encountered"
+        if not self.failed:
+            for to, source, size in pieces:
+                ctypes.memmove(to, source, size)

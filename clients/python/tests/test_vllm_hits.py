@@ -175,10 +175,11 @@ class Bucket(unittest.TestCase):
             lease=lease,
             keep=lambda job: None,
             prompt=lambda keys, before: None,
-            client=SimpleNamespace(batch=lambda prompts, **_: ([job] * len(prompts), [])),
+            client=SimpleNamespace(batch=lambda prompts, **_: ([job] * len(prompts), []), _ready=lambda: None),
             space=SimpleNamespace(chunk_tokens=16),
         )
-        lookups = Lookups(pages, Order(), 60.0, Counters(), Prefill(0))
+        groups: Any = SimpleNamespace(first=pages, pages=lambda name: pages)
+        lookups = Lookups(groups, Order(), 60.0, Counters(), Prefill(0))
         self.addCleanup(lookups.worker.stop)
         return lookups
 

@@ -15,7 +15,7 @@ import inspect
 import logging
 import os
 import weakref
-from typing import Any, Callable, Collection, Deque, Dict, Iterable, List, Optional, Set
+from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Set
 
 from .. import _groups, options
 from .._engine import Complaints, find, max_age, never_raises, nothing
@@ -117,7 +117,7 @@ class KvstoredTier(SecondaryTierManager):
         self._stores: Deque[Transfer] = collections.deque()
         self._order = Order()
         self._prefill = Prefill(o["prefill_tokens_per_second"], o["prefill_depth"])
-        self._lookups = Lookups(self._pages, self._order, o["lookup_timeout"], self._counters, self._prefill, self._groups)
+        self._lookups = Lookups(self._groups, self._order, o["lookup_timeout"], self._counters, self._prefill)
         self._lookups.rows, self._lookups.row_bytes = self._rows, self._row
         self._info = {"kvstored_socket": self._client.socket, "kvstored_namespace": o["namespace"], "kvstored_revision": o["revision"]}
         self._loader = Worker("load", functools.partial(self._turn, self._loads, self._load))
@@ -172,10 +172,6 @@ class KvstoredTier(SecondaryTierManager):
     def has_pending_work(self) -> bool:
         """Whether a job is under way, or has ended and vLLM does not know yet."""
         return bool(self._jobs) or self._events.waits
-
-    def touch(self, keys: Collection[Any], req_context: Any = None) -> None:
-        """Nothing: the daemon counts a load as a use, and the end of a request what
-        vLLM had itself."""
 
     @never_raises(nothing(None))
     def on_new_request(self, req_context: Any) -> Any:

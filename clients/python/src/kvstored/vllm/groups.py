@@ -29,13 +29,12 @@ _LOADS = 16  # of a group that are remembered
 def numbers(spec: Any) -> List[int]:
     """Of the groups that vLLM offloads, as keys have them: it leaves out those in which no
     prefix is looked for, like the window of DeepSeek V4.1."""
-    groups = getattr(getattr(spec, "config", None), "groups", ())
-    return [int(getattr(group, "group_id", i)) for i, group in enumerate(groups)]
+    return [int(getattr(group, "group_id", i)) for i, group in enumerate(spec.config.groups)]
 
 
 def of_spec(spec: Any) -> List[Optional[Kind]]:
     """The kinds that vLLM says; empty for a version that says none."""
-    groups = getattr(getattr(spec, "config", None), "groups", ())
+    groups = spec.config.groups
     if groups and all(hasattr(group, _WINDOW) for group in groups):
         return [_of_window(getattr(group, _WINDOW), size) for group, size in zip(groups, chunks(spec))]
     return []
@@ -55,12 +54,8 @@ def _of_window(chunks: Any, tokens: int) -> Optional[Kind]:
 
 
 def chunks(spec: Any) -> List[int]:
-    """Tokens in a chunk of each group; empty where vLLM does not say."""
-    config = getattr(spec, "config", None)
-    try:
-        return [int(g.tokens_per_block) * int(config.cache.blocks_per_chunk) for g in config.groups]  # type: ignore[union-attr]
-    except (AttributeError, TypeError):
-        return []
+    """Tokens in a chunk of each group."""
+    return [int(group.tokens_per_block) * int(spec.config.cache.blocks_per_chunk) for group in spec.config.groups]
 
 
 class Groups:

@@ -59,18 +59,13 @@ _Answers = Dict[Any, Tuple[Optional[bool], float, bool]]
 
 
 class _Asked(NamedTuple):
-    at: "_Of"
-    key: Any
-    context: Any
-    behind: bool  # one that was missing
-    again: bool  # this one was missing, some time ago
-
-
-class _Of(NamedTuple):
     """A block that a request asks for."""
 
     request: Any
     key: Any
+    context: Any
+    behind: bool  # one that was missing
+    again: bool  # this one was missing, some time ago
 
 
 class _Question(NamedTuple):
@@ -100,19 +95,11 @@ class Lease(NamedTuple):
 class Lookups:
     """Answers for keys, which are told apart as vLLM gives them."""
 
-    def __init__(
-        self,
-        pages: Pages,
-        order: Order,
-        timeout: float,
-        counters: Counters,
-        prefill: Prefill,
-        groups: Optional[Groups] = None,
-    ) -> None:
-        """``pages``: of the first group."""
-        self._pages, self._order, self._timeout, self._counters = pages, order, timeout, counters
-        self._prefill, self._groups, self._patience = prefill, groups, _STEP_SECONDS
-        self._questions = None if groups is None else Questions(pages.client, groups)
+    def __init__(self, groups: Groups, order: Order, timeout: float, counters: Counters, prefill: Prefill) -> None:
+        self._groups, self._pages = groups, groups.first
+        self._order, self._timeout, self._counters, self._prefill = order, timeout, counters, prefill
+        self._patience = _STEP_SECONDS
+        self._questions: Optional[Questions] = Questions(self._pages.client, groups)
         self._strays: Set[Any] = set()  # requests for which more was asked for than their groups need
         self._uneven = False  # whether chunks of groups differ in tokens: then more is asked for anyway
         self._bucket = False, -math.inf  # whether there is one to ask, known since when
@@ -131,12 +118,12 @@ class Lookups:
         self._added = 0  # answers since they were last counted
         self._news: Deque[Tuple[Any, _Answers]] = collections.deque()  # for the next step
         self._heard = -math.inf  # when a step began to ask
-        self._asked: Dict[_Of, float] = {}  # since when
+        self._asked: Dict[Any, Dict[Any, float]] = {}  # by request: blocks without an answer, since when
         self._deferred: Set[Tuple[Any, bytes]] = set()  # windows of requests of which a block was asked for in this scan
         self._queue: Deque[_Asked] = collections.deque()
         self._used: Deque[Any] = collections.deque(maxlen=_LEASES)  # requests that have finished
         self._leases: "collections.OrderedDict[Tuple[Any, bytes], Lease]" = collections.OrderedDict()
-        self._due: Deque[List[_Asked]] = collections.deque()  # of steps that have ended
+        self._due: Deque[Deque[_Asked]] = collections.deque()  # of steps that have ended
         # The thread's:
         self._searches: List[_Search] = []
         self._families: List[Family] = []
@@ -155,26 +142,29 @@ class Lookups:
             self._heard = now
             self._hear()
         name = _name(context)
-        of, known = (name, group(key)), self._answers.get(name)
+        window = (name, group(key)) if self._windows and group(key) in self._windows else None
+        known = self._answers.get(name)
         answer = None if known is None else known.get(key)
         behind = False
         if answer is not None and answer[1] > now:
             if answer[0] is not None:
                 self.source = self._sources.get(name, {}).get(key, HOST)
                 # Of a window, a part of what is there would be loaded by itself.
-                return None if answer[0] and of in self._deferred else answer[0]
+                return None if answer[0] and window in self._deferred else answer[0]
             behind = True
             # A window of more than the usable prefix needs, unless its scan went on as it was invited to.
-            if of[1] in self._windows and not (self._uneven or answer[2] or of in self._deferred):
-                self._strays.add(of[0])
-        if of[1] in self._windows:
-            self._deferred.add(of)
-        at = _Of(name, key)
-        since = self._asked.get(at)
+            if window and not (self._uneven or answer[2] or window in self._deferred):
+                self._strays.add(name)
+        if window:
+            self._deferred.add(window)
+        asked = self._asked.get(name)
+        if asked is None:
+            asked = self._asked[name] = {}
+        since = asked.get(key)
         if since is None:
-            self._asked[at] = now
+            asked[key] = now
             again = not self._counted.get(name, {}).get(key, True)
-            self._queue.append(_Asked(at, key, context, behind, again))
+            self._queue.append(_Asked(name, key, context, behind, again))
             if len(self._queue) == 1:
                 self.worker.wake()
             return None
@@ -184,7 +174,8 @@ class Lookups:
         """Nothing more is asked for in this step."""
         self._heard = -math.inf
         if self._queue or self._used:
-            self._due.append(_drained(self._queue))
+            self._due.append(self._queue)  # whole: it may be thousands
+            self._queue = collections.deque()
             self.worker.wake()
 
     def storing(self, context: Any) -> None:
@@ -204,8 +195,11 @@ class Lookups:
         while self._news:
             name, answers = self._news.popleft()
             self._answers.setdefault(name, {}).update(answers)
+            asked = self._asked.get(name, {})
             for key in answers:
-                self._asked.pop(_Of(name, key), None)
+                asked.pop(key, None)
+            if not asked:
+                self._asked.pop(name, None)
             self._added += len(answers)
         if self._added > _CACHED // 8:
             self._added, kept = 0, sum(map(len, list(self._answers.values())))
@@ -221,7 +215,7 @@ class Lookups:
         for key in keys:
             for answers in told:
                 if answers.pop(key, None) is not None:
-                    self._asked.pop(_Of(name, key), None)  # it may be asked for again
+                    self._asked.get(name, {}).pop(key, None)  # it may be asked for again
 
     def absent(self, context: Any, key: Any) -> None:
         """Takes note of a block that could not be loaded."""
@@ -288,10 +282,10 @@ class Lookups:
     def _step_left(self) -> float:
         """Seconds until what was asked for goes out, whether or not the step has ended."""
         try:
-            since = self._asked.get(self._queue[0].at, 0.0)
+            first = self._queue[0]
         except IndexError:  # it has
             return _LOOK_SECONDS
-        return since + self._patience - time.monotonic()
+        return self._asked.get(first.request, {}).get(first.key, 0.0) + self._patience - time.monotonic()
 
     def _ask(self, asked: List[_Asked]) -> None:
         """One question for the prompts of hybrid models, one for the other runs, and one
@@ -307,7 +301,7 @@ class Lookups:
                 self._ask_each(single)
         except Exception:
             for a in asked:
-                if a.at in self._asked:
+                if a.key in self._asked.get(a.request, {}):
                     self._answer(a.context, {a.key: False})
             raise
 
@@ -318,11 +312,11 @@ class Lookups:
         if not again:
             return asked
         found = self._exist(list(dict.fromkeys(a.key for a in again)))
-        there = {a.at.request for a in again if found[a.key]}
+        there = {a.request for a in again if found[a.key]}
         for a in again:
-            if a.at.request not in there:
+            if a.request not in there:
                 self._answer(a.context, {a.key: False})
-        return [a for a in asked if not a.again or a.at.request in there]
+        return [a for a in asked if not a.again or a.request in there]
 
     def _sort(self, asked: List[_Asked]) -> Tuple[List[_Question], List[_Single]]:
         questions: List[_Question] = []
@@ -330,7 +324,7 @@ class Lookups:
         contexts: Dict[Any, Tuple[Any, Dict[bytes, List[Any]]]] = {}
         for a in asked:
             if not a.behind:
-                _, groups = contexts.setdefault(_name(a.context), (a.context, {}))
+                _, groups = contexts.setdefault(a.request, (a.context, {}))
                 groups.setdefault(group(a.key), []).append(a.key)
         for context, groups in contexts.values():
             whole = self._family(context, groups)
@@ -359,7 +353,7 @@ class Lookups:
         if len(self._strays) >= _STRAYS and self._questions is not None:
             self._questions = None
             log.info("kvstored: vLLM asks for more than its groups need, as with a draft model: each group is asked for by itself")
-        if self._groups is None or self._questions is None or len(groups) < 2 or not self._questions.able():
+        if self._questions is None or len(groups) < 2 or not self._questions.able():
             return None
         asked: Dict[bytes, Asked] = {}
         for name, keys in groups.items():
@@ -371,7 +365,7 @@ class Lookups:
         now, of = time.monotonic(), _name(context)
 
         def known(key: Any) -> Any:
-            waits = _Of(of, key) in self._asked  # looked at first: _hear takes it out when the answer is there
+            waits = key in self._asked.get(of, {})  # looked at first: _hear takes it out when the answer is there
             there, until, _ = self._answers.get(of, {}).get(key, (None, now, False))
             if until <= now:
                 return "asked" if waits else None
@@ -387,8 +381,7 @@ class Lookups:
             self._windows.add(name)
             return
         self._windows.discard(name)
-        if self._groups is not None:
-            self._groups.full(name)
+        self._groups.full(name)
 
     def _question(self, context: Any, name: bytes, keys: List[Any]) -> Optional[_Question]:
         """About the blocks of one group, in the order in which vLLM asked for them;
@@ -423,7 +416,6 @@ class Lookups:
                 self._answer_family(asked, job)
 
     def _answer_family(self, asked: Family, job: Job) -> None:
-        assert self._groups is not None
         found = None if isinstance(job.error, Refused) else answer(asked, self._groups, job)
         if job.id:
             self._pages.keep(job)
@@ -456,13 +448,11 @@ class Lookups:
 
     def _of(self, key: Any) -> Pages:
         """The values of the group of a block."""
-        return self._pages if self._groups is None else self._groups.pages(group(key))
+        return self._groups.pages(group(key))
 
     def loaded(self, context: Any, keys: List[Any]) -> None:
         """What vLLM loads says how much it needs of the groups that it asks for from
         their end: the run that its search ended at is the first one."""
-        if self._groups is None:
-            return
         groups: Dict[bytes, List[Any]] = {}
         for key in keys:
             groups.setdefault(group(key), []).append(key)
@@ -607,7 +597,7 @@ class Lookups:
             for name, chain in self._order.chains(context).items():
                 self._leases.pop((_name(context), name), None)  # of no load any more: it ends by itself
                 n = first.get(name, len(chain.keys))
-                if n and name not in self._windows and not (self._groups is not None and self._groups.alone(name)):
+                if n and name not in self._windows and not self._groups.alone(name):
                     prompts.append(self._prompt(Run(chain.keys[:n], [])))
                 self._tell(context, chain)
             self._order.forget(context)

@@ -51,7 +51,7 @@ class Package(unittest.TestCase):
                 kvstored.Client(daemon.socket, timeout=60).close()
             _connection._say_version.cache_clear()
             self.addCleanup(_connection._say_version.cache_clear)
-            with mock.patch.object(kvstored, "__version__", "0.0.9"), self.assertLogs("kvstored", "WARNING") as said:
+            with mock.patch.object(_connection, "__version__", "0.0.9"), self.assertLogs("kvstored", "WARNING") as said:
                 for _ in range(2):
                     kvstored.Client(daemon.socket, timeout=60).close()
         (line,) = said.output

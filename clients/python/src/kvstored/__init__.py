@@ -28,22 +28,21 @@ The packages vllm, sglang, lmcache and llamacpp have the classes of the engines.
 
 # pyright: strict, reportPrivateUsage=false
 
+from ._version import __version__ as __version__
 from .answers import (
-    Advice, Chunk, Count, Fault, Flushed, Grant, Hinted, Match, Missing, Reason, Result, State, Stored,
+    Advice, Chunk, Count, Fault, Flushed, Grant, Grouped, Hinted, Match, Missing, Need, Reason, Ref, Result, State, Stored,
 )  # fmt: skip
 from .client import DEFAULT_SOCKET, Client, default_socket
-from .errors import Code, DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
+from .errors import Code, DeadlineExceeded, Disconnected, Error, ProtocolError, Refused, Retry
 from .fill import Fill, GrantedSlot, Slot
 from .job import ALL, Job
 from .memory import Mapping, checksum
 from .prompt import Prompt, Space, hashes, tokens
 from .views import as_numpy, as_torch
 
-__version__ = "0.1.0"
-
 __all__ = [
     "ALL", "Advice", "DEFAULT_SOCKET", "Chunk", "Client", "Code", "Count", "DeadlineExceeded", "Disconnected", "Error",
-    "Fault", "Fill", "Flushed", "Grant", "GrantedSlot", "Hinted", "Job", "Mapping", "Match", "Missing", "Prompt", "ProtocolError",
-    "Reason", "Refused", "Result", "Slot", "Space", "State", "Stored", "as_numpy", "as_torch", "checksum", "default_socket",
+    "Fault", "Fill", "Flushed", "Grant", "GrantedSlot", "Grouped", "Hinted", "Job", "Mapping", "Match", "Missing", "Need", "Prompt",
+    "ProtocolError", "Reason", "Ref", "Refused", "Result", "Retry", "Slot", "Space", "State", "Stored", "as_numpy", "as_torch", "checksum", "default_socket",
     "hashes", "tokens",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from . import _wire as wire
+from ._version import __version__
 from ._wire import HEADER, Code, Op
 from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError, Refused, refusal
 from .memory import Mapping
@@ -646,8 +647,6 @@ def default_socket() -> str:
 @functools.lru_cache(maxsize=None)  # once for each
 def _say_version(daemon: str) -> None:
     """Says that the daemon is of another version than the package: they are made together."""
-    from . import __version__
-
     if daemon.startswith("v") and daemon[1:].partition("+")[0] != __version__:
         log.warning("kvstored: the daemon is of version %s, this package of v%s: install both from one wheel", daemon, __version__)
 

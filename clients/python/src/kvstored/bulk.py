@@ -14,16 +14,14 @@ without an address, or lying over their own copy.
 from array import array
 from typing import Iterable, Optional
 
-from . import _bulk_pure
-
 try:
     from ._bulk import address, copy, read, sums, write
 
     EXTENSION = SUMS = True
 except ImportError:  # built without a compiler, or an interpreter that it does not fit
-    from ._bulk_pure import address, copy, read, sums, write
+    from ._bulk_pure import SUMS, address, copy, read, sums, write
 
-    EXTENSION, SUMS = False, _bulk_pure.SUMS
+    EXTENSION = False
 
 __all__ = ["EXTENSION", "SUMS", "address", "copy", "packed", "read", "sums", "total", "write"]
 

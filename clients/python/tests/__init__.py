@@ -22,8 +22,9 @@ from kvstored import _connection as connection  # noqa: E402
 
 from . import contracts  # noqa: E402
 
-if getattr(importlib.util.find_spec("vllm"), "origin", None) is None:  # nor is a mere folder of that name one
-    contracts.load("vllm")[-1].install()
+for _engine in ("vllm", "sglang"):
+    if getattr(importlib.util.find_spec(_engine), "origin", None) is None:  # nor is a mere folder of that name one
+        contracts.load(_engine)[-1].install()
 
 logging.getLogger("kvstored").setLevel(logging.CRITICAL)  # what it warns of is provoked here
 

@@ -12,19 +12,16 @@ from typing import Any, Dict, Iterator, List
 from unittest import mock
 
 import kvstored.sglang
+from sglang.srt.mem_cache import hicache_storage
 
 from . import contracts
 from .daemon import Served
 from .sglang_engine import FAMILIES, PAGE, Controller, Rank, Shape
 from .sglang_pools import chain
 
-try:
-    from sglang.srt.mem_cache import hicache_storage as own
-except ImportError:
-    own = None
-
 FORMS = contracts.load("sglang")
 _STORAGE = "sglang.srt.mem_cache.hicache_storage"
+own = hicache_storage if hasattr(hicache_storage, "__file__") else None  # else stand-ins
 
 
 class Stage:

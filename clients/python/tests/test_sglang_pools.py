@@ -4,7 +4,6 @@ and which prefixes the pools can serve together."""
 import contextlib
 import hashlib
 import sys
-import time
 import unittest
 from types import SimpleNamespace
 from typing import Any, Dict, List
@@ -324,19 +323,6 @@ class HiCache(Served):
             backend.batch_get_v2([transfer(name, keys, pool.slots([0])) for name, pool in registered.items()])
         self.assertEqual(given, [3, 1, -1])
         self.assertEqual(Pages(backend._client, backend._of().space).load([b"k"], [()], -1), 0)
-
-    def test_a_late_lease_stalls_nothing(self) -> None:
-        """A daemon that takes its time over leases ahead is no stalled daemon, to
-        which all other calls would be misses."""
-        backend, keys = self.backend(config("late"), {"kv": MLA(4, 4, [10])}), chain("late", 1)
-        self.assertEqual(backend.batch_exists(keys), 0)  # opens the space
-        self.daemon.pause()
-        try:
-            backend._of().hint([k.encode() for k in keys])
-            time.sleep(0.1)
-            self.assertTrue(backend._client.attached)
-        finally:
-            self.daemon.resume()
 
     def test_clear(self) -> None:
         """Of all pools of this rank. The daemon is this user's, who may."""

@@ -132,11 +132,11 @@ class Link:
             raise
         return call
 
-    def post(self, op: int, body: bytes, then: "Optional[Callable[[int, wire.Buffer], Any]]" = None, deadline: float = 0.0, later: bool = False) -> Call:
+    def post(self, op: int, body: bytes, deadline: float = 0.0, later: bool = False) -> Call:
         """Sends a request that nobody needs to wait for: by the deadline, else with a
         later one, as with ``later`` in any case. It raises nothing."""
         call, size = Call(), len(body)
-        call.op, call.id, call.then = op, next(self._ids), then
+        call.op, call.id = op, next(self._ids)
         self._calls[call.id] = call
         frame = HEADER.pack(size, wire.REQUEST, op, 0, call.id) + body
         try:

@@ -25,7 +25,8 @@ def find(module: str, name: str, newer: bool = False) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as e:
-        if not absent(e, module.partition(".")[0]):
+        missing = e.name if isinstance(e, ModuleNotFoundError) else None
+        if missing is None or missing != module.partition(".")[0]:
             log.log(
                 logging.INFO if newer else logging.WARNING,
                 "kvstored: %s has no %s as this package knows it (%s): %s",
@@ -35,12 +36,6 @@ def find(module: str, name: str, newer: bool = False) -> Any:
                 "taken for an older version" if newer else "this engine will not work with it",
             )
         return None
-
-
-def absent(error: Exception, module: str) -> bool:
-    """Whether the error is that this module, or one that it is in, is not there."""
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    return missing is not None and f"{module}.".startswith(f"{missing}.")
 
 
 class Complaints:

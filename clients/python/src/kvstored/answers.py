@@ -194,6 +194,10 @@ class Result(IntEnum):
     DECLINED = Code.DECLINED
 
 
+#: Results of a chunk that is there.
+THERE = (Result.STORED, Result.EXISTS, Result.DIFFERS)
+
+
 class Reason(IntEnum):
     """Why a job or a fill is as short as it is: those codes that say so."""
 

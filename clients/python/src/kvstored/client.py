@@ -12,8 +12,8 @@ from . import _wire as wire
 from . import bulk, fill as fills, job as jobs, options
 from ._connection import DEFAULT_SOCKET, Connection, Frame, Link, default_socket, due
 from ._wire import Buffer, Code, Op, SpaceInfo
-from .answers import Chunk, Count, Flushed, Grant, Hinted, Match, Reason, Result, State, Stored
-from .errors import MISTAKES, Disconnected, Error, ProtocolError, Refused
+from .answers import Chunk, Count, Flushed, Grant, Hinted, Match, Reason, State, Stored
+from .errors import MISTAKES, NO_ROOM, Disconnected, Error, ProtocolError, Refused
 from .fill import Commits, Fill, outcome
 from .job import Job
 from .memory import Mapping, whole
@@ -28,7 +28,6 @@ Configs = Sequence[Tuple[str, str]]
 
 #: Payloads of so many bytes together are put through the socket, in one round trip.
 _INLINE = 128 << 10
-_NO_ROOM = (Result.NO_SPACE, Result.OVER_BUDGET, Result.OVER_QUOTA)
 
 
 def _is_space(value: Any) -> bool:
@@ -173,8 +172,6 @@ class Client(Connection):
     def _chain(self, link: Link, prompt: Prompt, deadline: float) -> bytes:
         if prompt.__class__ is not Prompt:
             raise TypeError(f"a {type(prompt).__name__} is no prompt: make one with kvstored.tokens or kvstored.hashes")
-        if prompt.ref:
-            return wire.chain(0, wire.FORMS_REF, 0, prompt.skip, 0, prompt.ref)
         space = prompt.space or self.space
         try:
             info = link.spaces[space]
@@ -311,32 +308,6 @@ class Client(Connection):
             grain=None if prompt is None else prompt.grain or None,
         )
 
-    def prefetch_soon(
-        self, prompt: Prompt, then: Callable[[Job], Any], *, load_deadline: float = 0.0, configs: Configs = (),
-        ranks: Sequence[Space] = (), prefill_rate: int = 0,
-    ) -> None:  # fmt: skip
-        """:meth:`prefetch` for a caller that waits for nothing. ``then`` is called with the
-        job by whichever thread reads the answer: it must not wait, nor call the client. It
-        is not called where there is no job."""
-        link = self._ready()
-        if link is None:
-            return
-        timeout = self.timeout
-
-        def told(code: int, body: Buffer) -> None:
-            if not code:
-                then(Job(link, timeout, wire.prefetch_reply(body), 1 + len(ranks)))
-
-        try:
-            deadline = due(None, timeout)
-            body = wire.prefetch(
-                self._chain(link, prompt, deadline), load_ms=int(load_deadline * 1000),
-                **self._asked(link, prompt, deadline, configs, ranks, prefill_rate=prefill_rate),
-            )  # fmt: skip
-            link.post(Op.PREFETCH, body, told)
-        except Error as e:  # a space could not be opened
-            self._missed(e)
-
     def warm(
         self,
         prompt: Optional[Prompt] = None,
@@ -453,7 +424,7 @@ class Client(Connection):
         where payloads cross the socket, and of one lease."""
         try:
             link, deadline = self._begin(timeout)
-            if link.arena is None or prompt.__class__ is Prompt and prompt.ref:
+            if link.arena is None:
                 return self._get_inline(link, prompt, first, max_chunks, max_bytes, deadline)
             body, job = wire.prefetch(self._chain(link, prompt._replace(skip=prompt.skip + first) if first else prompt, deadline)), 0
             try:
@@ -476,7 +447,7 @@ class Client(Connection):
         as its buffer; what is in that buffer and in those behind it is undefined."""
         try:
             link, deadline = self._begin(timeout)
-            if link.arena is None or prompt.__class__ is Prompt and prompt.ref:
+            if link.arena is None:
                 chunks = self._get_inline(link, prompt, 0, len(buffers), 0, deadline)
                 return bulk_copied(chunks, buffers)
             views = [(view, bulk.address(view, True)) for view in map(memoryview, buffers)]  # which keep them where they are
@@ -524,7 +495,7 @@ class Client(Connection):
     def _proved(self, link: Link, job: int, rows: Sequence[wire.Row], sums: Sequence[Optional[int]], deadline: float) -> int:
         """Gives a lease back under which chunks were copied; how many of the copies are right
         from the first on. Their sums prove them, else the daemon's word at the end."""
-        release = link.post(Op.RELEASE, wire.release(job), None, deadline)
+        release = link.post(Op.RELEASE, wire.release(job), deadline)
         n = 0
         for row, total in zip(rows, sums):
             if row[1] != total:
@@ -850,7 +821,7 @@ def _outcomes(stored: Sequence[Fill]) -> List[Stored]:
     out: List[Stored] = []
     for fill in stored:
         for (grant, _, _), r in zip(fill._rows, fill.results):
-            if grant == Grant.GRANTED and r.result in _NO_ROOM:
+            if grant == Grant.GRANTED and r.result in NO_ROOM:
                 return out
             out.append(outcome(grant, r))
         if len(fill.results) < len(fill):

@@ -38,6 +38,10 @@ MISTAKES = frozenset(
 )
 
 
+#: Codes that mean "not now, for want of room"; reasons and results have the same numbers.
+NO_ROOM = (Code.NO_SPACE, Code.OVER_BUDGET, Code.OVER_QUOTA)
+
+
 class Error(Exception):
     """Any error of this package."""
 

@@ -151,7 +151,7 @@ class Fill:
         if not over and self.id and self._link is not None:
             deadline = due(timeout, self.timeout)
             try:
-                self._link.end(self._link.post(Op.ABORT, wire.abort(self.id), None, deadline), deadline, wire.abort_reply)
+                self._link.end(self._link.post(Op.ABORT, wire.abort(self.id), deadline), deadline, wire.abort_reply)
             except Error:
                 pass  # what is not given back now, the daemon takes back with the connection
 
@@ -180,7 +180,7 @@ class Part:
     def __init__(self, fill: Fill, first: int, count: int, deadline: float) -> None:
         assert fill._link is not None
         self._link, self._fill, self._first, self._count = fill._link, fill, first, count
-        self._call: Call = self._link.post(Op.COMMIT, wire.commit(fill.id, first, count), None, deadline)
+        self._call: Call = self._link.post(Op.COMMIT, wire.commit(fill.id, first, count), deadline)
 
     def wait(self, deadline: float) -> None:
         """Puts the results into the fill; or none into it, if they are not known."""

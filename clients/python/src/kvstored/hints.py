@@ -38,7 +38,7 @@ class Hints:
     def __init__(self, client: Client) -> None:
         # Oldest first. Without a lock, which another thread might hold when the process forks.
         self.held: Deque[Hint] = collections.deque()
-        self._chores, self._client = client._chores, client
+        self._chores = client._chores
         self._chores.append(self._expire)
 
     def keep(self, job: Job, keys: Sequence[bytes] = (), space: Optional[Space] = None) -> None:
@@ -64,9 +64,6 @@ class Hints:
 
     def find(self, keys: Sequence[bytes], space: Space) -> Optional[Job]:
         """A job of which these keys are the first. It is not taken."""
-        link = self._client._link
-        if link is not None:
-            link.tend()  # the answer to a hint may have come
         for hint in list(self.held):
             if len(hint.keys) >= len(keys) > 0 and hint.keys[len(keys) - 1] == keys[-1] and hint.space == space:
                 if list(hint.keys[: len(keys)]) == list(keys):

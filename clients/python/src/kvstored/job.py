@@ -15,7 +15,6 @@ from ._wire import Op
 from .answers import Advice, Count, Fault, Match, Ref, State, faults
 from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError
 from .memory import Mapping, checksum, whole
-from .prompt import Prompt
 
 log = logging.getLogger("kvstored")
 
@@ -129,14 +128,6 @@ class Job:
     @property
     def ready(self) -> Count:
         return self.state.ready
-
-    @property
-    def prompt(self) -> Prompt:
-        """The prompt of the job by reference, so that it is not sent again. It is
-        good on the same connection, until the job ends."""
-        if not self.id:
-            raise ValueError(f"{self!r} has no prompt to refer to")
-        return Prompt(ref=self.id)
 
     def __len__(self) -> int:
         return self.state.ready.chunks
@@ -326,7 +317,7 @@ class Job:
         if self._link is None or not self.id:
             self._good = False
         else:
-            self._given = self._link.post(Op.RELEASE, wire.release(self.id), None, deadline, later)
+            self._given = self._link.post(Op.RELEASE, wire.release(self.id), deadline, later)
 
     def _answered(self, deadline: float) -> None:
         if self._given is None:

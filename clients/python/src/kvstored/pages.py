@@ -15,10 +15,10 @@ from contextlib import suppress
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import bulk, hints, options
-from .answers import Chunk, Match, Reason
+from .answers import Chunk, Match
 from .chains import chained, digests
 from .client import Client
-from .errors import ProtocolError, Refused
+from .errors import NO_ROOM, ProtocolError, Refused
 from .existing import Existing
 from .hints import Hints
 from .job import Job
@@ -29,7 +29,6 @@ from .storing import Storing
 
 _RUN = 32  # values of one question
 _LOADS = 64  # runs that one load is made of, where values are missing between
-_NO_ROOM = (Reason.NO_SPACE, Reason.OVER_BUDGET, Reason.OVER_QUOTA)
 
 #: The chain before a run of keys; None: each stands alone.
 Before = Optional[Sequence[bytes]]
@@ -44,9 +43,6 @@ class Said(NamedTuple):
     prefill_rate: int = 0
     #: Its request configs that are hints: see docs/protocol-more.md.
     configs: Sequence[Tuple[str, str]] = ()
-
-
-Say = Optional[Said]
 
 
 class Pages:
@@ -83,7 +79,7 @@ class Pages:
     # ---- what is there -------------------------------------------------------
 
     def find(
-        self, keys: Sequence[bytes], timeout: float, before: Before = None, say: Say = None, keep: Keep = None
+        self, keys: Sequence[bytes], timeout: float, before: Before = None, say: Said = Said(), keep: Keep = None
     ) -> int:
         """How many values are there from the first on, in one round trip. They
         start to come up to DRAM and are leased for some seconds, so that they
@@ -122,7 +118,7 @@ class Pages:
 
     # ---- hints ---------------------------------------------------------------
 
-    def lease(self, keys: Sequence[bytes], timeout: float, before: Before = None, say: Say = None) -> Optional[Job]:
+    def lease(self, keys: Sequence[bytes], timeout: float, before: Before = None, say: Said = Said()) -> Optional[Job]:
         """Leases a run of values for some seconds, as :meth:`find` does. Until the
         job is done the daemon may still be asking its remote tier for more than it
         has matched. None if there is no answer."""
@@ -132,17 +128,16 @@ class Pages:
         return job
 
     def take(
-        self, keys: Sequence[bytes], timeout: float, before: Before = None, say: Say = None, alone: bool = False
+        self, keys: Sequence[bytes], timeout: float, before: Before = None, say: Said = Said(), alone: bool = False
     ) -> Optional[Job]:
         """:meth:`lease` for a caller that gives the job back itself. ``alone``: and of what is
         there behind the first value that is not, ``job.alone``."""
         if not keys:
             return None
-        said = say or Said()
         with suppress(Refused):
             job = self.client.prefetch(
-                self.prompt(keys, before), load_deadline=hints.SECONDS, configs=said.configs, ranks=self.others,
-                prefill_rate=said.prefill_rate, alone=alone, timeout=timeout,
+                self.prompt(keys, before), load_deadline=hints.SECONDS, configs=say.configs, ranks=self.others,
+                prefill_rate=say.prefill_rate, alone=alone, timeout=timeout,
             )  # fmt: skip
             if job.error is None:
                 return hints.answered(job)
@@ -151,18 +146,6 @@ class Pages:
     def keep(self, job: Job) -> None:
         """Takes a job over, and gives its lease back after some seconds."""
         self._hints.keep(job)
-
-    def hint(self, keys: Sequence[bytes], before: Before = None, say: Say = None) -> None:
-        """:meth:`lease` of distinct values for a caller that wants no answer. Returns
-        at once."""
-        if not keys:
-            return
-        said = say or Said()
-        with suppress(Refused):
-            self.client.prefetch_soon(
-                self.prompt(list(dict.fromkeys(keys)), before), lambda job: self._hints.keep(hints.answered(job)),
-                load_deadline=hints.SECONDS, configs=said.configs, ranks=self.others, prefill_rate=said.prefill_rate,
-            )  # fmt: skip
 
     # ---- loading -------------------------------------------------------------
 
@@ -218,7 +201,7 @@ class Pages:
             job = self.client.prefetch(self.prompt(keys, before), load_deadline=max(left, 1e-3), ranks=self.others, timeout=left)
         except Refused:
             return 0, False
-        return self._unload(job, 0, places, deadline), job.state.reason in _NO_ROOM
+        return self._unload(job, 0, places, deadline), job.state.reason in NO_ROOM
 
     def unload(self, job: Job, first: int, places: Sequence[Target], timeout: float) -> int:
         """Copies values of a lease, from number ``first`` of it on, and gives it back:

@@ -53,7 +53,6 @@ class Prompt(NamedTuple):
     save_unfull: bool = False
     space: Optional[Space] = None  # None: the one of the client
     alone: bool = False
-    ref: int = 0  # of a live job of the connection, whose prompt it is
     #: Tokens between two hashes, with groups of which some have shorter chunks than the
     #: first: it divides the chunks of all. 0: each chunk has a hash.
     grain: int = 0
@@ -73,7 +72,7 @@ class Prompt(NamedTuple):
         return wire.chain(handle, wire.FORMS_HASHES, flags, skip, 0 if last == full else last, 0, self.raw, self.width)
 
     def __repr__(self) -> str:
-        what = f"of job {self.ref}" if self.ref else f"{len(self.ids)} tokens" if self.ids is not None else f"{len(self.lengths)} hashes"
+        what = f"{len(self.ids)} tokens" if self.ids is not None else f"{len(self.lengths)} hashes"
         skip = f", {self.skip} chunks skipped" if self.skip else ""
         return f"<Prompt {what}{skip}{', each alone' if self.alone else ''}{f', {self.space}' if self.space else ''}>"
 

@@ -3,20 +3,16 @@
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ._wire import Code
-from .answers import Grant, Reason, Result
+from .answers import THERE, Grant
 from .chains import chained, digests
 from .client import Client
-from .errors import DeadlineExceeded, Refused
+from .errors import NO_ROOM, DeadlineExceeded, Refused
 from .existing import Existing
 from .fill import Commits, Fill
 from .hints import Hints
 from .places import Host, Place, size_of
 
 _STORES = 256  # values of one reservation
-_THERE = (Result.STORED, Result.EXISTS, Result.DIFFERS)
-_NO_ROOM = (Reason.NO_SPACE, Reason.OVER_BUDGET, Reason.OVER_QUOTA)
-_REFUSED = (Code.NO_SPACE, Code.OVER_BUDGET, Code.OVER_QUOTA)
 
 
 class Storing:
@@ -107,7 +103,7 @@ class Storing:
         if self._same is not None:
             self._same.update((keys[i], i not in fill.differ) for i, _ in sums if i < len(fill) and fill.slots[i].grant == Grant.EXISTS)
         if fill.error is not None:
-            return part, isinstance(fill.error, Refused) and fill.error.code in _REFUSED
+            return part, isinstance(fill.error, Refused) and fill.error.code in NO_ROOM
 
         def write(begin: int, end: int) -> None:
             self._memory.gather([(to, window[i][1]) for i, to, _ in fill.granted(begin, end)], deadline)
@@ -118,7 +114,7 @@ class Storing:
             commits.write(fill, write, deadline, at_once=True)
         except DeadlineExceeded:
             pass  # nothing begins any more
-        return part, fill.reason in _NO_ROOM
+        return part, fill.reason in NO_ROOM
 
 
 class _Part(NamedTuple):
@@ -132,7 +128,7 @@ class _Part(NamedTuple):
         """Which of them are there, once all is committed. ``says``: so does the log where bytes are others."""
         results = self.fill.results or [None] * len(self.fill)
         return {
-            key: exists or slot.grant == Grant.PENDING or (r is not None and r.result in _THERE)
+            key: exists or slot.grant == Grant.PENDING or (r is not None and r.result in THERE)
             for (key, _), exists, slot, r in zip(
                 self.window, existing.stored(self.fill, self.sizes, says), self.fill.slots, results
             )

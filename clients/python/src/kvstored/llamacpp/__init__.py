@@ -22,20 +22,17 @@ from typing import Any, List, Optional, Sequence, Set, Tuple
 from .. import memory
 from ..client import Client
 from ..errors import Refused
-from ..answers import Result
-from ..prompt import tokens as chunks_of
-from ..prompt import Space
+from ..prompt import Space, tokens as chunks_of
 from . import files
 from .chunks import Restore, Verifier
 from .context import Apart, Sequences
-from .snapshots import Sizes, Snapshots
+from .snapshots import COMING, Sizes, Snapshots
 from .space import ControlVector, Engine, Lora, fingerprint
 
 __all__ = ["ControlVector", "Engine", "LlamaCache", "Lora", "PrefixCache"]
 
 log = logging.getLogger("kvstored")
 
-_THERE = (Result.STORED, Result.EXISTS, Result.DIFFERS, Result.PENDING)
 
 
 class _Unlike(Exception):
@@ -176,7 +173,7 @@ class PrefixCache:
             log.warning("kvstored: %s take another number of bytes than %d of this context: not stored", e, self._chunk_bytes)
             self._chunk_bytes = 0
             return 0
-        return next((i for i, r in enumerate(results) if r.result not in _THERE), len(results))
+        return next((i for i, r in enumerate(results) if r.result not in COMING), len(results))
 
     def _tell(self, refused: Refused) -> None:
         """Logs a refusal the first time. For the engine it is a miss."""

@@ -10,8 +10,7 @@ from .. import bulk
 from ..client import Client
 from ..answers import Reason
 from ..job import Job
-from ..prompt import tokens as chunks_of
-from ..prompt import Space
+from ..prompt import Space, tokens as chunks_of
 from .context import Loading
 
 WAIT_COMPLETE = 2  # the policy under which a job goes on until all is there

@@ -16,14 +16,16 @@ from typing import List, Sequence, Tuple
 from .. import _wire as wire, memory
 from ..client import Client
 from ..errors import Refused
-from ..answers import Result
+from ..answers import THERE, Result
 from ..job import Job
-from ..prompt import Prompt, hashes
-from ..prompt import Space
+from ..prompt import Prompt, Space, hashes
 from .chunks import WAIT_COMPLETE, Reading
 from .context import Sequences
 
 log = logging.getLogger("kvstored")
+
+#: Results of what is there, or comes from another.
+COMING = (*THERE, Result.PENDING)
 
 
 class Sizes:
@@ -102,8 +104,7 @@ class Snapshots:
                 if not self._sequences.write(seq, memory.address(slot.memory), size):
                     fill.abort()
                     return False
-        there = (Result.STORED, Result.EXISTS, Result.DIFFERS, Result.PENDING)
-        return any(r.result in there for r in fill.results) or any(s.memory is None for s in fill.slots)
+        return any(r.result in COMING for r in fill.results) or any(s.memory is None for s in fill.slots)
 
     def _prompt(self, name: bytes) -> Prompt:
         return hashes(name, [self._space.chunk_tokens], alone=True, space=self._space)

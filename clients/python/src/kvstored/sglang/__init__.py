@@ -8,7 +8,7 @@ raises: an exception would end a thread of SGLang, and with it the cache.
 import logging
 import threading
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .. import _groups, options
 from .._engine import Complaints, find, max_age, never_raises, nothing
@@ -23,15 +23,9 @@ from .space import KV, Names, check, check_lora, get
 from .space import space as space_of
 
 
-class _TransferResult(NamedTuple):  # without SGLang
-    kv_hit_pages: int
-    extra_pool_hit_pages: Dict[str, int]
-    restorable_prefix_pages: Optional[List[int]] = None
-
-
 _STORAGE = "sglang.srt.mem_cache.hicache_storage"
 HiCacheStorage: Any = find(_STORAGE, "HiCacheStorage") or object
-PoolTransferResult: Any = find(_STORAGE, "PoolTransferResult") or _TransferResult
+PoolTransferResult: Any = find(_STORAGE, "PoolTransferResult")
 StorageMetrics: Any = find("sglang.srt.observability.metrics_collector", "StorageMetrics", newer=True)
 
 log = logging.getLogger("kvstored.sglang")

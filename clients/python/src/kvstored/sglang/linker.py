@@ -47,15 +47,10 @@ _ANSWER_SECONDS = 2.0  # less than a lease is kept
 _PING_SECONDS = 0.5  # that an answer may take, and from one to the next
 
 KEYS = {
-    "socket": options.socket(),
+    **options.COMMON,
     "lookup_timeout": options.seconds(0.5),
     "timeout": options.seconds(1.0),
-    "check_existing": options.check_existing(),
-    "revision": options.text(),
-    "namespace": options.text(),
     "model": options.text(),
-    "prefill_tokens_per_second": options.rate(),
-    "prefill_depth": options.depth(),
 }
 
 

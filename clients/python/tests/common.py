@@ -108,9 +108,7 @@ class Common:
                 thread.start()
             for _ in range(3):
                 time.sleep(0.3)
-                daemon.kill()
-                daemon.start()
-                daemon.wait()
+                daemon.again()
                 daemon.pause()
                 time.sleep(0.2)
                 daemon.resume()

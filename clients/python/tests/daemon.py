@@ -102,6 +102,18 @@ class Daemon:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
+    def stop(self) -> None:
+        """As an orderly one does: with all of it on disk."""
+        self.process.terminate()
+        self.process.wait(60)
+
+    def again(self) -> None:
+        """Starts what was killed, or is so now; returns when it answers."""
+        if self.process.poll() is None:
+            self.kill()
+        self.start()
+        self.wait()
+
     def pause(self) -> None:
         """Returns when no thread of it runs any more."""
         self.process.send_signal(signal.SIGSTOP)
@@ -114,8 +126,7 @@ class Daemon:
 
     def close(self) -> None:
         if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(60)
+            self.stop()
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def __enter__(self) -> "Daemon":

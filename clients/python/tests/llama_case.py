@@ -6,11 +6,12 @@ run without a cache can decode in the same ones: logits depend on the batches.
 """
 
 import array
+import itertools
 import os
 import random
 import tempfile
 import unittest
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 from unittest import mock
 
 import kvstored
@@ -105,6 +106,19 @@ class LlamaCase(unittest.TestCase):
         evaluate(llm, prompt, 0, cache.chunk_tokens)
         stored = len(prompt) // cache.chunk_tokens * cache.chunk_tokens
         self.assertEqual(cache.store(prompt), stored)
+
+
+def called(cls: Any, name: str, times: int, then: Callable[[], None]) -> Any:
+    """Meanwhile ``then`` is called after so many calls of a method."""
+    method, count = getattr(cls, name), itertools.count(1)
+
+    def counted(self: Any, *args: Any) -> Any:
+        result = method(self, *args)
+        if next(count) == times:
+            then()
+        return result
+
+    return mock.patch.object(cls, name, counted)
 
 
 def evaluate(llm: Llama, prompt: Sequence[int], have: int, chunk: int) -> None:

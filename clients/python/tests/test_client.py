@@ -283,16 +283,6 @@ class Live(Served):
         self.assertEqual(bytes(jobs[2].block(2)), payload(2))
         self.assertTrue(all(job.release() for job in jobs))
 
-    def test_callbacks(self) -> None:
-        prompt = chain("callback", 3)
-        store(self.kv, prompt, [payload(i) for i in range(3)])
-        job = self.kv.prefetch(prompt)
-        done = threading.Event()
-        job.on_ready(lambda j: done.set())
-        self.assertTrue(done.wait(60))
-        self.assertEqual(len(job), 3)
-        self.assertTrue(job.release())
-
     def test_arrays(self) -> None:
         try:
             import numpy
@@ -396,9 +386,7 @@ class Restarts(unittest.TestCase):
             try:
                 for _ in range(3):
                     epoch = kv.epoch
-                    daemon.kill()
-                    daemon.start()
-                    daemon.wait()
+                    daemon.again()
                     while kv.epoch in (None, epoch):
                         self.assertTrue(kv.wait_attached(60))
             finally:

@@ -235,14 +235,6 @@ class Mistakes(Served):
             self.assertEqual([c.payload for c in self.kv.get(one_by_one)], [bytes(size)] * 2)
         self.nothing_is_lost()
 
-    def test_buffers(self) -> None:
-        for buffer in (bytes(8), memoryview(bytearray(16))[::2], memoryview(bytes(8)), None, "text"):
-            with self.subTest(buffer), self.assertRaises((TypeError, ValueError, BufferError)):
-                self.kv.get_into(self.prompt, [buffer])
-        self.assertEqual(self.kv.get_into(self.prompt, [bytearray(3)]), 0)
-        self.assertEqual(self.kv.get_into(self.prompt, []), 0)
-        self.nothing_is_lost()
-
     def test_bounds(self) -> None:
         for bounds in (dict(max_chunks=1.5), dict(max_chunks="2"), dict(max_bytes="2"), dict(max_chunks=-1), dict(max_bytes=-1), dict(first=-1)):
             with self.subTest(bounds), self.assertRaises((TypeError, ValueError)):

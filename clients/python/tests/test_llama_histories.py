@@ -12,15 +12,14 @@ import os
 import random
 import sys
 from collections import Counter
-from typing import Any, Callable, List
-from unittest import mock
+from typing import Any, List
 
 from kvstored.llamacpp import PrefixCache
 from kvstored.llamacpp.context import Apart, Loading
 from llamacpp import model as llama_model
 
 from .daemon import Daemon
-from .llama_case import VOCAB, LlamaCase, clear, evaluate
+from .llama_case import VOCAB, LlamaCase, called, clear, evaluate
 from .llama_engine import Llama, prefix
 
 CHUNK = 32
@@ -141,8 +140,8 @@ class Histories(LlamaCase):
 
     def trouble(self, cls: Any, name: str) -> Any:
         """Now and then a kill or a break after some chunks."""
-        what = self.random.choices((None, self.kill, self.break_off), (94, 3, 3))[0]
-        return mock.patch.object(cls, name, after(self.random.randint(1, 4), what, getattr(cls, name)))
+        what = self.random.choices((lambda: None, self.kill, self.break_off), (94, 3, 3))[0]
+        return called(cls, name, self.random.randint(1, 4), what)
 
     def kill(self) -> None:
         self.count["kills"] += 1
@@ -154,20 +153,5 @@ class Histories(LlamaCase):
     def up(self) -> None:
         """Starts the daemon again where it was killed."""
         if self.daemon_.process.poll() is not None:
-            self.daemon_.start()
-            self.daemon_.wait()
+            self.daemon_.again()
             self.assertTrue(self.kv.wait_attached(60))
-
-
-def after(times: int, what: "Callable[[], None] | None", method: Any) -> Any:
-    """A method that does something else too when it is called that often."""
-    count = [0]
-
-    def counted(*args: Any) -> Any:
-        result = method(*args)
-        count[0] += 1
-        if what is not None and count[0] == times:
-            what()
-        return result
-
-    return counted

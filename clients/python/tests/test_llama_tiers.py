@@ -3,9 +3,8 @@ its memory or its disk fails."""
 
 import multiprocessing
 import os
-import time
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any, List, Tuple
 from unittest import mock
 
 import kvstored
@@ -13,8 +12,8 @@ from kvstored.llamacpp import Engine, PrefixCache, chunks
 from kvstored.llamacpp.context import Apart, Loading
 
 from . import bucket, llama_library
-from .daemon import Daemon
-from .llama_case import LlamaCase, clear, evaluate, text
+from .daemon import Daemon, until
+from .llama_case import LlamaCase, called, clear, evaluate, text
 from .llama_engine import Llama
 
 
@@ -27,10 +26,15 @@ class Tiers(LlamaCase):
 
     def start_again(self, daemon: Daemon, cache: PrefixCache) -> None:
         """Returns when all that is on disk can be found."""
-        daemon.start()
-        daemon.wait()
+        daemon.again()
         self.assertTrue(cache.client.wait_attached(60))
-        until(cache.client.stats, lambda s: s and not s["store"]["recovering"])
+        until(lambda: (stats := cache.client.stats()) and not stats["store"]["recovering"])
+
+    def stored(self, cache: PrefixCache, prompt: List[int], i: int) -> Tuple[int, bytes]:
+        """Where in the arena chunk i of a prompt lies, and its bytes."""
+        with cache.client.prefetch(kvstored.tokens(prompt, space=cache.space)) as job:
+            job.wait(timeout=60)
+            return job.ref(i).offset, bytes(job.block(i))
 
     def test_only_in_the_bucket(self) -> None:
         with mock.patch.dict(os.environ, bucket.ENVIRONMENT), bucket.Bucket(0.03) as remote:
@@ -42,10 +46,10 @@ class Tiers(LlamaCase):
         first, probe = self.on(self.daemon(more=remote.config)), text(20, 40)
         self.fill(self.llm, first, prompt)
         self.fill(self.llm, first, probe)
-        until(lambda: [first.client.flush(timeout=60), len(remote.objects)], lambda found: found[1] >= 10)
+        until(lambda: first.client.flush(timeout=60) and len(remote.objects) >= 10)
         self.second = self.daemon(more=remote.config)
         second = self.on(self.second)
-        until(lambda: [clear(self.llm), second.restore(probe)], lambda found: found[1] == 32)  # it is connected
+        until(lambda: clear(self.llm) or second.restore(probe) == 32)  # it is connected
         return second
 
     def test_deadline(self) -> None:
@@ -81,8 +85,7 @@ class Tiers(LlamaCase):
         self.fill(self.llm, cache, measured)
         self.fill(self.llm, cache, prompt)
         self.assertTrue(cache.client.flush(durable=True, timeout=60))
-        daemon.process.terminate()
-        daemon.process.wait(60)
+        daemon.stop()
         self.start_again(daemon, cache)
         self.check(self.llm, cache, measured, 288)  # the daemon knows now what its disk takes
         fast = self.cache(cache.client, self.llm, prefill_rate=1 << 31)
@@ -101,7 +104,7 @@ class Tiers(LlamaCase):
             self.equal(self.llm, cache, prompt, 40)
         finally:
             daemon.resume()
-        until(cache.client.ping, bool)
+        until(cache.client.ping)
         self.check(self.llm, cache, prompt, 288)
 
     def test_a_store_waits_once_for_a_stopped_daemon(self) -> None:
@@ -155,10 +158,8 @@ class Tiers(LlamaCase):
         daemon = self.daemon()
         cache, prompt = self.on(daemon), text(7, 300)
         self.fill(self.llm, cache, prompt)
-        with cache.client.prefetch(kvstored.tokens(prompt, space=cache.space)) as job:
-            job.wait(timeout=60)
-            at = job.ref(3).offset + job.ref(3).length // 2
-            original = bytes(job.block(3))[job.ref(3).length // 2]
+        first, payload = self.stored(cache, prompt, 3)
+        at, original = first + len(payload) // 2, payload[len(payload) // 2]
         poke(daemon, at, original ^ 1)
         self.check(self.llm, cache, prompt, 96)
         poke(daemon, at, original)
@@ -170,12 +171,10 @@ class Tiers(LlamaCase):
         daemon = self.daemon()
         cache, prompt = self.on(daemon), text(8, 300)
         self.fill(self.llm, cache, prompt)
-        with cache.client.prefetch(kvstored.tokens(prompt, space=cache.space)) as job:
-            job.wait(timeout=60)
-            at, original = job.ref(2).offset, bytes(job.block(2))[0]
+        at, payload = self.stored(cache, prompt, 2)
 
         def reused() -> None:
-            poke(daemon, at, original ^ 0xFF)
+            poke(daemon, at, payload[0] ^ 0xFF)
             daemon.kill()
 
         clear(self.llm)
@@ -200,12 +199,9 @@ class Tiers(LlamaCase):
         self.fill(self.llm, cache, prompt)
         clear(self.llm)
         evaluate(self.llm, prompt, 0, 32)
-        with cache.client.prefetch(kvstored.tokens(prompt, space=cache.space)) as job:
-            job.wait(timeout=60)
-            payload = bytes(job.block(4))
+        _, payload = self.stored(cache, prompt, 4)
         self.assertTrue(cache.client.flush(durable=True, timeout=60))
-        daemon.process.terminate()
-        daemon.process.wait(60)
+        daemon.stop()
         self.assertEqual(spoil(Path(daemon.dir, "disk"), payload), 1)
         self.start_again(daemon, cache)
         self.check(self.llm, cache, prompt, 128)
@@ -247,20 +243,6 @@ def talk(socket: str, model: str, folder: str, prompts: List[List[int]], barrier
             assert cache.store(prompt) == len(prompt) // 32 * 32
 
 
-def called(cls: Any, name: str, times: int, then: Callable[[], None]) -> Any:
-    """Calls ``then`` after so many calls of a method."""
-    method, count = getattr(cls, name), [0]
-
-    def counted(self: Any, *args: Any) -> Any:
-        result = method(self, *args)
-        count[0] += 1
-        if count[0] == times:
-            then()
-        return result
-
-    return mock.patch.object(cls, name, counted)
-
-
 def poke(daemon: Daemon, offset: int, value: int) -> None:
     """Writes one byte of the daemon's arena."""
     pid = daemon.process.pid
@@ -289,12 +271,3 @@ def spoil(folder: Path, payload: bytes) -> int:
                     f.write(bytes([payload[len(payload) // 2] ^ 1]))
                 found += 1
     return found
-
-
-def until(ask: Callable[[], Any], good: Callable[[Any], bool], seconds: float = 60) -> None:
-    """Waits for the daemon's background work."""
-    deadline = time.monotonic() + seconds
-    while not good(got := ask()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"still {got}")
-        time.sleep(0.02)

@@ -90,8 +90,7 @@ class Events(unittest.TestCase):
             first = engine.tier._client.epoch
             daemon.kill()
             until(lambda: engine.step() or not told(engine))
-            daemon.start()
-            daemon.wait()
+            daemon.again()
             until(lambda: engine.tier._events._live and engine.tier._client.epoch not in (None, first))
             again = set(self.store(engine, "b", 16))
             until(lambda: engine.step() or told(engine) == again)

@@ -375,9 +375,7 @@ class Tiers(Case):
                 if name != missing:
                     player.store(prompt, part)
             everything |= player.stored
-            daemon.kill()
-            daemon.start()
-            daemon.wait()
+            daemon.again()
             after = Player(self, self.engine(daemon, model, groups=model.kinds), model)
             after.stored = everything
             hit, most = after.play(prompt, 0)

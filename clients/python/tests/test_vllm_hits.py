@@ -76,10 +76,8 @@ class Hits(unittest.TestCase):
         fresh = engine.request("dram")
         self.hit(engine, wanted, fresh)
         self.assertEqual(engine.tier.cache_hit_source, "host")
-        daemon.process.terminate()
-        daemon.process.wait(60)
-        daemon.start()
-        daemon.wait()
+        daemon.stop()
+        daemon.again()
         until(lambda: engine.tier._client.attached)
         later = engine.request("disk")
 

@@ -48,9 +48,6 @@ class Stores(unittest.TestCase):
             self.assertEqual([r.result for r in self.kv.put(prompt, [*kinds, b"x" + more])], [Result.STORED] * 5)
             self.assertEqual([c.payload for c in self.kv.get(prompt)], [*map(bytes, kinds), b"x" + more])
         self.assertEqual(self.kv.put(tokens([60]), []), [])  # as of a prompt that is there
-        for wrong in ([5], ["text"], [None], [[1, 2]]):
-            with self.subTest(repr(wrong)), self.assertRaises(TypeError):
-                self.kv.put(tokens([60]), wrong)  # type: ignore[arg-type]
 
     def test_what_get_into_takes(self) -> None:
         prompt, want = tokens([70, 71, 72]), [b"one", b"two!!", b"three"]
@@ -66,7 +63,7 @@ class Stores(unittest.TestCase):
             self.assertEqual(kv.get_into(prompt, mine[:1]), 1)
             self.assertEqual(kv.get_into(prompt, []), 0)
             self.assertEqual(kv.get_into(tokens([73]), mine), 0)
-            for wrong in (bytes(3), memoryview(bytearray(6))[::2], "abc", 3):
+            for wrong in (bytes(3), memoryview(bytearray(6))[::2], memoryview(bytes(3)), "abc", 3, None):
                 with self.subTest(repr(wrong)), self.assertRaises((TypeError, ValueError, BufferError)):
                     kv.get_into(prompt, [wrong])
             self.assertTrue(kv.ping())

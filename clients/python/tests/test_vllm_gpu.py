@@ -1,15 +1,20 @@
 """The pool on a GPU, for which a stand-in is taken: see tests/gpu.py."""
 
+import inspect
 import threading
 import time
+import unittest
+from array import array
 from typing import Any, List
 from unittest import mock
 
 from kvstored import bulk, cuda
 from kvstored.vllm import device, transfers
 
+from . import contracts
 from . import test_vllm_pool as cpu
 from .daemon import Daemon, enter, until
+from .engines import needs_vllm
 from .gpu import Gpu
 from .test_vllm_pool import LAYERS, PAGE, blocks_of
 from .vllm_engine import keys
@@ -288,6 +293,33 @@ class OnGpu(cpu.Pool):
         self.assertTrue(self.right(engine, wanted))
         self.assertEqual(self.through(engine), 8 * BLOCK)
 
+    def test_takes_what_vllm_calls(self) -> None:
+        """In all forms that have workers of a pool."""
+        forms = [form.stand_in("OffloadingWorker") for form in contracts.load("vllm")]
+        for worker in filter(None, forms):
+            for name in worker.__abstractmethods__:
+                given = inspect.signature(getattr(worker, name)).parameters
+                inspect.signature(getattr(transfers.PoolWorker, name)).bind(**dict.fromkeys(given))
+        self.assertGreater(len(forms), forms.count(None))
+
     def test_devices_of_which_nothing_is_known(self) -> None:
         with self.assertRaisesRegex(ValueError, "take KvstoredTier"):
             cpu.Engine(self.daemon.socket, cache=cpu.Cache("xpu"))
+
+
+@needs_vllm
+class Own(unittest.TestCase):
+    """What the stand-in takes the place of."""
+
+    def test_the_batch_copy(self) -> None:
+        from vllm import _custom_ops
+
+        self.assertEqual(list(inspect.signature(_custom_ops.swap_blocks_batch).parameters)[:3], ["src_ptrs", "dst_ptrs", "sizes"])
+
+    def test_streams_and_events(self) -> None:
+        import torch
+
+        for name in ("Stream", "Event", "current_stream", "stream"):
+            self.assertTrue(callable(getattr(torch.cuda, name)))
+        self.assertIn("blocking", inspect.signature(torch.cuda.Event.__new__).parameters)
+        self.assertEqual(torch.frombuffer(array("q", [1, 1 << 60]), dtype=torch.int64).tolist(), [1, 1 << 60])

@@ -1,21 +1,23 @@
-"""The pool on a GPU, for which a stand-in is taken: see tests/gpu.py."""
+"""The pool on a GPU, for which a stand-in is taken: see tests/vllm_gpu.py."""
 
 import inspect
 import threading
 import time
 import unittest
 from array import array
+from types import SimpleNamespace
 from typing import Any, List
 from unittest import mock
 
+from kvstored import _wire as wire
 from kvstored import bulk, cuda
-from kvstored.vllm import device, transfers
+from kvstored.vllm import device, pool, transfers
 
 from . import contracts
 from . import test_vllm_pool as cpu
 from .daemon import Daemon, enter, until
 from .engines import needs_vllm
-from .gpu import Gpu
+from .vllm_gpu import Gpu
 from .test_vllm_pool import LAYERS, PAGE, blocks_of
 from .vllm_engine import keys
 
@@ -292,6 +294,14 @@ class OnGpu(cpu.Pool):
         engine.finished(self.begin_load(engine, wanted))
         self.assertTrue(self.right(engine, wanted))
         self.assertEqual(self.through(engine), 8 * BLOCK)
+
+    def test_attaches_when_the_workers_do(self) -> None:
+        """A daemon takes no connection whose memory is page-locked while it populates that."""
+        for platform in ("cpu", "cuda"):
+            with mock.patch.object(pool, "current_platform", SimpleNamespace(device_type=platform)):
+                engine = self.engine()
+            wants = [side._client._wants & wire.FEATURES_KEEP for side in (engine.manager, engine.worker)]
+            self.assertEqual(wants, [wire.FEATURES_KEEP * (platform != "cpu"), wire.FEATURES_KEEP])
 
     def test_takes_what_vllm_calls(self) -> None:
         """In all forms that have workers of a pool."""

@@ -47,6 +47,8 @@ Medium: Any = find(_BASE, "Medium")
 Locality: Any = find(_BASE, "Locality")
 CacheHitSource: Any = find("vllm.v1.metrics.cache_hit_source", "CacheHitSource", newer=True)
 
+current_platform: Any = find("vllm.platforms", "current_platform", newer=True)
+
 log = logging.getLogger("kvstored.vllm")
 
 _HELD_SECONDS = 30.0  # that a lease waits for its request to be scheduled
@@ -117,7 +119,9 @@ class Manager(OffloadingManager):
     def __init__(self, spec: "KvstoredOffloadingSpec") -> None:
         o = spec.options
         self._timeout, self._patience, self._canary = o["lookup_timeout"], o["transfer_timeout"], o["canary"]
-        self._client = Client(o["socket"], space=spec.spaces[0], name="vllm", timeout=self._patience)
+        gpu = getattr(current_platform, "device_type", "cpu") != "cpu"
+        # It attaches when the workers of GPUs do: once the daemon's memory is populated.
+        self._client = Client(o["socket"], space=spec.spaces[0], name="vllm", timeout=self._patience, keep_staging=gpu)
         self._pages = Pages(self._client, spec.spaces[0], others=spec.spaces[1:])
         self._bytes = spec.chunk_bytes
         self._order, self._counters = Order(), Counters()

@@ -8,7 +8,6 @@ by the next wait for the stream, and by all that follow.
 """
 
 import contextlib
-import ctypes
 import queue
 import sys
 import threading
@@ -19,8 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from unittest import mock
 
 from kvstored import bulk, cuda
-
-from .daemon import enter
+from kvstored.vllm import device, transfers
 
 
 class Driver:
@@ -97,9 +95,24 @@ class Gpu:
 
     def install(self, test: unittest.TestCase) -> None:
         """In the place of torch, vLLM's copy and the driver, until the test ends."""
-        enter(test, mock.patch.dict(sys.modules, {"torch": self._torch(), "vllm._custom_ops": SimpleNamespace(swap_blocks_batch=self._swap)}))
-        enter(test, mock.patch.object(cuda, "Driver", lambda device: Driver(self)))
+        for patch in (
+            mock.patch.dict(sys.modules, {"torch": self._torch(), "vllm._custom_ops": SimpleNamespace(swap_blocks_batch=self._swap)}),
+            mock.patch.object(cuda, "Driver", lambda _: Driver(self)),
+        ):
+            patch.__enter__()
+            test.addCleanup(patch.__exit__, None, None, None)
         test.addCleanup(self._end)
+
+    def stay(self) -> None:
+        """In their place for the pool of an engine that computes with torch, on CPUs, for good."""
+
+        class Streams(device.Streams):
+            def __init__(streams, of: Any) -> None:
+                streams._swap, streams._torch, streams._device = self._swap, self._torch(), of
+                streams._cuda = streams._torch.cuda
+
+        setattr(transfers, "Streams", Streams)
+        setattr(cuda, "Driver", lambda _: Driver(self))
 
     def _end(self) -> None:
         self.copies.set()
@@ -150,5 +163,4 @@ class Gpu:
         if self.fails(pieces):
             self.failed = "an illegal memory access was encountered"
         if not self.failed:
-            for to, source, size in pieces:
-                ctypes.memmove(to, source, size)
+            bulk.copy(bulk.packed(v for row in pieces for v in row))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -71,7 +72,9 @@ const (
 func connect(ctx context.Context, socket string, o *Options, patience patience) (*Client, error) {
 	dial := o.Dialer
 	if dial == nil {
-		dial = dialUnix
+		dial = func(ctx context.Context, socket string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}
 	}
 	nc, err := dial(ctx, socket)
 	if err != nil {
@@ -92,10 +95,6 @@ func connect(ctx context.Context, socket string, o *Options, patience patience) 
 	return nil, fmt.Errorf("kvstored: %s: %w", socket, err)
 }
 
-func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "unix", socket)
-}
-
 // handshake makes nc a Client. nc is the caller's to close beside an error.
 func handshake(ctx context.Context, nc net.Conn, o *Options, p patience) (*Client, error) {
 	conn, err := wire.NewConn(nc)
@@ -106,7 +105,7 @@ func handshake(ctx context.Context, nc net.Conn, o *Options, p patience) (*Clien
 	hello, files, err := exchangeHello(conn, o)
 	stop()
 	if err != nil {
-		closeFiles(files)
+		socket.CloseFiles(files)
 		if ctx.Err() != nil {
 			return nil, ended(ctx)
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
 )
 
@@ -28,7 +29,7 @@ var errUnmapped = errors.New("the daemon's memory cannot be mapped here")
 
 // open maps what hello granted. It closes files in any case.
 func (m *mappings) open(h *wire.HelloReply, files []*os.File) error {
-	defer closeFiles(files)
+	defer socket.CloseFiles(files)
 	want := 0
 	for _, f := range []wire.Features{wire.FeatureArena, wire.FeatureStaging} {
 		if h.Granted&f != 0 {
@@ -76,12 +77,6 @@ func mapFile(f *os.File, n uint64, writable bool) ([]byte, error) {
 		err = fmt.Errorf("%w: %w", errUnmapped, err)
 	}
 	return p, err
-}
-
-func closeFiles(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
 }
 
 // close unmaps. A view handed out before faults from then on.

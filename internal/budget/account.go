@@ -13,7 +13,7 @@ type Account struct {
 	holder Holder
 	front  Front
 	end    func() // closes the connection; called once at most
-	socket socket
+	outbox outbox
 
 	need atomic.Int64 // charged and not released
 	have atomic.Int64 // paid, or less while it is being changed
@@ -31,7 +31,7 @@ func (b *Budget) Open(conn net.Conn, f Front, base int64) (*Account, error) {
 		return nil, nil
 	}
 	a := &Account{b: b, holder: holderOf(conn), front: f, end: func() { Shut(conn) }}
-	a.socket.init(conn)
+	a.outbox.init(conn)
 	return a.open(base)
 }
 
@@ -122,7 +122,7 @@ func (a *Account) Close() {
 	a.b.mu.Unlock()
 	a.have.Store(0)
 	a.b.give(a, math.MaxInt64)
-	a.b.sockets.Add(-a.socket.charged.Swap(0))
+	a.b.sockets.Add(-a.outbox.charged.Swap(0))
 }
 
 // Held is the charge for something that grows and shrinks, such as a buffer. The

@@ -132,14 +132,12 @@ func (b *Budget) take(a *Account, n int64) error {
 		if err != nil || wait == nil {
 			return err
 		}
-		left := time.NewTimer(time.Until(end))
 		select {
 		case <-wait:
-		case <-left.C:
+		case <-time.After(time.Until(end)):
 			b.giveUp(a)
 			return ErrOver
 		}
-		left.Stop()
 	}
 }
 

@@ -1,15 +1,16 @@
 package budget
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"strconv"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 const (
@@ -31,7 +32,7 @@ type ghost struct {
 
 // haunt keeps what an account that closes has left in its socket.
 func (b *Budget) haunt(a *Account) {
-	s := &a.socket
+	s := &a.outbox
 	if s.raw == nil || s.charged.Load() == 0 {
 		return
 	}
@@ -44,8 +45,8 @@ func (b *Budget) haunt(a *Account) {
 	if len(b.mu.ghosts) >= maxGhosts {
 		return
 	}
-	fd, ok := duplicate(s.raw)
-	if !ok {
+	fd, err := socket.Duplicate(s.raw)
+	if err != nil {
 		return
 	}
 	b.mu.ghosts = append(b.mu.ghosts, ghost{a.holder, n, fd})
@@ -107,18 +108,16 @@ func (b *Budget) shrink(unread []int64) int {
 	return len(left)
 }
 
-// watchGhosts looks at the ghosts while there are any, until done is closed.
-func (b *Budget) watchGhosts(done <-chan struct{}) {
+// watchGhosts looks at the ghosts while there are any, until ctx ends.
+func (b *Budget) watchGhosts(ctx context.Context) {
 	for {
 		select {
 		case <-b.died:
-		case <-done:
+		case <-ctx.Done():
 			return
 		}
 		for b.exorcise() > 0 {
-			select {
-			case <-time.After(ghostEvery):
-			case <-done:
+			if base.Sleep(ctx, ghostEvery) != nil {
 				return
 			}
 		}
@@ -146,25 +145,8 @@ func holderOf(conn net.Conn) Holder {
 	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		return Holder{Address: tcp.AddrPort().Addr().Unmap().WithZone("")}
 	}
-	if socket, ok := conn.(syscall.Conn); ok {
-		if raw, err := socket.SyscallConn(); err == nil {
-			if uid, ok := peerUID(raw); ok {
-				return Holder{UID: uid}
-			}
-		}
-	} else if known, ok := conn.(interface{ PeerUID() uint32 }); ok { // within this process
-		return Holder{UID: known.PeerUID()}
+	if uid, err := socket.PeerOf(conn); err == nil {
+		return Holder{UID: uid}
 	}
 	return Holder{Address: netip.IPv6Unspecified()}
-}
-
-// peerUID is the user at the other end of a Unix socket.
-func peerUID(raw syscall.RawConn) (uid uint32, ok bool) {
-	err := raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if ok = err == nil; ok {
-			uid = cred.Uid
-		}
-	})
-	return uid, ok && err == nil
 }

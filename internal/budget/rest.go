@@ -7,6 +7,8 @@ import (
 	"runtime/metrics"
 	"sync"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 const (
@@ -55,21 +57,15 @@ func (b *Budget) Run(ctx context.Context) error {
 	if b == nil {
 		return nil
 	}
-	go b.watchGhosts(ctx.Done())
-	looks := time.NewTicker(restLook)
-	defer looks.Stop()
-	for {
-		select {
-		case <-looks.C:
-		case <-ctx.Done():
-			return nil
-		}
+	go b.watchGhosts(ctx)
+	for base.Sleep(ctx, restLook) == nil {
 		b.limitHeap()
 		if b.rest.due(b.turned(), b.free()) {
 			b.trim()
 			b.rest.kept = b.free()
 		}
 	}
+	return nil
 }
 
 // turned is the bytes turned over since the start.

@@ -12,13 +12,13 @@ import (
 // what a connection costs at rest.
 const freeBytes = 64 << 10
 
-// socket is what the kernel holds for a client that has not read it yet. It is
+// outbox is what the kernel holds for a client that has not read it yet. It is
 // charged to the control group of the daemon as its own memory is.
 //
 // The kernel is asked how much it holds only when the bytes sent since come to
 // more than freeBytes, and for all connections before one is ended for the want of
 // memory: so a client that has read all loses nothing by not being asked.
-type socket struct {
+type outbox struct {
 	raw     syscall.RawConn // nil: no socket
 	most    int64           // that the kernel takes
 	sent    atomic.Int64    // what may be there, as far as that is known
@@ -26,7 +26,7 @@ type socket struct {
 	charged atomic.Int64
 }
 
-func (s *socket) init(conn net.Conn) {
+func (s *outbox) init(conn net.Conn) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
 		return
@@ -44,10 +44,10 @@ func (s *socket) init(conn net.Conn) {
 // time may, and calls Sent when they are written, or as many as the socket takes.
 // The error is that of Charge.
 func (a *Account) Sending(n int) error {
-	if a == nil || a.socket.raw == nil {
+	if a == nil || a.outbox.raw == nil {
 		return nil
 	}
-	s := &a.socket
+	s := &a.outbox
 	s.pending.Store(int64(n))
 	if s.sent.Add(int64(n)) <= freeBytes {
 		return nil
@@ -70,13 +70,13 @@ func (a *Account) Sending(n int) error {
 // Sent follows Sending.
 func (a *Account) Sent() {
 	if a != nil {
-		a.socket.pending.Store(0)
+		a.outbox.pending.Store(0)
 	}
 }
 
 // settle releases what the client has read.
 func (a *Account) settle() {
-	s := &a.socket
+	s := &a.outbox
 	if s.raw == nil || s.charged.Load() == 0 {
 		return
 	}
@@ -85,7 +85,7 @@ func (a *Account) settle() {
 }
 
 func (a *Account) settleTo(want int64) {
-	s := &a.socket
+	s := &a.outbox
 	if had := s.charged.Load(); want < had && s.charged.CompareAndSwap(had, want) {
 		a.Release(had - want)
 		a.b.sockets.Add(want - had)
@@ -141,14 +141,4 @@ func queued(fd int) int64 {
 		return 0
 	}
 	return int64(n)
-}
-
-// duplicate makes a descriptor of its own for a socket.
-func duplicate(raw syscall.RawConn) (dup int, ok bool) {
-	_ = raw.Control(func(fd uintptr) { // a closed socket has none
-		var err error
-		dup, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
-		ok = err == nil
-	})
-	return dup, ok
 }

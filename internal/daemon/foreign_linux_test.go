@@ -61,7 +61,7 @@ func answerFalsely(conn *keep.Conn, names []string, files []*os.File) {
 		if err != nil {
 			return
 		}
-		keep.CloseAll(list)
+		socket.CloseFiles(list)
 		if m.Step != keep.Take {
 			names, files = nil, nil
 		}

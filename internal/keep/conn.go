@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
@@ -43,11 +41,7 @@ func dial(path string, timeout time.Duration) (*Conn, error) {
 // NewConn takes over a connection, whose other end must be of this user or of root. It
 // closes it where it fails.
 func NewConn(c *net.UnixConn) (*Conn, error) {
-	raw, err := c.SyscallConn()
-	var uid uint32
-	if err == nil {
-		uid, err = socket.PeerUID(raw)
-	}
+	uid, err := socket.PeerOf(c)
 	if err == nil && uid != 0 && int(uid) != os.Geteuid() {
 		err = fmt.Errorf("user %d is at the other end; only root and user %d may keep memory or have it kept", uid, os.Geteuid())
 	}
@@ -86,16 +80,12 @@ func (c *Conn) Send(m Message, timeout time.Duration, files ...*os.File) error {
 // duplicate is another descriptor of the same open file.
 func duplicate(f *os.File) (*os.File, error) {
 	raw, err := f.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
 	var fd int
-	var derr error
-	if err := raw.Control(func(old uintptr) { fd, derr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
-		return nil, err
+	if err == nil {
+		fd, err = socket.Duplicate(raw)
 	}
-	if derr != nil {
-		return nil, fmt.Errorf("copy the descriptor of %s: %w", f.Name(), derr)
+	if err != nil {
+		return nil, fmt.Errorf("copy the descriptor of %s: %w", f.Name(), err)
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
@@ -118,7 +108,7 @@ func (c *Conn) await(want Step, timeout time.Duration) (m Message, files []*os.F
 	default:
 		return m, files, nil
 	}
-	CloseAll(files)
+	socket.CloseFiles(files)
 	return m, nil, err
 }
 
@@ -133,7 +123,7 @@ func (c *Conn) Next(timeout time.Duration) (m Message, files []*os.File, err err
 	default:
 		return m, files, nil
 	}
-	CloseAll(files)
+	socket.CloseFiles(files)
 	return m, nil, err
 }
 
@@ -186,13 +176,6 @@ func (c *Conn) awaitEnd(ctx context.Context) {
 	_, _ = c.c.Read(make([]byte, 1)) // ends with the connection, or the deadline
 	if !stop() {
 		<-done // or it would end a later read
-	}
-}
-
-// CloseAll closes files that are not needed. Nothing was written to them.
-func CloseAll(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close()
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // pair is the two ends of a connection.
@@ -61,7 +62,7 @@ func TestSendAndReceive(t *testing.T) {
 	if err != nil || len(files) != MaxFiles || !got.Over || got.Program != "v1" {
 		t.Fatalf("%+v with %d files, %v", got, len(files), err)
 	}
-	defer CloseAll(files)
+	defer socket.CloseFiles(files)
 	text := make([]byte, 12)
 	if _, err := files[MaxFiles-1].ReadAt(text, 0); err != nil || string(text) != "what it says" {
 		t.Errorf("%q, %v", text, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // timeout is how long a keeper has for an answer.
@@ -125,7 +126,7 @@ func (c *client) ask(m Message, files ...*os.File) (Files, error) {
 		err = ErrBusy
 	}
 	if err != nil {
-		CloseAll(list)
+		socket.CloseFiles(list)
 		return nil, fmt.Errorf("keeper: %s: %w", m.Step, err)
 	}
 	return named(answer.Names, list)
@@ -140,7 +141,7 @@ func named(names []string, list []*os.File) (Files, error) {
 		}
 	}
 	if len(f) != len(list) {
-		CloseAll(list)
+		socket.CloseFiles(list)
 		return nil, fmt.Errorf("keeper: %d descriptors with %d names: want a name for each, and none twice", len(list), len(names))
 	}
 	return f, nil

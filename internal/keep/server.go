@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 const (
@@ -117,7 +118,7 @@ func (s *Server) answer(conn *Conn) error {
 		}
 		return s.keep(conn, &m, f)
 	}
-	CloseAll(files)
+	socket.CloseFiles(files)
 	return fmt.Errorf("%q with %d descriptors: want %s with none, or %s", m.Step, len(files), Take, Keep)
 }
 

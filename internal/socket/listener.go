@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 const (
@@ -77,15 +79,8 @@ func (l *Listener) Look(log *zerolog.Logger) (again bool, err error) {
 
 // Watch looks until ctx ends.
 func (l *Listener) Watch(ctx context.Context, log *zerolog.Logger) {
-	tick := time.NewTicker(LookEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			_, _ = l.Look(log) // which the log has
-		}
+	for base.Sleep(ctx, LookEvery) == nil {
+		_, _ = l.Look(log) // which the log has
 	}
 }
 

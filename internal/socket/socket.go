@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -292,6 +294,19 @@ func Rights(files []*os.File) ([]byte, error) {
 		return nil, nil
 	}
 	return syscall.UnixRights(fds...), nil
+}
+
+// Duplicate is another descriptor of the same open file, which is closed on exec.
+func Duplicate(raw syscall.RawConn) (fd int, err error) {
+	failed := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, errors.Join(failed, err)
+}
+
+// CloseFiles closes files that are not needed. Nothing was written to them.
+func CloseFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
 }
 
 // Files are those whose descriptors came with a control message, all with one name. The

@@ -99,7 +99,7 @@ func (c *Conn) Interrupt() {
 func (c *Conn) Close() error { return c.nc.Close() }
 
 // Shut ends both directions: reads and writes under way and later see the end.
-func (c *Conn) Shut() { c.link.shut() }
+func (c *Conn) Shut() { c.link.Shut() }
 
 // SetReadDeadline makes a blocking read return os.ErrDeadlineExceeded. What
 // was received of a frame stays for the next read.
@@ -260,7 +260,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 }
 
 // TryWrite sends what the socket takes at once, perhaps nothing.
-func (c *Conn) TryWrite(p []byte) (int, error) { return c.link.write(p) }
+func (c *Conn) TryWrite(p []byte) (int, error) { return c.link.TryWrite(p) }
 
 // WriteFiles sends p whole, with descriptors of the files beside its first byte.
 func (c *Conn) WriteFiles(p []byte, files ...*os.File) error {
@@ -268,7 +268,7 @@ func (c *Conn) WriteFiles(p []byte, files ...*os.File) error {
 		_, err := c.Write(p)
 		return err
 	}
-	n, err := c.link.writeFiles(p, files)
+	n, err := c.link.WriteFiles(p, files)
 	if err == nil && n < len(p) {
 		_, err = c.Write(p[n:])
 	}
@@ -291,7 +291,7 @@ func (c *Conn) ReadFrameFiles() (Header, []byte, []*os.File, error) {
 		if err := c.makeRoom(h); err != nil {
 			return Header{}, nil, files, err
 		}
-		n, got, err := c.link.readFiles(c.buf[c.tail:])
+		n, got, err := c.link.ReadFiles(c.buf[c.tail:])
 		c.tail += n
 		files = append(files, got...)
 		if err == nil && len(files) > MaxFiles {

@@ -74,23 +74,17 @@ func SetBodyBytes(frame []byte, n uint32) { binary.LittleEndian.PutUint32(frame,
 
 // AppendRequest appends a whole request frame.
 func AppendRequest(dst []byte, op Op, id uint64, m Message) []byte {
-	start := len(dst)
-	dst = m.Append(Begin(dst, Header{Kind: KindRequest, Op: op, ID: id}))
-	return End(dst, start)
+	return appendFrame(dst, Header{Kind: KindRequest, Op: op, ID: id}, m)
 }
 
 // AppendReply appends a whole reply frame that says ok.
 func AppendReply(dst []byte, op Op, id uint64, m Message) []byte {
-	start := len(dst)
-	dst = m.Append(Begin(dst, Header{Kind: KindReply, Op: op, ID: id}))
-	return End(dst, start)
+	return appendFrame(dst, Header{Kind: KindReply, Op: op, ID: id}, m)
 }
 
 // AppendPush appends a whole push frame for a job.
 func AppendPush(dst []byte, op Op, job uint64, m Message) []byte {
-	start := len(dst)
-	dst = m.Append(Begin(dst, Header{Kind: KindPush, Op: op, ID: job}))
-	return End(dst, start)
+	return appendFrame(dst, Header{Kind: KindPush, Op: op, ID: job}, m)
 }
 
 // AppendError appends a whole reply frame that refuses a request.
@@ -98,8 +92,12 @@ func AppendError(dst []byte, op Op, id uint64, code Code, m *ErrorReply) []byte 
 	if code == CodeVersion {
 		return appendVersionRefusal(dst, id, m.Text)
 	}
+	return appendFrame(dst, Header{Kind: KindReply, Op: op, Code: code, ID: id}, m)
+}
+
+func appendFrame(dst []byte, h Header, m Message) []byte {
 	start := len(dst)
-	return End(m.Append(Begin(dst, Header{Kind: KindReply, Op: op, Code: code, ID: id})), start)
+	return End(m.Append(Begin(dst, h)), start)
 }
 
 // Refusal is the body of a reply that refuses with code.

@@ -15,23 +15,23 @@ type link interface {
 	// read reads into p. Without block it returns ErrWouldBlock rather
 	// than sleep.
 	read(p []byte, block bool) (int, error)
-	// write sends the bytes that are taken at once, perhaps none.
-	write(p []byte) (int, error)
-	// readFiles and writeFiles move bytes, and files with the first of them.
-	readFiles(p []byte) (int, []*os.File, error)
-	writeFiles(p []byte, files []*os.File) (int, error)
-	shut()
+	writer
 }
 
-// Local is a net.Conn whose other end is in this process, as package pipe has it. Files
-// are handed over with the first byte of a write; their receiver owns descriptors of its
-// own.
-type Local interface {
-	TryRead(p []byte) (int, error)  // EAGAIN: nothing is there
+// writer is all of a link but its reads of bytes alone.
+type writer interface {
 	TryWrite(p []byte) (int, error) // what there is room for, perhaps nothing
+	// ReadFiles and WriteFiles move bytes, and files with the first of them.
 	ReadFiles(p []byte) (int, []*os.File, error)
 	WriteFiles(p []byte, files []*os.File) (int, error)
 	Shut() // ends both directions
+}
+
+// Local is a net.Conn whose other end is in this process, as package pipe has it. The
+// receiver of files owns descriptors of its own.
+type Local interface {
+	TryRead(p []byte) (int, error) // EAGAIN: nothing is there
+	writer
 }
 
 func newLink(nc net.Conn) (link, error) {
@@ -66,14 +66,6 @@ func (l local) read(p []byte, block bool) (n int, err error) {
 	}
 	return n, err
 }
-
-func (l local) write(p []byte) (int, error) { return l.TryWrite(p) }
-
-func (l local) readFiles(p []byte) (int, []*os.File, error) { return l.ReadFiles(p) }
-
-func (l local) writeFiles(p []byte, files []*os.File) (int, error) { return l.WriteFiles(p, files) }
-
-func (l local) shut() { l.Shut() }
 
 // TierCount is the number of tiers that matches and states count apart.
 const TierCount = 3

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -12,123 +13,99 @@ import (
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
-// socketLink is a link over a Unix socket.
+// socketLink is a link over a Unix socket. It polls for a while before a read sleeps.
 type socketLink struct {
-	raw syscall.RawConn
-	rd  receiver
-	wr  sender
+	raw           syscall.RawConn
+	receive, send func(fd uintptr) bool // once each, so that a call allocates nothing
+	wait          socket.Poll           // may take two reads
+	block         bool                  // of the read under way
+	in, out       transfer
+}
+
+// transfer is a read or a write under way.
+type transfer struct {
+	p   []byte
+	n   int
+	err error
 }
 
 func newSocket(raw syscall.RawConn) *socketLink {
 	s := &socketLink{raw: raw}
-	s.rd.init()
-	s.wr.init()
+	s.receive, s.send = s.tryRead, s.tryWrite
 	return s
 }
 
 func (s *socketLink) read(p []byte, block bool) (int, error) {
-	return s.rd.call(s.raw, p, block)
-}
-
-func (s *socketLink) write(p []byte) (int, error) { return s.wr.write(s.raw, p) }
-
-func (s *socketLink) shut() {
-	_ = s.raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) }) // they fail where it has ended
-}
-
-// receiver reads from a socket, polling for a while before it sleeps. Its
-// function and what that needs are fields, so that a read allocates nothing.
-type receiver struct {
-	wait socket.Poll // may take two reads
-	step func(fd uintptr) bool
-
-	p     []byte
-	block bool
-	n     int
-	err   error
-}
-
-func (r *receiver) init() { r.step = r.attempt }
-
-// call reads into p. Without block it returns ErrWouldBlock rather than sleep.
-func (r *receiver) call(raw syscall.RawConn, p []byte, block bool) (int, error) {
-	r.p, r.block, r.n, r.err = p, block, 0, nil
-	err := raw.Read(r.step)
-	r.p = nil
+	s.in, s.block = transfer{p: p}, block
+	err := s.raw.Read(s.receive)
+	s.in.p = nil
 	if err != nil {
-		r.wait.Over()
+		s.wait.Over()
 		return 0, err
 	}
-	return r.n, r.err
+	return s.in.n, s.in.err
 }
 
-// attempt is what RawConn.Read calls: it reports whether the read is over, and
+// tryRead is what RawConn.Read calls: it reports whether the read is over, and
 // is called again after the socket became readable if not.
-func (r *receiver) attempt(fd uintptr) bool {
-	for {
+func (s *socketLink) tryRead(fd uintptr) bool {
+	for r := &s.in; ; {
 		switch r.n, r.err = syscall.Read(int(fd), r.p); {
 		case r.err == syscall.EINTR:
 			continue
 		case r.err == syscall.EAGAIN:
-			if r.wait.Again() {
+			if s.wait.Again() {
 				continue
 			}
 			r.n, r.err = 0, ErrWouldBlock
-			return !r.block
+			return !s.block
 		case r.err != nil:
 			r.n, r.err = 0, os.NewSyscallError("read", r.err)
 		case r.n == 0:
 			r.err = io.EOF
 		}
-		r.wait.Over()
+		s.wait.Over()
 		return true
 	}
 }
 
-// sender writes to a socket without waiting.
-type sender struct {
-	step func(fd uintptr) bool
-	p    []byte
-	n    int
-	err  error
+// TryWrite implements link.
+func (s *socketLink) TryWrite(p []byte) (int, error) {
+	s.out = transfer{p: p}
+	err := s.raw.Write(s.send)
+	s.out.p = nil
+	return s.out.n, cmp.Or(err, s.out.err)
 }
 
-func (s *sender) init() { s.step = s.attempt }
-
-func (s *sender) write(raw syscall.RawConn, p []byte) (int, error) {
-	s.p, s.n, s.err = p, 0, nil
-	err := raw.Write(s.step)
-	s.p = nil
-	if err != nil {
-		return s.n, err
-	}
-	return s.n, s.err
-}
-
-func (s *sender) attempt(fd uintptr) bool {
-	for s.n < len(s.p) {
-		n, err := syscall.Write(int(fd), s.p[s.n:])
+func (s *socketLink) tryWrite(fd uintptr) bool {
+	for w := &s.out; w.n < len(w.p); {
+		n, err := syscall.Write(int(fd), w.p[w.n:])
 		switch err {
 		case nil:
-			s.n += n
+			w.n += n
 		case syscall.EINTR:
 		case syscall.EAGAIN:
 			return true
 		default:
-			s.err = os.NewSyscallError("write", err)
+			w.err = os.NewSyscallError("write", err)
 			return true
 		}
 	}
 	return true
 }
 
+// Shut implements link.
+func (s *socketLink) Shut() {
+	_ = s.raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) }) // they fail where it has ended
+}
+
 // MaxFiles is the largest number of descriptors that come with one frame. The
 // protocol sends two; the rest is room to grow.
 const MaxFiles = 8
 
-// writeFiles sends p, as far as the socket takes it at once, with descriptors of the
+// WriteFiles sends p, as far as the socket takes it at once, with descriptors of the
 // files beside its first byte.
-func (s *socketLink) writeFiles(p []byte, files []*os.File) (n int, err error) {
+func (s *socketLink) WriteFiles(p []byte, files []*os.File) (n int, err error) {
 	rights, err := socket.Rights(files)
 	if err != nil {
 		return 0, err
@@ -147,9 +124,9 @@ func (s *socketLink) writeFiles(p []byte, files []*os.File) (n int, err error) {
 	return n, err
 }
 
-// readFiles reads bytes and the descriptors that came with them. They are
+// ReadFiles reads bytes and the descriptors that came with them. They are
 // closed on exec; the caller owns them, also beside an error.
-func (s *socketLink) readFiles(p []byte) (int, []*os.File, error) {
+func (s *socketLink) ReadFiles(p []byte) (int, []*os.File, error) {
 	oob := make([]byte, syscall.CmsgSpace(4*MaxFiles))
 	var n, oobn, flags int
 	var failed error

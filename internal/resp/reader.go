@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -9,8 +10,7 @@ import (
 )
 
 const (
-	inputBytes = 16 << 10  // buffered; longer arguments go past the buffer
-	maxLine    = 64 << 10  // a header, or a command of one word; inputBytes at least
+	inputBytes = 16 << 10  // buffered, and the longest line; longer arguments go past the buffer
 	maxArgs    = 1 << 20   // of one command
 	maxBulk    = 512 << 20 // as in Redis; what is not stored is read and dropped
 )
@@ -33,62 +33,30 @@ type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
-// source is where a stream comes from.
-type source interface {
-	// read reads into p, and the bytes behind p into rest. It returns bytes or an
-	// error.
-	read(p, rest []byte) (int, error)
-}
-
 // reader takes a RESP stream apart, one header at a time. A length that a client
 // announces costs nothing: memory is only used for bytes that have arrived.
-type reader struct {
-	src  source
-	buf  []byte // buf[r:w] has been read and not used
-	r, w int
-	long []byte // a line that does not fit the buffer
-}
+type reader struct{ *bufio.Reader }
 
-func newReader(src source) *reader { return &reader{src: src, buf: make([]byte, inputBytes)} }
-
-// buffered is how much has arrived already, as far as that is known.
-func (r *reader) buffered() int { return r.w - r.r }
-
-// fill reads once more. The buffer must have been used up.
-func (r *reader) fill() error {
-	r.r, r.w = 0, 0
-	n, err := r.src.read(r.buf, nil)
-	r.w = n
-	if n > 0 {
-		return nil
-	}
-	return err
-}
+func newReader(src io.Reader) *reader { return &reader{bufio.NewReaderSize(src, inputBytes)} }
 
 // line returns the bytes before the next line feed, without the carriage
 // return before it. They are good until the next call.
 func (r *reader) line() ([]byte, error) {
-	r.long = r.long[:0]
 	for {
-		i := bytes.IndexByte(r.buf[r.r:r.w], '\n')
-		if l := r.buf[r.r:r.w]; bytes.IndexByte(l[:cmp.Or(i+1, len(l))], 0) >= 0 {
+		l, _ := r.Peek(r.Buffered())
+		i := bytes.IndexByte(l, '\n')
+		if bytes.IndexByte(l[:cmp.Or(i+1, len(l))], 0) >= 0 {
 			return nil, protocolError(notRedis)
 		}
 		if i >= 0 {
-			l := r.buf[r.r : r.r+i]
-			r.r += i + 1
-			if len(r.long) > 0 {
-				r.long = append(r.long, l...)
-				l = r.long
-			}
-			return bytes.TrimSuffix(l, []byte{'\r'}), nil
+			_, _ = r.Discard(i + 1) // all of it is there
+			return bytes.TrimSuffix(l[:i], []byte{'\r'}), nil
 		}
-		r.long = append(r.long, r.buf[r.r:r.w]...)
-		if len(r.long) > maxLine {
+		if len(l) == inputBytes {
 			return nil, protocolError("too long a line")
 		}
-		if err := r.fill(); err != nil {
-			return nil, unexpected(err, len(r.long) > 0)
+		if _, err := r.Peek(len(l) + 1); err != nil {
+			return nil, unexpected(err, len(l) > 0)
 		}
 	}
 }
@@ -153,23 +121,15 @@ func (r *reader) bulk() (int, error) {
 	return int(n), nil
 }
 
-// full fills p, from the buffer and then straight from the source, and calls arrived
-// for each part. Bytes that come behind p go into the buffer.
+// full fills p, past the buffer where it is long, and calls arrived for each part.
 func (r *reader) full(p []byte, arrived func(n int)) error {
-	at := copy(p, r.buf[r.r:r.w])
-	r.r += at
-	arrived(at)
-	for at < len(p) {
-		n, err := r.src.read(p[at:], r.buf)
+	for len(p) > 0 {
+		n, err := r.Read(p)
 		if n == 0 {
 			return unexpected(err, true)
 		}
-		if behind := at + n - len(p); behind > 0 {
-			r.r, r.w = 0, behind
-			n -= behind
-		}
-		at += n
 		arrived(n)
+		p = p[n:]
 	}
 	return nil
 }
@@ -177,15 +137,13 @@ func (r *reader) full(p []byte, arrived func(n int)) error {
 // end reads what closes an argument.
 func (r *reader) end() error {
 	for _, want := range [2]byte{'\r', '\n'} {
-		if r.r == r.w {
-			if err := r.fill(); err != nil {
-				return unexpected(err, true)
-			}
+		is, err := r.ReadByte()
+		if err != nil {
+			return unexpected(err, true)
 		}
-		if r.buf[r.r] != want {
+		if is != want {
 			return protocolError("an argument is longer than its header says")
 		}
-		r.r++
 	}
 	return nil
 }
@@ -193,30 +151,21 @@ func (r *reader) end() error {
 // append reads an argument of n bytes behind dst.
 func (r *reader) append(dst []byte, n int) ([]byte, error) {
 	for n > 0 {
-		if r.r == r.w {
-			if err := r.fill(); err != nil {
-				return dst, unexpected(err, true)
-			}
+		part, err := r.Peek(min(n, max(1, r.Buffered())))
+		if err != nil {
+			return dst, unexpected(err, true)
 		}
-		part := r.buf[r.r:min(r.w, r.r+n)]
 		dst = append(dst, part...)
-		r.r += len(part)
 		n -= len(part)
+		_, _ = r.Discard(len(part)) // all of it is there
 	}
 	return dst, r.end()
 }
 
 // discard drops an argument of n bytes.
 func (r *reader) discard(n int) error {
-	for n > 0 {
-		if r.r == r.w {
-			if err := r.fill(); err != nil {
-				return unexpected(err, true)
-			}
-		}
-		part := min(n, r.w-r.r)
-		r.r += part
-		n -= part
+	if _, err := r.Discard(n); err != nil {
+		return unexpected(err, true)
 	}
 	return r.end()
 }

@@ -33,21 +33,9 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// stream is a source that reads on into rest once p is full.
-type stream struct{ io.Reader }
-
-func (s stream) read(p, rest []byte) (int, error) {
-	n, err := s.Read(p)
-	if n == len(p) && n > 0 && len(rest) > 0 {
-		more, _ := s.Read(rest)
-		return n + more, nil
-	}
-	return n, err
-}
-
 // readAll returns the arguments of all commands, separated, and why it ended.
 func readAll(src io.Reader, size int) (all []byte, err error) {
-	r := newReader(stream{src})
+	r := newReader(src)
 	for {
 		n, err := r.command()
 		if err != nil {

@@ -73,10 +73,10 @@ func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer,
 	return c
 }
 
-// read reads from the client. In the middle of a command it must not take for
+// Read reads from the client. In the middle of a command it must not take for
 // ever; between commands the deadline is only put off. It is set for longer
 // than promised and put off late, because setting it costs more than a read.
-func (c *session) read(p, rest []byte) (int, error) {
+func (c *session) Read(p []byte) (int, error) {
 	for {
 		stall := c.server.o.Limits.StallTimeout
 		if now := time.Now(); c.until.Sub(now) < stall {
@@ -88,7 +88,7 @@ func (c *session) read(p, rest []byte) (int, error) {
 		if c.closing.Load() {
 			return 0, net.ErrClosed
 		}
-		n, err := c.socket.read(p, rest)
+		n, err := c.socket.read(p)
 		c.server.count.read.Add(uint64(n))
 		if n == 0 && c.inside && errors.Is(err, os.ErrDeadlineExceeded) && !c.closing.Load() {
 			c.account.Closed(budget.Stalled)
@@ -122,7 +122,7 @@ func (c *session) serve() {
 		}
 		c.fail("ERR %s", bad.Error())
 	}
-	c.endTransaction()
+	c.breakTransaction()
 	c.out.flush()
 	c.out.drain()
 	c.server.o.CloseOwner(c.owner)
@@ -130,15 +130,15 @@ func (c *session) serve() {
 
 func (c *session) commands() error {
 	for !c.quit && !c.closing.Load() {
-		if c.out.relieve(); c.in.buffered() == 0 {
+		if c.out.relieve(); c.in.Buffered() == 0 {
 			c.out.flush()
 		}
 		if err := c.out.failed(); err != nil {
 			return err
 		}
-		if c.in.buffered() == 0 {
+		if c.in.Buffered() == 0 {
 			c.inside = c.tx != nil
-			if err := c.in.fill(); err != nil {
+			if _, err := c.in.Peek(1); err != nil {
 				return err
 			}
 		}

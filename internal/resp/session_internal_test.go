@@ -49,7 +49,7 @@ func TestDeafInsideCommand(t *testing.T) {
 		o.mu.bytes = maxQueue // as so many replies would be
 		o.mu.Unlock()
 		o.bulk(part)
-		if _, err := newSocket(near, o.flush, o.due).read(part, nil); err == nil {
+		if _, err := newSocket(near, o.flush, o.due).read(part); err == nil {
 			t.Error("there was something to read")
 		}
 		if took := time.Since(begun); took != patience+stall {

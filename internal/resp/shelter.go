@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -92,16 +93,10 @@ func (sh *shelter) turn() (out []tier.Ref) {
 
 // keepSheltered ends one turn after the other, and lets go of all when ctx ends.
 func (s *Store) keepSheltered(ctx context.Context) {
-	tick := time.NewTicker(shelterFor)
-	defer tick.Stop()
-	for last := false; !last; {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			last = true
-		}
-		s.letGo(s.shelter.over(last))
+	for base.Sleep(ctx, shelterFor) == nil {
+		s.letGo(s.shelter.over(false))
 	}
+	s.letGo(s.shelter.over(true))
 }
 
 // over ends a turn; the last one ends both, and push takes nothing any more.

@@ -10,9 +10,8 @@ import (
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
-// socket reads from a connection: into two places with one system call, and
-// polling for a while before it sleeps, if it is one of the system's. It belongs
-// to one goroutine.
+// clientSocket reads from a connection, polling for a while before it sleeps, if it is one of
+// the system's. It belongs to one goroutine.
 type clientSocket struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil: no socket
@@ -20,7 +19,7 @@ type clientSocket struct {
 	rest func()      // called before it waits, outside of the raw connection: it may wait itself
 	due  func() bool // whether rest has anything to do
 
-	vec [][]byte // what is being read into
+	p   []byte // what is being read into
 	n   int
 	err error
 
@@ -35,9 +34,8 @@ func newSocket(conn net.Conn, rest func(), due func() bool) *clientSocket {
 	return s
 }
 
-// read reads into p, and the bytes behind p into rest. It returns bytes or an
-// error.
-func (s *clientSocket) read(p, rest []byte) (int, error) {
+// read returns bytes or an error.
+func (s *clientSocket) read(p []byte) (int, error) {
 	if s.raw == nil {
 		s.rest()
 		n, err := s.conn.Read(p)
@@ -48,20 +46,20 @@ func (s *clientSocket) read(p, rest []byte) (int, error) {
 		}
 		return n, err
 	}
-	s.vec, s.rested = append(s.vec[:0], p, rest), !s.due()
+	s.p, s.rested = p, !s.due()
 	err := s.raw.Read(s.try)
 	if err == nil && s.err == unix.EAGAIN {
 		s.rest()
 		s.rested = true
 		err = s.raw.Read(s.try)
 	}
-	clear(s.vec)
+	s.p = nil
 	switch {
 	case err != nil:
 		s.wait.Over()
 		return 0, err
 	case s.err != nil:
-		return 0, &net.OpError{Op: "readv", Net: s.conn.LocalAddr().Network(), Addr: s.conn.RemoteAddr(), Err: s.err}
+		return 0, &net.OpError{Op: "read", Net: s.conn.LocalAddr().Network(), Addr: s.conn.RemoteAddr(), Err: s.err}
 	case s.n == 0:
 		return 0, io.EOF
 	}
@@ -72,7 +70,7 @@ func (s *clientSocket) read(p, rest []byte) (int, error) {
 // It does not wait for anything but the socket: Close waits for its return.
 func (s *clientSocket) try(fd uintptr) bool {
 	for {
-		s.n, s.err = unix.Readv(int(fd), s.vec)
+		s.n, s.err = unix.Read(int(fd), s.p)
 		switch s.err {
 		case unix.EINTR:
 		case unix.EAGAIN:

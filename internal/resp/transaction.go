@@ -65,12 +65,6 @@ func doExec(c *session, _ context.Context) {
 	}
 }
 
-// endTransaction forgets the transaction if there is one.
-func (c *session) endTransaction() {
-	c.breakTransaction()
-	c.tx = nil
-}
-
 // breakTransaction gives up the queued commands and their fills, if there is a
 // transaction, and refuses its EXEC.
 func (c *session) breakTransaction() {

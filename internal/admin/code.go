@@ -58,6 +58,12 @@ func refuse(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Text: fmt.Sprintf(format, args...), Do: codes[code].do}
 }
 
+// advise replaces the advice of an error.
+func (e *Error) advise(advice string) *Error {
+	e.Do = advice
+	return e
+}
+
 // errorOf is what a call that ended with err is answered. The layers below say which
 // operation failed; so does the path that was called.
 func errorOf(called string, err error) *Error {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/httpd"
 )
 
@@ -44,14 +45,10 @@ func NewDashboard(o DashboardOptions) *Dashboard {
 
 // Run samples until ctx ends.
 func (d *Dashboard) Run(ctx context.Context) error {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
 	for {
 		d.past.add(time.Now(), d.o.Sample())
-		select {
-		case <-ctx.Done():
+		if base.Sleep(ctx, sampleEvery) != nil {
 			return nil
-		case <-tick.C:
 		}
 	}
 }

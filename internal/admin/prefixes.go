@@ -164,9 +164,7 @@ func (c *call) at(space, under string) (*explain.Outline, int, error) {
 	at, err := t.Find(space, under)
 	switch {
 	case errors.Is(err, explain.ErrUnknown):
-		e := refuse(NotFound, "under: %v", err)
-		e.Do = "`kvstored list prefixes` lists the prefixes; a prefix takes another name where a prompt branches off within it"
-		return nil, 0, e
+		return nil, 0, refuse(NotFound, "under: %v", err).advise("`kvstored list prefixes` lists the prefixes; a prefix takes another name where a prompt branches off within it")
 	case err != nil:
 		return nil, 0, refuse(BadRequest, "under: %v", err)
 	}

@@ -35,9 +35,7 @@ func (c *call) claim(q *ClaimRequest) (*Chunks, error) {
 		return c.revoke(q)
 	case "retain", "release", "prefetch", "demote":
 	default:
-		e := refuse(BadRequest, "%.80q is no action", q.Action)
-		e.Do = "write retain, release, prefetch, demote or revoke"
-		return nil, e
+		return nil, refuse(BadRequest, "%.80q is no action", q.Action).advise("write retain, release, prefetch, demote or revoke")
 	}
 	if q.AllPins || q.Connection != nil {
 		return nil, refuse(BadRequest, "all_pins and connection go with revoke only, not with %s", q.Action)
@@ -69,9 +67,7 @@ func (c *call) carryOut(q *ClaimRequest, o *server.Order, name string) (*Chunks,
 	chain, err := c.o.Server.Prompt(o)
 	switch {
 	case errors.Is(err, tier.ErrNotFound):
-		e := refuse(NotFound, "%v", err)
-		e.Do = "give the hashes of the prompt, or wait until a client has asked for it"
-		return nil, e
+		return nil, refuse(NotFound, "%v", err).advise("give the hashes of the prompt, or wait until a client has asked for it")
 	case err != nil:
 		return nil, refuse(BadRequest, "tokens: %v", err)
 	}
@@ -103,9 +99,7 @@ func (c *call) keep(q *ClaimRequest, o *server.Order, name string, chain *key.Ch
 	}
 	n, err := c.o.Server.RetainFor(o, name, chain, *q.Priority, lasts)
 	if err != nil && n == 0 {
-		e := refuse(NoSpace, "%v", err)
-		e.Do = "release what is retained (`kvstored list claims` lists it), or raise retain.uid or retain.total"
-		return nil, e
+		return nil, refuse(NoSpace, "%v", err).advise("release what is retained (`kvstored list claims` lists it), or raise retain.uid or retain.total")
 	}
 	return &Chunks{uint64(n)}, nil
 }
@@ -115,9 +109,7 @@ func hashesOf(texts []string) (hs []key.Hash, err error) {
 	for i, text := range texts {
 		digits, err := hex.DecodeString(text)
 		if err != nil || len(digits) != len(key.Hash{}) {
-			e := refuse(BadRequest, "hashes: number %d, %.80q, is no hash", i, text)
-			e.Do = "give 32 hex digits for each chunk, first to last"
-			return nil, e
+			return nil, refuse(BadRequest, "hashes: number %d, %.80q, is no hash", i, text).advise("give 32 hex digits for each chunk, first to last")
 		}
 		hs = append(hs, key.Hash(digits))
 	}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/pprof"
+	_ "net/http/pprof" // for profile
 	"net/url"
 	"strings"
 	"time"
@@ -46,13 +46,15 @@ type API struct {
 	routes   []route
 	refusals zerolog.Logger // some a minute
 	outlines outlines
-	pages    http.Handler // nil: none
+	pages    *http.ServeMux // what is no call, of administrators of every space
 }
 
 // New makes an API; Serve starts it.
 func New(o Options) *API {
 	refusals := o.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	return &API{o: o, routes: routes(), refusals: refusals, outlines: outlines{turn: make(chan struct{}, 1)}}
+	a := &API{o: o, routes: routes(), refusals: refusals, outlines: outlines{turn: make(chan struct{}, 1)}, pages: http.NewServeMux()}
+	a.pages.HandleFunc("/debug/pprof/", profile)
+	return a
 }
 
 // PagesPath is where the pages of SetPages begin.
@@ -60,7 +62,7 @@ const PagesPath = "/dashboard/"
 
 // SetPages has the API serve pages to administrators of every space. It is called before
 // Serve.
-func (a *API) SetPages(h http.Handler) { a.pages = h }
+func (a *API) SetPages(h http.Handler) { a.pages.Handle(PagesPath, h) }
 
 // Serve answers calls on l, a Unix socket, until ctx ends; then it ends those that
 // are being answered, and returns when they have. It closes l.
@@ -73,14 +75,8 @@ func (a *API) Serve(ctx context.Context, l net.Listener) error {
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	uid, err := peer(r)
-	if err == nil && strings.HasPrefix(r.URL.Path, profiles) {
-		if err = allowed(a.o.Server.Access(), uid, everywhere); err == nil {
-			profile(w, r)
-			return
-		}
-	}
 	var reply any
-	if err == nil && a.pages != nil && strings.HasPrefix(r.URL.Path, PagesPath) {
+	if _, page := a.pages.Handler(r); err == nil && page != "" {
 		if err = allowed(a.o.Server.Access(), uid, everywhere); err == nil {
 			a.pages.ServeHTTP(w, r)
 			return
@@ -225,25 +221,11 @@ func read(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	return json.Marshal(query)
 }
 
-// profiles is where profiles of the daemon are, as go tool pprof asks for them. They are
-// on this socket only.
-const profiles = "/debug/pprof/"
-
-// profile answers with a profile.
+// profile answers with a profile of the daemon, as go tool pprof asks for it. One of some
+// seconds takes as long.
 func profile(w http.ResponseWriter, r *http.Request) {
-	c := http.NewResponseController(w) // one of some seconds takes as long
+	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Time{})
 	_ = c.SetWriteDeadline(time.Time{})
-	switch strings.TrimPrefix(r.URL.Path, profiles) {
-	case "profile":
-		pprof.Profile(w, r)
-	case "trace":
-		pprof.Trace(w, r)
-	case "symbol":
-		pprof.Symbol(w, r)
-	case "cmdline":
-		pprof.Cmdline(w, r)
-	default:
-		pprof.Index(w, r)
-	}
+	http.DefaultServeMux.ServeHTTP(w, r) // which nothing else serves
 }

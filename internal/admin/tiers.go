@@ -20,9 +20,7 @@ func place(name string) (tier.Place, error) {
 		}
 		names = append(names, p.String())
 	}
-	e := refuse(BadRequest, "%.80q is no tier", name)
-	e.Do = "write " + strings.Join(names, ", ")
-	return 0, e
+	return 0, refuse(BadRequest, "%.80q is no tier", name).advise("write " + strings.Join(names, ", "))
 }
 
 func (c *call) policies() *Policies {
@@ -41,9 +39,7 @@ func (c *call) setPolicy(q *PolicyRequest) (*Policies, error) {
 		return nil, err
 	}
 	if names := policy.All(); !slices.Contains(names, q.Policy) {
-		e := refuse(BadRequest, "there is no policy called %.64q", q.Policy)
-		e.Do = "use " + strings.Join(names, ", ") + "; sieve and gdsf are in kvstored-lab only"
-		return nil, e
+		return nil, refuse(BadRequest, "there is no policy called %.64q", q.Policy).advise("use " + strings.Join(names, ", ") + "; sieve and gdsf are in kvstored-lab only")
 	}
 	if err := c.o.Stack.SetPolicy(p, q.Policy); err != nil {
 		return nil, err
@@ -60,9 +56,7 @@ func (c *call) upload(q *UploadRequest) (*Uploaded, error) {
 	if q.After != "" {
 		var err error
 		if from, err = strconv.ParseUint(q.After, 16, 64); err != nil {
-			e := refuse(BadRequest, "after: %.40q ends no step", q.After)
-			e.Do = "write next of the step before"
-			return nil, e
+			return nil, refuse(BadRequest, "after: %.40q ends no step", q.After).advise("write next of the step before")
 		}
 	}
 	u, err := c.o.Stack.Upload(c.ctx, from)
@@ -81,9 +75,7 @@ func (c *call) forget(q *ForgetRequest) (*Forgotten, error) {
 		return c.forgetSpace(q)
 	}
 	if len(q.Tiers) == 0 || q.Space != "" {
-		e := refuse(BadRequest, "no tiers are named, or a space beside them")
-		e.Do = `name those to be emptied, such as {"tiers": ["cpu", "disk"]}, or a space`
-		return nil, e
+		return nil, refuse(BadRequest, "no tiers are named, or a space beside them").advise(`name those to be emptied, such as {"tiers": ["cpu", "disk"]}, or a space`)
 	}
 	if err := allowed(c.o.Server.Access(), c.uid, everywhere); err != nil {
 		return nil, err
@@ -131,9 +123,7 @@ func (c *call) ownSpace(do, text string) (key.SpaceID, error) {
 	case ok:
 		return id, nil
 	case model == "":
-		e := refuse(Denied, "user %d may not %s a space that is not known here", c.uid, do)
-		e.Do = "have a client open it first, so that its model is known"
-		return id, e
+		return id, refuse(Denied, "user %d may not %s a space that is not known here", c.uid, do).advise("have a client open it first, so that its model is known")
 	default:
 		return id, refuse(Denied, "user %d may not %s a space of model %.80q", c.uid, do, model)
 	}

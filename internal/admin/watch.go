@@ -113,9 +113,7 @@ func (c *call) revoke(q *ClaimRequest) (*Chunks, error) {
 	default:
 		var ok bool
 		if chunks, ok = s.RevokeConnection(*q.Connection); !ok {
-			e := refuse(NotFound, "there is no connection %d", *q.Connection)
-			e.Do = "`kvstored list leases` lists those that hold something"
-			return nil, e
+			return nil, refuse(NotFound, "there is no connection %d", *q.Connection).advise("`kvstored list leases` lists those that hold something")
 		}
 	}
 	return &Chunks{uint64(chunks)}, nil
@@ -169,9 +167,7 @@ func spaceOf(u *server.SpaceUse) Space {
 func spaceID(field, text string) (id key.SpaceID, err error) {
 	digits, err := hex.DecodeString(text)
 	if err != nil || len(digits) != len(id) {
-		e := refuse(BadRequest, "%s: %.80q is no space", field, text)
-		e.Do = "give its 32 hex digits, as `kvstored list spaces` shows them"
-		return id, e
+		return id, refuse(BadRequest, "%s: %.80q is no space", field, text).advise("give its 32 hex digits, as `kvstored list spaces` shows them")
 	}
 	return key.SpaceID(digits), nil
 }

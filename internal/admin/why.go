@@ -40,9 +40,7 @@ func (c *call) why(q *WhyRequest) (*Why, error) {
 		return nil, err
 	}
 	if len(found) == 0 && !q.Recent {
-		e := refuse(NotFound, "nothing is remembered of lookup %.80q", q.LookupID)
-		e.Do = "the last prompts of each engine are, where the engine names them; ask with the tokens of the prompt"
-		return nil, e
+		return nil, refuse(NotFound, "nothing is remembered of lookup %.80q", q.LookupID).advise("the last prompts of each engine are, where the engine names them; ask with the tokens of the prompt")
 	}
 	return &Why{found}, nil
 }
@@ -62,9 +60,7 @@ func (c *call) whyPrompt(q *WhyRequest) ([]Missed, error) {
 	m, err := c.o.Server.WhyPrompt(c.ctx, &o)
 	switch {
 	case errors.Is(err, tier.ErrNotFound):
-		e := refuse(NotFound, "%v", err)
-		e.Do = "give the hashes of the prompt"
-		return nil, e
+		return nil, refuse(NotFound, "%v", err).advise("give the hashes of the prompt")
 	case err != nil:
 		return nil, refuse(BadRequest, "tokens: %v", err)
 	}

@@ -55,16 +55,8 @@ func (c *Config) Policy(own uint32) *access.Policy {
 	return access.New(o)
 }
 
-// addresses are those that a front end listens on, by the paths of their keys.
-func (c *Config) addresses(front string) map[string]string {
-	at := make(map[string]string)
-	if front == FrontRESP {
-		for i, addr := range c.Listen.RESP {
-			at[fmt.Sprintf("listen.resp[%d]", i)] = addr
-		}
-	}
-	return at
-}
+// overTCP reports whether connections to an address of a front end have no user id.
+func overTCP(addr string) bool { return !strings.HasPrefix(addr, "/") }
 
 // access checks the rules: each by itself, then each beside those before it, then
 // all beside listen, and last whether they hold at all: a user that maps the arena
@@ -202,17 +194,10 @@ func (c *checker) named(uid uint32) bool {
 // without user ids. A rule with them counts without a socket too: who maps the
 // arena, or may do something in every space, needs its right there.
 func (c *checker) frontUse(path string, r *Access) {
-	at := c.addresses(r.Front)
-	sockets := 0
-	for _, addr := range at {
-		if strings.HasPrefix(addr, "/") {
-			sockets++
-		}
-	}
 	switch {
-	case len(at) == 0:
+	case len(c.Listen.RESP) == 0:
 		c.fail(path+".front", "%s is off: listen.%s is empty; remove the rule, or give it an address", r.Front, r.Front)
-	case len(r.UIDs) == 0 && sockets == len(at):
+	case len(r.UIDs) == 0 && !slices.ContainsFunc(c.Listen.RESP, overTCP):
 		c.fail(path+".front", "a rule without uids is for connections without a user id, over TCP, and listen.%s has no such address; list uids", r.Front)
 	}
 }
@@ -222,9 +207,9 @@ func (c *checker) withoutUser() {
 	if slices.ContainsFunc(c.Access, func(r Access) bool { return r.Front == FrontRESP && len(r.UIDs) == 0 }) {
 		return
 	}
-	for path, addr := range c.addresses(FrontRESP) {
-		if !strings.HasPrefix(addr, "/") {
-			c.fail(path, "connections to %s have no user id, and no rule of access is for them; add {front: resp, rights: [read, write]}, or use the path of a socket", addr)
+	for i, addr := range c.Listen.RESP {
+		if overTCP(addr) {
+			c.fail(fmt.Sprintf("listen.resp[%d]", i), "connections to %s have no user id, and no rule of access is for them; add {front: resp, rights: [read, write]}, or use the path of a socket", addr)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,17 +27,20 @@ type Rules struct {
 // file: the defaults of [DefaultFor] are used then. Wrong content is reported
 // as [Errors]; any other error means that the file could not be read.
 func Load(path string, env []string, rules Rules) (Config, error) {
-	c, _, err := loadFile(path, env, rules, read)
+	c, _, err := loadFile(path, env, rules, false)
 	return c, err
 }
 
-// loadFile is Load, by a way to read the file.
-func loadFile(path string, env []string, rules Rules, read func(path string) ([]byte, error)) (c Config, d *decoder, err error) {
+// loadFile is Load, or what Reload does.
+func loadFile(path string, env []string, rules Rules, again bool) (c Config, d *decoder, err error) {
 	c = Default()
 	var data []byte
 	if path == "" {
 		c = DefaultFor(rules.UID, env)
-	} else if data, err = read(path); err != nil {
+	} else if data, err = read(path); err == nil && again && len(bytes.TrimSpace(data)) == 0 {
+		err = errors.New(path + " is empty; to go back to all defaults write {} into it")
+	}
+	if err != nil {
 		return Config{}, nil, fmt.Errorf("read config: %w", err)
 	}
 	if d, err = load(&c, path, data, env, rules); err != nil {

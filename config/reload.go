@@ -1,10 +1,7 @@
 package config
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"strings"
 )
@@ -39,7 +36,7 @@ type Reloaded struct {
 // It also refuses one whose live keys are wrong beside the running values of
 // the keys that take a restart. Wrong content is [Errors], as of Load.
 func Reload(running *Config, path string, env []string, rules Rules) (*Reloaded, error) {
-	c, d, err := loadFile(path, env, rules, readAgain)
+	c, d, err := loadFile(path, env, rules, true)
 	if err != nil {
 		return nil, err
 	}
@@ -72,23 +69,6 @@ func (r *Reloaded) Errorf(path, format string, args ...any) error {
 	e := &Error{Path: path, Text: fmt.Sprintf(format, args...)}
 	r.at.place(e)
 	return Errors{e}
-}
-
-// readAgain reads a file that must still be one: to open a pipe would wait for
-// its other end.
-func readAgain(path string) ([]byte, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file; only such a file can be read again", path)
-	}
-	data, err := read(path)
-	if err == nil && len(bytes.TrimSpace(data)) == 0 {
-		err = errors.New(path + " is empty; to go back to all defaults write {} into it")
-	}
-	return data, err
 }
 
 // pairs calls fn for every key with different values in a and b.

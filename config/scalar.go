@@ -53,7 +53,11 @@ func setText(v reflect.Value, text string) error {
 		v.SetString(text)
 		return nil
 	case reflect.Bool:
-		return setBool(v, text)
+		v.SetBool(text == "true")
+		if text != "true" && text != "false" {
+			return fmt.Errorf("want true or false, not %q", text)
+		}
+		return nil
 	case reflect.Int:
 		n, err := strconv.ParseInt(text, 10, 64)
 		v.SetInt(n)
@@ -83,14 +87,6 @@ func setMode(v reflect.Value, text string) error {
 		return fmt.Errorf(`%q is not a file mode; write it in octal, such as "0660"`, text)
 	}
 	v.SetUint(n)
-	return nil
-}
-
-func setBool(v reflect.Value, text string) error {
-	if text != "true" && text != "false" {
-		return fmt.Errorf("want true or false, not %q", text)
-	}
-	v.SetBool(text == "true")
 	return nil
 }
 

@@ -3,10 +3,9 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -25,10 +24,12 @@ import (
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/remote"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -54,7 +55,7 @@ type Daemon struct {
 	fronts             fronts
 	events             *events.Log      // nil: off
 	sample             *sample.Recorder // nil: off
-	epoch              uint64
+	epoch              uint64           // of this life
 	metrics            *metrics
 	started            time.Time
 	populates, surveys pace
@@ -89,7 +90,7 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 		}
 	}
 	base.LogBroken(o.Log)
-	d = &Daemon{cfg: cfg, log: o.Log, lostLines: o.LostLines, started: time.Now(), from: from, keeper: keeper, tiers: tiers{database: o.Database, touch: o.Touch, memory: from.mem()}}
+	d = &Daemon{cfg: cfg, log: o.Log, lostLines: o.LostLines, started: time.Now(), epoch: rand.Uint64(), from: from, keeper: keeper, tiers: tiers{database: o.Database, touch: o.Touch, memory: from.mem()}}
 	d.reloads = newReloads(d, &o)
 	defer func() {
 		if err != nil {
@@ -114,9 +115,6 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	if err = d.listenFronts(); err != nil {
-		return d, err
-	}
-	if d.epoch, err = makeEpoch(); err != nil {
 		return d, err
 	}
 	d.makeEvents()
@@ -203,7 +201,8 @@ func (d *Daemon) makeServer() {
 			UIDConnections: limits.OfOneUser(), UIDJobs: uidJobs,
 		},
 		Stack: d.stack, Arena: d.arena,
-		Settings: serverSettings(c), Met: d.guard.meet, Fronts: frontSpaces(),
+		Settings: serverSettings(c), Met: d.guard.meet,
+		Fronts:  map[key.SpaceID]string{resp.Space: config.FrontRESP}, // also where it is off: its values may still be stored
 		Version: human.VersionText(), Epoch: d.epoch, Events: d.events,
 		Stats:   d.statsJSON,
 		Observe: d.metrics.observe, Ready: d.metrics.ready,
@@ -305,15 +304,6 @@ func (d *Daemon) ready() error {
 		return errors.New(cmp.Or(d.surveyText(), "the disk tier is being scanned"))
 	}
 	return nil
-}
-
-// makeEpoch draws a number for this life of the daemon.
-func makeEpoch() (uint64, error) {
-	var epoch [8]byte
-	if _, err := rand.Read(epoch[:]); err != nil {
-		return 0, fmt.Errorf("epoch: %w", err)
-	}
-	return binary.LittleEndian.Uint64(epoch[:]), nil
 }
 
 // eventBatches is how many batches of events can be asked for again.

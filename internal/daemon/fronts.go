@@ -14,7 +14,6 @@ import (
 	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/key"
 )
 
 // shelterShare is the part of the arena that keeps, for a moment, what Redis clients
@@ -93,12 +92,6 @@ func (d *Daemon) makeFronts() {
 		Budget: d.budget, Limits: resp.Limits{Connections: d.cfg.Limits.Connections, StallTimeout: stallTimeout},
 		Log: d.log.With().Str("component", "resp").Logger(),
 	})
-}
-
-// frontSpaces names the front end's space, also where it is off: its values may still
-// be stored.
-func frontSpaces() map[key.SpaceID]string {
-	return map[key.SpaceID]string{resp.Space: config.FrontRESP}
 }
 
 // serve adds the front end to a group until ctx ends.

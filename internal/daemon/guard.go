@@ -75,15 +75,8 @@ const disownEvery = 10 * time.Second
 
 // watch disowns connections until ctx ends.
 func (g *guard) watch(ctx context.Context) error {
-	tick := time.NewTicker(disownEvery)
-	defer tick.Stop()
-	for g.manifest != nil {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			g.disown()
-		}
+	for g.manifest != nil && base.Sleep(ctx, disownEvery) == nil {
+		g.disown()
 	}
 	return nil
 }

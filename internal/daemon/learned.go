@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -54,15 +55,10 @@ func (d *Daemon) loadLearned() {
 // runLearned writes down what the policies learn, until ctx ends and once
 // more then.
 func (d *Daemon) runLearned(ctx context.Context) error {
-	tick := time.NewTicker(saveEvery)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
+	for base.Sleep(ctx, saveEvery) == nil {
 		d.saveLearned()
 	}
+	d.saveLearned()
 	return nil
 }
 

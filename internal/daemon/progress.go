@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -26,22 +27,16 @@ type pace struct {
 
 // progress logs how far populating DRAM and surveying the disk tier are.
 func (d *Daemon) progress(ctx context.Context, every time.Duration) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	texts := func() []string { return []string{d.populateText(), d.surveyText()} }
 	texts() // the rates begin here
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for base.Sleep(ctx, every) == nil {
 		for _, text := range texts() {
 			if text != "" {
 				d.log.Info().Msg(text)
 			}
 		}
 	}
+	return nil
 }
 
 // populateText says how far DRAM is; "" where no more of it will be there.

@@ -3,7 +3,6 @@ package daemon
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -113,8 +112,8 @@ func (r *reloads) record(p prepared, err error) {
 	if err == nil {
 		waiting = r.logReloaded(&p)
 	} else {
-		for _, problem := range problemsOf(err) {
-			r.daemon.log.Error().Msgf("configuration not reloaded: %v", problem)
+		for line := range strings.Lines(err.Error()) { // one a problem
+			r.daemon.log.Error().Msg("configuration not reloaded: " + strings.TrimSuffix(line, "\n"))
 		}
 	}
 	r.mu.Lock()
@@ -144,15 +143,6 @@ func (r *reloads) logReloaded(p *prepared) (waiting []config.Change) {
 	}
 	log.Info().Str("file", file).Array("changed", changed).Msg("configuration reloaded")
 	return waiting
-}
-
-// problemsOf is the lines of an error about a configuration.
-func problemsOf(err error) []error {
-	var all config.Errors
-	if errors.As(err, &all) {
-		return all.Unwrap()
-	}
-	return []error{err}
 }
 
 // stats is a snapshot of one moment; whole adds the running configuration.

@@ -64,7 +64,11 @@ func (d *Daemon) stats() Stats {
 		Version: human.VersionText(), UptimeSeconds: time.Since(d.started).Seconds(), Arena: d.arena.Stats(), Memory: d.budget.Stats(), Server: d.server.Stats(),
 		Store: s,
 	}
-	out.Advice = explain.Sentence(out.Server.AskedTokens, &out.Server.Missed, tiersForAdvice(s.Tiers))
+	sizes := make(map[string]uint64)
+	for p, t := range s.Tiers {
+		sizes[p.String()] = uint64(max(0, t.CapacityBytes))
+	}
+	out.Advice = explain.Sentence(out.Server.AskedTokens, &out.Server.Missed, sizes)
 	out.Config, _ = d.reloads.stats(false) // which prints nothing that could fail
 	d.health.look(&s)
 	_, out.Health = d.healthNow()
@@ -112,13 +116,4 @@ func (d *Daemon) evictedBy() (list []EvictedBy) {
 		return cmp.Or(cmp.Compare(b.Chunks, a.Chunks), cmp.Compare(a.Of, b.Of), cmp.Compare(a.By, b.By))
 	})
 	return list
-}
-
-// tiersForAdvice is what the sentence about misses has to know of tiers.
-func tiersForAdvice(tiers map[tier.Place]tier.Stats) (out []explain.Tier) {
-	for p, t := range tiers {
-		title := map[tier.Place]string{tier.CPU: "DRAM", tier.Remote: "the bucket"}[p]
-		out = append(out, explain.Tier{Name: p.String(), Title: cmp.Or(title, p.String()), CapacityBytes: uint64(max(0, t.CapacityBytes))})
-	}
-	return out
 }

@@ -10,13 +10,6 @@ import (
 	"github.com/kvstored/kvstored/internal/cli/human"
 )
 
-// Tier is what the sentence has to know of a tier.
-type Tier struct {
-	Name          string // as in Totals
-	Title         string // as people call it
-	CapacityBytes uint64
-}
-
 const (
 	fewest  = 0.01 // shares below are not told
 	most    = 3    // reasons that are told
@@ -25,9 +18,9 @@ const (
 )
 
 // Sentence tells where missed tokens were, and which size of a tier would have
-// helped; "" while nothing was asked. asked counts all tokens, and t the missed ones. Where
-// t.Growth is nil no size is told.
-func Sentence(asked uint64, t *Totals, tiers []Tier) string {
+// helped; "" while nothing was asked. asked counts all tokens, and t the missed ones; sizes
+// are those of the tiers, by name. Where t.Growth is nil no size is told.
+func Sentence(asked uint64, t *Totals, sizes map[string]uint64) string {
 	if asked == 0 {
 		return ""
 	}
@@ -37,9 +30,9 @@ func Sentence(asked uint64, t *Totals, tiers []Tier) string {
 		if float64(s.Tokens) < fewest*float64(asked) {
 			break
 		}
-		text := fmt.Sprintf("%s %s", percent(s.Tokens, asked), said(&s, tiers))
+		text := fmt.Sprintf("%s %s", percent(s.Tokens, asked), said(&s))
 		if s.Reason == Evicted.String() && t.Growth != nil {
-			text += growth(asked, s.Tokens, t, tierOf(tiers, s.Tier))
+			text += growth(asked, s.Tokens, t, s.Tier, sizes[s.Tier])
 		}
 		out = append(out, text)
 	}
@@ -65,13 +58,12 @@ func namesTier(reason string) bool {
 	return reason == Evicted.String() || strings.HasPrefix(reason, "declined_")
 }
 
-func tierOf(tiers []Tier, name string) Tier {
-	for _, t := range tiers {
-		if t.Name == name {
-			return t
-		}
+// titleOf is a tier as people call it.
+func titleOf(tier string) string {
+	if i := slices.Index(tierNames[:], tier); i >= 0 {
+		return titles[i]
 	}
-	return Tier{Name: name, Title: name}
+	return tier
 }
 
 func percent(part, whole uint64) string {
@@ -112,11 +104,11 @@ var declineSayings = map[Decline]string{
 	Crowded:     "nothing could be freed for it",
 }
 
-func said(s *Total, tiers []Tier) string {
+func said(s *Total) string {
 	if text, ok := sayings[s.Reason]; ok {
 		return text
 	}
-	title := tierOf(tiers, s.Tier).Title
+	title := titleOf(s.Tier)
 	if why, ok := strings.CutPrefix(s.Reason, "declined_"); ok {
 		for d, text := range declineSayings {
 			if d.String() == why {
@@ -130,11 +122,10 @@ func said(s *Total, tiers []Tier) string {
 
 // growth says how much larger a tier had to be, where a bearable size is enough for
 // most of the tokens it has evicted, or for any at all.
-func growth(asked, evicted uint64, t *Totals, of Tier) string {
-	limit := growing * of.CapacityBytes
+func growth(asked, evicted uint64, t *Totals, tier string, size uint64) string {
 	var best Growth
 	for _, g := range t.Growth {
-		if g.Tier != of.Name || of.CapacityBytes > 0 && g.Bytes > limit {
+		if g.Tier != tier || size > 0 && g.Bytes > growing*size {
 			continue
 		}
 		if best = g; float64(g.Tokens) >= enough*float64(evicted) {
@@ -142,9 +133,9 @@ func growth(asked, evicted uint64, t *Totals, of Tier) string {
 		}
 	}
 	if float64(best.Tokens) < fewest*float64(asked) {
-		return fmt.Sprintf(", most of it too long ago for %d times as much %s", growing, of.Title)
+		return fmt.Sprintf(", most of it too long ago for %d times as much %s", growing, titleOf(tier))
 	}
-	return fmt.Sprintf(": %s more %s would have hit %s", human.Bytes(best.Bytes), of.Title, percent(best.Tokens, asked))
+	return fmt.Sprintf(": %s more %s would have hit %s", human.Bytes(best.Bytes), titleOf(tier), percent(best.Tokens, asked))
 }
 
 // titles are the tiers as people call them, by number.

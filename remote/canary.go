@@ -126,12 +126,7 @@ func (t *Tier) getCanary(ctx context.Context, c *client) error {
 // useless reports whether an error says that chunks are lost in the store, which else
 // answers.
 func useless(err error) bool {
-	for _, e := range []error{errNoTag, errAnyName, errMetadata, errOther, tier.ErrNotFound} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return isAny(err, errNoTag, errAnyName, errMetadata, errOther, tier.ErrNotFound) != nil
 }
 
 // ProbeNow implements tier.Prober: a bucket that was read only is tried with the next put.

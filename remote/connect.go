@@ -65,13 +65,11 @@ func (t *Tier) connect(ctx context.Context) error {
 			return ctx.Err()
 		}
 		t.log.Error().Err(err).Stringer("again_in", pause).Msg("the remote tier cannot be used; the daemon serves without it")
-		again := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-		case <-again.C:
+		case <-time.After(pause):
 		case <-t.login.asked:
 		}
-		again.Stop()
 	}
 }
 

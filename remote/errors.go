@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"syscall"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -137,10 +138,8 @@ func transport(err error) error {
 	var opErr *net.OpError
 	var dns *net.DNSError
 	var certificate *tls.CertificateVerificationError
-	for _, known := range []error{context.Canceled, context.DeadlineExceeded, tier.ErrClosed, tier.ErrOff, errCredentials, errTimeout} {
-		if errors.Is(err, known) {
-			return known
-		}
+	if known := isAny(err, context.Canceled, context.DeadlineExceeded, tier.ErrClosed, tier.ErrOff, errCredentials, errTimeout); known != nil {
+		return known
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -149,8 +148,7 @@ func transport(err error) error {
 		return errCertificate
 	case errors.As(err, &dns):
 		return errors.New("the host name of the store is not known; check remote.s3.endpoint")
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case isAny(err, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE) != nil:
 		return errBroken
 	case errors.As(err, &opErr):
 		var errno syscall.Errno
@@ -162,18 +160,21 @@ func transport(err error) error {
 	return errBroken
 }
 
-// word keeps a code that looks like one.
-func word(s string) string {
-	if len(s) > 64 {
-		return ""
-	}
-	for _, c := range s {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
-			return ""
+// isAny is the first of some errors that err is; nil if it is none of them.
+func isAny(err error, some ...error) error {
+	for _, e := range some {
+		if errors.Is(err, e) {
+			return e
 		}
 	}
-	return s
+	return nil
 }
+
+// code is how the codes of stores look.
+var code = regexp.MustCompile(`^[a-zA-Z0-9]{1,64}$`)
+
+// word keeps a code that looks like one.
+func word(s string) string { return code.FindString(s) }
 
 // statusOf is the status of an answer, 0 if there was none.
 func statusOf(err error) int {

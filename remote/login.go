@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // loginLasts is how long credentials that the store has just taken are not read again:
@@ -36,12 +38,7 @@ func (l *login) proved(now time.Time) {
 }
 
 // Reload has Run read credentials and certificates again.
-func (t *Tier) Reload() {
-	select {
-	case t.login.asked <- struct{}{}:
-	default: // it will
-	}
-}
+func (t *Tier) Reload() { base.Poke(t.login.asked) }
 
 // relogin reads them again, and uses them once the store has answered to them; an
 // error leaves those that were in use. Of several calls one does so, and the others

@@ -1,11 +1,11 @@
 package remote
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -28,7 +28,7 @@ type Options struct {
 	Bucket    string
 	Prefix    string // of every object name; may be empty
 	ID        string // of the object with which the store is tried; "" = one of its own
-	Endpoint  string // URL of the store; "" = Amazon's
+	Endpoint  string // URL of the store, without credentials; "" = Amazon's
 	Region    string // requests are signed for it
 	PathStyle bool   // bucket in the path instead of the host name
 	Profile   string // of the shared configuration and credentials files
@@ -55,44 +55,13 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Bucket == "" {
 		return o, errors.New("remote: no bucket")
 	}
-	if err := checkEndpoint(o.Endpoint); err != nil {
-		return o, err
-	}
 	if o.Prefix = strings.Trim(o.Prefix, "/"); o.Prefix != "" {
 		o.Prefix += "/"
 	}
-	if o.ID == "" {
-		o.ID = rand.Text()
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = defaultConcurrency
-	}
-	if o.FlightBytes == 0 {
-		o.FlightBytes = FlightBytes
-	}
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
+	o.ID = cmp.Or(o.ID, rand.Text())
+	o.Concurrency, o.FlightBytes, o.Timeout = cmp.Or(o.Concurrency, defaultConcurrency), cmp.Or(o.FlightBytes, FlightBytes), cmp.Or(o.Timeout, defaultTimeout)
 	if o.Concurrency < 1 || o.FlightBytes < 1 || o.Timeout < 0 || o.TTL < 0 {
 		return o, fmt.Errorf("remote: %d requests, %d bytes, timeout %v, ttl %v: none may be negative", o.Concurrency, o.FlightBytes, o.Timeout, o.TTL)
 	}
 	return o, nil
-}
-
-// checkEndpoint refuses an endpoint that is no URL of a server; "" is the one of
-// the region. The errors do not repeat it: it may contain credentials.
-func checkEndpoint(endpoint string) error {
-	if endpoint == "" {
-		return nil
-	}
-	u, err := url.Parse(endpoint)
-	switch {
-	case err != nil:
-		return errors.New("remote: the endpoint is not a URL")
-	case u.User != nil:
-		return errors.New("remote: the endpoint contains credentials; give them through the environment or a profile")
-	case u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return errors.New("remote: the endpoint must start with http:// or https://")
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
@@ -145,5 +144,3 @@ func (t *Tier) Close() error {
 	}
 	return nil
 }
-
-func (t *Tier) String() string { return fmt.Sprintf("bucket %s, prefix %q", t.o.Bucket, t.o.Prefix) }

@@ -73,7 +73,7 @@ func (c *Client) Prefetch(ctx context.Context, p Prompt, o PrefetchOptions) (*Jo
 		return nil, err
 	}
 	req := wire.PrefetchRequest{
-		Chain: ch, Search: o.Search, Policy: o.Policy, LoadMillis: millis(o.Deadline), LookupID: o.LookupID,
+		Chain: ch, Search: o.Search, Policy: o.Policy, LoadMillis: wire.Within(o.Deadline).Millis, LookupID: o.LookupID,
 		Shared: wire.Shared{
 			Ranks: handles(o.Ranks), PrefillRate: o.PrefillRate, Configs: pairs(o.Configs), Groups: groupsOf(o.Groups),
 			Grain: p.grain(), Why: o.Why,
@@ -181,11 +181,11 @@ func (j *Job) Wait(ctx context.Context, minTokens int64) (State, error) {
 
 // ask has the daemon answer when enough is ready.
 func (j *Job) ask(ctx context.Context, minTokens int64, from int) error {
-	timeout := uint32(math.MaxUint32)
+	timeout := wire.Deadline{Given: true, Millis: math.MaxUint32}
 	if deadline, ok := ctx.Deadline(); ok {
-		timeout = millis(time.Until(deadline))
+		timeout = wire.Within(time.Until(deadline))
 	}
-	req := wire.WaitRequest{Job: j.id, MinTokens: uint64(max(0, minTokens)), Deadline: wire.Deadline{Given: true, Millis: timeout}, From: uint32(from)}
+	req := wire.WaitRequest{Job: j.id, MinTokens: uint64(max(0, minTokens)), Deadline: timeout, From: uint32(from)}
 	return j.c.link.do(ctx, wire.OpWait, &req, j.update, func(body []byte) ([]orphan, error) {
 		return nil, j.update(body) // later states build on this one
 	})

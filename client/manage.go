@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/wire"
@@ -17,7 +16,7 @@ func (c *Client) Pin(ctx context.Context, p Prompt, lookupID string, maxAge time
 		return Count{}, err
 	}
 	var m wire.PinReply
-	req := wire.PinRequest{Chain: ch, LookupID: lookupID, MaxAgeMillis: millis(maxAge)}
+	req := wire.PinRequest{Chain: ch, LookupID: lookupID, MaxAgeMillis: wire.Within(maxAge).Millis}
 	err = c.link.do(ctx, wire.OpPin, &req, m.Decode, nil)
 	return m.Pinned, err
 }
@@ -71,15 +70,6 @@ func after(d time.Duration) wire.Deadline {
 		return wire.Deadline{}
 	}
 	return wire.Within(d)
-}
-
-// millis is d on the wire, where 0 keeps its meaning: anything above it is at
-// least 1.
-func millis(d time.Duration) uint32 {
-	if d <= 0 {
-		return 0
-	}
-	return uint32(min((d+time.Millisecond-1)/time.Millisecond, math.MaxUint32))
 }
 
 // Leftover is what a flush did not write for one reason.

@@ -220,8 +220,12 @@ func (s *Storing) results(ctx context.Context, out []Stored) ([]Stored, error) {
 			return out, err
 		}
 		for i, r := range results {
-			if g := p.fill.Status(p.slot + i); g != Granted {
-				r.Code = resultOf(g)
+			switch p.fill.Status(p.slot + i) {
+			case Granted:
+			case Pending:
+				r.Code = ResultPending
+			default:
+				r.Code = ResultExists
 			}
 			out = append(out, r)
 		}
@@ -263,14 +267,6 @@ var noRoom = map[Result]Code{ResultNoSpace: ErrNoSpace, ResultOverBudget: ErrOve
 // isFull reports whether err says that there is no room.
 func isFull(err error) bool {
 	return errors.Is(err, ErrNoSpace) || errors.Is(err, ErrOverBudget) || errors.Is(err, ErrOverQuota) || errors.Is(err, ErrDeclined)
-}
-
-// resultOf is what became of a chunk that was not granted.
-func resultOf(g Grant) Result {
-	if g == Pending {
-		return ResultPending
-	}
-	return ResultExists
 }
 
 // codeOf is the error of a fill without slots.

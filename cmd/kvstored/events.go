@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -43,8 +42,12 @@ anew: what came before it may be stale. Tokens of chunks are never printed.`,
   kvstored events --json | head -100`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			p := &eventPrinter{w: cmd.OutOrStdout(), spaces: make(map[key.SpaceID]key.Space)}
+			if asJSON {
+				p.json = json.NewEncoder(p.w)
+			}
 			return withClient(cmd.Context(), socket, client.Options{Inline: true}, func(c *client.Client) error {
-				return printEvents(cmd.Context(), cmd.OutOrStdout(), c, know, asJSON)
+				return c.Events(cmd.Context(), client.EventsOptions{From: client.EventsNow, Snapshot: know}, p.batch)
 			})
 		},
 	}
@@ -52,14 +55,6 @@ anew: what came before it may be stale. Tokens of chunks are never printed.`,
 	cmd.Flags().BoolVar(&know, "snapshot", false, "begin with all that is there")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	return cmd
-}
-
-func printEvents(ctx context.Context, w io.Writer, c *client.Client, snapshot, asJSON bool) error {
-	p := &eventPrinter{w: w, spaces: make(map[key.SpaceID]key.Space)}
-	if asJSON {
-		p.json = json.NewEncoder(w)
-	}
-	return c.Events(ctx, client.EventsOptions{From: client.EventsNow, Snapshot: snapshot}, p.batch)
 }
 
 // eventPrinter prints batches.

@@ -150,7 +150,11 @@ func printLeases(w io.Writer, r *admin.Leases) error {
 }
 
 func printJobs(w io.Writer, r *admin.Leases) error {
-	defer printWork(w, r.Work)
+	defer func() { // what the daemon does by itself
+		for i := range r.Work {
+			fmt.Fprintln(w, workText(&r.Work[i]))
+		}
+	}()
 	if len(r.Leases) == 0 {
 		fmt.Fprintln(w, "nothing is being loaded")
 		return nil
@@ -166,13 +170,6 @@ func printJobs(w io.Writer, r *admin.Leases) error {
 	t.Print(w, "")
 	printLeftOut(w, r.LeftOut)
 	return nil
-}
-
-// printWork says what the daemon does by itself.
-func printWork(w io.Writer, list []admin.Work) {
-	for i := range list {
-		fmt.Fprintln(w, workText(&list[i]))
-	}
 }
 
 func workText(of *admin.Work) string {

@@ -120,14 +120,14 @@ group, if it has one; --groups names the others, as swa=window:1024,mamba=state.
 // mentionBucket says that there may be more of a prompt than a lookup finds,
 // where there is a remote tier.
 func mentionBucket(ctx context.Context, w io.Writer, c *client.Client) error {
-	tiers, err := tiersOfDaemon(ctx, c)
-	if errors.Is(err, client.ErrDenied) {
+	_, v, err := readStats(ctx, c)
+	switch {
+	case errors.Is(err, client.ErrDenied):
 		return nil // which tiers there are is not this user's to know
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
-	if _, ok := tiers[tier.Remote]; ok {
+	if _, ok := v.Store.Tiers[tier.Remote]; ok {
 		fmt.Fprintln(w, "the bucket is not asked; get and --promote look there")
 	}
 	return nil

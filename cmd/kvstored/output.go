@@ -20,6 +20,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/cli/human"
 )
@@ -92,10 +93,8 @@ func follow(cmd *cobra.Command, socket, what string, left func(*statsView) int64
 	ctx, end := context.WithCancel(cmd.Context())
 	var looks sync.WaitGroup
 	looks.Go(func() {
-		select {
-		case <-ctx.Done(): // quick work is not looked at
-			return
-		case <-time.After(followEvery):
+		if base.Sleep(ctx, followEvery) != nil {
+			return // quick work is not looked at
 		}
 		_ = withClient(ctx, socket, client.Options{Inline: true}, func(c *client.Client) error {
 			var bar *cli.Progress
@@ -111,10 +110,8 @@ func follow(cmd *cobra.Command, socket, what string, left func(*statsView) int64
 					defer bar.End()
 				}
 				bar.At(total-n, total)
-				select {
-				case <-ctx.Done():
-					return nil
-				case <-time.After(followEvery):
+				if err := base.Sleep(ctx, followEvery); err != nil {
+					return err
 				}
 			}
 		})

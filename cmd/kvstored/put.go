@@ -42,8 +42,7 @@ memory; what does not come from a regular file is written to a temporary one fir
 			if err != nil {
 				return err
 			}
-			defer file.Close()
-			payloads, err := cut(file, file.size, flags.chunks(tokens))
+			payloads, err := cut(file, file.Size(), flags.chunks(tokens))
 			if err != nil {
 				return err
 			}
@@ -171,88 +170,52 @@ func (s *putSum) print(w io.Writer) error {
 	return nil
 }
 
-// payloadSource is a file that a payload is read from, in any order.
-type payloadSource struct {
-	io.ReaderAt
-	size int64
-	file *os.File // to be closed; nil for standard input
-}
-
-// Close closes the file that openPayload opened or made.
-func (s *payloadSource) Close() error {
-	if s.file == nil {
-		return nil
-	}
-	return s.file.Close()
-}
-
-// openPayload opens the file that args names, or standard input, from where it
-// stands now. Taken says that the tokens come from there already.
-func openPayload(stdin io.Reader, args []string, taken bool) (*payloadSource, error) {
-	if len(args) == 0 || args[0] == "-" {
-		if taken {
-			return nil, usage(errors.New("standard input is the tokens already; name a file for the payload"))
+// openPayload is the file that args names, or standard input, from where it stands now. The
+// end of the command closes it. Taken says that the tokens come from there already.
+func openPayload(stdin io.Reader, args []string, taken bool) (*io.SectionReader, error) {
+	from := stdin
+	if len(args) > 0 && args[0] != "-" {
+		f, err := os.Open(args[0])
+		if err != nil {
+			return nil, err
 		}
-		if f, ok := stdin.(*os.File); ok {
-			if s, err := regular(f); s != nil || err != nil {
-				return s, err
-			}
-		}
-		return spool(stdin)
+		from = f
+	} else if taken {
+		return nil, usage(errors.New("standard input is the tokens already; name a file for the payload"))
 	}
-	f, err := os.Open(args[0])
-	if err != nil {
+	f, ok := from.(*os.File)
+	if !ok {
+		return spool(from)
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	s, err := regular(f)
-	if s == nil && err == nil {
-		defer f.Close()
+	case info.IsDir():
+		return nil, fmt.Errorf("%s is a folder; name a file", f.Name())
+	case !info.Mode().IsRegular():
 		return spool(f)
 	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	s.file = f
-	return s, nil
-}
-
-// regular is a file from where it stands to its end; nil if it is none that can
-// be read in any order.
-func regular(f *os.File) (*payloadSource, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() {
-		return nil, fmt.Errorf("%s is a folder; name a file", f.Name())
-	}
-	if !info.Mode().IsRegular() {
-		return nil, nil
-	}
 	at, err := f.Seek(0, io.SeekCurrent)
-	if err != nil {
-		return nil, err
-	}
-	size := max(0, info.Size()-at)
-	return &payloadSource{ReaderAt: io.NewSectionReader(f, at, size), size: size}, nil
+	return io.NewSectionReader(f, at, max(0, info.Size()-at)), err
 }
 
 // spool copies r into a temporary file that has no name any more. A payload is
 // cut by its length, and chunks that are there already are compared first, so that it
 // is read twice.
-func spool(r io.Reader) (*payloadSource, error) {
+func spool(r io.Reader) (*io.SectionReader, error) {
 	f, err := os.CreateTemp("", "kvstored-put-")
 	if err != nil {
 		return nil, fmt.Errorf("temporary file for the payload: %w; set TMPDIR to a folder with room, or name a file", err)
 	}
-	s := &payloadSource{ReaderAt: f, file: f}
+	size := int64(0)
 	if err = os.Remove(f.Name()); err == nil {
-		s.size, err = io.Copy(f, r)
+		size, err = io.Copy(f, r)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("copy the payload to %s: %w; set TMPDIR to a folder with room, or name a file", f.Name(), err), f.Close())
 	}
-	return s, nil
+	return io.NewSectionReader(f, 0, size), nil
 }
 
 // parts are what a file is cut into, to be stored as the chunks of a prompt:

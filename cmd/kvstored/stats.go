@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/cli"
 	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/daemon"
@@ -211,21 +212,17 @@ func (v *statsView) printModels(w io.Writer) {
 		for _, n := range m.HitTokens {
 			hit += n
 		}
-		t.Row(printable(m.Model), human.Count(m.AskedTokens), human.Count(hit), human.Percent(float64(hit), float64(m.AskedTokens)), rateSaved(m))
+		timeSaved := "-" // of an engine that has not told how fast it is
+		if m.Saved > 0 {
+			timeSaved = human.Seconds(m.Saved)
+		}
+		t.Row(printable(m.Model), human.Count(m.AskedTokens), human.Count(hit), human.Percent(float64(hit), float64(m.AskedTokens)), timeSaved)
 	}
 	if more := len(models) - mostModels; more > 0 {
 		t.Row(fmt.Sprintf("and %d more, in --json", more))
 	}
 	t.Print(w, "")
 	fmt.Fprintln(w)
-}
-
-// rateSaved is the GPU time that a model's engine has saved, "-" where it has not told how fast it is.
-func rateSaved(m *server.ModelStats) string {
-	if m.Saved == 0 {
-		return "-"
-	}
-	return human.Seconds(m.Saved)
 }
 
 // mostRivals are shown, each way.
@@ -461,15 +458,6 @@ func readStats(ctx context.Context, c *client.Client) (raw json.RawMessage, v *s
 	return raw, v, nil
 }
 
-// tiersOfDaemon are the tiers that the daemon has, by name.
-func tiersOfDaemon(ctx context.Context, c *client.Client) (map[tier.Place]tier.Stats, error) {
-	_, v, err := readStats(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	return v.Store.Tiers, nil
-}
-
 // tierNames are the tiers in the order of client.TierCounts, as the protocol has them.
 var tierNames = [...]string{"cpu", "disk", "remote"}
 
@@ -507,8 +495,6 @@ const leastWatch = 100 * time.Millisecond
 func watchStats(ctx context.Context, w io.Writer, c *client.Client, every time.Duration) error {
 	f, ok := w.(*os.File)
 	clears := ok && term.IsTerminal(int(f.Fd()))
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	var last *statsView
 	for {
 		_, v, err := readStats(ctx, c)
@@ -526,10 +512,8 @@ func watchStats(ctx context.Context, w io.Writer, c *client.Client, every time.D
 			v.printChange(w, last)
 		}
 		last = v
-		select {
-		case <-ctx.Done():
+		if base.Sleep(ctx, every) != nil {
 			return nil
-		case <-tick.C:
 		}
 	}
 }

@@ -190,12 +190,10 @@ func (l *Distrusted) save() error {
 		l.begin()
 	}
 	l.mu.Unlock()
-	late := time.NewTimer(patience)
-	defer late.Stop()
 	select {
 	case <-w.done:
 		return w.err
-	case <-late.C:
+	case <-time.After(patience):
 		return fmt.Errorf("%s is not written after %v: its device does not answer", DistrustFile, patience)
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
+
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 const (
@@ -83,15 +85,8 @@ func (q *LogQueue) WriteLevel(l zerolog.Level, p []byte) (int, error) {
 	if !fits {
 		q.lost.Add(1)
 	}
-	q.rouse()
+	base.Poke(q.wake)
 	return len(p), nil
-}
-
-func (q *LogQueue) rouse() {
-	select {
-	case q.wake <- struct{}{}:
-	default: // it is awake
-	}
 }
 
 // Lost is how many lines were lost.
@@ -102,16 +97,14 @@ func (q *LogQueue) Close() {
 	q.mu.Lock()
 	q.mu.closed = true
 	q.mu.Unlock()
-	q.rouse()
+	base.Poke(q.wake)
 	within(q.ended)
 }
 
 func within(done <-chan struct{}) {
-	late := time.NewTimer(lastWait)
-	defer late.Stop()
 	select {
 	case <-done:
-	case <-late.C:
+	case <-time.After(lastWait):
 	}
 }
 

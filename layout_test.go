@@ -26,11 +26,11 @@ var layered = []string{"lab", "router"}
 var rows = [][]string{
 	{"internal/test/pipe", "internal/wire/wiretest"}, // for tests
 	{"internal/base"},
-	{"clients/python", "internal/access", "internal/arena", "internal/cli/human", "internal/httpd", "internal/socket"},
+	{"clients/python", "internal/access", "internal/arena", "internal/human", "internal/httpd", "internal/socket"},
 	{"key", "policy", "config", "tier/breaker", "internal/budget", "internal/fair"},
 	{"internal/wire/gen"}, // prints codecs from the schema
 	{"internal/database", "internal/events", "internal/explain", "internal/index", "internal/ledger", "internal/stale", "internal/wire"},
-	{"tier", "internal/cli", "internal/keep", "internal/sample", "internal/server/hint"},
+	{"tier", "internal/keep", "internal/sample", "internal/server/hint"},
 	{"internal/stack"},
 	{"internal/test/nested"}, // for tests
 	{"policy/policytest", "tier/tierfault", "internal/test/faultfs", "internal/test/logtest", "internal/test/s3test"}, // for tests

@@ -15,9 +15,8 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/daemon"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/sample"
 )
 
@@ -254,7 +253,7 @@ func stopWarnings(c *config.Config, takes, unit time.Duration, file string, know
 // summarize prints what a configuration comes to, as comments; if here, on this
 // machine. keeper is what one holds, or empty.
 func summarize(w io.Writer, c *config.Config, here bool, keeper string) {
-	var l cli.List
+	var l human.List
 	l.Row("clients", "%s, mode %04o", c.Listen.Socket, c.Listen.Mode)
 	if len(c.Listen.RESP) > 0 {
 		l.Row("", "Redis: %s", strings.Join(c.Listen.RESP, ", "))
@@ -283,7 +282,7 @@ func summarize(w io.Writer, c *config.Config, here bool, keeper string) {
 }
 
 // summarizeAccess says who can read all of DRAM.
-func summarizeAccess(l *cli.List, c *config.Config) {
+func summarizeAccess(l *human.List, c *config.Config) {
 	if len(c.Access) == 0 {
 		l.Row("access", "every client may map the arena, and so read all of DRAM")
 		return
@@ -307,7 +306,7 @@ func summarizeAccess(l *cli.List, c *config.Config) {
 }
 
 // summarizeDRAM says what the shares of DRAM are in bytes.
-func summarizeDRAM(l *cli.List, c *config.Config) {
+func summarizeDRAM(l *human.List, c *config.Config) {
 	b := daemon.LimitsOfDRAM(int64(c.CPU.Capacity))
 	l.Row("DRAM", "%s of shared memory, taken at start", human.Bytes(int64(c.CPU.Capacity)))
 	l.Row("", "leases and fills %s, half of that for one client of several; pins %s, loads %s, unwritten %s; %s in all",
@@ -315,7 +314,7 @@ func summarizeDRAM(l *cli.List, c *config.Config) {
 }
 
 // summarizeMemory says how the memory is divided.
-func summarizeMemory(l *cli.List, c *config.Config, here bool) {
+func summarizeMemory(l *human.List, c *config.Config, here bool) {
 	p, source := daemon.MemoryPlan(c, here)
 	from := "derived"
 	if c.Limits.Memory > 0 {
@@ -332,7 +331,7 @@ func summarizeMemory(l *cli.List, c *config.Config, here bool) {
 
 // summarizeChunks says how many chunks there may be, and how large they are where a
 // tier's bytes are used up first.
-func summarizeChunks(l *cli.List, c *config.Config, here bool) {
+func summarizeChunks(l *human.List, c *config.Config, here bool) {
 	p, _ := daemon.MemoryPlan(c, here)
 	l.Row("chunks", "%d in DRAM and as many on disk, %d bytes of memory each", p.Number, p.Chunks/p.Number)
 	full := fmt.Sprintf("DRAM is full with chunks of %s or more on average", human.Bytes(max(int64(c.CPU.Capacity)/p.Number, 4<<10)))
@@ -343,7 +342,7 @@ func summarizeChunks(l *cli.List, c *config.Config, here bool) {
 }
 
 // summarizeDisk says how much room there is.
-func summarizeDisk(l *cli.List, c *config.Disk, here bool) {
+func summarizeDisk(l *human.List, c *config.Disk, here bool) {
 	if !c.Enabled() {
 		l.Row("disk", "none")
 		return

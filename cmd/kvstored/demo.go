@@ -21,9 +21,8 @@ import (
 	"github.com/kvstored/kvstored/client"
 	python "github.com/kvstored/kvstored/clients/python"
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/demo"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -189,7 +188,7 @@ func (d *demoFlags) run(ctx context.Context, cmd *cobra.Command, dir string) err
 	if on, _ := cmd.Flags().GetBool("json"); !on {
 		d.printSetting(cmd.OutOrStdout(), dir)
 	}
-	bar := cli.NewProgress(cmd.ErrOrStderr(), "demo", d.Users*d.Turns)
+	bar := human.NewProgress(cmd.ErrOrStderr(), "demo", d.Users*d.Turns)
 	defer bar.End()
 	d.Start, d.Stop, d.Step = p.start, p.stop, bar.Begin
 	d.Played = func(turn demo.Turn) {
@@ -201,7 +200,7 @@ func (d *demoFlags) run(ctx context.Context, cmd *cobra.Command, dir string) err
 		return err
 	}
 	err = show(cmd, r, func(w io.Writer) error {
-		for _, line := range cli.Wrapped(p.trouble, cli.Columns) {
+		for _, line := range human.Wrapped(p.trouble, human.Columns) {
 			fmt.Fprintln(w, line)
 		}
 		printWhere(w, &r.Total)
@@ -318,7 +317,7 @@ func (d *demoFlags) printSetting(w io.Writer, dir string) {
 
 // printWhere is the table of where the tokens came from.
 func printWhere(w io.Writer, s *demo.Sums) {
-	var t cli.Table
+	var t human.Table
 	t.Row("", "tokens", "share", "chunks")
 	whole := float64(s.PromptTokens)
 	for i, name := range tierNames[:2] {
@@ -332,7 +331,7 @@ func printWhere(w io.Writer, s *demo.Sums) {
 }
 
 func printPlayed(w io.Writer, r *demo.Result) {
-	var l cli.List
+	var l human.List
 	verdict := "every byte right"
 	if r.Total.Wrong > 0 {
 		verdict = "WRONG BYTES"

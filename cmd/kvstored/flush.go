@@ -12,8 +12,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -137,7 +136,7 @@ func uploadAll(cmd *cobra.Command, at *adminFlags) (*admin.Uploaded, error) {
 			if u.Next == "" {
 				return nil
 			}
-			if time.Since(told) >= cli.PlainInterval {
+			if time.Since(told) >= human.PlainInterval {
 				told = time.Now()
 				fmt.Fprintf(progressOf(cmd), "upload: %s, %s so far; %s were there\n", human.Plural(sum.Chunks, "chunk"), human.Bytes(sum.Bytes), human.Count(sum.Present))
 			}

@@ -14,8 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 // forgetFlags are the command line of forget.
@@ -144,7 +143,7 @@ func (f *forgetFlags) forgetAll(ctx context.Context, c *admin.Client, progress i
 			return nil, err
 		}
 		sum.Chunks, sum.Found, sum.Bytes, sum.Tiers = sum.Chunks+p.Chunks, sum.Found+p.Found, sum.Bytes+p.Bytes, p.Tiers
-		if time.Since(told) >= cli.PlainInterval {
+		if time.Since(told) >= human.PlainInterval {
 			told = time.Now()
 			fmt.Fprintf(progress, "forget: %s in the bucket, %s so far\n", human.Plural(sum.Found, "chunk"), human.Bytes(sum.Bytes))
 		}

@@ -10,8 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 func listCommand() *cobra.Command {
@@ -87,7 +86,7 @@ stays stored until it is evicted.`, "/v1/claims", printClaims)
 }
 
 func printClaims(w io.Writer, r *admin.Claims) error {
-	var pins, holders, retains cli.Table
+	var pins, holders, retains human.Table
 	pins.Row("pin", "connection", "chunks", "bytes", "ends in")
 	for _, p := range r.Pins {
 		pins.Row(short(p.Name, 34), fmt.Sprint(p.Connection), human.Count(p.Chunks), human.Bytes(p.Bytes), ago(p.ExpiresSeconds))
@@ -104,7 +103,7 @@ func printClaims(w io.Writer, r *admin.Claims) error {
 	}
 	for _, t := range []struct {
 		rows    int
-		table   *cli.Table
+		table   *human.Table
 		nothing string
 	}{{len(r.Pins), &pins, "nothing is pinned\n"}, {len(r.Holders), &holders, ""}, {len(r.Retained), &retains, "nothing is retained\n"}} {
 		if t.rows > 0 {
@@ -122,7 +121,7 @@ func printClients(w io.Writer, r *admin.Clients) error {
 		fmt.Fprintln(w, "no client is connected")
 		return nil
 	}
-	var t cli.Table
+	var t human.Table
 	t.Row("client", "user", "connections", "memory", "leases", "leased", "pinned")
 	for _, c := range r.Clients {
 		t.Row(short(c.Name, 22), fmt.Sprint(c.UID), human.Count(c.Connections), human.Bytes(c.Memory), human.Count(c.Leases), human.Bytes(c.LeaseBytes), human.Bytes(c.PinBytes))
@@ -137,7 +136,7 @@ func printLeases(w io.Writer, r *admin.Leases) error {
 		fmt.Fprintln(w, "nothing is leased")
 		return nil
 	}
-	var t cli.Table
+	var t human.Table
 	t.Row("client", "connection", "for", "chunks", "bytes", "tokens", "age", "ends in")
 	for i := range r.Leases {
 		l := &r.Leases[i]
@@ -159,7 +158,7 @@ func printJobs(w io.Writer, r *admin.Leases) error {
 		fmt.Fprintln(w, "nothing is being loaded")
 		return nil
 	}
-	var t cli.Table
+	var t human.Table
 	t.Row("client", "connection", "ready", "of tokens", "", "from DRAM", "disk", "remote", "age")
 	for i := range r.Leases {
 		l := &r.Leases[i]

@@ -14,8 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -167,7 +166,7 @@ func printMissing(w io.Writer, m *lookupMissing) {
 }
 
 func printLookup(w io.Writer, r *lookupResult, m *client.Match) {
-	var t cli.Table
+	var t human.Table
 	t.Row("", "chunks", "tokens", "share")
 	for i, n := range m.Tiers {
 		if n.Chunks > 0 || i < 2 {
@@ -287,7 +286,7 @@ func kindText(kind client.GroupKind, tokens int) string {
 }
 
 func printGroups(w io.Writer, g *groupsResult) {
-	var t cli.Table
+	var t human.Table
 	t.Row("group", "kind", "chunks needed", "DRAM", "disk", "remote", "")
 	for _, r := range g.Groups {
 		name, lacks := r.Group, ""
@@ -387,7 +386,7 @@ func promoted(m *client.Match, st *client.State) promotedResult {
 }
 
 func printPromoted(w io.Writer, m *client.Match, st *client.State) {
-	var t cli.Table
+	var t human.Table
 	t.Row("", "chunks", "tokens")
 	t.Row("were in DRAM", human.Count(st.Tiers[0].Chunks), human.Count(st.Tiers[0].Tokens))
 	for i := 1; i < len(tierTitles); i++ {

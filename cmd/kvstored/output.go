@@ -21,8 +21,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/base"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 // jsonFlag gives a command the flag for output that machines read; see show.
@@ -97,7 +96,7 @@ func follow(cmd *cobra.Command, socket, what string, left func(*statsView) int64
 			return // quick work is not looked at
 		}
 		_ = withClient(ctx, socket, client.Options{Inline: true}, func(c *client.Client) error {
-			var bar *cli.Progress
+			var bar *human.Progress
 			total := int64(0)
 			for {
 				_, v, err := readStats(ctx, c)
@@ -106,7 +105,7 @@ func follow(cmd *cobra.Command, socket, what string, left func(*statsView) int64
 				}
 				n := left(v)
 				if total = max(total, n); bar == nil {
-					bar = cli.NewBytes(progressOf(cmd), what, total)
+					bar = human.NewBytes(progressOf(cmd), what, total)
 					defer bar.End()
 				}
 				bar.At(total-n, total)

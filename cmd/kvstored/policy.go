@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -52,7 +52,7 @@ The configuration file counts again after a restart or a reload.`
 }
 
 func printPolicies(w io.Writer, p *admin.Policies) error {
-	var l cli.List
+	var l human.List
 	for _, name := range tierNames {
 		if is, ok := p.Tiers[name]; ok {
 			l.Row(name, "%s", is)

@@ -11,9 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 // mostListed is how many prefixes are printed at most.
@@ -103,7 +102,7 @@ func printNothing(w io.Writer, q *admin.PrefixesRequest) {
 }
 
 func printPrefixes(w io.Writer, r *admin.Prefixes) {
-	var t cli.Table
+	var t human.Table
 	t.Row("prefix", "depth", "chunks", "bytes", "DRAM", "disk", "heat", "idle", "behind")
 	space := ""
 	for i := range r.Prefixes {

@@ -13,8 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 func putCommand() *cobra.Command {
@@ -50,7 +49,7 @@ memory; what does not come from a regular file is written to a temporary one fir
 				n, err := different(cmd.Context(), c, prompt, payloads)
 				sum := putSum{Chunks: payloads.n, Different: n}
 				if err == nil && n == 0 { // else half of the prompt would be of another payload
-					bar := cli.NewBytes(progressOf(cmd), "put", payloads.total)
+					bar := human.NewBytes(progressOf(cmd), "put", payloads.total)
 					sum, err = put(cmd.Context(), c, prompt, payloads, bar)
 					bar.End()
 				}
@@ -110,7 +109,7 @@ const putWait = 10 * time.Second
 
 // put stores payloads as the chunks of a prompt, as many at a time as there is
 // room for.
-func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads parts, bar *cli.Progress) (putSum, error) {
+func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads parts, bar *human.Progress) (putSum, error) {
 	sum := putSum{Chunks: payloads.n}
 	results, err := c.Store(ctx, prompt, client.ReserveOptions{Sizes: payloads.sizes(), Wait: putWait}, nil, func(i int, dst []byte) error {
 		bar.At(int64(i)*payloads.each, payloads.total) // those before it are stored, or were there

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/tier"
 )
 

@@ -12,8 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -62,7 +61,7 @@ func printSpaces(w io.Writer, list *spaceList) error {
 		of, than := opened(&a), opened(&b)
 		return cmp.Or(cmp.Compare(place(&a), place(&b)), cmp.Compare(of.Model, than.Model), cmp.Compare(of.Worker, than.Worker))
 	})
-	var t cli.Table
+	var t human.Table
 	t.Row("model", "open", "chunks", "in DRAM", "on disk")
 	for i := range uses {
 		u := &uses[i]

@@ -7,20 +7,17 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/base"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/daemon"
 	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/tier"
@@ -30,7 +27,7 @@ import (
 type statsView daemon.Stats
 
 // printWritten says what a tier was not given yet.
-func printWritten(l *cli.List, wr *stack.Written, tier string) {
+func printWritten(l *human.List, wr *stack.Written, tier string) {
 	l.Row("to "+tier, "%s waiting", human.Plural(wr.Waiting, "chunk"))
 	if wr.Held {
 		l.Row("", "%s of them until DRAM evicts them", human.Bytes(wr.HeldBytes))
@@ -107,7 +104,7 @@ func (v *statsView) print(w io.Writer) {
 func paragraphs(w io.Writer, texts ...string) {
 	for _, text := range texts {
 		if text != "" {
-			fmt.Fprintln(w, strings.Join(cli.Wrapped(text, cli.Columns), "\n"))
+			fmt.Fprintln(w, strings.Join(human.Wrapped(text, human.Columns), "\n"))
 		}
 	}
 }
@@ -157,7 +154,7 @@ func (v *statsView) worth() string {
 }
 
 func (v *statsView) printTiers(w io.Writer) {
-	var t cli.Table
+	var t human.Table
 	t.Row("", "chunks", "used", "of", "", "read", "written", "evicted", "corrupt")
 	for i := range tierNames {
 		s, ok := v.Store.Tiers[tier.Place(i)]
@@ -179,7 +176,7 @@ func (v *statsView) printTiers(w io.Writer) {
 }
 
 func (v *statsView) printHits(w io.Writer) {
-	var t cli.Table
+	var t human.Table
 	asked, hit, unseen := v.Server.AskedTokens, v.hits(), v.newText()
 	row := func(name string, n uint64) { t.Row(name, human.Count(n), human.Percent(float64(n), float64(asked))) }
 	t.Row("", "tokens", "share")
@@ -205,7 +202,7 @@ func (v *statsView) printModels(w io.Writer) {
 		return
 	}
 	slices.SortStableFunc(models, func(a, b server.ModelStats) int { return cmp.Compare(b.AskedTokens, a.AskedTokens) })
-	var t cli.Table
+	var t human.Table
 	t.Row("of model", "asked", "hit", "share", "GPU time saved")
 	for i := range min(len(models), mostModels) {
 		m, hit := &models[i], uint64(0)
@@ -247,7 +244,7 @@ func (v *statsView) printRivals(w io.Writer) {
 	if len(by) < 2 && len(of) < 2 {
 		return
 	}
-	var t cli.Table
+	var t human.Table
 	head := []string{"chunks gone from all tiers in the last hour"}
 	for _, b := range by {
 		head = append(head, "by "+short(b, 24))
@@ -265,7 +262,7 @@ func (v *statsView) printRivals(w io.Writer) {
 }
 
 func (v *statsView) printRest(w io.Writer) {
-	var l cli.List
+	var l human.List
 	s := &v.Server
 	l.Row("clients", "%d now, %s since the start", s.Connections, human.Count(s.ConnectionsTotal))
 	l.Row("requests", "%s, of them %s refused; %s malformed", human.Count(s.Requests), human.Count(s.Errors), human.Plural(s.Malformed, "frame"))
@@ -309,7 +306,7 @@ func (v *statsView) printRest(w io.Writer) {
 }
 
 // quotas is what spaces under a quota have of each tier.
-func (v *statsView) quotas(l *cli.List) {
+func (v *statsView) quotas(l *human.List) {
 	for i := range tierNames {
 		for _, q := range v.Store.Tiers[tier.Place(i)].Quotas {
 			l.Row("quota in "+tierTitles[i], "%s of %s used by models that match %q; %s evicted, %s refused",
@@ -319,7 +316,7 @@ func (v *statsView) quotas(l *cli.List) {
 }
 
 // fronts is what clients of other stores do.
-func (v *statsView) fronts(l *cli.List) {
+func (v *statsView) fronts(l *human.List) {
 	if s := v.RESP; s != nil {
 		l.Row("Redis clients", "%d now, %s since the start, %s refused, %s malformed", s.Connections, human.Count(s.ConnectionsTotal), human.Count(s.Refused), human.Count(s.Malformed))
 		l.Row("", "%s, %s, %s refused; %s hit, %s missed, %s stored", human.Plural(s.Commands, "command"), human.Plural(s.Errors, "error"), human.Plural(s.LoginsRefused, "login"), human.Count(s.Hits), human.Count(s.Misses), human.Count(s.Stored))
@@ -332,7 +329,7 @@ func (v *statsView) fronts(l *cli.List) {
 }
 
 // printDropped prints what a front end took and did not keep.
-func printDropped(l *cli.List, by map[string]uint64, owed int64) {
+func printDropped(l *human.List, by map[string]uint64, owed int64) {
 	for _, reason := range slices.Sorted(maps.Keys(by)) {
 		if n := by[reason]; n > 0 {
 			l.Row("", "%s dropped: %s", human.Plural(n, "value"), reason)
@@ -344,7 +341,7 @@ func printDropped(l *cli.List, by map[string]uint64, owed int64) {
 }
 
 // disk is what the disk tier's devices do.
-func (v *statsView) disk(l *cli.List) {
+func (v *statsView) disk(l *human.List) {
 	s, ok := v.Store.Tiers[tier.Disk]
 	if !ok {
 		return
@@ -378,7 +375,7 @@ func (v *statsView) disk(l *cli.List) {
 }
 
 // remote is what the remote tier's requests cost.
-func (v *statsView) remote(l *cli.List) {
+func (v *statsView) remote(l *human.List) {
 	s, ok := v.Store.Tiers[tier.Remote]
 	if !ok {
 		return
@@ -415,14 +412,14 @@ func (v *statsView) classes() string {
 }
 
 // ages is how many chunks have a bound on their age.
-func (v *statsView) ages(l *cli.List) {
+func (v *statsView) ages(l *human.List) {
 	if n, out := v.Store.Aged, v.Store.AgedOut; n > 0 || out > 0 {
 		l.Row("ages", "%s with a largest age; %s removed because of it", human.Plural(n, "chunk"), human.Count(out))
 	}
 }
 
 // printArena says what the memory of DRAM is made of.
-func (v *statsView) printArena(l *cli.List) {
+func (v *statsView) printArena(l *human.List) {
 	if a := &v.Arena; a.PopulatedBytes < a.CapacityBytes {
 		l.Row("", "%s of %s are populated, %s", human.Bytes(a.PopulatedBytes), human.Bytes(a.CapacityBytes), human.Percent(float64(a.PopulatedBytes), float64(a.CapacityBytes)))
 	}
@@ -430,7 +427,7 @@ func (v *statsView) printArena(l *cli.List) {
 }
 
 // printGroups says what the groups of hybrid models take, and what their prompts lost.
-func (v *statsView) printGroups(l *cli.List) {
+func (v *statsView) printGroups(l *human.List) {
 	for i := range tierNames {
 		for _, g := range v.Store.Groups[tier.Place(i)] {
 			if g.Chunks > 0 {
@@ -493,8 +490,7 @@ const leastWatch = 100 * time.Millisecond
 // watchStats prints the statistics again and again until ctx ends, and their changes
 // in between. A terminal is cleared before each.
 func watchStats(ctx context.Context, w io.Writer, c *client.Client, every time.Duration) error {
-	f, ok := w.(*os.File)
-	clears := ok && term.IsTerminal(int(f.Fd()))
+	clears := human.Terminal(w)
 	var last *statsView
 	for {
 		_, v, err := readStats(ctx, c)

@@ -13,9 +13,8 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -124,12 +123,12 @@ func printMisses(w io.Writer, r *admin.Why) error {
 		fmt.Fprintln(w, "no prompt that an engine has named missed anything lately; kvstored stats counts the tokens that all prompts missed")
 		return nil
 	}
-	var t cli.Table
+	var t human.Table
 	t.Row("prompts that missed something", "user", "tokens", "had", "")
 	for i := range r.Prompts {
 		m := &r.Prompts[i]
 		t.Row(short(m.LookupID, 36), fmt.Sprint(m.UID), human.Count(m.Tokens), human.Count(m.Got), human.Percent(float64(m.Got), float64(m.Tokens)))
-		t.Row(short("  "+m.Sentence, cli.Columns))
+		t.Row(short("  "+m.Sentence, human.Columns))
 	}
 	t.Print(w, "")
 	return nil
@@ -166,7 +165,7 @@ func (v *statsView) printMissed(w io.Writer) {
 	}
 	missed := slices.DeleteFunc(slices.Clone(v.Server.Missed.Missed), func(m explain.Total) bool { return m.Reason == explain.NeverStored.String() })
 	slices.SortFunc(missed, func(a, b explain.Total) int { return cmp.Compare(b.Tokens, a.Tokens) })
-	var t cli.Table
+	var t human.Table
 	if len(missed) > 0 {
 		t.Row("missed, and why", "tokens", "share")
 	}
@@ -178,7 +177,7 @@ func (v *statsView) printMissed(w io.Writer) {
 		t.Row(name, human.Count(m.Tokens), human.Percent(float64(m.Tokens), float64(v.Server.AskedTokens)))
 	}
 	t.Print(w, "")
-	for _, line := range cli.Wrapped(v.Advice, cli.Columns) {
+	for _, line := range human.Wrapped(v.Advice, human.Columns) {
 		fmt.Fprintln(w, line)
 	}
 	fmt.Fprintln(w)

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli/human"
 	"github.com/kvstored/kvstored/internal/httpd"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/tier"
 )
 

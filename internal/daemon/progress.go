@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/base"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/tier"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/socket"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 )
 
 const (

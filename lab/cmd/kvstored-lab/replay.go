@@ -14,8 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/lab/replay"
 )
 
@@ -129,7 +128,7 @@ func (f *replayFlags) run(cmd *cobra.Command) error {
 	if f.quiet {
 		progress = io.Discard
 	}
-	bar := cli.NewProgress(progress, filepath.Base(f.trace), summary.Requests)
+	bar := human.NewProgress(progress, filepath.Base(f.trace), summary.Requests)
 	tokens, hits, wrong := int64(0), int64(0), 0
 	o.Observe = func(out *replay.Outcome) {
 		tokens += int64(out.Tokens)
@@ -246,7 +245,7 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result, lasts time.Du
 		human.Duration(time.Duration(r.Seconds*float64(time.Second))), human.Plural(o.Concurrency, "client"))
 	printHits(w, r)
 	fmt.Fprintln(w)
-	var l cli.List
+	var l human.List
 	verdict := "every byte right"
 	if !r.OK() {
 		verdict = fmt.Sprintf("WRONG BYTES in %s, other bytes already there for %s",
@@ -299,14 +298,14 @@ func printReplay(w io.Writer, o *replay.Options, r *replay.Result, lasts time.Du
 // printHits is the table of where the tokens came from.
 // printReady prints how long requests of one kind took until their prefix could
 // be read.
-func printReady(l *cli.List, title string, d replay.Spread) {
+func printReady(l *human.List, title string, d replay.Spread) {
 	if d.Requests > 0 {
 		l.Row(title, "p50 %s, p90 %s, p99 %s, longest %s, of %s", human.Micros(d.P50), human.Micros(d.P90), human.Micros(d.P99), human.Micros(d.Max), human.Plural(d.Requests, "request"))
 	}
 }
 
 func printHits(w io.Writer, r *replay.Result) {
-	var t cli.Table
+	var t human.Table
 	t.Row("", "tokens", "share", "chunks")
 	whole := float64(r.TotalPromptTokens)
 	for i, name := range replay.TierNames {

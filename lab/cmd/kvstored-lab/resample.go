@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvstored/kvstored/internal/cli"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/lab/simulate"
 )
 
@@ -25,7 +25,7 @@ func (f *replayFlags) runResamples(cmd *cobra.Command, trace *simulate.Trace, o 
 	case f.asJSON:
 		return printJSON(cmd.OutOrStdout(), spreads)
 	}
-	var t cli.Table
+	var t human.Table
 	t.Row("policy", "capacity_blocks", "samples", "mean", "deviation", "lead", "lead_deviation")
 	for _, s := range spreads {
 		cells := []string{s.Policy, strconv.Itoa(s.CapacityBlocks), strconv.Itoa(s.Samples)}

@@ -16,8 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/lab/replay"
 	"github.com/kvstored/kvstored/lab/simulate"
 )
@@ -121,7 +120,7 @@ func atCapacity(r simulate.Row) string {
 func (f *replayFlags) withBar(cmd *cobra.Command, steps int, run func(ctx context.Context, step func(what string)) error) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	bar := cli.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), steps)
+	bar := human.NewProgress(cmd.ErrOrStderr(), filepath.Base(f.trace), steps)
 	err := run(ctx, func(what string) { bar.Step(func() string { return what }) })
 	bar.End()
 	if ctx.Err() != nil {

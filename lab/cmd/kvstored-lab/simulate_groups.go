@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/lab/replay"
 	"github.com/kvstored/kvstored/lab/simulate"
 )
@@ -113,8 +112,8 @@ func (f *replayFlags) groupOptions(cmd *cobra.Command) (o simulate.GroupOptions,
 }
 
 // groupTable has all digits of every number.
-func groupTable(rows []simulate.GroupRow) *cli.Table {
-	t := new(cli.Table)
+func groupTable(rows []simulate.GroupRow) *human.Table {
+	t := new(human.Table)
 	t.Row("policy", "store", "capacity_blocks", "capacity_bytes", "requests", "total_prompt_tokens", "total_hit_tokens",
 		"overall_hit_rate", "lost_tokens", "loaded_bytes", "bytes_per_hit_token", "bytes_by_group", "dead_bytes")
 	for _, r := range rows {

@@ -11,8 +11,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/lab/simulate"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -43,7 +42,7 @@ func styled(w io.Writer) bool {
 func (f *replayFlags) rowTable(w io.Writer, rows []simulate.Row, styled bool) {
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b simulate.Row) int { return cmp.Compare(a.CapacityBlocks, b.CapacityBlocks) })
-	var t cli.Table
+	var t human.Table
 	t.Row(f.withSize([]string{"policy", "blocks", "tokens hit", "compute", "hit tokens", "block hits", "block misses", "in the end"}, "size")...)
 	for _, r := range rows {
 		t.Row(f.withSize([]string{
@@ -108,8 +107,8 @@ func (f *replayFlags) size(blocks int) string {
 }
 
 // tierTable has a row for each pair of tiers.
-func (f *replayFlags) tierTable(rows []simulate.TierRow) *cli.Table {
-	t := new(cli.Table)
+func (f *replayFlags) tierTable(rows []simulate.TierRow) *human.Table {
+	t := new(human.Table)
 	t.Row(f.withSize([]string{"DRAM", "blocks", "disk", "blocks", "write", "tokens hit", "in DRAM", "compute", "written"}, "bytes written")...)
 	for _, r := range rows {
 		t.Row(f.withSize([]string{

@@ -12,8 +12,7 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/cli"
-	"github.com/kvstored/kvstored/internal/cli/human"
+	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/lab/simulate"
 	"github.com/kvstored/kvstored/lab/whatif"
@@ -45,7 +44,7 @@ no advice, and the exit code is 1. It takes an admin.`,
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			bar := cli.NewProgress(cmd.ErrOrStderr(), "whatif", whatif.Rows(s))
+			bar := human.NewProgress(cmd.ErrOrStderr(), "whatif", whatif.Rows(s))
 			r, err := whatif.Play(ctx, s, simulate.DefaultPrefillDepth, func(row *whatif.Row) {
 				bar.Step(func() string { return fmt.Sprintf("%s of %s", row.Policy, row.Tier) })
 			})
@@ -84,8 +83,8 @@ func printWhatIf(w io.Writer, r *whatif.Report, compute bool) {
 	if compute {
 		share, of = func(row *whatif.Row) (float64, float64) { return row.Compute, row.ComputeError }, "prefill compute saved"
 	}
-	for _, line := range cli.Wrapped(fmt.Sprintf("%s since %s, from %s of the sessions; %s in DRAM or on disk. Measured: %s of %s tokens, of all sessions.", human.Plural(r.Requests, "request"),
-		r.Since.Local().Format(time.DateTime), human.Percent(r.Share, 1), of, human.Percent(r.Measured, 1), human.Count(r.MeasuredTokens)), cli.Columns) {
+	for _, line := range human.Wrapped(fmt.Sprintf("%s since %s, from %s of the sessions; %s in DRAM or on disk. Measured: %s of %s tokens, of all sessions.", human.Plural(r.Requests, "request"),
+		r.Since.Local().Format(time.DateTime), human.Percent(r.Share, 1), of, human.Percent(r.Measured, 1), human.Count(r.MeasuredTokens)), human.Columns) {
 		fmt.Fprintln(w, line)
 	}
 	worst := 0.0
@@ -106,7 +105,7 @@ func printWhatIf(w io.Writer, r *whatif.Report, compute bool) {
 
 // printTierIf prints the rows of one tier, a policy a line, each with what was measured.
 func printTierIf(w io.Writer, r *whatif.Report, tier, title string, share func(*whatif.Row) (float64, float64)) {
-	var t cli.Table
+	var t human.Table
 	head := []string{title}
 	lines, order := make(map[string][]string), []string(nil)
 	for i := range r.Rows {

@@ -10,10 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rs/zerolog"
-	"golang.org/x/term"
-
 	"github.com/kvstored/kvstored/internal/base"
+	"github.com/rs/zerolog"
 )
 
 const (
@@ -49,8 +47,7 @@ func SurvivePipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 func StartLog(w io.Writer, format string) (zerolog.Logger, *LogQueue) {
 	zerolog.TimeFieldFormat = time.RFC3339Nano
 	q := &LogQueue{to: w, wake: make(chan struct{}, 1), ended: make(chan struct{})}
-	f, ok := w.(*os.File)
-	terminal := ok && term.IsTerminal(int(f.Fd()))
+	terminal := Terminal(w)
 	if format == "console" || format == "auto" && terminal {
 		q.console = &zerolog.ConsoleWriter{TimeFormat: time.TimeOnly, NoColor: !terminal}
 	}

@@ -1,4 +1,5 @@
-// Package human is what people read of every program of kvstored: numbers, the version, the log.
+// Package human is what people read of every program of kvstored: numbers, tables, lists, the
+// progress of long work, the version, the log.
 //
 // Counts, sizes, shares and times are written as people read them, in messages, tables and
 // reports; scripts get their digits elsewhere.

@@ -47,7 +47,7 @@ func TestInfo(t *testing.T) {
 
 // TestPython: the Python client has the same number.
 func TestPython(t *testing.T) {
-	text, err := os.ReadFile("../../../clients/python/src/kvstored/_version.py")
+	text, err := os.ReadFile("../../clients/python/src/kvstored/_version.py")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,8 @@
 // [Delete] deletes from maps so that they give memory back: a map of Go's keeps the room of
 // all entries that it ever had.
 //
-// The package holds no lock while it calls, and no buffer. What it has of the process is the
+// A [Table] remembers values by keys within a bound, the last ones written.
+//
+// But for a Table the package holds no lock while it calls, and it has no buffer. What it has of the process is the
 // count and the log of Broken.
 package base

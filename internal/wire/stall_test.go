@@ -42,7 +42,7 @@ func TestProgressIsNoStall(t *testing.T) {
 		mustWrite(t, a, pingFrame(2))
 	}()
 	for b.tail < 3*stallBytes { // bytes keep coming
-		if err := b.receive(Header{BodyBytes: 1 << 20}, true); err != nil {
+		if err := b.receive(Header{BodyBytes: 1 << 20}, true, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

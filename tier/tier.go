@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -166,13 +167,29 @@ func (p Place) String() string {
 func (p Place) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText reads it back.
-func (p *Place) UnmarshalText(text []byte) error {
-	i := slices.Index(names[:], string(text))
-	if i < 0 {
-		return fmt.Errorf("%q is no tier", text)
+func (p *Place) UnmarshalText(text []byte) (err error) {
+	*p, err = Parse(string(text))
+	return err
+}
+
+// Title is the name that people use.
+func (p Place) Title() string {
+	if p == CPU {
+		return "DRAM"
 	}
-	*p = Place(i)
-	return nil
+	return p.String()
+}
+
+// Parse reads a name, or the title.
+func Parse(name string) (Place, error) {
+	if strings.EqualFold(name, CPU.Title()) {
+		return CPU, nil
+	}
+	i := slices.Index(names[:], name)
+	if i < 0 {
+		return 0, fmt.Errorf("%.80q is no tier; write %s (DRAM is cpu)", name, strings.Join(names[:], ", "))
+	}
+	return Place(i), nil
 }
 
 // The share of a tier's room above which it evicts, ahead of the puts that will need it, and

@@ -322,7 +322,7 @@ func printWhere(w io.Writer, s *demo.Sums) {
 	whole := float64(s.PromptTokens)
 	for i, name := range tierNames[:2] {
 		n := s.TierTokens[name]
-		t.Row("from "+tierTitles[i], human.Count(n), human.Percent(float64(n), whole), human.Count(s.TierChunks[name]))
+		t.Row("from "+tier.Place(i).Title(), human.Count(n), human.Percent(float64(n), whole), human.Count(s.TierChunks[name]))
 	}
 	t.Row("computed", human.Count(s.PromptTokens-s.HitTokens), human.Percent(whole-float64(s.HitTokens), whole), human.Count(s.PromptChunks-s.HitChunks))
 	t.Row("prompts", human.Count(s.PromptTokens), "", human.Count(s.PromptChunks))

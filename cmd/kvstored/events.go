@@ -95,7 +95,7 @@ func (p *eventPrinter) lineOf(e *client.Event) eventLine {
 		return l
 	}
 	sp := p.spaces[e.Space]
-	l.Tier, l.Space, l.Model, l.Hash = tierName(e.Tier), e.Space.String(), sp.Model, hex.EncodeToString(e.Hash[:])
+	l.Tier, l.Space, l.Model, l.Hash = e.Tier.String(), e.Space.String(), sp.Model, hex.EncodeToString(e.Hash[:])
 	if e.Kind == client.EventStored {
 		if l.Tokens = e.Tokens; l.Tokens == 0 {
 			l.Tokens = uint32(sp.ChunkTokens)
@@ -105,16 +105,6 @@ func (p *eventPrinter) lineOf(e *client.Event) eventLine {
 		}
 	}
 	return l
-}
-
-// tierName is the name of one tier.
-func tierName(t client.Tiers) string {
-	for i, name := range tierNames {
-		if t == 1<<i {
-			return name
-		}
-	}
-	return "unknown"
 }
 
 func (p *eventPrinter) line(l *eventLine) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // forgetFlags are the command line of forget.
@@ -86,11 +87,12 @@ space unless it is right. A space, a tier and distrust take an admin.
 }
 
 func (f *forgetFlags) run(cmd *cobra.Command) error {
-	if _, err := tiersOf(f.tiers...); err != nil {
-		return err
-	}
-	for i := range f.tiers {
-		f.tiers[i] = placeName(f.tiers[i])
+	for i, name := range f.tiers {
+		p, err := tier.Parse(name)
+		if err != nil {
+			return usage(err)
+		}
+		f.tiers[i] = p.String()
 	}
 	if !f.yes && !f.dry {
 		if f.distrust != "" {

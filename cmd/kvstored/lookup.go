@@ -45,6 +45,15 @@ type lookupCount struct {
 	Tokens uint64 `json:"tokens"`
 }
 
+// perTier is counts by the names of tiers.
+func perTier(counts client.TierCounts) map[string]lookupCount {
+	all := make(map[string]lookupCount)
+	for i, n := range counts {
+		all[tierNames[i]] = lookupCount{n.Chunks, n.Tokens}
+	}
+	return all
+}
+
 func lookupCommand() *cobra.Command {
 	var (
 		socket string
@@ -90,13 +99,10 @@ group, if it has one; --groups names the others, as swa=window:1024,mamba=state.
 					Space:        hex.EncodeToString(id[:]),
 					PromptTokens: len(tokens), PromptChunks: flags.chunks(tokens),
 					MatchedTokens: m.Total.Tokens, MatchedChunks: m.Total.Chunks,
-					Tiers:    make(map[string]lookupCount),
+					Tiers:    perTier(m.Tiers),
 					LookupUS: float64(time.Since(start)) / float64(time.Microsecond),
 					Grouped:  found,
-				}
-				r.Missing = missingOf(&m)
-				for i, n := range m.Tiers {
-					r.Tiers[tierNames[i]] = lookupCount{n.Chunks, n.Tokens}
+					Missing:  missingOf(&m),
 				}
 				return show(cmd, r, func(w io.Writer) error {
 					printLookup(w, &r, &m)
@@ -170,7 +176,7 @@ func printLookup(w io.Writer, r *lookupResult, m *client.Match) {
 	t.Row("", "chunks", "tokens", "share")
 	for i, n := range m.Tiers {
 		if n.Chunks > 0 || i < 2 {
-			t.Row(tierTitles[i], human.Count(n.Chunks), human.Count(n.Tokens), human.Percent(float64(n.Tokens), float64(r.PromptTokens)))
+			t.Row(tier.Place(i).Title(), human.Count(n.Chunks), human.Count(n.Tokens), human.Percent(float64(n.Tokens), float64(r.PromptTokens)))
 		}
 	}
 	t.Row("stored", human.Count(r.MatchedChunks), human.Count(r.MatchedTokens), human.Percent(float64(r.MatchedTokens), float64(r.PromptTokens)))
@@ -375,23 +381,19 @@ func (p *promotion) run(cmd *cobra.Command, socket string, flags *promptFlags) e
 }
 
 func promoted(m *client.Match, st *client.State) promotedResult {
-	r := promotedResult{
+	return promotedResult{
 		MatchedChunks: m.Total.Chunks, ReadyChunks: st.Ready.Chunks, ReadyTokens: st.Ready.Tokens,
-		Tiers: make(map[string]lookupCount), Done: st.Done, Reason: st.Reason.String(),
+		Tiers: perTier(st.Tiers), Done: st.Done, Reason: st.Reason.String(),
 	}
-	for i, n := range st.Tiers {
-		r.Tiers[tierNames[i]] = lookupCount{n.Chunks, n.Tokens}
-	}
-	return r
 }
 
 func printPromoted(w io.Writer, m *client.Match, st *client.State) {
 	var t human.Table
 	t.Row("", "chunks", "tokens")
 	t.Row("were in DRAM", human.Count(st.Tiers[0].Chunks), human.Count(st.Tiers[0].Tokens))
-	for i := 1; i < len(tierTitles); i++ {
+	for i := 1; i < len(st.Tiers); i++ {
 		if n := st.Tiers[i]; n.Chunks > 0 || i < 2 {
-			t.Row("came from "+tierTitles[i], human.Count(n.Chunks), human.Count(n.Tokens))
+			t.Row("came from "+tier.Place(i).Title(), human.Count(n.Chunks), human.Count(n.Tokens))
 		}
 	}
 	t.Row("in DRAM now", human.Count(st.Ready.Chunks), human.Count(st.Ready.Tokens))

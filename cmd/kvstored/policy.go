@@ -10,6 +10,7 @@ import (
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/policy"
+	"github.com/kvstored/kvstored/tier"
 )
 
 func policyCommand() *cobra.Command {
@@ -27,11 +28,12 @@ func policyCommand() *cobra.Command {
 	}, printPolicies)
 	set := &cobra.Command{Use: "set TIER NAME", Args: cobra.ExactArgs(2)}
 	asking(set, func(ctx context.Context, c *admin.Client, args []string) (*admin.Policies, error) {
-		if _, err := tiersOf(args[0]); err != nil {
-			return nil, err
+		of, err := tier.Parse(args[0])
+		if err != nil {
+			return nil, usage(err)
 		}
 		p := new(admin.Policies)
-		return p, c.Do(ctx, "PUT", "/v1/policy", admin.PolicyRequest{Tier: placeName(args[0]), Policy: args[1]}, p)
+		return p, c.Do(ctx, "PUT", "/v1/policy", admin.PolicyRequest{Tier: of.String(), Policy: args[1]}, p)
 	}, printPolicies)
 	set.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		switch len(args) {

@@ -156,20 +156,20 @@ func (v *statsView) worth() string {
 func (v *statsView) printTiers(w io.Writer) {
 	var t human.Table
 	t.Row("", "chunks", "used", "of", "", "read", "written", "evicted", "corrupt")
-	for i := range tierNames {
-		s, ok := v.Store.Tiers[tier.Place(i)]
+	for p := range tier.Place(tier.Places) {
+		s, ok := v.Store.Tiers[p]
 		if !ok {
 			continue
 		}
 		read := human.Bytes(s.GetBytes)
-		if i == 0 {
+		if p == tier.CPU {
 			read = "-" // by clients, where it lies
 		}
 		if s.CapacityBytes == 0 { // shared: others store and delete too
-			t.Row(tierTitles[i], "-", "-", "-", "", read, human.Bytes(s.PutBytes), "-", human.Count(s.Corrupt))
+			t.Row(p.Title(), "-", "-", "-", "", read, human.Bytes(s.PutBytes), "-", human.Count(s.Corrupt))
 			continue
 		}
-		t.Row(tierTitles[i], human.Count(s.Entries), human.Bytes(s.UsedBytes), human.Bytes(s.CapacityBytes), human.Percent(float64(s.UsedBytes), float64(s.CapacityBytes)),
+		t.Row(p.Title(), human.Count(s.Entries), human.Bytes(s.UsedBytes), human.Bytes(s.CapacityBytes), human.Percent(float64(s.UsedBytes), float64(s.CapacityBytes)),
 			read, human.Bytes(s.PutBytes), human.Count(s.Evictions), human.Count(s.Corrupt))
 	}
 	t.Print(w, "")
@@ -180,9 +180,9 @@ func (v *statsView) printHits(w io.Writer) {
 	asked, hit, unseen := v.Server.AskedTokens, v.hits(), v.newText()
 	row := func(name string, n uint64) { t.Row(name, human.Count(n), human.Percent(float64(n), float64(asked))) }
 	t.Row("", "tokens", "share")
-	for i := range tierNames {
-		if _, ok := v.Store.Tiers[tier.Place(i)]; ok {
-			row("hit in "+tierTitles[i], v.Server.HitTokens[tier.Place(i)])
+	for p := range tier.Place(tier.Places) {
+		if _, ok := v.Store.Tiers[p]; ok {
+			row("hit in "+p.Title(), v.Server.HitTokens[p])
 		}
 	}
 	row("hit", hit)
@@ -278,13 +278,13 @@ func (v *statsView) printRest(w io.Writer) {
 	if r := s.Retained; r.Given > 0 {
 		l.Row("retained", "%s in %s", human.Bytes(r.Bytes), human.Plural(r.Chunks, "chunk"))
 	}
-	for i := range tierNames {
-		wr, ok := v.Store.Written[tier.Place(i)]
+	for p := range tier.Place(tier.Places) {
+		wr, ok := v.Store.Written[p]
 		if !ok {
 			continue
 		}
-		printWritten(&l, &wr, tierTitles[i])
-		s := v.Store.Tiers[tier.Place(i)]
+		printWritten(&l, &wr, p.Title())
+		s := v.Store.Tiers[p]
 		if s.Off {
 			l.Row("", "switched off after failures; probed until it works again")
 		}
@@ -307,9 +307,9 @@ func (v *statsView) printRest(w io.Writer) {
 
 // quotas is what spaces under a quota have of each tier.
 func (v *statsView) quotas(l *human.List) {
-	for i := range tierNames {
-		for _, q := range v.Store.Tiers[tier.Place(i)].Quotas {
-			l.Row("quota in "+tierTitles[i], "%s of %s used by models that match %q; %s evicted, %s refused",
+	for p := range tier.Place(tier.Places) {
+		for _, q := range v.Store.Tiers[p].Quotas {
+			l.Row("quota in "+p.Title(), "%s of %s used by models that match %q; %s evicted, %s refused",
 				human.Bytes(q.UsedBytes), human.Bytes(q.QuotaBytes), q.Match, human.Plural(q.Evictions, "chunk"), human.Count(q.Refused))
 		}
 	}
@@ -428,10 +428,10 @@ func (v *statsView) printArena(l *human.List) {
 
 // printGroups says what the groups of hybrid models take, and what their prompts lost.
 func (v *statsView) printGroups(l *human.List) {
-	for i := range tierNames {
-		for _, g := range v.Store.Groups[tier.Place(i)] {
+	for p := range tier.Place(tier.Places) {
+		for _, g := range v.Store.Groups[p] {
 			if g.Chunks > 0 {
-				l.Row(g.Kind+" groups", "%s, %s in %s; %s of them go first", human.Plural(g.Chunks, "chunk"), human.Bytes(g.Bytes), tierTitles[i], human.Bytes(g.DeadBytes))
+				l.Row(g.Kind+" groups", "%s, %s in %s; %s of them go first", human.Plural(g.Chunks, "chunk"), human.Bytes(g.Bytes), p.Title(), human.Bytes(g.DeadBytes))
 			}
 		}
 	}
@@ -457,32 +457,6 @@ func readStats(ctx context.Context, c *client.Client) (raw json.RawMessage, v *s
 
 // tierNames are the tiers in the order of client.TierCounts, as the protocol has them.
 var tierNames = [...]string{"cpu", "disk", "remote"}
-
-// tierTitles are the same, as people call them.
-var tierTitles = [...]string{"DRAM", "disk", "remote"}
-
-// placeName is the name of a tier as the protocol has it, if it is what people call one.
-func placeName(name string) string {
-	if strings.EqualFold(name, "DRAM") {
-		return tierNames[0]
-	}
-	return name
-}
-
-// tiersOf reads names of tiers.
-func tiersOf(names ...string) (t client.Tiers, err error) {
-next:
-	for _, name := range names {
-		for i, known := range tierNames {
-			if placeName(name) == known {
-				t |= client.CPU << i
-				continue next
-			}
-		}
-		return 0, usage(fmt.Errorf("%q is no tier; write %s (DRAM is cpu)", name, strings.Join(tierNames[:], ", ")))
-	}
-	return t, nil
-}
 
 // leastWatch is the shortest time between two looks.
 const leastWatch = 100 * time.Millisecond

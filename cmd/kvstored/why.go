@@ -16,6 +16,7 @@ import (
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 )
 
 func whyCommand() *cobra.Command {
@@ -171,8 +172,8 @@ func (v *statsView) printMissed(w io.Writer) {
 	}
 	for _, m := range missed {
 		name := m.Reason
-		if i := slices.Index(tierNames[:], m.Tier); i >= 0 {
-			name += " (" + tierTitles[i] + ")"
+		if p, err := tier.Parse(m.Tier); err == nil {
+			name += " (" + p.Title() + ")"
 		}
 		t.Row(name, human.Count(m.Tokens), human.Percent(float64(m.Tokens), float64(v.Server.AskedTokens)))
 	}

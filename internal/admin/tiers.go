@@ -11,18 +11,6 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// place reads the name of a tier.
-func place(name string) (tier.Place, error) {
-	var names []string
-	for p := tier.CPU; p < tier.Places; p++ {
-		if p.String() == name {
-			return p, nil
-		}
-		names = append(names, p.String())
-	}
-	return 0, refuse(BadRequest, "%.80q is no tier", name).advise("write " + strings.Join(names, ", "))
-}
-
 func (c *call) policies() *Policies {
 	reply := Policies{Tiers: make(map[string]string), Names: policy.All()}
 	for p := tier.CPU; p < tier.Places; p++ {
@@ -34,9 +22,9 @@ func (c *call) policies() *Policies {
 }
 
 func (c *call) setPolicy(q *PolicyRequest) (*Policies, error) {
-	p, err := place(q.Tier)
+	p, err := tier.Parse(q.Tier)
 	if err != nil {
-		return nil, err
+		return nil, refuse(BadRequest, "%v", err)
 	}
 	if names := policy.All(); !slices.Contains(names, q.Policy) {
 		return nil, refuse(BadRequest, "there is no policy called %.64q", q.Policy).advise("use " + strings.Join(names, ", ") + "; sieve and gdsf are in kvstored-lab only")
@@ -83,15 +71,15 @@ func (c *call) forget(q *ForgetRequest) (*Forgotten, error) {
 	var from tier.Set
 	reply, have := &Forgotten{Tiers: make(map[string]uint64)}, c.o.Stack.Stats().Tiers
 	for _, name := range q.Tiers {
-		p, err := place(name)
+		p, err := tier.Parse(name)
 		if err != nil {
-			return nil, err
+			return nil, refuse(BadRequest, "%v", err)
 		}
 		t, ok := have[p]
 		if !ok {
 			return nil, refuse(NotFound, "there is no %s tier", name)
 		}
-		reply.Tiers[name] = uint64(t.Entries)
+		reply.Tiers[p.String()] = uint64(t.Entries)
 		from |= tier.Of(p)
 	}
 	if q.DryRun {

@@ -130,15 +130,15 @@ func (c *call) prefixes(q *PrefixesRequest) (*Prefixes, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := func(n *explain.Node) bool {
-		return q.Space == "" || hex.EncodeToString(t.Spaces[n.Space].ID[:]) == q.Space
+	in := func(i int) bool {
+		return q.Space == "" || hex.EncodeToString(t.Spaces[t.Nodes[i].Space].ID[:]) == q.Space
 	}
 	reply := Prefixes{Prefixes: []Prefix{}, LeftOut: t.LeftOut, LookedAt: t.At}
 	var list []int
 	if by == byTree {
-		list = t.Largest(limit, func(i int) bool { return t.Within(i, under) && in(&t.Nodes[i]) })
+		list = t.Largest(limit, func(i int) bool { return t.Within(i, under) && in(i) })
 	} else {
-		list = t.List(by, func(n *explain.Node) bool { return (q.All == "true" && under < 0 || n.Parent == under) && in(n) })
+		list = t.List(by, func(i int) bool { return (q.All == "true" && under < 0 || t.Nodes[i].Parent == under) && in(i) })
 		list = list[min(after, len(list)):]
 	}
 	if len(list) > limit {

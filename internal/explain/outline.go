@@ -211,11 +211,11 @@ const (
 // Orders are all of them.
 func Orders() []Order { return []Order{ByBytes, byHeat, byAge, byDepth} }
 
-// List sorts the positions of the nodes that match.
-func (t *Outline) List(by Order, match func(*Node) bool) []int {
+// List sorts the positions of the nodes that match and have chunks.
+func (t *Outline) List(by Order, match func(i int) bool) []int {
 	var list []int
 	for i := range t.Nodes {
-		if n := &t.Nodes[i]; n.All.Chunks > 0 && match(n) {
+		if t.Nodes[i].All.Chunks > 0 && match(i) {
 			list = append(list, i)
 		}
 	}
@@ -248,16 +248,8 @@ func (t *Outline) Within(i, at int) bool {
 // the order of Nodes. With a node its ancestors are among them as far as they match,
 // since none is smaller.
 func (t *Outline) Largest(most int, match func(i int) bool) []int {
-	var list []int
-	for i := range t.Nodes {
-		if match(i) {
-			list = append(list, i)
-		}
-	}
-	if len(list) > most {
-		slices.SortFunc(list, func(i, j int) int { return cmp.Or(t.compare(ByBytes, i, j), cmp.Compare(i, j)) })
-		list = list[:most]
-		slices.Sort(list)
-	}
+	list := t.List(ByBytes, match)
+	list = list[:min(most, len(list))]
+	slices.Sort(list)
 	return list
 }

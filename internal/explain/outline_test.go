@@ -36,7 +36,7 @@ func TestBuild(t *testing.T) {
 	runs[0].Heat, runs[0].Last = 2, now
 	runs[1].Heat, runs[1].Last = 3, now.Add(-time.Minute)
 	tree := NewOutline(now, []Space{{ID: key.SpaceID{1}, Bytes: [Places]int64{10660, 0, 0}}}, runs)
-	if got := names(tree, tree.List(ByBytes, func(*Node) bool { return true })); !slices.Equal(got, []byte{1, 5, 4, 3, 6}) {
+	if got := names(tree, tree.List(ByBytes, func(int) bool { return true })); !slices.Equal(got, []byte{1, 5, 4, 3, 6}) {
 		t.Fatalf("prefixes %v", got)
 	}
 	at, err := tree.Find("", "01")
@@ -50,7 +50,7 @@ func TestBuild(t *testing.T) {
 	if size := tree.Size(n); size != 10540 { // 10 bytes a chunk
 		t.Errorf("%d bytes", size)
 	}
-	below := tree.List(byHeat, func(n *Node) bool { return n.Parent == at })
+	below := tree.List(byHeat, func(i int) bool { return tree.Nodes[i].Parent == at })
 	if !slices.Equal(names(tree, below), []byte{5, 4}) || tree.Nodes[below[0]].Depth != 1024 {
 		t.Errorf("behind it: %v", names(tree, below))
 	}
@@ -79,7 +79,7 @@ func TestOrders(t *testing.T) {
 	runs[0].Heat = 1 // all begin prompts
 	tree := NewOutline(now, []Space{{}}, runs)
 	for by, want := range map[Order][]byte{byAge: {2, 3, 1}, byHeat: {1, 2, 3}, byDepth: {1, 2, 3}} {
-		got := names(tree, tree.List(by, func(*Node) bool { return true }))
+		got := names(tree, tree.List(by, func(int) bool { return true }))
 		if !slices.Equal(got, want) {
 			t.Errorf("by %s: %v", by, got)
 		}

@@ -92,16 +92,16 @@ var sayings = map[string]string{
 	Advised.String():     "was faster computed",
 }
 
-var declineSayings = map[Decline]string{
-	QueueFull:   "the writer was behind",
-	WhileOff:    "it was off",
-	NoRoom:      "it had no room",
-	WriteBudget: "its write budget was spent (disk.write_budget)",
-	NotWorth:    "its policy had better use for the room",
-	Admission:   "the policies had better use for the room",
-	Quota:       "its space had all that it may (spaces)",
-	Budget:      "its client held all that it may (0.4 of DRAM)",
-	Crowded:     "nothing could be freed for it",
+var declineSayings = map[string]string{
+	QueueFull.String():   "the writer was behind",
+	WhileOff.String():    "it was off",
+	NoRoom.String():      "it had no room",
+	WriteBudget.String(): "its write budget was spent (disk.write_budget)",
+	NotWorth.String():    "its policy had better use for the room",
+	Admission.String():   "the policies had better use for the room",
+	Quota.String():       "its space had all that it may (spaces)",
+	Budget.String():      "its client held all that it may (0.4 of DRAM)",
+	Crowded.String():     "nothing could be freed for it",
 }
 
 func said(s *Total) string {
@@ -110,12 +110,7 @@ func said(s *Total) string {
 	}
 	title := titleOf(s.Tier)
 	if why, ok := strings.CutPrefix(s.Reason, "declined_"); ok {
-		for d, text := range declineSayings {
-			if d.String() == why {
-				return fmt.Sprintf("was not kept by %s: %s", title, text)
-			}
-		}
-		return fmt.Sprintf("was not kept by %s: %s", title, why)
+		return fmt.Sprintf("was not kept by %s: %s", title, cmp.Or(declineSayings[why], why))
 	}
 	return fmt.Sprintf("was %s from %s", s.Reason, title)
 }
@@ -158,11 +153,8 @@ func Explain(a *Absence, now time.Time) string {
 		}
 		return text
 	case Declined:
-		why, ok := declineSayings[a.Why]
-		if !ok {
-			why = a.Why.String()
-		}
-		return fmt.Sprintf("it was not kept by %s: %s%s", title, why, ago(a, now))
+		why := a.Why.String()
+		return fmt.Sprintf("it was not kept by %s: %s%s", title, cmp.Or(declineSayings[why], why), ago(a, now))
 	case TierOff:
 		return fmt.Sprintf("it may be in %s, which is off (see the log)", title)
 	case OtherSpace:

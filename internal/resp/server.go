@@ -106,6 +106,12 @@ type Server struct {
 // New makes a server; Serve starts it.
 func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
+	if o.Admit == nil {
+		o.Admit = func(net.Conn) (access.Peer, error) { return nil, nil }
+	}
+	if o.Enter == nil {
+		o.Enter = func(net.Conn) (func(), error) { return func() {}, nil }
+	}
 	s := &Server{
 		o: o, logins: o.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: refusedEvery}),
 		trouble: o.Log.Sample(&zerolog.BurstSampler{Burst: troubles, Period: time.Minute}),
@@ -119,12 +125,10 @@ func (s *Server) Set(to Settings) { s.now.Store(&to) }
 
 // Recheck closes the connections that Options.Admit refuses by now.
 func (s *Server) Recheck() {
-	if s.o.Admit != nil {
-		s.conns.Recheck(func(conn net.Conn) error {
-			_, err := s.o.Admit(conn)
-			return err
-		})
-	}
+	s.conns.Recheck(func(conn net.Conn) error {
+		_, err := s.o.Admit(conn)
+		return err
+	})
 }
 
 // Serve accepts connections of l until ctx ends, then lets each finish the
@@ -139,13 +143,8 @@ func (s *Server) admit(conn net.Conn) socket.Handler {
 	if s.live.Add(1) > int64(s.o.Limits.Connections) {
 		return s.refuse(conn, "ERR max number of clients reached")
 	}
-	if s.o.Admit != nil {
-		if _, err := s.o.Admit(conn); err != nil {
-			return s.refuse(conn, "NOPERM "+err.Error())
-		}
-	}
-	if s.o.Enter == nil {
-		return func(ctx context.Context, conn net.Conn) { s.serveConn(ctx, conn) }
+	if _, err := s.o.Admit(conn); err != nil {
+		return s.refuse(conn, "NOPERM "+err.Error())
 	}
 	leave, err := s.o.Enter(conn)
 	if err != nil {
@@ -167,13 +166,10 @@ func (s *Server) refuse(conn net.Conn, text string) socket.Handler {
 func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 	defer s.live.Add(-1)
 	defer s.conns.Add(conn)()
-	var peer access.Peer
-	if s.o.Admit != nil { // once more: who may connect can have changed since
-		var err error
-		if peer, err = s.o.Admit(conn); err != nil {
-			s.turnAway(conn, "NOPERM "+err.Error())
-			return
-		}
+	peer, err := s.o.Admit(conn) // once more: who may connect can have changed since
+	if err != nil {
+		s.turnAway(conn, "NOPERM "+err.Error())
+		return
 	}
 	s.count.connections.Add(1)
 	if local, ok := conn.(interface{ SetWriteBuffer(int) error }); ok && conn.LocalAddr().Network() == "unix" { // TCP sizes its buffers itself

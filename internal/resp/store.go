@@ -44,7 +44,6 @@ var (
 type StoreOptions struct {
 	Stack *stack.Stack
 	// LoadTimeout is how long a read waits for a promotion; then it is a miss.
-	// 0 = 2 s.
 	LoadTimeout time.Duration
 	// ShelterBytes is how much Has may protect at a time; 0 = nothing.
 	ShelterBytes int64
@@ -76,7 +75,6 @@ const (
 // NewStore makes a store; Run protects and promotes the values that Has is asked for,
 // and makes the deletions that are owed.
 func NewStore(o StoreOptions) *Store {
-	o.LoadTimeout = cmp.Or(o.LoadTimeout, 2*time.Second)
 	o.MaxOwed = cmp.Or(o.MaxOwed, maxOwed)
 	s := &Store{o: o, nonce: rand.Uint64()}
 	s.SetLoadTimeout(o.LoadTimeout)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 )
 
 const (
@@ -170,20 +171,8 @@ func (r *reader) discard(n int) error {
 	return r.end()
 }
 
-// number reads a decimal integer of at most 18 digits.
+// number reads a decimal integer.
 func number(b []byte) (n int64, ok bool) {
-	digits := bytes.TrimPrefix(b, []byte{'-'})
-	if len(digits) == 0 || len(digits) > 18 {
-		return 0, false
-	}
-	for _, d := range digits {
-		if d < '0' || d > '9' {
-			return 0, false
-		}
-		n = 10*n + int64(d-'0')
-	}
-	if len(digits) < len(b) {
-		n = -n
-	}
-	return n, true
+	n, err := strconv.ParseInt(string(b), 10, 64)
+	return n, err == nil && b[0] != '+'
 }

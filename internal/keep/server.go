@@ -43,32 +43,20 @@ type Server struct {
 // Serve answers daemons until ctx ends, and then lets go of everything. The listener, of a
 // Unix socket, is closed by it.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	var serving sync.WaitGroup
-	defer serving.Wait()
 	defer s.drop()
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
 	places := make(chan struct{}, most)
-	for {
-		c, err := l.Accept()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("keep: accept: %w", err)
-		}
+	return socket.Serve(ctx, l, s.Log, func(net.Conn) socket.Handler {
 		select {
 		case places <- struct{}{}:
 		default:
 			s.Log.Warn().Int("connections", most).Msg("a connection more than are served; it is closed")
-			_ = c.Close()
-			continue
+			return nil
 		}
-		serving.Go(func() {
+		return func(_ context.Context, c net.Conn) { // what a daemon sent before its end counts
 			defer func() { <-places }()
 			s.meet(ctx, c.(*net.UnixConn))
-		})
-	}
+		}
+	})
 }
 
 // drop closes the files kept.
@@ -99,7 +87,6 @@ func (s *Server) meet(ctx context.Context, uc *net.UnixConn) {
 		s.Log.Warn().Err(err).Msg("a connection ended")
 		conn.Fail(human.VersionText(), err)
 	}
-	_ = conn.Close()
 }
 
 // answer serves one message. An error ends the connection.

@@ -137,32 +137,13 @@ func (p *Policy) Somewhere(uid uint32) (sum Rights) {
 
 // Everywhere is the rights of a user to every space there can be, of any model,
 // the values of front ends included.
-func (p *Policy) Everywhere(uid uint32) Rights {
-	o := p.options()
-	if !p.Ruled() || o.unbound(uid) {
-		return o.listed(uid)
-	}
-	rights := o.everyModel(uid)
-	for _, front := range o.Fronts {
-		rights &= p.Front(uid, front)
-	}
-	return rights
-}
-
-// everyModel is what a user's rules give up to the first that matches every
-// model: a model that none of those before it matches comes to that one.
-func (o *Options) everyModel(uid uint32) Rights {
-	rights := All
-	for i := range o.Rules {
-		r := &o.Rules[i]
-		if r.Front != "" || !slices.Contains(r.UIDs, uid) {
-			continue
-		}
-		if rights &= r.Rights; every(r.Match) {
-			return rights
+func (p *Policy) Everywhere(uid uint32) (all Rights) {
+	for _, right := range []Rights{Read, Write, Admin} {
+		if _, lacks := p.Gap(uid, right); !lacks {
+			all |= right
 		}
 	}
-	return 0 // there are models that no rule gives it
+	return all
 }
 
 // every reports whether a pattern matches every name.
@@ -194,8 +175,8 @@ type Gap struct {
 // wanted; ok is false where there are none.
 func (p *Policy) Gap(uid uint32, want Rights) (g Gap, ok bool) {
 	o := p.options()
-	if p.Everywhere(uid)&want == want {
-		return Gap{}, false
+	if !p.Ruled() || o.unbound(uid) {
+		return Gap{Rule: -1, Match: "*"}, o.listed(uid)&want != want
 	}
 	for i := range o.Rules {
 		r := &o.Rules[i]
@@ -205,24 +186,22 @@ func (p *Policy) Gap(uid uint32, want Rights) (g Gap, ok bool) {
 		if r.Rights&want != want {
 			return Gap{Rule: i, Match: r.Match}, true
 		}
-		if every(r.Match) {
-			return p.frontGap(uid, want), true
+		if every(r.Match) { // a model that no rule before it matches comes to this one
+			return p.frontGap(uid, want)
 		}
 	}
 	return Gap{Rule: -1, Match: "*"}, true
 }
 
 // frontGap finds the front end for whose values a user lacks a right.
-func (p *Policy) frontGap(uid uint32, want Rights) Gap {
-	g := Gap{Rule: -1}
+func (p *Policy) frontGap(uid uint32, want Rights) (g Gap, ok bool) {
 	for _, front := range p.options().Fronts {
 		if p.Front(uid, front)&want != want {
-			g.Front = front
-			g.Rule = slices.IndexFunc(p.options().Rules, func(r Rule) bool { return r.Front == front && slices.Contains(r.UIDs, uid) })
-			break
+			rule := slices.IndexFunc(p.options().Rules, func(r Rule) bool { return r.Front == front && slices.Contains(r.UIDs, uid) })
+			return Gap{Rule: rule, Front: front}, true
 		}
 	}
-	return g
+	return Gap{}, false
 }
 
 // String names rights as rules do.

@@ -68,6 +68,12 @@ class Case(Served):
             assert obj is not None
             self.assertEqual(bytes(obj.byte_array), right(key, obj.get_size()), key)
 
+    def taken(self, keys: Sequence[Key], objects: Sequence[Optional[Object]]) -> None:
+        """They are right, and given back."""
+        self.check(keys, objects)
+        for obj in objects:
+            obj.ref_count_down()  # type: ignore[union-attr]
+
     def left(self, it: Manager, keys: Sequence[Key]) -> List[bool]:
         (family,) = families(keys, it.plugin._names)
         return left(it.plugin._client, family.space, family.names)
@@ -114,9 +120,7 @@ class Calls(Case):
         with mock.patch.object(m.memory, "allocate", allocated), mock.patch.object(bulk, "copy", revoked):
             objects = m.plugin.batched_get_blocking(keys)
         self.assertEqual(len(made), 8)
-        self.check(keys, objects)
-        for obj in objects:
-            obj.ref_count_down()
+        self.taken(keys, objects)
         self.assertEqual(m.memory.used, 0)
 
     def test_what_lies_behind_a_missing_chunk_is_given_back(self) -> None:
@@ -142,9 +146,7 @@ class Calls(Case):
             sent.clear()
             objects = m.get(1, keys)
             self.assertEqual(sent, ["prefetch", "release"])
-        self.check(keys, objects)
-        for obj in objects:
-            obj.ref_count_down()
+        self.taken(keys, objects)
         m.unpin(keys)
 
     def test_what_is_stored_alone_is_found_in_a_chain(self) -> None:
@@ -160,17 +162,13 @@ class Calls(Case):
         self.put(m, keys[:2])
         self.put(m, keys[2:], shape=(2, 1, 1, 32))
         objects = m.get(1, keys)
-        self.check(keys, objects)
         self.assertEqual([o.get_size() for o in objects], [512, 512, 128])
-        for obj in objects:
-            obj.ref_count_down()
+        self.taken(keys, objects)
         layers = [Key(hashed("layered", c), layer=layer) for c in range(3) for layer in range(4)]
         self.put(m, layers)
         self.assertEqual(m.lookup(layers + [Key(hashed("layered", 9), layer=0)])[0], 12)
         objects = m.get(1, layers)
-        self.check(layers, objects)
-        for obj in objects:
-            obj.ref_count_down()
+        self.taken(layers, objects)
         self.assertEqual(m.memory.used, 0)
 
     def test_a_cancelled_load_gives_its_objects_back(self) -> None:
@@ -337,9 +335,7 @@ class Shared(Common, Case):
     def load(self, it: Manager, keys: List[Key]) -> int:
         for found in (it.get(1, keys), it.prefetch("load", keys).result(60)):
             objects = [obj for obj in found if obj is not None]
-            self.check(keys, objects)
-            for obj in objects:
-                obj.ref_count_down()
+            self.taken(keys, objects)
         it.unpin(keys)
         return len(objects)
 
@@ -447,9 +443,7 @@ class Histories(Case):
                         self.assertEqual(m.lookup(keys)[0], there)
                         objects = m.prefetch("r", keys).result(30) if step == "async" else m.get(1, keys)[:there]
                         self.assertEqual(len(objects), there)
-                        self.check(keys, objects)
-                        for obj in objects:
-                            obj.ref_count_down()
+                        self.taken(keys, objects)
                         for _ in range(1 + (step == "async")):
                             m.unpin(keys[:there])
         for m in ranks:

@@ -1,6 +1,7 @@
 """What KvstoredHiCache makes of SGLang's prefix_keys, against a live daemon."""
 
 import json
+import logging
 import time
 from types import SimpleNamespace
 from typing import Any, List, Sequence
@@ -225,40 +226,22 @@ class Prefixes(Common, Served):
         self.assertEqual(tree.query(keys), 4)
 
     def test_hints(self) -> None:
-        envelope = {"protocol_version": "0.1", "message_id": "m", "actions": []}
-        self.assertEqual(hints(info([], kv_hints=envelope))[0][0], "kv_hints")
-        self.assertEqual((hints(info([])), hints(None), hints(info([], other=1))), ((), (), ()))
-        tree, keys = self.tree("hints"), chain("hints", 2)
-        tree.backup(keys)
-        self.assertEqual(tree.backend.batch_exists(keys, info([], kv_hints=envelope)), 2)
-        tree.backend.register_mem_host_pool_v2(large(), "indexer")
-        beside = SimpleNamespace(name="indexer", keys=None, hit_policy="all_pages")
-        with options("prefetch", "configs") as told:
-            tree.backend.batch_exists(keys, info([], kv_hints=envelope))
-            tree.backend.batch_exists_v2(keys, [beside], info([], kv_hints=envelope))
-        self.assertEqual([list(configs) for configs in told], [[("kv_hints", json.dumps(envelope))]] * 2)
-
-    def test_hints_that_do_not_count(self) -> None:
-        """The log has what the daemon says of them."""
-        tree, keys = self.tree("faults"), chain("faults", 2)
-        tree.backup(keys)
-        tree.backend.register_mem_host_pool_v2(large(), "indexer")
-        beside = SimpleNamespace(name="indexer", keys=None, hit_policy="all_pages")
+        """Those of a request, and the depth, go with each question, of one pool or of several; the
+        log has what the daemon says of those that do not count."""
         action = {"action_id": "a", "action_type": "kv.evaporate", "action_version": "1.0"}
-        said = info([], kv_hints={"protocol_version": "0.1", "message_id": "m", "actions": [action]})
-        with self.assertLogs("kvstored", "INFO") as logs:
-            self.assertEqual(tree.backend.batch_exists(keys, said), 2)
-            tree.backend.batch_exists_v2(keys, [beside], said)
-        self.assertEqual(sum("'a' does not count: the daemon knows no action" in line for line in logs.output), 2, logs.output)
-
-    def test_prefill_depth(self) -> None:
-        tree, keys = self.tree("depth", prefill_depth=8000), chain("depth", 2)
+        envelope = {"protocol_version": "0.1", "message_id": "m", "actions": [action]}
+        self.assertEqual((hints(info([])), hints(None), hints(info([], other=1))), ((), (), ()))
+        tree, keys = self.tree("hints", prefill_depth=8000), chain("hints", 2)
+        tree.backup(keys)
         tree.backend.register_mem_host_pool_v2(large(), "indexer")
         beside = SimpleNamespace(name="indexer", keys=None, hit_policy="all_pages")
-        with options("prefetch", "configs") as told:
-            tree.backend.batch_exists(keys, info([]))
-            tree.backend.batch_exists_v2(keys, [beside], info([]))
-        self.assertEqual([list(configs) for configs in told], [[("prefill_depth", "8000")]] * 2)
+        for said, configs in ((info([]), []), (info([], kv_hints=envelope), [("kv_hints", json.dumps(envelope))])):
+            with options("prefetch", "configs") as told, self.assertLogs("kvstored", "INFO") as logs:
+                logging.getLogger("kvstored").info("the first")
+                self.assertEqual(tree.backend.batch_exists(keys, said), 2)
+                tree.backend.batch_exists_v2(keys, [beside], said)
+            self.assertEqual([list(given) for given in told], [[("prefill_depth", "8000"), *configs]] * 2)
+            self.assertEqual(sum("'a' does not count: the daemon knows no action" in line for line in logs.output), 2 * len(configs), logs.output)
 
     def test_age(self) -> None:
         """The envelope of a backup says how old its pages become."""

@@ -202,6 +202,17 @@ class Bucket(unittest.TestCase):
         until(lambda: sum(map(len, self.leases)) == 5)
         self.assertEqual(sorted(map(len, self.leases)), [2, 3])
 
+    def test_a_part_of_a_window(self) -> None:
+        """What is there of one is no hit while another block of it is asked for: it would be loaded by itself."""
+        first, second = keys("window", 2, group=1)
+        lookups = self.lookups()
+        lookups._patience = 600.0  # the step ends when that is told
+        lookups._windows.add(first[-4:])
+        lookups._answer(None, {second: True})
+        self.assertEqual([lookups.get(key) for key in (second, first, second)], [True, None, None])
+        lookups.end_step()
+        self.assertTrue(lookups.get(second))
+
     def test_nothing_below(self) -> None:
         """A daemon without a bucket is done at once: a miss."""
         wanted = keys("nowhere", 3)

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from .. import _groups, _wire as wire, hints, options
+from .. import _groups, _wire as wire, options
 from .._engine import Complaints, find, never_raises, nothing
 from ..chains import Chains, digests
 from ..client import Client
@@ -281,10 +281,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
             return alone
         prompts = [self._of(grid.spaces).prompt(list(dict.fromkeys(grid.names)), self._before(grid)) for grid in parts]
         with suppress(Refused):
-            return self._client.batch(
-                prompts, load_deadline=hints.SECONDS, configs=self._prefill.says(), prefill_rate=self._prefill.rate, alone=True,
-                timeout=until - time.monotonic(),
-            )[0]  # fmt: skip
+            return _groups.ask(self._client, prompts, self._prefill, until - time.monotonic(), alone=True)
         return alone
 
     def _found(self, keys: List[Any], grid: Grid, until: float, job: Optional[Job]) -> List[int]:

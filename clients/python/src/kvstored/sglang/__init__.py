@@ -15,7 +15,7 @@ from .._engine import Complaints, find, max_age, never_raises, nothing
 from .._groups import Member
 from ..client import Client
 from ..hints import Hints
-from ..pages import Pages, Place, Said
+from ..pages import Before, Pages, Place, Said
 from ..prefill import Prefill
 from .order import FLAG, Order, hints
 from .pools import HostPools, Side, pool_name, tensors, told
@@ -177,14 +177,14 @@ class KvstoredHiCache(HiCacheStorage):
 
     @never_raises(_no_pages)
     def batch_get_v1(self, keys: List[str], host_indices: Any, extra_info: Any = None) -> List[bool]:
-        places = self._pools.places(KV, len(keys), host_indices, load=True)
-        return self._get(self._of(), keys, places, before=self._order.before(self._order.said("get", _raw(keys), extra_info)))
+        raw, places = _raw(keys), self._pools.places(KV, len(keys), host_indices, load=True)
+        return self._get(self._of(), raw, places, self._timeout, self._order.before(self._order.said("get", raw, extra_info)))
 
     @never_raises(_no_pages)
     def batch_set_v1(self, keys: List[str], host_indices: Any, extra_info: Any = None) -> List[bool]:
-        places = self._pools.places(KV, len(keys), host_indices, load=False)
-        run = self._order.said("set", _raw(keys), extra_info)
-        stored = self._set(self._of(), keys, places, before=self._order.before(run), extra_info=extra_info)
+        raw, places = _raw(keys), self._pools.places(KV, len(keys), host_indices, load=False)
+        run = self._order.said("set", raw, extra_info)
+        stored = self._set(self._of(), raw, places, self._timeout, self._order.before(run), extra_info)
         self._order.went_on("set", run, all(stored), extra_info)
         return stored
 
@@ -201,42 +201,29 @@ class KvstoredHiCache(HiCacheStorage):
     def _transfer(self, transfer: Any, load: bool, until: float, extra_info: Any = None) -> List[bool]:
         keys, name = list(transfer.keys or ()), pool_name(transfer.name)
         try:
-            places = self._pools.places(name, len(keys), transfer.host_indices, load)
-            before = self._order.before(self._order.said("beside", _raw(keys), None))
+            raw, places = _raw(keys), self._pools.places(name, len(keys), transfer.host_indices, load)
+            before = self._order.before(self._order.said("beside", raw, None))
             left = until - time.monotonic()
             if load:
-                return self._get(self._of(name), keys, places, left, before)
-            return self._set(self._of(name), keys, places, left, before, extra_info)
+                return self._get(self._of(name), raw, places, left, before)
+            return self._set(self._of(name), raw, places, left, before, extra_info)
         except Exception:
             self._complaints.say(name)
             return _no_pages(keys)
 
-    def _get(
-        self,
-        pages: Pages,
-        keys: Sequence[str],
-        places: Sequence[Place],
-        timeout: Optional[float] = None,
-        before: Optional[List[bytes]] = None,
-    ) -> List[bool]:
+    def _get(self, pages: Pages, raw: List[bytes], places: Sequence[Place], timeout: float, before: Before) -> List[bool]:
         """Loads pages; what follows a page that failed counts as failed too."""
         began = time.monotonic()
-        run = pages.load(_raw(keys), places, self._timeout if timeout is None else timeout, before)
+        run = pages.load(raw, places, timeout, before)
         self._count("prefetch", places[:run], began)
-        return [True] * run + [False] * (len(keys) - run)
+        return [True] * run + [False] * (len(raw) - run)
 
     def _set(
-        self,
-        pages: Pages,
-        keys: Sequence[str],
-        places: Sequence[Place],
-        timeout: Optional[float] = None,
-        before: Optional[List[bytes]] = None,
-        extra_info: Any = None,
+        self, pages: Pages, raw: List[bytes], places: Sequence[Place], timeout: float, before: Before, extra_info: Any = None
     ) -> List[bool]:
-        began, left = time.monotonic(), self._timeout if timeout is None else timeout
-        self._prefill.stored(_raw(keys))
-        stored = pages.store(_raw(keys), places, left, before=before, max_age=max_age(hints(extra_info)))
+        began = time.monotonic()
+        self._prefill.stored(raw)
+        stored = pages.store(raw, places, timeout, before=before, max_age=max_age(hints(extra_info)))
         self._count("backup", [p for p, ok in zip(places, stored) if ok], began)
         return stored
 
@@ -250,8 +237,8 @@ class KvstoredHiCache(HiCacheStorage):
     @never_raises(lambda keys: [None] * _length(keys))
     def batch_get(self, keys: List[str], target_locations: Any = None, target_sizes: Any = None) -> List[Any]:
         """The targets, filled: a leading run of them, then None."""
-        places = tensors(target_locations, target_sizes, load=True)
-        loaded = self._get(self._of(_pool_of(keys), flat=True), keys, places, before=self._remembered(keys))
+        raw, places = _raw(keys), tensors(target_locations, target_sizes, load=True)
+        loaded = self._get(self._of(_pool_of(keys), flat=True), raw, places, self._timeout, self._remembered(keys))
         return [target if ok else None for target, ok in zip(target_locations, loaded)]
 
     @never_raises(nothing(False))
@@ -264,10 +251,10 @@ class KvstoredHiCache(HiCacheStorage):
         self, keys: List[str], values: Any = None, target_locations: Any = None, target_sizes: Any = None
     ) -> bool:
         sources = target_locations if values is None else [_contiguous(v) for v in values]
-        places = tensors(sources, target_sizes, load=False)
-        return all(self._set(self._of(_pool_of(keys), flat=True), keys, places, before=self._remembered(keys)))
+        raw, places = _raw(keys), tensors(sources, target_sizes, load=False)
+        return all(self._set(self._of(_pool_of(keys), flat=True), raw, places, self._timeout, self._remembered(keys)))
 
-    def _remembered(self, keys: Sequence[str]) -> Optional[List[bytes]]:
+    def _remembered(self, keys: Sequence[str]) -> Before:
         """What pages of keys and values follow that come without anything said of it."""
         if _pool_of(keys) != KV:
             return None

@@ -269,11 +269,11 @@ class Waiting(Served):
             done.set()
             raise RuntimeError("of the caller")
 
-        with mock.patch("kvstored.job.log.exception") as said:
+        with mock.patch("kvstored.job.log.exception") as said, mock.patch.object(job, "wait", wraps=job.wait) as waited:
             job.on_ready(callback)
             self.assertTrue(done.wait(PATIENCE))
             until(lambda: said.called)
-        self.assertEqual(told, [True, True, 2])
+        self.assertEqual((told, waited.call_count), ([True, True, 2], 1))
         self.assertTrue(job.release())
         self.daemon.pause()
         try:

@@ -166,12 +166,8 @@ class Recurrent(Window):
 
     def test_what_the_sequence_holds_stays(self) -> None:
         """A recurrent state cannot go back, but it may go on."""
+        super().test_what_the_sequence_holds_stays()
         prompt = text(5, 300)
-        self.fill_ends(prompt)
-        clear(self.llm)
-        evaluate(self.llm, prompt[:280], 0, 64)
-        self.assertEqual(self.cache_.restore(prompt, have=280), 280)
-        self.equal(self.llm, self.cache_, prompt, 280)
         clear(self.llm)
         evaluate(self.llm, prompt[:290], 0, 64)
         self.assertEqual(self.cache_.restore(prompt, have=280), 256)

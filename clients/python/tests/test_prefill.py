@@ -79,7 +79,7 @@ class Rate(unittest.TestCase):
     def test_depth(self) -> None:
         """It is said with each prompt that does not say its own."""
         other, own = ("session", "s"), ("prefill_depth", "5")
-        self.assertEqual((list(Prefill(0).says()), list(Prefill(0).says([other]))), ([], [other]))
-        p = Prefill(0, 8000)
-        self.assertEqual(list(p.says([other])), [("prefill_depth", "8000"), other])
-        self.assertEqual(list(p.says([own])), [own])
+        self.assertEqual((list(Prefill(0).says().configs), list(Prefill(0).says([other]).configs)), ([], [other]))
+        p = Prefill(9, 8000)
+        self.assertEqual((p.says().prefill_rate, list(p.says([other]).configs)), (9, [("prefill_depth", "8000"), other]))
+        self.assertEqual(list(p.says([own]).configs), [own])

@@ -12,8 +12,8 @@ from .chains import chained
 from .client import Client
 from .errors import Refused
 from .job import Job
-from .pages import Before, Said
-from .prefill import Prefill
+from .pages import Before
+from .prefill import Prefill, Said
 from .prompt import Prompt, Space
 
 MOST_GROUPS = 64  # of a model
@@ -83,9 +83,10 @@ def ask(
     trip. The first of the groups ``members`` is full; ``requests`` are named to the daemon,
     ``ranks`` has the spaces of further ranks: of each all groups. ``seconds``: that what is
     below DRAM may take to come up, where that is not as usual. ``shared``, ``alone``: see :meth:`Client.batch`."""
+    say = prefill.says()
     jobs, _ = client.batch(
         prompts, lookup_ids=[str(request)[:256] for request in requests], load_deadline=seconds or hints.SECONDS, ranks=ranks,
-        groups=[(space, kind.kind, kind.tokens) for space, kind in members], configs=prefill.says(), prefill_rate=prefill.rate,
+        groups=[(space, kind.kind, kind.tokens) for space, kind in members], configs=say.configs, prefill_rate=say.prefill_rate,
         shared=shared, alone=alone, timeout=timeout,
     )  # fmt: skip
     return jobs

@@ -12,7 +12,7 @@ all the same.
 
 import time
 from contextlib import suppress
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import bulk, hints, options
 from .answers import Chunk, Match
@@ -24,6 +24,7 @@ from .hints import Hints
 from .job import Job
 from .memory import address
 from .places import HOST, Host, Payload, Place, Target
+from .prefill import Said
 from .prompt import Prompt, Space
 from .storing import Storing
 
@@ -34,15 +35,6 @@ _LOADS = 64  # runs that one load is made of, where values are missing between
 Before = Optional[Sequence[bytes]]
 #: Takes over a lease of so many keys.
 Keep = Optional[Callable[[Job, int], None]]
-
-
-class Said(NamedTuple):
-    """What an engine says with a question of a prompt."""
-
-    #: Tokens a second that it computes: more than is worth loading is not found.
-    prefill_rate: int = 0
-    #: Its request configs that are hints: see docs/protocol-more.md.
-    configs: Sequence[Tuple[str, str]] = ()
 
 
 class Pages:

@@ -9,7 +9,7 @@ be loaded, not less.
 
 import collections
 import time
-from typing import Any, Callable, Deque, Iterable, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Deque, Iterable, NamedTuple, Optional, Sequence, Tuple, Union
 
 #: Instead of tokens a second: as measured.
 MEASURED = "measured"
@@ -21,6 +21,15 @@ _PROMPTS = 32  # that count
 _WAITING = 1024  # prompts that are asked for and not stored yet
 _SECONDS = 300.0  # after which one is not waited for
 _FASTEST = 10_000_000  # tokens a second; more is no computing
+
+
+class Said(NamedTuple):
+    """What an engine says with a question of a prompt."""
+
+    #: Tokens a second that it computes: more than is worth loading is not found.
+    prefill_rate: int = 0
+    #: Its request configs that are hints: see docs/protocol-more.md.
+    configs: Sequence[Tuple[str, str]] = ()
 
 
 class Prefill:
@@ -48,11 +57,11 @@ class Prefill:
         middle = len(rates) // 2
         return round((rates[middle] + rates[~middle]) / 2) if len(rates) >= _LEAST_PROMPTS else 0
 
-    def says(self, configs: Sequence[Tuple[str, str]] = ()) -> Sequence[Tuple[str, str]]:
-        """The configs of a request, and with them the depth, unless they have their own."""
-        if not self._configs or any(name == _DEPTH for name, _ in configs):
-            return configs
-        return (*self._configs, *configs)
+    def says(self, configs: Sequence[Tuple[str, str]] = ()) -> Said:
+        """The rate, and the configs of a request with the depth, unless they have their own."""
+        if self._configs and not any(name == _DEPTH for name, _ in configs):
+            configs = (*self._configs, *configs)
+        return Said(self.rate, configs)
 
     def asked(self, last: Any, missing: int) -> None:
         """So many tokens are missing, up to the end of a prompt's last whole chunk. The

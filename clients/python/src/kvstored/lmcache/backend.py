@@ -24,7 +24,7 @@ from ..chains import Chains, digests
 from ..client import Client
 from ..errors import Error
 from ..hints import Held
-from ..pages import Pages, Said
+from ..pages import Pages
 from ..prefill import Prefill
 from ..prompt import Space
 from .keys import Family, Names, families, hints
@@ -168,7 +168,7 @@ class KvstoredBackend(StoragePluginInterface):
                 self._held.hold([k.to_string() for k in mine[:n]], job)
 
             before = self._chains.before(self._run(family, mine[0], looked=True))
-            say = Said(self._prefill.rate, self._prefill.says(hints(mine[0])))
+            say = self._prefill.says(hints(mine[0]))
             left = until - time.monotonic()
             n = self._of(family.space).find(family.names, left, before, say, hold if pin else None)
             for i in family.at[:n]:

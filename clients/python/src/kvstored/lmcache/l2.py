@@ -24,7 +24,7 @@ from ..client import Client
 from ..errors import Refused
 from ..hints import Held
 from ..job import Job, release_soon
-from ..pages import Before, Pages, Said
+from ..pages import Before, Pages
 from ..prefill import Prefill
 from ..prompt import Space
 from .groups import ObjectGroups
@@ -303,8 +303,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
         number = {name: i for i, name in enumerate(dict.fromkeys(grid.names))}
         pages, ranks = self._of(grid.spaces), len(grid.spaces)
         if job is None:
-            say = Said(self._prefill.rate, self._prefill.says())
-            job = pages.take(list(number), until - time.monotonic(), self._before(grid), say, alone=True)
+            job = pages.take(list(number), until - time.monotonic(), self._before(grid), self._prefill.says(), alone=True)
         n = 0 if job is None else job.worth.chunks
         there = set(range(n * ranks))
         if job is not None and n == job.match.total.chunks:  # else it computes from there on

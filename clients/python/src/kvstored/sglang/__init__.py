@@ -15,7 +15,7 @@ from .._engine import Complaints, find, max_age, never_raises, nothing
 from .._groups import Member
 from ..client import Client
 from ..hints import Hints
-from ..pages import Before, Pages, Place, Said
+from ..pages import Before, Pages, Place
 from ..prefill import Prefill
 from .order import FLAG, Order, hints
 from .pools import HostPools, Side, pool_name, tensors, told
@@ -140,7 +140,7 @@ class KvstoredHiCache(HiCacheStorage):
         if name != KV:
             return pages.find(raw, self._timeout)
         run = self._order.said("query", raw, extra_info)
-        found = pages.find(raw, self._timeout, self._order.before(run), self._said(extra_info))
+        found = pages.find(raw, self._timeout, self._order.before(run), self._prefill.says(hints(extra_info)))
         self._order.went_on("query", run, found == len(raw), extra_info)
         self._missing(pages, raw, found)
         return found
@@ -148,9 +148,6 @@ class KvstoredHiCache(HiCacheStorage):
     def _missing(self, pages: Pages, raw: List[bytes], found: int) -> None:
         if found < len(raw):
             self._prefill.asked(raw[-1], (len(raw) - found) * pages.space.chunk_tokens)
-
-    def _said(self, extra_info: Any) -> Said:
-        return Said(self._prefill.rate, self._prefill.says(hints(extra_info)))
 
     @never_raises(lambda _: PoolTransferResult(0, {}))
     def batch_exists_v2(self, keys: List[str], pool_transfers: Any = None, extra_info: Any = None) -> Any:
@@ -165,7 +162,7 @@ class KvstoredHiCache(HiCacheStorage):
         before = self._order.before(self._order.said("query", raw, extra_info))
         tokens = first.space.chunk_tokens
         members = [Member(first.space), *(Member(self._of(side.name).space, side.kind(tokens)) for side in sides)]
-        there = _groups.find(self._client, members, raw, self._timeout, before, self._said(extra_info))
+        there = _groups.find(self._client, members, raw, self._timeout, before, self._prefill.says(hints(extra_info)))
         if there.job is not None:
             self._hints.keep(there.job)
         ends = [n for n in there.ends if n <= there.worth]

@@ -24,7 +24,7 @@ from ..chains import Chains, digests
 from ..client import Client
 from ..hints import Hints
 from ..job import ALL, Job, release_soon
-from ..pages import Pages, Place, Said
+from ..pages import Pages, Place
 from ..places import Payload, scatter
 from ..prefill import Prefill
 from .pools import Side, pool_name
@@ -153,7 +153,7 @@ class KvstoredLinker(UnifiedCacheLinker):
         self._chains.learn(run, begins=True)
         before = self._chains.before(run[:1]) or []
         there = _groups.find(
-            self._client, members, keys, self._timeouts[0], before, Said(self._prefill.rate, self._prefill.says()), self._timeouts[0]
+            self._client, members, keys, self._timeouts[0], before, self._prefill.says(), self._timeouts[0]
         )
         job = there.job
         if job is None:

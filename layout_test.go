@@ -35,8 +35,8 @@ var rows = [][]string{
 	{"internal/test/nested"}, // for tests
 	{"policy/policytest", "tier/tierfault", "internal/test/faultfs", "internal/test/logtest", "internal/test/s3test"}, // for tests
 	{"tier/tiertest"}, // for tests
-	{"disk/internal/filesystem"},
-	{"disk/internal/folders", "disk/internal/blockio"},
+	{"disk/internal/folders"},
+	{"disk/internal/blockio"},
 	{"disk/internal/metadata"},
 	{"cpu", "disk", "remote", "prefetch", "client"},
 	{"internal/server", "internal/resp"},

@@ -11,7 +11,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -31,14 +31,14 @@ const (
 // Its device may hang: then all but read fail within the timeout, and one goroutine stays
 // with the device.
 type deletionLog struct {
-	in      *filesystem.Folder
+	in      *folders.Folder
 	timeout time.Duration
 	turn    chan struct{} // held by who uses what follows
 	file    *os.File      // nil until there is something to note
 	end     int64         // of the last whole note
 }
 
-func newDeletionLog(in *filesystem.Folder, timeout time.Duration) *deletionLog {
+func newDeletionLog(in *folders.Folder, timeout time.Duration) *deletionLog {
 	return &deletionLog{in: in, timeout: timeout, turn: make(chan struct{}, 1)}
 }
 

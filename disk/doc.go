@@ -16,8 +16,8 @@
 //
 // # Rooms
 //
-// internal/filesystem replaces small files whole and measures free space,
-// internal/folders claims the folders (sets, markers, locks), internal/blockio
+// internal/folders claims the folders (sets, markers, locks), replaces small files whole
+// and measures free space, internal/blockio
 // moves payloads (queue, transfers, files, health of a path), and
 // internal/metadata keeps the records (store, committer, witness). This package
 // has the segments, the database's share of the capacity, and the tier. Tier has the

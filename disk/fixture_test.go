@@ -16,7 +16,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
@@ -57,9 +56,9 @@ func testOptions(dir string) Options {
 }
 
 // folderAt is dir, open until the test ends.
-func folderAt(t testing.TB, dir string) *filesystem.Folder {
+func folderAt(t testing.TB, dir string) *folders.Folder {
 	t.Helper()
-	f, err := filesystem.OpenFolder(dir)
+	f, err := folders.OpenFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +240,7 @@ func occupied(dir string) (total int64) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil {
 			if info, err := e.Info(); err == nil {
-				total += filesystem.AllocatedBytes(info)
+				total += folders.AllocatedBytes(info)
 			}
 		}
 		return nil

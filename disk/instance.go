@@ -13,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/database"
@@ -90,7 +89,7 @@ func Warnings(o Options) (out []string) {
 		all = append(all, o.Meta)
 	}
 	for _, dir := range all {
-		if gid, is := filesystem.Shared(dir); is {
+		if gid, is := folders.Shared(dir); is {
 			out = append(out, fmt.Sprintf("disk tier: all of group %d can write to %s, and so put chunks there; take that right away (chmod g-w) unless the group is the daemon's alone", gid, dir))
 		}
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/database"
@@ -161,7 +160,7 @@ func TestManifestIsCutToWhatWasNoted(t *testing.T) {
 		pad := make([]byte, 30_000)
 		await(t, "the log is not made a table", func() bool {
 			write(t, d, func(b *metadata.Batch) { b.Set([]byte("pad"), pad) })
-			there, err := filesystem.Exists(first)
+			there, err := folders.Exists(first)
 			return !there && err == nil
 		})
 		mustPut(t, d, m, 20, 5000)

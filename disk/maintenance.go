@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 )
 
@@ -40,10 +40,10 @@ func (m maintenance) lookAtMeta() error {
 		return err
 	}
 	t.share.free.Store(free)
-	files, _ := filesystem.OccupiedBelow(t.db.Dir)
+	files, _ := folders.OccupiedBelow(t.db.Dir)
 	t.share.files.Store(files)
 	others := int64(smallFileBytes)
-	if !slices.ContainsFunc(t.volumes, func(v *volume) bool { return filesystem.SameDir(v.dir, t.o.Meta) }) {
+	if !slices.ContainsFunc(t.volumes, func(v *volume) bool { return folders.SameDir(v.dir, t.o.Meta) }) {
 		others += otherBytes(t.o.Meta)
 	}
 	for _, v := range t.volumes {

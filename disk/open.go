@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/database"
@@ -76,7 +75,7 @@ const lastTimeout = 4 * time.Second
 
 // orderSurvey orders one where nothing says that the database has all it had. The order
 // comes before the opening, which believes the database from then on.
-func (o opening) orderSurvey(meta *filesystem.Folder) error {
+func (o opening) orderSurvey(meta *folders.Folder) error {
 	if len(o.t.segments.all()) == 0 {
 		return nil
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
@@ -140,7 +139,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Database = database.Open
 	}
 	if o.free == nil {
-		o.free = filesystem.AvailableBytes
+		o.free = folders.AvailableBytes
 	}
 	// A segment is never larger than all the room for extents.
 	o.SegmentBytes = arena.RoundDown(min(o.SegmentBytes, o.CapacityBytes-o.MetaReserveBytes))
@@ -188,20 +187,20 @@ func badOption(what string, is any, want string) error {
 // FreeBytes is the free space of the file system that a path lies on, or will once it
 // is made.
 func FreeBytes(path string) (int64, error) {
-	dir, err := filesystem.NearestExisting(path)
+	dir, err := folders.NearestExisting(path)
 	if err != nil {
 		return 0, err
 	}
-	return filesystem.AvailableBytes(dir)
+	return folders.AvailableBytes(dir)
 }
 
 // SameFileSystem reports whether two paths lie on one, or will.
 func SameFileSystem(a, b string) bool {
-	x, errX := filesystem.NearestExisting(a)
-	y, errY := filesystem.NearestExisting(b)
-	return errX == nil && errY == nil && filesystem.SameDevice(x, y)
+	x, errX := folders.NearestExisting(a)
+	y, errY := folders.NearestExisting(b)
+	return errX == nil && errY == nil && folders.SameDevice(x, y)
 }
 
 // OccupiedBytes is what a folder and all below it take of their file system; 0 without
 // it.
-func OccupiedBytes(dir string) (int64, error) { return filesystem.OccupiedBelow(dir) }
+func OccupiedBytes(dir string) (int64, error) { return folders.OccupiedBelow(dir) }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 )
 
 // How many pieces are under way at once. Two keep a device busy while one is
@@ -75,7 +75,7 @@ func bestDepth(rates []int) int {
 
 // probe measures random reads of pieces from a file that it writes before and
 // removes afterwards, by depth, and its writes one after the other: both in MB/s.
-func probe(at *filesystem.Folder, f blockio.Folder) (rates []int, wrote int, err error) {
+func probe(at *folders.Folder, f blockio.Folder) (rates []int, wrote int, err error) {
 	_ = at.Remove(blockio.ProbeName) // of a process that was killed
 	file, err := f.Create(blockio.ProbeName, probeBytes)
 	if err != nil {

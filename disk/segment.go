@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/database"
@@ -210,7 +209,7 @@ func (s *segments) grow(v *volume, n int64, room func(files int64) int64) error 
 	defer s.mu.Unlock()
 	if err != nil {
 		s.mu.bytes -= size
-		if filesystem.IsFull(err) {
+		if folders.IsFull(err) {
 			return fmt.Errorf("%w: %w", tier.ErrNoSpace, err)
 		}
 		return err

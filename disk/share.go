@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -203,7 +202,7 @@ func (s *segments) lookAtOthers(v *volume) {
 	total := otherBytes(v.dir)
 	for _, g := range s.listOf(v) {
 		if info, err := v.at.Stat(segmentName(g.number)); err == nil {
-			total += max(0, filesystem.AllocatedBytes(info)-g.blocks)
+			total += max(0, folders.AllocatedBytes(info)-g.blocks)
 		}
 	}
 	v.others.Store(total)
@@ -215,9 +214,9 @@ func otherBytes(dir string) (total int64) {
 	names, _ := os.ReadDir(dir) // one that is gone is found by lookAtFolders
 	for _, name := range names {
 		if info, err := name.Info(); err == nil && !name.IsDir() && !strings.HasPrefix(name.Name(), folders.SegmentPrefix) {
-			total += filesystem.AllocatedBytes(info)
+			total += folders.AllocatedBytes(info)
 		}
 	}
-	aside, _ := filesystem.OccupiedBelow(filepath.Join(dir, metadata.DamagedName))
+	aside, _ := folders.OccupiedBelow(filepath.Join(dir, metadata.DamagedName))
 	return total + aside
 }

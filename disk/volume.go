@@ -9,7 +9,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -18,7 +17,7 @@ import (
 type volume struct {
 	index   int // in the set of paths that belong together, by its marker and not by its place in Options
 	dir     string
-	at      *filesystem.Folder
+	at      *folders.Folder
 	folder  blockio.Folder
 	dev     *blockio.Device
 	fs      *fileSystem
@@ -134,9 +133,9 @@ func (o opening) makeVolume(v *volume) error {
 		}
 		v.folder = own
 	}
-	v.fs = &fileSystem{dir: v.dir, free: t.o.free, hasMeta: filesystem.SameDevice(v.dir, t.o.Meta), growing: make(chan struct{}, 1)}
+	v.fs = &fileSystem{dir: v.dir, free: t.o.free, hasMeta: folders.SameDevice(v.dir, t.o.Meta), growing: make(chan struct{}, 1)}
 	for _, other := range t.volumes {
-		if filesystem.SameDevice(v.dir, other.dir) {
+		if folders.SameDevice(v.dir, other.dir) {
 			v.fs = other.fs
 			t.log.Warn().Str("path", v.dir).Str("other", other.dir).
 				Msg("two paths of the disk tier lie on one file system: that gains nothing")

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 )
 
 // The most that MeasureWrite writes, and for how long it begins writes.
@@ -46,7 +46,7 @@ func MeasureWrite(ctx context.Context, folder string) (bytesPerSecond float64, e
 }
 
 func measureWrite(ctx context.Context, folder string) (float64, error) {
-	dir, err := filesystem.NearestExisting(folder)
+	dir, err := folders.NearestExisting(folder)
 	if err != nil {
 		return 0, fmt.Errorf("disk: measure writes: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/arena"
 )
 
@@ -40,13 +40,13 @@ type Folder interface {
 // OSFolder is a directory of the operating system. IsDirect says that its files go
 // past the page cache.
 type OSFolder struct {
-	*filesystem.Folder
+	*folders.Folder
 	IsDirect bool
 }
 
 // NewFolder finds out whether dir takes direct I/O by doing some: file systems
 // refuse it at open, or at the first transfer, or not at all.
-func NewFolder(dir *filesystem.Folder, buffered bool) (OSFolder, error) {
+func NewFolder(dir *folders.Folder, buffered bool) (OSFolder, error) {
 	own := OSFolder{Folder: dir}
 	if buffered {
 		return own, nil

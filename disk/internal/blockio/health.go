@@ -5,7 +5,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/breaker"
 )
@@ -93,5 +93,5 @@ func (p Pass) end(v breaker.Verdict, err error) {
 
 // IsFault tells what a device in trouble says.
 func IsFault(err error) bool {
-	return errors.Is(err, tier.ErrHung) || filesystem.IsFailure(err)
+	return errors.Is(err, tier.ErrHung) || folders.IsFailure(err)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/database"
 )
 
@@ -29,8 +28,8 @@ func isOwn(name string) bool {
 }
 
 // openFolder opens a folder of the set's; nil where there is none.
-func openFolder(dir string) (*filesystem.Folder, error) {
-	f, err := filesystem.OpenFolder(dir)
+func openFolder(dir string) (*Folder, error) {
+	f, err := OpenFolder(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
@@ -49,7 +48,7 @@ func openFolder(dir string) (*filesystem.Folder, error) {
 }
 
 // checkDatabase is an error where a file of the database is not the tier's own.
-func checkDatabase(f *filesystem.Folder) error {
+func checkDatabase(f *Folder) error {
 	db, err := f.Below(DatabaseName)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
@@ -63,11 +62,11 @@ func checkDatabase(f *filesystem.Folder) error {
 
 // openLock opens the file of a folder's lock, and makes both where s may. The
 // file is nil where there is none yet, but could be.
-func (s *Set) openLock(dir string) (f *filesystem.Folder, lock *os.File, err error) {
+func (s *Set) openLock(dir string) (f *Folder, lock *os.File, err error) {
 	flags := os.O_RDWR
 	if s.makes {
 		flags |= os.O_CREATE
-		if err = filesystem.MakeDir(dir); err != nil {
+		if err = MakeDir(dir); err != nil {
 			err = fmt.Errorf("make %s: %w", dir, err)
 		}
 	}
@@ -89,12 +88,12 @@ func (s *Set) openLock(dir string) (f *filesystem.Folder, lock *os.File, err err
 // canMakeIn is an error where dir, or the folder it is to lie in, does not let this
 // process make anything.
 func canMakeIn(dir string) error {
-	there, err := filesystem.NearestExisting(dir)
+	there, err := NearestExisting(dir)
 	if err == nil {
 		if err = unix.Access(there+"/", unix.W_OK|unix.X_OK); err != nil { // a slash: a file is no place either
 			err = &os.PathError{Op: "write to", Path: there, Err: err}
 		}
-		err = errors.Join(filesystem.CheckWay(dir), err)
+		err = errors.Join(CheckWay(dir), err)
 	}
 	if err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)
@@ -151,7 +150,7 @@ func ReadMarker(dir string) (m Marker, damaged []string, err error) {
 // better, and where each says that dir is another path of the set: then m still
 // holds the set, the secret and the epoch. A marker of a newer program is an
 // error that must not be passed over.
-func readMarker(f *filesystem.Folder, dir string) (m Marker, damaged []string, err error) {
+func readMarker(f *Folder, dir string) (m Marker, damaged []string, err error) {
 	absent, gone := fs.ErrNotExist, ""
 	found, contradict := false, false
 	for _, name := range markerFiles {
@@ -274,7 +273,7 @@ func (s *Set) setAside(path string) error {
 // writeMarker writes the marker of a folder and its copy, each whole or not at all.
 // The marker of the first path has no number, like those of the time when a
 // tier had one path only.
-func writeMarker(f *filesystem.Folder, m Marker) error {
+func writeMarker(f *Folder, m Marker) error {
 	text := fmt.Appendf(nil, "kvstored-disk %d\nset %s\n", formatVersion, m.Set)
 	if m.Index > 0 {
 		text = fmt.Appendf(text, "path %d\n", m.Index)

@@ -12,14 +12,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/internal/database"
 )
 
 // Claimed is a folder that this process has locked and checked.
 type Claimed struct {
 	Dir    string
-	Folder *filesystem.Folder
+	Folder *Folder
 	Index  int
 	Epoch  uint64 // of its marker
 	Stale  bool   // it was not there at the last start
@@ -90,7 +89,7 @@ func (s *Set) claim(paths []string) (dirs []Claimed, missing []string, err error
 func distinct(paths []string) error {
 	for i, a := range paths {
 		for _, b := range paths[:i] {
-			if filepath.Clean(a) == filepath.Clean(b) || filesystem.SameDir(a, b) {
+			if filepath.Clean(a) == filepath.Clean(b) || SameDir(a, b) {
 				return fmt.Errorf("disk: the paths %s and %s are one folder; give each once", b, a)
 			}
 		}
@@ -102,21 +101,21 @@ func distinct(paths []string) error {
 // folders that belong together.
 type Set struct {
 	meta    string
-	makes   bool               // folders and locks that are not there
-	Meta    *filesystem.Folder // nil = it is not there, and s makes none
-	ID      string             // "" = there is none yet
-	Secret  []byte             // nil = there is none yet
-	Epoch   uint64             // before join that of an earlier start
-	index   int                // of meta, where it is a path too
+	makes   bool    // folders and locks that are not there
+	Meta    *Folder // nil = it is not there, and s makes none
+	ID      string  // "" = there is none yet
+	Secret  []byte  // nil = there is none yet
+	Epoch   uint64  // before join that of an earlier start
+	index   int     // of meta, where it is a path too
 	members []member
-	Folders []*filesystem.Folder
+	Folders []*Folder
 	Locks   []*os.File
 	Damaged []string // files that were garbled or gone
 }
 
 // lock takes dir for this process. The lock ends with the set, also when the
 // process is killed.
-func (s *Set) lock(dir string) (*filesystem.Folder, error) {
+func (s *Set) lock(dir string) (*Folder, error) {
 	f, lock, err := s.openLock(dir)
 	if f != nil {
 		s.Folders = append(s.Folders, f)
@@ -183,7 +182,7 @@ func (s *Set) merge(m Marker) {
 // indexOf is the index of dir by the list of members.
 func (s *Set) indexOf(dir string) (index int, listed bool) {
 	for _, m := range s.members {
-		if filesystem.SameDir(m.dir, dir) {
+		if SameDir(m.dir, dir) {
 			return m.index, true
 		}
 	}
@@ -213,7 +212,7 @@ const (
 // openPath claims one folder.
 func (s *Set) openPath(dir string) (c Claimed, state pathState, err error) {
 	c.Dir = dir
-	if filesystem.SameDir(dir, s.meta) {
+	if SameDir(dir, s.meta) {
 		c.Index, c.Folder = s.index, s.Meta
 		return c, pathOurs, nil
 	}
@@ -320,18 +319,18 @@ func (s *Set) join(dirs []Claimed) error {
 		s.Secret = random(database.SecretBytes)
 	}
 	for i, c := range dirs {
-		dirs[i].Stale = c.Epoch < s.Epoch && !filesystem.SameDir(c.Dir, s.meta)
+		dirs[i].Stale = c.Epoch < s.Epoch && !SameDir(c.Dir, s.meta)
 	}
 	s.Epoch = max(s.Epoch+1, epochNow())
 	if err := writeMarker(s.Meta, Marker{s.ID, s.index, s.Secret, s.Epoch}); err != nil {
 		return err
 	}
 	for _, c := range dirs {
-		if filesystem.SameDir(c.Dir, s.meta) {
+		if SameDir(c.Dir, s.meta) {
 			continue
 		}
 		err := writeMarker(c.Folder, Marker{s.ID, c.Index, s.Secret, s.Epoch})
-		if err != nil && (c.Epoch == 0 || !filesystem.IsFailure(err)) { // else its marker is a start behind
+		if err != nil && (c.Epoch == 0 || !IsFailure(err)) { // else its marker is a start behind
 			return err
 		}
 	}

@@ -7,12 +7,12 @@ import (
 	"os"
 	"strings"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 )
 
 // attempts counts starts that did not get through: Badger may end the process
 // over a damaged file, and must not do so for ever.
-type attempts struct{ in *filesystem.Folder }
+type attempts struct{ in *folders.Folder }
 
 // begin counts this start and returns how many before it failed in a row.
 func (a attempts) begin() (failed int, err error) {

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
 )
 
@@ -42,7 +42,7 @@ func (l *logs) begin(dir string, after uint64) {
 	*l = logs{}
 	for _, x := range old {
 		x.id &^= wasThere
-		if there, err := filesystem.Exists(logPath(dir, x.id)); x.id > 0 && x.id < last && there && err == nil {
+		if there, err := folders.Exists(logPath(dir, x.id)); x.id > 0 && x.id < last && there && err == nil {
 			l.push(x)
 		}
 	}
@@ -103,7 +103,7 @@ func (w *witness) findLogs() {
 		if x.id == 0 || x.after == 0 || w.boot != bootID() && x.after > w.mu.synced {
 			continue // a power failure may have taken it
 		}
-		there, err := filesystem.Exists(logPath(w.dir, x.id))
+		there, err := folders.Exists(logPath(w.dir, x.id))
 		if x.id&wasThere == 0 && (!there || err != nil) {
 			continue
 		}

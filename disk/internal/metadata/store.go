@@ -13,7 +13,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
 )
@@ -49,11 +48,11 @@ type Store struct {
 
 // Options configure a store. All are required.
 type Options struct {
-	Meta         *filesystem.Folder // in which Badger's lies
-	Pulse        Pulse              // a file in it, of any content
-	ReserveBytes int64              // set aside for the database
-	Patience     time.Duration      // after which a process that does not answer is ended
-	Await        time.Duration      // for the process of an earlier daemon, which may yet have to end
+	Meta         *folders.Folder // in which Badger's lies
+	Pulse        Pulse           // a file in it, of any content
+	ReserveBytes int64           // set aside for the database
+	Patience     time.Duration   // after which a process that does not answer is ended
+	Await        time.Duration   // for the process of an earlier daemon, which may yet have to end
 	Database     database.Opener
 	Free         func(dir string) (int64, error) // bytes that may yet be allocated there
 	Log          zerolog.Logger                  // for what happens once
@@ -199,7 +198,7 @@ func FloorBytes(reserve int64) int64 { return 4*MemtableBytes(reserve) + 16<<20 
 func Check(meta string, reserve int64, available func(dir string) (int64, error)) error {
 	floor := FloorBytes(reserve)
 	dir := filepath.Join(meta, folders.DatabaseName)
-	there, err := filesystem.NearestExisting(meta)
+	there, err := folders.NearestExisting(meta)
 	if err != nil {
 		return fmt.Errorf("disk: open %s: %w", dir, err)
 	}
@@ -216,7 +215,7 @@ func Check(meta string, reserve int64, available func(dir string) (int64, error)
 }
 
 // moveAside makes room for a new database, which begins without a commit.
-func moveAside(meta *filesystem.Folder) error {
+func moveAside(meta *folders.Folder) error {
 	if err := meta.Replace(RebuildName, nil); err != nil {
 		return err
 	}

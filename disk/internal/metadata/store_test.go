@@ -12,7 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
+	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
@@ -26,12 +26,12 @@ func testOptions(t testing.TB) Options {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.Close() })
-	meta, err := filesystem.OpenFolder(dir)
+	meta, err := folders.OpenFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = meta.Close() })
-	return Options{Meta: meta, Pulse: f, ReserveBytes: 16 << 20, Patience: time.Minute, Database: database.OpenHere, Free: filesystem.AvailableBytes, Log: zerolog.Nop()}
+	return Options{Meta: meta, Pulse: f, ReserveBytes: 16 << 20, Patience: time.Minute, Database: database.OpenHere, Free: folders.AvailableBytes, Log: zerolog.Nop()}
 }
 
 // testStore is a store of its own.

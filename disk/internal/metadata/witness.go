@@ -13,7 +13,6 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/kvstored/kvstored/disk/internal/filesystem"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
 )
@@ -61,7 +60,7 @@ type witness struct {
 	}
 }
 
-func openWitness(meta *filesystem.Folder) (*witness, error) {
+func openWitness(meta *folders.Folder) (*witness, error) {
 	f, err := meta.Open(WitnessName, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
@@ -83,7 +82,7 @@ func openWitness(meta *filesystem.Folder) (*witness, error) {
 
 // Witnessed reports whether anything says what the database under a folder had. Open
 // writes that anew.
-func Witnessed(meta *filesystem.Folder) (bool, error) {
+func Witnessed(meta *folders.Folder) (bool, error) {
 	w, err := openWitness(meta)
 	if err != nil {
 		return false, err

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
@@ -350,4 +352,243 @@ func (t *instance) records(ctx context.Context, ks []key.Key) ([]tier.Record, er
 		}
 		return recs, nil
 	})
+}
+
+// resolve sorts entries by place and takes out those that point outside their
+// segment, and of two that overlap the one with the lower sequence number: a
+// crash came between the reuse of its extent and its deletion. It works in
+// place.
+func resolve(entries []database.Entry, sizeOf func(segment uint32) int64) (kept []database.Entry, lost []key.Key) {
+	slices.SortFunc(entries, func(a, b database.Entry) int {
+		return cmp.Or(cmp.Compare(a.Extent.Segment, b.Extent.Segment), cmp.Compare(a.Extent.Offset, b.Extent.Offset), cmp.Compare(b.Seq, a.Seq))
+	})
+	var segment uint32
+	var size int64
+	kept = entries[:0]
+	for i := range entries {
+		e := entries[i]
+		if e.Inline {
+			if e.Size == 0 || e.Size > metadata.MaxInlineBytes || e.Extent != (database.Extent{}) {
+				lost = append(lost, e.Key)
+			} else {
+				kept = append(kept, e)
+			}
+			continue
+		}
+		if e.Extent.Segment != segment {
+			segment = e.Extent.Segment
+			size = sizeOf(segment)
+		}
+		if !inBounds(&e, size) {
+			lost = append(lost, e.Key)
+			continue
+		}
+		// The kept entries do not overlap, and e starts at or behind the start
+		// of the last of them, so that is the only one it can meet.
+		if n := len(kept) - 1; n >= 0 && kept[n].Extent.Segment == segment && kept[n].Extent.End() > e.Extent.Offset {
+			if kept[n].Seq > e.Seq {
+				lost = append(lost, e.Key)
+				continue
+			}
+			lost = append(lost, kept[n].Key)
+			kept = kept[:n]
+		}
+		kept = append(kept, e)
+	}
+	return kept, lost
+}
+
+func inBounds(e *database.Entry, size int64) bool {
+	x := e.Extent
+	return e.Size > 0 && int64(x.Bytes) == extentBytes(int64(e.Size)) &&
+		x.Offset >= 0 && x.Offset%alignBytes == 0 && x.Offset <= size-int64(x.Bytes)
+}
+
+// shrink takes out whole segments, the ones used longest ago, until the files
+// fit into a capacity that is smaller than it was. A database that is beyond its
+// reserve does not count: it costs nothing that is stored while the tier runs
+// either.
+func (r *recovery) shrink(entries []database.Entry) (kept []database.Entry, evicted []key.Key) {
+	t := r.t
+	type load struct {
+		*segment
+		used, n int64
+	}
+	files, _, _, _ := t.segments.usage()
+	over := files - (t.o.CapacityBytes - t.o.MetaReserveBytes)
+	if over <= 0 {
+		return entries, nil
+	}
+	loads := make(map[uint32]*load)
+	for _, g := range t.segments.all() {
+		loads[g.number] = &load{segment: g}
+	}
+	for i := range entries {
+		if l := loads[entries[i].Extent.Segment]; l != nil {
+			l.used += int64(entries[i].Used)
+			l.n++
+		}
+	}
+	order := make([]*load, 0, len(loads))
+	for _, l := range loads {
+		l.used /= max(l.n, 1) // empty ones first
+		order = append(order, l)
+	}
+	slices.SortFunc(order, func(a, b *load) int {
+		return cmp.Or(cmp.Compare(a.used, b.used), cmp.Compare(a.number, b.number))
+	})
+	leave := make(map[uint32]bool)
+	for _, l := range order {
+		if over > 0 && t.segments.oldSize(l.number) > 0 {
+			leave[l.number] = true
+			over -= l.blocks
+		}
+	}
+	kept = entries[:0]
+	for _, e := range entries {
+		if leave[e.Extent.Segment] {
+			evicted = append(evicted, e.Key)
+		} else {
+			kept = append(kept, e)
+		}
+	}
+	return kept, evicted
+}
+
+// adoption writes the records of extents that are there.
+type adoption struct {
+	entries []database.Entry
+	done    chan error
+}
+
+func (a *adoption) Apply(b *metadata.Batch) (err error) {
+	for i := 0; i < len(a.entries) && err == nil; i++ {
+		err = b.Adopt(&a.entries[i])
+	}
+	return err
+}
+
+func (a *adoption) Committed(err error) { a.done <- err }
+
+// adoptRecords writes the records of entries that were found by their headers,
+// unless they were deleted or stored anew meanwhile.
+func (r *recovery) adoptRecords(ctx context.Context, found []database.Entry) error {
+	t := r.t
+	for part := range slices.Chunk(found, maxRemovals) {
+		adopt := &adoption{done: make(chan error, 1)}
+		err := t.commits.AddWith(func() metadata.Change {
+			for _, e := range part {
+				if _, state := t.ledger.Find(e.Key); state == ledger.Absent && !t.scan.isDeleted(e.Key) {
+					adopt.entries = append(adopt.entries, e)
+				}
+			}
+			return adopt
+		})
+		if err == nil {
+			err = t.wait(ctx, adopt.done, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unbury ends what a survey was for: all headers say what the database says,
+// and survive a power failure where it is to be relied on that they do. It removes
+// the notes of deletions, unless a path was not surveyed.
+func (r *recovery) unbury(ctx context.Context) error {
+	t := r.t
+	noted, err := t.set.Meta.Exists(deletionsName)
+	if err != nil || !noted && !t.rebuilds {
+		return err
+	}
+	end, err := t.deletionLog.sync()
+	if err != nil {
+		return err
+	}
+	if err := newSync(t).sync(ctx); err != nil || !t.surveyed.Load() {
+		return err
+	}
+	if gone, err := t.deletionLog.remove(end); err != nil || !gone {
+		return err
+	}
+	if t.rebuilds {
+		if err := t.set.Meta.Remove(metadata.RebuildName); err != nil {
+			return err
+		}
+		t.rebuilds = false
+	}
+	return t.set.Meta.Sync()
+}
+
+// scan is the state of the recovery.
+type scan struct {
+	active  atomic.Bool // there may be records that the ledger does not have yet
+	records atomic.Uint64
+	lost    atomic.Uint64 // records dropped: damaged, pointing nowhere, overwritten
+	damaged atomic.Uint64 // lost records that were damaged
+	newer   atomic.Uint64 // records of a newer program, passed over
+	evicted atomic.Uint64 // entries dropped because the capacity is smaller now
+	mu      struct {
+		sync.Mutex
+		deleted map[key.Key]struct{} // while active: the scan must not bring them back
+		stored  []key.Key            // while active, in order: they are younger than the entries it brings
+	}
+}
+
+// addStored remembers that k was stored while the scan went on.
+func (s *scan) addStored(k key.Key) {
+	if !s.active.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.stored = append(s.mu.stored, k)
+}
+
+// end ends the scan, and returns the keys stored while it went on.
+func (s *scan) end() (stored []key.Key) {
+	s.active.Store(false)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stored = s.mu.stored
+	s.mu.deleted, s.mu.stored = nil, nil
+	return stored
+}
+
+func (s *scan) addDeleted(k key.Key) {
+	if !s.active.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.deleted == nil {
+		s.mu.deleted = make(map[key.Key]struct{})
+	}
+	s.mu.deleted[k] = struct{}{}
+}
+
+func (s *scan) isDeleted(k key.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, is := s.mu.deleted[k]
+	return is
+}
+
+// deletions is how many keys were deleted since it began.
+func (s *scan) deletions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.deleted)
+}
+
+// unlessForgotten runs fn so that a deletion of k comes wholly before or after.
+func (s *scan) unlessForgotten(k key.Key, fn func() bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, is := s.mu.deleted[k]; is {
+		return false
+	}
+	return fn()
 }

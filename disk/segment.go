@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -317,4 +318,90 @@ func (s *segments) close() {
 	for _, g := range s.all() {
 		_ = g.file.Close()
 	}
+}
+
+// location packs where a payload lies into one word of the ledger: the segment, and
+// the first page of its extent, which begins with a header.
+type location uint64
+
+// A segment's number says in its upper bits in which path of the set it lies,
+// so that a path that comes back brings no number that is taken.
+const (
+	segmentBits = 24 // of the rest
+	maxSegments = 1<<segmentBits - 1
+)
+
+// inlined is the location of a payload in Badger. No segment has number 0.
+const inlined location = 0
+
+func locate(e database.Extent) location {
+	return location(uint64(e.Segment)<<32 | uint64(e.Offset/alignBytes))
+}
+
+// pathOf is the index of the path in which a segment lies.
+func pathOf(segment uint32) int { return int(segment >> segmentBits) }
+
+func (l location) inline() bool    { return l == inlined }
+func (l location) segment() uint32 { return uint32(l >> 32) }
+
+// offset is where the extent begins, payload where the payload does.
+func (l location) offset() int64  { return int64(uint32(l)) * alignBytes }
+func (l location) payload() int64 { return l.offset() + database.HeaderBytes }
+
+// extentBytes is the size of the extent for a payload of n bytes.
+func extentBytes(n int64) int64 { return database.HeaderBytes + arena.RoundUp(n) }
+
+// acquire counts a reader of e, whose location find names. Under one lock with
+// the look-up that found it, so that no free comes between.
+func (s *segments) acquire(find func() (location, bool)) (location, *segment, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	loc, ok := find()
+	if !ok || loc.inline() {
+		return loc, nil, ok
+	}
+	g := s.find(loc.segment())
+	if g == nil {
+		return loc, nil, false
+	}
+	s.mu.readers[uint64(loc)]++
+	return loc, g, true
+}
+
+// retain counts the same reader once more.
+func (s *segments) retain(loc location) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.readers[uint64(loc)]++
+}
+
+// release ends one reader.
+func (s *segments) release(loc location) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.readers[uint64(loc)]--; s.mu.readers[uint64(loc)] > 0 {
+		return
+	}
+	delete(s.mu.readers, uint64(loc))
+	if n, ok := s.mu.freeing[uint64(loc)]; ok {
+		delete(s.mu.freeing, uint64(loc))
+		if g := s.find(loc.segment()); g != nil && g.free != nil {
+			g.free.Free(loc.offset(), extentBytes(n))
+		}
+	}
+}
+
+// free makes the extent of a payload of n bytes reusable, once no reader has
+// it and its header says so (see tombWriter.flush). The deletion is in Badger, or no record was.
+func (s *segments) free(loc location, n int64) {
+	if loc.inline() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.tombs = append(s.mu.tombs, s.tombstone(loc, n))
+	s.unwritten.Add(1)
+	s.mu.readers[uint64(loc)]++ // until it is written
+	s.mu.freeing[uint64(loc)] = n
+	base.Poke(s.freed)
 }

@@ -1,10 +1,15 @@
 package disk
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
@@ -128,4 +133,214 @@ func (s *space) order() (list []*volume, pass blockio.Pass) {
 		list = slices.Insert(list, 0, probe)
 	}
 	return list, pass
+}
+
+// filesWorth is how many bytes the files of a database take at most for each that it
+// holds: a compaction writes the bytes that it reads once more.
+const filesWorth = 2
+
+// smallFileBytes are set aside for folders, and for the growth of other files
+// from one look to the next.
+const smallFileBytes = 256 << 10
+
+// occupied is how many bytes of the capacity an entry of size payload bytes
+// costs: its extent, if it is to have one, and the bytes set aside for the
+// database to hold the rest.
+func (o *Options) occupied(size uint32) int64 {
+	n := max(int64(size), 1)
+	if n <= o.InlineMax {
+		return filesWorth * metadata.HeldBytes(n, true)
+	}
+	return extentBytes(n) + filesWorth*metadata.HeldBytes(n, false)
+}
+
+// share is the database's part of the capacity. It follows what the database
+// holds, so that its files, and those of the segments, never come to more than
+// the capacity:
+//
+//	segments' files + filesWorth x held + other files + claims <= capacity
+//
+// A commit claims the bytes that it adds before it writes, a segment its size
+// before its file is made, both under segments.mu; a claim that does not fit is
+// refused, and Trim makes room. How much the database holds its process says
+// with each commit.
+type share struct {
+	meta     string // folder of the database
+	floor    int64  // bytes free on its file system below which nothing is written
+	capacity int64
+	// margin is left to deletions: a Put may not claim it. Where twice as much
+	// is free Trim need not act.
+	margin    int64
+	segments  *segments
+	available func(dir string) (int64, error) // bytes that may yet be allocated there
+	bytes     atomic.Int64                    // set aside: the left side above without the segments; written under segments.mu
+	held      atomic.Int64                    // by the database, at the last look
+	live      atomic.Int64                    // of that, what entries hold by held; the rest is garbage
+	stuck     atomic.Int64                    // garbage that the last compaction has left
+	files     atomic.Int64                    // bytes of the database's files, at the last look
+	others    atomic.Int64                    // bytes of all other files but the segments'
+	free      atomic.Int64                    // bytes on the database's file system, at the last look
+
+	// Guarded by segments.mu.
+	claimed int64  // of bytes, by a commit under way
+	claims  uint64 // how many there were
+}
+
+func newShare(o *Options, s *segments) *share {
+	h := &share{meta: o.Meta, available: o.free, floor: metadata.FloorBytes(o.MetaReserveBytes), capacity: o.CapacityBytes, margin: 2 * filesWorth * metadata.MemtableBytes(o.MetaReserveBytes), segments: s}
+	h.others.Store(smallFileBytes)
+	return h
+}
+
+// Claim sets n bytes of the database aside, if the capacity has room for them
+// and the margin.
+func (h *share) Claim(n int64) bool {
+	h.segments.mu.Lock()
+	defer h.segments.mu.Unlock()
+	if h.segments.mu.bytes+h.bytes.Load()+filesWorth*n > h.capacity-h.margin {
+		return false
+	}
+	h.take(n)
+	return true
+}
+
+// ClaimAnyway sets n bytes aside for a change that the share never refuses. That
+// is a deletion or a note of one, for which the margin is there (the committer
+// compacts before it is used up), or the record of a used extent. Under a lowered
+// capacity such claims go beyond it, until Trim has made room.
+func (h *share) ClaimAnyway(n int64) {
+	h.segments.mu.Lock()
+	defer h.segments.mu.Unlock()
+	h.take(n)
+}
+
+// take is called under segments.mu.
+func (h *share) take(n int64) {
+	h.bytes.Add(filesWorth * n)
+	h.claimed += filesWorth * n
+	h.claims++
+}
+
+// Tight reports that deletions may come to need more than the margin, and that a
+// compaction would help.
+func (h *share) Tight() bool {
+	return h.short(0) > h.margin+h.margin/2 && h.garbage()
+}
+
+// Settle ends the claims of a commit: what the database holds now is known. It
+// is called with 0 where that did not come about.
+func (h *share) Settle(held int64) {
+	h.segments.mu.Lock()
+	defer h.segments.mu.Unlock()
+	if held > 0 {
+		h.set(held)
+	}
+	h.claimed = 0
+	h.claims++
+}
+
+// look has measure say what the database holds, and believes it unless a commit
+// has come between.
+func (h *share) look(measure func() (int64, error)) error {
+	h.segments.mu.Lock()
+	claims := h.claims
+	h.segments.mu.Unlock()
+	held, err := measure()
+	if err != nil {
+		return err
+	}
+	h.segments.mu.Lock()
+	defer h.segments.mu.Unlock()
+	if h.claims == claims && h.claimed == 0 {
+		h.set(held)
+	}
+	return nil
+}
+
+// set is called under segments.mu.
+func (h *share) set(held int64) {
+	h.held.Store(held)
+	h.bytes.Store(filesWorth*held + h.others.Load())
+}
+
+// growing is how many bytes a new segment leaves: the database is to grow by a quarter
+// before that segment would have to go again.
+func (h *share) growing() int64 {
+	n := h.bytes.Load()
+	return n + n/4 + 2*h.margin
+}
+
+// short is how many bytes are missing for n more of the database, and for Trim
+// to have nothing to do.
+func (h *share) short(n int64) int64 {
+	files, _, _, _ := h.segments.usage()
+	return files + h.bytes.Load() + filesWorth*n + 2*h.margin - h.capacity
+}
+
+// more is how many bytes the files of the database may yet grow by.
+func (h *share) more() int64 { return max(0, h.bytes.Load()-h.others.Load()-h.files.Load()) }
+
+// Room looks how much may be written, where the files of the database may come
+// to take more bytes than they do.
+func (h *share) Room() metadata.Room {
+	switch free, err := h.available(h.meta); {
+	case err != nil || free < h.floor/2:
+		return metadata.RoomNone
+	case free-h.more() < h.floor:
+		return metadata.RoomDeletes
+	}
+	return metadata.RoomAll
+}
+
+// full reports that n more bytes would not be claimed now.
+func (h *share) full(n int64) bool { return h.short(n) > h.margin }
+
+// garbage reports whether so much of what the database holds is deleted or
+// overwritten, since the last compaction, that another is worth its while.
+func (h *share) garbage() bool {
+	held := h.held.Load()
+	return held-h.live.Load()-h.stuck.Load() > held/8
+}
+
+// Compacted notes what a compaction has left beside what entries hold: records
+// that no entry knows of, which a table that Badger lost the deletions of brings
+// back. Another compaction does not help there. It looks first: an old look says
+// that more is held.
+func (h *share) Compacted(measure func() (int64, error)) error {
+	_ = h.look(measure)
+	held, err := measure()
+	if err == nil {
+		h.stuck.Store(max(0, held-h.live.Load()))
+	}
+	return err
+}
+
+// heldFor is how many bytes the database holds for an entry.
+func heldFor(e ledger.Entry) int64 {
+	return metadata.HeldBytes(int64(e.Size), location(e.Value.A).inline())
+}
+
+// lookAtOthers measures the files in v beside the database and the bytes of the
+// segments: also the file system's own notes on where their blocks are.
+func (s *segments) lookAtOthers(v *volume) {
+	total := otherBytes(v.dir)
+	for _, g := range s.listOf(v) {
+		if info, err := v.at.Stat(segmentName(g.number)); err == nil {
+			total += max(0, folders.AllocatedBytes(info)-g.blocks)
+		}
+	}
+	v.others.Store(total)
+}
+
+// otherBytes is how many bytes the files in a folder occupy, but for segments; of
+// its folders only a database that was moved aside counts.
+func otherBytes(dir string) (total int64) {
+	names, _ := os.ReadDir(dir) // one that is gone is found by lookAtFolders
+	for _, name := range names {
+		if info, err := name.Info(); err == nil && !name.IsDir() && !strings.HasPrefix(name.Name(), folders.SegmentPrefix) {
+			total += folders.AllocatedBytes(info)
+		}
+	}
+	aside, _ := folders.OccupiedBelow(filepath.Join(dir, metadata.DamagedName))
+	return total + aside
 }

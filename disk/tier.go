@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -425,4 +426,19 @@ func (t *Tier) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
 		t.told.quotas[i] = ledger.Requota{Quota: q.Quota, Was: -1}
 	}
 	return t.Ledger().Requote(qs, under)
+}
+
+// IsTrouble tells an error of an opening or of Check that may pass, so that a
+// daemon serves without the tier meanwhile, from one of the configuration: what
+// the machine has against it, and a database that ends its process.
+func IsTrouble(err error) bool {
+	if errors.Is(err, folders.ErrInUse) {
+		return false
+	}
+	for _, passing := range []error{fs.ErrNotExist, tier.ErrNoSpace, blockio.ErrHung, folders.ErrAbsent, errGone} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return metadata.IsTrouble(err)
 }

@@ -1,12 +1,15 @@
 package metadata
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -281,3 +284,67 @@ func (s *Store) Kill(why error) { s.db.Kill(why) }
 
 // Succeeded says that this start got through.
 func (s *Store) Succeeded() { s.tries.succeeded() }
+
+// lockRefused is in Badger's error for a database that another process has
+// open; the errno is not.
+const lockRefused = "Cannot acquire directory lock"
+
+// A locked database is opened again after lockPause, then after twice as long, up to
+// lockPauseMax: each opening starts a process.
+const (
+	lockPause    = 10 * time.Millisecond
+	lockPauseMax = 250 * time.Millisecond
+)
+
+// isLocked tells the error of a database that another process has open.
+func isLocked(err error) bool { return err != nil && strings.Contains(err.Error(), lockRefused) }
+
+// openAfterLast is open once the process that had the database before has ended, or after
+// Options.Await. The kernel ends that of a daemon that was killed a moment after the
+// daemon, and later on a busy machine.
+func (s *Store) openAfterLast() error {
+	end := time.Now().Add(s.o.Await)
+	for pause := lockPause; ; pause = min(2*pause, lockPauseMax) {
+		err := s.open()
+		if !isLocked(err) || time.Now().After(end) {
+			return err
+		}
+		if pause == lockPause {
+			s.o.Log.Info().Str("path", s.Dir).Stringer("at_most", s.o.Await).Msg("another process has the disk tier's database; its end is awaited")
+		}
+		time.Sleep(pause)
+	}
+}
+
+// attempts counts starts that did not get through: Badger may end the process
+// over a damaged file, and must not do so for ever.
+type attempts struct{ in *folders.Folder }
+
+// begin counts this start and returns how many before it failed in a row.
+func (a attempts) begin() (failed int, err error) {
+	text, err := a.in.Read(StartsName)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("disk: %w", err)
+	}
+	if strings.Trim(string(text), "x") == "" { // else garbled: that counts for nothing
+		failed = len(text)
+	}
+	return failed, a.write(failed + 1)
+}
+
+// set makes it so many.
+func (a attempts) set(failed int) {
+	if failed == 0 {
+		a.succeeded()
+		return
+	}
+	_ = a.write(failed)
+}
+
+// write keeps the number as so many letters, so that no flipped bit raises it.
+func (a attempts) write(failed int) error {
+	return a.in.Replace(StartsName, bytes.Repeat([]byte("x"), failed))
+}
+
+// succeeded forgets the failures.
+func (a attempts) succeeded() { _ = a.in.Remove(StartsName) }

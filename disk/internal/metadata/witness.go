@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -259,4 +260,181 @@ func bootID() string {
 		return "?"
 	}
 	return strings.TrimSpace(string(text))
+}
+
+const (
+	manifestName  = "MANIFEST"
+	manifestHead  = 16 // bytes: magic and versions, then the length and the checksum of the first change
+	manifestBytes = 8 + 8 + 8
+)
+
+// manifest tells Badger's list of tables by its first bytes. The file grows with
+// each change, and is replaced once more than 10,000 tables were removed; it
+// begins with another change then.
+type manifest struct {
+	size  uint64 // of those bytes
+	first uint64 // length and checksum of the first change
+	sum   uint64 // XXH3-64 of all of them
+}
+
+// readManifest reads the first n bytes of the manifest in dir, or all if there
+// are fewer.
+func readManifest(dir string, n int64) (m manifest, err error) {
+	f, err := os.Open(filepath.Join(dir, manifestName))
+	if err != nil {
+		return m, err
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	text, err := io.ReadAll(io.LimitReader(f, n))
+	if err != nil {
+		return m, err
+	}
+	m.size, m.sum = uint64(len(text)), xxh3.Hash(text)
+	if len(text) >= manifestHead {
+		m.first = binary.LittleEndian.Uint64(text[manifestHead-8:])
+	}
+	return m, nil
+}
+
+// rewritten reports whether m has taken the place of an older one. The first
+// change of what Badger rewrites is never empty.
+func (m manifest) rewritten(older manifest) bool { return m.first != 0 && m.first != older.first }
+
+func parseManifest(b []byte) manifest {
+	le := binary.LittleEndian
+	return manifest{le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])}
+}
+
+func (m manifest) put(b []byte) {
+	le := binary.LittleEndian
+	le.PutUint64(b, m.size)
+	le.PutUint64(b[8:], m.first)
+	le.PutUint64(b[16:], m.sum)
+}
+
+const (
+	maxLogs  = 4 // that are noted, of which Badger has two at a time
+	logBytes = 8 + 8
+)
+
+// logs are the youngest logs of Badger's memtables, oldest first, each with the
+// number of the last commit before it began. That commit is in the log before,
+// or in a table made of it, for as long as the log is there: its number is a
+// version of the commits key, and no compaction drops it, because any later one
+// lies in the log. Badger reads a log up to where it is damaged, and takes a
+// table for none that its manifest does not list, without a word; either way it
+// is that commit that is missing.
+type logs [maxLogs]logStart
+
+// wasThere says that a log was there at a start, which has not got through yet.
+const wasThere = 1 << 63
+
+type logStart struct {
+	id    uint64 // in the name of the file, and wasThere; 0 = none
+	after uint64
+}
+
+func logPath(dir string, id uint64) string { return filepath.Join(dir, fmt.Sprintf("%05d.mem", id)) }
+
+// begin forgets the logs that are gone, and notes the one that Badger has made at
+// its opening, which begins behind a commit. Their numbers may start over.
+func (l *logs) begin(dir string, after uint64) {
+	last := lastLog(dir)
+	old := *l
+	*l = logs{}
+	for _, x := range old {
+		x.id &^= wasThere
+		if there, err := folders.Exists(logPath(dir, x.id)); x.id > 0 && x.id < last && there && err == nil {
+			l.push(x)
+		}
+	}
+	l.push(logStart{last, after})
+}
+
+// extend adds the logs that have come since, which begin behind a commit.
+func (l *logs) extend(dir string, after uint64) {
+	for {
+		next := l[maxLogs-1].id + 1
+		if _, err := os.Stat(logPath(dir, next)); err != nil {
+			return
+		}
+		l.push(logStart{next, after})
+	}
+}
+
+func (l *logs) push(x logStart) {
+	copy(l[:], l[1:])
+	l[maxLogs-1] = x
+}
+
+// lastLog is the highest number of a log in dir.
+func lastLog(dir string) (last uint64) {
+	paths, _ := filepath.Glob(filepath.Join(dir, "*.mem")) // the pattern is a good one
+	for _, path := range paths {
+		var id uint64
+		if _, err := fmt.Sscanf(filepath.Base(path), "%05d.mem", &id); err == nil {
+			last = max(last, id)
+		}
+	}
+	return last
+}
+
+func parseLogs(b []byte) (l logs) {
+	for i := range l {
+		l[i] = logStart{binary.LittleEndian.Uint64(b[i*logBytes:]), binary.LittleEndian.Uint64(b[i*logBytes+8:])}
+	}
+	return l
+}
+
+func (l *logs) put(b []byte) {
+	for i, x := range l {
+		binary.LittleEndian.PutUint64(b[i*logBytes:], x.id)
+		binary.LittleEndian.PutUint64(b[i*logBytes+8:], x.after)
+	}
+}
+
+// findLogs notes which of the logs are there. It is asked before Badger opens
+// the database, which makes tables of them. Where that start does not get through,
+// the next one takes them for there too.
+func (w *witness) findLogs() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.found = w.found[:0]
+	for i := range w.mu.logs {
+		x := &w.mu.logs[i]
+		if x.id == 0 || x.after == 0 || w.boot != bootID() && x.after > w.mu.synced {
+			continue // a power failure may have taken it
+		}
+		there, err := folders.Exists(logPath(w.dir, x.id))
+		if x.id&wasThere == 0 && (!there || err != nil) {
+			continue
+		}
+		x.id |= wasThere
+		w.found = append(w.found, x.after)
+	}
+	if len(w.found) > 0 {
+		_ = w.write() // one that is behind says less
+	}
+}
+
+// checkLogs is an error when the last commit before a log is gone, and the first
+// one in it is there.
+func (s *Store) checkLogs(db *database.DB) error {
+	var numbers [][]byte
+	for _, n := range s.witness.found {
+		numbers = append(numbers, binary.LittleEndian.AppendUint64(nil, n), binary.LittleEndian.AppendUint64(nil, n+1))
+	}
+	if len(numbers) == 0 {
+		return nil
+	}
+	has, err := db.Has(database.CommitsKey(), numbers)
+	if err != nil {
+		return err
+	}
+	for i, n := range s.witness.found {
+		if !has[2*i] && has[2*i+1] {
+			return fmt.Errorf("%w: number %d, before its log, is gone", errLost, n)
+		}
+	}
+	return nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/database/databasetest"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
@@ -17,7 +17,7 @@ import (
 // no file.
 func TestCheck(t *testing.T) {
 	at := func(path ...string) Options {
-		return Options{Paths: path, CapacityBytes: 256 * mib, SegmentBytes: 16 * mib, Policy: "lru", Buffered: true, Database: database.OpenHere, Log: zerolog.Nop()}
+		return Options{Paths: path, CapacityBytes: 256 * mib, SegmentBytes: 16 * mib, Policy: "lru", Buffered: true, Database: databasetest.Open, Log: zerolog.Nop()}
 	}
 	opened := func(t *testing.T, o Options) *rig {
 		t.Helper()

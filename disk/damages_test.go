@@ -13,6 +13,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/database/databasetest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -28,7 +29,7 @@ func opener() database.Opener {
 	if *damageRounds > 12 {
 		return database.Open
 	}
-	return database.OpenHere
+	return databasetest.Open
 }
 
 // damagedTier is what TestDamages knows of a tier.

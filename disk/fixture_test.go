@@ -20,6 +20,7 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/database/databasetest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -51,7 +52,7 @@ func newMemory(t testing.TB) memory {
 func testOptions(dir string) Options {
 	return Options{
 		Paths: []string{dir}, CapacityBytes: 64 * mib, MetaReserveBytes: 16 * mib, SegmentBytes: 8 * mib, Policy: "lru",
-		InlineMax: 512, IOTimeout: 10 * time.Second, IODepth: 2, Database: database.OpenHere, Log: zerolog.Nop(),
+		InlineMax: 512, IOTimeout: 10 * time.Second, IODepth: 2, Database: databasetest.Open, Log: zerolog.Nop(),
 	}
 }
 

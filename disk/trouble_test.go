@@ -17,7 +17,7 @@ import (
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/database/databasetest"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/policy"
@@ -67,7 +67,7 @@ func newStore(t *testing.T) *store {
 		t.Fatal(err)
 	}
 	s.disk, err = disk.Open(disk.Options{
-		Paths: []string{tiertest.Folder(t)}, CapacityBytes: 64 << 20, SegmentBytes: 8 << 20, Policy: "lru", IODepth: 2, Database: database.OpenHere, Log: zerolog.Nop(),
+		Paths: []string{tiertest.Folder(t)}, CapacityBytes: 64 << 20, SegmentBytes: 8 << 20, Policy: "lru", IODepth: 2, Database: databasetest.Open, Log: zerolog.Nop(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
-	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/database/databasetest"
 	"github.com/kvstored/kvstored/internal/test/logtest"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -160,7 +160,7 @@ func TestReload(t *testing.T) {
 	}
 	write(func(*config.Config) {})
 	hangups := make(chan os.Signal)
-	d, err := New(cfg, Options{Database: database.OpenHere, Log: zerolog.Nop(), File: file, Hangups: hangups})
+	d, err := New(cfg, Options{Database: databasetest.Open, Log: zerolog.Nop(), File: file, Hangups: hangups})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/database/databasetest"
 	"github.com/kvstored/kvstored/internal/keep"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/socket"
@@ -47,7 +47,7 @@ type life struct {
 func live(t *testing.T, cfg config.Config) *life {
 	t.Helper()
 	l := &life{log: new(logtest.Book), ended: make(chan error, 1)}
-	d, err := New(cfg, Options{Database: database.OpenHere, Log: zerolog.New(l.log)})
+	d, err := New(cfg, Options{Database: databasetest.Open, Log: zerolog.New(l.log)})
 	if err != nil {
 		t.Fatal(err)
 	}

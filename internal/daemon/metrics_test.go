@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/database/databasetest"
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -213,7 +213,7 @@ func metricsPage() string {
 // diskStats are the numbers of a disk tier that has just been made.
 func diskStats(t *testing.T) tier.Stats {
 	t.Helper()
-	d := &Daemon{cfg: smallConfig(t), log: zerolog.Nop(), tiers: tiers{database: database.OpenHere}}
+	d := &Daemon{cfg: smallConfig(t), log: zerolog.Nop(), tiers: tiers{database: databasetest.Open}}
 	defer d.Close()
 	if err := d.makeDisk(&d.cfg, 0, d.log); err != nil {
 		t.Fatal(err)

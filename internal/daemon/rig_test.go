@@ -10,7 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/database/databasetest"
 )
 
 // smallConfig is that of a small daemon with a disk tier, in a folder that goes
@@ -34,7 +34,7 @@ func smallConfig(t testing.TB) config.Config {
 }
 
 // optionsOf are those of a daemon in this process, as its database is.
-func optionsOf(log zerolog.Logger) Options { return Options{Log: log, Database: database.OpenHere} }
+func optionsOf(log zerolog.Logger) Options { return Options{Log: log, Database: databasetest.Open} }
 
 // serve runs a daemon in this process until the test ends, and returns when the daemon is
 // ready: before, what the disk does not say in time is not stored.

@@ -58,7 +58,7 @@ func checkOptions(o badger.Options) error {
 // openBadger turns what Badger panics over in this goroutine into an error. A
 // log that Badger had just made and could not size holds nothing, and would
 // keep it from opening.
-func (s *server) openBadger(o *Options) (db *badger.DB, err error) {
+func (s *Server) openBadger(o *Options) (db *badger.DB, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			db, err = nil, fmt.Errorf("%v", r)
@@ -85,8 +85,8 @@ func (s *server) openBadger(o *Options) (db *badger.DB, err error) {
 		s.say(logInfo, "a compaction of %d tables did not end, and is taken back", []any{n})
 	}
 	s.keepPrivate(o.Dir)
-	if s.try != nil {
-		if err := s.try(o.Dir); err != nil {
+	if s.Try != nil {
+		if err := s.Try(o.Dir); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +101,7 @@ func (s *server) openBadger(o *Options) (db *badger.DB, err error) {
 
 // keepPrivate takes the rights of other users from a database that an earlier
 // version has made, or a user copied. Where that is refused it says so.
-func (s *server) keepPrivate(dir string) {
+func (s *Server) keepPrivate(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && (e.IsDir() || e.Type().IsRegular()) {
 			var info fs.FileInfo
@@ -131,7 +131,7 @@ func valueLogs(dir string) []string {
 // sync makes all commits survive a power failure. The kernel tells only one of
 // the callers that sync a file that pages of it are lost, so there is one sync at
 // a time, and none succeeds after one that failed.
-func (s *server) sync() error {
+func (s *Server) sync() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
 	if s.unsynced == nil {
@@ -142,7 +142,7 @@ func (s *server) sync() error {
 
 // syncFiles is one sync. Badger's own leaves out the logs of memtables that are
 // just being flushed.
-func (s *server) syncFiles() error {
+func (s *Server) syncFiles() error {
 	if err := s.awaitTables(); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ const (
 // awaitTables waits until what the logs of an earlier process hold is in tables,
 // which are on the device by then. Their pages may never have come there, which
 // the kernel may have told that process, and tells once.
-func (s *server) awaitTables() error {
+func (s *Server) awaitTables() error {
 	for end := time.Now().Add(tablesTimeout); ; time.Sleep(tablesPoll) {
 		i := slices.IndexFunc(s.old, func(path string) bool {
 			_, err := os.Stat(path)
@@ -194,13 +194,13 @@ func syncPath(path string) error {
 
 // badgerLog writes Badger's messages where listen reads them, and tells watched
 // of compactions.
-type badgerLog struct{ s *server }
+type badgerLog struct{ s *Server }
 
 // Errorf also ends a flush that fails for ever after the database was killed.
 func (l badgerLog) Errorf(f string, a ...any) {
 	l.s.say(logWarn, f, a)
-	if f == retryFormat && l.s.gone != nil {
-		l.s.gone()
+	if f == retryFormat && l.s.Gone != nil {
+		l.s.Gone()
 	}
 }
 
@@ -233,10 +233,10 @@ func compactor(a []any) (by int, ok bool) {
 // after a flush or a compaction that failed, as if the list of tables that it
 // has in memory were the one in the manifest, and would lose tables with the
 // next copy of that; a new process reads what the manifest says.
-func (s *server) say(level, f string, a []any) {
+func (s *Server) say(level, f string, a []any) {
 	text := bytes.TrimSpace(fmt.Appendf(nil, f, a...))
 	text = bytes.ReplaceAll(text, []byte("\n"), []byte("; "))
-	_, _ = fmt.Fprintf(s.words, "%s%s%s\n", logMark, level, text) // whoever is gone does not miss it
+	_, _ = fmt.Fprintf(s.Words, "%s%s%s\n", logMark, level, text) // whoever is gone does not miss it
 	if level == logWarn && bytes.Contains(text, []byte(syscall.EIO.Error())) {
 		s.end(syscall.EIO.Error())
 	}
@@ -244,7 +244,7 @@ func (s *server) say(level, f string, a []any) {
 
 // end ends the process. The last line is no message of Badger's, so that it
 // tells what the process ended over.
-func (s *server) end(why string) {
-	_, _ = fmt.Fprintln(s.words, why)
-	s.exit()
+func (s *Server) end(why string) {
+	_, _ = fmt.Fprintln(s.Words, why)
+	s.Exit()
 }

@@ -1,11 +1,10 @@
-package database
+package database_test
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,16 +14,18 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/database/databasetest"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-func testOptions(dir string) Options {
-	return Options{Dir: dir, MemTableBytes: 1 << 20, MaxValueBytes: 64 << 10, Log: zerolog.Nop()}
+func testOptions(dir string) database.Options {
+	return database.Options{Dir: dir, MemTableBytes: 1 << 20, MaxValueBytes: 64 << 10, Log: zerolog.Nop()}
 }
 
-func open(t *testing.T, dir string) *DB {
+func open(t *testing.T, dir string) *database.DB {
 	t.Helper()
-	d, err := OpenHere(t.Context(), testOptions(dir))
+	d, err := databasetest.Open(t.Context(), testOptions(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func keyOf(n int) []byte { return fmt.Appendf(nil, "k%06d", n) }
 func value(n int) []byte { return bytes.Repeat([]byte{byte(n)}, n%5000) }
 
 // fill commits n pairs in groups, the last of which is of many parts.
-func fill(t *testing.T, d *DB, n int) {
+func fill(t *testing.T, d *database.DB, n int) {
 	t.Helper()
 	for i := range n {
 		d.Batch().Set(keyOf(i), value(i))
@@ -54,7 +55,7 @@ func fill(t *testing.T, d *DB, n int) {
 
 // check reads all records of fill back but the deleted ones, by key and page by
 // page.
-func check(t *testing.T, d *DB, n int, deleted func(int) bool) {
+func check(t *testing.T, d *database.DB, n int, deleted func(int) bool) {
 	t.Helper()
 	keys := make([][]byte, n)
 	for i := range keys {
@@ -131,8 +132,8 @@ func TestOpenRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := tiertest.Folder(t)
 		d := open(t, dir)
-		var no Refused
-		if _, err := OpenHere(t.Context(), testOptions(dir)); !errors.As(err, &no) || Ends(err) {
+		var no database.Refused
+		if _, err := databasetest.Open(t.Context(), testOptions(dir)); !errors.As(err, &no) || database.Ends(err) {
 			t.Errorf("opened twice: %v", err)
 		}
 		if err := d.Close(); err != nil {
@@ -141,17 +142,17 @@ func TestOpenRefused(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "MANIFEST"), []byte("none"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := OpenHere(t.Context(), testOptions(dir)); !errors.As(err, &no) {
+		if _, err := databasetest.Open(t.Context(), testOptions(dir)); !errors.As(err, &no) {
 			t.Errorf("no manifest: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := OpenHere(ctx, testOptions(tiertest.Folder(t))); !errors.Is(err, context.Canceled) {
+		if _, err := databasetest.Open(ctx, testOptions(tiertest.Folder(t))); !errors.Is(err, context.Canceled) {
 			t.Errorf("no time: %v", err)
 		}
 		bad := testOptions(tiertest.Folder(t))
 		bad.MaxValueBytes = 1 << 20
-		if _, err := OpenHere(t.Context(), bad); !errors.As(err, &no) || !strings.Contains(err.Error(), "fit together") {
+		if _, err := databasetest.Open(t.Context(), bad); !errors.As(err, &no) || !strings.Contains(err.Error(), "fit together") {
 			t.Errorf("values larger than a transaction: %v", err)
 		}
 	})
@@ -169,8 +170,8 @@ func TestMissingManifest(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, "MANIFEST")); err != nil {
 			t.Fatal(err)
 		}
-		_, err := OpenHere(t.Context(), testOptions(dir))
-		var no Refused
+		_, err := databasetest.Open(t.Context(), testOptions(dir))
+		var no database.Refused
 		if !errors.As(err, &no) || !strings.Contains(err.Error(), "manifest is missing") {
 			t.Errorf("got %v", err)
 		}
@@ -192,12 +193,12 @@ func TestKilled(t *testing.T) {
 		for what, err := range map[string]error{
 			"get": d.Get([][]byte{keyOf(1)}, func(int, []byte) { t.Error("a value") }), "commit": d.Batch().Flush(), "sync": d.Sync(), "close": d.Close(),
 		} {
-			if !errors.Is(err, why) || !Ends(err) {
+			if !errors.Is(err, why) || !database.Ends(err) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
 		<-d.Ended()
-		var death *Death
+		var death *database.Death
 		if !errors.As(d.Err(), &death) || death.How != "signal: killed" {
 			t.Errorf("it ended over %v", d.Err())
 		}
@@ -227,58 +228,6 @@ func TestKilledWithoutFolder(t *testing.T) {
 	})
 }
 
-// silent is a process that does not answer. It ends when it is killed.
-type silent struct{ d *DB }
-
-func (silent) pid() int { return 0 }
-
-func (s silent) kill() { s.d.end(&Death{How: "signal: killed"}) }
-
-// A process that does not answer is noticed, and can be ended; who waits for it
-// is told why.
-func TestHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDB(zerolog.Nop())
-		for range 1 + readers {
-			mine, its := net.Pipe()
-			defer its.Close()
-			d.conns = append(d.conns, newConn(mine))
-		}
-		d.use()
-		d.process = silent{d}
-		const long = time.Minute
-		if time.Sleep(2 * long); d.Hangs(0) {
-			t.Error("a process that has nothing to do hangs")
-		}
-		asked := make(chan error, 3)
-		go func() { asked <- d.Sync() }() // may take its time
-		if time.Sleep(2 * long); d.Hangs(long) {
-			t.Error("a process that syncs hangs")
-		}
-		go func() { asked <- d.Get([][]byte{keyOf(1)}, func(int, []byte) {}) }()
-		go func() {
-			for range 100 { // of several parts
-				d.Batch().Set(keyOf(1), make([]byte, 60<<10))
-			}
-			asked <- d.Batch().Flush()
-		}()
-		if time.Sleep(long); d.Hangs(long) {
-			t.Error("it hangs too soon")
-		}
-		if time.Sleep(time.Nanosecond); !d.Hangs(long) {
-			t.Error("it does not hang")
-		}
-		why := errors.New("it hangs")
-		d.Kill(why)
-		for range 3 {
-			if err := <-asked; !errors.Is(err, why) {
-				t.Error(err)
-			}
-		}
-		<-d.Ended()
-	})
-}
-
 // A damaged table, which ends a process, ends the database alone, with what Badger said.
 func TestDamagedTable(t *testing.T) {
 	dir := tiertest.Folder(t) // in no bubble: Badger leaves a goroutine of a database that it does not open
@@ -301,8 +250,8 @@ func TestDamagedTable(t *testing.T) {
 		if err := os.WriteFile(tables[0], text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d, err = OpenHere(t.Context(), testOptions(dir))
-		var death *Death
+		d, err = databasetest.Open(t.Context(), testOptions(dir))
+		var death *database.Death
 		switch {
 		case err == nil: // Badger goes on without it
 			_ = d.Close()

@@ -18,8 +18,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// readers is how many requests beside the commits can be under way.
-const readers = 8
+// readers is how many requests beside the commits can be under way, and Pairs how many pairs
+// there are.
+const (
+	readers = 8
+	Pairs   = 1 + readers
+)
 
 // Options of a database.
 type Options struct {
@@ -29,14 +33,16 @@ type Options struct {
 	Log           zerolog.Logger `json:"-"` // told what Badger has to say
 }
 
-// Opener opens a database. Open starts a process for it; OpenHere does without one.
+// Opener opens a database, as Open does.
 type Opener func(ctx context.Context, o Options) (*DB, error)
 
-// process is what a database works in.
-type process interface {
-	pid() int
-	// kill ends it, as soon as the kernel lets go of it.
-	kill()
+// Process is what a database works in.
+type Process interface {
+	Pid() int
+	// Kill ends it, as soon as the kernel lets go of it.
+	Kill()
+	// Wait returns once it has ended, and says how. It is called once.
+	Wait() string
 }
 
 // DB is a database in a process of its own. Its methods are safe for concurrent
@@ -46,7 +52,7 @@ type DB struct {
 	commits *conn
 	reads   chan *conn // those that nobody uses
 	conns   []*conn
-	process process
+	process Process
 	log     zerolog.Logger
 	batch   Batch
 	held    atomic.Int64  // see HeldBytes
@@ -77,7 +83,7 @@ func Ends(err error) bool {
 }
 
 // Pid is the process's id.
-func (d *DB) Pid() int { return d.process.pid() }
+func (d *DB) Pid() int { return d.process.Pid() }
 
 // open is the first request.
 func (d *DB) open(o *Options) error {

@@ -27,9 +27,8 @@
 // compaction that its device did not take: Badger would go on, and lose tables
 // (compactions says how).
 //
-// OpenHere serves in goroutines of the caller's process instead, for tests: the pairs are
-// pipes, and all of it works in a bubble of testing/synctest. The process is an interface
-// for that (process), and so is what the server does when it is to end (server).
+// Package databasetest serves in goroutines of a test's own process instead: Process is an
+// interface for that, and the ways in which a Server ends are fields.
 //
 // # Records
 //

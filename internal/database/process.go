@@ -42,29 +42,21 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	if os.Args[0] == processName {
 		return nil, errors.New("database: this program started itself as a database's process, and its main does not call database.Main")
 	}
-	d := newDB(o.Log)
-	if err := d.start(o.Dir, MemoryLimit(o.MemTableBytes)); err != nil {
+	p, pairs, words, err := start(o.Dir, MemoryLimit(o.MemTableBytes))
+	if err != nil {
 		return nil, fmt.Errorf("database: start a process: %w", err)
 	}
-	return d.opened(ctx, o)
+	return Connect(ctx, o, p, pairs, words)
 }
 
-func newDB(log zerolog.Logger) *DB {
-	d := &DB{reads: make(chan *conn, readers), ended: make(chan struct{}), log: log}
-	d.batch.d = d
-	return d
-}
-
-// use takes the pairs into use, once there are all.
-func (d *DB) use() {
-	d.commits = d.conns[0]
-	for _, c := range d.conns[1:] {
-		d.reads <- c
-	}
-}
-
-// opened opens the database in its process, which has started.
-func (d *DB) opened(ctx context.Context, o Options) (*DB, error) {
+// Connect opens a database in a process that serves the other ends of the Pairs; ctx
+// bounds that. The process says its words until it ends.
+func Connect(ctx context.Context, o Options, p Process, pairs []net.Conn, words io.Reader) (*DB, error) {
+	d := newDB(o.Log, p, pairs)
+	go func() {
+		last := d.listen(words)
+		d.end(&Death{How: p.Wait(), Words: last})
+	}()
 	unbound := context.AfterFunc(ctx, func() { d.Kill(context.Cause(ctx)) })
 	defer unbound()
 	if err := d.open(&o); err != nil {
@@ -73,6 +65,21 @@ func (d *DB) opened(ctx context.Context, o Options) (*DB, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+func newDB(log zerolog.Logger, p Process, pairs []net.Conn) *DB {
+	d := &DB{process: p, reads: make(chan *conn, readers), ended: make(chan struct{}), log: log}
+	d.batch.d = d
+	for i, pair := range pairs {
+		c := newConn(pair)
+		d.conns = append(d.conns, c)
+		if i == 0 {
+			d.commits = c
+		} else {
+			d.reads <- c
+		}
+	}
+	return d
 }
 
 // MemoryLimit is the GOMEMLIMIT of the process: memtables, the tables of a
@@ -91,7 +98,7 @@ func runtimeSettings() (env []string) {
 }
 
 // start makes the pairs and the process.
-func (d *DB) start(dir string, limit int64) (err error) {
+func start(dir string, limit int64) (p *child, pairs []net.Conn, words io.Reader, err error) {
 	cmd := exec.Command("/proc/self/exe") // what runs now, also when its file was replaced or removed
 	cmd.Args = []string{processName, dir} // for ps
 	cmd.Env = append(runtimeSettings(), fmt.Sprintf("GOMEMLIMIT=%d", limit))
@@ -101,43 +108,55 @@ func (d *DB) start(dir string, limit int64) (err error) {
 			_ = f.Close() // the process has its own
 		}
 		if err != nil {
-			d.hangUp()
+			hangUp(pairs)
 		}
 	}()
-	for range 1 + readers {
-		var mine net.Conn
-		var its *os.File
-		if mine, its, err = pair(); err != nil {
-			return err
+	for range Pairs {
+		mine, its, err := pair()
+		if err != nil {
+			return nil, pairs, nil, err
 		}
-		d.conns = append(d.conns, newConn(mine))
+		pairs = append(pairs, mine)
 		cmd.ExtraFiles = append(cmd.ExtraFiles, its)
 	}
-	d.use()
-	words, err := cmd.StderrPipe()
-	if err != nil {
-		return err
+	if words, err = cmd.StderrPipe(); err != nil {
+		return nil, pairs, nil, err
 	}
-	d.process = child{cmd}
+	p = &child{cmd: cmd, ended: make(chan struct{})}
 	started := make(chan error, 1)
-	go d.attend(cmd, words, started)
-	err = <-started
-	return err
+	go p.attend(started)
+	return p, pairs, words, <-started
+}
+
+// child is a process of its own.
+type child struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
 }
 
 // attend is with the process from its start to its end, on a thread of its own:
 // the kernel takes the end of that thread for the end of the parent.
-func (d *DB) attend(cmd *exec.Cmd, words io.Reader, started chan<- error) {
+func (c *child) attend(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := cmd.Start()
+	err := c.cmd.Start()
 	started <- err
-	if err != nil {
-		return
+	if err == nil {
+		<-c.ended
 	}
-	last := d.listen(words)
-	_ = cmd.Wait() // ProcessState says it better
-	d.end(&Death{How: cmd.ProcessState.String(), Words: last})
+}
+
+// Pid implements Process.
+func (c *child) Pid() int { return c.cmd.Process.Pid }
+
+// Kill implements Process.
+func (c *child) Kill() { _ = c.cmd.Process.Kill() } // it has ended already, else
+
+// Wait implements Process.
+func (c *child) Wait() string {
+	defer close(c.ended)
+	_ = c.cmd.Wait() // ProcessState says it better
+	return c.cmd.ProcessState.String()
 }
 
 // end says what the process ended over.
@@ -147,13 +166,6 @@ func (d *DB) end(over *Death) {
 	d.mu.Unlock()
 	close(d.ended)
 }
-
-// child is a process of its own.
-type child struct{ *exec.Cmd }
-
-func (c child) pid() int { return c.Process.Pid }
-
-func (c child) kill() { _ = c.Process.Kill() } // it has ended already, else
 
 // listen passes on what Badger logs, to the end, and returns the first of what
 // the runtime says of it.
@@ -201,13 +213,15 @@ func (d *DB) Kill(why error) {
 		d.mu.killed = why
 	}
 	d.mu.Unlock()
-	d.process.kill()
+	d.process.Kill()
 	d.hangUp()
 }
 
 // hangUp closes the pairs, which ends the process.
-func (d *DB) hangUp() {
-	for _, c := range d.conns {
+func (d *DB) hangUp() { hangUp(d.conns) }
+
+func hangUp[C io.Closer](pairs []C) {
+	for _, c := range pairs {
 		_ = c.Close()
 	}
 }

@@ -33,8 +33,8 @@ func serve() int {
 	// is refused it is as likely as others.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	syscall.Umask(0o077) // of this process only: what Badger makes is its user's
-	var conns []*conn
-	for i := range 1 + readers {
+	var pairs []net.Conn
+	for i := range Pairs {
 		f := os.NewFile(uintptr(firstPair+i), "pair")
 		c, err := net.FileConn(f)
 		if err != nil {
@@ -42,26 +42,26 @@ func serve() int {
 			return 1
 		}
 		_ = f.Close() // the connection has its own
-		conns = append(conns, newConn(c))
+		pairs = append(pairs, c)
 	}
-	s := &server{
-		words: os.Stderr,
-		lost:  func() { os.Exit(0) }, // what is committed lies in the page cache
-		exit:  func() { os.Exit(1) },
+	s := &Server{
+		Words: os.Stderr,
+		Lost:  func() { os.Exit(0) }, // what is committed lies in the page cache
+		Exit:  func() { os.Exit(1) },
 	}
-	if s.serve(conns) != nil {
+	if s.Serve(pairs) != nil {
 		return 1
 	}
 	return 0
 }
 
-// server is the database on the other side of the pairs.
-type server struct {
-	words io.Writer              // gets what Badger has to say
-	lost  func()                 // is called when the other end of a pair is gone; the pair is not served any more
-	exit  func()                 // ends the process, or the goroutine that is to end it; it does not return
-	try   func(dir string) error // opens what would end the process if it cannot be opened; nil: it may end
-	gone  func()                 // ends a goroutine of Badger's that fails for ever, once nobody waits for it; nil: the process ends
+// Server is the database on the other side of the pairs.
+type Server struct {
+	Words io.Writer              // gets what Badger has to say
+	Lost  func()                 // is called when the other end of a pair is gone; the pair is not served any more
+	Exit  func()                 // ends the process, or the goroutine that is to end it; it does not return
+	Try   func(dir string) error // opens what would end the process if it cannot be opened; nil: it may end
+	Gone  func()                 // ends a goroutine of Badger's that fails for ever, once nobody waits for it; nil: the process ends
 
 	db      *badger.DB
 	dir     string
@@ -79,8 +79,14 @@ type server struct {
 	unsynced error // of the first sync that failed
 }
 
-// serve works until the other ends of all pairs are gone, or an opening has failed.
-func (s *server) serve(conns []*conn) error {
+// Serve works until the other ends of all pairs are gone, and closes the database then, or
+// until an opening has failed.
+func (s *Server) Serve(pairs []net.Conn) error {
+	defer s.watched.unhook()
+	conns := make([]*conn, len(pairs))
+	for i, pair := range pairs {
+		conns[i] = newConn(pair)
+	}
 	if err := s.open(conns[0]); err != nil {
 		return err
 	}
@@ -90,10 +96,12 @@ func (s *server) serve(conns []*conn) error {
 	}
 	s.commit(conns[0])
 	work.Wait()
+	hangUp(pairs)
+	_ = s.close() // nobody is left to be told
 	return nil
 }
 
-func (s *server) open(c *conn) error {
+func (s *Server) open(c *conn) error {
 	_, body, err := c.receive()
 	if err != nil {
 		return err
@@ -117,14 +125,14 @@ func answer(c *conn, err error) error {
 }
 
 // read answers requests until the other end is gone.
-func (s *server) read(c *conn) {
+func (s *Server) read(c *conn) {
 	for {
 		what, body, err := c.receive()
 		if err == nil {
 			err = answer(c, s.do(c, what, body))
 		}
 		if err != nil {
-			s.lost()
+			s.Lost()
 			return
 		}
 	}
@@ -132,7 +140,7 @@ func (s *server) read(c *conn) {
 
 // do appends the answer to out. What Badger panics over is an error, for it may
 // be one record; a fault cannot be caught.
-func (s *server) do(c *conn, what byte, body []byte) (err error) {
+func (s *Server) do(c *conn, what byte, body []byte) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%v", r)
@@ -165,7 +173,7 @@ func (s *server) do(c *conn, what byte, body []byte) (err error) {
 }
 
 // settle syncs or compacts. It reads no mapping, so that a close need not wait for it.
-func (s *server) settle(what byte) error {
+func (s *Server) settle(what byte) error {
 	s.using.RLock()
 	closed := s.closed
 	s.using.RUnlock()
@@ -179,7 +187,7 @@ func (s *server) settle(what byte) error {
 }
 
 // close closes the database once what reads it has ended: its mappings go.
-func (s *server) close() error {
+func (s *Server) close() error {
 	s.using.Lock()
 	defer s.using.Unlock()
 	s.closed = true
@@ -277,13 +285,13 @@ func has(c *conn, txn *badger.Txn, f *fields) error {
 
 // commit writes until the other end is gone. Badger keeps the bodies of a
 // commit's parts until that is over.
-func (s *server) commit(c *conn) {
+func (s *Server) commit(c *conn) {
 	var wb *badger.WriteBatch
 	var failed error
 	for {
 		what, body, err := c.receive()
 		if err != nil {
-			s.lost()
+			s.Lost()
 			if wb != nil {
 				wb.Cancel()
 				s.writing.Unlock()
@@ -311,7 +319,7 @@ func (s *server) commit(c *conn) {
 		}
 		s.writing.Unlock()
 		if answer(c, failed) != nil {
-			s.lost()
+			s.Lost()
 			return
 		}
 		wb, failed = nil, nil

@@ -37,7 +37,7 @@ type size struct {
 // writes all it reads once more at most before it removes that, so the files
 // never take more than twice as much. Data that is in a table and still in its
 // log counts twice.
-func (s *server) held() int64 {
+func (s *Server) held() int64 {
 	z := &s.size.mu
 	z.Lock()
 	defer z.Unlock()
@@ -49,7 +49,7 @@ func (s *server) held() int64 {
 }
 
 // wrote counts a part of a commit.
-func (s *server) wrote(n int) {
+func (s *Server) wrote(n int) {
 	s.size.mu.Lock()
 	defer s.size.mu.Unlock()
 	s.size.mu.added += 2 * int64(n)
@@ -62,7 +62,7 @@ func (z *size) forget() {
 	z.mu.at = time.Time{}
 }
 
-func (s *server) measure() (total int64) {
+func (s *Server) measure() (total int64) {
 	for _, level := range s.db.Levels() {
 		total += level.Size + int64(level.NumTables)*tableEnd
 	}
@@ -88,7 +88,7 @@ var flushKey = []byte("\x00flush")
 // record, and keeps it. Badger has no call that empties the logs but the one
 // that drops a prefix, and does nothing for a prefix without a key; it refuses
 // commits meanwhile, so these wait.
-func (s *server) compact() error {
+func (s *Server) compact() error {
 	s.compacting.Lock() // Badger cannot do two at a time
 	defer s.compacting.Unlock()
 	s.writing.Lock()
@@ -105,7 +105,7 @@ func (s *server) compact() error {
 }
 
 // appendHeld appends what the database holds to an answer.
-func (s *server) appendHeld(c *conn) {
+func (s *Server) appendHeld(c *conn) {
 	c.out = binary.LittleEndian.AppendUint64(c.out, uint64(s.held()))
 }
 

@@ -1,4 +1,4 @@
-package database
+package database_test
 
 import (
 	"maps"
@@ -11,13 +11,14 @@ import (
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/table"
 
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // listOf is the list of tables of the database in dir.
 func listOf(t *testing.T, dir string) map[uint64]badger.TableManifest {
 	t.Helper()
-	list, err := (&compactions{dir: dir}).list()
+	list, err := database.Listed(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func unfinish(t *testing.T, dir string, written bool) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := takeBack(f, swap{removed, added}); err != nil { // the other way round
+	if err := database.ListInstead(f, added, removed); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -68,7 +69,7 @@ func TestUnfinishedCompaction(t *testing.T) {
 					before := listOf(t, dir)
 					unfinish(t, dir, written)
 					for range 2 { // it is not taken back again
-						if _, err := takeBackUnfinished(dir); err != nil {
+						if _, err := database.TakeBackUnfinished(dir); err != nil {
 							t.Fatal(err)
 						}
 						if got := listOf(t, dir); !maps.Equal(got, before) {
@@ -108,7 +109,7 @@ func TestCompactionStays(t *testing.T) {
 			if err := os.WriteFile(manifest, text, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := takeBackUnfinished(dir); err != nil {
+			if _, err := database.TakeBackUnfinished(dir); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 			if got, err := os.ReadFile(manifest); err != nil || !slices.Equal(got, text) {
@@ -116,7 +117,7 @@ func TestCompactionStays(t *testing.T) {
 			}
 		}
 		flipped := slices.Clone(text)
-		flipped[manifestHead+setHead]++
+		flipped[database.FirstSetBytes]++
 		stays("damaged", flipped)
 		stays("torn", text[:len(text)-1])
 		stays("empty", nil)

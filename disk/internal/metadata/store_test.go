@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
+	"github.com/kvstored/kvstored/internal/database/databasetest"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
@@ -31,7 +32,7 @@ func testOptions(t testing.TB) Options {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = meta.Close() })
-	return Options{Meta: meta, Pulse: f, ReserveBytes: 16 << 20, Patience: time.Minute, Database: database.OpenHere, Free: folders.AvailableBytes, Log: zerolog.Nop()}
+	return Options{Meta: meta, Pulse: f, ReserveBytes: 16 << 20, Patience: time.Minute, Database: databasetest.Open, Free: folders.AvailableBytes, Log: zerolog.Nop()}
 }
 
 // testStore is a store of its own.
@@ -53,7 +54,7 @@ func testStore(t testing.TB) *Store {
 func TestReserves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, reserve := range []int64{12 << 20, 16 << 20, 432 << 20, 4 << 30} {
-			db, err := database.OpenHere(t.Context(), (&Options{ReserveBytes: reserve, Log: zerolog.Nop()}).database(tiertest.Folder(t)))
+			db, err := databasetest.Open(t.Context(), (&Options{ReserveBytes: reserve, Log: zerolog.Nop()}).database(tiertest.Folder(t)))
 			if err != nil {
 				t.Fatalf("reserve %d: %v", reserve, err)
 			}

@@ -107,7 +107,7 @@ func TestFullFileSystem(t *testing.T) {
 		full := churn()
 		before := d.Stats().Entries
 		fs.others.Store(0)
-		if err := (maintenance{d.instance}).lookAll(); err != nil { // the maintenance does so every second
+		if err := d.instance.lookAll(); err != nil { // the maintenance does so every second
 			t.Fatal(err)
 		}
 		if stored := churn(); stored < puts {

@@ -192,7 +192,7 @@ func TestDeletionsAskedAgain(t *testing.T) {
 				f.refuse(syscall.EIO)
 				ks := []key.Key{keyOf(1)}
 				if how == "evicted before" {
-					if _, err := (reclaim{t: d.instance}).evictFrom(t.Context(), d.segments.all()[0], ks, nil); !blockio.IsFault(err) {
+					if err := (&reclaim{t: d.instance}).evictFrom(t.Context(), d.segments.all()[0], ks); !blockio.IsFault(err) {
 						t.Fatalf("the eviction: %v, want a fault of the device", err)
 					}
 				} else {

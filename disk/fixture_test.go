@@ -73,10 +73,9 @@ type rig struct {
 	*instance
 }
 
-func openRig(o Options, kinds ...blockio.Folder) (*rig, error) { return openRigOn(o, nil, kinds...) }
-
-func openRigOn(o Options, p metadata.Pulse, kinds ...blockio.Folder) (*rig, error) {
-	i, err := openOn(o, p, kinds...)
+func openRig(o Options, kinds ...blockio.Folder) (*rig, error) {
+	o.kinds = kinds
+	i, err := open(o)
 	if err != nil {
 		return nil, err
 	}

@@ -25,9 +25,6 @@ type found struct {
 	pass blockio.Pass // of the first reading
 }
 
-// payloads finds and reads stored payloads.
-type payloads struct{ t *instance }
-
 // Get reads k's payload into a block of a, verifies and seals it; the caller
 // owns the one reference. Wrong bytes are read once more, then the entry is
 // deleted and the error is ErrCorrupt. After an expired ctx the device may go
@@ -35,7 +32,7 @@ type payloads struct{ t *instance }
 func (t *Tier) Get(ctx context.Context, k key.Key, a tier.Allocator) (arena.Block, error) {
 	b, err := t.now.Load().get(ctx, k, a)
 	if err != nil {
-		return arena.Block{}, t.failed(fmt.Errorf("get %x: %w", k.Hash, err))
+		return arena.Block{}, t.failed(fmt.Sprintf("get %x", k.Hash), err)
 	}
 	return b, nil
 }
@@ -44,7 +41,7 @@ func (t *instance) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.
 	if err := t.usable(ctx); err != nil {
 		return arena.Block{}, err
 	}
-	f, err := payloads{t}.find(ctx, k)
+	f, err := t.find(ctx, k)
 	if err != nil {
 		return arena.Block{}, err
 	}
@@ -62,7 +59,7 @@ func (t *instance) get(ctx context.Context, k key.Key, a tier.Allocator) (arena.
 	}
 	for range 2 { // a transfer can go wrong once; bytes at rest stay wrong
 		var good bool
-		if good, err = (payloads{t}).read(ctx, k, f, b); good {
+		if good, err = t.read(ctx, k, f, b); good {
 			b.SealSum(f.sum)
 			t.count.gets.Add(1)
 			t.count.getBytes.Add(uint64(f.size))
@@ -93,8 +90,7 @@ func (t *instance) isWrong(k key.Key, f found) {
 }
 
 // find looks k up and enters its extent as a reader.
-func (p payloads) find(ctx context.Context, k key.Key) (f found, err error) {
-	t := p.t
+func (t *instance) find(ctx context.Context, k key.Key) (f found, err error) {
 	var ok bool
 	scanning := t.scan.active.Load() // before the look-up: an entry is in the ledger before this ends
 	f.loc, f.seg, ok = t.segments.acquire(func() (location, bool) {
@@ -110,7 +106,7 @@ func (p payloads) find(ctx context.Context, k key.Key) (f found, err error) {
 	}
 	var e database.Entry
 	if ok, err = t.unscanned(ctx, k, &e); err == nil && !ok && !t.scan.active.Load() {
-		return p.find(ctx, k) // the scan has ended meanwhile, and may have brought it
+		return t.find(ctx, k) // the scan has ended meanwhile, and may have brought it
 	}
 	if err != nil || !ok {
 		return f, errors.Join(err, tier.ErrNotFound)
@@ -128,12 +124,12 @@ func (p payloads) find(ctx context.Context, k key.Key) (f found, err error) {
 
 // read fills b and reports whether the bytes are the right ones. An error is
 // one of the device, not of the bytes.
-func (p payloads) read(ctx context.Context, k key.Key, f found, b arena.Block) (good bool, err error) {
+func (t *instance) read(ctx context.Context, k key.Key, f found, b arena.Block) (good bool, err error) {
 	var sum uint64
 	if f.seg == nil {
-		err = p.readInline(ctx, k, b)
+		err = t.readInline(ctx, k, b)
 	} else {
-		sum, err = p.readExtent(ctx, f, b)
+		sum, err = t.readExtent(ctx, f, b)
 	}
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, metadata.ErrNoPayload):
@@ -156,8 +152,7 @@ type reading struct {
 }
 
 // readExtent fills b and returns the checksum of its bytes.
-func (p payloads) readExtent(ctx context.Context, f found, b arena.Block) (uint64, error) {
-	t := p.t
+func (t *instance) readExtent(ctx context.Context, f found, b arena.Block) (uint64, error) {
 	r := &reading{t: t, loc: f.loc, done: make(chan error, 1)}
 	r.File, r.Off, r.Buf, r.Block, r.Pass, r.End = f.seg.file, f.loc.payload(), b.Padded(), b, f.pass, r
 	a := arriving{sum: arena.SumOver(b.Bytes()), bytes: b.Len()}
@@ -180,8 +175,8 @@ func (r *reading) Finish(err error) {
 
 // readInline copies through the heap: the block may not be written after the
 // call gave up.
-func (p payloads) readInline(ctx context.Context, k key.Key, b arena.Block) error {
-	payload, err := p.inlinePayload(ctx, k)
+func (t *instance) readInline(ctx context.Context, k key.Key, b arena.Block) error {
+	payload, err := t.inlinePayload(ctx, k)
 	if err != nil {
 		return err
 	}
@@ -193,8 +188,8 @@ func (p payloads) readInline(ctx context.Context, k key.Key, b arena.Block) erro
 }
 
 // inlinePayload is a copy of a payload that lies in Badger.
-func (p payloads) inlinePayload(ctx context.Context, k key.Key) ([]byte, error) {
-	return ask(ctx, p.t, func() ([]byte, error) { return p.t.db.Payload(k) })
+func (t *instance) inlinePayload(ctx context.Context, k key.Key) ([]byte, error) {
+	return ask(ctx, t, func() ([]byte, error) { return t.db.Payload(k) })
 }
 
 const mostPieces = arena.MaxPayload / blockio.PieceBytes

@@ -26,7 +26,6 @@ import (
 // is not opened again. It works while run runs.
 type instance struct {
 	o          Options
-	now        atomic.Pointer[Settings] // in place of those in o
 	log        zerolog.Logger
 	trouble    zerolog.Logger // log for what may come in floods
 	set        *folders.Set   // nil in a tier that was never open
@@ -34,7 +33,6 @@ type instance struct {
 	missing    []string       // the other paths
 	segments   *segments
 	db         *metadata.Store
-	pulse      metadata.Pulse  // of db: a lock
 	metaDev    *blockio.Device // what works for the database
 	commits    *metadata.Committer
 	ledger     *ledger.Ledger
@@ -96,16 +94,12 @@ func Warnings(o Options) (out []string) {
 	return out
 }
 
-// open takes the directories and opens the files that an earlier process left there, with
-// other kinds of folder under the first paths, where not nil. It starts nothing: run it,
-// then recover. Another process on the same directories, a foreign directory and a newer
-// format are errors, and so is a machine that lacks files, memory, room or rights; a
-// damaged database is moved aside, with an error in the log, and recover takes the entries
+// open takes the directories and opens the files that an earlier process left there. It starts
+// nothing: run it, then recover. Another process on the same directories, a foreign directory
+// and a newer format are errors, and so is a machine that lacks files, memory, room or rights;
+// a damaged database is moved aside, with an error in the log, and recover takes the entries
 // from headers.
-func open(o Options, kinds ...blockio.Folder) (*instance, error) { return openOn(o, nil, kinds...) }
-
-// openOn is open with another file as the pulse of the database, where not nil.
-func openOn(o Options, p metadata.Pulse, kinds ...blockio.Folder) (*instance, error) {
+func open(o Options) (*instance, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -114,8 +108,7 @@ func openOn(o Options, p metadata.Pulse, kinds ...blockio.Folder) (*instance, er
 	if err != nil {
 		return nil, err
 	}
-	t.pulse = p
-	if err := (opening{t}).openAll(kinds); err != nil {
+	if err := (opening{t}).openAll(); err != nil {
 		_ = t.release() // the error of the opening counts
 		return nil, metadata.Advised(err)
 	}
@@ -128,14 +121,9 @@ const heldShare = 4
 
 // newInstance has nothing open.
 func newInstance(o Options) (*instance, error) {
-	if o.count == nil {
-		o.count = new(counters)
-	}
 	t := &instance{o: o, count: o.count, log: o.Log.With().Str("component", "disk").Logger(), trimming: make(chan struct{}, 1), ended: make(chan struct{})}
 	t.tombs = newTombWriter(t)
 	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	settings := o.settings()
-	t.now.Store(&settings)
 	p, err := policy.New(o.Policy, o.CapacityBytes-o.MetaReserveBytes)
 	if err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
@@ -300,18 +288,8 @@ func (t *instance) devices() (list []*blockio.Device) {
 // opening is one Open.
 type opening struct{ t *instance }
 
-// keepDistrusted has the list of distrusted spaces lie beside the database.
-func (o opening) keepDistrusted(set *folders.Set) error {
-	garbled, err := o.t.o.Distrusted.Keep(set.Meta)
-	if garbled != nil {
-		o.t.log.Error().Err(garbled).Msg("not all distrusted spaces are known")
-	}
-	return err
-}
-
-// openAll claims the folders and opens what lies there. Where kinds is shorter than
-// the paths the system's folders are used.
-func (o opening) openAll(kinds []blockio.Folder) error {
+// openAll claims the folders and opens what lies there.
+func (o opening) openAll() error {
 	t := o.t
 	set, dirs, missing, err := folders.Claim(t.o.Paths, t.o.Meta)
 	t.set, t.missing = set, missing
@@ -319,23 +297,24 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 		return err
 	}
 	o.logDamage(set, missing)
-	if err := o.keepDistrusted(set); err != nil {
+	garbled, err := t.o.Distrusted.Keep(set.Meta)
+	if garbled != nil {
+		t.log.Error().Err(garbled).Msg("not all distrusted spaces are known")
+	}
+	if err != nil {
 		return err
 	}
-	if err := o.makeVolumes(dirs, kinds); err != nil {
+	if err := o.makeVolumes(dirs); err != nil {
 		return err
 	}
 	if t.segments, err = openSegments(t.volumes, t.o.SegmentBytes, set.Epoch); err != nil {
-		return err
-	}
-	if err := o.orderSurvey(set.Meta); err != nil {
 		return err
 	}
 	if err := o.openStore(); err != nil {
 		return err
 	}
 	t.share = newShare(&t.o, t.segments)
-	t.space = newSpace(t)
+	t.space = &space{t}
 	t.commits = metadata.NewCommitter(t.db, t.share, set.Epoch)
 	t.deleting.commits = t.commits
 	t.deletionLog = newDeletionLog(set.Meta, t.o.IOTimeout)
@@ -354,33 +333,22 @@ func (o opening) openAll(kinds []blockio.Folder) error {
 		t.db.Succeeded() // nothing to read that could end the process
 	}
 	t.scan.active.Store(!empty || t.rebuilds || len(t.segments.all()) > 0)
-	return maintenance{t}.lookAll()
+	return t.lookAll()
 }
 
 // lastTimeout is how long an opening waits for the database's process of a daemon that was
 // killed. Half of IOTimeout is the most: a start waits no longer than that for the tier.
 const lastTimeout = 4 * time.Second
 
-// orderSurvey orders one where nothing says that the database has all it had. The order
-// comes before the opening, which believes the database from then on.
-func (o opening) orderSurvey(meta *folders.Folder) error {
-	if len(o.t.segments.all()) == 0 {
-		return nil
-	}
-	if witnessed, err := metadata.Witnessed(meta); err != nil || witnessed {
-		return err
-	}
-	return meta.Replace(metadata.RebuildName, nil)
-}
-
 // openStore opens the database; a lock is its pulse unless there is another.
 func (o opening) openStore() (err error) {
 	t := o.t
-	if t.pulse == nil {
-		t.pulse = t.set.Locks[0]
+	pulse := t.o.pulse
+	if pulse == nil {
+		pulse = t.set.Locks[0]
 	}
 	t.db, err = metadata.Open(metadata.Options{
-		Meta: t.set.Meta, Pulse: t.pulse, ReserveBytes: t.o.MetaReserveBytes,
+		Meta: t.set.Meta, Headers: len(t.segments.all()) > 0, Pulse: pulse, ReserveBytes: t.o.MetaReserveBytes,
 		Database: t.o.Database, Free: t.o.free,
 		Patience: patience * t.o.IOTimeout, Await: min(lastTimeout, t.o.IOTimeout/2), Log: t.log,
 	})

@@ -21,10 +21,6 @@ import (
 // lookEvery is how often the file system and Badger's files are measured.
 const lookEvery = time.Second
 
-// maintenance looks from time to time at the folders and the free space, which
-// other processes change, and does the work that no call waits for.
-type maintenance struct{ t *instance }
-
 // look measures what others change: the free space of a file system.
 func (f *fileSystem) look() error {
 	free, err := f.free(f.dir)
@@ -37,8 +33,7 @@ func (f *fileSystem) look() error {
 // lookAtMeta measures the database: the free space of its file system, the bytes
 // of its files, and the bytes that it holds. A broken one keeps the last number
 // of these.
-func (m maintenance) lookAtMeta() error {
-	t := m.t
+func (t *instance) lookAtMeta() error {
 	free, err := t.o.free(t.o.Meta)
 	if err != nil {
 		return err
@@ -67,8 +62,7 @@ var errGone = errors.New("it is not the folder any more that was opened; is its 
 // the tier. One that is missing is the trouble of its path, unless the tier
 // depends on it; one that is there, but not the one that was opened, has to be
 // opened.
-func (m maintenance) lookAtFolders() error {
-	t := m.t
+func (t *instance) lookAtFolders() error {
 	for i, lock := range t.set.Locks {
 		was, err := lock.Stat()
 		if err != nil {
@@ -85,8 +79,7 @@ func (m maintenance) lookAtFolders() error {
 }
 
 // lookAll is both, before there is a device to hang.
-func (m maintenance) lookAll() error {
-	t := m.t
+func (t *instance) lookAll() error {
 	for _, f := range t.volumes.fileSystems() {
 		if err := f.look(); err != nil {
 			return err
@@ -95,13 +88,12 @@ func (m maintenance) lookAll() error {
 	for _, v := range t.volumes {
 		t.segments.lookAtOthers(v)
 	}
-	return m.lookAtMeta()
+	return t.lookAtMeta()
 }
 
 // maintain does the work of the maintenance every lookEvery, until ctx ends. It
 // fails where a folder is not the one any more that was opened.
-func (m maintenance) maintain(ctx context.Context) error {
-	t := m.t
+func (t *instance) maintain(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -110,7 +102,7 @@ func (m maintenance) maintain(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		err := t.call(ctx, t.metaDev, func() error { return errors.Join(m.lookAtFolders(), m.lookAtMeta()) }, nil)
+		err := t.call(ctx, t.metaDev, func() error { return errors.Join(t.lookAtFolders(), t.lookAtMeta()) }, nil)
 		if errors.Is(err, errGone) {
 			return err
 		}
@@ -126,7 +118,7 @@ func (m maintenance) maintain(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			t.trouble.Warn().Err(err).Msg("maintenance failed")
 		}
-		m.saveUses()
+		t.saveUses()
 	}
 }
 
@@ -163,8 +155,7 @@ func (u *uses) take() []key.Key {
 }
 
 // saveUses queues the collected uses.
-func (m maintenance) saveUses() {
-	t := m.t
+func (t *instance) saveUses() {
 	if ks := t.uses.take(); len(ks) > 0 {
 		_ = t.commits.Add(&useNotes{t: t, keys: ks}) // closed: the order suffers, no more
 	}

@@ -1,12 +1,16 @@
 package disk
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
@@ -22,10 +26,7 @@ import (
 // block size is 4 KiB).
 const alignBytes = arena.AlignBytes
 
-// Defaults for fields that Options leaves zero.
-const (
-	defaultIOTimeout = 10 * time.Second
-)
+const defaultIOTimeout = 10 * time.Second
 
 // The least that a tier can do with.
 const (
@@ -85,18 +86,14 @@ type Options struct {
 
 	Log zerolog.Logger
 
-	count *counters // of all instances of a Tier; nil for its own
+	// Of all instances of a Tier; nil for its own.
+	count   *counters
+	minFree *atomic.Int64 // MinFreeBytes as it is now
 
-	free func(dir string) (int64, error) // bytes that may yet be allocated there; nil: the file system's answer
+	free  func(dir string) (int64, error) // bytes that may yet be allocated there; nil: the file system's answer
+	kinds []blockio.Folder                // of the first paths; nil: the system's
+	pulse io.WriterAt                     // of the database; nil: a lock
 }
-
-// Settings are the options that can change while a Tier is open: see Options.
-type Settings struct {
-	MinFreeBytes int64
-}
-
-// settings are those of the options.
-func (o *Options) settings() Settings { return Settings{MinFreeBytes: o.MinFreeBytes} }
 
 // DefaultSegment is how many bytes a segment of a tier of so many has where it is not told:
 // an eighth, 64 MiB at least and 1 GiB at most.
@@ -111,35 +108,31 @@ func DefaultMetaReserve(capacityBytes int64) int64 {
 // DatabaseBytes is how much memory the process of the database may take for a
 // tier of so many bytes.
 func DatabaseBytes(capacityBytes int64) int64 {
-	return metadata.MemoryBytes(DefaultMetaReserve(capacityBytes))
+	return database.MemoryLimit(metadata.MemtableBytes(DefaultMetaReserve(capacityBytes)))
 }
 
 // withDefaults gives zero fields their defaults and validates the options.
 func (o Options) withDefaults() (Options, error) {
-	orInt := func(p *int64, v int64) {
-		if *p == 0 {
-			*p = v
-		}
-	}
 	if o.Meta == "" && len(o.Paths) > 0 {
 		o.Meta = o.Paths[0]
 	}
-	orInt(&o.MetaReserveBytes, DefaultMetaReserve(o.CapacityBytes))
-	orInt(&o.SegmentBytes, DefaultSegment(o.CapacityBytes))
-	if o.HighWatermark == 0 {
-		o.HighWatermark = tier.HighWatermark
-	}
-	if o.LowWatermark == 0 {
-		o.LowWatermark = min(tier.LowWatermark, o.HighWatermark)
-	}
-	if o.IOTimeout == 0 {
-		o.IOTimeout = defaultIOTimeout
-	}
+	o.MetaReserveBytes = cmp.Or(o.MetaReserveBytes, DefaultMetaReserve(o.CapacityBytes))
+	o.SegmentBytes = cmp.Or(o.SegmentBytes, DefaultSegment(o.CapacityBytes))
+	o.HighWatermark = cmp.Or(o.HighWatermark, tier.HighWatermark)
+	o.LowWatermark = cmp.Or(o.LowWatermark, min(tier.LowWatermark, o.HighWatermark))
+	o.IOTimeout = cmp.Or(o.IOTimeout, defaultIOTimeout)
 	if o.Database == nil {
 		o.Database = database.Open
 	}
 	if o.free == nil {
 		o.free = folders.AvailableBytes
+	}
+	if o.count == nil {
+		o.count = new(counters)
+	}
+	if o.minFree == nil {
+		o.minFree = new(atomic.Int64)
+		o.minFree.Store(o.MinFreeBytes)
 	}
 	// A segment is never larger than all the room for extents.
 	o.SegmentBytes = arena.RoundDown(min(o.SegmentBytes, o.CapacityBytes-o.MetaReserveBytes))

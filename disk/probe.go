@@ -47,7 +47,7 @@ func (o opening) depth(v *volume) (int, error) {
 			return n, nil
 		}
 	}
-	if free, err := t.o.free(v.dir); err != nil || free-probeBytes < t.now.Load().MinFreeBytes {
+	if free, err := t.o.free(v.dir); err != nil || free-probeBytes < t.o.minFree.Load() {
 		return defaultIODepth, nil //nolint:nilerr // who looks next will say so
 	}
 	rates, wrote, err := probe(v.at, v.folder)

@@ -24,7 +24,7 @@ import (
 // for a Trim; nothing was written then.
 func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
 	if err := t.now.Load().put(ctx, e); err != nil {
-		return t.failed(fmt.Errorf("put %x: %w", e.Key.Hash, err))
+		return t.failed(fmt.Sprintf("put %x", e.Key.Hash), err)
 	}
 	return nil
 }

@@ -21,7 +21,8 @@ func TestReadOnlyFileSystem(t *testing.T) {
 		o := testOptions(tiertest.Folder(t))
 		f := newFaulty(t, o.Paths[0])
 		pulse := newGate(t)
-		d, err := openRigOn(o, pulse, f)
+		o.pulse = pulse
+		d, err := openRig(o, f)
 		if err != nil {
 			t.Fatal(err)
 		}

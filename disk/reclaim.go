@@ -1,11 +1,11 @@
 package disk
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/database"
@@ -27,10 +27,11 @@ const leastExtra = 64
 //   - database: deleted records, then a segment, then entries
 //   - extents: entries by the policy, under the watermarks and for one piece
 //
-// It keeps nothing between two calls.
+// Each call that makes room has its own.
 type reclaim struct {
 	t        *instance
-	restores bool // on behalf of recovery, which is the only one to evict before it has ended
+	restores bool      // on behalf of recovery, which is the only one to evict before it has ended
+	gone     []key.Key // evicted
 }
 
 // Trim reclaims room for a payload of n bytes. It evicts by the tier's policy until that
@@ -42,78 +43,110 @@ type reclaim struct {
 // is an error: the evicted entries would be lost for no room.
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
 	out, err := t.now.Load().trim(ctx, n, out)
-	if err != nil {
-		err = t.failed(fmt.Errorf("trim for %d bytes: %w", n, err))
-	}
-	return out, err
+	return out, t.failed("trim", err)
 }
 
 func (t *instance) trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
+	r := &reclaim{t: t, gone: out}
 	err := t.usable(ctx)
 	if err == nil {
 		err = t.db.Works()
 	}
-	if n == 0 && err == nil {
-		out, err = reclaim{t: t}.files(ctx, out)
+	if err == nil && n == 0 {
+		err = r.files(ctx)
 	}
 	if err == nil {
-		out, err = reclaim{t: t}.trim(ctx, n, out)
+		err = r.trim(ctx, n)
 	}
-	return out, err
+	return r.gone, err
 }
 
-func (v reclaim) trim(ctx context.Context, n int64, out []key.Key) (gone []key.Key, err error) {
-	t := v.t
+func (r *reclaim) trim(ctx context.Context, n int64) error {
+	t := r.t
 	select {
 	case t.trimming <- struct{}{}:
 		defer func() { <-t.trimming }()
 	case <-ctx.Done():
-		return out, ctx.Err()
+		return ctx.Err()
 	}
-	before := len(out)
-	defer func() {
-		count := &t.count.evictedRoom
-		if n == 0 {
-			count = &t.count.evictedAhead
-		}
-		count.Add(uint64(len(gone) - before))
-	}()
+	counter := &t.count.evictedRoom
+	if n == 0 {
+		counter = &t.count.evictedAhead
+	}
+	defer r.counts(counter)()
 	if n > 0 && extentBytes(n) > t.o.CapacityBytes-t.o.MetaReserveBytes {
-		return out, tier.ErrTooLarge
+		return tier.ErrTooLarge
 	}
-	if out, err = v.quotas(ctx, out); err != nil {
-		return out, err
+	err := r.quotas(ctx)
+	if err == nil {
+		err = r.entries(ctx, n)
 	}
-	if out, err = v.entries(ctx, n, out); err != nil {
-		return out, err
+	if err == nil {
+		err = r.database(ctx, r.databaseRoom(n))
 	}
-	if out, err = v.database(ctx, v.databaseRoom(n), out); err != nil {
-		return out, err
+	if err != nil {
+		return err
 	}
 	if n <= t.o.InlineMax {
-		n = 0
-	} else {
-		n = extentBytes(n)
+		return r.extents(ctx, 0)
 	}
-	return v.extents(ctx, n, out)
+	return r.extents(ctx, extentBytes(n))
+}
+
+// counts has a counter count what is evicted until the caller is done.
+func (r *reclaim) counts(c *atomic.Uint64) (done func()) {
+	before := len(r.gone)
+	return func() { c.Add(uint64(len(r.gone) - before)) }
 }
 
 // quotas evicts entries until no quota is exceeded, or none can be evicted.
-func (v reclaim) quotas(ctx context.Context, out []key.Key) ([]key.Key, error) {
-	t := v.t
-	for freed := int64(1); freed > 0 && t.ledger.OverQuota(); {
-		var err error
-		if out, freed, err = v.evict(ctx, math.MaxInt64, out, heldFor, t.ledger.EvictOver); err != nil {
-			return out, err
+func (r *reclaim) quotas(ctx context.Context) (err error) {
+	l := r.t.ledger
+	for freed := int64(1); freed > 0 && err == nil && l.OverQuota(); {
+		freed, err = r.evict(ctx, math.MaxInt64, heldFor, l.EvictOver)
+	}
+	return err
+}
+
+// excessEntries is excess in entries: how many must be evicted before n more are under the
+// mark.
+func (s *space) excessEntries(n int, started bool) int {
+	if s.t.o.Entries == 0 {
+		return -math.MaxInt
+	}
+	return s.t.o.Entries - ledger.Spare(s.t.ledger) + n - max(int(s.mark(int64(s.t.o.Entries), started)), n)
+}
+
+// entries evicts until there are few enough entries, one for a payload of n bytes
+// included, as extents does for bytes.
+func (r *reclaim) entries(ctx context.Context, n int64) error {
+	t := r.t
+	defer r.counts(&t.count.evictedEntries)()
+	room := 0
+	if n > 0 {
+		room = 2 // it may need a hole for its parent
+	}
+	for started := false; ; started = true {
+		want := t.space.excessEntries(room, started)
+		if want <= 0 {
+			return nil
+		}
+		freed, err := r.evict(ctx, int64(want), func(ledger.Entry) int64 { return 1 }, t.ledger.Evict)
+		switch {
+		case err != nil:
+			return err
+		case freed == 0 && ledger.Spare(t.ledger) < room:
+			return tier.ErrNoSpace
+		case freed == 0:
+			return nil
 		}
 	}
-	return out, nil
 }
 
 // extents evicts until an extent of n bytes fits under a watermark and, if one can
 // be that large, in one piece.
-func (v reclaim) extents(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
-	t := v.t
+func (r *reclaim) extents(ctx context.Context, n int64) error {
+	t := r.t
 	onePiece := n <= t.o.SegmentBytes // no extent is larger
 	extra, least := 4*n, leastExtra   // against fragmentation
 	for started := false; ; started = true {
@@ -121,54 +154,58 @@ func (v reclaim) extents(ctx context.Context, n int64, out []key.Key) ([]key.Key
 		scattered := want <= 0 // enough bytes, but perhaps in pieces
 		switch {
 		case scattered && (!onePiece || t.space.fits(n)):
-			return out, nil
+			return nil
 		case scattered && extra <= 0 && least <= 0:
-			return out, tier.ErrNoSpace
+			return tier.ErrNoSpace
 		case scattered:
 			want = 1 // one more victim may join two pieces
 		}
-		var freed int64
-		var err error
-		known := len(out)
-		out, freed, err = v.evict(ctx, want, out, extentOf, t.ledger.Evict)
-		if err == nil && len(out) == known {
+		known := len(r.gone)
+		freed, err := r.evict(ctx, want, extentOf, t.ledger.Evict)
+		if err == nil && len(r.gone) == known {
 			err = tier.ErrNoSpace
 		}
 		if err != nil {
-			return out, err
+			return err
 		}
 		if scattered {
 			extra -= freed
-			least -= len(out) - known
+			least -= len(r.gone) - known
 		}
 	}
 }
 
 // evict removes victims of at least want bytes, as gain counts them, one change
 // full at most, and returns when their extents are free.
-func (v reclaim) evict(ctx context.Context, want int64, out []key.Key, gain func(ledger.Entry) int64, victim func() (ledger.Entry, bool)) ([]key.Key, int64, error) {
-	t := v.t
-	if t.scan.active.Load() && !v.restores {
-		return out, 0, nil
+func (r *reclaim) evict(ctx context.Context, want int64, gain func(ledger.Entry) int64, victim func() (ledger.Entry, bool)) (freed int64, err error) {
+	if r.t.scan.active.Load() && !r.restores {
+		return 0, nil
 	}
-	if err := t.db.Works(); err != nil {
-		return out, 0, err
-	}
-	var freed int64
-	r, err := t.remove(ctx, func(r *removal) {
-		for freed < want && len(r.keys) < maxRemovals {
+	err = r.remove(ctx, func(gone *removal) {
+		for freed < want && len(gone.keys) < maxRemovals {
 			e, ok := victim()
 			if !ok {
 				return
 			}
-			r.take(e)
+			gone.take(e)
 			freed += gain(e)
 		}
 	})
-	if err == nil && len(r.keys) > 0 {
+	return freed, err
+}
+
+// remove evicts what collect takes, and returns when the extents are free, or held by a reader.
+func (r *reclaim) remove(ctx context.Context, collect func(*removal)) error {
+	t := r.t
+	if err := t.db.Works(); err != nil {
+		return err
+	}
+	gone, err := t.remove(ctx, collect)
+	r.gone = append(r.gone, gone.keys...)
+	if err == nil && len(gone.keys) > 0 {
 		err = t.tombs.flush(ctx)
 	}
-	return append(out, r.keys...), freed, err
+	return err
 }
 
 const (
@@ -184,14 +221,15 @@ const (
 // below its floor (space.floor), so that the segment's file can go. It evicts
 // all entries there: extents of one age lie in all segments, and none is ever
 // moved. From then on new segments leave the size of one more, so that the
-// space given back is not taken again at once. It appends the evicted keys to
-// out. It reads the whole database, so a call does nothing during another.
-func (v reclaim) files(ctx context.Context, out []key.Key) ([]key.Key, error) {
-	t := v.t
+// space given back is not taken again at once. It reads the whole database, so a
+// call does nothing during another.
+func (r *reclaim) files(ctx context.Context) error {
+	t := r.t
 	if t.scan.active.Load() || !t.emptying.CompareAndSwap(false, true) {
-		return out, nil
+		return nil
 	}
 	defer t.emptying.Store(false)
+	defer r.counts(&t.count.evictedFree)()
 	for _, f := range t.volumes.fileSystems() {
 		if f.short.Load() < shortLooks {
 			continue
@@ -200,19 +238,17 @@ func (v reclaim) files(ctx context.Context, out []key.Key) ([]key.Key, error) {
 		if g == nil {
 			continue
 		}
-		before := len(out)
+		before := len(r.gone)
 		f.slack.Store(t.o.SegmentBytes)
-		var err error
-		out, err = v.empty(ctx, g, everything, out)
-		t.count.evictedFree.Add(uint64(len(out) - before))
-		t.log.Warn().Err(err).Str("path", g.volume.dir).Int64("bytes", g.blocks).Int("evicted", len(out)-before).
+		err := r.empty(ctx, g, everything)
+		t.log.Warn().Err(err).Str("path", g.volume.dir).Int64("bytes", g.blocks).Int("evicted", len(r.gone)-before).
 			Int64("free", f.available.Load()).Int64("to_stay_free", t.space.floor(f)).
 			Msg("others fill the file system beyond disk.min_free or what the database needs: a segment of the disk tier is given back")
 		if err != nil {
-			return out, err
+			return err
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // leastUsed closes the segment with the least in it to new extents and returns
@@ -260,16 +296,15 @@ func (s *segments) reopen(f *fileSystem) {
 // empty evicts what lies in g and is to go. It reads the whole database. A Put
 // that was under way when g was closed may put one more there, which goes with
 // the next call.
-func (v reclaim) empty(ctx context.Context, g *segment, goes func(*database.Entry) bool, out []key.Key) ([]key.Key, error) {
-	t := v.t
+func (r *reclaim) empty(ctx context.Context, g *segment, goes func(*database.Entry) bool) error {
 	there := func(e *database.Entry) bool { return !e.Inline && e.Extent.Segment == g.number && goes(e) }
 	for from := (key.Key{}); ; {
-		ks, err := ask(ctx, t, func() (metadata.Keys, error) { return t.db.KeysAfter(from, emptyBatch, there) })
+		ks, err := ask(ctx, r.t, func() (metadata.Keys, error) { return r.t.db.KeysAfter(from, emptyBatch, there) })
 		if err == nil {
-			out, err = v.evictFrom(ctx, g, ks.Wanted, out)
+			err = r.evictFrom(ctx, g, ks.Wanted)
 		}
 		if err != nil || ks.Last == from {
-			return out, err
+			return err
 		}
 		from = ks.Last
 	}
@@ -277,117 +312,23 @@ func (v reclaim) empty(ctx context.Context, g *segment, goes func(*database.Entr
 
 func everything(*database.Entry) bool { return true }
 
-// evictFrom evicts those of ks that still lie in g, and returns when their
-// extents are free or held by a reader.
-func (v reclaim) evictFrom(ctx context.Context, g *segment, ks, out []key.Key) ([]key.Key, error) {
-	t := v.t
+// evictFrom evicts those of ks that still lie in g.
+func (r *reclaim) evictFrom(ctx context.Context, g *segment, ks []key.Key) error {
+	t := r.t
 	for part := range slices.Chunk(ks, maxRemovals) {
-		if err := t.db.Works(); err != nil {
-			return out, err
-		}
-		r, err := t.remove(ctx, func(r *removal) {
+		err := r.remove(ctx, func(gone *removal) {
 			for _, k := range part {
 				e, state := t.ledger.Find(k)
 				if state == ledger.Resident && location(e.Value.A).segment() == g.number {
-					t.takeOut(r, []key.Key{k})
+					t.takeOut(gone, []key.Key{k})
 				}
 			}
 		})
-		out = append(out, r.keys...)
-		if err == nil {
-			err = t.tombs.flush(ctx)
-		}
 		if err != nil {
-			return out, err
+			return err
 		}
 	}
-	return out, nil
-}
-
-// excessEntries is excess in entries: how many must be evicted before n more are under the
-// mark.
-func (s *space) excessEntries(n int, started bool) int {
-	if s.o.Entries == 0 {
-		return -math.MaxInt
-	}
-	return s.o.Entries - ledger.Spare(s.ledger) + n - max(int(s.mark(int64(s.o.Entries), started)), n)
-}
-
-// entries evicts until there are few enough entries, one for a payload of n bytes
-// included, as extents does for bytes.
-func (v reclaim) entries(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
-	t := v.t
-	room := 0
-	if n > 0 {
-		room = 2 // it may need a hole for its parent
-	}
-	for started := false; ; started = true {
-		want := t.space.excessEntries(room, started)
-		if want <= 0 {
-			return out, nil
-		}
-		known := len(out)
-		var err error
-		out, _, err = v.evict(ctx, int64(want), out, one, t.ledger.Evict)
-		t.count.evictedEntries.Add(uint64(len(out) - known))
-		switch {
-		case err != nil:
-			return out, err
-		case len(out) == known && ledger.Spare(t.ledger) < room:
-			return out, tier.ErrNoSpace
-		case len(out) == known:
-			return out, nil
-		}
-	}
-}
-
-// one counts entries.
-func one(ledger.Entry) int64 { return 1 }
-
-// cut deletes the records of the entries used longest ago beyond Options.Entries, so
-// that recovery takes no more memory for more records. Their headers are left to the
-// survey.
-func (r *recovery) cut(ctx context.Context, entries []database.Entry) ([]database.Entry, error) {
-	most := r.t.o.Entries
-	slices.SortFunc(entries, func(a, b database.Entry) int { return byUse(&b, &a) })
-	var ks []key.Key
-	for i := range entries[most:] {
-		e := &entries[most+i]
-		ks = append(ks, e.Key)
-		r.buried = r.buried || !e.Inline
-	}
-	r.beyond += len(ks)
-	return entries[:most], r.dropRecords(ctx, ks)
-}
-
-// byUse compares by last use, oldest first. Of those used in the same second the tail
-// of a chain is older than its head.
-func byUse(a, b *database.Entry) int {
-	return cmp.Or(cmp.Compare(a.Used, b.Used), cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Seq, b.Seq))
-}
-
-// skip returns the indices of those of n entries, the least recently used first, that
-// would be too many.
-func (r *recovery) skip(n int) (first []int) {
-	many := min(max(0, n+r.t.space.excessEntries(0, false)), n)
-	for i := range many {
-		first = append(first, i)
-	}
-	r.beyond += many
-	return first
-}
-
-// makeRoom evicts where puts under way have filled the ledger, or holes have. If it
-// cannot, the ledger refuses the entry that comes next.
-func (r *recovery) makeRoom(ctx context.Context) {
-	t := r.t
-	if ledger.Spare(t.ledger) >= 2 { // the entry, and a hole for its parent
-		return
-	}
-	gone, err := (reclaim{t, true}).entries(ctx, 1, nil)
-	if r.beyond += len(gone); err != nil {
-		t.trouble.Warn().Err(err).Msg("entries beyond the most that there may be cannot be evicted")
-	}
+	return nil
 }
 
 // maxReclaims is how often one Trim makes room for the database: compactions,
@@ -397,41 +338,37 @@ const maxReclaims = 8
 // database makes room for n more bytes in the database, for the growth of its
 // files and for the margin of deletions. Deleted and overwritten records go
 // first; then a segment, the one with the least in it; a tier without segments
-// evicts. The owner holds trimming. It appends the evicted keys to out.
-func (v reclaim) database(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
-	t := v.t
+// evicts. The owner holds trimming.
+func (r *reclaim) database(ctx context.Context, n int64) (err error) {
+	t := r.t
 	if t.scan.active.Load() {
-		return out, nil
+		return nil
 	}
 	for range maxReclaims {
-		short, alone := t.share.short(n), v.shortAlone(n)
-		if short = max(short, alone); short <= 0 {
-			return out, nil
+		short, alone := t.share.short(n), r.shortAlone(n)
+		if short = max(short, alone); short <= 0 || err != nil {
+			break
 		}
-		var err error
 		g := (*segment)(nil)
 		if alone <= 0 {
 			g = t.segments.leastUsed(nil)
 		}
 		switch {
 		case t.share.garbage():
-			err = v.compact(ctx)
+			err = r.compact(ctx)
 		case g != nil:
-			out, err = v.emptyLeast(ctx, g, out)
+			err = r.emptyLeast(ctx, g)
 		default:
-			out, err = v.evictHeld(ctx, short/filesWorth+t.share.held.Load()/16, out)
-		}
-		if err != nil {
-			return out, err
+			err = r.evictHeld(ctx, short/filesWorth+t.share.held.Load()/16)
 		}
 	}
-	return out, nil
+	return err
 }
 
 // shortAlone is how many bytes are missing for n more of the database on a file
 // system on which no segment can make way.
-func (v reclaim) shortAlone(n int64) int64 {
-	t := v.t
+func (r *reclaim) shortAlone(n int64) int64 {
+	t := r.t
 	if slices.ContainsFunc(t.volumes, func(v *volume) bool { return v.fs.hasMeta }) {
 		return 0
 	}
@@ -440,8 +377,8 @@ func (v reclaim) shortAlone(n int64) int64 {
 
 // databaseRoom is how much the database is to have room for so that a payload of n
 // bytes can be stored. Without segments that is the room for the first one too.
-func (v reclaim) databaseRoom(n int64) int64 {
-	t := v.t
+func (r *reclaim) databaseRoom(n int64) int64 {
+	t := r.t
 	inline := n <= t.o.InlineMax
 	room := metadata.HeldBytes(n, inline)
 	if files, _, _, _ := t.segments.usage(); n > 0 && !inline && files == 0 {
@@ -452,65 +389,48 @@ func (v reclaim) databaseRoom(n int64) int64 {
 
 // compact has the database drop deleted and overwritten records, and measures
 // its size then. That may take long; ctx bounds the wait for it.
-func (v reclaim) compact(ctx context.Context) error {
-	t := v.t
+func (r *reclaim) compact(ctx context.Context) error {
+	t := r.t
 	done := make(chan error, 1)
 	go func() { done <- t.db.Compact() }() // ends with the database, at the latest
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-t.ended:
-		err = context.Canceled
-	}
-	if err != nil {
+	if err := t.until(ctx, done); err != nil {
 		return fmt.Errorf("compact the database: %w", err)
 	}
-	t.count.compactions.Add(1)
 	if err := t.call(ctx, t.metaDev, func() error { return t.share.Compacted(t.db.Measure) }, nil); err != nil {
 		return err
 	}
-	return t.call(ctx, t.metaDev, (maintenance{t}).lookAtMeta, nil)
+	return t.call(ctx, t.metaDev, t.lookAtMeta, nil)
 }
 
 // emptyLeast empties a segment that is closed to new extents, and removes its file
 // once no extent of it is read any more.
-func (v reclaim) emptyLeast(ctx context.Context, g *segment, out []key.Key) ([]key.Key, error) {
-	t := v.t
-	before := len(out)
-	out, err := v.empty(ctx, g, everything, out)
-	t.count.evictedMeta.Add(uint64(len(out) - before))
-	t.log.Info().Err(err).Str("path", g.volume.dir).Int64("bytes", g.blocks).Int("evicted", len(out)-before).
+func (r *reclaim) emptyLeast(ctx context.Context, g *segment) error {
+	t, before := r.t, len(r.gone)
+	defer r.counts(&t.count.evictedMeta)()
+	err := r.empty(ctx, g, everything)
+	t.log.Info().Err(err).Str("path", g.volume.dir).Int64("bytes", g.blocks).Int("evicted", len(r.gone)-before).
 		Msg("the database of the disk tier needs more of disk.capacity: a segment makes way")
 	if err == nil {
-		err = t.call(ctx, g.volume.dev, func() error { return t.segments.removeLeft(g.volume) }, nil)
+		err = t.call(ctx, g.volume.dev, func() error { return t.segments.removeIdle(g.volume) }, nil)
 	}
-	return out, err
+	return err
 }
 
 // evictHeld evicts entries for which the database holds want bytes, as far as
 // there are any.
-func (v reclaim) evictHeld(ctx context.Context, want int64, out []key.Key) ([]key.Key, error) {
-	t := v.t
-	for want > 0 {
-		before := len(out)
-		var freed int64
-		var err error
-		out, freed, err = v.evict(ctx, want, out, heldFor, t.ledger.Evict)
-		t.count.evictedMeta.Add(uint64(len(out) - before))
-		if err != nil || len(out) == before {
-			return out, err
-		}
-		want -= freed
+func (r *reclaim) evictHeld(ctx context.Context, want int64) (err error) {
+	t := r.t
+	defer r.counts(&t.count.evictedMeta)()
+	for freed := int64(1); freed > 0 && want > 0 && err == nil; want -= freed {
+		freed, err = r.evict(ctx, want, heldFor, t.ledger.Evict)
 	}
-	return out, nil
+	return err
 }
 
 // extentOf is how many bytes of the segments an entry frees.
 func extentOf(e ledger.Entry) int64 {
-	if loc := location(e.Value.A); !loc.inline() {
-		return extentBytes(int64(e.Size))
+	if location(e.Value.A).inline() {
+		return 0
 	}
-	return 0
+	return extentBytes(int64(e.Size))
 }

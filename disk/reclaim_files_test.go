@@ -41,7 +41,7 @@ func TestMinFreeIsGivenBack(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := (maintenance{d.instance}).lookAll(); err != nil {
+			if err := d.instance.lookAll(); err != nil {
 				t.Fatal(err)
 			}
 			d.space.watch(d.volumes[0].fs)
@@ -108,7 +108,7 @@ func TestOwnFilesAreNotOthers(t *testing.T) {
 		defer stop()
 		f := d.volumes[0].fs
 		fs.others.Store((f.available.Load() - d.space.floor(f)) % o.SegmentBytes)
-		if err := (maintenance{d.instance}).lookAll(); err != nil {
+		if err := d.instance.lookAll(); err != nil {
 			t.Fatal(err)
 		}
 		m := newMemory(t)
@@ -122,7 +122,7 @@ func TestOwnFilesAreNotOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 * shortLooks {
-			if err := (maintenance{d.instance}).lookAll(); err != nil {
+			if err := d.instance.lookAll(); err != nil {
 				t.Fatal(err)
 			}
 			d.space.watch(f)

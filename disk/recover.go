@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,10 +41,7 @@ const emitBatch = 4096
 // device in trouble leaves the tier in that state; call Recover again. A database
 // that cannot be read to its end ends Run: the next Open moves it aside.
 func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {
-	if err := t.now.Load().recover(ctx, emit); err != nil {
-		return t.failed(fmt.Errorf("recover: %w", err))
-	}
-	return nil
+	return t.failed("recover", t.now.Load().recover(ctx, emit))
 }
 
 func (t *instance) recover(ctx context.Context, emit func([]tier.Record)) error {
@@ -100,7 +96,7 @@ func (r *recovery) keep(ctx context.Context) error {
 	t.scan.damaged.Store(uint64(len(r.lost)))
 	t.scan.lost.Store(uint64(len(r.lost)+len(r.overlapped)) + t.rebuilding.dropped.Load())
 	t.scan.evicted.Store(uint64(len(evicted) + r.beyond))
-	if err := r.dropRecords(ctx, without(slices.Concat(r.lost, r.overlapped, evicted), r.entries)); err != nil {
+	if err := t.dropRecords(ctx, without(slices.Concat(r.lost, r.overlapped, evicted), r.entries)); err != nil {
 		return err
 	}
 	var lost []key.Key
@@ -183,8 +179,7 @@ func (r *recovery) readRecords(ctx context.Context) (entries []database.Entry, l
 
 // dropRecords deletes the records of those of ks that no Put has stored anew, and
 // returns when that is committed: only then may their segments go.
-func (r *recovery) dropRecords(ctx context.Context, ks []key.Key) error {
-	t := r.t
+func (t *instance) dropRecords(ctx context.Context, ks []key.Key) error {
 	for part := range slices.Chunk(ks, maxRemovals) {
 		_, err := t.remove(ctx, func(gone *removal) {
 			for _, k := range part {
@@ -283,7 +278,7 @@ func (r *recovery) restore(ctx context.Context, entries []database.Entry, lost [
 	for _, i := range refused {
 		ks = append(ks, entries[i].Key)
 	}
-	if err := r.dropRecords(ctx, ks); err != nil {
+	if err := t.dropRecords(ctx, ks); err != nil {
 		t.log.Warn().Err(err).Int("entries", len(ks)).Msg("records that contradict others, or are too many, are not deleted yet; the next start sees to it")
 		return
 	}
@@ -330,10 +325,7 @@ func recordOf(e *database.Entry) tier.Record {
 // Records implements tier.Recoverer.
 func (t *Tier) Records(ctx context.Context, ks []key.Key) ([]tier.Record, error) {
 	recs, err := t.now.Load().records(ctx, ks)
-	if err != nil {
-		return nil, t.failed(fmt.Errorf("records: %w", err))
-	}
-	return recs, nil
+	return recs, t.failed("records", err)
 }
 
 func (t *instance) records(ctx context.Context, ks []key.Key) ([]tier.Record, error) {
@@ -472,8 +464,7 @@ func (a *adoption) Committed(err error) { a.done <- err }
 
 // adoptRecords writes the records of entries that were found by their headers,
 // unless they were deleted or stored anew meanwhile.
-func (r *recovery) adoptRecords(ctx context.Context, found []database.Entry) error {
-	t := r.t
+func (t *instance) adoptRecords(ctx context.Context, found []database.Entry) error {
 	for part := range slices.Chunk(found, maxRemovals) {
 		adopt := &adoption{done: make(chan error, 1)}
 		err := t.commits.AddWith(func() metadata.Change {
@@ -591,4 +582,51 @@ func (s *scan) unlessForgotten(k key.Key, fn func() bool) bool {
 		return false
 	}
 	return fn()
+}
+
+// cut deletes the records of the entries used longest ago beyond Options.Entries, so
+// that recovery takes no more memory for more records. Their headers are left to the
+// survey.
+func (r *recovery) cut(ctx context.Context, entries []database.Entry) ([]database.Entry, error) {
+	most := r.t.o.Entries
+	slices.SortFunc(entries, func(a, b database.Entry) int { return byUse(&b, &a) })
+	var ks []key.Key
+	for i := range entries[most:] {
+		e := &entries[most+i]
+		ks = append(ks, e.Key)
+		r.buried = r.buried || !e.Inline
+	}
+	r.beyond += len(ks)
+	return entries[:most], r.t.dropRecords(ctx, ks)
+}
+
+// byUse compares by last use, oldest first. Of those used in the same second the tail
+// of a chain is older than its head.
+func byUse(a, b *database.Entry) int {
+	return cmp.Or(cmp.Compare(a.Used, b.Used), cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Seq, b.Seq))
+}
+
+// skip returns the indices of those of n entries, the least recently used first, that
+// would be too many.
+func (r *recovery) skip(n int) (first []int) {
+	many := min(max(0, n+r.t.space.excessEntries(0, false)), n)
+	for i := range many {
+		first = append(first, i)
+	}
+	r.beyond += many
+	return first
+}
+
+// makeRoom evicts where puts under way have filled the ledger, or holes have. If it
+// cannot, the ledger refuses the entry that comes next.
+func (r *recovery) makeRoom(ctx context.Context) {
+	t := r.t
+	if ledger.Spare(t.ledger) >= 2 { // the entry, and a hole for its parent
+		return
+	}
+	v := reclaim{t: t, restores: true}
+	err := v.entries(ctx, 1)
+	if r.beyond += len(v.gone); err != nil {
+		t.trouble.Warn().Err(err).Msg("entries beyond the most that there may be cannot be evicted")
+	}
 }

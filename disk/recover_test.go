@@ -140,7 +140,7 @@ func TestRecencySurvives(t *testing.T) {
 			mustGet(t, d, m, i, mib)
 			d.Touch([]key.Key{keyOf(i)})
 		}
-		(maintenance{d.instance}).saveUses()
+		d.instance.saveUses()
 		stop()
 		d, _ = start(t, o, nil)
 		recoverAll(t, d)

@@ -101,19 +101,18 @@ func (r *removal) Committed(err error) {
 func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
 	i := t.now.Load()
 	for part := range slices.Chunk(ks, maxRemovals) {
-		if err := (deletion{i}).delete(ctx, part); err != nil {
-			return t.failed(fmt.Errorf("delete: %w", err))
+		if err := i.delete(ctx, part); err != nil {
+			return t.failed("delete", err)
 		}
 	}
 	return nil
 }
 
-func (x deletion) delete(ctx context.Context, ks []key.Key) error {
-	t := x.t
+func (t *instance) delete(ctx context.Context, ks []key.Key) error {
 	if err := t.usable(ctx); err != nil {
 		return err
 	}
-	if err := x.awaitPuts(ctx, ks); err != nil {
+	if err := t.awaitPuts(ctx, ks); err != nil {
 		return err
 	}
 	scanning := t.scan.active.Load()
@@ -123,7 +122,7 @@ func (x deletion) delete(ctx context.Context, ks []key.Key) error {
 		seq = t.segments.seq.Add(1)
 	})
 	if err == nil {
-		err = x.awaitDeletions(ctx, ks)
+		err = t.awaitDeletions(ctx, ks)
 	}
 	if err != nil {
 		return err
@@ -267,15 +266,12 @@ func (l *deleting) any(ks []key.Key) bool {
 	return false
 }
 
-// deletion is one Delete.
-type deletion struct{ t *instance }
-
 // awaitPuts waits for the Puts of ks that are under way: one that its caller has
 // given up becomes resident when the device has woken up.
-func (x deletion) awaitPuts(ctx context.Context, ks []key.Key) error {
+func (t *instance) awaitPuts(ctx context.Context, ks []key.Key) error {
 	for _, k := range ks {
-		if under := x.t.fills.of(k); under != nil {
-			if err := awaitFill(ctx, under, x.t.ended); err != nil {
+		if under := t.fills.of(k); under != nil {
+			if err := awaitFill(ctx, under, t.ended); err != nil {
 				return fmt.Errorf("it is still being written: %w", err)
 			}
 		}
@@ -289,8 +285,7 @@ const awaitRounds = 16
 
 // awaitDeletions waits for the deletions of ks that others have begun, which a kill of
 // the process would undo before they are committed.
-func (x deletion) awaitDeletions(ctx context.Context, ks []key.Key) error {
-	t := x.t
+func (t *instance) awaitDeletions(ctx context.Context, ks []key.Key) error {
 	for range awaitRounds {
 		if !t.deleting.any(ks) {
 			return nil

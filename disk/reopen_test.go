@@ -170,7 +170,7 @@ func TestTierFolderGoes(t *testing.T) {
 		if err := k.Requote(requoted, map[key.SpaceID]int{keyOf(1).Space: 1}); err != nil {
 			t.Fatal(err)
 		}
-		k.Set(Settings{MinFreeBytes: 4096})
+		k.SetMinFree(4096)
 		works(t, k, m, 1)
 		away := o.Paths[0] + ".away"
 		if err := os.Rename(o.Paths[0], away); err != nil {
@@ -205,8 +205,8 @@ func TestTierFolderGoes(t *testing.T) {
 		if use := k.Stats().Quotas; len(use) != 2 || use[1].UsedBytes == 0 || use[1].QuotaBytes != 41*mib {
 			t.Errorf("quotas %+v", use)
 		}
-		if s := *k.now.Load().now.Load(); s.MinFreeBytes != 4096 {
-			t.Errorf("settings %+v", s)
+		if n := k.now.Load().o.minFree.Load(); n != 4096 {
+			t.Errorf("%d bytes are to stay free, want 4096", n)
 		}
 	})
 }

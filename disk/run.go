@@ -42,7 +42,7 @@ func (t *instance) run(ctx context.Context) error {
 	for _, d := range t.devices() {
 		g.Go(func() error { return d.Run(ctx) })
 	}
-	g.Go(func() error { return maintenance{t}.maintain(ctx) })
+	g.Go(func() error { return t.maintain(ctx) })
 	g.Go(func() error { return t.tombs.run(ctx) })
 	g.Go(func() error { return t.db.Run(ctx) })
 	err := g.Wait()
@@ -113,25 +113,39 @@ func within(d time.Duration, fn func() error) error {
 	}
 }
 
-// calling is work that may hang with the device.
-type calling struct {
+// work is a transfer, or a call that may hang with the device, whose end is awaited.
+type work struct {
 	blockio.Transfer
 	done  chan error
-	after func()
+	after func() // or nil
 }
 
-func (c *calling) Finish(err error) {
-	if c.after != nil {
-		c.after()
+func newWork() *work {
+	w := &work{done: make(chan error, 1)}
+	w.End = w
+	return w
+}
+
+func (w *work) Finish(err error) {
+	if w.after != nil {
+		w.after()
 	}
-	c.done <- err
+	w.done <- err
+}
+
+// submit hands the work to a device; one that takes no more ends it.
+func (w *work) submit(d *blockio.Device) *work {
+	if err := d.Submit(&w.Transfer); err != nil {
+		w.Finish(err)
+	}
+	return w
 }
 
 // call runs fn as the work of d, so that it cannot hang the caller. after
 // runs once fn is over or will not run, however the caller fared.
 func (t *instance) call(ctx context.Context, d *blockio.Device, fn func() error, after func()) error {
-	c := startCall(d, fn, after)
-	return t.wait(ctx, c.done, &c.Transfer)
+	w := startCall(d, fn, after)
+	return t.wait(ctx, w.done, &w.Transfer)
 }
 
 // ask is what fn answers, as the work of the device that the database lies on.
@@ -145,41 +159,29 @@ func ask[T any](ctx context.Context, t *instance, fn func() (T, error)) (got T, 
 }
 
 // startCall is call without the waiting.
-func startCall(d *blockio.Device, fn func() error, after func()) *calling {
-	c := &calling{done: make(chan error, 1), after: after}
-	c.Transfer.Call, c.End = fn, c
-	if err := d.Submit(&c.Transfer); err != nil {
-		c.Finish(err)
-	}
-	return c
-}
-
-// Sync makes everything Put so far survive a power failure: the extents, then
-// the records. Entries of a segment whose sync has failed before are dropped, and
-// are in a *tier.DroppedError. A device may take its time for that and end
-// nothing else meanwhile, so only ctx bounds it.
-func (t *Tier) Sync(ctx context.Context) error {
-	i := t.now.Load()
-	err := i.usable(ctx)
-	if err == nil {
-		err = newSync(i).run(ctx)
-	}
-	if err != nil {
-		return t.failed(fmt.Errorf("sync: %w", err))
-	}
-	return nil
+func startCall(d *blockio.Device, fn func() error, after func()) *work {
+	w := newWork()
+	w.Call, w.after = fn, after
+	return w.submit(d)
 }
 
 // await waits for a call for as long as that takes, or until ctx or the tier ends.
-func (t *instance) await(ctx context.Context, c *calling) (err error) {
+func (t *instance) await(ctx context.Context, w *work) error {
+	err := t.until(ctx, w.done)
+	if err != nil {
+		w.Dev.Cancel(&w.Transfer, err) // if it has not ended
+	}
+	return err
+}
+
+// until is an error from done, however long that takes, or the end of ctx or of the tier.
+func (t *instance) until(ctx context.Context, done <-chan error) error {
 	select {
-	case err := <-c.done:
+	case err := <-done:
 		return err
 	case <-ctx.Done():
-		err = ctx.Err()
+		return ctx.Err()
 	case <-t.ended:
-		err = tier.ErrClosed
+		return tier.ErrClosed
 	}
-	c.Dev.Cancel(&c.Transfer, err)
-	return err
 }

@@ -3,7 +3,6 @@ package disk
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -27,17 +26,13 @@ const scrubBatch = 1024
 // read is counted and stays: that says more about the device than about it.
 func (t *Tier) Scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Key)) (tier.Scrubbed, error) {
 	sum, err := t.now.Load().scrub(ctx, bytesPerSecond, gone)
-	if err != nil {
-		err = t.failed(fmt.Errorf("scrub: %w", err))
-	}
-	return sum, err
+	return sum, t.failed("scrub", err)
 }
 
 func (t *instance) scrub(ctx context.Context, bytesPerSecond int64, gone func(key.Key)) (sum tier.Scrubbed, err error) {
 	if err := t.usable(ctx); err != nil {
 		return sum, err
 	}
-	t.count.scrubsBegun.Add(1)
 	t.count.scrubbing.Add(1)
 	defer t.count.scrubbing.Add(-1)
 	s := &scrub{t: t, pace: pace{perSecond: bytesPerSecond}, buf: blockio.AlignedBytes(blockio.PieceBytes)}
@@ -47,7 +42,6 @@ func (t *instance) scrub(ctx context.Context, bytesPerSecond int64, gone func(ke
 			return sum, err
 		}
 		if ks.Last == from {
-			t.count.scrubs.Add(1)
 			return sum, nil
 		}
 		for _, k := range ks.Wanted {
@@ -113,7 +107,7 @@ func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone f
 func (s *scrub) read(ctx context.Context, k key.Key, f found) (good bool, err error) {
 	s.hash.Reset()
 	if f.seg == nil {
-		payload, err := payloads{s.t}.inlinePayload(ctx, k)
+		payload, err := s.t.inlinePayload(ctx, k)
 		if err == nil {
 			err = s.pace.wait(ctx, int64(len(payload)))
 		}
@@ -121,14 +115,11 @@ func (s *scrub) read(ctx context.Context, k key.Key, f found) (good bool, err er
 	}
 	for done := int64(0); done < int64(f.size); done += blockio.PieceBytes {
 		n := min(int64(f.size)-done, blockio.PieceBytes)
-		r := &reading{t: s.t, loc: f.loc, done: make(chan error, 1)}
-		r.File, r.Off, r.Buf, r.End = f.seg.file, f.loc.payload()+done, s.buf[:arena.RoundUp(n)], r
+		r := newWork()
+		r.File, r.Off, r.Buf = f.seg.file, f.loc.payload()+done, s.buf[:arena.RoundUp(n)]
 		s.t.segments.retain(f.loc)
-		if err := f.seg.volume.dev.Submit(&r.Transfer); err != nil {
-			s.t.segments.release(f.loc)
-			return false, err
-		}
-		if err := s.t.wait(ctx, r.done, &r.Transfer); err != nil {
+		r.after = func() { s.t.segments.release(f.loc) }
+		if err := s.t.wait(ctx, r.submit(f.seg.volume.dev).done, &r.Transfer); err != nil {
 			return false, err
 		}
 		_, _ = s.hash.Write(s.buf[:n]) // never fails

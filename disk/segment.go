@@ -225,29 +225,14 @@ func (s *segments) canGrow(n, room int64) bool {
 	return arena.RoundDown(min(s.size, room)) >= max(arena.RoundUp(n), s.size/16)
 }
 
-// removeIdle removes the files of v that were empty at the last call too, so
-// that a busy tier does not make and remove the same segment over and over.
+// removeIdle removes the files of v that are empty and make way, and those that were empty
+// at the last call too: a busy tier does not make and remove the same segment over and over.
 func (s *segments) removeIdle(v *volume) error {
-	return s.removeEmpty(v, func(g *segment, empty bool) bool {
-		was := g.idle
-		g.idle = empty
-		return was || g.draining
-	})
-}
-
-// removeLeft removes those files of v that make way and are empty.
-func (s *segments) removeLeft(v *volume) error {
-	return s.removeEmpty(v, func(g *segment, _ bool) bool { return g.draining })
-}
-
-// removeEmpty removes the files of v that are empty and that which names; it is
-// asked under the lock, of each segment.
-func (s *segments) removeEmpty(v *volume, which func(g *segment, empty bool) bool) error {
 	s.mu.Lock()
 	var idle []*segment
 	v.list = slices.DeleteFunc(v.list, func(g *segment) bool {
-		empty := g.free != nil && g.free.UsedBytes() == 0
-		if !which(g, empty) || !empty {
+		was := g.idle
+		if g.idle = g.free != nil && g.free.UsedBytes() == 0; !g.idle || !was && !g.draining {
 			return false
 		}
 		idle = append(idle, g)

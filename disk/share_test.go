@@ -35,7 +35,7 @@ func TestCostOfEntries(t *testing.T) {
 					}
 					for range 6 { // a flush may end behind a compaction, which leaves it to the next
 						time.Sleep(time.Second)
-						if err := (reclaim{t: d.instance}).compact(t.Context()); err != nil {
+						if err := (&reclaim{t: d.instance}).compact(t.Context()); err != nil {
 							t.Fatal(err)
 						}
 					}

@@ -14,26 +14,15 @@ import (
 )
 
 // space is how much of the file systems and of the capacity segments may take.
-type space struct {
-	o        *Options
-	now      *atomic.Pointer[Settings]
-	volumes  volumes
-	segments *segments
-	share    *share
-	ledger   *ledger.Ledger
-}
-
-func newSpace(t *instance) *space {
-	return &space{&t.o, &t.now, t.volumes, t.segments, t.share, t.ledger}
-}
+type space struct{ t *instance }
 
 // meta is how many bytes are set aside for the database: the reserve, or more if
 // it needs more.
-func (s *space) meta() int64 { return max(s.o.MetaReserveBytes, s.share.bytes.Load()) }
+func (s *space) meta() int64 { return max(s.t.o.MetaReserveBytes, s.t.share.bytes.Load()) }
 
 // growth is how many bytes new segments may take beside the present files.
 func (s *space) growth(files int64) (room int64) {
-	for _, f := range s.volumes.fileSystems() {
+	for _, f := range s.t.volumes.fileSystems() {
 		room += max(0, s.spare(f))
 	}
 	return max(0, min(s.capacityLeft(files), room))
@@ -56,7 +45,7 @@ func (s *space) spare(f *fileSystem) int64 {
 
 // capacityLeft is how much of the capacity new segments may take.
 func (s *space) capacityLeft(files int64) int64 {
-	return s.o.CapacityBytes - max(s.o.MetaReserveBytes, s.share.growing()) - files
+	return s.t.o.CapacityBytes - max(s.t.o.MetaReserveBytes, s.t.share.growing()) - files
 }
 
 // floor is how many bytes segments leave free on f: MinFreeBytes for others, or
@@ -65,32 +54,32 @@ func (s *space) capacityLeft(files int64) int64 {
 // neither store nor, being full of extents, shrink.
 func (s *space) floor(f *fileSystem) int64 {
 	if !f.hasMeta {
-		return s.now.Load().MinFreeBytes
+		return s.t.o.minFree.Load()
 	}
-	return max(s.now.Load().MinFreeBytes, s.share.floor) + max(0, s.meta()-s.share.files.Load())
+	return max(s.t.o.minFree.Load(), s.t.share.floor) + max(0, s.meta()-s.t.share.files.Load())
 }
 
 // mark is the high watermark of a limit, or the low one once an eviction has started. A
 // policy that plans chooses between a new entry and the one that would go for it: it
 // evicts one for the other, not some ahead of time.
 func (s *space) mark(limit int64, started bool) int64 {
-	if started && !s.ledger.Plans() {
-		return int64(float64(limit) * s.o.LowWatermark)
+	if started && !s.t.ledger.Plans() {
+		return int64(float64(limit) * s.t.o.LowWatermark)
 	}
-	return int64(float64(limit) * s.o.HighWatermark)
+	return int64(float64(limit) * s.t.o.HighWatermark)
 }
 
 // excess is how many bytes must be evicted before n more fit under the mark.
 func (s *space) excess(n int64, started bool) int64 {
-	files, used, _, _ := s.segments.usage()
+	files, used, _, _ := s.t.segments.usage()
 	return used + n - max(s.mark(files+s.growth(files), started), n) // n alone may be above the mark
 }
 
 // fits reports whether n bytes have a place in one piece.
 func (s *space) fits(n int64) bool {
-	files, _, largest, _ := s.segments.usage()
-	return largest >= n || slices.ContainsFunc(s.volumes, func(v *volume) bool {
-		return v.dev.Writing.Well() && s.segments.canGrow(n, s.growthIn(v, files))
+	files, _, largest, _ := s.t.segments.usage()
+	return largest >= n || slices.ContainsFunc(s.t.volumes, func(v *volume) bool {
+		return v.dev.Writing.Well() && s.t.segments.canGrow(n, s.growthIn(v, files))
 	})
 }
 
@@ -99,7 +88,7 @@ func (s *space) watch(f *fileSystem) {
 	if f.available.Load() < s.floor(f) {
 		f.short.Add(1)
 	} else if f.short.Swap(0) > 0 {
-		s.segments.reopen(f)
+		s.t.segments.reopen(f)
 	}
 }
 
@@ -110,11 +99,11 @@ func (s *space) watch(f *fileSystem) {
 // by weight. One in trouble that may be probed comes first; then pass is the
 // leave to do that.
 func (s *space) order() (list []*volume, pass blockio.Pass) {
-	if len(s.volumes) == 1 {
-		return s.volumes, pass
+	if len(s.t.volumes) == 1 {
+		return s.t.volumes, pass
 	}
 	var probe *volume
-	for _, v := range s.volumes {
+	for _, v := range s.t.volumes {
 		if v.dev.Writing.Well() {
 			list = append(list, v)
 		} else if probe == nil {
@@ -126,9 +115,9 @@ func (s *space) order() (list []*volume, pass blockio.Pass) {
 	}
 	if len(list) == 0 {
 		pass.Return()
-		return s.volumes, blockio.Pass{}
+		return s.t.volumes, blockio.Pass{}
 	}
-	s.segments.turns(list, s.growthIn)
+	s.t.segments.turns(list, s.growthIn)
 	if probe != nil {
 		list = slices.Insert(list, 0, probe)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -23,10 +22,8 @@ type counters struct {
 	evictedFree               atomic.Uint64 // for others on the file system
 	evictedMeta               atomic.Uint64 // for the database
 	evictedEntries            atomic.Uint64 // for Options.Entries
-	compactions               atomic.Int64  // that were asked for
-	scrubsBegun               atomic.Uint64
 	scrubbing                 atomic.Int64  // passes under way
-	scrubs, scrubBytes        atomic.Uint64 // passes that came to their end; bytes read by all
+	scrubBytes                atomic.Uint64
 }
 
 // Stats returns a snapshot; of a Tier that has never been open it is little. UsedBytes is
@@ -43,12 +40,7 @@ func (t *Tier) Stats() tier.Stats {
 
 func (t *instance) stats() tier.Stats {
 	l := t.ledger.Stats()
-	files, used, largest, segments := t.segments.usage()
-	counters := make(map[string]uint64)
-	for _, part := range []map[string]uint64{t.workCounters(), t.databaseCounters(), t.deviceCounters(), t.pathCounters(), t.scan.counters()} {
-		maps.Copy(counters, part)
-	}
-	counters["segments"], counters["segment_bytes"] = uint64(segments), atLeast0(files)
+	files, used, largest, _ := t.segments.usage()
 	return tier.Stats{
 		Entries:          int64(l.Entries),
 		PayloadBytes:     t.payload.Load(),
@@ -66,62 +58,52 @@ func (t *instance) stats() tier.Stats {
 		Policy:   t.ledger.PolicyName(),
 		Steps:    l.Steps,
 		Quotas:   t.ledger.Quotas(),
-		Counters: counters,
+		Counters: t.counters(),
 		Paths:    pathStats(t),
 	}
 }
 
-// workCounters are those of what the tier did.
-func (t *instance) workCounters() map[string]uint64 {
+func (t *instance) counters() map[string]uint64 {
+	files, _, _, segments := t.segments.usage()
+	commits, committed := t.commits.Counts()
+	_, databaseWrote := processBytes(t.db.Pid())
+	read, wrote := processBytes(os.Getpid())
+	var reads, writes, flying int
+	var failed, off uint64
+	for _, d := range t.devices() {
+		r, w, f := d.Depths()
+		reads, writes, flying = reads+r, writes+w, flying+f
+		failed += d.Errors.Load()
+	}
+	for _, v := range t.volumes {
+		off += bit(!v.works())
+	}
 	return map[string]uint64{
+		"segments":      uint64(segments),
+		"segment_bytes": atLeast0(files),
+		"paths":         uint64(len(t.volumes)), "paths_missing": uint64(len(t.missing)), "paths_off": off,
+
 		"extent_bytes_written": atLeast0(t.segments.written.Load()),
 		"evicted_for_room":     t.count.evictedRoom.Load(),
 		"evicted_ahead":        t.count.evictedAhead.Load(),
 		"evicted_for_min_free": t.count.evictedFree.Load(),
 		"evicted_for_database": t.count.evictedMeta.Load(),
 		"evicted_for_entries":  t.count.evictedEntries.Load(),
-		"entries_most":         uint64(t.o.Entries),
 		"io_timeouts":          t.count.timeouts.Load(),
 		"put_errors":           t.count.putErrors.Load(),
 		"corrupt_get":          t.count.corruptGet.Load(),
 		"corrupt_scrub":        t.count.corruptScrub.Load(),
-		"scrub_begun":          t.count.scrubsBegun.Load(),
 		"scrub_running":        uint64(t.count.scrubbing.Load()),
-		"scrub_passes":         t.count.scrubs.Load(),
 		"scrub_bytes":          t.count.scrubBytes.Load(),
-		"rebuild_bytes":        t.rebuilding.bytes.Load(),
-		"rebuild_total_bytes":  t.rebuilding.total.Load(),
-	}
-}
 
-// databaseCounters are those of the database and its commits.
-func (t *instance) databaseCounters() map[string]uint64 {
-	commits, written := t.commits.Counts()
-	read, wrote := processBytes(t.db.Pid())
-	return map[string]uint64{
-		"badger_bytes_written": atLeast0(written),
+		"badger_bytes_written": atLeast0(committed),
 		"badger_file_bytes":    atLeast0(t.share.files.Load()),
 		"badger_held_bytes":    atLeast0(t.share.held.Load()),
 		"badger_reserve_bytes": atLeast0(t.space.meta()),
-		"badger_compactions":   atLeast0(t.count.compactions.Load()),
-		"database_read_bytes":  read,
-		"database_write_bytes": wrote,
+		"database_write_bytes": databaseWrote,
 		"commits":              commits,
 		"commit_queue":         uint64(t.commits.Queued()),
-	}
-}
 
-// deviceCounters are those of the queues, and of the I/O of this process.
-func (t *instance) deviceCounters() map[string]uint64 {
-	var reads, writes, flying int
-	var failed uint64
-	for _, d := range t.devices() {
-		r, w, f := d.Depths()
-		reads, writes, flying = reads+r, writes+w, flying+f
-		failed += d.Errors.Load()
-	}
-	read, wrote := processBytes(os.Getpid())
-	return map[string]uint64{
 		"direct_io":           bit(!slices.ContainsFunc(t.volumes, func(v *volume) bool { return !v.folder.Direct() })),
 		"process_read_bytes":  read,
 		"process_write_bytes": wrote,
@@ -129,18 +111,15 @@ func (t *instance) deviceCounters() map[string]uint64 {
 		"write_queue":         uint64(writes),
 		"io_in_flight":        uint64(flying),
 		"io_errors":           failed,
-	}
-}
 
-// counters are those of the recovery.
-func (s *scan) counters() map[string]uint64 {
-	return map[string]uint64{
-		"recovering":       bit(s.active.Load()),
-		"recover_scanned":  s.records.Load(),
-		"recover_lost":     s.lost.Load(),
-		"corrupt_recovery": s.damaged.Load(),
-		"recover_newer":    s.newer.Load(),
-		"recover_evicted":  s.evicted.Load(),
+		"recovering":          bit(t.scan.active.Load()),
+		"recover_scanned":     t.scan.records.Load(),
+		"recover_lost":        t.scan.lost.Load(),
+		"corrupt_recovery":    t.scan.damaged.Load(),
+		"recover_newer":       t.scan.newer.Load(),
+		"recover_evicted":     t.scan.evicted.Load(),
+		"rebuild_bytes":       t.rebuilding.bytes.Load(),
+		"rebuild_total_bytes": t.rebuilding.total.Load(),
 	}
 }
 
@@ -173,15 +152,6 @@ func pathStats(t *instance) []tier.PathStats {
 		return cmp.Compare(slices.Index(t.o.Paths, a.Path), slices.Index(t.o.Paths, b.Path))
 	})
 	return list
-}
-
-// pathCounters count the paths by their state.
-func (t *instance) pathCounters() map[string]uint64 {
-	off := uint64(0)
-	for _, v := range t.volumes {
-		off += bit(!v.works())
-	}
-	return map[string]uint64{"paths": uint64(len(t.volumes)), "paths_missing": uint64(len(t.missing)), "paths_off": off}
 }
 
 // works reports whether the path is not left alone.

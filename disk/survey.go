@@ -136,11 +136,11 @@ func (s *survey) take(ctx context.Context, entries []database.Entry) ([]database
 	entries = slices.DeleteFunc(entries, outdated)
 	found := slices.DeleteFunc(s.mu.found, outdated)
 	s.t.log.Info().Int("entries", len(found)).Int("contradicted", len(s.mu.stale)).Msg("found in the headers of the segments")
-	if err := (&recovery{t: s.t}).adoptRecords(ctx, found); err != nil {
+	if err := s.t.adoptRecords(ctx, found); err != nil {
 		return nil, err
 	}
 	entries, overlapped := resolve(append(entries, found...), s.t.segments.oldSize)
-	return entries, (&recovery{t: s.t}).dropRecords(ctx, without(append(s.mu.stale, overlapped...), entries))
+	return entries, s.t.dropRecords(ctx, without(append(s.mu.stale, overlapped...), entries))
 }
 
 func (s *survey) discard(e *database.Entry, void int64) {
@@ -286,11 +286,10 @@ func (x *walk) reseal(e *database.Entry) (right bool, err error) {
 	}
 	page := blockio.AlignedBytes(database.HeaderBytes) // the device's, where it hangs
 	x.t.seal.Seal(page, &h)
-	w := &pieceRead{done: make(chan error, 1)}
-	w.File, w.Off, w.Buf, w.Write, w.End = x.w.seg.file, e.Extent.Offset, page, true, w
-	if err = x.w.seg.volume.dev.Submit(&w.Transfer); err == nil {
-		err = x.t.wait(x.w.ctx, w.done, &w.Transfer)
-	}
+	w := newWork()
+	w.File, w.Off, w.Buf, w.Write = x.w.seg.file, e.Extent.Offset, page, true
+	w.submit(x.w.seg.volume.dev)
+	err = x.t.wait(x.w.ctx, w.done, &w.Transfer)
 	switch {
 	case err == nil:
 		x.w.seg.unsynced.wrote(e.Seq)
@@ -413,16 +412,8 @@ type piece struct {
 	off  int64
 	n    int // 0 = nothing
 	buf  []byte
-	done chan error // nil when it is here
-	x    *pieceRead
+	read *work // nil when it is here
 }
-
-type pieceRead struct {
-	blockio.Transfer
-	done chan error
-}
-
-func (f *pieceRead) Finish(err error) { f.done <- err }
 
 // page returns the page at off, which is valid until the next call. Nothing
 // from to on is asked for soon.
@@ -473,21 +464,18 @@ func (w *window) ask(f *piece, off, to int64) {
 	if f.buf == nil {
 		f.buf = blockio.AlignedBytes(blockio.PieceBytes)
 	}
-	x := &pieceRead{done: make(chan error, 1)}
-	x.File, x.Off, x.Buf, x.End = w.seg.file, off, f.buf[:f.n], x
-	f.done, f.x = x.done, x
-	if err := w.seg.volume.dev.Submit(&x.Transfer); err != nil {
-		f.done <- err
-	}
+	f.read = newWork()
+	f.read.File, f.read.Off, f.read.Buf = w.seg.file, off, f.buf[:f.n]
+	f.read.submit(w.seg.volume.dev)
 }
 
 // await waits for a piece. One that the device cannot read has no headers.
 func (w *window) await(f *piece) error {
-	if f.done == nil {
+	if f.read == nil {
 		return nil
 	}
-	err := w.t.wait(w.ctx, f.done, &f.x.Transfer)
-	f.done = nil
+	err := w.t.wait(w.ctx, f.read.done, &f.read.Transfer)
+	f.read = nil
 	if err == nil {
 		return nil
 	}

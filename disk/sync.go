@@ -13,6 +13,19 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
+// Sync makes everything Put so far survive a power failure: the extents, then
+// the records. Entries of a segment whose sync has failed before are dropped, and
+// are in a *tier.DroppedError. A device may take its time for that and end
+// nothing else meanwhile, so only ctx bounds it.
+func (t *Tier) Sync(ctx context.Context) error {
+	i := t.now.Load()
+	err := i.usable(ctx)
+	if err == nil {
+		err = newSync(i).run(ctx)
+	}
+	return t.failed("sync", err)
+}
+
 // syncRun is one Sync.
 type syncRun struct {
 	t       *instance
@@ -61,7 +74,7 @@ func (s *syncRun) sync(ctx context.Context) error {
 // volumes syncs the segments of all volumes at once.
 func (s *syncRun) volumes(ctx context.Context) (err error) {
 	t := s.t
-	syncs := make([]*calling, 0, len(t.volumes))
+	syncs := make([]*work, 0, len(t.volumes))
 	for _, v := range t.volumes {
 		done, turnErr := s.turn(ctx, v)
 		if turnErr != nil {
@@ -105,9 +118,10 @@ func (s *syncRun) dropDoubted(ctx context.Context) error {
 		if t.scan.active.Load() {
 			return fmt.Errorf("%s: %w: it is dropped once the tier has been scanned", g.path, errDoubted)
 		}
-		out, err := reclaim{t: t}.empty(ctx, g, spans[i].has, nil)
-		s.dropped = append(s.dropped, out...)
-		t.log.Error().Err(err).Str("path", g.path).Int("dropped", len(out)).
+		drop := reclaim{t: t}
+		err := drop.empty(ctx, g, spans[i].has)
+		s.dropped = append(s.dropped, drop.gone...)
+		t.log.Error().Err(err).Str("path", g.path).Int("dropped", len(drop.gone)).
 			Msg("a segment of the disk tier could not be synced; what was written to it since it last was is dropped")
 		if err != nil {
 			return err

@@ -72,10 +72,9 @@ type Tier struct {
 // is locked while a tier is told or replaced, which may take long, before Tier.mu.
 type told struct {
 	sync.Mutex
-	settings Settings
-	quotas   []ledger.Requota // in place of those of the options; nil: those
-	spaces   map[key.SpaceID]int
-	works    func() ledger.Below
+	quotas []ledger.Requota // in place of those of the options; nil: those
+	spaces map[key.SpaceID]int
+	works  func() ledger.Below
 }
 
 // opened is the result of an opening: an instance, or an error.
@@ -113,8 +112,7 @@ func Open(o Options) (*Tier, error) {
 // newTier has a blank instance, which knows no entries, and whose calls fail.
 func newTier(o Options) (*Tier, error) {
 	t := &Tier{o: o, log: o.Log.With().Str("component", "disk").Logger(), reopened: make(chan struct{}, 1)}
-	t.told.settings, t.told.spaces = o.settings(), make(map[key.SpaceID]int)
-	t.o.count = new(counters)
+	t.told.spaces = make(map[key.SpaceID]int)
 	blank, err := newInstance(t.o)
 	if err != nil {
 		return nil, err
@@ -182,13 +180,10 @@ func (t *Tier) install(got opened) {
 	}
 }
 
-// handOver gives a new tier the settings, the policy with its learned state, the
-// quotas and spaces, and the StandOn function of the one before. Called with told
-// locked.
+// handOver gives a new tier the policy with its learned state, the quotas and spaces, and
+// the StandOn function of the one before. Called with told locked.
 func (t *Tier) handOver(to *instance) {
 	from, fresh := t.Ledger(), to.ledger
-	settings := t.told.settings
-	to.now.Store(&settings)
 	if name := from.PolicyName(); name != fresh.PolicyName() {
 		if err := fresh.SetPolicy(name); err != nil {
 			t.log.Warn().Err(err).Msg("the policy of the disk tier is that of the configuration again")
@@ -320,10 +315,13 @@ func (t *Tier) Openings() uint64 { return t.openings.Load() }
 // Reopened implements tier.Reopener.
 func (t *Tier) Reopened() <-chan struct{} { return t.reopened }
 
-// failed is the error of a call. The end of an instance is none of the tier, which is off.
-func (t *Tier) failed(err error) error {
+// failed is the error of a call, or none. The end of an instance is none of the tier, which is off.
+func (t *Tier) failed(call string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if !errors.Is(err, tier.ErrClosed) || t.isClosed() {
-		return fmt.Errorf("disk: %w", err)
+		return fmt.Errorf("disk: %s: %w", call, err)
 	}
 	if why := t.Trouble(); why != nil {
 		return fmt.Errorf("disk: %w: %v", tier.ErrOff, why) //nolint:errorlint // callers are to test for ErrOff, not for the cause
@@ -346,10 +344,7 @@ func (t *Tier) DatabasePid() int {
 // Contains sets have[i] for every key that is resident, or, while recovery
 // runs, that has a record.
 func (t *Tier) Contains(ctx context.Context, ks []key.Key, have []bool) error {
-	if err := t.now.Load().contains(ctx, ks, have); err != nil {
-		return t.failed(fmt.Errorf("contains: %w", err))
-	}
-	return nil
+	return t.failed("contains", t.now.Load().contains(ctx, ks, have))
 }
 
 // Has reports whether k is resident, or was when the tier was open.
@@ -375,14 +370,9 @@ func (t *Tier) Ledger() *ledger.Ledger { return t.now.Load().ledger }
 // and it answers math.MaxInt.
 func (t *Tier) Room(size uint32) int { return t.now.Load().room(size) }
 
-// Set changes the settings, also of each opening that follows. Entries beyond them go
-// with the next Trim.
-func (t *Tier) Set(to Settings) {
-	t.told.Lock()
-	defer t.told.Unlock()
-	t.told.settings = to
-	t.now.Load().now.Store(&to)
-}
+// SetMinFree changes Options.MinFreeBytes, also of each opening that follows. Entries beyond
+// it go with the next Trim.
+func (t *Tier) SetMinFree(bytes int64) { t.o.minFree.Store(bytes) }
 
 // StandOn implements tier.Tunable.
 func (t *Tier) StandOn(works func() ledger.Below) {

@@ -103,12 +103,13 @@ func TestSettledAfterGiveBack(t *testing.T) {
 		}
 		g := d.segments.leastUsed(d.volumes[0].fs)
 		mustPut(t, d, m, 4, 100_000) // elsewhere: g is closed
-		if out, err := (reclaim{t: d.instance}).empty(t.Context(), g, everything, nil); err != nil || len(out) != len(ks) {
-			t.Fatalf("gave back %v, %v", out, err)
+		r := reclaim{t: d.instance}
+		if err := r.empty(t.Context(), g, everything); err != nil || len(r.gone) != len(ks) {
+			t.Fatalf("gave back %v, %v", r.gone, err)
 		}
 		checkBooks(t, d)
 		mustPut(t, d, m, 1, 100_000)
-		if err := d.segments.removeLeft(d.volumes[0]); err != nil || len(segmentFiles(t, d.volumes[0].dir)) != 1 {
+		if err := d.segments.removeIdle(d.volumes[0]); err != nil || len(segmentFiles(t, d.volumes[0].dir)) != 1 {
 			t.Errorf("the segment is still there; %v", err)
 		}
 		mustGet(t, d, m, 1, 100_000)

@@ -95,14 +95,13 @@ func (v *volume) usage() (u usage) {
 	return u
 }
 
-// makeVolumes gives each claimed folder its file system and its device. Where
-// kinds is shorter than dirs the system's are used.
-func (o opening) makeVolumes(dirs []folders.Claimed, kinds []blockio.Folder) error {
+// makeVolumes gives each claimed folder its file system and its device.
+func (o opening) makeVolumes(dirs []folders.Claimed) error {
 	t := o.t
 	for i, c := range dirs {
 		v := &volume{index: c.Index, dir: c.Dir, at: c.Folder, stale: c.Stale, syncing: make(chan struct{}, 1)}
-		if i < len(kinds) {
-			v.folder = kinds[i]
+		if i < len(t.o.kinds) {
+			v.folder = t.o.kinds[i]
 		}
 		if err := o.makeVolume(v); err != nil {
 			return err

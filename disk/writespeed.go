@@ -22,12 +22,6 @@ const (
 // the bytes are synced, in a file without a name, so that nothing stays. It ends with ctx
 // also where the device hangs; the write under way ends on its own.
 func MeasureWrite(ctx context.Context, folder string) (bytesPerSecond float64, err error) {
-	ended := func() error {
-		return fmt.Errorf("disk: measure writes in %s: %w", folder, context.Cause(ctx))
-	}
-	if ctx.Err() != nil { // nothing is begun
-		return 0, ended()
-	}
 	type result struct {
 		speed float64
 		err   error
@@ -37,41 +31,45 @@ func MeasureWrite(ctx context.Context, folder string) (bytesPerSecond float64, e
 		speed, err := measureWrite(ctx, folder)
 		done <- result{speed, err}
 	}()
+	var r result
 	select {
-	case r := <-done:
-		return r.speed, r.err
+	case r = <-done:
 	case <-ctx.Done():
-		return 0, ended()
+		r.err = context.Cause(ctx)
 	}
+	if r.err != nil {
+		return 0, fmt.Errorf("disk: measure writes in %s: %w", folder, r.err)
+	}
+	return r.speed, nil
 }
 
 func measureWrite(ctx context.Context, folder string) (float64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err // nothing is begun
+	}
 	dir, err := folders.NearestExisting(folder)
 	if err != nil {
-		return 0, fmt.Errorf("disk: measure writes: %w", err)
+		return 0, err
 	}
 	f, err := os.CreateTemp(dir, ".kvstored-speed-*")
 	if err != nil {
-		return 0, fmt.Errorf("disk: measure writes: %w", err)
+		return 0, err
 	}
 	defer f.Close()
 	if err := os.Remove(f.Name()); err != nil {
-		return 0, fmt.Errorf("disk: measure writes: %w", err)
+		return 0, err
 	}
 	piece := make([]byte, measuredPiece)
-	r := rand.New(rand.NewPCG(1, 2))
-	for i := range piece {
-		piece[i] = byte(r.Uint32())
-	}
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(piece) // never fails
 	start, n := time.Now(), 0
 	for n < measuredBytes && time.Since(start) < measuredTime && ctx.Err() == nil {
 		if _, err := f.Write(piece); err != nil {
-			return 0, fmt.Errorf("disk: measure writes in %s: %w", folder, err)
+			return 0, err
 		}
 		n += len(piece)
 	}
 	if err := f.Sync(); err != nil {
-		return 0, fmt.Errorf("disk: measure writes in %s: %w", folder, err)
+		return 0, err
 	}
 	return float64(n) / time.Since(start).Seconds(), ctx.Err()
 }

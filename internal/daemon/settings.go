@@ -8,7 +8,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/resp"
@@ -26,7 +25,7 @@ type settings struct {
 	server      server.Settings
 	resp        resp.Settings
 	loadTimeout time.Duration // of a front end's read
-	disk        disk.Settings
+	minFree     int64         // of the disk
 	stack       stack.Settings
 	quotas      []stack.Quota
 	policies    map[tier.Place]string
@@ -37,7 +36,7 @@ type settings struct {
 func settingsOf(c *config.Config, password string) settings {
 	return settings{
 		level: c.Log.Level, server: serverSettings(c), resp: respSettings(&c.Listen, password), loadTimeout: c.Prefetch.Deadline,
-		disk: disk.Settings{MinFreeBytes: int64(c.Disk.MinFree)}, stack: stackSettings(c), quotas: quotas(c.Spaces),
+		minFree: int64(c.Disk.MinFree), stack: stackSettings(c), quotas: quotas(c.Spaces),
 		policies: map[tier.Place]string{tier.CPU: c.CPU.Policy, tier.Disk: c.Disk.Policy},
 	}
 }
@@ -49,7 +48,7 @@ func (d *Daemon) apply(s *settings) {
 	d.server.Set(s.server)
 	d.fronts.apply(s)
 	if d.disk != nil {
-		d.disk.Set(s.disk)
+		d.disk.SetMinFree(s.minFree)
 	}
 	d.stack.Set(s.stack)
 	if err := d.stack.SetQuotas(s.quotas, d.server.Models); err != nil { // of a policy that is in use

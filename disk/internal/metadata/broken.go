@@ -127,16 +127,16 @@ func (s *Store) watch() {
 func (s *Store) endBroken(why error) {
 	s.db.Kill(why)
 	if isItself(why) { // until it is known better: reading all files takes longer than an end may
-		s.tries.set(s.before + 1)
+		_ = s.setFailed(s.before + 1)
 	}
 	switch why = s.diagnose(why); {
 	case errors.Is(why, ErrDamaged):
-		s.tries.set(maxFailedStarts)
+		_ = s.setFailed(maxFailedStarts)
 	case !isItself(why):
-		s.tries.set(s.before)
+		_ = s.setFailed(s.before)
 	case time.Since(s.since) > SteadyAfter:
-		s.tries.set(1)
+		_ = s.setFailed(1)
 	default:
-		s.tries.set(s.before + 1)
+		_ = s.setFailed(s.before + 1)
 	}
 }

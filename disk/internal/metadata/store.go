@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -34,9 +33,8 @@ const (
 // Store is the database of records, which runs in a process of its own. All its
 // methods but the commits are reads.
 type Store struct {
-	Dir   string // of Badger itself; not to be changed
-	o     Options
-	tries attempts
+	Dir string // of Badger itself; not to be changed
+	o   Options
 
 	witness *witness
 	db      *database.DB
@@ -52,20 +50,14 @@ type Store struct {
 // Options configure a store. All are required.
 type Options struct {
 	Meta         *folders.Folder // in which Badger's lies
-	Pulse        Pulse           // a file in it, of any content
+	Headers      bool            // there are some to survey, where nothing says that the database has all it had
+	Pulse        io.WriterAt     // a file in it, of any content, written to before each commit
 	ReserveBytes int64           // set aside for the database
 	Patience     time.Duration   // after which a process that does not answer is ended
 	Await        time.Duration   // for the process of an earlier daemon, which may yet have to end
 	Database     database.Opener
 	Free         func(dir string) (int64, error) // bytes that may yet be allocated there
 	Log          zerolog.Logger                  // for what happens once
-}
-
-// Pulse is a file of the database's file system. Whether it can be written to is
-// tried before each commit and each opening.
-type Pulse interface {
-	io.WriterAt
-	Sync() error
 }
 
 // MaxInlineBytes bounds a payload in the database: a value must stay far below
@@ -81,17 +73,13 @@ func (o *Options) database(dir string) database.Options {
 // a small part of the reserve. A value of maxInlineBytes needs 437 KiB.
 func MemtableBytes(reserve int64) int64 { return min(max(reserve/64, 512<<10), 16<<20) }
 
-// MemoryBytes is how much memory the process of a database may take that has so
-// many bytes set aside for it.
-func MemoryBytes(reserve int64) int64 { return database.MemoryLimit(MemtableBytes(reserve)) }
-
 // Open opens the database under the folder of o. One that is damaged is
 // moved aside, loudly, and replaced by an empty one. One that cannot be opened
 // for want of files, rights, memory or room, or because its device fails, is not
 // damaged: that is an error, and nothing is lost.
 func Open(o Options) (*Store, error) {
 	dir := o.Meta.Path(folders.DatabaseName)
-	s := &Store{Dir: dir, o: o, tries: attempts{o.Meta}}
+	s := &Store{Dir: dir, o: o}
 	if err := Check(o.Meta.Path(""), o.ReserveBytes, o.Free); err != nil {
 		return nil, err
 	}
@@ -100,6 +88,11 @@ func Open(o Options) (*Store, error) {
 		s.witness.close()
 		if s.witness, err = openWitness(o.Meta); err != nil {
 			return nil, err
+		}
+		if s.witness.blank && o.Headers { // before the opening, which believes the database from then on
+			if err := o.Meta.Replace(RebuildName, nil); err != nil {
+				return nil, err
+			}
 		}
 		err = s.openAfterLast()
 		for isItself(err) && !errors.Is(err, ErrDamaged) { // the process ended; it is counted
@@ -116,7 +109,7 @@ func Open(o Options) (*Store, error) {
 		if err := moveAside(o.Meta); err != nil {
 			return nil, err
 		}
-		s.tries.succeeded()
+		s.Succeeded()
 	}
 }
 
@@ -127,7 +120,7 @@ var ErrDamaged = errors.New("the database is damaged")
 // Badger refuses, or over which the process has ended too often in a row, is
 // damaged.
 func (s *Store) open() (err error) {
-	if s.before, err = s.tries.begin(); err != nil {
+	if s.before, err = s.beginStart(); err != nil {
 		return err
 	}
 	if s.before >= maxFailedStarts {
@@ -139,7 +132,7 @@ func (s *Store) open() (err error) {
 	}
 	var no database.Refused
 	if err = s.diagnose(err); !isItself(err) {
-		s.tries.set(s.before) // it was no fault of the database
+		_ = s.setFailed(s.before) // it was no fault of the database
 	} else if errors.As(err, &no) || errors.Is(err, errLost) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
@@ -283,7 +276,7 @@ func (s *Store) Close() error {
 func (s *Store) Kill(why error) { s.db.Kill(why) }
 
 // Succeeded says that this start got through.
-func (s *Store) Succeeded() { s.tries.succeeded() }
+func (s *Store) Succeeded() { _ = s.setFailed(0) }
 
 // lockRefused is in Badger's error for a database that another process has
 // open; the errno is not.
@@ -316,35 +309,24 @@ func (s *Store) openAfterLast() error {
 	}
 }
 
-// attempts counts starts that did not get through: Badger may end the process
-// over a damaged file, and must not do so for ever.
-type attempts struct{ in *folders.Folder }
-
-// begin counts this start and returns how many before it failed in a row.
-func (a attempts) begin() (failed int, err error) {
-	text, err := a.in.Read(StartsName)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+// beginStart counts this start, and returns how many before it failed in a row: Badger may end
+// the process over a damaged file, and must not do so for ever.
+func (s *Store) beginStart() (failed int, err error) {
+	text, err := s.o.Meta.Read(StartsName)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("disk: %w", err)
 	}
 	if strings.Trim(string(text), "x") == "" { // else garbled: that counts for nothing
 		failed = len(text)
 	}
-	return failed, a.write(failed + 1)
+	return failed, s.setFailed(failed + 1)
 }
 
-// set makes it so many.
-func (a attempts) set(failed int) {
-	if failed == 0 {
-		a.succeeded()
-		return
+// setFailed notes how many starts have failed in a row, as so many letters, so that no
+// flipped bit raises it.
+func (s *Store) setFailed(n int) error {
+	if n == 0 {
+		return s.o.Meta.Remove(StartsName)
 	}
-	_ = a.write(failed)
+	return s.o.Meta.Replace(StartsName, bytes.Repeat([]byte("x"), n))
 }
-
-// write keeps the number as so many letters, so that no flipped bit raises it.
-func (a attempts) write(failed int) error {
-	return a.in.Replace(StartsName, bytes.Repeat([]byte("x"), failed))
-}
-
-// succeeded forgets the failures.
-func (a attempts) succeeded() { _ = a.in.Remove(StartsName) }

@@ -81,17 +81,6 @@ func openWitness(meta *folders.Folder) (*witness, error) {
 	return w, nil
 }
 
-// Witnessed reports whether anything says what the database under a folder had. Open
-// writes that anew.
-func Witnessed(meta *folders.Folder) (bool, error) {
-	w, err := openWitness(meta)
-	if err != nil {
-		return false, err
-	}
-	w.close()
-	return !w.blank, nil
-}
-
 // look is an error when the database lacks commits that the witness has counted,
 // or cannot be read from its first record on.
 func (s *Store) look(db *database.DB) error {

@@ -176,8 +176,8 @@ func TestEmptySegmentsAreRemoved(t *testing.T) {
 		if n := len(segmentFiles(t, o.Paths[0])); n != 0 {
 			t.Fatalf("%d empty segments are left", n)
 		}
-		if files, used, _, _ := d.segments.usage(); files != 0 || used != 0 {
-			t.Fatalf("%d bytes of files, %d in use", files, used)
+		if u := d.segments.usage(); u.files != 0 || u.used != 0 {
+			t.Fatalf("%d bytes of files, %d in use", u.files, u.used)
 		}
 		mustPut(t, d, m, 1, mib)
 		mustGet(t, d, m, 1, mib)

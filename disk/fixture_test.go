@@ -263,7 +263,7 @@ func checkBooks(t testing.TB, d *rig) {
 }
 
 func booksError(d *rig) error {
-	_, used, _, _ := d.segments.usage()
+	used := d.segments.usage().used
 	l, inDatabase := d.ledger.Stats(), filesWorth*d.share.live.Load()
 	if known := l.UsedBytes - inDatabase; used > known+int64(l.Entries)*database.HeaderBytes || known-used > int64(l.Entries)*alignBytes {
 		return fmt.Errorf("extents take %d bytes, the ledger knows of %d in %d entries, %d of them in the database", used, l.UsedBytes, l.Entries, inDatabase)
@@ -328,7 +328,7 @@ func recount(t testing.TB, d *rig) {
 	if len(lost) > 0 {
 		t.Fatalf("%d of %d extents are owned twice or lie nowhere", len(lost), len(lost)+len(kept))
 	}
-	if _, taken, _, _ := d.segments.usage(); taken != used {
+	if taken := d.segments.usage().used; taken != used {
 		t.Fatalf("records name %d bytes, %d are in use", used, taken)
 	}
 }

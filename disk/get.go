@@ -89,15 +89,20 @@ func (t *instance) isWrong(k key.Key, f found) {
 		Msg("a payload does not match its checksum; its entry is deleted")
 }
 
-// find looks k up and enters its extent as a reader.
-func (t *instance) find(ctx context.Context, k key.Key) (f found, err error) {
-	var ok bool
-	scanning := t.scan.active.Load() // before the look-up: an entry is in the ledger before this ends
+// findResident looks k up in the ledger, and enters its extent as a reader.
+func (t *instance) findResident(k key.Key) (f found, ok bool) {
 	f.loc, f.seg, ok = t.segments.acquire(func() (location, bool) {
 		e, state := t.ledger.Find(k)
 		f.size, f.sum = e.Size, e.Value.B
 		return location(e.Value.A), state == ledger.Resident
 	})
+	return f, ok
+}
+
+// find is findResident also of what recovery may not have come to.
+func (t *instance) find(ctx context.Context, k key.Key) (f found, err error) {
+	scanning := t.scan.active.Load() // before the look-up: an entry is in the ledger before this ends
+	f, ok := t.findResident(k)
 	if ok {
 		return f, nil
 	}

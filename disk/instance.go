@@ -46,8 +46,8 @@ type instance struct {
 	surveyed   atomic.Bool // all headers say what the database says
 	unclean    bool        // the last process did not end well
 	rebuilding rebuilding
-	trimming   chan struct{} // held by the one Trim that works
-	emptying   atomic.Bool   // set while one empties a segment
+	trimming   turn        // of the one Trim that works
+	emptying   atomic.Bool // set while one empties a segment
 
 	space *space
 	share *share // the database's part of the capacity
@@ -121,7 +121,7 @@ const heldShare = 4
 
 // newInstance has nothing open.
 func newInstance(o Options) (*instance, error) {
-	t := &instance{o: o, count: o.count, log: o.Log.With().Str("component", "disk").Logger(), trimming: make(chan struct{}, 1), ended: make(chan struct{})}
+	t := &instance{o: o, count: o.count, log: o.Log.With().Str("component", "disk").Logger(), trimming: newTurn(), ended: make(chan struct{})}
 	t.tombs = newTombWriter(t)
 	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	p, err := policy.New(o.Policy, o.CapacityBytes-o.MetaReserveBytes)

@@ -188,19 +188,15 @@ func (w *writing) placeIn(ctx context.Context, v *volume, n int64) (grant, error
 // grow adds a segment to v that holds n bytes, unless another Put just has.
 func (w *writing) grow(ctx context.Context, v *volume, n int64) error {
 	t := w.t
-	select {
-	case v.fs.growing <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := v.fs.growing.take(ctx, t.ended); err != nil {
+		return err
 	}
-	unlock := func() { <-v.fs.growing }
 	if t.segments.usageOf(v).largest >= n {
-		unlock()
+		v.fs.growing.leave()
 		return nil
 	}
-	files, _, _, _ := t.segments.usage()
-	if !t.segments.canGrow(n, t.space.growthIn(v, files)) {
-		unlock()
+	if !t.segments.canGrow(n, t.space.growthIn(v, t.segments.usage().files)) {
+		v.fs.growing.leave()
 		return tier.ErrNoSpace
 	}
 	return t.call(ctx, v.dev, func() error {
@@ -208,7 +204,7 @@ func (w *writing) grow(ctx context.Context, v *volume, n int64) error {
 			return err
 		}
 		return t.segments.grow(v, n, func(files int64) int64 { return t.space.growthIn(v, files) })
-	}, unlock)
+	}, v.fs.growing.leave)
 }
 
 // Finish continues with the record, now that the payload is in its extent.
@@ -316,10 +312,18 @@ func (f *fills) of(k key.Key) <-chan struct{} {
 	return f.mu.ended[k]
 }
 
-// wait returns when the Puts under way have ended.
-func (f *fills) wait(ctx context.Context, closed <-chan struct{}) error {
+// wait returns when the Puts under way of ks have ended; nil: all Puts.
+func (f *fills) wait(ctx context.Context, ks []key.Key, closed <-chan struct{}) error {
 	f.mu.Lock()
-	under := slices.Collect(maps.Values(f.mu.ended))
+	if ks == nil {
+		ks = slices.Collect(maps.Keys(f.mu.ended))
+	}
+	var under []chan struct{}
+	for _, k := range ks {
+		if ended := f.mu.ended[k]; ended != nil {
+			under = append(under, ended)
+		}
+	}
 	f.mu.Unlock()
 	for _, ended := range under {
 		if err := awaitFill(ctx, ended, closed); err != nil {

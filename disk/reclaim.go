@@ -63,12 +63,10 @@ func (t *instance) trim(ctx context.Context, n int64, out []key.Key) ([]key.Key,
 
 func (r *reclaim) trim(ctx context.Context, n int64) error {
 	t := r.t
-	select {
-	case t.trimming <- struct{}{}:
-		defer func() { <-t.trimming }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := t.trimming.take(ctx, t.ended); err != nil {
+		return err
 	}
+	defer t.trimming.leave()
 	counter := &t.count.evictedRoom
 	if n == 0 {
 		counter = &t.count.evictedAhead
@@ -381,7 +379,7 @@ func (r *reclaim) databaseRoom(n int64) int64 {
 	t := r.t
 	inline := n <= t.o.InlineMax
 	room := metadata.HeldBytes(n, inline)
-	if files, _, _, _ := t.segments.usage(); n > 0 && !inline && files == 0 {
+	if n > 0 && !inline && t.segments.usage().files == 0 {
 		room += (max(extentBytes(n), t.o.SegmentBytes/16) + t.share.bytes.Load()/4) / filesWorth
 	}
 	return room

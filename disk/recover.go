@@ -122,7 +122,7 @@ func (r *recovery) end(ctx context.Context, emit func([]tier.Record)) {
 	for _, k := range t.scan.end() {
 		t.ledger.Touch([]key.Key{k}) // one by one: the last of them is the youngest
 	}
-	t.rebuilding.end()
+	t.rebuilding.total.Store(0)
 	t.db.Succeeded()
 	if n := t.scan.newer.Load(); n > 0 {
 		t.log.Warn().Uint64("records", n).Msg("records of a newer program are passed over; their room is given to others")
@@ -288,21 +288,17 @@ func (r *recovery) restore(ctx context.Context, entries []database.Entry, lost [
 }
 
 func (r *recovery) emit(entries []database.Entry, emit func([]tier.Record)) {
-	t := r.t
 	out := make([]tier.Record, 0, min(len(entries), emitBatch))
-	for i := range entries {
-		e := &entries[i]
-		if !t.has(e.Key) {
-			continue
+	for part := range slices.Chunk(entries, emitBatch) {
+		out = out[:0]
+		for i := range part {
+			if r.t.has(part[i].Key) {
+				out = append(out, recordOf(&part[i]))
+			}
 		}
-		out = append(out, recordOf(e))
-		if len(out) == emitBatch {
+		if len(out) > 0 {
 			emit(out)
-			out = out[:0]
 		}
-	}
-	if len(out) > 0 {
-		emit(out)
 	}
 }
 
@@ -333,16 +329,12 @@ func (t *instance) records(ctx context.Context, ks []key.Key) ([]tier.Record, er
 		return nil, err
 	}
 	return ask(ctx, t, func() (recs []tier.Record, err error) {
-		for _, k := range ks {
-			var e database.Entry
-			switch found, err := t.db.Entry(k, &e); {
-			case err != nil:
-				return nil, err
-			case found && t.has(k):
-				recs = append(recs, recordOf(&e))
+		err = t.db.Entries(ks, func(i int, e *database.Entry) {
+			if t.has(ks[i]) {
+				recs = append(recs, recordOf(e))
 			}
-		}
-		return recs, nil
+		})
+		return recs, err
 	})
 }
 
@@ -406,8 +398,7 @@ func (r *recovery) shrink(entries []database.Entry) (kept []database.Entry, evic
 		*segment
 		used, n int64
 	}
-	files, _, _, _ := t.segments.usage()
-	over := files - (t.o.CapacityBytes - t.o.MetaReserveBytes)
+	over := t.segments.usage().files - (t.o.CapacityBytes - t.o.MetaReserveBytes)
 	if over <= 0 {
 		return entries, nil
 	}

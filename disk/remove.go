@@ -112,8 +112,9 @@ func (t *instance) delete(ctx context.Context, ks []key.Key) error {
 	if err := t.usable(ctx); err != nil {
 		return err
 	}
-	if err := t.awaitPuts(ctx, ks); err != nil {
-		return err
+	// A Put that its caller has given up becomes resident when the device has woken up.
+	if err := t.fills.wait(ctx, ks, t.ended); err != nil {
+		return fmt.Errorf("it is still being written: %w", err)
 	}
 	scanning := t.scan.active.Load()
 	var seq uint64 // above those of all headers of theirs
@@ -264,19 +265,6 @@ func (l *deleting) any(ks []key.Key) bool {
 		}
 	}
 	return false
-}
-
-// awaitPuts waits for the Puts of ks that are under way: one that its caller has
-// given up becomes resident when the device has woken up.
-func (t *instance) awaitPuts(ctx context.Context, ks []key.Key) error {
-	for _, k := range ks {
-		if under := t.fills.of(k); under != nil {
-			if err := awaitFill(ctx, under, t.ended); err != nil {
-				return fmt.Errorf("it is still being written: %w", err)
-			}
-		}
-	}
-	return nil
 }
 
 // awaitRounds bounds how often awaitDeletions waits: other clients may store and delete

@@ -23,7 +23,7 @@ func TestFullTierKeepsAll(t *testing.T) {
 		for i := range 44 {
 			mustPut(t, d, m, i, mib-database.HeaderBytes)
 		}
-		if files, _, _, _ := d.segments.usage(); files != o.CapacityBytes-o.MetaReserveBytes {
+		if files := d.segments.usage().files; files != o.CapacityBytes-o.MetaReserveBytes {
 			t.Fatalf("segments of %d bytes, want all the room there is", files)
 		}
 		stored := d.ledger.Stats().Entries

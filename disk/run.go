@@ -101,6 +101,25 @@ func (t *instance) progress(x *blockio.Transfer) uint64 {
 	return t.commits.Progress() + t.metaDev.Progress.Load()
 }
 
+// turn is held by one at a time.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+// take waits for the turn, or until ctx or the tier ends.
+func (u turn) take(ctx context.Context, ended <-chan struct{}) error {
+	select {
+	case u <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-ended:
+		return tier.ErrClosed
+	}
+}
+
+func (u turn) leave() { <-u }
+
 // within gives up on fn after d; fn goes on by itself.
 func within(d time.Duration, fn func() error) error {
 	done := make(chan error, 1)

@@ -11,7 +11,6 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -64,13 +63,7 @@ type scrub struct {
 // check verifies one payload. An error ends the pass.
 func (s *scrub) check(ctx context.Context, k key.Key, sum *tier.Scrubbed, gone func(key.Key)) error {
 	t := s.t
-	var f found
-	var ok bool
-	f.loc, f.seg, ok = t.segments.acquire(func() (location, bool) {
-		e, state := t.ledger.Find(k)
-		f.size, f.sum = e.Size, e.Value.B
-		return location(e.Value.A), state == ledger.Resident
-	})
+	f, ok := t.findResident(k)
 	if !ok {
 		return nil // evicted meanwhile
 	}

@@ -259,23 +259,23 @@ func (s *segments) unlink(list []*segment) error {
 	return first
 }
 
-// usage is how many bytes the files occupy, how many of these are in use, and
-// the largest payload that fits without another file.
-func (s *segments) usage() (files, used, largest int64, n int) {
+// usage is that of all volumes. The largest payload that fits lies in one that takes writes.
+func (s *segments) usage() (all usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, v := range s.volumes {
 		u := v.usage()
-		used += u.used
-		n += u.segments
+		all.segments += u.segments
+		all.used += u.used
 		if v.dev.Writing.Well() {
-			largest = max(largest, u.largest)
+			all.largest = max(all.largest, u.largest)
 		}
 	}
-	return s.mu.bytes, used, largest, n
+	all.files = s.mu.bytes
+	return all
 }
 
-// usageOf is the same of one volume.
+// usageOf is that of one volume.
 func (s *segments) usageOf(v *volume) usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()

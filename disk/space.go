@@ -71,15 +71,15 @@ func (s *space) mark(limit int64, started bool) int64 {
 
 // excess is how many bytes must be evicted before n more fit under the mark.
 func (s *space) excess(n int64, started bool) int64 {
-	files, used, _, _ := s.t.segments.usage()
-	return used + n - max(s.mark(files+s.growth(files), started), n) // n alone may be above the mark
+	u := s.t.segments.usage()
+	return u.used + n - max(s.mark(u.files+s.growth(u.files), started), n) // n alone may be above the mark
 }
 
 // fits reports whether n bytes have a place in one piece.
 func (s *space) fits(n int64) bool {
-	files, _, largest, _ := s.t.segments.usage()
-	return largest >= n || slices.ContainsFunc(s.t.volumes, func(v *volume) bool {
-		return v.dev.Writing.Well() && s.t.segments.canGrow(n, s.growthIn(v, files))
+	u := s.t.segments.usage()
+	return u.largest >= n || slices.ContainsFunc(s.t.volumes, func(v *volume) bool {
+		return v.dev.Writing.Well() && s.t.segments.canGrow(n, s.growthIn(v, u.files))
 	})
 }
 
@@ -262,8 +262,7 @@ func (h *share) growing() int64 {
 // short is how many bytes are missing for n more of the database, and for Trim
 // to have nothing to do.
 func (h *share) short(n int64) int64 {
-	files, _, _, _ := h.segments.usage()
-	return files + h.bytes.Load() + filesWorth*n + 2*h.margin - h.capacity
+	return h.segments.usage().files + h.bytes.Load() + filesWorth*n + 2*h.margin - h.capacity
 }
 
 // more is how many bytes the files of the database may yet grow by.

@@ -40,13 +40,13 @@ func (t *Tier) Stats() tier.Stats {
 
 func (t *instance) stats() tier.Stats {
 	l := t.ledger.Stats()
-	files, used, largest, _ := t.segments.usage()
+	u := t.segments.usage()
 	return tier.Stats{
 		Entries:          int64(l.Entries),
 		PayloadBytes:     t.payload.Load(),
-		UsedBytes:        used,
+		UsedBytes:        u.used,
 		CapacityBytes:    t.o.CapacityBytes - t.space.meta(),
-		LargestFreeBytes: max(largest, min(t.o.SegmentBytes, t.space.growth(files))),
+		LargestFreeBytes: max(u.largest, min(t.o.SegmentBytes, t.space.growth(u.files))),
 		Gets:             t.count.gets.Load(),
 		GetBytes:         t.count.getBytes.Load(),
 		Puts:             t.count.puts.Load(),
@@ -64,7 +64,7 @@ func (t *instance) stats() tier.Stats {
 }
 
 func (t *instance) counters() map[string]uint64 {
-	files, _, _, segments := t.segments.usage()
+	u := t.segments.usage()
 	commits, committed := t.commits.Counts()
 	_, databaseWrote := processBytes(t.db.Pid())
 	read, wrote := processBytes(os.Getpid())
@@ -79,8 +79,8 @@ func (t *instance) counters() map[string]uint64 {
 		off += bit(!v.works())
 	}
 	return map[string]uint64{
-		"segments":      uint64(segments),
-		"segment_bytes": atLeast0(files),
+		"segments":      uint64(u.segments),
+		"segment_bytes": atLeast0(u.files),
 		"paths":         uint64(len(t.volumes)), "paths_missing": uint64(len(t.missing)), "paths_off": off,
 
 		"extent_bytes_written": atLeast0(t.segments.written.Load()),

@@ -74,7 +74,11 @@ func (r *recovery) compare(ctx context.Context, entries []database.Entry, adopt 
 		for i := range entries {
 			s.mu.best[entries[i].Key] = versionOf(&entries[i])
 		}
-		t.rebuilding.begin(r.oldBytes())
+		t.rebuilding.bytes.Store(0)
+		t.rebuilding.dropped.Store(0)
+		for _, g := range t.segments.all() {
+			t.rebuilding.total.Add(uint64(t.segments.oldSize(g.number)))
+		}
 		t.log.Warn().Int("known", len(entries)).Msg("the disk tier's index is made anew from the headers of the segments, in the background")
 	}
 	var g errgroup.Group
@@ -92,15 +96,6 @@ func (r *recovery) compare(ctx context.Context, entries []database.Entry, adopt 
 		}
 	}
 	return entries, err
-}
-
-// oldBytes is the size of the segments that an earlier process left.
-func (r *recovery) oldBytes() (total int64) {
-	t := r.t
-	for _, g := range t.segments.all() {
-		total += t.segments.oldSize(g.number)
-	}
-	return total
 }
 
 // volume surveys the segments of one path. A path whose device hangs is left
@@ -512,12 +507,3 @@ func (w *window) check(h *database.Header) (bool, error) {
 // rebuilding is how far a rebuild of the index is: of total bytes, 0 while there is
 // none. dropped is the payloads that were not taken, or not any more.
 type rebuilding struct{ bytes, total, dropped atomic.Uint64 }
-
-// begin starts the counts anew, for segments of so many bytes.
-func (r *rebuilding) begin(total int64) {
-	r.bytes.Store(0)
-	r.dropped.Store(0)
-	r.total.Store(uint64(total))
-}
-
-func (r *rebuilding) end() { r.total.Store(0) }

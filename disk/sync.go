@@ -38,21 +38,17 @@ func newSync(t *instance) *syncRun { return &syncRun{t: t, fails: t.segments.syn
 // run drops doubted entries and writes the headers of freed extents, then syncs.
 // The error has the chunks that it has dropped, whether or not the rest was synced.
 func (s *syncRun) run(ctx context.Context) error {
-	err := s.dropAndSync(ctx)
+	err := s.dropDoubted(ctx)
+	if err == nil {
+		err = s.t.tombs.flush(ctx)
+	}
+	if err == nil {
+		err = s.sync(ctx)
+	}
 	if len(s.dropped) > 0 {
 		return &tier.DroppedError{Keys: s.dropped, Err: err}
 	}
 	return err
-}
-
-func (s *syncRun) dropAndSync(ctx context.Context) error {
-	if err := s.dropDoubted(ctx); err != nil {
-		return err
-	}
-	if err := s.t.tombs.flush(ctx); err != nil {
-		return err
-	}
-	return s.sync(ctx)
 }
 
 // sync syncs the segments, then the database.
@@ -71,35 +67,21 @@ func (s *syncRun) sync(ctx context.Context) error {
 	return nil
 }
 
-// volumes syncs the segments of all volumes at once.
+// volumes syncs the segments of all volumes at once. The other Sync of a volume, which may
+// hang, is waited for.
 func (s *syncRun) volumes(ctx context.Context) (err error) {
 	t := s.t
 	syncs := make([]*work, 0, len(t.volumes))
 	for _, v := range t.volumes {
-		done, turnErr := s.turn(ctx, v)
-		if turnErr != nil {
-			err = turnErr
+		if err = v.syncing.take(ctx, t.ended); err != nil {
 			break
 		}
-		syncs = append(syncs, startCall(v.dev, func() error { return t.segments.sync(v) }, done))
+		syncs = append(syncs, startCall(v.dev, func() error { return t.segments.sync(v) }, v.syncing.leave))
 	}
 	for i, c := range syncs {
 		err = errors.Join(err, t.volumes.blame(t.volumes[i], true, t.await(ctx, c)))
 	}
 	return err
-}
-
-// turn waits for the other Sync of a volume, which may hang; done ends the
-// caller's.
-func (s *syncRun) turn(ctx context.Context, v *volume) (done func(), err error) {
-	select {
-	case v.syncing <- struct{}{}:
-		return func() { <-v.syncing }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.t.ended:
-		return nil, tier.ErrClosed
-	}
 }
 
 // dropDoubted deletes the entries that were written to a segment between its
@@ -110,7 +92,7 @@ func (s *syncRun) dropDoubted(ctx context.Context) error {
 	t := s.t
 	list, spans := t.segments.doubted()
 	if len(list) > 0 {
-		if err := t.fills.wait(ctx, t.ended); err != nil {
+		if err := t.fills.wait(ctx, nil, t.ended); err != nil {
 			return err
 		}
 	}

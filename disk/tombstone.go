@@ -80,10 +80,10 @@ func freePage(page []byte) { pages.Put(headerPage(page)) }
 // tombWriter writes the tombstones of freed extents.
 type tombWriter struct {
 	t    *instance
-	turn chan struct{} // held by the one flush that works
+	turn turn // of the one flush that works
 }
 
-func newTombWriter(t *instance) *tombWriter { return &tombWriter{t: t, turn: make(chan struct{}, 1)} }
+func newTombWriter(t *instance) *tombWriter { return &tombWriter{t: t, turn: newTurn()} }
 
 // tombWrite is one tombstone being written.
 type tombWrite struct {
@@ -113,12 +113,10 @@ func (b *tombWrite) Finish(err error) {
 // makes these reusable. The next call writes again the tombstones that it could not write.
 func (u *tombWriter) flush(ctx context.Context) error {
 	t := u.t
-	select {
-	case u.turn <- struct{}{}:
-		defer func() { <-u.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := u.turn.take(ctx, t.ended); err != nil {
+		return err
 	}
+	defer u.turn.leave()
 	list, in := t.segments.takeTombs()
 	var first error
 	for len(list) > 0 {

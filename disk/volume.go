@@ -21,10 +21,10 @@ type volume struct {
 	folder  blockio.Folder
 	dev     *blockio.Device
 	fs      *fileSystem
-	others  atomic.Int64  // bytes; see lookAtOthers
-	syncing chan struct{} // held by the one sync that works
-	probed  [2]uint64     // bytes read and written a second, as a probe found; 0: there was none
-	stale   bool          // it was not there at the last start: its entries are not to come back
+	others  atomic.Int64 // bytes; see lookAtOthers
+	syncing turn         // of the one sync that works
+	probed  [2]uint64    // bytes read and written a second, as a probe found; 0: there was none
+	stale   bool         // it was not there at the last start: its entries are not to come back
 
 	// Guarded by segments.mu.
 	list   []*segment // by number
@@ -40,11 +40,11 @@ type volumes []*volume
 type fileSystem struct {
 	dir       string // somewhere on it
 	free      func(dir string) (int64, error)
-	hasMeta   bool          // the database lies there
-	available atomic.Int64  // bytes, at the last look
-	short     atomic.Int64  // looks in a row that found less than is to be left
-	slack     atomic.Int64  // bytes that new segments leave beside that, after some were given back
-	growing   chan struct{} // held by the Put that makes a segment there
+	hasMeta   bool         // the database lies there
+	available atomic.Int64 // bytes, at the last look
+	short     atomic.Int64 // looks in a row that found less than is to be left
+	slack     atomic.Int64 // bytes that new segments leave beside that, after some were given back
+	growing   turn         // of the Put that makes a segment there
 }
 
 // number is the whole number of the n-th segment.
@@ -75,10 +75,12 @@ func (v *volume) insert(g *segment) int {
 	return i
 }
 
-// usage is what one volume has.
+// usage is what one volume has, or all.
 type usage struct {
-	segments                   int
-	files, used, free, largest int64
+	segments   int
+	files      int64 // bytes of all of them, those that are being made included
+	used, free int64 // of these
+	largest    int64 // payload that fits without another file
 }
 
 // usage counts. The owner holds segments.mu.
@@ -99,7 +101,7 @@ func (v *volume) usage() (u usage) {
 func (o opening) makeVolumes(dirs []folders.Claimed) error {
 	t := o.t
 	for i, c := range dirs {
-		v := &volume{index: c.Index, dir: c.Dir, at: c.Folder, stale: c.Stale, syncing: make(chan struct{}, 1)}
+		v := &volume{index: c.Index, dir: c.Dir, at: c.Folder, stale: c.Stale, syncing: newTurn()}
 		if i < len(t.o.kinds) {
 			v.folder = t.o.kinds[i]
 		}
@@ -132,7 +134,7 @@ func (o opening) makeVolume(v *volume) error {
 		}
 		v.folder = own
 	}
-	v.fs = &fileSystem{dir: v.dir, free: t.o.free, hasMeta: folders.SameDevice(v.dir, t.o.Meta), growing: make(chan struct{}, 1)}
+	v.fs = &fileSystem{dir: v.dir, free: t.o.free, hasMeta: folders.SameDevice(v.dir, t.o.Meta), growing: newTurn()}
 	for _, other := range t.volumes {
 		if folders.SameDevice(v.dir, other.dir) {
 			v.fs = other.fs

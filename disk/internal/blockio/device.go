@@ -48,7 +48,6 @@ type Device struct {
 		streak  int // read pieces since the last write piece
 		flying  int // pieces in the kernel
 		weight  int // their bytes; of other work a whole piece
-		calls   int // of those, how many are other work than a transfer
 		stopped bool
 	}
 }
@@ -222,9 +221,6 @@ func (d *Device) begin(q *queue, t *Transfer) (from, to int) {
 	t.flying++
 	d.mu.flying++
 	d.mu.weight += t.weight(from, to)
-	if t.Call != nil {
-		d.mu.calls++
-	}
 	if to == len(t.Buf) {
 		q.remove(t)
 	}
@@ -255,9 +251,6 @@ func (d *Device) ended(t *Transfer, from, to int, err error) {
 	d.mu.Lock()
 	d.mu.flying--
 	d.mu.weight -= t.weight(from, to)
-	if t.Call != nil {
-		d.mu.calls--
-	}
 	t.flying--
 	if err != nil && t.err == nil {
 		t.err = err
@@ -292,13 +285,6 @@ func (d *Device) InKernel() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.mu.flying
-}
-
-// Calling reports whether work other than a transfer is under way.
-func (d *Device) Calling() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.mu.calls > 0
 }
 
 // Depths returns how many transfers wait, and how many pieces are under way.

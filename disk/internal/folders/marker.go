@@ -60,31 +60,6 @@ func checkDatabase(f *Folder) error {
 	return db.Check(func(string) bool { return true })
 }
 
-// openLock opens the file of a folder's lock, and makes both where s may. The
-// file is nil where there is none yet, but could be.
-func (s *Set) openLock(dir string) (f *Folder, lock *os.File, err error) {
-	flags := os.O_RDWR
-	if s.makes {
-		flags |= os.O_CREATE
-		if err = MakeDir(dir); err != nil {
-			err = fmt.Errorf("make %s: %w", dir, err)
-		}
-	}
-	if err == nil {
-		f, err = openFolder(dir)
-	}
-	if err == nil {
-		lock, err = f.Open(LockName, flags)
-	}
-	switch {
-	case err == nil:
-		lock, err = takeLock(lock, dir)
-	case errors.Is(err, fs.ErrNotExist) && !s.makes:
-		err = canMakeIn(dir)
-	}
-	return f, lock, err
-}
-
 // canMakeIn is an error where dir, or the folder it is to lie in, does not let this
 // process make anything.
 func canMakeIn(dir string) error {
@@ -99,22 +74,6 @@ func canMakeIn(dir string) error {
 		return fmt.Errorf("make %s: %w", dir, err)
 	}
 	return nil
-}
-
-// ErrInUse says that another process has a folder.
-var ErrInUse = errors.New("it is held")
-
-// takeLock owns the file.
-func takeLock(lock *os.File, dir string) (*os.File, error) {
-	err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		return lock, nil
-	}
-	_ = lock.Close()
-	if !errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-	return nil, fmt.Errorf("%s is in use by another process (lock %s: %w); stop it or choose another path", dir, lock.Name(), ErrInUse)
 }
 
 // Marker tells the layout's version, which set of directories one belongs to,
@@ -197,9 +156,9 @@ func parseMarker(dir string, text []byte) (m Marker, err error) {
 	if len(words) < 4 || len(words)%2 > 0 || words[0] != "kvstored-disk" || words[2] != "set" {
 		return m, ErrGarbled
 	}
-	version := versionOf(words, text)
+	version, err := strconv.Atoi(words[1])
 	switch {
-	case version == 0:
+	case err != nil || version < 1 || version > 1 && !hasSum(text) || version == 1 && len(words) > 6:
 		return m, ErrGarbled
 	case version < formatVersion:
 		return m, fmt.Errorf("disk: %s was written in format %d, which was in no release; empty it or choose another path", dir, version)
@@ -207,40 +166,23 @@ func parseMarker(dir string, text []byte) (m Marker, err error) {
 		return m, fmt.Errorf("disk: %s was written in format %d, this program reads up to %d; run a newer one or choose another path", dir, version, formatVersion)
 	}
 	m.Set = words[3]
-	for i := 4; i < len(words); i += 2 {
-		if m.take(words[i], words[i+1]) != nil {
-			return m, ErrGarbled
+	for i := 4; i < len(words) && err == nil; i += 2 {
+		switch value := words[i+1]; words[i] {
+		case "path":
+			m.Index, err = strconv.Atoi(value)
+		case "secret":
+			m.Secret, err = hex.DecodeString(value)
+		case "epoch":
+			m.Epoch, err = strconv.ParseUint(value, 10, epochBits)
+		case "sum": // hasSum has compared it
+		default:
+			err = ErrGarbled
 		}
 	}
-	if m.Index < 0 || m.Index >= MaxPaths || len(m.Secret) != database.SecretBytes {
+	if err != nil || m.Index < 0 || m.Index >= MaxPaths || len(m.Secret) != database.SecretBytes {
 		return m, ErrGarbled
 	}
 	return m, nil
-}
-
-// versionOf is the format of a marker; 0 where it is damaged.
-func versionOf(words []string, text []byte) int {
-	version, err := strconv.Atoi(words[1])
-	if err != nil || version < 1 || version > 1 && !hasSum(text) || version == 1 && len(words) > 6 {
-		return 0
-	}
-	return version
-}
-
-// take takes over one line of a marker.
-func (m *Marker) take(word, value string) (err error) {
-	switch word {
-	case "path":
-		m.Index, err = strconv.Atoi(value)
-	case "secret":
-		m.Secret, err = hex.DecodeString(value)
-	case "epoch":
-		m.Epoch, err = strconv.ParseUint(value, 10, epochBits)
-	case "sum": // hasSum has compared it
-	default:
-		err = ErrGarbled
-	}
-	return err
 }
 
 // hasSum reports whether text ends in a line "sum" with the XXH3-64 of the text

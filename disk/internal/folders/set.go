@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kvstored/kvstored/internal/database"
 )
 
@@ -115,21 +117,55 @@ type Set struct {
 	Damaged []string // files that were garbled or gone
 }
 
-// lock takes dir for this process. The lock ends with the set, also when the
+// lock opens dir, and takes the lock of it for this process; both are made where s may, and
+// nil where they are not there yet, but could be. The lock ends with the set, also when the
 // process is killed.
 func (s *Set) lock(dir string) (*Folder, error) {
-	f, lock, err := s.openLock(dir)
-	if f != nil {
-		s.Folders = append(s.Folders, f)
-	}
-	if lock != nil {
-		s.Locks = append(s.Locks, lock)
+	f, err := s.openAndLock(dir)
+	if errors.Is(err, fs.ErrNotExist) && !s.makes {
+		err = canMakeIn(dir)
 	}
 	if err != nil {
 		err = fmt.Errorf("disk: %w", err)
 	}
 	return f, err
 }
+
+func (s *Set) openAndLock(dir string) (*Folder, error) {
+	flags := os.O_RDWR
+	if s.makes {
+		flags |= os.O_CREATE
+		if err := MakeDir(dir); err != nil {
+			return nil, fmt.Errorf("make %s: %w", dir, err)
+		}
+	}
+	f, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	if f != nil {
+		s.Folders = append(s.Folders, f)
+	}
+	lock, err := f.Open(LockName, flags)
+	if err != nil {
+		return f, err
+	}
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case err == nil:
+		s.Locks = append(s.Locks, lock)
+		return f, nil
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		err = fmt.Errorf("%s is in use by another process (lock %s: %w); stop it or choose another path", dir, lock.Name(), ErrInUse)
+	default:
+		err = fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	_ = lock.Close()
+	return f, err
+}
+
+// ErrInUse says that another process has a folder.
+var ErrInUse = errors.New("it is held")
 
 // Close ends the locks.
 func (s *Set) Close() {
@@ -189,17 +225,6 @@ func (s *Set) indexOf(dir string) (index int, listed bool) {
 		}
 	}
 	return 0, false
-}
-
-// readMembers reads the list, if there is one. A garbled one is damage, and
-// is made anew of the markers.
-func (s *Set) readMembers() (err error) {
-	s.members, err = s.listMembers()
-	if errors.Is(err, ErrGarbled) {
-		s.Damaged = append(s.Damaged, filepath.Join(s.meta, MembersName))
-		return nil
-	}
-	return err
 }
 
 // What a configured path is.
@@ -371,28 +396,28 @@ type member struct {
 	dir   string
 }
 
-func (s *Set) listMembers() (list []member, err error) {
-	path := filepath.Join(s.meta, MembersName)
+// readMembers reads the list, if there is one. A garbled one is damage, and
+// is made anew of the markers.
+func (s *Set) readMembers() error {
 	text, err := s.Meta.Read(MembersName)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("disk: %w", err)
+		return fmt.Errorf("disk: %w", err)
 	}
-	if len(text) == 0 {
-		return nil, fmt.Errorf("disk: %s: empty: %w", path, ErrGarbled)
-	}
+	garbled := len(text) == 0
 	for line := range strings.Lines(string(text)) {
 		number, quoted, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		index, err := strconv.Atoi(number)
 		dir, err2 := strconv.Unquote(quoted)
-		if err := errors.Join(err, err2); err != nil || index < 0 || index >= MaxPaths {
-			return nil, fmt.Errorf("disk: %s: the line %q: %w", path, line, ErrGarbled)
-		}
-		list = append(list, member{index, dir})
+		garbled = garbled || err != nil || err2 != nil || index < 0 || index >= MaxPaths
+		s.members = append(s.members, member{index, dir})
 	}
-	return list, nil
+	if garbled {
+		s.members, s.Damaged = nil, append(s.Damaged, filepath.Join(s.meta, MembersName))
+	}
+	return nil
 }
 
 func (s *Set) writeMembers() error {

@@ -78,7 +78,7 @@ func (h *hurting) Committed(err error) {
 
 // putGhost writes a record of key 9, of this process, without a payload.
 func putGhost(b *metadata.Batch, d *instance) error {
-	return b.Put(&database.Entry{Key: keyOf(9), Size: 100_000, Seq: d.segments.seq.Add(1)})
+	return b.Put(&database.Entry{Key: keyOf(9), Size: 100_000, Seq: d.segments.seq.Add(1)}, nil)
 }
 
 // A broken database is not asked, and ends the tier. The next one has what it had.

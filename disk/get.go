@@ -10,7 +10,6 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -109,11 +108,11 @@ func (t *instance) find(ctx context.Context, k key.Key) (f found, err error) {
 	if !scanning {
 		return f, tier.ErrNotFound
 	}
-	var e database.Entry
-	if ok, err = t.unscanned(ctx, k, &e); err == nil && !ok && !t.scan.active.Load() {
+	e, err := t.unscanned(ctx, k)
+	if err == nil && e == nil && !t.scan.active.Load() {
 		return t.find(ctx, k) // the scan has ended meanwhile, and may have brought it
 	}
-	if err != nil || !ok {
+	if err != nil || e == nil {
 		return f, errors.Join(err, tier.ErrNotFound)
 	}
 	f.size, f.sum = e.Size, e.Sum

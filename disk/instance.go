@@ -219,42 +219,34 @@ func (t *instance) contains(ctx context.Context, ks []key.Key, have []bool) erro
 		if have[i] {
 			continue
 		}
-		known, err := t.unscanned(ctx, k, nil)
+		known, err := t.unscanned(ctx, k)
 		if err != nil {
 			return err
 		}
-		have[i] = known || t.has(k) // the scan may have brought it meanwhile, and ended
+		have[i] = known != nil || t.has(k) // the scan may have brought it meanwhile, and ended
 	}
 	return nil
 }
 
-// unscanned reports whether k has a record that recovery may not have come to,
-// and copies it into e. Without anything to recover it is false at once. Entries
+// unscanned is a record of k that recovery may not have come to; nil where there is none.
+// Without anything to recover that is so at once. Entries
 // that this process has stored are in the ledger; a record of its own that is not
 // there is one of a Put under way, or of one that failed and is to be removed.
-func (t *instance) unscanned(ctx context.Context, k key.Key, e *database.Entry) (bool, error) {
+func (t *instance) unscanned(ctx context.Context, k key.Key) (*database.Entry, error) {
 	if !t.scan.active.Load() || t.scan.isDeleted(k) {
-		return false, nil
+		return nil, nil
 	}
-	type answer struct {
-		database.Entry
-		is bool
-	}
-	got, err := ask(ctx, t, func() (f answer, err error) {
-		f.is, err = t.db.Entry(k, &f.Entry)
-		f.is = f.is && f.Seq < t.commits.First
-		return f, err
+	e, err := ask(ctx, t, func() (*database.Entry, error) {
+		e := new(database.Entry)
+		if found, err := t.db.Entry(k, e); err != nil || !found || e.Seq >= t.commits.First {
+			return nil, err
+		}
+		return e, nil
 	})
-	if err != nil {
-		return false, err
-	}
-	if got.is {
-		t.o.Ages.Found(k, stampOf(&got.Entry))
-	}
 	if e != nil {
-		*e = got.Entry
+		t.o.Ages.Found(k, stampOf(e))
 	}
-	return got.is, nil
+	return e, err
 }
 
 func (t *instance) has(k key.Key) bool {

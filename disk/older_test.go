@@ -38,7 +38,7 @@ func forget(t *testing.T, d *rig, ns []int, old ...database.Entry) {
 	t.Helper()
 	write(t, d, func(b *metadata.Batch) {
 		for i := range old {
-			_ = b.Put(&old[i])
+			_ = b.Put(&old[i], nil)
 		}
 		for _, n := range ns {
 			_ = b.Delete(keyOf(n), false)

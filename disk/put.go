@@ -36,7 +36,7 @@ func (t *instance) put(ctx context.Context, e tier.Entry) error {
 	if err := t.o.takes(e); err != nil {
 		return err
 	}
-	if known, err := t.unscanned(ctx, e.Key, nil); known || err != nil {
+	if known, err := t.unscanned(ctx, e.Key); known != nil || err != nil {
 		return err
 	}
 	var tried []*volume // and found in trouble
@@ -222,9 +222,9 @@ func (w *writing) Finish(err error) {
 
 func (w *writing) Apply(b *metadata.Batch) error {
 	if w.entry.Inline {
-		return b.PutInline(&w.entry, w.Block.Bytes())
+		return b.Put(&w.entry, w.Block.Bytes())
 	}
-	return b.Put(&w.entry)
+	return b.Put(&w.entry, nil)
 }
 
 func (w *writing) Committed(err error) {

@@ -97,7 +97,8 @@ func (v *volume) usage() (u usage) {
 	return u
 }
 
-// makeVolumes gives each claimed folder its file system and its device.
+// makeVolumes gives each claimed folder its file system and its device. The database has the
+// device of a path on its file system, or one of its own.
 func (o opening) makeVolumes(dirs []folders.Claimed) error {
 	t := o.t
 	for i, c := range dirs {
@@ -118,7 +119,11 @@ func (o opening) makeVolumes(dirs []folders.Claimed) error {
 			v.dev.Reading, v.dev.Writing = blockio.NewHealth(name("read")), blockio.NewHealth(name("write"))
 		}
 	}
-	t.metaDev = o.deviceOfMeta()
+	if i := slices.IndexFunc(t.volumes, func(v *volume) bool { return v.fs.hasMeta }); i >= 0 {
+		t.metaDev = t.volumes[i].dev
+	} else {
+		t.metaDev = blockio.New(defaultIODepth, t.o.IOTimeout)
+	}
 	return nil
 }
 
@@ -145,18 +150,6 @@ func (o opening) makeVolume(v *volume) error {
 	depth, err := o.depth(v)
 	v.dev = blockio.New(depth, t.o.IOTimeout)
 	return err
-}
-
-// deviceOfMeta is the device for the database: that of a path on the same file
-// system, or one of its own.
-func (o opening) deviceOfMeta() *blockio.Device {
-	t := o.t
-	for _, v := range t.volumes {
-		if v.fs.hasMeta {
-			return v.dev
-		}
-	}
-	return blockio.New(defaultIODepth, t.o.IOTimeout)
 }
 
 // fileSystems are those of the volumes, each once.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -118,16 +119,14 @@ func (c *Committer) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-c.wake:
-			for c.commit(c.take(false)) {
-			}
 		case <-retry.C:
-			for c.commit(c.take(false)) {
-			}
 		case <-ctx.Done():
-			for last := c.take(true); len(last) > 0; last = last[min(len(last), maxChanges):] {
-				c.commit(last[:min(len(last), maxChanges)])
+			for part := range slices.Chunk(c.take(true), maxChanges) {
+				c.commit(part)
 			}
 			return nil
+		}
+		for c.commit(c.take(false)) {
 		}
 	}
 }
@@ -258,15 +257,19 @@ const (
 	RoomAll                 // everything is
 )
 
-// Put adds a record.
-func (b *Batch) Put(e *database.Entry) error {
+// Put adds a record, and the payload of one that is inline.
+func (b *Batch) Put(e *database.Entry, payload []byte) error {
 	if b.room < RoomAll {
 		return errFull
 	}
-	if !b.budget.Claim(recordCost) {
+	if !b.budget.Claim(HeldBytes(int64(e.Size), e.Inline)) {
 		return ErrShare
 	}
 	b.record(e)
+	if e.Inline {
+		dbKey := database.PayloadKey(e.Key)
+		b.Set(dbKey[:], payload)
+	}
 	return nil
 }
 
@@ -277,19 +280,6 @@ func (b *Batch) Adopt(e *database.Entry) error {
 	}
 	b.budget.ClaimAnyway(recordCost)
 	b.record(e)
-	return nil
-}
-
-// PutInline adds the record of a payload that lies in the database, and that.
-func (b *Batch) PutInline(e *database.Entry, payload []byte) error {
-	if b.room == RoomAll && !b.budget.Claim(HeldBytes(int64(len(payload)), true)-recordCost) {
-		return ErrShare
-	}
-	if err := b.Put(e); err != nil {
-		return err
-	}
-	dbKey := database.PayloadKey(e.Key)
-	b.Set(dbKey[:], payload)
 	return nil
 }
 

@@ -17,14 +17,12 @@
 // # Rooms
 //
 // internal/folders claims the folders (sets, markers, locks), replaces small files whole
-// and measures free space, internal/blockio
-// moves payloads (queue, transfers, files, health of a path), and
-// internal/metadata keeps the records (store, committer, witness). This package
-// has the segments, the database's share of the capacity, and the tier. Tier has the
-// calls of the contract and little else. They go to its instance, which is one opening
-// of the folders: opening, recovery, writing (a Put), payloads (reads), deletion,
-// reclaim, space (the room for segments), tombWriter (headers of free extents),
-// syncRun, scrub and maintenance do the work.
+// and measures free space, internal/blockio moves payloads (queue, transfers, files, health
+// of a path), and internal/metadata keeps the records (store, committer, witness). This
+// package has the segments, the database's share of the capacity, and the tier. Tier has
+// the calls of the contract, which go to its instance: one opening of the folders. Of that
+// opening, recovery, survey, writing (a Put), reclaim, space (the room for segments),
+// tombWriter (headers of free extents), syncRun and scrub are parts.
 //
 // # Several paths
 //
@@ -76,35 +74,24 @@
 // and a header that is damaged written anew. An empty file kvstored.rebuild beside the
 // database orders one of the next opening.
 //
-// # Damage
+// # Damage, and trouble
 //
-// A database that Badger refuses is moved aside, and so is one over which its
-// process has ended several times in a row. What the machine refuses (files,
-// rights, memory, room), and a device that fails (SIGBUS), is no damage: Open
-// says so, with what to do, and everything stays as it is.
+// A database that Badger refuses is moved aside, and so is one over which its process
+// (internal/database) has ended three times in a row. What the machine refuses (files,
+// rights, memory, room), and a device that fails (SIGBUS), is no damage: the tier says so,
+// with what to do, and everything stays as it is. What Badger says of a file that it cannot
+// read is not always what the device said (of a manifest, that it is none), so before
+// anything counts as damage all files are read once more.
 //
-// # The database's process
-//
-// Badger runs in a process of its own (internal/database says why), so that no
-// page that cannot be read, and no log.Fatal, ends the tier's. When that
-// process ends, or a commit fails, or it has not answered for eight I/O
-// timeouts and is killed, the database is broken: nothing asks it, calls fail,
-// and the tier is lost. The next opening starts another process. One that is
-// damaged it moves aside; what ended its process three times in a row is damaged.
-// What Badger says of a file that it cannot read is not always what the device
-// said (of a manifest, that it is none), so before anything counts as damage all
-// files are read once more.
-//
-// # Off, and open again
-//
-// A start in trouble, and a tier that is lost (its database is broken, its folder has
-// gone or is another one now), leave it off, with the reason. Run opens it anew, as a
-// start does, after pauses of up to half a minute. IsTrouble tells errors that a later
-// start may not meet from the troubles that only a person can mend: another process on
-// the folders, a foreign set, a newer format. A folder that has gone must come back
-// with its marker: an empty mount point is not filled. The new instance gets the
-// settings, the policy with its learned state, and the quotas of the one before
-// (handOver); the entries are recovered again.
+// When the process ends, a commit fails, or the process has not answered for eight I/O
+// timeouts and is killed, the database is broken: nothing asks it, calls fail, and the tier
+// is lost. So it is when its folder has gone, or is another one now. A lost tier, and one
+// whose start is in trouble, is off, with the reason. Run opens it anew, as a start does,
+// after pauses of up to half a minute. IsTrouble tells errors that a later start may not
+// meet from those that only a person can mend: another process on the folders, a foreign
+// set, a newer format. A folder that has gone must come back with its marker: an empty mount
+// point is not filled. The new instance gets the policy with its learned state, and the
+// quotas of the one before (handOver); the entries are recovered again.
 //
 // # Who works
 //

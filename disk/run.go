@@ -136,7 +136,7 @@ func within(d time.Duration, fn func() error) error {
 type work struct {
 	blockio.Transfer
 	done  chan error
-	after func() // or nil
+	after func(err error) // comes before; or nil
 }
 
 func newWork() *work {
@@ -147,7 +147,7 @@ func newWork() *work {
 
 func (w *work) Finish(err error) {
 	if w.after != nil {
-		w.after()
+		w.after(err)
 	}
 	w.done <- err
 }
@@ -180,7 +180,10 @@ func ask[T any](ctx context.Context, t *instance, fn func() (T, error)) (got T, 
 // startCall is call without the waiting.
 func startCall(d *blockio.Device, fn func() error, after func()) *work {
 	w := newWork()
-	w.Call, w.after = fn, after
+	w.Call = fn
+	if after != nil {
+		w.after = func(error) { after() }
+	}
 	return w.submit(d)
 }
 

@@ -111,7 +111,7 @@ func (s *scrub) read(ctx context.Context, k key.Key, f found) (good bool, err er
 		r := newWork()
 		r.File, r.Off, r.Buf = f.seg.file, f.loc.payload()+done, s.buf[:arena.RoundUp(n)]
 		s.t.segments.retain(f.loc)
-		r.after = func() { s.t.segments.release(f.loc) }
+		r.after = func(error) { s.t.segments.release(f.loc) }
 		if err := s.t.wait(ctx, r.submit(f.seg.volume.dev).done, &r.Transfer); err != nil {
 			return false, err
 		}

@@ -2,7 +2,6 @@ package disk
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -85,30 +84,6 @@ type tombWriter struct {
 
 func newTombWriter(t *instance) *tombWriter { return &tombWriter{t: t, turn: newTurn()} }
 
-// tombWrite is one tombstone being written.
-type tombWrite struct {
-	blockio.Transfer
-	t    *instance
-	tomb tombstone
-	seg  *segment
-	done chan<- error
-}
-
-// Finish makes the extent reusable, or has the tombstone tried again.
-func (b *tombWrite) Finish(err error) {
-	freePage(b.Buf)
-	if err != nil {
-		b.t.segments.requeueTombs(b.tomb)
-	} else {
-		b.seg.unsynced.wrote(b.tomb.seq)
-		if b.tomb.held {
-			b.t.segments.release(b.tomb.loc)
-			b.t.segments.unwritten.Add(-1)
-		}
-	}
-	b.done <- err
-}
-
 // flush writes the tombstones of all extents that were freed before, and so
 // makes these reusable. The next call writes again the tombstones that it could not write.
 func (u *tombWriter) flush(ctx context.Context) error {
@@ -151,26 +126,35 @@ func (u *tombWriter) run(ctx context.Context) error {
 
 func (u *tombWriter) write(ctx context.Context, list []tombstone, in []*segment) (err error) {
 	t := u.t
-	done := make(chan error, len(list))
-	sent := make([]*tombWrite, 0, len(list))
+	sent := make([]*work, len(list))
 	for i, x := range list {
-		b := &tombWrite{t: t, tomb: x, seg: in[i], done: done}
-		b.Buf = newPage()
-		u.seal(b.Buf, x)
-		b.File, b.Off, b.Write, b.End = b.seg.file, x.loc.offset(), true, b
-		if serr := b.seg.volume.dev.Submit(&b.Transfer); serr != nil {
-			t.segments.requeueTombs(x)
-			err = errors.Join(err, serr)
-			continue
-		}
-		sent = append(sent, b)
+		w := newWork()
+		w.File, w.Off, w.Buf, w.Write = in[i].file, x.loc.offset(), newPage(), true
+		u.seal(w.Buf, x)
+		w.after = func(err error) { u.wrote(w, x, in[i], err) }
+		sent[i] = w.submit(in[i].volume.dev)
 	}
-	for _, b := range sent { // they may end in any order
-		if werr := t.wait(ctx, done, &b.Transfer); werr != nil && err == nil {
-			err = t.volumes.blame(b.seg.volume, true, werr)
+	for i, w := range sent {
+		if werr := t.wait(ctx, w.done, &w.Transfer); werr != nil && err == nil {
+			err = t.volumes.blame(in[i].volume, true, werr)
 		}
 	}
 	return err
+}
+
+// wrote makes the extent of a tombstone reusable, or has that tried again.
+func (u *tombWriter) wrote(w *work, x tombstone, seg *segment, err error) {
+	s := u.t.segments
+	freePage(w.Buf)
+	if err != nil {
+		s.requeueTombs(x)
+		return
+	}
+	seg.unsynced.wrote(x.seq)
+	if x.held {
+		s.release(x.loc)
+		s.unwritten.Add(-1)
+	}
 }
 
 func (u *tombWriter) seal(page []byte, x tombstone) {

@@ -206,14 +206,10 @@ func (r *reclaim) remove(ctx context.Context, collect func(*removal)) error {
 	return err
 }
 
-const (
-	// shortLooks in a row that find a file system below its floor mean that
-	// others need the room. One may come between a table that the database
-	// has just written and the one that it is about to remove.
-	shortLooks = 3
-	// emptyBatch is how many records are read at a time.
-	emptyBatch = 4096
-)
+// shortLooks in a row that find a file system below its floor mean that
+// others need the room. One may come between a table that the database
+// has just written and the one that it is about to remove.
+const shortLooks = 3
 
 // files empties a segment of each file system that others have filled
 // below its floor (space.floor), so that the segment's file can go. It evicts
@@ -296,19 +292,8 @@ func (s *segments) reopen(f *fileSystem) {
 // the next call.
 func (r *reclaim) empty(ctx context.Context, g *segment, goes func(*database.Entry) bool) error {
 	there := func(e *database.Entry) bool { return !e.Inline && e.Extent.Segment == g.number && goes(e) }
-	for from := (key.Key{}); ; {
-		ks, err := ask(ctx, r.t, func() (metadata.Keys, error) { return r.t.db.KeysAfter(from, emptyBatch, there) })
-		if err == nil {
-			err = r.evictFrom(ctx, g, ks.Wanted)
-		}
-		if err != nil || ks.Last == from {
-			return err
-		}
-		from = ks.Last
-	}
+	return r.t.eachKeys(ctx, there, func(ks []key.Key) error { return r.evictFrom(ctx, g, ks) })
 }
-
-func everything(*database.Entry) bool { return true }
 
 // evictFrom evicts those of ks that still lie in g.
 func (r *reclaim) evictFrom(ctx context.Context, g *segment, ks []key.Key) error {

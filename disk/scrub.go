@@ -11,12 +11,10 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
-
-// scrubBatch is how many keys a scrub takes from the database at a time.
-const scrubBatch = 1024
 
 // Scrub implements tier.Scrubber: it reads every payload that was there when
 // it came by, in pieces that others' transfers go between, at most
@@ -35,22 +33,36 @@ func (t *instance) scrub(ctx context.Context, bytesPerSecond int64, gone func(ke
 	t.count.scrubbing.Add(1)
 	defer t.count.scrubbing.Add(-1)
 	s := &scrub{t: t, pace: pace{perSecond: bytesPerSecond}, buf: blockio.AlignedBytes(blockio.PieceBytes)}
-	for from := (key.Key{}); ; {
-		ks, err := ask(ctx, t, func() (metadata.Keys, error) { return t.db.KeysAfter(from, scrubBatch, everything) })
-		if err != nil {
-			return sum, err
-		}
-		if ks.Last == from {
-			return sum, nil
-		}
-		for _, k := range ks.Wanted {
+	err = t.eachKeys(ctx, everything, func(ks []key.Key) error {
+		for _, k := range ks {
 			if err := s.check(ctx, k, &sum, gone); err != nil {
-				return sum, err
+				return err
 			}
+		}
+		return nil
+	})
+	return sum, err
+}
+
+// keysAtOnce is how many records eachKeys looks at with one request.
+const keysAtOnce = 4096
+
+// eachKeys reads the whole database, and calls fn with the keys of records that are wanted, in
+// parts.
+func (t *instance) eachKeys(ctx context.Context, wanted func(*database.Entry) bool, fn func([]key.Key) error) error {
+	for from := (key.Key{}); ; {
+		ks, err := ask(ctx, t, func() (metadata.Keys, error) { return t.db.KeysAfter(from, keysAtOnce, wanted) })
+		if err == nil {
+			err = fn(ks.Wanted)
+		}
+		if err != nil || ks.Last == from {
+			return err
 		}
 		from = ks.Last
 	}
 }
+
+func everything(*database.Entry) bool { return true }
 
 // scrub is one pass.
 type scrub struct {

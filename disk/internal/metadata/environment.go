@@ -91,34 +91,45 @@ const spareFiles = 8
 // rehearse opens all that Badger will open in dir, all at once, and tells what
 // the machine has against it: Badger would end the process, or say so when it
 // has opened a part, which it then leaves open. All else is left to Badger.
-func rehearse(dir string) (err error) {
-	var files []*os.File
-	defer func() {
-		for _, f := range files {
-			_ = f.Close() // nothing was written
-		}
-		if err != nil && !IsEnvironment(err) {
-			err = nil
-		}
-	}()
-	names, err := os.ReadDir(dir)
-	try := func(path string, flag int) {
-		var f *os.File
-		if f, err = os.OpenFile(path, flag, 0); err == nil {
-			files = append(files, f)
-		}
-	}
-	for _, name := range names {
-		if err == nil && isBadgers(name) {
-			try(filepath.Join(dir, name.Name()), os.O_RDWR)
-		}
-	}
+func rehearse(dir string) error {
+	paths, err := badgers(dir)
 	for range spareFiles {
+		paths = append(paths, dir)
+	}
+	for _, path := range paths {
+		flag := os.O_RDWR
+		if path == dir {
+			flag = os.O_RDONLY
+		}
+		var f *os.File
 		if err == nil {
-			try(dir, os.O_RDONLY)
+			f, err = os.OpenFile(path, flag, 0)
+		}
+		if err != nil {
+			break
+		}
+		defer f.Close() //nolint:errcheck // nothing was written
+	}
+	return ofMachine(err)
+}
+
+// ofMachine is an error of the machine's; others come as files do and go.
+func ofMachine(err error) error {
+	if err != nil && IsEnvironment(err) {
+		return err
+	}
+	return nil
+}
+
+// badgers are the paths of Badger's files, without foreign ones in its folder.
+func badgers(dir string) (paths []string, err error) {
+	names, err := os.ReadDir(dir)
+	for _, name := range names {
+		if isBadgers(name) {
+			paths = append(paths, filepath.Join(dir, name.Name()))
 		}
 	}
-	return err
+	return paths, err
 }
 
 // isBadgers tells a file of Badger's from a foreign one in its folder.
@@ -137,17 +148,14 @@ func isBadgers(f os.DirEntry) bool {
 // readAll reads all files of a database, and tells what the machine has against
 // that.
 func readAll(dir string) error {
-	names, err := os.ReadDir(dir)
+	paths, err := badgers(dir)
 	piece := make([]byte, blockio.PieceBytes)
-	for _, name := range names {
-		if err == nil && isBadgers(name) {
-			err = readFile(filepath.Join(dir, name.Name()), piece)
+	for _, path := range paths {
+		if err == nil {
+			err = readFile(path, piece)
 		}
 	}
-	if err != nil && !IsEnvironment(err) {
-		return nil // files come and go
-	}
-	return err
+	return ofMachine(err)
 }
 
 func readFile(path string, piece []byte) error {

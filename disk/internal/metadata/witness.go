@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/zeebo/xxh3"
@@ -18,13 +18,8 @@ import (
 	"github.com/kvstored/kvstored/internal/database"
 )
 
-// The file of a witness, and the sizes of its parts.
-const (
-	WitnessName  = "kvstored.commits"
-	witnessBytes = 8 + 8 + bootBytes + 2*manifestBytes + maxLogs*logBytes + 8
-	witnessLogs  = 8 + 8 + bootBytes + 2*manifestBytes // where they begin
-	bootBytes    = 40
-)
+// WitnessName is the file of a witness.
+const WitnessName = "kvstored.commits"
 
 // errLost says that a database opens, but lacks commits that it had.
 var errLost = errors.New("the database has lost commits")
@@ -41,25 +36,30 @@ var errLost = errors.New("the database has lost commits")
 // And of Badger's logs the newest is there when an older one is not, or is cut
 // off: see logs.
 //
-// The file is 176 bytes, written in place after each commit: the number of the
-// last one, of the last one that was synced, the boot of the machine, the
-// manifest as it is and as it was synced, the logs, and an XXH3-64 of that. One
-// that does not match says nothing.
+// The file is noted in little endian and an XXH3-64 of that, 176 bytes, written in place
+// after each commit. One that does not match says nothing.
 type witness struct {
 	file  *os.File
 	dir   string   // of the database
-	boot  string   // of the process that wrote it, then of this one
 	blank bool     // the file said nothing when it was opened
 	found []uint64 // see findLogs
 
 	mu struct {
 		sync.Mutex
-		number, synced           uint64
-		manifest, syncedManifest manifest
-		seen                     os.FileInfo // of that manifest
-		logs                     logs
+		noted
+		seen os.FileInfo // of Manifest
 	}
 }
+
+// noted is what a witness has seen.
+type noted struct {
+	Number, Synced           uint64 // of the last commit, and of the last one that was synced
+	Boot                     boot   // of the process that wrote it, then of this one
+	Manifest, SyncedManifest manifest
+	Logs                     logs
+}
+
+const witnessBytes = 8 + 8 + 40 + 2*24 + maxLogs*16 + 8
 
 func openWitness(meta *folders.Folder) (*witness, error) {
 	f, err := meta.Open(WitnessName, os.O_RDWR|os.O_CREATE)
@@ -69,14 +69,9 @@ func openWitness(meta *folders.Folder) (*witness, error) {
 	w := &witness{file: f, dir: meta.Path(folders.DatabaseName), blank: true}
 	var b [witnessBytes]byte
 	n, _ := f.ReadAt(b[:], 0)
-	le := binary.LittleEndian
-	if n == len(b) && le.Uint64(b[witnessBytes-8:]) == xxh3.Hash(b[:witnessBytes-8]) {
-		w.mu.number, w.mu.synced = le.Uint64(b[:]), le.Uint64(b[8:])
-		w.boot = strings.TrimRight(string(b[16:16+bootBytes]), "\x00")
-		w.mu.manifest = parseManifest(b[16+bootBytes:])
-		w.mu.syncedManifest = parseManifest(b[16+bootBytes+manifestBytes:])
-		w.mu.logs = parseLogs(b[witnessLogs:])
-		w.blank = false
+	if n == len(b) && binary.LittleEndian.Uint64(b[n-8:]) == xxh3.Hash(b[:n-8]) {
+		_, err := binary.Decode(b[:], binary.LittleEndian, &w.mu.noted)
+		w.blank = err != nil
 	}
 	return w, nil
 }
@@ -106,15 +101,15 @@ func (s *Store) look(db *database.DB) error {
 // is asked before Badger opens the database, which removes unlisted tables.
 func (w *witness) checkTables() error {
 	w.mu.Lock()
-	want := w.mu.syncedManifest
-	if w.boot == bootID() {
-		want = w.mu.manifest
+	want := w.mu.SyncedManifest
+	if w.mu.Boot == bootID() {
+		want = w.mu.Manifest
 	}
 	w.mu.Unlock()
-	if want.size == 0 {
+	if want.Size == 0 {
 		return nil
 	}
-	have, err := readManifest(w.dir, int64(want.size))
+	have, err := readManifest(w.dir, int64(want.Size))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: its manifest is gone", errLost)
@@ -123,7 +118,7 @@ func (w *witness) checkTables() error {
 	case err != nil:
 		return fmt.Errorf("%w: its manifest: %w", errLost, err)
 	case have != want && !have.rewritten(want):
-		return fmt.Errorf("%w: its manifest does not begin with the %d bytes that it had", errLost, want.size)
+		return fmt.Errorf("%w: its manifest does not begin with the %d bytes that it had", errLost, want.Size)
 	}
 	return nil
 }
@@ -134,12 +129,12 @@ func (w *witness) check(number uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	boot := bootID()
-	if number < w.mu.synced || number < w.mu.number && w.boot == boot {
-		return fmt.Errorf("%w: it knows of %d, there were %d", errLost, number, w.mu.number)
+	if number < w.mu.Synced || number < w.mu.Number && w.mu.Boot == boot {
+		return fmt.Errorf("%w: it knows of %d, there were %d", errLost, number, w.mu.Number)
 	}
-	w.boot = boot
-	w.mu.number = number
-	w.mu.logs.begin(w.dir, number)
+	w.mu.Boot = boot
+	w.mu.Number = number
+	w.mu.Logs.begin(w.dir, number)
 	return nil
 }
 
@@ -162,7 +157,7 @@ func (w *witness) updateTables() (changed bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.manifest, w.mu.seen = m, info
+	w.mu.Manifest, w.mu.seen = m, info
 	return true
 }
 
@@ -180,7 +175,7 @@ func (w *witness) sawTables() {
 func (w *witness) last() (number uint64, tables manifest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.mu.number, w.mu.manifest
+	return w.mu.Number, w.mu.Manifest
 }
 
 // saw notes that a commit is in the database.
@@ -188,20 +183,20 @@ func (w *witness) saw(number uint64) {
 	w.updateTables()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.number = number
-	w.mu.logs.extend(w.dir, number-1)
+	w.mu.Number = number
+	w.mu.Logs.extend(w.dir, number-1)
 	_ = w.write() // one that is behind says less
 }
 
 // doubted stands for the boot once the database has failed with an EIO.
-const doubted = "doubted"
+var doubted = boot{'d', 'o', 'u', 'b', 't', 'e', 'd'}
 
 // doubt expects no more of the database than was synced, as after a power
 // failure: the kernel keeps pages that the device has not taken as long as it likes.
 func (w *witness) doubt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.boot = doubted
+	w.mu.Boot = doubted
 	_ = w.write() // without it a process that ends now leaves what seems to be damage
 }
 
@@ -209,7 +204,7 @@ func (w *witness) doubt() {
 // a power failure.
 func (w *witness) synced(number uint64, m manifest) error {
 	w.mu.Lock()
-	w.mu.synced, w.mu.syncedManifest = number, m
+	w.mu.Synced, w.mu.SyncedManifest = number, m
 	err := w.write()
 	w.mu.Unlock()
 	if err == nil {
@@ -220,19 +215,13 @@ func (w *witness) synced(number uint64, m manifest) error {
 
 // write is called with the mutex held: the page cache takes it.
 func (w *witness) write() error {
-	if w.boot == "" {
-		w.boot = bootID()
+	if w.mu.Boot == (boot{}) {
+		w.mu.Boot = bootID()
 	}
-	var b [witnessBytes]byte
-	le := binary.LittleEndian
-	le.PutUint64(b[:], w.mu.number)
-	le.PutUint64(b[8:], w.mu.synced)
-	copy(b[16:16+bootBytes], w.boot)
-	w.mu.manifest.put(b[16+bootBytes:])
-	w.mu.syncedManifest.put(b[16+bootBytes+manifestBytes:])
-	w.mu.logs.put(b[witnessLogs:])
-	le.PutUint64(b[witnessBytes-8:], xxh3.Hash(b[:witnessBytes-8]))
-	_, err := w.file.WriteAt(b[:], 0)
+	b, err := binary.Append(make([]byte, 0, witnessBytes), binary.LittleEndian, &w.mu.noted)
+	if err == nil {
+		_, err = w.file.WriteAt(binary.LittleEndian.AppendUint64(b, xxh3.Hash(b)), 0)
+	}
 	return err
 }
 
@@ -242,28 +231,31 @@ func (w *witness) close() {
 	}
 }
 
-// bootID changes with each start of the machine; "?" where that is not known.
-func bootID() string {
+// boot tells the starts of the machine apart.
+type boot [40]byte
+
+// bootID is that of now; "?" where that is not known.
+func bootID() (id boot) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "?"
+		text = []byte("?")
 	}
-	return strings.TrimSpace(string(text))
+	copy(id[:], bytes.TrimSpace(text))
+	return id
 }
 
 const (
-	manifestName  = "MANIFEST"
-	manifestHead  = 16 // bytes: magic and versions, then the length and the checksum of the first change
-	manifestBytes = 8 + 8 + 8
+	manifestName = "MANIFEST"
+	manifestHead = 16 // bytes: magic and versions, then the length and the checksum of the first change
 )
 
 // manifest tells Badger's list of tables by its first bytes. The file grows with
 // each change, and is replaced once more than 10,000 tables were removed; it
 // begins with another change then.
 type manifest struct {
-	size  uint64 // of those bytes
-	first uint64 // length and checksum of the first change
-	sum   uint64 // XXH3-64 of all of them
+	Size  uint64 // of those bytes
+	First uint64 // length and checksum of the first change
+	Sum   uint64 // XXH3-64 of all of them
 }
 
 // readManifest reads the first n bytes of the manifest in dir, or all if there
@@ -278,33 +270,18 @@ func readManifest(dir string, n int64) (m manifest, err error) {
 	if err != nil {
 		return m, err
 	}
-	m.size, m.sum = uint64(len(text)), xxh3.Hash(text)
+	m.Size, m.Sum = uint64(len(text)), xxh3.Hash(text)
 	if len(text) >= manifestHead {
-		m.first = binary.LittleEndian.Uint64(text[manifestHead-8:])
+		m.First = binary.LittleEndian.Uint64(text[manifestHead-8:])
 	}
 	return m, nil
 }
 
 // rewritten reports whether m has taken the place of an older one. The first
 // change of what Badger rewrites is never empty.
-func (m manifest) rewritten(older manifest) bool { return m.first != 0 && m.first != older.first }
+func (m manifest) rewritten(older manifest) bool { return m.First != 0 && m.First != older.First }
 
-func parseManifest(b []byte) manifest {
-	le := binary.LittleEndian
-	return manifest{le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])}
-}
-
-func (m manifest) put(b []byte) {
-	le := binary.LittleEndian
-	le.PutUint64(b, m.size)
-	le.PutUint64(b[8:], m.first)
-	le.PutUint64(b[16:], m.sum)
-}
-
-const (
-	maxLogs  = 4 // that are noted, of which Badger has two at a time
-	logBytes = 8 + 8
-)
+const maxLogs = 4 // that are noted, of which Badger has two at a time
 
 // logs are the youngest logs of Badger's memtables, oldest first, each with the
 // number of the last commit before it began. That commit is in the log before,
@@ -319,8 +296,8 @@ type logs [maxLogs]logStart
 const wasThere = 1 << 63
 
 type logStart struct {
-	id    uint64 // in the name of the file, and wasThere; 0 = none
-	after uint64
+	ID    uint64 // in the name of the file, and wasThere; 0 = none
+	After uint64
 }
 
 func logPath(dir string, id uint64) string { return filepath.Join(dir, fmt.Sprintf("%05d.mem", id)) }
@@ -332,8 +309,8 @@ func (l *logs) begin(dir string, after uint64) {
 	old := *l
 	*l = logs{}
 	for _, x := range old {
-		x.id &^= wasThere
-		if there, err := folders.Exists(logPath(dir, x.id)); x.id > 0 && x.id < last && there && err == nil {
+		x.ID &^= wasThere
+		if there, err := folders.Exists(logPath(dir, x.ID)); x.ID > 0 && x.ID < last && there && err == nil {
 			l.push(x)
 		}
 	}
@@ -343,7 +320,7 @@ func (l *logs) begin(dir string, after uint64) {
 // extend adds the logs that have come since, which begin behind a commit.
 func (l *logs) extend(dir string, after uint64) {
 	for {
-		next := l[maxLogs-1].id + 1
+		next := l[maxLogs-1].ID + 1
 		if _, err := os.Stat(logPath(dir, next)); err != nil {
 			return
 		}
@@ -368,20 +345,6 @@ func lastLog(dir string) (last uint64) {
 	return last
 }
 
-func parseLogs(b []byte) (l logs) {
-	for i := range l {
-		l[i] = logStart{binary.LittleEndian.Uint64(b[i*logBytes:]), binary.LittleEndian.Uint64(b[i*logBytes+8:])}
-	}
-	return l
-}
-
-func (l *logs) put(b []byte) {
-	for i, x := range l {
-		binary.LittleEndian.PutUint64(b[i*logBytes:], x.id)
-		binary.LittleEndian.PutUint64(b[i*logBytes+8:], x.after)
-	}
-}
-
 // findLogs notes which of the logs are there. It is asked before Badger opens
 // the database, which makes tables of them. Where that start does not get through,
 // the next one takes them for there too.
@@ -389,17 +352,17 @@ func (w *witness) findLogs() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.found = w.found[:0]
-	for i := range w.mu.logs {
-		x := &w.mu.logs[i]
-		if x.id == 0 || x.after == 0 || w.boot != bootID() && x.after > w.mu.synced {
+	for i := range w.mu.Logs {
+		x := &w.mu.Logs[i]
+		if x.ID == 0 || x.After == 0 || w.mu.Boot != bootID() && x.After > w.mu.Synced {
 			continue // a power failure may have taken it
 		}
-		there, err := folders.Exists(logPath(w.dir, x.id))
-		if x.id&wasThere == 0 && (!there || err != nil) {
+		there, err := folders.Exists(logPath(w.dir, x.ID))
+		if x.ID&wasThere == 0 && (!there || err != nil) {
 			continue
 		}
-		x.id |= wasThere
-		w.found = append(w.found, x.after)
+		x.ID |= wasThere
+		w.found = append(w.found, x.After)
 	}
 	if len(w.found) > 0 {
 		_ = w.write() // one that is behind says less

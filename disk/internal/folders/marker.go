@@ -156,9 +156,8 @@ func parseMarker(dir string, text []byte) (m Marker, err error) {
 	if len(words) < 4 || len(words)%2 > 0 || words[0] != "kvstored-disk" || words[2] != "set" {
 		return m, ErrGarbled
 	}
-	version, err := strconv.Atoi(words[1])
-	switch {
-	case err != nil || version < 1 || version > 1 && !hasSum(text) || version == 1 && len(words) > 6:
+	switch version := versionOf(words, text); {
+	case version == 0:
 		return m, ErrGarbled
 	case version < formatVersion:
 		return m, fmt.Errorf("disk: %s was written in format %d, which was in no release; empty it or choose another path", dir, version)
@@ -167,22 +166,37 @@ func parseMarker(dir string, text []byte) (m Marker, err error) {
 	}
 	m.Set = words[3]
 	for i := 4; i < len(words) && err == nil; i += 2 {
-		switch value := words[i+1]; words[i] {
-		case "path":
-			m.Index, err = strconv.Atoi(value)
-		case "secret":
-			m.Secret, err = hex.DecodeString(value)
-		case "epoch":
-			m.Epoch, err = strconv.ParseUint(value, 10, epochBits)
-		case "sum": // hasSum has compared it
-		default:
-			err = ErrGarbled
-		}
+		err = m.take(words[i], words[i+1])
 	}
 	if err != nil || m.Index < 0 || m.Index >= MaxPaths || len(m.Secret) != database.SecretBytes {
 		return m, ErrGarbled
 	}
 	return m, nil
+}
+
+// versionOf is the format of a marker; 0 where it is damaged.
+func versionOf(words []string, text []byte) int {
+	version, err := strconv.Atoi(words[1])
+	if err != nil || version < 1 || version > 1 && !hasSum(text) || version == 1 && len(words) > 6 {
+		return 0
+	}
+	return version
+}
+
+// take takes over one line of a marker.
+func (m *Marker) take(word, value string) (err error) {
+	switch word {
+	case "path":
+		m.Index, err = strconv.Atoi(value)
+	case "secret":
+		m.Secret, err = hex.DecodeString(value)
+	case "epoch":
+		m.Epoch, err = strconv.ParseUint(value, 10, epochBits)
+	case "sum": // hasSum has compared it
+	default:
+		err = ErrGarbled
+	}
+	return err
 }
 
 // hasSum reports whether text ends in a line "sum" with the XXH3-64 of the text

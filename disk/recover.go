@@ -394,47 +394,33 @@ func inBounds(e *database.Entry, size int64) bool {
 // either.
 func (r *recovery) shrink(entries []database.Entry) (kept []database.Entry, evicted []key.Key) {
 	t := r.t
-	type load struct {
-		*segment
-		used, n int64
-	}
 	over := t.segments.usage().files - (t.o.CapacityBytes - t.o.MetaReserveBytes)
 	if over <= 0 {
 		return entries, nil
 	}
-	loads := make(map[uint32]*load)
-	for _, g := range t.segments.all() {
-		loads[g.number] = &load{segment: g}
-	}
+	used, n := make(map[uint32]int64), make(map[uint32]int64) // of the entries of a segment: the sum, and how many
 	for i := range entries {
-		if l := loads[entries[i].Extent.Segment]; l != nil {
-			l.used += int64(entries[i].Used)
-			l.n++
-		}
+		used[entries[i].Extent.Segment] += int64(entries[i].Used)
+		n[entries[i].Extent.Segment]++
 	}
-	order := make([]*load, 0, len(loads))
-	for _, l := range loads {
-		l.used /= max(l.n, 1) // empty ones first
-		order = append(order, l)
-	}
-	slices.SortFunc(order, func(a, b *load) int {
-		return cmp.Or(cmp.Compare(a.used, b.used), cmp.Compare(a.number, b.number))
+	mean := func(g *segment) int64 { return used[g.number] / max(n[g.number], 1) } // of empty ones 0
+	order := t.segments.all()
+	slices.SortFunc(order, func(a, b *segment) int {
+		return cmp.Or(cmp.Compare(mean(a), mean(b)), cmp.Compare(a.number, b.number))
 	})
 	leave := make(map[uint32]bool)
-	for _, l := range order {
-		if over > 0 && t.segments.oldSize(l.number) > 0 {
-			leave[l.number] = true
-			over -= l.blocks
+	for _, g := range order {
+		if over > 0 && t.segments.oldSize(g.number) > 0 {
+			leave[g.number] = true
+			over -= g.blocks
 		}
 	}
-	kept = entries[:0]
-	for _, e := range entries {
+	kept = slices.DeleteFunc(entries, func(e database.Entry) bool {
 		if leave[e.Extent.Segment] {
 			evicted = append(evicted, e.Key)
-		} else {
-			kept = append(kept, e)
 		}
-	}
+		return leave[e.Extent.Segment]
+	})
 	return kept, evicted
 }
 

@@ -131,20 +131,14 @@ func (t *instance) find(ctx context.Context, k key.Key) (f found, err error) {
 func (t *instance) read(ctx context.Context, k key.Key, f found, b arena.Block) (good bool, err error) {
 	var sum uint64
 	if f.seg == nil {
-		err = t.readInline(ctx, k, b)
+		sum, err = t.readInline(ctx, k, b)
 	} else {
 		sum, err = t.readExtent(ctx, f, b)
 	}
-	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, metadata.ErrNoPayload):
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, metadata.ErrNoPayload) {
 		return false, nil // cut off
-	case err != nil:
-		return false, err
 	}
-	if f.seg == nil {
-		sum = arena.Checksum(b.Bytes())
-	}
-	return sum == f.sum, nil
+	return err == nil && sum == f.sum, err
 }
 
 // reading is one extent being read.
@@ -179,16 +173,16 @@ func (r *reading) Finish(err error) {
 
 // readInline copies through the heap: the block may not be written after the
 // call gave up.
-func (t *instance) readInline(ctx context.Context, k key.Key, b arena.Block) error {
+func (t *instance) readInline(ctx context.Context, k key.Key, b arena.Block) (uint64, error) {
 	payload, err := t.inlinePayload(ctx, k)
-	if err != nil {
-		return err
+	if err == nil && len(payload) != b.Len() {
+		err = io.ErrUnexpectedEOF
 	}
-	if len(payload) != b.Len() {
-		return io.ErrUnexpectedEOF
+	if err != nil {
+		return 0, err
 	}
 	copy(b.Bytes(), payload)
-	return nil
+	return arena.Checksum(b.Bytes()), nil
 }
 
 // inlinePayload is a copy of a payload that lies in Badger.

@@ -221,14 +221,8 @@ func (r *recovery) reserve(entries []database.Entry) (orphans []*segment, lost [
 		if t.segments.oldSize(g.number) == 0 && g.size > 0 {
 			continue // made by this process
 		}
-		from, _ := slices.BinarySearchFunc(entries, g.number, func(e database.Entry, n uint32) int {
-			return cmp.Compare(e.Extent.Segment, n)
-		})
 		free := arena.NewAllocator(g.size)
-		for _, e := range entries[from:] {
-			if e.Extent.Segment != g.number {
-				break
-			}
+		for _, e := range entriesIn(entries, g.number) {
 			if !free.Reserve(e.Extent.Offset, int64(e.Extent.Bytes)) {
 				base.Broken("disk: entries of segment %d overlap after they were resolved", g.number)
 				lost = append(lost, e.Key)

@@ -94,11 +94,7 @@ func Open(o Options) (*Store, error) {
 				return nil, err
 			}
 		}
-		err = s.openAfterLast()
-		for isItself(err) && !errors.Is(err, ErrDamaged) { // the process ended; it is counted
-			err = s.open()
-		}
-		if err == nil {
+		if err = s.openAfterLast(); err == nil {
 			return s, nil
 		}
 		if fresh || !errors.Is(err, ErrDamaged) {
@@ -294,18 +290,23 @@ func isLocked(err error) bool { return err != nil && strings.Contains(err.Error(
 
 // openAfterLast is open once the process that had the database before has ended, or after
 // Options.Await. The kernel ends that of a daemon that was killed a moment after the
-// daemon, and later on a busy machine.
+// daemon, and later on a busy machine. Where the process ends over an opening the next one is
+// made at once: these are counted.
 func (s *Store) openAfterLast() error {
-	end := time.Now().Add(s.o.Await)
-	for pause := lockPause; ; pause = min(2*pause, lockPauseMax) {
+	end, pause := time.Now().Add(s.o.Await), lockPause
+	for {
 		err := s.open()
-		if !isLocked(err) || time.Now().After(end) {
+		switch {
+		case isLocked(err) && time.Now().Before(end):
+			if pause == lockPause {
+				s.o.Log.Info().Str("path", s.Dir).Stringer("at_most", s.o.Await).Msg("another process has the disk tier's database; its end is awaited")
+			}
+			time.Sleep(pause)
+			pause = min(2*pause, lockPauseMax)
+		case isItself(err) && !errors.Is(err, ErrDamaged):
+		default:
 			return err
 		}
-		if pause == lockPause {
-			s.o.Log.Info().Str("path", s.Dir).Stringer("at_most", s.o.Await).Msg("another process has the disk tier's database; its end is awaited")
-		}
-		time.Sleep(pause)
 	}
 }
 

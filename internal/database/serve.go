@@ -87,15 +87,19 @@ func (s *Server) Serve(pairs []net.Conn) error {
 	for i, pair := range pairs {
 		conns[i] = newConn(pair)
 	}
-	if err := s.open(conns[0]); err != nil {
+	switch err := s.open(conns[0]); {
+	case s.db == nil:
 		return err
+	case err != nil:
+		s.Lost()
+	default:
+		var work sync.WaitGroup
+		for _, c := range conns[1:] {
+			work.Go(func() { s.read(c) })
+		}
+		s.commit(conns[0])
+		work.Wait()
 	}
-	var work sync.WaitGroup
-	for _, c := range conns[1:] {
-		work.Go(func() { s.read(c) })
-	}
-	s.commit(conns[0])
-	work.Wait()
 	hangUp(pairs)
 	_ = s.close() // nobody is left to be told
 	return nil

@@ -292,7 +292,7 @@ func (s *segments) reopen(f *fileSystem) {
 // the next call.
 func (r *reclaim) empty(ctx context.Context, g *segment, goes func(*database.Entry) bool) error {
 	there := func(e *database.Entry) bool { return !e.Inline && e.Extent.Segment == g.number && goes(e) }
-	return r.t.eachKeys(ctx, there, func(ks []key.Key) error { return r.evictFrom(ctx, g, ks) })
+	return r.t.walkKeys(ctx, there, func(ks []key.Key) error { return r.evictFrom(ctx, g, ks) })
 }
 
 // evictFrom evicts those of ks that still lie in g.

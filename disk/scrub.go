@@ -33,7 +33,7 @@ func (t *instance) scrub(ctx context.Context, bytesPerSecond int64, gone func(ke
 	t.count.scrubbing.Add(1)
 	defer t.count.scrubbing.Add(-1)
 	s := &scrub{t: t, pace: pace{perSecond: bytesPerSecond}, buf: blockio.AlignedBytes(blockio.PieceBytes)}
-	err = t.eachKeys(ctx, everything, func(ks []key.Key) error {
+	err = t.walkKeys(ctx, everything, func(ks []key.Key) error {
 		for _, k := range ks {
 			if err := s.check(ctx, k, &sum, gone); err != nil {
 				return err
@@ -44,12 +44,12 @@ func (t *instance) scrub(ctx context.Context, bytesPerSecond int64, gone func(ke
 	return sum, err
 }
 
-// keysAtOnce is how many records eachKeys looks at with one request.
+// keysAtOnce is how many records walkKeys looks at with one request.
 const keysAtOnce = 4096
 
-// eachKeys reads the whole database, and calls fn with the keys of records that are wanted, in
+// walkKeys reads the whole database, and calls fn with the keys of records that are wanted, in
 // parts.
-func (t *instance) eachKeys(ctx context.Context, wanted func(*database.Entry) bool, fn func([]key.Key) error) error {
+func (t *instance) walkKeys(ctx context.Context, wanted func(*database.Entry) bool, fn func([]key.Key) error) error {
 	for from := (key.Key{}); ; {
 		ks, err := ask(ctx, t, func() (metadata.Keys, error) { return t.db.KeysAfter(from, keysAtOnce, wanted) })
 		if err == nil {

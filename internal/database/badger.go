@@ -93,6 +93,9 @@ func (s *Server) openBadger(o *Options) (db *badger.DB, err error) {
 	if err := s.watched.watch(o.Dir, s.end); err != nil {
 		return nil, err
 	}
+	if err := s.hook(o.Dir, s.watched.sync); err != nil {
+		return nil, err
+	}
 	if db, err = badger.Open(b); err != nil {
 		return nil, err // Badger returns a part of one
 	}

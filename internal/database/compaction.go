@@ -41,48 +41,18 @@ const (
 // retryFormat is what Badger logs of a flush that failed, before it tries again.
 const retryFormat = "error flushing memtable to disk: %v, retrying"
 
-// manifests are the compactions of the databases of this process, mostly one, by
-// the folder of the manifest that syncManifest is called for.
-var manifests struct {
-	sync.Mutex
-	hooked  bool
-	watched map[string]*compactions
-}
-
-// hook has syncManifest ask the compactions of the folder.
-func (c *compactions) hook() error {
-	manifests.Lock()
-	defer manifests.Unlock()
+// Hook has Badger call a function in place of its own, with each list of tables that is to be
+// synced.
+func Hook(sync func(*os.File) error) error {
 	if syncManifest == nil {
 		return fmt.Errorf("this version of Badger does not call what watches over its compactions")
 	}
-	if !manifests.hooked {
-		manifests.hooked, manifests.watched = true, make(map[string]*compactions)
-		syncManifest = func(f *os.File) error {
-			manifests.Lock()
-			c := manifests.watched[filepath.Dir(f.Name())]
-			manifests.Unlock()
-			return c.sync(f)
-		}
-	}
-	manifests.watched[filepath.Clean(c.dir)] = c
+	syncManifest = sync
 	return nil
-}
-
-// unhook forgets the compactions of a database that is closed.
-func (c *compactions) unhook() {
-	manifests.Lock()
-	defer manifests.Unlock()
-	if dir := filepath.Clean(c.dir); manifests.watched[dir] == c {
-		delete(manifests.watched, dir)
-	}
 }
 
 // sync ends the process over a change that lacks a table.
 func (c *compactions) sync(manifest *os.File) error {
-	if c == nil { // a manifest of no database that is open
-		return manifest.Sync()
-	}
 	if err := c.changed(manifest); err != nil {
 		c.over(fmt.Sprintf("%v: %v", err, syscall.EIO)) // what it was Badger has not kept
 	}
@@ -133,7 +103,7 @@ func (c *compactions) watch(dir string, end func(why string)) error {
 		err = nil
 	}
 	c.mu.listed = listed
-	return errors.Join(err, c.hook())
+	return err
 }
 
 // list reads the list of tables.

@@ -61,7 +61,9 @@ type Server struct {
 	Lost  func()                 // is called when the other end of a pair is gone; the pair is not served any more
 	Exit  func()                 // ends the process, or the goroutine that is to end it; it does not return
 	Try   func(dir string) error // opens what would end the process if it cannot be opened; nil: it may end
-	Gone  func()                 // ends a goroutine of Badger's that fails for ever, once nobody waits for it; nil: the process ends
+	// Hook is that of the package for one of several databases, whose folder is dir; nil: there is one.
+	Hook func(dir string, sync func(*os.File) error) error
+	Gone func() // ends a goroutine of Badger's that fails for ever, once nobody waits for it; nil: the process ends
 
 	db      *badger.DB
 	dir     string
@@ -79,10 +81,16 @@ type Server struct {
 	unsynced error // of the first sync that failed
 }
 
+func (s *Server) hook(dir string, sync func(*os.File) error) error {
+	if s.Hook == nil {
+		return Hook(sync)
+	}
+	return s.Hook(dir, sync)
+}
+
 // Serve works until the other ends of all pairs are gone, and closes the database then, or
 // until an opening has failed.
 func (s *Server) Serve(pairs []net.Conn) error {
-	defer s.watched.unhook()
 	conns := make([]*conn, len(pairs))
 	for i, pair := range pairs {
 		conns[i] = newConn(pair)

@@ -91,7 +91,7 @@ func (r *reclaim) trim(ctx context.Context, n int64) error {
 	return r.extents(ctx, extentBytes(n))
 }
 
-// counts has a counter count what is evicted until the caller is done.
+// counts adds the entries evicted between the call and that of done to a counter.
 func (r *reclaim) counts(c *atomic.Uint64) (done func()) {
 	before := len(r.gone)
 	return func() { c.Add(uint64(len(r.gone) - before)) }

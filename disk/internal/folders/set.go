@@ -276,7 +276,7 @@ func hasSegments(dir string) bool {
 	return len(list) > 0
 }
 
-// openGarbled claims a folder whose marker is damage; m has what it says all the
+// openGarbled claims a folder whose marker m is damage, and may have some fields all the
 // same. The list of members tells its index.
 func (s *Set) openGarbled(c Claimed, m Marker) (_ Claimed, state pathState, err error) {
 	if m.Set == s.ID {

@@ -2,9 +2,9 @@
 // small payloads themselves, in a database that survives kills, damage and a
 // device in trouble.
 //
-// A Store is the database (internal/database, a process of its own) with what it
-// takes to trust it: a witness beside it counts its commits and notes its tables
-// and logs, attempts count the starts that did not get through it, and what does
+// A Store is the database (internal/database, a process of its own) with two files that say
+// whether to trust it: a witness beside it counts its commits and notes its tables
+// and logs, and a second one the starts that did not get through it. A database that does
 // not pass is moved aside. A Store that fails is broken: it is not asked, Run ends,
 // and its owner closes it and opens another. What the machine refuses (environment)
 // is told from damage.

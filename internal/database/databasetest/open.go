@@ -146,7 +146,7 @@ func tryTables(dir string) (over any, err error) {
 	return nil, nil
 }
 
-// listed are the tables of a database; Badger says what is wrong with the list.
+// listed are the tables of a database. Badger reports a list that is damaged.
 func listed(dir string) map[uint64]badger.TableManifest {
 	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if err != nil {

@@ -307,9 +307,9 @@ class Live(Served):
         store(self.kv, prompt, [b"shared"])
         with kvstored.Client(self.daemon.socket, timeout=60) as other:
             for shared in (True, False):
-                (job,), _ = self.kv.batch([prompt], shared=shared)
+                (job,), _ = self.kv.ask([prompt], shared=shared).wait()
                 self.assertEqual(other.renew(job.id, other.epoch or 0), shared)
-            (job,), _ = self.kv.batch([prompt], shared=True)
+            (job,), _ = self.kv.ask([prompt], shared=True).wait()
             self.assertFalse(other.renew(job.id, (other.epoch or 0) ^ 1))
             self.assertTrue(job.release())
             self.assertFalse(other.renew(job.id, other.epoch or 0))

@@ -173,6 +173,20 @@ class Link:
             raise self.fail(ProtocolError(f"the reply to {Op(call.op).name.lower()}: {e}")) from e
         raise refused
 
+    def answered(self, call: Call) -> bool:
+        """Whether there is an answer, or will be none. Reads what is there, if nobody does."""
+        try:
+            if call.body is None and self._reading.acquire(False):
+                try:
+                    while call.body is None and self.down is None and self._receive(0.0):
+                        pass
+                finally:
+                    self._read_no_more()
+        except BaseException:  # what was read may be lost
+            self.fail(Disconnected("interrupted while a reply was read"))
+            raise
+        return call.body is not None or self.down is not None
+
     def _wait(self, call: Call, deadline: float, undo: "Optional[Callable[[wire.Buffer], List[Frame]]]") -> None:
         """Returns when a call is answered, by this thread or another."""
         arrived, began = self._arrived, time.monotonic()

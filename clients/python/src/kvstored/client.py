@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _wire as wire
 from . import bulk, fill as fills, job as jobs, options
-from ._connection import DEFAULT_SOCKET, Connection, Frame, Link, default_socket, due
+from ._connection import DEFAULT_SOCKET, Call, Connection, Frame, Link, default_socket, due
 from ._wire import Buffer, Code, Op, SpaceInfo
 from .answers import Chunk, Count, Flushed, Grant, Hinted, Match, Reason, State, Stored
 from .errors import MISTAKES, NO_ROOM, Disconnected, Error, ProtocolError, Refused
@@ -372,7 +372,6 @@ class Client(Connection):
         groups: Sequence[Group] = (),
         prefill_rate: int = 0,
         alone: bool = False,
-        shared: bool = False,
         timeout: Optional[float] = None,
     ) -> Tuple[List[Job], List[int]]:
         """A :meth:`prefetch` for each of many prompts, given in the order in which
@@ -380,20 +379,62 @@ class Client(Connection):
         share is computed once. No prompt is overtaken more than 64 times. A prompt that
         the daemon refuses has a job without chunks, whose ``reason`` says why.
 
-        ``pin`` protects each under its lookup id. ``shared``: other connections of the user
-        may :meth:`renew` the jobs. The options are said of every prompt."""
+        ``pin`` protects each under its lookup id. The options are said of every prompt."""
+        asking = Asking(self, len(prompts), 1 if groups else 1 + len(ranks))
+        with asking:
+            self._batch(
+                asking, prompts, True, timeout, lookup_ids, load_deadline, configs, ranks, groups, prefill_rate, search, policy, pin, alone
+            )  # fmt: skip
+            return asking.wait()
+
+    def ask(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        lookup_ids: Sequence[str] = (),
+        load_deadline: float = 0.0,
+        configs: Configs = (),
+        ranks: Sequence[Space] = (),
+        groups: Sequence[Group] = (),
+        prefill_rate: int = 0,
+        shared: bool = False,
+        timeout: Optional[float] = None,
+    ) -> "Asking":
+        """A :meth:`batch` for a thread that must not wait, and looks for the answer now and
+        then: nothing is there where the daemon takes no request at once, or answers later
+        than the timeout, or does not know the spaces yet: :meth:`open_spaces`. ``shared``: other connections of
+        the user may :meth:`renew` the jobs."""
+        asking = Asking(self, len(prompts), 1 if groups else 1 + len(ranks))
+        with asking:
+            self._batch(asking, prompts, False, timeout, lookup_ids, load_deadline, configs, ranks, groups, prefill_rate, shared=shared)
+        return asking
+
+    def _batch(
+        self, asking: "Asking", prompts: Sequence[Prompt], patient: bool, timeout: Optional[float], lookup_ids: Sequence[str],
+        load_deadline: float, configs: Configs, ranks: Sequence[Space], groups: Sequence[Group], prefill_rate: int,
+        search: int = 0, policy: int = 0, pin: bool = False, alone: bool = False, shared: bool = False,
+    ) -> None:  # fmt: skip
         names = itertools.chain(lookup_ids, itertools.repeat(""))
         try:
-            link, deadline = self._begin(timeout)
-            rows = [wire.prompt(self._chain(link, p, deadline), 0, name) for p, name in zip(prompts, names)]
-            asked = self._asked(link, prompts[0] if prompts else None, deadline, configs, ranks, groups, prefill_rate=prefill_rate)
+            link, asking.deadline = self._begin(timeout)
+            until = asking.deadline if patient else 0.0
+            rows = [wire.prompt(self._chain(link, p, until), 0, name) for p, name in zip(prompts, names)]
+            asked = self._asked(link, prompts[0] if prompts else None, until, configs, ranks, groups, prefill_rate=prefill_rate)
             flags = wire.PREFETCH_FLAGS_PIN * pin | wire.PREFETCH_FLAGS_ALONE * alone | wire.PREFETCH_FLAGS_SHARED * shared
             body = wire.batch(search, flags, policy, int(load_deadline * 1000), _OVERTAKEN, rows, **asked)
-            reply = link.call(Op.BATCH, body, deadline, _batch_reply, _undo_batch)
-            return [self._batched(link, job, 1 if groups else 1 + len(ranks)) for job in reply.jobs], reply.order
+            asking.link = link
+            asking.call = link.begin(Op.BATCH, body, until)
         except Error as e:
-            self._missed(e)
-            return [Job(None, self.timeout, error=e) for _ in prompts], list(range(len(prompts)))
+            asking.error = e
+
+    def open_spaces(self, spaces: Sequence[Space]) -> None:
+        """Has the daemon open spaces now, and at every new connection before it is used."""
+
+        def opened(link: Link) -> None:
+            for space in spaces:
+                self._info(link, space, time.monotonic() + self.timeout)
+
+        self._on_link(opened)
 
     def _batched(self, link: Link, job: wire.Batched, ranks: int) -> Job:
         error = Refused("batch", job.code, job.text) if job.code else None
@@ -729,6 +770,43 @@ class Client(Connection):
 _new = wire._new  # makes a row in one call
 _ONE = bulk.packed([1])  # of a payload one piece
 _PIPELINED = 512  # requests on their way at once
+class Asking:
+    """A batch that was asked for. Of one thread."""
+
+    link: Optional[Link] = None
+    call: Optional[Call] = None
+    deadline = 0.0
+    error: Optional[Error] = None
+
+    def __init__(self, client: Client, count: int, ranks: int) -> None:
+        self._client, self._count, self._ranks = client, count, ranks
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: Optional[BaseException], _: Any) -> None:
+        if self.link is not None and error is not None and not isinstance(error, Error):  # the answer may have come, and be lost
+            self.link.fail(Disconnected("interrupted in a call"))
+
+    def wait(self) -> Tuple[List[Job], List[int]]:
+        """What :meth:`Client.batch` returns."""
+        try:
+            if self.link is not None and self.call is not None:
+                reply = self.link.end(self.call, self.deadline, _batch_reply, _undo_batch)
+                return [self._client._batched(self.link, job, self._ranks) for job in reply.jobs], reply.order
+        except Error as e:
+            self.error = e
+        error = self.error or Disconnected("nothing was asked")
+        self._client._missed(error)
+        return [Job(None, self._client.timeout, error=error) for _ in range(self._count)], list(range(self._count))
+
+    def poll(self) -> Optional[List[Job]]:
+        """The jobs, None as long as there may be an answer in time. Returns at once; after
+        jobs it must not be called again. Raises what the daemon refuses as a mistake."""
+        if self.link is not None and self.call is not None and not self.link.answered(self.call) and time.monotonic() < self.deadline:
+            return None
+        return self.wait()[0]
+
+
 _OVERTAKEN = 64  # times that a prompt of a batch may be
 _NO_CHUNKS = wire.chain(0, wire.FORMS_NONE)
 

@@ -19,16 +19,17 @@ import collections
 import logging
 import random
 import time
-from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from .. import _groups, options
-from .._engine import find
+from .. import options
+from .._engine import Complaints, find
 from ..chains import digests
-from ..client import Client
-from ..errors import Error
+from ..client import Asking, Client
+from ..errors import DeadlineExceeded, Error, Refused
 from ..job import ALL, Job
 from ..pages import Pages
 from ..prefill import Prefill
+from ..prompt import Prompt
 from .compare import forms_of
 from .jobs import Worker
 from .order import Order, group, named
@@ -108,6 +109,13 @@ class _Request:
         return len(self.rows)
 
 
+class _Question(NamedTuple):
+    """About requests."""
+
+    requests: List[_Request]
+    asking: Asking
+
+
 class Manager(OffloadingManager):
     """Of one engine. Its methods are called one at a time, and none waits."""
 
@@ -124,18 +132,20 @@ class Manager(OffloadingManager):
         self._client = Client(o["socket"], space=spec.spaces[0], name="vllm", timeout=self._patience, keep_staging=gpu)
         self._pages = Pages(self._client, spec.spaces[0], others=spec.spaces[1:])
         self._bytes = spec.chunk_bytes
-        self._order, self._counters = Order(), Counters()
+        self._order, self._counters, self._complaints = Order(), Counters(), Complaints(log)
         self._prefill = Prefill(o["prefill_tokens_per_second"], o["prefill_depth"])
         self._requests: Dict[str, _Request] = {}
         self._fresh: List[_Request] = []  # of this step
         self._loads: "collections.OrderedDict[str, int]" = collections.OrderedDict()
-        self._questions: Deque[List[_Request]] = collections.deque()
+        self._questions: Deque[_Question] = collections.deque()  # without an answer
+        self._heard = False  # whether this step has looked for answers
         self._canaries: "collections.OrderedDict[str, None]" = collections.OrderedDict()  # requests that compute what is there
         self._rising: Deque[_Request] = collections.deque()  # whose blocks come up
         self._hangs = False
         self._events, self._space_id = Events(self, o["enable_kv_events"], spec, by_daemon=True), b""
         self._events.follow(self._client.socket, self._patience)
-        self._asker = Worker("ask", self._ask_next)
+        self._spaces = spec.spaces
+        self._client.open_spaces(self._spaces)
         self._waiter = Worker("rise", self._wait_next)
 
     # ---- called by vLLM's scheduler ----------------------------------------------
@@ -147,6 +157,9 @@ class Manager(OffloadingManager):
         """HIT for a block that is leased, in DRAM; RETRY while the daemon is asked, or
         the block comes up; else MISS."""
         now = time.monotonic()
+        if self._questions and not self._heard:
+            self._heard = True  # an answer in the middle of a scan would be one to a part of it
+            self._hear()
         if self._hangs or not self._client.attached or self._loads.get(req_context.req_id, 0) >= _LOADS:
             return LookupResult.MISS
         request = self._requests.get(req_context.req_id)
@@ -206,12 +219,13 @@ class Manager(OffloadingManager):
 
     def on_schedule_end(self, context: Any = None) -> None:
         """What was asked for in this step goes out; leases that waited too long go back."""
+        if self._questions and not self._heard:  # of requests that are gone
+            self._hear()
+        self._heard = False
         if self._fresh:
-            self._questions.append(self._fresh)
-            self._fresh = []
-            self._asker.wake()
-        for worker in (self._asker, self._waiter):
-            worker.rest()
+            asked, self._fresh = self._fresh, []
+            self._ask(asked)
+        self._waiter.rest()
         self._events.end_step()
         now = time.monotonic()
         for name, request in list(self._requests.items()):
@@ -236,12 +250,10 @@ class Manager(OffloadingManager):
         return self._counters.stats()
 
     def shutdown(self) -> None:
-        for worker in (self._asker, self._waiter):
-            worker.stop()
+        self._waiter.stop()
         self._client.close()
         self._events.close()
-        for worker in (self._asker, self._waiter):
-            worker.join(self._timeout + 1.0)
+        self._waiter.join(self._timeout + 1.0)
         self._pages.close()
 
     def _drop(self, name: str) -> None:
@@ -251,34 +263,12 @@ class Manager(OffloadingManager):
             if request.job is not None:
                 request.job.release_soon()
 
-    # ---- the manager's threads ---------------------------------------------------
-
-    def _ask_next(self) -> Optional[float]:
-        if self._hangs and not self._answers_again():
-            return _HANG_SECONDS
-        if not self._questions:
-            return None
-        asked = self._questions.popleft()
-        try:
-            self._ask(asked)
-        finally:
-            for request in asked:
-                request.answered = True  # also where that failed: with nothing found
-        return 0
-
-    def _answers_again(self) -> bool:
-        if not self._client.ping(timeout=self._timeout):
-            return False
-        self._hangs = False
-        log.warning("kvstored: the daemon answers again")
-        return True
-
     def _ask(self, asked: List[_Request]) -> None:
-        """One question for the prompts of a step."""
-        if self._events.enabled:
-            self._space_id = self._pages.space_id(self._timeout)
-        epoch, began, prompts = self._client.epoch, time.monotonic(), []
+        """One question for the prompts of a step. Nobody waits for the answer: the first
+        lookup of a step that finds it there takes note of it."""
+        prompts: List[Tuple[_Request, Prompt]] = []
         for request in asked:
+            request.answered = True  # also where the daemon is not asked: with nothing found
             chain = self._order.chains(request.context).get(group(request.keys[0]))
             if chain is None or any(key not in chain.numbers for key in request.keys):
                 continue
@@ -288,21 +278,53 @@ class Manager(OffloadingManager):
             prompts.append((request, self._pages.prompt([named(key) for key in keys], request.before)))
         if not prompts:
             return
-        names = [request.context.req_id for request, _ in prompts]
-        jobs = _groups.ask(
-            self._client, [p for _, p in prompts], self._prefill, self._timeout, requests=names, ranks=self._pages.others, seconds=self._patience,
-            shared=True,
-        )
-        if time.monotonic() - began >= self._timeout and not self._hangs:
-            self._hangs = True
+        if self._events.enabled:
+            self._space_id = self._pages.space_id(0.0)
+        requests = [request for request, _ in prompts]
+        say = self._prefill.says()
+        asking = self._client.ask(
+            [prompt for _, prompt in prompts], lookup_ids=[str(r.context.req_id)[:256] for r in requests], load_deadline=self._patience,
+            ranks=self._pages.others, configs=say.configs, prefill_rate=say.prefill_rate, shared=True, timeout=self._timeout,
+        )  # fmt: skip
+        for request in requests:
+            request.answered = False
+        self._questions.append(_Question(requests, asking))
+
+    def _hear(self) -> None:
+        """Takes note of the answers that are there."""
+        while self._questions:
+            question = self._questions[0]
+            try:
+                jobs = question.asking.poll()
+            except Refused:
+                jobs = []
+                self._complaints.say("a question to the daemon")
+            if jobs is None:
+                return
+            self._questions.popleft()
+            if isinstance(question.asking.error, DeadlineExceeded):
+                self._hang()
+            self._answer(question, jobs)
+
+    def _hang(self) -> None:
+        """Takes note of a daemon that did not answer in time."""
+        if not self._hangs:
             log.warning("kvstored: the daemon does not answer: everything is a miss until it does")
-        good = self._client.epoch == epoch and epoch is not None
-        for (request, _), job in zip(prompts, jobs):
+        self._hangs = True
+        self._waiter.wake()
+
+    def _answer(self, question: _Question, jobs: Sequence[Job]) -> None:
+        link = question.asking.link
+        epoch = 0 if link is None else int(link.hello.epoch)
+        good = link is not None and self._client.epoch == epoch
+        for request in question.requests:
+            request.answered = True
+        for request, job in zip(question.requests, jobs):
             canary = job.worth.chunks > 0 and self._canary > 0 and random.randrange(self._canary) == 0
             if canary:
                 self._compute(request)
             if good and job.id and not canary:
-                self._take(request, job, int(epoch or 0))
+                self._take(request, job, epoch)
             else:
                 job.release_soon()
             if canary:
@@ -342,8 +364,19 @@ class Manager(OffloadingManager):
                 break
             request.rows.append([(ref.offset, ref.length, ref.sum) for ref in refs])
 
+    # ---- the manager's thread ----------------------------------------------------
+
+    def _answers_again(self) -> bool:
+        if not self._client.ping(timeout=self._timeout) or not all(self._client.space_id(space, self._timeout) for space in self._spaces):
+            return False
+        self._hangs = False
+        log.warning("kvstored: the daemon answers again")
+        return True
+
     def _wait_next(self) -> Optional[float]:
         """Waits a little for one of those whose blocks come up."""
+        if self._hangs and not self._answers_again():
+            return _HANG_SECONDS
         if not self._rising:
             return None
         request = self._rising.popleft()

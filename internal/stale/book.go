@@ -138,10 +138,8 @@ func (b *Book) Stored(id key.SpaceID, hs []key.Hash, d time.Duration) {
 		return
 	}
 	now := b.Now()
-	for len(hs) > 0 {
-		n := min(len(hs), round)
-		b.stored(id, hs[:n], uint32(d/time.Second), now)
-		hs = hs[n:]
+	for part := range slices.Chunk(hs, round) {
+		b.stored(id, part, uint32(d/time.Second), now)
 	}
 }
 

@@ -63,7 +63,7 @@ func (l *Log) Epoch() uint64 { return l.epoch }
 // they are made: the caller holds the lock that orders them.
 func (l *Log) Note(c Change) {
 	if l.enqueue(c) {
-		l.poke()
+		base.Poke(l.wake)
 	}
 }
 
@@ -115,10 +115,8 @@ func (l *Log) Run(ctx context.Context, walk func(context.Context) error) error {
 			return nil
 		case <-l.wake:
 		}
-		select { // what comes with it goes with it: each batch wakes all readers
-		case <-ctx.Done():
+		if base.Sleep(ctx, l.o.Interval) != nil { // what comes with it goes with it: each batch wakes all readers
 			return nil
-		case <-time.After(l.o.Interval):
 		}
 		behind = l.cut() || behind
 		if behind && busy.CompareAndSwap(false, true) {
@@ -127,14 +125,10 @@ func (l *Log) Run(ctx context.Context, walk func(context.Context) error) error {
 			walking.Go(func() {
 				_ = walk(ctx) // it fails as ctx ends
 				busy.Store(false)
-				l.poke()
+				base.Poke(l.wake)
 			})
 		}
 	}
-}
-
-func (l *Log) poke() {
-	base.Poke(l.wake)
 }
 
 // cut makes batches of the pending changes, and reports whether changes were dropped.

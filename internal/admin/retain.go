@@ -3,13 +3,11 @@ package admin
 import (
 	"cmp"
 	"encoding/hex"
-	"errors"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/key"
-	"github.com/kvstored/kvstored/tier"
 )
 
 // ClaimRequest asks for something to be done with a prompt: that of the session, of the
@@ -65,11 +63,8 @@ func (c *call) claim(q *ClaimRequest) (*Chunks, error) {
 // carryOut does the action with the prompt of an order.
 func (c *call) carryOut(q *ClaimRequest, o *server.Order, name string) (*Chunks, error) {
 	chain, err := c.o.Server.Prompt(o)
-	switch {
-	case errors.Is(err, tier.ErrNotFound):
-		return nil, refuse(NotFound, "%v", err).advise("give the hashes of the prompt, or wait until a client has asked for it")
-	case err != nil:
-		return nil, refuse(BadRequest, "tokens: %v", err)
+	if err != nil {
+		return nil, noPrompt(err, "give the hashes of the prompt, or wait until a client has asked for it")
 	}
 	switch q.Action {
 	case "retain":

@@ -58,11 +58,16 @@ func (c *call) whyPrompt(q *WhyRequest) ([]Missed, error) {
 		return nil, err
 	}
 	m, err := c.o.Server.WhyPrompt(c.ctx, &o)
+	return m, noPrompt(err, "give the hashes of the prompt")
+}
+
+// noPrompt is what is wrong with an order whose prompt err is about; nil where nothing is.
+func noPrompt(err error, advice string) error {
 	switch {
 	case errors.Is(err, tier.ErrNotFound):
-		return nil, refuse(NotFound, "%v", err).advise("give the hashes of the prompt")
+		return refuse(NotFound, "%v", err).advise(advice)
 	case err != nil:
-		return nil, refuse(BadRequest, "tokens: %v", err)
+		return refuse(BadRequest, "tokens: %v", err)
 	}
-	return m, nil
+	return nil
 }

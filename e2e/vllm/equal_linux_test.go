@@ -8,10 +8,17 @@ import (
 	"github.com/kvstored/kvstored/e2e/engines/drive"
 )
 
-// classes are the two that a user may name, by what the connector is given.
+// classes are the two that a user may name, by what the connector is given, and the pool once
+// more on a stand-in for a GPU.
 var classes = map[string]func(namespace string) object{
 	"tier": func(namespace string) object { return tier(namespace, nil) },
 	"pool": pool,
+	"pool on a GPU": func(namespace string) object {
+		line := pool(namespace)
+		extra := line["kv_connector_extra_config"].(object)
+		extra["spec_name"], extra["spec_module_path"] = "OnGpuSpec", "on_gpu"
+		return line
+	},
 }
 
 // TestEqual: 20 prompts answered with KV from the daemon, by an engine that never computed

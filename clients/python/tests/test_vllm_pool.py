@@ -212,13 +212,13 @@ class Pool(Served):
         for rank, engine in enumerate(ranks):
             engine.store(wanted, stores, salt=bytes([rank]))
         ranks[1].worker.hands_failures = True
-        before = ranks[1].worker._client.arena
+        before, epoch = ranks[1].worker._client.arena, ranks[0].manager._client.epoch
         os.unlink(own)
         daemon.process.terminate()  # with all of it on disk
         daemon.process.wait(60)
         daemon.start()
         daemon.wait()
-        until(lambda: ranks[0].manager._client.attached and not ranks[1].worker._client.attached)
+        until(lambda: ranks[0].manager._client.epoch not in (None, epoch) and not ranks[1].worker._client.attached)
         for life in self.lives:
             if not os.path.lexists(own) and life != "away":
                 os.symlink(daemon.socket, own)

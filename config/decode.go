@@ -140,6 +140,7 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 		switch {
 		case !ok && d.whyLeft(sub) != "":
 			d.fail(tk, sub, "is no key any more: %s", d.whyLeft(sub))
+			d.errs[len(d.errs)-1].Left = true
 		case !ok:
 			d.fail(tk, sub, "unknown key; known here: %s", keyNames(v.Type()))
 		case seen[name]:

@@ -14,6 +14,7 @@ type Error struct {
 	Column int    // from 1, in characters
 	Path   string // such as cpu.capacity; "" where the problem is not one key's
 	Text   string // what is wrong, and what to do
+	Left   bool   // the key was one, and Rewrite takes it out
 }
 
 func (e *Error) Error() string {

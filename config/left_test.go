@@ -2,6 +2,8 @@ package config
 
 import (
 	"errors"
+	"os"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -40,11 +42,79 @@ func TestAllThatLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range errs {
-		if !strings.Contains(e.Text, "is no key any more: ") {
+		if !e.Left {
 			t.Error(e)
 		}
 	}
 	if len(errs) != 36 {
 		t.Errorf("%d keys and sections left, want 36:\n%v", len(errs), err)
+	}
+}
+
+// The file that Rewrite prints means what the earlier one meant, and has its comments.
+func TestRewrite(t *testing.T) {
+	text, taken, err := Rewrite(earlier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(taken) != 36 {
+		t.Errorf("%d keys were taken out", len(taken))
+	}
+	if c, err := loadText(t, string(text)); err != nil || !reflect.DeepEqual(c, Default()) {
+		t.Errorf("%v: %+v, want the defaults", err, c)
+	}
+	old, err := os.ReadFile(earlier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := strings.Split(string(old), "\n")
+	for line := range strings.SplitSeq(string(text), "\n") {
+		at := 0
+		for at < len(was) && was[at] != line {
+			at++
+		}
+		if at == len(was) {
+			t.Errorf("%q is no line of the earlier file, or moved", line)
+			continue
+		}
+		was = was[at+1:]
+	}
+}
+
+// Keys within braces and in lists leave by themselves.
+func TestRewriteWithinLines(t *testing.T) {
+	for old, want := range map[string]string{
+		"":                                            "",
+		"cpu: {capacity: 1GiB} # mine\n":              "cpu: {capacity: 1GiB} # mine\n",
+		"write: {mode: back, queue: 1GiB} # b\n":      "write: {mode: back} # b\n",
+		"write: {queue: 1GiB, mode: back}\n":          "write: {mode: back}\n",
+		"write: {queue: 1GiB}\n":                      "write: {}\n",
+		"events: {topic: \"a, b}\", enabled: true}\n": "events: {enabled: true}\n",
+		"events: {topic: [a, {b: c}], tokens: true, enabled: true, batches: 1}\n":                                              "events: {enabled: true}\n",
+		"spaces:\n- priority: 1 # p\n  match: a\n- match: b\n  priority: 2\n  max_age: 1h\n":                                   "spaces:\n- match: a\n- match: b\n  max_age: 1h\n",
+		"events:\n  topic:\n  - a\n  - b\n  enabled: true\n":                                                                   "events:\n  enabled: true\n",
+		"events:\n  topic:\n  - a\n# of cpu\ncpu: {mlock: true}\n":                                                             "events:\n# of cpu\ncpu: {mlock: true}\n",
+		"events: {topic: {a: 1,\n  b: [2,\n3]}, enabled: true}\n":                                                              "events: {enabled: true}\n",
+		"events: {enabled: true,\n  topic: a}\n":                                                                               "events: {enabled: true,\n  }\n",
+		"events: {enabled: true,\n  topic: a,\n  batches: 1} # c\n":                                                            "events: {enabled: true,\n  \n  } # c\n",
+		"events:\n  topic: {a: 1,\n    b: 2\n  }\n  enabled: true\n":                                                           "events:\n  enabled: true\n",
+		"events:\n  topic: |\n    a\n    # b\n\n  enabled: true\n":                                                             "events:\n\n  enabled: true\n",
+		"events:\n  topic: \"ä # {\" # ä\n  enabled: true\n":                                                                   "events:\n  enabled: true\n",
+		"arena:\n  puts: direct\n\n  spin: 1ms\n    # of spin\n# of pin\npin: {max_age: 1m}\n\n# of cpu\ncpu: {mlock: true}\n": "# of pin\n\n# of cpu\ncpu: {mlock: true}\n",
+	} {
+		path := t.TempDir() + "/f.yaml"
+		if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := Rewrite(path); err != nil || string(got) != want {
+			t.Errorf("%q becomes %q, %v; want %q", old, got, err, want)
+		}
+	}
+	path := t.TempDir() + "/f.yaml"
+	if err := os.WriteFile(path, []byte("pin: {max_age: 1m}\ncpu: {policy: sieve}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, taken, err := Rewrite(path); string(got) != "cpu: {policy: sieve}\n" || len(taken) != 1 || err == nil || !strings.Contains(err.Error(), `1:15: cpu.policy: want lru`) {
+		t.Errorf("%q, %v, %v", got, taken, err)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,6 +37,9 @@ disk is measured, with up to 64 MiB in a file that is gone at once. What a user 
 daemon's. --file-only leaves the machine out: for the configuration of another
 machine, or of a daemon that runs.
 
+With --rewrite it prints FILE without the keys that left kvstored, comments kept, and says
+on standard error what there is in place of each. FILE stays as it is.
+
 With --connect it also tries the remote tier, with everything the daemon needs
 there: it puts a small object, reads, lists and deletes it. While the daemon
 runs, that takes both flags.
@@ -48,7 +52,7 @@ Comments at the end name the keys of that file whose values wait for a restart. 
 an admin.`
 
 func checkCommand() *cobra.Command {
-	var connect, fileOnly, running bool
+	var connect, fileOnly, running, rewrite bool
 	var at adminFlags
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
@@ -60,6 +64,8 @@ func checkCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := ""
 			switch {
+			case rewrite:
+				return rewriteFile(cmd, args)
 			case len(args) == 1:
 				path = args[0]
 			case running:
@@ -101,9 +107,28 @@ func checkCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&connect, "connect", false, "try the remote tier too")
 	cmd.Flags().BoolVar(&fileOnly, "file-only", false, "leave this machine out, and what would keep serve from starting here")
+	cmd.Flags().BoolVar(&rewrite, "rewrite", false, "print the file without the keys that left")
 	cmd.Flags().BoolVar(&running, "running", false, "of the daemon that runs: its configuration, or what the file would change and what that costs")
 	at.add(cmd)
 	return cmd
+}
+
+// rewriteFile prints a file without the keys that left.
+func rewriteFile(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return errors.New("check --rewrite: name the file")
+	}
+	fresh, taken, err := config.Rewrite(args[0])
+	for _, e := range taken {
+		fmt.Fprintln(cmd.ErrOrStderr(), e)
+	}
+	if _, werr := cmd.OutOrStdout().Write(fresh); werr != nil {
+		return werr
+	}
+	if err != nil {
+		return &exitError{exitConfig, err}
+	}
+	return nil
 }
 
 // checkRemote tries the remote tier. It prints comments of the file

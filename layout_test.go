@@ -30,8 +30,8 @@ var rows = [][]string{
 	{"key", "policy", "config", "tier/breaker", "internal/budget", "internal/fair"},
 	{"internal/wire/gen"}, // prints codecs from the schema
 	{"internal/database", "internal/events", "internal/explain", "internal/index", "internal/ledger", "internal/stale", "internal/wire"},
-	{"tier", "internal/keep", "internal/sample", "internal/server/hint"},
-	{"internal/stack"},
+	{"tier", "internal/keep", "internal/sample"},
+	{"internal/stack", "internal/server/hint"},
 	{"internal/test/nested", "internal/database/databasetest"},                                                        // for tests
 	{"policy/policytest", "tier/tierfault", "internal/test/faultfs", "internal/test/logtest", "internal/test/s3test"}, // for tests
 	{"tier/tiertest"}, // for tests

@@ -32,7 +32,7 @@ var stated = map[string][]string{
 	"jobs and fills of a user":                  {"internal/daemon.uidJobs"},
 	"batches to replay":                         {"internal/daemon.eventBatches"},
 	"requests of a user that wait":              {"internal/server.maxWaiting"},
-	"jobs, fills, pins, spaces of a connection": {"internal/server.maxLive"},
+	"jobs, fills, pins, spaces of a connection": {"internal/server.maxLive", "internal/server/hint.MaxPins"},
 	"chunks of a request":                       {"key.MaxChunks"},
 	"loads of a user":                           {"internal/server.maxLoads", "prefetch.maxLoads"},
 	"snapshots of events":                       {"internal/server.maxSnapshots"},

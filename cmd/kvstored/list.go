@@ -96,9 +96,9 @@ func printClaims(w io.Writer, r *admin.Claims) error {
 	for _, h := range r.Holders {
 		holders.Row(short(h.Name, 28), fmt.Sprint(h.Connection), fmt.Sprint(h.UID), human.Bytes(h.LeaseBytes), human.Bytes(h.PinBytes))
 	}
-	retains.Row("retained as", "user", "priority", "chunks", "bytes", "ends in")
+	retains.Row("retained as", "user", "chunks", "bytes", "ends in")
 	for _, h := range r.Retained {
-		retains.Row(short(h.Name, 22), fmt.Sprint(h.UID), fmt.Sprint(h.Priority), human.Count(h.Chunks), human.Bytes(h.Bytes), ago(h.ExpiresSeconds))
+		retains.Row(short(h.Name, 22), fmt.Sprint(h.UID), human.Count(h.Chunks), human.Bytes(h.Bytes), ago(h.ExpiresSeconds))
 		retains.Row("  " + h.Space)
 	}
 	for _, t := range []struct {

@@ -36,7 +36,7 @@ type Config struct {
 
 // Claims is what is kept from eviction by name, and the connections that hold something.
 type Claims struct {
-	Pins     []Pin       `json:"pins"`     // by name, connection and space
+	Pins     []hint.Held `json:"pins"`     // by name, connection and space
 	Holders  []Holder    `json:"holders"`  // by age
 	Retained []hint.Held `json:"retained"` // most bytes first
 	LeftOut  int         `json:"left_out"`
@@ -44,7 +44,6 @@ type Claims struct {
 
 // What the server of clients tells of them, as it is answered.
 type (
-	Pin       = server.Pin
 	Holder    = server.Holder
 	ClientUse = server.Client
 	Lease     = server.Lease

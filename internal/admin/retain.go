@@ -70,12 +70,11 @@ func (c *call) carryOut(q *ClaimRequest, o *server.Order, name string) (*Chunks,
 	case "retain":
 		return c.keep(q, o, name, chain)
 	case "release":
-		n, err := c.o.Server.RetainFor(o, name, chain, 0, 0)
-		return &Chunks{uint64(n)}, err
+		return &Chunks{uint64(c.o.Server.Claims().Release(hint.Claimant{UID: o.UID, Space: o.Space, Name: name}, chain.Hashes))}, nil
 	case "prefetch":
 		c.o.Server.Promote(o, chain)
 	case "demote":
-		c.o.Stack.Cool(chain)
+		c.o.Server.Done(o, name, chain)
 	}
 	return &Chunks{uint64(chain.Len())}, nil
 }
@@ -87,12 +86,12 @@ func (c *call) keep(q *ClaimRequest, o *server.Order, name string, chain *key.Ch
 		lasts = time.Duration(*q.Seconds * float64(time.Second))
 	}
 	switch {
-	case q.Priority == nil || *q.Priority == 0 || *q.Priority > hint.MaxPriority:
-		return nil, refuse(BadRequest, "priority: give a whole number from 1 to %d", hint.MaxPriority)
+	case q.Priority != nil && (*q.Priority == 0 || *q.Priority > hint.MaxPriority):
+		return nil, refuse(BadRequest, "priority: give a whole number from 1 to %d, or none", hint.MaxPriority)
 	case q.Seconds != nil && (*q.Seconds < 0 || *q.Seconds > hint.MaxDuration.Seconds()):
 		return nil, refuse(BadRequest, "seconds: %v is not from 0 to %.0f", *q.Seconds, hint.MaxDuration.Seconds())
 	}
-	n, err := c.o.Server.RetainFor(o, name, chain, *q.Priority, lasts)
+	n, err := c.o.Server.RetainFor(o, name, chain, lasts)
 	if err != nil && n == 0 {
 		return nil, refuse(NoSpace, "%v", err).advise("release what is retained (`kvstored list claims` lists it), or raise retain.uid or retain.total")
 	}

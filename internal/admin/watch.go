@@ -93,8 +93,8 @@ func (c *call) config(*None) (*Config, error) {
 
 func (c *call) claims(*None) (*Claims, error) {
 	pins, holders, more := c.o.Server.Held(maxListed)
-	retained, others := c.o.Server.Claims().List(maxListed)
-	reply := Claims{Pins: append([]Pin{}, pins...), Holders: append([]Holder{}, holders...), Retained: append([]hint.Held{}, retained...), LeftOut: more + others}
+	retained, others := c.o.Server.Claims().List(false, maxListed)
+	reply := Claims{Pins: append([]hint.Held{}, pins...), Holders: append([]Holder{}, holders...), Retained: append([]hint.Held{}, retained...), LeftOut: more + others}
 	return &reply, nil
 }
 
@@ -107,9 +107,9 @@ func (c *call) revoke(q *ClaimRequest) (*Chunks, error) {
 	case !reflect.DeepEqual(*q, ClaimRequest{Action: q.Action, Scope: q.Scope, AllPins: q.AllPins, Connection: q.Connection}):
 		return nil, refuse(BadRequest, "revoke takes one of scope, all_pins and connection, and nothing else")
 	case q.Scope != "":
-		chunks = s.RevokePin(q.Scope)
+		chunks = s.RevokePins(func(by *hint.Claimant) bool { return by.Name == q.Scope })
 	case q.AllPins:
-		chunks = s.RevokePins()
+		chunks = s.RevokePins(func(*hint.Claimant) bool { return true })
 	default:
 		var ok bool
 		if chunks, ok = s.RevokeConnection(*q.Connection); !ok {

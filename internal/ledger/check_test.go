@@ -27,6 +27,7 @@ type audit struct {
 	indexed uint32
 	guards  uint32
 	used    int // entries in any life
+	claimed int64
 }
 
 func (a *audit) run() error {
@@ -78,7 +79,7 @@ func (a *audit) lines() error {
 	b := a.book
 	for id := uint32(1); id < b.entries.n; id++ {
 		e := b.entries.at(id)
-		if e.mark&cooled != 0 && b.evictable(e) && e.rank == 0 && *b.order.cold.link(id) == 0 {
+		if e.mark&cooled != 0 && b.evictable(e) && !e.claimed && *b.order.cold.link(id) == 0 {
 			return fmt.Errorf("ledger: entry %d is to go first, and is not in line", id)
 		}
 		if !b.underneath(e) {
@@ -150,6 +151,9 @@ func (a *audit) quotas() error {
 		under[sp.quota] += sp.bytes
 	}
 	for q, r := range b.order.scopes {
+		if q == claims {
+			under[claims] = a.claimed
+		}
 		if q != everything && r.quota.UsedBytes != under[uint32(q)] {
 			return fmt.Errorf("ledger: quota %d counts %d bytes, found %d", q, r.quota.UsedBytes, under[uint32(q)])
 		}
@@ -206,8 +210,8 @@ func (a *audit) add(e *entry) {
 			a.count.DirtyEntries++
 			a.count.DirtyBytes += int64(e.size)
 		}
-		if e.rank > 0 {
-			a.count.RetainedBytes += n
+		if e.claimed {
+			a.claimed += n
 		}
 		if e.mark&cooled != 0 {
 			a.count.ColdBytes += n

@@ -11,7 +11,7 @@ func (o *order) nextCold() (id uint32, found bool) {
 	for range min(o.cold.n, maxRound) {
 		id := o.cold.pop()
 		o.looked++
-		if e := o.entries.at(id); e.mark&cooled != 0 && e.rank == 0 && o.evictable(e) {
+		if e := o.entries.at(id); e.mark&cooled != 0 && !e.claimed && o.evictable(e) {
 			return id, true
 		}
 	}
@@ -36,13 +36,13 @@ func (l *Ledger) MarkCold(space key.SpaceID, hs []key.Hash) {
 	l.mu.eachOwn(space, hs, l.mu.cool)
 }
 
-// Cool is MarkCold for chunks that may be retained: their ranks end. What other chains
-// have too keeps its rank.
+// Cool is MarkCold for chunks that may be claimed: here their claims end. What other chains
+// have too stays claimed.
 func Cool(l *Ledger, space key.SpaceID, hs []key.Hash) {
 	l.mu.Lock()
 	defer l.unlock()
 	l.mu.eachOwn(space, hs, func(id uint32) {
-		l.mu.retain(id, 0)
+		l.mu.claim(id, false)
 		l.mu.cool(id)
 	})
 }

@@ -51,11 +51,13 @@
 // Evict takes the first that it finds of these:
 //
 //   - what Pass has named, if a tier below has it (pass.go)
+//   - a claimed leaf, while more than half of the tier is claimed (claim.go)
 //   - a leaf that MarkCold has named (cold.go)
-//   - the leaf that the policy of all names (order.go)
+//   - the leaf that the policy of all names, of the unclaimed ones (order.go)
 //   - instead of such a leaf, if it is dirty and no writer has room for it, and
 //     also where there is no leaf: what stands underneath others (under.go)
-//   - that leaf all the same; EvictSafely rather takes another or none (evict.go)
+//   - a claimed leaf, or a claimed entry underneath others
+//   - a dirty leaf all the same; EvictSafely rather takes another or none (evict.go)
 //
 // EvictOver asks the policy of the quota that is exceeded, where Pass and MarkCold
 // count for nothing. The ledger reads no clock: what is older

@@ -19,9 +19,9 @@ type entry struct {
 	size   uint32 // payload bytes
 	guard  uint32 // number in guards; 0 for an entry that nothing protects
 
-	life life
-	rank Rank // see Retain
-	mark mark
+	life    life
+	claimed bool // see Claim
+	mark    mark
 }
 
 // packed is a Value in bytes: words would have every entry aligned to eight.

@@ -110,11 +110,11 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 }
 
 // nextOf takes out the next leaf of a scope and, where there is none or it would be
-// lost, what may go from underneath others; 0 for none. Retained entries have their
-// turn where there is nothing else, or too many have a rank.
+// lost, what may go from underneath others; 0 for none. Claimed entries have their
+// turn where there is nothing else, or too many are claimed.
 func (o *order) nextOf(r uint32, works mark, lost func(*entry) bool) (leaf, other uint32) {
-	if r == everything && o.count.RetainedBytes > o.retained.most {
-		if id, ok := o.nextRetained(); ok && !lost(o.entries.at(id)) {
+	if r == everything && o.exceeded(claims) {
+		if id, ok := o.next(claims); ok && !lost(o.entries.at(id)) {
 			return id, 0
 		} else if ok {
 			o.join(id)
@@ -124,12 +124,9 @@ func (o *order) nextOf(r uint32, works mark, lost func(*entry) bool) (leaf, othe
 	if ok && !lost(o.entries.at(leaf)) {
 		return leaf, 0
 	}
-	other, found := o.nextUnder(r, works, false)
-	if ok || found || r != everything {
-		return leaf, other
-	}
-	if leaf, ok = o.nextRetained(); !ok || lost(o.entries.at(leaf)) {
-		other, _ = o.nextUnder(r, works, true)
+	other, found := o.nextUnder(r, works)
+	if !ok && !found && r == everything {
+		return o.nextOf(claims, works, lost)
 	}
 	return leaf, other
 }
@@ -181,8 +178,10 @@ func (b *book) endResidency(id uint32) {
 	e := b.entries.at(id)
 	was, n := b.protected(e), b.bytes(e)
 	b.unlink(id)
-	b.countRetained(e, -1)
-	e.rank = 0
+	if e.claimed {
+		b.order.scopes[claims].quota.UsedBytes -= n
+		e.claimed = false
+	}
 	b.setCold(e, false)
 	e.life = gone
 	e.mark &^= fresh | passed | ends

@@ -21,6 +21,9 @@ func (l *Ledger) SetPolicy(name string) error {
 	defer l.switching.Unlock()
 	fresh := make([]policy.Policy, len(l.mu.order.scopes)) // only Requote changes their number
 	for r := range fresh {
+		if r == claims {
+			continue // always the one used longest ago
+		}
 		room := l.capacity
 		if r != everything {
 			room = l.mu.order.scopes[r].quota.QuotaBytes // or these
@@ -32,7 +35,9 @@ func (l *Ledger) SetPolicy(name string) error {
 		l.mu.order.introduce(fresh[r])
 	}
 	for r, p := range fresh {
-		l.handOver(uint32(r), p)
+		if p != nil {
+			l.handOver(uint32(r), p)
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +106,7 @@ func (l *Ledger) eachIn(r uint32, do func(*book, policy.ID)) {
 		end := min(id+handOverRound, b.entries.n)
 		for ; id < end; id++ {
 			e := b.entries.at(id)
-			if e.life == resident && (r == everything || e.mark&inQuota != 0 && b.spaces.slots.at(e.space).quota == r) {
+			if e.life == resident && b.order.has(r, e) {
 				do(b, policy.ID(id))
 			}
 		}

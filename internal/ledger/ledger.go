@@ -204,7 +204,7 @@ type Stats struct {
 	Entries        int   // resident
 	DirtyEntries   int   // resident, and the tiers below lack them
 	DirtyBytes     int64 // payload bytes of these
-	RetainedBytes  int64 // occupied by entries that have a rank; see Retain
+	ClaimedBytes   int64 // occupied by entries that are claimed; see Claim
 	ColdBytes      int64 // occupied by those that go first; see MarkCold and Need
 	Filling        int
 	Holes          int // missing parents of entries
@@ -227,6 +227,7 @@ func (l *Ledger) Stats() Stats {
 	s.CapacityBytes = l.capacity
 	s.EvictableBytes = s.UsedBytes - s.ProtectedBytes - s.LeavingBytes
 	s.Owners = b.budgets.open
+	s.ClaimedBytes = b.order.scopes[claims].quota.UsedBytes
 	s.Steps = b.order.steps()
 	return s
 }

@@ -91,7 +91,7 @@ func (r *rig) run() {
 		r.begin, r.begin, r.begin, r.begin, r.publish, r.publish, r.abort, r.hold, r.hold,
 		r.unhold, r.unhold, r.touch, r.evict, r.evict, r.remove, r.free, r.free,
 		r.owner, r.charge, r.restore, r.mark, r.look, r.store, r.store, r.store, r.evictOwn, r.evictOwn,
-		r.announce, r.announce, r.retain, r.passBy, r.passBy, r.passBy, r.pass, func() { r.seldom(func() { r.seldom(r.cool) }) }, func() { r.seldom(r.assign) }, func() { r.seldom(r.turn) },
+		r.announce, r.announce, r.claim, r.passBy, r.passBy, r.passBy, r.pass, func() { r.seldom(func() { r.seldom(r.cool) }) }, func() { r.seldom(r.assign) }, func() { r.seldom(r.turn) },
 	}
 	for {
 		i := r.source(len(steps))

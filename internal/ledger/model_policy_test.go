@@ -29,42 +29,36 @@ type ranking struct {
 	renews        bool // the policy does, also where it is only trusted
 	evictions     uint64
 	refused       uint64
-	retained      [ledger.MaxRank]policy.Policy
-	passing       []policy.ID // of what has come by, first to last; what has left since may be among it
+	claims        policy.Policy // of those that are claimed
+	passing       []policy.ID   // of what has come by, first to last; what has left since may be among it
 }
 
-// retain gives an entry a rank.
-func (m *model) retain(e *body, rank ledger.Rank) {
-	if e.rank == rank {
+// claim says whether an entry is claimed.
+func (m *model) claim(e *body, is bool) {
+	if e.claimed == is {
 		return
 	}
-	if e.rank > 0 {
-		m.retained[e.rank-1].Remove(e.entry.ID)
-	}
-	if e.rank = rank; rank > 0 {
-		m.retained[rank-1].Add(e.entry.ID, meta(e))
+	if e.claimed = is; is {
+		m.claims.Add(e.entry.ID, meta(e))
+	} else {
+		m.claims.Remove(e.entry.ID)
 	}
 }
 
-// retainedLeaf takes the first of the retained entries that may go out of all.
-func (m *model) retainedLeaf() *body {
+// claimedLeaf takes the first of the claimed entries that may go out of all.
+func (m *model) claimedLeaf() *body {
 	byID := m.byID()
-	for _, p := range m.retained {
-		if id, ok := p.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) }); ok {
-			e := byID[id]
-			p.Add(id, meta(e))
-			m.remove(e)
-			return e
-		}
+	id, ok := m.claims.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) })
+	if !ok {
+		return nil
 	}
-	return nil
+	m.claims.Add(id, meta(byID[id]))
+	m.remove(byID[id])
+	return byID[id]
 }
 
 func newRanking(name string) *ranking {
-	r := &ranking{in: make(map[*body]bool)}
-	for i := range r.retained {
-		r.retained[i] = policytest.Model("lru", 0)
-	}
+	r := &ranking{in: make(map[*body]bool), claims: policytest.Model("lru", 0)}
 	r.all = r.reference(name, 1<<20)
 	return r
 }
@@ -159,8 +153,8 @@ func (r *ranking) admit(k key.Key, size uint32) {
 
 func (r *ranking) add(e *body) {
 	r.all.Add(e.entry.ID, meta(e))
-	if e.rank > 0 {
-		r.retained[e.rank-1].Add(e.entry.ID, meta(e))
+	if e.claimed {
+		r.claims.Add(e.entry.ID, meta(e))
 	}
 	if r.owns(e.entry.Key) {
 		r.quote(e)
@@ -173,8 +167,8 @@ func (r *ranking) quote(e *body) {
 }
 
 func (r *ranking) touch(e *body) {
-	if e.rank > 0 {
-		r.retained[e.rank-1].Touch(e.entry.ID)
+	if e.claimed {
+		r.claims.Touch(e.entry.ID)
 	}
 	r.all.Touch(e.entry.ID)
 	if r.in[e] {
@@ -183,8 +177,8 @@ func (r *ranking) touch(e *body) {
 }
 
 func (r *ranking) renew(e *body) {
-	if e.rank > 0 {
-		r.retained[e.rank-1].Touch(e.entry.ID)
+	if e.claimed {
+		r.claims.Touch(e.entry.ID)
 	}
 	if all, ok := r.all.(policy.Renewer); ok {
 		all.Renew(e.entry.ID)
@@ -196,8 +190,8 @@ func (r *ranking) renew(e *body) {
 
 func (r *ranking) remove(e *body) {
 	r.all.Remove(e.entry.ID)
-	if e.rank > 0 {
-		r.retained[e.rank-1].Remove(e.entry.ID)
+	if e.claimed {
+		r.claims.Remove(e.entry.ID)
 	}
 	if r.in[e] {
 		r.own.Remove(e.entry.ID)
@@ -383,8 +377,8 @@ func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
 		return nil
 	}
 	for range 16 {
-		if p == m.all && m.stats().RetainedBytes > 1<<20/2 {
-			if e := m.retainedLeaf(); e != nil && !m.isLost(e) {
+		if p == m.all && m.stats().ClaimedBytes > 1<<20/2 {
+			if e := m.claimedLeaf(); e != nil && !m.isLost(e) {
 				return e
 			} else if e != nil {
 				m.add(e)
@@ -396,7 +390,7 @@ func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
 		}
 		under := m.under(p, got, false)
 		if e == nil && under == nil && p == m.all {
-			if e = m.retainedLeaf(); e != nil && !m.isLost(e) {
+			if e = m.claimedLeaf(); e != nil && !m.isLost(e) {
 				return e
 			}
 			under = m.under(p, got, true)
@@ -417,10 +411,13 @@ func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
 
 // mayGiveUp says whether a ledger may have come to leaves that would be lost only.
 func (m *model) mayGiveUp(p policy.Policy, got ledger.Entry) bool {
-	var any, lost [2]bool // without a rank, and with one
+	var any, lost [2]bool // not claimed, and claimed
 	for _, e := range m.live {
 		if m.works != 0 && m.evictable(e) {
-			with := min(e.rank, 1)
+			with := 0
+			if e.claimed {
+				with = 1
+			}
 			any[with], lost[with] = true, lost[with] || m.isLost(e)
 		}
 	}
@@ -434,9 +431,9 @@ func (m *model) isLost(e *body) bool {
 }
 
 // under is what the ledger evicted of a policy, if it stands underneath.
-func (m *model) under(p policy.Policy, got ledger.Entry, retained bool) *body {
+func (m *model) under(p policy.Policy, got ledger.Entry, claimed bool) *body {
 	for _, e := range m.live {
-		if m.underneath(e) && (retained || p == m.own || e.rank == 0) && (p == m.all || m.in[e]) && (got.Key == key.Key{} || e.entry == known(got)) {
+		if m.underneath(e) && (claimed || p == m.own || !e.claimed) && (p == m.all || m.in[e]) && (got.Key == key.Key{} || e.entry == known(got)) {
 			return e
 		}
 	}
@@ -446,7 +443,7 @@ func (m *model) under(p policy.Policy, got ledger.Entry, retained bool) *body {
 // leaf takes the next of one of the policies out of all.
 func (m *model) leaf(p policy.Policy) *body {
 	byID := m.byID()
-	id, ok := p.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) && (p == m.own || byID[id].rank == 0) })
+	id, ok := p.Evict(func(id policy.ID) bool { return m.evictable(byID[id]) && (p == m.own || !byID[id].claimed) })
 	if !ok {
 		return nil
 	}
@@ -456,8 +453,8 @@ func (m *model) leaf(p policy.Policy) *body {
 	} else if m.in[e] {
 		m.own.Remove(id)
 	}
-	if e.rank > 0 {
-		m.retained[e.rank-1].Remove(id)
+	if e.claimed {
+		m.claims.Remove(id)
 	}
 	delete(m.in, e)
 	return e

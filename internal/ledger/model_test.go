@@ -21,15 +21,15 @@ type model struct {
 
 // body is one entry with bytes.
 type body struct {
-	entry  ledger.Entry
-	parent key.Hash
-	state  ledger.State
-	holds  map[holder]int
-	filler holder
-	freed  bool
-	fresh  bool // published to be used, and not used yet
-	rank   ledger.Rank
-	passed bool // the prompt has come by here
+	entry   ledger.Entry
+	parent  key.Hash
+	state   ledger.State
+	holds   map[holder]int
+	filler  holder
+	freed   bool
+	fresh   bool // published to be used, and not used yet
+	claimed bool
+	passed  bool // the prompt has come by here
 	// charged says of a victim that its writer has the room for it.
 	charged bool
 	// undead is set while a removed body still stands for the missing
@@ -331,7 +331,7 @@ func (m *model) endResidency(e *body) {
 	m.unlink(e)
 	delete(m.live, e.entry.Key)
 	m.dead = append(m.dead, e)
-	e.rank, e.passed = 0, false
+	e.claimed, e.passed = false, false
 	e.undead = m.hasKids(e.entry.Key)
 }
 
@@ -352,8 +352,8 @@ func (m *model) stats() (s ledger.Stats) {
 			s.Filling++
 		} else {
 			s.Entries++
-			if e.rank > 0 {
-				s.RetainedBytes += occupied(e.entry.Size)
+			if e.claimed {
+				s.ClaimedBytes += occupied(e.entry.Size)
 			}
 			if e.entry.Dirty {
 				s.DirtyEntries++

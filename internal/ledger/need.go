@@ -28,7 +28,7 @@ func Need(l *Ledger, k key.Key, full, needed bool) {
 		if full {
 			e.mark |= ends
 		}
-	case e.rank == 0 && (!full || b.isSpent(e)) && !b.order.proven(id):
+	case !e.claimed && (!full || b.isSpent(e)) && !b.order.proven(id):
 		b.cool(id)
 		b.released = true
 	}
@@ -38,7 +38,7 @@ func Need(l *Ledger, k key.Key, full, needed bool) {
 // below it, and it was not used. A kid that goes asks for its parent.
 func (t *table) isSpent(e *entry) bool {
 	return e.life == resident && e.kids == 0 && e.mark&ends == 0 && e.mark/hit == 0 &&
-		e.rank == 0 && t.spaces.slots.at(e.space).bounds
+		!e.claimed && t.spaces.slots.at(e.space).bounds
 }
 
 // Revive makes a chunk that is dead like any other: it was asked for.

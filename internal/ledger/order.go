@@ -10,11 +10,9 @@ import (
 // go before the victims of the policies.
 type order struct {
 	*table
-	scopes    []scope // of everything, then of each quota
-	name      string  // of their policies
-	retained  retained
-	leaf      func(policy.ID) bool // any that may go
-	ok        func(policy.ID) bool // of these, what the policy of all may name
+	scopes    []scope              // of everything, of what is claimed, then of each quota
+	name      string               // of their policies
+	leaf, ok  func(policy.ID) bool // any that may go; what the policy of all may name
 	retired   uint64               // steps of policies that were replaced
 	requoting bool                 // no quota is enforced; see Requote
 
@@ -31,20 +29,22 @@ type order struct {
 
 // init installs the policies. Those of quotas are of the kind of opt.Policy.
 func (o *order) init(t *table, opt Options, later bool) {
-	o.table, o.leaf, o.ok = t, t.acceptable, t.unretained
-	o.retained.init(opt.CapacityBytes)
+	o.table, o.leaf, o.ok = t, t.acceptable, t.unclaimed
 	o.name = cmp.Or(opt.PolicyName, "lru")
-	o.scopes = make([]scope, 1+len(opt.Quotas))
+	o.scopes = make([]scope, firstQuota+len(opt.Quotas))
 	o.introduce(opt.Policy)
 	o.scopes[everything].install(opt.Policy, later)
+	lru, _ := policy.New("lru", 0) // there is one of that name
+	o.scopes[claims].install(lru, later)
+	o.scopes[claims].quota.QuotaBytes = opt.CapacityBytes / 2 // the rest is for others: a new one would go at once
 	for i, q := range opt.Quotas {
 		p, err := policy.New(o.name, q.Bytes)
 		if err != nil {
 			panic("ledger: " + err.Error()) // it made opt.Policy
 		}
 		o.introduce(p)
-		o.scopes[1+i].install(p, later)
-		o.scopes[1+i].quota.QuotaBytes = q.Bytes
+		o.scopes[firstQuota+i].install(p, later)
+		o.scopes[firstQuota+i].quota.QuotaBytes = q.Bytes
 	}
 }
 
@@ -78,9 +78,23 @@ func (o *order) meta(e *entry, plans bool) policy.Meta {
 // inScopes calls do with each scope that has the resident entry e.
 func (o *order) inScopes(e *entry, do func(*scope)) {
 	do(&o.scopes[everything])
+	if e.claimed {
+		do(&o.scopes[claims])
+	}
 	if e.mark&inQuota != 0 {
 		do(&o.scopes[o.spaces.slots.at(e.space).quota])
 	}
+}
+
+// has reports whether a scope has the resident entry e.
+func (o *order) has(r uint32, e *entry) bool {
+	switch r {
+	case everything:
+		return true
+	case claims:
+		return e.claimed
+	}
+	return e.mark&inQuota != 0 && o.spaces.slots.at(e.space).quota == r
 }
 
 // miss tells the policies of the filling entry e, before any victim goes for it.
@@ -100,7 +114,9 @@ func (o *order) add(r, id uint32) {
 // join makes the entry a candidate.
 func (o *order) join(id uint32) {
 	o.add(everything, id)
-	o.retained.add(o.entries.at(id), policy.ID(id))
+	if o.entries.at(id).claimed {
+		o.add(claims, id)
+	}
 	if sp := o.spaces.slots.at(o.entries.at(id).space); sp.quota != 0 && !sp.moving {
 		o.joinQuota(id)
 	}
@@ -115,7 +131,6 @@ func (o *order) joinQuota(id uint32) {
 }
 
 func (o *order) touch(id uint32) {
-	o.retained.touch(o.entries.at(id), policy.ID(id))
 	o.inScopes(o.entries.at(id), func(r *scope) {
 		if !r.silent {
 			r.policy.Touch(policy.ID(id))
@@ -125,7 +140,6 @@ func (o *order) touch(id uint32) {
 
 // renew makes the entry as young as one just used. It is no use.
 func (o *order) renew(id uint32) {
-	o.retained.touch(o.entries.at(id), policy.ID(id))
 	o.inScopes(o.entries.at(id), func(r *scope) {
 		if r.renewer != nil {
 			r.renewer.Renew(policy.ID(id))
@@ -157,7 +171,6 @@ func (o *order) allow(id uint32) {
 	if o.entries.at(id).mark&cooled != 0 {
 		o.cold.push(id)
 	}
-	o.retained.allow(o.entries.at(id), policy.ID(id))
 	o.inScopes(o.entries.at(id), func(r *scope) { r.policy.Allow(policy.ID(id)) })
 }
 
@@ -180,7 +193,6 @@ func (o *order) leave(id uint32) {
 func (o *order) out(id uint32, forget func(*scope)) {
 	e := o.entries.at(id)
 	o.inScopes(e, forget)
-	o.retained.remove(e, policy.ID(id))
 	e.mark &^= inQuota
 }
 
@@ -207,17 +219,12 @@ func (o *order) next(r uint32) (id uint32, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	id = uint32(victim)
-	e := o.entries.at(id)
-	switch {
-	case r != everything:
-		o.scopes[everything].policy.Remove(victim)
-	case e.mark&inQuota != 0:
-		o.scopes[o.spaces.slots.at(e.space).quota].policy.Remove(victim)
-	}
-	o.retained.remove(e, victim)
-	e.mark &^= inQuota
-	return id, true
+	o.out(uint32(victim), func(other *scope) {
+		if other != &o.scopes[r] {
+			other.policy.Remove(victim)
+		}
+	})
+	return uint32(victim), true
 }
 
 // steps is what all policies there have been inspected.
@@ -225,5 +232,5 @@ func (o *order) steps() (n uint64) {
 	for i := range o.scopes {
 		n += o.scopes[i].policy.Steps()
 	}
-	return n + o.retired + o.retained.steps() + o.looked
+	return n + o.retired + o.looked
 }

@@ -85,6 +85,13 @@ func (b *budgets) settle(place uint32) {
 	b.released = true // who is alone now may have the whole class
 }
 
+// OwnerBytes is what o holds and is charged for in class c, in occupied bytes.
+func (l *Ledger) OwnerBytes(o Owner, c Class) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.budgets.owner(o).bytes[c]
+}
+
 // Charge counts n bytes of the tier's room that are no entry (memory put
 // aside) as used and as protected by o in class c. It is refused like a
 // Hold; Uncharge gives them back.

@@ -31,7 +31,7 @@ func (l *Ledger) Quotas() []QuotaStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []QuotaStats
-	for _, r := range l.mu.order.scopes[everything+1:] {
+	for _, r := range l.mu.order.scopes[firstQuota:] {
 		out = append(out, r.quota)
 	}
 	return out
@@ -43,7 +43,7 @@ func (l *Ledger) Quotas() []QuotaStats {
 // space has already counts from now on and joins the quota's own order of
 // eviction, in the order in which it came, 4,096 entries a lock round.
 func (l *Ledger) Assign(id key.SpaceID, i int) {
-	slot := l.assign(id, uint32(i+1))
+	slot := l.assign(id, uint32(i+firstQuota))
 	if slot == noSpace {
 		return
 	}
@@ -150,8 +150,8 @@ func (l *Ledger) refuseUnder(id ID) {
 // is, or its entries are all protected.
 func (l *Ledger) EvictOver() (Entry, bool) {
 	return l.evictFirst(func(b *book, works mark) (Entry, bool) {
-		for r := range b.order.scopes[everything+1:] {
-			if r := uint32(r + 1); b.order.exceeded(r) {
+		for r := range b.order.scopes[firstQuota:] {
+			if r := uint32(r + firstQuota); b.order.exceeded(r) {
 				if v, ok := b.evictUnder(r, works); ok {
 					return v, true
 				}
@@ -165,8 +165,8 @@ func (l *Ledger) EvictOver() (Entry, bool) {
 func (l *Ledger) OverQuota() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for r := range l.mu.order.scopes[everything+1:] {
-		if l.mu.order.exceeded(uint32(r + 1)) {
+	for r := range l.mu.order.scopes[firstQuota:] {
+		if l.mu.order.exceeded(uint32(r + firstQuota)) {
 			return true
 		}
 	}

@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"slices"
+
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -44,7 +46,7 @@ func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
 	})
 	for i, q := range qs {
 		if q.Was >= 0 && fresh[i] != nil {
-			l.handOver(uint32(1+i), fresh[i])
+			l.handOver(uint32(firstQuota+i), fresh[i])
 		}
 	}
 	l.mu.Lock()
@@ -83,7 +85,7 @@ func (l *Ledger) beginRequote(qs []Requota, under map[key.SpaceID]int) {
 		sp, to := b.spaces.slots.at(slot), scopeOf(under, id)
 		stays := sp.quota == to && to == everything
 		if to != everything {
-			stays = sp.quota != everything && qs[to-1].Was == int(sp.quota)-1
+			stays = sp.quota != everything && qs[to-firstQuota].Was == int(sp.quota)-firstQuota
 		}
 		sp.moving = !stays
 	}
@@ -95,7 +97,7 @@ func scopeOf(under map[key.SpaceID]int, id key.SpaceID) uint32 {
 	if !ok {
 		return everything
 	}
-	return uint32(i + 1)
+	return uint32(i + firstQuota)
 }
 
 // swapQuotas puts the new quotas in place. Those that go on keep their policies.
@@ -104,19 +106,18 @@ func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.S
 	defer l.mu.Unlock()
 	b := &l.mu.book
 	old := b.order.scopes
-	b.order.scopes = make([]scope, 1+len(qs))
-	b.order.scopes[everything] = old[everything]
+	b.order.scopes = append(slices.Clone(old[:firstQuota]), make([]scope, len(qs))...)
 	for i, q := range qs {
-		r := &b.order.scopes[1+i]
+		r := &b.order.scopes[firstQuota+i]
 		if q.Was >= 0 {
-			*r = old[1+q.Was]
-			old[1+q.Was].policy = nil
+			*r = old[firstQuota+q.Was]
+			old[firstQuota+q.Was].policy = nil
 		} else {
 			r.install(fresh[i], l.later)
 		}
 		r.quota.QuotaBytes, r.quota.UsedBytes = q.Bytes, 0
 	}
-	for _, r := range old[1:] {
+	for _, r := range old[firstQuota:] {
 		if r.policy != nil {
 			b.order.retired += r.policy.Steps()
 		}

@@ -2,8 +2,8 @@ package ledger
 
 import "github.com/kvstored/kvstored/policy"
 
-// scope is some of the entries and the order in which they go: all entries, or
-// those under one quota, which are in both.
+// scope is some of the entries and the order in which they go: all entries, besides those
+// that are claimed, and those under one quota.
 type scope struct {
 	policy  policy.Policy
 	planner planner        // the same, if it wants to be told of requests
@@ -12,11 +12,12 @@ type scope struct {
 	silent  bool           // it is told of nothing else: neither of touches nor of what comes
 	under   line           // what may go though others stand on it
 
-	quota QuotaStats // of the second kind
+	quota QuotaStats // of all but the first
 }
 
-// everything is the scope of all entries; those of quotas follow.
-const everything = 0
+// The scopes of all entries, and of those that are claimed, which have half of the tier for
+// a quota; those of other quotas follow.
+const everything, claims, firstQuota = 0, 1, 2
 
 func (r *scope) miss(hash uint64, size int64) {
 	if !r.silent {

@@ -352,17 +352,17 @@ func known(e ledger.Entry) ledger.Entry {
 	return e
 }
 
-// retain gives the chunks of a path ranks, or takes them.
-func (r *rig) retain() {
+// claim claims the chunks of a path, or does not any more.
+func (r *rig) claim() {
 	ks := r.path()
-	hs, ranks := make([]key.Hash, len(ks)), make([]ledger.Rank, len(ks))
+	hs, claimed := make([]key.Hash, len(ks)), make([]bool, len(ks))
 	for i, k := range ks {
-		hs[i], ranks[i] = k.Hash, ledger.Rank(max(0, r.source(int(ledger.MaxRank)+3)-2))
+		hs[i], claimed[i] = k.Hash, r.source(7) > 2
 		if e := r.model.live[k]; e != nil && e.state == ledger.Resident {
-			r.model.retain(e, ranks[i])
+			r.model.claim(e, claimed[i])
 		}
 	}
-	ledger.Retain(r.real, ks[0].Space, hs, ranks)
+	ledger.Claim(r.real, ks[0].Space, hs, claimed)
 }
 
 // turn replaces the policy.

@@ -77,9 +77,9 @@ const underLook = 64
 
 // nextUnder takes out what may go although it has kids. What may not any more
 // is dropped on the way: it was put there once for that. It finds nothing, and
-// leaves no stale, where that would make the lock round too long. What is retained
-// has its turn only if retained says so.
-func (o *order) nextUnder(r uint32, works mark, retained bool) (id uint32, found bool) {
+// leaves no stale, where that would make the lock round too long. In the scope of all it
+// passes over claimed entries.
+func (o *order) nextUnder(r uint32, works mark) (id uint32, found bool) {
 	if works == 0 {
 		return 0, false
 	}
@@ -88,13 +88,12 @@ func (o *order) nextUnder(r uint32, works mark, retained bool) (id uint32, found
 		id := q.pop()
 		e := o.entries.at(id)
 		switch {
-		case !o.underneath(e) || r != everything && (e.mark&inQuota == 0 || o.spaces.slots.at(e.space).quota != r):
-			// Or it is in the scope no more.
+		case !o.underneath(e) || !o.has(r, e):
 			if o.stale--; o.stale == 0 {
 				return 0, false
 			}
 			continue
-		case e.rank > 0 && r == everything && !retained:
+		case e.claimed && r == everything:
 		case e.mark&works != 0 && (looked >= underLook || !again(e)):
 			o.remove(id)
 			return id, true

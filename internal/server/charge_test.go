@@ -31,12 +31,6 @@ func TestEverythingIsCharged(t *testing.T) {
 			sp.Model = fmt.Sprintf("%04d%s", i, text[4:])
 			return wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: sp}
 		}, 1000},
-		{"names of pins", 2 * mib, 4, func(c *raw, i int) (wire.Op, wire.Message) {
-			return wire.OpPin, &wire.PinRequest{Chain: c.chain(known), LookupID: fmt.Sprint(i, name)}
-		}, 1000},
-		{"chunks of pins", 2 * mib, 4, func(c *raw, i int) (wire.Op, wire.Message) {
-			return wire.OpPin, &wire.PinRequest{Chain: c.chain(known), LookupID: fmt.Sprint(i)}
-		}, 1000},
 		{"names of prefetches that pin", 2 * mib, 4, func(c *raw, i int) (wire.Op, wire.Message) {
 			return wire.OpPrefetch, &wire.PrefetchRequest{Chain: c.chain(known), Flags: wire.PrefetchPin, LookupID: fmt.Sprint(i, name)}
 		}, 1000},

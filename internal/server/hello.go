@@ -14,6 +14,7 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -124,7 +125,7 @@ func limitsOf(s *Server) wire.Limits {
 		LeaseMillis: millis(now.LeaseMaxAge), PinMillis: millis(now.PinMaxAge), PrefetchMillis: millis(now.Prefetch.Deadline),
 		PrefetchMicrosPer1024: micros(now.Prefetch.Per1024Tokens),
 		HelloMillis:           millis(o.Limits.HelloTimeout), StallMillis: millis(o.Limits.StallTimeout),
-		Requests: maxLive, Jobs: maxLive, Fills: maxLive, Pins: maxLive, Spaces: maxLive,
+		Requests: maxLive, Jobs: maxLive, Fills: maxLive, Pins: hint.MaxPins, Spaces: maxLive,
 		UserJobs: uint32(o.Limits.UIDJobs), UnreadBytes: uint32(o.Limits.QueueBytes),
 		Warms:       maxWarms,
 		ChunkTokens: uint32(now.ChunkTokens),

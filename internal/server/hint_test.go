@@ -175,7 +175,7 @@ func TestFaults(t *testing.T) {
 			)}, 1, []string{"unsupported 0 a: the daemon knows no action"}},
 			"another version":        {map[string]string{"kv_hints": envelope(action{"action_id": "a", "action_type": "kv.retain", "action_version": "2.0"})}, 0, []string{"unsupported 0 a: kv.retain has the version"}},
 			"outside the prompt":     {map[string]string{"kv_hints": envelope(keep(of(0, 100*tokens, 80, 60)), keep(of(0, tokens, 70, 60)))}, 1, []string{"too_large 0 "}},
-			"rising":                 {map[string]string{"kv_hints": envelope(keep(of(0, tokens, 20, 60), of(tokens, 2*tokens, 80, 60)))}, 1, []string{"bad_request 0 "}},
+			"all priorities are one": {map[string]string{"kv_hints": envelope(keep(of(0, tokens, 20, 60), of(tokens, 2*tokens, 80, 60)))}, 2, nil},
 			"too long":               {map[string]string{"kv_hints": envelope(keep(of(0, tokens, 20, 31*24*3600)))}, 0, []string{"too_large 0 "}},
 			"too many":               {map[string]string{"kv_hints": envelope(many...)}, 16, []string{"too_large 16 "}},
 			"no envelope":            {map[string]string{"kv_hints": "{", "retain_priority": "5"}, 4, []string{"bad_request config kv_hints: no envelope"}},

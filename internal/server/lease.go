@@ -13,16 +13,6 @@ import (
 
 // lease holds the chunks of the match that are in DRAM, and returns how many.
 func (j *job) lease(m *stack.Match) (int, error) {
-	stack, owner, from := j.stack, j.session.owner, j.skip()
-	if j.ranks() == 1 {
-		refs := make([]tier.Ref, m.Hot, max(m.Hot, m.Chunks))
-		n, err := stack.Hold(owner, ledger.Lease, j.chain, from, from+m.Hot, refs)
-		j.mu.refs = refs[:0]
-		for _, r := range refs[:n] {
-			j.add(chunk{r, tier.CPU})
-		}
-		return n, err
-	}
 	held := make([][]tier.Ref, j.ranks())
 	n, err := j.leaseRanks(held, m.Hot)
 	if err != nil { // what the first ranks took, the others lack: once more with equal shares

@@ -4,10 +4,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/server/hint"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
-	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/key"
 )
+
+// leaving is a store of claims, of which a connection leaves once something is pinned.
+type leaving struct {
+	*stack.Stack
+	leaves *reader
+}
+
+func (s leaving) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
+	s.Stack.Claim(space, hs, claimed)
+	s.leaves.mu.Lock()
+	s.leaves.mu.closed = true // close waits for the mutex of the claims
+	s.leaves.mu.Unlock()
+}
 
 // A connection leaves while another of its user works for a job of its own. All that the job
 // held and pinned is given back in the end, and the owner with it.
@@ -22,12 +36,15 @@ func TestConnectionLeavesItsJob(t *testing.T) {
 			}
 		},
 		"pinned by another that waits": func(g *stage, leaves, _ *reader, j *job) {
-			refs := make([]tier.Ref, 2)
-			n, err := g.server.o.Stack.Hold(leaves.owner, ledger.Pin, j.chain, 0, len(refs), refs)
-			g.must(err)
-			leaves.close()
-			if err := g.server.pins.add(leaves.session, j.chain.Space, "x", refs[:n], time.Hour); err == nil {
+			claims := g.server.wishes.claims
+			g.server.wishes.claims = hint.NewClaims(leaving{g.server.o.Stack, leaves}, g.server.settings().Retain)
+			if n, err := addPin(leaves.session, j.chain, 0, 2, "x", time.Hour); err == nil || n.Chunks != 0 {
 				g.t.Error("a connection that has left pins something")
+			}
+			leaves.mu.closed, g.server.wishes.claims = false, claims
+			leaves.close()
+			if list, _ := g.server.wishes.claims.List(true, 9); len(list) != 0 {
+				g.t.Errorf("the pins %v stay", list)
 			}
 		},
 		"held by another that waits": func(g *stage, leaves, _ *reader, j *job) {
@@ -47,7 +64,7 @@ func TestConnectionLeavesItsJob(t *testing.T) {
 				g.reader = stays
 				end(g, leaves, stays, j)
 				g.must(leaves.conn.Close())
-				if pins, _ := g.server.pins.list(9); len(pins) != 0 {
+				if pins, _ := g.server.wishes.claims.List(true, 9); len(pins) != 0 {
 					g.t.Errorf("the pins %v stay", pins)
 				}
 			})

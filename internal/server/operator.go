@@ -19,23 +19,13 @@ import (
 // What administrators see and take of the server's clients, as package admin tells it in
 // JSON; nothing here looks at rights, but for Spaces.
 
-// Pin is what one connection protects of one space under one name.
-type Pin struct {
-	Name           string  `json:"name"`
-	Space          string  `json:"space"`
-	Connection     uint64  `json:"connection"`
-	Chunks         int     `json:"chunks"`
-	Bytes          uint64  `json:"bytes"`
-	ExpiresSeconds float64 `json:"expires_seconds"`
-}
-
 // Holder is a connection that holds something.
 type Holder struct {
 	Connection uint64 `json:"connection"`
 	UID        uint32 `json:"uid"`
 	Name       string `json:"name"`        // as in its hello
 	LeaseBytes uint64 `json:"lease_bytes"` // leases and fills, as budgets count them
-	PinBytes   uint64 `json:"pin_bytes"`
+	PinBytes   uint64 `json:"pin_bytes"`   // so too
 }
 
 // Access is the present policy.
@@ -43,10 +33,11 @@ func (s *Server) Access() *access.Policy { return s.settings().Access }
 
 // Held lists the pins, by name, connection and space, and the connections that hold
 // something, by age: of each the first most. more is how many are left out.
-func (s *Server) Held(most int) (pins []Pin, holders []Holder, more int) {
-	pins, more = s.pins.list(most)
+func (s *Server) Held(most int) (pins []hint.Held, holders []Holder, more int) {
+	pins, more = s.wishes.claims.List(true, most)
 	for _, c := range s.sessions.all() {
-		h := Holder{Connection: c.id, UID: c.uid, Name: c.name, LeaseBytes: c.leasedBytes(), PinBytes: s.pins.bytes(c)}
+		h := Holder{Connection: c.id, UID: c.uid, Name: c.name}
+		h.LeaseBytes, h.PinBytes = c.holds()
 		switch {
 		case h.LeaseBytes+h.PinBytes == 0:
 		case len(holders) < most:
@@ -58,18 +49,9 @@ func (s *Server) Held(most int) (pins []Pin, holders []Holder, more int) {
 	return pins, holders, more
 }
 
-// RevokePin ends the pins of a name, on every connection, and returns how many
-// chunks they protected.
-func (s *Server) RevokePin(name string) int {
-	return s.pins.end(name, func(*pin) bool { return true })
-}
-
-// RevokePins ends all pins, and returns how many chunks they protected.
-func (s *Server) RevokePins() (chunks int) {
-	for _, c := range s.pins.sessions() {
-		chunks += s.pins.drop(c)
-	}
-	return chunks
+// RevokePins ends the pins of which is says so, and returns how many chunks they protected.
+func (s *Server) RevokePins(is func(*hint.Claimant) bool) int {
+	return s.wishes.claims.End(func(by *hint.Claimant) bool { return by.Connection != 0 && is(by) })
 }
 
 // RevokeConnection frees all that a connection holds, and returns how many chunks
@@ -103,8 +85,9 @@ func (s *Server) Clients(most int) (list []Client, more int) {
 		of.Connections++
 		of.Memory += c.account.Bytes()
 		of.Leases += len(jobs) + len(fills)
-		of.LeaseBytes += c.leasedBytes()
-		of.PinBytes += s.pins.bytes(c)
+		leased, pinned := c.holds()
+		of.LeaseBytes += leased
+		of.PinBytes += pinned
 	}
 	slices.SortStableFunc(list, func(a, b Client) int {
 		return cmp.Or(cmp.Compare(b.held(), a.held()), cmp.Compare(b.Connections, a.Connections))
@@ -232,18 +215,20 @@ func (s *Server) Prompt(o *Order) (*key.Chain, error) {
 	return c, b.Tokens(c, o.Tokens, key.Options{SaveUnfull: o.Partial})
 }
 
-// RetainFor retains a prompt for a claimant, its user and name, as a client would.
-// Priority 0 releases it. It returns how many chunks are retained, or were.
-func (s *Server) RetainFor(o *Order, name string, c *key.Chain, priority uint8, d time.Duration) (int, error) {
-	if priority == 0 {
-		return s.wishes.claims.Release(hint.Claimant{UID: o.UID, Space: o.Space, Name: name}, c.Hashes), nil
-	}
-	return s.wishes.retain(o.UID, name, []key.Chain{*c}, 0, c.Len(), priority, d)
+// RetainFor claims a prompt for a user under a name, as a client would, and returns how many
+// chunks are claimed.
+func (s *Server) RetainFor(o *Order, name string, c *key.Chain, d time.Duration) (int, error) {
+	return s.wishes.retain(o.UID, name, []key.Chain{*c}, 0, c.Len(), d)
+}
+
+// Done does as where a client says that a prompt is done.
+func (s *Server) Done(o *Order, name string, c *key.Chain) {
+	s.wishes.done(o.UID, name, []key.Chain{*c}, true)
 }
 
 // Promote has the prompt of an order promoted to DRAM when no client loads.
 func (s *Server) Promote(o *Order, c *key.Chain) {
-	s.wishes.pauses.add([]key.Chain{*c}, time.Now())
+	s.wishes.pauses.add([]key.Chain{*c}, 0)
 }
 
 // WhyPrompt says how much of the prompt of an order there is, and why not more.

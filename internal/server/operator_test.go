@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
@@ -37,15 +38,15 @@ func TestPinsAreListedAndRevoked(t *testing.T) {
 		if pins, holders, more := r.server.Held(1); len(pins) != 1 || len(holders) != 1 || more != 3 {
 			t.Errorf("of each the first: %+v, %+v, %d more", pins, holders, more)
 		}
-		n := r.server.RevokePin("x")
+		n := r.server.RevokePins(func(by *hint.Claimant) bool { return by.Name == "x" })
 		if n != 8 || r.pinned() != 2*size {
 			t.Errorf("%d chunks freed, %d bytes pinned", n, r.pinned())
 		}
-		n = r.server.RevokePins()
+		n = r.server.RevokePins(func(*hint.Claimant) bool { return true })
 		if n != 2 || r.pinned() != 0 {
 			t.Errorf("%d chunks freed, %d bytes pinned", n, r.pinned())
 		}
-		if n := r.server.RevokePin("x"); n != 0 {
+		if n := r.server.RevokePins(func(by *hint.Claimant) bool { return by.Name == "x" }); n != 0 {
 			t.Errorf("a name that is gone: %d", n)
 		}
 	})

@@ -1,105 +1,69 @@
 package server
 
 import (
-	"container/heap"
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
-	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
-// maxPausesBytes bounds the memory of what waits for its time: a prompt beyond it is
-// promoted when it is asked for.
-const maxPausesBytes = 16 << 20
+const (
+	// maxPausesBytes bounds the memory of what waits for its time: a prompt beyond it is
+	// promoted when it is asked for.
+	maxPausesBytes = 16 << 20
+	// pauseBytes is what a prompt that waits has besides its chunks: a timer, and a
+	// goroutine while it is due and others are at work.
+	pauseBytes = 4 << 10
+)
 
 // pauses promotes prompts at a time of their own, as idle work, one after the other:
 // those of conversations that rest.
 type pauses struct {
 	server *Server
-	wake   chan struct{} // capacity 1: another is the first
-	mu     struct {
-		sync.Mutex
-		due   dueHeap
-		bytes int
+	bytes  atomic.Int64
+	turn   chan struct{}   // capacity 1: had by the one at work
+	ctx    context.Context // until close
+	cancel func()
+}
+
+func newPauses(s *Server) *pauses {
+	p := &pauses{server: s, turn: make(chan struct{}, 1)}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// close returns once nothing is promoted any more.
+func (p *pauses) close() {
+	p.cancel()
+	p.turn <- struct{}{}
+}
+
+// pausedBytes is the memory of a prompt that waits.
+func pausedBytes(chains []key.Chain) int64 {
+	c := &chains[0]
+	return pauseBytes + int64(cap(chains)*int(unsafe.Sizeof(*c))+cap(c.Hashes)*int(unsafe.Sizeof(key.Hash{}))+4*cap(c.Tokens))
+}
+
+// add has a prompt promoted after a while. Its slices may not be changed any more.
+func (p *pauses) add(chains []key.Chain, after time.Duration) {
+	n := pausedBytes(chains)
+	if p.bytes.Add(n) > maxPausesBytes {
+		p.bytes.Add(-n)
+		return
 	}
-}
-
-// due is a prompt, by rank, and when it is to be promoted.
-type due struct {
-	at     time.Time
-	chains []key.Chain // never changed
-}
-
-func (d *due) bytes() int {
-	c := &d.chains[0]
-	return recentEntryBytes + cap(d.chains)*int(unsafe.Sizeof(*c)) + cap(c.Hashes)*int(unsafe.Sizeof(key.Hash{})) + 4*cap(c.Tokens)
-}
-
-// dueHeap has the next on top.
-type dueHeap []due
-
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(d any)        { *h = append(*h, d.(due)) }
-func (h *dueHeap) Pop() any {
-	last := len(*h) - 1
-	d := (*h)[last]
-	(*h)[last] = due{}
-	*h = (*h)[:last]
-	return d
-}
-
-// add has a prompt promoted at a time. Its slices may not be changed any more.
-func (p *pauses) add(chains []key.Chain, at time.Time) {
-	d := due{at, chains}
-	p.mu.Lock()
-	if p.mu.bytes+d.bytes() <= maxPausesBytes {
-		p.mu.bytes += d.bytes()
-		heap.Push(&p.mu.due, d)
-	}
-	p.mu.Unlock()
-	base.Poke(p.wake)
-}
-
-// take takes out a prompt that is due now, or says when the next is.
-func (p *pauses) take() (d due, ok bool, next time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.mu.due) == 0 {
-		return d, false, time.Hour
-	}
-	if next = time.Until(p.mu.due[0].at); next > 0 {
-		return d, false, next
-	}
-	d = heap.Pop(&p.mu.due).(due)
-	p.mu.bytes -= d.bytes()
-	return d, true, 0
-}
-
-// run works until ctx ends.
-func (p *pauses) run(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		d, ok, next := p.take()
-		if ok {
-			p.promote(ctx, d.chains)
-			continue
-		}
-		timer.Reset(next)
+	time.AfterFunc(after, func() {
+		defer p.bytes.Add(-n)
 		select {
-		case <-ctx.Done():
-			return
-		case <-p.wake:
-		case <-timer.C:
+		case p.turn <- struct{}{}:
+			defer func() { <-p.turn }()
+			p.promote(p.ctx, chains)
+		case <-p.ctx.Done():
 		}
-	}
+	})
 }
 
 func (p *pauses) promote(ctx context.Context, chains []key.Chain) {

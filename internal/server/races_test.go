@@ -5,12 +5,16 @@ import (
 	"flag"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/server/hint"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
@@ -197,16 +201,29 @@ func TestHungTiers(t *testing.T) {
 	})
 }
 
+// slow is a store of claims that takes until a mutex is free.
+type slow struct {
+	*stack.Stack
+	until *sync.Mutex
+}
+
+func (s slow) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
+	s.until.Lock()
+	defer s.until.Unlock()
+	s.Stack.Claim(space, hs, claimed)
+}
+
 // A job shows nothing as ready that it is still to pin: with a pin in its hands a client
 // asks how much is pinned, or ends the pin.
 func TestPinnedBeforeReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script{at: "dd"}
 		g := newStage(t, &s)
-		pins := &g.server.pins
+		var late sync.Mutex
+		g.server.wishes.claims = hint.NewClaims(slow{g.server.o.Stack, &late}, g.server.settings().Retain)
 		j := g.prefetch(&wire.PrefetchRequest{Flags: wire.PrefetchPin, LookupID: "x"})
 		time.Sleep(diskTime - 1)
-		pins.mu.Lock() // the pins are long in coming
+		late.Lock() // the pins are long in coming
 		time.Sleep(time.Nanosecond)
 		for g.hot.Ledger().Stats().ClassBytes[ledger.Pin] == 0 {
 			runtime.Gosched()
@@ -214,9 +231,10 @@ func TestPinnedBeforeReady(t *testing.T) {
 		if st := j.state(0); st.Done() || st.Ready.Chunks != 0 {
 			t.Errorf("%s with %d chunks ready; none is pinned", st.Code, st.Ready.Chunks)
 		}
-		pins.mu.Unlock()
+		late.Unlock()
 		g.done(j)
-		if st, n := j.state(0), pins.bytes(g.session); st.Code != fine || st.Ready.Chunks != 2 || n != 2*scriptSize {
+		_, n := g.session.holds()
+		if st := j.state(0); st.Code != fine || st.Ready.Chunks != 2 || n != 2*scriptSize {
 			t.Errorf("%s with %d chunks ready, %d bytes pinned", st.Code, st.Ready.Chunks, n)
 		}
 		g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})

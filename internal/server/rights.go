@@ -5,6 +5,7 @@ import (
 	"net"
 
 	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -116,9 +117,9 @@ func (c *reader) blind(id key.SpaceID) bool {
 
 // endsPin reports whether the session may end a pin by its name. With rules a name
 // counts within its user, but for one that may administer everything.
-func (c *reader) endsPin(p *pin) bool {
+func (c *reader) endsPin(by *hint.Claimant) bool {
 	j := &c.judged
-	return !j.policy.Ruled() || p.session.uid == c.uid || j.everywhere&access.Admin != 0
+	return !j.policy.Ruled() || by.UID == c.uid || j.everywhere&access.Admin != 0
 }
 
 // sees reports whether a user may know of the space that u describes. A space that

@@ -20,6 +20,7 @@ import (
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/test/pipe"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -209,7 +210,10 @@ func (g *stage) open(store *stack.Stack) {
 	g.s.o.WindowBytes = cmp.Or(g.s.o.WindowBytes, 1<<20)
 	srv := New(Options{
 		Stack: store, Arena: g.arena, Log: zerolog.Nop(), Events: events.New(7, events.Options{}),
-		Settings: Settings{LeaseMaxAge: time.Hour, PinMaxAge: time.Hour, Prefetch: g.s.o, ChunkTokens: scriptTokens, Method: "sha256"},
+		Settings: Settings{
+			LeaseMaxAge: time.Hour, PinMaxAge: time.Hour, Prefetch: g.s.o, ChunkTokens: scriptTokens, Method: "sha256",
+			Retain: hint.ClaimLimits{TotalBytes: 1 << 40, UserBytes: 1 << 40, Duration: time.Hour},
+		},
 	})
 	g.reader = g.connect(srv)
 }

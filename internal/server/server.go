@@ -110,7 +110,6 @@ type Server struct {
 	maxPayload int64         // bytes of one chunk
 	ids        atomic.Uint64 // of jobs and fills
 	sessionIDs atomic.Uint64
-	pins       pins
 	catalog    catalog
 	models     models
 	differing  differing
@@ -136,12 +135,11 @@ func New(o Options) *Server {
 	s.users.mu.byID = make(map[identity]*tenant)
 	s.naming.server, s.naming.wake = s, make(chan struct{}, 1)
 	s.o.Stack.Distrusted().OnFound(s.naming.add)
-	s.wishes.server, s.wishes.claims = s, hint.NewClaims(o.Stack.Retain, o.Settings.Retain)
-	s.wishes.pauses.server, s.wishes.pauses.wake = s, make(chan struct{}, 1)
+	s.wishes.server, s.wishes.claims = s, hint.NewClaims(o.Stack, o.Settings.Retain)
+	s.wishes.pauses = newPauses(s)
 	o.Stack.RetainBy(s.wishes.claims)
 	s.sessions.mu.byID = make(map[uint64]*session)
 	s.catalog.mu.opened = make(map[key.SpaceID]*openedSpace)
-	s.pins.mu.of = make(map[*session]map[string]*pin)
 	return s
 }
 
@@ -151,7 +149,7 @@ func New(o Options) *Server {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var turns sync.WaitGroup
-	turns.Go(func() { s.wishes.pauses.run(ctx) })
+	defer s.wishes.pauses.close()
 	turns.Go(func() { s.naming.run(ctx) })
 	turns.Go(func() { _ = s.wishes.claims.Run(ctx) }) // until ctx ends
 	err := socket.Serve(ctx, l, s.o.Log, s.admit)

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxLive is how many jobs, fills and pins a connection may have, and how
+	// maxLive is how many jobs and fills a connection may have, and how
 	// many requests unanswered.
 	maxLive = 1024
 	// quietBytes is what a connection costs that holds nothing: its receive
@@ -48,7 +48,7 @@ type session struct {
 	maxReply int   // bytes of the largest body that the client takes
 	credit   int64 // bytes of bodies of requests that it may have unanswered
 	pushes   bool
-	owner    ledger.Owner // ledger.Daemon until it asks for something to hold; then never changed
+	owner    ledger.Owner // ledger.Daemon until it asks for something to hold, set under mu; then never changed
 	staging  *staging     // with staged puts; otherwise nil
 	log      zerolog.Logger
 
@@ -58,6 +58,7 @@ type session struct {
 	waiting sync.WaitGroup // goroutines of this connection
 	under   atomic.Int64   // bytes of the bodies of the requests in mu.waiting
 	warms   atomic.Int64   // warms under way
+	pins    atomic.Bool    // it has pinned something
 	ctx     context.Context
 
 	mu struct {
@@ -114,7 +115,7 @@ func (c *session) close() {
 		c.server.shared.Delete(id)
 	}
 	c.teardown()
-	c.server.pins.drop(c)                // a job may have pinned something until now
+	c.unpin()                            // a job may have pinned something until now
 	c.server.o.Stack.CloseOwner(c.owner) // another connection may still be letting go of a job
 	c.server.users.leave(c.tenant)
 }

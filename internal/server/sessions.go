@@ -82,30 +82,15 @@ func (c *session) live() (jobs []*job, fills []*fill) {
 	return jobs, fills
 }
 
-// leasedBytes sums the payloads of leases and fills, each chunk once.
-func (c *session) leasedBytes() (n uint64) {
-	jobs, fills := c.live()
-	seen := make(map[ledger.ID]bool)
-	for _, j := range jobs {
-		j.mu.Lock()
-		for _, r := range j.mu.refs {
-			if !seen[r.ID] {
-				seen[r.ID] = true
-				n += uint64(r.Block.Len())
-			}
-		}
-		j.mu.Unlock()
+// holds is what a connection has leased and pinned, as budgets count it.
+func (c *session) holds() (leased, pinned uint64) {
+	c.mu.Lock()
+	owner, of := c.owner, c.server.o.Stack.OwnerBytes
+	c.mu.Unlock()
+	if owner == ledger.Daemon {
+		return 0, 0
 	}
-	for _, f := range fills {
-		f.mu.Lock()
-		for _, s := range f.mu.slots {
-			if s.ref.Valid() {
-				n += uint64(s.ref.Block.Len())
-			}
-		}
-		f.mu.Unlock()
-	}
-	return n
+	return uint64(of(owner, ledger.Lease)), uint64(of(owner, ledger.Pin))
 }
 
 // revokeAll frees all that a connection holds, and returns how many chunks
@@ -119,7 +104,7 @@ func (c *session) revokeAll() (n int) {
 		for _, f := range fills {
 			n += f.revoke("an administrator wants its memory")
 		}
-		n += c.server.pins.drop(c)
+		n += c.unpin()
 	})
 	return n
 }

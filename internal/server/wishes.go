@@ -19,14 +19,13 @@ type wishes struct {
 	server   *Server
 	claims   *hint.Claims
 	sessions recent // the last prompt of each session
-	pauses   pauses
+	pauses   *pauses
 }
 
 // openRange is a range without an end: chunks stored behind the prompt are retained too.
 type openRange struct {
 	claimant string
-	priority uint8 // 0: they are not
-	lasts    time.Duration
+	lasts    time.Duration // 0: they are not
 }
 
 // carryOut does what a client wishes for a prompt, in each of its spaces, and adds to
@@ -48,12 +47,8 @@ func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, no
 	switch {
 	case w.Pause > 0:
 		v.pause(chains, w.Pause)
-	case w.Demote:
-		for i := range chains {
-			c.server.o.Stack.Cool(&chains[i])
-		}
 	case w.Prefetch && now:
-		v.pauses.add(chains, time.Now())
+		v.pauses.add(chains, 0)
 	}
 	return retained
 }
@@ -72,7 +67,7 @@ func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (ret
 			w.Add(*fault)
 			continue
 		}
-		n, err := c.server.wishes.retain(c.uid, name, chains, from, to, r.Priority, r.For)
+		n, err := c.server.wishes.retain(c.uid, name, chains, from, to, r.For)
 		if err != nil {
 			w.Add(r.Said.Fault(wire.CodeOverBudget, "%d of %d chunks: %v", n, to-from, err))
 		}
@@ -81,7 +76,7 @@ func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (ret
 			retained.Tokens += uint64(tokens)
 		}
 		if r.Output || r.To == 0 {
-			open = &openRange{name, r.Priority, r.For}
+			open = &openRange{name, r.For}
 		}
 	}
 	if open != nil && chains[0].Len() > 0 {
@@ -143,20 +138,21 @@ func (v *wishes) done(uid uint32, name string, chains []key.Chain, now bool) {
 	}
 }
 
-// retain retains chunks from..to of a prompt in all its spaces, as many of the first
-// as may be in each.
-func (v *wishes) retain(uid uint32, name string, chains []key.Chain, from, to int, priority uint8, d time.Duration) (n int, err error) {
+// retain claims chunks from..to of a prompt in all its spaces, as many of the first
+// as may be in each. For no time it releases them.
+func (v *wishes) retain(uid uint32, name string, chains []key.Chain, from, to int, d time.Duration) (n int, err error) {
 	n = to - from
 	for i := range chains {
 		c := &chains[i]
-		sizes := v.server.o.Stack.SizesOf(c, from, from+n)
-		done, over := v.claims.Retain(hint.Claimant{UID: uid, Space: c.Space, Name: name}, c.Hashes[from:from+n], sizes, priority, d)
-		if over != nil {
+		by, hs := hint.Claimant{UID: uid, Space: c.Space, Name: name}, c.Hashes[from:from+n]
+		if d == 0 {
+			v.claims.Release(by, hs)
+		} else if done, over := v.claims.Retain(by, hs, v.server.o.Stack.SizesOf(c, from, from+n), d); over != nil {
 			n, err = done, over
 		}
 	}
-	if priority == 0 {
-		return 0, err
+	if d == 0 {
+		return 0, nil
 	}
 	return n, err
 }
@@ -165,10 +161,10 @@ func (v *wishes) retain(uid uint32, name string, chains []key.Chain, from, to in
 // client wished for that.
 func (v *wishes) stored(uid uint32, said *promptRecord, c *key.Chain, from, to int) {
 	o := &said.open
-	if from = max(from, said.n); from >= to || o.priority == 0 {
+	if from = max(from, said.n); from >= to || o.lasts == 0 {
 		return
 	}
-	_, _ = v.retain(uid, o.claimant, []key.Chain{*c}, from, to, o.priority, o.lasts) // beyond the budget it is not
+	_, _ = v.retain(uid, o.claimant, []key.Chain{*c}, from, to, o.lasts) // beyond the budget it is not
 }
 
 // pause lets a conversation that rests go to a tier below, and has it promoted before
@@ -182,7 +178,7 @@ func (v *wishes) pause(chains []key.Chain, rest time.Duration) {
 	for i := range chains {
 		v.server.o.Stack.Cool(&chains[i])
 	}
-	v.pauses.add(chains, time.Now().Add(rest-lead))
+	v.pauses.add(chains, rest-lead)
 }
 
 // leadTime is twice the time that loading a prompt takes from the nearest tier below DRAM, at

@@ -21,6 +21,11 @@ func (l *leases) NewOwner() ledger.Owner { return l.hot.Ledger().NewOwner() }
 // CloseOwner forgets a client that holds nothing any more.
 func (l *leases) CloseOwner(o ledger.Owner) { l.hot.Ledger().CloseOwner(o) }
 
+// OwnerBytes is what a client holds in DRAM in a class, in occupied bytes.
+func (l *leases) OwnerBytes(o ledger.Owner, cl ledger.Class) int64 {
+	return l.hot.Ledger().OwnerBytes(o, cl)
+}
+
 // Hold takes chunks from..to of c as far as they are in DRAM and within
 // budget, and returns how many. The error only says why a budget made it
 // shorter.

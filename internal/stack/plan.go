@@ -248,12 +248,12 @@ type Retainer interface {
 // before Run.
 func (d *dram) RetainBy(r Retainer) { d.index.retainer = r }
 
-// Retain gives chunks of a space their ranks in each tier that has them; see
-// ledger.Retain.
-func (d *dram) Retain(space key.SpaceID, hs []key.Hash, ranks []ledger.Rank) {
+// Claim says which chunks of a space are claimed, in each tier that has them; see
+// ledger.Claim.
+func (d *dram) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
 	for _, l := range d.levels.all {
 		if l.Bounded != nil {
-			ledger.Retain(l.Bounded.Ledger(), space, hs, ranks)
+			ledger.Claim(l.Bounded.Ledger(), space, hs, claimed)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -17,11 +16,11 @@ func TestMemoryOfAgain(t *testing.T) {
 	}
 	for name, release := range map[string]bool{"again": false, "released": true} {
 		t.Run(name, func(t *testing.T) {
-			table := NewClaims(func(key.SpaceID, []key.Hash, []ledger.Rank) {}, ClaimLimits{TotalBytes: 1000, UserBytes: 1000, Duration: time.Hour})
+			table := NewClaims(newTiers(t), ClaimLimits{TotalBytes: 1000, UserBytes: 1000, Duration: time.Hour})
 			c := Claimant{Name: "conversation"}
 			var first int64
 			for range 1000 {
-				if n, err := table.Retain(c, hs, sizes, 50, time.Hour); n != len(hs) || err != nil {
+				if n, err := table.Retain(c, hs, sizes, time.Hour); n != len(hs) || err != nil {
 					t.Fatalf("%d chunks: %v", n, err)
 				}
 				if first == 0 {
@@ -30,8 +29,8 @@ func TestMemoryOfAgain(t *testing.T) {
 				if now := table.Stats().MemoryBytes; now != first {
 					t.Fatalf("%d bytes, first %d", now, first)
 				}
-				if _, err := table.Retain(c, nil, nil, 0, time.Hour); err != nil || table.Stats().Chunks != 100 {
-					t.Fatalf("%d chunks are left, where none were to be released: %v", table.Stats().Chunks, err)
+				if n := table.Release(c, []key.Hash{}); n != 0 || table.Stats().Chunks != 100 {
+					t.Fatalf("%d chunks are left, where none were to be released: %d were", table.Stats().Chunks, n)
 				}
 				if release {
 					table.Release(c, nil)

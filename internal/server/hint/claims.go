@@ -13,46 +13,52 @@ import (
 	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 )
 
-// ClaimLimits bound what may be retained. They are soft: claims that are there stay
-// where they are lowered.
+// ClaimLimits bound what may be claimed. Claims that are there stay where they are lowered.
 type ClaimLimits struct {
-	TotalBytes int64         // payload of all chunks that are retained, each once
+	TotalBytes int64         // payload of all chunks that are claimed, each once
 	UserBytes  int64         // of those of one user
 	Duration   time.Duration // of one claim
 }
 
 const (
-	// maxPriority is the highest priority of a claim.
-	maxPriority = 100
-	// maxMemory bounds the table: at some 300 bytes for each chunk of a claim these are
-	// 220,000 chunks, of which each user may have half of what the others leave.
+	// MaxPins is how many hard claims a connection may have: a name in a space is one.
+	MaxPins = 1 << 10
+	// maxMemory bounds the table: at some 340 bytes for each chunk of a claim these are
+	// 190,000 chunks, of which each user may have half of what the others leave.
 	maxMemory = 64 << 20
 	// round is how many chunks change in one hold of the lock, in some 0.3 ms.
 	round = 1024
 	// Memory of a claimant, of a chunk, and of a grant on it, with their shares of
 	// maps and heaps.
-	holderBytes, chunkBytes, grantBytes = 384, 160, 144
+	holderBytes, chunkBytes, grantBytes = 400, 160, 184
 )
 
-// errOver says that no more may be retained, of a user or in total.
+// errOver says that no more may be claimed, of a user or in total.
 var errOver = errors.New("no more may be retained")
 
-// Claimant is who retains: a name of one user in one space.
+// Claimant is who claims: a name of one user in one space; of a hard claim, a pin, also
+// the connection that it ends with.
 type Claimant struct {
-	UID   uint32
-	Space key.SpaceID
-	Name  string // a scope or a session; "" is a claimant too
+	UID        uint32
+	Space      key.SpaceID
+	Name       string // a scope, a session or a lookup id; "" is a claimant too
+	Connection uint64 // 0: the claim is soft
 }
 
-// Tell gives chunks of a space their ranks in all tiers that have them. It must not
-// call the table.
-type Tell func(space key.SpaceID, hs []key.Hash, ranks []ledger.Rank)
+// Store is the tiers that have the chunks. It must not call the table.
+type Store interface {
+	// Claim says which chunks of a space are claimed.
+	Claim(space key.SpaceID, hs []key.Hash, claimed []bool)
+	// Release gives back what a hard claim holds in DRAM.
+	Release(o ledger.Owner, c ledger.Class, refs []tier.Ref)
+}
 
 // Claims is all claims. It is safe for concurrent use.
 type Claims struct {
-	tell  Tell
+	store Store
 	now   func() time.Time
 	known atomic.Int64  // chunks; 0 for most daemons, which then take no lock
 	wake  chan struct{} // capacity 1: the first deadline may be another
@@ -63,11 +69,13 @@ type Claims struct {
 		peak    int // of chunks
 		holders map[Claimant]*holder
 		users   map[uint32]*user
+		pins    map[uint64]int // claimants by connection
 		due     deadlines // of all grants
 		bytes   int64
 		memory  int64
 		hashes  []key.Hash // of the round being told
-		ranks   []ledger.Rank
+		claimed []bool
+		held    []held // that hard claims have ended with
 	}
 	count counts
 }
@@ -77,17 +85,24 @@ type chunk struct {
 	grants []*grant
 }
 
-// grant is what one claimant retains a chunk with.
+// grant is what one claimant claims a chunk with.
 type grant struct {
-	of       *holder
-	hash     key.Hash
-	at       int // in deadlines
-	priority uint8
-	until    time.Time
+	of    *holder
+	hash  key.Hash
+	at    int // in deadlines
+	until time.Time
+	ref   tier.Ref // of a hard claim
+}
+
+// held is what an owner holds in DRAM by hard claims.
+type held struct {
+	owner ledger.Owner
+	refs  []tier.Ref
 }
 
 type holder struct {
 	Claimant
+	owner  ledger.Owner // of a hard claim: who holds
 	user   *user
 	chunks map[key.Hash]struct{}
 }
@@ -99,9 +114,10 @@ type user struct {
 }
 
 // NewClaims returns an empty table.
-func NewClaims(tell Tell, l ClaimLimits) *Claims {
-	t := &Claims{tell: tell, now: time.Now, wake: make(chan struct{}, 1)}
+func NewClaims(s Store, l ClaimLimits) *Claims {
+	t := &Claims{store: s, now: time.Now, wake: make(chan struct{}, 1)}
 	t.mu.chunks, t.mu.holders, t.mu.users = make(map[key.Key]*chunk), make(map[Claimant]*holder), make(map[uint32]*user)
+	t.mu.pins = make(map[uint64]int)
 	t.mu.limits = l
 	return t
 }
@@ -113,20 +129,14 @@ func (t *Claims) Set(l ClaimLimits) {
 	t.mu.limits = l
 }
 
-// Retain has a claimant retain chunks of its space for so long; an earlier claim of
+// Retain has a claimant claim chunks of its space for so long; an earlier claim of
 // its own is replaced. sizes are their payload bytes, 0 where they are not known yet; see
-// Stored. Priority 0 releases them. It returns how many of the first are retained now;
-// the error, errOver, says why not all.
-func (t *Claims) Retain(c Claimant, hs []key.Hash, sizes []int64, priority uint8, d time.Duration) (int, error) {
-	if priority == 0 && len(hs) > 0 { // nil would be all
-		t.Release(c, hs)
-	}
-	if priority == 0 {
-		return 0, nil
-	}
+// Stored. It returns how many of the first are claimed now; the error, errOver, says why
+// not all.
+func (t *Claims) Retain(c Claimant, hs []key.Hash, sizes []int64, d time.Duration) (int, error) {
 	for n := 0; n < len(hs); {
 		end := min(n+round, len(hs))
-		done, err := t.retainSome(c, hs[n:end], sizes[n:end], priority, d)
+		done, err := t.retainSome(c, hs[n:end], sizes[n:end], held{}, d)
 		if n += done; err != nil {
 			return n, err
 		}
@@ -134,13 +144,38 @@ func (t *Claims) Retain(c Claimant, hs []key.Hash, sizes []int64, priority uint8
 	return len(hs), nil
 }
 
-func (t *Claims) retainSome(c Claimant, hs []key.Hash, sizes []int64, priority uint8, d time.Duration) (n int, err error) {
+// Pin is Retain of chunks that o holds as refs, which the claim takes over.
+func (t *Claims) Pin(c Claimant, o ledger.Owner, hs []key.Hash, refs []tier.Ref, d time.Duration) (n int, err error) {
+	sizes := make([]int64, min(len(hs), round))
+	for ; n < len(hs) && err == nil; refs = refs[min(round, len(refs)):] {
+		some := refs[:min(round, len(refs))]
+		for i, r := range some {
+			sizes[i] = int64(r.Block.Len())
+		}
+		var done int
+		done, err = t.retainSome(c, hs[n:n+len(some)], sizes, held{o, some}, d)
+		n += done
+	}
+	t.store.Release(o, ledger.Pin, refs)
+	return n, err
+}
+
+func (t *Claims) retainSome(c Claimant, hs []key.Hash, sizes []int64, by held, d time.Duration) (n int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	until, first := t.now().Add(min(d, t.mu.limits.Duration)), t.mu.due.first()
 	for ; n < len(hs); n++ {
-		if err = t.grant(c, hs[n], sizes[n], priority, until); err != nil {
+		var g *grant
+		if g, err = t.grant(c, hs[n], sizes[n], until); err != nil {
 			break
+		}
+		if by.refs != nil && !g.ref.Valid() {
+			g.of.owner, g.ref, by.refs[n] = by.owner, by.refs[n], tier.Ref{}
+		}
+	}
+	for _, ref := range by.refs {
+		if ref.Valid() {
+			t.letGo(by.owner, ref)
 		}
 	}
 	t.flush(c.Space)
@@ -150,23 +185,36 @@ func (t *Claims) retainSome(c Claimant, hs []key.Hash, sizes []int64, priority u
 	return n, err
 }
 
-// grant retains one chunk, and notes its rank.
-func (t *Claims) grant(c Claimant, hash key.Hash, bytes int64, priority uint8, until time.Time) error {
+// letGo notes a reference to be released.
+func (t *Claims) letGo(o ledger.Owner, ref tier.Ref) {
+	last := len(t.mu.held) - 1
+	if last < 0 || t.mu.held[last].owner != o {
+		t.mu.held = append(t.mu.held, held{owner: o})
+		last++
+	}
+	t.mu.held[last].refs = append(t.mu.held[last].refs, ref)
+}
+
+// grant claims one chunk, and notes that.
+func (t *Claims) grant(c Claimant, hash key.Hash, bytes int64, until time.Time) (*grant, error) {
 	k := key.Key{Space: c.Space, Hash: hash}
 	h, ch := t.mu.holders[c], t.mu.chunks[k]
 	g := ch.of(h)
+	if h == nil && t.mu.pins[c.Connection] == MaxPins {
+		return nil, fmt.Errorf("%d names of this connection: %w", MaxPins, errOver)
+	}
 	if g == nil {
 		if err := t.fits(c.UID, ch, bytes); err != nil {
-			return err
+			return nil, err
 		}
 		g = t.add(c, k, bytes)
 		t.count.given.Add(1)
 		ch = t.mu.chunks[k]
 	}
-	g.priority, g.until = priority, until
+	g.until = until
 	heap.Fix(&t.mu.due, g.at)
 	t.note(c.Space, hash, ch)
-	return nil
+	return g, nil
 }
 
 // of is the grant of a claimant on a chunk, or nil.
@@ -182,7 +230,7 @@ func (c *chunk) of(h *holder) *grant {
 	return nil
 }
 
-// has reports whether a user retains a chunk.
+// has reports whether a user claims a chunk.
 func (c *chunk) has(u *user) bool {
 	for i := range c.grants {
 		if c.grants[i].of.user == u {
@@ -192,7 +240,7 @@ func (c *chunk) has(u *user) bool {
 	return false
 }
 
-// fits is an error if a user must not retain one chunk more.
+// fits is an error if a user must not claim one chunk more.
 func (t *Claims) fits(uid uint32, ch *chunk, bytes int64) error {
 	u, l := t.mu.users[uid], &t.mu.limits
 	own, memory, total := int64(0), int64(0), t.mu.bytes
@@ -219,7 +267,7 @@ func (t *Claims) fits(uid uint32, ch *chunk, bytes int64) error {
 	return nil
 }
 
-// add makes a grant without a priority and an end.
+// add makes a grant without an end.
 func (t *Claims) add(c Claimant, k key.Key, bytes int64) *grant {
 	h := t.holder(c)
 	ch := t.mu.chunks[k]
@@ -253,6 +301,9 @@ func (t *Claims) holder(c Claimant) *holder {
 		u.holders++
 		h = &holder{Claimant: c, user: u, chunks: make(map[key.Hash]struct{})}
 		t.mu.holders[c] = h
+		if c.Connection != 0 {
+			t.mu.pins[c.Connection]++
+		}
 		t.spend(h, holderBytes+int64(len(c.Name)))
 	}
 	return h
@@ -263,38 +314,28 @@ func (t *Claims) spend(h *holder, n int64) {
 	t.mu.memory += n
 }
 
-// rank is that of the highest priority which a chunk is retained with.
-func (c *chunk) rank() (r ledger.Rank) {
-	for i := range c.grants {
-		r = max(r, rankOf(c.grants[i].priority))
-	}
-	return r
-}
-
-// rankOf is how a priority ranks in the tiers: 1 to 25 are the lowest rank.
-func rankOf(priority uint8) ledger.Rank {
-	const each = maxPriority / int(ledger.MaxRank)
-	return ledger.Rank((int(min(priority, maxPriority)) + each - 1) / each)
-}
-
-// note puts a chunk among those whose ranks are to be told.
+// note puts a chunk among those of which the store is to be told.
 func (t *Claims) note(space key.SpaceID, hash key.Hash, ch *chunk) {
-	t.mu.hashes, t.mu.ranks = append(t.mu.hashes, hash), append(t.mu.ranks, ch.rank())
+	t.mu.hashes, t.mu.claimed = append(t.mu.hashes, hash), append(t.mu.claimed, len(ch.grants) > 0)
 	if len(t.mu.hashes) == cap(t.mu.hashes) && len(t.mu.hashes) >= 1024 {
 		t.flush(space)
 	}
 }
 
-// flush tells the ranks that were noted, of one space.
+// flush carries out all notes, of one space.
 func (t *Claims) flush(space key.SpaceID) {
 	if len(t.mu.hashes) > 0 {
-		t.tell(space, t.mu.hashes, t.mu.ranks)
-		t.mu.hashes, t.mu.ranks = t.mu.hashes[:0], t.mu.ranks[:0]
+		t.store.Claim(space, t.mu.hashes, t.mu.claimed)
+		t.mu.hashes, t.mu.claimed = t.mu.hashes[:0], t.mu.claimed[:0]
 	}
+	for _, h := range t.mu.held {
+		t.store.Release(h.owner, ledger.Pin, h.refs)
+	}
+	t.mu.held = nil
 }
 
-// Stored says that a tier has a chunk of so many bytes now, and gives it its rank in the
-// ledger of that tier.
+// Stored says that a tier has a chunk of so many bytes now, and tells the ledger of that
+// tier if it is claimed.
 func (t *Claims) Stored(k key.Key, bytes int64, in *ledger.Ledger) {
 	if t.known.Load() == 0 {
 		return
@@ -309,12 +350,12 @@ func (t *Claims) Stored(k key.Key, bytes int64, in *ledger.Ledger) {
 		return
 	}
 	if in != nil {
-		ledger.Retain(in, k.Space, []key.Hash{k.Hash}, []ledger.Rank{ch.rank()})
+		ledger.Claim(in, k.Space, []key.Hash{k.Hash}, []bool{true})
 	}
 }
 
-// measured notes how large a chunk is, and reports whether it is retained all the same:
-// a user who would retain too much with it loses it.
+// measured notes how large a chunk is, and reports whether it is claimed all the same:
+// a user who would claim too much with it loses it.
 func (t *Claims) measured(k key.Key, ch *chunk, bytes int64) bool {
 	ch.bytes = bytes
 	t.mu.bytes += bytes
@@ -347,7 +388,17 @@ func (t *Claims) Release(c Claimant, hs []key.Hash) (n int) {
 	return n
 }
 
-// claimed is the chunks that a claimant retains.
+// End ends the claims of which is says so, and returns of how many chunks they were.
+func (t *Claims) End(is func(*Claimant) bool) (n int) {
+	for _, h := range t.holders() {
+		if is(&h.Claimant) {
+			n += t.Release(h.Claimant, nil)
+		}
+	}
+	return n
+}
+
+// claimed is the chunks that a claimant claims.
 func (t *Claims) claimed(c Claimant) []key.Hash {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -372,7 +423,7 @@ func (t *Claims) release(c Claimant, hs []key.Hash) int {
 	return before - len(h.chunks)
 }
 
-// drop ends the grant of a claimant on a chunk, and notes the rank that is left.
+// drop ends the grant of a claimant on a chunk, and notes that.
 func (t *Claims) drop(h *holder, hash key.Hash) {
 	k := key.Key{Space: h.Space, Hash: hash}
 	ch := t.mu.chunks[k]
@@ -384,6 +435,9 @@ func (t *Claims) drop(h *holder, hash key.Hash) {
 	ch.grants = slices.Delete(ch.grants, i, i+1)
 	heap.Remove(&t.mu.due, g.at)
 	delete(h.chunks, hash)
+	if g.ref.Valid() {
+		t.letGo(h.owner, g.ref)
+	}
 	if !ch.has(h.user) {
 		h.user.bytes -= ch.bytes
 	}
@@ -401,10 +455,13 @@ func (t *Claims) drop(h *holder, hash key.Hash) {
 	}
 }
 
-// forget ends a claimant that retains nothing.
+// forget ends a claimant that claims nothing.
 func (t *Claims) forget(h *holder) {
 	t.spend(h, -holderBytes-int64(len(h.Name)))
 	delete(t.mu.holders, h.Claimant)
+	if t.mu.pins[h.Connection]--; t.mu.pins[h.Connection] <= 0 {
+		delete(t.mu.pins, h.Connection)
+	}
 	if h.user.holders--; h.user.holders == 0 {
 		delete(t.mu.users, h.UID)
 	}

@@ -3,13 +3,16 @@ package hint
 import (
 	"errors"
 	"flag"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 )
 
 var tableOps = flag.Int("retain.ops", 2500, "operations of TestTable")
@@ -27,9 +30,50 @@ type naiveKey struct {
 	h key.Hash
 }
 
-type naiveClaim struct {
-	priority uint8
-	until    time.Time
+type naiveClaim struct{ until time.Time }
+
+// tiers is a Store that remembers the claims, and the references that are held.
+type tiers struct {
+	claimed map[key.Key]bool
+	held    map[ledger.ID]ledger.Owner
+	last    ledger.ID
+	t       *testing.T
+	arena   *arena.Arena
+}
+
+func newTiers(t *testing.T) *tiers {
+	a, err := arena.New(arena.Options{CapacityBytes: 8 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	return &tiers{claimed: map[key.Key]bool{}, held: map[ledger.ID]ledger.Owner{}, t: t, arena: a}
+}
+
+func (s *tiers) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
+	for i, h := range hs {
+		s.claimed[key.Key{Space: space, Hash: h}] = claimed[i]
+	}
+}
+
+func (s *tiers) hold(o ledger.Owner, bytes int64) tier.Ref {
+	b, err := s.arena.Alloc(int(bytes))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.last++
+	s.held[s.last] = o
+	return tier.Ref{ID: s.last, Block: b}
+}
+
+func (s *tiers) Release(o ledger.Owner, c ledger.Class, refs []tier.Ref) {
+	for _, r := range refs {
+		if by, is := s.held[r.ID]; !is || by != o || c != ledger.Pin {
+			s.t.Errorf("owner %d releases %d of class %v, which owner %d holds: %v", o, r.ID, c, by, is)
+		}
+		delete(s.held, r.ID)
+		r.Block.Release()
+	}
 }
 
 func (n *naive) bytes(of func(Claimant) bool) (sum int64) {
@@ -43,13 +87,24 @@ func (n *naive) bytes(of func(Claimant) bool) (sum int64) {
 	return sum
 }
 
-func (n *naive) rank(k key.Key) (r ledger.Rank) {
-	for at, c := range n.claims {
+func (n *naive) claimed(k key.Key) bool {
+	for at := range n.claims {
 		if at.c.Space == k.Space && at.h == k.Hash {
-			r = max(r, ledger.Rank((c.priority+24)/25))
+			return true
 		}
 	}
-	return r
+	return false
+}
+
+// held is how many chunks hard claims hold, by owner.
+func (n *naive) held() map[ledger.Owner]int {
+	out := map[ledger.Owner]int{}
+	for at := range n.claims {
+		if at.c.Connection != 0 {
+			out[ledger.Owner(at.c.Connection)]++
+		}
+	}
+	return out
 }
 
 func (n *naive) over(uid uint32) bool {
@@ -57,7 +112,7 @@ func (n *naive) over(uid uint32) bool {
 		n.bytes(func(Claimant) bool { return true }) > n.limits.TotalBytes
 }
 
-func (n *naive) retain(c Claimant, hs []key.Hash, sizes []int64, priority uint8, d time.Duration) (done int) {
+func (n *naive) retain(c Claimant, hs []key.Hash, sizes []int64, d time.Duration) (done int) {
 	for i, h := range hs {
 		at, k := naiveKey{c, h}, key.Key{Space: c.Space, Hash: h}
 		_, had := n.claims[at]
@@ -65,7 +120,7 @@ func (n *naive) retain(c Claimant, hs []key.Hash, sizes []int64, priority uint8,
 		if !known {
 			n.sizes[k] = sizes[i]
 		}
-		n.claims[at] = naiveClaim{priority, n.now.Add(min(d, n.limits.Duration))}
+		n.claims[at] = naiveClaim{n.now.Add(min(d, n.limits.Duration))}
 		if !had && n.over(c.UID) {
 			delete(n.claims, at)
 			n.tidy()
@@ -78,7 +133,7 @@ func (n *naive) retain(c Claimant, hs []key.Hash, sizes []int64, priority uint8,
 // tidy forgets the sizes of chunks that no claim has.
 func (n *naive) tidy() {
 	for k := range n.sizes {
-		if n.rank(k) == 0 {
+		if !n.claimed(k) {
 			delete(n.sizes, k)
 		}
 	}
@@ -98,18 +153,14 @@ func (n *naive) release(gone func(naiveKey, naiveClaim) bool) {
 func TestTable(t *testing.T) {
 	const chunks = 24
 	rnd := rand.New(rand.NewPCG(1, 1))
-	told := map[key.Key]ledger.Rank{}
+	store := newTiers(t)
 	limits := ClaimLimits{TotalBytes: 40, UserBytes: 25, Duration: 200 * time.Second}
-	table := NewClaims(func(space key.SpaceID, hs []key.Hash, ranks []ledger.Rank) {
-		for i, h := range hs {
-			told[key.Key{Space: space, Hash: h}] = ranks[i]
-		}
-	}, limits)
+	table := NewClaims(store, limits)
 	m := &naive{now: time.Unix(0, 0), limits: limits, sizes: map[key.Key]int64{}, claims: map[naiveKey]naiveClaim{}}
 	table.now = func() time.Time { return m.now }
 	size := func(h key.Hash) int64 { return 1 + int64(h[0])%3 }
 	for op := range *tableOps {
-		c := Claimant{UID: uint32(rnd.IntN(3)), Space: key.SpaceID{byte(rnd.IntN(2))}, Name: strconv.Itoa(rnd.IntN(3))}
+		c := Claimant{UID: uint32(rnd.IntN(3)), Space: key.SpaceID{byte(rnd.IntN(2))}, Name: strconv.Itoa(rnd.IntN(3)), Connection: uint64(max(0, rnd.IntN(5)-2))}
 		var hs []key.Hash
 		var sizes []int64
 		first := rnd.IntN(chunks)
@@ -117,16 +168,16 @@ func TestTable(t *testing.T) {
 			h := key.Hash{byte(i + 1)}
 			hs = append(hs, h)
 			known, ok := m.sizes[key.Key{Space: c.Space, Hash: h}]
-			if !ok && rnd.IntN(3) > 0 {
+			if !ok && rnd.IntN(3) > 0 || c.Connection != 0 {
 				known = size(h)
 			}
 			sizes = append(sizes, known)
 		}
 		switch rnd.IntN(10) {
 		case 0, 1, 2, 3, 4:
-			priority, d := uint8(1+rnd.IntN(100)), time.Duration(rnd.IntN(300))*time.Second
-			n, err := table.Retain(c, hs, sizes, priority, d)
-			if want := m.retain(c, hs, sizes, priority, d); n != want || (err == nil) != (want == len(hs)) || err != nil && !errors.Is(err, errOver) {
+			d := time.Duration(rnd.IntN(300)) * time.Second
+			n, err := m.claim(table, store, c, hs, sizes, d)
+			if want := m.retain(c, hs, sizes, d); n != want || (err == nil) != (want == len(hs)) || err != nil && !errors.Is(err, errOver) {
 				t.Fatalf("op %d: %d are retained, %v; want %d", op, n, err, want)
 			}
 		case 5:
@@ -134,13 +185,16 @@ func TestTable(t *testing.T) {
 			for _, h := range hs {
 				in[h] = true
 			}
-			if _, err := table.Retain(c, hs, sizes, 0, time.Hour); err != nil {
-				t.Fatal(err)
-			}
+			table.Release(c, hs)
 			m.release(func(at naiveKey, _ naiveClaim) bool { return at.c == c && in[at.h] })
 		case 6:
-			table.Release(c, nil)
-			m.release(func(at naiveKey, _ naiveClaim) bool { return at.c == c })
+			if rnd.IntN(2) == 0 {
+				table.Release(c, nil)
+				m.release(func(at naiveKey, _ naiveClaim) bool { return at.c == c })
+				break
+			}
+			table.End(func(by *Claimant) bool { return by.Connection == c.Connection && by.UID == c.UID })
+			m.release(func(at naiveKey, _ naiveClaim) bool { return at.c.Connection == c.Connection && at.c.UID == c.UID })
 		case 7, 8:
 			h := hs[0]
 			k := key.Key{Space: c.Space, Hash: h}
@@ -154,13 +208,25 @@ func TestTable(t *testing.T) {
 			table.Expire()
 			m.release(func(_ naiveKey, c naiveClaim) bool { return !c.until.After(m.now) })
 		}
-		m.compare(t, op, table, told, chunks)
+		m.compare(t, op, table, store, chunks)
 	}
 	m.now = m.now.Add(time.Hour)
 	table.Expire()
 	if st := table.Stats(); st.Chunks+st.Bytes+st.Claimants+st.MemoryBytes != 0 || len(table.mu.users)+len(table.mu.due) != 0 {
 		t.Errorf("something is left: %+v, %d users, %d deadlines", st, len(table.mu.users), len(table.mu.due))
 	}
+}
+
+// claim claims chunks, soft or hard.
+func (m *naive) claim(table *Claims, s *tiers, c Claimant, hs []key.Hash, sizes []int64, d time.Duration) (int, error) {
+	if c.Connection == 0 {
+		return table.Retain(c, hs, sizes, d)
+	}
+	var refs []tier.Ref
+	for _, n := range sizes {
+		refs = append(refs, s.hold(ledger.Owner(c.Connection), n))
+	}
+	return table.Pin(c, ledger.Owner(c.Connection), hs, refs, d)
 }
 
 // shed takes over which claimants lost a chunk that was larger than there was room
@@ -182,15 +248,22 @@ func (m *naive) overWith(claims map[naiveKey]naiveClaim, uid uint32) bool {
 	return with.over(uid)
 }
 
-func (m *naive) compare(t *testing.T, op int, table *Claims, told map[key.Key]ledger.Rank, chunks int) {
+func (m *naive) compare(t *testing.T, op int, table *Claims, store *tiers, chunks int) {
 	t.Helper()
 	for s := range 2 {
 		for i := range chunks {
 			k := key.Key{Space: key.SpaceID{byte(s)}, Hash: key.Hash{byte(i + 1)}}
-			if want := m.rank(k); told[k] != want {
-				t.Fatalf("op %d: chunk %d of space %d has rank %d, want %d", op, i, s, told[k], want)
+			if want := m.claimed(k); store.claimed[k] != want {
+				t.Fatalf("op %d: chunk %d of space %d is claimed: %v, want %v", op, i, s, store.claimed[k], want)
 			}
 		}
+	}
+	held := map[ledger.Owner]int{}
+	for _, o := range store.held {
+		held[o]++
+	}
+	if want := m.held(); !maps.Equal(held, want) {
+		t.Fatalf("op %d: owners hold %v, want %v", op, held, want)
 	}
 	if op%16 == 0 {
 		m.compareLists(t, op, table)
@@ -212,11 +285,11 @@ func (m *naive) compare(t *testing.T, op int, table *Claims, told map[key.Key]le
 // TestMemory: the table refuses claims that it has no memory for, and each user has half
 // of what the others leave, so that one more can always claim something.
 func TestMemory(t *testing.T) {
-	table := NewClaims(func(key.SpaceID, []key.Hash, []ledger.Rank) {}, ClaimLimits{TotalBytes: 1 << 60, UserBytes: 1 << 60, Duration: time.Hour})
+	table := NewClaims(newTiers(t), ClaimLimits{TotalBytes: 1 << 60, UserBytes: 1 << 60, Duration: time.Hour})
 	for uid := range uint32(4) {
 		n, err := 0, error(nil)
 		for ; err == nil; n++ {
-			_, err = table.Retain(Claimant{UID: uid}, []key.Hash{{byte(uid), byte(n), byte(n >> 8), byte(n >> 16)}}, []int64{1}, 50, time.Hour)
+			_, err = table.Retain(Claimant{UID: uid}, []key.Hash{{byte(uid), byte(n), byte(n >> 8), byte(n >> 16)}}, []int64{1}, time.Hour)
 		}
 		if !errors.Is(err, errOver) || n < 10_000 {
 			t.Errorf("user %d: %d chunks, then %v", uid, n, err)
@@ -230,11 +303,11 @@ func TestMemory(t *testing.T) {
 // TestOneUserFills: a user that retains 300,000 chunks, in spaces and under names of
 // its own, takes nothing away from another one.
 func TestOneUserFills(t *testing.T) {
-	table := NewClaims(func(key.SpaceID, []key.Hash, []ledger.Rank) {}, ClaimLimits{TotalBytes: 1 << 60, UserBytes: 1 << 60, Duration: time.Hour})
+	table := NewClaims(newTiers(t), ClaimLimits{TotalBytes: 1 << 60, UserBytes: 1 << 60, Duration: time.Hour})
 	given := 0
 	for n := range 300_000 {
 		c := Claimant{UID: 1, Space: key.SpaceID{byte(n)}, Name: string(rune('a' + n%26))}
-		k, _ := table.Retain(c, []key.Hash{{byte(n), byte(n >> 8), byte(n >> 16)}}, []int64{1}, 100, time.Hour)
+		k, _ := table.Retain(c, []key.Hash{{byte(n), byte(n >> 8), byte(n >> 16)}}, []int64{1}, time.Hour)
 		given += k
 	}
 	if n := table.Stats().MemoryBytes; given > 200_000 || n > maxMemory/2 {
@@ -244,7 +317,7 @@ func TestOneUserFills(t *testing.T) {
 	for i := range hs {
 		hs[i] = key.Hash{1, byte(i), byte(i >> 8)}
 	}
-	if n, err := table.Retain(Claimant{UID: 2}, hs, make([]int64, len(hs)), 50, time.Hour); n != len(hs) {
+	if n, err := table.Retain(Claimant{UID: 2}, hs, make([]int64, len(hs)), time.Hour); n != len(hs) {
 		t.Errorf("another user retains %d of %d chunks: %v", n, len(hs), err)
 	}
 	table.mu.Lock()

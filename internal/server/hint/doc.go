@@ -1,17 +1,18 @@
-// Package hint reads what clients say about the future of a prompt, and keeps what they have
-// said is worth keeping: claims on chunks, each with a priority and an end.
+// Package hint reads the hints of clients about the future of a prompt, and keeps their claims
+// on chunks, each with an end.
 //
 // # Owns
 //
 // The words of hints, in the request_configs of a request ([Read]). The claims, by
-// claimant and by chunk, their deadlines, the bytes that they retain, and the counts of
-// how they ended. A claim is soft: it says in what order chunks go, and never that one
-// stays. The ledgers of the tiers are told the rank of each chunk; see
-// ledger.Retain.
+// claimant and by chunk, their deadlines, the bytes that they cover, and the counts of
+// how they ended. A claim is soft or hard. A soft one says in what order chunks go, and never
+// that one stays; it ends at its end. A hard one, a pin, also holds its chunks in
+// DRAM, and ends with its connection. The ledgers of the tiers are told which chunks are
+// claimed; see ledger.Claim.
 //
 // # Never does
 //
-// It evicts nothing, reads no payload and knows no tier. It trusts no size of a client. How
+// It evicts nothing, reads no payload and asks no tier. It trusts no size of a client. How
 // an advice is used the policies decide.
 //
 // # Locks
@@ -24,9 +25,9 @@
 //
 // Payload bytes by user and in total ([ClaimLimits]), the length of a claim, and the memory of
 // the table, to which a claim made again adds nothing: claims beyond are refused, and no
-// other goes for them.
+// other goes for them. Holds of hard claims have the class ledger.Pin besides.
 //
 // # Buffers
 //
-// Hashes that callers pass in are copied.
+// Hashes that callers pass in are copied. The references that Pin is given are the table's.
 package hint

@@ -31,7 +31,7 @@ type action struct {
 var actions = map[string]func(r *wishing, s Said, payload []byte) error{
 	"kv.retain":        readRetain,
 	"kv.prefetch":      func(r *wishing, _ Said, p []byte) error { return r.ofSession(p, func() { r.Prefetch = true }) },
-	"kv.demote":        func(r *wishing, _ Said, p []byte) error { return r.ofSession(p, func() { r.Demote = true }) },
+	"kv.demote":        readDone,
 	"kv.deref":         readDone,
 	"kvstored.done":    readDone,
 	"kvstored.pause":   func(r *wishing, _ Said, p []byte) error { return readSeconds(p, time.Millisecond, maxPause, &r.Pause) },
@@ -126,20 +126,20 @@ func readRetain(r *wishing, s Said, payload []byte) error {
 	return nil
 }
 
-func rangeOf(raw []byte) (Retain, error) {
+func rangeOf(raw []byte) (k Retain, err error) {
 	var d directive
 	if err := strictly(raw, &d); err != nil {
-		return Retain{}, err
+		return k, err
 	}
 	switch {
 	case d.Priority == nil || *d.Priority > MaxPriority:
-		return Retain{}, errors.New("priority is no whole number from 0 to 100")
+		return k, errors.New("priority is no whole number from 0 to 100")
 	case d.Output && (d.Start != nil || d.End != nil):
-		return Retain{}, errors.New("covers_output has no start and no end")
+		return k, errors.New("covers_output has no start and no end")
 	case d.End != nil && *d.End == 0:
-		return Retain{}, errors.New("end is 0; null is the end of the sequence")
+		return k, errors.New("end is 0; null is the end of the sequence")
 	}
-	k := Retain{Output: d.Output, Priority: *d.Priority, For: MaxDuration}
+	k = Retain{Output: d.Output, For: MaxDuration}
 	if d.Start != nil {
 		k.From = *d.Start
 	}
@@ -147,11 +147,12 @@ func rangeOf(raw []byte) (Retain, error) {
 		k.To = *d.End
 	}
 	if d.Duration != nil {
-		if err := durationOf("duration", *d.Duration, 0, MaxDuration, &k.For); err != nil {
-			return Retain{}, err
-		}
+		err = durationOf("duration", *d.Duration, 0, MaxDuration, &k.For)
 	}
-	return k, nil
+	if *d.Priority == 0 {
+		k.For = 0
+	}
+	return k, err
 }
 
 func durationOf(name string, s float64, least, most time.Duration, to *time.Duration) error {

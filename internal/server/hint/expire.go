@@ -91,7 +91,7 @@ func (t *Claims) Run(ctx context.Context) error {
 	}
 }
 
-// counts are of grants: a chunk that one claimant retains is one.
+// counts are of grants: a chunk that one claimant claims is one.
 type counts struct{ given, over atomic.Uint64 }
 
 // ClaimStats counts the claims.

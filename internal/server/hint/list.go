@@ -9,24 +9,27 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// Held is what one claimant retains: a name of one user in one space.
+// Held is what one claimant claims: a name of one user in one space.
 type Held struct {
-	Name           string  `json:"name"` // a scope or a session
+	Name           string  `json:"name"` // a scope, a session or a lookup id
 	UID            uint32  `json:"uid"`
-	Space          string  `json:"space"` // its id
+	Space          string  `json:"space"`                // its id
+	Connection     uint64  `json:"connection,omitempty"` // of a pin
 	Chunks         int     `json:"chunks"`
-	Bytes          int64   `json:"bytes"`    // payload, as far as it is known
-	Priority       uint8   `json:"priority"` // the highest
+	Bytes          int64   `json:"bytes"` // payload, as far as it is known
 	ExpiresSeconds float64 `json:"expires_seconds"`
 }
 
-// List is what claimants retain, most bytes first: the first most of them. more is how
-// many are left out. It takes the lock for a round of chunks at a time, so that what
-// changes meanwhile may be in it or not.
-func (t *Claims) List(most int) (list []Held, more int) {
+// List is what claimants claim, hard or soft, the first most of them: soft claims by bytes,
+// most first, hard ones by name. more is how many are left out. It takes the lock for a
+// round of chunks at a time, so that what changes meanwhile may be in it or not.
+func (t *Claims) List(hard bool, most int) (list []Held, more int) {
 	now := t.now()
 	for _, h := range t.holders() {
-		x := Held{Name: h.Name, UID: h.UID, Space: h.Space.String()}
+		if hard != (h.Connection != 0) {
+			continue
+		}
+		x := Held{Name: h.Name, UID: h.UID, Space: h.Space.String(), Connection: h.Connection}
 		for some := range slices.Chunk(t.hashes(h), round) {
 			t.sum(&x, h, some, now)
 		}
@@ -35,7 +38,11 @@ func (t *Claims) List(most int) (list []Held, more int) {
 		}
 	}
 	slices.SortFunc(list, func(a, b Held) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Space, b.Space))
+		named := cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Connection, b.Connection), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Space, b.Space))
+		if hard {
+			return named
+		}
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), named)
 	})
 	more = max(0, len(list)-most)
 	return list[:len(list)-more], more
@@ -53,7 +60,7 @@ func (t *Claims) hashes(h *holder) []key.Hash {
 	return slices.Collect(maps.Keys(h.chunks))
 }
 
-// sum adds the chunks that a claimant still retains.
+// sum adds the chunks that a claimant still claims.
 func (t *Claims) sum(x *Held, h *holder, some []key.Hash, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,6 +72,6 @@ func (t *Claims) sum(x *Held, h *holder, some []key.Hash, now time.Time) {
 		}
 		x.Chunks++
 		x.Bytes += ch.bytes
-		x.Priority, x.ExpiresSeconds = max(x.Priority, g.priority), max(x.ExpiresSeconds, g.until.Sub(now).Seconds())
+		x.ExpiresSeconds = max(x.ExpiresSeconds, g.until.Sub(now).Seconds())
 	}
 }

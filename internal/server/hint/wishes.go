@@ -15,7 +15,7 @@ import (
 
 // Bounds of what a client may wish for, as of the hints that engines carry.
 const (
-	MaxPriority   = 100
+	MaxPriority   = 100 // 0 releases, and all others are one
 	MaxDuration   = 30 * 24 * time.Hour
 	maxPause      = 24 * time.Hour
 	MaxActions    = 16
@@ -42,22 +42,20 @@ type Wishes struct {
 	Pause        time.Duration // the conversation goes on after about so long; 0 = not said
 	MaxAge       time.Duration // of what is stored of the prompt; 0 = not said
 	Prefetch     bool          // promote the prompt
-	Demote       bool          // let DRAM go of it first
 	Faults       []wire.Fault
 }
 
 // Any reports whether there is something to carry out.
 func (w *Wishes) Any() bool {
-	return len(w.Retains) > 0 || w.Pause > 0 || w.MaxAge > 0 || w.Prefetch || w.Demote
+	return len(w.Retains) > 0 || w.Pause > 0 || w.MaxAge > 0 || w.Prefetch
 }
 
 // Retain asks for a range of a prompt to be kept.
 type Retain struct {
-	From, To uint64 // tokens; To 0 = to the end, with what is generated
-	Output   bool   // what is generated, instead of From and To
-	Priority uint8  // 0 releases
-	For      time.Duration
-	Said     Said // where it was asked for
+	From, To uint64        // tokens; To 0 = to the end, with what is generated
+	Output   bool          // what is generated, instead of From and To
+	For      time.Duration // 0 releases
+	Said     Said          // where it was asked for
 }
 
 // Said is where a wish stands, for the faults about it.
@@ -93,6 +91,7 @@ type wishing struct {
 	Wishes
 	own      Retain // of retain_priority and those beside it
 	retains  bool   // retain_priority was given
+	releases bool   // as 0
 	ranged   string // the name of a range that was given without it
 	envelope []byte
 	answer   int // tokens that the answer is expected to have; 0 = not said
@@ -109,6 +108,9 @@ func Read(configs wire.Pairs) (Advice, Wishes) {
 		r.config(string(name), string(value))
 	}
 	r.Measured = r.Measured && r.Hint != policy.NoHint
+	if r.releases {
+		r.own.For = 0
+	}
 	switch {
 	case r.retains:
 		r.keep(r.own)
@@ -217,7 +219,7 @@ func readRetainPriority(r *wishing, v string) error {
 	if err != nil || n > MaxPriority {
 		return errors.New("is no whole number from 0 to 100")
 	}
-	r.own.Priority, r.retains = uint8(n), true
+	r.retains, r.releases = true, n == 0
 	return nil
 }
 
@@ -278,8 +280,7 @@ func duration(s float64, least, most time.Duration, to *time.Duration) error {
 	return nil
 }
 
-// keep takes a range, unless it is one too many, contradicts itself, or rises above
-// a range of the prompt before it.
+// keep takes a range, unless it is one too many or contradicts itself.
 func (r *wishing) keep(k Retain) {
 	switch {
 	case len(r.Retains) >= MaxDirectives:
@@ -288,28 +289,7 @@ func (r *wishing) keep(k Retain) {
 		r.fault(k.Said, wire.CodeBadRequest, "what is generated has no start and no end")
 	case k.To > 0 && k.To <= k.From:
 		r.fault(k.Said, wire.CodeBadRequest, "the range ends at %d and begins at %d", k.To, k.From)
-	case r.rises(k):
-		r.fault(k.Said, wire.CodeBadRequest, "priority %d rises along the prompt: what stands before it goes first, and it is of no use then", k.Priority)
 	default:
 		r.Retains = append(r.Retains, k)
 	}
-}
-
-// rises reports whether priorities would rise along the prompt with k.
-func (r *wishing) rises(k Retain) bool {
-	for _, o := range r.Retains {
-		before, behind := k.start() < o.start(), k.start() > o.start()
-		if before && k.Priority < o.Priority || behind && k.Priority > o.Priority {
-			return true
-		}
-	}
-	return false
-}
-
-// start orders ranges; the output comes behind all.
-func (k *Retain) start() uint64 {
-	if k.Output {
-		return math.MaxUint64
-	}
-	return k.From
 }

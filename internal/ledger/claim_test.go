@@ -8,9 +8,9 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-// TestRetainedGoLast: under every policy, what has no rank goes first, then rank by
-// rank, leaves before what they stand on; and nothing is in the way of a fill.
-func TestRetainedGoLast(t *testing.T) {
+// TestClaimedGoLast: under every policy, unclaimed entries go first, then the claimed one
+// used longest ago, leaves before their parents; and nothing is in the way of a fill.
+func TestClaimedGoLast(t *testing.T) {
 	for _, name := range policy.All() {
 		t.Run(name, func(t *testing.T) {
 			l := newLedger(t, name, ledger.Limits{})
@@ -26,10 +26,10 @@ func TestRetainedGoLast(t *testing.T) {
 				l.Publish([]ledger.ID{id}, false)
 			}
 			hs := []key.Hash{{1}, {2}, {3}, {4}, {5}, {6}, {9}}
-			ledger.Retain(l, key.SpaceID{}, hs, []ledger.Rank{4, 4, 2, 2, 1, 3, 3})
+			ledger.Claim(l, key.SpaceID{}, hs, []bool{true, true, true, true, true, true, true})
 			l.Touch([]key.Key{{Hash: key.Hash{5}}})
-			if n := l.Stats().RetainedBytes; n != 6*page {
-				t.Errorf("%d bytes are retained, want %d", n, 6*page)
+			if n := l.Stats().ClaimedBytes; n != 6*page {
+				t.Errorf("%d bytes are claimed, want %d", n, 6*page)
 			}
 			var order []byte
 			for range 8 {
@@ -44,17 +44,17 @@ func TestRetainedGoLast(t *testing.T) {
 				order = append(order, e.Key.Hash[0])
 			}
 			if first := order[0] + order[1]; first != 7+8 {
-				t.Errorf("%v: those without a rank are not the first", order)
+				t.Errorf("%v: those that nobody claims are not the first", order)
 			}
-			if got, want := string(order[2:]), "\x05\x04\x03\x06\x02\x01"; got != want {
+			if got, want := string(order[2:]), "\x04\x03\x02\x01\x06\x05"; got != want {
 				t.Errorf("they went in the order %v, want %v behind the first two", order, []byte(want))
 			}
 		})
 	}
 }
 
-// TestRetainEnds: an entry without its rank has the place that it would have had.
-func TestRetainEnds(t *testing.T) {
+// TestClaimEnds: an unclaimed entry has the place that it would have had.
+func TestClaimEnds(t *testing.T) {
 	l := newLedger(t, "lru", ledger.Limits{})
 	for n := byte(1); n <= 3; n++ {
 		id, _, err := l.Begin(ledger.Daemon, ledger.IO, key.Key{Hash: key.Hash{n}}, key.Hash{}, 1)
@@ -64,7 +64,7 @@ func TestRetainEnds(t *testing.T) {
 		l.Publish([]ledger.ID{id}, false)
 	}
 	first := []key.Hash{{1}}
-	ledger.Retain(l, key.SpaceID{}, first, []ledger.Rank{4})
+	ledger.Claim(l, key.SpaceID{}, first, []bool{true})
 	evict := func(want byte) {
 		t.Helper()
 		if e, ok := l.Evict(); !ok || e.Key.Hash[0] != want {
@@ -72,17 +72,17 @@ func TestRetainEnds(t *testing.T) {
 		}
 	}
 	evict(2)
-	ledger.Retain(l, key.SpaceID{}, first, []ledger.Rank{0})
+	ledger.Claim(l, key.SpaceID{}, first, []bool{false})
 	evict(1)
 	evict(3)
-	if n := l.Stats().RetainedBytes; n != 0 {
-		t.Errorf("%d bytes are retained", n)
+	if n := l.Stats().ClaimedBytes; n != 0 {
+		t.Errorf("%d bytes are claimed", n)
 	}
 }
 
-// TestCoolRetained: what only one prompt has goes first, retained or not; what another has
-// too keeps its rank.
-func TestCoolRetained(t *testing.T) {
+// TestCoolClaimed: what only one prompt has goes first, claimed or not; what another has
+// too stays claimed.
+func TestCoolClaimed(t *testing.T) {
 	l := newLedger(t, "lru", ledger.Limits{})
 	for n, parent := range []byte{0, 1, 2, 2, 0} { // 1-2-3, 1-2-4, and 5
 		up := key.Hash{}
@@ -95,10 +95,10 @@ func TestCoolRetained(t *testing.T) {
 		}
 		l.Publish([]ledger.ID{id}, false)
 	}
-	ledger.Retain(l, key.SpaceID{}, []key.Hash{{1}, {2}, {3}}, []ledger.Rank{4, 4, 4})
+	ledger.Claim(l, key.SpaceID{}, []key.Hash{{1}, {2}, {3}}, []bool{true, true, true})
 	ledger.Cool(l, key.SpaceID{}, []key.Hash{{1}, {2}, {3}})
-	if n := l.Stats().RetainedBytes; n != 2*page {
-		t.Errorf("%d bytes are retained, want %d", n, 2*page)
+	if n := l.Stats().ClaimedBytes; n != 2*page {
+		t.Errorf("%d bytes are claimed, want %d", n, 2*page)
 	}
 	var order []byte
 	for range 5 {

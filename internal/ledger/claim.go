@@ -1,0 +1,43 @@
+package ledger
+
+import (
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/policy"
+)
+
+// Claim marks the resident ones of hs, chunks of a space, as claimed or not: claimed
+// entries go after all others, the one used longest ago first. A claim protects
+// nothing: a claimed entry is evicted where there is nothing else, by its quota, and once
+// claimed entries occupy more than half of the tier. It ends with the residency.
+func Claim(l *Ledger, space key.SpaceID, hs []key.Hash, claimed []bool) {
+	rounds(l, hs, func(b *book, from int, some []key.Hash) {
+		for i, h := range some {
+			b.claim(b.find(key.Key{Space: space, Hash: h}), claimed[from+i])
+		}
+	})
+}
+
+func (b *book) claim(id uint32, is bool) {
+	e := b.entries.at(id)
+	if e.life != resident || e.claimed == is {
+		return
+	}
+	r := &b.order.scopes[claims]
+	if e.claimed = is; is {
+		r.quota.UsedBytes += b.bytes(e)
+		b.order.add(claims, id)
+		b.order.offer(id)
+		return
+	}
+	r.quota.UsedBytes -= b.bytes(e)
+	r.policy.Remove(policy.ID(id))
+	if b.evictable(e) {
+		b.order.allow(id)
+	}
+}
+
+// unclaimed is ok for the policy of all.
+func (t *table) unclaimed(id policy.ID) bool {
+	e := t.entries.at(uint32(id))
+	return t.evictable(e) && !e.claimed
+}

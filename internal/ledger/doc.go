@@ -50,9 +50,9 @@
 //
 // Evict takes the first that it finds of these:
 //
-//   - what Pass has named, if a tier below has it (pass.go)
+//   - what Pass has named, if a tier below has it (first.go)
 //   - a claimed leaf, while more than half of the tier is claimed (claim.go)
-//   - a leaf that MarkCold has named (cold.go)
+//   - a leaf that MarkCold has named (first.go)
 //   - the leaf that the policy of all names, of the unclaimed ones (order.go)
 //   - instead of such a leaf, if it is dirty and no writer has room for it, and
 //     also where there is no leaf: what stands underneath others (under.go)

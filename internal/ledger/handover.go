@@ -100,19 +100,11 @@ func (l *Ledger) handOverRound(h *handover) bool {
 
 // eachIn calls do, with the lock held, for all resident entries of a scope.
 func (l *Ledger) eachIn(r uint32, do func(*book, policy.ID)) {
-	for id, more := uint32(1), true; more; {
-		l.mu.Lock()
-		b := &l.mu.book
-		end := min(id+handOverRound, b.entries.n)
-		for ; id < end; id++ {
-			e := b.entries.at(id)
-			if e.life == resident && b.order.has(r, e) {
-				do(b, policy.ID(id))
-			}
+	l.each(handOverRound, func(b *book, id uint32, e *entry) {
+		if e.life == resident && b.order.has(r, e) {
+			do(b, policy.ID(id))
 		}
-		more = id < b.entries.n
-		l.mu.Unlock()
-	}
+	})
 }
 
 // handover is a policy whose entries are on their way from one policy to

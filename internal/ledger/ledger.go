@@ -145,6 +145,32 @@ func (l *Ledger) oneRound(do func(b *book)) {
 	do(&l.mu.book)
 }
 
+// each calls do for all entries there are, in any life, round of them at a time with the lock
+// held. Those that come meanwhile may be missing.
+func (l *Ledger) each(round uint32, do func(b *book, id uint32, e *entry)) {
+	for id, more := uint32(1), true; more; {
+		l.oneRound(func(b *book) {
+			for end := min(id+round, b.entries.n); id < end; id++ {
+				do(b, id, b.entries.at(id))
+			}
+			more = id < b.entries.n
+		})
+	}
+}
+
+// EachDirty calls visit for the resident entries that the tiers below lack, in no
+// order, with the lock held for up to 4,096 entries at a time. visit keeps nothing of
+// the entry. Entries that come, go or are written meanwhile may be missing.
+func EachDirty(l *Ledger, visit func(*Entry)) {
+	var x Entry
+	l.each(maxRound, func(b *book, id uint32, e *entry) {
+		if e.life == resident && e.mark&dirty != 0 {
+			b.export(id, &x)
+			visit(&x)
+		}
+	})
+}
+
 // Wake tells those that wait for Released that there is more room, which no call here shows.
 func (l *Ledger) Wake() {
 	l.mu.Lock()

@@ -47,7 +47,7 @@ func (l *Ledger) Assign(id key.SpaceID, i int) {
 	if slot == noSpace {
 		return
 	}
-	l.eachRound(func(b *book, at uint32, e *entry) {
+	l.each(maxRound, func(b *book, at uint32, e *entry) {
 		kept := b.spaces.slots.at(slot).id == id // else the space has lost all it had
 		if kept && e.space == slot && e.life == resident && e.mark&inQuota == 0 {
 			b.order.joinQuota(at)

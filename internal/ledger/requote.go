@@ -32,14 +32,14 @@ func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
 		return err
 	}
 	l.beginRequote(qs, under)
-	l.eachRound(func(b *book, id uint32, e *entry) {
+	l.each(maxRound, func(b *book, id uint32, e *entry) {
 		if e.mark&inQuota != 0 && b.spaces.slots.at(e.space).moving {
 			b.order.scopes[b.spaces.slots.at(e.space).quota].policy.Remove(policy.ID(id))
 			e.mark &^= inQuota
 		}
 	})
 	l.swapQuotas(qs, fresh, under)
-	l.eachRound(func(b *book, id uint32, e *entry) {
+	l.each(maxRound, func(b *book, id uint32, e *entry) {
 		if e.life == resident && e.mark&inQuota == 0 && b.spaces.slots.at(e.space).quota != everything {
 			b.order.joinQuota(id)
 		}
@@ -133,19 +133,5 @@ func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.S
 		if sp.quota != everything {
 			b.order.scopes[sp.quota].quota.UsedBytes += sp.bytes
 		}
-	}
-}
-
-// eachRound calls do, with the lock held, for all entries there are.
-func (l *Ledger) eachRound(do func(b *book, id uint32, e *entry)) {
-	for id, more := uint32(1), true; more; {
-		l.withLock(func() bool {
-			b := &l.mu.book
-			for end := min(id+maxRound, b.entries.n); id < end; id++ {
-				do(b, id, b.entries.at(id))
-			}
-			more = id < b.entries.n
-			return false
-		})
 	}
 }

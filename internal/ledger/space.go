@@ -91,7 +91,7 @@ func (l *Ledger) Keys(id key.SpaceID) (ks []key.Key) {
 	if l.SpaceBytes(id) == 0 {
 		return nil
 	}
-	l.eachRound(func(b *book, _ uint32, e *entry) {
+	l.each(maxRound, func(b *book, _ uint32, e *entry) {
 		if (e.life == filling || e.life == resident) && b.spaces.slots.at(e.space).id == id {
 			ks = append(ks, key.Key{Space: id, Hash: e.hash})
 		}

@@ -253,7 +253,7 @@ func (r *rig) setAccess(p *access.Policy) {
 	r.server.Set(server.Settings{
 		Access: p, LeaseMaxAge: time.Minute, PinMaxAge: time.Minute,
 		Prefetch:    server.Prefetch{Policy: wire.PolicyTimeout, Deadline: patience, WindowBytes: mib},
-		ChunkTokens: tokens, Method: "sha256",
+		ChunkTokens: tokens, Method: "sha256", Retain: unbounded,
 	})
 }
 

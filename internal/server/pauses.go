@@ -6,7 +6,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -67,12 +67,9 @@ func (p *pauses) add(chains []key.Chain, after time.Duration) {
 }
 
 func (p *pauses) promote(ctx context.Context, chains []key.Chain) {
-	s := p.server
-	g := group{stack: s.o.Stack, search: tier.All, chains: chains}
+	g := group{stack: p.server.o.Stack, search: tier.All, chains: chains}
 	m, err := g.match(ctx)
-	if err != nil || m.In[tier.CPU].Chunks == m.Chunks {
-		return
+	if err == nil && m.In[tier.CPU].Chunks < m.Chunks {
+		p.server.newWarming(ctx, g, &m, ledger.Daemon, nil).run(ctx)
 	}
-	w := s.newWarming(ctx, g, &m, stack.Requester{Job: s.ids.Add(1)}, nil, s.o.Arena.Stats().CapacityBytes/warmShare)
-	w.run(ctx)
 }

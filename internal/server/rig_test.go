@@ -130,6 +130,9 @@ func newRig(t testing.TB, o options) *rig {
 	return r
 }
 
+// unbounded is the claims that tests may make.
+var unbounded = hint.ClaimLimits{TotalBytes: 1 << 40, UserBytes: 1 << 39, Duration: time.Hour}
+
 // serve starts everything, and stops it when the test ends.
 func (r *rig) serve(o server.Options) {
 	o.Stack, o.Arena = r.stack, r.arena
@@ -139,7 +142,7 @@ func (r *rig) serve(o server.Options) {
 	o.Prefetch.Deadline = cmp.Or(o.Prefetch.Deadline, patience)
 	o.Prefetch.WindowBytes = cmp.Or(o.Prefetch.WindowBytes, mib)
 	if o.Retain == (hint.ClaimLimits{}) {
-		o.Retain = hint.ClaimLimits{TotalBytes: 1 << 40, UserBytes: 1 << 39, Duration: time.Hour}
+		o.Retain = unbounded
 	}
 	o.ChunkTokens, o.Method, o.Version, o.Epoch = tokens, "sha256", "test", 42
 	o.Log = zerolog.Nop()

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -26,7 +27,6 @@ type warming struct {
 	group
 	by    stack.Requester
 	hot   int // chunks that were in DRAM
-	limit int // chunks to bring up at most, the skipped ones included
 	fetch *prefetch.Job[tier.Place]
 	bytes int64        // that may come up
 	size  atomic.Int64 // of the last piece that came up; before, of what is known of one, or 0
@@ -34,11 +34,12 @@ type warming struct {
 }
 
 // newWarming makes ready to promote the chunks of a group that m matched and those
-// that the remote scan finds beyond them, about as many as fit into bytes. places are of
-// [prefetch.Options].
-func (s *Server) newWarming(ctx context.Context, g group, m *stack.Match, by stack.Requester, places chan struct{}, bytes int64) *warming {
-	w := &warming{group: g, by: by, hot: m.Hot, bytes: bytes, count: &s.count}
-	w.limit = w.more()
+// that the remote scan finds beyond them, about as many as fit into its share of DRAM.
+// places are of [prefetch.Options].
+func (s *Server) newWarming(ctx context.Context, g group, m *stack.Match, by ledger.Owner, places chan struct{}) *warming {
+	w := &warming{group: g, by: stack.Requester{Owner: by, Job: s.ids.Add(1)}, hot: m.Hot, count: &s.count}
+	w.bytes = s.o.Arena.Stats().CapacityBytes / warmShare
+	most := w.more()
 	lanes, lane := w.lanes(ctx, m)
 	guess := w.sizeAt(&w.chains[0], w.skip()+w.hot, arena.MaxPayload)
 	if guess < arena.MaxPayload { // it is known; many loads may begin before the first has ended
@@ -46,7 +47,7 @@ func (s *Server) newWarming(ctx context.Context, g group, m *stack.Match, by sta
 	}
 	w.fetch = prefetch.New(prefetch.Options[tier.Place]{
 		Lanes: lanes, Lane: lane,
-		From: w.ranks() * w.hot, To: w.ranks() * (w.limit - w.skip()),
+		From: w.ranks() * w.hot, To: w.ranks() * (most - w.skip()),
 		Window: windowOf(s), ChunkBytes: guess, Places: places, Discard: func(tier.Place) {},
 	}, w)
 	return w
@@ -127,8 +128,7 @@ func handleWarm(c *reader, h wire.Header, req wire.WarmRequest) (wire.Message, e
 		c.warms.Add(-1)
 		return nil, refuse(wire.CodeOverBudget, "this connection has %d warms under way; wait for some", maxWarms)
 	}
-	s := c.server
-	w := s.newWarming(c.ctx, g, &m, stack.Requester{Owner: c.owner, Job: s.ids.Add(1)}, c.tenant.loads, s.o.Arena.Stats().CapacityBytes/warmShare)
+	w := c.server.newWarming(c.ctx, g, &m, c.owner, c.tenant.loads)
 	c.background(func(ctx context.Context) {
 		defer c.warms.Add(-1)
 		w.run(ctx)

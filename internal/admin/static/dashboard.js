@@ -163,7 +163,7 @@ async function showHolders() {
   ]), null);
   showTable("held", ["name", "kind", "who", "chunks", "bytes", "ends in"], [
     ...claims.pins.map((p) => [p.name || "-", "pin", `connection ${p.connection}`, count(p.chunks), bytes(p.bytes), span(p.expires_seconds)]),
-    ...claims.retained.map((r) => [r.name || "-", `retain, priority ${r.priority}`, `user ${r.uid}`, count(r.chunks), bytes(r.bytes), span(r.expires_seconds)]),
+    ...claims.retained.map((r) => [r.name || "-", "retain", `user ${r.uid}`, count(r.chunks), bytes(r.bytes), span(r.expires_seconds)]),
   ], null, claims.left_out);
 }
 

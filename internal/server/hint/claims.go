@@ -70,7 +70,7 @@ type Claims struct {
 		holders map[Claimant]*holder
 		users   map[uint32]*user
 		pins    map[uint64]int // claimants by connection
-		due     deadlines // of all grants
+		due     deadlines      // of all grants
 		bytes   int64
 		memory  int64
 		hashes  []key.Hash // of the round being told

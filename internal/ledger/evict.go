@@ -9,7 +9,7 @@ import "github.com/kvstored/kvstored/key"
 // until the caller, having let go of what the Value names, calls Free. False
 // means that everything is protected.
 func (l *Ledger) Evict() (Entry, bool) {
-	return l.evictFirst((*book).evictAny)
+	return l.evictFirst(func(b *book, works mark) (Entry, bool) { return b.evict(everything, works, false) })
 }
 
 // EvictSafely is Evict for one who can wait: it rather takes nothing than what
@@ -18,10 +18,7 @@ func (l *Ledger) Evict() (Entry, bool) {
 // Charged already: between two calls others would take the room. Who writes it,
 // or does not, ends that with Uncharge.
 func (l *Ledger) EvictSafely() (Entry, bool) {
-	return l.evictFirst(func(b *book, works mark) (Entry, bool) {
-		b.order.renewPending()
-		return b.evict(everything, works, true)
-	})
+	return l.evictFirst(func(b *book, works mark) (Entry, bool) { return b.evict(everything, works, true) })
 }
 
 // evictFirst asks whether the tiers below work without the lock. It takes the
@@ -46,13 +43,9 @@ func (l *Ledger) evictRound(evict func(*book, mark) (Entry, bool), works mark) (
 	return e, ok, b.order.stale == 0
 }
 
-func (b *book) evictAny(works mark) (Entry, bool) {
-	b.order.renewPending()
-	return b.evict(everything, works, false)
-}
-
 // evict takes out the next victim of scope r.
 func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
+	b.order.renewPending()
 	id, ok := b.choose(r, works, safely)
 	if !ok {
 		return Entry{}, false

@@ -179,7 +179,6 @@ func (o *order) exceeded(r uint32) bool {
 }
 
 func (b *book) evictUnder(r uint32, works mark) (Entry, bool) {
-	b.order.renewPending()
 	v, ok := b.evict(r, works, false)
 	if ok {
 		q := &b.order.scopes[r].quota

@@ -44,7 +44,7 @@ func TestStaleEntriesAreDroppedInRounds(t *testing.T) {
 	rounds := 0
 	e, ok := l.evictFirst(func(b *book, works mark) (Entry, bool) {
 		rounds++
-		return b.evictAny(works)
+		return b.evict(everything, works, false)
 	})
 	if !ok || e.Key != ks[n] {
 		t.Errorf("evicted %x, %t; want what is below", e.Key.Hash[:8], ok)

@@ -169,8 +169,8 @@ func (t *Claims) retainSome(c Claimant, hs []key.Hash, sizes []int64, by held, d
 		if g, err = t.grant(c, hs[n], sizes[n], until); err != nil {
 			break
 		}
-		if by.refs != nil && !g.ref.Valid() {
-			g.of.owner, g.ref, by.refs[n] = by.owner, by.refs[n], tier.Ref{}
+		if by.refs != nil && g.ref.ID != by.refs[n].ID { // the chunk may have been stored anew
+			g.of.owner, g.ref, by.refs[n] = by.owner, by.refs[n], g.ref
 		}
 	}
 	for _, ref := range by.refs {

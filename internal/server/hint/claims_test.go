@@ -1,6 +1,7 @@
 package hint
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"maps"
@@ -324,5 +325,56 @@ func TestOneUserFills(t *testing.T) {
 	defer table.mu.Unlock()
 	if n := len(table.mu.users); n != 2 {
 		t.Errorf("%d users are known", n)
+	}
+}
+
+// TestPinAnew: a chunk that was deleted and stored again under a pin is held as it is now.
+func TestPinAnew(t *testing.T) {
+	store := newTiers(t)
+	table := NewClaims(store, ClaimLimits{TotalBytes: 10, UserBytes: 10, Duration: time.Hour})
+	by, hs := Claimant{Name: "x", Connection: 3}, []key.Hash{{1}}
+	first, again := store.hold(3, 1), store.hold(3, 1)
+	for _, ref := range []tier.Ref{first, again} {
+		if n, err := table.Pin(by, 3, hs, []tier.Ref{ref}, time.Hour); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if _, held := store.held[ref.ID]; !held || len(store.held) > 2 {
+			t.Errorf("%v are held, not %d", store.held, ref.ID)
+		}
+	}
+	if _, held := store.held[first.ID]; held {
+		t.Error("the first one is held still")
+	}
+	if n := table.End(func(*Claimant) bool { return true }); n != 1 || len(store.held) != 0 || table.Stats().MemoryBytes != 0 {
+		t.Errorf("%d were claimed, and %v are held", n, store.held)
+	}
+}
+
+// TestPinsOfAConnection: a connection has so many pins, and others have theirs; one that ends
+// makes room.
+func TestPinsOfAConnection(t *testing.T) {
+	store := newTiers(t)
+	table := NewClaims(store, ClaimLimits{TotalBytes: 10, UserBytes: 10, Duration: time.Hour})
+	pin := func(connection uint64, name int) error {
+		_, err := table.Pin(Claimant{Name: strconv.Itoa(name), Connection: connection}, 3, []key.Hash{{1}}, []tier.Ref{store.hold(3, 1)}, time.Hour)
+		return err
+	}
+	for i := range MaxPins {
+		if err := pin(1, i); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	if err := pin(1, MaxPins); !errors.Is(err, errOver) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := cmp.Or(pin(1, 0), pin(2, 0)); err != nil {
+		t.Errorf("a name that is there, and another connection: %v", err)
+	}
+	if n := table.End(func(by *Claimant) bool { return by.Name == "7" }); n != 1 || pin(1, MaxPins) != nil {
+		t.Errorf("no room for a pin, where %d have ended", n)
+	}
+	table.End(func(*Claimant) bool { return true })
+	if len(store.held)+len(table.mu.pins) != 0 {
+		t.Errorf("%v are held, of connections %v", store.held, table.mu.pins)
 	}
 }

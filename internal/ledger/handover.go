@@ -19,8 +19,7 @@ const handOverRound = 256
 func (l *Ledger) SetPolicy(name string) error {
 	l.switching.Lock()
 	defer l.switching.Unlock()
-	fresh := make([]policy.Policy, len(l.mu.order.scopes)) // only Requote changes their number
-	for r := range fresh {
+	for r := range l.mu.order.scopes { // only Requote changes their number
 		if r == claims {
 			continue // always the one used longest ago
 		}
@@ -28,16 +27,12 @@ func (l *Ledger) SetPolicy(name string) error {
 		if r != everything {
 			room = l.mu.order.scopes[r].quota.QuotaBytes // or these
 		}
-		var err error
-		if fresh[r], err = policy.New(name, room); err != nil {
+		p, err := policy.New(name, room) // an unknown name is one at the first scope
+		if err != nil {
 			return err
 		}
-		l.mu.order.introduce(fresh[r])
-	}
-	for r, p := range fresh {
-		if p != nil {
-			l.handOver(uint32(r), p)
-		}
+		l.mu.order.introduce(p)
+		l.handOver(uint32(r), p)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 type Held struct {
 	Name           string  `json:"name"` // a scope, a session or a lookup id
 	UID            uint32  `json:"uid"`
-	Space          string  `json:"space"`                // its id
-	Connection     uint64  `json:"connection,omitempty"` // of a pin
+	Space          string  `json:"space"`      // its id
+	Connection     uint64  `json:"connection"` // of a pin; 0: it is none
 	Chunks         int     `json:"chunks"`
 	Bytes          int64   `json:"bytes"` // payload, as far as it is known
 	ExpiresSeconds float64 `json:"expires_seconds"`
@@ -30,7 +30,7 @@ func (t *Claims) List(hard bool, most int) (list []Held, more int) {
 			continue
 		}
 		x := Held{Name: h.Name, UID: h.UID, Space: h.Space.String(), Connection: h.Connection}
-		for some := range slices.Chunk(t.hashes(h), round) {
+		for some := range slices.Chunk(t.claimed(h.Claimant), round) {
 			t.sum(&x, h, some, now)
 		}
 		if x.Chunks > 0 {
@@ -52,12 +52,6 @@ func (t *Claims) holders() []*holder {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Values(t.mu.holders))
-}
-
-func (t *Claims) hashes(h *holder) []key.Hash {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Collect(maps.Keys(h.chunks))
 }
 
 // sum adds the chunks that a claimant still claims.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Object is one of JSON.
@@ -110,6 +111,12 @@ func (e *Engine) Hear(ctx context.Context, answer any) error {
 	}
 	return json.Unmarshal(line, answer)
 }
+
+// Pause stops the engine's processes where they are, and Resume has them go on.
+func (e *Engine) Pause() error { return e.process.signal(syscall.SIGSTOP) }
+
+// Resume ends a pause.
+func (e *Engine) Resume() error { return e.process.signal(syscall.SIGCONT) }
 
 // Ask sends a line and decodes the answer to it.
 func (e *Engine) Ask(ctx context.Context, line Object, answer any) error {

@@ -115,13 +115,16 @@ func (p *Process) Over() bool {
 }
 
 // End asks a process and its own to end.
-func (p *Process) End() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM) } // or they have
+func (p *Process) End() { _ = p.signal(syscall.SIGTERM) } // or they have
+
+func (p *Process) signal(s syscall.Signal) error { return syscall.Kill(-p.cmd.Process.Pid, s) }
 
 // Stop ends all processes, the last one first.
 func (ps *Processes) Stop() {
 	for i := len(ps.all) - 1; i >= 0; i-- {
 		p := ps.all[i]
 		p.End()
+		_ = p.signal(syscall.SIGCONT) // one that is paused does not end
 		select {
 		case <-p.ended:
 		case <-time.After(endTimeout):

@@ -116,6 +116,9 @@ func start(ctx context.Context, o *measure.EngineOptions, processes *measure.Pro
 		if err := started[name].Hear(ctx, nil); err != nil {
 			return nil, fmt.Errorf("%s does not start: %w", name, err)
 		}
+		if err := started[name].Pause(); err != nil {
+			return nil, err
+		}
 	}
 	return started, nil
 }
@@ -129,7 +132,12 @@ func rounds(ctx context.Context, o *measure.EngineOptions, started map[string]*m
 			prompts[size] = append(prompts[size], 4+random.IntN(vocabulary-4))
 		}
 		for _, name := range engines {
-			took, err := first(ctx, started[name], prompts[size], 0)
+			var took float64
+			err := alone(started[name], func() (err error) {
+				took, err = first(ctx, started[name], prompts[size], 0)
+				time.Sleep(settle)
+				return err
+			})
 			if err != nil {
 				return fmt.Errorf("%s, %d tokens: %w", name, size, err)
 			}
@@ -137,13 +145,16 @@ func rounds(ctx context.Context, o *measure.EngineOptions, started map[string]*m
 			times["computed"] = append(times["computed"], took)
 		}
 	}
-	time.Sleep(settle)
 	round := 0
 	for ; round < o.Rounds && (round == 0 || time.Now().Before(until)); round++ {
 		for at, size := range o.Sizes {
 			for i := range engines {
 				name := engines[(i+at+round)%len(engines)]
-				took, err := hit(ctx, started[name], name, prompts[size])
+				var took float64
+				err := alone(started[name], func() (err error) {
+					took, err = hit(ctx, started[name], name, prompts[size])
+					return err
+				})
 				if err != nil {
 					return fmt.Errorf("%s, %d tokens: %w", name, size, err)
 				}
@@ -154,6 +165,15 @@ func rounds(ctx context.Context, o *measure.EngineOptions, started map[string]*m
 	}
 	fmt.Printf("Milliseconds, medians of %d rounds, and the difference to the first column in the same round: median, and quartiles.\n\n%s", round, table.Markdown())
 	return nil
+}
+
+// alone runs an engine that is paused else: the scheduler of one that waits takes a
+// processor.
+func alone(e *measure.Engine, do func() error) error {
+	if err := e.Resume(); err != nil {
+		return err
+	}
+	return errors.Join(do(), e.Pause())
 }
 
 // hit times a prompt that comes from where a column says.

@@ -312,6 +312,41 @@ class OnGpu(cpu.Pool):
                 inspect.signature(getattr(transfers.PoolWorker, name)).bind(**dict.fromkeys(given))
         self.assertGreater(len(forms), forms.count(None))
 
+    def test_copies_that_are_refused_in_silence(self) -> None:
+        """Such a GPU copies nothing. What it would do: a block that is not brought counts as right."""
+        told = SimpleNamespace(cuda="12.8", hip=None), SimpleNamespace(cuda="13.0", hip=None), SimpleNamespace(cuda=None, hip="7.1.25424")
+        silent = SimpleNamespace(cuda="12.6", hip=None), SimpleNamespace(cuda=None, hip="7.0.51831"), SimpleNamespace(cuda=None, hip=None)
+        for version in told:
+            self.assertTrue(device._tells(version))
+        for version, batched in (*zip(silent, (True,) * 3), (told[0], False)):
+            vars(self.gpu.version).update(vars(version))
+            self.gpu.batched = batched
+            with self.assertRaisesRegex(ValueError, "take KvstoredTier"):
+                self.engine()
+        with mock.patch.object(device, "_tells", lambda _: True):
+            engine = self.engine(check_existing=0)
+        wanted, lane = self.stored(engine, "silent"), self.memory(engine)._up
+        self.gpu.refuses = lambda pieces: any(not lane._at <= source < lane._at + lane.room for _, source, _ in pieces)
+        self.assertEqual([r.success for r in engine.finished(self.begin_load(engine, wanted))], [True])
+        self.assertFalse(self.right(engine, wanted))
+
+    def test_an_event_that_is_not_recorded(self) -> None:
+        """The stream is waited for: what it copies from or to is in use until then."""
+        engine = self.engine(check_existing=0)
+        wanted = self.stored(engine, "no event")
+        self.gpu.copies.clear()
+        self.gpu.events_left = 1  # the mark of the engine's
+        job = self.begin_load(engine, wanted)
+        self.assertFalse(engine.worker._transfers[job].done.wait(0.1))
+        self.gpu.copies.set()
+        self.assertEqual([r.success for r in engine.finished(job)], [True])
+        self.assertTrue(self.right(engine, wanted))
+
+    def test_no_memory_that_can_be_page_locked(self) -> None:
+        self.gpu.most_pinned = 1 << 20
+        with self.assertRaisesRegex(ValueError, "bytes of page-locked memory"):
+            self.engine()
+
     def test_devices_of_which_nothing_is_known(self) -> None:
         with self.assertRaisesRegex(ValueError, "take KvstoredTier"):
             cpu.Engine(self.daemon.socket, cache=cpu.Cache("xpu"))
@@ -329,7 +364,7 @@ class Own(unittest.TestCase):
     def test_streams_and_events(self) -> None:
         import torch
 
-        for name in ("Stream", "Event", "current_stream", "stream"):
+        for name in ("Stream", "Event", "current_stream", "stream", "device"):
             self.assertTrue(callable(getattr(torch.cuda, name)))
         self.assertIn("blocking", inspect.signature(torch.cuda.Event.__new__).parameters)
         self.assertEqual(torch.frombuffer(array("q", [1, 1 << 60]), dtype=torch.int64).tolist(), [1, 1 << 60])

@@ -32,7 +32,7 @@ class Cache:
     each block."""
 
     def __init__(self, device: str = "cpu") -> None:
-        self.device = SimpleNamespace(type=device, index=0)
+        self.device = SimpleNamespace(type=device, index=1)
         self.layers = [bytearray(BLOCKS * PAGE) for _ in range(LAYERS)]
         self.tensors = [SimpleNamespace(tensor=self._tensor(a), page_size_bytes=PAGE) for a in self.layers]
         self.group_data_refs = [[SimpleNamespace(tensor_idx=i, page_size_bytes=PAGE) for i in range(LAYERS)]]

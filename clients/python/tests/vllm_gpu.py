@@ -47,6 +47,9 @@ class Event:
         self._gpu, self._over = gpu, threading.Event()
 
     def record(self, stream: "Stream") -> None:
+        if self._gpu.events_left == 0:
+            raise RuntimeError("CUDA error: out of memory")
+        self._gpu.events_left -= 1
         stream.put(self._over.set)
 
     def synchronize(self) -> None:
@@ -57,6 +60,7 @@ class Event:
 
 class Stream:
     def __init__(self, gpu: "Gpu") -> None:
+        self._gpu = gpu
         self._queue: "queue.SimpleQueue[Optional[Callable[[], Any]]]" = queue.SimpleQueue()
         gpu.streams.append(self)
         threading.Thread(target=self._run, daemon=True).start()
@@ -71,14 +75,26 @@ class Stream:
     def wait_event(self, event: Event) -> None:
         self.put(event._over.wait)
 
+    def synchronize(self) -> None:
+        event = Event(self._gpu)
+        self.put(event._over.set)
+        event.synchronize()
+
 
 class Gpu:
     """What a test sets: ``rate`` (bytes a second), ``latency`` (seconds of a batch),
     ``refuses`` and ``fails`` (of some pieces: that they are not queued, or copied),
-    ``locking`` and ``copies`` (go on while they are set), ``most_locked`` (bytes of a mapping)."""
+    ``locking`` and ``copies`` (go on while they are set), ``most_locked`` (bytes of a mapping),
+    ``most_pinned`` (bytes of memory of the process), ``events_left`` (that are recorded),
+    ``version`` (torch's) and ``batched`` (whether the driver takes batches: a copy that is
+    refused is passed over in silence where one of the two is too old)."""
+
+    number = 1  # of the GPU
 
     def __init__(self) -> None:
-        self.rate, self.latency, self.most_locked = float("inf"), 0.0, 1 << 60
+        self.rate, self.latency, self.most_locked, self.most_pinned = float("inf"), 0.0, 1 << 60, 1 << 60
+        self.events_left = -1
+        self.version, self.batched = SimpleNamespace(cuda="12.8", hip=None), True
         self.refuses: Callable[[List[Tuple[int, int, int]]], bool] = lambda pieces: False
         self.fails, self.failed = self.refuses, ""
         self.locking, self.copies = threading.Event(), threading.Event()
@@ -98,6 +114,7 @@ class Gpu:
         for patch in (
             mock.patch.dict(sys.modules, {"torch": self._torch(), "vllm._custom_ops": SimpleNamespace(swap_blocks_batch=self._swap)}),
             mock.patch.object(cuda, "Driver", lambda _: Driver(self)),
+            mock.patch.object(cuda, "has", lambda name: self.batched and name == "cuMemcpyBatchAsync"),
         ):
             patch.__enter__()
             test.addCleanup(patch.__exit__, None, None, None)
@@ -123,11 +140,21 @@ class Gpu:
     def _torch(self) -> Any:
         event, stream = (lambda **of: Event(self, **of)), (lambda device: Stream(self))
         current = lambda device=None: getattr(self._current, "stream", self.engine)  # noqa: E731
-        api = SimpleNamespace(Event=event, Stream=stream, current_stream=current, stream=self._use)
-        return SimpleNamespace(cuda=api, int64="q", uint8="B", frombuffer=lambda memory, dtype: memory, empty=self._pinned)
+        api = SimpleNamespace(Event=event, Stream=stream, current_stream=current, stream=self._use, device=self._on)
+        return SimpleNamespace(cuda=api, version=self.version, int64="q", uint8="B", frombuffer=lambda memory, dtype: memory, empty=self._pinned)
+
+    @contextlib.contextmanager
+    def _on(self, device: Any) -> Iterator[None]:
+        before, self._current.device = getattr(self._current, "device", 0), device.index
+        try:
+            yield
+        finally:
+            self._current.device = before
 
     @contextlib.contextmanager
     def _use(self, stream: Stream) -> Iterator[None]:
+        if getattr(self._current, "device", 0) != self.number:
+            raise RuntimeError("CUDA error: a context on a GPU that is not the engine's")
         before, self._current.stream = getattr(self._current, "stream", self.engine), stream
         try:
             yield
@@ -135,6 +162,8 @@ class Gpu:
             self._current.stream = before
 
     def _pinned(self, size: int, dtype: Any, pin_memory: bool) -> Any:
+        if size > self.most_pinned:
+            raise RuntimeError("CUDA error: out of memory")
         memory = bytearray(size)
         at = bulk.address(memory, True)
         self.locked[at] = size
@@ -142,10 +171,13 @@ class Gpu:
 
     def _swap(self, source: Any, to: Any, size: Any) -> None:
         pieces = list(zip(to, source, size))
-        for row in pieces:
-            self._check(*row)
-        if self.refuses(pieces):
-            raise RuntimeError("CUDA error: invalid argument")
+        if self.batched and float(self.version.hip or self.version.cuda) >= (7.1 if self.version.hip else 12.8):
+            for row in pieces:
+                self._check(*row)
+            if self.refuses(pieces):
+                raise RuntimeError("CUDA error: invalid argument")
+        else:
+            pieces = [row for row in pieces if not self.refuses([row])]
         self.batches.append(pieces)
         self._current.stream.put(lambda: self._copy(pieces))
 

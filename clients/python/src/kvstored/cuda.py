@@ -104,6 +104,14 @@ class Driver:
         self.call("cuDevicePrimaryCtxRelease_v2", self.device)
 
 
+def has(name: str) -> bool:
+    """Whether there is a driver, and it has a function."""
+    try:
+        return hasattr(ctypes.CDLL("libcuda.so.1"), name)
+    except OSError:
+        return False
+
+
 def cut(begin: int, at: int, size: int) -> Iterator[int]:
     """The bytes of each of the parts in which ``size`` bytes from an address on are copied:
     none lies in two pieces of their mapping, which begins at the address ``begin``."""

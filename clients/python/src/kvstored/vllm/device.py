@@ -9,6 +9,7 @@ ended. All others go through page-locked memory of this process, and are summed 
 import importlib
 import itertools
 import logging
+import re
 import time
 from array import array
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Set, Tuple
@@ -33,6 +34,11 @@ class Streams:
         if self._swap is None:
             raise ValueError(f"KvstoredOffloadingSpec copies on CPUs and CUDA-like devices: on {device} take KvstoredTier")
         self._torch: Any = importlib.import_module("torch")
+        if not _tells(self._torch.version):
+            raise ValueError(
+                "KvstoredOffloadingSpec copies on GPUs where a copy that the driver refuses is told as an error: "
+                "with a driver and a vLLM of CUDA 12.8 or HIP 7.1, or later. Here take KvstoredTier"
+            )
         self._device, self._cuda = device, self._torch.cuda
 
     def page_lock(self, client: Client) -> Optional[cuda.Registration]:
@@ -58,16 +64,35 @@ class Streams:
         columns = array("q", pieces)
         to, source, size = (self._torch.frombuffer(columns[i::3], dtype=self._torch.int64) for i in range(3))
         ended = self._cuda.Event(blocking=True)  # whose wait takes no processor
-        with self._cuda.stream(stream):
+        with self._cuda.device(self._device), self._cuda.stream(stream):  # the former, or a thread is on GPU 0, too
             try:
                 self._swap(source, to, size)
             finally:
-                ended.record(stream)
+                try:
+                    ended.record(stream)
+                except RuntimeError:  # of an event: the copies may go on
+                    ended = stream
                 ended.synchronize()
 
     def memory(self, size: int) -> Any:
-        """Page-locked memory of this process, as a tensor of bytes."""
-        return self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
+        """Page-locked memory of this process, as a tensor of bytes. A ValueError says that there is none."""
+        try:
+            return self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
+        except RuntimeError as e:
+            raise ValueError(f"KvstoredOffloadingSpec needs {size} bytes of page-locked memory, and the driver gives none: take KvstoredTier") from e
+
+
+def _tells(version: Any) -> bool:
+    """Whether vLLM's batch copy tells of a copy that is refused: where it is one call of the
+    driver's. Elsewhere it is one for each piece, and nothing looks at what those return.
+    ``version``: torch's."""
+    if getattr(version, "hip", None):
+        return _at_least(version.hip, 7, 1)
+    return _at_least(version.cuda, 12, 8) and cuda.has("cuMemcpyBatchAsync")
+
+
+def _at_least(version: Any, *least: int) -> bool:
+    return tuple(int(n) for n in re.findall(r"\d+", str(version))[:2]) >= least
 
 
 class _Lane:

@@ -46,6 +46,27 @@ func forget(t *testing.T, d *rig, ns []int, old ...database.Entry) {
 	})
 }
 
+// A survey that is tried again counts from the beginning.
+func TestSurveyOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _, stop := twoPaths(t, 10)
+		o := d.instance.o
+		stop()
+		order(t, o.Paths[0])
+		d, _ = start(t, o, nil)
+		var totals [2]uint64
+		for i := range totals {
+			if err := (&recovery{t: d.instance}).read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			totals[i] = d.rebuilding.total.Load()
+		}
+		if totals[0] == 0 || totals[1] != totals[0] {
+			t.Errorf("%d bytes are to be surveyed, and %d the next time", totals[0], totals[1])
+		}
+	})
+}
+
 // A rebuild by order brings back records that the database has lost, drops those
 // that it should not have, writes damaged headers anew, and all else stays.
 func TestRebuildByOrder(t *testing.T) {

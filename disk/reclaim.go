@@ -394,7 +394,7 @@ func (r *reclaim) emptyLeast(ctx context.Context, g *segment) error {
 	t.log.Info().Err(err).Str("path", g.volume.dir).Int64("bytes", g.blocks).Int("evicted", len(r.gone)-before).
 		Msg("the database of the disk tier needs more of disk.capacity: a segment makes way")
 	if err == nil {
-		err = t.call(ctx, g.volume.dev, func() error { return t.segments.removeIdle(g.volume) }, nil)
+		err = t.call(ctx, g.volume.dev, func() error { return t.segments.removeDrained(g.volume) }, nil)
 	}
 	return err
 }

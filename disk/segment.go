@@ -228,19 +228,35 @@ func (s *segments) canGrow(n, room int64) bool {
 // removeIdle removes the files of v that are empty and make way, and those that were empty
 // at the last call too: a busy tier does not make and remove the same segment over and over.
 func (s *segments) removeIdle(v *volume) error {
-	s.mu.Lock()
-	var idle []*segment
-	v.list = slices.DeleteFunc(v.list, func(g *segment) bool {
+	return s.remove(v, func(g *segment) bool {
 		was := g.idle
-		if g.idle = g.free != nil && g.free.UsedBytes() == 0; !g.idle || !was && !g.draining {
-			return false
+		g.idle = g.empty()
+		return g.idle && (was || g.draining)
+	})
+}
+
+// removeDrained removes the files of v that are empty and make way. Another that is empty may
+// be one that a put has just made.
+func (s *segments) removeDrained(v *volume) error {
+	return s.remove(v, func(g *segment) bool { return g.draining && g.empty() })
+}
+
+func (s *segments) remove(v *volume, which func(*segment) bool) error {
+	s.mu.Lock()
+	var some []*segment
+	v.list = slices.DeleteFunc(v.list, func(g *segment) bool {
+		gone := which(g)
+		if gone {
+			some = append(some, g)
 		}
-		idle = append(idle, g)
-		return true
+		return gone
 	})
 	s.mu.Unlock()
-	return s.unlink(idle)
+	return s.unlink(some)
 }
+
+// empty reports whether nothing lies in a segment. The segments' lock is held.
+func (g *segment) empty() bool { return g.free != nil && g.free.UsedBytes() == 0 }
 
 // unlink removes files that are no longer on the list. Their bytes count
 // until they are gone.

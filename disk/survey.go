@@ -76,6 +76,7 @@ func (r *recovery) compare(ctx context.Context, entries []database.Entry, adopt 
 		}
 		t.rebuilding.bytes.Store(0)
 		t.rebuilding.dropped.Store(0)
+		t.rebuilding.total.Store(0) // of an attempt before
 		for _, g := range t.segments.all() {
 			t.rebuilding.total.Add(uint64(t.segments.oldSize(g.number)))
 		}

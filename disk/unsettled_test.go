@@ -114,8 +114,13 @@ func TestSettledAfterGiveBack(t *testing.T) {
 		}
 		mustGet(t, d, m, 1, 100_000)
 		mustGet(t, d, m, 4, 100_000)
-		if err := d.Delete(t.Context(), ks); err != nil {
+		if err := d.Delete(t.Context(), append(ks, keyOf(4))); err != nil {
 			t.Error(err)
+		}
+		for range 2 { // one that is empty and does not make way is as a put has just made it
+			if err := d.segments.removeDrained(d.volumes[0]); err != nil || len(segmentFiles(t, d.volumes[0].dir)) != 1 {
+				t.Errorf("a segment that does not make way is gone; %v", err)
+			}
 		}
 	})
 }

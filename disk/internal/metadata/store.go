@@ -77,14 +77,18 @@ func MemtableBytes(reserve int64) int64 { return min(max(reserve/64, 512<<10), 1
 // moved aside, loudly, and replaced by an empty one. One that cannot be opened
 // for want of files, rights, memory or room, or because its device fails, is not
 // damaged: that is an error, and nothing is lost.
-func Open(o Options) (*Store, error) {
+func Open(o Options) (_ *Store, err error) {
 	dir := o.Meta.Path(folders.DatabaseName)
 	s := &Store{Dir: dir, o: o}
+	defer func() {
+		if err != nil {
+			s.witness.close()
+		}
+	}()
 	if err := Check(o.Meta.Path(""), o.ReserveBytes, o.Free); err != nil {
 		return nil, err
 	}
 	for fresh := false; ; fresh = true {
-		var err error
 		s.witness.close()
 		if s.witness, err = openWitness(o.Meta); err != nil {
 			return nil, err

@@ -51,7 +51,7 @@ func (s *Server) Held(most int) (pins []hint.Held, holders []Holder, more int) {
 
 // RevokePins ends the pins of which is says so, and returns how many chunks they protected.
 func (s *Server) RevokePins(is func(*hint.Claimant) bool) int {
-	return s.wishes.claims.End(func(by *hint.Claimant) bool { return by.Connection != 0 && is(by) })
+	return s.wishes.claims.End(0, is)
 }
 
 // RevokeConnection frees all that a connection holds, and returns how many chunks

@@ -69,7 +69,7 @@ func (c *session) unpin() int {
 	if !c.pins.Load() {
 		return 0
 	}
-	return c.server.RevokePins(func(by *hint.Claimant) bool { return by.Connection == c.id })
+	return c.server.wishes.claims.End(c.id, func(*hint.Claimant) bool { return true })
 }
 
 // pinReady pins chunks from..to of a job's prefix, if it is to be pinned.

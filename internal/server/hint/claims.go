@@ -69,7 +69,7 @@ type Claims struct {
 		peak    int // of chunks
 		holders map[Claimant]*holder
 		users   map[uint32]*user
-		pins    map[uint64]int // claimants by connection
+		pins    map[uint64]map[*holder]struct{} // those of hard claims, by connection
 		due     deadlines      // of all grants
 		bytes   int64
 		memory  int64
@@ -117,7 +117,7 @@ type user struct {
 func NewClaims(s Store, l ClaimLimits) *Claims {
 	t := &Claims{store: s, now: time.Now, wake: make(chan struct{}, 1)}
 	t.mu.chunks, t.mu.holders, t.mu.users = make(map[key.Key]*chunk), make(map[Claimant]*holder), make(map[uint32]*user)
-	t.mu.pins = make(map[uint64]int)
+	t.mu.pins = make(map[uint64]map[*holder]struct{})
 	t.mu.limits = l
 	return t
 }
@@ -200,7 +200,7 @@ func (t *Claims) grant(c Claimant, hash key.Hash, bytes int64, until time.Time) 
 	k := key.Key{Space: c.Space, Hash: hash}
 	h, ch := t.mu.holders[c], t.mu.chunks[k]
 	g := ch.of(h)
-	if h == nil && t.mu.pins[c.Connection] == MaxPins {
+	if h == nil && len(t.mu.pins[c.Connection]) == MaxPins {
 		return nil, fmt.Errorf("%d names of this connection: %w", MaxPins, errOver)
 	}
 	if g == nil {
@@ -302,7 +302,10 @@ func (t *Claims) holder(c Claimant) *holder {
 		h = &holder{Claimant: c, user: u, chunks: make(map[key.Hash]struct{})}
 		t.mu.holders[c] = h
 		if c.Connection != 0 {
-			t.mu.pins[c.Connection]++
+			if t.mu.pins[c.Connection] == nil {
+				t.mu.pins[c.Connection] = make(map[*holder]struct{})
+			}
+			t.mu.pins[c.Connection][h] = struct{}{}
 		}
 		t.spend(h, holderBytes+int64(len(c.Name)))
 	}
@@ -388,14 +391,33 @@ func (t *Claims) Release(c Claimant, hs []key.Hash) (n int) {
 	return n
 }
 
-// End ends the claims of which is says so, and returns of how many chunks they were.
-func (t *Claims) End(is func(*Claimant) bool) (n int) {
-	for _, h := range t.holders() {
-		if is(&h.Claimant) {
-			n += t.Release(h.Claimant, nil)
-		}
+// End ends the hard claims of a connection, of all for 0, of which is says so, and returns of
+// how many chunks they were. is must not call the table.
+func (t *Claims) End(connection uint64, is func(*Claimant) bool) (n int) {
+	for _, c := range t.pinned(connection, is) {
+		n += t.Release(c, nil)
 	}
 	return n
+}
+
+func (t *Claims) pinned(connection uint64, is func(*Claimant) bool) (found []Claimant) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	collect := func(some map[*holder]struct{}) {
+		for h := range some {
+			if is(&h.Claimant) {
+				found = append(found, h.Claimant)
+			}
+		}
+	}
+	if connection != 0 {
+		collect(t.mu.pins[connection])
+		return found
+	}
+	for _, some := range t.mu.pins {
+		collect(some)
+	}
+	return found
 }
 
 // claimed is the chunks that a claimant claims.
@@ -459,7 +481,7 @@ func (t *Claims) drop(h *holder, hash key.Hash) {
 func (t *Claims) forget(h *holder) {
 	t.spend(h, -holderBytes-int64(len(h.Name)))
 	delete(t.mu.holders, h.Claimant)
-	if t.mu.pins[h.Connection]--; t.mu.pins[h.Connection] <= 0 {
+	if delete(t.mu.pins[h.Connection], h); len(t.mu.pins[h.Connection]) == 0 {
 		delete(t.mu.pins, h.Connection)
 	}
 	if h.user.holders--; h.user.holders == 0 {

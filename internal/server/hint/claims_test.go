@@ -194,8 +194,10 @@ func TestTable(t *testing.T) {
 				m.release(func(at naiveKey, _ naiveClaim) bool { return at.c == c })
 				break
 			}
-			table.End(func(by *Claimant) bool { return by.Connection == c.Connection && by.UID == c.UID })
-			m.release(func(at naiveKey, _ naiveClaim) bool { return at.c.Connection == c.Connection && at.c.UID == c.UID })
+			table.End(c.Connection, func(by *Claimant) bool { return by.UID == c.UID })
+			m.release(func(at naiveKey, _ naiveClaim) bool {
+				return at.c.Connection != 0 && (c.Connection == 0 || at.c.Connection == c.Connection) && at.c.UID == c.UID
+			})
 		case 7, 8:
 			h := hs[0]
 			k := key.Key{Space: c.Space, Hash: h}
@@ -345,7 +347,7 @@ func TestPinAnew(t *testing.T) {
 	if _, held := store.held[first.ID]; held {
 		t.Error("the first one is held still")
 	}
-	if n := table.End(func(*Claimant) bool { return true }); n != 1 || len(store.held) != 0 || table.Stats().MemoryBytes != 0 {
+	if n := table.End(0, func(*Claimant) bool { return true }); n != 1 || len(store.held) != 0 || table.Stats().MemoryBytes != 0 {
 		t.Errorf("%d were claimed, and %v are held", n, store.held)
 	}
 }
@@ -370,10 +372,10 @@ func TestPinsOfAConnection(t *testing.T) {
 	if err := cmp.Or(pin(1, 0), pin(2, 0)); err != nil {
 		t.Errorf("a name that is there, and another connection: %v", err)
 	}
-	if n := table.End(func(by *Claimant) bool { return by.Name == "7" }); n != 1 || pin(1, MaxPins) != nil {
+	if n := table.End(0, func(by *Claimant) bool { return by.Name == "7" }); n != 1 || pin(1, MaxPins) != nil {
 		t.Errorf("no room for a pin, where %d have ended", n)
 	}
-	table.End(func(*Claimant) bool { return true })
+	table.End(0, func(*Claimant) bool { return true })
 	if len(store.held)+len(table.mu.pins) != 0 {
 		t.Errorf("%v are held, of connections %v", store.held, table.mu.pins)
 	}

@@ -118,7 +118,7 @@ func (o *order) nextOf(r uint32, works mark, lost func(*entry) bool) (leaf, othe
 		return leaf, 0
 	}
 	other, found := o.nextUnder(r, works)
-	if !ok && !found && r == everything {
+	if !ok && !found && r == everything && o.stale > 0 { // else others may be found in the next round
 		return o.nextOf(claims, works, lost)
 	}
 	return leaf, other

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -15,9 +16,9 @@ const (
 	// maxPausesBytes bounds the memory of what waits for its time: a prompt beyond it is
 	// promoted when it is asked for.
 	maxPausesBytes = 16 << 20
-	// pauseBytes is what a prompt that waits has besides its chunks: a timer, and a
-	// goroutine while it is due and others are at work.
-	pauseBytes = 4 << 10
+	// pauseBytes is what a prompt that waits has besides its chunks: a timer, a function
+	// and a place in a list.
+	pauseBytes = 512
 )
 
 // pauses promotes prompts at a time of their own, as idle work, one after the other:
@@ -25,13 +26,24 @@ const (
 type pauses struct {
 	server *Server
 	bytes  atomic.Int64
-	turn   chan struct{}   // capacity 1: had by the one at work
 	ctx    context.Context // until close
 	cancel func()
+	work   sync.WaitGroup
+	mu     struct {
+		sync.Mutex
+		due   []pause // those whose time has come
+		works bool    // whether somebody promotes them
+	}
+}
+
+// pause is a prompt that waits.
+type pause struct {
+	chains []key.Chain
+	bytes  int64
 }
 
 func newPauses(s *Server) *pauses {
-	p := &pauses{server: s, turn: make(chan struct{}, 1)}
+	p := &pauses{server: s}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -39,7 +51,9 @@ func newPauses(s *Server) *pauses {
 // close returns once nothing is promoted any more.
 func (p *pauses) close() {
 	p.cancel()
-	p.turn <- struct{}{}
+	p.mu.Lock() // whoever begins to work has done so, or sees the end
+	p.mu.Unlock()
+	p.work.Wait()
 }
 
 // pausedBytes is the memory of a prompt that waits.
@@ -55,15 +69,41 @@ func (p *pauses) add(chains []key.Chain, after time.Duration) {
 		p.bytes.Add(-n)
 		return
 	}
-	time.AfterFunc(after, func() {
-		defer p.bytes.Add(-n)
-		select {
-		case p.turn <- struct{}{}:
-			defer func() { <-p.turn }()
-			p.promote(p.ctx, chains)
-		case <-p.ctx.Done():
+	time.AfterFunc(after, func() { p.isDue(pause{chains, n}) })
+}
+
+// isDue promotes a prompt, and those that are due by then; where somebody does so, that one.
+func (p *pauses) isDue(x pause) {
+	p.mu.Lock()
+	p.mu.due = append(p.mu.due, x)
+	idle := !p.mu.works && p.ctx.Err() == nil
+	if idle {
+		p.mu.works = true
+		p.work.Add(1)
+	}
+	p.mu.Unlock()
+	if !idle {
+		return
+	}
+	defer p.work.Done()
+	for x, more := p.next(); more; x, more = p.next() {
+		p.promote(p.ctx, x.chains)
+		p.bytes.Add(-x.bytes)
+	}
+}
+
+func (p *pauses) next() (x pause, more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.mu.due) == 0 || p.ctx.Err() != nil {
+		for _, x := range p.mu.due {
+			p.bytes.Add(-x.bytes)
 		}
-	})
+		p.mu.due, p.mu.works = nil, false
+		return x, false
+	}
+	x, p.mu.due = p.mu.due[0], p.mu.due[1:]
+	return x, true
 }
 
 func (p *pauses) promote(ctx context.Context, chains []key.Chain) {

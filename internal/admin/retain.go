@@ -49,7 +49,7 @@ func (c *call) claim(q *ClaimRequest) (*Chunks, error) {
 	given := count(q.Session != "", len(q.Hashes) > 0, len(q.Tokens) > 0)
 	name := cmp.Or(q.Scope, q.Session)
 	if given == 0 && q.Action == "release" { // all of a claimant
-		return &Chunks{uint64(c.o.Server.Claims().Release(hint.Claimant{UID: o.UID, Space: o.Space, Name: name}, nil))}, nil
+		return &Chunks{uint64(c.o.Server.Claims().ReleaseAll(hint.Claimant{UID: o.UID, Space: o.Space, Name: name}))}, nil
 	}
 	if given != 1 {
 		return nil, refuse(BadRequest, "give one of session, hashes and tokens, not %d", given)

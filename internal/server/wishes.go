@@ -130,7 +130,7 @@ func sessionName(space key.SpaceID, session string) string {
 func (v *wishes) done(uid uint32, name string, chains []key.Chain, now bool) {
 	for i := range chains {
 		if name != "" {
-			v.claims.Release(hint.Claimant{UID: uid, Space: chains[i].Space, Name: name}, nil)
+			v.claims.ReleaseAll(hint.Claimant{UID: uid, Space: chains[i].Space, Name: name})
 		}
 		if now {
 			v.server.o.Stack.MarkCold(&chains[i])

@@ -33,7 +33,7 @@ func TestMemoryOfAgain(t *testing.T) {
 					t.Fatalf("%d chunks are left, where none were to be released: %d were", table.Stats().Chunks, n)
 				}
 				if release {
-					table.Release(c, nil)
+					table.ReleaseAll(c)
 					if left := table.Stats().MemoryBytes; left != 0 || len(table.mu.users) > 0 {
 						t.Fatalf("%d bytes of %d users are left", left, len(table.mu.users))
 					}

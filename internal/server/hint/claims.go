@@ -70,7 +70,7 @@ type Claims struct {
 		holders map[Claimant]*holder
 		users   map[uint32]*user
 		pins    map[uint64]map[*holder]struct{} // those of hard claims, by connection
-		due     deadlines      // of all grants
+		due     deadlines                       // of all grants
 		bytes   int64
 		memory  int64
 		hashes  []key.Hash // of the round being told
@@ -105,6 +105,8 @@ type holder struct {
 	owner  ledger.Owner // of a hard claim: who holds
 	user   *user
 	chunks map[key.Hash]struct{}
+	peak   int       // of chunks
+	until  time.Time // of a hard claim: its end, where that of a grant is earlier
 }
 
 type user struct {
@@ -144,7 +146,8 @@ func (t *Claims) Retain(c Claimant, hs []key.Hash, sizes []int64, d time.Duratio
 	return len(hs), nil
 }
 
-// Pin is Retain of chunks that o holds as refs, which the claim takes over.
+// Pin is Retain of chunks that o holds as refs, which the claim takes over. All that was
+// pinned under the name lasts as long, at least.
 func (t *Claims) Pin(c Claimant, o ledger.Owner, hs []key.Hash, refs []tier.Ref, d time.Duration) (n int, err error) {
 	sizes := make([]int64, min(len(hs), round))
 	for ; n < len(hs) && err == nil; refs = refs[min(round, len(refs)):] {
@@ -203,6 +206,11 @@ func (t *Claims) grant(c Claimant, hash key.Hash, bytes int64, until time.Time) 
 	if h == nil && len(t.mu.pins[c.Connection]) == MaxPins {
 		return nil, fmt.Errorf("%d names of this connection: %w", MaxPins, errOver)
 	}
+	if ch != nil && ch.bytes == 0 && bytes > 0 {
+		t.measured(k, ch, bytes)
+		h, ch = t.mu.holders[c], t.mu.chunks[k]
+		g = ch.of(h)
+	}
 	if g == nil {
 		if err := t.fits(c.UID, ch, bytes); err != nil {
 			return nil, err
@@ -212,6 +220,9 @@ func (t *Claims) grant(c Claimant, hash key.Hash, bytes int64, until time.Time) 
 		ch = t.mu.chunks[k]
 	}
 	g.until = until
+	if c.Connection != 0 && until.After(g.of.until) {
+		g.of.until = until
+	}
 	heap.Fix(&t.mu.due, g.at)
 	t.note(c.Space, hash, ch)
 	return g, nil
@@ -358,7 +369,7 @@ func (t *Claims) Stored(k key.Key, bytes int64, in *ledger.Ledger) {
 }
 
 // measured notes how large a chunk is, and reports whether it is claimed all the same:
-// a user who would claim too much with it loses it.
+// a user who would claim too much with it loses it, unless it is pinned, as its client was told.
 func (t *Claims) measured(k key.Key, ch *chunk, bytes int64) bool {
 	ch.bytes = bytes
 	t.mu.bytes += bytes
@@ -370,7 +381,7 @@ func (t *Claims) measured(k key.Key, ch *chunk, bytes int64) bool {
 		}
 	}
 	for i := len(ch.grants) - 1; i >= 0; i-- {
-		if h := ch.grants[i].of; h.user.bytes > t.mu.limits.UserBytes || t.mu.bytes > t.mu.limits.TotalBytes {
+		if h := ch.grants[i].of; !ch.grants[i].ref.Valid() && (h.user.bytes > t.mu.limits.UserBytes || t.mu.bytes > t.mu.limits.TotalBytes) {
 			t.count.over.Add(1)
 			t.drop(h, k.Hash)
 		}
@@ -379,12 +390,11 @@ func (t *Claims) measured(k key.Key, ch *chunk, bytes int64) bool {
 	return len(ch.grants) > 0
 }
 
-// Release ends what a claimant claims of some chunks, of all for nil, and returns how
-// many those were.
+// ReleaseAll ends what a claimant claims, and returns how many chunks those were.
+func (t *Claims) ReleaseAll(c Claimant) int { return t.Release(c, t.claimed(c)) }
+
+// Release is ReleaseAll of some chunks.
 func (t *Claims) Release(c Claimant, hs []key.Hash) (n int) {
-	if hs == nil {
-		hs = t.claimed(c)
-	}
 	for part := range slices.Chunk(hs, round) {
 		n += t.release(c, part)
 	}
@@ -395,7 +405,7 @@ func (t *Claims) Release(c Claimant, hs []key.Hash) (n int) {
 // how many chunks they were. is must not call the table.
 func (t *Claims) End(connection uint64, is func(*Claimant) bool) (n int) {
 	for _, c := range t.pinned(connection, is) {
-		n += t.Release(c, nil)
+		n += t.ReleaseAll(c)
 	}
 	return n
 }
@@ -454,9 +464,11 @@ func (t *Claims) drop(h *holder, hash key.Hash) {
 		return
 	}
 	i := slices.Index(ch.grants, g)
-	ch.grants = slices.Delete(ch.grants, i, i+1)
+	if ch.grants = slices.Delete(ch.grants, i, i+1); len(ch.grants) < cap(ch.grants)/4 {
+		ch.grants = slices.Clone(ch.grants) // few are left of many
+	}
 	heap.Remove(&t.mu.due, g.at)
-	delete(h.chunks, hash)
+	base.Delete(&h.chunks, hash, &h.peak)
 	if g.ref.Valid() {
 		t.letGo(h.owner, g.ref)
 	}

@@ -24,6 +24,7 @@ type naive struct {
 	limits ClaimLimits
 	sizes  map[key.Key]int64 // of chunks that some claim has
 	claims map[naiveKey]naiveClaim
+	ends   map[Claimant]time.Time // of hard claims
 }
 
 type naiveKey struct {
@@ -113,22 +114,35 @@ func (n *naive) over(uid uint32) bool {
 		n.bytes(func(Claimant) bool { return true }) > n.limits.TotalBytes
 }
 
-func (n *naive) retain(c Claimant, hs []key.Hash, sizes []int64, d time.Duration) (done int) {
+func (n *naive) retain(table *Claims, c Claimant, hs []key.Hash, sizes []int64, d time.Duration) (done int) {
+	until := n.now.Add(min(d, n.limits.Duration))
 	for i, h := range hs {
 		at, k := naiveKey{c, h}, key.Key{Space: c.Space, Hash: h}
-		_, had := n.claims[at]
-		_, known := n.sizes[k]
+		size, known := n.sizes[k]
 		if !known {
 			n.sizes[k] = sizes[i]
+		} else if size == 0 && sizes[i] > 0 {
+			n.sizes[k] = sizes[i]
+			n.shed(table, k)
+			n.sizes[k] = sizes[i]
 		}
-		n.claims[at] = naiveClaim{n.now.Add(min(d, n.limits.Duration))}
+		_, had := n.claims[at]
+		n.claims[at] = naiveClaim{until}
 		if !had && n.over(c.UID) {
 			delete(n.claims, at)
 			n.tidy()
 			return i
 		}
+		if c.Connection != 0 && until.After(n.ends[c]) {
+			n.ends[c] = until
+		}
 	}
 	return len(hs)
+}
+
+// past reports whether a claim's time is over.
+func (n *naive) past(at naiveKey, c naiveClaim) bool {
+	return !c.until.After(n.now) && !n.ends[at.c].After(n.now)
 }
 
 // tidy forgets the sizes of chunks that no claim has.
@@ -138,6 +152,11 @@ func (n *naive) tidy() {
 			delete(n.sizes, k)
 		}
 	}
+	has := map[Claimant]bool{}
+	for at := range n.claims {
+		has[at.c] = true
+	}
+	maps.DeleteFunc(n.ends, func(c Claimant, _ time.Time) bool { return !has[c] })
 }
 
 func (n *naive) release(gone func(naiveKey, naiveClaim) bool) {
@@ -157,7 +176,7 @@ func TestTable(t *testing.T) {
 	store := newTiers(t)
 	limits := ClaimLimits{TotalBytes: 40, UserBytes: 25, Duration: 200 * time.Second}
 	table := NewClaims(store, limits)
-	m := &naive{now: time.Unix(0, 0), limits: limits, sizes: map[key.Key]int64{}, claims: map[naiveKey]naiveClaim{}}
+	m := &naive{now: time.Unix(0, 0), limits: limits, sizes: map[key.Key]int64{}, claims: map[naiveKey]naiveClaim{}, ends: map[Claimant]time.Time{}}
 	table.now = func() time.Time { return m.now }
 	size := func(h key.Hash) int64 { return 1 + int64(h[0])%3 }
 	for op := range *tableOps {
@@ -178,7 +197,7 @@ func TestTable(t *testing.T) {
 		case 0, 1, 2, 3, 4:
 			d := time.Duration(rnd.IntN(300)) * time.Second
 			n, err := m.claim(table, store, c, hs, sizes, d)
-			if want := m.retain(c, hs, sizes, d); n != want || (err == nil) != (want == len(hs)) || err != nil && !errors.Is(err, errOver) {
+			if want := m.retain(table, c, hs, sizes, d); n != want || (err == nil) != (want == len(hs)) || err != nil && !errors.Is(err, errOver) {
 				t.Fatalf("op %d: %d are retained, %v; want %d", op, n, err, want)
 			}
 		case 5:
@@ -190,7 +209,7 @@ func TestTable(t *testing.T) {
 			m.release(func(at naiveKey, _ naiveClaim) bool { return at.c == c && in[at.h] })
 		case 6:
 			if rnd.IntN(2) == 0 {
-				table.Release(c, nil)
+				table.ReleaseAll(c)
 				m.release(func(at naiveKey, _ naiveClaim) bool { return at.c == c })
 				break
 			}
@@ -209,7 +228,7 @@ func TestTable(t *testing.T) {
 		case 9:
 			m.now = m.now.Add(time.Duration(rnd.IntN(60)) * time.Second)
 			table.Expire()
-			m.release(func(_ naiveKey, c naiveClaim) bool { return !c.until.After(m.now) })
+			m.release(m.past)
 		}
 		m.compare(t, op, table, store, chunks)
 	}
@@ -239,7 +258,7 @@ func (m *naive) shed(table *Claims, k key.Key) {
 	m.claims = map[naiveKey]naiveClaim{}
 	for at, c := range before {
 		over := m.overWith(before, at.c.UID)
-		if at.c.Space != k.Space || at.h != k.Hash || !over || table.mu.chunks[k].of(table.mu.holders[at.c]) != nil {
+		if at.c.Space != k.Space || at.h != k.Hash || !over || at.c.Connection != 0 || table.mu.chunks[k].of(table.mu.holders[at.c]) != nil {
 			m.claims[at] = c
 		}
 	}
@@ -378,5 +397,88 @@ func TestPinsOfAConnection(t *testing.T) {
 	table.End(0, func(*Claimant) bool { return true })
 	if len(store.held)+len(table.mu.pins) != 0 {
 		t.Errorf("%v are held, of connections %v", store.held, table.mu.pins)
+	}
+}
+
+// TestPinsHold: what a pin was told to hold is held, also where the chunk proves
+// larger than a user may claim, and where a name is pinned again all of it lasts as long.
+func TestPinsHold(t *testing.T) {
+	store := newTiers(t)
+	table := NewClaims(store, ClaimLimits{TotalBytes: 100, UserBytes: 10, Duration: time.Hour})
+	now := time.Unix(0, 0)
+	table.now = func() time.Time { return now }
+	soft, hard := Claimant{UID: 1, Name: "soft"}, Claimant{UID: 2, Name: "hard", Connection: 3}
+	if n, err := table.Retain(soft, []key.Hash{{1}}, []int64{0}, time.Minute); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	pin := func(h byte, bytes int64, d time.Duration) (int, error) {
+		return table.Pin(hard, 3, []key.Hash{{h}}, []tier.Ref{store.hold(3, bytes)}, d)
+	}
+	if n, err := pin(1, 12, time.Minute); n != 0 || !errors.Is(err, errOver) {
+		t.Errorf("a pin of more than a user may have: %d, %v", n, err)
+	}
+	if n, err := pin(2, 6, time.Minute); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	table.Stored(key.Key{Hash: key.Hash{1}}, 12, nil)
+	now = now.Add(30 * time.Second)
+	if n, err := pin(3, 3, time.Minute); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	now = now.Add(45 * time.Second)
+	if next := table.Expire(); len(store.held) != 2 || !next.Equal(now.Add(15*time.Second)) {
+		t.Errorf("%d chunks are held, until %v", len(store.held), next)
+	}
+	now = now.Add(15 * time.Second)
+	if next := table.Expire(); len(store.held) != 0 || !next.IsZero() {
+		t.Errorf("%d chunks are held after their time, until %v", len(store.held), next)
+	}
+}
+
+// TestPinOfRounds: what does not fit of a long pin is given back.
+func TestPinOfRounds(t *testing.T) {
+	store := newTiers(t)
+	table := NewClaims(store, ClaimLimits{TotalBytes: 1100, UserBytes: 1100, Duration: time.Hour})
+	var hs []key.Hash
+	var refs []tier.Ref
+	for i := range 1800 {
+		hs, refs = append(hs, key.Hash{byte(i), byte(i >> 8)}), append(refs, store.hold(3, 1))
+	}
+	n, err := table.Pin(Claimant{Name: "long", Connection: 3}, 3, hs, refs, time.Hour)
+	if n != 1100 || !errors.Is(err, errOver) || len(store.held) != n {
+		t.Errorf("%d are pinned, %v, and %d held", n, err, len(store.held))
+	}
+}
+
+// TestMemoryOfTurnover: what many claims leave behind is as small as what is left of them.
+func TestMemoryOfTurnover(t *testing.T) {
+	table := NewClaims(newTiers(t), ClaimLimits{TotalBytes: 1 << 30, UserBytes: 1 << 30, Duration: time.Hour})
+	hs := make([]key.Hash, 20_000)
+	for i := range hs {
+		hs[i] = key.Hash{byte(i), byte(i >> 8)}
+	}
+	for name := range 3 {
+		c := Claimant{Name: strconv.Itoa(name)}
+		if n, err := table.Retain(c, hs, make([]int64, len(hs)), time.Hour); n != len(hs) || err != nil {
+			t.Fatal(n, err)
+		}
+		table.Release(c, hs[1:])
+		if h := table.mu.holders[c]; h.peak > 1<<10 {
+			t.Errorf("%d chunks, and a map for %d", len(h.chunks), h.peak)
+		}
+	}
+	for name := range 5000 {
+		if _, err := table.Retain(Claimant{Name: strconv.Itoa(name)}, hs[:1], []int64{0}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name := 1; name < 5000; name++ {
+		table.ReleaseAll(Claimant{Name: strconv.Itoa(name)})
+	}
+	if g := table.mu.chunks[key.Key{Hash: hs[0]}].grants; len(g) != 1 || cap(g) > 16 {
+		t.Errorf("%d grants, and room for %d", len(g), cap(g))
+	}
+	if n := table.Release(Claimant{Name: "0"}, nil); n != 0 {
+		t.Errorf("releasing nothing released %d chunks", n)
 	}
 }

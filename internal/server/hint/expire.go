@@ -1,6 +1,7 @@
 package hint
 
 import (
+	"container/heap"
 	"context"
 	"sync/atomic"
 	"time"
@@ -66,7 +67,13 @@ func (t *Claims) expireSome() (next time.Time, more bool) {
 		if len(t.mu.due) == 0 || t.mu.due[0].until.After(now) || t.mu.due[0].of.Space != space {
 			break
 		}
-		t.drop(t.mu.due[0].of, t.mu.due[0].hash)
+		g := t.mu.due[0]
+		if g.of.until.After(now) { // its name was pinned again
+			g.until = g.of.until
+			heap.Fix(&t.mu.due, 0)
+			continue
+		}
+		t.drop(g.of, g.hash)
 	}
 	t.flush(space)
 	return time.Time{}, true

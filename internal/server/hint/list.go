@@ -66,6 +66,6 @@ func (t *Claims) sum(x *Held, h *holder, some []key.Hash, now time.Time) {
 		}
 		x.Chunks++
 		x.Bytes += ch.bytes
-		x.ExpiresSeconds = max(x.ExpiresSeconds, g.until.Sub(now).Seconds())
+		x.ExpiresSeconds = max(x.ExpiresSeconds, g.until.Sub(now).Seconds(), h.until.Sub(now).Seconds())
 	}
 }

@@ -85,7 +85,7 @@ func TestListMeanwhile(t *testing.T) {
 	changing.Go(func() {
 		for range 4 {
 			retain(goes)
-			table.Release(goes, nil)
+			table.ReleaseAll(goes)
 		}
 	})
 	for range 20 {

@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 from pathlib import Path
-from typing import Any
+from typing import Any, List
 from unittest import mock
 
 import kvstored
@@ -282,6 +282,25 @@ class Live(Served):
         self.assertEqual([job.wait().ready.chunks for job in jobs], [0, 4, 3])
         self.assertEqual(bytes(jobs[2].block(2)), payload(2))
         self.assertTrue(all(job.release() for job in jobs))
+
+    def test_a_question_that_takes_more_than_the_socket(self) -> None:
+        """All of it is sent as the daemon reads, by the thread that keeps the connection and
+        is woken for that: none waits for the next time that it looks."""
+        with kvstored.Client(self.daemon.socket, space=GIVEN, timeout=60) as kv:
+            kv.open_spaces([GIVEN])
+            link, tends = kv._link, Link.tend
+            assert link is not None
+            looks: List[Any] = []
+
+            def noted(link: Link) -> None:
+                looks.extend([link] * bool(link._rest))
+                tends(link)
+
+            with mock.patch.object(Link, "tend", noted), mock.patch.object(link, "on_rest", wraps=link.on_rest) as woken:
+                asking = kv.ask([chain(i, 2000) for i in range(64)], timeout=60)
+                self.assertTrue(woken.called)
+                until(lambda: asking.poll() is not None)
+            self.assertLess(len(looks), 4)
 
     def test_arrays(self) -> None:
         try:

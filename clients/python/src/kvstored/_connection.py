@@ -75,6 +75,8 @@ class Link:
         self.stalled = False  # a call timed out, and nothing has arrived since
         self.spaces: Dict[Any, wire.SpaceInfo] = {}
         self.on_down: Callable[[], None] = lambda: None
+        #: Called when something is left for :meth:`tend` to send.
+        self.on_rest: Callable[[], None] = lambda: None
         #: Takes op and body of what comes unasked, on the thread that reads.
         self.pushed: Callable[[int, wire.Buffer], None] = lambda op, body: None
         self._ids = itertools.count(1)
@@ -146,6 +148,7 @@ class Link:
                 self._send(frame, size + HEADER.size, deadline)
         except DeadlineExceeded:
             self._later.append(frame)
+            self.on_rest()
         except Error:
             pass
         except BaseException:
@@ -282,10 +285,11 @@ class Link:
                 return
 
     def tend(self) -> None:
-        """Sends what could not be sent, and reads what is there, if nobody does."""
+        """Sends what could not be sent, for which it waits a while, and reads what is there,
+        if nobody does."""
         try:
             if self._later or self._rest:
-                self._send(b"", 0, 0.0)
+                self._send(b"", 0, time.monotonic() + _TICK)
         except Error:
             pass  # there is no room yet
         try:
@@ -421,9 +425,11 @@ class Link:
                 except BlockingIOError:
                     if self._await_room(deadline):
                         continue
+                    self.on_rest()
                     if at <= before:
                         left = left[:before]
-                        self._doubt(deadline - began, arrived)
+                        if out:
+                            self._doubt(deadline - began, arrived)
                         raise DeadlineExceeded("the daemon takes no requests") from None
                     break
         finally:
@@ -707,7 +713,7 @@ class Connection:
                 link = self._connect(0)
         finally:
             self._give_up = None
-        link.on_down = self._wake.set
+        link.on_down = link.on_rest = self._wake.set
         _say_version(link.hello.server)
         self._prepare(link)
         with self._telling:

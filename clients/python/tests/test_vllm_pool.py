@@ -4,12 +4,13 @@ vLLM's classes, bytes that of a KV cache; e2e/vllm has the real ones."""
 import array
 import hashlib
 import os
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 from unittest import mock
 
-from kvstored import bulk
+from kvstored import Code, Refused, bulk
 from kvstored.vllm import compare, pool, transfers
 
 from . import engines
@@ -359,6 +360,122 @@ class Pool(Served):
             until(lambda: not engine.manager._hangs)
             engine.manager._timeout = 60.0
             self.assertEqual(engine.found(wanted, engine.request("fourth", wanted)), 3)
+
+    def test_a_question_that_is_not_sent_at_once(self) -> None:
+        """As another thread sends, or a space is not open yet: it is asked in the next step,
+        and the daemon does not hang unless the requests have waited in vain."""
+        engine, wanted = self.engine(), keys("n", 3)
+        engine.store(wanted, engine.request("stores", wanted))
+        link = engine.manager._client._link
+        assert link is not None
+        for name in ("sends", "opens"):
+            request = engine.request(name, wanted)
+            self.assertEqual(engine.scan(wanted, request), [Lookup.RETRY] * 3)
+            if name == "sends":
+                with link._writing:
+                    engine.step()
+            else:
+                link.spaces.clear()
+                engine.step()
+            self.assertEqual(engine.scan(wanted, request), [Lookup.RETRY] * 3)
+            self.assertFalse(engine.manager._hangs)
+            self.assertEqual(engine.found(wanted, request), 3)
+            engine.load(wanted, request)
+        engine.manager._timeout = 0.1
+        request = engine.request("waits", wanted)
+        engine.scan(wanted, request)
+        with link._writing:
+            until(lambda: engine.step() or engine.manager._hangs)
+            self.assertEqual(engine.scan(wanted, request), [Lookup.MISS] * 3)
+        engine.manager._timeout = 60.0
+        until(lambda: not engine.manager._hangs)
+
+    def test_a_long_question(self) -> None:
+        """The scheduler's thread makes it not, and does not read the answer; an answer in the
+        middle of a scan counts from the next one on."""
+        engine, wanted = self.engine(), keys("o", 6)
+        engine.store(wanted, engine.request("stores", wanted))
+        for most, by in ((6, "MainThread"), (5, "kvstored-vllm-ask")):
+            request, threads, go = engine.request(by, wanted), set(), threading.Event()
+            if most == 6:
+                go.set()
+
+            def noted(method: Any) -> Any:
+                def call(*given: Any, **more: Any) -> Any:
+                    threads.add(threading.current_thread().name)
+                    go.wait(60)
+                    return method(*given, **more)
+
+                return call
+
+            with (
+                mock.patch.object(pool, "_INLINE_BLOCKS", most),
+                mock.patch.object(engine.manager, "_answer", noted(engine.manager._answer)),
+                mock.patch.object(engine.manager._client, "ask", noted(engine.manager._client.ask)),
+            ):
+                self.assertEqual(engine.scan(wanted, request), [Lookup.RETRY] * 6)
+                engine.step()
+                if most == 5:
+                    self.assertEqual(engine.scan(wanted[:1], request), [Lookup.RETRY])
+                    go.set()
+                    until(lambda: engine.manager._told)
+                    self.assertEqual(engine.scan(wanted[1:], request), [Lookup.RETRY] * 5)
+                self.assertEqual(engine.found(wanted, request), 6)
+            self.assertEqual(threads, {by})
+            engine.load(wanted, request)
+
+    def test_what_raises_in_a_question(self) -> None:
+        """Nothing is found, and it is said; the engine goes on."""
+        engine, wanted = self.engine(), keys("p", 3)
+        engine.store(wanted, engine.request("stores", wanted))
+        for most in (256, 0):
+            for number, patch in enumerate((mock.patch.object(engine.manager._order, "chains", side_effect=KeyError), mock.patch.object(engine.manager, "_take", side_effect=KeyError))):
+                engine.manager._complaints._until.clear()
+                with patch, mock.patch.object(pool, "_INLINE_BLOCKS", most), self.assertLogs("kvstored.vllm", "ERROR") as said:
+                    self.assertEqual(engine.found(wanted, engine.request(f"raises {most} {number}", wanted)), 0)
+                self.assertEqual(len(said.output), 1)
+        self.assertEqual(engine.found(wanted, engine.request("\ud800", wanted)), 0)
+        self.assertEqual(engine.found(wanted, engine.request("well", wanted)), 3)
+
+    def test_blocks_that_come_up_while_the_answer_is_read(self) -> None:
+        """The thread that waits for them may be faster than the one that reads."""
+        engine = self.engine()
+        manager, request = engine.manager, pool._Request(SimpleNamespace(req_id="rises"), 0.0)
+        job = mock.MagicMock(id=7, ranks=1, worth=SimpleNamespace(chunks=1), state=SimpleNamespace(done=False))
+        job.wait = lambda *_: setattr(job.state, "done", True)
+        with mock.patch.object(manager._waiter, "wake", lambda: manager._wait_next()):
+            manager._take(request, job, 1)
+        self.assertEqual((request.job, request.found, len(manager._rising)), (job, 0, 0))
+
+    def test_a_space_that_is_refused(self) -> None:
+        """It is said once, nothing is found, and the daemon does not hang."""
+        engine, wanted = self.engine(), keys("q", 3)
+        manager = engine.manager
+        refused = mock.Mock(side_effect=Refused("open_space", Code.DENIED, "no right"))
+        with mock.patch.object(manager._client, "space_id", refused), self.assertLogs("kvstored.vllm") as said:
+            manager._hang()
+            until(lambda: not manager._hangs)
+            self.assertEqual(engine.found(wanted, engine.request("looks", wanted)), 0)
+            self.assertEqual(len([line for line in said.output if "opening of a space" in line]), 1)
+            self.assertEqual(refused.call_count, 1)
+
+    def test_an_answer_to_nobody(self) -> None:
+        """There is work until it has come, or its lease would stay; and what vLLM forgets
+        while it is loaded is not held."""
+        engine, wanted = self.engine(), keys("t", 3)
+        engine.store(wanted, engine.request("stores", wanted))
+        request = engine.request("gone", wanted)
+        engine.scan(wanted, request)
+        engine.step()
+        engine.manager.on_request_finished(request)
+        self.assertTrue(engine.manager.has_pending_work())
+        until(lambda: engine.step() or not engine.manager.has_pending_work())
+        request = engine.request("loads", wanted)
+        self.assertEqual(engine.found(wanted, request), 3)
+        spec = engine.manager.prepare_load(wanted, request)
+        engine.manager.reset_cache()
+        self.assertEqual(engine.manager._requests, {})
+        self.assertEqual([r.success for r in engine.load(wanted, request, spec=spec)], [True])
 
     def test_a_store_that_waits_is_bounded(self) -> None:
         """Nothing of a cache is read after the wait for it, or what was is not stored."""

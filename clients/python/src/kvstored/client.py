@@ -398,15 +398,17 @@ class Client(Connection):
         groups: Sequence[Group] = (),
         prefill_rate: int = 0,
         shared: bool = False,
+        patient: bool = False,
         timeout: Optional[float] = None,
     ) -> "Asking":
         """A :meth:`batch` for a thread that must not wait, and looks for the answer now and
         then: nothing is there where the daemon takes no request at once, or answers later
         than the timeout, or does not know the spaces yet: :meth:`open_spaces`. ``shared``: other connections of
-        the user may :meth:`renew` the jobs."""
+        the user may :meth:`renew` the jobs. ``patient``: the thread may wait until the daemon
+        takes the request. What was not sent has no ``call``."""
         asking = Asking(self, len(prompts), 1 if groups else 1 + len(ranks))
         with asking:
-            self._batch(asking, prompts, False, timeout, lookup_ids, load_deadline, configs, ranks, groups, prefill_rate, shared=shared)
+            self._batch(asking, prompts, patient, timeout, lookup_ids, load_deadline, configs, ranks, groups, prefill_rate, shared=shared)
         return asking
 
     def _batch(

@@ -56,6 +56,8 @@ _HELD_SECONDS = 30.0  # that a lease waits for its request to be scheduled
 _MISS_SECONDS = 5.0  # after which a request that waits asks again
 _HANG_SECONDS = 0.05  # between two pings of a daemon that did not answer
 _WAIT_SECONDS = 0.05  # between looks at what comes up from below
+_DENIED_SECONDS = 30.0  # for which a space that the daemon refuses is not asked for again
+_INLINE_BLOCKS = 256  # of a question that the scheduler's thread asks: one takes 3 us there, a step some ms
 _LOADS = 3  # of one request: one whose loads fail is computed in the end
 _REQUESTS = 4096  # of which it is known how often they loaded
 
@@ -96,7 +98,7 @@ class _Request:
 
     def __init__(self, context: Any, now: float) -> None:
         self.context, self.until = context, now
-        self.keys: List[Any] = []
+        self.keys: Dict[Any, None] = {}
         self.answered = self.loading = self.finished = False
         self.job: Optional[Job] = None
         self.numbers: Dict[Any, int] = {}  # of keys in the job
@@ -138,6 +140,9 @@ class Manager(OffloadingManager):
         self._fresh: List[_Request] = []  # of this step
         self._loads: "collections.OrderedDict[str, int]" = collections.OrderedDict()
         self._questions: Deque[_Question] = collections.deque()  # without an answer
+        self._long: Deque[List[_Request]] = collections.deque()  # of questions that its own thread asks, until they are told
+        self._told: Deque[List[_Request]] = collections.deque()  # with an answer of which no step has heard
+        self._unsent, self._denied = False, 0.0  # whether the daemon took no question at once; until when it refuses a space
         self._heard = False  # whether this step has looked for answers
         self._canaries: "collections.OrderedDict[str, None]" = collections.OrderedDict()  # requests that compute what is there
         self._rising: Deque[_Request] = collections.deque()  # whose blocks come up
@@ -146,6 +151,7 @@ class Manager(OffloadingManager):
         self._events.follow(self._client.socket, self._patience)
         self._spaces = spec.spaces
         self._client.open_spaces(self._spaces)
+        self._asker = Worker("ask", self._ask_next)
         self._waiter = Worker("rise", self._wait_next)
 
     # ---- called by vLLM's scheduler ----------------------------------------------
@@ -157,7 +163,7 @@ class Manager(OffloadingManager):
         """HIT for a block that is leased, in DRAM; RETRY while the daemon is asked, or
         the block comes up; else MISS."""
         now = time.monotonic()
-        if self._questions and not self._heard:
+        if self._pending() and not self._heard:
             self._heard = True  # an answer in the middle of a scan would be one to a part of it
             self._hear()
         if self._hangs or not self._client.attached or self._loads.get(req_context.req_id, 0) >= _LOADS:
@@ -168,7 +174,7 @@ class Manager(OffloadingManager):
             self._fresh.append(request)
         if not request.answered:
             if request in self._fresh:
-                request.keys.append(key)
+                request.keys[key] = None
             return LookupResult.RETRY if now < request.until else LookupResult.MISS
         number = request.numbers.get(key, request.found)
         if number >= request.found:
@@ -219,13 +225,18 @@ class Manager(OffloadingManager):
 
     def on_schedule_end(self, context: Any = None) -> None:
         """What was asked for in this step goes out; leases that waited too long go back."""
-        if self._questions and not self._heard:  # of requests that are gone
+        if self._pending() and not self._heard:  # of requests that are gone
             self._hear()
         self._heard = False
         if self._fresh:
             asked, self._fresh = self._fresh, []
-            self._ask(asked)
-        self._waiter.rest()
+            if sum(len(request.keys) for request in asked) > _INLINE_BLOCKS:
+                self._long.append(asked)
+                self._asker.wake()
+            else:
+                self._ask(asked)
+        for worker in (self._asker, self._waiter):
+            worker.rest()
         self._events.end_step()
         now = time.monotonic()
         for name, request in list(self._requests.items()):
@@ -236,13 +247,13 @@ class Manager(OffloadingManager):
         return self._events.take()
 
     def has_pending_work(self) -> bool:
-        return self._events.waits
+        """Also while there may be an answer with a lease, of a request that is gone."""
+        return self._events.waits or self._pending()
 
     def reset_cache(self) -> None:
-        """vLLM forgets its blocks; those of the daemon stay true."""
-        for name, request in list(self._requests.items()):
-            if not request.loading:
-                self._drop(name)
+        """vLLM forgets its blocks, and the loads under way; those of the daemon stay true."""
+        for name in list(self._requests):
+            self._drop(name)
         self._fresh = []
         self._events.forgotten()
 
@@ -250,10 +261,12 @@ class Manager(OffloadingManager):
         return self._counters.stats()
 
     def shutdown(self) -> None:
-        self._waiter.stop()
+        for worker in (self._asker, self._waiter):
+            worker.stop()
         self._client.close()
         self._events.close()
-        self._waiter.join(self._timeout + 1.0)
+        for worker in (self._asker, self._waiter):
+            worker.join(self._timeout + 1.0)
         self._pages.close()
 
     def _drop(self, name: str) -> None:
@@ -263,48 +276,80 @@ class Manager(OffloadingManager):
             if request.job is not None:
                 request.job.release_soon()
 
-    def _ask(self, asked: List[_Request]) -> None:
-        """One question for the prompts of a step. Nobody waits for the answer: the first
-        lookup of a step that finds it there takes note of it."""
+    def _pending(self) -> bool:
+        """Whether there are questions of which no step has heard the answer."""
+        return bool(self._questions or self._long or self._told)
+
+    def _question(self, asked: List[_Request], patient: bool = False) -> Optional[_Question]:
+        """One question for the prompts of a step, None where nothing is to be asked."""
         prompts: List[Tuple[_Request, Prompt]] = []
+        if self._hangs or time.monotonic() < self._denied:
+            return None
         for request in asked:
-            request.answered = True  # also where the daemon is not asked: with nothing found
-            chain = self._order.chains(request.context).get(group(request.keys[0]))
-            if chain is None or any(key not in chain.numbers for key in request.keys):
+            chain = self._order.chains(request.context).get(group(next(iter(request.keys))))
+            if request.finished or chain is None or any(key not in chain.numbers for key in request.keys):
                 continue
             first, end = (f(chain.numbers[key] for key in request.keys) for f in (min, max))
             keys, request.before = chain.keys[first : end + 1], chain.before(first)
             request.numbers = {key: i for i, key in enumerate(keys)}
             prompts.append((request, self._pages.prompt([named(key) for key in keys], request.before)))
         if not prompts:
-            return
+            return None
         if self._events.enabled:
-            self._space_id = self._pages.space_id(0.0)
-        requests = [request for request, _ in prompts]
+            self._space_id = self._pages.space_id(self._timeout if patient else 0.0)
         say = self._prefill.says()
         asking = self._client.ask(
-            [prompt for _, prompt in prompts], lookup_ids=[str(r.context.req_id)[:256] for r in requests], load_deadline=self._patience,
-            ranks=self._pages.others, configs=say.configs, prefill_rate=say.prefill_rate, shared=True, timeout=self._timeout,
+            [prompt for _, prompt in prompts], lookup_ids=[str(r.context.req_id)[:256] for r, _ in prompts], load_deadline=self._patience,
+            ranks=self._pages.others, configs=say.configs, prefill_rate=say.prefill_rate, shared=True, patient=patient, timeout=self._timeout,
         )  # fmt: skip
-        for request in requests:
+        return _Question([request for request, _ in prompts], asking)
+
+    def _ask(self, asked: List[_Request]) -> None:
+        """Asks, and does not wait for the answer: the first lookup of a step that finds it
+        there takes note of it."""
+        question = None
+        try:
+            question = self._question(asked)
+        except Exception:
+            self._complaints.say("a question to the daemon")
+        for request in asked:
+            request.answered = True  # also where the daemon is not asked: with nothing found
+        if question is None:
+            return
+        for request in question.requests:
             request.answered = False
-        self._questions.append(_Question(requests, asking))
+        if question.asking.call is None and isinstance(question.asking.error, DeadlineExceeded):
+            self._ask_later(question.requests)
+        else:
+            self._questions.append(question)
+
+    def _ask_later(self, requests: List[_Request]) -> None:
+        """The daemon took no question at once: another thread was sending, or a space is not
+        open yet. The next step asks again, as long as the requests wait."""
+        if any(time.monotonic() >= request.until for request in requests):
+            self._hang()
+        self._fresh += requests
+        self._unsent = True
+        self._waiter.wake()
 
     def _hear(self) -> None:
         """Takes note of the answers that are there."""
+        while self._told:
+            for request in self._told.popleft():
+                request.answered = True
         while self._questions:
-            question = self._questions[0]
+            question, jobs = self._questions[0], []  # type: ignore[var-annotated]
             try:
                 jobs = question.asking.poll()
-            except Refused:
-                jobs = []
+                if jobs is not None:
+                    self._answer(question, jobs)
+            except Exception:
                 self._complaints.say("a question to the daemon")
             if jobs is None:
                 return
             self._questions.popleft()
-            if isinstance(question.asking.error, DeadlineExceeded):
-                self._hang()
-            self._answer(question, jobs)
+            for request in question.requests:
+                request.answered = True
 
     def _hang(self) -> None:
         """Takes note of a daemon that did not answer in time."""
@@ -314,11 +359,11 @@ class Manager(OffloadingManager):
         self._waiter.wake()
 
     def _answer(self, question: _Question, jobs: Sequence[Job]) -> None:
+        if isinstance(question.asking.error, DeadlineExceeded):
+            self._hang()
         link = question.asking.link
         epoch = 0 if link is None else int(link.hello.epoch)
         good = link is not None and self._client.epoch == epoch
-        for request in question.requests:
-            request.answered = True
         for request, job in zip(question.requests, jobs):
             canary = job.worth.chunks > 0 and self._canary > 0 and random.randrange(self._canary) == 0
             if canary:
@@ -342,7 +387,7 @@ class Manager(OffloadingManager):
             self._canaries.popitem(last=False)
 
     def _take(self, request: _Request, job: Job, epoch: int) -> None:
-        request.epoch, now = epoch, time.monotonic()
+        request.epoch, request.job, now = epoch, job, time.monotonic()
         self._rise(request, job)
         request.found = job.worth.chunks
         if request.ready < request.found and not job.state.done:
@@ -352,7 +397,6 @@ class Manager(OffloadingManager):
         else:
             request.found = request.ready
             request.until = now + (_HELD_SECONDS if request.found else _MISS_SECONDS)
-        request.job = job
         if request.finished:  # while the daemon was asked
             job.release_soon()
 
@@ -364,10 +408,34 @@ class Manager(OffloadingManager):
                 break
             request.rows.append([(ref.offset, ref.length, ref.sum) for ref in refs])
 
-    # ---- the manager's thread ----------------------------------------------------
+    # ---- the manager's threads ---------------------------------------------------
+
+    def _ask_next(self) -> Optional[float]:
+        """Asks what is long, and waits for the answer. The requests hear of it in a step."""
+        if not self._long:
+            return None
+        try:
+            question = self._question(self._long[0], patient=True)
+            if question is not None:
+                jobs, _ = question.asking.wait()
+                self._answer(question, jobs)
+        except Exception:
+            self._complaints.say("a question to the daemon")
+        self._told.append(self._long[0])
+        self._long.popleft()
+        return 0
+
+    def _open(self) -> bool:
+        """Whether the daemon has answered for the spaces. Of one that it refuses nothing is there."""
+        try:
+            return all(self._client.space_id(space, self._timeout) for space in self._spaces)
+        except Refused:
+            self._denied = time.monotonic() + _DENIED_SECONDS
+            self._complaints.say("the opening of a space")
+            return True
 
     def _answers_again(self) -> bool:
-        if not self._client.ping(timeout=self._timeout) or not all(self._client.space_id(space, self._timeout) for space in self._spaces):
+        if not self._client.ping(timeout=self._timeout) or not self._open():
             return False
         self._hangs = False
         log.warning("kvstored: the daemon answers again")
@@ -377,6 +445,9 @@ class Manager(OffloadingManager):
         """Waits a little for one of those whose blocks come up."""
         if self._hangs and not self._answers_again():
             return _HANG_SECONDS
+        if self._unsent:
+            self._unsent = False
+            self._open()
         if not self._rising:
             return None
         request = self._rising.popleft()

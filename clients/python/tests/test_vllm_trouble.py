@@ -4,7 +4,7 @@ import threading
 import time
 import unittest
 from types import SimpleNamespace
-from typing import Any, List
+from typing import Any, Dict, List
 from unittest import mock
 
 from kvstored import _connection as connection, bulk
@@ -59,6 +59,30 @@ class Trouble(Tiers):
                 for key, (_, end, _) in list(answers.items()):
                     answers[key] = (True, end + 3600, False)  # what was answered before counts no more
             self.assertEqual([tier.lookup(key, None) for key in wanted], [MISS] * 8)
+
+    def test_a_store_that_ends_while_answers_are_heard(self) -> None:
+        """Its thread takes blocks out of the answers that the scheduler is going through."""
+        looks, wanted = self.tier(view())._lookups, keys("heard", 4)
+        news = dict.fromkeys(wanted, (True, time.monotonic() + 60, False))
+
+        class Asked(Dict[Any, float]):
+            def pop(self, key: Any, *otherwise: Any) -> Any:
+                news.pop(key, None)
+                return super().pop(key, *otherwise)
+
+        looks._asked["heard"] = Asked(dict.fromkeys(wanted, 0.0))
+        looks._news.append(("heard", news))
+        looks._hear()
+        self.assertEqual(looks._asked, {})
+
+    def test_requests_that_ask_for_more(self) -> None:
+        """A few say all: no more of them are kept."""
+        looks, (key,) = self.tier(view())._lookups, keys("more", 1)
+        looks._windows.add(group(key))
+        for i in range(10):
+            looks._answers[i] = {key: (None, time.monotonic() + 60, False)}
+            looks.get(key, SimpleNamespace(req_id=i))
+        self.assertEqual(len(looks._strays), 3)
 
     def test_a_lease_that_does_not_hold(self) -> None:
         """What was copied under it may be anything: what is not proved to be right does not count."""

@@ -153,7 +153,7 @@ class Lookups:
                 return None if answer[0] and window in self._deferred else answer[0]
             behind = True
             # A window of more than the usable prefix needs, unless its scan went on as it was invited to.
-            if window and not (self._uneven or answer[2] or window in self._deferred):
+            if window and len(self._strays) < _STRAYS and not (self._uneven or answer[2] or window in self._deferred):
                 self._strays.add(name)
         if window:
             self._deferred.add(window)
@@ -196,7 +196,7 @@ class Lookups:
             name, answers = self._news.popleft()
             self._answers.setdefault(name, {}).update(answers)
             asked = self._asked.get(name, {})
-            for key in answers:
+            for key in list(answers):  # which the thread of a store may take from
                 asked.pop(key, None)
             if not asked:
                 self._asked.pop(name, None)

@@ -10,8 +10,8 @@ from typing import Any, List
 from unittest import mock
 
 from kvstored import _wire as wire
-from kvstored import bulk, cuda
-from kvstored.vllm import device, pool, transfers
+from kvstored import bulk, cuda, device
+from kvstored.vllm import pool, transfers
 
 from . import contracts
 from . import test_vllm_pool as cpu
@@ -182,7 +182,7 @@ class OnGpu(cpu.Pool):
         lane = self.memory(engine)._up
         self.gpu.refuses = lambda pieces: any(not lane._at <= source < lane._at + lane.room for _, source, _ in pieces)
         for turn in range(2):
-            with self.assertLogs("kvstored.vllm", "WARNING") if not turn else self.assertNoLogs("kvstored.vllm", "WARNING"):
+            with self.assertLogs("kvstored.device", "WARNING") if not turn else self.assertNoLogs("kvstored.device", "WARNING"):
                 engine.finished(self.begin_load(engine, wanted))
             self.assertTrue(self.right(engine, wanted))
             self.assertEqual(self.through(engine), 4 * BLOCK)

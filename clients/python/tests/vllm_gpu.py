@@ -17,8 +17,8 @@ from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from unittest import mock
 
-from kvstored import bulk, cuda
-from kvstored.vllm import device, transfers
+from kvstored import bulk, cuda, device
+from kvstored.vllm import transfers
 
 
 class Driver:
@@ -128,7 +128,7 @@ class Gpu:
                 streams._swap, streams._torch, streams._device = self._swap, self._torch(), of
                 streams._cuda = streams._torch.cuda
 
-        setattr(transfers, "Streams", Streams)
+        setattr(transfers, "streams_of", Streams)
         setattr(cuda, "Driver", lambda _: Driver(self))
 
     def _end(self) -> None:

@@ -57,7 +57,7 @@ def gather(rows: Sequence[Tuple[int, Place]], until: float) -> None:
 
 class Host:
     """Memory that processors read and write, in which places are. A GPU's is
-    :class:`kvstored.vllm.device.Device`. Safe for threads."""
+    :class:`kvstored.device.Device`. Safe for threads."""
 
     def scatter(
         self, payloads: Sequence[Payload], targets: Sequence[Target], verify: bool, until: float, held: Optional[Callable[[], bool]] = None

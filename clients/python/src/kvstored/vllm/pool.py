@@ -10,7 +10,7 @@ fails is a miss later, and nothing else.
 No byte is believed because of what was leased. On CPUs a worker sums the bytes in the pass
 that copies them, and reports a load as done only where that is the sum that the daemon has.
 On a GPU it renews the manager's lease once the copy has ended: that is refused unless it
-has held all the time, in this life of the daemon (:mod:`kvstored.vllm.device`). What does
+has held all the time, in this life of the daemon (:mod:`kvstored.device`). What does
 not prove right is loaded once more by its keys; what cannot be had then is a load that
 failed (:mod:`kvstored.vllm.connector`).
 """

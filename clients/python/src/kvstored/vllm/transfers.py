@@ -10,12 +10,12 @@ from .. import bulk
 from .._engine import find
 from ..chains import digests
 from ..client import Client
+from ..device import Device, Streams
 from ..errors import Error, Refused
 from ..pages import Pages
 from ..places import HOST, Host
 from ..prompt import Space
 from .compare import DIFFERENT, EQUAL, Alarm, Form, compared
-from .device import Device, Streams
 from .jobs import Worker
 from .stats import Counters
 
@@ -75,7 +75,7 @@ class PoolWorker(OffloadingWorker):
         (self._refs,) = kv_caches.group_data_refs
         self._bytes = sum(ref.page_size_bytes for ref in self._refs)  # of a block
         device = kv_caches.tensors[0].tensor.device
-        streams = None if device.type == "cpu" else Streams(device)
+        streams = None if device.type == "cpu" else streams_of(device)
         self._client = Client(socket, space=space, name="vllm-worker", timeout=seconds, keep_staging=streams is not None)
         self._memory: Host = HOST if streams is None else Device(streams, self._client, self._bytes)
         self._pages = Pages(self._client, space, check_existing=check_existing, memory=self._memory)
@@ -225,6 +225,14 @@ class PoolWorker(OffloadingWorker):
         arena, rows = link.arena, load.refs[self._rank]
         payloads = [(arena.at(offset, size), size, total) for offset, size, total in rows]
         return self._memory.scatter(payloads, places, bulk.SUMS, until, lambda: self._client.renew(load.job, load.epoch, self._patience))
+
+
+def streams_of(device: Any) -> Streams:
+    """Those of a GPU, for which vLLM copies batches; else a ValueError."""
+    swap = find("vllm._custom_ops", "swap_blocks_batch") if device.type == "cuda" else None
+    if swap is None:
+        raise ValueError(f"KvstoredOffloadingSpec copies on CPUs and CUDA-like devices: on {device} take KvstoredTier")
+    return Streams(device, swap)
 
 
 def _next(queue: Deque[_Transfer]) -> Optional[float]:

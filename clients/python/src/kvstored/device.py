@@ -1,5 +1,5 @@
-"""A GPU's memory as that in which places are: copies of many pieces are one call of vLLM's,
-on streams beside those of the engine.
+"""A GPU's memory as that in which places are: copies of many pieces are one call, on streams
+beside those of the engine.
 
 Bytes are proved in one of two ways. Those that the GPU takes straight from the daemon's
 memory, which is page-locked for that, are right if their lease has held until the copy
@@ -14,25 +14,22 @@ import time
 from array import array
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Set, Tuple
 
-from .. import cuda
-from .._engine import find
-from ..client import Client
-from ..places import HOST, Host, Payload, Place, Target, scatter, size_of
+from . import cuda
+from .client import Client
+from .places import HOST, Host, Payload, Place, Target, scatter, size_of
 
-log = logging.getLogger("kvstored.vllm")
+log = logging.getLogger("kvstored.device")
 
 _BOUNCE_BYTES = 32 << 20  # of page-locked memory for each direction, or one block
 
 
 class Streams:
-    """What torch and vLLM have for copies of one GPU. Safe for threads: an argument
+    """What torch and an engine have for copies of one GPU. Safe for threads: an argument
     ``stream`` is of one thread at a time. What the GPU cannot do raises a RuntimeError."""
 
-    def __init__(self, device: Any) -> None:
-        """``device``: torch's. A ValueError says that vLLM copies no batches for it."""
-        self._swap: Any = find("vllm._custom_ops", "swap_blocks_batch") if device.type == "cuda" else None
-        if self._swap is None:
-            raise ValueError(f"KvstoredOffloadingSpec copies on CPUs and CUDA-like devices: on {device} take KvstoredTier")
+    def __init__(self, device: Any, swap: Any) -> None:
+        """``device``: torch's. ``swap``: vLLM's copy of a batch."""
+        self._swap = swap
         self._torch: Any = importlib.import_module("torch")
         if not _tells(self._torch.version):
             raise ValueError(

@@ -24,9 +24,9 @@ typedef unsigned long long ptr;
 enum { OK, INVALID, NO_DEVICE = 100, NO_DEVICE_OF_THIS_NUMBER, NO_CONTEXT = 201, DESTROYED = 709, TWICE = 712, UNKNOWN = 713, NOT_SUPPORTED = 801 };
 
 /* What a test sets: */
-int devices = 2, read_only = 1, refuses, lost;
+int devices = 2, read_only = 1, refuses, lost, no_batches;
 /* and what it looks at: */
-int retained, mapped, unlocked, last_flags, last_device = -1;
+int retained, mapped, unlocked, batches, last_flags, last_device = -1;
 
 static struct { ptr at, end; } locked[64];
 static __thread int stack[8], depth;
@@ -93,6 +93,16 @@ int cuStreamCreate(void **s, unsigned flags) { *s = (void *)1; return here(); }
 int cuStreamSynchronize(void *s) { return here(); }
 int cuMemcpyHtoDAsync_v2(ptr to, const void *from, size_t n, void *s) { memcpy((void *)to, from, n); return here(); }
 int cuMemcpyDtoHAsync_v2(void *to, ptr from, size_t n, void *s) { memcpy(to, (void *)from, n); return here(); }
+int cuMemcpyAsync(ptr to, ptr from, size_t n, void *s) { if (!s || !n) return INVALID; memcpy((void *)to, (void *)from, n); return here(); }
+struct attributes { unsigned order; struct { unsigned type; int id; } from, to; unsigned flags; };
+int cuMemcpyBatchAsync(ptr *to, ptr *from, size_t *size, size_t n, struct attributes *a, size_t *first, size_t of, size_t *failed, void *s) {
+  if (here()) return NO_CONTEXT;
+  if (no_batches) return NOT_SUPPORTED;
+  if (!s || !n || of != 1 || first[0] || a->order != 1 || a->flags) return INVALID;
+  for (size_t i = 0; i < n; i++) if (cuMemcpyAsync(to[i], from[i], size[i], s)) { *failed = i; return INVALID; }
+  batches++;
+  return OK;
+}
 int cuGetErrorName(int code, const char **s) {
   *s = code == NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : code == NOT_SUPPORTED ? "CUDA_ERROR_NOT_SUPPORTED" : code == TWICE
      ? "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED" : code == INVALID ? "CUDA_ERROR_INVALID_VALUE" : 0;

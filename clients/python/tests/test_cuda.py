@@ -10,13 +10,14 @@ import sys
 import tempfile
 import threading
 import unittest
+from array import array
 from pathlib import Path
 from typing import Any, List, Optional
 from unittest import mock
 
 import kvstored
 from kvstored import _wire as wire
-from kvstored import cuda
+from kvstored import bulk, cuda
 from kvstored import Space
 
 from . import driver
@@ -37,7 +38,7 @@ class Stub:
             return load(path if name == "libcuda.so.1" else name, *args, **kwargs)
 
         enter(test, mock.patch.object(ctypes, "CDLL", library))
-        for name, value in (("devices", 2), ("read_only", 1), ("refuses", 0), ("lost", 0), ("unlocked", 0), ("last_device", -1)):
+        for name, value in (("devices", 2), ("read_only", 1), ("refuses", 0), ("lost", 0), ("unlocked", 0), ("no_batches", 0), ("batches", 0), ("last_device", -1)):
             self.set(name, value)
 
     def set(self, name: str, value: int) -> None:
@@ -66,6 +67,20 @@ class Cuda(Served):
         registration = cuda.register(kv, device)
         assert registration is not None and registration.wait(60)
         return registration
+
+    def test_copies(self) -> None:
+        """One call, or one for each piece."""
+        source, to, gpu = bytes(range(64)), bytearray(64), cuda.Driver(1)
+        at, into = bulk.address(source), bulk.address(to, True)
+        for no_batches in (0, 1):
+            self.stub.set("no_batches", no_batches)
+            to[:] = bytes(64)
+            gpu.copy(1, array("q", [into, into + 32]), array("q", [at + 16, at]), array("q", [16, 8]))
+            self.assertEqual(to, source[16:32] + bytes(16) + source[:8] + bytes(24))
+            self.assertEqual(self.stub.get("batches"), 1)
+        with self.assertRaisesRegex(RuntimeError, "cuMemcpyAsync.*INVALID_VALUE"):
+            gpu.copy(0, array("q", [into]), array("q", [at]), array("q", [1]))
+        gpu.close()
 
     def test_flags_and_what_is_page_locked(self) -> None:
         registration = self.register(self.client())

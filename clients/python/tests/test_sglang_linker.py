@@ -27,6 +27,7 @@ except ImportError:
 
 PAGE, PAGES, LAYERS = 4, 64, 3
 WINDOW = 2  # pages
+NOWHERE = "/nowhere/s"
 
 
 class MHATokenToKVPool:
@@ -226,9 +227,9 @@ class TestLinker(Linked):
         self.assertTrue(self.offloaded(target, self.transfers(keys, range(6))))
         self.assertEqual(len(target.lookup("request", self.transfers(keys))), 6)
         self.assertTrue(target._hints.drop())
-        with mock.patch.object(linker, "scatter", wraps=linker.scatter) as scatter:
-            self.assertTrue(self.loaded(target, self.transfers(keys, range(20, 26))))
-        self.assertEqual([len(call.args[0]) for call in scatter.mock_calls], [], "nothing is read where no job keeps it mapped")
+        self.assertTrue(target.load("request", self.transfers(keys, range(20, 26))))
+        self.assertEqual([part.rows for part in target._queued["request"].parts], [[]], "nothing is read where no job keeps it mapped")
+        self.assertTrue(self.landed(target))
         self.assertTrue(self.loaded(target, self.transfers(keys, range(30, 36)), "never asked"))
         self.assertEqual([page(kvcache, p) for p in (*range(20, 26), *range(30, 36))], [want[p] for p in (*range(6), *range(6))])
 
@@ -337,14 +338,14 @@ class TestLinker(Linked):
         for kvcache, extra, says in (
             (MHATokenToKVPool(), {"sokcet": "x"}, "sokcet"),
             (scaled, {}, "scales"),
-            (MHATokenToKVPool(device="meta"), {}, "CPUs only"),
+            (MHATokenToKVPool(device="meta"), {}, "CPUs and NVIDIA GPUs"),
         ):
             with self.assertRaisesRegex(ValueError, says):
                 self.linker(kvcache, **extra)
 
     def test_no_daemon(self) -> None:
         kvcache, keys = MHATokenToKVPool(), chain("away", 4)
-        target = self.linker(kvcache, socket="/nowhere/s")
+        target = self.linker(kvcache, socket=NOWHERE)
         self.assertEqual(target.lookup("request", self.transfers(keys)), [])
         self.assertFalse(self.offloaded(target, self.transfers(keys, range(4))))
         with self.assertLogs("kvstored.sglang", "WARNING"):

@@ -1,5 +1,5 @@
-"""A stand-in for a GPU, for torch's streams and events on it, and for vLLM's batch copy: its
-memory is the host's, and a thread for each stream copies, at a rate that is set.
+"""A stand-in for a GPU, for torch's streams and events on it, and for the batch copies of vLLM
+and of the driver: its memory is the host's, and a thread for each stream copies, at a rate that is set.
 
 It keeps to what the driver does: copies of a stream come one after another, and after the
 events that it was told to wait for. A copy whose side of the host is not page-locked, or
@@ -38,6 +38,10 @@ class Driver:
     def unregister(self, address: int) -> str:
         return "" if self._gpu.locked.pop(address, 0) else "not page-locked"
 
+    def copy(self, stream: "Stream", to: Any, source: Any, size: Any) -> None:
+        with self._gpu._use(stream):
+            self._gpu._swap(source, to, size)
+
     def close(self) -> None:
         self.closed = True
 
@@ -63,6 +67,7 @@ class Stream:
         self._gpu = gpu
         self._queue: "queue.SimpleQueue[Optional[Callable[[], Any]]]" = queue.SimpleQueue()
         gpu.streams.append(self)
+        self.cuda_stream = self
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -113,19 +118,36 @@ class Gpu:
         """In the place of torch, vLLM's copy and the driver, until the test ends."""
         for patch in (
             mock.patch.dict(sys.modules, {"torch": self._torch(), "vllm._custom_ops": SimpleNamespace(swap_blocks_batch=self._swap)}),
-            mock.patch.object(cuda, "Driver", lambda _: Driver(self)),
             mock.patch.object(cuda, "has", lambda name: self.batched and name == "cuMemcpyBatchAsync"),
         ):
             patch.__enter__()
             test.addCleanup(patch.__exit__, None, None, None)
+        self.serve(test)
+
+    def serve(self, test: unittest.TestCase) -> None:
+        """In the place of the driver alone, until the test ends."""
+        patch = mock.patch.object(cuda, "Driver", lambda _: Driver(self))
+        patch.__enter__()
+        test.addCleanup(patch.__exit__, None, None, None)
         test.addCleanup(self._end)
+
+    def by_driver(self) -> device.Streams:
+        """Of an engine that has torch, with the driver's copy."""
+        with mock.patch.dict(sys.modules, {"torch": self._torch()}):
+            return device.Streams(SimpleNamespace(type="cuda", index=0))
+
+    def event(self) -> Event:
+        """What the engine has begun until now."""
+        event = Event(self)
+        event.record(self.engine)
+        return event
 
     def stay(self) -> None:
         """In their place for the pool of an engine that computes with torch, on CPUs, for good."""
 
         class Streams(device.Streams):
             def __init__(streams, of: Any) -> None:
-                streams._swap, streams._torch, streams._device = self._swap, self._torch(), of
+                streams._swap, streams._driver, streams._torch, streams._device = self._swap, None, self._torch(), of
                 streams._cuda = streams._torch.cuda
 
         setattr(transfers, "streams_of", Streams)

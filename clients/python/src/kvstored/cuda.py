@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import weakref
+from array import array
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import _wire as wire
@@ -26,6 +27,12 @@ _PORTABLE, _READ_ONLY = 0x01, 0x08  # flags of cuMemHostRegister
 _READ_ONLY_SUPPORTED = 113
 #: A mapping is page-locked in pieces of so many bytes from its first on: each takes seconds.
 PIECE_BYTES = 64 << 30
+
+
+class _Attributes(ctypes.Structure):
+    """CUmemcpyAttributes, of copies that read in the order of their stream."""
+
+    _fields_ = [("order", ctypes.c_uint), ("hints", ctypes.c_uint * 4), ("flags", ctypes.c_uint)]
 
 
 class Driver:
@@ -98,6 +105,24 @@ class Driver:
     def unregister(self, address: int) -> str:
         """Ends what :meth:`register` began; the name of the driver's error, "" for none."""
         return self._inside("cuMemHostUnregister", ctypes.c_void_p(address))
+
+    def copy(self, stream: int, to: "array[int]", source: "array[int]", size: "array[int]") -> None:
+        """Queues copies on a stream, which is not the default one: addresses and bytes, 64 bits
+        each. One call, where the driver has that (CUDA 12.8). Raises a RuntimeError."""
+        queue = ctypes.c_void_p(stream)
+        if hasattr(self.library, "cuMemcpyBatchAsync"):
+            columns = [ctypes.c_void_p(column.buffer_info()[0]) for column in (to, source, size)]
+            attributes, first, failed = _Attributes(order=1), ctypes.c_size_t(), ctypes.c_size_t()
+            refused = self._inside(
+                "cuMemcpyBatchAsync", *columns, ctypes.c_size_t(len(to)), ctypes.byref(attributes), ctypes.byref(first), ctypes.c_size_t(1),
+                ctypes.byref(failed), queue,
+            )  # fmt: skip
+            if not refused:
+                return
+        for piece in zip(to, source, size):
+            error = self._inside("cuMemcpyAsync", *map(ctypes.c_uint64, piece), queue)
+            if error:
+                raise RuntimeError(f"cuMemcpyAsync of the NVIDIA driver: {error}")
 
     def close(self) -> None:
         """Lets go of the context. Nothing can be called after that."""

@@ -27,11 +27,12 @@ class Streams:
     """What torch and an engine have for copies of one GPU. Safe for threads: an argument
     ``stream`` is of one thread at a time. What the GPU cannot do raises a RuntimeError."""
 
-    def __init__(self, device: Any, swap: Any) -> None:
-        """``device``: torch's. ``swap``: vLLM's copy of a batch."""
-        self._swap = swap
+    def __init__(self, device: Any, swap: Any = None) -> None:
+        """``device``: torch's. ``swap``: vLLM's copy of a batch, else it is the driver's, and
+        an OSError says that there is none."""
+        self._swap, self._driver = swap, None if swap else cuda.Driver(device.index)
         self._torch: Any = importlib.import_module("torch")
-        if not _tells(self._torch.version):
+        if swap and not _tells(self._torch.version):
             raise ValueError(
                 "KvstoredOffloadingSpec copies on GPUs where a copy that the driver refuses is told as an error: "
                 "with a driver and a vLLM of CUDA 12.8 or HIP 7.1, or later. Here take KvstoredTier"
@@ -40,7 +41,7 @@ class Streams:
 
     def page_lock(self, client: Client) -> Optional[cuda.Registration]:
         """Has the daemon's memory page-locked, on a thread; None where that cannot be."""
-        return cuda.register(client, self._device.index)
+        return cuda.Registration(client, self._driver) if self._driver else cuda.register(client, self._device.index)
 
     def stream(self) -> Any:
         return self._cuda.Stream(self._device)
@@ -59,11 +60,14 @@ class Streams:
         """Copies pieces, triples of the address to copy to, that to copy from, and bytes.
         Once it has returned or raised, nothing is copied any more."""
         columns = array("q", pieces)
-        to, source, size = (self._torch.frombuffer(columns[i::3], dtype=self._torch.int64) for i in range(3))
+        to, source, size = (columns[i::3] for i in range(3))
         ended = self._cuda.Event(blocking=True)  # whose wait takes no processor
         with self._cuda.device(self._device), self._cuda.stream(stream):  # the former, or a thread is on GPU 0, too
             try:
-                self._swap(source, to, size)
+                if self._driver:
+                    self._driver.copy(stream.cuda_stream, to, source, size)
+                else:
+                    self._swap(*(self._torch.frombuffer(column, dtype=self._torch.int64) for column in (source, to, size)))
             finally:
                 try:
                     ended.record(stream)
@@ -170,16 +174,29 @@ class Device(Host):
         for first, slots in self._brought([place for _, place in rest]):
             HOST.gather([(to, slot) for (to, _), slot in zip(rest[first:], slots)], until)
 
-    def sums(self, places: Sequence[Place]) -> List[Any]:
-        return [total for _, slots in self._brought(places) for total in HOST.sums(slots)]
+    def straight(self, payloads: Sequence[Payload]) -> bool:
+        locked = self._locked if self._straight else None
+        return locked is not None and all(locked.locked(at, size) for at, size, _ in payloads)
+
+    def copy(self, pieces: List[int]) -> bool:
+        try:
+            self._up.copy(pieces)
+        except RuntimeError:
+            self._refuses()
+            return False
+        return True
+
+    def sums(self, places: Sequence[Place], up: bool = False) -> List[Any]:
+        return [total for _, slots in self._brought(places, up) for total in HOST.sums(slots)]
 
     def read(self, place: Place) -> bytes:
         return b"".join(HOST.read(slot) for _, slots in self._brought([place]) for slot in slots)
 
-    def _brought(self, places: Sequence[Place]) -> Iterator[Tuple[int, List[Place]]]:
+    def _brought(self, places: Sequence[Place], up: bool = False) -> Iterator[Tuple[int, List[Place]]]:
         """Copies values to this process, as many at a time as there is room for."""
-        for first, slots in self._down.windows([size_of(place) for place in places]):
-            self._down.copy([v for slot, place in zip(slots, places[first:]) for v in _between(slot, place, up=False)])
+        lane = self._up if up else self._down
+        for first, slots in lane.windows([size_of(place) for place in places]):
+            lane.copy([v for slot, place in zip(slots, places[first:]) for v in _between(slot, place, up=False)])
             yield first, slots
 
     def _copied(self, lane: _Lane, rows: Sequence[Tuple[int, Place]], up: bool) -> Set[int]:
@@ -195,10 +212,14 @@ class Device(Host):
         try:
             lane.copy(pieces)
         except RuntimeError:
-            self._straight = False
-            log.warning("kvstored: the GPU does not copy straight from and to the daemon's memory; all goes through memory of this process", exc_info=True)
+            self._refuses()
             return set()
         return done
+
+    def _refuses(self) -> None:
+        """Called where an exception was caught."""
+        self._straight = False
+        log.warning("kvstored: the GPU does not copy straight from and to the daemon's memory; all goes through memory of this process", exc_info=True)
 
 
 def _fits(row: Tuple[Payload, Target]) -> bool:

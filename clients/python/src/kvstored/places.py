@@ -71,8 +71,18 @@ class Host:
         """:func:`gather`. Nothing is written to the addresses once it has returned or raised."""
         gather(rows, until)
 
-    def sums(self, places: Sequence[Place]) -> List[Any]:
-        """The XXH3-64 of the values in some places."""
+    def straight(self, payloads: Sequence[Payload]) -> bool:
+        """Whether parts of payloads can be copied to their places by :meth:`copy`."""
+        return True
+
+    def copy(self, pieces: List[int]) -> bool:
+        """Copies pieces, triples of the address to copy to, that to copy from, and bytes; False
+        where that cannot be, of which some may have been. Nobody has proved them."""
+        bulk.copy(bulk.packed(pieces))
+        return True
+
+    def sums(self, places: Sequence[Place], up: bool = False) -> List[Any]:
+        """The XXH3-64 of the values in some places. ``up``: for the thread that scatters."""
         pieces = bulk.packed(v for place in places for piece in place for v in piece)
         return bulk.sums(pieces, bulk.packed(map(len, places)))
 

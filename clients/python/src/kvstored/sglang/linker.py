@@ -5,8 +5,10 @@ SGLang's: its UnifiedCacheLinker, for the backend ``dynamic``.
 
 A lookup is one question that leases what it finds, and knows all checksums from then on.
 Pages are copied from the daemon's memory, which stays mapped whatever becomes of the
-daemon, layer by layer under the forward. No byte is believed because of a lease: what lies
-in the slots in the end has the checksums, or the batch has failed.
+daemon, layer by layer under the forward. What lies in the slots in the end has the
+checksums, or the batch has failed. On a GPU a lease that has held until the last copy ended
+proves as much; without it the slots are summed there too. They are not loaded once more: the
+forward has computed with what it was told.
 """
 
 import collections
@@ -22,10 +24,11 @@ from .._engine import Complaints, find, never_raises, nothing
 from .._groups import Member
 from ..chains import Chains, digests
 from ..client import Client
+from ..device import Device, Streams
 from ..hints import Hints
 from ..job import ALL, Job, release_soon
 from ..pages import Pages, Place
-from ..places import Payload, scatter
+from ..places import HOST, Host, Payload
 from ..prefill import Prefill
 from .pools import Side, pool_name
 from .space import KV, Names, check_lora
@@ -101,8 +104,10 @@ class KvstoredLinker(UnifiedCacheLinker):
         self.layer_done_counter = LayerWiseLoadCounter(self._group.num_layers)
         if any(pool_name(name) == "mamba" for name in self.pools):
             params.req_to_token_pool.register_layer_transfer_counter(self.layer_done_counter)
-        self._timeouts = o["lookup_timeout"], o["timeout"]
-        self._client = Client(o["socket"], name="sglang-linker", timeout=o["timeout"])
+        self._timeouts, streams = (o["lookup_timeout"], o["timeout"]), streams_of(self._group)
+        self._client = Client(o["socket"], name="sglang-linker", timeout=o["timeout"], keep_staging=streams is not None)
+        largest = max(sum(size for component in pool.buffer_meta for _, _, size in component) for pool in self.pools.values())
+        self._memory: Host = HOST if streams is None else Device(streams, self._client, largest)
         self._hints, self._chains = Hints(self._client), Chains()
         self._complaints = Complaints(log)
         self._prefill = Prefill(o["prefill_tokens_per_second"], o["prefill_depth"])
@@ -115,6 +120,7 @@ class KvstoredLinker(UnifiedCacheLinker):
                 self._client,
                 space_of(pool_name(name), config, DevicePages.of(pool, kvcache), names, False, self._page),
                 check_existing=o["check_existing"],
+                memory=self._memory,
             )
             for name, pool in self.pools.items()
         }
@@ -221,23 +227,26 @@ class KvstoredLinker(UnifiedCacheLinker):
         if not self._queued:
             return -1
         queued, self._queued = list(self._queued.values()), {}
+        ready = [] if self._memory is HOST else self.record_offload_ready()  # until then slots may be in use
         index = int(self.layer_done_counter.update_producer())
-        self._loader.submit(self._load_batch, index, queued)
+        self._loader.submit(self._load_batch, index, queued, ready)
         return index
 
     def finish_layer_wise_loading(self, counter_index: int) -> bool:
         return bool(self.layer_done_counter.finish(counter_index))
 
-    def _load_batch(self, index: int, loads: List[_Load]) -> None:
+    def _load_batch(self, index: int, loads: List[_Load], ready: Sequence[Any]) -> None:
         try:
-            parts: List[_Part] = []
+            for event in ready:
+                event.synchronize()
+            layered: List[_Load] = []
             for load in loads:
                 held = load.job is not None and load.job.state.done and load.job.error is None
-                if held and all(len(part.rows) == len(part.keys) for part in load.parts):
-                    parts += load.parts
+                if held and all(len(part.rows) == len(part.keys) and self._memory.straight(part.rows) for part in load.parts):
+                    layered.append(load)
                 elif not all(map(self._load_whole, load.parts)):
                     raise LookupError("pages that were found cannot be had any more")
-            self._load_layers(index, parts)
+            self._load_layers(index, layered)
         except BaseException as e:
             unknown = None if isinstance(e, LookupError) else e
             log.warning("kvstored: a load failed, and SGLang aborts the requests of its batch: %s", e, exc_info=unknown)
@@ -245,8 +254,9 @@ class KvstoredLinker(UnifiedCacheLinker):
         finally:
             release_soon(load.job for load in loads if load.job is not None)
 
-    def _load_layers(self, index: int, parts: Sequence[_Part]) -> None:
+    def _load_layers(self, index: int, loads: Sequence[_Load]) -> None:
         """Copies pages layer by layer, and proves them before the last one is told."""
+        parts = [part for load in loads for part in load.parts]
         places = [_places(part.pool, part.indices, len(part.keys)) for part in parts]
         for part, of in zip(parts, places):
             if any(sum(n for _, n in place) != size for place, (_, size, _) in zip(of, part.rows)):
@@ -259,21 +269,34 @@ class KvstoredLinker(UnifiedCacheLinker):
                 for (source, _, _), *page in zip(part.rows, *(pieces or ())) if pieces else ():
                     for to, size, offset in zip(*page):
                         triples += (to, source + offset, size)
-            bulk.copy(bulk.packed(triples))
+            if not self._memory.copy(triples):
+                if layer or not all(map(self._load_whole, parts)):  # of which nothing was told yet
+                    raise LookupError("the GPU does not copy")
+                loads, parts, at = [], [], []
             if layer < self._group.num_layers - 1:
                 self.layer_done_counter.complete(index, layer)
-        for part, of in zip(parts, places):
-            sums = bulk.sums(bulk.packed(v for place in of for piece in place for v in piece), bulk.packed(map(len, of)))
+        for part, of in () if self._held(loads) else zip(parts, places):
+            sums = self._memory.sums(of, up=True)
             wrong = sum(got != want for got, (_, _, want) in zip(sums, part.rows))
             if wrong:
                 raise LookupError(f"{wrong} of {len(sums)} pages have other bytes than were stored")
         self.layer_done_counter.complete(index, self._group.num_layers - 1)
 
+    def _held(self, loads: Sequence[_Load]) -> bool:
+        """Whether leases prove what a GPU has copied until now. Of CPUs sums do."""
+        if self._memory is HOST:
+            return False
+        began = time.monotonic()
+        held = not self._hangs and all(load.job is not None and load.job.renew(self._timeouts[0]) > 0 for load in loads)
+        if not held:
+            self._late(began, self._timeouts[0], _PING_SECONDS)
+        return held
+
     def _load_whole(self, part: _Part) -> bool:
-        """For pages that are not all up under a lease: from where the job's lie, as far as
-        that is proved, and else by their keys."""
+        """For pages that are not all up under a lease, or not page-locked for a GPU: from
+        where the job's lie, as far as that is proved, and else by their keys."""
         places, pages = _places(part.pool, part.indices, len(part.keys)), self._pages[pool_name(part.pool.name)]
-        n = scatter(part.rows, places, True, time.monotonic() + self._timeouts[1]) if len(part.rows) == len(part.keys) else 0
+        n = self._memory.scatter(part.rows, places, True, time.monotonic() + self._timeouts[1]) if len(part.rows) == len(part.keys) else 0
         if n < len(part.keys) and self._answers():
             began, chain = time.monotonic(), self._chains.before(digests(part.keys[n:]))
             n += pages.load(part.keys[n:], places[n:], self._timeouts[1], chain)
@@ -340,6 +363,7 @@ class KvstoredLinker(UnifiedCacheLinker):
             pages.close()
         self._hints.close()
         self._client.close()
+        self._memory.close()
 
 
 def _raw(transfer: Any) -> List[bytes]:
@@ -386,9 +410,21 @@ def device_pools(params: Any, components: Set[Any]) -> Any:
         group = DevicePoolGroup(entries, 1 + max(layer for e in entries for layer in e.layer_mapping), page, rank_replicated=_latent(kvcache))
     else:
         group = resolve_hybrid_device_pool_group(kvcache=kvcache, page_size=page, params=params, components=components)
-    if any(b.device.type != "cpu" for pool in group.entries for b in pool.kv_buffer):
-        raise ValueError("KvstoredLinker copies on CPUs only so far: on a GPU take KvstoredHiCache")
     return group
+
+
+def streams_of(group: Any) -> Optional[Streams]:
+    """Those of the GPU that has the pools; None for CPUs."""
+    device, *others = {b.device for pool in group.entries for b in pool.kv_buffer}
+    if device.type == "cpu" and not others:
+        return None
+    try:
+        if device.type == "cuda" and not others:
+            return Streams(device)
+        why = ""
+    except OSError as e:
+        why = f": {e}"
+    raise ValueError(f"KvstoredLinker copies on CPUs and NVIDIA GPUs, and not on {device}: take KvstoredHiCache{why}")
 
 
 def _plain(kvcache: Any, page: int) -> List[Any]:

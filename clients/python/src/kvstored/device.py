@@ -80,7 +80,7 @@ class Streams:
         try:
             return self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
         except RuntimeError as e:
-            raise ValueError(f"KvstoredOffloadingSpec needs {size} bytes of page-locked memory, and the driver gives none: take KvstoredTier") from e
+            raise ValueError(f"copies need {size} bytes of page-locked memory, and the driver gives none: take KvstoredTier, of SGLang KvstoredHiCache") from e
 
 
 def _tells(version: Any) -> bool:

@@ -134,7 +134,7 @@ class Gpu:
     def by_driver(self) -> device.Streams:
         """Of an engine that has torch, with the driver's copy."""
         with mock.patch.dict(sys.modules, {"torch": self._torch()}):
-            return device.Streams(SimpleNamespace(type="cuda", index=0))
+            return device.Streams(SimpleNamespace(type="cuda", index=self.number))
 
     def event(self) -> Event:
         """What the engine has begun until now."""

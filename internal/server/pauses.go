@@ -52,6 +52,7 @@ func newPauses(s *Server) *pauses {
 func (p *pauses) close() {
 	p.cancel()
 	p.mu.Lock() // whoever begins to work has done so, or sees the end
+	p.mu.due = nil
 	p.mu.Unlock()
 	p.work.Wait()
 }

@@ -1,5 +1,6 @@
 """A connection by itself: what ends it and that nothing else does, and who reads."""
 
+import collections
 import select
 import signal
 import sys
@@ -387,6 +388,27 @@ class Odd(Served):
             with self.assertRaises(kvstored.DeadlineExceeded):
                 link.call(Op.PING, wire.ping(), 5, wire.ping_reply)
         self.assertIsNone(link.down)
+
+
+class Whole(unittest.TestCase):
+    def test_a_frame_is_not_sent_in_another(self) -> None:
+        """While the first of two pieces is sent another thread leaves a frame for later."""
+        link, sent = Link.__new__(Link), bytearray()
+
+        def send(data: Any, flags: int) -> int:
+            n = len(data) if sent else 3
+            if not sent:
+                link._later.append(b"<other>")
+            sent.extend(data[:n])
+            return n
+
+        link._sock = SimpleNamespace(send=send)  # type: ignore[assignment]
+        link._writing, link._later, link._rest = threading.Lock(), collections.deque(), b""
+        link.down, link._arrived, link.on_rest = None, 0, lambda: None
+        link._send(b"<frame>", 7, time.monotonic() + 60)
+        self.assertEqual(bytes(sent), b"<frame>")
+        link._send(b"", 0, time.monotonic() + 60)
+        self.assertEqual(bytes(sent), b"<frame><other>")
 
 
 class Left(unittest.TestCase):

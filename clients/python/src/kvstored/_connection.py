@@ -284,12 +284,12 @@ class Link:
                 _wake(call)
                 return
 
-    def tend(self) -> None:
-        """Sends what could not be sent, for which it waits a while, and reads what is there,
+    def tend(self, seconds: float = 0.0) -> None:
+        """Sends what could not be sent, for which it waits so long, and reads what is there,
         if nobody does."""
         try:
             if self._later or self._rest:
-                self._send(b"", 0, time.monotonic() + _TICK)
+                self._send(b"", 0, time.monotonic() + seconds)
         except Error:
             pass  # there is no room yet
         try:
@@ -413,7 +413,7 @@ class Link:
             writing.release()
 
     def _send_slowly(self, out: bytes, sent: int, deadline: float) -> None:
-        while self._later:
+        while self._later and not sent:  # else the frame that has begun goes on
             self._rest += self._later.popleft()
         before = -1 if sent else len(self._rest)  # bytes in front of the first of the frame
         left, at = memoryview(self._rest + out[sent:]), 0
@@ -782,7 +782,7 @@ class Connection:
     def _tend(self, link: Link) -> None:
         self._wake.wait(_TICK)
         self._wake.clear()
-        link.tend()
+        link.tend(_TICK)
         if not link.stalled:
             self._stalled_since = None
         elif self._stalled_since is None:

@@ -242,6 +242,27 @@ class Pool(Served):
             ranks[0].manager.complete_load(wanted, request)
             ranks[1].cache.fill(10, b"other")
 
+    def test_a_request_that_ends_amid_its_answer(self) -> None:
+        """Its lease goes back, and the other requests of the question have theirs."""
+        with Daemon() as daemon:
+            engine, wanted = self.engine(daemon), keys("e", 3)
+            engine.store(wanted, engine.request("stores", wanted))
+            contexts = [engine.request(name, wanted) for name in "ab"]
+            manager, take = engine.manager, engine.manager._take
+
+            def taken(request: Any, job: Any, epoch: int) -> None:
+                if request.context is contexts[0]:
+                    request.job = job
+                    manager._drop("a")
+                take(request, job, epoch)
+
+            with mock.patch.object(manager, "_take", taken):
+                for context in contexts:
+                    engine.scan(wanted, context)
+                self.assertEqual(engine.found(wanted, contexts[1]), 3)
+            manager.on_request_finished(contexts[1])
+            until(lambda: manager._client.stats()["server"]["leases_live"] == 0)
+
     def test_a_lost_lease_is_no_error(self) -> None:
         """Between a HIT and prepare_load, which cannot fail."""
         with Daemon() as daemon:

@@ -46,6 +46,11 @@ class Streams:
     def stream(self) -> Any:
         return self._cuda.Stream(self._device)
 
+    def wait(self, event: Any) -> None:
+        """Returns when an event is over. Without its device a thread makes a context on GPU 0."""
+        with self._cuda.device(self._device):
+            event.synchronize()
+
     def mark(self) -> Any:
         """What the engine's thread, which calls it, has asked of the GPU until now."""
         mark = self._cuda.Event()
@@ -139,6 +144,9 @@ class Device(Host):
         self._locked: Optional[cuda.Registration] = streams.page_lock(client)
         self._straight = self._locked is not None
 
+    def wait(self, event: Any) -> None:
+        self._streams.wait(event)
+
     def mark(self) -> Any:
         return self._streams.mark()
 
@@ -169,6 +177,8 @@ class Device(Host):
         return n if held is None or not unproved or held() else min(n, *unproved)
 
     def gather(self, rows: Sequence[Tuple[int, Place]], until: float) -> None:
+        if time.monotonic() >= until:
+            return
         straight = self._copied(self._down, rows, up=False)
         rest = [row for i, row in enumerate(rows) if i not in straight]
         for first, slots in self._brought([place for _, place in rest]):

@@ -90,6 +90,10 @@ class Host:
         """A copy of the value in a place."""
         return b"".join(ctypes.string_at(at, n) for at, n in place)
 
+    def wait(self, event: Any) -> None:
+        """Returns when an event of the engine's is over."""
+        event.synchronize()
+
     def mark(self) -> Any:
         """What the engine, whose thread calls it, has begun on this memory until now."""
 

@@ -238,7 +238,7 @@ class KvstoredLinker(UnifiedCacheLinker):
     def _load_batch(self, index: int, loads: List[_Load], ready: Sequence[Any]) -> None:
         try:
             for event in ready:
-                event.synchronize()
+                self._memory.wait(event)
             layered: List[_Load] = []
             for load in loads:
                 held = load.job is not None and load.job.state.done and load.job.error is None
@@ -316,7 +316,7 @@ class KvstoredLinker(UnifiedCacheLinker):
         """Full pools come last: where they are found the others are there."""
         try:
             for event in ready:
-                event.synchronize()
+                self._memory.wait(event)
             parts = sorted(parts, key=lambda t: not getattr(Side.of(t), "last", 0))
             answers = self._answers()  # also asked where nothing is stored: its lookups go on then
             return not self._owns or (answers and all(map(self._store, parts)))

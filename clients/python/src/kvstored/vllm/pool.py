@@ -365,20 +365,27 @@ class Manager(OffloadingManager):
         epoch = 0 if link is None else int(link.hello.epoch)
         good = link is not None and self._client.epoch == epoch
         for request, job in zip(question.requests, jobs):
-            canary = job.worth.chunks > 0 and self._canary > 0 and random.randrange(self._canary) == 0
-            if canary:
-                self._compute(request)
-            if good and job.id and not canary:
-                self._take(request, job, epoch)
-            else:
+            try:
+                self._answer_one(request, job, epoch, good)
+            except Exception:
                 job.release_soon()
-            if canary:
-                continue
-            missing = len(request.numbers) - request.found
-            self._counters.add("lookups", request.found, "hit")
-            self._counters.add("lookups", missing, "miss")
-            if missing:
-                self._prefill.asked(list(request.numbers)[-1], missing * self._pages.space.chunk_tokens)
+                self._complaints.say("an answer of the daemon")
+
+    def _answer_one(self, request: _Request, job: Job, epoch: int, good: bool) -> None:
+        canary = job.worth.chunks > 0 and self._canary > 0 and random.randrange(self._canary) == 0
+        if canary:
+            self._compute(request)
+        if good and job.id and not canary:
+            self._take(request, job, epoch)
+        else:
+            job.release_soon()
+        if canary:
+            return
+        missing = len(request.numbers) - request.found
+        self._counters.add("lookups", request.found, "hit")
+        self._counters.add("lookups", missing, "miss")
+        if missing:
+            self._prefill.asked(list(request.numbers)[-1], missing * self._pages.space.chunk_tokens)
 
     def _compute(self, request: _Request) -> None:
         """Has vLLM compute what is there, which is then compared and not stored."""
@@ -403,7 +410,10 @@ class Manager(OffloadingManager):
     def _rise(self, request: _Request, job: Job) -> None:
         """Takes note of what is there, from the first on, and as long as a block is here."""
         for number in range(request.ready, min(len(job), job.worth.chunks)):
-            refs = [job.ref(number, rank) for rank in range(job.ranks)]
+            try:
+                refs = [job.ref(number, rank) for rank in range(job.ranks)]
+            except IndexError:  # the request has ended meanwhile
+                break
             if any(ref.length != self._bytes for ref in refs):
                 break
             request.rows.append([(ref.offset, ref.length, ref.sum) for ref in refs])

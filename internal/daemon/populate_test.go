@@ -88,6 +88,10 @@ func TestServesWhilePopulating(t *testing.T) {
 	}
 	c.Close()
 	progress, end := context.WithCancel(t.Context())
+	d.populateText()
+	d.populates.mu.Lock()
+	d.populates.mu.from = 0 // as where the daemon's first look came before all memory
+	d.populates.mu.Unlock()
 	go d.progress(progress, time.Millisecond) //nolint:errcheck // always nil
 	until(t, "the log does not say how far it is", func() bool { return strings.Contains(log.String(), "256 MiB of 2.0 GiB, ") })
 	end()

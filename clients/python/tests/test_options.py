@@ -133,7 +133,7 @@ class Options(unittest.TestCase):
             ("vllm.md", "The pool", proved, kvstored.vllm.pool.KEYS),
             ("vllm.md", "The tier", common, kvstored.vllm.KEYS),
             ("sglang.md", "HiCache", common, kvstored.sglang.KEYS),
-            ("sglang.md", "The linker, on CPUs", proved, kvstored.sglang.linker.KEYS),
+            ("sglang.md", "The linker", proved, kvstored.sglang.linker.KEYS),
             ("lmcache.md", "The multi-process server", common, l2.KEYS),
             ("lmcache.md", "In the engine's process", common, kvstored.lmcache.backend.KEYS),
         ):

@@ -63,7 +63,7 @@ class Live(Served):
             def call(*_: Any) -> Any:
                 raise refused.fresh()
 
-            with mock.patch.object(Link, "call", call):
+            with mock.patch.object(Link, "begin", call):
                 self.say(reason, "too much", self.made(self.kv))
 
     def test_refused_by_the_daemon(self) -> None:

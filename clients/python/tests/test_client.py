@@ -321,7 +321,7 @@ class Live(Served):
         numpy.testing.assert_array_equal(copied, want)
 
     def test_a_shared_job_is_renewed_by_others(self) -> None:
-        """As long as it is held, and by nobody whose daemon is another one."""
+        """As long as it is held, and by no client of another daemon."""
         prompt = chain("shared", 1)
         store(self.kv, prompt, [b"shared"])
         with kvstored.Client(self.daemon.socket, timeout=60) as other:

@@ -177,17 +177,9 @@ class Link:
         raise refused
 
     def answered(self, call: Call) -> bool:
-        """Whether there is an answer, or will be none. Reads what is there, if nobody does."""
-        try:
-            if call.body is None and self._reading.acquire(False):
-                try:
-                    while call.body is None and self.down is None and self._receive(0.0):
-                        pass
-                finally:
-                    self._read_no_more()
-        except BaseException:  # what was read may be lost
-            self.fail(Disconnected("interrupted while a reply was read"))
-            raise
+        """Whether there is an answer, or will be none. Reads what is there, if no thread does."""
+        if call.body is None:
+            self._look()
         return call.body is not None or self.down is not None
 
     def _wait(self, call: Call, deadline: float, undo: "Optional[Callable[[wire.Buffer], List[Frame]]]") -> None:
@@ -286,12 +278,15 @@ class Link:
 
     def tend(self, seconds: float = 0.0) -> None:
         """Sends what could not be sent, for which it waits so long, and reads what is there,
-        if nobody does."""
+        if no thread does."""
         try:
             if self._later or self._rest:
                 self._send(b"", 0, time.monotonic() + seconds)
         except Error:
             pass  # there is no room yet
+        self._look()
+
+    def _look(self) -> None:
         try:
             if self._reading.acquire(False):
                 try:

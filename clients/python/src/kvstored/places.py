@@ -77,7 +77,7 @@ class Host:
 
     def copy(self, pieces: List[int]) -> bool:
         """Copies pieces, triples of the address to copy to, that to copy from, and bytes; False
-        where that cannot be, of which some may have been. Nobody has proved them."""
+        where that cannot be, of which some may have been. None of them is proved."""
         bulk.copy(bulk.packed(pieces))
         return True
 

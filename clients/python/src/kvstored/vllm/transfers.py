@@ -123,7 +123,7 @@ class PoolWorker(OffloadingWorker):
         """Until jobs have ended. A store is dropped where it takes long: the daemon hangs, or
         the GPU; what it copies then is not committed. A load that does not end may still
         write to its blocks, and raises. With those of an expedited one vLLM computes
-        at once, and nobody takes it that they are not there."""
+        at once, and cannot be told that they are not there."""
         until = time.monotonic() + self._patience
         for transfer in [self._transfers[job] for job in job_ids if job in self._transfers]:
             if transfer.store:

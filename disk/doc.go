@@ -88,7 +88,7 @@
 // is lost. So it is when its folder has gone, or is another one now. A lost tier, and one
 // whose start is in trouble, is off, with the reason. Run opens it anew, as a start does,
 // after pauses of up to half a minute. IsTrouble tells errors that a later start may not
-// meet from those that only a person can mend: another process on the folders, a foreign
+// meet from troubles that only an operator can mend: another process on the folders, a foreign
 // set, a newer format. A folder that has gone must come back with its marker: an empty mount
 // point is not filled. The new instance gets the policy with its learned state, and the
 // quotas of the one before (handOver); the entries are recovered again.

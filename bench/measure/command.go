@@ -38,7 +38,7 @@ type EngineOptions struct {
 }
 
 // ParseEngine reads the options of a bench of an engine whose prompts have least to most tokens,
-// and those that more adds.
+// and the options that more adds.
 func ParseEngine(name string, args []string, lasts time.Duration, sizes string, least, most int, more ...func(*flag.FlagSet)) (*EngineOptions, error) {
 	o := &EngineOptions{}
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)

@@ -72,7 +72,7 @@ func random(r *rand.Rand, n int) []uint32 {
 
 // The router has no hash for blocks with images, which engines tell of in other ways. Dynamo's
 // is that of the tokens with the images' hashes behind them, sorted. A test fails when it
-// becomes another, so that the form is known to whoever adds it.
+// becomes another, and has the form for the router, should it take such blocks.
 func TestHashesWithImages(t *testing.T) {
 	const size, seed = 16, 1337
 	p := start(t)

@@ -239,7 +239,7 @@ func compactor(a []any) (by int, ok bool) {
 func (s *Server) say(level, f string, a []any) {
 	text := bytes.TrimSpace(fmt.Appendf(nil, f, a...))
 	text = bytes.ReplaceAll(text, []byte("\n"), []byte("; "))
-	_, _ = fmt.Fprintf(s.Words, "%s%s%s\n", logMark, level, text) // whoever is gone does not miss it
+	_, _ = fmt.Fprintf(s.Words, "%s%s%s\n", logMark, level, text) // a parent that is gone does not miss it
 	if level == logWarn && bytes.Contains(text, []byte(syscall.EIO.Error())) {
 		s.end(syscall.EIO.Error())
 	}

@@ -63,7 +63,7 @@ type Server struct {
 	Try   func(dir string) error // opens what would end the process if it cannot be opened; nil: it may end
 	// Hook is that of the package for one of several databases, whose folder is dir; nil: there is one.
 	Hook func(dir string, sync func(*os.File) error) error
-	Gone func() // ends a goroutine of Badger's that fails for ever, once nobody waits for it; nil: the process ends
+	Gone func() // ends a goroutine of Badger's that fails for ever, once no call waits for it; nil: the process ends
 
 	db      *badger.DB
 	dir     string
@@ -109,7 +109,7 @@ func (s *Server) Serve(pairs []net.Conn) error {
 		work.Wait()
 	}
 	hangUp(pairs)
-	_ = s.close() // nobody is left to be told
+	_ = s.close() // the caller is gone, and cannot be told
 	return nil
 }
 

@@ -31,8 +31,8 @@ type pauses struct {
 	work   sync.WaitGroup
 	mu     struct {
 		sync.Mutex
-		due   []pause // those whose time has come
-		works bool    // whether somebody promotes them
+		due   []pause // prompts whose time has come
+		works bool    // whether a timer's goroutine promotes them
 	}
 }
 
@@ -51,7 +51,7 @@ func newPauses(s *Server) *pauses {
 // close returns once nothing is promoted any more.
 func (p *pauses) close() {
 	p.cancel()
-	p.mu.Lock() // whoever begins to work has done so, or sees the end
+	p.mu.Lock() // a timer whose goroutine begins to work has done so, or sees the end
 	p.mu.due = nil
 	p.mu.Unlock()
 	p.work.Wait()
@@ -73,7 +73,7 @@ func (p *pauses) add(chains []key.Chain, after time.Duration) {
 	time.AfterFunc(after, func() { p.isDue(pause{chains, n}) })
 }
 
-// isDue promotes a prompt, and those that are due by then; where somebody does so, that one.
+// isDue promotes a prompt and all that are due by then, or leaves it to another timer that does.
 func (p *pauses) isDue(x pause) {
 	p.mu.Lock()
 	p.mu.due = append(p.mu.due, x)

@@ -25,7 +25,7 @@ GPU.stay()
 class _Tensor:
     """A tensor of a CPU, as on a GPU."""
 
-    device = SimpleNamespace(type="cuda", index=0)
+    device = SimpleNamespace(type="cuda", index=GPU.number)
 
     def __init__(self, tensor: Any) -> None:
         self.data_ptr, self.stride, self.element_size = tensor.data_ptr, tensor.stride, tensor.element_size

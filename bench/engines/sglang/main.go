@@ -16,7 +16,7 @@ import (
 const (
 	page       = 16 // tokens, of the engines
 	vocabulary = 2048
-	settle     = time.Second // for what an engine stores behind its answer
+	settle     = time.Second // for what an engine stores behind its answer, or does when it goes on
 )
 
 type object = measure.Object
@@ -178,8 +178,8 @@ func alone(e *measure.Engine, do func() error) error {
 
 // hit times a prompt that comes from where a column says.
 func hit(ctx context.Context, e *measure.Engine, name string, prompt []int) (float64, error) {
+	time.Sleep(settle)
 	if name != "own" && name != "again" {
-		time.Sleep(settle)
 		var done bool
 		if err := e.Ask(ctx, object{"do": "flush"}, &done); err != nil || !done {
 			return 0, errors.Join(err, errors.New("the engine does not forget its cache"))

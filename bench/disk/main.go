@@ -84,9 +84,9 @@ func run(ctx context.Context, parent string, rounds int, bytes int64, pause time
 		return err
 	}
 	defer func() { err = errors.Join(err, log.close()) }()
-	f := newFio(dir, bytes)
-	if f.program != "" {
-		if _, err := f.run(ctx, "write", 1<<20, 4); err != nil { // so that reads find something
+	f := measure.NewFio(dir, bytes)
+	if f.Installed() {
+		if _, err := f.Run(ctx, "write", 1<<20, 4); err != nil { // so that reads find something
 			return err
 		}
 	} else {
@@ -127,14 +127,14 @@ type row struct {
 	floors []*measurement // by depth
 }
 
-func newTable(ctx context.Context, s *subject, f *fio) *table {
+func newTable(ctx context.Context, s *subject, f *measure.Fio) *table {
 	t := &table{floors: make(map[string][]*measurement)}
 	for _, size := range sizes {
 		for _, rw := range []string{"read", "write"} {
 			of := fmt.Sprintf("%s %d KiB", rw, size>>10)
-			for _, depth := range depths {
-				if f.program != "" {
-					m := &measurement{name: "fio " + of, run: func() (float64, error) { return f.run(ctx, rw, size, depth) }}
+			for _, depth := range measure.FioDepths {
+				if f.Installed() {
+					m := &measurement{name: "fio " + of, run: func() (float64, error) { return f.Run(ctx, rw, size, depth) }}
 					t.floors[of] = append(t.floors[of], m)
 				}
 			}
@@ -200,7 +200,7 @@ func (t *table) print(s *subject, f *full) {
 		best, depth := 0.0, 0
 		for i, f := range r.floors {
 			if v := measure.Median(f.times); v > best {
-				best, depth = v, depths[i]
+				best, depth = v, measure.FioDepths[i]
 			}
 		}
 		if best > 0 {

@@ -7,7 +7,7 @@
 // Engines are processes of e2e/vllm/engine/drive.py with a small model, or with -serve vllm serve,
 // all there at once, and answer by turns: each round has each column once, in an order that rotates, and one restart
 // of the daemon before the columns of the disk. A prompt that did not come from where its
-// column says is an error. "again" is a second engine like the first, which shows what a
+// column says is an error. "fio" is what fio takes for the same bytes from the disk. "again" is a second engine like the first, which shows what a
 // difference is worth. vLLM has no worker for CPUs below its host pool: e2e/vllm/engine/cpu_tiering.py
 // is in its place for host, files and tier. Files are in the kernel's page cache. LMCache is
 // not among them: vLLM's connector for it takes CUDA streams.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -24,8 +25,9 @@ const (
 	vocabulary = 2048
 )
 
-// models are those of e2e/engines/models.py that are timed, and the tokens in a block of theirs.
-var models = map[string]int{"llama": 32, "narrow": 64}
+// blocks are the tokens of a block, and the bytes of their KV, of those of
+// e2e/engines/models.py that are timed.
+var blocks = map[string]struct{ block, bytes int }{"llama": {32, 128 << 10}, "narrow": {64, 96 << 10}}
 
 // options are what the command line says.
 type options struct {
@@ -43,7 +45,7 @@ func parse(args []string) (*options, error) {
 		f.StringVar(&o.model, "model", "llama", "llama, or narrow: 1.5 KiB of KV a token instead of 4, in blocks of 64 tokens instead of 32")
 		f.BoolVar(&o.http, "serve", false, "engines are vllm serve, with a scheduler in a process of its own, and are asked by HTTP")
 	})
-	if err == nil && models[o.model] == 0 {
+	if err == nil && blocks[o.model].block == 0 {
 		err = fmt.Errorf("-model: %q: use llama or narrow", o.model)
 	}
 	return o, err
@@ -95,7 +97,9 @@ type object = measure.Object
 // bench is what one run has.
 type bench struct {
 	*options
-	block   int // tokens, of the engines
+	block   int                  // tokens, of the engines
+	bytes   int                  // of a block
+	disks   map[int]*measure.Fio // by size of a prompt
 	random  *rand.Rand
 	work    string
 	daemon  *measure.Daemon
@@ -108,7 +112,7 @@ type bench struct {
 
 func run(ctx context.Context, o *options) (err error) {
 	until := time.Now().Add(o.Time)
-	b := &bench{options: o, block: models[o.model], random: rand.New(rand.NewPCG(1, 2)), engines: map[string]engine{}, prompts: map[int][]int{}}
+	b := &bench{options: o, block: blocks[o.model].block, bytes: blocks[o.model].bytes, disks: map[int]*measure.Fio{}, random: rand.New(rand.NewPCG(1, 2)), engines: map[string]engine{}, prompts: map[int][]int{}}
 	if b.work, err = os.MkdirTemp(o.Dir, "kvstored-bench-"); err != nil {
 		return err
 	}
@@ -123,7 +127,7 @@ func run(ctx context.Context, o *options) (err error) {
 	for _, c := range append(fromMemory[1:], fromDisk...) {
 		b.first.Contenders = append(b.first.Contenders, c.name)
 	}
-	b.first.Contenders = append(b.first.Contenders, "computed")
+	b.first.Contenders = append(b.first.Contenders, "fio", "computed")
 	b.beside = measure.Rounds{Contenders: engines, Differences: true}
 	b.hung = measure.Rounds{Contenders: engines, Differences: true}
 	if err := b.store(ctx); err != nil {
@@ -272,7 +276,37 @@ func (b *bench) round(ctx context.Context, round int) error {
 	if err := b.wait(ctx, func(s *stats) bool { return s.Server.Connections >= 4 }); err != nil { // one of tier and of this process, two of pool
 		return err
 	}
-	return b.columns(ctx, round, fromDisk)
+	if err := b.columns(ctx, round, fromDisk); err != nil {
+		return err
+	}
+	return b.floor(ctx)
+}
+
+// fioDepth is fio's best of bench/disk for pieces as large as blocks.
+const fioDepth = 8
+
+// floor has fio, where it is installed, read what the prompts' blocks have, from the same disk.
+func (b *bench) floor(ctx context.Context) error {
+	if _, err := exec.LookPath("fio"); err != nil {
+		return nil
+	}
+	for _, size := range b.Sizes {
+		bytes, f := size/b.block*b.bytes, b.disks[size]
+		if f == nil {
+			f = measure.NewFio(b.work, int64(bytes))
+			b.disks[size] = f
+			if _, err := f.Run(ctx, "write", b.bytes, fioDepth); err != nil {
+				return err
+			}
+		}
+		rate, err := f.Run(ctx, "read", b.bytes, fioDepth)
+		if err != nil {
+			return err
+		}
+		times := b.first.Row(fmt.Sprint(size)).Times
+		times["fio"] = append(times["fio"], 1e3*float64(bytes)/rate)
+	}
+	return nil
 }
 
 func (b *bench) columns(ctx context.Context, round int, columns []column) error {

@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"context"
@@ -9,26 +9,30 @@ import (
 	"strconv"
 )
 
-// depths that fio is tried with.
-var depths = []int{1, 2, 4, 8}
+// FioDepths are the requests at a time that fio is tried with.
+var FioDepths = []int{1, 2, 4, 8}
 
-// fio times its own sequential reads and writes of one file.
-type fio struct {
+// Fio times its own sequential reads and writes of one file, by direct I/O.
+type Fio struct {
 	program string // "" where there is none
 	file    string
 	bytes   int64
 }
 
-func newFio(dir string, bytes int64) *fio {
+// NewFio has a file of so many bytes in dir, which the first write makes.
+func NewFio(dir string, bytes int64) *Fio {
 	program, err := exec.LookPath("fio")
 	if err != nil {
-		return &fio{}
+		return &Fio{}
 	}
-	return &fio{program: program, file: filepath.Join(dir, "fio.bin"), bytes: bytes}
+	return &Fio{program: program, file: filepath.Join(dir, fmt.Sprintf("fio-%d.bin", bytes)), bytes: bytes}
 }
 
-// run returns bytes per second.
-func (f *fio) run(ctx context.Context, rw string, size, depth int) (float64, error) {
+// Installed reports whether there is one.
+func (f *Fio) Installed() bool { return f.program != "" }
+
+// Run returns bytes a second of "read" or "write" in pieces of size, depth at a time.
+func (f *Fio) Run(ctx context.Context, rw string, size, depth int) (float64, error) {
 	cmd := exec.CommandContext(ctx, f.program, "--name=floor", "--filename="+f.file, "--size="+strconv.FormatInt(f.bytes, 10),
 		"--rw="+rw, "--bs="+strconv.Itoa(size), "--iodepth="+strconv.Itoa(depth), "--ioengine=libaio", "--direct=1",
 		"--fallocate=posix", "--overwrite=1", "--output-format=json")

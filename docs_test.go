@@ -216,7 +216,7 @@ func TestTestedVersions(t *testing.T) {
 			t.Errorf("docs/engines/tested.md has no row %q", row)
 		}
 	}
-	llama := pinned("internal/demo/llamacpp/library.py", `(?m)^PACKAGE, RELEASE = .*, "(\S+)"$`)
+	llama := pinned("cmd/kvstored/llamacpp/library.py", `(?m)^PACKAGE, RELEASE = .*, "(\S+)"$`)
 	if row := "\n| llama.cpp | | | " + llama + " |\n"; !strings.Contains(page, row) {
 		t.Errorf("docs/engines/tested.md has no row %q", row)
 	}

@@ -27,10 +27,10 @@ var rows = [][]string{
 	{"internal/test/pipe", "internal/wire/wiretest"}, // for tests
 	{"internal/base"},
 	{"clients/python", "internal/access", "internal/arena", "internal/human", "internal/httpd", "internal/socket"},
-	{"key", "policy", "config", "tier/breaker", "internal/budget", "internal/fair"},
+	{"key", "policy", "config", "internal/budget"},
 	{"internal/wire/gen"}, // prints codecs from the schema
 	{"internal/database", "internal/events", "internal/explain", "internal/index", "internal/ledger", "internal/stale", "internal/wire"},
-	{"tier", "internal/keep", "internal/sample"},
+	{"tier", "internal/keep"},
 	{"internal/stack", "internal/server/hint"},
 	{"internal/test/nested", "internal/database/databasetest"},                                                        // for tests
 	{"policy/policytest", "tier/tierfault", "internal/test/faultfs", "internal/test/logtest", "internal/test/s3test"}, // for tests
@@ -42,7 +42,7 @@ var rows = [][]string{
 	{"internal/server", "internal/resp"},
 	{"internal/resp/blobtest", "internal/resp/resptest"}, // for tests
 	{"internal/admin"},
-	{"internal/daemon", "internal/demo"},
+	{"internal/daemon"},
 	{"cmd/kvstored", "internal/test/nested/prepare", "examples/prompt"},
 	{"lab/replay"},
 	{"lab/simulate"}, // reads the traces of replay

@@ -65,7 +65,7 @@ var stated = map[string][]string{
 	"why chunks left":                           {"internal/explain.DefaultEntries"},
 	"names of spaces":                           {"bytes internal/server.maxCatalogBytes"},
 	"models with a label":                       {"internal/server.maxModels"},
-	"what-if sample":                            {"bytes internal/sample.Bytes"},
+	"what-if sample":                            {"bytes internal/explain.SampleBytes"},
 	"hybrid prompts":                            {"internal/index.maxWaits", "internal/index.maxLinks"},
 	"keeper's connections":                      {"internal/keep.most", "internal/keep.MaxFiles"},
 	"clients that map":                          {"cpu.MaxClients"},

@@ -14,7 +14,6 @@ import (
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
-	"github.com/kvstored/kvstored/tier/breaker"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
@@ -219,7 +218,7 @@ func TestPathsJoinAndLeave(t *testing.T) {
 // probes is how many times, at most, a path that is off is tried in some time: after a
 // pause that doubles each time.
 func probes(in time.Duration) (n int) {
-	for pause := breaker.DefaultPause; in >= pause; pause *= 2 {
+	for pause := tier.DefaultPause; in >= pause; pause *= 2 {
 		in -= pause
 		n++
 	}

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/prefetch"
 )
 
@@ -29,7 +29,7 @@ func (s *sized) Load(ctx context.Context, i int) (int, int64, error) {
 		s.most, s.alone = s.flying, s.n == 1
 	}
 	s.Unlock()
-	fair.Queued(ctx)
+	base.Queued(ctx)
 	time.Sleep(time.Second)
 	s.Lock()
 	defer s.Unlock()

@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/internal/base"
-	"github.com/kvstored/kvstored/internal/fair"
 )
 
 // Source promotes chunk i and returns it with its payload bytes. It ends
-// with ctx, and calls fair.Queued when the next chunk of its lane may be asked for.
+// with ctx, and calls base.Queued when the next chunk of its lane may be asked for.
 type Source[T any] interface {
 	Load(ctx context.Context, i int) (T, int64, error)
 }
@@ -149,7 +148,7 @@ func (j *Job[T]) Run(ctx context.Context) {
 			if before != nil {
 				<-before
 			}
-			j.load(fair.WithQueued(ctx, queued), i, l)
+			j.load(base.WithQueued(ctx, queued), i, l)
 			return j.failure()
 		})
 	}

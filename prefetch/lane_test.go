@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/prefetch"
 )
 
@@ -26,7 +26,7 @@ func (o *origins) Load(ctx context.Context, i int) (chunk, int64, error) {
 	o.mu.Lock()
 	o.began[l] = append(o.began[l], i)
 	o.mu.Unlock()
-	fair.Queued(ctx)
+	base.Queued(ctx)
 	select {
 	case o.slots[l] <- struct{}{}:
 	case <-ctx.Done():

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/prefetch"
 )
 
@@ -57,7 +57,7 @@ func evenly(n int, d time.Duration) []step { return slices.Repeat([]step{{after:
 
 func (s *script) Load(ctx context.Context, i int) (chunk, int64, error) {
 	s.begin(i)
-	fair.Queued(ctx)
+	base.Queued(ctx)
 	st := s.steps[i]
 	err := st.err
 	switch {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/test/s3test"
@@ -49,7 +48,7 @@ func newHost(t *testing.T, o Options, b tier.BreakerOptions) *host {
 		Hot: hot, Log: zerolog.Nop(),
 		Below: []stack.Below{{
 			Place: tier.Remote, Tier: tier.WithBreaker(h.far, b),
-			Loads: fair.Limit{Loads: h.far.o.Concurrency, Bytes: h.far.o.FlightBytes},
+			Loads: tier.Limit{Loads: h.far.o.Concurrency, Bytes: h.far.o.FlightBytes},
 		}},
 	})
 	h.owner = h.NewOwner()

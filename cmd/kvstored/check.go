@@ -16,8 +16,8 @@ import (
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/daemon"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/sample"
 )
 
 const checkHelp = `Check a configuration file and print the effective configuration, with every
@@ -323,7 +323,7 @@ func summarizeMemory(l *human.List, c *config.Config, here bool) {
 	l.Row("memory", "clients outside DRAM %s (%s), %s of it for one user", human.Bytes(p.Clients), from, human.Bytes(daemon.OfOneUser(p.Clients)))
 	l.Row("", "in all %s: DRAM %s, the database's process %s, the daemon itself %s, what it knows of chunks %s, its clients %s and what is not collected of that %s",
 		human.Bytes(p.Total()), human.Bytes(p.Arena), human.Bytes(p.Database), human.Bytes(p.Own), human.Bytes(p.Chunks), human.Bytes(p.Clients), human.Bytes(p.Garbage))
-	l.Row("", "of the daemon itself, %s are for the sample of `kvstored lab`", human.Bytes(sample.Bytes))
+	l.Row("", "of the daemon itself, %s are for the sample of `kvstored lab`", human.Bytes(explain.SampleBytes))
 	if p.Limit > 0 {
 		l.Row("", "of %s, by %s; the Go heap may have %s, unless GOMEMLIMIT says otherwise", human.Bytes(p.Limit), source, human.Bytes(p.GoLimit()))
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,6 @@ import (
 	"github.com/kvstored/kvstored/client"
 	python "github.com/kvstored/kvstored/clients/python"
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/demo"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -36,9 +36,14 @@ const (
 // demoTimeout is how long a start or a stop of the daemon may take on a busy machine.
 const demoTimeout = 60 * time.Second
 
+// llamacpp is a Python package: llama.cpp on its own, and people who talk with it.
+//
+//go:embed llamacpp/*.py
+var llamacpp embed.FS
+
 // demoFlags are the command line of demo.
 type demoFlags struct {
-	demo.Options
+	demoOptions
 	folder      string // where to make the temporary one; "" = the usual place
 	engine, yes bool
 }
@@ -95,7 +100,7 @@ asks before. The library stays in the user's cache.`,
 
 // check says which flags do not fit, and sets those that were not given.
 func (d *demoFlags) check(given func(string) bool) error {
-	users, turns := demo.MostUsers, demo.MostTurns
+	users, turns := mostUsers, mostTurns
 	if d.engine {
 		users, turns = mostTalkUsers, mostTalkTurns
 		if !given("users") {
@@ -123,9 +128,9 @@ func demoConfig(dir string) (socket, file string, err error) {
 	cfg := config.Default()
 	cfg.Listen.Socket, file = filepath.Join(dir, "kvstored.sock"), filepath.Join(dir, "kvstored.yaml")
 	cfg.Admin.Listen = ""
-	cfg.CPU.Capacity = demo.DRAMBytes
+	cfg.CPU.Capacity = demoDRAMBytes
 	cfg.Disk.Paths = []string{filepath.Join(dir, "disk")}
-	cfg.Disk.Capacity, cfg.Disk.MinFree = demo.DiskBytes, 0
+	cfg.Disk.Capacity, cfg.Disk.MinFree = demoDiskBytes, 0
 	cfg.Log.Format = "console"
 	f, err := os.Create(file)
 	if err == nil {
@@ -153,7 +158,7 @@ func (d *demoFlags) talk(ctx context.Context, cmd *cobra.Command, dir string) er
 	if err == nil {
 		_, _, err = demoConfig(dir)
 	}
-	for _, files := range []fs.FS{python.Files, demo.Llamacpp} {
+	for _, files := range []fs.FS{python.Files, llamacpp} {
 		err = errors.Join(err, os.CopyFS(filepath.Join(dir, "python"), files))
 	}
 	if err != nil {
@@ -191,10 +196,10 @@ func (d *demoFlags) run(ctx context.Context, cmd *cobra.Command, dir string) err
 	bar := human.NewProgress(cmd.ErrOrStderr(), "demo", d.Users*d.Turns)
 	defer bar.End()
 	d.Start, d.Stop, d.Step = p.start, p.stop, bar.Begin
-	d.Played = func(turn demo.Turn) {
+	d.Played = func(turn demoTurn) {
 		bar.Step(func() string { return fmt.Sprintf("turn %d of user %d", turn.Number+1, turn.User+1) })
 	}
-	r, err := demo.Run(ctx, d.Options)
+	r, err := playDemo(ctx, d.demoOptions)
 	bar.End()
 	if err != nil {
 		return err
@@ -310,13 +315,13 @@ func (p *demoDaemon) failed(what string, err error) error {
 // printSetting says which load is played on which daemon.
 func (d *demoFlags) printSetting(w io.Writer, dir string) {
 	fmt.Fprintf(w, "%s people chat, %s each, with a shared system prompt of %s tokens.\n",
-		human.Count(d.Users), human.Plural(d.Turns, "turn"), human.Count(demo.SystemTokens))
+		human.Count(d.Users), human.Plural(d.Turns, "turn"), human.Count(systemTokens))
 	fmt.Fprintf(w, "A chunk is %d tokens with %s of KV. The daemon has %s of DRAM, and a disk tier in\n%s.\n\n",
-		demo.ChunkTokens, human.Bytes(demo.PayloadBytes), human.Bytes(int64(demo.DRAMBytes)), dir)
+		demoChunkTokens, human.Bytes(demoPayloadBytes), human.Bytes(int64(demoDRAMBytes)), dir)
 }
 
 // printWhere is the table of where the tokens came from.
-func printWhere(w io.Writer, s *demo.Sums) {
+func printWhere(w io.Writer, s *demoSums) {
 	var t human.Table
 	t.Row("", "tokens", "share", "chunks")
 	whole := float64(s.PromptTokens)
@@ -330,7 +335,7 @@ func printWhere(w io.Writer, s *demo.Sums) {
 	fmt.Fprintln(w)
 }
 
-func printPlayed(w io.Writer, r *demo.Result) {
+func printPlayed(w io.Writer, r *demoResult) {
 	var l human.List
 	verdict := "every byte right"
 	if r.Total.Wrong > 0 {

@@ -226,7 +226,7 @@ func TestEngineDemo(t *testing.T) {
 	t.Setenv("PATH", path)
 	t.Setenv("KVSTORED_LLAMA", given)
 	t.Setenv("XDG_CACHE_HOME", cache)
-	here, err := exec.Command(filepath.Join(rig.bin, "python3"), filepath.Join(daemon.Root(), "internal/demo/llamacpp/library.py")).Output()
+	here, err := exec.Command(filepath.Join(rig.bin, "python3"), filepath.Join(daemon.Root(), "cmd/kvstored/llamacpp/library.py")).Output()
 	if os.Getenv("CI") != "true" && (err != nil || !strings.Contains(string(here), `"here": true`)) {
 		t.Skipf("the library is not here (%v); go run ./cmd/kvstored demo --engine fetches it", err)
 	}

@@ -4,5 +4,5 @@
 //	go -C e2e test ./engines
 //
 // It needs python3 on x86-64, and the library of llama.cpp, which
-// `python3 internal/demo/llamacpp/library.py fetch` brings.
+// `python3 cmd/kvstored/llamacpp/library.py fetch` brings.
 package engines

@@ -7,6 +7,6 @@
 //	go -C e2e test ./python -run TestPython/test_client
 //
 // It needs python3 with numpy and pip, libxxhash, and what single modules name that are
-// skipped without it: llama.cpp, which `python3 internal/demo/llamacpp/library.py fetch`
+// skipped without it: llama.cpp, which `python3 cmd/kvstored/llamacpp/library.py fetch`
 // brings. TestTypes needs npm with pyright in its cache.
 package python

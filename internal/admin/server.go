@@ -14,8 +14,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/httpd"
-	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -35,7 +35,7 @@ const (
 type Options struct {
 	Stack  *stack.Stack
 	Server *server.Server
-	Sample *sample.Recorder
+	Sample *explain.Recorder
 	Config func() (Config, error) // that is in force
 	Log    zerolog.Logger
 }

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
@@ -128,7 +128,7 @@ func (c *call) trust(q *ForgetRequest) (*Forgotten, error) {
 	}
 	was, err := c.o.Server.Trust(id)
 	if err == nil && !was {
-		err = refuse(NotFound, "space %s is not distrusted", q.Space)
+		err = refuse(NotFound, "space %s is not distrusted", q.Space).advise("`kvstored list spaces` says which are")
 	}
 	return new(Forgotten), err
 }
@@ -142,6 +142,6 @@ func (c *call) scrub(q *ScrubRequest) (*Scrubbed, error) {
 }
 
 // sample is what clients have asked for, for the lab to play.
-func (c *call) sample(*None) (*sample.Sample, error) {
+func (c *call) sample(*None) (*explain.Sample, error) {
 	return c.o.Sample.Sample(), nil
 }

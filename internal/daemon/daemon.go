@@ -21,11 +21,10 @@ import (
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/keep"
 	"github.com/kvstored/kvstored/internal/resp"
-	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -53,9 +52,9 @@ type Daemon struct {
 	stack              *stack.Stack
 	server             *server.Server
 	fronts             fronts
-	events             *events.Log      // nil: off
-	sample             *sample.Recorder // nil: off
-	epoch              uint64           // of this life
+	events             *events.Log       // nil: off
+	sample             *explain.Recorder // nil: off
+	epoch              uint64            // of this life
 	metrics            *metrics
 	started            time.Time
 	populates, surveys pace
@@ -185,7 +184,7 @@ func (d *Daemon) makeStack() error {
 		o.Below = append(o.Below, stack.Below{
 			Place: tier.Remote,
 			Tier:  tier.WithBreaker(d.remote, tier.BreakerOptions{Observe: d.metrics.observer(tier.Remote), Log: o.Log}),
-			Loads: fair.Limit{Loads: d.cfg.Remote.S3.Concurrency, Bytes: remote.FlightBytes},
+			Loads: tier.Limit{Loads: d.cfg.Remote.S3.Concurrency, Bytes: remote.FlightBytes},
 		})
 	}
 	d.stack = stack.NewStack(o)

@@ -13,8 +13,8 @@ import (
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/policy"
 )
 
@@ -34,12 +34,12 @@ func MemoryPlan(c *config.Config, here bool) (p budget.Plan, source string) {
 		database = disk.DatabaseBytes(int64(c.Disk.Capacity))
 	}
 	if limit > 0 {
-		limit = max(1, limit-sample.Bytes)
+		limit = max(1, limit-explain.SampleBytes)
 	}
 	p = budget.NewPlan(limit, int64(c.CPU.Capacity), database, int64(c.Limits.Memory), int64(config.LeastMemory), chunksOf(c))
-	p.Own += sample.Bytes
+	p.Own += explain.SampleBytes
 	if limit > 0 {
-		p.Limit += sample.Bytes
+		p.Limit += explain.SampleBytes
 	}
 	return p, source
 }

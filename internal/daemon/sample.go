@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/tier"
 )
 
 // newSample makes the recorder of what clients ask for.
-func newSample(d *Daemon) *sample.Recorder {
-	return sample.New(sample.Options{
-		Tiers: func() sample.Tiers { return tiersOfSample(d) },
+func newSample(d *Daemon) *explain.Recorder {
+	return explain.NewRecorder(explain.RecorderOptions{
+		Tiers: func() explain.Tiers { return tiersOfSample(d) },
 		Hits:  func() (asked, hit uint64) { return hitsOf(d.server.Stats()) },
 		Busy:  func() time.Duration { return time.Duration(d.metrics.asking.Load()) },
 		Used:  processTime,
@@ -36,9 +36,9 @@ func processTime() time.Duration {
 }
 
 // tiersOfSample are the tiers as they are now.
-func tiersOfSample(d *Daemon) sample.Tiers {
+func tiersOfSample(d *Daemon) explain.Tiers {
 	c := d.reloads.running()
-	out := sample.Tiers{Write: c.Write.Mode, UnsafeAge: c.Write.UnsafeAge.Seconds()}
+	out := explain.Tiers{Write: c.Write.Mode, UnsafeAge: c.Write.UnsafeAge.Seconds()}
 	st := d.stack.Stats().Tiers
 	out.DRAM = tierOfSample(d, tier.CPU, st[tier.CPU], meanChunk)
 	if disk, ok := st[tier.Disk]; ok {
@@ -54,8 +54,8 @@ func tiersOfSample(d *Daemon) sample.Tiers {
 }
 
 // tierOfSample is one of them. Where it is empty, a chunk is taken to have mean bytes.
-func tierOfSample(d *Daemon, p tier.Place, st tier.Stats, mean int64) sample.Tier {
-	t := sample.Tier{Bytes: st.CapacityBytes}
+func tierOfSample(d *Daemon, p tier.Place, st tier.Stats, mean int64) explain.Tier {
+	t := explain.Tier{Bytes: st.CapacityBytes}
 	t.Policy, _ = d.stack.PolicyOf(p)
 	if st.Entries > 0 {
 		mean = max(1, st.UsedBytes/st.Entries)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/config"
-	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/key"
 )
@@ -144,7 +144,7 @@ func TestSampleCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var s sample.Sample
+	var s explain.Sample
 	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil || len(s.Prompts) != 3 || s.Shift != 0 || s.Tiers.DRAM.Bytes == 0 || s.Tiers.Disk.Bytes == 0 {
 		t.Errorf("%+v, %v", s, err)
 	}

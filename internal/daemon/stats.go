@@ -15,7 +15,6 @@ import (
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/resp"
-	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -24,24 +23,24 @@ import (
 
 // Stats is what `kvstored stats` shows; field names are stable.
 type Stats struct {
-	Version       string        `json:"version"`
-	UptimeSeconds float64       `json:"uptime_seconds"`
-	Health        string        `json:"health"` // ready, or what is wrong, why and since when
-	Config        admin.Config  `json:"config"`
-	Arena         arena.Stats   `json:"arena"`
-	Memory        budget.Stats  `json:"memory"` // of clients, outside the arena
-	Server        server.Stats  `json:"server"`
-	Store         stack.Stats   `json:"store"`
-	Recent        Recent        `json:"recent"`
-	Bottleneck    string        `json:"bottleneck"` // one sentence where the disk is too slow; "" else
-	Restart       Restart       `json:"restart"`
-	EvictedBy     []EvictedBy   `json:"evicted_by"`     // most first
-	Advice        string        `json:"advice"`         // one sentence: what was missed, and what would have helped; "" while nothing was asked
-	RESP          *resp.Stats   `json:"resp,omitempty"` // of front ends that are on
-	Events        *events.Stats `json:"events,omitempty"`
-	WhatIf        *sample.Stats `json:"what_if,omitempty"`
-	LostLines     uint64        `json:"log_lost_lines"`
-	Broken        uint64        `json:"broken_invariants"`
+	Version       string               `json:"version"`
+	UptimeSeconds float64              `json:"uptime_seconds"`
+	Health        string               `json:"health"` // ready, or what is wrong, why and since when
+	Config        admin.Config         `json:"config"`
+	Arena         arena.Stats          `json:"arena"`
+	Memory        budget.Stats         `json:"memory"` // of clients, outside the arena
+	Server        server.Stats         `json:"server"`
+	Store         stack.Stats          `json:"store"`
+	Recent        Recent               `json:"recent"`
+	Bottleneck    string               `json:"bottleneck"` // one sentence where the disk is too slow; "" else
+	Restart       Restart              `json:"restart"`
+	EvictedBy     []EvictedBy          `json:"evicted_by"`     // most first
+	Advice        string               `json:"advice"`         // one sentence: what was missed, and what would have helped; "" while nothing was asked
+	RESP          *resp.Stats          `json:"resp,omitempty"` // of front ends that are on
+	Events        *events.Stats        `json:"events,omitempty"`
+	WhatIf        *explain.SampleStats `json:"what_if,omitempty"`
+	LostLines     uint64               `json:"log_lost_lines"`
+	Broken        uint64               `json:"broken_invariants"`
 }
 
 // statsJSON is what a client gets; an administrator's has the configuration.

@@ -26,6 +26,20 @@
 // missing stands at the top, one that is its own ancestor is dropped. It has about 150 bytes
 // for each of at most [MostRuns] stretches.
 //
+// # The sample
+//
+// A [Recorder] keeps a bounded sample of live traffic, of which the lab says what other policies
+// and sizes would hit: a tree of hashes, and prompts that are paths in it, as a [Sample] without
+// the hashes. Beside it stands what the tiers really hit in the same time.
+//
+// A session is in the sample as a whole or not at all: its hash decides, which is that of
+// the first chunk that the session does not share with a large part of its space. Those
+// shared chunks, such as a system prompt, are the heads. They are found for each space,
+// whenever the sample is full; prompts of spaces that came since are all taken until then.
+// Then either the share of the sessions is halved, or the oldest quarter of the prompts
+// goes, if the rest still turns the largest cache over. No request waits for it: what does not
+// fit into its queue is dropped and counted, and the share is halved.
+//
 // # Never does
 //
 // All of it is advice: no tier keeps or evicts a chunk because of it. A chunk that Departed
@@ -36,5 +50,6 @@
 // # Locks
 //
 // One mutex each for Departed, Heat and Rivals: leaves, held for one bucket or number. Counts
-// are atomic.
+// are atomic. The mutex of a Recorder's queue is held while hashes are copied, that of its book
+// while queued prompts are added to the sample, or the sample is copied; never both.
 package explain

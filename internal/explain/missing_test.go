@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-var sizes = map[string]uint64{"cpu": 4 << 30, "disk": 50 << 30}
+var tierSizes = map[string]uint64{"cpu": 4 << 30, "disk": 50 << 30}
 
 // TestNames: each reason and decline has a name of its own, and is said somehow.
 func TestNames(t *testing.T) {
@@ -91,16 +91,16 @@ func TestSentence(t *testing.T) {
 			"20 % was hit; 70 % was not kept by disk: the writer was behind; 10 % is stored in another space only (`kvstored why` says what differs)"},
 		"little is not told": {10000, add(Because(Timeout), 99, Because(NeverStored), 5000), "49 % was hit; 50 % was new text, never stored"},
 	} {
-		if got := Sentence(c.asked, c.totals, sizes); got != c.want {
+		if got := Sentence(c.asked, c.totals, tierSizes); got != c.want {
 			t.Errorf("%s:\n%s, want\n%s", name, got, c.want)
 		}
 	}
 	sizeless := add(evicted(0, 1<<30), 500)
 	sizeless.Growth = nil
-	if got := Sentence(1000, sizeless, sizes); got != "50 % was hit; 50 % was evicted from DRAM" {
-		t.Errorf("without sizes: %s", got)
+	if got := Sentence(1000, sizeless, tierSizes); got != "50 % was hit; 50 % was evicted from DRAM" {
+		t.Errorf("without tierSizes: %s", got)
 	}
-	if strings.Contains(Sentence(10, add(Because(Reason(3)), 5), sizes), "%!") {
+	if strings.Contains(Sentence(10, add(Because(Reason(3)), 5), tierSizes), "%!") {
 		t.Error("a sentence is not whole")
 	}
 }

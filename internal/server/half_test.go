@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -77,8 +76,8 @@ func TestHalfAndHalf(t *testing.T) {
 	const half = 64
 	times := func(t *testing.T, at string, window int64) (took time.Duration) {
 		s := script{at: at, o: Prefetch{WindowBytes: window}}
-		s.loads[tier.Disk] = fair.Limit{Loads: 2}   // 320 ms
-		s.loads[tier.Remote] = fair.Limit{Loads: 6} // 330 ms
+		s.loads[tier.Disk] = tier.Limit{Loads: 2}   // 320 ms
+		s.loads[tier.Remote] = tier.Limit{Loads: 6} // 330 ms
 		play(t, s, func(t *testing.T, g *stage) {
 			start := time.Now()
 			j := g.prefetch(&wire.PrefetchRequest{})
@@ -118,7 +117,7 @@ func TestEachTierInOrder(t *testing.T) {
 			var mu sync.Mutex
 			asked := make(map[key.Hash]int)
 			s := script{at: at, o: Prefetch{WindowBytes: 2 * half * scriptSize}}
-			s.loads[tier.Disk], s.loads[tier.Remote] = fair.Limit{Loads: 1}, fair.Limit{Loads: 1}
+			s.loads[tier.Disk], s.loads[tier.Remote] = tier.Limit{Loads: 1}, tier.Limit{Loads: 1}
 			s.fault = func(c tierfault.Call) (f tierfault.Fault, ok bool) {
 				if c.Op == tierfault.Get {
 					mu.Lock()

@@ -18,7 +18,6 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/stack"
@@ -59,7 +58,7 @@ type script struct {
 
 	last   uint32 // tokens of the last chunk; 0 = all
 	limits ledger.Limits
-	loads  [tier.Places]fair.Limit
+	loads  [tier.Places]tier.Limit
 	o      Prefetch
 	// forget deletes chunk i from every tier after the match, before any load.
 	forget []int

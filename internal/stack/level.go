@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
@@ -17,12 +16,12 @@ type Below struct {
 	Tier  tier.Tier
 	// Loads bounds what the tier is asked for at a time; loads beyond that take
 	// turns. No loads means usualLoads.
-	Loads fair.Limit
+	Loads tier.Limit
 }
 
 // usualLoads keeps a local disk busy, two pieces of 1 MiB at a time, and makes
 // the next client wait for 32 MiB at most: some 15 ms.
-var usualLoads = fair.Limit{Loads: 32, Bytes: 32 << 20}
+var usualLoads = tier.Limit{Loads: 32, Bytes: 32 << 20}
 
 // usualBytes is what a chunk is taken to have before a tier has told of one.
 const usualBytes = 1 << 20
@@ -39,7 +38,7 @@ type level struct {
 
 	// What follows is of tiers below DRAM only.
 	writer *writer
-	turns  *fair.Queue  // who loads next
+	turns  *tier.Queue  // who loads next
 	usual  atomic.Int64 // bytes of the last chunk that was promoted
 	speed  speedometer
 	loads  volume // promoted to DRAM
@@ -83,7 +82,7 @@ func newLevels(hot tier.Hot, below []Below) *levels {
 	ls := &levels{hot: hot}
 	ls.add(&level{tier: hot, place: tier.CPU})
 	for _, b := range below {
-		l := &level{tier: b.Tier, place: b.Place, turns: fair.New(cmp.Or(b.Loads, usualLoads))}
+		l := &level{tier: b.Tier, place: b.Place, turns: tier.NewQueue(cmp.Or(b.Loads, usualLoads))}
 		l.usual.Store(usualBytes)
 		ls.add(l)
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/explain"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -33,7 +33,7 @@ import (
 type loader struct {
 	*dram
 	leases *leases
-	flight fair.Flights[key.Key, *promoted]
+	flight tier.Flights[key.Key, *promoted]
 	boost  boost
 	loaded func(from tier.Place, took time.Duration) // nil: not wanted
 
@@ -42,7 +42,7 @@ type loader struct {
 
 func newLoader(d *dram, leases *leases, o *Options) *loader {
 	l := &loader{dram: d, leases: leases, loaded: o.Loaded, roomWait: cmp.Or(o.RoomWait, defaultRoomWait)}
-	l.flight.Joined, l.flight.Clone, l.flight.Discard = fair.Queued, (*promoted).share, l.release
+	l.flight.Joined, l.flight.Clone, l.flight.Discard = base.Queued, (*promoted).share, l.release
 	return l
 }
 
@@ -106,8 +106,8 @@ type Requester struct {
 	Idle  bool         // only where no other load waits
 }
 
-func (by Requester) turn() fair.By {
-	return fair.By{Client: uint64(by.Owner), Job: by.Job, Idle: by.Idle}
+func (by Requester) turn() tier.By {
+	return tier.By{Client: uint64(by.Owner), Job: by.Job, Idle: by.Idle}
 }
 
 // Load promotes chunk i of c to DRAM from the nearest tier of the search range

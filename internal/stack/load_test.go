@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -100,7 +99,7 @@ func TestLoadsAreTimed(t *testing.T) {
 		var took []time.Duration
 		r, c := diskOnly(t, 3, options{
 			hook:  tierfault.On(tierfault.Get, tierfault.Fault{Delay: time.Second}),
-			loads: [tier.Places]fair.Limit{tier.Disk: {Loads: 1}},
+			loads: [tier.Places]tier.Limit{tier.Disk: {Loads: 1}},
 			loaded: func(from tier.Place, d time.Duration) {
 				if from != tier.Disk {
 					t.Errorf("timed from %v", from)
@@ -432,7 +431,7 @@ func TestLoadMeetsResident(t *testing.T) {
 func TestLoadsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Delay: time.Second})}
-		o.loads[tier.Disk] = fair.Limit{Loads: 2}
+		o.loads[tier.Disk] = tier.Limit{Loads: 2}
 		r, c := diskOnly(t, 41, o)
 		start := time.Now()
 		var wg sync.WaitGroup
@@ -467,7 +466,7 @@ func TestHurryJoinsIdle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Delay: time.Second})}
-				o.loads[tier.Disk] = fair.Limit{Loads: 1}
+				o.loads[tier.Disk] = tier.Limit{Loads: 1}
 				r, c := diskOnly(t, 22, o)
 				greedy, modest := r.NewOwner(), r.NewOwner()
 				var wg sync.WaitGroup

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -145,12 +144,12 @@ type boost struct {
 
 // want is the urgent loads of one chunk.
 type want struct {
-	by fair.By // of the first
+	by tier.By // of the first
 	n  int
 }
 
 // want notes an urgent load of k by a requester, until done is called.
-func (b *boost) want(k key.Key, by fair.By) (done func()) {
+func (b *boost) want(k key.Key, by tier.By) (done func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.mu.wanted == nil {
@@ -177,7 +176,7 @@ func (b *boost) want(k key.Key, by fair.By) (done func()) {
 // turn is whose turn a load of k by a requester takes: that of the first urgent
 // load of k, where this one is idle. Where there is none, wait ends as soon as
 // there is one. The caller calls done when it has its turn, or gave up.
-func (b *boost) turn(ctx context.Context, k key.Key, by fair.By) (turn fair.By, wait context.Context, done func()) {
+func (b *boost) turn(ctx context.Context, k key.Key, by tier.By) (turn tier.By, wait context.Context, done func()) {
 	if !by.Idle {
 		return by, ctx, func() {}
 	}
@@ -200,7 +199,7 @@ func (b *boost) turn(ctx context.Context, k key.Key, by fair.By) (turn fair.By, 
 }
 
 // enter waits for the turn of a load of k from a tier.
-func (b *boost) enter(ctx context.Context, by Requester, k key.Key, from *level) (*fair.Pass, error) {
+func (b *boost) enter(ctx context.Context, by Requester, k key.Key, from *level) (*tier.Pass, error) {
 	for {
 		turn, wait, done := b.turn(ctx, k, by.turn())
 		pass, err := from.turns.Enter(wait, turn, from.usual.Load())

@@ -14,7 +14,6 @@ import (
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/events"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -50,7 +49,7 @@ type options struct {
 	lone     bool          // DRAM only
 	idle     bool          // the stack does not run
 	scanning bool          // the test begins before the disk is known
-	loads    [tier.Places]fair.Limit
+	loads    [tier.Places]tier.Limit
 	hot      func(tier.Hot) tier.Hot // in front of DRAM; nil: nothing
 	policy   string                  // of DRAM; "" = lru
 	loaded   func(tier.Place, time.Duration)

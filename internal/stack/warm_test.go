@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -44,7 +43,7 @@ func TestWarm(t *testing.T) {
 func TestHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Delay: time.Second})}
-		o.loads[tier.Disk] = fair.Limit{Loads: 1}
+		o.loads[tier.Disk] = tier.Limit{Loads: 1}
 		r, c := diskOnly(t, 12, o)
 		busy, late := r.NewOwner(), r.NewOwner()
 		var wg sync.WaitGroup
@@ -84,7 +83,7 @@ func TestHurry(t *testing.T) {
 func TestHurryRaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Delay: time.Millisecond})}
-		o.loads[tier.Disk] = fair.Limit{Loads: 2}
+		o.loads[tier.Disk] = tier.Limit{Loads: 2}
 		r, c := diskOnly(t, 8, o)
 		var wg sync.WaitGroup
 		for n := range 200 {

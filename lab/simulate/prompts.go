@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/explain"
 )
 
 // Prompts are requests as a daemon has seen them, or a sample of them: a tree of
@@ -30,7 +30,7 @@ type Prompt struct {
 
 // Groups is how many groups of sessions there are, from whose differences the error of an
 // estimate is told.
-const Groups = sample.Groups
+const Groups = explain.Groups
 
 // PairOptions are the tiers that Play simulates. A disk of no chunks is none.
 type PairOptions struct {

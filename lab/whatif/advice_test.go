@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/explain"
 )
 
 // TestAdvice stages situations in each of which it is known what helps: a circle of prompts
@@ -26,16 +26,16 @@ func TestAdvice(t *testing.T) {
 		never[i] = uint64(i)
 	}
 	for name, tt := range map[string]struct {
-		now     sample.Tiers
+		now     explain.Tiers
 		prompts []uint64 // of 10 chunks each
 		want    string   // begins so
 	}{
-		"DRAM is small":           {sample.Tiers{DRAM: sample.Tier{Bytes: 5 << 30, Chunks: 50, Policy: "lru"}, Write: "auto"}, circle(10), "5.0 GiB more DRAM would have hit 90 % more"},
-		"the disk is small":       {sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 30, Chunks: 20, Policy: "lru"}, Disk: sample.Tier{Bytes: 6 << 30, Chunks: 120, Policy: "lru"}, Write: "through"}, circle(20), "6.0 GiB more disk would have hit 90 % more"},
-		"nothing comes again":     {sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 30, Chunks: 50, Policy: "lru"}, Disk: sample.Tier{Bytes: 2 << 30, Chunks: 100, Policy: "lru"}, Write: "auto"}, never, "no size up to 4 times the present one would have hit more"},
-		"all is there already":    {sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 30, Chunks: 200, Policy: "lru"}, Write: "auto"}, circle(10), "no size up to 4 times the present one would have hit more"},
-		"nothing was asked for":   {sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 30, Chunks: 200, Policy: "lru"}, Write: "auto"}, nil, ""},
-		"another policy is right": {sample.Tiers{DRAM: sample.Tier{Bytes: 5 << 30, Chunks: 50, Policy: "lru"}, Write: "auto"}, circle(30), "no size up to"},
+		"DRAM is small":           {explain.Tiers{DRAM: explain.Tier{Bytes: 5 << 30, Chunks: 50, Policy: "lru"}, Write: "auto"}, circle(10), "5.0 GiB more DRAM would have hit 90 % more"},
+		"the disk is small":       {explain.Tiers{DRAM: explain.Tier{Bytes: 1 << 30, Chunks: 20, Policy: "lru"}, Disk: explain.Tier{Bytes: 6 << 30, Chunks: 120, Policy: "lru"}, Write: "through"}, circle(20), "6.0 GiB more disk would have hit 90 % more"},
+		"nothing comes again":     {explain.Tiers{DRAM: explain.Tier{Bytes: 1 << 30, Chunks: 50, Policy: "lru"}, Disk: explain.Tier{Bytes: 2 << 30, Chunks: 100, Policy: "lru"}, Write: "auto"}, never, "no size up to 4 times the present one would have hit more"},
+		"all is there already":    {explain.Tiers{DRAM: explain.Tier{Bytes: 1 << 30, Chunks: 200, Policy: "lru"}, Write: "auto"}, circle(10), "no size up to 4 times the present one would have hit more"},
+		"nothing was asked for":   {explain.Tiers{DRAM: explain.Tier{Bytes: 1 << 30, Chunks: 200, Policy: "lru"}, Write: "auto"}, nil, ""},
+		"another policy is right": {explain.Tiers{DRAM: explain.Tier{Bytes: 5 << 30, Chunks: 50, Policy: "lru"}, Write: "auto"}, circle(30), "no size up to"},
 	} {
 		var r *Report
 		synctest.Test(t, func(t *testing.T) {

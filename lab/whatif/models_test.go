@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/explain"
 )
 
 // TestModels: of many models, each with a system prompt that all its sessions begin with, of
@@ -34,15 +34,15 @@ func TestModels(t *testing.T) {
 		p.tokens = 256 * len(p.ids)
 		prompts = append(prompts, p)
 	}
-	now := sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 30, Chunks: 6000, Policy: "lru"}, Write: "auto"}
-	var part, all *sample.Sample
+	now := explain.Tiers{DRAM: explain.Tier{Bytes: 1 << 30, Chunks: 6000, Policy: "lru"}, Write: "auto"}
+	var part, all *explain.Sample
 	synctest.Test(t, func(t *testing.T) { part = record(t, now, 1<<13, prompts) })
 	synctest.Test(t, func(t *testing.T) { all = record(t, now, 0, prompts) })
 	if part.Shift == 0 || all.Shift != 0 {
 		t.Fatalf("shifts %d and %d", part.Shift, all.Shift)
 	}
 	// What was measured counts the same prompts as the sample.
-	begun := slices.IndexFunc(part.Prompts, func(p sample.Prompt) bool { return !p.Warmup })
+	begun := slices.IndexFunc(part.Prompts, func(p explain.Prompt) bool { return !p.Warmup })
 	for i := range all.Prompts {
 		all.Prompts[i].Warmup = all.Prompts[i].Millis < part.Prompts[begun].Millis
 	}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/lab/simulate"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -15,7 +15,7 @@ var factors = []float64{0.5, 1, 2, 4}
 
 // Play makes a report of a sample, with a token at depth counting twice as compute. Done is
 // told of each row.
-func Play(ctx context.Context, s *sample.Sample, depth float64, done func(*Row)) (*Report, error) {
+func Play(ctx context.Context, s *explain.Sample, depth float64, done func(*Row)) (*Report, error) {
 	p := newPlay(s, depth)
 	if err := p.all(ctx, done); err != nil {
 		return nil, err
@@ -24,12 +24,12 @@ func Play(ctx context.Context, s *sample.Sample, depth float64, done func(*Row))
 }
 
 // Rows is how many rows a report of a sample has.
-func Rows(s *sample.Sample) int { return len(newPlay(s, 1).report.Rows) }
+func Rows(s *explain.Sample) int { return len(newPlay(s, 1).report.Rows) }
 
 // play is one report in the making.
 type play struct {
 	simulate.Prompts
-	sample *sample.Sample
+	sample *explain.Sample
 	report Report
 	depth  float64
 	share  float64 // of what was asked for that is in the sample
@@ -38,7 +38,7 @@ type play struct {
 
 // newPlay lists the rows of a report. What came before the measurement began fills the
 // caches, and does not count.
-func newPlay(s *sample.Sample, depth float64) *play {
+func newPlay(s *explain.Sample, depth float64) *play {
 	p := &play{sample: s, depth: depth, done: make(map[simulate.PairOptions]*simulate.Played)}
 	p.Parents, p.List = s.Parents, make([]simulate.Prompt, len(s.Prompts))
 	now := s.Tiers
@@ -54,7 +54,7 @@ func newPlay(s *sample.Sample, depth float64) *play {
 			Warmup: q.Warmup || q.Millis <= s.Measured.Since.UnixMilli(),
 		}
 	}
-	add := func(name string, t *sample.Tier) {
+	add := func(name string, t *explain.Tier) {
 		for _, pol := range policy.All() {
 			for _, f := range factors {
 				p.report.Rows = append(p.report.Rows, Row{
@@ -128,7 +128,7 @@ func (p *play) fill(ctx context.Context, row *Row, o *simulate.PairOptions) (err
 // shareOf is the share of what was asked for that is in a sample, of which so many tokens
 // count. Chance gives it more or fewer sessions than one in 1<<Shift; what was measured
 // tells, unless it is of something else.
-func shareOf(s *sample.Sample, tokens int64) float64 {
+func shareOf(s *explain.Sample, tokens int64) float64 {
 	one := 1 / math.Exp2(float64(s.Shift))
 	if s.Shift == 0 || s.Measured.AskedTokens == 0 {
 		return one

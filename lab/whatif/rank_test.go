@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/explain"
 )
 
 // TestRankBy: tenure is played with the weights that the tiers give chunks, and
@@ -16,12 +16,12 @@ func TestRankBy(t *testing.T) {
 	for range 4000 {
 		ids = append(ids, uint64(rng.IntN(200)))
 	}
-	var s *sample.Sample
+	var s *explain.Sample
 	synctest.Test(t, func(t *testing.T) {
-		s = record(t, sample.Tiers{DRAM: sample.Tier{Chunks: 600}}, 0, whole(ids, func(id uint64) int { return 1 + int(id%40) }))
+		s = record(t, explain.Tiers{DRAM: explain.Tier{Chunks: 600}}, 0, whole(ids, func(id uint64) int { return 1 + int(id%40) }))
 	})
 	hits := func(by bool) map[string]float64 {
-		s.Tiers = sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 20, Chunks: 600, Policy: "lru", ByCompute: by}, Disk: sample.Tier{Bytes: 1 << 20, Chunks: 900, Policy: "lru", ByCompute: by}, Write: "through"}
+		s.Tiers = explain.Tiers{DRAM: explain.Tier{Bytes: 1 << 20, Chunks: 600, Policy: "lru", ByCompute: by}, Disk: explain.Tier{Bytes: 1 << 20, Chunks: 900, Policy: "lru", ByCompute: by}, Write: "through"}
 		p := newPlay(s, 500)
 		p.report.Rows = slices.DeleteFunc(p.report.Rows, func(r Row) bool {
 			return r.Factor != 1 || !slices.Contains([]string{"lru", "s3fifo", "tenure"}, r.Policy)

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -22,11 +22,11 @@ type asked struct {
 
 // record is the sample of a daemon with such tiers that clients ask for prompts. It is for
 // a bubble.
-func record(t *testing.T, tiers sample.Tiers, chunks int, prompts []asked) *sample.Sample {
+func record(t *testing.T, tiers explain.Tiers, chunks int, prompts []asked) *explain.Sample {
 	t.Helper()
 	tokens := uint64(0)
-	r := sample.New(sample.Options{
-		Tiers: func() sample.Tiers { return tiers }, Hits: func() (asked, hit uint64) { return tokens, 0 },
+	r := explain.NewRecorder(explain.RecorderOptions{
+		Tiers: func() explain.Tiers { return tiers }, Hits: func() (asked, hit uint64) { return tokens, 0 },
 		Busy: func() time.Duration { return time.Hour }, Chunks: chunks,
 	})
 	ctx, stop := context.WithCancel(t.Context())
@@ -71,7 +71,7 @@ func whole(ids []uint64, chunks func(id uint64) int) (out []asked) {
 }
 
 // playAll plays a sample.
-func playAll(t *testing.T, s *sample.Sample, depth float64) *Report {
+func playAll(t *testing.T, s *explain.Sample, depth float64) *Report {
 	t.Helper()
 	r, err := Play(t.Context(), s, depth, func(*Row) {})
 	if err != nil {
@@ -83,9 +83,9 @@ func playAll(t *testing.T, s *sample.Sample, depth float64) *Report {
 // TestMeasured: only prompts since the measurement began count, and stand beside it.
 func TestMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		now := sample.Tiers{DRAM: sample.Tier{Bytes: 1 << 30, Chunks: 1000, Policy: "lru"}, Write: "auto"}
+		now := explain.Tiers{DRAM: explain.Tier{Bytes: 1 << 30, Chunks: 1000, Policy: "lru"}, Write: "auto"}
 		s := record(t, now, 0, whole([]uint64{1, 2, 3, 4, 1, 2, 3, 4}, func(uint64) int { return 10 }))
-		s.Measured = sample.Measured{Since: s.Since, AskedTokens: 400, HitTokens: 100}
+		s.Measured = explain.Measured{Since: s.Since, AskedTokens: 400, HitTokens: 100}
 		for i := range s.Prompts {
 			s.Prompts[i].Millis += int64(i / 4) // the second half came later
 		}

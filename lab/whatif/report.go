@@ -4,20 +4,20 @@ import (
 	"math"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/lab/simulate"
 )
 
 // Report is the hit rates of other sizes and policies for the prompts of a sample.
 type Report struct {
-	At           time.Time    `json:"at"`            // when the sample was taken
-	Since        time.Time    `json:"since"`         // prompts count from then on, and are measured
-	Requests     int          `json:"requests"`      // of the sample that count
-	AskedTokens  int64        `json:"asked_tokens"`  // of these
-	Share        float64      `json:"share"`         // of all sessions that are in the sample
-	Dropped      uint64       `json:"dropped"`       // prompts that came too fast for the sample, since the start
-	PrefillDepth float64      `json:"prefill_depth"` // tokens; a token at that depth counts twice as compute
-	Now          sample.Tiers `json:"now"`
+	At           time.Time     `json:"at"`            // when the sample was taken
+	Since        time.Time     `json:"since"`         // prompts count from then on, and are measured
+	Requests     int           `json:"requests"`      // of the sample that count
+	AskedTokens  int64         `json:"asked_tokens"`  // of these
+	Share        float64       `json:"share"`         // of all sessions that are in the sample
+	Dropped      uint64        `json:"dropped"`       // prompts that came too fast for the sample, since the start
+	PrefillDepth float64       `json:"prefill_depth"` // tokens; a token at that depth counts twice as compute
+	Now          explain.Tiers `json:"now"`
 	// Measured is the share of the tokens that the tiers as they are really hit, of all
 	// sessions; the row that is current estimates it.
 	Measured       float64 `json:"measured"`

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/lab/replay"
 	"github.com/kvstored/kvstored/lab/simulate"
 	"github.com/kvstored/kvstored/policy"
@@ -87,8 +87,8 @@ func TestWithinTwoPoints(t *testing.T) {
 			if *allPolicies {
 				tt.policies = policy.All()
 			}
-			now := sample.Tiers{DRAM: sample.Tier{Bytes: 1, Chunks: int64(tt.dram), Policy: "lru"}, Disk: sample.Tier{Bytes: 1, Chunks: int64(tt.disk), Policy: "lru"}, Write: "through"}
-			var s *sample.Sample
+			now := explain.Tiers{DRAM: explain.Tier{Bytes: 1, Chunks: int64(tt.dram), Policy: "lru"}, Disk: explain.Tier{Bytes: 1, Chunks: int64(tt.disk), Policy: "lru"}, Write: "through"}
+			var s *explain.Sample
 			synctest.Test(t, func(t *testing.T) { s = record(t, now, tt.chunks, read(t, trace, 512)) })
 			t.Logf("1/%d of the sessions, %d prompts, %d chunks, %d heads", 1<<s.Shift, len(s.Prompts), len(s.Parents), s.Heads)
 			if whole := s.Shift == 0; whole != tt.whole {

@@ -18,7 +18,6 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/disk"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -155,11 +154,11 @@ func (b *bench) open(ctx context.Context, dir string, chunks int) (stop func() e
 		_ = <-ran
 		return err
 	})
-	if b.disk, err = open(dir, b.files, tier.Disk, fair.Limit{}, window); err != nil {
+	if b.disk, err = open(dir, b.files, tier.Disk, tier.Limit{}, window); err != nil {
 		return stop, err
 	}
 	ends = append(ends, b.disk.close)
-	if b.far, err = open(dir, &far{latency: farLatency, entries: make(map[key.Key][]byte)}, tier.Remote, fair.Limit{Loads: farLoads}, window); err != nil {
+	if b.far, err = open(dir, &far{latency: farLatency, entries: make(map[key.Key][]byte)}, tier.Remote, tier.Limit{Loads: farLoads}, window); err != nil {
 		return stop, err
 	}
 	ends = append(ends, b.far.close)

@@ -15,7 +15,6 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/fair"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
@@ -44,7 +43,7 @@ type store struct {
 }
 
 // open serves a store whose prefetches have so many bytes in flight.
-func open(dir string, below tier.Tier, place tier.Place, loads fair.Limit, windowBytes int64) (*store, error) {
+func open(dir string, below tier.Tier, place tier.Place, loads tier.Limit, windowBytes int64) (*store, error) {
 	const capacity = 768 << 20
 	s := &store{socket: filepath.Join(dir, place.String()+".sock"), place: place, ended: make(chan error, 2)}
 	var err error

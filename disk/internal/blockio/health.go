@@ -7,7 +7,6 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/tier"
-	"github.com/kvstored/kvstored/tier/breaker"
 )
 
 // Health keeps one path of several, in trouble, out of the others' way: a
@@ -16,19 +15,19 @@ import (
 // Its methods may be called on nil: then it is always well.
 type Health struct {
 	log     zerolog.Logger // has the path and the direction, read or write
-	breaker *breaker.Breaker
+	breaker *tier.Breaker
 }
 
 // NewHealth logs to a log that has the path and the direction, read or write.
 func NewHealth(log zerolog.Logger) *Health {
-	return &Health{log: log, breaker: breaker.New(breaker.Options{})}
+	return &Health{log: log, breaker: tier.NewBreaker(tier.BreakerOptions{})}
 }
 
 // Pass is the leave to make one transfer in a direction of a path. It is for one
 // transfer, which ends it, or is ended by its owner. The zero Pass is none.
 type Pass struct {
 	health *Health
-	pass   breaker.Pass
+	pass   tier.BreakerPass
 }
 
 // Admit asks for leave to make a transfer. While the direction is off it gives
@@ -67,18 +66,18 @@ func (h *Health) Well() bool { return h == nil || !h.breaker.Stats().Open }
 func (p Pass) End(err error) {
 	switch {
 	case err == nil:
-		p.end(breaker.Good, nil)
+		p.end(tier.CallGood, nil)
 	case IsFault(err):
-		p.end(breaker.Bad, err)
+		p.end(tier.CallBad, err)
 	default:
-		p.end(breaker.Nothing, nil)
+		p.end(tier.CallNothing, nil)
 	}
 }
 
 // Return ends the pass of a transfer that is not made.
-func (p Pass) Return() { p.end(breaker.Nothing, nil) }
+func (p Pass) Return() { p.end(tier.CallNothing, nil) }
 
-func (p Pass) end(v breaker.Verdict, err error) {
+func (p Pass) end(v tier.Verdict, err error) {
 	h := p.health
 	if h == nil {
 		return

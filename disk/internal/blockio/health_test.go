@@ -11,7 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/tier/breaker"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // A direction goes off over faults of its device in a row, and over a single
@@ -29,11 +29,11 @@ func TestHealthGoesOff(t *testing.T) {
 			ends []error
 			well bool
 		}{
-			"faults":       {repeat(fault, breaker.DefaultFailures), false},
-			"one less":     {repeat(fault, breaker.DefaultFailures-1), true},
-			"with success": {append(repeat(fault, breaker.DefaultFailures-1), nil, fault), true},
-			"given up":     {repeat(context.Canceled, 3*breaker.DefaultFailures), true},
-			"full":         {repeat(syscall.ENOSPC, 3*breaker.DefaultFailures), true},
+			"faults":       {repeat(fault, tier.DefaultFailures), false},
+			"one less":     {repeat(fault, tier.DefaultFailures-1), true},
+			"with success": {append(repeat(fault, tier.DefaultFailures-1), nil, fault), true},
+			"given up":     {repeat(context.Canceled, 3*tier.DefaultFailures), true},
+			"full":         {repeat(syscall.ENOSPC, 3*tier.DefaultFailures), true},
 		} {
 			h := NewHealth(zerolog.Nop())
 			for _, err := range tt.ends {
@@ -61,7 +61,7 @@ func TestHealthComesBack(t *testing.T) {
 		if _, ok := h.Admit(); ok {
 			t.Error("it is tried before its pause is over")
 		}
-		time.Sleep(breaker.DefaultPause)
+		time.Sleep(tier.DefaultPause)
 		probe, ok := h.Admit()
 		if _, again := h.Admit(); !ok || again {
 			t.Errorf("a probe: %t, a second beside it: %t", ok, again)

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/tier/breaker"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // Transfer is one payload on its way between a block and a file, or, with Call
@@ -119,7 +119,7 @@ func (t *Transfer) finish() {
 
 // Hung turns the direction of t off at once: it has outlasted the I/O timeout.
 func (t *Transfer) Hung() {
-	t.judge(func() { t.Pass.end(breaker.Hung, ErrHung) })
+	t.judge(func() { t.Pass.end(tier.CallHung, ErrHung) })
 }
 
 // judge ends the pass, once.

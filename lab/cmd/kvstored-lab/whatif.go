@@ -12,8 +12,8 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/sample"
 	"github.com/kvstored/kvstored/lab/simulate"
 	"github.com/kvstored/kvstored/lab/whatif"
 )
@@ -36,7 +36,7 @@ differs from the estimate for the tiers as they are by more than 5 points, there
 no advice, and the exit code is 1. It takes an admin.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := new(sample.Sample)
+			s := new(explain.Sample)
 			c := admin.NewClient(cmp.Or(own, config.AdminSocketOf(socket)), 0)
 			defer c.Close()
 			if err := c.Get(cmd.Context(), "/v1/sample", s); err != nil {

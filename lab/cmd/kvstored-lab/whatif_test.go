@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/kvstored/kvstored/internal/sample"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/lab/whatif"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -16,7 +16,7 @@ import (
 // policy at the present size, and prints compute where that is asked for.
 func TestWhatIfFits(t *testing.T) {
 	r := &whatif.Report{At: time.Unix(1e9, 0), Requests: 1 << 30, Share: 1, Measured: 1, MeasuredTokens: 1 << 50, Dropped: 1 << 40, Bound: &whatif.Row{Hit: 1, Compute: 0.5}}
-	r.Now.DRAM, r.Now.Disk = sample.Tier{Bytes: 1023 << 40, Policy: "tenure"}, sample.Tier{Bytes: 1023 << 40, Policy: "s3fifo"}
+	r.Now.DRAM, r.Now.Disk = explain.Tier{Bytes: 1023 << 40, Policy: "tenure"}, explain.Tier{Bytes: 1023 << 40, Policy: "s3fifo"}
 	for tier, now := range map[string]string{"cpu": "tenure", "disk": "s3fifo"} {
 		for _, p := range policy.All() {
 			for _, f := range []float64{0.5, 1, 2, 4} {

@@ -1,4 +1,4 @@
-package fair
+package tier
 
 import (
 	"context"
@@ -27,12 +27,12 @@ type Flights[K comparable, V any] struct {
 	running sync.WaitGroup
 	mu      struct {
 		sync.Mutex
-		calls map[K]*call[V]
+		calls map[K]*fetching[V]
 	}
 }
 
-// call is one key being fetched. The mutex of Flights guards its fields.
-type call[V any] struct {
+// fetching is one key being fetched. The mutex of Flights guards its fields.
+type fetching[V any] struct {
 	waiters []*waiter[V] // in order of arrival
 	leader  *waiter[V]   // whose fetch runs; it may have left
 	ctx     context.Context
@@ -93,9 +93,9 @@ func (g *Flights[K, V]) join(k K, w *waiter[V]) (joined bool) {
 		return true
 	}
 	if g.mu.calls == nil {
-		g.mu.calls = make(map[K]*call[V])
+		g.mu.calls = make(map[K]*fetching[V])
 	}
-	c := &call[V]{waiters: []*waiter[V]{w}}
+	c := &fetching[V]{waiters: []*waiter[V]{w}}
 	c.lead(w)
 	g.mu.calls[k] = c
 	g.running.Go(func() { g.run(k, c) })
@@ -117,7 +117,7 @@ func (g *Flights[K, V]) leave(k K, w *waiter[V]) bool {
 }
 
 // run lets one waiter after the other fetch until the call has an end.
-func (g *Flights[K, V]) run(k K, c *call[V]) {
+func (g *Flights[K, V]) run(k K, c *fetching[V]) {
 	for {
 		// Only this goroutine changes leader and ctx once the call is known.
 		value, err := c.leader.fetch(c.ctx)
@@ -132,13 +132,13 @@ func (g *Flights[K, V]) run(k K, c *call[V]) {
 }
 
 // end forgets the call and returns the waiters that are left.
-func (g *Flights[K, V]) end(k K, c *call[V]) []*waiter[V] {
+func (g *Flights[K, V]) end(k K, c *fetching[V]) []*waiter[V] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.endLocked(k, c)
 }
 
-func (g *Flights[K, V]) endLocked(k K, c *call[V]) []*waiter[V] {
+func (g *Flights[K, V]) endLocked(k K, c *fetching[V]) []*waiter[V] {
 	waiters := c.waiters
 	c.waiters = nil
 	c.cancel()
@@ -167,7 +167,7 @@ func (g *Flights[K, V]) deliver(waiters []*waiter[V], value V) {
 
 // fail gives err to the leader, unless it has left, and passes the turn on. It reports
 // true if no waiter is left to take it.
-func (g *Flights[K, V]) fail(k K, c *call[V], err error) (ended bool) {
+func (g *Flights[K, V]) fail(k K, c *fetching[V], err error) (ended bool) {
 	leader := c.leader
 	g.mu.Lock()
 	waits := c.remove(leader)
@@ -185,12 +185,12 @@ func (g *Flights[K, V]) fail(k K, c *call[V], err error) (ended bool) {
 }
 
 // lead makes w's fetch the next one to run.
-func (c *call[V]) lead(w *waiter[V]) {
+func (c *fetching[V]) lead(w *waiter[V]) {
 	c.leader = w
 	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(w.ctx))
 }
 
-func (c *call[V]) remove(w *waiter[V]) bool {
+func (c *fetching[V]) remove(w *waiter[V]) bool {
 	i := slices.Index(c.waiters, w)
 	if i < 0 {
 		return false

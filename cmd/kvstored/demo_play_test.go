@@ -1,4 +1,4 @@
-package demo
+package main
 
 import (
 	"context"
@@ -60,10 +60,10 @@ func (p *inProcess) halt(context.Context) error {
 	return errors.Join(p.bad, <-p.ended)
 }
 
-func (p *inProcess) options(users, turns int) Options {
-	return Options{
+func (p *inProcess) options(users, turns int) demoOptions {
+	return demoOptions{
 		Users: users, Turns: turns, Seed: 1, PrefillTokensPerSecond: 1000, Socket: p.cfg.Listen.Socket,
-		Start: p.start, Stop: p.halt, Step: func(string) {}, Played: func(Turn) {},
+		Start: p.start, Stop: p.halt, Step: func(string) {}, Played: func(demoTurn) {},
 	}
 }
 
@@ -74,8 +74,8 @@ func TestRun(t *testing.T) {
 	played := 0
 	o := newInProcess(t).options(3, 3)
 	o.Step = func(what string) { steps = append(steps, what) }
-	o.Played = func(Turn) { played++ }
-	r, err := Run(t.Context(), o)
+	o.Played = func(demoTurn) { played++ }
+	r, err := playDemo(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestRun(t *testing.T) {
 func TestRunFails(t *testing.T) {
 	p := newInProcess(t)
 	p.bad = errors.New("it does not")
-	_, err := Run(t.Context(), p.options(1, 2))
+	_, err := playDemo(t.Context(), p.options(1, 2))
 	if !errors.Is(err, p.bad) {
 		t.Errorf("error %v", err)
 	}
@@ -106,13 +106,13 @@ func TestRunEnds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	p, played := newInProcess(t), 0
-	o := p.options(MostUsers, 10)
-	o.Played = func(Turn) {
+	o := p.options(mostUsers, 10)
+	o.Played = func(demoTurn) {
 		if played++; played == 3 {
 			stop()
 		}
 	}
-	_, err := Run(ctx, o)
+	_, err := playDemo(ctx, o)
 	if !errors.Is(err, context.Canceled) || played != 3 {
 		t.Errorf("%d played, error %v", played, err)
 	}

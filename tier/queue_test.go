@@ -1,4 +1,4 @@
-package fair_test
+package tier_test
 
 import (
 	"context"
@@ -12,28 +12,28 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // world is loads that take a second each through one queue, and what each
 // client has had.
 type world struct {
-	q    *fair.Queue
+	q    *tier.Queue
 	last atomic.Int64 // bytes that a load has brought: the guess at the next
 	mu   sync.Mutex
 	had  map[uint64]int64
 	run  sync.WaitGroup
 }
 
-func newWorld(l fair.Limit) *world {
-	w := &world{q: fair.New(l), had: make(map[uint64]int64)}
+func newWorld(l tier.Limit) *world {
+	w := &world{q: tier.NewQueue(l), had: make(map[uint64]int64)}
 	w.last.Store(1000)
 	return w
 }
 
 // job brings n chunks of so many bytes up, window at a time. The channel it
 // returns is closed when the first is there.
-func (w *world) job(t *testing.T, by fair.By, n, window int, bytes int64) (first chan struct{}) {
+func (w *world) job(t *testing.T, by tier.By, n, window int, bytes int64) (first chan struct{}) {
 	first = make(chan struct{})
 	ended := sync.OnceFunc(func() { close(first) })
 	work := make(chan struct{}, n)
@@ -79,12 +79,12 @@ func (w *world) jain() (index float64, had map[uint64]int64) {
 // many bytes as any other, for as long as all want some.
 func TestFairOverClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(fair.Limit{Loads: 8})
-		w.job(t, fair.By{Client: 1, Job: 1}, 2000, 64, 1000)
+		w := newWorld(tier.Limit{Loads: 8})
+		w.job(t, tier.By{Client: 1, Job: 1}, 2000, 64, 1000)
 		for j := range 50 {
-			w.job(t, fair.By{Client: 2, Job: uint64(j)}, 10+2*j, 16, 1000)
+			w.job(t, tier.By{Client: 2, Job: uint64(j)}, 10+2*j, 16, 1000)
 		}
-		w.job(t, fair.By{Client: 3, Job: 1}, 500, 64, 4000)
+		w.job(t, tier.By{Client: 3, Job: 1}, 500, 64, 4000)
 		time.Sleep(65 * time.Second) // a tenth of the work: before, one large chunk is much
 		for range 95 {
 			time.Sleep(5 * time.Second)
@@ -100,7 +100,7 @@ func TestFairOverClients(t *testing.T) {
 // rest checks that the queue is as if it were new.
 func (w *world) rest(t *testing.T) {
 	t.Helper()
-	if st := w.q.Stats(); st != (fair.Stats{}) {
+	if st := w.q.Stats(); st != (tier.QueueStats{}) {
 		t.Errorf("at the end: %+v", st)
 	}
 }
@@ -111,12 +111,12 @@ func (w *world) rest(t *testing.T) {
 func TestGuessTooHigh(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(fair.Limit{Loads: 32})
+			w := newWorld(tier.Limit{Loads: 32})
 			w.last.Store(16_000)
 			for _, c := range order {
 				jobs := []int{1, 5, 50}[c]
 				for j := range jobs {
-					w.cautious(t, fair.By{Client: uint64(c), Job: uint64(j)}, 1000/jobs, 64, 1000)
+					w.cautious(t, tier.By{Client: uint64(c), Job: uint64(j)}, 1000/jobs, 64, 1000)
 				}
 				time.Sleep(time.Second / 7)
 			}
@@ -126,7 +126,7 @@ func TestGuessTooHigh(t *testing.T) {
 }
 
 // cautious is a job that has four loads at a time until the first one ends.
-func (w *world) cautious(t *testing.T, by fair.By, n, window int, bytes int64) {
+func (w *world) cautious(t *testing.T, by tier.By, n, window int, bytes int64) {
 	first := min(n, 4)
 	ended := w.job(t, by, first, first, bytes)
 	w.run.Go(func() {
@@ -139,10 +139,10 @@ func (w *world) cautious(t *testing.T, by fair.By, n, window int, bytes int64) {
 // the only guess there is at what a load brings is what the last one brought.
 func TestMixedSizes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(fair.Limit{Loads: 32, Bytes: 256_000})
+		w := newWorld(tier.Limit{Loads: 32, Bytes: 256_000})
 		w.last.Store(64_000)
-		w.job(t, fair.By{Client: 1, Job: 1}, 1000, 64, 64_000)
-		w.job(t, fair.By{Client: 2, Job: 1}, 16_000, 64, 4_000)
+		w.job(t, tier.By{Client: 1, Job: 1}, 1000, 64, 64_000)
+		w.job(t, tier.By{Client: 2, Job: 1}, 16_000, 64, 4_000)
 		w.checkFair(t, 20*time.Second, 300*time.Second)
 	})
 }
@@ -164,14 +164,14 @@ func (w *world) checkFair(t *testing.T, from, to time.Duration) {
 // A short job is not kept waiting by a long one of the same client, nor by
 // another client's many.
 func TestShortAmongLong(t *testing.T) {
-	for name, by := range map[string]fair.By{"same client": {Client: 1, Job: 99}, "other client": {Client: 2, Job: 1}} {
+	for name, by := range map[string]tier.By{"same client": {Client: 1, Job: 99}, "other client": {Client: 2, Job: 1}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(fair.Limit{Loads: 4})
-				w.job(t, fair.By{Client: 1, Job: 1}, 1000, 64, 1000)
+				w := newWorld(tier.Limit{Loads: 4})
+				w.job(t, tier.By{Client: 1, Job: 1}, 1000, 64, 1000)
 				time.Sleep(10 * time.Second)
 				start := time.Now()
-				short := newWorld(fair.Limit{})
+				short := newWorld(tier.Limit{})
 				short.q = w.q
 				short.job(t, by, 4, 4, 1000)
 				short.run.Wait()
@@ -188,13 +188,13 @@ func TestShortAmongLong(t *testing.T) {
 // Idle work leaves room, and yields.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(fair.Limit{Loads: 8})
-		w.job(t, fair.By{Client: 1, Idle: true}, 100, 20, 1000)
+		w := newWorld(tier.Limit{Loads: 8})
+		w.job(t, tier.By{Client: 1, Idle: true}, 100, 20, 1000)
 		synctest.Wait()
 		if st := w.q.Stats(); st.Loads != 2 {
 			t.Errorf("%d idle loads under way; want 2 of 8", st.Loads)
 		}
-		w.job(t, fair.By{Client: 2}, 80, 20, 1000)
+		w.job(t, tier.By{Client: 2}, 80, 20, 1000)
 		time.Sleep(10 * time.Second)
 		w.mu.Lock()
 		n := w.had[1]
@@ -209,15 +209,15 @@ func TestIdle(t *testing.T) {
 
 func TestLimitBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := fair.New(fair.Limit{Loads: 100, Bytes: 10})
-		big, err := q.Enter(t.Context(), fair.By{Client: 1}, 50) // one always may
+		q := tier.NewQueue(tier.Limit{Loads: 100, Bytes: 10})
+		big, err := q.Enter(t.Context(), tier.By{Client: 1}, 50) // one always may
 		if err != nil {
 			t.Fatal(err)
 		}
-		entered := make(chan *fair.Pass)
+		entered := make(chan *tier.Pass)
 		for range 3 {
 			go func() {
-				p, err := q.Enter(t.Context(), fair.By{}, 5)
+				p, err := q.Enter(t.Context(), tier.By{}, 5)
 				if err != nil {
 					t.Error(err)
 				}
@@ -244,13 +244,13 @@ func TestLimitBytes(t *testing.T) {
 // same moment.
 func TestGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := fair.New(fair.Limit{Loads: 3, Bytes: 100})
+		q := tier.NewQueue(tier.Limit{Loads: 3, Bytes: 100})
 		var wg sync.WaitGroup
 		for i := range 500 {
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(20))*time.Second)
 				defer cancel()
-				p, err := q.Enter(ctx, fair.By{Client: uint64(i % 7), Job: uint64(i % 31), Idle: i%5 == 0}, int64(i%60))
+				p, err := q.Enter(ctx, tier.By{Client: uint64(i % 7), Job: uint64(i % 31), Idle: i%5 == 0}, int64(i%60))
 				if err != nil {
 					if !errors.Is(err, context.DeadlineExceeded) {
 						t.Error(err)
@@ -262,7 +262,7 @@ func TestGiveUp(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if st := q.Stats(); st != (fair.Stats{}) {
+		if st := q.Stats(); st != (tier.QueueStats{}) {
 			t.Errorf("at the end: %+v", st)
 		}
 	})
@@ -277,7 +277,7 @@ func TestOneLoadAtATime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 1))
 				const loads, span = 4, 400
-				w := newWorld(fair.Limit{Loads: loads})
+				w := newWorld(tier.Limit{Loads: loads})
 				wants := make(map[uint64]float64) // loads a second, if all were let in at once
 				for c := range uint64(5 + rng.IntN(30)) {
 					window, rest := 1, time.Duration(rng.IntN(3000))*time.Millisecond
@@ -288,7 +288,7 @@ func TestOneLoadAtATime(t *testing.T) {
 					}
 					wants[c] = float64(window) / (1 + rest.Seconds())
 					for range window {
-						w.again(t, fair.By{Client: c, Job: 1}, span*time.Second, rest)
+						w.again(t, tier.By{Client: c, Job: 1}, span*time.Second, rest)
 					}
 				}
 				w.run.Wait()
@@ -305,7 +305,7 @@ func TestOneLoadAtATime(t *testing.T) {
 }
 
 // again loads one chunk after the other, with a rest in between.
-func (w *world) again(t *testing.T, by fair.By, span, rest time.Duration) {
+func (w *world) again(t *testing.T, by tier.By, span, rest time.Duration) {
 	end := time.Now().Add(span)
 	w.run.Go(func() {
 		for time.Now().Before(end) {

@@ -1,4 +1,4 @@
-package sample
+package explain
 
 import (
 	"encoding/binary"
@@ -27,15 +27,15 @@ func chains(n, chunks, shared int) (out []key.Chain) {
 	return out
 }
 
-// BenchmarkAsked is what a request pays: of a prompt that is in the sample, and on average
+// BenchmarkSampled is what a request pays: of a prompt that is in the sample, and on average
 // where one in 16 sessions is; without a prefix that all have in common, and with one.
-func BenchmarkAsked(b *testing.B) {
+func BenchmarkSampled(b *testing.B) {
 	for _, chunks := range []int{24, 512} {
 		for _, shared := range []int{0, 8} {
 			list := chains(4096, chunks, shared)
 			for _, shift := range []uint8{0, 4} {
 				b.Run(fmt.Sprintf("chunks=%d/shared=%d/one-in=%d", chunks, shared, 1<<shift), func(b *testing.B) {
-					r := New(Options{Busy: func() time.Duration { return time.Hour }, Tiers: func() Tiers { return Tiers{} }})
+					r := NewRecorder(RecorderOptions{Busy: func() time.Duration { return time.Hour }, Tiers: func() Tiers { return Tiers{} }})
 					g := &gate{shift: shift, heads: make(map[uint64]struct{})}
 					for i := range shared {
 						g.heads[hashOf(&list[0].Space, &list[0].Hashes[i])] = struct{}{}
@@ -55,7 +55,7 @@ func BenchmarkAsked(b *testing.B) {
 }
 
 // BenchmarkBytes is what a full sample and its copy take, and the copy's JSON, in KiB. The
-// three are to stay below Bytes.
+// three are to stay below SampleBytes.
 func BenchmarkBytes(b *testing.B) {
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -81,7 +81,7 @@ func BenchmarkBytes(b *testing.B) {
 		b.ReportMetric(float64(kept>>10), "KiB-sample")
 		b.ReportMetric(float64(copied>>10), "KiB-copy")
 		b.ReportMetric(float64(len(text)>>10), "KiB-JSON")
-		b.ReportMetric(Bytes>>10, "KiB-allowed")
+		b.ReportMetric(SampleBytes>>10, "KiB-allowed")
 		runtime.KeepAlive(full)
 	}
 }

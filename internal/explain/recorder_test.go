@@ -1,4 +1,4 @@
-package sample
+package explain
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func TestRecorder(t *testing.T) {
 		var now atomic.Pointer[Tiers]
 		tiers := Tiers{DRAM: Tier{Bytes: 1 << 20, Chunks: 50, Policy: "lru"}, Write: "auto"}
 		now.Store(&tiers)
-		r := New(Options{
+		r := NewRecorder(RecorderOptions{
 			Tiers: func() Tiers { return *now.Load() }, Hits: func() (uint64, uint64) { return asked.Load(), hit.Load() },
 			Busy: func() time.Duration { return time.Hour },
 		})

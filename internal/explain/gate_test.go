@@ -1,4 +1,4 @@
-package sample
+package explain
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package demo
+package main
 
 import (
 	"bytes"
@@ -17,25 +17,25 @@ import (
 // The size of a demo: DRAM is too small for the conversations, so that the disk
 // has work, and both fit on a small machine.
 const (
-	DRAMBytes    = 256 << 20
-	DiskBytes    = 2 << 30
-	ChunkTokens  = 256
-	PayloadBytes = 768 << 10 // of every chunk
-	SystemTokens = 1024      // of the prompt that all conversations begin with
+	demoDRAMBytes    = 256 << 20
+	demoDiskBytes    = 2 << 30
+	demoChunkTokens  = 256
+	demoPayloadBytes = 768 << 10 // of every chunk
+	systemTokens = 1024      // of the prompt that all conversations begin with
 )
 
 // Bounds of a chat: users that fit into memory, and prompts that fit into DRAM.
 const (
-	MostUsers = 1_000_000
-	MostTurns = 60
+	mostUsers = 1_000_000
+	mostTurns = 60
 )
 
 // storeWait is how long a reserve may wait for room, and for the disk to catch
 // up: the engine makes its payloads up, faster than any disk writes.
 const storeWait = 30 * time.Second
 
-// Options of a demo.
-type Options struct {
+// demoOptions of a demo.
+type demoOptions struct {
 	Users, Turns           int // turns of each user
 	Seed                   uint64
 	PrefillTokensPerSecond float64 // speed at which an engine is assumed to compute prompts
@@ -44,12 +44,12 @@ type Options struct {
 	Start  func(context.Context) (chunks, bytes int64, err error) // returns when it is ready, and what it has on disk
 	Stop   func(context.Context) error                            // as an operator would
 	Step   func(what string)                                      // is told what begins now
-	Played func(turn Turn)                                        // is told of each prompt that was played
+	Played func(turn demoTurn)                                        // is told of each prompt that was played
 }
 
-// Run plays the first half, restarts the daemon and plays the second. Beside an
+// playDemo plays the first half, restarts the daemon and plays the second. Beside an
 // error the daemon may still run.
-func Run(ctx context.Context, o Options) (*Result, error) {
+func playDemo(ctx context.Context, o demoOptions) (*demoResult, error) {
 	next, end := iter.Pull(o.all())
 	defer end()
 	n, r := o.Users*o.Turns, o.newResult()
@@ -77,7 +77,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 }
 
 // restart ends the daemon and starts it again. All that it knows then comes from disk.
-func (o *Options) restart(ctx context.Context, r *Restart) (err error) {
+func (o *demoOptions) restart(ctx context.Context, r *demoRestart) (err error) {
 	o.Step("stopping the daemon, which writes what is unwritten")
 	begun := time.Now()
 	if err := o.Stop(ctx); err != nil {
@@ -92,8 +92,8 @@ func (o *Options) restart(ctx context.Context, r *Restart) (err error) {
 }
 
 // half plays n turns over one connection, as an engine would.
-func (o *Options) half(ctx context.Context, next func() (Turn, bool), n int, sums ...*Sums) error {
-	space := key.Space{Model: "demo", World: 1, DType: "generated", ChunkTokens: ChunkTokens, Method: key.SHA256}
+func (o *demoOptions) half(ctx context.Context, next func() (demoTurn, bool), n int, sums ...*demoSums) error {
+	space := key.Space{Model: "demo", World: 1, DType: "generated", ChunkTokens: demoChunkTokens, Method: key.SHA256}
 	b, err := key.NewBuilder(space)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (o *Options) half(ctx context.Context, next func() (Turn, bool), n int, sum
 		return err
 	}
 	defer c.Close()
-	e, begun := engine{client: c, builder: b, want: make([]byte, PayloadBytes)}, time.Now()
+	e, begun := demoEngine{client: c, builder: b, want: make([]byte, demoPayloadBytes)}, time.Now()
 	for range n {
 		turn, _ := next()
 		played, err := e.play(ctx, turn.Tokens)
@@ -121,17 +121,17 @@ func (o *Options) half(ctx context.Context, next func() (Turn, bool), n int, sum
 	return nil
 }
 
-// engine plays prompts over one connection. A payload follows from its key, so that any
+// demoEngine plays prompts over one connection. A payload follows from its key, so that any
 // process knows each byte of it.
-type engine struct {
+type demoEngine struct {
 	client  *client.Client
 	builder *key.Builder
 	chain   key.Chain
 	want    []byte // a payload, as it must be
 }
 
-// played is what became of one prompt.
-type played struct {
+// demoPlayed is what became of one prompt.
+type demoPlayed struct {
 	tokens, chunks int
 	tiers          client.TierCounts // where its verified prefix was found
 	read, wrong    int               // chunks that were compared, those with a wrong byte
@@ -141,7 +141,7 @@ type played struct {
 
 // play asks for a prompt, waits for its ready prefix, compares every byte of it, stores
 // the missing chunks, and gives the lease back.
-func (e *engine) play(ctx context.Context, tokens []uint32) (p played, err error) {
+func (e *demoEngine) play(ctx context.Context, tokens []uint32) (p demoPlayed, err error) {
 	if err := e.builder.Tokens(&e.chain, tokens, key.Options{}); err != nil {
 		return p, err
 	}
@@ -175,12 +175,12 @@ func (e *engine) play(ctx context.Context, tokens []uint32) (p played, err error
 }
 
 // store stores the chunks from one on that are worth it, as far as there is room.
-func (e *engine) store(ctx context.Context, job *client.Job, first int, p *played) error {
+func (e *demoEngine) store(ctx context.Context, job *client.Job, first int, p *demoPlayed) error {
 	n := min(job.Match().Worth, e.chain.Len()) - first
 	if n <= 0 {
 		return nil
 	}
-	o := client.ReserveOptions{First: first, Count: n, Size: PayloadBytes, Wait: storeWait}
+	o := client.ReserveOptions{First: first, Count: n, Size: demoPayloadBytes, Wait: storeWait}
 	results, err := e.client.Store(ctx, job.Prompt(), o, nil, func(i int, dst []byte) error {
 		fill(dst, e.chain.Key(first+i))
 		return nil
@@ -214,45 +214,42 @@ func fill(payload []byte, k key.Key) {
 	rand.NewChaCha8(seed).Read(payload)
 }
 
-// Result is what demo --json prints.
-type Result struct {
+// demoResult is what demo --json prints.
+type demoResult struct {
 	Users        int     `json:"users"`
 	Turns        int     `json:"turns"`
 	SystemTokens int     `json:"system_prompt_tokens"`
 	ChunkTokens  int     `json:"chunk_tokens"`
 	PayloadBytes int     `json:"payload_bytes"`
 	DRAMBytes    int64   `json:"dram_bytes"`
-	Total        Sums    `json:"total"`
-	Before       Sums    `json:"before_restart"`
-	After        Sums    `json:"after_restart"`
-	Restart      Restart `json:"restart"`
-	Saved        Saved   `json:"saved"`
+	Total        demoSums    `json:"total"`
+	Before       demoSums    `json:"before_restart"`
+	After        demoSums    `json:"after_restart"`
+	Restart      demoRestart `json:"restart"`
+	Saved        demoSaved   `json:"saved"`
 }
 
-// Restart is what stopping and starting the daemon took and brought.
-type Restart struct {
+// demoRestart is what stopping and starting the daemon took and brought.
+type demoRestart struct {
 	StopSeconds  float64 `json:"stop_seconds"` // with everything unwritten written
 	StartSeconds float64 `json:"start_seconds"`
 	ChunksBack   int64   `json:"chunks_back"` // known again, from disk alone
 	BytesBack    int64   `json:"bytes_back"`
 }
 
-// Saved is what the hits were worth, at an assumed speed.
-type Saved struct {
+// demoSaved is what the hits were worth, at an assumed speed.
+type demoSaved struct {
 	Tokens                 int64   `json:"tokens"`
 	PrefillTokensPerSecond float64 `json:"assumed_prefill_tokens_per_second"`
 	PrefillSeconds         float64 `json:"prefill_seconds"`
 	WaitedSeconds          float64 `json:"waited_seconds"` // for prefixes to be ready
 }
 
-// TierNames are the tiers that prompts are found in, as the protocol has them.
-var TierNames = [...]string{"cpu", "disk", "remote"}
-
 // maxTimes is how many prompts percentiles are of, at most: the first ones.
 const maxTimes = 1 << 20
 
-// Sums are of some prompts.
-type Sums struct {
+// demoSums are of some prompts.
+type demoSums struct {
 	Requests     int              `json:"requests"`
 	PromptTokens int64            `json:"total_prompt_tokens"`
 	PromptChunks int64            `json:"block_accesses"`
@@ -275,31 +272,31 @@ type Sums struct {
 	lookups, ready []time.Duration
 }
 
-func (o *Options) newResult() *Result {
-	r := &Result{
-		Users: o.Users, Turns: o.Turns, SystemTokens: SystemTokens, ChunkTokens: ChunkTokens, PayloadBytes: PayloadBytes, DRAMBytes: DRAMBytes,
-		Saved: Saved{PrefillTokensPerSecond: o.PrefillTokensPerSecond},
+func (o *demoOptions) newResult() *demoResult {
+	r := &demoResult{
+		Users: o.Users, Turns: o.Turns, SystemTokens: systemTokens, ChunkTokens: demoChunkTokens, PayloadBytes: demoPayloadBytes, DRAMBytes: demoDRAMBytes,
+		Saved: demoSaved{PrefillTokensPerSecond: o.PrefillTokensPerSecond},
 	}
-	for _, s := range []*Sums{&r.Total, &r.Before, &r.After} {
+	for _, s := range []*demoSums{&r.Total, &r.Before, &r.After} {
 		s.TierTokens, s.TierChunks = make(map[string]int64), make(map[string]int64)
 	}
 	return r
 }
 
-func (s *Sums) add(p *played) {
+func (s *demoSums) add(p *demoPlayed) {
 	s.Requests++
 	s.PromptTokens += int64(p.tokens)
 	s.PromptChunks += int64(p.chunks)
 	for i, n := range p.tiers {
 		s.HitTokens += int64(n.Tokens)
 		s.HitChunks += int64(n.Chunks)
-		s.TierTokens[TierNames[i]] += int64(n.Tokens)
-		s.TierChunks[TierNames[i]] += int64(n.Chunks)
+		s.TierTokens[tierNames[i]] += int64(n.Tokens)
+		s.TierChunks[tierNames[i]] += int64(n.Chunks)
 	}
 	s.Wrong += int64(p.wrong)
 	s.Stored += int64(p.stored)
-	s.BytesRead += int64(p.read) * PayloadBytes
-	s.BytesWritten += int64(p.stored) * PayloadBytes
+	s.BytesRead += int64(p.read) * demoPayloadBytes
+	s.BytesWritten += int64(p.stored) * demoPayloadBytes
 	s.waited += p.ready
 	if len(s.lookups) < maxTimes {
 		s.lookups, s.ready = append(s.lookups, p.lookup), append(s.ready, p.ready)
@@ -307,8 +304,8 @@ func (s *Sums) add(p *played) {
 }
 
 // finish fills in what follows from all prompts.
-func (r *Result) finish() {
-	for _, s := range []*Sums{&r.Total, &r.Before, &r.After} {
+func (r *demoResult) finish() {
+	for _, s := range []*demoSums{&r.Total, &r.Before, &r.After} {
 		s.GBPerSecond = float64(s.BytesRead+s.BytesWritten) / 1e9 / max(s.Seconds, 1e-9)
 		s.LookupP50, s.LookupP99 = percentiles(s.lookups)
 		s.ReadyP50, s.ReadyP99 = percentiles(s.ready)
@@ -327,8 +324,8 @@ func percentiles(times []time.Duration) (p50, p99 float64) {
 	return at((len(times) - 1) / 2), at((len(times) - 1) * 99 / 100)
 }
 
-// Turn is one prompt.
-type Turn struct {
+// demoTurn is one prompt.
+type demoTurn struct {
 	User   int
 	Number int      // of the user's turn, from 0
 	Tokens []uint32 // borrowed: good until the next turn is asked for
@@ -347,13 +344,13 @@ const (
 // all yields every turn of every user, each user's in their order. They share a system
 // prompt, and each prompt of a user is the one before, the answer to it, and what the user
 // says next. Equal options yield equal turns.
-func (o *Options) all() iter.Seq[Turn] {
-	return func(yield func(Turn) bool) {
+func (o *demoOptions) all() iter.Seq[demoTurn] {
+	return func(yield func(demoTurn) bool) {
 		rng := rand.New(rand.NewPCG(o.Seed, 0))
-		prompt := say(rng, nil, SystemTokens)
-		open := make([]Turn, 0, o.Users) // the next of each user that has one, the last speaker's last
+		prompt := say(rng, nil, systemTokens)
+		open := make([]demoTurn, 0, o.Users) // the next of each user that has one, the last speaker's last
 		for user := range o.Users {
-			open = append(open, Turn{User: user})
+			open = append(open, demoTurn{User: user})
 		}
 		for len(open) > 0 {
 			i := rng.IntN(len(open))
@@ -361,8 +358,8 @@ func (o *Options) all() iter.Seq[Turn] {
 				i = len(open) - 1 - rng.IntN(min(activeUsers, len(open)))
 			}
 			turn := open[i]
-			prompt = o.prompt(prompt[:SystemTokens], turn)
-			if !yield(Turn{turn.User, turn.Number, prompt}) {
+			prompt = o.prompt(prompt[:systemTokens], turn)
+			if !yield(demoTurn{turn.User, turn.Number, prompt}) {
 				return
 			}
 			open = slices.Delete(open, i, i+1)
@@ -374,7 +371,7 @@ func (o *Options) all() iter.Seq[Turn] {
 }
 
 // prompt appends what a user and the assistant have said by a turn.
-func (o *Options) prompt(prompt []uint32, at Turn) []uint32 {
+func (o *demoOptions) prompt(prompt []uint32, at demoTurn) []uint32 {
 	rng := rand.New(rand.NewPCG(o.Seed, uint64(at.User)+1))
 	for turn := range at.Number + 1 {
 		if turn > 0 {

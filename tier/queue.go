@@ -1,9 +1,11 @@
-package fair
+package tier
 
 import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // Limit is what may be under way at a time. One load always may.
@@ -35,8 +37,8 @@ type Queue struct {
 	}
 }
 
-// New returns an empty queue.
-func New(l Limit) *Queue {
+// NewQueue returns an empty queue.
+func NewQueue(l Limit) *Queue {
 	q := &Queue{limit: l}
 	q.limit.Loads = max(1, l.Loads)
 	return q
@@ -60,7 +62,7 @@ func (q *Queue) Enter(ctx context.Context, by By, bytes int64) (*Pass, error) {
 		return nil, err
 	}
 	p := q.join(by, bytes)
-	Queued(ctx)
+	base.Queued(ctx)
 	if p.in == nil {
 		return p, nil
 	}
@@ -156,8 +158,8 @@ func (q *Queue) fits(bytes int64) bool {
 	return q.limit.Bytes == 0 || q.mu.bytes+bytes <= q.limit.Bytes
 }
 
-// Stats is how busy a queue is.
-type Stats struct {
+// QueueStats is how busy a queue is.
+type QueueStats struct {
 	Loads   int   // under way
 	Bytes   int64 // of these
 	Waiting int
@@ -165,8 +167,8 @@ type Stats struct {
 }
 
 // Stats returns a snapshot.
-func (q *Queue) Stats() Stats {
+func (q *Queue) Stats() QueueStats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return Stats{Loads: q.mu.loads, Bytes: q.mu.bytes, Waiting: q.mu.busy.alive + q.mu.spare.alive - q.mu.loads, Clients: len(q.mu.busy.kids) - len(q.mu.busy.idle)}
+	return QueueStats{Loads: q.mu.loads, Bytes: q.mu.bytes, Waiting: q.mu.busy.alive + q.mu.spare.alive - q.mu.loads, Clients: len(q.mu.busy.kids) - len(q.mu.busy.idle)}
 }

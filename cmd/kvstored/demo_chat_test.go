@@ -1,4 +1,4 @@
-package demo
+package main
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 // TestChat: every user takes every turn in order, each prompt begins with the
 // one before, all begin with the system prompt, and it is all the same again.
 func TestChat(t *testing.T) {
-	c := Options{Users: 9, Turns: 5, Seed: 7}
+	c := demoOptions{Users: 9, Turns: 5, Seed: 7}
 	last := make(map[int][]uint32)
 	turns := make(map[int]int)
 	var order []int
@@ -19,9 +19,9 @@ func TestChat(t *testing.T) {
 		}
 		turns[turn.User]++
 		if system == nil {
-			system = slices.Clone(turn.Tokens[:SystemTokens])
+			system = slices.Clone(turn.Tokens[:systemTokens])
 		}
-		if !slices.Equal(turn.Tokens[:SystemTokens], system) {
+		if !slices.Equal(turn.Tokens[:systemTokens], system) {
 			t.Fatalf("user %d, turn %d: another system prompt", turn.User, turn.Number)
 		}
 		before := last[turn.User]
@@ -36,7 +36,7 @@ func TestChat(t *testing.T) {
 			t.Errorf("user %d took %d of %d turns", u, turns[u], c.Turns)
 		}
 	}
-	if slices.Equal(last[0][:SystemTokens+100], last[1][:SystemTokens+100]) {
+	if slices.Equal(last[0][:systemTokens+100], last[1][:systemTokens+100]) {
 		t.Error("two users say the same")
 	}
 	i := 0

@@ -1,4 +1,4 @@
-package sample
+package explain
 
 import (
 	"encoding/binary"
@@ -25,7 +25,7 @@ const (
 	headShare, headLeast, headQuarter = 64, 16, 4
 	// While fewer spaces are known, all prompts of one that is not are taken: a session is
 	// told from a model by the heads of its space, which the next shrinking finds.
-	mostSpaces = 256
+	mostKnown = 256
 	// A window is long enough where its chunks are so many times those of the largest
 	// cache, and much too long where they are so many times as many again.
 	turnovers, tooLong = 4, 4
@@ -321,7 +321,7 @@ func (g *gate) takes(c *key.Chain) bool {
 // isNew reports whether nothing is known of a space, though there are few.
 func (g *gate) isNew(space uint64) bool {
 	_, known := g.spaces[space]
-	return !known && len(g.spaces) < mostSpaces
+	return !known && len(g.spaces) < mostKnown
 }
 
 // spaceOf is what the sample knows of a space.

@@ -1,4 +1,4 @@
-package fair_test
+package tier_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // ref is a value with counted references, as blocks have.
@@ -36,8 +36,8 @@ func (r ref) release() {
 
 var errTry = errors.New("try again")
 
-func newGroup() *fair.Flights[string, ref] {
-	return &fair.Flights[string, ref]{
+func newGroup() *tier.Flights[string, ref] {
+	return &tier.Flights[string, ref]{
 		Clone:   ref.clone,
 		Discard: ref.release,
 	}
@@ -51,7 +51,7 @@ type outcome struct {
 
 // do calls Do in a goroutine and returns once every goroutine is blocked, so
 // that calls arrive in the order written.
-func do(ctx context.Context, g *fair.Flights[string, ref], fetch fair.Fetch[ref]) <-chan outcome {
+func do(ctx context.Context, g *tier.Flights[string, ref], fetch tier.Fetch[ref]) <-chan outcome {
 	out := make(chan outcome, 1)
 	go func() {
 		v, err := g.Do(ctx, "k", fetch)
@@ -61,9 +61,9 @@ func do(ctx context.Context, g *fair.Flights[string, ref], fetch fair.Fetch[ref]
 	return out
 }
 
-// after returns a fetch that takes a second of fake time, ends early with its
+// fetchAfter returns a fetch that takes a second of fake time, ends early with its
 // context, and counts itself.
-func after(runs *int, v ref, err error) fair.Fetch[ref] {
+func fetchAfter(runs *int, v ref, err error) tier.Fetch[ref] {
 	return func(ctx context.Context) (ref, error) {
 		*runs++
 		select {
@@ -75,7 +75,7 @@ func after(runs *int, v ref, err error) fair.Fetch[ref] {
 	}
 }
 
-func never(t *testing.T) fair.Fetch[ref] {
+func never(t *testing.T) tier.Fetch[ref] {
 	return func(context.Context) (ref, error) {
 		t.Error("a fetch ran that should not")
 		return ref{}, errTry
@@ -106,7 +106,7 @@ func wantRefs(t *testing.T, v ref, want int32) {
 func TestOneFetchForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, v, runs := newGroup(), newRef(), 0
-		leader := do(t.Context(), g, after(&runs, v, nil))
+		leader := do(t.Context(), g, fetchAfter(&runs, v, nil))
 		second := do(t.Context(), g, never(t))
 		third := do(t.Context(), g, never(t))
 		wantValue(t, "leader", leader, v)
@@ -116,7 +116,7 @@ func TestOneFetchForAll(t *testing.T) {
 
 		// Nothing is remembered: the next caller fetches again.
 		w := newRef()
-		wantValue(t, "next", do(t.Context(), g, after(&runs, w, nil)), w)
+		wantValue(t, "next", do(t.Context(), g, fetchAfter(&runs, w, nil)), w)
 		if runs != 2 {
 			t.Errorf("%d fetches, want 2", runs)
 		}
@@ -141,7 +141,7 @@ func TestKeysDoNotWaitForEachOther(t *testing.T) {
 func TestWaiterLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, v, runs := newGroup(), newRef(), 0
-		leader := do(t.Context(), g, after(&runs, v, nil))
+		leader := do(t.Context(), g, fetchAfter(&runs, v, nil))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		wantErr(t, "waiter", do(ctx, g, never(t)), context.DeadlineExceeded)
@@ -202,9 +202,9 @@ func TestEndedContextFetchesNothing(t *testing.T) {
 func TestFailingLeaderPassesItsTurnOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, v, failed, done := newGroup(), newRef(), 0, 0
-		first := do(t.Context(), g, after(&failed, ref{}, errTry))
-		second := do(t.Context(), g, after(&failed, ref{}, errTry))
-		third := do(t.Context(), g, after(&done, v, nil))
+		first := do(t.Context(), g, fetchAfter(&failed, ref{}, errTry))
+		second := do(t.Context(), g, fetchAfter(&failed, ref{}, errTry))
+		third := do(t.Context(), g, fetchAfter(&done, v, nil))
 		fourth := do(t.Context(), g, never(t))
 		wantErr(t, "first", first, errTry)
 		wantErr(t, "second", second, errTry)
@@ -222,8 +222,8 @@ func TestLeaderLeftAndFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, v, runs := newGroup(), newRef(), 0
 		ctx, cancel := context.WithCancel(t.Context())
-		leader := do(ctx, g, after(&runs, ref{}, errTry))
-		waiter := do(t.Context(), g, after(&runs, v, nil))
+		leader := do(ctx, g, fetchAfter(&runs, ref{}, errTry))
+		waiter := do(t.Context(), g, fetchAfter(&runs, v, nil))
 		cancel()
 		wantErr(t, "leader", leader, context.Canceled)
 		wantValue(t, "waiter", waiter, v)
@@ -249,7 +249,7 @@ func TestNewcomerAfterAllLeft(t *testing.T) {
 			if !ended {
 				t.Error("two fetches at a time")
 			}
-			return after(&runs, v, nil)(ctx)
+			return fetchAfter(&runs, v, nil)(ctx)
 		})
 		wantValue(t, "newcomer", newcomer, v)
 	})
@@ -257,7 +257,7 @@ func TestNewcomerAfterAllLeft(t *testing.T) {
 
 func TestZeroGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g fair.Flights[int, string]
+		var g tier.Flights[int, string]
 		slow := func(context.Context) (string, error) { time.Sleep(time.Second); return "v", nil }
 		var wg sync.WaitGroup
 		for range 3 {

@@ -1,4 +1,4 @@
-package fair_test
+package tier_test
 
 import (
 	"context"
@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/fair"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // TestStress lets callers come, leave and fail in every order. In all of them
 // each key has one fetch at a time and no reference is left over.
 func TestStress(t *testing.T) {
 	const keys, callers, rounds = 3, 16, 300
-	g := &fair.Flights[int, ref]{
+	g := &tier.Flights[int, ref]{
 		Clone:   ref.clone,
 		Discard: ref.release,
 	}
@@ -24,7 +24,7 @@ func TestStress(t *testing.T) {
 		made    []ref
 		wg      sync.WaitGroup
 	)
-	fetch := func(k, n int) fair.Fetch[ref] {
+	fetch := func(k, n int) tier.Fetch[ref] {
 		return func(ctx context.Context) (ref, error) {
 			if running[k].Add(1) != 1 {
 				t.Error("two fetches of one key at a time")

@@ -1,4 +1,4 @@
-package fair
+package tier
 
 import "testing"
 
@@ -10,7 +10,7 @@ func TestIdleIsBounded(t *testing.T) {
 		"jobs":    func(i uint64) By { return By{Client: 1, Job: i} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := New(Limit{Loads: 2})
+			q := NewQueue(Limit{Loads: 2})
 			first := q.join(by(0), 1)
 			for i := range uint64(5000) {
 				q.join(by(1+i), int64(i%7)).Leave(int64(1 + i%7))

@@ -1,4 +1,4 @@
-package sample
+package explain
 
 import (
 	"cmp"
@@ -20,8 +20,8 @@ const (
 	idleShare = 0.002                  // besides, of the time in which the process did nothing
 )
 
-// Options of a Recorder.
-type Options struct {
+// RecorderOptions of a Recorder.
+type RecorderOptions struct {
 	// Tiers returns the tiers as they are. A Disk of no bytes is none.
 	Tiers func() Tiers
 	// Hits returns how many tokens clients have asked for since the start, and how many of
@@ -37,7 +37,7 @@ type Options struct {
 
 // Recorder keeps a sample of what clients ask for. It is safe for concurrent use.
 type Recorder struct {
-	o       Options
+	o       RecorderOptions
 	started time.Time
 	gate    atomic.Pointer[gate]
 	queue   queue
@@ -57,8 +57,8 @@ type Recorder struct {
 	}
 }
 
-// New makes a Recorder; Run has it work.
-func New(o Options) *Recorder {
+// NewRecorder makes a Recorder; Run has it work.
+func NewRecorder(o RecorderOptions) *Recorder {
 	r := &Recorder{o: o, started: time.Now()}
 	r.queue.wake = make(chan struct{}, 1)
 	r.book.book = newBook(cmp.Or(o.Chunks, maxChunks))
@@ -123,18 +123,18 @@ func idle(elapsed, used time.Duration) time.Duration { return max(0, elapsed-use
 // Spent is the processor time that the sample, and what requests note for it, have taken.
 func (r *Recorder) Spent() time.Duration { return time.Duration(r.spent.Load() + r.notes.all.Load()) }
 
-// Stats is what the sample takes.
-type Stats struct {
+// SampleStats is what the sample takes.
+type SampleStats struct {
 	Share   float64 `json:"share"`   // of all sessions, those that are in it
 	Dropped uint64  `json:"dropped"` // prompts that came too fast for it
 	Seconds float64 `json:"seconds"` // of processor time
 }
 
 // Stats returns the present numbers.
-func (r *Recorder) Stats() Stats {
+func (r *Recorder) Stats() SampleStats {
 	r.book.Lock()
 	defer r.book.Unlock()
-	return Stats{1 / float64(uint64(1)<<r.book.shift), r.book.dropped, r.Spent().Seconds()}
+	return SampleStats{1 / float64(uint64(1)<<r.book.shift), r.book.dropped, r.Spent().Seconds()}
 }
 
 // Sample returns a copy of the sample, with all that came before.
@@ -229,8 +229,8 @@ func (r *Recorder) sizes() sizes {
 	return sizes{int64(smallestCache * float64(smallest)), largestCache * (t.DRAM.Chunks + t.Disk.Chunks)}
 }
 
-// Bytes is the most memory that a Recorder takes, and a copy of its sample.
-const Bytes = 32 << 20
+// SampleBytes is the most memory that a Recorder takes, and a copy of its sample.
+const SampleBytes = 32 << 20
 
 const (
 	metered = 32                     // one of so many notes is timed, and stands for all

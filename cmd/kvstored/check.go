@@ -261,6 +261,11 @@ func summarize(w io.Writer, c *config.Config, here bool, keeper string) {
 	summarizeAccess(&l, c)
 	if c.Admin.Listen != "" {
 		l.Row("metrics", "http://%s/metrics", c.Admin.Listen)
+		names := "without names of clients and prompts, which admin.dashboard: true shows"
+		if c.Admin.Dashboard {
+			names = "with names of clients and prompts, for all who reach it (admin.dashboard)"
+		}
+		l.Row("dashboard", "http://%s/dashboard/, %s", c.Admin.Listen, names)
 	}
 	summarizeDRAM(&l, c)
 	if c.CPU.Keep && keeper != "" {

@@ -369,18 +369,6 @@ class TestTrouble(Linked):
             self.assertTrue(self.loaded(target, self.transfers(keys, range(20, 28))))
             self.assertEqual([page(kvcache, 20 + p) for p in range(8)], [want[p] for p in range(8)])
 
-    def test_a_rank_that_stores_nothing(self) -> None:
-        """It finds out as well that a daemon which has hung answers again."""
-        with Daemon() as daemon:
-            kvcache, keys = MHATokenToKVPool(), chain("replica", 4)
-            target = self.linker(kvcache, socket=daemon.socket)
-            self.assertTrue(self.offloaded(target, self.transfers(keys, range(4))))
-            target._owns, target._hangs = False, True
-            self.assertEqual(target.lookup("request", self.transfers(keys)), [])
-            with self.assertLogs("kvstored.sglang", "WARNING"):
-                self.assertTrue(self.offloaded(target, self.transfers(keys, range(4))))
-            self.assertEqual(len(target.lookup("request", self.transfers(keys))), 4)
-
     def test_a_daemon_that_hangs(self) -> None:
         """Of all offloads and loads one each waits for its timeout, and then nothing waits for
         the daemon until it answers."""

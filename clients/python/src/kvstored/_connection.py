@@ -209,7 +209,7 @@ class Link:
         except DeadlineExceeded:
             if not self._leave(call, undo):
                 return
-            self._doubt(deadline - began, arrived)
+            self.doubt(deadline - began, arrived)
             raise
         except Error:
             raise
@@ -217,9 +217,9 @@ class Link:
             self.fail(Disconnected("interrupted while a reply was waited for"))
             raise
 
-    def _doubt(self, seconds: float, arrived: int) -> None:
-        """After so many seconds in vain: if nothing came either, nobody should try before
-        something has."""
+    def doubt(self, seconds: float, arrived: int) -> None:
+        """After so many seconds in vain: if nothing came either, nobody tries before something
+        has, such as the answer to a ping."""
         if seconds >= _DOUBT and self._arrived == arrived and not self.stalled:
             self.stalled = True
             self.post(Op.PING, wire.ping())
@@ -424,7 +424,7 @@ class Link:
                     if at <= before:
                         left = left[:before]
                         if out:
-                            self._doubt(deadline - began, arrived)
+                            self.doubt(deadline - began, arrived)
                         raise DeadlineExceeded("the daemon takes no requests") from None
                     break
         finally:
@@ -763,7 +763,7 @@ class Connection:
                     if self._closed:
                         break
                     self._attach()
-                self._outage.is_over(self.socket)
+                    self._outage.is_over(self.socket)
                 backoff = _BACKOFF[0]
             except Exception as e:  # whatever it is, this thread goes on
                 if self._closed:
@@ -780,7 +780,10 @@ class Connection:
         link.tend(_TICK)
         if not link.stalled:
             self._stalled_since = None
-        elif self._stalled_since is None:
+            self._outage.is_over(self.socket)
+            return
+        self._outage.goes_on(DeadlineExceeded(f"{self.socket}: the daemon does not answer"))
+        if self._stalled_since is None:
             self._stalled_since = time.monotonic()
         elif time.monotonic() - self._stalled_since > _STALL:
             link.fail(DeadlineExceeded(f"no sign of life for {_STALL:.0f} s"))

@@ -13,7 +13,7 @@ from . import bulk, fill as fills, job as jobs, options
 from ._connection import DEFAULT_SOCKET, Call, Connection, Frame, Link, default_socket, due
 from ._wire import Buffer, Code, Op, SpaceInfo
 from .answers import Chunk, Count, Flushed, Grant, Hinted, Match, Reason, State, Stored
-from .errors import MISTAKES, NO_ROOM, Disconnected, Error, ProtocolError, Refused
+from .errors import MISTAKES, NO_ROOM, DeadlineExceeded, Disconnected, Error, ProtocolError, Refused
 from .fill import Commits, Fill, outcome
 from .job import Job
 from .memory import Mapping, whole
@@ -424,7 +424,7 @@ class Client(Connection):
             asked = self._asked(link, prompts[0] if prompts else None, until, configs, ranks, groups, prefill_rate=prefill_rate)
             flags = wire.PREFETCH_FLAGS_PIN * pin | wire.PREFETCH_FLAGS_ALONE * alone | wire.PREFETCH_FLAGS_SHARED * shared
             body = wire.batch(search, flags, policy, int(load_deadline * 1000), _OVERTAKEN, rows, **asked)
-            asking.link = link
+            asking.link, asking.arrived = link, link._arrived
             asking.call = link.begin(Op.BATCH, body, until)
         except Error as e:
             asking.error = e
@@ -778,10 +778,11 @@ class Asking:
     link: Optional[Link] = None
     call: Optional[Call] = None
     deadline = 0.0
+    arrived = 0  # at the link before it
     error: Optional[Error] = None
 
     def __init__(self, client: Client, count: int, ranks: int) -> None:
-        self._client, self._count, self._ranks = client, count, ranks
+        self._client, self._count, self._ranks, self._began = client, count, ranks, time.monotonic()
 
     def __enter__(self) -> None: ...
 
@@ -797,6 +798,8 @@ class Asking:
                 return [self._client._batched(self.link, job, self._ranks) for job in reply.jobs], reply.order
         except Error as e:
             self.error = e
+            if isinstance(e, DeadlineExceeded) and self.link is not None:
+                self.link.doubt(time.monotonic() - self._began, self.arrived)
         error = self.error or Disconnected("nothing was asked")
         self._client._missed(error)
         return [Job(None, self._client.timeout, error=error) for _ in range(self._count)], list(range(self._count))

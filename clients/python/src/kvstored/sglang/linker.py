@@ -47,7 +47,6 @@ log = logging.getLogger("kvstored.sglang")
 _BATCH = 128  # pages of one store
 _ANSWERS = 1024  # requests whose lookup is remembered until they load
 _ANSWER_SECONDS = 2.0  # less than a lease is kept
-_PING_SECONDS = 0.5  # that an answer may take, and from one to the next
 
 KEYS = {
     **options.COMMON,
@@ -129,7 +128,6 @@ class KvstoredLinker(UnifiedCacheLinker):
         self._offloads: "Deque[Future[bool]]" = collections.deque()
         self._loader = ThreadPoolExecutor(1, "kvstored-load")
         self._storer = ThreadPoolExecutor(1, "kvstored-store")
-        self._hangs, self._ping_at = False, 0.0
 
     # ---- what is there -----------------------------------------------------------
 
@@ -152,7 +150,7 @@ class KvstoredLinker(UnifiedCacheLinker):
 
     def _ask(self, sides: Sequence[Side], keys: List[bytes]) -> _Answer:
         nothing, began = _Answer(keys, time.monotonic() + _ANSWER_SECONDS), time.monotonic()
-        if self._hangs or not self._client.attached or self._client.arena is None:
+        if not self._client.attached or self._client.arena is None:
             return nothing._replace(until=began)
         members = [Member(self._pages[side.name].space, side.kind(self._page)) for side in sides]
         run = digests(keys)
@@ -163,7 +161,6 @@ class KvstoredLinker(UnifiedCacheLinker):
         )
         job = there.job
         if job is None:
-            self._late(began, self._timeouts[0])
             return nothing
         self._hints.keep(job)
         job.wait(ALL, self._timeouts[0] - (time.monotonic() - began))
@@ -182,22 +179,6 @@ class KvstoredLinker(UnifiedCacheLinker):
         known = self._answered.pop(rid, None)
         if known is not None and known.job is not None and self._hints.take(known.job):
             known.job.release_soon()
-
-    def _late(self, began: float, timeout: float, ping: float = 0.0) -> None:
-        """A daemon that has let a call run out of its time, and a ping after it, is not
-        waited for again until it answers."""
-        if time.monotonic() - began >= timeout and not self._hangs and not (ping and self._client.ping(timeout=ping)):
-            self._hangs, self._ping_at = True, 0.0
-            log.warning("kvstored: the daemon does not answer: everything is a miss until it does")
-
-    def _answers(self) -> bool:
-        """Asked by the threads that load and store."""
-        if self._hangs and time.monotonic() >= self._ping_at:
-            self._ping_at = time.monotonic() + _PING_SECONDS
-            self._hangs = not self._client.ping(timeout=_PING_SECONDS)
-            if not self._hangs:
-                log.warning("kvstored: the daemon answers again")
-        return not self._hangs and self._client.attached
 
     # ---- loads -------------------------------------------------------------------
 
@@ -286,21 +267,15 @@ class KvstoredLinker(UnifiedCacheLinker):
         """Whether leases prove what a GPU has copied until now. Of CPUs sums do."""
         if self._memory is HOST:
             return False
-        began = time.monotonic()
-        held = not self._hangs and all(load.job is not None and load.job.renew(self._timeouts[0]) > 0 for load in loads)
-        if not held:
-            self._late(began, self._timeouts[0], _PING_SECONDS)
-        return held
+        return self._client.attached and all(load.job is not None and load.job.renew(self._timeouts[0]) > 0 for load in loads)
 
     def _load_whole(self, part: _Part) -> bool:
         """For pages that are not all up under a lease, or not page-locked for a GPU: from
         where the job's lie, as far as that is proved, and else by their keys."""
         places, pages = _places(part.pool, part.indices, len(part.keys)), self._pages[pool_name(part.pool.name)]
         n = self._memory.scatter(part.rows, places, True, time.monotonic() + self._timeouts[1]) if len(part.rows) == len(part.keys) else 0
-        if n < len(part.keys) and self._answers():
-            began, chain = time.monotonic(), self._chains.before(digests(part.keys[n:]))
-            n += pages.load(part.keys[n:], places[n:], self._timeouts[1], chain)
-            self._late(began, self._timeouts[1], _PING_SECONDS)
+        if n < len(part.keys):
+            n += pages.load(part.keys[n:], places[n:], self._timeouts[1], self._chains.before(digests(part.keys[n:])))
         return n == len(part.keys)
 
     # ---- stores ------------------------------------------------------------------
@@ -318,8 +293,7 @@ class KvstoredLinker(UnifiedCacheLinker):
             for event in ready:
                 self._memory.wait(event)
             parts = sorted(parts, key=lambda t: not getattr(Side.of(t), "last", 0))
-            answers = self._answers()  # also asked where nothing is stored: its lookups go on then
-            return not self._owns or (answers and all(map(self._store, parts)))
+            return not self._owns or all(map(self._store, parts))
         except Exception:
             self._complaints.say("offload")
             return False
@@ -329,10 +303,9 @@ class KvstoredLinker(UnifiedCacheLinker):
         places = _places(self.pools[transfer.name], transfer.host_indices, len(keys))
         self._prefill.stored(keys)
         for i in range(0, len(keys), _BATCH):
-            part, began = keys[i : i + _BATCH], time.monotonic()
+            part = keys[i : i + _BATCH]
             stored = pages.store(part, places[i : i + _BATCH], self._timeouts[1], before=self._chains.before(digests(part)))
             if not all(stored):
-                self._late(began, self._timeouts[1], _PING_SECONDS)
                 return False
         return True
 

@@ -13,13 +13,12 @@ only the last blocks that are there: of it nothing is leased before vLLM loads i
 """
 
 import collections
-import contextlib
 import itertools
 import logging
 import math
 import os
 import time
-from typing import Any, Deque, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple, TypeVar
+from typing import Any, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, TypeVar
 
 from .. import _groups, hints
 from ..errors import Error, Refused
@@ -44,7 +43,6 @@ _BATCH = 256  # prompts of one question
 _LEASES = 1024  # kept for the load that follows
 _LOOK_SECONDS = 0.01  # between looks at what the remote tier has been found to have
 _STRAYS = 3  # requests
-_HANG_SECONDS = 0.05  # between two pings of a daemon that does not answer
 _REQUESTS = 4096  # of which it is known what was counted
 _BUCKET_SECONDS = 30.0  # for which it is known whether there is a remote tier to ask
 
@@ -103,8 +101,6 @@ class Lookups:
         self._strays: Set[Any] = set()  # requests for which more was asked for than their groups need
         self._uneven = False  # whether chunks of groups differ in tokens: then more is asked for anyway
         self._bucket = False, -math.inf  # whether there is one to ask, known since when
-        #: Whether the daemon did not answer in time, nor a ping since: everything is a miss.
-        self.hangs = False
         #: From which tier the block comes that was found last, in the words of vLLM's CacheHitSource.
         self.source = HOST
         #: Requests of which vLLM handed blocks over to be stored.
@@ -135,8 +131,6 @@ class Lookups:
 
     def get(self, key: Any, context: Any = None) -> Optional[bool]:
         """Whether a block is there, None while the daemon is being asked. Returns at once."""
-        if self.hangs:
-            return False
         now = time.monotonic()
         if now - self._heard > self._patience:  # a new step, or one that takes long
             self._heard = now
@@ -234,15 +228,11 @@ class Lookups:
     # ---- the thread ------------------------------------------------------------
 
     def _turn(self) -> Optional[float]:
-        if self.hangs and not self._answers_again():
-            return _HANG_SECONDS
         asked = [a for step in _drained(self._due) for a in step]
         if self._step_left() <= 0:
             asked += _drained(self._queue)
         if asked:
             self._ask(asked)
-            if self.hangs:
-                return 0
         self._use(_drained(self._used))
         self._searches = [search for search in self._searches if self._goes_on(search)]
         if self._due:
@@ -250,34 +240,6 @@ class Lookups:
         if self._queue or self._searches:
             return max(0.0, min(self._step_left(), _LOOK_SECONDS))
         return None
-
-    def hang(self) -> None:
-        """Takes note of a daemon that did not answer in time. Safe for all threads."""
-        if not self.hangs:
-            log.warning("kvstored: the daemon does not answer: everything is a miss until it does")
-        self.hangs = True
-        self.worker.wake()
-
-    def _answers_again(self) -> bool:
-        """Whether the daemon answers a ping. What was asked of it meanwhile is forgotten."""
-        if not self._pages.client.ping(timeout=self._timeout):
-            return False
-        for queue in (self._queue, self._due):
-            queue.clear()
-        self._searches.clear()
-        self._asked.clear()
-        self.hangs = False
-        log.warning("kvstored: the daemon answers again")
-        return True
-
-    @contextlib.contextmanager
-    def _time(self) -> Iterator[float]:
-        """The seconds of one call. A daemon that takes all of them hangs, and the calls
-        that were to follow have none."""
-        began = time.monotonic()
-        yield 0.0 if self.hangs else self._timeout
-        if time.monotonic() - began >= self._timeout:
-            self.hang()
 
     def _step_left(self) -> float:
         """Seconds until what was asked for goes out, whether or not the step has ended."""
@@ -410,8 +372,7 @@ class Lookups:
         assert self._questions is not None
         for at in range(0, len(families), _BATCH):
             some = families[at : at + _BATCH]
-            with self._time() as seconds:
-                jobs = self._questions.ask(some, self._prefill, seconds)
+            jobs = self._questions.ask(some, self._prefill, self._timeout)
             for asked, job in zip(some, jobs):
                 self._answer_family(asked, job)
 
@@ -440,8 +401,7 @@ class Lookups:
         yes, since = self._bucket
         now = time.monotonic()
         if now - since > _BUCKET_SECONDS:
-            with self._time() as seconds:
-                job = self._pages.lease([os.urandom(32)], seconds)  # there is no such block
+            job = self._pages.lease([os.urandom(32)], self._timeout)  # there is no such block
             yes = job is not None and not job.state.done
             self._bucket = yes, now
         return yes
@@ -468,9 +428,8 @@ class Lookups:
 
     def _ask_runs(self, questions: List[_Question]) -> None:
         until = time.monotonic() + self._timeout
-        with self._time() as seconds:
-            prompts, requests = [self._prompt(q.run) for q in questions], [_name(q.context) for q in questions]
-            jobs = _groups.ask(self._pages.client, prompts, self._prefill, seconds, requests=requests)
+        prompts, requests = [self._prompt(q.run) for q in questions], [_name(q.context) for q in questions]
+        jobs = _groups.ask(self._pages.client, prompts, self._prefill, self._timeout, requests=requests)
         for question, job in zip(questions, jobs):
             self._answer_run(question, job, until)
 
@@ -539,8 +498,7 @@ class Lookups:
         found: Dict[Any, bool] = {}
         for name in dict.fromkeys(map(group, keys)):
             of = [key for key in keys if group(key) == name]
-            with self._time() as seconds:
-                found.update(zip(of, self._of(of[0]).exists([named(k) for k in of], seconds)))
+            found.update(zip(of, self._of(of[0]).exists([named(k) for k in of], self._timeout)))
         return found
 
     def _search(self, context: Any, keys: List[Any], until: float) -> None:

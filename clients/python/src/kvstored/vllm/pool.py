@@ -54,7 +54,6 @@ log = logging.getLogger("kvstored.vllm")
 
 _HELD_SECONDS = 30.0  # that a lease waits for its request to be scheduled
 _MISS_SECONDS = 5.0  # after which a request that waits asks again
-_HANG_SECONDS = 0.05  # between two pings of a daemon that did not answer
 _WAIT_SECONDS = 0.05  # between looks at what comes up from below
 _DENIED_SECONDS = 30.0  # for which a space that the daemon refuses is not asked for again
 _INLINE_BLOCKS = 256  # of a question that the scheduler's thread asks: one takes 3 us there, a step some ms
@@ -146,7 +145,6 @@ class Manager(OffloadingManager):
         self._heard = False  # whether this step has looked for answers
         self._canaries: "collections.OrderedDict[str, None]" = collections.OrderedDict()  # requests that compute what is there
         self._rising: Deque[_Request] = collections.deque()  # whose blocks come up
-        self._hangs = False
         self._events, self._space_id = Events(self, o["enable_kv_events"], spec, by_daemon=True), b""
         self._events.follow(self._client.socket, self._patience)
         self._spaces = spec.spaces
@@ -166,7 +164,7 @@ class Manager(OffloadingManager):
         if self._pending() and not self._heard:
             self._heard = True  # an answer in the middle of a scan would be one to a part of it
             self._hear()
-        if self._hangs or not self._client.attached or self._loads.get(req_context.req_id, 0) >= _LOADS:
+        if not self._client.attached or self._loads.get(req_context.req_id, 0) >= _LOADS:
             return LookupResult.MISS
         request = self._requests.get(req_context.req_id)
         if request is None:
@@ -206,7 +204,7 @@ class Manager(OffloadingManager):
 
     def prepare_store(self, keys: Collection[Any], req_context: Any) -> Any:
         """Names the blocks: the workers reserve and copy. With no daemon nothing is stored."""
-        runs = self._order.runs(req_context, list(keys)) if self._client.attached and not self._hangs else []
+        runs = self._order.runs(req_context, list(keys)) if self._client.attached else []
         if any(run.before is None for run in runs):  # then their order is not vLLM's
             runs = []
         stored = [key for run in runs for key in run.keys]
@@ -283,7 +281,7 @@ class Manager(OffloadingManager):
     def _question(self, asked: List[_Request], patient: bool = False) -> Optional[_Question]:
         """One question for the prompts of a step, None where nothing is to be asked."""
         prompts: List[Tuple[_Request, Prompt]] = []
-        if self._hangs or time.monotonic() < self._denied:
+        if time.monotonic() < self._denied:
             return None
         for request in asked:
             chain = self._order.chains(request.context).get(group(next(iter(request.keys))))
@@ -326,9 +324,9 @@ class Manager(OffloadingManager):
     def _ask_later(self, requests: List[_Request]) -> None:
         """The daemon took no question at once: another thread was sending, or a space is not
         open yet. The next step asks again, as long as the requests wait."""
-        if any(time.monotonic() >= request.until for request in requests):
-            self._hang()
-        self._fresh += requests
+        for request in requests:
+            request.answered = time.monotonic() >= request.until
+        self._fresh += [request for request in requests if not request.answered]
         self._unsent = True
         self._waiter.wake()
 
@@ -351,16 +349,7 @@ class Manager(OffloadingManager):
             for request in question.requests:
                 request.answered = True
 
-    def _hang(self) -> None:
-        """Takes note of a daemon that did not answer in time."""
-        if not self._hangs:
-            log.warning("kvstored: the daemon does not answer: everything is a miss until it does")
-        self._hangs = True
-        self._waiter.wake()
-
     def _answer(self, question: _Question, jobs: Sequence[Job]) -> None:
-        if isinstance(question.asking.error, DeadlineExceeded):
-            self._hang()
         link = question.asking.link
         epoch = 0 if link is None else int(link.hello.epoch)
         good = link is not None and self._client.epoch == epoch
@@ -435,26 +424,16 @@ class Manager(OffloadingManager):
         self._long.popleft()
         return 0
 
-    def _open(self) -> bool:
-        """Whether the daemon has answered for the spaces. Of one that it refuses nothing is there."""
+    def _open(self) -> None:
+        """Opens the spaces. Of one that the daemon refuses nothing is there."""
         try:
-            return all(self._client.space_id(space, self._timeout) for space in self._spaces)
+            all(self._client.space_id(space, self._timeout) for space in self._spaces)
         except Refused:
             self._denied = time.monotonic() + _DENIED_SECONDS
             self._complaints.say("the opening of a space")
-            return True
-
-    def _answers_again(self) -> bool:
-        if not self._client.ping(timeout=self._timeout) or not self._open():
-            return False
-        self._hangs = False
-        log.warning("kvstored: the daemon answers again")
-        return True
 
     def _wait_next(self) -> Optional[float]:
         """Waits a little for one of those whose blocks come up."""
-        if self._hangs and not self._answers_again():
-            return _HANG_SECONDS
         if self._unsent:
             self._unsent = False
             self._open()

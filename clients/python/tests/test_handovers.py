@@ -89,7 +89,7 @@ class Rests(unittest.TestCase):
         """A thread that has work comes to it, though the engine never stops."""
         turns: List[int] = []
         worker, interval = Worker("test", lambda: turns.append(1)), sys.getswitchinterval()
-        while not worker._idle.is_set():
+        while not worker.idle:
             time.sleep(0.001)
         sys.setswitchinterval(1000)
         try:

@@ -10,7 +10,7 @@ import random
 from typing import Counter, Dict, List, NamedTuple, Sequence, Set, Tuple
 from unittest import mock
 
-from kvstored.client import Client
+from kvstored.client import Asking
 from kvstored.errors import Code, Refused
 from kvstored.job import Job
 
@@ -88,7 +88,7 @@ class Groups(GroupCase):
         c, keys = self.adapter(groups=["full", "state"]), keys_of(prompt("refused", 4), groups=2)
         self.store(c, keys)
         refused = Job(None, 1.0, error=Refused("batch", Code.BAD_REQUEST, "no"))
-        with mock.patch.object(Client, "batch", lambda *_, **__: ([refused], [0])), self.assertLogs("kvstored.lmcache", "ERROR"):
+        with mock.patch.object(Asking, "wait", lambda _: ([refused], [0])), self.assertLogs("kvstored.lmcache", "ERROR"):
             self.assertEqual(self.ask(c, keys), set())
         self.assertEqual(len(self.ask(c, keys)), 5)
 

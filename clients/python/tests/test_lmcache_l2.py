@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Sequence
 from unittest import mock
 
 from kvstored._connection import Link
+from kvstored.client import Asking
 from kvstored.lmcache.keys import grids
 
 from .clock import FAR, FastClock
@@ -263,13 +264,13 @@ class Trouble(Case):
         self.store(c, keys)
         self.assertEqual(c.lookup(keys), [True] * 4)  # the spaces are open
         c.adapter.submit_unlock(keys)
-        batch = c.adapter._client.batch
+        wait = Asking.wait
         for part, call in (("_found", lambda: c.lookup(keys)), ("_got", lambda: c.load(keys, self.objects(keys, blank=True)))):
             jobs: List[Any] = []
             real, calls = getattr(c.adapter, part), iter(range(9))
 
-            def asked(*args: Any, **more: Any) -> Any:
-                got = batch(*args, **more)
+            def asked(asking: Asking) -> Any:
+                got = wait(asking)
                 jobs.extend(got[0])
                 return got
 
@@ -278,7 +279,7 @@ class Trouble(Case):
                     raise RuntimeError("a part fails")
                 return real(*args)
 
-            with self.subTest(part), mock.patch.object(c.adapter._client, "batch", asked), mock.patch.object(c.adapter, part, second_fails):
+            with self.subTest(part), mock.patch.object(Asking, "wait", asked), mock.patch.object(c.adapter, part, second_fails):
                 self.assertEqual(call(), [False] * 4)
                 self.assertEqual([job._leased() for job in jobs], [False] * 4)
 

@@ -319,15 +319,15 @@ class Chains(unittest.TestCase):
         told: List[Any] = []
         for groups in ({}, {"groups": ["full", "window 16"]}):
             engine = self.engine(self.daemon(), prefill_depth=8000, **groups)
-            real = engine.tier._client.batch
+            real = engine.tier._client.ask
 
-            def batch(*args: Any, **more: Any) -> Any:
+            def ask(*args: Any, **more: Any) -> Any:
                 told.append(list(more["configs"]))
                 return real(*args, **more)
 
             full, window = keys("depth", 4), keys("depth", 4, group=1)
             request = self.request(engine, "asks", full, *[window] * bool(groups))
-            with mock.patch.object(engine.tier._client, "batch", batch):
+            with mock.patch.object(engine.tier._client, "ask", ask):
                 self.attempts(engine, request, full, window if groups else (), len(groups))
         self.assertEqual(told, [[("prefill_depth", "8000")]] * 2)
 

@@ -6,6 +6,7 @@ needs, and nothing else.
 """
 
 import collections
+import math
 import os
 import random
 import time
@@ -307,7 +308,7 @@ class Kinds(Case):
         """That vLLM asks once more for what only the bucket may have is no sign of a draft model."""
         daemon, model = self.daemon(), Model([Group(16), Group(16, 1)], ["full", "state"], 16)
         player = Player(self, self.engine(daemon, model, groups=model.kinds), model)
-        with mock.patch.object(player.engine.tier._lookups, "_asks_bucket", lambda: True):
+        with mock.patch.object(player.engine.tier._lookups, "_bucket", (True, math.inf)):
             for n in range(4):
                 prompt = Prompt.of([n, *range(20)], GRAIN, 22 * GRAIN - 1, "bucket")
                 player.store(prompt, player.sparse(prompt, [12 * GRAIN]))

@@ -2,6 +2,7 @@
 may lie on disk or in a bucket, gives way, and ends by itself."""
 
 import logging
+import sys
 import threading
 import time
 import unittest
@@ -67,6 +68,40 @@ class Hits(unittest.TestCase):
         engine.manager.primary_tier.rows.clear()  # vLLM's host memory has them no more
         engine.tier._lookups._answers.clear()
         self.hit(engine, wanted, request)
+
+    def test_an_answer_costs_one_step(self) -> None:
+        """It is there for the next one, and no thread of the tier's takes part."""
+        engine, there, missing = self.engine(self.daemon()), keys("there", 16), keys("missing", 16)
+        self.store(engine, there)
+        lookups = engine.tier._lookups
+        for wanted, answer in ((missing, engine.results.MISS), (there, engine.results.HIT)):
+            request = asks(engine, wanted)
+            until(lambda: lookups.worker.idle)
+            with mock.patch.object(lookups.worker, "wake") as wake:
+                engine.step()
+                ((asked, _),) = lookups.questions._asked
+                self.assertTrue(engine.tier.has_pending_work(), "nobody would hear of it")
+                until(lambda asked=asked: asked.link.answered(asked.call))
+                self.assertIs(engine.tier.lookup(wanted[0], request), answer)
+                wake.assert_not_called()
+            self.assertFalse(engine.tier.has_pending_work())
+
+    def test_a_thread_asks_what_is_long(self) -> None:
+        """Of a step that is all requests together."""
+        engine, asked = self.engine(self.daemon()), []
+        real = engine.tier._client.ask
+
+        def ask(prompts: Any, **more: Any) -> Any:
+            asked.append((len(prompts), more["patient"]))
+            return real(prompts, **more)
+
+        with mock.patch.object(engine.tier._client, "ask", ask), mock.patch.object(sys.modules["kvstored.vllm.asking"], "INLINE_BLOCKS", 8):
+            for sizes in ((3, 5), (4, 2, 3)):
+                requests = {n: asks(engine, keys(f"long/{sizes}/{n}", n)) for n in sizes}
+                until(lambda: engine.tier._lookups.worker.idle)
+                engine.step()
+                until(lambda: engine.step() or all(engine.tier.lookup(keys(f"long/{sizes}/{n}", 1)[0], r) is engine.results.MISS for n, r in requests.items()))
+        self.assertEqual(asked, [(2, False), (3, True)])
 
     def test_a_hit_says_from_where(self) -> None:
         daemon = self.daemon(dram="16MiB", disk="256MiB")
@@ -153,6 +188,15 @@ class Hits(unittest.TestCase):
         self.assertNotIn(("failed_blocks", "store"), engine.tier._counters.take())
 
 
+def asks(engine: Engine, wanted: List[bytes]) -> Any:
+    """A request for a prompt, of which nothing is known yet."""
+    request = engine.request(f"asks {wanted[0].hex()}")
+    request._offload_key_positions = {key: 16 * (at + 1) for at, key in enumerate(wanted)}
+    answers = {engine.tier.lookup(key, request) for key in wanted}
+    assert answers == {engine.results.RETRY}, answers
+    return request
+
+
 class Bucket(unittest.TestCase):
     """What only a remote tier has, with a stand-in for Pages: the daemon learns of it while it looks."""
 
@@ -167,13 +211,13 @@ class Bucket(unittest.TestCase):
             return asked
 
         nothing = SimpleNamespace(chunks=0)
-        job = SimpleNamespace(id=1, state=self.state, match=SimpleNamespace(total=nothing), worth=nothing)
+        job = SimpleNamespace(id=1, state=self.state, match=SimpleNamespace(total=nothing, disk=nothing, remote=nothing), worth=nothing)
         pages: Any = SimpleNamespace(
             exists=lambda wanted, timeout: [k in self.known for k in wanted],
             lease=lease,
             keep=lambda job: None,
             prompt=lambda keys, before: None,
-            client=SimpleNamespace(batch=lambda prompts, **_: ([job] * len(prompts), []), _ready=lambda: None),
+            client=SimpleNamespace(ask=lambda prompts, **_: SimpleNamespace(call=1, poll=lambda: [job] * len(prompts)), _ready=lambda: None),
             space=SimpleNamespace(chunk_tokens=16),
         )
         groups: Any = SimpleNamespace(first=pages, pages=lambda name: pages)
@@ -185,6 +229,8 @@ class Bucket(unittest.TestCase):
         wanted = keys("bucket", 4)
         lookups = self.lookups()
         self.assertEqual([lookups.get(k) for k in wanted], [None] * 4)
+        lookups.end_step()
+        lookups.end_step()
         until(lambda: bool(self.leases))
         self.assertEqual([lookups.get(k) for k in wanted], [None] * 4)
         self.known = wanted[:3]  # found, and not up yet: the job is not done
@@ -198,6 +244,7 @@ class Bucket(unittest.TestCase):
         lookups = self.lookups()
         lookups._patience = 600.0  # the step ends when that is told
         self.assertEqual([lookups.get(k) for k in wanted], [None] * 5)
+        lookups.end_step()
         lookups.end_step()
         until(lambda: sum(map(len, self.leases)) == 5)
         self.assertEqual(sorted(map(len, self.leases)), [2, 3])
@@ -218,4 +265,4 @@ class Bucket(unittest.TestCase):
         wanted = keys("nowhere", 3)
         lookups = self.lookups()
         self.state.done = True
-        until(lambda: [lookups.get(k) for k in wanted] == [False] * 3)
+        until(lambda: [lookups.get(k) for k in wanted] == [False] * 3 or lookups.end_step())

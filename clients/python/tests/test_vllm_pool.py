@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 from unittest import mock
 
-from kvstored import Code, Refused, bulk
-from kvstored.vllm import compare, pool, transfers
+from kvstored import Code, DeadlineExceeded, Refused, bulk
+from kvstored.vllm import asking, compare, pool, transfers
 
 from . import engines
 from .daemon import Daemon, Served, enter, until
@@ -383,8 +383,7 @@ class Pool(Served):
             self.assertEqual(engine.found(wanted, engine.request("fourth", wanted)), 3)
 
     def test_a_question_that_is_not_sent_at_once(self) -> None:
-        """As another thread sends, or a space is not open yet: it is asked in the next step, as
-        long as the requests wait."""
+        """As another thread sends, or a space is not open yet: a thread asks it."""
         engine, wanted = self.engine(), keys("n", 3)
         engine.store(wanted, engine.request("stores", wanted))
         link = engine.manager._client._link
@@ -406,7 +405,6 @@ class Pool(Served):
         engine.scan(wanted, request)
         with link._writing:
             until(lambda: engine.step() or request.req_id not in engine.manager._requests)
-        self.assertEqual(engine.manager._fresh, [])
 
     def test_a_long_question(self) -> None:
         """The scheduler's thread makes it not, and does not read the answer; an answer in the
@@ -427,7 +425,7 @@ class Pool(Served):
                 return call
 
             with (
-                mock.patch.object(pool, "_INLINE_BLOCKS", most),
+                mock.patch.object(asking, "INLINE_BLOCKS", most),
                 mock.patch.object(engine.manager, "_answer", noted(engine.manager._answer)),
                 mock.patch.object(engine.manager._client, "ask", noted(engine.manager._client.ask)),
             ):
@@ -449,7 +447,7 @@ class Pool(Served):
         for most in (256, 0):
             for number, patch in enumerate((mock.patch.object(engine.manager._order, "chains", side_effect=KeyError), mock.patch.object(engine.manager, "_take", side_effect=KeyError))):
                 engine.manager._complaints._until.clear()
-                with patch, mock.patch.object(pool, "_INLINE_BLOCKS", most), self.assertLogs("kvstored.vllm", "ERROR") as said:
+                with patch, mock.patch.object(asking, "INLINE_BLOCKS", most), self.assertLogs("kvstored.vllm", "ERROR") as said:
                     self.assertEqual(engine.found(wanted, engine.request(f"raises {most} {number}", wanted)), 0)
                 self.assertEqual(len(said.output), 1)
         self.assertEqual(engine.found(wanted, engine.request("\ud800", wanted)), 0)
@@ -469,12 +467,16 @@ class Pool(Served):
         """It is said once, nothing is found, and the daemon does not hang."""
         engine, wanted = self.engine(), keys("q", 3)
         manager = engine.manager
-        refused = mock.Mock(side_effect=Refused("open_space", Code.DENIED, "no right"))
-        with mock.patch.object(manager._client, "space_id", refused), self.assertLogs("kvstored.vllm") as said:
-            manager._client._link.spaces.clear()
-            self.assertEqual(engine.found(wanted, engine.request("looks", wanted)), 0)
-            self.assertEqual(len([line for line in said.output if "opening of a space" in line]), 1)
-            self.assertEqual(refused.call_count, 1)
+        manager._client._link.spaces.clear()
+
+        def opens(link: Any, space: Any, deadline: float) -> Any:
+            raise Refused("open_space", Code.DENIED, "no right") if deadline else DeadlineExceeded("not at once")
+
+        with mock.patch.object(manager._client, "_info", side_effect=opens) as refused, self.assertLogs("kvstored.vllm") as said:
+            for name in ("looks", "looks again"):
+                self.assertEqual(engine.found(wanted, engine.request(name, wanted)), 0)
+            self.assertEqual(len([line for line in said.output if "a question to the daemon" in line]), 1)
+            self.assertEqual(refused.call_count, 2)
 
     def test_an_answer_to_nobody(self) -> None:
         """There is work until it has come, or its lease would stay; and what vLLM forgets

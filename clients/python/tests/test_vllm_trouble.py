@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 from unittest import mock
 
 from kvstored import _connection as connection, bulk
-from kvstored.vllm import KvstoredTier
+from kvstored.vllm import KvstoredTier, asking
 from kvstored.vllm.order import Chain, group
 
 from . import HELLO, engines
@@ -23,11 +23,11 @@ from .vllm_tier import Tiers, ended, finished, lookups, not_returned, scheduler_
 class Trouble(Tiers):
     def test_no_call_waits_for_the_daemon(self) -> None:
         """However long the tier's thread is in a call: here until all others have returned."""
-        for doing, call in {"batch": "lookup", "load": "submit_load", "store": "submit_store"}.items():
+        for doing, call in {"ask": "lookup", "load": "submit_load", "store": "submit_store"}.items():
             with self.subTest(doing):
                 tier, wanted = self.tier(view()), keys(f"waits/{doing}", 4)
                 busy, go = threading.Event(), threading.Event()
-                of: Any = tier._client if doing == "batch" else tier._pages
+                of: Any = tier._client if doing == "ask" else tier._pages
                 real = getattr(of, doing)
                 tier._order.chains = lambda _, wanted=wanted: {group(wanted[0]): Chain(wanted)}  # as requests say
 
@@ -36,10 +36,11 @@ class Trouble(Tiers):
                     go.wait(300)
                     return real(*args, **more)
 
-                with mock.patch.object(of, doing, waits):
+                with mock.patch.object(asking, "INLINE_BLOCKS", 0), mock.patch.object(of, doing, waits):
                     self.addCleanup(go.set)
                     calls = scheduler_calls(tier, wanted, 100)
                     calls[call]()
+                    calls["on_schedule_end"]()
                     self.assertTrue(busy.wait(60))
                     self.assertEqual(not_returned(scheduler_calls(tier, wanted, 200)), [])
                     self.assertFalse(go.is_set())
@@ -162,7 +163,8 @@ class Trouble(Tiers):
         tier, wanted = self.tier(view()), keys("overtaken", 2)
         answered = threading.Event()
         real = tier._lookups._answer
-        with mock.patch.object(tier._lookups, "_answer", lambda *a, **more: (real(*a, **more), answered.set())):
+        told = mock.patch.object(tier._lookups, "_answer", lambda *a, **more: (real(*a, **more), answered.set()))
+        with told, mock.patch.object(asking, "INLINE_BLOCKS", 0):
             self.assertEqual([tier.lookup(k, context()) for k in wanted], [RETRY] * 2)
             tier._lookups.end_step()
             self.assertTrue(answered.wait(60))

@@ -9,7 +9,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _wire as wire, hints, options
 from .chains import chained
-from .client import Client
+from .client import Asking, Client
 from .errors import Refused
 from .job import Job
 from .pages import Before
@@ -77,19 +77,18 @@ class Member(NamedTuple):
 def ask(
     client: Client, prompts: Sequence[Prompt], prefill: Prefill, timeout: float, members: Sequence[Member] = (),
     requests: Sequence[Any] = (), ranks: Sequence[Space] = (), seconds: float = 0.0,
-    alone: bool = False,
-) -> List[Job]:  # fmt: skip
-    """A job for each prompt, which leases what its longest usable prefix needs. One round
-    trip. The first of the groups ``members`` is full; ``requests`` are named to the daemon,
+    alone: bool = False, shared: bool = False, patient: bool = True,
+) -> Asking:  # fmt: skip
+    """Asks for a job for each prompt, which leases what its longest usable prefix needs. The first of the groups ``members`` is full; ``requests`` are named to the daemon,
     ``ranks`` has the spaces of further ranks: of each all groups. ``seconds``: that what is
-    below DRAM may take to come up, where that is not as usual. ``alone``: see :meth:`Client.batch`."""
+    below DRAM may take to come up, where that is not as usual. ``alone`` and the rest: see
+    :meth:`Client.ask`."""
     say = prefill.says()
-    jobs, _ = client.batch(
+    return client.ask(
         prompts, lookup_ids=[str(request)[:256] for request in requests], load_deadline=seconds or hints.SECONDS, ranks=ranks,
         groups=[(space, kind.kind, kind.tokens) for space, kind in members], configs=say.configs, prefill_rate=say.prefill_rate,
-        alone=alone, timeout=timeout,
+        alone=alone, shared=shared, patient=patient, timeout=timeout,
     )  # fmt: skip
-    return jobs
 
 
 class Found(NamedTuple):

@@ -397,6 +397,7 @@ class Client(Connection):
         ranks: Sequence[Space] = (),
         groups: Sequence[Group] = (),
         prefill_rate: int = 0,
+        alone: bool = False,
         shared: bool = False,
         patient: bool = False,
         timeout: Optional[float] = None,
@@ -408,7 +409,7 @@ class Client(Connection):
         takes the request. What was not sent has no ``call``."""
         asking = Asking(self, len(prompts), 1 if groups else 1 + len(ranks))
         with asking:
-            self._batch(asking, prompts, patient, timeout, lookup_ids, load_deadline, configs, ranks, groups, prefill_rate, shared=shared)
+            self._batch(asking, prompts, patient, timeout, lookup_ids, load_deadline, configs, ranks, groups, prefill_rate, alone=alone, shared=shared)
         return asking
 
     def _batch(
@@ -802,7 +803,11 @@ class Asking:
                 self.link.doubt(time.monotonic() - self._began, self.arrived)
         error = self.error or Disconnected("nothing was asked")
         self._client._missed(error)
-        return [Job(None, self._client.timeout, error=error) for _ in range(self._count)], list(range(self._count))
+        return self.lost(error), list(range(self._count))
+
+    def lost(self, error: Error) -> List[Job]:
+        """Jobs without chunks."""
+        return [Job(None, self._client.timeout, error=error) for _ in range(self._count)]
 
     def poll(self) -> Optional[List[Job]]:
         """The jobs, None as long as there may be an answer in time. Returns at once; after

@@ -58,7 +58,7 @@ class ObjectGroups:
             return None
         tokens, skip = first[0].space.chunk_tokens, len(before or ())
         prompt = chained(first[0].space, grid.names, before or ())
-        (job,) = _groups.ask(self._client, [prompt], prefill, timeout, first, ranks=[m.space for rank in others for m in rank])
+        (job,), _ = _groups.ask(self._client, [prompt], prefill, timeout, first, ranks=[m.space for rank in others for m in rank]).wait()
         if isinstance(job.error, Refused):
             raise job.error
         n = job.worth.tokens // tokens

@@ -281,7 +281,7 @@ class KvstoredL2Adapter(L2AdapterInterface):
             return alone
         prompts = [self._of(grid.spaces).prompt(list(dict.fromkeys(grid.names)), self._before(grid)) for grid in parts]
         with suppress(Refused):
-            return _groups.ask(self._client, prompts, self._prefill, until - time.monotonic(), alone=True)
+            return _groups.ask(self._client, prompts, self._prefill, until - time.monotonic(), alone=True).wait()[0]
         return alone
 
     def _found(self, keys: List[Any], grid: Grid, until: float, job: Optional[Job]) -> List[int]:

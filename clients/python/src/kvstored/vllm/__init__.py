@@ -6,7 +6,7 @@ in ``secondary_tiers`` is all it takes; docs/engines/vllm.md has the whole line 
 the further keys. vLLM copies between GPU and its host memory; this class moves
 rows of that host memory. Every method but ``drain_jobs`` and ``shutdown``
 returns at once, and none raises: three threads of the tier talk to the daemon,
-for lookups, loads and stores.
+for long lookups, loads and stores.
 """
 
 import collections
@@ -170,8 +170,9 @@ class KvstoredTier(SecondaryTierManager):
         return results
 
     def has_pending_work(self) -> bool:
-        """Whether a job is under way, or has ended and vLLM does not know yet."""
-        return bool(self._jobs) or self._events.waits
+        """Whether a job is under way, or has ended and vLLM does not know yet; or a question,
+        whose leases would stay if nobody heard of them."""
+        return bool(self._jobs or self._lookups.questions) or self._events.waits
 
     @never_raises(nothing(None))
     def on_new_request(self, req_context: Any) -> Any:

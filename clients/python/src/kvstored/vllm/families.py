@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from .. import _groups
 from .._groups import FULL, Member
 from ..chains import digests
-from ..client import Client
+from ..client import Asking, Client
 from ..errors import Code, Refused
 from ..job import Job
 from ..prefill import Prefill
@@ -130,7 +130,7 @@ def answer(family: Family, groups: Groups, job: Job) -> Optional[Answer]:
     return Answer(there, behind)
 
 
-class Questions:
+class Families:
     """Asks about families, as long as the daemon knows groups."""
 
     def __init__(self, client: Client, groups: Groups) -> None:
@@ -141,13 +141,15 @@ class Questions:
         link = self._client._ready()
         return link is not None and link is not self._without
 
-    def ask(self, families: Sequence[Family], prefill: Prefill, timeout: float) -> List[Job]:
-        """A job for each. All have the same groups."""
-        link, groups = self._client._ready(), self._groups
+    def ask(self, families: Sequence[Family], prefill: Prefill, timeout: float, patient: bool) -> Asking:
+        """Asks for a job for each. All have the same groups."""
+        groups = self._groups
         members = [Member(groups.pages(name).space, groups.kind(name) or FULL) for name in families[0].groups]
         prompts = [f.prompt()._replace(space=members[0].space) for f in families]
         requests = [getattr(f.context, "req_id", None) for f in families]
-        jobs = _groups.ask(self._client, prompts, prefill, timeout, members, requests)
+        return _groups.ask(self._client, prompts, prefill, timeout, members, requests, patient=patient)
+
+    def heard(self, asking: Asking, jobs: Sequence[Job]) -> None:
+        """Takes note of a daemon that knows no groups."""
         if any(isinstance(job.error, Refused) and job.error.code in _UNKNOWN for job in jobs):
-            self._without = link
-        return jobs
+            self._without = asking.link

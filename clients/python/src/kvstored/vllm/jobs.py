@@ -124,6 +124,11 @@ class Worker:
         self._idle.clear()
         self._wake.set()
 
+    @property
+    def idle(self) -> bool:
+        """Whether there is no turn under way, nor to come."""
+        return self._idle.is_set()
+
     def rest(self) -> None:
         """Called once a step. Lets the thread run if it has work, beside an engine that steps
         without a pause: the thread would wait up to 5 ms for the interpreter, each time that it

@@ -2,8 +2,9 @@
 
 It asks for one block at a time and must not wait. What it asks in one step is
 queued, and answered as *retry*, so that it goes on to the end of each prompt. When
-the step ends a thread asks the daemon once for all prompts of it, which leases what
-is there and begins to bring it up; the answers are kept for a while, each for the
+the step ends the daemon is asked once for all prompts of it, which leases what
+is there and begins to bring it up (:mod:`.asking`); a thread asks what is long, or waits
+for the daemon. The answers are kept for a while, each for the
 request that asked: what another one has found is neither leased for this one nor
 counted as used by it.
 
@@ -13,20 +14,24 @@ only the last blocks that are there: of it nothing is leased before vLLM loads i
 """
 
 import collections
+import functools
 import itertools
 import logging
 import math
 import os
 import time
-from typing import Any, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, TypeVar
+from typing import Any, Callable, Collection, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, TypeVar
 
 from .. import _groups, hints
+from .._engine import Complaints
+from ..client import Asking
 from ..errors import Error, Refused
 from ..job import Job
 from ..pages import Pages
 from ..prefill import Prefill
 from ..prompt import Prompt
-from .families import Asked, Family, Questions, answer, family
+from .asking import INLINE_BLOCKS, Questions, short
+from .families import Asked, Families, Family, answer, family
 from .groups import Groups
 from .hints import configs
 from .jobs import Worker
@@ -97,7 +102,10 @@ class Lookups:
         self._groups, self._pages = groups, groups.first
         self._order, self._timeout, self._counters, self._prefill = order, timeout, counters, prefill
         self._patience = _STEP_SECONDS
-        self._questions: Optional[Questions] = Questions(self._pages.client, groups)
+        self._families, self._together = Families(self._pages.client, groups), True
+        self._complaints = Complaints(log)
+        #: Those that the scheduler's thread has asked.
+        self.questions = Questions(self._complaints)
         self._strays: Set[Any] = set()  # requests for which more was asked for than their groups need
         self._uneven = False  # whether chunks of groups differ in tokens: then more is asked for anyway
         self._bucket = False, -math.inf  # whether there is one to ask, known since when
@@ -116,13 +124,11 @@ class Lookups:
         self._heard = -math.inf  # when a step began to ask
         self._asked: Dict[Any, Dict[Any, float]] = {}  # by request: blocks without an answer, since when
         self._deferred: Set[Tuple[Any, bytes]] = set()  # windows of requests of which a block was asked for in this scan
-        self._queue: Deque[_Asked] = collections.deque()
+        self._queue: Deque[_Asked] = collections.deque()  # of this step
         self._used: Deque[Any] = collections.deque(maxlen=_LEASES)  # requests that have finished
         self._leases: "collections.OrderedDict[Tuple[Any, bytes], Lease]" = collections.OrderedDict()
-        self._due: Deque[Deque[_Asked]] = collections.deque()  # of steps that have ended
-        # The thread's:
-        self._searches: List[_Search] = []
-        self._families: List[Family] = []
+        self._todo: Deque[Callable[[], None]] = collections.deque()  # for the thread
+        self._searches: List[_Search] = []  # the thread's
         self._windows: Set[bytes] = set()  # groups that are asked for from their end
         self._first: "collections.OrderedDict[Any, Dict[bytes, int]]" = collections.OrderedDict()  # that was asked for
         self.worker = Worker("lookup", self._turn)
@@ -159,18 +165,32 @@ class Lookups:
             asked[key] = now
             again = not self._counted.get(name, {}).get(key, True)
             self._queue.append(_Asked(name, key, context, behind, again))
-            if len(self._queue) == 1:
-                self.worker.wake()
             return None
         return None if now - since < self._timeout else False
 
     def end_step(self) -> None:
-        """Nothing more is asked for in this step."""
+        """Nothing more is asked for in this step. What is short is asked here, unless the thread
+        works: who calls the system beside it waits up to 5 ms for the interpreter."""
+        if self._heard == -math.inf:  # of requests that are gone
+            self._hear()
         self._heard = -math.inf
-        if self._queue or self._used:
-            self._due.append(self._queue)  # whole: it may be thousands
-            self._queue = collections.deque()
+        contexts = {a.request: a.context for a in itertools.islice(self._queue, INLINE_BLOCKS)}
+        if contexts and self.worker.idle and short(len(self._queue), contexts.values()):
+            asked, self._queue = self._queue, collections.deque()
+            self._ask(asked, patient=False)
+        self._ask_later()
+        if self._used:
             self.worker.wake()
+
+    def _ask_later(self) -> None:
+        if self._queue:
+            self._later(self._ask, self._queue)  # whole: it may be thousands
+            self._queue = collections.deque()
+
+    def _later(self, do: Callable[..., None], *given: Any) -> None:
+        """Has the thread do what may wait for the daemon."""
+        self._todo.append(functools.partial(do, *given))
+        self.worker.wake()
 
     def storing(self, context: Any) -> None:
         """vLLM hands blocks of a request over to be stored."""
@@ -186,6 +206,8 @@ class Lookups:
         """Takes note of answers, between two scans: one that saw a part of an answer
         would load that part by itself."""
         self._deferred.clear()
+        self._ask_later()  # what is left is of a step that takes long
+        self.questions.hear()
         while self._news:
             name, answers = self._news.popleft()
             self._answers.setdefault(name, {}).update(answers)
@@ -228,46 +250,45 @@ class Lookups:
     # ---- the thread ------------------------------------------------------------
 
     def _turn(self) -> Optional[float]:
-        asked = [a for step in _drained(self._due) for a in step]
-        if self._step_left() <= 0:
-            asked += _drained(self._queue)
-        if asked:
-            self._ask(asked)
+        while self._todo:
+            self._todo.popleft()()
         self._use(_drained(self._used))
         self._searches = [search for search in self._searches if self._goes_on(search)]
-        if self._due:
-            return 0
-        if self._queue or self._searches:
-            return max(0.0, min(self._step_left(), _LOOK_SECONDS))
-        return None
+        return _LOOK_SECONDS if self._searches else None
 
-    def _step_left(self) -> float:
-        """Seconds until what was asked for goes out, whether or not the step has ended."""
-        try:
-            first = self._queue[0]
-        except IndexError:  # it has
-            return _LOOK_SECONDS
-        return self._asked.get(first.request, {}).get(first.key, 0.0) + self._patience - time.monotonic()
-
-    def _ask(self, asked: List[_Asked]) -> None:
+    def _ask(self, asked: Collection[_Asked], patient: bool = True) -> None:
         """One question for the prompts of hybrid models, one for the other runs, and one
-        round trip or two for what is no run."""
+        round trip or two for what is no run. Where it must not wait (not ``patient``), the
+        thread asks what is more than one question."""
         try:
-            questions, single = self._sort(self._not_again(asked))
-            families, self._families = self._families, []
-            for _, alike in itertools.groupby(families, key=lambda f: list(f.groups)):
-                self._ask_families(list(alike))
+            if patient:
+                asked = self._not_again(asked)
+            else:
+                again = {a.request for a in asked if a.again}
+                if again:
+                    self._later(self._ask, [a for a in asked if a.request in again])
+                    asked = [a for a in asked if a.request not in again]
+            whole, questions, single = self._sort(asked)
+            for _, alike in itertools.groupby(whole, key=lambda f: list(f.groups)):
+                self._ask_families(list(alike), patient)
             for at in range(0, len(questions), _BATCH):
-                self._ask_runs(questions[at : at + _BATCH])
+                self._ask_runs(questions[at : at + _BATCH], patient)
             if single:
-                self._ask_each(single)
+                self._ask_each(single) if patient else self._later(self._ask_each, single)
         except Exception:
             for a in asked:
                 if a.key in self._asked.get(a.request, {}):
                     self._answer(a.context, {a.key: False})
             raise
 
-    def _not_again(self, asked: List[_Asked]) -> List[_Asked]:
+    def _hears(self, asking: Asking, answer: Callable[[List[Job]], None], ask: Callable[[], None], patient: bool) -> None:
+        """Has a question answered, now or in a step, or asked by the thread."""
+        if patient:
+            answer(asking.wait()[0])
+        elif not self.questions.add(asking, answer):
+            self._later(ask)
+
+    def _not_again(self, asked: Collection[_Asked]) -> Collection[_Asked]:
         """A request that waits asks for its missing blocks again and again. Whether one of
         them is there by now is looked up first: a lookup counts as no request for a prompt."""
         again = [a for a in asked if a.again]
@@ -280,7 +301,8 @@ class Lookups:
                 self._answer(a.context, {a.key: False})
         return [a for a in asked if not a.again or a.request in there]
 
-    def _sort(self, asked: List[_Asked]) -> Tuple[List[_Question], List[_Single]]:
+    def _sort(self, asked: Collection[_Asked]) -> Tuple[List[Family], List[_Question], List[_Single]]:
+        whole: List[Family] = []
         questions: List[_Question] = []
         single = [(a.context, a.key) for a in asked if a.behind]
         contexts: Dict[Any, Tuple[Any, Dict[bytes, List[Any]]]] = {}
@@ -289,14 +311,14 @@ class Lookups:
                 _, groups = contexts.setdefault(a.request, (a.context, {}))
                 groups.setdefault(group(a.key), []).append(a.key)
         for context, groups in contexts.values():
-            whole = self._family(context, groups)
-            if whole is not None:
-                self._families.append(whole)
+            of_all = self._family(context, groups)
+            if of_all is not None:
+                whole.append(of_all)
                 continue
             runs, each = self._apart(context, groups)
             questions += runs
             single += each
-        return questions, single
+        return whole, questions, single
 
     def _apart(self, context: Any, groups: Mapping[bytes, List[Any]]) -> Tuple[List[_Question], List[_Single]]:
         """Each group by itself: what is a run, and what is not."""
@@ -312,10 +334,10 @@ class Lookups:
 
     def _family(self, context: Any, groups: Mapping[bytes, List[Any]]) -> Optional[Family]:
         """What is asked for of all groups, if that is one question."""
-        if len(self._strays) >= _STRAYS and self._questions is not None:
-            self._questions = None
+        if len(self._strays) >= _STRAYS and self._together:
+            self._together = False
             log.info("kvstored: vLLM asks for more than its groups need, as with a draft model: each group is asked for by itself")
-        if self._questions is None or len(groups) < 2 or not self._questions.able():
+        if not self._together or len(groups) < 2 or not self._families.able():
             return None
         asked: Dict[bytes, Asked] = {}
         for name, keys in groups.items():
@@ -368,43 +390,47 @@ class Lookups:
 
     # ---- all groups of a model ---------------------------------------------------
 
-    def _ask_families(self, families: List[Family]) -> None:
-        assert self._questions is not None
-        for at in range(0, len(families), _BATCH):
-            some = families[at : at + _BATCH]
-            jobs = self._questions.ask(some, self._prefill, self._timeout)
-            for asked, job in zip(some, jobs):
-                self._answer_family(asked, job)
+    def _ask_families(self, whole: List[Family], patient: bool = True) -> None:
+        if time.monotonic() - self._bucket[1] > _BUCKET_SECONDS:
+            if not patient:
+                self._later(self._ask_families, whole)
+                return
+            # There is no such block.
+            job = self._pages.lease([os.urandom(32)], self._timeout)
+            self._bucket = job is not None and not job.state.done, time.monotonic()
+        for at in range(0, len(whole), _BATCH):
+            some = whole[at : at + _BATCH]
+            asking = self._families.ask(some, self._prefill, self._timeout, patient)
+
+            def answered(jobs: List[Job], some: List[Family] = some, asking: Asking = asking) -> None:
+                self._families.heard(asking, jobs)
+                for asked, job in zip(some, jobs):
+                    self._answer_family(asked, job)
+
+            self._hears(asking, answered, functools.partial(self._ask_families, some), patient)
 
     def _answer_family(self, asked: Family, job: Job) -> None:
         found = None if isinstance(job.error, Refused) else answer(asked, self._groups, job)
         if job.id:
             self._pages.keep(job)
         if found is None:
-            runs, single = self._apart(asked.context, {name: a.keys for name, a in asked.groups.items()})
-            if runs:
-                self._ask_runs(runs)
-            if single:
-                self._ask_each(single)
+            self._later(self._ask_apart, asked)
             return
         for name, a in asked.groups.items():
             self._note(asked.context, name, min(a.numbers))
         # Of windows and states the daemon knows only what it has heard of.
         self._uneven = self._uneven or asked.uneven
-        asks = asked.uneven or bool(found.behind and job.id) and self._asks_bucket()
+        asks = asked.uneven or bool(job.id) and self._bucket[0]
         self._note_sources(asked.context, [key for key, yes in found.there.items() if yes], job, each=False)
         self._answer(asked.context, found.there)
         self._answer(asked.context, dict.fromkeys(found.behind, None if asks else False), 0 if asks else _HIT_SECONDS, invited=asks)
 
-    def _asks_bucket(self) -> bool:
-        """Whether the daemon asks a remote tier for a block of which it does not know."""
-        yes, since = self._bucket
-        now = time.monotonic()
-        if now - since > _BUCKET_SECONDS:
-            job = self._pages.lease([os.urandom(32)], self._timeout)  # there is no such block
-            yes = job is not None and not job.state.done
-            self._bucket = yes, now
-        return yes
+    def _ask_apart(self, asked: Family) -> None:
+        runs, single = self._apart(asked.context, {name: a.keys for name, a in asked.groups.items()})
+        if runs:
+            self._ask_runs(runs)
+        if single:
+            self._ask_each(single)
 
     def _of(self, key: Any) -> Pages:
         """The values of the group of a block."""
@@ -426,12 +452,16 @@ class Lookups:
 
     # ---- runs --------------------------------------------------------------------
 
-    def _ask_runs(self, questions: List[_Question]) -> None:
+    def _ask_runs(self, questions: List[_Question], patient: bool = True) -> None:
         until = time.monotonic() + self._timeout
         prompts, requests = [self._prompt(q.run) for q in questions], [_name(q.context) for q in questions]
-        jobs = _groups.ask(self._pages.client, prompts, self._prefill, self._timeout, requests=requests)
-        for question, job in zip(questions, jobs):
-            self._answer_run(question, job, until)
+        asking = _groups.ask(self._pages.client, prompts, self._prefill, self._timeout, requests=requests, patient=patient)
+
+        def answered(jobs: List[Job]) -> None:
+            for question, job in zip(questions, jobs):
+                self._answer_run(question, job, until)
+
+        self._hears(asking, answered, functools.partial(self._ask_runs, questions), patient)
 
     def _prompt(self, run: Run) -> Prompt:
         return self._of(run.keys[0]).prompt([named(key) for key in run.keys], run.before)
@@ -461,7 +491,7 @@ class Lookups:
             self._count(_name(question.context), dict.fromkeys(wanted, False))
             self._answer(question.context, {**dict.fromkeys(wanted), missing[0]: False})
         else:
-            self._search(question.context, missing, until)
+            self._later(self._search, question.context, missing, until)
 
     def _note_sources(self, context: Any, keys: List[Any], job: Job, each: bool) -> None:
         """Takes note of where blocks come from. The daemon says how many lie in which

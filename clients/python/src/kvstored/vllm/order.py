@@ -56,12 +56,12 @@ class Order:
 
     def chains(self, context: Any) -> ByGroup:
         """What a request says, by group; nothing where it does not."""
-        positions = getattr(context, "_offload_key_positions", None)
-        if not isinstance(positions, dict) or not positions:
+        said = positions(context)
+        if not said:
             return {}
         held = self._requests.get(context.req_id)
-        if held is None or held[0] != len(positions):
-            held = len(positions), _chains(dict(positions))
+        if held is None or held[0] != len(said):
+            held = len(said), _chains(dict(said))
             self._requests[context.req_id] = held
             while len(self._requests) > _REQUESTS:
                 self._requests.popitem(last=False)
@@ -97,9 +97,15 @@ class Order:
         return [*runs, Run(alone, None)] if alone else runs
 
 
-def _chains(positions: Dict[Any, int]) -> ByGroup:
+def positions(context: Any) -> Dict[Any, int]:
+    """At which token each full chunk of a request ends; nothing where it does not say."""
+    said = getattr(context, "_offload_key_positions", None)
+    return said if isinstance(said, dict) else {}
+
+
+def _chains(said: Dict[Any, int]) -> ByGroup:
     groups: Dict[bytes, List[Any]] = {}
-    for key in sorted(positions, key=positions.__getitem__):
+    for key in sorted(said, key=said.__getitem__):
         groups.setdefault(group(key), []).append(key)
     return {name: Chain(keys) for name, keys in groups.items()}
 

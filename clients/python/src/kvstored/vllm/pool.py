@@ -16,6 +16,7 @@ failed (:mod:`kvstored.vllm.connector`).
 """
 
 import collections
+import functools
 import logging
 import random
 import time
@@ -25,11 +26,12 @@ from .. import options
 from .._engine import Complaints, find
 from ..chains import digests
 from ..client import Asking, Client
-from ..errors import DeadlineExceeded, Error, Refused
+from ..errors import Error
 from ..job import ALL, Job
 from ..pages import Pages
 from ..prefill import Prefill
 from ..prompt import Prompt
+from .asking import Questions, short
 from .compare import forms_of
 from .jobs import Worker
 from .order import Order, group, named
@@ -56,7 +58,6 @@ _HELD_SECONDS = 30.0  # that a lease waits for its request to be scheduled
 _MISS_SECONDS = 5.0  # after which a request that waits asks again
 _WAIT_SECONDS = 0.05  # between looks at what comes up from below
 _DENIED_SECONDS = 30.0  # for which a space that the daemon refuses is not asked for again
-_INLINE_BLOCKS = 256  # of a question that the scheduler's thread asks: one takes 3 us there, a step some ms
 _LOADS = 3  # of one request: one whose loads fail is computed in the end
 _REQUESTS = 4096  # of which it is known how often they loaded
 
@@ -138,17 +139,16 @@ class Manager(OffloadingManager):
         self._requests: Dict[str, _Request] = {}
         self._fresh: List[_Request] = []  # of this step
         self._loads: "collections.OrderedDict[str, int]" = collections.OrderedDict()
-        self._questions: Deque[_Question] = collections.deque()  # without an answer
+        self._questions = Questions(self._complaints)
         self._long: Deque[List[_Request]] = collections.deque()  # of questions that its own thread asks, until they are told
         self._told: Deque[List[_Request]] = collections.deque()  # with an answer of which no step has heard
-        self._unsent, self._denied = False, 0.0  # whether the daemon took no question at once; until when it refuses a space
+        self._denied = 0.0  # until when the daemon refuses a space
         self._heard = False  # whether this step has looked for answers
         self._canaries: "collections.OrderedDict[str, None]" = collections.OrderedDict()  # requests that compute what is there
         self._rising: Deque[_Request] = collections.deque()  # whose blocks come up
         self._events, self._space_id = Events(self, o["enable_kv_events"], spec, by_daemon=True), b""
         self._events.follow(self._client.socket, self._patience)
-        self._spaces = spec.spaces
-        self._client.open_spaces(self._spaces)
+        self._client.open_spaces(spec.spaces)
         self._asker = Worker("ask", self._ask_next)
         self._waiter = Worker("rise", self._wait_next)
 
@@ -228,11 +228,10 @@ class Manager(OffloadingManager):
         self._heard = False
         if self._fresh:
             asked, self._fresh = self._fresh, []
-            if sum(len(request.keys) for request in asked) > _INLINE_BLOCKS:
-                self._long.append(asked)
-                self._asker.wake()
-            else:
+            if short(sum(len(request.keys) for request in asked), [request.context for request in asked]):
                 self._ask(asked)
+            else:
+                self._ask_later(asked)
         for worker in (self._asker, self._waiter):
             worker.rest()
         self._events.end_step()
@@ -316,40 +315,22 @@ class Manager(OffloadingManager):
             return
         for request in question.requests:
             request.answered = False
-        if question.asking.call is None and isinstance(question.asking.error, DeadlineExceeded):
+        if not self._questions.add(question.asking, functools.partial(self._answer, question)):
             self._ask_later(question.requests)
-        else:
-            self._questions.append(question)
 
     def _ask_later(self, requests: List[_Request]) -> None:
-        """The daemon took no question at once: another thread was sending, or a space is not
-        open yet. The next step asks again, as long as the requests wait."""
-        for request in requests:
-            request.answered = time.monotonic() >= request.until
-        self._fresh += [request for request in requests if not request.answered]
-        self._unsent = True
-        self._waiter.wake()
+        self._long.append(requests)
+        self._asker.wake()
 
     def _hear(self) -> None:
         """Takes note of the answers that are there."""
+        self._questions.hear()
         while self._told:
             for request in self._told.popleft():
                 request.answered = True
-        while self._questions:
-            question, jobs = self._questions[0], []  # type: ignore[var-annotated]
-            try:
-                jobs = question.asking.poll()
-                if jobs is not None:
-                    self._answer(question, jobs)
-            except Exception:
-                self._complaints.say("a question to the daemon")
-            if jobs is None:
-                return
-            self._questions.popleft()
-            for request in question.requests:
-                request.answered = True
 
     def _answer(self, question: _Question, jobs: Sequence[Job]) -> None:
+        """The requests hear of it in a step."""
         link = question.asking.link
         epoch = 0 if link is None else int(link.hello.epoch)
         good = link is not None and self._client.epoch == epoch
@@ -359,6 +340,7 @@ class Manager(OffloadingManager):
             except Exception:
                 job.release_soon()
                 self._complaints.say("an answer of the daemon")
+        self._told.append(question.requests)
 
     def _answer_one(self, request: _Request, job: Job, epoch: int, good: bool) -> None:
         canary = job.worth.chunks > 0 and self._canary > 0 and random.randrange(self._canary) == 0
@@ -410,33 +392,24 @@ class Manager(OffloadingManager):
     # ---- the manager's threads ---------------------------------------------------
 
     def _ask_next(self) -> Optional[float]:
-        """Asks what is long, and waits for the answer. The requests hear of it in a step."""
+        """Asks what is long, or was not sent at once, and waits for the answer."""
         if not self._long:
             return None
+        question = None
         try:
             question = self._question(self._long[0], patient=True)
             if question is not None:
-                jobs, _ = question.asking.wait()
-                self._answer(question, jobs)
+                self._answer(question, question.asking.wait()[0])
         except Exception:
+            if question is not None and question.asking.link is None:  # a space is refused: nothing of it is there
+                self._denied = time.monotonic() + _DENIED_SECONDS
             self._complaints.say("a question to the daemon")
         self._told.append(self._long[0])
         self._long.popleft()
         return 0
 
-    def _open(self) -> None:
-        """Opens the spaces. Of one that the daemon refuses nothing is there."""
-        try:
-            all(self._client.space_id(space, self._timeout) for space in self._spaces)
-        except Refused:
-            self._denied = time.monotonic() + _DENIED_SECONDS
-            self._complaints.say("the opening of a space")
-
     def _wait_next(self) -> Optional[float]:
         """Waits a little for one of those whose blocks come up."""
-        if self._unsent:
-            self._unsent = False
-            self._open()
         if not self._rising:
             return None
         request = self._rising.popleft()

@@ -87,13 +87,14 @@ class TestLinkerOnGpu(OnGpu, cpu.TestLinker):
         self.assertTrue(self.right(kvcache, range(20, 26)))
 
     def test_while_memory_is_page_locked(self) -> None:
-        """All goes through the process, as many pages at a time as there is room for, and
-        before the first layer is told."""
+        """All goes through the process, as many pages at a time as there is room for, however
+        long that takes, and before the first layer is told."""
         enter(self, mock.patch.object(device, "_BOUNCE_BYTES", 2 * PAGE_BYTES))
         self.gpu.locking.clear()
         kvcache = MHATokenToKVPool()
         target = self.linker(kvcache, check_existing=0)
         keys = self.found(target, kvcache, "meanwhile")
+        target._timeouts = 30, 1e-9
         with mock.patch.object(Job, "renew", side_effect=AssertionError("sums prove it")):
             self.assertTrue(self.loaded(target, self.transfers(keys, range(20, 26))))
         self.assertEqual((len(self.gpu.batches), self.through(target)), (3, 6 * PAGE_BYTES))

@@ -335,9 +335,14 @@ class TestLinker(Linked):
     def test_what_it_refuses(self) -> None:
         scaled = MHATokenToKVPool()
         scaled.k_scale_buffer = [1]  # type: ignore[assignment]
+        lacking, beyond = SWAKVPool(), SWAKVPool()
+        del lacking.layers_mapping[2]
+        beyond.layers_mapping[2] = 2, True
         for kvcache, extra, says in (
             (MHATokenToKVPool(), {"sokcet": "x"}, "sokcet"),
             (scaled, {}, "scales"),
+            (lacking, {}, r"pool swa \(\{0: \(0, 2\)\} of 2\) have not all \[4\] parts"),
+            (beyond, {}, "KvstoredHiCache"),
             (MHATokenToKVPool(device="meta"), {}, "CPUs and NVIDIA GPUs"),
         ):
             with self.assertRaisesRegex(ValueError, says):

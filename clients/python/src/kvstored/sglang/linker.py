@@ -14,6 +14,7 @@ forward has computed with what it was told.
 import collections
 import hashlib
 import logging
+import math
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
@@ -44,7 +45,7 @@ resolve_hybrid_device_pool_group: Any = find(_POOLS, "resolve_hybrid_device_pool
 
 log = logging.getLogger("kvstored.sglang")
 
-_BATCH = 128  # pages of one store
+_BATCH = 128  # pages of one store, or of one load by keys
 _ANSWERS = 1024  # requests whose lookup is remembered until they load
 _ANSWER_SECONDS = 2.0  # less than a lease is kept
 
@@ -271,12 +272,16 @@ class KvstoredLinker(UnifiedCacheLinker):
 
     def _load_whole(self, part: _Part) -> bool:
         """For pages that are not all up under a lease, or not page-locked for a GPU: from
-        where the job's lie, as far as that is proved, and else by their keys."""
-        places, pages = _places(part.pool, part.indices, len(part.keys)), self._pages[pool_name(part.pool.name)]
-        n = self._memory.scatter(part.rows, places, True, time.monotonic() + self._timeouts[1]) if len(part.rows) == len(part.keys) else 0
-        if n < len(part.keys):
-            n += pages.load(part.keys[n:], places[n:], self._timeouts[1], self._chains.before(digests(part.keys[n:])))
-        return n == len(part.keys)
+        where the job's lie, as far as that is proved, and else by their keys. What waits for
+        nobody has as long as it takes."""
+        keys, places, pages = part.keys, _places(part.pool, part.indices, len(part.keys)), self._pages[pool_name(part.pool.name)]
+        n = self._memory.scatter(part.rows, places, True, math.inf) if len(part.rows) == len(keys) else 0
+        while n < len(keys):
+            some, at = keys[n : n + _BATCH], places[n : n + _BATCH]
+            if pages.load(some, at, self._timeouts[1], self._chains.before(digests(some))) < len(some):
+                return False
+            n += len(some)
+        return True
 
     # ---- stores ------------------------------------------------------------------
 
@@ -383,6 +388,13 @@ def device_pools(params: Any, components: Set[Any]) -> Any:
         group = DevicePoolGroup(entries, 1 + max(layer for e in entries for layer in e.layer_mapping), page, rank_replicated=_latent(kvcache))
     else:
         group = resolve_hybrid_device_pool_group(kvcache=kvcache, page_size=page, params=params, components=components)
+    for pool in group.entries:
+        parts = {part for of in pool.layer_mapping.values() for part in ([of] if isinstance(of, int) else of)}
+        if any(parts != {*range(len(component))} for component in pool.components) or not {*pool.layer_mapping} <= {*range(group.num_layers)}:
+            raise ValueError(
+                f"KvstoredLinker loads by layers, and those of the pool {pool_name(pool.name)} ({pool.layer_mapping} of {group.num_layers}) "
+                f"have not all {[len(component) for component in pool.components]} parts of a page: take KvstoredHiCache"
+            )
     return group
 
 

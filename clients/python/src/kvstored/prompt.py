@@ -11,12 +11,19 @@ from ._wire import Buffer, SpaceInfo
 
 
 class Space(NamedTuple):
-    """All that must be equal for payloads to be exchangeable. Its ``repr`` does not show the salt."""
+    """All that must be equal for payloads to be exchangeable. Its ``repr`` does not show the salt.
+
+    ``dtype``: names element type and layout. ``chunk_tokens``: 1 to 65,536. ``method``: who
+    names chunks: ``sha256`` and ``xxh64``: the daemon, by their tokens (:func:`tokens`); ``given``
+    or ``given:NAME``: the engine (:func:`hashes`). ``world``: ranks that share the model, each
+    with payloads of its own; ``worker``: this one, from 0 on. ``group``: layers of a hybrid model
+    that keep KV alike; "" for the only one. ``salt``: separates tenants; nobody stores or logs it.
+    ``tags``: names and values of all else, such as a namespace; 32 at most, each name once."""
 
     model: str
-    dtype: str  # fingerprint of element type and layout
+    dtype: str
     chunk_tokens: int = 256
-    method: str = "sha256"  # sha256, xxh64: the daemon hashes tokens; given[:NAME]: the engine does
+    method: str = "sha256"
     revision: str = ""
     lora: str = ""
     world: int = 1

@@ -31,8 +31,8 @@ type Book struct {
 		sync.RWMutex
 		spaces map[key.SpaceID]*space
 		peak   int // of spaces
-		slots  calendar
 		stamps int
+		next   uint32 // the earliest end
 	}
 }
 
@@ -57,8 +57,7 @@ func New() *Book {
 
 func newBook(started time.Time, now func() time.Time, wall func() int64) *Book {
 	b := &Book{started: started, now: now, wall: wall}
-	b.mu.spaces = make(map[key.SpaceID]*space)
-	b.mu.slots.lists = make(map[uint32][]key.Key)
+	b.mu.spaces, b.mu.next = make(map[key.SpaceID]*space), math.MaxUint32
 	return b
 }
 
@@ -157,7 +156,7 @@ func (b *Book) stored(id key.SpaceID, hs []key.Hash, seconds, now uint32) {
 	}
 	for _, h := range hs {
 		if s.Bounded() {
-			b.note(id, sp, h, s, now)
+			b.note(sp, h, s, now)
 		} else {
 			b.forget(sp, h)
 		}
@@ -166,19 +165,16 @@ func (b *Book) stored(id key.SpaceID, hs []key.Hash, seconds, now uint32) {
 }
 
 // note puts a stamp in the book. The mutex is held.
-func (b *Book) note(id key.SpaceID, sp *space, h key.Hash, s Stamp, now uint32) {
-	was, known := sp.stamps[h]
+func (b *Book) note(sp *space, h key.Hash, s Stamp, now uint32) {
 	if sp.stamps == nil {
 		sp.stamps = make(map[key.Hash]held)
 		b.bounds.Store(true)
 	}
-	sp.stamps[h] = held{s, now}
-	if !known {
+	if _, known := sp.stamps[h]; !known {
 		b.mu.stamps++
 	}
-	if !known || was.Stamp != s {
-		b.mu.slots.add(key.Key{Space: id, Hash: h}, s, now)
-	}
+	sp.stamps[h] = held{s, now}
+	b.await(s, now)
 }
 
 // forget takes a stamp out of the book. The mutex is held.
@@ -218,7 +214,7 @@ func (b *Book) Found(k key.Key, s Stamp) (alive bool) {
 		s = was.Stamp
 	}
 	if s.Bounded() {
-		b.note(k.Space, sp, k.Hash, s, now)
+		b.note(sp, k.Hash, s, now)
 	}
 	return !s.over(now)
 }
@@ -275,7 +271,7 @@ func (b *Book) stamp(id key.SpaceID, ks []key.Key, most, now uint32) {
 			s.Born = now
 		}
 		s = s.within(most)
-		b.note(id, sp, k.Hash, s, now)
+		b.note(sp, k.Hash, s, now)
 	}
 }
 
@@ -289,10 +285,7 @@ func (b *Book) Of(k key.Key) Stamp {
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	if sp := b.mu.spaces[k.Space]; sp != nil {
-		return sp.stamps[k.Hash].Stamp
-	}
-	return Stamp{}
+	return b.stampOf(k)
 }
 
 // Over reports whether the time of a chunk has come.
@@ -300,45 +293,32 @@ func (b *Book) Over(k key.Key) bool {
 	if !b.active() {
 		return false
 	}
-	s := b.Of(k)
-	return s.Bounded() && s.over(b.Now())
+	return b.Of(k).over(b.Now())
 }
 
-// Each calls fn with the number of each of hs, chunks of a space, that is over, in
-// ascending order.
+// Each calls fn, under the mutex, with the number of each of hs, chunks of a space, that is
+// over, in ascending order.
 func (b *Book) Each(id key.SpaceID, hs []key.Hash, fn func(i int)) {
 	if !b.active() {
 		return
 	}
 	now := b.Now()
-	var over [round]bool
 	for at := 0; at < len(hs); at += round {
-		part := hs[at:min(at+round, len(hs))]
-		if !b.overIn(id, part, now, &over) {
-			continue
-		}
-		for i := range part {
-			if over[i] {
-				fn(at + i)
-			}
-		}
+		b.eachOf(id, hs[:min(at+round, len(hs))], at, now, fn)
 	}
 }
 
-// overIn says which of hs are over, and whether any is.
-func (b *Book) overIn(id key.SpaceID, hs []key.Hash, now uint32, over *[round]bool) (any bool) {
+// eachOf is Each for hs from number at on.
+func (b *Book) eachOf(id key.SpaceID, hs []key.Hash, at int, now uint32, fn func(i int)) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	sp := b.mu.spaces[id]
-	if sp == nil || len(sp.stamps) == 0 {
-		return false
+	if sp := b.mu.spaces[id]; sp != nil {
+		for ; at < len(hs); at++ {
+			if sp.stamps[hs[at]].over(now) {
+				fn(at)
+			}
+		}
 	}
-	for i, h := range hs {
-		s, known := sp.stamps[h]
-		over[i] = known && s.over(now)
-		any = any || over[i]
-	}
-	return any
 }
 
 // Stats is a snapshot of a Book.

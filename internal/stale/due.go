@@ -1,88 +1,82 @@
 package stale
 
 import (
-	"maps"
+	"math"
 	"slices"
 
 	"github.com/kvstored/kvstored/key"
 )
 
-// slotSeconds is how finely chunks are sorted by their ends: one is told as due up to
-// so much later.
+// slotSeconds is how much later than its end a chunk may be told as due: all stamps are
+// looked at once in so long at most.
 const slotSeconds = 4
 
-// slotsAtOnce bounds how many empty slots one call of Due passes.
-const slotsAtOnce = 1 << 10
-
-// calendar is the chunks with a stamp by the time at which they end, in slots. A chunk
-// may still be in slots of earlier stamps too.
-type calendar struct {
-	first uint32 // no slot before it has a chunk
-	lists map[uint32][]key.Key
-}
-
-// add puts a chunk into the slot of its stamp, or, where it is over at once, into one
-// that is due.
-func (c *calendar) add(k key.Key, s Stamp, now uint32) {
-	n := s.Dies / slotSeconds
-	if s.over(now) {
-		n = min(n, now/slotSeconds-1)
-	}
-	if len(c.lists) == 0 || n < c.first {
-		c.first = n
-	}
-	c.lists[n] = append(c.lists[n], k)
-}
-
-// skip passes empty slots before one where there are more of them than slots with
-// chunks: the clock has leapt.
-func (c *calendar) skip(end uint32) {
-	if uint64(end-c.first) <= uint64(len(c.lists))+slotsAtOnce {
-		return
-	}
-	least := end
-	for n := range c.lists {
-		least = min(least, n)
-	}
-	c.first = least
-}
-
-// Due takes up to most chunks that are over. None is told again by itself: those that
-// could not be removed are to be given to Again, the others to Removed. A chunk whose
-// end was changed to and fro may be told twice. more says that there may be further
-// ones.
+// Due tells up to most chunks that are over, and tells them again until Removed has
+// forgotten them. more says that there may be further ones.
 func (b *Book) Due(most int) (ks []key.Key, more bool) {
-	if !b.active() {
+	now := b.Now()
+	if !b.isDue(now) {
 		return nil, false
 	}
-	now := b.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c := &b.mu.slots
-	for range slotsAtOnce {
-		if len(c.lists) == 0 || c.first >= now/slotSeconds {
-			return ks, false
-		}
-		c.skip(now / slotSeconds)
-		list := c.lists[c.first]
-		left := max(0, len(list)-(most-len(ks)))
-		for _, k := range list[left:] {
-			switch s := b.stampOf(k); {
-			case !s.Bounded(): // forgotten
-			case s.over(now):
+	b.walk(func(part []key.Key) bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, k := range part {
+			s := b.stampOf(k)
+			b.await(s, now)
+			if s.over(now) && len(ks) < most {
 				ks = append(ks, k)
-			default: // stamped anew, or no longer ahead of the clock
-				c.add(k, s, now)
 			}
 		}
-		if left > 0 {
-			c.lists[c.first] = list[:left]
-			return ks, true
-		}
-		delete(c.lists, c.first)
-		c.first++
+		return len(ks) < most
+	})
+	return ks, len(ks) == most
+}
+
+// isDue reports whether some chunk is over, and has the walk that follows find the next end.
+func (b *Book) isDue(now uint32) bool {
+	if !b.active() {
+		return false
 	}
-	return ks, true
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.next/slotSeconds >= now/slotSeconds {
+		return false
+	}
+	b.mu.next = math.MaxUint32
+	return true
+}
+
+// await has Due look for a stamp once it is over. The mutex is held.
+func (b *Book) await(s Stamp, now uint32) {
+	if s.over(now) { // perhaps only of a clock that is ahead
+		s.Dies = min(s.Dies, now-slotSeconds)
+	}
+	if s.Bounded() {
+		b.mu.next = min(b.mu.next, s.Dies)
+	}
+}
+
+// walk calls do with the chunks that have stamps, up to round at a time and without the
+// mutex, until it returns false. Those that come meanwhile may be missing.
+func (b *Book) walk(do func(ks []key.Key) bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	ks := make([]key.Key, 0, round)
+	tell := func() bool {
+		b.mu.RUnlock()
+		defer b.mu.RLock()
+		defer func() { ks = ks[:0] }()
+		return do(ks)
+	}
+	for id, sp := range b.mu.spaces {
+		for h := range sp.stamps {
+			if ks = append(ks, key.Key{Space: id, Hash: h}); len(ks) == round && !tell() {
+				return
+			}
+		}
+	}
+	tell()
 }
 
 // stampOf is Of with the mutex held.
@@ -93,115 +87,46 @@ func (b *Book) stampOf(k key.Key) Stamp {
 	return Stamp{}
 }
 
-// Again has chunks told by Due once more, those that are still over.
-func (b *Book) Again(ks []key.Key) { b.settle(ks, false) }
-
 // Removed forgets chunks that are over and in no tier any more. One that was stored
 // anew meanwhile stays in the book.
-func (b *Book) Removed(ks []key.Key) { b.settle(ks, true) }
-
-func (b *Book) settle(ks []key.Key, removed bool) {
+func (b *Book) Removed(ks []key.Key) {
 	now := b.Now()
 	for part := range slices.Chunk(ks, round) {
-		b.settleSome(part, removed, now)
-	}
-}
-
-func (b *Book) settleSome(ks []key.Key, removed bool, now uint32) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, k := range ks {
-		s := b.stampOf(k)
-		switch {
-		case !s.Bounded() || !s.over(now):
-		case removed:
-			sp := b.mu.spaces[k.Space]
-			b.forget(sp, k.Hash)
-			b.drop(k.Space, sp)
-			b.removed.Add(1)
-		default:
-			b.mu.slots.add(k, s, now)
-		}
+		b.removed.Add(b.forgetIf(part, func(i int, h held) bool { return h.over(now) }))
 	}
 }
 
 // Prune drops the stamps of chunks of which gone reports that no tier has them. It
-// calls gone without a lock, for one slot after the other, until it returns false.
+// calls gone without a lock, until it returns false.
 func (b *Book) Prune(gone func(ks []key.Key) (is []bool, goOn bool)) {
 	if !b.active() {
 		return
 	}
-	for _, n := range b.slots() {
-		list := b.list(n)
-		for part := range slices.Chunk(list, round) {
-			is, goOn := gone(part)
-			if !goOn {
-				return
-			}
-			b.dropGone(part, is)
+	b.walk(func(ks []key.Key) bool {
+		is, goOn := gone(ks)
+		if now := uint64(b.Now()); goOn {
+			b.forgetIf(ks, func(i int, h held) bool { return is[i] && uint64(h.noted)+graceSeconds <= now })
 		}
-		b.compact(n, list)
-	}
+		return goOn
+	})
 }
 
-// slots are the numbers of all slots.
-func (b *Book) slots() []uint32 {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return slices.Collect(maps.Keys(b.mu.slots.lists))
-}
-
-func (b *Book) list(n uint32) []key.Key {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return slices.Clone(b.mu.slots.lists[n])
-}
-
-func (b *Book) dropGone(ks []key.Key, gone []bool) {
-	now := b.Now()
+// forgetIf takes those of ks out of the book whose stamps may go, and returns how many.
+func (b *Book) forgetIf(ks []key.Key, may func(i int, h held) bool) (n uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, k := range ks {
 		sp := b.mu.spaces[k.Space]
-		if !gone[i] || sp == nil || uint64(sp.stamps[k.Hash].noted)+graceSeconds > uint64(now) {
+		if sp == nil {
 			continue
 		}
-		b.forget(sp, k.Hash)
-		b.drop(k.Space, sp)
-	}
-}
-
-// compact leaves out of a slot that is not due yet, which began with list, the chunks
-// that do not belong there any more.
-func (b *Book) compact(n uint32, list []key.Key) {
-	kept := list[:0:0]
-	for part := range slices.Chunk(list, round) {
-		kept = b.keep(n, part, kept)
-	}
-	now := b.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c := &b.mu.slots
-	if n <= now/slotSeconds || len(c.lists[n]) < len(list) {
-		return // Due has it, or has had it
-	}
-	if kept = append(kept, c.lists[n][len(list):]...); len(kept) == 0 {
-		delete(c.lists, n)
-		return
-	}
-	c.lists[n] = kept
-}
-
-// keep appends to kept those of ks that belong into a slot.
-func (b *Book) keep(n uint32, ks, kept []key.Key) []key.Key {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	for _, k := range ks {
-		if b.stampOf(k).Dies/slotSeconds == n {
-			kept = append(kept, k)
+		if h, known := sp.stamps[k.Hash]; known && may(i, h) {
+			b.forget(sp, k.Hash)
+			b.drop(k.Space, sp)
+			n++
 		}
 	}
-	return kept
+	return n
 }
 
 const graceSeconds = uint64(Grace / 1e9)

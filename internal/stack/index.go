@@ -115,17 +115,8 @@ func (x *tierIndex) match(c *key.Chain, from, to int, at, marks []uint8) (known 
 	return known, known < to
 }
 
-// matchAlone copies where chunks from..to of c are into at, whether or not
+// matchEach copies where chunks from..to of c are into at, whether or not
 // the way to them is known.
-func (x *tierIndex) matchAlone(c *key.Chain, from, to int, at []uint8) {
-	x.lock()
-	defer x.mu.Unlock()
-	for i := from; i < to; i++ {
-		at[i], _ = x.mu.tree.Get(c.Space, c.Hashes[i])
-	}
-}
-
-// matchEach is matchAlone for any number of chunks.
 func (x *tierIndex) matchEach(c *key.Chain, from, to int, at []uint8) {
 	x.each(from, to, func(i int) { at[i], _ = x.mu.tree.Get(c.Space, c.Hashes[i]) })
 }

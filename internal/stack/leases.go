@@ -140,11 +140,11 @@ type Singles struct {
 	below []keptIn
 }
 
-// keptIn is entries of a tier below that are not to be evicted. A tier that is opened
+// keptIn is an entry of a tier below that is not to be evicted. A tier that is opened
 // again has another ledger.
 type keptIn struct {
 	ledger *ledger.Ledger
-	ids    []ledger.ID
+	id     ledger.ID
 }
 
 // HoldSingles adds to s the chunks of c from number from on that bounded tiers of the search
@@ -165,51 +165,37 @@ func (l *leases) HoldSingles(s *Singles, o ledger.Owner, c *key.Chain, from int,
 		}
 	}
 	mask &^= l.levels.off()
-	nearest := func(i int) tier.Place { return l.levels.nearest[tier.Set(sc.at[i])&mask] }
 	for i := from; i < c.Len(); {
-		place, to := nearest(i), i+1
-		for to < min(c.Len(), i+heldAtOnce) && nearest(to) == place {
-			to++
-		}
-		if place == tier.Places {
-			i = to
+		place, ok := l.levels.nearestOf(tier.Set(sc.at[i]) & mask)
+		if !ok {
+			i++
 			continue
 		}
-		n, err := l.holdRun(s, c, i, to, place)
-		for ; n > 0; n-- {
+		switch n, err := l.holdSingle(s, c, i, place); {
+		case err != nil: // a budget is used up
+			mask &^= tier.Of(place)
+		case n == 0: // it has left the tier
+			sc.at[i] &^= uint8(tier.Of(place))
+		default:
 			held(i)
 			i++
-		}
-		switch {
-		case err != nil:
-			mask &^= tier.Of(place)
-		case i < to: // it has left the tier
-			sc.at[i] &^= uint8(tier.Of(place))
 		}
 	}
 }
 
-// heldAtOnce is how many chunks one call of a ledger is asked to hold.
-const heldAtOnce = 256
-
-// holdRun holds the leading ones of chunks from..to in a tier, and returns how many. An
-// error is a budget's that is used up.
-func (l *leases) holdRun(s *Singles, c *key.Chain, from, to int, place tier.Place) (int, error) {
+// holdSingle holds chunk i of c in a tier, if it is there.
+func (l *leases) holdSingle(s *Singles, c *key.Chain, i int, place tier.Place) (n int, err error) {
 	if place == tier.CPU {
-		refs := make([]tier.Ref, to-from)
-		n, err := l.Hold(s.owner, ledger.Lease, c, from, to, refs)
+		var refs [1]tier.Ref
+		n, err = l.Hold(s.owner, ledger.Lease, c, i, i+1, refs[:])
 		s.refs = append(s.refs, refs[:n]...)
 		return n, err
 	}
-	sc := borrow(0)
-	defer sc.give()
-	books, entries := l.levels.at[place].Bounded.Ledger(), make([]ledger.Entry, to-from)
-	n, err := books.Hold(ledger.Daemon, ledger.Lease, sc.chain(c, from, to), entries)
-	kept := keptIn{books, make([]ledger.ID, n)}
-	for i := range kept.ids {
-		kept.ids[i] = entries[i].ID
+	var entries [1]ledger.Entry
+	books := l.levels.at[place].Bounded.Ledger()
+	if n, err = books.Hold(ledger.Daemon, ledger.Lease, []key.Key{c.Key(i)}, entries[:]); n == 1 {
+		s.below = append(s.below, keptIn{books, entries[0].ID})
 	}
-	s.below = append(s.below, kept)
 	return n, err
 }
 
@@ -217,7 +203,7 @@ func (l *leases) holdRun(s *Singles, c *key.Chain, from, to int, place tier.Plac
 func (l *leases) EndSingles(s *Singles) {
 	l.Release(s.owner, ledger.Lease, s.refs)
 	for _, kept := range s.below {
-		kept.ledger.Unhold(ledger.Daemon, ledger.Lease, kept.ids)
+		kept.ledger.Unhold(ledger.Daemon, ledger.Lease, []ledger.ID{kept.id})
 	}
 	*s = Singles{}
 }

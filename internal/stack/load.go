@@ -118,9 +118,6 @@ func (l *loader) Load(ctx context.Context, by Requester, c *key.Chain, i int, se
 	if n, err := l.leases.Hold(by.Owner, ledger.Lease, c, i, i+1, refs[:]); n == 1 || err != nil {
 		return refs[0], tier.CPU, refusedLoad(err)
 	}
-	if l.distrusted.Has(c.Space) {
-		return tier.Ref{}, 0, tier.ErrNotFound
-	}
 	start := time.Now()
 	p, err := l.promote(ctx, by, recordAt(c, i, 0), search)
 	if err != nil {
@@ -141,13 +138,6 @@ func (l *loader) Load(ctx context.Context, by Requester, c *key.Chain, i int, se
 // leaves it without a lease. It returns how many bytes were promoted, and from which
 // tier: none, from DRAM, if the chunk is there already. It ends with ctx.
 func (l *loader) Warm(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (int64, tier.Place, error) {
-	if ref, ok := l.hold(c.Key(i)); ok {
-		l.unhold(ref)
-		return 0, tier.CPU, nil
-	}
-	if l.distrusted.Has(c.Space) {
-		return 0, 0, tier.ErrNotFound
-	}
 	by.Idle = true
 	p, err := l.promote(ctx, by, recordAt(c, i, 0), search)
 	if err != nil {
@@ -190,7 +180,10 @@ func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record
 		return newPromoted(ref, tier.CPU), nil // another load was faster
 	}
 	err := fmt.Errorf("load: %w", tier.ErrNotFound)
-	if l.ages.Over(r.Key) {
+	switch {
+	case l.distrusted.Has(r.Key.Space):
+		return nil, err
+	case l.ages.Over(r.Key):
 		return nil, fmt.Errorf("load: %w", errOver)
 	}
 	search &= l.reach(r.Key.Space) & l.index.where(r.Key)

@@ -117,17 +117,14 @@ func (l lookups) locate(c *key.Chain, from int, at []uint8) (known int) {
 // of a distrusted space, are nowhere, in each case. Unless marks is nil it copies the marks of chunks there; not
 // those of chunks that stand alone.
 func (l lookups) locateBehind(f fence, c *key.Chain, from int, at, marks []uint8) (known int) {
-	known = from
+	if known = from; c.Alone {
+		known = len(at)
+		l.index.matchEach(c, from, known, at)
+	}
 	for more := known < len(at); more; {
-		if c.Alone {
-			to := min(known+indexBatch, len(at))
-			l.index.matchAlone(c, known, to, at)
-			known, more = to, to < len(at)
-		} else {
-			to := min(known+matchBatch, len(at))
-			known, more = l.index.match(c, known, to, at, marks)
-			more = more || known == to && to < len(at)
-		}
+		to := min(known+matchBatch, len(at))
+		known, more = l.index.match(c, known, to, at, marks)
+		more = more || known == to && to < len(at)
 	}
 	f.apply(c, from, at[:known])
 	l.ages.Each(c.Space, c.Hashes[from:known], func(i int) { at[from+i] = 0 })

@@ -33,12 +33,12 @@ func Bounded(quotas []Quota) []Quota {
 func (s *operator) OpenSpace(id key.SpaceID, model string) {
 	s.quotas.Lock()
 	defer s.quotas.Unlock()
-	if most := maxAgeOf(s.quotas.list, model); s.ages.book.Open(id, most) {
-		s.ages.stamp(id, most)
+	rule, i := ruleOf(s.quotas.list, model)
+	if s.ages.book.Open(id, rule.MaxAge) {
+		s.ages.stamp(id, rule.MaxAge)
 	}
-	s.depths.begin(id, depthOf(s.quotas.list, model))
-	i, ok := quotaOf(s.quotas.list, model)
-	if !ok {
+	s.depths.begin(id, rule.PrefillDepth)
+	if i < 0 {
 		return
 	}
 	for _, l := range s.levels.all {
@@ -58,34 +58,17 @@ func (s *operator) CloseSpace(id key.SpaceID) {
 	s.depths.end(id)
 }
 
-// ruleOf is the place of the rule for a model; -1 for none.
-func ruleOf(quotas []Quota, model string) int {
-	return slices.IndexFunc(quotas, func(q Quota) bool { return base.Glob(q.Match, model) })
-}
-
-// quotaOf is the place of the quota that a model is under among those of Bounded.
-func quotaOf(quotas []Quota, model string) (i int, ok bool) {
-	rule := ruleOf(quotas, model)
-	if rule < 0 || quotas[rule].Bytes == 0 {
-		return 0, false
+// ruleOf is the rule for a model, the zero Quota where there is none, and its place among
+// those of Bounded; -1 where it bounds no bytes.
+func ruleOf(quotas []Quota, model string) (q Quota, bounded int) {
+	i := slices.IndexFunc(quotas, func(q Quota) bool { return base.Glob(q.Match, model) })
+	switch {
+	case i < 0:
+		return q, -1
+	case quotas[i].Bytes == 0:
+		return quotas[i], -1
 	}
-	return len(Bounded(quotas[:rule])), true
-}
-
-// maxAgeOf is how old the chunks of a model become; 0 for any age.
-func maxAgeOf(quotas []Quota, model string) time.Duration {
-	if rule := ruleOf(quotas, model); rule >= 0 {
-		return quotas[rule].MaxAge
-	}
-	return 0
-}
-
-// depthOf is the PrefillDepth of a model; 0 where no rule says one.
-func depthOf(quotas []Quota, model string) int {
-	if rule := ruleOf(quotas, model); rule >= 0 {
-		return quotas[rule].PrefillDepth
-	}
-	return 0
+	return quotas[i], len(Bounded(quotas[:i]))
 }
 
 // KeepQuotas has chunks evicted where a quota is exceeded, or a high watermark.
@@ -115,7 +98,7 @@ func (s *operator) SetQuotas(quotas []Quota, models func() map[key.SpaceID]strin
 	of := make(map[key.SpaceID]int)
 	known := models()
 	for id, model := range known {
-		if i, ok := quotaOf(quotas, model); ok {
+		if _, i := ruleOf(quotas, model); i >= 0 {
 			of[id] = i
 		}
 	}
@@ -128,10 +111,11 @@ func (s *operator) SetQuotas(quotas []Quota, models func() map[key.SpaceID]strin
 	}
 	s.quotas.list = quotas
 	for id, model := range known {
-		if most := maxAgeOf(quotas, model); s.ages.book.Bound(id, most) {
-			s.ages.stamp(id, most)
+		rule, _ := ruleOf(quotas, model)
+		if s.ages.book.Bound(id, rule.MaxAge) {
+			s.ages.stamp(id, rule.MaxAge)
 		}
-		s.depths.change(id, depthOf(quotas, model))
+		s.depths.change(id, rule.PrefillDepth)
 	}
 	s.KeepQuotas()
 	return nil

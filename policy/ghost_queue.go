@@ -14,9 +14,9 @@ type ghostQueue struct {
 	weight      int64  // sum of sizes
 }
 
-// run is runSize records in a row. It is known by its number + 1.
+// run is runSize records in a row.
 type run struct {
-	prev, next uint32 // in its queue; next among those that are spare
+	prev, next uint32 // in its queue
 	live       uint32 // ghosts; all other places are zero
 }
 
@@ -28,18 +28,18 @@ const (
 	mergeAt = runSize - runSize/8
 )
 
-func (g *ghosts) run(r uint32) *run { return g.runs.at(r - 1) }
+func (g *ghosts) run(r uint32) *run { return g.runs.At(r) }
 
-// runOf returns the run of the record that a link names.
-func runOf(rec uint32) uint32 { return (rec-1)>>runBits + 1 }
+// runOf returns the run that a record is in.
+func runOf(rec uint32) uint32 { return rec >> runBits }
 
-// linkTo returns a link to the record of a place in a run.
-func linkTo(r, place uint32) uint32 { return (r-1)<<runBits + place + 1 }
+// linkTo returns the record of a place in a run.
+func linkTo(r, place uint32) uint32 { return r<<runBits + place }
 
-// oldest returns a link to the first record of q, which has one.
+// oldest returns the first record of q, which has one.
 func (q *ghostQueue) oldest() uint32 { return linkTo(q.front, q.from) }
 
-// append returns a link to a new last record of q.
+// append returns a new last record of q.
 func (g *ghosts) append(q *ghostQueue) uint32 {
 	if q.back == 0 || q.to == runSize {
 		g.extend(q)
@@ -51,15 +51,8 @@ func (g *ghosts) append(q *ghostQueue) uint32 {
 
 // extend gives q another run.
 func (g *ghosts) extend(q *ghostQueue) {
-	r := g.spare
-	if r != 0 {
-		g.spare = g.run(r).next
-	} else {
-		g.made++
-		r = g.made
-		g.runs.reach(r - 1)
-		g.records.reach(linkTo(r, 0) - 1)
-	}
+	r := g.runs.Take()
+	g.records.Reach(linkTo(r, runSize-1))
 	*g.run(r) = run{prev: q.back}
 	if q.back != 0 {
 		g.run(q.back).next = r
@@ -82,8 +75,7 @@ func (g *ghosts) release(q *ghostQueue, r uint32) {
 	} else {
 		q.back, q.to = gone.prev, runSize // where its last ghost is nobody looks
 	}
-	*gone = run{next: g.spare}
-	g.spare = r
+	g.runs.Give(r)
 }
 
 // compact frees or merges a run of q that has one ghost less. It looks at no more
@@ -131,8 +123,8 @@ func (g *ghosts) merge(q *ghostQueue, a, b uint32) bool {
 // move gives a ghost another record.
 func (g *ghosts) move(from, to uint32) {
 	if from != to {
-		*g.link(from) = to
 		rec := g.record(from)
+		*g.index.Link(spread(uint64(rec.hash)), from) = to
 		*g.record(to), *rec = *rec, ghost{}
 	}
 }

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/kvstored/kvstored/internal/base"
+
 // rank orders entries over all lists of a policy: the lower goes first.
 type rank struct {
 	major uint64 // e.g. the frequency; 0 where there is one list
@@ -12,18 +14,18 @@ func (r rank) less(s rank) bool {
 
 // ranking knows the nodes and ranks of a heap's entries.
 type ranking interface {
-	at(i uint32) *node
+	At(i uint32) *node
 	rank(id ID) rank
 }
 
 // rank is that of policies which order by seq alone.
-func (t *nodes) rank(id ID) rank { return rank{seq: t.at(uint32(id)).seq()} }
+func (t *nodes) rank(id ID) rank { return rank{seq: t.At(uint32(id)).seq()} }
 
 // heap is a binary min-heap of entries by rank: 4 bytes each. Their ranks must
 // not change while they are in it. An entry's node knows its slot, so that any
 // entry can be taken out.
 type heap struct {
-	slots pages[ID]
+	slots base.Pages[ID]
 	n     uint32
 	steps uint64 // pushes and takes; a pop is part of inspecting what it yields
 }
@@ -31,8 +33,8 @@ type heap struct {
 // push adds id, whose node is not in a list.
 func (h *heap) push(t ranking, id ID) {
 	h.steps++
-	h.slots.reach(h.n)
-	t.at(uint32(id)).setPlace(returned)
+	h.slots.Reach(h.n)
+	t.At(uint32(id)).setPlace(returned)
 	h.n++
 	h.up(t, h.n-1, id)
 }
@@ -42,27 +44,27 @@ func (h *heap) top() (ID, bool) {
 	if h.n == 0 {
 		return 0, false
 	}
-	return *h.slots.at(0), true
+	return *h.slots.At(0), true
 }
 
 // pop removes the top. The caller sets its place.
 func (h *heap) pop(t ranking) {
 	h.n--
 	if h.n > 0 {
-		h.down(t, 0, *h.slots.at(h.n))
+		h.down(t, 0, *h.slots.At(h.n))
 	}
 }
 
 // take removes id. The caller sets its place.
 func (h *heap) take(t ranking, id ID) {
 	h.steps++
-	at := t.at(uint32(id)).next
+	at := t.At(uint32(id)).next
 	h.n--
-	last := *h.slots.at(h.n)
+	last := *h.slots.At(h.n)
 	if at == h.n {
 		return
 	}
-	if at > 0 && t.rank(last).less(t.rank(*h.slots.at((at - 1) / 2))) {
+	if at > 0 && t.rank(last).less(t.rank(*h.slots.At((at - 1) / 2))) {
 		h.up(t, at, last)
 	} else {
 		h.down(t, at, last)
@@ -73,7 +75,7 @@ func (h *heap) take(t ranking, id ID) {
 func (h *heap) up(t ranking, i uint32, id ID) {
 	r := t.rank(id)
 	for i > 0 {
-		above := *h.slots.at((i - 1) / 2)
+		above := *h.slots.At((i - 1) / 2)
 		if !r.less(t.rank(above)) {
 			break
 		}
@@ -91,10 +93,10 @@ func (h *heap) down(t ranking, i uint32, id ID) {
 		if kid >= h.n {
 			break
 		}
-		first := *h.slots.at(kid)
+		first := *h.slots.At(kid)
 		lowest := t.rank(first)
 		if kid+1 < h.n {
-			if other := *h.slots.at(kid + 1); t.rank(other).less(lowest) {
+			if other := *h.slots.At(kid + 1); t.rank(other).less(lowest) {
 				kid, first, lowest = kid+1, other, t.rank(other)
 			}
 		}
@@ -108,6 +110,6 @@ func (h *heap) down(t ranking, i uint32, id ID) {
 }
 
 func (h *heap) set(t ranking, i uint32, id ID) {
-	*h.slots.at(i) = id
-	t.at(uint32(id)).next = i
+	*h.slots.At(i) = id
+	t.At(uint32(id)).next = i
 }

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/kvstored/kvstored/internal/base"
+
 // lfu evicts the entry that was used least often since it was added; among
 // equals, the one that reached that count first. A new entry counts as used
 // once.
@@ -11,10 +13,8 @@ package policy
 // came back through the heap stays there, where a hit costs O(log n).
 type lfu struct {
 	nodes
-	tags    pages[uint32] // of each entry: the bucket while listed, else the count
-	buckets pages[bucket]
-	made    uint32 // buckets ever made; bucket 0 is before the first
-	free    uint32
+	tags    base.Pages[uint32] // of each entry: the bucket while listed, else the count
+	buckets base.Pool[bucket]  // bucket 0 is before the first
 	back    heap
 	seq     int64
 	inspect uint64
@@ -27,8 +27,8 @@ type bucket struct {
 }
 
 func newLFU(int64) Policy {
-	p := &lfu{made: 1}
-	p.buckets.reach(0)
+	p := new(lfu)
+	p.buckets.Init()
 	return p
 }
 
@@ -38,7 +38,7 @@ func (p *lfu) Add(id ID, _ Meta) {
 	if !p.nodes.enter(id) {
 		return
 	}
-	p.tags.reach(uint32(id))
+	p.tags.Reach(uint32(id))
 	p.enqueue(id, 1, 0)
 }
 
@@ -51,14 +51,14 @@ func (p *lfu) Touch(id ID) {
 		count := p.more(p.count(id))
 		p.leave(id)
 		p.seq++
-		*p.tags.at(uint32(id)) = count
+		*p.tags.At(uint32(id)) = count
 		n.setSeq(p.seq)
 		p.back.push(p, id)
 		return
 	}
-	from := *p.tags.at(uint32(id))
-	p.buckets.at(from).unlink(&p.nodes, id)
-	p.enqueue(id, p.more(p.buckets.at(from).count), from)
+	from := *p.tags.At(uint32(id))
+	p.buckets.At(from).unlink(&p.nodes, id)
+	p.enqueue(id, p.more(p.buckets.At(from).count), from)
 	p.prune(from)
 }
 
@@ -71,17 +71,17 @@ func (p *lfu) Allow(id ID) {
 	if n == nil || n.place() != refused {
 		return
 	}
-	tag := p.tags.at(uint32(id))
-	at := p.buckets.at(0).next
+	tag := p.tags.At(uint32(id))
+	at := p.buckets.At(0).next
 	if at != 0 && !p.rank(id).less(p.frontRank(at)) {
 		p.back.push(p, id)
 		return
 	}
-	if at == 0 || p.buckets.at(at).count != *tag {
+	if at == 0 || p.buckets.At(at).count != *tag {
 		at = p.insert(*tag, 0)
 	}
 	*tag = at
-	p.buckets.at(at).pushFront(&p.nodes, id)
+	p.buckets.At(at).pushFront(&p.nodes, id)
 }
 
 func (p *lfu) Evict(ok func(ID) bool) (ID, bool) {
@@ -90,7 +90,7 @@ func (p *lfu) Evict(ok func(ID) bool) (ID, bool) {
 		if !found {
 			return 0, false
 		}
-		n := p.nodes.at(uint32(id))
+		n := p.nodes.At(uint32(id))
 		count := p.count(id)
 		if n.place() == returned {
 			p.back.pop(p)
@@ -103,7 +103,7 @@ func (p *lfu) Evict(ok func(ID) bool) (ID, bool) {
 			return id, true
 		}
 		n.setPlace(refused)
-		*p.tags.at(uint32(id)) = count
+		*p.tags.At(uint32(id)) = count
 	}
 }
 
@@ -113,31 +113,31 @@ func (p *lfu) Steps() uint64 { return p.inspect + p.back.steps }
 // heap's top.
 func (p *lfu) first() (ID, bool) {
 	top, found := p.back.top()
-	lowest := p.buckets.at(0).next
+	lowest := p.buckets.At(0).next
 	if lowest == 0 {
 		return top, found
 	}
 	if found && p.rank(top).less(p.frontRank(lowest)) {
 		return top, true
 	}
-	return ID(p.buckets.at(lowest).front - 1), true
+	return ID(p.buckets.At(lowest).front - 1), true
 }
 
 // rank is that of an entry that is not listed.
 func (p *lfu) rank(id ID) rank {
-	return rank{uint64(*p.tags.at(uint32(id))), p.nodes.at(uint32(id)).seq()}
+	return rank{uint64(*p.tags.At(uint32(id))), p.nodes.At(uint32(id)).seq()}
 }
 
 // frontRank is the rank of a bucket's front.
 func (p *lfu) frontRank(at uint32) rank {
-	b := p.buckets.at(at)
-	return rank{uint64(b.count), p.nodes.at(b.front - 1).seq()}
+	b := p.buckets.At(at)
+	return rank{uint64(b.count), p.nodes.At(b.front - 1).seq()}
 }
 
 func (p *lfu) count(id ID) uint32 {
-	tag := *p.tags.at(uint32(id))
-	if p.nodes.at(uint32(id)).place() == listed {
-		return p.buckets.at(tag).count
+	tag := *p.tags.At(uint32(id))
+	if p.nodes.At(uint32(id)).place() == listed {
+		return p.buckets.At(tag).count
 	}
 	return tag
 }
@@ -149,44 +149,36 @@ func (p *lfu) more(count uint32) uint32 { return max(count, count+1) }
 // the bucket after.
 func (p *lfu) enqueue(id ID, count, after uint32) {
 	at := after
-	if after == 0 || p.buckets.at(after).count != count {
-		if at = p.buckets.at(after).next; at == 0 || p.buckets.at(at).count != count {
+	if after == 0 || p.buckets.At(after).count != count {
+		if at = p.buckets.At(after).next; at == 0 || p.buckets.At(at).count != count {
 			at = p.insert(count, after)
 		}
 	}
 	p.seq++
-	p.nodes.at(uint32(id)).setSeq(p.seq)
-	*p.tags.at(uint32(id)) = at
-	p.buckets.at(at).pushBack(&p.nodes, id)
+	p.nodes.At(uint32(id)).setSeq(p.seq)
+	*p.tags.At(uint32(id)) = at
+	p.buckets.At(at).pushBack(&p.nodes, id)
 }
 
 // insert makes a bucket right behind after.
 func (p *lfu) insert(count, after uint32) uint32 {
-	at := p.free
-	if at != 0 {
-		p.free = p.buckets.at(at).next
-	} else {
-		at = p.made
-		p.made++
-		p.buckets.reach(at)
-	}
-	next := p.buckets.at(after).next
-	*p.buckets.at(at) = bucket{count: count, prev: after, next: next}
-	p.buckets.at(after).next = at
-	p.buckets.at(next).prev = at
+	at := p.buckets.Take()
+	next := p.buckets.At(after).next
+	*p.buckets.At(at) = bucket{count: count, prev: after, next: next}
+	p.buckets.At(after).next = at
+	p.buckets.At(next).prev = at
 	return at
 }
 
 // prune drops a bucket that lists nothing.
 func (p *lfu) prune(at uint32) {
-	b := p.buckets.at(at)
+	b := p.buckets.At(at)
 	if !b.empty() {
 		return
 	}
-	p.buckets.at(b.prev).next = b.next
-	p.buckets.at(b.next).prev = b.prev
-	*b = bucket{next: p.free}
-	p.free = at
+	p.buckets.At(b.prev).next = b.next
+	p.buckets.At(b.next).prev = b.prev
+	p.buckets.Give(at)
 }
 
 // leave takes a resident id out of its bucket or the heap. A refused one is in
@@ -198,8 +190,8 @@ func (p *lfu) leave(id ID) {
 	}
 	switch n.place() {
 	case listed:
-		from := *p.tags.at(uint32(id))
-		p.buckets.at(from).unlink(&p.nodes, id)
+		from := *p.tags.At(uint32(id))
+		p.buckets.At(from).unlink(&p.nodes, id)
 		p.prune(from)
 	case returned:
 		p.back.take(p, id)

@@ -8,11 +8,11 @@ type list struct {
 
 // pushBack makes id the last to go.
 func (l *list) pushBack(t *nodes, id ID) {
-	n := t.at(uint32(id))
+	n := t.At(uint32(id))
 	n.prev, n.next = l.back, 0
 	n.setPlace(listed)
 	if l.back != 0 {
-		t.at(l.back - 1).next = uint32(id) + 1
+		t.At(l.back - 1).next = uint32(id) + 1
 	} else {
 		l.front = uint32(id) + 1
 	}
@@ -21,11 +21,11 @@ func (l *list) pushBack(t *nodes, id ID) {
 
 // pushFront makes id the first to go.
 func (l *list) pushFront(t *nodes, id ID) {
-	n := t.at(uint32(id))
+	n := t.At(uint32(id))
 	n.prev, n.next = 0, l.front
 	n.setPlace(listed)
 	if l.front != 0 {
-		t.at(l.front - 1).prev = uint32(id) + 1
+		t.At(l.front - 1).prev = uint32(id) + 1
 	} else {
 		l.back = uint32(id) + 1
 	}
@@ -34,14 +34,14 @@ func (l *list) pushFront(t *nodes, id ID) {
 
 // unlink takes id out. The caller sets its place.
 func (l *list) unlink(t *nodes, id ID) {
-	n := t.at(uint32(id))
+	n := t.At(uint32(id))
 	if n.prev != 0 {
-		t.at(n.prev - 1).next = n.next
+		t.At(n.prev - 1).next = n.next
 	} else {
 		l.front = n.next
 	}
 	if n.next != 0 {
-		t.at(n.next - 1).prev = n.prev
+		t.At(n.next - 1).prev = n.prev
 	} else {
 		l.back = n.prev
 	}

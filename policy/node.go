@@ -43,14 +43,14 @@ const (
 
 // nodes is the table of all entries, by ID. Links are ID + 1; 0 is none.
 type nodes struct {
-	pages[node]
+	base.Pages[node]
 }
 
 // enter makes room for id, whose node has no mark then. It is false for one that is
 // resident already, which stays as it is.
 func (t *nodes) enter(id ID) bool {
-	t.reach(uint32(id))
-	n := t.at(uint32(id))
+	t.Reach(uint32(id))
+	n := t.At(uint32(id))
 	if n.place() != absent {
 		base.Broken(errResident, id)
 		return false
@@ -61,8 +61,8 @@ func (t *nodes) enter(id ID) bool {
 
 // resident returns the node of a resident id, and nil for any other.
 func (t *nodes) resident(id ID) *node {
-	if int(id>>pageBits) < len(t.dir) {
-		if n := t.at(uint32(id)); n.place() != absent {
+	if uint32(id) < t.Len() {
+		if n := t.At(uint32(id)); n.place() != absent {
 			return n
 		}
 	}

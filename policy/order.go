@@ -13,14 +13,14 @@ type order struct {
 // enqueue puts id, in no list or heap, at the end that goes last.
 func (o *order) enqueue(t *nodes, id ID) {
 	o.newest++
-	t.at(uint32(id)).setSeq(o.newest)
+	t.At(uint32(id)).setSeq(o.newest)
 	o.list.pushBack(t, id)
 }
 
 // jump puts id, in no list or heap, at the end that goes first.
 func (o *order) jump(t *nodes, id ID) {
 	o.oldest--
-	t.at(uint32(id)).setSeq(o.oldest)
+	t.At(uint32(id)).setSeq(o.oldest)
 	o.list.pushFront(t, id)
 }
 
@@ -48,7 +48,7 @@ func (o *order) allow(t *nodes, id ID) {
 	n := t.resident(id)
 	switch {
 	case n == nil || n.place() != refused:
-	case o.list.empty() || n.seq() < t.at(o.list.front-1).seq():
+	case o.list.empty() || n.seq() < t.At(o.list.front-1).seq():
 		o.list.pushFront(t, id)
 	default:
 		o.back.push(t, id)
@@ -63,7 +63,7 @@ func (o *order) evict(t *nodes, ok func(ID) bool, inspected *uint64) (ID, bool) 
 		if !found {
 			return 0, false
 		}
-		n := t.at(uint32(id))
+		n := t.At(uint32(id))
 		if n.place() == listed {
 			o.list.unlink(t, id)
 		} else {

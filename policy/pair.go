@@ -59,7 +59,7 @@ func (p *pair) put(id ID, i int, mark uint8) {
 	if i == 1 {
 		mark |= upper
 	}
-	p.nodes.at(uint32(id)).setMark(mark)
+	p.nodes.At(uint32(id)).setMark(mark)
 	p.orders[i].enqueue(&p.nodes, id)
 }
 

@@ -59,7 +59,7 @@ func (p *s3fifo) Add(id ID, m Meta) {
 }
 
 // uses is how many of its uses the policy counts.
-func (p *s3fifo) uses(id ID) uint8 { return p.nodes.at(uint32(id)).mark() &^ upper }
+func (p *s3fifo) uses(id ID) uint8 { return p.nodes.At(uint32(id)).mark() &^ upper }
 
 func (p *s3fifo) Touch(id ID) {
 	if n := p.nodes.resident(id); n != nil && n.mark()&^upper < p.maxUses {

@@ -18,8 +18,8 @@ import (
 // Time is counted in tokens asked for, so that a replay is deterministic and
 // the length of a chunk does not matter.
 type tenure struct {
-	chunks    chunkTable    // all known chunks
-	ids       pages[uint32] // for each ID, the chunk
+	chunks    chunkTable         // all known chunks
+	ids       base.Pages[uint32] // for each ID, the chunk
 	cells     cells
 	learner   learner
 	trust     trust
@@ -74,7 +74,7 @@ func (p *tenure) Observe(r Request) {
 	p.chain = p.chain[:0]
 	for _, hash := range r.Chain {
 		i := p.chunks.findOrAdd(hash)
-		t := p.chunks.at(i)
+		t := p.chunks.At(i)
 		if t.is(asked) {
 			break // malformed: a chain has no chunk twice
 		}
@@ -93,17 +93,17 @@ func (p *tenure) Observe(r Request) {
 // Add makes a chunk resident. If its hash is resident under another ID
 // already, it is a twin: a chunk that the hash does not lead to.
 func (p *tenure) Add(id ID, m Meta) {
-	p.ids.reach(uint32(id))
-	slot := p.ids.at(uint32(id))
+	p.ids.Reach(uint32(id))
+	slot := p.ids.At(uint32(id))
 	if *slot != 0 {
 		base.Broken(errResident, id)
 		return
 	}
 	i := p.chunks.findOrAdd(m.Hash)
-	if p.chunks.at(i).is(resident) {
+	if p.chunks.At(i).is(resident) {
 		i = p.chunks.addTwin(m.Hash)
 	}
-	t := p.chunks.at(i)
+	t := p.chunks.At(i)
 	ghost := t.is(ghostly)
 	if ghost {
 		p.chunks.removeGhost(i)
@@ -124,7 +124,7 @@ func (p *tenure) Add(id ID, m Meta) {
 // addUnobserved makes a chunk of no request known, as a short prompt of one chunk
 // would, after so many uses.
 func (p *tenure) addUnobserved(i uint32, uses uint8) {
-	t := p.chunks.at(i)
+	t := p.chunks.At(i)
 	t.last = p.now
 	t.class = class(min(max(int(uses), 1), maxCount), true, defaultChunk, defaultChunk, NoHint)
 	t.setStep(0)
@@ -135,15 +135,15 @@ func (p *tenure) addUnobserved(i uint32, uses uint8) {
 // linkParent links a new resident to the chunk before it, which may have to be
 // made: chains are added tail first.
 func (p *tenure) linkParent(i uint32, parent uint64) {
-	t := p.chunks.at(i)
+	t := p.chunks.At(i)
 	if parent == 0 || parent == t.hash {
 		return
 	}
 	up := p.chunks.findOrAdd(parent)
 	t.parent = up
-	p.chunks.at(up).kids++
+	p.chunks.At(up).kids++
 	p.takeOut(up)
-	p.chunks.at(up).mark &^= passedOver // it is offered again when its kids are gone
+	p.chunks.At(up).mark &^= passedOver // it is offered again when its kids are gone
 }
 
 func (p *tenure) Remove(id ID) {
@@ -160,14 +160,14 @@ func (p *tenure) Evict(ok func(ID) bool) (ID, bool) {
 			return 0, false
 		}
 		p.inspect++
-		id := p.chunks.at(i).id
+		id := p.chunks.At(i).id
 		p.takeOut(i)
 		if !ok(id) {
-			p.chunks.at(i).mark |= passedOver
+			p.chunks.At(i).mark |= passedOver
 			continue
 		}
 		p.endResidency(i)
-		if p.chunks.at(i).is(twin) {
+		if p.chunks.At(i).is(twin) {
 			p.forget(i)
 		} else {
 			p.chunks.addGhost(i)
@@ -180,8 +180,8 @@ func (p *tenure) Evict(ok func(ID) bool) (ID, bool) {
 // so that chains peel from the tail.
 func (p *tenure) endResidency(i uint32) {
 	p.takeOut(i)
-	t := p.chunks.at(i)
-	*p.ids.at(uint32(t.id)) = 0
+	t := p.chunks.At(i)
+	*p.ids.At(uint32(t.id)) = 0
 	t.mark &^= resident | passedOver
 	t.id = 0
 	p.resident--
@@ -189,7 +189,7 @@ func (p *tenure) endResidency(i uint32) {
 	if t.parent = 0; up == 0 {
 		return
 	}
-	u := p.chunks.at(up)
+	u := p.chunks.At(up)
 	if u.kids--; u.kids > 0 {
 		return
 	}
@@ -205,15 +205,15 @@ func (p *tenure) endResidency(i uint32) {
 func (p *tenure) forget(i uint32) {
 	p.unwatch(i)
 	p.chunks.known--
-	if t := p.chunks.at(i); t.kids > 0 {
+	if t := p.chunks.At(i); t.kids > 0 {
 		return
 	}
 	p.chunks.delete(i)
 }
 
 func (p *tenure) Allow(id ID) {
-	if i := p.chunkOf(id); i != 0 && p.chunks.at(i).is(passedOver) {
-		p.chunks.at(i).mark &^= passedOver
+	if i := p.chunkOf(id); i != 0 && p.chunks.At(i).is(passedOver) {
+		p.chunks.At(i).mark &^= passedOver
 		p.insert(i, byLast)
 	}
 }
@@ -223,8 +223,8 @@ func (p *tenure) Admit(hash, parent uint64) bool {
 		return true
 	}
 	own := seat{rank: int(p.cells.rank[cell(unannounced, 0)])}
-	if i := p.chunks.find(hash); i != 0 && p.chunks.at(i).known() {
-		t := p.chunks.at(i)
+	if i := p.chunks.find(hash); i != 0 && p.chunks.At(i).known() {
+		t := p.chunks.At(i)
 		own = seat{t.step(), int(p.cells.rank[cell(t.class, bin(p.now-t.last))])}
 	}
 	up := uint32(0)
@@ -234,7 +234,7 @@ func (p *tenure) Admit(hash, parent uint64) bool {
 	if low, found := p.lowest(up); found && !p.before(own, low) {
 		return true
 	}
-	if up != 0 && p.chunks.at(up).is(inCell) { // as if the chunk had come and gone
+	if up != 0 && p.chunks.At(up).is(inCell) { // as if the chunk had come and gone
 		p.takeOut(up)
 		p.insert(up, atFront)
 	}
@@ -243,15 +243,15 @@ func (p *tenure) Admit(hash, parent uint64) bool {
 
 func (p *tenure) Seen(hash uint64) bool {
 	i := p.chunks.find(hash)
-	return i != 0 && p.chunks.at(i).known() && p.chunks.at(i).uses() > 1
+	return i != 0 && p.chunks.At(i).known() && p.chunks.At(i).uses() > 1
 }
 
 func (p *tenure) Steps() uint64 { return p.inspect }
 
 // chunkOf is the chunk of a resident id, and 0 for any other.
 func (p *tenure) chunkOf(id ID) uint32 {
-	if int(id>>pageBits) < len(p.ids.dir) {
-		if i := *p.ids.at(uint32(id)); i != 0 {
+	if uint32(id) < p.ids.Len() {
+		if i := *p.ids.At(uint32(id)); i != 0 {
 			return i
 		}
 	}

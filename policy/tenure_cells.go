@@ -91,7 +91,7 @@ const (
 // insert makes a leaf one of the candidates. Chunks that are no leaf, no
 // resident, refused or in a cell already are left alone.
 func (p *tenure) insert(i uint32, where end) {
-	t := p.chunks.at(i)
+	t := p.chunks.At(i)
 	if t.mark&(resident|inCell|passedOver) != resident || t.kids > 0 {
 		return
 	}
@@ -107,7 +107,7 @@ func (p *tenure) insert(i uint32, where end) {
 	if r.front == 0 {
 		l.taken.set(c)
 		l.order.set(p.cells.rank[c])
-	} else if where == byLast && t.last < p.chunks.at(r.back).last {
+	} else if where == byLast && t.last < p.chunks.At(r.back).last {
 		where = atFront
 	}
 	if where == atFront {
@@ -119,7 +119,7 @@ func (p *tenure) insert(i uint32, where end) {
 
 // takeOut takes a candidate out of its cell.
 func (p *tenure) takeOut(i uint32) {
-	t := p.chunks.at(i)
+	t := p.chunks.At(i)
 	if !t.is(inCell) {
 		return
 	}
@@ -150,7 +150,7 @@ func ageLayer(p *tenure, l *layer) {
 			left &^= 1 << b
 			c := w*64 + b
 			young := p.now - binEnds[c%bins] // asked for later
-			for i := l.lists[c].front; i != 0 && p.chunks.at(i).last <= young; i = l.lists[c].front {
+			for i := l.lists[c].front; i != 0 && p.chunks.At(i).last <= young; i = l.lists[c].front {
 				p.takeOut(i)
 				p.insert(i, atBack)
 			}
@@ -211,7 +211,7 @@ func oldest(p *tenure, senior int) (first uint32) {
 		}
 		for rank := l.order.next(0); rank >= 0 && seniority(p.cells.ranked[rank]) == senior; rank = l.order.next(rank + 1) {
 			i := l.lists[p.cells.ranked[rank]].front
-			if first == 0 || p.chunks.at(i).last < p.chunks.at(first).last {
+			if first == 0 || p.chunks.At(i).last < p.chunks.At(first).last {
 				first = i
 			}
 		}

@@ -82,7 +82,7 @@ func (p *tenure) observe(r Request) {
 	p.floor = min(ghostTokens/max(chunk, 16), p.most)
 	p.roomy = p.roomy || p.resident*chunk >= roomyTokens
 	known := 0
-	for known < n && p.chunks.at(p.chain[known]).known() {
+	for known < n && p.chunks.At(p.chain[known]).known() {
 		known++
 	}
 	p.fresh, p.tokens = tokens-known*chunk, tokens
@@ -92,7 +92,7 @@ func (p *tenure) observe(r Request) {
 			h = r.Hint
 		}
 		p.use(i, j == n-1, p.fresh, tokens, h)
-		p.chunks.at(i).setStep(costStep(j*chunk+chunk/2, r.PrefillDepth))
+		p.chunks.At(i).setStep(costStep(j*chunk+chunk/2, r.PrefillDepth))
 	}
 	p.requests++
 	p.trust.update(p.span)
@@ -116,7 +116,7 @@ func observeBeside(p *tenure, r Request) {
 	step := costStep(max(0, r.Tokens-r.ChunkTokens/2), r.PrefillDepth)
 	for _, i := range p.chain {
 		p.use(i, true, p.fresh, p.tokens, NoHint)
-		p.chunks.at(i).setStep(step)
+		p.chunks.At(i).setStep(step)
 		p.insert(i, atBack)
 	}
 	p.bound(2*len(p.chain) + 16)
@@ -130,9 +130,9 @@ func (p *tenure) Advise(chain []uint64, h Hint, from int) {
 		p.train()
 	}
 	for _, hash := range chain[min(max(from, 0), len(chain)):] {
-		if i := p.chunks.find(hash); i != 0 && p.chunks.at(i).known() {
+		if i := p.chunks.find(hash); i != 0 && p.chunks.At(i).known() {
 			p.takeOut(i)
-			t := p.chunks.at(i)
+			t := p.chunks.At(i)
 			t.class = uint16(h)*plain + t.class%plain
 			p.insert(i, byLast)
 		}
@@ -154,7 +154,7 @@ func (p *tenure) due() bool { return p.untrained >= max(4, min(256, p.requests/1
 
 // use is one more use of a chunk. It is in a cell again after the training.
 func (p *tenure) use(i uint32, last bool, fresh, tokens int, h Hint) {
-	t, count := p.chunks.at(i), 1
+	t, count := p.chunks.At(i), 1
 	if t.known() {
 		count = min(t.uses()+1, maxCount)
 		p.count(&p.learner.hits, t)
@@ -182,7 +182,7 @@ func (p *tenure) bound(most int) {
 	for ; p.chunks.known > limit && most > 0 && p.chunks.ghosts.front != 0; most-- {
 		i := p.chunks.ghosts.front
 		p.chunks.removeGhost(i)
-		p.count(&p.learner.gone, p.chunks.at(i))
+		p.count(&p.learner.gone, p.chunks.At(i))
 		p.forget(i)
 	}
 }

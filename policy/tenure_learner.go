@@ -58,18 +58,18 @@ var widths = func() (w [bins]float64) {
 // in the share that is watched. That share bounds how long a training takes.
 func (p *tenure) watch(i uint32) {
 	l := &p.learner
-	if !l.watches(p.chunks.at(i).hash) {
+	if !l.watches(p.chunks.At(i).hash) {
 		return
 	}
 	l.watched = append(l.watched, i)
-	p.chunks.at(i).watch = uint32(len(l.watched))
+	p.chunks.At(i).watch = uint32(len(l.watched))
 	if len(l.watched) <= memory {
 		return
 	}
 	l.thin++
 	p.trust.rate /= 2
 	for at := len(l.watched) - 1; at >= 0; at-- {
-		if i := l.watched[at]; !l.watches(p.chunks.at(i).hash) {
+		if i := l.watched[at]; !l.watches(p.chunks.At(i).hash) {
 			p.unwatch(i)
 		}
 	}
@@ -79,14 +79,14 @@ func (l *learner) watches(hash uint64) bool { return spread(hash)&(1<<l.thin-1) 
 
 func (p *tenure) unwatch(i uint32) {
 	l := &p.learner
-	t := p.chunks.at(i)
+	t := p.chunks.At(i)
 	if t.watch == 0 {
 		return
 	}
 	last := l.watched[len(l.watched)-1]
 	l.watched[t.watch-1] = last
 	l.watched = l.watched[:len(l.watched)-1]
-	p.chunks.at(last).watch = t.watch
+	p.chunks.At(last).watch = t.watch
 	t.watch = 0
 }
 
@@ -111,7 +111,7 @@ func (p *tenure) train() {
 // from..to is in.
 func (p *tenure) sample(l *learner, from, to int) {
 	for _, i := range p.learner.watched[from:to] {
-		t := p.chunks.at(i)
+		t := p.chunks.At(i)
 		l.waiting[t.class][bin(p.now-t.last)]++
 	}
 }

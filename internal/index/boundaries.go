@@ -3,6 +3,7 @@ package index
 import (
 	"encoding/binary"
 
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -40,9 +41,9 @@ type Boundaries struct {
 
 	spaces map[key.SpaceID]*boundarySpace
 	last   *boundarySpace // the one asked for last; nil for none
-	pieces pool[part]
-	bounds pool[bound]
-	links  pool[link]
+	pieces base.Pool[part]
+	bounds base.Pool[bound]
+	links  base.Pool[link]
 	dead   []uint32 // boundaries that were not live when they were put there, the oldest first
 	waits  int      // pieces of these
 	turns  []uint32 // boundaries of which wanted is not counts, perhaps
@@ -108,14 +109,14 @@ func (t *Boundaries) Declare(ends, needs []key.Key, here func(key.Key) bool) []N
 		t.over++
 		return nil
 	}
-	b := t.bounds.take()
+	b := t.bounds.Take()
 	for _, k := range ends {
 		t.join(b, k, true, here)
 	}
 	for _, k := range needs {
 		t.join(b, k, false, here)
 	}
-	of := t.bounds.at(b)
+	of := t.bounds.At(b)
 	of.wanted = true
 	if t.turn(b); of.missing > 0 {
 		t.wait(b)
@@ -129,12 +130,12 @@ func (t *Boundaries) Declare(ends, needs []key.Key, here func(key.Key) bool) []N
 // hasRoom reports whether a boundary with these pieces can be counted.
 func (t *Boundaries) hasRoom(ends, needs []key.Key) bool {
 	n := len(ends) + len(needs)
-	if n > MaxPieces || t.links.used+n > t.maxLinks {
+	if n > MaxPieces || t.links.Used()+n > t.maxLinks {
 		return false
 	}
 	for _, ks := range [...][]key.Key{ends, needs} {
 		for _, k := range ks {
-			if id := t.find(k); id != 0 && t.pieces.at(id).of >= maxShares {
+			if id := t.find(k); id != 0 && t.pieces.At(id).of >= maxShares {
 				return false
 			}
 		}
@@ -145,7 +146,7 @@ func (t *Boundaries) hasRoom(ends, needs []key.Key) bool {
 // Has reports whether a boundary ends with k.
 func (t *Boundaries) Has(k key.Key) bool {
 	id := t.find(k)
-	return id != 0 && t.pieces.at(id).full && t.pieces.at(id).first != 0
+	return id != 0 && t.pieces.At(id).full && t.pieces.At(id).first != 0
 }
 
 func (t *Boundaries) find(k key.Key) uint32 {
@@ -176,14 +177,14 @@ func (t *Boundaries) join(b uint32, k key.Key, full bool, here func(key.Key) boo
 			sp = &boundarySpace{id: k.Space, pieces: make(map[key.Hash]uint32)}
 			t.spaces[k.Space], t.last = sp, sp
 		}
-		id = t.pieces.take()
-		*t.pieces.at(id) = part{hash: k.Hash, space: sp, here: here(k), full: full}
+		id = t.pieces.Take()
+		*t.pieces.At(id) = part{hash: k.Hash, space: sp, here: here(k), full: full}
 		sp.add(k.Hash, id)
 	}
-	l, p, of := t.links.take(), t.pieces.at(id), t.bounds.at(b)
-	*t.links.at(l) = link{piece: id, bound: b, ofPiece: p.first, ofBound: of.first}
+	l, p, of := t.links.Take(), t.pieces.At(id), t.bounds.At(b)
+	*t.links.At(l) = link{piece: id, bound: b, ofPiece: p.first, ofBound: of.first}
 	if p.first != 0 {
-		t.links.at(p.first).before = l
+		t.links.At(p.first).before = l
 	}
 	p.first, of.first = l, l
 	p.of++
@@ -210,7 +211,7 @@ func (t *Boundaries) change(id uint32, here bool) {
 	if id == 0 {
 		return
 	}
-	p := t.pieces.at(id)
+	p := t.pieces.At(id)
 	if p.here == here {
 		if here { // perhaps in one tier more
 			t.tell(p)
@@ -218,11 +219,11 @@ func (t *Boundaries) change(id uint32, here bool) {
 		return
 	}
 	p.here = here
-	for l := p.first; l != 0; l = t.links.at(l).ofPiece {
+	for l := p.first; l != 0; l = t.links.At(l).ofPiece {
 		if here {
-			t.came(t.links.at(l).bound)
+			t.came(t.links.At(l).bound)
 		} else {
-			t.went(t.links.at(l).bound)
+			t.went(t.links.At(l).bound)
 		}
 	}
 	if here {
@@ -232,7 +233,7 @@ func (t *Boundaries) change(id uint32, here bool) {
 
 // came counts one more piece of a boundary.
 func (t *Boundaries) came(b uint32) {
-	of := t.bounds.at(b)
+	of := t.bounds.At(b)
 	if of.missing--; of.missing == 0 {
 		t.live++
 		t.want(b, true)
@@ -242,7 +243,7 @@ func (t *Boundaries) came(b uint32) {
 // went counts one less. The boundary is not live then, nor will pieces that are still to
 // come make it so.
 func (t *Boundaries) went(b uint32) {
-	of := t.bounds.at(b)
+	of := t.bounds.At(b)
 	if of.missing++; of.missing == 1 {
 		t.live--
 	}
@@ -252,7 +253,7 @@ func (t *Boundaries) went(b uint32) {
 
 // want has a boundary count among the needs of its pieces, or not, when its turn comes.
 func (t *Boundaries) want(b uint32, counts bool) {
-	of := t.bounds.at(b)
+	of := t.bounds.At(b)
 	if of.wanted = counts; of.counts != counts && !of.turning {
 		of.turning = true
 		t.turns = append(t.turns, b)
@@ -265,7 +266,7 @@ func (t *Boundaries) settle() {
 	for len(t.turns) > 0 && left > 0 {
 		b := t.turns[len(t.turns)-1]
 		t.turns = t.turns[:len(t.turns)-1]
-		of := t.bounds.at(b)
+		of := t.bounds.At(b)
 		if of.turning = false; of.counts != of.wanted {
 			left -= int(of.pieces)
 			t.turn(b)
@@ -276,13 +277,13 @@ func (t *Boundaries) settle() {
 
 // turn has a boundary count as is wanted.
 func (t *Boundaries) turn(b uint32) {
-	of := t.bounds.at(b)
+	of := t.bounds.At(b)
 	if of.counts == of.wanted {
 		return
 	}
 	of.counts = of.wanted
-	for l := of.first; l != 0; l = t.links.at(l).ofBound {
-		p := t.pieces.at(t.links.at(l).piece)
+	for l := of.first; l != 0; l = t.links.At(l).ofBound {
+		p := t.pieces.At(t.links.At(l).piece)
 		if of.counts {
 			if p.needs++; p.needs == 1 {
 				t.tell(p)
@@ -301,7 +302,7 @@ func (t *Boundaries) tell(p *part) {
 
 // wait remembers a boundary that is not live.
 func (t *Boundaries) wait(b uint32) {
-	if of := t.bounds.at(b); !of.waits {
+	if of := t.bounds.At(b); !of.waits {
 		of.waits = true
 		t.dead = append(t.dead, b)
 		t.waits += int(of.pieces)
@@ -314,7 +315,7 @@ func (t *Boundaries) trim() {
 	for left := t.batch; left > 0 && (len(t.dead) > t.maxDead || t.waits > t.maxWaits && len(t.dead) > 1); {
 		oldest := t.dead[0]
 		t.dead = t.dead[1:]
-		of := t.bounds.at(oldest)
+		of := t.bounds.At(oldest)
 		left -= int(of.pieces)
 		t.waits -= int(of.pieces)
 		if of.missing > 0 {
@@ -329,33 +330,33 @@ func (t *Boundaries) trim() {
 
 // forget drops a boundary that is not live, and the pieces that no other has.
 func (t *Boundaries) forget(b uint32) {
-	for l := t.bounds.at(b).first; l != 0; {
-		id, next := t.links.at(l).piece, t.links.at(l).ofBound
+	for l := t.bounds.At(b).first; l != 0; {
+		id, next := t.links.At(l).piece, t.links.At(l).ofBound
 		t.unlink(l)
-		t.links.give(l)
-		if p := t.pieces.at(id); p.first == 0 {
+		t.links.Give(l)
+		if p := t.pieces.At(id); p.first == 0 {
 			if delete(p.space.pieces, p.hash); len(p.space.pieces) == 0 {
 				delete(t.spaces, p.space.id)
 				t.last = nil
 			}
-			t.pieces.give(id)
+			t.pieces.Give(id)
 		}
 		l = next
 	}
-	t.bounds.give(b)
+	t.bounds.Give(b)
 }
 
 // unlink takes a link out of the list of its piece.
 func (t *Boundaries) unlink(l uint32) {
-	at := t.links.at(l)
-	p := t.pieces.at(at.piece)
+	at := t.links.At(l)
+	p := t.pieces.At(at.piece)
 	if p.of--; at.before == 0 {
 		p.first = at.ofPiece
 	} else {
-		t.links.at(at.before).ofPiece = at.ofPiece
+		t.links.At(at.before).ofPiece = at.ofPiece
 	}
 	if at.ofPiece != 0 {
-		t.links.at(at.ofPiece).before = at.before
+		t.links.At(at.ofPiece).before = at.before
 	}
 }
 
@@ -369,7 +370,7 @@ type BoundaryStats struct {
 
 // BoundaryStats counts what the table has.
 func (t *Boundaries) Stats() BoundaryStats {
-	return BoundaryStats{Boundaries: t.live, Pieces: t.pieces.used, Uncounted: t.over}
+	return BoundaryStats{Boundaries: t.live, Pieces: t.pieces.Used(), Uncounted: t.over}
 }
 
 // filterFrom is how many pieces a space has before it gets a filter, whose 4 KiB are less
@@ -426,38 +427,4 @@ func (s *boundarySpace) find(h *key.Hash) uint32 {
 		return 0
 	}
 	return s.pieces[*h]
-}
-
-const poolBits = 10
-
-// pool is values by number, which do not move; 0 is none.
-type pool[T any] struct {
-	pages []*[1 << poolBits]T
-	free  []uint32
-	n     uint32 // numbers ever given
-	used  int
-}
-
-func (p *pool[T]) at(id uint32) *T { return &p.pages[id>>poolBits][id&(1<<poolBits-1)] }
-
-// take returns the number of a zero value.
-func (p *pool[T]) take() uint32 {
-	p.used++
-	if k := len(p.free); k > 0 {
-		id := p.free[k-1]
-		p.free = p.free[:k-1]
-		return id
-	}
-	p.n++
-	if int(p.n>>poolBits) >= len(p.pages) {
-		p.pages = append(p.pages, new([1 << poolBits]T))
-	}
-	return p.n
-}
-
-// give takes a value back.
-func (p *pool[T]) give(id uint32) {
-	*p.at(id) = *new(T)
-	p.free = append(p.free, id)
-	p.used--
 }

@@ -88,7 +88,7 @@ func TestIsTheDefinition(t *testing.T) {
 			}
 			for _, k := range model.pieces(b) {
 				want := model.needed(k)
-				if p := table.pieces.at(table.find(k)); (p.needs > 0) != want || p.here != model.here[k] {
+				if p := table.pieces.At(table.find(k)); (p.needs > 0) != want || p.here != model.here[k] {
 					t.Fatalf("step %d: %v is here %v and needed by %d; want %v, %v", i, k, p.here, p.needs, model.here[k], want)
 				}
 				if model.here[k] && follow[k] != want {
@@ -125,8 +125,8 @@ func TestForgets(t *testing.T) {
 		}
 		table.Changed(k(0), false)
 	}
-	if s := table.Stats(); s.Boundaries != 0 || s.Pieces != 300 || table.links.used != 300 {
-		t.Fatalf("%+v, %d links; want 100 boundaries that are not live", s, table.links.used)
+	if s := table.Stats(); s.Boundaries != 0 || s.Pieces != 300 || table.links.Used() != 300 {
+		t.Fatalf("%+v, %d links; want 100 boundaries that are not live", s, table.links.Used())
 	}
 }
 
@@ -144,8 +144,8 @@ func TestBoundsWhatWaits(t *testing.T) {
 			needs[j] = at(1, i+j)
 		}
 		table.Declare([]key.Key{at(0, i)}, needs, func(key.Key) bool { return false })
-		if most := min(i+1, 10); table.bounds.used != most || table.links.used != 100*most {
-			t.Fatalf("%d boundaries with %d links after %d; want %d", table.bounds.used, table.links.used, i+1, most)
+		if most := min(i+1, 10); table.bounds.Used() != most || table.links.Used() != 100*most {
+			t.Fatalf("%d boundaries with %d links after %d; want %d", table.bounds.Used(), table.links.Used(), i+1, most)
 		}
 	}
 	if last := at(0, 499); !table.Has(last) {
@@ -216,8 +216,8 @@ func TestBoundsWhatIsLive(t *testing.T) {
 	for i := range 500 {
 		end := key.Key{Hash: key.Hash{byte(i), byte(i >> 8), 1}}
 		table.Declare([]key.Key{end}, []key.Key{{Space: key.SpaceID{1}, Hash: end.Hash}, {Space: key.SpaceID{2}, Hash: end.Hash}}, func(key.Key) bool { return true })
-		if table.links.used > 1000 {
-			t.Fatalf("%d links", table.links.used)
+		if table.links.Used() > 1000 {
+			t.Fatalf("%d links", table.links.Used())
 		}
 	}
 	if s := table.Stats(); s.Boundaries != 333 || s.Uncounted != 167 {

@@ -14,11 +14,11 @@ func (t *Tree) checkAll() error {
 		}
 		live += 2
 		before := chunks
-		if t.runs.at(t.spaces[s].root).child == 0 && t.runs.at(t.spaces[s].limbo).child == 0 {
+		if t.runs.At(t.spaces[s].root).child == 0 && t.runs.At(t.spaces[s].limbo).child == 0 {
 			return fmt.Errorf("space %x is empty and still there", id)
 		}
 		for _, top := range []uint32{t.spaces[s].root, t.spaces[s].limbo} {
-			if r := t.runs.at(top); r.len != 0 || r.space != s || r.parent != 0 {
+			if r := t.runs.At(top); r.len != 0 || r.space != s || r.parent != 0 {
 				return fmt.Errorf("virtual run %d: %+v", top, *r)
 			}
 			for run := t.deepest(top); run != top; run = t.nextUp(run) {
@@ -26,7 +26,7 @@ func (t *Tree) checkAll() error {
 				if err := t.checkRun(run, s); err != nil {
 					return err
 				}
-				r := t.runs.at(run)
+				r := t.runs.At(run)
 				owned += int(r.head) + int(r.len) + int(r.tail)
 				for i := range uint32(r.len) {
 					if *t.slots.loc(r.start + i) == 0 {
@@ -41,8 +41,8 @@ func (t *Tree) checkAll() error {
 			return fmt.Errorf("space %x has %d chunks, kept %d", id, chunks-before, got)
 		}
 	}
-	if chunks != t.chunks || holes != t.holes || live != t.runs.live {
-		return fmt.Errorf("counted %d chunks %d placeholders %d runs, kept %d %d %d", chunks, holes, live, t.chunks, t.holes, t.runs.live)
+	if chunks != t.chunks || holes != t.holes || live != t.runs.Used() {
+		return fmt.Errorf("counted %d chunks %d placeholders %d runs, kept %d %d %d", chunks, holes, live, t.chunks, t.holes, t.runs.Used())
 	}
 	if err := t.slots.check(owned); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (t *Tree) checkAll() error {
 }
 
 func (t *Tree) checkRun(id, space uint32) error {
-	r := t.runs.at(id)
+	r := t.runs.At(id)
 	if r.len == 0 || int(r.len) > t.maxRun || r.space != space {
 		return fmt.Errorf("run %d: %+v", id, *r)
 	}
@@ -69,11 +69,11 @@ func (t *Tree) checkRun(id, space uint32) error {
 			return fmt.Errorf("hash of slot %d of run %d leads to slot %d", slot, id, got)
 		}
 	}
-	if c := r.child; c != 0 && (t.runs.at(c).parent != id || t.runs.at(c).prev != 0) {
-		return fmt.Errorf("first child %d of %d: %+v", c, id, *t.runs.at(c))
+	if c := r.child; c != 0 && (t.runs.At(c).parent != id || t.runs.At(c).prev != 0) {
+		return fmt.Errorf("first child %d of %d: %+v", c, id, *t.runs.At(c))
 	}
-	if n := r.next; n != 0 && (t.runs.at(n).prev != id || t.runs.at(n).parent != r.parent) {
-		return fmt.Errorf("sibling %d after %d: %+v", n, id, *t.runs.at(n))
+	if n := r.next; n != 0 && (t.runs.At(n).prev != id || t.runs.At(n).parent != r.parent) {
+		return fmt.Errorf("sibling %d after %d: %+v", n, id, *t.runs.At(n))
 	}
 	if len(t.prunable) == 0 && t.isPrunable(r) {
 		return fmt.Errorf("run %d ends in a placeholder with nothing below", id)
@@ -177,7 +177,7 @@ func mustCheck(tb testing.TB, t *Tree) {
 
 // deepest follows first children down to a leaf.
 func (t *Tree) deepest(id uint32) uint32 {
-	for child := t.runs.at(id).child; child != 0; child = t.runs.at(id).child {
+	for child := t.runs.At(id).child; child != 0; child = t.runs.At(id).child {
 		id = child
 	}
 	return id
@@ -185,8 +185,8 @@ func (t *Tree) deepest(id uint32) uint32 {
 
 // nextUp is the run after id when children come before their parents.
 func (t *Tree) nextUp(id uint32) uint32 {
-	if r := t.runs.at(id); r.next == 0 {
+	if r := t.runs.At(id); r.next == 0 {
 		return r.parent
 	}
-	return t.deepest(t.runs.at(id).next)
+	return t.deepest(t.runs.At(id).next)
 }

@@ -79,7 +79,7 @@ func (t *Tree) linkOne(s uint32, parent, hash Hash, above, slot uint32) {
 // endAt makes slot the last of its run, which it returns.
 func (t *Tree) endAt(slot uint32) uint32 {
 	id := t.slots.owner(slot)
-	if r := t.runs.at(id); slot != r.last() {
+	if r := t.runs.At(id); slot != r.last() {
 		return t.split(id, int(slot-r.start)+1)
 	}
 	return id
@@ -88,7 +88,7 @@ func (t *Tree) endAt(slot uint32) uint32 {
 // isBelow tells whether slot is in the subtree of the detached chunk top.
 func (t *Tree) isBelow(slot, top uint32) bool {
 	head := t.slots.owner(top)
-	for id := t.slots.owner(slot); id != 0; id = t.runs.at(id).parent {
+	for id := t.slots.owner(slot); id != 0; id = t.runs.At(id).parent {
 		if id == head {
 			return true
 		}
@@ -127,7 +127,7 @@ func (t *Tree) isPrunable(r *run) bool {
 // prune ends every change of the tree: it removes the placeholders a run ends
 // in, if nothing is below, and moves a little of the rest.
 func (t *Tree) prune(id uint32) {
-	if t.isPrunable(t.runs.at(id)) {
+	if t.isPrunable(t.runs.At(id)) {
 		t.prunable = append(t.prunable, id)
 	}
 	t.pruneSome()
@@ -141,8 +141,8 @@ func (t *Tree) pruneSome() {
 	for len(t.prunable) > 0 && budget > 0 {
 		id := t.prunable[len(t.prunable)-1]
 		t.prunable = t.prunable[:len(t.prunable)-1]
-		for budget > 0 && t.isPrunable(t.runs.at(id)) {
-			r := t.runs.at(id)
+		for budget > 0 && t.isPrunable(t.runs.At(id)) {
+			r := t.runs.At(id)
 			n := t.trim(id, budget)
 			budget -= n
 			if r.len > 0 {
@@ -150,7 +150,7 @@ func (t *Tree) pruneSome() {
 			}
 			id = t.removeRun(id)
 		}
-		if r := t.runs.at(id); t.isPrunable(r) {
+		if r := t.runs.At(id); t.isPrunable(r) {
 			t.prunable = append(t.prunable, id)
 		}
 	}
@@ -158,7 +158,7 @@ func (t *Tree) pruneSome() {
 
 // trim removes up to limit trailing placeholders of a run.
 func (t *Tree) trim(id uint32, limit int) int {
-	r := t.runs.at(id)
+	r := t.runs.At(id)
 	locs := t.slots.locs(r.start, int(r.len))
 	n := 0
 	for n < limit && n < len(locs) && locs[len(locs)-1-n] == 0 {
@@ -180,10 +180,10 @@ func (t *Tree) trim(id uint32, limit int) int {
 // removeRun takes an empty run out of the tree and returns the one that was
 // above it.
 func (t *Tree) removeRun(id uint32) uint32 {
-	above := t.runs.at(id).parent
+	above := t.runs.At(id).parent
 	t.runs.unlink(id)
-	t.runs.release(id)
-	a := t.runs.at(above)
+	t.runs.Give(id)
+	a := t.runs.At(above)
 	if a.len == 0 {
 		t.forget(a.space)
 		return above

@@ -45,8 +45,8 @@ type place struct {
 
 // follow descends from the end of run at, comparing every hash.
 func (t *Tree) follow(at uint32, chain []Hash) place {
-	p := place{run: at, n: int(t.runs.at(at).len)}
-	for p.depth < len(chain) && p.n == int(t.runs.at(p.run).len) {
+	p := place{run: at, n: int(t.runs.At(at).len)}
+	for p.depth < len(chain) && p.n == int(t.runs.At(p.run).len) {
 		id, n := t.step(p.run, chain[p.depth:])
 		if n == 0 {
 			break
@@ -112,7 +112,7 @@ func (t *Tree) complete(s uint32, chain []Hash, p place, fresh bool) uint32 {
 	joined := false
 	for i := p.depth; i < len(chain); {
 		end := p.run
-		if p.n < int(t.runs.at(end).len) {
+		if p.n < int(t.runs.At(end).len) {
 			end = t.split(end, p.n)
 		}
 		if fresh {
@@ -143,7 +143,7 @@ func (t *Tree) complete(s uint32, chain []Hash, p place, fresh bool) uint32 {
 // extend appends hashes, unknown so far, to the end of a run as placeholders
 // and returns the run they end in.
 func (t *Tree) extend(at uint32, hashes []Hash) uint32 {
-	if r := t.runs.at(at); r.len > 0 && r.child == 0 {
+	if r := t.runs.At(at); r.len > 0 && r.child == 0 {
 		n := min(len(hashes), t.maxRun-int(r.len))
 		if n > 0 {
 			t.makeRoom(at, 0, n)
@@ -154,8 +154,8 @@ func (t *Tree) extend(at uint32, hashes []Hash) uint32 {
 	}
 	for len(hashes) > 0 {
 		n := min(len(hashes), t.maxRun)
-		id := t.runs.alloc(t.runs.at(at).space)
-		r := t.runs.at(id)
+		id := t.runs.alloc(t.runs.At(at).space)
+		r := t.runs.At(id)
 		r.start, r.len = t.slots.alloc(n, id), uint16(n)
 		t.write(r.space, r.start, hashes[:n])
 		t.runs.link(at, id)
@@ -166,7 +166,7 @@ func (t *Tree) extend(at uint32, hashes []Hash) uint32 {
 
 // prepend puts a placeholder before the first chunk of a detached run.
 func (t *Tree) prepend(id uint32, hash Hash) {
-	r := t.runs.at(id)
+	r := t.runs.At(id)
 	if int(r.len) == t.maxRun {
 		above := t.extend(r.parent, []Hash{hash})
 		t.runs.unlink(id)
@@ -192,12 +192,12 @@ func (t *Tree) write(space, slot uint32, hashes []Hash) {
 // compress merges runs on the way from id to the root.
 func (t *Tree) compress(id uint32) {
 	for {
-		above := t.runs.at(id).parent
-		if t.runs.at(above).len == 0 {
+		above := t.runs.At(id).parent
+		if t.runs.At(above).len == 0 {
 			return
 		}
 		t.merge(above)
-		if t.runs.at(id).parent == above {
+		if t.runs.At(id).parent == above {
 			id = above // they stay two
 		}
 	}
@@ -208,7 +208,7 @@ func (t *Tree) mark(s uint32, chain []Hash, from int, set Loc) {
 	at := t.spaces[s].root
 	for i := 0; i < len(chain); {
 		id, n := t.step(at, chain[i:])
-		r := t.runs.at(id)
+		r := t.runs.At(id)
 		for j := max(from-i, 0); j < n; j++ {
 			t.setLoc(s, r.start+uint32(j), set, 0)
 		}

@@ -42,7 +42,7 @@ func Sweep(t *Tree, space Hash, from uint64, limit int, fn func(hash Hash, loc L
 	for limit > 0 {
 		n := 0
 		n, from = piece(t, from, func(slot uint32) {
-			if t.runs.at(t.slots.owner(slot)).space == s {
+			if t.runs.At(t.slots.owner(slot)).space == s {
 				fn(t.slots.hash(slot), *t.slots.loc(slot))
 			}
 		})

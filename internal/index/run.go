@@ -1,6 +1,10 @@
 package index
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/kvstored/kvstored/internal/base"
+)
 
 // maxRun bounds what one step copies, relabels or re-indexes: at most some
 // 50 microseconds. A longer chain is several runs, each the only child of the
@@ -22,89 +26,57 @@ type run struct {
 	tail   uint16 // slots owned behind the last chunk
 }
 
-const (
-	runPageBits = 12
-	runBytes    = int64(unsafe.Sizeof(run{}))
-)
+const runBytes = int64(unsafe.Sizeof(run{}))
 
-type runPage [1 << runPageBits]run
-
-// runs keeps runs by number; 0 is none. They do not move.
-type runs struct {
-	pages []*runPage
-	free  uint32 // list through next
-	used  uint32 // numbers ever handed out
-	live  int
-}
-
-func (rs *runs) at(id uint32) *run {
-	return &rs.pages[id>>runPageBits][id&(1<<runPageBits-1)]
-}
+// runs keeps runs by number; 0 is none.
+type runs struct{ base.Pool[run] }
 
 func (rs *runs) alloc(space uint32) uint32 {
-	id := rs.free
-	if id != 0 {
-		rs.free = rs.at(id).next
-	} else {
-		rs.used++
-		id = rs.used
-		if int(id>>runPageBits) >= len(rs.pages) {
-			rs.pages = append(rs.pages, new(runPage))
-		}
-	}
-	*rs.at(id) = run{space: space}
-	rs.live++
+	id := rs.Take()
+	rs.At(id).space = space
 	return id
 }
 
-func (rs *runs) release(id uint32) {
-	*rs.at(id) = run{next: rs.free}
-	rs.free = id
-	rs.live--
-}
-
-func (rs *runs) bytes() int64 {
-	return int64(len(rs.pages))*runBytes<<runPageBits + int64(cap(rs.pages)*8)
-}
+func (rs *runs) bytes() int64 { return int64(rs.Len()) * runBytes }
 
 // last is the slot of the run's last chunk.
 func (r *run) last() uint32 { return r.start + uint32(r.len) - 1 }
 
 // link makes id a child of parent.
 func (rs *runs) link(parent, id uint32) {
-	p, r := rs.at(parent), rs.at(id)
+	p, r := rs.At(parent), rs.At(id)
 	r.parent, r.prev, r.next = parent, 0, p.child
 	if p.child != 0 {
-		rs.at(p.child).prev = id
+		rs.At(p.child).prev = id
 	}
 	p.child = id
 }
 
 // unlink takes id from among its siblings.
 func (rs *runs) unlink(id uint32) {
-	r := rs.at(id)
+	r := rs.At(id)
 	if r.next != 0 {
-		rs.at(r.next).prev = r.prev
+		rs.At(r.next).prev = r.prev
 	}
 	if r.prev != 0 {
-		rs.at(r.prev).next = r.next
+		rs.At(r.prev).next = r.next
 	} else {
-		rs.at(r.parent).child = r.next
+		rs.At(r.parent).child = r.next
 	}
 	r.next, r.prev, r.parent = 0, 0, 0
 }
 
 // replace puts id where old is among its siblings.
 func (rs *runs) replace(old, id uint32) {
-	parent := rs.at(old).parent
+	parent := rs.At(old).parent
 	rs.unlink(old)
 	rs.link(parent, id)
 }
 
 // onlyChild returns id's child if there is exactly one, else 0.
 func (rs *runs) onlyChild(id uint32) uint32 {
-	c := rs.at(id).child
-	if c == 0 || rs.at(c).next != 0 {
+	c := rs.At(id).child
+	if c == 0 || rs.At(c).next != 0 {
 		return 0
 	}
 	return c
@@ -114,8 +86,8 @@ func (rs *runs) onlyChild(id uint32) uint32 {
 // part. The lower one keeps the number, so the children, of which there may
 // be very many, are not touched; no slot moves.
 func (t *Tree) split(id uint32, n int) uint32 {
-	upper := t.runs.alloc(t.runs.at(id).space)
-	r, u := t.runs.at(id), t.runs.at(upper)
+	upper := t.runs.alloc(t.runs.At(id).space)
+	r, u := t.runs.At(id), t.runs.At(upper)
 	u.start, u.len, u.head = r.start, uint16(n), r.head
 	r.start, r.len, r.head = r.start+uint32(n), r.len-uint16(n), 0
 	t.slots.own(u.start-uint32(u.head), int(u.head)+n, upper)
@@ -129,10 +101,10 @@ func (t *Tree) split(id uint32, n int) uint32 {
 // the two moves.
 func (t *Tree) merge(id uint32) {
 	child := t.runs.onlyChild(id)
-	if child == 0 || t.runs.at(id).len == 0 {
+	if child == 0 || t.runs.At(id).len == 0 {
 		return
 	}
-	r, c := t.runs.at(id), t.runs.at(child)
+	r, c := t.runs.At(id), t.runs.At(child)
 	if int(r.len)+int(c.len) > t.maxRun {
 		return
 	}
@@ -155,7 +127,7 @@ func (t *Tree) merge(id uint32) {
 		t.slots.own(r.start-uint32(r.head), int(r.head)+int(r.len)+int(r.tail), child)
 	}
 	c.len += r.len
-	t.runs.release(id)
+	t.runs.Give(id)
 }
 
 // makeRoom lets a run own at least front free slots before it and back
@@ -163,7 +135,7 @@ func (t *Tree) merge(id uint32) {
 // where there is an eighth more, so that growth by single chunks at either end
 // moves each chunk a constant number of times.
 func (t *Tree) makeRoom(id uint32, front, back int) {
-	r := t.runs.at(id)
+	r := t.runs.At(id)
 	if n := front - int(r.head); n > 0 && t.slots.takeBefore(r.start-uint32(r.head), n, id) {
 		r.head += uint16(n)
 	}
@@ -225,7 +197,7 @@ func (t *Tree) repack() {
 			return
 		}
 		id := t.slots.owner(slot)
-		r := t.runs.at(id)
+		r := t.runs.At(id)
 		start := t.slots.alloc(int(r.len), id)
 		t.moveSlots(r.space, r.start, start, int(r.len))
 		t.freeSlots(r)

@@ -95,7 +95,7 @@ func (t *Tree) Match(space Hash, chain []Hash, from int, locs []Loc, marks []uin
 		if n == 0 {
 			break
 		}
-		r := t.runs.at(id)
+		r := t.runs.At(id)
 		copy(locs[known:], t.slots.locs(r.start, n))
 		t.slots.copyMarks(marks, known, r.start, n)
 		known += n
@@ -140,7 +140,7 @@ func (t *Tree) Stats() TreeStats {
 	return TreeStats{
 		Chunks:       t.chunks,
 		Placeholders: t.holes,
-		Runs:         t.runs.live - 2*len(t.ids),
+		Runs:         t.runs.Used() - 2*len(t.ids),
 		Spaces:       len(t.ids),
 		Bytes: t.slots.bytes() + t.runs.bytes() + t.table.bytes() +
 			int64(cap(t.spaces)*28+len(t.ids)*32+cap(t.prunable)*4+cap(t.scratch)*4),
@@ -152,12 +152,12 @@ func (t *Tree) Stats() TreeStats {
 func (t *Tree) step(at uint32, chain []Hash) (id uint32, n int) {
 	id = t.runs.onlyChild(at) // common looks whether it is the right one
 	if id == 0 {
-		slot := t.find(t.runs.at(at).space, chain[0])
+		slot := t.find(t.runs.At(at).space, chain[0])
 		if slot == 0 {
 			return 0, 0
 		}
 		id = t.slots.owner(slot)
-		if r := t.runs.at(id); r.parent != at || r.start != slot {
+		if r := t.runs.At(id); r.parent != at || r.start != slot {
 			return 0, 0
 		}
 	}
@@ -167,7 +167,7 @@ func (t *Tree) step(at uint32, chain []Hash) (id uint32, n int) {
 // rest counts the leading chunks that chain has in common with what follows a
 // slot in its run, and reports whether that is all that follows.
 func (t *Tree) rest(id, slot uint32, chain []Hash) (n int, all bool) {
-	r := t.runs.at(id)
+	r := t.runs.At(id)
 	from := int(slot+1) - int(r.start)
 	if from < int(r.len) && len(chain) > 0 {
 		n = t.common(id, from, chain)
@@ -178,7 +178,7 @@ func (t *Tree) rest(id, slot uint32, chain []Hash) (n int, all bool) {
 // common counts the leading chunks that a run, from its chunk number from on,
 // and chain have in common; both have one at least.
 func (t *Tree) common(id uint32, from int, chain []Hash) int {
-	r := t.runs.at(id)
+	r := t.runs.At(id)
 	n := min(int(r.len)-from, len(chain))
 	own, chain := t.slots.hashes(r.start+uint32(from), n), chain[:n]
 	for i := range own {
@@ -193,17 +193,17 @@ func (t *Tree) common(id uint32, from int, chain []Hash) int {
 func (t *Tree) find(space uint32, hash Hash) uint32 {
 	return t.table.find(t.mix(space, hash), func(slot uint32) bool {
 		p, o := t.slots.at(slot)
-		return p.hash[o] == hash && t.runs.at(p.run[o]).space == space
+		return p.hash[o] == hash && t.runs.At(p.run[o]).space == space
 	})
 }
 
 // parentOf returns the hash before slot, and false when it is detached.
 func (t *Tree) parentOf(slot uint32) (Hash, bool) {
-	r := t.runs.at(t.slots.owner(slot))
+	r := t.runs.At(t.slots.owner(slot))
 	if slot != r.start {
 		return t.slots.hash(slot - 1), true
 	}
-	if p := t.runs.at(r.parent); p.len > 0 {
+	if p := t.runs.At(r.parent); p.len > 0 {
 		return t.slots.hash(p.last()), true
 	}
 	return Hash{}, r.parent == t.spaces[r.space].root
@@ -222,7 +222,7 @@ func (t *Tree) mix(space uint32, hash Hash) uint64 {
 
 func (t *Tree) hashOf(slot uint32) uint64 {
 	p, o := t.slots.at(slot)
-	return t.mix(t.runs.at(p.run[o]).space, p.hash[o])
+	return t.mix(t.runs.At(p.run[o]).space, p.hash[o])
 }
 
 // intern returns the number of a space, giving it one if need be.
@@ -244,11 +244,11 @@ func (t *Tree) intern(id Hash) uint32 {
 // forget gives up a space that has no chunks left.
 func (t *Tree) forget(s uint32) {
 	sp := t.spaces[s]
-	if t.runs.at(sp.root).child != 0 || t.runs.at(sp.limbo).child != 0 {
+	if t.runs.At(sp.root).child != 0 || t.runs.At(sp.limbo).child != 0 {
 		return
 	}
-	t.runs.release(sp.root)
-	t.runs.release(sp.limbo)
+	t.runs.Give(sp.root)
+	t.runs.Give(sp.limbo)
 	delete(t.ids, sp.id)
 	t.spaces[s] = space{}
 	t.freeSpaces = append(t.freeSpaces, s)

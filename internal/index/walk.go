@@ -44,10 +44,10 @@ func (t *Tree) Walk(space Hash, fn func(hash, parent Hash, depth int, loc Loc) b
 
 func (t *Tree) walkBelow(top uint32, attached bool, fn func(hash, parent Hash, depth int, loc Loc) bool) bool {
 	depth := 0 // of the first chunk below run id
-	for id := t.runs.at(top).child; id != 0; {
-		r := t.runs.at(id)
+	for id := t.runs.At(top).child; id != 0; {
+		r := t.runs.At(id)
 		var parent Hash
-		if above := t.runs.at(r.parent); above.len > 0 {
+		if above := t.runs.At(r.parent); above.len > 0 {
 			parent = t.slots.hash(above.last())
 		}
 		locs := t.slots.locs(r.start, int(r.len))
@@ -64,7 +64,7 @@ func (t *Tree) walkBelow(top uint32, attached bool, fn func(hash, parent Hash, d
 		depth += int(r.len)
 		next := r.child
 		for next == 0 && id != top {
-			r = t.runs.at(id)
+			r = t.runs.At(id)
 			depth -= int(r.len)
 			next = r.next
 			id = r.parent
@@ -87,7 +87,7 @@ func SweepAll(t *Tree, from uint64, fn func(*Entry)) (next uint64) {
 	e := new(Entry)
 	_, next = piece(t, from, func(slot uint32) {
 		if loc := *t.slots.loc(slot); loc != 0 {
-			*e = Entry{Space: t.spaces[t.runs.at(t.slots.owner(slot)).space].id, Hash: t.slots.hash(slot), Loc: loc}
+			*e = Entry{Space: t.spaces[t.runs.At(t.slots.owner(slot)).space].id, Hash: t.slots.hash(slot), Loc: loc}
 			e.Parent, _ = t.parentOf(slot)
 			fn(e)
 		}
@@ -131,11 +131,11 @@ type Stretch struct {
 // caller that wants all can let others in between. A run that comes, goes, grows or is cut
 // meanwhile may be missed, or told of twice.
 func Outline(t *Tree, from uint32, limit int, fn func(*Stretch)) (next uint32) {
-	for id := max(from, 1); id <= t.runs.used; id++ {
+	for id := max(from, 1); id < t.runs.Len(); id++ {
 		if limit <= 0 {
 			return id
 		}
-		r := t.runs.at(id)
+		r := t.runs.At(id)
 		limit -= 1 + int(r.len)
 		if r.len > 0 {
 			st := stretchOf(t, id, r)
@@ -156,7 +156,7 @@ func RunOf(t *Tree, space, hash Hash) uint32 {
 
 func stretchOf(t *Tree, id uint32, r *run) Stretch {
 	st := Stretch{Run: id, Parent: r.parent, Space: t.spaces[r.space].id, First: t.slots.hash(r.start), Chunks: int(r.len)}
-	if t.runs.at(r.parent).len == 0 {
+	if t.runs.At(r.parent).len == 0 {
 		st.Parent, st.Detached = 0, r.parent == t.spaces[r.space].limbo
 	}
 	for _, loc := range t.slots.locs(r.start, int(r.len)) {

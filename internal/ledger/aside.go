@@ -19,7 +19,7 @@ func (l *Ledger) PutAside(id ID, what string) {
 // use for good. Others are served to nobody as they are.
 func (b *book) broken(id uint32, what string) {
 	base.Broken("ledger: entry %d %s", id, what)
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	if e.life != resident {
 		return
 	}

@@ -127,7 +127,7 @@ func (b *budgets) othersHold(o Owner, apart uint32) bool {
 	if o != Daemon {
 		extra -= b.count.AsideBytes // which comes back never
 	}
-	return b.holds.n-w.holds > apart || extra != 0
+	return b.holds.index.Len()-w.holds > apart || extra != 0
 }
 
 // OthersHold reports whether an owner other than o can make room: by letting go

@@ -25,7 +25,7 @@ type audit struct {
 	count   Stats
 	spaces  map[uint32]Occupancy
 	indexed uint32
-	guards  uint32
+	guards  int
 	used    int // entries in any life
 	claimed int64
 }
@@ -35,15 +35,15 @@ func (a *audit) run() error {
 	if err := a.holds(); err != nil {
 		return err
 	}
-	for id := uint32(1); id < b.entries.n; id++ {
-		if e := b.entries.at(id); e.parent != 0 {
+	for id := uint32(1); id < b.entries.Len(); id++ {
+		if e := b.entries.At(id); e.parent != 0 {
 			a.kids[e.parent]++
 			if b.protected(e) {
 				a.shields[e.parent]++
 			}
 		}
 	}
-	for id := uint32(1); id < b.entries.n; id++ {
+	for id := uint32(1); id < b.entries.Len(); id++ {
 		if err := a.entry(id); err != nil {
 			return fmt.Errorf("ledger: entry %d: %w", id, err)
 		}
@@ -62,23 +62,26 @@ func (a *audit) run() error {
 	if got != want {
 		return fmt.Errorf("ledger: counted %+v, found %+v", got, want)
 	}
-	if a.used != b.used || b.used > b.most {
-		return fmt.Errorf("ledger: counted %d entries in use, of at most %d, found %d", b.used, b.most, a.used)
+	if a.used != b.entries.Used() || a.used > b.most {
+		return fmt.Errorf("ledger: counted %d entries in use, of at most %d, found %d", b.entries.Used(), b.most, a.used)
 	}
 	if err := a.lines(); err != nil {
 		return err
 	}
-	if a.indexed != b.index.n {
-		return fmt.Errorf("ledger: %d entries should be indexed, %d are", a.indexed, b.index.n)
+	if a.indexed != b.index.Len() {
+		return fmt.Errorf("ledger: %d entries should be indexed, %d are", a.indexed, b.index.Len())
 	}
-	return a.freeGuards()
+	if a.guards != b.guards.Used() {
+		return fmt.Errorf("ledger: %d guards in use, of %d", a.guards, b.guards.Used())
+	}
+	return nil
 }
 
 // lines looks for what may go and is not in line.
 func (a *audit) lines() error {
 	b := a.book
-	for id := uint32(1); id < b.entries.n; id++ {
-		e := b.entries.at(id)
+	for id := uint32(1); id < b.entries.Len(); id++ {
+		e := b.entries.At(id)
 		if e.mark&cooled != 0 && b.evictable(e) && !e.claimed && *b.order.cold.link(id) == 0 {
 			return fmt.Errorf("ledger: entry %d is to go first, and is not in line", id)
 		}
@@ -94,25 +97,13 @@ func (a *audit) lines() error {
 	return nil
 }
 
-// freeGuards counts those that no entry has.
-func (a *audit) freeGuards() error {
-	t, free := &a.book.guards, uint32(0)
-	for g := t.free; g != 0; g = t.at(g).fill {
-		free++
-	}
-	if a.guards+free+1 != t.n {
-		return fmt.Errorf("ledger: %d guards in use and %d free, of %d", a.guards, free, t.n)
-	}
-	return nil
-}
-
 // holds recounts the holds of owners and entries.
 func (a *audit) holds() error {
 	b := a.book
 	records := make([]uint32, len(b.budgets.owners))
 	live := uint32(0)
-	for rec := uint32(1); rec < b.budgets.holds.recs.n; rec++ {
-		r := b.budgets.holds.recs.at(rec)
+	for rec := uint32(1); rec < b.budgets.holds.recs.Len(); rec++ {
+		r := b.budgets.holds.recs.At(rec)
 		if r.n == 0 {
 			continue
 		}
@@ -125,8 +116,8 @@ func (a *audit) holds() error {
 		a.held[r.entry] = h
 		records[r.who/classes]++
 	}
-	if live != b.budgets.holds.n {
-		return fmt.Errorf("ledger: %d holds, %d indexed", live, b.budgets.holds.n)
+	if live != b.budgets.holds.index.Len() {
+		return fmt.Errorf("ledger: %d holds, %d indexed", live, b.budgets.holds.index.Len())
 	}
 	for o := range b.budgets.owners {
 		if b.budgets.owners[o].holds != records[o] {
@@ -140,8 +131,8 @@ func (a *audit) holds() error {
 func (a *audit) quotas() error {
 	b := a.book
 	under := make(map[uint32]int64)
-	for slot := range b.spaces.slots.n {
-		sp := b.spaces.slots.at(slot)
+	for slot := range b.spaces.slots.Len() {
+		sp := b.spaces.slots.At(slot)
 		if sp.refs == 0 {
 			continue
 		}
@@ -163,7 +154,7 @@ func (a *audit) quotas() error {
 
 // entry recounts one entry.
 func (a *audit) entry(id uint32) error {
-	e := a.book.entries.at(id)
+	e := a.book.entries.At(id)
 	if err := a.guard(id, e); err != nil || e.life == unused {
 		return err
 	}
@@ -234,14 +225,14 @@ func (a *audit) add(e *entry) {
 // ways asks for an entry in its quota's order and in the index.
 func (a *audit) ways(id uint32, e *entry) error {
 	b := a.book
-	if quota := b.spaces.slots.at(e.space).quota; (e.mark&inQuota != 0) != (quota != 0 && e.life == resident) {
+	if quota := b.spaces.slots.At(e.space).quota; (e.mark&inQuota != 0) != (quota != 0 && e.life == resident) {
 		return fmt.Errorf("in the order of its quota: %v, life %d, quota %d", e.mark&inQuota != 0, e.life, quota)
 	}
 	if e.life == gone && e.kids == 0 {
 		return nil // must not be found
 	}
 	a.indexed++
-	if found := b.find(key.Key{Space: b.spaces.slots.at(e.space).id, Hash: e.hash}); found != id {
+	if found := b.find(key.Key{Space: b.spaces.slots.At(e.space).id, Hash: e.hash}); found != id {
 		return fmt.Errorf("its key leads to entry %d", found)
 	}
 	return nil

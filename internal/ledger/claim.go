@@ -18,7 +18,7 @@ func Claim(l *Ledger, space key.SpaceID, hs []key.Hash, claimed []bool) {
 }
 
 func (b *book) claim(id uint32, is bool) {
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	if e.life != resident || e.claimed == is {
 		return
 	}
@@ -38,6 +38,6 @@ func (b *book) claim(id uint32, is bool) {
 
 // unclaimed is ok for the policy of all.
 func (t *table) unclaimed(id policy.ID) bool {
-	e := t.entries.at(uint32(id))
+	e := t.entries.At(uint32(id))
 	return t.evictable(e) && !e.claimed
 }

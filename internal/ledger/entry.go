@@ -13,7 +13,7 @@ type entry struct {
 	value packed
 
 	space  uint32 // number in spaces
-	next   uint32 // chain of the index, or the free list
+	next   uint32 // chain of the index
 	parent uint32 // entry of the chunk before it; 0 for none or unknown
 	kids   uint32 // filling or resident entries whose parent this is
 	size   uint32 // payload bytes

@@ -50,7 +50,7 @@ func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
 	if !ok {
 		return Entry{}, false
 	}
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	v, n := b.snapshot(id), b.bytes(e)
 	b.count.Evictions++
 	b.count.EvictedBytes += uint64(n)
@@ -82,7 +82,7 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 	for i := range maxBack {
 		leaf, other := b.order.nextOf(r, works, b.isLost)
 		ok, found := leaf != 0, other != 0
-		if ok && !b.isLost(b.entries.at(leaf)) {
+		if ok && !b.isLost(b.entries.At(leaf)) {
 			return leaf, true
 		}
 		later := !found && b.order.stale == 0 // another round will tell
@@ -107,14 +107,14 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 // turn where there is nothing else, or too many are claimed.
 func (o *order) nextOf(r uint32, works mark, lost func(*entry) bool) (leaf, other uint32) {
 	if r == everything && o.exceeded(claims) {
-		if id, ok := o.next(claims); ok && !lost(o.entries.at(id)) {
+		if id, ok := o.next(claims); ok && !lost(o.entries.At(id)) {
 			return id, 0
 		} else if ok {
 			o.join(id)
 		}
 	}
 	leaf, ok := o.next(r)
-	if ok && !lost(o.entries.at(leaf)) {
+	if ok && !lost(o.entries.At(leaf)) {
 		return leaf, 0
 	}
 	other, found := o.nextUnder(r, works)
@@ -140,7 +140,7 @@ func (l *Ledger) Remove(k key.Key) (Entry, bool) {
 	defer l.unlock()
 	b := &l.mu.book
 	id := b.find(k)
-	if id == 0 || b.entries.at(id).life != resident {
+	if id == 0 || b.entries.At(id).life != resident {
 		return Entry{}, false
 	}
 	b.order.renewPending()
@@ -155,7 +155,7 @@ func (l *Ledger) Free(id ID) {
 	l.mu.Lock()
 	defer l.unlock()
 	b := &l.mu.book
-	e := b.entries.at(uint32(id))
+	e := b.entries.At(uint32(id))
 	if e.life != gone || e.mark&freed != 0 {
 		b.broken(uint32(id), "is freed, and was not evicted or removed")
 		return
@@ -168,7 +168,7 @@ func (l *Ledger) Free(id ID) {
 
 // endResidency ends the residency of an entry that the policy has forgotten.
 func (b *book) endResidency(id uint32) {
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	was, n := b.protected(e), b.bytes(e)
 	b.unlink(id)
 	if e.claimed {
@@ -197,7 +197,7 @@ func (b *book) endResidency(id uint32) {
 // reclaim gives back the bytes of an entry that is gone, once it was freed and is not
 // held, and its number unless kids still need it as a hole.
 func (b *book) reclaim(id uint32) {
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	if e.mark&freed == 0 {
 		return
 	}

@@ -26,7 +26,7 @@ func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32
 	b := &l.mu.book
 	id := b.find(k)
 	if id != 0 {
-		switch b.entries.at(id).life {
+		switch b.entries.At(id).life {
 		case filling:
 			return ID(id), Filling, nil
 		case resident:
@@ -47,7 +47,7 @@ func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32
 		return 0, Absent, err
 	}
 	id = b.begin(k, id, up, parent, size)
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	e.life = filling
 	rec := b.budgets.take(o, c, id)
 	b.guards.of(e).fill = rec
@@ -65,7 +65,7 @@ func (t *table) parentOf(k key.Key, id uint32, parent key.Hash) (uint32, key.Has
 		return 0, key.Hash{}
 	}
 	up := t.find(key.Key{Space: k.Space, Hash: parent})
-	for at := up; at != 0 && id != 0; at = t.entries.at(at).parent {
+	for at := up; at != 0 && id != 0; at = t.entries.At(at).parent {
 		if at == id {
 			return 0, key.Hash{}
 		}
@@ -83,20 +83,20 @@ func (l *Ledger) Rekey(id ID, to key.Key) State {
 	if !b.isFilling(uint32(id)) {
 		return Filling
 	}
-	e := b.entries.at(uint32(id))
-	if e.parent != 0 || e.kids != 0 || b.spaces.slots.at(e.space).id != to.Space {
+	e := b.entries.At(uint32(id))
+	if e.parent != 0 || e.kids != 0 || b.spaces.slots.At(e.space).id != to.Space {
 		b.broken(uint32(id), "is part of a chain, or of another space, and gets another key")
 		return Filling
 	}
 	if other := b.findIn(e.space, to.Hash); other != 0 {
-		if b.entries.at(other).life == filling {
+		if b.entries.At(other).life == filling {
 			return Filling
 		}
 		return Resident
 	}
 	b.unindex(uint32(id))
 	e.hash = to.Hash
-	b.index.insert(b.hash(e.space, e.hash), uint32(id), &e.next)
+	b.index.Insert(b.hash(e.space, e.hash), uint32(id), &e.next)
 	b.order.miss(e)
 	return Absent
 }
@@ -111,8 +111,8 @@ func (b *book) begin(k key.Key, id, up uint32, parent key.Hash, size uint32) uin
 		up = b.add(k.Space, parent)
 	}
 	b.count.Holes--
-	b.entries.at(id).size = size
-	b.occupy(b.entries.at(id), b.sizeOf(size))
+	b.entries.At(id).size = size
+	b.occupy(b.entries.At(id), b.sizeOf(size))
 	b.link(id, up)
 	return id
 }
@@ -127,7 +127,7 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	defer l.mu.Unlock()
 	b := &l.mu.book
 	id := b.find(e.Key)
-	if id != 0 && b.entries.at(id).life != hole {
+	if id != 0 && b.entries.At(id).life != hole {
 		return ID(id), false
 	}
 	up, parent := b.parentOf(e.Key, id, parent)
@@ -136,7 +136,7 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	}
 	b.order.renewPending()
 	id = b.begin(e.Key, id, up, parent, e.Size)
-	r := b.entries.at(id)
+	r := b.entries.At(id)
 	r.life, r.value = resident, pack(e.Value)
 	r.mark |= hit * mark(min(e.Hits, MaxHits))
 	b.setDirty(r, e.Dirty)
@@ -152,7 +152,7 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 func (l *Ledger) SetValue(id ID, v Value) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.entries.at(uint32(id)).value = pack(v)
+	l.mu.entries.At(uint32(id)).value = pack(v)
 }
 
 // Exchange puts another word A in the place of one, if the entry is resident and
@@ -163,10 +163,10 @@ func (l *Ledger) Exchange(id ID, from, to uint64, note func(Entry)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	if uint32(id) >= b.entries.n {
+	if uint32(id) >= b.entries.Len() {
 		return false
 	}
-	e := b.entries.at(uint32(id))
+	e := b.entries.At(uint32(id))
 	v := e.value.unpack()
 	if e.life != resident || b.isHeld(e) || v.A != from {
 		return false
@@ -183,7 +183,7 @@ func (l *Ledger) Exchange(id ID, from, to uint64, note func(Entry)) bool {
 func (l *Ledger) SetDirty(id ID, is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.mu.entries.at(uint32(id))
+	e := l.mu.entries.At(uint32(id))
 	if e.life == resident {
 		l.mu.setDirty(e, is)
 	}
@@ -198,7 +198,7 @@ func (l *Ledger) Abort(id ID) {
 	if !b.isFilling(uint32(id)) {
 		return
 	}
-	e := b.entries.at(uint32(id))
+	e := b.entries.At(uint32(id))
 	b.unlink(uint32(id))
 	b.budgets.drop(b.guards.filled(e))
 	b.count.Filling--
@@ -213,7 +213,7 @@ func (l *Ledger) Abort(id ID) {
 // isFilling reports whether an entry is being filled. One that its filler ends, and is not,
 // is put aside.
 func (b *book) isFilling(id uint32) bool {
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	if e.life == filling && e.mark&publishing == 0 {
 		return true
 	}

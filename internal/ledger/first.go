@@ -11,7 +11,7 @@ func (o *order) nextCold() (id uint32, found bool) {
 	for range min(o.cold.n, maxRound) {
 		id := o.cold.pop()
 		o.looked++
-		if e := o.entries.at(id); e.mark&cooled != 0 && !e.claimed && o.evictable(e) {
+		if e := o.entries.At(id); e.mark&cooled != 0 && !e.claimed && o.evictable(e) {
 			return id, true
 		}
 	}
@@ -21,7 +21,7 @@ func (o *order) nextCold() (id uint32, found bool) {
 // standInLine puts those of ids that go first into the line again, unless one has gone.
 func (o *order) standInLine(ids []uint32) {
 	for _, id := range ids {
-		if id != 0 && o.entries.at(id).mark&cooled != 0 {
+		if id != 0 && o.entries.At(id).mark&cooled != 0 {
 			o.cold.push(id)
 		}
 	}
@@ -48,7 +48,7 @@ func Cool(l *Ledger, space key.SpaceID, hs []key.Hash) {
 }
 
 func (b *book) cool(id uint32) {
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	if b.setCold(e, true); b.evictable(e) {
 		b.order.cold.push(id)
 	}
@@ -65,7 +65,7 @@ func (t *table) setCold(e *entry, is bool) {
 		n = -n
 	}
 	t.count.ColdBytes += n
-	t.spaces.slots.at(e.space).cold += n
+	t.spaces.slots.At(e.space).cold += n
 }
 
 // eachOwn calls do for the resident chunks that are a chain's alone, the last one first.
@@ -74,7 +74,7 @@ func (b *book) eachOwn(space key.SpaceID, hs []key.Hash, do func(id uint32)) {
 	own := b.ownFrom(space, hs)
 	for i := len(hs) - 1; i >= own; i-- {
 		id := b.find(key.Key{Space: space, Hash: hs[i]})
-		if id != 0 && b.entries.at(id).life == resident {
+		if id != 0 && b.entries.At(id).life == resident {
 			do(id)
 		}
 	}
@@ -86,9 +86,9 @@ func (t *table) ownFrom(space key.SpaceID, hs []key.Hash) int {
 	below := uint32(0)
 	for i := len(hs) - 1; i >= 0; i-- {
 		id := t.find(key.Key{Space: space, Hash: hs[i]})
-		e := t.entries.at(id)
+		e := t.entries.At(id)
 		others := e.kids
-		if id != 0 && below != 0 && t.entries.at(below).parent == id {
+		if id != 0 && below != 0 && t.entries.At(below).parent == id {
 			others--
 		}
 		if id != 0 && others > 0 {
@@ -112,7 +112,7 @@ func (l *Ledger) Pass(space key.SpaceID, hs []key.Hash) {
 	rounds(l, hs, func(b *book, _ int, some []key.Hash) {
 		for _, h := range some {
 			id := b.find(key.Key{Space: space, Hash: h})
-			if e := b.entries.at(id); e.life == resident && e.kids <= 1 && !b.order.scopes[everything].silent {
+			if e := b.entries.At(id); e.life == resident && e.kids <= 1 && !b.order.scopes[everything].silent {
 				e.mark |= passed
 				b.order.passing.push(id)
 				b.released = true // it may go now
@@ -133,7 +133,7 @@ func (o *order) nextPassed(r uint32, works mark) (id uint32, found bool) {
 	}
 	for range min(passLook, o.passing.n) {
 		id := o.passing.pop()
-		e := o.entries.at(id)
+		e := o.entries.At(id)
 		switch {
 		case e.mark&passed == 0:
 		case e.mark&works != 0 && (o.evictable(e) || o.underneath(e)):

@@ -1,42 +1,37 @@
 package ledger
 
-import "github.com/kvstored/kvstored/policy"
+import (
+	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/policy"
+)
 
 // guard is what protects an entry. Few entries have one at a time, so it is
 // not in the entry: 20 bytes, no pointers.
 type guard struct {
 	held   [classes]uint16 // owners that hold the entry, by class
 	shield uint32          // kids that are protected
-	fill   uint32          // while filling: the filler's record in holds; or the free list
+	fill   uint32          // while filling: the filler's record in holds
 }
 
 // guards gives an entry a guard as long as there is something in it. Guard 0
 // is that of all the others, and stays empty.
-type guards struct {
-	pages[guard]
-	free uint32
-}
+type guards struct{ base.Pool[guard] }
 
 // of returns the guard of e, to be read.
-func (t *guards) of(e *entry) *guard { return t.at(e.guard) }
+func (t *guards) of(e *entry) *guard { return t.At(e.guard) }
 
 // make returns the guard of e, for something to be put in.
 func (t *guards) make(e *entry) *guard {
 	if e.guard == 0 {
-		if e.guard = t.free; e.guard != 0 {
-			t.free = t.at(e.guard).fill
-		} else {
-			e.guard = t.grow()
-		}
-		*t.at(e.guard) = guard{}
+		e.guard = t.Take()
 	}
-	return t.at(e.guard)
+	return t.At(e.guard)
 }
 
 // tidy takes the guard of e back if nothing is in it any more.
 func (t *guards) tidy(e *entry) {
-	if g := t.at(e.guard); e.guard != 0 && *g == (guard{}) {
-		g.fill, t.free = t.free, e.guard
+	if e.guard != 0 && *t.At(e.guard) == (guard{}) {
+		t.Give(e.guard)
 		e.guard = 0
 	}
 }
@@ -73,4 +68,4 @@ func (t *table) evictable(e *entry) bool {
 }
 
 // acceptable is ok for Policy.Evict.
-func (t *table) acceptable(id policy.ID) bool { return t.evictable(t.entries.at(uint32(id))) }
+func (t *table) acceptable(id policy.ID) bool { return t.evictable(t.entries.At(uint32(id))) }

@@ -133,7 +133,7 @@ func (h *handover) unset(id policy.ID) {
 
 // take adds to to what from has given up.
 func (h *handover) take(b *book, id policy.ID) {
-	e := b.entries.at(uint32(id))
+	e := b.entries.At(uint32(id))
 	m := b.order.meta(e, h.toPlans)
 	h.to.Add(id, m)
 	if !h.toPlans { // the others know uses from touches

@@ -3,6 +3,7 @@ package ledger
 import (
 	"math/bits"
 
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -12,7 +13,7 @@ type hold struct {
 	entry uint32
 	who   uint32 // owner and class
 	n     uint32 // how many times
-	next  uint32 // chain of the index, or the free list
+	next  uint32 // chain of the index
 }
 
 func who(o Owner, c Class) uint32 { return o.place()*classes + uint32(c) }
@@ -20,19 +21,17 @@ func who(o Owner, c Class) uint32 { return o.place()*classes + uint32(c) }
 // holds is a table of holds by entry, owner and class. A list per entry would
 // be shorter to write, and slow where hundreds of clients share one prompt.
 type holds struct {
-	index
-	recs pages[hold]
-	free uint32
-	seed uint64
+	index base.Index
+	recs  base.Pool[hold]
+	seed  uint64
 }
 
 func (t *holds) init(seed uint64) {
 	t.seed = seed
-	t.index = newIndex(
-		func(rec uint32) uint64 { r := t.recs.at(rec); return t.hash(r.entry, r.who) },
-		func(rec uint32) *uint32 { return &t.recs.at(rec).next },
+	t.index = base.NewIndex(1,
+		func(rec uint32) uint64 { r := t.recs.At(rec); return t.hash(r.entry, r.who) },
+		func(rec uint32) *uint32 { return &t.recs.At(rec).next },
 	)
-	t.recs.grow() // record 0 ends chains
 }
 
 func (t *holds) hash(entry, who uint32) uint64 {
@@ -41,9 +40,9 @@ func (t *holds) hash(entry, who uint32) uint64 {
 }
 
 func (t *holds) find(entry, who uint32) uint32 {
-	rec := *t.head(t.hash(entry, who))
+	rec := t.index.Head(t.hash(entry, who))
 	for rec != 0 {
-		r := t.recs.at(rec)
+		r := t.recs.At(rec)
 		if r.entry == entry && r.who == who {
 			break
 		}
@@ -53,29 +52,23 @@ func (t *holds) find(entry, who uint32) uint32 {
 }
 
 func (t *holds) add(entry, who uint32) uint32 {
-	rec := t.free
-	if rec != 0 {
-		t.free = t.recs.at(rec).next
-	} else {
-		rec = t.recs.grow()
-	}
-	r := t.recs.at(rec)
+	rec := t.recs.Take()
+	r := t.recs.At(rec)
 	*r = hold{entry: entry, who: who, n: 1}
-	t.insert(t.hash(entry, who), rec, &r.next)
+	t.index.Insert(t.hash(entry, who), rec, &r.next)
 	return rec
 }
 
 func (t *holds) delete(rec uint32) {
-	r := t.recs.at(rec)
-	t.remove(t.hash(r.entry, r.who), rec, &r.next)
-	*r = hold{next: t.free}
-	t.free = rec
+	r := t.recs.At(rec)
+	t.index.Remove(t.hash(r.entry, r.who), rec, &r.next)
+	t.recs.Give(rec)
 }
 
 // take records o's first hold on id in class c and charges for it, without
 // asking the budgets. It leaves protection to the caller.
 func (b *budgets) take(o Owner, c Class, id uint32) (rec uint32) {
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	w, n := &b.owners[o.place()], b.bytes(e)
 	g := b.guards.make(e)
 	if g.held[c]++; g.held[c] == 1 {
@@ -88,11 +81,11 @@ func (b *budgets) take(o Owner, c Class, id uint32) (rec uint32) {
 
 // drop takes back one hold, and reports whether that was o's last in c.
 func (b *budgets) drop(rec uint32) bool {
-	r := b.holds.recs.at(rec)
+	r := b.holds.recs.At(rec)
 	if r.n--; r.n > 0 {
 		return false
 	}
-	e, c := b.entries.at(r.entry), r.who%classes
+	e, c := b.entries.At(r.entry), r.who%classes
 	w, n := &b.owners[r.who/classes], b.bytes(e)
 	g := b.guards.of(e)
 	if g.held[c]--; g.held[c] == 0 {
@@ -109,11 +102,11 @@ func (b *budgets) drop(rec uint32) bool {
 
 // hold protects a resident entry if the budgets admit it.
 func (b *book) hold(o Owner, c Class, id uint32) error {
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	held := b.guards.of(e).held[c] > 0
 	if held {
 		if rec := b.budgets.holds.find(id, who(o, c)); rec != 0 && !b.budgets.owner(o).leaving {
-			b.budgets.holds.recs.at(rec).n++
+			b.budgets.holds.recs.At(rec).n++
 			return nil
 		}
 	}
@@ -145,7 +138,7 @@ func (b *book) unhold(o Owner, c Class, id uint32) {
 	if !b.budgets.drop(rec) {
 		return
 	}
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	switch {
 	case b.protected(e):
 	case e.life == resident:
@@ -180,7 +173,7 @@ func (l *Ledger) holdRound(o Owner, c Class, ks []key.Key, out []Entry) (n int, 
 	b := &l.mu.book
 	for _, k := range ks {
 		id := b.find(k)
-		if id == 0 || b.entries.at(id).life != resident {
+		if id == 0 || b.entries.At(id).life != resident {
 			break
 		}
 		if err = b.hold(o, c, id); err != nil {
@@ -226,7 +219,7 @@ func (l *Ledger) touchRound(ks []key.Key) {
 	b := &l.mu.book
 	b.order.renewPending()
 	for i := len(ks) - 1; i >= 0; i-- {
-		if id := b.find(ks[i]); id != 0 && b.entries.at(id).life == resident {
+		if id := b.find(ks[i]); id != 0 && b.entries.At(id).life == resident {
 			b.order.use(policy.ID(id))
 		}
 	}

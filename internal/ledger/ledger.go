@@ -150,10 +150,10 @@ func (l *Ledger) oneRound(do func(b *book)) {
 func (l *Ledger) each(round uint32, do func(b *book, id uint32, e *entry)) {
 	for id, more := uint32(1), true; more; {
 		l.oneRound(func(b *book) {
-			for end := min(id+round, b.entries.n); id < end; id++ {
-				do(b, id, b.entries.at(id))
+			for end := min(id+round, b.entries.Len()); id < end; id++ {
+				do(b, id, b.entries.At(id))
 			}
-			more = id < b.entries.n
+			more = id < b.entries.Len()
 		})
 	}
 }
@@ -200,7 +200,7 @@ func (l *Ledger) Find(k key.Key) (Entry, State) {
 	defer l.mu.Unlock()
 	b := &l.mu.book
 	id := b.find(k)
-	switch b.entries.at(id).life {
+	switch b.entries.At(id).life {
 	case filling:
 		return b.snapshot(id), Filling
 	case resident:
@@ -213,7 +213,7 @@ func (l *Ledger) Find(k key.Key) (Entry, State) {
 func (l *Ledger) Lookup(ks []key.Key, have []bool) {
 	rounds(l, ks, func(b *book, from int, some []key.Key) {
 		for i, k := range some {
-			have[from+i] = b.entries.at(b.find(k)).life == resident
+			have[from+i] = b.entries.At(b.find(k)).life == resident
 		}
 	})
 }

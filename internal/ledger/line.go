@@ -1,5 +1,7 @@
 package ledger
 
+const pageBits = 12 // 4,096 entries
+
 // line is a queue of entries, each in it at most once: four bytes for one that
 // is in it, and pages of entries of which none ever was have none.
 type line struct {

@@ -16,11 +16,11 @@ func Need(l *Ledger, k key.Key, full, needed bool) {
 	defer l.unlock()
 	b := &l.mu.book
 	id := b.find(k)
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	if e.life != resident {
 		return
 	}
-	b.spaces.slots.at(e.space).bounds = full
+	b.spaces.slots.At(e.space).bounds = full
 	e.mark &^= ends
 	switch {
 	case needed:
@@ -38,12 +38,12 @@ func Need(l *Ledger, k key.Key, full, needed bool) {
 // below it, and it was not used. A kid that goes asks for its parent.
 func (t *table) isSpent(e *entry) bool {
 	return e.life == resident && e.kids == 0 && e.mark&ends == 0 && e.mark/hit == 0 &&
-		!e.claimed && t.spaces.slots.at(e.space).bounds
+		!e.claimed && t.spaces.slots.At(e.space).bounds
 }
 
 // Revive makes a chunk that is dead like any other: it was asked for.
 func Revive(l *Ledger, k key.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.setCold(l.mu.entries.at(l.mu.find(k)), false)
+	l.mu.setCold(l.mu.entries.At(l.mu.find(k)), false)
 }

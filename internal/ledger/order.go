@@ -54,7 +54,7 @@ func (o *order) introduce(p policy.Policy) {
 		p.Bound(o.table.most)
 	}
 	if p, ok := p.(policy.MetaReader); ok {
-		p.ReadMetaFrom(func(id policy.ID) policy.Meta { return o.told(o.entries.at(uint32(id))) })
+		p.ReadMetaFrom(func(id policy.ID) policy.Meta { return o.told(o.entries.At(uint32(id))) })
 	}
 }
 
@@ -70,7 +70,7 @@ func (o *order) meta(e *entry, plans bool) policy.Meta {
 	m := o.told(e)
 	m.Uses = uint8(e.mark / hit)
 	if plans && e.parent != 0 {
-		m.Parent = o.hash(e.space, o.entries.at(e.parent).hash)
+		m.Parent = o.hash(e.space, o.entries.At(e.parent).hash)
 	}
 	return m
 }
@@ -82,7 +82,7 @@ func (o *order) inScopes(e *entry, do func(*scope)) {
 		do(&o.scopes[claims])
 	}
 	if e.mark&inQuota != 0 {
-		do(&o.scopes[o.spaces.slots.at(e.space).quota])
+		do(&o.scopes[o.spaces.slots.At(e.space).quota])
 	}
 }
 
@@ -94,13 +94,13 @@ func (o *order) has(r uint32, e *entry) bool {
 	case claims:
 		return e.claimed
 	}
-	return e.mark&inQuota != 0 && o.spaces.slots.at(e.space).quota == r
+	return e.mark&inQuota != 0 && o.spaces.slots.At(e.space).quota == r
 }
 
 // miss tells the policies of the filling entry e, before any victim goes for it.
 func (o *order) miss(e *entry) {
 	o.scopes[everything].miss(o.hash(e.space, e.hash), o.bytes(e))
-	if sp := o.spaces.slots.at(e.space); sp.quota != 0 && !sp.moving {
+	if sp := o.spaces.slots.At(e.space); sp.quota != 0 && !sp.moving {
 		o.scopes[sp.quota].miss(o.hash(e.space, e.hash), o.bytes(e))
 	}
 }
@@ -108,30 +108,30 @@ func (o *order) miss(e *entry) {
 // add makes the entry a candidate of scope r.
 func (o *order) add(r, id uint32) {
 	to := &o.scopes[r]
-	to.policy.Add(policy.ID(id), o.meta(o.entries.at(id), to.planner != nil))
+	to.policy.Add(policy.ID(id), o.meta(o.entries.At(id), to.planner != nil))
 }
 
 // join makes the entry a candidate.
 func (o *order) join(id uint32) {
 	o.add(everything, id)
-	if o.entries.at(id).claimed {
+	if o.entries.At(id).claimed {
 		o.add(claims, id)
 	}
-	if sp := o.spaces.slots.at(o.entries.at(id).space); sp.quota != 0 && !sp.moving {
+	if sp := o.spaces.slots.At(o.entries.At(id).space); sp.quota != 0 && !sp.moving {
 		o.joinQuota(id)
 	}
 }
 
 // joinQuota adds a resident entry to the scope of its quota.
 func (o *order) joinQuota(id uint32) {
-	e := o.entries.at(id)
+	e := o.entries.At(id)
 	e.mark |= inQuota
-	o.add(o.spaces.slots.at(e.space).quota, id)
+	o.add(o.spaces.slots.At(e.space).quota, id)
 	o.offer(id)
 }
 
 func (o *order) touch(id uint32) {
-	o.inScopes(o.entries.at(id), func(r *scope) {
+	o.inScopes(o.entries.At(id), func(r *scope) {
 		if !r.silent {
 			r.policy.Touch(policy.ID(id))
 		}
@@ -140,7 +140,7 @@ func (o *order) touch(id uint32) {
 
 // renew makes the entry as young as one just used. It is no use.
 func (o *order) renew(id uint32) {
-	o.inScopes(o.entries.at(id), func(r *scope) {
+	o.inScopes(o.entries.At(id), func(r *scope) {
 		if r.renewer != nil {
 			r.renewer.Renew(policy.ID(id))
 		}
@@ -150,7 +150,7 @@ func (o *order) renew(id uint32) {
 // use counts a use of a resident entry. The first one of an entry that was promoted to be used
 // was counted when it was added.
 func (o *order) use(id policy.ID) {
-	e := o.entries.at(uint32(id))
+	e := o.entries.At(uint32(id))
 	o.setCold(e, false)
 	e.mark = e.mark&^passed | used
 	if e.mark&fresh != 0 {
@@ -168,10 +168,10 @@ func (o *order) use(id policy.ID) {
 func (o *order) renews() bool { return o.scopes[everything].renewer != nil }
 
 func (o *order) allow(id uint32) {
-	if o.entries.at(id).mark&cooled != 0 {
+	if o.entries.At(id).mark&cooled != 0 {
 		o.cold.push(id)
 	}
-	o.inScopes(o.entries.at(id), func(r *scope) { r.policy.Allow(policy.ID(id)) })
+	o.inScopes(o.entries.At(id), func(r *scope) { r.policy.Allow(policy.ID(id)) })
 }
 
 func (o *order) remove(id uint32) {
@@ -191,7 +191,7 @@ func (o *order) leave(id uint32) {
 }
 
 func (o *order) out(id uint32, forget func(*scope)) {
-	e := o.entries.at(id)
+	e := o.entries.At(id)
 	o.inScopes(e, forget)
 	e.mark &^= inQuota
 }

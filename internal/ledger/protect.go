@@ -8,13 +8,13 @@ package ledger
 // protect follows up on an entry that has just become protected.
 func (b *book) protect(id uint32) {
 	for {
-		e := b.entries.at(id)
+		e := b.entries.At(id)
 		b.count.ProtectedBytes += b.bytes(e)
 		id = e.parent
 		if id == 0 {
 			return
 		}
-		p := b.entries.at(id)
+		p := b.entries.At(id)
 		was := b.protected(p)
 		b.guards.make(p).shield++
 		if was || !b.protected(p) {
@@ -26,7 +26,7 @@ func (b *book) protect(id uint32) {
 // unprotect follows up on a resident entry that has just ceased to be protected.
 func (b *book) unprotect(id uint32) {
 	for {
-		e := b.entries.at(id)
+		e := b.entries.At(id)
 		b.count.ProtectedBytes -= b.bytes(e)
 		b.released = true
 		if b.evictable(e) {
@@ -37,7 +37,7 @@ func (b *book) unprotect(id uint32) {
 		if id == 0 {
 			return
 		}
-		p := b.entries.at(id)
+		p := b.entries.At(id)
 		was := b.protected(p)
 		b.unshield(p)
 		if !was || b.protected(p) {
@@ -55,7 +55,7 @@ func (t *table) unshield(p *entry) {
 // exposed is what would be protected besides a kid of id if that became it.
 func (t *table) exposed(id uint32) (sum int64) {
 	for id != 0 {
-		e := t.entries.at(id)
+		e := t.entries.At(id)
 		if e.life != resident || t.protected(e) || e.mark&anyBelow != 0 {
 			break
 		}
@@ -67,9 +67,9 @@ func (t *table) exposed(id uint32) (sum int64) {
 
 // link makes id a kid of parent. id is not protected yet.
 func (b *book) link(id, parent uint32) {
-	b.entries.at(id).parent = parent
+	b.entries.At(id).parent = parent
 	if parent != 0 {
-		b.entries.at(parent).kids++
+		b.entries.At(parent).kids++
 		b.order.offer(parent)
 	}
 }
@@ -77,14 +77,14 @@ func (b *book) link(id, parent uint32) {
 // unlink takes id from its parent, which may become evictable or, as a hole,
 // pointless. It leaves id's own bytes to the caller.
 func (b *book) unlink(id uint32) {
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	b.order.unchain(id, e.parent)
 	up, was := e.parent, b.protected(e)
 	if up == 0 {
 		return
 	}
 	e.parent = 0
-	p := b.entries.at(up)
+	p := b.entries.At(up)
 	before := b.protected(p)
 	p.kids--
 	if was {

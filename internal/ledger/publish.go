@@ -44,7 +44,7 @@ func (b *book) publish(ids []ID, isDirty bool, keep func(id uint32)) {
 			i--
 			continue
 		}
-		e := b.entries.at(uint32(ids[i]))
+		e := b.entries.At(uint32(ids[i]))
 		e.mark = publishing
 		b.setDirty(e, isDirty)
 	}
@@ -53,7 +53,7 @@ func (b *book) publish(ids []ID, isDirty bool, keep func(id uint32)) {
 	}
 	b.order.enlist(ids)
 	for _, id := range ids {
-		e := b.entries.at(uint32(id))
+		e := b.entries.At(uint32(id))
 		fill := b.guards.filled(e)
 		if keep != nil {
 			e.mark |= fresh
@@ -68,27 +68,27 @@ func (b *book) publish(ids []ID, isDirty bool, keep func(id uint32)) {
 // enlist hands ids to the policy in the order Publish promises.
 func (o *order) enlist(ids []ID) {
 	first, last := uint32(ids[0]), uint32(ids[len(ids)-1])
-	if o.tail == 0 || o.entries.at(first).parent != o.tail {
+	if o.tail == 0 || o.entries.At(first).parent != o.tail {
 		o.renewPending()
 	}
 	o.tail = 0
 	steps := 2 * maxRound // a batch that is no chain must not walk to the root once per entry
 	for i := len(ids) - 1; i >= 0; i-- {
-		if o.entries.at(uint32(ids[i])).life != filling {
+		if o.entries.At(uint32(ids[i])).life != filling {
 			continue // a kid of it came by
 		}
 		if o.climb(uint32(ids[i]), first, &steps) && i == len(ids)-1 {
 			o.tail = last
 		}
 	}
-	o.pending = o.entries.at(first).parent
+	o.pending = o.entries.At(first).parent
 }
 
 // climb adds or renews the entries from id to first, or toward the root if
 // first is not on the way, and reports whether it met first.
 func (o *order) climb(id, first uint32, steps *int) bool {
 	for id != 0 {
-		e := o.entries.at(id)
+		e := o.entries.At(id)
 		switch {
 		case e.life == filling && e.mark&publishing != 0:
 			e.mark &^= publishing
@@ -130,7 +130,7 @@ func (o *order) renewPending() {
 		if o.pending == 0 {
 			return
 		}
-		e := o.entries.at(o.pending)
+		e := o.entries.At(o.pending)
 		if e.life != resident {
 			o.pending = 0
 			return

@@ -48,7 +48,7 @@ func (l *Ledger) Assign(id key.SpaceID, i int) {
 		return
 	}
 	l.each(maxRound, func(b *book, at uint32, e *entry) {
-		kept := b.spaces.slots.at(slot).id == id // else the space has lost all it had
+		kept := b.spaces.slots.At(slot).id == id // else the space has lost all it had
 		if kept && e.space == slot && e.life == resident && e.mark&inQuota == 0 {
 			b.order.joinQuota(at)
 		}
@@ -66,7 +66,7 @@ func (l *Ledger) assign(id key.SpaceID, scope uint32) (slot uint32) {
 	b.spaces.assign(id, scope)
 	slot = b.spaces.find(id)
 	if slot != noSpace {
-		sp := b.spaces.slots.at(slot)
+		sp := b.spaces.slots.At(slot)
 		sp.quota = scope
 		b.order.scopes[scope].quota.UsedBytes += sp.bytes
 	}
@@ -93,7 +93,7 @@ func (l *Ledger) SpaceBytes(id key.SpaceID) int64 {
 	defer l.mu.Unlock()
 	s := &l.mu.spaces
 	if n := s.find(id); n != noSpace {
-		return s.slots.at(n).bytes
+		return s.slots.At(n).bytes
 	}
 	return 0
 }
@@ -113,7 +113,7 @@ func (b *book) leave(e *entry) {
 
 // occupySpace counts them under its space alone.
 func (b *book) occupySpace(e *entry, n int64) {
-	sp := b.spaces.slots.at(e.space)
+	sp := b.spaces.slots.At(e.space)
 	sp.bytes += n
 	if sp.quota != 0 {
 		b.order.scopes[sp.quota].quota.UsedBytes += n
@@ -126,7 +126,7 @@ func (b *book) occupySpace(e *entry, n int64) {
 // under the quota is protected; the caller aborts, which counts as refused.
 func (l *Ledger) EvictOwn(id ID) (v Entry, over, ok bool) {
 	v, ok = l.evictFirst(func(b *book, works mark) (Entry, bool) {
-		r := b.spaces.slots.at(b.entries.at(uint32(id)).space).quota
+		r := b.spaces.slots.At(b.entries.At(uint32(id)).space).quota
 		if over = r != everything && b.order.exceeded(r); !over {
 			return Entry{}, false
 		}
@@ -143,7 +143,7 @@ func (l *Ledger) refuseUnder(id ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.mu.book
-	b.order.scopes[b.spaces.slots.at(b.entries.at(uint32(id)).space).quota].quota.Refused++
+	b.order.scopes[b.spaces.slots.At(b.entries.At(uint32(id)).space).quota].quota.Refused++
 }
 
 // EvictOver takes out a victim of any quota that is exceeded; false if none

@@ -33,14 +33,14 @@ func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
 	}
 	l.beginRequote(qs, under)
 	l.each(maxRound, func(b *book, id uint32, e *entry) {
-		if e.mark&inQuota != 0 && b.spaces.slots.at(e.space).moving {
-			b.order.scopes[b.spaces.slots.at(e.space).quota].policy.Remove(policy.ID(id))
+		if e.mark&inQuota != 0 && b.spaces.slots.At(e.space).moving {
+			b.order.scopes[b.spaces.slots.At(e.space).quota].policy.Remove(policy.ID(id))
 			e.mark &^= inQuota
 		}
 	})
 	l.swapQuotas(qs, fresh, under)
 	l.each(maxRound, func(b *book, id uint32, e *entry) {
-		if e.life == resident && e.mark&inQuota == 0 && b.spaces.slots.at(e.space).quota != everything {
+		if e.life == resident && e.mark&inQuota == 0 && b.spaces.slots.At(e.space).quota != everything {
 			b.order.joinQuota(id)
 		}
 	})
@@ -82,7 +82,7 @@ func (l *Ledger) beginRequote(qs []Requota, under map[key.SpaceID]int) {
 	b := &l.mu.book
 	b.order.requoting, b.spaces.moving = true, true
 	for id, slot := range b.spaces.number {
-		sp, to := b.spaces.slots.at(slot), scopeOf(under, id)
+		sp, to := b.spaces.slots.At(slot), scopeOf(under, id)
 		stays := sp.quota == to && to == everything
 		if to != everything {
 			stays = sp.quota != everything && qs[to-firstQuota].Was == int(sp.quota)-firstQuota
@@ -128,7 +128,7 @@ func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.S
 	}
 	b.spaces.moving = false
 	for id, slot := range b.spaces.number {
-		sp := b.spaces.slots.at(slot)
+		sp := b.spaces.slots.At(slot)
 		sp.quota, sp.moving = b.spaces.quotas[id], false
 		if sp.quota != everything {
 			b.order.scopes[sp.quota].quota.UsedBytes += sp.bytes

@@ -3,6 +3,7 @@ package ledger
 import (
 	"hash/maphash"
 
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -10,12 +11,11 @@ import (
 // bytes instead of 16. A number is free again when no entry names it.
 type spaces struct {
 	number map[key.SpaceID]uint32 // few; no pointers in it
-	slots  pages[space]
+	slots  base.Pool[space]
 	quotas map[key.SpaceID]uint32 // of those that are under one, in use or not
 	order  []key.SpaceID          // of assignment, as far as they are in quotas
-	free   []uint32
-	last   uint32 // the one asked for last: chains are of one space
-	moving bool   // spaces that get a number now are moving; see Requote
+	last   uint32                 // the one asked for last: chains are of one space
+	moving bool                   // spaces that get a number now are moving; see Requote
 }
 
 type space struct {
@@ -36,7 +36,7 @@ const noSpace = 0
 
 // find returns the number of id, or noSpace.
 func (s *spaces) find(id key.SpaceID) uint32 {
-	if s.last != noSpace && s.slots.at(s.last).id == id {
+	if s.last != noSpace && s.slots.At(s.last).id == id {
 		return s.last
 	}
 	n := s.number[id]
@@ -71,16 +71,12 @@ func (s *spaces) assign(id key.SpaceID, scope uint32) {
 func (s *spaces) ref(id key.SpaceID, seed maphash.Seed) uint32 {
 	n := s.find(id)
 	if n == noSpace {
-		if k := len(s.free); k > 0 {
-			n, s.free = s.free[k-1], s.free[:k-1]
-		} else {
-			n = s.slots.grow()
-		}
-		*s.slots.at(n) = space{id: id, mix: s.mix(seed, id), quota: s.quotas[id], moving: s.moving}
+		n = s.slots.Take()
+		*s.slots.At(n) = space{id: id, mix: s.mix(seed, id), quota: s.quotas[id], moving: s.moving}
 		s.number[id] = n
 		s.last = n
 	}
-	s.slots.at(n).refs++
+	s.slots.At(n).refs++
 	return n
 }
 
@@ -92,7 +88,7 @@ func (l *Ledger) Keys(id key.SpaceID) (ks []key.Key) {
 		return nil
 	}
 	l.each(maxRound, func(b *book, _ uint32, e *entry) {
-		if (e.life == filling || e.life == resident) && b.spaces.slots.at(e.space).id == id {
+		if (e.life == filling || e.life == resident) && b.spaces.slots.At(e.space).id == id {
 			ks = append(ks, key.Key{Space: id, Hash: e.hash})
 		}
 	})
@@ -122,7 +118,7 @@ func occupied(l *Ledger, ids []key.SpaceID, out []Occupancy) (n int) {
 	for n < len(ids) && n < len(out) {
 		out[n] = Occupancy{}
 		if s := l.mu.spaces.find(ids[n]); s != noSpace {
-			sp := l.mu.spaces.slots.at(s)
+			sp := l.mu.spaces.slots.At(s)
 			out[n] = Occupancy{int(sp.here), sp.bytes, sp.cold}
 		}
 		n++
@@ -135,12 +131,12 @@ func (s *spaces) mix(seed maphash.Seed, id key.SpaceID) uint64 { return maphash.
 
 // unref gives back what ref counted.
 func (s *spaces) unref(n uint32) {
-	sp := s.slots.at(n)
+	sp := s.slots.At(n)
 	if sp.refs--; sp.refs > 0 {
 		return
 	}
 	delete(s.number, sp.id)
-	s.free = append(s.free, n)
+	s.slots.Give(n)
 	if s.last == n {
 		s.last = noSpace
 	}

@@ -9,6 +9,7 @@ import (
 	"math/bits"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -19,13 +20,11 @@ type table struct {
 	sizeOf func(uint32) int64 // see Options.SizeOf
 	seed   maphash.Seed
 
-	entries   pages[entry] // entry 0 stands for none
-	freeEntry uint32
-	used      int // entries in any life
-	most      int // of these; see Options.Entries
-	guards    guards
-	index     index
-	spaces    spaces
+	entries base.Pool[entry]
+	most    int // of entries in any life; see Options.Entries
+	guards  guards
+	index   base.Index
+	spaces  spaces
 
 	count    Stats
 	released bool // something was let go in this lock round
@@ -38,14 +37,14 @@ func (t *table) init(sizeOf func(uint32) int64, most int) {
 		t.sizeOf = func(n uint32) int64 { return arena.RoundUp(max(int64(n), 1)) }
 	}
 	t.seed = maphash.MakeSeed()
-	t.entries.grow()
-	t.guards.grow()
-	t.index = newIndex(
-		func(id uint32) uint64 { e := t.entries.at(id); return t.hash(e.space, e.hash) },
-		func(id uint32) *uint32 { return &t.entries.at(id).next },
+	t.entries.Init()
+	t.guards.Init()
+	t.index = base.NewIndex(1,
+		func(id uint32) uint64 { e := t.entries.At(id); return t.hash(e.space, e.hash) },
+		func(id uint32) *uint32 { return &t.entries.At(id).next },
 	)
 	t.spaces = spaces{number: make(map[key.SpaceID]uint32), quotas: make(map[key.SpaceID]uint32)}
-	t.spaces.slots.grow()
+	t.spaces.slots.Init()
 }
 
 // ErrFull refuses an entry beyond Options.Entries. An Evict, with its Free, makes room
@@ -60,13 +59,13 @@ func Spare(l *Ledger) int {
 	if l.mu.most == math.MaxInt {
 		return math.MaxInt
 	}
-	return l.mu.most - l.mu.used
+	return l.mu.most - l.mu.entries.Used()
 }
 
 // hasRoom is an error if the entry id, 0 for a new one, would be one too many, with the
 // hole that it would hang below: up is the entry of its parent, or 0.
 func (t *table) hasRoom(id, up uint32, parent key.Hash) error {
-	n := t.used
+	n := t.entries.Used()
 	if id == 0 {
 		n++
 	}
@@ -74,7 +73,7 @@ func (t *table) hasRoom(id, up uint32, parent key.Hash) error {
 		n++
 	}
 	if n > t.most {
-		return fmt.Errorf("ledger: %d entries, of at most %d: %w", t.used, t.most, ErrFull)
+		return fmt.Errorf("ledger: %d entries, of at most %d: %w", t.entries.Used(), t.most, ErrFull)
 	}
 	return nil
 }
@@ -89,9 +88,9 @@ func (t *table) find(k key.Key) uint32 {
 }
 
 func (t *table) findIn(sp uint32, h key.Hash) uint32 {
-	id := *t.index.head(t.hash(sp, h))
+	id := t.index.Head(t.hash(sp, h))
 	for id != 0 {
-		e := t.entries.at(id)
+		e := t.entries.At(id)
 		if e.hash == h && e.space == sp {
 			return id
 		}
@@ -103,7 +102,7 @@ func (t *table) findIn(sp uint32, h key.Hash) uint32 {
 // hash mixes all of a key with the ledger's seed: engines may hand over
 // hashes that are plain counters, or chosen to collide.
 func (t *table) hash(sp uint32, h key.Hash) uint64 {
-	return mixed(t.seed, h, t.spaces.slots.at(sp).mix)
+	return mixed(t.seed, h, t.spaces.slots.At(sp).mix)
 }
 
 func mixed(seed maphash.Seed, h key.Hash, mix uint64) uint64 {
@@ -123,34 +122,25 @@ func (t *table) hashIn(space key.SpaceID, h key.Hash) uint64 {
 
 // add makes a hole for k and indexes it.
 func (t *table) add(sp key.SpaceID, h key.Hash) uint32 {
-	id := t.freeEntry
-	if id != 0 {
-		t.freeEntry = t.entries.at(id).next
-	} else {
-		id = t.entries.grow()
-	}
-	t.used++
+	id := t.entries.Take()
 	n := t.spaces.ref(sp, t.seed)
-	e := t.entries.at(id)
+	e := t.entries.At(id)
 	*e = entry{hash: h, space: n, life: hole}
 	t.count.Holes++
-	t.index.insert(t.hash(n, h), id, &e.next)
+	t.index.Insert(t.hash(n, h), id, &e.next)
 	return id
 }
 
 // unindex makes the entry unfindable.
 func (t *table) unindex(id uint32) {
-	e := t.entries.at(id)
-	t.index.remove(t.hash(e.space, e.hash), id, &e.next)
+	e := t.entries.At(id)
+	t.index.Remove(t.hash(e.space, e.hash), id, &e.next)
 }
 
 // recycle frees the number of an entry that nothing refers to any more.
 func (t *table) recycle(id uint32) {
-	e := t.entries.at(id)
-	t.spaces.unref(e.space)
-	*e = entry{next: t.freeEntry}
-	t.freeEntry = id
-	t.used--
+	t.spaces.unref(t.entries.At(id).space)
+	t.entries.Give(id)
 }
 
 // dropHole drops a hole that has lost its last kid.
@@ -170,12 +160,12 @@ func (t *table) snapshot(id uint32) (x Entry) {
 
 // export is snapshot without a copy of the 96 bytes.
 func (t *table) export(id uint32, x *Entry) {
-	e := t.entries.at(id)
+	e := t.entries.At(id)
 	x.ID = policy.ID(id)
-	x.Key.Space, x.Key.Hash = t.spaces.slots.at(e.space).id, e.hash
+	x.Key.Space, x.Key.Hash = t.spaces.slots.At(e.space).id, e.hash
 	x.Parent = key.Hash{}
 	if e.parent != 0 {
-		x.Parent = t.entries.at(e.parent).hash
+		x.Parent = t.entries.At(e.parent).hash
 	}
 	x.Size, x.Value = e.size, e.value.unpack()
 	x.Dirty, x.Hits, x.Below = e.mark&dirty != 0, uint8(e.mark/hit), Below(e.mark&anyBelow/below)
@@ -199,7 +189,7 @@ func (t *table) setDirty(e *entry, is bool) {
 
 // makeHole turns an entry whose bytes are gone into a hole.
 func (t *table) makeHole(id uint32) {
-	e := t.entries.at(id)
+	e := t.entries.At(id)
 	*e = entry{hash: e.hash, space: e.space, next: e.next, kids: e.kids, guard: e.guard, life: hole}
 	t.count.Holes++
 }
@@ -207,5 +197,5 @@ func (t *table) makeHole(id uint32) {
 // countResident counts n more resident entries, or less, in the space of e.
 func (t *table) countResident(e *entry, n int) {
 	t.count.Entries += n
-	t.spaces.slots.at(e.space).here += uint32(n)
+	t.spaces.slots.At(e.space).here += uint32(n)
 }

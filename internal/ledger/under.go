@@ -31,7 +31,7 @@ func (l *Ledger) SetBelow(k key.Key, tiers Below, have bool) {
 	defer l.unlock()
 	b := &l.mu.book
 	id := b.find(k)
-	e := b.entries.at(id)
+	e := b.entries.At(id)
 	if e.life != resident {
 		return
 	}
@@ -60,7 +60,7 @@ func (t *table) underneath(e *entry) bool {
 // let go of a prompt from its root on, so that is the order in which it goes:
 // in the order of reading.
 func (o *order) offer(id uint32) {
-	e := o.entries.at(id)
+	e := o.entries.At(id)
 	if !o.underneath(e) {
 		return
 	}
@@ -86,7 +86,7 @@ func (o *order) nextUnder(r uint32, works mark) (id uint32, found bool) {
 	q := &o.scopes[r].under
 	for looked := 0; q.n > 0 && looked < 2*underLook; {
 		id := q.pop()
-		e := o.entries.at(id)
+		e := o.entries.At(id)
 		switch {
 		case !o.underneath(e) || !o.has(r, e):
 			if o.stale--; o.stale == 0 {

@@ -21,7 +21,7 @@ func Unload(l *Ledger, visit func(*Entry)) {
 func Drop(l *Ledger, visit func(*Entry)) {
 	var x Entry
 	l.eachIn(everything, func(b *book, id policy.ID) {
-		if e := b.entries.at(uint32(id)); !b.protected(e) {
+		if e := b.entries.At(uint32(id)); !b.protected(e) {
 			b.export(uint32(id), &x)
 			e.life = gone
 			visit(&x)
@@ -43,7 +43,7 @@ func (u *unloading) round(b *book) bool {
 		if !more {
 			return false
 		}
-		if e := b.entries.at(id); e.life == resident && !u.done.has(policy.ID(id)) {
+		if e := b.entries.At(id); e.life == resident && !u.done.has(policy.ID(id)) {
 			b.export(id, &u.x)
 			u.visit(&u.x)
 			u.done.set(policy.ID(id))
@@ -67,7 +67,7 @@ func (u *unloading) next(b *book) (id uint32, more bool) {
 
 // marked is an entry that still has the mark of the line it was on, else none.
 func marked(o *order, id uint32, m mark) uint32 {
-	if o.entries.at(id).mark&m == 0 {
+	if o.entries.At(id).mark&m == 0 {
 		return 0
 	}
 	return id

@@ -21,7 +21,7 @@ const (
 	demoDiskBytes    = 2 << 30
 	demoChunkTokens  = 256
 	demoPayloadBytes = 768 << 10 // of every chunk
-	systemTokens = 1024      // of the prompt that all conversations begin with
+	systemTokens     = 1024      // of the prompt that all conversations begin with
 )
 
 // Bounds of a chat: users that fit into memory, and prompts that fit into DRAM.
@@ -44,7 +44,7 @@ type demoOptions struct {
 	Start  func(context.Context) (chunks, bytes int64, err error) // returns when it is ready, and what it has on disk
 	Stop   func(context.Context) error                            // as an operator would
 	Step   func(what string)                                      // is told what begins now
-	Played func(turn demoTurn)                                        // is told of each prompt that was played
+	Played func(turn demoTurn)                                    // is told of each prompt that was played
 }
 
 // playDemo plays the first half, restarts the daemon and plays the second. Beside an
@@ -216,12 +216,12 @@ func fill(payload []byte, k key.Key) {
 
 // demoResult is what demo --json prints.
 type demoResult struct {
-	Users        int     `json:"users"`
-	Turns        int     `json:"turns"`
-	SystemTokens int     `json:"system_prompt_tokens"`
-	ChunkTokens  int     `json:"chunk_tokens"`
-	PayloadBytes int     `json:"payload_bytes"`
-	DRAMBytes    int64   `json:"dram_bytes"`
+	Users        int         `json:"users"`
+	Turns        int         `json:"turns"`
+	SystemTokens int         `json:"system_prompt_tokens"`
+	ChunkTokens  int         `json:"chunk_tokens"`
+	PayloadBytes int         `json:"payload_bytes"`
+	DRAMBytes    int64       `json:"dram_bytes"`
 	Total        demoSums    `json:"total"`
 	Before       demoSums    `json:"before_restart"`
 	After        demoSums    `json:"after_restart"`

@@ -13,8 +13,8 @@ import (
 // what the tiers delivered lately and how many others they serve. The job
 // brings up no more than that.
 func (j *job) advise(ctx context.Context, m *stack.Match, prefillRate uint32) *wire.Advice {
-	if j.family != nil {
-		return j.adviseLength(ctx, prefillRate)
+	if j.whole != nil {
+		return j.whole.adviseLength(ctx, prefillRate)
 	}
 	n := m.Chunks
 	if j.mu.done {
@@ -64,40 +64,40 @@ const advisedLengths = 64
 
 // adviseLength is advise for a hybrid model: it chooses among the lengths at which the
 // prompt is usable, and none. The job brings up what the one that was chosen needs.
-func (j *job) adviseLength(ctx context.Context, prefillRate uint32) *wire.Advice {
-	skip := j.family.Skip
-	lengths, err := j.stack.Lengths(ctx, j.family, j.search, &j.aim, advisedLengths)
+func (a *assembly) adviseLength(ctx context.Context, prefillRate uint32) *wire.Advice {
+	skip := a.family.Skip
+	lengths, err := a.job.stack.Lengths(ctx, a.family, a.job.search, &a.aim, advisedLengths)
 	if err != nil {
 		return nil
 	}
 	if skip == 0 || len(lengths) == 0 || lengths[len(lengths)-1] != skip {
 		lengths = append(lengths, skip)
 	}
-	total := skip + int(j.behind(0))
-	best, least := j.aim, -1.0
+	total := skip + int(a.job.behind(0))
+	best, least := a.aim, -1.0
 	for _, n := range lengths {
-		m, err := j.aim, error(nil)
+		m, err := a.aim, error(nil)
 		switch {
 		case n == skip:
-			m = stack.FamilyMatch{Tokens: skip, Needs: make([]stack.Need, len(j.family.Groups))}
-		case n < j.aim.Tokens:
-			m, err = j.stack.ProbeFamily(ctx, j.family, j.search, n, nil)
+			m = stack.FamilyMatch{Tokens: skip, Needs: make([]stack.Need, len(a.family.Groups))}
+		case n < a.aim.Tokens:
+			m, err = a.job.stack.ProbeFamily(ctx, a.family, a.job.search, n, nil)
 		}
 		if err != nil {
 			return nil
 		}
-		if t := j.takes(&m) + float64(total-m.Tokens)/float64(prefillRate); least < 0 || t < least {
+		if t := a.takes(&m) + float64(total-m.Tokens)/float64(prefillRate); least < 0 || t < least {
 			best, least = m, t
 		}
 	}
-	j.aim = best
-	return &wire.Advice{Load: countOf(usableOf(j.family, &best).Count), Micros: uint64(least * 1e6)}
+	a.aim = best
+	return &wire.Advice{Load: countOf(usableOf(a.family, &best).Count), Micros: uint64(least * 1e6)}
 }
 
 // takes is the seconds in which all that m needs comes up.
-func (j *job) takes(m *stack.FamilyMatch) float64 {
-	t, sizes := j.tempo(), j.sizes(m)
-	for _, l := range j.lacking(m) {
+func (a *assembly) takes(m *stack.FamilyMatch) float64 {
+	t, sizes := a.tempo(), a.sizes(m)
+	for _, l := range a.lacking(m) {
 		t.load(l.at, sizes[l.Group])
 	}
 	return t.took

@@ -15,15 +15,16 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// hybridJob is the part of a job that is about a hybrid model. The job brings up the
+// assembly is how the job of a hybrid model comes to what it has. The job brings up the
 // pieces of one length, and all of them are ready at once: until then nothing is. Where a
 // piece is lost, or the time is up, the job goes for the longest usable length that is
 // left, which is shorter, and releases the other pieces. So the refs of a job are always
 // those of one length.
-type hybridJob struct {
-	family  *stack.Family     // nil: the prompt has no groups, and nothing here is used
+type assembly struct {
+	job     *job
+	family  *stack.Family
 	named   wire.Groups       // as the request named them
-	aim     stack.FamilyMatch // what the job is to bring up
+	aim     stack.FamilyMatch // what is to be brought up
 	held    map[stack.Piece]chunk
 	lost    map[stack.Piece]struct{}
 	lateFor *index.Kind   // of the group of the first piece that was not up at the deadline
@@ -34,56 +35,65 @@ type hybridJob struct {
 	tokens []uint32 // of each ref
 }
 
-func newHybridJob(p *prompt) hybridJob {
-	return hybridJob{
-		family: p.family, named: slices.Clone(p.named), aim: p.usable,
+func newAssembly(j *job, p *prompt) *assembly {
+	return &assembly{
+		job: j, family: p.family, named: slices.Clone(p.named), aim: p.usable,
 		held: make(map[stack.Piece]chunk), lost: make(map[stack.Piece]struct{}), settled: make(chan struct{}),
 	}
 }
 
+// begin leases what is in DRAM. It ends the job, or reports that there is more to be brought up.
+func (a *assembly) begin() (loads bool) {
+	a.holdNeeds(&a.aim)
+	if loads = len(a.lacking(&a.aim)) > 0; !loads {
+		a.settle(&a.aim, nil)
+	}
+	return loads
+}
+
 // bringLength brings up the missing pieces of the length, or of a shorter one.
-func (j *job) bringLength(ctx context.Context) {
-	m, search := j.aim, j.search
+func (a *assembly) bringLength(ctx context.Context) {
+	m, search := a.aim, a.job.search
 	var cause error
 	for {
-		err := j.bring(ctx, &m)
+		err := a.bring(ctx, &m)
 		if err == nil {
 			break
 		}
 		cause = cmp.Or(cause, err)
-		if left := j.lacking(&m); errors.Is(err, prefetch.ErrDeadline) && j.lateFor == nil && len(left) > 0 {
-			j.lateFor = &j.family.Groups[left[0].Group].Kind
+		if left := a.lacking(&m); errors.Is(err, prefetch.ErrDeadline) && a.lateFor == nil && len(left) > 0 {
+			a.lateFor = &a.family.Groups[left[0].Group].Kind
 		}
-		if j.stopped() != nil { // nothing more is loaded
+		if a.stopped() != nil { // nothing more is loaded
 			search &= tier.Of(tier.CPU)
 		}
 		most := m.Tokens
 		var merr error
-		if m, merr = j.stack.MatchFamily(ctx, j.family, search, most, j.lost); merr != nil || errors.Is(j.stopped(), prefetch.ErrCancelled) {
-			m = stack.FamilyMatch{Tokens: j.family.Skip, Needs: make([]stack.Need, len(j.family.Groups))}
+		if m, merr = a.job.stack.MatchFamily(ctx, a.family, search, most, a.lost); merr != nil || errors.Is(a.stopped(), prefetch.ErrCancelled) {
+			m = stack.FamilyMatch{Tokens: a.family.Skip, Needs: make([]stack.Need, len(a.family.Groups))}
 		}
-		j.keepOnly(&m)
-		j.holdNeeds(&m)
+		a.keepOnly(&m)
+		a.holdNeeds(&m)
 	}
-	if m.Tokens == j.aim.Tokens {
+	if m.Tokens == a.aim.Tokens {
 		cause = nil
 	}
-	j.countLate(&m)
-	j.settle(&m, cause)
+	a.countLate(&m)
+	a.settle(&m, cause)
 }
 
 // stopped is why no more is loaded; nil if some may be.
-func (j *job) stopped() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.mu.stop
+func (a *assembly) stopped() error {
+	a.job.mu.Lock()
+	defer a.job.mu.Unlock()
+	return a.job.mu.stop
 }
 
 // bring loads the missing pieces of m. The error says why a piece, which is
 // lost from then on, is not there. One that only shorter lengths need ends nothing.
-func (j *job) bring(ctx context.Context, m *stack.FamilyMatch) error {
+func (a *assembly) bring(ctx context.Context, m *stack.FamilyMatch) error {
 	for {
-		lost, err := j.bringSome(ctx, m)
+		lost, err := a.bringSome(ctx, m)
 		if err == nil || lost == nil || needs(m, *lost) {
 			return err
 		}
@@ -91,39 +101,40 @@ func (j *job) bring(ctx context.Context, m *stack.FamilyMatch) error {
 }
 
 // bringSome loads the missing pieces of m up to one that is lost, if there is such a one.
-func (j *job) bringSome(ctx context.Context, m *stack.FamilyMatch) (lost *stack.Piece, err error) {
-	missing := j.lacking(m)
+func (a *assembly) bringSome(ctx context.Context, m *stack.FamilyMatch) (lost *stack.Piece, err error) {
+	missing := a.lacking(m)
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	sizes := j.sizes(m)
-	missing = j.insure(ctx, m, missing, sizes)
-	fetch, err := j.fetchSome(missing, sizes)
+	sizes := a.sizes(m)
+	missing = a.insure(ctx, m, missing, sizes)
+	fetch, err := a.fetchSome(missing, sizes)
 	if err != nil {
-		j.lost[missing[0].Piece] = struct{}{}
+		a.lost[missing[0].Piece] = struct{}{}
 		return nil, err
 	}
-	j.session.waiting.Go(func() { fetch.Run(ctx) })
+	a.job.session.waiting.Go(func() { fetch.Run(ctx) })
 	st := fetch.Wait(ctx, len(missing)) // loads under way at the deadline may take longer
 	for i, ch := range fetch.Ready(0, nil) {
-		j.held[missing[i].Piece] = ch
+		a.held[missing[i].Piece] = ch
 	}
 	if st.Ready == len(missing) {
 		return nil, nil
 	}
 	if errors.Is(st.Err, prefetch.ErrDeadline) || errors.Is(st.Err, prefetch.ErrCancelled) {
-		j.mu.Lock()
-		j.mu.stop = cmp.Or(j.mu.stop, st.Err)
-		j.mu.Unlock()
+		a.job.mu.Lock()
+		a.job.mu.stop = cmp.Or(a.job.mu.stop, st.Err)
+		a.job.mu.Unlock()
 		return nil, st.Err // nothing is lost yet: what came up too late may be in DRAM
 	}
 	lost = &missing[st.Ready].Piece
-	j.lost[*lost] = struct{}{}
+	a.lost[*lost] = struct{}{}
 	return lost, st.Err
 }
 
 // fetchSome makes what loads some pieces, of so many bytes by group, unless nothing more is to be loaded.
-func (j *job) fetchSome(pieces []load, sizes []int64) (*prefetch.Job[chunk], error) {
+func (a *assembly) fetchSome(pieces []load, sizes []int64) (*prefetch.Job[chunk], error) {
+	j := a.job
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.mu.stop != nil {
@@ -143,59 +154,60 @@ func (j *job) fetchSome(pieces []load, sizes []int64) (*prefetch.Job[chunk], err
 
 // settle pins what m needs, all of which is held, if the job is to be pinned, makes it
 // ready, and ends the job.
-func (j *job) settle(m *stack.FamilyMatch, err error) {
-	defer close(j.settled)
-	j.keepOnly(m)
+func (a *assembly) settle(m *stack.FamilyMatch, err error) {
+	j := a.job
+	defer close(a.settled)
+	a.keepOnly(m)
 	var refs []tier.Ref
 	var tokens []uint32
 	far := make([]tier.Place, m.Needs[0].To-m.Needs[0].From)
-	j.eachPiece(m, func(p stack.Piece) {
-		ch := j.held[p]
-		refs, tokens = append(refs, ch.ref), append(tokens, uint32(j.family.Groups[p.Group].Chunk))
+	a.eachPiece(m, func(p stack.Piece) {
+		ch := a.held[p]
+		refs, tokens = append(refs, ch.ref), append(tokens, uint32(a.family.Groups[p.Group].Chunk))
 		if p.Group == 0 {
 			far[p.Chunk-m.Needs[0].From] = max(far[p.Chunk-m.Needs[0].From], ch.from)
 		}
 	})
-	j.eachChain(m, func(chain *key.Chain, need *stack.Need) { j.pinChunks(chain, need.From, need.To) })
+	a.eachChain(m, func(chain *key.Chain, need *stack.Need) { j.pinChunks(chain, need.From, need.To) })
 	j.mu.Lock()
 	if j.mu.ended {
 		j.mu.Unlock()
 		j.unlease(refs)
 		return
 	}
-	j.tokens = tokens
+	a.tokens = tokens
 	if len(refs) > 0 {
-		j.needs = needsOf(m, j.named)
+		a.needs = needsOf(m, a.named)
 	}
 	for _, p := range far {
 		j.mu.in[p].Chunks++
-		j.mu.in[p].Tokens += uint64(tokensEach(j.family, m))
+		j.mu.in[p].Tokens += uint64(tokensEach(a.family, m))
 	}
-	j.mu.refs, j.mu.tokens, j.mu.done, j.mu.err = refs, uint64(m.Tokens-j.family.Skip), true, err
+	j.mu.refs, j.mu.tokens, j.mu.done, j.mu.err = refs, uint64(m.Tokens-a.family.Skip), true, err
 	j.short.settled(j)
 	j.rejuvenate()
 	told := j.mu.told
 	j.mu.Unlock()
-	j.eachChain(m, func(chain *key.Chain, need *stack.Need) { j.stack.Touch(chain, need.From, need.To) })
+	a.eachChain(m, func(chain *key.Chain, need *stack.Need) { j.stack.Touch(chain, need.From, need.To) })
 	if told { // else tell does
 		j.session.push(j)
 	}
 }
 
 // eachChain calls fn for each chain of each rank of a group, with what m needs of it.
-func (j *job) eachChain(m *stack.FamilyMatch, fn func(chain *key.Chain, need *stack.Need)) {
+func (a *assembly) eachChain(m *stack.FamilyMatch, fn func(chain *key.Chain, need *stack.Need)) {
 	for g := range m.Needs {
-		for r := range j.family.Chains[g] {
-			fn(&j.family.Chains[g][r], &m.Needs[g])
+		for r := range a.family.Chains[g] {
+			fn(&a.family.Chains[g][r], &m.Needs[g])
 		}
 	}
 }
 
 // eachPiece calls fn for the pieces that m needs: of each group, of each chunk, of each rank.
-func (j *job) eachPiece(m *stack.FamilyMatch, fn func(p stack.Piece)) {
+func (a *assembly) eachPiece(m *stack.FamilyMatch, fn func(p stack.Piece)) {
 	for g, need := range m.Needs {
 		for i := need.From; i < need.To; i++ {
-			for r := range j.family.Chains[g] {
+			for r := range a.family.Chains[g] {
 				fn(stack.Piece{Group: g, Rank: r, Chunk: i})
 			}
 		}
@@ -212,11 +224,11 @@ type load struct {
 // lacking is the pieces that m needs and the job does not hold, in the order in
 // which to load them: those of the full groups in the order of the prompt, and the
 // others before the last of these.
-func (j *job) lacking(m *stack.FamilyMatch) (out []load) {
-	j.eachPiece(m, func(p stack.Piece) {
-		if _, ok := j.held[p]; !ok {
+func (a *assembly) lacking(m *stack.FamilyMatch) (out []load) {
+	a.eachPiece(m, func(p stack.Piece) {
+		if _, ok := a.held[p]; !ok {
 			need := &m.Needs[p.Group]
-			out = append(out, load{p, j.turn(m, p), tier.Set(need.At[p.Chunk-need.From])})
+			out = append(out, load{p, a.turn(m, p), tier.Set(need.At[p.Chunk-need.From])})
 		}
 	})
 	byTurn(out)
@@ -228,25 +240,25 @@ func byTurn(loads []load) {
 }
 
 // turn is the token by which a piece has its turn.
-func (j *job) turn(m *stack.FamilyMatch, p stack.Piece) int {
-	if g := j.family.Groups[p.Group]; g.Kind == index.Full {
+func (a *assembly) turn(m *stack.FamilyMatch, p stack.Piece) int {
+	if g := a.family.Groups[p.Group]; g.Kind == index.Full {
 		return (p.Chunk + 1) * g.Chunk
 	}
 	return m.Tokens - 1
 }
 
 // holdNeeds leases the pieces of m that are in DRAM and not held.
-func (j *job) holdNeeds(m *stack.FamilyMatch) {
+func (a *assembly) holdNeeds(m *stack.FamilyMatch) {
 	for g, need := range m.Needs {
-		for r := range j.family.Chains[g] {
+		for r := range a.family.Chains[g] {
 			for from := need.From; from < need.To; {
 				to := from
-				for to < need.To && !j.holds(g, r, to) && tier.Set(need.At[to-need.From]) == tier.Of(tier.CPU) {
+				for to < need.To && !a.holds(g, r, to) && tier.Set(need.At[to-need.From]) == tier.Of(tier.CPU) {
 					to++
 				}
 				if to == from {
 					from++
-				} else if from = j.holdRun(g, r, from, to); from < to {
+				} else if from = a.holdRun(g, r, from, to); from < to {
 					break // a budget, or it was evicted this moment: loading it says which
 				}
 			}
@@ -255,17 +267,17 @@ func (j *job) holdNeeds(m *stack.FamilyMatch) {
 }
 
 // holdRun holds chunks from..to as far as it can, and returns how far.
-func (j *job) holdRun(g, r, from, to int) int {
+func (a *assembly) holdRun(g, r, from, to int) int {
 	refs := make([]tier.Ref, to-from)
-	n, _ := j.stack.Hold(j.session.owner, ledger.Lease, &j.family.Chains[g][r], from, to, refs)
+	n, _ := a.job.stack.Hold(a.job.session.owner, ledger.Lease, &a.family.Chains[g][r], from, to, refs)
 	for i, ref := range refs[:n] {
-		j.held[stack.Piece{Group: g, Rank: r, Chunk: from + i}] = chunk{ref, tier.CPU}
+		a.held[stack.Piece{Group: g, Rank: r, Chunk: from + i}] = chunk{ref, tier.CPU}
 	}
 	return from + n
 }
 
-func (j *job) holds(g, r, i int) bool {
-	_, ok := j.held[stack.Piece{Group: g, Rank: r, Chunk: i}]
+func (a *assembly) holds(g, r, i int) bool {
+	_, ok := a.held[stack.Piece{Group: g, Rank: r, Chunk: i}]
 	return ok
 }
 
@@ -276,11 +288,11 @@ func needs(m *stack.FamilyMatch, p stack.Piece) bool {
 }
 
 // keepOnly releases the pieces that m does not need.
-func (j *job) keepOnly(m *stack.FamilyMatch) {
-	for p, ch := range j.held {
+func (a *assembly) keepOnly(m *stack.FamilyMatch) {
+	for p, ch := range a.held {
 		if !needs(m, p) {
-			j.unlease([]tier.Ref{ch.ref})
-			delete(j.held, p)
+			a.job.unlease([]tier.Ref{ch.ref})
+			delete(a.held, p)
 		}
 	}
 }

@@ -21,8 +21,8 @@ const (
 )
 
 // insure adds to the loads of m what shorter lengths need. sizes is by group.
-func (j *job) insure(ctx context.Context, m *stack.FamilyMatch, loads []load, sizes []int64) []load {
-	if j.until.IsZero() || j.stopped() != nil {
+func (a *assembly) insure(ctx context.Context, m *stack.FamilyMatch, loads []load, sizes []int64) []load {
+	if a.job.until.IsZero() || a.stopped() != nil {
 		return loads
 	}
 	budget := int64(0)
@@ -32,27 +32,27 @@ func (j *job) insure(ctx context.Context, m *stack.FamilyMatch, loads []load, si
 		budget += sizes[l.Group]
 	}
 	budget /= insuredBytes
-	skip, last := j.family.Skip, m.Tokens
-	reach, sure := j.reach(m, loads, sizes)
+	skip, last := a.family.Skip, m.Tokens
+	reach, sure := a.reach(m, loads, sizes)
 	if sure {
 		return loads
 	}
 	for _, share := range insuredAt {
 		most := min(skip+int(share*float64(reach-skip)), last-1)
-		n, err := j.stack.ProbeFamily(ctx, j.family, j.search, most, j.lost)
+		n, err := a.job.stack.ProbeFamily(ctx, a.family, a.job.search, most, a.lost)
 		if err != nil || n.Tokens <= skip {
 			break
 		}
 		last = n.Tokens
-		loads, budget = j.cover(&n, loads, planned, sizes, budget)
+		loads, budget = a.cover(&n, loads, planned, sizes, budget)
 	}
 	byTurn(loads)
 	return loads
 }
 
 // cover adds what n needs to loads, if the budget has room for it.
-func (j *job) cover(n *stack.FamilyMatch, loads []load, planned map[stack.Piece]int, sizes []int64, budget int64) ([]load, int64) {
-	more, cost := j.lacking(n), int64(0)
+func (a *assembly) cover(n *stack.FamilyMatch, loads []load, planned map[stack.Piece]int, sizes []int64, budget int64) ([]load, int64) {
+	more, cost := a.lacking(n), int64(0)
 	for _, l := range more {
 		if _, ok := planned[l.Piece]; !ok {
 			cost += sizes[l.Group]
@@ -74,9 +74,9 @@ func (j *job) cover(n *stack.FamilyMatch, loads []load, planned map[stack.Piece]
 
 // reach is up to which token the loads of m should come up before the deadline, by
 // the speed of the tiers. It is sure if that is all, with time to spare.
-func (j *job) reach(m *stack.FamilyMatch, loads []load, sizes []int64) (tokens int, sure bool) {
-	left, t := time.Until(j.until).Seconds(), j.tempo()
-	tokens = j.family.Skip
+func (a *assembly) reach(m *stack.FamilyMatch, loads []load, sizes []int64) (tokens int, sure bool) {
+	left, t := time.Until(a.job.until).Seconds(), a.tempo()
+	tokens = a.family.Skip
 	for _, l := range loads {
 		if !t.load(l.at, sizes[l.Group]) { // nothing has come from there yet
 			return m.Tokens, false
@@ -86,7 +86,7 @@ func (j *job) reach(m *stack.FamilyMatch, loads []load, sizes []int64) (tokens i
 		}
 		tokens = l.turn
 	}
-	return m.Tokens, t.took <= inTime*left && !j.best
+	return m.Tokens, t.took <= inTime*left && !a.job.best
 }
 
 // tempo is how long loads take, by the speed of the tiers.
@@ -96,10 +96,10 @@ type tempo struct {
 	took   float64 // seconds, of all loads together
 }
 
-func (j *job) tempo() *tempo {
+func (a *assembly) tempo() *tempo {
 	t := new(tempo)
 	for p := tier.Disk; p < tier.Places; p++ {
-		t.speeds[p] = j.stack.Speed(p)
+		t.speeds[p] = a.job.stack.Speed(p)
 	}
 	return t
 }
@@ -125,14 +125,14 @@ func (t *tempo) load(at tier.Set, bytes int64) (known bool) {
 
 // sizes is how large the chunks of each group are: as the first that m needs, or as the most
 // that they may be where that is not known; nothing of a group of which m needs none.
-func (j *job) sizes(m *stack.FamilyMatch) []int64 {
+func (a *assembly) sizes(m *stack.FamilyMatch) []int64 {
 	sizes := make([]int64, len(m.Needs))
 	for g, need := range m.Needs {
 		unknown := int64(arena.MaxPayload)
 		if need.From == need.To {
 			unknown = 0
 		}
-		sizes[g] = j.sizeAt(&j.family.Chains[g][0], need.From, unknown)
+		sizes[g] = a.job.sizeAt(&a.family.Chains[g][0], need.From, unknown)
 	}
 	return sizes
 }

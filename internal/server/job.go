@@ -45,16 +45,16 @@ type job struct {
 	id      uint64
 	session *session
 	group
-	chain  *key.Chain    // of the first rank
-	spaces [][]key.Chain // all chains, by group and rank
-	best   bool          // the first wait ends it
-	cost   int64         // charged until the client ends it, or leaves
-	pin    string        // pin the prefix under this name; empty: do not
-	hot    int           // chunks leased before anything was fetched
-	limit  int           // chunks to bring up at most, the skipped ones included
-	until  time.Time     // no more is loaded then; zero: there is no such time
-	loads  bool          // there is something to bring up
-	hybridJob
+	chain   *key.Chain     // of the first rank
+	spaces  [][]key.Chain  // all chains, by group and rank
+	best    bool           // the first wait ends it
+	cost    int64          // charged until the client ends it, or leaves
+	pin     string         // pin the prefix under this name; empty: do not
+	hot     int            // chunks leased before anything was fetched
+	limit   int            // chunks to bring up at most, the skipped ones included
+	until   time.Time      // no more is loaded then; zero: there is no such time
+	loads   bool           // there is something to bring up
+	whole   *assembly      // of a hybrid model, all of a length or nothing; nil for others
 	over    bool           // its client expects nobody to ask for the chain again
 	queued  bool           // a push waits its turn; the output's mutex guards it
 	waits   sync.WaitGroup // waits that are not answered yet, and pinning; see beginWait
@@ -97,7 +97,7 @@ func newJob(c *session, p *prompt) *job {
 	j := &job{id: c.server.ids.Add(1), session: c, group: p.group, spaces: p.spaces()}
 	if p.family != nil {
 		j.chains = p.first[:1]
-		j.chain, j.hybridJob = &j.chains[0], newHybridJob(p)
+		j.chain, j.whole = &j.chains[0], newAssembly(j, p)
 		return j
 	}
 	j.chain = &j.chains[0]
@@ -186,13 +186,13 @@ func (j *job) halt(why error) {
 
 // await returns when so many tokens are ready, or no more will be, or ctx ends.
 func (j *job) await(ctx context.Context, tokens uint64) {
-	if j.family == nil {
+	if j.whole == nil {
 		j.fetching().Wait(ctx, j.ranks()*(j.chunksFor(tokens)-j.hot))
 		j.changed()
 		return
 	}
 	select {
-	case <-j.settled:
+	case <-j.whole.settled:
 	case <-ctx.Done():
 	}
 }
@@ -204,8 +204,8 @@ func (j *job) run() {
 	ctx := context.WithoutCancel(j.session.ctx)
 	j.mu.came = make(map[stack.Piece]tier.Place)
 	j.session.waiting.Go(func() {
-		if j.family != nil {
-			j.bringLength(ctx)
+		if j.whole != nil {
+			j.whole.bringLength(ctx)
 			return
 		}
 		defer j.find(ctx)() // nobody asks any more

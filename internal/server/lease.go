@@ -103,7 +103,7 @@ func (j *job) add(ch chunk) {
 func (j *job) leased(i int) (arena.Block, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if i < 0 || i >= j.ready() || j.family != nil {
+	if i < 0 || i >= j.ready() || j.whole != nil {
 		return arena.Block{}, false
 	}
 	return j.mu.refs[i*j.ranks()].Block.Retain(), true
@@ -149,7 +149,7 @@ func (j *job) giveBack(refs []tier.Ref, taken int) {
 	j.short.count(j)
 	var late []tier.Ref
 	j.halt(prefetch.ErrCancelled)
-	if fetch := j.fetching(); fetch != nil && j.family == nil {
+	if fetch := j.fetching(); fetch != nil && j.whole == nil {
 		for _, ch := range fetch.Ready(taken, nil) {
 			late = append(late, ch.ref)
 		}

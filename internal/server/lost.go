@@ -75,8 +75,8 @@ func whyLost(s *stack.Stack, f *stack.Family, g, n int, search tier.Set) lostRea
 }
 
 // countLate counts what a job lost at its deadline: the group of the first piece that was not up.
-func (j *job) countLate(m *stack.FamilyMatch) {
-	if j.lateFor != nil && m.Tokens < j.aim.Tokens {
-		j.session.server.count.lost[*j.lateFor][lostLate].Add(uint64(j.aim.Tokens - m.Tokens))
+func (a *assembly) countLate(m *stack.FamilyMatch) {
+	if a.lateFor != nil && m.Tokens < a.aim.Tokens {
+		a.job.session.server.count.lost[*a.lateFor][lostLate].Add(uint64(a.aim.Tokens - m.Tokens))
 	}
 }

@@ -127,13 +127,10 @@ func (j *job) start(c *reader, a *ask, p *prompt) (advice *wire.Advice) {
 		advice = j.advise(c.ctx, &p.match, rate)
 	}
 	switch {
-	case j.family != nil:
+	case j.whole != nil:
 		c.server.count.lost.cut(j.stack, p.family, &p.usable, a.search)
 		j.until = deadlineFor(c, j, a, p.match.Tokens)
-		j.holdNeeds(&j.aim)
-		if j.loads = len(j.lacking(&j.aim)) > 0; !j.loads {
-			j.settle(&j.aim, nil)
-		}
+		j.loads = j.whole.begin()
 	case !j.mu.done:
 		j.until = deadlineFor(c, j, a, p.match.Tokens-j.mu.tokens)
 		j.fetchRest(c.ctx, &p.match)
@@ -254,7 +251,7 @@ func handleWait(c *reader, h wire.Header, req wire.WaitRequest) (wire.Message, e
 	if j.loads && j.best {
 		j.halt(prefetch.ErrDeadline)
 	}
-	if j.loads && j.family == nil {
+	if j.loads && j.whole == nil {
 		j.changed() // in case the loader has not come to it yet
 	}
 	if req.Deadline == (wire.Deadline{Given: true}) || j.has(req.MinTokens) {

@@ -344,7 +344,7 @@ func (g *stage) prefetch(req *wire.PrefetchRequest) *job {
 
 // done waits until the job is.
 func (g *stage) done(j *job) {
-	if j.loads && j.family == nil {
+	if j.loads && j.whole == nil {
 		j.await(context.Background(), math.MaxUint64)
 	}
 }

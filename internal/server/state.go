@@ -45,8 +45,8 @@ func (j *job) describe(from uint32, mark bool, bytes int) (s wire.JobState) {
 	if most := j.fit(bytes); ready-first > most {
 		ready, s.Code, s.FailedTier = first+most, wire.CodeRunning, 0
 	}
-	if s.Ready = j.readyOf(ready); j.family != nil && s.Code != wire.CodeRunning {
-		s.Needs = j.needs
+	if s.Ready = j.readyOf(ready); j.whole != nil && s.Code != wire.CodeRunning {
+		s.Needs = j.whole.needs
 	}
 	s.Refs = make(wire.Refs, 0, refBytes*ranks*(ready-first))
 	for i, r := range j.mu.refs[first*ranks : ready*ranks] {
@@ -65,8 +65,8 @@ const refBytes = 24
 
 // fit is the refs of how many chunks have room in so many bytes.
 func (j *job) fit(bytes int) int {
-	if j.family != nil {
-		return max(1, (bytes-stateBytes-len(j.needs))/refBytes)
+	if j.whole != nil {
+		return max(1, (bytes-stateBytes-len(j.whole.needs))/refBytes)
 	}
 	return max(0, (bytes-stateBytes)/(refBytes*j.ranks()))
 }
@@ -75,11 +75,11 @@ func (j *job) fit(bytes int) int {
 // length of a hybrid model needs is ready at once.
 func (j *job) readyOf(n int) wire.Count {
 	switch {
-	case j.family == nil && !j.mu.ended && n == j.ready():
+	case j.whole == nil && !j.mu.ended && n == j.ready():
 		return wire.Count{Chunks: uint32(n), Tokens: j.mu.tokens}
-	case j.family == nil:
+	case j.whole == nil:
 		return j.firstTokens(n)
-	case n == len(j.tokens):
+	case n == len(j.whole.tokens):
 		return wire.Count{Chunks: uint32(j.chunks()), Tokens: j.mu.tokens}
 	}
 	return wire.Count{}
@@ -87,8 +87,8 @@ func (j *job) readyOf(n int) wire.Count {
 
 // tokensOf is the tokens in chunk i of the prefix; of a hybrid model in that of ref i.
 func (j *job) tokensOf(i int) uint32 {
-	if j.family != nil {
-		return j.tokens[i]
+	if j.whole != nil {
+		return j.whole.tokens[i]
 	}
 	return j.chain.Tokens[j.skip()+i]
 }

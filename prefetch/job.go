@@ -1,6 +1,7 @@
 package prefetch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -290,4 +291,220 @@ func (j *Job[T]) Ready(i int, out []T) []T {
 		out = append(out, j.mu.items[i].value)
 	}
 	return out
+}
+
+// maxLoads bounds a job's loads in flight where chunks are small.
+const maxLoads = 64
+
+// lane is the chunks of one origin.
+type lane struct {
+	next   int // first item of it that was not started; or behind the last
+	flying int
+	bytes  int64 // of those that are flying, where Options.Bytes says how many
+}
+
+// seek moves a lane on to its next item that was not started; called with the
+// mutex held, or before j is shared.
+func (j *Job[T]) seek(l int) {
+	next := &j.mu.lanes[l].next
+	for *next < len(j.mu.items) && int(j.mu.items[*next].lane) != l {
+		*next++
+	}
+}
+
+// take waits for a place for a load. It is taken before the load counts as under way: one
+// that waits may be what another of the job waits for. False says that ctx has ended.
+func (o *Options[T]) take(ctx context.Context) bool {
+	if o.Places == nil {
+		return true
+	}
+	select {
+	case o.Places <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (o *Options[T]) give() {
+	if o.Places != nil {
+		<-o.Places
+	}
+}
+
+// admit waits until the next load fits the window, and returns its item and
+// lane; false once there is none.
+func (j *Job[T]) admit(ctx context.Context) (i, l int, ok bool) {
+	for {
+		j.mu.Lock()
+		change := j.mu.change.Next()
+		var over bool
+		i, over = j.next()
+		if i >= 0 {
+			l = int(j.mu.items[i].lane)
+			j.mu.items[i].flying = true
+			j.mu.flying++
+			j.mu.lanes[l].flying++
+			j.mu.lanes[l].bytes += j.bytes(i)
+			j.mu.lanes[l].next++
+			j.seek(l)
+		}
+		j.mu.Unlock()
+		if over || i >= 0 {
+			return i, l, !over
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return 0, 0, false
+		}
+	}
+}
+
+// next is the first item that may start now, or -1; over says that none ever
+// will. Called with the mutex held.
+func (j *Job[T]) next() (first int, over bool) {
+	first, over = -1, true
+	limit := j.limit()
+	for l := range j.mu.lanes {
+		lane := &j.mu.lanes[l]
+		if j.mu.done || lane.next >= len(j.mu.items) {
+			continue
+		}
+		over = false
+		if j.fits(lane, limit) && (first < 0 || lane.next < first) {
+			first = lane.next
+		}
+	}
+	return first, over
+}
+
+// fits reports whether the window has room for the next item of a lane.
+func (j *Job[T]) fits(lane *lane, limit int) bool {
+	if j.o.Bytes == nil {
+		return j.mu.flying < limit && lane.flying < max(1, limit/len(j.mu.lanes))
+	}
+	return j.mu.flying < maxLoads && (lane.flying == 0 || lane.bytes+j.bytes(lane.next) <= j.o.Window/int64(len(j.mu.lanes)))
+}
+
+// bytes is what an item has, as far as Options.Bytes says.
+func (j *Job[T]) bytes(i int) int64 {
+	if j.o.Bytes == nil {
+		return 0
+	}
+	return j.o.Bytes(j.o.From + i)
+}
+
+// limit is how many loads may fly; called with the mutex held.
+func (j *Job[T]) limit() int {
+	size := cmp.Or(j.mu.size, max(0, j.o.ChunkBytes), j.o.Window)
+	return int(min(max(1, j.o.Window/max(1, size)), maxLoads))
+}
+
+// load loads chunk i in lane l, again where it only lacks room, and adds it to the
+// job.
+func (j *Job[T]) load(ctx context.Context, i, l int) {
+	v, size, err := j.src.Load(ctx, j.o.From+i)
+	for err != nil && j.yield(ctx, i, err) {
+		v, size, err = j.src.Load(ctx, j.o.From+i)
+	}
+	var grew, over bool
+	if err == nil {
+		grew, over = j.keep(i, v, size)
+	}
+	j.loaded(i, l)
+	switch {
+	case err != nil:
+		j.fail(ctx, i, err)
+	case over:
+		j.end(nil)
+	case grew:
+		j.changed()
+	}
+}
+
+// keep adds chunk i to the job, or discards it if the job does not want it any
+// more. It reports whether the ready prefix grew, and whether it is complete.
+func (j *Job[T]) keep(i int, v T, size int64) (grew, over bool) {
+	j.mu.Lock()
+	if j.mu.done || i >= len(j.mu.items) {
+		j.mu.Unlock()
+		j.discard([]T{v})
+		return false, false
+	}
+	defer j.mu.Unlock()
+	j.mu.items[i].value, j.mu.items[i].here = v, true
+	j.mu.size = cmp.Or(size, j.mu.size)
+	before := j.mu.ready
+	for j.mu.ready < len(j.mu.items) && j.mu.items[j.mu.ready].here {
+		j.mu.ready++
+	}
+	return j.mu.ready > before, j.mu.ready == len(j.mu.items)
+}
+
+// loaded ends the load of chunk i in lane l: it does not count as flying any
+// more.
+func (j *Job[T]) loaded(i, l int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mu.flying--
+	j.mu.lanes[l].flying--
+	j.mu.lanes[l].bytes -= j.bytes(i)
+	if i < len(j.mu.items) {
+		j.mu.items[i].flying = false
+	}
+	j.mu.change.Wake()
+}
+
+// fail ends the job before chunk i, which could not be loaded.
+func (j *Job[T]) fail(ctx context.Context, i int, err error) {
+	switch {
+	case ctx.Err() != nil:
+		j.end(ErrCancelled) // the load says what the context said
+	case errors.Is(err, ErrEnd):
+		j.cut(i, nil)
+	default:
+		j.cut(i, err)
+	}
+}
+
+// yield takes back what chunks behind chunk i hold, if that is why it failed:
+// the job ends before the last of them, and i may try again. It waits for
+// those on their way, which may hold it by now. False says that none does.
+func (j *Job[T]) yield(ctx context.Context, i int, err error) bool {
+	if j.o.Yields == nil || !j.o.Yields(err) {
+		return false
+	}
+	j.mu.Lock()
+	if j.mu.done || i >= len(j.mu.items) {
+		j.mu.Unlock()
+		return false
+	}
+	for k := len(j.mu.items) - 1; k > i; k-- {
+		if j.mu.items[k].here {
+			v := j.mu.items[k].value
+			j.mu.items, j.mu.err = j.mu.items[:k], err
+			j.mu.flying++
+			j.mu.Unlock()
+			j.drop([]T{v})
+			return true
+		}
+	}
+	behind := j.mu.flying
+	for _, it := range j.mu.items[:i+1] {
+		if it.flying {
+			behind--
+		}
+	}
+	change := j.mu.change.Next()
+	j.mu.Unlock()
+	if behind == 0 {
+		return false
+	}
+	select {
+	case <-change:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -1,6 +1,8 @@
 package tier
 
 import (
+	"cmp"
+	"container/heap"
 	"context"
 	"slices"
 	"sync"
@@ -171,4 +173,172 @@ func (q *Queue) Stats() QueueStats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return QueueStats{Loads: q.mu.loads, Bytes: q.mu.bytes, Waiting: q.mu.busy.alive + q.mu.spare.alive - q.mu.loads, Clients: len(q.mu.busy.kids) - len(q.mu.busy.idle)}
+}
+
+// flow is everything that takes turns at one level: the root has clients as
+// kids, a client has jobs, a job has passes. The queue's mutex guards it.
+type flow struct {
+	id  uint64
+	up  *flow
+	tag int64 // virtual time, in bytes, at which its next turn starts among the kids of up
+	// now is the virtual time among its own kids: the tag that the last one served
+	// would have without the bytes that were out for it. The charge for those is a
+	// guess, and time that follows a guess too high stays behind when it is taken
+	// back.
+	now   int64
+	at    int   // its place in up.ready, or in up.idle; -1 while nothing of it waits, but something is out
+	alive int   // passes of it that wait or are out
+	out   int64 // bytes charged for passes of it that are out
+	usual int64 // bytes of its last load that brought any; 0 = not known
+	kids  map[uint64]*flow
+	ready flows   // kids of which something waits, least tag first
+	idle  flows   // kids that are not alive and have had more than their share, in the same order
+	queue []*Pass // of a job, in order of arrival
+}
+
+// maxIdle bounds how many kids are remembered that are not alive.
+const maxIdle = 1024
+
+// kid returns the kid of that name, a new one if there is none. A new one starts now: to
+// have been away earns nothing. Nor does it pay a debt: one that has had more than its
+// share goes on where it was.
+func (f *flow) kid(id uint64) *flow {
+	k := f.kids[id]
+	switch {
+	case k == nil:
+		if f.kids == nil {
+			f.kids = make(map[uint64]*flow)
+		}
+		k = &flow{id: id, up: f, at: -1, tag: f.now}
+		f.kids[id] = k
+	case k.alive == 0:
+		heap.Remove(&f.idle, k.at)
+	}
+	return k
+}
+
+// rest is told that the kid k is not alive any more. It is remembered as long as others
+// are that it is ahead of, unless too many are.
+func (f *flow) rest(k *flow) {
+	k.kids, k.idle = nil, nil // with none alive all begin anew
+	heap.Push(&f.idle, k)
+	f.forget()
+}
+
+// forget forgets kids that are not alive: those that are not ahead any more, and those
+// least ahead where they are too many.
+func (f *flow) forget() {
+	for len(f.idle) > 0 && (f.idle[0].tag <= f.now || len(f.idle) > maxIdle) {
+		k := heap.Pop(&f.idle).(*flow)
+		delete(f.kids, k.id)
+	}
+}
+
+// guess is how much the next load of the job f brings: as much as its last one,
+// or that of its client, or else so much.
+func (f *flow) guess(bytes int64) int64 {
+	return cmp.Or(f.usual, f.up.usual, bytes)
+}
+
+// join and quit count a pass of the job f.
+func (f *flow) join() {
+	for ; f != nil; f = f.up {
+		f.alive++
+	}
+}
+
+func (f *flow) quit() {
+	for ; f != nil; f = f.up {
+		switch f.alive--; {
+		case f.alive > 0:
+		case f.up != nil:
+			f.up.rest(f)
+		default:
+			f.kids, f.idle = nil, nil
+		}
+	}
+}
+
+// push queues p with its job f.
+func (f *flow) push(p *Pass) {
+	f.queue = append(f.queue, p)
+	for k := f; k.up != nil && k.at < 0; k = k.up {
+		k.tag = max(k.tag, k.up.now+k.out)
+		heap.Push(&k.up.ready, k)
+	}
+}
+
+// next is the job whose turn it is below the root f, or nil.
+func (f *flow) next() *flow {
+	for len(f.ready) > 0 {
+		f = f.ready[0]
+	}
+	if f.up == nil {
+		return nil
+	}
+	return f
+}
+
+// serve takes the first pass of the job f, whose turn it is, and charges so
+// many bytes for it.
+func (f *flow) serve(bytes int64) *Pass {
+	p := f.queue[0]
+	p.bytes = bytes
+	for k := f; k.up != nil; k = k.up {
+		k.up.now = k.tag - k.out
+		k.up.forget()
+		k.out += bytes
+	}
+	f.drop(0)
+	f.charge(bytes)
+	return p
+}
+
+// settle ends a pass of the job f for which so much was charged, and which has
+// brought so much.
+func (f *flow) settle(charged, brought int64) {
+	f.charge(brought - charged)
+	for k := f; k.up != nil; k = k.up {
+		if k.out -= charged; brought > 0 {
+			k.usual = brought
+		}
+	}
+}
+
+// charge moves the next turn of the job f and of its client back by n bytes,
+// or forward where too much was charged before.
+func (f *flow) charge(n int64) {
+	for k := f; k.up != nil; k = k.up {
+		if k.tag += n; k.at >= 0 {
+			heap.Fix(&k.up.ready, k.at)
+		}
+	}
+}
+
+// drop takes pass i of the job f out of its queue.
+func (f *flow) drop(i int) {
+	copy(f.queue[i:], f.queue[i+1:])
+	last := len(f.queue) - 1
+	f.queue[last] = nil
+	f.queue = f.queue[:last]
+	for k := f; k.up != nil && len(k.queue) == 0 && len(k.ready) == 0; k = k.up {
+		heap.Remove(&k.up.ready, k.at)
+	}
+}
+
+// flows is a heap by tag.
+type flows []*flow
+
+func (h flows) Len() int           { return len(h) }
+func (h flows) Less(i, j int) bool { return h[i].tag < h[j].tag }
+func (h flows) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].at, h[j].at = i, j }
+func (h *flows) Push(x any)        { k := x.(*flow); k.at = len(*h); *h = append(*h, k) }
+
+func (h *flows) Pop() any {
+	old := *h
+	last := len(old) - 1
+	k := old[last]
+	old[last] = nil
+	*h, k.at = old[:last], -1
+	return k
 }

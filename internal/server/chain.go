@@ -3,6 +3,8 @@ package server
 import (
 	"slices"
 
+	"github.com/kvstored/kvstored/internal/index"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -165,4 +167,203 @@ func (c *reader) sizes(l wire.U32s, n int, limit int64) ([]uint32, error) {
 		c.payload = out[i]
 	}
 	return out, nil
+}
+
+// familyOf is the prompt of a request in all spaces of a hybrid model that it names.
+// asked is the record that chain was made of, whose tokens may be needed again.
+func familyOf(c *reader, chain *key.Chain, asked *wire.Chain, o *wire.Shared) (*stack.Family, error) {
+	handles, err := familyHandles(o)
+	if err != nil {
+		return nil, err
+	}
+	f := &stack.Family{Groups: make(index.Family, o.Groups.Len()), Chains: make([][]key.Chain, o.Groups.Len())}
+	b := familyBuilder{reader: c, family: f, chain: chain, asked: asked, grain: o.Grain, seen: make(map[key.SpaceID]bool)}
+	for g := range f.Groups {
+		for _, handle := range handles[g] {
+			if err := b.add(g, o.Groups.At(g), handle); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if f.Groups[0].Kind != index.Full && !f.Groups.OnlyStates() {
+		return nil, refuse(wire.CodeBadRequest, "groups: the first, of the space of the chain, is a %v; put a full one there", f.Groups[0].Kind)
+	}
+	if err := f.Groups.Check(); err != nil {
+		return nil, refuse(wire.CodeBadRequest, "groups: %v", err)
+	}
+	return f, roomForFamily(c, f)
+}
+
+// familyBuilder adds spaces to a family, one after the other.
+type familyBuilder struct {
+	*reader
+	family *stack.Family
+	chain  *key.Chain
+	asked  *wire.Chain
+	grain  uint32
+	seen   map[key.SpaceID]bool
+	first  *key.Builder // of the space of the chain
+}
+
+// add adds the space of one more rank to group g.
+func (b *familyBuilder) add(g int, group wire.Group, handle uint32) error {
+	sp, err := b.space(handle)
+	f := b.family
+	switch {
+	case err != nil:
+		return err
+	case b.seen[sp.info.ID]:
+		return refuse(wire.CodeBadRequest, "groups: space %d is named twice", handle)
+	case b.first == nil && sp.info.ID != b.chain.Space:
+		return refuse(wire.CodeBadRequest, "groups: the first is in space %d, and not in that of the chain", handle)
+	case b.first != nil && !b.first.SamePrompt(sp.builder):
+		return refuse(wire.CodeBadRequest, "groups: a prompt has other hashes in space %d; method and salt must be equal", handle)
+	case len(f.Chains[g]) > 0 && int(sp.info.ChunkTokens) != f.Groups[g].Chunk:
+		return refuse(wire.CodeBadRequest, "ranks: space %d has chunks of %d tokens, group %d of %d", handle, sp.info.ChunkTokens, g, f.Groups[g].Chunk)
+	}
+	if b.seen[sp.info.ID] = true; b.first == nil {
+		b.first, f.Skip = sp.builder, b.chain.Skip*int(sp.info.ChunkTokens)
+	}
+	f.Groups[g] = index.Group{Kind: index.Kind(group.Kind), Tokens: int(group.Tokens), Chunk: int(sp.info.ChunkTokens)}
+	return b.addChain(g, &sp)
+}
+
+// familyHandles are the spaces of each group: its own and those of the other ranks.
+func familyHandles(o *wire.Shared) ([][]uint32, error) {
+	groups := o.Groups.Len()
+	if o.Ranks.Len()%groups != 0 {
+		return nil, refuse(wire.CodeBadRequest, "%d ranks for %d groups; name the spaces of all groups for each further rank", o.Ranks.Len(), groups)
+	}
+	handles := make([][]uint32, groups)
+	for g := range handles {
+		handles[g] = append(handles[g], o.Groups.At(g).Space)
+		for i := g; i < o.Ranks.Len(); i += groups {
+			handles[g] = append(handles[g], o.Ranks.At(i))
+		}
+	}
+	return handles, nil
+}
+
+// addChain adds the chain in a space of group g. Its hashes are those of the request's;
+// where its chunks have more tokens, each that ends one of its own; where they
+// were computed here, those of the same tokens.
+func (b *familyBuilder) addChain(g int, sp *openSpace) error {
+	f, out := b.family, *b.chain
+	group, own := f.Groups[g], f.Groups[0].Chunk
+	switch {
+	case len(f.Chains[g]) > 0:
+		out = f.Chains[g][0]
+	case group.Chunk == own:
+	case b.asked.Form == wire.FormTokens:
+		out = key.Chain{}
+		if err := sp.builder.TokenBytes(&out, b.asked.Tokens, key.Options{}); err != nil {
+			return refuse(wire.CodeBadRequest, "groups: %v", err)
+		}
+	case sp.builder.Computes():
+		return refuse(wire.CodeBadRequest, "groups: space %d has chunks of %d tokens, that of the chain of %d; send the tokens of the prompt, whose hashes the daemon computes", sp.info.Handle, group.Chunk, own)
+	case b.grain > 0:
+		if err := b.ofGrain(&out, sp); err != nil {
+			return err
+		}
+	case !b.chain.Chained && group.Chunk%own == 0:
+		out = coarser(b.chain, group.Chunk/own, group.Chunk)
+	default:
+		return refuse(wire.CodeBadRequest, "groups: space %d has chunks of %d tokens, that of the chain of %d; send the tokens of the prompt, or hashes with a grain", sp.info.Handle, group.Chunk, own)
+	}
+	out.Space, out.Skip = sp.info.ID, f.Skip/group.Chunk
+	out.Alone = b.chain.Alone || group.Kind != index.Full
+	f.Chains[g] = append(f.Chains[g], out)
+	return nil
+}
+
+// coarser is a chain whose chunks join several of c, with the hash of the last.
+func coarser(c *key.Chain, by, tokens int) key.Chain {
+	var out key.Chain
+	for i := by - 1; i < c.Len(); i += by {
+		out.Hashes, out.Tokens = append(out.Hashes, c.Hashes[i]), append(out.Tokens, uint32(tokens))
+	}
+	return out
+}
+
+// roomForFamily spends the memory of the chains.
+func roomForFamily(c *reader, f *stack.Family) error {
+	pieces, bytes := int64(0), int64(0)
+	for g, chains := range f.Chains {
+		n := int64(chains[0].Len())
+		if pieces += n * int64(len(chains)); f.Groups[g].Chunk != f.Groups[0].Chunk {
+			bytes += chunkBytes * n
+		}
+	}
+	if pieces > key.MaxChunks {
+		return tooLarge(key.MaxChunks, "groups: %d chunks in all spaces; use at most %d in all", pieces, key.MaxChunks)
+	}
+	return c.spend(bytes)
+}
+
+// checkLengths refuses the option lengths without groups.
+func checkLengths(o *wire.Shared) error {
+	if o.Lengths > 0 && o.Groups.Len() == 0 {
+		return refuse(wire.CodeBadRequest, "lengths: without groups every length is usable; send both or none")
+	}
+	return nil
+}
+
+// promptOf is reader.chain for a request that may name groups. With a grain its hashes are those
+// of so many tokens each, and the chunks of dst have the hashes at their ends.
+func promptOf(c *reader, dst *key.Chain, ch *wire.Chain, o *wire.Shared) error {
+	if o.Grain == 0 {
+		return c.chain(dst, ch)
+	}
+	switch {
+	case o.Groups.Len() == 0:
+		return refuse(wire.CodeBadRequest, "grain: without groups each hash is that of a chunk; send both or none")
+	case ch.Form != wire.FormHashes || ch.ID != 0 || ch.LastTokens != 0:
+		return refuse(wire.CodeBadRequest, "grain: it is of hashes that come with the request, all of full chunks, and are not to be kept")
+	}
+	sp, err := c.space(ch.Space)
+	if err != nil {
+		return err
+	}
+	own, err := atEnds(c, ch, o.Grain, sp.info.ChunkTokens)
+	if err != nil {
+		return err
+	}
+	return c.chain(dst, &own)
+}
+
+// atEnds is a record of hashes of grain tokens each with those at the ends of chunks only.
+// Its skip stays: it counts chunks of the first group.
+func atEnds(c *reader, ch *wire.Chain, grain, chunk uint32) (wire.Chain, error) {
+	own := *ch
+	if chunk%grain != 0 {
+		return own, refuse(wire.CodeBadRequest, "grain: a hash for each %d tokens, and chunks of %d; it must divide the chunks of all groups", grain, chunk)
+	}
+	by, width := int(chunk/grain), int(ch.Width)
+	if by == 1 {
+		return own, nil
+	}
+	n := ch.Chunks() / by
+	if err := c.spend(int64(n * width)); err != nil {
+		return own, err
+	}
+	own.Hashes = make([]byte, 0, n*width)
+	for end := by; end <= ch.Chunks(); end += by {
+		own.Hashes = append(own.Hashes, ch.Hashes[(end-1)*width:end*width]...)
+	}
+	return own, nil
+}
+
+// ofGrain makes out the chain of a group whose chunks have another length than those of
+// the first.
+func (b *familyBuilder) ofGrain(out *key.Chain, sp *openSpace) error {
+	own, err := atEnds(b.reader, b.asked, b.grain, sp.info.ChunkTokens)
+	if err != nil {
+		return err
+	}
+	b.fillLengths(&own, sp.info.ChunkTokens)
+	*out = key.Chain{}
+	if err := sp.builder.Hashes(out, int(own.Width), own.Hashes, b.lengths, key.Options{}); err != nil {
+		return refuse(wire.CodeBadRequest, "groups: %v", err)
+	}
+	return nil
 }

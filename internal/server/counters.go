@@ -1,10 +1,15 @@
 package server
 
 import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
@@ -148,4 +153,187 @@ func (s *Server) Stats() Stats {
 		st.HitTokens[p] = c.hitTokens[p].Load()
 	}
 	return st
+}
+
+const (
+	// maxModels bounds the models that are counted each by itself; the others share a
+	// count under otherModels, which no model can be called.
+	maxModels   = 64
+	otherModels = "(others)"
+	// mostLabel is how many bytes of a name are told.
+	mostLabel = 80
+)
+
+// models counts tokens and bytes by model. Its mutex is a leaf.
+type models struct {
+	mu struct {
+		sync.Mutex
+		byLabel map[string]*modelCount
+	}
+	others modelCount
+}
+
+// modelCount is the counters of one model.
+type modelCount struct {
+	asked, hitBytes, storedBytes atomic.Uint64
+	rate                         atomic.Uint32                  // tokens a second that its engine computes, as it said last; 0: it did not
+	saved                        atomic.Uint64                  // microseconds that it would have computed
+	hit                          [tier.Remote + 1]atomic.Uint64 // tokens
+}
+
+// of is the counters of a model by its name.
+func (m *models) of(name string) *modelCount {
+	label := labelOf(name)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.mu.byLabel[label]
+	switch {
+	case c != nil:
+		return c
+	case len(m.mu.byLabel) == maxModels:
+		return &m.others
+	case m.mu.byLabel == nil:
+		m.mu.byLabel = make(map[string]*modelCount)
+	}
+	c = new(modelCount)
+	m.mu.byLabel[label] = c
+	return c
+}
+
+// labelOf is a name as a label can be.
+func labelOf(name string) string {
+	name = strings.Trim(strings.ToValidUTF8(name[:min(len(name), mostLabel)], ""), "()")
+	return cmp.Or(name, "(none)")
+}
+
+// had counts the final prefix of a job.
+func (m *modelCount) had(in *[tier.Places]stack.Count, bytes uint64) {
+	for p := range m.hit {
+		m.hit[p].Add(in[p].Tokens)
+		m.save(in[p].Tokens)
+	}
+	m.hitBytes.Add(bytes)
+}
+
+// got counts one chunk of an inline get.
+func (m *modelCount) got(p tier.Place, tokens uint32, bytes int) {
+	if int(p) < len(m.hit) {
+		m.hit[p].Add(uint64(tokens))
+		m.save(uint64(tokens))
+	}
+	m.hitBytes.Add(uint64(bytes))
+}
+
+// save counts the time in which an engine that has told its rate would have computed tokens.
+func (m *modelCount) save(tokens uint64) {
+	if rate := m.rate.Load(); rate > 0 {
+		m.saved.Add(1e6 * tokens / uint64(rate))
+	}
+}
+
+// ModelStats are the numbers of one model, or of all that have none of their own.
+type ModelStats struct {
+	Model       string                  `json:"model"`
+	AskedTokens uint64                  `json:"asked_tokens"`
+	HitTokens   [tier.Remote + 1]uint64 `json:"hit_tokens"` // by tier, nearest first
+	HitBytes    uint64                  `json:"hit_bytes"`
+	StoredBytes uint64                  `json:"stored_bytes"`
+	PrefillRate uint32                  `json:"prefill_rate,omitempty"` // tokens a second that its engine says it computes
+	Saved       float64                 `json:"saved_seconds"`          // of the engine, at the rates that it said
+}
+
+// read lists the models that there are, by name.
+func (m *models) read() (out []ModelStats) {
+	m.mu.Lock()
+	for label, c := range m.mu.byLabel {
+		out = append(out, c.read(label))
+	}
+	m.mu.Unlock()
+	slices.SortFunc(out, func(a, b ModelStats) int { return strings.Compare(a.Model, b.Model) })
+	others := m.others.read(otherModels)
+	others.PrefillRate = 0 // each has its own
+	if others != (ModelStats{Model: otherModels}) {
+		out = append(out, others)
+	}
+	return out
+}
+
+func (m *modelCount) read(label string) ModelStats {
+	s := ModelStats{Model: label, AskedTokens: m.asked.Load(), HitBytes: m.hitBytes.Load(), StoredBytes: m.storedBytes.Load(), PrefillRate: m.rate.Load(), Saved: float64(m.saved.Load()) / 1e6}
+	for p := range m.hit {
+		s.HitTokens[p] = m.hit[p].Load()
+	}
+	return s
+}
+
+// lostReason is why what a group needs was not there.
+type lostReason uint8
+
+const (
+	lostNever   lostReason = iota // it was not stored, as far as is known
+	lostEvicted                   // it was stored, and has gone
+	lostLate                      // it was not up at the deadline
+	lostReasons
+)
+
+var lostNames = [lostReasons]string{"never", "evicted", "late"}
+
+// lostCounts are tokens of prompts of hybrid models that the full groups had, or were to be
+// brought up, and that could not be used, by the kind of the group that cut them off.
+type lostCounts [index.State + 1][lostReasons]atomic.Uint64
+
+// Lost is one of these counts.
+type Lost struct {
+	Group  string `json:"group"`
+	Reason string `json:"reason"`
+	Tokens uint64 `json:"tokens"`
+}
+
+// read is a snapshot of those that are not 0.
+func (c *lostCounts) read() (out []Lost) {
+	for kind := range c {
+		for reason := range c[kind] {
+			if n := c[kind][reason].Load(); n > 0 {
+				out = append(out, Lost{index.Kind(kind).String(), lostNames[reason], n})
+			}
+		}
+	}
+	return out
+}
+
+// cut counts what a match lost to the first group that lacks something at the end of the run.
+func (c *lostCounts) cut(s *stack.Stack, f *stack.Family, m *stack.FamilyMatch, search tier.Set) {
+	if m.Tokens >= m.Run || f.Groups.OnlyStates() { // without a full group nothing was there
+		return
+	}
+	for g, group := range f.Groups {
+		if m.Lacks>>g&1 == 1 {
+			c[group.Kind][whyLost(s, f, g, m.Run, search)].Add(uint64(m.Run - m.Tokens))
+			return
+		}
+	}
+}
+
+// whyLost is why a prefix of n tokens lacks something of group g: the last chunk that is missing says it.
+func whyLost(s *stack.Stack, f *stack.Family, g, n int, search tier.Set) lostReason {
+	from, to := f.Groups[g].Needs(f.Skip, n)
+	for i := to - 1; i >= from; i-- {
+		for r := range f.Chains[g] {
+			switch s.Why(&f.Chains[g][r], i, search).Reason {
+			case explain.Nothing:
+			case explain.NeverStored, explain.OtherSpace, explain.Pending, explain.Scanning:
+				return lostNever
+			default:
+				return lostEvicted
+			}
+		}
+	}
+	return lostNever
+}
+
+// countLate counts what a job lost at its deadline: the group of the first piece that was not up.
+func (a *assembly) countLate(m *stack.FamilyMatch) {
+	if a.lateFor != nil && m.Tokens < a.aim.Tokens {
+		a.job.session.server.count.lost[*a.lateFor][lostLate].Add(uint64(a.aim.Tokens - m.Tokens))
+	}
 }

@@ -2,11 +2,17 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"encoding/hex"
 	"math"
+	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server/hint"
+	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -244,4 +250,189 @@ func lastOf(c *reader, handle uint32, session string) ([]key.Chain, error) {
 		return nil, refuse(wire.CodeNotFound, "nothing is known of session %.80q in this space, or not any more; send the prompt", session)
 	}
 	return chains, nil
+}
+
+const (
+	// maxPausesBytes bounds the memory of what waits for its time: a prompt beyond it is
+	// promoted when it is asked for.
+	maxPausesBytes = 16 << 20
+	// pauseBytes is what a prompt that waits has besides its chunks: a timer, a function
+	// and a place in a list.
+	pauseBytes = 512
+)
+
+// pauses promotes prompts at a time of their own, as idle work, one after the other:
+// those of conversations that rest.
+type pauses struct {
+	server *Server
+	bytes  atomic.Int64
+	ctx    context.Context // until close
+	cancel func()
+	work   sync.WaitGroup
+	mu     struct {
+		sync.Mutex
+		due   []pause // prompts whose time has come
+		works bool    // whether a timer's goroutine promotes them
+	}
+}
+
+// pause is a prompt that waits.
+type pause struct {
+	chains []key.Chain
+	bytes  int64
+}
+
+func newPauses(s *Server) *pauses {
+	p := &pauses{server: s}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// close returns once nothing is promoted any more.
+func (p *pauses) close() {
+	p.cancel()
+	p.mu.Lock() // a timer whose goroutine begins to work has done so, or sees the end
+	p.mu.due = nil
+	p.mu.Unlock()
+	p.work.Wait()
+}
+
+// pausedBytes is the memory of a prompt that waits.
+func pausedBytes(chains []key.Chain) int64 {
+	c := &chains[0]
+	return pauseBytes + int64(cap(chains)*int(unsafe.Sizeof(*c))+cap(c.Hashes)*int(unsafe.Sizeof(key.Hash{}))+4*cap(c.Tokens))
+}
+
+// add has a prompt promoted after a while. Its slices may not be changed any more.
+func (p *pauses) add(chains []key.Chain, after time.Duration) {
+	n := pausedBytes(chains)
+	if p.bytes.Add(n) > maxPausesBytes {
+		p.bytes.Add(-n)
+		return
+	}
+	time.AfterFunc(after, func() { p.isDue(pause{chains, n}) })
+}
+
+// isDue promotes a prompt and all that are due by then, or leaves it to another timer that does.
+func (p *pauses) isDue(x pause) {
+	p.mu.Lock()
+	p.mu.due = append(p.mu.due, x)
+	idle := !p.mu.works && p.ctx.Err() == nil
+	if idle {
+		p.mu.works = true
+		p.work.Add(1)
+	}
+	p.mu.Unlock()
+	if !idle {
+		return
+	}
+	defer p.work.Done()
+	for x, more := p.next(); more; x, more = p.next() {
+		p.promote(p.ctx, x.chains)
+		p.bytes.Add(-x.bytes)
+	}
+}
+
+func (p *pauses) next() (x pause, more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.mu.due) == 0 || p.ctx.Err() != nil {
+		for _, x := range p.mu.due {
+			p.bytes.Add(-x.bytes)
+		}
+		p.mu.due, p.mu.works = nil, false
+		return x, false
+	}
+	x, p.mu.due = p.mu.due[0], p.mu.due[1:]
+	return x, true
+}
+
+func (p *pauses) promote(ctx context.Context, chains []key.Chain) {
+	g := group{stack: p.server.o.Stack, search: tier.All, chains: chains}
+	m, err := g.match(ctx)
+	if err == nil && m.In[tier.CPU].Chunks < m.Chunks {
+		p.server.newWarming(ctx, g, &m, ledger.Daemon, nil).run(ctx)
+	}
+}
+
+// A pin is a hard claim: its chunks in DRAM stay there. It ends with its connection, or at
+// its end. Its name is good on every connection, with access rules on every connection of its
+// user.
+
+func handlePin(c *reader, h wire.Header, req wire.PinRequest) (wire.Message, error) {
+	if req.LookupID == "" {
+		return nil, refuse(wire.CodeBadRequest, "a pin needs a lookup id, or nobody can end it")
+	}
+	var chain key.Chain
+	if err := c.chain(&chain, &req.Chain); err != nil {
+		return nil, err
+	}
+	limit := c.server.settings().PinMaxAge
+	if want := time.Duration(req.MaxAgeMillis) * time.Millisecond; want > 0 {
+		limit = min(limit, want)
+	}
+	pinned, err := addPin(c.session, &chain, chain.Skip, chain.Len(), req.LookupID, limit)
+	if err != nil && pinned.Chunks == 0 {
+		return nil, err
+	}
+	return &wire.PinReply{Pinned: countOf(pinned)}, nil
+}
+
+func handleUnpin(c *reader, h wire.Header, req wire.UnpinRequest) (wire.Message, error) {
+	n := c.server.RevokePins(func(by *hint.Claimant) bool { return by.Name == req.LookupID && c.endsPin(by) })
+	return &wire.ChunksReply{Chunks: uint64(n)}, nil
+}
+
+// addPin pins the leading run in DRAM of chunks from..to, as far as budgets
+// allow.
+func addPin(c *session, chain *key.Chain, from, to int, name string, age time.Duration) (pinned stack.Count, err error) {
+	refs := make([]tier.Ref, to-from)
+	n, err := c.server.o.Stack.Hold(c.owner, ledger.Pin, chain, from, to, refs)
+	if n == 0 {
+		return pinned, err
+	}
+	by := hint.Claimant{UID: c.uid, Space: chain.Space, Name: name, Connection: c.id}
+	c.pins.Store(true)
+	n, over := c.server.wishes.claims.Pin(by, c.owner, chain.Hashes[from:from+n], refs[:n], age)
+	if over != nil {
+		err = refuse(wire.CodeOverBudget, "pin: %v", over)
+	}
+	if c.isClosed() {
+		c.unpin()
+		return pinned, tier.ErrClosed
+	}
+	for _, t := range chain.Tokens[from : from+n] {
+		pinned.Chunks++
+		pinned.Tokens += uint64(t)
+	}
+	return pinned, err
+}
+
+// unpin ends all pins of a connection, and returns how many chunks they protected.
+func (c *session) unpin() int {
+	if !c.pins.Load() {
+		return 0
+	}
+	return c.server.wishes.claims.End(c.id, func(*hint.Claimant) bool { return true })
+}
+
+// pinReady pins chunks from..to of a job's prefix, if it is to be pinned.
+func (j *job) pinReady(from, to int) {
+	for r := range j.chains {
+		j.pinChunks(&j.chains[r], j.skip()+from, j.skip()+to)
+	}
+}
+
+// pinChunks pins chunks from..to of a chain, if the job is to be pinned. The job holds
+// them, and does not show them before it has returned: with the end of a job in hand its
+// client may end the pin.
+func (j *job) pinChunks(chain *key.Chain, from, to int) {
+	if j.pin == "" || from == to || !j.beginWait() {
+		return
+	}
+	defer j.waits.Done()
+	c := j.session
+	if _, err := addPin(c, chain, from, to, j.pin, c.server.settings().PinMaxAge); err != nil {
+		c.log.Debug().Err(err).Str("lookup_id", j.pin).Msg("pinned less than was matched")
+	}
 }

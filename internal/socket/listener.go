@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -146,4 +148,146 @@ func (l *Listener) Close() error {
 	defer l.mu.Unlock()
 	l.closed = true
 	return l.now.Close()
+}
+
+// pause is how long accepting rests when the process has no descriptor or
+// memory left for one more connection.
+const pause = 50 * time.Millisecond
+
+// Work that would go on for long without a wait rests for breath each breathAfter steps:
+// the runtime looks for connections elsewhere when a processor of it has nothing
+// to do, or after 10 ms.
+const (
+	breath      = 100 * time.Microsecond
+	breathAfter = 8   // refused connections
+	breathLooks = 256 // looks at connections, see departures
+)
+
+// Handler serves a connection. It does not close it.
+type Handler func(context.Context, net.Conn)
+
+// Serve runs the handler that admit has for each connection of l, which it closes in
+// the end, in a goroutine, until ctx ends or accepting fails for good. Then it ends the
+// contexts that handlers were given, and returns when every handler has. The context of
+// one connection also ends, with ErrDeparted as its cause, within a moment of the
+// client's end; the cause of a stop is context.Canceled.
+//
+// A connection that admit has no handler for it has told why. The next is accepted when
+// admit returns, so it must not wait. The handler runs in any case, also when ctx has
+// ended, and may have another net.Conn than admit.
+func Serve(ctx context.Context, l net.Listener, log zerolog.Logger, admit func(net.Conn) Handler) error {
+	ctx, cancel := context.WithCancel(ctx)
+	context.AfterFunc(ctx, func() { _ = l.Close() })
+	var connections sync.WaitGroup
+	departures := newDepartures()
+	connections.Go(func() { departures.run(ctx) })
+	refused := 0 // one after the other
+	err := loop(ctx, l, log, func(conn net.Conn) {
+		handler := admit(conn)
+		if handler == nil {
+			_ = conn.Close() // nothing is to be sent any more
+			if refused++; refused%breathAfter == 0 {
+				time.Sleep(breath)
+			}
+			return
+		}
+		refused = 0
+		connections.Go(func() { serve(ctx, conn, departures, handler) })
+	})
+	cancel()
+	connections.Wait()
+	_ = l.Close() // again, perhaps: it is closed when Serve returns
+	return err
+}
+
+// serve serves a connection, which it closes.
+func serve(ctx context.Context, conn net.Conn, departures *departures, handle Handler) {
+	defer func() { _ = conn.Close() }()
+	ctx, gone := context.WithCancelCause(ctx)
+	defer gone(nil)
+	defer departures.attend(conn, gone)()
+	handle(ctx, conn)
+}
+
+func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(net.Conn)) error {
+	var short shortage
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			start(conn)
+		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
+			return nil
+		case isShortage(err):
+			if n := short.again(); n > 0 {
+				log.Warn().Err(err).Stringer("address", l.Addr()).Int("times", n).Msg("clients wait: no room for their connections; raise the limit on open files")
+			}
+			if base.Sleep(ctx, pause) != nil {
+				return nil
+			}
+		default:
+			return fmt.Errorf("accept on %v: %w", l.Addr(), err)
+		}
+	}
+}
+
+// tellEvery is how often a shortage is logged at most.
+const tellEvery = time.Minute
+
+// shortage counts failures until they are told.
+type shortage struct {
+	untold int
+	told   time.Time
+}
+
+// again counts a failure, and returns how many are to be told now.
+func (s *shortage) again() (n int) {
+	s.untold++
+	if now := time.Now(); s.told.IsZero() || now.Sub(s.told) >= tellEvery {
+		n, s.untold, s.told = s.untold, 0, now
+	}
+	return n
+}
+
+// isShortage reports whether accepting failed for want of something that comes
+// back when others let go.
+func isShortage(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, func(e error) bool {
+		return errors.Is(err, e)
+	})
+}
+
+// Live is the connections that a server has now. It is safe for concurrent use;
+// the zero Live has none.
+type Live struct {
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+}
+
+// Add counts a connection in; the caller calls remove when it is done with it.
+// A connection is added before its client is admitted: then a check that runs
+// at the same time misses none.
+func (l *Live) Add(conn net.Conn) (remove func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns == nil {
+		l.conns = make(map[net.Conn]struct{})
+	}
+	l.conns[conn] = struct{}{}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.conns, conn)
+	}
+}
+
+// Recheck closes the connections that admit refuses by now.
+func (l *Live) Recheck(admit func(net.Conn) error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn := range l.conns {
+		if admit(conn) != nil {
+			_ = conn.Close() // its server's read ends
+		}
+	}
 }

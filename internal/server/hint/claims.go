@@ -1,7 +1,9 @@
 package hint
 
 import (
+	"cmp"
 	"container/heap"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -498,5 +500,180 @@ func (t *Claims) forget(h *holder) {
 	}
 	if h.user.holders--; h.user.holders == 0 {
 		delete(t.mu.users, h.UID)
+	}
+}
+
+// leastRoom is for how many grants the heap keeps its room when most of them are over.
+const leastRoom = 1 << 10
+
+// deadlines is a heap of grants, the first to end on top. Each knows its place.
+type deadlines []*grant
+
+func (d deadlines) Len() int           { return len(d) }
+func (d deadlines) Less(i, j int) bool { return d[i].until.Before(d[j].until) }
+func (d deadlines) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].at, d[j].at = i, j
+}
+
+func (d *deadlines) Push(g any) {
+	g.(*grant).at = len(*d)
+	*d = append(*d, g.(*grant))
+}
+
+func (d *deadlines) Pop() any {
+	last := len(*d) - 1
+	g := (*d)[last]
+	(*d)[last] = nil
+	*d = (*d)[:last]
+	if room := cap(*d); room > leastRoom && last < room/4 {
+		*d = append(make(deadlines, 0, room/2), *d...)
+	}
+	return g
+}
+
+// first is when the first one ends; zero for none.
+func (d deadlines) first() time.Time {
+	if len(d) == 0 {
+		return time.Time{}
+	}
+	return d[0].until
+}
+
+// Expire ends the claims that are over, and returns when the next one is; zero for
+// none.
+func (t *Claims) Expire() time.Time {
+	for {
+		if next, more := t.expireSome(); !more {
+			return next
+		}
+	}
+}
+
+// expireSome ends claims in one space, and reports whether there may be others.
+func (t *Claims) expireSome() (next time.Time, more bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	if next = t.mu.due.first(); next.IsZero() || next.After(now) {
+		return next, false
+	}
+	space := t.mu.due[0].of.Space
+	for range round {
+		if len(t.mu.due) == 0 || t.mu.due[0].until.After(now) || t.mu.due[0].of.Space != space {
+			break
+		}
+		g := t.mu.due[0]
+		if g.of.until.After(now) { // its name was pinned again
+			g.until = g.of.until
+			heap.Fix(&t.mu.due, 0)
+			continue
+		}
+		t.drop(g.of, g.hash)
+	}
+	t.flush(space)
+	return time.Time{}, true
+}
+
+// Run ends claims in time until ctx ends.
+func (t *Claims) Run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		wait := time.Hour
+		if next := t.Expire(); !next.IsZero() {
+			wait = max(next.Sub(t.now()), 0)
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		case <-t.wake:
+		}
+	}
+}
+
+// counts are of grants: a chunk that one claimant claims is one.
+type counts struct{ given, over atomic.Uint64 }
+
+// ClaimStats counts the claims.
+type ClaimStats struct {
+	Chunks      int64  `json:"chunks"`
+	Bytes       int64  `json:"bytes"` // payload, as far as it is known
+	Claimants   int64  `json:"claimants"`
+	MemoryBytes int64  `json:"memory_bytes"`
+	Given       uint64 `json:"given"`       // chunks that a claimant has retained
+	OverBudget  uint64 `json:"over_budget"` // let go of because they were larger than expected
+}
+
+// Stats returns the present numbers.
+func (t *Claims) Stats() ClaimStats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return ClaimStats{
+		Chunks: int64(len(t.mu.chunks)), Bytes: t.mu.bytes, Claimants: int64(len(t.mu.holders)), MemoryBytes: t.mu.memory,
+		Given: t.count.given.Load(), OverBudget: t.count.over.Load(),
+	}
+}
+
+// Held is what one claimant claims: a name of one user in one space.
+type Held struct {
+	Name           string  `json:"name"` // a scope, a session or a lookup id
+	UID            uint32  `json:"uid"`
+	Space          string  `json:"space"`      // its id
+	Connection     uint64  `json:"connection"` // of a pin; 0: it is none
+	Chunks         int     `json:"chunks"`
+	Bytes          int64   `json:"bytes"` // payload, as far as it is known
+	ExpiresSeconds float64 `json:"expires_seconds"`
+}
+
+// List is what claimants claim, hard or soft, the first most of them: soft claims by bytes,
+// most first, hard ones by name. more is how many are left out. It takes the lock for a
+// round of chunks at a time, so that what changes meanwhile may be in it or not.
+func (t *Claims) List(hard bool, most int) (list []Held, more int) {
+	now := t.now()
+	for _, h := range t.holders() {
+		if hard != (h.Connection != 0) {
+			continue
+		}
+		x := Held{Name: h.Name, UID: h.UID, Space: h.Space.String(), Connection: h.Connection}
+		for some := range slices.Chunk(t.claimed(h.Claimant), round) {
+			t.sum(&x, h, some, now)
+		}
+		if x.Chunks > 0 {
+			list = append(list, x)
+		}
+	}
+	slices.SortFunc(list, func(a, b Held) int {
+		named := cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Connection, b.Connection), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Space, b.Space))
+		if hard {
+			return named
+		}
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), named)
+	})
+	more = max(0, len(list)-most)
+	return list[:len(list)-more], more
+}
+
+func (t *Claims) holders() []*holder {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.mu.holders))
+}
+
+// sum adds the chunks that a claimant still claims.
+func (t *Claims) sum(x *Held, h *holder, some []key.Hash, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, hash := range some {
+		ch := t.mu.chunks[key.Key{Space: h.Space, Hash: hash}]
+		g := ch.of(h)
+		if g == nil {
+			continue // since let go of
+		}
+		x.Chunks++
+		x.Bytes += ch.bytes
+		x.ExpiresSeconds = max(x.ExpiresSeconds, g.until.Sub(now).Seconds(), h.until.Sub(now).Seconds())
 	}
 }

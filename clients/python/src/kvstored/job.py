@@ -12,7 +12,7 @@ from . import _wire as wire
 from . import bulk
 from ._connection import Call, Frame, Link, due
 from ._wire import Op
-from .answers import Advice, Count, Fault, Match, Ref, State, faults
+from .answers import Advice, Count, Fault, Match, Need, Ref, State, faults
 from .errors import DeadlineExceeded, Disconnected, Error, ProtocolError
 from .memory import Mapping, checksum, whole
 
@@ -59,6 +59,7 @@ class Job:
         self._refs: List[wire.Row] = []  # of all ranks of chunk 0, then of chunk 1, ...; each as a Ref has it
         self._views: List[memoryview] = []
         self._reply = reply
+        self._needs: List[wire.Row] = []
         self._given: Optional[Call] = None  # the release that release_soon sent
         self._good: Optional[bool] = None
         if reply is None:
@@ -80,6 +81,7 @@ class Job:
         self._refs[at : at + len(refs)] = refs
         if s.ready[1] * self.ranks > len(self._refs):
             raise self._link.fail(ProtocolError(f"job {self.id}: {s.ready[1]} chunks are ready, {len(self._refs)} refs came"))
+        self._needs = s.needs or self._needs
         self._state = State.of(s)
 
     def _lose(self, error: Error) -> None:
@@ -189,6 +191,20 @@ class Job:
         """Where chunk i lies; IndexError if it is not ready under a live lease.
         Of a job of several ranks, ``rank`` counts them as they were named."""
         return Ref._make(self._row(i, rank))
+
+    @property
+    def needs(self) -> List[Need]:
+        """Of groups, once the job is done: the chunks of each that :attr:`refs` are of."""
+        return list(map(Need._make, self._needs))
+
+    @property
+    def refs(self) -> "List[wire.Row]":
+        """What a :class:`Ref` has, of all ranks of the first chunk that is ready, then of the next;
+        of groups all of the first one, then of the next, once the job is done. IndexError
+        without a live lease."""
+        if not self._leased():
+            raise IndexError(f"job {self.id} was given back")
+        return self._refs[:] if self._needs else self._refs[: len(self) * self.ranks]
 
     def _row(self, i: int, rank: int) -> wire.Row:
         """What a Ref has."""

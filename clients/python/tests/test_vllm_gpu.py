@@ -130,7 +130,7 @@ class OnGpu(cpu.Pool):
                 job = self.begin_load(engine, wanted)
                 (request,) = engine.manager._requests.values()
                 assert request.job is not None and request.job.release()
-                pages, others = engine.manager._pages, keys(f"others {again}", 60)
+                pages, others = engine.manager._groups.first, keys(f"others {again}", 60)
                 self.assertEqual(pages.delete([key[:-4] + bytes(4) for key in wanted], 60), 4)
                 noise = bytes(BLOCK)
                 pages.store(others, [((bulk.address(noise), BLOCK),)] * len(others), 60)

@@ -12,6 +12,8 @@ from unittest import mock
 
 from kvstored import Code, DeadlineExceeded, Refused, bulk
 from kvstored.vllm import asking, compare, pool, transfers
+from kvstored.vllm.families import Asked, Family
+from kvstored.vllm.order import Chain
 
 from . import engines
 from .daemon import Daemon, Served, enter, until
@@ -30,11 +32,11 @@ class Result(NamedTuple):
 
 class Cache:
     """The KV cache of a CPU, or of a stand-in for a GPU: a tensor for each layer, a row for
-    each block."""
+    each block behind the first, which vLLM has for what is not there."""
 
     def __init__(self, device: str = "cpu") -> None:
         self.device = SimpleNamespace(type=device, index=1)
-        self.layers = [bytearray(BLOCKS * PAGE) for _ in range(LAYERS)]
+        self.layers = [bytearray((1 + BLOCKS) * PAGE) for _ in range(LAYERS)]
         self.tensors = [SimpleNamespace(tensor=self._tensor(a), page_size_bytes=PAGE) for a in self.layers]
         self.group_data_refs = [[SimpleNamespace(tensor_idx=i, page_size_bytes=PAGE) for i in range(LAYERS)]]
 
@@ -44,10 +46,10 @@ class Cache:
 
     def fill(self, block: int, key: bytes) -> None:
         for i, layer in enumerate(self.layers):
-            layer[block * PAGE : (block + 1) * PAGE] = self._page(key, i)
+            layer[(block + 1) * PAGE : (block + 2) * PAGE] = self._page(key, i)
 
     def has(self, block: int, key: bytes) -> bool:
-        return all(layer[block * PAGE : (block + 1) * PAGE] == self._page(key, i) for i, layer in enumerate(self.layers))
+        return all(layer[(block + 1) * PAGE : (block + 2) * PAGE] == self._page(key, i) for i, layer in enumerate(self.layers))
 
     @staticmethod
     def _page(key: bytes, layer: int) -> bytes:
@@ -55,7 +57,7 @@ class Cache:
 
 
 def blocks_of(numbers: Sequence[int]) -> Any:
-    return SimpleNamespace(block_ids=array.array("i", numbers), group_sizes=[len(numbers)], block_indices=[0])
+    return SimpleNamespace(block_ids=array.array("i", [n + 1 for n in numbers]), group_sizes=[len(numbers)], block_indices=[0])
 
 
 class Engine:
@@ -157,7 +159,8 @@ class Pool(Served):
             request = other.request(name, [*wanted, *keys("more", 2)])
             self.assertEqual(other.found([*part, *keys("more", 2)], request), len(part))
             by_key = AssertionError if bulk.SUMS else None  # as the lease holds
-            with mock.patch.object(other.worker._pages, "load", wraps=other.worker._pages.load, side_effect=by_key):
+            pages = other.worker._groups[0].pages
+            with mock.patch.object(pages, "load", wraps=pages.load, side_effect=by_key):
                 (result,) = other.load(part, request, at)
             self.assertEqual((result.success, result.transfer_size), (True, len(part) * LAYERS * PAGE))
             self.assertTrue(all(other.cache.has(at + i, key) for i, key in enumerate(part)))
@@ -171,7 +174,7 @@ class Pool(Served):
             request = engine.request(name, wanted)
             self.assertEqual(engine.found(wanted, request), 6)
             spec = engine.manager.prepare_load(wanted, request)
-            rows = spec.refs[0]
+            rows = spec.parts[0].refs[0]
             if name == "sum":
                 rows[2] = (*rows[2][:2], rows[2][2] ^ 1)
             elif name == "place":
@@ -272,7 +275,7 @@ class Pool(Served):
             self.assertEqual(engine.found(wanted, request), 3)
             daemon.kill()
             until(lambda: not engine.manager._client.attached)
-            self.assertEqual(len(engine.manager.prepare_load(wanted, request).refs[0]), 3)
+            self.assertEqual(len(engine.manager.prepare_load(wanted, request).parts[0].refs[0]), 3)
 
     def test_blocks_and_keys_that_do_not_match(self) -> None:
         """Nothing is stored under another's key, and what is loaded is no block of another."""
@@ -286,7 +289,24 @@ class Pool(Served):
         unknown = engine.request("unknown", wanted[:2])
         self.assertEqual(engine.manager.prepare_store(wanted, unknown).keys_to_store, [])  # where the third stands nobody says
         with self.assertLogs("kvstored.vllm", "ERROR"):
-            engine.worker.submit_load(2, pool.Load(wanted, [], [[(0, LAYERS * PAGE, 0)] * 3], 1, 1), blocks_of([0, 1]))
+            engine.worker.submit_load(2, pool.Load([pool.Part(0, wanted, [], [[(0, LAYERS * PAGE, 0)] * 3])], 1, 1), blocks_of([0, 1]))
+            self.assertEqual([r.success for r in engine.finished(2)], [False])
+
+    def test_blocks_that_were_never_computed(self) -> None:
+        """vLLM has block 0 in their place: no key is stored with it, and nothing is loaded to it."""
+        engine, wanted = self.engine(), keys("z", 3)
+        never = blocks_of([0, -1, 2])
+        self.assertEqual(list(never.block_ids), [1, 0, 3])
+        store = engine.manager.prepare_store(wanted, engine.request("stores", wanted)).store_spec
+        with self.assertLogs("kvstored.vllm", "ERROR"):
+            engine.worker.submit_store(1, never, store)
+            self.assertEqual([r.transfer_size for r in engine.finished(1)], [0])
+        self.assertEqual(engine.found(wanted, engine.request("looks", wanted)), 0)
+        engine.store(wanted, engine.request("stores", wanted))
+        request = engine.request("loads", wanted)
+        self.assertEqual(engine.found(wanted, request), 3)
+        with self.assertLogs("kvstored.vllm", "ERROR"):
+            engine.worker.submit_load(2, engine.manager.prepare_load(wanted, request), never)
             self.assertEqual([r.success for r in engine.finished(2)], [False])
 
     def test_a_load_that_fails(self) -> None:
@@ -456,12 +476,23 @@ class Pool(Served):
     def test_blocks_that_come_up_while_the_answer_is_read(self) -> None:
         """The thread that waits for them may be faster than the one that reads."""
         engine = self.engine()
-        manager, request = engine.manager, pool._Request(SimpleNamespace(req_id="rises"), 0.0)
-        job = mock.MagicMock(id=7, ranks=1, worth=SimpleNamespace(chunks=1), state=SimpleNamespace(done=False))
+        manager, request, (key,) = engine.manager, pool._Request(SimpleNamespace(req_id="rises"), 0.0), keys("rises", 1)
+        request.family = Family(None, {key[-4:]: Asked([key], Chain([key]), [0])}, {key[-4:]: 16}, 0, 16, 0)
+        job = mock.MagicMock(id=7, refs=[], worth=SimpleNamespace(tokens=16), state=SimpleNamespace(done=False))
         job.wait = lambda *_: setattr(job.state, "done", True)
         with mock.patch.object(manager._waiter, "wake", lambda: manager._wait_next()):
             manager._take(request, job, 1)
-        self.assertEqual((request.job, request.found, len(manager._rising)), (job, 0, 0))
+        self.assertEqual((request.job, request.wanted, len(manager._rising)), (job, {}, 0))
+
+    def test_a_job_that_is_lost_while_blocks_come_up(self) -> None:
+        """What was a HIT stays one, and prepare_load has it."""
+        manager, request, wanted = self.engine().manager, pool._Request(SimpleNamespace(req_id="lost"), 0.0), keys("lost", 2)
+        request.family, request.wanted = Family(None, {}, {}, 0, 32, 0), dict.fromkeys(wanted)
+        for refs in ([(64, 7, LAYERS * PAGE, 16)], []):
+            job = mock.MagicMock(refs=refs)
+            job.__len__.return_value = len(refs)
+            manager._rise(request, job)
+            self.assertEqual(request.rows, {wanted[0]: [(64, LAYERS * PAGE, 7)]})
 
     def test_a_space_that_is_refused(self) -> None:
         """It is said once, nothing is found, and the daemon does not hang."""
@@ -624,7 +655,6 @@ class Pool(Served):
             with self.assertRaisesRegex(ValueError, says):
                 pool.KvstoredOffloadingSpec(config(given))
         made = config({})
-        for field, value, says in (("groups", made.groups * 2, "one group of layers"), ("cache", SimpleNamespace(tokens_per_hash=16, blocks_per_chunk=2), "block by block")):
-            fields = {**vars(made), field: value}
-            with self.assertRaisesRegex(ValueError, says):
-                pool.KvstoredOffloadingSpec(SimpleNamespace(**fields))
+        fields = {**vars(made), "cache": SimpleNamespace(tokens_per_hash=16, blocks_per_chunk=2)}
+        with self.assertRaisesRegex(ValueError, "block by block"):
+            pool.KvstoredOffloadingSpec(SimpleNamespace(**fields))

@@ -34,7 +34,8 @@ def form(cache: Any, size: int, layout: str) -> Form:
     """Of a layer's cache, as vLLM registers it. On CPUs it has for each block and head
     keys, and then values."""
     floats = [find("torch", name) for name in ("float16", "bfloat16", "float32")]
-    known = layout == "LBHNC" and cache.dim() == 4 and any(cache.dtype == dtype for dtype in floats)
+    whole = cache.stride(0) * cache.element_size() >= size  # else a block is several of its rows
+    known = layout == "LBHNC" and cache.dim() == 4 and whole and any(cache.dtype == dtype for dtype in floats)
     return Form(size, 2 * int(cache.shape[1]) if known else 1, cache.dtype if known else None)
 
 

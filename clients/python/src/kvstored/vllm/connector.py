@@ -10,6 +10,7 @@ import dataclasses
 from typing import Any, Set
 
 from .._engine import find
+from .pool import Manager
 from .transfers import PoolWorker
 
 _CONNECTOR = "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector"
@@ -20,6 +21,9 @@ class KvstoredConnector(OffloadingConnector):
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"  # read after this
+        side: Any = self.connector_scheduler
+        if side is not None and isinstance(side.manager, Manager):
+            side.manager.tell(getattr(side.config, "kv_group_configs", ()))
 
     def register_kv_caches(self, kv_caches: Any) -> None:
         self.connector_worker.spec.caches = kv_caches

@@ -5,18 +5,17 @@ its need. That alone is leased and brought up; a block behind it is a miss, so t
 loads none in vain.
 """
 
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _groups
 from .._groups import FULL, Member
-from ..chains import digests
 from ..client import Asking, Client
 from ..errors import Code, Refused
 from ..job import Job
 from ..prefill import Prefill
 from ..prompt import Prompt, hashes
 from .groups import Groups
-from .order import Chain, named
+from .order import Chain
 
 _UNKNOWN = Code.UNSUPPORTED, Code.UNKNOWN_OPTION
 
@@ -50,10 +49,30 @@ class Family(NamedTuple):
     def prompt(self) -> Prompt:
         grain = min(self.sizes.values())
         finest = next(name for name, size in self.sizes.items() if size == grain)
-        keys = self.groups[finest].chain.keys[: self.end // grain]
+        names = self.groups[finest].chain.before(self.end // grain)
         first = next(iter(self.sizes.values()))
-        raw = b"".join(digests([named(k) for k in keys]))
-        return hashes(raw, [grain] * len(keys), skip=self.skip // first)._replace(grain=grain if self.uneven else 0)
+        return hashes(b"".join(names), [grain] * len(names), skip=self.skip // first)._replace(grain=grain if self.uneven else 0)
+
+    def needed(self, groups: Groups, n: int) -> List[Any]:
+        """The keys that a prefix of n tokens needs, all of the first group, then of the next."""
+        keys: List[Any] = []
+        for name, asked in self.groups.items() if n > self.skip else ():
+            size = self.sizes[name]
+            low, high = (groups.kind(name) or FULL).needs(size, self.skip // size, n // size)
+            keys += asked.chain.keys[low:high]
+        return keys
+
+    def behind(self, found: int) -> Tuple[int, int]:
+        """How many of the blocks that are asked for lie behind so many tokens, and how many
+        tokens the prompt has there."""
+        n = self.skip + found
+        return sum(i >= n // self.sizes[name] for name, asked in self.groups.items() for i in asked.numbers), self.end - n
+
+    @property
+    def last(self) -> Any:
+        """The key of the first group's last block."""
+        name, asked = next(iter(self.groups.items()))
+        return asked.chain.keys[self.end // self.sizes[name] - 1]
 
 
 def family(
@@ -115,18 +134,14 @@ def answer(family: Family, groups: Groups, job: Job) -> Optional[Answer]:
     n = family.skip + job.worth.tokens
     if n < family.reach:
         return None
-    there: Dict[Any, Optional[bool]] = {}
+    there: Dict[Any, Optional[bool]] = dict.fromkeys(family.needed(groups, n), True)
     behind: List[Any] = []
     for name, asked in family.groups.items():
-        size = family.sizes[name]
-        low, high = (groups.kind(name) or FULL).needs(size, family.skip // size, n // size)
-        needed = dict.fromkeys(asked.chain.keys[low:high] if n > family.skip else (), True)
-        there.update(needed)
         for key, number in zip(asked.keys, asked.numbers):
-            if number >= n // size:
+            if number >= n // family.sizes[name]:
                 behind.append(key)
-            elif key not in needed:
-                there[key] = None
+            else:
+                there.setdefault(key, None)
     return Answer(there, behind)
 
 

@@ -58,6 +58,11 @@ def chunks(spec: Any) -> List[int]:
     return [int(group.tokens_per_block) * int(spec.config.cache.blocks_per_chunk) for group in spec.config.groups]
 
 
+def space_of(space: Space, n: int, tokens: int) -> Space:
+    """That of group n, of whose chunks each has so many tokens."""
+    return space._replace(group=str(n), chunk_tokens=max(1, min(tokens, 1 << 16))) if n else space
+
+
 class Groups:
     """The groups of one engine. Safe for the threads of a tier."""
 
@@ -84,9 +89,7 @@ class Groups:
         n = number(group)
         pages = self._pages.get(group if n else bytes(4))
         if pages is None:
-            space = self._space
-            if n:
-                space = space._replace(group=str(n), chunk_tokens=self.tokens(group))
+            space = space_of(self._space, n, self.tokens(group))
             verify, check_existing = self._options
             made = Pages(self._client, space, verify, self._hints, check_existing)
             pages = self._pages.setdefault(group if n else bytes(4), made)
@@ -100,6 +103,17 @@ class Groups:
     def kind(self, group: bytes) -> Optional[Kind]:
         """None for one of which it is not known yet."""
         return self._kinds.get(group)
+
+    def tell(self, windows: Dict[int, Optional[int]]) -> None:
+        """How many chunks in a row vLLM's scheduler looks for in each group; 0 for all from
+        the start on, None where it is no such number."""
+        for n, chunks in windows.items():
+            name = n.to_bytes(4, "big")
+            kind = None if chunks is None else _of_window(chunks or None, self.tokens(name))
+            if kind is not None:
+                self._kinds[name] = kind
+            else:
+                self._kinds.pop(name, None)
 
     def full(self, group: bytes) -> None:
         """A group was asked for from its start on."""

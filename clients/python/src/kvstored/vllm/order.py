@@ -7,7 +7,7 @@ bytes are returned.
 """
 
 import collections
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..chains import digest
 from .._groups import MOST_GROUPS
@@ -50,7 +50,10 @@ ByGroup = Dict[bytes, Chain]
 class Order:
     """The order of one engine's blocks. Safe for the threads of a tier."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: Callable[[bytes], int] = lambda _: 1) -> None:
+        """``tokens``: in a full chunk of a group. A key of fewer, which vLLM makes of the end of a
+        prompt, has no place in a chain."""
+        self._tokens = tokens
         # Replaced whole, so that no lock is needed: how many positions, and what they make.
         self._requests: "collections.OrderedDict[Any, Tuple[int, ByGroup]]" = collections.OrderedDict()
 
@@ -61,7 +64,7 @@ class Order:
             return {}
         held = self._requests.get(context.req_id)
         if held is None or held[0] != len(said):
-            held = len(said), _chains(dict(said))
+            held = len(said), _chains(dict(said), self._tokens)
             self._requests[context.req_id] = held
             while len(self._requests) > _REQUESTS:
                 self._requests.popitem(last=False)
@@ -103,11 +106,12 @@ def positions(context: Any) -> Dict[Any, int]:
     return said if isinstance(said, dict) else {}
 
 
-def _chains(said: Dict[Any, int]) -> ByGroup:
+def _chains(said: Dict[Any, int], tokens: Callable[[bytes], int]) -> ByGroup:
     groups: Dict[bytes, List[Any]] = {}
     for key in sorted(said, key=said.__getitem__):
         groups.setdefault(group(key), []).append(key)
-    return {name: Chain(keys) for name, keys in groups.items()}
+    sizes = {name: tokens(name) for name in groups}
+    return {name: Chain([key for key in keys if said[key] % sizes[name] == 0]) for name, keys in groups.items()}
 
 
 def _consecutive(numbers: List[int]) -> Iterator[Tuple[int, int]]:

@@ -17,6 +17,7 @@ failed (:mod:`kvstored.vllm.connector`).
 
 import collections
 import functools
+import itertools
 import logging
 import random
 import time
@@ -24,17 +25,19 @@ from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Opt
 
 from .. import options
 from .._engine import Complaints, find
-from ..chains import digests
+from .._groups import FULL
 from ..client import Asking, Client
 from ..errors import Error
 from ..job import ALL, Job
-from ..pages import Pages
 from ..prefill import Prefill
-from ..prompt import Prompt
+from ..prompt import Space
+from . import groups
 from .asking import Questions, short
 from .compare import forms_of
+from .families import Asked, Family, family
+from .groups import Groups
 from .jobs import Worker
-from .order import Order, group, named
+from .order import Order, group, named, number
 from .space import fingerprint
 from .stats import Counters, Events, definitions
 from .transfers import PoolWorker
@@ -74,22 +77,30 @@ KEYS = {
 
 
 Row = Tuple[int, int, int]  # offset, bytes and checksum
+_NOWHERE: Row = (0, 0, 0)  # of a block that is loaded by its key
+
+
+class Part(NamedTuple):
+    """Blocks of one group of layers."""
+
+    group: int  # as keys number it
+    keys: List[bytes]
+    before: Optional[List[bytes]]  # digests of what they follow; None: each stands alone
+    refs: Sequence[List[Row]] = ()  # by rank
 
 
 class Load(NamedTuple):
-    """What is to be loaded: it goes from the manager to the workers."""
+    """What is to be loaded, in the order of its blocks: it goes from the manager to the workers."""
 
-    keys: List[bytes]
-    before: List[bytes]  # digests of what they follow
-    refs: List[List[Row]]  # by rank
+    parts: List[Part]
     epoch: int  # of the daemon in whose memory they lie
     job: int  # whose lease they are under, shared with the workers
 
 
 class Store(NamedTuple):
-    """What is to be stored, in the order of its blocks: runs, each with what it follows."""
+    """What is to be stored, in the order of its blocks."""
 
-    runs: List[Tuple[List[bytes], Optional[List[bytes]]]]
+    parts: List[Part]
     compare: bool = False  # with what is stored, each of them
 
 
@@ -100,15 +111,15 @@ class _Request:
         self.context, self.until = context, now
         self.keys: Dict[Any, None] = {}
         self.answered = self.loading = self.finished = False
+        self.family: Optional[Family] = None  # the question about it
         self.job: Optional[Job] = None
-        self.numbers: Dict[Any, int] = {}  # of keys in the job
-        self.before: List[bytes] = []
-        self.rows: List[List[Row]] = []  # of those that are there, by number and rank: kept, as the job may be lost
-        self.found = self.epoch = 0
+        self.wanted: Collection[Any] = ()  # keys of the job, in its order
+        self.rows: Dict[Any, List[Row]] = {}  # of those that are there, by rank: kept, as the job may be lost
+        self.epoch = 0
 
     @property
-    def ready(self) -> int:
-        return len(self.rows)
+    def ready(self) -> bool:
+        return len(self.rows) >= len(self.wanted)
 
 
 class _Question(NamedTuple):
@@ -131,10 +142,12 @@ class Manager(OffloadingManager):
         self._timeout, self._patience, self._canary = o["lookup_timeout"], o["transfer_timeout"], o["canary"]
         gpu = getattr(current_platform, "device_type", "cpu") != "cpu"
         # It attaches when the workers of GPUs do: once the daemon's memory is populated.
-        self._client = Client(o["socket"], space=spec.spaces[0], name="vllm", timeout=self._patience, keep_staging=gpu)
-        self._pages = Pages(self._client, spec.spaces[0], others=spec.spaces[1:])
-        self._bytes = spec.chunk_bytes
-        self._order, self._counters, self._complaints = Order(), Counters(), Complaints(log)
+        self._client = Client(o["socket"], space=spec.space, name="vllm", timeout=self._patience, keep_staging=gpu)
+        self._names = [n.to_bytes(4, "big") for n in spec.groups]
+        self._groups = Groups(self._client, spec.space, groups.of_spec(spec) if len(self._names) > 1 else [FULL], spec, True, 0)
+        self._ranks = spec.space.world
+        self._bytes = spec.chunk_bytes if len(self._names) == 1 else 0  # of a block of any group; 0: not known here
+        self._order, self._counters, self._complaints = Order(self._groups.tokens), Counters(), Complaints(log)
         self._prefill = Prefill(o["prefill_tokens_per_second"], o["prefill_depth"])
         self._requests: Dict[str, _Request] = {}
         self._fresh: List[_Request] = []  # of this step
@@ -146,9 +159,10 @@ class Manager(OffloadingManager):
         self._heard = False  # whether this step has looked for answers
         self._canaries: "collections.OrderedDict[str, None]" = collections.OrderedDict()  # requests that compute what is there
         self._rising: Deque[_Request] = collections.deque()  # whose blocks come up
-        self._events, self._space_id = Events(self, o["enable_kv_events"], spec, by_daemon=True), b""
+        self._events = Events(self, o["enable_kv_events"], spec, by_daemon=True)
+        self._space_ids: Dict[bytes, bytes] = {}  # by group
         self._events.follow(self._client.socket, self._patience)
-        self._client.open_spaces(spec.spaces)
+        self._client.open_spaces([spec.space_of(n, rank) for n in spec.groups for rank in range(self._ranks)])
         self._asker = Worker("ask", self._ask_next)
         self._waiter = Worker("rise", self._wait_next)
 
@@ -174,12 +188,9 @@ class Manager(OffloadingManager):
             if request in self._fresh:
                 request.keys[key] = None
             return LookupResult.RETRY if now < request.until else LookupResult.MISS
-        number = request.numbers.get(key, request.found)
-        if number >= request.found:
-            return LookupResult.MISS
-        if number < request.ready:
+        if key in request.rows:
             return LookupResult.HIT
-        return LookupResult.RETRY if now < request.until else LookupResult.MISS
+        return LookupResult.RETRY if key in request.wanted and now < request.until else LookupResult.MISS
 
     def get_load_source(self, key: Any, req_context: Any) -> Any:
         return CacheHitSource.HOST
@@ -191,27 +202,36 @@ class Manager(OffloadingManager):
         self._loads[req_context.req_id] = self._loads.get(req_context.req_id, 0) + 1
         while len(self._loads) > _REQUESTS:
             self._loads.popitem(last=False)
-        rows = [request.rows[request.numbers[key]] for key in keys]
-        first = request.numbers[next(iter(keys))]
-        before = request.before + digests([named(k) for k, n in request.numbers.items() if n < first])
-        return Load([named(key) for key in keys], before, [list(of) for of in zip(*rows)], request.epoch, request.job.id if request.job else 0)
+        parts = [self._part(request, list(run)) for _, run in itertools.groupby(keys, group)]
+        return Load(parts, request.epoch, request.job.id if request.job else 0)
+
+    def _part(self, request: _Request, keys: List[Any]) -> Part:
+        """What is to be loaded of one group."""
+        name, rows = group(keys[0]), [request.rows.get(key) or [_NOWHERE] * self._ranks for key in keys]
+        found = None if self._groups.alone(name) else self._order.numbered(request.context, keys)
+        before = None if found is None else found[0].before(found[1][0])
+        return Part(number(name), [named(key) for key in keys], before, [list(of) for of in zip(*rows)])
 
     def complete_load(self, keys: Collection[Any], req_context: Any) -> None:
-        self._events.loading(keys, lambda _: self._space_id)  # the lease is held until it is dropped
-        self._events.loaded(req_context.req_id, list(keys), lambda _: self._space_id)
+        self._events.loading(keys, self._space_id)  # the lease is held until it is dropped
+        self._events.loaded(req_context.req_id, list(keys), self._space_id)
         self._events.taken([req_context.req_id])
         self._drop(req_context.req_id)
 
     def prepare_store(self, keys: Collection[Any], req_context: Any) -> Any:
         """Names the blocks: the workers reserve and copy. With no daemon nothing is stored."""
-        runs = self._order.runs(req_context, list(keys)) if self._client.attached else []
+        runs = self._order.runs(req_context, list(keys)) if self._client.attached and self._told_kinds() else []
         if any(run.before is None for run in runs):  # then their order is not vLLM's
             runs = []
         stored = [key for run in runs for key in run.keys]
         if stored:
             self._prefill.stored(stored)
-            self._events.storing(self._space_id, stored)
-        store = Store([([named(key) for key in run.keys], run.before) for run in runs], req_context.req_id in self._canaries)
+        parts: List[Part] = []
+        for keys_of, before in runs:
+            name = group(keys_of[0])
+            self._events.storing(self._space_ids.get(name, b""), keys_of)
+            parts.append(Part(number(name), [named(key) for key in keys_of], None if self._groups.alone(name) else before))
+        store = Store(parts, req_context.req_id in self._canaries)
         return PrepareStoreOutput(keys_to_store=stored, store_spec=store, evicted_keys=[])
 
     def on_request_finished(self, req_context: Any) -> None:
@@ -237,7 +257,7 @@ class Manager(OffloadingManager):
         self._events.end_step()
         now = time.monotonic()
         for name, request in list(self._requests.items()):
-            if request.answered and not request.loading and now > request.until and request.ready >= request.found:
+            if request.answered and not request.loading and now > request.until and request.ready:
                 self._drop(name)
 
     def take_events(self) -> Iterable[Any]:
@@ -264,7 +284,22 @@ class Manager(OffloadingManager):
         self._events.close()
         for worker in (self._asker, self._waiter):
             worker.join(self._timeout + 1.0)
-        self._pages.close()
+        self._groups.close()
+
+    # ---- called by KvstoredConnector ---------------------------------------------
+
+    def tell(self, configs: Iterable[Any]) -> None:
+        """What vLLM's scheduler looks for in each group, which the specification need not say. Of a
+        hybrid model with a draft model's layers nothing is found."""
+        if len(self._names) > 1:
+            self._groups.tell({c.group_idx: None if c.is_eagle_group else c.sliding_window_size_in_chunks or 0 for c in configs})
+
+    def _told_kinds(self) -> bool:
+        """Whether it is known what a prefix needs of each group."""
+        return all(self._groups.kind(name) is not None for name in self._names)
+
+    def _space_id(self, key: Any) -> bytes:
+        return self._space_ids.get(group(key), b"")
 
     def _drop(self, name: str) -> None:
         request = self._requests.pop(name, None)
@@ -279,27 +314,42 @@ class Manager(OffloadingManager):
 
     def _question(self, asked: List[_Request], patient: bool = False) -> Optional[_Question]:
         """One question for the prompts of a step, None where nothing is to be asked."""
-        prompts: List[Tuple[_Request, Prompt]] = []
-        if time.monotonic() < self._denied:
+        if time.monotonic() < self._denied or not self._told_kinds():
             return None
+        about: List[Family] = []
         for request in asked:
-            chain = self._order.chains(request.context).get(group(next(iter(request.keys))))
-            if request.finished or chain is None or any(key not in chain.numbers for key in request.keys):
-                continue
-            first, end = (f(chain.numbers[key] for key in request.keys) for f in (min, max))
-            keys, request.before = chain.keys[first : end + 1], chain.before(first)
-            request.numbers = {key: i for i, key in enumerate(keys)}
-            prompts.append((request, self._pages.prompt([named(key) for key in keys], request.before)))
-        if not prompts:
+            request.family = None if request.finished else self._family(request)
+            if request.family is not None:
+                about.append(request.family)
+        if not about:
             return None
+        names = list(about[0].groups)  # of all
         if self._events.enabled:
-            self._space_id = self._pages.space_id(self._timeout if patient else 0.0)
-        say = self._prefill.says()
+            self._space_ids = {name: self._groups.pages(name).space_id(self._timeout if patient else 0.0) for name in names}
+        spaces, say = [self._groups.pages(name).space for name in names], self._prefill.says()
+        kinds = [self._groups.kind(name) or FULL for name in names]
         asking = self._client.ask(
-            [prompt for _, prompt in prompts], lookup_ids=[str(r.context.req_id)[:256] for r, _ in prompts], load_deadline=self._patience,
-            ranks=self._pages.others, configs=say.configs, prefill_rate=say.prefill_rate, shared=True, patient=patient, timeout=self._timeout,
+            [f.prompt()._replace(space=spaces[0]) for f in about], lookup_ids=[str(f.context.req_id)[:256] for f in about],
+            load_deadline=self._patience, ranks=[space._replace(worker=rank) for rank in range(1, self._ranks) for space in spaces],
+            groups=[(space, kind.kind, kind.tokens) for space, kind in zip(spaces, kinds)] if len(names) > 1 else (), configs=say.configs,
+            prefill_rate=say.prefill_rate, shared=True, patient=patient, timeout=self._timeout,
         )  # fmt: skip
-        return _Question([request for request, _ in prompts], asking)
+        return _Question([request for request in asked if request.family is not None], asking)
+
+    def _family(self, request: _Request) -> Optional[Family]:
+        """What a request asks for; None where that is no question, as of a group alone."""
+        asked: Dict[bytes, Asked] = {}
+        for name in self._names:
+            keys = [key for key in request.keys if group(key) == name]
+            found = self._order.numbered(request.context, keys) if keys else None
+            if found is None:
+                return None
+            asked[name] = Asked(keys, *found)
+        if len(asked) > 1:
+            return family(request.context, asked, self._names, self._groups, lambda key: "asked" if key in request.keys else None)
+        ((name, only),) = asked.items()
+        size = self._groups.tokens(name)
+        return Family(request.context, asked, {name: size}, min(only.numbers) * size, (max(only.numbers) + 1) * size, 0)
 
     def _ask(self, asked: List[_Request]) -> None:
         """Asks, and does not wait for the answer: the first lookup of a step that finds it
@@ -352,11 +402,13 @@ class Manager(OffloadingManager):
             job.release_soon()
         if canary:
             return
-        missing = len(request.numbers) - request.found
-        self._counters.add("lookups", request.found, "hit")
-        self._counters.add("lookups", missing, "miss")
+        assert request.family is not None
+        found = job.ready if job.state.done else job.worth
+        blocks, missing = request.family.behind(found.tokens if request.wanted else 0)
+        self._counters.add("lookups", len(request.wanted), "hit")
+        self._counters.add("lookups", blocks, "miss")
         if missing:
-            self._prefill.asked(list(request.numbers)[-1], missing * self._pages.space.chunk_tokens)
+            self._prefill.asked(request.family.last, missing)
 
     def _compute(self, request: _Request) -> None:
         """Has vLLM compute what is there, which is then compared and not stored."""
@@ -365,29 +417,48 @@ class Manager(OffloadingManager):
             self._canaries.popitem(last=False)
 
     def _take(self, request: _Request, job: Job, epoch: int) -> None:
-        request.epoch, request.job, now = epoch, job, time.monotonic()
+        assert request.family is not None
+        request.epoch, request.job = epoch, job
+        request.wanted = dict.fromkeys(request.family.needed(self._groups, request.family.skip + job.worth.tokens))
         self._rise(request, job)
-        request.found = job.worth.chunks
-        if request.ready < request.found and not job.state.done:
-            request.until = now + self._patience
+        if not request.ready and not job.state.done:
+            request.until = time.monotonic() + self._patience
             self._rising.append(request)
             self._waiter.wake()
         else:
-            request.found = request.ready
-            request.until = now + (_HELD_SECONDS if request.found else _MISS_SECONDS)
+            self._settle(request)
         if request.finished:  # while the daemon was asked
             job.release_soon()
 
+    def _settle(self, request: _Request) -> None:
+        """Nothing more comes up."""
+        request.wanted = request.rows
+        request.until = time.monotonic() + (_HELD_SECONDS if request.rows else _MISS_SECONDS)
+
     def _rise(self, request: _Request, job: Job) -> None:
-        """Takes note of what is there, from the first on, and as long as a block is here."""
-        for number in range(request.ready, min(len(job), job.worth.chunks)):
-            try:
-                refs = [job.ref(number, rank) for rank in range(job.ranks)]
-            except IndexError:  # the request has ended meanwhile
+        """Takes note of what is there: of one group from the first block on, and as long as a
+        block is here; of several at once, as nothing is usable before."""
+        assert request.family is not None
+        try:
+            rows = iter(job.refs)
+        except IndexError:  # the request has ended meanwhile
+            return
+        there: Dict[Any, List[Row]] = {}
+        for key in self._brought(request, job):
+            refs = [(offset, size, total) for offset, total, size, _ in itertools.islice(rows, self._ranks)]
+            if len(refs) < self._ranks or any(size != (self._bytes or size) for _, size, _ in refs):
                 break
-            if any(ref.length != self._bytes for ref in refs):
-                break
-            request.rows.append([(ref.offset, ref.length, ref.sum) for ref in refs])
+            there[key] = refs
+        if len(there) > len(request.rows):  # of a job that is lost there are none
+            request.rows = there
+
+    def _brought(self, request: _Request, job: Job) -> Iterable[Any]:
+        """The keys of a job's refs."""
+        assert request.family is not None
+        if len(self._names) == 1:
+            return itertools.islice(request.wanted, len(job))
+        needs = zip(request.family.groups.values(), job.needs)
+        return [key for asked, need in needs for key in asked.chain.keys[need.first : need.first + need.chunks]]
 
     # ---- the manager's threads ---------------------------------------------------
 
@@ -419,12 +490,11 @@ class Manager(OffloadingManager):
         try:
             job.wait(ALL, _WAIT_SECONDS)
             self._rise(request, job)
-            over = job.state.done or request.ready >= request.found or time.monotonic() > request.until
+            over = job.state.done or request.ready or time.monotonic() > request.until
         except (Error, IndexError):  # it was lost
             over = True
         if over:
-            request.found = request.ready
-            request.until = time.monotonic() + (_HELD_SECONDS if request.found else _MISS_SECONDS)
+            self._settle(request)
         else:
             self._rising.append(request)
         return 0
@@ -436,18 +506,24 @@ class KvstoredOffloadingSpec(OffloadingSpec):
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         o = self.options = options.check("KvstoredOffloadingSpec", _given(config.extra_config), KEYS)
-        if len(config.groups) != 1:
-            raise ValueError(f"KvstoredOffloadingSpec holds one group of layers so far, and this model has {len(config.groups)}: take KvstoredTier")
         if config.cache.blocks_per_chunk != 1 or getattr(config, "canonical_layout", False):
             raise ValueError('KvstoredOffloadingSpec stores block by block: leave "block_size" and "canonical_layout" out of kv_connector_extra_config')
         self.chunk_bytes = int(config.worker_kv_bytes_per_block)
         world = int(config.parallel.world_size)
         # Rows of vLLM's host memory, as KvstoredTier has them, are whole pages.
         space = fingerprint(self, -(-self.chunk_bytes // 4096) * 4096, o["model"], o["revision"], o["namespace"])
-        self.spaces = [space._replace(world=world, worker=rank) for rank in range(world)]
+        if len(config.groups) > 1:  # a block has its own group's bytes only, which need not fill a row
+            space = space._replace(tags=(*space.tags, ("rows", "groups")))
+        self.groups = groups.numbers(self)
+        self._tokens = dict(zip(self.groups, groups.chunks(self)))
+        self.space = space._replace(world=world)
         self.caches: Any = None  # by layer, as vLLM registers them: from KvstoredConnector
         self._manager: Optional[Manager] = None
         self._worker: Optional[PoolWorker] = None
+
+    def space_of(self, group: int, rank: int) -> Space:
+        """That of a group of layers, by its number, and of a rank."""
+        return groups.space_of(self.space._replace(worker=rank), group, self._tokens[group])
 
     @classmethod
     def build_metric_definitions(cls, extra_config: Dict[str, Any]) -> Dict[str, Any]:
@@ -461,10 +537,14 @@ class KvstoredOffloadingSpec(OffloadingSpec):
     def get_worker(self, kv_caches: Any) -> PoolWorker:
         if self._worker is None:
             o, rank = self.options, int(self.config.parallel.rank)
-            sizes = [ref.page_size_bytes for ref in kv_caches.group_data_refs[0]]
-            forms = forms_of(self.caches, self.config.groups[0].layer_names, sizes, str(getattr(self.config, "kv_cache_layout", "")))
+            layout = str(getattr(self.config, "kv_cache_layout", ""))
+            forms = [
+                forms_of(self.caches, of.layer_names, [ref.page_size_bytes for ref in refs], layout)
+                for of, refs in zip(self.config.groups, kv_caches.group_data_refs)
+            ]
+            spaces = {n: self.space_of(n, rank) for n in self.groups}
             self._worker = PoolWorker(
-                kv_caches, self.spaces[rank], rank, o["socket"], o["transfer_timeout"], o["check_existing"], o["lookup_timeout"], forms, o["distrust"]
+                kv_caches, spaces, rank, o["socket"], o["transfer_timeout"], o["check_existing"], o["lookup_timeout"], forms, o["distrust"]
             )
         return self._worker
 

@@ -1,6 +1,7 @@
 """Copies between blocks of a KV cache, on CPUs or a GPU, and the daemon's memory."""
 
 import collections
+import itertools
 import logging
 import threading
 import time
@@ -12,6 +13,7 @@ from ..chains import digests
 from ..client import Client
 from ..device import Device, Streams
 from ..errors import Error, Refused
+from ..hints import Hints
 from ..pages import Pages
 from ..places import HOST, Host
 from ..prompt import Space
@@ -58,34 +60,50 @@ class _Transfer:
         self.done.set()
 
 
+class _Group:
+    """Blocks of one group of layers: where they lie in the engine, and in the daemon."""
+
+    def __init__(self, rows: Sequence[Tuple[int, int]], refs: Sequence[Any], forms: Sequence[Form]) -> None:
+        self._rows = [(*rows[ref.tensor_idx], ref.page_size_bytes) for ref in refs]
+        self.bytes = sum(size for _, _, size in self._rows)  # of a block
+        self.forms = forms
+        self.pages: Pages
+
+    def place(self, block: int) -> Place:
+        return tuple((base + block * stride, size) for base, stride, size in self._rows)
+
+
 class PoolWorker(OffloadingWorker):
     """Of one rank. Each job is one call that lets other threads run, whatever the number of
     its pieces. vLLM calls the methods from its own thread, and none but ``wait`` and
     ``shutdown`` waits."""
 
     def __init__(
-        self, kv_caches: Any, space: Space, rank: int, socket: Optional[str], seconds: float, check_existing: int, patience: float,
-        forms: Sequence[Form] = (), distrust: bool = False,
+        self, kv_caches: Any, spaces: Dict[int, Space], rank: int, socket: Optional[str], seconds: float, check_existing: int, patience: float,
+        forms: Sequence[Sequence[Form]] = (), distrust: bool = False,
     ) -> None:  # fmt: skip
-        """``patience``: seconds that vLLM, where it wants the blocks of stores, waits for these.
-        ``forms``: of the pieces of a block, empty if they are not known. ``distrust``: what is
-        stored, for all engines, where blocks prove different."""
+        """``spaces``: of groups of layers, in vLLM's order, by the numbers that keys have.
+        ``patience``: seconds that vLLM, where it wants the blocks of stores, waits for these.
+        ``forms``: of the pieces of a block of each group, empty if they are not known.
+        ``distrust``: what is stored, for all engines, where blocks prove different."""
         self._caches, self._rank, self._seconds, self._patience = kv_caches, rank, seconds, patience
-        self._rows = [(t.tensor.data_ptr(), t.tensor.stride(0) * t.tensor.element_size()) for t in kv_caches.tensors]
-        (self._refs,) = kv_caches.group_data_refs
-        self._bytes = sum(ref.page_size_bytes for ref in self._refs)  # of a block
+        rows = [(t.tensor.data_ptr(), t.tensor.stride(0) * t.tensor.element_size()) for t in kv_caches.tensors]
+        self._groups = {n: _Group(rows, *of) for n, *of in zip(spaces, kv_caches.group_data_refs, forms or itertools.repeat(()))}
         device = kv_caches.tensors[0].tensor.device
         streams = None if device.type == "cpu" else streams_of(device)
-        self._client = Client(socket, space=space, name="vllm-worker", timeout=seconds, keep_staging=streams is not None)
-        self._memory: Host = HOST if streams is None else Device(streams, self._client, self._bytes)
-        self._pages = Pages(self._client, space, check_existing=check_existing, memory=self._memory)
+        self._client = Client(socket, space=next(iter(spaces.values())), name="vllm-worker", timeout=seconds, keep_staging=streams is not None)
+        most = max(of.bytes for of in self._groups.values())
+        self._memory: Host = HOST if streams is None else Device(streams, self._client, most)
+        self._hints = Hints(self._client)
+        for n, of in self._groups.items():
+            of.pages = Pages(self._client, spaces[n], hints=self._hints, check_existing=check_existing, memory=self._memory)
         self._transfers: Dict[int, _Transfer] = {}
         #: Whether failed loads have a taker, and so may be reported.
         self.hands_failures = False
         #: Jobs of the last get_finished that brought nothing.
         self.failed: List[int] = []
         self._distrust = distrust
-        self._forms, self._alarm, self.counters = forms, Alarm(), Counters()
+        self._alarm, self.counters = Alarm(), Counters()
         self._stuck: Optional[_Transfer] = None  # a store that was dropped
         self._loads: Deque[_Transfer] = collections.deque()
         self._stores: Deque[_Transfer] = collections.deque()
@@ -94,15 +112,13 @@ class PoolWorker(OffloadingWorker):
     # ---- called by vLLM ----------------------------------------------------------
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
-        blocks = src_spec.block_ids.tolist()
-        transfer = _Transfer(job_id, lambda t: self._store(t, dst_spec, blocks), self._seconds, self._memory.mark(), store=True)
+        transfer = _Transfer(job_id, lambda t: self._store(t, dst_spec, src_spec), self._seconds, self._memory.mark(), store=True)
         if self._stuck is not None and not self._stuck.over:
             transfer.drop()
         return self._submit(transfer, self._stores, 1)
 
     def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any, expedited: bool = False) -> bool:
-        blocks = dst_spec.block_ids.tolist()
-        transfer = _Transfer(job_id, lambda t: self._load(t, src_spec, blocks), self._seconds, self._memory.mark(), expedited=expedited)
+        transfer = _Transfer(job_id, lambda t: self._load(t, src_spec, dst_spec), self._seconds, self._memory.mark(), expedited=expedited)
         return self._submit(transfer, self._loads, 0)
 
     def _submit(self, transfer: _Transfer, queue: Deque[_Transfer], thread: int) -> bool:
@@ -146,74 +162,84 @@ class PoolWorker(OffloadingWorker):
         self._client.close()
         if all([thread.join(_LATE_SECONDS) for thread in self._threads]):
             self._memory.close()  # else the GPU may still copy
-        self._pages.close()
+        self._hints.close()
 
     # ---- its threads -------------------------------------------------------------
 
-    def _place(self, block: int) -> Place:
-        rows = (self._rows[ref.tensor_idx] + (ref.page_size_bytes,) for ref in self._refs)
-        return tuple((base + block * stride, size) for base, stride, size in rows)
+    def _places(self, parts: Sequence[Any], blocks: Any) -> List[List[Place]]:
+        """Where vLLM's blocks lie, for each part. Empty where they are not those of the keys, or one is
+        the block 0, which vLLM has in the place of those that were never computed."""
+        ids, counts, sizes = blocks.block_ids.tolist(), dict.fromkeys(self._groups, 0), list(blocks.group_sizes)
+        for part in parts:
+            counts[part.group] = counts.get(part.group, 0) + len(part.keys)
+        if list(counts.values()) != sizes or not all(ids):
+            log.error("kvstored: vLLM copies %s blocks of its groups, for keys of %s, or such as were never computed: none is copied", sizes, counts)
+            return []
+        rest = iter(ids)
+        own = {n: iter([of.place(id) for id in itertools.islice(rest, size)]) for (n, of), size in zip(self._groups.items(), sizes)}
+        return [list(itertools.islice(own[part.group], len(part.keys))) for part in parts]
 
-    def _store(self, transfer: _Transfer, store: Any, blocks: List[int]) -> int:
+    def _store(self, transfer: _Transfer, store: Any, blocks: Any) -> int:
         """A store that fails is a miss later: to vLLM it is done."""
-        transfer.good, at, size = True, 0, 0
-        if len(blocks) != sum(len(keys) for keys, _ in store.runs):
-            log.error("kvstored: vLLM stores %d blocks under other keys than it was told: they are not stored", len(blocks))
-            return 0
+        transfer.good, size = True, 0
         self._memory.after(transfer.mark, up=False)
-        places = [self._place(block) for block in blocks]
-        for keys, before in store.runs:
-            run = places[at : at + len(keys)]
-            same: Optional[Dict[bytes, bool]] = {} if self._forms else None
-            there = self._pages.store(
-                keys, run, transfer.left, patient=False, before=before, dropped=lambda: transfer.dropped, compare=store.compare, same=same
+        for (n, keys, before, *_), places in zip(store.parts, self._places(store.parts, blocks)):
+            of = self._groups[n]
+            same: Optional[Dict[bytes, bool]] = {} if of.forms else None
+            there = of.pages.store(
+                keys, places, transfer.left, patient=False, before=before, dropped=lambda: transfer.dropped, compare=store.compare, same=same
             )
-            self._compare(transfer, dict(zip(keys, run)), same or {})
-            size += sum(there) * sum(n for _, n in places[0])
-            at += len(keys)
+            self._compare(transfer, of, dict(zip(keys, places)), same or {})
+            size += sum(there) * of.bytes
         return size
 
-    def _compare(self, transfer: _Transfer, places: Dict[bytes, Place], same: Dict[bytes, bool]) -> None:
+    def _compare(self, transfer: _Transfer, of: _Group, places: Dict[bytes, Place], same: Dict[bytes, bool]) -> None:
         """Counts what blocks are that were computed again, beside those that are stored."""
         for key, equal in same.items():
             kind: Optional[str] = EQUAL
             if not equal:
-                mine, stored = self._memory.read(places[key]), self._client.get(self._pages.prompt([key]), timeout=transfer.left)
-                kind = compared(mine, stored[0].payload, self._forms) if stored and not transfer.dropped else None
+                mine, stored = self._memory.read(places[key]), self._client.get(of.pages.prompt([key]), timeout=transfer.left)
+                kind = compared(mine, stored[0].payload, of.forms) if stored and not transfer.dropped else None
             if kind is not None:
                 self.counters.add("compared", 1, kind)
-            if kind == DIFFERENT and self._alarm.add(self._pages.space) and self._distrust:
-                self._distrusts()
+            if kind == DIFFERENT and self._alarm.add(of.pages.space) and self._distrust:
+                self._distrusts(of.pages.space)
 
-    def _distrusts(self) -> None:
+    def _distrusts(self, space: Space) -> None:
         try:
-            done = self._client.distrust(timeout=self._patience)
+            done = self._client.distrust(space, timeout=self._patience)
         except Refused as e:
             log.warning("kvstored: the daemon does not distrust the space for this engine: %s", e)
             return
         said = "distrusts the space now: all of it is a miss until `kvstored forget --distrust`" if done else "was told to distrust the space, and does not say that it keeps that"
         log.warning("kvstored: the daemon %s", said)
 
-    def _load(self, transfer: _Transfer, load: Any, blocks: List[int]) -> int:
-        if len(blocks) != len(load.keys):
-            log.error("kvstored: vLLM loads %d blocks for %d keys", len(blocks), len(load.keys))
-            return 0
+    def _load(self, transfer: _Transfer, load: Any, blocks: Any) -> int:
         self._memory.after(transfer.mark, up=True)
-        places = [self._place(block) for block in blocks]
+        places, size = self._places(load.parts, blocks), 0
         try:
-            n = self._copy(load, places, transfer.until)
+            n = self._copy(load, list(itertools.chain(*places)), transfer.until)
         except (Error, IndexError, ValueError):  # the mapping ended
             n = 0
-        if n < len(places):  # the lease did not hold, or is of another life of the daemon
-            before = [*load.before, *digests(load.keys[:n])]
-            n += self._pages.load(load.keys[n:], places[n:], transfer.left, before)
-        if n < len(places):
-            loaded = self._pages.load_each(load.keys[n:], places[n:], transfer.left)
-            n += len(loaded) if all(loaded) else 0
-        transfer.good = n == len(places)
-        if not transfer.good:
+        transfer.good = len(places) == len(load.parts)
+        for part, at in zip(load.parts, places):  # what the lease did not hold, or is of another life of the daemon, by key
+            done, n = min(n, len(at)), max(0, n - len(at))
+            if done < len(at):
+                done += self._load_by_key(part, at, done, transfer)
+            transfer.good = transfer.good and done == len(at)
+            size += done * self._groups[part.group].bytes
+        if places and not transfer.good:
             log.warning("kvstored: a block that was leased could not be loaded: vLLM computes it")
-        return n * sum(size for _, size in places[0])
+        return size
+
+    def _load_by_key(self, part: Any, places: List[Place], n: int, transfer: _Transfer) -> int:
+        """How many blocks of a part were loaded, from number n on; all, or the load has failed."""
+        pages, keys, before = self._groups[part.group].pages, part.keys[n:], part.before
+        more = pages.load(keys, places[n:], transfer.left, None if before is None else [*before, *digests(part.keys[:n])])
+        if more < len(keys):
+            loaded = pages.load_each(keys[more:], places[n + more :], transfer.left)
+            more += len(loaded) if all(loaded) else 0
+        return more
 
     def _copy(self, load: Any, places: List[Place], until: float) -> int:
         """Copies from where the manager's lease says that the blocks lie; how many of them
@@ -222,7 +248,7 @@ class PoolWorker(OffloadingWorker):
         link = self._client._ready()
         if link is None or link.arena is None or link.hello.epoch != load.epoch:
             return 0
-        arena, rows = link.arena, load.refs[self._rank]
+        arena, rows = link.arena, [row for part in load.parts for row in part.refs[self._rank]]
         payloads = [(arena.at(offset, size), size, total) for offset, size, total in rows]
         return self._memory.scatter(payloads, places, bulk.SUMS, until, lambda: self._client.renew(load.job, load.epoch, self._patience))
 

@@ -36,14 +36,10 @@ type counters struct {
 
 // asked counts a prefetch and the chunks that it found.
 func (c *counters) asked(chain *key.Chain, m *stack.Match) {
-	tokens := uint64(0)
-	for _, t := range chain.Tokens[chain.Skip:] {
-		tokens += uint64(t)
-	}
 	c.prefetches.Add(1)
 	c.leases.Add(1)
 	c.askedChunks.Add(uint64(chain.Len() - chain.Skip))
-	c.askedTokens.Add(tokens)
+	c.askedTokens.Add(tokensIn(chain.Tokens[chain.Skip:]))
 	c.matchedChunks.Add(uint64(m.Chunks))
 	c.matchedTokens.Add(m.Tokens)
 }

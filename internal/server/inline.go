@@ -164,7 +164,7 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 		return err
 	}
 	if req.Chain.Form != wire.FormRef && req.First == 0 { // else it goes on with what it has asked for
-		c.prompts.observe(&g.chain, nil, false, hint.Advice{})
+		c.prompts.observe([]key.Chain{g.chain}, false, hint.Advice{})
 	}
 	rest, _ := c.server.o.Stack.ScanRemote(&g.chain, from+m.Chunks, tier.All)
 	if rest != nil && rest.Begin() >= to {

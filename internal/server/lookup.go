@@ -26,7 +26,7 @@ func handleLookup(c *reader, _ wire.Header, req wire.LookupRequest) (wire.Messag
 		return nil, err
 	}
 	if req.Chain.Form != wire.FormRef { // the request that made the job or fill was observed
-		p.observed(c, 0, func() { c.prompts.observeAll(p.chains, true, hint.Advice{}) })
+		p.observed(c, 0, func() { c.prompts.observe(p.chains, true, hint.Advice{}) })
 	}
 	grouped, err := p.grouped(c.ctx, req.Shared.Lengths)
 	if err != nil {
@@ -42,10 +42,8 @@ func noteLookup(c *reader, p *prompt) {
 	if !e.Enabled() {
 		return
 	}
-	chain, m, a, asked := &p.first[0], &p.match, p.why(), uint64(0)
-	for _, n := range chain.Tokens[min(chain.Skip, len(chain.Tokens)):] {
-		asked += uint64(n)
-	}
+	chain, m, a := &p.first[0], &p.match, p.why()
+	asked := tokensIn(chain.Tokens[min(chain.Skip, len(chain.Tokens)):])
 	e.Uint64("connection", c.id).Hex("space", chain.Space[:]).Uint64("tokens", asked).Uint64("found", m.Tokens).
 		Uint64("cpu", m.In[tier.CPU].Tokens).Uint64("disk", m.In[tier.Disk].Tokens).Uint64("remote", m.In[tier.Remote].Tokens).
 		Dur("took", time.Since(c.begun)).Str("missing", a.Name()).Str("tier", a.TierName()).Msg("lookup")

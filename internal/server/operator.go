@@ -241,10 +241,7 @@ func (s *Server) WhyPrompt(ctx context.Context, o *Order) ([]Miss, error) {
 	if err != nil {
 		return nil, err
 	}
-	miss := Miss{UID: o.UID, Chunks: c.Len(), Got: m.Tokens, Chunk: m.Chunks}
-	for _, n := range c.Tokens {
-		miss.Tokens += uint64(n)
-	}
+	miss := Miss{UID: o.UID, Chunks: c.Len(), Tokens: tokensIn(c.Tokens), Got: m.Tokens, Chunk: m.Chunks}
 	if last := c.Len() - 1; m.Chunks == last && len(o.Tokens) > 0 {
 		miss.Partial = int(c.Tokens[last]) < s.catalog.space(o.Space).ChunkTokens
 	}

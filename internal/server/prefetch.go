@@ -173,7 +173,7 @@ func (c *reader) hear(chains []key.Chain, a *ask) []wire.Fault {
 	if a.observed {
 		c.prompts.advise(chains, a.advice)
 	} else {
-		c.prompts.observeAll(chains, false, a.advice)
+		c.prompts.observe(chains, false, a.advice)
 	}
 	if a.wishes.Any() || a.advice.Session != "" || a.advice.Measured {
 		c.carryOut(chains, &a.advice, &a.wishes, false)
@@ -447,12 +447,7 @@ func (j *job) advise(ctx context.Context, m *stack.Match, prefillRate uint32) *w
 }
 
 // behind is how many tokens of the prompt lie behind its first n chunks.
-func (j *job) behind(n int) (tokens uint64) {
-	for _, t := range j.chain.Tokens[j.skip()+n:] {
-		tokens += uint64(t)
-	}
-	return tokens
-}
+func (j *job) behind(n int) uint64 { return tokensIn(j.chain.Tokens[j.skip()+n:]) }
 
 // advisedLengths is among how many usable lengths the advice chooses, the longest ones.
 const advisedLengths = 64

@@ -109,33 +109,23 @@ func (l *promptLog) join(n *promptRecord, space key.SpaceID) (was bool) {
 	return false
 }
 
-// observe tells the store of a request for a prompt, and of what its client
-// says about it; ranks are the prompt in the other spaces that were named. A
-// lookup and the first request after it for the same chunks are one, and so
-// are several lookups.
-func (l *promptLog) observe(chain *key.Chain, ranks []key.Chain, looks bool, a hint.Advice) {
-	if chain.Len() == 0 {
+// observe tells the store of a request for a prompt, in each of the spaces that were named,
+// and of what its client says about it. A lookup and the first request after it for the same
+// chunks are one, and so are several lookups.
+func (l *promptLog) observe(chains []key.Chain, looks bool, a hint.Advice) {
+	if chains[0].Len() == 0 {
 		return
 	}
-	n := l.take(chain)
-	if !n.looked {
-		if l.asked != nil {
-			l.asked(chain)
-		}
+	n := l.take(&chains[0])
+	if !n.looked && l.asked != nil {
+		l.asked(&chains[0])
 	}
 	n.force, n.done = a.Force, a.Hint == policy.Done
-	l.observeOne(chain, stack.Prompt{Hint: a.Hint, Advice: n.looked, PrefillDepth: a.PrefillDepth})
-	for r := range ranks {
-		known := l.join(n, ranks[r].Space)
-		l.observeOne(&ranks[r], stack.Prompt{Hint: a.Hint, Advice: n.looked && known, PrefillDepth: a.PrefillDepth})
+	for r := range chains {
+		known := l.join(n, chains[r].Space)
+		l.observeOne(&chains[r], stack.Prompt{Hint: a.Hint, Advice: n.looked && known, PrefillDepth: a.PrefillDepth})
 	}
 	n.looked = looks
-}
-
-// observeAll is observe for all ranks of a prompt: one request, whose hint
-// is one hint.
-func (l *promptLog) observeAll(chains []key.Chain, looks bool, a hint.Advice) {
-	l.observe(&chains[0], chains[1:], looks, a)
 }
 
 // advise takes what a client says about a prompt that was observed before.

@@ -27,7 +27,7 @@ func TestRanksAreOneRequest(t *testing.T) {
 		const ranks = 8
 		says := hint.Advice{Hint: policy.Done, Measured: true, Force: true}
 		for i := range maxPrompts {
-			g.prompts.observeAll(ranksOf(uint64(100+i), ranks), false, says)
+			g.prompts.observe(ranksOf(uint64(100+i), ranks), false, says)
 		}
 		first := ranksOf(100, ranks)
 		for r := range first {

@@ -103,11 +103,15 @@ func (j *job) tokensOf(i int) uint32 {
 
 // firstTokens counts the first n chunks.
 func (j *job) firstTokens(n int) wire.Count {
-	c := wire.Count{Chunks: uint32(n)}
-	for _, t := range j.chain.Tokens[j.chain.Skip:][:n] {
-		c.Tokens += uint64(t)
+	return wire.Count{Chunks: uint32(n), Tokens: tokensIn(j.chain.Tokens[j.chain.Skip:][:n])}
+}
+
+// tokensIn is how many tokens some chunks have.
+func tokensIn(chunks []uint32) (n uint64) {
+	for _, tokens := range chunks {
+		n += uint64(tokens)
 	}
-	return c
+	return n
 }
 
 // code says why the job is as short as it is; called with the mutex held.

@@ -78,9 +78,7 @@ func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (ret
 			w.Add(r.Said.Fault(wire.CodeOverBudget, "%d of %d chunks: %v", n, to-from, err))
 		}
 		retained.Chunks += uint32(n)
-		for _, tokens := range chains[0].Tokens[from : from+n] {
-			retained.Tokens += uint64(tokens)
-		}
+		retained.Tokens += tokensIn(chains[0].Tokens[from : from+n])
 		if r.Output || r.To == 0 {
 			open = &openRange{name, r.For}
 		}
@@ -95,7 +93,7 @@ func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (ret
 // prompt is a fault. The daemon knows a prompt by its whole chunks; up to a chunk
 // more may lie behind them.
 func chunksOf(r *hint.Retain, c *key.Chain, promptTokens uint64) (from, to int, fault *wire.Fault) {
-	total := tokensOf(c, c.Len())
+	total := tokensIn(c.Tokens)
 	first, last := r.From, cmp.Or(r.To, math.MaxUint64)
 	if r.Output {
 		first = cmp.Or(promptTokens, total)
@@ -116,14 +114,6 @@ func chunksOf(r *hint.Retain, c *key.Chain, promptTokens uint64) (from, to int, 
 		at += uint64(c.Tokens[to])
 	}
 	return from, to, nil
-}
-
-// tokensOf is how many tokens the first n chunks have.
-func tokensOf(c *key.Chain, n int) (tokens uint64) {
-	for _, t := range c.Tokens[:n] {
-		tokens += uint64(t)
-	}
-	return tokens
 }
 
 // sessionName is a session among the names of prompts: it counts in its space.
@@ -401,11 +391,7 @@ func addPin(c *session, chain *key.Chain, from, to int, name string, age time.Du
 		c.unpin()
 		return pinned, tier.ErrClosed
 	}
-	for _, t := range chain.Tokens[from : from+n] {
-		pinned.Chunks++
-		pinned.Tokens += uint64(t)
-	}
-	return pinned, err
+	return stack.Count{Chunks: n, Tokens: tokensIn(chain.Tokens[from : from+n])}, err
 }
 
 // unpin ends all pins of a connection, and returns how many chunks they protected.

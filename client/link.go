@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -459,9 +460,7 @@ type patience struct {
 }
 
 func newPatience(timeout time.Duration) patience {
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
+	timeout = cmp.Or(timeout, DefaultTimeout)
 	return patience{timeout: timeout, silent: fmt.Errorf("nothing came within %v: %w", timeout, ErrNoAnswer)}
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -112,10 +113,7 @@ func wholeButLast(lengths []uint32, full uint32) bool {
 }
 
 func (c *Client) spaceOr(op wire.Op, s *Space) (*Space, error) {
-	if s == nil {
-		s = c.space
-	}
-	if s == nil {
+	if s = cmp.Or(s, c.space); s == nil {
 		return nil, refuse(op.String(), ErrUnknownSpace, "no space: give one to Dial, or to OpenSpace and set it in the prompt")
 	}
 	return s, nil

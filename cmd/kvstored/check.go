@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -275,11 +276,7 @@ func summarize(w io.Writer, c *config.Config, here bool, keeper string) {
 	summarizeChunks(&l, c, here)
 	summarizeDisk(&l, &c.Disk, here)
 	if s := &c.Remote.S3; s.Enabled() {
-		at := s.Endpoint
-		if at == "" {
-			at = "Amazon S3, " + s.Region
-		}
-		l.Row("remote", "bucket %s at %s; --connect tries it", s.Bucket, at)
+		l.Row("remote", "bucket %s at %s; --connect tries it", s.Bucket, cmp.Or(s.Endpoint, "Amazon S3, "+s.Region))
 	} else {
 		l.Row("remote", "none")
 	}

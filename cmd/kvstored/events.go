@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,9 +66,7 @@ type eventPrinter struct {
 }
 
 func (p *eventPrinter) batch(b *client.EventBatch) error {
-	for id, sp := range b.Spaces {
-		p.spaces[id] = sp
-	}
+	maps.Copy(p.spaces, b.Spaces)
 	at := eventLine{Time: b.Time.Format(time.RFC3339Nano), Seq: b.Seq}
 	if b.Lost {
 		at.Kind = "lost"

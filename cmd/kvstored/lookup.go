@@ -295,10 +295,7 @@ func printGroups(w io.Writer, g *groupsResult) {
 	var t human.Table
 	t.Row("group", "kind", "chunks needed", "DRAM", "disk", "remote", "")
 	for _, r := range g.Groups {
-		name, lacks := r.Group, ""
-		if name == "" {
-			name = `""`
-		}
+		name, lacks := cmp.Or(r.Group, `""`), ""
 		if r.Lacks {
 			lacks = fmt.Sprintf("lacks what %s tokens need", human.Count(g.RunTokens))
 		}

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,13 +44,10 @@ type Client struct {
 // NewClient makes a client of the daemon whose admin.socket is at a path. It connects
 // with the first call. timeout 0 is DefaultTimeout.
 func NewClient(socket string, timeout time.Duration) *Client {
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}
-	return &Client{&http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true, MaxResponseHeaderBytes: maxHeader}}, timeout}
+	return &Client{&http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true, MaxResponseHeaderBytes: maxHeader}}, cmp.Or(timeout, DefaultTimeout)}
 }
 
 // Close ends the connections.

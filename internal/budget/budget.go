@@ -1,7 +1,10 @@
 package budget
 
 import (
+	"cmp"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,9 +110,7 @@ type holding struct {
 
 // New makes a budget.
 func New(o Options) *Budget {
-	if o.HolderBytes == 0 {
-		o.HolderBytes = o.Bytes
-	}
+	o.HolderBytes = cmp.Or(o.HolderBytes, o.Bytes)
 	o.Log = o.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: time.Minute})
 	b := &Budget{o: o, died: make(chan struct{}, 1), unread: unreadOf, trim: trim, allocated: allocatedBytes, free: freeBytesOfHeap}
 	b.mu.holders = make(map[Holder]*holding)
@@ -171,9 +172,7 @@ func (b *Budget) settle() {
 	b.mu.Lock()
 	var all []*Account
 	for _, h := range b.mu.holders {
-		for a := range h.accounts {
-			all = append(all, a)
-		}
+		all = slices.AppendSeq(all, maps.Keys(h.accounts))
 	}
 	b.mu.Unlock()
 	for _, a := range all {

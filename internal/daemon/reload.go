@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"os"
 	"strings"
@@ -137,11 +138,7 @@ func (r *reloads) logReloaded(p *prepared) (waiting []config.Change) {
 		waiting = append(waiting, c)
 		log.Warn().Str("key", c.Path).Str("running", c.Old).Str("file", c.New).Msg("configuration: this key takes a restart; the daemon goes on with the running value")
 	}
-	file := r.path
-	if file == "" {
-		file = "none was given: --config names one"
-	}
-	log.Info().Str("file", file).Array("changed", changed).Msg("configuration reloaded")
+	log.Info().Str("file", cmp.Or(r.path, "none was given: --config names one")).Array("changed", changed).Msg("configuration reloaded")
 	return waiting
 }
 

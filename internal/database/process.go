@@ -2,6 +2,7 @@ package database
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -209,9 +210,7 @@ func logged(line string) (level zerolog.Level, text string, ok bool) {
 // that hangs in the kernel ends when that lets go of it: see Ended.
 func (d *DB) Kill(why error) {
 	d.mu.Lock()
-	if d.mu.killed == nil {
-		d.mu.killed = why
-	}
+	d.mu.killed = cmp.Or(d.mu.killed, why)
 	d.mu.Unlock()
 	d.process.Kill()
 	d.hangUp()

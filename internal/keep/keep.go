@@ -36,10 +36,7 @@ func (f Files) Close() {
 
 // names are those of the files in order, and list are these.
 func (f Files) parts() (names []string, list []*os.File) {
-	for name := range f {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names = slices.Sorted(maps.Keys(f))
 	for _, name := range names {
 		list = append(list, f[name])
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -175,11 +176,7 @@ func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply) (*os.
 	if req.Wants&wire.FeatureStaging == 0 {
 		return nil, nil
 	}
-	n := req.StagingBytes
-	if n == 0 {
-		n = defaultStaging
-	}
-	n = min(n, maxStaging)
+	n := min(cmp.Or(req.StagingBytes, defaultStaging), maxStaging)
 	keeps := req.Wants & wire.FeatureKeep
 	st, err := newStaging(arena.RoundUp(int64(n)), keeps != 0, &c.server.count.staging, c.whileOpen)
 	if err != nil {
@@ -219,12 +216,8 @@ type openSpace struct {
 
 // open returns the handle of a space in which the session has these rights.
 func (s *spaces) open(sp key.Space, rights access.Rights) (wire.SpaceInfo, error) {
-	if sp.ChunkTokens == 0 {
-		sp.ChunkTokens = s.server.settings().ChunkTokens
-	}
-	if sp.Method == "" {
-		sp.Method = key.Method(s.server.settings().Method)
-	}
+	now := s.server.settings()
+	sp.ChunkTokens, sp.Method = cmp.Or(sp.ChunkTokens, now.ChunkTokens), cmp.Or(sp.Method, key.Method(now.Method))
 	b, err := key.NewBuilder(sp)
 	if err != nil {
 		return wire.SpaceInfo{}, refuse(wire.CodeBadRequest, "%v", err)

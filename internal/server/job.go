@@ -334,9 +334,7 @@ func (j *job) leaseRanks(held [][]tier.Ref, n int) (int, error) {
 			from := j.skip() + have
 			got, herr := j.stack.Hold(j.session.owner, ledger.Lease, &j.chains[r], from, from+len(more), more)
 			held[r] = append(held[r], more[:got]...)
-			if err == nil {
-				err = herr
-			}
+			err = cmp.Or(err, herr)
 		}
 		n = min(n, len(held[r]))
 	}

@@ -152,9 +152,7 @@ func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bo
 	policy, chunks, ids := s.Access(), s.o.Stack.Spaces(), s.catalog.ids()
 	distrusted := s.o.Stack.Distrusted().All()
 	ids = slices.AppendSeq(ids, maps.Keys(distrusted))
-	for id := range chunks {
-		ids = append(ids, id)
-	}
+	ids = slices.AppendSeq(ids, maps.Keys(chunks))
 	ids = slices.DeleteFunc(ids, func(id key.SpaceID) bool { return bytes.Compare(id[:], after[:]) <= 0 })
 	slices.SortFunc(ids, func(a, b key.SpaceID) int { return bytes.Compare(a[:], b[:]) })
 	ids = slices.Compact(ids)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -179,9 +180,7 @@ func (ss *sessions) get(id uint64) *session {
 // all lists the connections by age.
 func (ss *sessions) all() (list []*session) {
 	ss.mu.Lock()
-	for _, c := range ss.mu.byID {
-		list = append(list, c)
-	}
+	list = slices.Collect(maps.Values(ss.mu.byID))
 	ss.mu.Unlock()
 	slices.SortFunc(list, func(a, b *session) int { return cmp.Compare(a.id, b.id) })
 	return list
@@ -213,13 +212,7 @@ func (c *session) held(id uint64) (*job, *fill) {
 func (c *session) live() (jobs []*job, fills []*fill) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, j := range c.mu.jobs {
-		jobs = append(jobs, j)
-	}
-	for _, f := range c.mu.fills {
-		fills = append(fills, f)
-	}
-	return jobs, fills
+	return slices.Collect(maps.Values(c.mu.jobs)), slices.Collect(maps.Values(c.mu.fills))
 }
 
 // holds is what a connection has leased and pinned, as budgets count it.

@@ -3,7 +3,9 @@ package socket
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -112,10 +114,7 @@ func (d *departures) run(ctx context.Context) {
 func (d *departures) list(all []*presence) ([]*presence, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for p := range d.mu.here {
-		all = append(all, p)
-	}
-	if len(all) == 0 {
+	if all = slices.AppendSeq(all, maps.Keys(d.mu.here)); len(all) == 0 {
 		return all, d.mu.came.Next()
 	}
 	return all, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -215,10 +216,8 @@ func (c *codec) known(all []option, waits bool) {
 func (c *codec) option(o option, to place, tag string) (set, write, read string) {
 	label := c.label(o.name)
 	if o.kind == "u32" {
-		most, what := c.most(o.name), units[o.name]
-		if what == "" {
-			what = fmt.Sprintf("1 to %d", most)
-		}
+		most := c.most(o.name)
+		what := cmp.Or(units[o.name], fmt.Sprintf("1 to %d", most))
 		read = fmt.Sprintf("c.given(%d, %q, %q)", most, label, what)
 		if to.typ == "bool" {
 			return to.path, fmt.Sprintf("l.put32(%s, 1)", tag), fmt.Sprintf("%s = %s == 1", to.path, read)

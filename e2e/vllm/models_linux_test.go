@@ -3,6 +3,7 @@ package vllm_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/kvstored/kvstored/e2e/daemon"
 	"github.com/kvstored/kvstored/e2e/engines/drive"
@@ -86,7 +87,29 @@ func hybrid(t *testing.T, model, short string, more object) {
 			d.AwaitAttached(before)
 			e.reset()
 			hits("after the daemon's restart")
+			if *long {
+				killed(t, d, e, prompts, want)
+			}
 		})
+	}
+}
+
+// killed kills a daemon in the middle of loads: answers stay what they were. Prompts go one at a
+// time: in batches vLLM answers the model with states otherwise, with no connector too.
+func killed(t *testing.T, d *daemon.Daemon, e *engine, prompts [][]int, want generated) {
+	t.Helper()
+	before, r := d.Attached(), seeded()
+	for i := range 8 {
+		e.reset()
+		timer := time.AfterFunc(time.Duration(r.IntN(400))*time.Millisecond, func() { _ = d.Process().Kill() })
+		g := e.generate(prompts, nil)
+		drive.Equal(t, fmt.Sprintf("killed in the middle, %d", i), g.Answers, want.Answers, false)
+		t.Logf("killed in the middle, %d: %.2f s, %v", i, g.Seconds, g.Cached)
+		if !timer.Stop() {
+			_ = d.Wait()
+			d.Start()
+			d.AwaitAttached(before)
+		}
 	}
 }
 

@@ -274,9 +274,7 @@ func (j *Job[T]) Wait(ctx context.Context, min int) State {
 		if st.Done || st.Ready >= min {
 			return st
 		}
-		select {
-		case <-change:
-		case <-ctx.Done():
+		if !base.Await(ctx, change) {
 			return st
 		}
 	}
@@ -353,9 +351,7 @@ func (j *Job[T]) admit(ctx context.Context) (i, l int, ok bool) {
 		if over || i >= 0 {
 			return i, l, !over
 		}
-		select {
-		case <-change:
-		case <-ctx.Done():
+		if !base.Await(ctx, change) {
 			return 0, 0, false
 		}
 	}
@@ -501,10 +497,5 @@ func (j *Job[T]) yield(ctx context.Context, i int, err error) bool {
 	if behind == 0 {
 		return false
 	}
-	select {
-	case <-change:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return base.Await(ctx, change)
 }

@@ -47,6 +47,16 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// Await returns when something can be read of a channel, or with false when ctx has ended.
+func Await(ctx context.Context, c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 type queuedKey struct{}
 
 // WithQueued returns a context for a load. Queued is called, perhaps more than once, when

@@ -1,7 +1,7 @@
 // Package base has the few small things that any package may stand on.
 //
-// A [Signal] wakes all goroutines that wait for a change; Poke wakes one, and Sleep lets one
-// wait for some time. Queued tells who has made a context's load that it is in line.
+// A [Signal] wakes all goroutines that wait for a change; Poke wakes one, and Sleep and Await let one
+// wait within a context. Queued tells who has made a context's load that it is in line.
 //
 // [Broken] counts and logs what the daemon finds wrong in its own books: a call that only a
 // fault of ours can make. The caller refuses the call, changes nothing, and puts aside what

@@ -267,12 +267,7 @@ func (b *Budget) shrink(unread []int64) int {
 
 // watchGhosts looks at the ghosts while there are any, until ctx ends.
 func (b *Budget) watchGhosts(ctx context.Context) {
-	for {
-		select {
-		case <-b.died:
-		case <-ctx.Done():
-			return
-		}
+	for base.Await(ctx, b.died) {
 		for b.exorcise() > 0 {
 			if base.Sleep(ctx, ghostEvery) != nil {
 				return

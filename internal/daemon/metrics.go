@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/kvstored/kvstored/config"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/resp"
@@ -188,12 +189,8 @@ func (p *sharedMetrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // make makes the answer anew, for all clients in the same form. It is false where its
 // client leaves before it begins.
 func (p *sharedMetrics) make(r *http.Request) bool {
-	if wait := metricsPause - time.Since(p.begun); wait > 0 {
-		select {
-		case <-time.After(wait):
-		case <-r.Context().Done():
-			return false
-		}
+	if wait := metricsPause - time.Since(p.begun); wait > 0 && base.Sleep(r.Context(), wait) != nil {
+		return false
 	}
 	plain := r.Clone(r.Context())
 	plain.Header = nil

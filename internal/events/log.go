@@ -93,9 +93,7 @@ func (l *Log) Room(ctx context.Context) error {
 		}
 		drained := l.pending.drains.Next()
 		l.pending.mu.Unlock()
-		select {
-		case <-drained:
-		case <-ctx.Done():
+		if !base.Await(ctx, drained) {
 			return ctx.Err()
 		}
 	}
@@ -109,12 +107,7 @@ func (l *Log) Run(ctx context.Context, walk func(context.Context) error) error {
 	defer walking.Wait()
 	var busy atomic.Bool
 	behind := false // changes were dropped since the last walk began
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-l.wake:
-		}
+	for base.Await(ctx, l.wake) {
 		if base.Sleep(ctx, l.o.Interval) != nil { // what comes with it goes with it: each batch wakes all readers
 			return nil
 		}
@@ -129,6 +122,7 @@ func (l *Log) Run(ctx context.Context, walk func(context.Context) error) error {
 			})
 		}
 	}
+	return nil
 }
 
 // cut makes batches of the pending changes, and reports whether changes were dropped.

@@ -111,12 +111,7 @@ func (s *Store) owe(h key.Hash, why error) error {
 
 // keepPaying makes owed deletions as soon as the tiers answer, until ctx ends.
 func (s *Store) keepPaying(ctx context.Context) {
-	for {
-		select {
-		case <-s.debts.wake:
-		case <-ctx.Done():
-			return
-		}
+	for base.Await(ctx, s.debts.wake) {
 		for s.Owed() > 0 {
 			if s.pay(ctx) {
 				continue

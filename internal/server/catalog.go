@@ -214,12 +214,7 @@ func (n *naming) take() (ids []key.SpaceID, all bool) {
 
 // run announces until ctx ends.
 func (n *naming) run(ctx context.Context) {
-	for {
-		select {
-		case <-n.wake:
-		case <-ctx.Done():
-			return
-		}
+	for base.Await(ctx, n.wake) {
 		ids, all := n.take()
 		if all {
 			ids = nil

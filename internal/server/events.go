@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -87,10 +88,7 @@ func (s *subscription) run(ctx context.Context, req *wire.EventsRequest) (at uin
 		if more == nil {
 			continue
 		}
-		select {
-		case <-more:
-		case <-ctx.Done():
-		}
+		base.Await(ctx, more)
 	}
 	return at, nil
 }

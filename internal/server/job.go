@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -192,10 +193,7 @@ func (j *job) await(ctx context.Context, tokens uint64) {
 		j.changed()
 		return
 	}
-	select {
-	case <-j.whole.settled:
-	case <-ctx.Done():
-	}
+	base.Await(ctx, j.whole.settled)
 }
 
 // run fetches the rest. The client has been told of the job.

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -407,9 +408,6 @@ func (c *session) appendRefusal(dst []byte, h wire.Header, err error) []byte {
 // awaitRoom waits while the client does not read.
 func (c *session) awaitRoom(ctx context.Context) {
 	if full := c.out.room(); full != nil {
-		select {
-		case <-full:
-		case <-ctx.Done():
-		}
+		base.Await(ctx, full)
 	}
 }

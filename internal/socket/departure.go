@@ -90,12 +90,8 @@ func (d *departures) run(ctx context.Context) {
 	for {
 		var first <-chan struct{}
 		all, first = d.list(all[:0])
-		if first != nil {
-			select {
-			case <-first:
-			case <-ctx.Done():
-				return
-			}
+		if first != nil && !base.Await(ctx, first) {
+			return
 		}
 		for i, p := range all {
 			p.look(d.halfFor)

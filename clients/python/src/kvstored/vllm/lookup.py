@@ -20,7 +20,7 @@ import logging
 import math
 import os
 import time
-from typing import Any, Callable, Collection, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, TypeVar
+from typing import Any, Callable, Collection, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from .. import _groups, hints
 from .._engine import Complaints
@@ -55,7 +55,6 @@ _BUCKET_SECONDS = 30.0  # for which it is known whether there is a remote tier t
 #: Where blocks come from, in the words of vLLM's CacheHitSource, which has none for a bucket.
 HOST, DISK, BUCKET = "host", "disk", "external_unspecified"
 
-_T = TypeVar("_T")
 _Single = Tuple[Any, Any]  # a block and the request that it is asked for, the latter first
 # By block; None: behind one that is missing, or to be asked for once more. Until when, and whether that was invited.
 _Answers = Dict[Any, Tuple[Optional[bool], float, bool]]
@@ -252,7 +251,7 @@ class Lookups:
     def _turn(self) -> Optional[float]:
         while self._todo:
             self._todo.popleft()()
-        self._use(_drained(self._used))
+        self._use([self._used.popleft() for _ in range(len(self._used))])
         self._searches = [search for search in self._searches if self._goes_on(search)]
         return _LOOK_SECONDS if self._searches else None
 
@@ -429,8 +428,7 @@ class Lookups:
         runs, single = self._apart(asked.context, {name: a.keys for name, a in asked.groups.items()})
         if runs:
             self._ask_runs(runs)
-        if single:
-            self._ask_each(single)
+        self._ask_each(single)
 
     def _of(self, key: Any) -> Pages:
         """The values of the group of a block."""
@@ -626,17 +624,6 @@ class Lookups:
 
 
 _DRAM = 1  # of a search
-
-
-def _drained(queue: Deque[_T]) -> List[_T]:
-    """What was in a queue, to which and from which other threads may come."""
-    taken: List[_T] = []
-    try:
-        for _ in range(len(queue)):
-            taken.append(queue.popleft())
-    except IndexError:
-        pass  # another thread was faster
-    return taken
 
 
 def _name(context: Any) -> Any:

@@ -23,9 +23,9 @@ import random
 import time
 from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from .. import options
+from .. import _groups, options
 from .._engine import Complaints, find
-from .._groups import FULL
+from .._groups import FULL, Member
 from ..client import Asking, Client
 from ..errors import Error
 from ..job import ALL, Job
@@ -326,13 +326,11 @@ class Manager(OffloadingManager):
         names = list(about[0].groups)  # of all
         if self._events.enabled:
             self._space_ids = {name: self._groups.pages(name).space_id(self._timeout if patient else 0.0) for name in names}
-        spaces, say = [self._groups.pages(name).space for name in names], self._prefill.says()
-        kinds = [self._groups.kind(name) or FULL for name in names]
-        asking = self._client.ask(
-            [f.prompt()._replace(space=spaces[0]) for f in about], lookup_ids=[str(f.context.req_id)[:256] for f in about],
-            load_deadline=self._patience, ranks=[space._replace(worker=rank) for rank in range(1, self._ranks) for space in spaces],
-            groups=[(space, kind.kind, kind.tokens) for space, kind in zip(spaces, kinds)] if len(names) > 1 else (), configs=say.configs,
-            prefill_rate=say.prefill_rate, shared=True, patient=patient, timeout=self._timeout,
+        members = [Member(self._groups.pages(name).space, self._groups.kind(name) or FULL) for name in names]
+        asking = _groups.ask(
+            self._client, [f.prompt()._replace(space=members[0].space) for f in about], self._prefill, self._timeout,
+            members if len(names) > 1 else (), [f.context.req_id for f in about],
+            [m.space._replace(worker=rank) for rank in range(1, self._ranks) for m in members], self._patience, shared=True, patient=patient,
         )  # fmt: skip
         return _Question([request for request in asked if request.family is not None], asking)
 

@@ -124,7 +124,7 @@ func (g *ghosts) merge(q *ghostQueue, a, b uint32) bool {
 func (g *ghosts) move(from, to uint32) {
 	if from != to {
 		rec := g.record(from)
-		*g.index.Link(spread(uint64(rec.hash)), from) = to
+		g.index.Move(spread(uint64(rec.hash)), from, to)
 		*g.record(to), *rec = *rec, ghost{}
 	}
 }

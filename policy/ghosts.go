@@ -17,7 +17,6 @@ import (
 type ghosts struct {
 	records base.Pages[ghost] // of run after run
 	runs    base.Pool[run]
-	live    uint32
 	looked  uint64 // places, in search of ghosts
 	index   base.Index
 	queues  [4]ghostQueue
@@ -63,7 +62,6 @@ func (g *ghosts) put(queue int, hash uint64, size uint32) {
 	rec := g.record(r)
 	*rec = ghost{hash: uint32(hash), sizeQueue: size<<2 | uint32(queue)}
 	g.index.Insert(spread(uint64(rec.hash)), r, &rec.chain)
-	g.live++
 	q.weight += int64(size)
 }
 
@@ -91,7 +89,6 @@ func (g *ghosts) record(r uint32) *ghost { return g.records.At(r) }
 func (g *ghosts) end(r uint32) {
 	rec := g.record(r)
 	q := &g.queues[rec.queue()]
-	g.live--
 	q.weight -= int64(rec.size())
 	g.index.Remove(spread(uint64(rec.hash)), r, &rec.chain)
 	*rec = ghost{}

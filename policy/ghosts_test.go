@@ -55,9 +55,9 @@ func TestGhosts(t *testing.T) {
 		}
 		e, want := model[hash]
 		queue, got := g.find(hash)
-		if got != want || got && queue != e.queue || g.weight(0) != weights[0] || g.weight(1) != weights[1] || int(g.live) != len(model) {
+		if got != want || got && queue != e.queue || g.weight(0) != weights[0] || g.weight(1) != weights[1] || int(g.index.Len()) != len(model) {
 			t.Fatalf("step %d: hash %d in queue %d, %v, want %d, %v; weights %d, %d, want %d; %d ghosts, want %d",
-				step, hash, queue, got, e.queue, want, g.weight(0), g.weight(1), weights, g.live, len(model))
+				step, hash, queue, got, e.queue, want, g.weight(0), g.weight(1), weights, g.index.Len(), len(model))
 		}
 	}
 }
@@ -153,16 +153,16 @@ func TestGhostQueueIsDense(t *testing.T) {
 			if each := float64(w.g.looked) / float64(w.calls); each > 2*runSize/(runSize-mergeAt)+2 {
 				t.Errorf("%.1f places looked at a call", each)
 			}
-			for oldest := int64(-1); w.g.live > 0; {
-				left := w.g.live - 1
+			for oldest := int64(-1); w.g.index.Len() > 0; {
+				left := w.g.index.Len() - 1
 				at := int64(w.g.record(w.g.queues[0].oldest()).hash)
 				if at <= oldest {
 					t.Fatalf("%d is older than %d", oldest, at)
 				}
 				oldest = at
 				w.trim(1)
-				if w.g.live != left {
-					t.Fatalf("%d ghosts, want %d", w.g.live, left)
+				if w.g.index.Len() != left {
+					t.Fatalf("%d ghosts, want %d", w.g.index.Len(), left)
 				}
 			}
 		})
@@ -207,7 +207,7 @@ func (w *watchedGhosts) call(do func()) {
 	if looked := w.g.looked - before; looked > 3*runSize {
 		w.Fatalf("one call looked at %d places", looked)
 	}
-	if w.calls%100 != 0 && w.g.live > 10 {
+	if w.calls%100 != 0 && w.g.index.Len() > 10 {
 		return // walking the queue is slow
 	}
 	runs, live := uint32(0), uint32(0)
@@ -215,8 +215,8 @@ func (w *watchedGhosts) call(do func()) {
 		runs++
 		live += w.g.run(r).live
 	}
-	if limit := 2*w.g.live/mergeAt + 3; runs > limit || live != w.g.live {
-		w.Fatalf("%d runs for %d ghosts, want at most %d, for %d", runs, live, limit, w.g.live)
+	if limit := 2*w.g.index.Len()/mergeAt + 3; runs > limit || live != w.g.index.Len() {
+		w.Fatalf("%d runs for %d ghosts, want at most %d, for %d", runs, live, limit, w.g.index.Len())
 	}
 }
 

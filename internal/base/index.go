@@ -75,6 +75,31 @@ func (x *Index) Remove(h uint64, rec uint32, next *uint32) {
 	}
 }
 
+// Move gives a record in the chain of h, with its link, another number.
+func (x *Index) Move(h uint64, from, to uint32) {
+	if at := x.Link(h, from); at != nil {
+		*x.next(to), *at = *x.next(from), to
+	}
+}
+
+// Sweep calls do for the records of one chain, at a place that is 0 at first, and returns the
+// place to go on with, 0 after the last. A record that is there all the time is told of once,
+// whatever comes, goes and moves between the calls: places are hashes, the last bit first.
+func (x *Index) Sweep(at uint64, do func(rec uint32)) (next uint64) {
+	b := x.bucket(bits.Reverse64(at))
+	for rec := *x.heads.At(b); rec != 0; rec = *x.next(rec) {
+		do(rec)
+	}
+	width := bits.Len64(x.mask) // of the bits that the hashes here have in common
+	if width > 0 && b|1<<(width-1) >= x.heads.Len() {
+		width-- // not split yet
+	}
+	return (at>>(64-width) + 1) << (64 - width)
+}
+
+// Bytes is the memory of the buckets.
+func (x *Index) Bytes() int64 { return 4 * int64(x.heads.Len()) }
+
 // split adds one bucket and moves its share of the bucket it splits.
 func (x *Index) split() {
 	fresh := x.heads.Grow()

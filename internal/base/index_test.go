@@ -69,3 +69,22 @@ func TestPages(t *testing.T) {
 		t.Errorf("%d records, and %d", n, *p.At(0))
 	}
 }
+
+// TestBrokenIndex: a record that is in no chain is counted, and the index stays as it is.
+func TestBrokenIndex(t *testing.T) {
+	t.Cleanup(SurviveBroken())
+	next := make([]uint32, 8)
+	x := NewIndex(1, func(r uint32) uint64 { return 1 }, func(r uint32) *uint32 { return &next[r] })
+	for rec := uint32(1); rec < 5; rec++ {
+		x.Insert(1, rec, &next[rec])
+	}
+	counted := BrokenCount()
+	x.Remove(1, 6, &next[6])
+	x.Move(1, 6, 7)
+	told := 0
+	for at := x.Sweep(0, func(uint32) { told++ }); at != 0; at = x.Sweep(at, func(uint32) { told++ }) {
+	}
+	if n := BrokenCount() - counted; n != 2 || x.Len() != 4 || told != 4 {
+		t.Errorf("%d are counted, %d of 4 are left, and %d told", n, x.Len(), told)
+	}
+}

@@ -47,7 +47,10 @@ func (t *Tree) checkAll() error {
 	if err := t.slots.check(owned); err != nil {
 		return err
 	}
-	return t.table.check(chunks + holes)
+	if n := int(t.table.Len()); n != chunks+holes {
+		return fmt.Errorf("table has %d entries, not %d", n, chunks+holes)
+	}
+	return nil
 }
 
 func (t *Tree) checkRun(id, space uint32) error {
@@ -128,42 +131,6 @@ func (s *slots) check(owned int) error {
 	}
 	if free != s.free || inBins+leaving != free || total != free+owned {
 		return fmt.Errorf("slots: total %d, owned %d, free %d, in bins %d, kept %d", total, owned, free, inBins, s.free)
-	}
-	return nil
-}
-
-func (t *table) check(entries int) error {
-	total := 0
-	for n, count := range t.counts {
-		var over [segmentBuckets]uint32
-		seen := 0
-		for b, bk := range t.segment(uint32(n)) {
-			for _, slot := range bk.slot {
-				if slot == 0 {
-					continue
-				}
-				seen++
-				h := t.hashOf(slot)
-				if t.number(h) != uint32(n) {
-					return fmt.Errorf("slot %d is in segment %d, not %d", slot, n, t.number(h))
-				}
-				for i, _ := home(h); i != uint64(b); i = (i + 1) % segmentBuckets {
-					over[i]++
-				}
-			}
-		}
-		for b, bk := range t.segment(uint32(n)) {
-			if bk.over != over[b] {
-				return fmt.Errorf("segment %d bucket %d: over %d, is %d", n, b, bk.over, over[b])
-			}
-		}
-		if seen != int(count) {
-			return fmt.Errorf("segment %d has %d entries, not %d", n, seen, count)
-		}
-		total += seen
-	}
-	if total != entries {
-		return fmt.Errorf("table has %d entries, not %d", total, entries)
 	}
 	return nil
 }

@@ -25,9 +25,8 @@
 // forest. No answer about a single chunk depends on its place in it.
 //
 // A seeded hash table leads from (space, hash) to a slot. It finds the child
-// to descend into and answers for single keys. It grows a segment at a time
-// (Fagin et al., "Extendible Hashing", ACM TODS 4(3), 1979), so there is no
-// rehash of everything. Hashes come from engines and may be plain sequence
+// to descend into and answers for single keys. It grows a bucket at a time, so
+// there is no rehash of everything (base.Index). Hashes come from engines and may be plain sequence
 // numbers; the table mixes all of their bits with a seed of its own.
 //
 // A chunk that is in no tier stays as a placeholder (location 0) while
@@ -38,8 +37,8 @@
 // # Memory of the tree
 //
 // Everything is in pages without Go pointers, so the garbage collector has a
-// few hundred objects to mark for ten million chunks. A chunk takes 21 bytes
-// for its slot and 6 to 12 in the table, which keeps its largest size; a run
+// few hundred objects to mark for ten million chunks. A chunk takes 25 bytes
+// for its slot and 4 in the table, which keeps its largest size; a run
 // takes 32, and headers no longer used wait for new runs. Slots of removed
 // chunks join free neighbours and are used again; when more than a twelfth is
 // free, runs move together a few at a time and empty pages go back to the

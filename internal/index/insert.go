@@ -163,7 +163,7 @@ func (t *Tree) trim(id uint32, limit int) int {
 	n := 0
 	for n < limit && n < len(locs) && locs[len(locs)-1-n] == 0 {
 		slot := r.last() - uint32(n)
-		t.table.remove(t.hashOf(slot), slot)
+		t.table.Remove(t.hashOf(slot), slot, t.slots.next(slot))
 		n++
 	}
 	t.holes -= n

@@ -184,7 +184,7 @@ func (t *Tree) write(space, slot uint32, hashes []Hash) {
 	clear(t.slots.locs(slot, len(hashes)))
 	t.slots.clearMarks(slot, len(hashes))
 	for i, h := range hashes {
-		t.table.insert(t.mix(space, h), slot+uint32(i))
+		t.table.Insert(t.mix(space, h), slot+uint32(i), t.slots.next(slot+uint32(i)))
 	}
 	t.holes += len(hashes)
 }

@@ -31,7 +31,7 @@ func Marks(t *Tree, space, hash Hash) uint8 {
 }
 
 // Sweep calls fn for chunks of a space, from a place on that is 0 at first, after having
-// looked at limit chunks of any space, or some hundred more. It returns the place to go on
+// looked at about limit chunks of any space. It returns the place to go on
 // with, 0 after the last: so a caller that wants all can let others in between. A chunk
 // that is there all the time is told of once, also if it moves meanwhile. fn may Mark.
 func Sweep(t *Tree, space Hash, from uint64, limit int, fn func(hash Hash, loc Loc)) (next uint64) {
@@ -39,18 +39,11 @@ func Sweep(t *Tree, space Hash, from uint64, limit int, fn func(hash Hash, loc L
 	if s == 0 {
 		return 0
 	}
-	for limit > 0 {
-		n := 0
-		n, from = piece(t, from, func(slot uint32) {
-			if t.runs.At(t.slots.owner(slot)).space == s {
-				fn(t.slots.hash(slot), *t.slots.loc(slot))
-			}
-		})
-		if limit -= n; from == 0 {
-			return 0
+	return t.sweep(from, limit, func(slot uint32) {
+		if t.runs.At(t.slots.owner(slot)).space == s {
+			fn(t.slots.hash(slot), *t.slots.loc(slot))
 		}
-	}
-	return from
+	})
 }
 
 // Has reports whether a space has chunks, or placeholders.

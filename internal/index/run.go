@@ -164,7 +164,7 @@ func (t *Tree) moveSlots(space, from, to uint32, n int) {
 	copy(t.slots.locs(to, n), t.slots.locs(from, n))
 	t.slots.moveMarks(from, to, n)
 	for i, h := range hashes {
-		t.table.move(t.mix(space, h), from+uint32(i), to+uint32(i))
+		t.table.Move(t.mix(space, h), from+uint32(i), to+uint32(i))
 	}
 }
 

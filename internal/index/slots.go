@@ -8,7 +8,7 @@ import (
 
 const (
 	pageBits  = 14
-	pageSlots = 1 << pageBits // 344,064 bytes a page: mapping one is no stall
+	pageSlots = 1 << pageBits // 409,600 bytes a page: mapping one is no stall
 	pageMask  = pageSlots - 1
 )
 
@@ -17,6 +17,7 @@ const (
 type page struct {
 	hash [pageSlots]Hash
 	run  [pageSlots]uint32 // who owns the slot; 0 is free
+	next [pageSlots]uint32 // in the chain of the table
 	loc  [pageSlots]Loc
 }
 
@@ -52,6 +53,11 @@ func (s *slots) hash(slot uint32) Hash {
 func (s *slots) owner(slot uint32) uint32 {
 	p, o := s.at(slot)
 	return p.run[o]
+}
+
+func (s *slots) next(slot uint32) *uint32 {
+	p, o := s.at(slot)
+	return &p.next[o]
 }
 
 func (s *slots) loc(slot uint32) *Loc {

@@ -55,7 +55,7 @@ func TestSweepAll(t *testing.T) {
 			_ = tree.Insert(k[0], Hash{}, k[1], 1)
 		}
 	}
-	if rounds < 10 || deepest > segmentFull {
+	if rounds < 10 || deepest > 2*sweepPiece {
 		t.Errorf("%d pieces, of %d chunks at most", rounds, deepest)
 	}
 	for k, stay := range stays {

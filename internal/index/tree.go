@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/bits"
 	"math/rand/v2"
+
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // Hash names a chunk within its space, and also a space. The zero Hash is no
@@ -26,7 +28,7 @@ type Tree struct {
 	maxRun int // smaller in tests
 	slots  slots
 	runs   runs
-	table  table
+	table  base.Index      // from space and hash to slots
 	ids    map[Hash]uint32 // index into spaces
 	spaces []space         // 0 is not used
 
@@ -53,7 +55,7 @@ func NewTree() *Tree {
 		ids:    map[Hash]uint32{},
 		spaces: make([]space, 1),
 	}
-	t.table = newTable(t.hashOf)
+	t.table = base.NewIndex(1, t.hashOf, t.slots.next)
 	return t
 }
 
@@ -142,7 +144,7 @@ func (t *Tree) Stats() TreeStats {
 		Placeholders: t.holes,
 		Runs:         t.runs.Used() - 2*len(t.ids),
 		Spaces:       len(t.ids),
-		Bytes: t.slots.bytes() + t.runs.bytes() + t.table.bytes() +
+		Bytes: t.slots.bytes() + t.runs.bytes() + t.table.Bytes() +
 			int64(cap(t.spaces)*28+len(t.ids)*32+cap(t.prunable)*4+cap(t.scratch)*4),
 	}
 }
@@ -191,10 +193,15 @@ func (t *Tree) common(id uint32, from int, chain []Hash) int {
 
 // find returns the slot of a chunk, or 0.
 func (t *Tree) find(space uint32, hash Hash) uint32 {
-	return t.table.find(t.mix(space, hash), func(slot uint32) bool {
+	slot := t.table.Head(t.mix(space, hash))
+	for slot != 0 {
 		p, o := t.slots.at(slot)
-		return p.hash[o] == hash && t.runs.At(p.run[o]).space == space
-	})
+		if p.hash[o] == hash && t.runs.At(p.run[o]).space == space {
+			break
+		}
+		slot = p.next[o]
+	}
+	return slot
 }
 
 // parentOf returns the hash before slot, and false when it is detached.

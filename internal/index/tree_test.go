@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"github.com/kvstored/kvstored/internal/base"
 )
 
 // numbers are consecutive hashes, the way an engine might hand them over.
@@ -359,29 +357,6 @@ func TestMatchAtPageEnd(t *testing.T) {
 		mustAdd(t, tree, Hash{1}, chain[:n], n-1, 1)
 		if known := tree.Match(Hash{1}, chain, n, locs, nil); known != n {
 			t.Fatalf("behind chunk %d: %d are known", n, known)
-		}
-	}
-}
-
-// A slot that the table does not have is counted, and the table stays as it is.
-func TestSlotOutsideTable(t *testing.T) {
-	t.Cleanup(base.SurviveBroken())
-	table := newTable(func(slot uint32) uint64 { return uint64(slot) * segmentBuckets })
-	for slot := uint32(1); slot <= 3*bucketPlaces; slot++ { // of one home, so that some pass it
-		table.insert(table.hashOf(slot), slot)
-	}
-	want, counted := *table.segment(0), base.BrokenCount()
-	table.remove(table.hashOf(1), 1000)
-	table.move(table.hashOf(1), 1000, 1001)
-	if n := base.BrokenCount() - counted; n != 2 || *table.segment(0) != want || table.counts[0] != 3*bucketPlaces {
-		t.Errorf("%d are counted, and the table has changed: %t", n, *table.segment(0) != want)
-	}
-	for slot := uint32(1); slot <= 3*bucketPlaces; slot++ {
-		table.remove(table.hashOf(slot), slot)
-	}
-	for i := range table.segment(0) {
-		if b := table.segment(0)[i]; b.over != 0 || b.slot != [bucketPlaces]uint32{} {
-			t.Errorf("bucket %d is not empty: %+v", i, b)
 		}
 	}
 }

@@ -81,34 +81,35 @@ type Entry struct {
 	Loc         Loc
 }
 
+// sweepPiece is about how many chunks one call of SweepAll looks at.
+const sweepPiece = 256
+
 // SweepAll is Sweep for the chunks of all spaces that have a location, a few hundred at
 // most in one call, with their parents. fn must not keep its argument.
 func SweepAll(t *Tree, from uint64, fn func(*Entry)) (next uint64) {
 	e := new(Entry)
-	_, next = piece(t, from, func(slot uint32) {
+	return t.sweep(from, sweepPiece, func(slot uint32) {
 		if loc := *t.slots.loc(slot); loc != 0 {
 			*e = Entry{Space: t.spaces[t.runs.At(t.slots.owner(slot)).space].id, Hash: t.slots.hash(slot), Loc: loc}
 			e.Parent, _ = t.parentOf(slot)
 			fn(e)
 		}
 	})
-	return next
 }
 
-// piece calls fn for the slots in one segment of the table, that of a hash. It returns
-// how many there are, and the first hash of the next segment, 0 after the last. No change
-// moves a chunk to another hash.
-func piece(t *Tree, from uint64, fn func(slot uint32)) (slots int, next uint64) {
-	n := t.table.number(from)
-	for _, b := range t.table.segment(n) {
-		for _, slot := range b.slot {
-			if slot != 0 {
-				fn(slot)
-			}
+// sweep calls fn for slots until it has looked at about as many, and chains of the table, as
+// limit says. See Index.Sweep: no change moves a chunk to another place.
+func (t *Tree) sweep(from uint64, limit int, fn func(slot uint32)) (next uint64) {
+	for next = from; limit > 0; limit-- {
+		next = t.table.Sweep(next, func(slot uint32) {
+			fn(slot)
+			limit--
+		})
+		if next == 0 {
+			break
 		}
 	}
-	own := 64 - t.table.depths[n] // the hashes of a segment differ in so many bits
-	return int(t.table.counts[n]), (from>>own + 1) << own
+	return next
 }
 
 // outlined is how many places of a Loc a Stretch counts.

@@ -282,7 +282,7 @@ func (t *Tier) victim(e ledger.Entry) tier.Victim {
 	t.payloadBytes.Add(-int64(e.Size))
 	t.evictions.Add(1)
 	t.evictedBytes.Add(uint64(e.Size))
-	return tier.Victim{Record: tier.HotRecord(e, b.Sum()), Block: b, Dirty: e.Dirty && b.Sealed(), Hits: e.Hits, Charged: e.Charged}
+	return tier.Victim{Record: tier.HotRecord(e, b.Sum()), Block: b, Dirty: e.Dirty && b.Sealed(), Charged: e.Charged}
 }
 
 // Shrink implements tier.Hot. It counts the bytes of its victims instead of
@@ -442,7 +442,7 @@ func holdRun(t *Tier, o ledger.Owner, c ledger.Class, ks []key.Key, refs []tier.
 		t.deleting.RLock()
 		got, err := t.ledger.Hold(o, c, part, scratch)
 		for i, e := range scratch[:got] {
-			refs[n+i] = tier.Ref{ID: e.ID, Block: t.block(e).Retain(), Dirty: e.Dirty, Hits: e.Hits}
+			refs[n+i] = tier.Ref{ID: e.ID, Block: t.block(e).Retain(), Dirty: e.Dirty}
 		}
 		t.deleting.RUnlock()
 		if right := sound(t, o, c, part, refs[n:n+got]); right < got {

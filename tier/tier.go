@@ -216,8 +216,7 @@ func (s Set) Has(p Place) bool { return s&Of(p) != 0 }
 type Ref struct {
 	ID    ledger.ID
 	Block arena.Block
-	Dirty bool  // it was stored here, and was not in the nearest tier below yet when it was held
-	Hits  uint8 // uses so far, saturating
+	Dirty bool // it was stored here, and was not in the nearest tier below yet when it was held
 }
 
 // Valid reports whether r names anything.
@@ -228,8 +227,7 @@ func (r Ref) Valid() bool { return r.Block.Valid() }
 type Victim struct {
 	Record
 	Block arena.Block
-	Dirty bool  // it was stored here, and is not in the nearest tier below
-	Hits  uint8 // uses, saturating
+	Dirty bool // it was stored here, and is not in the nearest tier below
 	// Charged says that its bytes count as unwritten already; see
 	// ledger.EvictSafely.
 	Charged bool

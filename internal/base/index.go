@@ -83,8 +83,8 @@ func (x *Index) Move(h uint64, from, to uint32) {
 }
 
 // Sweep calls do for the records of one chain, at a place that is 0 at first, and returns the
-// place to go on with, 0 after the last. A record that is there all the time is told of once,
-// whatever comes, goes and moves between the calls: places are hashes, the last bit first.
+// place to go on with, 0 after the last. A record that is there all the time is told of once:
+// places are hashes, the last bit first, so that no change moves a record to another place.
 func (x *Index) Sweep(at uint64, do func(rec uint32)) (next uint64) {
 	b := x.bucket(bits.Reverse64(at))
 	for rec := *x.heads.At(b); rec != 0; rec = *x.next(rec) {

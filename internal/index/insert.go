@@ -36,7 +36,7 @@ func (t *Tree) Insert(space, parent, hash Hash, set Loc) error {
 }
 
 // Claim is Insert for a parent that may be wrong. A chunk keeps the first parent
-// that it was given; one that would be below itself keeps what is below it, and
+// that it was given; one that would be below itself keeps its children, and
 // its own parent stays unknown. set counts in any case. It reports whether the
 // chunk is behind parent now. The zero hash is no chunk, and passed over.
 func (t *Tree) Claim(space, parent, hash Hash, set Loc) (stands bool) {

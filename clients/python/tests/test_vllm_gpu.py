@@ -201,6 +201,22 @@ class OnGpu(cpu.Pool):
         self.gpu.fails, self.gpu.failed = lambda pieces: False, ""
         self.assertEqual(engine.found(others, engine.request("looks", others)), 0)
 
+    def test_a_load_by_key_that_fails(self) -> None:
+        """As of a daemon that was started since: what raises there has brought nothing."""
+        engine = self.engine()
+        wanted = self.stored(engine, "fails by key")
+        engine.worker.hands_failures = True
+        request = engine.request("loads", wanted)
+        self.assertEqual(engine.found(wanted, request), len(wanted))
+        load = engine.manager.prepare_load(wanted, request)
+        self.gpu.fails = lambda pieces: True
+        with self.assertLogs("kvstored.vllm"):
+            engine.worker.submit_load(99, load._replace(epoch=load.epoch + 1), blocks_of(range(10, 10 + len(wanted))))
+            self.assertEqual([r.transfer_size for r in engine.finished(99)], [0])
+            self.assertEqual(engine.worker.failed, [99])
+        self.gpu.fails = lambda pieces: False
+        engine.manager.complete_load(wanted, request)
+
     def test_a_load_that_hangs(self) -> None:
         """Its blocks may be written to for as long as it does: it is not told as done."""
         enter(self, mock.patch.object(transfers, "_LATE_SECONDS", 0.1))

@@ -221,15 +221,15 @@ class PoolWorker(OffloadingWorker):
             n = self._copy(load, list(itertools.chain(*places)), transfer.until)
         except (Error, IndexError, ValueError):  # the mapping ended
             n = 0
-        transfer.good = len(places) == len(load.parts)
         for part, at in zip(load.parts, places):  # what the lease did not hold, or is of another life of the daemon, by key
             done, n = min(n, len(at)), max(0, n - len(at))
             if done < len(at):
                 done += self._load_by_key(part, at, done, transfer)
-            transfer.good = transfer.good and done == len(at)
             size += done * self._groups[part.group].bytes
-        if places and not transfer.good:
-            log.warning("kvstored: a block that was leased could not be loaded: vLLM computes it")
+            if done < len(at):
+                log.warning("kvstored: a block that was leased could not be loaded: vLLM computes it")
+                return size
+        transfer.good = len(places) == len(load.parts)  # last: what raises before has brought nothing
         return size
 
     def _load_by_key(self, part: Any, places: List[Place], n: int, transfer: _Transfer) -> int:

@@ -311,6 +311,17 @@ class Waiting(Served):
         ping(link)
         self.assertFalse(link.stalled)
 
+    def test_a_daemon_that_answers_again(self) -> None:
+        """Its first sign of life is seen at once, though nobody waits for one."""
+        self.daemon.pause()
+        with mock.patch("kvstored._connection._TICK", 10 * PATIENCE):  # of what nobody waits for
+            try:
+                until(lambda: self.kv.attached and not self.kv.ping(timeout=0.1))  # it may be in its last tick
+                self.assertFalse(self.kv.attached)
+            finally:
+                self.daemon.resume()
+            until(lambda: self.kv.attached)
+
     def test_a_reply_that_makes_no_sense(self) -> None:
         """Its caller has a miss at once, and the client connects again."""
         for error in (wire.Malformed("short"), IndexError("none")):

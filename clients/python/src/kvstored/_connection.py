@@ -75,7 +75,7 @@ class Link:
         self.stalled = False  # a call timed out, and nothing has arrived since
         self.spaces: Dict[Any, wire.SpaceInfo] = {}
         self.on_down: Callable[[], None] = lambda: None
-        #: Called when something is left for :meth:`tend` to send.
+        #: Called when something is left for :meth:`tend` to send, or to wait for.
         self.on_rest: Callable[[], None] = lambda: None
         #: Takes op and body of what comes unasked, on the thread that reads.
         self.pushed: Callable[[int, wire.Buffer], None] = lambda op, body: None
@@ -223,6 +223,7 @@ class Link:
         if seconds >= _DOUBT and self._arrived == arrived and not self.stalled:
             self.stalled = True
             self.post(Op.PING, wire.ping())
+            self.on_rest()
 
     def _leave(self, call: Call, undo: "Optional[Callable[[wire.Buffer], List[Frame]]]") -> bool:
         """Lets a call go on without its caller; False where its answer has come."""
@@ -302,11 +303,15 @@ class Link:
     def read(self, seconds: float) -> None:
         """Reads once, in so many seconds, for a thread that waits for what comes unasked; it
         sleeps until then."""
-        ready = select.poll()
-        ready.register(self._sock, select.POLLIN)
-        if ready.poll(1e3 * seconds):
+        if self.readable(seconds):
             with self._reading:
                 self._receive(0.0)
+
+    def readable(self, seconds: float) -> bool:
+        """Whether there is something to read within so many seconds. Others may read it."""
+        ready = select.poll()
+        ready.register(self._sock, select.POLLIN)
+        return bool(ready.poll(1e3 * seconds))
 
     def _receive(self, seconds: float) -> bool:
         """Reads once, and delivers what is whole; whether anything came in so many seconds."""
@@ -775,7 +780,10 @@ class Connection:
                 backoff = min(2 * backoff, _BACKOFF[1])
 
     def _tend(self, link: Link) -> None:
-        self._wake.wait(_TICK)
+        if link.stalled:
+            link.readable(_TICK)  # its first sign of life ends that
+        else:
+            self._wake.wait(_TICK)
         self._wake.clear()
         link.tend(_TICK)
         if not link.stalled:

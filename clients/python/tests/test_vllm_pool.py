@@ -460,6 +460,46 @@ class Pool(Served):
             self.assertEqual(threads, {by})
             engine.load(wanted, request)
 
+    def test_many_requests_of_one_step(self) -> None:
+        """They are asked for some at a time, and each question has its own time to be answered."""
+        engine, wanted = self.engine(lookup_timeout=0.4), {name: keys(name, 4) for name in "uvwxyz"}
+        for name, of in wanted.items():
+            engine.store(of, engine.request(f"stores {name}", of))
+        requests, asks = {name: engine.request(name, of) for name, of in wanted.items()}, []
+        ask = engine.manager._client.ask
+
+        def slow(prompts: Any, **more: Any) -> Any:
+            asks.append(len(prompts))
+            time.sleep(0.15)  # all together take longer than one may
+            return ask(prompts, **more)
+
+        with mock.patch.object(asking, "INLINE_BLOCKS", 0), mock.patch.object(pool, "_TOGETHER", 8), mock.patch.object(engine.manager._client, "ask", slow):
+            for name, of in wanted.items():
+                self.assertEqual(engine.scan(of, requests[name]), [Lookup.RETRY] * 4)
+            for name, of in wanted.items():
+                self.assertEqual(engine.found(of, requests[name]), 4)
+        self.assertEqual(asks, [1] * 6)
+
+    def test_an_answer_that_is_late(self) -> None:
+        """Its request is computed: nothing is held for it."""
+        engine, wanted = self.engine(lookup_timeout=0.1), keys("late", 3)
+        engine.store(wanted, engine.request("stores", wanted))
+        manager, request = engine.manager, engine.request("late", wanted)
+        answer, go = manager._answer, threading.Event()
+
+        def later(*given: Any) -> None:
+            go.wait(60)
+            answer(*given)
+
+        with mock.patch.object(asking, "INLINE_BLOCKS", 0), mock.patch.object(manager, "_answer", later):
+            engine.scan(wanted, request)
+            engine.step()
+            until(lambda: engine.scan(wanted, request) == [Lookup.MISS] * 3)
+            asked = manager._requests["late"]
+            go.set()
+            until(lambda: manager._told)
+        self.assertEqual((asked.job, asked.rows), (None, {}))
+
     def test_what_raises_in_a_question(self) -> None:
         """Nothing is found, and it is said; the engine goes on."""
         engine, wanted = self.engine(), keys("p", 3)

@@ -150,11 +150,13 @@ class Worker:
     def _run(self) -> None:
         while not self._stopped:
             self._wake.clear()
+            self._idle.clear()
             try:
                 pause = self._turn()
             except Exception:
                 log.exception("kvstored: the tier goes on")
                 pause = _TROUBLED_SECONDS
             if pause != 0:
-                self._idle.set()
+                if not self._wake.is_set():
+                    self._idle.set()
                 self._wake.wait(pause)

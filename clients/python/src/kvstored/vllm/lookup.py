@@ -117,7 +117,7 @@ class Lookups:
         # Deques and dicts are shared without a lock: each operation on them is atomic.
         self._answers: "collections.OrderedDict[Any, _Answers]" = collections.OrderedDict()  # by request
         self._counted: "collections.OrderedDict[Any, Dict[Any, bool]]" = collections.OrderedDict()  # by request: first answers
-        self._sources: Dict[Any, Dict[Any, str]] = {}  # by request: of blocks that are not in DRAM
+        self._sources: "collections.OrderedDict[Any, Dict[Any, str]]" = collections.OrderedDict()  # by request: of blocks that are not in DRAM
         self._added = 0  # answers since they were last counted
         self._news: Deque[Tuple[Any, _Answers]] = collections.deque()  # for the next step
         self._heard = -math.inf  # when a step began to ask
@@ -506,7 +506,7 @@ class Lookups:
             if i >= near:
                 named[key] = BUCKET if i >= near + disk or not each and bucket else DISK
         while len(self._sources) > _REQUESTS:
-            self._sources.pop(next(iter(self._sources)))
+            self._sources.popitem(last=False)
 
     # ---- single blocks -------------------------------------------------------------
 

@@ -24,7 +24,7 @@ import time
 from typing import Any, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _groups, options
-from .._engine import Complaints, find
+from .._engine import Complaints, find, never_raises, nothing
 from .._groups import FULL, Member
 from ..client import Asking, Client
 from ..errors import Error
@@ -37,7 +37,7 @@ from .compare import forms_of
 from .families import Asked, Family, family
 from .groups import Groups
 from .jobs import Worker
-from .order import Order, group, named, number
+from .order import Order, group, named, number, positions
 from .space import fingerprint
 from .stats import Counters, Events, definitions
 from .transfers import PoolWorker
@@ -62,6 +62,8 @@ _MISS_SECONDS = 5.0  # after which a request that waits asks again
 _WAIT_SECONDS = 0.05  # between looks at what comes up from below
 _DENIED_SECONDS = 30.0  # for which a space that the daemon refuses is not asked for again
 _LOADS = 3  # of one request: one whose loads fail is computed in the end
+_TOGETHER = 2048  # blocks, with those before them, that the thread asks for at a time: some 20 ms
+_BURST = 4  # times the timeout that a request waits at most where many come in one step
 _REQUESTS = 4096  # of which it is known how often they loaded
 
 #: The keys of ``"kvstored"``, an object in kv_connector_extra_config.
@@ -107,10 +109,12 @@ class Store(NamedTuple):
 class _Request:
     """What a request has asked for, and its lease."""
 
-    def __init__(self, context: Any, now: float) -> None:
-        self.context, self.until = context, now
+    def __init__(self, context: Any, timeout: float) -> None:
+        now = time.monotonic()
+        self.context, self.until, self.last = context, now + timeout, now + _BURST * timeout
         self.keys: Dict[Any, None] = {}
-        self.answered = self.loading = self.finished = False
+        self.fresh = True  # of this step
+        self.answered = self.late = self.loading = self.finished = False
         self.family: Optional[Family] = None  # the question about it
         self.job: Optional[Job] = None
         self.wanted: Collection[Any] = ()  # keys of the job, in its order
@@ -156,6 +160,7 @@ class Manager(OffloadingManager):
         self._long: Deque[List[_Request]] = collections.deque()  # of questions that its own thread asks, until they are told
         self._told: Deque[List[_Request]] = collections.deque()  # with an answer of which no step has heard
         self._denied = 0.0  # until when the daemon refuses a space
+        self._able = self._told_kinds()
         self._heard = False  # whether this step has looked for answers
         self._canaries: "collections.OrderedDict[str, None]" = collections.OrderedDict()  # requests that compute what is there
         self._rising: Deque[_Request] = collections.deque()  # whose blocks come up
@@ -171,6 +176,7 @@ class Manager(OffloadingManager):
     def on_new_request(self, req_context: Any) -> Any:
         return RequestOffloadingContext()
 
+    @never_raises(lambda _: LookupResult.MISS)
     def lookup(self, key: Any, req_context: Any) -> Any:
         """HIT for a block that is leased, in DRAM; RETRY while the daemon is asked, or
         the block comes up; else MISS."""
@@ -178,16 +184,20 @@ class Manager(OffloadingManager):
         if self._pending() and not self._heard:
             self._heard = True  # an answer in the middle of a scan would be one to a part of it
             self._hear()
-        if not self._client.attached or self._loads.get(req_context.req_id, 0) >= _LOADS:
+        if not self._client.attached or not self._able or self._loads.get(req_context.req_id, 0) >= _LOADS:
             return LookupResult.MISS
         request = self._requests.get(req_context.req_id)
+        if request is not None and request.rows and not request.loading and request.epoch != self._client.epoch:
+            self._drop(req_context.req_id)  # what was found is not there any more
+            request = None
         if request is None:
-            request = self._requests[req_context.req_id] = _Request(req_context, now + self._timeout)
+            request = self._requests[req_context.req_id] = _Request(req_context, self._timeout)
             self._fresh.append(request)
         if not request.answered:
-            if request in self._fresh:
+            if request.fresh:
                 request.keys[key] = None
-            return LookupResult.RETRY if now < request.until else LookupResult.MISS
+            request.late = request.late or now >= request.until
+            return LookupResult.MISS if request.late else LookupResult.RETRY
         if key in request.rows:
             return LookupResult.HIT
         return LookupResult.RETRY if key in request.wanted and now < request.until else LookupResult.MISS
@@ -212,15 +222,17 @@ class Manager(OffloadingManager):
         before = None if found is None else found[0].before(found[1][0])
         return Part(number(name), [named(key) for key in keys], before, [list(of) for of in zip(*rows)])
 
+    @never_raises(nothing(None))
     def complete_load(self, keys: Collection[Any], req_context: Any) -> None:
         self._events.loading(keys, self._space_id)  # the lease is held until it is dropped
         self._events.loaded(req_context.req_id, list(keys), self._space_id)
         self._events.taken([req_context.req_id])
         self._drop(req_context.req_id)
 
+    @never_raises(lambda _: PrepareStoreOutput(keys_to_store=[], store_spec=Store([]), evicted_keys=[]))
     def prepare_store(self, keys: Collection[Any], req_context: Any) -> Any:
         """Names the blocks: the workers reserve and copy. With no daemon nothing is stored."""
-        runs = self._order.runs(req_context, list(keys)) if self._client.attached and self._told_kinds() else []
+        runs = self._order.runs(req_context, list(keys)) if self._client.attached and self._able else []
         if any(run.before is None for run in runs):  # then their order is not vLLM's
             runs = []
         stored = [key for run in runs for key in run.keys]
@@ -234,6 +246,7 @@ class Manager(OffloadingManager):
         store = Store(parts, req_context.req_id in self._canaries)
         return PrepareStoreOutput(keys_to_store=stored, store_spec=store, evicted_keys=[])
 
+    @never_raises(nothing(None))
     def on_request_finished(self, req_context: Any) -> None:
         self._loads.pop(req_context.req_id, None)
         self._order.forget(req_context)
@@ -241,6 +254,7 @@ class Manager(OffloadingManager):
         if request is not None and not request.loading:
             self._drop(req_context.req_id)
 
+    @never_raises(nothing(None))
     def on_schedule_end(self, context: Any = None) -> None:
         """What was asked for in this step goes out; leases that waited too long go back."""
         if self._pending() and not self._heard:  # of requests that are gone
@@ -248,6 +262,8 @@ class Manager(OffloadingManager):
         self._heard = False
         if self._fresh:
             asked, self._fresh = self._fresh, []
+            for request in asked:
+                request.fresh = False
             if short(sum(len(request.keys) for request in asked), [request.context for request in asked]):
                 self._ask(asked)
             else:
@@ -293,6 +309,7 @@ class Manager(OffloadingManager):
         hybrid model with a draft model's layers nothing is found."""
         if len(self._names) > 1:
             self._groups.tell({c.group_idx: None if c.is_eagle_group else c.sliding_window_size_in_chunks or 0 for c in configs})
+            self._able = self._told_kinds()
 
     def _told_kinds(self) -> bool:
         """Whether it is known what a prefix needs of each group."""
@@ -314,11 +331,11 @@ class Manager(OffloadingManager):
 
     def _question(self, asked: List[_Request], patient: bool = False) -> Optional[_Question]:
         """One question for the prompts of a step, None where nothing is to be asked."""
-        if time.monotonic() < self._denied or not self._told_kinds():
+        if time.monotonic() < self._denied or not self._able:
             return None
         about: List[Family] = []
         for request in asked:
-            request.family = None if request.finished else self._family(request)
+            request.family = None if request.finished or request.late else self._family(request)
             if request.family is not None:
                 about.append(request.family)
         if not about:
@@ -367,7 +384,18 @@ class Manager(OffloadingManager):
             self._ask_later(question.requests)
 
     def _ask_later(self, requests: List[_Request]) -> None:
-        self._long.append(requests)
+        """Has the thread ask, some at a time: each question has its own time to be answered."""
+        some: List[_Request] = []
+        blocks = 0
+        for request in requests:
+            request.until = request.last
+            size = len(request.keys) + len(positions(request.context))
+            if some and blocks + size > _TOGETHER:
+                self._long.append(some)
+                some, blocks = [], 0
+            some.append(request)
+            blocks += size
+        self._long.append(some)
         self._asker.wake()
 
     def _hear(self) -> None:
@@ -394,7 +422,7 @@ class Manager(OffloadingManager):
         canary = job.worth.chunks > 0 and self._canary > 0 and random.randrange(self._canary) == 0
         if canary:
             self._compute(request)
-        if good and job.id and not canary:
+        if good and job.id and not canary and not request.late:
             self._take(request, job, epoch)
         else:
             job.release_soon()
@@ -464,7 +492,9 @@ class Manager(OffloadingManager):
         """Asks what is long, or was not sent at once, and waits for the answer."""
         if not self._long:
             return None
-        question = None
+        question, until = None, time.monotonic() + self._timeout
+        for request in self._long[0]:
+            request.until = min(until, request.last)
         try:
             question = self._question(self._long[0], patient=True)
             if question is not None:
@@ -486,7 +516,7 @@ class Manager(OffloadingManager):
         if request.finished or job is None:
             return 0
         try:
-            job.wait(ALL, _WAIT_SECONDS)
+            job.wait(ALL, max(_WAIT_SECONDS / (1 + len(self._rising)), 1e-3))
             self._rise(request, job)
             over = job.state.done or request.ready or time.monotonic() > request.until
         except (Error, IndexError):  # it was lost

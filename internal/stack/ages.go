@@ -100,6 +100,7 @@ func (a *ages) sweep(ctx context.Context) error {
 		ks, more := a.book.Due(sweepAtOnce)
 		if len(ks) > 0 {
 			if err := a.remove(ctx, ks); err != nil {
+				a.book.Again(ks)
 				return err
 			}
 			a.book.Removed(ks)

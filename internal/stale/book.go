@@ -31,8 +31,8 @@ type Book struct {
 		sync.RWMutex
 		spaces map[key.SpaceID]*space
 		peak   int // of spaces
+		slots  calendar
 		stamps int
-		next   uint32 // the earliest end
 	}
 }
 
@@ -57,7 +57,8 @@ func New() *Book {
 
 func newBook(started time.Time, now func() time.Time, wall func() int64) *Book {
 	b := &Book{started: started, now: now, wall: wall}
-	b.mu.spaces, b.mu.next = make(map[key.SpaceID]*space), math.MaxUint32
+	b.mu.spaces = make(map[key.SpaceID]*space)
+	b.mu.slots.lists = make(map[uint32][]key.Key)
 	return b
 }
 
@@ -156,7 +157,7 @@ func (b *Book) stored(id key.SpaceID, hs []key.Hash, seconds, now uint32) {
 	}
 	for _, h := range hs {
 		if s.Bounded() {
-			b.note(sp, h, s, now)
+			b.note(id, sp, h, s, now)
 		} else {
 			b.forget(sp, h)
 		}
@@ -165,16 +166,19 @@ func (b *Book) stored(id key.SpaceID, hs []key.Hash, seconds, now uint32) {
 }
 
 // note puts a stamp in the book. The mutex is held.
-func (b *Book) note(sp *space, h key.Hash, s Stamp, now uint32) {
+func (b *Book) note(id key.SpaceID, sp *space, h key.Hash, s Stamp, now uint32) {
+	was, known := sp.stamps[h]
 	if sp.stamps == nil {
 		sp.stamps = make(map[key.Hash]held)
 		b.bounds.Store(true)
 	}
-	if _, known := sp.stamps[h]; !known {
+	sp.stamps[h] = held{s, now}
+	if !known {
 		b.mu.stamps++
 	}
-	sp.stamps[h] = held{s, now}
-	b.await(s, now)
+	if !known || was.Stamp != s {
+		b.mu.slots.add(key.Key{Space: id, Hash: h}, s, now)
+	}
 }
 
 // forget takes a stamp out of the book. The mutex is held.
@@ -214,7 +218,7 @@ func (b *Book) Found(k key.Key, s Stamp) (alive bool) {
 		s = was.Stamp
 	}
 	if s.Bounded() {
-		b.note(sp, k.Hash, s, now)
+		b.note(k.Space, sp, k.Hash, s, now)
 	}
 	return !s.over(now)
 }
@@ -271,7 +275,7 @@ func (b *Book) stamp(id key.SpaceID, ks []key.Key, most, now uint32) {
 			s.Born = now
 		}
 		s = s.within(most)
-		b.note(sp, k.Hash, s, now)
+		b.note(id, sp, k.Hash, s, now)
 	}
 }
 
@@ -285,7 +289,10 @@ func (b *Book) Of(k key.Key) Stamp {
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.stampOf(k)
+	if sp := b.mu.spaces[k.Space]; sp != nil {
+		return sp.stamps[k.Hash].Stamp
+	}
+	return Stamp{}
 }
 
 // Over reports whether the time of a chunk has come.
@@ -293,32 +300,45 @@ func (b *Book) Over(k key.Key) bool {
 	if !b.active() {
 		return false
 	}
-	return b.Of(k).over(b.Now())
+	s := b.Of(k)
+	return s.Bounded() && s.over(b.Now())
 }
 
-// Each calls fn, under the mutex, with the number of each of hs, chunks of a space, that is
-// over, in ascending order.
+// Each calls fn with the number of each of hs, chunks of a space, that is over, in
+// ascending order.
 func (b *Book) Each(id key.SpaceID, hs []key.Hash, fn func(i int)) {
 	if !b.active() {
 		return
 	}
 	now := b.Now()
+	var over [round]bool
 	for at := 0; at < len(hs); at += round {
-		b.eachOf(id, hs[:min(at+round, len(hs))], at, now, fn)
-	}
-}
-
-// eachOf is Each for hs from number at on.
-func (b *Book) eachOf(id key.SpaceID, hs []key.Hash, at int, now uint32, fn func(i int)) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	if sp := b.mu.spaces[id]; sp != nil {
-		for ; at < len(hs); at++ {
-			if sp.stamps[hs[at]].over(now) {
-				fn(at)
+		part := hs[at:min(at+round, len(hs))]
+		if !b.overIn(id, part, now, &over) {
+			continue
+		}
+		for i := range part {
+			if over[i] {
+				fn(at + i)
 			}
 		}
 	}
+}
+
+// overIn says which of hs are over, and whether any is.
+func (b *Book) overIn(id key.SpaceID, hs []key.Hash, now uint32, over *[round]bool) (any bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	sp := b.mu.spaces[id]
+	if sp == nil || len(sp.stamps) == 0 {
+		return false
+	}
+	for i, h := range hs {
+		s, known := sp.stamps[h]
+		over[i] = known && s.over(now)
+		any = any || over[i]
+	}
+	return any
 }
 
 // Stats is a snapshot of a Book.
@@ -387,127 +407,3 @@ func shorter(a, b uint32) uint32 {
 	}
 	return a
 }
-
-// slotSeconds is how much later than its end a chunk may be told as due: all stamps are
-// looked at once in so long at most.
-const slotSeconds = 4
-
-// Due tells up to most chunks that are over, and tells them again until Removed has
-// forgotten them. more says that there may be further ones.
-func (b *Book) Due(most int) (ks []key.Key, more bool) {
-	now := b.Now()
-	if !b.isDue(now) {
-		return nil, false
-	}
-	b.walk(func(part []key.Key) bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for _, k := range part {
-			s := b.stampOf(k)
-			b.await(s, now)
-			if s.over(now) && len(ks) < most {
-				ks = append(ks, k)
-			}
-		}
-		return len(ks) < most
-	})
-	return ks, len(ks) == most
-}
-
-// isDue reports whether some chunk is over, and has the walk that follows find the next end.
-func (b *Book) isDue(now uint32) bool {
-	if !b.active() {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.mu.next/slotSeconds >= now/slotSeconds {
-		return false
-	}
-	b.mu.next = math.MaxUint32
-	return true
-}
-
-// await has Due look for a stamp once it is over. The mutex is held.
-func (b *Book) await(s Stamp, now uint32) {
-	if s.over(now) { // perhaps only of a clock that is ahead
-		s.Dies = min(s.Dies, now-slotSeconds)
-	}
-	if s.Bounded() {
-		b.mu.next = min(b.mu.next, s.Dies)
-	}
-}
-
-// walk calls do with the chunks that have stamps, up to round at a time and without the
-// mutex, until it returns false. Those that come meanwhile may be missing.
-func (b *Book) walk(do func(ks []key.Key) bool) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	ks := make([]key.Key, 0, round)
-	tell := func() bool {
-		b.mu.RUnlock()
-		defer b.mu.RLock()
-		defer func() { ks = ks[:0] }()
-		return do(ks)
-	}
-	for id, sp := range b.mu.spaces {
-		for h := range sp.stamps {
-			if ks = append(ks, key.Key{Space: id, Hash: h}); len(ks) == round && !tell() {
-				return
-			}
-		}
-	}
-	tell()
-}
-
-// stampOf is Of with the mutex held.
-func (b *Book) stampOf(k key.Key) Stamp {
-	if sp := b.mu.spaces[k.Space]; sp != nil {
-		return sp.stamps[k.Hash].Stamp
-	}
-	return Stamp{}
-}
-
-// Removed forgets chunks that are over and in no tier any more. One that was stored
-// anew meanwhile stays in the book.
-func (b *Book) Removed(ks []key.Key) {
-	now := b.Now()
-	for part := range slices.Chunk(ks, round) {
-		b.removed.Add(b.forgetIf(part, func(i int, h held) bool { return h.over(now) }))
-	}
-}
-
-// Prune drops the stamps of chunks of which gone reports that no tier has them. It
-// calls gone without a lock, until it returns false.
-func (b *Book) Prune(gone func(ks []key.Key) (is []bool, goOn bool)) {
-	if !b.active() {
-		return
-	}
-	b.walk(func(ks []key.Key) bool {
-		is, goOn := gone(ks)
-		if now := uint64(b.Now()); goOn {
-			b.forgetIf(ks, func(i int, h held) bool { return is[i] && uint64(h.noted)+graceSeconds <= now })
-		}
-		return goOn
-	})
-}
-
-// forgetIf takes those of ks out of the book whose stamps may go, and returns how many.
-func (b *Book) forgetIf(ks []key.Key, may func(i int, h held) bool) (n uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i, k := range ks {
-		sp := b.mu.spaces[k.Space]
-		if sp == nil {
-			continue
-		}
-		if h, known := sp.stamps[k.Hash]; known && may(i, h) {
-			b.forget(sp, k.Hash)
-			b.drop(k.Space, sp)
-			n++
-		}
-	}
-	return n
-}
-
-const graceSeconds = uint64(Grace / 1e9)

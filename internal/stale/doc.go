@@ -28,7 +28,7 @@
 //
 // # Bounds
 //
-// Some 50 bytes for each chunk with a bound. Stamps of chunks that are in no tier any
+// Some 105 bytes for each chunk with a bound. Stamps of chunks that are in no tier any
 // more are dropped by Prune, in rounds, not before [Grace] after they were noted: a
 // chunk is stamped shortly before it becomes visible.
 //

@@ -206,6 +206,11 @@ class Job:
             raise IndexError(f"job {self.id} was given back")
         return self._refs[:] if self._needs else self._refs[: len(self) * self.ranks]
 
+    def placed(self) -> List[Tuple[int, int, int]]:
+        """Address, bytes and checksum of what :attr:`refs` are of."""
+        arena = self._arena(0)
+        return [(arena.at(at, n), n, total) for at, total, n, _ in self.refs]
+
     def _row(self, i: int, rank: int) -> wire.Row:
         """What a Ref has."""
         ready = self._state.ready.chunks

@@ -23,6 +23,7 @@ from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, 
 from .. import _groups, bulk, options
 from .._engine import Complaints, find, never_raises, nothing
 from .._groups import Member
+from ..answers import Need
 from ..chains import Chains, digests
 from ..client import Client
 from ..device import Device, Streams
@@ -170,10 +171,11 @@ class KvstoredLinker(UnifiedCacheLinker):
             self._prefill.asked(keys[-1], (len(keys) - longest) * self._page)
         if not longest:
             return nothing
-        payloads, rows = iter(job.payloads(0, len(job))), {}
-        for side, member in zip(sides, members):
-            first, end = member.kind.needs(self._page, len(before), len(before) + longest)
-            rows.update(zip(((side.name, key) for key in keys[first - len(before) : end - len(before)]), payloads))
+        payloads, rows = iter(job.placed()), {}
+        needs = job.needs or [Need(0, len(before), len(job), 0, 0, 0)]
+        for side, need in zip(sides, needs):
+            first = need.first - len(before)
+            rows.update(zip(((side.name, key) for key in keys[first : first + need.chunks]), payloads))
         return nothing._replace(ends=[n for n in there.ends if n <= longest], rows=rows, job=job)
 
     def _forget(self, rid: str) -> None:

@@ -480,6 +480,28 @@ class Pool(Served):
                 self.assertEqual(engine.found(of, requests[name]), 4)
         self.assertEqual(asks, [1] * 6)
 
+    def test_questions_that_are_not_answered(self) -> None:
+        """So many at most: the thread asks what is more, one after the other."""
+        engine, wanted = self.engine(lookup_timeout=30), keys("many", 2)
+        questions, ask, asks = engine.manager._questions, engine.manager._client.ask, []
+
+        def noted(*given: Any, **more: Any) -> Any:
+            asks.append(threading.current_thread().name)
+            return ask(*given, **more)
+
+        self.daemon.pause()
+        try:
+            with mock.patch.object(asking, "_UNANSWERED", 3), mock.patch.object(engine.manager._client, "ask", noted):
+                for n in range(6):
+                    engine.scan(wanted, engine.request(f"many {n}", wanted))
+                    engine.step()
+                until(lambda: "kvstored-vllm-ask" in asks)
+                self.assertEqual((len(questions._asked), asks.count("MainThread")), (3, 3))
+        finally:
+            self.daemon.resume()
+        for n in range(6):
+            self.assertEqual(engine.found(wanted, engine.request(f"many {n}", wanted)), 0)
+
     def test_an_answer_that_is_late(self) -> None:
         """Its request is computed: nothing is held for it."""
         engine, wanted = self.engine(lookup_timeout=0.1), keys("late", 3)

@@ -14,6 +14,7 @@ from ..job import Job
 from .order import positions
 
 INLINE_BLOCKS = 256  # of one step: a block takes 3 us of the scheduler's thread, one before it 1.5; a step some ms
+_UNANSWERED = 64  # questions at most
 
 
 def short(blocks: int, contexts: Iterable[Any]) -> bool:
@@ -30,6 +31,11 @@ class Questions:
 
     def __bool__(self) -> bool:
         return bool(self._asked)
+
+    @property
+    def full(self) -> bool:
+        """Whether so many wait for an answer that no more are to be asked."""
+        return len(self._asked) >= _UNANSWERED
 
     def add(self, asking: Asking, answer: Callable[[List[Job]], Any]) -> bool:
         """``answer`` takes the jobs. False where the daemon took no question at once: another

@@ -174,7 +174,7 @@ class Lookups:
             self._hear()
         self._heard = -math.inf
         contexts = {a.request: a.context for a in itertools.islice(self._queue, INLINE_BLOCKS)}
-        if contexts and self.worker.idle and short(len(self._queue), contexts.values()):
+        if contexts and self.worker.idle and not self.questions.full and short(len(self._queue), contexts.values()):
             asked, self._queue = self._queue, collections.deque()
             self._ask(asked, patient=False)
         self._ask_later()

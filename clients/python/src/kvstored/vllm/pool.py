@@ -264,7 +264,7 @@ class Manager(OffloadingManager):
             asked, self._fresh = self._fresh, []
             for request in asked:
                 request.fresh = False
-            if short(sum(len(request.keys) for request in asked), [request.context for request in asked]):
+            if not self._questions.full and short(sum(len(request.keys) for request in asked), [request.context for request in asked]):
                 self._ask(asked)
             else:
                 self._ask_later(asked)

@@ -163,7 +163,7 @@ func (r *release) command(ctx context.Context, name string, args ...string) *exe
 
 // numberOf reads the version in the source, without its v.
 func numberOf(source string) (string, error) {
-	path := filepath.Join(source, "internal", "cli", "human", "version.go")
+	path := filepath.Join(source, "internal", "human", "human.go")
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("-source: %w", err)

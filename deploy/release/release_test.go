@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -29,6 +30,13 @@ import (
 )
 
 var reproducible = flag.String("reproducible", "", "systems, such as linux/amd64, that TestReproducible compiles everything for twice: minutes each")
+
+func TestNumberOfThisSource(t *testing.T) {
+	number, err := numberOf("../..")
+	if err != nil || !regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(number) {
+		t.Errorf("the version of this source is %q, %v", number, err)
+	}
+}
 
 // Two clones of a commit in different folders make the same files, byte for byte, of
 // programs that were compiled anew for each, on machines with different names.

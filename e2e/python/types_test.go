@@ -32,7 +32,7 @@ func TestTypes(t *testing.T) {
 	t.Parallel()
 	command := npmExec(t)
 	dir := t.TempDir()
-	for _, folder := range []string{filepath.Join(client(), "src", "kvstored"), filepath.Join(daemon.Root(), "internal", "demo", "llamacpp")} {
+	for _, folder := range []string{filepath.Join(client(), "src", "kvstored"), filepath.Join(daemon.Root(), "cmd", "kvstored", "llamacpp")} {
 		if err := os.CopyFS(filepath.Join(dir, filepath.Base(folder)), os.DirFS(folder)); err != nil {
 			t.Fatal(err)
 		}

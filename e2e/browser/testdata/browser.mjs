@@ -16,12 +16,12 @@ const patience = 120_000;
 // everywhere opens a page of its own for each of light and dark, wide and narrow, calls look
 // with it, and takes a picture. It prints what was wrong, and ends with status 1 then. A page
 // must load from its own address only, say nothing to the console, be as wide as the screen,
-// hide nothing at its side, and have no faint text. A page that takes too long ends its turn;
+// hide nothing at its side, and have no faint text. A page that takes too long ends all;
 // what it shows then is told.
 export async function everywhere(url, pictures, look) {
   const problems = [];
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"], timeout: patience });
-  for (const colorScheme of ["light", "dark"]) {
+  all: for (const colorScheme of ["light", "dark"]) {
     for (const width of [1280, 390]) {
       const wrong = (text) => problems.push(`${url}, ${colorScheme}, ${width} px: ${text}`);
       const context = await browser.newContext({ colorScheme, viewport: { width, height: 900 } });
@@ -41,6 +41,7 @@ export async function everywhere(url, pictures, look) {
       } catch (error) {
         if (!(error instanceof errors.TimeoutError)) throw error;
         wrong(`took too long: ${oneLine(error.message)}; it shows: ${oneLine(await shown(page))}`);
+        break all; // a browser that has begun to draw nothing draws no other page either
       }
       await context.close();
     }

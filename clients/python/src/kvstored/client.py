@@ -812,8 +812,12 @@ class Asking:
     def poll(self) -> Optional[List[Job]]:
         """The jobs, None as long as there may be an answer in time. Returns at once; after
         jobs it must not be called again. Raises what the daemon refuses as a mistake."""
-        if self.link is not None and self.call is not None and not self.link.answered(self.call) and time.monotonic() < self.deadline:
-            return None
+        if self.link is not None and self.call is not None and not self.link.answered(self.call):
+            now = time.monotonic()
+            if 4 * (now - self._began) < self.deadline - self._began:
+                self.arrived = self.link._arrived  # what was sent before it is no sign of life
+            if now < self.deadline:
+                return None
         return self.wait()[0]
 
 

@@ -25,8 +25,8 @@ const (
 	vocabulary = 2048
 )
 
-// blocks are the tokens of a block, and the bytes of their KV, of those of
-// e2e/engines/models.py that are timed.
+// blocks are the tokens of a block, and the bytes of their KV, of the timed models of
+// e2e/engines/models.py.
 var blocks = map[string]struct{ block, bytes int }{"llama": {32, 128 << 10}, "narrow": {64, 96 << 10}}
 
 // options are what the command line says.

@@ -462,7 +462,7 @@ class Pool(Served):
 
     def test_many_requests_of_one_step(self) -> None:
         """They are asked for some at a time, and each question has its own time to be answered."""
-        engine, wanted = self.engine(lookup_timeout=0.4), {name: keys(name, 4) for name in "uvwxyz"}
+        engine, wanted = self.engine(lookup_timeout=2), {name: keys(name, 4) for name in "uvwxyz"}
         for name, of in wanted.items():
             engine.store(of, engine.request(f"stores {name}", of))
         requests, asks = {name: engine.request(name, of) for name, of in wanted.items()}, []
@@ -470,7 +470,7 @@ class Pool(Served):
 
         def slow(prompts: Any, **more: Any) -> Any:
             asks.append(len(prompts))
-            time.sleep(0.15)  # all together take longer than one may
+            time.sleep(0.4)  # a slow daemon: six questions take longer than one may
             return ask(prompts, **more)
 
         with mock.patch.object(asking, "INLINE_BLOCKS", 0), mock.patch.object(pool, "_TOGETHER", 8), mock.patch.object(engine.manager._client, "ask", slow):

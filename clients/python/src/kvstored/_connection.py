@@ -218,7 +218,7 @@ class Link:
             raise
 
     def doubt(self, seconds: float, arrived: int) -> None:
-        """After so many seconds in vain: if nothing came either, nobody tries before something
+        """After so many seconds in vain: if no frame came either, calls fail at once until a frame
         has, such as the answer to a ping."""
         if seconds >= _DOUBT and self._arrived == arrived and not self.stalled:
             self.stalled = True

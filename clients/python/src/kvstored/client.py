@@ -815,7 +815,7 @@ class Asking:
         if self.link is not None and self.call is not None and not self.link.answered(self.call):
             now = time.monotonic()
             if 4 * (now - self._began) < self.deadline - self._began:
-                self.arrived = self.link._arrived  # what was sent before it is no sign of life
+                self.arrived = self.link._arrived  # a reply to an older call is no sign of life
             if now < self.deadline:
                 return None
         return self.wait()[0]

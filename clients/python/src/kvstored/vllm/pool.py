@@ -62,7 +62,7 @@ _MISS_SECONDS = 5.0  # after which a request that waits asks again
 _WAIT_SECONDS = 0.05  # between looks at what comes up from below
 _DENIED_SECONDS = 30.0  # for which a space that the daemon refuses is not asked for again
 _LOADS = 3  # of one request: one whose loads fail is computed in the end
-_TOGETHER = 2048  # blocks, with those before them, that the thread asks for at a time: some 20 ms
+_TOGETHER = 2048  # blocks of a question of the thread, their prefixes counted: some 20 ms
 _BURST = 4  # times the timeout that a request waits at most where many come in one step
 _REQUESTS = 4096  # of which it is known how often they loaded
 
@@ -118,7 +118,7 @@ class _Request:
         self.family: Optional[Family] = None  # the question about it
         self.job: Optional[Job] = None
         self.wanted: Collection[Any] = ()  # keys of the job, in its order
-        self.rows: Dict[Any, List[Row]] = {}  # of those that are there, by rank: kept, as the job may be lost
+        self.rows: Dict[Any, List[Row]] = {}  # of blocks that are there, by rank: kept, as the job may be lost
         self.epoch = 0
 
     @property
@@ -188,7 +188,7 @@ class Manager(OffloadingManager):
             return LookupResult.MISS
         request = self._requests.get(req_context.req_id)
         if request is not None and request.rows and not request.loading and request.epoch != self._client.epoch:
-            self._drop(req_context.req_id)  # what was found is not there any more
+            self._drop(req_context.req_id)  # its blocks are not there any more
             request = None
         if request is None:
             request = self._requests[req_context.req_id] = _Request(req_context, self._timeout)

@@ -64,7 +64,8 @@ var valuesLeft = map[string]string{
 	"sieve": "; kvstored-lab alone has that policy, and simulates it",
 	"gdsf":  "; kvstored-lab alone has that policy, and simulates it",
 
-	"selective": "; " + leftToTenure,
+	"back":      "; auto writes when DRAM evicts, once the disk is full; until then nothing is gained by waiting",
+	"selective": "; disk.policy: tenure, the default, writes what is worth it, with either mode",
 }
 
 const leftToBridge = "ZeroMQ is published by `kvstored-router bridge`, which has a flag for it"

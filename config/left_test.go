@@ -18,6 +18,8 @@ func TestKeysThatLeft(t *testing.T) {
 		"events: {port: 5557}":                     "unknown key",
 		"arena: {spin: 0s}":                        "arena: is no key any more: engines are waited for 50 us",
 		"cpu: {policy: sieve}":                     `cpu.policy: want lru, lfu, fifo, mru, arc, s3fifo or tenure, not "sieve"; kvstored-lab alone has that policy`,
+		"write: {mode: back}":                      `write.mode: want auto or through, not "back"; auto writes when DRAM evicts, once the disk is full`,
+		"write: {mode: selective}":                 `write.mode: want auto or through, not "selective"; disk.policy: tenure, the default, writes what is worth it`,
 		"route: {models: [{name: m}], port: 9465}": "route: is no key any more: the router is a program of its own",
 	} {
 		if _, err := loadText(t, text); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -84,12 +86,12 @@ func TestRewrite(t *testing.T) {
 // Keys within braces and in lists leave by themselves.
 func TestRewriteWithinLines(t *testing.T) {
 	for old, want := range map[string]string{
-		"":                                            "",
-		"cpu: {capacity: 1GiB} # mine\n":              "cpu: {capacity: 1GiB} # mine\n",
-		"write: {mode: back, queue: 1GiB} # b\n":      "write: {mode: back} # b\n",
-		"write: {queue: 1GiB, mode: back}\n":          "write: {mode: back}\n",
-		"write: {queue: 1GiB}\n":                      "write: {}\n",
-		"events: {topic: \"a, b}\", enabled: true}\n": "events: {enabled: true}\n",
+		"":                               "",
+		"cpu: {capacity: 1GiB} # mine\n": "cpu: {capacity: 1GiB} # mine\n",
+		"write: {mode: through, queue: 1GiB} # b\n":                                                                            "write: {mode: through} # b\n",
+		"write: {queue: 1GiB, mode: through}\n":                                                                                "write: {mode: through}\n",
+		"write: {queue: 1GiB}\n":                                                                                               "write: {}\n",
+		"events: {topic: \"a, b}\", enabled: true}\n":                                                                          "events: {enabled: true}\n",
 		"events: {topic: [a, {b: c}], tokens: true, enabled: true, batches: 1}\n":                                              "events: {enabled: true}\n",
 		"spaces:\n- priority: 1 # p\n  match: a\n- match: b\n  priority: 2\n  max_age: 1h\n":                                   "spaces:\n- match: a\n- match: b\n  max_age: 1h\n",
 		"events:\n  topic:\n  - a\n  - b\n  enabled: true\n":                                                                   "events:\n  enabled: true\n",

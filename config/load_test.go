@@ -188,7 +188,7 @@ f.yaml:4:23: limits.connections: want a whole number, not the string "1e999"`,
 			want: `
 f.yaml:1:17: chunk.tokens: want 1 to 65536, not 0
 f.yaml:1:26: chunk.hash: want sha256 or xxh64, not "md5"
-f.yaml:2:15: write.mode: want auto, through or back, not "never"
+f.yaml:2:15: write.mode: want auto or through, not "never"
 f.yaml:2:34: write.unsafe_age: want 0, or at least 1s, not 20ms
 f.yaml:3:20: prefetch.policy: want best_effort, wait_complete or timeout, not "maybe"
 f.yaml:3:37: prefetch.deadline: want above 0s, not -1s

@@ -91,9 +91,9 @@ func (s *S3) Enabled() bool { return s.Bucket != "" }
 
 // Write says when chunks are written to the tiers below DRAM; a bucket is never full.
 type Write struct {
-	// through writes after every commit, back when DRAM evicts, auto as through until the disk
-	// is full and then as back.
-	Mode string `yaml:"mode" oneof:"auto,through,back"`
+	// through writes after every commit, auto too until the disk is full, and then when DRAM
+	// evicts.
+	Mode string `yaml:"mode" oneof:"auto,through"`
 	// With auto, longest that a chunk is in DRAM only, over a full disk; 0s is for ever. A
 	// kill costs these chunks.
 	UnsafeAge time.Duration `yaml:"unsafe_age" range:"0,1s.." reload:"at once"`
@@ -101,7 +101,6 @@ type Write struct {
 
 // The write modes.
 const (
-	WriteAuto    = "auto"    // as WriteThrough while the disk has room for all, then as WriteBack
+	WriteAuto    = "auto"    // as WriteThrough while the disk has room for all, then when DRAM evicts a chunk
 	WriteThrough = "through" // after every commit
-	WriteBack    = "back"    // when DRAM evicts it
 )

@@ -33,7 +33,7 @@ there. Each is an error, and the exit code is 1. So is what keeps the disk tier
 from being opened (a full disk, missing rights), without which serve would start
 and go on trying. What serve
 would start with, but hardly as it was meant, is a warning. Both are printed on
-standard error. Nothing is changed; with write.mode auto or back the speed of the
+standard error. Nothing is changed; with write.mode auto the speed of the
 disk is measured, with up to 64 MiB in a file that is gone at once. What a user may do counts: run it as the
 daemon's. --file-only leaves the machine out: for the configuration of another
 machine, or of a daemon that runs.
@@ -217,7 +217,7 @@ const (
 // daemon, at the speed of the disk, and warns where that is too long. Mode through
 // leaves little to write.
 func checkStop(ctx context.Context, out, warn io.Writer, c *config.Config) {
-	if !c.Disk.Enabled() || c.Write.Mode != config.WriteAuto && c.Write.Mode != config.WriteBack {
+	if !c.Disk.Enabled() || c.Write.Mode != config.WriteAuto {
 		return
 	}
 	speed := 0.0

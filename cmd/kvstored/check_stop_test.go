@@ -17,7 +17,7 @@ func TestCheckStop(t *testing.T) {
 		warns       string
 	}{
 		{"auto", "1h", "# stop: write.mode auto leaves up to 64 MiB in DRAM only; at ", ""},
-		{"back", "0s", "# stop: write.mode back leaves up to ", "stop.flush is 0 ms, but to write"},
+		{"auto", "0s", "# stop: write.mode auto leaves up to ", "stop.flush is 0 ms, but to write"},
 		{"through", "0s", "", ""},
 	} {
 		dir := t.TempDir()

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"time"
 
@@ -28,11 +29,12 @@ const leaseAge = 150 * time.Millisecond
 // setup is what a life of the daemon is configured with.
 type setup struct {
 	mode     string
-	policies [2]string // of DRAM, of the disk
+	disk     config.Bytes // 0: room for all
+	policies [2]string    // of DRAM, of the disk
 }
 
 var (
-	modes    = []string{config.WriteThrough, config.WriteBack, config.WriteAuto}
+	modes    = []string{config.WriteThrough, config.WriteAuto}
 	policies = policy.All()
 )
 
@@ -48,7 +50,7 @@ func setupOf(n int, rng *rand.Rand) setup {
 func (s setup) of(o conditions) func(*config.Config) {
 	return func(c *config.Config) {
 		c.CPU.Capacity, c.CPU.Policy = 16<<20, s.policies[0]
-		c.Disk.Capacity, c.Disk.Policy = 2<<30, s.policies[1]
+		c.Disk.Capacity, c.Disk.Policy = cmp.Or(s.disk, 2<<30), s.policies[1]
 		c.Write.Mode = s.mode
 		c.Lease.MaxAge = leaseAge
 		c.Log.Level = "error"

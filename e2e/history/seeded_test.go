@@ -163,8 +163,8 @@ func (s remembers) Get(ctx context.Context, p client.Prompt, first int) ([][]byt
 // The checker finds bugs, each of its kind.
 func TestSeededBugs(t *testing.T) {
 	through := setup{mode: "through", policies: [2]string{"lru", "lru"}}
-	back := through
-	back.mode = "back"
+	full := through // chunks wait in DRAM
+	full.mode, full.disk = "auto", 64<<20
 	for name, tc := range map[string]struct {
 		wrap  func(store) store
 		setup setup
@@ -173,7 +173,7 @@ func TestSeededBugs(t *testing.T) {
 		"a delete that skips the disk":        {func(s store) store { return skipsDisk{s} }, through, []promise{undeleted, unflushed}},
 		"a release that always says ok":       {func(s store) store { return alwaysOK{s} }, through, []promise{leaseBroken, wrongBytes}},
 		"a commit of what is there already":   {func(s store) store { return grantsAgain{s} }, through, []promise{twoValues}},
-		"a flush that writes nothing":         {func(s store) store { return flushesNothing{s} }, back, []promise{unflushed}},
+		"a flush that writes nothing":         {func(s store) store { return flushesNothing{s} }, full, []promise{unflushed}},
 		"payloads under each other's keys":    {func(s store) store { return swaps{s} }, through, []promise{wrongBytes}},
 		"a cache that nobody tells to forget": {caches(), through, []promise{undeleted, twoValues}},
 	} {

@@ -62,3 +62,32 @@ func TestKillUnderAuto(t *testing.T) {
 	d.Start()
 	s.Check(t, d.Socket, load.Every)
 }
+
+// TestKillUnderThrough: twelve prompts, several times DRAM together, are whole after a kill
+// without a flush, once nothing waits to be written.
+func TestKillUnderThrough(t *testing.T) {
+	t.Parallel()
+	d := load.Folder(t, 16<<20, 1<<30, func(c *config.Config) { c.Write.Mode = config.WriteThrough })
+	d.Start()
+	c, err := client.Dial(t.Context(), d.Socket, client.Options{Name: "kill", Space: &load.Space})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s := load.NewBook()
+	for ; s.Next < 12; s.Next++ {
+		chain := load.Chain(t, load.Space, s.Next, 40) // some 5 MiB
+		if err := load.Put(t.Context(), c, chain); err != nil {
+			t.Fatal(err)
+		}
+		s.Committed[s.Next], s.Flushed[s.Next] = chain, chain
+	}
+	for begun := time.Now(); d.Stats().Store.Written["disk"].Waiting > 0; time.Sleep(10 * time.Millisecond) { // between two looks
+		if time.Since(begun) > 30*time.Second {
+			t.Fatal("chunks wait to be written that nothing holds back")
+		}
+	}
+	d.Kill()
+	d.Start()
+	s.Check(t, d.Socket, load.Every)
+}

@@ -122,9 +122,7 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	d.metrics = newMetrics(d)
-	if err = d.makeStack(); err != nil {
-		return d, err
-	}
+	d.makeStack()
 	d.loadLearned()
 	d.sample = newSample(d)
 	d.guard = newGuard(d.manifest, from)
@@ -165,13 +163,9 @@ func (d *Daemon) starting() (stop func(), err error) {
 	}, nil
 }
 
-func (d *Daemon) makeStack() error {
-	mode, err := stack.ParseWriteMode(d.cfg.Write.Mode)
-	if err != nil {
-		return fmt.Errorf("write.mode: %w", err)
-	}
+func (d *Daemon) makeStack() {
 	o := stack.Options{
-		Hot: d.cpu, Write: stack.WriteOptions{Mode: mode},
+		Hot: d.cpu, Write: stack.WriteOptions{Auto: d.cfg.Write.Mode == config.WriteAuto},
 		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Distrusted: &d.distrusted, Events: d.events, Loaded: d.metrics.loaded, Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Tier would be a tier
@@ -188,7 +182,6 @@ func (d *Daemon) makeStack() error {
 		})
 	}
 	d.stack = stack.NewStack(o)
-	return nil
 }
 
 func (d *Daemon) makeServer() {

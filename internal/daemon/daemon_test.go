@@ -123,7 +123,6 @@ func TestNewLeavesNothing(t *testing.T) {
 		"listen.resp":               func(c *config.Config) { c.Listen.RESP = []string{taken.Addr().String()} },
 		"listen.resp_password_file": func(c *config.Config) { c.Listen.RESPPasswordFile = "/nonexistent" },
 		"cpu.policy":                func(c *config.Config) { c.CPU.Policy = "none" },
-		"write.mode":                func(c *config.Config) { c.Write.Mode = "sideways" },
 		"disk":                      func(c *config.Config) { c.Disk.Paths = []string{good.Listen.Socket + "-file"} },
 	} {
 		cfg := good

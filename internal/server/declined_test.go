@@ -30,7 +30,7 @@ func TestMissedDeclined(t *testing.T) {
 		"full":    {fail: tier.ErrNoSpace, want: explain.Total{Tier: "disk", Reason: "declined_no_space", Tokens: 4 * tokens}},
 		"failing": {fail: errors.New("input/output error"), want: explain.Total{Tier: "disk", Reason: "declined_failed", Tokens: 4 * tokens}},
 		"the budget of writes is spent": {
-			o:    options{write: stack.WriteOptions{Workers: 1}},
+			o:    options{workers: 1},
 			prep: func(r *rig, _ *raw) { r.stack.Set(stack.Settings{DiskBytesPerDay: 24 * 3 * size / 2}) },
 			want: explain.Total{Tier: "disk", Reason: "declined_write_budget", Tokens: 2 * tokens},
 		},

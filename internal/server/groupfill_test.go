@@ -11,7 +11,6 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
@@ -248,7 +247,7 @@ func TestReserveGroupsShort(t *testing.T) {
 // no room for, though its full chunks were granted already: it is shorter.
 func TestReserveGroupsLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{capacity: mib, limits: ledger.Limits{Unwritten: size / 2}, write: stack.WriteOptions{Mode: stack.WriteBack}})
+		r := newRig(t, options{capacity: mib, limits: ledger.Limits{Unwritten: size / 2}})
 		c, m := r.hybrid(10, 1)
 		for n := uint64(20); r.arena.Stats().UsedBytes <= mib-11*size; n++ {
 			r.store(chain(n, 1), 0, 1)

@@ -9,12 +9,8 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/key"
 )
-
-// writeModes are those in which what waits to be written differs.
-var writeModes = map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack}
 
 // never is a deadline that no test waits for.
 const never = 24 * time.Hour
@@ -39,95 +35,87 @@ func (r *rig) lease(c *client.Client, p *key.Chain) (*client.Job, client.State) 
 // room.
 func TestJobsDoNotWaitForTheirClient(t *testing.T) {
 	const room = mib / size // chunks that DRAM has room for
-	for name, mode := range writeModes {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{capacity: mib, write: stack.WriteOptions{Mode: mode}})
-				long, other := chain(1, 2*room), chain(2, room/2)
-				for from := 0; from < 2*room; from += room / 2 {
-					r.onDisk(long, from, from+room/2)
-				}
-				r.onDisk(other, 0, room/2)
-				c := r.dial(client.Options{})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: mib})
+		long, other := chain(1, 2*room), chain(2, room/2)
+		for from := 0; from < 2*room; from += room / 2 {
+			r.onDisk(long, from, from+room/2)
+		}
+		r.onDisk(other, 0, room/2)
+		c := r.dial(client.Options{})
 
-				j, st := r.lease(c, long)
-				if n := int(st.Ready.Chunks); !st.Done || st.Reason != client.StoppedOverBudget || n < room/2 || n > room {
-					t.Errorf("a prompt of twice DRAM: %+v", st)
-				}
-				_, none := r.lease(c, other)
-				if none.Reason != client.StoppedOverBudget || int(st.Ready.Chunks+none.Ready.Chunks) > room {
-					t.Errorf("where all is leased by the client: %+v", none)
-				}
-				r.must(j.Release(t.Context()))
+		j, st := r.lease(c, long)
+		if n := int(st.Ready.Chunks); !st.Done || st.Reason != client.StoppedOverBudget || n < room/2 || n > room {
+			t.Errorf("a prompt of twice DRAM: %+v", st)
+		}
+		_, none := r.lease(c, other)
+		if none.Reason != client.StoppedOverBudget || int(st.Ready.Chunks+none.Ready.Chunks) > room {
+			t.Errorf("where all is leased by the client: %+v", none)
+		}
+		r.must(j.Release(t.Context()))
 
-				_, st = r.lease(c, other)
-				if int(st.Ready.Chunks) != room/2 || st.Reason != client.Complete {
-					t.Errorf("after the release: %+v", st)
-				}
-				_, st = r.lease(c, long) // beside what the client has leased
-				if n := int(st.Ready.Chunks); st.Reason != client.StoppedOverBudget || n == 0 || n > room/2 {
-					t.Errorf("beside half of DRAM: %+v", st)
-				}
-			})
-		})
-	}
+		_, st = r.lease(c, other)
+		if int(st.Ready.Chunks) != room/2 || st.Reason != client.Complete {
+			t.Errorf("after the release: %+v", st)
+		}
+		_, st = r.lease(c, long) // beside what the client has leased
+		if n := int(st.Ready.Chunks); st.Reason != client.StoppedOverBudget || n == 0 || n > room/2 {
+			t.Errorf("beside half of DRAM: %+v", st)
+		}
+	})
 }
 
 // A reserve with a wait ends at once where all of DRAM is the client's, and what
 // is to be written does not help; it is no_space only after its time.
 func TestReservesDoNotWaitForTheirClient(t *testing.T) {
 	const room = mib / size
-	for name, mode := range writeModes {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{capacity: mib, write: stack.WriteOptions{Mode: mode}})
-				mine, next := chain(1, room), chain(2, 2)
-				r.onDisk(mine, 0, room/2)
-				r.onDisk(mine, room/2, room)
-				c := r.dial(client.Options{})
-				j, st := r.lease(c, mine)
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				defer cancel()
-				// What the watermark keeps free first.
-				for i := 0; ; i++ {
-					f, err := c.Reserve(ctx, client.Chain(chain(uint64(10+i), 1)), client.ReserveOptions{Size: size, Wait: never})
-					if f != nil && f.Len() == 1 {
-						continue
-					}
-					if err == nil && f.Reason() != client.StoppedOverBudget || err != nil && !errors.Is(err, client.ErrOverBudget) {
-						t.Errorf("with %d chunks leased: %v", st.Ready.Chunks, err)
-					}
-					break
-				}
-				// Another client waits for this one, as long as it says.
-				o := r.dial(client.Options{})
-				var f *client.Fill
-				var err error
-				r.takes(20*time.Second, "a wait in vain", func() {
-					f, err = o.Reserve(ctx, client.Chain(next), client.ReserveOptions{Size: size, Wait: 20 * time.Second})
-				})
-				if !errors.Is(err, client.ErrNoSpace) && (err != nil || f.Len() != 0 || f.Reason() != client.StoppedNoSpace) {
-					t.Errorf("after its time another client has %v", err)
-				}
-				got := make(chan error, 1)
-				go func() {
-					f, err := o.Reserve(ctx, client.Chain(next), client.ReserveOptions{Size: size, Wait: never})
-					if err == nil && f.Len() != 2 {
-						err = errors.New(f.Reason().String())
-					}
-					got <- err
-				}()
-				r.until("it waits", func() bool { return r.hot.Ledger().Stats().Filling > 0 })
-				r.must(j.Release(t.Context()))
-				if err := <-got; err != nil {
-					t.Errorf("woken by the release: %v", err)
-				}
-				if r.hot.Ledger().Stats().ClassBytes[ledger.Lease] == 0 {
-					t.Error("nothing is filled")
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{capacity: mib})
+		mine, next := chain(1, room), chain(2, 2)
+		r.onDisk(mine, 0, room/2)
+		r.onDisk(mine, room/2, room)
+		c := r.dial(client.Options{})
+		j, st := r.lease(c, mine)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		// What the watermark keeps free first.
+		for i := 0; ; i++ {
+			f, err := c.Reserve(ctx, client.Chain(chain(uint64(10+i), 1)), client.ReserveOptions{Size: size, Wait: never})
+			if f != nil && f.Len() == 1 {
+				continue
+			}
+			if err == nil && f.Reason() != client.StoppedOverBudget || err != nil && !errors.Is(err, client.ErrOverBudget) {
+				t.Errorf("with %d chunks leased: %v", st.Ready.Chunks, err)
+			}
+			break
+		}
+		// Another client waits for this one, as long as it says.
+		o := r.dial(client.Options{})
+		var f *client.Fill
+		var err error
+		r.takes(20*time.Second, "a wait in vain", func() {
+			f, err = o.Reserve(ctx, client.Chain(next), client.ReserveOptions{Size: size, Wait: 20 * time.Second})
 		})
-	}
+		if !errors.Is(err, client.ErrNoSpace) && (err != nil || f.Len() != 0 || f.Reason() != client.StoppedNoSpace) {
+			t.Errorf("after its time another client has %v", err)
+		}
+		got := make(chan error, 1)
+		go func() {
+			f, err := o.Reserve(ctx, client.Chain(next), client.ReserveOptions{Size: size, Wait: never})
+			if err == nil && f.Len() != 2 {
+				err = errors.New(f.Reason().String())
+			}
+			got <- err
+		}()
+		r.until("it waits", func() bool { return r.hot.Ledger().Stats().Filling > 0 })
+		r.must(j.Release(t.Context()))
+		if err := <-got; err != nil {
+			t.Errorf("woken by the release: %v", err)
+		}
+		if r.hot.Ledger().Stats().ClassBytes[ledger.Lease] == 0 {
+			t.Error("nothing is filled")
+		}
+	})
 }
 
 // A prompt longer than DRAM, stored and read in pieces, makes room for itself:

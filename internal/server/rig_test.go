@@ -79,7 +79,7 @@ type options struct {
 	touch    func([]byte, bool) error // see arena.Options
 	limits   ledger.Limits
 	hook     tierfault.Hook // in front of the disk
-	write    stack.WriteOptions
+	workers  int            // that write to the disk; 0: as usual
 	quotas   []stack.Quota
 	lone     bool // no disk
 	far      bool // the disk is in the place of the remote tier
@@ -112,7 +112,7 @@ func newRig(t testing.TB, o options) *rig {
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
 	r.disk = tiertest.NewMemory("disk", 64*mib)
-	so := stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.disk}}, Write: o.write, Quotas: o.quotas, Events: o.Events, RoomWait: o.roomWait, Log: zerolog.Nop()}
+	so := stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.disk}}, Write: stack.WriteOptions{Workers: o.workers}, Quotas: o.quotas, Events: o.Events, RoomWait: o.roomWait, Log: zerolog.Nop()}
 	if o.lone {
 		so.Below = nil
 	}

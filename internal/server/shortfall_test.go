@@ -42,7 +42,7 @@ func TestWhyMissed(t *testing.T) {
 			want: explain.Total{Tier: "cpu", Reason: "evicted", Tokens: 4 * tokens},
 		},
 		"declined: the writer was behind": {
-			o: options{capacity: 256 * kib, limits: ledger.Limits{Unwritten: size / 2}, write: stack.WriteOptions{Mode: stack.WriteBack}},
+			o: options{capacity: 256 * kib, limits: ledger.Limits{Unwritten: size / 2}},
 			prep: func(r *rig, _ *raw) {
 				r.store(p, 0, 4)
 				r.store(chain(2, 14), 0, 14)

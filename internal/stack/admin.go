@@ -86,7 +86,7 @@ type Settings struct {
 	// DiskBytesPerDay bounds the bytes written to the disk, against wear, with
 	// bursts of up to an hour's share; 0 = unlimited.
 	DiskBytesPerDay int64
-	// UnsafeAge bounds how long WriteAuto leaves a chunk in DRAM alone, give or take
+	// UnsafeAge bounds how long Auto leaves a chunk in DRAM alone, give or take
 	// the seconds between two looks; 0 = not at all.
 	UnsafeAge time.Duration
 }

@@ -241,7 +241,7 @@ func TestOverWhileLoaded(t *testing.T) {
 // TestOverInTransit: a chunk whose time comes while it waits to be written is not written.
 func TestOverInTransit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{write: stack.WriteOptions{Mode: stack.WriteBack}})
+		r := newRig(t, options{mode: held})
 		c := tiertest.Chain(1, 2)
 		r.putAged(c, 2, time.Minute)
 		time.Sleep(time.Minute)

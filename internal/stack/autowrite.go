@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// autoWrite is the rule of WriteAuto. While the tier has room for all, chunks are
-// written after their commit. Once it has evicted something a copy of a chunk that
-// DRAM has would be in the place of another chunk: so chunks wait until DRAM evicts
-// them, a flush comes, or they are too old. The two change over at any moment, as
+// writeRule says when a chunk is written. While the tier has room for all, that is right
+// after its commit. Once the tier has evicted something a copy of a chunk that
+// DRAM has would be in the place of another chunk: so with auto chunks wait until DRAM
+// evicts them, a flush comes, or they are too old. The two change over at any moment, as
 // nothing but the start of a write depends on it.
-type autoWrite struct {
-	full atomic.Bool
+type writeRule struct {
+	auto bool
+	full atomic.Bool // of auto: the tier is
 	// unsafeAge is how long a chunk may wait in a full tier's queue, in nanoseconds;
 	// 0 = for ever.
 	unsafeAge atomic.Int64
@@ -28,19 +29,17 @@ type autoWrite struct {
 const roomAgain = 1
 
 // holds reports whether chunks that are committed wait until DRAM evicts them.
-func (r *writeRule) holds() bool {
-	return r.mode == WriteBack || r.mode == WriteAuto && r.auto.full.Load()
-}
+func (r *writeRule) holds() bool { return r.full.Load() }
 
 // clock is the age of the writer in seconds, as items have it.
-func (r *writeRule) clock() uint32 { return uint32(time.Since(r.auto.began) / time.Second) }
+func (r *writeRule) clock() uint32 { return uint32(time.Since(r.began) / time.Second) }
 
 // old is the time at or before which the chunks that are held came that are to be
 // written now; false if they may be of any age.
 func (r *writeRule) old() (before uint32, bounded bool) {
-	age := time.Duration(r.auto.unsafeAge.Load())
-	since := time.Since(r.auto.began) - age
-	if r.mode != WriteAuto || age == 0 || since < 0 {
+	age := time.Duration(r.unsafeAge.Load())
+	since := time.Since(r.began) - age
+	if age == 0 || since < 0 {
 		return 0, false
 	}
 	return uint32(since / time.Second), true
@@ -57,7 +56,7 @@ func (w *writer) wakeForOld() {
 
 // setUnsafeAge replaces the bound.
 func (w *writer) setUnsafeAge(age time.Duration) {
-	w.when.auto.unsafeAge.Store(int64(age))
+	w.when.unsafeAge.Store(int64(age))
 	w.wakeForOld()
 }
 
@@ -87,8 +86,8 @@ func (o occupancy) lacksRoom(before occupancy) bool {
 
 // noteRoom looks whether the tier has room for all.
 func (w *writer) noteRoom() {
-	a := &w.when.auto
-	if w.when.mode != WriteAuto {
+	a := &w.when
+	if !a.auto {
 		return
 	}
 	a.looking.Lock()

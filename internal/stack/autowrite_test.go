@@ -22,7 +22,7 @@ const maxChain = 16
 func newAuto(t *testing.T, age time.Duration) *rig {
 	t.Helper()
 	r := newRig(t, options{
-		disk: tiertest.NewMemory("disk", 8*size), write: stack.WriteOptions{Mode: stack.WriteAuto},
+		disk: tiertest.NewMemory("disk", 8*size), mode: auto,
 		hook: inOrder,
 	})
 	r.Stack.Set(stack.Settings{UnsafeAge: age})
@@ -146,7 +146,7 @@ func TestAutoWriteFar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		remote := tiertest.NewMemory("remote", 64*mib)
 		r := newRig(t, options{
-			disk: tiertest.NewMemory("disk", 8*size), remote: struct{ tier.Tier }{remote}, write: stack.WriteOptions{Mode: stack.WriteAuto},
+			disk: tiertest.NewMemory("disk", 8*size), remote: struct{ tier.Tier }{remote}, mode: auto,
 		})
 		r.putChain(1, 10)
 		r.wantAuto(10, true)

@@ -77,8 +77,8 @@ func TestDeleteOfWhatIsStoredMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hot := &between{}
 		r := newRig(t, options{
-			write: stack.WriteOptions{Mode: stack.WriteBack},
-			hot:   func(h tier.Hot) tier.Hot { hot.Hot = h; return hot },
+			mode: held,
+			hot:  func(h tier.Hot) tier.Hot { hot.Hot = h; return hot },
 		})
 		c := r.putChain(1, 2)
 		hot.do = func() {

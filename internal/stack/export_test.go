@@ -53,3 +53,10 @@ func (s *Stack) Marked(full, space key.SpaceID) bool { return s.index.mark(full,
 func (s *Stack) Turns() (wanted, entered, demoting int64) {
 	return s.turns.wanted.Load(), s.turns.entered.Load(), s.demotingBytes.Load()
 }
+
+// HoldWrites has chunks wait until DRAM evicts them, as over tiers that stay full.
+func (s *Stack) HoldWrites() {
+	for _, l := range s.levels.below {
+		l.writer.when.full.Store(true)
+	}
+}

@@ -113,8 +113,8 @@ type Written struct {
 	Waiting int                   `json:"waiting"` // chunks not yet written
 	Missed  int                   `json:"missed"`  // of those dropped, chunks that will be offered again
 	Workers int                   `json:"workers"` // that write at a time
-	// Held says that chunks wait until DRAM evicts them, as in mode back, and in mode
-	// auto while the tier is full; HeldBytes is what does.
+	// Held says that chunks wait until DRAM evicts them, as the tier is full; HeldBytes is
+	// what does.
 	Held      bool  `json:"held"`
 	HeldBytes int64 `json:"held_bytes"`
 }

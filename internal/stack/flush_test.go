@@ -194,8 +194,8 @@ func TestDeleteSpaceDuringWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		r := newRig(t, options{
-			write: stack.WriteOptions{Mode: stack.WriteBack, Workers: 1},
-			hook:  tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+			mode: held, write: stack.WriteOptions{Workers: 1},
+			hook: tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
 		})
 		c, other := r.putChain(1, 3), r.putChain(2, 1)
 		r.evict()
@@ -241,13 +241,13 @@ func TestDeleteDuringWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gate := make(chan struct{})
-				mode := stack.WriteThrough
+				mode := through
 				if evicted {
-					mode = stack.WriteBack
+					mode = held
 				}
 				r := newRig(t, options{
-					write: stack.WriteOptions{Mode: mode, Workers: 1},
-					hook:  tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+					mode: mode, write: stack.WriteOptions{Workers: 1},
+					hook: tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
 				})
 				c := r.putChain(1, 3)
 				if evicted {

@@ -15,10 +15,10 @@ import (
 const fourth = tier.Remote + 1
 
 // newFour is a rig whose tiers below DRAM are disk, a fourth one, and remote.
-func newFour(t *testing.T, write stack.WriteOptions, disk, toy, remote *tiertest.Memory) *rig {
+func newFour(t *testing.T, mode writing, disk, toy, remote *tiertest.Memory) *rig {
 	t.Helper()
 	return newRig(t, options{
-		write: write, disk: disk,
+		mode: mode, disk: disk,
 		more: []stack.Below{{Place: fourth, Tier: toy}, {Place: tier.Remote, Tier: struct{ tier.Tier }{remote}}},
 	})
 }
@@ -38,15 +38,15 @@ func (r *rig) lose(p tier.Place, from *tiertest.Memory, c *key.Chain) {
 // A fourth tier is stacked without a change of the store: a stored chunk reaches
 // it, comes up from it, is deleted there, and is found again by the next process.
 func TestFourthTier(t *testing.T) {
-	for _, write := range []stack.WriteOptions{{Mode: stack.WriteThrough}, {Mode: stack.WriteBack}} {
+	for _, mode := range []writing{through, held} {
 		const n = 8
 		toy := tiertest.NewMemory("toy", 64*mib)
 		synctest.Test(t, func(t *testing.T) {
 			disk := tiertest.NewMemory("disk", 64*mib)
 			remote := tiertest.NewMemory("remote", 64*mib)
-			r := newFour(t, write, disk, toy, remote)
+			r := newFour(t, mode, disk, toy, remote)
 			c, other := r.putChain(1, n), r.putChain(2, n)
-			if write.Mode == stack.WriteBack {
+			if mode == held {
 				r.evict()
 			}
 			r.flush()
@@ -85,7 +85,7 @@ func TestFourthTier(t *testing.T) {
 			r.flush()
 		})
 		synctest.Test(t, func(t *testing.T) {
-			r := newFour(t, write, tiertest.NewMemory("disk", 64*mib), toy.Reopen(), tiertest.NewMemory("remote", 64*mib))
+			r := newFour(t, mode, tiertest.NewMemory("disk", 64*mib), toy.Reopen(), tiertest.NewMemory("remote", 64*mib))
 			synctest.Wait()
 			c := tiertest.Chain(1, n)
 			r.see(c)

@@ -42,7 +42,7 @@ func (r *rig) evictSlowly(gate <-chan struct{}, left func()) {
 func leaving(t *testing.T) (r *rig, c *key.Chain, gate, evicted chan struct{}) {
 	gate, evicted = make(chan struct{}), make(chan struct{})
 	out := make(chan struct{})
-	r = newRig(t, options{write: stack.WriteOptions{Mode: stack.WriteBack, Workers: 1}})
+	r = newRig(t, options{mode: held, write: stack.WriteOptions{Workers: 1}})
 	c = r.putChain(1, 2)
 	go func() {
 		defer close(evicted)
@@ -228,12 +228,12 @@ func TestDeleteDuringLateLoad(t *testing.T) {
 // take the second one's chunk back.
 func TestStoreAgainWhileWritten(t *testing.T) {
 	for name, late := range map[string]bool{"before the write": false, "after the write": true} {
-		for kind, mode := range map[string]stack.WriteMode{"an entry": stack.WriteThrough, "a victim": stack.WriteBack} {
+		for kind, mode := range map[string]writing{"an entry": through, "a victim": held} {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					gate := make(chan struct{})
 					puts := 0
-					r := newRig(t, options{write: stack.WriteOptions{Mode: mode}, hook: func(c tierfault.Call) tierfault.Fault {
+					r := newRig(t, options{mode: mode, hook: func(c tierfault.Call) tierfault.Fault {
 						if c.Op != tierfault.Put {
 							return tierfault.Fault{}
 						}
@@ -243,7 +243,7 @@ func TestStoreAgainWhileWritten(t *testing.T) {
 						return tierfault.Fault{Until: gate, Late: late}
 					}})
 					c := r.putChain(1, 1)
-					if mode == stack.WriteBack {
+					if mode == held {
 						r.evict()
 					}
 					synctest.Wait() // the first write waits at the gate
@@ -262,7 +262,7 @@ func TestStoreAgainWhileWritten(t *testing.T) {
 						return
 					}
 					r.put(c, 0, 1, size)
-					if mode == stack.WriteBack {
+					if mode == held {
 						r.evict()
 					}
 					synctest.Wait()

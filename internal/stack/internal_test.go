@@ -118,17 +118,6 @@ func TestSampler(t *testing.T) {
 	}
 }
 
-func TestParseWriteMode(t *testing.T) {
-	for s, want := range map[string]WriteMode{"through": WriteThrough, "back": WriteBack, "auto": WriteAuto} {
-		if got, err := ParseWriteMode(s); got != want || err != nil {
-			t.Errorf("%s: got %d, %v; want %d", s, got, err, want)
-		}
-	}
-	if _, err := ParseWriteMode("Through"); err == nil {
-		t.Error("an unknown mode is accepted")
-	}
-}
-
 // The items remembered for a tier in trouble are bounded; the oldest goes first.
 func TestMissedBound(t *testing.T) {
 	const more = 10

@@ -76,12 +76,10 @@ func reopened(t *testing.T, n int, o options, deleted ...int) (*rig, *key.Chain)
 // is not granted again, and is a hit once the gap is filled.
 func TestOrphanKeepsItsKey(t *testing.T) {
 	for name, deleted := range map[string][]int{"the first": {0, 1}, "in between": {2, 3}, "all but the last": {0, 1, 2, 3, 4}} {
-		for mode, w := range map[string]stack.WriteOptions{
-			"through": {Mode: stack.WriteThrough}, "back": {Mode: stack.WriteBack}, "auto": {Mode: stack.WriteAuto},
-		} {
-			t.Run(name+", "+mode, func(t *testing.T) {
+		for written, mode := range modes {
+			t.Run(name+", "+written, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r, c := reopened(t, 6, options{write: w}, deleted...)
+					r, c := reopened(t, 6, options{mode: mode}, deleted...)
 					want := make([]stack.GrantStatus, 6)
 					for i := range want {
 						want[i] = stack.Exists
@@ -189,7 +187,7 @@ func TestStoredWhileTheDiskFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, c, branch := left(t, 2)
 		r := newRig(t, options{
-			scanning: true, write: stack.WriteOptions{Mode: stack.WriteBack}, disk: disk, planner: &shy{Memory: disk},
+			scanning: true, mode: held, disk: disk, planner: &shy{Memory: disk},
 		})
 		r.see(c)
 		r.see(branch)
@@ -254,10 +252,10 @@ func TestFirstCopyStays(t *testing.T) {
 // Bytes that a disk did not tell of when others were stored under their key do
 // not come back after those.
 func TestStoredComesAfterUntold(t *testing.T) {
-	for name, w := range map[string]stack.WriteOptions{"through": {Mode: stack.WriteThrough}, "back": {Mode: stack.WriteBack}} {
+	for name, mode := range map[string]writing{"through": through, "held": held} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{write: w})
+				r := newRig(t, options{mode: mode})
 				c := tiertest.Chain(1, 1)
 				r.see(c)
 				o := r.NewOwner()
@@ -275,7 +273,7 @@ func TestStoredComesAfterUntold(t *testing.T) {
 				if got := r.value(o, c); got != 7 {
 					t.Errorf("read %d after 7 was stored", got)
 				}
-				if n := r.Stack.Stats().Replaced; n != 1 && w.Mode == stack.WriteBack {
+				if n := r.Stack.Stats().Replaced; n != 1 && mode == held {
 					t.Errorf("%d chunks replaced; want 1", n)
 				}
 			})

@@ -32,7 +32,7 @@ func TestFlushLastWritesTheMostValuableFirst(t *testing.T) {
 			puts = append(puts, call.Keys[0])
 			return tierfault.Fault{Delay: time.Second}
 		}
-		r := newRig(t, options{hook: slow, write: stack.WriteOptions{Mode: stack.WriteBack, Workers: 1}})
+		r := newRig(t, options{hook: slow, mode: held, write: stack.WriteOptions{Workers: 1}})
 		old, hot, tail, young := r.putChain(1, 3), r.putChain(2, 3), r.putChain(3, 3), r.putChain(4, 3)
 		r.Touch(hot, 0, 3)
 		r.Touch(hot, 0, 1)
@@ -78,7 +78,7 @@ func TestFlushLastOfTwoTiers(t *testing.T) {
 			remote := tiertest.NewMemory("remote", 64*mib)
 			r := newRig(t, options{
 				hook: hung(tier.Disk), remote: struct{ tier.Tier }{tierfault.Wrap(remote, hung(tier.Remote))},
-				write: stack.WriteOptions{Mode: stack.WriteBack},
+				mode: held,
 			})
 			c := r.putChain(1, 5)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -15,11 +15,7 @@ import (
 // A space that is kept local is never written to the remote tier nor looked for
 // there, in any write mode, and does not depend on it.
 func TestKeepLocal(t *testing.T) {
-	for name, w := range map[string]stack.WriteOptions{
-		"through": {Mode: stack.WriteThrough},
-		"back":    {Mode: stack.WriteBack},
-		"auto":    {Mode: stack.WriteAuto},
-	} {
+	for name, mode := range modes {
 		for where, lone := range map[string]bool{"with a disk": false, "without": true} {
 			t.Run(name+" "+where, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -30,7 +26,7 @@ func TestKeepLocal(t *testing.T) {
 						}
 						return tierfault.Fault{}
 					})
-					r := newRig(t, options{write: w, remote: struct{ tier.Tier }{far}, lone: lone})
+					r := newRig(t, options{mode: mode, remote: struct{ tier.Tier }{far}, lone: lone})
 					r.KeepLocal(c.Space)
 					o := r.NewOwner()
 					defer r.CloseOwner(o)

@@ -88,11 +88,11 @@ func TestFlushOffersMissed(t *testing.T) {
 	})
 }
 
-// With write-back a victim goes to disk first. That the remote tier was off
+// Where chunks are held a victim goes to disk first. That the remote tier was off
 // then is made up for by a flush.
 func TestMissedVictims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFarRig(t, options{write: stack.WriteOptions{Mode: stack.WriteBack}})
+		r := newFarRig(t, options{mode: held})
 		r.trouble.Set(true)
 		r.putChain(1, 6)
 		r.flush() // opens the breaker

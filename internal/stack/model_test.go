@@ -39,7 +39,7 @@ const modelSize = 8 * kib
 // before, so that a deleted or replaced payload that comes back is recognized.
 type model struct {
 	*rig
-	mode   stack.WriteMode
+	mode   writing
 	calm   bool // no tier is ever in trouble, and those below are roomy
 	remote *tiertest.Memory
 	chains []*key.Chain
@@ -62,7 +62,7 @@ type certain struct {
 	deletes  int // begun
 }
 
-func newModel(t *testing.T, seed uint64, mode stack.WriteMode, calm bool) *model {
+func newModel(t *testing.T, seed uint64, mode writing, calm bool) *model {
 	m := &model{mode: mode, calm: calm, known: make(map[key.Key]*certain)}
 	m.remote = tiertest.NewMemory("remote", 1<<40)
 	room := int64(40 * modelSize)
@@ -72,7 +72,8 @@ func newModel(t *testing.T, seed uint64, mode stack.WriteMode, calm bool) *model
 	o := options{
 		capacity: 24 * modelSize,
 		verify:   5,
-		write:    stack.WriteOptions{Mode: mode, Workers: 3},
+		mode:     mode,
+		write:    stack.WriteOptions{Workers: 3},
 		disk:     tiertest.NewMemory("disk", room),
 		hook:     m.trouble(tier.Disk, seed),
 		breaker:  &tier.BreakerOptions{Failures: 3, Pause: 20 * time.Millisecond, PauseMax: 100 * time.Millisecond, Log: zerolog.Nop()},
@@ -412,7 +413,7 @@ func (m *model) settledAt(c *key.Chain, i int) {
 // mode wants it; and in the end nothing is held, no goroutine runs, and the index is
 // true (rig.stop).
 func TestModel(t *testing.T) {
-	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack, "auto": stack.WriteAuto} {
+	for name, mode := range modes {
 		for weather, calm := range map[string]bool{"calm": true, "stormy": false} {
 			for seed := range uint64(*modelSeeds) {
 				seed += *modelFirst

@@ -231,10 +231,10 @@ func TestFlushIsForced(t *testing.T) {
 	})
 }
 
-// TestWriteBackWants: victims come tail first, and still go down.
-func TestWriteBackWants(t *testing.T) {
+// TestHeldWants: victims come tail first, and still go down.
+func TestHeldWants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, p := newPlanned(t, options{write: stack.WriteOptions{Mode: stack.WriteBack}})
+		r, p := newPlanned(t, options{mode: held})
 		c := tiertest.Chain(1, 8)
 		p.want(true, c, 0, 8)
 		r.put(c, 0, 8, size)
@@ -272,7 +272,7 @@ func TestUnwantedIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := tiertest.NewMemory("remote", 64*mib)
 		r, p := newSlow(t, options{
-			write:  stack.WriteOptions{Mode: stack.WriteBack, Workers: 1},
+			mode: held, write: stack.WriteOptions{Workers: 1},
 			remote: struct{ tier.Tier }{far},
 		})
 		a, b := tiertest.Chain(1, 1), tiertest.Chain(2, 1)

@@ -36,6 +36,7 @@ type options struct {
 	capacity int64 // of DRAM; 0 = 4 MiB
 	entries  int   // of DRAM at most; 0 = as many as come
 	limits   ledger.Limits
+	mode     writing
 	write    stack.WriteOptions
 	verify   int
 	perDay   int64            // written to the disk
@@ -54,6 +55,17 @@ type options struct {
 	policy   string                  // of DRAM; "" = lru
 	loaded   func(tier.Place, time.Duration)
 }
+
+// writing is when chunks are written.
+type writing uint8
+
+const (
+	through writing = iota // right after their commit
+	held                   // when DRAM evicts them
+	auto                   // as through, or held while the disk is full
+)
+
+var modes = map[string]writing{"through": through, "held": held, "auto": auto}
 
 // rig is a Stack over a DRAM tier and tiers in plain memory. When its test
 // ends it must be at rest: nothing held, no block without an entry, and the
@@ -89,6 +101,7 @@ func newRig(t *testing.T, o options) *rig {
 	r.log = events.New(1, events.Options{Pending: 1 << 30, Batches: 1 << 30, Changes: 1 << 30})
 	r.hot = cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
 	so := stack.Options{Hot: r.hot, Write: o.write, Settings: stack.Settings{VerifyHits: o.verify, DiskBytesPerDay: o.perDay}, Quotas: o.quotas, Events: r.log, Loaded: o.loaded, Log: zerolog.Nop()}
+	so.Write.Auto = o.mode == auto
 	if o.hot != nil {
 		so.Hot = o.hot(r.hot)
 	}
@@ -114,6 +127,9 @@ func newRig(t *testing.T, o options) *rig {
 	}
 	so.Below = append(so.Below, o.more...)
 	r.Stack = stack.NewStack(so)
+	if o.mode == held {
+		r.HoldWrites()
+	}
 	if !o.idle {
 		r.start()
 	}

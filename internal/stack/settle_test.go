@@ -22,17 +22,13 @@ var settleRounds = flag.Int("settle.rounds", 300, "rounds of every worker of Tes
 // compares the index with the tiers for every key (rig.stop). Every byte
 // that is read on the way is checked.
 func TestSettle(t *testing.T) {
-	for name, w := range map[string]stack.WriteOptions{
-		"through": {Mode: stack.WriteThrough},
-		"back":    {Mode: stack.WriteBack},
-		"auto":    {Mode: stack.WriteAuto},
-	} {
+	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			const raceSize = 8 * kib
 			r := newRig(t, options{
 				capacity: 24 * raceSize,
 				limits:   ledger.Limits{Lease: 12 * raceSize, Load: 6 * raceSize, Unwritten: 6 * raceSize, Total: 18 * raceSize},
-				write:    w,
+				mode:     mode,
 				verify:   7,
 				disk:     tiertest.NewMemory("disk", 30*raceSize),
 			})

@@ -60,15 +60,15 @@ func (r *rig) readLong(ctx context.Context, o ledger.Owner, c *key.Chain) error 
 // A prompt of 20 times DRAM is stored and read back through one client, which
 // waits for the disk and for nothing else.
 func TestPromptLongerThanDRAM(t *testing.T) {
-	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack, "auto": stack.WriteAuto} {
+	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { storeAndReadLong(t, mode) })
 		})
 	}
 }
 
-func storeAndReadLong(t *testing.T, mode stack.WriteMode) {
-	r := newRig(t, options{limits: usual, write: stack.WriteOptions{Mode: mode}, disk: tiertest.NewMemory("disk", 1<<40), hook: func(c tierfault.Call) tierfault.Fault {
+func storeAndReadLong(t *testing.T, mode writing) {
+	r := newRig(t, options{limits: usual, mode: mode, disk: tiertest.NewMemory("disk", 1<<40), hook: func(c tierfault.Call) tierfault.Fault {
 		if c.Op == tierfault.Recover {
 			return tierfault.Fault{} // time stands still while the rig waits for it
 		}

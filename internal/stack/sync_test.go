@@ -74,12 +74,12 @@ func (d *doubtful) next() (dropped []key.Key, gate chan struct{}, err error) {
 // A flush that comes after one whose sync failed writes again what the disk has
 // dropped for that, before it says that all is durable.
 func TestFlushWritesAgainWhatWasDropped(t *testing.T) {
-	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack, "auto": stack.WriteAuto} {
+	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDoubtful()
 				d.fail = 1
-				r := newRig(t, options{disk: d.Memory, planner: d, write: stack.WriteOptions{Mode: mode}})
+				r := newRig(t, options{disk: d.Memory, planner: d, mode: mode})
 				c := r.putChain(1, 4)
 				if err := r.Flush(t.Context(), true); !errors.Is(err, errIO) {
 					t.Fatalf("the first flush: %v", err)

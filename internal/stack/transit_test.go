@@ -23,7 +23,7 @@ func transitOf(t *testing.T, entries int) (r *rig, c *key.Chain, gate chan struc
 	gate = make(chan struct{})
 	r = newRig(t, options{
 		entries: entries,
-		write:   stack.WriteOptions{Mode: stack.WriteBack},
+		mode:    held,
 		hook:    tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
 	})
 	c = r.putChain(1, 3)
@@ -229,8 +229,8 @@ func TestTransitFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		r := newRig(t, options{
-			write: stack.WriteOptions{Mode: stack.WriteBack},
-			hook:  tierfault.On(tierfault.Put, tierfault.Fault{Until: gate, Err: errors.New("no")}),
+			mode: held,
+			hook: tierfault.On(tierfault.Put, tierfault.Fault{Until: gate, Err: errors.New("no")}),
 		})
 		c := r.putChain(1, 1)
 		r.evict()

@@ -122,7 +122,7 @@ func TestTryBehindWriter(t *testing.T) {
 		gate := make(chan struct{})
 		r := newRig(t, options{
 			disk: tiertest.NewMemory("disk", 64*mib), hook: tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
-			write: stack.WriteOptions{Mode: stack.WriteThrough, Workers: 1},
+			mode: through, write: stack.WriteOptions{Workers: 1},
 		})
 		c := tiertest.Chain(9, 2)
 		for seed := uint64(1); ; seed++ {

@@ -22,7 +22,7 @@ import (
 // victim leaves DRAM when the disk, which hook slows down, has been given it.
 func newCrowded(t *testing.T, hook tierfault.Hook) *rig {
 	t.Helper()
-	r := newRig(t, options{disk: tiertest.NewMemory("disk", 64*mib), hook: hook, write: stack.WriteOptions{Mode: stack.WriteBack, Workers: 4}})
+	r := newRig(t, options{disk: tiertest.NewMemory("disk", 64*mib), hook: hook, mode: held, write: stack.WriteOptions{Workers: 4}})
 	r.putChain(1, 60)
 	synctest.Wait()
 	return r
@@ -266,7 +266,7 @@ func TestTurnHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &tierfault.Switch{Fault: tierfault.Fault{Delay: 10 * time.Second, Err: tier.ErrHung}}
 		r := newRig(t, options{
-			hook: f.Hook, write: stack.WriteOptions{Mode: stack.WriteBack, Workers: 4},
+			hook: f.Hook, mode: held, write: stack.WriteOptions{Workers: 4},
 			breaker: &tier.BreakerOptions{Log: zerolog.Nop()},
 		})
 		r.putChain(1, 60)

@@ -68,10 +68,10 @@ func TestVictimsArePassedOn(t *testing.T) {
 		"the disk refuses":          {true, errors.New("no")},
 		"the disk refuses it first": {false, errors.New("no")},
 	} {
-		for mode, w := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack, "auto": stack.WriteAuto} {
-			t.Run(name+", "+mode, func(t *testing.T) {
+		for written, mode := range modes {
+			t.Run(name+", "+written, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					b := newTwoBelow(t, options{write: stack.WriteOptions{Workers: 1, Mode: w}})
+					b := newTwoBelow(t, options{mode: mode, write: stack.WriteOptions{Workers: 1}})
 					b.diskErr = tc.err
 					c := b.behind()
 					first, second := b.diskGate, b.fgate
@@ -117,7 +117,7 @@ func TestGoneBeforeItsTurn(t *testing.T) {
 // A victim that goes to two tiers is in memory once, and is charged once.
 func TestVictimIsChargedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newTwoBelow(t, options{write: stack.WriteOptions{Workers: 1, Mode: stack.WriteBack}})
+		b := newTwoBelow(t, options{mode: held, write: stack.WriteOptions{Workers: 1}})
 		b.putChain(1, 3)
 		b.evict()
 		synctest.Wait()
@@ -141,10 +141,10 @@ func TestVictimIsChargedOnce(t *testing.T) {
 // What the disk refused has another chance there when DRAM evicts it, even if
 // the remote tier took it.
 func TestDirtyUntilOnDisk(t *testing.T) {
-	for name, mode := range map[string]stack.WriteMode{"through": stack.WriteThrough, "back": stack.WriteBack, "auto": stack.WriteAuto} {
+	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newTwoBelow(t, options{write: stack.WriteOptions{Mode: mode}})
+				b := newTwoBelow(t, options{mode: mode})
 				b.diskErr = errors.New("no")
 				close(b.diskGate)
 				close(b.fgate)

@@ -3,7 +3,6 @@ package stack
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -13,33 +12,10 @@ import (
 	"github.com/kvstored/kvstored/internal/base"
 )
 
-// WriteMode says when a committed chunk is written to the tiers below.
-type WriteMode uint8
-
-// The write modes.
-const (
-	WriteThrough WriteMode = iota // right after commit
-	WriteBack                     // when DRAM evicts it
-	WriteAuto                     // as WriteThrough while the tier has room, then as WriteBack; see autoWrite
-)
-
-// ParseWriteMode reads the configuration's name of a mode.
-func ParseWriteMode(s string) (WriteMode, error) {
-	switch s {
-	case "through":
-		return WriteThrough, nil
-	case "back":
-		return WriteBack, nil
-	case "auto":
-		return WriteAuto, nil
-	}
-	return 0, fmt.Errorf("write mode %q: use auto, through or back", s)
-}
-
 // WriteOptions say which chunks are written behind.
 type WriteOptions struct {
-	Mode    WriteMode
-	Workers int // writes at a time per tier; 0 = 32
+	Auto    bool // chunks wait while a tier is full: see writeRule; else each is written right after its commit
+	Workers int  // writes at a time per tier; 0 = 32
 }
 
 // defaultWorkers is enough small chunks at a time that their records are
@@ -97,12 +73,6 @@ type queue struct {
 	count writeCounters
 }
 
-// writeRule says when a chunk is written.
-type writeRule struct {
-	mode WriteMode
-	auto autoWrite
-}
-
 // writeLimits bound what a writer does, and protects, at a time.
 type writeLimits struct {
 	workers int
@@ -116,11 +86,8 @@ type writeLimits struct {
 func newWriter(l *loader, to *level, o WriteOptions) *writer {
 	w := &writer{queue: queue{sink: newSink(l.dram, to), work: make(chan struct{}, 1)}, loader: l, syncs: syncs{turn: make(chan struct{}, 1)}}
 	w.count.absences, w.count.place = l.absences, to.place
-	w.when.mode = o.Mode
-	if o.Mode == WriteAuto && to.Resident == nil {
-		w.when.mode = WriteThrough // it has room for all
-	}
-	w.exclusive = w.when.mode == WriteAuto && to.rank == 1
+	w.when.auto = o.Auto && to.Resident != nil // else it has room for all
+	w.exclusive = w.when.auto && to.rank == 1
 	w.limits = writeLimits{workers: cmp.Or(o.Workers, defaultWorkers), behind: l.room / behindShare}
 	for _, nearer := range l.levels.below[:to.rank-1] {
 		if nearer.Resident != nil {
@@ -131,7 +98,7 @@ func newWriter(l *loader, to *level, o WriteOptions) *writer {
 	if to.rank == 1 && len(l.levels.below) > 1 { // what the far one holds takes room too, and its ancestors with it
 		w.limits.behind /= 2
 	}
-	w.when.auto.began = time.Now()
+	w.when.began = time.Now()
 	w.mu.backlog = newBacklog(to.Planner != nil)
 	w.mu.atWork = make(atWork)
 	w.mu.flushes.waiting = make(map[uint64]struct{})

@@ -73,9 +73,9 @@ func TestWriteThrough(t *testing.T) {
 	})
 }
 
-func TestWriteBack(t *testing.T) {
+func TestWriteHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{write: stack.WriteOptions{Mode: stack.WriteBack}})
+		r := newRig(t, options{mode: held})
 		first := r.putChain(1, 3)
 		synctest.Wait()
 		r.wantWritten(0, nil)
@@ -99,7 +99,7 @@ func TestWriteBack(t *testing.T) {
 // still to be written.
 func TestListOfDirtyChunksStaysShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{write: stack.WriteOptions{Mode: stack.WriteBack}})
+		r := newRig(t, options{mode: held})
 		const n = 32
 		most := 0
 		for range 400 {
@@ -123,7 +123,7 @@ func TestShrinkWaitsForVictims(t *testing.T) {
 		gate := make(chan struct{})
 		r := newRig(t, options{
 			capacity: 2 * mib, // 32 chunks
-			write:    stack.WriteOptions{Mode: stack.WriteBack},
+			mode:     held,
 			hook:     tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
 		})
 		c := tiertest.Chain(1, 32)
@@ -175,8 +175,8 @@ func TestWriteDropsCorrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		r := newRig(t, options{
-			write: stack.WriteOptions{Mode: stack.WriteBack},
-			hook:  tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+			mode: held,
+			hook: tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
 		})
 		close(gate)
 		c := r.putChain(1, 2)

@@ -219,7 +219,7 @@ func (w *writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 	reason := dropReason(err)
 	if errors.Is(err, tier.ErrNotFound) {
 		if w.when.holds() || nearer.awaitTasks(ctx, k) {
-			return refused, false // it is forwarded: with write-back, as all that DRAM evicts
+			return refused, false // it is forwarded: over a full tier, as all that DRAM evicts
 		}
 		reason = DropGone
 	}

@@ -31,7 +31,7 @@ var rows = [][]string{
 	{"internal/wire/gen"}, // prints codecs from the schema
 	{"internal/database", "internal/events", "internal/explain", "internal/index", "internal/ledger", "internal/stale", "internal/wire"},
 	{"tier", "internal/keep"},
-	{"internal/stack", "internal/server/hint"},
+	{"internal/store", "internal/server/hint"},
 	{"internal/test/nested", "internal/database/databasetest"}, // for tests
 	{"policy/policytest", "tier/tierfault", "internal/test/faultfs", "internal/test/logtest", "internal/test/s3test"}, // for tests
 	{"tier/tiertest"}, // for tests

@@ -136,7 +136,7 @@ func (r *churnRun) empty(t *testing.T) {
 	}
 }
 
-// step stores one payload, as the stack does, and deletes one now and then.
+// step stores one payload, as the store does, and deletes one now and then.
 func (r *churnRun) step(t *testing.T, d *rig, c churn, rng *rand.Rand) {
 	ctx := context.Background()
 	i, n := int(r.next.Add(1)), c.size(rng)

@@ -15,7 +15,7 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// putOrTrim stores key n, evicting as the stack does. It reports whether
+// putOrTrim stores key n, evicting as the store does. It reports whether
 // there was room at last.
 func putOrTrim(t testing.TB, d *rig, m memory, n, size int, gone func([]key.Key)) bool {
 	t.Helper()

@@ -184,7 +184,7 @@ func (t *instance) removeIf(k key.Key, f found) (dropped bool) {
 // Unsettled implements tier.Unsettled.
 func (t *Tier) Unsettled(k key.Key) bool {
 	i := t.now.Load()
-	if i.scan.active.Load() { // one that was opened again says so before the stack knows
+	if i.scan.active.Load() { // one that was opened again says so before the store knows
 		return true
 	}
 	// A tombstone says no key: while one waits, a header may be there of any key that has left.

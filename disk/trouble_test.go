@@ -19,7 +19,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/database/databasetest"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -35,9 +35,9 @@ const (
 	troubleGetters = 2
 )
 
-// store is DRAM over a disk tier in trouble.
-type store struct {
-	*stack.Stack
+// troubled is DRAM over a disk tier in trouble.
+type troubled struct {
+	*store.Store
 	disk  *disk.Tier
 	arena *arena.Arena
 	fault atomic.Pointer[tierfault.Fault] // nil: none
@@ -48,16 +48,16 @@ type store struct {
 }
 
 // hook lets everything through but what touches the device.
-func (s *store) hook(c tierfault.Call) tierfault.Fault {
+func (s *troubled) hook(c tierfault.Call) tierfault.Fault {
 	if f := s.fault.Load(); f != nil && c.Op != tierfault.Contains {
 		return *f
 	}
 	return tierfault.Fault{}
 }
 
-func newStore(t *testing.T) *store {
+func newStore(t *testing.T) *troubled {
 	t.Helper()
-	s := new(store)
+	s := new(troubled)
 	var err error
 	if s.arena, err = arena.New(arena.Options{CapacityBytes: troubleDRAM}); err != nil {
 		t.Fatal(err)
@@ -76,9 +76,9 @@ func newStore(t *testing.T) *store {
 		Arena: s.arena, HighWatermark: 0.95, LowWatermark: 0.90,
 		Ledger: ledger.New(ledger.Options{CapacityBytes: troubleDRAM, Policy: lru, Limits: ledger.Limits{Lease: 6 << 20, Load: 3 << 20, Unwritten: 3 << 20, Total: 12 << 20}}),
 	})
-	s.Stack = stack.NewStack(stack.Options{
+	s.Store = store.New(store.Options{
 		Hot: hot, Log: zerolog.Nop(),
-		Below: []stack.Below{{
+		Below: []store.Below{{
 			Place: tier.Disk,
 			Tier:  tier.WithBreaker(tierfault.Wrap(s.disk, s.hook), tier.BreakerOptions{Log: zerolog.Nop()}),
 		}},
@@ -98,13 +98,13 @@ func newStore(t *testing.T) *store {
 }
 
 // put stores one new chunk, as a client does.
-func (s *store) put(ctx context.Context, o ledger.Owner) error {
+func (s *troubled) put(ctx context.Context, o ledger.Owner) error {
 	s.mu.Lock()
 	s.next++
 	c := tiertest.Chain(s.next, 1)
 	s.mu.Unlock()
-	var g [1]stack.Grant
-	if _, err := s.Reserve(ctx, stack.Store{Owner: o, Wait: true}, c, 0, []uint32{troubleSize}, g[:]); err != nil {
+	var g [1]store.Grant
+	if _, err := s.Reserve(ctx, store.Reservation{Owner: o, Wait: true}, c, 0, []uint32{troubleSize}, g[:]); err != nil {
 		return err
 	}
 	tiertest.Fill(g[0].Ref.Block.Bytes(), c.Key(0))
@@ -114,12 +114,12 @@ func (s *store) put(ctx context.Context, o ledger.Owner) error {
 }
 
 // get loads a chunk from any tier that has it, and checks the payload.
-func (s *store) get(ctx context.Context, o ledger.Owner, back uint64) {
+func (s *troubled) get(ctx context.Context, o ledger.Owner, back uint64) {
 	s.mu.Lock()
 	n := s.next - min(back, s.next-1)
 	s.mu.Unlock()
 	c := tiertest.Chain(n, 1)
-	ref, _, err := s.Load(ctx, stack.Requester{Owner: o}, c, 0, tier.All)
+	ref, _, err := s.Load(ctx, store.Requester{Owner: o}, c, 0, tier.All)
 	if err != nil {
 		return
 	}
@@ -131,7 +131,7 @@ func (s *store) get(ctx context.Context, o ledger.Owner, back uint64) {
 }
 
 // phase loads the store for a while, and returns how many chunks came to the disk.
-func (s *store) phase(t *testing.T, name string, fault *tierfault.Fault) (written uint64) {
+func (s *troubled) phase(t *testing.T, name string, fault *tierfault.Fault) (written uint64) {
 	t.Helper()
 	s.fault.Store(fault)
 	before := s.Written()[tier.Disk].Written.Chunks
@@ -210,12 +210,12 @@ func TestTrouble(t *testing.T) {
 }
 
 // isUsed wants the disk to be used again.
-func (s *store) isUsed(t *testing.T) {
+func (s *troubled) isUsed(t *testing.T) {
 	t.Helper()
 	o := s.NewOwner()
 	defer s.CloseOwner(o)
 	deadline := time.Now().Add(2 * time.Minute)
-	for was := s.disk.Stats().Puts; s.disk.Stats().Puts < was+10 || s.Stack.Stats().Tiers[tier.Disk].Off; {
+	for was := s.disk.Stats().Puts; s.disk.Stats().Puts < was+10 || s.Store.Stats().Tiers[tier.Disk].Off; {
 		if err := s.put(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/test/s3test"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -24,7 +24,7 @@ import (
 // does it. When its test ends nothing may be held, and no block may be in use
 // but those of cached chunks.
 type host struct {
-	*stack.Stack
+	*store.Store
 	t     *testing.T
 	far   *Tier
 	owner ledger.Owner
@@ -44,9 +44,9 @@ func newHost(t *testing.T, o Options, b tier.BreakerOptions) *host {
 	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru})
 	hot := cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
 	h := &host{t: t, far: connect(t, o)}
-	h.Stack = stack.NewStack(stack.Options{
+	h.Store = store.New(store.Options{
 		Hot: hot, Log: zerolog.Nop(),
-		Below: []stack.Below{{
+		Below: []store.Below{{
 			Place: tier.Remote, Tier: tier.WithBreaker(h.far, b),
 			Loads: tier.Limit{Loads: h.far.o.Concurrency, Bytes: h.far.o.FlightBytes},
 		}},
@@ -82,11 +82,11 @@ func newHost(t *testing.T, o Options, b tier.BreakerOptions) *host {
 // put stores chunks from..to of c and writes them to the bucket.
 func (h *host) put(c *key.Chain, from, to, n int) {
 	h.t.Helper()
-	sizes, grants := make([]uint32, to-from), make([]stack.Grant, to-from)
+	sizes, grants := make([]uint32, to-from), make([]store.Grant, to-from)
 	for i := range sizes {
 		sizes[i] = uint32(n)
 	}
-	if _, err := h.Reserve(h.t.Context(), stack.Store{Owner: h.owner}, c, from, sizes, grants); err != nil {
+	if _, err := h.Reserve(h.t.Context(), store.Reservation{Owner: h.owner}, c, from, sizes, grants); err != nil {
 		h.t.Fatal(err)
 	}
 	var refs []tier.Ref
@@ -179,7 +179,7 @@ func (h *host) all(c *key.Chain) int {
 type source struct {
 	*host
 	chain *key.Chain
-	rest  *stack.RemoteScan
+	rest  *store.RemoteScan
 }
 
 // Load implements prefetch.Source.
@@ -187,7 +187,7 @@ func (s *source) Load(ctx context.Context, i int) (tier.Ref, int64, error) {
 	if s.rest != nil && i >= s.rest.Begin() && !s.rest.Reach(ctx, i) {
 		return tier.Ref{}, 0, prefetch.ErrEnd
 	}
-	ref, _, err := s.host.Load(ctx, stack.Requester{Owner: s.owner, Job: 1}, s.chain, i, tier.All)
+	ref, _, err := s.host.Load(ctx, store.Requester{Owner: s.owner, Job: 1}, s.chain, i, tier.All)
 	if err != nil {
 		return tier.Ref{}, 0, err
 	}

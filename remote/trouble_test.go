@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/test/s3test"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
@@ -169,7 +169,7 @@ func TestWritesOfFaults(t *testing.T) {
 					t.Errorf("the flush took %v", took)
 				}
 				w := h.Stats().Written[tier.Remote]
-				if w.Written.Chunks != 0 || w.Dropped[stack.DropFailed].Plus(w.Dropped[stack.DropTierOff]).Chunks != chunks || w.Waiting != 0 {
+				if w.Written.Chunks != 0 || w.Dropped[store.DropFailed].Plus(w.Dropped[store.DropTierOff]).Chunks != chunks || w.Waiting != 0 {
 					t.Errorf("written behind: %+v; want %d chunks dropped", w, chunks)
 				}
 				if m, err := h.Match(t.Context(), c, tier.All); m.In[tier.CPU].Chunks != chunks || err != nil {

@@ -4,7 +4,7 @@
 // path of the disk tier. It makes no call, and knows not what an error means.
 //
 // It never imports a tier, and knows nothing of the store that is made of
-// them, which is package stack. What that needs of the tier in DRAM is Hot.
+// them, which is package store. What that needs of the tier in DRAM is Hot.
 // Beyond Tier itself a tier has roles, each an interface of roles.go.
 //
 // # Turns

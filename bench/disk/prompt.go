@@ -11,7 +11,7 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/prefetch"
@@ -27,7 +27,7 @@ const (
 // stack that promotes them to leased memory as the daemon does.
 type prompt struct {
 	hot         *cpu.Tier
-	stack       *stack.Stack
+	stack       *store.Store
 	long, alone *key.Chain
 	stop        context.CancelFunc
 	ran         chan error
@@ -44,7 +44,7 @@ func openPrompt(ctx context.Context, s *subject) (*prompt, error) {
 		Arena: s.arena, Ledger: ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru}),
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
-	p.stack = stack.NewStack(stack.Options{Hot: p.hot, Below: []stack.Below{{Place: tier.Disk, Tier: s.Tier}}, Log: zerolog.Nop()})
+	p.stack = store.New(store.Options{Hot: p.hot, Below: []store.Below{{Place: tier.Disk, Tier: s.Tier}}, Log: zerolog.Nop()})
 	running, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	go func() { p.ran <- p.stack.Run(running) }()
@@ -77,8 +77,8 @@ func newChain(name byte, n int) *key.Chain {
 // store leaves c on disk, and only there.
 func (p *prompt) store(ctx context.Context, c *key.Chain) error {
 	for i := range c.Len() {
-		var g [1]stack.Grant
-		if _, err := p.stack.Reserve(ctx, stack.Store{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{promptChunk}, g[:]); err != nil {
+		var g [1]store.Grant
+		if _, err := p.stack.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{promptChunk}, g[:]); err != nil {
 			return err
 		}
 		fillRandom(g[0].Ref.Block.Bytes())
@@ -140,14 +140,14 @@ func (p *prompt) prefetch(ctx context.Context, c *key.Chain) (first, all time.Du
 
 // lease is where a prefetch gets its chunks.
 type lease struct {
-	stack *stack.Stack
+	stack *store.Store
 	owner ledger.Owner
 	chain *key.Chain
 }
 
 // Load implements prefetch.Source.
 func (l *lease) Load(ctx context.Context, i int) (tier.Ref, int64, error) {
-	r, _, err := l.stack.Load(ctx, stack.Requester{Owner: l.owner}, l.chain, i, tier.All)
+	r, _, err := l.stack.Load(ctx, store.Requester{Owner: l.owner}, l.chain, i, tier.All)
 	if err != nil {
 		return tier.Ref{}, 0, err
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -109,7 +109,7 @@ type Policies struct {
 }
 
 // Holdings is how much of what the daemon knows each tier has.
-type Holdings = stack.Holdings
+type Holdings = store.Holdings
 
 // UploadRequest asks for one step of an upload, or for a count of what all would upload.
 type UploadRequest struct {
@@ -119,7 +119,7 @@ type UploadRequest struct {
 
 // Uploaded is how the chunks of one step fared.
 type Uploaded struct {
-	stack.Uploaded
+	store.Uploaded
 	Next string `json:"next"` // where to go on; "" = this was the last step
 
 	Holdings *Holdings `json:"holdings,omitempty"` // of a dry run

@@ -18,7 +18,7 @@ import (
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 
 // Options of an API.
 type Options struct {
-	Stack  *stack.Stack
+	Stack  *store.Store
 	Server *server.Server
 	Sample *explain.Recorder
 	Config func() (Config, error) // that is in force

@@ -19,7 +19,7 @@ import (
 	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -139,8 +139,8 @@ var (
 )
 
 // look notes whether the disk has room.
-func (h *health) look(s *stack.Stats) {
-	refused, puts := s.Written[tier.Disk].Dropped[stack.DropNoSpace].Chunks, s.Tiers[tier.Disk].Puts
+func (h *health) look(s *store.Stats) {
+	refused, puts := s.Written[tier.Disk].Dropped[store.DropNoSpace].Chunks, s.Tiers[tier.Disk].Puts
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {

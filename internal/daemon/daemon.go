@@ -27,7 +27,7 @@ import (
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/remote"
 	"github.com/kvstored/kvstored/tier"
@@ -49,7 +49,7 @@ type Daemon struct {
 	short     atomic.Pointer[error] // why DRAM is not all there; nil: it is, or will be
 	budget    *budget.Budget
 	tiers
-	stack              *stack.Stack
+	stack              *store.Store
 	server             *server.Server
 	fronts             fronts
 	events             *events.Log       // nil: off
@@ -164,24 +164,24 @@ func (d *Daemon) starting() (stop func(), err error) {
 }
 
 func (d *Daemon) makeStack() {
-	o := stack.Options{
-		Hot: d.cpu, Write: stack.WriteOptions{Auto: d.cfg.Write.Mode == config.WriteAuto},
+	o := store.Options{
+		Hot: d.cpu, Write: store.WriteOptions{Auto: d.cfg.Write.Mode == config.WriteAuto},
 		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Distrusted: &d.distrusted, Events: d.events, Loaded: d.metrics.loaded, Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Tier would be a tier
-		o.Below = append(o.Below, stack.Below{
+		o.Below = append(o.Below, store.Below{
 			Place: tier.Disk,
 			Tier:  tier.WithBreaker(d.disk, tier.BreakerOptions{Observe: d.metrics.observer(tier.Disk), Log: o.Log}),
 		})
 	}
 	if d.remote != nil {
-		o.Below = append(o.Below, stack.Below{
+		o.Below = append(o.Below, store.Below{
 			Place: tier.Remote,
 			Tier:  tier.WithBreaker(d.remote, tier.BreakerOptions{Observe: d.metrics.observer(tier.Remote), Log: o.Log}),
 			Loads: tier.Limit{Loads: d.cfg.Remote.S3.Concurrency, Bytes: remote.FlightBytes},
 		})
 	}
-	d.stack = stack.NewStack(o)
+	d.stack = store.New(o)
 }
 
 func (d *Daemon) makeServer() {
@@ -366,9 +366,9 @@ func (d *Daemon) flush(ctx context.Context, limit time.Duration) {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	done := make(chan map[tier.Place]stack.Left, 1)
+	done := make(chan map[tier.Place]store.Left, 1)
 	go func() { done <- d.stack.FlushLast(ctx) }()
-	var left map[tier.Place]stack.Left
+	var left map[tier.Place]store.Left
 	select {
 	case left = <-done:
 	case <-time.After(limit + hangTimeout):

@@ -150,7 +150,7 @@ func TestForeignMemory(t *testing.T) {
 			lie(t, &cfg, names[:min(len(names), len(files))], files)
 			d := live(t, cfg)
 			c := connect(t, &cfg)
-			store(t, c, 1, 3)
+			storeChain(t, c, 1, 3)
 			wants(t, c, 1, 3)
 			c.Close()
 			d.end(t)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/base"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -56,8 +56,8 @@ func TestFull(t *testing.T) {
 		refused, puts uint64
 		full          bool
 	}{{0, 3, false}, {1, 5, true}, {1, 5, true}, {1, 6, false}} {
-		s := stack.Stats{
-			Written: map[tier.Place]stack.Written{tier.Disk: {Dropped: map[stack.DropReason]stack.Volume{stack.DropNoSpace: {Chunks: step.refused}}}},
+		s := store.Stats{
+			Written: map[tier.Place]store.Written{tier.Disk: {Dropped: map[store.DropReason]store.Volume{store.DropNoSpace: {Chunks: step.refused}}}},
 			Tiers:   map[tier.Place]tier.Stats{tier.Disk: {Puts: step.puts}},
 		}
 		if h.look(&s); h.isFull() != step.full {

@@ -107,7 +107,7 @@ func connect(t *testing.T, cfg *config.Config) *client.Client {
 	return c
 }
 
-func store(t *testing.T, c *client.Client, n, chunks int) {
+func storeChain(t *testing.T, c *client.Client, n, chunks int) {
 	t.Helper()
 	sizes := make([]uint32, chunks)
 	for i := range sizes {
@@ -180,7 +180,7 @@ func TestKeeperComesBack(t *testing.T) {
 	first := keepingUntil(t, ctx, &cfg)
 	d := live(t, cfg)
 	c := connect(t, &cfg)
-	store(t, c, 1, 5)
+	storeChain(t, c, 1, 5)
 	stop()
 	if err := <-first; err != nil {
 		t.Fatal(err)
@@ -224,19 +224,19 @@ func TestKept(t *testing.T) {
 	keeping(t, &cfg)
 	first := live(t, cfg)
 	c := connect(t, &cfg)
-	store(t, c, 1, 5)
+	storeChain(t, c, 1, 5)
 	c.Close()
 	first.end(t)
 
 	again := live(t, cfg)
 	c = connect(t, &cfg)
 	wants(t, c, 1, 5)
-	store(t, c, 2, 5)
+	storeChain(t, c, 2, 5)
 	c.Close()
 	again.end(t)
 	next := live(t, cfg)
 	c = connect(t, &cfg)
-	store(t, c, 3, 5)
+	storeChain(t, c, 3, 5)
 	c.Close()
 	next.end(t)
 
@@ -261,7 +261,7 @@ func TestKept(t *testing.T) {
 		case i == 1 && !strings.Contains(d.log.String(), "it is set aside"), i == 2 && !strings.Contains(d.log.String(), "would keep it"):
 			t.Errorf("change %d: the log does not say why\n%s", i, d.log)
 		}
-		store(t, c, 10+i, 3)
+		storeChain(t, c, 10+i, 3)
 		wants(t, c, 10+i, 3)
 		c.Close()
 		d.end(t)
@@ -279,7 +279,7 @@ func TestConnectsWait(t *testing.T) {
 	keeping(t, &cfg)
 	d := live(t, cfg)
 	at := d.d.pages.Addr().String()
-	store(t, connect(t, &cfg), 1, 3)
+	storeChain(t, connect(t, &cfg), 1, 3)
 	d.end(t)
 	var waiting []net.Conn
 	for _, addr := range [][2]string{{"unix", cfg.Listen.Socket}, {"unix", cfg.AdminSocket()}, {"unix", cfg.Listen.RESP[0]}, {"tcp", at}} {
@@ -344,7 +344,7 @@ func TestGuard(t *testing.T) {
 	d := live(t, cfg)
 	old := connect(t, &cfg)
 	for n := range 30 {
-		store(t, old, n, 30) // several times DRAM
+		storeChain(t, old, n, 30) // several times DRAM
 	}
 	d.end(t)
 	d = live(t, cfg)
@@ -368,7 +368,7 @@ func TestGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.d.cpu.Abort([]tier.Ref{ref})
-	store(t, again, 99, 30)
+	storeChain(t, again, 99, 30)
 	wants(t, again, 99, 30)
 	d.end(t)
 }
@@ -400,7 +400,7 @@ func TestStopInGuard(t *testing.T) {
 	cfg := keptConfig(t)
 	keeping(t, &cfg)
 	d := live(t, cfg)
-	store(t, connect(t, &cfg), 1, 5)
+	storeChain(t, connect(t, &cfg), 1, 5)
 	d.end(t)
 	d = live(t, cfg)
 	_, r := d.d.from.left.Record(0)
@@ -591,7 +591,7 @@ func TestLearnedIsKept(t *testing.T) {
 	cfg.CPU.Policy = "tenure"
 	keeping(t, &cfg)
 	d := live(t, cfg)
-	store(t, connect(t, &cfg), 1, 5)
+	storeChain(t, connect(t, &cfg), 1, 5)
 	d.end(t)
 	d = live(t, cfg)
 	if left := d.d.from.left; !left.Stopped || left.Policy != "tenure" || len(left.Learned) == 0 {
@@ -612,7 +612,7 @@ func TestStopWithoutTheBucket(t *testing.T) {
 	cfg.Remote.S3.Bucket, cfg.Remote.S3.Endpoint, cfg.Remote.S3.PathStyle = "bucket", "http://127.0.0.1:1", true // nobody is there
 	d := live(t, cfg)
 	c := connect(t, &cfg)
-	store(t, c, 1, 5)
+	storeChain(t, c, 1, 5)
 	c.Close()
 	d.end(t)
 	if said := d.log.String(); !strings.Contains(said, "what is on disk is found again") || strings.Contains(said, "computed again") {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/test/logtest"
 	"github.com/kvstored/kvstored/key"
 )
@@ -60,8 +60,8 @@ func TestLearnedSurvives(t *testing.T) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	restart(func(d *Daemon) {
 		c := &key.Chain{Hashes: []key.Hash{{1}, {2}}, Tokens: []uint32{256, 256}}
-		d.stack.Observe(c, stack.Prompt{})
-		d.stack.Observe(c, stack.Prompt{})
+		d.stack.Observe(c, store.Prompt{})
+		d.stack.Observe(c, store.Prompt{})
 		want = tables(d)
 		if err := errors.Join(os.Remove(file+".new"), os.Symlink(victim, file+".new")); err != nil {
 			t.Fatal(err)

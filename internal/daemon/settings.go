@@ -13,7 +13,7 @@ import (
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -26,8 +26,8 @@ type settings struct {
 	resp        resp.Settings
 	loadTimeout time.Duration // of a front end's read
 	minFree     int64         // of the disk
-	stack       stack.Settings
-	quotas      []stack.Quota
+	stack       store.Settings
+	quotas      []store.Quota
 	policies    map[tier.Place]string
 }
 
@@ -111,16 +111,16 @@ func LimitsOfDRAM(arenaBytes int64) ledger.Limits {
 }
 
 // quotas are those of spaces, in their order.
-func quotas(spaces []config.Space) (qs []stack.Quota) {
+func quotas(spaces []config.Space) (qs []store.Quota) {
 	for _, s := range spaces {
-		qs = append(qs, stack.Quota{Match: s.Match, Bytes: int64(s.Quota), MaxAge: s.MaxAge, PrefillDepth: s.PrefillDepth})
+		qs = append(qs, store.Quota{Match: s.Match, Bytes: int64(s.Quota), MaxAge: s.MaxAge, PrefillDepth: s.PrefillDepth})
 	}
 	return qs
 }
 
 // ledgerQuotas are the same for a tier.
 func ledgerQuotas(spaces []config.Space) (qs []ledger.Quota) {
-	for _, q := range stack.Bounded(quotas(spaces)) {
+	for _, q := range store.Bounded(quotas(spaces)) {
 		qs = append(qs, ledger.Quota{Bytes: q.Bytes})
 	}
 	return qs
@@ -129,8 +129,8 @@ func ledgerQuotas(spaces []config.Space) (qs []ledger.Quota) {
 // verifyHits is how many hits in DRAM there are to one that is hashed again first.
 const verifyHits = 256
 
-func stackSettings(c *config.Config) stack.Settings {
-	return stack.Settings{
+func stackSettings(c *config.Config) store.Settings {
+	return store.Settings{
 		VerifyHits: verifyHits, ScrubBytesPerSecond: int64(c.Disk.ScrubRate), DiskBytesPerDay: int64(c.Disk.WriteBudget),
 		UnsafeAge: c.Write.UnsafeAge,
 	}

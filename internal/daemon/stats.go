@@ -21,7 +21,7 @@ import (
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -35,7 +35,7 @@ type Stats struct {
 	Arena         arena.Stats          `json:"arena"`
 	Memory        budget.Stats         `json:"memory"` // of clients, outside the arena
 	Server        server.Stats         `json:"server"`
-	Store         stack.Stats          `json:"store"`
+	Store         store.Stats          `json:"store"`
 	Recent        Recent               `json:"recent"`
 	Bottleneck    string               `json:"bottleneck"` // one sentence where the disk is too slow; "" else
 	Restart       Restart              `json:"restart"`
@@ -214,7 +214,7 @@ func (m *metrics) momentOf(s *Stats) moment {
 	if disk, ok := s.Store.Tiers[tier.Disk]; ok {
 		now.sum.FromDisk = histogramOf(m.readyBy.WithLabelValues(tier.Disk.String())).GetSampleCount()
 		now.sum.Reads.Bytes, now.sum.Writes.Bytes = disk.GetBytes, disk.PutBytes
-		now.sum.Dropped = s.Store.Written[tier.Disk].Dropped[stack.DropQueueFull].Chunks
+		now.sum.Dropped = s.Store.Written[tier.Disk].Dropped[store.DropQueueFull].Chunks
 		now.reads = cumulative(m.tierTook.WithLabelValues(tier.Disk.String(), "get"))
 		now.writes = cumulative(m.tierTook.WithLabelValues(tier.Disk.String(), "put"))
 		now.loads = cumulative(m.loadTook[tier.Disk])

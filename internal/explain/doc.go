@@ -44,7 +44,7 @@
 //
 // All of it is advice: no tier keeps or evicts a chunk because of it. A chunk that Departed
 // does not know may have left long ago, and one that it knows may be back. The package finds
-// nothing out: package stack says why a chunk is not there, package server how a request
+// nothing out: package store says why a chunk is not there, package server how a request
 // ended. It keeps no payload, no token and no key that could be read back.
 //
 // # Locks

@@ -6,7 +6,7 @@
 //
 // # Values
 //
-// A [Store] keeps values under names of any length over a stack.Stack.
+// A [Store] keeps values under names of any length over a store.Store.
 //
 // A name is hashed to a key of the package's own space, and its value is a chain of
 // one chunk, with a header in front of it that holds the name and the time the value

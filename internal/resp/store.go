@@ -18,7 +18,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -45,7 +45,7 @@ var (
 
 // StoreOptions of a Store.
 type StoreOptions struct {
-	Stack *stack.Stack
+	Stack *store.Store
 	// LoadTimeout is how long a read waits for a promotion; then it is a miss.
 	LoadTimeout time.Duration
 	// ShelterBytes is how much Has may protect at a time; 0 = nothing.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -333,7 +333,7 @@ func (s *Store) Get(ctx context.Context, o ledger.Owner, name []byte) (Value, er
 		v.Release()
 		return Value{}, ErrNotFound
 	}
-	s.o.Stack.Observe(&p.Chain, stack.Prompt{})
+	s.o.Stack.Observe(&p.Chain, store.Prompt{})
 	s.o.Stack.Touch(&p.Chain, 0, 1)
 	return v, nil
 }
@@ -356,7 +356,7 @@ func (s *Store) lease(ctx context.Context, o ledger.Owner, p *place) (tier.Ref, 
 			return tier.Ref{}, ErrNotFound
 		}
 		var ref tier.Ref
-		if ref, _, err = s.o.Stack.Load(ctx, stack.Requester{Owner: o}, &p.Chain, 0, tier.All); err == nil {
+		if ref, _, err = s.o.Stack.Load(ctx, store.Requester{Owner: o}, &p.Chain, 0, tier.All); err == nil {
 			return ref, nil
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
@@ -24,11 +24,11 @@ import (
 // those of one length.
 type assembly struct {
 	job     *job
-	family  *stack.Family
+	family  *store.Family
 	named   wire.Groups       // as the request named them
-	aim     stack.FamilyMatch // what is to be brought up
-	held    map[stack.Piece]chunk
-	lost    map[stack.Piece]struct{}
+	aim     store.FamilyMatch // what is to be brought up
+	held    map[store.Piece]chunk
+	lost    map[store.Piece]struct{}
 	lateFor *index.Kind   // of the group of the first piece that was not up at the deadline
 	settled chan struct{} // closed when the job is done
 
@@ -40,7 +40,7 @@ type assembly struct {
 func newAssembly(j *job, p *prompt) *assembly {
 	return &assembly{
 		job: j, family: p.family, named: slices.Clone(p.named), aim: p.usable,
-		held: make(map[stack.Piece]chunk), lost: make(map[stack.Piece]struct{}), settled: make(chan struct{}),
+		held: make(map[store.Piece]chunk), lost: make(map[store.Piece]struct{}), settled: make(chan struct{}),
 	}
 }
 
@@ -72,7 +72,7 @@ func (a *assembly) bringLength(ctx context.Context) {
 		most := m.Tokens
 		var merr error
 		if m, merr = a.job.stack.MatchFamily(ctx, a.family, search, most, a.lost); merr != nil || errors.Is(a.stopped(), prefetch.ErrCancelled) {
-			m = stack.FamilyMatch{Tokens: a.family.Skip, Needs: make([]stack.Need, len(a.family.Groups))}
+			m = store.FamilyMatch{Tokens: a.family.Skip, Needs: make([]store.Need, len(a.family.Groups))}
 		}
 		a.keepOnly(&m)
 		a.holdNeeds(&m)
@@ -93,7 +93,7 @@ func (a *assembly) stopped() error {
 
 // bring loads the missing pieces of m. The error says why a piece, which is
 // lost from then on, is not there. One that only shorter lengths need ends nothing.
-func (a *assembly) bring(ctx context.Context, m *stack.FamilyMatch) error {
+func (a *assembly) bring(ctx context.Context, m *store.FamilyMatch) error {
 	for {
 		lost, err := a.bringSome(ctx, m)
 		if err == nil || lost == nil || needs(m, *lost) {
@@ -103,7 +103,7 @@ func (a *assembly) bring(ctx context.Context, m *stack.FamilyMatch) error {
 }
 
 // bringSome loads the missing pieces of m up to one that is lost, if there is such a one.
-func (a *assembly) bringSome(ctx context.Context, m *stack.FamilyMatch) (lost *stack.Piece, err error) {
+func (a *assembly) bringSome(ctx context.Context, m *store.FamilyMatch) (lost *store.Piece, err error) {
 	missing := a.lacking(m)
 	if len(missing) == 0 {
 		return nil, nil
@@ -156,21 +156,21 @@ func (a *assembly) fetchSome(pieces []load, sizes []int64) (*prefetch.Job[chunk]
 
 // settle pins what m needs, all of which is held, if the job is to be pinned, makes it
 // ready, and ends the job.
-func (a *assembly) settle(m *stack.FamilyMatch, err error) {
+func (a *assembly) settle(m *store.FamilyMatch, err error) {
 	j := a.job
 	defer close(a.settled)
 	a.keepOnly(m)
 	var refs []tier.Ref
 	var tokens []uint32
 	far := make([]tier.Place, m.Needs[0].To-m.Needs[0].From)
-	a.eachPiece(m, func(p stack.Piece) {
+	a.eachPiece(m, func(p store.Piece) {
 		ch := a.held[p]
 		refs, tokens = append(refs, ch.ref), append(tokens, uint32(a.family.Groups[p.Group].Chunk))
 		if p.Group == 0 {
 			far[p.Chunk-m.Needs[0].From] = max(far[p.Chunk-m.Needs[0].From], ch.from)
 		}
 	})
-	a.eachChain(m, func(chain *key.Chain, need *stack.Need) { j.pinChunks(chain, need.From, need.To) })
+	a.eachChain(m, func(chain *key.Chain, need *store.Need) { j.pinChunks(chain, need.From, need.To) })
 	j.mu.Lock()
 	if j.mu.ended {
 		j.mu.Unlock()
@@ -190,14 +190,14 @@ func (a *assembly) settle(m *stack.FamilyMatch, err error) {
 	j.rejuvenate()
 	told := j.mu.told
 	j.mu.Unlock()
-	a.eachChain(m, func(chain *key.Chain, need *stack.Need) { j.stack.Touch(chain, need.From, need.To) })
+	a.eachChain(m, func(chain *key.Chain, need *store.Need) { j.stack.Touch(chain, need.From, need.To) })
 	if told { // else tell does
 		j.session.push(j)
 	}
 }
 
 // eachChain calls fn for each chain of each rank of a group, with what m needs of it.
-func (a *assembly) eachChain(m *stack.FamilyMatch, fn func(chain *key.Chain, need *stack.Need)) {
+func (a *assembly) eachChain(m *store.FamilyMatch, fn func(chain *key.Chain, need *store.Need)) {
 	for g := range m.Needs {
 		for r := range a.family.Chains[g] {
 			fn(&a.family.Chains[g][r], &m.Needs[g])
@@ -206,11 +206,11 @@ func (a *assembly) eachChain(m *stack.FamilyMatch, fn func(chain *key.Chain, nee
 }
 
 // eachPiece calls fn for the pieces that m needs: of each group, of each chunk, of each rank.
-func (a *assembly) eachPiece(m *stack.FamilyMatch, fn func(p stack.Piece)) {
+func (a *assembly) eachPiece(m *store.FamilyMatch, fn func(p store.Piece)) {
 	for g, need := range m.Needs {
 		for i := need.From; i < need.To; i++ {
 			for r := range a.family.Chains[g] {
-				fn(stack.Piece{Group: g, Rank: r, Chunk: i})
+				fn(store.Piece{Group: g, Rank: r, Chunk: i})
 			}
 		}
 	}
@@ -218,7 +218,7 @@ func (a *assembly) eachPiece(m *stack.FamilyMatch, fn func(p stack.Piece)) {
 
 // load is a piece that is to be brought up.
 type load struct {
-	stack.Piece
+	store.Piece
 	turn int      // the token by which it has its turn
 	at   tier.Set // where it is
 }
@@ -226,8 +226,8 @@ type load struct {
 // lacking is the pieces that m needs and the job does not hold, in the order in
 // which to load them: those of the full groups in the order of the prompt, and the
 // others before the last of these.
-func (a *assembly) lacking(m *stack.FamilyMatch) (out []load) {
-	a.eachPiece(m, func(p stack.Piece) {
+func (a *assembly) lacking(m *store.FamilyMatch) (out []load) {
+	a.eachPiece(m, func(p store.Piece) {
 		if _, ok := a.held[p]; !ok {
 			need := &m.Needs[p.Group]
 			out = append(out, load{p, a.turn(m, p), tier.Set(need.At[p.Chunk-need.From])})
@@ -242,7 +242,7 @@ func byTurn(loads []load) {
 }
 
 // turn is the token by which a piece has its turn.
-func (a *assembly) turn(m *stack.FamilyMatch, p stack.Piece) int {
+func (a *assembly) turn(m *store.FamilyMatch, p store.Piece) int {
 	if g := a.family.Groups[p.Group]; g.Kind == index.Full {
 		return (p.Chunk + 1) * g.Chunk
 	}
@@ -250,7 +250,7 @@ func (a *assembly) turn(m *stack.FamilyMatch, p stack.Piece) int {
 }
 
 // holdNeeds leases the pieces of m that are in DRAM and not held.
-func (a *assembly) holdNeeds(m *stack.FamilyMatch) {
+func (a *assembly) holdNeeds(m *store.FamilyMatch) {
 	for g, need := range m.Needs {
 		for r := range a.family.Chains[g] {
 			for from := need.From; from < need.To; {
@@ -273,24 +273,24 @@ func (a *assembly) holdRun(g, r, from, to int) int {
 	refs := make([]tier.Ref, to-from)
 	n, _ := a.job.stack.Hold(a.job.session.owner, ledger.Lease, &a.family.Chains[g][r], from, to, refs)
 	for i, ref := range refs[:n] {
-		a.held[stack.Piece{Group: g, Rank: r, Chunk: from + i}] = chunk{ref, tier.CPU}
+		a.held[store.Piece{Group: g, Rank: r, Chunk: from + i}] = chunk{ref, tier.CPU}
 	}
 	return from + n
 }
 
 func (a *assembly) holds(g, r, i int) bool {
-	_, ok := a.held[stack.Piece{Group: g, Rank: r, Chunk: i}]
+	_, ok := a.held[store.Piece{Group: g, Rank: r, Chunk: i}]
 	return ok
 }
 
 // needs reports whether m needs a piece.
-func needs(m *stack.FamilyMatch, p stack.Piece) bool {
+func needs(m *store.FamilyMatch, p store.Piece) bool {
 	need := &m.Needs[p.Group]
 	return need.From <= p.Chunk && p.Chunk < need.To
 }
 
 // keepOnly releases the pieces that m does not need.
-func (a *assembly) keepOnly(m *stack.FamilyMatch) {
+func (a *assembly) keepOnly(m *store.FamilyMatch) {
 	for p, ch := range a.held {
 		if !needs(m, p) {
 			a.job.unlease([]tier.Ref{ch.ref})
@@ -311,12 +311,12 @@ const (
 )
 
 // insure adds to the loads of m what shorter lengths need. sizes is by group.
-func (a *assembly) insure(ctx context.Context, m *stack.FamilyMatch, loads []load, sizes []int64) []load {
+func (a *assembly) insure(ctx context.Context, m *store.FamilyMatch, loads []load, sizes []int64) []load {
 	if a.job.until.IsZero() || a.stopped() != nil {
 		return loads
 	}
 	budget := int64(0)
-	planned := make(map[stack.Piece]int, len(loads))
+	planned := make(map[store.Piece]int, len(loads))
 	for i, l := range loads {
 		planned[l.Piece] = i
 		budget += sizes[l.Group]
@@ -341,7 +341,7 @@ func (a *assembly) insure(ctx context.Context, m *stack.FamilyMatch, loads []loa
 }
 
 // cover adds what n needs to loads, if the budget has room for it.
-func (a *assembly) cover(n *stack.FamilyMatch, loads []load, planned map[stack.Piece]int, sizes []int64, budget int64) ([]load, int64) {
+func (a *assembly) cover(n *store.FamilyMatch, loads []load, planned map[store.Piece]int, sizes []int64, budget int64) ([]load, int64) {
 	more, cost := a.lacking(n), int64(0)
 	for _, l := range more {
 		if _, ok := planned[l.Piece]; !ok {
@@ -364,7 +364,7 @@ func (a *assembly) cover(n *stack.FamilyMatch, loads []load, planned map[stack.P
 
 // reach is up to which token the loads of m should come up before the deadline, by
 // the speed of the tiers. It is sure if that is all, with time to spare.
-func (a *assembly) reach(m *stack.FamilyMatch, loads []load, sizes []int64) (tokens int, sure bool) {
+func (a *assembly) reach(m *store.FamilyMatch, loads []load, sizes []int64) (tokens int, sure bool) {
 	left, t := time.Until(a.job.until).Seconds(), a.tempo()
 	tokens = a.family.Skip
 	for _, l := range loads {
@@ -381,7 +381,7 @@ func (a *assembly) reach(m *stack.FamilyMatch, loads []load, sizes []int64) (tok
 
 // tempo is how long loads take, by the speed of the tiers.
 type tempo struct {
-	speeds [tier.Places]stack.Speed
+	speeds [tier.Places]store.Speed
 	bytes  [tier.Places]int64
 	took   float64 // seconds, of all loads together
 }
@@ -415,7 +415,7 @@ func (t *tempo) load(at tier.Set, bytes int64) (known bool) {
 
 // sizes is how large the chunks of each group are: as the first that m needs, or as the most
 // that they may be where that is not known; nothing of a group of which m needs none.
-func (a *assembly) sizes(m *stack.FamilyMatch) []int64 {
+func (a *assembly) sizes(m *store.FamilyMatch) []int64 {
 	sizes := make([]int64, len(m.Needs))
 	for g, need := range m.Needs {
 		unknown := int64(arena.MaxPayload)

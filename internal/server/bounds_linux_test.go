@@ -11,7 +11,7 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/internal/wire/wiretest"
 	"github.com/kvstored/kvstored/key"
@@ -21,11 +21,11 @@ import (
 // storeMany is store for all chunks of c, of so many bytes each, at once.
 func (r *rig) storeMany(c *key.Chain, bytes uint32) {
 	r.t.Helper()
-	sizes, grants := make([]uint32, c.Len()), make([]stack.Grant, c.Len())
+	sizes, grants := make([]uint32, c.Len()), make([]store.Grant, c.Len())
 	for i := range sizes {
 		sizes[i] = bytes
 	}
-	_, err := r.stack.Reserve(r.t.Context(), stack.Store{Owner: ledger.Daemon}, c, 0, sizes, grants)
+	_, err := r.stack.Reserve(r.t.Context(), store.Reservation{Owner: ledger.Daemon}, c, 0, sizes, grants)
 	r.must(err)
 	refs := make([]tier.Ref, len(grants))
 	for i := range grants {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -133,28 +133,28 @@ func (g *stage) window() {
 
 // hoard takes all room of DRAM for another client, until the play is over.
 func (g *stage) hoard() {
-	store := g.server.o.Stack
-	owner, n := store.NewOwner(), 4<<20/scriptSize
+	stack := g.server.o.Stack
+	owner, n := stack.NewOwner(), 4<<20/scriptSize
 	c := tiertest.Chain(99, n)
 	c.Space = g.chain.Space
-	sizes, grants := make([]uint32, n), make([]stack.Grant, n)
+	sizes, grants := make([]uint32, n), make([]store.Grant, n)
 	for i := range sizes {
 		sizes[i] = scriptSize
 	}
-	had, err := store.Reserve(context.Background(), stack.Store{Owner: owner}, c, 0, sizes, grants)
+	had, err := stack.Reserve(context.Background(), store.Reservation{Owner: owner}, c, 0, sizes, grants)
 	if had == 0 {
 		g.t.Fatal(err)
 	}
 	g.after = append(g.after, func() {
-		abortGrants(store, grants[:had])
-		store.CloseOwner(owner)
+		abortGrants(stack, grants[:had])
+		stack.CloseOwner(owner)
 	})
 }
 
 // dirty stores the chunk, which is not written below yet.
 func (g *stage) dirty() {
-	var grant [1]stack.Grant
-	_, err := g.server.o.Stack.Reserve(context.Background(), stack.Store{Owner: ledger.Daemon}, g.chain, 0, []uint32{scriptSize}, grant[:])
+	var grant [1]store.Grant
+	_, err := g.server.o.Stack.Reserve(context.Background(), store.Reservation{Owner: ledger.Daemon}, g.chain, 0, []uint32{scriptSize}, grant[:])
 	g.must(err)
 	grant[0].Ref.Block.Seal()
 	g.server.o.Stack.Commit(g.chain, 0, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))

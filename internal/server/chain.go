@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvstored/kvstored/internal/index"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
@@ -171,12 +171,12 @@ func (c *reader) sizes(l wire.U32s, n int, limit int64) ([]uint32, error) {
 
 // familyOf is the prompt of a request in all spaces of a hybrid model that it names.
 // asked is the record that chain was made of, whose tokens may be needed again.
-func familyOf(c *reader, chain *key.Chain, asked *wire.Chain, o *wire.Shared) (*stack.Family, error) {
+func familyOf(c *reader, chain *key.Chain, asked *wire.Chain, o *wire.Shared) (*store.Family, error) {
 	handles, err := familyHandles(o)
 	if err != nil {
 		return nil, err
 	}
-	f := &stack.Family{Groups: make(index.Family, o.Groups.Len()), Chains: make([][]key.Chain, o.Groups.Len())}
+	f := &store.Family{Groups: make(index.Family, o.Groups.Len()), Chains: make([][]key.Chain, o.Groups.Len())}
 	b := familyBuilder{reader: c, family: f, chain: chain, asked: asked, grain: o.Grain, seen: make(map[key.SpaceID]bool)}
 	for g := range f.Groups {
 		for _, handle := range handles[g] {
@@ -197,7 +197,7 @@ func familyOf(c *reader, chain *key.Chain, asked *wire.Chain, o *wire.Shared) (*
 // familyBuilder adds spaces to a family, one after the other.
 type familyBuilder struct {
 	*reader
-	family *stack.Family
+	family *store.Family
 	chain  *key.Chain
 	asked  *wire.Chain
 	grain  uint32
@@ -286,7 +286,7 @@ func coarser(c *key.Chain, by, tokens int) key.Chain {
 }
 
 // roomForFamily spends the memory of the chains.
-func roomForFamily(c *reader, f *stack.Family) error {
+func roomForFamily(c *reader, f *store.Family) error {
 	pieces, bytes := int64(0), int64(0)
 	for g, chains := range f.Chains {
 		n := int64(chains[0].Len())

@@ -11,7 +11,7 @@ import (
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -35,7 +35,7 @@ type counters struct {
 }
 
 // asked counts a prefetch and the chunks that it found.
-func (c *counters) asked(chain *key.Chain, m *stack.Match) {
+func (c *counters) asked(chain *key.Chain, m *store.Match) {
 	c.prefetches.Add(1)
 	c.leases.Add(1)
 	c.askedChunks.Add(uint64(chain.Len() - chain.Skip))
@@ -45,7 +45,7 @@ func (c *counters) asked(chain *key.Chain, m *stack.Match) {
 }
 
 // hit counts the final prefix of a job.
-func (c *counters) hit(in [tier.Places]stack.Count) {
+func (c *counters) hit(in [tier.Places]store.Count) {
 	c.gotBack.Add(1)
 	for p, n := range in {
 		c.hitChunks[p].Add(uint64(n.Chunks))
@@ -203,7 +203,7 @@ func labelOf(name string) string {
 }
 
 // had counts the final prefix of a job.
-func (m *modelCount) had(in *[tier.Places]stack.Count, bytes uint64) {
+func (m *modelCount) had(in *[tier.Places]store.Count, bytes uint64) {
 	for p := range m.hit {
 		m.hit[p].Add(in[p].Tokens)
 		m.save(in[p].Tokens)
@@ -298,7 +298,7 @@ func (c *lostCounts) read() (out []Lost) {
 }
 
 // cut counts what a match lost to the first group that lacks something at the end of the run.
-func (c *lostCounts) cut(s *stack.Stack, f *stack.Family, m *stack.FamilyMatch, search tier.Set) {
+func (c *lostCounts) cut(s *store.Store, f *store.Family, m *store.FamilyMatch, search tier.Set) {
 	if m.Tokens >= m.Run || f.Groups.OnlyStates() { // without a full group nothing was there
 		return
 	}
@@ -311,7 +311,7 @@ func (c *lostCounts) cut(s *stack.Stack, f *stack.Family, m *stack.FamilyMatch, 
 }
 
 // whyLost is why a prefix of n tokens lacks something of group g: the last chunk that is missing says it.
-func whyLost(s *stack.Stack, f *stack.Family, g, n int, search tier.Set) lostReason {
+func whyLost(s *store.Store, f *store.Family, g, n int, search tier.Set) lostReason {
 	from, to := f.Groups[g].Needs(f.Skip, n)
 	for i := to - 1; i >= from; i-- {
 		for r := range f.Chains[g] {
@@ -328,7 +328,7 @@ func whyLost(s *stack.Stack, f *stack.Family, g, n int, search tier.Set) lostRea
 }
 
 // countLate counts what a job lost at its deadline: the group of the first piece that was not up.
-func (a *assembly) countLate(m *stack.FamilyMatch) {
+func (a *assembly) countLate(m *store.FamilyMatch) {
 	if a.lateFor != nil && m.Tokens < a.aim.Tokens {
 		a.job.session.server.count.lost[*a.lateFor][lostLate].Add(uint64(a.aim.Tokens - m.Tokens))
 	}

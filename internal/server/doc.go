@@ -1,6 +1,6 @@
 // Package server speaks the protocol of docs/protocol.md over a Unix socket:
 // it owns connections, their rights, leases, fills, pins and limits, and
-// turns frames into calls of a stack.Stack.
+// turns frames into calls of a store.Store.
 //
 // It never knows which tiers there are or how they store anything.
 //

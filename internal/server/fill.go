@@ -10,7 +10,7 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/index"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -293,7 +293,7 @@ func (f *fill) forgetIfDone() {
 
 // slot is one chunk of a reservation.
 type slot struct {
-	status stack.GrantStatus
+	status store.GrantStatus
 	ref    tier.Ref // valid while granted and not given up
 	window int64    // where its bytes lie in the staging window
 	late   int      // bytes of the window that it keeps, though given up; see revoke
@@ -366,7 +366,7 @@ type run struct {
 	slot  int  // the first one
 	n     int  // slots
 	full  bool // of a group that is full
-	// unwanted says that no length that is worth having needs them; see stack.Wanted.
+	// unwanted says that no length that is worth having needs them; see store.Wanted.
 	unwanted bool
 }
 
@@ -438,9 +438,9 @@ func (f *fill) layOut(c *reader, req *wire.ReserveRequest, from, to int) ([]uint
 
 // reachedBy is how far a prompt reached when the connection asked for it, or first stored a
 // part of it: the parts that it has stored since do not move the junction.
-func reachedBy(c *reader, chain *key.Chain, f *stack.Family) (stack.Reached, error) {
+func reachedBy(c *reader, chain *key.Chain, f *store.Family) (store.Reached, error) {
 	if chain.Len() == 0 {
-		return stack.Reached{}, nil
+		return store.Reached{}, nil
 	}
 	n := c.prompts.take(chain)
 	if n.reached == nil {
@@ -454,7 +454,7 @@ func reachedBy(c *reader, chain *key.Chain, f *stack.Family) (stack.Reached, err
 }
 
 // layOutGroups makes a slot for each chunk that is offered, and returns its bytes.
-func (f *fill) layOutGroups(c *reader, req *wire.ReserveRequest, family *stack.Family, chains []*key.Chain, wanted [][]bool, from, to int) ([]uint32, error) {
+func (f *fill) layOutGroups(c *reader, req *wire.ReserveRequest, family *store.Family, chains []*key.Chain, wanted [][]bool, from, to int) ([]uint32, error) {
 	spans, all := make([][2]int, len(chains)), 0
 	for i, chain := range chains {
 		chunk, first := family.Groups[i].Chunk, family.Groups[0].Chunk
@@ -496,7 +496,7 @@ func (f *fill) layOutGroups(c *reader, req *wire.ReserveRequest, family *stack.F
 
 // ask takes room for the longest leading run of slots that fits. It waits while nothing
 // is granted only, and a try ends with tier.ErrMustWait then only.
-func (f *fill) ask(ctx context.Context, want stack.Store, sizes []uint32, grants []stack.Grant) (n int, err error) {
+func (f *fill) ask(ctx context.Context, want store.Reservation, sizes []uint32, grants []store.Grant) (n int, err error) {
 	said := want.Force
 	want.Patient = want.Wait // also once something is granted
 	for n < len(sizes) {
@@ -504,14 +504,14 @@ func (f *fill) ask(ctx context.Context, want stack.Store, sizes []uint32, grants
 		end := n + r.n
 		if r.unwanted {
 			for ; n < end; n++ {
-				grants[n].Status = stack.Unwanted
+				grants[n].Status = store.Unwanted
 			}
 			continue
 		}
 		want.Force = said || !r.full // the lengths that need it have decided
 		got, err := f.session.server.o.Stack.Reserve(ctx, want, r.chain, r.chunk, sizes[n:end], grants[n:end])
 		for _, g := range grants[n : n+got] {
-			want.Wait = want.Wait && g.Status != stack.Granted
+			want.Wait = want.Wait && g.Status != store.Granted
 		}
 		if n += got; err != nil || n < end {
 			return n, err

@@ -12,7 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -49,7 +49,7 @@ func handlePut(c *reader, h wire.Header, req wire.PutRequest) (wire.Message, err
 		payload := req.Payloads[:size]
 		req.Payloads = req.Payloads[size:]
 		stored, err := putOne(c, &chain, from+i, payload, want, blind)
-		declined := errors.Is(err, stack.ErrNotAdmitted)
+		declined := errors.Is(err, store.ErrNotAdmitted)
 		if err != nil && !declined {
 			return nil, err
 		}
@@ -74,25 +74,25 @@ type putWish struct {
 	maxAge time.Duration
 }
 
-// putOne stores one chunk. With stack.ErrNotAdmitted there is a result as well.
+// putOne stores one chunk. With store.ErrNotAdmitted there is a result as well.
 func putOne(c *reader, chain *key.Chain, i int, payload []byte, wish putWish, blind bool) (wire.Stored, error) {
-	var grants [1]stack.Grant
-	store := c.server.o.Stack
-	want := stack.Store{Owner: c.owner, Force: wish.force}
-	if _, err := store.Reserve(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
+	var grants [1]store.Grant
+	stack := c.server.o.Stack
+	want := store.Reservation{Owner: c.owner, Force: wish.force}
+	if _, err := stack.Reserve(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
 		return notStored(err)
 	}
 	switch grants[0].Status {
-	case stack.Pending:
+	case store.Pending:
 		return wire.Stored{Code: wire.CodePending}, nil
-	case stack.Exists:
+	case store.Exists:
 		return compareStored(c.session, chain, i, arena.Checksum(payload), blind), nil
 	}
 	ref := grants[0].Ref
 	sum := ref.Block.Write(payload)
 	ref.Block.SealSum(sum)
 	var stored [1]bool
-	store.Commit(chain, i, []tier.Ref{ref}, wish.maxAge, stored[:])
+	stack.Commit(chain, i, []tier.Ref{ref}, wish.maxAge, stored[:])
 	if !stored[0] {
 		return compareStored(c.session, chain, i, sum, blind), nil
 	}
@@ -207,7 +207,7 @@ func (g *get) span(req *wire.GetRequest) (from, to int, err error) {
 // answerLater answers a get that promotes chunks first, in a goroutine of its own.
 // rest, if it is not nil, is the scan of the remote tier that says how far the
 // prefix goes.
-func (g *get) answerLater(c *reader, h wire.Header, req *wire.GetRequest, from, to int, rest *stack.RemoteScan) error {
+func (g *get) answerLater(c *reader, h wire.Header, req *wire.GetRequest, from, to int, rest *store.RemoteScan) error {
 	deadline := req.Deadline.Or(c.server.settings().Prefetch.Deadline)
 	start := time.Now()
 	return c.async(h, func(whole context.Context) {
@@ -299,23 +299,23 @@ func (g *get) underLease(id uint64, from, to int) int {
 // gather takes chunks from..to into the reply, as far as the limit and the
 // context go.
 func (g *get) gather(ctx context.Context, from, to int, search tier.Set) {
-	store, owner := g.session.server.o.Stack, g.session.owner
+	stack, owner := g.session.server.o.Stack, g.session.owner
 	i := from
 	for ; i < to && !g.full; i++ {
-		ref, place, err := store.Load(ctx, stack.Requester{Owner: owner}, &g.chain, i, search)
+		ref, place, err := stack.Load(ctx, store.Requester{Owner: owner}, &g.chain, i, search)
 		if err != nil {
 			break // a shorter prefix
 		}
 		bytes := ref.Block.Len()
 		fits := g.fitsRoom(ctx, int64(ref.Block.Len())) && g.add(ref.Block, g.chain.Tokens[i])
-		store.Release(owner, ledger.Lease, []tier.Ref{ref})
+		stack.Release(owner, ledger.Lease, []tier.Ref{ref})
 		if !fits {
 			break
 		}
 		g.session.server.count.got(place, g.chain.Tokens[i])
 		g.session.server.model(g.chain.Space).got(place, g.chain.Tokens[i], bytes)
 	}
-	store.Touch(&g.chain, from, i)
+	stack.Touch(&g.chain, from, i)
 }
 
 // fitsRoom takes room for n bytes. It waits for the first chunk's only, so

@@ -10,7 +10,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
@@ -61,7 +61,7 @@ type job struct {
 	queued  bool           // a push waits its turn; the output's mutex guards it
 	waits   sync.WaitGroup // waits that are not answered yet, and pinning; see beginWait
 	short   shortfall
-	singles stack.Singles // pieces behind the match, each held by itself until giveBack
+	singles store.Singles // pieces behind the match, each held by itself until giveBack
 
 	mu struct {
 		sync.Mutex
@@ -71,9 +71,9 @@ type job struct {
 		stop    error                // prefetch.ErrDeadline or ErrCancelled: no more is loaded
 		far     tier.Place           // farthest place of the last chunk's pieces
 		tokens  uint64               // in the ready prefix
-		in      [tier.Places]stack.Count
+		in      [tier.Places]store.Count
 		endedAt int                        // chunks that were ready when the lease ended
-		came    map[stack.Piece]tier.Place // where pieces came from that could not be leased at once
+		came    map[store.Piece]tier.Place // where pieces came from that could not be leased at once
 		sent    int                        // chunks whose refs the client was sent
 		done    bool
 		err     error // why a job that is done is short; nil = complete
@@ -120,7 +120,7 @@ func (j *job) ready() int { return len(j.mu.refs) / j.ranks() }
 
 // fetchRest makes ready to fetch what the match promised and the lease does
 // not have yet; run does it.
-func (j *job) fetchRest(ctx context.Context, m *stack.Match) {
+func (j *job) fetchRest(ctx context.Context, m *store.Match) {
 	lanes, lane := j.lanes(ctx, m)
 	j.loads, j.mu.fetch = true, j.newFetch(nil, prefetch.Options[chunk]{
 		Lanes: lanes, Lane: lane,
@@ -201,7 +201,7 @@ func (j *job) run() {
 	// Not the connection's context: the end of the job, which the end of the
 	// connection brings, cancels the loads under way.
 	ctx := context.WithoutCancel(j.session.ctx)
-	j.mu.came = make(map[stack.Piece]tier.Place)
+	j.mu.came = make(map[store.Piece]tier.Place)
 	j.session.waiting.Go(func() {
 		if j.whole != nil {
 			j.whole.bringLength(ctx)
@@ -227,13 +227,13 @@ type source struct {
 
 // Load implements prefetch.Source.
 func (j source) Load(ctx context.Context, i int) (chunk, int64, error) {
-	p := stack.Piece{Rank: i % j.ranks(), Chunk: j.skip() + i/j.ranks()}
+	p := store.Piece{Rank: i % j.ranks(), Chunk: j.skip() + i/j.ranks()}
 	if j.list != nil {
 		p = j.list[i].Piece
 	} else if err := j.exists(ctx, p.Rank, p.Chunk); err != nil {
 		return chunk{}, 0, err
 	}
-	by := stack.Requester{Owner: j.session.owner, Job: j.id}
+	by := store.Requester{Owner: j.session.owner, Job: j.id}
 	ref, from, err := j.stack.Load(ctx, by, &j.spaces[p.Group][p.Rank], p.Chunk, j.search)
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -301,7 +301,7 @@ func (j *job) collect() bool {
 }
 
 // lease holds the chunks of the match that are in DRAM, and returns how many.
-func (j *job) lease(m *stack.Match) (int, error) {
+func (j *job) lease(m *store.Match) (int, error) {
 	held := make([][]tier.Ref, j.ranks())
 	n, err := j.leaseRanks(held, m.Hot)
 	if err != nil { // what the first ranks took, the others lack: once more with equal shares
@@ -342,7 +342,7 @@ func (j *job) leaseRanks(held [][]tier.Ref, n int) (int, error) {
 // holdSingles holds the pieces behind the match that are there all the same, and returns
 // a bit for each. Where the match is still to be loaded, the owner's budget of leases is left
 // to it, and those in DRAM are passed over.
-func (j *job) holdSingles(m *stack.Match) wire.U32s {
+func (j *job) holdSingles(m *store.Match) wire.U32s {
 	search := j.search
 	if !j.mu.done {
 		search &^= tier.Of(tier.CPU)

@@ -5,19 +5,19 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
 
 // leaving is a store of claims, of which a connection leaves once something is pinned.
 type leaving struct {
-	*stack.Stack
+	*store.Store
 	leaves *reader
 }
 
 func (s leaving) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
-	s.Stack.Claim(space, hs, claimed)
+	s.Store.Claim(space, hs, claimed)
 	s.leaves.mu.Lock()
 	s.leaves.mu.closed = true // close waits for the mutex of the claims
 	s.leaves.mu.Unlock()

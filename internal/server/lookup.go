@@ -7,7 +7,7 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -58,7 +58,7 @@ func searchSet(t wire.Tiers) tier.Set {
 	return tier.Set(t)
 }
 
-func matchOf(m *stack.Match) (out wire.Match) {
+func matchOf(m *store.Match) (out wire.Match) {
 	out.Total = countOf(m.Count)
 	for p := range out.Tiers {
 		out.Tiers[p] = countOf(m.In[p])
@@ -66,7 +66,7 @@ func matchOf(m *stack.Match) (out wire.Match) {
 	return out
 }
 
-func countOf(n stack.Count) wire.Count {
+func countOf(n store.Count) wire.Count {
 	return wire.Count{Chunks: uint32(n.Chunks), Tokens: n.Tokens}
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -61,7 +61,7 @@ func TestUsableLost(t *testing.T) {
 		if want := []string{"full", "window", "local", "state"}; !slices.Equal(names, want) {
 			t.Errorf("kinds %v; want %v", names, want)
 		}
-		dead := func(gs []stack.GroupStats) (n int64) {
+		dead := func(gs []store.GroupStats) (n int64) {
 			for _, g := range gs {
 				n += g.DeadBytes
 			}

@@ -9,8 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/access"
-	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/stale"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -91,7 +91,7 @@ func handleDelete(c *reader, h wire.Header, req wire.DeleteRequest) (wire.Messag
 }
 
 // forget answers when a deletion that has begun is done.
-func forget(c *reader, h wire.Header, d *stack.Forgetting, deadline wire.Deadline) (wire.Message, error) {
+func forget(c *reader, h wire.Header, d *store.Forgetting, deadline wire.Deadline) (wire.Message, error) {
 	m, err := c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		defer d.End()
 		ctx, cancel := within(ctx, deadline)
@@ -130,16 +130,16 @@ func handleFlush(c *reader, h wire.Header, req wire.FlushRequest) (wire.Message,
 type flushMark struct {
 	mu struct {
 		sync.Mutex
-		written stack.Volume
-		dropped map[stack.DropReason]stack.Volume
+		written store.Volume
+		dropped map[store.DropReason]store.Volume
 	}
 }
 
 // advance moves the mark to ws and returns what lies between, and how much of
 // that was dropped.
-func (m *flushMark) advance(ws map[tier.Place]stack.Written) (*wire.FlushReply, stack.Volume) {
-	var written, all stack.Volume
-	dropped := make(map[stack.DropReason]stack.Volume)
+func (m *flushMark) advance(ws map[tier.Place]store.Written) (*wire.FlushReply, store.Volume) {
+	var written, all store.Volume
+	dropped := make(map[store.DropReason]store.Volume)
 	for _, w := range ws {
 		written = written.Plus(w.Written)
 		for r, v := range w.Dropped {
@@ -151,7 +151,7 @@ func (m *flushMark) advance(ws map[tier.Place]stack.Written) (*wire.FlushReply, 
 	d := written.Minus(m.mu.written)
 	reply := &wire.FlushReply{Chunks: d.Chunks, Bytes: d.Bytes}
 	for r, v := range dropped {
-		if r == stack.DropNotWorth {
+		if r == store.DropNotWorth {
 			continue // before the flush, which has written them if DRAM still has them
 		}
 		if d := v.Minus(m.mu.dropped[r]); d.Chunks > 0 {

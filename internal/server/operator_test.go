@@ -7,7 +7,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -145,7 +145,7 @@ func TestClear(t *testing.T) {
 func TestQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const quota = 4 * size
-		r := newRig(t, options{quotas: []stack.Quota{{Match: space.Model, Bytes: quota}}})
+		r := newRig(t, options{quotas: []store.Quota{{Match: space.Model, Bytes: quota}}})
 		other := space
 		other.Model = "other"
 		c := r.dial(client.Options{})

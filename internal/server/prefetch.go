@@ -9,7 +9,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
@@ -407,7 +407,7 @@ func promptsOf(c *reader, req *wire.BatchRequest) ([]prefetch.Prompt, []error, e
 // advise says how much of the match to bring up and how much to compute, by
 // what the tiers delivered lately and how many others they serve. The job
 // brings up no more than that.
-func (j *job) advise(ctx context.Context, m *stack.Match, prefillRate uint32) *wire.Advice {
+func (j *job) advise(ctx context.Context, m *store.Match, prefillRate uint32) *wire.Advice {
 	if j.whole != nil {
 		return j.whole.adviseLength(ctx, prefillRate)
 	}
@@ -469,7 +469,7 @@ func (a *assembly) adviseLength(ctx context.Context, prefillRate uint32) *wire.A
 		m, err := a.aim, error(nil)
 		switch {
 		case n == skip:
-			m = stack.FamilyMatch{Tokens: skip, Needs: make([]stack.Need, len(a.family.Groups))}
+			m = store.FamilyMatch{Tokens: skip, Needs: make([]store.Need, len(a.family.Groups))}
 		case n < a.aim.Tokens:
 			m, err = a.job.stack.ProbeFamily(ctx, a.family, a.job.search, n, nil)
 		}
@@ -485,7 +485,7 @@ func (a *assembly) adviseLength(ctx context.Context, prefillRate uint32) *wire.A
 }
 
 // takes is the seconds in which all that m needs comes up.
-func (a *assembly) takes(m *stack.FamilyMatch) float64 {
+func (a *assembly) takes(m *store.FamilyMatch) float64 {
 	t, sizes := a.tempo(), a.sizes(m)
 	for _, l := range a.lacking(m) {
 		t.load(l.at, sizes[l.Group])

@@ -9,7 +9,7 @@ import (
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
@@ -22,10 +22,10 @@ import (
 type prompt struct {
 	group
 	first  []key.Chain       // the ranks of the first group, of which the request counts chunks
-	match  stack.Match       // of first; of a hybrid model the usable prefix
-	family *stack.Family     // of a hybrid model; or nil
+	match  store.Match       // of first; of a hybrid model the usable prefix
+	family *store.Family     // of a hybrid model; or nil
 	named  wire.Groups       // its groups, as the request named them
-	usable stack.FamilyMatch // of family
+	usable store.FamilyMatch // of family
 }
 
 // promptIn is the prompt of a chain, alone in a list, that was made of the record sent.
@@ -83,9 +83,9 @@ func (p *prompt) find(ctx context.Context) (err error) {
 
 // usableOf is what a usable prefix is to a client that counts chunks of the first group:
 // where they are.
-func usableOf(f *stack.Family, m *stack.FamilyMatch) (out stack.Match) {
+func usableOf(f *store.Family, m *store.FamilyMatch) (out store.Match) {
 	each := uint64(tokensEach(f, m))
-	count := func(n int) stack.Count { return stack.Count{Chunks: n, Tokens: uint64(n) * each} }
+	count := func(n int) store.Count { return store.Count{Chunks: n, Tokens: uint64(n) * each} }
 	out.Count = count(m.Needs[0].To - m.Needs[0].From)
 	for p := range out.In {
 		out.In[p] = count(m.Needs[0].In[p])
@@ -95,7 +95,7 @@ func usableOf(f *stack.Family, m *stack.FamilyMatch) (out stack.Match) {
 
 // tokensEach is for how many tokens of the usable prefix each chunk of the first group
 // stands: its own, but that the state of a model without full groups stands for all.
-func tokensEach(f *stack.Family, m *stack.FamilyMatch) int {
+func tokensEach(f *store.Family, m *store.FamilyMatch) int {
 	return (m.Tokens - f.Skip) / max(1, m.Needs[0].To-m.Needs[0].From)
 }
 
@@ -146,7 +146,7 @@ func (p *prompt) observed(c *reader, prefillDepth int, tell func()) {
 		p.stack.ObserveFamily(p.family, &p.usable, prefillDepth)
 	}
 	if p.search == tier.All {
-		c.prompts.take(chain).reached = &stack.Reached{Usable: p.usable.Tokens, Run: p.usable.Run}
+		c.prompts.take(chain).reached = &store.Reached{Usable: p.usable.Tokens, Run: p.usable.Run}
 	}
 }
 
@@ -172,7 +172,7 @@ func (p *prompt) grouped(ctx context.Context, lengths uint32) (*wire.Grouped, er
 	return out, nil
 }
 
-func needsOf(m *stack.FamilyMatch, groups wire.Groups) (out wire.Needs) {
+func needsOf(m *store.FamilyMatch, groups wire.Groups) (out wire.Needs) {
 	for g := range m.Needs {
 		n := &m.Needs[g]
 		need := wire.Need{Space: groups.At(g).Space, First: uint32(n.From), Chunks: uint32(n.To - n.From)}
@@ -187,19 +187,19 @@ func needsOf(m *stack.FamilyMatch, groups wire.Groups) (out wire.Needs) {
 // group is one prompt in every space that a request names: one, or those of
 // all ranks of a tensor-parallel group. A chunk is there if all have it.
 type group struct {
-	stack  *stack.Stack
+	stack  *store.Store
 	search tier.Set
 	chains []key.Chain   // equal but for their spaces; nobody changes them
-	each   []stack.Match // by rank: what of the chain is known to be there
-	rests  []*stack.RemoteScan
+	each   []store.Match // by rank: what of the chain is known to be there
+	rests  []*store.RemoteScan
 	// unasked is why it is not known whether there is more: a shared tier is
 	// switched off.
 	unasked error
 }
 
 // match finds what of the group is there.
-func (g *group) match(ctx context.Context) (stack.Match, error) {
-	g.each = make([]stack.Match, len(g.chains))
+func (g *group) match(ctx context.Context) (store.Match, error) {
+	g.each = make([]store.Match, len(g.chains))
 	return g.stack.MatchAll(ctx, g.chains, g.search, g.each)
 }
 
@@ -209,7 +209,7 @@ func (g *group) skip() int  { return g.chains[0].Skip }
 // more finds out whether there may be more than is known. It returns how many
 // chunks there are at most, the skipped ones included.
 func (g *group) more() int {
-	rests, most := make([]*stack.RemoteScan, len(g.chains)), g.chains[0].Len()
+	rests, most := make([]*store.RemoteScan, len(g.chains)), g.chains[0].Len()
 	short := most
 	for r := range g.chains {
 		known := g.skip() + g.each[r].Chunks
@@ -241,7 +241,7 @@ func (g *group) sizeAt(c *key.Chain, i int, unknown int64) int64 {
 
 // lanes gives disk and the remote tier a lane each where pieces may come from both. A chunk
 // that the index does not have yet can only be in the remote tier.
-func (g *group) lanes(ctx context.Context, m *stack.Match) (n int, lane func(piece int) int) {
+func (g *group) lanes(ctx context.Context, m *store.Match) (n int, lane func(piece int) int) {
 	if m.In[tier.Disk].Chunks == 0 || m.In[tier.Remote].Chunks == 0 && g.rests == nil {
 		return 1, nil
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -33,7 +33,7 @@ type promptRecord struct {
 	open   openRange
 	maxAge time.Duration // of what is stored of it; 0: any
 	// reached is how far the groups of a hybrid model went when it was asked for; nil if it was not.
-	reached *stack.Reached
+	reached *store.Reached
 }
 
 func (n *promptRecord) is(c *key.Chain) bool {
@@ -61,7 +61,7 @@ func markOf(tail *key.Hash, n int) mark { return mark{binary.LittleEndian.Uint64
 // promptLog is the last prompts of a connection, and what its client said of them.
 // It tells the store of each. It is the reader's alone.
 type promptLog struct {
-	stack *stack.Stack
+	stack *store.Store
 	asked func(*key.Chain) // nil: not wanted
 	list  [maxPrompts]promptRecord
 	marks [maxPrompts]mark // of list
@@ -123,7 +123,7 @@ func (l *promptLog) observe(chains []key.Chain, looks bool, a hint.Advice) {
 	n.force, n.done = a.Force, a.Hint == policy.Done
 	for r := range chains {
 		known := l.join(n, chains[r].Space)
-		l.observeOne(&chains[r], stack.Prompt{Hint: a.Hint, Advice: n.looked && known, PrefillDepth: a.PrefillDepth})
+		l.observeOne(&chains[r], store.Prompt{Hint: a.Hint, Advice: n.looked && known, PrefillDepth: a.PrefillDepth})
 	}
 	n.looked = looks
 }
@@ -138,13 +138,13 @@ func (l *promptLog) advise(chains []key.Chain, a hint.Advice) {
 	n.force, n.done = a.Force, a.Hint == policy.Done
 	for r := range chains {
 		l.join(n, chains[r].Space)
-		l.observeOne(&chains[r], stack.Prompt{Hint: a.Hint, Advice: true})
+		l.observeOne(&chains[r], store.Prompt{Hint: a.Hint, Advice: true})
 	}
 }
 
 // observeOne tells the store of a prompt; of one that it knows only if there is
 // a hint.
-func (l *promptLog) observeOne(chain *key.Chain, p stack.Prompt) {
+func (l *promptLog) observeOne(chain *key.Chain, p store.Prompt) {
 	if !p.Advice || p.Hint != policy.NoHint {
 		l.stack.Observe(chain, p)
 	}

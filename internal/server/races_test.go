@@ -12,7 +12,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -115,7 +115,7 @@ var races = []struct {
 		}, []wire.Code{fine}},
 }
 
-// evict takes chunks out of one tier without a word to the stack, as a tier does
+// evict takes chunks out of one tier without a word to the store, as a tier does
 // that needs room.
 func (g *stage) evict(p tier.Place, chunks ...int) {
 	for _, i := range chunks {
@@ -203,14 +203,14 @@ func TestHungTiers(t *testing.T) {
 
 // slow is a store of claims that takes until a mutex is free.
 type slow struct {
-	*stack.Stack
+	*store.Store
 	until *sync.Mutex
 }
 
 func (s slow) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
 	s.until.Lock()
 	defer s.until.Unlock()
-	s.Stack.Claim(space, hs, claimed)
+	s.Store.Claim(space, hs, claimed)
 }
 
 // A job shows nothing as ready that it is still to pin: with a pin in its hands a client

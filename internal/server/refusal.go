@@ -9,8 +9,8 @@ import (
 
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
 	"github.com/kvstored/kvstored/internal/stale"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
@@ -62,7 +62,7 @@ var full = []errorCode{
 	{stale.ErrManyDistrusted, wire.CodeOverBudget},
 	{ledger.ErrOverBudget, wire.CodeOverBudget},
 	{tier.ErrOverQuota, wire.CodeOverQuota},
-	{stack.ErrNotAdmitted, wire.CodeDeclined},
+	{store.ErrNotAdmitted, wire.CodeDeclined},
 }
 
 // requestCodes are the codes that requests are refused with, by the first error that matches.
@@ -109,7 +109,7 @@ func endOf(err error) (code wire.Code, failed wire.Tiers) {
 	if err == nil {
 		return wire.CodeOK, 0
 	}
-	var load *stack.LoadError
+	var load *store.LoadError
 	if code = codeIn(endCodes, err, wire.CodeFailed); code == wire.CodeFailed && errors.As(err, &load) {
 		failed = wire.Tiers(tier.Of(load.Place))
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -47,7 +47,7 @@ func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Mess
 	f.policy = c.judged.policy
 	// A goroutine, and a wake-up of its thread, cost more than all the rest.
 	wait := req.Deadline.Or(0) > 0
-	reply, err := f.open(c.ctx, sizes, req.Sums, req.Flags, stack.Store{Wait: wait, Try: wait})
+	reply, err := f.open(c.ctx, sizes, req.Sums, req.Flags, store.Reservation{Wait: wait, Try: wait})
 	if errors.Is(err, tier.ErrMustWait) {
 		return f.await(c, h, &req, sizes)
 	}
@@ -64,7 +64,7 @@ func (f *fill) await(c *reader, h wire.Header, req *wire.ReserveRequest, sizes [
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		limited, cancel := within(ctx, deadline)
 		defer cancel()
-		reply, err := f.open(limited, sizes, sums, flags, stack.Store{Wait: true})
+		reply, err := f.open(limited, sizes, sums, flags, store.Reservation{Wait: true})
 		if reply == nil {
 			return nil, err
 		}
@@ -109,7 +109,7 @@ func (c *session) resultsFit(n int) error {
 
 // open takes room, waiting as want says, and makes the fill known. A fill that must wait is
 // as it was.
-func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags uint8, want stack.Store) (reply *wire.ReserveReply, err error) {
+func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags uint8, want store.Reservation) (reply *wire.ReserveReply, err error) {
 	if err := f.session.account.Charge(f.cost); err != nil {
 		return nil, err
 	}
@@ -162,9 +162,9 @@ func (c *session) adopt(f *fill) error {
 }
 
 // grant takes room for the longest leading run that fits, or for all.
-func (f *fill) grant(ctx context.Context, sizes []uint32, flags uint8, want stack.Store) error {
+func (f *fill) grant(ctx context.Context, sizes []uint32, flags uint8, want store.Reservation) error {
 	c := f.session
-	grants := make([]stack.Grant, len(sizes))
+	grants := make([]store.Grant, len(sizes))
 	want.Owner, want.Force, want.Free = c.owner, f.said.force, flags&wire.ReserveNoEvict != 0
 	n, err := f.ask(ctx, want, sizes, grants)
 	if errors.Is(err, tier.ErrMustWait) { // what exists is asked for again
@@ -172,7 +172,7 @@ func (f *fill) grant(ctx context.Context, sizes []uint32, flags uint8, want stac
 	}
 	for i, g := range grants[:n] {
 		s := slot{status: g.Status, ref: g.Ref}
-		if g.Status == stack.Granted {
+		if g.Status == store.Granted {
 			off, ok := c.staging.alloc(sizes[i])
 			if !ok {
 				err = fmt.Errorf("reserve: the staging window is full; commit or abort something, or ask for a larger one in hello: %w", tier.ErrOverBudget)
@@ -192,7 +192,7 @@ func (f *fill) grant(ctx context.Context, sizes []uint32, flags uint8, want stac
 	return err
 }
 
-func abortGrants(s *stack.Stack, grants []stack.Grant) {
+func abortGrants(s *store.Store, grants []store.Grant) {
 	for _, g := range grants {
 		if g.Ref.Valid() {
 			s.Abort([]tier.Ref{g.Ref})
@@ -230,7 +230,7 @@ func (f *fill) compareRun(r *run, sizes []uint32, ours map[uint32]uint64, differ
 	defer c.server.o.Stack.Release(c.owner, ledger.IO, held[:n])
 	for i := range held {
 		s := &f.mu.slots[from+i]
-		if s.status != stack.Exists {
+		if s.status != store.Exists {
 			continue
 		}
 		sum, size, known := uint64(0), uint32(0), i < n
@@ -251,7 +251,7 @@ func (f *fill) compareRun(r *run, sizes []uint32, ours map[uint32]uint64, differ
 }
 
 // grantCodes are what a slot's grant is called.
-var grantCodes = [...]wire.Code{stack.Granted: wire.CodeOK, stack.Exists: wire.CodeExists, stack.Pending: wire.CodePending, stack.Unwanted: wire.CodeDeclined}
+var grantCodes = [...]wire.Code{store.Granted: wire.CodeOK, store.Exists: wire.CodeExists, store.Pending: wire.CodePending, store.Unwanted: wire.CodeDeclined}
 
 // largestSlot is how many bytes a slot may have on this connection.
 func (c *session) largestSlot() int64 {
@@ -263,7 +263,7 @@ func (f *fill) describe() wire.Slots {
 	slots := make(wire.Slots, 0, 16*len(f.mu.slots))
 	for _, s := range f.mu.slots {
 		w := wire.Slot{Code: grantCodes[s.status], Length: s.there}
-		if s.status == stack.Granted {
+		if s.status == store.Granted {
 			w.Length, w.Offset = uint32(s.ref.Block.Len()), uint64(s.window)
 		}
 		slots = slots.Add(w)

@@ -24,7 +24,7 @@ import (
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/socket"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/test/pipe"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -62,7 +62,7 @@ type rig struct {
 	arena    *arena.Arena
 	hot      *cpu.Tier
 	disk     *tiertest.Memory
-	stack    *stack.Stack
+	stack    *store.Store
 	server   *server.Server
 	listener net.Listener
 	local    *pipe.Listener // nil: listener is a socket's
@@ -80,7 +80,7 @@ type options struct {
 	limits   ledger.Limits
 	hook     tierfault.Hook // in front of the disk
 	workers  int            // that write to the disk; 0: as usual
-	quotas   []stack.Quota
+	quotas   []store.Quota
 	lone     bool // no disk
 	far      bool // the disk is in the place of the remote tier
 	scanning bool // the disk is being read when the test begins
@@ -112,7 +112,7 @@ func newRig(t testing.TB, o options) *rig {
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
 	r.disk = tiertest.NewMemory("disk", 64*mib)
-	so := stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.disk}}, Write: stack.WriteOptions{Workers: o.workers}, Quotas: o.quotas, Events: o.Events, RoomWait: o.roomWait, Log: zerolog.Nop()}
+	so := store.Options{Hot: r.hot, Below: []store.Below{{Place: tier.Disk, Tier: r.disk}}, Write: store.WriteOptions{Workers: o.workers}, Quotas: o.quotas, Events: o.Events, RoomWait: o.roomWait, Log: zerolog.Nop()}
 	if o.lone {
 		so.Below = nil
 	}
@@ -122,7 +122,7 @@ func newRig(t testing.TB, o options) *rig {
 	if o.hook != nil {
 		so.Below[0].Tier = tierfault.Wrap(r.disk, o.hook)
 	}
-	r.stack = stack.NewStack(so)
+	r.stack = store.New(so)
 	r.serve(o.Options)
 	if !o.scanning { // what the disk does not say in time is refused meanwhile
 		r.until("the disk has been read", r.stack.Ready)
@@ -359,8 +359,8 @@ func (r *rig) storeSized(c *key.Chain, from, to, bytes int) {
 	o := r.stack.NewOwner()
 	defer r.stack.CloseOwner(o)
 	for i := from; i < to; i++ {
-		var g [1]stack.Grant
-		_, err := r.stack.Reserve(r.t.Context(), stack.Store{Owner: o}, c, i, []uint32{uint32(bytes)}, g[:])
+		var g [1]store.Grant
+		_, err := r.stack.Reserve(r.t.Context(), store.Reservation{Owner: o}, c, i, []uint32{uint32(bytes)}, g[:])
 		r.must(err)
 		g[0].Ref.Block.SealSum(g[0].Ref.Block.Write(tiertest.Payload(c.Key(i), bytes)))
 		r.stack.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))

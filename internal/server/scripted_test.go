@@ -20,7 +20,7 @@ import (
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/test/pipe"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -176,9 +176,9 @@ func newStage(t testing.TB, s *script) *stage {
 	for p := tier.Disk; p < tier.Places; p++ {
 		g.below[p] = tiertest.NewMemory(p.String(), 64<<20)
 	}
-	so := stack.Options{
+	so := store.Options{
 		Hot: g.hot,
-		Below: []stack.Below{
+		Below: []store.Below{
 			{Place: tier.Disk, Tier: tierfault.Wrap(g.below[tier.Disk], g.hook(tier.Disk, diskTime)), Loads: s.loads[tier.Disk]},
 			{Place: tier.Remote, Tier: tierfault.Wrap(g.below[tier.Remote], g.hook(tier.Remote, remoteTime)), Loads: s.loads[tier.Remote]},
 		},
@@ -187,28 +187,28 @@ func newStage(t testing.TB, s *script) *stage {
 	if strings.Contains(s.at, "u") || s.find != nil || s.off {
 		so.Below[1].Tier = &sharedTier{Tier: so.Below[1].Tier, memory: g.below[tier.Remote], find: s.find, off: s.off}
 	}
-	store := stack.NewStack(so)
+	stack := store.New(so)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel) // of a test that fails
 	ended := make(chan error, 1)
-	go func() { ended <- store.Run(ctx) }()
+	go func() { ended <- stack.Run(ctx) }()
 	g.end = func() {
-		store.Wait()
+		stack.Wait()
 		cancel()
 		g.must(<-ended)
 	}
-	g.open(store)
-	g.fill(store)
+	g.open(stack)
+	g.fill(stack)
 	return g
 }
 
 // open makes the session.
-func (g *stage) open(store *stack.Stack) {
+func (g *stage) open(stack *store.Store) {
 	g.s.o.Policy = cmp.Or(g.s.o.Policy, wire.PolicyTimeout)
 	g.s.o.Deadline = cmp.Or(g.s.o.Deadline, time.Minute)
 	g.s.o.WindowBytes = cmp.Or(g.s.o.WindowBytes, 1<<20)
 	srv := New(Options{
-		Stack: store, Arena: g.arena, Log: zerolog.Nop(), Events: events.New(7, events.Options{}),
+		Stack: stack, Arena: g.arena, Log: zerolog.Nop(), Events: events.New(7, events.Options{}),
 		Settings: Settings{
 			LeaseMaxAge: time.Hour, PinMaxAge: time.Hour, Prefetch: g.s.o, ChunkTokens: scriptTokens, Method: "sha256",
 			Retain: hint.ClaimLimits{TotalBytes: 1 << 40, UserBytes: 1 << 40, Duration: time.Hour},
@@ -251,7 +251,7 @@ func (g *stage) socket() net.Conn {
 }
 
 // fill puts every chunk where the script wants it.
-func (g *stage) fill(store *stack.Stack) {
+func (g *stage) fill(stack *store.Store) {
 	ctx := context.Background()
 	for i := range g.chain.Len() {
 		switch g.s.at[i] {
@@ -263,14 +263,14 @@ func (g *stage) fill(store *stack.Stack) {
 		case '.':
 			continue
 		}
-		var grant [1]stack.Grant
-		_, err := store.Reserve(ctx, stack.Store{Owner: ledger.Daemon}, g.chain, i, []uint32{scriptSize}, grant[:])
+		var grant [1]store.Grant
+		_, err := stack.Reserve(ctx, store.Reservation{Owner: ledger.Daemon}, g.chain, i, []uint32{scriptSize}, grant[:])
 		g.must(err)
 		b := grant[0].Ref.Block
 		b.SealSum(b.Write(tiertest.Payload(g.chain.Key(i), scriptSize)))
-		store.Commit(g.chain, i, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
+		stack.Commit(g.chain, i, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
 	}
-	g.must(store.Flush(ctx, false))
+	g.must(stack.Flush(ctx, false))
 	for i := range g.chain.Len() {
 		if !strings.ContainsRune("cu.", rune(g.s.at[i])) {
 			g.cool(i, i+1)

@@ -18,7 +18,7 @@ import (
 	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/socket"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -26,7 +26,7 @@ import (
 
 // Options of a Server.
 type Options struct {
-	Stack *stack.Stack
+	Stack *store.Store
 	Arena *arena.Arena
 
 	Settings // the first ones; see Server.Set

@@ -11,7 +11,7 @@ import (
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -57,7 +57,7 @@ func TestWhyMissed(t *testing.T) {
 			want: explain.Total{Tier: "disk", Reason: "declined_queue_full", Tokens: 4 * tokens},
 		},
 		"declined: the quota is in use": {
-			o: options{quotas: []stack.Quota{{Match: "*", Bytes: 2 * size}}, lone: true},
+			o: options{quotas: []store.Quota{{Match: "*", Bytes: 2 * size}}, lone: true},
 			prep: func(r *rig, c *raw) {
 				r.store(p, 0, 2)
 				c.prefetch(p) // holds them

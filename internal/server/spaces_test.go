@@ -9,7 +9,7 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -101,8 +101,8 @@ func TestSpacesAreListed(t *testing.T) {
 // storeBytes is store for the only chunk of c, with so many bytes.
 func (r *rig) storeBytes(c *key.Chain, n uint32) {
 	r.t.Helper()
-	var g [1]stack.Grant
-	_, err := r.stack.Reserve(r.t.Context(), stack.Store{Owner: ledger.Daemon}, c, 0, []uint32{n}, g[:])
+	var g [1]store.Grant
+	_, err := r.stack.Reserve(r.t.Context(), store.Reservation{Owner: ledger.Daemon}, c, 0, []uint32{n}, g[:])
 	r.must(err)
 	g[0].Ref.Block.Seal()
 	r.stack.Commit(c, 0, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))

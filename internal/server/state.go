@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/explain"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -242,7 +242,7 @@ var shortReasons = map[wire.Code]explain.Reason{
 // whyShort is why a job that has ended has less than was found.
 func whyShort(j *job) explain.Absence {
 	a := explain.None
-	if failed := (*stack.LoadError)(nil); errors.As(j.mu.err, &failed) {
+	if failed := (*store.LoadError)(nil); errors.As(j.mu.err, &failed) {
 		a.Tier = uint8(failed.Place)
 	}
 	code, _ := j.code()

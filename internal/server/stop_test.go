@@ -4,7 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -31,8 +31,8 @@ func TestReserveAtTheEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, tt.o)
 				for i := range tt.taken {
-					o, g := r.stack.NewOwner(), make([]stack.Grant, 1)
-					_, err := r.stack.Reserve(t.Context(), stack.Store{Owner: o}, chain(1, tt.taken), i, []uint32{size}, g)
+					o, g := r.stack.NewOwner(), make([]store.Grant, 1)
+					_, err := r.stack.Reserve(t.Context(), store.Reservation{Owner: o}, chain(1, tt.taken), i, []uint32{size}, g)
 					r.must(err)
 					defer r.stack.CloseOwner(o)
 					defer r.stack.Abort([]tier.Ref{g[0].Ref})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
@@ -25,7 +25,7 @@ const warmShare = 2
 // warming brings a prompt up as idle work, and leases nothing of it.
 type warming struct {
 	group
-	by    stack.Requester
+	by    store.Requester
 	hot   int // chunks that were in DRAM
 	fetch *prefetch.Job[tier.Place]
 	bytes int64        // that may come up
@@ -36,8 +36,8 @@ type warming struct {
 // newWarming makes ready to promote the chunks of a group that m matched and those
 // that the remote scan finds beyond them, about as many as fit into its share of DRAM.
 // places are of [prefetch.Options].
-func (s *Server) newWarming(ctx context.Context, g group, m *stack.Match, by ledger.Owner, places chan struct{}) *warming {
-	w := &warming{group: g, by: stack.Requester{Owner: by, Job: s.ids.Add(1)}, hot: m.Hot, count: &s.count}
+func (s *Server) newWarming(ctx context.Context, g group, m *store.Match, by ledger.Owner, places chan struct{}) *warming {
+	w := &warming{group: g, by: store.Requester{Owner: by, Job: s.ids.Add(1)}, hot: m.Hot, count: &s.count}
 	w.bytes = s.o.Arena.Stats().CapacityBytes / warmShare
 	most := w.more()
 	lanes, lane := w.lanes(ctx, m)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server/hint"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -375,7 +375,7 @@ func handleUnpin(c *reader, h wire.Header, req wire.UnpinRequest) (wire.Message,
 
 // addPin pins the leading run in DRAM of chunks from..to, as far as budgets
 // allow.
-func addPin(c *session, chain *key.Chain, from, to int, name string, age time.Duration) (pinned stack.Count, err error) {
+func addPin(c *session, chain *key.Chain, from, to int, name string, age time.Duration) (pinned store.Count, err error) {
 	refs := make([]tier.Ref, to-from)
 	n, err := c.server.o.Stack.Hold(c.owner, ledger.Pin, chain, from, to, refs)
 	if n == 0 {
@@ -391,7 +391,7 @@ func addPin(c *session, chain *key.Chain, from, to int, name string, age time.Du
 		c.unpin()
 		return pinned, tier.ErrClosed
 	}
-	return stack.Count{Chunks: n, Tokens: tokensIn(chain.Tokens[from : from+n])}, err
+	return store.Count{Chunks: n, Tokens: tokensIn(chain.Tokens[from : from+n])}, err
 }
 
 // unpin ends all pins of a connection, and returns how many chunks they protected.

@@ -14,7 +14,7 @@
 //
 // # Never does
 //
-// It removes nothing: the book's owner asks for chunks that are due, package stack answers
+// It removes nothing: the book's owner asks for chunks that are due, package store answers
 // misses, package server asks for rights. It knows no tier.
 //
 // # Time

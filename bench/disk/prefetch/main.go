@@ -51,7 +51,7 @@ func main() {
 // bench is the stack that is measured.
 type bench struct {
 	files      *disk.Tier
-	disk, far  *store
+	disk, far  *served
 	diskClient *client.Client
 	farClient  *client.Client
 	long       *key.Chain // on disk
@@ -162,7 +162,7 @@ func (b *bench) open(ctx context.Context, dir string, chunks int) (stop func() e
 		return stop, err
 	}
 	ends = append(ends, b.far.close)
-	connect := func(s *store) (c *client.Client) {
+	connect := func(s *served) (c *client.Client) {
 		if err == nil {
 			if c, err = s.dial(ctx); err == nil {
 				ends = append(ends, c.Close)
@@ -170,7 +170,7 @@ func (b *bench) open(ctx context.Context, dir string, chunks int) (stop func() e
 		}
 		return c
 	}
-	chain := func(s *store, n, size int) (c *key.Chain) {
+	chain := func(s *served, n, size int) (c *key.Chain) {
 		if err == nil {
 			c, err = s.chain(ctx, n, size)
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -29,11 +29,11 @@ const chunkTokens = 256
 
 var space = key.Space{Model: "bench", World: 1, DType: "bytes", ChunkTokens: chunkTokens, Method: key.Given}
 
-// store is DRAM over one tier, served at a socket.
-type store struct {
+// served is DRAM over one tier, served at a socket.
+type served struct {
 	arena  *arena.Arena
 	hot    *cpu.Tier
-	stack  *stack.Stack
+	stack  *store.Store
 	socket string
 	place  tier.Place
 	got    atomic.Int64 // when the last read of the tier returned, in ns
@@ -43,9 +43,9 @@ type store struct {
 }
 
 // open serves a store whose prefetches have so many bytes in flight.
-func open(dir string, below tier.Tier, place tier.Place, loads tier.Limit, windowBytes int64) (*store, error) {
+func open(dir string, below tier.Tier, place tier.Place, loads tier.Limit, windowBytes int64) (*served, error) {
 	const capacity = 768 << 20
-	s := &store{socket: filepath.Join(dir, place.String()+".sock"), place: place, ended: make(chan error, 2)}
+	s := &served{socket: filepath.Join(dir, place.String()+".sock"), place: place, ended: make(chan error, 2)}
 	var err error
 	if s.arena, err = arena.New(arena.Options{CapacityBytes: capacity, HugePages: "auto", Touch: arena.Touch}); err == nil {
 		err = s.arena.Populate(context.Background())
@@ -66,8 +66,8 @@ func open(dir string, below tier.Tier, place tier.Place, loads tier.Limit, windo
 			s.got.Store(time.Now().UnixNano())
 		}
 	}})
-	s.stack = stack.NewStack(stack.Options{
-		Hot: s.hot, Below: []stack.Below{{Place: place, Tier: timed, Loads: loads}}, Log: zerolog.Nop(),
+	s.stack = store.New(store.Options{
+		Hot: s.hot, Below: []store.Below{{Place: place, Tier: timed, Loads: loads}}, Log: zerolog.Nop(),
 	})
 	srv := server.New(server.Options{
 		Stack: s.stack, Arena: s.arena, Log: zerolog.Nop(),
@@ -88,7 +88,7 @@ func open(dir string, below tier.Tier, place tier.Place, loads tier.Limit, windo
 	return s, nil
 }
 
-func (s *store) close() error {
+func (s *served) close() error {
 	s.stop()
 	err := errors.Join(<-s.ended, <-s.ended)
 	s.stack.Wait()
@@ -96,7 +96,7 @@ func (s *store) close() error {
 }
 
 // chain stores a new chain of n chunks in the tier below, and in it only.
-func (s *store) chain(ctx context.Context, n, size int) (*key.Chain, error) {
+func (s *served) chain(ctx context.Context, n, size int) (*key.Chain, error) {
 	id, err := space.ID()
 	if err != nil {
 		return nil, err
@@ -110,8 +110,8 @@ func (s *store) chain(ctx context.Context, n, size int) (*key.Chain, error) {
 		c.Hashes, c.Tokens = append(c.Hashes, h), append(c.Tokens, chunkTokens)
 	}
 	for i := range n {
-		var g [1]stack.Grant
-		if _, err := s.stack.Reserve(ctx, stack.Store{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{uint32(size)}, g[:]); err != nil {
+		var g [1]store.Grant
+		if _, err := s.stack.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{uint32(size)}, g[:]); err != nil {
 			return nil, err
 		}
 		b := g[0].Ref.Block
@@ -128,7 +128,7 @@ func (s *store) chain(ctx context.Context, n, size int) (*key.Chain, error) {
 }
 
 // cool takes a chain out of DRAM.
-func (s *store) cool(ctx context.Context, c *key.Chain) error {
+func (s *served) cool(ctx context.Context, c *key.Chain) error {
 	if err := s.hot.Delete(ctx, keys(c)); err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func keys(c *key.Chain) []key.Key {
 }
 
 // sockets is a connection of its own.
-func (s *store) sockets() (from, to net.Conn, err error) {
+func (s *served) sockets() (from, to net.Conn, err error) {
 	l, err := net.Listen("unix", s.socket+".bare")
 	if err != nil {
 		return nil, nil, err
@@ -164,13 +164,13 @@ func (s *store) sockets() (from, to net.Conn, err error) {
 	return from, to, nil
 }
 
-func (s *store) dial(ctx context.Context) (*client.Client, error) {
+func (s *served) dial(ctx context.Context) (*client.Client, error) {
 	return client.Dial(ctx, s.socket, client.Options{Name: "bench", Space: &space})
 }
 
 // prefetch promotes a chain and returns how long that took; watch, unless nil,
 // is called now and then meanwhile.
-func (s *store) prefetch(ctx context.Context, c *client.Client, chain *key.Chain, watch func(*client.Job)) (time.Duration, error) {
+func (s *served) prefetch(ctx context.Context, c *client.Client, chain *key.Chain, watch func(*client.Job)) (time.Duration, error) {
 	begun := time.Now()
 	j, err := c.Prefetch(ctx, client.Chain(chain), client.PrefetchOptions{})
 	if err != nil {

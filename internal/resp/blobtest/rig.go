@@ -13,7 +13,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/resp"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -24,7 +24,7 @@ import (
 // fails the test if it is used. When its test ends nothing may be held.
 type Rig struct {
 	*resp.Store
-	Stack   *stack.Stack
+	Stack   *store.Store
 	MaxOwed int // of the store, from the next start on
 
 	fault atomic.Pointer[tierfault.Hook]
@@ -62,7 +62,7 @@ func (r *Rig) start() {
 	}
 	l := ledger.New(ledger.Options{CapacityBytes: r.capacity, Policy: lru, Limits: ledger.Limits{Lease: r.capacity / 2, Unwritten: r.capacity / 4}})
 	r.hot = cpu.New(cpu.Options{Arena: r.arena, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	r.Stack = stack.NewStack(stack.Options{Hot: r.hot, Below: []stack.Below{{Place: tier.Disk, Tier: r.faulty()}, {Place: tier.Remote, Tier: r.remote()}}, Log: zerolog.Nop()})
+	r.Stack = store.New(store.Options{Hot: r.hot, Below: []store.Below{{Place: tier.Disk, Tier: r.faulty()}, {Place: tier.Remote, Tier: r.remote()}}, Log: zerolog.Nop()})
 	r.Store = resp.NewStore(resp.StoreOptions{Stack: r.Stack, MaxOwed: r.MaxOwed, ShelterBytes: r.capacity / 10, LoadTimeout: time.Minute, Log: zerolog.Nop()})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -33,7 +33,7 @@ type Advice struct {
 	Session  string // several requests of one have the same; "" is none
 	Force    bool   // the chunks are to be stored also where the policies refuse them
 
-	PrefillDepth int // see stack.Prompt; 0 = not said
+	PrefillDepth int // see store.Prompt; 0 = not said
 }
 
 // Wishes is what request_configs ask for beyond Advice. The zero Wishes asks for

@@ -17,7 +17,7 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
-	"github.com/kvstored/kvstored/internal/stack"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/lab/replay"
 	"github.com/kvstored/kvstored/lab/simulate"
@@ -78,7 +78,7 @@ func playChats(t *testing.T, name, trace string) replay.Result {
 		HighWatermark: 1, LowWatermark: 1,
 	})
 	defer hot.Close()
-	stack := stack.NewStack(stack.Options{Hot: hot, Log: zerolog.Nop()})
+	stack := store.New(store.Options{Hot: hot, Log: zerolog.Nop()})
 	s := server.New(server.Options{
 		Stack: stack, Arena: a, Log: zerolog.Nop(),
 		Settings: server.Settings{

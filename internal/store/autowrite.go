@@ -1,0 +1,132 @@
+package store
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// writeRule says when a chunk is written. While the tier has room for all, that is right
+// after its commit. Once the tier has evicted something a copy of a chunk that
+// DRAM has would be in the place of another chunk: so with auto chunks wait until DRAM
+// evicts them, a flush comes, or they are too old. The two change over at any moment, as
+// nothing but the start of a write depends on it.
+type writeRule struct {
+	auto bool
+	full atomic.Bool // of auto: the tier is
+	// unsafeAge is how long a chunk may wait in a full tier's queue, in nanoseconds;
+	// 0 = for ever.
+	unsafeAge atomic.Int64
+	began     time.Time // ages are counted from there
+
+	looking sync.Mutex // before the writer's, around a look at the tier: see noteRoom
+	last    occupancy
+	mark    int64 // bytes that the full tier was left with by its last eviction
+}
+
+// roomAgain is the share of its content that a full tier must lose, in eighths, to
+// count as one with room: more than lies between the usual watermarks.
+const roomAgain = 1
+
+// holds reports whether chunks that are committed wait until DRAM evicts them.
+func (r *writeRule) holds() bool { return r.full.Load() }
+
+// clock is the age of the writer in seconds, as items have it.
+func (r *writeRule) clock() uint32 { return uint32(time.Since(r.began) / time.Second) }
+
+// old is the time at or before which the chunks that are held came that are to be
+// written now; false if they may be of any age.
+func (r *writeRule) old() (before uint32, bounded bool) {
+	age := time.Duration(r.unsafeAge.Load())
+	since := time.Since(r.began) - age
+	if age == 0 || since < 0 {
+		return 0, false
+	}
+	return uint32(since / time.Second), true
+}
+
+// wakeForOld has chunks written that have been held for too long.
+func (w *writer) wakeForOld() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.when.holds() && w.source() != nil {
+		w.more()
+	}
+}
+
+// setUnsafeAge replaces the bound.
+func (w *writer) setUnsafeAge(age time.Duration) {
+	w.when.unsafeAge.Store(int64(age))
+	w.wakeForOld()
+}
+
+// occupancy is how full a tier is, and its evictions: all, and those for the quotas of
+// spaces.
+type occupancy struct{ used, evicted, forQuotas int64 }
+
+func (l *level) occupancy() (o occupancy) {
+	if l.Bounded == nil {
+		st := l.tier.Stats()
+		return occupancy{used: st.UsedBytes, evicted: int64(st.Evictions)}
+	}
+	st := l.Bounded.Ledger().Stats()
+	o.used, o.evicted = st.UsedBytes, int64(st.Evictions)
+	for _, quota := range l.Bounded.Ledger().Quotas() {
+		o.forQuotas += int64(quota.Evictions)
+	}
+	return o
+}
+
+// lacksRoom reports whether the tier has evicted since it was looked at before, and not
+// because a space was over its quota. Quotas that were replaced begin at 0 again.
+func (o occupancy) lacksRoom(before occupancy) bool {
+	quotas := o.forQuotas - before.forQuotas
+	return quotas >= 0 && o.evicted-before.evicted > quotas
+}
+
+// noteRoom looks whether the tier has room for all.
+func (w *writer) noteRoom() {
+	a := &w.when
+	if !a.auto {
+		return
+	}
+	a.looking.Lock()
+	defer a.looking.Unlock()
+	o := w.to.occupancy()
+	before := a.last
+	a.last = o
+	switch full := a.full.Load(); {
+	case o.lacksRoom(before):
+		a.mark = o.used
+		if full {
+			return
+		}
+		w.dram.log.Info().Stringer("tier", w.to.place).Msg("the tier is full: chunks are written when DRAM evicts them, or are old (write.mode auto)")
+	case !full || o.used > a.mark/8*(8-roomAgain):
+		return
+	default:
+		w.dram.log.Info().Stringer("tier", w.to.place).Msg("the tier has room again: chunks are written when they are committed (write.mode auto)")
+	}
+	a.full.Store(!a.full.Load())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.more()
+	w.mu.changed.Wake() // clients may wait for the queue
+}
+
+// tell sets how many chunks wait at most, whether until DRAM evicts them, and the bytes
+// that do. The queue also has chunks that DRAM has evicted and that were written as victims;
+// it finds them later, so DRAM says how much it alone has, and no tier below.
+func (w *writer) tell(out *Written) {
+	dram := w.dram.hot.Ledger().Stats()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := &w.mu.backlog
+	out.Waiting = b.waiting()
+	if out.Held = w.when.holds(); out.Held {
+		if w.nearer == nil {
+			out.Waiting -= max(0, b.pending.len()-dram.DirtyEntries)
+		}
+		out.HeldBytes = min(b.pendingBytes, dram.DirtyBytes)
+	}
+}

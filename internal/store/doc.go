@@ -1,0 +1,32 @@
+// Package store makes one store of the tiers: index, lookup, promotion,
+// write-behind and demotion.
+//
+// It never imports a tier; see package tier for what one is. It owns the index of
+// all known chunks, the chunks in flight and in transit, and one level struct for
+// each tier, which has the tier's roles, its queue of loads, its speed, its
+// counters and its writer. A tier that is added is one level more.
+//
+// # Locks
+//
+// In this order, each held for at most about 100 us and none of them over
+// I/O, hashing of payloads or a channel send:
+//
+//	a hand-over (cpu.Tier.handing) -> each of the following
+//	index (index.mu)  ->  a tier's ledger, transit
+//	writer (queue.mu) ->  a tier's ledger, transit
+//	promotions        ->  the hot tier's ledger
+//
+// The turn of stores that wait for room (turns) comes before all of these. It is held
+// while victims are written, and nothing that ends a write takes it.
+//
+// The mutexes of the index, a writer and the promotions are never held
+// together; those of transit, boost, a speedometer and a budget are leaves. Tiers
+// are the truth about their entries and never call back; the index follows them
+// by way of index.sync.
+//
+// # Buffers
+//
+// A payload is an arena.Block. A Ref is an entry of the hot tier that its owner
+// holds, with one reference of its block. A chunk in transit has the reference of
+// its victim, which the write task owns until the write has ended.
+package store

@@ -1,0 +1,425 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// DropReason says why a chunk was not written below.
+type DropReason uint8
+
+// The reasons.
+const (
+	DropQueueFull DropReason = iota // DRAM needed the room before the queue had any
+	DropTierOff                     // the tier is switched off after failures
+	DropNoSpace                     // the tier had no room and could make none
+	DropCorrupt                     // the payload no longer had its checksum
+	DropBudget                      // the daily write budget was spent
+	DropFailed                      // any other error of the tier
+	DropStopped                     // the daemon stopped before
+	DropNotWorth                    // the tier's policy has better use for the room
+	DropGone                        // it had left the nearer tiers too, evicted or deleted, before it was its turn
+	DropLost                        // the tier had stored it and has lost it, and no other has it; its bytes are not known
+	dropReasons
+)
+
+func (r DropReason) String() string { return dropNames[r] }
+
+var dropNames = [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped", "not_worth", "gone", "lost"}
+
+// MarshalText makes a reason a key of a JSON object.
+func (r DropReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads it back.
+func (r *DropReason) UnmarshalText(text []byte) error {
+	i := slices.Index(dropNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is no reason to drop a chunk", text)
+	}
+	*r = DropReason(i)
+	return nil
+}
+
+func dropReason(err error) DropReason {
+	switch {
+	case errors.Is(err, tier.ErrOff):
+		return DropTierOff
+	case errors.Is(err, tier.ErrNoSpace), errors.Is(err, tier.ErrTooLarge):
+		return DropNoSpace
+	case errors.Is(err, errBudget):
+		return DropBudget
+	case errors.Is(err, tier.ErrCorrupt):
+		return DropCorrupt
+	case errors.Is(err, context.Canceled):
+		return DropStopped
+	}
+	return DropFailed
+}
+
+// Volume is a number of chunks and the bytes in them.
+type Volume struct {
+	Chunks uint64 `json:"chunks"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+// Plus and Minus count both.
+func (v Volume) Plus(o Volume) Volume { return Volume{v.Chunks + o.Chunks, v.Bytes + o.Bytes} }
+
+// Minus is what v is above o.
+func (v Volume) Minus(o Volume) Volume { return Volume{v.Chunks - o.Chunks, v.Bytes - o.Bytes} }
+
+type volume struct{ chunks, bytes atomic.Uint64 }
+
+func (v *volume) load() Volume { return Volume{v.chunks.Load(), v.bytes.Load()} }
+
+// add counts one chunk more, and returns how many there are.
+func (v *volume) add(bytes uint32) (chunks uint64) {
+	v.bytes.Add(uint64(bytes))
+	return v.chunks.Add(1)
+}
+
+type writeCounters struct {
+	written volume
+	dropped [dropReasons]volume
+
+	absences *absences
+	place    tier.Place // that is written to
+}
+
+// drop counts a chunk that is not written, and notes why, unless the reason is that the
+// chunk was gone. It returns how many were dropped for that reason so far.
+func (c *writeCounters) drop(r *tier.Record, why DropReason) uint64 {
+	if why < DropGone {
+		c.absences.declined(c.place, r.Key, explain.Decline(why))
+	}
+	return c.dropped[why].add(r.Size)
+}
+
+// Written is what one tier below DRAM was given so far.
+type Written struct {
+	Written Volume                `json:"written"`
+	Dropped map[DropReason]Volume `json:"dropped"` // reasons that have occurred
+	Waiting int                   `json:"waiting"` // chunks not yet written
+	Missed  int                   `json:"missed"`  // of those dropped, chunks that will be offered again
+	Workers int                   `json:"workers"` // that write at a time
+	// Held says that chunks wait until DRAM evicts them, as the tier is full; HeldBytes is
+	// what does.
+	Held      bool  `json:"held"`
+	HeldBytes int64 `json:"held_bytes"`
+}
+
+// Written returns the totals per tier since the start.
+func (d *dram) Written() map[tier.Place]Written {
+	out := make(map[tier.Place]Written, len(d.levels.below))
+	for _, l := range d.levels.below {
+		w := l.writer
+		wr := Written{
+			Written: w.count.written.load(),
+			Dropped: make(map[DropReason]Volume),
+			Missed:  int(w.missing().Chunks),
+			Workers: w.limits.workers,
+		}
+		w.tell(&wr)
+		for r := range dropReasons {
+			if v := w.count.dropped[r].load(); v.Chunks > 0 {
+				wr.Dropped[r] = v
+			}
+		}
+		out[l.place] = wr
+	}
+	return out
+}
+
+// flusher writes down the chunks that are only in DRAM.
+type flusher struct{ *dram }
+
+// unwritten is what only DRAM has, but for chunks that the tier below has declined or
+// evicted: that is its decision.
+func (s *flusher) unwritten() (v Volume) {
+	if s.hot.Ledger().Stats().DirtyEntries == 0 {
+		return v
+	}
+	ledger.EachDirty(s.hot.Ledger(), func(e *ledger.Entry) {
+		if !tier.Declined(e.Value) {
+			v = v.Plus(Volume{1, uint64(e.Size)})
+		}
+	})
+	return v
+}
+
+// Unflushed is the chunks that are in DRAM only and stay there, or not in a tier behind that
+// failed, and why: a flush does not write them. told is what Unflushed has said of them
+// already.
+func (s *flusher) Unflushed(told Volume) (reason string, v Volume) {
+	if len(s.levels.below) == 0 {
+		st := s.hot.Stats()
+		return "no_tier", Volume{uint64(st.Entries), uint64(st.PayloadBytes)}
+	}
+	v = s.unwritten()
+	for _, l := range s.levels.below[1:] {
+		v = v.Plus(l.writer.missing())
+	}
+	told.Chunks += uint64(s.levels.below[0].writer.waiting()) // what came meanwhile
+	if v.Chunks <= told.Chunks {
+		return "", Volume{}
+	}
+	return "dropped_before", Volume{v.Chunks - told.Chunks, v.Bytes - min(v.Bytes, told.Bytes)}
+}
+
+// Flush returns when everything committed before the call has been written
+// below or dropped: a chunk that is written survives the end of the process.
+// With durable it survives a power failure too; chunks that a tier had to drop,
+// as an earlier sync of them failed, are written again from DRAM. The dropped
+// chunks, and why, are in Written. The policy
+// of a tier has no say: a flush wants all of it there, also what the tier declined, or
+// evicted, while DRAM has it.
+func (s *flusher) Flush(ctx context.Context, durable bool) error {
+	for _, l := range s.levels.below {
+		l.writer.offerDeclined(true)
+		if err := l.writer.flushTo(ctx, durable, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flushTo is Flush into one tier. Unless it is forced that may decline chunks.
+func (w *writer) flushTo(ctx context.Context, durable, forced bool) error {
+	for again := true; again; {
+		drops := w.drops()
+		err := w.flush(ctx, forced)
+		if w.to.Recoverer != nil && durable && err == nil {
+			err = w.sync(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("flush to %s: %w", w.to.place, err)
+		}
+		// What this call has synced is not all that it was to write.
+		again = durable && w.drops() != drops
+	}
+	return nil
+}
+
+func (w *writer) flush(ctx context.Context, forced bool) error {
+	written := w.count.written.chunks.Load()
+	target := w.beginFlush(forced)
+	defer w.endFlush(target)
+	for handed := false; ; {
+		err := w.await(ctx, func() bool { return !w.mu.backlog.openBefore(target) || w.mu.stopped })
+		switch {
+		case err != nil:
+			return err
+		case w.stoppedBefore(target):
+			return fmt.Errorf("writing behind has stopped: %w", tier.ErrClosed)
+		case !handed: // a chunk that has left DRAM and the queue may not be a victim here yet
+			w.dram.hot.HandedOver()
+			handed = true
+		case !w.offerRest(&written):
+			return nil
+		}
+	}
+}
+
+// flushes is the flushes of a writer. Each waits for the generations before its
+// own. The writer's mutex guards it.
+type flushes struct {
+	gen     uint64 // what is enqueued now belongs to this generation
+	forced  uint64 // generations below are written whatever the mode says
+	wanted  uint64 // and these whatever the policy of the tier says
+	waiting map[uint64]struct{}
+}
+
+// force begins a generation and has all before it written.
+func (f *flushes) force() (gen uint64) {
+	f.gen++
+	f.forced = f.gen
+	return f.gen
+}
+
+// awaited is the generation of the chunks committed before any of the flushes
+// that wait began, as far as is known.
+func (f *flushes) awaited() uint64 {
+	gen := f.gen
+	for target := range f.waiting {
+		gen = min(gen, target-1)
+	}
+	return gen
+}
+
+// beginFlush ends a generation and returns the number of the next. Chunks in
+// retry are offered again, also to a tier that is off: an operator wants to know.
+func (q *queue) beginFlush(forced bool) uint64 {
+	if q.missing().Chunks > 0 {
+		q.probe()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.offer(math.MaxInt)
+	target := q.mu.flushes.force()
+	q.mu.flushes.waiting[target] = struct{}{}
+	if forced {
+		q.mu.flushes.wanted = target
+	}
+	q.more()
+	return target
+}
+
+func (q *queue) endFlush(target uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.mu.flushes.waiting, target)
+}
+
+// stoppedBefore reports whether run has ended with something of the generations
+// before target not done.
+func (q *queue) stoppedBefore(target uint64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.stopped && q.mu.backlog.openBefore(target)
+}
+
+// offerRest offers again the chunks that were put off while the tier came back,
+// and reports whether there were any. since is how many chunks had been written
+// when they were offered last; if there are no more there is no hope.
+func (q *queue) offerRest(since *uint64) bool {
+	n := q.count.written.chunks.Load()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n == *since || q.mu.backlog.retry.len() == 0 {
+		return false
+	}
+	*since = n
+	q.offer(math.MaxInt)
+	return true
+}
+
+func (q *queue) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.backlog.waiting()
+}
+
+// Left is what a tier below DRAM was not given when the daemon ended.
+type Left struct {
+	Volume
+	Err error // why; nil where the tier would not take it
+}
+
+// FlushLast is the flush of a daemon that ends: durable, into all tiers at once
+// and until ctx ends, the most valuable chunks first. No client may store any more. It
+// returns what each tier is left without; a tier that has all is not named. What a
+// tier's policy declines is not left: it is asked as it is when DRAM evicts a chunk.
+func (s *flusher) FlushLast(ctx context.Context) map[tier.Place]Left {
+	errs := make([]error, len(s.levels.below))
+	var flushes sync.WaitGroup
+	for i, l := range s.levels.below {
+		w := l.writer
+		flushes.Go(func() {
+			w.offerDeclined(false)
+			s.valuableFirst(w)
+			errs[i] = w.flushTo(ctx, true, false)
+		})
+	}
+	flushes.Wait()
+	left := make(map[tier.Place]Left)
+	for i, l := range s.levels.below {
+		if v := s.left(l.writer); v.Chunks > 0 || errs[i] != nil {
+			left[l.place] = Left{v, errs[i]}
+		}
+	}
+	return left
+}
+
+// left is what the tier lacks and would have taken.
+func (s *flusher) left(w *writer) Volume {
+	if w.to.rank == 1 {
+		return s.transit.of(&w.queue).Plus(s.unwritten())
+	}
+	bytes := s.transit.of(&w.queue).Bytes
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := &w.mu.backlog // victims are among those that wait
+	return Volume{uint64(b.waiting() + b.retry.len()), bytes + uint64(b.pendingBytes+b.heldBytes+b.retryBytes)}
+}
+
+// of is what a writer has in hand.
+func (d *transit) of(w *queue) (v Volume) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, has := range d.mu.chunks {
+		if has.with == w {
+			v = v.Plus(Volume{1, uint64(has.rec.Size)})
+		}
+	}
+	return v
+}
+
+// valuableFirst orders the chunks that a writer has to write by their uses: the
+// most often used first, but no chunk before the prefix it stands on, for it is of
+// use only with all before it. Of equals the youngest goes first. Chunks in retry
+// are among them.
+func (s *flusher) valuableFirst(w *writer) {
+	if w.missing().Chunks > 0 {
+		w.probe()
+	}
+	list := s.takeAll(w)
+	ranked := make([]rankedItem, len(list))
+	for i, of := range list {
+		e, _ := s.hot.Ledger().Find(of.rec.Key)
+		ranked[i] = rankedItem{item: of, uses: e.Hits, age: len(list) - i}
+	}
+	rankItems(ranked)
+	var left fifo[item]
+	for _, r := range ranked {
+		left.push(r.item)
+	}
+	w.giveBack(&left)
+}
+
+// takeAll takes away all that is to be written and that no worker has yet, and
+// the items in retry.
+func (s *flusher) takeAll(w *writer) (list []item) {
+	_ = w.await(context.Background(), func() bool { // giveBack ends a compaction
+		if w.mu.backlog.compacting {
+			return false
+		}
+		list = w.mu.backlog.takeAll(w.mu.flushes.gen)
+		return true
+	})
+	return list
+}
+
+// rankedItem is a chunk that is to be written, with its uses: how often it was
+// used, and no more than what the chunk before it is worth.
+type rankedItem struct {
+	item
+	uses uint8
+	age  int // 1 is the youngest
+}
+
+// rankItems sorts by worth.
+func rankItems(is []rankedItem) {
+	slices.SortFunc(is, func(a, b rankedItem) int { return cmp.Compare(a.rec.Depth, b.rec.Depth) })
+	uses := make(map[key.Key]uint8, len(is))
+	for n := range is {
+		i := &is[n]
+		if before, ok := uses[key.Key{Space: i.rec.Key.Space, Hash: i.rec.Parent}]; ok {
+			i.uses = min(i.uses, before)
+		}
+		uses[i.rec.Key] = i.uses
+	}
+	slices.SortFunc(is, func(a, b rankedItem) int {
+		return cmp.Or(cmp.Compare(b.uses, a.uses), cmp.Compare(a.rec.Depth, b.rec.Depth), cmp.Compare(a.age, b.age))
+	})
+}

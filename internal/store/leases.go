@@ -1,0 +1,209 @@
+package store
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// leases holds chunks that are in DRAM for clients, and checks a sample of them.
+type leases struct {
+	*dram
+	verify sampler
+}
+
+// NewOwner registers a client.
+func (l *leases) NewOwner() ledger.Owner { return l.hot.Ledger().NewOwner() }
+
+// CloseOwner forgets a client that holds nothing any more.
+func (l *leases) CloseOwner(o ledger.Owner) { l.hot.Ledger().CloseOwner(o) }
+
+// OwnerBytes is what a client holds in DRAM in a class, in occupied bytes.
+func (l *leases) OwnerBytes(o ledger.Owner, cl ledger.Class) int64 {
+	return l.hot.Ledger().OwnerBytes(o, cl)
+}
+
+// Hold takes chunks from..to of c as far as they are in DRAM and within
+// budget, and returns how many. The error only says why a budget made it
+// shorter.
+func (l *leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int, refs []tier.Ref) (int, error) {
+	sc := borrow(0)
+	defer sc.give()
+	if l.distrusted.Has(c.Space) {
+		return 0, nil
+	}
+	l.ages.Each(c.Space, c.Hashes[from:to], func(i int) { to = min(to, from+i) })
+	ks := sc.chain(c, from, to)
+	n, err := l.hot.Hold(o, cl, ks, refs)
+	for n < len(ks) && err == nil && l.readmit(ks[n]) {
+		var more int
+		if more, err = l.hot.Hold(o, cl, ks[n:], refs[n:]); more == 0 {
+			break
+		}
+		n += more
+	}
+	if n < len(ks) && err == nil {
+		l.index.sync(tier.CPU, ks[n]) // the index believed it was there
+	}
+	if cl == ledger.Lease {
+		n = l.verified(o, cl, ks, refs[:n])
+		for _, below := range l.levels.below {
+			below.writer.touched(c, from, refs[:n])
+		}
+	}
+	return n, err
+}
+
+// Release gives back what Hold took.
+func (l *leases) Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref) {
+	l.hot.Release(o, cl, refs)
+}
+
+// verified checks a sample of the chunks just held. At a chunk whose bytes are
+// wrong the run ends: it is dropped, and the chunks held behind it given back.
+func (l *leases) verified(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []tier.Ref) int {
+	for i, ok := l.verify.next(0, len(refs)); ok; i, ok = l.verify.next(i+1, len(refs)) {
+		if refs[i].Block.Verify() {
+			continue
+		}
+		l.log.Error().Hex("hash", ks[i].Hash[:]).Msg("a chunk in DRAM no longer has its checksum; it is dropped and recomputed")
+		l.dropCorrupt(context.Background(), ks[i])
+		l.hot.Release(o, cl, refs[i:])
+		return i
+	}
+	return len(refs)
+}
+
+// Touch counts one use of chunks from..to of c, in every tier that has them:
+// a chunk that is hit in DRAM must not grow old on disk. Tail first, so that a head
+// is younger than its tail. It is called once for each request, when that
+// knows its result; loading and committing count no use.
+func (l *leases) Touch(c *key.Chain, from, to int) {
+	sc := borrow(0)
+	defer sc.give()
+	ks := sc.chain(c, from, to)
+	for _, level := range l.levels.all {
+		if level.Resident != nil {
+			level.Resident.Touch(ks)
+		}
+	}
+	if to > from && !c.Alone {
+		l.heat.Asked(c.Key(to - 1))
+	}
+}
+
+// Sum is the checksum of chunk i of c and its bytes, if DRAM has it or a tier
+// below knows it without I/O.
+func (l *leases) Sum(o ledger.Owner, c *key.Chain, i int) (sum uint64, size uint32, known bool) {
+	var refs [1]tier.Ref
+	if n, _ := l.Hold(o, ledger.IO, c, i, i+1, refs[:]); n == 1 {
+		defer l.Release(o, ledger.IO, refs[:])
+		return refs[0].Block.Sum(), uint32(refs[0].Block.Len()), true
+	}
+	for _, level := range l.levels.below {
+		if level.Summed != nil && !known {
+			sum, size, known = level.Summed.Sum(c.Key(i))
+		}
+	}
+	return sum, size, known
+}
+
+// sampler picks every so-manieth of a stream.
+type sampler struct {
+	every atomic.Uint64 // 0 = none
+	seen  atomic.Uint64
+}
+
+// next returns the first pick in from..to.
+func (s *sampler) next(from, to int) (int, bool) {
+	every := s.every.Load()
+	if every == 0 || from >= to {
+		return 0, false
+	}
+	n := uint64(to - from)
+	before := s.seen.Add(n) - n
+	skip := (every - 1 - before%every)
+	if skip >= n {
+		return 0, false
+	}
+	s.seen.Add(-(n - skip - 1)) // what lies behind the pick is not seen yet
+	return from + int(skip), true
+}
+
+// Singles are chunks that are held each by itself, whether or not those before are there.
+type Singles struct {
+	owner ledger.Owner
+	refs  []tier.Ref // leased in DRAM
+	below []keptIn
+}
+
+// keptIn is an entry of a tier below that is not to be evicted. A tier that is opened
+// again has another ledger.
+type keptIn struct {
+	ledger *ledger.Ledger
+	id     ledger.ID
+}
+
+// HoldSingles adds to s the chunks of c from number from on that bounded tiers of the search
+// range have: chunks in DRAM are leased to o, chunks of a tier below stay there. held is
+// called for each chunk; EndSingles lets go of all. Tiers without bounds are not asked, as
+// they may be wrong; of a tier whose budget is used up the rest is left out.
+func (l *leases) HoldSingles(s *Singles, o ledger.Owner, c *key.Chain, from int, search tier.Set, held func(i int)) {
+	s.owner = o
+	alone := *c
+	alone.Alone = true
+	sc := borrow(c.Len())
+	defer sc.give()
+	lookups{l.dram}.locate(&alone, from, sc.at)
+	mask := tier.Set(0)
+	for _, level := range l.levels.all {
+		if level.Bounded != nil {
+			mask |= search & tier.Of(level.place)
+		}
+	}
+	mask &^= l.levels.off()
+	for i := from; i < c.Len(); {
+		place, ok := l.levels.nearestOf(tier.Set(sc.at[i]) & mask)
+		if !ok {
+			i++
+			continue
+		}
+		switch n, err := l.holdSingle(s, c, i, place); {
+		case err != nil: // a budget is used up
+			mask &^= tier.Of(place)
+		case n == 0: // it has left the tier
+			sc.at[i] &^= uint8(tier.Of(place))
+		default:
+			held(i)
+			i++
+		}
+	}
+}
+
+// holdSingle holds chunk i of c in a tier, if it is there.
+func (l *leases) holdSingle(s *Singles, c *key.Chain, i int, place tier.Place) (n int, err error) {
+	if place == tier.CPU {
+		var refs [1]tier.Ref
+		n, err = l.Hold(s.owner, ledger.Lease, c, i, i+1, refs[:])
+		s.refs = append(s.refs, refs[:n]...)
+		return n, err
+	}
+	var entries [1]ledger.Entry
+	books := l.levels.at[place].Bounded.Ledger()
+	if n, err = books.Hold(ledger.Daemon, ledger.Lease, []key.Key{c.Key(i)}, entries[:]); n == 1 {
+		s.below = append(s.below, keptIn{books, entries[0].ID})
+	}
+	return n, err
+}
+
+// EndSingles lets go of what HoldSingles has held.
+func (l *leases) EndSingles(s *Singles) {
+	l.Release(s.owner, ledger.Lease, s.refs)
+	for _, kept := range s.below {
+		kept.ledger.Unhold(ledger.Daemon, ledger.Lease, []ledger.ID{kept.id})
+	}
+	*s = Singles{}
+}

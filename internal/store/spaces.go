@@ -1,0 +1,145 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/index"
+	"github.com/kvstored/kvstored/internal/stale"
+	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// Spaces returns how many chunks of each space some tier is known to have;
+// spaces with none are left out. It counts a few hundred spaces at a time, so
+// that no request waits long for the index, however many chunks are in them; one that comes or
+// goes meanwhile may be missing.
+func (s *operator) Spaces() map[key.SpaceID]int {
+	chunks := make(map[key.SpaceID]int)
+	for next := s.index.census(0, chunks); next != 0; {
+		next = s.index.census(next, chunks)
+	}
+	return chunks
+}
+
+// HotBytes is how much of DRAM the chunks of a space occupy.
+func (s *operator) HotBytes(id key.SpaceID) int64 { return s.hot.Ledger().SpaceBytes(id) }
+
+// DiskBytes is how much of the disk tier they occupy.
+func (s *operator) DiskBytes(id key.SpaceID) int64 {
+	if l := s.levels.at[tier.Disk]; l != nil && l.Bounded != nil {
+		return l.Bounded.Ledger().SpaceBytes(id)
+	}
+	return 0
+}
+
+// Outline is all that the tiers are known to have, as a tree of prefixes. It lets requests
+// in between: what changes meanwhile may be in it or not.
+func (s *operator) Outline(ctx context.Context) (*explain.Outline, error) {
+	m := outlining{spaces: make(map[key.SpaceID]int), at: make(map[uint32]int)}
+	begun := time.Now()
+	for next := s.index.outline(1, &m); next != 0; next = s.index.outline(next, &m) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	ends := s.heat.Ends()
+	s.index.each(0, len(ends), func(i int) {
+		e := &ends[i]
+		at, ok := m.at[index.RunOf(s.index.mu.tree, e.Key.Space, e.Key.Hash)]
+		if !ok {
+			return
+		}
+		r := &m.runs[at]
+		r.Heat += e.Heat
+		if e.Last.After(r.Last) {
+			r.Last = e.Last
+		}
+	})
+	for i := range m.list {
+		id := m.list[i].ID
+		m.list[i].Bytes = [explain.Places]int64{tier.CPU: s.HotBytes(id), tier.Disk: s.DiskBytes(id)}
+	}
+	tree := explain.NewOutline(begun, m.list, m.runs)
+	tree.LeftOut = m.leftOut
+	return tree, nil
+}
+
+// Distrusted is the spaces of which everything is a miss.
+func (s *operator) Distrusted() *stale.Distrusted { return s.distrusted }
+
+// Knows reports whether chunks of a space are known, at the cost of a look-up.
+func (s *operator) Knows(id key.SpaceID) bool {
+	s.index.lock()
+	defer s.index.mu.Unlock()
+	return index.Has(s.index.mu.tree, id)
+}
+
+// Announce notes in the log all that the tiers are known to have, in order with
+// other changes; of one space, unless only is nil. It lets requests in between.
+func (s *operator) Announce(ctx context.Context, only *key.SpaceID) error {
+	t, err := s.index.tour(ctx, only)
+	if err != nil {
+		return err
+	}
+	return t.visit(ctx, func(ks []key.Key) error {
+		s.index.contents(ks, s.index.journal.log.Note)
+		return s.index.journal.log.Room(ctx)
+	})
+}
+
+// Contents calls visit with all that the tiers are known to have, a few hundred
+// chunks at a time and a chunk before those that follow it. What changes meanwhile
+// may be in it or not: the log has it. The slice is valid until visit returns.
+func (s *operator) Contents(ctx context.Context, visit func([]events.Change) error) error {
+	t, err := s.index.tour(ctx, nil)
+	if err != nil {
+		return err
+	}
+	var list []events.Change
+	return t.visit(ctx, func(ks []key.Key) error {
+		list = list[:0]
+		s.index.contents(ks, func(c events.Change) { list = append(list, c) })
+		return visit(slices.DeleteFunc(list, func(c events.Change) bool { return c.Kind == events.Removed })) // of a distrusted space
+	})
+}
+
+// outlineBatch is how many chunks an outline looks at while it holds the index.
+const outlineBatch = 16 << 10
+
+// outlining is an outline that is being made.
+type outlining struct {
+	spaces  map[key.SpaceID]int
+	list    []explain.Space
+	runs    []explain.Run
+	at      map[uint32]int // position of a run by its number
+	leftOut int
+}
+
+// outline adds some runs; next is where it goes on, or 0.
+func (x *tierIndex) outline(from uint32, m *outlining) (next uint32) {
+	x.lock()
+	defer x.mu.Unlock()
+	return index.Outline(x.mu.tree, from, outlineBatch, m.add)
+}
+
+func (m *outlining) add(st *index.Stretch) {
+	if len(m.runs) == explain.MostRuns {
+		m.leftOut++
+		return
+	}
+	space, known := m.spaces[st.Space]
+	if !known {
+		space = len(m.list)
+		m.spaces[st.Space] = space
+		m.list = append(m.list, explain.Space{ID: st.Space})
+	}
+	m.at[st.Run] = len(m.runs)
+	m.runs = append(m.runs, explain.Run{
+		Number: st.Run, Parent: st.Parent, Detached: st.Detached, Space: space, First: st.First, Length: st.Chunks,
+		Use: explain.Use{Chunks: st.Known, In: st.In},
+	})
+}

@@ -1,0 +1,155 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/tier"
+)
+
+// turns has stores that wait for room enter one after the other while DRAM must write
+// its victims before their room is free: each store when there is room for all that it
+// asks for. Without turns all stores would run for the room of each victim, and each
+// would get the room of one chunk where it asked for that of a prompt. A client has one
+// place in the line, however many of its stores wait.
+//
+// It also learns how much room is wanted at a time, and has that kept free, so that
+// victims are written ahead of the stores. It bounds nothing and reserves nothing: a
+// store for which no victim makes room enters as well, and finds out why.
+type turns struct {
+	line    place        // of all clients
+	wanted  atomic.Int64 // bytes, of stores that wait or have entered
+	entered atomic.Int64 // bytes, of stores that have entered
+	ahead   atomic.Int64 // bytes to be free besides what the watermarks leave
+
+	mu struct {
+		sync.Mutex
+		clients map[ledger.Owner]*client // of which stores are at their turn, or wait for it
+	}
+}
+
+// place is had by one store at a time, in order: its capacity is 1, and Go serves the
+// goroutines that wait for a channel so.
+type place chan struct{}
+
+// client is the stores of one client that are in the line or wait to be.
+type client struct {
+	first  place // which of them is in the line
+	stores int
+}
+
+// take waits for the place until ctx ends. A try has it at once, or not.
+func (p place) take(ctx context.Context, try bool) (waited bool, err error) {
+	select {
+	case p <- struct{}{}:
+		return false, nil
+	default:
+	}
+	if try {
+		return true, tier.ErrMustWait
+	}
+	select {
+	case p <- struct{}{}:
+		return true, nil
+	case <-ctx.Done():
+		return true, fmt.Errorf("%w: %w", tier.ErrNoSpace, context.Cause(ctx))
+	}
+}
+
+// leave gives the place to the next that waits.
+func (p place) leave() { <-p }
+
+// Shares of DRAM, one in so many bytes: what is evicted for all stores that wait, and
+// what one store may ask for in its turn.
+const (
+	aheadShare = 4
+	turnShare  = 16
+)
+
+// forgetting is how many bytes must come for one byte less to be kept free.
+const forgetting = 8
+
+// enterTurn waits until there is room for n bytes of a store, or nothing is on its way
+// out of DRAM that would make some, and reports whether it waited. The caller calls leave
+// when it has what it gets. A store that only tries enters in front of no other.
+func (d *dram) enterTurn(ctx context.Context, want *Reservation, n int64) (waited bool, leave func(), err error) {
+	t := &d.turns
+	n = min(n, d.room/turnShare)
+	t.wanted.Add(n)
+	if waited, err = t.await(ctx, d, want, n); err != nil {
+		t.wanted.Add(-n)
+		return waited, nil, fmt.Errorf("reserve: waiting for a turn: %w", err)
+	}
+	return waited, func() {
+		t.wanted.Add(-n)
+		t.entered.Add(-n)
+	}, nil
+}
+
+// await enters with n bytes, in turn.
+func (t *turns) await(ctx context.Context, d *dram, want *Reservation, n int64) (waited bool, err error) {
+	first := t.come(want.Owner)
+	defer t.gone(want.Owner)
+	if waited, err = first.take(ctx, want.Try); err != nil {
+		return true, err
+	}
+	defer first.leave()
+	behind, err := t.line.take(ctx, want.Try)
+	if err != nil {
+		return true, err
+	}
+	defer t.line.leave()
+	most := d.room / aheadShare
+	forRoom, err := d.hot.MakeRoom(ctx, tier.Room{
+		Bytes:    min(t.entered.Load()+n, most),
+		Ahead:    func() int64 { return min(t.wanted.Load(), most) },
+		Demoting: d.demotingBytes.Load,
+		Drop:     d.demote,
+		Try:      want.Try,
+	})
+	if forRoom {
+		t.ahead.Store(max(t.ahead.Load(), min(t.wanted.Load(), most)))
+	}
+	if err == nil {
+		t.entered.Add(n)
+	}
+	return waited || behind || forRoom, err
+}
+
+// come counts a store of a client, and gone no more.
+func (t *turns) come(o ledger.Owner) place {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.mu.clients[o]
+	if c == nil {
+		c = &client{first: make(place, 1)}
+		t.mu.clients[o] = c
+	}
+	c.stores++
+	return c.first
+}
+
+func (t *turns) gone(o ledger.Owner) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.mu.clients[o]; c.stores > 1 {
+		c.stores--
+	} else {
+		delete(t.mu.clients, o)
+	}
+}
+
+// forget notes that so many bytes came, by stores or from below: less is kept free,
+// unless stores wait again.
+func (t *turns) forget(bytes int64) {
+	if was := t.ahead.Load(); was > 0 {
+		t.ahead.CompareAndSwap(was, max(0, was-(bytes+forgetting-1)/forgetting))
+	}
+}
+
+// leaving is what is on its way out of DRAM, less what is to be free besides what the
+// watermarks leave.
+func (d *dram) leaving() int64 { return d.demotingBytes.Load() - d.turns.ahead.Load() }

@@ -2,6 +2,7 @@ package database
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,9 +62,7 @@ type Server struct {
 	Lost  func()                 // is called when the other end of a pair is gone; the pair is not served any more
 	Exit  func()                 // ends the process, or the goroutine that is to end it; it does not return
 	Try   func(dir string) error // opens what would end the process if it cannot be opened; nil: it may end
-	// Hook is that of the package for one of several databases, whose folder is dir; nil: there is one.
-	Hook func(dir string, sync func(*os.File) error) error
-	Gone func() // ends a goroutine of Badger's that fails for ever, once no call waits for it; nil: the process ends
+	Gone  func()                 // ends a goroutine of Badger's that fails for ever, once no call waits for it; nil: the process ends
 
 	db      *badger.DB
 	dir     string
@@ -71,21 +70,15 @@ type Server struct {
 	size    size
 	writing sync.Mutex // held by a commit, and while the logs are emptied
 
+	state state // written under writing
+
 	compacting sync.Mutex // held before writing
-	watched    compactions
 
 	using  sync.RWMutex // held by what reads, and by a close
 	closed bool
 
 	syncing  sync.Mutex
 	unsynced error // of the first sync that failed
-}
-
-func (s *Server) hook(dir string, sync func(*os.File) error) error {
-	if s.Hook == nil {
-		return Hook(sync)
-	}
-	return s.Hook(dir, sync)
 }
 
 // Serve works until the other ends of all pairs are gone, and closes the database then, or
@@ -123,6 +116,9 @@ func (s *Server) open(c *conn) error {
 	if err == nil {
 		s.dir, s.old = o.Dir, logs(o.Dir)
 		s.db, err = s.openBadger(&o)
+	}
+	if err == nil {
+		s.appendState(c)
 	}
 	return errors.Join(err, answer(c, err))
 }
@@ -175,10 +171,10 @@ func (s *Server) do(c *conn, what byte, body []byte) (err error) {
 		return s.db.View(func(txn *badger.Txn) error { return get(c, txn, f) })
 	case opPage:
 		return s.db.View(func(txn *badger.Txn) error { return page(c, txn, f) })
-	case opHas:
-		return s.db.View(func(txn *badger.Txn) error { return has(c, txn, f) })
+	case opCheck:
+		return s.check(c, f)
 	case opSize:
-		s.appendHeld(c)
+		c.out = binary.LittleEndian.AppendUint64(c.out, uint64(s.held()))
 		return nil
 	}
 	return fmt.Errorf("there is no request %d", what)
@@ -264,98 +260,38 @@ func page(c *conn, txn *badger.Txn, f *fields) error {
 	return nil
 }
 
-// has looks at all versions of a key that compaction has left.
-func has(c *conn, txn *badger.Txn, f *fields) error {
-	k := f.bytes()
-	wanted := make(map[string]int)
-	from := len(c.out)
-	for len(f.rest) > 0 {
-		wanted[string(f.bytes())] = len(c.out)
-		c.out = append(c.out, 0)
-	}
-	if f.err != nil {
-		c.out = c.out[:from]
-		return f.err
-	}
-	o := badger.DefaultIteratorOptions
-	o.PrefetchValues = false
-	it := txn.NewKeyIterator(k, o)
-	defer it.Close()
-	for it.Rewind(); it.Valid(); it.Next() {
-		err := it.Item().Value(func(v []byte) error {
-			if at, is := wanted[string(v)]; is {
-				c.out[at] = 1
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // commit writes until the other end is gone. Badger keeps the bodies of a
 // commit's parts until that is over.
 func (s *Server) commit(c *conn) {
-	var wb *badger.WriteBatch
-	var failed error
+	var w *writer
 	for {
 		what, body, err := c.receive()
 		if err != nil {
 			s.Lost()
-			if wb != nil {
-				wb.Cancel()
-				s.writing.Unlock()
+			if w != nil {
+				w.end()
 			}
 			return
 		}
-		if wb == nil {
-			s.writing.Lock()
-			wb = s.db.NewWriteBatch()
+		if w == nil {
+			w = s.write()
 		}
-		if failed == nil {
-			failed = apply(wb, body)
-		}
+		w.apply(body)
 		s.wrote(len(body))
 		if what == opPart {
 			continue
 		}
-		if failed == nil {
-			failed = wb.Flush()
+		w.commit()
+		if w.failed == nil {
+			s.appendState(c)
 		}
-		if failed == nil {
-			s.appendHeld(c)
-		} else {
-			wb.Cancel() // waits for what Badger has begun, as a Flush that fails early does not
-		}
-		s.writing.Unlock()
-		if answer(c, failed) != nil {
+		w.end()
+		if answer(c, w.failed) != nil {
 			s.Lost()
 			return
 		}
-		wb, failed = nil, nil
+		w = nil
 	}
-}
-
-func apply(wb *badger.WriteBatch, body []byte) error {
-	f := &fields{rest: body}
-	for len(f.rest) > 0 {
-		what, k, v := f.byte(), f.bytes(), f.bytes()
-		if f.err != nil {
-			return f.err
-		}
-		var err error
-		if what == writeDelete {
-			err = wb.Delete(k)
-		} else {
-			err = wb.SetEntry(badger.NewEntry(k, v))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func later(a, b []byte) []byte {

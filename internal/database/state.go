@@ -192,7 +192,7 @@ func (w *writer) commit() {
 	}
 }
 
-// end lets others write. What is not committed is dropped.
+// end lets others write. An open transaction is dropped.
 func (w *writer) end() {
 	w.txn.Discard()
 	w.s.writing.Unlock()

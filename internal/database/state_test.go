@@ -53,7 +53,7 @@ func isWhole(t *testing.T, d *database.DB) {
 	}
 }
 
-// A database that has lost a table says so, until it is told that what is left is right. Its
+// A database that has lost a table says so, until it is told to take the rest for whole. Its
 // newest commits are in another table.
 func TestNotWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

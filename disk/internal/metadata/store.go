@@ -175,7 +175,7 @@ func (s *Store) Rebuilds() (is, lost bool, err error) {
 	return err == nil, len(text) > 0, err
 }
 
-// Mended ends what Rebuilds says: from now on what is in the database is right.
+// Mended ends what Rebuilds says: the records count as whole from now on.
 func (s *Store) Mended() error {
 	err := s.ask(func(db *database.DB) error {
 		_, err := db.Check(true)

@@ -69,10 +69,31 @@ class Hits(unittest.TestCase):
         engine.tier._lookups._answers.clear()
         self.hit(engine, wanted, request)
 
+    def test_an_answer_that_is_quick(self) -> None:
+        """It is there at the first lookup, and no step is lost. Not before it is known that vLLM
+        looks up prompts from their start on, and not for what is asked for beside others."""
+        engine, there, missing = self.engine(self.daemon()), keys("there", 16), keys("missing", 16)
+        self.store(engine, there)
+        asking = sys.modules["kvstored.vllm.asking"]
+        asks(engine, keys("teaches", 2))
+        engine.step()
+        until(lambda: not engine.tier.has_pending_work() or engine.step())
+        with mock.patch.object(asking, "_MOMENT_SECONDS", 60.0):
+            engine.step()
+            for name, wanted, answer in (("missing", missing, engine.results.MISS), ("there", there, engine.results.HIT)):
+                request = engine.request(name)
+                request._offload_key_positions = {key: 16 * (at + 1) for at, key in enumerate(wanted)}
+                self.assertIs(engine.tier.lookup(wanted[0], request), answer)
+                self.assertFalse(engine.tier.has_pending_work())
+            self.assertEqual({engine.tier.lookup(key, request) for key in there}, {engine.results.HIT})
+            engine.tier._lookups._queue.append(None)  # of another request
+            self.assertEqual(asks(engine, keys("beside", 3)).req_id[:4], "asks")
+
     def test_an_answer_costs_one_step(self) -> None:
         """It is there for the next one, and no thread of the tier's takes part."""
         engine, there, missing = self.engine(self.daemon()), keys("there", 16), keys("missing", 16)
         self.store(engine, there)
+        slow(self)
         lookups = engine.tier._lookups
         for wanted, answer in ((missing, engine.results.MISS), (there, engine.results.HIT)):
             request = asks(engine, wanted)
@@ -89,6 +110,7 @@ class Hits(unittest.TestCase):
     def test_a_thread_asks_what_is_long(self) -> None:
         """Of a step that is all requests together."""
         engine, asked = self.engine(self.daemon()), []
+        slow(self)
         real = engine.tier._client.ask
 
         def ask(prompts: Any, **more: Any) -> Any:
@@ -186,6 +208,11 @@ class Hits(unittest.TestCase):
             self.store(engine, keys("much", 400))  # more than twice what DRAM holds
         self.assertEqual(set(waits), {0})
         self.assertNotIn(("failed_blocks", "store"), engine.tier._counters.take())
+
+
+def slow(test: unittest.TestCase) -> None:
+    """Steps wait for no answer."""
+    enter(test, mock.patch.object(sys.modules["kvstored.vllm.asking"].Questions, "quick", False))
 
 
 def asks(engine: Engine, wanted: List[bytes]) -> Any:

@@ -402,6 +402,33 @@ class Pool(Served):
             engine.manager._timeout = 60.0
             self.assertEqual(engine.found(wanted, engine.request("fourth", wanted)), 3)
 
+    def test_an_answer_that_is_quick(self) -> None:
+        """It is there at the first lookup, and no step is lost. Not where it is not known that
+        vLLM looks up prompts from their start on, and not beside others' questions."""
+        engine, wanted, other = self.engine(), keys("quick", 8), keys("other", 2)
+        engine.store(wanted, engine.request("stores", wanted))
+        with mock.patch.object(asking, "_MOMENT_SECONDS", 60.0):
+            engine.step()
+            self.assertEqual(engine.scan(wanted, engine.request("untold", wanted)), [Lookup.RETRY] * 8)
+            until(lambda: engine.step() or not engine.manager.has_pending_work())
+            for window, answer in ((5, Lookup.RETRY), (None, Lookup.HIT)):
+                engine.manager.tell([SimpleNamespace(group_idx=0, is_eagle_group=False, sliding_window_size_in_chunks=window)])
+                request = engine.request(f"window {window}", wanted)
+                self.assertEqual(engine.scan(wanted, request), [answer] * 8)
+                until(lambda: engine.step() or not engine.manager.has_pending_work())
+            self.assertTrue(engine.load(wanted, request)[0].success)
+            part = engine.request("part", [*wanted, *other])
+            self.assertEqual(engine.scan([*wanted[3:], *other], part), [Lookup.HIT] * 5 + [Lookup.MISS] * 2)
+            self.daemon.pause()
+            try:
+                engine.manager._questions._moment = 1e-9
+                self.assertEqual(engine.scan(other, engine.request("slow", other)), [Lookup.RETRY] * 2)
+                self.assertEqual(engine.scan(wanted, engine.request("behind it", wanted)), [Lookup.RETRY] * 8)
+                self.assertEqual([r.context.req_id for r in engine.manager._fresh], ["behind it"])
+            finally:
+                self.daemon.resume()
+            self.assertEqual(engine.found(wanted, engine.manager._requests["behind it"].context), 8)
+
     def test_a_question_that_is_not_sent_at_once(self) -> None:
         """As another thread sends, or a space is not open yet: a thread asks it."""
         engine, wanted = self.engine(), keys("n", 3)

@@ -23,6 +23,7 @@ import time
 from typing import Any, Callable, Collection, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from .. import _groups, hints
+from .._groups import FULL
 from .._engine import Complaints
 from ..client import Asking
 from ..errors import Error, Refused
@@ -141,6 +142,8 @@ class Lookups:
             self._heard = now
             self._hear()
         name = _name(context)
+        if name not in self._asked and name not in self._counted:
+            self._ask_at_once(key, context)
         window = (name, group(key)) if self._windows and group(key) in self._windows else None
         known = self._answers.get(name)
         answer = None if known is None else known.get(key)
@@ -173,6 +176,7 @@ class Lookups:
         if self._heard == -math.inf:  # of requests that are gone
             self._hear()
         self._heard = -math.inf
+        self.questions.end_step()
         contexts = {a.request: a.context for a in itertools.islice(self._queue, INLINE_BLOCKS)}
         if contexts and self.worker.idle and not self.questions.full and short(len(self._queue), contexts.values()):
             asked, self._queue = self._queue, collections.deque()
@@ -180,6 +184,24 @@ class Lookups:
         self._ask_later()
         if self._used:
             self.worker.wake()
+
+    def _ask_at_once(self, key: Any, context: Any) -> None:
+        """Asks for a request at its first lookup, which will go on to the prompt's end, and waits a
+        moment for the answer: where nothing else is to be asked, and vLLM is known to look up
+        prompts from their start on."""
+        name, of = group(key), _name(context)
+        if self._queue or not self.questions.quick or not self.worker.idle or name in self._windows:
+            return
+        found = self._order.numbered(context, [key])
+        if found is None or len(self._order.chains(context)) > 1 or self._groups.kind(name) != FULL:
+            return
+        keys = found[0].keys[found[1][0] :]
+        if not short(len(keys), [context]):
+            return
+        self._asked[of] = dict.fromkeys(keys, time.monotonic())
+        self._ask([_Asked(of, k, context, behind=False, again=False) for k in keys], patient=False)
+        self.questions.hear_soon()
+        self._hear()
 
     def _ask_later(self) -> None:
         if self._queue:

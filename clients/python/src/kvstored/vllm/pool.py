@@ -161,6 +161,7 @@ class Manager(OffloadingManager):
         self._told: Deque[List[_Request]] = collections.deque()  # with an answer of which no step has heard
         self._denied = 0.0  # until when the daemon refuses a space
         self._able = self._told_kinds()
+        self._forward = False  # whether vLLM is known to look up a prompt from its start on, and no groups beside
         self._heard = False  # whether this step has looked for answers
         self._canaries: "collections.OrderedDict[str, None]" = collections.OrderedDict()  # requests that compute what is there
         self._rising: Deque[_Request] = collections.deque()  # whose blocks come up
@@ -192,7 +193,8 @@ class Manager(OffloadingManager):
             request = None
         if request is None:
             request = self._requests[req_context.req_id] = _Request(req_context, self._timeout)
-            self._fresh.append(request)
+            if not self._ask_at_once(request, key):
+                self._fresh.append(request)
         if not request.answered:
             if request.fresh:
                 request.keys[key] = None
@@ -260,6 +262,7 @@ class Manager(OffloadingManager):
         if self._pending() and not self._heard:  # of requests that are gone
             self._hear()
         self._heard = False
+        self._questions.end_step()
         if self._fresh:
             asked, self._fresh = self._fresh, []
             for request in asked:
@@ -307,9 +310,12 @@ class Manager(OffloadingManager):
     def tell(self, configs: Iterable[Any]) -> None:
         """What vLLM's scheduler looks for in each group, which the specification need not say. Of a
         hybrid model with a draft model's layers nothing is found."""
+        windows = {c.group_idx: None if c.is_eagle_group else c.sliding_window_size_in_chunks or 0 for c in configs}
         if len(self._names) > 1:
-            self._groups.tell({c.group_idx: None if c.is_eagle_group else c.sliding_window_size_in_chunks or 0 for c in configs})
+            self._groups.tell(windows)
             self._able = self._told_kinds()
+        else:
+            self._forward = list(windows.values()) == [0]
 
     def _told_kinds(self) -> bool:
         """Whether it is known what a prefix needs of each group."""
@@ -365,6 +371,21 @@ class Manager(OffloadingManager):
         ((name, only),) = asked.items()
         size = self._groups.tokens(name)
         return Family(request.context, asked, {name: size}, min(only.numbers) * size, (max(only.numbers) + 1) * size, 0)
+
+    def _ask_at_once(self, request: _Request, key: Any) -> bool:
+        """Asks for a request at its first lookup, which will go on to the prompt's end, and
+        waits a moment for the answer. False where that is for the end of the step."""
+        if not self._forward or self._fresh or self._pending() or not self._questions.quick:
+            return False
+        found = self._order.numbered(request.context, [key])
+        keys = [] if found is None else found[0].keys[found[1][0] :]
+        if not keys or not short(len(keys), [request.context]):
+            return False
+        request.keys, request.fresh = dict.fromkeys(keys), False
+        self._ask([request])
+        self._questions.hear_soon()
+        self._hear()
+        return True
 
     def _ask(self, asked: List[_Request]) -> None:
         """Asks, and does not wait for the answer: the first lookup of a step that finds it

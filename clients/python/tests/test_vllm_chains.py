@@ -135,6 +135,16 @@ class Chains(unittest.TestCase):
                 self.assertEqual(self.attempts(engine, request, wanted), 0)
         self.assertEqual({op: n for op, n in sent.items() if op != Op.RELEASE}, {Op.BATCH: 1})  # leases end after 5 s
 
+    def test_the_end_of_a_prompt_has_no_place(self) -> None:
+        """vLLM 0.33 makes a key of it: what follows it in another prompt follows it not in this one."""
+        engine, whole, (tail,) = self.engine(self.daemon()), keys("whole", 4), keys("tail", 1)
+        request = self.request(engine, "ends", whole)
+        request._offload_key_positions[tail] = 4 * CHUNK + 5
+        self.assertEqual(engine.tier._order.runs(request, [*whole, tail]), [Run(whole, []), Run([tail], None)])
+        engine.store([*whole, tail], request)
+        engine.settle()
+        self.assertEqual(engine.load([tail], request), [row(tail)])
+
     def test_the_first_key_answers_for_all(self) -> None:
         daemon, wanted = self.daemon(), keys("the first", 40)
         first = self.engine(daemon)

@@ -152,7 +152,7 @@ class Hits(unittest.TestCase):
         engine = self.engine(self.daemon())  # of 16 rows
         for name, blocks, said in (("fits", 16, 0), ("does not", 17, 1), ("is said once", 18, 0)):
             request, wanted = engine.request(name), keys(name, blocks)
-            request._offload_key_positions = {key: at for at, key in enumerate(wanted)}
+            request._offload_key_positions = {key: 16 * (at + 1) for at, key in enumerate(wanted)}
             engine.run(wanted, request)
             done = threading.Event()
             with mock.patch.object(engine.tier._lookups._order, "forget", lambda context: done.set()):

@@ -115,7 +115,7 @@ class KvstoredTier(SecondaryTierManager):
         self._jobs = Jobs()
         self._loads: Deque[Transfer] = collections.deque()
         self._stores: Deque[Transfer] = collections.deque()
-        self._order = Order()
+        self._order = Order(self._groups.tokens)
         self._prefill = Prefill(o["prefill_tokens_per_second"], o["prefill_depth"])
         self._lookups = Lookups(self._groups, self._order, o["lookup_timeout"], self._counters, self._prefill)
         self._lookups.rows, self._lookups.row_bytes = self._rows, self._row

@@ -71,23 +71,27 @@ class Hits(unittest.TestCase):
 
     def test_an_answer_that_is_quick(self) -> None:
         """It is there at the first lookup, and no step is lost. Not before it is known that vLLM
-        looks up prompts from their start on, and not for what is asked for beside others."""
+        looks up prompts from their start on, and not beside other questions."""
         engine, there, missing = self.engine(self.daemon()), keys("there", 16), keys("missing", 16)
         self.store(engine, there)
-        asking = sys.modules["kvstored.vllm.asking"]
+        for name in ("_MOMENT_SECONDS", "_LATE_SECONDS"):
+            enter(self, mock.patch.object(sys.modules["kvstored.vllm.asking"], name, 60.0))
         asks(engine, keys("teaches", 2))
-        engine.step()
-        until(lambda: not engine.tier.has_pending_work() or engine.step())
-        with mock.patch.object(asking, "_MOMENT_SECONDS", 60.0):
-            engine.step()
-            for name, wanted, answer in (("missing", missing, engine.results.MISS), ("there", there, engine.results.HIT)):
-                request = engine.request(name)
-                request._offload_key_positions = {key: 16 * (at + 1) for at, key in enumerate(wanted)}
-                self.assertIs(engine.tier.lookup(wanted[0], request), answer)
-                self.assertFalse(engine.tier.has_pending_work())
-            self.assertEqual({engine.tier.lookup(key, request) for key in there}, {engine.results.HIT})
-            engine.tier._lookups._queue.append(None)  # of another request
-            self.assertEqual(asks(engine, keys("beside", 3)).req_id[:4], "asks")
+        until(lambda: engine.step() or not engine.tier.has_pending_work())
+        for name, wanted, answer in (("missing", missing, engine.results.MISS), ("there", there, engine.results.HIT)):
+            request = prompt(engine, name, wanted)
+            self.assertIs(engine.tier.lookup(wanted[0], request), answer)
+            self.assertFalse(engine.tier.has_pending_work())
+            asks(engine, keys(f"second of a step, {name}", 3))
+            until(lambda: engine.step() or not engine.tier.has_pending_work())
+        self.assertEqual({engine.tier.lookup(key, request) for key in there}, {engine.results.HIT})
+        for name, value in (("INLINE_BLOCKS", 2), ("_PAUSE_STEPS", 0)):
+            with mock.patch.object(sys.modules["kvstored.vllm.asking"], name, value):
+                if value:
+                    asks(engine, keys("long", 3))
+                else:
+                    self.assertIs(engine.tier.lookup(keys("short", 1)[0], prompt(engine, "short", keys("short", 3))), engine.results.MISS)
+            until(lambda: engine.step() or not engine.tier.has_pending_work())
 
     def test_an_answer_costs_one_step(self) -> None:
         """It is there for the next one, and no thread of the tier's takes part."""
@@ -212,13 +216,18 @@ class Hits(unittest.TestCase):
 
 def slow(test: unittest.TestCase) -> None:
     """Steps wait for no answer."""
-    enter(test, mock.patch.object(sys.modules["kvstored.vllm.asking"].Questions, "quick", False))
+    enter(test, mock.patch.object(sys.modules["kvstored.vllm.asking"].Questions, "quick", lambda *_: False))
+
+
+def prompt(engine: Engine, name: str, wanted: List[bytes]) -> Any:
+    request = engine.request(name)
+    request._offload_key_positions = {key: 16 * (at + 1) for at, key in enumerate(wanted)}
+    return request
 
 
 def asks(engine: Engine, wanted: List[bytes]) -> Any:
     """A request for a prompt, of which nothing is known yet."""
-    request = engine.request(f"asks {wanted[0].hex()}")
-    request._offload_key_positions = {key: 16 * (at + 1) for at, key in enumerate(wanted)}
+    request = prompt(engine, f"asks {wanted[0].hex()}", wanted)
     answers = {engine.tier.lookup(key, request) for key in wanted}
     assert answers == {engine.results.RETRY}, answers
     return request
@@ -247,7 +256,7 @@ class Bucket(unittest.TestCase):
             client=SimpleNamespace(ask=lambda prompts, **_: SimpleNamespace(call=1, poll=lambda: [job] * len(prompts)), _ready=lambda: None),
             space=SimpleNamespace(chunk_tokens=16),
         )
-        groups: Any = SimpleNamespace(first=pages, pages=lambda name: pages)
+        groups: Any = SimpleNamespace(first=pages, pages=lambda name: pages, one=False)
         lookups = Lookups(groups, Order(), 60.0, Counters(), Prefill(0))
         self.addCleanup(lookups.worker.stop)
         return lookups

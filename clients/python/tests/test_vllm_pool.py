@@ -2,6 +2,7 @@
 vLLM's classes, bytes that of a KV cache; e2e/vllm has the real ones."""
 
 import array
+import contextlib
 import hashlib
 import os
 import threading
@@ -402,32 +403,73 @@ class Pool(Served):
             engine.manager._timeout = 60.0
             self.assertEqual(engine.found(wanted, engine.request("fourth", wanted)), 3)
 
+    def hurried(self, engine: Engine, window: Optional[int] = None) -> None:
+        """An engine of which it is known what it looks up, and whose moments are long."""
+        for name in ("_MOMENT_SECONDS", "_LATE_SECONDS"):
+            enter(self, mock.patch.object(asking, name, 60.0))
+        engine.manager.tell([SimpleNamespace(group_idx=0, is_eagle_group=False, sliding_window_size_in_chunks=window)])
+
+    def quiet(self, engine: Engine) -> None:
+        until(lambda: engine.step() or not engine.manager.has_pending_work())
+
     def test_an_answer_that_is_quick(self) -> None:
-        """It is there at the first lookup, and no step is lost. Not where it is not known that
-        vLLM looks up prompts from their start on, and not beside others' questions."""
+        """It is there at the first lookup, for the first request of a step."""
         engine, wanted, other = self.engine(), keys("quick", 8), keys("other", 2)
         engine.store(wanted, engine.request("stores", wanted))
-        with mock.patch.object(asking, "_MOMENT_SECONDS", 60.0):
+        self.hurried(engine)
+        request = engine.request("all", wanted)
+        self.assertEqual(engine.scan(wanted, request), [Lookup.HIT] * 8)
+        second = engine.request("second", wanted)
+        self.assertEqual(engine.scan(wanted, second), [Lookup.RETRY] * 8)
+        self.assertEqual(engine.found(wanted, second), 8)
+        self.assertTrue(engine.load(wanted, request)[0].success)
+        self.quiet(engine)
+        part = engine.request("part", [*wanted, *other])
+        self.assertEqual(engine.scan([*wanted[3:], *other], part), [Lookup.HIT] * 5 + [Lookup.MISS] * 2)
+        self.assertEqual(list(engine.manager._requests["part"].keys), [*wanted[3:], *other])
+
+    def test_answers_that_no_step_waits_for(self) -> None:
+        engine, wanted = self.engine(), keys("slowly", 8)
+        engine.store(wanted, engine.request("stores", wanted))
+        busy = mock.patch.object(type(engine.manager._waiter), "idle", mock.PropertyMock(return_value=False))
+        long = mock.patch.object(asking, "INLINE_BLOCKS", 7)
+        for name, window, patch, params in (
+            ("of a window", 5, contextlib.nullcontext(), {}),
+            ("beside a busy thread", None, busy, {}),
+            ("long", None, long, {}),
+            ("capped", None, contextlib.nullcontext(), {"max_load_tokens": 32}),
+        ):
+            self.hurried(engine, window)
+            request = engine.request(name, wanted)
+            request.kv_transfer_params = params
+            with patch:
+                self.assertEqual(engine.scan(wanted, request), [Lookup.RETRY] * 8, name)
+            self.assertEqual(engine.found(wanted, request), 8)
+            self.quiet(engine)
+
+    def test_a_moment_in_vain(self) -> None:
+        """An answer that comes in the middle of a scan counts from the next one on, and some steps
+        wait for none."""
+        engine, wanted = self.engine(), keys("in vain", 8)
+        engine.store(wanted, engine.request("stores", wanted))
+        self.hurried(engine)
+        questions, request = engine.manager._questions, engine.request("late", wanted)
+        self.daemon.pause()
+        try:
+            with mock.patch.object(asking, "_MOMENT_SECONDS", 1e-3):
+                self.assertIs(engine.manager.lookup(wanted[0], request), Lookup.RETRY)
+        finally:
+            self.daemon.resume()
+        ((asked, _),) = questions._asked
+        until(lambda: asked.link is not None and asked.call is not None and asked.link.answered(asked.call))
+        self.assertEqual(engine.scan(wanted[1:], request), [Lookup.RETRY] * 7)
+        engine.step()
+        self.assertEqual(engine.scan(wanted, request), [Lookup.HIT] * 8)
+        waits = 0
+        while not questions.quick(request):
             engine.step()
-            self.assertEqual(engine.scan(wanted, engine.request("untold", wanted)), [Lookup.RETRY] * 8)
-            until(lambda: engine.step() or not engine.manager.has_pending_work())
-            for window, answer in ((5, Lookup.RETRY), (None, Lookup.HIT)):
-                engine.manager.tell([SimpleNamespace(group_idx=0, is_eagle_group=False, sliding_window_size_in_chunks=window)])
-                request = engine.request(f"window {window}", wanted)
-                self.assertEqual(engine.scan(wanted, request), [answer] * 8)
-                until(lambda: engine.step() or not engine.manager.has_pending_work())
-            self.assertTrue(engine.load(wanted, request)[0].success)
-            part = engine.request("part", [*wanted, *other])
-            self.assertEqual(engine.scan([*wanted[3:], *other], part), [Lookup.HIT] * 5 + [Lookup.MISS] * 2)
-            self.daemon.pause()
-            try:
-                engine.manager._questions._moment = 1e-9
-                self.assertEqual(engine.scan(other, engine.request("slow", other)), [Lookup.RETRY] * 2)
-                self.assertEqual(engine.scan(wanted, engine.request("behind it", wanted)), [Lookup.RETRY] * 8)
-                self.assertEqual([r.context.req_id for r in engine.manager._fresh], ["behind it"])
-            finally:
-                self.daemon.resume()
-            self.assertEqual(engine.found(wanted, engine.manager._requests["behind it"].context), 8)
+            waits += 1
+        self.assertEqual(waits, asking._PAUSE_STEPS - 1)
 
     def test_a_question_that_is_not_sent_at_once(self) -> None:
         """As another thread sends, or a space is not open yet: a thread asks it."""
@@ -747,3 +789,19 @@ class Pool(Served):
         fields = {**vars(made), "cache": SimpleNamespace(tokens_per_hash=16, blocks_per_chunk=2)}
         with self.assertRaisesRegex(ValueError, "block by block"):
             pool.KvstoredOffloadingSpec(SimpleNamespace(**fields))
+
+
+class AtOnce(Pool):
+    """Of which it is known what it looks up: a step waits a moment for its first question's answer."""
+
+    # What these look at lies between a step's end and the answer.
+    test_a_lease_ends_between_steps: Any = None
+    test_a_long_question: Any = None
+    test_a_question_that_is_not_sent_at_once: Any = None
+    test_an_answer_to_nobody: Any = None
+    test_what_raises_in_a_question: Any = None
+
+    def engine(self, daemon: Any = None, **given: Any) -> Engine:
+        engine = super().engine(daemon, **given)
+        engine.manager.tell([SimpleNamespace(group_idx=0, is_eagle_group=False, sliding_window_size_in_chunks=None)])
+        return engine

@@ -313,6 +313,14 @@ class Link:
         ready.register(self._sock, select.POLLIN)
         return bool(ready.poll(1e3 * seconds))
 
+    def soon(self, seconds: float) -> bool:
+        """:meth:`readable` in parts of the ms that poll counts in. False at once for a descriptor
+        that select does not take."""
+        try:
+            return bool(select.select([self._sock], (), (), seconds)[0])
+        except ValueError:
+            return False
+
     def _receive(self, seconds: float) -> bool:
         """Reads once, and delivers what is whole; whether anything came in so many seconds."""
         try:

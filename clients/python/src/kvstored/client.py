@@ -809,6 +809,10 @@ class Asking:
         """Jobs without chunks."""
         return [Job(None, self._client.timeout, error=error) for _ in range(self._count)]
 
+    def soon(self, seconds: float) -> bool:
+        """Whether something arrives within so many seconds."""
+        return self.link is not None and self.link.soon(seconds)
+
     def poll(self) -> Optional[List[Job]]:
         """The jobs, None as long as there may be an answer in time. Returns at once; after
         jobs it must not be called again. Raises what the daemon refuses as a mistake."""

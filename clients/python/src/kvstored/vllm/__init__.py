@@ -5,7 +5,7 @@
 in ``secondary_tiers`` is all it takes; docs/engines/vllm.md has the whole line and
 the further keys. vLLM copies between GPU and its host memory; this class moves
 rows of that host memory. Every method but ``drain_jobs`` and ``shutdown``
-returns at once, and none raises: three threads of the tier talk to the daemon,
+returns at once, or within 0.2 ms (:mod:`.asking`), and none raises: three threads of the tier talk to the daemon,
 for long lookups, loads and stores.
 """
 
@@ -124,7 +124,7 @@ class KvstoredTier(SecondaryTierManager):
         self._storer = Worker("store", functools.partial(self._turn, self._stores, self._store))
         _tiers.add(self)
 
-    # ---- called by vLLM's scheduler: nothing here waits ------------------------
+    # ---- called by vLLM's scheduler ----------------------------------------
 
     @staticmethod
     def get_tier_type() -> str:

@@ -1,15 +1,15 @@
-"""Questions that vLLM's scheduler asks the daemon, and does not wait for.
+"""Questions that vLLM's scheduler asks the daemon.
 
-They go out from the call that ends a step. The first lookup of a later step that finds
-the answers takes note of them: no thread stands between. A request that begins alone is
-asked for at its first lookup, and the step waits a moment for the answer: then the request
-is scheduled in this step, and not in the next.
+They go out from the call that ends a step, and it does not wait. The first lookup of a later
+step that finds the answers takes note of them: no thread stands between. The first request of
+a step is asked for at its first lookup, where that tells all that the scan will ask for, and
+the lookup waits a moment: most answers are there by then, and the request is scheduled in
+this step.
 """
 
 import collections
-import os
 import time
-from typing import Any, Callable, Deque, Iterable, List, Tuple
+from typing import Any, Callable, Collection, Deque, List, Tuple
 
 from .._engine import Complaints
 from ..client import Asking
@@ -19,12 +19,9 @@ from .order import positions
 
 INLINE_BLOCKS = 256  # of one step: a block takes 3 us of the scheduler's thread, one before it 1.5; a step some ms
 _UNANSWERED = 64  # questions at most
-_MOMENT_SECONDS = 200e-6  # that a step waits for answers, all together
-
-
-def short(blocks: int, contexts: Iterable[Any]) -> bool:
-    """Whether the scheduler's thread asks for so many blocks of some requests."""
-    return blocks <= INLINE_BLOCKS and sum(len(positions(context)) for context in contexts) <= 2 * INLINE_BLOCKS
+_MOMENT_SECONDS = 200e-6  # that a step waits for an answer
+_LATE_SECONDS = 1e-3  # that this may take, where another thread has the interpreter
+_PAUSE_STEPS = 32  # after a moment in vain, or one that took so long
 
 
 class Questions:
@@ -33,7 +30,8 @@ class Questions:
     def __init__(self, complaints: Complaints) -> None:
         self._complaints = complaints
         self._asked: "Deque[Tuple[Asking, Callable[[List[Job]], Any]]]" = collections.deque()
-        self._moment = _MOMENT_SECONDS  # that is left of this step's
+        self._spent = 0  # blocks of this step that were asked for at a lookup
+        self._pause = 0  # steps that are not to wait for an answer
 
     def __bool__(self) -> bool:
         return bool(self._asked)
@@ -43,13 +41,18 @@ class Questions:
         """Whether so many wait for an answer that no more are to be asked."""
         return len(self._asked) >= _UNANSWERED
 
-    @property
-    def quick(self) -> bool:
-        """Whether this step may still wait for an answer, and none is late."""
-        return not self._asked and self._moment > 0
+    def short(self, blocks: int, contexts: Collection[Any]) -> bool:
+        """Whether the scheduler's thread asks for so many blocks more of some requests."""
+        return self._spent + blocks <= INLINE_BLOCKS and sum(len(positions(context)) for context in contexts) <= 2 * INLINE_BLOCKS
+
+    def quick(self, context: Any) -> bool:
+        """Whether a request may be asked for at its first lookup: this step has asked for none
+        so, no answer is missing, and the prompt is short and looked up as a whole."""
+        params = getattr(context, "kv_transfer_params", None) or {}
+        return not (self._asked or self._spent or self._pause or "max_load_tokens" in params) and self.short(0, [context])
 
     def end_step(self) -> None:
-        self._moment = _MOMENT_SECONDS
+        self._spent, self._pause = 0, max(0, self._pause - 1)
 
     def add(self, asking: Asking, answer: Callable[[List[Job]], Any]) -> bool:
         """``answer`` takes the jobs. False where the daemon took no question at once: another
@@ -59,15 +62,16 @@ class Questions:
         self._asked.append((asking, answer))
         return True
 
-    def hear_soon(self) -> None:
-        """Takes note of the answers that come in what is left of the step's moment. It looks
-        again and again: the kernel's timers are no finer."""
+    def hear_soon(self, blocks: int) -> None:
+        """Waits a moment for the answer about so many blocks, and takes note of it. Where none
+        comes, or the interpreter comes back late, the next steps wait for none."""
+        self._spent = max(1, blocks)
         began = now = time.monotonic()
-        while self._asked and now - began < self._moment:
-            os.sched_yield()
+        while self._asked and now - began < _MOMENT_SECONDS and self._asked[0][0].soon(began + _MOMENT_SECONDS - now):
             self.hear()
             now = time.monotonic()
-        self._moment -= now - began
+        if self._asked or time.monotonic() - began > _LATE_SECONDS:
+            self._pause = _PAUSE_STEPS
 
     def hear(self) -> None:
         """Takes note of the answers that are there."""

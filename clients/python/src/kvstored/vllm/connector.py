@@ -23,7 +23,7 @@ class KvstoredConnector(OffloadingConnector):
         vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"  # read after this
         side: Any = self.connector_scheduler
         if side is not None and isinstance(side.manager, Manager):
-            side.manager.tell(getattr(side.config, "kv_group_configs", ()))
+            side.manager.tell(getattr(side.config, "kv_group_configs", ()), bool(getattr(self, "_bounding_group_ids", ())))
 
     def register_kv_caches(self, kv_caches: Any) -> None:
         self.connector_worker.spec.caches = kv_caches

@@ -100,6 +100,11 @@ class Groups:
         size = self._sizes.get(number(group), self._space.chunk_tokens)
         return max(1, min(size, 1 << 16))
 
+    @property
+    def one(self) -> bool:
+        """Whether the model is known to have no other than the first."""
+        return len(self._sizes) == 1
+
     def kind(self, group: bytes) -> Optional[Kind]:
         """None for one of which it is not known yet."""
         return self._kinds.get(group)

@@ -3,8 +3,8 @@
 It asks for one block at a time and must not wait. What it asks in one step is
 queued, and answered as *retry*, so that it goes on to the end of each prompt. When
 the step ends the daemon is asked once for all prompts of it, which leases what
-is there and begins to bring it up (:mod:`.asking`); a thread asks what is long, or waits
-for the daemon. The answers are kept for a while, each for the
+is there and begins to bring it up; the step's first prompt is asked for before (:mod:`.asking`).
+A thread asks what is long, or waits for the daemon. The answers are kept for a while, each for the
 request that asked: what another one has found is neither leased for this one nor
 counted as used by it.
 
@@ -31,7 +31,7 @@ from ..job import Job
 from ..pages import Pages
 from ..prefill import Prefill
 from ..prompt import Prompt
-from .asking import INLINE_BLOCKS, Questions, short
+from .asking import INLINE_BLOCKS, Questions
 from .families import Asked, Families, Family, answer, family
 from .groups import Groups
 from .hints import configs
@@ -136,13 +136,13 @@ class Lookups:
     # ---- called by the scheduler -------------------------------------------------
 
     def get(self, key: Any, context: Any = None) -> Optional[bool]:
-        """Whether a block is there, None while the daemon is being asked. Returns at once."""
+        """Whether a block is there, None while the daemon is being asked. Returns within a moment (:mod:`.asking`)."""
         now = time.monotonic()
         if now - self._heard > self._patience:  # a new step, or one that takes long
             self._heard = now
             self._hear()
         name = _name(context)
-        if name not in self._asked and name not in self._counted:
+        if name not in self._asked and name not in self._counted and name not in self._answers:
             self._ask_at_once(key, context)
         window = (name, group(key)) if self._windows and group(key) in self._windows else None
         known = self._answers.get(name)
@@ -178,7 +178,7 @@ class Lookups:
         self._heard = -math.inf
         self.questions.end_step()
         contexts = {a.request: a.context for a in itertools.islice(self._queue, INLINE_BLOCKS)}
-        if contexts and self.worker.idle and not self.questions.full and short(len(self._queue), contexts.values()):
+        if contexts and self.worker.idle and not self.questions.full and self.questions.short(len(self._queue), contexts.values()):
             asked, self._queue = self._queue, collections.deque()
             self._ask(asked, patient=False)
         self._ask_later()
@@ -186,21 +186,20 @@ class Lookups:
             self.worker.wake()
 
     def _ask_at_once(self, key: Any, context: Any) -> None:
-        """Asks for a request at its first lookup, which will go on to the prompt's end, and waits a
-        moment for the answer: where nothing else is to be asked, and vLLM is known to look up
-        prompts from their start on."""
+        """Asks for a request at its first lookup, and waits a moment for the answer: where vLLM is
+        known to look up prompts from their start on, and has one group of layers."""
         name, of = group(key), _name(context)
-        if self._queue or not self.questions.quick or not self.worker.idle or name in self._windows:
+        if not self._groups.one or self._groups.kind(name) != FULL or name in self._windows:
+            return
+        if self._queue or not self.worker.idle or not self.questions.quick(context):
             return
         found = self._order.numbered(context, [key])
-        if found is None or len(self._order.chains(context)) > 1 or self._groups.kind(name) != FULL:
-            return
-        keys = found[0].keys[found[1][0] :]
-        if not short(len(keys), [context]):
+        keys = [] if found is None else found[0].keys[found[1][0] :]
+        if not keys or not self.questions.short(len(keys), ()):
             return
         self._asked[of] = dict.fromkeys(keys, time.monotonic())
         self._ask([_Asked(of, k, context, behind=False, again=False) for k in keys], patient=False)
-        self.questions.hear_soon()
+        self.questions.hear_soon(len(keys))
         self._hear()
 
     def _ask_later(self) -> None:

@@ -32,7 +32,7 @@ from ..job import ALL, Job
 from ..prefill import Prefill
 from ..prompt import Space
 from . import groups
-from .asking import Questions, short
+from .asking import Questions
 from .compare import forms_of
 from .families import Asked, Family, family
 from .groups import Groups
@@ -134,7 +134,8 @@ class _Question(NamedTuple):
 
 
 class Manager(OffloadingManager):
-    """Of one engine. Its methods are called one at a time, and none waits."""
+    """Of one engine. Its methods are called one at a time, and none waits longer than a moment
+    (:mod:`.asking`)."""
 
     # Of its events:
     medium: Any = Medium and Medium.STORAGE
@@ -188,13 +189,15 @@ class Manager(OffloadingManager):
         if not self._client.attached or not self._able or self._loads.get(req_context.req_id, 0) >= _LOADS:
             return LookupResult.MISS
         request = self._requests.get(req_context.req_id)
+        first = request is None  # of a scan
         if request is not None and request.rows and not request.loading and request.epoch != self._client.epoch:
             self._drop(req_context.req_id)  # its blocks are not there any more
             request = None
         if request is None:
             request = self._requests[req_context.req_id] = _Request(req_context, self._timeout)
-            if not self._ask_at_once(request, key):
-                self._fresh.append(request)
+            self._fresh.append(request)
+            if first:
+                self._ask_at_once(request, key)
         if not request.answered:
             if request.fresh:
                 request.keys[key] = None
@@ -267,7 +270,7 @@ class Manager(OffloadingManager):
             asked, self._fresh = self._fresh, []
             for request in asked:
                 request.fresh = False
-            if not self._questions.full and short(sum(len(request.keys) for request in asked), [request.context for request in asked]):
+            if not self._questions.full and self._questions.short(sum(len(request.keys) for request in asked), [request.context for request in asked]):
                 self._ask(asked)
             else:
                 self._ask_later(asked)
@@ -307,15 +310,16 @@ class Manager(OffloadingManager):
 
     # ---- called by KvstoredConnector ---------------------------------------------
 
-    def tell(self, configs: Iterable[Any]) -> None:
+    def tell(self, configs: Iterable[Any], bounded: bool = False) -> None:
         """What vLLM's scheduler looks for in each group, which the specification need not say. Of a
-        hybrid model with a draft model's layers nothing is found."""
+        hybrid model with a draft model's layers nothing is found. ``bounded``: some groups are
+        not offloaded, and scans end where those do."""
         windows = {c.group_idx: None if c.is_eagle_group else c.sliding_window_size_in_chunks or 0 for c in configs}
         if len(self._names) > 1:
             self._groups.tell(windows)
             self._able = self._told_kinds()
         else:
-            self._forward = list(windows.values()) == [0]
+            self._forward = list(windows.values()) == [0] and not bounded
 
     def _told_kinds(self) -> bool:
         """Whether it is known what a prefix needs of each group."""
@@ -372,20 +376,22 @@ class Manager(OffloadingManager):
         size = self._groups.tokens(name)
         return Family(request.context, asked, {name: size}, min(only.numbers) * size, (max(only.numbers) + 1) * size, 0)
 
-    def _ask_at_once(self, request: _Request, key: Any) -> bool:
-        """Asks for a request at its first lookup, which will go on to the prompt's end, and
-        waits a moment for the answer. False where that is for the end of the step."""
-        if not self._forward or self._fresh or self._pending() or not self._questions.quick:
-            return False
+    def _ask_at_once(self, request: _Request, key: Any) -> None:
+        """Asks for a request at its first lookup, whose scan will go on to the prompt's end, and
+        waits a moment for the answer."""
+        busy = not (self._asker.idle and self._waiter.idle)  # each hand-over of the interpreter may take 5 ms
+        if not self._forward or busy or len(self._fresh) > 1 or self._pending() or not self._questions.quick(request.context):
+            return
         found = self._order.numbered(request.context, [key])
         keys = [] if found is None else found[0].keys[found[1][0] :]
-        if not keys or not short(len(keys), [request.context]):
-            return False
+        if not keys or not self._questions.short(len(keys), ()):
+            return
+        self._fresh.clear()
         request.keys, request.fresh = dict.fromkeys(keys), False
         self._ask([request])
-        self._questions.hear_soon()
+        self._questions.hear_soon(len(keys))
+        self._heard = True
         self._hear()
-        return True
 
     def _ask(self, asked: List[_Request]) -> None:
         """Asks, and does not wait for the answer: the first lookup of a step that finds it

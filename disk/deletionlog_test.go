@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -43,7 +42,7 @@ func TestDeletionsOutliveTwoDamages(t *testing.T) {
 		if _, back := got[keyOf(3)]; back || len(got) != 9 {
 			t.Errorf("%d entries, the deleted one back: %t; want 9 without it", len(got), back)
 		}
-		if there, err := folders.Exists(filepath.Join(killed.Paths[0], deletionsName)); there || err != nil {
+		if there, err := folderAt(t, killed.Paths[0]).Exists(deletionsName); there || err != nil {
 			t.Errorf("the notes are left: %t, %v", there, err)
 		}
 		mustPut(t, d, m, 3, 60_000) // anew, which no note is in the way of

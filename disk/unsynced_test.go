@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
-	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/key"
@@ -172,7 +170,7 @@ func TestDoubtOutlivesASync(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if clean, err := folders.Exists(filepath.Join(o.Paths[0], cleanName)); clean || err != nil {
+		if clean, err := folderAt(t, o.Paths[0]).Exists(cleanName); clean || err != nil {
 			t.Errorf("the tier says that all headers are written: %v", err)
 		}
 	})

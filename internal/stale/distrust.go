@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -52,16 +54,10 @@ type Distrusted struct {
 		saved   marks                // that the file has
 		left    []string             // lines of the file that are not understood
 		trusted map[key.SpaceID]bool // still in now, until the file has it no more
-		writing *write               // under way
-		next    *write               // begins when that has ended
+		writing chan struct{}        // closed when the file is written as the call before wanted
 		found   func(key.SpaceID)    // see OnFound
 	}
-}
-
-// write is one writing of the file, which several calls may wait for.
-type write struct {
-	done chan struct{}
-	err  error // once done
+	writes singleflight.Group // those that are still to begin, of which there is one
 }
 
 // All is every space, not to be changed.
@@ -178,48 +174,45 @@ func (l *Distrusted) OnFound(do func(key.SpaceID)) {
 // save writes the file, and unlocks the mutex, which is held. A call that comes while the
 // file is written waits for one more writing, which all such calls share.
 func (l *Distrusted) save() error {
-	if l.mu.folder == nil {
-		l.mu.Unlock()
+	kept := l.mu.folder != nil
+	l.mu.Unlock()
+	if !kept {
 		return ErrNotKept
 	}
-	if l.mu.next == nil {
-		l.mu.next = &write{done: make(chan struct{})}
-	}
-	w := l.mu.next
-	if l.mu.writing == nil {
-		l.begin()
-	}
-	l.mu.Unlock()
 	select {
-	case <-w.done:
-		return w.err
+	case r := <-l.writes.DoChan(DistrustFile, l.write):
+		return r.Err
 	case <-time.After(patience):
 		return fmt.Errorf("%s is not written after %v: its device does not answer", DistrustFile, patience)
 	}
 }
 
-// begin has the next writing begin, with the mutex held.
-func (l *Distrusted) begin() {
-	w, folder := l.mu.next, l.mu.folder
-	l.mu.writing, l.mu.next = w, nil
-	m, lines := maps.Clone(l.All()), slices.Clone(l.mu.left)
+func (l *Distrusted) write() (any, error) {
+	done := make(chan struct{})
+	defer close(done)
+	l.mu.Lock()
+	before := l.mu.writing
+	l.mu.writing = done
+	l.mu.Unlock()
+	if before != nil {
+		<-before
+	}
+	l.mu.Lock()
+	l.writes.Forget(DistrustFile) // calls from here on have something else to say
+	folder, m, lines := l.mu.folder, maps.Clone(l.All()), slices.Clone(l.mu.left)
 	maps.DeleteFunc(m, func(id key.SpaceID, _ Distrust) bool { return l.mu.trusted[id] })
+	l.mu.Unlock()
 	for id, mark := range m {
 		lines = append(lines, lineOf(id, mark))
 	}
 	slices.Sort(lines)
-	go func() {
-		w.err = folder.Replace(DistrustFile, []byte(strings.Join(lines, "")))
+	err := folder.Replace(DistrustFile, []byte(strings.Join(lines, "")))
+	if err == nil {
 		l.mu.Lock()
-		defer l.mu.Unlock()
-		if w.err == nil {
-			l.mu.saved = m
-		}
-		close(w.done)
-		if l.mu.writing = nil; l.mu.next != nil {
-			l.begin()
-		}
-	}()
+		l.mu.saved = m
+		l.mu.Unlock()
+	}
+	return nil, err
 }
 
 // read understands a line for each space: its id, the user, and the second since 1970.

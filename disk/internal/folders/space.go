@@ -106,15 +106,6 @@ func MakeDir(dir string) error {
 	return syncDir(parent)
 }
 
-// Exists reports whether there is something at a path.
-func Exists(path string) (bool, error) {
-	_, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // SameDir reports whether two paths lead to one file or folder that is there.
 func SameDir(a, b string) bool {
 	x, errX := os.Stat(a)

@@ -29,18 +29,13 @@ func (l *Ledger) evictFirst(evict func(*book, mark) (Entry, bool)) (e Entry, ok 
 		works = l.works().mark()
 	}
 	for more := true; more && !ok; {
-		e, ok, more = l.evictRound(evict, works)
+		l.oneRound(func(b *book) {
+			b.order.stale = maxRound
+			e, ok = evict(b, works)
+			more = b.order.stale == 0
+		})
 	}
 	return e, ok
-}
-
-func (l *Ledger) evictRound(evict func(*book, mark) (Entry, bool), works mark) (e Entry, ok, more bool) {
-	l.mu.Lock()
-	defer l.unlock()
-	b := &l.mu.book
-	b.order.stale = maxRound
-	e, ok = evict(b, works)
-	return e, ok, b.order.stale == 0
 }
 
 // evict takes out the next victim of scope r.

@@ -61,8 +61,8 @@ func (l *Ledger) handOver(r uint32, to policy.Policy) {
 	l.mu.Unlock()
 
 	l.eachIn(r, func(_ *book, id policy.ID) { h.Allow(id) })
-	for more := true; more; {
-		more = l.handOverRound(h)
+	for !h.closed {
+		l.oneRound(h.round)
 	}
 	l.eachIn(r, func(b *book, id policy.ID) {
 		if !h.has(id) {
@@ -78,19 +78,16 @@ func (l *Ledger) handOver(r uint32, to policy.Policy) {
 	l.notePlans()
 }
 
-// handOverRound moves the next entries, and reports whether there may be more.
-func (l *Ledger) handOverRound(h *handover) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// round moves the next entries, if there are any.
+func (h *handover) round(b *book) {
 	for range handOverRound {
 		id, ok := h.from.Evict(func(policy.ID) bool { return true })
 		if !ok {
 			h.closed = true
-			return false
+			return
 		}
-		h.take(&l.mu.book, id)
+		h.take(b, id)
 	}
-	return true
 }
 
 // eachIn calls do, with the lock held, for all resident entries of a scope.

@@ -156,31 +156,22 @@ func (b *book) unhold(o Owner, c Class, id uint32) {
 // says why a budget made the run shorter; a run that ends at a missing chunk has
 // no error. Each of out[:n] needs one Unhold.
 func (l *Ledger) Hold(o Owner, c Class, ks []key.Key, out []Entry) (n int, err error) {
-	for err == nil && n < len(ks) {
+	for more := true; more && n < len(ks); {
 		round := ks[n:min(len(ks), n+maxRound)]
-		got, e := l.holdRound(o, c, round, out[n:])
-		n, err = n+got, e
-		if got < len(round) {
-			break
-		}
-	}
-	return n, err
-}
-
-func (l *Ledger) holdRound(o Owner, c Class, ks []key.Key, out []Entry) (n int, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
-	for _, k := range ks {
-		id := b.find(k)
-		if id == 0 || b.entries.At(id).life != resident {
-			break
-		}
-		if err = b.hold(o, c, id); err != nil {
-			break
-		}
-		b.export(id, &out[n])
-		n++
+		l.oneRound(func(b *book) {
+			for _, k := range round {
+				id := b.find(k)
+				if more = id != 0 && b.entries.At(id).life == resident; !more {
+					return
+				}
+				if err = b.hold(o, c, id); err != nil {
+					more = false
+					return
+				}
+				b.export(id, &out[n])
+				n++
+			}
+		})
 	}
 	return n, err
 }
@@ -189,38 +180,27 @@ func (l *Ledger) holdRound(o Owner, c Class, ks []key.Key, out []Entry) (n int, 
 // is not held is a broken invariant.
 func (l *Ledger) Unhold(o Owner, c Class, ids []ID) {
 	for len(ids) > 0 {
-		n := min(len(ids), maxRound)
-		l.unholdRound(o, c, ids[:n])
-		ids = ids[n:]
-	}
-}
-
-func (l *Ledger) unholdRound(o Owner, c Class, ids []ID) {
-	l.mu.Lock()
-	defer l.unlock()
-	for _, id := range ids {
-		l.mu.unhold(o, c, uint32(id))
+		some := ids[:min(len(ids), maxRound)]
+		ids = ids[len(some):]
+		l.oneRound(func(b *book) {
+			for _, id := range some {
+				b.unhold(o, c, uint32(id))
+			}
+		})
 	}
 }
 
 // Touch marks the resident ones of ks (one chain, in prefix order) as used,
 // tail first.
 func (l *Ledger) Touch(ks []key.Key) {
-	for len(ks) > 0 {
-		cut := max(0, len(ks)-maxRound)
-		l.touchRound(ks[cut:])
-		ks = ks[:cut]
-	}
-}
-
-func (l *Ledger) touchRound(ks []key.Key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
-	b.order.renewPending()
-	for i := len(ks) - 1; i >= 0; i-- {
-		if id := b.find(ks[i]); id != 0 && b.entries.At(id).life == resident {
-			b.order.use(policy.ID(id))
-		}
+	for end := len(ks); end > 0; end -= maxRound {
+		l.oneRound(func(b *book) {
+			b.order.renewPending()
+			for i := end - 1; i >= max(0, end-maxRound); i-- {
+				if id := b.find(ks[i]); id != 0 && b.entries.At(id).life == resident {
+					b.order.use(policy.ID(id))
+				}
+			}
+		})
 	}
 }

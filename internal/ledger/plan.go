@@ -146,35 +146,23 @@ func (l *Ledger) Train() {
 	l.learning.Lock()
 	defer l.learning.Unlock()
 	for r, more := 0, true; more; r++ { // a Requote meanwhile costs a training
-		var training policy.Training
-		if training, more = l.training(r); training == nil {
+		var due policy.Training
+		l.oneRound(func(b *book) {
+			if more = r < len(b.order.scopes); more {
+				if p, ok := b.order.scopes[r].policy.(policy.Planner); ok {
+					due = p.Training()
+				}
+			}
+		})
+		if due == nil {
 			continue
 		}
-		for l.withLock(training.Sample) {
+		for again := true; again; {
+			l.oneRound(func(*book) { again = due.Sample() })
 		}
-		training.Fit()
-		l.withLock(func() bool { training.Apply(); return false })
+		due.Fit()
+		l.oneRound(func(*book) { due.Apply() })
 	}
-}
-
-// training is the training that is due at a scope, or nil; false if there is no
-// such scope.
-func (l *Ledger) training(r int) (policy.Training, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if r >= len(l.mu.order.scopes) {
-		return nil, false
-	}
-	if p, ok := l.mu.order.scopes[r].policy.(policy.Planner); ok {
-		return p.Training(), true
-	}
-	return nil, true
-}
-
-func (l *Ledger) withLock(do func() bool) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return do()
 }
 
 // SavePolicy returns what the policy has learned, to be kept over a restart;

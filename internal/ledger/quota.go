@@ -43,7 +43,18 @@ func (l *Ledger) Quotas() []QuotaStats {
 // space has already counts from now on and joins the quota's own order of
 // eviction, in the order in which it came, 4,096 entries a lock round.
 func (l *Ledger) Assign(id key.SpaceID, i int) {
-	slot := l.assign(id, uint32(i+firstQuota))
+	slot, scope := uint32(noSpace), uint32(i+firstQuota)
+	l.oneRound(func(b *book) {
+		if b.spaces.quotas[id] != 0 {
+			return
+		}
+		b.spaces.assign(id, scope)
+		if slot = b.spaces.find(id); slot != noSpace { // it has entries
+			sp := b.spaces.slots.At(slot)
+			sp.quota = scope
+			b.order.scopes[scope].quota.UsedBytes += sp.bytes
+		}
+	})
 	if slot == noSpace {
 		return
 	}
@@ -53,24 +64,6 @@ func (l *Ledger) Assign(id key.SpaceID, i int) {
 			b.order.joinQuota(at)
 		}
 	})
-}
-
-// assign returns the slot of a space that has entries already.
-func (l *Ledger) assign(id key.SpaceID, scope uint32) (slot uint32) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
-	if b.spaces.quotas[id] != 0 {
-		return noSpace
-	}
-	b.spaces.assign(id, scope)
-	slot = b.spaces.find(id)
-	if slot != noSpace {
-		sp := b.spaces.slots.At(slot)
-		sp.quota = scope
-		b.order.scopes[scope].quota.UsedBytes += sp.bytes
-	}
-	return slot
 }
 
 // admits refuses what no eviction would make room for.
@@ -125,25 +118,16 @@ func (b *book) occupySpace(e *entry, n int64) {
 // kept, and nothing to be done. If over is true and ok is false everything
 // under the quota is protected; the caller aborts, which counts as refused.
 func (l *Ledger) EvictOwn(id ID) (v Entry, over, ok bool) {
-	v, ok = l.evictFirst(func(b *book, works mark) (Entry, bool) {
+	v, ok = l.evictFirst(func(b *book, works mark) (v Entry, ok bool) {
 		r := b.spaces.slots.At(b.entries.At(uint32(id)).space).quota
-		if over = r != everything && b.order.exceeded(r); !over {
-			return Entry{}, false
+		if over = r != everything && b.order.exceeded(r); over {
+			if v, ok = b.evictUnder(r, works); !ok && b.order.stale > 0 { // no other round follows
+				b.order.scopes[r].quota.Refused++
+			}
 		}
-		return b.evictUnder(r, works)
+		return v, ok
 	})
-	if over && !ok {
-		l.refuseUnder(id)
-	}
 	return v, over, ok
-}
-
-// refuseUnder counts a fill that its quota has no room for.
-func (l *Ledger) refuseUnder(id ID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
-	b.order.scopes[b.spaces.slots.At(b.entries.At(uint32(id)).space).quota].quota.Refused++
 }
 
 // EvictOver takes out a victim of any quota that is exceeded; false if none

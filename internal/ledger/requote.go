@@ -31,14 +31,14 @@ func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
 	if err != nil {
 		return err
 	}
-	l.beginRequote(qs, under)
+	l.oneRound(func(b *book) { b.beginRequote(qs, under) })
 	l.each(maxRound, func(b *book, id uint32, e *entry) {
 		if e.mark&inQuota != 0 && b.spaces.slots.At(e.space).moving {
 			b.order.scopes[b.spaces.slots.At(e.space).quota].policy.Remove(policy.ID(id))
 			e.mark &^= inQuota
 		}
 	})
-	l.swapQuotas(qs, fresh, under)
+	l.oneRound(func(b *book) { b.swapQuotas(qs, fresh, under, l.later) })
 	l.each(maxRound, func(b *book, id uint32, e *entry) {
 		if e.life == resident && e.mark&inQuota == 0 && b.spaces.slots.At(e.space).quota != everything {
 			b.order.joinQuota(id)
@@ -49,10 +49,10 @@ func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
 			l.handOver(uint32(firstQuota+i), fresh[i])
 		}
 	}
-	l.mu.Lock()
-	defer l.unlock()
-	l.mu.order.requoting = false
-	l.mu.released = true // a quota may have more room
+	l.oneRound(func(b *book) {
+		b.order.requoting = false
+		b.released = true // a quota may have more room
+	})
 	return nil
 }
 
@@ -76,10 +76,7 @@ func (l *Ledger) freshPolicies(qs []Requota) ([]policy.Policy, error) {
 
 // beginRequote marks the spaces that change quotas; their entries are in the
 // order of none until swapQuotas.
-func (l *Ledger) beginRequote(qs []Requota, under map[key.SpaceID]int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
+func (b *book) beginRequote(qs []Requota, under map[key.SpaceID]int) {
 	b.order.requoting, b.spaces.moving = true, true
 	for id, slot := range b.spaces.number {
 		sp, to := b.spaces.slots.At(slot), scopeOf(under, id)
@@ -101,10 +98,7 @@ func scopeOf(under map[key.SpaceID]int, id key.SpaceID) uint32 {
 }
 
 // swapQuotas puts the new quotas in place. Those that go on keep their policies.
-func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.SpaceID]int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
+func (b *book) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.SpaceID]int, later bool) {
 	old := b.order.scopes
 	b.order.scopes = append(slices.Clone(old[:firstQuota]), make([]scope, len(qs))...)
 	for i, q := range qs {
@@ -113,7 +107,7 @@ func (l *Ledger) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.S
 			*r = old[firstQuota+q.Was]
 			old[firstQuota+q.Was].policy = nil
 		} else {
-			r.install(fresh[i], l.later)
+			r.install(fresh[i], later)
 		}
 		r.quota.QuotaBytes, r.quota.UsedBytes = q.Bytes, 0
 	}

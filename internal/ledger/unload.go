@@ -11,7 +11,7 @@ func Unload(l *Ledger, visit func(*Entry)) {
 	l.eachIn(everything, func(b *book, id policy.ID) { b.order.scopes[everything].policy.Allow(id) })
 	u := unloading{visit: visit}
 	for more := true; more; {
-		more = l.withLock(func() bool { return u.round(&l.mu.book) })
+		l.oneRound(func(b *book) { more = u.round(b) })
 	}
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -140,11 +141,15 @@ type Singles struct {
 	below []keptIn
 }
 
-// keptIn is an entry of a tier below that is not to be evicted. A tier that is opened
+// mostSingles is how many chunks that follow each other are held at a time. One of them that
+// has left its tier has those behind it held anew.
+const mostSingles = 128
+
+// keptIn is entries of a tier below that are not to be evicted. A tier that is opened
 // again has another ledger.
 type keptIn struct {
 	ledger *ledger.Ledger
-	id     ledger.ID
+	ids    []ledger.ID
 }
 
 // HoldSingles adds to s the chunks of c from number from on that bounded tiers of the search
@@ -171,31 +176,45 @@ func (l *leases) HoldSingles(s *Singles, o ledger.Owner, c *key.Chain, from int,
 			i++
 			continue
 		}
-		switch n, err := l.holdSingle(s, c, i, place); {
-		case err != nil: // a budget is used up
-			mask &^= tier.Of(place)
-		case n == 0: // it has left the tier
-			sc.at[i] &^= uint8(tier.Of(place))
-		default:
+		to := i + 1
+		for to < min(i+mostSingles, c.Len()) {
+			if next, ok := l.levels.nearestOf(tier.Set(sc.at[to]) & mask); !ok || next != place {
+				break
+			}
+			to++
+		}
+		n, err := l.holdSingles(s, c, i, to, place)
+		for range n {
 			held(i)
 			i++
+		}
+		switch {
+		case err != nil: // a budget is used up
+			mask &^= tier.Of(place)
+		case i < to: // it has left the tier
+			sc.at[i] &^= uint8(tier.Of(place))
 		}
 	}
 }
 
-// holdSingle holds chunk i of c in a tier, if it is there.
-func (l *leases) holdSingle(s *Singles, c *key.Chain, i int, place tier.Place) (n int, err error) {
+// holdSingles holds chunks from..to of c in a tier, up to one that is not there.
+func (l *leases) holdSingles(s *Singles, c *key.Chain, from, to int, place tier.Place) (n int, err error) {
 	if place == tier.CPU {
-		var refs [1]tier.Ref
-		n, err = l.Hold(s.owner, ledger.Lease, c, i, i+1, refs[:])
-		s.refs = append(s.refs, refs[:n]...)
+		at := len(s.refs)
+		s.refs = slices.Grow(s.refs, to-from)
+		n, err = l.Hold(s.owner, ledger.Lease, c, from, to, s.refs[at:at+to-from])
+		s.refs = s.refs[:at+n]
 		return n, err
 	}
-	var entries [1]ledger.Entry
-	books := l.levels.at[place].Bounded.Ledger()
-	if n, err = books.Hold(ledger.Daemon, ledger.Lease, []key.Key{c.Key(i)}, entries[:]); n == 1 {
-		s.below = append(s.below, keptIn{books, entries[0].ID})
+	sc := borrow(0)
+	defer sc.give()
+	books, entries := l.levels.at[place].Bounded.Ledger(), make([]ledger.Entry, to-from)
+	n, err = books.Hold(ledger.Daemon, ledger.Lease, sc.chain(c, from, to), entries)
+	kept := keptIn{books, make([]ledger.ID, n)}
+	for i := range kept.ids {
+		kept.ids[i] = entries[i].ID
 	}
+	s.below = append(s.below, kept)
 	return n, err
 }
 
@@ -203,7 +222,7 @@ func (l *leases) holdSingle(s *Singles, c *key.Chain, i int, place tier.Place) (
 func (l *leases) EndSingles(s *Singles) {
 	l.Release(s.owner, ledger.Lease, s.refs)
 	for _, kept := range s.below {
-		kept.ledger.Unhold(ledger.Daemon, ledger.Lease, []ledger.ID{kept.id})
+		kept.ledger.Unhold(ledger.Daemon, ledger.Lease, kept.ids)
 	}
 	*s = Singles{}
 }

@@ -1,11 +1,9 @@
 package hint
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -88,7 +86,7 @@ func (w *Wishes) Add(f wire.Fault) {
 	}
 }
 
-// wishing reads one config after the other.
+// wishing reads one config after the other, and the fields of an envelope's actions as such.
 type wishing struct {
 	Advice
 	Wishes
@@ -111,12 +109,9 @@ func Read(configs wire.Pairs) (Advice, Wishes) {
 		r.config(string(name), string(value))
 	}
 	r.Measured = r.Measured && r.Hint != policy.NoHint
-	if r.releases {
-		r.own.For = 0
-	}
 	switch {
 	case r.retains:
-		r.keep(r.own)
+		r.keep()
 	case r.ranged != "":
 		r.fault(Said{wire.NoAction, r.ranged}, wire.CodeBadRequest, "there is no retain_priority beside it")
 	}
@@ -249,6 +244,8 @@ func named(v string, to *string) error {
 		return errors.New("is empty; leave it out, or give a name")
 	case len(v) > wire.MaxStrBytes:
 		return tooLarge{fmt.Errorf("has %d bytes; use at most %d", len(v), wire.MaxStrBytes)}
+	case *to != "" && *to != v:
+		return fmt.Errorf("comes beside %.80q: one request has one", *to)
 	}
 	*to = v
 	return nil
@@ -263,17 +260,12 @@ func tokens[N int | uint64](v string, least uint64, to *N) error {
 	return nil
 }
 
+// seconds reads a number of seconds within bounds.
 func seconds(v string, least, most time.Duration, to *time.Duration) error {
 	s, err := strconv.ParseFloat(v, 64)
-	if err != nil {
-		return errors.New("is no number of seconds")
-	}
-	return duration(s, least, most, to)
-}
-
-// duration is a number of seconds within bounds.
-func duration(s float64, least, most time.Duration, to *time.Duration) error {
 	switch {
+	case err != nil:
+		return errors.New("is no number of seconds")
 	case math.IsNaN(s) || s < least.Seconds():
 		return fmt.Errorf("is less than %v", least)
 	case s > most.Seconds():
@@ -283,8 +275,12 @@ func duration(s float64, least, most time.Duration, to *time.Duration) error {
 	return nil
 }
 
-// keep takes a range, unless it is one too many or contradicts itself.
-func (r *wishing) keep(k Retain) {
+// keep takes the range that was read, unless it is one too many or contradicts itself.
+func (r *wishing) keep() {
+	k := r.own
+	if r.releases {
+		k.For = 0
+	}
 	switch {
 	case len(r.Retains) >= MaxDirectives:
 		r.fault(k.Said, wire.CodeTooLarge, "more than %d ranges in all", MaxDirectives)
@@ -311,16 +307,39 @@ type action struct {
 	Payload json.RawMessage `json:"payload"`
 }
 
-// actions are those that are carried out, all of version 1.
-var actions = map[string]func(r *wishing, s Said, payload []byte) error{
-	"kv.retain":        readRetain,
-	"kv.prefetch":      func(r *wishing, _ Said, p []byte) error { return r.ofSession(p, func() { r.Prefetch = true }) },
-	"kv.demote":        readDone,
-	"kv.deref":         readDone,
-	"kvstored.done":    readDone,
-	"kvstored.pause":   func(r *wishing, _ Said, p []byte) error { return readSeconds(p, time.Millisecond, maxPause, &r.Pause) },
-	"kvstored.max_age": func(r *wishing, _ Said, p []byte) error { return readSeconds(p, time.Second, MaxDuration, &r.MaxAge) },
+// field is what a field of a payload is as a config; "" is the engine's own.
+type field struct {
+	name, config string
+	must         bool // it has to be there
 }
+
+// ranges is the field of kv.retain that lists ranges.
+const ranges = "directives"
+
+var (
+	ofSession = []field{{"session_id", "session", false}, {"session_generation", "", false}}
+	ofRange   = []field{
+		{"priority", "retain_priority", true}, {"duration", "retain_seconds", false},
+		{"start", "retain_start", false}, {"end", "retain_end", false}, {"covers_output", "covers_output", false},
+	}
+)
+
+// actions are those that are carried out, all of version 1: their fields, and what they say
+// besides.
+var actions = map[string]struct {
+	fields []field
+	say    func(r *wishing)
+}{
+	"kv.retain":        {[]field{{"scope", "scope", false}, {ranges, ranges, false}}, func(*wishing) {}},
+	"kv.prefetch":      {ofSession, func(r *wishing) { r.Prefetch = true }},
+	"kv.demote":        {ofSession, sayDone},
+	"kv.deref":         {ofSession, sayDone},
+	"kvstored.done":    {ofSession, sayDone},
+	"kvstored.pause":   {[]field{{"seconds", "pause_seconds", true}}, func(*wishing) {}},
+	"kvstored.max_age": {[]field{{"seconds", "max_age_seconds", true}}, func(*wishing) {}},
+}
+
+func sayDone(r *wishing) { r.Hint, r.Measured = policy.Done, true }
 
 // read carries the actions of an envelope over; each that cannot be is a fault.
 func (r *wishing) read(text []byte) {
@@ -332,7 +351,7 @@ func (r *wishing) read(text []byte) {
 	known := 0
 	for i, a := range e.Actions {
 		said := Said{uint32(i), a.ID}
-		do, ok := actions[a.Type]
+		is, ok := actions[a.Type]
 		major, _, _ := strings.Cut(a.Version, ".")
 		switch {
 		case strings.HasPrefix(a.Type, "vllm.") || strings.HasPrefix(a.Type, "sglang."):
@@ -348,138 +367,74 @@ func (r *wishing) read(text []byte) {
 			r.fault(said, wire.CodeTooLarge, "more than %d actions", MaxActions)
 			continue
 		}
-		if err := do(r, said, a.Payload); err != nil {
+		next := *r // all of the action counts, or nothing
+		if err := next.payload(said, is.fields, a.Payload); err != nil {
 			r.fault(said, codeOf(err), "%s: %v", a.Type, err)
+			continue
 		}
+		is.say(&next)
+		*r = next
 	}
 }
 
-// strictly reads a payload of which each field is known; nothing is the empty object.
-func strictly(payload []byte, into any) error {
-	if len(payload) == 0 || string(payload) == "null" {
-		return nil
+// payload reads an object, each field of which is known. Null, and nothing, is the empty one.
+func (r *wishing) payload(said Said, known []field, object json.RawMessage) error {
+	var has map[string]json.RawMessage
+	if len(object) > 0 {
+		if err := json.Unmarshal(object, &has); err != nil {
+			return err
+		}
 	}
-	d := json.NewDecoder(bytes.NewReader(payload))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil && !errors.Is(err, io.EOF) {
-		return err
+	for _, f := range known {
+		raw, there := has[f.name]
+		delete(has, f.name)
+		switch there = there && string(raw) != "null"; {
+		case f.config == "" || !there && !f.must:
+		case f.config == ranges:
+			if err := r.ranges(said, raw); err != nil {
+				return err
+			}
+		default:
+			value, err := scalar(raw)
+			if err == nil {
+				err = configs[f.config](r, value)
+			}
+			if err != nil {
+				return fmt.Errorf("%s %.80s %w", f.name, raw, err)
+			}
+		}
+	}
+	for name := range has {
+		return fmt.Errorf("there is no field %.80q", name)
 	}
 	return nil
 }
 
-// directive is one range of a kv.retain.
-type directive struct {
-	Start    *uint64  `json:"start"`
-	End      *uint64  `json:"end"`
-	Priority *uint8   `json:"priority"`
-	Duration *float64 `json:"duration"`
-	Output   bool     `json:"covers_output"`
+// scalar is a text, a number or a truth of JSON as a config has it; nothing is "".
+func scalar(raw json.RawMessage) (text string, err error) {
+	switch {
+	case strings.HasPrefix(string(raw), `"`):
+		err = json.Unmarshal(raw, &text)
+	case strings.HasPrefix(string(raw), "{"), strings.HasPrefix(string(raw), "["):
+		err = errors.New("is no text, number or truth")
+	default:
+		text = string(raw)
+	}
+	return text, err
 }
 
-func readRetain(r *wishing, s Said, payload []byte) error {
-	var p struct {
-		Scope      *string           `json:"scope"`
-		Directives []json.RawMessage `json:"directives"`
-	}
-	if err := strictly(payload, &p); err != nil {
+// ranges reads those of a kv.retain.
+func (r *wishing) ranges(said Said, list json.RawMessage) error {
+	var objects []json.RawMessage
+	if err := json.Unmarshal(list, &objects); err != nil {
 		return err
 	}
-	var scope string
-	if p.Scope != nil {
-		if err := named(*p.Scope, &scope); err != nil {
-			return errors.New("scope: " + err.Error())
-		}
-	}
-	if r.Scope != "" && scope != "" && scope != r.Scope {
-		return fmt.Errorf("scope %.80q beside %.80q: one request has one", scope, r.Scope)
-	}
-	ranges := make([]Retain, len(p.Directives))
-	for i, raw := range p.Directives {
-		var err error
-		if ranges[i], err = rangeOf(raw); err != nil {
+	for i, object := range objects {
+		r.own, r.releases = Retain{For: MaxDuration, Said: said}, false
+		if err := r.payload(said, ofRange, object); err != nil {
 			return fmt.Errorf("directive %d: %w", i, err)
 		}
-	}
-	if scope != "" {
-		r.Scope = scope
-	}
-	for _, k := range ranges {
-		k.Said = s
-		r.keep(k)
+		r.keep()
 	}
 	return nil
-}
-
-func rangeOf(raw []byte) (k Retain, err error) {
-	var d directive
-	if err := strictly(raw, &d); err != nil {
-		return k, err
-	}
-	switch {
-	case d.Priority == nil || *d.Priority > MaxPriority:
-		return k, errors.New("priority is no whole number from 0 to 100")
-	case d.Output && (d.Start != nil || d.End != nil):
-		return k, errors.New("covers_output has no start and no end")
-	case d.End != nil && *d.End == 0:
-		return k, errors.New("end is 0; null is the end of the sequence")
-	}
-	k = Retain{Output: d.Output, For: MaxDuration}
-	if d.Start != nil {
-		k.From = *d.Start
-	}
-	if d.End != nil {
-		k.To = *d.End
-	}
-	if d.Duration != nil {
-		err = durationOf("duration", *d.Duration, 0, MaxDuration, &k.For)
-	}
-	if *d.Priority == 0 {
-		k.For = 0
-	}
-	return k, err
-}
-
-func durationOf(name string, s float64, least, most time.Duration, to *time.Duration) error {
-	if err := duration(s, least, most, to); err != nil {
-		return fmt.Errorf("%s %v %w", name, s, err)
-	}
-	return nil
-}
-
-// ofSession reads a payload that may name the session.
-func (r *wishing) ofSession(payload []byte, do func()) error {
-	var p struct {
-		Session    *string `json:"session_id"`
-		Generation *uint64 `json:"session_generation"` // the engine's own
-	}
-	if err := strictly(payload, &p); err != nil {
-		return err
-	}
-	if p.Session != nil {
-		var session string
-		if err := named(*p.Session, &session); err != nil {
-			return errors.New("session_id: " + err.Error())
-		}
-		if r.Session != "" && r.Session != session {
-			return fmt.Errorf("session_id %.80q beside the session %.80q: one request has one", session, r.Session)
-		}
-		r.Session = session
-	}
-	do()
-	return nil
-}
-
-func readDone(r *wishing, _ Said, payload []byte) error {
-	return r.ofSession(payload, func() { r.Hint, r.Measured = policy.Done, true })
-}
-
-// readSeconds reads a payload of a number of seconds.
-func readSeconds(payload []byte, least, most time.Duration, to *time.Duration) error {
-	var p struct {
-		Seconds float64 `json:"seconds"`
-	}
-	if err := strictly(payload, &p); err != nil {
-		return err
-	}
-	return durationOf("seconds", p.Seconds, least, most, to)
 }

@@ -22,16 +22,15 @@ var files embed.FS
 
 // DashboardOptions of a Dashboard.
 type DashboardOptions struct {
-	Stats   func() ([]byte, error) // as JSON
-	Sample  func() Sample          // of now
-	Answers http.Handler           // of calls with names; see [API.Answers]
+	Stats   http.Handler  // as JSON, however many ask
+	Sample  func() Sample // of now
+	Answers http.Handler  // of calls with names; see [API.Answers]
 }
 
 // Dashboard serves the page. It is safe for concurrent use.
 type Dashboard struct {
 	o      DashboardOptions
 	past   past
-	stats  shared
 	static http.Handler
 }
 
@@ -61,15 +60,7 @@ var named = []string{"GET clients", "GET leases", "GET claims", "GET prefixes", 
 // what, and the prefixes that are stored.
 func (d *Dashboard) Handler(names bool) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+PagesPath+"stats", func(w http.ResponseWriter, _ *http.Request) {
-		text, err := d.stats.get(d.o.Stats)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(text) // a client that has left is told nothing
-	})
+	mux.Handle("GET "+PagesPath+"stats", d.o.Stats)
 	mux.HandleFunc("GET "+PagesPath+"past", func(w http.ResponseWriter, _ *http.Request) {
 		httpd.Reply(w, http.StatusOK, hour{names, d.past.steps(time.Now(), stepsShown)})
 	})
@@ -92,26 +83,6 @@ func (d *Dashboard) Handler(names bool) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		mux.ServeHTTP(w, r)
 	})
-}
-
-// shared is a text that takes work: one that is younger than a second is given out again.
-type shared struct {
-	mu   sync.Mutex
-	at   time.Time
-	text []byte
-}
-
-func (s *shared) get(make func() ([]byte, error)) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.text != nil && time.Since(s.at) < time.Second {
-		return s.text, nil
-	}
-	text, err := make()
-	if err == nil {
-		s.at, s.text = time.Now(), text
-	}
-	return text, err
 }
 
 const (

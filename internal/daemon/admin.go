@@ -3,7 +3,6 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -32,11 +31,11 @@ func (d *Daemon) views() (*admin.API, *admin.Dashboard) {
 		Log:    d.log.With().Str("component", "admin").Logger(),
 	})
 	board := admin.NewDashboard(admin.DashboardOptions{
-		Stats: func() ([]byte, error) {
+		Stats: newShared(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			st := d.stats()
 			st.Config = admin.Config{} // is no number
-			return json.Marshal(st)
-		},
+			httpd.Reply(w, http.StatusOK, st)
+		})),
 		Sample: d.sampleOfNow, Answers: api.Answers(),
 	})
 	api.SetPages(board.Handler(true))
@@ -91,7 +90,7 @@ func (d *Daemon) servePages(ctx context.Context, board *admin.Dashboard) error {
 	mux := http.NewServeMux()
 	mux.Handle(admin.PagesPath, board.Handler(d.cfg.Admin.Dashboard))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, pageIndex, human.VersionText()) })
-	mux.Handle("GET /metrics", newSharedMetrics(promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{})))
+	mux.Handle("GET /metrics", newShared(promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		switch state, text := d.healthNow(); state {

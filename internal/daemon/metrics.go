@@ -136,13 +136,13 @@ func (m *metrics) observe(op wire.Op, took time.Duration) {
 	}
 }
 
-// metricsPause is the least from one making of the metrics to the next: it takes a
+// metricsPause is the least from one making of the numbers to the next: it takes a
 // processor for some milliseconds, and every user of the machine may ask.
 const metricsPause = 50 * time.Millisecond
 
-// sharedMetrics answers with what a handler makes of the metrics, once for all who wait for
+// shared answers with what a handler makes of the daemon's numbers, once for all who wait for
 // it: no answer is older than its request, and however many ask, one at a time is made.
-type sharedMetrics struct {
+type shared struct {
 	handler http.Handler
 	turn    chan struct{} // of capacity 1; who has it may use the rest
 	begun   time.Time     // when the last answer began to be made
@@ -161,12 +161,12 @@ func (a *answer) Header() http.Header         { return a.header }
 func (a *answer) WriteHeader(code int)        { a.code = code }
 func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
 
-func newSharedMetrics(h http.Handler) *sharedMetrics {
-	return &sharedMetrics{handler: h, turn: make(chan struct{}, 1)}
+func newShared(h http.Handler) *shared {
+	return &shared{handler: h, turn: make(chan struct{}, 1)}
 }
 
 // ServeHTTP implements http.Handler.
-func (p *sharedMetrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	came := time.Now()
 	select {
 	case p.turn <- struct{}{}:
@@ -188,7 +188,7 @@ func (p *sharedMetrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // make makes the answer anew, for all clients in the same form. It is false where its
 // client leaves before it begins.
-func (p *sharedMetrics) make(r *http.Request) bool {
+func (p *shared) make(r *http.Request) bool {
 	if wait := metricsPause - time.Since(p.begun); wait > 0 && base.Sleep(r.Context(), wait) != nil {
 		return false
 	}

@@ -16,7 +16,7 @@ import (
 func TestMetricsAreMadeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made, making := 0, 0
-		p := newSharedMetrics(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := newShared(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if making++; making > 1 {
 				t.Error("two are made at a time")
 			}

@@ -129,9 +129,6 @@ func (o *output) cut() {
 	}
 }
 
-// due reports whether flush has anything to write.
-func (o *output) due() bool { return len(o.buf)+len(o.pieces) > 0 }
-
 // flush writes the replies, or hands them to the writer.
 func (o *output) flush() {
 	o.cut()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // keptArgs is for how many arguments a connection keeps room between commands.
@@ -32,8 +34,8 @@ const denied = "NOPERM '%s' takes the %s right, which this client lacks; see acc
 type session struct {
 	server  *Server
 	conn    net.Conn
-	peer    access.Peer // nil: may do everything
-	socket  *clientSocket
+	peer    access.Peer     // nil: may do everything
+	socket  *socket.Reader  // nil: conn is no socket of the system
 	ctx     context.Context // ends when the server stops or the client has left
 	work    context.Context // of the commands: ends closeAfter later
 	owner   ledger.Owner
@@ -69,7 +71,9 @@ func newSession(ctx context.Context, s *Server, conn net.Conn, peer access.Peer,
 	c.parses = s.now.Load().Errors
 	c.in = newReader(c)
 	c.out = newOutput(conn, account, s.o.Limits.StallTimeout, func(n int64) { s.count.written.Add(uint64(n)) })
-	c.socket = newSocket(conn, c.out.flush, c.out.due) // half a command may come, and no more before its client reads
+	if c.out.raw != nil {
+		c.socket = socket.NewReader(c.out.raw)
+	}
 	return c
 }
 
@@ -88,7 +92,8 @@ func (c *session) Read(p []byte) (int, error) {
 		if c.closing.Load() {
 			return 0, net.ErrClosed
 		}
-		n, err := c.socket.read(p)
+		c.out.flush() // half a command may have come, and no more before its client reads
+		n, err := c.read(p)
 		c.server.count.read.Add(uint64(n))
 		if n == 0 && c.inside && errors.Is(err, os.ErrDeadlineExceeded) && !c.closing.Load() {
 			c.account.Closed(budget.Stalled)
@@ -97,6 +102,19 @@ func (c *session) Read(p []byte) (int, error) {
 			return n, err
 		}
 	}
+}
+
+// read returns bytes or an error.
+func (c *session) read(p []byte) (n int, err error) {
+	if c.socket != nil {
+		return c.socket.Receive(p, true)
+	}
+	if n, err = c.conn.Read(p); n > 0 {
+		err = nil // it comes again
+	} else if err == nil {
+		err = io.ErrNoProgress
+	}
+	return n, err
 }
 
 // serve executes commands until the client goes, or the server stops.

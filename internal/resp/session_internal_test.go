@@ -49,7 +49,8 @@ func TestDeafInsideCommand(t *testing.T) {
 		o.mu.bytes = maxQueue // as so many replies would be
 		o.mu.Unlock()
 		o.bulk(part)
-		if _, err := newSocket(near, o.flush, o.due).read(part); err == nil {
+		c := session{server: New(Options{Limits: Limits{StallTimeout: stall}}), conn: near, out: o}
+		if _, err := c.Read(part); err == nil {
 			t.Error("there was something to read")
 		}
 		if took := time.Since(begun); took != patience+stall {

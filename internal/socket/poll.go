@@ -2,12 +2,70 @@ package socket
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"runtime"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
+
+// Reader reads from a socket of the system, and polls for a while before it sleeps. It belongs
+// to one goroutine at a time.
+type Reader struct {
+	raw  syscall.RawConn
+	try  func(fd uintptr) bool // made once, so that a read allocates nothing
+	wait Poll                  // may take two reads
+
+	// Of the read under way:
+	block bool
+	p     []byte
+	n     int
+	err   error
+}
+
+// NewReader makes the Reader of a socket.
+func NewReader(raw syscall.RawConn) *Reader {
+	r := &Reader{raw: raw}
+	r.try = r.read
+	return r
+}
+
+// Receive reads into p. Without block it returns syscall.EAGAIN rather than sleep.
+func (r *Reader) Receive(p []byte, block bool) (int, error) {
+	r.p, r.block = p, block
+	err := r.raw.Read(r.try)
+	r.p = nil
+	if err != nil {
+		r.wait.Over()
+		return 0, err
+	}
+	return r.n, r.err
+}
+
+// read is what RawConn.Read calls: it reports whether the read is over, and
+// is called again after the socket became readable if not.
+func (r *Reader) read(fd uintptr) bool {
+	for {
+		switch r.n, r.err = syscall.Read(int(fd), r.p); {
+		case r.err == syscall.EINTR:
+			continue
+		case r.err == syscall.EAGAIN:
+			if r.wait.Again() {
+				continue
+			}
+			r.n = 0
+			return !r.block
+		case r.err != nil:
+			r.n, r.err = 0, os.NewSyscallError("read", r.err)
+		case r.n == 0:
+			r.err = io.EOF
+		}
+		r.wait.Over()
+		return true
+	}
+}
 
 // LongestPoll is how long a connection polls.
 const LongestPoll = 50 * time.Microsecond

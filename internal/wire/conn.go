@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -44,7 +45,7 @@ type Meter interface {
 }
 
 // ErrWouldBlock says that a Try call found nothing to read.
-var ErrWouldBlock = errors.New("would block")
+var ErrWouldBlock error = syscall.EAGAIN
 
 // Conn carries frames over a Unix socket. One goroutine at a time may read and
 // one may write; Close and the deadlines may be set from any.
@@ -60,7 +61,7 @@ type Conn struct {
 	tail int
 }
 
-// NewConn takes over nc, which is a Unix socket, or Local. The limit on bodies is
+// NewConn takes over nc, which is a Unix socket, or a link by itself. The limit on bodies is
 // MaxHelloBytes until SetMaxBody raises it.
 func NewConn(nc net.Conn) (*Conn, error) {
 	l, err := newLink(nc)
@@ -172,7 +173,7 @@ func (c *Conn) receive(h Header, block bool, files *[]*os.File) error {
 	var n int
 	var err error
 	if files == nil {
-		n, err = c.link.read(c.buf[c.tail:], block)
+		n, err = c.link.Receive(c.buf[c.tail:], block)
 	} else {
 		var got []*os.File
 		n, got, err = c.link.ReadFiles(c.buf[c.tail:])

@@ -139,7 +139,7 @@ func TestClaimedBodyCostsNothing(t *testing.T) {
 		if err := b.makeRoom(DecodeHeader(b.buf)); err != nil {
 			t.Fatal(err)
 		}
-		n, err := b.link.read(b.buf[b.tail:], true)
+		n, err := b.link.Receive(b.buf[b.tail:], true)
 		if err != nil {
 			t.Fatal(err)
 		}

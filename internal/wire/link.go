@@ -17,16 +17,12 @@ import (
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
-// link is what carries the bytes of a Conn: a socket, or Local.
+// link is what carries the bytes of a Conn: a socket, or a net.Conn whose other end is in this
+// process, as package pipe has it. The receiver of files owns descriptors of its own.
 type link interface {
-	// read reads into p. Without block it returns ErrWouldBlock rather
+	// Receive reads into p. Without block it returns ErrWouldBlock rather
 	// than sleep.
-	read(p []byte, block bool) (int, error)
-	writer
-}
-
-// writer is all of a link but its reads of bytes alone.
-type writer interface {
+	Receive(p []byte, block bool) (int, error)
 	TryWrite(p []byte) (int, error) // what there is room for, perhaps nothing
 	// ReadFiles and WriteFiles move bytes, and files with the first of them.
 	ReadFiles(p []byte) (int, []*os.File, error)
@@ -34,16 +30,9 @@ type writer interface {
 	Shut() // ends both directions
 }
 
-// Local is a net.Conn whose other end is in this process, as package pipe has it. The
-// receiver of files owns descriptors of its own.
-type Local interface {
-	TryRead(p []byte) (int, error) // EAGAIN: nothing is there
-	writer
-}
-
 func newLink(nc net.Conn) (link, error) {
-	if l, ok := nc.(Local); ok {
-		return local{nc, l}, nil
+	if l, ok := nc.(link); ok {
+		return l, nil
 	}
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
@@ -54,24 +43,6 @@ func newLink(nc net.Conn) (link, error) {
 		return nil, err
 	}
 	return newSocket(raw), nil
-}
-
-// local is a link within the process. It never polls.
-type local struct {
-	nc net.Conn
-	Local
-}
-
-func (l local) read(p []byte, block bool) (n int, err error) {
-	if block {
-		n, err = l.nc.Read(p)
-	} else {
-		n, err = l.TryRead(p)
-	}
-	if err == syscall.EAGAIN {
-		err = ErrWouldBlock
-	}
-	return n, err
 }
 
 // TierCount is the number of tiers that matches and states count apart.
@@ -205,79 +176,41 @@ func VersionRefusal(body []byte) string {
 
 // socketLink is a link over a Unix socket. It polls for a while before a read sleeps.
 type socketLink struct {
-	raw           syscall.RawConn
-	receive, send func(fd uintptr) bool // once each, so that a call allocates nothing
-	wait          socket.Poll           // may take two reads
-	block         bool                  // of the read under way
-	in, out       transfer
-}
+	*socket.Reader
+	raw  syscall.RawConn
+	send func(fd uintptr) bool // made once, so that a call allocates nothing
 
-// transfer is a read or a write under way.
-type transfer struct {
+	// Of the write under way:
 	p   []byte
 	n   int
 	err error
 }
 
 func newSocket(raw syscall.RawConn) *socketLink {
-	s := &socketLink{raw: raw}
-	s.receive, s.send = s.tryRead, s.tryWrite
+	s := &socketLink{Reader: socket.NewReader(raw), raw: raw}
+	s.send = s.tryWrite
 	return s
-}
-
-func (s *socketLink) read(p []byte, block bool) (int, error) {
-	s.in, s.block = transfer{p: p}, block
-	err := s.raw.Read(s.receive)
-	s.in.p = nil
-	if err != nil {
-		s.wait.Over()
-		return 0, err
-	}
-	return s.in.n, s.in.err
-}
-
-// tryRead is what RawConn.Read calls: it reports whether the read is over, and
-// is called again after the socket became readable if not.
-func (s *socketLink) tryRead(fd uintptr) bool {
-	for r := &s.in; ; {
-		switch r.n, r.err = syscall.Read(int(fd), r.p); {
-		case r.err == syscall.EINTR:
-			continue
-		case r.err == syscall.EAGAIN:
-			if s.wait.Again() {
-				continue
-			}
-			r.n, r.err = 0, ErrWouldBlock
-			return !s.block
-		case r.err != nil:
-			r.n, r.err = 0, os.NewSyscallError("read", r.err)
-		case r.n == 0:
-			r.err = io.EOF
-		}
-		s.wait.Over()
-		return true
-	}
 }
 
 // TryWrite implements link.
 func (s *socketLink) TryWrite(p []byte) (int, error) {
-	s.out = transfer{p: p}
+	s.p, s.n, s.err = p, 0, nil
 	err := s.raw.Write(s.send)
-	s.out.p = nil
-	return s.out.n, cmp.Or(err, s.out.err)
+	s.p = nil
+	return s.n, cmp.Or(err, s.err)
 }
 
 func (s *socketLink) tryWrite(fd uintptr) bool {
-	for w := &s.out; w.n < len(w.p); {
-		n, err := syscall.Write(int(fd), w.p[w.n:])
+	for s.n < len(s.p) {
+		n, err := syscall.Write(int(fd), s.p[s.n:])
 		switch err {
 		case nil:
-			w.n += n
+			s.n += n
 		case syscall.EINTR:
 		case syscall.EAGAIN:
 			return true
 		default:
-			w.err = os.NewSyscallError("write", err)
+			s.err = os.NewSyscallError("write", err)
 			return true
 		}
 	}

@@ -54,6 +54,14 @@ func (c *Conn) TryRead(p []byte) (n int, err error) {
 	return n, c.wrap("read", err)
 }
 
+// Receive is Read, or without block TryRead.
+func (c *Conn) Receive(p []byte, block bool) (n int, err error) {
+	if block {
+		return c.Read(p)
+	}
+	return c.TryRead(p)
+}
+
 // Write writes all of p, and waits for room.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	for n < len(p) && err == nil {

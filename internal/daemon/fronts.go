@@ -13,7 +13,6 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/resp"
-	"github.com/kvstored/kvstored/internal/server"
 )
 
 // shelterShare is the part of the arena that keeps, for a moment, what Redis clients
@@ -44,32 +43,13 @@ func (d *Daemon) listenFronts() (err error) {
 	return nil
 }
 
-// admission asks the server who may connect to the front end.
-type admission struct {
-	server *server.Server
-	log    zerolog.Logger
-}
-
-// refused says in the log who was, and returns the error.
-func (e *admission) refused(conn net.Conn, err error) error {
+// refused says in the log who was, if there is an error, and returns it.
+func refused(log *zerolog.Logger, conn net.Conn, err error) error {
 	if err != nil {
 		at := strings.TrimSuffix(conn.LocalAddr().String(), "~") // as before it was moved into place
-		e.log.Warn().Err(err).Str("address", at).Msg("a client of a front end was refused")
+		log.Warn().Err(err).Str("address", at).Msg("a client of a front end was refused")
 	}
 	return err
-}
-
-func (e *admission) admit(conn net.Conn) (access.Peer, error) {
-	peer, err := e.server.Admit(config.FrontRESP, conn)
-	if err != nil {
-		return nil, e.refused(conn, err)
-	}
-	return peer, nil
-}
-
-func (e *admission) enter(conn net.Conn) (func(), error) {
-	leave, err := e.server.Enter(conn)
-	return leave, e.refused(conn, err)
 }
 
 func (d *Daemon) makeFronts() {
@@ -81,15 +61,23 @@ func (d *Daemon) makeFronts() {
 		Stack: d.stack, LoadTimeout: d.cfg.Prefetch.Deadline, Log: d.log,
 		ShelterBytes: int64(shelterShare * float64(d.arena.Stats().CapacityBytes)),
 	})
-	e := &admission{d.server, d.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})}
+	refusals := d.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	f.resp = resp.New(resp.Options{
 		Store: f.store, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
 		Memory: func() resp.Memory {
 			st := d.cpu.Stats()
 			return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}
 		},
-		Admit: e.admit, Enter: e.enter, Settings: respSettings(&d.cfg.Listen, f.password), Version: human.VersionText(),
-		Budget: d.budget, Limits: resp.Limits{Connections: d.cfg.Limits.Connections, StallTimeout: stallTimeout},
+		Admit: func(conn net.Conn) (access.Peer, error) {
+			peer, err := d.server.Admit(config.FrontRESP, conn)
+			return peer, refused(&refusals, conn, err)
+		},
+		Enter: func(conn net.Conn) (func(), error) {
+			leave, err := d.server.Enter(conn)
+			return leave, refused(&refusals, conn, err)
+		},
+		Settings: respSettings(&d.cfg.Listen, f.password), Version: human.VersionText(),
+		Budget: d.budget, Limits: resp.Limits{StallTimeout: stallTimeout},
 		Log: d.log.With().Str("component", "resp").Logger(),
 	})
 }

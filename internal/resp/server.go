@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,7 +55,6 @@ type Settings struct {
 
 // Limits bound what a client can cost. A zero field means the default.
 type Limits struct {
-	Connections int // 1024
 	// StallTimeout is how long a client may make no progress in the middle of a
 	// command, or in reading its replies: 30 s. Between commands it may rest.
 	StallTimeout time.Duration
@@ -64,7 +64,6 @@ type Limits struct {
 
 func (l Limits) orDefault() Limits {
 	return Limits{
-		Connections:  cmp.Or(l.Connections, 1024),
 		StallTimeout: cmp.Or(l.StallTimeout, 30*time.Second),
 		ArgBytes:     cmp.Or(l.ArgBytes, 8<<20),
 	}
@@ -95,7 +94,7 @@ type Server struct {
 	o       Options
 	ids     atomic.Int64
 	live    atomic.Int64
-	conns   socket.Live
+	conns   sync.Map // of each net.Conn that is served
 	now     atomic.Pointer[Settings]
 	count   counters
 	guesses guesses
@@ -113,7 +112,7 @@ func New(o Options) *Server {
 		o.Enter = func(net.Conn) (func(), error) { return func() {}, nil }
 	}
 	s := &Server{
-		o: o, logins: o.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: refusedEvery}),
+		o: o, guesses: newGuesses(), logins: o.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: refusedEvery}),
 		trouble: o.Log.Sample(&zerolog.BurstSampler{Burst: troubles, Period: time.Minute}),
 	}
 	s.now.Store(&o.Settings)
@@ -125,9 +124,11 @@ func (s *Server) Set(to Settings) { s.now.Store(&to) }
 
 // Recheck closes the connections that Options.Admit refuses by now.
 func (s *Server) Recheck() {
-	s.conns.Recheck(func(conn net.Conn) error {
-		_, err := s.o.Admit(conn)
-		return err
+	s.conns.Range(func(conn, _ any) bool {
+		if _, err := s.o.Admit(conn.(net.Conn)); err != nil {
+			_ = conn.(net.Conn).Close() // its session's read ends
+		}
+		return true
 	})
 }
 
@@ -140,32 +141,26 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // admit says what becomes of a connection.
 func (s *Server) admit(conn net.Conn) socket.Handler {
-	if s.live.Add(1) > int64(s.o.Limits.Connections) {
-		return s.refuse(conn, "ERR max number of clients reached")
-	}
 	if _, err := s.o.Admit(conn); err != nil {
-		return s.refuse(conn, "NOPERM "+err.Error())
+		s.turnAway(conn, "NOPERM "+err.Error())
+		return nil
 	}
 	leave, err := s.o.Enter(conn)
 	if err != nil {
-		return s.refuse(conn, "ERR max number of clients reached: "+err.Error())
+		s.turnAway(conn, "ERR max number of clients reached: "+err.Error())
+		return nil
 	}
+	s.live.Add(1)
 	return func(ctx context.Context, conn net.Conn) {
 		defer leave()
+		defer s.live.Add(-1)
 		s.serveConn(ctx, conn)
 	}
 }
 
-// refuse tells a client why it is not served.
-func (s *Server) refuse(conn net.Conn, text string) socket.Handler {
-	s.live.Add(-1)
-	s.turnAway(conn, text)
-	return nil
-}
-
 func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
-	defer s.live.Add(-1)
-	defer s.conns.Add(conn)()
+	s.conns.Store(conn, nil)
+	defer s.conns.Delete(conn)
 	peer, err := s.o.Admit(conn) // once more: who may connect can have changed since
 	if err != nil {
 		s.turnAway(conn, "NOPERM "+err.Error())

@@ -2,8 +2,10 @@ package resp_test
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,7 +219,13 @@ func TestStalledClients(t *testing.T) {
 
 func TestConnectionLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, resp.Options{Limits: resp.Limits{Connections: 1}})
+		var here atomic.Int32
+		r := newRig(t, resp.Options{Enter: func(net.Conn) (func(), error) {
+			if here.Add(1) > 1 {
+				return nil, errors.New("one is here")
+			}
+			return func() { here.Add(-1) }, nil
+		}})
 		c := r.dial(r.unix)
 		c.do("+PONG\r\n", "PING")
 		r.dial(r.unix).closed("max number of clients")

@@ -1,20 +1,25 @@
 package server
 
 import (
+	"container/list"
 	"context"
-	"encoding/binary"
 	"encoding/hex"
 	"maps"
 	"slices"
 	"sync"
 
 	"github.com/kvstored/kvstored/internal/base"
-	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 )
 
-// maxCatalogBytes bounds what catalog remembers: some thousand spaces.
-const maxCatalogBytes = 2 << 20
+const (
+	// maxCatalogBytes bounds what catalog remembers: some thousand spaces, or fewer whose
+	// texts are long.
+	maxCatalogBytes = 16 << 20
+	// spaceBytes is what a space has besides its texts: the parts of two pages of the heap that
+	// it may keep alive among what was allocated beside it.
+	spaceBytes = 4 << 10
+)
 
 // catalog is what the ids of spaces stand for, and how many connections have
 // them open: nothing that is stored tells. A space that a connection has open is
@@ -24,16 +29,29 @@ const maxCatalogBytes = 2 << 20
 type catalog struct {
 	mu struct {
 		sync.Mutex
-		opened map[key.SpaceID]*openedSpace
-		peak   int // of opened
-		names  spaceLog
+		spaces map[key.SpaceID]*listedSpace
+		peak   int       // of spaces
+		bytes  int       // of what is remembered
+		closed list.List // of the ids that are remembered and not open: first the one to be forgotten
 	}
 }
 
-// openedSpace is a space that connections have open.
-type openedSpace struct {
+// listedSpace is a space that connections have open, or that is remembered.
+type listedSpace struct {
 	connections uint32
 	model       *modelCount
+	space       *key.Space    // nil: it is not remembered
+	at          *list.Element // in closed; nil while it is open
+}
+
+// bytes is what remembering it takes, at most. Texts count for more, so that those of all
+// spaces fit a push of events: see wire.EventsBytes.
+func (s *listedSpace) bytes() int { return spaceBytes + 4*textBytes(s.space) }
+
+func newCatalog() *catalog {
+	c := new(catalog)
+	c.mu.spaces = make(map[key.SpaceID]*listedSpace)
+	return c
 }
 
 // open notes that one more connection has the space open, and reports whether its
@@ -41,46 +59,54 @@ type openedSpace struct {
 func (c *catalog) open(id key.SpaceID, space key.Space, model *modelCount) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.mu.opened[id]
-	if o == nil {
-		o = &openedSpace{model: model}
-		c.mu.opened[id] = o
+	s := c.mu.spaces[id]
+	if s == nil {
+		s = new(listedSpace)
+		c.mu.spaces[id] = s
 	}
-	o.connections++
-	if _, known := c.mu.names.at[id]; known {
+	if s.at != nil {
+		c.mu.closed.Remove(s.at)
+		s.at = nil
+	}
+	s.connections, s.model = s.connections+1, model
+	if s.space != nil {
 		return false
 	}
-	space = space.WithoutSalt()
-	c.mu.names.put(id, &space)
-	c.mu.names.trim(maxCatalogBytes, c.isOpen)
-	if c.mu.names.bytes() > maxCatalogBytes {
-		c.mu.names.take(id)
-		return false
+	s.space = new(space.WithoutSalt())
+	for c.mu.bytes += s.bytes(); c.mu.bytes > maxCatalogBytes; {
+		oldest := c.mu.closed.Front()
+		if oldest == nil {
+			c.mu.bytes -= s.bytes()
+			s.space = nil
+			return false
+		}
+		forgotten := c.mu.closed.Remove(oldest).(key.SpaceID)
+		c.mu.bytes -= c.mu.spaces[forgotten].bytes()
+		base.Delete(&c.mu.spaces, forgotten, &c.mu.peak)
 	}
 	return true
 }
-
-// isOpen reports whether a connection has a space open. Called with the mutex held.
-func (c *catalog) isOpen(id key.SpaceID) bool { return c.mu.opened[id] != nil }
 
 // close ends what open began.
 func (c *catalog) close(id key.SpaceID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.mu.opened[id]
-	if o.connections--; o.connections > 0 {
-		return
+	switch s := c.mu.spaces[id]; {
+	case s.connections > 1:
+		s.connections--
+	case s.space == nil:
+		base.Delete(&c.mu.spaces, id, &c.mu.peak)
+	default:
+		s.connections, s.model, s.at = 0, nil, c.mu.closed.PushBack(id)
 	}
-	base.Delete(&c.mu.opened, id, &c.mu.peak)
-	c.mu.names.renew(id)
 }
 
 // model is the counters of a space's model.
 func (s *Server) model(id key.SpaceID) *modelCount {
 	s.catalog.mu.Lock()
 	defer s.catalog.mu.Unlock()
-	if o := s.catalog.mu.opened[id]; o != nil && o.model != nil {
-		return o.model
+	if listed := s.catalog.mu.spaces[id]; listed != nil && listed.model != nil {
+		return listed.model
 	}
 	return &s.models.others
 }
@@ -89,8 +115,10 @@ func (s *Server) model(id key.SpaceID) *modelCount {
 func (c *catalog) space(id key.SpaceID) key.Space {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, _ := c.mu.names.get(id)
-	return s
+	if s := c.mu.spaces[id]; s != nil && s.space != nil {
+		return *s.space
+	}
+	return key.Space{}
 }
 
 // Models are the models of the spaces that are known: the ones that connections have
@@ -129,13 +157,7 @@ func (s *Server) Title(id key.SpaceID) string {
 func (c *catalog) ids() []key.SpaceID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ids := slices.Collect(maps.Keys(c.mu.names.at))
-	for id := range c.mu.opened {
-		if _, known := c.mu.names.at[id]; !known {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+	return slices.Collect(maps.Keys(c.mu.spaces))
 }
 
 // describe adds the identity of its space to u, and returns how many bytes of
@@ -143,11 +165,11 @@ func (c *catalog) ids() []key.SpaceID {
 func (c *catalog) describe(u *SpaceUse) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o := c.mu.opened[u.ID]; o != nil {
-		u.Connections = o.connections
-	}
-	if s, ok := c.mu.names.get(u.ID); ok {
-		u.Opened, u.Space = true, s
+	if s := c.mu.spaces[u.ID]; s != nil {
+		u.Connections = s.connections
+		if s.space != nil {
+			u.Opened, u.Space = true, *s.space
+		}
 	}
 	return textBytes(&u.Space)
 }
@@ -166,9 +188,8 @@ func (s *Server) Describe(id key.SpaceID) (key.Space, bool) {
 	if _, front := s.o.Fronts[id]; front {
 		return key.Space{}, true
 	}
-	s.catalog.mu.Lock()
-	defer s.catalog.mu.Unlock()
-	return s.catalog.mu.names.get(id)
+	space := s.catalog.space(id)
+	return space, space.Model != ""
 }
 
 // maxNaming bounds the spaces that wait to be announced; beyond it all are.
@@ -222,121 +243,6 @@ func (n *naming) run(ctx context.Context) {
 		}
 		for _, id := range ids {
 			_ = n.server.o.Stack.Announce(ctx, &id)
-		}
-	}
-}
-
-const (
-	// spaceHeader is an id and the length of the text.
-	spaceHeader = len(key.SpaceID{}) + 4
-	// spaceMapBytes is a space's share of the map.
-	spaceMapBytes = 48
-	leastSpaceLog = 16 << 10
-)
-
-// spaceLog is identities of spaces, in the order in which they were put or renewed. All lie
-// in one piece of memory: as values of their own they would lie scattered among what was
-// allocated and freed beside them, and each keep a page of the heap alive. The zero
-// spaceLog is empty.
-type spaceLog struct {
-	at    map[key.SpaceID]int // where in log
-	log   []byte              // header and text of one after the other; those that at does not name are gone
-	first int                 // in log: those before it are not to go
-	live  int                 // bytes of log that at names
-}
-
-// put adds a space that is not there.
-func (s *spaceLog) put(id key.SpaceID, space *key.Space) {
-	s.append(id, (&wire.OpenSpaceRequest{Space: *space}).Append(nil))
-}
-
-// renew makes a space, if it is there, the last one.
-func (s *spaceLog) renew(id key.SpaceID) {
-	if at, ok := s.at[id]; ok {
-		_, text := s.entry(at)
-		s.take(id)
-		s.append(id, text)
-	}
-}
-
-func (s *spaceLog) append(id key.SpaceID, text []byte) {
-	if n := spaceHeader + len(text); len(s.log)+n > cap(s.log) {
-		s.tidy(n)
-	}
-	s.at[id] = len(s.log)
-	s.log = append(s.log, id[:]...)
-	s.log = binary.LittleEndian.AppendUint32(s.log, uint32(len(text)))
-	s.log = append(s.log, text...)
-	s.live += spaceHeader + len(text)
-}
-
-// bytes is what all take, but for room.
-func (s *spaceLog) bytes() int { return s.live + spaceMapBytes*len(s.at) }
-
-// tidy moves all into memory that has room for n bytes more, and a quarter more than that.
-func (s *spaceLog) tidy(n int) {
-	old := *s
-	s.log, s.first = make([]byte, 0, max((s.live+n)*5/4, leastSpaceLog)), 0
-	s.at = make(map[key.SpaceID]int, len(old.at))
-	for at := 0; at < len(old.log); {
-		id, text := old.entry(at)
-		end := at + spaceHeader + len(text)
-		if old.holds(id, at) {
-			s.at[id] = len(s.log)
-			s.log = append(s.log, old.log[at:end]...)
-		}
-		at = end
-	}
-}
-
-// entry is what lies at a place of the log.
-func (s *spaceLog) entry(at int) (id key.SpaceID, text []byte) {
-	b := s.log[at:]
-	b = b[copy(id[:], b):]
-	return id, b[4 : 4+binary.LittleEndian.Uint32(b)]
-}
-
-// holds reports whether what lies there of a space is not gone.
-func (s *spaceLog) holds(id key.SpaceID, at int) bool {
-	place, ok := s.at[id]
-	return ok && place == at
-}
-
-// get is a space, if it is there.
-func (s *spaceLog) get(id key.SpaceID) (key.Space, bool) {
-	at, ok := s.at[id]
-	if !ok {
-		return key.Space{}, false
-	}
-	_, text := s.entry(at)
-	var m wire.OpenSpaceRequest
-	err := m.Decode(text)
-	return m.Space, err == nil
-}
-
-// take removes a space, if it is there.
-func (s *spaceLog) take(id key.SpaceID) {
-	at, ok := s.at[id]
-	if !ok {
-		return
-	}
-	_, text := s.entry(at)
-	delete(s.at, id)
-	s.live -= spaceHeader + len(text)
-	if s.live == 0 {
-		*s = spaceLog{}
-	}
-}
-
-// trim removes the oldest of those that are not spared, until all take so many bytes at
-// most. One that is spared is renewed before it is no more.
-func (s *spaceLog) trim(most int, spared func(key.SpaceID) bool) {
-	for s.bytes() > most && s.first < len(s.log) {
-		at := s.first
-		id, text := s.entry(at)
-		s.first += spaceHeader + len(text)
-		if s.holds(id, at) && !spared(id) {
-			s.take(id)
 		}
 	}
 }

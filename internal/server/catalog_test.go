@@ -10,12 +10,6 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-func newCatalog() *catalog {
-	c := new(catalog)
-	c.mu.opened = make(map[key.SpaceID]*openedSpace)
-	return c
-}
-
 func spaceNumber(i int) (id key.SpaceID) {
 	binary.LittleEndian.PutUint32(id[:], uint32(i))
 	return id
@@ -35,9 +29,8 @@ func TestCatalogIsBounded(t *testing.T) {
 	c.open(spaceNumber(1), space, nil)
 	c.open(spaceNumber(1), space, nil)
 	c.close(spaceNumber(1))
-	var one spaceLog
-	one.put(spaceNumber(1), new(space.WithoutSalt()))
-	fit := maxCatalogBytes / one.bytes()
+	one := (&listedSpace{space: &space}).bytes()
+	fit := maxCatalogBytes / one
 	for i := 2; i < 3*fit; i++ {
 		c.open(spaceNumber(i), space, nil)
 		c.close(spaceNumber(i))
@@ -46,8 +39,8 @@ func TestCatalogIsBounded(t *testing.T) {
 			c.close(spaceNumber(2))
 		}
 	}
-	if n := len(c.ids()); n != fit || c.mu.names.bytes() != fit*one.bytes() {
-		t.Errorf("%d spaces with %d bytes; %d fit", n, c.mu.names.bytes(), fit)
+	if n := len(c.ids()); n != fit || c.mu.bytes != fit*one {
+		t.Errorf("%d spaces with %d bytes; %d fit", n, c.mu.bytes, fit)
 	}
 	for i, want := range map[int]bool{1: true, 2: true, 3: false, 3*fit - 1: true} {
 		if u := c.look(spaceNumber(i)); u.Opened != want || u.Space.Salt != "" {
@@ -64,9 +57,7 @@ func TestCatalogIsBounded(t *testing.T) {
 func TestCatalogIsFull(t *testing.T) {
 	c := newCatalog()
 	space := key.Space{Model: strings.Repeat("m", 1000)}
-	var one spaceLog
-	one.put(spaceNumber(1), &space)
-	fit := maxCatalogBytes / one.bytes()
+	fit := maxCatalogBytes / (&listedSpace{space: &space}).bytes()
 	for i := range fit {
 		if !c.open(spaceNumber(i), space, nil) {
 			t.Fatalf("space %d of %d has no room", i, fit)
@@ -115,8 +106,39 @@ func TestCatalogShrinks(t *testing.T) {
 	if s := c.space(spaceNumber(0)); s.Model != "m" {
 		t.Errorf("the space that is open is %+v", s)
 	}
-	if n := len(c.ids()); n > maxCatalogBytes/(spaceHeader+spaceMapBytes) || n < 1000 {
+	if n := len(c.ids()); n > maxCatalogBytes/spaceBytes || n < 1000 {
 		t.Errorf("%d spaces are left", n)
 	}
+	runtime.KeepAlive(c)
+}
+
+// TestCatalogKeepsFewPages: spaces that came amid much else keep not many more of the pages
+// of the heap that this lay in than they are counted for.
+func TestCatalogKeepsFewPages(t *testing.T) {
+	inuse := func() int64 {
+		var st runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&st)
+		return int64(st.HeapInuse)
+	}
+	c, beside := newCatalog(), make([]string, 0, 1<<17)
+	before := inuse()
+	for i := range cap(beside) {
+		name := []byte(strings.Repeat("m", 900))
+		beside = append(beside, string(name))
+		if i%16 == 0 {
+			c.open(spaceNumber(i), key.Space{Model: string(name), World: 1, DType: "d", ChunkTokens: 16, Method: "given:x"}, nil)
+		}
+	}
+	for i := 0; i < cap(beside); i += 16 {
+		c.close(spaceNumber(i))
+	}
+	kept := c.mu.bytes
+	beside = nil
+	if now := inuse(); now > before+3*maxCatalogBytes || kept < maxCatalogBytes/2 {
+		t.Errorf("%d KiB of the heap are in use for %d KiB", (now-before)>>10, kept>>10)
+	}
+	runtime.KeepAlive(beside)
 	runtime.KeepAlive(c)
 }

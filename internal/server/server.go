@@ -113,7 +113,7 @@ type Server struct {
 	maxPayload int64         // bytes of one chunk
 	ids        atomic.Uint64 // of jobs and fills
 	sessionIDs atomic.Uint64
-	catalog    catalog
+	catalog    *catalog
 	models     models
 	differing  differing
 	revoked    revocations
@@ -132,7 +132,7 @@ type Server struct {
 // New makes a server; Serve starts it.
 func New(o Options) *Server {
 	o.Limits = o.Limits.orDefault()
-	s := &Server{o: o, maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes), snapshots: make(chan struct{}, maxSnapshots)}
+	s := &Server{o: o, catalog: newCatalog(), maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes), snapshots: make(chan struct{}, maxSnapshots)}
 	s.now.Store(&o.Settings)
 	s.users.limits = &s.o.Limits
 	s.users.mu.byID = make(map[identity]*tenant)
@@ -142,7 +142,6 @@ func New(o Options) *Server {
 	s.wishes.pauses = newPauses(s)
 	o.Stack.RetainBy(s.wishes.claims)
 	s.sessions.mu.byID = make(map[uint64]*session)
-	s.catalog.mu.opened = make(map[key.SpaceID]*openedSpace)
 	return s
 }
 

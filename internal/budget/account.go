@@ -33,7 +33,7 @@ func (b *Budget) Open(conn net.Conn, f Front, base int64) (*Account, error) {
 	if b == nil {
 		return nil, nil
 	}
-	a := &Account{b: b, holder: holderOf(conn), front: f, end: func() { Shut(conn) }}
+	a := &Account{b: b, holder: HolderOf(conn), front: f, end: func() { Shut(conn) }}
 	a.outbox.init(conn)
 	return a.open(base)
 }

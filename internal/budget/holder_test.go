@@ -29,7 +29,7 @@ func TestHolderOf(t *testing.T) {
 		if network == "tcp" {
 			want = Holder{Address: netip.MustParseAddr("127.0.0.1")}
 		}
-		if got := holderOf(s); got != want {
+		if got := HolderOf(s); got != want {
 			t.Errorf("%s: %v, want %v", network, got, want)
 		}
 	}

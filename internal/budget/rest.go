@@ -291,9 +291,9 @@ func (h Holder) String() string {
 	return "user " + strconv.FormatUint(uint64(h.UID), 10)
 }
 
-// holderOf is who is at the other end of a connection. Clients of which that is
+// HolderOf is who is at the other end of a connection. Clients of which that is
 // not known are one holder, the unspecified address.
-func holderOf(conn net.Conn) Holder {
+func HolderOf(conn net.Conn) Holder {
 	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		return Holder{Address: tcp.AddrPort().Addr().Unmap().WithZone("")}
 	}

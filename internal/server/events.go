@@ -152,7 +152,7 @@ func (s *subscription) sees(id key.SpaceID) bool {
 		return may
 	}
 	space := s.session.server.catalog.space(id)
-	may = s.mayRead(id, space.Model)
+	may = s.session.has(access.Read, id)
 	s.may[id] = may
 	if may && space.Model != "" && !s.told[id] {
 		if len(s.told) >= maxTold {
@@ -162,18 +162,4 @@ func (s *subscription) sees(id key.SpaceID) bool {
 		s.push.Spaces = append(s.push.Spaces, wire.EventSpace{ID: id, Space: space})
 	}
 	return may
-}
-
-// mayRead reports whether the session's user may read a space, whose model is empty
-// if it is not known, by the present policy.
-func (s *subscription) mayRead(id key.SpaceID, model string) bool {
-	server, uid := s.session.server, s.session.uid
-	p := server.settings().Access
-	rights := p.Everywhere(uid)
-	if front, ok := server.o.Fronts[id]; ok {
-		rights = p.Front(uid, front)
-	} else if model != "" {
-		rights = p.Model(uid, model)
-	}
-	return rights&access.Read != 0
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/access"
@@ -114,13 +115,5 @@ func absent(r *reader, o *wire.Shared, c *key.Chain, at int, why func() explain.
 // mayReadElsewhere reports whether the session may read one of the other spaces that have a
 // chunk of the same tokens. Of others it is not told.
 func mayReadElsewhere(r *reader, k key.Key) bool {
-	if r.judged.everywhere&access.Read != 0 {
-		return true
-	}
-	for _, id := range r.server.o.Stack.SpacesWith(k, mostNearest) {
-		if m := r.server.catalog.space(id).Model; m != "" && r.judged.policy.Model(r.uid, m)&access.Read != 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.server.o.Stack.SpacesWith(k, mostNearest), func(id key.SpaceID) bool { return r.has(access.Read, id) })
 }

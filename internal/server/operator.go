@@ -149,7 +149,7 @@ const (
 // Spaces is the page of spaces whose ids come after one, of those that a user may
 // know of; more is whether there are others behind it.
 func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bool) {
-	policy, chunks, ids := s.Access(), s.o.Stack.Spaces(), s.catalog.ids()
+	chunks, ids := s.o.Stack.Spaces(), s.catalog.ids()
 	distrusted := s.o.Stack.Distrusted().All()
 	ids = slices.AppendSeq(ids, maps.Keys(distrusted))
 	ids = slices.AppendSeq(ids, maps.Keys(chunks))
@@ -162,8 +162,8 @@ func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bo
 			MaxAge: s.o.Stack.MaxAge(ids[0]), Distrusted: distrusted[ids[0]].Since,
 			Front: s.o.Fronts[ids[0]],
 		}
-		text := s.catalog.describe(&use)
-		if sees(policy, uid, &use) {
+		text, may := s.catalog.describe(&use), s.rightsIn(uid, use.ID)
+		if may&access.Admin != 0 || may&access.Read != 0 && (use.Opened || use.Front != "") {
 			filled += spaceUseBytes + text
 			page = append(page, use)
 		}
@@ -175,9 +175,7 @@ func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bo
 // not opened since the start only the id is known, and not whose it is: that takes
 // the right everywhere. The model is "" then.
 func (s *Server) MayPurge(uid uint32, id key.SpaceID) (model string, ok bool) {
-	policy := s.Access()
-	model = s.catalog.space(id).Model
-	return model, policy.Everywhere(uid)&access.Admin != 0 || model != "" && policy.Model(uid, model)&access.Admin != 0
+	return s.catalog.space(id).Model, s.rightsIn(uid, id)&access.Admin != 0
 }
 
 // Claims is the table of claims.

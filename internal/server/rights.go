@@ -3,11 +3,11 @@ package server
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -94,28 +94,39 @@ func (c *reader) space(handle uint32) (openSpace, error) {
 	return sp, err
 }
 
-// may is space for the chain of a job or fill.
+// rightsIn is what a user may do in a space by the present policy. A space of a front end is
+// judged by that front, another by the model that a client has opened it as. In a space of
+// unknown origin a user may do what it may in all there can be.
+func (s *Server) rightsIn(uid uint32, id key.SpaceID) access.Rights {
+	p := s.settings().Access
+	if front, ok := s.o.Fronts[id]; ok {
+		return p.Front(uid, front)
+	}
+	if model := s.catalog.space(id).Model; model != "" {
+		return p.Model(uid, model)
+	}
+	return p.Everywhere(uid)
+}
+
+// has reports whether the session's user has rights in a space.
+func (c *session) has(need access.Rights, id key.SpaceID) bool {
+	return c.server.rightsIn(c.uid, id)&need == need
+}
+
+// may is an error unless the session has the rights in the space of a job or fill that the
+// request at hand takes.
 func (c *reader) may(id key.SpaceID) error {
-	if c.judged.everywhere&c.judged.asks == c.judged.asks {
+	if c.judged.everywhere&c.judged.asks == c.judged.asks || c.has(c.judged.asks, id) {
 		return nil
 	}
-	sp := c.spaces.of(id)
-	if sp == nil { // jobs and fills are in open spaces only
-		return refuse(wire.CodeUnknownSpace, "the space of that job or fill is not open on this connection")
-	}
-	_, err := c.space(sp.info.Handle)
-	return err
+	return c.denied("%s what is of that job or fill", c.judged.asks)
 }
 
 // blind reports whether the session's user may not read a space. Then a request
 // that stores is told that a chunk exists, and nothing about it: a checksum or a
 // length would tell about bytes of others.
 func (c *reader) blind(id key.SpaceID) bool {
-	if c.judged.everywhere&access.Read != 0 {
-		return false
-	}
-	sp := c.spaces.of(id)
-	return sp == nil || sp.rights&access.Read == 0
+	return c.judged.everywhere&access.Read == 0 && !c.has(access.Read, id)
 }
 
 // endsPin reports whether the session may end a pin by its name. With rules a name
@@ -123,22 +134,6 @@ func (c *reader) blind(id key.SpaceID) bool {
 func (c *reader) endsPin(by *hint.Claimant) bool {
 	j := &c.judged
 	return !j.policy.Ruled() || by.UID == c.uid || j.everywhere&access.Admin != 0
-}
-
-// sees reports whether a user may know of the space that u describes. A space that
-// a client opened is judged by its model, a space of a front end by that front. A
-// space of unknown origin is only for users that may administer everything.
-func sees(p *access.Policy, uid uint32, u *SpaceUse) bool {
-	const either = access.Read | access.Admin
-	switch {
-	case p.Everywhere(uid)&access.Admin != 0:
-		return true
-	case u.Front != "":
-		return p.Front(uid, u.Front)&either != 0
-	case u.Opened:
-		return p.Model(uid, u.Space.Model)&either != 0
-	}
-	return false // whose it is cannot be told
 }
 
 // admit tells who is at the other end of a socket; an error if that user may not
@@ -156,15 +151,12 @@ func (o *Settings) admit(conn net.Conn) (uid uint32, err error) {
 	return 0, refuse(wire.CodeDenied, "user %d may not connect; add it to listen.allow_uids", uid)
 }
 
-// Peer is who is at the other end of a front end's connection. It belongs to the
-// connection's goroutine.
+// Peer is who is at the other end of a front end's connection.
 type Peer struct {
 	server *Server
 	front  string
 	user   bool // there is a user id; over TCP there is none
 	uid    uint32
-	policy *access.Policy
-	rights access.Rights
 }
 
 // Admit finds out who is at the other end of a connection of a front end. It is an error
@@ -178,11 +170,10 @@ func (s *Server) Admit(front string, conn net.Conn) (*Peer, error) {
 		}
 		p.user = true
 	}
-	p.judge()
 	switch {
-	case p.rights != 0:
+	case p.Rights() != 0:
 		return p, nil
-	case !p.policy.Ruled():
+	case !s.Access().Ruled():
 		return nil, refuse(wire.CodeDenied, "user %d may not connect; add it to listen.allow_uids", p.uid)
 	case p.user:
 		return nil, refuse(wire.CodeDenied, "user %d may not connect; no rule of access with front: %s gives it a right", p.uid, front)
@@ -192,36 +183,15 @@ func (s *Server) Admit(front string, conn net.Conn) (*Peer, error) {
 
 // Rights are what the peer may do by the present policy.
 func (p *Peer) Rights() access.Rights {
-	if p.server.settings().Access != p.policy {
-		p.judge()
+	if p.user {
+		return p.server.Access().Front(p.uid, p.front)
 	}
-	return p.rights
-}
-
-func (p *Peer) judge() {
-	p.policy = p.server.settings().Access
-	if p.rights = p.policy.NoUser(p.front); p.user {
-		p.rights = p.policy.Front(p.uid, p.front)
-	}
-}
-
-// identity tells users apart: those of Unix sockets by their uid, others by the
-// host that they connect from.
-type identity struct {
-	uid  uint32
-	host netip.Addr // zero for a Unix socket
-}
-
-func (id identity) String() string {
-	if id.host.IsValid() {
-		return "host " + id.host.String()
-	}
-	return fmt.Sprintf("user %d", id.uid)
+	return p.server.Access().NoUser(p.front)
 }
 
 // tenant is what one user has, or one host.
 type tenant struct {
-	id          identity
+	id          budget.Holder
 	admin       bool          // when its first connection came
 	connections int           // the mutex of users guards it
 	jobs        atomic.Int64  // jobs and fills
@@ -241,7 +211,7 @@ type users struct {
 		sync.Mutex
 		connections int
 		admins      int // of them, those of administrators
-		byID        map[identity]*tenant
+		byID        map[budget.Holder]*tenant
 	}
 }
 
@@ -257,7 +227,7 @@ const (
 var refusedNames = [refusedReasons]string{"connections", "uid_connections", "hello", "memory"}
 
 // enter counts a connection, or says why there may be no more.
-func (us *users) enter(id identity, admin bool) (u *tenant, reason int, err error) {
+func (us *users) enter(id budget.Holder, admin bool) (u *tenant, reason int, err error) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	if u = us.mu.byID[id]; u == nil {
@@ -315,27 +285,24 @@ func (u *tenant) roomForJobs(most int) error {
 	return nil
 }
 
+// enter counts a connection. Who may not connect is told so after its hello, in
+// which it may ask for another version.
+func (s *Server) enter(conn net.Conn) (*tenant, error) {
+	id := budget.HolderOf(conn)
+	admin := !id.Address.IsValid() && s.Access().Everywhere(id.UID)&access.Admin != 0
+	u, reason, err := s.users.enter(id, admin)
+	if err != nil {
+		s.count.refused[reason].Add(1)
+	}
+	return u, err
+}
+
 // Enter counts a connection that a front end serves, until leave is called. It is an
 // error where its user has too many.
 func (s *Server) Enter(conn net.Conn) (leave func(), err error) {
-	id, admin := identity{}, false
-	if conn.LocalAddr().Network() == "unix" {
-		if id.uid, admin, err = s.peer(conn); err != nil {
-			return nil, err
-		}
-	} else if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
-		id.host = at.Addr().WithZone("").Unmap()
-	}
-	a, reason, err := s.users.enter(id, admin)
+	u, err := s.enter(conn)
 	if err != nil {
-		s.count.refused[reason].Add(1)
 		return nil, err
 	}
-	return func() { s.users.leave(a) }, nil
-}
-
-// peer tells who is at the other end of a socket, and whether as administrator.
-func (s *Server) peer(nc net.Conn) (uid uint32, admin bool, err error) {
-	uid, err = socket.PeerOf(nc)
-	return uid, err == nil && s.settings().Access.Everywhere(uid)&access.Admin != 0, err
+	return func() { s.users.leave(u) }, nil
 }

@@ -222,7 +222,7 @@ func (g *stage) connect(srv *Server) *reader {
 	uc := g.socket()
 	conn, err := wire.NewConn(uc)
 	g.must(err)
-	tenant, _, err := srv.users.enter(identity{}, true)
+	tenant, _, err := srv.users.enter(budget.Holder{}, true)
 	g.must(err)
 	var account *budget.Account
 	if g.s.memory != nil {

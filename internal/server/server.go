@@ -135,7 +135,7 @@ func New(o Options) *Server {
 	s := &Server{o: o, catalog: newCatalog(), maxPayload: min(arena.MaxPayload, o.Arena.Stats().CapacityBytes), snapshots: make(chan struct{}, maxSnapshots)}
 	s.now.Store(&o.Settings)
 	s.users.limits = &s.o.Limits
-	s.users.mu.byID = make(map[identity]*tenant)
+	s.users.mu.byID = make(map[budget.Holder]*tenant)
 	s.naming.server, s.naming.wake = s, make(chan struct{}, 1)
 	s.o.Stack.Distrusted().OnFound(s.naming.add)
 	s.wishes.server, s.wishes.claims = s, hint.NewClaims(o.Stack, o.Settings.Retain)
@@ -162,9 +162,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // admit counts a connection, or tells its client why there may be no more.
 func (s *Server) admit(nc net.Conn) socket.Handler {
-	u, reason, err := s.enter(nc)
+	u, err := s.enter(nc)
 	if err != nil {
-		s.count.refused[reason].Add(1)
 		// It fits an empty socket; who does not take it finds the socket closed.
 		_, _ = nc.Write(appendError(nil, wire.OpHello, 0, err))
 		return nil
@@ -203,16 +202,6 @@ func (s *Server) serveConn(ctx context.Context, nc net.Conn, u *tenant) error {
 	c.recheck() // the settings may have changed since it was opened
 	c.serve(ctx)
 	return nil
-}
-
-// enter counts a connection. Who may not connect is told so after its hello, in
-// which it may ask for another version.
-func (s *Server) enter(nc net.Conn) (a *tenant, reason int, err error) {
-	uid, admin, err := s.peer(nc)
-	if err != nil {
-		return nil, refusedDenied, err
-	}
-	return s.users.enter(identity{uid: uid}, admin)
 }
 
 func (s *Server) took(op wire.Op, took time.Duration) {
@@ -298,12 +287,6 @@ func (c *session) revokeDenied() {
 			f.revokeIfDenied()
 		}
 	})
-}
-
-// has reports whether the session's user has rights in a space that it has open.
-func (c *session) has(need access.Rights, id key.SpaceID) bool {
-	p := c.server.settings().Access
-	return p.Everywhere(c.uid)&need == need || p.Model(c.uid, c.server.catalog.space(id).Model)&need == need
 }
 
 func (j *job) revokeIfDenied() {

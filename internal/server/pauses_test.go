@@ -15,11 +15,11 @@ func resting(n int) []key.Chain {
 }
 
 // TestPausesAreBounded: conversations that rest take no more than the room for them, and
-// give it back when their time has come, in turn, or when nothing is promoted any more.
+// give it back when they had their turn, or nothing is promoted any more.
 func TestPausesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPauses(nil)
-		p.mu.works = true // another is at work
+		p.turn <- struct{}{} // another is at work
 		r := rand.New(rand.NewPCG(20, 1))
 		for range 300_000 {
 			p.add(resting(1), time.Duration(1+r.IntN(3600))*time.Second)
@@ -34,7 +34,7 @@ func TestPausesAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		p.cancel()
-		p.next()
+		synctest.Wait()
 		if n := p.bytes.Load(); n != 0 {
 			t.Errorf("%d bytes are left", n)
 		}

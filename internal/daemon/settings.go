@@ -55,16 +55,12 @@ func (d *Daemon) apply(s *settings) {
 		d.log.Error().Err(err).Msg("the quotas stay")
 	}
 	for p, name := range s.policies {
-		if now, ok := d.stack.PolicyOf(p); ok && now != name {
-			d.setPolicy(p, name)
+		if now, ok := d.stack.PolicyOf(p); !ok || now == name {
+			continue
 		}
-	}
-}
-
-// setPolicy replaces a tier's policy by another that the configuration may name.
-func (d *Daemon) setPolicy(p tier.Place, name string) {
-	if err := d.stack.SetPolicy(p, name); err != nil { // of no policy that passed the checks
-		d.log.Error().Err(err).Stringer("tier", p).Msg("the policy stays")
+		if err := d.stack.SetPolicy(p, name); err != nil { // of no policy that passed the checks
+			d.log.Error().Err(err).Stringer("tier", p).Msg("the policy stays")
+		}
 	}
 }
 

@@ -80,7 +80,9 @@ func (a *assembly) bringLength(ctx context.Context) {
 	if m.Tokens == a.aim.Tokens {
 		cause = nil
 	}
-	a.countLate(&m)
+	if a.lateFor != nil && m.Tokens < a.aim.Tokens {
+		a.job.session.server.count.lost[*a.lateFor][lostLate].Add(uint64(a.aim.Tokens - m.Tokens))
+	}
 	a.settle(&m, cause)
 }
 

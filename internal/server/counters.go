@@ -326,10 +326,3 @@ func whyLost(s *store.Store, f *store.Family, g, n int, search tier.Set) lostRea
 	}
 	return lostNever
 }
-
-// countLate counts what a job lost at its deadline: the group of the first piece that was not up.
-func (a *assembly) countLate(m *store.FamilyMatch) {
-	if a.lateFor != nil && m.Tokens < a.aim.Tokens {
-		a.job.session.server.count.lost[*a.lateFor][lostLate].Add(uint64(a.aim.Tokens - m.Tokens))
-	}
-}

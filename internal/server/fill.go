@@ -64,14 +64,17 @@ func handleCommit(c *reader, _ wire.Header, req wire.FillRequest) (wire.Message,
 	if err != nil {
 		return nil, err
 	}
-	if err := f.mayStore(c); err != nil {
+	for _, id := range f.spaces {
+		err = cmp.Or(err, c.may(id))
+	}
+	if err != nil {
 		if taken, late := f.take(from, to); late == nil { // it keeps nothing of the window
 			f.abort(taken)
 		}
 		f.forgetIfDone()
 		return nil, err
 	}
-	blind := f.blindTo(c)
+	blind := slices.ContainsFunc(f.spaces, c.blind)
 	if len(c.replies) > 0 && f.bytes(from, to) >= longCommit {
 		c.sendReplies()
 	}
@@ -131,7 +134,7 @@ func (f *fill) commit(blind bool, from, to int) (wire.Results, error) {
 // their results.
 func (f *fill) store(blind bool, results wire.Results, chain *key.Chain, first int, run []slot) (wire.Results, error) {
 	c := f.session
-	refs, sums, stored := make([]tier.Ref, len(run)), make([]uint64, len(run)), make([]bool, len(run))
+	refs, sums, sizes, stored := make([]tier.Ref, len(run)), make([]uint64, len(run)), make([]uint64, len(run)), make([]bool, len(run))
 	var look arena.Look
 	for i, looked := 0, 0; i < len(run); i++ {
 		s := run[i]
@@ -146,9 +149,8 @@ func (f *fill) store(blind bool, results wire.Results, chain *key.Chain, first i
 			f.abort(run[i:])
 			return nil, err
 		}
-		refs[i] = s.ref
+		refs[i], sizes[i] = s.ref, uint64(s.ref.Block.Len())
 	}
-	sizes := sizesOf(refs)
 	c.server.o.Stack.Commit(chain, first, refs, f.said.allows(f.maxAge), stored)
 	if chain == &f.chain { // what its client said is of this one
 		c.server.o.Stack.Passed(chain, first, first+len(run), int64(sizes[0]))
@@ -165,14 +167,6 @@ func (f *fill) store(blind bool, results wire.Results, chain *key.Chain, first i
 		results = results.Add(wire.Stored{Code: wire.CodeOK, Sum: sum})
 	}
 	return results, nil
-}
-
-func sizesOf(refs []tier.Ref) []uint64 {
-	sizes := make([]uint64, len(refs))
-	for i, r := range refs {
-		sizes[i] = uint64(r.Block.Len())
-	}
-	return sizes
 }
 
 func handleAbort(c *reader, _ wire.Header, req wire.FillRequest) (wire.Message, error) {
@@ -391,19 +385,6 @@ func (f *fill) add(r run) {
 	}
 	f.runs = append(f.runs, r)
 }
-
-// mayStore is an error unless the session may store in all spaces of a fill.
-func (f *fill) mayStore(c *reader) error {
-	for _, id := range f.spaces {
-		if err := c.may(id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// blindTo reports whether the session may not read a space of a fill.
-func (f *fill) blindTo(c *reader) bool { return slices.ContainsFunc(f.spaces, c.blind) }
 
 // layOut makes the runs of a fill, and returns the bytes of each slot. from..to are the
 // chunks of the chain that are asked for; with groups those of each group that end in the

@@ -143,12 +143,15 @@ func (j *job) start(c *reader, a *ask, p *prompt) (advice *wire.Advice) {
 
 // deadlineFor is when a job that must bring so many tokens up is cut short; zero for never.
 func deadlineFor(c *reader, j *job, a *ask, tokens uint64) time.Time {
-	policy := a.policy
-	if policy == wire.PolicyDefault {
-		policy = c.server.settings().Prefetch.Policy
+	o := &c.server.settings().Prefetch
+	policy, d := cmp.Or(a.policy, o.Policy), time.Duration(a.loadMillis)*time.Millisecond
+	if j.best = policy == wire.PolicyBestEffort; policy == wire.PolicyWaitComplete {
+		return time.Time{}
 	}
-	j.best = policy == wire.PolicyBestEffort
-	return deadlineOf(c.session, policy, a.loadMillis, tokens)
+	if d == 0 {
+		d = o.Deadline + o.Per1024Tokens*time.Duration(tokens)/1024
+	}
+	return time.Now().Add(d)
 }
 
 // enter makes a job one of the connection's.
@@ -179,19 +182,6 @@ func (c *reader) hear(chains []key.Chain, a *ask) []wire.Fault {
 		c.carryOut(chains, &a.advice, &a.wishes, false)
 	}
 	return a.wishes.Faults
-}
-
-// deadlineOf is when a job that must bring tokens up is cut short; zero for never.
-func deadlineOf(c *session, policy wire.WaitPolicy, millis uint32, tokens uint64) time.Time {
-	if policy == wire.PolicyWaitComplete {
-		return time.Time{}
-	}
-	o := &c.server.settings().Prefetch
-	d := time.Duration(millis) * time.Millisecond
-	if d == 0 {
-		d = o.Deadline + o.Per1024Tokens*time.Duration(tokens)/1024
-	}
-	return time.Now().Add(d)
 }
 
 func roomFor(have int, what string) error {

@@ -15,10 +15,10 @@ import (
 )
 
 func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Message, error) {
-	f, err := c.newFill(&req)
-	if err != nil {
-		return nil, err
+	if c.puts == wire.PutInline {
+		return nil, refuse(wire.CodeUnsupported, "this connection has no staging window; ask for one in hello, or use put")
 	}
+	f := &fill{session: c.session, maxAge: req.MaxAge}
 	if err := promptOf(c, &f.chain, &req.Chain, &wire.Shared{Groups: req.Groups, Grain: req.Grain}); err != nil {
 		return nil, err
 	}
@@ -43,42 +43,21 @@ func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Mess
 	if err := roomFor(fills, "fills"); err != nil {
 		return nil, err
 	}
-	f.id, f.said, f.blind = c.server.ids.Add(1), c.prompts.find(&f.chain), f.blindTo(c)
+	f.id, f.said, f.blind = c.server.ids.Add(1), c.prompts.find(&f.chain), slices.ContainsFunc(f.spaces, c.blind)
 	f.policy = c.judged.policy
 	// A goroutine, and a wake-up of its thread, cost more than all the rest.
 	wait := req.Deadline.Or(0) > 0
 	reply, err := f.open(c.ctx, sizes, req.Sums, req.Flags, store.Reservation{Wait: wait, Try: wait})
-	if errors.Is(err, tier.ErrMustWait) {
-		return f.await(c, h, &req, sizes)
+	if !errors.Is(err, tier.ErrMustWait) {
+		return reply, err
 	}
-	if err != nil {
-		return nil, err
-	}
-	return reply, nil
-}
-
-// await is open for a request that must wait for room, in a goroutine of its own.
-func (f *fill) await(c *reader, h wire.Header, req *wire.ReserveRequest, sizes []uint32) (wire.Message, error) {
-	sums := slices.Clone(req.Sums) // the body is not the request's any more then
-	deadline, flags := req.Deadline, req.Flags
+	// The body is not the request's any more then.
+	sums, deadline, flags := slices.Clone(req.Sums), req.Deadline, req.Flags
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		limited, cancel := within(ctx, deadline)
 		defer cancel()
-		reply, err := f.open(limited, sizes, sums, flags, store.Reservation{Wait: true})
-		if reply == nil {
-			return nil, err
-		}
-		return reply, err
+		return f.open(limited, sizes, sums, flags, store.Reservation{Wait: true})
 	})
-}
-
-// newFill is what a reservation makes, as far as it is one that this connection may ask
-// for.
-func (c *session) newFill(req *wire.ReserveRequest) (*fill, error) {
-	if c.puts == wire.PutInline {
-		return nil, refuse(wire.CodeUnsupported, "this connection has no staging window; ask for one in hello, or use put")
-	}
-	return &fill{session: c, maxAge: req.MaxAge}, nil
 }
 
 // slotsThatFit cuts a reservation to what the largest reply has room for.
@@ -109,32 +88,33 @@ func (c *session) resultsFit(n int) error {
 
 // open takes room, waiting as want says, and makes the fill known. A fill that must wait is
 // as it was.
-func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags uint8, want store.Reservation) (reply *wire.ReserveReply, err error) {
+func (f *fill) open(ctx context.Context, sizes []uint32, sums wire.Sums, flags uint8, want store.Reservation) (wire.Message, error) {
 	if err := f.session.account.Charge(f.cost); err != nil {
 		return nil, err
 	}
+	opened := false
 	defer func() {
-		if reply == nil || reply.Fill == 0 {
+		if !opened {
 			f.session.account.Release(f.cost)
 		}
 	}()
-	err = f.grant(ctx, sizes, flags, want)
+	err := f.grant(ctx, sizes, flags, want)
 	if len(f.mu.slots) == 0 && err != nil {
 		return nil, err
 	}
 	differ := f.compare(sizes, sums)
-	reply = &wire.ReserveReply{Slots: f.describe(), Differ: differ}
+	reply := &wire.ReserveReply{Slots: f.describe(), Differ: differ}
 	if reply.Code, _ = endOf(err); reply.Code == wire.CodeOK && f.cut {
 		reply.Code = wire.CodeTooLarge
 	}
 	if f.mu.live == 0 { // nothing to commit, and no fill
 		return reply, nil
 	}
-	reply.Fill = f.id
 	if err := f.session.adopt(f); err != nil {
 		f.abort(f.mu.slots)
 		return nil, err
 	}
+	opened, reply.Fill = true, f.id
 	if c := f.session; c.server.settings().Access != f.policy { // replaced meanwhile
 		f.revokeIfDenied()
 	}

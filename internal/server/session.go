@@ -384,13 +384,9 @@ func (c *session) withinCredit(h wire.Header) error {
 func (c *session) appendReply(dst []byte, h wire.Header, m wire.Message) []byte {
 	out := wire.AppendReply(dst, h.Op, h.ID, m)
 	if n := len(out) - len(dst) - wire.HeaderBytes; n > c.maxReply {
-		return c.appendRefusal(out[:len(dst)], h, tooLargeReply(c, n))
+		return c.appendRefusal(out[:len(dst)], h, refuse(wire.CodeTooLarge, "the reply has %d bytes, and the largest that was agreed to is %d; agree on more in hello", n, c.maxReply))
 	}
 	return out
-}
-
-func tooLargeReply(c *session, n int) error {
-	return refuse(wire.CodeTooLarge, "the reply has %d bytes, and the largest that was agreed to is %d; agree on more in hello", n, c.maxReply)
 }
 
 // appendRefusal appends the reply for a request that failed.

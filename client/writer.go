@@ -199,7 +199,7 @@ func (w *Writer) wait(ctx context.Context, n int) (err error) {
 	return err
 }
 
-// Flush sends what is not sent and returns when no commit is under way. Its error
+// Flush sends all commits and returns when none is under way. Its error
 // is that of ctx or of the connection: what became of the chunks is for Wait.
 func (w *Writer) Flush(ctx context.Context) error { return w.wait(ctx, 0) }
 

@@ -28,7 +28,7 @@ type forgetFlags struct {
 	dry, yes bool
 }
 
-// forgotten is what is forgotten, or would be.
+// forgotten counts chunks that are forgotten, or would be.
 type forgotten struct {
 	DryRun bool `json:"dry_run"`
 	admin.Forgotten

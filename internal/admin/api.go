@@ -34,7 +34,7 @@ type Config struct {
 	Policies *Policies `json:"policies,omitempty"`
 }
 
-// Claims is what is kept from eviction by name, and the connections that hold something.
+// Claims are the chunks that are kept from eviction by name, and the connections that hold some.
 type Claims struct {
 	Pins     []hint.Held `json:"pins"`     // by name, connection and space
 	Holders  []Holder    `json:"holders"`  // by age
@@ -135,7 +135,7 @@ type ForgetRequest struct {
 	DryRun   bool     `json:"dry_run,omitempty"`
 }
 
-// Forgotten is what was forgotten, or only counted.
+// Forgotten counts chunks that were forgotten, or would be.
 type Forgotten struct {
 	Chunks uint64            `json:"chunks"`                // that the daemon knew of
 	Tiers  map[string]uint64 `json:"tier_chunks,omitempty"` // of a dry run of tiers

@@ -136,7 +136,7 @@ func (c Code) Error() string { return string(c) }
 // Unwrap returns the Code.
 func (e *Error) Unwrap() error { return e.Code }
 
-// refuse is an error with the advice of its code; text says what is wrong.
+// refuse is an error with the advice of its code; text says the fault.
 func refuse(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Text: fmt.Sprintf(format, args...), Do: codes[code].do}
 }

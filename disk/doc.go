@@ -18,7 +18,7 @@
 //
 // internal/folders claims the folders (sets, markers, locks), replaces small files whole
 // and measures free space, internal/blockio moves payloads (queue, transfers, files, health
-// of a path), and internal/metadata keeps the records (store, committer, number of the last commit). This
+// of a path), and internal/metadata keeps the records (store, committer, witness). This
 // package has the segments, the database's share of the capacity, and the tier. Tier has
 // the calls of the contract, which go to its instance: one opening of the folders. Of that
 // opening, recovery, survey, writing (a Put), reclaim, space (the room for segments),
@@ -67,14 +67,12 @@
 // its extent: an extent is always the front of a run, so older headers there are
 // covered by it, and no payload can pass for a header. Where the database was
 // not lost, but the process not closed, survey frees what headers say and no
-// record does. Whether the database has lost commits its own sum of all records says, and
-// the number of its last commit in a file beside it. Where that cannot be told, since
-// the file is gone, no header is freed on the database's word: one without a record is
-// adopted. A rebuild compares both ways: a record that a younger header contradicts is
-// dropped, and a header that is damaged written anew. What lies in a database that has
-// lost commits, and in no extent, is dropped. Until it is known whether it has, only the
-// header of an extent bears its record out. An empty file kvstored.rebuild beside the
-// database orders a rebuild of the next opening.
+// record does. The witness tells a database that has lost commits, or tables from its
+// manifest, from one that has not. Where it cannot tell, since its file is gone
+// too, no header is freed on the database's word: one without a record is adopted.
+// A rebuild compares both ways: a record that a younger header contradicts is dropped,
+// and a header that is damaged written anew. An empty file kvstored.rebuild beside the
+// database orders one of the next opening.
 //
 // # Damage, and trouble
 //

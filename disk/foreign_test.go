@@ -53,13 +53,13 @@ func TestForeignFoldersAreRefused(t *testing.T) {
 		hurt func(t *testing.T, dir, victim string)
 		says string
 	}{
-		"linked number of commits":      {plant(os.Symlink, metadata.CommitsName), "is a symbolic link"},
+		"linked witness":                {plant(os.Symlink, metadata.WitnessName), "is a symbolic link"},
 		"linked lock":                   {plant(os.Symlink, folders.LockName), "is a symbolic link"},
 		"linked copy to come":           {plant(os.Symlink, folders.FormatName+".new"), "is a symbolic link"},
 		"linked segment":                {plant(os.Symlink, segmentName(99)), "is a symbolic link"},
 		"linked database":               {plant(os.Symlink, folders.DatabaseName), "is a symbolic link"},
 		"linked list":                   {plant(os.Symlink, folders.DatabaseName+"/MANIFEST"), "is a symbolic link"},
-		"second name":                   {plant(os.Link, metadata.CommitsName), "has 2 names"},
+		"second name":                   {plant(os.Link, metadata.WitnessName), "has 2 names"},
 		"pipe as segment":               {plant(fifo, segmentName(99)), "is no regular file"},
 		"pipe as marker":                {plant(fifo, folders.FormatName), "is no regular file"},
 		"folder as marker":              {plant(func(_, path string) error { return os.Mkdir(path, 0o700) }, folders.FormatName), "is no regular file"},

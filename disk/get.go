@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,17 +117,13 @@ func (t *instance) find(ctx context.Context, k key.Key) (f found, err error) {
 	}
 	f.size, f.sum = e.Size, e.Sum
 	f.loc, f.seg, ok = t.segments.acquire(func() (location, bool) { return locate(e.Extent), e.Size > 0 })
-	ok = ok && (f.seg == nil || e.Extent.End() <= f.seg.size)
-	if ok {
-		ok, err = t.isBornOut(ctx, e, f.seg)
+	if !ok || f.seg != nil && e.Extent.End() > f.seg.size {
+		if f.seg != nil {
+			t.segments.release(f.loc)
+		}
+		return f, tier.ErrNotFound
 	}
-	if ok {
-		return f, nil
-	}
-	if f.seg != nil {
-		t.segments.release(f.loc)
-	}
-	return f, cmp.Or(err, tier.ErrNotFound)
+	return f, nil
 }
 
 // read fills b and reports whether the bytes are the right ones. An error is

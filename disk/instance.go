@@ -123,7 +123,6 @@ const heldShare = 4
 func newInstance(o Options) (*instance, error) {
 	t := &instance{o: o, count: o.count, log: o.Log.With().Str("component", "disk").Logger(), trimming: newTurn(), ended: make(chan struct{})}
 	t.tombs = newTombWriter(t)
-	t.scan.judged = make(chan struct{})
 	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	p, err := policy.New(o.Policy, o.CapacityBytes-o.MetaReserveBytes)
 	if err != nil {
@@ -312,11 +311,9 @@ func (o opening) openAll() error {
 	t.deleting.commits = t.commits
 	t.deletionLog = newDeletionLog(set.Meta, t.o.IOTimeout)
 	t.seal = database.NewSealer(set.Secret)
-	var lost bool
-	if t.rebuilds, lost, err = t.db.Rebuilds(); err != nil {
+	if t.rebuilds, err = set.Meta.Exists(metadata.RebuildName); err != nil {
 		return err
 	}
-	t.scan.unsound.Store(lost)
 	if t.unclean, err = o.beginUnclean(); err != nil {
 		return err
 	}
@@ -326,9 +323,6 @@ func (o opening) openAll() error {
 	}
 	if empty {
 		t.db.Succeeded() // nothing to read that could end the process
-		if empty, err = t.db.Whole(); err != nil {
-			return err
-		}
 	}
 	t.scan.active.Store(!empty || t.rebuilds || len(t.segments.all()) > 0)
 	return t.lookAll()

@@ -63,7 +63,7 @@ func tabled(t *testing.T, m memory) *damagedTier {
 
 // Badger goes on, without a word, where its list of tables is gone or ends too
 // early; its log still has the newest commit. All that has a header is back,
-// nothing that was deleted is, also where the number of the last commit is gone.
+// nothing that was deleted is, also with no witness but the headers.
 func TestManifestDamages(t *testing.T) {
 	m := newMemory(t)
 	base := tabled(t, m)
@@ -89,10 +89,10 @@ func TestManifestDamages(t *testing.T) {
 	}
 	try("not hurt", func(Options) error { return nil })
 	try("removed", func(o Options) error { return os.Remove(name(o)) })
-	try("removed, and the number", func(o Options) error {
-		return errors.Join(os.Remove(name(o)), os.Remove(filepath.Join(o.Paths[0], metadata.CommitsName)))
+	try("removed, and the witness", func(o Options) error {
+		return errors.Join(os.Remove(name(o)), os.Remove(filepath.Join(o.Paths[0], metadata.WitnessName)))
 	})
-	try("the number removed", func(o Options) error { return os.Remove(filepath.Join(o.Paths[0], metadata.CommitsName)) })
+	try("the witness removed", func(o Options) error { return os.Remove(filepath.Join(o.Paths[0], metadata.WitnessName)) })
 	for _, at := range manifestEntries(t, text) {
 		try(fmt.Sprint("cut off at ", at), put(text[:at]))
 		try(fmt.Sprint("cut off behind ", at), put(text[:at+3]))

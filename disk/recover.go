@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/base"
@@ -69,9 +68,7 @@ func (t *instance) recover(ctx context.Context, emit func([]tier.Record)) error 
 // them where a survey is due.
 func (r *recovery) read(ctx context.Context) (err error) {
 	t := r.t
-	if r.entries, r.lost, err = r.readRecords(ctx); err == nil {
-		err = awaitFill(ctx, t.scan.judged, t.ended)
-	}
+	r.entries, r.lost, err = r.readRecords(ctx)
 	if err != nil {
 		// A commit that is failing just now says so later than a reader does.
 		passing := ctx.Err() != nil || errors.Is(err, metadata.ErrBroken) || metadata.IsEnvironment(err)
@@ -79,15 +76,6 @@ func (r *recovery) read(ctx context.Context) (err error) {
 			t.db.Damaged(err)
 		}
 		return err
-	}
-	if t.scan.unsound.Load() {
-		t.rebuilds = true
-		r.entries = slices.DeleteFunc(r.entries, func(e database.Entry) bool {
-			if e.Inline {
-				r.lost = append(r.lost, e.Key)
-			}
-			return e.Inline
-		})
 	}
 	r.entries, r.overlapped = resolve(r.entries, t.segments.oldSize)
 	rebuild := t.rebuilds || len(r.lost) > 0
@@ -97,57 +85,6 @@ func (r *recovery) read(ctx context.Context) (err error) {
 	}
 	r.entries, err = r.compare(ctx, r.entries, rebuild)
 	return err
-}
-
-// judge finds out whether the database has all that it had. It ends with ctx, or with the
-// database.
-func (t *instance) judge(ctx context.Context) error {
-	done := make(chan error, 1)
-	go func() {
-		whole, err := t.db.Whole()
-		switch {
-		case errors.Is(err, metadata.ErrBroken):
-			return // and so its own Run ends
-		case err != nil && !metadata.IsEnvironment(err):
-			t.db.Damaged(err)
-		case err == nil && !whole:
-			t.scan.unsound.Store(true)
-			err = t.db.Lost(errors.New("its records are not those that its commits have left"))
-		}
-		if done <- err; err == nil {
-			close(t.scan.judged)
-		}
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return nil
-	}
-}
-
-// isBornOut reports whether a record that recovery has not come to is believed. A database
-// that has lost commits may have those of chunks that are gone: so as long as it is not
-// known to be whole, the header of an extent decides.
-func (t *instance) isBornOut(ctx context.Context, e *database.Entry, g *segment) (bool, error) {
-	if e.Inline {
-		err := awaitFill(ctx, t.scan.judged, t.ended)
-		return err == nil && !t.scan.unsound.Load(), err
-	}
-	select {
-	case <-t.scan.judged:
-		if !t.scan.unsound.Load() {
-			return true, nil
-		}
-	default:
-	}
-	w := newWork()
-	w.File, w.Off, w.Buf = g.file, e.Extent.Offset, blockio.AlignedBytes(database.HeaderBytes)
-	t.segments.retain(locate(e.Extent))
-	w.after = func(error) { t.segments.release(locate(e.Extent)) }
-	err := t.volumes.blame(g.volume, false, t.wait(ctx, w.submit(g.volume.dev).done, &w.Transfer))
-	var h database.Header
-	return err == nil && t.seal.Open(w.Buf, g.number, w.Off, &h) && h.Seq == e.Seq && !h.Free, err
 }
 
 // keep takes the entries into the ledger and their extents into the segments,
@@ -387,7 +324,7 @@ func (t *instance) records(ctx context.Context, ks []key.Key) ([]tier.Record, er
 	}
 	return ask(ctx, t, func() (recs []tier.Record, err error) {
 		err = t.db.Entries(ks, func(i int, e *database.Entry) {
-			if known, state := t.ledger.Find(ks[i]); state == ledger.Resident && known.Value == valueOf(e) {
+			if t.has(ks[i]) {
 				recs = append(recs, recordOf(e))
 			}
 		})
@@ -539,7 +476,7 @@ func (r *recovery) unbury(ctx context.Context) error {
 		return err
 	}
 	if t.rebuilds {
-		if err := t.db.Mended(); err != nil {
+		if err := t.set.Meta.Remove(metadata.RebuildName); err != nil {
 			return err
 		}
 		t.rebuilds = false
@@ -555,11 +492,7 @@ type scan struct {
 	damaged atomic.Uint64 // lost records that were damaged
 	newer   atomic.Uint64 // records of a newer program, passed over
 	evicted atomic.Uint64 // entries dropped because the capacity is smaller now
-
-	judged  chan struct{} // closed once it is known whether the database is whole
-	unsound atomic.Bool   // it is not: it lacks commits
-
-	mu struct {
+	mu      struct {
 		sync.Mutex
 		deleted map[key.Key]struct{} // while active: the scan must not bring them back
 		stored  []key.Key            // while active, in order: they are younger than the entries it brings

@@ -45,7 +45,6 @@ func (t *instance) run(ctx context.Context) error {
 	g.Go(func() error { return t.maintain(ctx) })
 	g.Go(func() error { return t.tombs.run(ctx) })
 	g.Go(func() error { return t.db.Run(ctx) })
-	g.Go(func() error { return t.judge(ctx) })
 	err := g.Wait()
 	stopCommits()
 	return errors.Join(err, t.wait(context.Background(), committed, nil))

@@ -229,7 +229,7 @@ func (x *walk) stands(e *database.Entry) (bool, error) {
 	case !x.adopt:
 		x.covers = nil
 		return true, nil
-	case x.covered(at, e.Seq) || e.Seq < x.deletions[e.Key]:
+	case x.covered(at, e.Seq):
 		return false, nil
 	}
 	var h database.Header

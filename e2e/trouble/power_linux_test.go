@@ -200,7 +200,7 @@ func powerRound(t *testing.T, rng *rand.Rand, paths int, late bool) (there, all 
 }
 
 // otherBoot has a folder be one that another boot of the machine wrote, as it
-// would be after a power failure: the file says of which boot the last commits are.
+// would be after a power failure: see the disk tier's witness.
 func otherBoot(t *testing.T, dir string) {
 	t.Helper()
 	path := filepath.Join(dir, "kvstored.commits")

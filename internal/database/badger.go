@@ -79,17 +79,25 @@ func (s *Server) openBadger(o *Options) (db *badger.DB, err error) {
 	if err := checkManifest(o.Dir); err != nil {
 		return nil, err
 	}
+	if n, err := takeBackUnfinished(o.Dir); err != nil {
+		return nil, err
+	} else if n > 0 {
+		s.say(logInfo, "a compaction of %d tables did not end, and is taken back", []any{n})
+	}
 	s.keepPrivate(o.Dir)
 	if s.Try != nil {
 		if err := s.Try(o.Dir); err != nil {
 			return nil, err
 		}
 	}
+	if err := s.watched.watch(o.Dir, s.end); err != nil {
+		return nil, err
+	}
+	if err := s.hook(o.Dir, s.watched.sync); err != nil {
+		return nil, err
+	}
 	if db, err = badger.Open(b); err != nil {
 		return nil, err // Badger returns a part of one
-	}
-	if s.state, err = readState(db); err != nil {
-		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
 }
@@ -187,10 +195,8 @@ func syncPath(path string) error {
 	return f.Sync()
 }
 
-// retryFormat is what Badger logs of a flush that failed, before it tries again.
-const retryFormat = "error flushing memtable to disk: %v, retrying"
-
-// badgerLog writes Badger's messages where listen reads them.
+// badgerLog writes Badger's messages where listen reads them, and tells watched
+// of compactions.
 type badgerLog struct{ s *Server }
 
 // Errorf also ends a flush that fails for ever after the database was killed.
@@ -201,9 +207,30 @@ func (l badgerLog) Errorf(f string, a ...any) {
 	}
 }
 
-func (l badgerLog) Infof(f string, a ...any)    { l.s.say(logInfo, f, a) }
-func (l badgerLog) Warningf(f string, a ...any) { l.s.say(logWarn, f, a) }
-func (l badgerLog) Debugf(string, ...any)       {} // several lines a commit
+func (l badgerLog) Infof(f string, a ...any) { l.s.say(logInfo, f, a) }
+
+func (l badgerLog) Warningf(f string, a ...any) {
+	l.s.say(logWarn, f, a)
+	if by, ok := compactor(a); ok && f == failedFormat {
+		l.s.watched.failed(by, a[1])
+	}
+}
+
+// Debugf writes nothing: there are several lines a commit.
+func (l badgerLog) Debugf(f string, a ...any) {
+	if by, ok := compactor(a); ok && f == collectedFormat {
+		keys, _ := a[1].(uint64) // of another type it is a table too few, which ends the process
+		l.s.watched.begin(by, keys)
+	}
+}
+
+// compactor is the number of the compactor that a message is of.
+func compactor(a []any) (by int, ok bool) {
+	if len(a) > 1 {
+		by, ok = a[0].(int)
+	}
+	return by, ok
+}
 
 // say also ends the process over what a device would not take. Badger goes on
 // after a flush or a compaction that failed, as if the list of tables that it

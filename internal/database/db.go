@@ -56,7 +56,6 @@ type DB struct {
 	log     zerolog.Logger
 	batch   Batch
 	held    atomic.Int64  // see HeldBytes
-	number  atomic.Uint64 // see Commits
 	ended   chan struct{} // closed when the process has
 
 	mu struct {
@@ -93,23 +92,11 @@ func (d *DB) open(o *Options) error {
 		return err
 	}
 	d.commits.out = append(d.commits.out, text...)
-	answer, err := d.commits.ask(opOpen, false)
-	if err != nil {
+	if _, err := d.commits.ask(opOpen, false); err != nil {
 		return d.cause(err)
 	}
-	d.learn(answer)
 	return nil
 }
-
-// learn takes what the answer to a commit says.
-func (d *DB) learn(answer []byte) {
-	f := fields{rest: answer}
-	d.held.Store(f.long())
-	d.number.Store(uint64(f.long()))
-}
-
-// Commits is how many there were, as the last one found.
-func (d *DB) Commits() uint64 { return d.number.Load() }
 
 // ask sends what fill makes and hands the answer to use.
 func (d *DB) ask(what byte, watch bool, fill func(to []byte) []byte, use func(*fields)) error {
@@ -151,13 +138,24 @@ func (d *DB) Get(keys [][]byte, each func(i int, value []byte)) error {
 	})
 }
 
-// Check reports whether the records are all those, and no others, that the commits have
-// left. It reads all of them. If not, and mend is set, those that are there count as right
-// from now on.
-func (d *DB) Check(mend bool) (whole bool, err error) {
-	fill := func(to []byte) []byte { return append(to, bit(mend)) }
-	err = d.ask(opCheck, false, fill, func(f *fields) { whole = f.byte() == 1 })
-	return whole, err
+// Has reports which of different values some version of a key has, the latest or
+// an earlier one. Those in the logs, and in tables that were made of one, are all
+// there; of others only the latest.
+func (d *DB) Has(key []byte, values [][]byte) (has []bool, err error) {
+	fill := func(to []byte) []byte {
+		to = appendBytes(to, key)
+		for _, v := range values {
+			to = appendBytes(to, v)
+		}
+		return to
+	}
+	has = make([]bool, len(values))
+	err = d.ask(opHas, true, fill, func(f *fields) {
+		for i := range has {
+			has[i] = f.byte() == 1
+		}
+	})
+	return has, err
 }
 
 // Page hands up to n pairs that follow the key after, and have the prefix, to
@@ -233,15 +231,15 @@ func (b *Batch) add(what byte, key, value []byte) {
 // an error a part may be committed; the database is to be closed then.
 func (b *Batch) Flush() error {
 	err := b.err
-	var answer []byte
+	var held []byte
 	if err == nil {
-		answer, err = b.d.commits.ask(opCommit, true)
+		held, err = b.d.commits.ask(opCommit, true)
 	}
 	b.err, b.d.commits.out = nil, b.d.commits.out[:headBytes]
 	if err != nil {
 		return b.d.cause(err)
 	}
-	b.d.learn(answer)
+	b.d.readHeld(held)
 	return nil
 }
 

@@ -24,11 +24,8 @@
 // hangs in the kernel after it was killed keeps the next one out.
 //
 // It also ends, with what the device said as its last words, over a flush or a
-// compaction that its device did not take: Badger would go on, and lose tables.
-//
-// A database knows whether it is whole: with each transaction it writes the sum of all its
-// records (state), and DB.Check compares. It does so because Badger loses tables and logs that
-// are damaged, or that a compaction could not make, without a word.
+// compaction that its device did not take: Badger would go on, and lose tables
+// (compactions says how).
 //
 // Package databasetest serves in goroutines of a test's own process instead: Process is an
 // interface for that, and the ways in which a Server ends are fields.

@@ -13,12 +13,12 @@ import (
 
 // What a frame is.
 const (
-	opOpen   = iota + 1 // Options as JSON; the answer is that of a commit
+	opOpen   = iota + 1 // Options as JSON
 	opPart              // writes, more follow
-	opCommit            // writes, the last ones of a commit; the answer is what the database holds then, and how many commits it has had
+	opCommit            // writes, the last ones of a commit; the answer is what the database holds then
 	opGet               // keys; the answer is their values
 	opPage              // a count, a prefix, and the key before the page; the answer is keys and values
-	opCheck             // 1 where the state is to be mended; the answer is 1 if it is that of the records
+	opHas               // a key and values; the answer is a byte for each: 1, if a version of the key has it
 	opSync
 	opSize    // the answer is what the database holds
 	opCompact // drops what is deleted
@@ -149,13 +149,6 @@ func (f *fields) byte() byte {
 func (f *fields) number() int {
 	if b := f.take(4); b != nil {
 		return int(binary.LittleEndian.Uint32(b))
-	}
-	return 0
-}
-
-func (f *fields) long() int64 {
-	if b := f.take(8); b != nil {
-		return int64(binary.LittleEndian.Uint64(b))
 	}
 	return 0
 }

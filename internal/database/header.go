@@ -166,3 +166,6 @@ func chunkKey(prefix byte, k key.Key) [KeyBytes]byte {
 	copy(b[17:], k.Hash[:])
 	return b
 }
+
+// CommitsKey is the database key of the number of the last commit.
+func CommitsKey() []byte { return []byte{prefixCommits} }

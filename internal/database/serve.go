@@ -2,7 +2,6 @@ package database
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,7 +61,9 @@ type Server struct {
 	Lost  func()                 // is called when the other end of a pair is gone; the pair is not served any more
 	Exit  func()                 // ends the process, or the goroutine that is to end it; it does not return
 	Try   func(dir string) error // opens what would end the process if it cannot be opened; nil: it may end
-	Gone  func()                 // ends a goroutine of Badger's that fails for ever, once no call waits for it; nil: the process ends
+	// Hook is that of the package for one of several databases, whose folder is dir; nil: there is one.
+	Hook func(dir string, sync func(*os.File) error) error
+	Gone func() // ends a goroutine of Badger's that fails for ever, once no call waits for it; nil: the process ends
 
 	db      *badger.DB
 	dir     string
@@ -70,15 +71,21 @@ type Server struct {
 	size    size
 	writing sync.Mutex // held by a commit, and while the logs are emptied
 
-	state state // written under writing
-
 	compacting sync.Mutex // held before writing
+	watched    compactions
 
 	using  sync.RWMutex // held by what reads, and by a close
 	closed bool
 
 	syncing  sync.Mutex
 	unsynced error // of the first sync that failed
+}
+
+func (s *Server) hook(dir string, sync func(*os.File) error) error {
+	if s.Hook == nil {
+		return Hook(sync)
+	}
+	return s.Hook(dir, sync)
 }
 
 // Serve works until the other ends of all pairs are gone, and closes the database then, or
@@ -116,9 +123,6 @@ func (s *Server) open(c *conn) error {
 	if err == nil {
 		s.dir, s.old = o.Dir, logs(o.Dir)
 		s.db, err = s.openBadger(&o)
-	}
-	if err == nil {
-		s.appendState(c)
 	}
 	return errors.Join(err, answer(c, err))
 }
@@ -171,10 +175,10 @@ func (s *Server) do(c *conn, what byte, body []byte) (err error) {
 		return s.db.View(func(txn *badger.Txn) error { return get(c, txn, f) })
 	case opPage:
 		return s.db.View(func(txn *badger.Txn) error { return page(c, txn, f) })
-	case opCheck:
-		return s.check(c, f)
+	case opHas:
+		return s.db.View(func(txn *badger.Txn) error { return has(c, txn, f) })
 	case opSize:
-		c.out = binary.LittleEndian.AppendUint64(c.out, uint64(s.held()))
+		s.appendHeld(c)
 		return nil
 	}
 	return fmt.Errorf("there is no request %d", what)
@@ -260,38 +264,98 @@ func page(c *conn, txn *badger.Txn, f *fields) error {
 	return nil
 }
 
+// has looks at all versions of a key that compaction has left.
+func has(c *conn, txn *badger.Txn, f *fields) error {
+	k := f.bytes()
+	wanted := make(map[string]int)
+	from := len(c.out)
+	for len(f.rest) > 0 {
+		wanted[string(f.bytes())] = len(c.out)
+		c.out = append(c.out, 0)
+	}
+	if f.err != nil {
+		c.out = c.out[:from]
+		return f.err
+	}
+	o := badger.DefaultIteratorOptions
+	o.PrefetchValues = false
+	it := txn.NewKeyIterator(k, o)
+	defer it.Close()
+	for it.Rewind(); it.Valid(); it.Next() {
+		err := it.Item().Value(func(v []byte) error {
+			if at, is := wanted[string(v)]; is {
+				c.out[at] = 1
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // commit writes until the other end is gone. Badger keeps the bodies of a
 // commit's parts until that is over.
 func (s *Server) commit(c *conn) {
-	var w *writer
+	var wb *badger.WriteBatch
+	var failed error
 	for {
 		what, body, err := c.receive()
 		if err != nil {
 			s.Lost()
-			if w != nil {
-				w.end()
+			if wb != nil {
+				wb.Cancel()
+				s.writing.Unlock()
 			}
 			return
 		}
-		if w == nil {
-			w = s.write()
+		if wb == nil {
+			s.writing.Lock()
+			wb = s.db.NewWriteBatch()
 		}
-		w.apply(body)
+		if failed == nil {
+			failed = apply(wb, body)
+		}
 		s.wrote(len(body))
 		if what == opPart {
 			continue
 		}
-		w.commit()
-		if w.failed == nil {
-			s.appendState(c)
+		if failed == nil {
+			failed = wb.Flush()
 		}
-		w.end()
-		if answer(c, w.failed) != nil {
+		if failed == nil {
+			s.appendHeld(c)
+		} else {
+			wb.Cancel() // waits for what Badger has begun, as a Flush that fails early does not
+		}
+		s.writing.Unlock()
+		if answer(c, failed) != nil {
 			s.Lost()
 			return
 		}
-		w = nil
+		wb, failed = nil, nil
 	}
+}
+
+func apply(wb *badger.WriteBatch, body []byte) error {
+	f := &fields{rest: body}
+	for len(f.rest) > 0 {
+		what, k, v := f.byte(), f.bytes(), f.bytes()
+		if f.err != nil {
+			return f.err
+		}
+		var err error
+		if what == writeDelete {
+			err = wb.Delete(k)
+		} else {
+			err = wb.SetEntry(badger.NewEntry(k, v))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func later(a, b []byte) []byte {

@@ -1,6 +1,7 @@
 package database
 
 import (
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"sync"
@@ -103,6 +104,18 @@ func (s *Server) compact() error {
 	return err
 }
 
+// appendHeld appends what the database holds to an answer.
+func (s *Server) appendHeld(c *conn) {
+	c.out = binary.LittleEndian.AppendUint64(c.out, uint64(s.held()))
+}
+
+// readHeld takes it out of one.
+func (d *DB) readHeld(body []byte) {
+	if len(body) == 8 {
+		d.held.Store(int64(binary.LittleEndian.Uint64(body)))
+	}
+}
+
 // HeldBytes is what tables, logs and small files of the database hold, as the
 // last commit found it. The files take up to twice as much while it flushes or
 // compacts, and no more.
@@ -110,7 +123,11 @@ func (d *DB) HeldBytes() int64 { return d.held.Load() }
 
 // Measure is HeldBytes as it is now.
 func (d *DB) Measure() (held int64, err error) {
-	err = d.ask(opSize, true, nil, func(f *fields) { held = f.long() })
+	err = d.ask(opSize, true, nil, func(f *fields) {
+		if b := f.take(8); b != nil {
+			held = int64(binary.LittleEndian.Uint64(b))
+		}
+	})
 	return held, err
 }
 

@@ -37,7 +37,7 @@ func (s *Store) failed(err error) {
 		return
 	}
 	if strings.Contains(err.Error(), syscall.EIO.Error()) {
-		s.commits.doubt()
+		s.witness.doubt()
 	}
 	s.o.Log.Error().Err(err).Str("path", s.Dir).Msg("the disk tier's database failed; the tier is off until it is open again")
 }
@@ -114,6 +114,7 @@ func (s *Store) watch() {
 		return
 	default:
 	}
+	s.witness.sawTables()
 	if s.db.Hangs(s.o.Patience) {
 		err := fmt.Errorf("its process did not answer for %v: %w", s.o.Patience, blockio.ErrHung)
 		s.failed(err)

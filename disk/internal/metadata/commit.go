@@ -3,6 +3,7 @@ package metadata
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -175,13 +176,15 @@ func (c *Committer) commit(changes []Change) bool {
 			applied--
 		}
 	}
+	last, _ := c.store.witness.last()
+	b.number(last + 1)
 	if err = b.wb.Flush(); err != nil {
 		c.budget.Settle(0)
 		err = fmt.Errorf("disk: commit of %d changes: %w: %w", applied, ErrUncertain, err)
 		c.store.failed(err)
 	} else {
 		c.budget.Settle(db.HeldBytes())
-		c.store.commits.saw(db.Commits())
+		c.store.witness.saw(last + 1)
 	}
 	c.commits.Add(1)
 	c.bytes.Add(b.bytes)
@@ -302,6 +305,11 @@ func (b *Batch) record(e *database.Entry) {
 func (b *Batch) Set(dbKey, value []byte) {
 	b.bytes += int64(len(dbKey) + len(value))
 	b.wb.Set(dbKey, value)
+}
+
+// number says which commit this is; see witness.
+func (b *Batch) number(n uint64) {
+	b.Set(database.CommitsKey(), binary.LittleEndian.AppendUint64(nil, n))
 }
 
 // Delete drops k's record, and its payload if that is inline.

@@ -3,9 +3,9 @@
 // device in trouble.
 //
 // A Store is the database (internal/database, a process of its own) with two files that say
-// whether to trust it: one has the number of its last commit, and one the starts that did
-// not get through it. A database that has lost commits is to be compared with the headers,
-// and one that does not open is moved aside. A Store that fails is broken: it is not asked, Run ends,
+// whether to trust it: a witness beside it counts its commits and notes its tables
+// and logs, and a second one the starts that did not get through it. A database that does
+// not pass is moved aside. A Store that fails is broken: it is not asked, Run ends,
 // and its owner closes it and opens another. What the machine refuses (environment)
 // is told from damage.
 //
@@ -20,7 +20,7 @@
 // # Locks
 //
 // Committer.mu is held while a change is made (AddWith, Still), which may lock the
-// ledger. Store.use and the sequence's mutex are leaves; the sequence's file, 64 bytes,
+// ledger. Store.use and the witness's mutex are leaves; the witness's file, 176 bytes,
 // is written under the latter.
 //
 // # Buffers

@@ -23,7 +23,7 @@ import (
 const (
 	DamagedName = "badger.damaged"   // the last database that did not open, kept for a person to look at
 	StartsName  = "kvstored.starts"  // how many starts in a row did not get through
-	RebuildName = "kvstored.rebuild" // while the database is being compared with all headers; not empty where it has lost commits
+	RebuildName = "kvstored.rebuild" // while not all of a lost database has been made anew from the headers
 
 	// maxFailedStarts in a row mean that the database ends the process while
 	// it is opened or read. A few are allowed, because a kill does the same.
@@ -36,7 +36,7 @@ type Store struct {
 	Dir string // of Badger itself; not to be changed
 	o   Options
 
-	commits *sequence
+	witness *witness
 	db      *database.DB
 	before  int       // openings in a row before this one that did not get through
 	since   time.Time // when it was opened
@@ -82,18 +82,18 @@ func Open(o Options) (_ *Store, err error) {
 	s := &Store{Dir: dir, o: o}
 	defer func() {
 		if err != nil {
-			s.commits.close()
+			s.witness.close()
 		}
 	}()
 	if err := Check(o.Meta.Path(""), o.ReserveBytes, o.Free); err != nil {
 		return nil, err
 	}
 	for fresh := false; ; fresh = true {
-		s.commits.close()
-		if s.commits, err = openSequence(o.Meta); err != nil {
+		s.witness.close()
+		if s.witness, err = openWitness(o.Meta); err != nil {
 			return nil, err
 		}
-		if s.commits.blank && o.Headers { // before the opening, which believes the database from then on
+		if s.witness.blank && o.Headers { // before the opening, which believes the database from then on
 			if err := o.Meta.Replace(RebuildName, nil); err != nil {
 				return nil, err
 			}
@@ -133,67 +133,28 @@ func (s *Store) open() (err error) {
 	var no database.Refused
 	if err = s.diagnose(err); !isItself(err) {
 		_ = s.setFailed(s.before) // it was no fault of the database
-	} else if errors.As(err, &no) {
+	} else if errors.As(err, &no) || errors.Is(err, errLost) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return err
 }
 
-// start is a database that can be read from its first record on. One that lacks commits is
-// to be compared with the headers.
+// start is a database that has all it had.
 func (s *Store) start() (*database.DB, error) {
+	if err := s.witness.checkTables(); err != nil {
+		return nil, err
+	}
+	s.witness.findLogs()
 	db, err := s.o.Database(context.Background(), s.o.database(s.Dir))
 	if err != nil {
 		return nil, err
 	}
-	_, err = db.Page(database.EntryPrefix(), nil, 1, func(_, _ []byte) error { return nil })
-	if lost := s.commits.begin(db.Commits()); err == nil && lost != nil {
-		err = s.Lost(lost)
-	}
-	if err != nil {
+	if err := s.look(db); err != nil {
 		_ = db.Close()
 		return nil, err
 	}
+	s.witness.sawTables()
 	return db, nil
-}
-
-// Lost orders that the headers be compared with the database, which lacks commits, until
-// Mended.
-func (s *Store) Lost(why error) error {
-	s.o.Log.Error().Err(why).Str("path", s.Dir).
-		Msg("the disk tier's database has lost commits; it is made anew from the headers of the segments, without small payloads, which lie in it")
-	return s.o.Meta.Replace(RebuildName, []byte("commits are lost\n"))
-}
-
-// Rebuilds reports whether the headers are to be compared with the database, and whether
-// that lacks commits: then nothing that is in it alone is to be believed.
-func (s *Store) Rebuilds() (is, lost bool, err error) {
-	text, err := s.o.Meta.Read(RebuildName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, false, nil
-	}
-	return err == nil, len(text) > 0, err
-}
-
-// Mended ends what Rebuilds says: the records count as whole from now on.
-func (s *Store) Mended() error {
-	err := s.ask(func(db *database.DB) error {
-		_, err := db.Check(true)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return s.o.Meta.Remove(RebuildName)
-}
-
-// Whole reports whether the records are those that the commits have left. It reads all.
-func (s *Store) Whole() (whole bool, err error) {
-	err = s.ask(func(db *database.DB) error {
-		whole, err = db.Check(false)
-		return err
-	})
-	return whole, err
 }
 
 // diagnose adds the cause to an error of the database: its files are read, and
@@ -214,7 +175,7 @@ func (s *Store) diagnose(err error) error {
 func isItself(err error) bool {
 	var no database.Refused
 	var end *database.Death
-	return (errors.As(err, &no) || errors.As(err, &end)) && !IsEnvironment(err) && !isLocked(err)
+	return (errors.As(err, &no) || errors.As(err, &end) || errors.Is(err, errLost)) && !IsEnvironment(err) && !isLocked(err)
 }
 
 // IsTrouble tells an error that a later opening may not meet: what the machine
@@ -254,7 +215,7 @@ func moveAside(meta *folders.Folder) error {
 	if err := meta.Replace(RebuildName, nil); err != nil {
 		return err
 	}
-	if err := meta.Remove(CommitsName); err != nil {
+	if err := meta.Remove(WitnessName); err != nil {
 		return fmt.Errorf("disk: %w", err)
 	}
 	if err := meta.RemoveAll(DamagedName); err != nil {
@@ -271,7 +232,8 @@ func moveAside(meta *folders.Folder) error {
 // after a sync that failed the next one would prove nothing: the database is
 // opened again, which writes what the logs hold to new files.
 func (s *Store) Sync() error {
-	number := s.commits.last()
+	s.witness.sawTables()
+	number, tables := s.witness.last()
 	err := s.Works()
 	if err == nil {
 		if err = s.db.Sync(); err != nil {
@@ -281,7 +243,7 @@ func (s *Store) Sync() error {
 	if err != nil {
 		return fmt.Errorf("disk: sync the database: %w", err)
 	}
-	return s.commits.synced(number)
+	return s.witness.synced(number, tables)
 }
 
 // Compact drops deleted and overwritten records.
@@ -298,13 +260,15 @@ func (s *Store) Measure() (held int64, err error) {
 
 // Close ends the database's process, in order where it works. It is called once.
 func (s *Store) Close() error {
-	defer s.commits.close()
+	defer s.witness.close()
 	if why := s.broken(); why != nil {
 		s.endBroken(why)
 		return fmt.Errorf("%w: %w: it is left as a crash would leave it", ErrBroken, why)
 	}
 	s.Succeeded()
-	return s.db.Close()
+	err := s.db.Close()
+	s.witness.sawTables()
+	return err
 }
 
 // Kill ends the process of the database, which may take until the kernel lets

@@ -139,21 +139,22 @@ func TestDoubtAfterEIO(t *testing.T) {
 		if err := s.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		synced := s.commits.last()
+		synced, _ := s.witness.last()
 		commit()
 		s.failed(fmt.Errorf("a test says so: %w", syscall.EIO))
 		if err := s.Close(); !errors.Is(err, ErrBroken) {
 			t.Errorf("closed: %v", err)
 		}
-		for number, lost := range map[uint64]bool{synced - 1: true, synced: false} {
-			is, err := openSequence(o.Meta)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := is.begin(number); (err != nil) != lost {
-				t.Errorf("%d commits of %d that were synced: %v", number, synced, err)
-			}
-			is.close()
+		w, err := openWitness(o.Meta)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.close()
+		if err := w.check(synced - 1); !errors.Is(err, errLost) {
+			t.Errorf("a commit that was synced is gone: %v", err)
+		}
+		if err := w.check(synced); err != nil {
+			t.Errorf("one that was not: %v", err)
 		}
 	})
 }

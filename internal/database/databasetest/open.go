@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"github.com/dgraph-io/badger/v4"
@@ -33,6 +35,41 @@ func Open(ctx context.Context, o database.Options) (*database.DB, error) {
 // here is the process of a database that has none.
 type here struct {
 	killed, ended atomic.Bool
+	sync          func(*os.File) error // see hook
+}
+
+// open are the databases that are, by the folder of the list of tables that Badger syncs.
+var open struct {
+	sync.Mutex
+	hooked bool
+	dirs   map[string]*here
+}
+
+// hook has Badger ask the database in dir.
+func (h *here) hook(dir string, sync func(*os.File) error) (err error) {
+	open.Lock()
+	defer open.Unlock()
+	if !open.hooked {
+		open.hooked, open.dirs = true, make(map[string]*here)
+		err = database.Hook(func(f *os.File) error {
+			open.Lock()
+			h := open.dirs[filepath.Dir(f.Name())]
+			open.Unlock()
+			if h == nil { // a list of no database that is open
+				return f.Sync()
+			}
+			return h.sync(f)
+		})
+	}
+	h.sync, open.dirs[filepath.Clean(dir)] = sync, h
+	return err
+}
+
+// unhook forgets a database that is closed.
+func (h *here) unhook() {
+	open.Lock()
+	defer open.Unlock()
+	maps.DeleteFunc(open.dirs, func(_ string, x *here) bool { return x == h })
 }
 
 func (h *here) Pid() int { return os.Getpid() }
@@ -59,7 +96,7 @@ func (h *here) serve(pairs []net.Conn, words *io.PipeWriter) {
 			_ = c.Close()
 		}
 	}
-	s := &database.Server{Words: words, Lost: func() {}}
+	s := &database.Server{Words: words, Lost: func() {}, Hook: h.hook}
 	s.Exit = func() {
 		h.ended.Store(true)
 		hangUp()
@@ -80,6 +117,7 @@ func (h *here) serve(pairs []net.Conn, words *io.PipeWriter) {
 	}
 	defer func() { // also where the opening has ended the process
 		hangUp()
+		h.unhook()
 		_ = words.Close()
 	}()
 	if s.Serve(pairs) != nil { // Badger did not open it

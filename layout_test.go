@@ -29,9 +29,10 @@ var rows = [][]string{
 	{"clients/python", "internal/access", "internal/arena", "internal/human", "internal/httpd", "internal/socket"},
 	{"key", "policy", "config", "internal/budget"},
 	{"internal/wire/gen"}, // prints codecs from the schema
-	{"internal/database", "internal/events", "internal/explain", "internal/index", "internal/ledger", "internal/stale", "internal/wire"},
+	{"internal/database", "internal/index", "internal/explain", "internal/index", "internal/ledger", "internal/stale", "internal/wire"},
 	{"tier", "internal/keep"},
-	{"internal/store", "internal/server/hint"},
+	{"internal/writeback", "internal/server/hint"},
+	{"internal/store"},
 	{"internal/test/nested", "internal/database/databasetest"}, // for tests
 	{"policy/policytest", "tier/tierfault", "internal/test/faultfs", "internal/test/logtest", "internal/test/s3test"}, // for tests
 	{"tier/tiertest"}, // for tests

@@ -134,7 +134,7 @@ func (s *troubled) get(ctx context.Context, o ledger.Owner, back uint64) {
 func (s *troubled) phase(t *testing.T, name string, fault *tierfault.Fault) (written uint64) {
 	t.Helper()
 	s.fault.Store(fault)
-	before := s.Written()[tier.Disk].Written.Chunks
+	before := s.Writers.Written()[tier.Disk].Written.Chunks
 	reads := s.read.Load()
 	var g sync.WaitGroup
 	for range troublePutters {
@@ -164,7 +164,7 @@ func (s *troubled) phase(t *testing.T, name string, fault *tierfault.Fault) (wri
 		t.Errorf("%s: the requests took %v", name, took)
 	}
 	time.Sleep(5 * time.Second) // what is written behind comes to the disk, and its probes
-	written = s.Written()[tier.Disk].Written.Chunks - before
+	written = s.Writers.Written()[tier.Disk].Written.Chunks - before
 	t.Logf("%-10s %5d reads, %5d written in %v; %d goroutines", name, s.read.Load()-reads, written, time.Since(begun), runtime.NumGoroutine())
 	return written
 }

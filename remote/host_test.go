@@ -96,7 +96,7 @@ func (h *host) put(c *key.Chain, from, to, n int) {
 		refs = append(refs, g.Ref)
 	}
 	h.Commit(c, from, refs, 0, make([]bool, len(refs)))
-	if err := h.Flush(h.t.Context(), false); err != nil {
+	if err := h.Writers.Flush(h.t.Context(), false); err != nil {
 		h.t.Fatal(err)
 	}
 }

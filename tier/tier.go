@@ -365,6 +365,11 @@ func WithDeclined(v ledger.Value, declined bool) ledger.Value {
 	return v
 }
 
+// RecordAt is the record of chunk i of c before its checksum is known.
+func RecordAt(c *key.Chain, i int, size uint32) Record {
+	return Record{Key: c.Key(i), Parent: c.Parent(i), Depth: c.Depth(i), Tokens: c.Tokens[i], Size: size}
+}
+
 // HotRecord is the record of a hot tier's entry whose payload sums to sum.
 func HotRecord(e ledger.Entry, sum uint64) Record {
 	return Record{

@@ -85,7 +85,7 @@ func (p *prompt) store(ctx context.Context, c *key.Chain) error {
 		g[0].Ref.Block.Seal()
 		p.stack.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	}
-	return errors.Join(p.stack.Flush(ctx, false), p.cool(ctx, c))
+	return errors.Join(p.stack.Writers.Flush(ctx, false), p.cool(ctx, c))
 }
 
 // cool takes c out of DRAM.

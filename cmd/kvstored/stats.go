@@ -19,7 +19,7 @@ import (
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -27,7 +27,7 @@ import (
 type statsView daemon.Stats
 
 // printWritten says what a tier was not given yet.
-func printWritten(l *human.List, wr *store.Written, tier string) {
+func printWritten(l *human.List, wr *writeback.Written, tier string) {
 	l.Row("to "+tier, "%s waiting", human.Plural(wr.Waiting, "chunk"))
 	if wr.Held {
 		l.Row("", "%s of them until DRAM evicts them", human.Bytes(wr.HeldBytes))

@@ -13,6 +13,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -109,7 +110,7 @@ func TestFlushSaysWhereTheRestIs(t *testing.T) {
 // where there is no bucket.
 func TestUploadFails(t *testing.T) {
 	var out strings.Builder
-	up := &admin.Uploaded{Uploaded: store.Uploaded{Volume: store.Volume{Chunks: 2, Bytes: 6}, Present: 1, Failed: 1, FailedBytes: 3}}
+	up := &admin.Uploaded{Uploaded: store.Uploaded{Volume: writeback.Volume{Chunks: 2, Bytes: 6}, Present: 1, Failed: 1, FailedBytes: 3}}
 	if err := printFlush(quiet(&out), &client.Flushed{}, up, nil, errors.New("denied")); err == nil || !strings.Contains(err.Error(), "1 chunk (3 B) could not be uploaded") {
 		t.Errorf("one has failed: %v", err)
 	}

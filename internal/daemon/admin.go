@@ -19,6 +19,7 @@ import (
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -139,7 +140,7 @@ var (
 
 // look notes whether the disk has room.
 func (h *health) look(s *store.Stats) {
-	refused, puts := s.Written[tier.Disk].Dropped[store.DropNoSpace].Chunks, s.Tiers[tier.Disk].Puts
+	refused, puts := s.Written[tier.Disk].Dropped[writeback.DropNoSpace].Chunks, s.Tiers[tier.Disk].Puts
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {

@@ -20,14 +20,15 @@ import (
 	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/database"
-	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/keep"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/remote"
 	"github.com/kvstored/kvstored/tier"
@@ -52,7 +53,7 @@ type Daemon struct {
 	stack              *store.Store
 	server             *server.Server
 	fronts             fronts
-	events             *events.Log       // nil: off
+	events             *index.Log        // nil: off
 	sample             *explain.Recorder // nil: off
 	epoch              uint64            // of this life
 	metrics            *metrics
@@ -163,9 +164,12 @@ func (d *Daemon) starting() (stop func(), err error) {
 	}, nil
 }
 
+// writeModes are those of the configuration.
+var writeModes = map[string]writeback.When{config.WriteThrough: writeback.AtCommit, config.WriteAuto: writeback.WhileRoom}
+
 func (d *Daemon) makeStack() {
 	o := store.Options{
-		Hot: d.cpu, Write: store.WriteOptions{Auto: d.cfg.Write.Mode == config.WriteAuto},
+		Hot: d.cpu, When: writeModes[d.cfg.Write.Mode],
 		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Distrusted: &d.distrusted, Events: d.events, Loaded: d.metrics.loaded, Log: d.log.With().Str("component", "stack").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Tier would be a tier
@@ -304,7 +308,7 @@ const eventBatches = 1024
 // makeEvents makes the log of events, before the store that notes in it.
 func (d *Daemon) makeEvents() {
 	if d.cfg.Events.Enabled {
-		d.events = events.New(d.epoch, events.Options{Batches: eventBatches, Changes: eventBatches * events.MaxBatch / 4})
+		d.events = index.NewLog(d.epoch, index.LogOptions{Batches: eventBatches, Changes: eventBatches * index.MaxBatch / 4})
 	}
 }
 
@@ -333,7 +337,7 @@ func (d *Daemon) shutdown(clients, workers *errgroup.Group, below context.Contex
 		d.flush(below, flushFor)
 	}
 	if d.kept.Load() {
-		d.stack.Stay()
+		d.stack.Writers.Stay()
 	}
 	stopBelow()
 	if errors.Is(err, errTimeout) {
@@ -366,9 +370,9 @@ func (d *Daemon) flush(ctx context.Context, limit time.Duration) {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	done := make(chan map[tier.Place]store.Left, 1)
-	go func() { done <- d.stack.FlushLast(ctx) }()
-	var left map[tier.Place]store.Left
+	done := make(chan map[tier.Place]writeback.Left, 1)
+	go func() { done <- d.stack.Writers.FlushLast(ctx) }()
+	var left map[tier.Place]writeback.Left
 	select {
 	case left = <-done:
 	case <-time.After(limit + hangTimeout):

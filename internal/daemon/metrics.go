@@ -17,8 +17,8 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
-	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -291,9 +291,9 @@ var exported = []httpd.Metric[Stats]{
 	ofQuota("quota_evictions_total", "Chunks evicted because their own space was over its quota.", func(q *ledger.QuotaStats) uint64 { return q.Evictions }),
 	ofQuota("quota_refused_total", "Chunks that had no room under their quota.", func(q *ledger.QuotaStats) uint64 { return q.Refused }),
 
-	ofWriter("write_waiting_chunks", "Chunks not yet written below.", func(w *store.Written, put httpd.Put, tier string) { put(float64(w.Waiting), tier) }, "tier"),
-	ofWriter("write_missed_chunks", "Of the chunks that were dropped, those that are offered again when the tier works.", func(w *store.Written, put httpd.Put, tier string) { put(float64(w.Missed), tier) }, "tier"),
-	ofWriter("write_dropped_chunks_total", "Chunks not written below, by reason.", func(w *store.Written, put httpd.Put, tier string) {
+	ofWriter("write_waiting_chunks", "Chunks not yet written below.", func(w *writeback.Written, put httpd.Put, tier string) { put(float64(w.Waiting), tier) }, "tier"),
+	ofWriter("write_missed_chunks", "Of the chunks that were dropped, those that are offered again when the tier works.", func(w *writeback.Written, put httpd.Put, tier string) { put(float64(w.Missed), tier) }, "tier"),
+	ofWriter("write_dropped_chunks_total", "Chunks not written below, by reason.", func(w *writeback.Written, put httpd.Put, tier string) {
 		for reason, n := range w.Dropped {
 			put(float64(n.Chunks), tier, reason.String())
 		}
@@ -358,7 +358,7 @@ func ofQuota[N httpd.Number](name, help string, read func(*ledger.QuotaStats) N)
 	}, "tier", "match")
 }
 
-func ofWriter(name, help string, read func(w *store.Written, put httpd.Put, tier string), labels ...string) httpd.Metric[Stats] {
+func ofWriter(name, help string, read func(w *writeback.Written, put httpd.Put, tier string), labels ...string) httpd.Metric[Stats] {
 	return httpd.NewMetric(name, help, func(s *Stats, put httpd.Put) {
 		for p, w := range s.Store.Written {
 			read(&w, put, p.String())

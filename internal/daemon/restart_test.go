@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -31,9 +32,9 @@ func TestRestart(t *testing.T) {
 		{"too much", &tier.Stats{PutBytes: 1 << 30}, 2 << 30, 40 * time.Second, true, "A restart now has 2.0 GiB to write, which takes about 40.0 s: stop.flush allows 30s, and the rest is computed again; its keeper keeps the 3.0 GiB of DRAM"},
 		{"the disk is off", &tier.Stats{PutBytes: 1 << 30, Off: true}, 1 << 30, time.Second, false, "A restart now writes nothing to disk; the 3.0 GiB of DRAM are lost" + stays},
 	} {
-		s := Stats{Store: store.Stats{DirtyBytes: tc.dirty, Tiers: map[tier.Place]tier.Stats{tier.CPU: {UsedBytes: 3 << 30}}, Written: map[tier.Place]store.Written{}}}
+		s := Stats{Store: store.Stats{DirtyBytes: tc.dirty, Tiers: map[tier.Place]tier.Stats{tier.CPU: {UsedBytes: 3 << 30}}, Written: map[tier.Place]writeback.Written{}}}
 		if tc.disk != nil {
-			s.Store.Tiers[tier.Disk], s.Store.Written[tier.Disk] = *tc.disk, store.Written{Workers: 2}
+			s.Store.Tiers[tier.Disk], s.Store.Written[tier.Disk] = *tc.disk, writeback.Written{Workers: 2}
 		}
 		if got := restart(&s, tc.kept, tc.took, 30*time.Second).Sentence; got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)

@@ -16,13 +16,14 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/human"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -42,7 +43,7 @@ type Stats struct {
 	EvictedBy     []EvictedBy          `json:"evicted_by"`     // most first
 	Advice        string               `json:"advice"`         // one sentence: what was missed, and what would have helped; "" while nothing was asked
 	RESP          *resp.Stats          `json:"resp,omitempty"` // of front ends that are on
-	Events        *events.Stats        `json:"events,omitempty"`
+	Events        *index.LogStats      `json:"events,omitempty"`
 	WhatIf        *explain.SampleStats `json:"what_if,omitempty"`
 	LostLines     uint64               `json:"log_lost_lines"`
 	Broken        uint64               `json:"broken_invariants"`
@@ -214,7 +215,7 @@ func (m *metrics) momentOf(s *Stats) moment {
 	if disk, ok := s.Store.Tiers[tier.Disk]; ok {
 		now.sum.FromDisk = histogramOf(m.readyBy.WithLabelValues(tier.Disk.String())).GetSampleCount()
 		now.sum.Reads.Bytes, now.sum.Writes.Bytes = disk.GetBytes, disk.PutBytes
-		now.sum.Dropped = s.Store.Written[tier.Disk].Dropped[store.DropQueueFull].Chunks
+		now.sum.Dropped = s.Store.Written[tier.Disk].Dropped[writeback.DropQueueFull].Chunks
 		now.reads = cumulative(m.tierTook.WithLabelValues(tier.Disk.String(), "get"))
 		now.writes = cumulative(m.tierTook.WithLabelValues(tier.Disk.String(), "put"))
 		now.loads = cumulative(m.loadTook[tier.Disk])

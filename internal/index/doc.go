@@ -5,7 +5,8 @@
 // A [Tree], which has the structure (which chunk follows which) and one byte of location bits
 // per chunk; [Boundaries], the lengths at which prompts of hybrid models are usable, and
 // which stored chunks no usable length needs; a [Search], the longest prefix of which a
-// hybrid model has all that it needs.
+// hybrid model has all that it needs. A [Log] of what became resident in, or left, each tier:
+// the source of KV events.
 //
 // # Never does
 //
@@ -84,6 +85,19 @@
 //
 // # Locks and buffers
 //
-// None: the owner serialises all calls. Slices handed in are only read during
+// None but those of the log: the owner serialises all calls. Slices handed in are only read during
 // the call, except the result slice of Match, which is only written.
+//
+// # The log
+//
+//	who changes the index, under its lock -- Note --> pending -- Run --> batches -- Read --> readers
+//	                                         appends   bounded   numbers   the last N    each at its own pace
+//
+// Note never waits: it appends, to a slice that Run exchanges for an empty one.
+// What does not fit is dropped, and the log begins anew. It then says Cleared, and
+// the owner's walk notes again all that is there. A reader that is slower than
+// the log loses its place: Read tells it so, with the place where it goes on.
+//
+// Log.pending.mu and Log.batches.mu are leaves, never held together, and held
+// for as long as an append or a copy takes.
 package index

@@ -136,7 +136,7 @@ func (s *Store) pay(ctx context.Context) bool {
 		ks[i] = key.Key{Space: Space, Hash: h}
 	}
 	_, err := s.o.Stack.Delete(ctx, ks)
-	if err != nil && s.o.Stack.SyncDisk(ctx) == nil {
+	if err != nil && s.o.Stack.Writers.SyncDisk(ctx) == nil {
 		_, err = s.o.Stack.Delete(ctx, ks)
 	}
 	if err != nil {

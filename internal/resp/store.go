@@ -83,7 +83,7 @@ func NewStore(o StoreOptions) *Store {
 	s.SetLoadTimeout(o.LoadTimeout)
 	s.debts.wake = make(chan struct{}, 1)
 	s.shelter.wanted = make(chan key.Hash, maxWanted)
-	o.Stack.KeepLocal(Space) // a name's value changes, and other daemons have names of their own
+	o.Stack.Writers.KeepLocal(Space) // a name's value changes, and other daemons have names of their own
 	return s
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/server/hint"
@@ -171,7 +171,7 @@ func TestLargestRequest(t *testing.T) {
 // reply, so events are for clients that take larger ones.
 func TestLargestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, eventful(events.Options{}))
+		r := newRig(t, eventful(index.LogOptions{}))
 		r.frugal(0, 0).tooLarge(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow, Snapshot: true})
 		many := r.greet(0)
 		const spaces = 58 // as many of this size as the daemon remembers
@@ -217,7 +217,7 @@ func TestLimitsOfSchema(t *testing.T) {
 			"live":         {uint64(l.Requests), uint64(l.Jobs), uint64(l.Fills), uint64(l.Pins), uint64(l.Spaces)},
 			"warms":        {uint64(l.Warms)},
 			"window_bytes": {h.StagingBytes},
-			"event_batch":  {events.MaxBatch},
+			"event_batch":  {index.MaxBatch},
 			"events_bytes": {wire.EventsBytes},
 			"actions":      {hint.MaxActions},
 			"directives":   {hint.MaxDirectives},

@@ -81,7 +81,7 @@ func (r *rig) pass(p *key.Chain) {
 	for _, c := range []*key.Chain{p, chain(2, 14), chain(3, 14)} {
 		_, err := in.Put(r.t.Context(), client.Chain(c), 0, slices.Repeat([][]byte{make([]byte, size)}, c.Len()))
 		r.must(err)
-		r.must(r.stack.Flush(r.t.Context(), false))
+		r.must(r.stack.Writers.Flush(r.t.Context(), false))
 	}
 }
 

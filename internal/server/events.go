@@ -6,7 +6,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/base"
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -27,7 +27,7 @@ const (
 type subscription struct {
 	session *session
 	id      uint64 // of the request
-	log     *events.Log
+	log     *index.Log
 	told    map[key.SpaceID]bool
 	may     map[key.SpaceID]bool // of the push at hand
 	push    wire.EventsPush
@@ -72,7 +72,7 @@ func (s *subscription) run(ctx context.Context, req *wire.EventsRequest) (at uin
 		at = s.log.Next()
 		s.send(ctx, at, time.Now(), wire.EventsLost, nil)
 	}
-	var batches []events.Batch
+	var batches []index.Batch
 	for ctx.Err() == nil {
 		var (
 			lost bool
@@ -109,7 +109,7 @@ func (s *subscription) snapshot(ctx context.Context) (at uint64, err error) {
 	}
 	at = s.log.Next()
 	now := time.Now()
-	err = s.session.server.o.Stack.Contents(ctx, func(list []events.Change) error {
+	err = s.session.server.o.Stack.Contents(ctx, func(list []index.Change) error {
 		s.send(ctx, at, now, wire.EventsSnapshot, list)
 		return nil
 	})
@@ -121,13 +121,13 @@ func (s *subscription) snapshot(ctx context.Context) (at uint64, err error) {
 }
 
 // send waits for room and pushes what the session's user may see of a list.
-func (s *subscription) send(ctx context.Context, seq uint64, at time.Time, flags wire.EventsFlags, list []events.Change) {
+func (s *subscription) send(ctx context.Context, seq uint64, at time.Time, flags wire.EventsFlags, list []index.Change) {
 	s.session.awaitRoom(ctx)
 	p := &s.push
 	*p = wire.EventsPush{Epoch: s.log.Epoch(), Seq: seq, Micros: uint64(at.UnixMicro()), Flags: flags, Spaces: p.Spaces[:0], Events: p.Events[:0]}
 	clear(s.may)
 	for i := range list {
-		if c := &list[i]; c.Kind == events.Cleared || s.sees(c.Key.Space) {
+		if c := &list[i]; c.Kind == index.Cleared || s.sees(c.Key.Space) {
 			p.Events = p.Events.Add(eventOf(c))
 		}
 	}
@@ -136,9 +136,9 @@ func (s *subscription) send(ctx context.Context, seq uint64, at time.Time, flags
 }
 
 // eventOf is a change on the wire.
-func eventOf(c *events.Change) wire.Event {
+func eventOf(c *index.Change) wire.Event {
 	e := wire.Event{Kind: wire.EventKind(c.Kind), Tokens: c.Tokens, Space: c.Key.Space, Hash: c.Key.Hash, Parent: c.Parent}
-	if c.Kind != events.Cleared {
+	if c.Kind != index.Cleared {
 		e.Tier = wire.Tiers(tier.Of(tier.Place(c.Place)))
 	}
 	return e

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -14,7 +14,7 @@ import (
 // client does not say which model it is of.
 func TestEventsRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := eventful(events.Options{})
+		o := eventful(index.LogOptions{})
 		o.Access = accepted(t, "[{uids: [12001], match: 'a-*', rights: [read, write]}, {uids: [12002], match: 'b-*', rights: [read, write]}]")
 		r := newRig(t, o)
 		unknown := chain(9, 1)

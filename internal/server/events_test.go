@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -18,8 +18,8 @@ import (
 )
 
 // eventful is the options of a rig whose events are on.
-func eventful(o events.Options) options {
-	return options{Options: server.Options{Events: events.New(42, o)}}
+func eventful(o index.LogOptions) options {
+	return options{Options: server.Options{Events: index.NewLog(42, o)}}
 }
 
 // event reads pushes of events until one has something in it.
@@ -51,7 +51,7 @@ func (c *raw) event() (uint64, wire.EventsPush) {
 
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, eventful(events.Options{}))
+		r := newRig(t, eventful(index.LogOptions{}))
 		c := r.greet(staged)
 		id := c.send(wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
 		c.ping()
@@ -100,7 +100,7 @@ func TestEvents(t *testing.T) {
 // stored once it is trusted again; a snapshot between has none of them.
 func TestEventsOfDistrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, eventful(events.Options{}))
+		r := newRig(t, eventful(index.LogOptions{}))
 		p, other := chain(1, 3), chainIn(modelSpace("other"), 2, 2)
 		r.store(p, 0, 3)
 		r.store(other, 0, 2)
@@ -122,14 +122,14 @@ func TestEventsOfDistrust(t *testing.T) {
 				}
 			}
 		}
-		r.must(r.stack.Flush(t.Context(), false))
+		r.must(r.stack.Writers.Flush(t.Context(), false))
 		a := r.dial(client.Options{Inline: true})
 		told(wire.EventStored)
 		r.keepDistrusted()
 		r.must(a.Distrust(t.Context(), space))
 		told(wire.EventRemoved)
 		there := 0
-		r.must(r.stack.Contents(t.Context(), func(list []events.Change) error {
+		r.must(r.stack.Contents(t.Context(), func(list []index.Change) error {
 			for _, e := range list {
 				if there++; e.Key.Space != other.Space {
 					t.Errorf("a snapshot has %+v", e)
@@ -155,7 +155,7 @@ func TestEventsOfDistrust(t *testing.T) {
 // A snapshot is all that is there, each chunk before those that follow it.
 func TestEventsSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, eventful(events.Options{}))
+		r := newRig(t, eventful(index.LogOptions{}))
 		p := chain(1, 300)
 		r.onDisk(p, 0, 4)
 		r.store(p, 4, 200)
@@ -191,7 +191,7 @@ func TestEventsSnapshot(t *testing.T) {
 // is: without that they say nothing to a router.
 func TestEventsOfSpaceNamedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, eventful(events.Options{}))
+		r := newRig(t, eventful(index.LogOptions{}))
 		p := chain(1, 250)
 		r.store(p, 0, 250)
 		other := space
@@ -225,7 +225,7 @@ func TestEventsOfSpaceNamedLater(t *testing.T) {
 // Clients that ask for all that is there and read nothing keep no other from it.
 func TestDeafSnapshots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := eventful(events.Options{})
+		o := eventful(index.LogOptions{})
 		o.Options.Limits = server.Limits{QueueBytes: 64 * kib, StallTimeout: time.Hour}
 		r := newRig(t, o)
 		const many = 8_000
@@ -252,7 +252,7 @@ func TestDeafSnapshots(t *testing.T) {
 // told, and goes on with the next batch.
 func TestEventsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := eventful(events.Options{Batches: 1})
+		o := eventful(index.LogOptions{Batches: 1})
 		o.lone = true // what the disk has would be another batch, in place of the first
 		r := newRig(t, o)
 		c := r.greet(staged)
@@ -274,7 +274,7 @@ func TestEventsRefused(t *testing.T) {
 		part(t, "off", func(t *testing.T) {
 			newRig(t, options{}).greet(0).refused(wire.CodeUnsupported, wire.OpEvents, &wire.EventsRequest{From: wire.EventsNow})
 		})
-		r := newRig(t, eventful(events.Options{}))
+		r := newRig(t, eventful(index.LogOptions{}))
 		c := r.greet(0)
 		c.refused(wire.CodeBadRequest, wire.OpEvents, bodyOf("\x02"))
 		c.refused(wire.CodeBadRequest, wire.OpEvents, bodyOf("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
@@ -289,7 +289,7 @@ func TestEventsRefused(t *testing.T) {
 // have ended count no more.
 func TestWaitingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, eventful(events.Options{}))
+		r := newRig(t, eventful(index.LogOptions{}))
 		var all []*raw
 		for range 8 {
 			c := r.greet(0)
@@ -317,7 +317,7 @@ var errEnough = errors.New("enough")
 // goes on.
 func TestClientEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, eventful(events.Options{}))
+		r := newRig(t, eventful(index.LogOptions{}))
 		c := r.dial(client.Options{Space: &space})
 		for range 3 {
 			err := c.Events(t.Context(), client.EventsOptions{Snapshot: true}, func(b *client.EventBatch) error {

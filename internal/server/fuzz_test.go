@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/wire"
 )
@@ -15,7 +15,7 @@ import (
 // client does, without a panic and with nothing held.
 func FuzzSession(f *testing.F) {
 	r := newRig(f, options{Options: server.Options{
-		Events:   events.New(1, events.Options{}),
+		Events:   index.NewLog(1, index.LogOptions{}),
 		Stats:    func(wire.Rights) ([]byte, error) { return []byte("{}"), nil },
 		Settings: server.Settings{LeaseMaxAge: time.Second, Prefetch: server.Prefetch{Deadline: 10 * time.Millisecond}},
 	}})

@@ -269,7 +269,7 @@ func TestPause(t *testing.T) {
 		c := r.dial(client.Options{})
 		p := chain(1, 4)
 		r.store(p, 0, 4)
-		r.must(r.stack.Flush(t.Context(), false))
+		r.must(r.stack.Writers.Flush(t.Context(), false))
 		r.hint(c, p, map[string]string{"retain_priority": "90"})
 		begun := time.Now()
 		if h := r.hint(c, p, map[string]string{"pause_seconds": fmt.Sprint(rest.Seconds())}); len(h.Faults) > 0 {

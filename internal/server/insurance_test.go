@@ -187,7 +187,7 @@ func TestAdviceOfGroups(t *testing.T) {
 			{"computing takes no time: what is in DRAM", 8, 4e9, 8},
 			{"computing takes no time", 0, 4e9, 0},
 		} {
-			r.must(r.stack.Flush(t.Context(), false))
+			r.must(r.stack.Writers.Flush(t.Context(), false))
 			for _, chains := range m.chains {
 				for i := range chains[0].Len() {
 					_ = r.hot.Delete(t.Context(), tiertest.Keys(chains[0], i, i+1))

@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -111,11 +112,11 @@ func handleFlush(c *reader, h wire.Header, req wire.FlushRequest) (wire.Message,
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		ctx, cancel := within(ctx, req.Deadline)
 		defer cancel()
-		if err := c.server.o.Stack.Flush(ctx, req.Durable); err != nil {
+		if err := c.server.o.Stack.Writers.Flush(ctx, req.Durable); err != nil {
 			return nil, err
 		}
-		reply, dropped := c.flushed.advance(c.server.o.Stack.Written())
-		if reason, v := c.server.o.Stack.Unflushed(dropped); v.Chunks > 0 {
+		reply, dropped := c.flushed.advance(c.server.o.Stack.Writers.Written())
+		if reason, v := c.server.o.Stack.Writers.Unflushed(dropped); v.Chunks > 0 {
 			reply.Left = append(reply.Left, wire.Leftover{Reason: reason, Chunks: v.Chunks, Bytes: v.Bytes})
 		}
 		if v := c.server.o.Stack.Cleared(); v.Chunks > 0 {
@@ -130,16 +131,16 @@ func handleFlush(c *reader, h wire.Header, req wire.FlushRequest) (wire.Message,
 type flushMark struct {
 	mu struct {
 		sync.Mutex
-		written store.Volume
-		dropped map[store.DropReason]store.Volume
+		written writeback.Volume
+		dropped map[writeback.DropReason]writeback.Volume
 	}
 }
 
 // advance moves the mark to ws and returns what lies between, and how much of
 // that was dropped.
-func (m *flushMark) advance(ws map[tier.Place]store.Written) (*wire.FlushReply, store.Volume) {
-	var written, all store.Volume
-	dropped := make(map[store.DropReason]store.Volume)
+func (m *flushMark) advance(ws map[tier.Place]writeback.Written) (*wire.FlushReply, writeback.Volume) {
+	var written, all writeback.Volume
+	dropped := make(map[writeback.DropReason]writeback.Volume)
 	for _, w := range ws {
 		written = written.Plus(w.Written)
 		for r, v := range w.Dropped {
@@ -151,7 +152,7 @@ func (m *flushMark) advance(ws map[tier.Place]store.Written) (*wire.FlushReply, 
 	d := written.Minus(m.mu.written)
 	reply := &wire.FlushReply{Chunks: d.Chunks, Bytes: d.Bytes}
 	for r, v := range dropped {
-		if r == store.DropNotWorth {
+		if r == writeback.DropNotWorth {
 			continue // before the flush, which has written them if DRAM still has them
 		}
 		if d := v.Minus(m.mu.dropped[r]); d.Chunks > 0 {

@@ -3,7 +3,7 @@ package server
 import (
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -12,7 +12,7 @@ import (
 func TestNamingOfEmptySpaces(t *testing.T) {
 	play(t, script{at: "c"}, func(t *testing.T, g *stage) {
 		n := &g.server.naming
-		g.server.o.Events = events.New(1, events.Options{})
+		g.server.o.Events = index.NewLog(1, index.LogOptions{})
 		for i := range 2 * maxNaming {
 			n.add(key.SpaceID{1, byte(i), byte(i >> 8)})
 		}

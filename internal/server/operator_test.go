@@ -115,7 +115,7 @@ func TestClear(t *testing.T) {
 		r := newRig(t, options{})
 		p := chain(1, 4)
 		r.store(p, 0, 4)
-		r.must(r.stack.Flush(t.Context(), false))
+		r.must(r.stack.Writers.Flush(t.Context(), false))
 		r.until("the index knows the disk", func() bool { return r.disk.Stats().Entries == 4 })
 		c := r.dial(client.Options{})
 		match := func() client.Match {

@@ -81,7 +81,7 @@ func open(ctx context.Context, s *Server, nc net.Conn, u *tenant, account *budge
 			return nil, err
 		}
 	}
-	c.flushed.advance(s.o.Stack.Written())
+	c.flushed.advance(s.o.Stack.Writers.Written())
 	return c, nil
 }
 

@@ -112,7 +112,7 @@ func newRig(t testing.TB, o options) *rig {
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
 	r.disk = tiertest.NewMemory("disk", 64*mib)
-	so := store.Options{Hot: r.hot, Below: []store.Below{{Place: tier.Disk, Tier: r.disk}}, Write: store.WriteOptions{Workers: o.workers}, Quotas: o.quotas, Events: o.Events, RoomWait: o.roomWait, Log: zerolog.Nop()}
+	so := store.Options{Hot: r.hot, Below: []store.Below{{Place: tier.Disk, Tier: r.disk}}, Workers: o.workers, Quotas: o.quotas, Events: o.Events, RoomWait: o.roomWait, Log: zerolog.Nop()}
 	if o.lone {
 		so.Below = nil
 	}
@@ -342,7 +342,7 @@ func (r *rig) onDisk(c *key.Chain, from, to int) {
 func (r *rig) onDiskSized(c *key.Chain, from, to, bytes int) {
 	r.t.Helper()
 	r.storeSized(c, from, to, bytes)
-	r.must(r.stack.Flush(r.t.Context(), false))
+	r.must(r.stack.Writers.Flush(r.t.Context(), false))
 	r.must(r.hot.Delete(r.t.Context(), tiertest.Keys(c, from, to)))
 	for i := from; i < to; i++ { // what DRAM no longer has, the index learns by holding
 		o := r.stack.NewOwner()

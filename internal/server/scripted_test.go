@@ -17,7 +17,7 @@ import (
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/store"
@@ -208,7 +208,7 @@ func (g *stage) open(stack *store.Store) {
 	g.s.o.Deadline = cmp.Or(g.s.o.Deadline, time.Minute)
 	g.s.o.WindowBytes = cmp.Or(g.s.o.WindowBytes, 1<<20)
 	srv := New(Options{
-		Stack: stack, Arena: g.arena, Log: zerolog.Nop(), Events: events.New(7, events.Options{}),
+		Stack: stack, Arena: g.arena, Log: zerolog.Nop(), Events: index.NewLog(7, index.LogOptions{}),
 		Settings: Settings{
 			LeaseMaxAge: time.Hour, PinMaxAge: time.Hour, Prefetch: g.s.o, ChunkTokens: scriptTokens, Method: "sha256",
 			Retain: hint.ClaimLimits{TotalBytes: 1 << 40, UserBytes: 1 << 40, Duration: time.Hour},
@@ -270,7 +270,7 @@ func (g *stage) fill(stack *store.Store) {
 		b.SealSum(b.Write(tiertest.Payload(g.chain.Key(i), scriptSize)))
 		stack.Commit(g.chain, i, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
 	}
-	g.must(stack.Flush(ctx, false))
+	g.must(stack.Writers.Flush(ctx, false))
 	for i := range g.chain.Len() {
 		if !strings.ContainsRune("cu.", rune(g.s.at[i])) {
 			g.cool(i, i+1)

@@ -15,7 +15,7 @@ import (
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/budget"
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/store"
@@ -43,8 +43,8 @@ type Options struct {
 	Memory *budget.Budget // what the connections cost outside the arena; nil = no bound
 
 	Version string
-	Epoch   uint64      // random for each start of the daemon
-	Events  *events.Log // nil: off
+	Epoch   uint64     // random for each start of the daemon
+	Events  *index.Log // nil: off
 	// Stats returns the daemon's numbers as a JSON object, for a client with these
 	// rights.
 	Stats func(wire.Rights) ([]byte, error)

@@ -14,9 +14,9 @@ import (
 // absences notes which chunks are in no tier any more, and which ones a tier did not
 // take, so that Why can tell, and for whom they went. Its locks are leaves.
 type absences struct {
-	log    *explain.Departed
-	rivals explain.Rivals
-	levels *levels
+	departed *explain.Departed
+	rivals   explain.Rivals
+	levels   *levels
 }
 
 // policies are the names of which a note of an eviction has the number.
@@ -25,26 +25,21 @@ var policies = policy.Names()
 // left notes that p was the last tier to have k.
 func (a *absences) left(p tier.Place, k key.Key, why explain.Reason) {
 	if why != explain.Evicted {
-		a.log.Add(k, explain.Note{Reason: why, Tier: uint8(p)})
+		a.departed.Add(k, explain.Note{Reason: why, Tier: uint8(p)})
 		return
 	}
 	chose := -1
 	if b := a.levels.at[p].Bounded; b != nil {
 		chose = slices.Index(policies, b.Ledger().PolicyName())
 	}
-	a.log.Evict(k, uint8(p), uint8(chose+1), true)
+	a.departed.Evict(k, uint8(p), uint8(chose+1), true)
 	a.rivals.Gone(uint8(p), k.Space)
-}
-
-// declined notes that a tier did not take a chunk, which others may have.
-func (a *absences) declined(p tier.Place, k key.Key, why explain.Decline) {
-	a.log.Add(k, explain.Note{Reason: explain.Declined, Tier: uint8(p), Detail: uint8(why)})
 }
 
 // refused notes that DRAM did not take a new chunk.
 func (a *absences) refused(k key.Key, err error) {
 	if why, ok := declineOf(err); ok {
-		a.log.DeclineNew(k, uint8(tier.CPU), uint8(why))
+		a.departed.DeclineNew(k, uint8(tier.CPU), uint8(why))
 	}
 }
 
@@ -64,13 +59,13 @@ func declineOf(err error) (explain.Decline, bool) {
 }
 
 // Rivals is how many chunks of each space were evicted for each in the last hour.
-func (d *dram) Rivals() map[explain.Rivalry]float64 { return d.absences.rivals.Pairs() }
+func (l *lookups) Rivals() map[explain.Rivalry]float64 { return l.absences.rivals.Pairs() }
 
 // Why says why a lookup in the tiers of search ended before chunk i of c: what is
 // true of the chunk now, or what became of it. Its reason is Nothing where c has no such
 // chunk, or it is there. It holds locks for some microseconds,
 // and asks no tier for anything but its memory.
-func (l lookups) Why(c *key.Chain, i int, search tier.Set) explain.Absence {
+func (l *lookups) Why(c *key.Chain, i int, search tier.Set) explain.Absence {
 	if i >= c.Len() {
 		return explain.None
 	}
@@ -78,8 +73,8 @@ func (l lookups) Why(c *key.Chain, i int, search tier.Set) explain.Absence {
 		return explain.Because(explain.Distrusted)
 	}
 	k := c.Key(i)
-	unknown := l.unscanned(search) // before the index: what a scan brings is there before it ends
-	at, off := l.index.where(k), l.levels.off()
+	unknown := l.levels.unscanned(search) // before the index: what a scan brings is there before it ends
+	at, off := l.index.Where(k), l.levels.off()
 	if p, ok := l.levels.nearestOf(at & search & off); ok && at&search&^off == 0 {
 		return explain.Absence{Reason: explain.TierOff, Tier: uint8(p)}
 	}
@@ -105,14 +100,14 @@ func (l lookups) Why(c *key.Chain, i int, search tier.Set) explain.Absence {
 }
 
 // departed is what became of a chunk that no tier has.
-func (l lookups) departed(k key.Key) explain.Absence {
-	n := l.absences.log.Find(k)
+func (l *lookups) departed(k key.Key) explain.Absence {
+	n := l.absences.departed.Find(k)
 	a := explain.Absence{Reason: n.Reason, Tier: n.Tier, At: n.At}
 	switch n.Reason {
 	case explain.Nothing:
 		return explain.Because(explain.NeverStored)
 	case explain.Evicted:
-		a.Since = l.absences.log.Since(n)
+		a.Since = l.absences.departed.Since(n)
 		if at := int(n.Detail); at > 0 && at <= len(policies) {
 			a.Policy = policies[at-1]
 		}
@@ -127,10 +122,10 @@ const mostElsewhere = 16
 
 // elsewhere reports whether another space has a chunk of the same tokens. Hashes of
 // spaces with other methods or salts never meet.
-func (l lookups) elsewhere(k key.Key) bool { return len(l.SpacesWith(k, 1)) > 0 }
+func (l *lookups) elsewhere(k key.Key) bool { return len(l.SpacesWith(k, 1)) > 0 }
 
 // SpacesWith lists at most so many spaces, among the first few that are known, in
 // which some tier has a chunk of the tokens of k, but for k's own.
-func (l lookups) SpacesWith(k key.Key, most int) []key.SpaceID {
+func (l *lookups) SpacesWith(k key.Key, most int) []key.SpaceID {
 	return l.index.spacesWith(k, most)
 }

@@ -8,8 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/stale"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -17,11 +21,18 @@ import (
 // operator is what people ask and change by hand, and what runs for them in the
 // background.
 type operator struct {
-	*dram
-	leases *leases
-	ages   *ages
-	depths *depths // planning's
-	quotas struct {
+	hot        tier.Hot
+	levels     *levels
+	index      *tierIndex
+	leases     *leases
+	recovery   *recovery
+	writers    *writeback.Writers
+	ages       *ages
+	distrusted *stale.Distrusted
+	heat       *explain.Heat
+	depths     *depths // planning's
+	log        zerolog.Logger
+	quotas     struct {
 		sync.Mutex // held while tiers are told of quotas, before any other lock
 		list       []Quota
 	}
@@ -97,10 +108,10 @@ func (s *operator) Set(to Settings) {
 	s.leases.verify.every.Store(uint64(to.VerifyHits))
 	s.scrubs.setRate(to.ScrubBytesPerSecond)
 	for _, l := range s.levels.below {
-		l.writer.setUnsafeAge(to.UnsafeAge)
+		l.writer.SetUnsafeAge(to.UnsafeAge)
 	}
 	if l := s.levels.at[tier.Disk]; l != nil {
-		l.writer.budget.set(to.DiskBytesPerDay)
+		l.writer.SetBudget(to.DiskBytesPerDay)
 	}
 }
 
@@ -116,7 +127,7 @@ func (s *operator) Scrub(ctx context.Context, bytesPerSecond int64) (tier.Scrubb
 	case l.Off():
 		return tier.Scrubbed{}, fmt.Errorf("scrub: %w", tier.ErrOff)
 	}
-	return l.Scrubber.Scrub(ctx, bytesPerSecond, func(k key.Key) { s.index.syncGone(l.place, explain.Corrupt, k) })
+	return l.Scrubber.Scrub(ctx, bytesPerSecond, func(k key.Key) { s.index.Sync(l.place, explain.Corrupt, k) })
 }
 
 // scrubs is how fast the background scrub is to read.
@@ -141,7 +152,7 @@ func (s *operator) keepScrubbing(ctx context.Context) error {
 			continue
 		case <-time.After(scrubPause):
 		}
-		if rate := s.scrubs.rate.Load(); rate > 0 && s.scanning() == 0 {
+		if rate := s.scrubs.rate.Load(); rate > 0 && s.levels.scanning() == 0 {
 			s.scrubOnce(ctx, rate)
 		}
 	}

@@ -132,7 +132,7 @@ func (a *ages) renewed(ctx context.Context, ks []key.Key) (over, renewed []key.K
 	}
 	var shared []key.Key
 	for _, k := range ks {
-		if a.remover.reach(k.Space).Has(far.place) {
+		if a.remover.writers.Reach(k.Space).Has(far.place) {
 			shared = append(shared, k)
 		} else {
 			over = append(over, k)
@@ -163,9 +163,9 @@ func (a *ages) removeHere(ctx context.Context, ks []key.Key) (int, error) {
 
 // gone says which of ks no tier has, nor is about to have.
 func (a *ages) gone(ks []key.Key) []bool {
-	is, d := make([]bool, len(ks)), a.remover.dram
+	is, r := make([]bool, len(ks)), a.remover
 	for i, k := range ks {
-		is[i] = d.index.where(k) == 0 && !d.has(k) && !d.isBelow(k)
+		is[i] = r.index.Where(k) == 0 && !r.writers.Has(k) && !r.writers.IsBelow(k)
 	}
 	return is
 }

@@ -87,7 +87,7 @@ func TestAutoWrite(t *testing.T) {
 		r.flush()
 		r.wantAuto(18, true)
 		r.putChain(5, 2)
-		if left := r.FlushLast(t.Context()); len(left) > 0 {
+		if left := r.Writers.FlushLast(t.Context()); len(left) > 0 {
 			t.Errorf("left at the end: %+v", left)
 		}
 		r.wantAuto(20, true)

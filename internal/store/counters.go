@@ -1,33 +1,24 @@
 package store
 
 import (
-	"sync/atomic"
-
 	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 )
 
-type counters struct {
-	corrupt     atomic.Uint64 // found wrong in DRAM
-	corruptDown atomic.Uint64 // of those, when they were demoted or written
-
-	replaced      atomic.Uint64 // below, because they came after what was stored
-	recoverFailed atomic.Uint64
-}
-
 // Stats is a snapshot of the whole store.
 type Stats struct {
-	Tiers        map[tier.Place]tier.Stats `json:"tiers"`
-	Loads        map[tier.Place]Volume     `json:"loads"` // chunks promoted to DRAM
-	LoadFailed   map[tier.Place]uint64     `json:"loads_failed"`
-	Written      map[tier.Place]Written    `json:"written"`
-	Chunks       int64                     `json:"chunks"` // known in some tier
-	Placeholders int64                     `json:"placeholders"`
-	IndexBytes   int64                     `json:"index_bytes"`
-	Inconsistent uint64                    `json:"inconsistent_chunks"` // chunks refused because their chain contradicted what is known
-	Corrupt      uint64                    `json:"corrupt_in_dram"`     // chunks found wrong in DRAM and dropped
-	Recovering   bool                      `json:"recovering"`
+	Tiers        map[tier.Place]tier.Stats        `json:"tiers"`
+	Loads        map[tier.Place]writeback.Volume  `json:"loads"` // chunks promoted to DRAM
+	LoadFailed   map[tier.Place]uint64            `json:"loads_failed"`
+	Written      map[tier.Place]writeback.Written `json:"written"`
+	Chunks       int64                            `json:"chunks"` // known in some tier
+	Placeholders int64                            `json:"placeholders"`
+	IndexBytes   int64                            `json:"index_bytes"`
+	Inconsistent uint64                           `json:"inconsistent_chunks"` // chunks refused because their chain contradicted what is known
+	Corrupt      uint64                           `json:"corrupt_in_dram"`     // chunks found wrong in DRAM and dropped
+	Recovering   bool                             `json:"recovering"`
 
 	// Boundaries are the usable lengths of prompts of hybrid models that are known, and what
 	// they need.
@@ -47,18 +38,18 @@ type Stats struct {
 
 // Stats returns a snapshot; the parts are each consistent in themselves.
 func (s *operator) Stats() Stats {
-	down := s.count.corruptDown.Load() // before corrupt, which it is a part of
+	down := s.writers.Count.CorruptDown.Load() // before corrupt, which it is a part of
 	st := Stats{
 		Tiers:        make(map[tier.Place]tier.Stats),
-		Loads:        make(map[tier.Place]Volume),
+		Loads:        make(map[tier.Place]writeback.Volume),
 		LoadFailed:   make(map[tier.Place]uint64),
-		Written:      s.Written(),
+		Written:      s.writers.Written(),
 		Inconsistent: s.index.inconsistent.Load(),
-		Corrupt:      s.count.corrupt.Load(),
-		Recovering:   s.scanning() != 0,
+		Corrupt:      s.writers.Count.Corrupt.Load(),
+		Recovering:   s.levels.scanning() != 0,
 
-		Replaced:      s.count.replaced.Load(),
-		RecoverFailed: s.count.recoverFailed.Load(),
+		Replaced:      s.writers.Count.Replaced.Load(),
+		RecoverFailed: s.recovery.failed.Load(),
 		ClassBytes:    make(map[string]int64),
 		Distrusted:    len(s.distrusted.All()),
 	}
@@ -78,7 +69,7 @@ func (s *operator) Stats() Stats {
 		}
 		st.Tiers[l.place] = t
 		if l.rank > 0 {
-			st.Loads[l.place] = l.loads.load()
+			st.Loads[l.place] = l.loads.Load()
 			st.LoadFailed[l.place] = l.failed.Load()
 		}
 	}

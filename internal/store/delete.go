@@ -8,8 +8,11 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/rs/zerolog"
+
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -19,7 +22,15 @@ import (
 const deleteBatch = 4096
 
 // remover deletes chunks, in every tier, and on the way between them.
-type remover struct{ *dram }
+type remover struct {
+	hot        tier.Hot
+	levels     *levels
+	index      *tierIndex
+	promotions *promotions
+	writers    *writeback.Writers
+	cleared    cleared
+	log        zerolog.Logger
+}
 
 // deletion is what one call deletes, while it runs.
 type deletion struct {
@@ -50,8 +61,11 @@ func deletionOf(ctx context.Context, from tier.Set, ks []key.Key) *deletion {
 	return d
 }
 
-// has reports whether k is deleted.
-func (d *deletion) has(k key.Key) bool {
+// Keys implements writeback.Deletion.
+func (d *deletion) Keys() ([]key.Key, bool) { return d.keys, d.whole }
+
+// Has reports whether k is deleted.
+func (d *deletion) Has(k key.Key) bool {
 	switch {
 	case d.whole:
 		return k.Space == d.space
@@ -101,18 +115,15 @@ func (s *remover) delete(ctx context.Context, d *deletion) error {
 		s.hot.HandedOver() // what is in transit counts as DRAM's
 	}
 	for _, l := range s.levels.below {
-		w := l.writer
 		if !d.from.Has(l.place) {
 			continue
 		}
 		if !d.from.Has(tier.CPU) {
-			defer s.keep(w, s.transit.list(d, &w.queue))()
+			defer s.keep(l.writer, d)()
 		}
-		s.index.syncGone(tier.CPU, explain.Deleted, s.transit.recall(d, &w.queue)...)
-		// Tasks that no worker has taken yet need not be waited for: they will find that
-		// their chunk was deleted, or recalled, or cannot be promoted.
-		if err := w.await(ctx, func() bool { return !w.mu.atWork.touches(d) }); err != nil {
-			errs = append(errs, fmt.Errorf("delete in %s: it is still being written: %w", w.to.place, err))
+		s.index.Sync(tier.CPU, explain.Deleted, l.writer.Recall(d)...)
+		if err := l.writer.AwaitWrites(ctx, d); err != nil {
+			errs = append(errs, fmt.Errorf("delete in %s: it is still being written: %w", l.place, err))
 		}
 	}
 	ks := d.list(s.index)
@@ -131,11 +142,11 @@ func (s *remover) delete(ctx context.Context, d *deletion) error {
 
 // keep has the chunks in transit to the tier, which are about to be deleted there,
 // back in DRAM. They are to be written anew once the result is called.
-func (s *remover) keep(w *writer, rs []tier.Record) (rewrite func()) {
-	rs = slices.DeleteFunc(rs, func(r tier.Record) bool { return !s.readmit(r.Key) })
+func (s *remover) keep(w *writeback.Writer, d *deletion) (rewrite func()) {
+	rs := slices.DeleteFunc(w.InTransit(d), func(r tier.Record) bool { return !s.writers.Readmit(r.Key) })
 	return func() {
 		for _, r := range rs {
-			w.forwarded(r)
+			w.Forward(r)
 		}
 	}
 }
@@ -171,7 +182,7 @@ func (s *remover) deletePart(ctx context.Context, p tier.Place, ks []key.Key) er
 		}
 	}
 	for part := range slices.Chunk(ks, indexBatch) {
-		s.index.clear(p, explain.Deleted, part...)
+		s.index.Clear(p, explain.Deleted, part...)
 	}
 	return nil
 }
@@ -193,8 +204,8 @@ func (s *remover) maybeIn(p tier.Place, ks []key.Key) []key.Key {
 	switch {
 	case p == tier.CPU:
 	case l.shared():
-		absent = func(k key.Key) bool { return s.isLocal(k.Space) }
-	case s.scanned(tier.Of(p)) == nil:
+		absent = func(k key.Key) bool { return s.writers.IsLocal(k.Space) }
+	case s.levels.scanned(tier.Of(p)) == nil:
 		moving := func(k key.Key) bool { return l.Unsettled != nil && l.Unsettled.Unsettled(k) }
 		// A write may land before the look, and an eviction begin behind it.
 		absent = func(k key.Key) bool { return !moving(k) && !l.Resident.Has(k) && !moving(k) }
@@ -262,7 +273,7 @@ func (ps *promotions) fence() fence {
 func (f fence) apply(c *key.Chain, from int, at []uint8) {
 	for _, d := range f {
 		for i := from; i < len(at); i++ {
-			if at[i] != 0 && d.has(c.Key(i)) {
+			if at[i] != 0 && d.Has(c.Key(i)) {
 				at[i] &^= uint8(d.from)
 			}
 		}
@@ -273,7 +284,7 @@ func (f fence) apply(c *key.Chain, from int, at []uint8) {
 func (f fence) before(ks []key.Key, p tier.Place) int {
 	for i, k := range ks {
 		for _, d := range f {
-			if d.from.Has(p) && d.has(k) {
+			if d.from.Has(p) && d.Has(k) {
 				return i
 			}
 		}
@@ -295,10 +306,10 @@ func (s *remover) Purge(ctx context.Context, id key.SpaceID, after string, dry b
 		}
 	}
 	far := s.levels.far()
-	if far == nil || !s.reach(id).Has(far.place) {
+	if far == nil || !s.writers.Reach(id).Has(far.place) {
 		return p, err
 	}
-	found, perr := far.Shared.Purge(ctx, id, after, dry, func(k key.Key) { s.index.clear(far.place, explain.Deleted, k) })
+	found, perr := far.Shared.Purge(ctx, id, after, dry, func(k key.Key) { s.index.Clear(far.place, explain.Deleted, k) })
 	if perr != nil {
 		err = errors.Join(err, fmt.Errorf("purge %s: %w", far.place, perr))
 	}
@@ -308,7 +319,7 @@ func (s *remover) Purge(ctx context.Context, id key.SpaceID, after string, dry b
 
 // purgeKnown is Purge for what the index knows.
 func (s *remover) purgeKnown(ctx context.Context, id key.SpaceID, dry bool) (uint64, error) {
-	if err := s.scanned(tier.All); err != nil {
+	if err := s.levels.scanned(tier.All); err != nil {
 		return 0, err
 	}
 	d := &deletion{from: tier.All, whole: true, space: id}
@@ -320,20 +331,7 @@ func (s *remover) purgeKnown(ctx context.Context, id key.SpaceID, dry bool) (uin
 	if err := s.delete(ctx, d); err != nil {
 		return known, err
 	}
-	return known, s.SyncDisk(ctx)
-}
-
-// SyncDisk has what every tier below that outlives the process has done up to now survive a
-// power failure. To one that is switched off it is a probe.
-func (d *dram) SyncDisk(ctx context.Context) error {
-	for _, l := range d.levels.below {
-		if l.Recoverer != nil {
-			if err := l.writer.sync(ctx); err != nil {
-				return fmt.Errorf("sync %s: %w", l.place, err)
-			}
-		}
-	}
-	return nil
+	return known, s.writers.SyncDisk(ctx)
 }
 
 // DeleteSpace is a purge in one call. It returns how many chunks there were.
@@ -364,11 +362,11 @@ func (s *remover) Clear(ctx context.Context, from tier.Set) (int, error) {
 		}
 	}
 	from = cmp.Or(from, own)
-	if err := s.scanned(from); err != nil {
+	if err := s.levels.scanned(from); err != nil {
 		return 0, fmt.Errorf("clear: %w", err)
 	}
 	if from != tier.All {
-		defer s.cleared.add(from) // last: see flusher.Cleared
+		defer s.cleared.add(from) // last: see Cleared
 	}
 	n := 0
 	for _, id := range s.index.spaces() { // one at a time: the index is locked for one space
@@ -418,7 +416,7 @@ func (c *cleared) reset(times uint64) {
 // it, and that are not written to it again: those that are in DRAM only, and those
 // that a tier without bounds, which evicts nothing, is not known to have. It costs
 // nothing unless there may be some; then it holds the index as Known does.
-func (s *flusher) Cleared() (v Volume) {
+func (s *remover) Cleared() (v writeback.Volume) {
 	from, times := s.cleared.read()
 	if from == 0 {
 		return v
@@ -430,13 +428,13 @@ func (s *flusher) Cleared() (v Volume) {
 		}
 	}
 	for _, id := range s.index.spaces() {
-		in, kept := tier.Of(tier.CPU), kept&s.reach(id)
+		in, kept := tier.Of(tier.CPU), kept&s.writers.Reach(id)
 		if kept != 0 {
 			in = tier.All
 		}
 		for _, k := range s.index.keys(id, in) {
 			if n, is := s.isCleared(k, kept); is {
-				v = v.Plus(Volume{1, uint64(n)})
+				v = v.Plus(writeback.Volume{Chunks: 1, Bytes: uint64(n)})
 			}
 		}
 	}
@@ -448,8 +446,8 @@ func (s *flusher) Cleared() (v Volume) {
 
 // isCleared reports whether k is in DRAM only, though it was written, or not in
 // one of the tiers kept, and how large it is.
-func (s *flusher) isCleared(k key.Key, kept tier.Set) (size uint32, is bool) {
-	at := s.index.where(k)
+func (s *remover) isCleared(k key.Key, kept tier.Set) (size uint32, is bool) {
+	at := s.index.Where(k)
 	e, st := s.hot.Ledger().Find(k)
 	switch {
 	case at == 0 || st == ledger.Resident && e.Dirty:
@@ -459,7 +457,7 @@ func (s *flusher) isCleared(k key.Key, kept tier.Set) (size uint32, is bool) {
 	case kept&^at == 0:
 		return 0, false
 	}
-	return s.sizeOf(k), true
+	return s.levels.sizeOf(k), true
 }
 
 // clear is Clear for one space.

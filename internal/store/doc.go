@@ -1,10 +1,11 @@
-// Package store makes one store of the tiers: index, lookup, promotion,
-// write-behind and demotion.
+// Package store makes one store of the tiers: index, lookup, promotion, leases and
+// deletion.
 //
 // It never imports a tier; see package tier for what one is. It owns the index of
-// all known chunks, the chunks in flight and in transit, and one level struct for
+// all known chunks, the chunks in flight, and one level struct for
 // each tier, which has the tier's roles, its queue of loads, its speed, its
-// counters and its writer. A tier that is added is one level more.
+// counters and its writer. A tier that is added is one level more. What leaves DRAM for the
+// tiers below is package writeback's.
 //
 // # Locks
 //
@@ -13,20 +14,19 @@
 //
 //	a hand-over (cpu.Tier.handing) -> each of the following
 //	index (index.mu)  ->  a tier's ledger, transit
-//	writer (queue.mu) ->  a tier's ledger, transit
+//	writer (its mu)   ->  a tier's ledger, transit
 //	promotions        ->  the hot tier's ledger
 //
-// The turn of stores that wait for room (turns) comes before all of these. It is held
+// The turn of stores that wait for room (writeback) comes before all of these. It is held
 // while victims are written, and nothing that ends a write takes it.
 //
 // The mutexes of the index, a writer and the promotions are never held
-// together; those of transit, boost, a speedometer and a budget are leaves. Tiers
+// together; those of transit, boost and a speedometer are leaves. Tiers
 // are the truth about their entries and never call back; the index follows them
-// by way of index.sync.
+// by way of index.Sync.
 //
 // # Buffers
 //
 // A payload is an arena.Block. A Ref is an entry of the hot tier that its owner
-// holds, with one reference of its block. A chunk in transit has the reference of
-// its victim, which the write task owns until the write has ended.
+// holds, with one reference of its block.
 package store

@@ -6,7 +6,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/key"
@@ -17,26 +16,26 @@ import (
 // is called with the index's lock held, so that the log has the order of the index.
 // A nil journal notes nothing.
 type journal struct {
-	log        *events.Log
+	log        *index.Log
 	hot        tier.Hot
 	tree       *index.Tree
 	distrusted *stale.Distrusted
 	was        []uint8 // scratch of before
 }
 
-func newJournal(o *Options, d *dram) *journal {
+func newJournal(o *Options, tree *index.Tree) *journal {
 	if o.Events == nil {
 		return nil
 	}
-	return &journal{log: o.Events, hot: o.Hot, tree: d.index.mu.tree, distrusted: d.distrusted}
+	return &journal{log: o.Events, hot: o.Hot, tree: tree, distrusted: o.Distrusted}
 }
 
 // kind is what the log says of a chunk that is there: no lookup finds one of a distrusted space.
-func (j *journal) kind(id key.SpaceID) events.Kind {
+func (j *journal) kind(id key.SpaceID) index.ChangeKind {
 	if j.distrusted.Has(id) {
-		return events.Removed
+		return index.Removed
 	}
-	return events.Stored
+	return index.Stored
 }
 
 // at is where the index has k before a change.
@@ -69,7 +68,7 @@ func (j *journal) added(c *key.Chain, from, to int, p tier.Place, was []uint8) {
 	}
 	for i := from; i < to; i++ {
 		if !tier.Set(was[i-from]).Has(p) {
-			j.log.Note(events.Change{Kind: j.kind(c.Space), Place: uint8(p), Tokens: c.Tokens[i], Key: c.Key(i), Parent: c.Parent(i)})
+			j.log.Note(index.Change{Kind: j.kind(c.Space), Place: uint8(p), Tokens: c.Tokens[i], Key: c.Key(i), Parent: c.Parent(i)})
 		}
 	}
 }
@@ -80,7 +79,7 @@ func (j *journal) claimed(p tier.Place, k key.Key, tokens uint32, was tier.Set) 
 	if j == nil || was.Has(p) {
 		return
 	}
-	c := events.Change{Kind: j.kind(k.Space), Place: uint8(p), Tokens: tokens, Key: k}
+	c := index.Change{Kind: j.kind(k.Space), Place: uint8(p), Tokens: tokens, Key: k}
 	c.Parent, _ = j.tree.Parent(k.Space, k.Hash)
 	j.log.Note(c)
 }
@@ -92,14 +91,14 @@ func (j *journal) changed(k key.Key, p tier.Place, was, now tier.Set) {
 	case now.Has(p):
 		j.log.Note(j.stored(k, p))
 	default:
-		j.log.Note(events.Change{Kind: events.Removed, Place: uint8(p), Key: k})
+		j.log.Note(index.Change{Kind: index.Removed, Place: uint8(p), Key: k})
 	}
 }
 
 // stored is the change of a chunk of which only the key is at hand. DRAM knows the
 // number of its tokens, if it has it too.
-func (j *journal) stored(k key.Key, p tier.Place) events.Change {
-	c := events.Change{Kind: j.kind(k.Space), Place: uint8(p), Key: k}
+func (j *journal) stored(k key.Key, p tier.Place) index.Change {
+	c := index.Change{Kind: j.kind(k.Space), Place: uint8(p), Key: k}
 	c.Parent, _ = j.tree.Parent(k.Space, k.Hash)
 	if e, _ := j.hot.Ledger().Find(k); e.Key == k {
 		c.Tokens = tier.HotRecord(e, 0).Tokens
@@ -108,7 +107,7 @@ func (j *journal) stored(k key.Key, p tier.Place) events.Change {
 }
 
 // contents calls do for each tier that has one of the chunks, indexBatch at most.
-func (x *tierIndex) contents(ks []key.Key, do func(events.Change)) {
+func (x *tierIndex) contents(ks []key.Key, do func(index.Change)) {
 	x.lock()
 	defer x.mu.Unlock()
 	for _, k := range ks {

@@ -6,14 +6,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // told reads all that was noted in the log so far.
-func (r *rig) told() (all []events.Change) {
+func (r *rig) told() (all []index.Change) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = r.log.Run(ctx, r.announceAll) })
@@ -32,21 +32,21 @@ func (r *rig) told() (all []events.Change) {
 }
 
 // fold is what a reader of the changes takes to be there.
-func fold(t *testing.T, changes []events.Change) map[key.Key]tier.Set {
+func fold(t *testing.T, changes []index.Change) map[key.Key]tier.Set {
 	t.Helper()
 	at := make(map[key.Key]tier.Set)
 	for i, c := range changes {
 		was, p := at[c.Key], tier.Place(c.Place)
 		switch c.Kind {
-		case events.Stored:
+		case index.Stored:
 			at[c.Key] |= tier.Of(p)
-		case events.Removed:
+		case index.Removed:
 			at[c.Key] &^= tier.Of(p)
 		default:
 			clear(at)
 			continue
 		}
-		if at[c.Key] == was && c.Kind == events.Stored {
+		if at[c.Key] == was && c.Kind == index.Stored {
 			t.Errorf("change %d says nothing new: %+v", i, c)
 		}
 	}
@@ -57,7 +57,7 @@ func fold(t *testing.T, changes []events.Change) map[key.Key]tier.Set {
 // of which a snapshot has nothing.
 func (r *rig) checkEvents() {
 	r.t.Helper()
-	distrusted := func(c events.Change) bool { return r.Distrusted().Has(c.Key.Space) }
+	distrusted := func(c index.Change) bool { return r.Distrusted().Has(c.Key.Space) }
 	at := fold(r.t, slices.DeleteFunc(r.told(), distrusted))
 	for k := range r.seen {
 		if r.Distrusted().Has(k.Space) {
@@ -68,7 +68,7 @@ func (r *rig) checkEvents() {
 		}
 	}
 	now := make(map[key.Key]tier.Set)
-	err := r.Contents(context.Background(), func(list []events.Change) error {
+	err := r.Contents(context.Background(), func(list []index.Change) error {
 		for _, c := range list {
 			now[c.Key] |= tier.Of(tier.Place(c.Place))
 		}
@@ -92,7 +92,7 @@ func TestEventsOfOnePrompt(t *testing.T) {
 	r := newRig(t, options{})
 	c := r.putChain(1, 3)
 	r.flush()
-	var cpu, disk []events.Change
+	var cpu, disk []index.Change
 	for _, e := range r.told() {
 		if tier.Place(e.Place) == tier.CPU {
 			cpu = append(cpu, e)
@@ -100,13 +100,13 @@ func TestEventsOfOnePrompt(t *testing.T) {
 			disk = append(disk, e)
 		}
 	}
-	for name, list := range map[string][]events.Change{"DRAM": cpu, "the disk": disk} {
+	for name, list := range map[string][]index.Change{"DRAM": cpu, "the disk": disk} {
 		if len(list) != 3 {
 			t.Fatalf("%d events of %s: %+v", len(list), name, list)
 		}
 		for _, e := range list {
 			i := position(c, e.Key)
-			if e.Kind != events.Stored || e.Parent != c.Parent(i) || e.Tokens != c.Tokens[i] {
+			if e.Kind != index.Stored || e.Parent != c.Parent(i) || e.Tokens != c.Tokens[i] {
 				t.Errorf("%s, chunk %d: %+v", name, i, e)
 			}
 		}
@@ -141,7 +141,7 @@ func TestContentsInOrder(t *testing.T) {
 	}
 	r.flush()
 	told := make(map[key.Key]tier.Set)
-	err := r.Contents(t.Context(), func(list []events.Change) error {
+	err := r.Contents(t.Context(), func(list []index.Change) error {
 		for _, c := range list {
 			parent, is := want[c.Key]
 			above := key.Key{Space: c.Key.Space, Hash: parent}
@@ -162,7 +162,7 @@ func TestContentsInOrder(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := r.Contents(gone, func([]events.Change) error { return nil }); err == nil {
+	if err := r.Contents(gone, func([]index.Change) error { return nil }); err == nil {
 		t.Error("it goes on though nobody waits for it")
 	}
 }

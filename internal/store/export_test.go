@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -12,17 +13,17 @@ const SettleBatch = indexBatch
 
 // Where is what the index says of one chunk.
 func (s *Store) Where(k key.Key) tier.Set {
-	return s.index.where(k)
+	return s.index.Where(k)
 }
 
 // Settle has the index ask a tier.
-func (s *Store) Settle(p tier.Place, k key.Key) { s.index.sync(p, k) }
+func (s *Store) Settle(p tier.Place, k key.Key) { s.index.Sync(p, explain.Evicted, k) }
 
 // DropVictim is what the Store does with what leaves DRAM.
-func (s *Store) DropVictim(v tier.Victim) bool { return s.demote(v) }
+func (s *Store) DropVictim(v tier.Victim) bool { return s.Writers.Demote(v) }
 
 // Scanned reports whether all that an earlier process left is known.
-func (s *Store) Scanned() bool { return s.scanned(tier.All) == nil }
+func (s *Store) Scanned() bool { return s.levels.scanned(tier.All) == nil }
 
 // HoldUp calls do while nothing can come up to DRAM, or back.
 func (s *Store) HoldUp(do func()) {
@@ -34,7 +35,7 @@ func (s *Store) HoldUp(do func()) {
 // Recall is what a deletion does about keys on their way down.
 func (s *Store) Recall(ks []key.Key) {
 	for _, l := range s.levels.below {
-		s.transit.recall(deletionOf(context.Background(), tier.All, ks), &l.writer.queue)
+		l.writer.Recall(deletionOf(context.Background(), tier.All, ks))
 	}
 }
 
@@ -47,16 +48,3 @@ func (s *Store) Kinships() int {
 
 // Marked reports whether the chunks of full have a mark for those of space.
 func (s *Store) Marked(full, space key.SpaceID) bool { return s.index.mark(full, space) != 0 }
-
-// Turns returns the bytes that stores in turns want, the bytes of stores that have entered,
-// and the bytes of victims on their way out of DRAM.
-func (s *Store) Turns() (wanted, entered, demoting int64) {
-	return s.turns.wanted.Load(), s.turns.entered.Load(), s.demotingBytes.Load()
-}
-
-// HoldWrites has chunks wait until DRAM evicts them, as over tiers that stay full.
-func (s *Store) HoldWrites() {
-	for _, l := range s.levels.below {
-		l.writer.when.full.Store(true)
-	}
-}

@@ -9,18 +9,31 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stale"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
 // filler takes chunks from clients.
 type filler struct {
-	lookups
-	planning *planning
-	remover  *remover
+	hot        tier.Hot
+	levels     *levels
+	index      *tierIndex
+	lookups    *lookups
+	planning   *planning
+	remover    *remover
+	writers    *writeback.Writers
+	ages       *stale.Book
+	distrusted *stale.Distrusted
+	absences   *absences
+	heat       *explain.Heat
+	log        zerolog.Logger
 }
 
 // GrantStatus is the answer to one chunk of a Reserve.
@@ -72,7 +85,7 @@ func (s *filler) Reserve(ctx context.Context, want Reservation, c *key.Chain, fr
 	defer sc.give()
 	s.locateEach(ctx, c, from, sc.at)
 	if n := roomOf(sizes, sc.at[from:to]); n > 0 && want.Wait && !want.Free && s.writesVictims(c.Space) {
-		waited, leave, err := s.enterTurn(ctx, &want, n)
+		waited, leave, err := s.writers.Enter(ctx, want.Owner, want.Try, n)
 		switch {
 		case err == nil:
 			defer leave()
@@ -100,12 +113,12 @@ func (s *filler) awaitWriter(ctx context.Context, try bool) error {
 	}
 	nearest := s.levels.below[0]
 	if try {
-		if s.scanning() != 0 || !nearest.writer.hasCaughtUp() {
+		if s.levels.scanning() != 0 || !nearest.writer.HasCaughtUp() {
 			return fmt.Errorf("reserve: %w", tier.ErrMustWait)
 		}
 		return nil
 	}
-	if err := nearest.writer.caughtUp(ctx); err != nil {
+	if err := nearest.writer.CaughtUp(ctx); err != nil {
 		return fmt.Errorf("reserve: %s is behind: %w: %w", nearest.place, tier.ErrNoSpace, err)
 	}
 	return nil
@@ -113,14 +126,14 @@ func (s *filler) awaitWriter(ctx context.Context, try bool) error {
 
 // writesVictims reports whether what DRAM evicts of a space is mostly to be written
 // first.
-func (d *dram) writesVictims(id key.SpaceID) bool {
-	w := d.nearest(id)
-	return w != nil && w.when.holds()
+func (s *filler) writesVictims(id key.SpaceID) bool {
+	w := s.writers.Nearest(id)
+	return w != nil && w.Holds()
 }
 
 // locateEach is locate that also looks at each chunk behind those that are known.
 func (s *filler) locateEach(ctx context.Context, c *key.Chain, from int, at []uint8) {
-	s.index.matchEach(c, s.locate(c, from, at), len(at), at)
+	s.index.matchEach(c, s.lookups.locate(c, from, at), len(at), at)
 }
 
 // roomOf is what the chunks that are in no tier take in the arena, by at; nil: all.
@@ -135,7 +148,7 @@ func roomOf(sizes []uint32, at []uint8) (n int64) {
 
 // reserve is Reserve for chunks of which at says where they are.
 func (s *filler) reserve(ctx context.Context, want Reservation, c *key.Chain, from int, sizes []uint32, at []uint8, grants []Grant) (int, error) {
-	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Try: want.Try, Patient: want.Wait || want.Patient, Writing: s.writing, Drop: s.demote}
+	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Try: want.Try, Patient: want.Wait || want.Patient, Writing: s.writers.SetOut, Drop: s.writers.Demote}
 	for n, size := range sizes {
 		i := from + n
 		if at[i] != 0 {
@@ -146,7 +159,7 @@ func (s *filler) reserve(ctx context.Context, want Reservation, c *key.Chain, fr
 			s.absences.refused(c.Key(i), ErrNotAdmitted)
 			return n, fmt.Errorf("reserve chunk %d: %w", i, ErrNotAdmitted)
 		}
-		f.Record = recordAt(c, i, size)
+		f.Record = tier.RecordAt(c, i, size)
 		f.Force, f.Free = want.Force, want.Free
 		ref, st, err := s.hot.Reserve(ctx, f)
 		if err != nil {
@@ -184,8 +197,8 @@ func (s *filler) Commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 	for i, r := range refs {
 		if distrusted {
 			stored[i] = false
-		} else if stored[i] = !s.isBelow(c.Key(from + i)); !stored[i] {
-			s.reveal(recordAt(c, from+i, uint32(r.Block.Len())))
+		} else if stored[i] = !s.writers.IsBelow(c.Key(from + i)); !stored[i] {
+			s.reveal(tier.RecordAt(c, from+i, uint32(r.Block.Len())))
 		} else {
 			s.storedUnasked(c.Key(from+i), r.Block.Sum())
 		}
@@ -206,7 +219,7 @@ func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 		n := runOf(stored[i:])
 		if stored[i] {
 			s.ages.Stored(c.Space, c.Hashes[from+i:from+i+n], maxAge) // before anything can find them
-			s.hot.Publish(refs[i:i+n], s.nearest(c.Space) != nil, false)
+			s.hot.Publish(refs[i:i+n], s.writers.Nearest(c.Space) != nil, false)
 		} else {
 			s.hot.Abort(refs[i : i+n])
 		}
@@ -217,21 +230,21 @@ func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 	for i, k := range ks {
 		if stored[i] {
 			came += uint64(sc.sizes[i])
-			s.absences.log.Taken(k)
+			s.absences.departed.Taken(k)
 			s.index.retained(tier.CPU, k, sc.sizes[i])
 		}
 	}
 	s.absences.rivals.Came(uint8(tier.CPU), c.Space, came)
 	// A chunk that was evicted between the two steps must not stay in the index.
-	s.index.sync(tier.CPU, ks...)
+	s.index.Sync(tier.CPU, explain.Evicted, ks...)
 	for _, l := range s.levels.below {
-		l.writer.committed(c, from, sc.sizes)
+		l.writer.Committed(c, from, sc.sizes)
 	}
-	s.turns.forget(roomOf(sc.sizes, nil))
+	s.writers.Came(roomOf(sc.sizes, nil))
 	if to > from && !c.Alone {
 		s.heat.Stored(c.Key(to - 1))
 	}
-	s.filled()
+	s.writers.Filled()
 }
 
 // runOf is how many of the first values are equal.
@@ -254,12 +267,16 @@ func (s *filler) reject(ctx context.Context, wait bool, c *key.Chain, from int, 
 	if !slices.ContainsFunc(grants, isGranted) {
 		return len(grants), nil
 	}
-	scanning := s.scanning() // before the index: what a scan brings is there before it ends
+	scanning := s.levels.scanning() // before the index: what a scan brings is there before it ends
 	s.hot.HandedOver()
 	for i, g := range grants {
-		if k := c.Key(from + i); isGranted(g) && (s.transit.has(k) || s.isBelow(k)) {
+		k := c.Key(from + i)
+		if !isGranted(g) {
+			continue
+		}
+		if _, moving := s.writers.InTransit(k); moving || s.writers.IsBelow(k) {
 			s.exists(&grants[i])
-			s.reveal(recordAt(c, from+i, 0))
+			s.reveal(tier.RecordAt(c, from+i, 0))
 		}
 	}
 	for _, l := range s.levels.below {
@@ -289,8 +306,8 @@ func (s *filler) exists(g *Grant) {
 // reveal has the index follow tiers that were ahead of it.
 func (s *filler) reveal(r tier.Record) {
 	for _, l := range s.levels.below {
-		if s.holds(l.place, r.Key) && !s.index.has(l.place, r.Key) {
-			s.index.insert(l.place, []tier.Record{r})
+		if l.has(r.Key) && !s.index.Where(r.Key).Has(l.place) {
+			s.index.Insert(l.place, []tier.Record{r})
 		}
 	}
 }
@@ -340,7 +357,7 @@ func (s *filler) rejectUnscanned(ctx context.Context, of *level, wait bool, c *k
 // untold is the checksums of chunks stored while a tier could not be
 // asked: should it turn out to have other bytes under such a key, those
 // are the older ones, and go. It is empty once a scan has come to its end. At
-// most maxRetry are remembered.
+// most maxUntold are remembered.
 type untold struct {
 	mu struct {
 		sync.Mutex
@@ -348,13 +365,15 @@ type untold struct {
 	}
 }
 
+const maxUntold = 1 << 18
+
 func (u *untold) add(k key.Key, sum uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.mu.sums == nil {
 		u.mu.sums = make(map[key.Key]uint64)
 	}
-	if len(u.mu.sums) < maxRetry {
+	if len(u.mu.sums) < maxUntold {
 		u.mu.sums[k] = sum
 	}
 }
@@ -379,7 +398,7 @@ func (r *recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Recor
 	var ks []key.Key
 	for i := range recs {
 		k := recs[i].Key
-		if sum, ok := l.scan.untold.sum(k); ok && l.writer.hasOther(k, sum) {
+		if sum, ok := l.scan.untold.sum(k); ok && l.writer.HasOther(k, sum) {
 			ks = append(ks, k)
 		}
 	}
@@ -389,8 +408,8 @@ func (r *recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Recor
 	if err := l.tier.Delete(ctx, ks); err != nil {
 		r.log.Error().Err(err).Stringer("tier", l.place).Msg("chunks that were stored anew while the tier could not be asked stay there with their old bytes")
 	}
-	r.count.replaced.Add(uint64(len(ks)))
-	r.index.syncGone(l.place, explain.Gap, ks...)
+	r.writers.Count.Replaced.Add(uint64(len(ks)))
+	r.index.Sync(l.place, explain.Gap, ks...)
 }
 
 // Open reserves room for n bytes that no chain knows. They get their key only
@@ -401,7 +420,7 @@ func (r *recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Recor
 func (s *filler) Open(ctx context.Context, o ledger.Owner, k key.Key, n int, wait bool) (tier.Ref, error) {
 	ref, st, err := s.hot.Reserve(ctx, tier.Fill{
 		Record: tier.Record{Key: k, Tokens: 1, Size: uint32(n)},
-		Owner:  o, Class: ledger.Lease, Wait: wait, Writing: s.writing, Drop: s.demote,
+		Owner:  o, Class: ledger.Lease, Wait: wait, Writing: s.writers.SetOut, Drop: s.writers.Demote,
 	})
 	if err != nil {
 		return tier.Ref{}, fmt.Errorf("open: %w", err)

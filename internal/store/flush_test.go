@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -21,9 +21,9 @@ func TestFlushWaitsForVictims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		r := newRig(t, options{
-			write:  store.WriteOptions{Workers: 1},
-			limits: ledger.Limits{Unwritten: 4 * size},
-			hook:   tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
+			workers: 1,
+			limits:  ledger.Limits{Unwritten: 4 * size},
+			hook:    tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
 		})
 		r.putChain(1, 1)
 		synctest.Wait() // in the disk's hands
@@ -68,14 +68,14 @@ func TestKept(t *testing.T) {
 		synctest.Wait() // two have failed once; a chunk that fails three times is offered no more
 		r.flush()
 		for told, want := range map[uint64]uint64{0: 2, 1: 1, 2: 0, 3: 0} {
-			reason, v := r.Unflushed(store.Volume{Chunks: told, Bytes: told * size})
-			if v != (store.Volume{Chunks: want, Bytes: want * size}) || want > 0 && reason != "dropped_before" {
+			reason, v := r.Writers.Unflushed(writeback.Volume{Chunks: told, Bytes: told * size})
+			if v != (writeback.Volume{Chunks: want, Bytes: want * size}) || want > 0 && reason != "dropped_before" {
 				t.Errorf("where %d were told of: %q, %v; want %d chunks", told, reason, v, want)
 			}
 		}
 		broken.Store(false)
 		r.flush()
-		if reason, v := r.Unflushed(store.Volume{}); v.Chunks != 0 {
+		if reason, v := r.Writers.Unflushed(writeback.Volume{}); v.Chunks != 0 {
 			t.Errorf("with everything on disk: %q, %v", reason, v)
 		}
 	})
@@ -90,7 +90,7 @@ func TestCleared(t *testing.T) {
 		want := func(when string, n uint64) {
 			t.Helper()
 			r.flush()
-			if v := r.Cleared(); v != (store.Volume{Chunks: n, Bytes: n * size}) {
+			if v := r.Cleared(); v != (writeback.Volume{Chunks: n, Bytes: n * size}) {
 				t.Errorf("%s: %v are in DRAM only; want %d chunks", when, v, n)
 			}
 		}
@@ -124,7 +124,7 @@ func TestClearedFarAway(t *testing.T) {
 		want := func(when string, n uint64) {
 			t.Helper()
 			r.flush()
-			if v := r.Cleared(); v != (store.Volume{Chunks: n, Bytes: n * size}) {
+			if v := r.Cleared(); v != (writeback.Volume{Chunks: n, Bytes: n * size}) {
 				t.Errorf("%s: %v are not in the remote tier; want %d chunks", when, v, n)
 			}
 		}
@@ -155,10 +155,10 @@ func TestFlush(t *testing.T) {
 		r.putChain(1, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := r.Flush(ctx, false); !errors.Is(err, context.DeadlineExceeded) {
+		if err := r.Writers.Flush(ctx, false); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a flush that may not wait: %v", err)
 		}
-		if err := r.Flush(t.Context(), true); err != nil {
+		if err := r.Writers.Flush(t.Context(), true); err != nil {
 			t.Error(err)
 		}
 		r.wantWritten(1, nil)
@@ -178,11 +178,11 @@ func TestStopWithWorkLeft(t *testing.T) {
 		synctest.Wait()
 		r.end()
 		r.end = func() {}
-		w := r.Written()[tier.Disk]
-		if n := w.Dropped[store.DropStopped].Chunks; n == 0 || w.Written.Chunks != 0 {
+		w := r.Writers.Written()[tier.Disk]
+		if n := w.Dropped[writeback.DropStopped].Chunks; n == 0 || w.Written.Chunks != 0 {
 			t.Errorf("written %d, stopped %d; want none and some", w.Written.Chunks, n)
 		}
-		if err := r.Flush(t.Context(), false); w.Waiting > 0 && !errors.Is(err, tier.ErrClosed) {
+		if err := r.Writers.Flush(t.Context(), false); w.Waiting > 0 && !errors.Is(err, tier.ErrClosed) {
 			t.Errorf("a flush after the end: %v", err)
 		}
 		r.evict() // victims have nowhere to go
@@ -194,7 +194,7 @@ func TestDeleteSpaceDuringWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		r := newRig(t, options{
-			mode: held, write: store.WriteOptions{Workers: 1},
+			mode: held, workers: 1,
 			hook: tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
 		})
 		c, other := r.putChain(1, 3), r.putChain(2, 1)
@@ -246,7 +246,7 @@ func TestDeleteDuringWrite(t *testing.T) {
 					mode = held
 				}
 				r := newRig(t, options{
-					mode: mode, write: store.WriteOptions{Workers: 1},
+					mode: mode, workers: 1,
 					hook: tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
 				})
 				c := r.putChain(1, 3)

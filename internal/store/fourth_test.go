@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -15,7 +16,7 @@ import (
 const fourth = tier.Remote + 1
 
 // newFour is a rig whose tiers below DRAM are disk, a fourth one, and remote.
-func newFour(t *testing.T, mode writing, disk, toy, remote *tiertest.Memory) *rig {
+func newFour(t *testing.T, mode writeback.When, disk, toy, remote *tiertest.Memory) *rig {
 	t.Helper()
 	return newRig(t, options{
 		mode: mode, disk: disk,
@@ -38,7 +39,7 @@ func (r *rig) lose(p tier.Place, from *tiertest.Memory, c *key.Chain) {
 // A fourth tier is stacked without a change of the store: a stored chunk reaches
 // it, comes up from it, is deleted there, and is found again by the next process.
 func TestFourthTier(t *testing.T) {
-	for _, mode := range []writing{through, held} {
+	for _, mode := range []writeback.When{through, held} {
 		const n = 8
 		toy := tiertest.NewMemory("toy", 64*mib)
 		synctest.Test(t, func(t *testing.T) {

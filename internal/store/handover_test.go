@@ -13,6 +13,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -42,7 +43,7 @@ func (r *rig) evictSlowly(gate <-chan struct{}, left func()) {
 func leaving(t *testing.T) (r *rig, c *key.Chain, gate, evicted chan struct{}) {
 	gate, evicted = make(chan struct{}), make(chan struct{})
 	out := make(chan struct{})
-	r = newRig(t, options{mode: held, write: store.WriteOptions{Workers: 1}})
+	r = newRig(t, options{mode: held, workers: 1})
 	c = r.putChain(1, 2)
 	go func() {
 		defer close(evicted)
@@ -228,7 +229,7 @@ func TestDeleteDuringLateLoad(t *testing.T) {
 // take the second one's chunk back.
 func TestStoreAgainWhileWritten(t *testing.T) {
 	for name, late := range map[string]bool{"before the write": false, "after the write": true} {
-		for kind, mode := range map[string]writing{"an entry": through, "a victim": held} {
+		for kind, mode := range map[string]writeback.When{"an entry": through, "a victim": held} {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					gate := make(chan struct{})

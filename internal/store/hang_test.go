@@ -9,7 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -38,8 +38,8 @@ func TestStackOverAHangingDisk(t *testing.T) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		w := r.Written()[tier.Disk]
-		if w.Dropped[store.DropTierOff].Chunks == 0 {
+		w := r.Writers.Written()[tier.Disk]
+		if w.Dropped[writeback.DropTierOff].Chunks == 0 {
 			t.Errorf("dropped %v; want some because the tier was off", w.Dropped)
 		}
 		if m, err := r.Match(t.Context(), tiertest.Chain(100, 4), tier.All); err != nil || m.Chunks != 0 {
@@ -51,7 +51,7 @@ func TestStackOverAHangingDisk(t *testing.T) {
 			put()
 			time.Sleep(time.Second)
 		}
-		if after := r.Written()[tier.Disk]; after.Written.Chunks < w.Written.Chunks+60 {
+		if after := r.Writers.Written()[tier.Disk]; after.Written.Chunks < w.Written.Chunks+60 {
 			t.Errorf("%d chunks were written before, %d after the disk came back", w.Written.Chunks, after.Written.Chunks)
 		}
 		if r.Stats().Tiers[tier.Disk].Off {

@@ -37,7 +37,7 @@ func TestHoldings(t *testing.T) {
 		r.see(branch)
 		local := tiertest.Chain(9, 1)
 		local.Space[0]++
-		r.KeepLocal(local.Space)
+		r.Writers.KeepLocal(local.Space)
 		r.put(local, 0, 1, size)
 		r.putChain(3, 2)
 		r.flush()

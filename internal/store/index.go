@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/index"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -23,9 +24,8 @@ const indexBatch = 256
 // Each method takes the lock once, but for sync and clear, which take it once
 // for indexBatch keys.
 type tierIndex struct {
-	levels *levels
-	// holds asks a bounded tier whether it has k. Memory only.
-	holds        func(p tier.Place, k key.Key) bool
+	levels       *levels
+	writers      *writeback.Writers
 	retainer     Retainer      // nil: nothing is retained
 	inconsistent atomic.Uint64 // claims about the parents of chunks that contradicted earlier ones
 	journal      *journal      // nil: no events
@@ -39,6 +39,22 @@ type tierIndex struct {
 		bounds *index.Boundaries // of hybrid models
 		kin    kin
 	}
+}
+
+func newIndex(o *Options, ls *levels, absences *absences, chunks int) *tierIndex {
+	x := &tierIndex{levels: ls, absences: absences}
+	x.mu.tree, x.mu.bounds = index.NewTree(), index.NewBoundaries(chunks)
+	x.journal = newJournal(o, x.mu.tree)
+	return x
+}
+
+// holds asks a bounded tier whether it has k; of DRAM also the chunks in transit count.
+// Memory only.
+func (x *tierIndex) holds(p tier.Place, k key.Key) bool {
+	if p == tier.CPU {
+		return x.writers.Has(k)
+	}
+	return x.levels.at[p].has(k)
 }
 
 // lock takes the lock.
@@ -60,16 +76,13 @@ func (x *tierIndex) pass() {
 	}
 }
 
-// where is the tiers that are known to have k.
-func (x *tierIndex) where(k key.Key) tier.Set {
+// Where is the tiers that are known to have k.
+func (x *tierIndex) Where(k key.Key) tier.Set {
 	x.lock()
 	defer x.mu.Unlock()
 	at, _ := x.mu.tree.Get(k.Space, k.Hash)
 	return tier.Set(at)
 }
-
-// has reports whether p is known to have k.
-func (x *tierIndex) has(p tier.Place, k key.Key) bool { return x.where(k).Has(p) }
 
 // count is how many of ks, indexBatch at most, some tier has.
 func (x *tierIndex) count(ks []key.Key) (n int) {
@@ -187,27 +200,24 @@ func (x *tierIndex) some(from, to int, fn func(i int)) {
 	}
 }
 
-// sync brings the index's bit of p for each key in line with what the tier
-// holds now. A chunk that it does not hold was evicted.
-func (x *tierIndex) sync(p tier.Place, ks ...key.Key) { x.syncGone(p, explain.Evicted, ks...) }
-
-// syncGone is sync where a chunk that the tier does not hold has left for another reason.
-func (x *tierIndex) syncGone(p tier.Place, why explain.Reason, ks ...key.Key) {
+// Sync brings the index's bit of p for each key in line with what the tier
+// holds now. A chunk that it does not hold has left for the reason.
+func (x *tierIndex) Sync(p tier.Place, why explain.Reason, ks ...key.Key) {
 	x.each(0, len(ks), func(i int) { x.set(ks[i], p, x.holds(p, ks[i]), why) })
 }
 
-// clear notes that a tier turned out not to have ks; one with bounds is asked.
-func (x *tierIndex) clear(p tier.Place, why explain.Reason, ks ...key.Key) {
+// Clear notes that a tier turned out not to have ks; one with bounds is asked.
+func (x *tierIndex) Clear(p tier.Place, why explain.Reason, ks ...key.Key) {
 	if x.levels.at[p].Resident != nil {
-		x.syncGone(p, why, ks...)
+		x.Sync(p, why, ks...)
 		return
 	}
 	x.each(0, len(ks), func(i int) { x.set(ks[i], p, false, why) })
 }
 
-// insert is sync for entries, indexBatch at most, that the index may not know
+// Insert is Sync for entries, indexBatch at most, that the index may not know
 // (any more).
-func (x *tierIndex) insert(p tier.Place, recs []tier.Record) {
+func (x *tierIndex) Insert(p tier.Place, recs []tier.Record) {
 	x.insertAll(p, recs)
 	for i := range recs {
 		x.retained(p, recs[i].Key, recs[i].Size)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -252,7 +253,7 @@ func TestFirstCopyStays(t *testing.T) {
 // Bytes that a disk did not tell of when others were stored under their key do
 // not come back after those.
 func TestStoredComesAfterUntold(t *testing.T) {
-	for name, mode := range map[string]writing{"through": through, "held": held} {
+	for name, mode := range map[string]writeback.When{"through": through, "held": held} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, options{mode: mode})

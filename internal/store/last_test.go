@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -32,7 +32,7 @@ func TestFlushLastWritesTheMostValuableFirst(t *testing.T) {
 			puts = append(puts, call.Keys[0])
 			return tierfault.Fault{Delay: time.Second}
 		}
-		r := newRig(t, options{hook: slow, mode: held, write: store.WriteOptions{Workers: 1}})
+		r := newRig(t, options{hook: slow, mode: held, workers: 1})
 		old, hot, tail, young := r.putChain(1, 3), r.putChain(2, 3), r.putChain(3, 3), r.putChain(4, 3)
 		r.Touch(hot, 0, 3)
 		r.Touch(hot, 0, 1)
@@ -44,9 +44,9 @@ func TestFlushLastWritesTheMostValuableFirst(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(len(want))*time.Second+time.Second/2)
 		defer cancel()
-		left := r.FlushLast(ctx)
+		left := r.Writers.FlushLast(ctx)
 		lacks := uint64(4*3 - len(want))
-		if got := left[tier.Disk]; got.Volume != (store.Volume{Chunks: lacks, Bytes: lacks * size}) || !errors.Is(got.Err, context.DeadlineExceeded) {
+		if got := left[tier.Disk]; got.Volume != (writeback.Volume{Chunks: lacks, Bytes: lacks * size}) || !errors.Is(got.Err, context.DeadlineExceeded) {
 			t.Errorf("it says that %+v is left; want %d chunks", left, lacks)
 		}
 		mu.Lock()
@@ -55,7 +55,7 @@ func TestFlushLastWritesTheMostValuableFirst(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("written in the order\n%x, want\n%x", got, want)
 		}
-		if left := r.FlushLast(t.Context()); len(left) > 0 {
+		if left := r.Writers.FlushLast(t.Context()); len(left) > 0 {
 			t.Errorf("with time enough it leaves %+v", left)
 		}
 		for _, c := range []*key.Chain{old, hot, tail, young} {
@@ -83,8 +83,8 @@ func TestFlushLastOfTwoTiers(t *testing.T) {
 			c := r.putChain(1, 5)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			left := r.FlushLast(ctx)
-			if v := left[hangs]; len(left) != 1 || v.Volume != (store.Volume{Chunks: 5, Bytes: 5 * size}) || v.Err == nil {
+			left := r.Writers.FlushLast(ctx)
+			if v := left[hangs]; len(left) != 1 || v.Volume != (writeback.Volume{Chunks: 5, Bytes: 5 * size}) || v.Err == nil {
 				t.Errorf("%s hangs: %+v is left", hangs, left)
 			}
 			if hangs == tier.Remote {
@@ -111,13 +111,13 @@ func TestFlushLastWritesWhatWasMissed(t *testing.T) {
 		}})
 		c := r.putChain(1, 4)
 		synctest.Wait()
-		if left := r.FlushLast(t.Context()); left[tier.Disk].Chunks != 4 {
+		if left := r.Writers.FlushLast(t.Context()); left[tier.Disk].Chunks != 4 {
 			t.Errorf("of 4 chunks that a broken disk lacks it says %+v", left)
 		}
 		mu.Lock()
 		broken = false
 		mu.Unlock()
-		if left := r.FlushLast(t.Context()); len(left) > 0 {
+		if left := r.Writers.FlushLast(t.Context()); len(left) > 0 {
 			t.Errorf("left: %+v", left)
 		}
 		for i := range 4 {

@@ -5,15 +5,28 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/rs/zerolog"
+
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stale"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
 // leases holds chunks that are in DRAM for clients, and checks a sample of them.
 type leases struct {
-	*dram
-	verify sampler
+	hot        tier.Hot
+	levels     *levels
+	index      *tierIndex
+	lookups    *lookups
+	writers    *writeback.Writers
+	ages       *stale.Book
+	distrusted *stale.Distrusted
+	heat       *explain.Heat // of the ends of prompts
+	log        zerolog.Logger
+	verify     sampler
 }
 
 // NewOwner registers a client.
@@ -39,7 +52,7 @@ func (l *leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to in
 	l.ages.Each(c.Space, c.Hashes[from:to], func(i int) { to = min(to, from+i) })
 	ks := sc.chain(c, from, to)
 	n, err := l.hot.Hold(o, cl, ks, refs)
-	for n < len(ks) && err == nil && l.readmit(ks[n]) {
+	for n < len(ks) && err == nil && l.writers.Readmit(ks[n]) {
 		var more int
 		if more, err = l.hot.Hold(o, cl, ks[n:], refs[n:]); more == 0 {
 			break
@@ -47,12 +60,12 @@ func (l *leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to in
 		n += more
 	}
 	if n < len(ks) && err == nil {
-		l.index.sync(tier.CPU, ks[n]) // the index believed it was there
+		l.index.Sync(tier.CPU, explain.Evicted, ks[n]) // the index believed it was there
 	}
 	if cl == ledger.Lease {
 		n = l.verified(o, cl, ks, refs[:n])
 		for _, below := range l.levels.below {
-			below.writer.touched(c, from, refs[:n])
+			below.writer.Touched(c, from, refs[:n])
 		}
 	}
 	return n, err
@@ -71,7 +84,7 @@ func (l *leases) verified(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []
 			continue
 		}
 		l.log.Error().Hex("hash", ks[i].Hash[:]).Msg("a chunk in DRAM no longer has its checksum; it is dropped and recomputed")
-		l.dropCorrupt(context.Background(), ks[i])
+		l.writers.DropCorrupt(context.Background(), ks[i])
 		l.hot.Release(o, cl, refs[i:])
 		return i
 	}
@@ -162,7 +175,7 @@ func (l *leases) HoldSingles(s *Singles, o ledger.Owner, c *key.Chain, from int,
 	alone.Alone = true
 	sc := borrow(c.Len())
 	defer sc.give()
-	lookups{l.dram}.locate(&alone, from, sc.at)
+	l.lookups.locate(&alone, from, sc.at)
 	mask := tier.Set(0)
 	for _, level := range l.levels.all {
 		if level.Bounded != nil {

@@ -2,10 +2,12 @@ package store
 
 import (
 	"cmp"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -37,16 +39,24 @@ type level struct {
 	scan   scan
 
 	// What follows is of tiers below DRAM only.
-	writer *writer
+	writer *writeback.Writer
 	turns  *tier.Queue  // who loads next
 	usual  atomic.Int64 // bytes of the last chunk that was promoted
 	speed  speedometer
-	loads  volume // promoted to DRAM
+	loads  writeback.Counter // promoted to DRAM
 	failed atomic.Uint64
 }
 
 // shared reports whether others use the tier too: it is none of this machine.
 func (l *level) shared() bool { return l.Shared != nil || l.Resident == nil }
+
+// has reports whether a tier with bounds has k.
+func (l *level) has(k key.Key) bool { return l.Resident != nil && l.Resident.Has(k) }
+
+// target is the tier for its writer.
+func (l *level) target() writeback.Tier {
+	return writeback.Tier{Roles: l.Roles, Tier: l.tier, Place: l.place, Scanning: l.scan.running.Load, KnowsLoss: l.knowsLoss}
+}
 
 // openings is how often the tier was opened, 1 if it is once for all.
 func (l *level) openings() uint64 {
@@ -94,6 +104,14 @@ func newLevels(hot tier.Hot, below []Below) *levels {
 		}
 	}
 	return ls
+}
+
+// targets is the tiers below DRAM for their writers.
+func (ls *levels) targets() (out []writeback.Tier) {
+	for _, l := range ls.below {
+		out = append(out, l.target())
+	}
+	return out
 }
 
 // add puts a tier behind all others.
@@ -189,4 +207,59 @@ func (ls *levels) needed(told []index.Need) {
 func (ls *levels) behind(p tier.Place, set tier.Set) bool {
 	q, ok := ls.nearestOf(set)
 	return ok && ls.at[p].rank > ls.at[q].rank
+}
+
+// scanned is an error while a tier of a set may have what the index does not know.
+func (ls *levels) scanned(in tier.Set) error {
+	if p, ok := ls.nearestOf(ls.unscanned(in)); ok {
+		return fmt.Errorf("the %s tier is still being scanned; try again when it is ready: %w", p, tier.ErrOff)
+	}
+	return nil
+}
+
+// unscanned is the tiers of a set of which no scan has come to its end yet.
+func (ls *levels) unscanned(in tier.Set) (out tier.Set) {
+	for _, l := range ls.below {
+		if in.Has(l.place) && l.scan.unknown.Load() {
+			out |= tier.Of(l.place)
+		}
+	}
+	return out
+}
+
+// scanning is the tiers that are being scanned for the first time.
+func (ls *levels) scanning() (in tier.Set) {
+	for _, l := range ls.below {
+		if l.scan.running.Load() {
+			in |= tier.Of(l.place)
+		}
+	}
+	return in
+}
+
+// ownScanned is an error while what an earlier process left in the tiers of this machine
+// is not all known.
+func (ls *levels) ownScanned() error {
+	own := tier.Set(0)
+	for _, l := range ls.all {
+		if !l.shared() {
+			own |= tier.Of(l.place)
+		}
+	}
+	return ls.scanned(own)
+}
+
+// sizeOf is how large a chunk is; 0 where no tier of this machine can say at once.
+func (ls *levels) sizeOf(k key.Key) uint32 {
+	if e, st := ls.hot.Ledger().Find(k); st == ledger.Resident {
+		return e.Size
+	}
+	for _, l := range ls.below {
+		if l.Summed != nil {
+			if _, size, known := l.Summed.Sum(k); known {
+				return size
+			}
+		}
+	}
+	return 0
 }

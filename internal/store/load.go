@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,9 +8,10 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stale"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -31,19 +31,21 @@ import (
 // lets go when each has its own lease. Without that the chunk could be evicted
 // between the two, for a lease may be refused.
 type loader struct {
-	*dram
-	leases *leases
+	hot        tier.Hot
+	levels     *levels
+	index      *tierIndex
+	leases     *leases
+	writers    *writeback.Writers
+	promotions *promotions
+	ages       *stale.Book
+	distrusted *stale.Distrusted
+	rivals     *explain.Rivals
+
 	flight tier.Flights[key.Key, *promoted]
 	boost  boost
 	loaded func(from tier.Place, took time.Duration) // nil: not wanted
 
 	roomWait time.Duration
-}
-
-func newLoader(d *dram, leases *leases, o *Options) *loader {
-	l := &loader{dram: d, leases: leases, loaded: o.Loaded, roomWait: cmp.Or(o.RoomWait, defaultRoomWait)}
-	l.flight.Joined, l.flight.Clone, l.flight.Discard = base.Queued, (*promoted).share, l.release
-	return l
 }
 
 // Wait returns when no load is under way any more. Those that no request waits
@@ -55,9 +57,9 @@ func (l *loader) Wait() { l.flight.Wait() }
 // are published.
 func (l *loader) LoadRoom() int64 {
 	if limit := ledger.LimitOf(l.hot.Ledger(), ledger.Load); limit > 0 {
-		return min(limit, l.room)
+		return min(limit, l.hot.Stats().CapacityBytes)
 	}
-	return l.room
+	return l.hot.Stats().CapacityBytes
 }
 
 // promoted is a chunk that was just promoted. The daemon holds it, once, until
@@ -83,7 +85,7 @@ func (p *promoted) share() *promoted {
 // release ends the share of one request, and with the last one the hold.
 func (l *loader) release(p *promoted) {
 	if p.users.Add(-1) == 0 {
-		l.unhold(p.ref)
+		l.writers.Unhold(p.ref)
 	}
 }
 
@@ -119,7 +121,7 @@ func (l *loader) Load(ctx context.Context, by Requester, c *key.Chain, i int, se
 		return refs[0], tier.CPU, refusedLoad(err)
 	}
 	start := time.Now()
-	p, err := l.promote(ctx, by, recordAt(c, i, 0), search)
+	p, err := l.promote(ctx, by, tier.RecordAt(c, i, 0), search)
 	if err != nil {
 		return tier.Ref{}, 0, err
 	}
@@ -139,7 +141,7 @@ func (l *loader) Load(ctx context.Context, by Requester, c *key.Chain, i int, se
 // tier: none, from DRAM, if the chunk is there already. It ends with ctx.
 func (l *loader) Warm(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (int64, tier.Place, error) {
 	by.Idle = true
-	p, err := l.promote(ctx, by, recordAt(c, i, 0), search)
+	p, err := l.promote(ctx, by, tier.RecordAt(c, i, 0), search)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -176,7 +178,7 @@ var errOver = fmt.Errorf("it is older than it may become: %w", tier.ErrNotFound)
 // promoteNearest promotes a chunk from the nearest tier that gives it. A tier that
 // fails passes the turn to the next; the last error is told.
 func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record, search tier.Set) (*promoted, error) {
-	if ref, ok := l.hold(r.Key); ok {
+	if ref, ok := l.writers.Hold(r.Key); ok {
 		return newPromoted(ref, tier.CPU), nil // another load was faster
 	}
 	err := fmt.Errorf("load: %w", tier.ErrNotFound)
@@ -186,7 +188,7 @@ func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record
 	case l.ages.Over(r.Key):
 		return nil, fmt.Errorf("load: %w", errOver)
 	}
-	search &= l.reach(r.Key.Space) & l.index.where(r.Key)
+	search &= l.writers.Reach(r.Key.Space) & l.index.Where(r.Key)
 	for _, from := range l.levels.below {
 		if !search.Has(from.place) {
 			continue
@@ -196,7 +198,7 @@ func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record
 			return newPromoted(ref, from.place), nil
 		}
 		if errors.Is(err, errTaken) {
-			if ref, ok := l.hold(r.Key); ok {
+			if ref, ok := l.writers.Hold(r.Key); ok {
 				return newPromoted(ref, tier.CPU), nil // the client that filled it was done in time
 			}
 			return nil, err // no tier's fault, and none would fare better
@@ -205,7 +207,7 @@ func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record
 			continue // the deletion tells the index
 		}
 		if errors.Is(err, tier.ErrNotFound) || errors.Is(err, tier.ErrCorrupt) {
-			l.index.clear(from.place, lossOf(err), r.Key)
+			l.index.Clear(from.place, lossOf(err), r.Key)
 		}
 		from.failed.Add(1)
 	}
@@ -237,14 +239,14 @@ func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, f
 		return tier.Ref{}, &LoadError{Place: from.place, Err: err}
 	}
 	r.Size = uint32(room.ref.Block.Len())
-	l.index.insert(tier.CPU, []tier.Record{r})
-	l.absences.rivals.Came(uint8(tier.CPU), r.Key.Space, uint64(r.Size))
+	l.index.Insert(tier.CPU, []tier.Record{r})
+	l.rivals.Came(uint8(tier.CPU), r.Key.Space, uint64(r.Size))
 	for _, nearer := range l.levels.below[:from.rank-1] {
-		nearer.writer.promoted(r)
+		nearer.writer.Promoted(r)
 	}
-	from.loads.add(r.Size)
-	l.turns.forget(arena.RoundUp(int64(r.Size)))
-	l.filled()
+	from.loads.Add(r.Size)
+	l.writers.Came(arena.RoundUp(int64(r.Size)))
+	l.writers.Filled()
 	return room.ref, nil
 }
 
@@ -297,8 +299,8 @@ func (r *loadRoom) Alloc(ctx context.Context, n int) (arena.Block, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.loader.roomWait, errNoRoom)
 	defer cancel()
 	ref, st, err := r.loader.hot.Reserve(ctx, tier.Fill{
-		Record: r.rec, Owner: ledger.Daemon, Class: ledger.Load, Wait: true, Drop: r.loader.demote,
-		For: r.by, Writing: r.loader.writing,
+		Record: r.rec, Owner: ledger.Daemon, Class: ledger.Load, Wait: true, Drop: r.loader.writers.Demote,
+		For: r.by, Writing: r.loader.writers.SetOut,
 	})
 	if err != nil {
 		return arena.Block{}, err
@@ -317,21 +319,24 @@ func (r *loadRoom) abort() {
 	}
 }
 
-// refetch promotes a chunk from one tier for the daemon, if need be when there is
+// fetch promotes a chunk from one tier for a writer, if need be when there is
 // room again.
-func (l *loader) refetch(ctx context.Context, r tier.Record, from *level) (p *promoted, err error) {
+func (l *loader) fetch(ctx context.Context, r tier.Record, from tier.Place) (writeback.Fetched, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.roomWait, errNoRoom)
 	defer cancel()
 	for {
 		released := l.hot.Ledger().Released() // taken before the try, to miss nothing
-		p, err = l.promote(ctx, Requester{Owner: ledger.Daemon, Idle: true}, r, tier.Of(from.place))
-		if !errors.Is(err, tier.ErrNoSpace) {
-			return p, err
+		p, err := l.promote(ctx, Requester{Owner: ledger.Daemon, Idle: true}, r, tier.Of(from))
+		switch {
+		case err == nil:
+			return writeback.Fetched{Ref: p.ref, From: p.from, Release: func() { l.release(p) }}, nil
+		case !errors.Is(err, tier.ErrNoSpace):
+			return writeback.Fetched{}, err
 		}
 		select {
 		case <-released:
 		case <-ctx.Done():
-			return p, err
+			return writeback.Fetched{}, err
 		}
 	}
 }

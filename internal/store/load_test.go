@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -81,7 +82,7 @@ func TestLoad(t *testing.T) {
 		}
 		r.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
 		st := r.Store.Stats()
-		if got, want := st.Loads[tier.Disk], (store.Volume{Chunks: 4, Bytes: 4 * size}); got != want {
+		if got, want := st.Loads[tier.Disk], (writeback.Volume{Chunks: 4, Bytes: 4 * size}); got != want {
 			t.Errorf("loaded %+v; want %+v", got, want)
 		}
 		r.evict()

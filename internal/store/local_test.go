@@ -27,7 +27,7 @@ func TestKeepLocal(t *testing.T) {
 						return tierfault.Fault{}
 					})
 					r := newRig(t, options{mode: mode, remote: struct{ tier.Tier }{far}, lone: lone})
-					r.KeepLocal(c.Space)
+					r.Writers.KeepLocal(c.Space)
 					o := r.NewOwner()
 					defer r.CloseOwner(o)
 					for v := range byte(3) {
@@ -51,7 +51,7 @@ func TestKeepLocal(t *testing.T) {
 					if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil {
 						t.Error(err)
 					}
-					for p, w := range r.Written() {
+					for p, w := range r.Writers.Written() {
 						if len(w.Dropped) > 0 {
 							t.Errorf("dropped on the way to %s: %v", p, w.Dropped)
 						}

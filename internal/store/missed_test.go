@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -29,7 +29,7 @@ func newFarRig(t *testing.T, o options) *farRig {
 // to it again.
 func (r *farRig) want(stored, missed int) {
 	r.t.Helper()
-	w := r.Written()[tier.Remote]
+	w := r.Writers.Written()[tier.Remote]
 	if n := r.far.Stats().Entries; n != int64(stored) || w.Missed != missed {
 		r.t.Errorf("%d chunks are there, %d will be offered again; want %d and %d", n, w.Missed, stored, missed)
 	}
@@ -72,11 +72,11 @@ func TestFlushOffersMissed(t *testing.T) {
 		start := time.Now()
 		r.flush()
 		r.want(0, 20)
-		d := r.Written()[tier.Remote].Dropped
-		if n := d[store.DropTierOff].Plus(d[store.DropFailed]); n.Chunks != 20 {
+		d := r.Writers.Written()[tier.Remote].Dropped
+		if n := d[writeback.DropTierOff].Plus(d[writeback.DropFailed]); n.Chunks != 20 {
 			t.Errorf("%d chunks were dropped; want 20, each once", n.Chunks)
 		}
-		if reason, v := r.Unflushed(store.Volume{}); reason != "dropped_before" || v != (store.Volume{Chunks: 20, Bytes: 20 * size}) {
+		if reason, v := r.Writers.Unflushed(writeback.Volume{}); reason != "dropped_before" || v != (writeback.Volume{Chunks: 20, Bytes: 20 * size}) {
 			t.Errorf("a flush says that %+v are lacking, because of %q", v, reason)
 		}
 		r.trouble.Set(false)
@@ -131,8 +131,8 @@ func TestMissedInVain(t *testing.T) {
 		r.put(c, 0, 4, size)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		r.wantWritten(3, map[store.DropReason]uint64{store.DropFailed: 1})
-		if n := r.Written()[tier.Disk].Missed; n != 0 {
+		r.wantWritten(3, map[writeback.DropReason]uint64{writeback.DropFailed: 1})
+		if n := r.Writers.Written()[tier.Disk].Missed; n != 0 {
 			t.Errorf("%d chunks will be offered again", n)
 		}
 	})

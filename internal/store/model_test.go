@@ -20,6 +20,7 @@ import (
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -39,7 +40,7 @@ const modelSize = 8 * kib
 // before, so that a deleted or replaced payload that comes back is recognized.
 type model struct {
 	*rig
-	mode   writing
+	mode   writeback.When
 	calm   bool // no tier is ever in trouble, and those below are roomy
 	remote *tiertest.Memory
 	chains []*key.Chain
@@ -62,7 +63,7 @@ type certain struct {
 	deletes  int // begun
 }
 
-func newModel(t *testing.T, seed uint64, mode writing, calm bool) *model {
+func newModel(t *testing.T, seed uint64, mode writeback.When, calm bool) *model {
 	m := &model{mode: mode, calm: calm, known: make(map[key.Key]*certain)}
 	m.remote = tiertest.NewMemory("remote", 1<<40)
 	room := int64(40 * modelSize)
@@ -73,7 +74,7 @@ func newModel(t *testing.T, seed uint64, mode writing, calm bool) *model {
 		capacity: 24 * modelSize,
 		verify:   5,
 		mode:     mode,
-		write:    store.WriteOptions{Workers: 3},
+		workers:  3,
 		disk:     tiertest.NewMemory("disk", room),
 		hook:     m.trouble(tier.Disk, seed),
 		breaker:  &tier.BreakerOptions{Failures: 3, Pause: 20 * time.Millisecond, PauseMax: 100 * time.Millisecond, Log: zerolog.Nop()},
@@ -90,7 +91,7 @@ func newModel(t *testing.T, seed uint64, mode writing, calm bool) *model {
 		m.names = append(m.names, c)
 		c.Space = m.names[0].Space
 	}
-	m.KeepLocal(m.names[0].Space)
+	m.Writers.KeepLocal(m.names[0].Space)
 	m.turn = make([]chan struct{}, len(m.names))
 	for i := range m.turn {
 		m.turn[i] = make(chan struct{}, 1)
@@ -337,7 +338,7 @@ func (m *model) step(o ledger.Owner, rnd *rand.Rand) error {
 	case n < 94:
 		m.evict()
 	case n < 96:
-		if err := m.Flush(m.t.Context(), n == 95); !m.allowed(err) {
+		if err := m.Writers.Flush(m.t.Context(), n == 95); !m.allowed(err) {
 			return err
 		}
 	case n < 98 && !m.calm:
@@ -371,9 +372,9 @@ func (m *model) settled() {
 		}
 	}
 	if m.calm {
-		for p, w := range m.Written() {
+		for p, w := range m.Writers.Written() {
 			for why, v := range w.Dropped {
-				if why != store.DropGone { // which also counts what was deleted
+				if why != writeback.DropGone { // which also counts what was deleted
 					m.t.Errorf("%d chunks never reached %s: %s", v.Chunks, p, why)
 				}
 			}
@@ -444,7 +445,7 @@ func (m *model) run(seed uint64) {
 		}
 		workers.Wait()
 		time.Sleep(time.Second) // who was switched off is on again
-		if err := m.Flush(m.t.Context(), true); !m.allowed(err) {
+		if err := m.Writers.Flush(m.t.Context(), true); !m.allowed(err) {
 			m.t.Errorf("flush: %v", err)
 		}
 		m.settled()

@@ -9,6 +9,8 @@ import (
 	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stale"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
@@ -17,16 +19,19 @@ import (
 // planning tells the policies that plan of whole prompts, and asks them which
 // chunks are worth storing.
 type planning struct {
-	*dram
-	planners []tier.Planner // of the bounded tiers, nearest first
-	depths   depths
-	takesAll bool          // there is a tier without bounds
-	training chan struct{} // capacity 1: a policy may have a training due
+	hot        tier.Hot
+	levels     *levels
+	writers    *writeback.Writers
+	distrusted *stale.Distrusted
+	planners   []tier.Planner // of the bounded tiers, nearest first
+	depths     depths
+	takesAll   bool          // there is a tier without bounds
+	training   chan struct{} // capacity 1: a policy may have a training due
 }
 
-func newPlanning(d *dram) *planning {
-	p := &planning{dram: d, training: make(chan struct{}, 1)}
-	for _, l := range d.levels.all {
+func newPlanning(levels *levels, writers *writeback.Writers, distrusted *stale.Distrusted) *planning {
+	p := &planning{hot: levels.hot, levels: levels, writers: writers, distrusted: distrusted, training: make(chan struct{}, 1)}
+	for _, l := range levels.all {
 		if l.Planner != nil {
 			p.planners = append(p.planners, l.Planner)
 		}
@@ -176,7 +181,7 @@ func (s *planning) keepTraining(ctx context.Context) error {
 // has read or stored them. A prompt longer than DRAM then makes room for the rest
 // of itself, and not other prompts: bytes is what one of its chunks takes.
 func (s *planning) Passed(c *key.Chain, from, to int, bytes int64) {
-	if c.Alone || to <= from || int64(c.Len())*bytes <= s.room {
+	if c.Alone || to <= from || int64(c.Len())*bytes <= s.hot.Stats().CapacityBytes {
 		return
 	}
 	s.hot.Ledger().Pass(c.Space, c.Hashes[from:to])
@@ -246,12 +251,12 @@ type Retainer interface {
 
 // RetainBy has the store ask r of each chunk that comes to be in a tier. Call it
 // before Run.
-func (d *dram) RetainBy(r Retainer) { d.index.retainer = r }
+func (s *Store) RetainBy(r Retainer) { s.index.retainer = r }
 
 // Claim says which chunks of a space are claimed, in each tier that has them; see
 // ledger.Claim.
-func (d *dram) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
-	for _, l := range d.levels.all {
+func (s *planning) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
+	for _, l := range s.levels.all {
 		if l.Bounded != nil {
 			ledger.Claim(l.Bounded.Ledger(), space, hs, claimed)
 		}
@@ -260,11 +265,11 @@ func (d *dram) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
 
 // SizesOf is the payload bytes of chunks from..to of c, as far as a bounded tier has
 // them, and else 0.
-func (d *dram) SizesOf(c *key.Chain, from, to int) []int64 {
+func (s *planning) SizesOf(c *key.Chain, from, to int) []int64 {
 	sizes := make([]int64, to-from)
 	for i := range sizes {
 		k := c.Key(from + i)
-		for _, l := range d.levels.all {
+		for _, l := range s.levels.all {
 			if l.Bounded == nil {
 				continue
 			}
@@ -280,7 +285,7 @@ func (d *dram) SizesOf(c *key.Chain, from, to int) []int64 {
 // Cool lets the chunks that are a chain's alone go from DRAM first, retained or not.
 // They stay where a tier below has them. It does nothing where there is no such tier.
 func (s *planning) Cool(c *key.Chain) {
-	if s.nearest(c.Space) == nil {
+	if s.writers.Nearest(c.Space) == nil {
 		return
 	}
 	s.eachPrompt(c, func(hs []key.Hash) { ledger.Cool(s.hot.Ledger(), c.Space, hs) })

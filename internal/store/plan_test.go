@@ -12,6 +12,7 @@ import (
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
@@ -153,7 +154,7 @@ func TestDiskDecidesForItself(t *testing.T) {
 		p.want(false, c, 3, 4)
 		r.put(c, 0, 8, size)
 		synctest.Wait()
-		r.wantWritten(3, map[store.DropReason]uint64{store.DropNotWorth: 5})
+		r.wantWritten(3, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
 
 		p.want(true, c, 3, 4)
 		refs := make([]tier.Ref, 8)
@@ -162,7 +163,7 @@ func TestDiskDecidesForItself(t *testing.T) {
 		}
 		r.Release(ledger.Daemon, ledger.Lease, refs)
 		synctest.Wait()
-		r.wantWritten(8, map[store.DropReason]uint64{store.DropNotWorth: 5})
+		r.wantWritten(8, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
 
 		own := tiertest.Chain(2, 2) // nobody wants it
 		r.see(own)
@@ -173,7 +174,7 @@ func TestDiskDecidesForItself(t *testing.T) {
 		}
 		commit(r.Store, own, 0, fill(own, 0, grants))
 		synctest.Wait()
-		r.wantWritten(10, map[store.DropReason]uint64{store.DropNotWorth: 5})
+		r.wantWritten(10, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
 		r.wantOnDisk(own, 1)
 	})
 }
@@ -207,22 +208,22 @@ func TestFlushIsForced(t *testing.T) {
 		p.want(true, c, 0, 3)
 		r.put(c, 0, 8, size)
 		synctest.Wait()
-		r.wantWritten(3, map[store.DropReason]uint64{store.DropNotWorth: 5})
-		if left := r.FlushLast(t.Context()); len(left) > 0 {
+		r.wantWritten(3, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
+		if left := r.Writers.FlushLast(t.Context()); len(left) > 0 {
 			t.Errorf("a daemon that ends leaves %+v", left)
 		}
-		r.wantWritten(3, map[store.DropReason]uint64{store.DropNotWorth: 5})
+		r.wantWritten(3, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
 		p.want(true, c, 3, 4)
-		if left := r.FlushLast(t.Context()); len(left) > 0 {
+		if left := r.Writers.FlushLast(t.Context()); len(left) > 0 {
 			t.Errorf("a daemon that ends leaves %+v", left)
 		}
-		r.wantWritten(4, map[store.DropReason]uint64{store.DropNotWorth: 5})
+		r.wantWritten(4, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
 		r.flush()
-		r.wantWritten(8, map[store.DropReason]uint64{store.DropNotWorth: 5})
+		r.wantWritten(8, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
 		for i := range 8 {
 			r.wantOnDisk(c, i)
 		}
-		if reason, v := r.Unflushed(store.Volume{}); v.Chunks != 0 {
+		if reason, v := r.Writers.Unflushed(writeback.Volume{}); v.Chunks != 0 {
 			t.Errorf("%d chunks are in DRAM only: %s", v.Chunks, reason)
 		}
 		own := r.putChain(2, 2) // written by the flush that begins at once
@@ -272,7 +273,7 @@ func TestUnwantedIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := tiertest.NewMemory("remote", 64*mib)
 		r, p := newSlow(t, options{
-			mode: held, write: store.WriteOptions{Workers: 1},
+			mode: held, workers: 1,
 			remote: struct{ tier.Tier }{far},
 		})
 		a, b := tiertest.Chain(1, 1), tiertest.Chain(2, 1)
@@ -299,7 +300,7 @@ func TestUnwantedIsDeleted(t *testing.T) {
 func TestUsedWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, p := newSlow(t, options{
-			write: store.WriteOptions{Workers: 1},
+			workers: 1,
 		})
 		p.all = true
 		c := tiertest.Chain(1, 20)
@@ -318,7 +319,7 @@ func TestUsedWhileItWaits(t *testing.T) {
 			use()
 		}
 		synctest.Wait()
-		if n := r.Written()[tier.Disk].Waiting; n > 20 {
+		if n := r.Writers.Written()[tier.Disk].Waiting; n > 20 {
 			t.Errorf("%d of 20 chunks wait", n)
 		}
 		close(p.gate)
@@ -327,6 +328,6 @@ func TestUsedWhileItWaits(t *testing.T) {
 			use()
 			synctest.Wait()
 		}
-		r.wantWritten(18, map[store.DropReason]uint64{store.DropNotWorth: 2})
+		r.wantWritten(18, map[writeback.DropReason]uint64{writeback.DropNotWorth: 2})
 	})
 }

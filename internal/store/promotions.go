@@ -130,7 +130,7 @@ func (ps *promotions) refuse(d *deletion) (end func()) {
 }
 
 // hit reports whether d deletes the chunk in flight.
-func (p *promotion) hit(d *deletion) bool { return d.from.Has(p.from) && d.has(p.key) }
+func (p *promotion) hit(d *deletion) bool { return d.from.Has(p.from) && d.Has(p.key) }
 
 // boost is priority inheritance: a chunk that idle work is about to load, and a
 // client waits for, is loaded in the turn of the client. Its mutex is a leaf.

@@ -72,12 +72,7 @@ func ruleOf(quotas []Quota, model string) (q Quota, bounded int) {
 }
 
 // KeepQuotas has chunks evicted where a quota is exceeded, or a high watermark.
-func (s *operator) KeepQuotas() {
-	s.filled()
-	for _, l := range s.levels.below {
-		l.writer.filled()
-	}
-}
+func (s *operator) KeepQuotas() { s.writers.KeepWatermarks() }
 
 // SetQuotas replaces the quotas while the store runs. models names the models of
 // the spaces that are known; others are under no quota until they are opened

@@ -7,7 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -34,11 +37,17 @@ func (s *scan) begin() {
 }
 
 // recovery fills the index from the tiers that outlive the process.
-type recovery struct{ *dram }
+type recovery struct {
+	levels  *levels
+	index   *tierIndex
+	writers *writeback.Writers
+	failed  atomic.Uint64
+	log     zerolog.Logger
+}
 
 // Ready reports whether what an earlier process left has been found, or could
 // not be: the store then serves without it.
-func (r *recovery) Ready() bool { return r.scanning() == 0 }
+func (r *recovery) Ready() bool { return r.levels.scanning() == 0 }
 
 // recover fills the index from one tier. A tier that cannot be scanned costs hits
 // and no more: that is logged as an error and tried again, and everything else
@@ -69,7 +78,7 @@ func (r *recovery) recover(ctx context.Context, l *level) error {
 			}
 			continue
 		}
-		r.count.recoverFailed.Add(1)
+		r.failed.Add(1)
 		r.log.Error().Err(err).Stringer("again_in", pause).Msgf("the %s tier could not be scanned; the daemon serves without what is on it", l.place)
 		if base.Sleep(ctx, pause) != nil {
 			return ctx.Err()
@@ -85,9 +94,7 @@ func (r *recovery) recovered(l *level, n int, opening uint64) {
 	l.scan.untold.reset()
 	l.scan.running.Store(false) // last: nothing is refused for want of a scan once the store is ready
 	r.log.Info().Int("chunks", n).Msgf("%s tier recovered", l.place)
-	for _, below := range r.levels.below {
-		below.writer.filled() // a smaller capacity, or other watermarks
-	}
+	r.writers.KeepWatermarks() // a smaller capacity, or other watermarks
 }
 
 // awaitLoss returns when the tier has been lost and opened again. It is false
@@ -113,7 +120,7 @@ func (r *recovery) syncAll(l *level) {
 	for _, id := range r.index.spaces() {
 		gone := slices.DeleteFunc(r.index.keys(id, tier.Of(l.place)), l.Resident.Has)
 		if len(gone) > 0 {
-			l.writer.writeAgain("the tier has lost chunks since it was open last", gone)
+			l.writer.WriteAgain("the tier has lost chunks since it was open last", gone)
 		}
 	}
 }
@@ -121,14 +128,10 @@ func (r *recovery) syncAll(l *level) {
 // attachAll is attach for any number of records.
 func (r *recovery) attachAll(ctx context.Context, l *level, recs []tier.Record) {
 	for part := range slices.Chunk(recs, indexBatch) {
-		r.index.insert(l.place, part)
+		r.index.Insert(l.place, part)
 		r.dropOutlived(ctx, l, part)
 	}
 }
-
-// Stay has victims of DRAM that are not written below yet stay in DRAM when Run ends, for
-// a process that goes on with it. Call it before Run's context ends.
-func (d *dram) Stay() { d.staying.Store(true) }
 
 // Adopt takes up what an earlier process has left in DRAM, which the tier has already:
 // the index knows it from then on, and the writers have what the tiers below lack. Call
@@ -140,7 +143,7 @@ func (r *recovery) Adopt(list []tier.Resumed) {
 		for i := range part {
 			recs = append(recs, part[i].Record)
 		}
-		r.index.insert(tier.CPU, recs)
+		r.index.Insert(tier.CPU, recs)
 		for _, l := range r.levels.below {
 			r.adoptBelow(l, part)
 		}
@@ -154,28 +157,18 @@ func (r *recovery) adoptBelow(l *level, part []tier.Resumed) {
 	for i := range part {
 		e := &part[i]
 		lacks := !e.Below.Has(l.place)
-		if l.writer == r.nearest(e.Key.Space) {
+		if l.writer == r.writers.Nearest(e.Key.Space) {
 			lacks = e.Dirty
 		}
 		switch {
+		case lacks && l.writer.Takes(e.Key.Space):
+			rec := e.Record
+			rec.Sum = 0 // the block has it
+			l.writer.Add(rec)
 		case lacks:
-			adopt(&l.writer.queue, e)
 		case l.Resident == nil: // others are scanned
 			there = append(there, e.Record)
 		}
 	}
-	r.index.insert(l.place, there)
-}
-
-// adopt has a writer take up a chunk of DRAM that its tier lacks.
-func adopt(q *queue, e *tier.Resumed) {
-	if !q.takes(e.Key.Space) {
-		return
-	}
-	r := e.Record
-	r.Sum = 0 // the block has it
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.mu.backlog.add(r, q.mu.flushes.gen, q.when.clock())
-	q.more()
+	r.index.Insert(l.place, there)
 }

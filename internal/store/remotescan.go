@@ -14,11 +14,11 @@ import (
 // while the known part is being loaded. Find is called once; Reach and Found
 // from any goroutine.
 type RemoteScan struct {
-	lookups
-	far   *level
-	chain *key.Chain
-	mask  tier.Set
-	begin int // chunks of the chain known before
+	lookups *lookups
+	far     *level
+	chain   *key.Chain
+	mask    tier.Set
+	begin   int // chunks of the chain known before
 
 	found atomic.Int64 // chunks of the chain known now, from its start
 	mu    struct {
@@ -32,8 +32,8 @@ type RemoteScan struct {
 // ScanRemote returns nil if nothing of c can be there from chunk next on: there is no shared
 // tier in the search range, or it said a moment ago that it does not have that chunk. An
 // error says that the tier is switched off, so that it cannot be asked.
-func (l lookups) ScanRemote(c *key.Chain, next int, search tier.Set) (*RemoteScan, error) {
-	far, mask := l.levels.far(), search&l.reach(c.Space)
+func (l *lookups) ScanRemote(c *key.Chain, next int, search tier.Set) (*RemoteScan, error) {
+	far, mask := l.levels.far(), search&l.writers.Reach(c.Space)
 	switch {
 	case l.distrusted.Has(c.Space), far == nil || !mask.Has(far.place) || next >= c.Len() || far.Shared.Absent(c.Key(next)):
 		return nil, nil
@@ -60,7 +60,7 @@ func (r *RemoteScan) Find(ctx context.Context) {
 		from := at
 		n, err := r.far.Shared.Find(ctx, ks, func(n int) { r.add(from, from+n) })
 		if err != nil {
-			r.log.Debug().Err(err).Stringer("tier", r.far.place).Msg("a shared tier does not say what it has")
+			r.lookups.log.Debug().Err(err).Stringer("tier", r.far.place).Msg("a shared tier does not say what it has")
 			r.fail(err)
 			return
 		}
@@ -78,7 +78,7 @@ func (r *RemoteScan) Find(ctx context.Context) {
 
 // add notes in the index that chunks from..to are there.
 func (r *RemoteScan) add(from, to int) {
-	r.index.add(r.chain, from, to, r.far.place)
+	r.lookups.index.add(r.chain, from, to, r.far.place)
 	r.reach(to)
 }
 
@@ -86,7 +86,7 @@ func (r *RemoteScan) add(from, to int) {
 func (r *RemoteScan) advance(at int) int {
 	sc := borrow(r.chain.Len())
 	defer sc.give()
-	known := r.locate(r.chain, 0, sc.at)
+	known := r.lookups.locate(r.chain, 0, sc.at)
 	for at < known && tier.Set(sc.at[at])&r.mask != 0 {
 		at++
 	}

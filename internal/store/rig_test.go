@@ -13,9 +13,10 @@ import (
 
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 	"github.com/kvstored/kvstored/tier"
@@ -36,8 +37,8 @@ type options struct {
 	capacity int64 // of DRAM; 0 = 4 MiB
 	entries  int   // of DRAM at most; 0 = as many as come
 	limits   ledger.Limits
-	mode     writing
-	write    store.WriteOptions
+	mode     writeback.When
+	workers  int // that write to a tier; 0: as usual
 	verify   int
 	perDay   int64            // written to the disk
 	disk     *tiertest.Memory // nil: a new one of 64 MiB
@@ -56,16 +57,13 @@ type options struct {
 	loaded   func(tier.Place, time.Duration)
 }
 
-// writing is when chunks are written.
-type writing uint8
-
 const (
-	through writing = iota // right after their commit
-	held                   // when DRAM evicts them
-	auto                   // as through, or held while the disk is full
+	through = writeback.AtCommit
+	held    = writeback.AtEviction
+	auto    = writeback.WhileRoom
 )
 
-var modes = map[string]writing{"through": through, "held": held, "auto": auto}
+var modes = map[string]writeback.When{"through": through, "held": held, "auto": auto}
 
 // rig is a Store over a DRAM tier and tiers in plain memory. When its test
 // ends it must be at rest: nothing held, no block without an entry, and the
@@ -78,7 +76,7 @@ type rig struct {
 	disk  *tiertest.Memory
 	below tier.Tier // disk as the store sees it
 	more  []store.Below
-	log   *events.Log
+	log   *index.Log
 	end   func()
 
 	mu   sync.Mutex
@@ -98,10 +96,9 @@ func newRig(t *testing.T, o options) *rig {
 	}
 	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: o.limits, Entries: o.entries})
 	r := &rig{t: t, arena: a, more: o.more, seen: make(map[key.Key]bool), end: func() {}}
-	r.log = events.New(1, events.Options{Pending: 1 << 30, Batches: 1 << 30, Changes: 1 << 30})
+	r.log = index.NewLog(1, index.LogOptions{Pending: 1 << 30, Batches: 1 << 30, Changes: 1 << 30})
 	r.hot = cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	so := store.Options{Hot: r.hot, Write: o.write, Settings: store.Settings{VerifyHits: o.verify, DiskBytesPerDay: o.perDay}, Quotas: o.quotas, Events: r.log, Loaded: o.loaded, Log: zerolog.Nop()}
-	so.Write.Auto = o.mode == auto
+	so := store.Options{Hot: r.hot, When: o.mode, Workers: o.workers, Settings: store.Settings{VerifyHits: o.verify, DiskBytesPerDay: o.perDay}, Quotas: o.quotas, Events: r.log, Loaded: o.loaded, Log: zerolog.Nop()}
 	if o.hot != nil {
 		so.Hot = o.hot(r.hot)
 	}
@@ -127,9 +124,6 @@ func newRig(t *testing.T, o options) *rig {
 	}
 	so.Below = append(so.Below, o.more...)
 	r.Store = store.New(so)
-	if o.mode == held {
-		r.HoldWrites()
-	}
 	if !o.idle {
 		r.start()
 	}
@@ -274,7 +268,7 @@ func (r *rig) putChain(seed uint64, n int) *key.Chain {
 // flush writes everything below.
 func (r *rig) flush() {
 	r.t.Helper()
-	if err := r.Flush(context.Background(), false); err != nil {
+	if err := r.Writers.Flush(context.Background(), false); err != nil {
 		r.t.Fatalf("flush: %v", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/events"
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/stale"
@@ -94,16 +93,16 @@ func (s *operator) Announce(ctx context.Context, only *key.SpaceID) error {
 // Contents calls visit with all that the tiers are known to have, a few hundred
 // chunks at a time and a chunk before those that follow it. What changes meanwhile
 // may be in it or not: the log has it. The slice is valid until visit returns.
-func (s *operator) Contents(ctx context.Context, visit func([]events.Change) error) error {
+func (s *operator) Contents(ctx context.Context, visit func([]index.Change) error) error {
 	t, err := s.index.tour(ctx, nil)
 	if err != nil {
 		return err
 	}
-	var list []events.Change
+	var list []index.Change
 	return t.visit(ctx, func(ks []key.Key) error {
 		list = list[:0]
-		s.index.contents(ks, func(c events.Change) { list = append(list, c) })
-		return visit(slices.DeleteFunc(list, func(c events.Change) bool { return c.Kind == events.Removed })) // of a distrusted space
+		s.index.contents(ks, func(c index.Change) { list = append(list, c) })
+		return visit(slices.DeleteFunc(list, func(c index.Change) bool { return c.Kind == index.Removed })) // of a distrusted space
 	})
 }
 

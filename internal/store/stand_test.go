@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -67,7 +68,7 @@ func TestPromptLongerThanDRAM(t *testing.T) {
 	}
 }
 
-func storeAndReadLong(t *testing.T, mode writing) {
+func storeAndReadLong(t *testing.T, mode writeback.When) {
 	r := newRig(t, options{limits: usual, mode: mode, disk: tiertest.NewMemory("disk", 1<<40), hook: func(c tierfault.Call) tierfault.Fault {
 		if c.Op == tierfault.Recover {
 			return tierfault.Fault{} // time stands still while the rig waits for it
@@ -83,7 +84,7 @@ func storeAndReadLong(t *testing.T, mode writing) {
 	}
 	r.flush()
 	if m := r.match(c); m.Chunks != c.Len() || r.hot.Has(c.Key(0)) {
-		t.Logf("%+v", r.Written())
+		t.Logf("%+v", r.Writers.Written())
 		t.Errorf("%d of %d chunks are stored; the first is in DRAM: %t", m.Chunks, c.Len(), r.hot.Has(c.Key(0)))
 	}
 	for range 2 {

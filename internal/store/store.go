@@ -9,21 +9,26 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/index"
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stale"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 )
 
 // Options of a Store.
 type Options struct {
 	Hot        tier.Hot
-	Below      []Below // the tiers below DRAM, nearest first
-	Write      WriteOptions
+	Below      []Below           // the tiers below DRAM, nearest first
+	When       writeback.When    // chunks are written below
+	Workers    int               // writes at a time per tier; 0 = as usual
 	Quotas     []Quota           // the tiers were given those of Bounded
 	Ages       *stale.Book       // the same that the tiers have; nil: a new one
 	Distrusted *stale.Distrusted // spaces of which everything is a miss; nil: a new one
 	Settings                     // the first ones; see Store.Set
-	Events     *events.Log       // is told what the tiers come to have and lose; nil: off
+	Events     *index.Log        // is told what the tiers come to have and lose; nil: off
 	// Loaded is told how long a chunk that a client waited for took from a tier below to
 	// its lease in DRAM. Nil: not wanted. It must not block.
 	Loaded func(from tier.Place, took time.Duration)
@@ -36,51 +41,88 @@ type Options struct {
 // known chunk. It is safe for concurrent use. The tiers stay their owner's
 // to close.
 //
-// It is the sum of its parts, each of which has one concern and shares the rest
-// with the others by way of dram:
+// It is the sum of its parts, each of which has one concern:
 //
 //	lookups   how much of a prompt there is          Match, MatchAll, ScanRemote
 //	leases    what clients hold in DRAM               Hold, Release, Touch
 //	loader    from a tier below to DRAM               Load, Warm
 //	filler    from a client to DRAM                   Reserve, Commit, Replace
-//	writer    from DRAM to one tier below, behind     one for each level
-//	flusher   until all is written                    Flush, FlushLast
+//	Writers   from DRAM to the tiers below, behind    Flush, FlushLast
+//	uploader  to the tier that others use too         Upload, Holdings
 //	remover   out of every tier                       Delete, Clear, Purge
 //	planning  what the policies are told              Observe, Admit, Passed
 //	recovery  what an earlier process has left        Ready
 //	operator  questions and changes by hand           SetPolicy, SetQuotas, Scrub
 //	ages      out of every tier, once they are over   the operator's
 type Store struct {
-	*dram
+	Writers    *writeback.Writers
+	levels     *levels
+	index      *tierIndex
+	promotions *promotions
+
+	*lookups
 	*leases
 	*loader
-	*planning
-	*remover
 	*filler
-	*flusher
+	*uploader
+	*remover
+	*planning
 	*recovery
 	*operator
-	lookups
 }
 
 // New makes a store over its tiers.
 func New(o Options) *Store {
-	d := newDRAM(newLevels(o.Hot, o.Below), o.Log)
-	if d.ages = o.Ages; d.ages == nil {
-		d.ages = stale.New()
+	levels, promotions := newLevels(o.Hot, o.Below), new(promotions)
+	o.Ages, o.Distrusted = cmp.Or(o.Ages, stale.New()), cmp.Or(o.Distrusted, new(stale.Distrusted))
+	chunks := ledger.Spare(o.Hot.Ledger())
+	absences := &absences{departed: explain.NewDeparted(min(explain.DefaultEntries, chunks)), levels: levels}
+	index := newIndex(&o, levels, absences, chunks)
+	loader := &loader{
+		hot: o.Hot, levels: levels, index: index, promotions: promotions, ages: o.Ages, distrusted: o.Distrusted,
+		rivals: &absences.rivals, loaded: o.Loaded, roomWait: cmp.Or(o.RoomWait, defaultRoomWait),
 	}
-	d.distrusted = cmp.Or(o.Distrusted, new(stale.Distrusted))
-	d.index.journal = newJournal(&o, d)
-	s := &Store{dram: d, lookups: lookups{d}, leases: &leases{dram: d}, remover: &remover{d}}
-	s.loader, s.planning = newLoader(d, s.leases, &o), newPlanning(d)
-	s.filler = &filler{lookups: s.lookups, planning: s.planning, remover: s.remover}
-	s.flusher, s.recovery = &flusher{d}, &recovery{d}
-	s.operator = &operator{dram: d, leases: s.leases, ages: newAges(d.ages, s.remover), depths: &s.planning.depths}
+	loader.flight.Joined, loader.flight.Clone, loader.flight.Discard = base.Queued, (*promoted).share, loader.release
+	writers := writeback.New(writeback.Options{
+		Hot: o.Hot, Tiers: levels.targets(), Index: index, When: o.When, Workers: o.Workers,
+		Ages: o.Ages, Distrusted: o.Distrusted, Departed: absences.departed, Rivals: &absences.rivals,
+		Guard: promotions.readmit, Fetch: loader.fetch, Log: o.Log,
+	})
+	for i, w := range writers.All() {
+		levels.below[i].writer = w
+	}
+	index.writers, loader.writers = writers, writers
+	heat := explain.NewHeat()
+	lookups := &lookups{
+		hot: o.Hot, levels: levels, index: index, promotions: promotions, writers: writers, ages: o.Ages,
+		distrusted: o.Distrusted, absences: absences, log: o.Log,
+	}
+	leases := &leases{
+		hot: o.Hot, levels: levels, index: index, lookups: lookups, writers: writers, ages: o.Ages,
+		distrusted: o.Distrusted, heat: heat, log: o.Log,
+	}
+	loader.leases = leases
+	remover := &remover{hot: o.Hot, levels: levels, index: index, promotions: promotions, writers: writers, log: o.Log}
+	planning := newPlanning(levels, writers, o.Distrusted)
+	recovery := &recovery{levels: levels, index: index, writers: writers, log: o.Log}
+	s := &Store{
+		Writers: writers, levels: levels, index: index, promotions: promotions,
+		lookups: lookups, leases: leases, loader: loader, remover: remover, planning: planning, recovery: recovery,
+		filler: &filler{
+			hot: o.Hot, levels: levels, index: index, lookups: lookups, planning: planning, remover: remover,
+			writers: writers, ages: o.Ages, distrusted: o.Distrusted, absences: absences, heat: heat, log: o.Log,
+		},
+		uploader: &uploader{
+			hot: o.Hot, levels: levels, index: index, promotions: promotions, writers: writers, ages: o.Ages,
+			distrusted: o.Distrusted,
+		},
+		operator: &operator{
+			hot: o.Hot, levels: levels, index: index, leases: leases, recovery: recovery, writers: writers,
+			ages: newAges(o.Ages, remover), distrusted: o.Distrusted, heat: heat, depths: &planning.depths, log: o.Log,
+		},
+	}
 	s.operator.quotas.list = o.Quotas
 	s.operator.scrubs.changed = make(chan struct{}, 1)
-	for _, l := range d.levels.below {
-		l.writer = newWriter(s.loader, l, o.Write)
-	}
 	s.Set(o.Settings)
 	return s
 }
@@ -89,11 +131,10 @@ func New(o Options) *Store {
 // ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.keepWatermark(ctx) })
+	g.Go(func() error { return s.Writers.Run(ctx) })
 	g.Go(func() error { return s.keepTraining(ctx) })
 	g.Go(func() error { return s.operator.ages.run(ctx) })
 	for _, l := range s.levels.below {
-		g.Go(func() error { return l.writer.run(ctx) })
 		if l.Recoverer != nil {
 			g.Go(func() error { return s.recover(ctx, l) })
 		}

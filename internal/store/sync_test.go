@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -81,13 +81,13 @@ func TestFlushWritesAgainWhatWasDropped(t *testing.T) {
 				d.fail = 1
 				r := newRig(t, options{disk: d.Memory, planner: d, mode: mode})
 				c := r.putChain(1, 4)
-				if err := r.Flush(t.Context(), true); !errors.Is(err, errIO) {
+				if err := r.Writers.Flush(t.Context(), true); !errors.Is(err, errIO) {
 					t.Fatalf("the first flush: %v", err)
 				}
 				for i := range c.Len() {
 					r.wantOnDisk(c, i)
 				}
-				if err := r.Flush(t.Context(), true); err != nil {
+				if err := r.Writers.Flush(t.Context(), true); err != nil {
 					t.Fatalf("the second flush: %v", err)
 				}
 				for i := range c.Len() {
@@ -96,7 +96,7 @@ func TestFlushWritesAgainWhatWasDropped(t *testing.T) {
 				if len(d.since) > 0 || len(d.doubted) > 0 {
 					t.Errorf("%d chunks are not synced, %d of them doubted", len(d.since)+len(d.doubted), len(d.doubted))
 				}
-				if reason, v := r.Unflushed(store.Volume{}); v.Chunks > 0 {
+				if reason, v := r.Writers.Unflushed(writeback.Volume{}); v.Chunks > 0 {
 					t.Errorf("%v of them are said to be in DRAM only: %s", v, reason)
 				}
 				r.wantWritten(8, nil)
@@ -113,7 +113,7 @@ func TestDroppedAndNotInMemory(t *testing.T) {
 		d.fail = 1
 		r := newRig(t, options{disk: d.Memory, planner: d})
 		c := r.putChain(1, 4)
-		if err := r.Flush(t.Context(), true); !errors.Is(err, errIO) {
+		if err := r.Writers.Flush(t.Context(), true); !errors.Is(err, errIO) {
 			t.Fatalf("the first flush: %v", err)
 		}
 		if err := r.hot.Delete(t.Context(), tiertest.Keys(c, 2, 4)); err != nil {
@@ -122,14 +122,14 @@ func TestDroppedAndNotInMemory(t *testing.T) {
 		for _, k := range tiertest.Keys(c, 2, 4) {
 			r.Settle(tier.CPU, k)
 		}
-		if err := r.Flush(t.Context(), true); err != nil {
+		if err := r.Writers.Flush(t.Context(), true); err != nil {
 			t.Fatalf("the second flush: %v", err)
 		}
 		r.wantIn(c, 2, 0)
 		for i := range 2 {
 			r.wantOnDisk(c, i)
 		}
-		if n := r.Written()[tier.Disk].Dropped[store.DropLost].Chunks; n != 2 {
+		if n := r.Writers.Written()[tier.Disk].Dropped[writeback.DropLost].Chunks; n != 2 {
 			t.Errorf("%d chunks are counted as lost; want 2", n)
 		}
 	})
@@ -143,7 +143,7 @@ func TestFlushesBesideADrop(t *testing.T) {
 		d.fail, d.gate = 1, make(chan struct{})
 		r := newRig(t, options{disk: d.Memory, planner: d})
 		c := r.putChain(1, 4)
-		if err := r.Flush(t.Context(), true); !errors.Is(err, errIO) {
+		if err := r.Writers.Flush(t.Context(), true); !errors.Is(err, errIO) {
 			t.Fatalf("the first flush: %v", err)
 		}
 		var flushes sync.WaitGroup
@@ -151,7 +151,7 @@ func TestFlushesBesideADrop(t *testing.T) {
 		var mu sync.Mutex
 		for range 3 {
 			flushes.Go(func() {
-				err := r.Flush(t.Context(), true)
+				err := r.Writers.Flush(t.Context(), true)
 				mu.Lock()
 				defer mu.Unlock()
 				ended++
@@ -186,10 +186,10 @@ func TestSyncDiskBesideADrop(t *testing.T) {
 		r := newRig(t, options{disk: d.Memory, planner: d})
 		c := r.putChain(1, 4)
 		r.flush()
-		if err := r.SyncDisk(t.Context()); !errors.Is(err, errIO) {
+		if err := r.Writers.SyncDisk(t.Context()); !errors.Is(err, errIO) {
 			t.Fatalf("the first sync: %v", err)
 		}
-		if err := r.SyncDisk(t.Context()); err != nil {
+		if err := r.Writers.SyncDisk(t.Context()); err != nil {
 			t.Fatalf("the second sync: %v", err)
 		}
 		synctest.Wait()
@@ -212,7 +212,7 @@ func TestDropThatFails(t *testing.T) {
 		d.fail = 1
 		r.flush()
 		for range 2 {
-			if err := r.Flush(t.Context(), true); !errors.Is(err, errIO) {
+			if err := r.Writers.Flush(t.Context(), true); !errors.Is(err, errIO) {
 				t.Errorf("flush: %v; want %v", err, errIO)
 			}
 		}
@@ -274,7 +274,7 @@ func TestLostWhileClosed(t *testing.T) {
 		if at := r.Where(c.Key(3)); at != 0 {
 			t.Errorf("chunk 3 is known in %b, and is in no tier", at)
 		}
-		if n := r.Written()[tier.Disk].Dropped[store.DropLost].Chunks; n != 1 {
+		if n := r.Writers.Written()[tier.Disk].Dropped[writeback.DropLost].Chunks; n != 1 {
 			t.Errorf("%d chunks are counted as lost; want 1", n)
 		}
 	})
@@ -287,19 +287,19 @@ func TestFlushAfterReopening(t *testing.T) {
 		d := newReopening()
 		r := newRig(t, options{disk: d.Memory, planner: d})
 		c := r.putChain(1, 4)
-		if err := r.Flush(t.Context(), true); err != nil {
+		if err := r.Writers.Flush(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Delete(t.Context(), tiertest.Keys(c, 1, 4)); err != nil {
 			t.Fatal(err)
 		}
 		d.times.Add(1) // the signal comes later
-		if err := r.Flush(t.Context(), true); !errors.Is(err, tier.ErrOff) {
+		if err := r.Writers.Flush(t.Context(), true); !errors.Is(err, tier.ErrOff) {
 			t.Errorf("a flush before the scan: %v", err)
 		}
 		d.opened <- struct{}{}
 		synctest.Wait()
-		if err := r.Flush(t.Context(), true); err != nil {
+		if err := r.Writers.Flush(t.Context(), true); err != nil {
 			t.Errorf("a flush behind the scan: %v", err)
 		}
 		for i := range 4 {
@@ -336,7 +336,7 @@ func TestFlushBesideScan(t *testing.T) {
 		d := scanned{newReopening(), new(atomic.Int64), new(atomic.Bool)}
 		r := newRig(t, options{disk: d.Memory, planner: d})
 		c := r.putChain(1, 4)
-		if err := r.Flush(t.Context(), true); err != nil {
+		if err := r.Writers.Flush(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Delete(t.Context(), tiertest.Keys(c, 1, 4)); err != nil {
@@ -344,7 +344,7 @@ func TestFlushBesideScan(t *testing.T) {
 		}
 		d.times.Add(1)
 		d.late.Store(true)
-		if err := r.Flush(t.Context(), true); err != nil {
+		if err := r.Writers.Flush(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 4 {

@@ -122,7 +122,7 @@ func TestTryBehindWriter(t *testing.T) {
 		gate := make(chan struct{})
 		r := newRig(t, options{
 			disk: tiertest.NewMemory("disk", 64*mib), hook: tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}),
-			mode: through, write: store.WriteOptions{Workers: 1},
+			mode: through, workers: 1,
 		})
 		c := tiertest.Chain(9, 2)
 		for seed := uint64(1); ; seed++ {

@@ -22,7 +22,7 @@ import (
 // victim leaves DRAM when the disk, which hook slows down, has been given it.
 func newCrowded(t *testing.T, hook tierfault.Hook) *rig {
 	t.Helper()
-	r := newRig(t, options{disk: tiertest.NewMemory("disk", 64*mib), hook: hook, mode: held, write: store.WriteOptions{Workers: 4}})
+	r := newRig(t, options{disk: tiertest.NewMemory("disk", 64*mib), hook: hook, mode: held, workers: 4})
 	r.putChain(1, 60)
 	synctest.Wait()
 	return r
@@ -266,7 +266,7 @@ func TestTurnHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &tierfault.Switch{Fault: tierfault.Fault{Delay: 10 * time.Second, Err: tier.ErrHung}}
 		r := newRig(t, options{
-			hook: f.Hook, mode: held, write: store.WriteOptions{Workers: 4},
+			hook: f.Hook, mode: held, workers: 4,
 			breaker: &tier.BreakerOptions{Log: zerolog.Nop()},
 		})
 		r.putChain(1, 60)
@@ -298,8 +298,8 @@ func (r *rig) take(c *key.Chain) []store.Grant {
 // wantNoTurns checks that nothing is counted of stores that have ended.
 func (r *rig) wantNoTurns() {
 	r.t.Helper()
-	if wanted, entered, demoting := r.Turns(); wanted != 0 || entered != 0 || demoting != 0 {
-		r.t.Errorf("%d bytes are wanted, %d of them have entered, %d are demoting", wanted, entered, demoting)
+	if !r.Writers.Idle() {
+		r.t.Error("bytes are still wanted, have entered or are demoting")
 	}
 }
 

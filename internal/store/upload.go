@@ -8,6 +8,8 @@ import (
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
+	"github.com/kvstored/kvstored/internal/stale"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -19,14 +21,25 @@ const (
 	roundBytes  = 64 << 20
 )
 
+// uploader has the shared tier get what this machine has.
+type uploader struct {
+	hot        tier.Hot
+	levels     *levels
+	index      *tierIndex
+	promotions *promotions
+	writers    *writeback.Writers
+	ages       *stale.Book
+	distrusted *stale.Distrusted
+}
+
 // Uploaded is how the chunks of one step of an upload fared.
 type Uploaded struct {
-	Volume             // the shared tier has them now
-	Present     uint64 `json:"present_chunks"` // it had them already
-	Gone        uint64 `json:"gone_chunks"`    // deleted, expired or wrong by then
-	Failed      uint64 `json:"failed_chunks"`
-	FailedBytes uint64 `json:"failed_bytes"`
-	Next        uint64 `json:"-"` // where the next step begins; 0: this was the last
+	writeback.Volume        // the shared tier has them now
+	Present          uint64 `json:"present_chunks"` // it had them already
+	Gone             uint64 `json:"gone_chunks"`    // deleted, expired or wrong by then
+	Failed           uint64 `json:"failed_chunks"`
+	FailedBytes      uint64 `json:"failed_bytes"`
+	Next             uint64 `json:"-"` // where the next step begins; 0: this was the last
 }
 
 // Upload is a step of writing to the shared tier the chunks of this machine that it is
@@ -35,17 +48,17 @@ type Uploaded struct {
 // asked for a chunk first. Those that it lacks its writer gets, which looks at a chunk
 // again when its put begins and when that has ended. After an error the step can be made
 // again.
-func (s *flusher) Upload(ctx context.Context, from uint64) (u Uploaded, err error) {
+func (s *uploader) Upload(ctx context.Context, from uint64) (u Uploaded, err error) {
 	shared := s.levels.first((*level).shared)
 	if shared == nil {
 		return u, fmt.Errorf("upload: %w", notThere("there is no remote tier"))
 	}
-	if err := s.ownScanned(); err != nil {
+	if err := s.levels.ownScanned(); err != nil {
 		return u, fmt.Errorf("upload: %w", err)
 	}
 	var ks []key.Key
 	u.Next = s.index.sweep(from, func(e *index.Entry) {
-		if lacks(shared, tier.Set(e.Loc)) && !s.isLocal(e.Space) && !s.distrusted.Has(e.Space) {
+		if lacks(shared, tier.Set(e.Loc)) && !s.writers.IsLocal(e.Space) && !s.distrusted.Has(e.Space) {
 			ks = append(ks, key.Key{Space: e.Space, Hash: e.Hash})
 		}
 	})
@@ -74,20 +87,19 @@ func round(recs []tier.Record) (n int) {
 }
 
 // records is what the tiers of this machine know of ks, as far as they still have them.
-func (d *dram) records(ctx context.Context, ks []key.Key) (recs []tier.Record, err error) {
-	d.hot.HandedOver() // a victim is in transit from now on
+func (s *uploader) records(ctx context.Context, ks []key.Key) (recs []tier.Record, err error) {
+	s.hot.HandedOver() // a victim is in transit from now on
 	var below []key.Key
 	for _, k := range ks {
-		if e, st := d.hot.Ledger().Find(k); st == ledger.Resident {
+		if e, st := s.hot.Ledger().Find(k); st == ledger.Resident {
 			recs = append(recs, tier.HotRecord(e, 0))
-		} else if r, b, ok := d.transit.take(k); ok {
-			b.Release()
+		} else if r, ok := s.writers.InTransit(k); ok {
 			recs = append(recs, r)
 		} else {
 			below = append(below, k)
 		}
 	}
-	for _, l := range d.levels.below {
+	for _, l := range s.levels.below {
 		if l.shared() || l.Recoverer == nil || len(below) == 0 {
 			continue
 		}
@@ -100,25 +112,25 @@ func (d *dram) records(ctx context.Context, ks []key.Key) (recs []tier.Record, e
 	return recs, nil
 }
 
-func (s *flusher) uploadRound(ctx context.Context, shared *level, recs []tier.Record, u *Uploaded) error {
+func (s *uploader) uploadRound(ctx context.Context, shared *level, recs []tier.Record, u *Uploaded) error {
 	if shared.Off() {
-		shared.writer.probe()
+		shared.writer.Probe()
 	}
 	lacking, err := s.askFor(ctx, shared, recs)
 	if err != nil {
 		return err
 	}
 	u.Present += uint64(len(recs) - len(lacking))
-	shared.writer.enqueue(lacking)
-	if err := shared.writer.flushTo(ctx, false, true); err != nil {
+	shared.writer.Add(lacking...)
+	if err := shared.writer.Flush(ctx, false, true); err != nil {
 		return err
 	}
 	for i := range lacking {
 		r := &lacking[i]
 		deleting := s.promotions.refuses(r.Key) // before the look: one that has ended has left the index
-		switch at := s.index.where(r.Key); {
+		switch at := s.index.Where(r.Key); {
 		case at.Has(shared.place):
-			u.Volume = u.Plus(Volume{1, uint64(r.Size)})
+			u.Volume = u.Plus(writeback.Volume{Chunks: 1, Bytes: uint64(r.Size)})
 		case at == 0 || deleting || s.ages.Over(r.Key):
 			u.Gone++
 		default:
@@ -135,7 +147,7 @@ func (s *flusher) uploadRound(ctx context.Context, shared *level, recs []tier.Re
 }
 
 // askFor returns the records of chunks that a tier says it lacks. The index has the others.
-func (s *flusher) askFor(ctx context.Context, shared *level, recs []tier.Record) (lacking []tier.Record, err error) {
+func (s *uploader) askFor(ctx context.Context, shared *level, recs []tier.Record) (lacking []tier.Record, err error) {
 	ks, have := make([]key.Key, len(recs)), make([]bool, len(recs))
 	for i := range recs {
 		ks[i] = recs[i].Key
@@ -148,23 +160,13 @@ func (s *flusher) askFor(ctx context.Context, shared *level, recs []tier.Record)
 			lacking = append(lacking, recs[i])
 			continue
 		}
-		s.index.insert(shared.place, recs[i:i+1])
+		s.index.Insert(shared.place, recs[i:i+1])
 		// A deletion comes to the shared tier last: it may have been there since.
-		if s.index.where(k) == tier.Of(shared.place) {
-			s.index.clear(shared.place, explain.Deleted, k)
+		if s.index.Where(k) == tier.Of(shared.place) {
+			s.index.Clear(shared.place, explain.Deleted, k)
 		}
 	}
 	return lacking, nil
-}
-
-// enqueue takes up chunks that the tier lacks and that others of this machine have.
-func (q *queue) enqueue(recs []tier.Record) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, r := range recs {
-		q.mu.backlog.add(r, q.mu.flushes.gen, q.when.clock())
-	}
-	q.more()
 }
 
 // Holdings is how many of the known chunks each tier holds.
@@ -180,9 +182,9 @@ type Holdings struct {
 
 // Holdings counts the index. It is an error while that does not know all that an
 // earlier process left on this machine.
-func (s *flusher) Holdings(ctx context.Context) (Holdings, error) {
+func (s *uploader) Holdings(ctx context.Context) (Holdings, error) {
 	h := Holdings{Tiers: make(map[tier.Place]uint64, len(s.levels.all))}
-	if err := s.ownScanned(); err != nil {
+	if err := s.levels.ownScanned(); err != nil {
 		return h, fmt.Errorf("holdings: %w", err)
 	}
 	for _, l := range s.levels.all {
@@ -201,14 +203,14 @@ func (s *flusher) Holdings(ctx context.Context) (Holdings, error) {
 			}
 			switch {
 			case !lacks(shared, at):
-			case s.isLocal(e.Space):
+			case s.writers.IsLocal(e.Space):
 				h.Local++
 			default:
 				missing = append(missing, key.Key{Space: e.Space, Hash: e.Hash})
 			}
 		})
 		for _, k := range missing {
-			h.Missing, h.MissingBytes = h.Missing+1, h.MissingBytes+uint64(s.sizeOf(k))
+			h.Missing, h.MissingBytes = h.Missing+1, h.MissingBytes+uint64(s.levels.sizeOf(k))
 		}
 	}
 	return h, ctx.Err()
@@ -216,30 +218,3 @@ func (s *flusher) Holdings(ctx context.Context) (Holdings, error) {
 
 // lacks reports whether a chunk that is in some tiers is not in the shared one.
 func lacks(shared *level, at tier.Set) bool { return shared != nil && !at.Has(shared.place) }
-
-// ownScanned is an error while what an earlier process left in the tiers of this machine
-// is not all known.
-func (d *dram) ownScanned() error {
-	own := tier.Set(0)
-	for _, l := range d.levels.all {
-		if !l.shared() {
-			own |= tier.Of(l.place)
-		}
-	}
-	return d.scanned(own)
-}
-
-// sizeOf is how large a chunk is; 0 where no tier of this machine can say at once.
-func (d *dram) sizeOf(k key.Key) uint32 {
-	if e, st := d.hot.Ledger().Find(k); st == ledger.Resident {
-		return e.Size
-	}
-	for _, l := range d.levels.below {
-		if l.Summed != nil {
-			if _, size, known := l.Summed.Sum(k); known {
-				return size
-			}
-		}
-	}
-	return 0
-}

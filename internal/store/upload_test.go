@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -50,7 +51,9 @@ func (r *rig) wantUploaded(want store.Uploaded) {
 	}
 }
 
-func volume(chunks uint64) store.Volume { return store.Volume{Chunks: chunks, Bytes: chunks * size} }
+func volume(chunks uint64) writeback.Volume {
+	return writeback.Volume{Chunks: chunks, Bytes: chunks * size}
+}
 
 // TestUpload: chunks that were stored before there was a bucket get there with their
 // whole records, each with one put however many daemons upload, and without a chunk in
@@ -70,7 +73,7 @@ func TestUpload(t *testing.T) {
 		r := bucketed(t, disk, bucket, count, trunk, branch)
 		local := tiertest.Chain(9, 1)
 		local.Space[0]++
-		r.KeepLocal(local.Space)
+		r.Writers.KeepLocal(local.Space)
 		r.put(local, 0, 1, size)
 		used := r.putChain(3, 4)
 		r.flush()

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/store"
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -49,9 +49,9 @@ func (b *twoBelow) behind() *key.Chain {
 func (b *twoBelow) wantInRemote(c *key.Chain) {
 	b.t.Helper()
 	if !b.remote.Has(c.Key(0)) {
-		b.t.Errorf("the remote tier lacks a chunk; given up: %v", b.Written()[tier.Remote].Dropped)
+		b.t.Errorf("the remote tier lacks a chunk; given up: %v", b.Writers.Written()[tier.Remote].Dropped)
 	}
-	if d := b.Written()[tier.Remote].Dropped; len(d) > 0 {
+	if d := b.Writers.Written()[tier.Remote].Dropped; len(d) > 0 {
 		b.t.Errorf("given up on the way to the remote tier: %v", d)
 	}
 }
@@ -71,7 +71,7 @@ func TestVictimsArePassedOn(t *testing.T) {
 		for written, mode := range modes {
 			t.Run(name+", "+written, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					b := newTwoBelow(t, options{mode: mode, write: store.WriteOptions{Workers: 1}})
+					b := newTwoBelow(t, options{mode: mode, workers: 1})
 					b.diskErr = tc.err
 					c := b.behind()
 					first, second := b.diskGate, b.fgate
@@ -95,7 +95,7 @@ func TestVictimsArePassedOn(t *testing.T) {
 // A chunk that is in no nearer tier any more when its turn comes is counted.
 func TestGoneBeforeItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newTwoBelow(t, options{write: store.WriteOptions{Workers: 1}})
+		b := newTwoBelow(t, options{workers: 1})
 		c := b.behind()
 		close(b.diskGate)
 		synctest.Wait()
@@ -105,7 +105,7 @@ func TestGoneBeforeItsTurn(t *testing.T) {
 		}
 		close(b.fgate)
 		b.flush()
-		if n := b.Written()[tier.Remote].Dropped[store.DropGone].Chunks; n == 0 {
+		if n := b.Writers.Written()[tier.Remote].Dropped[writeback.DropGone].Chunks; n == 0 {
 			t.Error("a chunk was not written, and nobody says so")
 		}
 		if _, err := b.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil { // the index was not told
@@ -117,7 +117,7 @@ func TestGoneBeforeItsTurn(t *testing.T) {
 // A victim that goes to two tiers is in memory once, and is charged once.
 func TestVictimIsChargedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newTwoBelow(t, options{mode: held, write: store.WriteOptions{Workers: 1}})
+		b := newTwoBelow(t, options{mode: held, workers: 1})
 		b.putChain(1, 3)
 		b.evict()
 		synctest.Wait()
@@ -155,7 +155,7 @@ func TestDirtyUntilOnDisk(t *testing.T) {
 				b.evict()
 				b.flush()
 				b.wantOnDisk(c, 0)
-				if n := b.Written()[tier.Remote].Written.Chunks; n != 1 {
+				if n := b.Writers.Written()[tier.Remote].Written.Chunks; n != 1 {
 					t.Errorf("the remote tier was given it %d times", n)
 				}
 			})
@@ -181,7 +181,7 @@ func TestDeleteBeforeItIsRaised(t *testing.T) {
 			return tierfault.Fault{Until: last}
 		})
 		r := newRig(t, options{
-			remote: struct{ tier.Tier }{far}, write: store.WriteOptions{Workers: 2},
+			remote: struct{ tier.Tier }{far}, workers: 2,
 			hook: tierfault.On(tierfault.Delete, tierfault.Fault{Until: below}),
 		})
 		r.put(others, 0, 2, size)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/router/publish"
 )
@@ -46,7 +46,7 @@ type Options struct {
 type Bridge struct {
 	*publish.Publisher
 	o   Options
-	log *events.Log
+	log *index.Log
 
 	// Of follow's goroutine.
 	epoch, next uint64
@@ -72,7 +72,7 @@ var (
 func New(o Options) *Bridge {
 	o.Batches = cmp.Or(o.Batches, 1024)
 	o.Grace = cmp.Or(o.Grace, 30*time.Second)
-	b := &Bridge{o: o, log: events.New(0, events.Options{Batches: o.Batches, Changes: o.Batches * events.MaxBatch / 4})}
+	b := &Bridge{o: o, log: index.NewLog(0, index.LogOptions{Batches: o.Batches, Changes: o.Batches * index.MaxBatch / 4})}
 	b.mu.spaces = make(map[key.SpaceID]key.Space)
 	b.Publisher = publish.New(publish.Options{Events: b.log, Topic: o.Topic, Spaces: b.space, Contents: b.contents, Log: o.Log})
 	return b
@@ -171,22 +171,22 @@ func (b *Bridge) batch(ctx context.Context, batch *client.EventBatch) error {
 // clear has subscribers forget everything, which goes for spaces as well: changes that are
 // not encoded yet come before it.
 func (b *Bridge) clear() {
-	b.log.Note(events.Change{Kind: events.Cleared})
+	b.log.Note(index.Change{Kind: index.Cleared})
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.spaces = make(map[key.SpaceID]key.Space)
 }
 
 // changeOf is an event as the log has it.
-func changeOf(e *client.Event) events.Change {
-	return events.Change{
-		Kind: events.Kind(e.Kind), Place: uint8(bits.TrailingZeros8(uint8(e.Tier)) & 7), Tokens: e.Tokens,
+func changeOf(e *client.Event) index.Change {
+	return index.Change{
+		Kind: index.ChangeKind(e.Kind), Place: uint8(bits.TrailingZeros8(uint8(e.Tier)) & 7), Tokens: e.Tokens,
 		Key: key.Key{Space: e.Space, Hash: e.Hash}, Parent: e.Parent,
 	}
 }
 
 // contents asks the daemon for all that is there.
-func (b *Bridge) contents(ctx context.Context, visit func([]events.Change) error) error {
+func (b *Bridge) contents(ctx context.Context, visit func([]index.Change) error) error {
 	c, err := b.o.Dial(ctx)
 	if err != nil {
 		return err
@@ -197,8 +197,8 @@ func (b *Bridge) contents(ctx context.Context, visit func([]events.Change) error
 			return errLost
 		}
 		b.learn(batch.Spaces)
-		for part := range slices.Chunk(batch.Events, events.MaxBatch) {
-			list := make([]events.Change, len(part))
+		for part := range slices.Chunk(batch.Events, index.MaxBatch) {
+			list := make([]index.Change, len(part))
 			for i := range part {
 				list[i] = changeOf(&part[i])
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/client"
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/test/logtest"
 	"github.com/kvstored/kvstored/key"
 )
@@ -195,7 +195,7 @@ func TestGrace(t *testing.T) {
 		time.Sleep(25 * time.Second)
 		want(t, b, "within the grace", 0, 1)
 		ready(http.StatusServiceUnavailable)
-		if err := b.contents(t.Context(), func([]events.Change) error { return nil }); !errors.Is(err, errDown) {
+		if err := b.contents(t.Context(), func([]index.Change) error { return nil }); !errors.Is(err, errDown) {
 			t.Errorf("a snapshot of a daemon that is down: %v", err)
 		}
 		time.Sleep(time.Minute)
@@ -234,11 +234,11 @@ func TestContents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{epoch: 1, there: []client.Event{stored(1), stored(2), {Kind: client.EventRemoved, Space: space, Hash: key.Hash{3}}}}
 		b := New(Options{Dial: f.dial, Log: zerolog.Nop()})
-		var got []events.Change
-		if err := b.contents(t.Context(), func(list []events.Change) error { got = append(got, list...); return nil }); err != nil {
+		var got []index.Change
+		if err := b.contents(t.Context(), func(list []index.Change) error { got = append(got, list...); return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if len(got) != 3 || got[0].Place != 1 || got[1].Key != (key.Key{Space: space, Hash: key.Hash{2}}) || got[2].Kind != events.Removed {
+		if len(got) != 3 || got[0].Place != 1 || got[1].Key != (key.Key{Space: space, Hash: key.Hash{2}}) || got[2].Kind != index.Removed {
 			t.Errorf("%+v", got)
 		}
 		if s, known := b.space(space); !known || s.Model != "m" {

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -27,7 +27,7 @@ type encoder struct {
 }
 
 // batch is a whole batch: [time, [event, ...], rank].
-func (e *encoder) batch(at time.Time, list []events.Change) []byte {
+func (e *encoder) batch(at time.Time, list []index.Change) []byte {
 	e.b = append(e.b[:0], 0x93, 0xcb)
 	e.b = binary.BigEndian.AppendUint64(e.b, math.Float64bits(float64(at.UnixMicro())/1e6))
 	head := len(e.b)
@@ -50,7 +50,7 @@ const maxRun = 256
 
 // together is how many of the leading changes are one event: those of one kind, tier
 // and space, and of stored ones a chain of chunks with equally many tokens.
-func together(list []events.Change) int {
+func together(list []index.Change) int {
 	first := &list[0]
 	n := 1
 	for ; n < min(len(list), maxRun); n++ {
@@ -58,7 +58,7 @@ func together(list []events.Change) int {
 		switch {
 		case c.Kind != first.Kind || c.Place != first.Place || c.Key.Space != first.Key.Space:
 			return n
-		case c.Kind == events.Stored && (c.Parent != list[n-1].Key.Hash || c.Tokens != first.Tokens):
+		case c.Kind == index.Stored && (c.Parent != list[n-1].Key.Hash || c.Tokens != first.Tokens):
 			return n
 		}
 	}
@@ -66,9 +66,9 @@ func together(list []events.Change) int {
 }
 
 // event encodes one event; false: nothing, as its space or its tier is not known.
-func (e *encoder) event(run []events.Change) bool {
+func (e *encoder) event(run []index.Change) bool {
 	c := &run[0]
-	if c.Kind == events.Cleared {
+	if c.Kind == index.Cleared {
 		e.fields(1)
 		e.text("type", "AllBlocksCleared")
 		return true
@@ -77,7 +77,7 @@ func (e *encoder) event(run []events.Change) bool {
 	if !known || int(c.Place) >= len(media) {
 		return false
 	}
-	if c.Kind == events.Removed {
+	if c.Kind == index.Removed {
 		e.fields(5)
 		e.text("type", "BlockRemoved")
 	} else {
@@ -92,7 +92,7 @@ func (e *encoder) event(run []events.Change) bool {
 	e.text("medium", media[c.Place])
 	e.text("locality", localities[c.Place])
 	e.text("space", c.Key.Space.String())
-	if c.Kind == events.Stored {
+	if c.Kind == index.Stored {
 		e.stored(run, &space)
 	}
 	return true
@@ -101,7 +101,7 @@ func (e *encoder) event(run []events.Change) bool {
 // stored is what a stored event has besides: the parent, and how many tokens a block
 // has. The tokens themselves are not known, and so block_size is 0, as in vLLM's
 // placeholders.
-func (e *encoder) stored(run []events.Change, space *key.Space) {
+func (e *encoder) stored(run []index.Change, space *key.Space) {
 	each := int(run[0].Tokens)
 	if each == 0 {
 		each = space.ChunkTokens

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 )
 
@@ -14,17 +14,17 @@ func BenchmarkBatch(b *testing.B) {
 	space := key.SpaceID{1}
 	known := key.Space{Model: "model", ChunkTokens: 256}
 	e := &encoder{spaces: func(key.SpaceID) (key.Space, bool) { return known, true }}
-	var list []events.Change
+	var list []index.Change
 	hash := func(n int) (h key.Hash) {
 		binary.BigEndian.PutUint64(h[:], uint64(n))
 		h[15] = 1
 		return h
 	}
 	for i := range 24 {
-		list = append(list, events.Change{Kind: events.Removed, Key: key.Key{Space: space, Hash: hash(1000 + i)}})
+		list = append(list, index.Change{Kind: index.Removed, Key: key.Key{Space: space, Hash: hash(1000 + i)}})
 	}
 	for i := range 24 {
-		c := events.Change{Tokens: 256, Key: key.Key{Space: space, Hash: hash(1 + i)}}
+		c := index.Change{Tokens: 256, Key: key.Key{Space: space, Hash: hash(1 + i)}}
 		if i > 0 {
 			c.Parent = hash(i)
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/router/zmtp"
 )
 
@@ -29,11 +29,11 @@ const end = math.MaxUint64
 
 // Options of a Publisher.
 type Options struct {
-	Events *events.Log
+	Events *index.Log
 	Topic  string
 	Spaces Spaces
 	// Contents calls visit with all that is there.
-	Contents func(ctx context.Context, visit func([]events.Change) error) error
+	Contents func(ctx context.Context, visit func([]index.Change) error) error
 	Log      zerolog.Logger
 }
 
@@ -56,7 +56,7 @@ func New(o Options) *Publisher {
 func (p *Publisher) Run(ctx context.Context) error {
 	e := p.encoder()
 	topic := []byte(p.o.Topic)
-	var batches []events.Batch
+	var batches []index.Batch
 	for at := p.o.Events.Next(); ; {
 		var more <-chan struct{}
 		batches, at, _, more = p.o.Events.Read(batches[:0], at, replayed)
@@ -130,8 +130,8 @@ func (p *Publisher) sendSnapshot(ctx context.Context, send func(...[]byte) error
 	}
 	e := p.encoder()
 	at, now := number(p.o.Events.Next()), time.Now() // later changes have this number or a higher one
-	if err := send(at, e.batch(now, []events.Change{{Kind: events.Cleared}})); err != nil {
+	if err := send(at, e.batch(now, []index.Change{{Kind: index.Cleared}})); err != nil {
 		return err
 	}
-	return p.o.Contents(ctx, func(list []events.Change) error { return send(at, e.batch(now, list)) })
+	return p.o.Contents(ctx, func(list []index.Change) error { return send(at, e.batch(now, list)) })
 }

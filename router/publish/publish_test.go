@@ -12,10 +12,10 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/router/event"
-	"github.com/kvstored/kvstored/router/index"
+	routing "github.com/kvstored/kvstored/router/index"
 	"github.com/kvstored/kvstored/router/publish"
 	"github.com/kvstored/kvstored/router/zmtp"
 )
@@ -25,15 +25,15 @@ var unnamed = key.SpaceID{1}
 
 // rig is a log that is published on two sockets.
 type rig struct {
-	log         *events.Log
-	there       []events.Change // what a snapshot has
+	log         *index.Log
+	there       []index.Change // what a snapshot has
 	pub, replay string
 }
 
 // newRig publishes a log that begins with some changes, in one batch.
-func newRig(t *testing.T, o events.Options, first ...events.Change) *rig {
+func newRig(t *testing.T, o index.LogOptions, first ...index.Change) *rig {
 	t.Helper()
-	r := &rig{log: events.New(1, o)}
+	r := &rig{log: index.NewLog(1, o)}
 	for _, c := range first {
 		r.log.Note(c)
 	}
@@ -42,7 +42,7 @@ func newRig(t *testing.T, o events.Options, first ...events.Change) *rig {
 		Spaces: func(id key.SpaceID) (key.Space, bool) {
 			return key.Space{ChunkTokens: 2, LoRA: "adapter"}, id != unnamed
 		},
-		Contents: func(_ context.Context, visit func([]events.Change) error) error {
+		Contents: func(_ context.Context, visit func([]index.Change) error) error {
 			return visit(r.there)
 		},
 	})
@@ -92,26 +92,26 @@ func receive(t *testing.T, c *zmtp.Client) (uint64, []event.Event) {
 	return n, b.Events
 }
 
-func stored(place, n, parent byte, tokens uint32) events.Change {
-	c := events.Change{Place: place, Tokens: tokens, Key: key.Key{Hash: key.Hash{n, 15: 1}}}
+func stored(place, n, parent byte, tokens uint32) index.Change {
+	c := index.Change{Place: place, Tokens: tokens, Key: key.Key{Hash: key.Hash{n, 15: 1}}}
 	if parent > 0 {
 		c.Parent = key.Hash{parent, 15: 1}
 	}
 	return c
 }
 
-var changes = []events.Change{
+var changes = []index.Change{
 	stored(0, 1, 0, 2), stored(0, 2, 1, 2), stored(0, 3, 2, 1), // the last has another size
 	stored(1, 1, 0, 0), stored(2, 1, 0, 2),
-	{Kind: events.Removed, Key: key.Key{Hash: key.Hash{3, 15: 1}}},
-	{Kind: events.Removed, Key: key.Key{Hash: key.Hash{2, 15: 1}}},
-	{Kind: events.Removed, Place: 1, Key: key.Key{Hash: key.Hash{7: 9}}},                                                              // of 8 bytes
-	{Kind: events.Removed, Key: key.Key{Space: unnamed, Hash: key.Hash{1, 15: 1}}}, {Key: key.Key{Space: unnamed, Hash: key.Hash{5}}}, // not told
-	{Kind: events.Cleared},
+	{Kind: index.Removed, Key: key.Key{Hash: key.Hash{3, 15: 1}}},
+	{Kind: index.Removed, Key: key.Key{Hash: key.Hash{2, 15: 1}}},
+	{Kind: index.Removed, Place: 1, Key: key.Key{Hash: key.Hash{7: 9}}},                                                              // of 8 bytes
+	{Kind: index.Removed, Key: key.Key{Space: unnamed, Hash: key.Hash{1, 15: 1}}}, {Key: key.Key{Space: unnamed, Hash: key.Hash{5}}}, // not told
+	{Kind: index.Cleared},
 }
 
 func TestEventsAreVLLMs(t *testing.T) {
-	r := newRig(t, events.Options{}, changes...)
+	r := newRig(t, index.LogOptions{}, changes...)
 	c := dial(t, "DEALER", r.replay)
 	var got []event.Event
 	for last := false; !last; { // until the log has cut them
@@ -131,13 +131,13 @@ func TestEventsAreVLLMs(t *testing.T) {
 	want := []struct {
 		kind   event.Kind
 		hashes []uint64
-		medium index.Medium
+		medium routing.Medium
 		where  string
 	}{
-		{event.Stored, []uint64{1 << 56, 2 << 56}, index.CPU, "LOCAL"}, {event.Stored, []uint64{3 << 56}, index.CPU, "LOCAL"},
-		{event.Stored, []uint64{1 << 56}, index.Disk, "LOCAL"}, {event.Stored, []uint64{1 << 56}, index.Shared, "REMOTE"},
-		{event.Removed, []uint64{3 << 56, 2 << 56}, index.CPU, "LOCAL"}, {event.Removed, []uint64{9}, index.Disk, "LOCAL"},
-		{event.Cleared, nil, index.GPU, ""},
+		{event.Stored, []uint64{1 << 56, 2 << 56}, routing.CPU, "LOCAL"}, {event.Stored, []uint64{3 << 56}, routing.CPU, "LOCAL"},
+		{event.Stored, []uint64{1 << 56}, routing.Disk, "LOCAL"}, {event.Stored, []uint64{1 << 56}, routing.Shared, "REMOTE"},
+		{event.Removed, []uint64{3 << 56, 2 << 56}, routing.CPU, "LOCAL"}, {event.Removed, []uint64{9}, routing.Disk, "LOCAL"},
+		{event.Cleared, nil, routing.GPU, ""},
 	}
 	if len(got) != len(want) {
 		t.Fatalf("%d events: %+v", len(got), got)
@@ -147,14 +147,14 @@ func TestEventsAreVLLMs(t *testing.T) {
 			t.Errorf("event %d is %+v, want %+v", i, e, w)
 		}
 	}
-	if e := got[0]; e.LoRA != "adapter" || e.Parent != index.Root || !e.Placeholder() {
+	if e := got[0]; e.LoRA != "adapter" || e.Parent != routing.Root || !e.Placeholder() {
 		t.Errorf("%+v", e)
 	}
 }
 
 func TestSnapshot(t *testing.T) {
-	r := newRig(t, events.Options{})
-	r.there = []events.Change{stored(0, 1, 0, 2), stored(0, 2, 1, 0), stored(0, 9, 0, 2)}
+	r := newRig(t, index.LogOptions{})
+	r.there = []index.Change{stored(0, 1, 0, 2), stored(0, 2, 1, 0), stored(0, 9, 0, 2)}
 	c := dial(t, "DEALER", r.replay)
 	if err := c.Send(nil, make([]byte, 8), []byte("snapshot")); err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestSnapshot(t *testing.T) {
 }
 
 func TestSubscribers(t *testing.T) {
-	r := newRig(t, events.Options{}) // which keeps what the publisher has not come to
+	r := newRig(t, index.LogOptions{}) // which keeps what the publisher has not come to
 	c := dial(t, "SUB", r.pub)
 	if err := c.Subscribe("kv"); err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func TestSubscribers(t *testing.T) {
 
 // A request that makes no sense ends its connection, and no other.
 func TestBadRequests(t *testing.T) {
-	r := newRig(t, events.Options{})
+	r := newRig(t, index.LogOptions{})
 	good := dial(t, "DEALER", r.replay)
 	for name, frames := range map[string][][]byte{
 		"empty": {nil}, "nothing but empty frames": {nil, nil}, "a short number": {nil, []byte("1234")},

@@ -121,7 +121,7 @@ func (s *served) chain(ctx context.Context, n, size int) (*key.Chain, error) {
 		b.Seal()
 		s.stack.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	}
-	if err := s.stack.Flush(ctx, false); err != nil {
+	if err := s.stack.Writers.Flush(ctx, false); err != nil {
 		return nil, err
 	}
 	return c, s.cool(ctx, c)

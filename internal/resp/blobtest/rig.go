@@ -135,7 +135,7 @@ func (r *Rig) must(err error) {
 // Flush writes everything to the disk.
 func (r *Rig) Flush() {
 	r.t.Helper()
-	r.must(r.Stack.Flush(context.Background(), true))
+	r.must(r.Stack.Writers.Flush(context.Background(), true))
 }
 
 // Restart begins anew with the values on disk, as a new process would.

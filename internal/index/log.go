@@ -1,4 +1,4 @@
-package events
+package index
 
 import (
 	"cmp"
@@ -11,8 +11,8 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// Options of a Log. The zero Options are the defaults.
-type Options struct {
+// LogOptions of a Log. The zero LogOptions are the defaults.
+type LogOptions struct {
 	Pending  int           // most changes that wait to be numbered: 65,536, 64 bytes each
 	Batches  int           // most batches that Read can go back: 1,024
 	Changes  int           // most changes in all of them: 262,144
@@ -22,7 +22,7 @@ type Options struct {
 // Log is the changes of one life of a daemon. Its methods may be called from
 // any number of goroutines; Run is called once.
 type Log struct {
-	o     Options
+	o     LogOptions
 	epoch uint64
 	wake  chan struct{} // capacity 1: something is pending
 	spare []Change      // Run's: room for what comes while it makes batches
@@ -46,8 +46,8 @@ type Log struct {
 // MaxBatch is the most changes of one batch: some 64 KiB on the wire.
 const MaxBatch = 1024
 
-// New makes a log. epoch tells the lives of a daemon apart.
-func New(epoch uint64, o Options) *Log {
+// NewLog makes a log. epoch tells the lives of a daemon apart.
+func NewLog(epoch uint64, o LogOptions) *Log {
 	o.Pending = cmp.Or(o.Pending, 64<<10)
 	o.Batches = cmp.Or(o.Batches, 1<<10)
 	o.Changes = cmp.Or(o.Changes, 256<<10)
@@ -208,8 +208,8 @@ func (l *Log) Read(dst []Batch, from uint64, most int) (out []Batch, next uint64
 	return append(dst, have...), next, lost, more
 }
 
-// Stats are the numbers of a log.
-type Stats struct {
+// LogStats are the numbers of a log.
+type LogStats struct {
 	Next     uint64 `json:"next"`     // sequence number of the next batch
 	Noted    uint64 `json:"noted"`    // changes
 	Dropped  uint64 `json:"dropped"`  // changes for which there was no room
@@ -217,22 +217,22 @@ type Stats struct {
 }
 
 // Stats returns them.
-func (l *Log) Stats() Stats {
-	return Stats{Next: l.Next(), Noted: l.noted.Load(), Dropped: l.dropped.Load(), Restarts: l.restarts.Load()}
+func (l *Log) Stats() LogStats {
+	return LogStats{Next: l.Next(), Noted: l.noted.Load(), Dropped: l.dropped.Load(), Restarts: l.restarts.Load()}
 }
 
-// Kind is what a change says.
-type Kind uint8
+// ChangeKind is what a change says.
+type ChangeKind uint8
 
 // The kinds of changes. The numbers are those of the protocol.
 const (
-	Stored  Kind = iota // the chunk is in the tier
-	Removed             // it is not any more
-	Cleared             // nothing is known to be anywhere; what is there is said again
+	Stored  ChangeKind = iota // the chunk is in the tier
+	Removed                   // it is not any more
+	Cleared                   // nothing is known to be anywhere; what is there is said again
 )
 
 // String is the kind's name.
-func (k Kind) String() string {
+func (k ChangeKind) String() string {
 	if k > Cleared {
 		return "unknown"
 	}
@@ -241,7 +241,7 @@ func (k Kind) String() string {
 
 // Change is one change of what one tier holds.
 type Change struct {
-	Kind   Kind
+	Kind   ChangeKind
 	Place  uint8    // the tier, by its place
 	Tokens uint32   // in the chunk, of Stored; 0: as many as a chunk of the space has
 	Key    key.Key  // zero in Cleared

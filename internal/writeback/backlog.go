@@ -1,4 +1,4 @@
-package store
+package writeback
 
 import (
 	"github.com/kvstored/kvstored/internal/base"
@@ -39,7 +39,7 @@ type item struct {
 	state   state
 	retried bool   // that it was dropped is counted
 	failed  uint8  // how often the tier failed it
-	came    uint32 // when it came to be pending, by queue.clock
+	came    uint32 // when it came to be pending, by rule.clock
 	life    uint64 // of a victim of DRAM, whose block is all that is left; else 0
 }
 
@@ -213,7 +213,7 @@ func (b *backlog) takeAll(gen uint64) (list []item) {
 // giveBack moves items that were added meanwhile behind those left, and reports
 // whether those were all; if so left is pending again.
 func (b *backlog) giveBack(left *fifo[item]) bool {
-	for range indexBatch {
+	for range batch {
 		if b.pending.len() == 0 {
 			b.pending, b.compacting = *left, false
 			b.compactAt = 2*left.len() + compactSlack
@@ -327,9 +327,9 @@ func (f atWork) end(k key.Key) {
 }
 
 // touches reports whether a worker is at anything that d deletes.
-func (f atWork) touches(d *deletion) bool {
+func (f atWork) touches(d Deletion) bool {
 	for k := range f {
-		if d.has(k) {
+		if d.Has(k) {
 			return true
 		}
 	}

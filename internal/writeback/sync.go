@@ -1,4 +1,4 @@
-package store
+package writeback
 
 import (
 	"context"
@@ -22,14 +22,14 @@ type syncs struct {
 
 // drops changes when a Sync of the tier has dropped chunks, or a scan has found some
 // lost.
-func (w *writer) drops() uint64 { return w.syncs.drops.Load() }
+func (w *Writer) drops() uint64 { return w.syncs.drops.Load() }
 
 // errUnscanned says that chunks stored before may be lost.
 var errUnscanned = fmt.Errorf("%w: it was opened again, and has not been scanned yet for what it has lost; flush again", tier.ErrOff)
 
-// sync has what the tier has stored survive a power failure, but for the chunks
+// Sync has what the tier has stored survive a power failure, but for the chunks
 // that the tier had to drop: these are to be written again, or lost.
-func (w *writer) sync(ctx context.Context) error {
+func (w *Writer) Sync(ctx context.Context) error {
 	select {
 	case w.syncs.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -39,51 +39,64 @@ func (w *writer) sync(ctx context.Context) error {
 	err := w.to.Recoverer.Sync(ctx)
 	var dropped *tier.DroppedError
 	if !errors.As(err, &dropped) {
-		if err == nil && !w.to.knowsLoss() {
+		if err == nil && !w.to.KnowsLoss() {
 			err = errUnscanned
 		}
 		return err
 	}
-	w.writeAgain("the tier has dropped chunks that could not be synced", dropped.Keys)
+	w.WriteAgain("the tier has dropped chunks that could not be synced", dropped.Keys)
 	return dropped.Err
 }
 
-// writeAgain takes up the chunks that the tier no longer has and DRAM has. It
+// WriteAgain takes up the chunks that the tier no longer has and DRAM has. It
 // counts those that no tier has any more; how large these were is not known. It
 // tells the index, and the log why.
-func (w *writer) writeAgain(why string, ks []key.Key) {
-	w.dram.hot.HandedOver() // a victim between DRAM and its writer is in transit from now on
+func (w *Writer) WriteAgain(why string, ks []key.Key) {
+	w.writers.hot.HandedOver() // a victim between DRAM and its writer is in transit from now on
 	again, lost := 0, 0
 	for _, k := range ks {
-		ref, resident := w.dram.hold(k)
+		ref, resident := w.writers.Hold(k)
 		if resident {
 			w.markUnwritten(k, ref)
 			again++
 		}
-		w.dram.index.syncGone(w.to.place, explain.Gap, k)
+		w.writers.index.Sync(w.to.Place, explain.Gap, k)
 		if resident {
-			w.dram.unhold(ref)
-		} else if w.dram.index.where(k) == 0 {
+			w.writers.Unhold(ref)
+		} else if w.writers.index.Where(k) == 0 {
 			w.count.drop(&tier.Record{Key: k}, DropLost)
 			lost++
 		}
 	}
 	w.syncs.drops.Add(1) // once they wait: a flush that began before goes round again
-	w.dram.log.Warn().Stringer("tier", w.to.place).Int("chunks", len(ks)).Int("written_again", again).Int("lost", lost).Msg(why)
+	w.writers.log.Warn().Stringer("tier", w.to.Place).Int("chunks", len(ks)).Int("written_again", again).Int("lost", lost).Msg(why)
 }
 
 // markUnwritten has a chunk of DRAM written to the tier, or evicted from DRAM as
 // one that is not there. The caller holds it. A task that is in flight may have
 // written it before the tier lost it, so that this is one more.
-func (w *writer) markUnwritten(k key.Key, ref tier.Ref) {
-	l := w.dram.hot.Ledger()
-	if w == w.dram.nearest(k.Space) {
+func (w *Writer) markUnwritten(k key.Key, ref tier.Ref) {
+	l := w.writers.hot.Ledger()
+	if w == w.writers.Nearest(k.Space) {
 		l.SetDirty(ref.ID, true)
 	}
-	if e, st := l.Find(k); st == ledger.Resident && e.ID == ref.ID && w.takes(k.Space) {
+	if e, st := l.Find(k); st == ledger.Resident && e.ID == ref.ID && w.Takes(k.Space) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.mu.backlog.add(tier.HotRecord(e, 0), w.mu.flushes.gen, w.when.clock())
 		w.more()
 	}
+}
+
+// SyncDisk has what every tier below that outlives the process has done up to now survive a
+// power failure. To one that is switched off it is a probe.
+func (s *Writers) SyncDisk(ctx context.Context) error {
+	for _, w := range s.list {
+		if w.to.Recoverer != nil {
+			if err := w.Sync(ctx); err != nil {
+				return fmt.Errorf("sync %s: %w", w.to.Place, err)
+			}
+		}
+	}
+	return nil
 }

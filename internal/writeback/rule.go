@@ -1,4 +1,4 @@
-package store
+package writeback
 
 import (
 	"sync"
@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// writeRule says when a chunk is written. While the tier has room for all, that is right
+// rule says when a chunk is written. While the tier has room for all, that is right
 // after its commit. Once the tier has evicted something a copy of a chunk that
-// DRAM has would be in the place of another chunk: so with auto chunks wait until DRAM
+// DRAM has would be in the place of another chunk: so with WhileRoom chunks wait until DRAM
 // evicts them, a flush comes, or they are too old. The two change over at any moment, as
 // nothing but the start of a write depends on it.
-type writeRule struct {
-	auto bool
-	full atomic.Bool // of auto: the tier is
+type rule struct {
+	auto bool        // WhileRoom
+	full atomic.Bool // chunks wait
 	// unsafeAge is how long a chunk may wait in a full tier's queue, in nanoseconds;
 	// 0 = for ever.
 	unsafeAge atomic.Int64
@@ -29,14 +29,17 @@ type writeRule struct {
 const roomAgain = 1
 
 // holds reports whether chunks that are committed wait until DRAM evicts them.
-func (r *writeRule) holds() bool { return r.full.Load() }
+func (r *rule) holds() bool { return r.full.Load() }
+
+// Holds reports whether chunks that are committed wait until DRAM evicts them.
+func (w *Writer) Holds() bool { return w.when.holds() }
 
 // clock is the age of the writer in seconds, as items have it.
-func (r *writeRule) clock() uint32 { return uint32(time.Since(r.began) / time.Second) }
+func (r *rule) clock() uint32 { return uint32(time.Since(r.began) / time.Second) }
 
 // old is the time at or before which the chunks that are held came that are to be
 // written now; false if they may be of any age.
-func (r *writeRule) old() (before uint32, bounded bool) {
+func (r *rule) old() (before uint32, bounded bool) {
 	age := time.Duration(r.unsafeAge.Load())
 	since := time.Since(r.began) - age
 	if age == 0 || since < 0 {
@@ -46,7 +49,7 @@ func (r *writeRule) old() (before uint32, bounded bool) {
 }
 
 // wakeForOld has chunks written that have been held for too long.
-func (w *writer) wakeForOld() {
+func (w *Writer) wakeForOld() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.when.holds() && w.source() != nil {
@@ -54,8 +57,8 @@ func (w *writer) wakeForOld() {
 	}
 }
 
-// setUnsafeAge replaces the bound.
-func (w *writer) setUnsafeAge(age time.Duration) {
+// SetUnsafeAge bounds how long a chunk may be in DRAM alone over a full tier; 0 = for ever.
+func (w *Writer) SetUnsafeAge(age time.Duration) {
 	w.when.unsafeAge.Store(int64(age))
 	w.wakeForOld()
 }
@@ -64,14 +67,14 @@ func (w *writer) setUnsafeAge(age time.Duration) {
 // spaces.
 type occupancy struct{ used, evicted, forQuotas int64 }
 
-func (l *level) occupancy() (o occupancy) {
-	if l.Bounded == nil {
-		st := l.tier.Stats()
+func (t *Tier) occupancy() (o occupancy) {
+	if t.Bounded == nil {
+		st := t.Tier.Stats()
 		return occupancy{used: st.UsedBytes, evicted: int64(st.Evictions)}
 	}
-	st := l.Bounded.Ledger().Stats()
+	st := t.Bounded.Ledger().Stats()
 	o.used, o.evicted = st.UsedBytes, int64(st.Evictions)
-	for _, quota := range l.Bounded.Ledger().Quotas() {
+	for _, quota := range t.Bounded.Ledger().Quotas() {
 		o.forQuotas += int64(quota.Evictions)
 	}
 	return o
@@ -85,7 +88,7 @@ func (o occupancy) lacksRoom(before occupancy) bool {
 }
 
 // noteRoom looks whether the tier has room for all.
-func (w *writer) noteRoom() {
+func (w *Writer) noteRoom() {
 	a := &w.when
 	if !a.auto {
 		return
@@ -101,11 +104,11 @@ func (w *writer) noteRoom() {
 		if full {
 			return
 		}
-		w.dram.log.Info().Stringer("tier", w.to.place).Msg("the tier is full: chunks are written when DRAM evicts them, or are old (write.mode auto)")
+		w.writers.log.Info().Stringer("tier", w.to.Place).Msg("the tier is full: chunks are written when DRAM evicts them, or are old (write.mode auto)")
 	case !full || o.used > a.mark/8*(8-roomAgain):
 		return
 	default:
-		w.dram.log.Info().Stringer("tier", w.to.place).Msg("the tier has room again: chunks are written when they are committed (write.mode auto)")
+		w.writers.log.Info().Stringer("tier", w.to.Place).Msg("the tier has room again: chunks are written when they are committed (write.mode auto)")
 	}
 	a.full.Store(!a.full.Load())
 	w.mu.Lock()
@@ -117,8 +120,8 @@ func (w *writer) noteRoom() {
 // tell sets how many chunks wait at most, whether until DRAM evicts them, and the bytes
 // that do. The queue also has chunks that DRAM has evicted and that were written as victims;
 // it finds them later, so DRAM says how much it alone has, and no tier below.
-func (w *writer) tell(out *Written) {
-	dram := w.dram.hot.Ledger().Stats()
+func (w *Writer) tell(out *Written) {
+	dram := w.writers.hot.Ledger().Stats()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := &w.mu.backlog

@@ -1,11 +1,10 @@
-package store
+package writeback
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/base"
@@ -24,81 +23,61 @@ const trimEvery = 2 * time.Second
 // errChanged is a payload that no longer has the checksum of its commit.
 var errChanged = fmt.Errorf("the payload changed in memory: %w", tier.ErrCorrupt)
 
-// sink stores chunks in one tier, and makes room for them there.
-type sink struct {
-	dram   *dram
-	to     *level
-	budget *budget
-	grown  chan struct{} // capacity 1: the tier may be above its high watermark
-	shrunk atomic.Bool   // the tier has evicted since noteRoom looked last
-
-	exclusive bool // DRAM and the tier are one cache: see noteGone
-
-	evicted struct {
-		sync.Mutex
-		told uint64 // bytes; see countEvicted
-	}
-}
-
-func newSink(d *dram, to *level) sink {
-	return sink{dram: d, to: to, budget: newBudget(0), grown: make(chan struct{}, 1)} // see operator.Set
-}
-
 // keepWatermark evicts below ahead of the writes, so that they find room.
-func (s *sink) keepWatermark(ctx context.Context) error {
+func (w *Writer) keepWatermark(ctx context.Context) error {
 	tick := time.NewTicker(trimEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.grown:
+		case <-w.grown:
 		case <-tick.C:
 		}
-		if !s.to.Off() {
-			s.trim(ctx, 0)
+		if !w.to.Off() {
+			w.trim(ctx, 0)
 		}
 	}
 }
 
 // filled wakes keepWatermark.
-func (s *sink) filled() {
-	base.Poke(s.grown)
+func (w *Writer) filled() {
+	base.Poke(w.grown)
 }
 
 // store stores e if the write budget allows it, evicting below where there is no
 // room.
-func (s *sink) store(ctx context.Context, e tier.Entry) error {
-	if !s.budget.take(e.Size) {
+func (w *Writer) store(ctx context.Context, e tier.Entry) error {
+	if !w.budget.take(e.Size) {
 		return errBudget
 	}
-	err := s.put(ctx, e)
+	err := w.put(ctx, e)
 	if err != nil {
-		s.budget.giveBack(e.Size)
+		w.budget.giveBack(e.Size)
 	}
 	return err
 }
 
 // put is store without a budget.
-func (s *sink) put(ctx context.Context, e tier.Entry) error {
-	if s.to.Off() {
-		return fmt.Errorf("write to %s: %w", s.to.place, tier.ErrOff)
+func (w *Writer) put(ctx context.Context, e tier.Entry) error {
+	if w.to.Off() {
+		return fmt.Errorf("write to %s: %w", w.to.Place, tier.ErrOff)
 	}
 	if !e.Block.Verify() {
-		return fmt.Errorf("write to %s: %w", s.to.place, errChanged)
+		return fmt.Errorf("write to %s: %w", w.to.Place, errChanged)
 	}
-	err := s.putNew(ctx, e)
+	err := w.putNew(ctx, e)
 	for range makeRoomTries {
-		if s.to.Resident == nil || !errors.Is(err, tier.ErrNoSpace) {
+		if w.to.Resident == nil || !errors.Is(err, tier.ErrNoSpace) {
 			break
 		}
-		if !s.trim(ctx, int64(e.Size)) {
+		if !w.trim(ctx, int64(e.Size)) {
 			break
 		}
-		err = s.putNew(ctx, e)
+		err = w.putNew(ctx, e)
 	}
-	if s.to.Bounded != nil && err == nil && s.to.Bounded.Ledger().OverQuota() {
-		s.trim(ctx, 0)
+	if w.to.Bounded != nil && err == nil && w.to.Bounded.Ledger().OverQuota() {
+		w.trim(ctx, 0)
 	}
 	return err
 }
@@ -106,86 +85,88 @@ func (s *sink) put(ctx context.Context, e tier.Entry) error {
 // putNew stores e in place of other bytes that the tier has under its key: they
 // were out of reach when e was committed, for the tier was not scanned or did
 // not answer, and must not come after it now.
-func (s *sink) putNew(ctx context.Context, e tier.Entry) error {
-	err := s.to.tier.Put(ctx, e)
-	if err != nil || !s.hasOther(e.Key, e.Block.Sum()) {
+func (w *Writer) putNew(ctx context.Context, e tier.Entry) error {
+	err := w.to.Tier.Put(ctx, e)
+	if err != nil || !w.HasOther(e.Key, e.Block.Sum()) {
 		return err
 	}
-	if err := s.to.tier.Delete(ctx, []key.Key{e.Key}); err != nil {
-		return fmt.Errorf("write to %s: other bytes under the key stay: %w", s.to.place, err)
+	if err := w.to.Tier.Delete(ctx, []key.Key{e.Key}); err != nil {
+		return fmt.Errorf("write to %s: other bytes under the key stay: %w", w.to.Place, err)
 	}
-	s.dram.count.replaced.Add(1)
-	return s.to.tier.Put(ctx, e)
+	w.writers.Count.Replaced.Add(1)
+	return w.to.Tier.Put(ctx, e)
 }
 
-// hasOther reports whether the tier, if it knows the sums of its payloads, has
+// HasOther reports whether the tier, if it knows the sums of its payloads, has
 // other bytes under k than those that sum to sum, or may have.
-func (s *sink) hasOther(k key.Key, sum uint64) bool {
-	if s.to.Summed == nil {
+func (w *Writer) HasOther(k key.Key, sum uint64) bool {
+	if w.to.Summed == nil {
 		return false
 	}
-	have, _, known := s.to.Summed.Sum(k)
+	have, _, known := w.to.Summed.Sum(k)
 	return !known || have != sum
 }
 
 // has reports whether the tier is known to have a chunk with these bytes.
-func (s *sink) has(k key.Key, sum uint64) bool {
-	return s.dram.index.has(s.to.place, k) && !s.hasOther(k, sum)
+func (w *Writer) has(k key.Key, sum uint64) bool {
+	return w.writers.index.Where(k).Has(w.to.Place) && !w.HasOther(k, sum)
 }
 
-// takes reports whether a space is written to the tier.
-func (s *sink) takes(id key.SpaceID) bool { return s.dram.reach(id).Has(s.to.place) }
+// Takes reports whether a space is written to the tier.
+func (w *Writer) Takes(id key.SpaceID) bool { return w.writers.Reach(id).Has(w.to.Place) }
 
 // needs reports whether a chunk belongs into the tier and is not known to be
 // there.
-func (s *sink) needs(k key.Key) bool { return s.takes(k.Space) && !s.dram.index.has(s.to.place, k) }
+func (w *Writer) needs(k key.Key) bool {
+	return w.Takes(k.Space) && !w.writers.index.Where(k).Has(w.to.Place)
+}
 
 // trim makes room below and tells the index; false if none could be made.
-func (s *sink) trim(ctx context.Context, n int64) bool {
-	gone, err := s.to.Resident.Trim(ctx, n, nil)
-	s.countEvicted()
-	s.dram.index.sync(s.to.place, gone...)
+func (w *Writer) trim(ctx context.Context, n int64) bool {
+	gone, err := w.to.Resident.Trim(ctx, n, nil)
+	w.countEvicted()
+	w.writers.index.Sync(w.to.Place, explain.Evicted, gone...)
 	if len(gone) > 0 {
-		s.shrunk.Store(true)
+		w.shrunk.Store(true)
 	}
-	if s.exclusive {
-		s.noteGone(gone)
+	if w.exclusive {
+		w.noteGone(gone)
 	}
 	if err != nil {
-		s.dram.log.Debug().Err(err).Stringer("tier", s.to.place).Msg("trim failed")
+		w.writers.log.Debug().Err(err).Stringer("tier", w.to.Place).Msg("trim failed")
 	}
 	return len(gone) > 0 || err == nil
 }
 
 // countEvicted tells the log of absences how much the tier has evicted since the last
 // call. A tier that was opened again counts from 0.
-func (s *sink) countEvicted() {
-	if s.to.Bounded == nil {
+func (w *Writer) countEvicted() {
+	if w.to.Bounded == nil {
 		return
 	}
-	s.evicted.Lock()
-	defer s.evicted.Unlock()
-	total := s.to.Bounded.Ledger().Stats().EvictedBytes
-	if total < s.evicted.told {
-		s.evicted.told = 0
+	w.evicted.Lock()
+	defer w.evicted.Unlock()
+	total := w.to.Bounded.Ledger().Stats().EvictedBytes
+	if total < w.evicted.told {
+		w.evicted.told = 0
 	}
-	s.dram.absences.log.Leaving(uint8(s.to.place), total-s.evicted.told)
-	s.evicted.told = total
+	w.writers.departed.Leaving(uint8(w.to.Place), total-w.evicted.told)
+	w.evicted.told = total
 }
 
 // takeBack deletes below a chunk that was deleted while it was being written.
-func (s *sink) takeBack(ctx context.Context, k key.Key) {
-	if err := s.to.tier.Delete(ctx, []key.Key{k}); err != nil {
-		s.dram.log.Error().Err(err).Stringer("tier", s.to.place).Msg("a chunk that was deleted while it was written stays; delete it again")
+func (w *Writer) takeBack(ctx context.Context, k key.Key) {
+	if err := w.to.Tier.Delete(ctx, []key.Key{k}); err != nil {
+		w.writers.log.Error().Err(err).Stringer("tier", w.to.Place).Msg("a chunk that was deleted while it was written stays; delete it again")
 		return
 	}
-	s.dram.index.clear(s.to.place, explain.Deleted, k)
+	w.writers.index.Clear(w.to.Place, explain.Deleted, k)
 }
 
-// probe has a tier that is off tried at the next write.
-func (s *sink) probe() {
-	if s.to.Prober != nil {
-		s.to.Prober.ProbeNow()
+// Probe has a tier that is off tried at the next write.
+func (w *Writer) Probe() {
+	if w.to.Prober != nil {
+		w.to.Prober.ProbeNow()
 	}
 }
 
@@ -211,6 +192,9 @@ func newBudget(perDay int64) *budget {
 	b.set(perDay)
 	return b
 }
+
+// SetBudget bounds the bytes that are written a day; 0 = unlimited.
+func (w *Writer) SetBudget(bytesPerDay int64) { w.budget.set(bytesPerDay) }
 
 // set changes the bytes a day; the bucket is full then, unless they are the
 // same.

@@ -1,4 +1,4 @@
-package store
+package writeback
 
 import (
 	"cmp"
@@ -13,38 +13,38 @@ import (
 // client that stored it forces it; and the chunk that it hangs on is there, or has
 // just been taken to be written. It is called with the mutex held, for the chunks
 // of a prompt in their order.
-func (q *queue) wants(t *task) bool {
-	if q.to.Planner == nil || !q.to.Planner.Plans() || q.to.scan.running.Load() {
+func (w *Writer) wants(t *task) bool {
+	if w.to.Planner == nil || !w.to.Planner.Plans() || w.to.Scanning() {
 		return true
 	}
-	if t.gen < q.mu.flushes.wanted {
+	if t.gen < w.mu.flushes.wanted {
 		return true
 	}
 	r := &t.rec
-	if up := (key.Key{Space: r.Key.Space, Hash: r.Parent}); r.Parent != (key.Hash{}) && !q.mu.atWork[up].wanted {
-		if q.to.Resident != nil && !q.to.Resident.Has(up) && !(t.life > 0 && q.mayCome(up)) {
+	if up := (key.Key{Space: r.Key.Space, Hash: r.Parent}); r.Parent != (key.Hash{}) && !w.mu.atWork[up].wanted {
+		if w.to.Resident != nil && !w.to.Resident.Has(up) && !(t.life > 0 && w.mayCome(up)) {
 			return false
 		}
 	}
-	return q.forced(t) || q.to.Planner.Admit(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
+	return w.forced(t) || w.to.Planner.Admit(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
 }
 
 // mayCome reports whether the chunk that a victim hangs on may still come:
 // victims come tail first, so that it was in DRAM until now, or is on its way
 // here. A chunk in neither place was deleted. It is called with the
 // mutex held.
-func (q *queue) mayCome(k key.Key) bool {
-	e, st := q.dram.hot.Ledger().Find(k)
-	return st != ledger.Resident || !tier.Declined(e.Value) || q.mu.backlog.has(k)
+func (w *Writer) mayCome(k key.Key) bool {
+	e, st := w.writers.hot.Ledger().Find(k)
+	return st != ledger.Resident || !tier.Declined(e.Value) || w.mu.backlog.has(k)
 }
 
 // markDeclined notes at an entry of DRAM whether the tier wants it. It reports
 // whether that did not want it before either.
-func (q *queue) markDeclined(t *task) (again bool) {
-	if q.to.Planner == nil || t.life > 0 || t.inNearer {
+func (w *Writer) markDeclined(t *task) (again bool) {
+	if w.to.Planner == nil || t.life > 0 || t.inNearer {
 		return false
 	}
-	l := q.dram.hot.Ledger()
+	l := w.writers.hot.Ledger()
 	v := l.Get(t.ref.ID).Value
 	again = t.declined && tier.Declined(v)
 	l.SetValue(t.ref.ID, tier.WithDeclined(v, t.declined))
@@ -53,38 +53,38 @@ func (q *queue) markDeclined(t *task) (again bool) {
 
 // forced reports whether the client that stored a chunk wants it kept in any
 // case.
-func (q *queue) forced(t *task) bool {
+func (w *Writer) forced(t *task) bool {
 	if t.life > 0 || t.inNearer {
 		return t.rec.Force
 	}
-	return tier.HotRecord(q.dram.hot.Ledger().Get(t.ref.ID), 0).Force
+	return tier.HotRecord(w.writers.hot.Ledger().Get(t.ref.ID), 0).Force
 }
 
 // offerDeclined has chunks written that only DRAM has and that nothing would write
 // before DRAM evicts them: those that the tier declined, and those that it has evicted.
 // A prefix comes before what stands on it. With forced the tier takes them, and all
 // that was enqueued before, whatever its policy says.
-func (w *writer) offerDeclined(forced bool) {
+func (w *Writer) offerDeclined(forced bool) {
 	if forced {
 		w.offerSomeDeclined(nil, forced, 0) // before the list: what is declined from now on is offered anew
 	}
-	if w.to.rank != 1 || w.to.Planner == nil {
+	if w.rank != 1 || w.to.Planner == nil {
 		return
 	}
 	var list []tier.Record
-	ledger.EachDirty(w.dram.hot.Ledger(), func(e *ledger.Entry) {
-		if tier.Declined(e.Value) && w.takes(e.Key.Space) {
+	ledger.EachDirty(w.writers.hot.Ledger(), func(e *ledger.Entry) {
+		if tier.Declined(e.Value) && w.Takes(e.Key.Space) {
 			list = append(list, tier.HotRecord(*e, 0))
 		}
 	})
 	slices.SortFunc(list, func(a, b tier.Record) int { return cmp.Compare(a.Depth, b.Depth) })
 	now := w.when.clock()
-	for some := range slices.Chunk(list, indexBatch) {
+	for some := range slices.Chunk(list, batch) {
 		w.offerSomeDeclined(some, forced, now)
 	}
 }
 
-func (w *writer) offerSomeDeclined(list []tier.Record, forced bool, now uint32) {
+func (w *Writer) offerSomeDeclined(list []tier.Record, forced bool, now uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if forced {
@@ -100,18 +100,18 @@ func (w *writer) offerSomeDeclined(list []tier.Record, forced bool, now uint32) 
 
 // noteGone has chunks offered again that the tier has evicted while DRAM alone has them,
 // when DRAM evicts them: where both tiers are one cache the tier decides anew then.
-func (s *sink) noteGone(gone []key.Key) {
+func (w *Writer) noteGone(gone []key.Key) {
 	for _, k := range gone {
-		var refs [1]tier.Ref
-		if s.dram.isBelow(k) {
+		if w.writers.IsBelow(k) {
 			continue
 		}
-		if n, _ := s.dram.hot.Hold(ledger.Daemon, ledger.IO, []key.Key{k}, refs[:]); n == 0 {
+		ref, ok := w.writers.holdResident(k)
+		if !ok {
 			continue
 		}
-		l := s.dram.hot.Ledger()
-		l.SetDirty(refs[0].ID, true)
-		l.SetValue(refs[0].ID, tier.WithDeclined(l.Get(refs[0].ID).Value, true))
-		s.dram.unhold(refs[0])
+		l := w.writers.hot.Ledger()
+		l.SetDirty(ref.ID, true)
+		l.SetValue(ref.ID, tier.WithDeclined(l.Get(ref.ID).Value, true))
+		w.writers.Unhold(ref)
 	}
 }

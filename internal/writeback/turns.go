@@ -1,4 +1,4 @@
-package store
+package writeback
 
 import (
 	"context"
@@ -72,14 +72,14 @@ const (
 // forgetting is how many bytes must come for one byte less to be kept free.
 const forgetting = 8
 
-// enterTurn waits until there is room for n bytes of a store, or nothing is on its way
+// Enter waits until there is room for n bytes of a store, or nothing is on its way
 // out of DRAM that would make some, and reports whether it waited. The caller calls leave
 // when it has what it gets. A store that only tries enters in front of no other.
-func (d *dram) enterTurn(ctx context.Context, want *Reservation, n int64) (waited bool, leave func(), err error) {
-	t := &d.turns
-	n = min(n, d.room/turnShare)
+func (s *Writers) Enter(ctx context.Context, by ledger.Owner, try bool, n int64) (waited bool, leave func(), err error) {
+	t := &s.turns
+	n = min(n, s.room/turnShare)
 	t.wanted.Add(n)
-	if waited, err = t.await(ctx, d, want, n); err != nil {
+	if waited, err = t.await(ctx, s, by, try, n); err != nil {
 		t.wanted.Add(-n)
 		return waited, nil, fmt.Errorf("reserve: waiting for a turn: %w", err)
 	}
@@ -90,25 +90,25 @@ func (d *dram) enterTurn(ctx context.Context, want *Reservation, n int64) (waite
 }
 
 // await enters with n bytes, in turn.
-func (t *turns) await(ctx context.Context, d *dram, want *Reservation, n int64) (waited bool, err error) {
-	first := t.come(want.Owner)
-	defer t.gone(want.Owner)
-	if waited, err = first.take(ctx, want.Try); err != nil {
+func (t *turns) await(ctx context.Context, s *Writers, by ledger.Owner, try bool, n int64) (waited bool, err error) {
+	first := t.come(by)
+	defer t.gone(by)
+	if waited, err = first.take(ctx, try); err != nil {
 		return true, err
 	}
 	defer first.leave()
-	behind, err := t.line.take(ctx, want.Try)
+	behind, err := t.line.take(ctx, try)
 	if err != nil {
 		return true, err
 	}
 	defer t.line.leave()
-	most := d.room / aheadShare
-	forRoom, err := d.hot.MakeRoom(ctx, tier.Room{
+	most := s.room / aheadShare
+	forRoom, err := s.hot.MakeRoom(ctx, tier.Room{
 		Bytes:    min(t.entered.Load()+n, most),
 		Ahead:    func() int64 { return min(t.wanted.Load(), most) },
-		Demoting: d.demotingBytes.Load,
-		Drop:     d.demote,
-		Try:      want.Try,
+		Demoting: s.demoting.Load,
+		Drop:     s.Demote,
+		Try:      try,
 	})
 	if forRoom {
 		t.ahead.Store(max(t.ahead.Load(), min(t.wanted.Load(), most)))
@@ -142,9 +142,10 @@ func (t *turns) gone(o ledger.Owner) {
 	}
 }
 
-// forget notes that so many bytes came, by stores or from below: less is kept free,
+// Came notes that so many bytes came to DRAM, by stores or from below: less is kept free,
 // unless stores wait again.
-func (t *turns) forget(bytes int64) {
+func (s *Writers) Came(bytes int64) {
+	t := &s.turns
 	if was := t.ahead.Load(); was > 0 {
 		t.ahead.CompareAndSwap(was, max(0, was-(bytes+forgetting-1)/forgetting))
 	}
@@ -152,4 +153,4 @@ func (t *turns) forget(bytes int64) {
 
 // leaving is what is on its way out of DRAM, less what is to be free besides what the
 // watermarks leave.
-func (d *dram) leaving() int64 { return d.demotingBytes.Load() - d.turns.ahead.Load() }
+func (s *Writers) leaving() int64 { return s.demoting.Load() - s.turns.ahead.Load() }

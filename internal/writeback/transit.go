@@ -1,6 +1,7 @@
-package store
+package writeback
 
 import (
+	"context"
 	"slices"
 	"sync"
 
@@ -11,7 +12,7 @@ import (
 
 // transit is what DRAM has evicted and no tier below has yet: blocks in the
 // hands of the writers. Each counts as DRAM's until its write has ended, and
-// comes back to DRAM if it is asked for (dram.readmit), so that a chunk is
+// comes back to DRAM if it is asked for (Writers.Readmit), so that a chunk is
 // somewhere at every moment. A key has at most one demotion: it cannot be
 // stored anew before that has ended, or was deleted.
 //
@@ -32,14 +33,14 @@ const keptRoom = 1 << 10
 // demotion is one chunk in transit. The block is the write task's.
 type demotion struct {
 	life  uint64 // tells it from an earlier one of the same key
-	with  *queue
+	with  *Writer
 	rec   tier.Record
 	block arena.Block
 }
 
 // begin notes a victim, and returns its life. Again says that the same block is
 // in transit already: it was evicted, readmitted, and is evicted again.
-func (d *transit) begin(r tier.Record, b arena.Block, with *queue) (life uint64, again bool) {
+func (d *transit) begin(r tier.Record, b arena.Block, with *Writer) (life uint64, again bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if has, ok := d.mu.chunks[r.Key]; ok && has.block == b {
@@ -55,7 +56,7 @@ func (d *transit) begin(r tier.Record, b arena.Block, with *queue) (life uint64,
 }
 
 // forward notes that another writer has a victim now.
-func (d *transit) forward(k key.Key, life uint64, to *queue) {
+func (d *transit) forward(k key.Key, life uint64, to *Writer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if has := d.mu.chunks[k]; has.life == life {
@@ -92,7 +93,7 @@ func (d *transit) has(k key.Key) bool {
 }
 
 // isWith reports whether a writer has k.
-func (d *transit) isWith(k key.Key, w *queue) bool {
+func (d *transit) isWith(k key.Key, w *Writer) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.mu.chunks[k].with == w
@@ -109,39 +110,48 @@ func (d *transit) take(k key.Key) (tier.Record, arena.Block, bool) {
 	return has.rec, has.block, ok
 }
 
-// list is the chunks of a deletion that a writer has.
-func (d *transit) list(del *deletion, w *queue) (rs []tier.Record) {
+// Deletion is chunks that are about to be deleted.
+type Deletion interface {
+	Has(k key.Key) bool
+	// Keys is all of them; whole says that they are a space, of which no list is made.
+	Keys() (ks []key.Key, whole bool)
+}
+
+// InTransit is the chunks of a deletion that are on their way to the tier from DRAM alone.
+func (w *Writer) InTransit(del Deletion) (rs []tier.Record) {
+	d := &w.writers.transit
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for k, has := range d.mu.chunks {
-		if has.with == w && del.has(k) {
+		if has.with == w && del.Has(k) {
 			rs = append(rs, has.rec)
 		}
 	}
 	return rs
 }
 
-// recall forgets the chunks of a deletion that a writer has: they are not written,
-// and do not come back. It returns the keys.
-func (d *transit) recall(del *deletion, w *queue) (ks []key.Key) {
-	if del.in != nil {
-		for part := range slices.Chunk(del.keys, indexBatch) {
-			ks = d.recallSome(part, w, ks)
+// Recall forgets the chunks of a deletion that are on their way to the tier from DRAM
+// alone: they are not written, and do not come back. It returns the keys.
+func (w *Writer) Recall(del Deletion) (ks []key.Key) {
+	list, whole := del.Keys()
+	if whole { // as many are in transit as the budget of unwritten bytes admits
+		for _, r := range w.InTransit(del) {
+			list = append(list, r.Key)
 		}
-		return ks
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for k, has := range d.mu.chunks { // as many as the budget of unwritten bytes admits
-		if has.with == w && del.has(k) {
-			delete(d.mu.chunks, k)
-			ks = append(ks, k)
-		}
+	for part := range slices.Chunk(list, batch) {
+		ks = w.writers.transit.recall(part, w, ks)
 	}
 	return ks
 }
 
-func (d *transit) recallSome(ks []key.Key, w *queue, out []key.Key) []key.Key {
+// AwaitWrites waits until no worker is at anything that is deleted. Tasks that no worker
+// has taken yet will find that their chunk was deleted, or recalled, or cannot be promoted.
+func (w *Writer) AwaitWrites(ctx context.Context, del Deletion) error {
+	return w.await(ctx, func() bool { return !w.mu.atWork.touches(del) })
+}
+
+func (d *transit) recall(ks []key.Key, w *Writer, out []key.Key) []key.Key {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, k := range ks {

@@ -1,4 +1,4 @@
-package store
+package writeback
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 type task struct {
 	item
 	ref            tier.Ref
-	inNearer       bool      // DRAM has evicted it, a nearer tier has it
-	promoted       *promoted // of one in a nearer tier: ref is its, once it was promoted
-	declined       bool      // the tier does not want it
-	declinedBefore bool      // nor did it the time before
+	inNearer       bool     // DRAM has evicted it, a nearer tier has it
+	fetched        *Fetched // of one in a nearer tier: ref is its, once it was promoted
+	declined       bool     // the tier does not want it
+	declinedBefore bool     // nor did it the time before
 }
 
 // outcome is how a task ended.
@@ -31,11 +31,11 @@ const (
 )
 
 // perform writes the chunk of a task, or decides not to.
-func (w *writer) perform(ctx context.Context, t *task) outcome {
+func (w *Writer) perform(ctx context.Context, t *task) outcome {
 	if t.declined {
 		return w.decline(t)
 	}
-	if w.to.shared() && w.dram.distrusted.Has(t.rec.Key.Space) { // other machines would serve it
+	if w.to.shared() && w.writers.distrusted.Has(t.rec.Key.Space) { // other machines would serve it
 		w.count.drop(&t.rec, DropNotWorth)
 		return refused
 	}
@@ -49,7 +49,7 @@ func (w *writer) perform(ctx context.Context, t *task) outcome {
 
 // decline counts a chunk that the tier does not want, once for each that DRAM
 // has.
-func (w *writer) decline(t *task) outcome {
+func (w *Writer) decline(t *task) outcome {
 	if _, ok := w.record(t); !ok {
 		return void // deleted before a worker took it
 	}
@@ -60,7 +60,7 @@ func (w *writer) decline(t *task) outcome {
 }
 
 // write stores one chunk below.
-func (w *writer) write(ctx context.Context, t *task) outcome {
+func (w *Writer) write(ctx context.Context, t *task) outcome {
 	k := t.rec.Key
 	if w.await(ctx, func() bool { return w.mu.atWork.begin(k) }) != nil {
 		w.count.drop(&t.rec, DropStopped)
@@ -68,7 +68,7 @@ func (w *writer) write(ctx context.Context, t *task) outcome {
 	}
 	defer w.wrote(t)
 	rec, ok := w.record(t)
-	if !ok || w.dram.ages.Over(k) {
+	if !ok || w.writers.ages.Over(k) {
 		return void
 	}
 	if w.has(k, rec.Sum) {
@@ -81,14 +81,14 @@ func (w *writer) write(ctx context.Context, t *task) outcome {
 	}
 	if err != nil {
 		if w.to.Resident != nil {
-			w.dram.index.insert(w.to.place, []tier.Record{rec}) // it may be there all the same
+			w.writers.index.Insert(w.to.Place, []tier.Record{rec}) // it may be there all the same
 		}
 		return w.failed(ctx, t, err)
 	}
-	w.dram.index.insert(w.to.place, []tier.Record{rec})
-	w.count.written.add(rec.Size)
-	w.dram.absences.rivals.Came(uint8(w.to.place), k.Space, uint64(rec.Size))
-	w.dram.absences.log.Taken(rec.Key)
+	w.writers.index.Insert(w.to.Place, []tier.Record{rec})
+	w.count.written.Add(rec.Size)
+	w.writers.rivals.Came(uint8(w.to.Place), k.Space, uint64(rec.Size))
+	w.writers.departed.Taken(rec.Key)
 	w.filled()
 	w.works()
 	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
@@ -100,70 +100,70 @@ func (w *writer) write(ctx context.Context, t *task) outcome {
 }
 
 // wrote lets the next worker write the key of a task.
-func (q *queue) wrote(t *task) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.mu.atWork.end(t.rec.Key)
-	q.mu.changed.Wake()
+func (w *Writer) wrote(t *task) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.atWork.end(t.rec.Key)
+	w.mu.changed.Wake()
 }
 
 // failed counts a chunk that could not be written.
-func (w *writer) failed(ctx context.Context, t *task, err error) outcome {
+func (w *Writer) failed(ctx context.Context, t *task, err error) outcome {
 	reason, first := dropReason(err), false
 	if !t.retried {
 		first = w.count.drop(&t.rec, reason) == 1
 	}
 	if first && reason == DropNoSpace {
-		w.dram.log.Warn().Err(err).Stringer("tier", w.to.place).Msg("no room for a chunk, which stays in DRAM only; further ones are counted as dropped: no_space")
+		w.writers.log.Warn().Err(err).Stringer("tier", w.to.Place).Msg("no room for a chunk, which stays in DRAM only; further ones are counted as dropped: no_space")
 	} else {
-		w.dram.log.Debug().Err(err).Stringer("tier", w.to.place).Msg("write behind failed")
+		w.writers.log.Debug().Err(err).Stringer("tier", w.to.Place).Msg("write behind failed")
 	}
 	if !errors.Is(err, errChanged) {
 		return w.putOff(t, reason)
 	}
-	w.dram.count.corruptDown.Add(1)
-	w.dram.dropCorrupt(ctx, t.rec.Key)
+	w.writers.Count.CorruptDown.Add(1)
+	w.writers.DropCorrupt(ctx, t.rec.Key)
 	return void
 }
 
 // clean notes that the chunk is where it would go first if DRAM evicted it. A
 // tier behind that one does not make up for it.
-func (w *writer) clean(t *task) {
+func (w *Writer) clean(t *task) {
 	switch {
-	case w != w.dram.nearest(t.rec.Key.Space):
+	case w != w.writers.Nearest(t.rec.Key.Space):
 	case t.life == 0:
-		w.dram.hot.Ledger().SetDirty(t.ref.ID, false)
+		w.writers.hot.Ledger().SetDirty(t.ref.ID, false)
 	default:
-		w.dram.clean(t.rec.Key, t.ref)
+		w.writers.clean(t.rec.Key, t.ref)
 	}
 }
 
 // record is the record that a task is to write; false if it was deleted.
-func (w *writer) record(t *task) (tier.Record, bool) {
+func (w *Writer) record(t *task) (tier.Record, bool) {
 	if t.life == 0 {
-		e, st := w.dram.hot.Ledger().Find(t.rec.Key)
+		e, st := w.writers.hot.Ledger().Find(t.rec.Key)
 		return tier.HotRecord(e, t.ref.Block.Sum()), st == ledger.Resident && e.ID == t.ref.ID
 	}
-	return t.rec, w.dram.transit.lives(t.rec.Key, t.life)
+	return t.rec, w.writers.transit.lives(t.rec.Key, t.life)
 }
 
 // end ends a task: its block, its budget and its part in a flush.
-func (w *writer) end(t task, how outcome) {
+func (w *Writer) end(t task, how outcome) {
 	switch {
 	case t.life > 0:
-		if how == refused && w.dram.staying.Load() {
-			w.dram.readmit(t.rec.Key)
+		if how == refused && w.writers.staying.Load() {
+			w.writers.Readmit(t.rec.Key)
 		}
 		if how == void || !w.forward(t, how) {
-			w.dram.endTransit(t)
+			w.writers.endTransit(t)
 		}
 	case t.inNearer:
-		if t.promoted != nil {
-			w.letGo(t.promoted)
+		if t.fetched != nil {
+			w.letGo(t.fetched)
 		}
 	default:
-		w.dram.hot.Release(ledger.Daemon, ledger.Unwritten, []tier.Ref{t.ref})
-		w.dram.filled() // it may go now, and while it was held perhaps nothing could
+		w.writers.hot.Release(ledger.Daemon, ledger.Unwritten, []tier.Ref{t.ref})
+		w.writers.Filled() // it may go now, and while it was held perhaps nothing could
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -183,11 +183,11 @@ func (w *writer) end(t task, how outcome) {
 
 // letGo ends the hold of a chunk that was promoted to be written. Where no client has used
 // it meanwhile it is the first to go, so that a long upload evicts nothing else.
-func (w *writer) letGo(p *promoted) {
-	l := w.dram.hot.Ledger()
-	e := l.Get(p.ref.ID)
-	w.loader.release(p)
-	if p.from != tier.CPU && e.Hits == 0 {
+func (w *Writer) letGo(p *Fetched) {
+	l := w.writers.hot.Ledger()
+	e := l.Get(p.Ref.ID)
+	p.Release()
+	if p.From != tier.CPU && e.Hits == 0 {
 		hs := []key.Hash{e.Key.Hash}
 		l.Pass(e.Key.Space, hs)
 		l.MarkCold(e.Key.Space, hs) // where the policy plans
@@ -197,9 +197,9 @@ func (w *writer) letGo(p *promoted) {
 // refetch promotes a chunk again that DRAM has evicted before it was written
 // here: the tier in between has it, so that nothing but a read is lost. If that
 // fails the task is over.
-func (w *writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
-	k, nearer := t.rec.Key, w.nearer.writer
-	switch has := w.dram.index.has(w.to.place, k); {
+func (w *Writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
+	k, nearer := t.rec.Key, w.nearer
+	switch has := w.writers.index.Where(k).Has(w.to.Place); {
 	case has:
 		return refused, false
 	case w.to.Off():
@@ -207,13 +207,13 @@ func (w *writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 			w.count.drop(&t.rec, DropTierOff)
 		}
 		return w.putOff(t, DropTierOff), false
-	case w.dram.transit.isWith(k, &nearer.queue):
+	case w.writers.transit.isWith(k, nearer):
 		nearer.awaitTasks(ctx, k)
 		return refused, false // it is forwarded from there
 	}
-	p, err := w.loader.refetch(ctx, t.rec, w.nearer)
+	p, err := w.writers.fetch(ctx, t.rec, w.nearer.to.Place)
 	if err == nil {
-		t.promoted, t.ref = p, p.ref
+		t.fetched, t.ref = &p, p.Ref
 		return refused, true
 	}
 	reason := dropReason(err)
@@ -224,6 +224,6 @@ func (w *writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 		reason = DropGone
 	}
 	w.count.drop(&t.rec, reason)
-	w.dram.log.Debug().Err(err).Stringer("tier", w.to.place).Msg("a chunk to be written could not be promoted")
+	w.writers.log.Debug().Err(err).Stringer("tier", w.to.Place).Msg("a chunk to be written could not be promoted")
 	return refused, false
 }

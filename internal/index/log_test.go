@@ -1,4 +1,4 @@
-package events_test
+package index_test
 
 import (
 	"context"
@@ -7,16 +7,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kvstored/kvstored/internal/events"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/key"
 )
 
-func change(n byte) events.Change {
-	return events.Change{Key: key.Key{Hash: key.Hash{n}}, Tokens: uint32(n)}
+func change(n byte) index.Change {
+	return index.Change{Key: key.Key{Hash: key.Hash{n}}, Tokens: uint32(n)}
 }
 
 // run runs a log until the test ends.
-func run(t *testing.T, l *events.Log, walk func(context.Context) error) {
+func run(t *testing.T, l *index.Log, walk func(context.Context) error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -31,7 +31,7 @@ func none(context.Context) error { return nil }
 
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := events.New(7, events.Options{})
+		l := index.NewLog(7, index.LogOptions{})
 		run(t, l, none)
 		for i := range byte(200) {
 			l.Note(change(i))
@@ -73,7 +73,7 @@ func TestOrder(t *testing.T) {
 // Changes that come within an interval are one batch, which comes no later.
 func TestBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := events.New(7, events.Options{Interval: 10 * time.Millisecond})
+		l := index.NewLog(7, index.LogOptions{Interval: 10 * time.Millisecond})
 		run(t, l, none)
 		for burst := range uint64(3) {
 			begin := time.Now()
@@ -93,7 +93,7 @@ func TestBurst(t *testing.T) {
 
 func TestSlowReaderLosesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := events.New(7, events.Options{Batches: 4})
+		l := index.NewLog(7, index.LogOptions{Batches: 4})
 		run(t, l, none)
 		for i := range byte(10) {
 			l.Note(change(i))
@@ -112,7 +112,7 @@ func TestSlowReaderLosesItsPlace(t *testing.T) {
 
 func TestChangesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := events.New(7, events.Options{Changes: 10})
+		l := index.NewLog(7, index.LogOptions{Changes: 10})
 		run(t, l, none)
 		for i := range byte(5) {
 			for range 4 {
@@ -132,7 +132,7 @@ func TestChangesAreBounded(t *testing.T) {
 // A log that is behind says Cleared, and then all that is there.
 func TestBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := events.New(7, events.Options{Pending: 8})
+		l := index.NewLog(7, index.LogOptions{Pending: 8})
 		walks := 0
 		run(t, l, func(ctx context.Context) error {
 			walks++
@@ -148,12 +148,12 @@ func TestBehind(t *testing.T) {
 			l.Note(change(100 + i)) // Run has no turn in between
 		}
 		time.Sleep(time.Minute)
-		var all []events.Change
+		var all []index.Change
 		batches, _, _, _ := l.Read(nil, 0, 100)
 		for _, b := range batches {
 			all = append(all, b.Changes...)
 		}
-		if walks != 1 || len(all) != 41 || all[0].Kind != events.Cleared || all[1] != change(0) || all[40] != change(39) {
+		if walks != 1 || len(all) != 41 || all[0].Kind != index.Cleared || all[1] != change(0) || all[40] != change(39) {
 			t.Fatalf("%d walks, %d changes: %+v", walks, len(all), all)
 		}
 		if st := l.Stats(); st.Dropped != 12 || st.Restarts != 1 {
@@ -163,13 +163,13 @@ func TestBehind(t *testing.T) {
 }
 
 func BenchmarkNote(b *testing.B) {
-	l := events.New(7, events.Options{})
+	l := index.NewLog(7, index.LogOptions{})
 	ctx, cancel := context.WithCancel(b.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = l.Run(ctx, none) })
 	defer running.Wait()
 	defer cancel()
 	for b.Loop() {
-		l.Note(events.Change{})
+		l.Note(index.Change{})
 	}
 }

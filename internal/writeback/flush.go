@@ -1,4 +1,4 @@
-package store
+package writeback
 
 import (
 	"cmp"
@@ -79,31 +79,33 @@ func (v Volume) Plus(o Volume) Volume { return Volume{v.Chunks + o.Chunks, v.Byt
 // Minus is what v is above o.
 func (v Volume) Minus(o Volume) Volume { return Volume{v.Chunks - o.Chunks, v.Bytes - o.Bytes} }
 
-type volume struct{ chunks, bytes atomic.Uint64 }
+// Counter counts a Volume.
+type Counter struct{ chunks, bytes atomic.Uint64 }
 
-func (v *volume) load() Volume { return Volume{v.chunks.Load(), v.bytes.Load()} }
+// Load is how much was counted.
+func (v *Counter) Load() Volume { return Volume{v.chunks.Load(), v.bytes.Load()} }
 
-// add counts one chunk more, and returns how many there are.
-func (v *volume) add(bytes uint32) (chunks uint64) {
+// Add counts one chunk more, and returns how many there are.
+func (v *Counter) Add(bytes uint32) (chunks uint64) {
 	v.bytes.Add(uint64(bytes))
 	return v.chunks.Add(1)
 }
 
-type writeCounters struct {
-	written volume
-	dropped [dropReasons]volume
+type counters struct {
+	written Counter
+	dropped [dropReasons]Counter
 
-	absences *absences
+	departed *explain.Departed
 	place    tier.Place // that is written to
 }
 
 // drop counts a chunk that is not written, and notes why, unless the reason is that the
 // chunk was gone. It returns how many were dropped for that reason so far.
-func (c *writeCounters) drop(r *tier.Record, why DropReason) uint64 {
+func (c *counters) drop(r *tier.Record, why DropReason) uint64 {
 	if why < DropGone {
-		c.absences.declined(c.place, r.Key, explain.Decline(why))
+		c.departed.Add(r.Key, explain.Note{Reason: explain.Declined, Tier: uint8(c.place), Detail: uint8(why)})
 	}
-	return c.dropped[why].add(r.Size)
+	return c.dropped[why].Add(r.Size)
 }
 
 // Written is what one tier below DRAM was given so far.
@@ -120,33 +122,29 @@ type Written struct {
 }
 
 // Written returns the totals per tier since the start.
-func (d *dram) Written() map[tier.Place]Written {
-	out := make(map[tier.Place]Written, len(d.levels.below))
-	for _, l := range d.levels.below {
-		w := l.writer
+func (s *Writers) Written() map[tier.Place]Written {
+	out := make(map[tier.Place]Written, len(s.list))
+	for _, w := range s.list {
 		wr := Written{
-			Written: w.count.written.load(),
+			Written: w.count.written.Load(),
 			Dropped: make(map[DropReason]Volume),
 			Missed:  int(w.missing().Chunks),
 			Workers: w.limits.workers,
 		}
 		w.tell(&wr)
 		for r := range dropReasons {
-			if v := w.count.dropped[r].load(); v.Chunks > 0 {
+			if v := w.count.dropped[r].Load(); v.Chunks > 0 {
 				wr.Dropped[r] = v
 			}
 		}
-		out[l.place] = wr
+		out[w.to.Place] = wr
 	}
 	return out
 }
 
-// flusher writes down the chunks that are only in DRAM.
-type flusher struct{ *dram }
-
 // unwritten is what only DRAM has, but for chunks that the tier below has declined or
 // evicted: that is its decision.
-func (s *flusher) unwritten() (v Volume) {
+func (s *Writers) unwritten() (v Volume) {
 	if s.hot.Ledger().Stats().DirtyEntries == 0 {
 		return v
 	}
@@ -161,16 +159,16 @@ func (s *flusher) unwritten() (v Volume) {
 // Unflushed is the chunks that are in DRAM only and stay there, or not in a tier behind that
 // failed, and why: a flush does not write them. told is what Unflushed has said of them
 // already.
-func (s *flusher) Unflushed(told Volume) (reason string, v Volume) {
-	if len(s.levels.below) == 0 {
+func (s *Writers) Unflushed(told Volume) (reason string, v Volume) {
+	if len(s.list) == 0 {
 		st := s.hot.Stats()
 		return "no_tier", Volume{uint64(st.Entries), uint64(st.PayloadBytes)}
 	}
 	v = s.unwritten()
-	for _, l := range s.levels.below[1:] {
-		v = v.Plus(l.writer.missing())
+	for _, w := range s.list[1:] {
+		v = v.Plus(w.missing())
 	}
-	told.Chunks += uint64(s.levels.below[0].writer.waiting()) // what came meanwhile
+	told.Chunks += uint64(s.list[0].waiting()) // what came meanwhile
 	if v.Chunks <= told.Chunks {
 		return "", Volume{}
 	}
@@ -184,26 +182,26 @@ func (s *flusher) Unflushed(told Volume) (reason string, v Volume) {
 // chunks, and why, are in Written. The policy
 // of a tier has no say: a flush wants all of it there, also what the tier declined, or
 // evicted, while DRAM has it.
-func (s *flusher) Flush(ctx context.Context, durable bool) error {
-	for _, l := range s.levels.below {
-		l.writer.offerDeclined(true)
-		if err := l.writer.flushTo(ctx, durable, true); err != nil {
+func (s *Writers) Flush(ctx context.Context, durable bool) error {
+	for _, w := range s.list {
+		w.offerDeclined(true)
+		if err := w.Flush(ctx, durable, true); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// flushTo is Flush into one tier. Unless it is forced that may decline chunks.
-func (w *writer) flushTo(ctx context.Context, durable, forced bool) error {
+// Flush is that into one tier. Unless it is forced that may decline chunks.
+func (w *Writer) Flush(ctx context.Context, durable, forced bool) error {
 	for again := true; again; {
 		drops := w.drops()
 		err := w.flush(ctx, forced)
 		if w.to.Recoverer != nil && durable && err == nil {
-			err = w.sync(ctx)
+			err = w.Sync(ctx)
 		}
 		if err != nil {
-			return fmt.Errorf("flush to %s: %w", w.to.place, err)
+			return fmt.Errorf("flush to %s: %w", w.to.Place, err)
 		}
 		// What this call has synced is not all that it was to write.
 		again = durable && w.drops() != drops
@@ -211,7 +209,7 @@ func (w *writer) flushTo(ctx context.Context, durable, forced bool) error {
 	return nil
 }
 
-func (w *writer) flush(ctx context.Context, forced bool) error {
+func (w *Writer) flush(ctx context.Context, forced bool) error {
 	written := w.count.written.chunks.Load()
 	target := w.beginFlush(forced)
 	defer w.endFlush(target)
@@ -223,7 +221,7 @@ func (w *writer) flush(ctx context.Context, forced bool) error {
 		case w.stoppedBefore(target):
 			return fmt.Errorf("writing behind has stopped: %w", tier.ErrClosed)
 		case !handed: // a chunk that has left DRAM and the queue may not be a victim here yet
-			w.dram.hot.HandedOver()
+			w.writers.hot.HandedOver()
 			handed = true
 		case !w.offerRest(&written):
 			return nil
@@ -259,55 +257,55 @@ func (f *flushes) awaited() uint64 {
 
 // beginFlush ends a generation and returns the number of the next. Chunks in
 // retry are offered again, also to a tier that is off: an operator wants to know.
-func (q *queue) beginFlush(forced bool) uint64 {
-	if q.missing().Chunks > 0 {
-		q.probe()
+func (w *Writer) beginFlush(forced bool) uint64 {
+	if w.missing().Chunks > 0 {
+		w.Probe()
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.offer(math.MaxInt)
-	target := q.mu.flushes.force()
-	q.mu.flushes.waiting[target] = struct{}{}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.offer(math.MaxInt)
+	target := w.mu.flushes.force()
+	w.mu.flushes.waiting[target] = struct{}{}
 	if forced {
-		q.mu.flushes.wanted = target
+		w.mu.flushes.wanted = target
 	}
-	q.more()
+	w.more()
 	return target
 }
 
-func (q *queue) endFlush(target uint64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.mu.flushes.waiting, target)
+func (w *Writer) endFlush(target uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.mu.flushes.waiting, target)
 }
 
 // stoppedBefore reports whether run has ended with something of the generations
 // before target not done.
-func (q *queue) stoppedBefore(target uint64) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.mu.stopped && q.mu.backlog.openBefore(target)
+func (w *Writer) stoppedBefore(target uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.stopped && w.mu.backlog.openBefore(target)
 }
 
 // offerRest offers again the chunks that were put off while the tier came back,
 // and reports whether there were any. since is how many chunks had been written
 // when they were offered last; if there are no more there is no hope.
-func (q *queue) offerRest(since *uint64) bool {
-	n := q.count.written.chunks.Load()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if n == *since || q.mu.backlog.retry.len() == 0 {
+func (w *Writer) offerRest(since *uint64) bool {
+	n := w.count.written.chunks.Load()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n == *since || w.mu.backlog.retry.len() == 0 {
 		return false
 	}
 	*since = n
-	q.offer(math.MaxInt)
+	w.offer(math.MaxInt)
 	return true
 }
 
-func (q *queue) waiting() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.mu.backlog.waiting()
+func (w *Writer) waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.backlog.waiting()
 }
 
 // Left is what a tier below DRAM was not given when the daemon ended.
@@ -320,33 +318,32 @@ type Left struct {
 // and until ctx ends, the most valuable chunks first. No client may store any more. It
 // returns what each tier is left without; a tier that has all is not named. What a
 // tier's policy declines is not left: it is asked as it is when DRAM evicts a chunk.
-func (s *flusher) FlushLast(ctx context.Context) map[tier.Place]Left {
-	errs := make([]error, len(s.levels.below))
+func (s *Writers) FlushLast(ctx context.Context) map[tier.Place]Left {
+	errs := make([]error, len(s.list))
 	var flushes sync.WaitGroup
-	for i, l := range s.levels.below {
-		w := l.writer
+	for i, w := range s.list {
 		flushes.Go(func() {
 			w.offerDeclined(false)
-			s.valuableFirst(w)
-			errs[i] = w.flushTo(ctx, true, false)
+			w.valuableFirst()
+			errs[i] = w.Flush(ctx, true, false)
 		})
 	}
 	flushes.Wait()
 	left := make(map[tier.Place]Left)
-	for i, l := range s.levels.below {
-		if v := s.left(l.writer); v.Chunks > 0 || errs[i] != nil {
-			left[l.place] = Left{v, errs[i]}
+	for i, w := range s.list {
+		if v := w.left(); v.Chunks > 0 || errs[i] != nil {
+			left[w.to.Place] = Left{v, errs[i]}
 		}
 	}
 	return left
 }
 
 // left is what the tier lacks and would have taken.
-func (s *flusher) left(w *writer) Volume {
-	if w.to.rank == 1 {
-		return s.transit.of(&w.queue).Plus(s.unwritten())
+func (w *Writer) left() Volume {
+	if w.rank == 1 {
+		return w.writers.transit.of(w).Plus(w.writers.unwritten())
 	}
-	bytes := s.transit.of(&w.queue).Bytes
+	bytes := w.writers.transit.of(w).Bytes
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := &w.mu.backlog // victims are among those that wait
@@ -354,7 +351,7 @@ func (s *flusher) left(w *writer) Volume {
 }
 
 // of is what a writer has in hand.
-func (d *transit) of(w *queue) (v Volume) {
+func (d *transit) of(w *Writer) (v Volume) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, has := range d.mu.chunks {
@@ -369,14 +366,14 @@ func (d *transit) of(w *queue) (v Volume) {
 // most often used first, but no chunk before the prefix it stands on, for it is of
 // use only with all before it. Of equals the youngest goes first. Chunks in retry
 // are among them.
-func (s *flusher) valuableFirst(w *writer) {
+func (w *Writer) valuableFirst() {
 	if w.missing().Chunks > 0 {
-		w.probe()
+		w.Probe()
 	}
-	list := s.takeAll(w)
+	list := w.takeAll()
 	ranked := make([]rankedItem, len(list))
 	for i, of := range list {
-		e, _ := s.hot.Ledger().Find(of.rec.Key)
+		e, _ := w.writers.hot.Ledger().Find(of.rec.Key)
 		ranked[i] = rankedItem{item: of, uses: e.Hits, age: len(list) - i}
 	}
 	rankItems(ranked)
@@ -389,7 +386,7 @@ func (s *flusher) valuableFirst(w *writer) {
 
 // takeAll takes away all that is to be written and that no worker has yet, and
 // the items in retry.
-func (s *flusher) takeAll(w *writer) (list []item) {
+func (w *Writer) takeAll() (list []item) {
 	_ = w.await(context.Background(), func() bool { // giveBack ends a compaction
 		if w.mu.backlog.compacting {
 			return false

@@ -1,22 +1,17 @@
-package store
+package writeback
 
 import (
 	"cmp"
 	"context"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/internal/base"
 )
-
-// WriteOptions say which chunks are written behind.
-type WriteOptions struct {
-	Auto    bool // chunks wait while a tier is full: see writeRule; else each is written right after its commit
-	Workers int  // writes at a time per tier; 0 = 32
-}
 
 // defaultWorkers is enough small chunks at a time that their records are
 // committed in groups worth the name; how many are in the device at once is
@@ -33,7 +28,7 @@ const behindShare = 2
 // It is the slower one, and its unwritten chunks the nearer one has.
 const farShare = 20
 
-// writer writes committed chunks behind into one tier. Commits never wait
+// Writer writes committed chunks behind into one tier. Commits never wait
 // for it: chunks that the queue has no room for stay in DRAM, unprotected, and
 // are taken up as room appears; if DRAM must evict one first it is demoted, and
 // if there is no room for that either it is dropped and counted.
@@ -45,20 +40,25 @@ const farShare = 20
 //
 // Lock order: the writer's mutex is held around ledger calls, never the
 // other way round and never around the index's.
-type writer struct {
-	queue
-	loader *loader
-	syncs  syncs
-}
+type Writer struct {
+	writers *Writers
+	to      *Tier
+	rank    int     // 1 is the nearest
+	nearer  *Writer // to a bounded tier between DRAM and this one; nil if there is none
+	when    rule
+	limits  limits
+	count   counters
+	work    chan struct{} // capacity 1: there may be work for one more worker
 
-// queue is what a writer is to write, and in which order, and what its workers
-// are at.
-type queue struct {
-	sink
-	nearer *level // a bounded tier between DRAM and this one; nil if there is none
-	when   writeRule
-	limits writeLimits
-	work   chan struct{} // capacity 1: there may be work for one more worker
+	// Room in the tier: see sink.go.
+	budget    *budget
+	grown     chan struct{} // capacity 1: the tier may be above its high watermark
+	shrunk    atomic.Bool   // the tier has evicted since noteRoom looked last
+	exclusive bool          // DRAM and the tier are one cache: see noteGone
+	evicted   struct {
+		sync.Mutex
+		told uint64 // bytes; see countEvicted
+	}
 
 	mu struct {
 		sync.Mutex
@@ -70,11 +70,11 @@ type queue struct {
 		watched bool // a worker waits for the budget
 		stopped bool // run has ended
 	}
-	count writeCounters
+	syncs syncs
 }
 
-// writeLimits bound what a writer does, and protects, at a time.
-type writeLimits struct {
+// limits bound what a writer does, and protects, at a time.
+type limits struct {
 	workers int
 	// behind bounds, for clients that wait for it, the bytes that are neither
 	// written nor protected.
@@ -83,22 +83,27 @@ type writeLimits struct {
 	held int64
 }
 
-func newWriter(l *loader, to *level, o WriteOptions) *writer {
-	w := &writer{queue: queue{sink: newSink(l.dram, to), work: make(chan struct{}, 1)}, loader: l, syncs: syncs{turn: make(chan struct{}, 1)}}
-	w.count.absences, w.count.place = l.absences, to.place
-	w.when.auto = o.Auto && to.Resident != nil // else it has room for all
-	w.exclusive = w.when.auto && to.rank == 1
-	w.limits = writeLimits{workers: cmp.Or(o.Workers, defaultWorkers), behind: l.room / behindShare}
-	for _, nearer := range l.levels.below[:to.rank-1] {
-		if nearer.Resident != nil {
+// newWriter makes the writer to one tier of so many, behind those that s has.
+func newWriter(s *Writers, to *Tier, tiers int, o *Options) *Writer {
+	w := &Writer{
+		writers: s, to: to, rank: len(s.list) + 1,
+		limits: limits{workers: cmp.Or(o.Workers, defaultWorkers), behind: s.room / behindShare},
+		count:  counters{departed: s.departed, place: to.Place},
+		work:   make(chan struct{}, 1), budget: newBudget(0), grown: make(chan struct{}, 1), // see SetBudget
+		syncs: syncs{turn: make(chan struct{}, 1)},
+	}
+	w.when.auto, w.when.began = o.When == WhileRoom && to.Resident != nil, time.Now() // else it has room for all
+	w.when.full.Store(o.When == AtEviction)
+	w.exclusive = w.when.auto && w.rank == 1
+	for _, nearer := range s.list {
+		if nearer.to.Resident != nil {
 			w.nearer = nearer
-			w.limits.held = l.room / farShare
+			w.limits.held = s.room / farShare
 		}
 	}
-	if to.rank == 1 && len(l.levels.below) > 1 { // what the far one holds takes room too, and its ancestors with it
+	if w.rank == 1 && tiers > 1 { // what the far one holds takes room too, and its ancestors with it
 		w.limits.behind /= 2
 	}
-	w.when.began = time.Now()
 	w.mu.backlog = newBacklog(to.Planner != nil)
 	w.mu.atWork = make(atWork)
 	w.mu.flushes.waiting = make(map[uint64]struct{})
@@ -106,7 +111,7 @@ func newWriter(l *loader, to *level, o WriteOptions) *writer {
 }
 
 // run writes until ctx ends; then it drops the chunks that it could not write.
-func (w *writer) run(ctx context.Context) error {
+func (w *Writer) run(ctx context.Context) error {
 	defer w.stop()
 	var g errgroup.Group
 	for range w.limits.workers {
@@ -120,7 +125,7 @@ func (w *writer) run(ctx context.Context) error {
 }
 
 // worker writes one chunk after the other.
-func (w *writer) worker(ctx context.Context) error {
+func (w *Writer) worker(ctx context.Context) error {
 	for {
 		t, err := w.take(ctx)
 		if err != nil {
@@ -132,50 +137,50 @@ func (w *writer) worker(ctx context.Context) error {
 }
 
 // take returns the next chunk to write.
-func (q *queue) take(ctx context.Context) (task, error) {
+func (w *Writer) take(ctx context.Context) (task, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return task{}, err
 		}
-		q.compact()
-		t, released := q.next()
+		w.compact()
+		t, released := w.next()
 		if t.state == inFlight {
 			return t, nil
 		}
 		select {
-		case <-q.work:
+		case <-w.work:
 		case <-released:
 		case <-ctx.Done():
 		}
 		if released != nil {
-			q.unwatch()
+			w.unwatch()
 		}
 	}
 }
 
 // unwatch ends the watch over the budget of the worker that next gave it to.
-func (q *queue) unwatch() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.mu.watched = false
+func (w *Writer) unwatch() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.watched = false
 }
 
 // more wakes one worker; that one wakes the next if there is work for both.
-func (q *queue) more() {
-	base.Poke(q.work)
+func (w *Writer) more() {
+	base.Poke(w.work)
 }
 
 // await returns once met, which is called with the mutex held, is true; with an
 // error if ctx ends before.
-func (q *queue) await(ctx context.Context, met func() bool) error {
+func (w *Writer) await(ctx context.Context, met func() bool) error {
 	for {
-		q.mu.Lock()
+		w.mu.Lock()
 		if met() {
-			q.mu.Unlock()
+			w.mu.Unlock()
 			return nil
 		}
-		changed := q.mu.changed.Next()
-		q.mu.Unlock()
+		changed := w.mu.changed.Next()
+		w.mu.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -185,7 +190,7 @@ func (q *queue) await(ctx context.Context, met func() bool) error {
 }
 
 // stop drops the chunks that were not written before run ended.
-func (w *writer) stop() {
+func (w *Writer) stop() {
 	w.mu.Lock()
 	w.mu.stopped = true
 	left := w.mu.backlog.ready
@@ -213,7 +218,7 @@ const (
 // putOff decides about a chunk that the tier did not take. It is offered again
 // once the tier works if it is to be found by its name then: in DRAM, or in a
 // nearer tier. A victim of DRAM's is nowhere but in its block.
-func (w *writer) putOff(t *task, r DropReason) outcome {
+func (w *Writer) putOff(t *task, r DropReason) outcome {
 	switch r {
 	case DropTierOff:
 		w.seemsOff()
@@ -231,15 +236,15 @@ func (w *writer) putOff(t *task, r DropReason) outcome {
 }
 
 // missing is what will be offered again.
-func (q *queue) missing() Volume {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return Volume{uint64(q.mu.backlog.retry.len()), uint64(q.mu.backlog.retryBytes)}
+func (w *Writer) missing() Volume {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Volume{uint64(w.mu.backlog.retry.len()), uint64(w.mu.backlog.retryBytes)}
 }
 
 // keepRetrying offers chunks in retry again. While the tier may still be off
 // that is one chunk at a time.
-func (w *writer) keepRetrying(ctx context.Context) error {
+func (w *Writer) keepRetrying(ctx context.Context) error {
 	tick := time.NewTicker(offerEvery)
 	defer tick.Stop()
 	for {
@@ -256,35 +261,35 @@ func (w *writer) keepRetrying(ctx context.Context) error {
 	}
 }
 
-func (q *queue) offerSome() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.mu.off {
-		q.offer(1)
+func (w *Writer) offerSome() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.off {
+		w.offer(1)
 	} else {
-		q.offer(math.MaxInt)
+		w.offer(math.MaxInt)
 	}
 }
 
 // offer has up to n chunks tried again; flushes that wait do so for these too.
 // Called with the mutex held.
-func (q *queue) offer(n int) {
-	q.mu.backlog.offer(n, q.mu.flushes.awaited())
-	q.more()
+func (w *Writer) offer(n int) {
+	w.mu.backlog.offer(n, w.mu.flushes.awaited())
+	w.more()
 }
 
 // seemsOff and works note how the last write went.
-func (q *queue) seemsOff() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.mu.off = true
+func (w *Writer) seemsOff() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.off = true
 }
 
-func (q *queue) works() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.mu.off {
-		q.mu.off = false
-		q.offer(math.MaxInt)
+func (w *Writer) works() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.off {
+		w.mu.off = false
+		w.offer(math.MaxInt)
 	}
 }

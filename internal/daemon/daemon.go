@@ -226,9 +226,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	workers.Go(func() error { return d.guard.watch(below) })
 	workers.Go(func() error { return watch(below, d) })
 	if d.events != nil {
-		workers.Go(func() error {
-			return d.events.Run(below, func(ctx context.Context) error { return d.stack.Announce(ctx, nil) })
-		})
+		workers.Go(func() error { return d.events.Run(below) })
 	}
 	d.tiers.run(below, workers)
 

@@ -90,14 +90,13 @@
 //
 // # The log
 //
-//	who changes the index, under its lock -- Note --> pending -- Run --> batches -- Read --> readers
-//	                                         appends   bounded   numbers   the last N    each at its own pace
+//	who changes the index, under its lock -- Note --> the last batches -- Read --> readers
+//	                                         numbers  bounded             each at its own pace
 //
-// Note never waits: it appends, to a slice that Run exchanges for an empty one.
-// What does not fit is dropped, and the log begins anew. It then says Cleared, and
-// the owner's walk notes again all that is there. A reader that is slower than
-// the log loses its place: Read tells it so, with the place where it goes on.
+// Note never waits: the oldest batch is forgotten. A reader that is slower than the log
+// loses its place: Read tells it so, with the place where it goes on. There is no other
+// loss, and one way out: the reader takes the number that comes next, then walks through
+// all that is there, and goes on with the log from that number.
 //
-// Log.pending.mu and Log.batches.mu are leaves, never held together, and held
-// for as long as an append or a copy takes.
+// The log's mutex is a leaf, held for as long as an append or the copy of a batch takes.
 package index

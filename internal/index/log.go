@@ -13,9 +13,8 @@ import (
 
 // LogOptions of a Log. The zero LogOptions are the defaults.
 type LogOptions struct {
-	Pending  int           // most changes that wait to be numbered: 65,536, 64 bytes each
 	Batches  int           // most batches that Read can go back: 1,024
-	Changes  int           // most changes in all of them: 262,144
+	Changes  int           // most changes in all of them: 262,144, 64 bytes each
 	Interval time.Duration // from a change to its batch: 10 ms
 }
 
@@ -24,23 +23,17 @@ type LogOptions struct {
 type Log struct {
 	o     LogOptions
 	epoch uint64
-	wake  chan struct{} // capacity 1: something is pending
-	spare []Change      // Run's: room for what comes while it makes batches
+	wake  chan struct{} // capacity 1: there are changes without a batch
+	noted atomic.Uint64
 
-	pending struct {
-		mu     sync.Mutex
-		list   []Change
-		full   bool        // a change was dropped
-		drains base.Signal // at each cut
-	}
-	batches struct {
-		mu      sync.Mutex
-		list    []Batch // the last ones
-		changes int     // in list
-		next    uint64  // sequence number of the next one
+	mu struct {
+		sync.Mutex
+		open    []Change // of the batch that comes next
+		list    []Batch  // the last ones
+		changes int      // in list
+		next    uint64   // sequence number of the next one
 		grows   base.Signal
 	}
-	noted, dropped, restarts atomic.Uint64
 }
 
 // MaxBatch is the most changes of one batch: some 64 KiB on the wire.
@@ -48,7 +41,6 @@ const MaxBatch = 1024
 
 // NewLog makes a log. epoch tells the lives of a daemon apart.
 func NewLog(epoch uint64, o LogOptions) *Log {
-	o.Pending = cmp.Or(o.Pending, 64<<10)
 	o.Batches = cmp.Or(o.Batches, 1<<10)
 	o.Changes = cmp.Or(o.Changes, 256<<10)
 	o.Interval = cmp.Or(o.Interval, 10*time.Millisecond)
@@ -59,107 +51,46 @@ func NewLog(epoch uint64, o LogOptions) *Log {
 // epochs have nothing to do with each other.
 func (l *Log) Epoch() uint64 { return l.epoch }
 
-// Note appends a change. It never waits. Changes are noted in the order in which
-// they are made: the caller holds the lock that orders them.
+// Note appends a change. It never waits, and forgets the oldest batch where there is no
+// room. Changes are noted in the order in which they are made: the caller holds the lock
+// that orders them.
 func (l *Log) Note(c Change) {
-	if l.enqueue(c) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.noted.Add(1)
+	if l.mu.open = append(l.mu.open, c); len(l.mu.open) == MaxBatch {
+		l.number(l.mu.open)
+		l.mu.open = nil
+	} else if len(l.mu.open) == 1 {
 		base.Poke(l.wake)
 	}
 }
 
-// enqueue makes a change pending, and reports whether it is the first.
-func (l *Log) enqueue(c Change) (first bool) {
-	p := &l.pending
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.full || len(p.list) >= l.o.Pending {
-		p.full = true
-		l.dropped.Add(1)
-		return false
-	}
-	p.list = append(p.list, c)
-	l.noted.Add(1)
-	return len(p.list) == 1
-}
-
-// Room waits until the log has taken half of the pending changes, for a caller that notes
-// much and can wait: the walk.
-func (l *Log) Room(ctx context.Context) error {
-	for {
-		l.pending.mu.Lock()
-		if len(l.pending.list) <= l.o.Pending/2 {
-			l.pending.mu.Unlock()
-			return ctx.Err()
-		}
-		drained := l.pending.drains.Next()
-		l.pending.mu.Unlock()
-		if !base.Await(ctx, drained) {
-			return ctx.Err()
-		}
-	}
-}
-
-// Run numbers the changes until ctx ends. walk notes all resident chunks, in
-// order with other changes; it is called in a goroutine of its own after changes
-// were dropped, and never twice at a time.
-func (l *Log) Run(ctx context.Context, walk func(context.Context) error) error {
-	var walking sync.WaitGroup
-	defer walking.Wait()
-	var busy atomic.Bool
-	behind := false // changes were dropped since the last walk began
+// Run makes batches of changes that are Interval old until ctx ends.
+func (l *Log) Run(ctx context.Context) error {
 	for base.Await(ctx, l.wake) {
-		if base.Sleep(ctx, l.o.Interval) != nil { // what comes with it goes with it: each batch wakes all readers
-			return nil
-		}
-		behind = l.cut() || behind
-		if behind && busy.CompareAndSwap(false, true) {
-			behind = false
-			l.restarts.Add(1)
-			walking.Go(func() {
-				_ = walk(ctx) // it fails as ctx ends
-				busy.Store(false)
-				base.Poke(l.wake)
-			})
+		if base.Sleep(ctx, l.o.Interval) == nil { // what comes with it goes with it: each batch wakes all readers
+			l.cut()
 		}
 	}
 	return nil
 }
 
-// cut makes batches of the pending changes, and reports whether changes were dropped.
-func (l *Log) cut() (lost bool) {
-	taken, lost := l.take(l.spare[:0])
-	list := taken
-	if lost { // what came before is worth nothing without what was dropped
-		list = []Change{{Kind: Cleared}}
+func (l *Log) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.mu.open) > 0 {
+		batch := make([]Change, len(l.mu.open)) // it is kept for long, so without room
+		copy(batch, l.mu.open)
+		l.number(batch)
+		l.mu.open = l.mu.open[:0]
 	}
-	for now := time.Now(); len(list) > 0; {
-		batch := make([]Change, min(len(list), MaxBatch)) // it is kept for long, so without room
-		list = list[copy(batch, list):]
-		l.append(now, batch)
-	}
-	if l.spare = taken; cap(taken) > 8*MaxBatch { // of a flood
-		l.spare = nil
-	}
-	return lost
 }
 
-// take exchanges the pending changes for room.
-func (l *Log) take(room []Change) (list []Change, lost bool) {
-	p := &l.pending
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	list, p.list = p.list, room
-	lost, p.full = p.full, false
-	p.drains.Wake()
-	return list, lost
-}
-
-// append numbers a batch and forgets the oldest ones.
-func (l *Log) append(now time.Time, list []Change) {
-	l.batches.mu.Lock()
-	defer l.batches.mu.Unlock()
-	b := &l.batches
-	b.list = append(b.list, Batch{Seq: b.next, Time: now, Changes: list})
+// number makes a batch and forgets the oldest ones; called with the mutex held.
+func (l *Log) number(list []Change) {
+	b := &l.mu
+	b.list = append(b.list, Batch{Seq: b.next, Time: time.Now(), Changes: list})
 	b.next++
 	b.changes += len(list)
 	drop := 0
@@ -176,16 +107,16 @@ func (l *Log) append(now time.Time, list []Change) {
 
 // Next is the sequence number of the batch that comes next.
 func (l *Log) Next() uint64 {
-	l.batches.mu.Lock()
-	defer l.batches.mu.Unlock()
-	return l.batches.next
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.next
 }
 
 // Oldest is the number of the oldest batch that Read has.
 func (l *Log) Oldest() uint64 {
-	l.batches.mu.Lock()
-	defer l.batches.mu.Unlock()
-	return l.batches.next - uint64(len(l.batches.list))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.next - uint64(len(l.mu.list))
 }
 
 // Read appends batches from a sequence number on to dst, max at most. lost says
@@ -193,9 +124,9 @@ func (l *Log) Oldest() uint64 {
 // returned, or with next, and asks for a snapshot. more is closed when there are
 // others; nil if there are now.
 func (l *Log) Read(dst []Batch, from uint64, most int) (out []Batch, next uint64, lost bool, more <-chan struct{}) {
-	l.batches.mu.Lock()
-	defer l.batches.mu.Unlock()
-	b := &l.batches
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.mu
 	oldest := b.next - uint64(len(b.list))
 	if from < oldest || from > b.next {
 		from, lost = b.next, true
@@ -210,15 +141,13 @@ func (l *Log) Read(dst []Batch, from uint64, most int) (out []Batch, next uint64
 
 // LogStats are the numbers of a log.
 type LogStats struct {
-	Next     uint64 `json:"next"`     // sequence number of the next batch
-	Noted    uint64 `json:"noted"`    // changes
-	Dropped  uint64 `json:"dropped"`  // changes for which there was no room
-	Restarts uint64 `json:"restarts"` // times that all was said again because of that
+	Next  uint64 `json:"next"`  // sequence number of the next batch
+	Noted uint64 `json:"noted"` // changes
 }
 
 // Stats returns them.
 func (l *Log) Stats() LogStats {
-	return LogStats{Next: l.Next(), Noted: l.noted.Load(), Dropped: l.dropped.Load(), Restarts: l.restarts.Load()}
+	return LogStats{Next: l.Next(), Noted: l.noted.Load()}
 }
 
 // ChangeKind is what a change says.

@@ -16,23 +16,21 @@ func change(n byte) index.Change {
 }
 
 // run runs a log until the test ends.
-func run(t *testing.T, l *index.Log, walk func(context.Context) error) {
+func run(t *testing.T, l *index.Log) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := l.Run(ctx, walk); err != nil {
+		if err := l.Run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-func none(context.Context) error { return nil }
-
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := index.NewLog(7, index.LogOptions{})
-		run(t, l, none)
+		run(t, l)
 		for i := range byte(200) {
 			l.Note(change(i))
 			if i%50 == 49 {
@@ -74,7 +72,7 @@ func TestOrder(t *testing.T) {
 func TestBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := index.NewLog(7, index.LogOptions{Interval: 10 * time.Millisecond})
-		run(t, l, none)
+		run(t, l)
 		for burst := range uint64(3) {
 			begin := time.Now()
 			_, _, _, more := l.Read(nil, burst, 1)
@@ -94,7 +92,7 @@ func TestBurst(t *testing.T) {
 func TestSlowReaderLosesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := index.NewLog(7, index.LogOptions{Batches: 4})
-		run(t, l, none)
+		run(t, l)
 		for i := range byte(10) {
 			l.Note(change(i))
 			time.Sleep(time.Second)
@@ -113,7 +111,7 @@ func TestSlowReaderLosesItsPlace(t *testing.T) {
 func TestChangesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := index.NewLog(7, index.LogOptions{Changes: 10})
-		run(t, l, none)
+		run(t, l)
 		for i := range byte(5) {
 			for range 4 {
 				l.Note(change(i))
@@ -129,35 +127,31 @@ func TestChangesAreBounded(t *testing.T) {
 	})
 }
 
-// A log that is behind says Cleared, and then all that is there.
-func TestBehind(t *testing.T) {
+// A flood within an interval is in full batches, numbered at once, and none of it is lost.
+func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := index.NewLog(7, index.LogOptions{Pending: 8})
-		walks := 0
-		run(t, l, func(ctx context.Context) error {
-			walks++
-			for i := range byte(40) {
-				if err := l.Room(ctx); err != nil {
-					return err
+		l := index.NewLog(7, index.LogOptions{})
+		run(t, l)
+		const n = 3*index.MaxBatch + 5
+		for i := range n {
+			l.Note(change(byte(i)))
+		}
+		if next := l.Next(); next != 3 {
+			t.Errorf("%d batches before the interval is over, want 3", next)
+		}
+		time.Sleep(time.Second)
+		got, _, lost, _ := l.Read(nil, 0, 10)
+		at := 0
+		for _, b := range got {
+			for _, c := range b.Changes {
+				if c != change(byte(at)) {
+					t.Fatalf("change %d is %+v", at, c)
 				}
-				l.Note(change(i))
+				at++
 			}
-			return nil
-		})
-		for i := range byte(20) {
-			l.Note(change(100 + i)) // Run has no turn in between
 		}
-		time.Sleep(time.Minute)
-		var all []index.Change
-		batches, _, _, _ := l.Read(nil, 0, 100)
-		for _, b := range batches {
-			all = append(all, b.Changes...)
-		}
-		if walks != 1 || len(all) != 41 || all[0].Kind != index.Cleared || all[1] != change(0) || all[40] != change(39) {
-			t.Fatalf("%d walks, %d changes: %+v", walks, len(all), all)
-		}
-		if st := l.Stats(); st.Dropped != 12 || st.Restarts != 1 {
-			t.Errorf("%+v", st)
+		if st := l.Stats(); lost || at != n || st.Noted != n || st.Next != 4 {
+			t.Errorf("%d changes, lost %v, %+v", at, lost, st)
 		}
 	})
 }
@@ -166,7 +160,7 @@ func BenchmarkNote(b *testing.B) {
 	l := index.NewLog(7, index.LogOptions{})
 	ctx, cancel := context.WithCancel(b.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = l.Run(ctx, none) })
+	running.Go(func() { _ = l.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
 	for b.Loop() {

@@ -155,7 +155,7 @@ func (r *rig) serve(o server.Options) {
 	go func() {
 		defer close(r.logged)
 		if o.Events != nil {
-			_ = o.Events.Run(below, func(ctx context.Context) error { return r.stack.Announce(ctx, nil) })
+			_ = o.Events.Run(below)
 		}
 	}()
 	if r.local != nil {

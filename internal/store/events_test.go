@@ -16,7 +16,7 @@ import (
 func (r *rig) told() (all []index.Change) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { _ = r.log.Run(ctx, r.announceAll) })
+	running.Go(func() { _ = r.log.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
 	for at := uint64(0); len(all) < int(r.log.Stats().Noted); {

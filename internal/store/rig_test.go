@@ -96,7 +96,7 @@ func newRig(t *testing.T, o options) *rig {
 	}
 	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: o.limits, Entries: o.entries})
 	r := &rig{t: t, arena: a, more: o.more, seen: make(map[key.Key]bool), end: func() {}}
-	r.log = index.NewLog(1, index.LogOptions{Pending: 1 << 30, Batches: 1 << 30, Changes: 1 << 30})
+	r.log = index.NewLog(1, index.LogOptions{Batches: 1 << 30, Changes: 1 << 30})
 	r.hot = cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
 	so := store.Options{Hot: r.hot, When: o.mode, Workers: o.workers, Settings: store.Settings{VerifyHits: o.verify, DiskBytesPerDay: o.perDay}, Quotas: o.quotas, Events: r.log, Loaded: o.loaded, Log: zerolog.Nop()}
 	if o.hot != nil {
@@ -321,5 +321,3 @@ func (r *rig) loadAs(ctx context.Context, o ledger.Owner, c *key.Chain, i int) e
 func commit(s *store.Store, c *key.Chain, from int, refs []tier.Ref) {
 	s.Commit(c, from, refs, 0, make([]bool, len(refs)))
 }
-
-func (r *rig) announceAll(ctx context.Context) error { return r.Announce(ctx, nil) }

@@ -86,7 +86,7 @@ func (s *operator) Announce(ctx context.Context, only *key.SpaceID) error {
 	}
 	return t.visit(ctx, func(ks []key.Key) error {
 		s.index.contents(ks, s.index.journal.log.Note)
-		return s.index.journal.log.Room(ctx)
+		return nil
 	})
 }
 

@@ -23,8 +23,6 @@ import (
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
-	// noted is the most changes that are noted at once: the log has room for as many.
-	noted = 4096
 )
 
 // Daemon is a connection to a daemon; *client.Client is one.
@@ -55,9 +53,9 @@ type Bridge struct {
 	told        bool      // something was, since all was cleared
 	heard       time.Time // when there was a connection last
 
-	connected, overrun atomic.Bool
-	snapshots          atomic.Uint64
-	mu                 struct {
+	connected atomic.Bool
+	snapshots atomic.Uint64
+	mu        struct {
 		sync.Mutex
 		spaces map[key.SpaceID]key.Space
 	}
@@ -81,12 +79,7 @@ func New(o Options) *Bridge {
 // Run follows the daemon and publishes until ctx ends.
 func (b *Bridge) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		return b.log.Run(ctx, func(context.Context) error {
-			b.overrun.Store(true) // the next batch begins anew
-			return nil
-		})
-	})
+	g.Go(func() error { return b.log.Run(ctx) })
 	g.Go(func() error { return b.Publisher.Run(ctx) })
 	g.Go(func() error { return b.follow(ctx) })
 	return g.Wait()
@@ -137,12 +130,12 @@ func (b *Bridge) session(ctx context.Context) error {
 	}
 	b.o.Log.Info().Bool("anew", o.Snapshot).Msg("the daemon is heard")
 	b.begun = false
-	return c.Events(ctx, o, func(batch *client.EventBatch) error { return b.batch(ctx, batch) })
+	return c.Events(ctx, o, b.batch)
 }
 
 // batch notes a batch, or a part of a snapshot.
-func (b *Bridge) batch(ctx context.Context, batch *client.EventBatch) error {
-	if batch.Lost || b.overrun.Swap(false) {
+func (b *Bridge) batch(batch *client.EventBatch) error {
+	if batch.Lost {
 		b.known = false
 		return errLost
 	}
@@ -151,13 +144,8 @@ func (b *Bridge) batch(ctx context.Context, batch *client.EventBatch) error {
 		b.clear()
 	}
 	b.learn(batch.Spaces)
-	for part := range slices.Chunk(batch.Events, noted) {
-		if err := b.log.Room(ctx); err != nil {
-			return err
-		}
-		for i := range part {
-			b.log.Note(changeOf(&part[i]))
-		}
+	for i := range batch.Events {
+		b.log.Note(changeOf(&batch.Events[i]))
 	}
 	b.told = true
 	b.epoch, b.next = batch.Epoch, batch.Seq

@@ -58,7 +58,7 @@ func newRig(t *testing.T, o index.LogOptions, first ...index.Change) *rig {
 		return "ipc://" + path
 	}
 	r.pub, r.replay = serve("pub", p.Pub.Serve), serve("replay", p.Replay.Serve)
-	running.Go(func() { _ = r.log.Run(ctx, func(context.Context) error { return nil }) })
+	running.Go(func() { _ = r.log.Run(ctx) })
 	running.Go(func() { _ = p.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 	return r

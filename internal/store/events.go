@@ -20,7 +20,6 @@ type journal struct {
 	hot        tier.Hot
 	tree       *index.Tree
 	distrusted *stale.Distrusted
-	was        []uint8 // scratch of before
 }
 
 func newJournal(o *Options, tree *index.Tree) *journal {
@@ -45,32 +44,6 @@ func (j *journal) at(k key.Key) tier.Set {
 	}
 	at, _ := j.tree.Get(k.Space, k.Hash)
 	return tier.Set(at)
-}
-
-// before is where the index has the chunks of a space before a change; valid until
-// the next call.
-func (j *journal) before(space key.SpaceID, hashes []key.Hash) []uint8 {
-	if j == nil {
-		return nil
-	}
-	j.was = j.was[:0]
-	for _, h := range hashes {
-		j.was = append(j.was, uint8(j.at(key.Key{Space: space, Hash: h})))
-	}
-	return j.was
-}
-
-// added notes those of chunks from..to of c that p has not had; was is what before
-// said of them.
-func (j *journal) added(c *key.Chain, from, to int, p tier.Place, was []uint8) {
-	if j == nil {
-		return
-	}
-	for i := from; i < to; i++ {
-		if !tier.Set(was[i-from]).Has(p) {
-			j.log.Note(index.Change{Kind: j.kind(c.Space), Place: uint8(p), Tokens: c.Tokens[i], Key: c.Key(i), Parent: c.Parent(i)})
-		}
-	}
 }
 
 // claimed notes a chunk that was put into the index, which had it at was. It may

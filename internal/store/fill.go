@@ -235,8 +235,6 @@ func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 		}
 	}
 	s.absences.rivals.Came(uint8(tier.CPU), c.Space, came)
-	// A chunk that was evicted between the two steps must not stay in the index.
-	s.index.Sync(tier.CPU, explain.Evicted, ks...)
 	for _, l := range s.levels.below {
 		l.writer.Committed(c, from, sc.sizes)
 	}

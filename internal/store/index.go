@@ -134,42 +134,35 @@ func (x *tierIndex) matchEach(c *key.Chain, from, to int, at []uint8) {
 	x.each(from, to, func(i int) { at[i], _ = x.mu.tree.Get(c.Space, c.Hashes[i]) })
 }
 
-// add notes that p has chunks from..to of c. Where c contradicts the chains that are
-// known each chunk keeps the place that it was given first; see index.Tree.Claim.
+// add notes that p has chunks from..to of c, as far as DRAM still has them then. Where c
+// contradicts the chains that are known each chunk keeps the place that it was given
+// first; see index.Tree.Claim.
 func (x *tierIndex) add(c *key.Chain, from, to int, p tier.Place) {
-	if !c.Alone && x.addChain(c, from, to, p) {
-		return
+	for ; from < to; from = min(from+indexBatch, to) {
+		x.addSome(c, from, min(from+indexBatch, to), p)
 	}
-	x.each(from, to, func(i int) {
-		was := x.journal.at(c.Key(i))
-		stands := x.mu.tree.Claim(c.Space, c.Parent(i), c.Hashes[i], uint8(tier.Of(p)))
-		if !stands && !c.Alone {
+}
+
+func (x *tierIndex) addSome(c *key.Chain, from, to int, p tier.Place) {
+	var was [indexBatch]tier.Set
+	x.lock()
+	defer x.pass()
+	for i := from; i < to; i++ {
+		was[i-from] = x.journal.at(c.Key(i))
+	}
+	chained := !c.Alone && x.mu.tree.Add(c.Space, c.Hashes[:to], from, uint8(tier.Of(p))) == nil
+	for i := from; i < to; i++ {
+		k := c.Key(i)
+		if !chained && !x.mu.tree.Claim(k.Space, c.Parent(i), k.Hash, uint8(tier.Of(p))) && !c.Alone {
 			x.inconsistent.Add(1)
 		}
-		x.journal.claimed(p, c.Key(i), c.Tokens[i], was)
-		x.tell(p, c.Key(i))
-	})
-}
-
-// addChain is add for a chain that contradicts nothing; false changes nothing.
-func (x *tierIndex) addChain(c *key.Chain, from, to int, p tier.Place) bool {
-	x.lock()
-	defer x.mu.Unlock()
-	was := x.journal.before(c.Space, c.Hashes[from:to])
-	if x.mu.tree.Add(c.Space, c.Hashes[:to], from, uint8(tier.Of(p))) != nil {
-		return false
-	}
-	x.journal.added(c, from, to, p, was)
-	for i := from; i < to && p != tier.CPU; i++ {
-		x.tell(p, c.Key(i))
-	}
-	return true
-}
-
-// tell notes a chunk that p has; called with the lock held. DRAM is synced anyway.
-func (x *tierIndex) tell(p tier.Place, k key.Key) {
-	if p != tier.CPU {
-		x.told(p, k, tier.Of(p))
+		x.journal.claimed(p, k, c.Tokens[i], was[i-from])
+		if p == tier.CPU && !x.holds(p, k) { // evicted since it was published
+			x.set(k, p, false, explain.Evicted)
+			continue
+		}
+		at, _ := x.mu.tree.Get(k.Space, k.Hash)
+		x.told(p, k, tier.Set(at))
 	}
 }
 

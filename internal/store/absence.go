@@ -84,7 +84,7 @@ func (l *lookups) Why(c *key.Chain, i int, search tier.Set) explain.Absence {
 	if at != 0 {
 		return explain.None
 	}
-	if _, st := l.hot.Ledger().Find(k); st == ledger.Filling {
+	if _, st := l.levels.hot.Ledger().Find(k); st == ledger.Filling {
 		return explain.Because(explain.Pending)
 	}
 	if a := l.departed(k); a.Reason != explain.NeverStored {

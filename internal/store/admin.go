@@ -21,7 +21,6 @@ import (
 // operator is what people ask and change by hand, and what runs for them in the
 // background.
 type operator struct {
-	hot        tier.Hot
 	levels     *levels
 	index      *tierIndex
 	leases     *leases

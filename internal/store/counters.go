@@ -53,7 +53,7 @@ func (s *operator) Stats() Stats {
 		ClassBytes:    make(map[string]int64),
 		Distrusted:    len(s.distrusted.All()),
 	}
-	hot, ages := s.hot.Ledger().Stats(), s.ages.book.Stats()
+	hot, ages := s.levels.hot.Ledger().Stats(), s.ages.book.Stats()
 	st.ProtectedBytes, st.DirtyBytes = hot.ProtectedBytes, hot.DirtyBytes
 	st.Aged, st.AgedOut = ages.Chunks, ages.Removed
 	for c, n := range hot.ClassBytes {

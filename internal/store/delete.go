@@ -23,7 +23,6 @@ const deleteBatch = 4096
 
 // remover deletes chunks, in every tier, and on the way between them.
 type remover struct {
-	hot        tier.Hot
 	levels     *levels
 	index      *tierIndex
 	promotions *promotions
@@ -112,7 +111,7 @@ func (s *remover) delete(ctx context.Context, d *deletion) error {
 	var errs []error
 	if d.from.Has(tier.CPU) {
 		errs = append(errs, s.deleteIn(ctx, tier.CPU, d.list(s.index)))
-		s.hot.HandedOver() // what is in transit counts as DRAM's
+		s.levels.hot.HandedOver() // what is in transit counts as DRAM's
 	}
 	for _, l := range s.levels.below {
 		if !d.from.Has(l.place) {
@@ -448,7 +447,7 @@ func (s *remover) Cleared() (v writeback.Volume) {
 // one of the tiers kept, and how large it is.
 func (s *remover) isCleared(k key.Key, kept tier.Set) (size uint32, is bool) {
 	at := s.index.Where(k)
-	e, st := s.hot.Ledger().Find(k)
+	e, st := s.levels.hot.Ledger().Find(k)
 	switch {
 	case at == 0 || st == ledger.Resident && e.Dirty:
 		return 0, false

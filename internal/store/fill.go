@@ -22,7 +22,6 @@ import (
 
 // filler takes chunks from clients.
 type filler struct {
-	hot        tier.Hot
 	levels     *levels
 	index      *tierIndex
 	lookups    *lookups
@@ -161,7 +160,7 @@ func (s *filler) reserve(ctx context.Context, want Reservation, c *key.Chain, fr
 		}
 		f.Record = tier.RecordAt(c, i, size)
 		f.Force, f.Free = want.Force, want.Free
-		ref, st, err := s.hot.Reserve(ctx, f)
+		ref, st, err := s.levels.hot.Reserve(ctx, f)
 		if err != nil {
 			s.absences.refused(f.Record.Key, err) // says nothing of one that must wait
 			return n, fmt.Errorf("reserve chunk %d: %w", i, err)
@@ -219,9 +218,9 @@ func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 		n := runOf(stored[i:])
 		if stored[i] {
 			s.ages.Stored(c.Space, c.Hashes[from+i:from+i+n], maxAge) // before anything can find them
-			s.hot.Publish(refs[i:i+n], s.writers.Nearest(c.Space) != nil, false)
+			s.levels.hot.Publish(refs[i:i+n], s.writers.Nearest(c.Space) != nil, false)
 		} else {
-			s.hot.Abort(refs[i : i+n])
+			s.levels.hot.Abort(refs[i : i+n])
 		}
 		i += n
 	}
@@ -255,7 +254,7 @@ func runOf(v []bool) int {
 }
 
 // Abort gives up reserved chunks; their keys are free again.
-func (s *filler) Abort(refs []tier.Ref) { s.hot.Abort(refs) }
+func (s *filler) Abort(refs []tier.Ref) { s.levels.hot.Abort(refs) }
 
 // reject takes grants back for chunks that some tier has after all. Only the
 // caller that fills a key can be sure of that: before, another client might have
@@ -266,7 +265,7 @@ func (s *filler) reject(ctx context.Context, wait bool, c *key.Chain, from int, 
 		return len(grants), nil
 	}
 	scanning := s.levels.scanning() // before the index: what a scan brings is there before it ends
-	s.hot.HandedOver()
+	s.levels.hot.HandedOver()
 	for i, g := range grants {
 		k := c.Key(from + i)
 		if !isGranted(g) {
@@ -297,7 +296,7 @@ func isGranted(g Grant) bool { return g.Status == Granted }
 
 // exists takes one grant back.
 func (s *filler) exists(g *Grant) {
-	s.hot.Abort([]tier.Ref{g.Ref})
+	s.levels.hot.Abort([]tier.Ref{g.Ref})
 	*g = Grant{Status: Exists}
 }
 
@@ -416,7 +415,7 @@ func (r *recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Recor
 //
 // It evicts chunks where it must, and with wait it waits for room until ctx ends.
 func (s *filler) Open(ctx context.Context, o ledger.Owner, k key.Key, n int, wait bool) (tier.Ref, error) {
-	ref, st, err := s.hot.Reserve(ctx, tier.Fill{
+	ref, st, err := s.levels.hot.Reserve(ctx, tier.Fill{
 		Record: tier.Record{Key: k, Tokens: 1, Size: uint32(n)},
 		Owner:  o, Class: ledger.Lease, Wait: wait, Writing: s.writers.SetOut, Drop: s.writers.Demote,
 	})
@@ -441,24 +440,24 @@ func (s *filler) Replace(ctx context.Context, c *key.Chain, ref tier.Ref) error 
 	var released <-chan struct{}
 	for {
 		if _, err := s.remover.Delete(ctx, []key.Key{k}); err != nil {
-			s.hot.Abort([]tier.Ref{ref})
+			s.levels.hot.Abort([]tier.Ref{ref})
 			return fmt.Errorf("replace: %w", err)
 		}
-		switch st := s.hot.Ledger().Rekey(ref.ID, k); {
+		switch st := s.levels.hot.Ledger().Rekey(ref.ID, k); {
 		case st == ledger.Absent:
 			s.commit(c, 0, []tier.Ref{ref}, 0, []bool{true})
 			return nil
 		case st == ledger.Resident: // somebody has stored it just now
 			continue
 		case released == nil: // taken before the next try, to miss nothing
-			released = s.hot.Ledger().Released()
+			released = s.levels.hot.Ledger().Released()
 			continue
 		}
 		select { // a load is at it, and will find that they were deleted
 		case <-released:
 			released = nil
 		case <-ctx.Done():
-			s.hot.Abort([]tier.Ref{ref})
+			s.levels.hot.Abort([]tier.Ref{ref})
 			return fmt.Errorf("replace: the old bytes are still in flight to DRAM: %w", context.Cause(ctx))
 		}
 	}

@@ -17,7 +17,6 @@ import (
 
 // leases holds chunks that are in DRAM for clients, and checks a sample of them.
 type leases struct {
-	hot        tier.Hot
 	levels     *levels
 	index      *tierIndex
 	lookups    *lookups
@@ -30,14 +29,14 @@ type leases struct {
 }
 
 // NewOwner registers a client.
-func (l *leases) NewOwner() ledger.Owner { return l.hot.Ledger().NewOwner() }
+func (l *leases) NewOwner() ledger.Owner { return l.levels.hot.Ledger().NewOwner() }
 
 // CloseOwner forgets a client that holds nothing any more.
-func (l *leases) CloseOwner(o ledger.Owner) { l.hot.Ledger().CloseOwner(o) }
+func (l *leases) CloseOwner(o ledger.Owner) { l.levels.hot.Ledger().CloseOwner(o) }
 
 // OwnerBytes is what a client holds in DRAM in a class, in occupied bytes.
 func (l *leases) OwnerBytes(o ledger.Owner, cl ledger.Class) int64 {
-	return l.hot.Ledger().OwnerBytes(o, cl)
+	return l.levels.hot.Ledger().OwnerBytes(o, cl)
 }
 
 // Hold takes chunks from..to of c as far as they are in DRAM and within
@@ -51,10 +50,10 @@ func (l *leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to in
 	}
 	l.ages.Each(c.Space, c.Hashes[from:to], func(i int) { to = min(to, from+i) })
 	ks := sc.chain(c, from, to)
-	n, err := l.hot.Hold(o, cl, ks, refs)
+	n, err := l.levels.hot.Hold(o, cl, ks, refs)
 	for n < len(ks) && err == nil && l.writers.Readmit(ks[n]) {
 		var more int
-		if more, err = l.hot.Hold(o, cl, ks[n:], refs[n:]); more == 0 {
+		if more, err = l.levels.hot.Hold(o, cl, ks[n:], refs[n:]); more == 0 {
 			break
 		}
 		n += more
@@ -73,7 +72,7 @@ func (l *leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to in
 
 // Release gives back what Hold took.
 func (l *leases) Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref) {
-	l.hot.Release(o, cl, refs)
+	l.levels.hot.Release(o, cl, refs)
 }
 
 // verified checks a sample of the chunks just held. At a chunk whose bytes are
@@ -85,7 +84,7 @@ func (l *leases) verified(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []
 		}
 		l.log.Error().Hex("hash", ks[i].Hash[:]).Msg("a chunk in DRAM no longer has its checksum; it is dropped and recomputed")
 		l.writers.DropCorrupt(context.Background(), ks[i])
-		l.hot.Release(o, cl, refs[i:])
+		l.levels.hot.Release(o, cl, refs[i:])
 		return i
 	}
 	return len(refs)

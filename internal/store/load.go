@@ -31,7 +31,6 @@ import (
 // lets go when each has its own lease. Without that the chunk could be evicted
 // between the two, for a lease may be refused.
 type loader struct {
-	hot        tier.Hot
 	levels     *levels
 	index      *tierIndex
 	leases     *leases
@@ -56,10 +55,10 @@ func (l *loader) Wait() { l.flight.Wait() }
 // LoadRoom is how many bytes of DRAM promotions may take at a time, until they
 // are published.
 func (l *loader) LoadRoom() int64 {
-	if limit := ledger.LimitOf(l.hot.Ledger(), ledger.Load); limit > 0 {
-		return min(limit, l.hot.Stats().CapacityBytes)
+	if limit := ledger.LimitOf(l.levels.hot.Ledger(), ledger.Load); limit > 0 {
+		return min(limit, l.levels.hot.Stats().CapacityBytes)
 	}
-	return l.hot.Stats().CapacityBytes
+	return l.levels.hot.Stats().CapacityBytes
 }
 
 // promoted is a chunk that was just promoted. The daemon holds it, once, until
@@ -231,7 +230,7 @@ func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, f
 		if err = l.read(ctx, by, from, &room); err == nil && l.ages.Over(r.Key) {
 			err = errOver // while it was read, or the tier has only told now
 		}
-		err = l.promotions.publish(p, err, func() { l.hot.Publish([]tier.Ref{room.ref}, false, true) })
+		err = l.promotions.publish(p, err, func() { l.levels.hot.Publish([]tier.Ref{room.ref}, false, true) })
 		l.promotions.end(p)
 	}
 	if err != nil {
@@ -298,7 +297,7 @@ func (r *loadRoom) Alloc(ctx context.Context, n int) (arena.Block, error) {
 	r.rec.Size = uint32(n)
 	ctx, cancel := context.WithTimeoutCause(ctx, r.loader.roomWait, errNoRoom)
 	defer cancel()
-	ref, st, err := r.loader.hot.Reserve(ctx, tier.Fill{
+	ref, st, err := r.loader.levels.hot.Reserve(ctx, tier.Fill{
 		Record: r.rec, Owner: ledger.Daemon, Class: ledger.Load, Wait: true, Drop: r.loader.writers.Demote,
 		For: r.by, Writing: r.loader.writers.SetOut,
 	})
@@ -314,7 +313,7 @@ func (r *loadRoom) Alloc(ctx context.Context, n int) (arena.Block, error) {
 
 func (r *loadRoom) abort() {
 	if r.ref.Valid() {
-		r.loader.hot.Abort([]tier.Ref{r.ref})
+		r.loader.levels.hot.Abort([]tier.Ref{r.ref})
 		r.ref = tier.Ref{}
 	}
 }
@@ -325,7 +324,7 @@ func (l *loader) fetch(ctx context.Context, r tier.Record, from tier.Place) (wri
 	ctx, cancel := context.WithTimeoutCause(ctx, l.roomWait, errNoRoom)
 	defer cancel()
 	for {
-		released := l.hot.Ledger().Released() // taken before the try, to miss nothing
+		released := l.levels.hot.Ledger().Released() // taken before the try, to miss nothing
 		p, err := l.promote(ctx, Requester{Owner: ledger.Daemon, Idle: true}, r, tier.Of(from))
 		switch {
 		case err == nil:

@@ -28,7 +28,6 @@ const askFor = 50 * time.Millisecond
 
 // lookups finds out how much of a chain the tiers have.
 type lookups struct {
-	hot        tier.Hot
 	levels     *levels
 	index      *tierIndex
 	promotions *promotions

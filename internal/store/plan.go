@@ -19,7 +19,6 @@ import (
 // planning tells the policies that plan of whole prompts, and asks them which
 // chunks are worth storing.
 type planning struct {
-	hot        tier.Hot
 	levels     *levels
 	writers    *writeback.Writers
 	distrusted *stale.Distrusted
@@ -30,7 +29,7 @@ type planning struct {
 }
 
 func newPlanning(levels *levels, writers *writeback.Writers, distrusted *stale.Distrusted) *planning {
-	p := &planning{hot: levels.hot, levels: levels, writers: writers, distrusted: distrusted, training: make(chan struct{}, 1)}
+	p := &planning{levels: levels, writers: writers, distrusted: distrusted, training: make(chan struct{}, 1)}
 	for _, l := range levels.all {
 		if l.Planner != nil {
 			p.planners = append(p.planners, l.Planner)
@@ -181,10 +180,10 @@ func (s *planning) keepTraining(ctx context.Context) error {
 // has read or stored them. A prompt longer than DRAM then makes room for the rest
 // of itself, and not other prompts: bytes is what one of its chunks takes.
 func (s *planning) Passed(c *key.Chain, from, to int, bytes int64) {
-	if c.Alone || to <= from || int64(c.Len())*bytes <= s.hot.Stats().CapacityBytes {
+	if c.Alone || to <= from || int64(c.Len())*bytes <= s.levels.hot.Stats().CapacityBytes {
 		return
 	}
-	s.hot.Ledger().Pass(c.Space, c.Hashes[from:to])
+	s.levels.hot.Ledger().Pass(c.Space, c.Hashes[from:to])
 }
 
 // depths is how deep in a prompt a token takes twice as long to compute as the first
@@ -288,7 +287,7 @@ func (s *planning) Cool(c *key.Chain) {
 	if s.writers.Nearest(c.Space) == nil {
 		return
 	}
-	s.eachPrompt(c, func(hs []key.Hash) { ledger.Cool(s.hot.Ledger(), c.Space, hs) })
+	s.eachPrompt(c, func(hs []key.Hash) { ledger.Cool(s.levels.hot.Ledger(), c.Space, hs) })
 }
 
 // retained has the tier p told how chunks that it has now are retained.

@@ -25,7 +25,7 @@ func (s *operator) Spaces() map[key.SpaceID]int {
 }
 
 // HotBytes is how much of DRAM the chunks of a space occupy.
-func (s *operator) HotBytes(id key.SpaceID) int64 { return s.hot.Ledger().SpaceBytes(id) }
+func (s *operator) HotBytes(id key.SpaceID) int64 { return s.levels.hot.Ledger().SpaceBytes(id) }
 
 // DiskBytes is how much of the disk tier they occupy.
 func (s *operator) DiskBytes(id key.SpaceID) int64 {

@@ -79,7 +79,7 @@ func New(o Options) *Store {
 	absences := &absences{departed: explain.NewDeparted(min(explain.DefaultEntries, chunks)), levels: levels}
 	index := newIndex(&o, levels, absences, chunks)
 	loader := &loader{
-		hot: o.Hot, levels: levels, index: index, promotions: promotions, ages: o.Ages, distrusted: o.Distrusted,
+		levels: levels, index: index, promotions: promotions, ages: o.Ages, distrusted: o.Distrusted,
 		rivals: &absences.rivals, loaded: o.Loaded, roomWait: cmp.Or(o.RoomWait, defaultRoomWait),
 	}
 	loader.flight.Joined, loader.flight.Clone, loader.flight.Discard = base.Queued, (*promoted).share, loader.release
@@ -94,30 +94,30 @@ func New(o Options) *Store {
 	index.writers, loader.writers = writers, writers
 	heat := explain.NewHeat()
 	lookups := &lookups{
-		hot: o.Hot, levels: levels, index: index, promotions: promotions, writers: writers, ages: o.Ages,
+		levels: levels, index: index, promotions: promotions, writers: writers, ages: o.Ages,
 		distrusted: o.Distrusted, absences: absences, log: o.Log,
 	}
 	leases := &leases{
-		hot: o.Hot, levels: levels, index: index, lookups: lookups, writers: writers, ages: o.Ages,
+		levels: levels, index: index, lookups: lookups, writers: writers, ages: o.Ages,
 		distrusted: o.Distrusted, heat: heat, log: o.Log,
 	}
 	loader.leases = leases
-	remover := &remover{hot: o.Hot, levels: levels, index: index, promotions: promotions, writers: writers, log: o.Log}
+	remover := &remover{levels: levels, index: index, promotions: promotions, writers: writers, log: o.Log}
 	planning := newPlanning(levels, writers, o.Distrusted)
 	recovery := &recovery{levels: levels, index: index, writers: writers, log: o.Log}
 	s := &Store{
 		Writers: writers, levels: levels, index: index, promotions: promotions,
 		lookups: lookups, leases: leases, loader: loader, remover: remover, planning: planning, recovery: recovery,
 		filler: &filler{
-			hot: o.Hot, levels: levels, index: index, lookups: lookups, planning: planning, remover: remover,
+			levels: levels, index: index, lookups: lookups, planning: planning, remover: remover,
 			writers: writers, ages: o.Ages, distrusted: o.Distrusted, absences: absences, heat: heat, log: o.Log,
 		},
 		uploader: &uploader{
-			hot: o.Hot, levels: levels, index: index, promotions: promotions, writers: writers, ages: o.Ages,
+			levels: levels, index: index, promotions: promotions, writers: writers, ages: o.Ages,
 			distrusted: o.Distrusted,
 		},
 		operator: &operator{
-			hot: o.Hot, levels: levels, index: index, leases: leases, recovery: recovery, writers: writers,
+			levels: levels, index: index, leases: leases, recovery: recovery, writers: writers,
 			ages: newAges(o.Ages, remover), distrusted: o.Distrusted, heat: heat, depths: &planning.depths, log: o.Log,
 		},
 	}

@@ -23,7 +23,6 @@ const (
 
 // uploader has the shared tier get what this machine has.
 type uploader struct {
-	hot        tier.Hot
 	levels     *levels
 	index      *tierIndex
 	promotions *promotions
@@ -88,10 +87,10 @@ func round(recs []tier.Record) (n int) {
 
 // records is what the tiers of this machine know of ks, as far as they still have them.
 func (s *uploader) records(ctx context.Context, ks []key.Key) (recs []tier.Record, err error) {
-	s.hot.HandedOver() // a victim is in transit from now on
+	s.levels.hot.HandedOver() // a victim is in transit from now on
 	var below []key.Key
 	for _, k := range ks {
-		if e, st := s.hot.Ledger().Find(k); st == ledger.Resident {
+		if e, st := s.levels.hot.Ledger().Find(k); st == ledger.Resident {
 			recs = append(recs, tier.HotRecord(e, 0))
 		} else if r, ok := s.writers.InTransit(k); ok {
 			recs = append(recs, r)

@@ -33,7 +33,7 @@ func (w *Writer) demote(v tier.Victim) bool {
 func (w *Writer) demoteNew(v tier.Victim, life uint64) bool {
 	n := occupied(v.Block)
 	if !v.Charged {
-		if err := w.writers.hot.Ledger().Charge(ledger.Daemon, ledger.Unwritten, n); err != nil {
+		if err := w.writers.o.Hot.Ledger().Charge(ledger.Daemon, ledger.Unwritten, n); err != nil {
 			w.count.drop(&v.Record, DropQueueFull)
 			return false
 		}
@@ -44,7 +44,7 @@ func (w *Writer) demoteNew(v tier.Victim, life uint64) bool {
 	}
 	w.writers.demoting.Add(-n)
 	if !v.Charged {
-		w.writers.hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
+		w.writers.o.Hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
 	}
 	return false
 }

@@ -145,10 +145,10 @@ func (s *Writers) Written() map[tier.Place]Written {
 // unwritten is what only DRAM has, but for chunks that the tier below has declined or
 // evicted: that is its decision.
 func (s *Writers) unwritten() (v Volume) {
-	if s.hot.Ledger().Stats().DirtyEntries == 0 {
+	if s.o.Hot.Ledger().Stats().DirtyEntries == 0 {
 		return v
 	}
-	ledger.EachDirty(s.hot.Ledger(), func(e *ledger.Entry) {
+	ledger.EachDirty(s.o.Hot.Ledger(), func(e *ledger.Entry) {
 		if !tier.Declined(e.Value) {
 			v = v.Plus(Volume{1, uint64(e.Size)})
 		}
@@ -161,7 +161,7 @@ func (s *Writers) unwritten() (v Volume) {
 // already.
 func (s *Writers) Unflushed(told Volume) (reason string, v Volume) {
 	if len(s.list) == 0 {
-		st := s.hot.Stats()
+		st := s.o.Hot.Stats()
 		return "no_tier", Volume{uint64(st.Entries), uint64(st.PayloadBytes)}
 	}
 	v = s.unwritten()
@@ -221,7 +221,7 @@ func (w *Writer) flush(ctx context.Context, forced bool) error {
 		case w.stoppedBefore(target):
 			return fmt.Errorf("writing behind has stopped: %w", tier.ErrClosed)
 		case !handed: // a chunk that has left DRAM and the queue may not be a victim here yet
-			w.writers.hot.HandedOver()
+			w.writers.o.Hot.HandedOver()
 			handed = true
 		case !w.offerRest(&written):
 			return nil
@@ -373,7 +373,7 @@ func (w *Writer) valuableFirst() {
 	list := w.takeAll()
 	ranked := make([]rankedItem, len(list))
 	for i, of := range list {
-		e, _ := w.writers.hot.Ledger().Find(of.rec.Key)
+		e, _ := w.writers.o.Hot.Ledger().Find(of.rec.Key)
 		ranked[i] = rankedItem{item: of, uses: e.Hits, age: len(list) - i}
 	}
 	rankItems(ranked)

@@ -133,7 +133,7 @@ func (w *Writer) source() *fifo[item] {
 // protectNext makes items ready as far as the budget allows. If that ends it,
 // the result is closed when there may be more.
 func (w *Writer) protectNext() (released <-chan struct{}) {
-	b, hot := &w.mu.backlog, w.writers.hot
+	b, hot := &w.mu.backlog, w.writers.o.Hot
 	for from := w.source(); from != nil && b.ready.len() < w.limits.workers; from = w.source() {
 		i := *from.front()
 		if w.limits.held > 0 && b.heldBytes > 0 && b.heldBytes+int64(i.rec.Size) > w.limits.held {
@@ -218,7 +218,7 @@ func (w *Writer) compact() {
 // isThere reports whether a chunk is in DRAM, or in the nearer tier or on its
 // way to that.
 func (w *Writer) isThere(k key.Key) bool {
-	return w.writers.hot.Has(k) || w.nearer != nil && (w.nearer.to.Resident.Has(k) || w.nearer.isAt(k))
+	return w.writers.o.Hot.Has(k) || w.nearer != nil && (w.nearer.to.Resident.Has(k) || w.nearer.isAt(k))
 }
 
 func (w *Writer) takePending() fifo[item] {

@@ -104,11 +104,11 @@ func (w *Writer) noteRoom() {
 		if full {
 			return
 		}
-		w.writers.log.Info().Stringer("tier", w.to.Place).Msg("the tier is full: chunks are written when DRAM evicts them, or are old (write.mode auto)")
+		w.writers.o.Log.Info().Stringer("tier", w.to.Place).Msg("the tier is full: chunks are written when DRAM evicts them, or are old (write.mode auto)")
 	case !full || o.used > a.mark/8*(8-roomAgain):
 		return
 	default:
-		w.writers.log.Info().Stringer("tier", w.to.Place).Msg("the tier has room again: chunks are written when they are committed (write.mode auto)")
+		w.writers.o.Log.Info().Stringer("tier", w.to.Place).Msg("the tier has room again: chunks are written when they are committed (write.mode auto)")
 	}
 	a.full.Store(!a.full.Load())
 	w.mu.Lock()
@@ -121,7 +121,7 @@ func (w *Writer) noteRoom() {
 // that do. The queue also has chunks that DRAM has evicted and that were written as victims;
 // it finds them later, so DRAM says how much it alone has, and no tier below.
 func (w *Writer) tell(out *Written) {
-	dram := w.writers.hot.Ledger().Stats()
+	dram := w.writers.o.Hot.Ledger().Stats()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := &w.mu.backlog

@@ -109,7 +109,7 @@ func (w *Writer) HasOther(k key.Key, sum uint64) bool {
 
 // has reports whether the tier is known to have a chunk with these bytes.
 func (w *Writer) has(k key.Key, sum uint64) bool {
-	return w.writers.index.Where(k).Has(w.to.Place) && !w.HasOther(k, sum)
+	return w.writers.o.Index.Where(k).Has(w.to.Place) && !w.HasOther(k, sum)
 }
 
 // Takes reports whether a space is written to the tier.
@@ -118,14 +118,14 @@ func (w *Writer) Takes(id key.SpaceID) bool { return w.writers.Reach(id).Has(w.t
 // needs reports whether a chunk belongs into the tier and is not known to be
 // there.
 func (w *Writer) needs(k key.Key) bool {
-	return w.Takes(k.Space) && !w.writers.index.Where(k).Has(w.to.Place)
+	return w.Takes(k.Space) && !w.writers.o.Index.Where(k).Has(w.to.Place)
 }
 
 // trim makes room below and tells the index; false if none could be made.
 func (w *Writer) trim(ctx context.Context, n int64) bool {
 	gone, err := w.to.Resident.Trim(ctx, n, nil)
 	w.countEvicted()
-	w.writers.index.Sync(w.to.Place, explain.Evicted, gone...)
+	w.writers.o.Index.Sync(w.to.Place, explain.Evicted, gone...)
 	if len(gone) > 0 {
 		w.shrunk.Store(true)
 	}
@@ -133,7 +133,7 @@ func (w *Writer) trim(ctx context.Context, n int64) bool {
 		w.noteGone(gone)
 	}
 	if err != nil {
-		w.writers.log.Debug().Err(err).Stringer("tier", w.to.Place).Msg("trim failed")
+		w.writers.o.Log.Debug().Err(err).Stringer("tier", w.to.Place).Msg("trim failed")
 	}
 	return len(gone) > 0 || err == nil
 }
@@ -150,17 +150,17 @@ func (w *Writer) countEvicted() {
 	if total < w.evicted.told {
 		w.evicted.told = 0
 	}
-	w.writers.departed.Leaving(uint8(w.to.Place), total-w.evicted.told)
+	w.writers.o.Departed.Leaving(uint8(w.to.Place), total-w.evicted.told)
 	w.evicted.told = total
 }
 
 // takeBack deletes below a chunk that was deleted while it was being written.
 func (w *Writer) takeBack(ctx context.Context, k key.Key) {
 	if err := w.to.Tier.Delete(ctx, []key.Key{k}); err != nil {
-		w.writers.log.Error().Err(err).Stringer("tier", w.to.Place).Msg("a chunk that was deleted while it was written stays; delete it again")
+		w.writers.o.Log.Error().Err(err).Stringer("tier", w.to.Place).Msg("a chunk that was deleted while it was written stays; delete it again")
 		return
 	}
-	w.writers.index.Clear(w.to.Place, explain.Deleted, k)
+	w.writers.o.Index.Clear(w.to.Place, explain.Deleted, k)
 }
 
 // Probe has a tier that is off tried at the next write.

@@ -52,7 +52,7 @@ func (w *Writer) Sync(ctx context.Context) error {
 // counts those that no tier has any more; how large these were is not known. It
 // tells the index, and the log why.
 func (w *Writer) WriteAgain(why string, ks []key.Key) {
-	w.writers.hot.HandedOver() // a victim between DRAM and its writer is in transit from now on
+	w.writers.o.Hot.HandedOver() // a victim between DRAM and its writer is in transit from now on
 	again, lost := 0, 0
 	for _, k := range ks {
 		ref, resident := w.writers.Hold(k)
@@ -60,23 +60,23 @@ func (w *Writer) WriteAgain(why string, ks []key.Key) {
 			w.markUnwritten(k, ref)
 			again++
 		}
-		w.writers.index.Sync(w.to.Place, explain.Gap, k)
+		w.writers.o.Index.Sync(w.to.Place, explain.Gap, k)
 		if resident {
 			w.writers.Unhold(ref)
-		} else if w.writers.index.Where(k) == 0 {
+		} else if w.writers.o.Index.Where(k) == 0 {
 			w.count.drop(&tier.Record{Key: k}, DropLost)
 			lost++
 		}
 	}
 	w.syncs.drops.Add(1) // once they wait: a flush that began before goes round again
-	w.writers.log.Warn().Stringer("tier", w.to.Place).Int("chunks", len(ks)).Int("written_again", again).Int("lost", lost).Msg(why)
+	w.writers.o.Log.Warn().Stringer("tier", w.to.Place).Int("chunks", len(ks)).Int("written_again", again).Int("lost", lost).Msg(why)
 }
 
 // markUnwritten has a chunk of DRAM written to the tier, or evicted from DRAM as
 // one that is not there. The caller holds it. A task that is in flight may have
 // written it before the tier lost it, so that this is one more.
 func (w *Writer) markUnwritten(k key.Key, ref tier.Ref) {
-	l := w.writers.hot.Ledger()
+	l := w.writers.o.Hot.Ledger()
 	if w == w.writers.Nearest(k.Space) {
 		l.SetDirty(ref.ID, true)
 	}

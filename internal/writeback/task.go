@@ -35,7 +35,7 @@ func (w *Writer) perform(ctx context.Context, t *task) outcome {
 	if t.declined {
 		return w.decline(t)
 	}
-	if w.to.shared() && w.writers.distrusted.Has(t.rec.Key.Space) { // other machines would serve it
+	if w.to.shared() && w.writers.o.Distrusted.Has(t.rec.Key.Space) { // other machines would serve it
 		w.count.drop(&t.rec, DropNotWorth)
 		return refused
 	}
@@ -68,7 +68,7 @@ func (w *Writer) write(ctx context.Context, t *task) outcome {
 	}
 	defer w.wrote(t)
 	rec, ok := w.record(t)
-	if !ok || w.writers.ages.Over(k) {
+	if !ok || w.writers.o.Ages.Over(k) {
 		return void
 	}
 	if w.has(k, rec.Sum) {
@@ -81,14 +81,14 @@ func (w *Writer) write(ctx context.Context, t *task) outcome {
 	}
 	if err != nil {
 		if w.to.Resident != nil {
-			w.writers.index.Insert(w.to.Place, []tier.Record{rec}) // it may be there all the same
+			w.writers.o.Index.Insert(w.to.Place, []tier.Record{rec}) // it may be there all the same
 		}
 		return w.failed(ctx, t, err)
 	}
-	w.writers.index.Insert(w.to.Place, []tier.Record{rec})
+	w.writers.o.Index.Insert(w.to.Place, []tier.Record{rec})
 	w.count.written.Add(rec.Size)
-	w.writers.rivals.Came(uint8(w.to.Place), k.Space, uint64(rec.Size))
-	w.writers.departed.Taken(rec.Key)
+	w.writers.o.Rivals.Came(uint8(w.to.Place), k.Space, uint64(rec.Size))
+	w.writers.o.Departed.Taken(rec.Key)
 	w.filled()
 	w.works()
 	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
@@ -114,9 +114,9 @@ func (w *Writer) failed(ctx context.Context, t *task, err error) outcome {
 		first = w.count.drop(&t.rec, reason) == 1
 	}
 	if first && reason == DropNoSpace {
-		w.writers.log.Warn().Err(err).Stringer("tier", w.to.Place).Msg("no room for a chunk, which stays in DRAM only; further ones are counted as dropped: no_space")
+		w.writers.o.Log.Warn().Err(err).Stringer("tier", w.to.Place).Msg("no room for a chunk, which stays in DRAM only; further ones are counted as dropped: no_space")
 	} else {
-		w.writers.log.Debug().Err(err).Stringer("tier", w.to.Place).Msg("write behind failed")
+		w.writers.o.Log.Debug().Err(err).Stringer("tier", w.to.Place).Msg("write behind failed")
 	}
 	if !errors.Is(err, errChanged) {
 		return w.putOff(t, reason)
@@ -132,7 +132,7 @@ func (w *Writer) clean(t *task) {
 	switch {
 	case w != w.writers.Nearest(t.rec.Key.Space):
 	case t.life == 0:
-		w.writers.hot.Ledger().SetDirty(t.ref.ID, false)
+		w.writers.o.Hot.Ledger().SetDirty(t.ref.ID, false)
 	default:
 		w.writers.clean(t.rec.Key, t.ref)
 	}
@@ -141,7 +141,7 @@ func (w *Writer) clean(t *task) {
 // record is the record that a task is to write; false if it was deleted.
 func (w *Writer) record(t *task) (tier.Record, bool) {
 	if t.life == 0 {
-		e, st := w.writers.hot.Ledger().Find(t.rec.Key)
+		e, st := w.writers.o.Hot.Ledger().Find(t.rec.Key)
 		return tier.HotRecord(e, t.ref.Block.Sum()), st == ledger.Resident && e.ID == t.ref.ID
 	}
 	return t.rec, w.writers.transit.lives(t.rec.Key, t.life)
@@ -162,7 +162,7 @@ func (w *Writer) end(t task, how outcome) {
 			w.letGo(t.fetched)
 		}
 	default:
-		w.writers.hot.Release(ledger.Daemon, ledger.Unwritten, []tier.Ref{t.ref})
+		w.writers.o.Hot.Release(ledger.Daemon, ledger.Unwritten, []tier.Ref{t.ref})
 		w.writers.Filled() // it may go now, and while it was held perhaps nothing could
 	}
 	w.mu.Lock()
@@ -184,7 +184,7 @@ func (w *Writer) end(t task, how outcome) {
 // letGo ends the hold of a chunk that was promoted to be written. Where no client has used
 // it meanwhile it is the first to go, so that a long upload evicts nothing else.
 func (w *Writer) letGo(p *Fetched) {
-	l := w.writers.hot.Ledger()
+	l := w.writers.o.Hot.Ledger()
 	e := l.Get(p.Ref.ID)
 	p.Release()
 	if p.From != tier.CPU && e.Hits == 0 {
@@ -199,7 +199,7 @@ func (w *Writer) letGo(p *Fetched) {
 // fails the task is over.
 func (w *Writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 	k, nearer := t.rec.Key, w.nearer
-	switch has := w.writers.index.Where(k).Has(w.to.Place); {
+	switch has := w.writers.o.Index.Where(k).Has(w.to.Place); {
 	case has:
 		return refused, false
 	case w.to.Off():
@@ -211,7 +211,7 @@ func (w *Writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 		nearer.awaitTasks(ctx, k)
 		return refused, false // it is forwarded from there
 	}
-	p, err := w.writers.fetch(ctx, t.rec, w.nearer.to.Place)
+	p, err := w.writers.o.Fetch(ctx, t.rec, w.nearer.to.Place)
 	if err == nil {
 		t.fetched, t.ref = &p, p.Ref
 		return refused, true
@@ -224,6 +224,6 @@ func (w *Writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 		reason = DropGone
 	}
 	w.count.drop(&t.rec, reason)
-	w.writers.log.Debug().Err(err).Stringer("tier", w.to.Place).Msg("a chunk to be written could not be promoted")
+	w.writers.o.Log.Debug().Err(err).Stringer("tier", w.to.Place).Msg("a chunk to be written could not be promoted")
 	return refused, false
 }

@@ -103,7 +103,7 @@ func (t *turns) await(ctx context.Context, s *Writers, by ledger.Owner, try bool
 	}
 	defer t.line.leave()
 	most := s.room / aheadShare
-	forRoom, err := s.hot.MakeRoom(ctx, tier.Room{
+	forRoom, err := s.o.Hot.MakeRoom(ctx, tier.Room{
 		Bytes:    min(t.entered.Load()+n, most),
 		Ahead:    func() int64 { return min(t.wanted.Load(), most) },
 		Demoting: s.demoting.Load,

@@ -34,7 +34,7 @@ func (w *Writer) wants(t *task) bool {
 // here. A chunk in neither place was deleted. It is called with the
 // mutex held.
 func (w *Writer) mayCome(k key.Key) bool {
-	e, st := w.writers.hot.Ledger().Find(k)
+	e, st := w.writers.o.Hot.Ledger().Find(k)
 	return st != ledger.Resident || !tier.Declined(e.Value) || w.mu.backlog.has(k)
 }
 
@@ -44,7 +44,7 @@ func (w *Writer) markDeclined(t *task) (again bool) {
 	if w.to.Planner == nil || t.life > 0 || t.inNearer {
 		return false
 	}
-	l := w.writers.hot.Ledger()
+	l := w.writers.o.Hot.Ledger()
 	v := l.Get(t.ref.ID).Value
 	again = t.declined && tier.Declined(v)
 	l.SetValue(t.ref.ID, tier.WithDeclined(v, t.declined))
@@ -57,7 +57,7 @@ func (w *Writer) forced(t *task) bool {
 	if t.life > 0 || t.inNearer {
 		return t.rec.Force
 	}
-	return tier.HotRecord(w.writers.hot.Ledger().Get(t.ref.ID), 0).Force
+	return tier.HotRecord(w.writers.o.Hot.Ledger().Get(t.ref.ID), 0).Force
 }
 
 // offerDeclined has chunks written that only DRAM has and that nothing would write
@@ -72,7 +72,7 @@ func (w *Writer) offerDeclined(forced bool) {
 		return
 	}
 	var list []tier.Record
-	ledger.EachDirty(w.writers.hot.Ledger(), func(e *ledger.Entry) {
+	ledger.EachDirty(w.writers.o.Hot.Ledger(), func(e *ledger.Entry) {
 		if tier.Declined(e.Value) && w.Takes(e.Key.Space) {
 			list = append(list, tier.HotRecord(*e, 0))
 		}
@@ -109,7 +109,7 @@ func (w *Writer) noteGone(gone []key.Key) {
 		if !ok {
 			continue
 		}
-		l := w.writers.hot.Ledger()
+		l := w.writers.o.Hot.Ledger()
 		l.SetDirty(ref.ID, true)
 		l.SetValue(ref.ID, tier.WithDeclined(l.Get(ref.ID).Value, true))
 		w.writers.Unhold(ref)

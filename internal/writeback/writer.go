@@ -83,17 +83,17 @@ type limits struct {
 	held int64
 }
 
-// newWriter makes the writer to one tier of so many, behind those that s has.
-func newWriter(s *Writers, to *Tier, tiers int, o *Options) *Writer {
+// newWriter makes the writer to one tier, behind those that s has.
+func newWriter(s *Writers, to *Tier) *Writer {
 	w := &Writer{
 		writers: s, to: to, rank: len(s.list) + 1,
-		limits: limits{workers: cmp.Or(o.Workers, defaultWorkers), behind: s.room / behindShare},
-		count:  counters{departed: s.departed, place: to.Place},
+		limits: limits{workers: cmp.Or(s.o.Workers, defaultWorkers), behind: s.room / behindShare},
+		count:  counters{departed: s.o.Departed, place: to.Place},
 		work:   make(chan struct{}, 1), budget: newBudget(0), grown: make(chan struct{}, 1), // see SetBudget
 		syncs: syncs{turn: make(chan struct{}, 1)},
 	}
-	w.when.auto, w.when.began = o.When == WhileRoom && to.Resident != nil, time.Now() // else it has room for all
-	w.when.full.Store(o.When == AtEviction)
+	w.when.auto, w.when.began = s.o.When == WhileRoom && to.Resident != nil, time.Now() // else it has room for all
+	w.when.full.Store(s.o.When == AtEviction)
 	w.exclusive = w.when.auto && w.rank == 1
 	for _, nearer := range s.list {
 		if nearer.to.Resident != nil {
@@ -101,7 +101,7 @@ func newWriter(s *Writers, to *Tier, tiers int, o *Options) *Writer {
 			w.limits.held = s.room / farShare
 		}
 	}
-	if w.rank == 1 && tiers > 1 { // what the far one holds takes room too, and its ancestors with it
+	if w.rank == 1 && len(s.o.Tiers) > 1 { // what the far one holds takes room too, and its ancestors with it
 		w.limits.behind /= 2
 	}
 	w.mu.backlog = newBacklog(to.Planner != nil)

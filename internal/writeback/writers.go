@@ -93,18 +93,10 @@ type Counts struct {
 // Writers is a writer for each tier below DRAM, and the chunks that have left DRAM and
 // are in none of them yet. It is safe for concurrent use.
 type Writers struct {
-	hot        tier.Hot
-	room       int64 // of DRAM, in bytes
-	index      Index
-	list       []*Writer // nearest first
-	ages       *stale.Book
-	distrusted *stale.Distrusted
-	departed   *explain.Departed
-	rivals     *explain.Rivals
-	guard      func(k key.Key, publish func())
-	fetch      func(ctx context.Context, r tier.Record, from tier.Place) (Fetched, error)
-	log        zerolog.Logger
-	Count      Counts
+	o     Options
+	room  int64     // of DRAM, in bytes
+	list  []*Writer // nearest first
+	Count Counts
 
 	local    atomic.Pointer[key.SpaceID] // see KeepLocal
 	transit  transit
@@ -116,13 +108,10 @@ type Writers struct {
 
 // New makes the writers. Nothing is written before Run.
 func New(o Options) *Writers {
-	s := &Writers{
-		hot: o.Hot, room: o.Hot.Stats().CapacityBytes, index: o.Index, ages: o.Ages, distrusted: o.Distrusted,
-		departed: o.Departed, rivals: o.Rivals, guard: o.Guard, fetch: o.Fetch, log: o.Log, shrink: make(chan struct{}, 1),
-	}
+	s := &Writers{o: o, room: o.Hot.Stats().CapacityBytes, shrink: make(chan struct{}, 1)}
 	s.turns.line, s.turns.mu.clients = make(place, 1), make(map[ledger.Owner]*client)
 	for i := range o.Tiers {
-		s.list = append(s.list, newWriter(s, &o.Tiers[i], len(o.Tiers), &o))
+		s.list = append(s.list, newWriter(s, &o.Tiers[i]))
 	}
 	return s
 }
@@ -177,7 +166,7 @@ func (s *Writers) Reach(id key.SpaceID) tier.Set {
 
 // Has reports whether k is in DRAM, or in transit from there. A chunk
 // between the two is not told; see tier.Shrinker.HandedOver.
-func (s *Writers) Has(k key.Key) bool { return s.hot.Has(k) || s.transit.has(k) }
+func (s *Writers) Has(k key.Key) bool { return s.o.Hot.Has(k) || s.transit.has(k) }
 
 // InTransit is a chunk that has left DRAM and is in no tier yet.
 func (s *Writers) InTransit(k key.Key) (tier.Record, bool) {
@@ -191,7 +180,7 @@ func (s *Writers) InTransit(k key.Key) (tier.Record, bool) {
 // IsBelow reports whether a tier below DRAM has k. A bounded one is asked
 // itself, for the index may be behind it.
 func (s *Writers) IsBelow(k key.Key) bool {
-	if s.index.Where(k)&^tier.Of(tier.CPU) != 0 {
+	if s.o.Index.Where(k)&^tier.Of(tier.CPU) != 0 {
 		return true
 	}
 	for _, w := range s.list {
@@ -229,7 +218,7 @@ func (s *Writers) keepWatermark(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.shrink:
-			s.hot.Shrink(ctx, s.leaving(), s.Demote)
+			s.o.Hot.Shrink(ctx, s.leaving(), s.Demote)
 		}
 	}
 }
@@ -237,7 +226,7 @@ func (s *Writers) keepWatermark(ctx context.Context) error {
 // Filled wakes keepWatermark if there is something for it to do: waking a
 // goroutine costs more than most commits.
 func (s *Writers) Filled() {
-	if s.hot.Crowded(s.leaving()) {
+	if s.o.Hot.Crowded(s.leaving()) {
 		base.Poke(s.shrink)
 	}
 }
@@ -254,12 +243,12 @@ func (s *Writers) KeepWatermarks() {
 // Demote takes over a victim of DRAM: it is demoted first if no tier below has it,
 // and true says that its memory stays in use until it has.
 func (s *Writers) Demote(v tier.Victim) bool {
-	s.departed.Leaving(uint8(tier.CPU), uint64(v.Size))
+	s.o.Departed.Leaving(uint8(tier.CPU), uint64(v.Size))
 	taken := v.Dirty && s.demoteDirty(v)
 	if taken {
-		s.index.Insert(tier.CPU, []tier.Record{v.Record}) // the index may have been told that it is gone
+		s.o.Index.Insert(tier.CPU, []tier.Record{v.Record}) // the index may have been told that it is gone
 	} else {
-		s.index.Sync(tier.CPU, explain.Evicted, v.Key)
+		s.o.Index.Sync(tier.CPU, explain.Evicted, v.Key)
 		s.refund(v)
 		v.Block.Release()
 	}
@@ -286,21 +275,21 @@ const readmitTries = 4
 // it may have, others go for it, outside the guard.
 func (s *Writers) Readmit(k key.Key) (back bool) {
 	if !s.transit.has(k) {
-		if !s.index.Where(k).Has(tier.CPU) {
+		if !s.o.Index.Where(k).Has(tier.CPU) {
 			return false
 		}
-		s.hot.HandedOver() // perhaps just between the ledger and its writer
+		s.o.Hot.HandedOver() // perhaps just between the ledger and its writer
 	}
 	var r tier.Record
 	for range readmitTries {
 		var err error
-		s.guard(k, func() { r, back, err = s.takeIn(k) })
-		if !errors.Is(err, ledger.ErrFull) || !s.hot.EvictOne(s.Demote) {
+		s.o.Guard(k, func() { r, back, err = s.takeIn(k) })
+		if !errors.Is(err, ledger.ErrFull) || !s.o.Hot.EvictOne(s.Demote) {
 			break
 		}
 	}
 	if back {
-		s.index.Insert(tier.CPU, []tier.Record{r})
+		s.o.Index.Insert(tier.CPU, []tier.Record{r})
 		s.Filled()
 	}
 	return back
@@ -314,9 +303,9 @@ func (s *Writers) takeIn(k key.Key) (r tier.Record, back bool, err error) {
 		return r, false, nil
 	}
 	defer b.Release()
-	ref, st, err := s.hot.Reserve(context.Background(), tier.Fill{Record: r, Owner: ledger.Daemon, Class: ledger.IO, Block: b})
+	ref, st, err := s.o.Hot.Reserve(context.Background(), tier.Fill{Record: r, Owner: ledger.Daemon, Class: ledger.IO, Block: b})
 	if err == nil && st == ledger.Absent {
-		s.hot.Publish([]tier.Ref{ref}, true, false)
+		s.o.Hot.Publish([]tier.Ref{ref}, true, false)
 	}
 	return r, err == nil && st != ledger.Filling, err
 }
@@ -324,7 +313,7 @@ func (s *Writers) takeIn(k key.Key) (r tier.Record, back bool, err error) {
 // endTransit ends a demotion and frees its memory.
 func (s *Writers) endTransit(t task) {
 	s.transit.end(t.rec.Key, t.life)
-	s.index.Sync(tier.CPU, explain.Evicted, t.rec.Key)
+	s.o.Index.Sync(tier.CPU, explain.Evicted, t.rec.Key)
 	n := occupied(t.ref.Block)
 	t.ref.Block.Release()
 	s.uncharge(n)
@@ -334,14 +323,14 @@ func (s *Writers) endTransit(t task) {
 // refund gives back the charge of a victim that no writer took.
 func (s *Writers) refund(v tier.Victim) {
 	if v.Charged {
-		s.hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, occupied(v.Block))
+		s.o.Hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, occupied(v.Block))
 	}
 }
 
 // uncharge gives back what a victim was charged.
 func (s *Writers) uncharge(n int64) {
 	s.demoting.Add(-n) // first: a store that the ledger wakes looks at it
-	s.hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
+	s.o.Hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
 }
 
 // occupied is what a block takes in the arena.
@@ -350,7 +339,7 @@ func occupied(b arena.Block) int64 { return int64(len(b.Padded())) }
 // Hold holds a resident chunk for the daemon; ok is false if there is none, or it is
 // over.
 func (s *Writers) Hold(k key.Key) (ref tier.Ref, ok bool) {
-	if s.ages.Over(k) {
+	if s.o.Ages.Over(k) {
 		return ref, false
 	}
 	if ref, ok = s.holdResident(k); !ok && s.Readmit(k) {
@@ -362,12 +351,12 @@ func (s *Writers) Hold(k key.Key) (ref tier.Ref, ok bool) {
 func (s *Writers) holdResident(k key.Key) (ref tier.Ref, ok bool) {
 	var refs [1]tier.Ref
 	ks := [1]key.Key{k}
-	n, _ := s.hot.Hold(ledger.Daemon, ledger.IO, ks[:], refs[:])
+	n, _ := s.o.Hot.Hold(ledger.Daemon, ledger.IO, ks[:], refs[:])
 	return refs[0], n == 1
 }
 
 // Unhold ends a hold of the daemon.
-func (s *Writers) Unhold(ref tier.Ref) { s.hot.Release(ledger.Daemon, ledger.IO, []tier.Ref{ref}) }
+func (s *Writers) Unhold(ref tier.Ref) { s.o.Hot.Release(ledger.Daemon, ledger.IO, []tier.Ref{ref}) }
 
 // clean marks the chunk in b as written, if DRAM has it in that block: a victim
 // may have come back.
@@ -377,7 +366,7 @@ func (s *Writers) clean(k key.Key, ref tier.Ref) {
 		return
 	}
 	if held.Block == ref.Block {
-		s.hot.Ledger().SetDirty(held.ID, false)
+		s.o.Hot.Ledger().SetDirty(held.ID, false)
 	}
 	s.Unhold(held)
 }
@@ -386,9 +375,9 @@ func (s *Writers) clean(k key.Key, ref tier.Ref) {
 // block until they let go.
 func (s *Writers) DropCorrupt(ctx context.Context, k key.Key) {
 	s.Count.Corrupt.Add(1)
-	if err := s.hot.Delete(ctx, []key.Key{k}); err != nil {
-		s.log.Error().Err(err).Msg("a chunk with a wrong checksum could not be dropped from DRAM")
+	if err := s.o.Hot.Delete(ctx, []key.Key{k}); err != nil {
+		s.o.Log.Error().Err(err).Msg("a chunk with a wrong checksum could not be dropped from DRAM")
 	}
 	s.transit.remove(k)
-	s.index.Sync(tier.CPU, explain.Corrupt, k)
+	s.o.Index.Sync(tier.CPU, explain.Corrupt, k)
 }

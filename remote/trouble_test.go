@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/test/s3test"
-	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -169,7 +169,7 @@ func TestWritesOfFaults(t *testing.T) {
 					t.Errorf("the flush took %v", took)
 				}
 				w := h.Stats().Written[tier.Remote]
-				if w.Written.Chunks != 0 || w.Dropped[writeback.DropFailed].Plus(w.Dropped[writeback.DropTierOff]).Chunks != chunks || w.Waiting != 0 {
+				if w.Written.Chunks != 0 || w.Dropped[explain.WriteFailed].Plus(w.Dropped[explain.WhileOff]).Chunks != chunks || w.Waiting != 0 {
 					t.Errorf("written behind: %+v; want %d chunks dropped", w, chunks)
 				}
 				if m, err := h.Match(t.Context(), c, tier.All); m.In[tier.CPU].Chunks != chunks || err != nil {

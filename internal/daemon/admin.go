@@ -16,10 +16,10 @@ import (
 
 	"github.com/kvstored/kvstored/internal/admin"
 	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/httpd"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/store"
-	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -140,7 +140,7 @@ var (
 
 // look notes whether the disk has room.
 func (h *health) look(s *store.Stats) {
-	refused, puts := s.Written[tier.Disk].Dropped[writeback.DropNoSpace].Chunks, s.Tiers[tier.Disk].Puts
+	refused, puts := s.Written[tier.Disk].Dropped[explain.NoRoom].Chunks, s.Tiers[tier.Disk].Puts
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
@@ -58,7 +59,7 @@ func TestFull(t *testing.T) {
 		full          bool
 	}{{0, 3, false}, {1, 5, true}, {1, 5, true}, {1, 6, false}} {
 		s := store.Stats{
-			Written: map[tier.Place]writeback.Written{tier.Disk: {Dropped: map[writeback.DropReason]writeback.Volume{writeback.DropNoSpace: {Chunks: step.refused}}}},
+			Written: map[tier.Place]writeback.Written{tier.Disk: {Dropped: map[explain.Decline]writeback.Volume{explain.NoRoom: {Chunks: step.refused}}}},
 			Tiers:   map[tier.Place]tier.Stats{tier.Disk: {Puts: step.puts}},
 		}
 		if h.look(&s); h.isFull() != step.full {

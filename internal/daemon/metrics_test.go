@@ -147,7 +147,7 @@ func TestEveryMetricIsRead(t *testing.T) {
 	disk := st.Store.Tiers[tier.Disk]
 	disk.Quotas = []ledger.QuotaStats{{Match: "m"}}
 	st.Store.Tiers[tier.Disk], st.Store.Tiers[tier.Remote] = disk, new(remote.Tier).Stats()
-	st.Store.Written[tier.Disk] = writeback.Written{Dropped: map[writeback.DropReason]writeback.Volume{0: {}}}
+	st.Store.Written[tier.Disk] = writeback.Written{Dropped: map[explain.Decline]writeback.Volume{0: {}}}
 	st.Server.Models = []server.ModelStats{{Model: "m"}}
 	st.Server.ErrorsBy, st.Server.Lost = make([]server.Failures, 1), make([]server.Lost, 1)
 	st.Server.Missed.Missed, st.Server.DiffersBySpace = make([]explain.Total, 1), map[string]uint64{"s": 1}

@@ -23,7 +23,6 @@ import (
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
-	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -215,7 +214,7 @@ func (m *metrics) momentOf(s *Stats) moment {
 	if disk, ok := s.Store.Tiers[tier.Disk]; ok {
 		now.sum.FromDisk = histogramOf(m.readyBy.WithLabelValues(tier.Disk.String())).GetSampleCount()
 		now.sum.Reads.Bytes, now.sum.Writes.Bytes = disk.GetBytes, disk.PutBytes
-		now.sum.Dropped = s.Store.Written[tier.Disk].Dropped[writeback.DropQueueFull].Chunks
+		now.sum.Dropped = s.Store.Written[tier.Disk].Dropped[explain.QueueFull].Chunks
 		now.reads = cumulative(m.tierTook.WithLabelValues(tier.Disk.String(), "get"))
 		now.writes = cumulative(m.tierTook.WithLabelValues(tier.Disk.String(), "put"))
 		now.loads = cumulative(m.loadTook[tier.Disk])

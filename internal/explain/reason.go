@@ -1,7 +1,9 @@
 package explain
 
 import (
+	"fmt"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -50,16 +52,16 @@ type Decline uint8
 
 // The declines: first those of writers to tiers below DRAM, then those of DRAM.
 const (
-	QueueFull   Decline = iota // DRAM needed the room before the writer had any
-	WhileOff                   // the tier was switched off
+	QueueFull   Decline = iota // DRAM needed the room before the queue had any
+	WhileOff                   // the tier was switched off after failures
 	NoRoom                     // the tier had no room, and could make none
 	BadPayload                 // the payload no longer had its checksum
 	WriteBudget                // that of a day was spent
 	WriteFailed                // the tier failed
 	Stopped                    // the daemon stopped before
 	NotWorth                   // the tier's policy has better use for the room
-	Gone                       // the nearer tiers had lost it before its turn
-	Lost                       // the tier had stored it, and could not keep it
+	Gone                       // it had left the nearer tiers too, evicted or deleted, before its turn
+	Lost                       // the tier had stored it and has lost it, and no other has it
 	Admission                  // no tier's policy wanted it: it was not reserved
 	Quota                      // the space has all that it may
 	Budget                     // the client, or all of them, held as much as they may
@@ -74,6 +76,19 @@ var declineNames = [declines]string{
 
 // String is the stable name.
 func (d Decline) String() string { return declineNames[d] }
+
+// MarshalText makes a decline a key of a JSON object.
+func (d Decline) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads it back.
+func (d *Decline) UnmarshalText(text []byte) error {
+	i := slices.Index(declineNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is no reason to drop a chunk", text)
+	}
+	*d = Decline(i)
+	return nil
+}
 
 // noTier is the tier of an absence that is none's.
 const noTier = 4

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/access"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -132,7 +133,7 @@ type flushMark struct {
 	mu struct {
 		sync.Mutex
 		written writeback.Volume
-		dropped map[writeback.DropReason]writeback.Volume
+		dropped map[explain.Decline]writeback.Volume
 	}
 }
 
@@ -140,7 +141,7 @@ type flushMark struct {
 // that was dropped.
 func (m *flushMark) advance(ws map[tier.Place]writeback.Written) (*wire.FlushReply, writeback.Volume) {
 	var written, all writeback.Volume
-	dropped := make(map[writeback.DropReason]writeback.Volume)
+	dropped := make(map[explain.Decline]writeback.Volume)
 	for _, w := range ws {
 		written = written.Plus(w.Written)
 		for r, v := range w.Dropped {
@@ -152,7 +153,7 @@ func (m *flushMark) advance(ws map[tier.Place]writeback.Written) (*wire.FlushRep
 	d := written.Minus(m.mu.written)
 	reply := &wire.FlushReply{Chunks: d.Chunks, Bytes: d.Bytes}
 	for r, v := range dropped {
-		if r == writeback.DropNotWorth {
+		if r == explain.NotWorth {
 			continue // before the flush, which has written them if DRAM still has them
 		}
 		if d := v.Minus(m.mu.dropped[r]); d.Chunks > 0 {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
@@ -179,7 +180,7 @@ func TestStopWithWorkLeft(t *testing.T) {
 		r.end()
 		r.end = func() {}
 		w := r.Writers.Written()[tier.Disk]
-		if n := w.Dropped[writeback.DropStopped].Chunks; n == 0 || w.Written.Chunks != 0 {
+		if n := w.Dropped[explain.Stopped].Chunks; n == 0 || w.Written.Chunks != 0 {
 			t.Errorf("written %d, stopped %d; want none and some", w.Written.Chunks, n)
 		}
 		if err := r.Writers.Flush(t.Context(), false); w.Waiting > 0 && !errors.Is(err, tier.ErrClosed) {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -39,7 +39,7 @@ func TestStackOverAHangingDisk(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 		w := r.Writers.Written()[tier.Disk]
-		if w.Dropped[writeback.DropTierOff].Chunks == 0 {
+		if w.Dropped[explain.WhileOff].Chunks == 0 {
 			t.Errorf("dropped %v; want some because the tier was off", w.Dropped)
 		}
 		if m, err := r.Match(t.Context(), tiertest.Chain(100, 4), tier.All); err != nil || m.Chunks != 0 {

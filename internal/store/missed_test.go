@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -73,7 +74,7 @@ func TestFlushOffersMissed(t *testing.T) {
 		r.flush()
 		r.want(0, 20)
 		d := r.Writers.Written()[tier.Remote].Dropped
-		if n := d[writeback.DropTierOff].Plus(d[writeback.DropFailed]); n.Chunks != 20 {
+		if n := d[explain.WhileOff].Plus(d[explain.WriteFailed]); n.Chunks != 20 {
 			t.Errorf("%d chunks were dropped; want 20, each once", n.Chunks)
 		}
 		if reason, v := r.Writers.Unflushed(writeback.Volume{}); reason != "dropped_before" || v != (writeback.Volume{Chunks: 20, Bytes: 20 * size}) {
@@ -131,7 +132,7 @@ func TestMissedInVain(t *testing.T) {
 		r.put(c, 0, 4, size)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		r.wantWritten(3, map[writeback.DropReason]uint64{writeback.DropFailed: 1})
+		r.wantWritten(3, map[explain.Decline]uint64{explain.WriteFailed: 1})
 		if n := r.Writers.Written()[tier.Disk].Missed; n != 0 {
 			t.Errorf("%d chunks will be offered again", n)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/writeback"
@@ -374,7 +375,7 @@ func (m *model) settled() {
 	if m.calm {
 		for p, w := range m.Writers.Written() {
 			for why, v := range w.Dropped {
-				if why != writeback.DropGone { // which also counts what was deleted
+				if why != explain.Gone { // which also counts what was deleted
 					m.t.Errorf("%d chunks never reached %s: %s", v.Chunks, p, why)
 				}
 			}

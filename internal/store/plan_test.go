@@ -154,7 +154,7 @@ func TestDiskDecidesForItself(t *testing.T) {
 		p.want(false, c, 3, 4)
 		r.put(c, 0, 8, size)
 		synctest.Wait()
-		r.wantWritten(3, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
+		r.wantWritten(3, map[explain.Decline]uint64{explain.NotWorth: 5})
 
 		p.want(true, c, 3, 4)
 		refs := make([]tier.Ref, 8)
@@ -163,7 +163,7 @@ func TestDiskDecidesForItself(t *testing.T) {
 		}
 		r.Release(ledger.Daemon, ledger.Lease, refs)
 		synctest.Wait()
-		r.wantWritten(8, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
+		r.wantWritten(8, map[explain.Decline]uint64{explain.NotWorth: 5})
 
 		own := tiertest.Chain(2, 2) // nobody wants it
 		r.see(own)
@@ -174,7 +174,7 @@ func TestDiskDecidesForItself(t *testing.T) {
 		}
 		commit(r.Store, own, 0, fill(own, 0, grants))
 		synctest.Wait()
-		r.wantWritten(10, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
+		r.wantWritten(10, map[explain.Decline]uint64{explain.NotWorth: 5})
 		r.wantOnDisk(own, 1)
 	})
 }
@@ -208,18 +208,18 @@ func TestFlushIsForced(t *testing.T) {
 		p.want(true, c, 0, 3)
 		r.put(c, 0, 8, size)
 		synctest.Wait()
-		r.wantWritten(3, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
+		r.wantWritten(3, map[explain.Decline]uint64{explain.NotWorth: 5})
 		if left := r.Writers.FlushLast(t.Context()); len(left) > 0 {
 			t.Errorf("a daemon that ends leaves %+v", left)
 		}
-		r.wantWritten(3, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
+		r.wantWritten(3, map[explain.Decline]uint64{explain.NotWorth: 5})
 		p.want(true, c, 3, 4)
 		if left := r.Writers.FlushLast(t.Context()); len(left) > 0 {
 			t.Errorf("a daemon that ends leaves %+v", left)
 		}
-		r.wantWritten(4, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
+		r.wantWritten(4, map[explain.Decline]uint64{explain.NotWorth: 5})
 		r.flush()
-		r.wantWritten(8, map[writeback.DropReason]uint64{writeback.DropNotWorth: 5})
+		r.wantWritten(8, map[explain.Decline]uint64{explain.NotWorth: 5})
 		for i := range 8 {
 			r.wantOnDisk(c, i)
 		}
@@ -328,6 +328,6 @@ func TestUsedWhileItWaits(t *testing.T) {
 			use()
 			synctest.Wait()
 		}
-		r.wantWritten(18, map[writeback.DropReason]uint64{writeback.DropNotWorth: 2})
+		r.wantWritten(18, map[explain.Decline]uint64{explain.NotWorth: 2})
 	})
 }

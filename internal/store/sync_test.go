@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -129,7 +130,7 @@ func TestDroppedAndNotInMemory(t *testing.T) {
 		for i := range 2 {
 			r.wantOnDisk(c, i)
 		}
-		if n := r.Writers.Written()[tier.Disk].Dropped[writeback.DropLost].Chunks; n != 2 {
+		if n := r.Writers.Written()[tier.Disk].Dropped[explain.Lost].Chunks; n != 2 {
 			t.Errorf("%d chunks are counted as lost; want 2", n)
 		}
 	})
@@ -274,7 +275,7 @@ func TestLostWhileClosed(t *testing.T) {
 		if at := r.Where(c.Key(3)); at != 0 {
 			t.Errorf("chunk 3 is known in %b, and is in no tier", at)
 		}
-		if n := r.Writers.Written()[tier.Disk].Dropped[writeback.DropLost].Chunks; n != 1 {
+		if n := r.Writers.Written()[tier.Disk].Dropped[explain.Lost].Chunks; n != 1 {
 			t.Errorf("%d chunks are counted as lost; want 1", n)
 		}
 	})

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -105,7 +105,7 @@ func TestGoneBeforeItsTurn(t *testing.T) {
 		}
 		close(b.fgate)
 		b.flush()
-		if n := b.Writers.Written()[tier.Remote].Dropped[writeback.DropGone].Chunks; n == 0 {
+		if n := b.Writers.Written()[tier.Remote].Dropped[explain.Gone].Chunks; n == 0 {
 			t.Error("a chunk was not written, and nobody says so")
 		}
 		if _, err := b.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil { // the index was not told

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -16,7 +16,7 @@ import (
 )
 
 // wantWritten compares what the disk was given so far.
-func (r *rig) wantWritten(written uint64, dropped map[writeback.DropReason]uint64) {
+func (r *rig) wantWritten(written uint64, dropped map[explain.Decline]uint64) {
 	r.t.Helper()
 	w := r.Writers.Written()[tier.Disk]
 	if w.Written.Chunks != written {
@@ -149,22 +149,22 @@ func TestWriteDropped(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		err    error
-		reason writeback.DropReason
+		reason explain.Decline
 	}{
-		{"off", tier.ErrOff, writeback.DropTierOff},
-		{"failed", errors.New("the device is gone"), writeback.DropFailed},
-		{"too large", tier.ErrTooLarge, writeback.DropNoSpace},
+		{"off", tier.ErrOff, explain.WhileOff},
+		{"failed", errors.New("the device is gone"), explain.WriteFailed},
+		{"too large", tier.ErrTooLarge, explain.NoRoom},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, options{hook: tierfault.On(tierfault.Put, tierfault.Fault{Err: c.err})})
 				ch := r.putChain(1, 2)
 				r.flush()
-				r.wantWritten(0, map[writeback.DropReason]uint64{c.reason: 2})
+				r.wantWritten(0, map[explain.Decline]uint64{c.reason: 2})
 				r.wantIn(ch, 2, 0) // still good in DRAM
 				r.evict()          // dirty victims are tried once more
 				synctest.Wait()
-				r.wantWritten(0, map[writeback.DropReason]uint64{c.reason: 4})
+				r.wantWritten(0, map[explain.Decline]uint64{c.reason: 4})
 				r.wantIn(ch, 0, 0)
 			})
 		})
@@ -182,7 +182,7 @@ func TestWriteDropsCorrupt(t *testing.T) {
 		c := r.putChain(1, 2)
 		r.flip(c, 1)
 		r.flush()
-		r.wantWritten(1, map[writeback.DropReason]uint64{writeback.DropCorrupt: 1})
+		r.wantWritten(1, map[explain.Decline]uint64{explain.BadPayload: 1})
 		r.wantIn(c, 1, 0)
 		if n := r.Store.Stats().Corrupt; n != 1 {
 			t.Errorf("%d chunks counted as corrupt; want 1", n)
@@ -216,11 +216,11 @@ func TestWriteQueueFull(t *testing.T) {
 		c := r.putChain(2, 4)
 		synctest.Wait()
 		r.evict()
-		r.wantWritten(0, map[writeback.DropReason]uint64{writeback.DropQueueFull: 4})
+		r.wantWritten(0, map[explain.Decline]uint64{explain.QueueFull: 4})
 		r.wantIn(c, 0, 0)
 		close(gate)
 		synctest.Wait()
-		r.wantWritten(2, map[writeback.DropReason]uint64{writeback.DropQueueFull: 4})
+		r.wantWritten(2, map[explain.Decline]uint64{explain.QueueFull: 4})
 	})
 }
 
@@ -257,7 +257,7 @@ func TestWriteLargerThanQueue(t *testing.T) {
 		r.put(tiertest.Chain(1, 1), 0, 1, 3*size)
 		r.putChain(2, 2)
 		r.flush()
-		r.wantWritten(2, map[writeback.DropReason]uint64{writeback.DropQueueFull: 1})
+		r.wantWritten(2, map[explain.Decline]uint64{explain.QueueFull: 1})
 	})
 }
 
@@ -320,16 +320,16 @@ func TestWriteBudget(t *testing.T) {
 		r := newRig(t, options{perDay: 24 * hour})
 		c := r.putChain(1, 12)
 		synctest.Wait()
-		r.wantWritten(8, map[writeback.DropReason]uint64{writeback.DropBudget: 4})
+		r.wantWritten(8, map[explain.Decline]uint64{explain.WriteBudget: 4})
 		r.wantIn(c, 12, 0)
 		time.Sleep(15 * time.Minute) // two more
 		r.putChain(2, 4)
 		synctest.Wait()
-		r.wantWritten(10, map[writeback.DropReason]uint64{writeback.DropBudget: 6})
+		r.wantWritten(10, map[explain.Decline]uint64{explain.WriteBudget: 6})
 		time.Sleep(24 * time.Hour) // an hour's share is saved up, no more
 		r.evict()
 		synctest.Wait()
-		r.wantWritten(16, map[writeback.DropReason]uint64{writeback.DropBudget: 6})
+		r.wantWritten(16, map[explain.Decline]uint64{explain.WriteBudget: 6})
 		r.flush()
 	})
 }
@@ -350,6 +350,6 @@ func TestWriteBudgetOfFailures(t *testing.T) {
 		synctest.Wait()
 		r.putChain(2, 4)
 		synctest.Wait()
-		r.wantWritten(4, map[writeback.DropReason]uint64{writeback.DropFailed: 20})
+		r.wantWritten(4, map[explain.Decline]uint64{explain.WriteFailed: 20})
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -13,7 +14,7 @@ import (
 // unwritten bytes.
 func (w *Writer) demote(v tier.Victim) bool {
 	if w.to.Off() {
-		w.count.drop(&v.Record, DropTierOff)
+		w.count.drop(&v.Record, explain.WhileOff)
 		return false
 	}
 	life, again := w.writers.transit.begin(v.Record, v.Block, w)
@@ -34,7 +35,7 @@ func (w *Writer) demoteNew(v tier.Victim, life uint64) bool {
 	n := occupied(v.Block)
 	if !v.Charged {
 		if err := w.writers.o.Hot.Ledger().Charge(ledger.Daemon, ledger.Unwritten, n); err != nil {
-			w.count.drop(&v.Record, DropQueueFull)
+			w.count.drop(&v.Record, explain.QueueFull)
 			return false
 		}
 	}
@@ -54,7 +55,7 @@ func (w *Writer) pushVictim(r tier.Record, b arena.Block, life uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.stopped {
-		w.count.drop(&r, DropStopped)
+		w.count.drop(&r, explain.Stopped)
 		return false
 	}
 	i := item{rec: r, gen: w.mu.flushes.awaited(), life: life}
@@ -78,7 +79,7 @@ func (w *Writer) forward(t task, how outcome) bool {
 			continue
 		}
 		if next.to.Off() {
-			next.count.drop(&t.rec, DropTierOff)
+			next.count.drop(&t.rec, explain.WhileOff)
 			if how == stored {
 				next.remember(t.rec)
 			}

@@ -16,55 +16,23 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// DropReason says why a chunk was not written below.
-type DropReason uint8
+// dropReasons is how many reasons there are for a writer to drop a chunk.
+const dropReasons = explain.Lost + 1
 
-// The reasons.
-const (
-	DropQueueFull DropReason = iota // DRAM needed the room before the queue had any
-	DropTierOff                     // the tier is switched off after failures
-	DropNoSpace                     // the tier had no room and could make none
-	DropCorrupt                     // the payload no longer had its checksum
-	DropBudget                      // the daily write budget was spent
-	DropFailed                      // any other error of the tier
-	DropStopped                     // the daemon stopped before
-	DropNotWorth                    // the tier's policy has better use for the room
-	DropGone                        // it had left the nearer tiers too, evicted or deleted, before it was its turn
-	DropLost                        // the tier had stored it and has lost it, and no other has it; its bytes are not known
-	dropReasons
-)
-
-func (r DropReason) String() string { return dropNames[r] }
-
-var dropNames = [...]string{"queue_full", "tier_off", "no_space", "corrupt", "write_budget", "failed", "stopped", "not_worth", "gone", "lost"}
-
-// MarshalText makes a reason a key of a JSON object.
-func (r DropReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
-// UnmarshalText reads it back.
-func (r *DropReason) UnmarshalText(text []byte) error {
-	i := slices.Index(dropNames[:], string(text))
-	if i < 0 {
-		return fmt.Errorf("%q is no reason to drop a chunk", text)
-	}
-	*r = DropReason(i)
-	return nil
-}
-
-func dropReason(err error) DropReason {
+func dropReason(err error) explain.Decline {
 	switch {
 	case errors.Is(err, tier.ErrOff):
-		return DropTierOff
+		return explain.WhileOff
 	case errors.Is(err, tier.ErrNoSpace), errors.Is(err, tier.ErrTooLarge):
-		return DropNoSpace
+		return explain.NoRoom
 	case errors.Is(err, errBudget):
-		return DropBudget
+		return explain.WriteBudget
 	case errors.Is(err, tier.ErrCorrupt):
-		return DropCorrupt
+		return explain.BadPayload
 	case errors.Is(err, context.Canceled):
-		return DropStopped
+		return explain.Stopped
 	}
-	return DropFailed
+	return explain.WriteFailed
 }
 
 // Volume is a number of chunks and the bytes in them.
@@ -101,8 +69,8 @@ type counters struct {
 
 // drop counts a chunk that is not written, and notes why, unless the reason is that the
 // chunk was gone. It returns how many were dropped for that reason so far.
-func (c *counters) drop(r *tier.Record, why DropReason) uint64 {
-	if why < DropGone {
+func (c *counters) drop(r *tier.Record, why explain.Decline) uint64 {
+	if why < explain.Gone {
 		c.departed.Add(r.Key, explain.Note{Reason: explain.Declined, Tier: uint8(c.place), Detail: uint8(why)})
 	}
 	return c.dropped[why].Add(r.Size)
@@ -110,11 +78,11 @@ func (c *counters) drop(r *tier.Record, why DropReason) uint64 {
 
 // Written is what one tier below DRAM was given so far.
 type Written struct {
-	Written Volume                `json:"written"`
-	Dropped map[DropReason]Volume `json:"dropped"` // reasons that have occurred
-	Waiting int                   `json:"waiting"` // chunks not yet written
-	Missed  int                   `json:"missed"`  // of those dropped, chunks that will be offered again
-	Workers int                   `json:"workers"` // that write at a time
+	Written Volume                     `json:"written"`
+	Dropped map[explain.Decline]Volume `json:"dropped"` // reasons that have occurred
+	Waiting int                        `json:"waiting"` // chunks not yet written
+	Missed  int                        `json:"missed"`  // of those dropped, chunks that will be offered again
+	Workers int                        `json:"workers"` // that write at a time
 	// Held says that chunks wait until DRAM evicts them, as the tier is full; HeldBytes is
 	// what does.
 	Held      bool  `json:"held"`
@@ -127,7 +95,7 @@ func (s *Writers) Written() map[tier.Place]Written {
 	for _, w := range s.list {
 		wr := Written{
 			Written: w.count.written.Load(),
-			Dropped: make(map[DropReason]Volume),
+			Dropped: make(map[explain.Decline]Volume),
 			Missed:  int(w.missing().Chunks),
 			Workers: w.limits.workers,
 		}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -76,16 +75,6 @@ func TestMapsOfWritesShrink(t *testing.T) {
 		}
 		if b.peak > keptRoom || len(b.queued) != 0 || d.mu.chunks != nil {
 			t.Errorf("round %d: the room of %d stays", round, n)
-		}
-	}
-}
-
-// TestDeclinesAreDrops: why a writer drops a chunk is why its tier declined it, by
-// number and by name.
-func TestDeclinesAreDrops(t *testing.T) {
-	for r := range dropReasons {
-		if d := explain.Decline(r); d.String() != r.String() {
-			t.Errorf("a chunk dropped as %v counts as declined: %v", r, d)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -159,7 +160,7 @@ func (w *Writer) protectNext() (released <-chan struct{}) {
 			b.ready.push(task{item: i, inNearer: true})
 		default:
 			if err != nil { // larger than the queue can ever be
-				w.count.drop(&i.rec, DropQueueFull)
+				w.count.drop(&i.rec, explain.QueueFull)
 			}
 			b.move(&i, done) // else evicted or deleted
 			w.mu.changed.Wake()
@@ -204,7 +205,7 @@ func (w *Writer) compact() {
 			continue
 		}
 		if !twice && w.nearer != nil && !w.when.holds() && w.needs(i.rec.Key) {
-			w.count.drop(&i.rec, DropGone)
+			w.count.drop(&i.rec, explain.Gone)
 		}
 		if gone = append(gone, i); len(gone) == batch {
 			w.finish(gone)

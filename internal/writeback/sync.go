@@ -64,7 +64,7 @@ func (w *Writer) WriteAgain(why string, ks []key.Key) {
 		if resident {
 			w.writers.Unhold(ref)
 		} else if w.writers.o.Index.Where(k) == 0 {
-			w.count.drop(&tier.Record{Key: k}, DropLost)
+			w.count.drop(&tier.Record{Key: k}, explain.Lost)
 			lost++
 		}
 	}

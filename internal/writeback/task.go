@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -36,7 +37,7 @@ func (w *Writer) perform(ctx context.Context, t *task) outcome {
 		return w.decline(t)
 	}
 	if w.to.shared() && w.writers.o.Distrusted.Has(t.rec.Key.Space) { // other machines would serve it
-		w.count.drop(&t.rec, DropNotWorth)
+		w.count.drop(&t.rec, explain.NotWorth)
 		return refused
 	}
 	if t.inNearer {
@@ -54,7 +55,7 @@ func (w *Writer) decline(t *task) outcome {
 		return void // deleted before a worker took it
 	}
 	if !t.declinedBefore {
-		w.count.drop(&t.rec, DropNotWorth)
+		w.count.drop(&t.rec, explain.NotWorth)
 	}
 	return refused
 }
@@ -63,7 +64,7 @@ func (w *Writer) decline(t *task) outcome {
 func (w *Writer) write(ctx context.Context, t *task) outcome {
 	k := t.rec.Key
 	if w.await(ctx, func() bool { return w.mu.atWork.begin(k) }) != nil {
-		w.count.drop(&t.rec, DropStopped)
+		w.count.drop(&t.rec, explain.Stopped)
 		return refused
 	}
 	defer w.wrote(t)
@@ -113,7 +114,7 @@ func (w *Writer) failed(ctx context.Context, t *task, err error) outcome {
 	if !t.retried {
 		first = w.count.drop(&t.rec, reason) == 1
 	}
-	if first && reason == DropNoSpace {
+	if first && reason == explain.NoRoom {
 		w.writers.o.Log.Warn().Err(err).Stringer("tier", w.to.Place).Msg("no room for a chunk, which stays in DRAM only; further ones are counted as dropped: no_space")
 	} else {
 		w.writers.o.Log.Debug().Err(err).Stringer("tier", w.to.Place).Msg("write behind failed")
@@ -204,9 +205,9 @@ func (w *Writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 		return refused, false
 	case w.to.Off():
 		if !t.retried {
-			w.count.drop(&t.rec, DropTierOff)
+			w.count.drop(&t.rec, explain.WhileOff)
 		}
-		return w.putOff(t, DropTierOff), false
+		return w.putOff(t, explain.WhileOff), false
 	case w.writers.transit.isWith(k, nearer):
 		nearer.awaitTasks(ctx, k)
 		return refused, false // it is forwarded from there
@@ -221,7 +222,7 @@ func (w *Writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 		if w.when.holds() || nearer.awaitTasks(ctx, k) {
 			return refused, false // it is forwarded: over a full tier, as all that DRAM evicts
 		}
-		reason = DropGone
+		reason = explain.Gone
 	}
 	w.count.drop(&t.rec, reason)
 	w.writers.o.Log.Debug().Err(err).Stringer("tier", w.to.Place).Msg("a chunk to be written could not be promoted")

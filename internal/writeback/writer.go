@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/internal/base"
+	"github.com/kvstored/kvstored/internal/explain"
 )
 
 // defaultWorkers is enough small chunks at a time that their records are
@@ -199,7 +200,7 @@ func (w *Writer) stop() {
 	w.mu.Unlock()
 	for left.len() > 0 {
 		t := left.pop()
-		w.count.drop(&t.rec, DropStopped)
+		w.count.drop(&t.rec, explain.Stopped)
 		w.end(t, refused)
 	}
 }
@@ -218,11 +219,11 @@ const (
 // putOff decides about a chunk that the tier did not take. It is offered again
 // once the tier works if it is to be found by its name then: in DRAM, or in a
 // nearer tier. A victim of DRAM's is nowhere but in its block.
-func (w *Writer) putOff(t *task, r DropReason) outcome {
+func (w *Writer) putOff(t *task, r explain.Decline) outcome {
 	switch r {
-	case DropTierOff:
+	case explain.WhileOff:
 		w.seemsOff()
-	case DropFailed:
+	case explain.WriteFailed:
 		if t.item.failed++; t.item.failed == maxFailed {
 			return refused
 		}

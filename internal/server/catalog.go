@@ -192,9 +192,6 @@ func (s *Server) Describe(id key.SpaceID) (key.Space, bool) {
 	return space, space.Model != ""
 }
 
-// maxNaming bounds the spaces that wait to be announced; beyond it all are.
-const maxNaming = 1024
-
 // naming has the events of a space told again once its identity is known, and where it is
 // distrusted or trusted: then its chunks are gone, or there again. The chunks that a start
 // finds were told under an id alone, which says nothing to a router, and not at all to a
@@ -204,8 +201,7 @@ type naming struct {
 	wake   chan struct{} // capacity 1
 	mu     struct {
 		sync.Mutex
-		waiting []key.SpaceID
-		all     bool // there were more
+		waiting map[key.SpaceID]struct{} // of which something is stored
 	}
 }
 
@@ -217,32 +213,27 @@ func (n *naming) add(id key.SpaceID) {
 		return
 	}
 	n.mu.Lock()
-	if n.mu.all = n.mu.all || len(n.mu.waiting) >= maxNaming; !n.mu.all {
-		n.mu.waiting = append(n.mu.waiting, id)
+	if n.mu.waiting == nil {
+		n.mu.waiting = make(map[key.SpaceID]struct{})
 	}
+	n.mu.waiting[id] = struct{}{}
 	n.mu.Unlock()
 	base.Poke(n.wake)
 }
 
 // take takes out what waits.
-func (n *naming) take() (ids []key.SpaceID, all bool) {
+func (n *naming) take() (ids map[key.SpaceID]struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	ids, all = n.mu.waiting, n.mu.all
-	n.mu.waiting, n.mu.all = nil, false
-	return ids, all
+	ids, n.mu.waiting = n.mu.waiting, nil
+	return ids
 }
 
 // run announces until ctx ends.
 func (n *naming) run(ctx context.Context) {
 	for base.Await(ctx, n.wake) {
-		ids, all := n.take()
-		if all {
-			ids = nil
-			_ = n.server.o.Stack.Announce(ctx, nil) // it fails as ctx ends
-		}
-		for _, id := range ids {
-			_ = n.server.o.Stack.Announce(ctx, &id)
+		for id := range n.take() {
+			_ = n.server.o.Stack.Announce(ctx, id) // it fails as ctx ends
 		}
 	}
 }

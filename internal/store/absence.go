@@ -93,7 +93,7 @@ func (l *lookups) Why(c *key.Chain, i int, search tier.Set) explain.Absence {
 	if p, ok := l.levels.nearestOf(unknown); ok {
 		return explain.Absence{Reason: explain.Scanning, Tier: uint8(p)}
 	}
-	if l.elsewhere(k) {
+	if len(l.SpacesWith(k, 1)) > 0 { // hashes of spaces with other methods or salts never meet
 		return explain.Because(explain.OtherSpace)
 	}
 	return explain.Because(explain.NeverStored)
@@ -119,10 +119,6 @@ func (l *lookups) departed(k key.Key) explain.Absence {
 
 // mostElsewhere bounds in how many other spaces a missing chunk is looked for.
 const mostElsewhere = 16
-
-// elsewhere reports whether another space has a chunk of the same tokens. Hashes of
-// spaces with other methods or salts never meet.
-func (l *lookups) elsewhere(k key.Key) bool { return len(l.SpacesWith(k, 1)) > 0 }
 
 // SpacesWith lists at most so many spaces, among the first few that are known, in
 // which some tier has a chunk of the tokens of k, but for k's own.

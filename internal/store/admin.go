@@ -23,6 +23,7 @@ import (
 type operator struct {
 	levels     *levels
 	index      *tierIndex
+	promotions *promotions
 	leases     *leases
 	recovery   *recovery
 	writers    *writeback.Writers
@@ -76,9 +77,9 @@ func (s *operator) Trouble() (why [tier.Places]error) {
 			switch err := l.Health.Trouble(); {
 			case err == nil:
 			case l.Health.Off():
-				why[l.place] = fmt.Errorf("the %s tier is off: %w", l.place, err)
+				why[l.Place] = fmt.Errorf("the %s tier is off: %w", l.Place, err)
 			default:
-				why[l.place] = fmt.Errorf("the %s tier: %w", l.place, err)
+				why[l.Place] = fmt.Errorf("the %s tier: %w", l.Place, err)
 			}
 		}
 	}
@@ -126,7 +127,7 @@ func (s *operator) Scrub(ctx context.Context, bytesPerSecond int64) (tier.Scrubb
 	case l.Off():
 		return tier.Scrubbed{}, fmt.Errorf("scrub: %w", tier.ErrOff)
 	}
-	return l.Scrubber.Scrub(ctx, bytesPerSecond, func(k key.Key) { s.index.Sync(l.place, explain.Corrupt, k) })
+	return l.Scrubber.Scrub(ctx, bytesPerSecond, func(k key.Key) { s.index.Sync(l.Place, explain.Corrupt, k) })
 }
 
 // scrubs is how fast the background scrub is to read.

@@ -132,7 +132,7 @@ func (a *ages) renewed(ctx context.Context, ks []key.Key) (over, renewed []key.K
 	}
 	var shared []key.Key
 	for _, k := range ks {
-		if a.remover.writers.Reach(k.Space).Has(far.place) {
+		if a.remover.writers.Reach(k.Space).Has(far.Place) {
 			shared = append(shared, k)
 		} else {
 			over = append(over, k)
@@ -140,7 +140,7 @@ func (a *ages) renewed(ctx context.Context, ks []key.Key) (over, renewed []key.K
 	}
 	is := make([]bool, len(shared))
 	if err = far.Shared.Renewed(ctx, shared, is); err != nil {
-		err = fmt.Errorf("ask %s what is over: %w", far.place, err)
+		err = fmt.Errorf("ask %s what is over: %w", far.Place, err)
 	}
 	for i, k := range shared {
 		if is[i] || err != nil {
@@ -158,7 +158,7 @@ func (a *ages) removeHere(ctx context.Context, ks []key.Key) (int, error) {
 	if len(ks) == 0 {
 		return 0, nil
 	}
-	return a.remover.deleteFrom(ctx, tier.All&^tier.Of(a.remover.levels.far().place), ks)
+	return a.remover.deleteFrom(ctx, tier.All&^tier.Of(a.remover.levels.far().Place), ks)
 }
 
 // gone says which of ks no tier has, nor is about to have.

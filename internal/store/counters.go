@@ -63,14 +63,14 @@ func (s *operator) Stats() Stats {
 	defer s.quotas.Unlock()
 	bounded := Bounded(s.quotas.list)
 	for _, l := range s.levels.all {
-		t := l.tier.Stats()
+		t := l.Tier.Tier.Stats()
 		for i := range t.Quotas {
 			t.Quotas[i].Match = bounded[i].Match
 		}
-		st.Tiers[l.place] = t
+		st.Tiers[l.Place] = t
 		if l.rank > 0 {
-			st.Loads[l.place] = l.loads.Load()
-			st.LoadFailed[l.place] = l.failed.Load()
+			st.Loads[l.Place] = l.loads.Load()
+			st.LoadFailed[l.Place] = l.failed.Load()
 		}
 	}
 	t, bounds := s.index.stats()

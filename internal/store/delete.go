@@ -35,27 +35,15 @@ type remover struct {
 type deletion struct {
 	from  tier.Set
 	keys  []key.Key
-	in    map[key.Key]struct{} // the same; nil: they are few
+	in    map[key.Key]struct{} // the same
 	whole bool                 // all of the space, and no keys
 	space key.SpaceID
 }
 
-// fewKeys are looked through sooner than a map of them is made.
-const fewKeys = 4
-
-func deletionOf(ctx context.Context, from tier.Set, ks []key.Key) *deletion {
-	d := &deletion{from: from, keys: ks}
-	if len(ks) <= fewKeys {
-		return d
-	}
-	d.in = make(map[key.Key]struct{}, len(ks))
-	for part := range slices.Chunk(ks, indexBatch) {
-		for _, k := range part {
-			d.in[k] = struct{}{}
-		}
-		if ctx.Err() != nil {
-			break // none of it is deleted: see delete
-		}
+func deletionOf(from tier.Set, ks []key.Key) *deletion {
+	d := &deletion{from: from, keys: ks, in: make(map[key.Key]struct{}, len(ks))}
+	for _, k := range ks {
+		d.in[k] = struct{}{}
 	}
 	return d
 }
@@ -65,11 +53,8 @@ func (d *deletion) Keys() ([]key.Key, bool) { return d.keys, d.whole }
 
 // Has reports whether k is deleted.
 func (d *deletion) Has(k key.Key) bool {
-	switch {
-	case d.whole:
+	if d.whole {
 		return k.Space == d.space
-	case d.in == nil:
-		return slices.Contains(d.keys, k)
 	}
 	_, ok := d.in[k]
 	return ok
@@ -95,7 +80,7 @@ func (s *remover) Delete(ctx context.Context, ks []key.Key) (int, error) {
 
 // deleteFrom is Delete in some tiers.
 func (s *remover) deleteFrom(ctx context.Context, from tier.Set, ks []key.Key) (int, error) {
-	d := deletionOf(ctx, from, ks)
+	d := deletionOf(from, ks)
 	defer s.promotions.refuse(d)()
 	known := s.known(ctx, ks)
 	return known, s.delete(ctx, d)
@@ -114,7 +99,7 @@ func (s *remover) delete(ctx context.Context, d *deletion) error {
 		s.levels.hot.HandedOver() // what is in transit counts as DRAM's
 	}
 	for _, l := range s.levels.below {
-		if !d.from.Has(l.place) {
+		if !d.from.Has(l.Place) {
 			continue
 		}
 		if !d.from.Has(tier.CPU) {
@@ -122,13 +107,13 @@ func (s *remover) delete(ctx context.Context, d *deletion) error {
 		}
 		s.index.Sync(tier.CPU, explain.Deleted, l.writer.Recall(d)...)
 		if err := l.writer.AwaitWrites(ctx, d); err != nil {
-			errs = append(errs, fmt.Errorf("delete in %s: it is still being written: %w", l.place, err))
+			errs = append(errs, fmt.Errorf("delete in %s: it is still being written: %w", l.Place, err))
 		}
 	}
 	ks := d.list(s.index)
 	for _, l := range s.levels.below {
-		if d.from.Has(l.place) {
-			errs = append(errs, s.deleteIn(ctx, l.place, ks), s.deleteLeft(ctx, l, d))
+		if d.from.Has(l.Place) {
+			errs = append(errs, s.deleteIn(ctx, l.Place, ks), s.deleteLeft(ctx, l, d))
 		}
 	}
 	if d.from.Has(tier.CPU) && len(s.levels.below) > 0 {
@@ -176,7 +161,7 @@ func (s *remover) deleteIn(ctx context.Context, p tier.Place, ks []key.Key) erro
 
 func (s *remover) deletePart(ctx context.Context, p tier.Place, ks []key.Key) error {
 	if there := s.maybeIn(p, ks); len(there) > 0 {
-		if err := s.levels.at[p].tier.Delete(ctx, there); err != nil {
+		if err := s.levels.at[p].Tier.Tier.Delete(ctx, there); err != nil {
 			return fmt.Errorf("delete in %s: %w", p, err)
 		}
 	}
@@ -192,7 +177,7 @@ func (s *remover) deleteLeft(ctx context.Context, l *level, d *deletion) error {
 	if !d.whole || l.Unsettled == nil {
 		return nil
 	}
-	return s.deleteIn(ctx, l.place, l.Unsettled.Left(d.space))
+	return s.deleteIn(ctx, l.Place, l.Unsettled.Left(d.space))
 }
 
 // maybeIn is the keys that a tier has to be asked to delete: it may be in
@@ -202,7 +187,7 @@ func (s *remover) maybeIn(p tier.Place, ks []key.Key) []key.Key {
 	var absent func(key.Key) bool
 	switch {
 	case p == tier.CPU:
-	case l.shared():
+	case l.IsShared():
 		absent = func(k key.Key) bool { return s.writers.IsLocal(k.Space) }
 	case s.levels.scanned(tier.Of(p)) == nil:
 		moving := func(k key.Key) bool { return l.Unsettled != nil && l.Unsettled.Unsettled(k) }
@@ -227,7 +212,7 @@ type Forgetting struct {
 // Forget begins to delete the keys. It waits for no tier.
 func (s *remover) Forget(ctx context.Context, ks []key.Key) *Forgetting {
 	known := s.known(ctx, ks)
-	d := deletionOf(context.WithoutCancel(ctx), tier.All, ks)
+	d := deletionOf(tier.All, ks)
 	return &Forgetting{s, d, s.promotions.refuse(d), known}
 }
 
@@ -305,12 +290,12 @@ func (s *remover) Purge(ctx context.Context, id key.SpaceID, after string, dry b
 		}
 	}
 	far := s.levels.far()
-	if far == nil || !s.writers.Reach(id).Has(far.place) {
+	if far == nil || !s.writers.Reach(id).Has(far.Place) {
 		return p, err
 	}
-	found, perr := far.Shared.Purge(ctx, id, after, dry, func(k key.Key) { s.index.Clear(far.place, explain.Deleted, k) })
+	found, perr := far.Shared.Purge(ctx, id, after, dry, func(k key.Key) { s.index.Clear(far.Place, explain.Deleted, k) })
 	if perr != nil {
-		err = errors.Join(err, fmt.Errorf("purge %s: %w", far.place, perr))
+		err = errors.Join(err, fmt.Errorf("purge %s: %w", far.Place, perr))
 	}
 	found.Known = p.Known
 	return found, err
@@ -325,12 +310,11 @@ func (s *remover) purgeKnown(ctx context.Context, id key.SpaceID, dry bool) (uin
 	if dry {
 		return uint64(len(d.list(s.index))), nil
 	}
-	defer s.promotions.refuse(d)()
-	known := uint64(len(d.list(s.index)))
-	if err := s.delete(ctx, d); err != nil {
-		return known, err
+	known, err := s.clear(ctx, d)
+	if err == nil {
+		err = s.writers.SyncDisk(ctx)
 	}
-	return known, s.writers.SyncDisk(ctx)
+	return uint64(known), err
 }
 
 // DeleteSpace is a purge in one call. It returns how many chunks there were.
@@ -349,18 +333,12 @@ func (s *remover) DeleteSpace(ctx context.Context, id key.SpaceID) (n int, err e
 // remote one is shared with others, and must be named. A chunk cleared below
 // stays in DRAM if it is there, and is not written again.
 func (s *remover) Clear(ctx context.Context, from tier.Set) (int, error) {
-	own := tier.Set(0)
 	for p := tier.CPU; p < tier.Places; p++ {
 		if from.Has(p) && s.levels.at[p] == nil {
 			return 0, fmt.Errorf("clear: %w", notThere("there is no "+p.String()+" tier"))
 		}
 	}
-	for _, l := range s.levels.all {
-		if from == 0 && !l.shared() {
-			own |= tier.Of(l.place)
-		}
-	}
-	from = cmp.Or(from, own)
+	from = cmp.Or(from, s.levels.own())
 	if err := s.levels.scanned(from); err != nil {
 		return 0, fmt.Errorf("clear: %w", err)
 	}
@@ -369,7 +347,7 @@ func (s *remover) Clear(ctx context.Context, from tier.Set) (int, error) {
 	}
 	n := 0
 	for _, id := range s.index.spaces() { // one at a time: the index is locked for one space
-		more, err := s.clear(ctx, from, id)
+		more, err := s.clear(ctx, &deletion{from: from, whole: true, space: id})
 		if err != nil {
 			return n, fmt.Errorf("clear: %w", err)
 		}
@@ -420,12 +398,7 @@ func (s *remover) Cleared() (v writeback.Volume) {
 	if from == 0 {
 		return v
 	}
-	kept := tier.Set(0) // of those, the tiers that keep what they are given
-	for _, l := range s.levels.below {
-		if from.Has(l.place) && l.Resident == nil {
-			kept |= tier.Of(l.place)
-		}
-	}
+	kept := from & s.levels.those(func(l *level) bool { return l.Resident == nil }) // what they are given
 	for _, id := range s.index.spaces() {
 		in, kept := tier.Of(tier.CPU), kept&s.writers.Reach(id)
 		if kept != 0 {
@@ -459,9 +432,8 @@ func (s *remover) isCleared(k key.Key, kept tier.Set) (size uint32, is bool) {
 	return s.levels.sizeOf(k), true
 }
 
-// clear is Clear for one space.
-func (s *remover) clear(ctx context.Context, from tier.Set, id key.SpaceID) (int, error) {
-	d := &deletion{from: from, whole: true, space: id}
+// clear makes a deletion of a space, and returns how many chunks of it were known.
+func (s *remover) clear(ctx context.Context, d *deletion) (int, error) {
 	defer s.promotions.refuse(d)()
 	n := len(d.list(s.index))
 	return n, s.delete(ctx, d)

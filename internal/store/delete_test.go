@@ -36,7 +36,7 @@ func TestDeleteEndsWithContext(t *testing.T) {
 		ks = append(ks, k)
 	}
 	const parts = 5
-	for left := range 2 * parts {
+	for left := range parts + 2 {
 		ctx := &lapsing{Context: t.Context(), left: left}
 		n, err := r.Delete(ctx, ks)
 		if !errors.Is(err, context.Canceled) {

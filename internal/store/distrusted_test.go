@@ -22,7 +22,7 @@ func (r *rig) distrust(id key.SpaceID) {
 	if first, err := r.Distrusted().Add(id, stale.Distrust{}); !first || !errors.Is(err, stale.ErrNotKept) {
 		r.t.Fatalf("%t, %v", first, err)
 	}
-	if err := r.Announce(r.t.Context(), &id); err != nil {
+	if err := r.Announce(r.t.Context(), id); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -70,7 +70,7 @@ func TestDistrustedIsNoWork(t *testing.T) {
 		if n := calls.Load() - before; n != 0 {
 			t.Errorf("tiers had %d calls for it", n)
 		}
-		if was, err := r.Distrusted().Trust(c.Space); !was || cmp.Or(err, r.Announce(t.Context(), &c.Space)) != nil {
+		if was, err := r.Distrusted().Trust(c.Space); !was || cmp.Or(err, r.Announce(t.Context(), c.Space)) != nil {
 			t.Errorf("%t, %v", was, err)
 		}
 		r.wantIn(c, 0, 4)

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"context"
-
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -35,7 +33,7 @@ func (s *Store) HoldUp(do func()) {
 // Recall is what a deletion does about keys on their way down.
 func (s *Store) Recall(ks []key.Key) {
 	for _, l := range s.levels.below {
-		l.writer.Recall(deletionOf(context.Background(), tier.All, ks))
+		l.writer.Recall(deletionOf(tier.All, ks))
 	}
 }
 

@@ -118,7 +118,7 @@ func (s *filler) awaitWriter(ctx context.Context, try bool) error {
 		return nil
 	}
 	if err := nearest.writer.CaughtUp(ctx); err != nil {
-		return fmt.Errorf("reserve: %s is behind: %w: %w", nearest.place, tier.ErrNoSpace, err)
+		return fmt.Errorf("reserve: %s is behind: %w: %w", nearest.Place, tier.ErrNoSpace, err)
 	}
 	return nil
 }
@@ -277,7 +277,7 @@ func (s *filler) reject(ctx context.Context, wait bool, c *key.Chain, from int, 
 		}
 	}
 	for _, l := range s.levels.below {
-		if !scanning.Has(l.place) || l.Off() {
+		if !scanning.Has(l.Place) || l.Off() {
 			continue
 		}
 		if n, err := s.rejectUnscanned(ctx, l, wait, c, from, grants); err != nil {
@@ -303,8 +303,8 @@ func (s *filler) exists(g *Grant) {
 // reveal has the index follow tiers that were ahead of it.
 func (s *filler) reveal(r tier.Record) {
 	for _, l := range s.levels.below {
-		if l.has(r.Key) && !s.index.Where(r.Key).Has(l.place) {
-			s.index.Insert(l.place, []tier.Record{r})
+		if l.Has(r.Key) && !s.index.Where(r.Key).Has(l.Place) {
+			s.index.Insert(l.Place, []tier.Record{r})
 		}
 	}
 }
@@ -333,18 +333,18 @@ func (s *filler) rejectUnscanned(ctx context.Context, of *level, wait bool, c *k
 	for n := 0; n < len(grants); n += askBatch {
 		ks := sc.chain(c, from+n, from+min(n+askBatch, len(grants)))
 		clear(have[:])
-		err := of.tier.Contains(ctx, ks, have[:len(ks)])
+		err := of.Tier.Tier.Contains(ctx, ks, have[:len(ks)])
 		switch {
 		case ctx.Err() != nil:
-			return n, fmt.Errorf("reserve chunk %d: the %s tier is being scanned and does not say in time whether it has it; try again: %w: %w", from+n, of.place, tier.ErrNoSpace, context.Cause(ctx))
+			return n, fmt.Errorf("reserve chunk %d: the %s tier is being scanned and does not say in time whether it has it; try again: %w: %w", from+n, of.Place, tier.ErrNoSpace, context.Cause(ctx))
 		case err != nil:
-			s.log.Debug().Err(err).Stringer("tier", of.place).Msg("a tier that is being scanned does not say what it has")
+			s.log.Debug().Err(err).Stringer("tier", of.Place).Msg("a tier that is being scanned does not say what it has")
 			return len(grants), nil
 		}
 		for i := range ks {
 			if g := &grants[n+i]; have[i] && isGranted(*g) {
 				s.exists(g)
-				s.index.add(c, from+n+i, from+n+i+1, of.place)
+				s.index.add(c, from+n+i, from+n+i+1, of.Place)
 			}
 		}
 	}
@@ -402,11 +402,11 @@ func (r *recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Recor
 	if len(ks) == 0 {
 		return
 	}
-	if err := l.tier.Delete(ctx, ks); err != nil {
-		r.log.Error().Err(err).Stringer("tier", l.place).Msg("chunks that were stored anew while the tier could not be asked stay there with their old bytes")
+	if err := l.Tier.Tier.Delete(ctx, ks); err != nil {
+		r.log.Error().Err(err).Stringer("tier", l.Place).Msg("chunks that were stored anew while the tier could not be asked stay there with their old bytes")
 	}
 	r.writers.Count.Replaced.Add(uint64(len(ks)))
-	r.index.Sync(l.place, explain.Gap, ks...)
+	r.index.Sync(l.Place, explain.Gap, ks...)
 }
 
 // Open reserves room for n bytes that no chain knows. They get their key only

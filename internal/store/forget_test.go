@@ -12,7 +12,7 @@ import (
 func TestFenceOutlivesDeletion(t *testing.T) {
 	var ps promotions
 	c := key.Chain{Space: key.SpaceID{1}, Hashes: []key.Hash{{1}, {2}, {3}}}
-	d := deletionOf(t.Context(), tier.All, []key.Key{c.Key(1)})
+	d := deletionOf(tier.All, []key.Key{c.Key(1)})
 	end := ps.refuse(d)
 	f := ps.fence()
 	at := []uint8{1, 3, 2} // as the index says while the tiers still have it

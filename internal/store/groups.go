@@ -1,6 +1,8 @@
 package store
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/kvstored/kvstored/internal/index"
@@ -41,19 +43,12 @@ func (g *groupKinds) learn(f *Family) {
 	}
 }
 
-// each lists the spaces and their kinds.
-func (g *groupKinds) each() (ids []key.SpaceID, kinds []index.Kind) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for id, kind := range g.mu.of {
-		ids, kinds = append(ids, id), append(kinds, kind)
-	}
-	return ids, kinds
-}
-
 // stats sums up what the groups take in each tier that evicts; empty without any.
 func (g *groupKinds) stats(ls *levels) map[tier.Place][]GroupStats {
-	ids, kinds := g.each()
+	g.mu.Lock()
+	kinds := maps.Clone(g.mu.of)
+	g.mu.Unlock()
+	ids := slices.Collect(maps.Keys(kinds))
 	if len(ids) == 0 {
 		return nil
 	}
@@ -67,12 +62,12 @@ func (g *groupKinds) stats(ls *levels) map[tier.Place][]GroupStats {
 			sums[kind].Kind = index.Kind(kind).String()
 		}
 		ledger.Occupancies(l.Bounded.Ledger(), ids, func(i int, o ledger.Occupancy) {
-			sum := &sums[kinds[i]]
+			sum := &sums[kinds[ids[i]]]
 			sum.Chunks += o.Entries
 			sum.Bytes += o.Bytes
 			sum.DeadBytes += o.ColdBytes
 		})
-		out[l.place] = sums
+		out[l.Place] = sums
 	}
 	return out
 }

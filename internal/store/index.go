@@ -54,7 +54,7 @@ func (x *tierIndex) holds(p tier.Place, k key.Key) bool {
 	if p == tier.CPU {
 		return x.writers.Has(k)
 	}
-	return x.levels.at[p].has(k)
+	return x.levels.at[p].Has(k)
 }
 
 // lock takes the lock.
@@ -244,16 +244,12 @@ func (x *tierIndex) set(k key.Key, p tier.Place, has bool, why explain.Reason) {
 	if has {
 		set, clear = clear, set
 	}
-	was := tier.Set(0)
-	if !has || x.journal != nil {
-		at, _ := x.mu.tree.Get(k.Space, k.Hash)
-		was = tier.Set(at)
-	}
+	was, _ := x.mu.tree.Get(k.Space, k.Hash)
 	at, _ := x.mu.tree.Set(k.Space, k.Hash, set, clear)
-	if was.Has(p) && at == 0 {
+	if tier.Set(was).Has(p) && at == 0 {
 		x.absences.left(p, k, why)
 	}
-	x.journal.changed(k, p, was, tier.Set(at))
+	x.journal.changed(k, p, tier.Set(was), tier.Set(at))
 	x.told(p, k, tier.Set(at))
 }
 

@@ -1,17 +1,18 @@
 package store
 
 import (
-	"context"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
 
 func TestMeasure(t *testing.T) {
 	const c, d, r = 1 << tier.CPU, 1 << tier.Disk, 1 << tier.Remote
-	order := (&levels{all: []*level{{place: tier.CPU}, {place: tier.Disk}, {place: tier.Remote}}}).order()
+	at := func(p tier.Place) *level { return &level{Tier: writeback.Tier{Place: p}} }
+	order := (&levels{all: []*level{at(tier.CPU), at(tier.Disk), at(tier.Remote)}}).order()
 	for _, tc := range []struct {
 		name   string
 		at     []uint8
@@ -95,7 +96,7 @@ func TestReadmitOrDelete(t *testing.T) {
 		c.readmit(k, func() { back = true })
 		return back
 	}
-	end := c.refuse(deletionOf(context.Background(), tier.All, ks))
+	end := c.refuse(deletionOf(tier.All, ks))
 	if back(ks[0]) || !back(key.Key{Hash: key.Hash{2}}) {
 		t.Error("a chunk comes back that is being deleted, or another does not")
 	}

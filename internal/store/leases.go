@@ -175,13 +175,7 @@ func (l *leases) HoldSingles(s *Singles, o ledger.Owner, c *key.Chain, from int,
 	sc := borrow(c.Len())
 	defer sc.give()
 	l.lookups.locate(&alone, from, sc.at)
-	mask := tier.Set(0)
-	for _, level := range l.levels.all {
-		if level.Bounded != nil {
-			mask |= search & tier.Of(level.place)
-		}
-	}
-	mask &^= l.levels.off()
+	mask := search & l.levels.those(func(l *level) bool { return l.Bounded != nil && !l.Off() })
 	for i := from; i < c.Len(); {
 		place, ok := l.levels.nearestOf(tier.Set(sc.at[i]) & mask)
 		if !ok {

@@ -31,9 +31,7 @@ const usualBytes = 1 << 20
 // level is one tier of a store, with all that the store keeps for it. Its roles
 // are resolved once, here.
 type level struct {
-	tier.Roles
-	tier   tier.Tier
-	place  tier.Place
+	writeback.Tier
 	rank   int      // 0 is DRAM
 	beyond tier.Set // the tiers behind it
 	scan   scan
@@ -45,17 +43,6 @@ type level struct {
 	speed  speedometer
 	loads  writeback.Counter // promoted to DRAM
 	failed atomic.Uint64
-}
-
-// shared reports whether others use the tier too: it is none of this machine.
-func (l *level) shared() bool { return l.Shared != nil || l.Resident == nil }
-
-// has reports whether a tier with bounds has k.
-func (l *level) has(k key.Key) bool { return l.Resident != nil && l.Resident.Has(k) }
-
-// target is the tier for its writer.
-func (l *level) target() writeback.Tier {
-	return writeback.Tier{Roles: l.Roles, Tier: l.tier, Place: l.place, Scanning: l.scan.running.Load, KnowsLoss: l.knowsLoss}
 }
 
 // openings is how often the tier was opened, 1 if it is once for all.
@@ -90,9 +77,9 @@ type levels struct {
 
 func newLevels(hot tier.Hot, below []Below) *levels {
 	ls := &levels{hot: hot}
-	ls.add(&level{tier: hot, place: tier.CPU})
+	ls.add(&level{Tier: writeback.Tier{Tier: hot, Place: tier.CPU}})
 	for _, b := range below {
-		l := &level{tier: b.Tier, place: b.Place, turns: tier.NewQueue(cmp.Or(b.Loads, usualLoads))}
+		l := &level{Tier: writeback.Tier{Tier: b.Tier, Place: b.Place}, turns: tier.NewQueue(cmp.Or(b.Loads, usualLoads))}
 		l.usual.Store(usualBytes)
 		ls.add(l)
 	}
@@ -107,27 +94,28 @@ func newLevels(hot tier.Hot, below []Below) *levels {
 }
 
 // targets is the tiers below DRAM for their writers.
-func (ls *levels) targets() (out []writeback.Tier) {
+func (ls *levels) targets() (out []*writeback.Tier) {
 	for _, l := range ls.below {
-		out = append(out, l.target())
+		out = append(out, &l.Tier)
 	}
 	return out
 }
 
 // add puts a tier behind all others.
 func (ls *levels) add(l *level) {
-	if ls.at[l.place] != nil {
-		panic("store: two tiers in the place " + l.place.String())
+	if ls.at[l.Place] != nil {
+		panic("store: two tiers in the place " + l.Place.String())
 	}
-	l.Roles, l.rank = tier.RolesOf(l.tier), len(ls.all)
+	l.Roles, l.rank = tier.RolesOf(l.Tier.Tier), len(ls.all)
+	l.Scanning, l.KnowsLoss = l.scan.running.Load, l.knowsLoss
 	if l.Recoverer != nil && l.rank > 0 {
 		l.scan.begin()
 	}
 	for _, nearer := range ls.all {
-		nearer.beyond |= tier.Of(l.place)
+		nearer.beyond |= tier.Of(l.Place)
 	}
 	ls.all = append(ls.all, l)
-	ls.at[l.place] = l
+	ls.at[l.Place] = l
 }
 
 // order is the nearest tier of each set.
@@ -135,7 +123,7 @@ func (ls *levels) order() (nearest [1 << tier.Places]tier.Place) {
 	for set := range nearest {
 		nearest[set] = tier.Places
 		for i := len(ls.all) - 1; i >= 0; i-- {
-			if p := ls.all[i].place; tier.Set(set).Has(p) {
+			if p := ls.all[i].Place; tier.Set(set).Has(p) {
 				nearest[set] = p
 			}
 		}
@@ -149,15 +137,21 @@ func (ls *levels) nearestOf(set tier.Set) (p tier.Place, ok bool) {
 	return p, p < tier.Places
 }
 
-// off is the tiers that are switched off.
-func (ls *levels) off() (set tier.Set) {
-	for _, l := range ls.below {
-		if l.Off() {
-			set |= tier.Of(l.place)
+// those is the tiers of which something is true.
+func (ls *levels) those(is func(*level) bool) (set tier.Set) {
+	for _, l := range ls.all {
+		if is(l) {
+			set |= tier.Of(l.Place)
 		}
 	}
 	return set
 }
+
+// off is the tiers that are switched off.
+func (ls *levels) off() tier.Set { return ls.those(func(l *level) bool { return l.Off() }) }
+
+// own is the tiers of this machine.
+func (ls *levels) own() tier.Set { return ls.those(func(l *level) bool { return !l.IsShared() }) }
 
 // first is the nearest level below DRAM that has a role; nil if none has.
 func (ls *levels) first(has func(*level) bool) *level {
@@ -218,35 +212,13 @@ func (ls *levels) scanned(in tier.Set) error {
 }
 
 // unscanned is the tiers of a set of which no scan has come to its end yet.
-func (ls *levels) unscanned(in tier.Set) (out tier.Set) {
-	for _, l := range ls.below {
-		if in.Has(l.place) && l.scan.unknown.Load() {
-			out |= tier.Of(l.place)
-		}
-	}
-	return out
+func (ls *levels) unscanned(in tier.Set) tier.Set {
+	return in & ls.those(func(l *level) bool { return l.scan.unknown.Load() })
 }
 
 // scanning is the tiers that are being scanned for the first time.
-func (ls *levels) scanning() (in tier.Set) {
-	for _, l := range ls.below {
-		if l.scan.running.Load() {
-			in |= tier.Of(l.place)
-		}
-	}
-	return in
-}
-
-// ownScanned is an error while what an earlier process left in the tiers of this machine
-// is not all known.
-func (ls *levels) ownScanned() error {
-	own := tier.Set(0)
-	for _, l := range ls.all {
-		if !l.shared() {
-			own |= tier.Of(l.place)
-		}
-	}
-	return ls.scanned(own)
+func (ls *levels) scanning() tier.Set {
+	return ls.those(func(l *level) bool { return l.scan.running.Load() })
 }
 
 // sizeOf is how large a chunk is; 0 where no tier of this machine can say at once.

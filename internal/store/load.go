@@ -189,12 +189,12 @@ func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record
 	}
 	search &= l.writers.Reach(r.Key.Space) & l.index.Where(r.Key)
 	for _, from := range l.levels.below {
-		if !search.Has(from.place) {
+		if !search.Has(from.Place) {
 			continue
 		}
 		var ref tier.Ref
 		if ref, err = l.promoteFrom(ctx, by, r, from); err == nil {
-			return newPromoted(ref, from.place), nil
+			return newPromoted(ref, from.Place), nil
 		}
 		if errors.Is(err, errTaken) {
 			if ref, ok := l.writers.Hold(r.Key); ok {
@@ -206,7 +206,7 @@ func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record
 			continue // the deletion tells the index
 		}
 		if errors.Is(err, tier.ErrNotFound) || errors.Is(err, tier.ErrCorrupt) {
-			l.index.Clear(from.place, lossOf(err), r.Key)
+			l.index.Clear(from.Place, lossOf(err), r.Key)
 		}
 		from.failed.Add(1)
 	}
@@ -225,7 +225,7 @@ func lossOf(err error) explain.Reason {
 // unless it is deleted on its way.
 func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, from *level) (tier.Ref, error) {
 	room := loadRoom{loader: l, rec: r, by: by.Owner}
-	ctx, p, err := l.promotions.begin(ctx, r.Key, from.place)
+	ctx, p, err := l.promotions.begin(ctx, r.Key, from.Place)
 	if err == nil {
 		if err = l.read(ctx, by, from, &room); err == nil && l.ages.Over(r.Key) {
 			err = errOver // while it was read, or the tier has only told now
@@ -235,7 +235,7 @@ func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, f
 	}
 	if err != nil {
 		room.abort()
-		return tier.Ref{}, &LoadError{Place: from.place, Err: err}
+		return tier.Ref{}, &LoadError{Place: from.Place, Err: err}
 	}
 	r.Size = uint32(room.ref.Block.Len())
 	l.index.Insert(tier.CPU, []tier.Record{r})
@@ -262,7 +262,7 @@ func (l *loader) read(ctx context.Context, by Requester, from *level, room *load
 		done(got)
 		pass.Leave(got)
 	}()
-	b, err := from.tier.Get(ctx, room.rec.Key, room)
+	b, err := from.Tier.Tier.Get(ctx, room.rec.Key, room)
 	if err != nil {
 		return err
 	}

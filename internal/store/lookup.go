@@ -111,7 +111,7 @@ func (l *lookups) locateOrAsk(ctx context.Context, c *key.Chain, sc *scratch) (k
 		return known, nil
 	}
 	for _, level := range l.levels.below {
-		if scanning.Has(level.place) && err == nil {
+		if scanning.Has(level.Place) && err == nil {
 			known, err = l.ask(ctx, f, level, c, sc, known)
 		}
 	}
@@ -180,18 +180,18 @@ func (l *lookups) ask(ctx context.Context, f fence, of *level, c *key.Chain, sc 
 		ks := sc.chain(c, i, min(i+batch, c.Len()))
 		batch = min(2*batch, askBatch)
 		clear(have[:])
-		if err := of.tier.Contains(probe, ks, have[:len(ks)]); err != nil {
-			l.log.Debug().Err(err).Stringer("tier", of.place).Msg("a tier that is being scanned does not say what it has")
+		if err := of.Tier.Tier.Contains(probe, ks, have[:len(ks)]); err != nil {
+			l.log.Debug().Err(err).Stringer("tier", of.Place).Msg("a tier that is being scanned does not say what it has")
 			return known, ctx.Err() // otherwise it has nothing: the prefix ends here
 		}
-		n, most := 0, f.before(ks, of.place)
+		n, most := 0, f.before(ks, of.Place)
 		for n < most && have[n] {
 			n++
 		}
 		if n == 0 {
 			return known, nil
 		}
-		l.index.add(c, i, i+n, of.place)
+		l.index.add(c, i, i+n, of.Place)
 		known = l.locateBehind(f, c, 0, sc.at, sc.marks)
 		i += n
 	}

@@ -80,29 +80,22 @@ func (ps *promotions) publish(p *promotion, read error, publish func()) error {
 // readmit publishes a chunk that comes back from transit, unless it is being
 // deleted.
 func (ps *promotions) readmit(k key.Key, publish func()) {
+	p := promotion{key: k, from: tier.CPU}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if !ps.refused(k) {
-		publish()
+	for d := range ps.mu.deletions {
+		if p.hit(d) {
+			return
+		}
 	}
+	publish()
 }
 
 // refuses reports whether a deletion in DRAM, or everywhere, has k.
 func (ps *promotions) refuses(k key.Key) bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return ps.refused(k)
-}
-
-// refused is refuses with the mutex held.
-func (ps *promotions) refused(k key.Key) bool {
-	p := promotion{key: k, from: tier.CPU}
-	for d := range ps.mu.deletions {
-		if p.hit(d) {
-			return true
-		}
-	}
-	return false
+	refused := true
+	ps.readmit(k, func() { refused = false })
+	return refused
 }
 
 // refuse keeps the chunks that d deletes from being promoted, those in flight included,

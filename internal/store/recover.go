@@ -79,7 +79,7 @@ func (r *recovery) recover(ctx context.Context, l *level) error {
 			continue
 		}
 		r.failed.Add(1)
-		r.log.Error().Err(err).Stringer("again_in", pause).Msgf("the %s tier could not be scanned; the daemon serves without what is on it", l.place)
+		r.log.Error().Err(err).Stringer("again_in", pause).Msgf("the %s tier could not be scanned; the daemon serves without what is on it", l.Place)
 		if base.Sleep(ctx, pause) != nil {
 			return ctx.Err()
 		}
@@ -93,7 +93,7 @@ func (r *recovery) recovered(l *level, n int, opening uint64) {
 	l.scan.unknown.Store(false)
 	l.scan.untold.reset()
 	l.scan.running.Store(false) // last: nothing is refused for want of a scan once the store is ready
-	r.log.Info().Int("chunks", n).Msgf("%s tier recovered", l.place)
+	r.log.Info().Int("chunks", n).Msgf("%s tier recovered", l.Place)
 	r.writers.KeepWatermarks() // a smaller capacity, or other watermarks
 }
 
@@ -118,7 +118,7 @@ func (r *recovery) syncAll(l *level) {
 		return
 	}
 	for _, id := range r.index.spaces() {
-		gone := slices.DeleteFunc(r.index.keys(id, tier.Of(l.place)), l.Resident.Has)
+		gone := slices.DeleteFunc(r.index.keys(id, tier.Of(l.Place)), l.Resident.Has)
 		if len(gone) > 0 {
 			l.writer.WriteAgain("the tier has lost chunks since it was open last", gone)
 		}
@@ -128,7 +128,7 @@ func (r *recovery) syncAll(l *level) {
 // attachAll is attach for any number of records.
 func (r *recovery) attachAll(ctx context.Context, l *level, recs []tier.Record) {
 	for part := range slices.Chunk(recs, indexBatch) {
-		r.index.Insert(l.place, part)
+		r.index.Insert(l.Place, part)
 		r.dropOutlived(ctx, l, part)
 	}
 }
@@ -156,7 +156,7 @@ func (r *recovery) adoptBelow(l *level, part []tier.Resumed) {
 	var there []tier.Record
 	for i := range part {
 		e := &part[i]
-		lacks := !e.Below.Has(l.place)
+		lacks := !e.Below.Has(l.Place)
 		if l.writer == r.writers.Nearest(e.Key.Space) {
 			lacks = e.Dirty
 		}
@@ -170,5 +170,5 @@ func (r *recovery) adoptBelow(l *level, part []tier.Resumed) {
 			there = append(there, e.Record)
 		}
 	}
-	r.index.Insert(l.place, there)
+	r.index.Insert(l.Place, there)
 }

@@ -35,10 +35,10 @@ type RemoteScan struct {
 func (l *lookups) ScanRemote(c *key.Chain, next int, search tier.Set) (*RemoteScan, error) {
 	far, mask := l.levels.far(), search&l.writers.Reach(c.Space)
 	switch {
-	case l.distrusted.Has(c.Space), far == nil || !mask.Has(far.place) || next >= c.Len() || far.Shared.Absent(c.Key(next)):
+	case l.distrusted.Has(c.Space), far == nil || !mask.Has(far.Place) || next >= c.Len() || far.Shared.Absent(c.Key(next)):
 		return nil, nil
 	case far.Off():
-		return nil, &LoadError{Place: far.place, Err: tier.ErrOff}
+		return nil, &LoadError{Place: far.Place, Err: tier.ErrOff}
 	}
 	r := &RemoteScan{lookups: l, far: far, chain: c, mask: mask &^ l.levels.off(), begin: next}
 	r.found.Store(int64(next))
@@ -60,7 +60,7 @@ func (r *RemoteScan) Find(ctx context.Context) {
 		from := at
 		n, err := r.far.Shared.Find(ctx, ks, func(n int) { r.add(from, from+n) })
 		if err != nil {
-			r.lookups.log.Debug().Err(err).Stringer("tier", r.far.place).Msg("a shared tier does not say what it has")
+			r.lookups.log.Debug().Err(err).Stringer("tier", r.far.Place).Msg("a shared tier does not say what it has")
 			r.fail(err)
 			return
 		}
@@ -78,7 +78,7 @@ func (r *RemoteScan) Find(ctx context.Context) {
 
 // add notes in the index that chunks from..to are there.
 func (r *RemoteScan) add(from, to int) {
-	r.lookups.index.add(r.chain, from, to, r.far.place)
+	r.lookups.index.add(r.chain, from, to, r.far.Place)
 	r.reach(to)
 }
 
@@ -107,7 +107,7 @@ func (r *RemoteScan) reach(n int) {
 func (r *RemoteScan) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.err = &LoadError{Place: r.far.place, Err: err}
+	r.mu.err = &LoadError{Place: r.far.Place, Err: err}
 }
 
 // Err is why the tier did not say whether the prefix goes on, where Reach has

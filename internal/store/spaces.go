@@ -77,10 +77,10 @@ func (s *operator) Knows(id key.SpaceID) bool {
 	return index.Has(s.index.mu.tree, id)
 }
 
-// Announce notes in the log all that the tiers are known to have, in order with
-// other changes; of one space, unless only is nil. It lets requests in between.
-func (s *operator) Announce(ctx context.Context, only *key.SpaceID) error {
-	t, err := s.index.tour(ctx, only)
+// Announce notes in the log all that the tiers are known to have of a space, in order with
+// other changes. It lets requests in between.
+func (s *operator) Announce(ctx context.Context, id key.SpaceID) error {
+	t, err := s.index.tour(ctx, &id)
 	if err != nil {
 		return err
 	}

@@ -48,11 +48,10 @@ type Options struct {
 //	loader    from a tier below to DRAM               Load, Warm
 //	filler    from a client to DRAM                   Reserve, Commit, Replace
 //	Writers   from DRAM to the tiers below, behind    Flush, FlushLast
-//	uploader  to the tier that others use too         Upload, Holdings
 //	remover   out of every tier                       Delete, Clear, Purge
 //	planning  what the policies are told              Observe, Admit, Passed
 //	recovery  what an earlier process has left        Ready
-//	operator  questions and changes by hand           SetPolicy, SetQuotas, Scrub
+//	operator  questions and changes by hand           SetPolicy, SetQuotas, Scrub, Upload
 //	ages      out of every tier, once they are over   the operator's
 type Store struct {
 	Writers    *writeback.Writers
@@ -64,7 +63,6 @@ type Store struct {
 	*leases
 	*loader
 	*filler
-	*uploader
 	*remover
 	*planning
 	*recovery
@@ -112,12 +110,8 @@ func New(o Options) *Store {
 			levels: levels, index: index, lookups: lookups, planning: planning, remover: remover,
 			writers: writers, ages: o.Ages, distrusted: o.Distrusted, absences: absences, heat: heat, log: o.Log,
 		},
-		uploader: &uploader{
-			levels: levels, index: index, promotions: promotions, writers: writers, ages: o.Ages,
-			distrusted: o.Distrusted,
-		},
 		operator: &operator{
-			levels: levels, index: index, leases: leases, recovery: recovery, writers: writers,
+			levels: levels, index: index, promotions: promotions, leases: leases, recovery: recovery, writers: writers,
 			ages: newAges(o.Ages, remover), distrusted: o.Distrusted, heat: heat, depths: &planning.depths, log: o.Log,
 		},
 	}

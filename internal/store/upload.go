@@ -8,7 +8,6 @@ import (
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
-	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -20,16 +19,6 @@ const (
 	roundChunks = 32
 	roundBytes  = 64 << 20
 )
-
-// uploader has the shared tier get what this machine has.
-type uploader struct {
-	levels     *levels
-	index      *tierIndex
-	promotions *promotions
-	writers    *writeback.Writers
-	ages       *stale.Book
-	distrusted *stale.Distrusted
-}
 
 // Uploaded is how the chunks of one step of an upload fared.
 type Uploaded struct {
@@ -47,12 +36,12 @@ type Uploaded struct {
 // asked for a chunk first. Those that it lacks its writer gets, which looks at a chunk
 // again when its put begins and when that has ended. After an error the step can be made
 // again.
-func (s *uploader) Upload(ctx context.Context, from uint64) (u Uploaded, err error) {
-	shared := s.levels.first((*level).shared)
+func (s *operator) Upload(ctx context.Context, from uint64) (u Uploaded, err error) {
+	shared := s.levels.first((*level).IsShared)
 	if shared == nil {
 		return u, fmt.Errorf("upload: %w", notThere("there is no remote tier"))
 	}
-	if err := s.levels.ownScanned(); err != nil {
+	if err := s.levels.scanned(s.levels.own()); err != nil {
 		return u, fmt.Errorf("upload: %w", err)
 	}
 	var ks []key.Key
@@ -62,7 +51,7 @@ func (s *uploader) Upload(ctx context.Context, from uint64) (u Uploaded, err err
 		}
 	})
 	listed := uint64(len(ks))
-	recs, err := s.records(ctx, slices.DeleteFunc(ks, s.ages.Over))
+	recs, err := s.records(ctx, slices.DeleteFunc(ks, s.ages.book.Over))
 	if err == nil {
 		u.Gone = listed - uint64(len(recs))
 	}
@@ -86,7 +75,7 @@ func round(recs []tier.Record) (n int) {
 }
 
 // records is what the tiers of this machine know of ks, as far as they still have them.
-func (s *uploader) records(ctx context.Context, ks []key.Key) (recs []tier.Record, err error) {
+func (s *operator) records(ctx context.Context, ks []key.Key) (recs []tier.Record, err error) {
 	s.levels.hot.HandedOver() // a victim is in transit from now on
 	var below []key.Key
 	for _, k := range ks {
@@ -99,7 +88,7 @@ func (s *uploader) records(ctx context.Context, ks []key.Key) (recs []tier.Recor
 		}
 	}
 	for _, l := range s.levels.below {
-		if l.shared() || l.Recoverer == nil || len(below) == 0 {
+		if l.IsShared() || l.Recoverer == nil || len(below) == 0 {
 			continue
 		}
 		more, err := l.Recoverer.Records(ctx, below)
@@ -111,7 +100,7 @@ func (s *uploader) records(ctx context.Context, ks []key.Key) (recs []tier.Recor
 	return recs, nil
 }
 
-func (s *uploader) uploadRound(ctx context.Context, shared *level, recs []tier.Record, u *Uploaded) error {
+func (s *operator) uploadRound(ctx context.Context, shared *level, recs []tier.Record, u *Uploaded) error {
 	if shared.Off() {
 		shared.writer.Probe()
 	}
@@ -128,9 +117,9 @@ func (s *uploader) uploadRound(ctx context.Context, shared *level, recs []tier.R
 		r := &lacking[i]
 		deleting := s.promotions.refuses(r.Key) // before the look: one that has ended has left the index
 		switch at := s.index.Where(r.Key); {
-		case at.Has(shared.place):
+		case at.Has(shared.Place):
 			u.Volume = u.Plus(writeback.Volume{Chunks: 1, Bytes: uint64(r.Size)})
-		case at == 0 || deleting || s.ages.Over(r.Key):
+		case at == 0 || deleting || s.ages.book.Over(r.Key):
 			u.Gone++
 		default:
 			u.Failed, u.FailedBytes = u.Failed+1, u.FailedBytes+uint64(r.Size)
@@ -140,18 +129,18 @@ func (s *uploader) uploadRound(ctx context.Context, shared *level, recs []tier.R
 		return nil
 	}
 	if why := shared.Health.Trouble(); why != nil {
-		return fmt.Errorf("the %s tier takes nothing: %w: %w", shared.place, tier.ErrOff, why)
+		return fmt.Errorf("the %s tier takes nothing: %w: %w", shared.Place, tier.ErrOff, why)
 	}
 	return nil
 }
 
 // askFor returns the records of chunks that a tier says it lacks. The index has the others.
-func (s *uploader) askFor(ctx context.Context, shared *level, recs []tier.Record) (lacking []tier.Record, err error) {
+func (s *operator) askFor(ctx context.Context, shared *level, recs []tier.Record) (lacking []tier.Record, err error) {
 	ks, have := make([]key.Key, len(recs)), make([]bool, len(recs))
 	for i := range recs {
 		ks[i] = recs[i].Key
 	}
-	if err := shared.tier.Contains(ctx, ks, have); err != nil {
+	if err := shared.Tier.Tier.Contains(ctx, ks, have); err != nil {
 		return nil, err
 	}
 	for i, k := range ks {
@@ -159,10 +148,10 @@ func (s *uploader) askFor(ctx context.Context, shared *level, recs []tier.Record
 			lacking = append(lacking, recs[i])
 			continue
 		}
-		s.index.Insert(shared.place, recs[i:i+1])
+		s.index.Insert(shared.Place, recs[i:i+1])
 		// A deletion comes to the shared tier last: it may have been there since.
-		if s.index.Where(k) == tier.Of(shared.place) {
-			s.index.Clear(shared.place, explain.Deleted, k)
+		if s.index.Where(k) == tier.Of(shared.Place) {
+			s.index.Clear(shared.Place, explain.Deleted, k)
 		}
 	}
 	return lacking, nil
@@ -181,23 +170,23 @@ type Holdings struct {
 
 // Holdings counts the index. It is an error while that does not know all that an
 // earlier process left on this machine.
-func (s *uploader) Holdings(ctx context.Context) (Holdings, error) {
+func (s *operator) Holdings(ctx context.Context) (Holdings, error) {
 	h := Holdings{Tiers: make(map[tier.Place]uint64, len(s.levels.all))}
-	if err := s.levels.ownScanned(); err != nil {
+	if err := s.levels.scanned(s.levels.own()); err != nil {
 		return h, fmt.Errorf("holdings: %w", err)
 	}
 	for _, l := range s.levels.all {
-		h.Tiers[l.place] = 0
+		h.Tiers[l.Place] = 0
 	}
-	shared := s.levels.first((*level).shared)
+	shared := s.levels.first((*level).IsShared)
 	for next, more := uint64(0), true; more && ctx.Err() == nil; more = next != 0 {
 		var missing []key.Key
 		next = s.index.sweep(next, func(e *index.Entry) {
 			at := tier.Set(e.Loc)
 			h.Chunks++
 			for _, l := range s.levels.all {
-				if at.Has(l.place) {
-					h.Tiers[l.place]++
+				if at.Has(l.Place) {
+					h.Tiers[l.Place]++
 				}
 			}
 			switch {
@@ -216,4 +205,4 @@ func (s *uploader) Holdings(ctx context.Context) (Holdings, error) {
 }
 
 // lacks reports whether a chunk that is in some tiers is not in the shared one.
-func lacks(shared *level, at tier.Set) bool { return shared != nil && !at.Has(shared.place) }
+func lacks(shared *level, at tier.Set) bool { return shared != nil && !at.Has(shared.Place) }

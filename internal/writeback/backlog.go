@@ -278,7 +278,7 @@ func (q *fifo[T]) pop() T {
 
 // atWork is the keys that workers are at, at most as many as there are workers.
 // The writer's mutex guards it.
-type atWork map[key.Key]keyTasks
+type atWork map[key.Key]*keyTasks
 
 // keyTasks is the tasks of one key.
 type keyTasks struct {
@@ -290,41 +290,34 @@ type keyTasks struct {
 
 // take notes that a worker has a task.
 func (f atWork) take(k key.Key, wanted bool) {
-	at := f[k]
-	at.tasks++
-	at.wanted = at.wanted || wanted
-	f[k] = at
+	if f[k] == nil {
+		f[k] = new(keyTasks)
+	}
+	f[k].tasks++
+	f[k].wanted = f[k].wanted || wanted
 }
 
 // release notes that a task has ended.
 func (f atWork) release(k key.Key) {
-	at := f[k]
-	if at.tasks--; at.tasks > 0 {
-		f[k] = at
-	} else {
+	if f[k].tasks--; f[k].tasks == 0 {
 		delete(f, k)
 	}
 }
 
-// begin begins the write of a key, unless another worker writes it. Two at a time
+// begin begins the write of a key, which ends when busy is reset, unless another worker
+// writes it. Two at a time
 // are two lives of it, with a delete between them: the second would take what the
 // first has just written for its own, and the first then takes it back.
 func (f atWork) begin(k key.Key) bool {
-	at := f[k]
-	if at.busy {
+	if f[k].busy {
 		return false
 	}
-	at.busy = true
-	f[k] = at
+	f[k].busy = true
 	return true
 }
 
-// end ends the write of a key.
-func (f atWork) end(k key.Key) {
-	at := f[k]
-	at.busy = false
-	f[k] = at
-}
+// wants reports whether a chunk that a worker is at was found worth writing.
+func (f atWork) wants(k key.Key) bool { return f[k] != nil && f[k].wanted }
 
 // touches reports whether a worker is at anything that d deletes.
 func (f atWork) touches(d Deletion) bool {

@@ -146,10 +146,9 @@ func (s *Writers) Unflushed(told Volume) (reason string, v Volume) {
 // Flush returns when everything committed before the call has been written
 // below or dropped: a chunk that is written survives the end of the process.
 // With durable it survives a power failure too; chunks that a tier had to drop,
-// as an earlier sync of them failed, are written again from DRAM. The dropped
-// chunks, and why, are in Written. The policy
-// of a tier has no say: a flush wants all of it there, also what the tier declined, or
-// evicted, while DRAM has it.
+// as an earlier sync of them failed, are written again from DRAM. Written has the dropped
+// chunks, and why. The policy of a tier has no say: a flush wants all of it there, also
+// what the tier declined, or evicted, while DRAM has it.
 func (s *Writers) Flush(ctx context.Context, durable bool) error {
 	for _, w := range s.list {
 		w.offerDeclined(true)

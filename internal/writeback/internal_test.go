@@ -55,7 +55,7 @@ func TestMapsOfWritesShrink(t *testing.T) {
 	var d transit
 	b := newBacklog(true)
 	for round := range 2 {
-		const n = keptRoom + 1
+		const n = 1<<10 + 1
 		var items [n]item
 		var lives [n]uint64
 		for i := range items {
@@ -73,7 +73,7 @@ func TestMapsOfWritesShrink(t *testing.T) {
 			b.move(&items[i], done)
 			d.end(items[i].rec.Key, lives[i])
 		}
-		if b.peak > keptRoom || len(b.queued) != 0 || d.mu.chunks != nil {
+		if b.peak >= n || len(b.queued) != 0 || d.mu.peak >= n || len(d.mu.chunks) != 0 {
 			t.Errorf("round %d: the room of %d stays", round, n)
 		}
 	}

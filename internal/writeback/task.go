@@ -36,7 +36,7 @@ func (w *Writer) perform(ctx context.Context, t *task) outcome {
 	if t.declined {
 		return w.decline(t)
 	}
-	if w.to.shared() && w.writers.o.Distrusted.Has(t.rec.Key.Space) { // other machines would serve it
+	if w.to.IsShared() && w.writers.o.Distrusted.Has(t.rec.Key.Space) { // other machines would serve it
 		w.count.drop(&t.rec, explain.NotWorth)
 		return refused
 	}
@@ -104,7 +104,7 @@ func (w *Writer) write(ctx context.Context, t *task) outcome {
 func (w *Writer) wrote(t *task) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.atWork.end(t.rec.Key)
+	w.mu.atWork[t.rec.Key].busy = false
 	w.mu.changed.Wake()
 }
 

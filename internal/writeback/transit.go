@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -21,14 +22,10 @@ type transit struct {
 	mu struct {
 		sync.Mutex
 		chunks map[key.Key]demotion
-		most   int // chunks that the map has had room for
+		peak   int // of chunks
 		last   uint64
 	}
 }
-
-// keptRoom is for how many chunks the map keeps its room when it has become empty: Go's
-// maps keep that of all that they ever had.
-const keptRoom = 1 << 10
 
 // demotion is one chunk in transit. The block is the write task's.
 type demotion struct {
@@ -51,7 +48,6 @@ func (d *transit) begin(r tier.Record, b arena.Block, with *Writer) (life uint64
 	}
 	d.mu.last++
 	d.mu.chunks[r.Key] = demotion{d.mu.last, with, r, b}
-	d.mu.most = max(d.mu.most, len(d.mu.chunks))
 	return d.mu.last, false
 }
 
@@ -70,10 +66,7 @@ func (d *transit) end(k key.Key, life uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.chunks[k].life == life {
-		delete(d.mu.chunks, k)
-	}
-	if len(d.mu.chunks) == 0 && d.mu.most > keptRoom {
-		d.mu.chunks, d.mu.most = nil, 0
+		base.Delete(&d.mu.chunks, k, &d.mu.peak)
 	}
 }
 
@@ -156,7 +149,7 @@ func (d *transit) recall(ks []key.Key, w *Writer, out []key.Key) []key.Key {
 	defer d.mu.Unlock()
 	for _, k := range ks {
 		if d.mu.chunks[k].with == w {
-			delete(d.mu.chunks, k)
+			base.Delete(&d.mu.chunks, k, &d.mu.peak)
 			out = append(out, k)
 		}
 	}
@@ -167,5 +160,5 @@ func (d *transit) recall(ks []key.Key, w *Writer, out []key.Key) []key.Key {
 func (d *transit) remove(k key.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.mu.chunks, k)
+	base.Delete(&d.mu.chunks, k, &d.mu.peak)
 }

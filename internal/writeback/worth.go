@@ -21,7 +21,7 @@ func (w *Writer) wants(t *task) bool {
 		return true
 	}
 	r := &t.rec
-	if up := (key.Key{Space: r.Key.Space, Hash: r.Parent}); r.Parent != (key.Hash{}) && !w.mu.atWork[up].wanted {
+	if up := (key.Key{Space: r.Key.Space, Hash: r.Parent}); r.Parent != (key.Hash{}) && !w.mu.atWork.wants(up) {
 		if w.to.Resident != nil && !w.to.Resident.Has(up) && !(t.life > 0 && w.mayCome(up)) {
 			return false
 		}

@@ -3,6 +3,7 @@ package writeback
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
@@ -23,7 +24,7 @@ const batch = 256
 // Options of Writers.
 type Options struct {
 	Hot     tier.Hot
-	Tiers   []Tier // below DRAM, nearest first
+	Tiers   []*Tier // below DRAM, nearest first
 	Index   Index
 	When    When
 	Workers int // writes at a time per tier; 0 = 32
@@ -73,8 +74,11 @@ type Tier struct {
 	KnowsLoss func() bool
 }
 
-// shared reports whether others use the tier too: it is none of this machine.
-func (t *Tier) shared() bool { return t.Shared != nil || t.Resident == nil }
+// IsShared reports whether others use the tier too: it is none of this machine.
+func (t *Tier) IsShared() bool { return t.Shared != nil || t.Resident == nil }
+
+// Has reports whether a tier with bounds has k. Memory only.
+func (t *Tier) Has(k key.Key) bool { return t.Resident != nil && t.Resident.Has(k) }
 
 // Fetched is a chunk that is held in DRAM until it is released.
 type Fetched struct {
@@ -110,8 +114,8 @@ type Writers struct {
 func New(o Options) *Writers {
 	s := &Writers{o: o, room: o.Hot.Stats().CapacityBytes, shrink: make(chan struct{}, 1)}
 	s.turns.line, s.turns.mu.clients = make(place, 1), make(map[ledger.Owner]*client)
-	for i := range o.Tiers {
-		s.list = append(s.list, newWriter(s, &o.Tiers[i]))
+	for _, t := range o.Tiers {
+		s.list = append(s.list, newWriter(s, t))
 	}
 	return s
 }
@@ -156,7 +160,7 @@ func (s *Writers) Reach(id key.SpaceID) tier.Set {
 	reach := tier.All
 	if s.IsLocal(id) {
 		for _, w := range s.list {
-			if w.to.shared() {
+			if w.to.IsShared() {
 				reach &^= tier.Of(w.to.Place)
 			}
 		}
@@ -183,12 +187,7 @@ func (s *Writers) IsBelow(k key.Key) bool {
 	if s.o.Index.Where(k)&^tier.Of(tier.CPU) != 0 {
 		return true
 	}
-	for _, w := range s.list {
-		if w.to.Resident != nil && w.to.Resident.Has(k) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.list, func(w *Writer) bool { return w.to.Has(k) })
 }
 
 // SetOut reports whether chunks are on their way to the tiers below. Chunks

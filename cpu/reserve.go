@@ -341,30 +341,18 @@ func (t *Tier) Crowded(demoting int64) bool {
 	return t.arena.Stats().UsedBytes-demoting > t.high() || t.ledger.OverQuota() || t.mistrust() > t.emptied.Load()
 }
 
-// Trim implements tier.Resident. Dirty victims are lost: it is for a tier on
-// its own; the Stack uses Shrink and writes them down.
+// Trim implements tier.Resident, for a tier on its own: the Stack has Shrink hand it the
+// victims.
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
-	if t.guard.on.Load() {
-		return out, ctx.Err()
-	}
-	for e, ok := t.ledger.EvictOver(); ok; e, ok = t.ledger.EvictOver() {
-		v := t.victim(e)
+	t.Shrink(ctx, -n, func(v tier.Victim) bool {
 		out = append(out, v.Key)
 		v.Block.Release()
+		return false
+	})
+	if err := ctx.Err(); err != nil || t.guard.on.Load() || t.arena.Stats().UsedBytes+n <= t.high() {
+		return out, err
 	}
-	if t.arena.Stats().UsedBytes+n <= t.high() {
-		return out, ctx.Err()
-	}
-	for ctx.Err() == nil && t.arena.Stats().UsedBytes+n > t.goal() {
-		e, ok := t.ledger.Evict()
-		if !ok {
-			return out, fmt.Errorf("cpu: trim: everything left is protected: %w", tier.ErrNoSpace)
-		}
-		v := t.victim(e)
-		out = append(out, v.Key)
-		v.Block.Release()
-	}
-	return out, ctx.Err()
+	return out, fmt.Errorf("cpu: trim: everything left is protected: %w", tier.ErrNoSpace)
 }
 
 // Publish implements tier.Hot.

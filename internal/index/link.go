@@ -29,9 +29,9 @@ func (t *Tree) Add(space Hash, chain []Hash, from int, set Loc) error {
 		s = t.intern(space)
 		p.run = t.spaces[s].root
 	}
-	last := t.complete(s, chain, p, fresh)
+	t.complete(s, chain, p, fresh)
 	t.mark(s, chain, from, set)
-	t.prune(last)
+	t.prune(t.slots.owner(t.find(s, chain[len(chain)-1])))
 	return nil
 }
 
@@ -106,38 +106,31 @@ func (t *Tree) hasRepeat(hashes []Hash) bool {
 	return false
 }
 
-// complete links what of a checked chain is missing behind p and returns the
-// run in which the chain ends.
-func (t *Tree) complete(s uint32, chain []Hash, p place, fresh bool) uint32 {
-	joined := false
-	for i := p.depth; i < len(chain); {
+// complete links what of a checked chain is missing behind p.
+func (t *Tree) complete(s uint32, chain []Hash, p place, fresh bool) {
+	rest := chain[p.depth:]
+	if fresh && len(rest) > 0 {
 		end := p.run
 		if p.n < int(t.runs.At(end).len) {
 			end = t.split(end, p.n)
 		}
-		if fresh {
-			return t.extend(end, chain[i:])
-		}
-		if slot := t.find(s, chain[i]); slot != 0 {
-			head := t.slots.owner(slot)
-			t.runs.unlink(head)
-			t.runs.link(end, head)
-			joined = true
-		} else {
-			n := 1
-			for i+n < len(chain) && t.find(s, chain[i+n]) == 0 {
-				n++
-			}
-			end = t.extend(end, chain[i:i+n])
-			i += n
-		}
-		p = t.follow(end, chain[i:])
-		i += p.depth
+		t.extend(end, rest)
+		return
 	}
-	if joined {
-		t.compress(p.run)
+	var parent Hash
+	if p.depth > 0 {
+		parent = chain[p.depth-1]
 	}
-	return p.run
+	for _, h := range rest {
+		slot, linked := t.find(s, h), false
+		if slot != 0 {
+			_, linked = t.parentOf(slot)
+		}
+		if !linked {
+			t.linkOne(s, parent, h, t.find(s, parent), slot)
+		}
+		parent = h
+	}
 }
 
 // extend appends hashes, unknown so far, to the end of a run as placeholders
@@ -187,20 +180,6 @@ func (t *Tree) write(space, slot uint32, hashes []Hash) {
 		t.table.Insert(t.mix(space, h), slot+uint32(i), t.slots.next(slot+uint32(i)))
 	}
 	t.holes += len(hashes)
-}
-
-// compress merges runs on the way from id to the root.
-func (t *Tree) compress(id uint32) {
-	for {
-		above := t.runs.At(id).parent
-		if t.runs.At(above).len == 0 {
-			return
-		}
-		t.merge(above)
-		if t.runs.At(id).parent == above {
-			id = above // they stay two
-		}
-	}
 }
 
 // mark adds set to the locations of chain[from:], which is all linked.

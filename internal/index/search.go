@@ -67,27 +67,12 @@ func (s *Search) Longest(f Family, skip, most int, source Source) Result {
 // Lengths appends the usable prefixes of which Longest returns the first, the longest
 // first, until there are limit of them.
 func (s *Search) Lengths(dst []int, f Family, skip, most, limit int, source Source) []int {
-	grid := f.Grid()
-	from, to := skip/grid, most/grid
-	if to <= from {
-		return dst
-	}
-	s.start(f, grid, skip, to, source)
-	for word := (to - 1) / 64; word >= from/64; word-- {
-		ok := between(word, from, to)
-		for i := range s.columns {
-			if ok != 0 {
-				ok &= s.columns[i].at(word)
-			}
+	for len(dst) < limit {
+		found := s.Longest(f, skip, most, source).Tokens
+		if found <= skip {
+			break
 		}
-		for ok != 0 {
-			if len(dst) >= limit {
-				return dst
-			}
-			last := bits.Len64(ok)
-			ok &^= 1 << (last - 1)
-			dst = append(dst, (word*64+last)*grid)
-		}
+		dst, most = append(dst, found), found-1
 	}
 	return dst
 }

@@ -70,6 +70,24 @@ func BenchmarkLease1000(b *testing.B) {
 	}
 }
 
+// Chunks that are held each by itself, as a prefetch of keys alone holds them.
+func BenchmarkHoldSingles(b *testing.B) {
+	const n = 8191
+	st, o := benchStack(b, n)
+	c, held := tiertest.Chain(1, n), 0
+	c.Alone = true
+	b.ReportAllocs()
+	for b.Loop() {
+		var s store.Singles
+		held = 0
+		st.HoldSingles(&s, o, c, 0, tier.All, func(int) { held++ })
+		st.EndSingles(&s)
+	}
+	if held != n {
+		b.Fatal(held)
+	}
+}
+
 // BenchmarkStoreEach is a request that stores chunks one by one, as inline puts
 // of single names do: what one costs must not grow with how many there are.
 func BenchmarkStoreEach(b *testing.B) {

@@ -50,6 +50,8 @@ type (
 	Missed    = server.Miss
 	NearestOf = server.Nearest
 	Differs   = server.Difference
+	Space     = server.SpaceUse
+	Opened    = server.Opened
 )
 
 // Chunks is how many chunks a call freed or forgot.
@@ -66,34 +68,6 @@ type SpacesRequest struct {
 type Spaces struct {
 	Spaces []Space `json:"spaces"`
 	Next   string  `json:"next"` // where to go on; "" = this was the last page
-}
-
-// Space is a space, what is stored of it, and how many connections have it open.
-type Space struct {
-	Space       string    `json:"space"`  // its id, 32 hex digits
-	Chunks      int64     `json:"chunks"` // known, in any tier
-	HotBytes    int64     `json:"dram_bytes"`
-	DiskBytes   int64     `json:"disk_bytes"`
-	MaxAge      float64   `json:"max_age_seconds,omitempty"` // of its chunks, while it is open; 0: any
-	Connections uint32    `json:"connections"`               // that have it open
-	Front       string    `json:"front,omitempty"`           // the front end whose values these are
-	Distrusted  time.Time `json:"distrusted,omitzero"`       // since then all of it is a miss
-	Opened      *Opened   `json:"opened"`                    // null: not since the daemon started
-}
-
-// Opened is as what a space was opened, but for its salt.
-type Opened struct {
-	Model       string            `json:"model"`
-	Revision    string            `json:"revision,omitempty"`
-	LoRA        string            `json:"lora,omitempty"`
-	World       int               `json:"world"`
-	Worker      int               `json:"worker"`
-	DType       string            `json:"dtype"`
-	ChunkTokens int               `json:"chunk_tokens"`
-	Method      string            `json:"method"`
-	Group       string            `json:"group,omitempty"`
-	Salted      bool              `json:"salted"`
-	Tags        map[string]string `json:"tags,omitempty"`
 }
 
 // PolicyRequest replaces the policy of a tier.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -143,29 +142,11 @@ func (c *call) spaces(q *SpacesRequest) (*Spaces, error) {
 		}
 	}
 	uses, more := c.o.Server.Spaces(c.uid, after)
-	reply := Spaces{Spaces: []Space{}}
-	for i := range uses {
-		reply.Spaces = append(reply.Spaces, spaceOf(&uses[i]))
-	}
+	reply := Spaces{Spaces: append([]Space{}, uses...)}
 	if more {
-		reply.Next = reply.Spaces[len(uses)-1].Space
+		reply.Next = uses[len(uses)-1].Space
 	}
 	return &reply, nil
-}
-
-func spaceOf(u *server.SpaceUse) Space {
-	out := Space{hex.EncodeToString(u.ID[:]), u.Chunks, u.HotBytes, u.DiskBytes, u.MaxAge.Seconds(), u.Connections, u.Front, u.Distrusted, nil}
-	if s := &u.Space; u.Opened && u.Front == "" {
-		out.Opened = &Opened{
-			Model: s.Model, Revision: s.Revision, LoRA: s.LoRA, World: s.World, Worker: s.Worker, DType: s.DType,
-			ChunkTokens: s.ChunkTokens, Method: string(s.Method), Group: s.Group, Salted: s.SaltDigest != key.Hash{},
-			Tags: make(map[string]string),
-		}
-		for _, t := range s.Tags {
-			out.Opened.Tags[t.Name] = t.Value
-		}
-	}
-	return out
 }
 
 // spaceID reads the id of a space.

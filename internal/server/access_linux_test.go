@@ -339,14 +339,18 @@ func (r *rig) checkSpaces(cfg *config.Config, uid uint32, models []string) {
 	}
 	var got []string
 	for _, u := range listed {
-		if !all && !u.Opened {
-			r.t.Errorf("user %d sees a space of which only the id is known", uid)
-		}
-		got = append(got, u.Space.Model)
-		if _, _, admin := naiveRights(cfg, uid, u.Space.Model); u.Opened {
-			if model, may := r.server.MayPurge(uid, u.ID); may != admin || model != u.Space.Model {
-				r.t.Errorf("user %d may purge %q: %t, want %t", uid, model, may, admin)
+		if u.Opened == nil {
+			got = append(got, "")
+			if !all {
+				r.t.Errorf("user %d sees a space of which only the id is known", uid)
 			}
+			continue
+		}
+		got = append(got, u.Opened.Model)
+		id := r.idOf(modelSpace(u.Opened.Model))
+		_, _, admin := naiveRights(cfg, uid, u.Opened.Model)
+		if model, may := r.server.MayPurge(uid, id); may != admin || model != u.Opened.Model || id.String() != u.Space {
+			r.t.Errorf("user %d may purge %q: %t, want %t", uid, model, may, admin)
 		}
 	}
 	slices.Sort(got)

@@ -160,18 +160,14 @@ func (c *catalog) ids() []key.SpaceID {
 	return slices.Collect(maps.Keys(c.mu.spaces))
 }
 
-// describe adds the identity of its space to u, and returns how many bytes of
-// text that has.
-func (c *catalog) describe(u *SpaceUse) int {
+// connections is how many have a space open.
+func (c *catalog) connections(id key.SpaceID) uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s := c.mu.spaces[u.ID]; s != nil {
-		u.Connections = s.connections
-		if s.space != nil {
-			u.Opened, u.Space = true, *s.space
-		}
+	if s := c.mu.spaces[id]; s != nil {
+		return s.connections
 	}
-	return textBytes(&u.Space)
+	return 0
 }
 
 func textBytes(s *key.Space) int {

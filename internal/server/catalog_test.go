@@ -15,9 +15,12 @@ func spaceNumber(i int) (id key.SpaceID) {
 	return id
 }
 
-func (c *catalog) look(id key.SpaceID) SpaceUse {
-	u := SpaceUse{ID: id}
-	c.describe(&u)
+// look is what a catalog knows of a space.
+func (c *catalog) look(id key.SpaceID) (u struct {
+	Connections uint32
+	Space       key.Space
+}) {
+	u.Connections, u.Space = c.connections(id), c.space(id)
 	return u
 }
 
@@ -43,8 +46,8 @@ func TestCatalogIsBounded(t *testing.T) {
 		t.Errorf("%d spaces with %d bytes; %d fit", n, c.mu.bytes, fit)
 	}
 	for i, want := range map[int]bool{1: true, 2: true, 3: false, 3*fit - 1: true} {
-		if u := c.look(spaceNumber(i)); u.Opened != want || u.Space.Salt != "" {
-			t.Errorf("space %d: %t", i, u.Opened)
+		if u := c.look(spaceNumber(i)); (u.Space.Model != "") != want || u.Space.Salt != "" {
+			t.Errorf("space %d: %+v", i, u.Space)
 		}
 	}
 	if u := c.look(spaceNumber(1)); u.Connections != 1 {
@@ -67,13 +70,13 @@ func TestCatalogIsFull(t *testing.T) {
 	if c.open(over, space, nil) {
 		t.Error("what does not fit is news")
 	}
-	if u := c.look(over); u.Opened || u.Connections != 1 || len(c.ids()) != fit+1 {
-		t.Errorf("without room: %t, %d connections, %d spaces", u.Opened, u.Connections, len(c.ids()))
+	if u := c.look(over); u.Space.Model != "" || u.Connections != 1 || len(c.ids()) != fit+1 {
+		t.Errorf("without room: %+v, %d connections, %d spaces", u.Space, u.Connections, len(c.ids()))
 	}
 	c.close(spaceNumber(0))
 	c.open(over, space, nil)
-	if u := c.look(over); !u.Opened || u.Connections != 2 {
-		t.Errorf("with room: %t, %d connections", u.Opened, u.Connections)
+	if u := c.look(over); u.Space.Model == "" || u.Connections != 2 {
+		t.Errorf("with room: %+v, %d connections", u.Space, u.Connections)
 	}
 	c.open(spaceNumber(0), space, nil)
 	c.close(spaceNumber(0))

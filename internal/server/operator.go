@@ -125,19 +125,44 @@ func (s *Server) Leases(most int, loading bool) (list []Lease, more int) {
 	return list, more
 }
 
-// SpaceUse is a space, how much is stored of it, and how many connections have it
-// open.
+// SpaceUse is a space, what is stored of it, and how many connections have it open.
 type SpaceUse struct {
-	ID          key.SpaceID
-	Chunks      int64         // known, in any tier
-	HotBytes    int64         // that they occupy in DRAM
-	DiskBytes   int64         // and on disk
-	MaxAge      time.Duration // that they may have, while the space is open; 0: any
-	Connections uint32
-	Opened      bool      // since the daemon started, and remembered
-	Space       key.Space // then; with its SaltDigest, never its Salt
-	Front       string    // the front end whose values these are; "" of clients' spaces
-	Distrusted  time.Time // since when all of it is a miss; zero: it is not
+	Space       string    `json:"space"`  // its id, 32 hex digits
+	Chunks      int64     `json:"chunks"` // known, in any tier
+	HotBytes    int64     `json:"dram_bytes"`
+	DiskBytes   int64     `json:"disk_bytes"`
+	MaxAge      float64   `json:"max_age_seconds,omitempty"` // of its chunks, while it is open; 0: any
+	Connections uint32    `json:"connections"`               // that have it open
+	Front       string    `json:"front,omitempty"`           // the front end whose values these are
+	Distrusted  time.Time `json:"distrusted,omitzero"`       // since then all of it is a miss
+	Opened      *Opened   `json:"opened"`                    // null: not since the daemon started
+}
+
+// Opened is as what a space was opened, but for its salt.
+type Opened struct {
+	Model       string            `json:"model"`
+	Revision    string            `json:"revision,omitempty"`
+	LoRA        string            `json:"lora,omitempty"`
+	World       int               `json:"world"`
+	Worker      int               `json:"worker"`
+	DType       string            `json:"dtype"`
+	ChunkTokens int               `json:"chunk_tokens"`
+	Method      string            `json:"method"`
+	Group       string            `json:"group,omitempty"`
+	Salted      bool              `json:"salted"`
+	Tags        map[string]string `json:"tags,omitempty"`
+}
+
+func openedOf(s *key.Space) *Opened {
+	out := &Opened{
+		Model: s.Model, Revision: s.Revision, LoRA: s.LoRA, World: s.World, Worker: s.Worker, DType: s.DType,
+		ChunkTokens: s.ChunkTokens, Method: string(s.Method), Group: s.Group, Salted: s.SaltDigest != key.Hash{},
+		Tags: make(map[string]string),
+	}
+	for _, t := range s.Tags {
+		out.Tags[t.Name] = t.Value
+	}
+	return out
 }
 
 // A page of spaces ends behind the first that fills it.
@@ -157,14 +182,18 @@ func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bo
 	slices.SortFunc(ids, func(a, b key.SpaceID) int { return bytes.Compare(a[:], b[:]) })
 	ids = slices.Compact(ids)
 	for filled := 0; len(ids) > 0 && filled < spacesPageBytes; ids = ids[1:] {
+		id := ids[0]
 		use := SpaceUse{
-			ID: ids[0], Chunks: int64(chunks[ids[0]]), HotBytes: s.o.Stack.HotBytes(ids[0]), DiskBytes: s.o.Stack.DiskBytes(ids[0]),
-			MaxAge: s.o.Stack.MaxAge(ids[0]), Distrusted: distrusted[ids[0]].Since,
-			Front: s.o.Fronts[ids[0]],
+			Space: id.String(), Chunks: int64(chunks[id]), HotBytes: s.o.Stack.HotBytes(id), DiskBytes: s.o.Stack.DiskBytes(id),
+			MaxAge: s.o.Stack.MaxAge(id).Seconds(), Connections: s.catalog.connections(id), Distrusted: distrusted[id].Since, Front: s.o.Fronts[id],
 		}
-		text, may := s.catalog.describe(&use), s.rightsIn(uid, use.ID)
-		if may&access.Admin != 0 || may&access.Read != 0 && (use.Opened || use.Front != "") {
-			filled += spaceUseBytes + text
+		space := s.catalog.space(id)
+		if space.Model != "" && use.Front == "" {
+			use.Opened = openedOf(&space)
+		}
+		may := s.rightsIn(uid, id)
+		if may&access.Admin != 0 || may&access.Read != 0 && (use.Opened != nil || use.Front != "") {
+			filled += spaceUseBytes + textBytes(&space)
 			page = append(page, use)
 		}
 	}

@@ -15,12 +15,14 @@
 // [Delete] deletes from maps so that they give memory back: a map of Go's keeps the room of
 // all entries that it ever had.
 //
+// [Quiet] says when a log is to tell of what comes again and again.
+//
 // A [Table] remembers values by keys within a bound, the last ones written.
 //
 // [Pages] and a [Pool] are records by number that never move, and an [Index] finds them by
 // hash: none of them stalls as millions of records come, and the garbage collector sees one
 // pointer for 4,096. They are for one goroutine at a time.
 //
-// But for a Table the package holds no lock while it calls, and it has no buffer. What it has of the process is the
+// But for a Table and a Quiet the package holds no lock while it calls, and it has no buffer. What it has of the process is the
 // count and the log of Broken.
 package base

@@ -8,44 +8,21 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 )
-
-// quiet sums what the log is to tell of, and says when: of the first at once, and of all
-// that follow together, once in a while. Its mutex is a leaf.
-type quiet[T any] struct {
-	mu struct {
-		sync.Mutex
-		sum  T
-		told time.Time
-	}
-}
-
-// add adds one to the sum, and returns the sum if the log should tell of it now.
-func (q *quiet[T]) add(now time.Time, every time.Duration, one func(*T)) (sum T, tell bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	one(&q.mu.sum)
-	if !q.mu.told.IsZero() && now.Sub(q.mu.told) < every {
-		return sum, false
-	}
-	sum, q.mu.sum, q.mu.told = q.mu.sum, sum, now
-	return sum, true
-}
-
-func increment[N int | uint64](n *N) { *n++ }
 
 // revocationQuiet is how long the log says nothing more of leases and fills that
 // end without their client, once it has told of one. All are counted.
 const revocationQuiet = time.Second
 
 // revocations are the leases and fills that were revoked until the log tells of them.
-type revocations struct{ quiet[int] }
+type revocations struct{ base.Quiet[int] }
 
 // log counts a job or fill that was revoked, and tells of it and of those that
 // were since the log told of one last.
 func (r *revocations) log(log *zerolog.Logger, what string, id uint64, why string) {
-	if n, tell := r.add(time.Now(), revocationQuiet, increment); tell {
+	if n, tell := r.Add(time.Now(), revocationQuiet, base.Increment); tell {
 		log.Warn().Uint64(what, id).Str("why", why).Int("times", n).Msg("leases were revoked; see revoked_total")
 	}
 }
@@ -60,7 +37,7 @@ const (
 
 // lateness sums up prefixes that came after their deadline, or slowly, until the log tells of
 // them.
-type lateness struct{ quiet[latenessSum] }
+type lateness struct{ base.Quiet[latenessSum] }
 
 // latenessSum is what the log tells at once.
 type latenessSum struct {
@@ -87,7 +64,7 @@ func (l *lateness) log(log *zerolog.Logger, s *shortfall, space []byte, lacks ui
 	if lacks == 0 && took < slowPrefix {
 		return
 	}
-	if sum, tell := l.add(time.Now(), latenessQuiet, func(s *latenessSum) { s.count(took, lacks) }); tell {
+	if sum, tell := l.Add(time.Now(), latenessQuiet, func(s *latenessSum) { s.count(took, lacks) }); tell {
 		log.Warn().Int("late", sum.late).Int("slow", sum.slow).Uint64("late_tokens", sum.tokens).Dur("longest", sum.longest).
 			Hex("space", space).Str("lookup_id", s.name.lookupID).
 			Msg("prefixes came after the deadline of their prefetch, or took longer than a second; see prefix_ready_seconds and kvstored why")
@@ -116,7 +93,7 @@ type differing struct {
 // differs counts the chunks of one space.
 type differs struct {
 	n    uint64
-	told quiet[uint64]
+	told base.Quiet[uint64]
 }
 
 // add counts a chunk, and returns how many the log should tell of now; 0: none.
@@ -133,7 +110,7 @@ func (d *differing) add(id key.SpaceID, now time.Time) uint64 {
 	}
 	s = cmp.Or(s, &d.mu.others)
 	s.n++
-	n, _ := s.told.add(now, differingQuiet, increment)
+	n, _ := s.told.Add(now, differingQuiet, base.Increment)
 	return n
 }
 

@@ -3,6 +3,8 @@ package server
 import (
 	"testing"
 	"time"
+
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // TestRevocationsAreLoggedOnceASecond: each is counted, and told of once.
@@ -11,12 +13,12 @@ func TestRevocationsAreLoggedOnceASecond(t *testing.T) {
 	now := time.Unix(1000, 0)
 	told, lines := 0, 0
 	for i := range 1000 {
-		if n, tell := r.add(now.Add(time.Duration(i)*5*time.Millisecond), revocationQuiet, increment); tell {
+		if n, tell := r.Add(now.Add(time.Duration(i)*5*time.Millisecond), revocationQuiet, base.Increment); tell {
 			told += n
 			lines++
 		}
 	}
-	if n, tell := r.add(now.Add(time.Minute), revocationQuiet, increment); tell {
+	if n, tell := r.Add(now.Add(time.Minute), revocationQuiet, base.Increment); tell {
 		told += n
 	}
 	if lines != 5 || told != 1001 {

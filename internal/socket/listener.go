@@ -20,7 +20,7 @@ import (
 const (
 	// LookEvery is how often Look is to be called.
 	LookEvery = 2 * time.Second
-	// sayEvery is how often a socket is named that connects do not come to.
+	// sayEvery is how often a socket is named that connects do not come to, and a shortage.
 	sayEvery = time.Minute
 )
 
@@ -35,7 +35,7 @@ type Listener struct {
 	now    *net.UnixListener
 	own    fs.FileInfo // of the file at path
 	closed bool
-	said   time.Time // when an error of Look was logged last
+	said   base.Quiet[int] // errors of Look
 }
 
 // Bind is Listen of a socket that can be bound again.
@@ -72,8 +72,10 @@ func (l *Listener) Look(log *zerolog.Logger) (again bool, err error) {
 	if again, err = l.look(); again {
 		log.Warn().Str("socket", l.path).Msg("its file was removed: it is bound again")
 	}
-	if now := time.Now(); err != nil && (l.said.IsZero() || now.Sub(l.said) >= sayEvery) {
-		l.said = now
+	if err == nil {
+		return again, nil
+	}
+	if _, tell := l.said.Add(time.Now(), sayEvery, base.Increment); tell {
 		log.Error().Err(err).Str("socket", l.path).Msg("not ready: connects do not come to this process")
 	}
 	return again, err
@@ -210,7 +212,7 @@ func serve(ctx context.Context, conn net.Conn, departures *departures, handle Ha
 }
 
 func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(net.Conn)) error {
-	var short shortage
+	var shortages base.Quiet[int]
 	for {
 		conn, err := l.Accept()
 		switch {
@@ -219,7 +221,7 @@ func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(ne
 		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
 			return nil
 		case isShortage(err):
-			if n := short.again(); n > 0 {
+			if n, tell := shortages.Add(time.Now(), sayEvery, base.Increment); tell {
 				log.Warn().Err(err).Stringer("address", l.Addr()).Int("times", n).Msg("clients wait: no room for their connections; raise the limit on open files")
 			}
 			if base.Sleep(ctx, pause) != nil {
@@ -229,24 +231,6 @@ func loop(ctx context.Context, l net.Listener, log zerolog.Logger, start func(ne
 			return fmt.Errorf("accept on %v: %w", l.Addr(), err)
 		}
 	}
-}
-
-// tellEvery is how often a shortage is logged at most.
-const tellEvery = time.Minute
-
-// shortage counts failures until they are told.
-type shortage struct {
-	untold int
-	told   time.Time
-}
-
-// again counts a failure, and returns how many are to be told now.
-func (s *shortage) again() (n int) {
-	s.untold++
-	if now := time.Now(); s.told.IsZero() || now.Sub(s.told) >= tellEvery {
-		n, s.untold, s.told = s.untold, 0, now
-	}
-	return n
 }
 
 // isShortage reports whether accepting failed for want of something that comes

@@ -95,12 +95,13 @@ func (f *Fill) reserve(ctx context.Context, o ReserveOptions, leads bool) error 
 	for slot, sum := range o.Sums {
 		req.Sums = req.Sums.Add(wire.Sum{Slot: uint32(slot), Sum: sum})
 	}
-	undo := func(body []byte) ([]orphan, error) {
+	undo := func(body []byte) error {
 		var m wire.ReserveReply
-		if err := m.Decode(body); err != nil || m.Fill == 0 { // nothing was granted
-			return nil, err
+		err := m.Decode(body)
+		if err == nil && m.Fill != 0 { // something was granted
+			c.link.giveBack(wire.OpAbort, &wire.FillRequest{Fill: m.Fill})
 		}
-		return []orphan{{wire.OpAbort, &wire.FillRequest{Fill: m.Fill}}}, nil
+		return err
 	}
 	if req.Chain, err = c.chain(wire.OpReserve, &f.prompt); err != nil {
 		return err

@@ -87,10 +87,13 @@ func (c *Client) Prefetch(ctx context.Context, p Prompt, o PrefetchOptions) (*Jo
 	if n := len(o.Groups); n > 0 {
 		j.ranks, j.groupRanks = 1, 1+len(o.Ranks)/n
 	}
-	undo := func(body []byte) ([]orphan, error) {
+	undo := func(body []byte) error {
 		var m wire.PrefetchReply
 		err := m.Decode(body)
-		return []orphan{{wire.OpRelease, &wire.IDRequest{ID: m.Job}}}, err
+		if err == nil {
+			c.link.giveBack(wire.OpRelease, &wire.IDRequest{ID: m.Job})
+		}
+		return err
 	}
 	if err := c.link.do(ctx, wire.OpPrefetch, &req, j.begin, undo); err != nil {
 		return nil, err
@@ -187,9 +190,7 @@ func (j *Job) ask(ctx context.Context, minTokens int64, from int) error {
 		timeout = wire.Within(time.Until(deadline))
 	}
 	req := wire.WaitRequest{Job: j.id, MinTokens: uint64(max(0, minTokens)), Deadline: timeout, From: uint32(from)}
-	return j.c.link.do(ctx, wire.OpWait, &req, j.update, func(body []byte) ([]orphan, error) {
-		return nil, j.update(body) // later states build on this one
-	})
+	return j.c.link.do(ctx, wire.OpWait, &req, j.update, j.update) // later states build on this one
 }
 
 // live refuses op on a job that was ended here. It is called with the lock.

@@ -33,9 +33,9 @@ type link struct {
 		sync.Mutex
 		calls   map[uint64]*call
 		next    uint64
-		late    late // whole requests that go out with the next one
-		orphans []orphan
-		err     error // why down is closed
+		late    late   // whole requests that go out with the next one
+		orphans []byte // and others that go out by themselves, see sweep
+		err     error  // why down is closed
 	}
 }
 
@@ -47,10 +47,10 @@ type call struct {
 
 	// take gets the body of the reply from the reader; the body is valid until
 	// take returns. If the caller has left, the reader calls undo instead, which
-	// returns the requests that give back a job or fill of the reply. Guarded
+	// gives back a job or fill of the reply, see giveBack. Guarded
 	// by link.mu until the reader sets taken; from then on they are the reader's.
 	take  func(body []byte) error
-	undo  func(body []byte) ([]orphan, error)
+	undo  func(body []byte) error
 	left  bool
 	taken bool
 	err   error
@@ -80,13 +80,13 @@ type message struct {
 	head     func(dst []byte) []byte
 	payloads [][]byte
 	take     func(body []byte) error
-	undo     func(body []byte) ([]orphan, error)
+	undo     func(body []byte) error
 	begins   func(id uint64) // nil, or told the request's id before it is sent
 }
 
 // do sends a request and waits for its reply. An error of take is the error of
 // the call; if it says that the daemon broke the protocol, the link ends too.
-func (l *link) do(ctx context.Context, op wire.Op, req wire.Message, take func([]byte) error, undo func([]byte) ([]orphan, error)) error {
+func (l *link) do(ctx context.Context, op wire.Op, req wire.Message, take, undo func([]byte) error) error {
 	return l.exchange(ctx, &message{op: op, head: req.Append, take: take, undo: undo})
 }
 
@@ -154,7 +154,7 @@ func (l *link) leave(c *call) (delivered bool) {
 // cancel has the daemon end a request that waits, for a caller that has left.
 func (l *link) cancel(c *call) {
 	if slow(c.op) {
-		l.keep(orphan{wire.OpCancel, &wire.IDRequest{ID: c.id}})
+		l.giveBack(wire.OpCancel, &wire.IDRequest{ID: c.id})
 		l.sweep()
 	}
 }
@@ -384,66 +384,56 @@ func (l *link) keepLate(unsent late) {
 	l.mu.late.commits = append(l.mu.late.commits, unsent.commits...)
 }
 
-// orphan is a request that gives back a job or a fill which came in a reply
-// after its caller had left, or what a Writer has not written of a fill.
-type orphan struct {
-	op  wire.Op
-	req wire.Message
+// giveBack is a request whose reply nobody waits for: it gives back a job or a fill that came
+// after its caller had left, or what a Writer has not written of a fill. A sweep sends it.
+func (l *link) giveBack(op wire.Op, req wire.Message) {
+	c := &call{op: op, done: make(chan struct{}, 1), left: true}
+	if l.register(c) != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.orphans = wire.AppendRequest(l.mu.orphans, op, c.id, req)
 }
 
 // sweep sends the orphans, after reading and without a role: the reader must
-// not wait for a writer that waits for the daemon to read. An orphan that
-// cannot be sent at once is left to the next sweep.
+// not wait for a writer that waits for the daemon to read. Those that cannot
+// be sent at once are left to the next sweep.
 func (l *link) sweep() {
-	for {
+	for more := true; more; {
 		l.mu.Lock()
-		n := len(l.mu.orphans)
-		if n == 0 {
-			l.mu.Unlock()
-			return
-		}
-		o := l.mu.orphans[n-1]
-		l.mu.orphans = l.mu.orphans[:n-1]
+		some := len(l.mu.orphans) > 0
 		l.mu.Unlock()
-		if !l.post(o) {
-			return
-		}
+		more = some && l.post()
 	}
 }
 
-// post sends a request without waiting for its reply. It reports false, having
-// kept the orphan, if sending would have to wait.
-func (l *link) post(o orphan) bool {
+// post sends the orphans there are. It reports false, having kept them, if sending would have
+// to wait.
+func (l *link) post() bool {
 	select {
 	case <-l.writer:
 	default:
-		l.keep(o)
 		return false
 	}
 	defer func() { l.writer <- struct{}{} }()
-	c := &call{op: o.op, done: make(chan struct{}, 1), left: true}
-	if l.register(c) != nil {
-		return false
-	}
-	l.out = wire.AppendRequest(l.out[:0], o.op, c.id, o.req)
-	n, err := l.conn.TryWrite(l.out)
+	l.mu.Lock()
+	frames := l.mu.orphans
+	l.mu.orphans = nil
+	l.mu.Unlock()
+	n, err := l.conn.TryWrite(frames)
 	switch {
-	case err == nil && n == 0:
-		l.forget(c)
-		l.keep(o)
-		return false
-	case err == nil && n < len(l.out):
-		_, err = l.write(context.Background(), true, l.out[n:])
 	case err != nil:
 		l.fail(fmt.Errorf("%w: %w", ErrDisconnected, err))
+	case n == 0 && len(frames) > 0:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.mu.orphans = append(frames, l.mu.orphans...)
+		return false
+	case n < len(frames):
+		_, err = l.write(context.Background(), true, frames[n:])
 	}
 	return err == nil
-}
-
-func (l *link) keep(o ...orphan) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.orphans = append(l.mu.orphans, o...)
 }
 
 // DefaultTimeout is Options.Timeout where none is given.
@@ -627,10 +617,7 @@ func (l *link) deliver(c *call, h wire.Header, body []byte) error {
 	if !c.left {
 		err = c.take(body)
 	} else if c.undo != nil {
-		var given []orphan
-		if given, err = c.undo(body); err == nil {
-			l.keep(given...)
-		}
+		err = c.undo(body)
 	}
 	if errors.Is(err, wire.ErrMalformed) {
 		return broken("%w", err)

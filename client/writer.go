@@ -174,7 +174,7 @@ func (f *Fill) giveBack(from int) {
 	case f.c.hello.Puts == wire.PutInline:
 		f.drop(from, n)
 	case f.id != 0:
-		f.c.link.keep(orphan{wire.OpAbort, &wire.FillRequest{Fill: f.id, First: uint32(from), Count: uint32(n)}})
+		f.c.link.giveBack(wire.OpAbort, &wire.FillRequest{Fill: f.id, First: uint32(from), Count: uint32(n)})
 		f.c.link.sweep()
 	}
 }

@@ -212,21 +212,11 @@ func (f *Fill) Commit(ctx context.Context) ([]Stored, error) {
 // After ErrRevoked nothing of the fill can be committed: call Abort once no goroutine
 // writes to its slots any more, or they keep their part of the staging window.
 func (f *Fill) CommitRange(ctx context.Context, first, n int, out []Stored) ([]Stored, error) {
-	if err := f.check("commit", first, n); err != nil || n == 0 {
+	if err := ctx.Err(); err != nil {
 		return out, err
 	}
-	if f.c.hello.Puts == wire.PutInline {
-		return f.send(ctx, first, n, out)
-	}
-	if f.id == 0 { // nothing was granted
-		for range n {
-			out = append(out, Stored{Code: ResultNotGranted})
-		}
-		return out, nil
-	}
-	req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
-	err := f.c.link.do(ctx, wire.OpCommit, &req, takeResults(&out, n), nil)
-	return out, err
+	results, err := f.commitSoon(ctx, first, n).Wait(ctx)
+	return append(out, results...), err
 }
 
 // Abort gives back every slot that was not committed.
@@ -295,15 +285,16 @@ func (f *Fill) StartCommit(ctx context.Context, first, n int) *Commit {
 // connection, or with Wait.
 func (f *Fill) commitSoon(ctx context.Context, first, n int) *Commit {
 	c := &Commit{fill: f, slot: first}
-	if c.err = f.check("commit", first, n); c.err != nil {
-		return c
+	switch c.err = f.check("commit", first, n); {
+	case c.err != nil || n == 0:
+	case f.c.hello.Puts == wire.PutInline:
+		c.results, c.err = f.send(ctx, first, n, nil)
+	case f.id == 0: // nothing was granted
+		c.results = slices.Repeat([]Stored{{Code: ResultNotGranted}}, n)
+	default:
+		req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
+		c.call = f.c.link.later(wire.OpCommit, &req, takeResults(&c.results, n))
 	}
-	if f.id == 0 || n == 0 || f.c.hello.Puts == wire.PutInline {
-		c.results, c.err = f.CommitRange(ctx, first, n, nil)
-		return c
-	}
-	req := wire.FillRequest{Fill: f.id, First: uint32(first), Count: uint32(n)}
-	c.call = f.c.link.later(wire.OpCommit, &req, takeResults(&c.results, n))
 	return c
 }
 

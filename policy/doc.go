@@ -35,8 +35,8 @@
 // So refusals cost one step each, and victims are those of a scan that starts
 // over every time. Package policytest holds that slow scan and compares.
 //
-// lru, fifo and mru are one such queue, arc and s3fifo have two; lfu has all in
-// the heap. Where a policy prefers one queue and all there is refused, it tries
+// lru, fifo and mru are one such queue; lfu has one for each frequency, arc
+// and s3fifo have two. Where a policy prefers one queue and all there is refused, it tries
 // the other.
 //
 // # Ghosts
@@ -58,8 +58,14 @@
 // heap:
 //
 //   - lru, fifo, mru: 16
-//   - lfu: 24
-//   - arc, s3fifo: 16, and 24 for each ghost
+//   - lfu: 20, and 20 for each frequency that something listed has
+//   - arc, s3fifo: 16, and 16 for each ghost
+//
+// With one ghost for each entry that is 40 at most. A ghost of arc and s3fifo
+// takes up to twice its 16 where most around it are asked for again before
+// their time, and an entry with such a one 52. Ghosts are kept in runs of 256
+// records; a call that drops one looks at three runs at most, and what becomes
+// free is used for other ghosts at once.
 //
 // # Planners
 //

@@ -8,29 +8,24 @@ import (
 
 // ghosts remembers entries that are no longer resident, by 32 bits of their
 // hash, in a few queues with the oldest first. A hash is in one queue at most.
-// A ghost is 20 bytes and 4 of the hash table, without pointers. Room that was
+// A ghost is 12 bytes and 4 of the hash table, without pointers. Room that was
 // made once is used again, by any queue.
 //
 // Among n ghosts a hash that is none of them is taken for one with a chance of
 // n/2³²: one miss in 400 among ten million. Hashes below 2³², as those of a
 // replay are, are never mistaken.
 type ghosts struct {
-	records base.Pool[ghost]
+	records base.Pages[ghost] // of run after run
+	runs    base.Pool[run]
+	looked  uint64 // places, in search of ghosts
 	index   base.Index
 	queues  [4]ghostQueue
 }
 
-// ghostQueue is the ghosts of one kind.
-type ghostQueue struct {
-	oldest, newest uint32
-	weight         int64 // sum of sizes
-}
-
 type ghost struct {
-	hash        uint32
-	chain       uint32 // of the index
-	sizeQueue   uint32 // size << 2 | queue
-	older, next uint32 // in its queue
+	hash      uint32
+	chain     uint32 // of the index
+	sizeQueue uint32 // size << 2 | queue; 0 in a record whose ghost was dropped
 }
 
 // maxSize is the largest size that a record holds; larger entries weigh so
@@ -42,6 +37,7 @@ func weigh(size int64) uint32 { return uint32(min(max(size, 1), maxSize)) }
 
 func (g *ghost) size() uint32 { return g.sizeQueue >> 2 }
 func (g *ghost) queue() int   { return int(g.sizeQueue & 3) }
+func (g *ghost) dead() bool   { return g.sizeQueue == 0 }
 
 // find returns the queue that a ghost is in.
 func (g *ghosts) find(hash uint64) (queue int, found bool) {
@@ -54,7 +50,7 @@ func (g *ghosts) find(hash uint64) (queue int, found bool) {
 // put makes a ghost the newest of a queue, and takes it out of the queue that
 // it was in.
 func (g *ghosts) put(queue int, hash uint64, size uint32) {
-	if g.records.Len() == 0 {
+	if g.runs.Len() == 0 {
 		g.index = base.NewIndex(1,
 			func(r uint32) uint64 { return spread(uint64(g.record(r).hash)) },
 			func(r uint32) *uint32 { return &g.record(r).chain },
@@ -62,28 +58,11 @@ func (g *ghosts) put(queue int, hash uint64, size uint32) {
 	}
 	g.drop(hash)
 	q := &g.queues[queue]
-	r := g.records.Take()
+	r := g.append(q)
 	rec := g.record(r)
-	*rec = ghost{hash: uint32(hash), sizeQueue: size<<2 | uint32(queue), older: q.newest}
-	*g.nextOf(q, q.newest), q.newest = r, r
+	*rec = ghost{hash: uint32(hash), sizeQueue: size<<2 | uint32(queue)}
 	g.index.Insert(spread(uint64(rec.hash)), r, &rec.chain)
 	q.weight += int64(size)
-}
-
-// nextOf is where the ghost behind r is named, the oldest where r is 0; olderOf is where
-// the one before it is.
-func (g *ghosts) nextOf(q *ghostQueue, r uint32) *uint32 {
-	if r == 0 {
-		return &q.oldest
-	}
-	return &g.record(r).next
-}
-
-func (g *ghosts) olderOf(q *ghostQueue, r uint32) *uint32 {
-	if r == 0 {
-		return &q.newest
-	}
-	return &g.record(r).older
 }
 
 // drop forgets a ghost, if there is one.
@@ -96,8 +75,8 @@ func (g *ghosts) drop(hash uint64) {
 // trim forgets the oldest of a queue until it weighs no more than limit.
 func (g *ghosts) trim(queue int, limit int64) {
 	q := &g.queues[queue]
-	for q.weight > limit && q.oldest != 0 {
-		g.end(q.oldest)
+	for q.weight > limit && q.front != 0 {
+		g.end(q.oldest())
 	}
 }
 
@@ -105,14 +84,15 @@ func (g *ghosts) weight(queue int) int64 { return g.queues[queue].weight }
 
 func (g *ghosts) record(r uint32) *ghost { return g.records.At(r) }
 
-// end ends a ghost.
+// end ends a ghost, and leaves its place in the queue behind. Others may get another
+// record.
 func (g *ghosts) end(r uint32) {
 	rec := g.record(r)
 	q := &g.queues[rec.queue()]
 	q.weight -= int64(rec.size())
-	*g.nextOf(q, rec.older), *g.olderOf(q, rec.next) = rec.next, rec.older
 	g.index.Remove(spread(uint64(rec.hash)), r, &rec.chain)
-	g.records.Give(r)
+	*rec = ghost{}
+	g.compact(q, runOf(r))
 }
 
 // find32 returns the ghost of a hash, or 0.

@@ -21,8 +21,8 @@ type ranking interface {
 // rank is that of policies which order by seq alone.
 func (t *nodes) rank(id ID) rank { return rank{seq: t.At(uint32(id)).seq()} }
 
-// heap is a binary min-heap of entries by rank: 4 bytes each. While they are in
-// it their ranks change only as fall says. An entry's node knows its slot, so that any
+// heap is a binary min-heap of entries by rank: 4 bytes each. Their ranks must
+// not change while they are in it. An entry's node knows its slot, so that any
 // entry can be taken out.
 type heap struct {
 	slots base.Pages[ID]
@@ -69,12 +69,6 @@ func (h *heap) take(t ranking, id ID) {
 	} else {
 		h.down(t, at, last)
 	}
-}
-
-// fall moves an entry whose rank has just grown.
-func (h *heap) fall(t ranking, id ID) {
-	h.steps++
-	h.down(t, t.At(uint32(id)).next, id)
 }
 
 // up puts id at i or above.

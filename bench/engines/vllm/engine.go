@@ -180,7 +180,7 @@ func (s *served) sources() (map[string]int, error) {
 }
 
 func (s *served) forget(ctx context.Context, connector bool) error {
-	_, err := s.call(ctx, http.MethodPost, "/reset_prefix_cache?reset_connector="+strconv.FormatBool(connector), nil)
+	_, err := s.call(ctx, http.MethodPost, "/reset_prefix_cache?reset_external="+strconv.FormatBool(connector), nil)
 	return err
 }
 

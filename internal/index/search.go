@@ -35,14 +35,30 @@ type Result struct {
 // as there. Of each group only what lies between the answer and most, and the
 // window before, is asked for.
 func (s *Search) Longest(f Family, skip, most int, source Source) Result {
+	var one [1]int
+	found, lacks := s.search(one[:0], f, skip, most, 1, source)
+	if len(found) == 0 {
+		return Result{Tokens: skip, Lacks: lacks}
+	}
+	return Result{Tokens: found[0], Lacks: lacks}
+}
+
+// Lengths appends the usable prefixes of which Longest returns the first, the longest
+// first, until there are limit of them. Nothing is asked for twice.
+func (s *Search) Lengths(dst []int, f Family, skip, most, limit int, source Source) []int {
+	dst, _ = s.search(dst, f, skip, most, limit, source)
+	return dst
+}
+
+// search is Lengths, and the Lacks of Longest.
+func (s *Search) search(dst []int, f Family, skip, most, limit int, source Source) (_ []int, lacks uint64) {
 	grid := f.Grid()
 	from, to := skip/grid, most/grid
 	if to <= from {
-		return Result{Tokens: skip}
+		return dst, 0
 	}
 	s.start(f, grid, skip, to, source)
-	var lacks uint64
-	for word := (to - 1) / 64; word >= from/64; word-- {
+	for word := (to - 1) / 64; word >= from/64 && len(dst) < limit; word-- {
 		ok := between(word, from, to)
 		if ok != 0 {
 			ok &= source.May(64*word, min(64*word+64, to))
@@ -57,24 +73,11 @@ func (s *Search) Longest(f Family, skip, most int, source Source) Result {
 				ok &= has
 			}
 		}
-		if ok != 0 {
-			return Result{Tokens: (word*64 + bits.Len64(ok)) * grid, Lacks: lacks}
+		for ; ok != 0 && len(dst) < limit; ok &^= 1 << (bits.Len64(ok) - 1) {
+			dst = append(dst, (word*64+bits.Len64(ok))*grid)
 		}
 	}
-	return Result{Tokens: skip, Lacks: lacks}
-}
-
-// Lengths appends the usable prefixes of which Longest returns the first, the longest
-// first, until there are limit of them.
-func (s *Search) Lengths(dst []int, f Family, skip, most, limit int, source Source) []int {
-	for len(dst) < limit {
-		found := s.Longest(f, skip, most, source).Tokens
-		if found <= skip {
-			break
-		}
-		dst, most = append(dst, found), found-1
-	}
-	return dst
+	return dst, lacks
 }
 
 // start makes a column for each group that is not full. States come first, of

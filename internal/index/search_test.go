@@ -217,6 +217,23 @@ func TestSearchAsksForLittle(t *testing.T) {
 	}
 }
 
+// However many lengths are wanted, each chunk is asked for once.
+func TestLengthsAskOnce(t *testing.T) {
+	const n = 8192
+	f := index.Family{{Kind: index.Full, Chunk: 16}, {Kind: index.Window, Tokens: 1024, Chunk: 16}, {Kind: index.Local, Tokens: 8192, Chunk: 16}, {Kind: index.State, Chunk: 16}}
+	there := make(chunks, len(f))
+	for i := range there {
+		there[i] = slices.Repeat([]bool{true}, n)
+	}
+	asked := &counted{chunks: there}
+	if got := new(index.Search).Lengths(nil, f, 0, 16*n, n/2, asked); len(got) != n/2 || got[n/2-1] != 16*(n/2+1) {
+		t.Fatalf("%d lengths", len(got))
+	}
+	if asked.n > 3*n {
+		t.Errorf("%d chunks were asked for, there are %d", asked.n, 3*n)
+	}
+}
+
 type counted struct {
 	chunks
 	n int

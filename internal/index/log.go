@@ -93,14 +93,10 @@ func (l *Log) number(list []Change) {
 	b.list = append(b.list, Batch{Seq: b.next, Time: time.Now(), Changes: list})
 	b.next++
 	b.changes += len(list)
-	drop := 0
-	for ; len(b.list)-drop > l.o.Batches || b.changes > l.o.Changes && len(b.list)-drop > 1; drop++ {
-		b.changes -= len(b.list[drop].Changes)
-	}
-	if drop > 0 {
-		kept := copy(b.list, b.list[drop:])
-		clear(b.list[kept:])
-		b.list = b.list[:kept]
+	for len(b.list) > l.o.Batches || b.changes > l.o.Changes && len(b.list) > 1 {
+		b.changes -= len(b.list[0].Changes)
+		b.list[0] = Batch{} // append copies the rest once there is no room behind them
+		b.list = b.list[1:]
 	}
 	b.grows.Wake()
 }

@@ -19,6 +19,11 @@ import (
 
 // emptyStack is a store of DRAM only.
 func emptyStack(b *testing.B, capacity int64) (*store.Store, ledger.Owner) {
+	s := store.New(store.Options{Hot: emptyDRAM(b, capacity)})
+	return s, s.NewOwner()
+}
+
+func emptyDRAM(b *testing.B, capacity int64) *cpu.Tier {
 	a, err := arena.New(arena.Options{CapacityBytes: capacity, HugePages: arena.HugeOff})
 	if err != nil {
 		b.Fatal(err)
@@ -28,8 +33,7 @@ func emptyStack(b *testing.B, capacity int64) (*store.Store, ledger.Owner) {
 		b.Fatal(err)
 	}
 	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru})
-	s := store.New(store.Options{Hot: cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 1, LowWatermark: 1})})
-	return s, s.NewOwner()
+	return cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 1, LowWatermark: 1})
 }
 
 // benchStack is a store of DRAM only that holds a chain of n chunks.
@@ -73,19 +77,27 @@ func BenchmarkLease1000(b *testing.B) {
 // Chunks that are held each by itself, as a prefetch of keys alone holds them.
 func BenchmarkHoldSingles(b *testing.B) {
 	const n = 8191
-	st, o := benchStack(b, n)
-	c, held := tiertest.Chain(1, n), 0
+	hot := &forgetful{Hot: emptyDRAM(b, 64<<20)}
+	st := store.New(store.Options{Hot: hot})
+	o, c := st.NewOwner(), tiertest.Chain(1, n)
+	storeAll(b, st, o, c, 0, n)
 	c.Alone = true
-	b.ReportAllocs()
-	for b.Loop() {
-		var s store.Singles
-		held = 0
-		st.HoldSingles(&s, o, c, 0, tier.All, func(int) { held++ })
-		st.EndSingles(&s)
+	hold := func(b *testing.B, want int) {
+		held := 0
+		b.ReportAllocs()
+		for b.Loop() {
+			var s store.Singles
+			held = 0
+			st.HoldSingles(&s, o, c, 0, tier.All, func(int) { held++ })
+			st.EndSingles(&s)
+		}
+		if held != want {
+			b.Fatal(held)
+		}
 	}
-	if held != n {
-		b.Fatal(held)
-	}
+	b.Run("all", func(b *testing.B) { hold(b, n) })
+	hot.everyOther(c)
+	b.Run("every other gone", func(b *testing.B) { hold(b, n/2+1) })
 }
 
 // BenchmarkStoreEach is a request that stores chunks one by one, as inline puts

@@ -149,20 +149,13 @@ func (s *sampler) next(from, to int) (int, bool) {
 // Singles are chunks that are held each by itself, whether or not those before are there.
 type Singles struct {
 	owner ledger.Owner
-	refs  []tier.Ref // leased in DRAM
-	below []keptIn
+	refs  []tier.Ref                     // leased in DRAM
+	below map[*ledger.Ledger][]ledger.ID // not to be evicted; a tier that is opened again has another ledger
 }
 
-// mostSingles is how many chunks that follow each other are held at a time. One of them that
-// has left its tier has those behind it held anew.
+// mostSingles is how many chunks that follow each other are held at a time. Behind one that
+// has left its tier it is one, and doubles, so that few are asked for in vain.
 const mostSingles = 128
-
-// keptIn is entries of a tier below that are not to be evicted. A tier that is opened
-// again has another ledger.
-type keptIn struct {
-	ledger *ledger.Ledger
-	ids    []ledger.ID
-}
 
 // HoldSingles adds to s the chunks of c from number from on that bounded tiers of the search
 // range have: chunks in DRAM are leased to o, chunks of a tier below stay there. held is
@@ -170,35 +163,39 @@ type keptIn struct {
 // they may be wrong; of a tier whose budget is used up the rest is left out.
 func (l *leases) HoldSingles(s *Singles, o ledger.Owner, c *key.Chain, from int, search tier.Set, held func(i int)) {
 	s.owner = o
+	if s.below == nil {
+		s.below = make(map[*ledger.Ledger][]ledger.ID)
+	}
 	alone := *c
 	alone.Alone = true
 	sc := borrow(c.Len())
 	defer sc.give()
 	l.lookups.locate(&alone, from, sc.at)
 	mask := search & l.levels.those(func(l *level) bool { return l.Bounded != nil && !l.Off() })
-	for i := from; i < c.Len(); {
+	for i, most := from, mostSingles; i < c.Len(); {
 		place, ok := l.levels.nearestOf(tier.Set(sc.at[i]) & mask)
 		if !ok {
 			i++
 			continue
 		}
 		to := i + 1
-		for to < min(i+mostSingles, c.Len()) {
+		for ; to < min(i+most, c.Len()); to++ {
 			if next, ok := l.levels.nearestOf(tier.Set(sc.at[to]) & mask); !ok || next != place {
 				break
 			}
-			to++
 		}
 		n, err := l.holdSingles(s, c, i, to, place)
 		for range n {
 			held(i)
 			i++
 		}
+		most = min(2*most, mostSingles)
 		switch {
 		case err != nil: // a budget is used up
 			mask &^= tier.Of(place)
 		case i < to: // it has left the tier
 			sc.at[i] &^= uint8(tier.Of(place))
+			most = 1
 		}
 	}
 }
@@ -214,21 +211,20 @@ func (l *leases) holdSingles(s *Singles, c *key.Chain, from, to int, place tier.
 	}
 	sc := borrow(0)
 	defer sc.give()
-	books, entries := l.levels.at[place].Bounded.Ledger(), make([]ledger.Entry, to-from)
-	n, err = books.Hold(ledger.Daemon, ledger.Lease, sc.chain(c, from, to), entries)
-	kept := keptIn{books, make([]ledger.ID, n)}
-	for i := range kept.ids {
-		kept.ids[i] = entries[i].ID
+	sc.entries = slices.Grow(sc.entries[:0], to-from)[:to-from]
+	books := l.levels.at[place].Bounded.Ledger()
+	n, err = books.Hold(ledger.Daemon, ledger.Lease, sc.chain(c, from, to), sc.entries)
+	for _, e := range sc.entries[:n] {
+		s.below[books] = append(s.below[books], e.ID)
 	}
-	s.below = append(s.below, kept)
 	return n, err
 }
 
 // EndSingles lets go of what HoldSingles has held.
 func (l *leases) EndSingles(s *Singles) {
 	l.Release(s.owner, ledger.Lease, s.refs)
-	for _, kept := range s.below {
-		kept.ledger.Unhold(ledger.Daemon, ledger.Lease, kept.ids)
+	for books, ids := range s.below {
+		books.Unhold(ledger.Daemon, ledger.Lease, ids)
 	}
 	*s = Singles{}
 }

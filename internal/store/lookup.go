@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/kvstored/kvstored/internal/index"
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/internal/writeback"
 	"github.com/kvstored/kvstored/key"
@@ -60,10 +61,11 @@ type Match struct {
 // scratch is what one call over a chain needs; calls borrow one so that they
 // allocate nothing per chunk.
 type scratch struct {
-	at    []uint8
-	marks []uint8 // of the same chunks, where they were asked for
-	keys  []key.Key
-	sizes []uint32
+	at      []uint8
+	marks   []uint8 // of the same chunks, where they were asked for
+	keys    []key.Key
+	sizes   []uint32
+	entries []ledger.Entry
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}

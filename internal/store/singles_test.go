@@ -131,6 +131,55 @@ func singles(t *testing.T, rnd *rand.Rand) {
 	}
 }
 
+// forgetful is a DRAM that lacks chunks of which the index believes that it has them.
+type forgetful struct {
+	tier.Hot
+	gone  map[key.Key]bool
+	asked int // chunks
+}
+
+func (f *forgetful) Hold(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []tier.Ref) (int, error) {
+	f.asked += len(ks)
+	if i := slices.IndexFunc(ks, func(k key.Key) bool { return f.gone[k] }); i >= 0 {
+		ks = ks[:i]
+	}
+	return f.Hot.Hold(o, cl, ks, refs)
+}
+
+// everyOther has it lack chunks 1, 3 and so on.
+func (f *forgetful) everyOther(c *key.Chain) {
+	f.gone = make(map[key.Key]bool)
+	for i := 1; i < c.Len(); i += 2 {
+		f.gone[c.Key(i)] = true
+	}
+}
+
+// Chunks that have left DRAM are held on disk, and cost no more than twice what others do.
+func TestSinglesThatAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1000
+		disk, hot := newBooked(t, 0), &forgetful{}
+		r := newRig(t, options{capacity: 8 * mib, disk: disk.Memory, planner: disk, hot: func(h tier.Hot) tier.Hot { hot.Hot = h; return hot }})
+		c := tiertest.Chain(1, n)
+		r.put(c, 0, n, kib)
+		r.flush()
+		hot.everyOther(c)
+		hot.asked = 0
+		var s store.Singles
+		held := 0
+		r.HoldSingles(&s, ledger.Daemon, c, 0, tier.All, func(i int) {
+			if i != held {
+				t.Fatalf("chunk %d is held after %d others", i, held)
+			}
+			held++
+		})
+		r.EndSingles(&s)
+		if held != n || hot.asked > 2*n+128 {
+			t.Errorf("%d of %d are held, DRAM was asked for %d", held, n, hot.asked)
+		}
+	})
+}
+
 // What clients hold on disk has a bound, beyond which nothing is held there, and what is
 // deleted meanwhile goes with its hold.
 func TestSinglesOnDiskAreBounded(t *testing.T) {

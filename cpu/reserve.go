@@ -344,15 +344,18 @@ func (t *Tier) Crowded(demoting int64) bool {
 // Trim implements tier.Resident, for a tier on its own: the Stack has Shrink hand it the
 // victims.
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
-	t.Shrink(ctx, -n, func(v tier.Victim) bool {
-		out = append(out, v.Key)
-		v.Block.Release()
-		return false
-	})
+	for gone := -1; gone < len(out); { // again where victims are still read
+		gone = len(out)
+		t.Shrink(ctx, -n, func(v tier.Victim) bool {
+			out = append(out, v.Key)
+			v.Block.Release()
+			return false
+		})
+	}
 	if err := ctx.Err(); err != nil || t.guard.on.Load() || t.arena.Stats().UsedBytes+n <= t.high() {
 		return out, err
 	}
-	return out, fmt.Errorf("cpu: trim: everything left is protected: %w", tier.ErrNoSpace)
+	return out, fmt.Errorf("cpu: trim: everything left is protected or still read: %w", tier.ErrNoSpace)
 }
 
 // Publish implements tier.Hot.

@@ -275,6 +275,33 @@ func TestShrink(t *testing.T) {
 	clear(t, h, c, more)
 }
 
+// Trim has more go where what went is still read, and its memory so in use.
+func TestTrimOfWhatIsRead(t *testing.T) {
+	h, _ := newTier(t, 100*page, ledger.Limits{})
+	old := store(t, h, 1, 10, page)
+	refs := make([]tier.Ref, 10)
+	if n, err := h.Hold(ledger.Daemon, ledger.Lease, tiertest.Keys(old, 0, 10), refs); n != 10 {
+		t.Fatal(n, err)
+	}
+	for _, r := range refs {
+		r.Block.Retain() // a reader, without the lease
+	}
+	read := slices.Clone(refs)
+	h.Release(ledger.Daemon, ledger.Lease, refs)
+	young := store(t, h, 2, 90, page)
+	out, err := h.Trim(t.Context(), 0, nil)
+	if err != nil || len(out) != 20 {
+		t.Errorf("%d went, %v; want the 10 that are read, and 10 more", len(out), err)
+	}
+	if _, err := h.Trim(t.Context(), 95*page, nil); !errors.Is(err, tier.ErrNoSpace) {
+		t.Errorf("%v; want no space while 10 pages are read", err)
+	}
+	for _, r := range read {
+		r.Block.Release()
+	}
+	clear(t, h, old, young)
+}
+
 // A held publish leaves no moment in which the entry can go.
 func TestPublishHeld(t *testing.T) {
 	h, a := newTier(t, 4*page, ledger.Limits{})

@@ -208,16 +208,7 @@ func TestAccessTable(t *testing.T) {
 					for i := range operations {
 						op := &operations[i]
 						seed++
-						p := client.Chain(chainIn(modelSpace(m), seed, 1))
-						p.Space = e.spaces[m]
-						var err error
-						if op.do != nil {
-							err = op.do(ctx, e.c, e.spaces[m], p)
-						} else {
-							ch := e.raw.chain(chainIn(modelSpace(m), seed, 1))
-							ch.Space = e.handles[m]
-							err = e.raw.batchOf(ch)
-						}
+						err := e.try(ctx, op, m, seed)
 						want := op.allowed(&cfg, uid, m)
 						if errors.Is(err, client.ErrDenied) == want || want && err != nil {
 							t.Errorf("%s\nuser %d, %s in %s: %v; allowed %t", text, uid, op.name, m, err, want)
@@ -246,6 +237,64 @@ func TestAccessTable(t *testing.T) {
 			t.Errorf("%d were let through, %d denied", passed, denied)
 		}
 	})
+}
+
+// TestAccessInFullCatalog: what a user may do in its space does not change where others have
+// as many open as can be remembered.
+func TestAccessInFullCatalog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, _ := rules(t, ruleSets[0])
+		r := newRig(t, options{Options: server.Options{Settings: server.Settings{Access: cfg.Policy(0)}}})
+		ctx := t.Context()
+		many, err := r.dialAs(alice, client.Options{})
+		r.must(err)
+		large := modelSpace("a-1")
+		for i := range key.MaxTags {
+			large.Tags = append(large.Tags, key.Tag{Name: fmt.Sprintf("%01000d", i), Value: strings.Repeat("v", 1000)})
+		}
+		for i := range 200 {
+			if large.Salt = fmt.Sprint(i); i == 100 {
+				large.Tags = nil // small ones in what is left of the room
+			}
+			_, err := many.OpenSpace(ctx, large)
+			r.must(err)
+		}
+		const own = "b-1"
+		e := r.tenant(bob, []string{own})
+		if _, known := r.server.Describe(r.idOf(modelSpace(own))); known {
+			t.Fatal("there is room for one more")
+		}
+		for i := range operations {
+			if op := &operations[i]; !op.global {
+				if err := e.try(ctx, op, own, uint64(i+1)); err != nil {
+					t.Errorf("%s: %v", op.name, err)
+				}
+			}
+		}
+		p := client.Chain(chainIn(modelSpace(own), 100, 1))
+		p.Space = e.spaces[own]
+		f, err := e.c.Reserve(ctx, p, client.ReserveOptions{Size: 64})
+		r.must(err)
+		r.setAccess(cfg.Policy(0)) // what is under way is judged anew
+		if _, err := f.Commit(ctx); err != nil {
+			t.Errorf("a fill under way: %v", err)
+		}
+		if _, ok := r.server.MayPurge(carol, r.idOf(modelSpace(own))); ok {
+			t.Error("one without rights may delete everything of it")
+		}
+	})
+}
+
+// try does an operation in a space of a model.
+func (e *tenant) try(ctx context.Context, op *operation, model string, seed uint64) error {
+	if op.do == nil {
+		ch := e.raw.chain(chainIn(modelSpace(model), seed, 1))
+		ch.Space = e.handles[model]
+		return e.raw.batchOf(ch)
+	}
+	p := client.Chain(chainIn(modelSpace(model), seed, 1))
+	p.Space = e.spaces[model]
+	return op.do(ctx, e.c, e.spaces[model], p)
 }
 
 // setAccess has the server go on by another policy.

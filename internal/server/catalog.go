@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"encoding/hex"
@@ -24,8 +25,8 @@ const (
 // catalog is what the ids of spaces stand for, and how many connections have
 // them open: nothing that is stored tells. A space that a connection has open is
 // remembered before those that none has, of which the one closed the longest
-// ago is forgotten first. Where those that are open do not fit, the last to come
-// are only counted; that takes less than what their connections keep of them.
+// ago is forgotten first. Where those that are open do not fit, of the last to come
+// only the names of their models are kept; their connections are charged for these.
 type catalog struct {
 	mu struct {
 		sync.Mutex
@@ -40,6 +41,7 @@ type catalog struct {
 type listedSpace struct {
 	connections uint32
 	model       *modelCount
+	name        string        // of the model: rights are judged by it
 	space       *key.Space    // nil: it is not remembered
 	at          *list.Element // in closed; nil while it is open
 }
@@ -68,7 +70,7 @@ func (c *catalog) open(id key.SpaceID, space key.Space, model *modelCount) (news
 		c.mu.closed.Remove(s.at)
 		s.at = nil
 	}
-	s.connections, s.model = s.connections+1, model
+	s.connections, s.model, s.name = s.connections+1, model, space.Model
 	if s.space != nil {
 		return false
 	}
@@ -103,20 +105,23 @@ func (c *catalog) close(id key.SpaceID) {
 
 // model is the counters of a space's model.
 func (s *Server) model(id key.SpaceID) *modelCount {
-	s.catalog.mu.Lock()
-	defer s.catalog.mu.Unlock()
-	if listed := s.catalog.mu.spaces[id]; listed != nil && listed.model != nil {
-		return listed.model
+	return cmp.Or(s.catalog.listed(id).model, &s.models.others)
+}
+
+// listed is the entry of a space; an empty one unless it is open or remembered.
+func (c *catalog) listed(id key.SpaceID) (s listedSpace) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at := c.mu.spaces[id]; at != nil {
+		s = *at
 	}
-	return &s.models.others
+	return s
 }
 
 // space is the identity of a space by its id; the zero Space if it is not known.
 func (c *catalog) space(id key.SpaceID) key.Space {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.mu.spaces[id]; s != nil && s.space != nil {
-		return *s.space
+	if s := c.listed(id); s.space != nil {
+		return *s.space // which nothing changes
 	}
 	return key.Space{}
 }
@@ -158,16 +163,6 @@ func (c *catalog) ids() []key.SpaceID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Keys(c.mu.spaces))
-}
-
-// connections is how many have a space open.
-func (c *catalog) connections(id key.SpaceID) uint32 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.mu.spaces[id]; s != nil {
-		return s.connections
-	}
-	return 0
 }
 
 func textBytes(s *key.Space) int {

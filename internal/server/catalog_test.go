@@ -20,7 +20,7 @@ func (c *catalog) look(id key.SpaceID) (u struct {
 	Connections uint32
 	Space       key.Space
 }) {
-	u.Connections, u.Space = c.connections(id), c.space(id)
+	u.Connections, u.Space = c.listed(id).connections, c.space(id)
 	return u
 }
 

@@ -185,7 +185,7 @@ func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bo
 		id := ids[0]
 		use := SpaceUse{
 			Space: id.String(), Chunks: int64(chunks[id]), HotBytes: s.o.Stack.HotBytes(id), DiskBytes: s.o.Stack.DiskBytes(id),
-			MaxAge: s.o.Stack.MaxAge(id).Seconds(), Connections: s.catalog.connections(id), Distrusted: distrusted[id].Since, Front: s.o.Fronts[id],
+			MaxAge: s.o.Stack.MaxAge(id).Seconds(), Connections: s.catalog.listed(id).connections, Distrusted: distrusted[id].Since, Front: s.o.Fronts[id],
 		}
 		space := s.catalog.space(id)
 		if space.Model != "" && use.Front == "" {
@@ -204,7 +204,7 @@ func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bo
 // not opened since the start only the id is known, and not whose it is: that takes
 // the right everywhere. The model is "" then.
 func (s *Server) MayPurge(uid uint32, id key.SpaceID) (model string, ok bool) {
-	return s.catalog.space(id).Model, s.rightsIn(uid, id)&access.Admin != 0
+	return s.catalog.listed(id).name, s.rightsIn(uid, id)&access.Admin != 0
 }
 
 // Claims is the table of claims.

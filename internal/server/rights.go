@@ -102,7 +102,7 @@ func (s *Server) rightsIn(uid uint32, id key.SpaceID) access.Rights {
 	if front, ok := s.o.Fronts[id]; ok {
 		return p.Front(uid, front)
 	}
-	if model := s.catalog.space(id).Model; model != "" {
+	if model := s.catalog.listed(id).name; model != "" {
 		return p.Model(uid, model)
 	}
 	return p.Everywhere(uid)

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -25,12 +26,12 @@ func TestHolderOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		want := Holder{UID: uint32(os.Getuid())}
+		want, text := Holder{UID: uint32(os.Getuid())}, fmt.Sprint("user ", os.Getuid())
 		if network == "tcp" {
-			want = Holder{Address: netip.MustParseAddr("127.0.0.1")}
+			want, text = Holder{Address: netip.MustParseAddr("127.0.0.1")}, "host 127.0.0.1"
 		}
-		if got := HolderOf(s); got != want {
-			t.Errorf("%s: %v, want %v", network, got, want)
+		if got := HolderOf(s); got != want || got.String() != text {
+			t.Errorf("%s: %v, want %s", network, got, text)
 		}
 	}
 }

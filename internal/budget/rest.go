@@ -286,7 +286,7 @@ type Holder struct {
 // String is the holder for people.
 func (h Holder) String() string {
 	if h.Address.IsValid() {
-		return h.Address.String()
+		return "host " + h.Address.String()
 	}
 	return "user " + strconv.FormatUint(uint64(h.UID), 10)
 }

@@ -151,12 +151,15 @@ func (o *Settings) admit(conn net.Conn) (uid uint32, err error) {
 	return 0, refuse(wire.CodeDenied, "user %d may not connect; add it to listen.allow_uids", uid)
 }
 
-// Peer is who is at the other end of a front end's connection.
+// Peer is who is at the other end of a front end's connection. It belongs to the
+// connection's goroutine.
 type Peer struct {
 	server *Server
 	front  string
 	user   bool // there is a user id; over TCP there is none
 	uid    uint32
+	policy *access.Policy
+	rights access.Rights // by policy
 }
 
 // Admit finds out who is at the other end of a connection of a front end. It is an error
@@ -170,10 +173,11 @@ func (s *Server) Admit(front string, conn net.Conn) (*Peer, error) {
 		}
 		p.user = true
 	}
+	p.judge()
 	switch {
-	case p.Rights() != 0:
+	case p.rights != 0:
 		return p, nil
-	case !s.Access().Ruled():
+	case !p.policy.Ruled():
 		return nil, refuse(wire.CodeDenied, "user %d may not connect; add it to listen.allow_uids", p.uid)
 	case p.user:
 		return nil, refuse(wire.CodeDenied, "user %d may not connect; no rule of access with front: %s gives it a right", p.uid, front)
@@ -183,10 +187,17 @@ func (s *Server) Admit(front string, conn net.Conn) (*Peer, error) {
 
 // Rights are what the peer may do by the present policy.
 func (p *Peer) Rights() access.Rights {
-	if p.user {
-		return p.server.Access().Front(p.uid, p.front)
+	if p.server.Access() != p.policy {
+		p.judge()
 	}
-	return p.server.Access().NoUser(p.front)
+	return p.rights
+}
+
+func (p *Peer) judge() {
+	p.policy = p.server.Access()
+	if p.rights = p.policy.NoUser(p.front); p.user {
+		p.rights = p.policy.Front(p.uid, p.front)
+	}
 }
 
 // tenant is what one user has, or one host.

@@ -65,8 +65,8 @@ func (g *guesses) await(ctx context.Context, host netip.Addr) bool {
 		return !many
 	}
 	defer g.by.Change(host, func(h guesser) (guesser, bool) {
-		h.waiting--
-		return h, h.wrong > 0 // else it was forgotten meanwhile
+		h.waiting = max(0, h.waiting-1) // it may have been forgotten meanwhile, and come anew
+		return h, h.wrong > 0
 	})
 	return base.Sleep(ctx, delay) == nil
 }

@@ -86,6 +86,28 @@ func TestManyGuess(t *testing.T) {
 	})
 }
 
+// TestForgivenMeanwhile: a host whose guesses are forgiven while one more waits, and which then
+// guesses wrong again, is forgiven in time like every other.
+func TestForgivenMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuesses()
+		g.wrong(host(1))
+		looked := make(chan bool)
+		go func() { looked <- g.await(t.Context(), host(1)) }()
+		synctest.Wait()
+		g.right(host(1))
+		g.wrong(host(1))
+		if !<-looked {
+			t.Error("the one that waited is refused")
+		}
+		time.Sleep(forgiveAfter)
+		begun := time.Now()
+		if g.await(t.Context(), host(1)); time.Since(begun) != 0 || g.remembered() != 0 {
+			t.Errorf("after %v it waits for %v; %d hosts are remembered", forgiveAfter, time.Since(begun), g.remembered())
+		}
+	})
+}
+
 // TestHostsAreBounded: guesses from many addresses do not fill memory.
 func TestHostsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

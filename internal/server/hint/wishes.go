@@ -93,6 +93,7 @@ type wishing struct {
 	own      Retain // of retain_priority and those beside it
 	retains  bool   // retain_priority was given
 	releases bool   // as 0
+	bounded  bool   // own was given a start or an end
 	ranged   string // the name of a range that was given without it
 	envelope []byte
 	answer   int // tokens that the answer is expected to have; 0 = not said
@@ -166,23 +167,23 @@ var configs = map[string]func(r *wishing, value string) error{
 		return seconds(v, 0, MaxDuration, &r.own.For)
 	},
 	"retain_start": func(r *wishing, v string) error {
-		r.ranged = "retain_start"
-		return tokens(v, 0, &r.own.From)
+		r.ranged, r.bounded = "retain_start", true
+		return tokens(v, 0, 64, &r.own.From)
 	},
 	"retain_end": func(r *wishing, v string) error {
-		r.ranged = "retain_end"
-		return tokens(v, 1, &r.own.To)
+		r.ranged, r.bounded = "retain_end", true
+		return tokens(v, 1, 64, &r.own.To)
 	},
 	"covers_output": readCoversOutput,
-	"prompt_tokens": func(r *wishing, v string) error { return tokens(v, 1, &r.PromptTokens) },
+	"prompt_tokens": func(r *wishing, v string) error { return tokens(v, 1, 31, &r.PromptTokens) },
 	"pause_seconds": func(r *wishing, v string) error {
 		return seconds(v, time.Millisecond, maxPause, &r.Pause)
 	},
 	"max_age_seconds": func(r *wishing, v string) error {
 		return seconds(v, time.Second, MaxDuration, &r.MaxAge)
 	},
-	"prefill_depth":          func(r *wishing, v string) error { return tokens(v, 1, &r.PrefillDepth) },
-	"expected_output_tokens": func(r *wishing, v string) error { return tokens(v, 1, &r.answer) },
+	"prefill_depth":          func(r *wishing, v string) error { return tokens(v, 1, 31, &r.PrefillDepth) },
+	"expected_output_tokens": func(r *wishing, v string) error { return tokens(v, 1, 31, &r.answer) },
 }
 
 func readTurnOver(r *wishing, v string) error {
@@ -251,8 +252,9 @@ func named(v string, to *string) error {
 	return nil
 }
 
-func tokens[N int | uint64](v string, least uint64, to *N) error {
-	n, err := strconv.ParseUint(v, 10, 31)
+// tokens reads a number of tokens of at most so many bits.
+func tokens[N int | uint64](v string, least uint64, bits int, to *N) error {
+	n, err := strconv.ParseUint(v, 10, bits)
 	if err != nil || n < least {
 		return fmt.Errorf("is no whole number of tokens from %d on", least)
 	}
@@ -307,11 +309,14 @@ type action struct {
 	Payload json.RawMessage `json:"payload"`
 }
 
-// field is what a field of a payload is as a config; "" is the engine's own.
+// field is what a field of a payload is as a config; "" is a number of the engine's own.
 type field struct {
 	name, config string
 	must         bool // it has to be there
 }
+
+// texts are the configs whose fields are texts; others are numbers or truths.
+var texts = []string{"scope", "session"}
 
 // ranges is the field of kv.retain that lists ranges.
 const ranges = "directives"
@@ -367,7 +372,7 @@ func (r *wishing) read(text []byte) {
 			r.fault(said, wire.CodeTooLarge, "more than %d actions", MaxActions)
 			continue
 		}
-		next := *r // all of the action counts, or nothing
+		next := *r // of an action with a field that cannot be read nothing counts
 		if err := next.payload(said, is.fields, a.Payload); err != nil {
 			r.fault(said, codeOf(err), "%s: %v", a.Type, err)
 			continue
@@ -388,20 +393,18 @@ func (r *wishing) payload(said Said, known []field, object json.RawMessage) erro
 	for _, f := range known {
 		raw, there := has[f.name]
 		delete(has, f.name)
+		var err error
 		switch there = there && string(raw) != "null"; {
-		case f.config == "" || !there && !f.must:
+		case !there && f.must:
+			err = fmt.Errorf("%s is missing", f.name)
+		case !there:
 		case f.config == ranges:
-			if err := r.ranges(said, raw); err != nil {
-				return err
-			}
+			err = r.ranges(said, raw)
 		default:
-			value, err := scalar(raw)
-			if err == nil {
-				err = configs[f.config](r, value)
-			}
-			if err != nil {
-				return fmt.Errorf("%s %.80s %w", f.name, raw, err)
-			}
+			err = r.field(f, raw)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	for name := range has {
@@ -410,17 +413,22 @@ func (r *wishing) payload(said Said, known []field, object json.RawMessage) erro
 	return nil
 }
 
-// scalar is a text, a number or a truth of JSON as a config has it; nothing is "".
-func scalar(raw json.RawMessage) (text string, err error) {
+// field reads one as its config is read. Numbers and truths are the same there as in JSON.
+func (r *wishing) field(f field, raw json.RawMessage) (err error) {
+	value := string(raw)
 	switch {
-	case strings.HasPrefix(string(raw), `"`):
-		err = json.Unmarshal(raw, &text)
-	case strings.HasPrefix(string(raw), "{"), strings.HasPrefix(string(raw), "["):
-		err = errors.New("is no text, number or truth")
+	case f.config == "" && json.Unmarshal(raw, new(uint64)) != nil:
+		err = errors.New("is no whole number")
+	case f.config == "":
+	case slices.Contains(texts, f.config) && json.Unmarshal(raw, &value) != nil:
+		err = errors.New("is no text")
 	default:
-		text = string(raw)
+		err = configs[f.config](r, value)
 	}
-	return text, err
+	if err != nil {
+		return fmt.Errorf("%s %.80s %w", f.name, raw, err)
+	}
+	return nil
 }
 
 // ranges reads those of a kv.retain.
@@ -430,8 +438,12 @@ func (r *wishing) ranges(said Said, list json.RawMessage) error {
 		return err
 	}
 	for i, object := range objects {
-		r.own, r.releases = Retain{For: MaxDuration, Said: said}, false
-		if err := r.payload(said, ofRange, object); err != nil {
+		r.own, r.releases, r.bounded = Retain{For: MaxDuration, Said: said}, false, false
+		err := r.payload(said, ofRange, object)
+		if err == nil && r.own.Output && r.bounded {
+			err = errors.New("covers_output has no start and no end")
+		}
+		if err != nil {
 			return fmt.Errorf("directive %d: %w", i, err)
 		}
 		r.keep()

@@ -32,7 +32,7 @@ func (d *Daemon) views() (*admin.API, *admin.Dashboard) {
 		Log:    d.log.With().Str("component", "admin").Logger(),
 	})
 	board := admin.NewDashboard(admin.DashboardOptions{
-		Stats: newShared(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		Stats: newShared(pagePause, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			st := d.stats()
 			st.Config = admin.Config{} // is no number
 			httpd.Reply(w, http.StatusOK, st)
@@ -91,7 +91,7 @@ func (d *Daemon) servePages(ctx context.Context, board *admin.Dashboard) error {
 	mux := http.NewServeMux()
 	mux.Handle(admin.PagesPath, board.Handler(d.cfg.Admin.Dashboard))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, pageIndex, human.VersionText()) })
-	mux.Handle("GET /metrics", newShared(promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{})))
+	mux.Handle("GET /metrics", newShared(metricsPause, promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		switch state, text := d.healthNow(); state {

@@ -136,13 +136,18 @@ func (m *metrics) observe(op wire.Op, took time.Duration) {
 	}
 }
 
-// metricsPause is the least from one making of the numbers to the next: it takes a
-// processor for some milliseconds, and every user of the machine may ask.
-const metricsPause = 50 * time.Millisecond
+// metricsPause is the least from one making of the metrics to the next, pagePause of the
+// page's numbers: it takes a processor for some milliseconds, and every user of the machine
+// may ask.
+const (
+	metricsPause = 50 * time.Millisecond
+	pagePause    = time.Second
+)
 
 // shared answers with what a handler makes of the daemon's numbers, once for all who wait for
 // it: no answer is older than its request, and however many ask, one at a time is made.
 type shared struct {
+	pause   time.Duration
 	handler http.Handler
 	turn    chan struct{} // of capacity 1; who has it may use the rest
 	begun   time.Time     // when the last answer began to be made
@@ -161,24 +166,16 @@ func (a *answer) Header() http.Header         { return a.header }
 func (a *answer) WriteHeader(code int)        { a.code = code }
 func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
 
-func newShared(h http.Handler) *shared {
-	return &shared{handler: h, turn: make(chan struct{}, 1)}
+func newShared(pause time.Duration, h http.Handler) *shared {
+	return &shared{pause: pause, handler: h, turn: make(chan struct{}, 1)}
 }
 
 // ServeHTTP implements http.Handler.
 func (p *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	came := time.Now()
-	select {
-	case p.turn <- struct{}{}:
-	case <-r.Context().Done():
+	a := p.answer(r)
+	if a == nil {
 		return
 	}
-	if !p.begun.After(came) && !p.make(r) {
-		<-p.turn
-		return
-	}
-	a := p.last
-	<-p.turn
 	for name, values := range a.header {
 		w.Header()[name] = values
 	}
@@ -186,18 +183,28 @@ func (p *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(a.body.Bytes()) // a client that has left is told nothing
 }
 
-// make makes the answer anew, for all clients in the same form. It is false where its
-// client leaves before it begins.
-func (p *shared) make(r *http.Request) bool {
-	if wait := metricsPause - time.Since(p.begun); wait > 0 && base.Sleep(r.Context(), wait) != nil {
-		return false
+// answer is the last one, or a new one, for all clients in the same form; nil where its client
+// leaves before that begins.
+func (p *shared) answer(r *http.Request) *answer {
+	came := time.Now()
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }() // also where the handler panics
+	case <-r.Context().Done():
+		return nil
+	}
+	if p.begun.After(came) {
+		return p.last
+	}
+	if wait := p.pause - time.Since(p.begun); wait > 0 && base.Sleep(r.Context(), wait) != nil {
+		return nil
 	}
 	plain := r.Clone(r.Context())
 	plain.Header = nil
-	p.begun = time.Now()
-	p.last = &answer{header: make(http.Header), code: http.StatusOK}
-	p.handler.ServeHTTP(p.last, plain)
-	return true
+	begun, a := time.Now(), &answer{header: make(http.Header), code: http.StatusOK}
+	p.handler.ServeHTTP(a, plain)
+	p.begun, p.last = begun, a
+	return a
 }
 
 // prefix is that of all names of the daemon's metrics.

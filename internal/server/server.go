@@ -139,7 +139,7 @@ func New(o Options) *Server {
 	s.naming.server, s.naming.wake = s, make(chan struct{}, 1)
 	s.o.Stack.Distrusted().OnFound(s.naming.add)
 	s.wishes.server, s.wishes.claims = s, hint.NewClaims(o.Stack, o.Settings.Retain)
-	s.wishes.pauses = newPauses(s)
+	s.wishes.pauses.server, s.wishes.pauses.wake = s, make(chan struct{}, 1)
 	o.Stack.RetainBy(s.wishes.claims)
 	s.sessions.mu.byID = make(map[uint64]*session)
 	return s
@@ -151,8 +151,8 @@ func New(o Options) *Server {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var turns sync.WaitGroup
-	defer s.wishes.pauses.close()
 	turns.Go(func() { s.naming.run(ctx) })
+	turns.Go(func() { s.wishes.pauses.run(ctx) })
 	turns.Go(func() { _ = s.wishes.claims.Run(ctx) }) // until ctx ends
 	err := socket.Serve(ctx, l, s.o.Log, s.admit)
 	cancel()

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/hex"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/store"
@@ -24,7 +26,7 @@ type wishes struct {
 	server   *Server
 	claims   *hint.Claims
 	sessions recent // the last prompt of each session
-	pauses   *pauses
+	pauses   pauses
 }
 
 // openRange is a range without an end: chunks stored behind the prompt are retained too.
@@ -245,9 +247,9 @@ const (
 	// maxPausesBytes bounds the memory of what waits for its time: a prompt beyond it is
 	// promoted when it is asked for.
 	maxPausesBytes = 16 << 20
-	// pauseBytes is what a prompt that waits has besides its chunks: a timer, and a goroutine
-	// once it is due.
-	pauseBytes = 4 << 10
+	// pauseBytes is what a prompt that waits has besides its chunks: a timer, a function
+	// and a place in a list.
+	pauseBytes = 512
 )
 
 // pauses promotes prompts at a time of their own, as idle work, one after the other:
@@ -255,21 +257,11 @@ const (
 type pauses struct {
 	server *Server
 	bytes  atomic.Int64
-	ctx    context.Context // until close
-	cancel func()
-	turn   chan struct{} // of capacity 1: held by the one that is being promoted
-}
-
-func newPauses(s *Server) *pauses {
-	p := &pauses{server: s, turn: make(chan struct{}, 1)}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	return p
-}
-
-// close returns once nothing is promoted any more.
-func (p *pauses) close() {
-	p.cancel()
-	p.turn <- struct{}{} // for good
+	wake   chan struct{} // capacity 1
+	mu     struct {
+		sync.Mutex
+		due [][]key.Chain // prompts whose time has come
+	}
 }
 
 // pausedBytes is the memory of a prompt that waits.
@@ -286,14 +278,31 @@ func (p *pauses) add(chains []key.Chain, after time.Duration) {
 		return
 	}
 	time.AfterFunc(after, func() {
-		defer p.bytes.Add(-n)
-		select {
-		case p.turn <- struct{}{}:
-			p.promote(p.ctx, chains)
-			<-p.turn
-		case <-p.ctx.Done():
-		}
+		p.mu.Lock()
+		p.mu.due = append(p.mu.due, chains)
+		p.mu.Unlock()
+		base.Poke(p.wake)
 	})
+}
+
+// next takes out the prompt that is due the longest; nil if none is.
+func (p *pauses) next() (chains []key.Chain) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if due := p.mu.due; len(due) > 0 {
+		chains, due[0], p.mu.due = due[0], nil, due[1:]
+	}
+	return chains
+}
+
+// run promotes until ctx ends.
+func (p *pauses) run(ctx context.Context) {
+	for base.Await(ctx, p.wake) {
+		for chains := p.next(); chains != nil && ctx.Err() == nil; chains = p.next() {
+			p.promote(ctx, chains)
+			p.bytes.Add(-pausedBytes(chains))
+		}
+	}
 }
 
 func (p *pauses) promote(ctx context.Context, chains []key.Chain) {

@@ -3,8 +3,8 @@
 They go out from the call that ends a step, and it does not wait. The first lookup of a later
 step that finds the answers takes note of them: no thread stands between. The first request of
 a step is asked for at its first lookup, where that tells all that the scan will ask for, and
-the lookup waits a moment: most answers are there by then, and the request is scheduled in
-this step.
+the lookup waits a moment: where the answer is there by then, the request is scheduled in this
+step.
 """
 
 import collections

@@ -104,12 +104,12 @@ func (s *troubled) put(ctx context.Context, o ledger.Owner) error {
 	c := tiertest.Chain(s.next, 1)
 	s.mu.Unlock()
 	var g [1]store.Grant
-	if _, err := s.Reserve(ctx, store.Reservation{Owner: o, Wait: true}, c, 0, []uint32{troubleSize}, g[:]); err != nil {
+	if _, err := s.Filler.Reserve(ctx, store.Reservation{Owner: o, Wait: true}, c, 0, []uint32{troubleSize}, g[:]); err != nil {
 		return err
 	}
 	tiertest.Fill(g[0].Ref.Block.Bytes(), c.Key(0))
 	g[0].Ref.Block.Seal()
-	s.Commit(c, 0, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
+	s.Filler.Commit(c, 0, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (s *troubled) get(ctx context.Context, o ledger.Owner, back uint64) {
 	n := s.next - min(back, s.next-1)
 	s.mu.Unlock()
 	c := tiertest.Chain(n, 1)
-	ref, _, err := s.Load(ctx, store.Requester{Owner: o}, c, 0, tier.All)
+	ref, _, err := s.Loader.Load(ctx, store.Requester{Owner: o}, c, 0, tier.All)
 	if err != nil {
 		return
 	}
@@ -127,7 +127,7 @@ func (s *troubled) get(ctx context.Context, o ledger.Owner, back uint64) {
 		s.wrong.Add(1)
 	}
 	s.read.Add(1)
-	s.Release(o, ledger.Lease, []tier.Ref{ref})
+	s.Leases.Release(o, ledger.Lease, []tier.Ref{ref})
 }
 
 // phase loads the store for a while, and returns how many chunks came to the disk.
@@ -139,8 +139,8 @@ func (s *troubled) phase(t *testing.T, name string, fault *tierfault.Fault) (wri
 	var g sync.WaitGroup
 	for range troublePutters {
 		g.Go(func() {
-			o := s.NewOwner()
-			defer s.CloseOwner(o)
+			o := s.Leases.NewOwner()
+			defer s.Leases.CloseOwner(o)
 			for range *troublePuts {
 				if err := s.put(t.Context(), o); err != nil {
 					t.Errorf("%s: put: %v", name, err)
@@ -151,8 +151,8 @@ func (s *troubled) phase(t *testing.T, name string, fault *tierfault.Fault) (wri
 	}
 	for w := range uint64(troubleGetters) {
 		g.Go(func() {
-			o := s.NewOwner()
-			defer s.CloseOwner(o)
+			o := s.Leases.NewOwner()
+			defer s.Leases.CloseOwner(o)
 			for n := range uint64(*troublePuts) {
 				s.get(t.Context(), o, (w+7*n)*31%600)
 			}
@@ -212,10 +212,10 @@ func TestTrouble(t *testing.T) {
 // isUsed wants the disk to be used again.
 func (s *troubled) isUsed(t *testing.T) {
 	t.Helper()
-	o := s.NewOwner()
-	defer s.CloseOwner(o)
+	o := s.Leases.NewOwner()
+	defer s.Leases.CloseOwner(o)
 	deadline := time.Now().Add(2 * time.Minute)
-	for was := s.disk.Stats().Puts; s.disk.Stats().Puts < was+10 || s.Store.Stats().Tiers[tier.Disk].Off; {
+	for was := s.disk.Stats().Puts; s.disk.Stats().Puts < was+10 || s.Store.Operator.Stats().Tiers[tier.Disk].Off; {
 		if err := s.put(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}

@@ -51,13 +51,13 @@ func newHost(t *testing.T, o Options, b tier.BreakerOptions) *host {
 			Loads: tier.Limit{Loads: h.far.o.Concurrency, Bytes: h.far.o.FlightBytes},
 		}},
 	})
-	h.owner = h.NewOwner()
+	h.owner = h.Leases.NewOwner()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- h.Run(ctx) }()
 	t.Cleanup(func() {
-		h.CloseOwner(h.owner)
-		h.Wait()
+		h.Leases.CloseOwner(h.owner)
+		h.Loader.Wait()
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("run: %v", err)
@@ -66,7 +66,7 @@ func newHost(t *testing.T, o Options, b tier.BreakerOptions) *host {
 		if n := a.Stats().Blocks; st.ProtectedBytes != 0 || int(n) != st.Entries {
 			t.Errorf("%d bytes are held, and %d blocks for %d chunks", st.ProtectedBytes, n, st.Entries)
 		}
-		if _, err := h.Delete(context.Background(), nil); err != nil {
+		if _, err := h.Remover.Delete(context.Background(), nil); err != nil {
 			t.Error(err)
 		}
 		if err := hot.Close(); err != nil {
@@ -86,7 +86,7 @@ func (h *host) put(c *key.Chain, from, to, n int) {
 	for i := range sizes {
 		sizes[i] = uint32(n)
 	}
-	if _, err := h.Reserve(h.t.Context(), store.Reservation{Owner: h.owner}, c, from, sizes, grants); err != nil {
+	if _, err := h.Filler.Reserve(h.t.Context(), store.Reservation{Owner: h.owner}, c, from, sizes, grants); err != nil {
 		h.t.Fatal(err)
 	}
 	var refs []tier.Ref
@@ -95,7 +95,7 @@ func (h *host) put(c *key.Chain, from, to, n int) {
 		g.Ref.Block.Seal()
 		refs = append(refs, g.Ref)
 	}
-	h.Commit(c, from, refs, 0, make([]bool, len(refs)))
+	h.Filler.Commit(c, from, refs, 0, make([]bool, len(refs)))
 	if err := h.Writers.Flush(h.t.Context(), false); err != nil {
 		h.t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ type lookup struct {
 // returns when the loads under way have ended too.
 func (h *host) prefetch(c *key.Chain, deadline time.Duration) (l lookup) {
 	h.t.Helper()
-	m, err := h.Match(h.t.Context(), c, tier.All)
+	m, err := h.Lookups.Match(h.t.Context(), c, tier.All)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func (h *host) prefetch(c *key.Chain, deadline time.Duration) (l lookup) {
 		h.t.Fatal("something is in DRAM already")
 	}
 	to := c.Skip + m.Chunks
-	rest, _ := h.ScanRemote(c, to, tier.All) // none where the tier is off
+	rest, _ := h.Lookups.ScanRemote(c, to, tier.All) // none where the tier is off
 	src := &source{host: h, chain: c, rest: rest}
 	if src.rest != nil {
 		to = c.Len()
@@ -142,7 +142,7 @@ func (h *host) prefetch(c *key.Chain, deadline time.Duration) (l lookup) {
 	}
 	j = prefetch.New(prefetch.Options[tier.Ref]{
 		From: c.Skip, To: to, Window: 256 * mib, ChunkBytes: 64 * mib, Deadline: start.Add(deadline), Changed: note,
-		Discard: func(r tier.Ref) { h.Release(h.owner, ledger.Lease, []tier.Ref{r}) },
+		Discard: func(r tier.Ref) { h.Leases.Release(h.owner, ledger.Lease, []tier.Ref{r}) },
 	}, src)
 	ctx, stop := context.WithCancel(h.t.Context())
 	var finding sync.WaitGroup
@@ -157,7 +157,7 @@ func (h *host) prefetch(c *key.Chain, deadline time.Duration) (l lookup) {
 		if err := tiertest.CheckPayload(c.Key(c.Skip+i), r.Block.Bytes()); err != nil {
 			h.t.Errorf("chunk %d: %v", i, err)
 		}
-		h.Release(h.owner, ledger.Lease, []tier.Ref{r})
+		h.Leases.Release(h.owner, ledger.Lease, []tier.Ref{r})
 	}
 	return l
 }
@@ -166,7 +166,7 @@ func (h *host) prefetch(c *key.Chain, deadline time.Duration) (l lookup) {
 // stored.
 func (h *host) all(c *key.Chain) int {
 	h.t.Helper()
-	m, err := h.Match(h.t.Context(), c, tier.All)
+	m, err := h.Lookups.Match(h.t.Context(), c, tier.All)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func (s *source) Load(ctx context.Context, i int) (tier.Ref, int64, error) {
 	if s.rest != nil && i >= s.rest.Begin() && !s.rest.Reach(ctx, i) {
 		return tier.Ref{}, 0, prefetch.ErrEnd
 	}
-	ref, _, err := s.host.Load(ctx, store.Requester{Owner: s.owner, Job: 1}, s.chain, i, tier.All)
+	ref, _, err := s.host.Loader.Load(ctx, store.Requester{Owner: s.owner, Job: 1}, s.chain, i, tier.All)
 	if err != nil {
 		return tier.Ref{}, 0, err
 	}

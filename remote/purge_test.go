@@ -30,7 +30,7 @@ func TestPurge(t *testing.T) {
 		}
 		purge := func(dry bool) (sum tier.Purged, steps int, err error) {
 			for {
-				p, err := h.Purge(t.Context(), c.Space, sum.Next, dry)
+				p, err := h.Remover.Purge(t.Context(), c.Space, sum.Next, dry)
 				sum.Known, sum.Found, sum.Bytes, sum.Next = sum.Known+p.Known, sum.Found+p.Found, sum.Bytes+p.Bytes, p.Next
 				steps++
 				if err != nil || p.Next == "" {

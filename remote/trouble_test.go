@@ -59,7 +59,7 @@ func TestPrefixOfFaults(t *testing.T) {
 					h := newHost(t, o, tier.BreakerOptions{})
 					if from.known {
 						h.far.known.add(c.Key(0))
-						r, err := h.ScanRemote(c, c.Skip, tier.All)
+						r, err := h.Lookups.ScanRemote(c, c.Skip, tier.All)
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -82,7 +82,7 @@ func TestPrefixOfFaults(t *testing.T) {
 					if late := tt.fault.Delay > 0 || tt.fault.Trickle > 0; late != errors.Is(l.err, prefetch.ErrDeadline) {
 						t.Errorf("it ended with %v", l.err)
 					}
-					st := h.Stats()
+					st := h.Operator.Stats()
 					if n := st.Tiers[tier.Remote].Counters[tt.count]; tt.count != "" && from.method != "" && n == 0 {
 						t.Errorf("not counted: %+v", st.Tiers[tier.Remote])
 					}
@@ -119,7 +119,7 @@ func TestBreakerThroughStack(t *testing.T) {
 				t.Fatalf("%d chunks were ready after %v of a store that fails", len(l.ready), l.took)
 			}
 		}
-		far := func() tier.Stats { return h.Stats().Tiers[tier.Remote] }
+		far := func() tier.Stats { return h.Operator.Stats().Tiers[tier.Remote] }
 		if st := far(); !st.Off || st.Counters["switched_off"] != 1 {
 			t.Fatalf("after three failures: %+v", st)
 		}
@@ -168,11 +168,11 @@ func TestWritesOfFaults(t *testing.T) {
 				if took := time.Since(start); took > maxTries*(h.far.o.Timeout+slowPauseMax) {
 					t.Errorf("the flush took %v", took)
 				}
-				w := h.Stats().Written[tier.Remote]
+				w := h.Operator.Stats().Written[tier.Remote]
 				if w.Written.Chunks != 0 || w.Dropped[explain.WriteFailed].Plus(w.Dropped[explain.WhileOff]).Chunks != chunks || w.Waiting != 0 {
 					t.Errorf("written behind: %+v; want %d chunks dropped", w, chunks)
 				}
-				if m, err := h.Match(t.Context(), c, tier.All); m.In[tier.CPU].Chunks != chunks || err != nil {
+				if m, err := h.Lookups.Match(t.Context(), c, tier.All); m.In[tier.CPU].Chunks != chunks || err != nil {
 					t.Errorf("found %+v, error %v", m, err)
 				}
 				s.Set(nil)

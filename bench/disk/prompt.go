@@ -59,7 +59,7 @@ func openPrompt(ctx context.Context, s *subject) (*prompt, error) {
 func (p *prompt) close() error {
 	p.stop()
 	err := <-p.ran
-	p.stack.Wait()
+	p.stack.Loader.Wait()
 	return errors.Join(err, p.hot.Close())
 }
 
@@ -78,12 +78,12 @@ func newChain(name byte, n int) *key.Chain {
 func (p *prompt) store(ctx context.Context, c *key.Chain) error {
 	for i := range c.Len() {
 		var g [1]store.Grant
-		if _, err := p.stack.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{promptChunk}, g[:]); err != nil {
+		if _, err := p.stack.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{promptChunk}, g[:]); err != nil {
 			return err
 		}
 		fillRandom(g[0].Ref.Block.Bytes())
 		g[0].Ref.Block.Seal()
-		p.stack.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
+		p.stack.Filler.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	}
 	return errors.Join(p.stack.Writers.Flush(ctx, false), p.cool(ctx, c))
 }
@@ -95,7 +95,7 @@ func (p *prompt) cool(ctx context.Context, c *key.Chain) error {
 			return err
 		}
 		// The index learns it.
-		if _, err := p.stack.Hold(ledger.Daemon, ledger.IO, c, i, i+1, make([]tier.Ref, 1)); err != nil {
+		if _, err := p.stack.Leases.Hold(ledger.Daemon, ledger.IO, c, i, i+1, make([]tier.Ref, 1)); err != nil {
 			return err
 		}
 	}
@@ -115,11 +115,11 @@ func (p *prompt) measure(ctx context.Context) (rate, late float64, err error) {
 
 // prefetch promotes c until it is all leased. first is when its first chunk is.
 func (p *prompt) prefetch(ctx context.Context, c *key.Chain) (first, all time.Duration, err error) {
-	o := p.stack.NewOwner()
-	defer p.stack.CloseOwner(o)
+	o := p.stack.Leases.NewOwner()
+	defer p.stack.Leases.CloseOwner(o)
 	begun := time.Now()
 	j := prefetch.New(prefetch.Options[tier.Ref]{
-		To: c.Len(), Window: 256 << 20, ChunkBytes: promptChunk, Discard: func(r tier.Ref) { p.stack.Release(o, ledger.Lease, []tier.Ref{r}) },
+		To: c.Len(), Window: 256 << 20, ChunkBytes: promptChunk, Discard: func(r tier.Ref) { p.stack.Leases.Release(o, ledger.Lease, []tier.Ref{r}) },
 	}, &lease{p.stack, o, c})
 	ran := make(chan struct{})
 	go func() {
@@ -131,7 +131,7 @@ func (p *prompt) prefetch(ctx context.Context, c *key.Chain) (first, all time.Du
 	st := j.Wait(ctx, c.Len())
 	all = time.Since(begun)
 	<-ran
-	p.stack.Release(o, ledger.Lease, j.Ready(0, nil))
+	p.stack.Leases.Release(o, ledger.Lease, j.Ready(0, nil))
 	if st.Ready < c.Len() {
 		return 0, 0, fmt.Errorf("the prefetch ended after %d of %d chunks: %w", st.Ready, c.Len(), st.Err)
 	}
@@ -147,7 +147,7 @@ type lease struct {
 
 // Load implements prefetch.Source.
 func (l *lease) Load(ctx context.Context, i int) (tier.Ref, int64, error) {
-	r, _, err := l.stack.Load(ctx, store.Requester{Owner: l.owner}, l.chain, i, tier.All)
+	r, _, err := l.stack.Loader.Load(ctx, store.Requester{Owner: l.owner}, l.chain, i, tier.All)
 	if err != nil {
 		return tier.Ref{}, 0, err
 	}

@@ -194,7 +194,7 @@ func (d *Daemon) troubles() (list []trouble) {
 	if short := d.short.Load(); short != nil {
 		add(*short, "Lower cpu.capacity, or free memory, and restart the daemon")
 	}
-	for p, err := range d.stack.Trouble() {
+	for p, err := range d.stack.Operator.Trouble() {
 		add(err, remedies[p])
 	}
 	const restart = "Restart the daemon, and report what its log says of it"

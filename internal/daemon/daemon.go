@@ -277,7 +277,7 @@ func (d *Daemon) Close() {
 		fail(e.addr, e.close(d.kept.Load()))
 	}
 	if d.stack != nil {
-		d.stack.Wait() // no client asks any more; loads under way end soon
+		d.stack.Loader.Wait() // no client asks any more; loads under way end soon
 	}
 	d.tiers.close(fail)
 	if d.keeper != nil {
@@ -294,7 +294,7 @@ func (d *Daemon) ready() error {
 	if err := d.populating(); err != nil {
 		return err
 	}
-	if !d.stack.Ready() {
+	if !d.stack.Recovery.Ready() {
 		return errors.New(cmp.Or(d.surveyText(), "the disk tier is being scanned"))
 	}
 	return nil

@@ -63,7 +63,7 @@ func (d *Daemon) makeFronts() {
 	})
 	refusals := d.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	f.resp = resp.New(resp.Options{
-		Store: f.store, NewOwner: d.stack.NewOwner, CloseOwner: d.stack.CloseOwner,
+		Store: f.store, NewOwner: d.stack.Leases.NewOwner, CloseOwner: d.stack.Leases.CloseOwner,
 		Memory: func() resp.Memory {
 			st := d.cpu.Stats()
 			return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}

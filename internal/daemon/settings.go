@@ -50,15 +50,15 @@ func (d *Daemon) apply(s *settings) {
 	if d.disk != nil {
 		d.disk.SetMinFree(s.minFree)
 	}
-	d.stack.Set(s.stack)
-	if err := d.stack.SetQuotas(s.quotas, d.server.Models); err != nil { // of a policy that is in use
+	d.stack.Operator.Set(s.stack)
+	if err := d.stack.Operator.SetQuotas(s.quotas, d.server.Models); err != nil { // of a policy that is in use
 		d.log.Error().Err(err).Msg("the quotas stay")
 	}
 	for p, name := range s.policies {
-		if now, ok := d.stack.PolicyOf(p); !ok || now == name {
+		if now, ok := d.stack.Operator.PolicyOf(p); !ok || now == name {
 			continue
 		}
-		if err := d.stack.SetPolicy(p, name); err != nil { // of no policy that passed the checks
+		if err := d.stack.Operator.SetPolicy(p, name); err != nil { // of no policy that passed the checks
 			d.log.Error().Err(err).Stringer("tier", p).Msg("the policy stays")
 		}
 	}
@@ -66,10 +66,10 @@ func (d *Daemon) apply(s *settings) {
 
 // withPolicies is c with the policies that the tiers have now.
 func (d *Daemon) withPolicies(c config.Config) config.Config {
-	if name, ok := d.stack.PolicyOf(tier.CPU); ok {
+	if name, ok := d.stack.Operator.PolicyOf(tier.CPU); ok {
 		c.CPU.Policy = name
 	}
-	if name, ok := d.stack.PolicyOf(tier.Disk); ok {
+	if name, ok := d.stack.Operator.PolicyOf(tier.Disk); ok {
 		c.Disk.Policy = name
 	}
 	return c

@@ -82,7 +82,7 @@ func TestAdviceAfterADelete(t *testing.T) {
 		g.must(p.find(g.ctx))
 		m := p.match
 		j := newJob(g.session, &p)
-		_, err := stack.Delete(context.Background(), tiertest.Keys(g.chain, 1, 2))
+		_, err := stack.Remover.Delete(context.Background(), tiertest.Keys(g.chain, 1, 2))
 		g.must(err)
 		if a := j.advise(t.Context(), &m, 1_000_000); a == nil || a.Load.Chunks < 3 {
 			t.Errorf("3 chunks are leased; advised to load %+v", a)

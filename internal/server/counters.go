@@ -315,7 +315,7 @@ func whyLost(s *store.Store, f *store.Family, g, n int, search tier.Set) lostRea
 	from, to := f.Groups[g].Needs(f.Skip, n)
 	for i := to - 1; i >= from; i-- {
 		for r := range f.Chains[g] {
-			switch s.Why(&f.Chains[g][r], i, search).Reason {
+			switch s.Lookups.Why(&f.Chains[g][r], i, search).Reason {
 			case explain.Nothing:
 			case explain.NeverStored, explain.OtherSpace, explain.Pending, explain.Scanning:
 				return lostNever

@@ -31,7 +31,7 @@ func TestMissedDeclined(t *testing.T) {
 		"failing": {fail: errors.New("input/output error"), want: explain.Total{Tier: "disk", Reason: "declined_failed", Tokens: 4 * tokens}},
 		"the budget of writes is spent": {
 			o:    options{workers: 1},
-			prep: func(r *rig, _ *raw) { r.stack.Set(store.Settings{DiskBytesPerDay: 24 * 3 * size / 2}) },
+			prep: func(r *rig, _ *raw) { r.stack.Operator.Set(store.Settings{DiskBytesPerDay: 24 * 3 * size / 2}) },
 			want: explain.Total{Tier: "disk", Reason: "declined_write_budget", Tokens: 2 * tokens},
 		},
 		"its client held all that it may": {

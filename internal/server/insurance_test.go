@@ -191,7 +191,7 @@ func TestAdviceOfGroups(t *testing.T) {
 			for _, chains := range m.chains {
 				for i := range chains[0].Len() {
 					_ = r.hot.Delete(t.Context(), tiertest.Keys(chains[0], i, i+1))
-					_, _ = r.stack.Hold(0, 0, chains[0], i, i+1, make([]tier.Ref, 1)) // the index is told
+					_, _ = r.stack.Leases.Hold(0, 0, chains[0], i, i+1, make([]tier.Ref, 1)) // the index is told
 				}
 			}
 			if tc.hot > 0 {

@@ -12,12 +12,12 @@ import (
 
 // leaving is a store of claims, of which a connection leaves once something is pinned.
 type leaving struct {
-	*store.Store
+	*store.Leases
 	leaves *reader
 }
 
 func (s leaving) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
-	s.Store.Claim(space, hs, claimed)
+	s.Leases.Claim(space, hs, claimed)
 	s.leaves.mu.Lock()
 	s.leaves.mu.closed = true // close waits for the mutex of the claims
 	s.leaves.mu.Unlock()
@@ -37,7 +37,7 @@ func TestConnectionLeavesItsJob(t *testing.T) {
 		},
 		"pinned by another that waits": func(g *stage, leaves, _ *reader, j *job) {
 			claims := g.server.wishes.claims
-			g.server.wishes.claims = hint.NewClaims(leaving{g.server.o.Stack, leaves}, g.server.settings().Retain)
+			g.server.wishes.claims = hint.NewClaims(leaving{g.server.o.Stack.Leases, leaves}, g.server.settings().Retain)
 			if n, err := addPin(leaves.session, j.chain, 0, 2, "x", time.Hour); err == nil || n.Chunks != 0 {
 				g.t.Error("a connection that has left pins something")
 			}
@@ -49,11 +49,11 @@ func TestConnectionLeavesItsJob(t *testing.T) {
 		},
 		"held by another that waits": func(g *stage, leaves, _ *reader, j *job) {
 			leaves.close()
-			next := g.server.o.Stack.NewOwner() // what the one that has left was known by
+			next := g.server.o.Stack.Leases.NewOwner() // what the one that has left was known by
 			if n, err := addPin(leaves.session, j.chain, 0, 2, "x", time.Hour); err == nil || n.Chunks != 0 {
 				g.t.Errorf("a connection that has left holds %d chunks", n.Chunks)
 			}
-			g.server.o.Stack.CloseOwner(next)
+			g.server.o.Stack.Leases.CloseOwner(next)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -115,5 +115,5 @@ func absent(r *reader, o *wire.Shared, c *key.Chain, at int, why func() explain.
 // mayReadElsewhere reports whether the session may read one of the other spaces that have a
 // chunk of the same tokens. Of others it is not told.
 func mayReadElsewhere(r *reader, k key.Key) bool {
-	return slices.ContainsFunc(r.server.o.Stack.SpacesWith(k, mostNearest), func(id key.SpaceID) bool { return r.has(access.Read, id) })
+	return slices.ContainsFunc(r.server.o.Stack.Lookups.SpacesWith(k, mostNearest), func(id key.SpaceID) bool { return r.has(access.Read, id) })
 }

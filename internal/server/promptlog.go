@@ -146,7 +146,7 @@ func (l *promptLog) advise(chains []key.Chain, a hint.Advice) {
 // a hint.
 func (l *promptLog) observeOne(chain *key.Chain, p store.Prompt) {
 	if !p.Advice || p.Hint != policy.NoHint {
-		l.stack.Observe(chain, p)
+		l.stack.Planning.Observe(chain, p)
 	}
 }
 

@@ -109,7 +109,7 @@ var races = []struct {
 					g.t.Errorf("job %d of 50: %+v", i, s)
 				}
 			}
-			if n := g.server.o.Stack.Stats().Loads[tier.Disk].Chunks; n != 1 {
+			if n := g.server.o.Stack.Operator.Stats().Loads[tier.Disk].Chunks; n != 1 {
 				g.t.Errorf("the disk was read %d times for one chunk", n)
 			}
 		}, []wire.Code{fine}},
@@ -124,7 +124,7 @@ func (g *stage) evict(p tier.Place, chunks ...int) {
 }
 
 func (g *stage) delete(i int) {
-	if _, err := g.server.o.Stack.Delete(g.ctx, tiertest.Keys(g.chain, i, i+1)); err != nil {
+	if _, err := g.server.o.Stack.Remover.Delete(g.ctx, tiertest.Keys(g.chain, i, i+1)); err != nil {
 		g.t.Error(err)
 	}
 }
@@ -203,14 +203,14 @@ func TestHungTiers(t *testing.T) {
 
 // slow is a store of claims that takes until a mutex is free.
 type slow struct {
-	*store.Store
+	*store.Leases
 	until *sync.Mutex
 }
 
 func (s slow) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
 	s.until.Lock()
 	defer s.until.Unlock()
-	s.Store.Claim(space, hs, claimed)
+	s.Leases.Claim(space, hs, claimed)
 }
 
 // A job shows nothing as ready that it is still to pin: with a pin in its hands a client
@@ -220,7 +220,7 @@ func TestPinnedBeforeReady(t *testing.T) {
 		s := script{at: "dd"}
 		g := newStage(t, &s)
 		var late sync.Mutex
-		g.server.wishes.claims = hint.NewClaims(slow{g.server.o.Stack, &late}, g.server.settings().Retain)
+		g.server.wishes.claims = hint.NewClaims(slow{g.server.o.Stack.Leases, &late}, g.server.settings().Retain)
 		j := g.prefetch(&wire.PrefetchRequest{Flags: wire.PrefetchPin, LookupID: "x"})
 		time.Sleep(diskTime - 1)
 		late.Lock() // the pins are long in coming

@@ -247,7 +247,7 @@ func (c *reader) handle(h wire.Header, body []byte) error {
 	c.server.count.requests.Add(1)
 	if o.holds && c.owner == ledger.Daemon {
 		c.mu.Lock()
-		c.owner = c.server.o.Stack.NewOwner()
+		c.owner = c.server.o.Stack.Leases.NewOwner()
 		c.mu.Unlock()
 		if c.owner == ledger.Daemon {
 			return refuse(wire.CodeOverBudget, "%d connections hold something, which is as many as may; close some", ledger.MaxOwners)

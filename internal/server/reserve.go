@@ -175,7 +175,7 @@ func (f *fill) grant(ctx context.Context, sizes []uint32, flags uint8, want stor
 func abortGrants(s *store.Store, grants []store.Grant) {
 	for _, g := range grants {
 		if g.Ref.Valid() {
-			s.Abort([]tier.Ref{g.Ref})
+			s.Filler.Abort([]tier.Ref{g.Ref})
 		}
 	}
 }
@@ -206,8 +206,8 @@ func (f *fill) compareRun(r *run, sizes []uint32, ours map[uint32]uint64, differ
 	c, chain, first, from := f.session, r.chain, r.chunk, r.slot
 	// At once as far as DRAM has them: each by itself would be a walk to the root.
 	held := make([]tier.Ref, r.n)
-	n, _ := c.server.o.Stack.Hold(c.owner, ledger.IO, chain, first, first+len(held), held)
-	defer c.server.o.Stack.Release(c.owner, ledger.IO, held[:n])
+	n, _ := c.server.o.Stack.Leases.Hold(c.owner, ledger.IO, chain, first, first+len(held), held)
+	defer c.server.o.Stack.Leases.Release(c.owner, ledger.IO, held[:n])
 	for i := range held {
 		s := &f.mu.slots[from+i]
 		if s.status != store.Exists {
@@ -216,7 +216,7 @@ func (f *fill) compareRun(r *run, sizes []uint32, ours map[uint32]uint64, differ
 		sum, size, known := uint64(0), uint32(0), i < n
 		if known {
 			sum, size = held[i].Block.Sum(), uint32(held[i].Block.Len())
-		} else if sum, size, known = c.server.o.Stack.Sum(c.owner, chain, first+i); !known {
+		} else if sum, size, known = c.server.o.Stack.Leases.Sum(c.owner, chain, first+i); !known {
 			continue
 		}
 		s.there = size

@@ -125,7 +125,7 @@ func newRig(t testing.TB, o options) *rig {
 	r.stack = store.New(so)
 	r.serve(o.Options)
 	if !o.scanning { // what the disk does not say in time is refused meanwhile
-		r.until("the disk has been read", r.stack.Ready)
+		r.until("the disk has been read", r.stack.Recovery.Ready)
 	}
 	return r
 }
@@ -170,7 +170,7 @@ func (r *rig) serve(o server.Options) {
 	go func() { r.served <- r.server.Serve(ctx, r.listener) }()
 	r.t.Cleanup(func() {
 		r.stop()
-		r.stack.Wait()
+		r.stack.Loader.Wait()
 		stopBelow()
 		<-r.logged
 		if err := <-ended; err != nil {
@@ -345,9 +345,9 @@ func (r *rig) onDiskSized(c *key.Chain, from, to, bytes int) {
 	r.must(r.stack.Writers.Flush(r.t.Context(), false))
 	r.must(r.hot.Delete(r.t.Context(), tiertest.Keys(c, from, to)))
 	for i := from; i < to; i++ { // what DRAM no longer has, the index learns by holding
-		o := r.stack.NewOwner()
-		r.stack.Hold(o, ledger.IO, c, i, i+1, make([]tier.Ref, 1))
-		r.stack.CloseOwner(o)
+		o := r.stack.Leases.NewOwner()
+		r.stack.Leases.Hold(o, ledger.IO, c, i, i+1, make([]tier.Ref, 1))
+		r.stack.Leases.CloseOwner(o)
 	}
 }
 
@@ -356,14 +356,14 @@ func (r *rig) store(c *key.Chain, from, to int) { r.storeSized(c, from, to, size
 
 func (r *rig) storeSized(c *key.Chain, from, to, bytes int) {
 	r.t.Helper()
-	o := r.stack.NewOwner()
-	defer r.stack.CloseOwner(o)
+	o := r.stack.Leases.NewOwner()
+	defer r.stack.Leases.CloseOwner(o)
 	for i := from; i < to; i++ {
 		var g [1]store.Grant
-		_, err := r.stack.Reserve(r.t.Context(), store.Reservation{Owner: o}, c, i, []uint32{uint32(bytes)}, g[:])
+		_, err := r.stack.Filler.Reserve(r.t.Context(), store.Reservation{Owner: o}, c, i, []uint32{uint32(bytes)}, g[:])
 		r.must(err)
 		g[0].Ref.Block.SealSum(g[0].Ref.Block.Write(tiertest.Payload(c.Key(i), bytes)))
-		r.stack.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
+		r.stack.Filler.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	}
 }
 

@@ -193,7 +193,7 @@ func newStage(t testing.TB, s *script) *stage {
 	ended := make(chan error, 1)
 	go func() { ended <- stack.Run(ctx) }()
 	g.end = func() {
-		stack.Wait()
+		stack.Loader.Wait()
 		cancel()
 		g.must(<-ended)
 	}
@@ -264,11 +264,11 @@ func (g *stage) fill(stack *store.Store) {
 			continue
 		}
 		var grant [1]store.Grant
-		_, err := stack.Reserve(ctx, store.Reservation{Owner: ledger.Daemon}, g.chain, i, []uint32{scriptSize}, grant[:])
+		_, err := stack.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon}, g.chain, i, []uint32{scriptSize}, grant[:])
 		g.must(err)
 		b := grant[0].Ref.Block
 		b.SealSum(b.Write(tiertest.Payload(g.chain.Key(i), scriptSize)))
-		stack.Commit(g.chain, i, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
+		stack.Filler.Commit(g.chain, i, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
 	}
 	g.must(stack.Writers.Flush(ctx, false))
 	for i := range g.chain.Len() {
@@ -282,7 +282,7 @@ func (g *stage) fill(stack *store.Store) {
 func (g *stage) cool(from, to int) {
 	for i := from; i < to; i++ {
 		g.must(g.hot.Delete(context.Background(), tiertest.Keys(g.chain, i, i+1)))
-		_, err := g.server.o.Stack.Hold(ledger.Daemon, ledger.IO, g.chain, i, i+1, make([]tier.Ref, 1)) // the index learns it
+		_, err := g.server.o.Stack.Leases.Hold(ledger.Daemon, ledger.IO, g.chain, i, i+1, make([]tier.Ref, 1)) // the index learns it
 		g.must(err)
 	}
 }
@@ -412,7 +412,7 @@ func (g *stage) deleteUnderWay(chunks []int) {
 	go func() {
 		time.Sleep(diskTime / 2)
 		for _, i := range chunks {
-			if _, err := g.server.o.Stack.Delete(context.Background(), tiertest.Keys(g.chain, i, i+1)); err != nil {
+			if _, err := g.server.o.Stack.Remover.Delete(context.Background(), tiertest.Keys(g.chain, i, i+1)); err != nil {
 				g.t.Error(err)
 			}
 		}

@@ -68,7 +68,7 @@ func (w *warming) Load(ctx context.Context, i int) (tier.Place, int64, error) {
 	if int64(i-w.ranks()*w.hot)*w.size.Load() >= w.bytes {
 		return 0, 0, fmt.Errorf("warm: it is more than may come up unasked: %w", tier.ErrNoSpace)
 	}
-	n, from, err := w.stack.Warm(ctx, w.by, &w.chains[rank], at, w.search)
+	n, from, err := w.stack.Loader.Warm(ctx, w.by, &w.chains[rank], at, w.search)
 	if n > 0 {
 		w.size.Store(n)
 		w.count.warmed(n)

@@ -59,13 +59,13 @@ func declineOf(err error) (explain.Decline, bool) {
 }
 
 // Rivals is how many chunks of each space were evicted for each in the last hour.
-func (l *lookups) Rivals() map[explain.Rivalry]float64 { return l.absences.rivals.Pairs() }
+func (l *Lookups) Rivals() map[explain.Rivalry]float64 { return l.absences.rivals.Pairs() }
 
 // Why says why a lookup in the tiers of search ended before chunk i of c: what is
 // true of the chunk now, or what became of it. Its reason is Nothing where c has no such
 // chunk, or it is there. It holds locks for some microseconds,
 // and asks no tier for anything but its memory.
-func (l *lookups) Why(c *key.Chain, i int, search tier.Set) explain.Absence {
+func (l *Lookups) Why(c *key.Chain, i int, search tier.Set) explain.Absence {
 	if i >= c.Len() {
 		return explain.None
 	}
@@ -100,7 +100,7 @@ func (l *lookups) Why(c *key.Chain, i int, search tier.Set) explain.Absence {
 }
 
 // departed is what became of a chunk that no tier has.
-func (l *lookups) departed(k key.Key) explain.Absence {
+func (l *Lookups) departed(k key.Key) explain.Absence {
 	n := l.absences.departed.Find(k)
 	a := explain.Absence{Reason: n.Reason, Tier: n.Tier, At: n.At}
 	switch n.Reason {
@@ -122,6 +122,6 @@ const mostElsewhere = 16
 
 // SpacesWith lists at most so many spaces, among the first few that are known, in
 // which some tier has a chunk of the tokens of k, but for k's own.
-func (l *lookups) SpacesWith(k key.Key, most int) []key.SpaceID {
+func (l *Lookups) SpacesWith(k key.Key, most int) []key.SpaceID {
 	return l.index.spacesWith(k, most)
 }

@@ -20,12 +20,12 @@ import (
 
 // operator is what people ask and change by hand, and what runs for them in the
 // background.
-type operator struct {
+type Operator struct {
 	levels     *levels
 	index      *tierIndex
 	promotions *promotions
-	leases     *leases
-	recovery   *recovery
+	leases     *Leases
+	recovery   *Recovery
 	writers    *writeback.Writers
 	ages       *ages
 	distrusted *stale.Distrusted
@@ -40,7 +40,7 @@ type operator struct {
 }
 
 // PolicyOf is the policy of a tier; false where there is none.
-func (s *operator) PolicyOf(p tier.Place) (name string, ok bool) {
+func (s *Operator) PolicyOf(p tier.Place) (name string, ok bool) {
 	l := s.levels.at[p]
 	if l == nil || l.Bounded == nil {
 		return "", false
@@ -49,7 +49,7 @@ func (s *operator) PolicyOf(p tier.Place) (name string, ok bool) {
 }
 
 // SetPolicy replaces the policy of a tier.
-func (s *operator) SetPolicy(p tier.Place, name string) error {
+func (s *Operator) SetPolicy(p tier.Place, name string) error {
 	l := s.levels.at[p]
 	switch {
 	case l == nil:
@@ -71,7 +71,7 @@ func (n notThere) Error() string { return string(n) }
 func (notThere) Unwrap() error   { return tier.ErrNotFound }
 
 // Trouble says of each tier that is off, or takes no writes, why.
-func (s *operator) Trouble() (why [tier.Places]error) {
+func (s *Operator) Trouble() (why [tier.Places]error) {
 	for _, l := range s.levels.below {
 		if l.Health != nil {
 			switch err := l.Health.Trouble(); {
@@ -104,7 +104,7 @@ type Settings struct {
 
 // Set replaces the settings. A pass of the scrub at another rate than the new
 // one ends, and the next one begins anew. It is safe for concurrent use.
-func (s *operator) Set(to Settings) {
+func (s *Operator) Set(to Settings) {
 	s.leases.verify.every.Store(uint64(to.VerifyHits))
 	s.scrubs.setRate(to.ScrubBytesPerSecond)
 	for _, l := range s.levels.below {
@@ -119,7 +119,7 @@ func (s *operator) Set(to Settings) {
 const scrubPause = time.Minute
 
 // Scrub makes one pass over the disk tier, in addition to those in the background.
-func (s *operator) Scrub(ctx context.Context, bytesPerSecond int64) (tier.Scrubbed, error) {
+func (s *Operator) Scrub(ctx context.Context, bytesPerSecond int64) (tier.Scrubbed, error) {
 	l := s.levels.first(func(l *level) bool { return l.Scrubber != nil })
 	switch {
 	case l == nil:
@@ -143,7 +143,7 @@ func (s *scrubs) setRate(bytesPerSecond int64) {
 }
 
 // keepScrubbing makes one pass after the other, at the configured rate.
-func (s *operator) keepScrubbing(ctx context.Context) error {
+func (s *Operator) keepScrubbing(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -159,7 +159,7 @@ func (s *operator) keepScrubbing(ctx context.Context) error {
 }
 
 // scrubOnce makes one pass, unless the rate changes.
-func (s *operator) scrubOnce(ctx context.Context, rate int64) {
+func (s *Operator) scrubOnce(ctx context.Context, rate int64) {
 	pass, end := context.WithCancel(ctx)
 	defer end()
 	go func() {

@@ -19,7 +19,7 @@ import (
 // promotion, so that a tier that cannot delete at present shows none.
 type ages struct {
 	book    *stale.Book
-	remover *remover
+	remover *Remover
 	wake    chan struct{} // capacity 1: there are spaces to stamp
 	mu      struct {
 		sync.Mutex
@@ -27,7 +27,7 @@ type ages struct {
 	}
 }
 
-func newAges(b *stale.Book, r *remover) *ages {
+func newAges(b *stale.Book, r *Remover) *ages {
 	a := &ages{book: b, remover: r, wake: make(chan struct{}, 1)}
 	a.mu.spaces = make(map[key.SpaceID]time.Duration)
 	return a

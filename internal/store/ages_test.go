@@ -29,7 +29,7 @@ func (r *rig) putAged(c *key.Chain, n int, maxAge time.Duration) {
 		r.t.Fatalf("%d of %d chunks: %v", len(grants), n, err)
 	}
 	refs, stored := fill(c, 0, grants), make([]bool, n)
-	r.Commit(c, 0, refs, maxAge, stored)
+	r.Filler.Commit(c, 0, refs, maxAge, stored)
 }
 
 // hides checks that nothing of c is found, held or loaded.
@@ -39,14 +39,14 @@ func (r *rig) hides(c *key.Chain) {
 		r.t.Errorf("%d chunks that are over are found", m.Chunks)
 	}
 	refs := make([]tier.Ref, c.Len())
-	if n, _ := r.Hold(ledger.Daemon, ledger.IO, c, 0, c.Len(), refs); n > 0 {
+	if n, _ := r.Leases.Hold(ledger.Daemon, ledger.IO, c, 0, c.Len(), refs); n > 0 {
 		r.t.Errorf("%d chunks that are over are held", n)
 	}
 	for i := range refs {
 		if err := r.load(c, i); !errors.Is(err, tier.ErrNotFound) {
 			r.t.Errorf("chunk %d, which is over, is loaded: %v", i, err)
 		}
-		if _, _, err := r.Warm(context.Background(), store.Requester{}, c, i, tier.All); !errors.Is(err, tier.ErrNotFound) {
+		if _, _, err := r.Loader.Warm(context.Background(), store.Requester{}, c, i, tier.All); !errors.Is(err, tier.ErrNotFound) {
 			r.t.Errorf("chunk %d, which is over, is warmed: %v", i, err)
 		}
 	}
@@ -59,8 +59,8 @@ func TestMaxAge(t *testing.T) {
 		r := newRig(t, options{quotas: []store.Quota{{Match: "short", MaxAge: 40 * time.Second}}})
 		stays, aged, ruled := tiertest.Chain(1, 3), tiertest.Chain(2, 3), tiertest.Chain(3, 3)
 		ruled.Space = key.SpaceID{9}
-		r.OpenSpace(ruled.Space, "short")
-		defer r.CloseSpace(ruled.Space)
+		r.Operator.OpenSpace(ruled.Space, "short")
+		defer r.Operator.CloseSpace(ruled.Space)
 		r.putAged(stays, 3, 0)
 		r.putAged(aged, 3, time.Minute)
 		r.putAged(ruled, 3, 0)
@@ -85,7 +85,7 @@ func TestMaxAge(t *testing.T) {
 			}
 		}
 		r.wantIn(stays, 3, 0)
-		if st := r.Store.Stats(); st.Aged != 0 || st.AgedOut != 6 {
+		if st := r.Store.Operator.Stats(); st.Aged != 0 || st.AgedOut != 6 {
 			t.Errorf("%+v, want 6 removed and none left", st)
 		}
 		r.putAged(aged, 3, 0) // anew, and for ever
@@ -102,7 +102,7 @@ func TestOverWhileHeld(t *testing.T) {
 		c := tiertest.Chain(1, 2)
 		r.putAged(c, 2, time.Minute)
 		refs := make([]tier.Ref, 2)
-		if n, err := r.Hold(ledger.Daemon, ledger.Lease, c, 0, 2, refs); n != 2 {
+		if n, err := r.Leases.Hold(ledger.Daemon, ledger.Lease, c, 0, 2, refs); n != 2 {
 			t.Fatal(n, err)
 		}
 		time.Sleep(time.Minute + swept)
@@ -112,7 +112,7 @@ func TestOverWhileHeld(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		r.Release(ledger.Daemon, ledger.Lease, refs)
+		r.Leases.Release(ledger.Daemon, ledger.Lease, refs)
 	})
 }
 
@@ -179,7 +179,7 @@ func TestRenewedElsewhere(t *testing.T) {
 		if want := []key.Key{c.Key(0), c.Key(2)}; !slices.Equal(f.deleted, want) {
 			t.Errorf("deleted in the shared tier: %v, want %v", f.deleted, want)
 		}
-		if st := r.Store.Stats(); st.Aged != 0 {
+		if st := r.Store.Operator.Stats(); st.Aged != 0 {
 			t.Errorf("%+v, want no stamp left", st)
 		}
 	})
@@ -204,7 +204,7 @@ func TestStoredWhileAsked(t *testing.T) {
 				r := newRig(t, options{remote: f})
 				r.putAged(c, 1, time.Minute)
 				r.flush()
-				if n, err := r.Delete(t.Context(), []key.Key{c.Key(0)}); n != 1 || err != nil {
+				if n, err := r.Remover.Delete(t.Context(), []key.Key{c.Key(0)}); n != 1 || err != nil {
 					t.Fatal(n, err)
 				}
 				f.mu.Lock()
@@ -231,7 +231,7 @@ func TestOverWhileLoaded(t *testing.T) {
 		r.flush()
 		r.evict()
 		time.Sleep(time.Until(time.Unix(time.Now().Unix(), 0).Add(50 * time.Second)))
-		if _, _, err := r.Warm(t.Context(), store.Requester{}, c, 0, tier.All); !errors.Is(err, tier.ErrNotFound) || r.hot.Has(c.Key(0)) {
+		if _, _, err := r.Loader.Warm(t.Context(), store.Requester{}, c, 0, tier.All); !errors.Is(err, tier.ErrNotFound) || r.hot.Has(c.Key(0)) {
 			t.Errorf("it came up: %v", err)
 		}
 		r.hides(c)
@@ -261,12 +261,12 @@ func TestBoundIsSetLater(t *testing.T) {
 		r := newRig(t, options{})
 		c := tiertest.Chain(1, 3)
 		models := func() map[key.SpaceID]string { return map[key.SpaceID]string{c.Space: "model"} }
-		r.OpenSpace(c.Space, "model")
-		defer r.CloseSpace(c.Space)
+		r.Operator.OpenSpace(c.Space, "model")
+		defer r.Operator.CloseSpace(c.Space)
 		r.putAged(c, 3, 0)
 		r.flush()
 		time.Sleep(time.Hour)
-		if err := r.SetQuotas([]store.Quota{{Match: "model", MaxAge: time.Minute}}, models); err != nil {
+		if err := r.Operator.SetQuotas([]store.Quota{{Match: "model", MaxAge: time.Minute}}, models); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(59 * time.Second)
@@ -276,7 +276,7 @@ func TestBoundIsSetLater(t *testing.T) {
 		time.Sleep(swept)
 		r.putAged(c, 3, 0)
 		time.Sleep(30 * time.Second)
-		if err := r.SetQuotas(nil, models); err != nil {
+		if err := r.Operator.SetQuotas(nil, models); err != nil {
 			t.Fatal(err)
 		}
 		later := tiertest.Chain(2, 1)
@@ -308,12 +308,12 @@ func TestAgesAgainstAModel(t *testing.T) {
 					if err != nil || grants[0].Status != store.Granted {
 						break // there, or being removed
 					}
-					r.Commit(c, 0, fill(c, 0, grants), d, make([]bool, 1))
+					r.Filler.Commit(c, 0, fill(c, 0, grants), d, make([]bool, 1))
 					if ends[i] = (time.Time{}); d > 0 {
 						ends[i] = time.Unix(time.Now().Unix(), 0).Add(d)
 					}
 				case 1:
-					if _, err := r.Delete(t.Context(), []key.Key{c.Key(0)}); err != nil {
+					if _, err := r.Remover.Delete(t.Context(), []key.Key{c.Key(0)}); err != nil {
 						t.Fatal(err)
 					}
 					delete(ends, i)
@@ -358,13 +358,13 @@ func TestStampsOfWhatIsGone(t *testing.T) {
 				g.Ref.Block.Seal()
 				refs[i] = g.Ref
 			}
-			r.Commit(c, 0, refs, 24*time.Hour, make([]bool, each))
+			r.Filler.Commit(c, 0, refs, 24*time.Hour, make([]bool, each))
 		}
-		if n := r.Store.Stats().Aged; n != 70_000 {
+		if n := r.Store.Operator.Stats().Aged; n != 70_000 {
 			t.Fatalf("%d stamps", n)
 		}
 		time.Sleep(15 * time.Second)
-		if n := r.Store.Stats().Aged; n > 300 {
+		if n := r.Store.Operator.Stats().Aged; n > 300 {
 			t.Errorf("%d stamps are left, of at most 256 chunks", n)
 		}
 	})

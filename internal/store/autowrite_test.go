@@ -25,7 +25,7 @@ func newAuto(t *testing.T, age time.Duration) *rig {
 		disk: tiertest.NewMemory("disk", 8*size), mode: auto,
 		hook: inOrder,
 	})
-	r.Store.Set(store.Settings{UnsafeAge: age})
+	r.Store.Operator.Set(store.Settings{UnsafeAge: age})
 	return r
 }
 
@@ -46,7 +46,7 @@ func inOrder(c tierfault.Call) tierfault.Fault {
 // written is how many chunks the disk was given, and whether it is held for DRAM to
 // evict them.
 func (r *rig) written() (chunks uint64, held bool) {
-	w := r.Store.Stats().Written[tier.Disk]
+	w := r.Store.Operator.Stats().Written[tier.Disk]
 	return w.Written.Chunks, w.Held
 }
 
@@ -72,14 +72,14 @@ func TestAutoWrite(t *testing.T) {
 		waits := r.putChain(3, 3)
 		time.Sleep(time.Hour)
 		r.wantAuto(10, true)
-		if w := r.Store.Stats().Written[tier.Disk]; w.HeldBytes != 3*size || w.Waiting != 3 {
+		if w := r.Store.Operator.Stats().Written[tier.Disk]; w.HeldBytes != 3*size || w.Waiting != 3 {
 			t.Errorf("3 chunks are held, stats say %+v", w)
 		}
 		r.wantIn(waits, 3, 0)
 		r.evict()
 		r.wantAuto(16, true) // also 3 that the disk had evicted while DRAM had them
 		r.wantIn(waits, 0, 3)
-		if w := r.Store.Stats().Written[tier.Disk]; w.HeldBytes != 0 || w.Waiting != 0 {
+		if w := r.Store.Operator.Stats().Written[tier.Disk]; w.HeldBytes != 0 || w.Waiting != 0 {
 			t.Errorf("nothing is held, stats say %+v", w)
 		}
 		r.putChain(4, 2)
@@ -111,10 +111,10 @@ func TestUnsafeAge(t *testing.T) {
 		r.wantAuto(12, true)
 		r.wantOnDisk(old, 1)
 		r.wantIn(young, 2, 0)
-		r.Store.Set(store.Settings{UnsafeAge: time.Minute})
+		r.Store.Operator.Set(store.Settings{UnsafeAge: time.Minute})
 		r.wantAuto(14, true)
 		r.wantOnDisk(young, 1)
-		r.Store.Set(store.Settings{})
+		r.Store.Operator.Set(store.Settings{})
 		r.putChain(4, 1)
 		time.Sleep(24 * time.Hour)
 		r.wantAuto(14, true)
@@ -130,7 +130,7 @@ func TestAutoWriteHasRoomAgain(t *testing.T) {
 		r.wantAuto(10, true)
 		r.putChain(2, 2)
 		r.wantAuto(10, true)
-		if _, err := r.Delete(t.Context(), tiertest.Keys(first, 0, first.Len())); err != nil {
+		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(first, 0, first.Len())); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
@@ -156,7 +156,7 @@ func TestAutoWriteFar(t *testing.T) {
 		if err := remote.Contains(context.Background(), tiertest.Keys(c, 2, 3), ks); err != nil || !ks[0] {
 			t.Errorf("the far tier waits with the disk: %v", err)
 		}
-		if w := r.Store.Stats().Written[tier.Remote]; w.Written.Chunks != 13 || w.Held {
+		if w := r.Store.Operator.Stats().Written[tier.Remote]; w.Written.Chunks != 13 || w.Held {
 			t.Errorf("the far tier: %+v", w)
 		}
 	})

@@ -20,7 +20,7 @@ import (
 // emptyStack is a store of DRAM only.
 func emptyStack(b *testing.B, capacity int64) (*store.Store, ledger.Owner) {
 	s := store.New(store.Options{Hot: emptyDRAM(b, capacity)})
-	return s, s.NewOwner()
+	return s, s.Leases.NewOwner()
 }
 
 func emptyDRAM(b *testing.B, capacity int64) *cpu.Tier {
@@ -49,7 +49,7 @@ func BenchmarkMatch1000(b *testing.B) {
 	c := tiertest.Chain(1, 1000)
 	b.ReportAllocs()
 	for b.Loop() {
-		if m, err := s.Match(b.Context(), c, tier.All); err != nil || m.Chunks != 1000 {
+		if m, err := s.Lookups.Match(b.Context(), c, tier.All); err != nil || m.Chunks != 1000 {
 			b.Fatal(m, err)
 		}
 	}
@@ -62,15 +62,15 @@ func BenchmarkLease1000(b *testing.B) {
 	refs := make([]tier.Ref, 1000)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := s.Match(b.Context(), c, tier.All); err != nil {
+		if _, err := s.Lookups.Match(b.Context(), c, tier.All); err != nil {
 			b.Fatal(err)
 		}
-		n, err := s.Hold(o, ledger.Lease, c, 0, 1000, refs)
+		n, err := s.Leases.Hold(o, ledger.Lease, c, 0, 1000, refs)
 		if n != 1000 || err != nil {
 			b.Fatal(n, err)
 		}
-		s.Touch(c, 0, n)
-		s.Release(o, ledger.Lease, refs[:n])
+		s.Leases.Touch(c, 0, n)
+		s.Leases.Release(o, ledger.Lease, refs[:n])
 	}
 }
 
@@ -79,7 +79,7 @@ func BenchmarkHoldSingles(b *testing.B) {
 	const n = 8191
 	hot := &forgetful{Hot: emptyDRAM(b, 64<<20)}
 	st := store.New(store.Options{Hot: hot})
-	o, c := st.NewOwner(), tiertest.Chain(1, n)
+	o, c := st.Leases.NewOwner(), tiertest.Chain(1, n)
 	storeAll(b, st, o, c, 0, n)
 	c.Alone = true
 	hold := func(b *testing.B, want int) {
@@ -88,8 +88,8 @@ func BenchmarkHoldSingles(b *testing.B) {
 		for b.Loop() {
 			var s store.Singles
 			held = 0
-			st.HoldSingles(&s, o, c, 0, tier.All, func(int) { held++ })
-			st.EndSingles(&s)
+			st.Leases.HoldSingles(&s, o, c, 0, tier.All, func(int) { held++ })
+			st.Leases.EndSingles(&s)
 		}
 		if held != want {
 			b.Fatal(held)
@@ -113,7 +113,7 @@ func BenchmarkStoreEach(b *testing.B) {
 				b.StartTimer()
 				var grants [1]store.Grant
 				for i := range n {
-					if _, err := s.Reserve(b.Context(), store.Reservation{Owner: o}, c, i, []uint32{1}, grants[:]); err != nil {
+					if _, err := s.Filler.Reserve(b.Context(), store.Reservation{Owner: o}, c, i, []uint32{1}, grants[:]); err != nil {
 						b.Fatal(err)
 					}
 					grants[0].Ref.Block.SealSum(1)
@@ -158,7 +158,7 @@ func BenchmarkMatchFamily(b *testing.B) {
 		}
 		b.Run("flat/"+name, func(b *testing.B) {
 			for b.Loop() {
-				if m, err := s.Match(b.Context(), &f.Chains[0][0], tier.All); err != nil || m.Chunks != chunks {
+				if m, err := s.Lookups.Match(b.Context(), &f.Chains[0][0], tier.All); err != nil || m.Chunks != chunks {
 					b.Fatal(m, err)
 				}
 			}
@@ -166,7 +166,7 @@ func BenchmarkMatchFamily(b *testing.B) {
 		b.Run("groups/"+name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := s.MatchFamily(b.Context(), f, tier.All, 16*chunks, nil); err != nil {
+				if _, err := s.Lookups.MatchFamily(b.Context(), f, tier.All, 16*chunks, nil); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -179,7 +179,7 @@ func storeAll(b *testing.B, s *store.Store, o ledger.Owner, c *key.Chain, from, 
 	b.Helper()
 	n := to - from
 	grants := make([]store.Grant, n)
-	if _, err := s.Reserve(b.Context(), store.Reservation{Owner: o}, c, from, slices.Repeat([]uint32{4096}, n), grants); err != nil {
+	if _, err := s.Filler.Reserve(b.Context(), store.Reservation{Owner: o}, c, from, slices.Repeat([]uint32{4096}, n), grants); err != nil {
 		b.Fatal(err)
 	}
 	refs := make([]tier.Ref, n)

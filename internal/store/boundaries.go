@@ -15,7 +15,7 @@ import (
 type Reached struct{ Usable, Run int }
 
 // Reached is that now.
-func (l *lookups) Reached(ctx context.Context, f *Family) (Reached, error) {
+func (l *Lookups) Reached(ctx context.Context, f *Family) (Reached, error) {
 	m, err := l.MatchFamily(ctx, f, tier.All, f.whole(), nil)
 	return Reached{m.Tokens, m.Run}, err
 }
@@ -24,7 +24,7 @@ func (l *lookups) Reached(ctx context.Context, f *Family) (Reached, error) {
 // those that the end of the prompt and its junction need (see index.EachBoundary); of a
 // full group all but a last chunk that is shorter, as no usable length has it and no longer prompt goes on from it. Where all
 // are it has nil. The family skips nothing.
-func (l *lookups) Wanted(f *Family, at Reached) [][]bool {
+func (l *Lookups) Wanted(f *Family, at Reached) [][]bool {
 	n := f.whole()
 	wanted, done := make([][]bool, len(f.Groups)), make([]int, len(f.Groups))
 	for g, group := range f.Groups {
@@ -52,7 +52,7 @@ func (l *lookups) Wanted(f *Family, at Reached) [][]bool {
 // declare makes a usable length of a prompt known, or one that is about to be, in each
 // rank: what only such lengths need goes before anything else where none of these is
 // usable any more.
-func (l *lookups) declare(f *Family, n int) {
+func (l *Lookups) declare(f *Family, n int) {
 	if !f.isMixed() || f.Groups.OnlyStates() {
 		return
 	}
@@ -110,7 +110,7 @@ func (x *tierIndex) declare(ends, needs []key.Key) {
 
 // revive keeps the end of what the full groups have, of which no more is usable, from
 // going first: a prompt parts there, perhaps, and its own windows make it usable.
-func (l *lookups) revive(k key.Key) {
+func (l *Lookups) revive(k key.Key) {
 	for _, to := range l.levels.all {
 		if to.Bounded != nil {
 			ledger.Revive(to.Bounded.Ledger(), k)

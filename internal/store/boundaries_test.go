@@ -97,7 +97,7 @@ func (f *forest) declareOne(p *store.Family, n, rank int) {
 func (f *forest) step() {
 	p := f.prompt()
 	total := p.Chains[0][0].Len() * f.groups[0].Chunk
-	m, err := f.MatchFamily(f.t.Context(), p, tier.All, total, nil)
+	m, err := f.Lookups.MatchFamily(f.t.Context(), p, tier.All, total, nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func (f *forest) step() {
 	c := &p.Chains[g][f.rng.IntN(f.ranks)]
 	switch f.rng.IntN(6) {
 	case 0:
-		if _, err := f.Delete(f.t.Context(), []key.Key{c.Key(f.rng.IntN(c.Len()))}); err != nil {
+		if _, err := f.Remover.Delete(f.t.Context(), []key.Key{c.Key(f.rng.IntN(c.Len()))}); err != nil {
 			f.t.Fatal(err)
 		}
 	case 1: // dropped from DRAM, and perhaps there below
@@ -118,7 +118,7 @@ func (f *forest) step() {
 		if err := f.hot.Delete(f.t.Context(), []key.Key{c.Key(i)}); err != nil {
 			f.t.Fatal(err)
 		}
-		_, _ = f.Hold(0, 0, c, i, i+1, make([]tier.Ref, 1)) // the index is told
+		_, _ = f.Leases.Hold(0, 0, c, i, i+1, make([]tier.Ref, 1)) // the index is told
 	default:
 		f.store(p, m)
 	}
@@ -157,11 +157,11 @@ func (f *forest) look(p *store.Family, total int) {
 
 // store stores what the groups want of a prompt, in all ranks or all but one.
 func (f *forest) store(p *store.Family, m store.FamilyMatch) {
-	at, err := f.Reached(f.t.Context(), p)
+	at, err := f.Lookups.Reached(f.t.Context(), p)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	wanted := f.Wanted(p, at)
+	wanted := f.Lookups.Wanted(p, at)
 	grid := f.groups.Grid()
 	total := p.Chains[0][0].Len() * f.groups[0].Chunk / grid * grid
 	index.EachBoundary(m.Tokens, m.Run, total, func(end int) { f.declare(p, end) })
@@ -235,18 +235,18 @@ func TestProbeDeclaresNothing(t *testing.T) {
 	for g := range f.Chains {
 		r.storeMissing(&f.Chains[g][0], 0, 8)
 	}
-	before := r.Stats().Boundaries
-	m, err := r.ProbeFamily(t.Context(), f, tier.All, 64, nil)
+	before := r.Operator.Stats().Boundaries
+	m, err := r.Lookups.ProbeFamily(t.Context(), f, tier.All, 64, nil)
 	if err != nil || m.Tokens != 64 {
 		t.Fatalf("%d tokens, %v", m.Tokens, err)
 	}
-	if got := r.Stats().Boundaries; got != before {
+	if got := r.Operator.Stats().Boundaries; got != before {
 		t.Errorf("after a look: %+v, before %+v", got, before)
 	}
-	if _, err := r.MatchFamily(t.Context(), f, tier.All, 64, nil); err != nil {
+	if _, err := r.Lookups.MatchFamily(t.Context(), f, tier.All, 64, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.Stats().Boundaries; got == before {
+	if got := r.Operator.Stats().Boundaries; got == before {
 		t.Errorf("after a match: %+v", got)
 	}
 }

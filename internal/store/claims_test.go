@@ -104,7 +104,7 @@ func (l *liars) read(c *key.Chain) {
 
 func (l *liars) delete(c *key.Chain) {
 	i := l.rnd.IntN(c.Len())
-	if _, err := l.Delete(l.t.Context(), tiertest.Keys(c, i, i+1)); err != nil {
+	if _, err := l.Remover.Delete(l.t.Context(), tiertest.Keys(c, i, i+1)); err != nil {
 		l.t.Fatal(err)
 	}
 	delete(l.stored, c.Key(i))
@@ -130,7 +130,7 @@ func TestClaims(t *testing.T) {
 				}
 			}
 			l.flush()
-			if l.Store.Stats().Inconsistent == 0 {
+			if l.Store.Operator.Stats().Inconsistent == 0 {
 				t.Error("no contradiction is counted")
 			}
 		})

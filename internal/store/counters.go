@@ -37,7 +37,7 @@ type Stats struct {
 }
 
 // Stats returns a snapshot; the parts are each consistent in themselves.
-func (s *operator) Stats() Stats {
+func (s *Operator) Stats() Stats {
 	down := s.writers.Count.CorruptDown.Load() // before corrupt, which it is a part of
 	st := Stats{
 		Tiers:        make(map[tier.Place]tier.Stats),

@@ -22,7 +22,7 @@ import (
 const deleteBatch = 4096
 
 // remover deletes chunks, in every tier, and on the way between them.
-type remover struct {
+type Remover struct {
 	levels     *levels
 	index      *tierIndex
 	promotions *promotions
@@ -74,12 +74,12 @@ func (d *deletion) list(x *tierIndex) []key.Key {
 // no lookup finds a chunk that was stored before the call, not even for a moment;
 // chunks that others store meanwhile may go too. After an error, also that of ctx, some
 // of it may still be there, in the tiers that it names.
-func (s *remover) Delete(ctx context.Context, ks []key.Key) (int, error) {
+func (s *Remover) Delete(ctx context.Context, ks []key.Key) (int, error) {
 	return s.deleteFrom(ctx, tier.All, ks)
 }
 
 // deleteFrom is Delete in some tiers.
-func (s *remover) deleteFrom(ctx context.Context, from tier.Set, ks []key.Key) (int, error) {
+func (s *Remover) deleteFrom(ctx context.Context, from tier.Set, ks []key.Key) (int, error) {
 	d := deletionOf(from, ks)
 	defer s.promotions.refuse(d)()
 	known := s.known(ctx, ks)
@@ -89,7 +89,7 @@ func (s *remover) deleteFrom(ctx context.Context, from tier.Set, ks []key.Key) (
 // delete makes a deletion of which nothing can be promoted: first the chunks that
 // could be written go, then those being written, and then those that were. A chunk
 // in transit goes back to DRAM where that keeps its chunks.
-func (s *remover) delete(ctx context.Context, d *deletion) error {
+func (s *Remover) delete(ctx context.Context, d *deletion) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
@@ -126,7 +126,7 @@ func (s *remover) delete(ctx context.Context, d *deletion) error {
 
 // keep has the chunks in transit to the tier, which are about to be deleted there,
 // back in DRAM. They are to be written anew once the result is called.
-func (s *remover) keep(w *writeback.Writer, d *deletion) (rewrite func()) {
+func (s *Remover) keep(w *writeback.Writer, d *deletion) (rewrite func()) {
 	rs := slices.DeleteFunc(w.InTransit(d), func(r tier.Record) bool { return !s.writers.Readmit(r.Key) })
 	return func() {
 		for _, r := range rs {
@@ -136,7 +136,7 @@ func (s *remover) keep(w *writeback.Writer, d *deletion) (rewrite func()) {
 }
 
 // known counts the keys that are in some tier.
-func (s *remover) known(ctx context.Context, ks []key.Key) (n int) {
+func (s *Remover) known(ctx context.Context, ks []key.Key) (n int) {
 	for part := range slices.Chunk(ks, indexBatch) {
 		n += s.index.count(part)
 		if ctx.Err() != nil {
@@ -147,7 +147,7 @@ func (s *remover) known(ctx context.Context, ks []key.Key) (n int) {
 }
 
 // deleteIn forgets the keys in one tier, as long as ctx lasts.
-func (s *remover) deleteIn(ctx context.Context, p tier.Place, ks []key.Key) error {
+func (s *Remover) deleteIn(ctx context.Context, p tier.Place, ks []key.Key) error {
 	for part := range slices.Chunk(ks, deleteBatch) {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("delete in %s: %w", p, err)
@@ -159,7 +159,7 @@ func (s *remover) deleteIn(ctx context.Context, p tier.Place, ks []key.Key) erro
 	return nil
 }
 
-func (s *remover) deletePart(ctx context.Context, p tier.Place, ks []key.Key) error {
+func (s *Remover) deletePart(ctx context.Context, p tier.Place, ks []key.Key) error {
 	if there := s.maybeIn(p, ks); len(there) > 0 {
 		if err := s.levels.at[p].Tier.Tier.Delete(ctx, there); err != nil {
 			return fmt.Errorf("delete in %s: %w", p, err)
@@ -173,7 +173,7 @@ func (s *remover) deletePart(ctx context.Context, p tier.Place, ks []key.Key) er
 
 // deleteLeft forgets what the index does not know of a space that is deleted,
 // because its write was given up before it ended, or its deletion is under way.
-func (s *remover) deleteLeft(ctx context.Context, l *level, d *deletion) error {
+func (s *Remover) deleteLeft(ctx context.Context, l *level, d *deletion) error {
 	if !d.whole || l.Unsettled == nil {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (s *remover) deleteLeft(ctx context.Context, l *level, d *deletion) error {
 
 // maybeIn is the keys that a tier has to be asked to delete: it may be in
 // trouble, or far away, so that it is not asked without need.
-func (s *remover) maybeIn(p tier.Place, ks []key.Key) []key.Key {
+func (s *Remover) maybeIn(p tier.Place, ks []key.Key) []key.Key {
 	l := s.levels.at[p]
 	var absent func(key.Key) bool
 	switch {
@@ -203,21 +203,21 @@ func (s *remover) maybeIn(p tier.Place, ks []key.Key) []key.Key {
 // Forgetting is a deletion that has begun: no lookup finds what it names, although
 // the tiers still have it. Call End once, after Delete.
 type Forgetting struct {
-	remover *remover
+	remover *Remover
 	d       *deletion
 	end     func()
 	known   int
 }
 
 // Forget begins to delete the keys. It waits for no tier.
-func (s *remover) Forget(ctx context.Context, ks []key.Key) *Forgetting {
+func (s *Remover) Forget(ctx context.Context, ks []key.Key) *Forgetting {
 	known := s.known(ctx, ks)
 	d := deletionOf(tier.All, ks)
 	return &Forgetting{s, d, s.promotions.refuse(d), known}
 }
 
 // ForgetSpace begins to delete all of a space.
-func (s *remover) ForgetSpace(id key.SpaceID) *Forgetting {
+func (s *Remover) ForgetSpace(id key.SpaceID) *Forgetting {
 	d := &deletion{from: tier.All, whole: true, space: id}
 	return &Forgetting{s, d, s.promotions.refuse(d), 0}
 }
@@ -283,7 +283,7 @@ func (f fence) before(ks []key.Key, p tier.Place) int {
 // that is gone is not found again, nor after a power failure. A dry one only counts;
 // a chunk that is known here and in the shared tier counts twice then. While what an earlier process left on disk is
 // not all known it is ErrOff.
-func (s *remover) Purge(ctx context.Context, id key.SpaceID, after string, dry bool) (p tier.Purged, err error) {
+func (s *Remover) Purge(ctx context.Context, id key.SpaceID, after string, dry bool) (p tier.Purged, err error) {
 	if after == "" {
 		if p.Known, err = s.purgeKnown(ctx, id, dry); err != nil {
 			err = fmt.Errorf("purge: %w", err)
@@ -302,7 +302,7 @@ func (s *remover) Purge(ctx context.Context, id key.SpaceID, after string, dry b
 }
 
 // purgeKnown is Purge for what the index knows.
-func (s *remover) purgeKnown(ctx context.Context, id key.SpaceID, dry bool) (uint64, error) {
+func (s *Remover) purgeKnown(ctx context.Context, id key.SpaceID, dry bool) (uint64, error) {
 	if err := s.levels.scanned(tier.All); err != nil {
 		return 0, err
 	}
@@ -318,7 +318,7 @@ func (s *remover) purgeKnown(ctx context.Context, id key.SpaceID, dry bool) (uin
 }
 
 // DeleteSpace is a purge in one call. It returns how many chunks there were.
-func (s *remover) DeleteSpace(ctx context.Context, id key.SpaceID) (n int, err error) {
+func (s *Remover) DeleteSpace(ctx context.Context, id key.SpaceID) (n int, err error) {
 	for next := ""; ; {
 		p, err := s.Purge(ctx, id, next, false)
 		n += int(p.Known + p.Found)
@@ -332,7 +332,7 @@ func (s *remover) DeleteSpace(ctx context.Context, id key.SpaceID) (n int, err e
 // returns how many chunks that was. No tier means those of this machine: a
 // remote one is shared with others, and must be named. A chunk cleared below
 // stays in DRAM if it is there, and is not written again.
-func (s *remover) Clear(ctx context.Context, from tier.Set) (int, error) {
+func (s *Remover) Clear(ctx context.Context, from tier.Set) (int, error) {
 	for p := tier.CPU; p < tier.Places; p++ {
 		if from.Has(p) && s.levels.at[p] == nil {
 			return 0, fmt.Errorf("clear: %w", notThere("there is no "+p.String()+" tier"))
@@ -393,7 +393,7 @@ func (c *cleared) reset(times uint64) {
 // it, and that are not written to it again: those that are in DRAM only, and those
 // that a tier without bounds, which evicts nothing, is not known to have. It costs
 // nothing unless there may be some; then it holds the index as Known does.
-func (s *remover) Cleared() (v writeback.Volume) {
+func (s *Remover) Cleared() (v writeback.Volume) {
 	from, times := s.cleared.read()
 	if from == 0 {
 		return v
@@ -418,7 +418,7 @@ func (s *remover) Cleared() (v writeback.Volume) {
 
 // isCleared reports whether k is in DRAM only, though it was written, or not in
 // one of the tiers kept, and how large it is.
-func (s *remover) isCleared(k key.Key, kept tier.Set) (size uint32, is bool) {
+func (s *Remover) isCleared(k key.Key, kept tier.Set) (size uint32, is bool) {
 	at := s.index.Where(k)
 	e, st := s.levels.hot.Ledger().Find(k)
 	switch {
@@ -433,7 +433,7 @@ func (s *remover) isCleared(k key.Key, kept tier.Set) (size uint32, is bool) {
 }
 
 // clear makes a deletion of a space, and returns how many chunks of it were known.
-func (s *remover) clear(ctx context.Context, d *deletion) (int, error) {
+func (s *Remover) clear(ctx context.Context, d *deletion) (int, error) {
 	defer s.promotions.refuse(d)()
 	n := len(d.list(s.index))
 	return n, s.delete(ctx, d)

@@ -38,7 +38,7 @@ func TestDeleteEndsWithContext(t *testing.T) {
 	const parts = 5
 	for left := range parts + 2 {
 		ctx := &lapsing{Context: t.Context(), left: left}
-		n, err := r.Delete(ctx, ks)
+		n, err := r.Remover.Delete(ctx, ks)
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("its context ended at look %d: %v", left+1, err)
 		}
@@ -50,7 +50,7 @@ func TestDeleteEndsWithContext(t *testing.T) {
 		}
 		r.wantIn(c, 4, 0)
 	}
-	if n, err := r.Delete(t.Context(), ks); n != 1 || err != nil {
+	if n, err := r.Remover.Delete(t.Context(), ks); n != 1 || err != nil {
 		t.Errorf("%d were known, %v; want 1", n, err)
 	}
 	r.wantIn(c, 0, 0)
@@ -88,7 +88,7 @@ func TestDeleteOfWhatIsStoredMeanwhile(t *testing.T) {
 				t.Errorf("in the middle of its deletion a chunk is in %b", where)
 			}
 		}
-		if n, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 2)); n != 2 || err != nil || hot.do != nil {
+		if n, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 0, 2)); n != 2 || err != nil || hot.do != nil {
 			t.Fatalf("%d were known, %v", n, err)
 		}
 		r.flush()

@@ -19,10 +19,10 @@ import (
 // distrust has a space be distrusted, which nothing keeps here.
 func (r *rig) distrust(id key.SpaceID) {
 	r.t.Helper()
-	if first, err := r.Distrusted().Add(id, stale.Distrust{}); !first || !errors.Is(err, stale.ErrNotKept) {
+	if first, err := r.Operator.Distrusted().Add(id, stale.Distrust{}); !first || !errors.Is(err, stale.ErrNotKept) {
 		r.t.Fatalf("%t, %v", first, err)
 	}
-	if err := r.Announce(r.t.Context(), id); err != nil {
+	if err := r.Operator.Announce(r.t.Context(), id); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -45,12 +45,12 @@ func TestDistrustedIsNoWork(t *testing.T) {
 		}
 		r.distrust(c.Space)
 		stored := make([]bool, 1)
-		r.Commit(c, 4, fill(c, 4, filling), 0, stored)
+		r.Filler.Commit(c, 4, fill(c, 4, filling), 0, stored)
 		if stored[0] {
 			t.Error("what was filled before is stored after")
 		}
 		for _, force := range []bool{false, true} {
-			n, err := r.Reserve(t.Context(), store.Reservation{Owner: ledger.Daemon, Force: force}, c, 5, repeat(size, 1), make([]store.Grant, 1))
+			n, err := r.Filler.Reserve(t.Context(), store.Reservation{Owner: ledger.Daemon, Force: force}, c, 5, repeat(size, 1), make([]store.Grant, 1))
 			if n != 0 || !errors.Is(err, store.ErrNotAdmitted) {
 				t.Errorf("force %t: room for %d, %v", force, n, err)
 			}
@@ -61,16 +61,16 @@ func TestDistrustedIsNoWork(t *testing.T) {
 		if err := r.load(c, 0); !errors.Is(err, tier.ErrNotFound) {
 			t.Errorf("a load: %v", err)
 		}
-		if n, _, err := r.Warm(t.Context(), store.Requester{Owner: ledger.Daemon}, c, 0, tier.All); n != 0 || !errors.Is(err, tier.ErrNotFound) {
+		if n, _, err := r.Loader.Warm(t.Context(), store.Requester{Owner: ledger.Daemon}, c, 0, tier.All); n != 0 || !errors.Is(err, tier.ErrNotFound) {
 			t.Errorf("warming: %d bytes, %v", n, err)
 		}
-		if scan, err := r.ScanRemote(c, 0, tier.All); scan != nil || err != nil {
+		if scan, err := r.Lookups.ScanRemote(c, 0, tier.All); scan != nil || err != nil {
 			t.Errorf("the bucket is asked: %v, %v", scan, err)
 		}
 		if n := calls.Load() - before; n != 0 {
 			t.Errorf("tiers had %d calls for it", n)
 		}
-		if was, err := r.Distrusted().Trust(c.Space); !was || cmp.Or(err, r.Announce(t.Context(), c.Space)) != nil {
+		if was, err := r.Operator.Distrusted().Trust(c.Space); !was || cmp.Or(err, r.Operator.Announce(t.Context(), c.Space)) != nil {
 			t.Errorf("%t, %v", was, err)
 		}
 		r.wantIn(c, 0, 4)

@@ -57,10 +57,10 @@ func fold(t *testing.T, changes []index.Change) map[key.Key]tier.Set {
 // of which a snapshot has nothing.
 func (r *rig) checkEvents() {
 	r.t.Helper()
-	distrusted := func(c index.Change) bool { return r.Distrusted().Has(c.Key.Space) }
+	distrusted := func(c index.Change) bool { return r.Operator.Distrusted().Has(c.Key.Space) }
 	at := fold(r.t, slices.DeleteFunc(r.told(), distrusted))
 	for k := range r.seen {
-		if r.Distrusted().Has(k.Space) {
+		if r.Operator.Distrusted().Has(k.Space) {
 			continue
 		}
 		if got := at[k]; got != r.Where(k) {
@@ -68,7 +68,7 @@ func (r *rig) checkEvents() {
 		}
 	}
 	now := make(map[key.Key]tier.Set)
-	err := r.Contents(context.Background(), func(list []index.Change) error {
+	err := r.Operator.Contents(context.Background(), func(list []index.Change) error {
 		for _, c := range list {
 			now[c.Key] |= tier.Of(tier.Place(c.Place))
 		}
@@ -79,7 +79,7 @@ func (r *rig) checkEvents() {
 	}
 	for k := range r.seen {
 		want := r.Where(k)
-		if r.Distrusted().Has(k.Space) {
+		if r.Operator.Distrusted().Has(k.Space) {
 			want = 0
 		}
 		if now[k] != want {
@@ -141,7 +141,7 @@ func TestContentsInOrder(t *testing.T) {
 	}
 	r.flush()
 	told := make(map[key.Key]tier.Set)
-	err := r.Contents(t.Context(), func(list []index.Change) error {
+	err := r.Operator.Contents(t.Context(), func(list []index.Change) error {
 		for _, c := range list {
 			parent, is := want[c.Key]
 			above := key.Key{Space: c.Key.Space, Hash: parent}
@@ -162,7 +162,7 @@ func TestContentsInOrder(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := r.Contents(gone, func([]index.Change) error { return nil }); err == nil {
+	if err := r.Operator.Contents(gone, func([]index.Change) error { return nil }); err == nil {
 		t.Error("it goes on though nobody waits for it")
 	}
 }

@@ -44,7 +44,7 @@ type FamilyMatch struct {
 // are in lost count as missing. Memory only, but that the full groups are asked for
 // as Match does it while a tier is still being scanned. The length is one that a client
 // wants: its needs are kept before those of no such length.
-func (l *lookups) MatchFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (FamilyMatch, error) {
+func (l *Lookups) MatchFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (FamilyMatch, error) {
 	m, err := l.ProbeFamily(ctx, f, search, most, lost)
 	if err == nil {
 		l.learn(f, &m)
@@ -53,7 +53,7 @@ func (l *lookups) MatchFamily(ctx context.Context, f *Family, search tier.Set, m
 }
 
 // ProbeFamily is MatchFamily for a length that is only looked at.
-func (l *lookups) ProbeFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (FamilyMatch, error) {
+func (l *Lookups) ProbeFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (FamilyMatch, error) {
 	s := familySearches.Get().(*familySearch)
 	defer s.give()
 	s.start(ctx, l, f, search, lost)
@@ -77,7 +77,7 @@ func (l *lookups) ProbeFamily(ctx context.Context, f *Family, search tier.Set, m
 
 // Lengths are the lengths at which what MatchFamily has matched is usable, the longest
 // first: Tokens, and then no more than limit of them in all.
-func (l *lookups) Lengths(ctx context.Context, f *Family, search tier.Set, m *FamilyMatch, limit int) ([]int, error) {
+func (l *Lookups) Lengths(ctx context.Context, f *Family, search tier.Set, m *FamilyMatch, limit int) ([]int, error) {
 	s := familySearches.Get().(*familySearch)
 	defer s.give()
 	s.start(ctx, l, f, search, nil)
@@ -91,7 +91,7 @@ func (l *lookups) Lengths(ctx context.Context, f *Family, search tier.Set, m *Fa
 // familySearch is what one MatchFamily needs.
 type familySearch struct {
 	ctx     context.Context
-	lookups *lookups
+	lookups *Lookups
 	family  *Family
 	lost    map[Piece]struct{}
 	mask    tier.Set                // the tiers that count
@@ -107,7 +107,7 @@ type familySearch struct {
 
 var familySearches = sync.Pool{New: func() any { return new(familySearch) }}
 
-func (s *familySearch) start(ctx context.Context, l *lookups, f *Family, search tier.Set, lost map[Piece]struct{}) {
+func (s *familySearch) start(ctx context.Context, l *Lookups, f *Family, search tier.Set, lost map[Piece]struct{}) {
 	s.ctx, s.lookups, s.family, s.lost = ctx, l, f, lost
 	s.mask = search &^ l.levels.off()
 	for set := range s.near {
@@ -307,7 +307,7 @@ func (s *familySearch) lose(g, from, to int) {
 }
 
 // learn tells the tiers of the length that was found.
-func (l *lookups) learn(f *Family, m *FamilyMatch) {
+func (l *Lookups) learn(f *Family, m *FamilyMatch) {
 	if m.Tokens > f.Skip {
 		l.declare(f, m.Tokens)
 	}

@@ -120,7 +120,7 @@ func playFamily(t *testing.T, f *store.Family) {
 		to := from + 1 + rng.IntN(c.Len()-from)
 		switch keys := tiertest.Keys(c, from, to); rng.IntN(8) {
 		case 0:
-			if _, err := r.Delete(t.Context(), keys[len(keys)-1:]); err != nil {
+			if _, err := r.Remover.Delete(t.Context(), keys[len(keys)-1:]); err != nil {
 				t.Fatal(err)
 			}
 		case 1: // only below
@@ -128,7 +128,7 @@ func playFamily(t *testing.T, f *store.Family) {
 			if err := r.hot.Delete(t.Context(), keys[len(keys)-1:]); err != nil {
 				t.Fatal(err)
 			}
-			_, _ = r.Hold(0, 0, c, to-1, to, make([]tier.Ref, 1)) // the index is told
+			_, _ = r.Leases.Hold(0, 0, c, to-1, to, make([]tier.Ref, 1)) // the index is told
 		default:
 			r.storeMissing(c, from, to)
 		}
@@ -161,7 +161,7 @@ func (r *rig) storeMissing(c *key.Chain, from, to int) {
 
 func (r *rig) checkFamily(f *store.Family, search tier.Set, most int, lost map[store.Piece]struct{}) store.FamilyMatch {
 	r.t.Helper()
-	m, err := r.MatchFamily(r.t.Context(), f, search, most, lost)
+	m, err := r.Lookups.MatchFamily(r.t.Context(), f, search, most, lost)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -21,12 +21,12 @@ import (
 )
 
 // filler takes chunks from clients.
-type filler struct {
+type Filler struct {
 	levels     *levels
 	index      *tierIndex
-	lookups    *lookups
-	planning   *planning
-	remover    *remover
+	lookups    *Lookups
+	planning   *Planning
+	remover    *Remover
 	writers    *writeback.Writers
 	ages       *stale.Book
 	distrusted *stale.Distrusted
@@ -73,7 +73,7 @@ type Reservation struct {
 //
 // Where a policy plans it ends with ErrNotAdmitted at the first chunk that no
 // tier wants to have.
-func (s *filler) Reserve(ctx context.Context, want Reservation, c *key.Chain, from int, sizes []uint32, grants []Grant) (int, error) {
+func (s *Filler) Reserve(ctx context.Context, want Reservation, c *key.Chain, from int, sizes []uint32, grants []Grant) (int, error) {
 	if want.Wait {
 		if err := s.awaitWriter(ctx, want.Try); err != nil {
 			return 0, err
@@ -106,7 +106,7 @@ func (s *filler) Reserve(ctx context.Context, want Reservation, c *key.Chain, fr
 // awaitWriter waits until the writer to the nearest tier below has caught up: what that
 // has, the others can still get from it. A try also ends while a tier is being scanned,
 // which is asked for what is granted.
-func (s *filler) awaitWriter(ctx context.Context, try bool) error {
+func (s *Filler) awaitWriter(ctx context.Context, try bool) error {
 	if len(s.levels.below) == 0 {
 		return nil
 	}
@@ -125,13 +125,13 @@ func (s *filler) awaitWriter(ctx context.Context, try bool) error {
 
 // writesVictims reports whether what DRAM evicts of a space is mostly to be written
 // first.
-func (s *filler) writesVictims(id key.SpaceID) bool {
+func (s *Filler) writesVictims(id key.SpaceID) bool {
 	w := s.writers.Nearest(id)
 	return w != nil && w.Holds()
 }
 
 // locateEach is locate that also looks at each chunk behind those that are known.
-func (s *filler) locateEach(ctx context.Context, c *key.Chain, from int, at []uint8) {
+func (s *Filler) locateEach(ctx context.Context, c *key.Chain, from int, at []uint8) {
 	s.index.matchEach(c, s.lookups.locate(c, from, at), len(at), at)
 }
 
@@ -146,7 +146,7 @@ func roomOf(sizes []uint32, at []uint8) (n int64) {
 }
 
 // reserve is Reserve for chunks of which at says where they are.
-func (s *filler) reserve(ctx context.Context, want Reservation, c *key.Chain, from int, sizes []uint32, at []uint8, grants []Grant) (int, error) {
+func (s *Filler) reserve(ctx context.Context, want Reservation, c *key.Chain, from int, sizes []uint32, at []uint8, grants []Grant) (int, error) {
 	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Try: want.Try, Patient: want.Wait || want.Patient, Writing: s.writers.SetOut, Drop: s.writers.Demote}
 	for n, size := range sizes {
 		i := from + n
@@ -191,7 +191,7 @@ func statusOf(st ledger.State) GrantStatus {
 //
 // The chunks may become so old as maxAge says, 0 for any age; the shorter of that and the
 // bound of their space counts.
-func (s *filler) Commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Duration, stored []bool) {
+func (s *Filler) Commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Duration, stored []bool) {
 	distrusted := s.distrusted.Has(c.Space) // since it was reserved
 	for i, r := range refs {
 		if distrusted {
@@ -206,7 +206,7 @@ func (s *filler) Commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 }
 
 // commit is Commit for those of refs that are to be stored.
-func (s *filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Duration, stored []bool) {
+func (s *Filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Duration, stored []bool) {
 	sc := borrow(0)
 	defer sc.give()
 	to := from + len(refs)
@@ -254,13 +254,13 @@ func runOf(v []bool) int {
 }
 
 // Abort gives up reserved chunks; their keys are free again.
-func (s *filler) Abort(refs []tier.Ref) { s.levels.hot.Abort(refs) }
+func (s *Filler) Abort(refs []tier.Ref) { s.levels.hot.Abort(refs) }
 
 // reject takes grants back for chunks that some tier has after all. Only the
 // caller that fills a key can be sure of that: before, another client might have
 // stored it, and DRAM evicted it, since the tiers were asked. It returns how many of
 // the first grants are certain; an error says why there are fewer.
-func (s *filler) reject(ctx context.Context, wait bool, c *key.Chain, from int, grants []Grant) (int, error) {
+func (s *Filler) reject(ctx context.Context, wait bool, c *key.Chain, from int, grants []Grant) (int, error) {
 	if !slices.ContainsFunc(grants, isGranted) {
 		return len(grants), nil
 	}
@@ -295,13 +295,13 @@ func (s *filler) reject(ctx context.Context, wait bool, c *key.Chain, from int, 
 func isGranted(g Grant) bool { return g.Status == Granted }
 
 // exists takes one grant back.
-func (s *filler) exists(g *Grant) {
+func (s *Filler) exists(g *Grant) {
 	s.levels.hot.Abort([]tier.Ref{g.Ref})
 	*g = Grant{Status: Exists}
 }
 
 // reveal has the index follow tiers that were ahead of it.
-func (s *filler) reveal(r tier.Record) {
+func (s *Filler) reveal(r tier.Record) {
 	for _, l := range s.levels.below {
 		if l.Has(r.Key) && !s.index.Where(r.Key).Has(l.Place) {
 			s.index.Insert(l.Place, []tier.Record{r})
@@ -310,7 +310,7 @@ func (s *filler) reveal(r tier.Record) {
 }
 
 // storedUnasked remembers a chunk that was stored while a tier could not be asked.
-func (s *filler) storedUnasked(k key.Key, sum uint64) {
+func (s *Filler) storedUnasked(k key.Key, sum uint64) {
 	for _, l := range s.levels.below {
 		if l.scan.unknown.Load() {
 			l.scan.untold.add(k, sum)
@@ -321,7 +321,7 @@ func (s *filler) storedUnasked(k key.Key, sum uint64) {
 // rejectUnscanned asks a tier that is still being scanned for its chunks. What
 // it does not say in time is not granted: the old bytes would come back once
 // the new ones have left DRAM. A tier that fails has nothing; see untold.
-func (s *filler) rejectUnscanned(ctx context.Context, of *level, wait bool, c *key.Chain, from int, grants []Grant) (int, error) {
+func (s *Filler) rejectUnscanned(ctx context.Context, of *level, wait bool, c *key.Chain, from int, grants []Grant) (int, error) {
 	if !wait {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, askFor)
@@ -391,7 +391,7 @@ func (u *untold) reset() {
 
 // dropOutlived deletes in a tier what a scan has brought and was stored anew
 // since, while the tier could not be asked.
-func (r *recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Record) {
+func (r *Recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Record) {
 	var ks []key.Key
 	for i := range recs {
 		k := recs[i].Key
@@ -414,7 +414,7 @@ func (r *recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Recor
 // use, stands for them. Abort gives the room back.
 //
 // It evicts chunks where it must, and with wait it waits for room until ctx ends.
-func (s *filler) Open(ctx context.Context, o ledger.Owner, k key.Key, n int, wait bool) (tier.Ref, error) {
+func (s *Filler) Open(ctx context.Context, o ledger.Owner, k key.Key, n int, wait bool) (tier.Ref, error) {
 	ref, st, err := s.levels.hot.Reserve(ctx, tier.Fill{
 		Record: tier.Record{Key: k, Tokens: 1, Size: uint32(n)},
 		Owner:  o, Class: ledger.Lease, Wait: wait, Writing: s.writers.SetOut, Drop: s.writers.Demote,
@@ -435,7 +435,7 @@ func (s *filler) Open(ctx context.Context, o ledger.Owner, k key.Key, n int, wai
 //
 // Two calls for one key must not overlap, nor one with a Delete of it: the
 // caller sees to that.
-func (s *filler) Replace(ctx context.Context, c *key.Chain, ref tier.Ref) error {
+func (s *Filler) Replace(ctx context.Context, c *key.Chain, ref tier.Ref) error {
 	k := c.Key(0)
 	var released <-chan struct{}
 	for {

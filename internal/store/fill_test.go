@@ -15,7 +15,7 @@ import (
 
 func TestReserveCommitHoldRelease(t *testing.T) {
 	r := newRig(t, options{lone: true})
-	o := r.NewOwner()
+	o := r.Leases.NewOwner()
 	c := tiertest.Chain(1, 4)
 	grants, err := r.reserve(o, c, 0, 4, size)
 	if err != nil {
@@ -27,7 +27,7 @@ func TestReserveCommitHoldRelease(t *testing.T) {
 		t.Errorf("a lookup found %+v; want 4 chunks, all in DRAM", m)
 	}
 	refs := make([]tier.Ref, 4)
-	if n, err := r.Hold(o, ledger.Lease, c, 0, 4, refs); n != 4 || err != nil {
+	if n, err := r.Leases.Hold(o, ledger.Lease, c, 0, 4, refs); n != 4 || err != nil {
 		t.Fatalf("held %d, error %v; want all 4", n, err)
 	}
 	if err := r.hot.Delete(t.Context(), tiertest.Keys(c, 1, 2)); err != nil {
@@ -38,13 +38,13 @@ func TestReserveCommitHoldRelease(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	r.Release(o, ledger.Lease, refs)
-	if n, err := r.Hold(o, ledger.Lease, c, 0, 4, refs); n != 1 || err != nil {
+	r.Leases.Release(o, ledger.Lease, refs)
+	if n, err := r.Leases.Hold(o, ledger.Lease, c, 0, 4, refs); n != 1 || err != nil {
 		t.Errorf("held %d, error %v; want only what lies before the deleted chunk", n, err)
 	}
-	r.Release(o, ledger.Lease, refs[:1])
+	r.Leases.Release(o, ledger.Lease, refs[:1])
 	r.wantIn(c, 1, 0) // the hold that stopped short has told the index
-	r.CloseOwner(o)
+	r.Leases.CloseOwner(o)
 }
 
 // Chunks that stand alone are found, stored and forgotten one by one, with or
@@ -58,7 +58,7 @@ func TestAlone(t *testing.T) {
 		return &key.Chain{Space: c.Space, Hashes: c.Hashes[from:to], Tokens: c.Tokens[from:to], Alone: true}
 	}
 	r.put(part(100, 300), 0, 200, 4*kib)
-	o := r.NewOwner()
+	o := r.Leases.NewOwner()
 	grants, err := r.reserve(o, c, 0, n, 4*kib)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestAlone(t *testing.T) {
 	}
 	commit(r.Store, c, 0, fill(c, 0, grants[:100]))
 	for _, g := range grants[300:] {
-		r.Abort([]tier.Ref{g.Ref})
+		r.Filler.Abort([]tier.Ref{g.Ref})
 	}
 	if m := r.match(c); m.Chunks != 300 {
 		t.Errorf("%d chunks match, want 300", m.Chunks)
@@ -80,7 +80,7 @@ func TestAlone(t *testing.T) {
 	if m := r.match(back); m.Chunks != 300 {
 		t.Errorf("%d chunks match in another order, want 300", m.Chunks)
 	}
-	if _, err := r.Delete(t.Context(), []key.Key{back.Key(0), back.Key(2)}); err != nil {
+	if _, err := r.Remover.Delete(t.Context(), []key.Key{back.Key(0), back.Key(2)}); err != nil {
 		t.Fatal(err)
 	}
 	if m := r.match(part(1, 300)); m.Chunks != 1 {
@@ -95,21 +95,21 @@ func TestAlone(t *testing.T) {
 	if m := r.match(stray); m.Chunks != 1 {
 		t.Error("a chunk of a prompt is not found by itself")
 	}
-	r.CloseOwner(o)
+	r.Leases.CloseOwner(o)
 }
 
 // To a policy that plans, each chunk that stands alone is a prompt.
 func TestAloneIsPlanned(t *testing.T) {
 	r := newRig(t, options{lone: true})
-	if err := r.SetPolicy(tier.CPU, "tenure"); err != nil {
+	if err := r.Operator.SetPolicy(tier.CPU, "tenure"); err != nil {
 		t.Fatal(err)
 	}
 	c := tiertest.Chain(1, 40)
 	c.Chained, c.Alone = false, true
 	for range 3 {
-		r.Observe(c, store.Prompt{})
+		r.Planning.Observe(c, store.Prompt{})
 	}
-	if n := r.Admit(c, 0, c.Len(), 4*kib); n != c.Len() {
+	if n := r.Planning.Admit(c, 0, c.Len(), 4*kib); n != c.Len() {
 		t.Errorf("%d of %d chunks are worth storing where there is room for all", n, c.Len())
 	}
 	r.put(c, 0, 40, 4*kib)
@@ -120,7 +120,7 @@ func TestAloneIsPlanned(t *testing.T) {
 
 func TestReserveSaysWhatIsThere(t *testing.T) {
 	r := newRig(t, options{lone: true})
-	one, two := r.NewOwner(), r.NewOwner()
+	one, two := r.Leases.NewOwner(), r.Leases.NewOwner()
 	c := tiertest.Chain(1, 3)
 	r.put(c, 0, 1, size)
 	mine, err := r.reserve(one, c, 1, 2, size)
@@ -135,7 +135,7 @@ func TestReserveSaysWhatIsThere(t *testing.T) {
 		}
 		for _, g := range grants {
 			if st = append(st, g.Status); g.Status == store.Granted {
-				r.Abort([]tier.Ref{g.Ref})
+				r.Filler.Abort([]tier.Ref{g.Ref})
 			} else if g.Ref.Valid() {
 				t.Errorf("status %d with a reference", g.Status)
 			}
@@ -145,12 +145,12 @@ func TestReserveSaysWhatIsThere(t *testing.T) {
 	if got, want := statuses(), []store.GrantStatus{store.Exists, store.Pending, store.Granted}; !slices.Equal(got, want) {
 		t.Errorf("got %v; want %v", got, want)
 	}
-	r.Abort([]tier.Ref{mine[0].Ref})
+	r.Filler.Abort([]tier.Ref{mine[0].Ref})
 	if got, want := statuses(), []store.GrantStatus{store.Exists, store.Granted, store.Granted}; !slices.Equal(got, want) {
 		t.Errorf("after the abort: %v; want %v", got, want)
 	}
-	r.CloseOwner(one)
-	r.CloseOwner(two)
+	r.Leases.CloseOwner(one)
+	r.Leases.CloseOwner(two)
 }
 
 func TestReserveExistsBelow(t *testing.T) {
@@ -169,24 +169,24 @@ func TestReserveExistsBelow(t *testing.T) {
 
 func TestReserveLongestRun(t *testing.T) {
 	r := newRig(t, options{lone: true, limits: ledger.Limits{Lease: 3 * size}})
-	o := r.NewOwner()
+	o := r.Leases.NewOwner()
 	c := tiertest.Chain(1, 5)
 	grants, err := r.reserve(o, c, 0, 5, size)
 	if len(grants) != 3 || !errors.Is(err, tier.ErrOverBudget) {
 		t.Errorf("granted %d, error %v; want 3 and that it is over budget", len(grants), err)
 	}
-	other := r.NewOwner()
+	other := r.Leases.NewOwner()
 	if _, err := r.reserve(other, tiertest.Chain(2, 1), 0, 1, size); !errors.Is(err, tier.ErrNoSpace) {
 		t.Errorf("another owner got %v; want no space", err)
 	}
 	for _, g := range grants {
-		r.Abort([]tier.Ref{g.Ref})
+		r.Filler.Abort([]tier.Ref{g.Ref})
 	}
 	if _, err := r.reserve(o, tiertest.Chain(3, 1), 0, 1, 65*mib); !errors.Is(err, tier.ErrTooLarge) && !errors.Is(err, tier.ErrOverBudget) {
 		t.Errorf("more than a block can be: %v", err)
 	}
-	r.CloseOwner(o)
-	r.CloseOwner(other)
+	r.Leases.CloseOwner(o)
+	r.Leases.CloseOwner(other)
 }
 
 // A chain that puts a known chunk elsewhere is served by its keys; the chain that was
@@ -207,7 +207,7 @@ func TestCommitContradiction(t *testing.T) {
 func TestReserveCycle(t *testing.T) {
 	r := newRig(t, options{lone: true})
 	c := r.putChain(1, 2)
-	if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil {
+	if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil {
 		t.Fatal(err)
 	}
 	loop := tiertest.Chain(1, 2)
@@ -223,7 +223,7 @@ func TestDelete(t *testing.T) {
 		r := newRig(t, options{})
 		c := r.putChain(1, 4)
 		r.flush()
-		n, err := r.Delete(t.Context(), append(tiertest.Keys(c, 1, 2), tiertest.Chain(9, 1).Key(0)))
+		n, err := r.Remover.Delete(t.Context(), append(tiertest.Keys(c, 1, 2), tiertest.Chain(9, 1).Key(0)))
 		if n != 1 || err != nil {
 			t.Errorf("%d were known, error %v; want 1", n, err)
 		}
@@ -248,13 +248,13 @@ func TestDeleteSpace(t *testing.T) {
 		other := r.putChain(2, 2)
 		r.flush()
 		synctest.Wait() // not in the middle of the deletion
-		n, err := r.DeleteSpace(t.Context(), c.Space)
+		n, err := r.Remover.DeleteSpace(t.Context(), c.Space)
 		if n != 30 || err != nil {
 			t.Errorf("%d were known, error %v; want 30", n, err)
 		}
 		r.wantIn(c, 0, 0)
 		r.wantIn(other, 2, 0)
-		if st := r.Store.Stats(); st.Chunks != 2 || st.Placeholders != 0 {
+		if st := r.Store.Operator.Stats(); st.Chunks != 2 || st.Placeholders != 0 {
 			t.Errorf("the index has %d chunks and %d placeholders; want 2 and 0", st.Chunks, st.Placeholders)
 		}
 	})

@@ -91,13 +91,13 @@ func TestCleared(t *testing.T) {
 		want := func(when string, n uint64) {
 			t.Helper()
 			r.flush()
-			if v := r.Cleared(); v != (writeback.Volume{Chunks: n, Bytes: n * size}) {
+			if v := r.Remover.Cleared(); v != (writeback.Volume{Chunks: n, Bytes: n * size}) {
 				t.Errorf("%s: %v are in DRAM only; want %d chunks", when, v, n)
 			}
 		}
 		clearDisk := func() {
 			t.Helper()
-			if _, err := r.Clear(t.Context(), tier.Of(tier.Disk)); err != nil {
+			if _, err := r.Remover.Clear(t.Context(), tier.Of(tier.Disk)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -125,12 +125,12 @@ func TestClearedFarAway(t *testing.T) {
 		want := func(when string, n uint64) {
 			t.Helper()
 			r.flush()
-			if v := r.Cleared(); v != (writeback.Volume{Chunks: n, Bytes: n * size}) {
+			if v := r.Remover.Cleared(); v != (writeback.Volume{Chunks: n, Bytes: n * size}) {
 				t.Errorf("%s: %v are not in the remote tier; want %d chunks", when, v, n)
 			}
 		}
 		want("written", 0)
-		if n, err := r.Clear(t.Context(), tier.Of(tier.Remote)); n != 3 || err != nil {
+		if n, err := r.Remover.Clear(t.Context(), tier.Of(tier.Remote)); n != 3 || err != nil {
 			t.Fatalf("cleared %d: %v", n, err)
 		}
 		want("cleared", 3)
@@ -139,11 +139,11 @@ func TestClearedFarAway(t *testing.T) {
 		r.evict()
 		r.wantIn(c, 0, 3)
 		want("on disk only", 3)
-		if _, err := r.Delete(t.Context(), []key.Key{c.Key(2)}); err != nil {
+		if _, err := r.Remover.Delete(t.Context(), []key.Key{c.Key(2)}); err != nil {
 			t.Fatal(err)
 		}
 		want("one deleted", 2)
-		if _, err := r.Clear(t.Context(), 0); err != nil {
+		if _, err := r.Remover.Clear(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 		want("cleared everywhere else", 0)
@@ -204,7 +204,7 @@ func TestDeleteSpaceDuringWrite(t *testing.T) {
 		deleted := make(chan struct{})
 		go func() {
 			defer close(deleted)
-			if _, err := r.DeleteSpace(t.Context(), c.Space); err != nil {
+			if _, err := r.Remover.DeleteSpace(t.Context(), c.Space); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -258,7 +258,7 @@ func TestDeleteDuringWrite(t *testing.T) {
 				deleted := make(chan struct{})
 				go func() {
 					defer close(deleted)
-					if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 3)); err != nil {
+					if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 0, 3)); err != nil {
 						t.Error(err)
 					}
 					if n := r.disk.Stats().Entries; n != 0 {

@@ -62,22 +62,22 @@ func TestFourthTier(t *testing.T) {
 			if m := r.match(c); m.In[fourth].Chunks != n {
 				t.Errorf("the fourth tier is the nearest for %v; want all of %d chunks", m.In, n)
 			}
-			before := r.Stats().Loads[fourth].Chunks // those of writers to the remote tier
+			before := r.Operator.Stats().Loads[fourth].Chunks // those of writers to the remote tier
 			for i := range n {
-				ref, from, err := r.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, i, tier.All)
+				ref, from, err := r.Loader.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, i, tier.All)
 				if err != nil || from != fourth {
 					t.Fatalf("chunk %d comes from %v: %v", i, from, err)
 				}
 				if err := tiertest.CheckPayload(c.Key(i), ref.Block.Bytes()); err != nil {
 					t.Error(err)
 				}
-				r.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
+				r.Leases.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
 			}
-			if st := r.Stats(); st.Loads[fourth].Chunks != before+n || st.Tiers[fourth].Entries != 2*n {
+			if st := r.Operator.Stats(); st.Loads[fourth].Chunks != before+n || st.Tiers[fourth].Entries != 2*n {
 				t.Errorf("%+v", st.Loads)
 			}
 
-			if deleted, err := r.Delete(t.Context(), tiertest.Keys(other, 0, n)); deleted != n || err != nil {
+			if deleted, err := r.Remover.Delete(t.Context(), tiertest.Keys(other, 0, n)); deleted != n || err != nil {
 				t.Errorf("%d chunks deleted: %v", deleted, err)
 			}
 			if m := r.match(other); m.Chunks != 0 || toy.Stats().Entries != n {
@@ -90,7 +90,7 @@ func TestFourthTier(t *testing.T) {
 			synctest.Wait()
 			c := tiertest.Chain(1, n)
 			r.see(c)
-			if m := r.match(c); m.In[fourth].Chunks != n || !r.Ready() {
+			if m := r.match(c); m.In[fourth].Chunks != n || !r.Recovery.Ready() {
 				t.Errorf("after a restart the fourth tier has %v; want %d chunks", m.In, n)
 			}
 		})

@@ -33,7 +33,7 @@ func (r *rig) evictSlowly(gate <-chan struct{}, left func()) {
 		},
 	}
 	if ref, _, err := r.hot.Reserve(r.t.Context(), f); err == nil {
-		r.Abort([]tier.Ref{ref})
+		r.Filler.Abort([]tier.Ref{ref})
 	}
 }
 
@@ -85,7 +85,7 @@ func TestFlushWaitsForHandover(t *testing.T) {
 // A chunk that is deleted while it leaves DRAM is not written.
 func TestDeleteDuringHandover(t *testing.T) {
 	r, c, _, evicted := leaving(t)
-	if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 2)); err != nil {
+	if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 0, 2)); err != nil {
 		t.Error(err)
 	}
 	<-evicted
@@ -143,7 +143,7 @@ func TestDeleteDuringLoad(t *testing.T) {
 				r.wantIn(c, 0, 3)
 				load := func() { _ = r.load(c, 1) }
 				del := func() {
-					if _, err := r.Delete(t.Context(), tiertest.Keys(c, 1, 2)); err != nil {
+					if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 1, 2)); err != nil {
 						t.Error(err)
 					}
 				}
@@ -173,7 +173,7 @@ func TestDeleteDuringLateLoad(t *testing.T) {
 				far := late{tiertest.NewMemory("remote", 64*mib), make(chan struct{}), make(chan struct{})}
 				r := newRig(t, options{remote: far})
 				c := tiertest.Chain(1, 1)
-				o := r.NewOwner()
+				o := r.Leases.NewOwner()
 				r.replace(o, c, 1, 7)
 				r.flush()
 				r.evict()
@@ -182,17 +182,17 @@ func TestDeleteDuringLateLoad(t *testing.T) {
 				}
 				loaded := make(chan error)
 				go func() {
-					ref, _, err := r.Load(t.Context(), store.Requester{Owner: o}, c, 0, tier.Of(tier.Remote))
+					ref, _, err := r.Loader.Load(t.Context(), store.Requester{Owner: o}, c, 0, tier.Of(tier.Remote))
 					if err == nil {
 						if b := ref.Block.Bytes()[0]; b == 7 {
 							err = errors.New("the old bytes")
 						}
-						r.Release(o, ledger.Lease, []tier.Ref{ref})
+						r.Leases.Release(o, ledger.Lease, []tier.Ref{ref})
 					}
 					loaded <- err
 				}()
 				<-far.got
-				if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil {
+				if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil {
 					t.Error(err)
 				}
 				replaced := make(chan struct{})
@@ -218,7 +218,7 @@ func TestDeleteDuringLateLoad(t *testing.T) {
 				} else if where := r.Where(c.Key(0)); where != 0 || r.hot.Has(c.Key(0)) || r.disk.Has(c.Key(0)) {
 					t.Errorf("a deleted chunk is in %b", where)
 				}
-				r.CloseOwner(o)
+				r.Leases.CloseOwner(o)
 			})
 		})
 	}
@@ -250,7 +250,7 @@ func TestStoreAgainWhileWritten(t *testing.T) {
 					synctest.Wait() // the first write waits at the gate
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
-					if _, err := r.Delete(ctx, tiertest.Keys(c, 0, 1)); !errors.Is(err, context.DeadlineExceeded) {
+					if _, err := r.Remover.Delete(ctx, tiertest.Keys(c, 0, 1)); !errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("a deletion of what is being written, within a second: %v", err)
 					}
 					if late { // it is on disk until the deletion is made up for

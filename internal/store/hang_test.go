@@ -42,7 +42,7 @@ func TestStackOverAHangingDisk(t *testing.T) {
 		if w.Dropped[explain.WhileOff].Chunks == 0 {
 			t.Errorf("dropped %v; want some because the tier was off", w.Dropped)
 		}
-		if m, err := r.Match(t.Context(), tiertest.Chain(100, 4), tier.All); err != nil || m.Chunks != 0 {
+		if m, err := r.Lookups.Match(t.Context(), tiertest.Chain(100, 4), tier.All); err != nil || m.Chunks != 0 {
 			t.Errorf("%d chunks of a chain that was dropped are matched: %v", m.Chunks, err)
 		}
 		f.Set(false)
@@ -54,7 +54,7 @@ func TestStackOverAHangingDisk(t *testing.T) {
 		if after := r.Writers.Written()[tier.Disk]; after.Written.Chunks < w.Written.Chunks+60 {
 			t.Errorf("%d chunks were written before, %d after the disk came back", w.Written.Chunks, after.Written.Chunks)
 		}
-		if r.Stats().Tiers[tier.Disk].Off {
+		if r.Operator.Stats().Tiers[tier.Disk].Off {
 			t.Error("the disk works, and is off")
 		}
 	})

@@ -12,7 +12,7 @@ import (
 
 func (r *rig) wantHoldings(want store.Holdings) {
 	r.t.Helper()
-	h, err := r.Holdings(r.t.Context())
+	h, err := r.Operator.Holdings(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestHoldings(t *testing.T) {
 // TestHoldingsUnknown: nothing is said of a disk that is not known yet.
 func TestHoldingsUnknown(t *testing.T) {
 	r := newRig(t, options{idle: true})
-	if _, err := r.Holdings(t.Context()); !errors.Is(err, tier.ErrOff) {
+	if _, err := r.Operator.Holdings(t.Context()); !errors.Is(err, tier.ErrOff) {
 		t.Errorf("of a disk that was not scanned: %v", err)
 	}
 }

@@ -33,7 +33,7 @@ func TestMarksFollow(t *testing.T) {
 	drop := func(ks ...int) {
 		for _, i := range ks {
 			for _, c := range f.Chains {
-				if _, err := r.Delete(t.Context(), tiertest.Keys(&c[0], i, i+1)); err != nil {
+				if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(&c[0], i, i+1)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -47,7 +47,7 @@ func TestMarksFollow(t *testing.T) {
 	r.storeMissing(state, 689, 690)
 	check("all are back")
 	for i := n - 1; i >= 0; i-- {
-		if _, err := r.Delete(t.Context(), tiertest.Keys(full, i, i+1)); err != nil {
+		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(full, i, i+1)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,7 +72,7 @@ func TestKinshipsEnd(t *testing.T) {
 			t.Fatalf("model %d: %d kinships; want its own", n, got)
 		}
 		gone := &f.Chains[n%2][0] // of the states, or the full group, first
-		if _, err := r.Delete(t.Context(), tiertest.Keys(gone, 0, 5)); err != nil {
+		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(gone, 0, 5)); err != nil {
 			t.Fatal(err)
 		}
 		if got := r.Kinships(); got != 0 {
@@ -81,7 +81,7 @@ func TestKinshipsEnd(t *testing.T) {
 		r.storeMissing(gone, 0, 4)
 		r.checkFamily(f, tier.All, 80, nil)
 		for g := range f.Chains {
-			if _, err := r.Delete(t.Context(), tiertest.Keys(&f.Chains[g][0], 0, 5)); err != nil {
+			if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(&f.Chains[g][0], 0, 5)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -129,11 +129,11 @@ func TestSweepBesideChanges(t *testing.T) {
 	last := n / each * each
 	for i := range 8 {
 		r.put(&other, i*100, i*100+100, 4*kib)
-		m, err := r.MatchFamily(t.Context(), f, tier.All, n*16, nil)
+		m, err := r.Lookups.MatchFamily(t.Context(), f, tier.All, n*16, nil)
 		if err != nil || m.Tokens != last*16 {
 			t.Fatalf("request %d: %d tokens, %v; want %d", i, m.Tokens, err, last*16)
 		}
-		if _, err := r.Delete(t.Context(), tiertest.Keys(state, last-1, last)); err != nil {
+		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(state, last-1, last)); err != nil {
 			t.Fatal(err)
 		}
 		last -= each

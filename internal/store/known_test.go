@@ -29,7 +29,7 @@ func (r *rig) other(c *key.Chain, from int, grants []store.Grant) (stored []bool
 		refs = append(refs, g.Ref)
 	}
 	stored = make([]bool, len(refs))
-	r.Commit(c, from, refs, 0, stored)
+	r.Filler.Commit(c, from, refs, 0, stored)
 	return stored
 }
 
@@ -153,7 +153,7 @@ func TestSlowScanGrantsNothing(t *testing.T) {
 		close(gate)
 		synctest.Wait()
 		grants := r.wantStatus(c, store.Granted, store.Exists)
-		r.Abort([]tier.Ref{grants[0].Ref})
+		r.Filler.Abort([]tier.Ref{grants[0].Ref})
 	})
 }
 
@@ -193,7 +193,7 @@ func TestStoredWhileTheDiskFailed(t *testing.T) {
 		r.see(c)
 		r.see(branch)
 		synctest.Wait()
-		if r.Scanned() || !r.Ready() {
+		if r.Scanned() || !r.Recovery.Ready() {
 			t.Fatal("the scan has not failed")
 		}
 		grants := r.wantStatus(c, store.Granted, store.Granted)
@@ -259,8 +259,8 @@ func TestStoredComesAfterUntold(t *testing.T) {
 				r := newRig(t, options{mode: mode})
 				c := tiertest.Chain(1, 1)
 				r.see(c)
-				o := r.NewOwner()
-				defer r.CloseOwner(o)
+				o := r.Leases.NewOwner()
+				defer r.Leases.CloseOwner(o)
 				r.replace(o, c, 1, 7)
 				e := tiertest.NewEntry(t, r.arena, c, 0, size) // as a write that ends long after it was given up
 				if err := r.disk.Put(t.Context(), e); err != nil {
@@ -274,7 +274,7 @@ func TestStoredComesAfterUntold(t *testing.T) {
 				if got := r.value(o, c); got != 7 {
 					t.Errorf("read %d after 7 was stored", got)
 				}
-				if n := r.Store.Stats().Replaced; n != 1 && mode == held {
+				if n := r.Store.Operator.Stats().Replaced; n != 1 && mode == held {
 					t.Errorf("%d chunks replaced; want 1", n)
 				}
 			})
@@ -300,7 +300,7 @@ func TestContradictionIsFound(t *testing.T) {
 		r.see(c)
 		synctest.Wait()
 		r.wantIn(c, 0, 2)
-		if n := r.Store.Stats().Inconsistent; n != 1 {
+		if n := r.Store.Operator.Stats().Inconsistent; n != 1 {
 			t.Errorf("%d contradictions are counted; want 1", n)
 		}
 	})

@@ -34,9 +34,9 @@ func TestFlushLastWritesTheMostValuableFirst(t *testing.T) {
 		}
 		r := newRig(t, options{hook: slow, mode: held, workers: 1})
 		old, hot, tail, young := r.putChain(1, 3), r.putChain(2, 3), r.putChain(3, 3), r.putChain(4, 3)
-		r.Touch(hot, 0, 3)
-		r.Touch(hot, 0, 1)
-		r.Touch(tail, 1, 3) // worth no more than what they stand on
+		r.Leases.Touch(hot, 0, 3)
+		r.Leases.Touch(hot, 0, 1)
+		r.Leases.Touch(tail, 1, 3) // worth no more than what they stand on
 		want := []key.Key{
 			hot.Key(0), hot.Key(1), hot.Key(2),
 			young.Key(0), tail.Key(0), old.Key(0),

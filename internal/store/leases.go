@@ -16,10 +16,10 @@ import (
 )
 
 // leases holds chunks that are in DRAM for clients, and checks a sample of them.
-type leases struct {
+type Leases struct {
 	levels     *levels
 	index      *tierIndex
-	lookups    *lookups
+	lookups    *Lookups
 	writers    *writeback.Writers
 	ages       *stale.Book
 	distrusted *stale.Distrusted
@@ -29,20 +29,20 @@ type leases struct {
 }
 
 // NewOwner registers a client.
-func (l *leases) NewOwner() ledger.Owner { return l.levels.hot.Ledger().NewOwner() }
+func (l *Leases) NewOwner() ledger.Owner { return l.levels.hot.Ledger().NewOwner() }
 
 // CloseOwner forgets a client that holds nothing any more.
-func (l *leases) CloseOwner(o ledger.Owner) { l.levels.hot.Ledger().CloseOwner(o) }
+func (l *Leases) CloseOwner(o ledger.Owner) { l.levels.hot.Ledger().CloseOwner(o) }
 
 // OwnerBytes is what a client holds in DRAM in a class, in occupied bytes.
-func (l *leases) OwnerBytes(o ledger.Owner, cl ledger.Class) int64 {
+func (l *Leases) OwnerBytes(o ledger.Owner, cl ledger.Class) int64 {
 	return l.levels.hot.Ledger().OwnerBytes(o, cl)
 }
 
 // Hold takes chunks from..to of c as far as they are in DRAM and within
 // budget, and returns how many. The error only says why a budget made it
 // shorter.
-func (l *leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int, refs []tier.Ref) (int, error) {
+func (l *Leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to int, refs []tier.Ref) (int, error) {
 	sc := borrow(0)
 	defer sc.give()
 	if l.distrusted.Has(c.Space) {
@@ -71,13 +71,13 @@ func (l *leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to in
 }
 
 // Release gives back what Hold took.
-func (l *leases) Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref) {
+func (l *Leases) Release(o ledger.Owner, cl ledger.Class, refs []tier.Ref) {
 	l.levels.hot.Release(o, cl, refs)
 }
 
 // verified checks a sample of the chunks just held. At a chunk whose bytes are
 // wrong the run ends: it is dropped, and the chunks held behind it given back.
-func (l *leases) verified(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []tier.Ref) int {
+func (l *Leases) verified(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []tier.Ref) int {
 	for i, ok := l.verify.next(0, len(refs)); ok; i, ok = l.verify.next(i+1, len(refs)) {
 		if refs[i].Block.Verify() {
 			continue
@@ -94,7 +94,7 @@ func (l *leases) verified(o ledger.Owner, cl ledger.Class, ks []key.Key, refs []
 // a chunk that is hit in DRAM must not grow old on disk. Tail first, so that a head
 // is younger than its tail. It is called once for each request, when that
 // knows its result; loading and committing count no use.
-func (l *leases) Touch(c *key.Chain, from, to int) {
+func (l *Leases) Touch(c *key.Chain, from, to int) {
 	sc := borrow(0)
 	defer sc.give()
 	ks := sc.chain(c, from, to)
@@ -110,7 +110,7 @@ func (l *leases) Touch(c *key.Chain, from, to int) {
 
 // Sum is the checksum of chunk i of c and its bytes, if DRAM has it or a tier
 // below knows it without I/O.
-func (l *leases) Sum(o ledger.Owner, c *key.Chain, i int) (sum uint64, size uint32, known bool) {
+func (l *Leases) Sum(o ledger.Owner, c *key.Chain, i int) (sum uint64, size uint32, known bool) {
 	var refs [1]tier.Ref
 	if n, _ := l.Hold(o, ledger.IO, c, i, i+1, refs[:]); n == 1 {
 		defer l.Release(o, ledger.IO, refs[:])
@@ -161,7 +161,7 @@ const mostSingles = 128
 // range have: chunks in DRAM are leased to o, chunks of a tier below stay there. held is
 // called for each chunk; EndSingles lets go of all. Tiers without bounds are not asked, as
 // they may be wrong; of a tier whose budget is used up the rest is left out.
-func (l *leases) HoldSingles(s *Singles, o ledger.Owner, c *key.Chain, from int, search tier.Set, held func(i int)) {
+func (l *Leases) HoldSingles(s *Singles, o ledger.Owner, c *key.Chain, from int, search tier.Set, held func(i int)) {
 	s.owner = o
 	if s.below == nil {
 		s.below = make(map[*ledger.Ledger][]ledger.ID)
@@ -201,7 +201,7 @@ func (l *leases) HoldSingles(s *Singles, o ledger.Owner, c *key.Chain, from int,
 }
 
 // holdSingles holds chunks from..to of c in a tier, up to one that is not there.
-func (l *leases) holdSingles(s *Singles, c *key.Chain, from, to int, place tier.Place) (n int, err error) {
+func (l *Leases) holdSingles(s *Singles, c *key.Chain, from, to int, place tier.Place) (n int, err error) {
 	if place == tier.CPU {
 		at := len(s.refs)
 		s.refs = slices.Grow(s.refs, to-from)
@@ -221,10 +221,20 @@ func (l *leases) holdSingles(s *Singles, c *key.Chain, from, to int, place tier.
 }
 
 // EndSingles lets go of what HoldSingles has held.
-func (l *leases) EndSingles(s *Singles) {
+func (l *Leases) EndSingles(s *Singles) {
 	l.Release(s.owner, ledger.Lease, s.refs)
 	for books, ids := range s.below {
 		books.Unhold(ledger.Daemon, ledger.Lease, ids)
 	}
 	*s = Singles{}
+}
+
+// Claim says which chunks of a space are claimed, in each tier that has them; see
+// ledger.Claim.
+func (l *Leases) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
+	for _, at := range l.levels.all {
+		if at.Bounded != nil {
+			ledger.Claim(at.Bounded.Ledger(), space, hs, claimed)
+		}
+	}
 }

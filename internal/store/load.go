@@ -30,10 +30,10 @@ import (
 // published, by the promotion: however many requests wait for it, the promotion
 // lets go when each has its own lease. Without that the chunk could be evicted
 // between the two, for a lease may be refused.
-type loader struct {
+type Loader struct {
 	levels     *levels
 	index      *tierIndex
-	leases     *leases
+	leases     *Leases
 	writers    *writeback.Writers
 	promotions *promotions
 	ages       *stale.Book
@@ -50,11 +50,11 @@ type loader struct {
 // Wait returns when no load is under way any more. Those that no request waits
 // for end soon. Call it when there is no other call of Load any more and before
 // the tiers are closed.
-func (l *loader) Wait() { l.flight.Wait() }
+func (l *Loader) Wait() { l.flight.Wait() }
 
 // LoadRoom is how many bytes of DRAM promotions may take at a time, until they
 // are published.
-func (l *loader) LoadRoom() int64 {
+func (l *Loader) LoadRoom() int64 {
 	if limit := ledger.LimitOf(l.levels.hot.Ledger(), ledger.Load); limit > 0 {
 		return min(limit, l.levels.hot.Stats().CapacityBytes)
 	}
@@ -82,7 +82,7 @@ func (p *promoted) share() *promoted {
 }
 
 // release ends the share of one request, and with the last one the hold.
-func (l *loader) release(p *promoted) {
+func (l *Loader) release(p *promoted) {
 	if p.users.Add(-1) == 0 {
 		l.writers.Unhold(p.ref)
 	}
@@ -114,7 +114,7 @@ func (by Requester) turn() tier.By {
 // Load promotes chunk i of c to DRAM from the nearest tier of the search range
 // that has it, and leases it to its owner. However many requests want it, it is read
 // once. It ends with ctx; a read that others wait for goes on.
-func (l *loader) Load(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error) {
+func (l *Loader) Load(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (tier.Ref, tier.Place, error) {
 	var refs [1]tier.Ref
 	if n, err := l.leases.Hold(by.Owner, ledger.Lease, c, i, i+1, refs[:]); n == 1 || err != nil {
 		return refs[0], tier.CPU, refusedLoad(err)
@@ -138,7 +138,7 @@ func (l *loader) Load(ctx context.Context, by Requester, c *key.Chain, i int, se
 // Warm promotes chunk i of c as idle work, which no other load waits behind, and
 // leaves it without a lease. It returns how many bytes were promoted, and from which
 // tier: none, from DRAM, if the chunk is there already. It ends with ctx.
-func (l *loader) Warm(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (int64, tier.Place, error) {
+func (l *Loader) Warm(ctx context.Context, by Requester, c *key.Chain, i int, search tier.Set) (int64, tier.Place, error) {
 	by.Idle = true
 	p, err := l.promote(ctx, by, tier.RecordAt(c, i, 0), search)
 	if err != nil {
@@ -153,7 +153,7 @@ func (l *loader) Warm(ctx context.Context, by Requester, c *key.Chain, i int, se
 
 // promote promotes a chunk for a request, or joins the promotion under way. The
 // caller releases the result.
-func (l *loader) promote(ctx context.Context, by Requester, r tier.Record, search tier.Set) (*promoted, error) {
+func (l *Loader) promote(ctx context.Context, by Requester, r tier.Record, search tier.Set) (*promoted, error) {
 	if !by.Idle {
 		defer l.boost.want(r.Key, by.turn())()
 	}
@@ -176,7 +176,7 @@ var errOver = fmt.Errorf("it is older than it may become: %w", tier.ErrNotFound)
 
 // promoteNearest promotes a chunk from the nearest tier that gives it. A tier that
 // fails passes the turn to the next; the last error is told.
-func (l *loader) promoteNearest(ctx context.Context, by Requester, r tier.Record, search tier.Set) (*promoted, error) {
+func (l *Loader) promoteNearest(ctx context.Context, by Requester, r tier.Record, search tier.Set) (*promoted, error) {
 	if ref, ok := l.writers.Hold(r.Key); ok {
 		return newPromoted(ref, tier.CPU), nil // another load was faster
 	}
@@ -223,7 +223,7 @@ func lossOf(err error) explain.Reason {
 
 // promoteFrom reads a chunk of one tier and publishes it, held by the daemon,
 // unless it is deleted on its way.
-func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, from *level) (tier.Ref, error) {
+func (l *Loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, from *level) (tier.Ref, error) {
 	room := loadRoom{loader: l, rec: r, by: by.Owner}
 	ctx, p, err := l.promotions.begin(ctx, r.Key, from.Place)
 	if err == nil {
@@ -251,7 +251,7 @@ func (l *loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, f
 
 // read reads a chunk of a tier into room when the turn of the request comes. The
 // tier verifies it.
-func (l *loader) read(ctx context.Context, by Requester, from *level, room *loadRoom) error {
+func (l *Loader) read(ctx context.Context, by Requester, from *level, room *loadRoom) error {
 	pass, err := l.boost.enter(ctx, by, room.rec.Key, from)
 	if err != nil {
 		return err
@@ -285,7 +285,7 @@ var errNoRoom = errors.New("everything was held for too long")
 // loadRoom is the Allocator of one load: the block it gives out is a fill of
 // the hot tier, so that a promotion is accounted from the start.
 type loadRoom struct {
-	loader *loader
+	loader *Loader
 	rec    tier.Record
 	by     ledger.Owner // of the first request
 	ref    tier.Ref
@@ -320,7 +320,7 @@ func (r *loadRoom) abort() {
 
 // fetch promotes a chunk from one tier for a writer, if need be when there is
 // room again.
-func (l *loader) fetch(ctx context.Context, r tier.Record, from tier.Place) (writeback.Fetched, error) {
+func (l *Loader) fetch(ctx context.Context, r tier.Record, from tier.Place) (writeback.Fetched, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.roomWait, errNoRoom)
 	defer cancel()
 	for {

@@ -32,7 +32,7 @@ func diskOnly(t *testing.T, n int, o options) (*rig, *key.Chain) {
 func TestLoadRoom(t *testing.T) {
 	for limit, want := range map[int64]int64{0: 4 * mib, mib: mib, 8 * mib: 4 * mib} {
 		synctest.Test(t, func(t *testing.T) {
-			if got := newRig(t, options{limits: ledger.Limits{Load: limit}}).LoadRoom(); got != want {
+			if got := newRig(t, options{limits: ledger.Limits{Load: limit}}).Loader.LoadRoom(); got != want {
 				t.Errorf("with a limit of %d: %d; want %d", limit, got, want)
 			}
 		})
@@ -66,22 +66,22 @@ func TestLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := diskOnly(t, 4, options{})
 		for _, i := range []int{0, 2, 1, 3} {
-			ref, from, err := r.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, i, tier.All)
+			ref, from, err := r.Loader.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, i, tier.All)
 			if err != nil || from != tier.Disk {
 				t.Fatalf("load chunk %d: from %s, error %v", i, from, err)
 			}
 			if err := tiertest.CheckPayload(c.Key(i), ref.Block.Bytes()); err != nil {
 				t.Error(err)
 			}
-			r.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
+			r.Leases.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
 		}
 		r.wantIn(c, 4, 0)
-		ref, from, err := r.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, 2, tier.All)
+		ref, from, err := r.Loader.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, 2, tier.All)
 		if err != nil || from != tier.CPU {
 			t.Fatalf("again: from %s, error %v; want cpu", from, err)
 		}
-		r.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
-		st := r.Store.Stats()
+		r.Leases.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
+		st := r.Store.Operator.Stats()
 		if got, want := st.Loads[tier.Disk], (writeback.Volume{Chunks: 4, Bytes: 4 * size}); got != want {
 			t.Errorf("loaded %+v; want %+v", got, want)
 		}
@@ -140,7 +140,7 @@ func TestLoadMiss(t *testing.T) {
 		if err := r.load(tiertest.Chain(7, 1), 0); !errors.Is(err, tier.ErrNotFound) {
 			t.Errorf("what nobody has: %v", err)
 		}
-		_, _, err := r.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, 0, tier.Of(tier.CPU)|tier.Of(tier.Remote))
+		_, _, err := r.Loader.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, 0, tier.Of(tier.CPU)|tier.Of(tier.Remote))
 		if !errors.Is(err, tier.ErrNotFound) {
 			t.Errorf("outside the search range: %v", err)
 		}
@@ -154,7 +154,7 @@ func TestLoadOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 50 {
 			wg.Go(func() {
-				o := r.NewOwner()
+				o := r.Leases.NewOwner()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if i%5 == 1 { // some lose interest, the first one too
@@ -165,7 +165,7 @@ func TestLoadOnce(t *testing.T) {
 				if i%5 == 1 && !errors.Is(err, context.DeadlineExceeded) || i%5 != 1 && err != nil {
 					t.Errorf("load %d: %v", i, err)
 				}
-				r.CloseOwner(o)
+				r.Leases.CloseOwner(o)
 			})
 		}
 		wg.Wait()
@@ -181,17 +181,17 @@ func TestLoadFallsThrough(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				remote := tiertest.NewMemory("remote", 64*mib)
 				r, c := diskOnly(t, 2, options{remote: remote, hook: tierfault.On(tierfault.Get, tierfault.Fault{Err: err})})
-				ref, from, lerr := r.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, 0, tier.All)
+				ref, from, lerr := r.Loader.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, 0, tier.All)
 				if lerr != nil || from != tier.Remote {
 					t.Fatalf("load: from %s, error %v; want it from remote", from, lerr)
 				}
-				r.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
-				_, _, lerr = r.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, 1, tier.Of(tier.Disk))
+				r.Leases.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
+				_, _, lerr = r.Loader.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, 1, tier.Of(tier.Disk))
 				var le *store.LoadError
 				if !errors.Is(lerr, err) || !errors.As(lerr, &le) || le.Place != tier.Disk {
 					t.Errorf("from disk only: %v; want what the disk said", lerr)
 				}
-				if n := r.Store.Stats().LoadFailed[tier.Disk]; n != 2 {
+				if n := r.Store.Operator.Stats().LoadFailed[tier.Disk]; n != 2 {
 					t.Errorf("%d failed loads counted; want 2", n)
 				}
 			})
@@ -284,7 +284,7 @@ func TestLoadCancelled(t *testing.T) {
 func TestLoadWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := diskOnly(t, 1, options{capacity: 4 * size})
-		o := r.NewOwner()
+		o := r.Leases.NewOwner()
 		grants, err := r.reserve(o, tiertest.Chain(2, 4), 0, 4, size)
 		if err != nil {
 			t.Fatal(err)
@@ -297,14 +297,14 @@ func TestLoadWaitsForRoom(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- r.load(c, 0) }()
 		synctest.Wait()
-		r.Abort([]tier.Ref{grants[3].Ref})
+		r.Filler.Abort([]tier.Ref{grants[3].Ref})
 		if err := <-done; err != nil {
 			t.Errorf("with room again: %v", err)
 		}
 		for _, g := range grants[:3] {
-			r.Abort([]tier.Ref{g.Ref})
+			r.Filler.Abort([]tier.Ref{g.Ref})
 		}
-		r.CloseOwner(o)
+		r.Leases.CloseOwner(o)
 	})
 }
 
@@ -318,16 +318,16 @@ func TestLoadOverBudget(t *testing.T) {
 		if err := r.hot.Delete(t.Context(), tiertest.Keys(c, 0, 2)); err != nil {
 			t.Fatal(err)
 		}
-		o := r.NewOwner()
-		ref, _, err := r.Load(t.Context(), store.Requester{Owner: o}, c, 0, tier.All)
+		o := r.Leases.NewOwner()
+		ref, _, err := r.Loader.Load(t.Context(), store.Requester{Owner: o}, c, 0, tier.All)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := r.loadAs(t.Context(), o, c, 1); !errors.Is(err, tier.ErrOverBudget) {
 			t.Errorf("above its own limit: %v", err)
 		}
-		r.Release(o, ledger.Lease, []tier.Ref{ref})
-		r.CloseOwner(o)
+		r.Leases.Release(o, ledger.Lease, []tier.Ref{ref})
+		r.Leases.CloseOwner(o)
 		r.wantIn(c, 2, 0) // it came up, and stays cached
 	})
 }
@@ -341,21 +341,21 @@ func TestVerifyHits(t *testing.T) {
 		r.flush()
 		r.flip(c, 2)
 		refs := make([]tier.Ref, 4)
-		n, err := r.Hold(ledger.Daemon, ledger.Lease, c, 0, 4, refs)
+		n, err := r.Leases.Hold(ledger.Daemon, ledger.Lease, c, 0, 4, refs)
 		if n != 2 || err != nil {
 			t.Fatalf("held %d, error %v; want the 2 before the wrong one", n, err)
 		}
 		if slices.ContainsFunc(refs[2:], tier.Ref.Valid) {
 			t.Error("references behind the end of the run are not cleared")
 		}
-		r.Release(ledger.Daemon, ledger.Lease, refs[:2])
+		r.Leases.Release(ledger.Daemon, ledger.Lease, refs[:2])
 		if m := r.match(c); m.Chunks != 4 || m.Hot != 2 {
 			t.Errorf("found %+v; want all 4, 2 of them ready", m)
 		}
 		if err := r.load(c, 2); err != nil {
 			t.Error(err)
 		}
-		if n := r.Store.Stats().Corrupt; n != 1 {
+		if n := r.Store.Operator.Stats().Corrupt; n != 1 {
 			t.Errorf("%d chunks counted as corrupt; want 1", n)
 		}
 	})
@@ -377,7 +377,7 @@ func TestVerifyLoaded(t *testing.T) {
 func TestLoadWhileClientFills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := diskOnly(t, 2, options{})
-		if _, err := r.Delete(t.Context(), tiertest.Keys(c, 1, 2)); err != nil {
+		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 1, 2)); err != nil {
 			t.Fatal(err)
 		}
 		grants, err := r.reserve(ledger.Daemon, c, 1, 2, size)
@@ -418,10 +418,10 @@ func TestLoadMeetsResident(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("load of what is in DRAM meanwhile: %v", err)
 		}
-		if n := r.Store.Stats().LoadFailed[tier.Disk]; n != 0 {
+		if n := r.Store.Operator.Stats().LoadFailed[tier.Disk]; n != 0 {
 			t.Errorf("%d failed loads counted; want none", n)
 		}
-		if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil { // the index was not told of the Put
+		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil { // the index was not told of the Put
 			t.Error(err)
 		}
 	})
@@ -436,7 +436,7 @@ func TestLoadsTakeTurns(t *testing.T) {
 		r, c := diskOnly(t, 41, o)
 		start := time.Now()
 		var wg sync.WaitGroup
-		greedy, modest := r.NewOwner(), r.NewOwner()
+		greedy, modest := r.Leases.NewOwner(), r.Leases.NewOwner()
 		for i := range 40 {
 			wg.Go(func() {
 				if err := r.loadAs(t.Context(), greedy, c, i); err != nil {
@@ -455,8 +455,8 @@ func TestLoadsTakeTurns(t *testing.T) {
 		if d := time.Since(start); d != 21*time.Second {
 			t.Errorf("41 chunks, 2 at a time, took %s; want 21 s", d)
 		}
-		r.CloseOwner(greedy)
-		r.CloseOwner(modest)
+		r.Leases.CloseOwner(greedy)
+		r.Leases.CloseOwner(modest)
 	})
 }
 
@@ -469,15 +469,15 @@ func TestHurryJoinsIdle(t *testing.T) {
 				o := options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Delay: time.Second})}
 				o.loads[tier.Disk] = tier.Limit{Loads: 1}
 				r, c := diskOnly(t, 22, o)
-				greedy, modest := r.NewOwner(), r.NewOwner()
+				greedy, modest := r.Leases.NewOwner(), r.Leases.NewOwner()
 				var wg sync.WaitGroup
 				loadBy := func(by store.Requester, i int) {
-					ref, _, err := r.Load(t.Context(), by, c, i, tier.All)
+					ref, _, err := r.Loader.Load(t.Context(), by, c, i, tier.All)
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					r.Release(by.Owner, ledger.Lease, []tier.Ref{ref})
+					r.Leases.Release(by.Owner, ledger.Lease, []tier.Ref{ref})
 				}
 				for i := range 20 {
 					wg.Go(func() { loadBy(store.Requester{Owner: greedy}, i) })
@@ -504,8 +504,8 @@ func TestHurryJoinsIdle(t *testing.T) {
 				if d := time.Since(start); d != 22*time.Second {
 					t.Errorf("22 chunks, one at a time, took %s; want 22 s", d)
 				}
-				r.CloseOwner(greedy)
-				r.CloseOwner(modest)
+				r.Leases.CloseOwner(greedy)
+				r.Leases.CloseOwner(modest)
 			})
 		})
 	}

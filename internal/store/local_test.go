@@ -28,8 +28,8 @@ func TestKeepLocal(t *testing.T) {
 					})
 					r := newRig(t, options{mode: mode, remote: struct{ tier.Tier }{far}, lone: lone})
 					r.Writers.KeepLocal(c.Space)
-					o := r.NewOwner()
-					defer r.CloseOwner(o)
+					o := r.Leases.NewOwner()
+					defer r.Leases.CloseOwner(o)
 					for v := range byte(3) {
 						r.replace(o, c, v, v)
 						if got := r.value(o, c); got != v {
@@ -39,7 +39,7 @@ func TestKeepLocal(t *testing.T) {
 					}
 					r.evict()
 					synctest.Wait()
-					_, _, err := r.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, 0, tier.Of(tier.Remote))
+					_, _, err := r.Loader.Load(t.Context(), store.Requester{Owner: ledger.Daemon}, c, 0, tier.Of(tier.Remote))
 					if !errors.Is(err, tier.ErrNotFound) {
 						t.Errorf("looked for in the remote tier only: %v", err)
 					}
@@ -48,7 +48,7 @@ func TestKeepLocal(t *testing.T) {
 							t.Errorf("read %d after 2 was stored", got)
 						}
 					}
-					if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil {
+					if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil {
 						t.Error(err)
 					}
 					for p, w := range r.Writers.Written() {

@@ -28,7 +28,7 @@ const askBatch = 64
 const askFor = 50 * time.Millisecond
 
 // lookups finds out how much of a chain the tiers have.
-type lookups struct {
+type Lookups struct {
 	levels     *levels
 	index      *tierIndex
 	promotions *promotions
@@ -94,7 +94,7 @@ func (sc *scratch) chain(c *key.Chain, from, to int) []key.Key {
 // Match looks the chain up in the index, in memory only, except that while
 // a tier is still being scanned it is asked for the chunks that are not yet known. A chunk
 // that only a tier has that is switched off does not count.
-func (l *lookups) Match(ctx context.Context, c *key.Chain, search tier.Set) (Match, error) {
+func (l *Lookups) Match(ctx context.Context, c *key.Chain, search tier.Set) (Match, error) {
 	sc := borrow(c.Len())
 	defer sc.give()
 	known, err := l.locateOrAsk(ctx, c, sc)
@@ -105,7 +105,7 @@ func (l *lookups) Match(ctx context.Context, c *key.Chain, search tier.Set) (Mat
 }
 
 // locateOrAsk is locate, which also asks the tiers that are being scanned.
-func (l *lookups) locateOrAsk(ctx context.Context, c *key.Chain, sc *scratch) (known int, err error) {
+func (l *Lookups) locateOrAsk(ctx context.Context, c *key.Chain, sc *scratch) (known int, err error) {
 	scanning := l.levels.scanning() // before the index: what a scan brings is there before it ends
 	f := l.promotions.fence()
 	known = l.locateBehind(f, c, 0, sc.at, sc.marks)
@@ -124,14 +124,14 @@ func (l *lookups) locateOrAsk(ctx context.Context, c *key.Chain, sc *scratch) (k
 // they are known, and returns up to which they are. Of chunks that stand alone all
 // are, with none where they are not known. The chunks before cost nothing and may
 // be unknown.
-func (l *lookups) locate(c *key.Chain, from int, at []uint8) (known int) {
+func (l *Lookups) locate(c *key.Chain, from int, at []uint8) (known int) {
 	return l.locateBehind(l.promotions.fence(), c, from, at, nil)
 }
 
 // locateBehind is locate without the chunks that f deletes. Chunks that are over, or
 // of a distrusted space, are nowhere, in each case. Unless marks is nil it copies the marks of chunks there; not
 // those of chunks that stand alone.
-func (l *lookups) locateBehind(f fence, c *key.Chain, from int, at, marks []uint8) (known int) {
+func (l *Lookups) locateBehind(f fence, c *key.Chain, from int, at, marks []uint8) (known int) {
 	if known = from; c.Alone {
 		known = len(at)
 		l.index.matchEach(c, from, known, at)
@@ -169,7 +169,7 @@ func measure(nearest *[1 << tier.Places]tier.Place, c *key.Chain, at []uint8, se
 
 // ask extends the known part of c by chunks that a tier has but has not yet handed
 // over.
-func (l *lookups) ask(ctx context.Context, f fence, of *level, c *key.Chain, sc *scratch, known int) (int, error) {
+func (l *Lookups) ask(ctx context.Context, f fence, of *level, c *key.Chain, sc *scratch, known int) (int, error) {
 	probe, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	var have [askBatch]bool
@@ -204,7 +204,7 @@ func (l *lookups) ask(ctx context.Context, f fence, of *level, c *key.Chain, sc 
 // a tensor-parallel group: cs are the same hashes, each in its space. A chunk
 // counts only if every space has it, and where the farthest of them is. each
 // is filled with the run of every space alone.
-func (l *lookups) MatchAll(ctx context.Context, cs []key.Chain, search tier.Set, each []Match) (Match, error) {
+func (l *Lookups) MatchAll(ctx context.Context, cs []key.Chain, search tier.Set, each []Match) (Match, error) {
 	if len(cs) == 1 {
 		m, err := l.Match(ctx, &cs[0], search)
 		each[0] = m
@@ -216,7 +216,7 @@ func (l *lookups) MatchAll(ctx context.Context, cs []key.Chain, search tier.Set,
 
 // PlacesOf is where the first n chunks behind the skipped ones are that
 // MatchAll has counted.
-func (l *lookups) PlacesOf(ctx context.Context, cs []key.Chain, search tier.Set, n int) ([]tier.Place, error) {
+func (l *Lookups) PlacesOf(ctx context.Context, cs []key.Chain, search tier.Set, n int) ([]tier.Place, error) {
 	at, err := l.farthest(ctx, cs, search, nil)
 	if err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (l *lookups) PlacesOf(ctx context.Context, cs []key.Chain, search tier.Set,
 // farthest is the farthest place, as a bit, of each chunk that every space knows, 0 where
 // one does not have it: the spaces are the ranks of a family of one full group. Unless each
 // is nil it is filled with the run of every space alone.
-func (l *lookups) farthest(ctx context.Context, cs []key.Chain, search tier.Set, each []Match) ([]uint8, error) {
+func (l *Lookups) farthest(ctx context.Context, cs []key.Chain, search tier.Set, each []Match) ([]uint8, error) {
 	s := familySearches.Get().(*familySearch)
 	defer s.give()
 	s.start(ctx, l, &Family{Groups: index.Family{{Kind: index.Full}}, Chains: [][]key.Chain{cs}}, search, nil)

@@ -116,7 +116,7 @@ func TestMissedAndDeleted(t *testing.T) {
 		synctest.Wait()
 		r.want(0, 4)
 		r.trouble.Set(false)
-		if _, err := r.Delete(t.Context(), tiertest.Keys(c, 1, 4)); err != nil {
+		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 1, 4)); err != nil {
 			t.Fatal(err)
 		}
 		r.flush()

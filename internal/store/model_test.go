@@ -187,7 +187,7 @@ func (m *model) put(o ledger.Owner, rnd *rand.Rand) error {
 	}
 	m.mu.Unlock()
 	grants := make([]store.Grant, n)
-	got, err := m.Reserve(m.t.Context(), store.Reservation{Owner: o}, c, from, repeat(modelSize, n), grants)
+	got, err := m.Filler.Reserve(m.t.Context(), store.Reservation{Owner: o}, c, from, repeat(modelSize, n), grants)
 	if !m.allowed(err) {
 		return err
 	}
@@ -196,7 +196,7 @@ func (m *model) put(o ledger.Owner, rnd *rand.Rand) error {
 		switch k := c.Key(from + i); {
 		case g.Status != store.Granted:
 		case rnd.IntN(8) == 0:
-			m.Abort([]tier.Ref{g.Ref})
+			m.Filler.Abort([]tier.Ref{g.Ref})
 		default:
 			v := m.write(g.Ref.Block, k)
 			commit(m.Store, c, from+i, []tier.Ref{g.Ref})
@@ -232,19 +232,19 @@ func (m *model) load(by store.Requester, rnd *rand.Rand) error {
 	m.mu.Lock()
 	dead := m.known[k].dead
 	m.mu.Unlock()
-	ref, _, err := m.Load(ctx, by, c, i, tier.All)
+	ref, _, err := m.Loader.Load(ctx, by, c, i, tier.All)
 	if err != nil {
 		if m.allowed(err) {
 			return nil
 		}
 		return err
 	}
-	defer m.Release(by.Owner, ledger.Lease, []tier.Ref{ref})
+	defer m.Leases.Release(by.Owner, ledger.Lease, []tier.Ref{ref})
 	if err := m.check(k, ref.Block.Bytes(), dead); err != nil {
 		return err
 	}
 	time.Sleep(time.Duration(rnd.IntN(2000)) * time.Microsecond)
-	m.Touch(c, i, i+1)
+	m.Leases.Touch(c, i, i+1)
 	return m.check(k, ref.Block.Bytes(), dead)
 }
 
@@ -284,13 +284,13 @@ func (m *model) replace(o ledger.Owner, rnd *rand.Rand) error {
 	defer func() { <-m.turn[i] }()
 	if rnd.IntN(4) == 0 {
 		return m.delete([]key.Key{k}, func() error {
-			_, err := m.Delete(m.t.Context(), []key.Key{k})
+			_, err := m.Remover.Delete(m.t.Context(), []key.Key{k})
 			return err
 		})
 	}
 	temp := key.Key{Space: c.Space}
 	binary.BigEndian.PutUint64(temp.Hash[:], m.temps.Add(1))
-	ref, err := m.Open(m.t.Context(), o, temp, modelSize, false)
+	ref, err := m.Filler.Open(m.t.Context(), o, temp, modelSize, false)
 	if err != nil {
 		if m.allowed(err) {
 			return nil
@@ -301,7 +301,7 @@ func (m *model) replace(o ledger.Owner, rnd *rand.Rand) error {
 	m.mu.Lock()
 	m.known[k].live = 0
 	m.mu.Unlock()
-	err = m.Replace(m.t.Context(), c, ref)
+	err = m.Filler.Replace(m.t.Context(), c, ref)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.known[k]
@@ -329,7 +329,7 @@ func (m *model) step(o ledger.Owner, rnd *rand.Rand) error {
 		from := rnd.IntN(c.Len())
 		ks := tiertest.Keys(c, from, min(from+1+rnd.IntN(3), c.Len()))
 		return m.delete(ks, func() error {
-			_, err := m.Delete(m.t.Context(), ks)
+			_, err := m.Remover.Delete(m.t.Context(), ks)
 			return err
 		})
 	case n < 76:
@@ -355,7 +355,7 @@ func (m *model) step(o ledger.Owner, rnd *rand.Rand) error {
 // deleteSpace deletes the space of a chain, in which nothing else is.
 func (m *model) deleteSpace(c *key.Chain) error {
 	return m.delete(tiertest.Keys(c, 0, c.Len()), func() error {
-		_, err := m.DeleteSpace(m.t.Context(), c.Space)
+		_, err := m.Remover.DeleteSpace(m.t.Context(), c.Space)
 		return err
 	})
 }
@@ -392,10 +392,10 @@ func (m *model) settled() {
 func (m *model) settledAt(c *key.Chain, i int) {
 	k := c.Key(i)
 	s := m.known[k]
-	ref, _, err := m.Load(m.t.Context(), store.Requester{Owner: ledger.Daemon}, c, i, tier.All)
+	ref, _, err := m.Loader.Load(m.t.Context(), store.Requester{Owner: ledger.Daemon}, c, i, tier.All)
 	switch {
 	case err == nil:
-		defer m.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
+		defer m.Leases.Release(ledger.Daemon, ledger.Lease, []tier.Ref{ref})
 		if err := m.check(k, ref.Block.Bytes(), s.dead); err != nil {
 			m.t.Error(err)
 		} else if v := binary.LittleEndian.Uint64(ref.Block.Bytes()); s.live != 0 && v != s.live && m.isName(k) {
@@ -433,8 +433,8 @@ func (m *model) run(seed uint64) {
 		var workers sync.WaitGroup
 		for n := range uint64(6) {
 			workers.Go(func() {
-				o := m.NewOwner()
-				defer m.CloseOwner(o)
+				o := m.Leases.NewOwner()
+				defer m.Leases.CloseOwner(o)
 				rnd := rand.New(rand.NewPCG(seed, phase<<8|n))
 				for range cmp.Or(*modelSteps, 1) {
 					if err := m.step(o, rnd); err != nil {

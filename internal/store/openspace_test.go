@@ -47,7 +47,7 @@ func TestOpenSpaceTrimsTheDisk(t *testing.T) {
 		if q.trimmed.Load() {
 			t.Fatal("a quota is exceeded before the space is open")
 		}
-		r.OpenSpace(c.Space, "model")
+		r.Operator.OpenSpace(c.Space, "model")
 		synctest.Wait()
 		if !q.trimmed.Load() {
 			t.Error("nothing trims the disk")

@@ -18,7 +18,7 @@ import (
 
 // planning tells the policies that plan of whole prompts, and asks them which
 // chunks are worth storing.
-type planning struct {
+type Planning struct {
 	levels     *levels
 	writers    *writeback.Writers
 	distrusted *stale.Distrusted
@@ -28,8 +28,8 @@ type planning struct {
 	training   chan struct{} // capacity 1: a policy may have a training due
 }
 
-func newPlanning(levels *levels, writers *writeback.Writers, distrusted *stale.Distrusted) *planning {
-	p := &planning{levels: levels, writers: writers, distrusted: distrusted, training: make(chan struct{}, 1)}
+func newPlanning(levels *levels, writers *writeback.Writers, distrusted *stale.Distrusted) *Planning {
+	p := &Planning{levels: levels, writers: writers, distrusted: distrusted, training: make(chan struct{}, 1)}
 	for _, l := range levels.all {
 		if l.Planner != nil {
 			p.planners = append(p.planners, l.Planner)
@@ -54,7 +54,7 @@ type Prompt struct {
 // Observe tells the policies that plan of a request for the chain, once a
 // request and before anything of it is held or stored. To them it is the use
 // that Touch is to the others.
-func (s *planning) Observe(c *key.Chain, p Prompt) {
+func (s *Planning) Observe(c *key.Chain, p Prompt) {
 	if c.Len() == 0 || !slices.ContainsFunc(s.planners, tier.Planner.Plans) {
 		return
 	}
@@ -68,7 +68,7 @@ func (s *planning) Observe(c *key.Chain, p Prompt) {
 }
 
 // observe tells of chunks from..to of c as of one prompt.
-func (s *planning) observe(c *key.Chain, from, to int, p Prompt) {
+func (s *Planning) observe(c *key.Chain, from, to int, p Prompt) {
 	r := ledger.Request{
 		Space: c.Space, Hashes: c.Hashes[from:to], ChunkTokens: int(c.Tokens[from]), Hint: p.Hint, Advice: p.Advice,
 	}
@@ -86,7 +86,7 @@ func (s *planning) observe(c *key.Chain, from, to int, p Prompt) {
 // ObserveFamily tells the policies that plan of the windows and states that a request for a
 // prompt asks for, which Observe was told of before: those of the length that is usable,
 // of the junction, and of the end. They are worth what the end of the prompt is.
-func (s *planning) ObserveFamily(f *Family, m *FamilyMatch, prefillDepth int) {
+func (s *Planning) ObserveFamily(f *Family, m *FamilyMatch, prefillDepth int) {
 	if !f.isMixed() || f.Groups.OnlyStates() || !slices.ContainsFunc(s.planners, tier.Planner.Plans) {
 		return
 	}
@@ -107,7 +107,7 @@ func (s *planning) ObserveFamily(f *Family, m *FamilyMatch, prefillDepth int) {
 	}
 }
 
-func (s *planning) observeBeside(r *ledger.Request, prefillDepth int) {
+func (s *Planning) observeBeside(r *ledger.Request, prefillDepth int) {
 	for _, t := range s.planners {
 		r.PrefillDepth = s.depths.of(r.Space, prefillDepth)
 		t.Observe(r)
@@ -116,7 +116,7 @@ func (s *planning) observeBeside(r *ledger.Request, prefillDepth int) {
 
 // MarkCold says that the client is done with a chain: in every tier the chunks
 // that are its alone are the first to go, until they are used.
-func (s *planning) MarkCold(c *key.Chain) {
+func (s *Planning) MarkCold(c *key.Chain) {
 	s.eachPrompt(c, func(hs []key.Hash) {
 		for _, t := range s.planners {
 			t.MarkCold(c.Space, hs)
@@ -126,7 +126,7 @@ func (s *planning) MarkCold(c *key.Chain) {
 
 // eachPrompt calls do with the hashes of each prompt that a chain is of: chunks that
 // stand alone are one each.
-func (s *planning) eachPrompt(c *key.Chain, do func([]key.Hash)) {
+func (s *Planning) eachPrompt(c *key.Chain, do func([]key.Hash)) {
 	step := c.Len()
 	if c.Alone {
 		step = 1
@@ -141,7 +141,7 @@ func (s *planning) eachPrompt(c *key.Chain, do func([]key.Hash)) {
 // does not plan wants everything. A chunk that only a tier below has a use for comes to
 // stay there if that has room; otherwise it must have been asked for before, as most never
 // are again. Nothing is of a space that is distrusted.
-func (s *planning) Admit(c *key.Chain, from, to int, size uint32) (most int) {
+func (s *Planning) Admit(c *key.Chain, from, to int, size uint32) (most int) {
 	if s.distrusted.Has(c.Space) {
 		return 0
 	}
@@ -163,7 +163,7 @@ func (s *planning) Admit(c *key.Chain, from, to int, size uint32) (most int) {
 }
 
 // keepTraining has the policies trained beside the requests.
-func (s *planning) keepTraining(ctx context.Context) error {
+func (s *Planning) keepTraining(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -179,7 +179,7 @@ func (s *planning) keepTraining(ctx context.Context) error {
 // Passed says that a client has done with chunks from..to of c for now, which
 // has read or stored them. A prompt longer than DRAM then makes room for the rest
 // of itself, and not other prompts: bytes is what one of its chunks takes.
-func (s *planning) Passed(c *key.Chain, from, to int, bytes int64) {
+func (s *Planning) Passed(c *key.Chain, from, to int, bytes int64) {
 	if c.Alone || to <= from || int64(c.Len())*bytes <= s.levels.hot.Stats().CapacityBytes {
 		return
 	}
@@ -252,19 +252,9 @@ type Retainer interface {
 // before Run.
 func (s *Store) RetainBy(r Retainer) { s.index.retainer = r }
 
-// Claim says which chunks of a space are claimed, in each tier that has them; see
-// ledger.Claim.
-func (s *planning) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
-	for _, l := range s.levels.all {
-		if l.Bounded != nil {
-			ledger.Claim(l.Bounded.Ledger(), space, hs, claimed)
-		}
-	}
-}
-
 // SizesOf is the payload bytes of chunks from..to of c, as far as a bounded tier has
 // them, and else 0.
-func (s *planning) SizesOf(c *key.Chain, from, to int) []int64 {
+func (s *Planning) SizesOf(c *key.Chain, from, to int) []int64 {
 	sizes := make([]int64, to-from)
 	for i := range sizes {
 		k := c.Key(from + i)
@@ -283,7 +273,7 @@ func (s *planning) SizesOf(c *key.Chain, from, to int) []int64 {
 
 // Cool lets the chunks that are a chain's alone go from DRAM first, retained or not.
 // They stay where a tier below has them. It does nothing where there is no such tier.
-func (s *planning) Cool(c *key.Chain) {
+func (s *Planning) Cool(c *key.Chain) {
 	if s.writers.Nearest(c.Space) == nil {
 		return
 	}

@@ -84,7 +84,7 @@ func newPlanned(t *testing.T, o options) (*rig, *picky) {
 func newLearned(t *testing.T, o options) *rig {
 	t.Helper()
 	r := newRig(t, o)
-	if err := r.SetPolicy(tier.CPU, "tenure"); err != nil {
+	if err := r.Operator.SetPolicy(tier.CPU, "tenure"); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -111,19 +111,19 @@ func TestOnlyWhatIsWanted(t *testing.T) {
 		old, c := longChunks(1, 60), longChunks(2, 6) // so long that DRAM is no small cache
 		p.want(true, old, 0, 60)
 		for range 6 {
-			r.Observe(old, store.Prompt{})
+			r.Planning.Observe(old, store.Prompt{})
 		}
 		r.put(old, 0, 60, size)
 		synctest.Wait()
 
 		r.see(c)
 		p.want(true, c, 0, 4)
-		r.Observe(c, store.Prompt{Hint: policy.Continues})
+		r.Planning.Observe(c, store.Prompt{Hint: policy.Continues})
 		if n := len(p.asked); n != 7 || p.asked[6].Tokens != 6*longChunk || p.asked[6].Hint != policy.Continues ||
 			!slices.Equal(p.asked[6].Hashes, c.Hashes) {
 			t.Fatalf("%d requests were announced, the last as %+v", n, p.asked[n-1])
 		}
-		if worth := r.Admit(c, 0, c.Len(), size); worth != 4 {
+		if worth := r.Planning.Admit(c, 0, c.Len(), size); worth != 4 {
 			t.Errorf("%d chunks are worth storing, want the 4 that the disk wants", worth)
 		}
 		grants, err := r.reserve(ledger.Daemon, c, 0, 6, size)
@@ -137,7 +137,7 @@ func TestOnlyWhatIsWanted(t *testing.T) {
 		}
 
 		p.careless.Store(true) // and so takes everything
-		if worth := r.Admit(c, 4, c.Len(), size); worth != 2 {
+		if worth := r.Planning.Admit(c, 4, c.Len(), size); worth != 2 {
 			t.Errorf("%d of 2 chunks are worth storing where the disk takes everything", worth)
 		}
 	})
@@ -158,10 +158,10 @@ func TestDiskDecidesForItself(t *testing.T) {
 
 		p.want(true, c, 3, 4)
 		refs := make([]tier.Ref, 8)
-		if n, err := r.Hold(ledger.Daemon, ledger.Lease, c, 0, 8, refs); n != 8 || err != nil {
+		if n, err := r.Leases.Hold(ledger.Daemon, ledger.Lease, c, 0, 8, refs); n != 8 || err != nil {
 			t.Fatal(n, err)
 		}
-		r.Release(ledger.Daemon, ledger.Lease, refs)
+		r.Leases.Release(ledger.Daemon, ledger.Lease, refs)
 		synctest.Wait()
 		r.wantWritten(8, map[explain.Decline]uint64{explain.NotWorth: 5})
 
@@ -169,7 +169,7 @@ func TestDiskDecidesForItself(t *testing.T) {
 		r.see(own)
 		grants := make([]store.Grant, 2)
 		want := store.Reservation{Owner: ledger.Daemon, Force: true}
-		if n, err := r.Reserve(t.Context(), want, own, 0, repeat(size, 2), grants); n != 2 || err != nil {
+		if n, err := r.Filler.Reserve(t.Context(), want, own, 0, repeat(size, 2), grants); n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
 		commit(r.Store, own, 0, fill(own, 0, grants))
@@ -190,10 +190,10 @@ func TestNotWorthIsWhy(t *testing.T) {
 		synctest.Wait()
 		r.evict()
 		synctest.Wait()
-		if a := r.Why(c, 1, tier.All); a.Name() != "declined_not_worth" || a.Tier != uint8(tier.Disk) {
+		if a := r.Lookups.Why(c, 1, tier.All); a.Name() != "declined_not_worth" || a.Tier != uint8(tier.Disk) {
 			t.Errorf("it is missing as %+v", a)
 		}
-		if a := r.Why(c, 0, tier.All); a.Reason != explain.Nothing {
+		if a := r.Lookups.Why(c, 0, tier.All); a.Reason != explain.Nothing {
 			t.Errorf("what the disk wanted is missing as %+v", a)
 		}
 	})
@@ -284,7 +284,7 @@ func TestUnwantedIsDeleted(t *testing.T) {
 		r.put(b, 0, 1, size)
 		r.evict()
 		synctest.Wait()
-		if _, err := r.Delete(t.Context(), []key.Key{b.Key(0)}); err != nil {
+		if _, err := r.Remover.Delete(t.Context(), []key.Key{b.Key(0)}); err != nil {
 			t.Fatal(err)
 		}
 		close(p.gate)
@@ -309,11 +309,11 @@ func TestUsedWhileItWaits(t *testing.T) {
 		synctest.Wait()
 		use := func() {
 			refs := make([]tier.Ref, 20)
-			n, err := r.Hold(ledger.Daemon, ledger.Lease, c, 0, 20, refs)
+			n, err := r.Leases.Hold(ledger.Daemon, ledger.Lease, c, 0, 20, refs)
 			if n != 20 || err != nil {
 				t.Fatal(n, err)
 			}
-			r.Release(ledger.Daemon, ledger.Lease, refs)
+			r.Leases.Release(ledger.Daemon, ledger.Lease, refs)
 		}
 		for range 10 {
 			use()

@@ -40,18 +40,18 @@ func TestPurgeIsDurable(t *testing.T) {
 			return was
 		}
 		told(nil)
-		if p, err := r.Purge(t.Context(), c.Space, "", true); err != nil || p.Known != 4 || len(told(nil)) > 0 {
+		if p, err := r.Remover.Purge(t.Context(), c.Space, "", true); err != nil || p.Known != 4 || len(told(nil)) > 0 {
 			t.Errorf("dry: %+v, %v", p, err)
 		}
-		if _, err := r.Delete(t.Context(), []key.Key{c.Key(3)}); err != nil || slices.Contains(told(nil), tierfault.Sync) {
+		if _, err := r.Remover.Delete(t.Context(), []key.Key{c.Key(3)}); err != nil || slices.Contains(told(nil), tierfault.Sync) {
 			t.Errorf("a deletion of keys: %v, or it syncs", err)
 		}
-		p, err := r.Purge(t.Context(), c.Space, "", false)
+		p, err := r.Remover.Purge(t.Context(), c.Space, "", false)
 		got := told(tier.ErrOff)
 		if err != nil || p.Known != 3 || len(got) < 2 || got[len(got)-1] != tierfault.Sync || !slices.Contains(got, tierfault.Delete) {
 			t.Errorf("purge: %+v, %v, after %v", p, err, got)
 		}
-		if _, err := r.Purge(t.Context(), c.Space, "", false); !errors.Is(err, tier.ErrOff) {
+		if _, err := r.Remover.Purge(t.Context(), c.Space, "", false); !errors.Is(err, tier.ErrOff) {
 			t.Errorf("where the disk cannot sync: %v", err)
 		}
 	})

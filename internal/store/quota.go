@@ -30,7 +30,7 @@ func Bounded(quotas []Quota) []Quota {
 // OpenSpace tells the store the model of a space. Only the id of a space is stored,
 // so that until it is opened no quota counts what an earlier process left of
 // it.
-func (s *operator) OpenSpace(id key.SpaceID, model string) {
+func (s *Operator) OpenSpace(id key.SpaceID, model string) {
 	s.quotas.Lock()
 	defer s.quotas.Unlock()
 	rule, i := ruleOf(s.quotas.list, model)
@@ -50,10 +50,10 @@ func (s *operator) OpenSpace(id key.SpaceID, model string) {
 }
 
 // MaxAge is how old the chunks of a space that is open become; 0 for any age.
-func (s *operator) MaxAge(id key.SpaceID) time.Duration { return s.ages.book.Most(id) }
+func (s *Operator) MaxAge(id key.SpaceID) time.Duration { return s.ages.book.Most(id) }
 
 // CloseSpace ends what OpenSpace began, once for each call of it.
-func (s *operator) CloseSpace(id key.SpaceID) {
+func (s *Operator) CloseSpace(id key.SpaceID) {
 	s.ages.book.Close(id)
 	s.depths.end(id)
 }
@@ -72,13 +72,13 @@ func ruleOf(quotas []Quota, model string) (q Quota, bounded int) {
 }
 
 // KeepQuotas has chunks evicted where a quota is exceeded, or a high watermark.
-func (s *operator) KeepQuotas() { s.writers.KeepWatermarks() }
+func (s *Operator) KeepQuotas() { s.writers.KeepWatermarks() }
 
 // SetQuotas replaces the quotas while the store runs. models names the models of
 // the spaces that are known; others are under no quota until they are opened
 // again. A quota whose Match was there before keeps its counts. While entries
 // change quotas, 4,096 at a time, none is enforced, and OpenSpace waits.
-func (s *operator) SetQuotas(quotas []Quota, models func() map[key.SpaceID]string) error {
+func (s *Operator) SetQuotas(quotas []Quota, models func() map[key.SpaceID]string) error {
 	s.quotas.Lock()
 	defer s.quotas.Unlock()
 	if slices.Equal(quotas, s.quotas.list) {

@@ -37,7 +37,7 @@ func (s *scan) begin() {
 }
 
 // recovery fills the index from the tiers that outlive the process.
-type recovery struct {
+type Recovery struct {
 	levels  *levels
 	index   *tierIndex
 	writers *writeback.Writers
@@ -47,12 +47,12 @@ type recovery struct {
 
 // Ready reports whether what an earlier process left has been found, or could
 // not be: the store then serves without it.
-func (r *recovery) Ready() bool { return r.levels.scanning() == 0 }
+func (r *Recovery) Ready() bool { return r.levels.scanning() == 0 }
 
 // recover fills the index from one tier. A tier that cannot be scanned costs hits
 // and no more: that is logged as an error and tried again, and everything else
 // goes on.
-func (r *recovery) recover(ctx context.Context, l *level) error {
+func (r *Recovery) recover(ctx context.Context, l *level) error {
 	for pause := recoverPause; ; pause = min(2*pause, recoverPauseMax) {
 		n, opening := 0, l.openings()
 		err := l.Recoverer.Recover(ctx, func(recs []tier.Record) {
@@ -87,7 +87,7 @@ func (r *recovery) recover(ctx context.Context, l *level) error {
 }
 
 // recovered ends a scan of an opening of the tier that has brought n chunks.
-func (r *recovery) recovered(l *level, n int, opening uint64) {
+func (r *Recovery) recovered(l *level, n int, opening uint64) {
 	r.syncAll(l)
 	l.scan.covered.Store(opening)
 	l.scan.unknown.Store(false)
@@ -99,7 +99,7 @@ func (r *recovery) recovered(l *level, n int, opening uint64) {
 
 // awaitLoss returns when the tier has been lost and opened again. It is false
 // when ctx has ended, and where that does not come to pass.
-func (r *recovery) awaitLoss(ctx context.Context, l *level) bool {
+func (r *Recovery) awaitLoss(ctx context.Context, l *level) bool {
 	if l.Reopener == nil {
 		return false
 	}
@@ -113,7 +113,7 @@ func (r *recovery) awaitLoss(ctx context.Context, l *level) bool {
 }
 
 // syncAll has what a tier that was opened again has lost written to it again.
-func (r *recovery) syncAll(l *level) {
+func (r *Recovery) syncAll(l *level) {
 	if l.Resident == nil {
 		return
 	}
@@ -126,7 +126,7 @@ func (r *recovery) syncAll(l *level) {
 }
 
 // attachAll is attach for any number of records.
-func (r *recovery) attachAll(ctx context.Context, l *level, recs []tier.Record) {
+func (r *Recovery) attachAll(ctx context.Context, l *level, recs []tier.Record) {
 	for part := range slices.Chunk(recs, indexBatch) {
 		r.index.Insert(l.Place, part)
 		r.dropOutlived(ctx, l, part)
@@ -136,7 +136,7 @@ func (r *recovery) attachAll(ctx context.Context, l *level, recs []tier.Record) 
 // Adopt takes up what an earlier process has left in DRAM, which the tier has already:
 // the index knows it from then on, and the writers have what the tiers below lack. Call
 // it before Run, when each space that is to be kept local is.
-func (r *recovery) Adopt(list []tier.Resumed) {
+func (r *Recovery) Adopt(list []tier.Resumed) {
 	recs := make([]tier.Record, 0, indexBatch)
 	for part := range slices.Chunk(list, indexBatch) {
 		recs = recs[:0]
@@ -152,7 +152,7 @@ func (r *recovery) Adopt(list []tier.Resumed) {
 
 // adoptBelow tells the index what a tier that cannot be asked has, and its writer what
 // the tier lacks.
-func (r *recovery) adoptBelow(l *level, part []tier.Resumed) {
+func (r *Recovery) adoptBelow(l *level, part []tier.Resumed) {
 	var there []tier.Record
 	for i := range part {
 		e := &part[i]

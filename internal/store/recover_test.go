@@ -44,7 +44,7 @@ func TestRecover(t *testing.T) {
 		r.see(trunk)
 		r.see(branch)
 		synctest.Wait()
-		if !r.Ready() {
+		if !r.Recovery.Ready() {
 			t.Error("not ready after the scan")
 		}
 		r.wantIn(trunk, 0, 100)
@@ -52,7 +52,7 @@ func TestRecover(t *testing.T) {
 		if err := r.load(branch, 5); err != nil {
 			t.Error(err)
 		}
-		if st := r.Store.Stats(); st.Chunks != 102 || st.Placeholders != 0 {
+		if st := r.Store.Operator.Stats(); st.Chunks != 102 || st.Placeholders != 0 {
 			t.Errorf("%d chunks and %d placeholders known; want 102 and 0", st.Chunks, st.Placeholders)
 		}
 	})
@@ -65,7 +65,7 @@ func TestBeforeRecovery(t *testing.T) {
 		gate := make(chan struct{})
 		r := newRig(t, options{disk: disk, scanning: true, hook: tierfault.On(tierfault.Recover, tierfault.Fault{Until: gate})})
 		r.see(branch)
-		if r.Ready() {
+		if r.Recovery.Ready() {
 			t.Error("ready before the scan")
 		}
 		longer := tiertest.Chain(1, 101)
@@ -77,7 +77,7 @@ func TestBeforeRecovery(t *testing.T) {
 			t.Error(err)
 		}
 		r.put(longer, 100, 101, size)
-		if _, err := r.Delete(t.Context(), tiertest.Keys(trunk, 50, 51)); err != nil {
+		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(trunk, 50, 51)); err != nil {
 			t.Fatal(err)
 		}
 		close(gate)
@@ -112,7 +112,7 @@ func TestReadyIsScanned(t *testing.T) {
 		r := newRig(t, options{disk: memory, planner: disk, idle: true})
 		disk.has = func() { // also where the scan has ended and is compared with the index
 			calls++
-			if r.Ready() && !r.Scanned() {
+			if r.Recovery.Ready() && !r.Scanned() {
 				t.Error("ready before the disk is scanned")
 			}
 		}
@@ -120,8 +120,8 @@ func TestReadyIsScanned(t *testing.T) {
 		r.see(branch)
 		r.start()
 		synctest.Wait()
-		if calls == 0 || !r.Ready() || !r.Scanned() {
-			t.Errorf("asked %d times, ready %t, scanned %t", calls, r.Ready(), r.Scanned())
+		if calls == 0 || !r.Recovery.Ready() || !r.Scanned() {
+			t.Errorf("asked %d times, ready %t, scanned %t", calls, r.Recovery.Ready(), r.Scanned())
 		}
 		disk.has = func() {}
 	})
@@ -152,12 +152,12 @@ func TestScanEndsAmidLookup(t *testing.T) {
 		c.Space, c.Alone = trunk.Space, true
 		copy(c.Hashes, trunk.Hashes[:5])
 		end := sync.OnceFunc(func() { close(gate); synctest.Wait() })
-		if r.Ready() {
+		if r.Recovery.Ready() {
 			t.Error("ready before the scan")
 		}
-		m, err := r.Match(parted{t.Context(), end}, c, tier.All)
-		if err != nil || m.Chunks != 5 || !r.Ready() {
-			t.Errorf("%d chunks, %v, ready %t; want 5 of a scan that has ended", m.Chunks, err, r.Ready())
+		m, err := r.Lookups.Match(parted{t.Context(), end}, c, tier.All)
+		if err != nil || m.Chunks != 5 || !r.Recovery.Ready() {
+			t.Errorf("%d chunks, %v, ready %t; want 5 of a scan that has ended", m.Chunks, err, r.Recovery.Ready())
 		}
 	})
 }
@@ -177,7 +177,7 @@ func TestAskFails(t *testing.T) {
 			}
 			return tierfault.Fault{}
 		}})
-		if m, err := r.Match(t.Context(), trunk, tier.All); err != nil || m.Chunks != 0 {
+		if m, err := r.Lookups.Match(t.Context(), trunk, tier.All); err != nil || m.Chunks != 0 {
 			t.Errorf("got %d chunks, %v; want none: a tier that fails shortens the prefix", m.Chunks, err)
 		}
 		r.see(trunk)
@@ -202,8 +202,8 @@ func TestRecoverFails(t *testing.T) {
 		r.see(trunk)
 		r.see(branch)
 		synctest.Wait()
-		if st := r.Store.Stats(); st.Chunks != 10 || st.RecoverFailed != 1 || !r.Ready() {
-			t.Errorf("%d chunks known after %d failed scans, ready %t; want the 10 that were handed over, 1, true", st.Chunks, st.RecoverFailed, r.Ready())
+		if st := r.Store.Operator.Stats(); st.Chunks != 10 || st.RecoverFailed != 1 || !r.Recovery.Ready() {
+			t.Errorf("%d chunks known after %d failed scans, ready %t; want the 10 that were handed over, 1, true", st.Chunks, st.RecoverFailed, r.Recovery.Ready())
 		}
 		c := r.putChain(7, 3)
 		r.flush()
@@ -211,7 +211,7 @@ func TestRecoverFails(t *testing.T) {
 		r.wantWritten(3, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if st := r.Store.Stats(); st.Chunks != 45 || st.RecoverFailed != 3 {
+		if st := r.Store.Operator.Stats(); st.Chunks != 45 || st.RecoverFailed != 3 {
 			t.Errorf("%d chunks known after %d failed scans; want all 45, and 3", st.Chunks, st.RecoverFailed)
 		}
 		r.wantIn(trunk, 0, 40)

@@ -14,7 +14,7 @@ import (
 // while the known part is being loaded. Find is called once; Reach and Found
 // from any goroutine.
 type RemoteScan struct {
-	lookups *lookups
+	lookups *Lookups
 	far     *level
 	chain   *key.Chain
 	mask    tier.Set
@@ -32,7 +32,7 @@ type RemoteScan struct {
 // ScanRemote returns nil if nothing of c can be there from chunk next on: there is no shared
 // tier in the search range, or it said a moment ago that it does not have that chunk. An
 // error says that the tier is switched off, so that it cannot be asked.
-func (l *lookups) ScanRemote(c *key.Chain, next int, search tier.Set) (*RemoteScan, error) {
+func (l *Lookups) ScanRemote(c *key.Chain, next int, search tier.Set) (*RemoteScan, error) {
 	far, mask := l.levels.far(), search&l.writers.Reach(c.Space)
 	switch {
 	case l.distrusted.Has(c.Space), far == nil || !mask.Has(far.Place) || next >= c.Len() || far.Shared.Absent(c.Key(next)):

@@ -103,7 +103,7 @@ func (f *far) Find(ctx context.Context, ks []key.Key, found func(int)) (int, err
 func (r *rig) rest(c *key.Chain) *store.RemoteScan {
 	r.t.Helper()
 	r.t.Cleanup(func() {
-		if _, err := r.Delete(context.Background(), tiertest.Keys(c, 0, c.Len())); err != nil {
+		if _, err := r.Remover.Delete(context.Background(), tiertest.Keys(c, 0, c.Len())); err != nil {
 			r.t.Error(err)
 		}
 	})
@@ -114,7 +114,7 @@ func (r *rig) rest(c *key.Chain) *store.RemoteScan {
 // scan is the scan behind the known part of c, and why there is none.
 func (r *rig) scan(c *key.Chain, search tier.Set) (*store.RemoteScan, error) {
 	r.t.Helper()
-	return r.ScanRemote(c, c.Skip+r.match(c).Chunks, search)
+	return r.Lookups.ScanRemote(c, c.Skip+r.match(c).Chunks, search)
 }
 
 // TestRestNil: where nothing can be beyond the known part no tier is asked.

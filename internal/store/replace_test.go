@@ -22,13 +22,13 @@ import (
 func (r *rig) replace(o ledger.Owner, c *key.Chain, temp, value byte) {
 	r.t.Helper()
 	r.see(c)
-	ref, err := r.Open(context.Background(), o, key.Key{Space: c.Space, Hash: key.Hash{0: 0xff, 15: temp}}, size, true)
+	ref, err := r.Filler.Open(context.Background(), o, key.Key{Space: c.Space, Hash: key.Hash{0: 0xff, 15: temp}}, size, true)
 	if err != nil {
 		r.t.Error(err)
 		return
 	}
 	ref.Block.SealSum(ref.Block.Write(bytes.Repeat([]byte{value}, size)))
-	if err := r.Replace(context.Background(), c, ref); err != nil {
+	if err := r.Filler.Replace(context.Background(), c, ref); err != nil {
 		r.t.Error(err)
 	}
 }
@@ -36,11 +36,11 @@ func (r *rig) replace(o ledger.Owner, c *key.Chain, temp, value byte) {
 // value returns the byte that the chunk stored under c consists of.
 func (r *rig) value(o ledger.Owner, c *key.Chain) byte {
 	r.t.Helper()
-	ref, _, err := r.Load(context.Background(), store.Requester{Owner: o}, c, 0, tier.All)
+	ref, _, err := r.Loader.Load(context.Background(), store.Requester{Owner: o}, c, 0, tier.All)
 	if err != nil {
 		r.t.Fatalf("load: %v", err)
 	}
-	defer r.Release(o, ledger.Lease, []tier.Ref{ref})
+	defer r.Leases.Release(o, ledger.Lease, []tier.Ref{ref})
 	b := ref.Block.Bytes()
 	if len(b) != size || bytes.Count(b, b[:1]) != size {
 		r.t.Fatal("torn value")
@@ -55,16 +55,16 @@ func TestReplaceWins(t *testing.T) {
 	slow := func(tierfault.Call) tierfault.Fault { return tierfault.Fault{Delay: 200 * time.Microsecond} }
 	r := newRig(t, options{hook: slow})
 	c := tiertest.Chain(1, 1)
-	o := r.NewOwner()
-	defer r.CloseOwner(o)
+	o := r.Leases.NewOwner()
+	defer r.Leases.CloseOwner(o)
 	var readers sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
 	readers.Go(func() { // loads race with everything
-		p := r.NewOwner()
-		defer r.CloseOwner(p)
+		p := r.Leases.NewOwner()
+		defer r.Leases.CloseOwner(p)
 		for ctx.Err() == nil {
-			if ref, _, err := r.Load(ctx, store.Requester{Owner: p}, c, 0, tier.All); err == nil {
-				r.Release(p, ledger.Lease, []tier.Ref{ref})
+			if ref, _, err := r.Loader.Load(ctx, store.Requester{Owner: p}, c, 0, tier.All); err == nil {
+				r.Leases.Release(p, ledger.Lease, []tier.Ref{ref})
 			}
 			r.evict()
 		}
@@ -89,18 +89,18 @@ func TestReplaceWins(t *testing.T) {
 func TestReplaceLeavesReaders(t *testing.T) {
 	r := newRig(t, options{lone: true})
 	c := tiertest.Chain(1, 1)
-	o := r.NewOwner()
-	defer r.CloseOwner(o)
+	o := r.Leases.NewOwner()
+	defer r.Leases.CloseOwner(o)
 	r.replace(o, c, 1, 1)
 	refs := make([]tier.Ref, 1)
-	if n, err := r.Hold(o, ledger.Lease, c, 0, 1, refs); n != 1 {
+	if n, err := r.Leases.Hold(o, ledger.Lease, c, 0, 1, refs); n != 1 {
 		t.Fatal(err)
 	}
 	r.replace(o, c, 1, 2)
 	if got := refs[0].Block.Bytes()[0]; got != 1 {
 		t.Errorf("the reader sees %d", got)
 	}
-	r.Release(o, ledger.Lease, refs)
+	r.Leases.Release(o, ledger.Lease, refs)
 	if got := r.value(o, c); got != 2 {
 		t.Errorf("read %d after 2 was stored", got)
 	}
@@ -117,7 +117,7 @@ func TestReplaceWithoutDisk(t *testing.T) {
 			return tierfault.Fault{}
 		}})
 		there, absent := tiertest.Chain(1, 1), tiertest.Chain(2, 1)
-		o := r.NewOwner()
+		o := r.Leases.NewOwner()
 		r.replace(o, there, 1, 1)
 		r.flush()
 		off.Store(true)
@@ -126,16 +126,16 @@ func TestReplaceWithoutDisk(t *testing.T) {
 		if got := r.value(o, absent); got != 3 {
 			t.Errorf("read %d after 3 was stored", got)
 		}
-		if _, err := r.Delete(t.Context(), tiertest.Keys(absent, 0, 1)); err != nil {
+		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(absent, 0, 1)); err != nil {
 			t.Errorf("delete what the disk does not have: %v", err)
 		}
-		if _, err := r.Delete(t.Context(), tiertest.Keys(there, 0, 1)); !errors.Is(err, tier.ErrOff) {
+		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(there, 0, 1)); !errors.Is(err, tier.ErrOff) {
 			t.Errorf("delete what the disk has: %v; want that it is off", err)
 		}
 		off.Store(false)
-		if _, err := r.Delete(t.Context(), tiertest.Keys(there, 0, 1)); err != nil {
+		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(there, 0, 1)); err != nil {
 			t.Error(err)
 		}
-		r.CloseOwner(o)
+		r.Leases.CloseOwner(o)
 	})
 }

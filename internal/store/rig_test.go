@@ -127,7 +127,7 @@ func newRig(t *testing.T, o options) *rig {
 	if !o.idle {
 		r.start()
 	}
-	for !o.idle && !o.scanning && !o.lone && !(r.Scanned() && r.Ready()) {
+	for !o.idle && !o.scanning && !o.lone && !(r.Scanned() && r.Recovery.Ready()) {
 		runtime.Gosched() // the tier in memory takes no time
 	}
 	t.Cleanup(r.stop)
@@ -208,7 +208,7 @@ func (r *rig) checkIndex() {
 			known++
 		}
 	}
-	if n := r.Store.Stats().Chunks; n != int64(known) {
+	if n := r.Store.Operator.Stats().Chunks; n != int64(known) {
 		r.t.Errorf("the index counts %d chunks; %d are there", n, known)
 	}
 }
@@ -227,7 +227,7 @@ func repeat(n, times int) []uint32 { return slices.Repeat([]uint32{uint32(n)}, t
 func (r *rig) reserve(o ledger.Owner, c *key.Chain, from, to, n int) ([]store.Grant, error) {
 	r.see(c)
 	grants := make([]store.Grant, to-from)
-	got, err := r.Reserve(context.Background(), store.Reservation{Owner: o}, c, from, repeat(n, to-from), grants)
+	got, err := r.Filler.Reserve(context.Background(), store.Reservation{Owner: o}, c, from, repeat(n, to-from), grants)
 	return grants[:got], err
 }
 
@@ -281,13 +281,13 @@ func (r *rig) evict() {
 	if err != nil || grants[0].Status != store.Granted {
 		return // what is on its way down takes its time; or others are at it
 	}
-	r.Abort([]tier.Ref{grants[0].Ref})
+	r.Filler.Abort([]tier.Ref{grants[0].Ref})
 }
 
 // match is what a lookup of c finds.
 func (r *rig) match(c *key.Chain) store.Match {
 	r.t.Helper()
-	m, err := r.Match(context.Background(), c, tier.All)
+	m, err := r.Lookups.Match(context.Background(), c, tier.All)
 	if err != nil {
 		r.t.Fatalf("match: %v", err)
 	}
@@ -309,15 +309,15 @@ func (r *rig) load(c *key.Chain, i int) error {
 }
 
 func (r *rig) loadAs(ctx context.Context, o ledger.Owner, c *key.Chain, i int) error {
-	ref, _, err := r.Load(ctx, store.Requester{Owner: o}, c, i, tier.All)
+	ref, _, err := r.Loader.Load(ctx, store.Requester{Owner: o}, c, i, tier.All)
 	if err != nil {
 		return err
 	}
-	defer r.Release(o, ledger.Lease, []tier.Ref{ref})
+	defer r.Leases.Release(o, ledger.Lease, []tier.Ref{ref})
 	return tiertest.CheckPayload(c.Key(i), ref.Block.Bytes())
 }
 
 // commit makes filled chunks visible, of any age.
 func commit(s *store.Store, c *key.Chain, from int, refs []tier.Ref) {
-	s.Commit(c, from, refs, 0, make([]bool, len(refs)))
+	s.Filler.Commit(c, from, refs, 0, make([]bool, len(refs)))
 }

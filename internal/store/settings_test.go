@@ -48,17 +48,17 @@ func TestSetScrubRate(t *testing.T) {
 			}
 		}
 		is(0)
-		r.Store.Set(store.Settings{ScrubBytesPerSecond: 7})
+		r.Store.Operator.Set(store.Settings{ScrubBytesPerSecond: 7})
 		is(7)
-		r.Store.Set(store.Settings{ScrubBytesPerSecond: 9})
+		r.Store.Operator.Set(store.Settings{ScrubBytesPerSecond: 9})
 		is(9)
 		begun := s.begun.Load()
-		r.Store.Set(store.Settings{ScrubBytesPerSecond: 9, VerifyHits: 1}) // which is no change
+		r.Store.Operator.Set(store.Settings{ScrubBytesPerSecond: 9, VerifyHits: 1}) // which is no change
 		is(9)
 		if n := s.begun.Load(); n != begun {
 			t.Errorf("%d passes were begun, want the %d before", n, begun)
 		}
-		r.Store.Set(store.Settings{})
+		r.Store.Operator.Set(store.Settings{})
 		is(0)
 	})
 }
@@ -72,17 +72,17 @@ func TestSetVerifyHits(t *testing.T) {
 		r.flip(c, 2)
 		hold := func() int {
 			refs := make([]tier.Ref, 4)
-			n, err := r.Hold(ledger.Daemon, ledger.Lease, c, 0, 4, refs)
+			n, err := r.Leases.Hold(ledger.Daemon, ledger.Lease, c, 0, 4, refs)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Release(ledger.Daemon, ledger.Lease, refs[:n])
+			r.Leases.Release(ledger.Daemon, ledger.Lease, refs[:n])
 			return n
 		}
 		if n := hold(); n != 4 {
 			t.Fatalf("held %d, want all 4: nothing is verified", n)
 		}
-		r.Store.Set(store.Settings{VerifyHits: 1})
+		r.Store.Operator.Set(store.Settings{VerifyHits: 1})
 		if n := hold(); n != 2 {
 			t.Errorf("held %d, want the 2 before the wrong one", n)
 		}

@@ -41,8 +41,8 @@ func TestSettle(t *testing.T) {
 			var g errgroup.Group
 			for n := range 6 {
 				g.Go(func() error {
-					o := r.NewOwner()
-					defer r.CloseOwner(o)
+					o := r.Leases.NewOwner()
+					defer r.Leases.CloseOwner(o)
 					rnd := rand.New(rand.NewPCG(uint64(n), 2))
 					for range *settleRounds {
 						if err := r.settleStep(o, chains[rnd.IntN(len(chains))], rnd, raceSize); err != nil {
@@ -56,7 +56,7 @@ func TestSettle(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.flush()
-			st := r.Store.Stats()
+			st := r.Store.Operator.Stats()
 			if st.Corrupt != 0 || st.Inconsistent != 0 {
 				t.Errorf("%d corrupt, %d inconsistent; want none", st.Corrupt, st.Inconsistent)
 			}
@@ -73,7 +73,7 @@ func (r *rig) settleStep(o ledger.Owner, c *key.Chain, rnd *rand.Rand, n int) er
 	switch rnd.IntN(10) {
 	case 0:
 		i := rnd.IntN(c.Len())
-		_, err := r.Delete(ctx, tiertest.Keys(c, i, min(i+3, c.Len())))
+		_, err := r.Remover.Delete(ctx, tiertest.Keys(c, i, min(i+3, c.Len())))
 		return err
 	case 1, 2, 3:
 		return r.readAll(o, c)
@@ -86,7 +86,7 @@ func (r *rig) settleStep(o ledger.Owner, c *key.Chain, rnd *rand.Rand, n int) er
 		}
 		refs := fill(c, i+j, grants[j:j+1])
 		if rnd.IntN(8) == 0 {
-			r.Abort(refs)
+			r.Filler.Abort(refs)
 		} else {
 			commit(r.Store, c, i+j, refs)
 		}
@@ -96,15 +96,15 @@ func (r *rig) settleStep(o ledger.Owner, c *key.Chain, rnd *rand.Rand, n int) er
 
 // readAll reads as much of c as it can get.
 func (r *rig) readAll(o ledger.Owner, c *key.Chain) error {
-	m, err := r.Match(r.t.Context(), c, tier.All)
+	m, err := r.Lookups.Match(r.t.Context(), c, tier.All)
 	if err != nil {
 		return err
 	}
 	refs := make([]tier.Ref, c.Len())
-	n, _ := r.Hold(o, ledger.Lease, c, 0, m.Hot, refs)
-	defer func() { r.Release(o, ledger.Lease, refs[:n]) }()
+	n, _ := r.Leases.Hold(o, ledger.Lease, c, 0, m.Hot, refs)
+	defer func() { r.Leases.Release(o, ledger.Lease, refs[:n]) }()
 	for n < m.Chunks {
-		ref, _, err := r.Load(r.t.Context(), store.Requester{Owner: o}, c, n, tier.All)
+		ref, _, err := r.Loader.Load(r.t.Context(), store.Requester{Owner: o}, c, n, tier.All)
 		if errors.Is(err, tier.ErrNotFound) || errors.Is(err, tier.ErrOverBudget) || errors.Is(err, tier.ErrNoSpace) {
 			break
 		}
@@ -114,7 +114,7 @@ func (r *rig) readAll(o ledger.Owner, c *key.Chain) error {
 		refs[n] = ref
 		n++
 	}
-	r.Touch(c, 0, n)
+	r.Leases.Touch(c, 0, n)
 	for i, ref := range refs[:n] {
 		if err := tiertest.CheckPayload(c.Key(i), ref.Block.Bytes()); err != nil {
 			return err

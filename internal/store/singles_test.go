@@ -107,9 +107,9 @@ func singles(t *testing.T, rnd *rand.Rand) {
 			want = append(want, i)
 		}
 	}
-	o := r.NewOwner()
+	o := r.Leases.NewOwner()
 	var s store.Singles
-	r.HoldSingles(&s, o, c, from, tier.All, func(i int) { got = append(got, i) })
+	r.Leases.HoldSingles(&s, o, c, from, tier.All, func(i int) { got = append(got, i) })
 	if !slices.Equal(got, want) {
 		t.Fatalf("held %v, there are %v", got, want)
 	}
@@ -121,12 +121,12 @@ func singles(t *testing.T, rnd *rand.Rand) {
 			t.Errorf("chunk %d was evicted from %s while it was held", i, in[i])
 		}
 	}
-	r.EndSingles(&s)
-	r.CloseOwner(o)
+	r.Leases.EndSingles(&s)
+	r.Leases.CloseOwner(o)
 	if st := disk.ledger.Stats(); st.ClassBytes[ledger.Lease] != 0 {
 		t.Errorf("still held on disk: %+v", st)
 	}
-	if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, c.Len())); err != nil { // the index is true again
+	if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 0, c.Len())); err != nil { // the index is true again
 		t.Error(err)
 	}
 }
@@ -167,13 +167,13 @@ func TestSinglesThatAreGone(t *testing.T) {
 		hot.asked = 0
 		var s store.Singles
 		held := 0
-		r.HoldSingles(&s, ledger.Daemon, c, 0, tier.All, func(i int) {
+		r.Leases.HoldSingles(&s, ledger.Daemon, c, 0, tier.All, func(i int) {
 			if i != held {
 				t.Fatalf("chunk %d is held after %d others", i, held)
 			}
 			held++
 		})
-		r.EndSingles(&s)
+		r.Leases.EndSingles(&s)
 		if held != n || hot.asked > 2*n+128 {
 			t.Errorf("%d of %d are held, DRAM was asked for %d", held, n, hot.asked)
 		}
@@ -193,7 +193,7 @@ func TestSinglesOnDiskAreBounded(t *testing.T) {
 		var got []int
 		hold := func(s *store.Singles) []int {
 			got = nil
-			r.HoldSingles(s, ledger.Daemon, c, 2, tier.All, func(i int) { got = append(got, i) })
+			r.Leases.HoldSingles(s, ledger.Daemon, c, 2, tier.All, func(i int) { got = append(got, i) })
 			return got
 		}
 		if n := hold(&first); !slices.Equal(n, []int{2, 3, 4, 5}) {
@@ -202,10 +202,10 @@ func TestSinglesOnDiskAreBounded(t *testing.T) {
 		if n := hold(&second); !slices.Equal(n, []int{2, 3, 4, 5}) { // once more costs nothing
 			t.Errorf("held %v", n)
 		}
-		r.EndSingles(&first)
+		r.Leases.EndSingles(&first)
 		_ = disk.Delete(t.Context(), tiertest.Keys(c, 0, 9))
-		r.EndSingles(&second)
-		if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, c.Len())); err != nil {
+		r.Leases.EndSingles(&second)
+		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 0, c.Len())); err != nil {
 			t.Error(err)
 		}
 		if st := disk.ledger.Stats(); st.UsedBytes != 0 || st.ClassBytes[ledger.Lease] != 0 {

@@ -16,7 +16,7 @@ import (
 // spaces with none are left out. It counts a few hundred spaces at a time, so
 // that no request waits long for the index, however many chunks are in them; one that comes or
 // goes meanwhile may be missing.
-func (s *operator) Spaces() map[key.SpaceID]int {
+func (s *Operator) Spaces() map[key.SpaceID]int {
 	chunks := make(map[key.SpaceID]int)
 	for next := s.index.census(0, chunks); next != 0; {
 		next = s.index.census(next, chunks)
@@ -25,10 +25,10 @@ func (s *operator) Spaces() map[key.SpaceID]int {
 }
 
 // HotBytes is how much of DRAM the chunks of a space occupy.
-func (s *operator) HotBytes(id key.SpaceID) int64 { return s.levels.hot.Ledger().SpaceBytes(id) }
+func (s *Operator) HotBytes(id key.SpaceID) int64 { return s.levels.hot.Ledger().SpaceBytes(id) }
 
 // DiskBytes is how much of the disk tier they occupy.
-func (s *operator) DiskBytes(id key.SpaceID) int64 {
+func (s *Operator) DiskBytes(id key.SpaceID) int64 {
 	if l := s.levels.at[tier.Disk]; l != nil && l.Bounded != nil {
 		return l.Bounded.Ledger().SpaceBytes(id)
 	}
@@ -37,7 +37,7 @@ func (s *operator) DiskBytes(id key.SpaceID) int64 {
 
 // Outline is all that the tiers are known to have, as a tree of prefixes. It lets requests
 // in between: what changes meanwhile may be in it or not.
-func (s *operator) Outline(ctx context.Context) (*explain.Outline, error) {
+func (s *Operator) Outline(ctx context.Context) (*explain.Outline, error) {
 	m := outlining{spaces: make(map[key.SpaceID]int), at: make(map[uint32]int)}
 	begun := time.Now()
 	for next := s.index.outline(1, &m); next != 0; next = s.index.outline(next, &m) {
@@ -68,10 +68,10 @@ func (s *operator) Outline(ctx context.Context) (*explain.Outline, error) {
 }
 
 // Distrusted is the spaces of which everything is a miss.
-func (s *operator) Distrusted() *stale.Distrusted { return s.distrusted }
+func (s *Operator) Distrusted() *stale.Distrusted { return s.distrusted }
 
 // Knows reports whether chunks of a space are known, at the cost of a look-up.
-func (s *operator) Knows(id key.SpaceID) bool {
+func (s *Operator) Knows(id key.SpaceID) bool {
 	s.index.lock()
 	defer s.index.mu.Unlock()
 	return index.Has(s.index.mu.tree, id)
@@ -79,7 +79,7 @@ func (s *operator) Knows(id key.SpaceID) bool {
 
 // Announce notes in the log all that the tiers are known to have of a space, in order with
 // other changes. It lets requests in between.
-func (s *operator) Announce(ctx context.Context, id key.SpaceID) error {
+func (s *Operator) Announce(ctx context.Context, id key.SpaceID) error {
 	t, err := s.index.tour(ctx, &id)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (s *operator) Announce(ctx context.Context, id key.SpaceID) error {
 // Contents calls visit with all that the tiers are known to have, a few hundred
 // chunks at a time and a chunk before those that follow it. What changes meanwhile
 // may be in it or not: the log has it. The slice is valid until visit returns.
-func (s *operator) Contents(ctx context.Context, visit func([]index.Change) error) error {
+func (s *Operator) Contents(ctx context.Context, visit func([]index.Change) error) error {
 	t, err := s.index.tour(ctx, nil)
 	if err != nil {
 		return err

@@ -22,26 +22,26 @@ func TestSpaces(t *testing.T) {
 		r.put(&c, 0, n, bytes)
 		want[c.Space] = n
 	}
-	if got := r.Spaces(); !maps.Equal(got, want) {
+	if got := r.Operator.Spaces(); !maps.Equal(got, want) {
 		t.Errorf("%d spaces: %v", len(got), got)
 	}
 	one := first
 	one.Space[0], one.Space[1] = 1, 0
-	if n := r.HotBytes(one.Space); n != 2*bytes {
+	if n := r.Operator.HotBytes(one.Space); n != 2*bytes {
 		t.Errorf("%d bytes in DRAM, want %d", n, 2*bytes)
 	}
 	r.flush()
 	if err := r.hot.Delete(t.Context(), tiertest.Keys(&one, 0, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if n, all := r.HotBytes(one.Space), r.Spaces(); n != 0 || !maps.Equal(all, want) {
+	if n, all := r.Operator.HotBytes(one.Space), r.Operator.Spaces(); n != 0 || !maps.Equal(all, want) {
 		t.Errorf("on disk only: %d bytes in DRAM, %d spaces", n, len(all))
 	}
-	if _, err := r.DeleteSpace(t.Context(), one.Space); err != nil {
+	if _, err := r.Remover.DeleteSpace(t.Context(), one.Space); err != nil {
 		t.Fatal(err)
 	}
 	delete(want, one.Space)
-	if got := r.Spaces(); !maps.Equal(got, want) {
+	if got := r.Operator.Spaces(); !maps.Equal(got, want) {
 		t.Errorf("after a delete: %d spaces, want %d", len(got), len(want))
 	}
 }

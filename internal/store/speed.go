@@ -92,7 +92,7 @@ func (m *speedometer) read() Speed {
 
 // Speed is how fast loads from p are, as far as there were any; the zero Speed
 // for DRAM and where there is no such tier.
-func (l *loader) Speed(p tier.Place) Speed {
+func (l *Loader) Speed(p tier.Place) Speed {
 	from := l.levels.at[p]
 	if from == nil || from.turns == nil {
 		return Speed{}

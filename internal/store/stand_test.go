@@ -27,7 +27,7 @@ func (r *rig) putLong(ctx context.Context, o ledger.Owner, c *key.Chain) error {
 	for from := 0; from < c.Len(); from += piece {
 		for next, end := from, min(from+piece, c.Len()); next < end; {
 			grants := make([]store.Grant, end-next)
-			n, err := r.Reserve(ctx, store.Reservation{Owner: o, Wait: true}, c, next, repeat(size, end-next), grants)
+			n, err := r.Filler.Reserve(ctx, store.Reservation{Owner: o, Wait: true}, c, next, repeat(size, end-next), grants)
 			if n == 0 {
 				return err
 			}
@@ -43,17 +43,17 @@ func (r *rig) readLong(ctx context.Context, o ledger.Owner, c *key.Chain) error 
 	for from := 0; from < c.Len(); from += piece {
 		var refs []tier.Ref
 		for i := from; i < min(from+piece, c.Len()); i++ {
-			ref, _, err := r.Load(ctx, store.Requester{Owner: o}, c, i, tier.All)
+			ref, _, err := r.Loader.Load(ctx, store.Requester{Owner: o}, c, i, tier.All)
 			if err == nil {
 				refs = append(refs, ref)
 				err = tiertest.CheckPayload(c.Key(i), ref.Block.Bytes())
 			}
 			if err != nil {
-				r.Release(o, ledger.Lease, refs)
+				r.Leases.Release(o, ledger.Lease, refs)
 				return err
 			}
 		}
-		r.Release(o, ledger.Lease, refs)
+		r.Leases.Release(o, ledger.Lease, refs)
 	}
 	return nil
 }
@@ -75,8 +75,8 @@ func storeAndReadLong(t *testing.T, mode writeback.When) {
 		}
 		return tierfault.Fault{Delay: time.Millisecond}
 	}})
-	o := r.NewOwner()
-	defer r.CloseOwner(o)
+	o := r.Leases.NewOwner()
+	defer r.Leases.CloseOwner(o)
 	c := tiertest.Chain(1, 10*64)
 	start := time.Now()
 	if err := r.putLong(t.Context(), o, c); err != nil {
@@ -127,7 +127,7 @@ func TestNothingLeavesForATierThatIsOff(t *testing.T) {
 		r.putChain(3, 1) // fails to be written
 		r.flush()
 		var tip [1]tier.Ref
-		if n, err := r.Hold(ledger.Daemon, ledger.Lease, head, 39, 40, tip[:]); n != 1 {
+		if n, err := r.Leases.Hold(ledger.Daemon, ledger.Lease, head, 39, 40, tip[:]); n != 1 {
 			t.Fatal(err)
 		}
 		r.evict()
@@ -145,6 +145,6 @@ func TestNothingLeavesForATierThatIsOff(t *testing.T) {
 				t.Fatalf("chunk %d stays in DRAM though the disk has it", i)
 			}
 		}
-		r.Release(ledger.Daemon, ledger.Lease, tip[:])
+		r.Leases.Release(ledger.Daemon, ledger.Lease, tip[:])
 	})
 }

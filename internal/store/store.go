@@ -41,32 +41,21 @@ type Options struct {
 // known chunk. It is safe for concurrent use. The tiers stay their owner's
 // to close.
 //
-// It is the sum of its parts, each of which has one concern:
-//
-//	lookups   how much of a prompt there is          Match, MatchAll, ScanRemote
-//	leases    what clients hold in DRAM               Hold, Release, Touch
-//	loader    from a tier below to DRAM               Load, Warm
-//	filler    from a client to DRAM                   Reserve, Commit, Replace
-//	Writers   from DRAM to the tiers below, behind    Flush, FlushLast
-//	remover   out of every tier                       Delete, Clear, Purge
-//	planning  what the policies are told              Observe, Admit, Passed
-//	recovery  what an earlier process has left        Ready
-//	operator  questions and changes by hand           SetPolicy, SetQuotas, Scrub, Upload
-//	ages      out of every tier, once they are over   the operator's
+// Each of its parts has one concern:
 type Store struct {
-	Writers    *writeback.Writers
+	Lookups  *Lookups           // how much of a prompt there is
+	Leases   *Leases            // what clients hold in DRAM
+	Loader   *Loader            // from a tier below to DRAM
+	Filler   *Filler            // from a client to DRAM
+	Writers  *writeback.Writers // from DRAM to the tiers below, behind
+	Remover  *Remover           // out of every tier
+	Planning *Planning          // what the policies are told
+	Recovery *Recovery          // what an earlier process has left
+	Operator *Operator          // questions and changes by hand; chunks that are too old
+
 	levels     *levels
 	index      *tierIndex
 	promotions *promotions
-
-	*lookups
-	*leases
-	*loader
-	*filler
-	*remover
-	*planning
-	*recovery
-	*operator
 }
 
 // New makes a store over its tiers.
@@ -76,7 +65,7 @@ func New(o Options) *Store {
 	chunks := ledger.Spare(o.Hot.Ledger())
 	absences := &absences{departed: explain.NewDeparted(min(explain.DefaultEntries, chunks)), levels: levels}
 	index := newIndex(&o, levels, absences, chunks)
-	loader := &loader{
+	loader := &Loader{
 		levels: levels, index: index, promotions: promotions, ages: o.Ages, distrusted: o.Distrusted,
 		rivals: &absences.rivals, loaded: o.Loaded, roomWait: cmp.Or(o.RoomWait, defaultRoomWait),
 	}
@@ -91,33 +80,33 @@ func New(o Options) *Store {
 	}
 	index.writers, loader.writers = writers, writers
 	heat := explain.NewHeat()
-	lookups := &lookups{
+	lookups := &Lookups{
 		levels: levels, index: index, promotions: promotions, writers: writers, ages: o.Ages,
 		distrusted: o.Distrusted, absences: absences, log: o.Log,
 	}
-	leases := &leases{
+	leases := &Leases{
 		levels: levels, index: index, lookups: lookups, writers: writers, ages: o.Ages,
 		distrusted: o.Distrusted, heat: heat, log: o.Log,
 	}
 	loader.leases = leases
-	remover := &remover{levels: levels, index: index, promotions: promotions, writers: writers, log: o.Log}
+	remover := &Remover{levels: levels, index: index, promotions: promotions, writers: writers, log: o.Log}
 	planning := newPlanning(levels, writers, o.Distrusted)
-	recovery := &recovery{levels: levels, index: index, writers: writers, log: o.Log}
+	recovery := &Recovery{levels: levels, index: index, writers: writers, log: o.Log}
 	s := &Store{
 		Writers: writers, levels: levels, index: index, promotions: promotions,
-		lookups: lookups, leases: leases, loader: loader, remover: remover, planning: planning, recovery: recovery,
-		filler: &filler{
+		Lookups: lookups, Leases: leases, Loader: loader, Remover: remover, Planning: planning, Recovery: recovery,
+		Filler: &Filler{
 			levels: levels, index: index, lookups: lookups, planning: planning, remover: remover,
 			writers: writers, ages: o.Ages, distrusted: o.Distrusted, absences: absences, heat: heat, log: o.Log,
 		},
-		operator: &operator{
+		Operator: &Operator{
 			levels: levels, index: index, promotions: promotions, leases: leases, recovery: recovery, writers: writers,
 			ages: newAges(o.Ages, remover), distrusted: o.Distrusted, heat: heat, depths: &planning.depths, log: o.Log,
 		},
 	}
-	s.operator.quotas.list = o.Quotas
-	s.operator.scrubs.changed = make(chan struct{}, 1)
-	s.Set(o.Settings)
+	s.Operator.quotas.list = o.Quotas
+	s.Operator.scrubs.changed = make(chan struct{}, 1)
+	s.Operator.Set(o.Settings)
 	return s
 }
 
@@ -126,14 +115,14 @@ func New(o Options) *Store {
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.Writers.Run(ctx) })
-	g.Go(func() error { return s.keepTraining(ctx) })
-	g.Go(func() error { return s.operator.ages.run(ctx) })
+	g.Go(func() error { return s.Planning.keepTraining(ctx) })
+	g.Go(func() error { return s.Operator.ages.run(ctx) })
 	for _, l := range s.levels.below {
 		if l.Recoverer != nil {
-			g.Go(func() error { return s.recover(ctx, l) })
+			g.Go(func() error { return s.Recovery.recover(ctx, l) })
 		}
 		if l.Scrubber != nil {
-			g.Go(func() error { return s.keepScrubbing(ctx) })
+			g.Go(func() error { return s.Operator.keepScrubbing(ctx) })
 		}
 	}
 	err := g.Wait()

@@ -43,9 +43,9 @@ func TestTransitIsFound(t *testing.T) {
 		r, c, gate := transit(t)
 		r.wantIn(c, 3, 0)
 		r.wantStatus(c, store.Exists, store.Exists, store.Exists)
-		o := r.NewOwner()
+		o := r.Leases.NewOwner()
 		refs := make([]tier.Ref, 3)
-		if n, err := r.Hold(o, ledger.Lease, c, 0, 3, refs); n != 3 || err != nil {
+		if n, err := r.Leases.Hold(o, ledger.Lease, c, 0, 3, refs); n != 3 || err != nil {
 			t.Fatalf("%d chunks held, %v; want 3", n, err)
 		}
 		for i, ref := range refs {
@@ -53,8 +53,8 @@ func TestTransitIsFound(t *testing.T) {
 				t.Errorf("chunk %d: %v", i, err)
 			}
 		}
-		r.Release(o, ledger.Lease, refs)
-		r.CloseOwner(o)
+		r.Leases.Release(o, ledger.Lease, refs)
+		r.Leases.CloseOwner(o)
 		r.evict() // again, before the first write has ended
 		r.wantIn(c, 3, 0)
 		if err := r.load(c, 1); err != nil {
@@ -81,13 +81,13 @@ func TestTransitIntoFullDRAM(t *testing.T) {
 		if n := ledger.Spare(r.hot.Ledger()); n != 0 {
 			t.Fatalf("there is room for %d more chunks", n)
 		}
-		o := r.NewOwner()
+		o := r.Leases.NewOwner()
 		refs := make([]tier.Ref, 3)
-		if n, err := r.Hold(o, ledger.Lease, c, 0, 3, refs); n != 3 || err != nil {
+		if n, err := r.Leases.Hold(o, ledger.Lease, c, 0, 3, refs); n != 3 || err != nil {
 			t.Errorf("%d chunks held, %v; want 3", n, err)
 		}
-		r.Release(o, ledger.Lease, refs)
-		r.CloseOwner(o)
+		r.Leases.Release(o, ledger.Lease, refs)
+		r.Leases.CloseOwner(o)
 		close(gate)
 		r.flush()
 		r.wantIn(c, 3, 0)
@@ -105,20 +105,20 @@ func TestTransitIntoBusyDRAM(t *testing.T) {
 		r, c, gate := transitOf(t, entries)
 		held := make([]tier.Ref, entries)
 		full := r.putChain(2, entries)
-		o := r.NewOwner()
-		if n, err := r.Hold(o, ledger.Lease, full, 0, entries, held); n != entries || err != nil {
+		o := r.Leases.NewOwner()
+		if n, err := r.Leases.Hold(o, ledger.Lease, full, 0, entries, held); n != entries || err != nil {
 			t.Fatalf("%d chunks held, %v", n, err)
 		}
 		refs := make([]tier.Ref, 3)
-		if n, err := r.Hold(o, ledger.Lease, c, 0, 3, refs); n != 0 || err != nil {
+		if n, err := r.Leases.Hold(o, ledger.Lease, c, 0, 3, refs); n != 0 || err != nil {
 			t.Errorf("%d chunks held, %v; there is no room for one", n, err)
 		}
 		r.wantIn(c, 3, 0) // on its way
 		close(gate)
 		r.flush()
 		r.wantOnDisk(c, 0)
-		r.Release(o, ledger.Lease, held)
-		r.CloseOwner(o)
+		r.Leases.Release(o, ledger.Lease, held)
+		r.Leases.CloseOwner(o)
 		if err := r.load(c, 0); err != nil {
 			t.Error(err)
 		}
@@ -131,7 +131,7 @@ func TestTransitOutlivesAClear(t *testing.T) {
 		r, c, gate := transit(t)
 		cleared := make(chan error)
 		go func() {
-			_, err := r.Clear(t.Context(), tier.Of(tier.Disk))
+			_, err := r.Remover.Clear(t.Context(), tier.Of(tier.Disk))
 			cleared <- err
 		}()
 		synctest.Wait() // the writes are under way
@@ -168,7 +168,7 @@ func TestTransitIsDeleted(t *testing.T) {
 				}
 				deleted := make(chan error)
 				go func() {
-					_, err := r.Delete(t.Context(), tiertest.Keys(c, 2, 3))
+					_, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 2, 3))
 					deleted <- err
 				}()
 				synctest.Wait() // the write is under way

@@ -22,7 +22,7 @@ func (r *rig) try(o ledger.Owner, c *key.Chain) (granted int, err error) {
 	r.t.Helper()
 	r.see(c)
 	start, grants := time.Now(), make([]store.Grant, c.Len())
-	n, err := r.Reserve(r.t.Context(), store.Reservation{Owner: o, Wait: true, Try: true}, c, 0, repeat(size, c.Len()), grants)
+	n, err := r.Filler.Reserve(r.t.Context(), store.Reservation{Owner: o, Wait: true, Try: true}, c, 0, repeat(size, c.Len()), grants)
 	for _, g := range grants {
 		if g.Ref.Valid() {
 			granted++
@@ -51,9 +51,9 @@ func TestTryInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		r := newCrowded(t, tierfault.On(tierfault.Put, tierfault.Fault{Until: gate}))
-		first, other := r.NewOwner(), r.NewOwner()
-		defer r.CloseOwner(first)
-		defer r.CloseOwner(other)
+		first, other := r.Leases.NewOwner(), r.Leases.NewOwner()
+		defer r.Leases.CloseOwner(first)
+		defer r.Leases.CloseOwner(other)
 		rest := r.take(tiertest.Chain(2, 2)) // of the 4 that are free
 		if n, err := r.try(other, tiertest.Chain(3, 2)); n != 2 || err != nil {
 			t.Errorf("%d of 2 chunks are granted, for which room is free: %v", n, err)
@@ -84,11 +84,11 @@ func TestTryRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{lone: true, capacity: 8*size + size/2}) // which 8 fill below the high watermark
 		c := r.putChain(1, 8)
-		mine, other := r.NewOwner(), r.NewOwner()
-		defer r.CloseOwner(mine)
-		defer r.CloseOwner(other)
+		mine, other := r.Leases.NewOwner(), r.Leases.NewOwner()
+		defer r.Leases.CloseOwner(mine)
+		defer r.Leases.CloseOwner(other)
 		refs := make([]tier.Ref, 8)
-		if n, err := r.Hold(mine, ledger.Lease, c, 0, 8, refs); n != 8 {
+		if n, err := r.Leases.Hold(mine, ledger.Lease, c, 0, 8, refs); n != 8 {
 			t.Fatal(err)
 		}
 		longer := tiertest.Chain(1, 9) // 8 of which exist
@@ -101,12 +101,12 @@ func TestTryRoom(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			grants := make([]store.Grant, 2)
-			_, err := r.Reserve(ctx, store.Reservation{Owner: other, Wait: true}, tiertest.Chain(2, 2), 0, repeat(size, 2), grants)
+			_, err := r.Filler.Reserve(ctx, store.Reservation{Owner: other, Wait: true}, tiertest.Chain(2, 2), 0, repeat(size, 2), grants)
 			r.giveBack(grants)
 			waits <- err
 		}()
 		synctest.Wait()
-		r.Release(mine, ledger.Lease, refs)
+		r.Leases.Release(mine, ledger.Lease, refs)
 		if err := <-waits; err != nil {
 			t.Errorf("a store that waits beside tries: %v", err)
 		}

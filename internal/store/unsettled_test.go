@@ -44,14 +44,14 @@ func TestDeleteOfWhatMayLand(t *testing.T) {
 	ks := tiertest.Keys(c, 0, 2)
 	d := &landing{Memory: tiertest.NewMemory("disk", 64*mib), key: ks[0], err: errors.New("broken")}
 	r := newRig(t, options{planner: tier.WithBreaker(d, tier.BreakerOptions{})})
-	if _, err := r.Delete(t.Context(), ks[1:]); err != nil || d.asks != 0 {
+	if _, err := r.Remover.Delete(t.Context(), ks[1:]); err != nil || d.asks != 0 {
 		t.Errorf("delete of what is not there: %v; the disk was asked %d times", err, d.asks)
 	}
-	if _, err := r.Delete(t.Context(), ks[:1]); !errors.Is(err, d.err) {
+	if _, err := r.Remover.Delete(t.Context(), ks[:1]); !errors.Is(err, d.err) {
 		t.Errorf("delete of what may land: %v", err)
 	}
 	d.err = nil
-	if _, err := r.Delete(t.Context(), ks[:1]); err != nil || d.asks != 2 {
+	if _, err := r.Remover.Delete(t.Context(), ks[:1]); err != nil || d.asks != 2 {
 		t.Errorf("delete of what may land: %v; the disk was asked %d times", err, d.asks)
 	}
 }
@@ -90,7 +90,7 @@ func TestDeleteOfWhatMoves(t *testing.T) {
 			d := &moving{Memory: tiertest.NewMemory("disk", 64*mib), key: ks[0], before: before}
 			r := newRig(t, options{planner: d})
 			d.looked = false
-			if _, err := r.Delete(t.Context(), ks); err != nil || !slices.Equal(d.deleted, ks) {
+			if _, err := r.Remover.Delete(t.Context(), ks); err != nil || !slices.Equal(d.deleted, ks) {
 				t.Errorf("%v; the disk is asked to delete %v", err, d.deleted)
 			}
 		})
@@ -104,14 +104,14 @@ func TestDeleteSpaceOfWhatMayLand(t *testing.T) {
 	ks := tiertest.Keys(c, 0, 1)
 	d := &landing{Memory: tiertest.NewMemory("disk", 64*mib), key: ks[0], err: errors.New("broken")}
 	r := newRig(t, options{planner: tier.WithBreaker(d, tier.BreakerOptions{})})
-	if _, err := r.DeleteSpace(t.Context(), tiertest.Chain(2, 1).Space); err != nil || d.asks != 0 {
+	if _, err := r.Remover.DeleteSpace(t.Context(), tiertest.Chain(2, 1).Space); err != nil || d.asks != 0 {
 		t.Errorf("of another space: %v; the disk was asked %d times", err, d.asks)
 	}
-	if _, err := r.DeleteSpace(t.Context(), c.Space); !errors.Is(err, d.err) {
+	if _, err := r.Remover.DeleteSpace(t.Context(), c.Space); !errors.Is(err, d.err) {
 		t.Errorf("of what may land: %v", err)
 	}
 	d.err = nil
-	if _, err := r.DeleteSpace(t.Context(), c.Space); err != nil || d.asks != 2 {
+	if _, err := r.Remover.DeleteSpace(t.Context(), c.Space); err != nil || d.asks != 2 {
 		t.Errorf("of what may land: %v; the disk was asked %d times", err, d.asks)
 	}
 }

@@ -36,7 +36,7 @@ type Uploaded struct {
 // asked for a chunk first. Those that it lacks its writer gets, which looks at a chunk
 // again when its put begins and when that has ended. After an error the step can be made
 // again.
-func (s *operator) Upload(ctx context.Context, from uint64) (u Uploaded, err error) {
+func (s *Operator) Upload(ctx context.Context, from uint64) (u Uploaded, err error) {
 	shared := s.levels.first((*level).IsShared)
 	if shared == nil {
 		return u, fmt.Errorf("upload: %w", notThere("there is no remote tier"))
@@ -75,7 +75,7 @@ func round(recs []tier.Record) (n int) {
 }
 
 // records is what the tiers of this machine know of ks, as far as they still have them.
-func (s *operator) records(ctx context.Context, ks []key.Key) (recs []tier.Record, err error) {
+func (s *Operator) records(ctx context.Context, ks []key.Key) (recs []tier.Record, err error) {
 	s.levels.hot.HandedOver() // a victim is in transit from now on
 	var below []key.Key
 	for _, k := range ks {
@@ -100,7 +100,7 @@ func (s *operator) records(ctx context.Context, ks []key.Key) (recs []tier.Recor
 	return recs, nil
 }
 
-func (s *operator) uploadRound(ctx context.Context, shared *level, recs []tier.Record, u *Uploaded) error {
+func (s *Operator) uploadRound(ctx context.Context, shared *level, recs []tier.Record, u *Uploaded) error {
 	if shared.Off() {
 		shared.writer.Probe()
 	}
@@ -135,7 +135,7 @@ func (s *operator) uploadRound(ctx context.Context, shared *level, recs []tier.R
 }
 
 // askFor returns the records of chunks that a tier says it lacks. The index has the others.
-func (s *operator) askFor(ctx context.Context, shared *level, recs []tier.Record) (lacking []tier.Record, err error) {
+func (s *Operator) askFor(ctx context.Context, shared *level, recs []tier.Record) (lacking []tier.Record, err error) {
 	ks, have := make([]key.Key, len(recs)), make([]bool, len(recs))
 	for i := range recs {
 		ks[i] = recs[i].Key
@@ -170,7 +170,7 @@ type Holdings struct {
 
 // Holdings counts the index. It is an error while that does not know all that an
 // earlier process left on this machine.
-func (s *operator) Holdings(ctx context.Context) (Holdings, error) {
+func (s *Operator) Holdings(ctx context.Context) (Holdings, error) {
 	h := Holdings{Tiers: make(map[tier.Place]uint64, len(s.levels.all))}
 	if err := s.levels.scanned(s.levels.own()); err != nil {
 		return h, fmt.Errorf("holdings: %w", err)

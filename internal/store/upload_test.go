@@ -30,7 +30,7 @@ func bucketed(t *testing.T, disk *tiertest.Memory, bucket tier.Tier, hook tierfa
 func (r *rig) upload() (sum store.Uploaded) {
 	r.t.Helper()
 	for from := uint64(0); ; from = sum.Next {
-		u, err := r.Upload(r.t.Context(), from)
+		u, err := r.Operator.Upload(r.t.Context(), from)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestUpload(t *testing.T) {
 			t.Errorf("%d puts of %d chunks by two daemons", got, n+2)
 		}
 		for _, r := range []*rig{r, other} {
-			if h, err := r.Holdings(t.Context()); err != nil || h.Missing+h.MissingBytes != 0 {
+			if h, err := r.Operator.Holdings(t.Context()); err != nil || h.Missing+h.MissingBytes != 0 {
 				t.Errorf("after the upload %d chunks are missing, error %v", h.Missing, err)
 			}
 		}
@@ -125,7 +125,7 @@ func TestUploadLeavesOut(t *testing.T) {
 		go func() {
 			<-putting
 			go func() {
-				_, err := r.Delete(t.Context(), []key.Key{c.Key(5)})
+				_, err := r.Remover.Delete(t.Context(), []key.Key{c.Key(5)})
 				ended <- err
 			}()
 			synctest.Wait() // it waits for the put
@@ -173,12 +173,12 @@ func TestUploadExpired(t *testing.T) {
 // TestUploadRefused: without a bucket, or one that does not answer, an upload is an error.
 func TestUploadRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if _, err := newRig(t, options{}).Upload(t.Context(), 0); !errors.Is(err, tier.ErrNotFound) {
+		if _, err := newRig(t, options{}).Operator.Upload(t.Context(), 0); !errors.Is(err, tier.ErrNotFound) {
 			t.Errorf("without a bucket: %v", err)
 		}
 		disk, trunk, branch := left(t, 4)
 		r := bucketed(t, disk, tiertest.NewMemory("remote", 64*mib), tierfault.On(tierfault.Contains, tierfault.Fault{Err: errIO}), trunk, branch)
-		if _, err := r.Upload(t.Context(), 0); !errors.Is(err, errIO) {
+		if _, err := r.Operator.Upload(t.Context(), 0); !errors.Is(err, errIO) {
 			t.Errorf("with one that does not answer: %v", err)
 		}
 	})

@@ -108,7 +108,7 @@ func TestGoneBeforeItsTurn(t *testing.T) {
 		if n := b.Writers.Written()[tier.Remote].Dropped[explain.Gone].Chunks; n == 0 {
 			t.Error("a chunk was not written, and nobody says so")
 		}
-		if _, err := b.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil { // the index was not told
+		if _, err := b.Remover.Delete(t.Context(), tiertest.Keys(c, 0, 1)); err != nil { // the index was not told
 			t.Error(err)
 		}
 	})
@@ -195,7 +195,7 @@ func TestDeleteBeforeItIsRaised(t *testing.T) {
 		deleted := make(chan struct{})
 		go func() {
 			defer close(deleted)
-			if _, err := r.Delete(t.Context(), tiertest.Keys(c, 1, 2)); err != nil {
+			if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 1, 2)); err != nil {
 				t.Error(err)
 			}
 		}()

@@ -22,14 +22,14 @@ func TestWarm(t *testing.T) {
 		r, c := diskOnly(t, 3, options{})
 		by := store.Requester{Owner: ledger.Daemon, Job: 1}
 		for i := range 2 {
-			if n, from, err := r.Warm(t.Context(), by, c, i, tier.All); n != size || from != tier.Disk || err != nil {
+			if n, from, err := r.Loader.Warm(t.Context(), by, c, i, tier.All); n != size || from != tier.Disk || err != nil {
 				t.Errorf("chunk %d: %d bytes from %s, error %v", i, n, from, err)
 			}
 		}
-		if n, from, err := r.Warm(t.Context(), by, c, 0, tier.All); n != 0 || from != tier.CPU || err != nil {
+		if n, from, err := r.Loader.Warm(t.Context(), by, c, 0, tier.All); n != 0 || from != tier.CPU || err != nil {
 			t.Errorf("again: %d bytes from %s, error %v", n, from, err)
 		}
-		if _, _, err := r.Warm(t.Context(), by, tiertest.Chain(9, 1), 0, tier.All); !errors.Is(err, tier.ErrNotFound) {
+		if _, _, err := r.Loader.Warm(t.Context(), by, tiertest.Chain(9, 1), 0, tier.All); !errors.Is(err, tier.ErrNotFound) {
 			t.Errorf("what nobody has: %v", err)
 		}
 		r.wantIn(c, 2, 1)
@@ -45,7 +45,7 @@ func TestHurry(t *testing.T) {
 		o := options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Delay: time.Second})}
 		o.loads[tier.Disk] = tier.Limit{Loads: 1}
 		r, c := diskOnly(t, 12, o)
-		busy, late := r.NewOwner(), r.NewOwner()
+		busy, late := r.Leases.NewOwner(), r.Leases.NewOwner()
 		var wg sync.WaitGroup
 		for i := range 10 { // 10 s of work before any idle work
 			wg.Go(func() {
@@ -57,7 +57,7 @@ func TestHurry(t *testing.T) {
 		synctest.Wait()
 		for i := 10; i < 12; i++ {
 			wg.Go(func() {
-				if _, _, err := r.Warm(t.Context(), store.Requester{Owner: late}, c, i, tier.All); err != nil {
+				if _, _, err := r.Loader.Warm(t.Context(), store.Requester{Owner: late}, c, i, tier.All); err != nil {
 					t.Error(err)
 				}
 			})
@@ -74,8 +74,8 @@ func TestHurry(t *testing.T) {
 		if d := time.Since(start); d != 12*time.Second {
 			t.Errorf("all took %s; want 12 s: no chunk twice", d)
 		}
-		r.CloseOwner(busy)
-		r.CloseOwner(late)
+		r.Leases.CloseOwner(busy)
+		r.Leases.CloseOwner(late)
 	})
 }
 
@@ -95,7 +95,7 @@ func TestHurryRaces(t *testing.T) {
 				if i := n % 8; n%3 == 0 {
 					err = r.loadAs(ctx, ledger.Daemon, c, i)
 				} else {
-					_, _, err = r.Warm(ctx, store.Requester{Owner: ledger.Daemon, Job: uint64(n)}, c, i, tier.All)
+					_, _, err = r.Loader.Warm(ctx, store.Requester{Owner: ledger.Daemon, Job: uint64(n)}, c, i, tier.All)
 				}
 				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 					t.Error(err)
@@ -126,12 +126,12 @@ func TestMatchAll(t *testing.T) {
 		}
 		r.wantIn(&cs[1], 5, 0) // the index was not told
 		for i := 2; i < 5; i++ {
-			if _, err := r.Hold(ledger.Daemon, ledger.IO, &cs[1], i, i+1, make([]tier.Ref, 1)); err != nil {
+			if _, err := r.Leases.Hold(ledger.Daemon, ledger.IO, &cs[1], i, i+1, make([]tier.Ref, 1)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		each := make([]store.Match, 3)
-		m, err := r.MatchAll(t.Context(), cs, tier.All, each)
+		m, err := r.Lookups.MatchAll(t.Context(), cs, tier.All, each)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,11 +145,11 @@ func TestMatchAll(t *testing.T) {
 		if !slices.Equal(alone, []int{6, 5, 4}) {
 			t.Errorf("alone %d", alone)
 		}
-		if m, _ := r.MatchAll(t.Context(), cs, tier.Of(tier.CPU), each); m.Chunks != 2 {
+		if m, _ := r.Lookups.MatchAll(t.Context(), cs, tier.Of(tier.CPU), each); m.Chunks != 2 {
 			t.Errorf("in DRAM %+v", m)
 		}
 		cs[2].Space[5] ^= 1 // a rank that has nothing
-		if m, _ := r.MatchAll(t.Context(), cs, tier.All, each); m.Chunks != 0 {
+		if m, _ := r.Lookups.MatchAll(t.Context(), cs, tier.All, each); m.Chunks != 0 {
 			t.Errorf("with one that has nothing: %+v", m)
 		}
 	})
@@ -158,7 +158,7 @@ func TestMatchAll(t *testing.T) {
 func TestSpeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := diskOnly(t, 33, options{hook: tierfault.On(tierfault.Get, tierfault.Fault{Delay: 10 * time.Millisecond})})
-		if s := r.Speed(tier.Disk); s.First != 0 || s.BytesPerSecond != 0 || s.Others != 0 {
+		if s := r.Loader.Speed(tier.Disk); s.First != 0 || s.BytesPerSecond != 0 || s.Others != 0 {
 			t.Errorf("before any load: %+v", s)
 		}
 		if err := r.load(c, 32); err != nil {
@@ -175,14 +175,14 @@ func TestSpeed(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		s := r.Speed(tier.Disk)
+		s := r.Loader.Speed(tier.Disk)
 		if s.First != 10*time.Millisecond || s.ChunkBytes != size {
 			t.Errorf("%+v; want 10 ms for one chunk of %d bytes", s, size)
 		}
 		if alone, four := size*100.0, 4*size*100.0; s.BytesPerSecond <= alone || s.BytesPerSecond > four {
 			t.Errorf("%.0f bytes a second; want more than %.0f, what one at a time gets, and not above %.0f", s.BytesPerSecond, alone, four)
 		}
-		if s := r.Speed(tier.CPU); s != (store.Speed{}) {
+		if s := r.Loader.Speed(tier.CPU); s != (store.Speed{}) {
 			t.Errorf("of DRAM: %+v", s)
 		}
 	})

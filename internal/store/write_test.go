@@ -106,7 +106,7 @@ func TestListOfDirtyChunksStaysShort(t *testing.T) {
 			c := r.putChain(1, n)
 			synctest.Wait()
 			most = max(most, r.Writers.Written()[tier.Disk].Waiting)
-			if _, err := r.Delete(t.Context(), tiertest.Keys(c, 0, n)); err != nil {
+			if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(c, 0, n)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -184,7 +184,7 @@ func TestWriteDropsCorrupt(t *testing.T) {
 		r.flush()
 		r.wantWritten(1, map[explain.Decline]uint64{explain.BadPayload: 1})
 		r.wantIn(c, 1, 0)
-		if n := r.Store.Stats().Corrupt; n != 1 {
+		if n := r.Store.Operator.Stats().Corrupt; n != 1 {
 			t.Errorf("%d chunks counted as corrupt; want 1", n)
 		}
 	})
@@ -229,7 +229,7 @@ func TestWriteQueueFull(t *testing.T) {
 func TestWriteResumesWhenLeasesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{limits: ledger.Limits{Total: 4 * size}})
-		o := r.NewOwner()
+		o := r.Leases.NewOwner()
 		mine, err := r.reserve(o, tiertest.Chain(2, 4), 0, 4, size) // all there is
 		if err != nil {
 			t.Fatal(err)
@@ -242,11 +242,11 @@ func TestWriteResumesWhenLeasesEnd(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, g := range append(mine[1:], more...) {
-			r.Abort([]tier.Ref{g.Ref})
+			r.Filler.Abort([]tier.Ref{g.Ref})
 		}
 		synctest.Wait()
 		r.wantWritten(1, nil)
-		r.CloseOwner(o)
+		r.Leases.CloseOwner(o)
 	})
 }
 

@@ -91,7 +91,7 @@ func open(dir string, below tier.Tier, place tier.Place, loads tier.Limit, windo
 func (s *served) close() error {
 	s.stop()
 	err := errors.Join(<-s.ended, <-s.ended)
-	s.stack.Wait()
+	s.stack.Loader.Wait()
 	return errors.Join(err, s.hot.Close(), s.arena.Close())
 }
 
@@ -111,7 +111,7 @@ func (s *served) chain(ctx context.Context, n, size int) (*key.Chain, error) {
 	}
 	for i := range n {
 		var g [1]store.Grant
-		if _, err := s.stack.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{uint32(size)}, g[:]); err != nil {
+		if _, err := s.stack.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{uint32(size)}, g[:]); err != nil {
 			return nil, err
 		}
 		b := g[0].Ref.Block
@@ -119,7 +119,7 @@ func (s *served) chain(ctx context.Context, n, size int) (*key.Chain, error) {
 			binary.LittleEndian.PutUint64(b.Bytes()[off:], s.next<<40^uint64(i)<<20^uint64(off))
 		}
 		b.Seal()
-		s.stack.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
+		s.stack.Filler.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	}
 	if err := s.stack.Writers.Flush(ctx, false); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (s *served) cool(ctx context.Context, c *key.Chain) error {
 		return err
 	}
 	for i := range c.Len() { // the index learns it
-		if _, err := s.stack.Hold(ledger.Daemon, ledger.IO, c, i, i+1, make([]tier.Ref, 1)); err != nil {
+		if _, err := s.stack.Leases.Hold(ledger.Daemon, ledger.IO, c, i, i+1, make([]tier.Ref, 1)); err != nil {
 			return err
 		}
 	}

@@ -44,7 +44,7 @@ func New(t testing.TB, capacity int64) *Rig {
 	r.start()
 	t.Cleanup(func() { r.stop() })
 	// Before the scan of the disk has ended the disk is asked for every name.
-	for !r.Stack.Ready() {
+	for !r.Stack.Recovery.Ready() {
 		time.Sleep(time.Millisecond)
 	}
 	return r
@@ -71,7 +71,7 @@ func (r *Rig) start() {
 	r.stop = func() {
 		cancel()
 		running.Wait()
-		r.Stack.Wait()
+		r.Stack.Loader.Wait()
 		st := l.Stats()
 		if st.ProtectedBytes != 0 || st.Filling != 0 || st.LeavingBytes != 0 {
 			r.t.Errorf("something is still held: %+v", st)
@@ -112,7 +112,7 @@ func (r *Rig) Kill() {
 	r.stop()
 	r.disk = r.disk.Reopen()
 	r.start()
-	for !r.Stack.Ready() {
+	for !r.Stack.Recovery.Ready() {
 		time.Sleep(time.Millisecond)
 	}
 }

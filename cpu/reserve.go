@@ -341,7 +341,7 @@ func (t *Tier) Crowded(demoting int64) bool {
 	return t.arena.Stats().UsedBytes-demoting > t.high() || t.ledger.OverQuota() || t.mistrust() > t.emptied.Load()
 }
 
-// Trim implements tier.Resident, for a tier on its own: the Stack has Shrink hand it the
+// Trim implements tier.Resident, for a tier on its own: the store has Shrink hand it the
 // victims.
 func (t *Tier) Trim(ctx context.Context, n int64, out []key.Key) ([]key.Key, error) {
 	for gone := -1; gone < len(out); { // again where victims are still read

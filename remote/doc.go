@@ -6,7 +6,7 @@
 // The connection to the store, and the knowledge of this process about it: a
 // bounded table of keys that were not there a moment ago ([absences]) and a
 // Bloom filter of keys that were stored or listed ([bloom]). Chunks known to be
-// there are in the index of the Stack.
+// there are in the index of the store.
 //
 // # Never does
 //

@@ -105,9 +105,9 @@ func TestPrefixOfFaults(t *testing.T) {
 	}
 }
 
-// TestBreakerThroughStack: a store that fails is left alone, asked by one call
+// TestBreakerThroughStore: a store that fails is left alone, asked by one call
 // at a time whether it works again, and used again once it does.
-func TestBreakerThroughStack(t *testing.T) {
+func TestBreakerThroughStore(t *testing.T) {
 	const chunks = 16
 	virtual(t, func(t *testing.T, s *s3test.Memory, m tiertest.Allocator) {
 		c := tiertest.Chain(1, chunks)

@@ -269,7 +269,7 @@ type Fill struct {
 	Drop func(Victim) bool
 }
 
-// Hot is the tier whose payloads lie in the arena: the Stack leases from it,
+// Hot is the tier whose payloads lie in the arena: the store leases from it,
 // fills it, and takes its victims.
 type Hot interface {
 	Tier

@@ -24,10 +24,10 @@ const (
 )
 
 // prompt is a prompt on a subject's disk, and one chunk that is alone, under a
-// stack that promotes them to leased memory as the daemon does.
+// store that promotes them to leased memory as the daemon does.
 type prompt struct {
 	hot         *cpu.Tier
-	stack       *store.Store
+	tiers       *store.Store
 	long, alone *key.Chain
 	stop        context.CancelFunc
 	ran         chan error
@@ -44,10 +44,10 @@ func openPrompt(ctx context.Context, s *subject) (*prompt, error) {
 		Arena: s.arena, Ledger: ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru}),
 		HighWatermark: 0.95, LowWatermark: 0.90,
 	})
-	p.stack = store.New(store.Options{Hot: p.hot, Below: []store.Below{{Place: tier.Disk, Tier: s.Tier}}, Log: zerolog.Nop()})
+	p.tiers = store.New(store.Options{Hot: p.hot, Below: []store.Below{{Place: tier.Disk, Tier: s.Tier}}, Log: zerolog.Nop()})
 	running, stop := context.WithCancel(context.Background())
 	p.stop = stop
-	go func() { p.ran <- p.stack.Run(running) }()
+	go func() { p.ran <- p.tiers.Run(running) }()
 	p.long, p.alone = newChain(1, promptChunks), newChain(2, 1)
 	if err := errors.Join(p.store(ctx, p.long), p.store(ctx, p.alone)); err != nil {
 		return nil, errors.Join(err, p.close())
@@ -59,7 +59,7 @@ func openPrompt(ctx context.Context, s *subject) (*prompt, error) {
 func (p *prompt) close() error {
 	p.stop()
 	err := <-p.ran
-	p.stack.Loader.Wait()
+	p.tiers.Loader.Wait()
 	return errors.Join(err, p.hot.Close())
 }
 
@@ -78,14 +78,14 @@ func newChain(name byte, n int) *key.Chain {
 func (p *prompt) store(ctx context.Context, c *key.Chain) error {
 	for i := range c.Len() {
 		var g [1]store.Grant
-		if _, err := p.stack.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{promptChunk}, g[:]); err != nil {
+		if _, err := p.tiers.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{promptChunk}, g[:]); err != nil {
 			return err
 		}
 		fillRandom(g[0].Ref.Block.Bytes())
 		g[0].Ref.Block.Seal()
-		p.stack.Filler.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
+		p.tiers.Filler.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	}
-	return errors.Join(p.stack.Writers.Flush(ctx, false), p.cool(ctx, c))
+	return errors.Join(p.tiers.Writers.Flush(ctx, false), p.cool(ctx, c))
 }
 
 // cool takes c out of DRAM.
@@ -95,7 +95,7 @@ func (p *prompt) cool(ctx context.Context, c *key.Chain) error {
 			return err
 		}
 		// The index learns it.
-		if _, err := p.stack.Leases.Hold(ledger.Daemon, ledger.IO, c, i, i+1, make([]tier.Ref, 1)); err != nil {
+		if _, err := p.tiers.Leases.Hold(ledger.Daemon, ledger.IO, c, i, i+1, make([]tier.Ref, 1)); err != nil {
 			return err
 		}
 	}
@@ -115,12 +115,12 @@ func (p *prompt) measure(ctx context.Context) (rate, late float64, err error) {
 
 // prefetch promotes c until it is all leased. first is when its first chunk is.
 func (p *prompt) prefetch(ctx context.Context, c *key.Chain) (first, all time.Duration, err error) {
-	o := p.stack.Leases.NewOwner()
-	defer p.stack.Leases.CloseOwner(o)
+	o := p.tiers.Leases.NewOwner()
+	defer p.tiers.Leases.CloseOwner(o)
 	begun := time.Now()
 	j := prefetch.New(prefetch.Options[tier.Ref]{
-		To: c.Len(), Window: 256 << 20, ChunkBytes: promptChunk, Discard: func(r tier.Ref) { p.stack.Leases.Release(o, ledger.Lease, []tier.Ref{r}) },
-	}, &lease{p.stack, o, c})
+		To: c.Len(), Window: 256 << 20, ChunkBytes: promptChunk, Discard: func(r tier.Ref) { p.tiers.Leases.Release(o, ledger.Lease, []tier.Ref{r}) },
+	}, &lease{p.tiers, o, c})
 	ran := make(chan struct{})
 	go func() {
 		j.Run(ctx)
@@ -131,7 +131,7 @@ func (p *prompt) prefetch(ctx context.Context, c *key.Chain) (first, all time.Du
 	st := j.Wait(ctx, c.Len())
 	all = time.Since(begun)
 	<-ran
-	p.stack.Leases.Release(o, ledger.Lease, j.Ready(0, nil))
+	p.tiers.Leases.Release(o, ledger.Lease, j.Ready(0, nil))
 	if st.Ready < c.Len() {
 		return 0, 0, fmt.Errorf("the prefetch ended after %d of %d chunks: %w", st.Ready, c.Len(), st.Err)
 	}
@@ -140,14 +140,14 @@ func (p *prompt) prefetch(ctx context.Context, c *key.Chain) (first, all time.Du
 
 // lease is where a prefetch gets its chunks.
 type lease struct {
-	stack *store.Store
+	store *store.Store
 	owner ledger.Owner
 	chain *key.Chain
 }
 
 // Load implements prefetch.Source.
 func (l *lease) Load(ctx context.Context, i int) (tier.Ref, int64, error) {
-	r, _, err := l.stack.Loader.Load(ctx, store.Requester{Owner: l.owner}, l.chain, i, tier.All)
+	r, _, err := l.store.Loader.Load(ctx, store.Requester{Owner: l.owner}, l.chain, i, tier.All)
 	if err != nil {
 		return tier.Ref{}, 0, err
 	}

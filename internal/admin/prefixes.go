@@ -80,7 +80,7 @@ func (a *API) outline(ctx context.Context) (*explain.Outline, error) {
 	if t := a.outlines.last; t != nil && time.Now().Before(a.outlines.good) {
 		return t, nil
 	}
-	t, err := a.o.Stack.Operator.Outline(ctx)
+	t, err := a.o.Store.Operator.Outline(ctx)
 	if err == nil {
 		a.outlines.last, a.outlines.good = t, time.Now()
 		if len(t.Nodes) > smallOutline {

@@ -33,7 +33,7 @@ const (
 
 // Options of an API.
 type Options struct {
-	Stack  *store.Store
+	Store  *store.Store
 	Server *server.Server
 	Sample *explain.Recorder
 	Config func() (Config, error) // that is in force

@@ -55,7 +55,7 @@ func (c *call) leases(q *LeasesRequest) (*Leases, error) {
 
 // work lists what the daemon is at by itself, in the order of the tiers.
 func (a *API) work() []Work {
-	st, out := a.o.Stack.Operator.Stats(), []Work{}
+	st, out := a.o.Store.Operator.Stats(), []Work{}
 	for p := tier.Disk; int(p) < tier.Places; p++ {
 		t, ok := st.Tiers[p]
 		if !ok {
@@ -161,7 +161,7 @@ func spaceID(field, text string) (id key.SpaceID, err error) {
 func (c *call) policies() *Policies {
 	reply := Policies{Tiers: make(map[string]string), Names: policy.All()}
 	for p := tier.CPU; p < tier.Places; p++ {
-		if name, ok := c.o.Stack.Operator.PolicyOf(p); ok {
+		if name, ok := c.o.Store.Operator.PolicyOf(p); ok {
 			reply.Tiers[p.String()] = name
 		}
 	}
@@ -176,7 +176,7 @@ func (c *call) setPolicy(q *PolicyRequest) (*Policies, error) {
 	if names := policy.All(); !slices.Contains(names, q.Policy) {
 		return nil, refuse(BadRequest, "there is no policy called %.64q", q.Policy).advise("use " + strings.Join(names, ", ") + "; sieve and gdsf are in kvstored-lab only")
 	}
-	if err := c.o.Stack.Operator.SetPolicy(p, q.Policy); err != nil {
+	if err := c.o.Store.Operator.SetPolicy(p, q.Policy); err != nil {
 		return nil, err
 	}
 	return c.policies(), nil
@@ -184,7 +184,7 @@ func (c *call) setPolicy(q *PolicyRequest) (*Policies, error) {
 
 func (c *call) upload(q *UploadRequest) (*Uploaded, error) {
 	if q.DryRun {
-		h, err := c.o.Stack.Operator.Holdings(c.ctx)
+		h, err := c.o.Store.Operator.Holdings(c.ctx)
 		return &Uploaded{Holdings: &h}, err
 	}
 	from := uint64(0)
@@ -194,7 +194,7 @@ func (c *call) upload(q *UploadRequest) (*Uploaded, error) {
 			return nil, refuse(BadRequest, "after: %.40q ends no step", q.After).advise("write next of the step before")
 		}
 	}
-	u, err := c.o.Stack.Operator.Upload(c.ctx, from)
+	u, err := c.o.Store.Operator.Upload(c.ctx, from)
 	reply := Uploaded{Uploaded: u}
 	if u.Next != 0 {
 		reply.Next = strconv.FormatUint(u.Next, 16)
@@ -216,7 +216,7 @@ func (c *call) forget(q *ForgetRequest) (*Forgotten, error) {
 		return nil, err
 	}
 	var from tier.Set
-	reply, have := &Forgotten{Tiers: make(map[string]uint64)}, c.o.Stack.Operator.Stats().Tiers
+	reply, have := &Forgotten{Tiers: make(map[string]uint64)}, c.o.Store.Operator.Stats().Tiers
 	for _, name := range q.Tiers {
 		p, err := tier.Parse(name)
 		if err != nil {
@@ -235,7 +235,7 @@ func (c *call) forget(q *ForgetRequest) (*Forgotten, error) {
 		}
 		return reply, nil
 	}
-	n, err := c.o.Stack.Remover.Clear(c.ctx, from)
+	n, err := c.o.Store.Remover.Clear(c.ctx, from)
 	return &Forgotten{Chunks: uint64(n)}, err
 }
 
@@ -244,7 +244,7 @@ func (c *call) forgetSpace(q *ForgetRequest) (*Forgotten, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := c.o.Stack.Remover.Purge(c.ctx, id, q.After, q.DryRun)
+	p, err := c.o.Store.Remover.Purge(c.ctx, id, q.After, q.DryRun)
 	return &Forgotten{Chunks: p.Known, Found: p.Found, Bytes: p.Bytes, Next: p.Next}, err
 }
 
@@ -284,7 +284,7 @@ func (c *call) scrub(q *ScrubRequest) (*Scrubbed, error) {
 	if q.BytesPerSecond < 0 {
 		return nil, refuse(BadRequest, "bytes_per_second: %d is less than 0", q.BytesPerSecond)
 	}
-	s, err := c.o.Stack.Operator.Scrub(c.ctx, q.BytesPerSecond)
+	s, err := c.o.Store.Operator.Scrub(c.ctx, q.BytesPerSecond)
 	return &s, err
 }
 

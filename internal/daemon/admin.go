@@ -27,7 +27,7 @@ import (
 // page in a browser.
 func (d *Daemon) views() (*admin.API, *admin.Dashboard) {
 	api := admin.New(admin.Options{
-		Stack: d.stack, Server: d.server, Sample: d.sample,
+		Store: d.store, Server: d.server, Sample: d.sample,
 		Config: func() (admin.Config, error) { return d.reloads.stats(true) },
 		Log:    d.log.With().Str("component", "admin").Logger(),
 	})
@@ -194,7 +194,7 @@ func (d *Daemon) troubles() (list []trouble) {
 	if short := d.short.Load(); short != nil {
 		add(*short, "Lower cpu.capacity, or free memory, and restart the daemon")
 	}
-	for p, err := range d.stack.Operator.Trouble() {
+	for p, err := range d.store.Operator.Trouble() {
 		add(err, remedies[p])
 	}
 	const restart = "Restart the daemon, and report what its log says of it"

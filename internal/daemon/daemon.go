@@ -50,7 +50,7 @@ type Daemon struct {
 	short     atomic.Pointer[error] // why DRAM is not all there; nil: it is, or will be
 	budget    *budget.Budget
 	tiers
-	stack              *store.Store
+	store              *store.Store
 	server             *server.Server
 	fronts             fronts
 	events             *index.Log        // nil: off
@@ -123,7 +123,7 @@ func New(cfg config.Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	d.metrics = newMetrics(d)
-	d.makeStack()
+	d.makeStore()
 	d.loadLearned()
 	d.sample = newSample(d)
 	d.guard = newGuard(d.manifest, from)
@@ -167,10 +167,10 @@ func (d *Daemon) starting() (stop func(), err error) {
 // writeModes are those of the configuration.
 var writeModes = map[string]writeback.When{config.WriteThrough: writeback.AtCommit, config.WriteAuto: writeback.WhileRoom}
 
-func (d *Daemon) makeStack() {
+func (d *Daemon) makeStore() {
 	o := store.Options{
 		Hot: d.cpu, When: writeModes[d.cfg.Write.Mode],
-		Settings: stackSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Distrusted: &d.distrusted, Events: d.events, Loaded: d.metrics.loaded, Log: d.log.With().Str("component", "stack").Logger(),
+		Settings: storeSettings(&d.cfg), Quotas: quotas(d.cfg.Spaces), Ages: d.ages, Distrusted: &d.distrusted, Events: d.events, Loaded: d.metrics.loaded, Log: d.log.With().Str("component", "store").Logger(),
 	}
 	if d.disk != nil { // a nil *disk.Tier would be a tier
 		o.Below = append(o.Below, store.Below{
@@ -185,7 +185,7 @@ func (d *Daemon) makeStack() {
 			Loads: tier.Limit{Loads: d.cfg.Remote.S3.Concurrency, Bytes: remote.FlightBytes},
 		})
 	}
-	d.stack = store.New(o)
+	d.store = store.New(o)
 }
 
 func (d *Daemon) makeServer() {
@@ -196,7 +196,7 @@ func (d *Daemon) makeServer() {
 			StallTimeout: stallTimeout, Connections: limits.Connections, AdminConnections: config.AdminConnections,
 			UIDConnections: limits.OfOneUser(), UIDJobs: uidJobs,
 		},
-		Stack: d.stack, Arena: d.arena,
+		Store: d.store, Arena: d.arena,
 		Settings: serverSettings(c), Met: d.guard.meet,
 		Fronts:  map[key.SpaceID]string{resp.Space: config.FrontRESP}, // also where it is off: its values may still be stored
 		Version: human.VersionText(), Epoch: d.epoch, Events: d.events,
@@ -217,7 +217,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	below, stopBelow := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopBelow(nil)
 	workers, below := errgroup.WithContext(below)
-	workers.Go(func() error { return d.stack.Run(below) })
+	workers.Go(func() error { return d.store.Run(below) })
 	workers.Go(func() error { return d.runLearned(below) })
 	workers.Go(func() error { return d.budget.Run(below) })
 	workers.Go(func() error { return d.sample.Run(below) })
@@ -276,8 +276,8 @@ func (d *Daemon) Close() {
 	for _, e := range d.endpoints() {
 		fail(e.addr, e.close(d.kept.Load()))
 	}
-	if d.stack != nil {
-		d.stack.Loader.Wait() // no client asks any more; loads under way end soon
+	if d.store != nil {
+		d.store.Loader.Wait() // no client asks any more; loads under way end soon
 	}
 	d.tiers.close(fail)
 	if d.keeper != nil {
@@ -294,7 +294,7 @@ func (d *Daemon) ready() error {
 	if err := d.populating(); err != nil {
 		return err
 	}
-	if !d.stack.Recovery.Ready() {
+	if !d.store.Recovery.Ready() {
 		return errors.New(cmp.Or(d.surveyText(), "the disk tier is being scanned"))
 	}
 	return nil
@@ -335,7 +335,7 @@ func (d *Daemon) shutdown(clients, workers *errgroup.Group, below context.Contex
 		d.flush(below, flushFor)
 	}
 	if d.kept.Load() {
-		d.stack.Writers.Stay()
+		d.store.Writers.Stay()
 	}
 	stopBelow()
 	if errors.Is(err, errTimeout) {
@@ -369,7 +369,7 @@ func (d *Daemon) flush(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done := make(chan map[tier.Place]writeback.Left, 1)
-	go func() { done <- d.stack.Writers.FlushLast(ctx) }()
+	go func() { done <- d.store.Writers.FlushLast(ctx) }()
 	var left map[tier.Place]writeback.Left
 	select {
 	case left = <-done:

@@ -186,7 +186,7 @@ func TestReload(t *testing.T) {
 	if !st.LastReloadOK || len(st.NeedsRestart) != 1 || st.NeedsRestart[0].Path != "cpu.capacity" || !strings.Contains(st.Running, "s3fifo") {
 		t.Errorf("a good file: %+v", st)
 	}
-	if name, ok := d.stack.Operator.PolicyOf(tier.CPU); !ok || name != "s3fifo" {
+	if name, ok := d.store.Operator.PolicyOf(tier.CPU); !ok || name != "s3fifo" {
 		t.Errorf("the policy is %q", name)
 	}
 	if err := os.WriteFile(file, []byte("cpu: {policy: lru, high_watermark: 7}\n"), 0o600); err != nil {

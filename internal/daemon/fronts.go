@@ -58,12 +58,12 @@ func (d *Daemon) makeFronts() {
 		return
 	}
 	f.store = resp.NewStore(resp.StoreOptions{
-		Stack: d.stack, LoadTimeout: d.cfg.Prefetch.Deadline, Log: d.log,
+		Tiers: d.store, LoadTimeout: d.cfg.Prefetch.Deadline, Log: d.log,
 		ShelterBytes: int64(shelterShare * float64(d.arena.Stats().CapacityBytes)),
 	})
 	refusals := d.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	f.resp = resp.New(resp.Options{
-		Store: f.store, NewOwner: d.stack.Leases.NewOwner, CloseOwner: d.stack.Leases.CloseOwner,
+		Store: f.store, NewOwner: d.store.Leases.NewOwner, CloseOwner: d.store.Leases.CloseOwner,
 		Memory: func() resp.Memory {
 			st := d.cpu.Stats()
 			return resp.Memory{UsedBytes: st.UsedBytes, CapacityBytes: st.CapacityBytes, Policy: st.Policy}

@@ -136,7 +136,7 @@ func (g *guard) run(ctx context.Context, d *Daemon) error {
 		return nil
 	}
 	cpu.Reuse(d.cpu)
-	d.stack.Operator.KeepQuotas() // nothing was evicted meanwhile
+	d.store.Operator.KeepQuotas() // nothing was evicted meanwhile
 	d.log.Info().Msg("DRAM that was kept is used as any other")
 	return nil
 }

@@ -115,7 +115,7 @@ func (in *inheritance) load(d *Daemon) {
 	begun, chunks, lost := time.Now(), 0, 0
 	in.doubtful, lost = cpu.Resume(d.cpu, in.left, d.disk != nil || d.remote != nil, func(part []tier.Resumed) {
 		chunks += len(part)
-		d.stack.Recovery.Adopt(part)
+		d.store.Recovery.Adopt(part)
 	})
 	d.log.Info().Int("chunks", chunks).Int("lost", lost).Stringer("took", time.Since(begun).Round(time.Millisecond)).
 		Msg("DRAM is known again; each chunk is checked before its first use")

@@ -126,7 +126,7 @@ func processTime() time.Duration {
 func tiersOfSample(d *Daemon) explain.Tiers {
 	c := d.reloads.running()
 	out := explain.Tiers{Write: c.Write.Mode, UnsafeAge: c.Write.UnsafeAge.Seconds()}
-	st := d.stack.Operator.Stats().Tiers
+	st := d.store.Operator.Stats().Tiers
 	out.DRAM = tierOfSample(d, tier.CPU, st[tier.CPU], meanChunk)
 	if disk, ok := st[tier.Disk]; ok {
 		mean := int64(meanChunk)
@@ -143,7 +143,7 @@ func tiersOfSample(d *Daemon) explain.Tiers {
 // tierOfSample is one of them. Where it is empty, a chunk is taken to have mean bytes.
 func tierOfSample(d *Daemon, p tier.Place, st tier.Stats, mean int64) explain.Tier {
 	t := explain.Tier{Bytes: st.CapacityBytes}
-	t.Policy, _ = d.stack.Operator.PolicyOf(p)
+	t.Policy, _ = d.store.Operator.PolicyOf(p)
 	if st.Entries > 0 {
 		mean = max(1, st.UsedBytes/st.Entries)
 	}

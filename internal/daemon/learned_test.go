@@ -60,8 +60,8 @@ func TestLearnedSurvives(t *testing.T) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	restart(func(d *Daemon) {
 		c := &key.Chain{Hashes: []key.Hash{{1}, {2}}, Tokens: []uint32{256, 256}}
-		d.stack.Planning.Observe(c, store.Prompt{})
-		d.stack.Planning.Observe(c, store.Prompt{})
+		d.store.Planning.Observe(c, store.Prompt{})
+		d.store.Planning.Observe(c, store.Prompt{})
 		want = tables(d)
 		if err := errors.Join(os.Remove(file+".new"), os.Symlink(victim, file+".new")); err != nil {
 			t.Fatal(err)

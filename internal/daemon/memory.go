@@ -210,7 +210,7 @@ func (d *Daemon) populateText() string {
 
 // surveyText says how far the disk tier is with the headers of its segments; "" where it reads none.
 func (d *Daemon) surveyText() string {
-	n := d.stack.Operator.Stats().Tiers[tier.Disk].Counters
+	n := d.store.Operator.Stats().Tiers[tier.Disk].Counters
 	done, total := int64(n["rebuild_bytes"]), int64(n["rebuild_total_bytes"])
 	text := d.surveys.far(done, total, time.Now())
 	if total == 0 {

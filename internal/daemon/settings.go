@@ -26,7 +26,7 @@ type settings struct {
 	resp        resp.Settings
 	loadTimeout time.Duration // of a front end's read
 	minFree     int64         // of the disk
-	stack       store.Settings
+	store       store.Settings
 	quotas      []store.Quota
 	policies    map[tier.Place]string
 }
@@ -36,7 +36,7 @@ type settings struct {
 func settingsOf(c *config.Config, password string) settings {
 	return settings{
 		level: c.Log.Level, server: serverSettings(c), resp: respSettings(&c.Listen, password), loadTimeout: c.Prefetch.Deadline,
-		minFree: int64(c.Disk.MinFree), stack: stackSettings(c), quotas: quotas(c.Spaces),
+		minFree: int64(c.Disk.MinFree), store: storeSettings(c), quotas: quotas(c.Spaces),
 		policies: map[tier.Place]string{tier.CPU: c.CPU.Policy, tier.Disk: c.Disk.Policy},
 	}
 }
@@ -50,15 +50,15 @@ func (d *Daemon) apply(s *settings) {
 	if d.disk != nil {
 		d.disk.SetMinFree(s.minFree)
 	}
-	d.stack.Operator.Set(s.stack)
-	if err := d.stack.Operator.SetQuotas(s.quotas, d.server.Models); err != nil { // of a policy that is in use
+	d.store.Operator.Set(s.store)
+	if err := d.store.Operator.SetQuotas(s.quotas, d.server.Models); err != nil { // of a policy that is in use
 		d.log.Error().Err(err).Msg("the quotas stay")
 	}
 	for p, name := range s.policies {
-		if now, ok := d.stack.Operator.PolicyOf(p); !ok || now == name {
+		if now, ok := d.store.Operator.PolicyOf(p); !ok || now == name {
 			continue
 		}
-		if err := d.stack.Operator.SetPolicy(p, name); err != nil { // of no policy that passed the checks
+		if err := d.store.Operator.SetPolicy(p, name); err != nil { // of no policy that passed the checks
 			d.log.Error().Err(err).Stringer("tier", p).Msg("the policy stays")
 		}
 	}
@@ -66,10 +66,10 @@ func (d *Daemon) apply(s *settings) {
 
 // withPolicies is c with the policies that the tiers have now.
 func (d *Daemon) withPolicies(c config.Config) config.Config {
-	if name, ok := d.stack.Operator.PolicyOf(tier.CPU); ok {
+	if name, ok := d.store.Operator.PolicyOf(tier.CPU); ok {
 		c.CPU.Policy = name
 	}
-	if name, ok := d.stack.Operator.PolicyOf(tier.Disk); ok {
+	if name, ok := d.store.Operator.PolicyOf(tier.Disk); ok {
 		c.Disk.Policy = name
 	}
 	return c
@@ -125,7 +125,7 @@ func ledgerQuotas(spaces []config.Space) (qs []ledger.Quota) {
 // verifyHits is how many hits in DRAM there are to one that is hashed again first.
 const verifyHits = 256
 
-func stackSettings(c *config.Config) store.Settings {
+func storeSettings(c *config.Config) store.Settings {
 	return store.Settings{
 		VerifyHits: verifyHits, ScrubBytesPerSecond: int64(c.Disk.ScrubRate), DiskBytesPerDay: int64(c.Disk.WriteBudget),
 		UnsafeAge: c.Write.UnsafeAge,

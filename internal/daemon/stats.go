@@ -63,7 +63,7 @@ func (d *Daemon) statsJSON(r wire.Rights) ([]byte, error) {
 }
 
 func (d *Daemon) stats() Stats {
-	s := d.stack.Operator.Stats()
+	s := d.store.Operator.Stats()
 	out := Stats{
 		Version: human.VersionText(), UptimeSeconds: time.Since(d.started).Seconds(), Arena: d.arena.Stats(), Memory: d.budget.Stats(), Server: d.server.Stats(),
 		Store: s,
@@ -108,7 +108,7 @@ type EvictedBy struct {
 
 func (d *Daemon) evictedBy() (list []EvictedBy) {
 	sums := make(map[[2]string]float64)
-	for p, n := range d.stack.Lookups.Rivals() {
+	for p, n := range d.store.Lookups.Rivals() {
 		sums[[2]string{d.server.Title(p.By), d.server.Title(p.Of)}] += n
 	}
 	for names, n := range sums {

@@ -135,9 +135,9 @@ func (s *Store) pay(ctx context.Context) bool {
 	for i, h := range hashes {
 		ks[i] = key.Key{Space: Space, Hash: h}
 	}
-	_, err := s.o.Stack.Remover.Delete(ctx, ks)
-	if err != nil && s.o.Stack.Writers.SyncDisk(ctx) == nil {
-		_, err = s.o.Stack.Remover.Delete(ctx, ks)
+	_, err := s.o.Tiers.Remover.Delete(ctx, ks)
+	if err != nil && s.o.Tiers.Writers.SyncDisk(ctx) == nil {
+		_, err = s.o.Tiers.Remover.Delete(ctx, ks)
 	}
 	if err != nil {
 		s.o.Log.Debug().Err(err).Msg("old values are still owed")

@@ -34,7 +34,7 @@ func inBubble(t *testing.T, test func(t *testing.T, p *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		store := blobtest.New(t, 16<<20)
 		server := resp.New(resp.Options{
-			Store: store.Store, NewOwner: store.Stack.Leases.NewOwner, CloseOwner: store.Stack.Leases.CloseOwner,
+			Store: store.Store, NewOwner: store.Tiers.Leases.NewOwner, CloseOwner: store.Tiers.Leases.CloseOwner,
 			Memory:   func() resp.Memory { return resp.Memory{} },
 			Settings: resp.Settings{Password: "secret"},
 		})

@@ -67,7 +67,7 @@ func makeRigOf(t testing.TB, capacity int64, o resp.Options, sockets bool) *rig 
 
 // start serves what the store is now.
 func (r *rig) start() {
-	r.o.Store, r.o.NewOwner, r.o.CloseOwner = r.store.Store, r.store.Stack.Leases.NewOwner, r.store.Stack.Leases.CloseOwner
+	r.o.Store, r.o.NewOwner, r.o.CloseOwner = r.store.Store, r.store.Tiers.Leases.NewOwner, r.store.Tiers.Leases.CloseOwner
 	r.server = resp.New(r.o)
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
@@ -107,7 +107,7 @@ func (r *rig) listen(network, address string) net.Listener {
 func (r *rig) restart() {
 	r.stop()
 	r.store.Restart()
-	for !r.store.Stack.Recovery.Ready() {
+	for !r.store.Tiers.Recovery.Ready() {
 		time.Sleep(time.Millisecond)
 	}
 	r.start()

@@ -232,7 +232,7 @@ func TestConnectionLimit(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, resp.Options{})
-		for r.store.Stack.Leases.NewOwner() != ledger.Daemon {
+		for r.store.Tiers.Leases.NewOwner() != ledger.Daemon {
 		}
 		r.dial(r.unix).closed("max number of clients")
 	})

@@ -45,7 +45,7 @@ var (
 
 // StoreOptions of a Store.
 type StoreOptions struct {
-	Stack *store.Store
+	Tiers *store.Store
 	// LoadTimeout is how long a read waits for a promotion; then it is a miss.
 	LoadTimeout time.Duration
 	// ShelterBytes is how much Has may protect at a time; 0 = nothing.
@@ -83,7 +83,7 @@ func NewStore(o StoreOptions) *Store {
 	s.SetLoadTimeout(o.LoadTimeout)
 	s.debts.wake = make(chan struct{}, 1)
 	s.shelter.wanted = make(chan key.Hash, maxWanted)
-	o.Stack.Writers.KeepLocal(Space) // a name's value changes, and other daemons have names of their own
+	o.Tiers.Writers.KeepLocal(Space) // a name's value changes, and other daemons have names of their own
 	return s
 }
 
@@ -140,7 +140,7 @@ func (s *Store) Delete(ctx context.Context, name []byte) (had bool, err error) {
 		return false, nil
 	}
 	had = s.has(ctx, name, h)
-	if _, err := s.o.Stack.Remover.Delete(ctx, []key.Key{{Space: Space, Hash: h}}); err != nil {
+	if _, err := s.o.Tiers.Remover.Delete(ctx, []key.Key{{Space: Space, Hash: h}}); err != nil {
 		if err = s.owe(h, err); err != nil {
 			return false, fmt.Errorf("delete: %w", err)
 		}
@@ -270,11 +270,11 @@ func (s *Store) Begin(ctx context.Context, o ledger.Owner, name []byte, n int) (
 	binary.BigEndian.PutUint64(h[8:], s.temps.Add(1))
 	k := key.Key{Space: Space, Hash: h}
 	size := headerBytes(len(name)) + n
-	ref, err := s.o.Stack.Filler.Open(ctx, o, k, size, false)
+	ref, err := s.o.Tiers.Filler.Open(ctx, o, k, size, false)
 	if errors.Is(err, tier.ErrNoSpace) {
 		wait, cancel := context.WithTimeout(ctx, roomWait)
 		defer cancel()
-		ref, err = s.o.Stack.Filler.Open(wait, o, k, size, true)
+		ref, err = s.o.Tiers.Filler.Open(wait, o, k, size, true)
 	}
 	switch {
 	case errors.Is(err, tier.ErrTooLarge):
@@ -352,14 +352,14 @@ func (f *Fill) Store(ctx context.Context, when When, expires time.Time) (stored 
 	}
 	var p place
 	p.at(h)
-	if err := s.o.Stack.Filler.Replace(ctx, &p.Chain, f.ref); err != nil {
+	if err := s.o.Tiers.Filler.Replace(ctx, &p.Chain, f.ref); err != nil {
 		return false, fmt.Errorf("store: %w", errors.Join(err, s.owe(h, err)))
 	}
 	return true, nil
 }
 
 // Abort gives up the bytes that have arrived.
-func (f *Fill) Abort() { f.store.o.Stack.Filler.Abort([]tier.Ref{f.ref}) }
+func (f *Fill) Abort() { f.store.o.Tiers.Filler.Abort([]tier.Ref{f.ref}) }
 
 const (
 	shelterFor = 2 * time.Second // at least, from being asked for to being read; twice that at most
@@ -385,7 +385,7 @@ func (s *Store) keep(h key.Hash) {
 	var p place
 	p.at(h)
 	var refs [1]tier.Ref
-	n, err := s.o.Stack.Leases.Hold(ledger.Daemon, ledger.Lease, &p.Chain, 0, 1, refs[:])
+	n, err := s.o.Tiers.Leases.Hold(ledger.Daemon, ledger.Lease, &p.Chain, 0, 1, refs[:])
 	switch {
 	case n == 1:
 		s.take(refs[0])
@@ -415,7 +415,7 @@ func (s *Store) keepPromoting(ctx context.Context) {
 // take owns a lease of the daemon's from now on. Those of the last turn make room.
 func (s *Store) take(ref tier.Ref) { s.letGo(s.shelter.push(ref, s.o.ShelterBytes/2)) }
 
-func (s *Store) letGo(refs []tier.Ref) { s.o.Stack.Leases.Release(ledger.Daemon, ledger.Lease, refs) }
+func (s *Store) letGo(refs []tier.Ref) { s.o.Tiers.Leases.Release(ledger.Daemon, ledger.Lease, refs) }
 
 // push takes a value in, and returns the leases to let go for it: its own where the value is
 // larger than most, which a turn may have.

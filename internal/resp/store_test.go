@@ -199,7 +199,7 @@ func TestHasPromotes(t *testing.T) {
 		for !r.Has(t.Context(), []byte("a")) { // the disk is being scanned
 			time.Sleep(time.Millisecond)
 		}
-		if time.Sleep(time.Second); r.Stack.Operator.Stats().Tiers[tier.CPU].Entries == 0 {
+		if time.Sleep(time.Second); r.Tiers.Operator.Stats().Tiers[tier.CPU].Entries == 0 {
 			t.Fatal("it is not promoted")
 		}
 		r.want("a", []byte("x"))
@@ -210,7 +210,7 @@ func TestHasPromotes(t *testing.T) {
 func TestHasKeeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newStoreRig(t, 16<<20) // of which a tenth may be kept
-		leased := func() int64 { return r.Stack.Operator.Stats().ClassBytes[ledger.Lease.String()] }
+		leased := func() int64 { return r.Tiers.Operator.Stats().ClassBytes[ledger.Lease.String()] }
 		r.set("large", make([]byte, 2<<20), resp.Always, time.Time{})
 		r.set("a", make([]byte, 100_000), resp.Always, time.Time{})
 		if !r.Has(t.Context(), []byte("large")) || leased() != 0 {

@@ -310,7 +310,7 @@ func (v *Value) Expires() time.Time {
 
 // Release ends the lease.
 func (v *Value) Release() {
-	v.store.o.Stack.Leases.Release(v.owner, ledger.Lease, []tier.Ref{v.ref})
+	v.store.o.Tiers.Leases.Release(v.owner, ledger.Lease, []tier.Ref{v.ref})
 	*v = Value{}
 }
 
@@ -333,8 +333,8 @@ func (s *Store) Get(ctx context.Context, o ledger.Owner, name []byte) (Value, er
 		v.Release()
 		return Value{}, ErrNotFound
 	}
-	s.o.Stack.Planning.Observe(&p.Chain, store.Prompt{})
-	s.o.Stack.Leases.Touch(&p.Chain, 0, 1)
+	s.o.Tiers.Planning.Observe(&p.Chain, store.Prompt{})
+	s.o.Tiers.Leases.Touch(&p.Chain, 0, 1)
 	return v, nil
 }
 
@@ -342,7 +342,7 @@ func (s *Store) Get(ctx context.Context, o ledger.Owner, name []byte) (Value, er
 // its way fails to arrive and is looked for once more.
 func (s *Store) lease(ctx context.Context, o ledger.Owner, p *place) (tier.Ref, error) {
 	var refs [1]tier.Ref
-	n, err := s.o.Stack.Leases.Hold(o, ledger.Lease, &p.Chain, 0, 1, refs[:])
+	n, err := s.o.Tiers.Leases.Hold(o, ledger.Lease, &p.Chain, 0, 1, refs[:])
 	switch {
 	case err != nil:
 		return tier.Ref{}, fmt.Errorf("%w: %w: %w", ErrNotFound, ErrNoRoom, err)
@@ -352,11 +352,11 @@ func (s *Store) lease(ctx context.Context, o ledger.Owner, p *place) (tier.Ref, 
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.patience.Load()))
 	defer cancel()
 	for range 2 {
-		if m, merr := s.o.Stack.Lookups.Match(ctx, &p.Chain, tier.All); merr != nil || m.Chunks == 0 {
+		if m, merr := s.o.Tiers.Lookups.Match(ctx, &p.Chain, tier.All); merr != nil || m.Chunks == 0 {
 			return tier.Ref{}, ErrNotFound
 		}
 		var ref tier.Ref
-		if ref, _, err = s.o.Stack.Loader.Load(ctx, store.Requester{Owner: o}, &p.Chain, 0, tier.All); err == nil {
+		if ref, _, err = s.o.Tiers.Loader.Load(ctx, store.Requester{Owner: o}, &p.Chain, 0, tier.All); err == nil {
 			return ref, nil
 		}
 	}
@@ -385,13 +385,13 @@ func (s *Store) has(ctx context.Context, name []byte, h key.Hash) bool {
 	var p place
 	p.at(h)
 	var refs [1]tier.Ref
-	if n, _ := s.o.Stack.Leases.Hold(ledger.Daemon, ledger.IO, &p.Chain, 0, 1, refs[:]); n == 1 {
-		defer s.o.Stack.Leases.Release(ledger.Daemon, ledger.IO, refs[:])
+	if n, _ := s.o.Tiers.Leases.Hold(ledger.Daemon, ledger.IO, &p.Chain, 0, 1, refs[:]); n == 1 {
+		defer s.o.Tiers.Leases.Release(ledger.Daemon, ledger.IO, refs[:])
 		var hd header
 		return hd.parse(refs[0].Block.Bytes()) && hd.of(name, time.Now())
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
-	m, err := s.o.Stack.Lookups.Match(ctx, &p.Chain, tier.All)
+	m, err := s.o.Tiers.Lookups.Match(ctx, &p.Chain, tier.All)
 	return err == nil && m.Chunks > 0
 }

@@ -77,12 +77,12 @@ func TestAdvice(t *testing.T) {
 // index has lost them meanwhile.
 func TestAdviceAfterADelete(t *testing.T) {
 	play(t, script{at: "cccdd"}, func(t *testing.T, g *stage) {
-		stack := g.server.o.Stack
-		p := prompt{group: group{stack: stack, search: tier.All, chains: []key.Chain{*g.chain}}}
+		st := g.server.o.Store
+		p := prompt{group: group{store: st, search: tier.All, chains: []key.Chain{*g.chain}}}
 		g.must(p.find(g.ctx))
 		m := p.match
 		j := newJob(g.session, &p)
-		_, err := stack.Remover.Delete(context.Background(), tiertest.Keys(g.chain, 1, 2))
+		_, err := st.Remover.Delete(context.Background(), tiertest.Keys(g.chain, 1, 2))
 		g.must(err)
 		if a := j.advise(t.Context(), &m, 1_000_000); a == nil || a.Load.Chunks < 3 {
 			t.Errorf("3 chunks are leased; advised to load %+v", a)

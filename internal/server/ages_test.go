@@ -35,7 +35,7 @@ func (r *rig) fillWith(c *client.Client, ch *key.Chain, o client.ReserveOptions)
 func TestMaxAgeOfARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{})
-		r.must(r.stack.Operator.SetQuotas([]store.Quota{{Match: "bounded", MaxAge: time.Second}}, r.server.Models))
+		r.must(r.tiers.Operator.SetQuotas([]store.Quota{{Match: "bounded", MaxAge: time.Second}}, r.server.Models))
 		c, inline := r.dial(client.Options{}), r.dial(client.Options{Inline: true})
 		configs := map[string]string{"max_age_seconds": "1"}
 		asked := func(c *client.Client, ch *key.Chain) {

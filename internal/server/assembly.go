@@ -71,7 +71,7 @@ func (a *assembly) bringLength(ctx context.Context) {
 		}
 		most := m.Tokens
 		var merr error
-		if m, merr = a.job.stack.Lookups.MatchFamily(ctx, a.family, search, most, a.lost); merr != nil || errors.Is(a.stopped(), prefetch.ErrCancelled) {
+		if m, merr = a.job.store.Lookups.MatchFamily(ctx, a.family, search, most, a.lost); merr != nil || errors.Is(a.stopped(), prefetch.ErrCancelled) {
 			m = store.FamilyMatch{Tokens: a.family.Skip, Needs: make([]store.Need, len(a.family.Groups))}
 		}
 		a.keepOnly(&m)
@@ -192,7 +192,7 @@ func (a *assembly) settle(m *store.FamilyMatch, err error) {
 	j.rejuvenate()
 	told := j.mu.told
 	j.mu.Unlock()
-	a.eachChain(m, func(chain *key.Chain, need *store.Need) { j.stack.Leases.Touch(chain, need.From, need.To) })
+	a.eachChain(m, func(chain *key.Chain, need *store.Need) { j.store.Leases.Touch(chain, need.From, need.To) })
 	if told { // else tell does
 		j.session.push(j)
 	}
@@ -273,7 +273,7 @@ func (a *assembly) holdNeeds(m *store.FamilyMatch) {
 // holdRun holds chunks from..to as far as it can, and returns how far.
 func (a *assembly) holdRun(g, r, from, to int) int {
 	refs := make([]tier.Ref, to-from)
-	n, _ := a.job.stack.Leases.Hold(a.job.session.owner, ledger.Lease, &a.family.Chains[g][r], from, to, refs)
+	n, _ := a.job.store.Leases.Hold(a.job.session.owner, ledger.Lease, &a.family.Chains[g][r], from, to, refs)
 	for i, ref := range refs[:n] {
 		a.held[store.Piece{Group: g, Rank: r, Chunk: from + i}] = chunk{ref, tier.CPU}
 	}
@@ -331,7 +331,7 @@ func (a *assembly) insure(ctx context.Context, m *store.FamilyMatch, loads []loa
 	}
 	for _, share := range insuredAt {
 		most := min(skip+int(share*float64(reach-skip)), last-1)
-		n, err := a.job.stack.Lookups.ProbeFamily(ctx, a.family, a.job.search, most, a.lost)
+		n, err := a.job.store.Lookups.ProbeFamily(ctx, a.family, a.job.search, most, a.lost)
 		if err != nil || n.Tokens <= skip {
 			break
 		}
@@ -391,7 +391,7 @@ type tempo struct {
 func (a *assembly) tempo() *tempo {
 	t := new(tempo)
 	for p := tier.Disk; p < tier.Places; p++ {
-		t.speeds[p] = a.job.stack.Loader.Speed(p)
+		t.speeds[p] = a.job.store.Loader.Speed(p)
 	}
 	return t
 }

@@ -25,14 +25,14 @@ func (r *rig) storeMany(c *key.Chain, bytes uint32) {
 	for i := range sizes {
 		sizes[i] = bytes
 	}
-	_, err := r.stack.Filler.Reserve(r.t.Context(), store.Reservation{Owner: ledger.Daemon}, c, 0, sizes, grants)
+	_, err := r.tiers.Filler.Reserve(r.t.Context(), store.Reservation{Owner: ledger.Daemon}, c, 0, sizes, grants)
 	r.must(err)
 	refs := make([]tier.Ref, len(grants))
 	for i := range grants {
 		refs[i] = grants[i].Ref
 		refs[i].Block.Seal()
 	}
-	r.stack.Filler.Commit(c, 0, refs, 0, make([]bool, len(refs)))
+	r.tiers.Filler.Commit(c, 0, refs, 0, make([]bool, len(refs)))
 }
 
 // frugal is a connection with the least largest reply there is.

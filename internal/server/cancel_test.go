@@ -133,38 +133,38 @@ func (g *stage) window() {
 
 // hoard takes all room of DRAM for another client, until the play is over.
 func (g *stage) hoard() {
-	stack := g.server.o.Stack
-	owner, n := stack.Leases.NewOwner(), 4<<20/scriptSize
+	st := g.server.o.Store
+	owner, n := st.Leases.NewOwner(), 4<<20/scriptSize
 	c := tiertest.Chain(99, n)
 	c.Space = g.chain.Space
 	sizes, grants := make([]uint32, n), make([]store.Grant, n)
 	for i := range sizes {
 		sizes[i] = scriptSize
 	}
-	had, err := stack.Filler.Reserve(context.Background(), store.Reservation{Owner: owner}, c, 0, sizes, grants)
+	had, err := st.Filler.Reserve(context.Background(), store.Reservation{Owner: owner}, c, 0, sizes, grants)
 	if had == 0 {
 		g.t.Fatal(err)
 	}
 	g.after = append(g.after, func() {
-		abortGrants(stack, grants[:had])
-		stack.Leases.CloseOwner(owner)
+		abortGrants(st, grants[:had])
+		st.Leases.CloseOwner(owner)
 	})
 }
 
 // dirty stores the chunk, which is not written below yet.
 func (g *stage) dirty() {
 	var grant [1]store.Grant
-	_, err := g.server.o.Stack.Filler.Reserve(context.Background(), store.Reservation{Owner: ledger.Daemon}, g.chain, 0, []uint32{scriptSize}, grant[:])
+	_, err := g.server.o.Store.Filler.Reserve(context.Background(), store.Reservation{Owner: ledger.Daemon}, g.chain, 0, []uint32{scriptSize}, grant[:])
 	g.must(err)
 	grant[0].Ref.Block.Seal()
-	g.server.o.Stack.Filler.Commit(g.chain, 0, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
+	g.server.o.Store.Filler.Commit(g.chain, 0, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
 }
 
 // scanned waits until the tiers below are, which have no fault yet: a deletion of a space
 // is refused before.
 func (g *stage) scanned() {
 	for {
-		d := g.server.o.Stack.Remover.ForgetSpace(key.SpaceID{1})
+		d := g.server.o.Store.Remover.ForgetSpace(key.SpaceID{1})
 		_, err := d.Delete(context.Background())
 		d.End()
 		if !errors.Is(err, tier.ErrOff) {

@@ -200,7 +200,7 @@ type naming struct {
 // over: what comes is told with its identity, and a client that opens very many such
 // spaces has nothing announced.
 func (n *naming) add(id key.SpaceID) {
-	if n.server.o.Events == nil || !n.server.o.Stack.Operator.Knows(id) {
+	if n.server.o.Events == nil || !n.server.o.Store.Operator.Knows(id) {
 		return
 	}
 	n.mu.Lock()
@@ -224,7 +224,7 @@ func (n *naming) take() (ids map[key.SpaceID]struct{}) {
 func (n *naming) run(ctx context.Context) {
 	for base.Await(ctx, n.wake) {
 		for id := range n.take() {
-			_ = n.server.o.Stack.Operator.Announce(ctx, id) // it fails as ctx ends
+			_ = n.server.o.Store.Operator.Announce(ctx, id) // it fails as ctx ends
 		}
 	}
 }

@@ -31,7 +31,7 @@ func TestMissedDeclined(t *testing.T) {
 		"failing": {fail: errors.New("input/output error"), want: explain.Total{Tier: "disk", Reason: "declined_failed", Tokens: 4 * tokens}},
 		"the budget of writes is spent": {
 			o:    options{workers: 1},
-			prep: func(r *rig, _ *raw) { r.stack.Operator.Set(store.Settings{DiskBytesPerDay: 24 * 3 * size / 2}) },
+			prep: func(r *rig, _ *raw) { r.tiers.Operator.Set(store.Settings{DiskBytesPerDay: 24 * 3 * size / 2}) },
 			want: explain.Total{Tier: "disk", Reason: "declined_write_budget", Tokens: 2 * tokens},
 		},
 		"its client held all that it may": {
@@ -81,7 +81,7 @@ func (r *rig) pass(p *key.Chain) {
 	for _, c := range []*key.Chain{p, chain(2, 14), chain(3, 14)} {
 		_, err := in.Put(r.t.Context(), client.Chain(c), 0, slices.Repeat([][]byte{make([]byte, size)}, c.Len()))
 		r.must(err)
-		r.must(r.stack.Writers.Flush(r.t.Context(), false))
+		r.must(r.tiers.Writers.Flush(r.t.Context(), false))
 	}
 }
 

@@ -25,7 +25,7 @@ func (s *shelf) Replace(_ string, text []byte) error {
 // keepDistrusted has a rig keep what clients distrust.
 func (r *rig) keepDistrusted() {
 	r.t.Helper()
-	if garbled, err := r.stack.Operator.Distrusted().Keep(new(shelf)); garbled != nil || err != nil {
+	if garbled, err := r.tiers.Operator.Distrusted().Keep(new(shelf)); garbled != nil || err != nil {
 		r.t.Fatal(garbled, err)
 	}
 }
@@ -37,8 +37,8 @@ func TestDistrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{})
 		a := r.dial(client.Options{Inline: true})
-		if err := a.Distrust(t.Context(), modelSpace("nowhere")); err == nil || !strings.Contains(err.Error(), "not kept") || len(r.stack.Operator.Distrusted().All()) != 1 {
-			t.Errorf("nothing keeps it: %v, %v", err, r.stack.Operator.Distrusted().All())
+		if err := a.Distrust(t.Context(), modelSpace("nowhere")); err == nil || !strings.Contains(err.Error(), "not kept") || len(r.tiers.Operator.Distrusted().All()) != 1 {
+			t.Errorf("nothing keeps it: %v, %v", err, r.tiers.Operator.Distrusted().All())
 		}
 		r.keepDistrusted()
 		b := r.dial(client.Options{Inline: true})
@@ -72,7 +72,7 @@ func TestDistrust(t *testing.T) {
 		if u := r.uses()[stored.Space]; u.Distrusted.IsZero() || u.Chunks != 4 {
 			t.Errorf("%+v", u)
 		}
-		if st := r.stack.Operator.Stats(); st.Distrusted != 2 {
+		if st := r.tiers.Operator.Stats(); st.Distrusted != 2 {
 			t.Errorf("%d are distrusted", st.Distrusted)
 		}
 		p := client.Chain(kept)
@@ -106,8 +106,8 @@ func TestDistrustTakesWrite(t *testing.T) {
 			err = c.Distrust(t.Context(), space)
 			if uid == carol {
 				r.must(err)
-			} else if !errors.Is(err, client.ErrDenied) || len(r.stack.Operator.Distrusted().All()) != 0 {
-				t.Errorf("user %d: %v, %v", uid, err, r.stack.Operator.Distrusted().All())
+			} else if !errors.Is(err, client.ErrDenied) || len(r.tiers.Operator.Distrusted().All()) != 0 {
+				t.Errorf("user %d: %v, %v", uid, err, r.tiers.Operator.Distrusted().All())
 			}
 			nameless := space
 			nameless.Model = ""
@@ -125,7 +125,7 @@ func TestDistrustTakesWrite(t *testing.T) {
 				t.Errorf("one user distrusts without end: %v", err)
 			}
 		}
-		if _, mine := r.stack.Operator.Distrusted().All()[r.idOf(space)]; !mine {
+		if _, mine := r.tiers.Operator.Distrusted().All()[r.idOf(space)]; !mine {
 			t.Error("who may write may not distrust")
 		}
 	})

@@ -15,7 +15,7 @@
 // Locks: session.mu guards a connection's tables, job.mu one job's lease,
 // fill.mu one fill's slots, output.mu the queue of frames, pins.mu all pins,
 // catalog.mu the identities of spaces, staging.mu the room of a window; none is held while another is taken,
-// nor over I/O, hashing or a call of the Stack.
+// nor over I/O, hashing or a call of the store.
 //
 // Buffers: a frame's body is valid until the next read; what outlives the
 // request is copied. Payloads are read and written where they lie.

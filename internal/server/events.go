@@ -109,7 +109,7 @@ func (s *subscription) snapshot(ctx context.Context) (at uint64, err error) {
 	}
 	at = s.log.Next()
 	now := time.Now()
-	err = s.session.server.o.Stack.Operator.Contents(ctx, func(list []index.Change) error {
+	err = s.session.server.o.Store.Operator.Contents(ctx, func(list []index.Change) error {
 		s.send(ctx, at, now, wire.EventsSnapshot, list)
 		return nil
 	})

@@ -76,7 +76,7 @@ func TestEvents(t *testing.T) {
 				at[e.Hash] |= tier.Set(e.Tier)
 			}
 		}
-		if _, err := r.stack.Remover.Delete(t.Context(), []key.Key{p.Key(2)}); err != nil {
+		if _, err := r.tiers.Remover.Delete(t.Context(), []key.Key{p.Key(2)}); err != nil {
 			t.Fatal(err)
 		}
 		for removed := false; !removed; {
@@ -122,14 +122,14 @@ func TestEventsOfDistrust(t *testing.T) {
 				}
 			}
 		}
-		r.must(r.stack.Writers.Flush(t.Context(), false))
+		r.must(r.tiers.Writers.Flush(t.Context(), false))
 		a := r.dial(client.Options{Inline: true})
 		told(wire.EventStored)
 		r.keepDistrusted()
 		r.must(a.Distrust(t.Context(), space))
 		told(wire.EventRemoved)
 		there := 0
-		r.must(r.stack.Operator.Contents(t.Context(), func(list []index.Change) error {
+		r.must(r.tiers.Operator.Contents(t.Context(), func(list []index.Change) error {
 			for _, e := range list {
 				if there++; e.Key.Space != other.Space {
 					t.Errorf("a snapshot has %+v", e)
@@ -145,7 +145,7 @@ func TestEventsOfDistrust(t *testing.T) {
 		}
 		told(wire.EventStored)
 		late := &shelf{text: fmt.Appendf(nil, "%x 0 0\n", p.Space[:])}
-		if garbled, err := r.stack.Operator.Distrusted().Keep(late); garbled != nil || err != nil {
+		if garbled, err := r.tiers.Operator.Distrusted().Keep(late); garbled != nil || err != nil {
 			t.Fatal(garbled, err)
 		}
 		told(wire.EventRemoved) // that only the folder of a disk that opens late knew

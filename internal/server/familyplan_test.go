@@ -93,7 +93,7 @@ func TestTenureOfGroups(t *testing.T) {
 		hits := map[string]int{}
 		for _, name := range []string{"lru", "tenure"} {
 			r := newRig(t, options{lone: true, capacity: 768 * kib})
-			r.must(r.stack.Operator.SetPolicy(tier.CPU, name))
+			r.must(r.tiers.Operator.SetPolicy(tier.CPU, name))
 			hits[name] = newHybridChats(r).play()
 		}
 		t.Log(hits)

@@ -125,7 +125,7 @@ func (f *fill) commit(blind bool, from, to int) (wire.Results, error) {
 		}
 	}
 	if f.said.done {
-		c.server.o.Stack.Planning.MarkCold(&f.chain)
+		c.server.o.Store.Planning.MarkCold(&f.chain)
 	}
 	return results, nil
 }
@@ -145,15 +145,15 @@ func (f *fill) store(blind bool, results wire.Results, chain *key.Chain, first i
 		}
 		var err error
 		if sums[i], err = f.seal(s, look); err != nil {
-			c.server.o.Stack.Filler.Abort(refs[:i])
+			c.server.o.Store.Filler.Abort(refs[:i])
 			f.abort(run[i:])
 			return nil, err
 		}
 		refs[i], sizes[i] = s.ref, uint64(s.ref.Block.Len())
 	}
-	c.server.o.Stack.Filler.Commit(chain, first, refs, f.said.allows(f.maxAge), stored)
+	c.server.o.Store.Filler.Commit(chain, first, refs, f.said.allows(f.maxAge), stored)
 	if chain == &f.chain { // what its client said is of this one
-		c.server.o.Stack.Planning.Passed(chain, first, first+len(run), int64(sizes[0]))
+		c.server.o.Store.Planning.Passed(chain, first, first+len(run), int64(sizes[0]))
 		c.server.wishes.stored(c.uid, &f.said, chain, first, first+len(run))
 	}
 	model := c.server.model(chain.Space)
@@ -186,7 +186,7 @@ func (f *fill) abort(taken []slot) {
 	for _, s := range taken {
 		if s.ref.Valid() {
 			f.session.staging.free(s.window, s.ref.Block.Len())
-			f.session.server.o.Stack.Filler.Abort([]tier.Ref{s.ref})
+			f.session.server.o.Store.Filler.Abort([]tier.Ref{s.ref})
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (f *fill) abort(taken []slot) {
 func (f *fill) abandon(taken []slot) {
 	for _, s := range taken {
 		if s.ref.Valid() {
-			f.session.server.o.Stack.Filler.Abort([]tier.Ref{s.ref})
+			f.session.server.o.Store.Filler.Abort([]tier.Ref{s.ref})
 		}
 	}
 }
@@ -413,7 +413,7 @@ func (f *fill) layOut(c *reader, req *wire.ReserveRequest, from, to int) ([]uint
 	if err != nil {
 		return nil, err
 	}
-	wanted := c.server.o.Stack.Lookups.Wanted(family, at)
+	wanted := c.server.o.Store.Lookups.Wanted(family, at)
 	return f.layOutGroups(c, req, family, chains, wanted, from, to)
 }
 
@@ -425,7 +425,7 @@ func reachedBy(c *reader, chain *key.Chain, f *store.Family) (store.Reached, err
 	}
 	n := c.prompts.take(chain)
 	if n.reached == nil {
-		at, err := c.server.o.Stack.Lookups.Reached(c.ctx, f)
+		at, err := c.server.o.Store.Lookups.Reached(c.ctx, f)
 		if err != nil {
 			return at, err
 		}
@@ -490,7 +490,7 @@ func (f *fill) ask(ctx context.Context, want store.Reservation, sizes []uint32, 
 			continue
 		}
 		want.Force = said || !r.full // the lengths that need it have decided
-		got, err := f.session.server.o.Stack.Filler.Reserve(ctx, want, r.chain, r.chunk, sizes[n:end], grants[n:end])
+		got, err := f.session.server.o.Store.Filler.Reserve(ctx, want, r.chain, r.chunk, sizes[n:end], grants[n:end])
 		for _, g := range grants[n : n+got] {
 			want.Wait = want.Wait && g.Status != store.Granted
 		}

@@ -91,7 +91,7 @@ func TestGrain(t *testing.T) {
 		if g := found.Grouped; !slices.Equal(g.Lengths, []uint32{24 * tokens, 12 * tokens}) || found.Total.Chunks != 6 {
 			t.Fatalf("%+v of %+v", g, found)
 		}
-		_, err = r.stack.Remover.Delete(ctx, tiertest.Keys(m.chains[1], 21, 22))
+		_, err = r.tiers.Remover.Delete(ctx, tiertest.Keys(m.chains[1], 21, 22))
 		r.must(err)
 		j, err := c.Prefetch(ctx, m.prompt, client.PrefetchOptions{Groups: m.groups})
 		r.must(err)
@@ -197,7 +197,7 @@ func TestOnlyStates(t *testing.T) {
 				t.Errorf("%+v; want %d chunks", st, want)
 			}
 			r.must(j.Release(ctx))
-			_, err = r.stack.Remover.Delete(ctx, tiertest.Keys(own, want-1, want))
+			_, err = r.tiers.Remover.Delete(ctx, tiertest.Keys(own, want-1, want))
 			r.must(err)
 		}
 		f, err := c.Reserve(ctx, client.Chain(own), client.ReserveOptions{Groups: groups, First: 9, Size: size})

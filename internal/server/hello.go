@@ -241,7 +241,7 @@ func (s *spaces) open(sp key.Space, rights access.Rights) (wire.SpaceInfo, error
 	if s.server.catalog.open(info.ID, sp, s.server.models.of(sp.Model)) {
 		s.server.naming.add(info.ID)
 	}
-	s.server.o.Stack.Operator.OpenSpace(info.ID, sp.Model)
+	s.server.o.Store.Operator.OpenSpace(info.ID, sp.Model)
 	return info, nil
 }
 
@@ -256,7 +256,7 @@ func (s *spaces) get(handle uint32) (openSpace, error) {
 func (s *spaces) close() {
 	for _, o := range s.list {
 		s.server.catalog.close(o.info.ID)
-		s.server.o.Stack.Operator.CloseSpace(o.info.ID)
+		s.server.o.Store.Operator.CloseSpace(o.info.ID)
 	}
 }
 

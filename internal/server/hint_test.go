@@ -30,7 +30,7 @@ func (r *rig) hint(c *client.Client, ch *key.Chain, configs map[string]string) c
 // inDRAM is how many chunks of a prompt lead in being there.
 func (r *rig) inDRAM(c *key.Chain) int {
 	r.t.Helper()
-	m, err := r.stack.Lookups.Match(r.t.Context(), c, tier.Of(tier.CPU))
+	m, err := r.tiers.Lookups.Match(r.t.Context(), c, tier.Of(tier.CPU))
 	r.must(err)
 	return m.Chunks
 }
@@ -50,7 +50,7 @@ func TestRetain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, options{lone: true, capacity: 512 * kib})
-				r.must(r.stack.Operator.SetPolicy(tier.CPU, name))
+				r.must(r.tiers.Operator.SetPolicy(tier.CPU, name))
 				c := r.dial(client.Options{})
 				kept := chain(1, 6)
 				r.store(kept, 0, 6)
@@ -86,7 +86,7 @@ func TestRetainEndsAtDone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, options{lone: true, capacity: 512 * kib})
-				r.must(r.stack.Operator.SetPolicy(tier.CPU, name))
+				r.must(r.tiers.Operator.SetPolicy(tier.CPU, name))
 				c := r.dial(client.Options{})
 				for i := range uint64(16) { // older, and not the first to go
 					r.store(chain(50+i, 1), 0, 1)
@@ -269,7 +269,7 @@ func TestPause(t *testing.T) {
 		c := r.dial(client.Options{})
 		p := chain(1, 4)
 		r.store(p, 0, 4)
-		r.must(r.stack.Writers.Flush(t.Context(), false))
+		r.must(r.tiers.Writers.Flush(t.Context(), false))
 		r.hint(c, p, map[string]string{"retain_priority": "90"})
 		begun := time.Now()
 		if h := r.hint(c, p, map[string]string{"pause_seconds": fmt.Sprint(rest.Seconds())}); len(h.Faults) > 0 {

@@ -63,7 +63,7 @@ func handlePut(c *reader, h wire.Header, req wire.PutRequest) (wire.Message, err
 	}
 	c.server.wishes.stored(c.uid, &said, &chain, from, to)
 	if said.done {
-		c.server.o.Stack.Planning.MarkCold(&chain)
+		c.server.o.Store.Planning.MarkCold(&chain)
 	}
 	return &wire.StoreReply{Results: results}, nil
 }
@@ -77,9 +77,9 @@ type putWish struct {
 // putOne stores one chunk. With store.ErrNotAdmitted there is a result as well.
 func putOne(c *reader, chain *key.Chain, i int, payload []byte, wish putWish, blind bool) (wire.Stored, error) {
 	var grants [1]store.Grant
-	stack := c.server.o.Stack
+	st := c.server.o.Store
 	want := store.Reservation{Owner: c.owner, Force: wish.force}
-	if _, err := stack.Filler.Reserve(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
+	if _, err := st.Filler.Reserve(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
 		return notStored(err)
 	}
 	switch grants[0].Status {
@@ -92,7 +92,7 @@ func putOne(c *reader, chain *key.Chain, i int, payload []byte, wish putWish, bl
 	sum := ref.Block.Write(payload)
 	ref.Block.SealSum(sum)
 	var stored [1]bool
-	stack.Filler.Commit(chain, i, []tier.Ref{ref}, wish.maxAge, stored[:])
+	st.Filler.Commit(chain, i, []tier.Ref{ref}, wish.maxAge, stored[:])
 	if !stored[0] {
 		return compareStored(c.session, chain, i, sum, blind), nil
 	}
@@ -107,7 +107,7 @@ func compareStored(c *session, chain *key.Chain, i int, ours uint64, blind bool)
 	if blind {
 		return wire.Stored{Code: wire.CodeExists}
 	}
-	sum, _, known := c.server.o.Stack.Leases.Sum(c.owner, chain, i)
+	sum, _, known := c.server.o.Store.Leases.Sum(c.owner, chain, i)
 	if !known {
 		return wire.Stored{Code: wire.CodeExists}
 	}
@@ -159,14 +159,14 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 		return err
 	}
 	g.chain.Skip = from
-	m, err := c.server.o.Stack.Lookups.Match(c.ctx, &g.chain, tier.All)
+	m, err := c.server.o.Store.Lookups.Match(c.ctx, &g.chain, tier.All)
 	if err != nil {
 		return err
 	}
 	if req.Chain.Form != wire.FormRef && req.First == 0 { // else it goes on with what it has asked for
 		c.prompts.observe([]key.Chain{g.chain}, false, hint.Advice{})
 	}
-	rest, _ := c.server.o.Stack.Lookups.ScanRemote(&g.chain, from+m.Chunks, tier.All)
+	rest, _ := c.server.o.Store.Lookups.ScanRemote(&g.chain, from+m.Chunks, tier.All)
 	if rest != nil && rest.Begin() >= to {
 		rest = nil
 	}
@@ -299,23 +299,23 @@ func (g *get) underLease(id uint64, from, to int) int {
 // gather takes chunks from..to into the reply, as far as the limit and the
 // context go.
 func (g *get) gather(ctx context.Context, from, to int, search tier.Set) {
-	stack, owner := g.session.server.o.Stack, g.session.owner
+	st, owner := g.session.server.o.Store, g.session.owner
 	i := from
 	for ; i < to && !g.full; i++ {
-		ref, place, err := stack.Loader.Load(ctx, store.Requester{Owner: owner}, &g.chain, i, search)
+		ref, place, err := st.Loader.Load(ctx, store.Requester{Owner: owner}, &g.chain, i, search)
 		if err != nil {
 			break // a shorter prefix
 		}
 		bytes := ref.Block.Len()
 		fits := g.fitsRoom(ctx, int64(ref.Block.Len())) && g.add(ref.Block, g.chain.Tokens[i])
-		stack.Leases.Release(owner, ledger.Lease, []tier.Ref{ref})
+		st.Leases.Release(owner, ledger.Lease, []tier.Ref{ref})
 		if !fits {
 			break
 		}
 		g.session.server.count.got(place, g.chain.Tokens[i])
 		g.session.server.model(g.chain.Space).got(place, g.chain.Tokens[i], bytes)
 	}
-	stack.Leases.Touch(&g.chain, from, i)
+	st.Leases.Touch(&g.chain, from, i)
 }
 
 // fitsRoom takes room for n bytes. It waits for the first chunk's only, so
@@ -376,12 +376,12 @@ func (g *get) grow(n int) bool {
 // nothing has to come up.
 func (g *get) fits(from, to int) bool {
 	refs := make([]tier.Ref, to-from)
-	stack, owner := g.session.server.o.Stack, g.session.owner
-	n, _ := stack.Leases.Hold(owner, ledger.IO, &g.chain, from, to, refs)
+	st, owner := g.session.server.o.Store, g.session.owner
+	n, _ := st.Leases.Hold(owner, ledger.IO, &g.chain, from, to, refs)
 	total := len(g.reply.Payloads)
 	for _, r := range refs[:n] {
 		total += r.Block.Len()
 	}
-	stack.Leases.Release(owner, ledger.IO, refs[:n])
+	st.Leases.Release(owner, ledger.IO, refs[:n])
 	return n > 0 && total > g.limit
 }

@@ -187,11 +187,11 @@ func TestAdviceOfGroups(t *testing.T) {
 			{"computing takes no time: what is in DRAM", 8, 4e9, 8},
 			{"computing takes no time", 0, 4e9, 0},
 		} {
-			r.must(r.stack.Writers.Flush(t.Context(), false))
+			r.must(r.tiers.Writers.Flush(t.Context(), false))
 			for _, chains := range m.chains {
 				for i := range chains[0].Len() {
 					_ = r.hot.Delete(t.Context(), tiertest.Keys(chains[0], i, i+1))
-					_, _ = r.stack.Leases.Hold(0, 0, chains[0], i, i+1, make([]tier.Ref, 1)) // the index is told
+					_, _ = r.tiers.Leases.Hold(0, 0, chains[0], i, i+1, make([]tier.Ref, 1)) // the index is told
 				}
 			}
 			if tc.hot > 0 {

@@ -234,7 +234,7 @@ func (j source) Load(ctx context.Context, i int) (chunk, int64, error) {
 		return chunk{}, 0, err
 	}
 	by := store.Requester{Owner: j.session.owner, Job: j.id}
-	ref, from, err := j.stack.Loader.Load(ctx, by, &j.spaces[p.Group][p.Rank], p.Chunk, j.search)
+	ref, from, err := j.store.Loader.Load(ctx, by, &j.spaces[p.Group][p.Rank], p.Chunk, j.search)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err != nil {
@@ -330,7 +330,7 @@ func (j *job) leaseRanks(held [][]tier.Ref, n int) (int, error) {
 		if have < n {
 			more := make([]tier.Ref, n-have)
 			from := j.skip() + have
-			got, herr := j.stack.Leases.Hold(j.session.owner, ledger.Lease, &j.chains[r], from, from+len(more), more)
+			got, herr := j.store.Leases.Hold(j.session.owner, ledger.Lease, &j.chains[r], from, from+len(more), more)
 			held[r] = append(held[r], more[:got]...)
 			err = cmp.Or(err, herr)
 		}
@@ -349,7 +349,7 @@ func (j *job) holdSingles(m *store.Match) wire.U32s {
 	}
 	bits, used := make([]uint32, (j.ranks()*(j.chain.Len()-j.skip())+31)/32), 0
 	for r := range j.chains {
-		j.stack.Leases.HoldSingles(&j.singles, j.session.owner, &j.chains[r], j.skip()+m.Chunks, search, func(i int) {
+		j.store.Leases.HoldSingles(&j.singles, j.session.owner, &j.chains[r], j.skip()+m.Chunks, search, func(i int) {
 			piece := (i-j.skip())*j.ranks() + r
 			bits[piece/32] |= 1 << (piece % 32)
 			used = max(used, piece/32+1)
@@ -447,16 +447,16 @@ func (j *job) giveBack(refs []tier.Ref, taken int) {
 	}
 	j.unlease(refs)
 	j.unlease(late)
-	j.stack.Leases.EndSingles(&j.singles)
+	j.store.Leases.EndSingles(&j.singles)
 	for r := range j.chains {
-		j.stack.Planning.Passed(&j.chains[r], j.skip(), j.skip()+j.chunks(), bytes)
+		j.store.Planning.Passed(&j.chains[r], j.skip(), j.skip()+j.chunks(), bytes)
 	}
 	if !j.over {
 		return
 	}
 	for _, chains := range j.spaces {
 		for r := range chains {
-			j.stack.Planning.MarkCold(&chains[r])
+			j.store.Planning.MarkCold(&chains[r])
 		}
 	}
 }
@@ -470,7 +470,7 @@ func (j *job) chunks() (n int) {
 }
 
 func (j *job) unlease(refs []tier.Ref) {
-	j.stack.Leases.Release(j.session.owner, ledger.Lease, refs)
+	j.store.Leases.Release(j.session.owner, ledger.Lease, refs)
 }
 
 // age starts the age of the lease anew. It reports whether the job still has

@@ -50,7 +50,7 @@ func noteLookup(c *reader, p *prompt) {
 		Dur("took", time.Since(c.begun)).Str("missing", a.Name()).Str("tier", a.TierName()).Msg("lookup")
 }
 
-// searchSet turns the protocol's tiers into the Stack's; both count nearest
+// searchSet turns the protocol's tiers into the store's; both count nearest
 // first.
 func searchSet(t wire.Tiers) tier.Set {
 	if t == 0 {
@@ -115,5 +115,5 @@ func absent(r *reader, o *wire.Shared, c *key.Chain, at int, why func() explain.
 // mayReadElsewhere reports whether the session may read one of the other spaces that have a
 // chunk of the same tokens. Of others it is not told.
 func mayReadElsewhere(r *reader, k key.Key) bool {
-	return slices.ContainsFunc(r.server.o.Stack.Lookups.SpacesWith(k, mostNearest), func(id key.SpaceID) bool { return r.has(access.Read, id) })
+	return slices.ContainsFunc(r.server.o.Store.Lookups.SpacesWith(k, mostNearest), func(id key.SpaceID) bool { return r.has(access.Read, id) })
 }

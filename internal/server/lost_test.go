@@ -46,7 +46,7 @@ func TestUsableLost(t *testing.T) {
 		if got := r.server.Stats().Lost; !slices.Equal(got, want) {
 			t.Fatalf("%+v; want %+v", got, want)
 		}
-		st := r.stack.Operator.Stats()
+		st := r.tiers.Operator.Stats()
 		dram := st.Groups[tier.CPU]
 		if got := []int{dram[0].Chunks, dram[1].Chunks, dram[3].Chunks}; !slices.Equal(got, []int{10, 4, 1}) {
 			t.Errorf("%+v in DRAM; want 10 full chunks, 4 of windows, a state", dram)

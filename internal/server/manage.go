@@ -36,7 +36,7 @@ func handleOpenSpace(c *reader, h wire.Header, req wire.OpenSpaceRequest) (wire.
 
 // distrust has everything of a space be a miss from now on.
 func (s *Server) distrust(uid uint32, id key.SpaceID, model string) error {
-	first, err := s.o.Stack.Operator.Distrusted().Add(id, stale.Distrust{UID: uid, Since: time.Unix(time.Now().Unix(), 0)})
+	first, err := s.o.Store.Operator.Distrusted().Add(id, stale.Distrust{UID: uid, Since: time.Unix(time.Now().Unix(), 0)})
 	if first {
 		s.naming.add(id)
 		s.o.Log.Warn().Err(err).Uint32("uid", uid).Str("model", model).Hex("space", id[:]).Msg("a client distrusts a space: all of it is a miss until `kvstored forget --distrust`")
@@ -50,7 +50,7 @@ func (s *Server) distrust(uid uint32, id key.SpaceID, model string) error {
 // Trust ends the distrust of a space, if there is any.
 func (s *Server) Trust(id key.SpaceID) (was bool, err error) {
 	defer s.naming.add(id)
-	return s.o.Stack.Operator.Distrusted().Trust(id)
+	return s.o.Store.Operator.Distrusted().Trust(id)
 }
 
 func handlePing(c *reader, h wire.Header, req wire.EmptyRequest) (wire.Message, error) {
@@ -76,7 +76,7 @@ func handleDelete(c *reader, h wire.Header, req wire.DeleteRequest) (wire.Messag
 		if err != nil {
 			return nil, err
 		}
-		return forget(c, h, c.server.o.Stack.Remover.ForgetSpace(sp.info.ID), req.Deadline)
+		return forget(c, h, c.server.o.Store.Remover.ForgetSpace(sp.info.ID), req.Deadline)
 	}
 	var chain key.Chain
 	if err := c.chain(&chain, &req.Chain); err != nil {
@@ -89,7 +89,7 @@ func handleDelete(c *reader, h wire.Header, req wire.DeleteRequest) (wire.Messag
 	for i := chain.Skip; i < chain.Len(); i++ {
 		ks = append(ks, chain.Key(i))
 	}
-	return forget(c, h, c.server.o.Stack.Remover.Forget(c.ctx, ks), req.Deadline) // from now on no lookup finds them
+	return forget(c, h, c.server.o.Store.Remover.Forget(c.ctx, ks), req.Deadline) // from now on no lookup finds them
 }
 
 // forget answers when a deletion that has begun is done.
@@ -113,14 +113,14 @@ func handleFlush(c *reader, h wire.Header, req wire.FlushRequest) (wire.Message,
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		ctx, cancel := within(ctx, req.Deadline)
 		defer cancel()
-		if err := c.server.o.Stack.Writers.Flush(ctx, req.Durable); err != nil {
+		if err := c.server.o.Store.Writers.Flush(ctx, req.Durable); err != nil {
 			return nil, err
 		}
-		reply, dropped := c.flushed.advance(c.server.o.Stack.Writers.Written())
-		if reason, v := c.server.o.Stack.Writers.Unflushed(dropped); v.Chunks > 0 {
+		reply, dropped := c.flushed.advance(c.server.o.Store.Writers.Written())
+		if reason, v := c.server.o.Store.Writers.Unflushed(dropped); v.Chunks > 0 {
 			reply.Left = append(reply.Left, wire.Leftover{Reason: reason, Chunks: v.Chunks, Bytes: v.Bytes})
 		}
-		if v := c.server.o.Stack.Remover.Cleared(); v.Chunks > 0 {
+		if v := c.server.o.Store.Remover.Cleared(); v.Chunks > 0 {
 			reply.Left = append(reply.Left, wire.Leftover{Reason: "cleared", Chunks: v.Chunks, Bytes: v.Bytes})
 		}
 		return reply, nil

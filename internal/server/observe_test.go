@@ -15,7 +15,7 @@ import (
 // learning is a rig whose only tier evicts by tenure.
 func learning(t *testing.T) *rig {
 	r := newRig(t, options{lone: true})
-	r.must(r.stack.Operator.SetPolicy(tier.CPU, "tenure"))
+	r.must(r.tiers.Operator.SetPolicy(tier.CPU, "tenure"))
 	return r
 }
 

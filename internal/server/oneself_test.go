@@ -130,7 +130,7 @@ func TestLongPromptsLeaveOthersAlone(t *testing.T) {
 		for _, p := range others {
 			r.store(p, 0, p.Len())
 		}
-		r.must(r.stack.Writers.Flush(t.Context(), false))
+		r.must(r.tiers.Writers.Flush(t.Context(), false))
 		left := 0
 		use := func() { // the others, and count how often one was not there
 			for _, p := range others {
@@ -149,7 +149,7 @@ func TestLongPromptsLeaveOthersAlone(t *testing.T) {
 			o := client.ReserveOptions{First: first, Count: room / 4, Size: size, Wait: never}
 			_, err := c.Store(t.Context(), client.Chain(long), o, nil, func(i int, dst []byte) error { return nil })
 			r.must(err)
-			r.must(r.stack.Writers.Flush(t.Context(), false)) // or what DRAM has is to be lost
+			r.must(r.tiers.Writers.Flush(t.Context(), false)) // or what DRAM has is to be lost
 			use()
 		}
 		if left > 0 {

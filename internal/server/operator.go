@@ -174,8 +174,8 @@ const (
 // Spaces is the page of spaces whose ids come after one, of those that a user may
 // know of; more is whether there are others behind it.
 func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bool) {
-	chunks, ids := s.o.Stack.Operator.Spaces(), s.catalog.ids()
-	distrusted := s.o.Stack.Operator.Distrusted().All()
+	chunks, ids := s.o.Store.Operator.Spaces(), s.catalog.ids()
+	distrusted := s.o.Store.Operator.Distrusted().All()
 	ids = slices.AppendSeq(ids, maps.Keys(distrusted))
 	ids = slices.AppendSeq(ids, maps.Keys(chunks))
 	ids = slices.DeleteFunc(ids, func(id key.SpaceID) bool { return bytes.Compare(id[:], after[:]) <= 0 })
@@ -184,8 +184,8 @@ func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bo
 	for filled := 0; len(ids) > 0 && filled < spacesPageBytes; ids = ids[1:] {
 		id := ids[0]
 		use := SpaceUse{
-			Space: id.String(), Chunks: int64(chunks[id]), HotBytes: s.o.Stack.Operator.HotBytes(id), DiskBytes: s.o.Stack.Operator.DiskBytes(id),
-			MaxAge: s.o.Stack.Operator.MaxAge(id).Seconds(), Connections: s.catalog.listed(id).connections, Distrusted: distrusted[id].Since, Front: s.o.Fronts[id],
+			Space: id.String(), Chunks: int64(chunks[id]), HotBytes: s.o.Store.Operator.HotBytes(id), DiskBytes: s.o.Store.Operator.DiskBytes(id),
+			MaxAge: s.o.Store.Operator.MaxAge(id).Seconds(), Connections: s.catalog.listed(id).connections, Distrusted: distrusted[id].Since, Front: s.o.Fronts[id],
 		}
 		space := s.catalog.space(id)
 		if space.Model != "" && use.Front == "" {
@@ -262,7 +262,7 @@ func (s *Server) WhyPrompt(ctx context.Context, o *Order) ([]Miss, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.o.Stack.Lookups.Match(ctx, c, tier.All)
+	m, err := s.o.Store.Lookups.Match(ctx, c, tier.All)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +270,7 @@ func (s *Server) WhyPrompt(ctx context.Context, o *Order) ([]Miss, error) {
 	if last := c.Len() - 1; m.Chunks == last && len(o.Tokens) > 0 {
 		miss.Partial = int(c.Tokens[last]) < s.catalog.space(o.Space).ChunkTokens
 	}
-	s.explain(&miss, c, s.o.Stack.Lookups.Why(c, m.Chunks, tier.All))
+	s.explain(&miss, c, s.o.Store.Lookups.Why(c, m.Chunks, tier.All))
 	return []Miss{miss}, nil
 }
 
@@ -314,7 +314,7 @@ func (s *Server) explain(m *Miss, c *key.Chain, why explain.Absence) {
 	if why.Reason != explain.OtherSpace || m.Chunk >= c.Len() {
 		return
 	}
-	for _, id := range s.o.Stack.Lookups.SpacesWith(c.Key(m.Chunk), mostNearest) {
+	for _, id := range s.o.Store.Lookups.SpacesWith(c.Key(m.Chunk), mostNearest) {
 		there := s.catalog.space(id)
 		n := Nearest{Space: id.String(), Model: there.Model, Differs: []Difference{}}
 		if here.Model != "" && there.Model != "" {

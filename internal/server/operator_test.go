@@ -93,8 +93,8 @@ func TestPolicyIsReplaced(t *testing.T) {
 		c := r.dial(client.Options{})
 		job, err := c.Prefetch(t.Context(), client.Chain(p), client.PrefetchOptions{})
 		r.must(err)
-		r.must(r.stack.Operator.SetPolicy(tier.CPU, "s3fifo"))
-		if name, ok := r.stack.Operator.PolicyOf(tier.CPU); !ok || name != "s3fifo" || r.stack.Operator.Stats().Tiers[tier.CPU].Policy != "s3fifo" {
+		r.must(r.tiers.Operator.SetPolicy(tier.CPU, "s3fifo"))
+		if name, ok := r.tiers.Operator.PolicyOf(tier.CPU); !ok || name != "s3fifo" || r.tiers.Operator.Stats().Tiers[tier.CPU].Policy != "s3fifo" {
 			t.Errorf("the policy is %q", name)
 		}
 		if n, _ := job.Ready(); n != 8 || r.leased() != 8*size {
@@ -104,7 +104,7 @@ func TestPolicyIsReplaced(t *testing.T) {
 		if n := r.hot.Ledger().Stats().Entries; n != 8 {
 			t.Errorf("%d entries after the switch", n)
 		}
-		if err := r.stack.Operator.SetPolicy(tier.Remote, "lru"); !errors.Is(err, tier.ErrNotFound) {
+		if err := r.tiers.Operator.SetPolicy(tier.Remote, "lru"); !errors.Is(err, tier.ErrNotFound) {
 			t.Errorf("no such tier: %v", err)
 		}
 	})
@@ -115,7 +115,7 @@ func TestClear(t *testing.T) {
 		r := newRig(t, options{})
 		p := chain(1, 4)
 		r.store(p, 0, 4)
-		r.must(r.stack.Writers.Flush(t.Context(), false))
+		r.must(r.tiers.Writers.Flush(t.Context(), false))
 		r.until("the index knows the disk", func() bool { return r.disk.Stats().Entries == 4 })
 		c := r.dial(client.Options{})
 		match := func() client.Match {
@@ -123,18 +123,18 @@ func TestClear(t *testing.T) {
 			r.must(err)
 			return m
 		}
-		n, err := r.stack.Remover.Clear(t.Context(), tier.Of(tier.CPU))
+		n, err := r.tiers.Remover.Clear(t.Context(), tier.Of(tier.CPU))
 		if r.must(err); n != 4 || match().Tiers[0].Chunks != 0 || match().Tiers[1].Chunks != 4 {
 			t.Errorf("%d cleared in DRAM; left %+v", n, match())
 		}
-		n, err = r.stack.Remover.Clear(t.Context(), 0)
+		n, err = r.tiers.Remover.Clear(t.Context(), 0)
 		if r.must(err); n != 4 || match().Total.Chunks != 0 || r.disk.Stats().Entries != 0 {
 			t.Errorf("%d cleared; left %+v", n, match())
 		}
-		if _, err := r.stack.Remover.Clear(t.Context(), tier.Of(tier.Remote)); !errors.Is(err, tier.ErrNotFound) {
+		if _, err := r.tiers.Remover.Clear(t.Context(), tier.Of(tier.Remote)); !errors.Is(err, tier.ErrNotFound) {
 			t.Errorf("no such tier: %v", err)
 		}
-		if st := r.stack.Operator.Stats(); st.Chunks != 0 || st.Placeholders != 0 {
+		if st := r.tiers.Operator.Stats(); st.Chunks != 0 || st.Placeholders != 0 {
 			t.Errorf("the index keeps %d chunks, %d placeholders", st.Chunks, st.Placeholders)
 		}
 	})
@@ -168,7 +168,7 @@ func TestQuota(t *testing.T) {
 		store(theirs, 8)
 		store(client.Chain(chain(1, 4)), 4)
 		store(client.Chain(chain(2, 2)), 2)
-		use := r.stack.Operator.Stats().Tiers[tier.CPU].Quotas[0]
+		use := r.tiers.Operator.Stats().Tiers[tier.CPU].Quotas[0]
 		if use.Match != "m" || use.UsedBytes != quota || use.Evictions != 2 || use.Refused != 0 {
 			t.Errorf("quota %+v", use)
 		}

@@ -461,7 +461,7 @@ func TestFlushAfterClear(t *testing.T) {
 		r.must(put(t.Context(), c, chain(1, 3), 0, 3))
 		_, err := c.Flush(t.Context(), false)
 		r.must(err)
-		_, err = r.stack.Remover.Clear(t.Context(), tier.Of(tier.Disk))
+		_, err = r.tiers.Remover.Clear(t.Context(), tier.Of(tier.Disk))
 		r.must(err)
 		f, err := c.Flush(t.Context(), false)
 		if r.must(err); len(f.Left) != 1 || f.Left[0] != (client.Leftover{Reason: "cleared", Chunks: 3, Bytes: 3 * size}) {

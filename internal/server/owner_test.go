@@ -16,7 +16,7 @@ func TestOwnersAreBounded(t *testing.T) {
 		p := chain(1, 2)
 		r.store(p, 0, 2)
 		var others []ledger.Owner
-		for o := r.stack.Leases.NewOwner(); o != ledger.Daemon; o = r.stack.Leases.NewOwner() {
+		for o := r.tiers.Leases.NewOwner(); o != ledger.Daemon; o = r.tiers.Leases.NewOwner() {
 			others = append(others, o)
 		}
 		c := r.greet(0)
@@ -26,10 +26,10 @@ func TestOwnersAreBounded(t *testing.T) {
 		if found.Match.Total.Chunks != 2 {
 			t.Errorf("%d chunks are found", found.Match.Total.Chunks)
 		}
-		r.stack.Leases.CloseOwner(others[0])
+		r.tiers.Leases.CloseOwner(others[0])
 		c.prefetch(p)
 		for _, o := range others[1:] {
-			r.stack.Leases.CloseOwner(o)
+			r.tiers.Leases.CloseOwner(o)
 		}
 	})
 }

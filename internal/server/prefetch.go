@@ -129,7 +129,7 @@ func (j *job) start(c *reader, a *ask, p *prompt) (advice *wire.Advice) {
 	}
 	switch {
 	case j.whole != nil:
-		c.server.count.lost.cut(j.stack, p.family, &p.usable, a.search)
+		c.server.count.lost.cut(j.store, p.family, &p.usable, a.search)
 		j.until = deadlineFor(c, j, a, p.match.Tokens)
 		j.loads = j.whole.begin()
 	case !j.mu.done:
@@ -405,14 +405,14 @@ func (j *job) advise(ctx context.Context, m *store.Match, prefillRate uint32) *w
 	if j.mu.done {
 		n = j.hot // no more is to be had
 	}
-	places, err := j.stack.Lookups.PlacesOf(ctx, j.chains, j.search, n)
+	places, err := j.store.Lookups.PlacesOf(ctx, j.chains, j.search, n)
 	if err != nil {
 		return nil
 	}
 	var links [tier.Places]prefetch.Link
 	var size [tier.Places]int64
 	for p := tier.Disk; p < tier.Places; p++ {
-		s := j.stack.Loader.Speed(p)
+		s := j.store.Loader.Speed(p)
 		links[p] = prefetch.Link{First: s.First, BytesPerSecond: s.BytesPerSecond / float64(1+s.Others)}
 		size[p] = int64(j.ranks()) * s.ChunkBytes
 	}
@@ -446,7 +446,7 @@ const advisedLengths = 64
 // prompt is usable, and none. The job brings up what the one that was chosen needs.
 func (a *assembly) adviseLength(ctx context.Context, prefillRate uint32) *wire.Advice {
 	skip := a.family.Skip
-	lengths, err := a.job.stack.Lookups.Lengths(ctx, a.family, a.job.search, &a.aim, advisedLengths)
+	lengths, err := a.job.store.Lookups.Lengths(ctx, a.family, a.job.search, &a.aim, advisedLengths)
 	if err != nil {
 		return nil
 	}
@@ -461,7 +461,7 @@ func (a *assembly) adviseLength(ctx context.Context, prefillRate uint32) *wire.A
 		case n == skip:
 			m = store.FamilyMatch{Tokens: skip, Needs: make([]store.Need, len(a.family.Groups))}
 		case n < a.aim.Tokens:
-			m, err = a.job.stack.Lookups.ProbeFamily(ctx, a.family, a.job.search, n, nil)
+			m, err = a.job.store.Lookups.ProbeFamily(ctx, a.family, a.job.search, n, nil)
 		}
 		if err != nil {
 			return nil

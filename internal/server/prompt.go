@@ -30,7 +30,7 @@ type prompt struct {
 
 // promptIn is the prompt of a chain, alone in a list, that was made of the record sent.
 func promptIn(c *reader, chains []key.Chain, sent *wire.Chain, o *wire.Shared, search tier.Set) (p prompt, err error) {
-	p.group = group{stack: c.server.o.Stack, search: search}
+	p.group = group{store: c.server.o.Store, search: search}
 	if o.Groups.Len() == 0 {
 		p.chains, err = c.ranked(chains, o.Ranks)
 		p.first = p.chains
@@ -74,7 +74,7 @@ func (p *prompt) find(ctx context.Context) (err error) {
 		p.match, err = p.group.match(ctx)
 		return err
 	}
-	p.usable, err = p.stack.Lookups.MatchFamily(ctx, f, p.search, p.first[0].Len()*f.Groups[0].Chunk, nil)
+	p.usable, err = p.store.Lookups.MatchFamily(ctx, f, p.search, p.first[0].Len()*f.Groups[0].Chunk, nil)
 	if err == nil {
 		p.match = usableOf(f, &p.usable)
 	}
@@ -127,7 +127,7 @@ func (p *prompt) worth(c *reader) uint32 {
 	run, least := p.run(), math.MaxInt
 	for r := range p.first {
 		chain := &p.first[r]
-		least = min(least, run+p.stack.Planning.Admit(chain, chain.Skip+run, chain.Len(), c.payload))
+		least = min(least, run+p.store.Planning.Admit(chain, chain.Skip+run, chain.Len(), c.payload))
 	}
 	return uint32(least)
 }
@@ -143,7 +143,7 @@ func (p *prompt) observed(c *reader, prefillDepth int, tell func()) {
 	again := c.prompts.take(chain).looked
 	tell()
 	if !again {
-		p.stack.Planning.ObserveFamily(p.family, &p.usable, prefillDepth)
+		p.store.Planning.ObserveFamily(p.family, &p.usable, prefillDepth)
 	}
 	if p.search == tier.All {
 		c.prompts.take(chain).reached = &store.Reached{Usable: p.usable.Tokens, Run: p.usable.Run}
@@ -160,7 +160,7 @@ func (p *prompt) grouped(ctx context.Context, lengths uint32) (*wire.Grouped, er
 	if lengths == 0 {
 		return out, nil
 	}
-	found, err := p.stack.Lookups.Lengths(ctx, p.family, p.search, m, int(lengths))
+	found, err := p.store.Lookups.Lengths(ctx, p.family, p.search, m, int(lengths))
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func needsOf(m *store.FamilyMatch, groups wire.Groups) (out wire.Needs) {
 // group is one prompt in every space that a request names: one, or those of
 // all ranks of a tensor-parallel group. A chunk is there if all have it.
 type group struct {
-	stack  *store.Store
+	store  *store.Store
 	search tier.Set
 	chains []key.Chain   // equal but for their spaces; nobody changes them
 	each   []store.Match // by rank: what of the chain is known to be there
@@ -200,7 +200,7 @@ type group struct {
 // match finds what of the group is there.
 func (g *group) match(ctx context.Context) (store.Match, error) {
 	g.each = make([]store.Match, len(g.chains))
-	return g.stack.Lookups.MatchAll(ctx, g.chains, g.search, g.each)
+	return g.store.Lookups.MatchAll(ctx, g.chains, g.search, g.each)
 }
 
 func (g *group) ranks() int { return len(g.chains) }
@@ -213,7 +213,7 @@ func (g *group) more() int {
 	short := most
 	for r := range g.chains {
 		known := g.skip() + g.each[r].Chunks
-		rest, err := g.stack.Lookups.ScanRemote(&g.chains[r], known, g.search)
+		rest, err := g.store.Lookups.ScanRemote(&g.chains[r], known, g.search)
 		if rests[r] = rest; rest == nil {
 			most, g.unasked = min(most, known), cmp.Or(err, g.unasked)
 		}
@@ -232,7 +232,7 @@ func (g *group) sizeAt(c *key.Chain, i int, unknown int64) int64 {
 		if at < 0 || at >= c.Len() {
 			continue
 		}
-		if _, size, known := g.stack.Leases.Sum(ledger.Daemon, c, at); known {
+		if _, size, known := g.store.Leases.Sum(ledger.Daemon, c, at); known {
 			return int64(size)
 		}
 	}
@@ -245,7 +245,7 @@ func (g *group) lanes(ctx context.Context, m *store.Match) (n int, lane func(pie
 	if m.In[tier.Disk].Chunks == 0 || m.In[tier.Remote].Chunks == 0 && g.rests == nil {
 		return 1, nil
 	}
-	places, err := g.stack.Lookups.PlacesOf(ctx, g.chains, g.search, m.Chunks)
+	places, err := g.store.Lookups.PlacesOf(ctx, g.chains, g.search, m.Chunks)
 	if err != nil {
 		return 1, nil
 	}
@@ -293,6 +293,6 @@ func (g *group) exists(ctx context.Context, rank, i int) error {
 // touch counts one use of chunks from..to behind the skipped ones.
 func (g *group) touch(from, to int) {
 	for r := range g.chains {
-		g.stack.Leases.Touch(&g.chains[r], g.skip()+from, g.skip()+to)
+		g.store.Leases.Touch(&g.chains[r], g.skip()+from, g.skip()+to)
 	}
 }

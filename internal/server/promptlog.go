@@ -61,7 +61,7 @@ func markOf(tail *key.Hash, n int) mark { return mark{binary.LittleEndian.Uint64
 // promptLog is the last prompts of a connection, and what its client said of them.
 // It tells the store of each. It is the reader's alone.
 type promptLog struct {
-	stack *store.Store
+	store *store.Store
 	asked func(*key.Chain) // nil: not wanted
 	list  [maxPrompts]promptRecord
 	marks [maxPrompts]mark // of list
@@ -146,7 +146,7 @@ func (l *promptLog) advise(chains []key.Chain, a hint.Advice) {
 // a hint.
 func (l *promptLog) observeOne(chain *key.Chain, p store.Prompt) {
 	if !p.Advice || p.Hint != policy.NoHint {
-		l.stack.Planning.Observe(chain, p)
+		l.store.Planning.Observe(chain, p)
 	}
 }
 

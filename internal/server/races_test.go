@@ -109,7 +109,7 @@ var races = []struct {
 					g.t.Errorf("job %d of 50: %+v", i, s)
 				}
 			}
-			if n := g.server.o.Stack.Operator.Stats().Loads[tier.Disk].Chunks; n != 1 {
+			if n := g.server.o.Store.Operator.Stats().Loads[tier.Disk].Chunks; n != 1 {
 				g.t.Errorf("the disk was read %d times for one chunk", n)
 			}
 		}, []wire.Code{fine}},
@@ -124,7 +124,7 @@ func (g *stage) evict(p tier.Place, chunks ...int) {
 }
 
 func (g *stage) delete(i int) {
-	if _, err := g.server.o.Stack.Remover.Delete(g.ctx, tiertest.Keys(g.chain, i, i+1)); err != nil {
+	if _, err := g.server.o.Store.Remover.Delete(g.ctx, tiertest.Keys(g.chain, i, i+1)); err != nil {
 		g.t.Error(err)
 	}
 }
@@ -220,7 +220,7 @@ func TestPinnedBeforeReady(t *testing.T) {
 		s := script{at: "dd"}
 		g := newStage(t, &s)
 		var late sync.Mutex
-		g.server.wishes.claims = hint.NewClaims(slow{g.server.o.Stack.Leases, &late}, g.server.settings().Retain)
+		g.server.wishes.claims = hint.NewClaims(slow{g.server.o.Store.Leases, &late}, g.server.settings().Retain)
 		j := g.prefetch(&wire.PrefetchRequest{Flags: wire.PrefetchPin, LookupID: "x"})
 		time.Sleep(diskTime - 1)
 		late.Lock() // the pins are long in coming

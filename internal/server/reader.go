@@ -52,7 +52,7 @@ func newReader(c *session) *reader {
 	r := &reader{session: c}
 	r.kept.Account, r.spent.Account = c.account, c.account
 	r.spaces.server, r.spaces.account = c.server, c.account
-	r.prompts = promptLog{stack: c.server.o.Stack, asked: c.server.o.Asked}
+	r.prompts = promptLog{store: c.server.o.Store, asked: c.server.o.Asked}
 	return r
 }
 
@@ -81,7 +81,7 @@ func open(ctx context.Context, s *Server, nc net.Conn, u *tenant, account *budge
 			return nil, err
 		}
 	}
-	c.flushed.advance(s.o.Stack.Writers.Written())
+	c.flushed.advance(s.o.Store.Writers.Written())
 	return c, nil
 }
 
@@ -247,7 +247,7 @@ func (c *reader) handle(h wire.Header, body []byte) error {
 	c.server.count.requests.Add(1)
 	if o.holds && c.owner == ledger.Daemon {
 		c.mu.Lock()
-		c.owner = c.server.o.Stack.Leases.NewOwner()
+		c.owner = c.server.o.Store.Leases.NewOwner()
 		c.mu.Unlock()
 		if c.owner == ledger.Daemon {
 			return refuse(wire.CodeOverBudget, "%d connections hold something, which is as many as may; close some", ledger.MaxOwners)

@@ -156,7 +156,7 @@ func (f *fill) grant(ctx context.Context, sizes []uint32, flags uint8, want stor
 			off, ok := c.staging.alloc(sizes[i])
 			if !ok {
 				err = fmt.Errorf("reserve: the staging window is full; commit or abort something, or ask for a larger one in hello: %w", tier.ErrOverBudget)
-				abortGrants(c.server.o.Stack, grants[i:n])
+				abortGrants(c.server.o.Store, grants[i:n])
 				break
 			}
 			s.window = off
@@ -206,8 +206,8 @@ func (f *fill) compareRun(r *run, sizes []uint32, ours map[uint32]uint64, differ
 	c, chain, first, from := f.session, r.chain, r.chunk, r.slot
 	// At once as far as DRAM has them: each by itself would be a walk to the root.
 	held := make([]tier.Ref, r.n)
-	n, _ := c.server.o.Stack.Leases.Hold(c.owner, ledger.IO, chain, first, first+len(held), held)
-	defer c.server.o.Stack.Leases.Release(c.owner, ledger.IO, held[:n])
+	n, _ := c.server.o.Store.Leases.Hold(c.owner, ledger.IO, chain, first, first+len(held), held)
+	defer c.server.o.Store.Leases.Release(c.owner, ledger.IO, held[:n])
 	for i := range held {
 		s := &f.mu.slots[from+i]
 		if s.status != store.Exists {
@@ -216,7 +216,7 @@ func (f *fill) compareRun(r *run, sizes []uint32, ours map[uint32]uint64, differ
 		sum, size, known := uint64(0), uint32(0), i < n
 		if known {
 			sum, size = held[i].Block.Sum(), uint32(held[i].Block.Len())
-		} else if sum, size, known = c.server.o.Stack.Leases.Sum(c.owner, chain, first+i); !known {
+		} else if sum, size, known = c.server.o.Store.Leases.Sum(c.owner, chain, first+i); !known {
 			continue
 		}
 		s.there = size

@@ -53,7 +53,7 @@ const (
 // space is the one that tests use; its hashes are given.
 var space = key.Space{Model: "m", World: 1, DType: "bf16", ChunkTokens: tokens, Method: key.Given}
 
-// rig is a server over a Stack over a DRAM tier and a disk in plain memory.
+// rig is a server over a store over a DRAM tier and a disk in plain memory.
 // When its test ends everything must be at rest: nothing held, no goroutine
 // left, and no block without an entry.
 type rig struct {
@@ -62,7 +62,7 @@ type rig struct {
 	arena    *arena.Arena
 	hot      *cpu.Tier
 	disk     *tiertest.Memory
-	stack    *store.Store
+	tiers    *store.Store
 	server   *server.Server
 	listener net.Listener
 	local    *pipe.Listener // nil: listener is a socket's
@@ -122,10 +122,10 @@ func newRig(t testing.TB, o options) *rig {
 	if o.hook != nil {
 		so.Below[0].Tier = tierfault.Wrap(r.disk, o.hook)
 	}
-	r.stack = store.New(so)
+	r.tiers = store.New(so)
 	r.serve(o.Options)
 	if !o.scanning { // what the disk does not say in time is refused meanwhile
-		r.until("the disk has been read", r.stack.Recovery.Ready)
+		r.until("the disk has been read", r.tiers.Recovery.Ready)
 	}
 	return r
 }
@@ -135,7 +135,7 @@ var unbounded = hint.ClaimLimits{TotalBytes: 1 << 40, UserBytes: 1 << 39, Durati
 
 // serve starts everything, and stops it when the test ends.
 func (r *rig) serve(o server.Options) {
-	o.Stack, o.Arena = r.stack, r.arena
+	o.Store, o.Arena = r.tiers, r.arena
 	o.LeaseMaxAge = cmp.Or(o.LeaseMaxAge, time.Minute)
 	o.PinMaxAge = cmp.Or(o.PinMaxAge, time.Minute)
 	o.Prefetch.Policy = cmp.Or(o.Prefetch.Policy, wire.PolicyTimeout)
@@ -150,7 +150,7 @@ func (r *rig) serve(o server.Options) {
 
 	below, stopBelow := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- r.stack.Run(below) }()
+	go func() { ended <- r.tiers.Run(below) }()
 	r.logged = make(chan struct{})
 	go func() {
 		defer close(r.logged)
@@ -170,7 +170,7 @@ func (r *rig) serve(o server.Options) {
 	go func() { r.served <- r.server.Serve(ctx, r.listener) }()
 	r.t.Cleanup(func() {
 		r.stop()
-		r.stack.Loader.Wait()
+		r.tiers.Loader.Wait()
 		stopBelow()
 		<-r.logged
 		if err := <-ended; err != nil {
@@ -342,12 +342,12 @@ func (r *rig) onDisk(c *key.Chain, from, to int) {
 func (r *rig) onDiskSized(c *key.Chain, from, to, bytes int) {
 	r.t.Helper()
 	r.storeSized(c, from, to, bytes)
-	r.must(r.stack.Writers.Flush(r.t.Context(), false))
+	r.must(r.tiers.Writers.Flush(r.t.Context(), false))
 	r.must(r.hot.Delete(r.t.Context(), tiertest.Keys(c, from, to)))
 	for i := from; i < to; i++ { // what DRAM no longer has, the index learns by holding
-		o := r.stack.Leases.NewOwner()
-		r.stack.Leases.Hold(o, ledger.IO, c, i, i+1, make([]tier.Ref, 1))
-		r.stack.Leases.CloseOwner(o)
+		o := r.tiers.Leases.NewOwner()
+		r.tiers.Leases.Hold(o, ledger.IO, c, i, i+1, make([]tier.Ref, 1))
+		r.tiers.Leases.CloseOwner(o)
 	}
 }
 
@@ -356,14 +356,14 @@ func (r *rig) store(c *key.Chain, from, to int) { r.storeSized(c, from, to, size
 
 func (r *rig) storeSized(c *key.Chain, from, to, bytes int) {
 	r.t.Helper()
-	o := r.stack.Leases.NewOwner()
-	defer r.stack.Leases.CloseOwner(o)
+	o := r.tiers.Leases.NewOwner()
+	defer r.tiers.Leases.CloseOwner(o)
 	for i := from; i < to; i++ {
 		var g [1]store.Grant
-		_, err := r.stack.Filler.Reserve(r.t.Context(), store.Reservation{Owner: o}, c, i, []uint32{uint32(bytes)}, g[:])
+		_, err := r.tiers.Filler.Reserve(r.t.Context(), store.Reservation{Owner: o}, c, i, []uint32{uint32(bytes)}, g[:])
 		r.must(err)
 		g[0].Ref.Block.SealSum(g[0].Ref.Block.Write(tiertest.Payload(c.Key(i), bytes)))
-		r.stack.Filler.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
+		r.tiers.Filler.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	}
 }
 

@@ -69,7 +69,7 @@ type script struct {
 	memory *budget.Budget // what the session costs; nil: it is not counted
 }
 
-// stage is the reader of a session over a Stack over scripted tiers, without a
+// stage is the reader of a session over a store over scripted tiers, without a
 // client: its replies and pushes end in a socket without a reader.
 type stage struct {
 	*reader
@@ -187,28 +187,28 @@ func newStage(t testing.TB, s *script) *stage {
 	if strings.Contains(s.at, "u") || s.find != nil || s.off {
 		so.Below[1].Tier = &sharedTier{Tier: so.Below[1].Tier, memory: g.below[tier.Remote], find: s.find, off: s.off}
 	}
-	stack := store.New(so)
+	st := store.New(so)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel) // of a test that fails
 	ended := make(chan error, 1)
-	go func() { ended <- stack.Run(ctx) }()
+	go func() { ended <- st.Run(ctx) }()
 	g.end = func() {
-		stack.Loader.Wait()
+		st.Loader.Wait()
 		cancel()
 		g.must(<-ended)
 	}
-	g.open(stack)
-	g.fill(stack)
+	g.open(st)
+	g.fill(st)
 	return g
 }
 
 // open makes the session.
-func (g *stage) open(stack *store.Store) {
+func (g *stage) open(st *store.Store) {
 	g.s.o.Policy = cmp.Or(g.s.o.Policy, wire.PolicyTimeout)
 	g.s.o.Deadline = cmp.Or(g.s.o.Deadline, time.Minute)
 	g.s.o.WindowBytes = cmp.Or(g.s.o.WindowBytes, 1<<20)
 	srv := New(Options{
-		Stack: stack, Arena: g.arena, Log: zerolog.Nop(), Events: index.NewLog(7, index.LogOptions{}),
+		Store: st, Arena: g.arena, Log: zerolog.Nop(), Events: index.NewLog(7, index.LogOptions{}),
 		Settings: Settings{
 			LeaseMaxAge: time.Hour, PinMaxAge: time.Hour, Prefetch: g.s.o, ChunkTokens: scriptTokens, Method: "sha256",
 			Retain: hint.ClaimLimits{TotalBytes: 1 << 40, UserBytes: 1 << 40, Duration: time.Hour},
@@ -251,7 +251,7 @@ func (g *stage) socket() net.Conn {
 }
 
 // fill puts every chunk where the script wants it.
-func (g *stage) fill(stack *store.Store) {
+func (g *stage) fill(st *store.Store) {
 	ctx := context.Background()
 	for i := range g.chain.Len() {
 		switch g.s.at[i] {
@@ -264,13 +264,13 @@ func (g *stage) fill(stack *store.Store) {
 			continue
 		}
 		var grant [1]store.Grant
-		_, err := stack.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon}, g.chain, i, []uint32{scriptSize}, grant[:])
+		_, err := st.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon}, g.chain, i, []uint32{scriptSize}, grant[:])
 		g.must(err)
 		b := grant[0].Ref.Block
 		b.SealSum(b.Write(tiertest.Payload(g.chain.Key(i), scriptSize)))
-		stack.Filler.Commit(g.chain, i, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
+		st.Filler.Commit(g.chain, i, []tier.Ref{grant[0].Ref}, 0, make([]bool, 1))
 	}
-	g.must(stack.Writers.Flush(ctx, false))
+	g.must(st.Writers.Flush(ctx, false))
 	for i := range g.chain.Len() {
 		if !strings.ContainsRune("cu.", rune(g.s.at[i])) {
 			g.cool(i, i+1)
@@ -282,7 +282,7 @@ func (g *stage) fill(stack *store.Store) {
 func (g *stage) cool(from, to int) {
 	for i := from; i < to; i++ {
 		g.must(g.hot.Delete(context.Background(), tiertest.Keys(g.chain, i, i+1)))
-		_, err := g.server.o.Stack.Leases.Hold(ledger.Daemon, ledger.IO, g.chain, i, i+1, make([]tier.Ref, 1)) // the index learns it
+		_, err := g.server.o.Store.Leases.Hold(ledger.Daemon, ledger.IO, g.chain, i, i+1, make([]tier.Ref, 1)) // the index learns it
 		g.must(err)
 	}
 }
@@ -412,7 +412,7 @@ func (g *stage) deleteUnderWay(chunks []int) {
 	go func() {
 		time.Sleep(diskTime / 2)
 		for _, i := range chunks {
-			if _, err := g.server.o.Stack.Remover.Delete(context.Background(), tiertest.Keys(g.chain, i, i+1)); err != nil {
+			if _, err := g.server.o.Store.Remover.Delete(context.Background(), tiertest.Keys(g.chain, i, i+1)); err != nil {
 				g.t.Error(err)
 			}
 		}

@@ -26,7 +26,7 @@ import (
 
 // Options of a Server.
 type Options struct {
-	Stack *store.Store
+	Store *store.Store
 	Arena *arena.Arena
 
 	Settings // the first ones; see Server.Set
@@ -137,10 +137,10 @@ func New(o Options) *Server {
 	s.users.limits = &s.o.Limits
 	s.users.mu.byID = make(map[budget.Holder]*tenant)
 	s.naming.server, s.naming.wake = s, make(chan struct{}, 1)
-	s.o.Stack.Operator.Distrusted().OnFound(s.naming.add)
-	s.wishes.server, s.wishes.claims = s, hint.NewClaims(o.Stack.Leases, o.Settings.Retain)
+	s.o.Store.Operator.Distrusted().OnFound(s.naming.add)
+	s.wishes.server, s.wishes.claims = s, hint.NewClaims(o.Store.Leases, o.Settings.Retain)
 	s.wishes.pauses.server, s.wishes.pauses.wake = s, make(chan struct{}, 1)
-	o.Stack.RetainBy(s.wishes.claims)
+	o.Store.RetainBy(s.wishes.claims)
 	s.sessions.mu.byID = make(map[uint64]*session)
 	return s
 }
@@ -231,7 +231,7 @@ func (s *Server) settings() *Settings { return s.now.Load() }
 // take of DRAM, for chunks read further ahead would only wait there for room, or
 // take that of the chunks before them and be read again.
 func windowOf(s *Server) int64 {
-	return min(s.settings().Prefetch.WindowBytes, s.o.Stack.Loader.LoadRoom())
+	return min(s.settings().Prefetch.WindowBytes, s.o.Store.Loader.LoadRoom())
 }
 
 // Set replaces the settings, which are the server's from then on: requests that

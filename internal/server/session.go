@@ -122,7 +122,7 @@ func (c *session) close() {
 	}
 	c.teardown()
 	c.unpin()                                   // a job may have pinned something until now
-	c.server.o.Stack.Leases.CloseOwner(c.owner) // another connection may still be letting go of a job
+	c.server.o.Store.Leases.CloseOwner(c.owner) // another connection may still be letting go of a job
 	c.server.users.leave(c.tenant)
 }
 
@@ -219,7 +219,7 @@ func (c *session) live() (jobs []*job, fills []*fill) {
 // holds is what a connection has leased and pinned, as budgets count it.
 func (c *session) holds() (leased, pinned uint64) {
 	c.mu.Lock()
-	owner, of := c.owner, c.server.o.Stack.Leases.OwnerBytes
+	owner, of := c.owner, c.server.o.Store.Leases.OwnerBytes
 	c.mu.Unlock()
 	if owner == ledger.Daemon {
 		return 0, 0

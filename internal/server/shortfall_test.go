@@ -49,7 +49,7 @@ func TestWhyMissed(t *testing.T) {
 				r.store(chain(3, 14), 0, 14)
 				r.until("all of it has left", func() bool {
 					r.store(chain(4, 14), 0, 14)
-					m, err := r.stack.Lookups.Match(r.t.Context(), p, tier.All)
+					m, err := r.tiers.Lookups.Match(r.t.Context(), p, tier.All)
 					r.must(err)
 					return m.In[tier.CPU].Chunks+m.In[tier.Disk].Chunks == 0
 				})
@@ -69,7 +69,7 @@ func TestWhyMissed(t *testing.T) {
 			o: options{lone: true}, // else it may have reached the disk, and left that last
 			prep: func(r *rig, _ *raw) {
 				r.store(p, 0, 4)
-				_, err := r.stack.Remover.Delete(r.t.Context(), tiertest.Keys(p, 3, 4))
+				_, err := r.tiers.Remover.Delete(r.t.Context(), tiertest.Keys(p, 3, 4))
 				r.must(err)
 			},
 			want: explain.Total{Tier: "cpu", Reason: "deleted", Tokens: tokens},
@@ -313,7 +313,7 @@ func TestWhyIsTold(t *testing.T) {
 			o: options{lone: true},
 			prep: func(r *rig) {
 				r.store(p, 0, 4)
-				_, err := r.stack.Remover.Delete(r.t.Context(), tiertest.Keys(p, 3, 4))
+				_, err := r.tiers.Remover.Delete(r.t.Context(), tiertest.Keys(p, 3, 4))
 				r.must(err)
 			},
 			code: wire.CodeNotFound, tier: client.CPU, known: true,

@@ -86,9 +86,9 @@ func TestSpacesAreListed(t *testing.T) {
 		r.until("one connection has it open", func() bool { return r.uses()[id].Connections == 1 })
 		r.must(b.Close())
 		r.until("none has it open", func() bool { return r.uses()[id].Connections == 0 })
-		_, err = r.stack.Remover.Purge(t.Context(), never.Space, "", false)
+		_, err = r.tiers.Remover.Purge(t.Context(), never.Space, "", false)
 		r.must(err)
-		_, err = r.stack.Remover.Purge(t.Context(), stored.Space, "", false)
+		_, err = r.tiers.Remover.Purge(t.Context(), stored.Space, "", false)
 		r.must(err)
 		uses = r.uses()
 		if _, listed := uses[never.Space]; listed {
@@ -107,10 +107,10 @@ func TestSpacesAreListed(t *testing.T) {
 func (r *rig) storeBytes(c *key.Chain, n uint32) {
 	r.t.Helper()
 	var g [1]store.Grant
-	_, err := r.stack.Filler.Reserve(r.t.Context(), store.Reservation{Owner: ledger.Daemon}, c, 0, []uint32{n}, g[:])
+	_, err := r.tiers.Filler.Reserve(r.t.Context(), store.Reservation{Owner: ledger.Daemon}, c, 0, []uint32{n}, g[:])
 	r.must(err)
 	g[0].Ref.Block.Seal()
-	r.stack.Filler.Commit(c, 0, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
+	r.tiers.Filler.Commit(c, 0, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 }
 
 // TestSpacesInPages: more spaces than fit a page are all listed, by id.

@@ -169,7 +169,7 @@ func (s *shortfall) settled(j *job) {
 // why is why chunk i, which the match of the group ended at, is not there.
 func (g *group) why(i int) explain.Absence {
 	for r := range g.chains {
-		if a := g.stack.Lookups.Why(&g.chains[r], i, g.search); a.Reason != explain.Nothing {
+		if a := g.store.Lookups.Why(&g.chains[r], i, g.search); a.Reason != explain.Nothing {
 			return a
 		}
 	}

@@ -31,11 +31,11 @@ func TestReserveAtTheEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, tt.o)
 				for i := range tt.taken {
-					o, g := r.stack.Leases.NewOwner(), make([]store.Grant, 1)
-					_, err := r.stack.Filler.Reserve(t.Context(), store.Reservation{Owner: o}, chain(1, tt.taken), i, []uint32{size}, g)
+					o, g := r.tiers.Leases.NewOwner(), make([]store.Grant, 1)
+					_, err := r.tiers.Filler.Reserve(t.Context(), store.Reservation{Owner: o}, chain(1, tt.taken), i, []uint32{size}, g)
 					r.must(err)
-					defer r.stack.Leases.CloseOwner(o)
-					defer r.stack.Filler.Abort([]tier.Ref{g[0].Ref})
+					defer r.tiers.Leases.CloseOwner(o)
+					defer r.tiers.Filler.Abort([]tier.Ref{g[0].Ref})
 				}
 				c := r.greet(wire.FeatureArena | wire.FeatureStaging)
 				waits := c.send(wire.OpReserve, &wire.ReserveRequest{

@@ -70,7 +70,7 @@ func (r *rig) watch(ctx context.Context, limits ledger.Limits) {
 	l, names := r.hot.Ledger(), policy.All()
 	for i := 0; ctx.Err() == nil; i++ {
 		if i%100 == 0 {
-			if err := r.stack.Operator.SetPolicy(tier.CPU, names[i/100%len(names)]); err != nil {
+			if err := r.tiers.Operator.SetPolicy(tier.CPU, names[i/100%len(names)]); err != nil {
 				r.t.Error(err)
 			}
 		}

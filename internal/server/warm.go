@@ -68,7 +68,7 @@ func (w *warming) Load(ctx context.Context, i int) (tier.Place, int64, error) {
 	if int64(i-w.ranks()*w.hot)*w.size.Load() >= w.bytes {
 		return 0, 0, fmt.Errorf("warm: it is more than may come up unasked: %w", tier.ErrNoSpace)
 	}
-	n, from, err := w.stack.Loader.Warm(ctx, w.by, &w.chains[rank], at, w.search)
+	n, from, err := w.store.Loader.Warm(ctx, w.by, &w.chains[rank], at, w.search)
 	if n > 0 {
 		w.size.Store(n)
 		w.count.warmed(n)
@@ -105,7 +105,7 @@ func (w *warming) state() wire.JobState {
 }
 
 func handleWarm(c *reader, h wire.Header, req wire.WarmRequest) (wire.Message, error) {
-	g := group{stack: c.server.o.Stack, search: searchSet(req.Search)}
+	g := group{store: c.server.o.Store, search: searchSet(req.Search)}
 	if req.LookupID != "" {
 		var err error
 		if g.chains, err = named(c, req.LookupID); err != nil {

@@ -130,7 +130,7 @@ func (v *wishes) done(uid uint32, name string, chains []key.Chain, now bool) {
 			v.claims.ReleaseAll(hint.Claimant{UID: uid, Space: chains[i].Space, Name: name})
 		}
 		if now {
-			v.server.o.Stack.Planning.MarkCold(&chains[i])
+			v.server.o.Store.Planning.MarkCold(&chains[i])
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (v *wishes) retain(uid uint32, name string, chains []key.Chain, from, to in
 		by, hs := hint.Claimant{UID: uid, Space: c.Space, Name: name}, c.Hashes[from:from+n]
 		if d == 0 {
 			v.claims.Release(by, hs)
-		} else if done, over := v.claims.Retain(by, hs, v.server.o.Stack.Planning.SizesOf(c, from, from+n), d); over != nil {
+		} else if done, over := v.claims.Retain(by, hs, v.server.o.Store.Planning.SizesOf(c, from, from+n), d); over != nil {
 			n, err = done, over
 		}
 	}
@@ -173,7 +173,7 @@ func (v *wishes) pause(chains []key.Chain, rest time.Duration) {
 		return
 	}
 	for i := range chains {
-		v.server.o.Stack.Planning.Cool(&chains[i])
+		v.server.o.Store.Planning.Cool(&chains[i])
 	}
 	v.pauses.add(chains, rest-lead)
 }
@@ -183,7 +183,7 @@ func (v *wishes) pause(chains []key.Chain, rest time.Duration) {
 func (v *wishes) leadTime(chains []key.Chain) time.Duration {
 	const unmeasured, safety = 100e6, 2
 	for p := tier.CPU + 1; p < tier.Places; p++ {
-		if s := v.server.o.Stack.Loader.Speed(p); s.ChunkBytes > 0 {
+		if s := v.server.o.Store.Loader.Speed(p); s.ChunkBytes > 0 {
 			bytes := float64(s.ChunkBytes) * float64(len(chains)*chains[0].Len())
 			return safety * (s.First + time.Duration(bytes/cmp.Or(s.BytesPerSecond, unmeasured)*float64(time.Second)))
 		}
@@ -306,7 +306,7 @@ func (p *pauses) run(ctx context.Context) {
 }
 
 func (p *pauses) promote(ctx context.Context, chains []key.Chain) {
-	g := group{stack: p.server.o.Stack, search: tier.All, chains: chains}
+	g := group{store: p.server.o.Store, search: tier.All, chains: chains}
 	m, err := g.match(ctx)
 	if err == nil && m.In[tier.CPU].Chunks < m.Chunks {
 		p.server.newWarming(ctx, g, &m, ledger.Daemon, nil).run(ctx)
@@ -345,7 +345,7 @@ func handleUnpin(c *reader, h wire.Header, req wire.UnpinRequest) (wire.Message,
 // allow.
 func addPin(c *session, chain *key.Chain, from, to int, name string, age time.Duration) (pinned store.Count, err error) {
 	refs := make([]tier.Ref, to-from)
-	n, err := c.server.o.Stack.Leases.Hold(c.owner, ledger.Pin, chain, from, to, refs)
+	n, err := c.server.o.Store.Leases.Hold(c.owner, ledger.Pin, chain, from, to, refs)
 	if n == 0 {
 		return pinned, err
 	}

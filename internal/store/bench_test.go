@@ -17,8 +17,8 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// emptyStack is a store of DRAM only.
-func emptyStack(b *testing.B, capacity int64) (*store.Store, ledger.Owner) {
+// emptyStore is a store of DRAM only.
+func emptyStore(b *testing.B, capacity int64) (*store.Store, ledger.Owner) {
 	s := store.New(store.Options{Hot: emptyDRAM(b, capacity)})
 	return s, s.Leases.NewOwner()
 }
@@ -36,16 +36,16 @@ func emptyDRAM(b *testing.B, capacity int64) *cpu.Tier {
 	return cpu.New(cpu.Options{Arena: a, Ledger: l, HighWatermark: 1, LowWatermark: 1})
 }
 
-// benchStack is a store of DRAM only that holds a chain of n chunks.
-func benchStack(b *testing.B, n int) (*store.Store, ledger.Owner) {
-	s, o := emptyStack(b, 64<<20)
+// benchStore is a store of DRAM only that holds a chain of n chunks.
+func benchStore(b *testing.B, n int) (*store.Store, ledger.Owner) {
+	s, o := emptyStore(b, 64<<20)
 	c := tiertest.Chain(1, n)
 	storeAll(b, s, o, c, 0, n)
 	return s, o
 }
 
 func BenchmarkMatch1000(b *testing.B) {
-	s, _ := benchStack(b, 1000)
+	s, _ := benchStore(b, 1000)
 	c := tiertest.Chain(1, 1000)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -57,7 +57,7 @@ func BenchmarkMatch1000(b *testing.B) {
 
 // A hit as the server serves it: match, hold, touch, release.
 func BenchmarkLease1000(b *testing.B) {
-	s, o := benchStack(b, 1000)
+	s, o := benchStore(b, 1000)
 	c := tiertest.Chain(1, 1000)
 	refs := make([]tier.Ref, 1000)
 	b.ReportAllocs()
@@ -107,7 +107,7 @@ func BenchmarkStoreEach(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				s, o := emptyStack(b, int64(n)*8192)
+				s, o := emptyStore(b, int64(n)*8192)
 				c := tiertest.Chain(1, n)
 				c.Alone, c.Chained = true, false
 				b.StartTimer()
@@ -135,7 +135,7 @@ func BenchmarkMatchFamily(b *testing.B) {
 		{Chunk: 16}, {Kind: index.Window, Tokens: 16, Chunk: 16}, {Kind: index.Window, Tokens: 32, Chunk: 16}, {Kind: index.State, Chunk: 16},
 	}
 	for name, last := range map[string]int{"late": chunks, "none": 0, "apart": chunks} {
-		s, o := emptyStack(b, 128<<20)
+		s, o := emptyStore(b, 128<<20)
 		f := newFamily(groups, 1, chunks)
 		for g := range groups {
 			c := &f.Chains[g][0]

@@ -19,7 +19,7 @@ var errIO = errors.New("input/output error")
 
 // A store over a disk that hangs for a minute under full load goes on: no
 // commit waits, victims are dropped and counted, and the disk comes back.
-func TestStackOverAHangingDisk(t *testing.T) {
+func TestStoreOverAHangingDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &tierfault.Switch{Fault: tierfault.Fault{Delay: 10 * time.Second, Err: tier.ErrHung}}
 		r := newRig(t, options{hook: f.Hook, limits: ledger.Limits{Unwritten: mib}, breaker: &tier.BreakerOptions{Log: zerolog.Nop()}})

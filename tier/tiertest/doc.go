@@ -1,5 +1,5 @@
 // Package tiertest is the conformance suite of tier.Tier, and what tests of
-// tiers and of the Stack have in common: payloads that follow from their key,
+// tiers and of the store have in common: payloads that follow from their key,
 // chains, and a tier in plain memory.
 //
 // It is for tests only. The caller of [Run] owns the arena and the tier; what

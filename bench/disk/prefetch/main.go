@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// bench is the stack that is measured.
+// bench is the store that is measured.
 type bench struct {
 	files      *disk.Tier
 	disk, far  *served

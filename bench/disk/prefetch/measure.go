@@ -86,10 +86,10 @@ func (b *bench) fromFar(ctx context.Context) (float64, error) {
 // usable is the least, over all moments of a prefetch from disk, of the ready
 // chunks and the window over 0.9 x the chunks that came up.
 func (b *bench) usable(ctx context.Context) (float64, error) {
-	before := b.disk.stack.Operator.Stats().Loads[tier.Disk].Bytes
+	before := b.disk.store.Operator.Stats().Loads[tier.Disk].Bytes
 	least := 1e9
 	_, err := b.disk.prefetch(ctx, b.diskClient, b.long, func(j *client.Job) {
-		came := float64(b.disk.stack.Operator.Stats().Loads[tier.Disk].Bytes-before) / diskChunk
+		came := float64(b.disk.store.Operator.Stats().Loads[tier.Disk].Bytes-before) / diskChunk
 		ready, _ := j.Ready() // after what came was read: it is that much at least
 		if need := 0.9 * came; need > 0 {
 			least = min(least, (float64(ready)+float64(window)/diskChunk)/need)

@@ -33,7 +33,7 @@ var space = key.Space{Model: "bench", World: 1, DType: "bytes", ChunkTokens: chu
 type served struct {
 	arena  *arena.Arena
 	hot    *cpu.Tier
-	stack  *store.Store
+	store  *store.Store
 	socket string
 	place  tier.Place
 	got    atomic.Int64 // when the last read of the tier returned, in ns
@@ -66,11 +66,11 @@ func open(dir string, below tier.Tier, place tier.Place, loads tier.Limit, windo
 			s.got.Store(time.Now().UnixNano())
 		}
 	}})
-	s.stack = store.New(store.Options{
+	s.store = store.New(store.Options{
 		Hot: s.hot, Below: []store.Below{{Place: place, Tier: timed, Loads: loads}}, Log: zerolog.Nop(),
 	})
 	srv := server.New(server.Options{
-		Stack: s.stack, Arena: s.arena, Log: zerolog.Nop(),
+		Store: s.store, Arena: s.arena, Log: zerolog.Nop(),
 		Settings: server.Settings{
 			LeaseMaxAge: time.Hour, PinMaxAge: time.Hour,
 			Prefetch:    server.Prefetch{Policy: wire.PolicyWaitComplete, Deadline: time.Minute, WindowBytes: windowBytes},
@@ -83,7 +83,7 @@ func open(dir string, below tier.Tier, place tier.Place, loads tier.Limit, windo
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	go func() { s.ended <- s.stack.Run(ctx) }()
+	go func() { s.ended <- s.store.Run(ctx) }()
 	go func() { s.ended <- srv.Serve(ctx, l) }()
 	return s, nil
 }
@@ -91,7 +91,7 @@ func open(dir string, below tier.Tier, place tier.Place, loads tier.Limit, windo
 func (s *served) close() error {
 	s.stop()
 	err := errors.Join(<-s.ended, <-s.ended)
-	s.stack.Loader.Wait()
+	s.store.Loader.Wait()
 	return errors.Join(err, s.hot.Close(), s.arena.Close())
 }
 
@@ -111,7 +111,7 @@ func (s *served) chain(ctx context.Context, n, size int) (*key.Chain, error) {
 	}
 	for i := range n {
 		var g [1]store.Grant
-		if _, err := s.stack.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{uint32(size)}, g[:]); err != nil {
+		if _, err := s.store.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{uint32(size)}, g[:]); err != nil {
 			return nil, err
 		}
 		b := g[0].Ref.Block
@@ -119,9 +119,9 @@ func (s *served) chain(ctx context.Context, n, size int) (*key.Chain, error) {
 			binary.LittleEndian.PutUint64(b.Bytes()[off:], s.next<<40^uint64(i)<<20^uint64(off))
 		}
 		b.Seal()
-		s.stack.Filler.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
+		s.store.Filler.Commit(c, i, []tier.Ref{g[0].Ref}, 0, make([]bool, 1))
 	}
-	if err := s.stack.Writers.Flush(ctx, false); err != nil {
+	if err := s.store.Writers.Flush(ctx, false); err != nil {
 		return nil, err
 	}
 	return c, s.cool(ctx, c)
@@ -133,7 +133,7 @@ func (s *served) cool(ctx context.Context, c *key.Chain) error {
 		return err
 	}
 	for i := range c.Len() { // the index learns it
-		if _, err := s.stack.Leases.Hold(ledger.Daemon, ledger.IO, c, i, i+1, make([]tier.Ref, 1)); err != nil {
+		if _, err := s.store.Leases.Hold(ledger.Daemon, ledger.IO, c, i, i+1, make([]tier.Ref, 1)); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ import (
 // fails the test if it is used. When its test ends nothing may be held.
 type Rig struct {
 	*resp.Store
-	Stack   *store.Store
+	Tiers   *store.Store
 	MaxOwed int // of the store, from the next start on
 
 	fault atomic.Pointer[tierfault.Hook]
@@ -44,7 +44,7 @@ func New(t testing.TB, capacity int64) *Rig {
 	r.start()
 	t.Cleanup(func() { r.stop() })
 	// Before the scan of the disk has ended the disk is asked for every name.
-	for !r.Stack.Recovery.Ready() {
+	for !r.Tiers.Recovery.Ready() {
 		time.Sleep(time.Millisecond)
 	}
 	return r
@@ -62,16 +62,16 @@ func (r *Rig) start() {
 	}
 	l := ledger.New(ledger.Options{CapacityBytes: r.capacity, Policy: lru, Limits: ledger.Limits{Lease: r.capacity / 2, Unwritten: r.capacity / 4}})
 	r.hot = cpu.New(cpu.Options{Arena: r.arena, Ledger: l, HighWatermark: 0.95, LowWatermark: 0.90})
-	r.Stack = store.New(store.Options{Hot: r.hot, Below: []store.Below{{Place: tier.Disk, Tier: r.faulty()}, {Place: tier.Remote, Tier: r.remote()}}, Log: zerolog.Nop()})
-	r.Store = resp.NewStore(resp.StoreOptions{Stack: r.Stack, MaxOwed: r.MaxOwed, ShelterBytes: r.capacity / 10, LoadTimeout: time.Minute, Log: zerolog.Nop()})
+	r.Tiers = store.New(store.Options{Hot: r.hot, Below: []store.Below{{Place: tier.Disk, Tier: r.faulty()}, {Place: tier.Remote, Tier: r.remote()}}, Log: zerolog.Nop()})
+	r.Store = resp.NewStore(resp.StoreOptions{Tiers: r.Tiers, MaxOwed: r.MaxOwed, ShelterBytes: r.capacity / 10, LoadTimeout: time.Minute, Log: zerolog.Nop()})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { r.must(r.Stack.Run(ctx)) })
+	running.Go(func() { r.must(r.Tiers.Run(ctx)) })
 	running.Go(func() { r.must(r.Store.Run(ctx)) })
 	r.stop = func() {
 		cancel()
 		running.Wait()
-		r.Stack.Loader.Wait()
+		r.Tiers.Loader.Wait()
 		st := l.Stats()
 		if st.ProtectedBytes != 0 || st.Filling != 0 || st.LeavingBytes != 0 {
 			r.t.Errorf("something is still held: %+v", st)
@@ -112,7 +112,7 @@ func (r *Rig) Kill() {
 	r.stop()
 	r.disk = r.disk.Reopen()
 	r.start()
-	for !r.Stack.Recovery.Ready() {
+	for !r.Tiers.Recovery.Ready() {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -135,7 +135,7 @@ func (r *Rig) must(err error) {
 // Flush writes everything to the disk.
 func (r *Rig) Flush() {
 	r.t.Helper()
-	r.must(r.Stack.Writers.Flush(context.Background(), true))
+	r.must(r.Tiers.Writers.Flush(context.Background(), true))
 }
 
 // Restart begins anew with the values on disk, as a new process would.

@@ -78,9 +78,9 @@ func playChats(t *testing.T, name, trace string) replay.Result {
 		HighWatermark: 1, LowWatermark: 1,
 	})
 	defer hot.Close()
-	stack := store.New(store.Options{Hot: hot, Log: zerolog.Nop()})
+	st := store.New(store.Options{Hot: hot, Log: zerolog.Nop()})
 	s := server.New(server.Options{
-		Stack: stack, Arena: a, Log: zerolog.Nop(),
+		Store: st, Arena: a, Log: zerolog.Nop(),
 		Settings: server.Settings{
 			LeaseMaxAge: time.Minute, PinMaxAge: time.Minute,
 			Prefetch:    server.Prefetch{Policy: wire.PolicyWaitComplete, WindowBytes: 1 << 20},
@@ -94,7 +94,7 @@ func playChats(t *testing.T, name, trace string) replay.Result {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
 	go func() { ended <- s.Serve(ctx, l) }()
-	go func() { ended <- stack.Run(ctx) }()
+	go func() { ended <- st.Run(ctx) }()
 	result, err := replay.Run(t.Context(), replay.Options{
 		Trace: strings.NewReader(trace), Name: "chats", Socket: path, Concurrency: 1,
 		BlockTokens: 512, PayloadBytes: chatBytes, SaveUnfull: true,

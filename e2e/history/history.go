@@ -23,6 +23,7 @@ const (
 	unread      promise = "found after a restart and not there to be read"
 	overdue     promise = "past its end and found"
 	unkept      promise = "committed before a kill and missing, with a keeper"
+	givenUp     promise = "given up by a flush"
 )
 
 // rules are what is asked of every history, or of those of one configuration.
@@ -38,6 +39,7 @@ var rules = []struct {
 	{leaseBroken, "", "bytes do not change under a lease that ends well"},
 	{unread, "", "of a prompt, as many chunks can be read after a restart as a lookup finds"},
 	{overdue, "aged", "what is past its max_age is found by nobody who asks later, also while the disk is scanned"},
+	{givenUp, "", "a flush gives up nothing, whatever DRAM evicts meanwhile, where the disk works and has room"},
 	{unkept, "keeper", "what was committed a moment before the end of the process, flushed or not, is there after it"},
 }
 
@@ -382,6 +384,15 @@ func (h *history) broken(k key.Hash, text string) {
 func (h *history) violate(p promise, k key.Hash, format string, args ...any) {
 	text := fmt.Sprintf("key %x: ", k) + fmt.Sprintf(format, args...)
 	h.mu.violations = append(h.mu.violations, violation{p, text + "\n    " + strings.Join(h.of(k).log, "\n    ")})
+}
+
+// flushed notes the answer to a flush where the disk works and has room.
+func (h *history) flushed(whole bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !whole {
+		h.mu.violations = append(h.mu.violations, violation{givenUp, "the answer to a flush names chunks that the disk lacks"})
+	}
 }
 
 // violations is those found so far.

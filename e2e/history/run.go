@@ -50,6 +50,7 @@ type run struct {
 	ops      atomic.Int64
 	lives    int
 	lost     bool // chunks did not get to the disk, in this life
+	roomy    bool // in this life the disk has room for all
 
 	// between is held by the conductor while there is no daemon, and until its prompts
 	// are compared; workers hold it for each step.
@@ -102,7 +103,7 @@ func (r *run) configure() {
 		s = *r.setup
 	}
 	r.lives++
-	r.lost = false
+	r.lost, r.roomy = false, s.disk == 0
 	r.daemon.Configure(s.of(r.conditions))
 }
 
@@ -258,6 +259,9 @@ func (r *run) flush(ctx context.Context) error {
 		whole, err := s.Flush(ctx, r.rng.IntN(4) == 0)
 		if err != nil {
 			return fmt.Errorf("flush: %w", err)
+		}
+		if r.roomy {
+			r.history.flushed(whole)
 		}
 		st, err := r.daemon.Ask(ctx)
 		if err != nil {

@@ -129,6 +129,14 @@ type flushesNothing struct{ store }
 
 func (s flushesNothing) Flush(context.Context, bool) (bool, error) { return true, nil }
 
+// givesUp flushes, and says that some chunk could not be written.
+type givesUp struct{ store }
+
+func (s givesUp) Flush(ctx context.Context, durable bool) (bool, error) {
+	_, err := s.store.Flush(ctx, durable)
+	return false, err
+}
+
 // swaps stores the bytes of two chunks the wrong way round.
 type swaps struct{ store }
 
@@ -174,6 +182,7 @@ func TestSeededBugs(t *testing.T) {
 		"a release that always says ok":       {func(s store) store { return alwaysOK{s} }, through, []promise{leaseBroken, wrongBytes}},
 		"a commit of what is there already":   {func(s store) store { return grantsAgain{s} }, through, []promise{twoValues}},
 		"a flush that writes nothing":         {func(s store) store { return flushesNothing{s} }, full, []promise{unflushed}},
+		"a flush that gives chunks up":        {func(s store) store { return givesUp{s} }, through, []promise{givenUp}},
 		"payloads under each other's keys":    {func(s store) store { return swaps{s} }, through, []promise{wrongBytes}},
 		"a cache that nobody tells to forget": {caches(), through, []promise{undeleted, twoValues}},
 	} {

@@ -18,7 +18,7 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// operator is what people ask and change by hand, and what runs for them in the
+// Operator is what people ask and change by hand, and what runs for them in the
 // background.
 type Operator struct {
 	levels     *levels

@@ -21,7 +21,7 @@ import (
 // such steps a deletion notices that its context has ended.
 const deleteBatch = 4096
 
-// remover deletes chunks, in every tier, and on the way between them.
+// Remover deletes chunks, in every tier, and on the way between them.
 type Remover struct {
 	levels     *levels
 	index      *tierIndex

@@ -20,7 +20,7 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// filler takes chunks from clients.
+// Filler takes chunks from clients.
 type Filler struct {
 	levels     *levels
 	index      *tierIndex

@@ -15,7 +15,7 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// leases holds chunks that are in DRAM for clients, and checks a sample of them.
+// Leases holds chunks that are in DRAM for clients, and checks a sample of them.
 type Leases struct {
 	levels     *levels
 	index      *tierIndex

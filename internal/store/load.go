@@ -16,7 +16,7 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// loader promotes chunks from the tiers below to DRAM, each once however many
+// Loader promotes chunks from the tiers below to DRAM, each once however many
 // requests want it. A load has one verb a level:
 //
 //	Load         leases the chunk where DRAM has it; or promotes it, and leases it then

@@ -27,7 +27,7 @@ const askBatch = 64
 // a shorter prefix is always an answer.
 const askFor = 50 * time.Millisecond
 
-// lookups finds out how much of a chain the tiers have.
+// Lookups finds out how much of a chain the tiers have.
 type Lookups struct {
 	levels     *levels
 	index      *tierIndex

@@ -16,7 +16,7 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// planning tells the policies that plan of whole prompts, and asks them which
+// Planning tells the policies that plan of whole prompts, and asks them which
 // chunks are worth storing.
 type Planning struct {
 	levels     *levels

@@ -36,7 +36,7 @@ func (s *scan) begin() {
 	s.unknown.Store(true)
 }
 
-// recovery fills the index from the tiers that outlive the process.
+// Recovery fills the index from the tiers that outlive the process.
 type Recovery struct {
 	levels  *levels
 	index   *tierIndex

@@ -92,11 +92,11 @@ func (x *tierIndex) contents(ks []key.Key, do func(index.Change)) {
 	}
 }
 
-// tour is the chunks that some tier is known to have, brought into the order of prompts.
+// walk is the chunks that some tier is known to have, brought into the order of prompts.
 // They are listed in pieces of a few hundred, so that requests get at the index in
-// between, and take 48 bytes each until the tour ends. A chunk that comes or goes
+// between, and take 48 bytes each until the walk ends. A chunk that comes or goes
 // meanwhile may be in it or not.
-type tour struct {
+type walk struct {
 	spaces []key.SpaceID
 	list   []stop // by space and hash
 	child  []int32
@@ -104,7 +104,7 @@ type tour struct {
 	top    int32   // the first chunk whose parent is not in the list
 }
 
-// stop is one chunk of a tour.
+// stop is one chunk of a walk.
 type stop struct {
 	hash, parent key.Hash
 	space        uint32 // its place in spaces
@@ -113,9 +113,9 @@ type stop struct {
 // none ends a list of chunks.
 const none = -1
 
-// tour lists all chunks, or those of one space.
-func (x *tierIndex) tour(ctx context.Context, only *key.SpaceID) (*tour, error) {
-	t := &tour{list: make([]stop, 0, x.expected(only))}
+// walk lists all chunks, or those of one space.
+func (x *tierIndex) walk(ctx context.Context, only *key.SpaceID) (*walk, error) {
+	t := &walk{list: make([]stop, 0, x.expected(only))}
 	numbers := make(map[key.SpaceID]uint32)
 	add := func(e *index.Entry) {
 		if only != nil && *only != e.Space {
@@ -144,7 +144,7 @@ func (x *tierIndex) sweep(from uint64, add func(*index.Entry)) (next uint64) {
 	return index.SweepAll(x.mu.tree, from, add)
 }
 
-// expected is about how many chunks a tour of all finds.
+// expected is about how many chunks a walk over all finds.
 func (x *tierIndex) expected(only *key.SpaceID) int {
 	if only != nil {
 		return 0
@@ -158,7 +158,7 @@ func (s *stop) compare(space uint32, hash key.Hash) int {
 }
 
 // order finds which chunk stands on which.
-func (t *tour) order() {
+func (t *walk) order() {
 	slices.SortFunc(t.list, func(a, b stop) int { return a.compare(b.space, b.hash) })
 	t.child, t.next, t.top = slices.Repeat([]int32{none}, len(t.list)), make([]int32, len(t.list)), none
 	for i := range t.list {
@@ -173,7 +173,7 @@ func (t *tour) order() {
 
 // visit calls do for the keys, indexBatch at a time, a chunk before those that stand on
 // it. The slice is valid until do returns.
-func (t *tour) visit(ctx context.Context, do func([]key.Key) error) error {
+func (t *walk) visit(ctx context.Context, do func([]key.Key) error) error {
 	ks := make([]key.Key, 0, indexBatch)
 	var later []int32 // to go on with at the end of a chain
 	for at := t.top; at != none; {

@@ -37,11 +37,11 @@ func (s *Store) Recall(ks []key.Key) {
 	}
 }
 
-// Kinships counts them.
-func (s *Store) Kinships() int {
+// GroupBits counts them.
+func (s *Store) GroupBits() int {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
-	return len(s.index.mu.kin.of)
+	return len(s.index.mu.bits.of)
 }
 
 // Marked reports whether the chunks of full have a mark for those of space.

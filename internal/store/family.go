@@ -99,7 +99,7 @@ type familySearch struct {
 	words   index.Search
 	at      [][]uint8 // by group: the farthest place of its chunks, as far as they were asked for
 	rank    []uint8   // of one rank
-	marks   [][]uint8 // by rank: of the chunks of the first group; see kin
+	marks   [][]uint8 // by rank: of the chunks of the first group; see groupBits
 	mark    [][]uint8 // by group and rank: its own of these; 0: all of its chunks are looked up
 	ends    []uint8   // by rank: the marks without which no prefix ends at a chunk
 	each    []Match   // by rank: what is there of the first group; nil: not wanted

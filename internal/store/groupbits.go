@@ -7,20 +7,20 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// kin is the spaces whose chunks have the hashes of those of another space: the groups of
+// groupBits is the spaces whose chunks have the hashes of those of another space: the groups of
 // a hybrid model beside its first full one, of the same rank and with chunks of the same
 // length. A chunk of that one has a mark for each of them that has the chunk of the same
 // hash in some tier. So a search for a few windows and states looks at bytes that lie
 // beside those of the full group, and looks up a chunk only where there may be one.
 //
 // The index's lock guards it.
-type kin struct {
-	of   map[key.SpaceID]*kinship // of the others
-	with map[key.SpaceID][]*kinship
+type groupBits struct {
+	of   map[key.SpaceID]*groupBit // of the others
+	with map[key.SpaceID][]*groupBit
 }
 
-// kinship is one space and the one that has its marks.
-type kinship struct {
+// groupBit is one space and the one that has its marks.
+type groupBit struct {
 	space, full key.SpaceID
 	mark        uint8
 	// from is where the sweep for the chunks from before they were joined goes on; swept
@@ -30,18 +30,18 @@ type kinship struct {
 }
 
 const (
-	maxKin  = 8       // marks of a chunk
-	maxKins = 1 << 14 // kinships
+	maxGroupBits = 8       // marks of a chunk
+	maxGroups    = 1 << 14 // spaces with a bit, in all
 	// sweepBatch is how many chunks of the index a sweep looks at under one hold of its lock,
 	// and sweepRounds how often each request that wants the marks has it do that.
 	sweepBatch  = 2 * indexBatch
 	sweepRounds = 8
 )
 
-// join makes space a kin of full, unless it is one, and goes on with its sweep. It returns
+// join gives space a bit of full, unless it has one, and goes on with its sweep. It returns
 // the mark, once all chunks of space have it, and whether there is more to sweep; no mark
 // where that is not so yet, or there are too many.
-func (n *kin) join(tree *index.Tree, full, space key.SpaceID) (mark uint8, more bool) {
+func (n *groupBits) join(tree *index.Tree, full, space key.SpaceID) (mark uint8, more bool) {
 	k := n.of[space]
 	if k == nil && index.Has(tree, full) { // else nothing would ever end it
 		k = n.add(tree, full, space)
@@ -62,46 +62,46 @@ func (n *kin) join(tree *index.Tree, full, space key.SpaceID) (mark uint8, more 
 	return k.mark, false
 }
 
-// add makes a kinship, with a mark that no other of full has. Spaces without chunks give
+// add gives a space a mark that no other of full has. Spaces without chunks give
 // theirs up for it.
-func (n *kin) add(tree *index.Tree, full, space key.SpaceID) *kinship {
-	if len(n.of) >= maxKins || n.of[full] != nil || len(n.with[space]) > 0 {
+func (n *groupBits) add(tree *index.Tree, full, space key.SpaceID) *groupBit {
+	if len(n.of) >= maxGroups || n.of[full] != nil || len(n.with[space]) > 0 {
 		return nil
 	}
 	taken := uint8(0)
 	for _, other := range n.with[full] {
 		taken |= other.mark
 	}
-	if taken == 1<<maxKin-1 {
+	if taken == 1<<maxGroupBits-1 {
 		for _, other := range slices.Clone(n.with[full]) {
 			if !index.Has(tree, other.space) {
-				n.part(other)
+				n.leave(other)
 				taken &^= other.mark
 			}
 		}
 	}
-	if taken == 1<<maxKin-1 {
+	if taken == 1<<maxGroupBits-1 {
 		return nil
 	}
 	if n.of == nil {
-		n.of, n.with = make(map[key.SpaceID]*kinship), make(map[key.SpaceID][]*kinship)
+		n.of, n.with = make(map[key.SpaceID]*groupBit), make(map[key.SpaceID][]*groupBit)
 	}
-	k := &kinship{space: space, full: full, mark: ^taken & (taken + 1)}
+	k := &groupBit{space: space, full: full, mark: ^taken & (taken + 1)}
 	n.of[space], n.with[full] = k, append(n.with[full], k)
 	return k
 }
 
-// part ends a kinship, of which no chunk has a mark any more.
-func (n *kin) part(k *kinship) {
+// leave takes the bit of a space back, of which no chunk has a mark any more.
+func (n *groupBits) leave(k *groupBit) {
 	delete(n.of, k.space)
-	if n.with[k.full] = slices.DeleteFunc(n.with[k.full], func(other *kinship) bool { return other == k }); len(n.with[k.full]) == 0 {
+	if n.with[k.full] = slices.DeleteFunc(n.with[k.full], func(other *groupBit) bool { return other == k }); len(n.with[k.full]) == 0 {
 		delete(n.with, k.full)
 	}
 }
 
 // changed follows up on a chunk that some tier has now, or none. With the last chunk of
-// one of its spaces a kinship ends.
-func (n *kin) changed(tree *index.Tree, k key.Key, here bool) {
+// one of the two spaces the bit is free again.
+func (n *groupBits) changed(tree *index.Tree, k key.Key, here bool) {
 	if len(n.of) == 0 {
 		return
 	}
@@ -111,7 +111,7 @@ func (n *kin) changed(tree *index.Tree, k key.Key, here bool) {
 			set, clear = clear, set
 		}
 		if index.Mark(tree, own.full, k.Hash, set, clear); !here && !index.Has(tree, k.Space) {
-			n.part(own)
+			n.leave(own)
 		}
 		return
 	}
@@ -125,7 +125,7 @@ func (n *kin) changed(tree *index.Tree, k key.Key, here bool) {
 		}
 	case !index.Has(tree, k.Space): // else its marks go with the chunk, or stay true
 		for _, other := range slices.Clone(others) {
-			n.part(other)
+			n.leave(other)
 		}
 	}
 }
@@ -142,5 +142,5 @@ func (x *tierIndex) mark(full, space key.SpaceID) (mark uint8) {
 func (x *tierIndex) join(full, space key.SpaceID) (mark uint8, more bool) {
 	x.lock()
 	defer x.mu.Unlock()
-	return x.mu.kin.join(x.mu.tree, full, space)
+	return x.mu.bits.join(x.mu.tree, full, space)
 }

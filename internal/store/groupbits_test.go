@@ -56,9 +56,9 @@ func TestMarksFollow(t *testing.T) {
 	check("windows and states were there first")
 }
 
-// A kinship ends with the last chunk of one of its spaces, so that models that come and go
+// A bit is free again with the last chunk of one of its spaces, so that models that come and go
 // leave none behind; one that comes back is found again.
-func TestKinshipsEnd(t *testing.T) {
+func TestGroupBitsEnd(t *testing.T) {
 	groups := index.Family{{Chunk: 16}, {Kind: index.State, Chunk: 16}}
 	r := newRig(t, options{capacity: 16 * mib, lone: true})
 	for n := range 40 {
@@ -68,15 +68,15 @@ func TestKinshipsEnd(t *testing.T) {
 			r.storeMissing(&f.Chains[g][0], 0, 5)
 		}
 		r.checkFamily(f, tier.All, 80, nil)
-		if got := r.Kinships(); got != 1 {
-			t.Fatalf("model %d: %d kinships; want its own", n, got)
+		if got := r.GroupBits(); got != 1 {
+			t.Fatalf("model %d: %d spaces with bits; want its own", n, got)
 		}
 		gone := &f.Chains[n%2][0] // of the states, or the full group, first
 		if _, err := r.Remover.Delete(t.Context(), tiertest.Keys(gone, 0, 5)); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.Kinships(); got != 0 {
-			t.Fatalf("model %d: %d kinships without chunks", n, got)
+		if got := r.GroupBits(); got != 0 {
+			t.Fatalf("model %d: %d spaces with bits without chunks", n, got)
 		}
 		r.storeMissing(gone, 0, 4)
 		r.checkFamily(f, tier.All, 80, nil)
@@ -98,8 +98,8 @@ func TestEmptySpacesKeepNoMarks(t *testing.T) {
 		r.checkFamily(f, tier.All, 80, nil)
 	}
 	ask(1)
-	if got := r.Kinships(); got != 0 {
-		t.Fatalf("%d kinships of spaces without chunks", got)
+	if got := r.GroupBits(); got != 0 {
+		t.Fatalf("%d bits of spaces without chunks", got)
 	}
 	r.storeMissing(&f.Chains[0][0], 0, 5)
 	for n := range byte(20) {
@@ -138,7 +138,7 @@ func TestSweepBesideChanges(t *testing.T) {
 		}
 		last -= each
 	}
-	if r.Kinships() != 1 {
-		t.Errorf("%d kinships", r.Kinships())
+	if r.GroupBits() != 1 {
+		t.Errorf("%d spaces with bits", r.GroupBits())
 	}
 }

@@ -20,7 +20,7 @@ type GroupStats struct {
 }
 
 // groupKinds is the spaces that are groups of hybrid models, and of what kind, as far as
-// requests have named them since the start: maxKins of them. It is safe for concurrent use,
+// requests have named them since the start: maxGroups of them. It is safe for concurrent use,
 // and a leaf in the order of locks.
 type groupKinds struct {
 	mu struct {
@@ -33,7 +33,7 @@ type groupKinds struct {
 func (g *groupKinds) learn(f *Family) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mu.of == nil || len(g.mu.of) >= maxKins {
+	if g.mu.of == nil || len(g.mu.of) >= maxGroups {
 		g.mu.of = make(map[key.SpaceID]index.Kind)
 	}
 	for i, group := range f.Groups {

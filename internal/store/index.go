@@ -37,7 +37,7 @@ type tierIndex struct {
 		sync.Mutex
 		tree   *index.Tree
 		bounds *index.Boundaries // of hybrid models
-		kin    kin
+		bits   groupBits
 	}
 }
 
@@ -170,7 +170,7 @@ func (x *tierIndex) addSome(c *key.Chain, from, to int, p tier.Place) {
 // with the lock held, which makes the last call leave the truth behind.
 func (x *tierIndex) told(p tier.Place, k key.Key, at tier.Set) {
 	x.levels.told(p, k, at)
-	x.mu.kin.changed(x.mu.tree, k, at != 0)
+	x.mu.bits.changed(x.mu.tree, k, at != 0)
 	if x.mu.bounds.Knows(k.Space) {
 		x.levels.needed(x.mu.bounds.Changed(k, at != 0))
 	}

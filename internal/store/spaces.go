@@ -80,7 +80,7 @@ func (s *Operator) Knows(id key.SpaceID) bool {
 // Announce notes in the log all that the tiers are known to have of a space, in order with
 // other changes. It lets requests in between.
 func (s *Operator) Announce(ctx context.Context, id key.SpaceID) error {
-	t, err := s.index.tour(ctx, &id)
+	t, err := s.index.walk(ctx, &id)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (s *Operator) Announce(ctx context.Context, id key.SpaceID) error {
 // chunks at a time and a chunk before those that follow it. What changes meanwhile
 // may be in it or not: the log has it. The slice is valid until visit returns.
 func (s *Operator) Contents(ctx context.Context, visit func([]index.Change) error) error {
-	t, err := s.index.tour(ctx, nil)
+	t, err := s.index.walk(ctx, nil)
 	if err != nil {
 		return err
 	}

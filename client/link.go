@@ -104,7 +104,9 @@ func (l *link) exchange(ctx context.Context, m *message) error {
 		m.begins(c.id)
 	}
 	if err := l.send(ctx, c.id, m); err != nil {
-		l.forget(c)
+		l.mu.Lock()
+		delete(l.mu.calls, c.id)
+		l.mu.Unlock()
 		return err
 	}
 	if err := l.answered(ctx, c.op, c.done); err != nil {
@@ -130,13 +132,6 @@ func (l *link) register(c *call) error {
 	c.id = l.mu.next
 	l.mu.calls[c.id] = c
 	return nil
-}
-
-// forget drops a call whose request was not sent.
-func (l *link) forget(c *call) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.mu.calls, c.id)
 }
 
 // leave lets a call go on without its caller. It reports false if that is

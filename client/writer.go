@@ -133,7 +133,7 @@ func (w *Writer) reserve(ctx context.Context, p Prompt, o ReserveOptions) (*Fill
 	case len(w.under) == 0 || err != nil && !isFull(err):
 		return fill, err
 	case err == nil && fill.Len() > 0:
-		if !fill.pends() {
+		if !slices.ContainsFunc(fill.slots, func(s wire.Slot) bool { return s.Code == Pending }) {
 			return fill, nil
 		}
 		fill.giveBack(0)
@@ -142,11 +142,6 @@ func (w *Writer) reserve(ctx context.Context, p Prompt, o ReserveOptions) (*Fill
 		return nil, err
 	}
 	return w.c.Reserve(ctx, p, o)
-}
-
-// pends reports whether another fill has some slot.
-func (f *Fill) pends() bool {
-	return slices.ContainsFunc(f.slots, func(s wire.Slot) bool { return s.Code == Pending })
 }
 
 // commit has n slots from first committed, with the next request if they are the

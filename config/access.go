@@ -169,7 +169,7 @@ func (c *checker) againstListen() {
 		}
 	}
 	for i, uid := range l.AllowUIDs {
-		if uid != 0 && !c.named(uid) {
+		if uid != 0 && !slices.ContainsFunc(c.Access, func(r Access) bool { return slices.Contains(r.UIDs, uid) }) {
 			c.fail(fmt.Sprintf("listen.allow_uids[%d]", i), "%d may connect, and no rule of access names it, so that it could do nothing; add a rule, or remove it here", uid)
 		}
 	}
@@ -184,11 +184,6 @@ func (c *checker) againstListen() {
 // policyOf is the policy of the rules alone: whose daemon it is does not count,
 // for the configuration is checked by others too.
 func (c *checker) policyOf() *access.Policy { return c.Policy(0) }
-
-// named reports whether a rule is for a user.
-func (c *checker) named(uid uint32) bool {
-	return slices.ContainsFunc(c.Access, func(r Access) bool { return slices.Contains(r.UIDs, uid) })
-}
 
 // frontUse wants that a front end is on, and has connections over TCP for a rule
 // without user ids. A rule with them counts without a socket too: who maps the

@@ -119,7 +119,7 @@ func (d *decoder) place(e *Error) {
 // read is the text of a configuration, or of a secret.
 func read(path string) ([]byte, error) {
 	data, err := ReadRegular(path, maxFileBytes)
-	return withoutMark(data), err
+	return bytes.TrimPrefix(data, []byte("\ufeff")), err // the mark that some editors write before it
 }
 
 // ReadRegular is what a file has, of a regular one of at most so many bytes only: a pipe
@@ -163,9 +163,6 @@ func Compare(running, next *Config) (changes []Change) {
 	})
 	return changes
 }
-
-// withoutMark is text without the byte order mark that some editors write before it.
-func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\ufeff")) }
 
 // ReadSecret is the first line of the file that a key names; without a file it is
 // empty.

@@ -122,7 +122,7 @@ const heldShare = 4
 // newInstance has nothing open.
 func newInstance(o Options) (*instance, error) {
 	t := &instance{o: o, count: o.count, log: o.Log.With().Str("component", "disk").Logger(), trimming: newTurn(), ended: make(chan struct{})}
-	t.tombs = newTombWriter(t)
+	t.tombs = &tombWriter{t: t, turn: newTurn()}
 	t.trouble = t.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	p, err := policy.New(o.Policy, o.CapacityBytes-o.MetaReserveBytes)
 	if err != nil {

@@ -231,7 +231,7 @@ func (w *writing) Committed(err error) {
 	if w.entry.Inline {
 		w.Block.Release()
 	}
-	if err == nil && w.hasFailed() {
+	if err == nil && w.seg != nil && w.seg.unsynced.fails.Load() != w.fails { // a sync of it failed meanwhile
 		err = fmt.Errorf("%w: %w", metadata.ErrUncertain, errDoubted)
 	}
 	if err != nil {

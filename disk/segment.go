@@ -139,7 +139,7 @@ func (s *segments) openOld(v *volume, n uint32) error {
 
 func (s *segments) find(number uint32) *segment {
 	for _, v := range s.volumes {
-		if v.index == pathOf(number) {
+		if v.index == int(number>>segmentBits) {
 			if i, ok := v.search(number); ok {
 				return v.list[i]
 			}
@@ -338,9 +338,6 @@ const inlined location = 0
 func locate(e database.Extent) location {
 	return location(uint64(e.Segment)<<32 | uint64(e.Offset/alignBytes))
 }
-
-// pathOf is the index of the path in which a segment lies.
-func pathOf(segment uint32) int { return int(segment >> segmentBits) }
 
 func (l location) inline() bool    { return l == inlined }
 func (l location) segment() uint32 { return uint32(l >> 32) }

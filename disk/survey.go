@@ -316,7 +316,7 @@ func (x *walk) page(at int64) (next int64, err error) {
 	}
 	var h database.Header
 	next = at + alignBytes
-	if !x.t.seal.Open(page, x.w.seg.number, at, &h) || !isWhole(&h, x.w.seg.size) {
+	if !x.t.seal.Open(page, x.w.seg.number, at, &h) || !inBounds(&h.Entry, x.w.seg.size) || h.Void < 0 {
 		return next, nil
 	}
 	if x.covered(at, h.Seq) {
@@ -337,9 +337,6 @@ func (x *walk) cover(h *database.Header) {
 func (x *walk) covered(at int64, seq uint64) bool {
 	return slices.ContainsFunc(x.covers, func(c cover) bool { return at < c.end && seq < c.seq })
 }
-
-// isWhole reports whether a header speaks of an extent of its segment.
-func isWhole(h *database.Header, size int64) bool { return inBounds(&h.Entry, size) && h.Void >= 0 }
 
 // live decides about an extent that no record knows and returns where to go on.
 func (x *walk) live(h *database.Header) (next int64, err error) {

@@ -259,9 +259,3 @@ func (s *segments) coverFree(g *segment) {
 		}
 	}
 }
-
-// hasFailed reports whether a sync of a write's segment has failed since the
-// write began.
-func (w *writing) hasFailed() bool {
-	return w.seg != nil && w.seg.unsynced.fails.Load() != w.fails
-}

@@ -82,8 +82,6 @@ type tombWriter struct {
 	turn turn // of the one flush that works
 }
 
-func newTombWriter(t *instance) *tombWriter { return &tombWriter{t: t, turn: newTurn()} }
-
 // flush writes the tombstones of all extents that were freed before, and so
 // makes these reusable. The next call writes again the tombstones that it could not write.
 func (u *tombWriter) flush(ctx context.Context) error {

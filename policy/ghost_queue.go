@@ -30,9 +30,6 @@ const (
 
 func (g *ghosts) run(r uint32) *run { return g.runs.At(r) }
 
-// runOf returns the run that a record is in.
-func runOf(rec uint32) uint32 { return rec >> runBits }
-
 // linkTo returns the record of a place in a run.
 func linkTo(r, place uint32) uint32 { return r<<runBits + place }
 

@@ -92,7 +92,7 @@ func (g *ghosts) end(r uint32) {
 	q.weight -= int64(rec.size())
 	g.index.Remove(spread(uint64(rec.hash)), r, &rec.chain)
 	*rec = ghost{}
-	g.compact(q, runOf(r))
+	g.compact(q, r>>runBits)
 }
 
 // find32 returns the ghost of a hash, or 0.

@@ -101,7 +101,8 @@ func (p *tenure) Add(id ID, m Meta) {
 	}
 	i := p.chunks.findOrAdd(m.Hash)
 	if p.chunks.At(i).is(resident) {
-		i = p.chunks.addTwin(m.Hash)
+		i = p.chunks.records.Take()
+		*p.chunks.At(i) = chunk{hash: m.Hash, mark: twin}
 	}
 	t := p.chunks.At(i)
 	ghost := t.is(ghostly)

@@ -93,13 +93,6 @@ func (r *chunkTable) findOrAdd(hash uint64) uint32 {
 	return i
 }
 
-// addTwin makes another chunk for a hash that has one.
-func (r *chunkTable) addTwin(hash uint64) uint32 {
-	i := r.records.Take()
-	*r.At(i) = chunk{hash: hash, mark: twin}
-	return i
-}
-
 // delete ends a chunk that is in no list.
 func (r *chunkTable) delete(i uint32) {
 	t := r.At(i)

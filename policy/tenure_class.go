@@ -158,7 +158,9 @@ func (p *tenure) use(i uint32, last bool, fresh, tokens int, h Hint) {
 	if t.known() {
 		count = min(t.uses()+1, maxCount)
 		p.count(&p.learner.hits, t)
-		p.trust.countReuse(t)
+		if t.watch != 0 {
+			p.trust.seen++
+		}
 		p.takeOut(i)
 		if t.is(ghostly) {
 			p.chunks.removeGhost(i)

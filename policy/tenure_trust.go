@@ -23,13 +23,6 @@ const (
 	trustMost   = 1.5
 )
 
-// countReuse notes that a chunk was asked for again.
-func (t *trust) countReuse(n *chunk) {
-	if n.watch != 0 {
-		t.seen++
-	}
-}
-
 // update takes in a request of so many tokens.
 func (t *trust) update(tokens int64) {
 	t.kept = min((t.kept*trustWindow+t.seen)/(trustWindow+t.rate*float64(tokens)), trustMost)

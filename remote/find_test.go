@@ -16,7 +16,7 @@ import (
 func TestProbes(t *testing.T) {
 	search := func(n, end, hint int) (rounds, asked int) {
 		lo, hi := 0, n
-		for at := firstProbes(n, min(hint, n)); lo < hi; at = probes(lo, hi) {
+		for at := firstProbes(n, min(hint, n)); lo < hi; at = spread(lo, hi, nil) {
 			rounds, asked = rounds+1, asked+len(at)
 			if len(at) == 0 || len(at) > findWidth {
 				t.Fatalf("%d probes in %d..%d", len(at), lo, hi)

@@ -240,7 +240,7 @@ func (t *Tier) Find(ctx context.Context, ks []key.Key, found func(n int)) (int, 
 			break
 		}
 	}
-	for at := firstProbes(s.hi, min(hint, s.hi)); s.lo < s.hi; at = probes(s.lo, s.hi) {
+	for at := firstProbes(s.hi, min(hint, s.hi)); s.lo < s.hi; at = spread(s.lo, s.hi, nil) {
 		s.round(ctx, at, found)
 	}
 	return s.lo, s.err
@@ -294,7 +294,7 @@ func (s *search) round(ctx context.Context, at []int, found func(n int)) {
 			}
 			late.Reset(max(findPatience*time.Since(start), findLeast))
 		case <-late.C:
-			if s.unasked() {
+			if slices.Contains(s.asked[s.lo:s.hi], false) {
 				return
 			}
 		}
@@ -312,9 +312,6 @@ func (s *search) narrow(a probed) {
 	}
 }
 
-// unasked reports whether there is anything left to ask about.
-func (s *search) unasked() bool { return slices.Contains(s.asked[s.lo:s.hi], false) }
-
 // firstProbes picks where to ask first in a run of n of which the leading
 // hint are probably there; ascending, each once.
 func firstProbes(n, hint int) []int {
@@ -324,9 +321,6 @@ func firstProbes(n, hint int) []int {
 	}
 	return spread(0, n, edges)
 }
-
-// probes divides lo..hi evenly.
-func probes(lo, hi int) []int { return spread(lo, hi, nil) }
 
 // spread picks up to findWidth points of lo..hi, edges among them; all of
 // them if they are few.

@@ -122,20 +122,16 @@ func (g *Flights[K, V]) run(k K, c *fetching[V]) {
 		// Only this goroutine changes leader and ctx once the call is known.
 		value, err := c.leader.fetch(c.ctx)
 		if err == nil {
-			g.deliver(g.end(k, c), value)
+			g.mu.Lock()
+			waiters := g.endLocked(k, c)
+			g.mu.Unlock()
+			g.deliver(waiters, value)
 			return
 		}
 		if g.fail(k, c, err) {
 			return
 		}
 	}
-}
-
-// end forgets the call and returns the waiters that are left.
-func (g *Flights[K, V]) end(k K, c *fetching[V]) []*waiter[V] {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.endLocked(k, c)
 }
 
 func (g *Flights[K, V]) endLocked(k K, c *fetching[V]) []*waiter[V] {

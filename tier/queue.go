@@ -133,7 +133,7 @@ func (q *Queue) admit() {
 		if job == nil {
 			return
 		}
-		bytes := job.guess(job.queue[0].bytes) // now: it may have waited for long
+		bytes := cmp.Or(job.usual, job.up.usual, job.queue[0].bytes) // now: it may have waited for long
 		if !q.fits(bytes) {
 			return
 		}
@@ -217,14 +217,6 @@ func (f *flow) kid(id uint64) *flow {
 	return k
 }
 
-// rest is told that the kid k is not alive any more. It is remembered as long as others
-// are that it is ahead of, unless too many are.
-func (f *flow) rest(k *flow) {
-	k.kids, k.idle = nil, nil // with none alive all begin anew
-	heap.Push(&f.idle, k)
-	f.forget()
-}
-
 // forget forgets kids that are not alive: those that are not ahead any more, and those
 // least ahead where they are too many.
 func (f *flow) forget() {
@@ -232,12 +224,6 @@ func (f *flow) forget() {
 		k := heap.Pop(&f.idle).(*flow)
 		delete(f.kids, k.id)
 	}
-}
-
-// guess is how much the next load of the job f brings: as much as its last one,
-// or that of its client, or else so much.
-func (f *flow) guess(bytes int64) int64 {
-	return cmp.Or(f.usual, f.up.usual, bytes)
 }
 
 // join and quit count a pass of the job f.
@@ -252,7 +238,9 @@ func (f *flow) quit() {
 		switch f.alive--; {
 		case f.alive > 0:
 		case f.up != nil:
-			f.up.rest(f)
+			f.kids, f.idle = nil, nil // with none alive all begin anew
+			heap.Push(&f.up.idle, f)
+			f.up.forget()
 		default:
 			f.kids, f.idle = nil, nil
 		}

@@ -34,18 +34,14 @@ func jsonFlag(cmd *cobra.Command) {
 func show(cmd *cobra.Command, r any, text func(io.Writer) error) error {
 	w := cmd.OutOrStdout()
 	if on, _ := cmd.Flags().GetBool("json"); on {
-		if err := printJSON(w, r); err != nil {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		if err := e.Encode(r); err != nil {
 			return err
 		}
 		w = io.Discard
 	}
 	return text(w)
-}
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }
 
 // answer asks an admin.socket, and shows the answer.

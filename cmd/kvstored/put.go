@@ -118,7 +118,8 @@ func put(ctx context.Context, c *client.Client, prompt client.Prompt, payloads p
 	sum.count(results, payloads)
 	var why client.Code
 	if errors.As(err, &why) && refusals[why] != "" {
-		sum.refuse(payloads.n-len(results), why)
+		sum.Left += payloads.n - len(results)
+		sum.why, sum.OverQuota = why, why == client.ErrOverQuota
 		err = nil
 	}
 	return sum, err
@@ -130,13 +131,6 @@ var refusals = map[client.Code]string{
 	client.ErrDeclined:   "what is there is worth more than this chunk; see docs/eviction.md",
 	client.ErrOverBudget: "one client may fill 0.4 of DRAM at a time, half of that while others are connected, and what leads to these stays in DRAM until a tier below has it: 0.8 of DRAM at most; raise cpu.capacity",
 	client.ErrOverQuota:  "all that the quota of its space allows is in use, or leads to it; see spaces.quota",
-}
-
-// refuse notes that n chunks have no room.
-func (s *putSum) refuse(n int, why client.Code) {
-	s.Left += n
-	s.why = why
-	s.OverQuota = why == client.ErrOverQuota
 }
 
 // count adds the results of the first payloads.

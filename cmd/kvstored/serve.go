@@ -51,7 +51,10 @@ FileDescriptorStoreMax= does the same.`,
 			if keeper {
 				return runKeeper(cmd, path)
 			}
-			hup := hangups() // before anything that takes time
+			// SIGHUP asks for a reload and ends no daemon, also not one that starts or stops. Of
+			// several at once one is enough: each reload reads the file as it is then.
+			hup := make(chan os.Signal, 1)
+			signal.Notify(hup, syscall.SIGHUP) // before anything that takes time
 			cfg, err := loadConfig(path, true)
 			if err != nil {
 				return err
@@ -76,15 +79,6 @@ func loadConfig(path string, here bool) (config.Config, error) {
 		return cfg, &exitError{exitConfig, err}
 	}
 	return cfg, nil
-}
-
-// hangups has SIGHUP ask for a reload, for the rest of the process's life: it
-// ends no daemon, also not one that starts or stops. Of several at once one is
-// enough: each reload reads the file as it is then.
-func hangups() <-chan os.Signal {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	return hup
 }
 
 // serve runs the daemon until a signal or a failure; its log goes to w.

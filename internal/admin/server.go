@@ -85,7 +85,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply, err = a.answer(w, r, uid)
 	}
 	if err == nil {
-		a.log(r, uid, time.Since(begun))
+		if r.Method != http.MethodGet {
+			a.o.Log.Info().Uint32("uid", uid).Str("call", r.Method+" "+r.URL.Path).Dur("took", time.Since(begun)).Msg("called by an administrator")
+		}
 		httpd.Reply(w, http.StatusOK, reply)
 		return
 	}
@@ -128,13 +130,6 @@ func (a *API) ask(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return route.do(&call{API: a, ctx: r.Context()}, request)
-}
-
-// log notes who has changed what; questions are answered without a word.
-func (a *API) log(r *http.Request, uid uint32, took time.Duration) {
-	if r.Method != http.MethodGet {
-		a.o.Log.Info().Uint32("uid", uid).Str("call", r.Method+" "+r.URL.Path).Dur("took", took).Msg("called by an administrator")
-	}
 }
 
 // peer is the user at the other end of a request's connection.

@@ -257,11 +257,6 @@ type fileSystem struct {
 	data, meta bool   // what lies there: segments, the database
 }
 
-// room is what the tier may occupy there.
-func (f *fileSystem) room(c *config.Disk) int64 {
-	return max(0, f.free-int64(c.MinFree)) + f.held
-}
-
 // diskWarnings says what the file systems do not allow of the disk tier. What
 // this user cannot see the daemon may.
 func diskWarnings(c *config.Disk) []string {
@@ -281,7 +276,7 @@ func roomWarnings(systems []fileSystem, c *config.Disk) (out []string) {
 	segment := min(disk.DefaultSegment(int64(c.Capacity)), int64(c.Capacity)-reserve)
 	all := int64(0)
 	for _, f := range systems {
-		need, what, room := segment, "a segment", f.room(c)
+		need, what, room := segment, "a segment", max(0, f.free-int64(c.MinFree))+f.held
 		switch {
 		case f.data && f.meta:
 			need, what = segment+reserve, "a segment and the database"

@@ -69,7 +69,8 @@ func (s *Server) openBadger(o *Options) (db *badger.DB, err error) {
 	if err := checkOptions(b); err != nil {
 		return nil, err
 	}
-	for _, path := range append(logs(o.Dir), valueLogs(o.Dir)...) {
+	values, _ := filepath.Glob(filepath.Join(o.Dir, "*.vlog")) // they hold nothing here, and Badger makes one at each opening
+	for _, path := range append(logs(o.Dir), values...) {
 		if info, err := os.Stat(path); err == nil && info.Size() == 0 {
 			if err := os.Remove(path); err != nil {
 				return nil, err
@@ -122,12 +123,6 @@ func (s *Server) keepPrivate(dir string) {
 // logs are those of the memtables.
 func logs(dir string) []string {
 	paths, _ := filepath.Glob(filepath.Join(dir, "*.mem")) // the pattern is a good one
-	return paths
-}
-
-// valueLogs hold nothing here, and Badger makes one at each opening.
-func valueLogs(dir string) []string {
-	paths, _ := filepath.Glob(filepath.Join(dir, "*.vlog"))
 	return paths
 }
 

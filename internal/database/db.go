@@ -194,7 +194,10 @@ func (d *DB) Close() error {
 // Hangs reports whether a request other than a Sync has had no answer for so
 // long.
 func (d *DB) Hangs(long time.Duration) bool {
-	return slices.ContainsFunc(d.conns, func(c *conn) bool { return c.hangs(long) })
+	return slices.ContainsFunc(d.conns, func(c *conn) bool {
+		since := c.since.Load()
+		return since != nil && c.now().Sub(*since) > long
+	})
 }
 
 // Batch is the commit that is being made. There is one; it is used by one
@@ -239,7 +242,9 @@ func (b *Batch) Flush() error {
 	if err != nil {
 		return b.d.cause(err)
 	}
-	b.d.readHeld(held)
+	if len(held) == 8 {
+		b.d.held.Store(int64(binary.LittleEndian.Uint64(held)))
+	}
 	return nil
 }
 

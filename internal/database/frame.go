@@ -56,12 +56,6 @@ func (c *conn) asked() {
 // answered notes that its answer is there.
 func (c *conn) answered() { c.since.Store(nil) }
 
-// hangs reports whether a request has had no answer for so long.
-func (c *conn) hangs(long time.Duration) bool {
-	since := c.since.Load()
-	return since != nil && c.now().Sub(*since) > long
-}
-
 // send writes the frame in out and empties it.
 func (c *conn) send(what byte) error {
 	binary.LittleEndian.PutUint32(c.out, uint32(len(c.out)-headBytes))

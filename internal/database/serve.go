@@ -317,7 +317,9 @@ func (s *Server) commit(c *conn) {
 		if failed == nil {
 			failed = apply(wb, body)
 		}
-		s.wrote(len(body))
+		s.size.mu.Lock()
+		s.size.mu.added += 2 * int64(len(body))
+		s.size.mu.Unlock()
 		if what == opPart {
 			continue
 		}

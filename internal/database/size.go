@@ -48,20 +48,6 @@ func (s *Server) held() int64 {
 	return z.bytes
 }
 
-// wrote counts a part of a commit.
-func (s *Server) wrote(n int) {
-	s.size.mu.Lock()
-	defer s.size.mu.Unlock()
-	s.size.mu.added += 2 * int64(n)
-}
-
-// forget has the next question measured, however soon it comes.
-func (z *size) forget() {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	z.mu.at = time.Time{}
-}
-
 func (s *Server) measure() (total int64) {
 	for _, level := range s.db.Levels() {
 		total += level.Size + int64(level.NumTables)*tableEnd
@@ -100,20 +86,15 @@ func (s *Server) compact() error {
 	if err == nil {
 		err = s.db.Flatten(1)
 	}
-	s.size.forget()
+	s.size.mu.Lock()
+	s.size.mu.at = time.Time{} // the next question is measured, however soon it comes
+	s.size.mu.Unlock()
 	return err
 }
 
 // appendHeld appends what the database holds to an answer.
 func (s *Server) appendHeld(c *conn) {
 	c.out = binary.LittleEndian.AppendUint64(c.out, uint64(s.held()))
-}
-
-// readHeld takes it out of one.
-func (d *DB) readHeld(body []byte) {
-	if len(body) == 8 {
-		d.held.Store(int64(binary.LittleEndian.Uint64(body)))
-	}
 }
 
 // HeldBytes is what tables, logs and small files of the database hold, as the

@@ -158,7 +158,7 @@ func (b *builder) grow(root int32) {
 		r := &b.runs[at.run]
 		n := Node{Space: r.Space, Parent: at.parent, Hash: r.First, Detached: r.Detached, Depth: at.depth, Length: r.Length, Own: r.Use}
 		last := at.run
-		for b.only(last) {
+		for b.first[last] >= 0 && b.next[b.first[last]] < 0 { // one child
 			last = b.first[last]
 			n.Own.add(&b.runs[last].Use)
 			n.Length += b.runs[last].Length
@@ -169,9 +169,6 @@ func (b *builder) grow(root int32) {
 		}
 	}
 }
-
-// only reports whether a run has one child.
-func (b *builder) only(i int32) bool { return b.first[i] >= 0 && b.next[b.first[i]] < 0 }
 
 // ErrUnknown says that there is no such prefix.
 var ErrUnknown = errors.New("nothing that is stored")

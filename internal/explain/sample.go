@@ -334,7 +334,8 @@ func (b *book) fill(s *Sample) {
 		}
 		s.Prompts = append(s.Prompts, Prompt{
 			Last: p.last, Chunk: p.chunk, Tokens: p.tokens, Skip: p.skip, Millis: p.millis,
-			Group: groupOf(session), Warmup: b.cut && i < len(b.list)/4,
+			Group:  int(session % Groups), // these bits do not decide whether it is in
+			Warmup: b.cut && i < len(b.list)/4,
 		})
 	}
 }
@@ -367,9 +368,6 @@ func mix(x uint64) uint64 {
 
 // in reports whether a session is in a sample of one in 1<<shift.
 func in(session uint64, shift uint8) bool { return session>>(64-uint(shift)) == 0 }
-
-// groupOf is the group of a session, from bits that do not decide whether it is in.
-func groupOf(session uint64) int { return int(session % Groups) }
 
 // takes reports whether the session of a chain is in the sample.
 func (g *gate) takes(c *key.Chain) bool {

@@ -173,7 +173,8 @@ func (t *Tree) trim(id uint32, limit int) int {
 		r.len = 0
 		return n
 	}
-	t.truncate(r, keep)
+	t.slots.release(r.start+uint32(keep), n+int(r.tail)) // gone from the table already
+	r.len, r.tail = uint16(keep), 0
 	return n
 }
 

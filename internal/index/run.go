@@ -37,8 +37,6 @@ func (rs *runs) alloc(space uint32) uint32 {
 	return id
 }
 
-func (rs *runs) bytes() int64 { return int64(rs.Len()) * runBytes }
-
 // last is the slot of the run's last chunk.
 func (r *run) last() uint32 { return r.start + uint32(r.len) - 1 }
 
@@ -171,13 +169,6 @@ func (t *Tree) moveSlots(space, from, to uint32, n int) {
 // freeSlots gives back everything a run owns.
 func (t *Tree) freeSlots(r *run) {
 	t.slots.release(r.start-uint32(r.head), int(r.head)+int(r.len)+int(r.tail))
-}
-
-// truncate shortens a run to its first n chunks. The others are gone from the
-// table already.
-func (t *Tree) truncate(r *run, n int) {
-	t.slots.release(r.start+uint32(n), int(r.len)-n+int(r.tail))
-	r.len, r.tail = uint16(n), 0
 }
 
 // Many chains growing side by side leave holes too small for the runs they grow

@@ -144,7 +144,7 @@ func (t *Tree) Stats() TreeStats {
 		Placeholders: t.holes,
 		Runs:         t.runs.Used() - 2*len(t.ids),
 		Spaces:       len(t.ids),
-		Bytes: t.slots.bytes() + t.runs.bytes() + t.table.Bytes() +
+		Bytes: t.slots.bytes() + int64(t.runs.Len())*runBytes + t.table.Bytes() +
 			int64(cap(t.spaces)*28+len(t.ids)*32+cap(t.prunable)*4+cap(t.scratch)*4),
 	}
 }

@@ -108,7 +108,9 @@ func (s *Server) answer(conn *Conn) error {
 		if err != nil {
 			return err
 		}
-		return s.keep(conn, &m, f)
+		busy := !s.exchange(conn, &m, &f)
+		f.Close()
+		return conn.Send(Message{Step: Taken, Busy: busy}, timeout)
 	}
 	socket.CloseFiles(files)
 	return fmt.Errorf("%q with %d descriptors: want %s with none, or %s", m.Step, len(files), Take, Keep)
@@ -165,13 +167,6 @@ func (s *Server) lend(conn *Conn, program string) (files Files, err error) {
 
 // busy reports whether another daemon than that of conn has the files. The mutex is held.
 func (s *Server) busy(conn *Conn) bool { return s.mu.owner != nil && s.mu.owner != conn }
-
-// keep answers Keep. The files are kept, or closed.
-func (s *Server) keep(conn *Conn, m *Message, files Files) error {
-	answer := Message{Step: Taken, Busy: !s.exchange(conn, m, &files)}
-	files.Close()
-	return conn.Send(answer, timeout)
-}
 
 // exchange has files kept in place of those that are, which it leaves in files. It is
 // false where another daemon has these and still runs.

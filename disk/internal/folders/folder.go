@@ -98,7 +98,8 @@ var ErrForeign = errors.New("the disk tier uses only what no other user can chan
 // users may. Both are the pod's alone all the same.
 func foreignFolder(path string, info os.FileInfo) error {
 	st, mode := info.Sys().(*syscall.Stat_t), info.Mode()
-	pods := st.Uid == 0 && mode&os.ModeSetgid != 0 && mode&0o020 != 0 && isOwnGroup(st.Gid)
+	groups, _ := os.Getgroups()
+	pods := st.Uid == 0 && mode&os.ModeSetgid != 0 && mode&0o020 != 0 && slices.Contains(append(groups, os.Getegid()), int(st.Gid))
 	switch {
 	case !isOwnUser(st.Uid):
 		return fmt.Errorf("%s belongs to user %d: %w; give it to user %d, or choose another path", path, st.Uid, ErrForeign, os.Geteuid())
@@ -122,11 +123,6 @@ func Shared(path string) (gid uint32, is bool) {
 }
 
 func isOwnUser(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
-
-func isOwnGroup(gid uint32) bool {
-	groups, _ := os.Getgroups()
-	return slices.Contains(append(groups, os.Getegid()), int(gid))
-}
 
 // foreignFile is an error for a file that is a link, has another name that may be in
 // another folder, belongs to another user, or is none at all.

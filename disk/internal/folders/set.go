@@ -245,13 +245,14 @@ func (s *Set) openPath(dir string) (c Claimed, state pathState, err error) {
 	}
 	m, damaged, err := ReadMarker(dir)
 	s.Damaged = append(s.Damaged, damaged...)
-	segments := hasSegments(dir)
+	segments, _ := filepath.Glob(filepath.Join(dir, SegmentPrefix+"*"))
 	isMember := slices.ContainsFunc(s.members, func(m member) bool { return m.dir == dir })
 	unmarked := errors.Is(err, fs.ErrNotExist)
+	gone := unmarked || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS) // or its device does not work
 	switch {
-	case isMember && isMissing(err) && !segments:
+	case isMember && gone && len(segments) == 0:
 		return c, pathMissing, nil
-	case unmarked && !segments:
+	case unmarked && len(segments) == 0:
 		c.Folder, err = s.lock(dir)
 		return c, pathNew, err
 	case unmarked:
@@ -268,12 +269,6 @@ func (s *Set) openPath(dir string) (c Claimed, state pathState, err error) {
 	c.Index, c.Epoch = m.Index, m.Epoch
 	c.Folder, err = s.lock(dir)
 	return c, pathOurs, err
-}
-
-// hasSegments reports whether dir has any.
-func hasSegments(dir string) bool {
-	list, _ := filepath.Glob(filepath.Join(dir, SegmentPrefix+"*"))
-	return len(list) > 0
 }
 
 // openGarbled claims a folder whose marker m is damage, and may have some fields all the
@@ -304,12 +299,6 @@ func (s *Set) belongs(m Marker, dir string) error {
 	}
 	s.merge(m)
 	return nil
-}
-
-// isMissing tells a folder that is not there, or whose device does not work,
-// from one that may not be used.
-func isMissing(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS)
 }
 
 // newIndex is one that no path of the set ever had. 0 is the first one's,
@@ -348,7 +337,8 @@ func (s *Set) join(dirs []Claimed) error {
 	for i, c := range dirs {
 		dirs[i].Stale = c.Epoch < s.Epoch && !SameDir(c.Dir, s.meta)
 	}
-	s.Epoch = max(s.Epoch+1, epochNow())
+	minutes := time.Since(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)) / time.Minute
+	s.Epoch = max(s.Epoch+1, uint64(max(minutes, 1)))
 	if err := writeMarker(s.Meta, Marker{s.ID, s.index, s.Secret, s.Epoch}); err != nil {
 		return err
 	}
@@ -378,11 +368,6 @@ const (
 	epochBits  = 24
 	EpochShift = 64 - epochBits
 )
-
-func epochNow() uint64 {
-	since := time.Since(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
-	return uint64(max(since/time.Minute, 1))
-}
 
 func random(n int) []byte {
 	b := make([]byte, n)

@@ -177,7 +177,7 @@ func (c *Committer) commit(changes []Change) bool {
 		}
 	}
 	last, _ := c.store.witness.last()
-	b.number(last + 1)
+	b.Set(database.CommitsKey(), binary.LittleEndian.AppendUint64(nil, last+1)) // see witness
 	if err = b.wb.Flush(); err != nil {
 		c.budget.Settle(0)
 		err = fmt.Errorf("disk: commit of %d changes: %w: %w", applied, ErrUncertain, err)
@@ -305,11 +305,6 @@ func (b *Batch) record(e *database.Entry) {
 func (b *Batch) Set(dbKey, value []byte) {
 	b.bytes += int64(len(dbKey) + len(value))
 	b.wb.Set(dbKey, value)
-}
-
-// number says which commit this is; see witness.
-func (b *Batch) number(n uint64) {
-	b.Set(database.CommitsKey(), binary.LittleEndian.AppendUint64(nil, n))
 }
 
 // Delete drops k's record, and its payload if that is inline.

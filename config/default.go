@@ -9,7 +9,6 @@ import (
 )
 
 const (
-	kib Bytes = 1 << 10
 	mib Bytes = 1 << 20
 	gib Bytes = 1 << 30
 )

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -115,18 +116,11 @@ func (l *Left) readStop() {
 	if n <= learnedMost {
 		learned := slices.Clone(mem[learnedAt : learnedAt+n])
 		if l.Stopped = binary.LittleEndian.Uint64(sum) == stopSumOf(head, learned); l.Stopped {
-			l.Policy, l.Learned = text(head[:policyBytes]), learned
+			name, _, _ := bytes.Cut(head[:policyBytes], []byte{0})
+			l.Policy, l.Learned = string(name), learned
 		}
 	}
 	clear(sum)
-}
-
-// text is a name that ends with a zero.
-func text(p []byte) string {
-	if i := slices.Index(p, 0); i >= 0 {
-		p = p[:i]
-	}
-	return string(p)
 }
 
 func at(p []byte) (off, n int64) {

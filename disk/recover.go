@@ -245,7 +245,11 @@ func (r *recovery) reserve(entries []database.Entry) (orphans []*segment, lost [
 func (r *recovery) restore(ctx context.Context, entries []database.Entry, lost []key.Key) {
 	t := r.t
 	slices.SortFunc(entries, func(a, b database.Entry) int { return byUse(&a, &b) })
-	refused := r.skip(len(entries))
+	var refused []int // by index; first those that would be too many
+	for i := range min(max(0, len(entries)+t.space.excessEntries(0, false)), len(entries)) {
+		refused = append(refused, i)
+	}
+	r.beyond += len(refused)
 	free := func(e *database.Entry) { t.segments.free(location(valueOf(e).A), int64(e.Size)) }
 	for i := len(refused); i < len(entries); i++ {
 		e := &entries[i]
@@ -575,17 +579,6 @@ func (r *recovery) cut(ctx context.Context, entries []database.Entry) ([]databas
 // of a chain is older than its head.
 func byUse(a, b *database.Entry) int {
 	return cmp.Or(cmp.Compare(a.Used, b.Used), cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Seq, b.Seq))
-}
-
-// skip returns the indices of those of n entries, the least recently used first, that
-// would be too many.
-func (r *recovery) skip(n int) (first []int) {
-	many := min(max(0, n+r.t.space.excessEntries(0, false)), n)
-	for i := range many {
-		first = append(first, i)
-	}
-	r.beyond += many
-	return first
 }
 
 // makeRoom evicts where puts under way have filled the ledger, or holes have. If it

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,7 +82,7 @@ func TestTierStartsInTrouble(t *testing.T) {
 			var free atomic.Int64
 			free.Store(mib)
 			o.free = func(string) (int64, error) { return free.Load(), nil }
-			return func() { free.Store(128 * mib) }, metadata.Remedy(syscall.ENOSPC)
+			return func() { free.Store(128 * mib) }, "make room on its file system"
 		},
 		"locked database": func(t *testing.T, o *Options) (func(), string) {
 			o.IOTimeout = time.Minute // the start gives up the lock before that

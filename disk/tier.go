@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -422,13 +423,7 @@ func (t *Tier) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
 // daemon serves without the tier meanwhile, from one of the configuration: what
 // the machine has against it, and a database that ends its process.
 func IsTrouble(err error) bool {
-	if errors.Is(err, folders.ErrInUse) {
-		return false
-	}
-	for _, passing := range []error{fs.ErrNotExist, tier.ErrNoSpace, blockio.ErrHung, folders.ErrAbsent, errGone} {
-		if errors.Is(err, passing) {
-			return true
-		}
-	}
-	return metadata.IsTrouble(err)
+	passing := []error{fs.ErrNotExist, tier.ErrNoSpace, blockio.ErrHung, folders.ErrAbsent, errGone}
+	return !errors.Is(err, folders.ErrInUse) &&
+		(slices.ContainsFunc(passing, func(e error) bool { return errors.Is(err, e) }) || metadata.IsTrouble(err))
 }

@@ -19,13 +19,8 @@ var table = []struct {
 	{"s3fifo", newS3FIFO},
 }
 
-// planners are the policies that have to observe requests to be of use.
-var planners = []struct {
-	name string
-	make func() Planner
-}{
-	{"tenure", func() Planner { return newTenure() }},
-}
+// planner is the policy that has to observe requests to be of use.
+const planner = "tenure"
 
 // New returns an empty policy by name. The capacity is in the unit of
 // Meta.Size; policies that divide their room use it.
@@ -35,22 +30,14 @@ func New(name string, capacity int64) (Policy, error) {
 			return t.make(capacity), nil
 		}
 	}
-	for _, t := range planners {
-		if t.name == name {
-			return t.make(), nil
-		}
+	if name == planner {
+		return newTenure(), nil
 	}
 	return nil, fmt.Errorf("policy: no policy is called %q; there are %s", name, strings.Join(append(Names(), Planners()...), ", "))
 }
 
 // Planners lists the policies that are a [Planner].
-func Planners() []string {
-	var names []string
-	for _, t := range planners {
-		names = append(names, t.name)
-	}
-	return names
-}
+func Planners() []string { return []string{planner} }
 
 // All lists all policies: those that any owner can use, and the planners.
 func All() []string { return append(Names(), Planners()...) }
@@ -67,6 +54,7 @@ func Names() []string {
 // The optional interfaces: an owner finds them with a type assertion, so that
 // only this holds a method to its name.
 var (
+	_ Planner    = (*tenure)(nil)
 	_ Bounder    = (*tenure)(nil)
 	_ MetaReader = (*pair)(nil)
 	_ Leaver     = (*arc)(nil)

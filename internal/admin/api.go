@@ -48,7 +48,6 @@ type (
 	ClientUse = server.Client
 	Lease     = server.Lease
 	Missed    = server.Miss
-	NearestOf = server.Nearest
 	Differs   = server.Difference
 	Space     = server.SpaceUse
 	Opened    = server.Opened

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"strings"
@@ -90,7 +91,7 @@ func (f *fronts) serve(ctx context.Context, g *errgroup.Group, log *zerolog.Logg
 	g.Go(func() error { return f.store.Run(ctx) })
 	for _, e := range f.respAt {
 		g.Go(func() error { return f.resp.Serve(ctx, e.Listener) })
-		log.Info().Str("address", e.String()).Msg("serving Redis clients")
+		log.Info().Str("address", cmp.Or(e.path, e.Addr().String())).Msg("serving Redis clients")
 	}
 }
 
@@ -103,12 +104,4 @@ func (f *fronts) apply(s *settings) {
 	f.store.SetLoadTimeout(s.loadTimeout)
 	f.resp.Set(s.resp)
 	f.resp.Recheck()
-}
-
-// stats adds the front end's counters if it is on.
-func (f *fronts) stats(out *Stats) {
-	if f.resp != nil {
-		st := f.resp.Stats()
-		out.RESP = &st
-	}
 }

@@ -287,13 +287,6 @@ func (e *endpoint) look(log *zerolog.Logger) (again bool, err error) {
 	return again, err
 }
 
-func (e *endpoint) String() string {
-	if e.path != "" {
-		return e.path
-	}
-	return e.Addr().String()
-}
-
 // isSocket tells a socket's path from host:port.
 func isSocket(addr string) bool { return strings.HasPrefix(addr, "/") }
 

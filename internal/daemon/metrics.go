@@ -58,7 +58,6 @@ var (
 		"chunk_load_seconds", "Time from wanting a chunk that is below DRAM until it is there and leased, waiting for turns, for room and for other loads included, by the tier it came from.",
 		[]string{"tier"}, fineBuckets(),
 	}
-	histograms = []histogram{requestSeconds, tierSeconds, readySeconds, loadSeconds}
 )
 
 func (h *histogram) vec() *prometheus.HistogramVec {

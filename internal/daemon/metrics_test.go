@@ -31,7 +31,7 @@ func allMetrics() (all []histogram) {
 		m := &exported[i]
 		all = append(all, histogram{m.Name, m.Help, m.Labels, nil})
 	}
-	all = append(all, histograms...)
+	all = append(all, requestSeconds, tierSeconds, readySeconds, loadSeconds)
 	slices.SortFunc(all, func(a, b histogram) int { return strings.Compare(a.name, b.name) })
 	return all
 }

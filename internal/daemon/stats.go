@@ -76,7 +76,10 @@ func (d *Daemon) stats() Stats {
 	out.Config, _ = d.reloads.stats(false) // which prints nothing that could fail
 	d.health.look(&s)
 	_, out.Health = d.healthNow()
-	d.fronts.stats(&out)
+	if front := d.fronts.resp; front != nil {
+		st := front.Stats()
+		out.RESP = &st
+	}
 	if d.events != nil {
 		st := d.events.Stats()
 		out.Events = &st

@@ -166,7 +166,12 @@ func (t *tiers) run(ctx context.Context, g *errgroup.Group) {
 
 // close closes the tiers that were made, far ones first.
 func (t *tiers) close(fail func(string, error)) {
-	t.closeBelow(fail)
+	if t.remote != nil {
+		fail("remote tier", t.remote.Close())
+	}
+	if t.disk != nil {
+		fail("disk tier", t.disk.Close())
+	}
 	if t.known && t.manifest != nil {
 		fail("manifest", cpu.Leave(t.cpu))
 	}
@@ -178,14 +183,4 @@ func (t *tiers) close(fail func(string, error)) {
 		fail("arena", t.arena.Close())
 	}
 	fail("manifest", t.manifest.Close())
-}
-
-// closeBelow closes the tiers below DRAM.
-func (t *tiers) closeBelow(fail func(string, error)) {
-	if t.remote != nil {
-		fail("remote tier", t.remote.Close())
-	}
-	if t.disk != nil {
-		fail("disk tier", t.disk.Close())
-	}
 }

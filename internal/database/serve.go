@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -242,7 +243,7 @@ func page(c *conn, txn *badger.Txn, f *fields) error {
 	o.Prefix = prefix
 	it := txn.NewIterator(o)
 	defer it.Close()
-	for it.Seek(later(prefix, after)); it.Valid(); it.Next() {
+	for it.Seek(slices.MaxFunc([][]byte{prefix, after}, bytes.Compare)); it.Valid(); it.Next() {
 		item := it.Item()
 		if string(item.Key()) == string(after) {
 			continue
@@ -358,11 +359,4 @@ func apply(wb *badger.WriteBatch, body []byte) error {
 		}
 	}
 	return nil
-}
-
-func later(a, b []byte) []byte {
-	if bytes.Compare(a, b) < 0 {
-		return b
-	}
-	return a
 }

@@ -35,7 +35,7 @@ func BenchmarkSampled(b *testing.B) {
 			list := chains(4096, chunks, shared)
 			for _, shift := range []uint8{0, 4} {
 				b.Run(fmt.Sprintf("chunks=%d/shared=%d/one-in=%d", chunks, shared, 1<<shift), func(b *testing.B) {
-					r := NewRecorder(RecorderOptions{Busy: func() time.Duration { return time.Hour }, Tiers: func() Tiers { return Tiers{} }})
+					r := NewRecorder(RecorderOptions{Busy: func() time.Duration { return time.Hour }, Used: func() time.Duration { return 0 }, Tiers: func() Tiers { return Tiers{} }})
 					g := &gate{shift: shift, heads: make(map[uint64]struct{})}
 					for i := range shared {
 						g.heads[hashOf(&list[0].Space, &list[0].Hashes[i])] = struct{}{}
@@ -66,7 +66,7 @@ func BenchmarkBytes(b *testing.B) {
 	for b.Loop() {
 		before := heap()
 		full := newBook(maxChunks)
-		for i := 0; len(full.hashes) < maxChunks-2 || len(full.list) < maxPrompts-2; i++ {
+		for i := 0; len(full.hashes) < maxChunks-2 || len(full.list) < maxChunks/chunksInPrompt-2; i++ {
 			full.add(session(uint64(i), 0, 2), &item{tokens: 512, chunk: 256}, 1_795_514_400_000)
 		}
 		const queues = 2 * queueHashes * 8

@@ -93,7 +93,7 @@ func TestBookIsBounded(t *testing.T) {
 			b := newBook(maxChunks)
 			for i := range tt.n {
 				offer(b, tt.next(i), tt.of)
-				if len(b.hashes) > maxChunks || len(b.list) > maxPrompts || b.plays > maxPlays || len(b.numbers) != len(b.hashes) {
+				if len(b.hashes) > maxChunks || len(b.list) > maxChunks/chunksInPrompt || b.plays > maxChunks*playsOfChunk || len(b.numbers) != len(b.hashes) {
 					t.Fatalf("%d chunks, %d prompts, %d plays", len(b.hashes), len(b.list), b.plays)
 				}
 			}

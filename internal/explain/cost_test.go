@@ -10,7 +10,7 @@ import (
 func TestCostHalves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // in which what is paced takes the time that the test says
 		busy := 100 * time.Second
-		r := NewRecorder(RecorderOptions{Busy: func() time.Duration { return busy }, Tiers: func() Tiers { return Tiers{} }})
+		r := NewRecorder(RecorderOptions{Busy: func() time.Duration { return busy }, Used: func() time.Duration { return 0 }, Tiers: func() Tiers { return Tiers{} }})
 		if got := idle(time.Second, 3*time.Second); got != 0 {
 			t.Errorf("a process that used three processors did nothing for %v", got)
 		}
@@ -33,7 +33,7 @@ func TestCostHalves(t *testing.T) {
 func TestNotesCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // in which what is paced takes the time that the test says
 		busy := 100 * time.Second
-		r := NewRecorder(RecorderOptions{Busy: func() time.Duration { return busy }, Tiers: func() Tiers { return Tiers{} }})
+		r := NewRecorder(RecorderOptions{Busy: func() time.Duration { return busy }, Used: func() time.Duration { return 0 }, Tiers: func() Tiers { return Tiers{} }})
 		r.pace(time.Now(), false)
 		for range 100 * metered {
 			begun := time.Now().Add(-time.Second) // interrupted

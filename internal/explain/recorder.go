@@ -29,7 +29,7 @@ type RecorderOptions struct {
 	Hits func() (asked, hit uint64)
 	// Busy returns for how long requests about prompts have been worked on since the start.
 	Busy func() time.Duration
-	// Used returns the processor time of the process. Nil: none is known of.
+	// Used returns the processor time of the process; 0: it is not known.
 	Used func() time.Duration
 	// Chunks is how many the sample has at most; 0: 131,072.
 	Chunks int
@@ -107,13 +107,6 @@ func (r *Recorder) Run(ctx context.Context) error {
 			empty = r.ingest(empty)
 		}
 	}
-}
-
-func (r *Recorder) used() time.Duration {
-	if r.o.Used == nil {
-		return 0
-	}
-	return r.o.Used()
 }
 
 // idle is the part of some time in which a process did nothing that has used so much
@@ -201,7 +194,7 @@ func (r *Recorder) millis(at time.Time) int64 {
 // some time without that. It is called with the book locked.
 func (r *Recorder) pace(begun time.Time, dropped bool) {
 	now := time.Now()
-	took, busy, used := now.Sub(begun), r.o.Busy(), r.used()
+	took, busy, used := now.Sub(begun), r.o.Busy(), r.o.Used()
 	r.spent.Add(int64(took))
 	noted := time.Duration(r.notes.taken.Load())
 	took += noted - r.book.noted

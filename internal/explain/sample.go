@@ -72,12 +72,9 @@ type Tier struct {
 
 // Bounds of the sample.
 const (
-	maxChunks  = 1 << 17 // of the tree
-	maxPrompts = maxChunks / chunksInPrompt
-	maxPlays   = maxChunks * playsOfChunk // chunks of all prompts, each as often as it is in one
-
+	maxChunks      = 1 << 17 // of the tree
 	chunksInPrompt = 2
-	playsOfChunk   = 32
+	playsOfChunk   = 32 // chunks of all prompts, each as often as it is in one
 )
 
 const (

@@ -13,9 +13,8 @@ import (
 
 // LogOptions of a Log. The zero LogOptions are the defaults.
 type LogOptions struct {
-	Batches  int           // most batches that Read can go back: 1,024
-	Changes  int           // most changes in all of them: 262,144, 64 bytes each
-	Interval time.Duration // from a change to its batch: 10 ms
+	Batches int // most batches that Read can go back: 1,024
+	Changes int // most changes in all of them: 262,144, 64 bytes each
 }
 
 // Log is the changes of one life of a daemon. Its methods may be called from
@@ -43,7 +42,6 @@ const MaxBatch = 1024
 func NewLog(epoch uint64, o LogOptions) *Log {
 	o.Batches = cmp.Or(o.Batches, 1<<10)
 	o.Changes = cmp.Or(o.Changes, 256<<10)
-	o.Interval = cmp.Or(o.Interval, 10*time.Millisecond)
 	return &Log{o: o, epoch: epoch, wake: make(chan struct{}, 1)}
 }
 
@@ -66,10 +64,10 @@ func (l *Log) Note(c Change) {
 	}
 }
 
-// Run makes batches of changes that are Interval old until ctx ends.
+// Run makes batches of changes that are 10 ms old until ctx ends.
 func (l *Log) Run(ctx context.Context) error {
 	for base.Await(ctx, l.wake) {
-		if base.Sleep(ctx, l.o.Interval) == nil { // what comes with it goes with it: each batch wakes all readers
+		if base.Sleep(ctx, 10*time.Millisecond) == nil { // what comes with it goes with it: each batch wakes all readers
 			l.cut()
 		}
 	}

@@ -71,7 +71,7 @@ func TestOrder(t *testing.T) {
 // Changes that come within an interval are one batch, which comes no later.
 func TestBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := index.NewLog(7, index.LogOptions{Interval: 10 * time.Millisecond})
+		l := index.NewLog(7, index.LogOptions{})
 		run(t, l)
 		for burst := range uint64(3) {
 			begin := time.Now()

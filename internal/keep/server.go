@@ -90,7 +90,8 @@ func (s *Server) meet(ctx context.Context, uc *net.UnixConn) {
 	s.leave(conn)
 	if !errors.Is(err, ErrEnded) && ctx.Err() == nil {
 		s.Log.Warn().Err(err).Msg("a connection ended")
-		conn.Fail(human.VersionText(), err)
+		why := err.Error() // which may not reach it any more
+		_ = conn.Send(Message{Step: Failed, Program: human.VersionText(), Why: why[:min(len(why), maxBytes/8)]}, time.Second)
 	}
 }
 
@@ -353,12 +354,6 @@ func (c *Conn) awaitEnd(ctx context.Context) {
 	if !stop() {
 		<-done // or it would end a later read
 	}
-}
-
-// Fail tells the other end why it ends here. That may not reach it any more.
-func (c *Conn) Fail(program string, why error) {
-	text := why.Error()
-	_ = c.Send(Message{Step: Failed, Program: program, Why: text[:min(len(text), maxBytes/8)]}, time.Second)
 }
 
 // Close ends the connection.

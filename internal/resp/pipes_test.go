@@ -35,6 +35,7 @@ func inBubble(t *testing.T, test func(t *testing.T, p *pipes)) {
 		store := blobtest.New(t, 16<<20)
 		server := resp.New(resp.Options{
 			Store: store.Store, NewOwner: store.Tiers.Leases.NewOwner, CloseOwner: store.Tiers.Leases.CloseOwner,
+			Admit: admitAll, Enter: enterAll,
 			Memory:   func() resp.Memory { return resp.Memory{} },
 			Settings: resp.Settings{Password: "secret"},
 		})

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/resp/blobtest"
 	"github.com/kvstored/kvstored/internal/test/pipe"
@@ -55,10 +56,20 @@ func makeRig(t testing.TB, capacity int64, o resp.Options) *rig {
 	return makeRigOf(t, capacity, o, false)
 }
 
+func admitAll(net.Conn) (access.Peer, error) { return nil, nil }
+
+func enterAll(net.Conn) (func(), error) { return func() {}, nil }
+
 func makeRigOf(t testing.TB, capacity int64, o resp.Options, sockets bool) *rig {
 	t.Helper()
 	r := &rig{t: t, store: blobtest.New(t, capacity), sockets: sockets}
 	o.Memory = func() resp.Memory { return resp.Memory{UsedBytes: 1536, CapacityBytes: capacity, Policy: "lru"} }
+	if o.Admit == nil {
+		o.Admit = admitAll
+	}
+	if o.Enter == nil {
+		o.Enter = enterAll
+	}
 	r.o = o
 	r.start()
 	t.Cleanup(func() { r.stop() })

@@ -27,11 +27,10 @@ type Options struct {
 	NewOwner   func() ledger.Owner
 	CloseOwner func(ledger.Owner)
 
-	// Admit tells who has connected, and is an error where that client may not;
-	// nil: every client may do everything.
+	// Admit tells who has connected, and is an error where that client may not.
 	Admit func(net.Conn) (access.Peer, error)
 	// Enter counts a client that is admitted, until leave is called; an error says that it has
-	// too many connections. Nil does not count.
+	// too many connections.
 	Enter   func(net.Conn) (leave func(), err error)
 	Memory  func() Memory // for INFO
 	Version string
@@ -60,13 +59,6 @@ type Limits struct {
 	StallTimeout time.Duration
 	// ArgBytes is how much one command may carry besides values: 8 MiB.
 	ArgBytes int
-}
-
-func (l Limits) orDefault() Limits {
-	return Limits{
-		StallTimeout: cmp.Or(l.StallTimeout, 30*time.Second),
-		ArgBytes:     cmp.Or(l.ArgBytes, 8<<20),
-	}
 }
 
 const (
@@ -104,13 +96,8 @@ type Server struct {
 
 // New makes a server; Serve starts it.
 func New(o Options) *Server {
-	o.Limits = o.Limits.orDefault()
-	if o.Admit == nil {
-		o.Admit = func(net.Conn) (access.Peer, error) { return nil, nil }
-	}
-	if o.Enter == nil {
-		o.Enter = func(net.Conn) (func(), error) { return func() {}, nil }
-	}
+	o.Limits.StallTimeout = cmp.Or(o.Limits.StallTimeout, 30*time.Second)
+	o.Limits.ArgBytes = cmp.Or(o.Limits.ArgBytes, 8<<20)
 	s := &Server{
 		o: o, guesses: newGuesses(), logins: o.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: refusedEvery}),
 		trouble: o.Log.Sample(&zerolog.BurstSampler{Burst: troubles, Period: time.Minute}),

@@ -181,9 +181,6 @@ func reasonOf(err error) dropReason {
 // ready; it is safe for concurrent use.
 type drops [dropReasons]atomic.Uint64
 
-// Add counts one.
-func (d *drops) Add(err error) { d[reasonOf(err)].Add(1) }
-
 // Counts is how many there were of each reason, all of them named.
 func (d *drops) Counts() map[string]uint64 {
 	counts := make(map[string]uint64, dropReasons)

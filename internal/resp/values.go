@@ -189,7 +189,7 @@ func (c *session) set(ctx context.Context, when When, lasts time.Duration) {
 // when it is certain that the name has no value, as if it had been evicted at
 // once. A condition was not met as far as its client can tell, and null says so.
 func (c *session) drop(ctx context.Context, when When, why error) {
-	c.server.count.dropped.Add(why)
+	c.server.count.dropped[reasonOf(why)].Add(1)
 	c.server.trouble.Warn().Err(why).Stringer("reason", reasonOf(why)).Msg("a Redis client's value is dropped; it will be missed")
 	if when != Always {
 		c.out.null()

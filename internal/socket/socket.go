@@ -153,16 +153,13 @@ func lockSocket(path string) (unlock func(), err error) {
 }
 
 // foreign is the owner of a file that is neither this user's nor root's.
-func foreign(f *os.File) (owner uint32, ok bool) {
+func foreign(f *os.File) (uid uint32, ok bool) {
 	st, err := f.Stat()
 	if err != nil {
 		return 0, false // locking it will fail, too
 	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok || sys.Uid == 0 || int(sys.Uid) == os.Geteuid() {
-		return 0, false
-	}
-	return sys.Uid, true
+	uid = owner(st)
+	return uid, uid != 0 && int(uid) != os.Geteuid()
 }
 
 // owner is the user of a file.

@@ -66,20 +66,12 @@ func isMachines(no syscall.Errno) bool {
 	return true
 }
 
-// Remedy is what to do about an error, or "".
-func Remedy(err error) string {
-	for _, r := range remedies {
-		if strings.Contains(err.Error(), r.errno.Error()) {
-			return r.do
-		}
-	}
-	return ""
-}
-
 // Advised is err with what to do about it, where that is known.
 func Advised(err error) error {
-	if do := Remedy(err); do != "" {
-		return fmt.Errorf("%w; %s", err, do)
+	for _, r := range remedies {
+		if strings.Contains(err.Error(), r.errno.Error()) {
+			return fmt.Errorf("%w; %s", err, r.do)
+		}
 	}
 	return err
 }

@@ -24,7 +24,7 @@ func OpenFolder(path string) (*Folder, error) {
 	}
 	f, err := own(root)
 	if err == nil {
-		if err = CheckWay(path); err != nil {
+		if err = checkWay(path); err != nil {
 			err = errors.Join(err, f.Close())
 		}
 	}
@@ -34,10 +34,10 @@ func OpenFolder(path string) (*Folder, error) {
 	return f, nil
 }
 
-// CheckWay is an error where another user can put another folder in the place of path,
+// checkWay is an error where another user can put another folder in the place of path,
 // which the database opens by its name: in a folder on the way, or a link's. The path, or
 // the end of it, may be yet to be made.
-func CheckWay(path string) error {
+func checkWay(path string) error {
 	lexical, err := NearestExisting(path)
 	if err != nil {
 		return err

@@ -68,7 +68,7 @@ func canMakeIn(dir string) error {
 		if err = unix.Access(there+"/", unix.W_OK|unix.X_OK); err != nil { // a slash: a file is no place either
 			err = &os.PathError{Op: "write to", Path: there, Err: err}
 		}
-		err = errors.Join(CheckWay(dir), err)
+		err = errors.Join(checkWay(dir), err)
 	}
 	if err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)

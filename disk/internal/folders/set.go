@@ -135,7 +135,7 @@ func (s *Set) openAndLock(dir string) (*Folder, error) {
 	flags := os.O_RDWR
 	if s.makes {
 		flags |= os.O_CREATE
-		if err := MakeDir(dir); err != nil {
+		if err := makeDir(dir); err != nil {
 			return nil, fmt.Errorf("make %s: %w", dir, err)
 		}
 	}

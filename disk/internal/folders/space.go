@@ -88,15 +88,15 @@ func syncDir(path string) error {
 	return f.Sync()
 }
 
-// MakeDir makes dir, and the folders above it, so that a power failure does not
+// makeDir makes dir, and the folders above it, so that a power failure does not
 // take it back.
-func MakeDir(dir string) error {
+func makeDir(dir string) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil
 	}
 	parent := filepath.Dir(dir)
 	if parent != dir {
-		if err := MakeDir(parent); err != nil {
+		if err := makeDir(parent); err != nil {
 			return err
 		}
 	}

@@ -47,8 +47,8 @@ func TestForeignWays(t *testing.T) {
 			if f != nil {
 				_ = f.Close()
 			}
-			if err := CheckWay(filepath.Join(top, tt.path, "yet", "to be made")); errors.Is(err, ErrForeign) != tt.refused {
-				t.Errorf("CheckWay: %v; refused is %t", err, tt.refused)
+			if err := checkWay(filepath.Join(top, tt.path, "yet", "to be made")); errors.Is(err, ErrForeign) != tt.refused {
+				t.Errorf("checkWay: %v; refused is %t", err, tt.refused)
 			}
 		})
 	}

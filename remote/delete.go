@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -22,9 +23,7 @@ func (t *Tier) Delete(ctx context.Context, ks []key.Key) error {
 	if err := t.usable(ctx, "delete"); err != nil {
 		return err
 	}
-	for len(ks) > 0 {
-		part := ks[:min(deleteBatch, len(ks))]
-		ks = ks[len(part):]
+	for part := range slices.Chunk(ks, deleteBatch) {
 		objects := make([]types.ObjectIdentifier, len(part))
 		for i, k := range part {
 			objects[i].Key = aws.String(t.names.object(k))

@@ -289,17 +289,11 @@ func (b *Book) Of(k key.Key) Stamp {
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	if sp := b.mu.spaces[k.Space]; sp != nil {
-		return sp.stamps[k.Hash].Stamp
-	}
-	return Stamp{}
+	return b.stampOf(k)
 }
 
 // Over reports whether the time of a chunk has come.
 func (b *Book) Over(k key.Key) bool {
-	if !b.active() {
-		return false
-	}
 	s := b.Of(k)
 	return s.Bounded() && s.over(b.Now())
 }

@@ -3,6 +3,7 @@ package stale
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/kvstored/kvstored/key"
 )
@@ -113,7 +114,7 @@ func (b *Book) settleSome(ks []key.Key, removed bool, now uint32) {
 	for _, k := range ks {
 		s := b.stampOf(k)
 		switch {
-		case !s.Bounded() || !s.over(now):
+		case !s.over(now):
 		case removed:
 			sp := b.mu.spaces[k.Space]
 			b.forget(sp, k.Hash)
@@ -163,7 +164,7 @@ func (b *Book) dropGone(ks []key.Key, gone []bool) {
 	defer b.mu.Unlock()
 	for i, k := range ks {
 		sp := b.mu.spaces[k.Space]
-		if !gone[i] || sp == nil || uint64(sp.stamps[k.Hash].noted)+graceSeconds > uint64(now) {
+		if !gone[i] || sp == nil || uint64(sp.stamps[k.Hash].noted)+uint64(Grace/time.Second) > uint64(now) {
 			continue
 		}
 		b.forget(sp, k.Hash)
@@ -203,5 +204,3 @@ func (b *Book) keep(n uint32, ks, kept []key.Key) []key.Key {
 	}
 	return kept
 }
-
-const graceSeconds = uint64(Grace / 1e9)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -215,9 +216,7 @@ func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
 		default:
 			return c, err
 		}
-		select {
-		case <-time.After(min(max(refused.After, leastPause), mostPause)):
-		case <-ctx.Done():
+		if base.Sleep(ctx, min(max(refused.After, leastPause), mostPause)) != nil {
 			return nil, err
 		}
 	}

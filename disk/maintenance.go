@@ -13,6 +13,7 @@ import (
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
@@ -96,12 +97,7 @@ func (t *instance) lookAll() error {
 func (t *instance) maintain(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for base.Await(ctx, tick.C) {
 		err := t.call(ctx, t.metaDev, func() error { return errors.Join(t.lookAtFolders(), t.lookAtMeta()) }, nil)
 		if errors.Is(err, errGone) {
 			return err
@@ -120,6 +116,7 @@ func (t *instance) maintain(ctx context.Context) error {
 		}
 		t.saveUses()
 	}
+	return nil
 }
 
 const (

@@ -109,17 +109,13 @@ func (u *tombWriter) flush(ctx context.Context) error {
 // run writes the tombstones of the extents that no caller waits for, until ctx ends.
 func (u *tombWriter) run(ctx context.Context) error {
 	t := u.t
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.segments.freed:
-		}
+	for base.Await(ctx, t.segments.freed) {
 		for err := u.flush(ctx); err != nil && ctx.Err() == nil; err = u.flush(ctx) {
 			t.trouble.Warn().Err(err).Msg("headers of freed extents are not written; their room is not used yet")
 			_ = base.Sleep(ctx, tombRetry)
 		}
 	}
+	return nil
 }
 
 func (u *tombWriter) write(ctx context.Context, list []tombstone, in []*segment) (err error) {

@@ -65,13 +65,8 @@ func (q *Queue) Enter(ctx context.Context, by By, bytes int64) (*Pass, error) {
 	}
 	p := q.join(by, bytes)
 	base.Queued(ctx)
-	if p.in == nil {
+	if p.in == nil || base.Await(ctx, p.in) {
 		return p, nil
-	}
-	select {
-	case <-p.in:
-		return p, nil
-	case <-ctx.Done():
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -48,7 +48,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 }
 
 // Await returns when something can be read of a channel, or with false when ctx has ended.
-func Await(ctx context.Context, c <-chan struct{}) bool {
+func Await[T any](ctx context.Context, c <-chan T) bool {
 	select {
 	case <-c:
 		return true

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/admin"
+	"github.com/kvstored/kvstored/internal/base"
 )
 
 // reloads applies the configuration file anew to a running daemon, at each
@@ -40,14 +41,10 @@ func newReloads(d *Daemon, o *Options) *reloads {
 
 // run reloads until ctx ends.
 func (r *reloads) run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.hup:
-			r.reload(ctx)
-		}
+	for base.Await(ctx, r.hup) {
+		r.reload(ctx)
 	}
+	return nil
 }
 
 // prepared is a reload that cannot fail any more.

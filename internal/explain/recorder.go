@@ -96,17 +96,10 @@ func (r *Recorder) Stored(c *key.Chain) {
 // Run adds the noted prompts to the sample until ctx ends.
 func (r *Recorder) Run(ctx context.Context) error {
 	var empty batch
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.queue.wake:
-			if base.Sleep(ctx, gather) != nil {
-				return nil
-			}
-			empty = r.ingest(empty)
-		}
+	for base.Await(ctx, r.queue.wake) && base.Sleep(ctx, gather) == nil {
+		empty = r.ingest(empty)
 	}
+	return nil
 }
 
 // idle is the part of some time in which a process did nothing that has used so much

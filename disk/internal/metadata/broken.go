@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
+	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/database"
 )
 
@@ -94,17 +95,13 @@ func (s *Store) try() error {
 func (s *Store) Run(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for base.Await(ctx, tick.C) {
 		s.watch()
 		if err := s.Works(); err != nil {
 			return fmt.Errorf("disk: %w", err)
 		}
 	}
+	return nil
 }
 
 func (s *Store) watch() {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -115,10 +116,10 @@ func (d *Daemon) servePages(ctx context.Context, board *admin.Dashboard) error {
 
 // health follows the troubles of the daemon.
 type health struct {
+	full    atomic.Bool // the last chunk was refused
 	mu      sync.Mutex
 	refused uint64    // chunks for which the disk had no room
 	puts    uint64    // chunks that it took
-	full    bool      // the last was refused
 	state   string    // that was told last: ready, not ready or degraded; "" is not ready
 	since   time.Time // it was told first
 }
@@ -145,9 +146,9 @@ func (h *health) look(s *store.Stats) {
 	defer h.mu.Unlock()
 	switch {
 	case refused > h.refused:
-		h.full = true
+		h.full.Store(true)
 	case puts > h.puts:
-		h.full = false
+		h.full.Store(false)
 	}
 	h.refused, h.puts = refused, puts
 }
@@ -178,12 +179,6 @@ func (h *health) tell(now time.Time, state string, list []trouble) (text, before
 	return state + ": " + strings.Join(why, "; ") + ", since " + h.since.Format(form) + ". " + strings.Join(do, ". "), before, before != state
 }
 
-func (h *health) isFull() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.full
-}
-
 // troubles is what the daemon does without.
 func (d *Daemon) troubles() (list []trouble) {
 	add := func(why error, do string) {
@@ -201,7 +196,7 @@ func (d *Daemon) troubles() (list []trouble) {
 	add(base.BrokenErr(), restart)
 	add(d.cpu.Mistrusted(), restart)
 	add(d.distrusted.Err(), "`kvstored list spaces` names them; `kvstored forget --space ID`, then `--distrust ID`, begins anew")
-	if d.health.isFull() {
+	if d.health.full.Load() {
 		add(errFull, "Free room on its file system, or raise disk.capacity")
 	}
 	return list

@@ -62,8 +62,8 @@ func TestFull(t *testing.T) {
 			Written: map[tier.Place]writeback.Written{tier.Disk: {Dropped: map[explain.Decline]writeback.Volume{explain.NoRoom: {Chunks: step.refused}}}},
 			Tiers:   map[tier.Place]tier.Stats{tier.Disk: {Puts: step.puts}},
 		}
-		if h.look(&s); h.isFull() != step.full {
-			t.Errorf("look %d: full is %t", i, h.isFull())
+		if h.look(&s); h.full.Load() != step.full {
+			t.Errorf("look %d: full is %t", i, h.full.Load())
 		}
 	}
 }

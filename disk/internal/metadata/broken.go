@@ -28,13 +28,7 @@ const (
 // end of its process: Badger is then perhaps without a memtable, and would end
 // the process over the next write, or over a read. Only the first error counts.
 func (s *Store) failed(err error) {
-	s.use.Lock()
-	first := s.use.broken == nil
-	if first {
-		s.use.broken = err
-	}
-	s.use.Unlock()
-	if !first {
+	if !s.why.CompareAndSwap(nil, &err) {
 		return
 	}
 	if strings.Contains(err.Error(), syscall.EIO.Error()) {
@@ -57,9 +51,10 @@ func (s *Store) Works() error {
 
 // broken is why the database is not asked; nil where it is.
 func (s *Store) broken() error {
-	s.use.Lock()
-	defer s.use.Unlock()
-	return s.use.broken
+	if why := s.why.Load(); why != nil {
+		return *why
+	}
+	return nil
 }
 
 // Pid is the id of the database's process, which may have ended.

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -41,10 +41,7 @@ type Store struct {
 	before  int       // openings in a row before this one that did not get through
 	since   time.Time // when it was opened
 
-	use struct {
-		sync.Mutex
-		broken error // why db is not asked any more; see failed
-	}
+	why atomic.Pointer[error] // db is not asked any more; see failed
 }
 
 // Options configure a store. All are required.

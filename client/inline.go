@@ -121,7 +121,7 @@ func (c *Client) put(ctx context.Context, p *Prompt, req wire.PutRequest, payloa
 		for i := range sizes {
 			sizes[i] = uint32(len(payloads[i]))
 		}
-		req.Sizes, req.PayloadBytes = wire.ViewU32s(sizes), sum(payloads[:n])
+		req.Sizes, req.PayloadBytes = wire.ViewU32s(sizes), uint32(sum(payloads[:n]))
 		err := c.link.exchange(ctx, &message{
 			op: wire.OpPut, head: req.AppendHead, payloads: payloads[:n], take: takeResults(&out, n),
 		})
@@ -133,9 +133,9 @@ func (c *Client) put(ctx context.Context, p *Prompt, req wire.PutRequest, payloa
 	return out, nil
 }
 
-func sum(payloads [][]byte) (n uint32) {
+func sum(payloads [][]byte) (n int64) {
 	for _, p := range payloads {
-		n += uint32(len(p))
+		n += int64(len(p))
 	}
 	return n
 }

@@ -227,7 +227,7 @@ func (l *link) gather(id uint64, m *message) (out late, err error) {
 func (l *link) encode(id uint64, m *message) error {
 	start := len(l.out)
 	l.out = wire.End(m.head(wire.Begin(l.out, wire.Header{Kind: wire.KindRequest, Op: m.op, ID: id})), start)
-	body := int64(len(l.out)-start-wire.HeaderBytes) + m.payloadBytes() + int64(m.padding())
+	body := int64(len(l.out)-start-wire.HeaderBytes) + sum(m.payloads) + int64(m.padding())
 	if body > l.maxBody {
 		return &Error{
 			Op: m.op.String(), Code: ErrTooLarge, Limit: uint64(l.maxBody),
@@ -238,15 +238,8 @@ func (l *link) encode(id uint64, m *message) error {
 	return nil
 }
 
-func (m *message) payloadBytes() (n int64) {
-	for _, p := range m.payloads {
-		n += int64(len(p))
-	}
-	return n
-}
-
 // padding is how many zeros follow the payloads; a head has a multiple of 8.
-func (m *message) padding() int { return int(-m.payloadBytes() & 7) }
+func (m *message) padding() int { return int(-sum(m.payloads) & 7) }
 
 // write writes p. A context that ends while the daemon does not read ends the
 // call if nothing of the frame was sent yet, and the link otherwise.

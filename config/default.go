@@ -82,10 +82,8 @@ func DefaultSocket() string {
 // socketThere is own, the socket of this user's daemon, unless only that of the
 // machine's daemon is there, as in a container and beside a systemd unit.
 func socketThere(own, machine string) string {
-	if _, err := os.Lstat(own); err == nil {
-		return own
-	}
-	if _, err := os.Lstat(machine); err == nil {
+	_, err := os.Lstat(own)
+	if _, there := os.Lstat(machine); err != nil && there == nil {
 		return machine
 	}
 	return own

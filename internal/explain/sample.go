@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"slices"
+	"sort"
 	"sync/atomic"
 	"time"
 
@@ -138,16 +139,10 @@ func (b *book) add(hashes []uint64, it *item, millis int64) {
 
 // known is how many leading chunks are in the tree. With a chunk all before it are.
 func (b *book) known(hashes []uint64) int {
-	low, high := 0, len(hashes)
-	for low < high {
-		m := (low + high + 1) / 2
-		if _, ok := b.numbers[hashes[m-1]]; ok {
-			low = m
-		} else {
-			high = m - 1
-		}
-	}
-	return low
+	return sort.Search(len(hashes), func(i int) bool {
+		_, ok := b.numbers[hashes[i]]
+		return !ok
+	})
 }
 
 // at is number + 1 of the last of some leading chunks that are in the tree.

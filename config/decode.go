@@ -251,12 +251,9 @@ func join(path, name string) string {
 // misspelt name, and what the checks would say about it only misleads.
 func (d *decoder) meant(path string) bool {
 	_, set := d.set[path]
-	for _, e := range d.errs {
-		if e.Path == path || strings.HasPrefix(e.Path, path+"[") || !set && section(e.Path) == section(path) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(d.errs, func(e *Error) bool {
+		return e.Path == path || strings.HasPrefix(e.Path, path+"[") || !set && section(e.Path) == section(path)
+	})
 }
 
 // section is the top-level key that path lies under.

@@ -3,9 +3,10 @@ package disk
 import (
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/disk/internal/blockio"
 	"github.com/kvstored/kvstored/disk/internal/folders"
@@ -112,26 +113,22 @@ func probe(at *folders.Folder, f blockio.Folder) (rates []int, wrote int, err er
 // probeDepth reads with d pieces under way, out of the first n pieces.
 func probeDepth(file blockio.File, n, d int) (rate int, err error) {
 	var read atomic.Int64
-	var failed atomic.Pointer[error]
-	var readers sync.WaitGroup
+	var readers errgroup.Group
 	begun := time.Now()
 	for range d {
-		readers.Go(func() {
+		readers.Go(func() error {
 			piece := blockio.AlignedBytes(blockio.PieceBytes)
 			for time.Since(begun) < probeReadTime {
 				if _, err := file.ReadAt(piece, rand.Int64N(int64(n))*blockio.PieceBytes); err != nil {
-					failed.Store(&err)
-					return
+					return err
 				}
 				read.Add(blockio.PieceBytes)
 			}
+			return nil
 		})
 	}
-	readers.Wait()
-	if err := failed.Load(); err != nil {
-		return 0, *err
-	}
-	return mbPerSecond(read.Load(), begun), nil
+	err = readers.Wait()
+	return mbPerSecond(read.Load(), begun), err
 }
 
 // mbPerSecond is a rate of 1 at least.

@@ -259,12 +259,7 @@ func (l *deleting) in(id key.SpaceID, ks []key.Key) []key.Key {
 func (l *deleting) any(ks []key.Key) bool {
 	l.Lock()
 	defer l.Unlock()
-	for _, k := range ks {
-		if l.keys[k] > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ks, func(k key.Key) bool { return l.keys[k] > 0 })
 }
 
 // awaitRounds bounds how often awaitDeletions waits: other clients may store and delete

@@ -37,7 +37,7 @@ func methodSets(all []source) map[string]int {
 				if typ := receiver(d); typ != "" {
 					of(s.pkg + "." + typ).methods[d.Name.Name] = true
 				} else if typ := firstParameter(d); typ != "" && !strings.HasPrefix(d.Name.Name, "handle") {
-					of(s.pkg + "." + typ).first++
+					of(s.pkg+"."+typ).first++
 				}
 			case *ast.GenDecl:
 				for _, spec := range d.Specs {

@@ -29,7 +29,7 @@ var rows = [][]string{
 	{"clients/python", "internal/access", "internal/arena", "internal/human", "internal/httpd", "internal/socket"},
 	{"key", "policy", "config", "internal/budget"},
 	{"internal/wire/gen"}, // prints codecs from the schema
-	{"internal/database", "internal/index", "internal/explain", "internal/index", "internal/ledger", "internal/stale", "internal/wire"},
+	{"internal/database", "internal/explain", "internal/index", "internal/ledger", "internal/stale", "internal/wire"},
 	{"tier", "internal/keep"},
 	{"internal/writeback", "internal/server/hint"},
 	{"internal/store"},

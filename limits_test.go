@@ -30,7 +30,7 @@ var stated = map[string][]string{
 	"of one user":                               nil, // a share, or half
 	"chunks in DRAM, on disk":                   nil, // derived from the memory
 	"jobs and fills of a user":                  {"internal/daemon.uidJobs"},
-	"batches to replay":                         {"internal/daemon.eventBatches"},
+	"batches to replay; changes in them":        {"internal/index.LogBatches", "internal/index.LogChanges"},
 	"requests of a user that wait":              {"internal/server.maxWaiting"},
 	"jobs, fills, pins, spaces of a connection": {"internal/server.maxLive", "internal/server/hint.MaxPins"},
 	"chunks of a request":                       {"key.MaxChunks"},
@@ -88,7 +88,6 @@ var stated = map[string][]string{
 	"blocks in a dump":                          {"router/route.defaultDump", "router/route.maxDump"},
 	"connections, of `route.listen`":            {"router/route.connections"},
 	"arguments of a Redis command":              nil, // a default of its options
-	"changes to be told":                        nil, // a default of its options
 	"events of a worker that wait":              nil, // likewise
 	"disk held by single chunks":                nil, // a share, disk.heldShare
 }

@@ -300,13 +300,10 @@ func (d *Daemon) ready() error {
 	return nil
 }
 
-// eventBatches is how many batches of events can be asked for again.
-const eventBatches = 1024
-
 // makeEvents makes the log of events, before the store that notes in it.
 func (d *Daemon) makeEvents() {
 	if d.cfg.Events.Enabled {
-		d.events = index.NewLog(d.epoch, index.LogOptions{Batches: eventBatches, Changes: eventBatches * index.MaxBatch / 4})
+		d.events = index.NewLog(d.epoch, index.LogOptions{})
 	}
 }
 

@@ -11,10 +11,14 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
+// A log keeps so many batches, and so many changes in all of them, unless its options say
+// otherwise.
+const LogBatches, LogChanges = 1 << 10, 256 << 10
+
 // LogOptions of a Log. The zero LogOptions are the defaults.
 type LogOptions struct {
-	Batches int // most batches that Read can go back: 1,024
-	Changes int // most changes in all of them: 262,144, 64 bytes each
+	Batches int // most batches that Read can go back: LogBatches
+	Changes int // most changes in all of them, of 56 bytes: LogChanges
 }
 
 // Log is the changes of one life of a daemon. Its methods may be called from
@@ -40,8 +44,8 @@ const MaxBatch = 1024
 
 // NewLog makes a log. epoch tells the lives of a daemon apart.
 func NewLog(epoch uint64, o LogOptions) *Log {
-	o.Batches = cmp.Or(o.Batches, 1<<10)
-	o.Changes = cmp.Or(o.Changes, 256<<10)
+	o.Batches = cmp.Or(o.Batches, LogBatches)
+	o.Changes = cmp.Or(o.Changes, LogChanges)
 	return &Log{o: o, epoch: epoch, wake: make(chan struct{}, 1)}
 }
 
@@ -151,7 +155,7 @@ type ChangeKind uint8
 const (
 	Stored  ChangeKind = iota // the chunk is in the tier
 	Removed                   // it is not any more
-	Cleared                   // nothing is known to be anywhere; what is there is said again
+	Cleared                   // nothing is known to be anywhere; what is there is said again. Only a bridge's log has it
 )
 
 // String is the kind's name.

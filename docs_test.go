@@ -225,14 +225,14 @@ func TestTestedVersions(t *testing.T) {
 // mostWords bounds each page: a reader of one question reads one page. A page has words as
 // wc -w counts them. What it gains beyond its bound, it loses elsewhere.
 var mostWords = map[string]int{
-	"CONTRIBUTING.md":                 1_400,
+	"CONTRIBUTING.md":                 1_530,
 	"README.md":                       700,
 	"deploy/README.md":                850,
 	"docs/README.md":                  300,
 	"docs/architecture.md":            3_500,
 	"docs/benchmarks.md":              2_500,
 	"docs/events.md":                  300,
-	"docs/eviction.md":                1_900,
+	"docs/eviction.md":                1_770,
 	"docs/faq.md":                     1_100,
 	"docs/guarantees.md":              1_400,
 	"docs/protocol-more.md":           1_880,

@@ -81,7 +81,7 @@ func parse(name string) (source, error) {
 
 // function is a declared function or method.
 type function struct {
-	name       string // with its receiver: "tier.(Stack).Load"
+	name       string // with its receiver: "store.(Loader).Load"
 	lines      int    // from func to the closing brace
 	complexity int
 }

@@ -36,7 +36,7 @@ func (r *rig) lose(p tier.Place, from *tiertest.Memory, c *key.Chain) {
 	}
 }
 
-// A fourth tier is stacked without a change of the store: a stored chunk reaches
+// A fourth tier takes no change of the store: a stored chunk reaches
 // it, comes up from it, is deleted there, and is found again by the next process.
 func TestFourthTier(t *testing.T) {
 	for _, mode := range []writeback.When{through, held} {

@@ -138,6 +138,24 @@ func TestSourcesNamePages(t *testing.T) {
 	}
 }
 
+// TestLeads: the tests that docs/guarantees.md names are in the packages that it names.
+func TestLeads(t *testing.T) {
+	row := regexp.MustCompile("((?:`Test\\w+`, )*`Test\\w+`) \\(`([a-z0-9/]+)`\\)")
+	named := 0
+	for _, m := range row.FindAllStringSubmatch(page(t, "docs/guarantees.md"), -1) {
+		source := sourceOf(t, m[2])
+		for _, name := range strings.Split(m[1], ", ") {
+			named++
+			if !strings.Contains(source, "\nfunc "+strings.Trim(name, "`")+"(t ") {
+				t.Errorf("docs/guarantees.md names %s of %s, which there is not", name, m[2])
+			}
+		}
+	}
+	if named != strings.Count(page(t, "docs/guarantees.md"), "`Test") || named == 0 {
+		t.Errorf("%d tests were found in the form `TestName` (`package`)", named)
+	}
+}
+
 // TestRooms: docs/architecture.md, and of another module its README, names every package
 // of the layout but those for tests, benchmarks and examples.
 func TestRooms(t *testing.T) {

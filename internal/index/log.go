@@ -12,8 +12,8 @@ import (
 )
 
 // A log keeps so many batches, and so many changes in all of them, unless its options say
-// otherwise.
-const LogBatches, LogChanges = 1 << 10, 256 << 10
+// otherwise; a batch has MaxBatch at most: some 64 KiB on the wire.
+const LogBatches, LogChanges, MaxBatch = 1 << 10, 256 << 10, 1 << 10
 
 // LogOptions of a Log. The zero LogOptions are the defaults.
 type LogOptions struct {
@@ -38,9 +38,6 @@ type Log struct {
 		grows   base.Signal
 	}
 }
-
-// MaxBatch is the most changes of one batch: some 64 KiB on the wire.
-const MaxBatch = 1024
 
 // NewLog makes a log. epoch tells the lives of a daemon apart.
 func NewLog(epoch uint64, o LogOptions) *Log {

@@ -322,9 +322,8 @@ var texts = []string{"scope", "session"}
 const ranges = "directives"
 
 var (
-	// session_generation says which life of a session an action is of. Prompts have none to
-	// compare it with, and the action is about the prompt that it comes with: it counts in
-	// full. A fault would name the action, and say that it did not.
+	// session_generation is no fault: no prompt has one to compare it with, and a fault would
+	// say that the action does not count, which is about the prompt that it comes with.
 	ofSession = []field{{"session_id", "session", false}, {"session_generation", "", false}}
 	ofRange   = []field{
 		{"priority", "retain_priority", true}, {"duration", "retain_seconds", false},

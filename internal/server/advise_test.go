@@ -30,7 +30,7 @@ func TestAdvice(t *testing.T) {
 			play(t, script{at: all, o: Prefetch{WindowBytes: 4 * scriptSize}}, func(t *testing.T, g *stage) {
 				if tc.measure {
 					g.done(g.prefetch(&wire.PrefetchRequest{}))
-					j, err := g.job(g.server.ids.Load())
+					j, err := g.session.job(g.server.ids.Load())
 					g.must(err)
 					g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})
 					g.cool(2, len(all))
@@ -79,7 +79,7 @@ func TestAdviceAfterADelete(t *testing.T) {
 	play(t, script{at: "cccdd"}, func(t *testing.T, g *stage) {
 		st := g.server.o.Store
 		p := prompt{group: group{store: st, search: tier.All, chains: []key.Chain{*g.chain}}}
-		g.must(p.find(g.ctx))
+		g.must(p.find(g.session.ctx))
 		m := p.match
 		j := newJob(g.session, &p)
 		_, err := st.Remover.Delete(context.Background(), tiertest.Keys(g.chain, 1, 2))

@@ -61,10 +61,10 @@ var cancelCases = []cancelCase{
 		return wire.OpGet, &wire.GetRequest{Chain: g.spec(), Deadline: never}
 	}},
 	{"get, for room to copy to", "", "", nil, func(g *stage) (wire.Op, wire.Message) {
-		if !g.inline.TryAcquire(maxInline) {
+		if !g.session.inline.TryAcquire(maxInline) {
 			g.t.Fatal("there is no room before")
 		}
-		g.after = append(g.after, func() { g.inline.Release(maxInline) })
+		g.after = append(g.after, func() { g.session.inline.Release(maxInline) })
 		return wire.OpGet, &wire.GetRequest{Chain: g.spec(), Deadline: never}
 	}},
 	{"reserve", "", "", nil, func(g *stage) (wire.Op, wire.Message) {
@@ -126,9 +126,9 @@ func (g *stage) groups() wire.Groups { return wire.Groups(nil).Add(wire.Group{Sp
 
 // window gives the connection a staging window.
 func (g *stage) window() {
-	st, err := newStaging(1<<20, false, &g.server.count.staging, g.whileOpen)
+	st, err := newStaging(1<<20, false, &g.server.count.staging, g.session.whileOpen)
 	g.must(err)
-	g.staging, g.puts = st, wire.PutStaged
+	g.session.staging, g.session.puts = st, wire.PutStaged
 }
 
 // hoard takes all room of DRAM for another client, until the play is over.
@@ -196,7 +196,7 @@ func TestCancelInNoTime(t *testing.T) {
 				filled.Store(true)
 				op, m := tt.ask(g)
 				_ = g.spent.Set(0) // as its reader does behind each request
-				before, begun := g.account.Bytes(), time.Now()
+				before, begun := g.session.account.Bytes(), time.Now()
 				if g.drain(); g.send(op, m) != nil {
 					t.Fatal("it does not wait")
 				}
@@ -242,11 +242,11 @@ func (g *stage) drain() (frames []wire.Header) {
 // before it, unless the request goes on.
 func (g *stage) atRest(before int64, goesOn bool) {
 	g.t.Helper()
-	g.mu.Lock()
-	n := len(g.mu.waiting)
-	g.mu.Unlock()
+	g.session.mu.Lock()
+	n := len(g.session.mu.waiting)
+	g.session.mu.Unlock()
 	_ = g.spent.Set(0)
-	if under := g.under.Load(); n != 0 || under != 0 || g.account.Bytes() != before && !goesOn {
-		g.t.Errorf("%d requests wait, %d bytes are unanswered, %d are charged, %d before", n, under, g.account.Bytes(), before)
+	if under := g.session.under.Load(); n != 0 || under != 0 || g.session.account.Bytes() != before && !goesOn {
+		g.t.Errorf("%d requests wait, %d bytes are unanswered, %d are charged, %d before", n, under, g.session.account.Bytes(), before)
 	}
 }

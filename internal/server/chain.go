@@ -70,7 +70,7 @@ func (c *reader) fillLengths(ch *wire.Chain, chunkTokens uint32) {
 // chainOf is the chain of a live job or fill; its slices are shared and
 // never changed.
 func (c *reader) chainOf(dst *key.Chain, ch *wire.Chain) error {
-	j, f := c.held(ch.ID)
+	j, f := c.session.held(ch.ID)
 	switch {
 	case j != nil:
 		*dst = *j.chain

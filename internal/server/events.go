@@ -39,8 +39,8 @@ func handleEvents(c *reader, h wire.Header, req wire.EventsRequest) (wire.Messag
 	if log == nil {
 		return nil, refuse(wire.CodeUnsupported, "events are off; set events.enabled in the daemon's configuration")
 	}
-	if c.maxReply < wire.EventsBytes {
-		return nil, refuse(wire.CodeTooLarge, "a push of events may have %d bytes, and the largest reply that was agreed to is %d; agree on more in hello", wire.EventsBytes, c.maxReply)
+	if c.session.maxReply < wire.EventsBytes {
+		return nil, refuse(wire.CodeTooLarge, "a push of events may have %d bytes, and the largest reply that was agreed to is %d; agree on more in hello", wire.EventsBytes, c.session.maxReply)
 	}
 	if err := c.spend(subscriptionBytes); err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func (c *session) slots(req *wire.FillRequest) (*fill, int, int, error) {
 }
 
 func handleCommit(c *reader, _ wire.Header, req wire.FillRequest) (wire.Message, error) {
-	f, from, to, err := c.slots(&req)
+	f, from, to, err := c.session.slots(&req)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (f *fill) store(blind bool, results wire.Results, chain *key.Chain, first i
 }
 
 func handleAbort(c *reader, _ wire.Header, req wire.FillRequest) (wire.Message, error) {
-	f, from, to, err := c.slots(&req)
+	f, from, to, err := c.session.slots(&req)
 	if err != nil {
 		return nil, err
 	}
@@ -393,7 +393,7 @@ func (f *fill) layOut(c *reader, req *wire.ReserveRequest, from, to int) ([]uint
 	f.cost = liveBytes + liveChunkBytes*int64(f.chain.Len())
 	if req.Groups.Len() == 0 {
 		f.runs = []run{{chain: &f.chain, chunk: from, n: to - from, full: true}}
-		return c.sizes(req.Sizes, to-from, c.largestSlot())
+		return c.sizes(req.Sizes, to-from, c.session.largestSlot())
 	}
 	family, err := familyOf(c, &f.chain, &req.Chain, &wire.Shared{Groups: req.Groups, Grain: req.Grain})
 	if err != nil {
@@ -425,7 +425,7 @@ func reachedBy(c *reader, chain *key.Chain, f *store.Family) (store.Reached, err
 	}
 	n := c.prompts.take(chain)
 	if n.reached == nil {
-		at, err := c.server.o.Store.Lookups.Reached(c.ctx, f)
+		at, err := c.server.o.Store.Lookups.Reached(c.session.ctx, f)
 		if err != nil {
 			return at, err
 		}
@@ -446,7 +446,7 @@ func (f *fill) layOutGroups(c *reader, req *wire.ReserveRequest, family *store.F
 		return nil, refuse(wire.CodeBadRequest, "%d sizes for %d chunks of %d groups; give one for each group, or one for each chunk of the first group, then of the next", n, all, len(chains))
 	}
 	var sizes []uint32
-	limit, k := c.largestSlot(), 0
+	limit, k := c.session.largestSlot(), 0
 	for i, chain := range chains {
 		for chunk := spans[i][0]; chunk < spans[i][1]; chunk++ {
 			size := req.Sizes.At(i)

@@ -35,10 +35,10 @@ func (c *reader) hello() error {
 	if err := turnAwayRedis(c.session); err != nil {
 		return err
 	}
-	h, body, err := c.conn.ReadFrame()
+	h, body, err := c.session.conn.ReadFrame()
 	if err != nil {
 		if errors.Is(err, wire.ErrFrameTooLarge) {
-			c.out.send(wire.AppendError(nil, wire.OpHello, 0, wire.CodeTooLarge, wire.Refusal(wire.CodeTooLarge, err.Error())))
+			c.session.out.send(wire.AppendError(nil, wire.OpHello, 0, wire.CodeTooLarge, wire.Refusal(wire.CodeTooLarge, err.Error())))
 		}
 		return err
 	}
@@ -47,11 +47,11 @@ func (c *reader) hello() error {
 		if errors.Is(err, wire.ErrMalformed) || codeOf(err) == wire.CodeBadRequest {
 			c.server.count.malformed.Add(1) // others are well-formed, and refused
 		}
-		c.out.send(appendError(nil, h.Op, h.ID, err))
+		c.session.out.send(appendError(nil, h.Op, h.ID, err))
 		return err
 	}
 	c.server.sessions.add(c.session)
-	return c.conn.WriteFiles(wire.AppendReply(nil, wire.OpHello, h.ID, reply), files...)
+	return c.session.conn.WriteFiles(wire.AppendReply(nil, wire.OpHello, h.ID, reply), files...)
 }
 
 func (c *reader) greet(h wire.Header, body []byte) (*wire.HelloReply, []*os.File, error) {
@@ -60,14 +60,14 @@ func (c *reader) greet(h wire.Header, body []byte) (*wire.HelloReply, []*os.File
 		return nil, nil, err
 	}
 	o, now := &c.server.o, c.server.settings()
-	if c.uid, err = now.admit(c.conn.NetConn()); err != nil {
+	if c.session.uid, err = now.admit(c.session.conn.NetConn()); err != nil {
 		return nil, nil, err
 	}
 	c.judge()
-	c.name, c.leaseAge = req.Name, now.LeaseMaxAge
-	c.log = o.Log.With().Str("client", req.Name).Logger()
+	c.session.name, c.session.leaseAge = req.Name, now.LeaseMaxAge
+	c.session.log = o.Log.With().Str("client", req.Name).Logger()
 	reply := &wire.HelloReply{
-		Version: wire.Version, Rights: wire.Rights(c.judged.somewhere), Epoch: o.Epoch, Connection: c.id,
+		Version: wire.Version, Rights: wire.Rights(c.judged.somewhere), Epoch: o.Epoch, Connection: c.session.id,
 		MaxPayload: uint32(c.server.maxPayload), Limits: limitsOf(c.server), Server: o.Version,
 	}
 	agree(c, req, reply)
@@ -109,8 +109,8 @@ func agree(c *reader, req *wire.HelloRequest, reply *wire.HelloReply) {
 	if req.Credit > reply.Credit {
 		reply.Credit = min(req.Credit, maxCredit)
 	}
-	c.conn.SetMaxBody(reply.MaxRequest)
-	c.maxReply, c.credit = int(reply.MaxReply), int64(reply.Credit)
+	c.session.conn.SetMaxBody(reply.MaxRequest)
+	c.session.maxReply, c.session.credit = int(reply.MaxReply), int64(reply.Credit)
 }
 
 // maxCredit is the most that a client may have sent and not had answered: the largest
@@ -138,22 +138,22 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.Fi
 	o := &c.server.o
 	var files []*os.File
 	if req.Wants&wire.FeaturePushes != 0 {
-		c.pushes = true
+		c.session.pushes = true
 		reply.Granted |= wire.FeaturePushes
 	}
 	file := o.Arena.File()
 	wants := req.Wants&wire.FeatureArena != 0 && file != nil
-	c.mapped = wants && c.judged.policy.MayMap(c.uid)
-	if c.mapped && req.Wants&wire.FeatureKeep != 0 && o.Arena.Populating() {
+	c.session.mapped = wants && c.judged.policy.MayMap(c.session.uid)
+	if c.session.mapped && req.Wants&wire.FeatureKeep != 0 && o.Arena.Populating() {
 		return nil, refuse(wire.CodeStarting, "DRAM is being populated: a driver that page-locks it would do that in the client's place; try again in a moment")
 	}
 	if o.Met != nil {
-		c.left, c.mapped = o.Met(c.conn.NetConn(), c.mapped, c.leaseAge)
+		c.session.left, c.session.mapped = o.Met(c.session.conn.NetConn(), c.session.mapped, c.session.leaseAge)
 	}
 	if !wants {
 		return nil, nil
 	}
-	if c.mapped {
+	if c.session.mapped {
 		files = append(files, file)
 		reply.Granted |= wire.FeatureArena
 		reply.ArenaBytes = uint64(o.Arena.Usable())
@@ -167,7 +167,7 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.Fi
 			files = append(files, window)
 		}
 	}
-	reply.Puts = c.puts
+	reply.Puts = c.session.puts
 	reply.Descriptors = uint32(len(files))
 	return files, nil
 }
@@ -178,11 +178,11 @@ func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply) (*os.
 	}
 	n := min(cmp.Or(req.StagingBytes, defaultStaging), maxStaging)
 	keeps := req.Wants & wire.FeatureKeep
-	st, err := newStaging(arena.RoundUp(int64(n)), keeps != 0, &c.server.count.staging, c.whileOpen)
+	st, err := newStaging(arena.RoundUp(int64(n)), keeps != 0, &c.server.count.staging, c.session.whileOpen)
 	if err != nil {
 		return nil, fmt.Errorf("hello: %w", err)
 	}
-	c.staging, c.puts = st, wire.PutStaged
+	c.session.staging, c.session.puts = st, wire.PutStaged
 	reply.Granted |= wire.FeatureStaging | keeps
 	reply.StagingBytes = n
 	return st.window.File(), nil

@@ -28,7 +28,7 @@ func handlePut(c *reader, h wire.Header, req wire.PutRequest) (wire.Message, err
 	if n == 0 {
 		return nil, refuse(wire.CodeBadRequest, "no chunks are given")
 	}
-	if err := c.resultsFit(n); err != nil {
+	if err := c.session.resultsFit(n); err != nil {
 		return nil, err
 	}
 	from, to, err := span(&chain, req.First, uint32(n))
@@ -43,7 +43,7 @@ func handlePut(c *reader, h wire.Header, req wire.PutRequest) (wire.Message, err
 	want := putWish{said.force, said.allows(req.MaxAge)}
 	results := make(wire.Results, 0, 16*n)
 	for i, size := range sizes {
-		if err := c.ctx.Err(); err != nil {
+		if err := c.session.ctx.Err(); err != nil {
 			return nil, err
 		}
 		payload := req.Payloads[:size]
@@ -61,7 +61,7 @@ func handlePut(c *reader, h wire.Header, req wire.PutRequest) (wire.Message, err
 			break
 		}
 	}
-	c.server.wishes.stored(c.uid, &said, &chain, from, to)
+	c.server.wishes.stored(c.session.uid, &said, &chain, from, to)
 	if said.done {
 		c.server.o.Store.Planning.MarkCold(&chain)
 	}
@@ -78,8 +78,8 @@ type putWish struct {
 func putOne(c *reader, chain *key.Chain, i int, payload []byte, wish putWish, blind bool) (wire.Stored, error) {
 	var grants [1]store.Grant
 	st := c.server.o.Store
-	want := store.Reservation{Owner: c.owner, Force: wish.force}
-	if _, err := st.Filler.Reserve(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
+	want := store.Reservation{Owner: c.session.owner, Force: wish.force}
+	if _, err := st.Filler.Reserve(c.session.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
 		return notStored(err)
 	}
 	switch grants[0].Status {
@@ -138,8 +138,8 @@ const maxInline = wire.MaxPayloadBytes
 // handleGet answers payloads inline: at once if they are in DRAM, later if they
 // must be promoted.
 func handleGet(c *reader, h wire.Header, req wire.GetRequest) (wire.Message, error) {
-	g := &get{session: c.session, limit: int(req.MaxBytes), copies: budget.Held{Account: c.account}}
-	if most := min(wire.MaxPayloadBytes, c.maxReply-replyBytes); g.limit == 0 || g.limit > most {
+	g := &get{session: c.session, limit: int(req.MaxBytes), copies: budget.Held{Account: c.session.account}}
+	if most := min(wire.MaxPayloadBytes, c.session.maxReply-replyBytes); g.limit == 0 || g.limit > most {
 		g.limit = most
 	}
 	err := g.answer(c, h, &req)
@@ -159,7 +159,7 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 		return err
 	}
 	g.chain.Skip = from
-	m, err := c.server.o.Store.Lookups.Match(c.ctx, &g.chain, tier.All)
+	m, err := c.server.o.Store.Lookups.Match(c.session.ctx, &g.chain, tier.All)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 	if hot := min(to, from+m.Hot); rest == nil && (g.full || hot == to || g.fits(from, hot)) {
 		// A chunk that is evicted this very moment ends the run: the reader must
 		// not wait for its promotion.
-		g.gather(c.ctx, from, to, tier.Of(tier.CPU))
+		g.gather(c.session.ctx, from, to, tier.Of(tier.CPU))
 		if g.err == nil {
 			g.err = c.makeRoom(g.frameBytes())
 		}
@@ -219,10 +219,10 @@ func (g *get) answerLater(c *reader, h wire.Header, req *wire.GetRequest, from, 
 			rest.Find(ctx)
 			to = min(to, rest.Found())
 		}
-		g.room = c.inline
+		g.room = c.session.inline
 		g.gather(ctx, from, to, tier.All)
-		c.awaitRoom(ctx)
-		if err := asCancelled(whole, whole.Err()); err != nil && c.ctx.Err() == nil {
+		c.session.awaitRoom(ctx)
+		if err := asCancelled(whole, whole.Err()); err != nil && c.session.ctx.Err() == nil {
 			g.refused = err
 		}
 		g.answerAsync(h)

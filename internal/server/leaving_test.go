@@ -18,9 +18,9 @@ type leaving struct {
 
 func (s leaving) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
 	s.Leases.Claim(space, hs, claimed)
-	s.leaves.mu.Lock()
-	s.leaves.mu.closed = true // close waits for the mutex of the claims
-	s.leaves.mu.Unlock()
+	s.leaves.session.mu.Lock()
+	s.leaves.session.mu.closed = true // close waits for the mutex of the claims
+	s.leaves.session.mu.Unlock()
 }
 
 // A connection leaves while another of its user works for a job of its own. All that the job
@@ -28,9 +28,9 @@ func (s leaving) Claim(space key.SpaceID, hs []key.Hash, claimed []bool) {
 func TestConnectionLeavesItsJob(t *testing.T) {
 	for name, end := range map[string]func(g *stage, leaves, stays *reader, j *job){
 		"released by another": func(g *stage, leaves, stays *reader, j *job) {
-			taken, err := stays.takeJob(j.id)
+			taken, err := stays.session.takeJob(j.id)
 			g.must(err)
-			leaves.close()
+			leaves.session.close()
 			if taken.end(); taken.session != leaves.session {
 				g.t.Error("the job is not that of the other connection")
 			}
@@ -41,14 +41,14 @@ func TestConnectionLeavesItsJob(t *testing.T) {
 			if n, err := addPin(leaves.session, j.chain, 0, 2, "x", time.Hour); err == nil || n.Chunks != 0 {
 				g.t.Error("a connection that has left pins something")
 			}
-			leaves.mu.closed, g.server.wishes.claims = false, claims
-			leaves.close()
+			leaves.session.mu.closed, g.server.wishes.claims = false, claims
+			leaves.session.close()
 			if list, _ := g.server.wishes.claims.List(true, 9); len(list) != 0 {
 				g.t.Errorf("the pins %v stay", list)
 			}
 		},
 		"held by another that waits": func(g *stage, leaves, _ *reader, j *job) {
-			leaves.close()
+			leaves.session.close()
 			next := g.server.o.Store.Leases.NewOwner() // what the one that has left was known by
 			if n, err := addPin(leaves.session, j.chain, 0, 2, "x", time.Hour); err == nil || n.Chunks != 0 {
 				g.t.Errorf("a connection that has left holds %d chunks", n.Chunks)
@@ -63,7 +63,7 @@ func TestConnectionLeavesItsJob(t *testing.T) {
 				j := g.prefetch(&wire.PrefetchRequest{Flags: wire.PrefetchShared | wire.PrefetchPin, LookupID: "x"})
 				g.reader = stays
 				end(g, leaves, stays, j)
-				g.must(leaves.conn.Close())
+				g.must(leaves.session.conn.Close())
 				if pins, _ := g.server.wishes.claims.List(true, 9); len(pins) != 0 {
 					g.t.Errorf("the pins %v stay", pins)
 				}

@@ -21,7 +21,7 @@ func handleLookup(c *reader, _ wire.Header, req wire.LookupRequest) (wire.Messag
 	}
 	p, err := promptIn(c, chain, &req.Chain, &req.Shared, searchSet(req.Search))
 	if err == nil {
-		err = p.find(c.ctx)
+		err = p.find(c.session.ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func handleLookup(c *reader, _ wire.Header, req wire.LookupRequest) (wire.Messag
 	if req.Chain.Form != wire.FormRef { // the request that made the job or fill was observed
 		p.observed(c, 0, func() { c.prompts.observe(p.chains, true, hint.Advice{}) })
 	}
-	grouped, err := p.grouped(c.ctx, req.Shared.Lengths)
+	grouped, err := p.grouped(c.session.ctx, req.Shared.Lengths)
 	if err != nil {
 		return nil, err
 	}
@@ -39,13 +39,13 @@ func handleLookup(c *reader, _ wire.Header, req wire.LookupRequest) (wire.Messag
 
 // noteLookup has the log tell of a lookup, where it wants to know.
 func noteLookup(c *reader, p *prompt) {
-	e := c.log.Debug()
+	e := c.session.log.Debug()
 	if !e.Enabled() {
 		return
 	}
 	chain, m, a := &p.first[0], &p.match, p.why()
 	asked := tokensIn(chain.Tokens[min(chain.Skip, len(chain.Tokens)):])
-	e.Uint64("connection", c.id).Hex("space", chain.Space[:]).Uint64("tokens", asked).Uint64("found", m.Tokens).
+	e.Uint64("connection", c.session.id).Hex("space", chain.Space[:]).Uint64("tokens", asked).Uint64("found", m.Tokens).
 		Uint64("cpu", m.In[tier.CPU].Tokens).Uint64("disk", m.In[tier.Disk].Tokens).Uint64("remote", m.In[tier.Remote].Tokens).
 		Dur("took", time.Since(c.begun)).Str("missing", a.Name()).Str("tier", a.TierName()).Msg("lookup")
 }
@@ -115,5 +115,5 @@ func absent(r *reader, o *wire.Shared, c *key.Chain, at int, why func() explain.
 // mayReadElsewhere reports whether the session may read one of the other spaces that have a
 // chunk of the same tokens. Of others it is not told.
 func mayReadElsewhere(r *reader, k key.Key) bool {
-	return slices.ContainsFunc(r.server.o.Store.Lookups.SpacesWith(k, mostNearest), func(id key.SpaceID) bool { return r.has(access.Read, id) })
+	return slices.ContainsFunc(r.server.o.Store.Lookups.SpacesWith(k, mostNearest), func(id key.SpaceID) bool { return r.session.has(access.Read, id) })
 }

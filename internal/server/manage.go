@@ -28,10 +28,12 @@ func handleOpenSpace(c *reader, h wire.Header, req wire.OpenSpaceRequest) (wire.
 	switch {
 	case err != nil || !req.Distrust:
 		return reply, err
-	case c.judged.policy.Model(c.uid, model)&access.Write == 0:
+	case c.judged.policy.Model(c.session.uid, model)&access.Write == 0:
 		return nil, c.denied("distrust a space of model %.80q", model)
 	}
-	return c.asyncReply(h, func(context.Context) (wire.Message, error) { return reply, c.server.distrust(c.uid, info.ID, model) })
+	return c.asyncReply(h, func(context.Context) (wire.Message, error) {
+		return reply, c.server.distrust(c.session.uid, info.ID, model)
+	})
 }
 
 // distrust has everything of a space be a miss from now on.
@@ -89,7 +91,7 @@ func handleDelete(c *reader, h wire.Header, req wire.DeleteRequest) (wire.Messag
 	for i := chain.Skip; i < chain.Len(); i++ {
 		ks = append(ks, chain.Key(i))
 	}
-	return forget(c, h, c.server.o.Store.Remover.Forget(c.ctx, ks), req.Deadline) // from now on no lookup finds them
+	return forget(c, h, c.server.o.Store.Remover.Forget(c.session.ctx, ks), req.Deadline) // from now on no lookup finds them
 }
 
 // forget answers when a deletion that has begun is done.
@@ -116,7 +118,7 @@ func handleFlush(c *reader, h wire.Header, req wire.FlushRequest) (wire.Message,
 		if err := c.server.o.Store.Writers.Flush(ctx, req.Durable); err != nil {
 			return nil, err
 		}
-		reply, dropped := c.flushed.advance(c.server.o.Store.Writers.Written())
+		reply, dropped := c.session.flushed.advance(c.server.o.Store.Writers.Written())
 		if reason, v := c.server.o.Store.Writers.Unflushed(dropped); v.Chunks > 0 {
 			reply.Left = append(reply.Left, wire.Leftover{Reason: reason, Chunks: v.Chunks, Bytes: v.Bytes})
 		}

@@ -20,7 +20,7 @@ func handlePrefetch(c *reader, h wire.Header, req wire.PrefetchRequest) (wire.Me
 	a := ask{
 		began: time.Now(), search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
 		lookupID: req.LookupID, shared: req.Shared, sent: &req.Chain,
-		observed: req.Chain.Form == wire.FormRef, refBytes: c.maxReply - 4*int(req.Shared.Lengths),
+		observed: req.Chain.Form == wire.FormRef, refBytes: c.session.maxReply - 4*int(req.Shared.Lengths),
 	}
 	a.advice, a.wishes = hint.Read(req.Shared.Configs)
 	var chain key.Chain
@@ -68,14 +68,14 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 		return nil, reply, err
 	}
 	cost := jobBytes + int64(len(a.lookupID)) + liveChunkBytes*int64(p.pieces())
-	if err := c.account.Charge(cost); err != nil {
+	if err := c.session.account.Charge(cost); err != nil {
 		return nil, reply, err
 	}
-	if err = p.find(c.ctx); err == nil {
-		reply.Grouped, err = p.grouped(c.ctx, a.shared.Lengths)
+	if err = p.find(c.session.ctx); err == nil {
+		reply.Grouped, err = p.grouped(c.session.ctx, a.shared.Lengths)
 	}
 	if err != nil {
-		c.account.Release(cost)
+		c.session.account.Release(cost)
 		return nil, reply, err
 	}
 	if a.observed {
@@ -92,7 +92,7 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	j.short = shortfallOf(j, a.began, p.match.Tokens, p.why())
 	reply.Missing = absent(c, &a.shared, j.chain, p.end(), func() explain.Absence { return j.short.behind })
 	if a.lookupID != "" && p.family == nil {
-		j.short.name = asked{c.uid, a.lookupID}
+		j.short.name = asked{c.session.uid, a.lookupID}
 		c.server.recent.add(j.short.name, c.judged.policy, p.chains)
 		c.server.recent.ended(j.short.name, outcome{j.short.behind, j.short.asked, p.match.Tokens})
 	}
@@ -117,7 +117,7 @@ func (c *reader) mayBegin(a *ask) error {
 	case a.flags&wire.PrefetchAlone != 0 && a.shared.Groups.Len() > 0:
 		return refuse(wire.CodeBadRequest, "alone: of groups the longest usable prefix is held; ask for each group without groups")
 	}
-	return cmp.Or(roomFor(c.jobs(), "jobs"), c.tenant.roomForJobs(c.server.o.Limits.UIDJobs))
+	return cmp.Or(roomFor(c.session.jobs(), "jobs"), c.session.tenant.roomForJobs(c.server.o.Limits.UIDJobs))
 }
 
 // start makes ready to bring up the rest of a prompt, of which a client that has asked for
@@ -125,7 +125,7 @@ func (c *reader) mayBegin(a *ask) error {
 func (j *job) start(c *reader, a *ask, p *prompt) (advice *wire.Advice) {
 	if rate := a.shared.PrefillRate; rate > 0 {
 		c.server.model(j.chain.Space).rate.Store(rate)
-		advice = j.advise(c.ctx, &p.match, rate)
+		advice = j.advise(c.session.ctx, &p.match, rate)
 	}
 	switch {
 	case j.whole != nil:
@@ -134,7 +134,7 @@ func (j *job) start(c *reader, a *ask, p *prompt) (advice *wire.Advice) {
 		j.loads = j.whole.begin()
 	case !j.mu.done:
 		j.until = deadlineFor(c, j, a, p.match.Tokens-j.mu.tokens)
-		j.fetchRest(c.ctx, &p.match)
+		j.fetchRest(c.session.ctx, &p.match)
 	default:
 		j.short.settled(j)
 	}
@@ -157,10 +157,10 @@ func deadlineFor(c *reader, j *job, a *ask, tokens uint64) time.Time {
 // enter makes a job one of the connection's.
 func enter(c *reader, j *job, a *ask) {
 	s := c.server
-	c.mu.Lock()
-	c.mu.jobs[j.id] = j
-	c.tenant.jobs.Add(1)
-	c.mu.Unlock()
+	c.session.mu.Lock()
+	c.session.mu.jobs[j.id] = j
+	c.session.tenant.jobs.Add(1)
+	c.session.mu.Unlock()
 	if a.flags&wire.PrefetchShared != 0 {
 		s.shared.Store(j.id, j)
 	}
@@ -235,7 +235,7 @@ func (c *session) forgetJob(j *job) bool {
 }
 
 func handleWait(c *reader, h wire.Header, req wire.WaitRequest) (wire.Message, error) {
-	j, err := c.job(req.Job)
+	j, err := c.session.job(req.Job)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func handleWait(c *reader, h wire.Header, req wire.WaitRequest) (wire.Message, e
 		defer cancel()
 		j.await(limited, req.MinTokens)
 		st := j.state(req.From)
-		c.answerAsync(h, &st, asCancelled(ctx, ctx.Err()))
+		c.session.answerAsync(h, &st, asCancelled(ctx, ctx.Err()))
 	})
 	if err != nil {
 		j.waits.Done()
@@ -292,7 +292,7 @@ func (j *job) chunksFor(tokens uint64) int {
 }
 
 func handleRelease(c *reader, _ wire.Header, req wire.IDRequest) (wire.Message, error) {
-	j, err := c.takeJob(req.ID)
+	j, err := c.session.takeJob(req.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +307,7 @@ func handleRelease(c *reader, _ wire.Header, req wire.IDRequest) (wire.Message, 
 }
 
 func handleRenew(c *reader, h wire.Header, req wire.IDRequest) (wire.Message, error) {
-	j, f := c.held(req.ID)
+	j, f := c.session.held(req.ID)
 	switch {
 	case j != nil && !j.age():
 		return nil, refuse(wire.CodeRevoked, "the lease of job %d has expired; forget what was read under it and ask again", j.id)
@@ -316,7 +316,7 @@ func handleRenew(c *reader, h wire.Header, req wire.IDRequest) (wire.Message, er
 	case j == nil && f == nil:
 		return nil, unknownJob(req.ID)
 	}
-	age := c.leaseAge
+	age := c.session.leaseAge
 	if j != nil {
 		age = j.session.leaseAge
 	}
@@ -340,9 +340,9 @@ func handleBatch(c *reader, h wire.Header, req wire.BatchRequest) (wire.Message,
 	said, wished := hint.Read(req.Shared.Configs)
 	reply := wire.BatchReply{Jobs: make([]wire.BatchJob, len(prompts))}
 	var jobs []*job
-	left := c.maxReply - batchedBytes*len(prompts) // for refs
+	left := c.session.maxReply - batchedBytes*len(prompts) // for refs
 	for i := range prompts {
-		if errs[i] = cmp.Or(errs[i], c.ctx.Err()); errs[i] == nil {
+		if errs[i] = cmp.Or(errs[i], c.session.ctx.Err()); errs[i] == nil {
 			var j *job
 			a := ask{
 				began: began, search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,

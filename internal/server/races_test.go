@@ -124,7 +124,7 @@ func (g *stage) evict(p tier.Place, chunks ...int) {
 }
 
 func (g *stage) delete(i int) {
-	if _, err := g.server.o.Store.Remover.Delete(g.ctx, tiertest.Keys(g.chain, i, i+1)); err != nil {
+	if _, err := g.server.o.Store.Remover.Delete(g.session.ctx, tiertest.Keys(g.chain, i, i+1)); err != nil {
 		g.t.Error(err)
 	}
 }

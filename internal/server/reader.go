@@ -31,7 +31,8 @@ const (
 // and answers them. A goroutine that answers one later (see async) has the
 // session only.
 type reader struct {
-	*session
+	server  *Server
+	session *session
 	judged  judged
 	spaces  spaces
 	replies []byte
@@ -49,7 +50,7 @@ type reader struct {
 
 // newReader makes the reader of a session.
 func newReader(c *session) *reader {
-	r := &reader{session: c}
+	r := &reader{server: c.server, session: c}
 	r.kept.Account, r.spent.Account = c.account, c.account
 	r.spaces.server, r.spaces.account = c.server, c.account
 	r.prompts = promptLog{store: c.server.o.Store, asked: c.server.o.Asked}
@@ -81,16 +82,16 @@ func open(ctx context.Context, s *Server, nc net.Conn, u *tenant, account *budge
 			return nil, err
 		}
 	}
-	c.flushed.advance(s.o.Store.Writers.Written())
+	c.session.flushed.advance(s.o.Store.Writers.Written())
 	return c, nil
 }
 
 // end takes down a session that was not greeted.
 func (c *reader) end() {
 	c.server.sessions.remove(c.session)
-	c.teardown()
+	c.session.teardown()
 	c.spaces.close()
-	c.left()
+	c.session.left()
 }
 
 // serve answers requests until the connection or ctx ends, and gives back what
@@ -99,30 +100,30 @@ func (c *reader) end() {
 func (c *reader) serve(ctx context.Context) {
 	served := ctx
 	ctx, cancel := context.WithCancel(ctx)
-	c.ctx = ctx
-	stop := context.AfterFunc(ctx, c.conn.Interrupt)
+	c.session.ctx = ctx
+	stop := context.AfterFunc(ctx, c.session.conn.Interrupt)
 	err := c.read()
 	stop()
-	_ = c.conn.SetWriteDeadline(time.Now().Add(lastReplyTimeout)) // fails only on a closed socket, as writes will
+	_ = c.session.conn.SetWriteDeadline(time.Now().Add(lastReplyTimeout)) // fails only on a closed socket, as writes will
 	cancel()
-	c.close()
+	c.session.close()
 	c.spaces.close()
 	if cause := context.Cause(served); cause == nil || errors.Is(cause, socket.ErrDeparted) { // where the daemon ends, the client goes on
-		c.left()
+		c.session.left()
 	}
-	c.conn.Shut() // it is closed when its account is
+	c.session.conn.Shut() // it is closed when its account is
 	if err != nil && !errors.Is(err, io.EOF) {
-		c.log.Debug().Err(err).Msg("connection ended")
+		c.session.log.Debug().Err(err).Msg("connection ended")
 	}
 }
 
 // read answers requests one by one. It returns why it ended.
 func (c *reader) read() error {
 	for {
-		if c.ctx.Err() != nil {
-			return c.lastReply(wire.Header{}, c.ctx.Err())
+		if c.session.ctx.Err() != nil {
+			return c.lastReply(wire.Header{}, c.session.ctx.Err())
 		}
-		h, body, err := c.conn.ReadFrame()
+		h, body, err := c.session.conn.ReadFrame()
 		if err != nil {
 			return c.lastReply(h, err)
 		}
@@ -132,7 +133,7 @@ func (c *reader) read() error {
 			c.flush()
 			return err
 		}
-		if !c.conn.Buffered() || len(c.replies) >= flushBytes {
+		if !c.session.conn.Buffered() || len(c.replies) >= flushBytes {
 			c.flush()
 		}
 		if !c.late {
@@ -144,7 +145,7 @@ func (c *reader) read() error {
 // lastReply tells a client why its connection ends, where that is its doing.
 func (c *reader) lastReply(h wire.Header, err error) error {
 	if errors.Is(err, wire.ErrStalled) {
-		c.account.Closed(budget.Stalled)
+		c.session.account.Closed(budget.Stalled)
 		if h != (wire.Header{}) {
 			c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.CodeTimeout, wire.Refusal(wire.CodeTimeout, err.Error()))
 		}
@@ -154,7 +155,7 @@ func (c *reader) lastReply(h wire.Header, err error) error {
 		c.replies = wire.AppendError(c.replies, h.Op, h.ID, wire.CodeTooLarge, wire.Refusal(wire.CodeTooLarge, err.Error()))
 	}
 	c.flush()
-	if c.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+	if c.session.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
@@ -167,13 +168,13 @@ func (c *reader) flush() {
 	const perChunk = int64(unsafe.Sizeof(key.Hash{}) + unsafe.Sizeof(uint32(0)))
 	bytes := cap(c.replies) + 4*cap(c.lengths) + c.spaces.scratchBytes()
 	_ = c.kept.Set(int64(bytes) + perChunk*int64(cap(c.asked[0].Hashes)) + c.prompts.rankBytes) // else the connection ends
-	c.awaitRoom(c.ctx)
+	c.session.awaitRoom(c.session.ctx)
 }
 
 // sendReplies is flush that does not wait: a request goes on after it.
 func (c *reader) sendReplies() {
 	if len(c.replies) > 0 {
-		c.out.send(c.replies)
+		c.session.out.send(c.replies)
 		c.replies = c.replies[:0]
 		for _, j := range c.untold {
 			j.tell()
@@ -215,16 +216,16 @@ func (c *reader) answer(h wire.Header, body []byte) error {
 		return errors.New("the client sent no request")
 	}
 	c.begun = time.Time{}
-	if c.log.Debug().Enabled() {
+	if c.session.log.Debug().Enabled() {
 		c.begun = time.Now()
 	}
 	err := c.handle(h, body)
 	_ = c.spent.Set(0) // releases
 	if told := h.Op == wire.OpLookup || h.Op == wire.OpPrefetch || h.Op == wire.OpBatch; !c.begun.IsZero() && (err != nil || !told) {
-		c.log.Debug().Uint64("connection", c.id).Stringer("op", h.Op).Dur("took", time.Since(c.begun)).Err(err).Msg("request")
+		c.session.log.Debug().Uint64("connection", c.session.id).Stringer("op", h.Op).Dur("took", time.Since(c.begun)).Err(err).Msg("request")
 	}
 	if err != nil {
-		c.replies = c.appendRefusal(c.replies, h, err)
+		c.replies = c.session.appendRefusal(c.replies, h, err)
 	}
 	if h.Op == wire.OpHello {
 		return err
@@ -241,15 +242,15 @@ func (c *reader) handle(h wire.Header, body []byte) error {
 	if err := c.allowed(h.Op, o); err != nil {
 		return err
 	}
-	if err := c.withinCredit(h); err != nil {
+	if err := c.session.withinCredit(h); err != nil {
 		return err
 	}
 	c.server.count.requests.Add(1)
-	if o.holds && c.owner == ledger.Daemon {
-		c.mu.Lock()
-		c.owner = c.server.o.Store.Leases.NewOwner()
-		c.mu.Unlock()
-		if c.owner == ledger.Daemon {
+	if o.holds && c.session.owner == ledger.Daemon {
+		c.session.mu.Lock()
+		c.session.owner = c.server.o.Store.Leases.NewOwner()
+		c.session.mu.Unlock()
+		if c.session.owner == ledger.Daemon {
 			return refuse(wire.CodeOverBudget, "%d connections hold something, which is as many as may; close some", ledger.MaxOwners)
 		}
 	}
@@ -262,7 +263,7 @@ func (c *reader) handle(h wire.Header, body []byte) error {
 
 // reply answers a request with ok.
 func (c *reader) reply(h wire.Header, m wire.Message) {
-	c.replies = c.appendReply(c.replies, h, m)
+	c.replies = c.session.appendReply(c.replies, h, m)
 }
 
 // operation is what the server knows of one operation of the protocol.

@@ -15,7 +15,7 @@ import (
 )
 
 func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Message, error) {
-	if c.puts == wire.PutInline {
+	if c.session.puts == wire.PutInline {
 		return nil, refuse(wire.CodeUnsupported, "this connection has no staging window; ask for one in hello, or use put")
 	}
 	f := &fill{session: c.session, maxAge: req.MaxAge}
@@ -34,12 +34,12 @@ func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Mess
 	if err != nil {
 		return nil, err
 	}
-	if sizes, f.cut, err = c.slotsThatFit(sizes, req.Flags); err != nil {
+	if sizes, f.cut, err = c.session.slotsThatFit(sizes, req.Flags); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	fills := len(c.mu.fills)
-	c.mu.Unlock()
+	c.session.mu.Lock()
+	fills := len(c.session.mu.fills)
+	c.session.mu.Unlock()
 	if err := roomFor(fills, "fills"); err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Mess
 	f.policy = c.judged.policy
 	// A goroutine, and a wake-up of its thread, cost more than all the rest.
 	wait := req.Deadline.Or(0) > 0
-	reply, err := f.open(c.ctx, sizes, req.Sums, req.Flags, store.Reservation{Wait: wait, Try: wait})
+	reply, err := f.open(c.session.ctx, sizes, req.Sums, req.Flags, store.Reservation{Wait: wait, Try: wait})
 	if !errors.Is(err, tier.ErrMustWait) {
 		return reply, err
 	}

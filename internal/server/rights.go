@@ -34,10 +34,10 @@ type judged struct {
 // judge asks the present policy about the session's user and its open spaces.
 func (c *reader) judge() {
 	p := c.server.settings().Access
-	c.judged = judged{policy: p, somewhere: p.Somewhere(c.uid), everywhere: p.Everywhere(c.uid)}
+	c.judged = judged{policy: p, somewhere: p.Somewhere(c.session.uid), everywhere: p.Everywhere(c.session.uid)}
 	for i := range c.spaces.list {
 		sp := &c.spaces.list[i]
-		sp.rights = p.Model(c.uid, sp.model)
+		sp.rights = p.Model(c.session.uid, sp.model)
 	}
 }
 
@@ -59,12 +59,12 @@ func (c *reader) allowed(op wire.Op, n *operation) error {
 	if n.scope == everywhere && c.judged.policy.Ruled() {
 		where = " in every space"
 	}
-	return refuse(wire.CodeDenied, "%s takes the %s right%s, which user %d lacks; see %s", op, n.rights, where, c.uid, c.see())
+	return refuse(wire.CodeDenied, "%s takes the %s right%s, which user %d lacks; see %s", op, n.rights, where, c.session.uid, c.see())
 }
 
 // denied refuses what the session's user may not do in a space.
 func (c *reader) denied(format string, args ...any) error {
-	return refuse(wire.CodeDenied, "user %d may not %s; see %s", c.uid, fmt.Sprintf(format, args...), c.see())
+	return refuse(wire.CodeDenied, "user %d may not %s; see %s", c.session.uid, fmt.Sprintf(format, args...), c.see())
 }
 
 // see names the keys of the configuration that decide.
@@ -77,7 +77,7 @@ func (c *reader) see() string {
 
 // openSpaceOf opens a space in which the session has any right.
 func (c *reader) openSpaceOf(sp key.Space) (wire.SpaceInfo, error) {
-	rights := c.judged.policy.Model(c.uid, sp.Model)
+	rights := c.judged.policy.Model(c.session.uid, sp.Model)
 	if rights == 0 {
 		return wire.SpaceInfo{}, c.denied("open a space of model %.80q", sp.Model)
 	}
@@ -116,7 +116,7 @@ func (c *session) has(need access.Rights, id key.SpaceID) bool {
 // may is an error unless the session has the rights in the space of a job or fill that the
 // request at hand takes.
 func (c *reader) may(id key.SpaceID) error {
-	if c.judged.everywhere&c.judged.asks == c.judged.asks || c.has(c.judged.asks, id) {
+	if c.judged.everywhere&c.judged.asks == c.judged.asks || c.session.has(c.judged.asks, id) {
 		return nil
 	}
 	return c.denied("%s what is of that job or fill", c.judged.asks)
@@ -126,14 +126,14 @@ func (c *reader) may(id key.SpaceID) error {
 // that stores is told that a chunk exists, and nothing about it: a checksum or a
 // length would tell about bytes of others.
 func (c *reader) blind(id key.SpaceID) bool {
-	return c.judged.everywhere&access.Read == 0 && !c.has(access.Read, id)
+	return c.judged.everywhere&access.Read == 0 && !c.session.has(access.Read, id)
 }
 
 // endsPin reports whether the session may end a pin by its name. With rules a name
 // counts within its user, but for one that may administer everything.
 func (c *reader) endsPin(by *hint.Claimant) bool {
 	j := &c.judged
-	return !j.policy.Ruled() || by.UID == c.uid || j.everywhere&access.Admin != 0
+	return !j.policy.Ruled() || by.UID == c.session.uid || j.everywhere&access.Admin != 0
 }
 
 // admit tells who is at the other end of a socket; an error if that user may not

@@ -230,11 +230,11 @@ func (g *stage) connect(srv *Server) *reader {
 		g.must(err)
 	}
 	c := newReader(newSession(srv, conn, tenant, account))
-	c.leaseAge = time.Hour
+	c.session.leaseAge = time.Hour
 	c.judge()
-	c.pushes = g.s.pushes
+	c.session.pushes = g.s.pushes
 	ctx, cancel := context.WithCancel(context.Background())
-	c.ctx = ctx
+	c.session.ctx = ctx
 	g.after = append(g.after, cancel)
 	info, err := c.openSpaceOf(scriptSpace)
 	g.must(err)
@@ -337,7 +337,7 @@ func (g *stage) prefetch(req *wire.PrefetchRequest) *job {
 		h := wire.DecodeHeader(frames[:])
 		g.first = bytes.Clone(frames[wire.HeaderBytes:][:h.BodyBytes])
 	}
-	j, err := g.job(before + 1)
+	j, err := g.session.job(before + 1)
 	g.must(err)
 	return j
 }
@@ -356,8 +356,8 @@ func (g *stage) strike() {
 		f()
 	}
 	for _, c := range append(g.others, g.reader) {
-		c.close()
-		g.must(c.conn.Close())
+		c.session.close()
+		g.must(c.session.conn.Close())
 	}
 	g.end()
 	l, a := g.hot.Ledger().Stats(), g.arena.Stats()

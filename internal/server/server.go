@@ -192,14 +192,14 @@ func (s *Server) serveConn(ctx context.Context, nc net.Conn, u *tenant) error {
 	}
 	s.count.connections.Add(1)
 	defer s.sessions.remove(c.session)
-	if e := c.log.Debug(); e.Enabled() {
+	if e := c.session.log.Debug(); e.Enabled() {
 		begun := time.Now()
-		e.Uint64("connection", c.id).Uint32("uid", c.uid).Str("name", c.name).Bool("mapped", c.mapped).Msg("connected")
+		e.Uint64("connection", c.session.id).Uint32("uid", c.session.uid).Str("name", c.session.name).Bool("mapped", c.session.mapped).Msg("connected")
 		defer func() {
-			c.log.Debug().Uint64("connection", c.id).Uint32("uid", c.uid).Dur("after", time.Since(begun)).Msg("disconnected")
+			c.session.log.Debug().Uint64("connection", c.session.id).Uint32("uid", c.session.uid).Dur("after", time.Since(begun)).Msg("disconnected")
 		}()
 	}
-	c.recheck() // the settings may have changed since it was opened
+	c.session.recheck() // the settings may have changed since it was opened
 	c.serve(ctx)
 	return nil
 }

@@ -261,8 +261,8 @@ func (c *reader) async(h wire.Header, do func(ctx context.Context)) error {
 	if err := c.spend(asyncBytes); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(c.ctx)
-	if err := c.waits(h, cancel); err != nil {
+	ctx, cancel := context.WithCancelCause(c.session.ctx)
+	if err := c.session.waits(h, cancel); err != nil {
 		cancel(nil)
 		return err
 	}
@@ -310,9 +310,9 @@ func (c *session) answered(id uint64) {
 }
 
 func handleCancel(c *reader, h wire.Header, req wire.IDRequest) (wire.Message, error) {
-	c.mu.Lock()
-	w, waits := c.mu.waiting[req.ID]
-	c.mu.Unlock()
+	c.session.mu.Lock()
+	w, waits := c.session.mu.waiting[req.ID]
+	c.session.mu.Unlock()
 	reply := wire.CodeReply{Code: wire.CodeNotFound}
 	if waits {
 		w.cancel(errCancelled)
@@ -333,10 +333,10 @@ func within(ctx context.Context, d wire.Deadline) (context.Context, context.Canc
 // for the request at hand.
 func (c *reader) background(do func(ctx context.Context)) {
 	spent := c.spent
-	c.spent = budget.Held{Account: c.account}
-	c.waiting.Go(func() {
+	c.spent = budget.Held{Account: c.session.account}
+	c.session.waiting.Go(func() {
 		defer spent.Set(0) //nolint:errcheck // it releases
-		do(c.ctx)
+		do(c.session.ctx)
 	})
 }
 
@@ -345,7 +345,7 @@ func (c *reader) asyncReply(h wire.Header, do func(ctx context.Context) (wire.Me
 	start := time.Now()
 	return nil, c.async(h, func(ctx context.Context) {
 		m, err := do(ctx)
-		c.answerAsync(h, m, asCancelled(ctx, err))
+		c.session.answerAsync(h, m, asCancelled(ctx, err))
 		c.server.took(h.Op, time.Since(start))
 	})
 }

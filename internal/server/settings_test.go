@@ -26,7 +26,7 @@ func TestSetEndsWhatIsDenied(t *testing.T) {
 		{access.Admin, false, false},
 	} {
 		play(t, script{at: "cc.."}, func(t *testing.T, g *stage) {
-			g.uid = uid
+			g.session.uid = uid
 			g.server.sessions.add(g.session)
 			set := func(rights access.Rights) {
 				to := *g.server.settings()
@@ -37,7 +37,7 @@ func TestSetEndsWhatIsDenied(t *testing.T) {
 			j := g.prefetch(&wire.PrefetchRequest{})
 			g.window()
 			g.send(wire.OpReserve, &wire.ReserveRequest{Chain: g.spec(), First: 2, Count: 1, Sizes: wire.ViewU32s([]uint32{scriptSize})})
-			_, fills := g.live()
+			_, fills := g.session.live()
 			if len(fills) != 1 {
 				t.Fatalf("%d fills", len(fills))
 			}
@@ -59,7 +59,7 @@ func TestSetEndsWhatIsDenied(t *testing.T) {
 func TestDeniedBeforeTheReply(t *testing.T) {
 	const uid = 5
 	play(t, script{at: "cddd", pushes: true}, func(t *testing.T, g *stage) {
-		g.uid = uid
+		g.session.uid = uid
 		set := func(rights access.Rights) {
 			to := *g.server.settings()
 			to.Access = access.New(access.Options{Own: 1, Rules: []access.Rule{{UIDs: []uint32{uid}, Match: "*", Rights: rights}}})

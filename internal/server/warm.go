@@ -120,17 +120,17 @@ func handleWarm(c *reader, h wire.Header, req wire.WarmRequest) (wire.Message, e
 	if err := c.spend(jobBytes + liveChunkBytes*int64(len(g.chains)*g.chains[0].Len())); err != nil {
 		return nil, err
 	}
-	m, err := g.match(c.ctx)
+	m, err := g.match(c.session.ctx)
 	if err != nil {
 		return nil, err
 	}
-	if c.warms.Add(1) > maxWarms {
-		c.warms.Add(-1)
+	if c.session.warms.Add(1) > maxWarms {
+		c.session.warms.Add(-1)
 		return nil, refuse(wire.CodeOverBudget, "this connection has %d warms under way; wait for some", maxWarms)
 	}
-	w := c.server.newWarming(c.ctx, g, &m, c.owner, c.tenant.loads)
+	w := c.server.newWarming(c.session.ctx, g, &m, c.session.owner, c.session.tenant.loads)
 	c.background(func(ctx context.Context) {
-		defer c.warms.Add(-1)
+		defer c.session.warms.Add(-1)
 		w.run(ctx)
 	})
 	answer := func() *wire.WarmReply { return &wire.WarmReply{Match: matchOf(&m), State: w.state()} }

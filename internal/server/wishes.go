@@ -42,10 +42,10 @@ func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, no
 	v := &c.server.wishes
 	name := cmp.Or(w.Scope, a.Session)
 	if a.Session != "" && chains[0].Len() > 0 {
-		v.sessions.add(asked{c.uid, sessionName(chains[0].Space, a.Session)}, c.judged.policy, chains)
+		v.sessions.add(asked{c.session.uid, sessionName(chains[0].Space, a.Session)}, c.judged.policy, chains)
 	}
 	if done := a.Measured && a.Hint == policy.Done; done {
-		v.done(c.uid, name, chains, now)
+		v.done(c.session.uid, name, chains, now)
 	}
 	if w.MaxAge > 0 && chains[0].Len() > 0 {
 		c.prompts.take(&chains[0]).maxAge = w.MaxAge
@@ -65,7 +65,7 @@ func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (ret
 	var open *openRange // the last one: it replaces the others for what comes behind
 	for i := range w.Retains {
 		r := &w.Retains[i]
-		if c.ctx.Err() != nil {
+		if c.session.ctx.Err() != nil {
 			w.Add(r.Said.Fault(wire.CodeClosed, "the connection ends"))
 			continue
 		}
@@ -74,7 +74,7 @@ func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (ret
 			w.Add(*fault)
 			continue
 		}
-		n, err := c.server.wishes.retain(c.uid, name, chains, from, to, r.For)
+		n, err := c.server.wishes.retain(c.session.uid, name, chains, from, to, r.For)
 		if err != nil {
 			w.Add(r.Said.Fault(wire.CodeOverBudget, "%d of %d chunks: %v", n, to-from, err))
 		}
@@ -220,7 +220,7 @@ func hinted(c *reader, req *wire.HintRequest, session string) ([]key.Chain, erro
 
 // named is the prompt that this user asked for under a lookup id.
 func named(c *reader, lookupID string) ([]key.Chain, error) {
-	chains := c.server.recent.get(asked{c.uid, lookupID}, c.judged.policy)
+	chains := c.server.recent.get(asked{c.session.uid, lookupID}, c.judged.policy)
 	if chains == nil {
 		return nil, refuse(wire.CodeNotFound, "nothing was prefetched as %.80q, or too long ago; send the prompt", lookupID)
 	}
@@ -236,7 +236,7 @@ func lastOf(c *reader, handle uint32, session string) ([]key.Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	chains := c.server.wishes.sessions.get(asked{c.uid, sessionName(sp.info.ID, session)}, c.judged.policy)
+	chains := c.server.wishes.sessions.get(asked{c.session.uid, sessionName(sp.info.ID, session)}, c.judged.policy)
 	if chains == nil {
 		return nil, refuse(wire.CodeNotFound, "nothing is known of session %.80q in this space, or not any more; send the prompt", session)
 	}

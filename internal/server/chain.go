@@ -35,7 +35,7 @@ func (c *reader) chain(dst *key.Chain, ch *wire.Chain) error {
 	case wire.FormNone:
 		return refuse(wire.CodeBadRequest, "this takes a chain of chunks, not a space only")
 	}
-	sp, err := c.space(ch.Space)
+	sp, err := c.rights.space(ch.Space)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (c *reader) chainOf(dst *key.Chain, ch *wire.Chain) error {
 	default:
 		return refuse(wire.CodeUnknownJob, "chain: %d is no live job or fill of this connection", ch.ID)
 	}
-	if err := c.may(dst.Space); err != nil {
+	if err := c.rights.may(dst.Space); err != nil {
 		return err
 	}
 	return skip(dst, ch.Skip)
@@ -117,10 +117,10 @@ func (c *reader) ranked(chains []key.Chain, ranks wire.U32s) ([]key.Chain, error
 	if n := int64(chain.Len()) * int64(1+ranks.Len()); n > key.MaxChunks {
 		return nil, tooLarge(key.MaxChunks, "ranks: %d chunks in %d spaces; use at most %d in all", chain.Len(), 1+ranks.Len(), key.MaxChunks)
 	}
-	own := c.spaces.of(chain.Space)
+	own := c.rights.spaces.of(chain.Space)
 	seen := map[key.SpaceID]bool{chain.Space: true}
 	for i := range ranks.Len() {
-		sp, err := c.space(ranks.At(i))
+		sp, err := c.rights.space(ranks.At(i))
 		switch {
 		case err != nil:
 			return nil, err
@@ -207,7 +207,7 @@ type familyBuilder struct {
 
 // add adds the space of one more rank to group g.
 func (b *familyBuilder) add(g int, group wire.Group, handle uint32) error {
-	sp, err := b.space(handle)
+	sp, err := b.rights.space(handle)
 	f := b.family
 	switch {
 	case err != nil:
@@ -320,7 +320,7 @@ func promptOf(c *reader, dst *key.Chain, ch *wire.Chain, o *wire.Shared) error {
 	case ch.Form != wire.FormHashes || ch.ID != 0 || ch.LastTokens != 0:
 		return refuse(wire.CodeBadRequest, "grain: it is of hashes that come with the request, all of full chunks, and are not to be kept")
 	}
-	sp, err := c.space(ch.Space)
+	sp, err := c.rights.space(ch.Space)
 	if err != nil {
 		return err
 	}

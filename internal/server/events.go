@@ -152,7 +152,7 @@ func (s *subscription) sees(id key.SpaceID) bool {
 		return may
 	}
 	space := s.session.server.catalog.space(id)
-	may = s.session.has(access.Read, id)
+	may = s.session.server.has(s.session.uid, access.Read, id)
 	s.may[id] = may
 	if may && space.Model != "" && !s.told[id] {
 		if len(s.told) >= maxTold {

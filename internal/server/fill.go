@@ -65,7 +65,7 @@ func handleCommit(c *reader, _ wire.Header, req wire.FillRequest) (wire.Message,
 		return nil, err
 	}
 	for _, id := range f.spaces {
-		err = cmp.Or(err, c.may(id))
+		err = cmp.Or(err, c.rights.may(id))
 	}
 	if err != nil {
 		if taken, late := f.take(from, to); late == nil { // it keeps nothing of the window
@@ -74,7 +74,7 @@ func handleCommit(c *reader, _ wire.Header, req wire.FillRequest) (wire.Message,
 		f.forgetIfDone()
 		return nil, err
 	}
-	blind := slices.ContainsFunc(f.spaces, c.blind)
+	blind := slices.ContainsFunc(f.spaces, c.rights.blind)
 	if len(c.replies) > 0 && f.bytes(from, to) >= longCommit {
 		c.sendReplies()
 	}

@@ -63,16 +63,16 @@ func (c *reader) greet(h wire.Header, body []byte) (*wire.HelloReply, []*os.File
 	if c.session.uid, err = now.admit(c.session.conn.NetConn()); err != nil {
 		return nil, nil, err
 	}
-	c.judge()
+	c.rights.judge(c.session.uid)
 	c.session.name, c.session.leaseAge = req.Name, now.LeaseMaxAge
 	c.session.log = o.Log.With().Str("client", req.Name).Logger()
 	reply := &wire.HelloReply{
-		Version: wire.Version, Rights: wire.Rights(c.judged.somewhere), Epoch: o.Epoch, Connection: c.session.id,
+		Version: wire.Version, Rights: wire.Rights(c.rights.somewhere), Epoch: o.Epoch, Connection: c.session.id,
 		MaxPayload: uint32(c.server.maxPayload), Limits: limitsOf(c.server), Server: o.Version,
 	}
 	agree(c, req, reply)
 	if req.HasSpace {
-		if reply.Space, err = c.openSpaceOf(req.Space); err != nil {
+		if reply.Space, err = c.rights.openSpaceOf(req.Space); err != nil {
 			return nil, nil, err
 		}
 		reply.HasSpace = true
@@ -143,7 +143,7 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.Fi
 	}
 	file := o.Arena.File()
 	wants := req.Wants&wire.FeatureArena != 0 && file != nil
-	c.session.mapped = wants && c.judged.policy.MayMap(c.session.uid)
+	c.session.mapped = wants && c.rights.policy.MayMap(c.rights.uid)
 	if c.session.mapped && req.Wants&wire.FeatureKeep != 0 && o.Arena.Populating() {
 		return nil, refuse(wire.CodeStarting, "DRAM is being populated: a driver that page-locks it would do that in the client's place; try again in a moment")
 	}
@@ -158,7 +158,7 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.Fi
 		reply.Granted |= wire.FeatureArena
 		reply.ArenaBytes = uint64(o.Arena.Usable())
 	}
-	if c.judged.somewhere&access.Write != 0 {
+	if c.rights.somewhere&access.Write != 0 {
 		window, err := c.grantPuts(req, reply)
 		if err != nil {
 			return nil, err
@@ -211,7 +211,7 @@ type openSpace struct {
 	builder *key.Builder
 	info    wire.SpaceInfo
 	model   string
-	rights  access.Rights // of the session's user, by its judged policy
+	rights  access.Rights // of the session's user, by the policy that was asked last
 }
 
 // open returns the handle of a space in which the session has these rights.

@@ -39,7 +39,7 @@ func handlePut(c *reader, h wire.Header, req wire.PutRequest) (wire.Message, err
 	if err != nil {
 		return nil, err
 	}
-	said, blind := c.prompts.find(&chain), c.blind(chain.Space)
+	said, blind := c.prompts.find(&chain), c.rights.blind(chain.Space)
 	want := putWish{said.force, said.allows(req.MaxAge)}
 	results := make(wire.Results, 0, 16*n)
 	for i, size := range sizes {

@@ -34,7 +34,7 @@ func handleLookup(c *reader, _ wire.Header, req wire.LookupRequest) (wire.Messag
 		return nil, err
 	}
 	noteLookup(c, &p)
-	return &wire.LookupReply{Match: matchOf(&p.match), Worth: p.worth(c), Missing: absent(c, &req.Shared, &p.first[0], p.end(), p.why), Grouped: grouped}, nil
+	return &wire.LookupReply{Match: matchOf(&p.match), Worth: p.worth(c), Missing: absent(&c.rights, &req.Shared, &p.first[0], p.end(), p.why), Grouped: grouped}, nil
 }
 
 // noteLookup has the log tell of a lookup, where it wants to know.
@@ -90,7 +90,7 @@ var absentCodes = map[explain.Reason]wire.Code{
 
 // absent is what the session is told of the first chunk that a prompt lacks; nil where it
 // did not ask, or nothing is missing. at is the number of that chunk in c.
-func absent(r *reader, o *wire.Shared, c *key.Chain, at int, why func() explain.Absence) *wire.Missing {
+func absent(r *rights, o *wire.Shared, c *key.Chain, at int, why func() explain.Absence) *wire.Missing {
 	if !o.Why {
 		return nil
 	}
@@ -114,6 +114,6 @@ func absent(r *reader, o *wire.Shared, c *key.Chain, at int, why func() explain.
 
 // mayReadElsewhere reports whether the session may read one of the other spaces that have a
 // chunk of the same tokens. Of others it is not told.
-func mayReadElsewhere(r *reader, k key.Key) bool {
-	return slices.ContainsFunc(r.server.o.Store.Lookups.SpacesWith(k, mostNearest), func(id key.SpaceID) bool { return r.session.has(access.Read, id) })
+func mayReadElsewhere(r *rights, k key.Key) bool {
+	return slices.ContainsFunc(r.server.o.Store.Lookups.SpacesWith(k, mostNearest), func(id key.SpaceID) bool { return r.server.has(r.uid, access.Read, id) })
 }

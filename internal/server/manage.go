@@ -23,13 +23,13 @@ func handleHelloAgain(*reader, wire.Header, []byte) (wire.Message, error) {
 }
 
 func handleOpenSpace(c *reader, h wire.Header, req wire.OpenSpaceRequest) (wire.Message, error) {
-	info, err := c.openSpaceOf(req.Space)
+	info, err := c.rights.openSpaceOf(req.Space)
 	reply, model := &wire.OpenSpaceReply{Space: info}, req.Space.Model
 	switch {
 	case err != nil || !req.Distrust:
 		return reply, err
-	case c.judged.policy.Model(c.session.uid, model)&access.Write == 0:
-		return nil, c.denied("distrust a space of model %.80q", model)
+	case c.rights.policy.Model(c.rights.uid, model)&access.Write == 0:
+		return nil, c.rights.denied("distrust a space of model %.80q", model)
 	}
 	return c.asyncReply(h, func(context.Context) (wire.Message, error) {
 		return reply, c.server.distrust(c.session.uid, info.ID, model)
@@ -60,7 +60,7 @@ func handlePing(c *reader, h wire.Header, req wire.EmptyRequest) (wire.Message, 
 }
 
 func handleStats(c *reader, h wire.Header, req wire.EmptyRequest) (wire.Message, error) {
-	json, err := c.server.o.Stats(wire.Rights(c.judged.everywhere))
+	json, err := c.server.o.Stats(wire.Rights(c.rights.everywhere))
 	if err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
 	}
@@ -71,9 +71,9 @@ const keyBytes = int64(unsafe.Sizeof(key.Key{}))
 
 func handleDelete(c *reader, h wire.Header, req wire.DeleteRequest) (wire.Message, error) {
 	if req.Chain.Form == wire.FormNone {
-		sp, err := c.space(req.Chain.Space)
+		sp, err := c.rights.space(req.Chain.Space)
 		if err == nil && sp.rights&access.Admin == 0 {
-			err = c.denied("delete a space of model %.80q", sp.model)
+			err = c.rights.denied("delete a space of model %.80q", sp.model)
 		}
 		if err != nil {
 			return nil, err

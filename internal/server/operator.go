@@ -204,7 +204,7 @@ func (s *Server) Spaces(uid uint32, after key.SpaceID) (page []SpaceUse, more bo
 // not opened since the start only the id is known, and not whose it is: that takes
 // the right everywhere. The model is "" then.
 func (s *Server) MayPurge(uid uint32, id key.SpaceID) (model string, ok bool) {
-	return s.catalog.listed(id).name, s.rightsIn(uid, id)&access.Admin != 0
+	return s.catalog.listed(id).name, s.has(uid, access.Admin, id)
 }
 
 // Claims is the table of claims.

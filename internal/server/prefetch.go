@@ -90,10 +90,10 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 		reply.Alone = j.holdSingles(&p.match)
 	}
 	j.short = shortfallOf(j, a.began, p.match.Tokens, p.why())
-	reply.Missing = absent(c, &a.shared, j.chain, p.end(), func() explain.Absence { return j.short.behind })
+	reply.Missing = absent(&c.rights, &a.shared, j.chain, p.end(), func() explain.Absence { return j.short.behind })
 	if a.lookupID != "" && p.family == nil {
-		j.short.name = asked{c.session.uid, a.lookupID}
-		c.server.recent.add(j.short.name, c.judged.policy, p.chains)
+		j.short.name = asked{c.rights.uid, a.lookupID}
+		c.server.recent.add(j.short.name, c.rights.policy, p.chains)
 		c.server.recent.ended(j.short.name, outcome{j.short.behind, j.short.asked, p.match.Tokens})
 	}
 	j.over = c.prompts.find(chain).done
@@ -165,7 +165,7 @@ func enter(c *reader, j *job, a *ask) {
 		s.shared.Store(j.id, j)
 	}
 	c.untold = append(c.untold, j)
-	if s.settings().Access != c.judged.policy { // replaced meanwhile, and not judged by yet
+	if s.settings().Access != c.rights.policy { // replaced meanwhile, and not judged by yet
 		j.revokeIfDenied()
 	}
 }

@@ -33,8 +33,7 @@ const (
 type reader struct {
 	server  *Server
 	session *session
-	judged  judged
-	spaces  spaces
+	rights  rights
 	replies []byte
 	kept    budget.Held  // for replies, asked, lengths and what prompts keep
 	spent   budget.Held  // for the request at hand, see spend
@@ -52,7 +51,7 @@ type reader struct {
 func newReader(c *session) *reader {
 	r := &reader{server: c.server, session: c}
 	r.kept.Account, r.spent.Account = c.account, c.account
-	r.spaces.server, r.spaces.account = c.server, c.account
+	r.rights = rights{server: c.server, spaces: spaces{server: c.server, account: c.account}}
 	r.prompts = promptLog{store: c.server.o.Store, asked: c.server.o.Asked}
 	return r
 }
@@ -90,7 +89,7 @@ func open(ctx context.Context, s *Server, nc net.Conn, u *tenant, account *budge
 func (c *reader) end() {
 	c.server.sessions.remove(c.session)
 	c.session.teardown()
-	c.spaces.close()
+	c.rights.spaces.close()
 	c.session.left()
 }
 
@@ -107,7 +106,7 @@ func (c *reader) serve(ctx context.Context) {
 	_ = c.session.conn.SetWriteDeadline(time.Now().Add(lastReplyTimeout)) // fails only on a closed socket, as writes will
 	cancel()
 	c.session.close()
-	c.spaces.close()
+	c.rights.spaces.close()
 	if cause := context.Cause(served); cause == nil || errors.Is(cause, socket.ErrDeparted) { // where the daemon ends, the client goes on
 		c.session.left()
 	}
@@ -166,7 +165,7 @@ func (c *reader) lastReply(h wire.Header, err error) error {
 func (c *reader) flush() {
 	c.sendReplies()
 	const perChunk = int64(unsafe.Sizeof(key.Hash{}) + unsafe.Sizeof(uint32(0)))
-	bytes := cap(c.replies) + 4*cap(c.lengths) + c.spaces.scratchBytes()
+	bytes := cap(c.replies) + 4*cap(c.lengths) + c.rights.spaces.scratchBytes()
 	_ = c.kept.Set(int64(bytes) + perChunk*int64(cap(c.asked[0].Hashes)) + c.prompts.rankBytes) // else the connection ends
 	c.session.awaitRoom(c.session.ctx)
 }
@@ -239,7 +238,7 @@ func (c *reader) handle(h wire.Header, body []byte) error {
 	if o.handle == nil {
 		return refuse(wire.CodeUnknownOp, "%s is unknown here; the daemon speaks version %d", h.Op, wire.Version)
 	}
-	if err := c.allowed(h.Op, o); err != nil {
+	if err := c.rights.allowed(h.Op, o); err != nil {
 		return err
 	}
 	if err := c.session.withinCredit(h); err != nil {

@@ -43,8 +43,8 @@ func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Mess
 	if err := roomFor(fills, "fills"); err != nil {
 		return nil, err
 	}
-	f.id, f.said, f.blind = c.server.ids.Add(1), c.prompts.find(&f.chain), slices.ContainsFunc(f.spaces, c.blind)
-	f.policy = c.judged.policy
+	f.id, f.said, f.blind = c.server.ids.Add(1), c.prompts.find(&f.chain), slices.ContainsFunc(f.spaces, c.rights.blind)
+	f.policy = c.rights.policy
 	// A goroutine, and a wake-up of its thread, cost more than all the rest.
 	wait := req.Deadline.Or(0) > 0
 	reply, err := f.open(c.session.ctx, sizes, req.Sums, req.Flags, store.Reservation{Wait: wait, Try: wait})

@@ -23,73 +23,76 @@ const (
 	everywhere              // in all there can be: it tells of them, or changes them
 )
 
-// judged is what a policy lets the user of a session do. Each open space has its
-// own rights besides.
-type judged struct {
-	policy                *access.Policy
+// rights is what a policy lets the user of a session do. Each open space has its own
+// rights besides. It is the reader's alone.
+type rights struct {
+	server                *Server
+	spaces                spaces
+	uid                   uint32
+	policy                *access.Policy // that was asked last
 	somewhere, everywhere access.Rights
 	asks                  access.Rights // that the request at hand takes in its spaces
 }
 
 // judge asks the present policy about the session's user and its open spaces.
-func (c *reader) judge() {
-	p := c.server.settings().Access
-	c.judged = judged{policy: p, somewhere: p.Somewhere(c.session.uid), everywhere: p.Everywhere(c.session.uid)}
-	for i := range c.spaces.list {
-		sp := &c.spaces.list[i]
-		sp.rights = p.Model(c.session.uid, sp.model)
+func (r *rights) judge(uid uint32) {
+	p := r.server.settings().Access
+	r.uid, r.policy, r.somewhere, r.everywhere = uid, p, p.Somewhere(uid), p.Everywhere(uid)
+	for i := range r.spaces.list {
+		sp := &r.spaces.list[i]
+		sp.rights = p.Model(uid, sp.model)
 	}
 }
 
 // allowed is an error unless the session may ask for an operation at all. What
 // that takes in the spaces of the request is asked for by space and may.
-func (c *reader) allowed(op wire.Op, n *operation) error {
-	if c.server.settings().Access != c.judged.policy {
-		c.judge()
+func (r *rights) allowed(op wire.Op, n *operation) error {
+	if r.server.settings().Access != r.policy {
+		r.judge(r.uid)
 	}
-	c.judged.asks = n.rights
-	have := c.judged.somewhere
+	r.asks = n.rights
+	have := r.somewhere
 	if n.scope == everywhere {
-		have = c.judged.everywhere
+		have = r.everywhere
 	}
 	if have&n.rights == n.rights {
 		return nil
 	}
 	where := ""
-	if n.scope == everywhere && c.judged.policy.Ruled() {
+	if n.scope == everywhere && r.policy.Ruled() {
 		where = " in every space"
 	}
-	return refuse(wire.CodeDenied, "%s takes the %s right%s, which user %d lacks; see %s", op, n.rights, where, c.session.uid, c.see())
+	return refuse(wire.CodeDenied, "%s takes the %s right%s, which user %d lacks; see %s", op, n.rights, where, r.uid, r.see())
 }
 
 // denied refuses what the session's user may not do in a space.
-func (c *reader) denied(format string, args ...any) error {
-	return refuse(wire.CodeDenied, "user %d may not %s; see %s", c.session.uid, fmt.Sprintf(format, args...), c.see())
+func (r *rights) denied(format string, args ...any) error {
+	return refuse(wire.CodeDenied, "user %d may not %s; see %s", r.uid, fmt.Sprintf(format, args...), r.see())
 }
 
 // see names the keys of the configuration that decide.
-func (c *reader) see() string {
-	if c.judged.policy.Ruled() {
+func (r *rights) see() string {
+	if r.policy.Ruled() {
 		return "access"
 	}
 	return "listen.allow_uids and listen.admin_uids"
 }
 
 // openSpaceOf opens a space in which the session has any right.
-func (c *reader) openSpaceOf(sp key.Space) (wire.SpaceInfo, error) {
-	rights := c.judged.policy.Model(c.session.uid, sp.Model)
+func (r *rights) openSpaceOf(sp key.Space) (wire.SpaceInfo, error) {
+	rights := r.policy.Model(r.uid, sp.Model)
 	if rights == 0 {
-		return wire.SpaceInfo{}, c.denied("open a space of model %.80q", sp.Model)
+		return wire.SpaceInfo{}, r.denied("open a space of model %.80q", sp.Model)
 	}
-	return c.spaces.open(sp, rights)
+	return r.spaces.open(sp, rights)
 }
 
 // space is an open space in which the session has the rights that the request at
 // hand takes.
-func (c *reader) space(handle uint32) (openSpace, error) {
-	sp, err := c.spaces.get(handle)
-	if err == nil && sp.rights&c.judged.asks != c.judged.asks {
-		err = c.denied("%s what is of model %.80q", c.judged.asks, sp.model)
+func (r *rights) space(handle uint32) (openSpace, error) {
+	sp, err := r.spaces.get(handle)
+	if err == nil && sp.rights&r.asks != r.asks {
+		err = r.denied("%s what is of model %.80q", r.asks, sp.model)
 	}
 	return sp, err
 }
@@ -108,32 +111,31 @@ func (s *Server) rightsIn(uid uint32, id key.SpaceID) access.Rights {
 	return p.Everywhere(uid)
 }
 
-// has reports whether the session's user has rights in a space.
-func (c *session) has(need access.Rights, id key.SpaceID) bool {
-	return c.server.rightsIn(c.uid, id)&need == need
+// has reports whether a user has rights in a space.
+func (s *Server) has(uid uint32, need access.Rights, id key.SpaceID) bool {
+	return s.rightsIn(uid, id)&need == need
 }
 
 // may is an error unless the session has the rights in the space of a job or fill that the
 // request at hand takes.
-func (c *reader) may(id key.SpaceID) error {
-	if c.judged.everywhere&c.judged.asks == c.judged.asks || c.session.has(c.judged.asks, id) {
+func (r *rights) may(id key.SpaceID) error {
+	if r.everywhere&r.asks == r.asks || r.server.has(r.uid, r.asks, id) {
 		return nil
 	}
-	return c.denied("%s what is of that job or fill", c.judged.asks)
+	return r.denied("%s what is of that job or fill", r.asks)
 }
 
 // blind reports whether the session's user may not read a space. Then a request
 // that stores is told that a chunk exists, and nothing about it: a checksum or a
 // length would tell about bytes of others.
-func (c *reader) blind(id key.SpaceID) bool {
-	return c.judged.everywhere&access.Read == 0 && !c.session.has(access.Read, id)
+func (r *rights) blind(id key.SpaceID) bool {
+	return r.everywhere&access.Read == 0 && !r.server.has(r.uid, access.Read, id)
 }
 
 // endsPin reports whether the session may end a pin by its name. With rules a name
 // counts within its user, but for one that may administer everything.
-func (c *reader) endsPin(by *hint.Claimant) bool {
-	j := &c.judged
-	return !j.policy.Ruled() || by.UID == c.session.uid || j.everywhere&access.Admin != 0
+func (r *rights) endsPin(by *hint.Claimant) bool {
+	return !r.policy.Ruled() || by.UID == r.uid || r.everywhere&access.Admin != 0
 }
 
 // admit tells who is at the other end of a socket; an error if that user may not

@@ -13,7 +13,7 @@ import (
 func TestNoAdmin(t *testing.T) {
 	s := new(Server)
 	s.now.Store(&Settings{Access: access.New(access.Options{Own: 1})})
-	c := reader{server: s, session: &session{server: s, uid: 1}}
+	c := reader{server: s, rights: rights{server: s, uid: 1}}
 	for op := wire.Op(22); op < wire.OpHint; op++ {
 		if err := c.handle(wire.Header{Op: op}, nil); codeOf(err) != wire.CodeUnknownOp {
 			t.Errorf("%s: %v", op, err)

@@ -231,12 +231,12 @@ func (g *stage) connect(srv *Server) *reader {
 	}
 	c := newReader(newSession(srv, conn, tenant, account))
 	c.session.leaseAge = time.Hour
-	c.judge()
+	c.rights.judge(0)
 	c.session.pushes = g.s.pushes
 	ctx, cancel := context.WithCancel(context.Background())
 	c.session.ctx = ctx
 	g.after = append(g.after, cancel)
-	info, err := c.openSpaceOf(scriptSpace)
+	info, err := c.rights.openSpaceOf(scriptSpace)
 	g.must(err)
 	g.space = info.Handle
 	return c

@@ -292,7 +292,7 @@ func (c *session) revokeDenied() {
 func (j *job) revokeIfDenied() {
 	chains := slices.Concat(j.spaces...)
 	for r := range chains {
-		if !j.session.has(access.Read, chains[r].Space) {
+		if !j.session.server.has(j.session.uid, access.Read, chains[r].Space) {
 			j.revoke(lostRight)
 			return
 		}
@@ -301,7 +301,7 @@ func (j *job) revokeIfDenied() {
 
 func (f *fill) revokeIfDenied() {
 	for _, id := range f.spaces {
-		if !f.session.has(access.Write, id) {
+		if !f.session.server.has(f.session.uid, access.Write, id) {
 			f.revoke(lostRight)
 			return
 		}

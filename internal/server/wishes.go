@@ -42,7 +42,7 @@ func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, no
 	v := &c.server.wishes
 	name := cmp.Or(w.Scope, a.Session)
 	if a.Session != "" && chains[0].Len() > 0 {
-		v.sessions.add(asked{c.session.uid, sessionName(chains[0].Space, a.Session)}, c.judged.policy, chains)
+		v.sessions.add(asked{c.rights.uid, sessionName(chains[0].Space, a.Session)}, c.rights.policy, chains)
 	}
 	if done := a.Measured && a.Hint == policy.Done; done {
 		v.done(c.session.uid, name, chains, now)
@@ -220,7 +220,7 @@ func hinted(c *reader, req *wire.HintRequest, session string) ([]key.Chain, erro
 
 // named is the prompt that this user asked for under a lookup id.
 func named(c *reader, lookupID string) ([]key.Chain, error) {
-	chains := c.server.recent.get(asked{c.session.uid, lookupID}, c.judged.policy)
+	chains := c.server.recent.get(asked{c.rights.uid, lookupID}, c.rights.policy)
 	if chains == nil {
 		return nil, refuse(wire.CodeNotFound, "nothing was prefetched as %.80q, or too long ago; send the prompt", lookupID)
 	}
@@ -232,11 +232,11 @@ func lastOf(c *reader, handle uint32, session string) ([]key.Chain, error) {
 	if session == "" {
 		return nil, refuse(wire.CodeBadRequest, "neither a chain, nor a lookup id, nor a session is given")
 	}
-	sp, err := c.space(handle)
+	sp, err := c.rights.space(handle)
 	if err != nil {
 		return nil, err
 	}
-	chains := c.server.wishes.sessions.get(asked{c.session.uid, sessionName(sp.info.ID, session)}, c.judged.policy)
+	chains := c.server.wishes.sessions.get(asked{c.rights.uid, sessionName(sp.info.ID, session)}, c.rights.policy)
 	if chains == nil {
 		return nil, refuse(wire.CodeNotFound, "nothing is known of session %.80q in this space, or not any more; send the prompt", session)
 	}
@@ -337,7 +337,7 @@ func handlePin(c *reader, h wire.Header, req wire.PinRequest) (wire.Message, err
 }
 
 func handleUnpin(c *reader, h wire.Header, req wire.UnpinRequest) (wire.Message, error) {
-	n := c.server.RevokePins(func(by *hint.Claimant) bool { return by.Name == req.LookupID && c.endsPin(by) })
+	n := c.server.RevokePins(func(by *hint.Claimant) bool { return by.Name == req.LookupID && c.rights.endsPin(by) })
 	return &wire.ChunksReply{Chunks: uint64(n)}, nil
 }
 

@@ -150,6 +150,9 @@ func (h *Held) Set(n int64) error {
 	return nil
 }
 
+// Add is Set with n bytes more.
+func (h *Held) Add(n int64) error { return h.Set(h.n + n) }
+
 // Bytes is the charge.
 func (h *Held) Bytes() int64 { return h.n }
 

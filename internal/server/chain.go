@@ -3,6 +3,7 @@ package server
 import (
 	"slices"
 
+	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
@@ -23,31 +24,45 @@ func chainBytes(ch *wire.Chain, chunkTokens uint32) int64 {
 	return chunkBytes * min(n, key.MaxChunks)
 }
 
+// resolver turns what a request says of a prompt into chains: tokens or hashes, or a live
+// job or fill, in the spaces that are named. It is the reader's alone.
+type resolver struct {
+	session *session // has the jobs and fills
+	rights  *rights
+	spent   *budget.Held // for the request at hand
+	asked   [1]key.Chain // see scratch
+	lengths []uint32     // see lengthsOf
+}
+
+// bytes is the memory that it keeps between requests: hashes, and lengths twice.
+func (r *resolver) bytes() int64 {
+	return (16+4)*int64(cap(r.asked[0].Hashes)) + 4*int64(cap(r.lengths))
+}
+
 // chain builds the chain of a request into dst, which then shares nothing
 // with the frame. The session has the right that the operation takes in the
 // chain's space, or there is an error.
-func (c *reader) chain(dst *key.Chain, ch *wire.Chain) error {
+func (r *resolver) chain(dst *key.Chain, ch *wire.Chain) error {
 	switch ch.Form {
 	case wire.FormRef:
-		return c.chainOf(dst, ch)
+		return r.chainOf(dst, ch)
 	case wire.FormKept:
 		return refuse(wire.CodeUnknownChain, "chains are not kept: send it")
 	case wire.FormNone:
 		return refuse(wire.CodeBadRequest, "this takes a chain of chunks, not a space only")
 	}
-	sp, err := c.rights.space(ch.Space)
+	sp, err := r.rights.space(ch.Space)
 	if err != nil {
 		return err
 	}
-	if err := c.spend(chainBytes(ch, sp.info.ChunkTokens)); err != nil {
+	if err := r.spent.Add(chainBytes(ch, sp.info.ChunkTokens)); err != nil {
 		return err
 	}
-	o := key.Options{SaveUnfull: ch.SaveUnfull || c.server.settings().SaveUnfull, Alone: ch.Alone}
+	o := key.Options{SaveUnfull: ch.SaveUnfull || r.session.server.settings().SaveUnfull, Alone: ch.Alone}
 	if ch.Form == wire.FormTokens {
 		err = sp.builder.TokenBytes(dst, ch.Tokens, o)
 	} else {
-		c.fillLengths(ch, sp.info.ChunkTokens)
-		err = sp.builder.Hashes(dst, int(ch.Width), ch.Hashes, c.lengths, o)
+		err = sp.builder.Hashes(dst, int(ch.Width), ch.Hashes, r.lengthsOf(ch, sp.info.ChunkTokens), o)
 	}
 	if err != nil {
 		return refuse(wire.CodeBadRequest, "chain: %v", err)
@@ -55,22 +70,23 @@ func (c *reader) chain(dst *key.Chain, ch *wire.Chain) error {
 	return skip(dst, ch.Skip)
 }
 
-// fillLengths sets the tokens of each chunk of a chain of hashes.
-func (c *reader) fillLengths(ch *wire.Chain, chunkTokens uint32) {
+// lengthsOf is the tokens of each chunk of a chain of hashes, until the next call.
+func (r *resolver) lengthsOf(ch *wire.Chain, chunkTokens uint32) []uint32 {
 	n := ch.Chunks()
-	c.lengths = slices.Grow(c.lengths[:0], n)[:n]
-	for i := range c.lengths {
-		c.lengths[i] = chunkTokens
+	r.lengths = slices.Grow(r.lengths[:0], n)[:n]
+	for i := range r.lengths {
+		r.lengths[i] = chunkTokens
 	}
 	if ch.LastTokens != 0 && n > 0 {
-		c.lengths[n-1] = ch.LastTokens
+		r.lengths[n-1] = ch.LastTokens
 	}
+	return r.lengths
 }
 
 // chainOf is the chain of a live job or fill; its slices are shared and
 // never changed.
-func (c *reader) chainOf(dst *key.Chain, ch *wire.Chain) error {
-	j, f := c.session.held(ch.ID)
+func (r *resolver) chainOf(dst *key.Chain, ch *wire.Chain) error {
+	j, f := r.session.held(ch.ID)
 	switch {
 	case j != nil:
 		*dst = *j.chain
@@ -79,7 +95,7 @@ func (c *reader) chainOf(dst *key.Chain, ch *wire.Chain) error {
 	default:
 		return refuse(wire.CodeUnknownJob, "chain: %d is no live job or fill of this connection", ch.ID)
 	}
-	if err := c.rights.may(dst.Space); err != nil {
+	if err := r.rights.may(dst.Space); err != nil {
 		return err
 	}
 	return skip(dst, ch.Skip)
@@ -109,7 +125,7 @@ func span(ch *key.Chain, first, count uint32) (from, to int, err error) {
 
 // ranked returns a chain, alone in a list, in its own space and in those of the ranks
 // that are named besides.
-func (c *reader) ranked(chains []key.Chain, ranks wire.U32s) ([]key.Chain, error) {
+func (r *resolver) ranked(chains []key.Chain, ranks wire.U32s) ([]key.Chain, error) {
 	if ranks.Len() == 0 {
 		return chains, nil
 	}
@@ -117,10 +133,10 @@ func (c *reader) ranked(chains []key.Chain, ranks wire.U32s) ([]key.Chain, error
 	if n := int64(chain.Len()) * int64(1+ranks.Len()); n > key.MaxChunks {
 		return nil, tooLarge(key.MaxChunks, "ranks: %d chunks in %d spaces; use at most %d in all", chain.Len(), 1+ranks.Len(), key.MaxChunks)
 	}
-	own := c.rights.spaces.of(chain.Space)
+	own := r.rights.spaces.of(chain.Space)
 	seen := map[key.SpaceID]bool{chain.Space: true}
 	for i := range ranks.Len() {
-		sp, err := c.rights.space(ranks.At(i))
+		sp, err := r.rights.space(ranks.At(i))
 		switch {
 		case err != nil:
 			return nil, err
@@ -144,14 +160,14 @@ const maxScratch = 16 << 10
 // scratch is room for the chain of a request that keeps nothing of it: it is
 // good until the next call. A reference shares a job's slices, which
 // must not be written over.
-func (c *reader) scratch(ch *wire.Chain) []key.Chain {
-	if cap(c.asked[0].Hashes) > maxScratch {
-		c.asked[0] = key.Chain{}
+func (r *resolver) scratch(ch *wire.Chain) []key.Chain {
+	if cap(r.asked[0].Hashes) > maxScratch {
+		r.asked[0] = key.Chain{}
 	}
 	if ch.Form == wire.FormRef {
 		return make([]key.Chain, 1)
 	}
-	return c.asked[:]
+	return r.asked[:]
 }
 
 // sizes returns one size a chunk.
@@ -171,13 +187,13 @@ func (c *reader) sizes(l wire.U32s, n int, limit int64) ([]uint32, error) {
 
 // familyOf is the prompt of a request in all spaces of a hybrid model that it names.
 // asked is the record that chain was made of, whose tokens may be needed again.
-func familyOf(c *reader, chain *key.Chain, asked *wire.Chain, o *wire.Shared) (*store.Family, error) {
+func (r *resolver) familyOf(chain *key.Chain, asked *wire.Chain, o *wire.Shared) (*store.Family, error) {
 	handles, err := familyHandles(o)
 	if err != nil {
 		return nil, err
 	}
 	f := &store.Family{Groups: make(index.Family, o.Groups.Len()), Chains: make([][]key.Chain, o.Groups.Len())}
-	b := familyBuilder{reader: c, family: f, chain: chain, asked: asked, grain: o.Grain, seen: make(map[key.SpaceID]bool)}
+	b := familyBuilder{resolver: r, family: f, chain: chain, asked: asked, grain: o.Grain, seen: make(map[key.SpaceID]bool)}
 	for g := range f.Groups {
 		for _, handle := range handles[g] {
 			if err := b.add(g, o.Groups.At(g), handle); err != nil {
@@ -191,23 +207,23 @@ func familyOf(c *reader, chain *key.Chain, asked *wire.Chain, o *wire.Shared) (*
 	if err := f.Groups.Check(); err != nil {
 		return nil, refuse(wire.CodeBadRequest, "groups: %v", err)
 	}
-	return f, roomForFamily(c, f)
+	return f, r.roomForFamily(f)
 }
 
 // familyBuilder adds spaces to a family, one after the other.
 type familyBuilder struct {
-	*reader
-	family *store.Family
-	chain  *key.Chain
-	asked  *wire.Chain
-	grain  uint32
-	seen   map[key.SpaceID]bool
-	first  *key.Builder // of the space of the chain
+	resolver *resolver
+	family   *store.Family
+	chain    *key.Chain
+	asked    *wire.Chain
+	grain    uint32
+	seen     map[key.SpaceID]bool
+	first    *key.Builder // of the space of the chain
 }
 
 // add adds the space of one more rank to group g.
 func (b *familyBuilder) add(g int, group wire.Group, handle uint32) error {
-	sp, err := b.rights.space(handle)
+	sp, err := b.resolver.rights.space(handle)
 	f := b.family
 	switch {
 	case err != nil:
@@ -286,7 +302,7 @@ func coarser(c *key.Chain, by, tokens int) key.Chain {
 }
 
 // roomForFamily spends the memory of the chains.
-func roomForFamily(c *reader, f *store.Family) error {
+func (r *resolver) roomForFamily(f *store.Family) error {
 	pieces, bytes := int64(0), int64(0)
 	for g, chains := range f.Chains {
 		n := int64(chains[0].Len())
@@ -297,7 +313,7 @@ func roomForFamily(c *reader, f *store.Family) error {
 	if pieces > key.MaxChunks {
 		return tooLarge(key.MaxChunks, "groups: %d chunks in all spaces; use at most %d in all", pieces, key.MaxChunks)
 	}
-	return c.spend(bytes)
+	return r.spent.Add(bytes)
 }
 
 // checkLengths refuses the option lengths without groups.
@@ -308,11 +324,11 @@ func checkLengths(o *wire.Shared) error {
 	return nil
 }
 
-// promptOf is reader.chain for a request that may name groups. With a grain its hashes are those
+// promptOf is chain for a request that may name groups. With a grain its hashes are those
 // of so many tokens each, and the chunks of dst have the hashes at their ends.
-func promptOf(c *reader, dst *key.Chain, ch *wire.Chain, o *wire.Shared) error {
+func (r *resolver) promptOf(dst *key.Chain, ch *wire.Chain, o *wire.Shared) error {
 	if o.Grain == 0 {
-		return c.chain(dst, ch)
+		return r.chain(dst, ch)
 	}
 	switch {
 	case o.Groups.Len() == 0:
@@ -320,20 +336,20 @@ func promptOf(c *reader, dst *key.Chain, ch *wire.Chain, o *wire.Shared) error {
 	case ch.Form != wire.FormHashes || ch.ID != 0 || ch.LastTokens != 0:
 		return refuse(wire.CodeBadRequest, "grain: it is of hashes that come with the request, all of full chunks, and are not to be kept")
 	}
-	sp, err := c.rights.space(ch.Space)
+	sp, err := r.rights.space(ch.Space)
 	if err != nil {
 		return err
 	}
-	own, err := atEnds(c, ch, o.Grain, sp.info.ChunkTokens)
+	own, err := r.atEnds(ch, o.Grain, sp.info.ChunkTokens)
 	if err != nil {
 		return err
 	}
-	return c.chain(dst, &own)
+	return r.chain(dst, &own)
 }
 
 // atEnds is a record of hashes of grain tokens each with those at the ends of chunks only.
 // Its skip stays: it counts chunks of the first group.
-func atEnds(c *reader, ch *wire.Chain, grain, chunk uint32) (wire.Chain, error) {
+func (r *resolver) atEnds(ch *wire.Chain, grain, chunk uint32) (wire.Chain, error) {
 	own := *ch
 	if chunk%grain != 0 {
 		return own, refuse(wire.CodeBadRequest, "grain: a hash for each %d tokens, and chunks of %d; it must divide the chunks of all groups", grain, chunk)
@@ -343,7 +359,7 @@ func atEnds(c *reader, ch *wire.Chain, grain, chunk uint32) (wire.Chain, error) 
 		return own, nil
 	}
 	n := ch.Chunks() / by
-	if err := c.spend(int64(n * width)); err != nil {
+	if err := r.spent.Add(int64(n * width)); err != nil {
 		return own, err
 	}
 	own.Hashes = make([]byte, 0, n*width)
@@ -356,13 +372,13 @@ func atEnds(c *reader, ch *wire.Chain, grain, chunk uint32) (wire.Chain, error) 
 // ofGrain makes out the chain of a group whose chunks have another length than those of
 // the first.
 func (b *familyBuilder) ofGrain(out *key.Chain, sp *openSpace) error {
-	own, err := atEnds(b.reader, b.asked, b.grain, sp.info.ChunkTokens)
+	own, err := b.resolver.atEnds(b.asked, b.grain, sp.info.ChunkTokens)
 	if err != nil {
 		return err
 	}
-	b.fillLengths(&own, sp.info.ChunkTokens)
 	*out = key.Chain{}
-	if err := sp.builder.Hashes(out, int(own.Width), own.Hashes, b.lengths, key.Options{}); err != nil {
+	lengths := b.resolver.lengthsOf(&own, sp.info.ChunkTokens)
+	if err := sp.builder.Hashes(out, int(own.Width), own.Hashes, lengths, key.Options{}); err != nil {
 		return refuse(wire.CodeBadRequest, "groups: %v", err)
 	}
 	return nil

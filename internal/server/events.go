@@ -42,7 +42,7 @@ func handleEvents(c *reader, h wire.Header, req wire.EventsRequest) (wire.Messag
 	if c.session.maxReply < wire.EventsBytes {
 		return nil, refuse(wire.CodeTooLarge, "a push of events may have %d bytes, and the largest reply that was agreed to is %d; agree on more in hello", wire.EventsBytes, c.session.maxReply)
 	}
-	if err := c.spend(subscriptionBytes); err != nil {
+	if err := c.spent.Add(subscriptionBytes); err != nil {
 		return nil, err
 	}
 	if req.From == wire.EventsNow { // that is here: what its client does next is told

@@ -395,7 +395,7 @@ func (f *fill) layOut(c *reader, req *wire.ReserveRequest, from, to int) ([]uint
 		f.runs = []run{{chain: &f.chain, chunk: from, n: to - from, full: true}}
 		return c.sizes(req.Sizes, to-from, c.session.largestSlot())
 	}
-	family, err := familyOf(c, &f.chain, &req.Chain, &wire.Shared{Groups: req.Groups, Grain: req.Grain})
+	family, err := c.resolver.familyOf(&f.chain, &req.Chain, &wire.Shared{Groups: req.Groups, Grain: req.Grain})
 	if err != nil {
 		return nil, err
 	}

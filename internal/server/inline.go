@@ -21,7 +21,7 @@ import (
 // handlePut stores payloads that came with the request.
 func handlePut(c *reader, h wire.Header, req wire.PutRequest) (wire.Message, error) {
 	var chain key.Chain
-	if err := c.chain(&chain, &req.Chain); err != nil {
+	if err := c.resolver.chain(&chain, &req.Chain); err != nil {
 		return nil, err
 	}
 	n := req.Sizes.Len()
@@ -151,7 +151,7 @@ func handleGet(c *reader, h wire.Header, req wire.GetRequest) (wire.Message, err
 
 // answer sends the reply, or leaves it to a goroutine.
 func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
-	if err := c.chain(&g.chain, &req.Chain); err != nil {
+	if err := c.resolver.chain(&g.chain, &req.Chain); err != nil {
 		return err
 	}
 	from, to, err := g.span(req)

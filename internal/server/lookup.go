@@ -15,11 +15,11 @@ import (
 )
 
 func handleLookup(c *reader, _ wire.Header, req wire.LookupRequest) (wire.Message, error) {
-	chain := c.scratch(&req.Chain)
-	if err := cmp.Or(checkLengths(&req.Shared), promptOf(c, &chain[0], &req.Chain, &req.Shared)); err != nil {
+	chain := c.resolver.scratch(&req.Chain)
+	if err := cmp.Or(checkLengths(&req.Shared), c.resolver.promptOf(&chain[0], &req.Chain, &req.Shared)); err != nil {
 		return nil, err
 	}
-	p, err := promptIn(c, chain, &req.Chain, &req.Shared, searchSet(req.Search))
+	p, err := c.resolver.promptIn(chain, &req.Chain, &req.Shared, searchSet(req.Search))
 	if err == nil {
 		err = p.find(c.session.ctx)
 	}
@@ -27,14 +27,14 @@ func handleLookup(c *reader, _ wire.Header, req wire.LookupRequest) (wire.Messag
 		return nil, err
 	}
 	if req.Chain.Form != wire.FormRef { // the request that made the job or fill was observed
-		p.observed(c, 0, func() { c.prompts.observe(p.chains, true, hint.Advice{}) })
+		p.observed(&c.prompts, 0, func() { c.prompts.observe(p.chains, true, hint.Advice{}) })
 	}
 	grouped, err := p.grouped(c.session.ctx, req.Shared.Lengths)
 	if err != nil {
 		return nil, err
 	}
 	noteLookup(c, &p)
-	return &wire.LookupReply{Match: matchOf(&p.match), Worth: p.worth(c), Missing: absent(&c.rights, &req.Shared, &p.first[0], p.end(), p.why), Grouped: grouped}, nil
+	return &wire.LookupReply{Match: matchOf(&p.match), Worth: p.worth(c.payload), Missing: absent(&c.rights, &req.Shared, &p.first[0], p.end(), p.why), Grouped: grouped}, nil
 }
 
 // noteLookup has the log tell of a lookup, where it wants to know.

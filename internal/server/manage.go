@@ -81,10 +81,10 @@ func handleDelete(c *reader, h wire.Header, req wire.DeleteRequest) (wire.Messag
 		return forget(c, h, c.server.o.Store.Remover.ForgetSpace(sp.info.ID), req.Deadline)
 	}
 	var chain key.Chain
-	if err := c.chain(&chain, &req.Chain); err != nil {
+	if err := c.resolver.chain(&chain, &req.Chain); err != nil {
 		return nil, err
 	}
-	if err := c.spend(keyBytes * int64(chain.Len()-chain.Skip)); err != nil {
+	if err := c.spent.Add(keyBytes * int64(chain.Len()-chain.Skip)); err != nil {
 		return nil, err
 	}
 	ks := make([]key.Key, 0, chain.Len()-chain.Skip)

@@ -24,7 +24,7 @@ func handlePrefetch(c *reader, h wire.Header, req wire.PrefetchRequest) (wire.Me
 	}
 	a.advice, a.wishes = hint.Read(req.Shared.Configs)
 	var chain key.Chain
-	if err := cmp.Or(checkLengths(&req.Shared), promptOf(c, &chain, &req.Chain, &req.Shared)); err != nil {
+	if err := cmp.Or(checkLengths(&req.Shared), c.resolver.promptOf(&chain, &req.Chain, &req.Shared)); err != nil {
 		return nil, err
 	}
 	j, reply, err := c.begin(&chain, &a)
@@ -63,7 +63,7 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	if err := c.mayBegin(a); err != nil {
 		return nil, reply, err
 	}
-	p, err := promptIn(c, []key.Chain{*chain}, a.sent, &a.shared, a.search)
+	p, err := c.resolver.promptIn([]key.Chain{*chain}, a.sent, &a.shared, a.search)
 	if err != nil {
 		return nil, reply, err
 	}
@@ -81,9 +81,9 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	if a.observed {
 		reply.Faults = c.hear(p.chains, a)
 	} else {
-		p.observed(c, a.advice.PrefillDepth, func() { reply.Faults = c.hear(p.chains, a) })
+		p.observed(&c.prompts, a.advice.PrefillDepth, func() { reply.Faults = c.hear(p.chains, a) })
 	}
-	reply.Match, reply.Worth = matchOf(&p.match), p.worth(c)
+	reply.Match, reply.Worth = matchOf(&p.match), p.worth(c.payload)
 	j := newJob(c.session, &p)
 	j.cost = cost
 	if a.flags&wire.PrefetchAlone != 0 {
@@ -384,7 +384,7 @@ func promptsOf(c *reader, req *wire.BatchRequest) ([]prefetch.Prompt, []error, e
 	for i := range req.Prompts {
 		p := &req.Prompts[i]
 		prompts[i] = prefetch.Prompt{Chain: new(key.Chain), Overtaken: int(min(p.Overtaken, math.MaxInt32))}
-		if errs[i] = promptOf(c, prompts[i].Chain, &p.Chain, &req.Shared); errs[i] != nil {
+		if errs[i] = c.resolver.promptOf(prompts[i].Chain, &p.Chain, &req.Shared); errs[i] != nil {
 			prompts[i].Chain.Reset()
 		}
 		if pieces += int64(prompts[i].Chain.Len()) * int64(max(1, req.Shared.Groups.Len())+req.Shared.Ranks.Len()); pieces > key.MaxChunks {

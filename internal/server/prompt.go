@@ -29,14 +29,14 @@ type prompt struct {
 }
 
 // promptIn is the prompt of a chain, alone in a list, that was made of the record sent.
-func promptIn(c *reader, chains []key.Chain, sent *wire.Chain, o *wire.Shared, search tier.Set) (p prompt, err error) {
-	p.group = group{store: c.server.o.Store, search: search}
+func (r *resolver) promptIn(chains []key.Chain, sent *wire.Chain, o *wire.Shared, search tier.Set) (p prompt, err error) {
+	p.group = group{store: r.session.server.o.Store, search: search}
 	if o.Groups.Len() == 0 {
-		p.chains, err = c.ranked(chains, o.Ranks)
+		p.chains, err = r.ranked(chains, o.Ranks)
 		p.first = p.chains
 		return p, err
 	}
-	if p.family, err = familyOf(c, &chains[0], sent, o); err != nil {
+	if p.family, err = r.familyOf(&chains[0], sent, o); err != nil {
 		return p, err
 	}
 	p.named, p.first = o.Groups, p.family.Chains[0]
@@ -123,30 +123,30 @@ func (p *prompt) why() explain.Absence {
 
 // worth is how many chunks behind the skipped ones are there or worth storing. What one of
 // the ranks would not store is of no use to the others.
-func (p *prompt) worth(c *reader) uint32 {
+func (p *prompt) worth(payload uint32) uint32 {
 	run, least := p.run(), math.MaxInt
 	for r := range p.first {
 		chain := &p.first[r]
-		least = min(least, run+p.store.Planning.Admit(chain, chain.Skip+run, chain.Len(), c.payload))
+		least = min(least, run+p.store.Planning.Admit(chain, chain.Skip+run, chain.Len(), payload))
 	}
 	return uint32(least)
 }
 
 // observed notes a request for the prompt, which tell tells the store of: what the windows
 // and states of a hybrid model are worth then, and how far it reaches in all tiers.
-func (p *prompt) observed(c *reader, prefillDepth int, tell func()) {
+func (p *prompt) observed(log *promptLog, prefillDepth int, tell func()) {
 	chain := &p.first[0]
 	if p.family == nil || chain.Len() == 0 {
 		tell()
 		return
 	}
-	again := c.prompts.take(chain).looked
+	again := log.take(chain).looked
 	tell()
 	if !again {
 		p.store.Planning.ObserveFamily(p.family, &p.usable, prefillDepth)
 	}
 	if p.search == tier.All {
-		c.prompts.take(chain).reached = &store.Reached{Usable: p.usable.Tokens, Run: p.usable.Run}
+		log.take(chain).reached = &store.Reached{Usable: p.usable.Tokens, Run: p.usable.Run}
 	}
 }
 

@@ -8,14 +8,12 @@ import (
 	"net"
 	"sync"
 	"time"
-	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/wire"
-	"github.com/kvstored/kvstored/key"
 )
 
 const (
@@ -35,14 +33,15 @@ type reader struct {
 	session *session
 	rights  rights
 	replies []byte
-	kept    budget.Held  // for replies, asked, lengths and what prompts keep
-	spent   budget.Held  // for the request at hand, see spend
-	asked   [1]key.Chain // see scratch
-	prompts promptLog
-	untold  []*job   // whose reply is among replies
-	payload uint32   // bytes of the last chunk it wanted to store
-	lengths []uint32 // of the request at hand
-	late    bool     // a goroutine answers the request at hand
+	kept    budget.Held // for replies, and what the resolver and prompts keep
+	// spent is charged before memory is taken for the request at hand, until that is answered,
+	// also where a goroutine does that (see async). An error ends the connection.
+	spent    budget.Held
+	resolver resolver
+	prompts  promptLog
+	untold   []*job // whose reply is among replies
+	payload  uint32 // bytes of the last chunk it wanted to store
+	late     bool   // a goroutine answers the request at hand
 	// begun is when the request at hand was begun, where the log tells of each.
 	begun time.Time
 }
@@ -52,6 +51,7 @@ func newReader(c *session) *reader {
 	r := &reader{server: c.server, session: c}
 	r.kept.Account, r.spent.Account = c.account, c.account
 	r.rights = rights{server: c.server, spaces: spaces{server: c.server, account: c.account}}
+	r.resolver = resolver{session: c, rights: &r.rights, spent: &r.spent}
 	r.prompts = promptLog{store: c.server.o.Store, asked: c.server.o.Asked}
 	return r
 }
@@ -164,9 +164,8 @@ func (c *reader) lastReply(h wire.Header, err error) error {
 // not read.
 func (c *reader) flush() {
 	c.sendReplies()
-	const perChunk = int64(unsafe.Sizeof(key.Hash{}) + unsafe.Sizeof(uint32(0)))
-	bytes := cap(c.replies) + 4*cap(c.lengths) + c.rights.spaces.scratchBytes()
-	_ = c.kept.Set(int64(bytes) + perChunk*int64(cap(c.asked[0].Hashes)) + c.prompts.rankBytes) // else the connection ends
+	bytes := int64(cap(c.replies)+c.rights.spaces.scratchBytes()) + c.resolver.bytes() + c.prompts.rankBytes
+	_ = c.kept.Set(bytes) // else the connection ends
 	c.session.awaitRoom(c.session.ctx)
 }
 
@@ -186,20 +185,14 @@ func (c *reader) sendReplies() {
 	}
 }
 
-// spend is called before n bytes are allocated for the request at hand. They are
-// charged until it is answered, also where a goroutine does that (see async). An
-// error ends the connection.
-func (c *reader) spend(n int64) error { return c.spent.Set(c.spent.Bytes() + n) }
-
 // makeRoom makes room for n bytes of replies before they are appended. An error
 // ends the connection.
 func (c *reader) makeRoom(n int) error {
 	if n <= cap(c.replies)-len(c.replies) {
 		return nil
 	}
-	before := c.kept.Bytes()
 	n += len(c.replies)
-	if err := c.kept.Set(before + int64(n)); err != nil { // both are there while one is copied
+	if err := c.kept.Add(int64(n)); err != nil { // both are there while one is copied
 		return err
 	}
 	c.replies = append(make([]byte, 0, n), c.replies...)

@@ -19,7 +19,7 @@ func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Mess
 		return nil, refuse(wire.CodeUnsupported, "this connection has no staging window; ask for one in hello, or use put")
 	}
 	f := &fill{session: c.session, maxAge: req.MaxAge}
-	if err := promptOf(c, &f.chain, &req.Chain, &wire.Shared{Groups: req.Groups, Grain: req.Grain}); err != nil {
+	if err := c.resolver.promptOf(&f.chain, &req.Chain, &wire.Shared{Groups: req.Groups, Grain: req.Grain}); err != nil {
 		return nil, err
 	}
 	f.spaces = []key.SpaceID{f.chain.Space}

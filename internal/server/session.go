@@ -258,7 +258,7 @@ var errCancelled = errors.New("cancelled by the client")
 // must not touch the fields of the reader, and ends with answerAsync. Its context ends
 // when the client cancels the request.
 func (c *reader) async(h wire.Header, do func(ctx context.Context)) error {
-	if err := c.spend(asyncBytes); err != nil {
+	if err := c.spent.Add(asyncBytes); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(c.session.ctx)

@@ -113,11 +113,11 @@ func handleWarm(c *reader, h wire.Header, req wire.WarmRequest) (wire.Message, e
 		}
 	} else {
 		g.chains = make([]key.Chain, 1)
-		if err := c.chain(&g.chains[0], &req.Chain); err != nil {
+		if err := c.resolver.chain(&g.chains[0], &req.Chain); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.spend(jobBytes + liveChunkBytes*int64(len(g.chains)*g.chains[0].Len())); err != nil {
+	if err := c.spent.Add(jobBytes + liveChunkBytes*int64(len(g.chains)*g.chains[0].Len())); err != nil {
 		return nil, err
 	}
 	m, err := g.match(c.session.ctx)

@@ -212,10 +212,10 @@ func hinted(c *reader, req *wire.HintRequest, session string) ([]key.Chain, erro
 		return lastOf(c, req.Chain.Space, session)
 	}
 	chain := make([]key.Chain, 1)
-	if err := c.chain(&chain[0], &req.Chain); err != nil {
+	if err := c.resolver.chain(&chain[0], &req.Chain); err != nil {
 		return nil, err
 	}
-	return c.ranked(chain, req.Ranks)
+	return c.resolver.ranked(chain, req.Ranks)
 }
 
 // named is the prompt that this user asked for under a lookup id.
@@ -322,7 +322,7 @@ func handlePin(c *reader, h wire.Header, req wire.PinRequest) (wire.Message, err
 		return nil, refuse(wire.CodeBadRequest, "a pin needs a lookup id, or nobody can end it")
 	}
 	var chain key.Chain
-	if err := c.chain(&chain, &req.Chain); err != nil {
+	if err := c.resolver.chain(&chain, &req.Chain); err != nil {
 		return nil, err
 	}
 	limit := c.server.settings().PinMaxAge

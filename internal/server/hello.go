@@ -70,14 +70,14 @@ func (c *reader) greet(h wire.Header, body []byte) (*wire.HelloReply, []*os.File
 		Version: wire.Version, Rights: wire.Rights(c.rights.somewhere), Epoch: o.Epoch, Connection: c.session.id,
 		MaxPayload: uint32(c.server.maxPayload), Limits: limitsOf(c.server), Server: o.Version,
 	}
-	agree(c, req, reply)
+	c.session.agree(req, reply)
 	if req.HasSpace {
 		if reply.Space, err = c.rights.openSpaceOf(req.Space); err != nil {
 			return nil, nil, err
 		}
 		reply.HasSpace = true
 	}
-	files, err := c.grant(req, reply)
+	files, err := c.session.grant(&c.rights, req, reply)
 	return reply, files, err
 }
 
@@ -97,7 +97,7 @@ func helloOf(h wire.Header, body []byte) (*wire.HelloRequest, error) {
 }
 
 // agree settles how large frames may be.
-func agree(c *reader, req *wire.HelloRequest, reply *wire.HelloReply) {
+func (c *session) agree(req *wire.HelloRequest, reply *wire.HelloReply) {
 	between := func(n uint32) uint32 {
 		if n == 0 {
 			return wire.MaxBodyBytes
@@ -109,8 +109,8 @@ func agree(c *reader, req *wire.HelloRequest, reply *wire.HelloReply) {
 	if req.Credit > reply.Credit {
 		reply.Credit = min(req.Credit, maxCredit)
 	}
-	c.session.conn.SetMaxBody(reply.MaxRequest)
-	c.session.maxReply, c.session.credit = int(reply.MaxReply), int64(reply.Credit)
+	c.conn.SetMaxBody(reply.MaxRequest)
+	c.maxReply, c.credit = int(reply.MaxReply), int64(reply.Credit)
 }
 
 // maxCredit is the most that a client may have sent and not had answered: the largest
@@ -134,31 +134,31 @@ func limitsOf(s *Server) wire.Limits {
 }
 
 // grant gives the client those features that it wants and may have.
-func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.File, error) {
+func (c *session) grant(r *rights, req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.File, error) {
 	o := &c.server.o
 	var files []*os.File
 	if req.Wants&wire.FeaturePushes != 0 {
-		c.session.pushes = true
+		c.pushes = true
 		reply.Granted |= wire.FeaturePushes
 	}
 	file := o.Arena.File()
 	wants := req.Wants&wire.FeatureArena != 0 && file != nil
-	c.session.mapped = wants && c.rights.policy.MayMap(c.rights.uid)
-	if c.session.mapped && req.Wants&wire.FeatureKeep != 0 && o.Arena.Populating() {
+	c.mapped = wants && r.policy.MayMap(r.uid)
+	if c.mapped && req.Wants&wire.FeatureKeep != 0 && o.Arena.Populating() {
 		return nil, refuse(wire.CodeStarting, "DRAM is being populated: a driver that page-locks it would do that in the client's place; try again in a moment")
 	}
 	if o.Met != nil {
-		c.session.left, c.session.mapped = o.Met(c.session.conn.NetConn(), c.session.mapped, c.session.leaseAge)
+		c.left, c.mapped = o.Met(c.conn.NetConn(), c.mapped, c.leaseAge)
 	}
 	if !wants {
 		return nil, nil
 	}
-	if c.session.mapped {
+	if c.mapped {
 		files = append(files, file)
 		reply.Granted |= wire.FeatureArena
 		reply.ArenaBytes = uint64(o.Arena.Usable())
 	}
-	if c.rights.somewhere&access.Write != 0 {
+	if r.somewhere&access.Write != 0 {
 		window, err := c.grantPuts(req, reply)
 		if err != nil {
 			return nil, err
@@ -167,22 +167,22 @@ func (c *reader) grant(req *wire.HelloRequest, reply *wire.HelloReply) ([]*os.Fi
 			files = append(files, window)
 		}
 	}
-	reply.Puts = c.session.puts
+	reply.Puts = c.puts
 	reply.Descriptors = uint32(len(files))
 	return files, nil
 }
 
-func (c *reader) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply) (*os.File, error) {
+func (c *session) grantPuts(req *wire.HelloRequest, reply *wire.HelloReply) (*os.File, error) {
 	if req.Wants&wire.FeatureStaging == 0 {
 		return nil, nil
 	}
 	n := min(cmp.Or(req.StagingBytes, defaultStaging), maxStaging)
 	keeps := req.Wants & wire.FeatureKeep
-	st, err := newStaging(arena.RoundUp(int64(n)), keeps != 0, &c.server.count.staging, c.session.whileOpen)
+	st, err := newStaging(arena.RoundUp(int64(n)), keeps != 0, &c.server.count.staging, c.whileOpen)
 	if err != nil {
 		return nil, fmt.Errorf("hello: %w", err)
 	}
-	c.session.staging, c.session.puts = st, wire.PutStaged
+	c.staging, c.puts = st, wire.PutStaged
 	reply.Granted |= wire.FeatureStaging | keeps
 	reply.StagingBytes = n
 	return st.window.File(), nil

@@ -48,7 +48,7 @@ func handlePut(c *reader, h wire.Header, req wire.PutRequest) (wire.Message, err
 		}
 		payload := req.Payloads[:size]
 		req.Payloads = req.Payloads[size:]
-		stored, err := putOne(c, &chain, from+i, payload, want, blind)
+		stored, err := putOne(c.session, &chain, from+i, payload, want, blind)
 		declined := errors.Is(err, store.ErrNotAdmitted)
 		if err != nil && !declined {
 			return nil, err
@@ -75,18 +75,18 @@ type putWish struct {
 }
 
 // putOne stores one chunk. With store.ErrNotAdmitted there is a result as well.
-func putOne(c *reader, chain *key.Chain, i int, payload []byte, wish putWish, blind bool) (wire.Stored, error) {
+func putOne(c *session, chain *key.Chain, i int, payload []byte, wish putWish, blind bool) (wire.Stored, error) {
 	var grants [1]store.Grant
 	st := c.server.o.Store
-	want := store.Reservation{Owner: c.session.owner, Force: wish.force}
-	if _, err := st.Filler.Reserve(c.session.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
+	want := store.Reservation{Owner: c.owner, Force: wish.force}
+	if _, err := st.Filler.Reserve(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
 		return notStored(err)
 	}
 	switch grants[0].Status {
 	case store.Pending:
 		return wire.Stored{Code: wire.CodePending}, nil
 	case store.Exists:
-		return compareStored(c.session, chain, i, arena.Checksum(payload), blind), nil
+		return compareStored(c, chain, i, arena.Checksum(payload), blind), nil
 	}
 	ref := grants[0].Ref
 	sum := ref.Block.Write(payload)
@@ -94,7 +94,7 @@ func putOne(c *reader, chain *key.Chain, i int, payload []byte, wish putWish, bl
 	var stored [1]bool
 	st.Filler.Commit(chain, i, []tier.Ref{ref}, wish.maxAge, stored[:])
 	if !stored[0] {
-		return compareStored(c.session, chain, i, sum, blind), nil
+		return compareStored(c, chain, i, sum, blind), nil
 	}
 	c.server.count.stored(1, uint64(len(payload)))
 	c.server.model(chain.Space).storedBytes.Add(uint64(len(payload)))

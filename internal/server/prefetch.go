@@ -60,7 +60,7 @@ type ask struct {
 // it has been told, the caller of begin lets the job run and age.
 func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, error) {
 	var reply wire.PrefetchReply
-	if err := c.mayBegin(a); err != nil {
+	if err := c.session.mayBegin(a); err != nil {
 		return nil, reply, err
 	}
 	p, err := c.resolver.promptIn([]key.Chain{*chain}, a.sent, &a.shared, a.search)
@@ -110,14 +110,14 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 
 // mayBegin is an error unless the connection may have another job, and its options go
 // together.
-func (c *reader) mayBegin(a *ask) error {
+func (c *session) mayBegin(a *ask) error {
 	switch {
 	case a.flags&wire.PrefetchPin != 0 && a.lookupID == "":
 		return refuse(wire.CodeBadRequest, "a pin needs a lookup id, or nobody can end it")
 	case a.flags&wire.PrefetchAlone != 0 && a.shared.Groups.Len() > 0:
 		return refuse(wire.CodeBadRequest, "alone: of groups the longest usable prefix is held; ask for each group without groups")
 	}
-	return cmp.Or(roomFor(c.session.jobs(), "jobs"), c.session.tenant.roomForJobs(c.server.o.Limits.UIDJobs))
+	return cmp.Or(roomFor(c.jobs(), "jobs"), c.tenant.roomForJobs(c.server.o.Limits.UIDJobs))
 }
 
 // start makes ready to bring up the rest of a prompt, of which a client that has asked for

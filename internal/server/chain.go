@@ -170,21 +170,6 @@ func (r *resolver) scratch(ch *wire.Chain) []key.Chain {
 	return r.asked[:]
 }
 
-// sizes returns one size a chunk.
-func (c *reader) sizes(l wire.U32s, n int, limit int64) ([]uint32, error) {
-	if l.Len() != 1 && l.Len() != n {
-		return nil, refuse(wire.CodeBadRequest, "%d sizes for %d chunks; give one for all, or one for each", l.Len(), n)
-	}
-	out := make([]uint32, n)
-	for i := range out {
-		if out[i] = l.At(min(i, l.Len()-1)); int64(out[i]) > limit {
-			return nil, tooLarge(limit, "chunk %d has %d bytes, the limit is %d", i, out[i], limit)
-		}
-		c.payload = out[i]
-	}
-	return out, nil
-}
-
 // familyOf is the prompt of a request in all spaces of a hybrid model that it names.
 // asked is the record that chain was made of, whose tokens may be needed again.
 func (r *resolver) familyOf(chain *key.Chain, asked *wire.Chain, o *wire.Shared) (*store.Family, error) {

@@ -238,6 +238,21 @@ func (c *session) largestSlot() int64 {
 	return min(c.server.maxPayload, c.staging.bytes())
 }
 
+// sizes returns one size a chunk.
+func (c *reader) sizes(l wire.U32s, n int, limit int64) ([]uint32, error) {
+	if l.Len() != 1 && l.Len() != n {
+		return nil, refuse(wire.CodeBadRequest, "%d sizes for %d chunks; give one for all, or one for each", l.Len(), n)
+	}
+	out := make([]uint32, n)
+	for i := range out {
+		if out[i] = l.At(min(i, l.Len()-1)); int64(out[i]) > limit {
+			return nil, tooLarge(limit, "chunk %d has %d bytes, the limit is %d", i, out[i], limit)
+		}
+		c.payload = out[i]
+	}
+	return out, nil
+}
+
 // describe tells the client where to put what.
 func (f *fill) describe() wire.Slots {
 	slots := make(wire.Slots, 0, 16*len(f.mu.slots))

@@ -12,6 +12,10 @@
 // its jobs and fills are given back first and its goroutines are waited for then.
 // Timers that end leases and fills count among them (session.whileOpen).
 //
+// A reader has parts that know nothing of it: rights says what the user may do, and has the
+// open spaces; resolver makes chains of what a request says, and asks rights; promptLog
+// remembers the prompts that were asked about last, and tells the store.
+//
 // Locks: session.mu guards a connection's tables, job.mu one job's lease,
 // fill.mu one fill's slots, output.mu the queue of frames, pins.mu all pins,
 // catalog.mu the identities of spaces, staging.mu the room of a window; none is held while another is taken,

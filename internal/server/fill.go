@@ -27,7 +27,7 @@ type fill struct {
 	said    promptRecord   // what the client said of the prompt
 	maxAge  uint32         // seconds that its chunks may stay; 0: any time
 	policy  *access.Policy // by which it was let begin
-	blind   bool           // its own client may not read the space; see session.blind
+	blind   bool           // its own client may not read the space; see rights.blind
 	expiry  *time.Timer
 	cost    int64 // charged until it is forgotten
 	cut     bool  // more slots were asked for than a reply has room for

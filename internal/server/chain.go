@@ -301,21 +301,14 @@ func (r *resolver) roomForFamily(f *store.Family) error {
 	return r.spent.Add(bytes)
 }
 
-// checkLengths refuses the option lengths without groups.
-func checkLengths(o *wire.Shared) error {
-	if o.Lengths > 0 && o.Groups.Len() == 0 {
-		return refuse(wire.CodeBadRequest, "lengths: without groups every length is usable; send both or none")
-	}
-	return nil
-}
-
 // promptOf is chain for a request that may name groups. With a grain its hashes are those
 // of so many tokens each, and the chunks of dst have the hashes at their ends.
 func (r *resolver) promptOf(dst *key.Chain, ch *wire.Chain, o *wire.Shared) error {
-	if o.Grain == 0 {
-		return r.chain(dst, ch)
-	}
 	switch {
+	case o.Lengths > 0 && o.Groups.Len() == 0:
+		return refuse(wire.CodeBadRequest, "lengths: without groups every length is usable; send both or none")
+	case o.Grain == 0:
+		return r.chain(dst, ch)
 	case o.Groups.Len() == 0:
 		return refuse(wire.CodeBadRequest, "grain: without groups each hash is that of a chunk; send both or none")
 	case ch.Form != wire.FormHashes || ch.ID != 0 || ch.LastTokens != 0:

@@ -222,10 +222,8 @@ func (s *spaces) open(sp key.Space, rights access.Rights) (wire.SpaceInfo, error
 	if err != nil {
 		return wire.SpaceInfo{}, refuse(wire.CodeBadRequest, "%v", err)
 	}
-	for _, o := range s.list {
-		if o.info.ID == b.Space() {
-			return o.info, nil
-		}
+	if o := s.of(b.Space()); o != nil {
+		return o.info, nil
 	}
 	if len(s.list) >= maxLive {
 		return wire.SpaceInfo{}, refuse(wire.CodeOverBudget, "this connection has %d spaces open; use another connection", maxLive)

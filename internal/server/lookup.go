@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 
 func handleLookup(c *reader, _ wire.Header, req wire.LookupRequest) (wire.Message, error) {
 	chain := c.resolver.scratch(&req.Chain)
-	if err := cmp.Or(checkLengths(&req.Shared), c.resolver.promptOf(&chain[0], &req.Chain, &req.Shared)); err != nil {
+	if err := c.resolver.promptOf(&chain[0], &req.Chain, &req.Shared); err != nil {
 		return nil, err
 	}
 	p, err := c.resolver.promptIn(chain, &req.Chain, &req.Shared, searchSet(req.Search))

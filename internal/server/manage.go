@@ -31,17 +31,15 @@ func handleOpenSpace(c *reader, h wire.Header, req wire.OpenSpaceRequest) (wire.
 	case c.rights.policy.Model(c.rights.uid, model)&access.Write == 0:
 		return nil, c.rights.denied("distrust a space of model %.80q", model)
 	}
-	return c.asyncReply(h, func(context.Context) (wire.Message, error) {
-		return reply, c.server.distrust(c.session.uid, info.ID, model)
-	})
+	return c.asyncReply(h, func(context.Context) (wire.Message, error) { return reply, c.session.distrust(info.ID, model) })
 }
 
 // distrust has everything of a space be a miss from now on.
-func (s *Server) distrust(uid uint32, id key.SpaceID, model string) error {
-	first, err := s.o.Store.Operator.Distrusted().Add(id, stale.Distrust{UID: uid, Since: time.Unix(time.Now().Unix(), 0)})
+func (c *session) distrust(id key.SpaceID, model string) error {
+	first, err := c.server.o.Store.Operator.Distrusted().Add(id, stale.Distrust{UID: c.uid, Since: time.Unix(time.Now().Unix(), 0)})
 	if first {
-		s.naming.add(id)
-		s.o.Log.Warn().Err(err).Uint32("uid", uid).Str("model", model).Hex("space", id[:]).Msg("a client distrusts a space: all of it is a miss until `kvstored forget --distrust`")
+		c.server.naming.add(id)
+		c.server.o.Log.Warn().Err(err).Uint32("uid", c.uid).Str("model", model).Hex("space", id[:]).Msg("a client distrusts a space: all of it is a miss until `kvstored forget --distrust`")
 	}
 	if err != nil && !errors.Is(err, stale.ErrManyDistrusted) {
 		err = refuse(wire.CodeFailed, "distrust: it holds until the daemon ends, but is not kept: %v", err)

@@ -24,7 +24,7 @@ func handlePrefetch(c *reader, h wire.Header, req wire.PrefetchRequest) (wire.Me
 	}
 	a.advice, a.wishes = hint.Read(req.Shared.Configs)
 	var chain key.Chain
-	if err := cmp.Or(checkLengths(&req.Shared), c.resolver.promptOf(&chain, &req.Chain, &req.Shared)); err != nil {
+	if err := c.resolver.promptOf(&chain, &req.Chain, &req.Shared); err != nil {
 		return nil, err
 	}
 	j, reply, err := c.begin(&chain, &a)
@@ -117,7 +117,8 @@ func (c *session) mayBegin(a *ask) error {
 	case a.flags&wire.PrefetchAlone != 0 && a.shared.Groups.Len() > 0:
 		return refuse(wire.CodeBadRequest, "alone: of groups the longest usable prefix is held; ask for each group without groups")
 	}
-	return cmp.Or(roomFor(c.jobs(), "jobs"), c.tenant.roomForJobs(c.server.o.Limits.UIDJobs))
+	jobs, _ := c.counts()
+	return cmp.Or(roomFor(jobs, "jobs"), c.tenant.roomForJobs(c.server.o.Limits.UIDJobs))
 }
 
 // start makes ready to bring up the rest of a prompt, of which a client that has asked for
@@ -191,11 +192,11 @@ func roomFor(have int, what string) error {
 	return nil
 }
 
-// jobs is how many the connection has.
-func (c *session) jobs() int {
+// counts is how many jobs and fills the connection has.
+func (c *session) counts() (jobs, fills int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.mu.jobs)
+	return len(c.mu.jobs), len(c.mu.fills)
 }
 
 // job finds a job of this connection, or one that its user shares.

@@ -37,9 +37,7 @@ func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Mess
 	if sizes, f.cut, err = c.session.slotsThatFit(sizes, req.Flags); err != nil {
 		return nil, err
 	}
-	c.session.mu.Lock()
-	fills := len(c.session.mu.fills)
-	c.session.mu.Unlock()
+	_, fills := c.session.counts()
 	if err := roomFor(fills, "fills"); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
-	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -106,16 +105,9 @@ func (w *warming) state() wire.JobState {
 
 func handleWarm(c *reader, h wire.Header, req wire.WarmRequest) (wire.Message, error) {
 	g := group{store: c.server.o.Store, search: searchSet(req.Search)}
-	if req.LookupID != "" {
-		var err error
-		if g.chains, err = named(c, req.LookupID); err != nil {
-			return nil, err
-		}
-	} else {
-		g.chains = make([]key.Chain, 1)
-		if err := c.resolver.chain(&g.chains[0], &req.Chain); err != nil {
-			return nil, err
-		}
+	var err error
+	if g.chains, err = named(c, req.LookupID, &req.Chain); err != nil {
+		return nil, err
 	}
 	if err := c.spent.Add(jobBytes + liveChunkBytes*int64(len(g.chains)*g.chains[0].Len())); err != nil {
 		return nil, err

@@ -205,21 +205,22 @@ func handleHint(c *reader, h wire.Header, req wire.HintRequest) (wire.Message, e
 
 // hinted is the prompt that a hint is about, in each of its spaces.
 func hinted(c *reader, req *wire.HintRequest, session string) ([]key.Chain, error) {
-	switch {
-	case req.LookupID != "":
-		return named(c, req.LookupID)
-	case req.Chain.Form == wire.FormNone:
+	if req.LookupID == "" && req.Chain.Form == wire.FormNone {
 		return lastOf(c, req.Chain.Space, session)
 	}
-	chain := make([]key.Chain, 1)
-	if err := c.resolver.chain(&chain[0], &req.Chain); err != nil {
-		return nil, err
+	chains, err := named(c, req.LookupID, &req.Chain)
+	if err != nil || req.LookupID != "" { // it has its ranks
+		return chains, err
 	}
-	return c.resolver.ranked(chain, req.Ranks)
+	return c.resolver.ranked(chains, req.Ranks)
 }
 
-// named is the prompt that this user asked for under a lookup id.
-func named(c *reader, lookupID string) ([]key.Chain, error) {
+// named is the prompt that this user asked for under a lookup id; without one that of a record.
+func named(c *reader, lookupID string, ch *wire.Chain) ([]key.Chain, error) {
+	if lookupID == "" {
+		chains := make([]key.Chain, 1)
+		return chains, c.resolver.chain(&chains[0], ch)
+	}
 	chains := c.server.recent.get(asked{c.rights.uid, lookupID}, c.rights.policy)
 	if chains == nil {
 		return nil, refuse(wire.CodeNotFound, "nothing was prefetched as %.80q, or too long ago; send the prompt", lookupID)

@@ -43,11 +43,9 @@ var complexFunctions = map[string]int{
 
 // wideTypes may have more than maxMethods.
 var wideTypes = map[string]int{
-	"internal/ledger.Ledger":        71,
-	"internal/ledger.order":         60,
-	"internal/server.familyBuilder": 71,
-	"internal/server.reader":        86,
-	"internal/writeback.Writer":     94,
+	"internal/ledger.Ledger":    71,
+	"internal/ledger.order":     60,
+	"internal/writeback.Writer": 94,
 }
 
 // undocumented packages have no doc.go.

@@ -51,7 +51,7 @@ type Writer struct {
 	count   counters
 	work    chan struct{} // capacity 1: there may be work for one more worker
 
-	// Room in the tier: see sink.go.
+	// Room in the tier: see room.go.
 	budget    *budget
 	grown     chan struct{} // capacity 1: the tier may be above its high watermark
 	shrunk    atomic.Bool   // the tier has evicted since noteRoom looked last

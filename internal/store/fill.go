@@ -395,7 +395,7 @@ func (r *Recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Recor
 	var ks []key.Key
 	for i := range recs {
 		k := recs[i].Key
-		if sum, ok := l.scan.untold.sum(k); ok && l.writer.HasOther(k, sum) {
+		if sum, ok := l.scan.untold.sum(k); ok && l.HasOther(k, sum) {
 			ks = append(ks, k)
 		}
 	}

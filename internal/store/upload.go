@@ -102,7 +102,7 @@ func (s *Operator) records(ctx context.Context, ks []key.Key) (recs []tier.Recor
 
 func (s *Operator) uploadRound(ctx context.Context, shared *level, recs []tier.Record, u *Uploaded) error {
 	if shared.Off() {
-		shared.writer.Probe()
+		shared.Probe()
 	}
 	lacking, err := s.askFor(ctx, shared, recs)
 	if err != nil {

@@ -226,7 +226,7 @@ func (f *flushes) awaited() uint64 {
 // retry are offered again, also to a tier that is off: an operator wants to know.
 func (w *Writer) beginFlush(forced bool) uint64 {
 	if w.missing().Chunks > 0 {
-		w.Probe()
+		w.to.Probe()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -335,7 +335,7 @@ func (d *transit) of(w *Writer) (v Volume) {
 // are among them.
 func (w *Writer) valuableFirst() {
 	if w.missing().Chunks > 0 {
-		w.Probe()
+		w.to.Probe()
 	}
 	list := w.takeAll()
 	ranked := make([]rankedItem, len(list))

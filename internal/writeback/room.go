@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvstored/kvstored/internal/base"
@@ -23,61 +24,78 @@ const trimEvery = 2 * time.Second
 // errChanged is a payload that no longer has the checksum of its commit.
 var errChanged = fmt.Errorf("the payload changed in memory: %w", tier.ErrCorrupt)
 
+// room is the room that a tier has for the chunks of its writer. They are stored by way of
+// it: within the budget of writes, and in the place of what the tier evicts for them. The
+// mutexes of the budget and of evicted are leaves.
+type room struct {
+	o       *Options
+	to      *Tier
+	count   *Counts
+	gone    func([]key.Key) // is told what the tier has evicted; nil: nothing is
+	budget  budget
+	grown   chan struct{} // capacity 1: the tier may be above its high watermark
+	shrunk  atomic.Bool   // the tier has evicted since the rule looked last
+	evicted struct {
+		sync.Mutex
+		told uint64 // bytes; see countEvicted
+	}
+}
+
 // keepWatermark evicts below ahead of the writes, so that they find room.
-func (w *Writer) keepWatermark(ctx context.Context) error {
+func (r *room) keepWatermark(ctx context.Context) error {
 	tick := time.NewTicker(trimEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-w.grown:
+		case <-r.grown:
 		case <-tick.C:
 		}
-		if !w.to.Off() {
-			w.trim(ctx, 0)
+		if !r.to.Off() {
+			r.trim(ctx, 0)
 		}
 	}
 }
 
 // filled wakes keepWatermark.
-func (w *Writer) filled() {
-	base.Poke(w.grown)
+func (r *room) filled() {
+	base.Poke(r.grown)
 }
 
 // store stores e if the write budget allows it, evicting below where there is no
 // room.
-func (w *Writer) store(ctx context.Context, e tier.Entry) error {
-	if !w.budget.take(e.Size) {
+func (r *room) store(ctx context.Context, e tier.Entry) error {
+	if !r.budget.take(e.Size) {
 		return errBudget
 	}
-	err := w.put(ctx, e)
+	err := r.put(ctx, e)
 	if err != nil {
-		w.budget.giveBack(e.Size)
+		r.budget.giveBack(e.Size)
 	}
 	return err
 }
 
 // put is store without a budget.
-func (w *Writer) put(ctx context.Context, e tier.Entry) error {
-	if w.to.Off() {
-		return fmt.Errorf("write to %s: %w", w.to.Place, tier.ErrOff)
+func (r *room) put(ctx context.Context, e tier.Entry) error {
+	if r.to.Off() {
+		return fmt.Errorf("write to %s: %w", r.to.Place, tier.ErrOff)
 	}
 	if !e.Block.Verify() {
-		return fmt.Errorf("write to %s: %w", w.to.Place, errChanged)
+		return fmt.Errorf("write to %s: %w", r.to.Place, errChanged)
 	}
-	err := w.putNew(ctx, e)
+	err := r.putNew(ctx, e)
 	for range makeRoomTries {
-		if w.to.Resident == nil || !errors.Is(err, tier.ErrNoSpace) {
+		if r.to.Resident == nil || !errors.Is(err, tier.ErrNoSpace) {
 			break
 		}
-		if !w.trim(ctx, int64(e.Size)) {
+		if !r.trim(ctx, int64(e.Size)) {
 			break
 		}
-		err = w.putNew(ctx, e)
+		err = r.putNew(ctx, e)
 	}
-	if w.to.Bounded != nil && err == nil && w.to.Bounded.Ledger().OverQuota() {
-		w.trim(ctx, 0)
+	if r.to.Bounded != nil && err == nil && r.to.Bounded.Ledger().OverQuota() {
+		r.trim(ctx, 0)
 	}
 	return err
 }
@@ -85,89 +103,58 @@ func (w *Writer) put(ctx context.Context, e tier.Entry) error {
 // putNew stores e in place of other bytes that the tier has under its key: they
 // were out of reach when e was committed, for the tier was not scanned or did
 // not answer, and must not come after it now.
-func (w *Writer) putNew(ctx context.Context, e tier.Entry) error {
-	err := w.to.Tier.Put(ctx, e)
-	if err != nil || !w.HasOther(e.Key, e.Block.Sum()) {
+func (r *room) putNew(ctx context.Context, e tier.Entry) error {
+	err := r.to.Tier.Put(ctx, e)
+	if err != nil || !r.to.HasOther(e.Key, e.Block.Sum()) {
 		return err
 	}
-	if err := w.to.Tier.Delete(ctx, []key.Key{e.Key}); err != nil {
-		return fmt.Errorf("write to %s: other bytes under the key stay: %w", w.to.Place, err)
+	if err := r.to.Tier.Delete(ctx, []key.Key{e.Key}); err != nil {
+		return fmt.Errorf("write to %s: other bytes under the key stay: %w", r.to.Place, err)
 	}
-	w.writers.Count.Replaced.Add(1)
-	return w.to.Tier.Put(ctx, e)
-}
-
-// HasOther reports whether the tier, if it knows the sums of its payloads, has
-// other bytes under k than those that sum to sum, or may have.
-func (w *Writer) HasOther(k key.Key, sum uint64) bool {
-	if w.to.Summed == nil {
-		return false
-	}
-	have, _, known := w.to.Summed.Sum(k)
-	return !known || have != sum
-}
-
-// has reports whether the tier is known to have a chunk with these bytes.
-func (w *Writer) has(k key.Key, sum uint64) bool {
-	return w.writers.o.Index.Where(k).Has(w.to.Place) && !w.HasOther(k, sum)
-}
-
-// Takes reports whether a space is written to the tier.
-func (w *Writer) Takes(id key.SpaceID) bool { return w.writers.Reach(id).Has(w.to.Place) }
-
-// needs reports whether a chunk belongs into the tier and is not known to be
-// there.
-func (w *Writer) needs(k key.Key) bool {
-	return w.Takes(k.Space) && !w.writers.o.Index.Where(k).Has(w.to.Place)
+	r.count.Replaced.Add(1)
+	return r.to.Tier.Put(ctx, e)
 }
 
 // trim makes room below and tells the index; false if none could be made.
-func (w *Writer) trim(ctx context.Context, n int64) bool {
-	gone, err := w.to.Resident.Trim(ctx, n, nil)
-	w.countEvicted()
-	w.writers.o.Index.Sync(w.to.Place, explain.Evicted, gone...)
+func (r *room) trim(ctx context.Context, n int64) bool {
+	gone, err := r.to.Resident.Trim(ctx, n, nil)
+	r.countEvicted()
+	r.o.Index.Sync(r.to.Place, explain.Evicted, gone...)
 	if len(gone) > 0 {
-		w.shrunk.Store(true)
+		r.shrunk.Store(true)
 	}
-	if w.exclusive {
-		w.noteGone(gone)
+	if r.gone != nil {
+		r.gone(gone)
 	}
 	if err != nil {
-		w.writers.o.Log.Debug().Err(err).Stringer("tier", w.to.Place).Msg("trim failed")
+		r.o.Log.Debug().Err(err).Stringer("tier", r.to.Place).Msg("trim failed")
 	}
 	return len(gone) > 0 || err == nil
 }
 
 // countEvicted tells the log of absences how much the tier has evicted since the last
 // call. A tier that was opened again counts from 0.
-func (w *Writer) countEvicted() {
-	if w.to.Bounded == nil {
+func (r *room) countEvicted() {
+	if r.to.Bounded == nil {
 		return
 	}
-	w.evicted.Lock()
-	defer w.evicted.Unlock()
-	total := w.to.Bounded.Ledger().Stats().EvictedBytes
-	if total < w.evicted.told {
-		w.evicted.told = 0
+	r.evicted.Lock()
+	defer r.evicted.Unlock()
+	total := r.to.Bounded.Ledger().Stats().EvictedBytes
+	if total < r.evicted.told {
+		r.evicted.told = 0
 	}
-	w.writers.o.Departed.Leaving(uint8(w.to.Place), total-w.evicted.told)
-	w.evicted.told = total
+	r.o.Departed.Leaving(uint8(r.to.Place), total-r.evicted.told)
+	r.evicted.told = total
 }
 
 // takeBack deletes below a chunk that was deleted while it was being written.
-func (w *Writer) takeBack(ctx context.Context, k key.Key) {
-	if err := w.to.Tier.Delete(ctx, []key.Key{k}); err != nil {
-		w.writers.o.Log.Error().Err(err).Stringer("tier", w.to.Place).Msg("a chunk that was deleted while it was written stays; delete it again")
+func (r *room) takeBack(ctx context.Context, k key.Key) {
+	if err := r.to.Tier.Delete(ctx, []key.Key{k}); err != nil {
+		r.o.Log.Error().Err(err).Stringer("tier", r.to.Place).Msg("a chunk that was deleted while it was written stays; delete it again")
 		return
 	}
-	w.writers.o.Index.Clear(w.to.Place, explain.Deleted, k)
-}
-
-// Probe has a tier that is off tried at the next write.
-func (w *Writer) Probe() {
-	if w.to.Prober != nil {
-		w.to.Prober.ProbeNow()
-	}
+	r.o.Index.Clear(r.to.Place, explain.Deleted, k)
 }
 
 // errBudget is a write that would wear the device more than is allowed.
@@ -177,7 +164,8 @@ var errBudget = errors.New("the daily write budget is spent")
 // bursts in which prompts come, too little to spend a day's in one night.
 const budgetBurst = time.Hour
 
-// budget is a token bucket of bytes. It begins full, also after a restart.
+// budget is a token bucket of bytes. It begins full, also after a restart; the zero budget is
+// unlimited.
 type budget struct {
 	mu struct {
 		sync.Mutex
@@ -186,15 +174,6 @@ type budget struct {
 		at     time.Time
 	}
 }
-
-func newBudget(perDay int64) *budget {
-	b := new(budget)
-	b.set(perDay)
-	return b
-}
-
-// SetBudget bounds the bytes that are written a day; 0 = unlimited.
-func (w *Writer) SetBudget(bytesPerDay int64) { w.budget.set(bytesPerDay) }
 
 // set changes the bytes a day; the bucket is full then, unless they are the
 // same.

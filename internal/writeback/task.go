@@ -76,8 +76,8 @@ func (w *Writer) write(ctx context.Context, t *task) outcome {
 		w.clean(t)
 		return stored
 	}
-	err := w.store(ctx, tier.Entry{Record: rec, Block: t.ref.Block})
-	if w.shrunk.Swap(false) {
+	err := w.room.store(ctx, tier.Entry{Record: rec, Block: t.ref.Block})
+	if w.room.shrunk.Swap(false) {
 		w.noteRoom()
 	}
 	if err != nil {
@@ -90,10 +90,10 @@ func (w *Writer) write(ctx context.Context, t *task) outcome {
 	w.count.written.Add(rec.Size)
 	w.writers.o.Rivals.Came(uint8(w.to.Place), k.Space, uint64(rec.Size))
 	w.writers.o.Departed.Taken(rec.Key)
-	w.filled()
+	w.room.filled()
 	w.works()
 	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
-		w.takeBack(ctx, k)
+		w.room.takeBack(ctx, k)
 		return void
 	}
 	w.clean(t)

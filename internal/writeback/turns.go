@@ -77,7 +77,7 @@ const forgetting = 8
 // when it has what it gets. A store that only tries enters in front of no other.
 func (s *Writers) Enter(ctx context.Context, by ledger.Owner, try bool, n int64) (waited bool, leave func(), err error) {
 	t := &s.turns
-	n = min(n, s.room/turnShare)
+	n = min(n, s.capacity/turnShare)
 	t.wanted.Add(n)
 	if waited, err = t.await(ctx, s, by, try, n); err != nil {
 		t.wanted.Add(-n)
@@ -102,7 +102,7 @@ func (t *turns) await(ctx context.Context, s *Writers, by ledger.Owner, try bool
 		return true, err
 	}
 	defer t.line.leave()
-	most := s.room / aheadShare
+	most := s.capacity / aheadShare
 	forRoom, err := s.o.Hot.MakeRoom(ctx, tier.Room{
 		Bytes:    min(t.entered.Load()+n, most),
 		Ahead:    func() int64 { return min(t.wanted.Load(), most) },

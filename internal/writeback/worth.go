@@ -100,18 +100,18 @@ func (w *Writer) offerSomeDeclined(list []tier.Record, forced bool, now uint32) 
 
 // noteGone has chunks offered again that the tier has evicted while DRAM alone has them,
 // when DRAM evicts them: where both tiers are one cache the tier decides anew then.
-func (w *Writer) noteGone(gone []key.Key) {
+func (s *Writers) noteGone(gone []key.Key) {
 	for _, k := range gone {
-		if w.writers.IsBelow(k) {
+		if s.IsBelow(k) {
 			continue
 		}
-		ref, ok := w.writers.holdResident(k)
+		ref, ok := s.holdResident(k)
 		if !ok {
 			continue
 		}
-		l := w.writers.o.Hot.Ledger()
+		l := s.o.Hot.Ledger()
 		l.SetDirty(ref.ID, true)
 		l.SetValue(ref.ID, tier.WithDeclined(l.Get(ref.ID).Value, true))
-		w.writers.Unhold(ref)
+		s.Unhold(ref)
 	}
 }

@@ -5,13 +5,13 @@ import (
 	"context"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/key"
 )
 
 // defaultWorkers is enough small chunks at a time that their records are
@@ -50,16 +50,7 @@ type Writer struct {
 	limits  limits
 	count   counters
 	work    chan struct{} // capacity 1: there may be work for one more worker
-
-	// Room in the tier: see room.go.
-	budget    *budget
-	grown     chan struct{} // capacity 1: the tier may be above its high watermark
-	shrunk    atomic.Bool   // the tier has evicted since noteRoom looked last
-	exclusive bool          // DRAM and the tier are one cache: see noteGone
-	evicted   struct {
-		sync.Mutex
-		told uint64 // bytes; see countEvicted
-	}
+	room    room
 
 	mu struct {
 		sync.Mutex
@@ -88,18 +79,21 @@ type limits struct {
 func newWriter(s *Writers, to *Tier) *Writer {
 	w := &Writer{
 		writers: s, to: to, rank: len(s.list) + 1,
-		limits: limits{workers: cmp.Or(s.o.Workers, defaultWorkers), behind: s.room / behindShare},
+		limits: limits{workers: cmp.Or(s.o.Workers, defaultWorkers), behind: s.capacity / behindShare},
 		count:  counters{departed: s.o.Departed, place: to.Place},
-		work:   make(chan struct{}, 1), budget: newBudget(0), grown: make(chan struct{}, 1), // see SetBudget
-		syncs: syncs{turn: make(chan struct{}, 1)},
+		work:   make(chan struct{}, 1),
+		room:   room{o: &s.o, to: to, count: &s.Count, grown: make(chan struct{}, 1)},
+		syncs:  syncs{turn: make(chan struct{}, 1)},
 	}
 	w.when.auto, w.when.began = s.o.When == WhileRoom && to.Resident != nil, time.Now() // else it has room for all
 	w.when.full.Store(s.o.When == AtEviction)
-	w.exclusive = w.when.auto && w.rank == 1
+	if w.when.auto && w.rank == 1 { // DRAM and the tier are one cache
+		w.room.gone = s.noteGone
+	}
 	for _, nearer := range s.list {
 		if nearer.to.Resident != nil {
 			w.nearer = nearer
-			w.limits.held = s.room / farShare
+			w.limits.held = s.capacity / farShare
 		}
 	}
 	if w.rank == 1 && len(s.o.Tiers) > 1 { // what the far one holds takes room too, and its ancestors with it
@@ -119,7 +113,7 @@ func (w *Writer) run(ctx context.Context) error {
 		g.Go(func() error { return w.worker(ctx) })
 	}
 	if w.to.Resident != nil {
-		g.Go(func() error { return w.keepWatermark(ctx) })
+		g.Go(func() error { return w.room.keepWatermark(ctx) })
 	}
 	g.Go(func() error { return w.keepRetrying(ctx) })
 	return g.Wait()
@@ -158,6 +152,23 @@ func (w *Writer) take(ctx context.Context) (task, error) {
 		}
 	}
 }
+
+// has reports whether the tier is known to have a chunk with these bytes.
+func (w *Writer) has(k key.Key, sum uint64) bool {
+	return w.writers.o.Index.Where(k).Has(w.to.Place) && !w.to.HasOther(k, sum)
+}
+
+// Takes reports whether a space is written to the tier.
+func (w *Writer) Takes(id key.SpaceID) bool { return w.writers.Reach(id).Has(w.to.Place) }
+
+// needs reports whether a chunk belongs into the tier and is not known to be
+// there.
+func (w *Writer) needs(k key.Key) bool {
+	return w.Takes(k.Space) && !w.writers.o.Index.Where(k).Has(w.to.Place)
+}
+
+// SetBudget bounds the bytes that are written a day; 0 = unlimited.
+func (w *Writer) SetBudget(bytesPerDay int64) { w.room.budget.set(bytesPerDay) }
 
 // unwatch ends the watch over the budget of the worker that next gave it to.
 func (w *Writer) unwatch() {

@@ -80,6 +80,23 @@ func (t *Tier) IsShared() bool { return t.Shared != nil || t.Resident == nil }
 // Has reports whether a tier with bounds has k. Memory only.
 func (t *Tier) Has(k key.Key) bool { return t.Resident != nil && t.Resident.Has(k) }
 
+// HasOther reports whether the tier, if it knows the sums of its payloads, has
+// other bytes under k than those that sum to sum, or may have.
+func (t *Tier) HasOther(k key.Key, sum uint64) bool {
+	if t.Summed == nil {
+		return false
+	}
+	have, _, known := t.Summed.Sum(k)
+	return !known || have != sum
+}
+
+// Probe has a tier that is off tried at the next write.
+func (t *Tier) Probe() {
+	if t.Prober != nil {
+		t.Prober.ProbeNow()
+	}
+}
+
 // Fetched is a chunk that is held in DRAM until it is released.
 type Fetched struct {
 	Ref     tier.Ref
@@ -97,10 +114,10 @@ type Counts struct {
 // Writers is a writer for each tier below DRAM, and the chunks that have left DRAM and
 // are in none of them yet. It is safe for concurrent use.
 type Writers struct {
-	o     Options
-	room  int64     // of DRAM, in bytes
-	list  []*Writer // nearest first
-	Count Counts
+	o        Options
+	capacity int64     // of DRAM, in bytes
+	list     []*Writer // nearest first
+	Count    Counts
 
 	local    atomic.Pointer[key.SpaceID] // see KeepLocal
 	transit  transit
@@ -112,7 +129,7 @@ type Writers struct {
 
 // New makes the writers. Nothing is written before Run.
 func New(o Options) *Writers {
-	s := &Writers{o: o, room: o.Hot.Stats().CapacityBytes, shrink: make(chan struct{}, 1)}
+	s := &Writers{o: o, capacity: o.Hot.Stats().CapacityBytes, shrink: make(chan struct{}, 1)}
 	s.turns.line, s.turns.mu.clients = make(place, 1), make(map[ledger.Owner]*client)
 	for _, t := range o.Tiers {
 		s.list = append(s.list, newWriter(s, t))
@@ -235,7 +252,7 @@ func (s *Writers) Filled() {
 func (s *Writers) KeepWatermarks() {
 	s.Filled()
 	for _, w := range s.list {
-		w.filled()
+		w.room.filled()
 	}
 }
 

@@ -28,7 +28,7 @@ func (w *Writer) Committed(c *key.Chain, from int, sizes []uint32) {
 // Touched takes up chunks that a policy that plans did not find worth writing: now
 // that they are used it has another look at them.
 func (w *Writer) Touched(c *key.Chain, from int, refs []tier.Ref) {
-	if w.to.Planner == nil || w.when.holds() || !w.to.Planner.Plans() || !w.Takes(c.Space) {
+	if !w.worth.plans() || w.when.holds() || !w.Takes(c.Space) {
 		return
 	}
 	w.mu.Lock()
@@ -116,8 +116,8 @@ func (w *Writer) next() (t task, released <-chan struct{}) {
 	}
 	t = b.ready.pop()
 	b.move(&t.item, inFlight)
-	t.declined = !w.wants(&t)
-	t.declinedBefore = w.markDeclined(&t)
+	t.declined = t.gen >= w.mu.flushes.wanted && !w.worth.wants(&t, w.mu.atWork, b)
+	t.declinedBefore = w.worth.markDeclined(&t)
 	w.mu.atWork.take(t.rec.Key, !t.declined)
 	if b.ready.len() > 0 || b.pending.len() > 0 || b.offered.len() > 0 {
 		w.more()

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // rule says when a chunk is written. While the tier has room for all, that is right
@@ -19,7 +21,7 @@ type rule struct {
 	unsafeAge atomic.Int64
 	began     time.Time // ages are counted from there
 
-	looking sync.Mutex // before the writer's, around a look at the tier: see noteRoom
+	looking sync.Mutex // guards last and mark; held around a look at the tier
 	last    occupancy
 	mark    int64 // bytes that the full tier was left with by its last eviction
 }
@@ -87,30 +89,37 @@ func (o occupancy) lacksRoom(before occupancy) bool {
 	return quotas >= 0 && o.evicted-before.evicted > quotas
 }
 
-// noteRoom looks whether the tier has room for all.
-func (w *Writer) noteRoom() {
-	a := &w.when
-	if !a.auto {
-		return
+// look looks whether the tier has room for all, and reports whether that has changed.
+func (r *rule) look(to *Tier, log *zerolog.Logger) (changed bool) {
+	if !r.auto {
+		return false
 	}
-	a.looking.Lock()
-	defer a.looking.Unlock()
-	o := w.to.occupancy()
-	before := a.last
-	a.last = o
-	switch full := a.full.Load(); {
+	r.looking.Lock()
+	defer r.looking.Unlock()
+	o := to.occupancy()
+	before := r.last
+	r.last = o
+	switch full := r.full.Load(); {
 	case o.lacksRoom(before):
-		a.mark = o.used
+		r.mark = o.used
 		if full {
-			return
+			return false
 		}
-		w.writers.o.Log.Info().Stringer("tier", w.to.Place).Msg("the tier is full: chunks are written when DRAM evicts them, or are old (write.mode auto)")
-	case !full || o.used > a.mark/8*(8-roomAgain):
-		return
+		log.Info().Stringer("tier", to.Place).Msg("the tier is full: chunks are written when DRAM evicts them, or are old (write.mode auto)")
+	case !full || o.used > r.mark/8*(8-roomAgain):
+		return false
 	default:
-		w.writers.o.Log.Info().Stringer("tier", w.to.Place).Msg("the tier has room again: chunks are written when they are committed (write.mode auto)")
+		log.Info().Stringer("tier", to.Place).Msg("the tier has room again: chunks are written when they are committed (write.mode auto)")
 	}
-	a.full.Store(!a.full.Load())
+	r.full.Store(!r.full.Load())
+	return true
+}
+
+// noteRoom has the writer follow what the rule sees in the tier.
+func (w *Writer) noteRoom() {
+	if !w.when.look(w.to, &w.writers.o.Log) {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.more()

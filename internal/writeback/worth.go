@@ -9,55 +9,60 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
+// worth says which chunks a tier is to have. It has no state and no lock: what it reads of a
+// task, of atWork and of a backlog the writer's mutex guards, which is held.
+type worth struct {
+	to  *Tier
+	hot tier.Hot
+}
+
+// plans reports whether the tier may not want a chunk.
+func (v worth) plans() bool { return v.to.Planner != nil && v.to.Planner.Plans() }
+
 // wants decides whether the tier is to have a chunk: its policy says so, or the
 // client that stored it forces it; and the chunk that it hangs on is there, or has
-// just been taken to be written. It is called with the mutex held, for the chunks
-// of a prompt in their order.
-func (w *Writer) wants(t *task) bool {
-	if w.to.Planner == nil || !w.to.Planner.Plans() || w.to.Scanning() {
-		return true
-	}
-	if t.gen < w.mu.flushes.wanted {
+// just been taken to be written. The chunks of a prompt come in their order.
+func (v worth) wants(t *task, taken atWork, b *backlog) bool {
+	if !v.plans() || v.to.Scanning() {
 		return true
 	}
 	r := &t.rec
-	if up := (key.Key{Space: r.Key.Space, Hash: r.Parent}); r.Parent != (key.Hash{}) && !w.mu.atWork.wants(up) {
-		if w.to.Resident != nil && !w.to.Resident.Has(up) && !(t.life > 0 && w.mayCome(up)) {
+	if up := (key.Key{Space: r.Key.Space, Hash: r.Parent}); r.Parent != (key.Hash{}) && !taken.wants(up) {
+		if v.to.Resident != nil && !v.to.Resident.Has(up) && !(t.life > 0 && v.mayCome(up, b)) {
 			return false
 		}
 	}
-	return w.forced(t) || w.to.Planner.Admit(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
+	return v.forced(t) || v.to.Planner.Admit(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
 }
 
 // mayCome reports whether the chunk that a victim hangs on may still come:
 // victims come tail first, so that it was in DRAM until now, or is on its way
-// here. A chunk in neither place was deleted. It is called with the
-// mutex held.
-func (w *Writer) mayCome(k key.Key) bool {
-	e, st := w.writers.o.Hot.Ledger().Find(k)
-	return st != ledger.Resident || !tier.Declined(e.Value) || w.mu.backlog.has(k)
+// here. A chunk in neither place was deleted.
+func (v worth) mayCome(k key.Key, b *backlog) bool {
+	e, st := v.hot.Ledger().Find(k)
+	return st != ledger.Resident || !tier.Declined(e.Value) || b.has(k)
 }
 
 // markDeclined notes at an entry of DRAM whether the tier wants it. It reports
 // whether that did not want it before either.
-func (w *Writer) markDeclined(t *task) (again bool) {
-	if w.to.Planner == nil || t.life > 0 || t.inNearer {
+func (v worth) markDeclined(t *task) (again bool) {
+	if v.to.Planner == nil || t.life > 0 || t.inNearer {
 		return false
 	}
-	l := w.writers.o.Hot.Ledger()
-	v := l.Get(t.ref.ID).Value
-	again = t.declined && tier.Declined(v)
-	l.SetValue(t.ref.ID, tier.WithDeclined(v, t.declined))
+	l := v.hot.Ledger()
+	was := l.Get(t.ref.ID).Value
+	again = t.declined && tier.Declined(was)
+	l.SetValue(t.ref.ID, tier.WithDeclined(was, t.declined))
 	return again
 }
 
 // forced reports whether the client that stored a chunk wants it kept in any
 // case.
-func (w *Writer) forced(t *task) bool {
+func (v worth) forced(t *task) bool {
 	if t.life > 0 || t.inNearer {
 		return t.rec.Force
 	}
-	return tier.HotRecord(w.writers.o.Hot.Ledger().Get(t.ref.ID), 0).Force
+	return tier.HotRecord(v.hot.Ledger().Get(t.ref.ID), 0).Force
 }
 
 // offerDeclined has chunks written that only DRAM has and that nothing would write

@@ -47,6 +47,7 @@ type Writer struct {
 	rank    int     // 1 is the nearest
 	nearer  *Writer // to a bounded tier between DRAM and this one; nil if there is none
 	when    rule
+	worth   worth
 	limits  limits
 	count   counters
 	work    chan struct{} // capacity 1: there may be work for one more worker
@@ -78,7 +79,7 @@ type limits struct {
 // newWriter makes the writer to one tier, behind those that s has.
 func newWriter(s *Writers, to *Tier) *Writer {
 	w := &Writer{
-		writers: s, to: to, rank: len(s.list) + 1,
+		writers: s, to: to, rank: len(s.list) + 1, worth: worth{to, s.o.Hot},
 		limits: limits{workers: cmp.Or(s.o.Workers, defaultWorkers), behind: s.capacity / behindShare},
 		count:  counters{departed: s.o.Departed, place: to.Place},
 		work:   make(chan struct{}, 1),

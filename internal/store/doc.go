@@ -14,7 +14,7 @@
 //
 //	a hand-over (cpu.Tier.handing) -> each of the following
 //	index (index.mu)  ->  a tier's ledger, transit
-//	writer (its mu)   ->  a tier's ledger, transit
+//	writer (queue.mu) ->  a tier's ledger, transit
 //	promotions        ->  the hot tier's ledger
 //
 // The turn of stores that wait for room (writeback) comes before all of these. It is held

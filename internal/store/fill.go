@@ -234,9 +234,7 @@ func (s *Filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 		}
 	}
 	s.absences.rivals.Came(uint8(tier.CPU), c.Space, came)
-	for _, l := range s.levels.below {
-		l.writer.Committed(c, from, sc.sizes)
-	}
+	s.writers.Committed(c, from, sc.sizes)
 	s.writers.Came(roomOf(sc.sizes, nil))
 	if to > from && !c.Alone {
 		s.heat.Stored(c.Key(to - 1))

@@ -63,9 +63,7 @@ func (l *Leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to in
 	}
 	if cl == ledger.Lease {
 		n = l.verified(o, cl, ks, refs[:n])
-		for _, below := range l.levels.below {
-			below.writer.Touched(c, from, refs[:n])
-		}
+		l.writers.Touched(c, from, refs[:n])
 	}
 	return n, err
 }

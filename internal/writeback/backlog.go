@@ -43,7 +43,7 @@ type item struct {
 	life    uint64 // of a victim of DRAM, whose block is all that is left; else 0
 }
 
-// backlog is what a writer has still to write, with its sums. The writer's mutex
+// backlog is what a writer has still to write, with its sums. The queue's mutex
 // guards it. Items change their state by way of move only.
 type backlog struct {
 	pending fifo[item] // resident, not protected, in order of commit
@@ -277,7 +277,7 @@ func (q *fifo[T]) pop() T {
 }
 
 // atWork is the keys that workers are at, at most as many as there are workers.
-// The writer's mutex guards it.
+// The queue's mutex guards it.
 type atWork map[key.Key]*keyTasks
 
 // keyTasks is the tasks of one key.
@@ -305,9 +305,8 @@ func (f atWork) release(k key.Key) {
 }
 
 // begin begins the write of a key, which ends when busy is reset, unless another worker
-// writes it. Two at a time
-// are two lives of it, with a delete between them: the second would take what the
-// first has just written for its own, and the first then takes it back.
+// writes it. Two at a time are two lives of it, with a delete between them: the second would
+// take what the first has just written for its own, and the first then takes it back.
 func (f atWork) begin(k key.Key) bool {
 	if f[k].busy {
 		return false

@@ -3,8 +3,9 @@
 //
 // # Owns
 //
-// A [Writer] for each tier below DRAM: what is still to be written there and in which order
-// (backlog.go has the states drawn), its workers, its flushes, its budget, and the tier's room.
+// A [Writer] for each tier below DRAM: workers, and the parts that they work with, which know
+// no writer. The queue has what is to be written (backlog.go has the states drawn); the rule says
+// when, the worth whether; the room is the tier's; the syncs take turns.
 // [Writers] is all of them, and the chunks in transit: those that DRAM has evicted and no tier
 // below has yet. It is what DRAM calls with its victims, and decides who of the stores that
 // wait for room is next.
@@ -16,7 +17,7 @@
 //
 // # Locks
 //
-// A writer's mutex is held around calls of the ledgers and of transit, never the other way
+// A queue's mutex is held around calls of the ledgers and of transit, never the other way
 // round, and never around a call of Index, Guard or Fetch, nor over I/O. Those of transit and
 // of a budget are leaves. The turn of stores that wait for room comes before all of these; it
 // is held while victims are written, and nothing that ends a write takes it.

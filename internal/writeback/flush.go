@@ -93,19 +93,34 @@ type Written struct {
 func (s *Writers) Written() map[tier.Place]Written {
 	out := make(map[tier.Place]Written, len(s.list))
 	for _, w := range s.list {
-		wr := Written{
-			Written: w.count.written.Load(),
-			Dropped: make(map[explain.Decline]Volume),
-			Missed:  int(w.missing().Chunks),
-			Workers: w.limits.workers,
+		out[w.to.Place] = w.tell()
+	}
+	return out
+}
+
+// tell says how many chunks wait at most, whether until DRAM evicts them, and the bytes that
+// do. The queue also has chunks that DRAM has evicted and that were written as victims; it
+// finds them later, so DRAM says how much it alone has, and no tier below.
+func (w *Writer) tell() Written {
+	dram, has := w.writers.o.Hot.Ledger().Stats(), w.queue.sums()
+	out := Written{
+		Written: w.count.written.Load(),
+		Dropped: make(map[explain.Decline]Volume),
+		Waiting: has.waiting,
+		Missed:  int(has.retry.Chunks),
+		Workers: w.queue.workers,
+		Held:    w.Holds(),
+	}
+	if out.Held {
+		if w.nearer == nil {
+			out.Waiting -= max(0, has.pending-dram.DirtyEntries)
 		}
-		w.tell(&wr)
-		for r := range dropReasons {
-			if v := w.count.dropped[r].Load(); v.Chunks > 0 {
-				wr.Dropped[r] = v
-			}
+		out.HeldBytes = min(has.pendingBytes, dram.DirtyBytes)
+	}
+	for r := range dropReasons {
+		if v := w.count.dropped[r].Load(); v.Chunks > 0 {
+			out.Dropped[r] = v
 		}
-		out[w.to.Place] = wr
 	}
 	return out
 }
@@ -134,9 +149,9 @@ func (s *Writers) Unflushed(told Volume) (reason string, v Volume) {
 	}
 	v = s.unwritten()
 	for _, w := range s.list[1:] {
-		v = v.Plus(w.missing())
+		v = v.Plus(w.queue.sums().retry)
 	}
-	told.Chunks += uint64(s.list[0].waiting()) // what came meanwhile
+	told.Chunks += uint64(s.list[0].queue.sums().waiting) // what came meanwhile
 	if v.Chunks <= told.Chunks {
 		return "", Volume{}
 	}
@@ -162,7 +177,7 @@ func (s *Writers) Flush(ctx context.Context, durable bool) error {
 // Flush is that into one tier. Unless it is forced that may decline chunks.
 func (w *Writer) Flush(ctx context.Context, durable, forced bool) error {
 	for again := true; again; {
-		drops := w.drops()
+		drops := w.syncs.drops.Load()
 		err := w.flush(ctx, forced)
 		if w.to.Recoverer != nil && durable && err == nil {
 			err = w.Sync(ctx)
@@ -171,33 +186,38 @@ func (w *Writer) Flush(ctx context.Context, durable, forced bool) error {
 			return fmt.Errorf("flush to %s: %w", w.to.Place, err)
 		}
 		// What this call has synced is not all that it was to write.
-		again = durable && w.drops() != drops
+		again = durable && w.syncs.drops.Load() != drops
 	}
 	return nil
 }
 
 func (w *Writer) flush(ctx context.Context, forced bool) error {
 	written := w.count.written.chunks.Load()
-	target := w.beginFlush(forced)
-	defer w.endFlush(target)
+	w.probeForRetry()
+	target := w.queue.beginFlush(forced)
+	defer w.queue.endFlush(target)
 	for handed := false; ; {
-		err := w.await(ctx, func() bool { return !w.mu.backlog.openBefore(target) || w.mu.stopped })
-		switch {
+		switch err := w.queue.awaitFlush(ctx, target); {
 		case err != nil:
 			return err
-		case w.stoppedBefore(target):
-			return fmt.Errorf("writing behind has stopped: %w", tier.ErrClosed)
 		case !handed: // a chunk that has left DRAM and the queue may not be a victim here yet
 			w.writers.o.Hot.HandedOver()
 			handed = true
-		case !w.offerRest(&written):
+		case !w.queue.offerRest(&written):
 			return nil
 		}
 	}
 }
 
+// probeForRetry has a tier tried that is off and lacks chunks: an operator wants to know.
+func (w *Writer) probeForRetry() {
+	if w.queue.sums().retry.Chunks > 0 {
+		w.to.Probe()
+	}
+}
+
 // flushes is the flushes of a writer. Each waits for the generations before its
-// own. The writer's mutex guards it.
+// own. The queue's mutex guards it.
 type flushes struct {
 	gen     uint64 // what is enqueued now belongs to this generation
 	forced  uint64 // generations below are written whatever the mode says
@@ -223,56 +243,53 @@ func (f *flushes) awaited() uint64 {
 }
 
 // beginFlush ends a generation and returns the number of the next. Chunks in
-// retry are offered again, also to a tier that is off: an operator wants to know.
-func (w *Writer) beginFlush(forced bool) uint64 {
-	if w.missing().Chunks > 0 {
-		w.to.Probe()
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.offer(math.MaxInt)
-	target := w.mu.flushes.force()
-	w.mu.flushes.waiting[target] = struct{}{}
+// retry are offered again, also to a tier that is off.
+func (q *queue) beginFlush(forced bool) uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.offer(math.MaxInt)
+	target := q.mu.flushes.force()
+	q.mu.flushes.waiting[target] = struct{}{}
 	if forced {
-		w.mu.flushes.wanted = target
+		q.mu.flushes.wanted = target
 	}
-	w.more()
+	q.more()
 	return target
 }
 
-func (w *Writer) endFlush(target uint64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.mu.flushes.waiting, target)
+func (q *queue) endFlush(target uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.mu.flushes.waiting, target)
 }
 
-// stoppedBefore reports whether run has ended with something of the generations
-// before target not done.
-func (w *Writer) stoppedBefore(target uint64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mu.stopped && w.mu.backlog.openBefore(target)
+// awaitFlush waits until all of the generations before target is done. It fails if workers
+// have ended before.
+func (q *queue) awaitFlush(ctx context.Context, target uint64) error {
+	open := false
+	err := q.await(ctx, func() bool {
+		open = q.mu.backlog.openBefore(target)
+		return !open || q.mu.stopped
+	})
+	if err == nil && open {
+		err = fmt.Errorf("writing behind has stopped: %w", tier.ErrClosed)
+	}
+	return err
 }
 
 // offerRest offers again the chunks that were put off while the tier came back,
 // and reports whether there were any. since is how many chunks had been written
 // when they were offered last; if there are no more there is no hope.
-func (w *Writer) offerRest(since *uint64) bool {
-	n := w.count.written.chunks.Load()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if n == *since || w.mu.backlog.retry.len() == 0 {
+func (q *queue) offerRest(since *uint64) bool {
+	n := q.count.written.chunks.Load()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n == *since || q.mu.backlog.retry.len() == 0 {
 		return false
 	}
 	*since = n
-	w.offer(math.MaxInt)
+	q.offer(math.MaxInt)
 	return true
-}
-
-func (w *Writer) waiting() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mu.backlog.waiting()
 }
 
 // Left is what a tier below DRAM was not given when the daemon ended.
@@ -307,22 +324,20 @@ func (s *Writers) FlushLast(ctx context.Context) map[tier.Place]Left {
 
 // left is what the tier lacks and would have taken.
 func (w *Writer) left() Volume {
+	v := w.writers.transit.of(&w.queue)
 	if w.rank == 1 {
-		return w.writers.transit.of(w).Plus(w.writers.unwritten())
+		return v.Plus(w.writers.unwritten())
 	}
-	bytes := w.writers.transit.of(w).Bytes
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	b := &w.mu.backlog // victims are among those that wait
-	return Volume{uint64(b.waiting() + b.retry.len()), bytes + uint64(b.pendingBytes+b.heldBytes+b.retryBytes)}
+	has := w.queue.sums() // victims are among those that wait
+	return Volume{uint64(has.waiting) + has.retry.Chunks, v.Bytes + uint64(has.bytes)}
 }
 
 // of is what a writer has in hand.
-func (d *transit) of(w *Writer) (v Volume) {
+func (d *transit) of(q *queue) (v Volume) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, has := range d.mu.chunks {
-		if has.with == w {
+		if has.with == q {
 			v = v.Plus(Volume{1, uint64(has.rec.Size)})
 		}
 	}
@@ -334,10 +349,8 @@ func (d *transit) of(w *Writer) (v Volume) {
 // use only with all before it. Of equals the youngest goes first. Chunks in retry
 // are among them.
 func (w *Writer) valuableFirst() {
-	if w.missing().Chunks > 0 {
-		w.to.Probe()
-	}
-	list := w.takeAll()
+	w.probeForRetry()
+	list := w.queue.takeAll()
 	ranked := make([]rankedItem, len(list))
 	for i, of := range list {
 		e, _ := w.writers.o.Hot.Ledger().Find(of.rec.Key)
@@ -348,20 +361,7 @@ func (w *Writer) valuableFirst() {
 	for _, r := range ranked {
 		left.push(r.item)
 	}
-	w.giveBack(&left)
-}
-
-// takeAll takes away all that is to be written and that no worker has yet, and
-// the items in retry.
-func (w *Writer) takeAll() (list []item) {
-	_ = w.await(context.Background(), func() bool { // giveBack ends a compaction
-		if w.mu.backlog.compacting {
-			return false
-		}
-		list = w.mu.backlog.takeAll(w.mu.flushes.gen)
-		return true
-	})
-	return list
+	w.queue.giveBack(&left)
 }
 
 // rankedItem is a chunk that is to be written, with its uses: how often it was

@@ -59,18 +59,15 @@ func (r *room) keepWatermark(ctx context.Context) error {
 }
 
 // filled wakes keepWatermark.
-func (r *room) filled() {
-	base.Poke(r.grown)
-}
+func (r *room) filled() { base.Poke(r.grown) }
 
 // store stores e if the write budget allows it, evicting below where there is no
 // room.
-func (r *room) store(ctx context.Context, e tier.Entry) error {
+func (r *room) store(ctx context.Context, e tier.Entry) (err error) {
 	if !r.budget.take(e.Size) {
 		return errBudget
 	}
-	err := r.put(ctx, e)
-	if err != nil {
+	if err = r.put(ctx, e); err != nil {
 		r.budget.giveBack(e.Size)
 	}
 	return err
@@ -86,10 +83,7 @@ func (r *room) put(ctx context.Context, e tier.Entry) error {
 	}
 	err := r.putNew(ctx, e)
 	for range makeRoomTries {
-		if r.to.Resident == nil || !errors.Is(err, tier.ErrNoSpace) {
-			break
-		}
-		if !r.trim(ctx, int64(e.Size)) {
+		if r.to.Resident == nil || !errors.Is(err, tier.ErrNoSpace) || !r.trim(ctx, int64(e.Size)) {
 			break
 		}
 		err = r.putNew(ctx, e)

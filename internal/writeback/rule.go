@@ -33,9 +33,6 @@ const roomAgain = 1
 // holds reports whether chunks that are committed wait until DRAM evicts them.
 func (r *rule) holds() bool { return r.full.Load() }
 
-// Holds reports whether chunks that are committed wait until DRAM evicts them.
-func (w *Writer) Holds() bool { return w.when.holds() }
-
 // clock is the age of the writer in seconds, as items have it.
 func (r *rule) clock() uint32 { return uint32(time.Since(r.began) / time.Second) }
 
@@ -48,21 +45,6 @@ func (r *rule) old() (before uint32, bounded bool) {
 		return 0, false
 	}
 	return uint32(since / time.Second), true
-}
-
-// wakeForOld has chunks written that have been held for too long.
-func (w *Writer) wakeForOld() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.when.holds() && w.source() != nil {
-		w.more()
-	}
-}
-
-// SetUnsafeAge bounds how long a chunk may be in DRAM alone over a full tier; 0 = for ever.
-func (w *Writer) SetUnsafeAge(age time.Duration) {
-	w.when.unsafeAge.Store(int64(age))
-	w.wakeForOld()
 }
 
 // occupancy is how full a tier is, and its evictions: all, and those for the quotas of
@@ -113,32 +95,4 @@ func (r *rule) look(to *Tier, log *zerolog.Logger) (changed bool) {
 	}
 	r.full.Store(!r.full.Load())
 	return true
-}
-
-// noteRoom has the writer follow what the rule sees in the tier.
-func (w *Writer) noteRoom() {
-	if !w.when.look(w.to, &w.writers.o.Log) {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.more()
-	w.mu.changed.Wake() // clients may wait for the queue
-}
-
-// tell sets how many chunks wait at most, whether until DRAM evicts them, and the bytes
-// that do. The queue also has chunks that DRAM has evicted and that were written as victims;
-// it finds them later, so DRAM says how much it alone has, and no tier below.
-func (w *Writer) tell(out *Written) {
-	dram := w.writers.o.Hot.Ledger().Stats()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	b := &w.mu.backlog
-	out.Waiting = b.waiting()
-	if out.Held = w.when.holds(); out.Held {
-		if w.nearer == nil {
-			out.Waiting -= max(0, b.pending.len()-dram.DirtyEntries)
-		}
-		out.HeldBytes = min(b.pendingBytes, dram.DirtyBytes)
-	}
 }

@@ -17,12 +17,8 @@ import (
 // written again.
 type syncs struct {
 	turn  chan struct{} // capacity 1, held by the one at work
-	drops atomic.Uint64 // see writer.drops
+	drops atomic.Uint64 // changes when a call has dropped chunks, or a scan has found some lost
 }
-
-// drops changes when a Sync of the tier has dropped chunks, or a scan has found some
-// lost.
-func (w *Writer) drops() uint64 { return w.syncs.drops.Load() }
 
 // errUnscanned says that chunks stored before may be lost.
 var errUnscanned = fmt.Errorf("%w: it was opened again, and has not been scanned yet for what it has lost; flush again", tier.ErrOff)
@@ -81,10 +77,7 @@ func (w *Writer) markUnwritten(k key.Key, ref tier.Ref) {
 		l.SetDirty(ref.ID, true)
 	}
 	if e, st := l.Find(k); st == ledger.Resident && e.ID == ref.ID && w.Takes(k.Space) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.mu.backlog.add(tier.HotRecord(e, 0), w.mu.flushes.gen, w.when.clock())
-		w.more()
+		w.queue.add(tier.HotRecord(e, 0))
 	}
 }
 

@@ -63,11 +63,11 @@ func (w *Writer) decline(t *task) outcome {
 // write stores one chunk below.
 func (w *Writer) write(ctx context.Context, t *task) outcome {
 	k := t.rec.Key
-	if w.await(ctx, func() bool { return w.mu.atWork.begin(k) }) != nil {
+	if w.queue.begin(ctx, k) != nil {
 		w.count.drop(&t.rec, explain.Stopped)
 		return refused
 	}
-	defer w.wrote(t)
+	defer w.queue.wrote(k)
 	rec, ok := w.record(t)
 	if !ok || w.writers.o.Ages.Over(k) {
 		return void
@@ -78,34 +78,25 @@ func (w *Writer) write(ctx context.Context, t *task) outcome {
 	}
 	err := w.room.store(ctx, tier.Entry{Record: rec, Block: t.ref.Block})
 	if w.room.shrunk.Swap(false) {
-		w.noteRoom()
+		w.queue.look(&w.writers.o.Log)
+	}
+	if err == nil || w.to.Resident != nil { // it may be there all the same
+		w.writers.o.Index.Insert(w.to.Place, []tier.Record{rec})
 	}
 	if err != nil {
-		if w.to.Resident != nil {
-			w.writers.o.Index.Insert(w.to.Place, []tier.Record{rec}) // it may be there all the same
-		}
 		return w.failed(ctx, t, err)
 	}
-	w.writers.o.Index.Insert(w.to.Place, []tier.Record{rec})
 	w.count.written.Add(rec.Size)
 	w.writers.o.Rivals.Came(uint8(w.to.Place), k.Space, uint64(rec.Size))
 	w.writers.o.Departed.Taken(rec.Key)
 	w.room.filled()
-	w.works()
+	w.queue.works()
 	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete
 		w.room.takeBack(ctx, k)
 		return void
 	}
 	w.clean(t)
 	return stored
-}
-
-// wrote lets the next worker write the key of a task.
-func (w *Writer) wrote(t *task) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.atWork[t.rec.Key].busy = false
-	w.mu.changed.Wake()
 }
 
 // failed counts a chunk that could not be written.
@@ -166,20 +157,7 @@ func (w *Writer) end(t task, how outcome) {
 		w.writers.o.Hot.Release(ledger.Daemon, ledger.Unwritten, []tier.Ref{t.ref})
 		w.writers.Filled() // it may go now, and while it was held perhaps nothing could
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case how == putOff:
-		w.mu.backlog.toRetry(t.item)
-	case how == refused && t.declined && t.life == 0 && t.gen < w.mu.flushes.wanted: // since it was taken
-		w.mu.backlog.again(t.item)
-	default:
-		w.mu.backlog.move(&t.item, done)
-	}
-	if t.life == 0 {
-		w.more()
-	}
-	w.mu.changed.Wake()
+	w.queue.end(&t, how)
 }
 
 // letGo ends the hold of a chunk that was promoted to be written. Where no client has used
@@ -208,8 +186,8 @@ func (w *Writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 			w.count.drop(&t.rec, explain.WhileOff)
 		}
 		return w.putOff(t, explain.WhileOff), false
-	case w.writers.transit.isWith(k, nearer):
-		nearer.awaitTasks(ctx, k)
+	case w.writers.transit.isWith(k, &nearer.queue):
+		nearer.queue.awaitTasks(ctx, k)
 		return refused, false // it is forwarded from there
 	}
 	p, err := w.writers.o.Fetch(ctx, t.rec, w.nearer.to.Place)
@@ -219,7 +197,7 @@ func (w *Writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 	}
 	reason := dropReason(err)
 	if errors.Is(err, tier.ErrNotFound) {
-		if w.when.holds() || nearer.awaitTasks(ctx, k) {
+		if w.Holds() || nearer.queue.awaitTasks(ctx, k) {
 			return refused, false // it is forwarded: over a full tier, as all that DRAM evicts
 		}
 		reason = explain.Gone

@@ -30,14 +30,14 @@ type transit struct {
 // demotion is one chunk in transit. The block is the write task's.
 type demotion struct {
 	life  uint64 // tells it from an earlier one of the same key
-	with  *Writer
+	with  *queue // of the writer that has the block
 	rec   tier.Record
 	block arena.Block
 }
 
 // begin notes a victim, and returns its life. Again says that the same block is
 // in transit already: it was evicted, readmitted, and is evicted again.
-func (d *transit) begin(r tier.Record, b arena.Block, with *Writer) (life uint64, again bool) {
+func (d *transit) begin(r tier.Record, b arena.Block, with *queue) (life uint64, again bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if has, ok := d.mu.chunks[r.Key]; ok && has.block == b {
@@ -52,7 +52,7 @@ func (d *transit) begin(r tier.Record, b arena.Block, with *Writer) (life uint64
 }
 
 // forward notes that another writer has a victim now.
-func (d *transit) forward(k key.Key, life uint64, to *Writer) {
+func (d *transit) forward(k key.Key, life uint64, to *queue) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if has := d.mu.chunks[k]; has.life == life {
@@ -85,11 +85,11 @@ func (d *transit) has(k key.Key) bool {
 	return ok
 }
 
-// isWith reports whether a writer has k.
-func (d *transit) isWith(k key.Key, w *Writer) bool {
+// isWith reports whether the writer of a queue has k.
+func (d *transit) isWith(k key.Key, q *queue) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.mu.chunks[k].with == w
+	return d.mu.chunks[k].with == q
 }
 
 // take returns a chunk in transit, with a reference of its block.
@@ -116,7 +116,7 @@ func (w *Writer) InTransit(del Deletion) (rs []tier.Record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for k, has := range d.mu.chunks {
-		if has.with == w && del.Has(k) {
+		if has.with == &w.queue && del.Has(k) {
 			rs = append(rs, has.rec)
 		}
 	}
@@ -133,7 +133,7 @@ func (w *Writer) Recall(del Deletion) (ks []key.Key) {
 		}
 	}
 	for part := range slices.Chunk(list, batch) {
-		ks = w.writers.transit.recall(part, w, ks)
+		ks = w.writers.transit.recall(part, &w.queue, ks)
 	}
 	return ks
 }
@@ -141,14 +141,14 @@ func (w *Writer) Recall(del Deletion) (ks []key.Key) {
 // AwaitWrites waits until no worker is at anything that is deleted. Tasks that no worker
 // has taken yet will find that their chunk was deleted, or recalled, or cannot be promoted.
 func (w *Writer) AwaitWrites(ctx context.Context, del Deletion) error {
-	return w.await(ctx, func() bool { return !w.mu.atWork.touches(del) })
+	return w.queue.awaitWrites(ctx, del)
 }
 
-func (d *transit) recall(ks []key.Key, w *Writer, out []key.Key) []key.Key {
+func (d *transit) recall(ks []key.Key, q *queue, out []key.Key) []key.Key {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, k := range ks {
-		if d.mu.chunks[k].with == w {
+		if d.mu.chunks[k].with == q {
 			base.Delete(&d.mu.chunks, k, &d.mu.peak)
 			out = append(out, k)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// worth says which chunks a tier is to have. It has no state and no lock: what it reads of a
-// task, of atWork and of a backlog the writer's mutex guards, which is held.
+// worth says which chunks a tier is to have. It has no state of its own. The mutex of the
+// queue guards the task, atWork and backlog that it is given.
 type worth struct {
 	to  *Tier
 	hot tier.Hot
@@ -71,7 +71,7 @@ func (v worth) forced(t *task) bool {
 // that was enqueued before, whatever its policy says.
 func (w *Writer) offerDeclined(forced bool) {
 	if forced {
-		w.offerSomeDeclined(nil, forced, 0) // before the list: what is declined from now on is offered anew
+		w.queue.offerDeclined(nil, forced) // before the list: what is declined from now on is offered anew
 	}
 	if w.rank != 1 || w.to.Planner == nil {
 		return
@@ -83,24 +83,9 @@ func (w *Writer) offerDeclined(forced bool) {
 		}
 	})
 	slices.SortFunc(list, func(a, b tier.Record) int { return cmp.Compare(a.Depth, b.Depth) })
-	now := w.when.clock()
 	for some := range slices.Chunk(list, batch) {
-		w.offerSomeDeclined(some, forced, now)
+		w.queue.offerDeclined(some, forced)
 	}
-}
-
-func (w *Writer) offerSomeDeclined(list []tier.Record, forced bool, now uint32) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if forced {
-		w.mu.flushes.wanted = w.mu.flushes.gen + 1
-	}
-	for _, r := range list {
-		if !w.mu.backlog.has(r.Key) {
-			w.mu.backlog.add(r, w.mu.flushes.gen, now)
-		}
-	}
-	w.more()
 }
 
 // noteGone has chunks offered again that the tier has evicted while DRAM alone has them,

@@ -3,15 +3,13 @@ package writeback
 import (
 	"cmp"
 	"context"
-	"math"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
 )
 
 // defaultWorkers is enough small chunks at a time that their records are
@@ -39,70 +37,49 @@ const farShare = 20
 // evicts them. Tiers behind that one find a chunk there, or have the victim
 // forwarded when that one is done with it, whether it took it or not.
 //
-// Lock order: the writer's mutex is held around ledger calls, never the
-// other way round and never around the index's.
+// A worker takes a chunk from the queue, stores it by way of the room, and tells the index,
+// the ledger and the queue how that ended. State and locks are in the parts.
 type Writer struct {
 	writers *Writers
 	to      *Tier
 	rank    int     // 1 is the nearest
 	nearer  *Writer // to a bounded tier between DRAM and this one; nil if there is none
-	when    rule
-	worth   worth
-	limits  limits
-	count   counters
-	work    chan struct{} // capacity 1: there may be work for one more worker
+	count   *counters
+	queue   queue
 	room    room
-
-	mu struct {
-		sync.Mutex
-		backlog backlog
-		atWork  atWork
-		flushes flushes
-		changed base.Signal
-		off     bool // the tier was off when something was written last
-		watched bool // a worker waits for the budget
-		stopped bool // run has ended
-	}
-	syncs syncs
-}
-
-// limits bound what a writer does, and protects, at a time.
-type limits struct {
-	workers int
-	// behind bounds, for clients that wait for it, the bytes that are neither
-	// written nor protected.
-	behind int64
-	// held bounds the bytes held to be written; 0 = only the ledger does.
-	held int64
+	syncs   syncs
 }
 
 // newWriter makes the writer to one tier, behind those that s has.
 func newWriter(s *Writers, to *Tier) *Writer {
+	count := &counters{departed: s.o.Departed, place: to.Place}
 	w := &Writer{
-		writers: s, to: to, rank: len(s.list) + 1, worth: worth{to, s.o.Hot},
-		limits: limits{workers: cmp.Or(s.o.Workers, defaultWorkers), behind: s.capacity / behindShare},
-		count:  counters{departed: s.o.Departed, place: to.Place},
-		work:   make(chan struct{}, 1),
-		room:   room{o: &s.o, to: to, count: &s.Count, grown: make(chan struct{}, 1)},
-		syncs:  syncs{turn: make(chan struct{}, 1)},
+		writers: s, to: to, rank: len(s.list) + 1, count: count,
+		queue: queue{
+			hot: s.o.Hot, transit: &s.transit, worth: worth{to, s.o.Hot}, count: count, work: make(chan struct{}, 1),
+			workers: cmp.Or(s.o.Workers, defaultWorkers), behind: s.capacity / behindShare,
+		},
+		room:  room{o: &s.o, to: to, count: &s.Count, grown: make(chan struct{}, 1)},
+		syncs: syncs{turn: make(chan struct{}, 1)},
 	}
-	w.when.auto, w.when.began = s.o.When == WhileRoom && to.Resident != nil, time.Now() // else it has room for all
-	w.when.full.Store(s.o.When == AtEviction)
-	if w.when.auto && w.rank == 1 { // DRAM and the tier are one cache
+	q := &w.queue
+	q.when.auto, q.when.began = s.o.When == WhileRoom && to.Resident != nil, time.Now() // else it has room for all
+	q.when.full.Store(s.o.When == AtEviction)
+	if q.when.auto && w.rank == 1 { // DRAM and the tier are one cache
 		w.room.gone = s.noteGone
 	}
 	for _, nearer := range s.list {
 		if nearer.to.Resident != nil {
-			w.nearer = nearer
-			w.limits.held = s.capacity / farShare
+			w.nearer, q.refetch = nearer, true
+			q.held = s.capacity / farShare
 		}
 	}
 	if w.rank == 1 && len(s.o.Tiers) > 1 { // what the far one holds takes room too, and its ancestors with it
-		w.limits.behind /= 2
+		q.behind /= 2
 	}
-	w.mu.backlog = newBacklog(to.Planner != nil)
-	w.mu.atWork = make(atWork)
-	w.mu.flushes.waiting = make(map[uint64]struct{})
+	q.mu.backlog = newBacklog(to.Planner != nil)
+	q.mu.atWork = make(atWork)
+	q.mu.flushes.waiting = make(map[uint64]struct{})
 	return w
 }
 
@@ -110,7 +87,7 @@ func newWriter(s *Writers, to *Tier) *Writer {
 func (w *Writer) run(ctx context.Context) error {
 	defer w.stop()
 	var g errgroup.Group
-	for range w.limits.workers {
+	for range w.queue.workers {
 		g.Go(func() error { return w.worker(ctx) })
 	}
 	if w.to.Resident != nil {
@@ -128,7 +105,6 @@ func (w *Writer) worker(ctx context.Context) error {
 			return err
 		}
 		w.end(t, w.perform(ctx, &t))
-		w.release(t.rec.Key)
 	}
 }
 
@@ -139,20 +115,101 @@ func (w *Writer) take(ctx context.Context) (task, error) {
 			return task{}, err
 		}
 		w.compact()
-		t, released := w.next()
+		t, released := w.queue.next()
 		if t.state == inFlight {
 			return t, nil
 		}
 		select {
-		case <-w.work:
+		case <-w.queue.work:
 		case <-released:
 		case <-ctx.Done():
 		}
 		if released != nil {
-			w.unwatch()
+			w.queue.unwatch()
 		}
 	}
 }
+
+// stop drops the chunks that were not written before run ended.
+func (w *Writer) stop() {
+	left := w.queue.stop()
+	for left.len() > 0 {
+		t := left.pop()
+		w.count.drop(&t.rec, explain.Stopped)
+		w.end(t, refused)
+	}
+}
+
+// compact keeps pending from outgrowing the chunks that are there, when chunks are evicted or
+// deleted, and perhaps stored again, without ever having come to the front:
+// whenever it is twice as long as it was after the last time, a worker takes it
+// away, without the mutex, and leaves out the chunks that are gone.
+func (w *Writer) compact() {
+	old := w.queue.takePending()
+	if old.len() == 0 {
+		return
+	}
+	var left fifo[item]
+	var gone []item
+	seen := make(map[key.Key]struct{})
+	for old.len() > 0 {
+		i := old.pop()
+		_, twice := seen[i.rec.Key]
+		if !twice && w.isThere(i.rec.Key) {
+			seen[i.rec.Key] = struct{}{}
+			left.push(i)
+			continue
+		}
+		if !twice && w.nearer != nil && !w.Holds() && w.needs(i.rec.Key) {
+			w.count.drop(&i.rec, explain.Gone)
+		}
+		if gone = append(gone, i); len(gone) == batch {
+			w.queue.finish(gone)
+			gone = gone[:0]
+		}
+	}
+	w.queue.finish(gone)
+	w.queue.giveBack(&left)
+}
+
+// isThere reports whether a chunk is in DRAM, or in the nearer tier or on its
+// way to that.
+func (w *Writer) isThere(k key.Key) bool {
+	return w.writers.o.Hot.Has(k) || w.nearer != nil && (w.nearer.to.Resident.Has(k) || w.nearer.queue.isAt(k))
+}
+
+// Add takes up chunks that the tier lacks and that others of this machine have.
+func (w *Writer) Add(recs ...tier.Record) { w.queue.add(recs...) }
+
+// Forward takes up a victim that a nearer tier has now, or DRAM again.
+func (w *Writer) Forward(r tier.Record) { w.queue.forward(r) }
+
+// Promoted takes up a chunk that came from a tier further away.
+func (w *Writer) Promoted(r tier.Record) {
+	if !w.Holds() {
+		w.Add(r)
+	}
+}
+
+// Holds reports whether chunks that are committed wait until DRAM evicts them.
+func (w *Writer) Holds() bool { return w.queue.when.holds() }
+
+// HasCaughtUp reports whether CaughtUp would not wait.
+func (w *Writer) HasCaughtUp() bool { return w.queue.hasCaughtUp() }
+
+// CaughtUp waits until the chunks that are neither written nor protected are
+// few enough that DRAM can do without evicting them. Where they are held for DRAM to
+// evict them they are meant to wait.
+func (w *Writer) CaughtUp(ctx context.Context) error { return w.queue.await(ctx, w.queue.isCaughtUp) }
+
+// SetUnsafeAge bounds how long a chunk may be in DRAM alone over a full tier; 0 = for ever.
+func (w *Writer) SetUnsafeAge(age time.Duration) {
+	w.queue.when.unsafeAge.Store(int64(age))
+	w.queue.more() // for those that are too old now
+}
+
+// SetBudget bounds the bytes that are written a day; 0 = unlimited.
+func (w *Writer) SetBudget(bytesPerDay int64) { w.room.budget.set(bytesPerDay) }
 
 // has reports whether the tier is known to have a chunk with these bytes.
 func (w *Writer) has(k key.Key, sum uint64) bool {
@@ -162,59 +219,9 @@ func (w *Writer) has(k key.Key, sum uint64) bool {
 // Takes reports whether a space is written to the tier.
 func (w *Writer) Takes(id key.SpaceID) bool { return w.writers.Reach(id).Has(w.to.Place) }
 
-// needs reports whether a chunk belongs into the tier and is not known to be
-// there.
+// needs reports whether a chunk belongs into the tier and is not known to be there.
 func (w *Writer) needs(k key.Key) bool {
 	return w.Takes(k.Space) && !w.writers.o.Index.Where(k).Has(w.to.Place)
-}
-
-// SetBudget bounds the bytes that are written a day; 0 = unlimited.
-func (w *Writer) SetBudget(bytesPerDay int64) { w.room.budget.set(bytesPerDay) }
-
-// unwatch ends the watch over the budget of the worker that next gave it to.
-func (w *Writer) unwatch() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.watched = false
-}
-
-// more wakes one worker; that one wakes the next if there is work for both.
-func (w *Writer) more() {
-	base.Poke(w.work)
-}
-
-// await returns once met, which is called with the mutex held, is true; with an
-// error if ctx ends before.
-func (w *Writer) await(ctx context.Context, met func() bool) error {
-	for {
-		w.mu.Lock()
-		if met() {
-			w.mu.Unlock()
-			return nil
-		}
-		changed := w.mu.changed.Next()
-		w.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// stop drops the chunks that were not written before run ended.
-func (w *Writer) stop() {
-	w.mu.Lock()
-	w.mu.stopped = true
-	left := w.mu.backlog.ready
-	w.mu.backlog.ready = fifo[task]{}
-	w.mu.changed.Wake()
-	w.mu.Unlock()
-	for left.len() > 0 {
-		t := left.pop()
-		w.count.drop(&t.rec, explain.Stopped)
-		w.end(t, refused)
-	}
 }
 
 const (
@@ -234,7 +241,7 @@ const (
 func (w *Writer) putOff(t *task, r explain.Decline) outcome {
 	switch r {
 	case explain.WhileOff:
-		w.seemsOff()
+		w.queue.seemsOff()
 	case explain.WriteFailed:
 		if t.item.failed++; t.item.failed == maxFailed {
 			return refused
@@ -248,15 +255,7 @@ func (w *Writer) putOff(t *task, r explain.Decline) outcome {
 	return putOff
 }
 
-// missing is what will be offered again.
-func (w *Writer) missing() Volume {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return Volume{uint64(w.mu.backlog.retry.len()), uint64(w.mu.backlog.retryBytes)}
-}
-
-// keepRetrying offers chunks in retry again. While the tier may still be off
-// that is one chunk at a time.
+// keepRetrying offers chunks in retry again, and has the rule look.
 func (w *Writer) keepRetrying(ctx context.Context) error {
 	tick := time.NewTicker(offerEvery)
 	defer tick.Stop()
@@ -267,42 +266,8 @@ func (w *Writer) keepRetrying(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if !w.to.Off() {
-			w.offerSome()
-			w.noteRoom()
-			w.wakeForOld()
+			w.queue.offerSome()
+			w.queue.look(&w.writers.o.Log)
 		}
-	}
-}
-
-func (w *Writer) offerSome() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.mu.off {
-		w.offer(1)
-	} else {
-		w.offer(math.MaxInt)
-	}
-}
-
-// offer has up to n chunks tried again; flushes that wait do so for these too.
-// Called with the mutex held.
-func (w *Writer) offer(n int) {
-	w.mu.backlog.offer(n, w.mu.flushes.awaited())
-	w.more()
-}
-
-// seemsOff and works note how the last write went.
-func (w *Writer) seemsOff() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.off = true
-}
-
-func (w *Writer) works() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.mu.off {
-		w.mu.off = false
-		w.offer(math.MaxInt)
 	}
 }

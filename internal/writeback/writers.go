@@ -147,6 +147,25 @@ func (s *Writers) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// Committed takes note of new chunks of one chain, from.. of c, and of how large they are.
+func (s *Writers) Committed(c *key.Chain, from int, sizes []uint32) {
+	for _, w := range s.list {
+		if w.Takes(c.Space) {
+			w.queue.committed(c, from, sizes)
+		}
+	}
+}
+
+// Touched takes up chunks that a policy that plans did not find worth writing: now
+// that they are used it has another look at them.
+func (s *Writers) Touched(c *key.Chain, from int, refs []tier.Ref) {
+	for _, w := range s.list {
+		if !w.Holds() && w.queue.worth.plans() && w.Takes(c.Space) {
+			w.queue.touched(c, from, refs)
+		}
+	}
+}
+
 // All is the writers, nearest first.
 func (s *Writers) All() []*Writer { return s.list }
 
@@ -212,7 +231,7 @@ func (s *Writers) IsBelow(k key.Key) bool {
 // that they take by what stands on them.
 func (s *Writers) SetOut() (busy bool) {
 	for _, w := range s.list {
-		busy = w.setOut() || busy
+		busy = !w.to.Off() && w.queue.setOut() || busy
 	}
 	return busy
 }
@@ -257,10 +276,13 @@ func (s *Writers) KeepWatermarks() {
 }
 
 // Demote takes over a victim of DRAM: it is demoted first if no tier below has it,
-// and true says that its memory stays in use until it has.
+// and true says that its memory stays in use until it has. The nearest writer that takes
+// it forwards it; it is charged once, however many tiers it goes to.
 func (s *Writers) Demote(v tier.Victim) bool {
 	s.o.Departed.Leaving(uint8(tier.CPU), uint64(v.Size))
-	taken := v.Dirty && s.demoteDirty(v)
+	taken := v.Dirty && slices.ContainsFunc(s.list, func(w *Writer) bool {
+		return w.Takes(v.Key.Space) && !w.has(v.Key, v.Sum) && w.demote(v)
+	})
 	if taken {
 		s.o.Index.Insert(tier.CPU, []tier.Record{v.Record}) // the index may have been told that it is gone
 	} else {
@@ -269,17 +291,6 @@ func (s *Writers) Demote(v tier.Victim) bool {
 		v.Block.Release()
 	}
 	return taken
-}
-
-// demoteDirty gives a victim to the nearest writer that takes it; from there it is
-// forwarded. It is charged once, however many tiers it goes to.
-func (s *Writers) demoteDirty(v tier.Victim) bool {
-	for _, w := range s.list {
-		if w.Takes(v.Key.Space) && !w.has(v.Key, v.Sum) && w.demote(v) {
-			return true
-		}
-	}
-	return false
 }
 
 // readmitTries bounds how many chunks go for one that comes back from transit: for itself
@@ -332,7 +343,8 @@ func (s *Writers) endTransit(t task) {
 	s.o.Index.Sync(tier.CPU, explain.Evicted, t.rec.Key)
 	n := occupied(t.ref.Block)
 	t.ref.Block.Release()
-	s.uncharge(n)
+	s.demoting.Add(-n) // first: a store that the ledger wakes looks at it
+	s.o.Hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
 	s.Filled() // it may have come back, so that its room is not free
 }
 
@@ -341,12 +353,6 @@ func (s *Writers) refund(v tier.Victim) {
 	if v.Charged {
 		s.o.Hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, occupied(v.Block))
 	}
-}
-
-// uncharge gives back what a victim was charged.
-func (s *Writers) uncharge(n int64) {
-	s.demoting.Add(-n) // first: a store that the ledger wakes looks at it
-	s.o.Hot.Ledger().Uncharge(ledger.Daemon, ledger.Unwritten, n)
 }
 
 // occupied is what a block takes in the arena.

@@ -323,25 +323,15 @@ func (s *Writers) FlushLast(ctx context.Context) map[tier.Place]Left {
 }
 
 // left is what the tier lacks and would have taken.
-func (w *Writer) left() Volume {
-	v := w.writers.transit.of(&w.queue)
+func (w *Writer) left() (v Volume) {
+	for _, r := range w.writers.transit.of(&w.queue, func(key.Key) bool { return true }) {
+		v = v.Plus(Volume{1, uint64(r.Size)})
+	}
 	if w.rank == 1 {
 		return v.Plus(w.writers.unwritten())
 	}
 	has := w.queue.sums() // victims are among those that wait
 	return Volume{uint64(has.waiting) + has.retry.Chunks, v.Bytes + uint64(has.bytes)}
-}
-
-// of is what a writer has in hand.
-func (d *transit) of(q *queue) (v Volume) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, has := range d.mu.chunks {
-		if has.with == q {
-			v = v.Plus(Volume{1, uint64(has.rec.Size)})
-		}
-	}
-	return v
 }
 
 // valuableFirst orders the chunks that a writer has to write by their uses: the

@@ -112,11 +112,15 @@ type Deletion interface {
 
 // InTransit is the chunks of a deletion that are on their way to the tier from DRAM alone.
 func (w *Writer) InTransit(del Deletion) (rs []tier.Record) {
-	d := &w.writers.transit
+	return w.writers.transit.of(&w.queue, del.Has)
+}
+
+// of is the chunks that the writer of a queue has in hand, if they are in what is asked for.
+func (d *transit) of(q *queue, in func(key.Key) bool) (rs []tier.Record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for k, has := range d.mu.chunks {
-		if has.with == &w.queue && del.Has(k) {
+		if has.with == q && in(k) {
 			rs = append(rs, has.rec)
 		}
 	}

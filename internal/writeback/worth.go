@@ -32,7 +32,11 @@ func (v worth) wants(t *task, taken atWork, b *backlog) bool {
 			return false
 		}
 	}
-	return v.forced(t) || v.to.Planner.Admit(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
+	force := r.Force
+	if t.life == 0 && !t.inNearer {
+		force = tier.HotRecord(v.hot.Ledger().Get(t.ref.ID), 0).Force
+	}
+	return force || v.to.Planner.Admit(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
 }
 
 // mayCome reports whether the chunk that a victim hangs on may still come:
@@ -54,15 +58,6 @@ func (v worth) markDeclined(t *task) (again bool) {
 	again = t.declined && tier.Declined(was)
 	l.SetValue(t.ref.ID, tier.WithDeclined(was, t.declined))
 	return again
-}
-
-// forced reports whether the client that stored a chunk wants it kept in any
-// case.
-func (v worth) forced(t *task) bool {
-	if t.life > 0 || t.inNearer {
-		return t.rec.Force
-	}
-	return tier.HotRecord(v.hot.Ledger().Get(t.ref.ID), 0).Force
 }
 
 // offerDeclined has chunks written that only DRAM has and that nothing would write

@@ -4,7 +4,7 @@
 // # Owns
 //
 // A [Writer] for each tier below DRAM: workers, and the parts that they work with, which know
-// no writer. The queue has what is to be written (backlog.go has the states drawn); the rule says
+// no writer. The queue has the chunks to write (backlog.go has the states drawn); the rule says
 // when, the worth whether; the room is the tier's; the syncs take turns.
 // [Writers] is all of them, and the chunks in transit: those that DRAM has evicted and no tier
 // below has yet. It is what DRAM calls with its victims, and decides who of the stores that

@@ -5,13 +5,13 @@ import "github.com/kvstored/kvstored/internal/base"
 // NoteAside has f called for each entry that is put aside, under the ledger's lock: its
 // payload must not be found again, nor its memory be given out. f calls no ledger. Call
 // it before the ledger is used.
-func (l *Ledger) NoteAside(f func(Entry)) { l.mu.aside = f }
+func (l *Ledger) NoteAside(f func(Entry)) { l.mu.book.aside = f }
 
 // PutAside puts aside an entry of which the tier finds its own words wrong.
 func (l *Ledger) PutAside(id ID, what string) {
-	l.mu.Lock()
-	defer l.unlock()
-	l.mu.broken(uint32(id), what)
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	b.broken(uint32(id), what)
 }
 
 // broken puts aside an entry that a call is about which its books do not allow, and which is

@@ -37,9 +37,9 @@ func (e *BudgetError) Unwrap() error { return e.Err }
 
 // LimitOf is what may be protected of a class in l, in occupied bytes; 0 is unlimited.
 func LimitOf(l *Ledger, c Class) int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.budgets.limits.of(c)
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	return b.budgets.limits.of(c)
 }
 
 // budgets are what the owners hold, and how much they may. They leave protection
@@ -134,9 +134,8 @@ func (b *budgets) othersHold(o Owner, apart uint32) bool {
 // of held entries, or of leaving ones. So many holds of others are apart,
 // because they wait for room themselves.
 func (l *Ledger) OthersHold(o Owner, apart int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	return b.count.LeavingBytes > 0 || b.budgets.othersHold(o, uint32(apart))
 }
 

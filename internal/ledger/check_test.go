@@ -9,9 +9,8 @@ import (
 // Check recomputes everything the ledger counts from its entries and holds,
 // and says what differs. It is for tests: it takes the lock for long.
 func (l *Ledger) Check() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	sum := audit{book: b, kids: make(map[uint32]uint32), shields: make(map[uint32]uint32), held: make(map[uint32][classes]uint16), spaces: make(map[uint32]Occupancy)}
 	return sum.run()
 }

@@ -29,7 +29,7 @@ func (l *Ledger) evictFirst(evict func(*book, mark) (Entry, bool)) (e Entry, ok 
 		works = l.works().mark()
 	}
 	for more := true; more && !ok; {
-		l.oneRound(func(b *book) {
+		l.mu.round(func(b *book) {
 			b.order.stale = maxRound
 			e, ok = evict(b, works)
 			more = b.order.stale == 0
@@ -131,9 +131,8 @@ func (b *book) isLost(e *entry) bool {
 // held entry count as used and protected until its last Unhold. The caller
 // calls Free as after Evict. False means that k was not resident.
 func (l *Ledger) Remove(k key.Key) (Entry, bool) {
-	l.mu.Lock()
-	defer l.unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	id := b.find(k)
 	if id == 0 || b.entries.At(id).life != resident {
 		return Entry{}, false
@@ -147,9 +146,8 @@ func (l *Ledger) Remove(k key.Key) (Entry, bool) {
 
 // Free ends an entry that Evict or Remove returned.
 func (l *Ledger) Free(id ID) {
-	l.mu.Lock()
-	defer l.unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	e := b.entries.At(uint32(id))
 	if e.life != gone || e.mark&freed != 0 {
 		b.broken(uint32(id), "is freed, and was not evicted or removed")

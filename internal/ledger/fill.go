@@ -21,9 +21,8 @@ import (
 // The error is ErrOverBudget, ErrOverQuota, ErrFull or ErrBusy. A chunk that was
 // removed is ErrBusy while it has both kids and a reader.
 func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32) (ID, State, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	id := b.find(k)
 	if id != 0 {
 		switch b.entries.At(id).life {
@@ -77,9 +76,8 @@ func (t *table) parentOf(k key.Key, id uint32, parent key.Hash) (uint32, key.Has
 // published. Absent means that it is done; any other state is what the new
 // key is already, and nothing has changed.
 func (l *Ledger) Rekey(id ID, to key.Key) State {
-	l.mu.Lock()
-	defer l.unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	if !b.isFilling(uint32(id)) {
 		return Filling
 	}
@@ -123,9 +121,8 @@ func (b *book) begin(k key.Key, id, up uint32, parent key.Hash, size uint32) uin
 // false and changes nothing if the key is not Absent, or nothing is spare. e.ID
 // is ignored.
 func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	id := b.find(e.Key)
 	if id != 0 && b.entries.At(id).life != hole {
 		return ID(id), false
@@ -150,9 +147,9 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 
 // SetValue stores the tier's words. The caller is the filler or a holder.
 func (l *Ledger) SetValue(id ID, v Value) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.entries.At(uint32(id)).value = pack(v)
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	b.entries.At(uint32(id)).value = pack(v)
 }
 
 // Exchange puts another word A in the place of one, if the entry is resident and
@@ -160,9 +157,8 @@ func (l *Ledger) SetValue(id ID, v Value) {
 // also be another one by now, or none. note, if any, is called with the entry under the
 // ledger's lock, before anything can happen to it; it calls no ledger.
 func (l *Ledger) Exchange(id ID, from, to uint64, note func(Entry)) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	if uint32(id) >= b.entries.Len() {
 		return false
 	}
@@ -181,20 +177,19 @@ func (l *Ledger) Exchange(id ID, from, to uint64, note func(Entry)) bool {
 
 // SetDirty says whether the tiers below lack the entry. The caller holds it.
 func (l *Ledger) SetDirty(id ID, is bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.mu.entries.At(uint32(id))
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	e := b.entries.At(uint32(id))
 	if e.life == resident {
-		l.mu.setDirty(e, is)
+		b.setDirty(e, is)
 	}
 }
 
 // Abort ends a fill without an entry. The charge is given back and the ID is
 // free; the caller has let go of what the Value names.
 func (l *Ledger) Abort(id ID) {
-	l.mu.Lock()
-	defer l.unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	if !b.isFilling(uint32(id)) {
 		return
 	}

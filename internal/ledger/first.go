@@ -31,19 +31,19 @@ func (o *order) standInLine(ids []uint32) {
 // pages: its chunks up to the last one that others hang on, too. A use makes a
 // chunk like any other again.
 func (l *Ledger) MarkCold(space key.SpaceID, hs []key.Hash) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.eachOwn(space, hs, l.mu.cool)
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	b.eachOwn(space, hs, b.cool)
 }
 
 // Cool is MarkCold for chunks that may be claimed: here their claims end. What other chains
 // have too stays claimed.
 func Cool(l *Ledger, space key.SpaceID, hs []key.Hash) {
-	l.mu.Lock()
-	defer l.unlock()
-	l.mu.eachOwn(space, hs, func(id uint32) {
-		l.mu.claim(id, false)
-		l.mu.cool(id)
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	b.eachOwn(space, hs, func(id uint32) {
+		b.claim(id, false)
+		b.cool(id)
 	})
 }
 
@@ -109,7 +109,7 @@ func (t *table) ownFrom(space key.SpaceID, hs []key.Hash) int {
 // chunk that another prompt hangs on, too, is left alone, and one that is used
 // again is like any other. Where a policy plans, Pass does nothing.
 func (l *Ledger) Pass(space key.SpaceID, hs []key.Hash) {
-	rounds(l, hs, func(b *book, _ int, some []key.Hash) {
+	rounds(&l.mu, hs, func(b *book, _ int, some []key.Hash) {
 		for _, h := range some {
 			id := b.find(key.Key{Space: space, Hash: h})
 			if e := b.entries.At(id); e.life == resident && e.kids <= 1 && !b.order.scopes[everything].silent {

@@ -32,15 +32,15 @@ func TestGuardsComeAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l.mu.entries.At(uint32(id)).guard == 0 {
+		if l.mu.book.entries.At(uint32(id)).guard == 0 {
 			t.Error("a fill has no guard")
 		}
 		l.Publish([]ID{id}, false)
-		if l.mu.entries.At(uint32(id)).guard != 0 {
+		if l.mu.book.entries.At(uint32(id)).guard != 0 {
 			t.Error("a guard of nothing")
 		}
 	}
-	if n := l.mu.guards.Len(); n > 3 {
+	if n := l.mu.book.guards.Len(); n > 3 {
 		t.Errorf("%d guards", n)
 	}
 	if err := l.Check(); err != nil {

@@ -19,32 +19,32 @@ const handOverRound = 256
 func (l *Ledger) SetPolicy(name string) error {
 	l.switching.Lock()
 	defer l.switching.Unlock()
-	for r := range l.mu.order.scopes { // only Requote changes their number
+	for r := range l.mu.book.order.scopes { // only Requote changes their number
 		if r == claims {
 			continue // always the one used longest ago
 		}
 		room := l.capacity
 		if r != everything {
-			room = l.mu.order.scopes[r].quota.QuotaBytes // or these
+			room = l.mu.book.order.scopes[r].quota.QuotaBytes // or these
 		}
 		p, err := policy.New(name, room) // an unknown name is one at the first scope
 		if err != nil {
 			return err
 		}
-		l.mu.order.introduce(p)
+		l.mu.book.order.introduce(p)
 		l.handOver(uint32(r), p)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.order.name = name
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	b.order.name = name
 	return nil
 }
 
 // PolicyName is what package policy calls the present policy.
 func (l *Ledger) PolicyName() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.order.name
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	return b.order.name
 }
 
 // handOver replaces the policy of one scope. What the old one set aside as
@@ -52,29 +52,29 @@ func (l *Ledger) PolicyName() string {
 // the entries it is made to refuse again meanwhile are looked up by number at the end.
 func (l *Ledger) handOver(r uint32, to policy.Policy) {
 	h := &handover{to: to}
-	l.mu.Lock()
-	h.from = l.mu.order.scopes[r].policy
+	b := l.mu.lock()
+	h.from = b.order.scopes[r].policy
 	_, h.fromPlans = h.from.(policy.Planner)
 	_, h.toPlans = h.to.(policy.Planner)
-	l.mu.order.scopes[r].install(h, l.later)
+	b.order.scopes[r].install(h, l.later)
 	l.notePlans()
-	l.mu.Unlock()
+	l.mu.unlock()
 
-	l.eachIn(r, func(_ *book, id policy.ID) { h.Allow(id) })
+	l.mu.eachIn(r, func(_ *book, id policy.ID) { h.Allow(id) })
 	for !h.closed {
-		l.oneRound(h.round)
+		l.mu.round(h.round)
 	}
-	l.eachIn(r, func(b *book, id policy.ID) {
+	l.mu.eachIn(r, func(b *book, id policy.ID) {
 		if !h.has(id) {
 			h.from.Remove(id)
 			h.take(b, id)
 		}
 	})
 
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.order.retired += h.from.Steps()
-	l.mu.order.scopes[r].install(to, l.later)
+	b = l.mu.lock()
+	defer l.mu.unlock()
+	b.order.retired += h.from.Steps()
+	b.order.scopes[r].install(to, l.later)
 	l.notePlans()
 }
 
@@ -88,15 +88,6 @@ func (h *handover) round(b *book) {
 		}
 		h.take(b, id)
 	}
-}
-
-// eachIn calls do, with the lock held, for all resident entries of a scope.
-func (l *Ledger) eachIn(r uint32, do func(*book, policy.ID)) {
-	l.each(handOverRound, func(b *book, id uint32, e *entry) {
-		if e.life == resident && b.order.has(r, e) {
-			do(b, policy.ID(id))
-		}
-	})
 }
 
 // handover is a policy whose entries are on their way from one policy to

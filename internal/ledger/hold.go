@@ -158,7 +158,7 @@ func (b *book) unhold(o Owner, c Class, id uint32) {
 func (l *Ledger) Hold(o Owner, c Class, ks []key.Key, out []Entry) (n int, err error) {
 	for more := true; more && n < len(ks); {
 		round := ks[n:min(len(ks), n+maxRound)]
-		l.oneRound(func(b *book) {
+		l.mu.round(func(b *book) {
 			for _, k := range round {
 				id := b.find(k)
 				if more = id != 0 && b.entries.At(id).life == resident; !more {
@@ -182,7 +182,7 @@ func (l *Ledger) Unhold(o Owner, c Class, ids []ID) {
 	for len(ids) > 0 {
 		some := ids[:min(len(ids), maxRound)]
 		ids = ids[len(some):]
-		l.oneRound(func(b *book) {
+		l.mu.round(func(b *book) {
 			for _, id := range some {
 				b.unhold(o, c, uint32(id))
 			}
@@ -194,7 +194,7 @@ func (l *Ledger) Unhold(o Owner, c Class, ids []ID) {
 // tail first.
 func (l *Ledger) Touch(ks []key.Key) {
 	for end := len(ks); end > 0; end -= maxRound {
-		l.oneRound(func(b *book) {
+		l.mu.round(func(b *book) {
 			b.order.renewPending()
 			for i := end - 1; i >= max(0, end-maxRound); i-- {
 				if id := b.find(ks[i]); id != 0 && b.entries.At(id).life == resident {

@@ -4,14 +4,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )
-
-// maxRound is how many entries one lock round handles at most. At some tens
-// of nanoseconds each it keeps the lock for about 100 µs.
-const maxRound = 4096
 
 // ID names an entry, from Begin to Abort, or from Begin to Free and the last
 // Unhold; then it names another one.
@@ -92,10 +87,7 @@ type Ledger struct {
 	switching sync.Mutex   // held by the SetPolicy or Requote at work, before mu
 	learning  sync.Mutex   // held by the Train at work, before mu
 	works     func() Below // see StandOn; nil for a tier that stands on none
-	mu        struct {
-		sync.Mutex
-		book
-	}
+	mu        locked
 }
 
 // book is everything the mutex guards. Its methods expect it locked, and so do
@@ -106,7 +98,6 @@ type book struct {
 	order   order
 	budgets budgets
 	aside   func(Entry) // see NoteAside; nil: none
-	wake    base.Signal // of Released, after a round that has released something
 }
 
 // New returns an empty ledger.
@@ -120,50 +111,12 @@ func New(opt Options) *Ledger {
 	return l
 }
 
-// unlock ends a lock round that may have let something go.
-func (l *Ledger) unlock() {
-	var wake base.Signal // told outside of the lock, which its waiters take next
-	if b := &l.mu.book; b.released {
-		b.released = false
-		wake, b.wake = b.wake, wake
-	}
-	l.mu.Unlock()
-	wake.Wake()
-}
-
-// rounds calls do for the parts of a list, maxRound at a time, each in a lock round of its
-// own; from is where in the list a part begins.
-func rounds[T any](l *Ledger, list []T, do func(b *book, from int, some []T)) {
-	for from := 0; from < len(list); from += maxRound {
-		l.oneRound(func(b *book) { do(b, from, list[from:min(len(list), from+maxRound)]) })
-	}
-}
-
-func (l *Ledger) oneRound(do func(b *book)) {
-	l.mu.Lock()
-	defer l.unlock()
-	do(&l.mu.book)
-}
-
-// each calls do for all entries there are, in any life, round of them at a time with the lock
-// held. Those that come meanwhile may be missing.
-func (l *Ledger) each(round uint32, do func(b *book, id uint32, e *entry)) {
-	for id, more := uint32(1), true; more; {
-		l.oneRound(func(b *book) {
-			for end := min(id+round, b.entries.Len()); id < end; id++ {
-				do(b, id, b.entries.At(id))
-			}
-			more = id < b.entries.Len()
-		})
-	}
-}
-
 // EachDirty calls visit for the resident entries that the tiers below lack, in no
 // order, with the lock held for up to 4,096 entries at a time. visit keeps nothing of
 // the entry. Entries that come, go or are written meanwhile may be missing.
 func EachDirty(l *Ledger, visit func(*Entry)) {
 	var x Entry
-	l.each(maxRound, func(b *book, id uint32, e *entry) {
+	l.mu.each(maxRound, func(b *book, id uint32, e *entry) {
 		if e.life == resident && e.mark&dirty != 0 {
 			b.export(id, &x)
 			visit(&x)
@@ -173,32 +126,30 @@ func EachDirty(l *Ledger, visit func(*Entry)) {
 
 // Wake tells those that wait for Released that there is more room, which no call here shows.
 func (l *Ledger) Wake() {
-	l.mu.Lock()
-	defer l.unlock()
-	l.mu.book.released = true
+	defer l.mu.unlock()
+	l.mu.lock().released = true
 }
 
 // Released returns a channel that is closed when something is let go next: a
 // budget or the tier has more room, or an entry can be evicted that could
 // not. Take it before the call that fails, and nothing is missed.
 func (l *Ledger) Released() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.mu.lock()
+	defer l.mu.unlock()
 	return l.mu.wake.Next()
 }
 
 // Get returns the entry that the caller fills or holds as id.
 func (l *Ledger) Get(id ID) Entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.snapshot(uint32(id))
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	return b.snapshot(uint32(id))
 }
 
 // Find returns the entry of k, if it is filling or resident.
 func (l *Ledger) Find(k key.Key) (Entry, State) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	id := b.find(k)
 	switch b.entries.At(id).life {
 	case filling:
@@ -211,7 +162,7 @@ func (l *Ledger) Find(k key.Key) (Entry, State) {
 
 // Lookup sets have[i] to whether ks[i] is resident. It touches nothing.
 func (l *Ledger) Lookup(ks []key.Key, have []bool) {
-	rounds(l, ks, func(b *book, from int, some []key.Key) {
+	rounds(&l.mu, ks, func(b *book, from int, some []key.Key) {
 		for i, k := range some {
 			have[from+i] = b.entries.At(b.find(k)).life == resident
 		}
@@ -246,9 +197,8 @@ type Stats struct {
 
 // Stats returns the present sums.
 func (l *Ledger) Stats() Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	s := b.count
 	s.CapacityBytes = l.capacity
 	s.EvictableBytes = s.UsedBytes - s.ProtectedBytes - s.LeavingBytes

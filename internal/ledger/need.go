@@ -12,9 +12,8 @@ import "github.com/kvstored/kvstored/key"
 //
 // That is forgotten with the entry. A k that is not resident is passed over.
 func Need(l *Ledger, k key.Key, full, needed bool) {
-	l.mu.Lock()
-	defer l.unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	id := b.find(k)
 	e := b.entries.At(id)
 	if e.life != resident {
@@ -43,7 +42,7 @@ func (t *table) isSpent(e *entry) bool {
 
 // Revive makes a chunk that is dead like any other: it was asked for.
 func Revive(l *Ledger, k key.Key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.setCold(l.mu.entries.At(l.mu.find(k)), false)
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	b.setCold(b.entries.At(b.find(k)), false)
 }

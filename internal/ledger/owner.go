@@ -37,9 +37,8 @@ type owner struct {
 // NewOwner registers one more owner. It is Daemon, and nobody's, where there are
 // MaxOwners.
 func (l *Ledger) NewOwner() Owner {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.budgets
+	b := &l.mu.lock().budgets
+	defer l.mu.unlock()
 	if b.open == MaxOwners {
 		return Daemon
 	}
@@ -57,11 +56,11 @@ func (l *Ledger) NewOwner() Owner {
 // CloseOwner gives o nothing any more. It ends, and its place is another's, when it holds
 // nothing. Closing twice, or the daemon, changes nothing.
 func (l *Ledger) CloseOwner(o Owner) {
-	l.mu.Lock()
-	defer l.unlock()
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	if o != Daemon {
-		l.mu.budgets.owner(o).leaving = true
-		l.mu.budgets.settle(o.place())
+		b.budgets.owner(o).leaving = true
+		b.budgets.settle(o.place())
 	}
 }
 
@@ -87,18 +86,17 @@ func (b *budgets) settle(place uint32) {
 
 // OwnerBytes is what o holds and is charged for in class c, in occupied bytes.
 func (l *Ledger) OwnerBytes(o Owner, c Class) int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.budgets.owner(o).bytes[c]
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	return b.budgets.owner(o).bytes[c]
 }
 
 // Charge counts n bytes of the tier's room that are no entry (memory put
 // aside) as used and as protected by o in class c. It is refused like a
 // Hold; Uncharge gives them back.
 func (l *Ledger) Charge(o Owner, c Class, n int64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	if err := b.budgets.fits(o, c, growth{n, n, n}); err != nil {
 		return err
 	}
@@ -108,9 +106,8 @@ func (l *Ledger) Charge(o Owner, c Class, n int64) error {
 
 // Uncharge gives back n bytes of a Charge.
 func (l *Ledger) Uncharge(o Owner, c Class, n int64) {
-	l.mu.Lock()
-	defer l.unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	if w := b.budgets.owner(o); w.extra < n || w.bytes[c] < n {
 		base.Broken("ledger: %d bytes are given back, and owner %d is charged for %d", n, o, w.extra)
 		return

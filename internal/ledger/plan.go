@@ -58,7 +58,7 @@ func (r *scope) install(p policy.Policy, later bool) {
 func (l *Ledger) Plans() bool { return l.planning.Load() }
 
 // notePlans is called with the lock held, when a policy has changed.
-func (l *Ledger) notePlans() { l.planning.Store(l.mu.order.scopes[everything].planner != nil) }
+func (l *Ledger) notePlans() { l.planning.Store(l.mu.book.order.scopes[everything].planner != nil) }
 
 // Observe tells a policy that plans of a prompt, before anything of it is
 // stored: under such a policy this is the use of its chunks, and neither a
@@ -68,9 +68,8 @@ func (l *Ledger) Observe(r *Request) (learn bool) {
 	if !l.Plans() {
 		return false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	b.order.chain = b.order.chain[:0]
 	for _, h := range r.Hashes[:min(len(r.Hashes), maxRound)] {
 		b.order.chain = append(b.order.chain, b.hashIn(r.Space, h))
@@ -114,9 +113,8 @@ func (l *Ledger) Admit(space key.SpaceID, parent key.Hash, hs []key.Hash, size u
 	if !l.Plans() {
 		return len(hs)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	asked := []*scope{&b.order.scopes[everything]}
 	rooms := []int{room}
 	if q := b.spaces.quotas[space]; q != everything {
@@ -147,7 +145,7 @@ func (l *Ledger) Train() {
 	defer l.learning.Unlock()
 	for r, more := 0, true; more; r++ { // a Requote meanwhile costs a training
 		var due policy.Training
-		l.oneRound(func(b *book) {
+		l.mu.round(func(b *book) {
 			if more = r < len(b.order.scopes); more {
 				if p, ok := b.order.scopes[r].policy.(policy.Planner); ok {
 					due = p.Training()
@@ -158,19 +156,19 @@ func (l *Ledger) Train() {
 			continue
 		}
 		for again := true; again; {
-			l.oneRound(func(*book) { again = due.Sample() })
+			l.mu.round(func(*book) { again = due.Sample() })
 		}
 		due.Fit()
-		l.oneRound(func(*book) { due.Apply() })
+		l.mu.round(func(*book) { due.Apply() })
 	}
 }
 
 // SavePolicy returns what the policy has learned, to be kept over a restart;
 // nil if it does not learn.
 func (l *Ledger) SavePolicy() ([]byte, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p, ok := l.mu.order.scopes[everything].policy.(policy.Planner); ok {
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	if p, ok := b.order.scopes[everything].policy.(policy.Planner); ok {
 		return p.MarshalBinary()
 	}
 	return nil, nil
@@ -182,9 +180,9 @@ var ErrNoLearner = errors.New("ledger: the policy does not learn")
 // LoadPolicy gives the policy what an earlier SavePolicy returned. An error
 // changes nothing of the policy.
 func (l *Ledger) LoadPolicy(data []byte) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p, ok := l.mu.order.scopes[everything].policy.(policy.Planner); ok {
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	if p, ok := b.order.scopes[everything].policy.(policy.Planner); ok {
 		return p.UnmarshalBinary(data)
 	}
 	return ErrNoLearner

@@ -14,7 +14,7 @@ import "slices"
 // root each time. One lock round walks at most 4,096 ancestors, and none for
 // policies in which recency has no part.
 func (l *Ledger) Publish(ids []ID, dirty bool) {
-	rounds(l, ids, func(b *book, _ int, some []ID) { b.publish(some, dirty, nil) })
+	rounds(&l.mu, ids, func(b *book, _ int, some []ID) { b.publish(some, dirty, nil) })
 }
 
 // PublishHeld is Publish, and o holds the longest leading run of ids in class
@@ -22,7 +22,7 @@ func (l *Ledger) Publish(ids []ID, dirty bool) {
 // All of ids are resident afterwards; err says why n is smaller. They came to
 // be used at once: the next touch of each is that use and counts no other.
 func (l *Ledger) PublishHeld(o Owner, c Class, ids []ID, dirty bool) (n int, err error) {
-	rounds(l, ids, func(b *book, _ int, some []ID) {
+	rounds(&l.mu, ids, func(b *book, _ int, some []ID) {
 		b.publish(some, dirty, func(id uint32) {
 			if err != nil {
 				return

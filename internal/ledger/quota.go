@@ -28,10 +28,10 @@ type QuotaStats struct {
 
 // Quotas returns the present sums, in the order of Options.
 func (l *Ledger) Quotas() []QuotaStats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	var out []QuotaStats
-	for _, r := range l.mu.order.scopes[firstQuota:] {
+	for _, r := range b.order.scopes[firstQuota:] {
 		out = append(out, r.quota)
 	}
 	return out
@@ -44,7 +44,7 @@ func (l *Ledger) Quotas() []QuotaStats {
 // eviction, in the order in which it came, 4,096 entries a lock round.
 func (l *Ledger) Assign(id key.SpaceID, i int) {
 	slot, scope := uint32(noSpace), uint32(i+firstQuota)
-	l.oneRound(func(b *book) {
+	l.mu.round(func(b *book) {
 		if b.spaces.quotas[id] != 0 {
 			return
 		}
@@ -58,7 +58,7 @@ func (l *Ledger) Assign(id key.SpaceID, i int) {
 	if slot == noSpace {
 		return
 	}
-	l.each(maxRound, func(b *book, at uint32, e *entry) {
+	l.mu.each(maxRound, func(b *book, at uint32, e *entry) {
 		kept := b.spaces.slots.At(slot).id == id // else the space has lost all it had
 		if kept && e.space == slot && e.life == resident && e.mark&inQuota == 0 {
 			b.order.joinQuota(at)
@@ -82,9 +82,9 @@ func (o *order) admits(id key.SpaceID, n int64) error {
 // SpaceBytes is what the entries of a space occupy, those that are being filled
 // included, those that are leaving not.
 func (l *Ledger) SpaceBytes(id key.SpaceID) int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := &l.mu.spaces
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	s := &b.spaces
 	if n := s.find(id); n != noSpace {
 		return s.slots.At(n).bytes
 	}
@@ -147,10 +147,10 @@ func (l *Ledger) EvictOver() (Entry, bool) {
 
 // OverQuota reports whether any quota is exceeded.
 func (l *Ledger) OverQuota() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for r := range l.mu.order.scopes[firstQuota:] {
-		if l.mu.order.exceeded(uint32(r + firstQuota)) {
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	for r := range b.order.scopes[firstQuota:] {
+		if b.order.exceeded(uint32(r + firstQuota)) {
 			return true
 		}
 	}

@@ -31,15 +31,15 @@ func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
 	if err != nil {
 		return err
 	}
-	l.oneRound(func(b *book) { b.beginRequote(qs, under) })
-	l.each(maxRound, func(b *book, id uint32, e *entry) {
+	l.mu.round(func(b *book) { b.beginRequote(qs, under) })
+	l.mu.each(maxRound, func(b *book, id uint32, e *entry) {
 		if e.mark&inQuota != 0 && b.spaces.slots.At(e.space).moving {
 			b.order.scopes[b.spaces.slots.At(e.space).quota].policy.Remove(policy.ID(id))
 			e.mark &^= inQuota
 		}
 	})
-	l.oneRound(func(b *book) { b.swapQuotas(qs, fresh, under, l.later) })
-	l.each(maxRound, func(b *book, id uint32, e *entry) {
+	l.mu.round(func(b *book) { b.swapQuotas(qs, fresh, under, l.later) })
+	l.mu.each(maxRound, func(b *book, id uint32, e *entry) {
 		if e.life == resident && e.mark&inQuota == 0 && b.spaces.slots.At(e.space).quota != everything {
 			b.order.joinQuota(id)
 		}
@@ -49,7 +49,7 @@ func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
 			l.handOver(uint32(firstQuota+i), fresh[i])
 		}
 	}
-	l.oneRound(func(b *book) {
+	l.mu.round(func(b *book) {
 		b.order.requoting = false
 		b.released = true // a quota may have more room
 	})
@@ -69,7 +69,7 @@ func (l *Ledger) freshPolicies(qs []Requota) ([]policy.Policy, error) {
 		if fresh[i], err = policy.New(name, q.Bytes); err != nil {
 			return nil, err
 		}
-		l.mu.order.introduce(fresh[i])
+		l.mu.book.order.introduce(fresh[i])
 	}
 	return fresh, nil
 }

@@ -87,7 +87,7 @@ func (l *Ledger) Keys(id key.SpaceID) (ks []key.Key) {
 	if l.SpaceBytes(id) == 0 {
 		return nil
 	}
-	l.each(maxRound, func(b *book, _ uint32, e *entry) {
+	l.mu.each(maxRound, func(b *book, _ uint32, e *entry) {
 		if (e.life == filling || e.life == resident) && b.spaces.slots.At(e.space).id == id {
 			ks = append(ks, key.Key{Space: id, Hash: e.hash})
 		}
@@ -113,12 +113,12 @@ func Occupancies(l *Ledger, ids []key.SpaceID, fn func(i int, o Occupancy)) {
 }
 
 func occupied(l *Ledger, ids []key.SpaceID, out []Occupancy) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	for n < len(ids) && n < len(out) {
 		out[n] = Occupancy{}
-		if s := l.mu.spaces.find(ids[n]); s != noSpace {
-			sp := l.mu.spaces.slots.At(s)
+		if s := b.spaces.find(ids[n]); s != noSpace {
+			sp := b.spaces.slots.At(s)
 			out[n] = Occupancy{int(sp.here), sp.bytes, sp.cold}
 		}
 		n++

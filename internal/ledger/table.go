@@ -54,12 +54,12 @@ var ErrFull = errors.New("as many entries as there may be")
 // Spare is how many more entries l may have; math.MaxInt where nothing bounds them.
 // A chunk takes two where its parent is absent.
 func Spare(l *Ledger) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.most == math.MaxInt {
+	b := l.mu.lock()
+	defer l.mu.unlock()
+	if b.most == math.MaxInt {
 		return math.MaxInt
 	}
-	return l.mu.most - l.mu.entries.Used()
+	return b.most - b.entries.Used()
 }
 
 // hasRoom is an error if the entry id, 0 for a new one, would be one too many, with the

@@ -27,9 +27,8 @@ func (l *Ledger) StandOn(works func() Below) { l.works = works }
 // something stands on it, whether that tier works or not; and it is evicted
 // for want of anything else only if it does.
 func (l *Ledger) SetBelow(k key.Key, tiers Below, have bool) {
-	l.mu.Lock()
-	defer l.unlock()
-	b := &l.mu.book
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	id := b.find(k)
 	e := b.entries.At(id)
 	if e.life != resident {

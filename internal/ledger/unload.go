@@ -8,10 +8,10 @@ import "github.com/kvstored/kvstored/policy"
 // Entries on the lines of Pass and MarkCold come first. visit is called with the lock held, and keeps
 // nothing of the entry.
 func Unload(l *Ledger, visit func(*Entry)) {
-	l.eachIn(everything, func(b *book, id policy.ID) { b.order.scopes[everything].policy.Allow(id) })
+	l.mu.eachIn(everything, func(b *book, id policy.ID) { b.order.scopes[everything].policy.Allow(id) })
 	u := unloading{visit: visit}
 	for more := true; more; {
-		l.oneRound(func(b *book) { more = u.round(b) })
+		l.mu.round(func(b *book) { more = u.round(b) })
 	}
 }
 
@@ -20,7 +20,7 @@ func Unload(l *Ledger, visit func(*Entry)) {
 // called with the lock held, and keeps nothing of the entry.
 func Drop(l *Ledger, visit func(*Entry)) {
 	var x Entry
-	l.eachIn(everything, func(b *book, id policy.ID) {
+	l.mu.eachIn(everything, func(b *book, id policy.ID) {
 		if e := b.entries.At(uint32(id)); !b.protected(e) {
 			b.export(uint32(id), &x)
 			e.life = gone
@@ -82,10 +82,10 @@ func Reload(l *Ledger, e Entry, uses uint8) (ID, bool) {
 	if !ok {
 		return id, false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	b := l.mu.lock()
+	defer l.mu.unlock()
 	for range e.Hits {
-		l.mu.order.touch(uint32(id))
+		b.order.touch(uint32(id))
 	}
 	return id, true
 }

@@ -27,8 +27,8 @@ func (b *book) broken(id uint32, what string) {
 		b.aside(b.snapshot(id))
 	}
 	n := b.bytes(e)
-	b.order.renewPending()
-	b.order.remove(id)
+	b.recency.renewPending()
+	b.policies.remove(id)
 	b.endResidency(id)
 	e.mark |= freed
 	if !b.isHeld(e) {

@@ -88,7 +88,7 @@ func (a *audit) lines() error {
 			continue
 		}
 		missing := false
-		b.order.inScopes(e, func(r *scope) { missing = missing || *r.under.link(id) == 0 })
+		b.policies.inScopes(e, func(r *scope) { missing = missing || *r.under.link(id) == 0 })
 		if missing {
 			return fmt.Errorf("ledger: entry %d may go although it has kids, and is not in line", id)
 		}
@@ -140,7 +140,7 @@ func (a *audit) quotas() error {
 		}
 		under[sp.quota] += sp.bytes
 	}
-	for q, r := range b.order.scopes {
+	for q, r := range b.policies.scopes {
 		if q == claims {
 			under[claims] = a.claimed
 		}

@@ -22,11 +22,11 @@ func (b *book) claim(id uint32, is bool) {
 	if e.life != resident || e.claimed == is {
 		return
 	}
-	r := &b.order.scopes[claims]
+	r := &b.policies.scopes[claims]
 	if e.claimed = is; is {
 		r.quota.UsedBytes += b.bytes(e)
-		b.order.add(claims, id)
-		b.order.offer(id)
+		b.policies.add(claims, id)
+		b.policies.offer(id)
 		return
 	}
 	r.quota.UsedBytes -= b.bytes(e)
@@ -34,10 +34,4 @@ func (b *book) claim(id uint32, is bool) {
 	if b.evictable(e) {
 		b.order.allow(id)
 	}
-}
-
-// unclaimed is ok for the policy of all.
-func (t *table) unclaimed(id policy.ID) bool {
-	e := t.entries.At(uint32(id))
-	return t.evictable(e) && !e.claimed
 }

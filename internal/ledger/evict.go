@@ -40,7 +40,7 @@ func (l *Ledger) evictFirst(evict func(*book, mark) (Entry, bool)) (e Entry, ok 
 
 // evict takes out the next victim of scope r.
 func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
-	b.order.renewPending()
+	b.recency.renewPending()
 	id, ok := b.choose(r, works, safely)
 	if !ok {
 		return Entry{}, false
@@ -82,7 +82,7 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 		}
 		later := !found && b.order.stale == 0 // another round will tell
 		if ok && (found || keep || later) {
-			b.order.join(leaf)
+			b.policies.join(leaf)
 			back[i] = leaf
 		}
 		switch {
@@ -101,15 +101,15 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 // lost, what may go from underneath others; 0 for none. Claimed entries have their
 // turn where there is nothing else, or too many are claimed.
 func (o *order) nextOf(r uint32, works mark, lost func(*entry) bool) (leaf, other uint32) {
-	if r == everything && o.exceeded(claims) {
-		if id, ok := o.next(claims); ok && !lost(o.entries.At(id)) {
+	if r == everything && o.policies.exceeded(claims) {
+		if id, ok := o.next(claims); ok && !lost(o.table.entries.At(id)) {
 			return id, 0
 		} else if ok {
-			o.join(id)
+			o.policies.join(id)
 		}
 	}
 	leaf, ok := o.next(r)
-	if ok && !lost(o.entries.At(leaf)) {
+	if ok && !lost(o.table.entries.At(leaf)) {
 		return leaf, 0
 	}
 	other, found := o.nextUnder(r, works)
@@ -137,9 +137,9 @@ func (l *Ledger) Remove(k key.Key) (Entry, bool) {
 	if id == 0 || b.entries.At(id).life != resident {
 		return Entry{}, false
 	}
-	b.order.renewPending()
+	b.recency.renewPending()
 	v := b.snapshot(id)
-	b.order.remove(id)
+	b.policies.remove(id)
 	b.endResidency(id)
 	return v, true
 }
@@ -165,7 +165,7 @@ func (b *book) endResidency(id uint32) {
 	was, n := b.protected(e), b.bytes(e)
 	b.unlink(id)
 	if e.claimed {
-		b.order.scopes[claims].quota.UsedBytes -= n
+		b.policies.scopes[claims].quota.UsedBytes -= n
 		e.claimed = false
 	}
 	b.setCold(e, false)

@@ -36,7 +36,7 @@ func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32
 	}
 	up, parent := b.parentOf(k, id, parent)
 	n := b.sizeOf(size)
-	if err := b.order.admits(k.Space, n); err != nil {
+	if err := b.policies.admits(k.Space, n); err != nil {
 		return 0, Absent, err
 	}
 	if err := b.hasRoom(id, up, parent); err != nil {
@@ -52,7 +52,7 @@ func (l *Ledger) Begin(o Owner, c Class, k key.Key, parent key.Hash, size uint32
 	b.guards.of(e).fill = rec
 	b.count.Filling++
 	b.protect(id)
-	b.order.miss(e)
+	b.policies.miss(e)
 	return ID(id), Absent, nil
 }
 
@@ -95,7 +95,7 @@ func (l *Ledger) Rekey(id ID, to key.Key) State {
 	b.unindex(uint32(id))
 	e.hash = to.Hash
 	b.index.Insert(b.hash(e.space, e.hash), uint32(id), &e.next)
-	b.order.miss(e)
+	b.policies.miss(e)
 	return Absent
 }
 
@@ -131,14 +131,14 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	if b.hasRoom(id, up, parent) != nil {
 		return 0, false
 	}
-	b.order.renewPending()
+	b.recency.renewPending()
 	id = b.begin(e.Key, id, up, parent, e.Size)
 	r := b.entries.At(id)
 	r.life, r.value = resident, pack(e.Value)
 	r.mark |= hit * mark(min(e.Hits, MaxHits))
 	b.setDirty(r, e.Dirty)
 	b.countResident(r, 1)
-	b.order.join(id)
+	b.policies.join(id)
 	if b.protected(r) {
 		b.protect(id)
 	}

@@ -11,7 +11,7 @@ func (o *order) nextCold() (id uint32, found bool) {
 	for range min(o.cold.n, maxRound) {
 		id := o.cold.pop()
 		o.looked++
-		if e := o.entries.At(id); e.mark&cooled != 0 && !e.claimed && o.evictable(e) {
+		if e := o.table.entries.At(id); e.mark&cooled != 0 && !e.claimed && o.table.evictable(e) {
 			return id, true
 		}
 	}
@@ -21,7 +21,7 @@ func (o *order) nextCold() (id uint32, found bool) {
 // standInLine puts those of ids that go first into the line again, unless one has gone.
 func (o *order) standInLine(ids []uint32) {
 	for _, id := range ids {
-		if id != 0 && o.entries.At(id).mark&cooled != 0 {
+		if id != 0 && o.table.entries.At(id).mark&cooled != 0 {
 			o.cold.push(id)
 		}
 	}
@@ -112,7 +112,7 @@ func (l *Ledger) Pass(space key.SpaceID, hs []key.Hash) {
 	rounds(&l.mu, hs, func(b *book, _ int, some []key.Hash) {
 		for _, h := range some {
 			id := b.find(key.Key{Space: space, Hash: h})
-			if e := b.entries.At(id); e.life == resident && e.kids <= 1 && !b.order.scopes[everything].silent {
+			if e := b.entries.At(id); e.life == resident && e.kids <= 1 && !b.policies.scopes[everything].silent {
 				e.mark |= passed
 				b.order.passing.push(id)
 				b.released = true // it may go now
@@ -133,11 +133,11 @@ func (o *order) nextPassed(r uint32, works mark) (id uint32, found bool) {
 	}
 	for range min(passLook, o.passing.n) {
 		id := o.passing.pop()
-		e := o.entries.At(id)
+		e := o.table.entries.At(id)
 		switch {
 		case e.mark&passed == 0:
-		case e.mark&works != 0 && (o.evictable(e) || o.underneath(e)):
-			o.remove(id)
+		case e.mark&works != 0 && (o.table.evictable(e) || o.table.underneath(e)):
+			o.policies.remove(id)
 			return id, true
 		default:
 			o.passing.push(id)

@@ -1,9 +1,6 @@
 package ledger
 
-import (
-	"github.com/kvstored/kvstored/internal/base"
-	"github.com/kvstored/kvstored/policy"
-)
+import "github.com/kvstored/kvstored/internal/base"
 
 // guard is what protects an entry. Few entries have one at a time, so it is
 // not in the entry: 20 bytes, no pointers.
@@ -66,6 +63,3 @@ func (t *table) protected(e *entry) bool {
 func (t *table) evictable(e *entry) bool {
 	return e.life == resident && e.kids == 0 && e.guard == 0
 }
-
-// acceptable is ok for Policy.Evict.
-func (t *table) acceptable(id policy.ID) bool { return t.evictable(t.entries.At(uint32(id))) }

@@ -19,24 +19,24 @@ const handOverRound = 256
 func (l *Ledger) SetPolicy(name string) error {
 	l.switching.Lock()
 	defer l.switching.Unlock()
-	for r := range l.mu.book.order.scopes { // only Requote changes their number
+	p := &l.mu.book.policies
+	for r := range p.scopes { // only Requote changes their number
 		if r == claims {
 			continue // always the one used longest ago
 		}
 		room := l.capacity
 		if r != everything {
-			room = l.mu.book.order.scopes[r].quota.QuotaBytes // or these
+			room = p.scopes[r].quota.QuotaBytes // or these
 		}
-		p, err := policy.New(name, room) // an unknown name is one at the first scope
+		to, err := p.fresh(name, room) // an unknown name is one at the first scope
 		if err != nil {
 			return err
 		}
-		l.mu.book.order.introduce(p)
-		l.handOver(uint32(r), p)
+		handOver(&l.mu, uint32(r), to)
 	}
 	b := l.mu.lock()
 	defer l.mu.unlock()
-	b.order.name = name
+	b.policies.name = name
 	return nil
 }
 
@@ -44,38 +44,34 @@ func (l *Ledger) SetPolicy(name string) error {
 func (l *Ledger) PolicyName() string {
 	b := l.mu.lock()
 	defer l.mu.unlock()
-	return b.order.name
+	return b.policies.name
 }
 
 // handOver replaces the policy of one scope. What the old one set aside as
 // refused is allowed first, because it would not say where it is otherwise;
 // the entries it is made to refuse again meanwhile are looked up by number at the end.
-func (l *Ledger) handOver(r uint32, to policy.Policy) {
+func handOver(l *locked, r uint32, to policy.Policy) {
 	h := &handover{to: to}
-	b := l.mu.lock()
-	h.from = b.order.scopes[r].policy
-	_, h.fromPlans = h.from.(policy.Planner)
-	_, h.toPlans = h.to.(policy.Planner)
-	b.order.scopes[r].install(h, l.later)
-	l.notePlans()
-	l.mu.unlock()
-
-	l.mu.eachIn(r, func(_ *book, id policy.ID) { h.Allow(id) })
+	l.round(func(b *book) {
+		h.from = b.policies.scopes[r].policy
+		_, h.fromPlans = h.from.(policy.Planner)
+		_, h.toPlans = h.to.(policy.Planner)
+		b.policies.install(r, h)
+	})
+	l.eachIn(r, func(_ *book, id policy.ID) { h.Allow(id) })
 	for !h.closed {
-		l.mu.round(h.round)
+		l.round(h.round)
 	}
-	l.mu.eachIn(r, func(b *book, id policy.ID) {
+	l.eachIn(r, func(b *book, id policy.ID) {
 		if !h.has(id) {
 			h.from.Remove(id)
 			h.take(b, id)
 		}
 	})
-
-	b = l.mu.lock()
-	defer l.mu.unlock()
-	b.order.retired += h.from.Steps()
-	b.order.scopes[r].install(to, l.later)
-	l.notePlans()
+	l.round(func(b *book) {
+		b.policies.retired += h.from.Steps()
+		b.policies.install(r, to)
+	})
 }
 
 // round moves the next entries, if there are any.
@@ -122,7 +118,7 @@ func (h *handover) unset(id policy.ID) {
 // take adds to to what from has given up.
 func (h *handover) take(b *book, id policy.ID) {
 	e := b.entries.At(uint32(id))
-	m := b.order.meta(e, h.toPlans)
+	m := b.policies.meta(e, h.toPlans)
 	h.to.Add(id, m)
 	if !h.toPlans { // the others know uses from touches
 		for range m.Uses {

@@ -195,10 +195,10 @@ func (l *Ledger) Unhold(o Owner, c Class, ids []ID) {
 func (l *Ledger) Touch(ks []key.Key) {
 	for end := len(ks); end > 0; end -= maxRound {
 		l.mu.round(func(b *book) {
-			b.order.renewPending()
+			b.recency.renewPending()
 			for i := end - 1; i >= max(0, end-maxRound); i-- {
 				if id := b.find(ks[i]); id != 0 && b.entries.At(id).life == resident {
-					b.order.use(policy.ID(id))
+					b.policies.use(policy.ID(id))
 				}
 			}
 		})

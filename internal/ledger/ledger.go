@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -82,8 +81,6 @@ type Options struct {
 // Ledger is the books of one bounded tier. It is safe for concurrent use.
 type Ledger struct {
 	capacity  int64
-	later     bool         // see Options.DeferTraining
-	planning  atomic.Bool  // some scope has a planner
 	switching sync.Mutex   // held by the SetPolicy or Requote at work, before mu
 	learning  sync.Mutex   // held by the Train at work, before mu
 	works     func() Below // see StandOn; nil for a tier that stands on none
@@ -95,19 +92,22 @@ type Ledger struct {
 // of each other: what concerns more than one part is a method of the book.
 type book struct {
 	table
-	order   order
-	budgets budgets
-	aside   func(Entry) // see NoteAside; nil: none
+	budgets  budgets
+	policies policies
+	recency  recency
+	order    order
+	aside    func(Entry) // see NoteAside; nil: none
 }
 
 // New returns an empty ledger.
 func New(opt Options) *Ledger {
-	l := &Ledger{capacity: opt.CapacityBytes, later: opt.DeferTraining}
+	l := &Ledger{capacity: opt.CapacityBytes}
 	b := &l.mu.book
 	b.table.init(opt.SizeOf, opt.Entries)
 	b.budgets.init(&b.table, opt.Limits)
-	b.order.init(&b.table, opt, l.later)
-	l.notePlans()
+	b.policies.init(&b.table, opt)
+	b.recency.table, b.recency.policies = &b.table, &b.policies
+	b.order.table, b.order.policies = &b.table, &b.policies
 	return l
 }
 
@@ -203,7 +203,7 @@ func (l *Ledger) Stats() Stats {
 	s.CapacityBytes = l.capacity
 	s.EvictableBytes = s.UsedBytes - s.ProtectedBytes - s.LeavingBytes
 	s.Owners = b.budgets.open
-	s.ClaimedBytes = b.order.scopes[claims].quota.UsedBytes
-	s.Steps = b.order.steps()
+	s.ClaimedBytes = b.policies.scopes[claims].quota.UsedBytes
+	s.Steps = b.policies.steps() + b.order.looked
 	return s
 }

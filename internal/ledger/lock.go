@@ -68,7 +68,7 @@ func (l *locked) each(round uint32, do func(b *book, id uint32, e *entry)) {
 // eachIn calls do, with the lock held, for all resident entries of a scope.
 func (l *locked) eachIn(r uint32, do func(*book, policy.ID)) {
 	l.each(handOverRound, func(b *book, id uint32, e *entry) {
-		if e.life == resident && b.order.has(r, e) {
+		if e.life == resident && b.policies.has(r, e) {
 			do(b, policy.ID(id))
 		}
 	})

@@ -27,7 +27,7 @@ func Need(l *Ledger, k key.Key, full, needed bool) {
 		if full {
 			e.mark |= ends
 		}
-	case !e.claimed && (!full || b.isSpent(e)) && !b.order.proven(id):
+	case !e.claimed && (!full || b.isSpent(e)) && !b.policies.proven(id):
 		b.cool(id)
 		b.released = true
 	}

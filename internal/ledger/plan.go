@@ -55,10 +55,7 @@ func (r *scope) install(p policy.Policy, later bool) {
 }
 
 // Plans reports whether the policy wants to be told of requests.
-func (l *Ledger) Plans() bool { return l.planning.Load() }
-
-// notePlans is called with the lock held, when a policy has changed.
-func (l *Ledger) notePlans() { l.planning.Store(l.mu.book.order.scopes[everything].planner != nil) }
+func (l *Ledger) Plans() bool { return l.mu.book.policies.plans.Load() }
 
 // Observe tells a policy that plans of a prompt, before anything of it is
 // stored: under such a policy this is the use of its chunks, and neither a
@@ -70,20 +67,20 @@ func (l *Ledger) Observe(r *Request) (learn bool) {
 	}
 	b := l.mu.lock()
 	defer l.mu.unlock()
-	b.order.chain = b.order.chain[:0]
+	b.policies.chain = b.policies.chain[:0]
 	for _, h := range r.Hashes[:min(len(r.Hashes), maxRound)] {
-		b.order.chain = append(b.order.chain, b.hashIn(r.Space, h))
+		b.policies.chain = append(b.policies.chain, b.hashIn(r.Space, h))
 	}
 	p := policy.Request{
-		Chain: b.order.chain, ChunkTokens: r.ChunkTokens, Tokens: r.Tokens, Hint: r.Hint, HintFrom: r.HintFrom,
+		Chain: b.policies.chain, ChunkTokens: r.ChunkTokens, Tokens: r.Tokens, Hint: r.Hint, HintFrom: r.HintFrom,
 		PrefillDepth: r.PrefillDepth, Beside: r.Beside,
 	}
 	if r.Hint == policy.Done || r.Hint == policy.Continues {
-		p.HintFrom = max(p.HintFrom, b.ownFrom(r.Space, r.Hashes[:len(b.order.chain)]))
+		p.HintFrom = max(p.HintFrom, b.ownFrom(r.Space, r.Hashes[:len(b.policies.chain)]))
 	}
-	learn = b.order.scopes[everything].observe(p, r.Advice)
+	learn = b.policies.scopes[everything].observe(p, r.Advice)
 	if q := b.spaces.quotas[r.Space]; q != everything {
-		learn = b.order.scopes[q].observe(p, r.Advice) || learn
+		learn = b.policies.scopes[q].observe(p, r.Advice) || learn
 	}
 	return learn
 }
@@ -115,10 +112,10 @@ func (l *Ledger) Admit(space key.SpaceID, parent key.Hash, hs []key.Hash, size u
 	}
 	b := l.mu.lock()
 	defer l.mu.unlock()
-	asked := []*scope{&b.order.scopes[everything]}
+	asked := []*scope{&b.policies.scopes[everything]}
 	rooms := []int{room}
 	if q := b.spaces.quotas[space]; q != everything {
-		r := &b.order.scopes[q]
+		r := &b.policies.scopes[q]
 		asked = append(asked, r)
 		rooms = append(rooms, int((r.quota.QuotaBytes-r.quota.UsedBytes)/b.sizeOf(max(size, 1))))
 	}
@@ -146,8 +143,8 @@ func (l *Ledger) Train() {
 	for r, more := 0, true; more; r++ { // a Requote meanwhile costs a training
 		var due policy.Training
 		l.mu.round(func(b *book) {
-			if more = r < len(b.order.scopes); more {
-				if p, ok := b.order.scopes[r].policy.(policy.Planner); ok {
+			if more = r < len(b.policies.scopes); more {
+				if p, ok := b.policies.scopes[r].policy.(policy.Planner); ok {
 					due = p.Training()
 				}
 			}
@@ -168,7 +165,7 @@ func (l *Ledger) Train() {
 func (l *Ledger) SavePolicy() ([]byte, error) {
 	b := l.mu.lock()
 	defer l.mu.unlock()
-	if p, ok := b.order.scopes[everything].policy.(policy.Planner); ok {
+	if p, ok := b.policies.scopes[everything].policy.(policy.Planner); ok {
 		return p.MarshalBinary()
 	}
 	return nil, nil
@@ -182,7 +179,7 @@ var ErrNoLearner = errors.New("ledger: the policy does not learn")
 func (l *Ledger) LoadPolicy(data []byte) error {
 	b := l.mu.lock()
 	defer l.mu.unlock()
-	if p, ok := b.order.scopes[everything].policy.(policy.Planner); ok {
+	if p, ok := b.policies.scopes[everything].policy.(policy.Planner); ok {
 		return p.UnmarshalBinary(data)
 	}
 	return ErrNoLearner

@@ -32,7 +32,7 @@ func (b *book) unprotect(id uint32) {
 		if b.evictable(e) {
 			b.order.allow(id)
 		}
-		b.order.offer(id)
+		b.policies.offer(id)
 		id = e.parent
 		if id == 0 {
 			return
@@ -70,7 +70,7 @@ func (b *book) link(id, parent uint32) {
 	b.entries.At(id).parent = parent
 	if parent != 0 {
 		b.entries.At(parent).kids++
-		b.order.offer(parent)
+		b.policies.offer(parent)
 	}
 }
 
@@ -78,7 +78,7 @@ func (b *book) link(id, parent uint32) {
 // pointless. It leaves id's own bytes to the caller.
 func (b *book) unlink(id uint32) {
 	e := b.entries.At(id)
-	b.order.unchain(id, e.parent)
+	b.recency.unchain(id, e.parent)
 	up, was := e.parent, b.protected(e)
 	if up == 0 {
 		return
@@ -90,7 +90,7 @@ func (b *book) unlink(id uint32) {
 	if was {
 		b.unshield(p)
 	}
-	if e.mark&(cooled|ends) != 0 && b.isSpent(p) && !b.order.proven(up) {
+	if e.mark&(cooled|ends) != 0 && b.isSpent(p) && !b.policies.proven(up) {
 		b.setCold(p, true) // allow puts it into the line
 	}
 	switch {

@@ -51,7 +51,7 @@ func (b *book) publish(ids []ID, isDirty bool, keep func(id uint32)) {
 	if len(ids) == 0 {
 		return
 	}
-	b.order.enlist(ids)
+	b.recency.enlist(ids)
 	for _, id := range ids {
 		e := b.entries.At(uint32(id))
 		fill := b.guards.filled(e)
@@ -62,80 +62,5 @@ func (b *book) publish(ids []ID, isDirty bool, keep func(id uint32)) {
 		if b.budgets.drop(fill) && !b.protected(e) { // it is given back once keep had the chance to hold
 			b.unprotect(uint32(id))
 		}
-	}
-}
-
-// enlist hands ids to the policy in the order Publish promises.
-func (o *order) enlist(ids []ID) {
-	first, last := uint32(ids[0]), uint32(ids[len(ids)-1])
-	if o.tail == 0 || o.entries.At(first).parent != o.tail {
-		o.renewPending()
-	}
-	o.tail = 0
-	steps := 2 * maxRound // a batch that is no chain must not walk to the root once per entry
-	for i := len(ids) - 1; i >= 0; i-- {
-		if o.entries.At(uint32(ids[i])).life != filling {
-			continue // a kid of it came by
-		}
-		if o.climb(uint32(ids[i]), first, &steps) && i == len(ids)-1 {
-			o.tail = last
-		}
-	}
-	o.pending = o.entries.At(first).parent
-}
-
-// climb adds or renews the entries from id to first, or toward the root if
-// first is not on the way, and reports whether it met first.
-func (o *order) climb(id, first uint32, steps *int) bool {
-	for id != 0 {
-		e := o.entries.At(id)
-		switch {
-		case e.life == filling && e.mark&publishing != 0:
-			e.mark &^= publishing
-			e.life = resident
-			o.count.Filling--
-			o.countResident(e, 1)
-			o.join(id)
-		case e.life == resident && *steps > 0:
-			*steps--
-			o.renew(id)
-		default:
-			return false
-		}
-		if id == first {
-			return true
-		}
-		id = e.parent
-	}
-	return false
-}
-
-// unchain has renewPending, and a Publish that goes on, do without an entry that
-// is about to lose its parent.
-func (o *order) unchain(id, parent uint32) {
-	if o.pending == id {
-		o.pending = parent
-	}
-	if o.tail == id {
-		o.tail = 0
-	}
-}
-
-// renewPending makes up for ancestors that are still to be renewed, 4,096 a call.
-func (o *order) renewPending() {
-	if o.pending != 0 && !o.renews() {
-		o.pending = 0
-	}
-	for range maxRound {
-		if o.pending == 0 {
-			return
-		}
-		e := o.entries.At(o.pending)
-		if e.life != resident {
-			o.pending = 0
-			return
-		}
-		o.renew(o.pending)
-		o.pending = e.parent
 	}
 }

@@ -31,7 +31,7 @@ func (l *Ledger) Quotas() []QuotaStats {
 	b := l.mu.lock()
 	defer l.mu.unlock()
 	var out []QuotaStats
-	for _, r := range b.order.scopes[firstQuota:] {
+	for _, r := range b.policies.scopes[firstQuota:] {
 		out = append(out, r.quota)
 	}
 	return out
@@ -52,7 +52,7 @@ func (l *Ledger) Assign(id key.SpaceID, i int) {
 		if slot = b.spaces.find(id); slot != noSpace { // it has entries
 			sp := b.spaces.slots.At(slot)
 			sp.quota = scope
-			b.order.scopes[scope].quota.UsedBytes += sp.bytes
+			b.policies.scopes[scope].quota.UsedBytes += sp.bytes
 		}
 	})
 	if slot == noSpace {
@@ -61,18 +61,18 @@ func (l *Ledger) Assign(id key.SpaceID, i int) {
 	l.mu.each(maxRound, func(b *book, at uint32, e *entry) {
 		kept := b.spaces.slots.At(slot).id == id // else the space has lost all it had
 		if kept && e.space == slot && e.life == resident && e.mark&inQuota == 0 {
-			b.order.joinQuota(at)
+			b.policies.joinQuota(at)
 		}
 	})
 }
 
 // admits refuses what no eviction would make room for.
-func (o *order) admits(id key.SpaceID, n int64) error {
-	if len(o.spaces.quotas) == 0 {
+func (p *policies) admits(id key.SpaceID, n int64) error {
+	if len(p.table.spaces.quotas) == 0 {
 		return nil
 	}
-	r := o.spaces.quotas[id]
-	if q := &o.scopes[r].quota; r != 0 && n > q.QuotaBytes {
+	r := p.table.spaces.quotas[id]
+	if q := &p.scopes[r].quota; r != 0 && n > q.QuotaBytes {
 		q.Refused++
 		return fmt.Errorf("ledger: a chunk of %d bytes, and its space may have %d: %w", n, q.QuotaBytes, ErrOverQuota)
 	}
@@ -109,7 +109,7 @@ func (b *book) occupySpace(e *entry, n int64) {
 	sp := b.spaces.slots.At(e.space)
 	sp.bytes += n
 	if sp.quota != 0 {
-		b.order.scopes[sp.quota].quota.UsedBytes += n
+		b.policies.scopes[sp.quota].quota.UsedBytes += n
 	}
 }
 
@@ -120,9 +120,9 @@ func (b *book) occupySpace(e *entry, n int64) {
 func (l *Ledger) EvictOwn(id ID) (v Entry, over, ok bool) {
 	v, ok = l.evictFirst(func(b *book, works mark) (v Entry, ok bool) {
 		r := b.spaces.slots.At(b.entries.At(uint32(id)).space).quota
-		if over = r != everything && b.order.exceeded(r); over {
+		if over = r != everything && b.policies.exceeded(r); over {
 			if v, ok = b.evictUnder(r, works); !ok && b.order.stale > 0 { // no other round follows
-				b.order.scopes[r].quota.Refused++
+				b.policies.scopes[r].quota.Refused++
 			}
 		}
 		return v, ok
@@ -134,8 +134,8 @@ func (l *Ledger) EvictOwn(id ID) (v Entry, over, ok bool) {
 // is, or its entries are all protected.
 func (l *Ledger) EvictOver() (Entry, bool) {
 	return l.evictFirst(func(b *book, works mark) (Entry, bool) {
-		for r := range b.order.scopes[firstQuota:] {
-			if r := uint32(r + firstQuota); b.order.exceeded(r) {
+		for r := range b.policies.scopes[firstQuota:] {
+			if r := uint32(r + firstQuota); b.policies.exceeded(r) {
 				if v, ok := b.evictUnder(r, works); ok {
 					return v, true
 				}
@@ -149,23 +149,23 @@ func (l *Ledger) EvictOver() (Entry, bool) {
 func (l *Ledger) OverQuota() bool {
 	b := l.mu.lock()
 	defer l.mu.unlock()
-	for r := range b.order.scopes[firstQuota:] {
-		if b.order.exceeded(uint32(r + firstQuota)) {
+	for r := range b.policies.scopes[firstQuota:] {
+		if b.policies.exceeded(uint32(r + firstQuota)) {
 			return true
 		}
 	}
 	return false
 }
 
-func (o *order) exceeded(r uint32) bool {
-	q := &o.scopes[r].quota
-	return q.UsedBytes > q.QuotaBytes && !o.requoting
+func (p *policies) exceeded(r uint32) bool {
+	q := &p.scopes[r].quota
+	return q.UsedBytes > q.QuotaBytes && !p.requoting
 }
 
 func (b *book) evictUnder(r uint32, works mark) (Entry, bool) {
 	v, ok := b.evict(r, works, false)
 	if ok {
-		q := &b.order.scopes[r].quota
+		q := &b.policies.scopes[r].quota
 		q.Evictions++
 		q.EvictedBytes += uint64(b.sizeOf(v.Size))
 	}

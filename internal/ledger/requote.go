@@ -34,23 +34,23 @@ func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
 	l.mu.round(func(b *book) { b.beginRequote(qs, under) })
 	l.mu.each(maxRound, func(b *book, id uint32, e *entry) {
 		if e.mark&inQuota != 0 && b.spaces.slots.At(e.space).moving {
-			b.order.scopes[b.spaces.slots.At(e.space).quota].policy.Remove(policy.ID(id))
+			b.policies.scopes[b.spaces.slots.At(e.space).quota].policy.Remove(policy.ID(id))
 			e.mark &^= inQuota
 		}
 	})
-	l.mu.round(func(b *book) { b.swapQuotas(qs, fresh, under, l.later) })
+	l.mu.round(func(b *book) { b.swapQuotas(qs, fresh, under) })
 	l.mu.each(maxRound, func(b *book, id uint32, e *entry) {
 		if e.life == resident && e.mark&inQuota == 0 && b.spaces.slots.At(e.space).quota != everything {
-			b.order.joinQuota(id)
+			b.policies.joinQuota(id)
 		}
 	})
 	for i, q := range qs {
 		if q.Was >= 0 && fresh[i] != nil {
-			l.handOver(uint32(firstQuota+i), fresh[i])
+			handOver(&l.mu, uint32(firstQuota+i), fresh[i])
 		}
 	}
 	l.mu.round(func(b *book) {
-		b.order.requoting = false
+		b.policies.requoting = false
 		b.released = true // a quota may have more room
 	})
 	return nil
@@ -66,10 +66,9 @@ func (l *Ledger) freshPolicies(qs []Requota) ([]policy.Policy, error) {
 			continue
 		}
 		var err error
-		if fresh[i], err = policy.New(name, q.Bytes); err != nil {
+		if fresh[i], err = l.mu.book.policies.fresh(name, q.Bytes); err != nil {
 			return nil, err
 		}
-		l.mu.book.order.introduce(fresh[i])
 	}
 	return fresh, nil
 }
@@ -77,7 +76,7 @@ func (l *Ledger) freshPolicies(qs []Requota) ([]policy.Policy, error) {
 // beginRequote marks the spaces that change quotas; their entries are in the
 // order of none until swapQuotas.
 func (b *book) beginRequote(qs []Requota, under map[key.SpaceID]int) {
-	b.order.requoting, b.spaces.moving = true, true
+	b.policies.requoting, b.spaces.moving = true, true
 	for id, slot := range b.spaces.number {
 		sp, to := b.spaces.slots.At(slot), scopeOf(under, id)
 		stays := sp.quota == to && to == everything
@@ -98,22 +97,22 @@ func scopeOf(under map[key.SpaceID]int, id key.SpaceID) uint32 {
 }
 
 // swapQuotas puts the new quotas in place. Those that go on keep their policies.
-func (b *book) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.SpaceID]int, later bool) {
-	old := b.order.scopes
-	b.order.scopes = append(slices.Clone(old[:firstQuota]), make([]scope, len(qs))...)
+func (b *book) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.SpaceID]int) {
+	old := b.policies.scopes
+	b.policies.scopes = append(slices.Clone(old[:firstQuota]), make([]scope, len(qs))...)
 	for i, q := range qs {
-		r := &b.order.scopes[firstQuota+i]
+		r := &b.policies.scopes[firstQuota+i]
 		if q.Was >= 0 {
 			*r = old[firstQuota+q.Was]
 			old[firstQuota+q.Was].policy = nil
 		} else {
-			r.install(fresh[i], later)
+			b.policies.install(uint32(firstQuota+i), fresh[i])
 		}
 		r.quota.QuotaBytes, r.quota.UsedBytes = q.Bytes, 0
 	}
 	for _, r := range old[firstQuota:] {
 		if r.policy != nil {
-			b.order.retired += r.policy.Steps()
+			b.policies.retired += r.policy.Steps()
 		}
 	}
 	b.spaces.quotas, b.spaces.order = make(map[key.SpaceID]uint32, len(under)), nil
@@ -125,7 +124,7 @@ func (b *book) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.Spa
 		sp := b.spaces.slots.At(slot)
 		sp.quota, sp.moving = b.spaces.quotas[id], false
 		if sp.quota != everything {
-			b.order.scopes[sp.quota].quota.UsedBytes += sp.bytes
+			b.policies.scopes[sp.quota].quota.UsedBytes += sp.bytes
 		}
 	}
 }

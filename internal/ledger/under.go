@@ -45,7 +45,7 @@ func (l *Ledger) SetBelow(k key.Key, tiers Below, have bool) {
 	case !was && now:
 		b.protect(id)
 	default:
-		b.order.offer(id)
+		b.policies.offer(id)
 	}
 }
 
@@ -58,12 +58,12 @@ func (t *table) underneath(e *entry) bool {
 // scopes, unless it is there. A change that makes underneath true calls it. Clients
 // let go of a prompt from its root on, so that is the order in which it goes:
 // in the order of reading.
-func (o *order) offer(id uint32) {
-	e := o.entries.At(id)
-	if !o.underneath(e) {
+func (p *policies) offer(id uint32) {
+	e := p.table.entries.At(id)
+	if !p.table.underneath(e) {
 		return
 	}
-	o.inScopes(e, func(r *scope) {
+	p.inScopes(e, func(r *scope) {
 		if r.under.push(id) {
 			e.mark &^= used
 		}
@@ -82,19 +82,19 @@ func (o *order) nextUnder(r uint32, works mark) (id uint32, found bool) {
 	if works == 0 {
 		return 0, false
 	}
-	q := &o.scopes[r].under
+	q := &o.policies.scopes[r].under
 	for looked := 0; q.n > 0 && looked < 2*underLook; {
 		id := q.pop()
-		e := o.entries.At(id)
+		e := o.table.entries.At(id)
 		switch {
-		case !o.underneath(e) || !o.has(r, e):
+		case !o.table.underneath(e) || !o.policies.has(r, e):
 			if o.stale--; o.stale == 0 {
 				return 0, false
 			}
 			continue
 		case e.claimed && r == everything:
 		case e.mark&works != 0 && (looked >= underLook || !again(e)):
-			o.remove(id)
+			o.policies.remove(id)
 			return id, true
 		}
 		looked++

@@ -8,7 +8,7 @@ import "github.com/kvstored/kvstored/policy"
 // Entries on the lines of Pass and MarkCold come first. visit is called with the lock held, and keeps
 // nothing of the entry.
 func Unload(l *Ledger, visit func(*Entry)) {
-	l.mu.eachIn(everything, func(b *book, id policy.ID) { b.order.scopes[everything].policy.Allow(id) })
+	l.mu.eachIn(everything, func(b *book, id policy.ID) { b.policies.scopes[everything].policy.Allow(id) })
 	u := unloading{visit: visit}
 	for more := true; more; {
 		l.mu.round(func(b *book) { more = u.round(b) })
@@ -54,23 +54,18 @@ func (u *unloading) round(b *book) bool {
 
 // next takes the next entry out of the lines, then out of the policy.
 func (u *unloading) next(b *book) (id uint32, more bool) {
-	o := &b.order
-	if o.passing.n > 0 {
-		return marked(o, o.passing.pop(), passed), true
+	line, m := &b.order.passing, passed
+	if line.n == 0 {
+		line, m = &b.order.cold, cooled
 	}
-	if o.cold.n > 0 {
-		return marked(o, o.cold.pop(), cooled), true
+	if line.n == 0 {
+		victim, ok := b.policies.scopes[everything].policy.Evict(func(policy.ID) bool { return true })
+		return uint32(victim), ok
 	}
-	victim, ok := o.scopes[everything].policy.Evict(func(policy.ID) bool { return true })
-	return uint32(victim), ok
-}
-
-// marked is an entry that still has the mark of the line it was on, else none.
-func marked(o *order, id uint32, m mark) uint32 {
-	if o.entries.At(id).mark&m == 0 {
-		return 0
+	if id = line.pop(); b.entries.At(id).mark&m == 0 {
+		id = 0 // it has left the line
 	}
-	return id
+	return id, true
 }
 
 // Reload is Restore of an entry that Unload has visited, with its uses, which policies
@@ -85,7 +80,7 @@ func Reload(l *Ledger, e Entry, uses uint8) (ID, bool) {
 	b := l.mu.lock()
 	defer l.mu.unlock()
 	for range e.Hits {
-		b.order.touch(uint32(id))
+		b.policies.touch(uint32(id))
 	}
 	return id, true
 }

@@ -17,7 +17,7 @@ import (
 // a policy that learns. Nothing else uses the tier any more, and nothing may afterwards but
 // Close: see ledger.Unload.
 func Leave(t *Tier) error {
-	learned, err := t.ledger.SavePolicy()
+	learned, err := t.ledger.Planning().Save()
 	if err != nil {
 		return fmt.Errorf("cpu: what the policy has learned: %w", err)
 	}

@@ -246,7 +246,7 @@ func (t *Tier) high() int64 { return int64(t.marks.high * float64(t.arena.Popula
 // that plans compares each new chunk with the one that would go for it, so that
 // none is evicted ahead of time, below the high watermark.
 func (t *Tier) goal() int64 {
-	if t.ledger.Plans() {
+	if t.ledger.Planning().Plans() {
 		return t.high()
 	}
 	return int64(t.marks.low * float64(t.arena.Populated()))

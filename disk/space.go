@@ -63,7 +63,7 @@ func (s *space) floor(f *fileSystem) int64 {
 // policy that plans chooses between a new entry and the one that would go for it: it
 // evicts one for the other, not some ahead of time.
 func (s *space) mark(limit int64, started bool) int64 {
-	if started && !s.t.ledger.Plans() {
+	if started && !s.t.ledger.Planning().Plans() {
 		return int64(float64(limit) * s.t.o.LowWatermark)
 	}
 	return int64(float64(limit) * s.t.o.HighWatermark)

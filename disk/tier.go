@@ -190,8 +190,8 @@ func (t *Tier) handOver(to *instance) {
 			t.log.Warn().Err(err).Msg("the policy of the disk tier is that of the configuration again")
 		}
 	}
-	if data, err := from.SavePolicy(); err == nil && data != nil {
-		if err := fresh.LoadPolicy(data); err != nil {
+	if data, err := from.Planning().Save(); err == nil && data != nil {
+		if err := fresh.Planning().Load(data); err != nil {
 			t.log.Warn().Err(err).Msg("what the policy had learned cannot be used; it learns anew")
 		}
 	}

@@ -128,17 +128,17 @@ type Planner interface {
 // planner is the Planner that a ledger is.
 type planner struct{ Bounded }
 
-func (p planner) Plans() bool                               { return p.Ledger().Plans() }
-func (p planner) Observe(r *ledger.Request) bool            { return p.Ledger().Observe(r) }
+func (p planner) Plans() bool                               { return p.Ledger().Planning().Plans() }
+func (p planner) Observe(r *ledger.Request) bool            { return p.Ledger().Planning().Observe(r) }
 func (p planner) MarkCold(space key.SpaceID, hs []key.Hash) { p.Ledger().MarkCold(space, hs) }
-func (p planner) Train()                                    { p.Ledger().Train() }
+func (p planner) Train()                                    { p.Ledger().Planning().Train() }
 
 func (p planner) Admit(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, twice bool) int {
 	room := p.Room(size)
 	if room == math.MaxInt {
 		return len(hs)
 	}
-	return p.Ledger().Admit(space, parent, hs, size, room, twice)
+	return p.Ledger().Planning().Admit(space, parent, hs, size, room, twice)
 }
 
 // Recoverer is a tier that outlives the process.

@@ -108,7 +108,7 @@ func (in *inheritance) load(d *Daemon) {
 		return
 	}
 	if len(in.left.Learned) > 0 {
-		if err := d.cpu.Ledger().LoadPolicy(in.left.Learned); err != nil {
+		if err := d.cpu.Ledger().Planning().Load(in.left.Learned); err != nil {
 			d.log.Warn().Err(err).Msg("what the policy of DRAM had learned before the stop cannot be used")
 		}
 	}

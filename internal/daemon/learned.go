@@ -45,7 +45,7 @@ func (d *Daemon) loadLearned() {
 	for _, l := range d.learned() {
 		data, err := config.ReadRegular(l.path, 256<<10) // tenure's has 90 KB at most
 		if err == nil {
-			err = l.tier.Ledger().LoadPolicy(data)
+			err = l.tier.Ledger().Planning().Load(data)
 		}
 		switch {
 		case err == nil:
@@ -76,7 +76,7 @@ func (d *Daemon) saveLearned() {
 
 // save replaces the file, or leaves the old one.
 func (l *learned) save() error {
-	data, err := l.tier.Ledger().SavePolicy()
+	data, err := l.tier.Ledger().Planning().Save()
 	if err != nil || data == nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestLearnedSurvives(t *testing.T) {
 		return log.String()
 	}
 	tables := func(d *Daemon) []byte {
-		data, err := d.cpu.Ledger().SavePolicy()
+		data, err := d.cpu.Ledger().Planning().Save()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,9 +82,9 @@ type Options struct {
 type Ledger struct {
 	capacity  int64
 	switching sync.Mutex   // held by the SetPolicy or Requote at work, before mu
-	learning  sync.Mutex   // held by the Train at work, before mu
 	works     func() Below // see StandOn; nil for a tier that stands on none
 	mu        locked
+	planning  Planning
 }
 
 // book is everything the mutex guards. Its methods expect it locked, and so do
@@ -102,6 +102,7 @@ type book struct {
 // New returns an empty ledger.
 func New(opt Options) *Ledger {
 	l := &Ledger{capacity: opt.CapacityBytes}
+	l.planning.mu = &l.mu
 	b := &l.mu.book
 	b.table.init(opt.SizeOf, opt.Entries)
 	b.budgets.init(&b.table, opt.Limits)

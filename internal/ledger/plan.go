@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"errors"
+	"sync"
 
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -36,51 +37,44 @@ type planner interface {
 	Seen(hash uint64) bool
 }
 
-// install makes p the policy of the scope.
-func (r *scope) install(p policy.Policy, later bool) {
-	r.policy, r.planner, r.silent = p, nil, false
-	r.leaver, _ = p.(policy.Leaver)
-	r.renewer, _ = p.(policy.Renewer)
-	switch p := p.(type) {
-	case policy.Planner:
-		r.planner, r.silent = p, true
-		if later {
-			p.Defer()
-		}
-	case *handover:
-		if p.plans() {
-			r.planner = p
-		}
-	}
+// Planning is what the policies of a ledger are told of requests, and what they
+// learn of them: see policy.Planner. Those that do not plan are told nothing.
+type Planning struct {
+	mu       *locked
+	learning sync.Mutex // held by the Train at work, before mu
+	chain    []uint64   // of the request being announced; mu guards it
 }
 
+// Planning is how to tell and to ask a policy that plans.
+func (l *Ledger) Planning() *Planning { return &l.planning }
+
 // Plans reports whether the policy wants to be told of requests.
-func (l *Ledger) Plans() bool { return l.mu.book.policies.plans.Load() }
+func (p *Planning) Plans() bool { return p.mu.book.policies.plans.Load() }
 
 // Observe tells a policy that plans of a prompt, before anything of it is
 // stored: under such a policy this is the use of its chunks, and neither a
 // touch nor a new chunk is another one. It reports whether there is something
 // to Train. Policies that do not plan are not told.
-func (l *Ledger) Observe(r *Request) (learn bool) {
-	if !l.Plans() {
+func (p *Planning) Observe(r *Request) (learn bool) {
+	if !p.Plans() {
 		return false
 	}
-	b := l.mu.lock()
-	defer l.mu.unlock()
-	b.policies.chain = b.policies.chain[:0]
+	b := p.mu.lock()
+	defer p.mu.unlock()
+	p.chain = p.chain[:0]
 	for _, h := range r.Hashes[:min(len(r.Hashes), maxRound)] {
-		b.policies.chain = append(b.policies.chain, b.hashIn(r.Space, h))
+		p.chain = append(p.chain, b.hashIn(r.Space, h))
 	}
-	p := policy.Request{
-		Chain: b.policies.chain, ChunkTokens: r.ChunkTokens, Tokens: r.Tokens, Hint: r.Hint, HintFrom: r.HintFrom,
+	told := policy.Request{
+		Chain: p.chain, ChunkTokens: r.ChunkTokens, Tokens: r.Tokens, Hint: r.Hint, HintFrom: r.HintFrom,
 		PrefillDepth: r.PrefillDepth, Beside: r.Beside,
 	}
 	if r.Hint == policy.Done || r.Hint == policy.Continues {
-		p.HintFrom = max(p.HintFrom, b.ownFrom(r.Space, r.Hashes[:len(b.policies.chain)]))
+		told.HintFrom = max(told.HintFrom, b.ownFrom(r.Space, r.Hashes[:len(p.chain)]))
 	}
-	learn = b.policies.scopes[everything].observe(p, r.Advice)
+	learn = b.policies.scopes[everything].observe(told, r.Advice)
 	if q := b.spaces.quotas[r.Space]; q != everything {
-		learn = b.policies.scopes[q].observe(p, r.Advice) || learn
+		learn = b.policies.scopes[q].observe(told, r.Advice) || learn
 	}
 	return learn
 }
@@ -106,12 +100,12 @@ func (r *scope) observe(p policy.Request, advice bool) bool {
 // policy will admit when they are stored one by one, if nothing else happens.
 // Without such a policy it is all. With twice, a chunk beyond the room must also
 // have been asked for twice.
-func (l *Ledger) Admit(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, room int, twice bool) int {
-	if !l.Plans() {
+func (p *Planning) Admit(space key.SpaceID, parent key.Hash, hs []key.Hash, size uint32, room int, twice bool) int {
+	if !p.Plans() {
 		return len(hs)
 	}
-	b := l.mu.lock()
-	defer l.mu.unlock()
+	b := p.mu.lock()
+	defer p.mu.unlock()
 	asked := []*scope{&b.policies.scopes[everything]}
 	rooms := []int{room}
 	if q := b.spaces.quotas[space]; q != everything {
@@ -137,15 +131,15 @@ func (l *Ledger) Admit(space key.SpaceID, parent key.Hash, hs []key.Hash, size u
 
 // Train runs the trainings that are due, if Options.DeferTraining leaves them to
 // it. It holds the ledger's lock for one step of a training at a time.
-func (l *Ledger) Train() {
-	l.learning.Lock()
-	defer l.learning.Unlock()
+func (p *Planning) Train() {
+	p.learning.Lock()
+	defer p.learning.Unlock()
 	for r, more := 0, true; more; r++ { // a Requote meanwhile costs a training
 		var due policy.Training
-		l.mu.round(func(b *book) {
+		p.mu.round(func(b *book) {
 			if more = r < len(b.policies.scopes); more {
-				if p, ok := b.policies.scopes[r].policy.(policy.Planner); ok {
-					due = p.Training()
+				if learner, ok := b.policies.scopes[r].policy.(policy.Planner); ok {
+					due = learner.Training()
 				}
 			}
 		})
@@ -153,34 +147,34 @@ func (l *Ledger) Train() {
 			continue
 		}
 		for again := true; again; {
-			l.mu.round(func(*book) { again = due.Sample() })
+			p.mu.round(func(*book) { again = due.Sample() })
 		}
 		due.Fit()
-		l.mu.round(func(*book) { due.Apply() })
+		p.mu.round(func(*book) { due.Apply() })
 	}
 }
 
-// SavePolicy returns what the policy has learned, to be kept over a restart;
+// Save returns what the policy has learned, to be kept over a restart;
 // nil if it does not learn.
-func (l *Ledger) SavePolicy() ([]byte, error) {
-	b := l.mu.lock()
-	defer l.mu.unlock()
-	if p, ok := b.policies.scopes[everything].policy.(policy.Planner); ok {
-		return p.MarshalBinary()
+func (p *Planning) Save() ([]byte, error) {
+	b := p.mu.lock()
+	defer p.mu.unlock()
+	if learner, ok := b.policies.scopes[everything].policy.(policy.Planner); ok {
+		return learner.MarshalBinary()
 	}
 	return nil, nil
 }
 
-// ErrNoLearner is returned by LoadPolicy under a policy that does not learn.
+// ErrNoLearner is returned by Load under a policy that does not learn.
 var ErrNoLearner = errors.New("ledger: the policy does not learn")
 
-// LoadPolicy gives the policy what an earlier SavePolicy returned. An error
+// Load gives the policy what an earlier Save returned. An error
 // changes nothing of the policy.
-func (l *Ledger) LoadPolicy(data []byte) error {
-	b := l.mu.lock()
-	defer l.mu.unlock()
-	if p, ok := b.policies.scopes[everything].policy.(policy.Planner); ok {
-		return p.UnmarshalBinary(data)
+func (p *Planning) Load(data []byte) error {
+	b := p.mu.lock()
+	defer p.mu.unlock()
+	if learner, ok := b.policies.scopes[everything].policy.(policy.Planner); ok {
+		return learner.UnmarshalBinary(data)
 	}
 	return ErrNoLearner
 }

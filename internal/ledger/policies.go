@@ -17,7 +17,6 @@ type policies struct {
 	leaf, ok  func(policy.ID) bool // any that may go; what the policy of all may name
 	retired   uint64               // steps of policies that were replaced
 	requoting bool                 // no quota is enforced; see Requote
-	chain     []uint64             // of the request being announced
 	plans     atomic.Bool          // that of everything does; to be read without the lock
 }
 
@@ -247,6 +246,24 @@ type scope struct {
 // The scopes of all entries, and of those that are claimed, which have half of the tier for
 // a quota; those of other quotas follow.
 const everything, claims, firstQuota = 0, 1, 2
+
+// install makes p the policy of the scope.
+func (r *scope) install(p policy.Policy, later bool) {
+	r.policy, r.planner, r.silent = p, nil, false
+	r.leaver, _ = p.(policy.Leaver)
+	r.renewer, _ = p.(policy.Renewer)
+	switch p := p.(type) {
+	case policy.Planner:
+		r.planner, r.silent = p, true
+		if later {
+			p.Defer()
+		}
+	case *handover:
+		if p.plans() {
+			r.planner = p
+		}
+	}
+}
 
 func (r *scope) miss(hash uint64, size int64) {
 	if !r.silent {

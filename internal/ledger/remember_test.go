@@ -29,11 +29,11 @@ func TestEntriesBoundGhosts(t *testing.T) {
 				for _, k := range ks {
 					r.Hashes = append(r.Hashes, k.Hash)
 				}
-				l.Observe(&r)
+				l.Planning().Observe(&r)
 			}
 			twice := chain(1, 1)
 			seen := func() bool {
-				return l.Admit(twice[0].Space, key.Hash{}, []key.Hash{twice[0].Hash}, page, 0, true) == 1
+				return l.Planning().Admit(twice[0].Space, key.Hash{}, []key.Hash{twice[0].Hash}, page, 0, true) == 1
 			}
 			ask(twice)
 			ask(twice)

@@ -170,7 +170,7 @@ func TestConcurrentRequote(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			l.Train()
+			l.Planning().Train()
 		}
 	})
 	wg.Wait()

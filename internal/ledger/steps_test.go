@@ -104,7 +104,7 @@ func (r *rig) pass() {
 		if hs = append(hs, k.Hash); r.source(4) > 0 {
 			r.storeAt(k, 1, true)
 		}
-		if e := r.model.live[k]; e != nil && e.state == ledger.Resident && !r.real.Plans() {
+		if e := r.model.live[k]; e != nil && e.state == ledger.Resident && !r.real.Planning().Plans() {
 			es = append(es, e)
 		}
 	}
@@ -323,14 +323,14 @@ func (r *rig) announce() {
 	for _, k := range ks {
 		x.Hashes = append(x.Hashes, k.Hash)
 	}
-	r.real.Observe(&x)
+	r.real.Planning().Observe(&x)
 	room := max(0, r.source(4))
 	least := min(room, len(ks)-1)
 	if r.model.owns(ks[0]) {
 		least = max(0, min(least, int((quotaPages*page-r.model.quotaUsed())/page)))
 	}
-	got := r.real.Admit(x.Space, ks[0].Hash, x.Hashes[1:], page, room, r.source(2) == 0)
-	if got < least || got > len(ks)-1 || !r.real.Plans() && got < len(ks)-1 {
+	got := r.real.Planning().Admit(x.Space, ks[0].Hash, x.Hashes[1:], page, room, r.source(2) == 0)
+	if got < least || got > len(ks)-1 || !r.real.Planning().Plans() && got < len(ks)-1 {
 		r.t.Fatalf("%d of %d chunks are worth storing, with room for %d", got, len(ks)-1, room)
 	}
 }

@@ -62,7 +62,7 @@ type left struct {
 func leave(t testing.TB, l *ledger.Ledger) (f left) {
 	t.Helper()
 	var err error
-	if f.learned, err = l.SavePolicy(); err != nil {
+	if f.learned, err = l.Planning().Save(); err != nil {
 		t.Fatal(err)
 	}
 	f.policy = l.PolicyName()
@@ -104,7 +104,7 @@ func TestUnloadAndReload(t *testing.T) {
 			}
 			to := newUnload(t, name)
 			if len(f.learned) > 0 {
-				if err := to.LoadPolicy(f.learned); err != nil {
+				if err := to.Planning().Load(f.learned); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -23,7 +23,7 @@ func learning(t *testing.T) *rig {
 // have the hits by age, and behind them the chunks that left without one.
 func (r *rig) reuses() int {
 	r.t.Helper()
-	data, err := r.hot.Ledger().SavePolicy()
+	data, err := r.hot.Ledger().Planning().Save()
 	r.must(err)
 	const bins, head = 26, 9
 	sum := 0.0

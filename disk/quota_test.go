@@ -33,7 +33,7 @@ func TestQuota(t *testing.T) {
 		if out := trim(d); len(out) != 0 || d.Ledger().OverQuota() {
 			t.Fatalf("%d evicted under no quota", len(out))
 		}
-		d.Ledger().Assign(keyOf(0).Space, 0)
+		d.Ledger().Tuning().Assign(keyOf(0).Space, 0)
 		if !d.Ledger().OverQuota() {
 			t.Fatal("six payloads are within the room of three")
 		}
@@ -54,7 +54,7 @@ func TestQuota(t *testing.T) {
 		if got := recoverAll(t, d); len(got) != 3 {
 			t.Fatalf("recovered %d", len(got))
 		}
-		d.Ledger().Assign(keyOf(0).Space, 0)
+		d.Ledger().Tuning().Assign(keyOf(0).Space, 0)
 		if out := trim(d); len(out) != 2 || d.Stats().Entries != 1 {
 			t.Errorf("%d evicted, %d left", len(out), d.Stats().Entries)
 		}

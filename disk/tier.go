@@ -186,7 +186,7 @@ func (t *Tier) install(got opened) {
 func (t *Tier) handOver(to *instance) {
 	from, fresh := t.Ledger(), to.ledger
 	if name := from.PolicyName(); name != fresh.PolicyName() {
-		if err := fresh.SetPolicy(name); err != nil {
+		if err := fresh.Tuning().SetPolicy(name); err != nil {
 			t.log.Warn().Err(err).Msg("the policy of the disk tier is that of the configuration again")
 		}
 	}
@@ -196,15 +196,15 @@ func (t *Tier) handOver(to *instance) {
 		}
 	}
 	if t.told.quotas != nil {
-		if err := fresh.Requote(t.told.quotas, nil); err != nil {
+		if err := fresh.Tuning().Requote(t.told.quotas, nil); err != nil {
 			t.log.Warn().Err(err).Msg("the quotas of the disk tier are those of the configuration again")
 		}
 	}
 	for space, quota := range t.told.spaces {
-		fresh.Assign(space, quota)
+		fresh.Tuning().Assign(space, quota)
 	}
 	if t.told.works != nil {
-		fresh.StandOn(t.told.works)
+		fresh.Tuning().StandOn(t.told.works)
 	}
 }
 
@@ -380,7 +380,7 @@ func (t *Tier) StandOn(works func() ledger.Below) {
 	t.told.Lock()
 	defer t.told.Unlock()
 	t.told.works = works
-	t.Ledger().StandOn(works)
+	t.Ledger().Tuning().StandOn(works)
 }
 
 // SetPolicy implements tier.Tunable. All entries are told to the new policy, which takes
@@ -388,7 +388,7 @@ func (t *Tier) StandOn(works func() ledger.Below) {
 func (t *Tier) SetPolicy(name string) error {
 	for {
 		l := t.Ledger()
-		err := l.SetPolicy(name)
+		err := l.Tuning().SetPolicy(name)
 		t.told.Lock()
 		same := t.Ledger() == l
 		t.told.Unlock()
@@ -403,7 +403,7 @@ func (t *Tier) Assign(space key.SpaceID, quota int) {
 	t.told.Lock()
 	defer t.told.Unlock()
 	t.told.spaces[space] = quota
-	t.Ledger().Assign(space, quota)
+	t.Ledger().Tuning().Assign(space, quota)
 }
 
 // Requote implements tier.Tunable. A tier that is opened later gets the quotas
@@ -416,7 +416,7 @@ func (t *Tier) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
 	for i, q := range qs {
 		t.told.quotas[i] = ledger.Requota{Quota: q.Quota, Was: -1}
 	}
-	return t.Ledger().Requote(qs, under)
+	return t.Ledger().Tuning().Requote(qs, under)
 }
 
 // IsTrouble tells an error of an opening or of Check that may pass, so that a

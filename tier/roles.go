@@ -55,7 +55,7 @@ func RolesOf(t Tier) Roles {
 		r.Planner = planner{b}
 	}
 	if b := r.Bounded; b != nil && r.Tunable == nil {
-		r.Tunable = b.Ledger()
+		r.Tunable = b.Ledger().Tuning()
 	}
 	return r
 }
@@ -96,11 +96,11 @@ type Tunable interface {
 	// options. Calls for a space that is under one change nothing.
 	Assign(space key.SpaceID, quota int)
 	// Requote replaces the quotas, those of the tier's options, and what Assign
-	// said: see ledger.Ledger.Requote.
+	// said: see ledger.Tuning.Requote.
 	Requote(qs []ledger.Requota, under map[key.SpaceID]int) error
 	// StandOn says which tiers below the tier can rely on now: works is called
 	// without locks. It is called once, before the tier is used. What these have
-	// may leave before what stands on it: see ledger.Ledger.StandOn.
+	// may leave before what stands on it: see ledger.Tuning.StandOn.
 	StandOn(works func() ledger.Below)
 }
 

@@ -51,7 +51,7 @@ func (a *audit) run() error {
 		return err
 	}
 	got, want := b.count, a.count
-	got.Evictions, got.EvictedBytes, got.EvictedUnused, got.EvictedUnusedBytes = 0, 0, 0, 0
+	got.CapacityBytes, got.Evictions, got.EvictedBytes, got.EvictedUnused, got.EvictedUnusedBytes = 0, 0, 0, 0, 0
 	want.UsedBytes += b.budgets.extra
 	want.ProtectedBytes += b.budgets.extra
 	want.AsideEntries, want.AsideBytes = got.AsideEntries, got.AsideBytes

@@ -25,8 +25,8 @@ func (l *Ledger) EvictSafely() (Entry, bool) {
 // lock again while a round ends because of stale entries in the lines.
 func (l *Ledger) evictFirst(evict func(*book, mark) (Entry, bool)) (e Entry, ok bool) {
 	works := mark(0)
-	if l.works != nil {
-		works = l.works().mark()
+	if l.tuning.works != nil {
+		works = l.tuning.works().mark()
 	}
 	for more := true; more && !ok; {
 		l.mu.round(func(b *book) {

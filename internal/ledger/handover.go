@@ -8,38 +8,6 @@ import (
 // to MaxHits touches each it takes about 100 µs.
 const handOverRound = 256
 
-// SetPolicy hands all entries over to another policy. The first to go
-// goes first, as far as the new policy cares for order, and the touches an
-// entry had, up to MaxHits, are repeated. Ghosts stay behind.
-//
-// The ledger is usable meanwhile: entries move 256 a lock round, in the old
-// policy's own order, and each is in exactly one of the two. Entries that have
-// moved are evicted before the others. Holds and their protection are not concerned.
-// Calls wait for each other.
-func (l *Ledger) SetPolicy(name string) error {
-	l.switching.Lock()
-	defer l.switching.Unlock()
-	p := &l.mu.book.policies
-	for r := range p.scopes { // only Requote changes their number
-		if r == claims {
-			continue // always the one used longest ago
-		}
-		room := l.capacity
-		if r != everything {
-			room = p.scopes[r].quota.QuotaBytes // or these
-		}
-		to, err := p.fresh(name, room) // an unknown name is one at the first scope
-		if err != nil {
-			return err
-		}
-		handOver(&l.mu, uint32(r), to)
-	}
-	b := l.mu.lock()
-	defer l.mu.unlock()
-	b.policies.name = name
-	return nil
-}
-
 // PolicyName is what package policy calls the present policy.
 func (l *Ledger) PolicyName() string {
 	b := l.mu.lock()
@@ -63,7 +31,7 @@ func handOver(l *locked, r uint32, to policy.Policy) {
 		l.round(h.round)
 	}
 	l.eachIn(r, func(b *book, id policy.ID) {
-		if !h.has(id) {
+		if !h.moved.has(id) {
 			h.from.Remove(id)
 			h.take(b, id)
 		}
@@ -90,29 +58,10 @@ func (h *handover) round(b *book) {
 // another.
 type handover struct {
 	from, to policy.Policy
-	moved    []uint64 // a bit for each ID that to has
-	closed   bool     // what is added goes to to
+	moved    idSet // the IDs that to has
+	closed   bool  // what is added goes to to
 
 	fromPlans, toPlans bool
-}
-
-func (h *handover) has(id policy.ID) bool {
-	return int(id/64) < len(h.moved) && h.moved[id/64]&(1<<(id%64)) != 0
-}
-
-// set notes that to has id.
-func (h *handover) set(id policy.ID) {
-	for len(h.moved) <= int(id/64) {
-		h.moved = append(h.moved, 0)
-	}
-	h.moved[id/64] |= 1 << (id % 64)
-}
-
-// unset notes that to has not, if it had.
-func (h *handover) unset(id policy.ID) {
-	if h.has(id) {
-		h.moved[id/64] &^= 1 << (id % 64)
-	}
 }
 
 // take adds to to what from has given up.
@@ -125,11 +74,11 @@ func (h *handover) take(b *book, id policy.ID) {
 			h.to.Touch(id)
 		}
 	}
-	h.set(id)
+	h.moved.set(id)
 }
 
 func (h *handover) of(id policy.ID) policy.Policy {
-	if h.has(id) {
+	if h.moved.has(id) {
 		return h.to
 	}
 	return h.from
@@ -191,7 +140,7 @@ func (h *handover) Miss(hash uint64, size int64) {
 func (h *handover) Add(id policy.ID, m policy.Meta) {
 	h.newcomers().Add(id, m)
 	if h.closed {
-		h.set(id)
+		h.moved.set(id)
 	}
 }
 
@@ -212,15 +161,35 @@ func (h *handover) Allow(id policy.ID) { h.of(id).Allow(id) }
 
 func (h *handover) Remove(id policy.ID) {
 	h.of(id).Remove(id)
-	h.unset(id)
+	h.moved.clear(id)
 }
 
 func (h *handover) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 	if id, found := h.to.Evict(ok); found {
-		h.unset(id)
+		h.moved.clear(id)
 		return id, true
 	}
 	return h.from.Evict(ok)
 }
 
 func (h *handover) Steps() uint64 { return h.from.Steps() + h.to.Steps() }
+
+// idSet is a set of IDs.
+type idSet []uint64
+
+func (b idSet) has(id policy.ID) bool {
+	return int(id/64) < len(b) && b[id/64]&(1<<(id%64)) != 0
+}
+
+func (b *idSet) set(id policy.ID) {
+	for len(*b) <= int(id/64) {
+		*b = append(*b, 0)
+	}
+	(*b)[id/64] |= 1 << (id % 64)
+}
+
+func (b idSet) clear(id policy.ID) {
+	if b.has(id) {
+		b[id/64] &^= 1 << (id % 64)
+	}
+}

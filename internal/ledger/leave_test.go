@@ -13,7 +13,7 @@ func TestVictimMakesRoomUnderItsQuota(t *testing.T) {
 	for name, kept := range map[string]int{"all else is in use": 0, "others could go": 2} {
 		l := ledger.New(ledger.Options{Policy: policyOf(t, "lru"), Quotas: []ledger.Quota{{Bytes: 4 * page}}})
 		space := chain(0, 1)[0].Space
-		l.Assign(space, 0)
+		l.Tuning().Assign(space, 0)
 		used := chain(1, 3-kept)
 		l.Publish(fill(t, l, used, 0), false)
 		held := hold(t, l, ledger.Daemon, used)

@@ -1,8 +1,6 @@
 package ledger
 
 import (
-	"sync"
-
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
 )
@@ -80,11 +78,9 @@ type Options struct {
 
 // Ledger is the books of one bounded tier. It is safe for concurrent use.
 type Ledger struct {
-	capacity  int64
-	switching sync.Mutex   // held by the SetPolicy or Requote at work, before mu
-	works     func() Below // see StandOn; nil for a tier that stands on none
-	mu        locked
-	planning  Planning
+	mu       locked
+	planning Planning
+	tuning   Tuning
 }
 
 // book is everything the mutex guards. Its methods expect it locked, and so do
@@ -101,10 +97,11 @@ type book struct {
 
 // New returns an empty ledger.
 func New(opt Options) *Ledger {
-	l := &Ledger{capacity: opt.CapacityBytes}
-	l.planning.mu = &l.mu
+	l := new(Ledger)
+	l.planning.mu, l.tuning.mu = &l.mu, &l.mu
 	b := &l.mu.book
 	b.table.init(opt.SizeOf, opt.Entries)
+	b.count.CapacityBytes = opt.CapacityBytes
 	b.budgets.init(&b.table, opt.Limits)
 	b.policies.init(&b.table, opt)
 	b.recency.table, b.recency.policies = &b.table, &b.policies
@@ -201,7 +198,6 @@ func (l *Ledger) Stats() Stats {
 	b := l.mu.lock()
 	defer l.mu.unlock()
 	s := b.count
-	s.CapacityBytes = l.capacity
 	s.EvictableBytes = s.UsedBytes - s.ProtectedBytes - s.LeavingBytes
 	s.Owners = b.budgets.open
 	s.ClaimedBytes = b.policies.scopes[claims].quota.UsedBytes

@@ -25,7 +25,7 @@ func (l *locked) lock() *book {
 	return &l.book
 }
 
-// unlock ends it, and tells of what it has let go.
+// unlock ends it, and wakes those who wait for room if it has let something go.
 func (l *locked) unlock() {
 	if !l.book.released {
 		l.mu.Unlock()

@@ -37,8 +37,8 @@ type planner interface {
 	Seen(hash uint64) bool
 }
 
-// Planning is what the policies of a ledger are told of requests, and what they
-// learn of them: see policy.Planner. Those that do not plan are told nothing.
+// Planning tells a policy that plans of requests, asks it, and has it learn: see
+// policy.Planner.
 type Planning struct {
 	mu       *locked
 	learning sync.Mutex // held by the Train at work, before mu

@@ -37,35 +37,6 @@ func (l *Ledger) Quotas() []QuotaStats {
 	return out
 }
 
-// Assign puts a space under quota i of Options: further calls for the space
-// change nothing. That is forgotten only when the space has no entries, and
-// after many others were assigned. All spaces under one quota share it. What the
-// space has already counts from now on and joins the quota's own order of
-// eviction, in the order in which it came, 4,096 entries a lock round.
-func (l *Ledger) Assign(id key.SpaceID, i int) {
-	slot, scope := uint32(noSpace), uint32(i+firstQuota)
-	l.mu.round(func(b *book) {
-		if b.spaces.quotas[id] != 0 {
-			return
-		}
-		b.spaces.assign(id, scope)
-		if slot = b.spaces.find(id); slot != noSpace { // it has entries
-			sp := b.spaces.slots.At(slot)
-			sp.quota = scope
-			b.policies.scopes[scope].quota.UsedBytes += sp.bytes
-		}
-	})
-	if slot == noSpace {
-		return
-	}
-	l.mu.each(maxRound, func(b *book, at uint32, e *entry) {
-		kept := b.spaces.slots.At(slot).id == id // else the space has lost all it had
-		if kept && e.space == slot && e.life == resident && e.mark&inQuota == 0 {
-			b.policies.joinQuota(at)
-		}
-	})
-}
-
 // admits refuses what no eviction would make room for.
 func (p *policies) admits(id key.SpaceID, n int64) error {
 	if len(p.table.spaces.quotas) == 0 {

@@ -133,7 +133,7 @@ func TestConcurrentSetPolicy(t *testing.T) {
 				return
 			default:
 			}
-			if err := l.SetPolicy(names[i%len(names)]); err != nil {
+			if err := l.Tuning().SetPolicy(names[i%len(names)]); err != nil {
 				t.Error(err)
 			}
 			s := l.Stats()
@@ -184,7 +184,7 @@ func TestSetPolicyKeepsTheOrder(t *testing.T) {
 	}
 	want = append(want[:50:50], want[51:]...)
 	for _, name := range []string{"fifo", "lru"} {
-		if err := l.SetPolicy(name); err != nil {
+		if err := l.Tuning().SetPolicy(name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -192,7 +192,7 @@ func TestSetPolicyKeepsTheOrder(t *testing.T) {
 	if got := evictAll(t, l); !slices.Equal(got, want) {
 		t.Error("another order")
 	}
-	if err := l.SetPolicy("no-such-policy"); err == nil {
+	if err := l.Tuning().SetPolicy("no-such-policy"); err == nil {
 		t.Error("a policy that there is not")
 	}
 	if got := l.PolicyName(); got != "lru" {

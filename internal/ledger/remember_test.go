@@ -20,7 +20,7 @@ func TestEntriesBoundGhosts(t *testing.T) {
 			}
 			l := ledger.New(ledger.Options{CapacityBytes: 1 << 20, Entries: entries, Policy: p, PolicyName: first})
 			if first != "tenure" {
-				if err := l.SetPolicy("tenure"); err != nil {
+				if err := l.Tuning().SetPolicy("tenure"); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -24,53 +24,52 @@ type Requota struct {
 // lock round. The ledger is usable meanwhile, and enforces no quota. It must not
 // run at the same time as Assign. The error is of the policy, which is the one
 // that the ledger has: there is none.
-func (l *Ledger) Requote(qs []Requota, under map[key.SpaceID]int) error {
-	l.switching.Lock()
-	defer l.switching.Unlock()
-	fresh, err := l.freshPolicies(qs)
+func (t *Tuning) Requote(qs []Requota, under map[key.SpaceID]int) error {
+	t.switching.Lock()
+	defer t.switching.Unlock()
+	fresh, err := t.mu.book.policies.replaced(qs)
 	if err != nil {
 		return err
 	}
-	l.mu.round(func(b *book) { b.beginRequote(qs, under) })
-	l.mu.each(maxRound, func(b *book, id uint32, e *entry) {
+	t.mu.round(func(b *book) { b.beginRequote(qs, under) })
+	t.mu.each(maxRound, func(b *book, id uint32, e *entry) {
 		if e.mark&inQuota != 0 && b.spaces.slots.At(e.space).moving {
 			b.policies.scopes[b.spaces.slots.At(e.space).quota].policy.Remove(policy.ID(id))
 			e.mark &^= inQuota
 		}
 	})
-	l.mu.round(func(b *book) { b.swapQuotas(qs, fresh, under) })
-	l.mu.each(maxRound, func(b *book, id uint32, e *entry) {
+	t.mu.round(func(b *book) { b.swapQuotas(qs, fresh, under) })
+	t.mu.each(maxRound, func(b *book, id uint32, e *entry) {
 		if e.life == resident && e.mark&inQuota == 0 && b.spaces.slots.At(e.space).quota != everything {
 			b.policies.joinQuota(id)
 		}
 	})
 	for i, q := range qs {
 		if q.Was >= 0 && fresh[i] != nil {
-			handOver(&l.mu, uint32(firstQuota+i), fresh[i])
+			handOver(t.mu, uint32(firstQuota+i), fresh[i])
 		}
 	}
-	l.mu.round(func(b *book) {
+	t.mu.round(func(b *book) {
 		b.policies.requoting = false
 		b.released = true // a quota may have more room
 	})
 	return nil
 }
 
-// freshPolicies makes a policy for each quota that is new or of another size than
-// before: some policies are made for a size.
-func (l *Ledger) freshPolicies(qs []Requota) ([]policy.Policy, error) {
-	name, old := l.PolicyName(), l.Quotas()
-	fresh := make([]policy.Policy, len(qs))
+// replaced makes a policy for each quota that is new or of another size than
+// before. The lock is not held: only SetPolicy and Requote change what it reads.
+func (p *policies) replaced(qs []Requota) ([]policy.Policy, error) {
+	made := make([]policy.Policy, len(qs))
 	for i, q := range qs {
-		if q.Was >= 0 && old[q.Was].QuotaBytes == q.Bytes {
+		if q.Was >= 0 && p.scopes[firstQuota+q.Was].quota.QuotaBytes == q.Bytes {
 			continue
 		}
 		var err error
-		if fresh[i], err = l.mu.book.policies.fresh(name, q.Bytes); err != nil {
+		if made[i], err = p.fresh(p.name, q.Bytes); err != nil {
 			return nil, err
 		}
 	}
-	return fresh, nil
+	return made, nil
 }
 
 // beginRequote marks the spaces that change quotas; their entries are in the

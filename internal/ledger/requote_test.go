@@ -37,7 +37,7 @@ func TestRequote(t *testing.T) {
 	}
 	requote := func(qs []ledger.Requota, under map[key.SpaceID]int) {
 		t.Helper()
-		if err := l.Requote(qs, under); err != nil {
+		if err := l.Tuning().Requote(qs, under); err != nil {
 			t.Fatal(err)
 		}
 		checked(t, l)
@@ -98,8 +98,8 @@ func TestRequote(t *testing.T) {
 	if _, ok := l.EvictOver(); ok || l.OverQuota() {
 		t.Error("a quota that was taken away evicts")
 	}
-	l.Requote([]ledger.Requota{quota(1, -1)}, nil)
-	l.Assign(a, 0) // as of a space that is opened later
+	l.Tuning().Requote([]ledger.Requota{quota(1, -1)}, nil)
+	l.Tuning().Assign(a, 0) // as of a space that is opened later
 	wantUsed(7)
 	checked(t, l)
 	evictAll(t, l)
@@ -161,12 +161,12 @@ func TestConcurrentRequote(t *testing.T) {
 					under[key.SpaceID{s}] = i
 				}
 			}
-			if err := l.Requote(qs, under); err != nil {
+			if err := l.Tuning().Requote(qs, under); err != nil {
 				t.Error(err)
 			}
 			have = len(qs)
 			if r.IntN(4) == 0 {
-				if err := l.SetPolicy([]string{"lru", "s3fifo", "tenure", "arc"}[r.IntN(4)]); err != nil {
+				if err := l.Tuning().SetPolicy([]string{"lru", "s3fifo", "tenure", "arc"}[r.IntN(4)]); err != nil {
 					t.Error(err)
 				}
 			}

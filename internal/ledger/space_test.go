@@ -22,7 +22,7 @@ func TestQuotasAreForgotten(t *testing.T) {
 	}
 	used := 3
 	for i := range 2*maxQuotas + 100 {
-		l.Assign(space(i), 0)
+		l.Tuning().Assign(space(i), 0)
 		if i == used {
 			id, _, err := l.Begin(Daemon, Lease, key.Key{Space: space(i), Hash: key.Hash{1}}, key.Hash{}, 4096)
 			if err != nil {

@@ -305,7 +305,7 @@ func (r *rig) quotaVictim(got ledger.Entry, over, ok bool) {
 }
 
 func (r *rig) assign() {
-	r.real.Assign(key.SpaceID{3: 1}, 0)
+	r.real.Tuning().Assign(key.SpaceID{3: 1}, 0)
 	r.model.assign(r.name)
 }
 
@@ -369,7 +369,7 @@ func (r *rig) claim() {
 func (r *rig) turn() {
 	names := policy.All()
 	r.name = names[max(0, r.source(len(names)))]
-	if err := r.real.SetPolicy(r.name); err != nil {
+	if err := r.real.Tuning().SetPolicy(r.name); err != nil {
 		r.t.Fatal(err)
 	}
 	r.model.setPolicy(r.name)

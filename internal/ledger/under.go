@@ -12,14 +12,6 @@ const (
 
 func (s Below) mark() mark { return mark(s) * below & anyBelow }
 
-// StandOn lets the ledger evict entries with kids, where it finds nothing else: those that
-// SetBelow said a tier has, of those that works returns. Call it before any
-// other method; works is called without locks.
-//
-// It keeps prompts whole as far as the tiers together are concerned, and so
-// lets one be longer than this tier.
-func (l *Ledger) StandOn(works func() Below) { l.works = works }
-
 // SetBelow says whether the tiers of a set have k. That is forgotten with the
 // entry. A k that is not resident is passed over.
 //

@@ -16,7 +16,7 @@ const (
 // standing is a ledger over two tiers, of which *works do.
 func standing(t testing.TB, works *ledger.Below, limits ledger.Limits) *ledger.Ledger {
 	l := newLedger(t, "lru", limits)
-	l.StandOn(func() ledger.Below { return *works })
+	l.Tuning().StandOn(func() ledger.Below { return *works })
 	return l
 }
 
@@ -188,9 +188,9 @@ func TestOnlyAWorkingTierStandsIn(t *testing.T) {
 func TestQuotaEvictsWhatStandsUnderneath(t *testing.T) {
 	works := near
 	l := ledger.New(ledger.Options{Policy: policyOf(t, "lru"), Quotas: []ledger.Quota{{Bytes: 3 * page}}})
-	l.StandOn(func() ledger.Below { return works })
+	l.Tuning().StandOn(func() ledger.Below { return works })
 	ks := chain(1, 5)
-	l.Assign(ks[0].Space, 0)
+	l.Tuning().Assign(ks[0].Space, 0)
 	var last ledger.ID
 	for i, k := range ks {
 		id, _, err := l.Begin(ledger.Daemon, ledger.Load, k, parent(ks, i), page)

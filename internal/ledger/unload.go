@@ -32,7 +32,7 @@ func Drop(l *Ledger, visit func(*Entry)) {
 // unloading is the Unload at work.
 type unloading struct {
 	visit func(*Entry)
-	done  handover // only its bits: entries that were visited from a line
+	done  idSet // entries that were visited
 	x     Entry
 }
 

@@ -39,14 +39,15 @@ func (e *BudgetError) Unwrap() error { return e.Err }
 func LimitOf(l *Ledger, c Class) int64 {
 	b := l.mu.lock()
 	defer l.mu.unlock()
-	return b.budgets.limits.of(c)
+	return b.budgets.limits[c]
 }
 
 // budgets are what the owners hold, and how much they may. They leave protection
 // to the book.
 type budgets struct {
-	*table
-	limits Limits
+	table  *table
+	limits [classes]int64 // 0: none
+	total  int64          // so too
 	holds  holds
 	owners []owner
 	open   int      // registered owners, those that are leaving included
@@ -55,7 +56,8 @@ type budgets struct {
 }
 
 func (b *budgets) init(t *table, limits Limits) {
-	b.table, b.limits = t, limits
+	b.table, b.total = t, limits.Total
+	b.limits = [classes]int64{Lease: limits.Lease, Pin: limits.Pin, Load: limits.Load, Unwritten: limits.Unwritten}
 	b.holds.init(rand.Uint64())
 	b.owners = make([]owner, 1)
 }
@@ -74,10 +76,10 @@ func (b *budgets) fits(o Owner, c Class, g growth) error {
 	if err := b.fitsClass(o, c, g); err != nil {
 		return err
 	}
-	if c == Unwritten && b.count.ClassBytes[c] == 0 {
+	if c == Unwritten && b.table.count.ClassBytes[c] == 0 {
 		return nil // one at a time is always written, or what protects the rest would never end
 	}
-	if limit, has := b.limits.Total, b.count.ProtectedBytes; limit > 0 && g.total > 0 && has+g.total > limit {
+	if limit, has := b.total, b.table.count.ProtectedBytes; limit > 0 && g.total > 0 && has+g.total > limit {
 		return &BudgetError{"total budget", g.total, has, limit, b.full(o, g.own, limit)}
 	}
 	return nil
@@ -86,7 +88,7 @@ func (b *budgets) fits(o Owner, c Class, g growth) error {
 // fitsClass is fits for the limit of the class. One load at a time is always let in; what
 // is larger than the limit waits until it is alone.
 func (b *budgets) fitsClass(o Owner, c Class, g growth) error {
-	limit, has, need := b.limits.of(c), b.count.ClassBytes[c], g.class
+	limit, has, need := b.limits[c], b.table.count.ClassBytes[c], g.class
 	if c == Load {
 		need = min(need, limit)
 	}
@@ -125,7 +127,7 @@ func (b *budgets) othersHold(o Owner, apart uint32) bool {
 	w := b.owner(o)
 	extra := b.extra - w.extra
 	if o != Daemon {
-		extra -= b.count.AsideBytes // which comes back never
+		extra -= b.table.count.AsideBytes // which comes back never
 	}
 	return b.holds.index.Len()-w.holds > apart || extra != 0
 }
@@ -137,18 +139,4 @@ func (l *Ledger) OthersHold(o Owner, apart int) bool {
 	b := l.mu.lock()
 	defer l.mu.unlock()
 	return b.count.LeavingBytes > 0 || b.budgets.othersHold(o, uint32(apart))
-}
-
-func (l *Limits) of(c Class) int64 {
-	switch c {
-	case Lease:
-		return l.Lease
-	case Pin:
-		return l.Pin
-	case Load:
-		return l.Load
-	case Unwritten:
-		return l.Unwritten
-	}
-	return 0
 }

@@ -10,8 +10,8 @@ import (
 // nothing: a claimed entry is evicted where there is nothing else, by its quota, and once
 // claimed entries occupy more than half of the tier. It ends with the residency.
 func Claim(l *Ledger, space key.SpaceID, hs []key.Hash, claimed []bool) {
-	rounds(&l.mu, hs, func(b *book, from int, some []key.Hash) {
-		for i, h := range some {
+	l.mu.rounds(len(hs), func(b *book, from, to int) {
+		for i, h := range hs[from:to] {
 			b.claim(b.find(key.Key{Space: space, Hash: h}), claimed[from+i])
 		}
 	})

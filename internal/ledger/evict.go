@@ -170,12 +170,8 @@ func (b *book) endResidency(id uint32) {
 	}
 	b.setCold(e, false)
 	e.life = gone
-	e.mark &^= fresh | passed | ends
+	e.mark &^= fresh | passed | ends // not dirty: a writer may take the entry over
 	b.countResident(e, -1)
-	if e.mark&dirty != 0 { // it stays so, for whoever takes the entry over
-		b.count.DirtyEntries--
-		b.count.DirtyBytes -= int64(e.size)
-	}
 	if !b.isHeld(e) {
 		b.leave(e)
 		if was {

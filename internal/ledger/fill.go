@@ -109,9 +109,13 @@ func (b *book) begin(k key.Key, id, up uint32, parent key.Hash, size uint32) uin
 		up = b.add(k.Space, parent)
 	}
 	b.count.Holes--
-	b.entries.At(id).size = size
-	b.occupy(b.entries.At(id), b.sizeOf(size))
-	b.link(id, up)
+	e := b.entries.At(id)
+	e.size, e.parent = size, up
+	b.occupy(e, b.sizeOf(size))
+	if up != 0 {
+		b.entries.At(up).kids++
+		b.policies.offer(up)
+	}
 	return id
 }
 
@@ -136,7 +140,9 @@ func (l *Ledger) Restore(e Entry, parent key.Hash) (ID, bool) {
 	r := b.entries.At(id)
 	r.life, r.value = resident, pack(e.Value)
 	r.mark |= hit * mark(min(e.Hits, MaxHits))
-	b.setDirty(r, e.Dirty)
+	if e.Dirty {
+		r.mark |= dirty
+	}
 	b.countResident(r, 1)
 	b.policies.join(id)
 	if b.protected(r) {
@@ -180,8 +186,13 @@ func (l *Ledger) SetDirty(id ID, is bool) {
 	b := l.mu.lock()
 	defer l.mu.unlock()
 	e := b.entries.At(uint32(id))
-	if e.life == resident {
-		b.setDirty(e, is)
+	if e.life != resident || is == (e.mark&dirty != 0) {
+		return
+	}
+	if e.mark ^= dirty; is {
+		b.countDirty(e, 1)
+	} else {
+		b.countDirty(e, -1)
 	}
 }
 

@@ -109,8 +109,8 @@ func (t *table) ownFrom(space key.SpaceID, hs []key.Hash) int {
 // chunk that another prompt hangs on, too, is left alone, and one that is used
 // again is like any other. Where a policy plans, Pass does nothing.
 func (l *Ledger) Pass(space key.SpaceID, hs []key.Hash) {
-	rounds(&l.mu, hs, func(b *book, _ int, some []key.Hash) {
-		for _, h := range some {
+	l.mu.rounds(len(hs), func(b *book, from, to int) {
+		for _, h := range hs[from:to] {
 			id := b.find(key.Key{Space: space, Hash: h})
 			if e := b.entries.At(id); e.life == resident && e.kids <= 1 && !b.policies.scopes[everything].silent {
 				e.mark |= passed

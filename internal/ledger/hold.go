@@ -68,11 +68,11 @@ func (t *holds) delete(rec uint32) {
 // take records o's first hold on id in class c and charges for it, without
 // asking the budgets. It leaves protection to the caller.
 func (b *budgets) take(o Owner, c Class, id uint32) (rec uint32) {
-	e := b.entries.At(id)
-	w, n := &b.owners[o.place()], b.bytes(e)
-	g := b.guards.make(e)
+	e := b.table.entries.At(id)
+	w, n := &b.owners[o.place()], b.table.bytes(e)
+	g := b.table.guards.make(e)
 	if g.held[c]++; g.held[c] == 1 {
-		b.count.ClassBytes[c] += n
+		b.table.count.ClassBytes[c] += n
 	}
 	w.bytes[c] += n
 	w.holds++
@@ -85,16 +85,16 @@ func (b *budgets) drop(rec uint32) bool {
 	if r.n--; r.n > 0 {
 		return false
 	}
-	e, c := b.entries.At(r.entry), r.who%classes
-	w, n := &b.owners[r.who/classes], b.bytes(e)
-	g := b.guards.of(e)
+	e, c := b.table.entries.At(r.entry), r.who%classes
+	w, n := &b.owners[r.who/classes], b.table.bytes(e)
+	g := b.table.guards.of(e)
 	if g.held[c]--; g.held[c] == 0 {
-		b.count.ClassBytes[c] -= n
+		b.table.count.ClassBytes[c] -= n
 	}
-	b.guards.tidy(e)
+	b.table.guards.tidy(e)
 	w.bytes[c] -= n
 	w.holds--
-	b.released = true
+	b.table.released = true
 	b.settle(r.who / classes)
 	b.holds.delete(rec)
 	return true
@@ -179,15 +179,11 @@ func (l *Ledger) Hold(o Owner, c Class, ks []key.Key, out []Entry) (n int, err e
 // Unhold gives back one hold of o in class c on each of ids. Giving back what
 // is not held is a broken invariant.
 func (l *Ledger) Unhold(o Owner, c Class, ids []ID) {
-	for len(ids) > 0 {
-		some := ids[:min(len(ids), maxRound)]
-		ids = ids[len(some):]
-		l.mu.round(func(b *book) {
-			for _, id := range some {
-				b.unhold(o, c, uint32(id))
-			}
-		})
-	}
+	l.mu.rounds(len(ids), func(b *book, from, to int) {
+		for _, id := range ids[from:to] {
+			b.unhold(o, c, uint32(id))
+		}
+	})
 }
 
 // Touch marks the resident ones of ks (one chain, in prefix order) as used,

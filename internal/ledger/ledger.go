@@ -160,8 +160,8 @@ func (l *Ledger) Find(k key.Key) (Entry, State) {
 
 // Lookup sets have[i] to whether ks[i] is resident. It touches nothing.
 func (l *Ledger) Lookup(ks []key.Key, have []bool) {
-	rounds(&l.mu, ks, func(b *book, from int, some []key.Key) {
-		for i, k := range some {
+	l.mu.rounds(len(ks), func(b *book, from, to int) {
+		for i, k := range ks[from:to] {
 			have[from+i] = b.entries.At(b.find(k)).life == resident
 		}
 	})

@@ -44,11 +44,11 @@ func (l *locked) round(do func(b *book)) {
 	do(l.lock())
 }
 
-// rounds calls do for the parts of a list, maxRound at a time, each in a lock round of its
-// own; from is where in the list a part begins.
-func rounds[T any](l *locked, list []T, do func(b *book, from int, some []T)) {
-	for from := 0; from < len(list); from += maxRound {
-		l.round(func(b *book) { do(b, from, list[from:min(len(list), from+maxRound)]) })
+// rounds calls do for the parts of a list of n, from one place to another, maxRound at a
+// time, each in a lock round of its own.
+func (l *locked) rounds(n int, do func(b *book, from, to int)) {
+	for from := 0; from < n; from += maxRound {
+		l.round(func(b *book) { do(b, from, min(n, from+maxRound)) })
 	}
 }
 

@@ -81,7 +81,7 @@ func (b *budgets) settle(place uint32) {
 	*w = owner{name: w.name + math.MaxUint16 + 1}
 	b.open--
 	b.closed = append(b.closed, place)
-	b.released = true // who is alone now may have the whole class
+	b.table.released = true // who is alone now may have the whole class
 }
 
 // OwnerBytes is what o holds and is charged for in class c, in occupied bytes.
@@ -122,7 +122,7 @@ func (b *budgets) charge(o Owner, c Class, n int64) {
 	w.bytes[c] += n
 	w.extra += n
 	b.extra += n
-	b.count.ClassBytes[c] += n
-	b.count.ProtectedBytes += n
-	b.count.UsedBytes += n
+	b.table.count.ClassBytes[c] += n
+	b.table.count.ProtectedBytes += n
+	b.table.count.UsedBytes += n
 }

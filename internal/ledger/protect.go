@@ -65,15 +65,6 @@ func (t *table) exposed(id uint32) (sum int64) {
 	return sum
 }
 
-// link makes id a kid of parent. id is not protected yet.
-func (b *book) link(id, parent uint32) {
-	b.entries.At(id).parent = parent
-	if parent != 0 {
-		b.entries.At(parent).kids++
-		b.policies.offer(parent)
-	}
-}
-
 // unlink takes id from its parent, which may become evictable or, as a hole,
 // pointless. It leaves id's own bytes to the caller.
 func (b *book) unlink(id uint32) {

@@ -14,7 +14,7 @@ import "slices"
 // root each time. One lock round walks at most 4,096 ancestors, and none for
 // policies in which recency has no part.
 func (l *Ledger) Publish(ids []ID, dirty bool) {
-	rounds(&l.mu, ids, func(b *book, _ int, some []ID) { b.publish(some, dirty, nil) })
+	l.mu.rounds(len(ids), func(b *book, from, to int) { b.publish(ids[from:to], dirty, nil) })
 }
 
 // PublishHeld is Publish, and o holds the longest leading run of ids in class
@@ -22,8 +22,8 @@ func (l *Ledger) Publish(ids []ID, dirty bool) {
 // All of ids are resident afterwards; err says why n is smaller. They came to
 // be used at once: the next touch of each is that use and counts no other.
 func (l *Ledger) PublishHeld(o Owner, c Class, ids []ID, dirty bool) (n int, err error) {
-	rounds(&l.mu, ids, func(b *book, _ int, some []ID) {
-		b.publish(some, dirty, func(id uint32) {
+	l.mu.rounds(len(ids), func(b *book, from, to int) {
+		b.publish(ids[from:to], dirty, func(id uint32) {
 			if err != nil {
 				return
 			}
@@ -45,8 +45,9 @@ func (b *book) publish(ids []ID, isDirty bool, keep func(id uint32)) {
 			continue
 		}
 		e := b.entries.At(uint32(ids[i]))
-		e.mark = publishing
-		b.setDirty(e, isDirty)
+		if e.mark = publishing; isDirty {
+			e.mark |= dirty
+		}
 	}
 	if len(ids) == 0 {
 		return

@@ -55,11 +55,7 @@ func (p *policies) admits(id key.SpaceID, n int64) error {
 func (l *Ledger) SpaceBytes(id key.SpaceID) int64 {
 	b := l.mu.lock()
 	defer l.mu.unlock()
-	s := &b.spaces
-	if n := s.find(id); n != noSpace {
-		return s.slots.At(n).bytes
-	}
-	return 0
+	return b.spaces.slots.At(b.spaces.find(id)).bytes // of no space: none
 }
 
 // occupy counts n bytes more, or less, of an entry.

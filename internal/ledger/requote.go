@@ -57,7 +57,7 @@ func (t *Tuning) Requote(qs []Requota, under map[key.SpaceID]int) error {
 }
 
 // replaced makes a policy for each quota that is new or of another size than
-// before. The lock is not held: only SetPolicy and Requote change what it reads.
+// before. The lock is not held: only SetPolicy and Requote change these fields.
 func (p *policies) replaced(qs []Requota) ([]policy.Policy, error) {
 	made := make([]policy.Policy, len(qs))
 	for i, q := range qs {

@@ -72,7 +72,7 @@ func (s *spaces) ref(id key.SpaceID, seed maphash.Seed) uint32 {
 	n := s.find(id)
 	if n == noSpace {
 		n = s.slots.Take()
-		*s.slots.At(n) = space{id: id, mix: s.mix(seed, id), quota: s.quotas[id], moving: s.moving}
+		*s.slots.At(n) = space{id: id, mix: maphash.Bytes(seed, id[:]), quota: s.quotas[id], moving: s.moving}
 		s.number[id] = n
 		s.last = n
 	}
@@ -105,29 +105,18 @@ type Occupancy struct {
 func Occupancies(l *Ledger, ids []key.SpaceID, fn func(i int, o Occupancy)) {
 	var some [handOverRound]Occupancy
 	for from := 0; from < len(ids); from += len(some) {
-		n := occupied(l, ids[from:], some[:])
-		for i, o := range some[:n] {
-			fn(from+i, o)
+		part := ids[from:min(len(ids), from+len(some))]
+		l.mu.round(func(b *book) {
+			for i, id := range part {
+				sp := b.spaces.slots.At(b.spaces.find(id)) // of no space: nothing
+				some[i] = Occupancy{int(sp.here), sp.bytes, sp.cold}
+			}
+		})
+		for i := range part {
+			fn(from+i, some[i])
 		}
 	}
 }
-
-func occupied(l *Ledger, ids []key.SpaceID, out []Occupancy) (n int) {
-	b := l.mu.lock()
-	defer l.mu.unlock()
-	for n < len(ids) && n < len(out) {
-		out[n] = Occupancy{}
-		if s := b.spaces.find(ids[n]); s != noSpace {
-			sp := b.spaces.slots.At(s)
-			out[n] = Occupancy{int(sp.here), sp.bytes, sp.cold}
-		}
-		n++
-	}
-	return n
-}
-
-// mix is what id adds to the hashes of its keys.
-func (s *spaces) mix(seed maphash.Seed, id key.SpaceID) uint64 { return maphash.Bytes(seed, id[:]) }
 
 // unref gives back what ref counted.
 func (s *spaces) unref(n uint32) {

@@ -117,7 +117,7 @@ func (t *table) hashIn(space key.SpaceID, h key.Hash) uint64 {
 	if sp != noSpace {
 		return t.hash(sp, h)
 	}
-	return mixed(t.seed, h, t.spaces.mix(t.seed, space))
+	return mixed(t.seed, h, maphash.Bytes(t.seed, space[:]))
 }
 
 // add makes a hole for k and indexes it.
@@ -172,21 +172,6 @@ func (t *table) export(id uint32, x *Entry) {
 	x.Cold = e.mark&cooled != 0
 }
 
-// setDirty marks a resident entry, and keeps the count.
-func (t *table) setDirty(e *entry, is bool) {
-	if is == (e.mark&dirty != 0) {
-		return
-	}
-	e.mark ^= dirty
-	if is {
-		t.count.DirtyEntries++
-		t.count.DirtyBytes += int64(e.size)
-	} else {
-		t.count.DirtyEntries--
-		t.count.DirtyBytes -= int64(e.size)
-	}
-}
-
 // makeHole turns an entry whose bytes are gone into a hole.
 func (t *table) makeHole(id uint32) {
 	e := t.entries.At(id)
@@ -198,4 +183,12 @@ func (t *table) makeHole(id uint32) {
 func (t *table) countResident(e *entry, n int) {
 	t.count.Entries += n
 	t.spaces.slots.At(e.space).here += uint32(n)
+	if e.mark&dirty != 0 {
+		t.countDirty(e, n)
+	}
+}
+
+func (t *table) countDirty(e *entry, n int) {
+	t.count.DirtyEntries += n
+	t.count.DirtyBytes += int64(n) * int64(e.size)
 }

@@ -85,20 +85,15 @@ func (o *order) nextUnder(r uint32, works mark) (id uint32, found bool) {
 			}
 			continue
 		case e.claimed && r == everything:
-		case e.mark&works != 0 && (looked >= underLook || !again(e)):
+		case e.mark&works == 0:
+		case looked >= underLook || e.mark&used == 0:
 			o.policies.remove(id)
 			return id, true
+		default:
+			e.mark &^= used // it has another turn for that
 		}
 		looked++
 		q.push(id)
 	}
 	return 0, false
-}
-
-// again reports whether an entry that might go deserves another round: one for
-// having been used.
-func again(e *entry) bool {
-	was := e.mark&used != 0
-	e.mark &^= used
-	return was
 }

@@ -24,7 +24,7 @@
 // while it is exceeded. So a victim costs O(1) then too, and the policy of all
 // is never made to refuse what other spaces have.
 //
-// A policy that plans (policy.Planner) is told of whole requests with Observe,
+// A policy that plans (policy.Planner) is told of whole requests with Planning.Observe,
 // which for it is the use of their chunks: touches and new fills are then
 // nothing to it. It is asked with Admit before a chunk is stored. It may be
 // trained in Train, beside the calls.
@@ -40,11 +40,15 @@
 //
 // # Parts
 //
-// A Ledger is a mutex around a book. The table has the entries: it finds them by
-// key, and knows what protects each. The order says which entry goes next. The
-// budgets say what each owner holds, and how much it may. The book is where one
-// change concerns more than one of them: protection travels toward the root, an
-// entry is filled, held, evicted.
+// A Ledger is a book and the lock around it. Planning tells its policy of requests
+// and trains it, and Tuning changes policy and quotas: each in many lock rounds.
+//
+// The parts of a book reach down only. The table has the entries: it finds them by
+// key, and knows what protects each. The budgets say what each owner holds, and how
+// much it may; the policies, in which order the entries of each scope go. Recency is
+// what Publish still owes the policies. The order says which of them, or which line,
+// names the next victim. The book is where one change concerns more than one of them:
+// protection travels toward the root, an entry is filled, held, evicted.
 //
 // # How a victim is chosen
 //
@@ -53,7 +57,7 @@
 //   - what Pass has named, if a tier below has it (first.go)
 //   - a claimed leaf, while more than half of the tier is claimed (claim.go)
 //   - a leaf that MarkCold has named (first.go)
-//   - the leaf that the policy of all names, of the unclaimed ones (order.go)
+//   - the leaf that the policy of all names, of the unclaimed ones (policies.go)
 //   - instead of such a leaf, if it is dirty and no writer has room for it, and
 //     also where there is no leaf: what stands underneath others (under.go)
 //   - a claimed leaf, or a claimed entry underneath others
@@ -65,8 +69,9 @@
 //
 // # Locks
 //
-// One mutex guards all of that, a leaf of the lock order: nothing is called
-// under it but the policy, which is plain data. A call takes it once per 4,096
+// One mutex guards all of that (lock.go), a leaf of the lock order: nothing is called
+// under it but the policy, which is plain data. Those of Planning and Tuning are
+// taken before it, for a whole training or change. A call takes it once per 4,096
 // entries, and every step under it is O(1) for an entry, but for walks toward
 // the root, which end where protection does not change: a caller that fills or
 // holds a chain chunk by chunk holds its prefix meanwhile, or each chunk walks

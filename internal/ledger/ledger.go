@@ -84,8 +84,8 @@ type Ledger struct {
 }
 
 // book is everything the mutex guards. Its methods expect it locked, and so do
-// those of its parts. The table knows nothing of the other two, and these nothing
-// of each other: what concerns more than one part is a method of the book.
+// those of its parts, of which each knows those above it only, and the budgets know
+// nothing of policies: what concerns more than one part is a method of the book.
 type book struct {
 	table
 	budgets  budgets

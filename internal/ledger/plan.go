@@ -106,12 +106,10 @@ func (p *Planning) Admit(space key.SpaceID, parent key.Hash, hs []key.Hash, size
 	}
 	b := p.mu.lock()
 	defer p.mu.unlock()
-	asked := []*scope{&b.policies.scopes[everything]}
-	rooms := []int{room}
+	asked, rooms := []*scope{&b.policies.scopes[everything]}, []int{room}
 	if q := b.spaces.quotas[space]; q != everything {
 		r := &b.policies.scopes[q]
-		asked = append(asked, r)
-		rooms = append(rooms, int((r.quota.QuotaBytes-r.quota.UsedBytes)/b.sizeOf(max(size, 1))))
+		asked, rooms = append(asked, r), append(rooms, int((r.quota.QuotaBytes-r.quota.UsedBytes)/b.sizeOf(max(size, 1))))
 	}
 	up := uint64(0)
 	if parent != (key.Hash{}) {

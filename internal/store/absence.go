@@ -20,7 +20,7 @@ type absences struct {
 }
 
 // policies are the names of which a note of an eviction has the number.
-var policies = policy.Names()
+var policies = policy.All()
 
 // left notes that p was the last tier to have k.
 func (a *absences) left(p tier.Place, k key.Key, why explain.Reason) {

@@ -95,7 +95,7 @@ func newRig(t *testing.T, o options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, Limits: o.limits, Entries: o.entries})
+	l := ledger.New(ledger.Options{CapacityBytes: capacity, Policy: lru, PolicyName: o.policy, Limits: o.limits, Entries: o.entries})
 	r := &rig{t: t, arena: a, more: o.more, seen: make(map[key.Key]bool), end: func() {}}
 	if o.log == (index.LogOptions{}) {
 		o.log = index.LogOptions{Batches: 1 << 30, Changes: 1 << 30}

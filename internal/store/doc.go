@@ -1,11 +1,20 @@
-// Package store makes one store of the tiers: index, lookup, promotion, leases and
-// deletion.
+// Package store makes one store of the tiers: index, lookup, promotion, leases and deletion.
 //
-// It never imports a tier; see package tier for what one is. It owns the index of
-// all known chunks, the chunks in flight, and one level struct for
-// each tier, which has the tier's roles, its queue of loads, its speed, its
-// counters and its writer. A tier that is added is one level more. What leaves DRAM for the
-// tiers below is package writeback's.
+// It never imports a tier; see package tier for what one is. It owns the index of all known
+// chunks (index, groups, groupbits, events), the chunks in flight (promotions), and for each tier
+// one level: the tier's roles, its queue of loads, its speed, its counters and its writer. A tier that
+// is added is one level more. What leaves DRAM for the tiers below is package writeback's.
+//
+// # Parts and their files
+//
+//	Lookups   lookup, family and boundaries (hybrid models), absence (why not), remotescan
+//	Leases    leases
+//	Loader    load, speed
+//	Filler    fill
+//	Remover   delete
+//	Planning  plan
+//	Recovery  recover
+//	Operator  admin, counters, quota, spaces, upload, ages
 //
 // # Locks
 //
@@ -20,10 +29,10 @@
 // The turn of stores that wait for room (writeback) comes before all of these. It is held
 // while victims are written, and nothing that ends a write takes it.
 //
-// The mutexes of the index, a writer and the promotions are never held
-// together; those of transit, boost and a speedometer are leaves. Tiers
-// are the truth about their entries and never call back; the index follows them
-// by way of index.Sync.
+// The mutexes of the index, a writer and the promotions are never held together; those of
+// transit, a speedometer and boost (an idle load that a client waits for takes the client's turn)
+// are leaves. Tiers are the truth about their entries and never call back; the index follows
+// them by way of index.Sync.
 //
 // # Buffers
 //

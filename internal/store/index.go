@@ -16,13 +16,11 @@ import (
 // lock (about 100 us).
 const indexBatch = 256
 
-// tierIndex says of every known chunk which tiers have it. It follows the tiers:
-// each is the truth about its entries, and after a change sync asks it again
-// under the index's lock, so that the last sync leaves the truth behind, in any
-// order of changes and syncs.
+// tierIndex says of every known chunk which tiers have it. It follows the tiers: each is the truth
+// about its entries, and after a change sync asks it again under the index's lock, so that the
+// last sync leaves the truth behind, in any order of changes and syncs.
 //
-// Each method takes the lock once, but for sync and clear, which take it once
-// for indexBatch keys.
+// Each method takes the lock once, but for sync and clear, which take it once for indexBatch keys.
 type tierIndex struct {
 	levels       *levels
 	writers      *writeback.Writers

@@ -26,10 +26,9 @@ import (
 //	read         waits for the turn of the request, and calls Get: the tier
 //	reserve      has a block (Alloc), reads the bytes and verifies them
 //
-// From reserve on the chunk is held once, as a fill and, from the moment it is
-// published, by the promotion: however many requests wait for it, the promotion
-// lets go when each has its own lease. Without that the chunk could be evicted
-// between the two, for a lease may be refused.
+// From reserve on the chunk is held once, as a fill and, from the moment it is published, by the
+// promotion: however many requests wait for it, the promotion lets go when each has its own lease.
+// Without that the chunk could be evicted between the two, for a lease may be refused.
 type Loader struct {
 	levels     *levels
 	index      *tierIndex
@@ -47,9 +46,8 @@ type Loader struct {
 	roomWait time.Duration
 }
 
-// Wait returns when no load is under way any more. Those that no request waits
-// for end soon. Call it when there is no other call of Load any more and before
-// the tiers are closed.
+// Wait returns when no load is under way any more. Those that no request waits for end soon. Call
+// it when there is no other call of Load any more and before the tiers are closed.
 func (l *Loader) Wait() { l.flight.Wait() }
 
 // LoadRoom is how many bytes of DRAM promotions may take at a time, until they
@@ -249,8 +247,7 @@ func (l *Loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, f
 	return room.ref, nil
 }
 
-// read reads a chunk of a tier into room when the turn of the request comes. The
-// tier verifies it.
+// read reads a chunk of a tier into room when the turn of the request comes. The tier verifies it.
 func (l *Loader) read(ctx context.Context, by Requester, from *level, room *loadRoom) error {
 	pass, err := l.boost.enter(ctx, by, room.rec.Key, from)
 	if err != nil {
@@ -318,8 +315,7 @@ func (r *loadRoom) abort() {
 	}
 }
 
-// fetch promotes a chunk from one tier for a writer, if need be when there is
-// room again.
+// fetch promotes a chunk from one tier for a writer, if need be when there is room again.
 func (l *Loader) fetch(ctx context.Context, r tier.Record, from tier.Place) (writeback.Fetched, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.roomWait, errNoRoom)
 	defer cancel()

@@ -167,8 +167,7 @@ func measure(nearest *[1 << tier.Places]tier.Place, c *key.Chain, at []uint8, se
 	return m
 }
 
-// ask extends the known part of c by chunks that a tier has but has not yet handed
-// over.
+// ask extends the known part of c by chunks that a tier has but has not yet handed over.
 func (l *Lookups) ask(ctx context.Context, f fence, of *level, c *key.Chain, sc *scratch, known int) (int, error) {
 	probe, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
@@ -200,10 +199,9 @@ func (l *Lookups) ask(ctx context.Context, f fence, of *level, c *key.Chain, sc 
 	return known, nil
 }
 
-// MatchAll matches one chain in several spaces, such as those of the ranks of
-// a tensor-parallel group: cs are the same hashes, each in its space. A chunk
-// counts only if every space has it, and where the farthest of them is. each
-// is filled with the run of every space alone.
+// MatchAll matches one chain in several spaces, such as those of the ranks of a tensor-parallel
+// group: cs are the same hashes, each in its space. A chunk counts only if every space has it, and
+// where the farthest of them is. each is filled with the run of every space alone.
 func (l *Lookups) MatchAll(ctx context.Context, cs []key.Chain, search tier.Set, each []Match) (Match, error) {
 	if len(cs) == 1 {
 		m, err := l.Match(ctx, &cs[0], search)
@@ -214,8 +212,7 @@ func (l *Lookups) MatchAll(ctx context.Context, cs []key.Chain, search tier.Set,
 	return measure(&l.levels.nearest, &cs[0], at, search), err
 }
 
-// PlacesOf is where the first n chunks behind the skipped ones are that
-// MatchAll has counted.
+// PlacesOf is where the first n chunks behind the skipped ones are that MatchAll has counted.
 func (l *Lookups) PlacesOf(ctx context.Context, cs []key.Chain, search tier.Set, n int) ([]tier.Place, error) {
 	at, err := l.farthest(ctx, cs, search, nil)
 	if err != nil {

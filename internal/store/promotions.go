@@ -77,8 +77,7 @@ func (ps *promotions) publish(p *promotion, read error, publish func()) error {
 	return read
 }
 
-// readmit publishes a chunk that comes back from transit, unless it is being
-// deleted.
+// readmit publishes a chunk that comes back from transit, unless it is being deleted.
 func (ps *promotions) readmit(k key.Key, publish func()) {
 	p := promotion{key: k, from: tier.CPU}
 	ps.mu.Lock()

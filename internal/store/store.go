@@ -37,9 +37,8 @@ type Options struct {
 	Log      zerolog.Logger
 }
 
-// Store is the tiers as one store, nearest first, under one index of every
-// known chunk. It is safe for concurrent use. The tiers stay their owner's
-// to close.
+// Store is the tiers as one store, nearest first, under one index of every known chunk. It is safe
+// for concurrent use. The tiers stay their owner's to close.
 //
 // Each of its parts has one concern:
 type Store struct {
@@ -53,9 +52,9 @@ type Store struct {
 	Recovery *Recovery          // what an earlier process has left
 	Operator *Operator          // questions and changes by hand; chunks that are too old
 
-	levels     *levels
-	index      *tierIndex
-	promotions *promotions
+	levels     *levels     // the tiers, nearest first
+	index      *tierIndex  // which tiers have a chunk
+	promotions *promotions // chunks in flight to DRAM, and deletions meanwhile
 }
 
 // New makes a store over its tiers.
@@ -110,8 +109,7 @@ func New(o Options) *Store {
 	return s
 }
 
-// Run recovers what the tiers hold, writes behind and keeps watermarks until
-// ctx ends.
+// Run recovers what the tiers hold, writes behind and keeps watermarks until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.Writers.Run(ctx) })

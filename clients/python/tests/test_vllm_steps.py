@@ -11,7 +11,7 @@ from unittest import mock
 import kvstored.vllm
 
 from . import contracts, engines
-from .daemon import Daemon, Served, enter
+from .daemon import Daemon, Served, enter, until
 from .engines import needs_vllm
 from .vllm_engine import ROW, Engine, keys, row
 
@@ -106,6 +106,34 @@ class Scripts:
             self.assertEqual(engine.ask([lost], second), {lost: engine.results.MISS})
         self.assertEqual(engine.load(wanted[:2], second), [row(k) for k in wanted[:2]])
         self.assertEqual(engine.load(wanted[3:], second), [row(k) for k in wanted[3:]])
+
+    def test_a_request_that_is_gone_before_its_answer(self) -> None:
+        """What is heard of it then is kept for nobody, and another one of its name is asked for anew."""
+        engine, wanted = self.engine(), keys(self.name(), 6)
+        first = engine.request("first")
+        engine.store(wanted, first)
+        engine.settle()
+        engine.store(keys(self.name(), 15), first)
+        engine.settle()
+        engine.finish(first)
+        for n in range(20):
+            gone = engine.request(f"gone {n}")
+            asked = [*wanted, *keys(self.name(), 40)]
+            for i, key in enumerate(asked):
+                getattr(gone, "set_offload_key_position", lambda *_: None)(key, 16 * (i + 1))
+            for key in asked:
+                engine.manager.lookup(key, gone)
+            engine.step()  # the question goes out
+            engine.finish(gone)
+        lookups = engine.tier._lookups
+
+        def kept() -> int:
+            engine.step()
+            lookups._hear()
+            return sum(len(of) for of in (lookups._asked, lookups._answers, lookups._counted, lookups._sources, lookups._leases))
+
+        until(lambda: kept() == 0 and lookups.worker.idle and not lookups.questions)
+        self.assertEqual(engine.load(wanted, engine.request("gone 3")), [row(k) for k in wanted])
 
     def test_reset(self) -> None:
         engine, wanted = self.engine(), keys(self.name(), 10)

@@ -126,6 +126,7 @@ class Lookups:
         self._deferred: Set[Tuple[Any, bytes]] = set()  # windows of requests of which a block was asked for in this scan
         self._queue: Deque[_Asked] = collections.deque()  # of this step
         self._used: Deque[Any] = collections.deque(maxlen=_LEASES)  # requests that have finished
+        self._gone: "collections.OrderedDict[Any, None]" = collections.OrderedDict()  # those of which an answer may still come
         self._leases: "collections.OrderedDict[Tuple[Any, bytes], Lease]" = collections.OrderedDict()
         self._todo: Deque[Callable[[], None]] = collections.deque()  # for the thread
         self._searches: List[_Search] = []  # the thread's
@@ -142,6 +143,7 @@ class Lookups:
             self._heard = now
             self._hear()
         name = _name(context)
+        self._gone.pop(name, None)  # another one of that name
         if name not in self._asked and name not in self._counted and name not in self._answers:
             self._ask_at_once(key, context)
         window = (name, group(key)) if self._windows and group(key) in self._windows else None
@@ -219,7 +221,12 @@ class Lookups:
             self.stores.popitem(last=False)
 
     def finished(self, context: Any) -> None:
-        """A request has ended: what it found in the GPU or in host memory was used too."""
+        """A request has ended: what it found in the GPU or in host memory was used too, and
+        what is still answered is kept for nobody."""
+        self._asked.pop(_name(context), None)
+        self._gone[_name(context)] = None
+        while len(self._gone) > _REQUESTS:
+            self._gone.popitem(last=False)
         self._used.append(context)
 
     def _hear(self) -> None:
@@ -433,6 +440,8 @@ class Lookups:
         found = None if isinstance(job.error, Refused) else answer(asked, self._groups, job)
         if job.id:
             self._pages.keep(job)
+        if _name(asked.context) in self._gone:
+            return
         if found is None:
             self._later(self._ask_apart, asked)
             return
@@ -486,6 +495,10 @@ class Lookups:
         return self._of(run.keys[0]).prompt([named(key) for key in run.keys], run.before)
 
     def _answer_run(self, question: _Question, job: Job, until: float) -> None:
+        if _name(question.context) in self._gone:
+            if job.id:
+                self._pages.keep(job)
+            return
         keys = question.run.keys
         n = job.worth.chunks
         if n and job.id:  # before the answer: vLLM loads as soon as it has that
@@ -574,6 +587,8 @@ class Lookups:
     ) -> None:
         """``seconds``: for which they hold, where that is not as usual. ``invited``: None has
         vLLM ask once more."""
+        if _name(context) in self._gone:
+            return
         now = time.monotonic()
         until = {yes: now + (seconds or (_HIT_SECONDS if yes else _MISS_SECONDS)) for yes in (True, False, None)}
         self._news.append((_name(context), {k: (yes, until[yes], invited) for k, yes in answers.items()}))

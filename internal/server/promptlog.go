@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"encoding/binary"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -251,12 +252,13 @@ func (r *recent) ended(as asked, o outcome) {
 	}
 }
 
-// outcomes lists what the prompts with a lookup id got, of each user that has used it.
+// outcomes lists what the prompts with a lookup id got, of each user that has used it. A name
+// that goes on behind a hyphen is one of it: vLLM appends a number and digits to a request's.
 func (r *recent) outcomes(lookupID string) (out []recentChain) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for as, e := range r.mu.byName {
-		if as.lookupID == lookupID {
+		if as.lookupID == lookupID || strings.HasPrefix(as.lookupID, lookupID+"-") {
 			out = append(out, *e.Value.(*recentChain))
 		}
 	}

@@ -53,6 +53,20 @@ func TestRecentForgetsEmpty(t *testing.T) {
 	}
 }
 
+// TestRecentOutcomes: a prompt is found by its name, and by what an engine made a longer one of.
+func TestRecentOutcomes(t *testing.T) {
+	var r recent
+	one := []key.Chain{{Hashes: make([]key.Hash, 1), Tokens: make([]uint32, 1)}}
+	for _, name := range []string{"cmpl-8ac", "cmpl-8acf-0-ae48", "cmpl-8acf-1-ae48"} {
+		r.add(asked{1, name}, nil, one)
+	}
+	for name, want := range map[string]int{"cmpl-8ac": 1, "cmpl-8acf": 2, "cmpl-8acf-1": 1, "cmpl-8acf-1-ae48": 1, "cmpl-8acf-1-ae4": 0, "": 0} {
+		if got := len(r.outcomes(name)); got != want {
+			t.Errorf("%q finds %d prompts, want %d", name, got, want)
+		}
+	}
+}
+
 // TestRecentByPolicy: what a user might read when it asked is not given under
 // another policy.
 func TestRecentByPolicy(t *testing.T) {

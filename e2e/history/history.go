@@ -39,7 +39,7 @@ var rules = []struct {
 	{leaseBroken, "", "bytes do not change under a lease that ends well"},
 	{unread, "", "of a prompt, as many chunks can be read after a restart as a lookup finds"},
 	{overdue, "aged", "what is past its max_age is found by nobody who asks later, also while the disk is scanned"},
-	{givenUp, "", "a flush gives up nothing, whatever DRAM evicts meanwhile, where the disk works and has room"},
+	{givenUp, "", "a flush gives up nothing where the disk works, has room, and was not too slow for DRAM"},
 	{unkept, "keeper", "what was committed a moment before the end of the process, flushed or not, is there after it"},
 }
 
@@ -386,7 +386,7 @@ func (h *history) violate(p promise, k key.Hash, format string, args ...any) {
 	h.mu.violations = append(h.mu.violations, violation{p, text + "\n    " + strings.Join(h.of(k).log, "\n    ")})
 }
 
-// flushed notes the answer to a flush where the disk works and has room.
+// flushed notes the answer to a flush in a life in which no chunk was dropped.
 func (h *history) flushed(whole bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

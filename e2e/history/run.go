@@ -260,12 +260,12 @@ func (r *run) flush(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("flush: %w", err)
 		}
-		if r.roomy {
-			r.history.flushed(whole)
-		}
 		st, err := r.daemon.Ask(ctx)
 		if err != nil {
 			return err
+		}
+		if r.roomy && lost(st) == 0 { // a stalled disk makes DRAM drop some, which is no promise
+			r.history.flushed(whole)
 		}
 		if r.lost = r.lost || lost(st) > 0; whole && !r.lost {
 			r.history.promised(unflushed, begin)

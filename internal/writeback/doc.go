@@ -5,7 +5,7 @@
 //
 // A [Writer] for each tier below DRAM: workers, and the parts that they work with, which know
 // no writer. The queue has the chunks to write (backlog.go has the states drawn); the rule says
-// when, the worth whether; the room is the tier's; the syncs take turns.
+// when, the policy of the tier whether; the room is the tier's; the syncs take turns.
 // [Writers] is all of them, and the chunks in transit: those that DRAM has evicted and no tier
 // below has yet. It is what DRAM calls with its victims, and decides who of the stores that
 // wait for room is next.
@@ -19,7 +19,8 @@
 //
 // A queue's mutex is held around calls of the ledgers and of transit, never the other way
 // round, and never around a call of Index, Guard or Fetch, nor over I/O. Those of transit and
-// of a budget are leaves. The turn of stores that wait for room comes before all of these; it
+// of a budget are leaves; a rule's, and that of what a tier has evicted, are held around a look
+// at the tier's ledger. The turn of stores that wait for room comes before all of these; it
 // is held while victims are written, and nothing that ends a write takes it.
 //
 // # Buffers

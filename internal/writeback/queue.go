@@ -22,8 +22,8 @@ import (
 type queue struct {
 	hot     tier.Hot
 	transit *transit
-	worth   worth // whether a chunk is written
-	when    rule  // and when
+	to      *Tier // whose policy has a say; see worth.go
+	when    rule  // a chunk is written
 	refetch bool  // a chunk that DRAM has evicted may be in a nearer tier
 	workers int   // chunks that are ready, at most
 	behind  int64 // bytes neither written nor protected, beyond which clients wait
@@ -177,8 +177,8 @@ func (q *queue) next() (t task, released <-chan struct{}) {
 	}
 	t = b.ready.pop()
 	b.move(&t.item, inFlight)
-	t.declined = t.gen >= q.mu.flushes.wanted && !q.worth.wants(&t, q.mu.atWork, b)
-	t.declinedBefore = q.worth.markDeclined(&t)
+	t.declined = t.gen >= q.mu.flushes.wanted && !q.wants(&t)
+	t.declinedBefore = q.markDeclined(&t)
 	q.mu.atWork.take(t.rec.Key, !t.declined)
 	if b.ready.len() > 0 || b.pending.len() > 0 || b.offered.len() > 0 {
 		q.more()
@@ -251,7 +251,7 @@ func (q *queue) setOut() bool {
 
 // look has the rule look at the tier, and follows it.
 func (q *queue) look(log *zerolog.Logger) {
-	if !q.when.look(q.worth.to, log) {
+	if !q.when.look(q.to, log) {
 		return
 	}
 	q.mu.Lock()

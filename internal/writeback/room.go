@@ -25,8 +25,7 @@ const trimEvery = 2 * time.Second
 var errChanged = fmt.Errorf("the payload changed in memory: %w", tier.ErrCorrupt)
 
 // room is the room that a tier has for the chunks of its writer. They are stored by way of
-// it: within the budget of writes, and in the place of what the tier evicts for them. The
-// mutexes of the budget and of evicted are leaves.
+// it: within the budget of writes, and in the place of what the tier evicts for them.
 type room struct {
 	o       *Options
 	to      *Tier

@@ -73,9 +73,18 @@ func (o occupancy) lacksRoom(before occupancy) bool {
 
 // look looks whether the tier has room for all, and reports whether that has changed.
 func (r *rule) look(to *Tier, log *zerolog.Logger) (changed bool) {
-	if !r.auto {
-		return false
+	news := ""
+	if r.auto {
+		news = r.turn(to)
 	}
+	if news != "" {
+		log.Info().Stringer("tier", to.Place).Msg(news)
+	}
+	return news != ""
+}
+
+// turn is look, with what the log is to say; "" where nothing has changed.
+func (r *rule) turn(to *Tier) (news string) {
 	r.looking.Lock()
 	defer r.looking.Unlock()
 	o := to.occupancy()
@@ -83,16 +92,15 @@ func (r *rule) look(to *Tier, log *zerolog.Logger) (changed bool) {
 	r.last = o
 	switch full := r.full.Load(); {
 	case o.lacksRoom(before):
-		r.mark = o.used
-		if full {
-			return false
+		if r.mark = o.used; full {
+			return ""
 		}
-		log.Info().Stringer("tier", to.Place).Msg("the tier is full: chunks are written when DRAM evicts them, or are old (write.mode auto)")
+		news = "the tier is full: chunks are written when DRAM evicts them, or are old (write.mode auto)"
 	case !full || o.used > r.mark/8*(8-roomAgain):
-		return false
+		return ""
 	default:
-		log.Info().Stringer("tier", to.Place).Msg("the tier has room again: chunks are written when they are committed (write.mode auto)")
+		news = "the tier has room again: chunks are written when they are committed (write.mode auto)"
 	}
 	r.full.Store(!r.full.Load())
-	return true
+	return news
 }

@@ -9,51 +9,44 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// worth says which chunks a tier is to have. It has no state of its own. The mutex of the
-// queue guards the task, atWork and backlog that it is given.
-type worth struct {
-	to  *Tier
-	hot tier.Hot
-}
-
 // plans reports whether the tier may not want a chunk.
-func (v worth) plans() bool { return v.to.Planner != nil && v.to.Planner.Plans() }
+func (q *queue) plans() bool { return q.to.Planner != nil && q.to.Planner.Plans() }
 
 // wants decides whether the tier is to have a chunk: its policy says so, or the
 // client that stored it forces it; and the chunk that it hangs on is there, or has
-// just been taken to be written. The chunks of a prompt come in their order.
-func (v worth) wants(t *task, taken atWork, b *backlog) bool {
-	if !v.plans() || v.to.Scanning() {
+// just been taken to be written: a prompt comes in its order. Called with the mutex held.
+func (q *queue) wants(t *task) bool {
+	if !q.plans() || q.to.Scanning() {
 		return true
 	}
 	r := &t.rec
-	if up := (key.Key{Space: r.Key.Space, Hash: r.Parent}); r.Parent != (key.Hash{}) && !taken.wants(up) {
-		if v.to.Resident != nil && !v.to.Resident.Has(up) && !(t.life > 0 && v.mayCome(up, b)) {
+	if up := (key.Key{Space: r.Key.Space, Hash: r.Parent}); r.Parent != (key.Hash{}) && !q.mu.atWork.wants(up) {
+		if q.to.Resident != nil && !q.to.Resident.Has(up) && !(t.life > 0 && q.mayCome(up)) {
 			return false
 		}
 	}
 	force := r.Force
 	if t.life == 0 && !t.inNearer {
-		force = tier.HotRecord(v.hot.Ledger().Get(t.ref.ID), 0).Force
+		force = tier.HotRecord(q.hot.Ledger().Get(t.ref.ID), 0).Force
 	}
-	return force || v.to.Planner.Admit(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
+	return force || q.to.Planner.Admit(r.Key.Space, r.Parent, []key.Hash{r.Key.Hash}, r.Size, false) > 0
 }
 
 // mayCome reports whether the chunk that a victim hangs on may still come:
 // victims come tail first, so that it was in DRAM until now, or is on its way
 // here. A chunk in neither place was deleted.
-func (v worth) mayCome(k key.Key, b *backlog) bool {
-	e, st := v.hot.Ledger().Find(k)
-	return st != ledger.Resident || !tier.Declined(e.Value) || b.has(k)
+func (q *queue) mayCome(k key.Key) bool {
+	e, st := q.hot.Ledger().Find(k)
+	return st != ledger.Resident || !tier.Declined(e.Value) || q.mu.backlog.has(k)
 }
 
 // markDeclined notes at an entry of DRAM whether the tier wants it. It reports
 // whether that did not want it before either.
-func (v worth) markDeclined(t *task) (again bool) {
-	if v.to.Planner == nil || t.life > 0 || t.inNearer {
+func (q *queue) markDeclined(t *task) (again bool) {
+	if q.to.Planner == nil || t.life > 0 || t.inNearer {
 		return false
 	}
-	l := v.hot.Ledger()
+	l := q.hot.Ledger()
 	was := l.Get(t.ref.ID).Value
 	again = t.declined && tier.Declined(was)
 	l.SetValue(t.ref.ID, tier.WithDeclined(was, t.declined))

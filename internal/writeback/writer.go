@@ -56,7 +56,7 @@ func newWriter(s *Writers, to *Tier) *Writer {
 	w := &Writer{
 		writers: s, to: to, rank: len(s.list) + 1, count: count,
 		queue: queue{
-			hot: s.o.Hot, transit: &s.transit, worth: worth{to, s.o.Hot}, count: count, work: make(chan struct{}, 1),
+			hot: s.o.Hot, transit: &s.transit, to: to, count: count, work: make(chan struct{}, 1),
 			workers: cmp.Or(s.o.Workers, defaultWorkers), behind: s.capacity / behindShare,
 		},
 		room:  room{o: &s.o, to: to, count: &s.Count, grown: make(chan struct{}, 1)},

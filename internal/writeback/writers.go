@@ -160,7 +160,7 @@ func (s *Writers) Committed(c *key.Chain, from int, sizes []uint32) {
 // that they are used it has another look at them.
 func (s *Writers) Touched(c *key.Chain, from int, refs []tier.Ref) {
 	for _, w := range s.list {
-		if !w.Holds() && w.queue.worth.plans() && w.Takes(c.Space) {
+		if !w.Holds() && w.queue.plans() && w.Takes(c.Space) {
 			w.queue.touched(c, from, refs)
 		}
 	}

@@ -92,7 +92,7 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	j.short = shortfallOf(j, a.began, p.match.Tokens, p.why())
 	reply.Missing = absent(&c.rights, &a.shared, j.chain, p.end(), func() explain.Absence { return j.short.behind })
 	if a.lookupID != "" && p.family == nil {
-		j.short.name = asked{c.rights.uid, a.lookupID}
+		j.short.name = asked{c.session.uid, a.lookupID}
 		c.server.recent.add(j.short.name, c.rights.policy, p.chains)
 		c.server.recent.ended(j.short.name, outcome{j.short.behind, j.short.asked, p.match.Tokens})
 	}

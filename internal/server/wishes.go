@@ -42,7 +42,7 @@ func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, no
 	v := &c.server.wishes
 	name := cmp.Or(w.Scope, a.Session)
 	if a.Session != "" && chains[0].Len() > 0 {
-		v.sessions.add(asked{c.rights.uid, sessionName(chains[0].Space, a.Session)}, c.rights.policy, chains)
+		v.sessions.add(asked{c.session.uid, sessionName(chains[0].Space, a.Session)}, c.rights.policy, chains)
 	}
 	if done := a.Measured && a.Hint == policy.Done; done {
 		v.done(c.session.uid, name, chains, now)
@@ -221,7 +221,7 @@ func named(c *reader, lookupID string, ch *wire.Chain) ([]key.Chain, error) {
 		chains := make([]key.Chain, 1)
 		return chains, c.resolver.chain(&chains[0], ch)
 	}
-	chains := c.server.recent.get(asked{c.rights.uid, lookupID}, c.rights.policy)
+	chains := c.server.recent.get(asked{c.session.uid, lookupID}, c.rights.policy)
 	if chains == nil {
 		return nil, refuse(wire.CodeNotFound, "nothing was prefetched as %.80q, or too long ago; send the prompt", lookupID)
 	}
@@ -237,7 +237,7 @@ func lastOf(c *reader, handle uint32, session string) ([]key.Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	chains := c.server.wishes.sessions.get(asked{c.rights.uid, sessionName(sp.info.ID, session)}, c.rights.policy)
+	chains := c.server.wishes.sessions.get(asked{c.session.uid, sessionName(sp.info.ID, session)}, c.rights.policy)
 	if chains == nil {
 		return nil, refuse(wire.CodeNotFound, "nothing is known of session %.80q in this space, or not any more; send the prompt", session)
 	}

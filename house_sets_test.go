@@ -11,9 +11,10 @@ import (
 // declared is what a type declares: its methods, the functions of its package that take it
 // first, and the types of the module that it embeds, by "package.Type".
 type declared struct {
-	methods map[string]bool
-	first   int
-	embeds  []string
+	declared bool
+	methods  map[string]bool
+	first    int
+	embeds   []string
 }
 
 // methodSets counts the methods of each type, those that embedded types promote, and the
@@ -50,7 +51,7 @@ func methodSets(all []source) map[string]int {
 	}
 	sets := make(map[string]int)
 	for name, d := range types {
-		if len(d.methods)+d.first+len(d.embeds) > 0 {
+		if d.declared { // else it is Go's own, or another module's
 			sets[name] = len(promoted(types, name, make(map[string]bool))) + d.first
 		}
 	}
@@ -59,6 +60,7 @@ func methodSets(all []source) map[string]int {
 
 // declare adds what the type expression of a declaration says.
 func declare(to *declared, s *source, typ ast.Expr) {
+	to.declared = true
 	switch typ := typ.(type) {
 	case *ast.StructType:
 		for _, field := range typ.Fields.List {
@@ -118,6 +120,8 @@ func typeName(s *source, typ ast.Expr) string {
 	case *ast.StarExpr:
 		return typeName(s, x.X)
 	case *ast.IndexExpr:
+		return typeName(s, x.X)
+	case *ast.IndexListExpr:
 		return typeName(s, x.X)
 	case *ast.Ident:
 		return s.pkg + "." + x.Name

@@ -11,8 +11,8 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-// A log keeps so many batches, and so many changes in all of them, unless its options say
-// otherwise; a batch has MaxBatch at most: some 64 KiB on the wire.
+// LogBatches and LogChanges are how many batches a log keeps, and changes in all of them,
+// unless its options say otherwise; MaxBatch is the most of one batch: some 64 KiB on the wire.
 const LogBatches, LogChanges, MaxBatch = 1 << 10, 256 << 10, 1 << 10
 
 // LogOptions of a Log. The zero LogOptions are the defaults.

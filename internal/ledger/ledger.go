@@ -84,7 +84,7 @@ type Ledger struct {
 }
 
 // book is everything the mutex guards. Its methods expect it locked, and so do
-// those of its parts, of which each knows those above it only, and the budgets know
+// those of its parts, of which each knows those before it only, and the budgets know
 // nothing of policies: what concerns more than one part is a method of the book.
 type book struct {
 	table

@@ -79,7 +79,7 @@ func (t *Tuning) Assign(id key.SpaceID, i int) {
 }
 
 // StandOn lets the ledger evict entries with kids, where it finds nothing else: those that
-// SetBelow said a tier has, of those that works returns. Call it before any
-// other method; works is called without locks. It keeps prompts whole as far as the tiers
+// SetBelow said a tier has, of those that works returns. Call it before others
+// use the ledger: evictions read it without a lock, and call works without locks. It keeps prompts whole as far as the tiers
 // together are concerned, and so lets one be longer than this tier.
 func (t *Tuning) StandOn(works func() Below) { t.works = works }

@@ -31,14 +31,14 @@ type groupBit struct {
 
 const (
 	maxGroupBits = 8       // marks of a chunk
-	maxGroups    = 1 << 14 // spaces with a bit, in all
+	maxGroups    = 1 << 14 // spaces with a mark, in all
 	// sweepBatch is how many chunks of the index a sweep looks at under one hold of its lock,
 	// and sweepRounds how often each request that wants the marks has it do that.
 	sweepBatch  = 2 * indexBatch
 	sweepRounds = 8
 )
 
-// join gives space a bit of full, unless it has one, and goes on with its sweep. It returns
+// join gives space a mark of full, unless it has one, and goes on with its sweep. It returns
 // the mark, once all chunks of space have it, and whether there is more to sweep; no mark
 // where that is not so yet, or there are too many.
 func (n *groupBits) join(tree *index.Tree, full, space key.SpaceID) (mark uint8, more bool) {
@@ -91,7 +91,7 @@ func (n *groupBits) add(tree *index.Tree, full, space key.SpaceID) *groupBit {
 	return k
 }
 
-// leave takes the bit of a space back, of which no chunk has a mark any more.
+// leave takes the mark of a space back, of which no chunk has a mark any more.
 func (n *groupBits) leave(k *groupBit) {
 	delete(n.of, k.space)
 	if n.with[k.full] = slices.DeleteFunc(n.with[k.full], func(other *groupBit) bool { return other == k }); len(n.with[k.full]) == 0 {
@@ -100,7 +100,7 @@ func (n *groupBits) leave(k *groupBit) {
 }
 
 // changed follows up on a chunk that some tier has now, or none. With the last chunk of
-// one of the two spaces the bit is free again.
+// one of the two spaces the mark is free again.
 func (n *groupBits) changed(tree *index.Tree, k key.Key, here bool) {
 	if len(n.of) == 0 {
 		return

@@ -41,7 +41,7 @@ type Store struct {
 	before  int       // openings in a row before this one that did not get through
 	since   time.Time // when it was opened
 
-	why atomic.Pointer[error] // db is not asked any more; see failed
+	why atomic.Pointer[error] // why db is not asked any more; see failed
 }
 
 // Options configure a store. All are required.

@@ -1,4 +1,4 @@
-"""The space of a vLLM engine's blocks, made from what vLLM tells a secondary tier."""
+"""The space of a vLLM engine's blocks, made from what vLLM tells its offloading."""
 
 import hashlib
 import importlib
@@ -21,10 +21,10 @@ def fingerprint(spec: Any, row_bytes: int, model: str = "", revision: str = "", 
     ``namespace``; docs/engines/vllm.md has both lists."""
     config: Any = getattr(spec, "config", None)
     if not hasattr(config, "parallel"):
-        raise ValueError("KvstoredTier is made of vLLM's OffloadingConfig: use vLLM 0.30 or newer")
+        raise ValueError("kvstored is set up from vLLM's OffloadingConfig: use vLLM 0.30 or newer")
     model = model or str(config.model.name)
     if not model:
-        raise ValueError('KvstoredTier finds no model name in the engine\'s config: add "model" to the tier\'s keys')
+        raise ValueError('kvstored finds no model name in the engine\'s config: add "model" to the keys of its class')
     groups = [(group.tokens_per_block, *group.layer_names) for group in config.groups]
     tokens = int(groups[0][0]) * int(config.cache.blocks_per_chunk) if groups else 1
     tags = (

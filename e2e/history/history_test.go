@@ -137,6 +137,9 @@ func TestRules(t *testing.T) {
 		"found, and read":           {func(s scene) { s.compared([]key.Hash{scened}, 1, 1, "") }, nil},
 		"found, and not to be read": {func(s scene) { s.compared([]key.Hash{scened}, 1, 0, "") }, []promise{unread}},
 		"other bytes under a lease": {func(s scene) { s.broken(scened, "") }, []promise{leaseBroken}},
+
+		"flushed whole":              {func(s scene) { s.flushed(true) }, nil},
+		"flushed, and not all of it": {func(s scene) { s.flushed(false) }, []promise{givenUp}},
 	} {
 		broken = append(broken, tc.want...)
 		t.Run(name, func(t *testing.T) {

@@ -616,8 +616,9 @@ class Lookups:
             self._sources.pop(_name(context), None)
             first, counted = self._first.pop(_name(context), {}), self._counted.pop(_name(context), {})
             self._room(context, first, counted)
-            for name, chain in self._order.chains(context).items():
+            for name in set(map(group, counted)):
                 self._leases.pop((_name(context), name), None)  # of no load any more: it ends by itself
+            for name, chain in self._order.chains(context).items():
                 n = first.get(name, len(chain.keys))
                 if n and name not in self._windows and not self._groups.alone(name):
                     prompts.append(self._prompt(Run(chain.keys[:n], [])))

@@ -210,10 +210,11 @@ class OnGpu(cpu.Pool):
         self.assertEqual(engine.found(wanted, request), len(wanted))
         load = engine.manager.prepare_load(wanted, request)
         self.gpu.fails = lambda pieces: True
-        with self.assertLogs("kvstored.vllm"):
+        with self.assertLogs("kvstored.vllm") as logged:
             engine.worker.submit_load(99, load._replace(epoch=load.epoch + 1), blocks_of(range(10, 10 + len(wanted))))
             self.assertEqual([r.transfer_size for r in engine.finished(99)], [0])
             self.assertEqual(engine.worker.failed, [99])
+            until(lambda: logged.records)  # the thread says so behind the end of the job
         self.gpu.fails = lambda pieces: False
         engine.manager.complete_load(wanted, request)
 

@@ -5,7 +5,7 @@ they can be imported."""
 import random
 import time
 import unittest
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 from unittest import mock
 
 import kvstored.vllm
@@ -31,6 +31,16 @@ class Scripts:
     def name(self) -> str:
         """Of blocks that no other test has."""
         return f"{self}/{random.random()}"
+
+    def evicted(self) -> Tuple[Engine, List[bytes], Any]:
+        """An engine, blocks that its host memory has no more, and the request that stored them."""
+        engine, wanted = self.engine(), keys(self.name(), 6)
+        first = engine.request("first")
+        engine.store(wanted, first)
+        engine.settle()
+        engine.store(keys(self.name(), 15), first)
+        engine.settle()
+        return engine, wanted, first
 
     def test_store_evict_load(self) -> None:
         engine, wanted, other = self.engine(), keys(self.name(), 12), keys(self.name(), 12)
@@ -72,12 +82,7 @@ class Scripts:
 
     def test_a_preempted_request(self) -> None:
         """Its promotions go on; it ends, and others have its blocks."""
-        engine, wanted = self.engine(), keys(self.name(), 6)
-        first = engine.request("first")
-        engine.store(wanted, first)
-        engine.settle()
-        engine.store(keys(self.name(), 15), first)
-        engine.settle()
+        engine, wanted, first = self.evicted()
         preempted = engine.request("preempted")
         engine.ask(wanted, preempted)
         engine.finish(preempted)
@@ -87,12 +92,7 @@ class Scripts:
 
     def test_a_hit_that_cannot_be_loaded(self) -> None:
         """Its block is a miss then; what else the job was to bring is there, where vLLM lets it say so."""
-        engine, wanted = self.engine(), keys(self.name(), 6)
-        first = engine.request("first")
-        engine.store(wanted, first)
-        engine.settle()
-        engine.store(keys(self.name(), 15), first)
-        engine.settle()
+        engine, wanted, _ = self.evicted()
         second = engine.request("second")
         real = engine.tier._load_run
         lost = wanted[2]
@@ -109,12 +109,7 @@ class Scripts:
 
     def test_a_request_that_is_gone_before_its_answer(self) -> None:
         """What is heard of it then is kept for nobody, and another one of its name is asked for anew."""
-        engine, wanted = self.engine(), keys(self.name(), 6)
-        first = engine.request("first")
-        engine.store(wanted, first)
-        engine.settle()
-        engine.store(keys(self.name(), 15), first)
-        engine.settle()
+        engine, wanted, first = self.evicted()
         engine.finish(first)
         for n in range(20):
             gone = engine.request(f"gone {n}")

@@ -80,7 +80,7 @@ func declare(to *declared, s *source, typ ast.Expr) {
 	}
 }
 
-// promoted is the names of all methods of a type. Those of another package are promoted
+// promoted is the names of all methods of a type. Methods of another package are promoted
 // where they are exported.
 func promoted(types map[string]*declared, name string, seen map[string]bool) map[string]bool {
 	d := types[name]

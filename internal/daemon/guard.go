@@ -191,7 +191,7 @@ const (
 	// ownFiles are the descriptors that the daemon has besides those of clients:
 	// listeners, segments of the disk tier, connections to a bucket, HTTP clients.
 	ownFiles = 512
-	// connectionFiles are those of a connection: its socket, the one it sleeps on for
+	// connectionFiles are the files of a connection: its socket, the one it sleeps on for
 	// that, and its staging window; and one that waits to be refused beside it.
 	connectionFiles = 4
 	// leastConnections are let in whatever the limit on open files is.

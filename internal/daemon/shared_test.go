@@ -74,7 +74,7 @@ func madeOnce(t *testing.T, pause time.Duration) {
 	}
 }
 
-// TestMetricsAfterPanic: an answer whose making panics is nobody's, and the next is made.
+// TestMetricsAfterPanic: no caller gets an answer whose making panics, and the next is made.
 func TestMetricsAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := 0

@@ -70,7 +70,7 @@
 // # Locks
 //
 // One mutex guards all of that (lock.go), a leaf of the lock order: nothing is called
-// under it but the policy, which is plain data. Those of Planning and Tuning are
+// under it but the policy, which is plain data. The mutexes of Planning and Tuning are
 // taken before it, for a whole training or change. A call takes it once per 4,096
 // entries, and every step under it is O(1) for an entry, but for walks toward
 // the root, which end where protection does not change: a caller that fills or

@@ -2,7 +2,7 @@ package ledger
 
 import "github.com/kvstored/kvstored/policy"
 
-// order is the order of victims: the lines of those that go before what the policies
+// order is the order of victims: the lines of entries that go before what the policies
 // name, and which policy or line is asked. See the list in doc.go.
 type order struct {
 	table    *table

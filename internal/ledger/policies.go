@@ -20,7 +20,7 @@ type policies struct {
 	plans     atomic.Bool          // that of everything does; to be read without the lock
 }
 
-// init installs the policies. Those of quotas are of the kind of opt.Policy.
+// init installs the policies. The policies of quotas are of the kind of opt.Policy.
 func (p *policies) init(t *table, opt Options) {
 	p.table, p.later = t, opt.DeferTraining
 	p.leaf = func(id policy.ID) bool { return t.evictable(t.entries.At(uint32(id))) }
@@ -243,8 +243,8 @@ type scope struct {
 	quota QuotaStats // of all but the first
 }
 
-// The scopes of all entries, and of those that are claimed, which have half of the tier for
-// a quota; those of other quotas follow.
+// The scopes of all entries, and of claimed entries, which have half of the tier for
+// a quota; the scopes of other quotas follow.
 const everything, claims, firstQuota = 0, 1, 2
 
 // install makes p the policy of the scope.

@@ -115,7 +115,7 @@ func (w *Writer) InTransit(del Deletion) (rs []tier.Record) {
 	return w.writers.transit.of(&w.queue, del.Has)
 }
 
-// of is the chunks that the writer of a queue has in hand, of those asked for.
+// of is the chunks asked for that the writer of a queue has in hand.
 func (d *transit) of(q *queue, in func(key.Key) bool) (rs []tier.Record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

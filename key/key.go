@@ -81,6 +81,14 @@ func (c *Chain) Depth(i int) uint32 {
 	return uint32(i)
 }
 
+// TokensIn is how many tokens chunks from..to have.
+func (c *Chain) TokensIn(from, to int) (n uint64) {
+	for _, tokens := range c.Tokens[from:to] {
+		n += uint64(tokens)
+	}
+	return n
+}
+
 // Reset empties the chain and keeps its memory for the next one.
 func (c *Chain) Reset() {
 	*c = Chain{Hashes: c.Hashes[:0], Tokens: c.Tokens[:0]}

@@ -78,13 +78,12 @@ func TestAdvice(t *testing.T) {
 func TestAdviceAfterADelete(t *testing.T) {
 	play(t, script{at: "cccdd"}, func(t *testing.T, g *stage) {
 		st := g.server.o.Store
-		p := prompt{group: group{store: st, search: tier.All, chains: []key.Chain{*g.chain}}}
+		p := g.server.plainPrompt([]key.Chain{*g.chain}, tier.All)
 		g.must(p.find(g.session.ctx))
-		m := p.match
 		j := newJob(g.session, &p)
 		_, err := st.Remover.Delete(context.Background(), tiertest.Keys(g.chain, 1, 2))
 		g.must(err)
-		if a := j.advise(t.Context(), &m, 1_000_000); a == nil || a.Load.Chunks < 3 {
+		if a := j.advise(t.Context(), 1_000_000); a == nil || a.Load.Chunks < 3 {
 			t.Errorf("3 chunks are leased; advised to load %+v", a)
 		}
 		if j.limit < 3 {

@@ -24,9 +24,6 @@ import (
 // those of one length.
 type assembly struct {
 	job     *job
-	family  *store.Family
-	named   wire.Groups       // as the request named them
-	aim     store.FamilyMatch // what is to be brought up
 	held    map[store.Piece]chunk
 	lost    map[store.Piece]struct{}
 	lateFor *index.Kind   // of the group of the first piece that was not up at the deadline
@@ -37,25 +34,24 @@ type assembly struct {
 	tokens []uint32 // of each ref
 }
 
-func newAssembly(j *job, p *prompt) *assembly {
+func newAssembly(j *job) *assembly {
 	return &assembly{
-		job: j, family: p.family, named: slices.Clone(p.named), aim: p.usable,
-		held: make(map[store.Piece]chunk), lost: make(map[store.Piece]struct{}), settled: make(chan struct{}),
+		job: j, held: make(map[store.Piece]chunk), lost: make(map[store.Piece]struct{}), settled: make(chan struct{}),
 	}
 }
 
 // begin leases what is in DRAM. It ends the job, or reports that there is more to be brought up.
 func (a *assembly) begin() (loads bool) {
-	a.holdNeeds(&a.aim)
-	if loads = len(a.lacking(&a.aim)) > 0; !loads {
-		a.settle(&a.aim, nil)
+	a.holdNeeds(&a.job.prompt.plan)
+	if loads = len(a.lacking(&a.job.prompt.plan)) > 0; !loads {
+		a.settle(&a.job.prompt.plan, nil)
 	}
 	return loads
 }
 
 // bringLength brings up the missing pieces of the length, or of a shorter one.
 func (a *assembly) bringLength(ctx context.Context) {
-	m, search := a.aim, a.job.search
+	aim, m, search := a.job.prompt.plan.End, a.job.prompt.plan, a.job.prompt.search
 	var cause error
 	for {
 		err := a.bring(ctx, &m)
@@ -64,26 +60,31 @@ func (a *assembly) bringLength(ctx context.Context) {
 		}
 		cause = cmp.Or(cause, err)
 		if left := a.lacking(&m); errors.Is(err, prefetch.ErrDeadline) && a.lateFor == nil && len(left) > 0 {
-			a.lateFor = &a.family.Groups[left[0].Group].Kind
+			a.lateFor = &a.job.prompt.Groups[left[0].Group].Kind
 		}
 		if a.stopped() != nil { // nothing more is loaded
 			search &= tier.Of(tier.CPU)
 		}
-		most := m.Tokens
+		most := m.End
 		var merr error
-		if m, merr = a.job.store.Lookups.MatchFamily(ctx, a.family, search, most, a.lost); merr != nil || errors.Is(a.stopped(), prefetch.ErrCancelled) {
-			m = store.FamilyMatch{Tokens: a.family.Skip, Needs: make([]store.Need, len(a.family.Groups))}
+		if m, merr = a.job.prompt.store.Lookups.Plan(ctx, a.job.prompt.Family, search, most, a.lost); merr != nil || errors.Is(a.stopped(), prefetch.ErrCancelled) {
+			m = a.job.nothing()
 		}
 		a.keepOnly(&m)
 		a.holdNeeds(&m)
 	}
-	if m.Tokens == a.aim.Tokens {
+	if m.End == aim {
 		cause = nil
 	}
-	if a.lateFor != nil && m.Tokens < a.aim.Tokens {
-		a.job.session.server.count.lost[*a.lateFor][lostLate].Add(uint64(a.aim.Tokens - m.Tokens))
+	if a.lateFor != nil && m.End < aim {
+		a.job.session.server.count.lost[*a.lateFor][lostLate].Add(uint64(aim - m.End))
 	}
 	a.settle(&m, cause)
+}
+
+// nothing is a plan of no more than the client has.
+func (j *job) nothing() store.Plan {
+	return store.Plan{End: j.prompt.Skip, Needs: make([]store.Need, len(j.prompt.Groups))}
 }
 
 // stopped is why no more is loaded; nil if some may be.
@@ -95,7 +96,7 @@ func (a *assembly) stopped() error {
 
 // bring loads the missing pieces of m. The error says why a piece, which is
 // lost from then on, is not there. One that only shorter lengths need ends nothing.
-func (a *assembly) bring(ctx context.Context, m *store.FamilyMatch) error {
+func (a *assembly) bring(ctx context.Context, m *store.Plan) error {
 	for {
 		lost, err := a.bringSome(ctx, m)
 		if err == nil || lost == nil || needs(m, *lost) {
@@ -105,7 +106,7 @@ func (a *assembly) bring(ctx context.Context, m *store.FamilyMatch) error {
 }
 
 // bringSome loads the missing pieces of m up to one that is lost, if there is such a one.
-func (a *assembly) bringSome(ctx context.Context, m *store.FamilyMatch) (lost *store.Piece, err error) {
+func (a *assembly) bringSome(ctx context.Context, m *store.Plan) (lost *store.Piece, err error) {
 	missing := a.lacking(m)
 	if len(missing) == 0 {
 		return nil, nil
@@ -145,20 +146,14 @@ func (a *assembly) fetchSome(pieces []load, sizes []int64) (*prefetch.Job[chunk]
 		return nil, j.mu.stop
 	}
 	o := prefetch.Options[chunk]{To: len(pieces), Bytes: func(i int) int64 { return sizes[pieces[i].Group] }}
-	far := func(i int) bool { return pieces[i].at.Has(tier.Remote) }
-	for i := range pieces {
-		if far(i) != far(0) {
-			o.Lanes, o.Lane = lanesOf(far)
-			break
-		}
-	}
+	o.Lanes, o.Lane = lanesOf(0, o.To, func(i int) bool { return pieces[i].at.Has(tier.Remote) })
 	j.mu.fetch = j.newFetch(pieces, o)
 	return j.mu.fetch, nil
 }
 
 // settle pins what m needs, all of which is held, if the job is to be pinned, makes it
 // ready, and ends the job.
-func (a *assembly) settle(m *store.FamilyMatch, err error) {
+func (a *assembly) settle(m *store.Plan, err error) {
 	j := a.job
 	defer close(a.settled)
 	a.keepOnly(m)
@@ -167,7 +162,7 @@ func (a *assembly) settle(m *store.FamilyMatch, err error) {
 	far := make([]tier.Place, m.Needs[0].To-m.Needs[0].From)
 	a.eachPiece(m, func(p store.Piece) {
 		ch := a.held[p]
-		refs, tokens = append(refs, ch.ref), append(tokens, uint32(a.family.Groups[p.Group].Chunk))
+		refs, tokens = append(refs, ch.ref), append(tokens, uint32(a.job.prompt.Groups[p.Group].Chunk))
 		if p.Group == 0 {
 			far[p.Chunk-m.Needs[0].From] = max(far[p.Chunk-m.Needs[0].From], ch.from)
 		}
@@ -181,37 +176,37 @@ func (a *assembly) settle(m *store.FamilyMatch, err error) {
 	}
 	a.tokens = tokens
 	if len(refs) > 0 {
-		a.needs = needsOf(m, a.named)
+		a.needs = needsOf(m, a.job.prompt.named)
 	}
 	for _, p := range far {
 		j.mu.in[p].Chunks++
-		j.mu.in[p].Tokens += uint64(tokensEach(a.family, m))
+		j.mu.in[p].Tokens += m.Tokens / uint64(m.Chunks)
 	}
-	j.mu.refs, j.mu.tokens, j.mu.done, j.mu.err = refs, uint64(m.Tokens-a.family.Skip), true, err
+	j.mu.refs, j.mu.tokens, j.mu.done, j.mu.err = refs, uint64(m.End-a.job.prompt.Skip), true, err
 	j.short.settled(j)
 	j.rejuvenate()
 	told := j.mu.told
 	j.mu.Unlock()
-	a.eachChain(m, func(chain *key.Chain, need *store.Need) { j.store.Leases.Touch(chain, need.From, need.To) })
+	a.eachChain(m, func(chain *key.Chain, need *store.Need) { j.prompt.store.Leases.Touch(chain, need.From, need.To) })
 	if told { // else tell does
 		j.session.push(j)
 	}
 }
 
 // eachChain calls fn for each chain of each rank of a group, with what m needs of it.
-func (a *assembly) eachChain(m *store.FamilyMatch, fn func(chain *key.Chain, need *store.Need)) {
+func (a *assembly) eachChain(m *store.Plan, fn func(chain *key.Chain, need *store.Need)) {
 	for g := range m.Needs {
-		for r := range a.family.Chains[g] {
-			fn(&a.family.Chains[g][r], &m.Needs[g])
+		for r := range a.job.prompt.Chains[g] {
+			fn(&a.job.prompt.Chains[g][r], &m.Needs[g])
 		}
 	}
 }
 
 // eachPiece calls fn for the pieces that m needs: of each group, of each chunk, of each rank.
-func (a *assembly) eachPiece(m *store.FamilyMatch, fn func(p store.Piece)) {
+func (a *assembly) eachPiece(m *store.Plan, fn func(p store.Piece)) {
 	for g, need := range m.Needs {
 		for i := need.From; i < need.To; i++ {
-			for r := range a.family.Chains[g] {
+			for r := range a.job.prompt.Chains[g] {
 				fn(store.Piece{Group: g, Rank: r, Chunk: i})
 			}
 		}
@@ -228,11 +223,11 @@ type load struct {
 // lacking is the pieces that m needs and the job does not hold, in the order in
 // which to load them: those of the full groups in the order of the prompt, and the
 // others before the last of these.
-func (a *assembly) lacking(m *store.FamilyMatch) (out []load) {
+func (a *assembly) lacking(m *store.Plan) (out []load) {
 	a.eachPiece(m, func(p store.Piece) {
 		if _, ok := a.held[p]; !ok {
 			need := &m.Needs[p.Group]
-			out = append(out, load{p, a.turn(m, p), tier.Set(need.At[p.Chunk-need.From])})
+			out = append(out, load{p, a.turn(m, p), need.At(p.Chunk)})
 		}
 	})
 	byTurn(out)
@@ -244,20 +239,20 @@ func byTurn(loads []load) {
 }
 
 // turn is the token by which a piece has its turn.
-func (a *assembly) turn(m *store.FamilyMatch, p store.Piece) int {
-	if g := a.family.Groups[p.Group]; g.Kind == index.Full {
+func (a *assembly) turn(m *store.Plan, p store.Piece) int {
+	if g := a.job.prompt.Groups[p.Group]; g.Kind == index.Full {
 		return (p.Chunk + 1) * g.Chunk
 	}
-	return m.Tokens - 1
+	return m.End - 1
 }
 
 // holdNeeds leases the pieces of m that are in DRAM and not held.
-func (a *assembly) holdNeeds(m *store.FamilyMatch) {
+func (a *assembly) holdNeeds(m *store.Plan) {
 	for g, need := range m.Needs {
-		for r := range a.family.Chains[g] {
+		for r := range a.job.prompt.Chains[g] {
 			for from := need.From; from < need.To; {
 				to := from
-				for to < need.To && !a.holds(g, r, to) && tier.Set(need.At[to-need.From]) == tier.Of(tier.CPU) {
+				for to < need.To && !a.holds(g, r, to) && need.At(to) == tier.Of(tier.CPU) {
 					to++
 				}
 				if to == from {
@@ -273,7 +268,7 @@ func (a *assembly) holdNeeds(m *store.FamilyMatch) {
 // holdRun holds chunks from..to as far as it can, and returns how far.
 func (a *assembly) holdRun(g, r, from, to int) int {
 	refs := make([]tier.Ref, to-from)
-	n, _ := a.job.store.Leases.Hold(a.job.session.owner, ledger.Lease, &a.family.Chains[g][r], from, to, refs)
+	n, _ := a.job.prompt.store.Leases.Hold(a.job.session.owner, ledger.Lease, &a.job.prompt.Chains[g][r], from, to, refs)
 	for i, ref := range refs[:n] {
 		a.held[store.Piece{Group: g, Rank: r, Chunk: from + i}] = chunk{ref, tier.CPU}
 	}
@@ -286,13 +281,13 @@ func (a *assembly) holds(g, r, i int) bool {
 }
 
 // needs reports whether m needs a piece.
-func needs(m *store.FamilyMatch, p store.Piece) bool {
+func needs(m *store.Plan, p store.Piece) bool {
 	need := &m.Needs[p.Group]
 	return need.From <= p.Chunk && p.Chunk < need.To
 }
 
 // keepOnly releases the pieces that m does not need.
-func (a *assembly) keepOnly(m *store.FamilyMatch) {
+func (a *assembly) keepOnly(m *store.Plan) {
 	for p, ch := range a.held {
 		if !needs(m, p) {
 			a.job.unlease([]tier.Ref{ch.ref})
@@ -313,7 +308,7 @@ const (
 )
 
 // insure adds to the loads of m what shorter lengths need. sizes is by group.
-func (a *assembly) insure(ctx context.Context, m *store.FamilyMatch, loads []load, sizes []int64) []load {
+func (a *assembly) insure(ctx context.Context, m *store.Plan, loads []load, sizes []int64) []load {
 	if a.job.until.IsZero() || a.stopped() != nil {
 		return loads
 	}
@@ -324,18 +319,18 @@ func (a *assembly) insure(ctx context.Context, m *store.FamilyMatch, loads []loa
 		budget += sizes[l.Group]
 	}
 	budget /= insuredBytes
-	skip, last := a.family.Skip, m.Tokens
+	skip, last := a.job.prompt.Skip, m.End
 	reach, sure := a.reach(m, loads, sizes)
 	if sure {
 		return loads
 	}
 	for _, share := range insuredAt {
 		most := min(skip+int(share*float64(reach-skip)), last-1)
-		n, err := a.job.store.Lookups.ProbeFamily(ctx, a.family, a.job.search, most, a.lost)
-		if err != nil || n.Tokens <= skip {
+		n, err := a.job.prompt.store.Lookups.Probe(ctx, a.job.prompt.Family, a.job.prompt.search, most, a.lost)
+		if err != nil || n.End <= skip {
 			break
 		}
-		last = n.Tokens
+		last = n.End
 		loads, budget = a.cover(&n, loads, planned, sizes, budget)
 	}
 	byTurn(loads)
@@ -343,7 +338,7 @@ func (a *assembly) insure(ctx context.Context, m *store.FamilyMatch, loads []loa
 }
 
 // cover adds what n needs to loads, if the budget has room for it.
-func (a *assembly) cover(n *store.FamilyMatch, loads []load, planned map[store.Piece]int, sizes []int64, budget int64) ([]load, int64) {
+func (a *assembly) cover(n *store.Plan, loads []load, planned map[store.Piece]int, sizes []int64, budget int64) ([]load, int64) {
 	more, cost := a.lacking(n), int64(0)
 	for _, l := range more {
 		if _, ok := planned[l.Piece]; !ok {
@@ -366,19 +361,19 @@ func (a *assembly) cover(n *store.FamilyMatch, loads []load, planned map[store.P
 
 // reach is up to which token the loads of m should come up before the deadline, by
 // the speed of the tiers. It is sure if that is all, with time to spare.
-func (a *assembly) reach(m *store.FamilyMatch, loads []load, sizes []int64) (tokens int, sure bool) {
+func (a *assembly) reach(m *store.Plan, loads []load, sizes []int64) (tokens int, sure bool) {
 	left, t := time.Until(a.job.until).Seconds(), a.tempo()
-	tokens = a.family.Skip
+	tokens = a.job.prompt.Skip
 	for _, l := range loads {
 		if !t.load(l.at, sizes[l.Group]) { // nothing has come from there yet
-			return m.Tokens, false
+			return m.End, false
 		}
 		if t.took > left {
 			return tokens, false
 		}
 		tokens = l.turn
 	}
-	return m.Tokens, t.took <= inTime*left && !a.job.best
+	return m.End, t.took <= inTime*left && !a.job.best
 }
 
 // tempo is how long loads take, by the speed of the tiers.
@@ -391,7 +386,7 @@ type tempo struct {
 func (a *assembly) tempo() *tempo {
 	t := new(tempo)
 	for p := tier.Disk; p < tier.Places; p++ {
-		t.speeds[p] = a.job.store.Loader.Speed(p)
+		t.speeds[p] = a.job.prompt.store.Loader.Speed(p)
 	}
 	return t
 }
@@ -417,14 +412,14 @@ func (t *tempo) load(at tier.Set, bytes int64) (known bool) {
 
 // sizes is how large the chunks of each group are: as the first that m needs, or as the most
 // that they may be where that is not known; nothing of a group of which m needs none.
-func (a *assembly) sizes(m *store.FamilyMatch) []int64 {
+func (a *assembly) sizes(m *store.Plan) []int64 {
 	sizes := make([]int64, len(m.Needs))
 	for g, need := range m.Needs {
 		unknown := int64(arena.MaxPayload)
 		if need.From == need.To {
 			unknown = 0
 		}
-		sizes[g] = a.job.sizeAt(&a.family.Chains[g][0], need.From, unknown)
+		sizes[g] = a.job.prompt.sizeAt(&a.job.prompt.Chains[g][0], need.From, unknown)
 	}
 	return sizes
 }

@@ -89,7 +89,7 @@ func (r *resolver) chainOf(dst *key.Chain, ch *wire.Chain) error {
 	j, f := r.session.held(ch.ID)
 	switch {
 	case j != nil:
-		*dst = *j.chain
+		*dst = *j.prompt.chain()
 	case f != nil:
 		*dst = f.chain
 	default:

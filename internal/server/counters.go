@@ -39,7 +39,7 @@ func (c *counters) asked(chain *key.Chain, m *store.Match) {
 	c.prefetches.Add(1)
 	c.leases.Add(1)
 	c.askedChunks.Add(uint64(chain.Len() - chain.Skip))
-	c.askedTokens.Add(tokensIn(chain.Tokens[chain.Skip:]))
+	c.askedTokens.Add(chain.TokensIn(chain.Skip, chain.Len()))
 	c.matchedChunks.Add(uint64(m.Chunks))
 	c.matchedTokens.Add(m.Tokens)
 }
@@ -297,25 +297,26 @@ func (c *lostCounts) read() (out []Lost) {
 	return out
 }
 
-// cut counts what a match lost to the first group that lacks something at the end of the run.
-func (c *lostCounts) cut(s *store.Store, f *store.Family, m *store.FamilyMatch, search tier.Set) {
-	if m.Tokens >= m.Run || f.Groups.OnlyStates() { // without a full group nothing was there
+// cut counts what a plan lost to the first group that lacks something at the end of the run.
+func (c *lostCounts) cut(p *prompt) {
+	m := &p.plan
+	if m.End >= m.Run || p.Groups.OnlyStates() { // without a full group nothing was there
 		return
 	}
-	for g, group := range f.Groups {
+	for g, group := range p.Groups {
 		if m.Lacks>>g&1 == 1 {
-			c[group.Kind][whyLost(s, f, g, m.Run, search)].Add(uint64(m.Run - m.Tokens))
+			c[group.Kind][whyLost(p, g, m.Run)].Add(uint64(m.Run - m.End))
 			return
 		}
 	}
 }
 
 // whyLost is why a prefix of n tokens lacks something of group g: the last chunk that is missing says it.
-func whyLost(s *store.Store, f *store.Family, g, n int, search tier.Set) lostReason {
-	from, to := f.Groups[g].Needs(f.Skip, n)
+func whyLost(p *prompt, g, n int) lostReason {
+	from, to := p.Groups[g].Needs(p.Skip, n)
 	for i := to - 1; i >= from; i-- {
-		for r := range f.Chains[g] {
-			switch s.Lookups.Why(&f.Chains[g][r], i, search).Reason {
+		for r := range p.Chains[g] {
+			switch p.store.Lookups.Why(&p.Chains[g][r], i, p.search).Reason {
 			case explain.Nothing:
 			case explain.NeverStored, explain.OtherSpace, explain.Pending, explain.Scanning:
 				return lostNever

@@ -167,11 +167,10 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 		c.prompts.observe([]key.Chain{g.chain}, false, hint.Advice{})
 	}
 	rest, _ := c.server.o.Store.Lookups.ScanRemote(&g.chain, from+m.Chunks, tier.All)
-	if rest != nil && rest.Begin() >= to {
+	if from+m.Chunks >= to {
 		rest = nil
-	}
-	if rest == nil {
-		to = min(to, from+m.Chunks)
+	} else if rest == nil {
+		to = from + m.Chunks
 	}
 	if hot := min(to, from+m.Hot); rest == nil && (g.full || hot == to || g.fits(from, hot)) {
 		// A chunk that is evicted this very moment ends the run: the reader must
@@ -282,7 +281,7 @@ func (g *get) answerAsync(h wire.Header) {
 func (g *get) underLease(id uint64, from, to int) int {
 	j, err := g.session.job(id)
 	for err == nil && from < to {
-		b, ok := j.leased(from - j.chain.Skip)
+		b, ok := j.leased(from - j.prompt.skip())
 		if !ok {
 			break
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
-	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -46,9 +46,7 @@ import (
 type job struct {
 	id      uint64
 	session *session
-	group
-	chain   *key.Chain     // of the first rank
-	spaces  [][]key.Chain  // all chains, by group and rank
+	prompt  prompt
 	best    bool           // the first wait ends it
 	cost    int64          // charged until the client ends it, or leaves
 	pin     string         // pin the prefix under this name; empty: do not
@@ -93,39 +91,45 @@ type chunk struct {
 	from tier.Place
 }
 
-// newJob leases the chunks of a prompt's match that are in DRAM; what a hybrid model needs
+// newJob leases the chunks of a prompt that are in DRAM; what a hybrid model needs
 // start does.
 func newJob(c *session, p *prompt) *job {
-	j := &job{id: c.server.ids.Add(1), session: c, group: p.group, spaces: p.spaces()}
-	if p.family != nil {
-		j.chains = p.first[:1]
-		j.chain, j.whole = &j.chains[0], newAssembly(j, p)
+	j := &job{id: c.server.ids.Add(1), session: c, prompt: *p}
+	if !p.IsPlain() {
+		j.prompt.named, j.whole = slices.Clone(p.named), newAssembly(j)
 		return j
 	}
-	j.chain = &j.chains[0]
-	n, err := j.lease(&p.match)
-	j.hot, j.limit = n, j.skip()+p.match.Chunks
-	if err == nil && n == p.match.Hot {
-		j.limit = j.more()
+	n, err := j.lease(p.plan.Hot)
+	j.hot, j.limit = n, p.plan.Next
+	if err == nil && n == p.plan.Hot {
+		j.limit = j.prompt.more()
 	}
-	if j.mu.done = n == p.match.Chunks && j.rests == nil || err != nil; j.mu.done {
-		j.mu.err = cmp.Or(err, j.unasked)
-		j.touch(0, n)
+	if j.mu.done = n == p.plan.Chunks && j.prompt.rests == nil || err != nil; j.mu.done {
+		j.mu.err = cmp.Or(err, j.prompt.unasked)
+		j.prompt.touch(0, n)
 	}
 	return j
 }
 
 // ready is how many chunks are held whole; called with the mutex held.
-func (j *job) ready() int { return len(j.mu.refs) / j.ranks() }
+func (j *job) ready() int { return len(j.mu.refs) / j.stride() }
 
-// fetchRest makes ready to fetch what the match promised and the lease does
+// stride is the refs of a chunk. Those of a prompt with groups are counted one by one.
+func (j *job) stride() int {
+	if j.whole != nil {
+		return 1
+	}
+	return j.prompt.ranks()
+}
+
+// fetchRest makes ready to fetch what the plan promised and the lease does
 // not have yet; run does it.
-func (j *job) fetchRest(ctx context.Context, m *store.Match) {
-	lanes, lane := j.lanes(ctx, m)
+func (j *job) fetchRest() {
+	from, to := j.prompt.ranks()*j.hot, j.prompt.ranks()*(j.limit-j.prompt.skip()) // Load says where it ends
+	lanes, lane := lanesOf(from, to, j.prompt.far)
 	j.loads, j.mu.fetch = true, j.newFetch(nil, prefetch.Options[chunk]{
-		Lanes: lanes, Lane: lane,
-		From: j.ranks() * j.hot, To: j.ranks() * (j.limit - j.skip()), // Load says where it ends
-		ChunkBytes: j.sizeAt(j.chain, j.skip()+j.hot, arena.MaxPayload), Changed: j.changed,
+		Lanes: lanes, Lane: lane, From: from, To: to,
+		ChunkBytes: j.prompt.sizeAt(j.prompt.chain(), j.prompt.skip()+j.hot, arena.MaxPayload), Changed: j.changed,
 	})
 }
 
@@ -189,7 +193,7 @@ func (j *job) halt(why error) {
 // await returns when so many tokens are ready, or no more will be, or ctx ends.
 func (j *job) await(ctx context.Context, tokens uint64) {
 	if j.whole == nil {
-		j.fetching().Wait(ctx, j.ranks()*(j.chunksFor(tokens)-j.hot))
+		j.fetching().Wait(ctx, j.prompt.ranks()*(j.chunksFor(tokens)-j.hot))
 		j.changed()
 		return
 	}
@@ -207,7 +211,7 @@ func (j *job) run() {
 			j.whole.bringLength(ctx)
 			return
 		}
-		defer j.find(ctx)() // nobody asks any more
+		defer j.prompt.findRest(ctx)() // nobody asks any more
 		j.fetching().Run(ctx)
 	})
 }
@@ -227,14 +231,14 @@ type source struct {
 
 // Load implements prefetch.Source.
 func (j source) Load(ctx context.Context, i int) (chunk, int64, error) {
-	p := store.Piece{Rank: i % j.ranks(), Chunk: j.skip() + i/j.ranks()}
+	p := store.Piece{Rank: i % j.prompt.ranks(), Chunk: j.prompt.skip() + i/j.prompt.ranks()}
 	if j.list != nil {
 		p = j.list[i].Piece
-	} else if err := j.exists(ctx, p.Rank, p.Chunk); err != nil {
+	} else if err := j.prompt.exists(ctx, p.Rank, p.Chunk); err != nil {
 		return chunk{}, 0, err
 	}
 	by := store.Requester{Owner: j.session.owner, Job: j.id}
-	ref, from, err := j.store.Loader.Load(ctx, by, &j.spaces[p.Group][p.Rank], p.Chunk, j.search)
+	ref, from, err := j.prompt.store.Loader.Load(ctx, by, &j.prompt.Chains[p.Group][p.Rank], p.Chunk, j.prompt.search)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err != nil {
@@ -269,7 +273,7 @@ func (j *job) collect() bool {
 	st := fetch.State()
 	var scratch [16]chunk
 	came := fetch.Ready(had, scratch[:0])
-	j.pinReady(j.hot+had/j.ranks(), j.hot+(had+len(came))/j.ranks())
+	j.pinReady(j.hot+had/j.prompt.ranks(), j.hot+(had+len(came))/j.prompt.ranks())
 
 	j.mu.Lock()
 	if j.mu.ended {
@@ -284,10 +288,10 @@ func (j *job) collect() bool {
 	now := j.ready()
 	var pieces []tier.Ref
 	if ends {
-		j.mu.done, j.mu.err = true, cmp.Or(st.Err, j.unasked)
+		j.mu.done, j.mu.err = true, cmp.Or(st.Err, j.prompt.unasked)
 		j.short.settled(j)
-		pieces = j.mu.refs[now*j.ranks():] // of a chunk that is not whole
-		j.mu.refs = j.mu.refs[:now*j.ranks()]
+		pieces = j.mu.refs[now*j.prompt.ranks():] // of a chunk that is not whole
+		j.mu.refs = j.mu.refs[:now*j.prompt.ranks()]
 	}
 	if now > before {
 		j.rejuvenate()
@@ -295,15 +299,15 @@ func (j *job) collect() bool {
 	j.mu.Unlock()
 	j.unlease(pieces)
 	if ends {
-		j.touch(0, now)
+		j.prompt.touch(0, now)
 	}
 	return now > before || ends
 }
 
-// lease holds the chunks of the match that are in DRAM, and returns how many.
-func (j *job) lease(m *store.Match) (int, error) {
-	held := make([][]tier.Ref, j.ranks())
-	n, err := j.leaseRanks(held, m.Hot)
+// lease holds the first chunks of the plan, which are in DRAM, and returns how many.
+func (j *job) lease(hot int) (int, error) {
+	held := make([][]tier.Ref, j.prompt.ranks())
+	n, err := j.leaseRanks(held, hot)
 	if err != nil { // what the first ranks took, the others lack: once more with equal shares
 		all := 0
 		for _, h := range held {
@@ -329,8 +333,8 @@ func (j *job) leaseRanks(held [][]tier.Ref, n int) (int, error) {
 		have := len(held[r])
 		if have < n {
 			more := make([]tier.Ref, n-have)
-			from := j.skip() + have
-			got, herr := j.store.Leases.Hold(j.session.owner, ledger.Lease, &j.chains[r], from, from+len(more), more)
+			from := j.prompt.skip() + have
+			got, herr := j.prompt.store.Leases.Hold(j.session.owner, ledger.Lease, &j.prompt.Chains[0][r], from, from+len(more), more)
 			held[r] = append(held[r], more[:got]...)
 			err = cmp.Or(err, herr)
 		}
@@ -339,18 +343,18 @@ func (j *job) leaseRanks(held [][]tier.Ref, n int) (int, error) {
 	return n, err
 }
 
-// holdSingles holds the pieces behind the match that are there all the same, and returns
-// a bit for each. Where the match is still to be loaded, the owner's budget of leases is left
+// holdSingles holds the pieces behind the plan that are there all the same, and returns
+// a bit for each. Where the plan is still to be loaded, the owner's budget of leases is left
 // to it, and those in DRAM are passed over.
-func (j *job) holdSingles(m *store.Match) wire.U32s {
-	search := j.search
+func (j *job) holdSingles() wire.U32s {
+	search := j.prompt.search
 	if !j.mu.done {
 		search &^= tier.Of(tier.CPU)
 	}
-	bits, used := make([]uint32, (j.ranks()*(j.chain.Len()-j.skip())+31)/32), 0
-	for r := range j.chains {
-		j.store.Leases.HoldSingles(&j.singles, j.session.owner, &j.chains[r], j.skip()+m.Chunks, search, func(i int) {
-			piece := (i-j.skip())*j.ranks() + r
+	bits, used := make([]uint32, (j.prompt.ranks()*(j.prompt.chain().Len()-j.prompt.skip())+31)/32), 0
+	for r := range j.prompt.Chains[0] {
+		j.prompt.store.Leases.HoldSingles(&j.singles, j.session.owner, &j.prompt.Chains[0][r], j.prompt.plan.Next, search, func(i int) {
+			piece := (i-j.prompt.skip())*j.prompt.ranks() + r
 			bits[piece/32] |= 1 << (piece % 32)
 			used = max(used, piece/32+1)
 		})
@@ -371,15 +375,15 @@ func (j *job) trim(held [][]tier.Ref, n int) {
 // add extends the prefix by a piece; called with the mutex held, or before j
 // is shared.
 func (j *job) add(ch chunk) {
-	if len(j.mu.refs)%j.ranks() == 0 {
+	if len(j.mu.refs)%j.stride() == 0 {
 		j.mu.far = ch.from
 	}
 	j.mu.far = max(j.mu.far, ch.from)
 	j.mu.refs = append(j.mu.refs, ch.ref)
-	if len(j.mu.refs)%j.ranks() != 0 {
+	if len(j.mu.refs)%j.stride() != 0 {
 		return
 	}
-	tokens := uint64(j.chain.Tokens[j.skip()+j.ready()-1])
+	tokens := uint64(j.prompt.chain().Tokens[j.prompt.skip()+j.ready()-1])
 	j.mu.tokens += tokens
 	j.mu.in[j.mu.far].Chunks++
 	j.mu.in[j.mu.far].Tokens += tokens
@@ -393,7 +397,7 @@ func (j *job) leased(i int) (arena.Block, bool) {
 	if i < 0 || i >= j.ready() || j.whole != nil {
 		return arena.Block{}, false
 	}
-	return j.mu.refs[i*j.ranks()].Block.Retain(), true
+	return j.mu.refs[i*j.prompt.ranks()].Block.Retain(), true
 }
 
 // end gives the lease back, for good: no push follows. It reports whether the
@@ -432,7 +436,7 @@ func (j *job) giveBack(refs []tier.Ref, taken int) {
 	for i := range refs {
 		held += uint64(refs[i].Block.Len())
 	}
-	j.session.server.model(j.chain.Space).had(&j.mu.in, held)
+	j.session.server.model(j.prompt.chain().Space).had(&j.mu.in, held)
 	j.short.count(j)
 	var late []tier.Ref
 	j.halt(prefetch.ErrCancelled)
@@ -447,16 +451,16 @@ func (j *job) giveBack(refs []tier.Ref, taken int) {
 	}
 	j.unlease(refs)
 	j.unlease(late)
-	j.store.Leases.EndSingles(&j.singles)
-	for r := range j.chains {
-		j.store.Planning.Passed(&j.chains[r], j.skip(), j.skip()+j.chunks(), bytes)
+	j.prompt.store.Leases.EndSingles(&j.singles)
+	for r := range j.prompt.Chains[0] {
+		j.prompt.store.Planning.Passed(&j.prompt.Chains[0][r], j.prompt.skip(), j.prompt.skip()+j.chunks(), bytes)
 	}
 	if !j.over {
 		return
 	}
-	for _, chains := range j.spaces {
+	for _, chains := range j.prompt.Chains {
 		for r := range chains {
-			j.store.Planning.MarkCold(&chains[r])
+			j.prompt.store.Planning.MarkCold(&chains[r])
 		}
 	}
 }
@@ -470,7 +474,7 @@ func (j *job) chunks() (n int) {
 }
 
 func (j *job) unlease(refs []tier.Ref) {
-	j.store.Leases.Release(j.session.owner, ledger.Lease, refs)
+	j.prompt.store.Leases.Release(j.session.owner, ledger.Lease, refs)
 }
 
 // age starts the age of the lease anew. It reports whether the job still has

@@ -38,7 +38,7 @@ func TestConnectionLeavesItsJob(t *testing.T) {
 		"pinned by another that waits": func(g *stage, leaves, _ *reader, j *job) {
 			claims := g.server.wishes.claims
 			g.server.wishes.claims = hint.NewClaims(leaving{g.server.o.Store.Leases, leaves}, g.server.settings().Retain)
-			if n, err := addPin(leaves.session, j.chain, 0, 2, "x", time.Hour); err == nil || n.Chunks != 0 {
+			if n, err := addPin(leaves.session, j.prompt.chain(), 0, 2, "x", time.Hour); err == nil || n.Chunks != 0 {
 				g.t.Error("a connection that has left pins something")
 			}
 			leaves.session.mu.closed, g.server.wishes.claims = false, claims
@@ -50,7 +50,7 @@ func TestConnectionLeavesItsJob(t *testing.T) {
 		"held by another that waits": func(g *stage, leaves, _ *reader, j *job) {
 			leaves.session.close()
 			next := g.server.o.Store.Leases.NewOwner() // what the one that has left was known by
-			if n, err := addPin(leaves.session, j.chain, 0, 2, "x", time.Hour); err == nil || n.Chunks != 0 {
+			if n, err := addPin(leaves.session, j.prompt.chain(), 0, 2, "x", time.Hour); err == nil || n.Chunks != 0 {
 				g.t.Errorf("a connection that has left holds %d chunks", n.Chunks)
 			}
 			g.server.o.Store.Leases.CloseOwner(next)

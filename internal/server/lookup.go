@@ -26,14 +26,14 @@ func handleLookup(c *reader, _ wire.Header, req wire.LookupRequest) (wire.Messag
 		return nil, err
 	}
 	if req.Chain.Form != wire.FormRef { // the request that made the job or fill was observed
-		p.observed(&c.prompts, 0, func() { c.prompts.observe(p.chains, true, hint.Advice{}) })
+		p.observed(&c.prompts, 0, func() { c.prompts.observe(p.taught(), true, hint.Advice{}) })
 	}
 	grouped, err := p.grouped(c.session.ctx, req.Shared.Lengths)
 	if err != nil {
 		return nil, err
 	}
 	noteLookup(c, &p)
-	return &wire.LookupReply{Match: matchOf(&p.match), Worth: p.worth(c.payload), Missing: absent(&c.rights, &req.Shared, &p.first[0], p.end(), p.why), Grouped: grouped}, nil
+	return &wire.LookupReply{Match: matchOf(&p.plan.Match), Worth: p.worth(c.payload), Missing: absent(&c.rights, &req.Shared, p.chain(), p.plan.Next, p.why), Grouped: grouped}, nil
 }
 
 // noteLookup has the log tell of a lookup, where it wants to know.
@@ -42,8 +42,8 @@ func noteLookup(c *reader, p *prompt) {
 	if !e.Enabled() {
 		return
 	}
-	chain, m, a := &p.first[0], &p.match, p.why()
-	asked := tokensIn(chain.Tokens[min(chain.Skip, len(chain.Tokens)):])
+	chain, m, a := p.chain(), &p.plan.Match, p.why()
+	asked := chain.TokensIn(chain.Skip, chain.Len())
 	e.Uint64("connection", c.session.id).Hex("space", chain.Space[:]).Uint64("tokens", asked).Uint64("found", m.Tokens).
 		Uint64("cpu", m.In[tier.CPU].Tokens).Uint64("disk", m.In[tier.Disk].Tokens).Uint64("remote", m.In[tier.Remote].Tokens).
 		Dur("took", time.Since(c.begun)).Str("missing", a.Name()).Str("tier", a.TierName()).Msg("lookup")

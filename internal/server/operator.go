@@ -266,7 +266,7 @@ func (s *Server) WhyPrompt(ctx context.Context, o *Order) ([]Miss, error) {
 	if err != nil {
 		return nil, err
 	}
-	miss := Miss{UID: o.UID, Chunks: c.Len(), Tokens: tokensIn(c.Tokens), Got: m.Tokens, Chunk: m.Chunks}
+	miss := Miss{UID: o.UID, Chunks: c.Len(), Tokens: c.TokensIn(0, c.Len()), Got: m.Tokens, Chunk: m.Chunks}
 	if last := c.Len() - 1; m.Chunks == last && len(o.Tokens) > 0 {
 		miss.Partial = int(c.Tokens[last]) < s.catalog.space(o.Space).ChunkTokens
 	}
@@ -456,7 +456,7 @@ func leaseOf(c *session, id uint64, kind string, space key.SpaceID) Lease {
 }
 
 func watchJob(j *job, now time.Time) Lease {
-	l := leaseOf(j.session, j.id, "read", j.chain.Space)
+	l := leaseOf(j.session, j.id, "read", j.prompt.chain().Space)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	l.LookupID, l.Loading, l.Chunks = j.short.name.lookupID, !j.mu.done, len(j.mu.refs)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/test/pipe"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
@@ -78,7 +79,7 @@ func TestOutput(t *testing.T) {
 			})
 		}
 		for id := range uint64(jobs) {
-			j := &job{id: id, session: c, group: one()}
+			j := &job{id: id, session: c, prompt: one()}
 			c.waiting.Go(func() {
 				for range growths {
 					j.mu.Lock()
@@ -162,7 +163,7 @@ func TestOnePushPerJob(t *testing.T) {
 		c.out = output{conn: conn, limits: &s.o.Limits, spawn: c.waiting.Go}
 		big := numbered(nil, 0, 0, 512<<10)
 		c.out.send(big) // more than the socket takes
-		jobs := [2]*job{{id: 1, session: c, group: one()}, {id: 2, session: c, group: one()}}
+		jobs := [2]*job{{id: 1, session: c, prompt: one()}, {id: 2, session: c, prompt: one()}}
 		for n := range 1000 {
 			j := jobs[n%2]
 			j.mu.Lock()
@@ -190,8 +191,8 @@ func TestOnePushPerJob(t *testing.T) {
 	})
 }
 
-// one is the group of a job of one rank.
-func one() group { return group{chains: make([]key.Chain, 1)} }
+// one is the prompt of a job of one rank.
+func one() prompt { return prompt{Family: store.Plain(make([]key.Chain, 1))} }
 
 // A connection that breaks lets its waiters for room go on.
 func TestOutputOfBrokenConnection(t *testing.T) {

@@ -79,30 +79,30 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 		return nil, reply, err
 	}
 	if a.observed {
-		reply.Faults = c.hear(p.chains, a)
+		reply.Faults = c.hear(p.taught(), a)
 	} else {
-		p.observed(&c.prompts, a.advice.PrefillDepth, func() { reply.Faults = c.hear(p.chains, a) })
+		p.observed(&c.prompts, a.advice.PrefillDepth, func() { reply.Faults = c.hear(p.taught(), a) })
 	}
-	reply.Match, reply.Worth = matchOf(&p.match), p.worth(c.payload)
+	reply.Match, reply.Worth = matchOf(&p.plan.Match), p.worth(c.payload)
 	j := newJob(c.session, &p)
 	j.cost = cost
 	if a.flags&wire.PrefetchAlone != 0 {
-		reply.Alone = j.holdSingles(&p.match)
+		reply.Alone = j.holdSingles()
 	}
-	j.short = shortfallOf(j, a.began, p.match.Tokens, p.why())
-	reply.Missing = absent(&c.rights, &a.shared, j.chain, p.end(), func() explain.Absence { return j.short.behind })
-	if a.lookupID != "" && p.family == nil {
+	j.short = shortfallOf(j, a.began, p.plan.Tokens, p.why())
+	reply.Missing = absent(&c.rights, &a.shared, j.prompt.chain(), p.plan.Next, func() explain.Absence { return j.short.behind })
+	if a.lookupID != "" && p.IsPlain() {
 		j.short.name = asked{c.session.uid, a.lookupID}
-		c.server.recent.add(j.short.name, c.rights.policy, p.chains)
-		c.server.recent.ended(j.short.name, outcome{j.short.behind, j.short.asked, p.match.Tokens})
+		c.server.recent.add(j.short.name, c.rights.policy, p.Chains[0])
+		c.server.recent.ended(j.short.name, outcome{j.short.behind, j.short.asked, p.plan.Tokens})
 	}
 	j.over = c.prompts.find(chain).done
-	c.server.count.asked(chain, &p.match)
+	c.server.count.asked(chain, &p.plan.Match)
 	if a.flags&wire.PrefetchPin != 0 {
 		j.pin = a.lookupID
 		j.pinReady(0, j.hot)
 	}
-	reply.Advice = j.start(c, a, &p)
+	reply.Advice = j.start(c, a)
 	enter(c, j, a)
 	reply.Job, reply.State = j.id, j.firstState(a.refBytes-4*reply.Alone.Len())
 	return j, reply, nil
@@ -123,21 +123,23 @@ func (c *session) mayBegin(a *ask) error {
 
 // start makes ready to bring up the rest of a prompt, of which a client that has asked for
 // that gets advice.
-func (j *job) start(c *reader, a *ask, p *prompt) (advice *wire.Advice) {
-	if rate := a.shared.PrefillRate; rate > 0 {
-		c.server.model(j.chain.Space).rate.Store(rate)
-		advice = j.advise(c.session.ctx, &p.match, rate)
+func (j *job) start(c *reader, a *ask) (advice *wire.Advice) {
+	found := j.prompt.plan.Tokens
+	if j.whole != nil {
+		c.server.count.lost.cut(&j.prompt)
 	}
-	switch {
-	case j.whole != nil:
-		c.server.count.lost.cut(j.store, p.family, &p.usable, a.search)
-		j.until = deadlineFor(c, j, a, p.match.Tokens)
-		j.loads = j.whole.begin()
-	case !j.mu.done:
-		j.until = deadlineFor(c, j, a, p.match.Tokens-j.mu.tokens)
-		j.fetchRest(c.session.ctx, &p.match)
-	default:
+	if rate := a.shared.PrefillRate; rate > 0 {
+		c.server.model(j.prompt.chain().Space).rate.Store(rate)
+		advice = j.advise(c.session.ctx, rate)
+	}
+	if j.mu.done {
 		j.short.settled(j)
+		return advice
+	}
+	if j.until = deadlineFor(c, j, a, found-j.mu.tokens); j.whole != nil {
+		j.loads = j.whole.begin()
+	} else {
+		j.fetchRest()
 	}
 	return advice
 }
@@ -279,7 +281,7 @@ func (j *job) has(tokens uint64) bool {
 // chunksFor is how many chunks hold at least tokens tokens.
 func (j *job) chunksFor(tokens uint64) int {
 	n, sum := 0, uint64(0)
-	for _, t := range j.chain.Tokens[j.chain.Skip:] {
+	for _, t := range j.prompt.chain().Tokens[j.prompt.skip():] {
 		if sum >= tokens {
 			break
 		}
@@ -398,47 +400,44 @@ func promptsOf(c *reader, req *wire.BatchRequest) ([]prefetch.Prompt, []error, e
 // advise says how much of the match to bring up and how much to compute, by
 // what the tiers delivered lately and how many others they serve. The job
 // brings up no more than that.
-func (j *job) advise(ctx context.Context, m *store.Match, prefillRate uint32) *wire.Advice {
+func (j *job) advise(ctx context.Context, prefillRate uint32) *wire.Advice {
 	if j.whole != nil {
 		return j.whole.adviseLength(ctx, prefillRate)
 	}
-	n := m.Chunks
+	need, n := &j.prompt.plan.Needs[0], j.prompt.plan.Chunks
 	if j.mu.done {
 		n = j.hot // no more is to be had
-	}
-	places, err := j.store.Lookups.PlacesOf(ctx, j.chains, j.search, n)
-	if err != nil {
-		return nil
 	}
 	var links [tier.Places]prefetch.Link
 	var size [tier.Places]int64
 	for p := tier.Disk; p < tier.Places; p++ {
-		s := j.store.Loader.Speed(p)
+		s := j.prompt.store.Loader.Speed(p)
 		links[p] = prefetch.Link{First: s.First, BytesPerSecond: s.BytesPerSecond / float64(1+s.Others)}
-		size[p] = int64(j.ranks()) * s.ChunkBytes
+		size[p] = int64(j.prompt.ranks()) * s.ChunkBytes
 	}
-	// A leased chunk is there, also if the index has no place for it by now.
-	steps := make([]prefetch.Step, max(j.hot, len(places)))
+	steps := make([]prefetch.Step, n)
 	for i := range steps {
-		steps[i] = prefetch.Step{Link: -1, Tokens: j.chain.Tokens[j.skip()+i]}
+		steps[i] = prefetch.Step{Link: -1, Tokens: j.prompt.chain().Tokens[need.From+i]}
 		if i >= j.hot {
-			p := places[i]
+			p := need.At(need.From + i).Nearest()
 			steps[i].Link, steps[i].Bytes = int(p), size[p]
 		}
 	}
 	load, after := prefetch.Advise(steps, links[:], j.behind(len(steps)), float64(prefillRate))
 	if load < n {
-		j.limit, j.rests, j.unasked = j.skip()+load, nil, nil
+		j.limit, j.prompt.rests, j.prompt.unasked = j.prompt.skip()+load, nil, nil
 	}
-	if !j.mu.done && load == j.hot && j.rests == nil {
+	if !j.mu.done && load == j.hot && j.prompt.rests == nil {
 		j.mu.done = true
-		j.touch(0, j.hot)
+		j.prompt.touch(0, j.hot)
 	}
 	return &wire.Advice{Load: j.firstTokens(load), Micros: uint64(after.Microseconds())}
 }
 
 // behind is how many tokens of the prompt lie behind its first n chunks.
-func (j *job) behind(n int) uint64 { return tokensIn(j.chain.Tokens[j.skip()+n:]) }
+func (j *job) behind(n int) uint64 {
+	return j.prompt.chain().TokensIn(j.prompt.skip()+n, j.prompt.chain().Len())
+}
 
 // advisedLengths is among how many usable lengths the advice chooses, the longest ones.
 const advisedLengths = 64
@@ -446,8 +445,8 @@ const advisedLengths = 64
 // adviseLength is advise for a hybrid model: it chooses among the lengths at which the
 // prompt is usable, and none. The job brings up what the one that was chosen needs.
 func (a *assembly) adviseLength(ctx context.Context, prefillRate uint32) *wire.Advice {
-	skip := a.family.Skip
-	lengths, err := a.job.store.Lookups.Lengths(ctx, a.family, a.job.search, &a.aim, advisedLengths)
+	skip, aim := a.job.prompt.Skip, a.job.prompt.plan
+	lengths, err := a.job.prompt.store.Lookups.Lengths(ctx, a.job.prompt.Family, a.job.prompt.search, &a.job.prompt.plan, advisedLengths)
 	if err != nil {
 		return nil
 	}
@@ -455,28 +454,28 @@ func (a *assembly) adviseLength(ctx context.Context, prefillRate uint32) *wire.A
 		lengths = append(lengths, skip)
 	}
 	total := skip + int(a.job.behind(0))
-	best, least := a.aim, -1.0
+	best, least := aim, -1.0
 	for _, n := range lengths {
-		m, err := a.aim, error(nil)
+		m, err := aim, error(nil)
 		switch {
 		case n == skip:
-			m = store.FamilyMatch{Tokens: skip, Needs: make([]store.Need, len(a.family.Groups))}
-		case n < a.aim.Tokens:
-			m, err = a.job.store.Lookups.ProbeFamily(ctx, a.family, a.job.search, n, nil)
+			m = a.job.nothing()
+		case n < aim.End:
+			m, err = a.job.prompt.store.Lookups.Probe(ctx, a.job.prompt.Family, a.job.prompt.search, n, nil)
 		}
 		if err != nil {
 			return nil
 		}
-		if t := a.takes(&m) + float64(total-m.Tokens)/float64(prefillRate); least < 0 || t < least {
+		if t := a.takes(&m) + float64(total-m.End)/float64(prefillRate); least < 0 || t < least {
 			best, least = m, t
 		}
 	}
-	a.aim = best
-	return &wire.Advice{Load: countOf(usableOf(a.family, &best).Count), Micros: uint64(least * 1e6)}
+	a.job.prompt.plan = best
+	return &wire.Advice{Load: countOf(best.Count), Micros: uint64(least * 1e6)}
 }
 
 // takes is the seconds in which all that m needs comes up.
-func (a *assembly) takes(m *store.FamilyMatch) float64 {
+func (a *assembly) takes(m *store.Plan) float64 {
 	t, sizes := a.tempo(), a.sizes(m)
 	for _, l := range a.lacking(m) {
 		t.load(l.at, sizes[l.Group])

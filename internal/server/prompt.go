@@ -17,51 +17,61 @@ import (
 )
 
 // prompt is what a request asks for: one prompt in every space that it names, and what of
-// it is there. The chains of a hybrid model are those of its full groups, which the
-// policies learn of; of a model that has none they are those of the first group.
+// it is there. A chunk is there if all ranks have it.
 type prompt struct {
-	group
-	first  []key.Chain       // the ranks of the first group, of which the request counts chunks
-	match  store.Match       // of first; of a hybrid model the usable prefix
-	family *store.Family     // of a hybrid model; or nil
-	named  wire.Groups       // its groups, as the request named them
-	usable store.FamilyMatch // of family
+	*store.Family // nobody changes it
+	store         *store.Store
+	search        tier.Set
+	named         wire.Groups // as the request named them; empty for a plain prompt
+	plan          store.Plan  // see find
+	rests         []*store.RemoteScan
+	// unasked is why it is not known whether there is more: a shared tier is
+	// switched off.
+	unasked error
 }
 
 // promptIn is the prompt of a chain, alone in a list, that was made of the record sent.
 func (r *resolver) promptIn(chains []key.Chain, sent *wire.Chain, o *wire.Shared, search tier.Set) (p prompt, err error) {
-	p.group = group{store: r.session.server.o.Store, search: search}
-	if o.Groups.Len() == 0 {
-		p.chains, err = r.ranked(chains, o.Ranks)
-		p.first = p.chains
-		return p, err
+	p = prompt{store: r.session.server.o.Store, search: search, named: o.Groups}
+	if o.Groups.Len() > 0 {
+		p.Family, err = r.familyOf(&chains[0], sent, o)
+	} else if chains, err = r.ranked(chains, o.Ranks); err == nil {
+		p.Family = store.Plain(chains)
 	}
-	if p.family, err = r.familyOf(&chains[0], sent, o); err != nil {
-		return p, err
-	}
-	p.named, p.first = o.Groups, p.family.Chains[0]
-	for g, ranks := range p.family.Chains {
-		if p.family.Groups[g].Kind == index.Full {
-			p.chains = append(p.chains, ranks...)
-		}
-	}
-	if p.chains == nil {
-		p.chains = p.first
-	}
-	return p, nil
+	return p, err
 }
 
-// spaces is its chains by group and rank.
-func (p *prompt) spaces() [][]key.Chain {
-	if p.family == nil {
-		return [][]key.Chain{p.first}
+// plainPrompt is a prompt without groups.
+func (s *Server) plainPrompt(ranks []key.Chain, search tier.Set) prompt {
+	return prompt{Family: store.Plain(ranks), store: s.o.Store, search: search}
+}
+
+// chain is that of the first space, of which the request counts chunks.
+func (p *prompt) chain() *key.Chain { return &p.Chains[0][0] }
+
+// skip is how many of its chunks the client has.
+func (p *prompt) skip() int { return p.chain().Skip }
+
+// ranks is how many spaces the first group has.
+func (p *prompt) ranks() int { return len(p.Chains[0]) }
+
+// taught is the chains that the policies learn of: those of the full groups; of a model that
+// has none those of the first.
+func (p *prompt) taught() (chains []key.Chain) {
+	if len(p.Groups) == 1 || p.Groups.OnlyStates() {
+		return p.Chains[0]
 	}
-	return p.family.Chains
+	for g, ranks := range p.Chains {
+		if p.Groups[g].Kind == index.Full {
+			chains = append(chains, ranks...)
+		}
+	}
+	return chains
 }
 
 // pieces is how many chunks there are in all spaces.
 func (p *prompt) pieces() (n int) {
-	for _, chains := range p.spaces() {
+	for _, chains := range p.Chains {
 		n += len(chains) * chains[0].Len()
 	}
 	return n
@@ -69,54 +79,17 @@ func (p *prompt) pieces() (n int) {
 
 // find finds what of it is there.
 func (p *prompt) find(ctx context.Context) (err error) {
-	f := p.family
-	if f == nil {
-		p.match, err = p.group.match(ctx)
-		return err
-	}
-	p.usable, err = p.store.Lookups.MatchFamily(ctx, f, p.search, p.first[0].Len()*f.Groups[0].Chunk, nil)
-	if err == nil {
-		p.match = usableOf(f, &p.usable)
-	}
+	p.plan, err = p.store.Lookups.Plan(ctx, p.Family, p.search, p.chain().Len()*p.Groups[0].Chunk, nil)
 	return err
 }
 
-// usableOf is what a usable prefix is to a client that counts chunks of the first group:
-// where they are.
-func usableOf(f *store.Family, m *store.FamilyMatch) (out store.Match) {
-	each := uint64(tokensEach(f, m))
-	count := func(n int) store.Count { return store.Count{Chunks: n, Tokens: uint64(n) * each} }
-	out.Count = count(m.Needs[0].To - m.Needs[0].From)
-	for p := range out.In {
-		out.In[p] = count(m.Needs[0].In[p])
-	}
-	return out
-}
-
-// tokensEach is for how many tokens of the usable prefix each chunk of the first group
-// stands: its own, but that the state of a model without full groups stands for all.
-func tokensEach(f *store.Family, m *store.FamilyMatch) int {
-	return (m.Tokens - f.Skip) / max(1, m.Needs[0].To-m.Needs[0].From)
-}
-
-// run is how many chunks behind the skipped ones are there, usable or not.
-func (p *prompt) run() int {
-	if f := p.family; f != nil {
-		return (p.usable.Run - f.Skip) / f.Groups[0].Chunk
-	}
-	return p.match.Chunks
-}
-
-// end is the number of the first chunk that is not there, skipped ones included.
-func (p *prompt) end() int { return p.first[0].Skip + p.run() }
-
 // why is why there is no more of it.
 func (p *prompt) why() explain.Absence {
-	switch f := p.family; {
-	case f == nil || p.usable.Tokens == p.usable.Run:
-		return p.group.why(p.end())
-	case f.Groups.OnlyStates():
-		return p.group.why(p.end() - 1)
+	switch m := &p.plan; {
+	case m.End == m.Run:
+		return p.lacks(m.Next)
+	case p.Groups.OnlyStates():
+		return p.lacks(m.Next - 1)
 	}
 	return explain.Because(explain.Group)
 }
@@ -124,43 +97,41 @@ func (p *prompt) why() explain.Absence {
 // worth is how many chunks behind the skipped ones are there or worth storing. What one of
 // the ranks would not store is of no use to the others.
 func (p *prompt) worth(payload uint32) uint32 {
-	run, least := p.run(), math.MaxInt
-	for r := range p.first {
-		chain := &p.first[r]
-		least = min(least, run+p.store.Planning.Admit(chain, chain.Skip+run, chain.Len(), payload))
+	least, next := math.MaxInt, p.plan.Next
+	for r := range p.Chains[0] {
+		least = min(least, p.store.Planning.Admit(&p.Chains[0][r], next, p.chain().Len(), payload))
 	}
-	return uint32(least)
+	return uint32(next - p.skip() + least)
 }
 
 // observed notes a request for the prompt, which tell tells the store of: what the windows
 // and states of a hybrid model are worth then, and how far it reaches in all tiers.
 func (p *prompt) observed(log *promptLog, prefillDepth int, tell func()) {
-	chain := &p.first[0]
-	if p.family == nil || chain.Len() == 0 {
+	if p.IsPlain() || p.chain().Len() == 0 {
 		tell()
 		return
 	}
-	again := log.take(chain).looked
+	again := log.take(p.chain()).looked
 	tell()
 	if !again {
-		p.store.Planning.ObserveFamily(p.family, &p.usable, prefillDepth)
+		p.store.Planning.ObserveFamily(p.Family, &p.plan, prefillDepth)
 	}
 	if p.search == tier.All {
-		log.take(chain).reached = &store.Reached{Usable: p.usable.Tokens, Run: p.usable.Run}
+		log.take(p.chain()).reached = &store.Reached{Usable: p.plan.End, Run: p.plan.Run}
 	}
 }
 
 // grouped is what a client that has named groups is told besides; nil for others.
 func (p *prompt) grouped(ctx context.Context, lengths uint32) (*wire.Grouped, error) {
-	m := &p.usable
-	if p.family == nil {
+	m := &p.plan
+	if p.IsPlain() {
 		return nil, nil
 	}
-	out := &wire.Grouped{Tokens: uint64(m.Tokens), Run: uint64(m.Run), Lacks: m.Lacks, Needs: needsOf(m, p.named)}
+	out := &wire.Grouped{Tokens: uint64(m.End), Run: uint64(m.Run), Lacks: m.Lacks, Needs: needsOf(m, p.named)}
 	if lengths == 0 {
 		return out, nil
 	}
-	found, err := p.store.Lookups.Lengths(ctx, p.family, p.search, m, int(lengths))
+	found, err := p.store.Lookups.Lengths(ctx, p.Family, p.search, m, int(lengths))
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +143,7 @@ func (p *prompt) grouped(ctx context.Context, lengths uint32) (*wire.Grouped, er
 	return out, nil
 }
 
-func needsOf(m *store.FamilyMatch, groups wire.Groups) (out wire.Needs) {
+func needsOf(m *store.Plan, groups wire.Groups) (out wire.Needs) {
 	for g := range m.Needs {
 		n := &m.Needs[g]
 		need := wire.Need{Space: groups.At(g).Space, First: uint32(n.From), Chunks: uint32(n.To - n.From)}
@@ -184,93 +155,68 @@ func needsOf(m *store.FamilyMatch, groups wire.Groups) (out wire.Needs) {
 	return out
 }
 
-// group is one prompt in every space that a request names: one, or those of
-// all ranks of a tensor-parallel group. A chunk is there if all have it.
-type group struct {
-	store  *store.Store
-	search tier.Set
-	chains []key.Chain   // equal but for their spaces; nobody changes them
-	each   []store.Match // by rank: what of the chain is known to be there
-	rests  []*store.RemoteScan
-	// unasked is why it is not known whether there is more: a shared tier is
-	// switched off.
-	unasked error
-}
-
-// match finds what of the group is there.
-func (g *group) match(ctx context.Context) (store.Match, error) {
-	g.each = make([]store.Match, len(g.chains))
-	return g.store.Lookups.MatchAll(ctx, g.chains, g.search, g.each)
-}
-
-func (g *group) ranks() int { return len(g.chains) }
-func (g *group) skip() int  { return g.chains[0].Skip }
-
-// more finds out whether there may be more than is known. It returns how many
-// chunks there are at most, the skipped ones included.
-func (g *group) more() int {
-	rests, most := make([]*store.RemoteScan, len(g.chains)), g.chains[0].Len()
-	short := most
-	for r := range g.chains {
-		known := g.skip() + g.each[r].Chunks
-		rest, err := g.store.Lookups.ScanRemote(&g.chains[r], known, g.search)
-		if rests[r] = rest; rest == nil {
-			most, g.unasked = min(most, known), cmp.Or(err, g.unasked)
+// more finds out whether there may be more of a plain prompt than is known. It returns how
+// many chunks there are at most, the skipped ones included.
+func (p *prompt) more() int {
+	rests, most := make([]*store.RemoteScan, p.ranks()), p.chain().Len()
+	for r := range rests {
+		known := p.plan.Next
+		if p.plan.Runs != nil {
+			known = p.plan.Runs[r]
 		}
-		short = min(short, known)
+		rest, err := p.store.Lookups.ScanRemote(&p.Chains[0][r], known, p.search)
+		if rests[r] = rest; rest == nil {
+			most, p.unasked = min(most, known), cmp.Or(err, p.unasked)
+		}
 	}
-	if most > short {
-		g.rests = rests
+	if most > p.plan.Next {
+		p.rests = rests
 	}
 	return most
 }
 
 // sizeAt is how large the pieces of c from chunk i on are, skipped ones included: as
 // the first of them, or the one before, where their sizes are known; else unknown.
-func (g *group) sizeAt(c *key.Chain, i int, unknown int64) int64 {
+func (p *prompt) sizeAt(c *key.Chain, i int, unknown int64) int64 {
 	for _, at := range [...]int{i, i - 1} {
 		if at < 0 || at >= c.Len() {
 			continue
 		}
-		if _, size, known := g.store.Leases.Sum(ledger.Daemon, c, at); known {
+		if _, size, known := p.store.Leases.Sum(ledger.Daemon, c, at); known {
 			return int64(size)
 		}
 	}
 	return unknown
 }
 
-// lanes gives disk and the remote tier a lane each where pieces may come from both. A chunk
-// that the index does not have yet can only be in the remote tier.
-func (g *group) lanes(ctx context.Context, m *store.Match) (n int, lane func(piece int) int) {
-	if m.In[tier.Disk].Chunks == 0 || m.In[tier.Remote].Chunks == 0 && g.rests == nil {
-		return 1, nil
-	}
-	places, err := g.store.Lookups.PlacesOf(ctx, g.chains, g.search, m.Chunks)
-	if err != nil {
-		return 1, nil
-	}
-	return lanesOf(func(piece int) bool {
-		i := piece / g.ranks()
-		return i >= len(places) || places[i] == tier.Remote
-	})
+// far says whether a piece of a plain prompt comes from the remote tier. A chunk that the
+// index does not have yet can only be there.
+func (p *prompt) far(piece int) bool {
+	need, i := &p.plan.Needs[0], p.skip()+piece/p.ranks()
+	return i >= need.To || need.At(i).Has(tier.Remote)
 }
 
-// lanesOf is two lanes, the second one for pieces that are far: the slower tier must not
-// keep the other waiting.
-func lanesOf(far func(piece int) bool) (n int, lane func(piece int) int) {
-	return 2, func(piece int) int {
-		if far(piece) {
-			return 1
+// lanesOf is a lane for pieces that are far and one for the others, where there are both: the
+// slower tier must not keep the other waiting.
+func lanesOf(from, to int, far func(piece int) bool) (n int, lane func(piece int) int) {
+	for i := from + 1; i < to; i++ {
+		if far(i) != far(from) {
+			return 2, func(piece int) int {
+				if far(piece) {
+					return 1
+				}
+				return 0
+			}
 		}
-		return 0
 	}
+	return 1, nil
 }
 
-// find asks the shared tiers for the rest of each chain, until ctx ends.
-func (g *group) find(ctx context.Context) (done func()) {
+// findRest asks the shared tiers for the rest of each chain, until ctx ends.
+func (p *prompt) findRest(ctx context.Context) (done func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var finding sync.WaitGroup
-	for _, r := range g.rests {
+	for _, r := range p.rests {
 		if r != nil {
 			finding.Go(func() { r.Find(ctx) })
 		}
@@ -283,16 +229,16 @@ func (g *group) find(ctx context.Context) (done func()) {
 
 // exists waits until it is certain whether a rank has chunk i: nil if it does,
 // prefetch.ErrEnd if not, another error where a tier does not say.
-func (g *group) exists(ctx context.Context, rank, i int) error {
-	if g.rests == nil || g.rests[rank] == nil || g.rests[rank].Reach(ctx, i) { // without a scan all is known
+func (p *prompt) exists(ctx context.Context, rank, i int) error {
+	if p.rests == nil || p.rests[rank] == nil || p.rests[rank].Reach(ctx, i) { // without a scan all is known
 		return nil
 	}
-	return cmp.Or(g.rests[rank].Err(), prefetch.ErrEnd)
+	return cmp.Or(p.rests[rank].Err(), prefetch.ErrEnd)
 }
 
-// touch counts one use of chunks from..to behind the skipped ones.
-func (g *group) touch(from, to int) {
-	for r := range g.chains {
-		g.store.Leases.Touch(&g.chains[r], g.skip()+from, g.skip()+to)
+// touch counts one use of chunks from..to of the first group behind the skipped ones.
+func (p *prompt) touch(from, to int) {
+	for r := range p.Chains[0] {
+		p.store.Leases.Touch(&p.Chains[0][r], p.skip()+from, p.skip()+to)
 	}
 }

@@ -290,7 +290,7 @@ func (c *session) revokeDenied() {
 }
 
 func (j *job) revokeIfDenied() {
-	chains := slices.Concat(j.spaces...)
+	chains := slices.Concat(j.prompt.Chains...)
 	for r := range chains {
 		if !j.session.server.has(j.session.uid, access.Read, chains[r].Space) {
 			j.revoke(lostRight)

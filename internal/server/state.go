@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
@@ -44,7 +45,7 @@ func (j *job) describe(from uint32, mark bool, bytes int) (s wire.JobState) {
 		s.First, s.Ready = uint32(j.mu.sent), j.readyOf(j.mu.sent)
 		return s
 	}
-	ready, ranks := j.ready(), j.ranks()
+	ready, stride := j.ready(), j.stride()
 	first := int(min(from, uint32(ready)))
 	if from == wire.FromUnsent {
 		first = j.mu.sent
@@ -56,10 +57,10 @@ func (j *job) describe(from uint32, mark bool, bytes int) (s wire.JobState) {
 	if s.Ready = j.readyOf(ready); j.whole != nil && s.Code != wire.CodeRunning {
 		s.Needs = j.whole.needs
 	}
-	s.Refs = make(wire.Refs, 0, refBytes*ranks*(ready-first))
-	for i, r := range j.mu.refs[first*ranks : ready*ranks] {
+	s.Refs = make(wire.Refs, 0, refBytes*stride*(ready-first))
+	for i, r := range j.mu.refs[first*stride : ready*stride] {
 		s.Refs = s.Refs.Add(wire.Ref{
-			Offset: uint64(r.Block.Offset()), Sum: r.Block.Sum(), Length: uint32(r.Block.Len()), Tokens: j.tokensOf(first + i/ranks),
+			Offset: uint64(r.Block.Offset()), Sum: r.Block.Sum(), Length: uint32(r.Block.Len()), Tokens: j.tokensOf(first + i/stride),
 		})
 	}
 	if mark {
@@ -76,7 +77,7 @@ func (j *job) fit(bytes int) int {
 	if j.whole != nil {
 		return max(1, (bytes-stateBytes-len(j.whole.needs))/refBytes)
 	}
-	return max(0, (bytes-stateBytes)/(refBytes*j.ranks()))
+	return max(0, (bytes-stateBytes)/(refBytes*j.stride()))
 }
 
 // readyOf is what a client can read that was sent the refs of the first n chunks. All that a
@@ -98,20 +99,12 @@ func (j *job) tokensOf(i int) uint32 {
 	if j.whole != nil {
 		return j.whole.tokens[i]
 	}
-	return j.chain.Tokens[j.skip()+i]
+	return j.prompt.chain().Tokens[j.prompt.skip()+i]
 }
 
 // firstTokens counts the first n chunks.
 func (j *job) firstTokens(n int) wire.Count {
-	return wire.Count{Chunks: uint32(n), Tokens: tokensIn(j.chain.Tokens[j.chain.Skip:][:n])}
-}
-
-// tokensIn is how many tokens some chunks have.
-func tokensIn(chunks []uint32) (n uint64) {
-	for _, tokens := range chunks {
-		n += uint64(tokens)
-	}
-	return n
+	return wire.Count{Chunks: uint32(n), Tokens: j.prompt.chain().TokensIn(j.prompt.skip(), j.prompt.skip()+n)}
 }
 
 // code says why the job is as short as it is; called with the mutex held.
@@ -166,14 +159,20 @@ func (s *shortfall) settled(j *job) {
 	}
 }
 
-// why is why chunk i, which the match of the group ended at, is not there.
-func (g *group) why(i int) explain.Absence {
-	for r := range g.chains {
-		if a := g.store.Lookups.Why(&g.chains[r], i, g.search); a.Reason != explain.Nothing {
-			return a
+// lacks is why chunk i of the first group, or what another full group has of it, is not there.
+func (p *prompt) lacks(i int) explain.Absence {
+	for g, ranks := range p.Chains {
+		at := i
+		if g > 0 {
+			at = i * p.Groups[0].Chunk / p.Groups[g].Chunk
+		}
+		for r := range ranks {
+			if a := p.store.Lookups.Why(&ranks[r], at, p.search); a.Reason != explain.Nothing && (g == 0 || p.Groups[g].Kind == index.Full) {
+				return a
+			}
 		}
 	}
-	if i < g.chains[0].Len() { // it came between the match and this look
+	if i < p.chain().Len() { // it came between the match and this look
 		return explain.Because(explain.Pending)
 	}
 	return explain.None
@@ -181,11 +180,11 @@ func (g *group) why(i int) explain.Absence {
 
 // shortfallOf is that of a job of whose prompt so many tokens were found, and why not more.
 func shortfallOf(j *job, began time.Time, found uint64, behind explain.Absence) shortfall {
-	if j.unasked != nil && behind.Reason == explain.NeverStored {
+	if j.prompt.unasked != nil && behind.Reason == explain.NeverStored {
 		behind = explain.Absence{Reason: explain.TierOff, Tier: uint8(tier.Remote)}
 	}
 	s := shortfall{asked: j.behind(0), found: found, behind: behind, since: began}
-	j.session.server.model(j.chain.Space).asked.Add(s.asked)
+	j.session.server.model(j.prompt.chain().Space).asked.Add(s.asked)
 	return s
 }
 
@@ -202,7 +201,7 @@ func (s *shortfall) count(j *job) {
 		count.Add(&first, s.found-got)
 	}
 	if got > s.found { // a shared tier had more than was known
-		if s.behind = j.why(j.skip() + j.mu.endedAt); s.behind.Reason == explain.Pending {
+		if s.behind = j.prompt.lacks(j.prompt.skip() + j.mu.endedAt); s.behind.Reason == explain.Pending {
 			s.behind = explain.Because(explain.NeverStored) // then; its client has stored it since
 		}
 		first = s.behind
@@ -211,7 +210,7 @@ func (s *shortfall) count(j *job) {
 	if got < s.found && first.Reason == explain.Timeout {
 		late = s.found - got
 	}
-	j.session.server.lateness.log(&j.session.log, s, j.chain.Space[:], late)
+	j.session.server.lateness.log(&j.session.log, s, j.prompt.chain().Space[:], late)
 	if left := max(got, s.found); left < s.asked {
 		count.Add(&s.behind, s.asked-left)
 	}
@@ -219,7 +218,7 @@ func (s *shortfall) count(j *job) {
 		j.session.server.recent.ended(s.name, outcome{first, s.asked, got})
 	}
 	if e := j.session.log.Debug(); e.Enabled() {
-		e.Hex("space", j.chain.Space[:]).Str("lookup_id", s.name.lookupID).Uint64("tokens", s.asked).Uint64("found", s.found).Uint64("had", got).
+		e.Hex("space", j.prompt.chain().Space[:]).Str("lookup_id", s.name.lookupID).Uint64("tokens", s.asked).Uint64("found", s.found).Uint64("had", got).
 			Uint64("cpu", j.mu.in[tier.CPU].Tokens).Uint64("disk", j.mu.in[tier.Disk].Tokens).Uint64("remote", j.mu.in[tier.Remote].Tokens).
 			Dur("ready_after", s.took).Dur("held", time.Since(s.since)).Str("missing", first.Name()).Str("tier", first.TierName()).Msg("prefetch")
 	}

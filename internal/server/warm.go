@@ -23,7 +23,7 @@ const warmShare = 2
 
 // warming brings a prompt up as idle work, and leases nothing of it.
 type warming struct {
-	group
+	prompt
 	by    store.Requester
 	hot   int // chunks that were in DRAM
 	fetch *prefetch.Job[tier.Place]
@@ -32,28 +32,28 @@ type warming struct {
 	count *counters
 }
 
-// newWarming makes ready to promote the chunks of a group that m matched and those
+// newWarming makes ready to promote the chunks of a plain prompt that were found and those
 // that the remote scan finds beyond them, about as many as fit into its share of DRAM.
 // places are of [prefetch.Options].
-func (s *Server) newWarming(ctx context.Context, g group, m *store.Match, by ledger.Owner, places chan struct{}) *warming {
-	w := &warming{group: g, by: store.Requester{Owner: by, Job: s.ids.Add(1)}, hot: m.Hot, count: &s.count}
+func (s *Server) newWarming(p prompt, by ledger.Owner, places chan struct{}) *warming {
+	w := &warming{prompt: p, by: store.Requester{Owner: by, Job: s.ids.Add(1)}, hot: p.plan.Hot, count: &s.count}
 	w.bytes = s.o.Arena.Stats().CapacityBytes / warmShare
 	most := w.more()
-	lanes, lane := w.lanes(ctx, m)
-	guess := w.sizeAt(&w.chains[0], w.skip()+w.hot, arena.MaxPayload)
+	from, to := w.ranks()*w.hot, w.ranks()*(most-w.skip())
+	lanes, lane := lanesOf(from, to, w.far)
+	guess := w.sizeAt(w.chain(), w.skip()+w.hot, arena.MaxPayload)
 	if guess < arena.MaxPayload { // it is known; many loads may begin before the first has ended
 		w.size.Store(guess)
 	}
 	w.fetch = prefetch.New(prefetch.Options[tier.Place]{
-		Lanes: lanes, Lane: lane,
-		From: w.ranks() * w.hot, To: w.ranks() * (most - w.skip()),
+		Lanes: lanes, Lane: lane, From: from, To: to,
 		Window: windowOf(s), ChunkBytes: guess, Places: places, Discard: func(tier.Place) {},
 	}, w)
 	return w
 }
 
 func (w *warming) run(ctx context.Context) {
-	defer w.find(ctx)()
+	defer w.findRest(ctx)()
 	w.fetch.Run(ctx)
 }
 
@@ -67,7 +67,7 @@ func (w *warming) Load(ctx context.Context, i int) (tier.Place, int64, error) {
 	if int64(i-w.ranks()*w.hot)*w.size.Load() >= w.bytes {
 		return 0, 0, fmt.Errorf("warm: it is more than may come up unasked: %w", tier.ErrNoSpace)
 	}
-	n, from, err := w.store.Loader.Warm(ctx, w.by, &w.chains[rank], at, w.search)
+	n, from, err := w.store.Loader.Warm(ctx, w.by, &w.Chains[0][rank], at, w.search)
 	if n > 0 {
 		w.size.Store(n)
 		w.count.warmed(n)
@@ -84,7 +84,7 @@ func (w *warming) state() wire.JobState {
 	}
 	came := w.fetch.Ready(0, nil)
 	count := func(chunk int, p tier.Place) {
-		tokens := uint64(w.chains[0].Tokens[w.skip()+chunk])
+		tokens := uint64(w.chain().Tokens[w.skip()+chunk])
 		for _, n := range []*wire.Count{&s.Ready, &s.Tiers[p]} {
 			n.Chunks++
 			n.Tokens += tokens
@@ -104,35 +104,34 @@ func (w *warming) state() wire.JobState {
 }
 
 func handleWarm(c *reader, h wire.Header, req wire.WarmRequest) (wire.Message, error) {
-	g := group{store: c.server.o.Store, search: searchSet(req.Search)}
-	var err error
-	if g.chains, err = named(c, req.LookupID, &req.Chain); err != nil {
-		return nil, err
-	}
-	if err := c.spent.Add(jobBytes + liveChunkBytes*int64(len(g.chains)*g.chains[0].Len())); err != nil {
-		return nil, err
-	}
-	m, err := g.match(c.session.ctx)
+	chains, err := named(c, req.LookupID, &req.Chain)
 	if err != nil {
+		return nil, err
+	}
+	p := c.server.plainPrompt(chains, searchSet(req.Search))
+	if err := c.spent.Add(jobBytes + liveChunkBytes*int64(p.pieces())); err != nil {
+		return nil, err
+	}
+	if err := p.find(c.session.ctx); err != nil {
 		return nil, err
 	}
 	if c.session.warms.Add(1) > maxWarms {
 		c.session.warms.Add(-1)
 		return nil, refuse(wire.CodeOverBudget, "this connection has %d warms under way; wait for some", maxWarms)
 	}
-	w := c.server.newWarming(c.session.ctx, g, &m, c.session.owner, c.session.tenant.loads)
+	w := c.server.newWarming(p, c.session.owner, c.session.tenant.loads)
 	c.background(func(ctx context.Context) {
 		defer c.session.warms.Add(-1)
 		w.run(ctx)
 	})
-	answer := func() *wire.WarmReply { return &wire.WarmReply{Match: matchOf(&m), State: w.state()} }
+	answer := func() *wire.WarmReply { return &wire.WarmReply{Match: matchOf(&p.plan.Match), State: w.state()} }
 	if req.Deadline.Or(0) == 0 {
 		return answer(), nil
 	}
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		limited, cancel := within(ctx, req.Deadline)
 		defer cancel()
-		w.fetch.Wait(limited, w.ranks()*w.chains[0].Len()+1) // until it is done
+		w.fetch.Wait(limited, w.ranks()*w.chain().Len()+1) // until it is done
 		return answer(), ctx.Err()
 	})
 }

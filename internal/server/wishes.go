@@ -79,7 +79,7 @@ func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (ret
 			w.Add(r.Said.Fault(wire.CodeOverBudget, "%d of %d chunks: %v", n, to-from, err))
 		}
 		retained.Chunks += uint32(n)
-		retained.Tokens += tokensIn(chains[0].Tokens[from : from+n])
+		retained.Tokens += chains[0].TokensIn(from, from+n)
 		if r.Output || r.To == 0 {
 			open = &openRange{name, r.For}
 		}
@@ -94,7 +94,7 @@ func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (ret
 // prompt is a fault. The daemon knows a prompt by its whole chunks; up to a chunk
 // more may lie behind them.
 func chunksOf(r *hint.Retain, c *key.Chain, promptTokens uint64) (from, to int, fault *wire.Fault) {
-	total := tokensIn(c.Tokens)
+	total := c.TokensIn(0, c.Len())
 	first, last := r.From, cmp.Or(r.To, math.MaxUint64)
 	if r.Output {
 		first = cmp.Or(promptTokens, total)
@@ -307,10 +307,9 @@ func (p *pauses) run(ctx context.Context) {
 }
 
 func (p *pauses) promote(ctx context.Context, chains []key.Chain) {
-	g := group{store: p.server.o.Store, search: tier.All, chains: chains}
-	m, err := g.match(ctx)
-	if err == nil && m.In[tier.CPU].Chunks < m.Chunks {
-		p.server.newWarming(ctx, g, &m, ledger.Daemon, nil).run(ctx)
+	of := p.server.plainPrompt(chains, tier.All)
+	if err := of.find(ctx); err == nil && of.plan.In[tier.CPU].Chunks < of.plan.Chunks {
+		p.server.newWarming(of, ledger.Daemon, nil).run(ctx)
 	}
 }
 
@@ -360,7 +359,7 @@ func addPin(c *session, chain *key.Chain, from, to int, name string, age time.Du
 		c.unpin()
 		return pinned, tier.ErrClosed
 	}
-	return store.Count{Chunks: n, Tokens: tokensIn(chain.Tokens[from : from+n])}, err
+	return store.Count{Chunks: n, Tokens: chain.TokensIn(from, from+n)}, err
 }
 
 // unpin ends all pins of a connection, and returns how many chunks they protected.
@@ -373,8 +372,8 @@ func (c *session) unpin() int {
 
 // pinReady pins chunks from..to of a job's prefix, if it is to be pinned.
 func (j *job) pinReady(from, to int) {
-	for r := range j.chains {
-		j.pinChunks(&j.chains[r], j.skip()+from, j.skip()+to)
+	for r := range j.prompt.Chains[0] {
+		j.pinChunks(&j.prompt.Chains[0][r], j.prompt.skip()+from, j.prompt.skip()+to)
 	}
 }
 

@@ -125,11 +125,11 @@ func BenchmarkStoreEach(b *testing.B) {
 	}
 }
 
-// BenchmarkMatchFamily is a match of four groups, full, two windows and states, with
+// BenchmarkPlan is a match of four groups, full, two windows and states, with
 // one usable length in sixty chunks, over one of a flat chain of as many chunks.
 // The last usable length lies late, or there is none: because there are no states, or
 // because each is where no window is.
-func BenchmarkMatchFamily(b *testing.B) {
+func BenchmarkPlan(b *testing.B) {
 	const chunks, every = 8192, 60
 	groups := index.Family{
 		{Chunk: 16}, {Kind: index.Window, Tokens: 16, Chunk: 16}, {Kind: index.Window, Tokens: 32, Chunk: 16}, {Kind: index.State, Chunk: 16},
@@ -166,7 +166,7 @@ func BenchmarkMatchFamily(b *testing.B) {
 		b.Run("groups/"+name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := s.Lookups.MatchFamily(b.Context(), f, tier.All, 16*chunks, nil); err != nil {
+				if _, err := s.Lookups.Plan(b.Context(), f, tier.All, 16*chunks, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -16,8 +16,8 @@ type Reached struct{ Usable, Run int }
 
 // Reached is that now.
 func (l *Lookups) Reached(ctx context.Context, f *Family) (Reached, error) {
-	m, err := l.MatchFamily(ctx, f, tier.All, f.whole(), nil)
-	return Reached{m.Tokens, m.Run}, err
+	m, err := l.Plan(ctx, f, tier.All, f.whole(), nil)
+	return Reached{m.End, m.Run}, err
 }
 
 // Wanted is, for each group, which of its chunks are worth storing: of one that is not full

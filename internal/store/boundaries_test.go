@@ -97,12 +97,12 @@ func (f *forest) declareOne(p *store.Family, n, rank int) {
 func (f *forest) step() {
 	p := f.prompt()
 	total := p.Chains[0][0].Len() * f.groups[0].Chunk
-	m, err := f.Lookups.MatchFamily(f.t.Context(), p, tier.All, total, nil)
+	m, err := f.Lookups.Plan(f.t.Context(), p, tier.All, total, nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if m.Tokens > 0 {
-		f.declare(p, m.Tokens)
+	if m.End > 0 {
+		f.declare(p, m.End)
 	}
 	f.look(p, total)
 	f.follow() // the pieces of what was declared, before one of them goes
@@ -144,8 +144,8 @@ func (f *forest) look(p *store.Family, total int) {
 			p.Chains[g][rank].Skip = p.Skip / f.groups[g].Chunk
 		}
 	}
-	if m := f.checkFamily(p, search, total-f.rng.IntN(f.groups.Grid()), lost); m.Tokens > p.Skip {
-		f.declare(p, m.Tokens)
+	if m := f.checkFamily(p, search, total-f.rng.IntN(f.groups.Grid()), lost); m.End > p.Skip {
+		f.declare(p, m.End)
 	}
 	p.Skip = 0
 	for g := range p.Chains {
@@ -156,7 +156,7 @@ func (f *forest) look(p *store.Family, total int) {
 }
 
 // store stores what the groups want of a prompt, in all ranks or all but one.
-func (f *forest) store(p *store.Family, m store.FamilyMatch) {
+func (f *forest) store(p *store.Family, m store.Plan) {
 	at, err := f.Lookups.Reached(f.t.Context(), p)
 	if err != nil {
 		f.t.Fatal(err)
@@ -164,7 +164,7 @@ func (f *forest) store(p *store.Family, m store.FamilyMatch) {
 	wanted := f.Lookups.Wanted(p, at)
 	grid := f.groups.Grid()
 	total := p.Chains[0][0].Len() * f.groups[0].Chunk / grid * grid
-	index.EachBoundary(m.Tokens, m.Run, total, func(end int) { f.declare(p, end) })
+	index.EachBoundary(m.End, m.Run, total, func(end int) { f.declare(p, end) })
 	f.follow()
 	without := f.rng.IntN(4 * f.ranks)
 	for g := range wanted {
@@ -236,14 +236,14 @@ func TestProbeDeclaresNothing(t *testing.T) {
 		r.storeMissing(&f.Chains[g][0], 0, 8)
 	}
 	before := r.Operator.Stats().Boundaries
-	m, err := r.Lookups.ProbeFamily(t.Context(), f, tier.All, 64, nil)
-	if err != nil || m.Tokens != 64 {
-		t.Fatalf("%d tokens, %v", m.Tokens, err)
+	m, err := r.Lookups.Probe(t.Context(), f, tier.All, 64, nil)
+	if err != nil || m.End != 64 {
+		t.Fatalf("%d tokens, %v", m.End, err)
 	}
 	if got := r.Operator.Stats().Boundaries; got != before {
 		t.Errorf("after a look: %+v, before %+v", got, before)
 	}
-	if _, err := r.Lookups.MatchFamily(t.Context(), f, tier.All, 64, nil); err != nil {
+	if _, err := r.Lookups.Plan(t.Context(), f, tier.All, 64, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.Operator.Stats().Boundaries; got == before {

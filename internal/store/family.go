@@ -11,9 +11,10 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// Family is one prompt of a hybrid model, in the spaces of its groups and ranks.
+// Family is one prompt in every space that it is asked for in: of each group of a model one
+// for each rank.
 type Family struct {
-	Groups index.Family // checked
+	Groups index.Family // checked; see Plain
 	// Chains are those of each group: one for each rank, equal but for their
 	// spaces. Groups of one chunk size have the same hashes. Those that are not full
 	// are Alone: of a group that has one chunk in sixty the index knows no other.
@@ -21,43 +22,69 @@ type Family struct {
 	Skip   int // leading tokens that the caller has, with what each group needs there
 }
 
+// plainGroups is one full group, whose chunks have the tokens that their chain says: a shorter
+// last one is an end like the others.
+var plainGroups = index.Family{{Kind: index.Full}}
+
+// Plain is a prompt of a model without groups, in the spaces of its ranks.
+func Plain(ranks []key.Chain) *Family {
+	return &Family{Groups: plainGroups, Chains: [][]key.Chain{ranks}, Skip: int(ranks[0].TokensIn(0, ranks[0].Skip))}
+}
+
+// IsPlain reports whether Plain has made it.
+func (f *Family) IsPlain() bool { return f.Groups[0].Chunk == 0 }
+
 // Piece is a chunk of one rank of one group.
 type Piece struct{ Group, Rank, Chunk int }
 
 // Need is the chunks From..To of a group that a prefix needs.
 type Need struct {
 	From, To int
-	At       []uint8 // the farthest place of each, over the ranks, as a bit
 	In       [tier.Places]int
+	at       []uint8 // the farthest place of each, over the ranks, as a bit; nil: DRAM has all
 }
 
-// FamilyMatch is the longest prefix of a Family that is usable: what each group
-// needs at its end is there, for every rank.
-type FamilyMatch struct {
-	Tokens int    // usable, skipped ones included; Skip if there is none
-	Run    int    // as far as the full groups reach, in steps of Groups.Grid
-	Lacks  uint64 // a bit for each group that lacks something at Run
-	Needs  []Need // of each group, at Tokens
+// At is the farthest place of a chunk that is needed, over the ranks.
+func (n *Need) At(chunk int) tier.Set {
+	if n.at == nil {
+		return tier.Of(tier.CPU)
+	}
+	return tier.Set(n.at[chunk-n.From])
 }
 
-// MatchFamily finds the longest usable prefix of at most most tokens. Pieces that
+// Plan is the longest prefix of a Family that is usable: what each group needs at its end is
+// there, for every rank.
+type Plan struct {
+	Match        // of the prefix, in chunks of the first group behind those skipped
+	End   int    // tokens that are usable, skipped ones included; Family.Skip if there are none
+	Run   int    // tokens as far as the full groups reach, in steps of Groups.Grid
+	Next  int    // the first chunk of the first group behind Run
+	Lacks uint64 // a bit for each group that lacks something at Run
+	Needs []Need // of each group, at End
+	Runs  []int  // by rank, of a plain prompt of several: Next for it alone
+}
+
+// Plan finds the longest usable prefix of at most most tokens, of a plain prompt of all. Pieces that
 // are in lost count as missing. Memory only, but that the full groups are asked for
 // as Match does it while a tier is still being scanned. The length is one that a client
 // wants: its needs are kept before those of no such length.
-func (l *Lookups) MatchFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (FamilyMatch, error) {
-	m, err := l.ProbeFamily(ctx, f, search, most, lost)
+func (l *Lookups) Plan(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (Plan, error) {
+	m, err := l.Probe(ctx, f, search, most, lost)
 	if err == nil {
 		l.learn(f, &m)
 	}
 	return m, err
 }
 
-// ProbeFamily is MatchFamily for a length that is only looked at.
-func (l *Lookups) ProbeFamily(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (FamilyMatch, error) {
+// Probe is Plan for a length that is only looked at.
+func (l *Lookups) Probe(ctx context.Context, f *Family, search tier.Set, most int, lost map[Piece]struct{}) (Plan, error) {
+	if f.IsPlain() {
+		return l.probePlain(ctx, f, search)
+	}
 	s := familySearches.Get().(*familySearch)
 	defer s.give()
 	s.start(ctx, l, f, search, lost)
-	m := FamilyMatch{Run: most}
+	m := Plan{Run: most}
 	for g := range f.Groups {
 		n, err := s.run(g)
 		if err != nil {
@@ -70,14 +97,81 @@ func (l *Lookups) ProbeFamily(ctx context.Context, f *Family, search tier.Set, m
 		m.Run = f.Skip
 	}
 	found := s.words.Longest(f.Groups, f.Skip, m.Run, s)
-	m.Tokens, m.Lacks = found.Tokens, found.Lacks
-	m.Needs = s.needs(m.Tokens)
+	m.End, m.Lacks, m.Next = found.Tokens, found.Lacks, m.Run/f.Groups[0].Chunk
+	m.Needs = s.needs(m.End)
+	m.Match = f.matchOf(&m)
 	return m, nil
 }
 
-// Lengths are the lengths at which what MatchFamily has matched is usable, the longest
+// matchOf is a plan to a client that counts chunks of the first group.
+func (f *Family) matchOf(m *Plan) (out Match) {
+	need := &m.Needs[0]
+	each := uint64((m.End - f.Skip) / max(1, need.To-need.From)) // the state of a model without full groups stands for all
+	count := func(n int) Count { return Count{n, uint64(n) * each} }
+	out.Count = count(need.To - need.From)
+	for p := range out.In {
+		out.In[p] = count(need.In[p])
+	}
+	return out
+}
+
+// probePlain is Probe for a plain prompt.
+func (l *Lookups) probePlain(ctx context.Context, f *Family, search tier.Set) (m Plan, err error) {
+	var at []uint8
+	chains, mask := f.Chains[0], search&^l.levels.off()
+	c := &chains[0]
+	if len(chains) == 1 {
+		sc := borrow(c.Len())
+		defer sc.give()
+		known, err := l.locateOrAsk(ctx, c, sc)
+		if err != nil {
+			return m, err
+		}
+		at = sc.at[:known]
+	} else {
+		s := familySearches.Get().(*familySearch)
+		defer s.give()
+		s.start(ctx, l, f, search, nil)
+		if at, m.Runs, err = s.slowest(); err != nil {
+			return m, err
+		}
+	}
+	m.Match = measure(&l.levels.nearest, c, at, mask)
+	m.End = f.Skip + int(m.Tokens)
+	m.Run, m.Next = m.End, c.Skip+m.Chunks
+	need := Need{From: c.Skip, To: m.Next}
+	for p := range m.In {
+		need.In[p] = m.In[p].Chunks
+	}
+	if m.Hot < m.Chunks {
+		need.at = make([]uint8, m.Chunks)
+		for i := range need.at {
+			need.at[i] = uint8(tier.Of(l.levels.nearest[tier.Set(at[need.From+i])&mask&tier.All]))
+		}
+	}
+	m.Needs = []Need{need}
+	return m, nil
+}
+
+// slowest is the farthest place of each chunk of the first group that all ranks know, as a bit, 0 where
+// one does not have it, and for each rank the first chunk that it does not have.
+func (s *familySearch) slowest() (at []uint8, runs []int, err error) {
+	chains := s.family.Chains[0]
+	known := chains[0].Len()
+	s.runs = make([]int, len(chains))
+	for r := range chains {
+		n, err := s.full(0, r)
+		if err != nil {
+			return nil, nil, err
+		}
+		known = min(known, n)
+	}
+	return s.at[0][:known], s.runs, nil
+}
+
+// Lengths are the lengths at which what Plan has found is usable, the longest
 // first: Tokens, and then no more than limit of them in all.
-func (l *Lookups) Lengths(ctx context.Context, f *Family, search tier.Set, m *FamilyMatch, limit int) ([]int, error) {
+func (l *Lookups) Lengths(ctx context.Context, f *Family, search tier.Set, m *Plan, limit int) ([]int, error) {
 	s := familySearches.Get().(*familySearch)
 	defer s.give()
 	s.start(ctx, l, f, search, nil)
@@ -85,10 +179,10 @@ func (l *Lookups) Lengths(ctx context.Context, f *Family, search tier.Set, m *Fa
 	if err != nil {
 		return nil, err
 	}
-	return s.words.Lengths(nil, f.Groups, f.Skip, min(run, m.Tokens), limit, s), nil
+	return s.words.Lengths(nil, f.Groups, f.Skip, min(run, m.End), limit, s), nil
 }
 
-// familySearch is what one MatchFamily needs.
+// familySearch is what one Plan needs.
 type familySearch struct {
 	ctx     context.Context
 	lookups *Lookups
@@ -102,7 +196,7 @@ type familySearch struct {
 	marks   [][]uint8 // by rank: of the chunks of the first group; see groupBits
 	mark    [][]uint8 // by group and rank: its own of these; 0: all of its chunks are looked up
 	ends    []uint8   // by rank: the marks without which no prefix ends at a chunk
-	each    []Match   // by rank: what is there of the first group; nil: not wanted
+	runs    []int     // by rank: the first chunk of the first group that it does not have; nil: not wanted
 }
 
 var familySearches = sync.Pool{New: func() any { return new(familySearch) }}
@@ -150,7 +244,7 @@ func (s *familySearch) join(g int) {
 }
 
 func (s *familySearch) give() {
-	s.ctx, s.lookups, s.family, s.lost, s.each = nil, nil, nil, nil, nil
+	s.ctx, s.lookups, s.family, s.lost, s.runs = nil, nil, nil, nil, nil
 	familySearches.Put(s)
 }
 
@@ -192,8 +286,11 @@ func (s *familySearch) full(g, r int) (known int, err error) {
 		return known, err
 	}
 	s.merge(g, r, 0, sc.at[:known])
-	if s.each != nil {
-		s.each[r] = measure(&s.lookups.levels.nearest, c, sc.at[:known], s.mask)
+	if s.runs != nil {
+		s.runs[r] = c.Skip
+		for s.runs[r] < known && tier.Set(sc.at[s.runs[r]])&s.mask != 0 {
+			s.runs[r]++
+		}
 	}
 	return known, nil
 }
@@ -307,13 +404,13 @@ func (s *familySearch) lose(g, from, to int) {
 }
 
 // learn tells the tiers of the length that was found.
-func (l *Lookups) learn(f *Family, m *FamilyMatch) {
-	if m.Tokens > f.Skip {
-		l.declare(f, m.Tokens)
+func (l *Lookups) learn(f *Family, m *Plan) {
+	if m.End > f.Skip {
+		l.declare(f, m.End)
 	}
 	for g, group := range f.Groups {
 		for r := range f.Chains[g] {
-			if group.Kind == index.Full && m.Tokens < m.Run {
+			if group.Kind == index.Full && m.End < m.Run {
 				l.revive(f.Chains[g][r].Key(m.Run/group.Chunk - 1))
 			}
 		}
@@ -330,9 +427,9 @@ func (s *familySearch) needs(n int) []Need {
 	for g := range out {
 		need := &out[g]
 		need.From, need.To = f.Groups[g].Needs(f.Skip, n)
-		need.At = slices.Clone(s.at[g][need.From:need.To])
+		need.at = slices.Clone(s.at[g][need.From:need.To])
 		var count [1 << tier.Places]int
-		for _, at := range need.At {
+		for _, at := range need.at {
 			count[at&uint8(tier.All)]++
 		}
 		for p := tier.CPU; p < tier.Places; p++ {

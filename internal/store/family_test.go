@@ -3,6 +3,7 @@ package store_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -51,9 +52,9 @@ func (r *rig) there(f *store.Family, g, i int, search tier.Set, lost map[store.P
 }
 
 // naive is the definition: the longest n at which the need of every group is there.
-func (r *rig) naive(f *store.Family, search tier.Set, most int, lost map[store.Piece]struct{}) (m store.FamilyMatch) {
+func (r *rig) naive(f *store.Family, search tier.Set, most int, lost map[store.Piece]struct{}) (m store.Plan) {
 	grid := f.Groups.Grid()
-	m.Tokens, m.Run = f.Skip, f.Skip
+	m.End, m.Run = f.Skip, f.Skip
 	usable := func(g, n int) bool {
 		from, to := f.Groups[g].Needs(f.Skip, n)
 		for i := from; i < to; i++ {
@@ -74,7 +75,7 @@ func (r *rig) naive(f *store.Family, search tier.Set, most int, lost map[store.P
 			m.Run = n
 		}
 		if all && n > f.Skip {
-			m.Tokens = n
+			m.End = n
 		}
 	}
 	for g := range f.Groups {
@@ -85,9 +86,9 @@ func (r *rig) naive(f *store.Family, search tier.Set, most int, lost map[store.P
 	return m
 }
 
-// MatchFamily is the definition, in any state of the tiers: after stores, evictions
+// Plan is the definition, in any state of the tiers: after stores, evictions
 // and moves, for several ranks and chunk lengths, in a part of the tiers.
-func TestMatchFamilyIsTheDefinition(t *testing.T) {
+func TestPlanIsTheDefinition(t *testing.T) {
 	families := []index.Family{
 		{{Chunk: 16}},
 		{{Chunk: 16}, {Kind: index.State, Chunk: 16}},
@@ -146,6 +147,45 @@ func playFamily(t *testing.T, f *store.Family) {
 			lost[store.Piece{Group: g, Rank: 0, Chunk: rng.IntN(f.Chains[g][0].Len())}] = struct{}{}
 		}
 		r.checkFamily(f, search, most, lost)
+		r.checkPlain(f, search)
+	}
+}
+
+// checkPlain compares the plan of a plain prompt with that of a family of its one group.
+func (r *rig) checkPlain(f *store.Family, search tier.Set) {
+	r.t.Helper()
+	skip := f.Skip / f.Groups[0].Chunk
+	alone := &store.Family{Groups: f.Groups[:1], Chains: f.Chains[:1], Skip: skip * f.Groups[0].Chunk}
+	want := r.checkFamily(alone, search, f.Chains[0][0].Len()*f.Groups[0].Chunk, nil)
+	ranks := slices.Clone(f.Chains[0])
+	for i := range ranks {
+		ranks[i].Skip = skip
+	}
+	m, err := r.Lookups.Plan(r.t.Context(), store.Plain(ranks), search, 0, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	need, other := &m.Needs[0], &want.Needs[0]
+	if m.End != want.End || m.Run != want.Run || m.Next != want.Next || m.Count != want.Count || m.In != want.In || need.In != other.In {
+		r.t.Fatalf("plain, skip %d: %+v; want %+v", skip, m, want)
+	}
+	hot := 0
+	for i := need.From; i < need.To; i++ {
+		if need.At(i) != other.At(i) {
+			r.t.Fatalf("plain: chunk %d at %b; want %b", i, need.At(i), other.At(i))
+		}
+		if hot == i-need.From && need.At(i) == tier.Of(tier.CPU) {
+			hot++
+		}
+	}
+	if m.Hot != hot {
+		r.t.Fatalf("plain: %d chunks at the start in DRAM; want %d", m.Hot, hot)
+	}
+	for rank, n := range m.Runs {
+		one, err := r.Lookups.Match(r.t.Context(), &ranks[rank], search)
+		if err != nil || n != skip+one.Chunks {
+			r.t.Fatalf("plain: rank %d has chunks up to %d; want %d, %v", rank, n, skip+one.Chunks, err)
+		}
 	}
 }
 
@@ -159,29 +199,29 @@ func (r *rig) storeMissing(c *key.Chain, from, to int) {
 	}
 }
 
-func (r *rig) checkFamily(f *store.Family, search tier.Set, most int, lost map[store.Piece]struct{}) store.FamilyMatch {
+func (r *rig) checkFamily(f *store.Family, search tier.Set, most int, lost map[store.Piece]struct{}) store.Plan {
 	r.t.Helper()
-	m, err := r.Lookups.MatchFamily(r.t.Context(), f, search, most, lost)
+	m, err := r.Lookups.Plan(r.t.Context(), f, search, most, lost)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	want := r.naive(f, search, most, lost)
-	if m.Tokens != want.Tokens || m.Run != want.Run || m.Lacks != want.Lacks {
-		r.t.Fatalf("%+v, skip %d: %d tokens of %d, lacks %b; want %d of %d, %b", f.Groups, f.Skip, m.Tokens, m.Run, m.Lacks, want.Tokens, want.Run, want.Lacks)
+	if m.End != want.End || m.Run != want.Run || m.Lacks != want.Lacks {
+		r.t.Fatalf("%+v, skip %d: %d tokens of %d, lacks %b; want %d of %d, %b", f.Groups, f.Skip, m.End, m.Run, m.Lacks, want.End, want.Run, want.Lacks)
 	}
 	for g, need := range m.Needs {
 		from, to := 0, 0
-		if m.Tokens > f.Skip {
-			from, to = f.Groups[g].Needs(f.Skip, m.Tokens)
+		if m.End > f.Skip {
+			from, to = f.Groups[g].Needs(f.Skip, m.End)
 		}
-		if need.From != from || need.To != to || len(need.At) != to-from {
-			r.t.Fatalf("group %d at %d: %+v; want %d to %d", g, m.Tokens, need, from, to)
+		if need.From != from || need.To != to {
+			r.t.Fatalf("group %d at %d: %+v; want %d to %d", g, m.End, need, from, to)
 		}
 		var in [tier.Places]int
 		for i := from; i < to; i++ {
 			p, ok := r.there(f, g, i, search, lost)
-			if !ok || tier.Set(need.At[i-from]) != tier.Of(p) {
-				r.t.Fatalf("group %d, chunk %d at %b; want %v, %v", g, i, need.At[i-from], p, ok)
+			if !ok || need.At(i) != tier.Of(p) {
+				r.t.Fatalf("group %d, chunk %d at %b; want %v, %v", g, i, need.At(i), p, ok)
 			}
 			in[p]++
 		}

@@ -2,13 +2,11 @@ package store
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
-	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/stale"
 	"github.com/kvstored/kvstored/internal/writeback"
@@ -197,49 +195,4 @@ func (l *Lookups) ask(ctx context.Context, f fence, of *level, c *key.Chain, sc 
 		i += n
 	}
 	return known, nil
-}
-
-// MatchAll matches one chain in several spaces, such as those of the ranks of a tensor-parallel
-// group: cs are the same hashes, each in its space. A chunk counts only if every space has it, and
-// where the farthest of them is. each is filled with the run of every space alone.
-func (l *Lookups) MatchAll(ctx context.Context, cs []key.Chain, search tier.Set, each []Match) (Match, error) {
-	if len(cs) == 1 {
-		m, err := l.Match(ctx, &cs[0], search)
-		each[0] = m
-		return m, err
-	}
-	at, err := l.farthest(ctx, cs, search, each)
-	return measure(&l.levels.nearest, &cs[0], at, search), err
-}
-
-// PlacesOf is where the first n chunks behind the skipped ones are that MatchAll has counted.
-func (l *Lookups) PlacesOf(ctx context.Context, cs []key.Chain, search tier.Set, n int) ([]tier.Place, error) {
-	at, err := l.farthest(ctx, cs, search, nil)
-	if err != nil {
-		return nil, err
-	}
-	var out []tier.Place
-	for i := cs[0].Skip; i < min(len(at), cs[0].Skip+n) && at[i] != 0; i++ {
-		out = append(out, l.levels.nearest[at[i]])
-	}
-	return out, nil
-}
-
-// farthest is the farthest place, as a bit, of each chunk that every space knows, 0 where
-// one does not have it: the spaces are the ranks of a family of one full group. Unless each
-// is nil it is filled with the run of every space alone.
-func (l *Lookups) farthest(ctx context.Context, cs []key.Chain, search tier.Set, each []Match) ([]uint8, error) {
-	s := familySearches.Get().(*familySearch)
-	defer s.give()
-	s.start(ctx, l, &Family{Groups: index.Family{{Kind: index.Full}}, Chains: [][]key.Chain{cs}}, search, nil)
-	s.each = each
-	known := cs[0].Len()
-	for r := range cs {
-		n, err := s.full(0, r)
-		if err != nil {
-			return nil, err
-		}
-		known = min(known, n)
-	}
-	return slices.Clone(s.at[0][:known]), nil
 }

@@ -72,9 +72,7 @@ func (s *Planning) observe(c *key.Chain, from, to int, p Prompt) {
 	r := ledger.Request{
 		Space: c.Space, Hashes: c.Hashes[from:to], ChunkTokens: int(c.Tokens[from]), Hint: p.Hint, Advice: p.Advice,
 	}
-	for _, n := range c.Tokens[from:to] {
-		r.Tokens += int(n)
-	}
+	r.Tokens = int(c.TokensIn(from, to))
 	for _, t := range s.planners {
 		r.PrefillDepth = s.depths.of(c.Space, p.PrefillDepth)
 		if t.Observe(&r) {
@@ -86,12 +84,12 @@ func (s *Planning) observe(c *key.Chain, from, to int, p Prompt) {
 // ObserveFamily tells the policies that plan of the windows and states that a request for a
 // prompt asks for, which Observe was told of before: those of the length that is usable,
 // of the junction, and of the end. They are worth what the end of the prompt is.
-func (s *Planning) ObserveFamily(f *Family, m *FamilyMatch, prefillDepth int) {
+func (s *Planning) ObserveFamily(f *Family, m *Plan, prefillDepth int) {
 	if !f.isMixed() || f.Groups.OnlyStates() || !slices.ContainsFunc(s.planners, tier.Planner.Plans) {
 		return
 	}
 	done := make([]int, len(f.Groups))
-	for _, n := range []int{m.Tokens, m.Run, f.whole()} {
+	for _, n := range []int{m.End, m.Run, f.whole()} {
 		for g, group := range f.Groups {
 			if n <= f.Skip || group.Kind == index.Full {
 				continue

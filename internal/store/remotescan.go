@@ -45,9 +45,6 @@ func (l *Lookups) ScanRemote(c *key.Chain, next int, search tier.Set) (*RemoteSc
 	return r, nil
 }
 
-// Begin is how many chunks of the chain were known before, its Skip included.
-func (r *RemoteScan) Begin() int { return r.begin }
-
 // Find asks until the end of the prefix is certain or ctx ends. The index has
 // each finding at once.
 func (r *RemoteScan) Find(ctx context.Context) {

@@ -167,7 +167,7 @@ func TestRestFinds(t *testing.T) {
 		r := newRig(t, options{remote: f, disk: disk})
 		synctest.Wait() // until the disk is scanned
 		rest := r.rest(c)
-		if rest == nil || rest.Begin() != 2 {
+		if rest == nil || rest.Found() != 2 {
 			t.Fatalf("rest begins at %+v; want 2", rest)
 		}
 		rest.Find(t.Context())

@@ -130,26 +130,21 @@ func TestMatchAll(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		each := make([]store.Match, 3)
-		m, err := r.Lookups.MatchAll(t.Context(), cs, tier.All, each)
+		m, err := r.Lookups.Plan(t.Context(), store.Plain(cs), tier.All, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if m.Chunks != 4 || m.Hot != 2 || m.In[tier.CPU].Chunks != 2 || m.In[tier.Disk].Chunks != 2 || m.Tokens != 4*tiertest.ChunkTokens {
 			t.Errorf("together %+v", m)
 		}
-		var alone []int
-		for _, m := range each {
-			alone = append(alone, m.Chunks)
+		if !slices.Equal(m.Runs, []int{6, 5, 4}) || m.Next != 4 {
+			t.Errorf("alone %d, together %d", m.Runs, m.Next)
 		}
-		if !slices.Equal(alone, []int{6, 5, 4}) {
-			t.Errorf("alone %d", alone)
-		}
-		if m, _ := r.Lookups.MatchAll(t.Context(), cs, tier.Of(tier.CPU), each); m.Chunks != 2 {
+		if m, _ := r.Lookups.Plan(t.Context(), store.Plain(cs), tier.Of(tier.CPU), 0, nil); m.Chunks != 2 {
 			t.Errorf("in DRAM %+v", m)
 		}
 		cs[2].Space[5] ^= 1 // a rank that has nothing
-		if m, _ := r.Lookups.MatchAll(t.Context(), cs, tier.All, each); m.Chunks != 0 {
+		if m, _ := r.Lookups.Plan(t.Context(), store.Plain(cs), tier.All, 0, nil); m.Chunks != 0 {
 			t.Errorf("with one that has nothing: %+v", m)
 		}
 	})

@@ -6,7 +6,7 @@
 // The list of reasons, with the stable names that metrics, replies and the documentation
 // use, and the tokens missed for each ([Counts]).
 //
-// [Departed]: which chunks have left a store, and why. Its table has 24 bytes for each chunk,
+// [EvictLog]: which chunks have left a store, and why. Its table has 24 bytes for each chunk,
 // without pointers, so that the garbage collector does not look into it. An entry says why,
 // from which tier and when the chunk left, and how many bytes that tier had evicted by then:
 // the bytes evicted since are how much larger the tier would have had to be.
@@ -42,14 +42,14 @@
 //
 // # Never does
 //
-// All of it is advice: no tier keeps or evicts a chunk because of it. A chunk that Departed
+// All of it is advice: no tier keeps or evicts a chunk because of it. A chunk that the EvictLog
 // does not know may have left long ago, and one that it knows may be back. The package finds
 // nothing out: package store says why a chunk is not there, package server how a request
 // ended. It keeps no payload, no token and no key that could be read back.
 //
 // # Locks
 //
-// One mutex each for Departed, Heat and Rivals: leaves, held for one bucket or number. Counts
+// One mutex each for EvictLog, Heat and Rivals: leaves, held for one bucket or number. Counts
 // are atomic. The mutex of a Recorder's queue is held while hashes are copied, that of its book
 // while queued prompts are added to the sample, or the sample is copied; never both.
 package explain

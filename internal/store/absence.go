@@ -14,7 +14,7 @@ import (
 // absences notes which chunks are in no tier any more, and which ones a tier did not
 // take, so that Why can tell, and for whom they went. Its locks are leaves.
 type absences struct {
-	departed *explain.Departed
+	evictLog *explain.EvictLog
 	rivals   explain.Rivals
 	levels   *levels
 }
@@ -25,21 +25,21 @@ var policies = policy.All()
 // left notes that p was the last tier to have k.
 func (a *absences) left(p tier.Place, k key.Key, why explain.Reason) {
 	if why != explain.Evicted {
-		a.departed.Add(k, explain.Note{Reason: why, Tier: uint8(p)})
+		a.evictLog.Add(k, explain.Note{Reason: why, Tier: uint8(p)})
 		return
 	}
 	chose := -1
 	if b := a.levels.at[p].Bounded; b != nil {
 		chose = slices.Index(policies, b.Ledger().PolicyName())
 	}
-	a.departed.Evict(k, uint8(p), uint8(chose+1), true)
+	a.evictLog.Evict(k, uint8(p), uint8(chose+1), true)
 	a.rivals.Gone(uint8(p), k.Space)
 }
 
 // refused notes that DRAM did not take a new chunk.
 func (a *absences) refused(k key.Key, err error) {
 	if why, ok := declineOf(err); ok {
-		a.departed.DeclineNew(k, uint8(tier.CPU), uint8(why))
+		a.evictLog.DeclineNew(k, uint8(tier.CPU), uint8(why))
 	}
 }
 
@@ -101,13 +101,13 @@ func (l *Lookups) Why(c *key.Chain, i int, search tier.Set) explain.Absence {
 
 // departed is what became of a chunk that no tier has.
 func (l *Lookups) departed(k key.Key) explain.Absence {
-	n := l.absences.departed.Find(k)
+	n := l.absences.evictLog.Find(k)
 	a := explain.Absence{Reason: n.Reason, Tier: n.Tier, At: n.At}
 	switch n.Reason {
 	case explain.Nothing:
 		return explain.Because(explain.NeverStored)
 	case explain.Evicted:
-		a.Since = l.absences.departed.Since(n)
+		a.Since = l.absences.evictLog.Since(n)
 		if at := int(n.Detail); at > 0 && at <= len(policies) {
 			a.Policy = policies[at-1]
 		}

@@ -229,7 +229,7 @@ func (s *Filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 	for i, k := range ks {
 		if stored[i] {
 			came += uint64(sc.sizes[i])
-			s.absences.departed.Taken(k)
+			s.absences.evictLog.Taken(k)
 			s.index.retained(tier.CPU, k, sc.sizes[i])
 		}
 	}

@@ -62,7 +62,7 @@ func New(o Options) *Store {
 	levels, promotions := newLevels(o.Hot, o.Below), new(promotions)
 	o.Ages, o.Distrusted = cmp.Or(o.Ages, stale.New()), cmp.Or(o.Distrusted, new(stale.Distrusted))
 	chunks := ledger.Spare(o.Hot.Ledger())
-	absences := &absences{departed: explain.NewDeparted(min(explain.DefaultEntries, chunks)), levels: levels}
+	absences := &absences{evictLog: explain.NewEvictLog(min(explain.DefaultEntries, chunks)), levels: levels}
 	index := newIndex(&o, levels, absences, chunks)
 	loader := &Loader{
 		levels: levels, index: index, promotions: promotions, ages: o.Ages, distrusted: o.Distrusted,
@@ -71,7 +71,7 @@ func New(o Options) *Store {
 	loader.flight.Joined, loader.flight.Clone, loader.flight.Discard = base.Queued, (*promoted).share, loader.release
 	writers := writeback.New(writeback.Options{
 		Hot: o.Hot, Tiers: levels.targets(), Index: index, When: o.When, Workers: o.Workers,
-		Ages: o.Ages, Distrusted: o.Distrusted, Departed: absences.departed, Rivals: &absences.rivals,
+		Ages: o.Ages, Distrusted: o.Distrusted, EvictLog: absences.evictLog, Rivals: &absences.rivals,
 		Guard: promotions.readmit, Fetch: loader.fetch, Log: o.Log,
 	})
 	for i, w := range writers.All() {

@@ -63,7 +63,7 @@ type counters struct {
 	written Counter
 	dropped [dropReasons]Counter
 
-	departed *explain.Departed
+	evictLog *explain.EvictLog
 	place    tier.Place // that is written to
 }
 
@@ -71,7 +71,7 @@ type counters struct {
 // chunk was gone. It returns how many were dropped for that reason so far.
 func (c *counters) drop(r *tier.Record, why explain.Decline) uint64 {
 	if why < explain.Gone {
-		c.departed.Add(r.Key, explain.Note{Reason: explain.Declined, Tier: uint8(c.place), Detail: uint8(why)})
+		c.evictLog.Add(r.Key, explain.Note{Reason: explain.Declined, Tier: uint8(c.place), Detail: uint8(why)})
 	}
 	return c.dropped[why].Add(r.Size)
 }

@@ -137,7 +137,7 @@ func (r *room) countEvicted() {
 	if total < r.evicted.told {
 		r.evicted.told = 0
 	}
-	r.o.Departed.Leaving(uint8(r.to.Place), total-r.evicted.told)
+	r.o.EvictLog.Leaving(uint8(r.to.Place), total-r.evicted.told)
 	r.evicted.told = total
 }
 

@@ -88,7 +88,7 @@ func (w *Writer) write(ctx context.Context, t *task) outcome {
 	}
 	w.count.written.Add(rec.Size)
 	w.writers.o.Rivals.Came(uint8(w.to.Place), k.Space, uint64(rec.Size))
-	w.writers.o.Departed.Taken(rec.Key)
+	w.writers.o.EvictLog.Taken(rec.Key)
 	w.room.filled()
 	w.queue.works()
 	if _, ok := w.record(t); !ok { // Delete came by before there was anything to delete

@@ -52,7 +52,7 @@ type Writer struct {
 
 // newWriter makes the writer to one tier, behind those that s has.
 func newWriter(s *Writers, to *Tier) *Writer {
-	count := &counters{departed: s.o.Departed, place: to.Place}
+	count := &counters{evictLog: s.o.EvictLog, place: to.Place}
 	w := &Writer{
 		writers: s, to: to, rank: len(s.list) + 1, count: count,
 		queue: queue{

@@ -31,7 +31,7 @@ type Options struct {
 
 	Ages       *stale.Book
 	Distrusted *stale.Distrusted
-	Departed   *explain.Departed // is told what tiers decline, take and evict
+	EvictLog   *explain.EvictLog // is told what tiers decline, take and evict
 	Rivals     *explain.Rivals   // and which spaces come
 	// Guard calls publish, unless a deletion of k is under way. None begins meanwhile.
 	Guard func(k key.Key, publish func())
@@ -279,7 +279,7 @@ func (s *Writers) KeepWatermarks() {
 // and true says that its memory stays in use until it has. The nearest writer that takes
 // it forwards it; it is charged once, however many tiers it goes to.
 func (s *Writers) Demote(v tier.Victim) bool {
-	s.o.Departed.Leaving(uint8(tier.CPU), uint64(v.Size))
+	s.o.EvictLog.Leaving(uint8(tier.CPU), uint64(v.Size))
 	taken := v.Dirty && slices.ContainsFunc(s.list, func(w *Writer) bool {
 		return w.Takes(v.Key.Space) && !w.has(v.Key, v.Sum) && w.demote(v)
 	})

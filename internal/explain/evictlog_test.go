@@ -23,7 +23,7 @@ func TestModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(20) {
 			r := rand.New(rand.NewPCG(seed, 24))
-			l, m := NewDeparted(1<<14), make(map[key.Key]Note)
+			l, m := NewEvictLog(1<<14), make(map[key.Key]Note)
 			for range 5000 {
 				k, tier, why := keyOf(r.IntN(400)), uint8(r.IntN(3)), uint8(r.IntN(200))
 				had := m[k]
@@ -65,7 +65,7 @@ func TestModel(t *testing.T) {
 // of other tiers does not count, and a log is not misled by wrapped numbers.
 func TestSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewDeparted(8)
+		l := NewEvictLog(8)
 		l.Leaving(1, 1<<48-1<<20) // the marks wrap at 1<<48 bytes
 		l.Evict(keyOf(1), 1, 0, false)
 		l.Leaving(1, 3<<20)
@@ -78,7 +78,7 @@ func TestSince(t *testing.T) {
 
 func TestTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewDeparted(8)
+		l := NewEvictLog(8)
 		begun := time.Now().Truncate(time.Second)
 		l.Add(keyOf(1), Note{Reason: Declined, Tier: 1})
 		time.Sleep(time.Minute)
@@ -96,7 +96,7 @@ func TestMemory(t *testing.T) {
 		if n := unsafe.Sizeof(Note{}) + 12; n != 24 || DefaultEntries*n != 6<<20 {
 			t.Errorf("an entry has %d bytes, and there are %d; docs/guarantees.md says 24 and 6 MiB in all", n, DefaultEntries)
 		}
-		l, k := NewDeparted(1000), keyOf(1)
+		l, k := NewEvictLog(1000), keyOf(1)
 		if n := testing.AllocsPerRun(100, func() {
 			k.Hash[5]++
 			l.Evict(k, 0, 0, true)
@@ -109,7 +109,7 @@ func TestMemory(t *testing.T) {
 }
 
 func BenchmarkFind(b *testing.B) {
-	l := NewDeparted(DefaultEntries)
+	l := NewEvictLog(DefaultEntries)
 	for i := range 1 << 16 {
 		l.Evict(keyOf(i), 0, 0, false)
 	}

@@ -45,7 +45,7 @@ var stated = map[string][]string{
 	"one HTTP request":                          {"bytes internal/httpd.HeaderBytes", "internal/httpd.requestTimeout", "internal/httpd.ReplyTimeout", "internal/httpd.restTimeout"},
 	"body to `admin.socket`":                    {"bytes internal/admin.BodyBytes", "bytes internal/admin.PromptBytes"},
 	"prefixes: a page":                          {"internal/admin.mostPage", "internal/admin.mostTree", "internal/explain.MostRuns"},
-	"ends of prompts":                           {"internal/explain.heatEntries"},
+	"ends of prompts":                           {"internal/explain.hotEntries"},
 	"spaces a page":                             {"bytes internal/server.spacesPageBytes", "internal/admin.maxListed"},
 	"connections of a bridge":                   {"router/publish.connections", "router/zmtp.maxTopics", "bytes router/zmtp.maxTopicBytes"},
 	"a departed client":                         {"internal/socket.peekEvery"},

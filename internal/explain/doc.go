@@ -15,8 +15,8 @@
 // that no tier has any more, by space; of at most [mostSpaces] spaces, the others as one. What
 // went in a minute is shared among those that came in it, by their bytes.
 //
-// [Heat]: how often prompts were asked for lately, by where they ended; 56 bytes for each end,
-// without pointers. A request is noted once, at the last chunk that it found. How hot a
+// [HotPrefixes]: how often prompts were asked for lately, by where they ended; 56 bytes for each
+// end, without pointers. A request is noted once, at the last chunk that it found. How hot a
 // shorter prefix is follows: the sum over all ends that stand on it. A score halves every
 // [HalfLife]. Both tables are of package base.
 //
@@ -49,7 +49,7 @@
 //
 // # Locks
 //
-// One mutex each for EvictLog, Heat and Rivals: leaves, held for one bucket or number. Counts
+// One mutex each for EvictLog, HotPrefixes and Rivals: leaves, held for one bucket or number. Counts
 // are atomic. The mutex of a Recorder's queue is held while hashes are copied, that of its book
 // while queued prompts are added to the sample, or the sample is copied; never both.
 package explain

@@ -93,8 +93,8 @@ func (l *EvictLog) Since(n Note) uint64 {
 // HalfLife is the time after which a request counts half.
 const HalfLife = 10 * time.Minute
 
-// heatEntries is how many ends of prompts a table remembers: 1.75 MiB.
-const heatEntries = 32 << 10
+// hotEntries is how many ends of prompts a table remembers: 1.75 MiB.
+const hotEntries = 32 << 10
 
 // End is what a table has of one end of a prompt.
 type End struct {
@@ -103,34 +103,34 @@ type End struct {
 	Last time.Time
 }
 
-// Heat is the ends of prompts that were noted lately. It is safe for concurrent use.
-type Heat struct {
+// HotPrefixes is the ends of prompts that were noted lately. It is safe for concurrent use.
+type HotPrefixes struct {
 	begun time.Time
-	ends  *base.Table[key.Key, heatEntry]
+	ends  *base.Table[key.Key, hotEntry]
 }
 
-type heatEntry struct {
+type hotEntry struct {
 	key   key.Key
 	score float32
 	last  uint32 // seconds since begun
 }
 
-// NewHeat returns an empty table.
-func NewHeat() *Heat {
-	return &Heat{begun: time.Now(), ends: base.NewTable[key.Key, heatEntry](heatEntries)}
+// NewHotPrefixes returns an empty table.
+func NewHotPrefixes() *HotPrefixes {
+	return &HotPrefixes{begun: time.Now(), ends: base.NewTable[key.Key, hotEntry](hotEntries)}
 }
 
 // Asked notes a request that found a prompt up to a chunk.
-func (t *Heat) Asked(k key.Key) { t.note(k, 1) }
+func (t *HotPrefixes) Asked(k key.Key) { t.note(k, 1) }
 
 // Stored notes that a prompt was stored up to a chunk, which makes it young and not hot.
-func (t *Heat) Stored(k key.Key) { t.note(k, 0) }
+func (t *HotPrefixes) Stored(k key.Key) { t.note(k, 0) }
 
-func (t *Heat) note(k key.Key, uses float32) {
+func (t *HotPrefixes) note(k key.Key, uses float32) {
 	now := uint32(time.Since(t.begun) / time.Second)
-	t.ends.Change(k, func(had heatEntry) (heatEntry, bool) {
+	t.ends.Change(k, func(had hotEntry) (hotEntry, bool) {
 		at := max(now, had.last) // another may have come first
-		return heatEntry{k, faded(had.score, at-had.last) + uses, at}, true
+		return hotEntry{k, faded(had.score, at-had.last) + uses, at}, true
 	})
 }
 
@@ -143,9 +143,9 @@ func faded(score float32, seconds uint32) float32 {
 }
 
 // Ends lists what the table has, in no order, with scores as they are now.
-func (t *Heat) Ends() (ends []End) {
+func (t *HotPrefixes) Ends() (ends []End) {
 	now := uint32(time.Since(t.begun) / time.Second)
-	t.ends.Each(func(e heatEntry) {
+	t.ends.Each(func(e hotEntry) {
 		ends = append(ends, End{e.key, float64(faded(e.score, now-min(now, e.last))), t.begun.Add(time.Duration(e.last) * time.Second)})
 	})
 	return ends

@@ -21,18 +21,18 @@ import (
 // Operator is what people ask and change by hand, and what runs for them in the
 // background.
 type Operator struct {
-	levels     *levels
-	index      *tierIndex
-	promotions *promotions
-	leases     *Leases
-	recovery   *Recovery
-	writers    *writeback.Writers
-	ages       *ages
-	distrusted *stale.Distrusted
-	heat       *explain.Heat
-	depths     *depths // planning's
-	log        zerolog.Logger
-	quotas     struct {
+	levels      *levels
+	index       *tierIndex
+	promotions  *promotions
+	leases      *Leases
+	recovery    *Recovery
+	writers     *writeback.Writers
+	ages        *ages
+	distrusted  *stale.Distrusted
+	hotPrefixes *explain.HotPrefixes
+	depths      *depths // planning's
+	log         zerolog.Logger
+	quotas      struct {
 		sync.Mutex // held while tiers are told of quotas, before any other lock
 		list       []Quota
 	}

@@ -22,17 +22,17 @@ import (
 
 // Filler takes chunks from clients.
 type Filler struct {
-	levels     *levels
-	index      *tierIndex
-	lookups    *Lookups
-	planning   *Planning
-	remover    *Remover
-	writers    *writeback.Writers
-	ages       *stale.Book
-	distrusted *stale.Distrusted
-	absences   *absences
-	heat       *explain.Heat
-	log        zerolog.Logger
+	levels      *levels
+	index       *tierIndex
+	lookups     *Lookups
+	planning    *Planning
+	remover     *Remover
+	writers     *writeback.Writers
+	ages        *stale.Book
+	distrusted  *stale.Distrusted
+	absences    *absences
+	hotPrefixes *explain.HotPrefixes
+	log         zerolog.Logger
 }
 
 // GrantStatus is the answer to one chunk of a Reserve.
@@ -237,7 +237,7 @@ func (s *Filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 	s.writers.Committed(c, from, sc.sizes)
 	s.writers.Came(roomOf(sc.sizes, nil))
 	if to > from && !c.Alone {
-		s.heat.Stored(c.Key(to - 1))
+		s.hotPrefixes.Stored(c.Key(to - 1))
 	}
 	s.writers.Filled()
 }

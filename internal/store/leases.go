@@ -17,15 +17,15 @@ import (
 
 // Leases holds chunks that are in DRAM for clients, and checks a sample of them.
 type Leases struct {
-	levels     *levels
-	index      *tierIndex
-	lookups    *Lookups
-	writers    *writeback.Writers
-	ages       *stale.Book
-	distrusted *stale.Distrusted
-	heat       *explain.Heat // of the ends of prompts
-	log        zerolog.Logger
-	verify     sampler
+	levels      *levels
+	index       *tierIndex
+	lookups     *Lookups
+	writers     *writeback.Writers
+	ages        *stale.Book
+	distrusted  *stale.Distrusted
+	hotPrefixes *explain.HotPrefixes // of the ends of prompts
+	log         zerolog.Logger
+	verify      sampler
 }
 
 // NewOwner registers a client.
@@ -102,7 +102,7 @@ func (l *Leases) Touch(c *key.Chain, from, to int) {
 		}
 	}
 	if to > from && !c.Alone {
-		l.heat.Asked(c.Key(to - 1))
+		l.hotPrefixes.Asked(c.Key(to - 1))
 	}
 }
 

@@ -45,7 +45,7 @@ func (s *Operator) Outline(ctx context.Context) (*explain.Outline, error) {
 			return nil, err
 		}
 	}
-	ends := s.heat.Ends()
+	ends := s.hotPrefixes.Ends()
 	s.index.each(0, len(ends), func(i int) {
 		e := &ends[i]
 		at, ok := m.at[index.RunOf(s.index.mu.tree, e.Key.Space, e.Key.Hash)]

@@ -78,14 +78,14 @@ func New(o Options) *Store {
 		levels.below[i].writer = w
 	}
 	index.writers, loader.writers = writers, writers
-	heat := explain.NewHeat()
+	hot := explain.NewHotPrefixes()
 	lookups := &Lookups{
 		levels: levels, index: index, promotions: promotions, writers: writers, ages: o.Ages,
 		distrusted: o.Distrusted, absences: absences, log: o.Log,
 	}
 	leases := &Leases{
 		levels: levels, index: index, lookups: lookups, writers: writers, ages: o.Ages,
-		distrusted: o.Distrusted, heat: heat, log: o.Log,
+		distrusted: o.Distrusted, hotPrefixes: hot, log: o.Log,
 	}
 	loader.leases = leases
 	remover := &Remover{levels: levels, index: index, promotions: promotions, writers: writers, log: o.Log}
@@ -96,11 +96,11 @@ func New(o Options) *Store {
 		Lookups: lookups, Leases: leases, Loader: loader, Remover: remover, Planning: planning, Recovery: recovery,
 		Filler: &Filler{
 			levels: levels, index: index, lookups: lookups, planning: planning, remover: remover,
-			writers: writers, ages: o.Ages, distrusted: o.Distrusted, absences: absences, heat: heat, log: o.Log,
+			writers: writers, ages: o.Ages, distrusted: o.Distrusted, absences: absences, hotPrefixes: hot, log: o.Log,
 		},
 		Operator: &Operator{
 			levels: levels, index: index, promotions: promotions, leases: leases, recovery: recovery, writers: writers,
-			ages: newAges(o.Ages, remover), distrusted: o.Distrusted, heat: heat, depths: &planning.depths, log: o.Log,
+			ages: newAges(o.Ages, remover), distrusted: o.Distrusted, hotPrefixes: hot, depths: &planning.depths, log: o.Log,
 		},
 	}
 	s.Operator.quotas.list = o.Quotas

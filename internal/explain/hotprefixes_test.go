@@ -9,7 +9,7 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-func heatKey(i int) key.Key {
+func hotKey(i int) key.Key {
 	return key.Key{Space: key.SpaceID{1}, Hash: key.Hash{byte(i), byte(i >> 8)}}
 }
 
@@ -17,17 +17,17 @@ func heatKey(i int) key.Key {
 // young.
 func TestFades(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := NewHeat()
-		table.Asked(heatKey(1))
-		table.Asked(heatKey(1))
-		table.Stored(heatKey(2))
+		table := NewHotPrefixes()
+		table.Asked(hotKey(1))
+		table.Asked(hotKey(1))
+		table.Stored(hotKey(2))
 		time.Sleep(HalfLife)
-		table.Asked(heatKey(1))
+		table.Asked(hotKey(1))
 		for _, e := range table.Ends() {
 			switch {
-			case e.Key == heatKey(1) && (math.Abs(e.Heat-2) > 1e-6 || time.Since(e.Last) != 0):
+			case e.Key == hotKey(1) && (math.Abs(e.Heat-2) > 1e-6 || time.Since(e.Last) != 0):
 				t.Errorf("asked for twice, and again after the half-life: %+v", e)
-			case e.Key == heatKey(2) && (e.Heat != 0 || time.Since(e.Last) != HalfLife):
+			case e.Key == hotKey(2) && (e.Heat != 0 || time.Since(e.Last) != HalfLife):
 				t.Errorf("stored: %+v", e)
 			}
 		}
@@ -40,14 +40,14 @@ func TestFades(t *testing.T) {
 // TestBounded: a full table forgets the ends that were noted the longest ago.
 func TestBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := NewHeat()
-		for i := range heatEntries {
-			table.Asked(heatKey(i))
+		table := NewHotPrefixes()
+		for i := range hotEntries {
+			table.Asked(hotKey(i))
 		}
 		time.Sleep(time.Minute)
-		const late = heatEntries/8/4 + heatEntries
-		for i := heatEntries; i < late; i++ {
-			table.Asked(heatKey(i))
+		const late = hotEntries/8/4 + hotEntries
+		for i := hotEntries; i < late; i++ {
+			table.Asked(hotKey(i))
 		}
 		ends, young := table.Ends(), 0
 		for _, e := range ends {
@@ -55,17 +55,17 @@ func TestBounded(t *testing.T) {
 				young++
 			}
 		}
-		if len(ends) > heatEntries || young != late-heatEntries {
-			t.Errorf("%d of %d ends, %d of %d young ones", len(ends), heatEntries, young, late-heatEntries)
+		if len(ends) > hotEntries || young != late-hotEntries {
+			t.Errorf("%d of %d ends, %d of %d young ones", len(ends), hotEntries, young, late-hotEntries)
 		}
 	})
 }
 
 // BenchmarkAsked is what a request pays.
 func BenchmarkAsked(b *testing.B) {
-	table := NewHeat()
+	table := NewHotPrefixes()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		table.Asked(heatKey(i & 0x3fff))
+		table.Asked(hotKey(i & 0x3fff))
 	}
 }

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	outlineShare = 20               // an outline serves for so many times what it took to be made
-	smallOutline = 1000             // prefixes; a smaller one is made anew each time
-	outlineAge   = 20 * time.Second // and is dropped then
+	summaryShare = 20               // a summary serves for so many times what it took to be made
+	smallSummary = 1000             // prefixes; a smaller one is made anew each time
+	summaryAge   = 20 * time.Second // and is dropped then
 	mostPage     = 1000             // prefixes in a page
 	defaultPage  = 100
 	mostTree     = 4000 // prefixes in a tree
@@ -62,37 +62,37 @@ type Prefix struct {
 	IdleSeconds  *float64 `json:"idle_seconds"` // since it was asked for or stored; null: not remembered
 }
 
-// outlines is the last outline, so that pages and viewers share one.
-type outlines struct {
+// summaries is the last summary, so that pages and viewers share one.
+type summaries struct {
 	turn chan struct{} // capacity 1: held while one is made or looked at
-	last *explain.Outline
+	last *explain.Summary
 	good time.Time // until then
 }
 
-// outline returns a young outline of the store.
-func (a *API) outline(ctx context.Context) (*explain.Outline, error) {
+// summary returns a young summary of the store.
+func (a *API) summary(ctx context.Context) (*explain.Summary, error) {
 	select {
-	case a.outlines.turn <- struct{}{}:
+	case a.summaries.turn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	defer func() { <-a.outlines.turn }()
-	if t := a.outlines.last; t != nil && time.Now().Before(a.outlines.good) {
+	defer func() { <-a.summaries.turn }()
+	if t := a.summaries.last; t != nil && time.Now().Before(a.summaries.good) {
 		return t, nil
 	}
-	t, err := a.o.Store.Operator.Outline(ctx)
+	t, err := a.o.Store.Operator.Summary(ctx)
 	if err == nil {
-		a.outlines.last, a.outlines.good = t, time.Now()
-		if len(t.Nodes) > smallOutline {
-			a.outlines.good = a.outlines.good.Add(outlineShare * time.Since(t.At))
+		a.summaries.last, a.summaries.good = t, time.Now()
+		if len(t.Nodes) > smallSummary {
+			a.summaries.good = a.summaries.good.Add(summaryShare * time.Since(t.At))
 		}
-		time.AfterFunc(outlineAge, func() { a.outlines.forget(t) })
+		time.AfterFunc(summaryAge, func() { a.summaries.forget(t) })
 	}
 	return t, err
 }
 
-// forget drops an outline, unless a newer one has its place.
-func (o *outlines) forget(t *explain.Outline) {
+// forget drops a summary, unless a newer one has its place.
+func (o *summaries) forget(t *explain.Summary) {
 	o.turn <- struct{}{}
 	if o.last == t {
 		o.last = nil
@@ -150,14 +150,14 @@ func (c *call) prefixes(q *PrefixesRequest) (*Prefixes, error) {
 	return &reply, nil
 }
 
-// at is an outline and the position in it that a request names; -1 is the beginning.
-func (c *call) at(space, under string) (*explain.Outline, int, error) {
+// at is a summary and the position in it that a request names; -1 is the beginning.
+func (c *call) at(space, under string) (*explain.Summary, int, error) {
 	if space != "" {
 		if _, err := spaceID("space", space); err != nil {
 			return nil, 0, err
 		}
 	}
-	t, err := c.outline(c.ctx)
+	t, err := c.summary(c.ctx)
 	if err != nil || under == "" {
 		return t, -1, err
 	}
@@ -171,7 +171,7 @@ func (c *call) at(space, under string) (*explain.Outline, int, error) {
 	return t, at, nil
 }
 
-func (c *call) prefix(t *explain.Outline, n *explain.Node) Prefix {
+func (c *call) prefix(t *explain.Summary, n *explain.Node) Prefix {
 	s := &t.Spaces[n.Space]
 	of, _ := c.o.Server.Describe(s.ID)
 	p := Prefix{

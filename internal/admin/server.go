@@ -42,17 +42,17 @@ type Options struct {
 
 // API answers administrators. It is safe for concurrent use.
 type API struct {
-	o        Options
-	routes   []route
-	refusals zerolog.Logger // some a minute
-	outlines outlines
-	pages    *http.ServeMux // what is no call, of administrators of every space
+	o         Options
+	routes    []route
+	refusals  zerolog.Logger // some a minute
+	summaries summaries
+	pages     *http.ServeMux // what is no call, of administrators of every space
 }
 
 // New makes an API; Serve starts it.
 func New(o Options) *API {
 	refusals := o.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	a := &API{o: o, routes: routes(), refusals: refusals, outlines: outlines{turn: make(chan struct{}, 1)}, pages: http.NewServeMux()}
+	a := &API{o: o, routes: routes(), refusals: refusals, summaries: summaries{turn: make(chan struct{}, 1)}, pages: http.NewServeMux()}
 	a.pages.HandleFunc("/debug/pprof/", profile)
 	return a
 }

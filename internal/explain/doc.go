@@ -20,7 +20,7 @@
 // shorter prefix is follows: the sum over all ends that stand on it. A score halves every
 // [HalfLife]. Both tables are of package base.
 //
-// [Outline]: all stored prefixes as a tree, made in one go from stretches of chunks as the
+// [Summary]: all stored prefixes as a tree, made in one go from stretches of chunks as the
 // index tells of them, and never changed. A prefix is named by the hash of its first chunk
 // behind the last branch. Stretches may be of different moments: one whose ancestors are
 // missing stands at the top, one that is its own ancestor is dropped. It has about 150 bytes

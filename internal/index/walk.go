@@ -112,10 +112,10 @@ func (t *Tree) sweep(from uint64, limit int, fn func(slot uint32)) (next uint64)
 	return next
 }
 
-// outlined is how many places of a Loc a Stretch counts.
-const outlined = 3
+// stretchPlaces is how many places of a Loc a Stretch counts.
+const stretchPlaces = 3
 
-// Stretch is a run as Outline tells of it: chunks that follow each other without a branch.
+// Stretch is a run as EachStretch tells of it: chunks that follow each other without a branch.
 type Stretch struct {
 	Run      uint32 // its number, good until the tree changes
 	Parent   uint32 // number of the run that it stands on; 0 if there is none
@@ -123,15 +123,15 @@ type Stretch struct {
 	Space    Hash
 	First    Hash // its first chunk
 	Chunks   int
-	Known    int           // of them, those that are not placeholders
-	In       [outlined]int // and those with each of the lowest bits of Loc
+	Known    int                // of them, those that are not placeholders
+	In       [stretchPlaces]int // and those with each of the lowest bits of Loc
 }
 
-// Outline calls fn for the runs with the numbers from, from+1, ..., until it has looked at
+// EachStretch calls fn for the runs with the numbers from, from+1, ..., until it has looked at
 // so many chunks and runs. It returns the number to go on with, 0 after the last one: so a
 // caller that wants all can let others in between. A run that comes, goes, grows or is cut
 // meanwhile may be missed, or told of twice.
-func Outline(t *Tree, from uint32, limit int, fn func(*Stretch)) (next uint32) {
+func EachStretch(t *Tree, from uint32, limit int, fn func(*Stretch)) (next uint32) {
 	for id := max(from, 1); id < t.runs.Len(); id++ {
 		if limit <= 0 {
 			return id

@@ -35,12 +35,12 @@ func (s *Operator) DiskBytes(id key.SpaceID) int64 {
 	return 0
 }
 
-// Outline is all that the tiers are known to have, as a tree of prefixes. It lets requests
+// Summary is all that the tiers are known to have, as a tree of prefixes. It lets requests
 // in between: what changes meanwhile may be in it or not.
-func (s *Operator) Outline(ctx context.Context) (*explain.Outline, error) {
-	m := outlining{spaces: make(map[key.SpaceID]int), at: make(map[uint32]int)}
+func (s *Operator) Summary(ctx context.Context) (*explain.Summary, error) {
+	m := summaryBuilder{spaces: make(map[key.SpaceID]int), at: make(map[uint32]int)}
 	begun := time.Now()
-	for next := s.index.outline(1, &m); next != 0; next = s.index.outline(next, &m) {
+	for next := s.index.stretches(1, &m); next != 0; next = s.index.stretches(next, &m) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -62,7 +62,7 @@ func (s *Operator) Outline(ctx context.Context) (*explain.Outline, error) {
 		id := m.list[i].ID
 		m.list[i].Bytes = [explain.Places]int64{tier.CPU: s.HotBytes(id), tier.Disk: s.DiskBytes(id)}
 	}
-	tree := explain.NewOutline(begun, m.list, m.runs)
+	tree := explain.NewSummary(begun, m.list, m.runs)
 	tree.LeftOut = m.leftOut
 	return tree, nil
 }
@@ -106,11 +106,11 @@ func (s *Operator) Contents(ctx context.Context, visit func([]index.Change) erro
 	})
 }
 
-// outlineBatch is how many chunks an outline looks at while it holds the index.
-const outlineBatch = 16 << 10
+// summaryBatch is how many chunks a summary looks at while it holds the index.
+const summaryBatch = 16 << 10
 
-// outlining is an outline that is being made.
-type outlining struct {
+// summaryBuilder makes a summary.
+type summaryBuilder struct {
 	spaces  map[key.SpaceID]int
 	list    []explain.Space
 	runs    []explain.Run
@@ -118,14 +118,14 @@ type outlining struct {
 	leftOut int
 }
 
-// outline adds some runs; next is where it goes on, or 0.
-func (x *tierIndex) outline(from uint32, m *outlining) (next uint32) {
+// stretches adds some runs; next is where it goes on, or 0.
+func (x *tierIndex) stretches(from uint32, m *summaryBuilder) (next uint32) {
 	x.lock()
 	defer x.mu.Unlock()
-	return index.Outline(x.mu.tree, from, outlineBatch, m.add)
+	return index.EachStretch(x.mu.tree, from, summaryBatch, m.add)
 }
 
-func (m *outlining) add(st *index.Stretch) {
+func (m *summaryBuilder) add(st *index.Stretch) {
 	if len(m.runs) == explain.MostRuns {
 		m.leftOut++
 		return

@@ -78,8 +78,8 @@ type Node struct {
 	All      Use // of it and all that stands on it
 }
 
-// Outline is all stored prefixes; parents come before children.
-type Outline struct {
+// Summary is all stored prefixes; parents come before children.
+type Summary struct {
 	At      time.Time
 	Spaces  []Space
 	Nodes   []Node
@@ -88,23 +88,23 @@ type Outline struct {
 
 // Bytes estimates what so many chunks of a space occupy in a tier, by the mean of its
 // chunks there.
-func (t *Outline) Bytes(space, p, chunks int) int64 {
+func (t *Summary) Bytes(space, p, chunks int) int64 {
 	return int64(t.Spaces[space].chunkBytes(p) * float64(chunks))
 }
 
 // Size is what the chunks of a prefix occupy, each counted once.
-func (t *Outline) Size(n *Node) int64 { return t.Bytes(n.Space, 0, n.All.Chunks) }
+func (t *Summary) Size(n *Node) int64 { return t.Bytes(n.Space, 0, n.All.Chunks) }
 
 // builder makes a Tree of runs.
 type builder struct {
-	tree        *Outline
+	tree        *Summary
 	runs        []Run
 	first, next []int32 // child and sibling of each run, by position; -1 is none
 }
 
-// NewOutline makes a tree. It takes over the slices.
-func NewOutline(at time.Time, spaces []Space, runs []Run) *Outline {
-	b := builder{tree: &Outline{At: at, Spaces: spaces}, runs: runs, first: make([]int32, len(runs)), next: make([]int32, len(runs))}
+// NewSummary makes a tree. It takes over the slices.
+func NewSummary(at time.Time, spaces []Space, runs []Run) *Summary {
+	b := builder{tree: &Summary{At: at, Spaces: spaces}, runs: runs, first: make([]int32, len(runs)), next: make([]int32, len(runs))}
 	byNumber := make(map[uint32]int32, len(runs))
 	for i := range runs {
 		b.first[i], b.next[i] = -1, -1
@@ -175,7 +175,7 @@ var ErrUnknown = errors.New("nothing that is stored")
 
 // Find is the position of the prefix whose hash begins with so many hex digits. space ""
 // is any.
-func (t *Outline) Find(space, digits string) (int, error) {
+func (t *Summary) Find(space, digits string) (int, error) {
 	digits = strings.ToLower(digits)
 	found := -1
 	for i := range t.Nodes {
@@ -209,7 +209,7 @@ const (
 func Orders() []Order { return []Order{ByBytes, byHeat, byAge, byDepth} }
 
 // List sorts the positions of the nodes that match and have chunks.
-func (t *Outline) List(by Order, match func(i int) bool) []int {
+func (t *Summary) List(by Order, match func(i int) bool) []int {
 	var list []int
 	for i := range t.Nodes {
 		if t.Nodes[i].All.Chunks > 0 && match(i) {
@@ -220,7 +220,7 @@ func (t *Outline) List(by Order, match func(i int) bool) []int {
 	return list
 }
 
-func (t *Outline) compare(by Order, i, j int) int {
+func (t *Summary) compare(by Order, i, j int) int {
 	a, b := &t.Nodes[i], &t.Nodes[j]
 	switch by {
 	case byHeat:
@@ -234,7 +234,7 @@ func (t *Outline) compare(by Order, i, j int) int {
 }
 
 // Within reports whether a node is another one or stands on it; -1 is the beginning.
-func (t *Outline) Within(i, at int) bool {
+func (t *Summary) Within(i, at int) bool {
 	for at >= 0 && i > at { // a parent comes before its children
 		i = t.Nodes[i].Parent
 	}
@@ -244,7 +244,7 @@ func (t *Outline) Within(i, at int) bool {
 // Largest is the positions of at most so many of the nodes that match, the largest, in
 // the order of Nodes. With a node its ancestors are among them as far as they match,
 // since none is smaller.
-func (t *Outline) Largest(most int, match func(i int) bool) []int {
+func (t *Summary) Largest(most int, match func(i int) bool) []int {
 	list := t.List(ByBytes, match)
 	list = list[:min(most, len(list))]
 	slices.Sort(list)

@@ -14,7 +14,7 @@ func run(number, parent uint32, length int) Run {
 	return Run{Number: number, Parent: parent, First: key.Hash{byte(number)}, Length: length, Use: Use{Chunks: length, In: [Places]int{length, 1, 0}}}
 }
 
-func names(t *Outline, list []int) (out []byte) {
+func names(t *Summary, list []int) (out []byte) {
 	for _, i := range list {
 		out = append(out, t.Nodes[i].Hash[0])
 	}
@@ -35,7 +35,7 @@ func TestBuild(t *testing.T) {
 	}
 	runs[0].Heat, runs[0].Last = 2, now
 	runs[1].Heat, runs[1].Last = 3, now.Add(-time.Minute)
-	tree := NewOutline(now, []Space{{ID: key.SpaceID{1}, Bytes: [Places]int64{10660, 0, 0}}}, runs)
+	tree := NewSummary(now, []Space{{ID: key.SpaceID{1}, Bytes: [Places]int64{10660, 0, 0}}}, runs)
 	if got := names(tree, tree.List(ByBytes, func(int) bool { return true })); !slices.Equal(got, []byte{1, 5, 4, 3, 6}) {
 		t.Fatalf("prefixes %v", got)
 	}
@@ -77,7 +77,7 @@ func TestOrders(t *testing.T) {
 	runs := []Run{run(1, 0, 1), run(2, 0, 2), run(3, 0, 3)}
 	runs[0].Last, runs[2].Last = now, now.Add(-time.Hour)
 	runs[0].Heat = 1 // all begin prompts
-	tree := NewOutline(now, []Space{{}}, runs)
+	tree := NewSummary(now, []Space{{}}, runs)
 	for by, want := range map[Order][]byte{byAge: {2, 3, 1}, byHeat: {1, 2, 3}, byDepth: {1, 2, 3}} {
 		got := names(tree, tree.List(by, func(int) bool { return true }))
 		if !slices.Equal(got, want) {

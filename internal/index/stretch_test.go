@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestOutline: stretches told of in pieces are all chunks that Walk tells of, once, and
+// TestEachStretch: stretches told of in pieces are all chunks that Walk tells of, once, and
 // each stands on the one that its parent chunk is in.
-func TestOutline(t *testing.T) {
+func TestEachStretch(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	tree := NewTree()
 	tree.maxRun = 8
@@ -35,7 +35,7 @@ func TestOutline(t *testing.T) {
 	}
 	rounds := 0
 	for next := uint32(1); next != 0; rounds++ {
-		next = Outline(tree, next, 50, func(st *Stretch) {
+		next = EachStretch(tree, next, 50, func(st *Stretch) {
 			got.all += st.Chunks
 			got.known += st.Known
 			if st.Detached {

@@ -435,7 +435,7 @@ func (v *statsView) printGroups(l *human.List) {
 			}
 		}
 	}
-	if n := v.Store.Boundaries.Boundaries; n > 0 {
+	if n := v.Store.ResumePoints.Live; n > 0 {
 		l.Row("boundaries", "%s of prompts of hybrid models", human.Plural(n, "usable length"))
 	}
 	for _, lost := range v.Server.Lost {

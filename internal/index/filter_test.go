@@ -9,7 +9,7 @@ import (
 
 // A filter has all pieces of its space, however many came and went, and few other chunks.
 func TestFilterHasAllPieces(t *testing.T) {
-	s := &boundarySpace{pieces: make(map[key.Hash]uint32)}
+	s := &resumeSpace{pieces: make(map[key.Hash]uint32)}
 	name := func(n int) (h key.Hash) {
 		binary.LittleEndian.PutUint64(h[:], uint64(n)) // as of an engine that counts
 		return h

@@ -198,7 +198,7 @@ func (p *policies) out(id uint32, forget func(*scope)) {
 }
 
 // proven reports whether the policy of all knows that the entry was asked for again: then
-// its order is better than what boundaries say.
+// its order is better than what resume points say.
 func (p *policies) proven(id uint32) bool {
 	leaver := p.scopes[everything].leaver
 	return leaver != nil && leaver.Proven(policy.ID(id))

@@ -70,8 +70,8 @@ func TestUsableLost(t *testing.T) {
 		if dead(dram) == 0 {
 			t.Error("nothing is dead in DRAM, though no usable length needs the windows of 10")
 		}
-		if st.Boundaries.Boundaries == 0 {
-			t.Error("no boundary is known")
+		if st.ResumePoints.Live == 0 {
+			t.Error("no resume point is known")
 		}
 	})
 }

@@ -192,7 +192,7 @@ func storeAll(b *testing.B, s *store.Store, o ledger.Owner, c *key.Chain, from, 
 
 // BenchmarkEvictGroups evicts 100,000 entries one by one: chunks of flat prompts, or of
 // prompts of a hybrid model with the windows that one length of each needs, with what
-// each has the index, the table of boundaries and the ledger do.
+// each has the index, the table of resume points and the ledger do.
 func BenchmarkEvictGroups(b *testing.B) {
 	const entries, each, windows = 100_000, 64, 4
 	for _, groups := range []bool{false, true} {
@@ -204,7 +204,7 @@ func BenchmarkEvictGroups(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				l, table, tree := ledger.New(ledger.Options{CapacityBytes: 1 << 40, Policy: lru}), index.NewBoundaries(math.MaxInt), index.NewTree()
+				l, table, tree := ledger.New(ledger.Options{CapacityBytes: 1 << 40, Policy: lru}), index.NewResumePoints(math.MaxInt), index.NewTree()
 				for p := range uint64(entries / each) {
 					storePrompt(b, l, table, tree, p, each, groups, windows)
 				}
@@ -222,7 +222,7 @@ func BenchmarkEvictGroups(b *testing.B) {
 	}
 }
 
-func storePrompt(b *testing.B, l *ledger.Ledger, table *index.Boundaries, tree *index.Tree, seed uint64, n int, groups bool, windows int) {
+func storePrompt(b *testing.B, l *ledger.Ledger, table *index.ResumePoints, tree *index.Tree, seed uint64, n int, groups bool, windows int) {
 	publish := func(k key.Key, parent key.Hash) {
 		id, _, err := l.Begin(ledger.Daemon, ledger.Load, k, parent, 4096)
 		if err != nil {

@@ -21,7 +21,7 @@ func (l *Lookups) Reached(ctx context.Context, f *Family) (Reached, error) {
 }
 
 // Wanted is, for each group, which of its chunks are worth storing: of one that is not full
-// those that the end of the prompt and its junction need (see index.EachBoundary); of a
+// those that the end of the prompt and its junction need (see index.EachResumePoint); of a
 // full group all but a last chunk that is shorter, as no usable length has it and no longer prompt goes on from it. Where all
 // are it has nil. The family skips nothing.
 func (l *Lookups) Wanted(f *Family, at Reached) [][]bool {
@@ -36,7 +36,7 @@ func (l *Lookups) Wanted(f *Family, at Reached) [][]bool {
 			wanted[g][n-1] = false
 		}
 	}
-	index.EachBoundary(min(at.Usable, n), min(at.Run, n), n, func(end int) {
+	index.EachResumePoint(min(at.Usable, n), min(at.Run, n), n, func(end int) {
 		for g := range wanted {
 			from, to := f.Groups[g].Needs(0, end)
 			for i := max(from, done[g]); i < to && f.Groups[g].Kind != index.Full; i++ {

@@ -20,10 +20,10 @@ type Stats struct {
 	Corrupt      uint64                           `json:"corrupt_in_dram"`     // chunks found wrong in DRAM and dropped
 	Recovering   bool                             `json:"recovering"`
 
-	// Boundaries are the usable lengths of prompts of hybrid models that are known, and what
+	// ResumePoints are the usable lengths of prompts of hybrid models that are known, and what
 	// they need.
-	Boundaries index.BoundaryStats         `json:"boundaries"`
-	Groups     map[tier.Place][]GroupStats `json:"groups,omitempty"` // by tier, then by kind; nil where there are none
+	ResumePoints index.ResumePointStats      `json:"boundaries"`
+	Groups       map[tier.Place][]GroupStats `json:"groups,omitempty"` // by tier, then by kind; nil where there are none
 
 	Replaced       uint64            `json:"replaced_below"`    // older bytes below that gave way to what was stored under their key
 	RecoverFailed  uint64            `json:"recover_failed"`    // scans of the disk tier that failed
@@ -74,7 +74,7 @@ func (s *Operator) Stats() Stats {
 		}
 	}
 	t, bounds := s.index.stats()
-	st.Boundaries, st.Groups = bounds, s.index.groups.stats(s.levels)
+	st.ResumePoints, st.Groups = bounds, s.index.groups.stats(s.levels)
 	st.Chunks, st.Placeholders, st.IndexBytes = int64(t.Chunks), int64(t.Placeholders), int64(t.Bytes)
 	st.Mismatches = mismatches(st.Tiers, st.Corrupt, down)
 	return st

@@ -34,14 +34,14 @@ type tierIndex struct {
 	mu      struct {
 		sync.Mutex
 		tree   *index.Tree
-		bounds *index.Boundaries // of hybrid models
+		bounds *index.ResumePoints // of hybrid models
 		bits   groupBits
 	}
 }
 
 func newIndex(o *Options, ls *levels, absences *absences, chunks int) *tierIndex {
 	x := &tierIndex{levels: ls, absences: absences}
-	x.mu.tree, x.mu.bounds = index.NewTree(), index.NewBoundaries(chunks)
+	x.mu.tree, x.mu.bounds = index.NewTree(), index.NewResumePoints(chunks)
 	x.journal = newJournal(o, x.mu.tree)
 	return x
 }
@@ -302,8 +302,8 @@ func (x *tierIndex) census(from int, chunks map[key.SpaceID]int) (next int) {
 	})
 }
 
-// stats is what the tree and the table of boundaries say of themselves.
-func (x *tierIndex) stats() (index.TreeStats, index.BoundaryStats) {
+// stats is what the tree and the table of resume points say of themselves.
+func (x *tierIndex) stats() (index.TreeStats, index.ResumePointStats) {
 	x.lock()
 	defer x.mu.Unlock()
 	return x.mu.tree.Stats(), x.mu.bounds.Stats()

@@ -164,7 +164,7 @@ func (f *family) store(blocks []uint32, hit, run int) {
 	if whole > 0 && f.cut[blocks[whole-1]] {
 		whole--
 	}
-	index.EachBoundary(hit, min(run, whole), whole, func(end int) {
+	index.EachResumePoint(hit, min(run, whole), whole, func(end int) {
 		f.eachNeed(blocks[end-1], func(p uint32) bool {
 			offered[p] = true
 			return true

@@ -109,7 +109,7 @@ func (f *family) naiveHit(blocks []uint32) int {
 	return 0
 }
 
-// naiveUsable is the definition; of a boundary that is live the last full piece is enough, as
+// naiveUsable is the definition; of a resume point that is live the last full piece is enough, as
 // tiers lose prompts from their ends on.
 func (f *family) naiveUsable(blocks []uint32, live bool) bool {
 	n := len(blocks)
@@ -173,7 +173,7 @@ func (f *family) check(t *testing.T) {
 	}
 	for p, n := range count {
 		if n != f.alive.count[p] {
-			t.Fatalf("%s: %d live boundaries need piece %d, counted %d", f.keep, n, p, f.alive.count[p])
+			t.Fatalf("%s: %d live resume points need piece %d, counted %d", f.keep, n, p, f.alive.count[p])
 		}
 	}
 }

@@ -19,15 +19,15 @@ func newLineage(parents []uint32) lineage {
 	return l
 }
 
-// liveness counts which pieces a live boundary needs: a block at which all that
-// any group needs is resident. What no live boundary needs is dead; Dead lets it go
+// liveness counts which pieces a live resume point needs: a block at which all that
+// any group needs is resident. What no live resume point needs is dead; Dead lets it go
 // before anything that the policy would choose, but for full pieces that were used
 // since they came, and pieces that the policy knows as proven: these show where
 // prompts part, and the policy's choice is better.
 type liveness struct {
 	*family
 	live  []bool   // by block
-	count []uint32 // by piece: the live boundaries that need it, of a full one all at or below it
+	count []uint32 // by piece: the live resume points that need it, of a full one all at or below it
 }
 
 func newLiveness(f *family) liveness {
@@ -47,7 +47,7 @@ func (l *liveness) changed(p uint32) {
 	l.descend(b, l.tree.depth[b]-1, g)
 }
 
-// descend looks at the boundaries at b and behind it that need number i of the pieces of a group.
+// descend looks at the resume points at b and behind it that need number i of the pieces of a group.
 func (l *liveness) descend(b uint32, i, g int) {
 	from, to := l.groups[g].Needs(0, l.tree.depth[b]*l.trace.blockTokens)
 	if i < from || i >= to {
@@ -61,7 +61,7 @@ func (l *liveness) descend(b uint32, i, g int) {
 	}
 }
 
-// look counts a boundary that has become live, or has ceased to be.
+// look counts a resume point that has become live, or has ceased to be.
 func (l *liveness) look(b uint32) {
 	now := l.has(l.piece(b, 0)) && l.usable(b)
 	if now == l.live[b] {

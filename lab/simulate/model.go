@@ -40,7 +40,7 @@ func (g ModelGroup) Dense(tokens int) int64 {
 // The most that a Model can have.
 const (
 	maxModelGroups = 64
-	maxModelTokens = 1 << 24 // of a window, or between two boundaries
+	maxModelTokens = 1 << 24 // of a window, or between two resume points
 	maxTokenBytes  = 64 << 20
 	maxStateBytes  = 16 << 30
 )

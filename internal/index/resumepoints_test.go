@@ -10,27 +10,27 @@ import (
 	"github.com/kvstored/kvstored/key"
 )
 
-var operations = flag.Int("boundary.ops", 1500, "steps of TestIsTheDefinition")
+var operations = flag.Int("resume.ops", 1500, "steps of TestIsTheDefinition")
 
-// naive is the definition: all boundaries, and for each piece all of them.
+// naive is the definition: all points, and for each piece all of them.
 type naive struct {
 	here   map[key.Key]bool
-	bounds []*naiveBound
+	points []*naivePoint
 }
 
-type naiveBound struct {
+type naivePoint struct {
 	ends, needs []key.Key
 	lost        bool // a piece has gone since it was declared, or since all were there
 }
 
-func (n *naive) pieces(b *naiveBound) []key.Key { return append(slices.Clone(b.ends), b.needs...) }
+func (n *naive) pieces(b *naivePoint) []key.Key { return append(slices.Clone(b.ends), b.needs...) }
 
-func (n *naive) complete(b *naiveBound) bool {
+func (n *naive) complete(b *naivePoint) bool {
 	return !slices.ContainsFunc(n.pieces(b), func(k key.Key) bool { return !n.here[k] })
 }
 
 func (n *naive) needed(k key.Key) bool {
-	return slices.ContainsFunc(n.bounds, func(b *naiveBound) bool {
+	return slices.ContainsFunc(n.points, func(b *naivePoint) bool {
 		return slices.Contains(n.pieces(b), k) && (n.complete(b) || !b.lost)
 	})
 }
@@ -38,7 +38,7 @@ func (n *naive) needed(k key.Key) bool {
 func (n *naive) change(k key.Key, here bool) {
 	was := n.here[k]
 	n.here[k] = here
-	for _, b := range n.bounds {
+	for _, b := range n.points {
 		if slices.Contains(n.pieces(b), k) && was != here {
 			b.lost = !n.complete(b) && (b.lost || !here)
 		}
@@ -49,7 +49,7 @@ func (n *naive) change(k key.Key, here bool) {
 // were told.
 func TestIsTheDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	table, model := NewBoundaries(math.MaxInt), &naive{here: make(map[key.Key]bool)}
+	table, model := NewResumePoints(math.MaxInt), &naive{here: make(map[key.Key]bool)}
 	table.maxDead, table.maxWaits, table.batch = 1<<30, 1<<30, 1<<30
 	follow := map[key.Key]bool{} // needed, of what is here
 	at := func(space, n int) key.Key {
@@ -63,14 +63,14 @@ func TestIsTheDefinition(t *testing.T) {
 	const chunks = 60
 	for i := range *operations {
 		switch n := r.IntN(chunks); r.IntN(8) {
-		case 0: // a boundary at chunk n: two full groups, a window and a state
-			b := &naiveBound{ends: []key.Key{at(0, n), at(1, n)}, needs: []key.Key{at(3, n)}}
+		case 0: // a point at chunk n: two full groups, a window and a state
+			b := &naivePoint{ends: []key.Key{at(0, n), at(1, n)}, needs: []key.Key{at(3, n)}}
 			for k := max(0, n-r.IntN(6)); k <= n; k++ {
 				b.needs = append(b.needs, at(2, k))
 			}
 			told := table.Declare(b.ends, b.needs, func(k key.Key) bool { return model.here[k] })
-			if !slices.ContainsFunc(model.bounds, func(o *naiveBound) bool { return o.ends[0] == b.ends[0] }) {
-				model.bounds = append(model.bounds, b)
+			if !slices.ContainsFunc(model.points, func(o *naivePoint) bool { return o.ends[0] == b.ends[0] }) {
+				model.points = append(model.points, b)
 			}
 			hear(told)
 		default:
@@ -82,7 +82,7 @@ func TestIsTheDefinition(t *testing.T) {
 			continue
 		}
 		live := 0
-		for _, b := range model.bounds {
+		for _, b := range model.points {
 			if model.complete(b) {
 				live++
 			}
@@ -96,16 +96,16 @@ func TestIsTheDefinition(t *testing.T) {
 				}
 			}
 		}
-		if table.Stats().Boundaries != live {
-			t.Fatalf("step %d: %d are live; want %d", i, table.Stats().Boundaries, live)
+		if table.Stats().Live != live {
+			t.Fatalf("step %d: %d are live; want %d", i, table.Stats().Live, live)
 		}
 	}
 }
 
-// However many boundaries lose a piece, the table remembers only so many of them, and with
+// However many points lose a piece, the table remembers only so many of them, and with
 // the last piece its memory is free.
 func TestForgets(t *testing.T) {
-	table := NewBoundaries(math.MaxInt)
+	table := NewResumePoints(math.MaxInt)
 	table.maxDead = 100
 	for i := range 10_000 {
 		k := func(space int) key.Key {
@@ -116,7 +116,7 @@ func TestForgets(t *testing.T) {
 			table.Changed(k(1), false)
 		}
 	}
-	if s := table.Stats(); s.Boundaries != 5000 || s.Pieces != 3*5100 {
+	if s := table.Stats(); s.Live != 5000 || s.Pieces != 3*5100 {
 		t.Fatalf("%+v; want 5000 live and 100 that are not", s)
 	}
 	for i := range 10_000 {
@@ -125,15 +125,15 @@ func TestForgets(t *testing.T) {
 		}
 		table.Changed(k(0), false)
 	}
-	if s := table.Stats(); s.Boundaries != 0 || s.Pieces != 300 || table.links.Used() != 300 {
-		t.Fatalf("%+v, %d links; want 100 boundaries that are not live", s, table.links.Used())
+	if s := table.Stats(); s.Live != 0 || s.Pieces != 300 || table.links.Used() != 300 {
+		t.Fatalf("%+v, %d links; want 100 points that are not live", s, table.links.Used())
 	}
 }
 
-// Boundaries with many pieces of which nothing is ever stored take no more memory than a
+// Points with many pieces of which nothing is ever stored take no more memory than a
 // few of them.
-func TestBoundsWhatWaits(t *testing.T) {
-	table := NewBoundaries(math.MaxInt)
+func TestLimitsWhatWaits(t *testing.T) {
+	table := NewResumePoints(math.MaxInt)
 	table.maxWaits = 1000
 	at := func(space, n int) key.Key {
 		return key.Key{Space: key.SpaceID{byte(space)}, Hash: key.Hash{byte(n), byte(n >> 8), 1}}
@@ -144,19 +144,19 @@ func TestBoundsWhatWaits(t *testing.T) {
 			needs[j] = at(1, i+j)
 		}
 		table.Declare([]key.Key{at(0, i)}, needs, func(key.Key) bool { return false })
-		if most := min(i+1, 10); table.bounds.Used() != most || table.links.Used() != 100*most {
-			t.Fatalf("%d boundaries with %d links after %d; want %d", table.bounds.Used(), table.links.Used(), i+1, most)
+		if most := min(i+1, 10); table.points.Used() != most || table.links.Used() != 100*most {
+			t.Fatalf("%d points with %d links after %d; want %d", table.points.Used(), table.links.Used(), i+1, most)
 		}
 	}
 	if last := at(0, 499); !table.Has(last) {
-		t.Fatal("the last boundary is not known")
+		t.Fatal("the last point is not known")
 	}
 }
 
-// A chunk that very many boundaries have takes no call long, and in the end each knows that it
-// is gone; boundaries that would be too many are not counted.
+// A chunk that very many points have takes no call long, and in the end each knows that it
+// is gone; points that would be too many are not counted.
 func TestTurns(t *testing.T) {
-	table := NewBoundaries(math.MaxInt)
+	table := NewResumePoints(math.MaxInt)
 	at := func(space, n int) key.Key {
 		return key.Key{Space: key.SpaceID{byte(space)}, Hash: key.Hash{byte(n), byte(n >> 8), 1}}
 	}
@@ -168,7 +168,7 @@ func TestTurns(t *testing.T) {
 		}
 		return len(told)
 	}
-	const pieces = 20 // of each boundary, but for the one that all have
+	const pieces = 20 // of each point, but for the one that all have
 	for i := range 3 * maxShares {
 		needs := []key.Key{at(1, 0)}
 		for j := 1; j < pieces; j++ {
@@ -176,20 +176,20 @@ func TestTurns(t *testing.T) {
 		}
 		hear(table.Declare([]key.Key{at(0, i)}, needs, always))
 	}
-	if s := table.Stats(); s.Boundaries != maxShares || s.Uncounted != 2*maxShares {
-		t.Fatalf("%+v; want %d boundaries that share a piece, and twice that uncounted", s, maxShares)
+	if s := table.Stats(); s.Live != maxShares || s.Uncounted != 2*maxShares {
+		t.Fatalf("%+v; want %d points that share a piece, and twice that uncounted", s, maxShares)
 	}
 	for n, told := 0, table.Changed(at(1, 0), false); ; n++ {
 		if got := hear(told); got > batch+MaxPieces {
 			t.Fatalf("one call told of %d pieces", got)
 		}
-		if len(table.turns) == 0 {
+		if len(table.queue) == 0 {
 			if n < maxShares*pieces/(batch+pieces)/2 {
 				t.Errorf("all were told in %d calls", n)
 			}
 			break
 		}
-		told = table.Changed(at(9, 9), true) // of no boundary
+		told = table.Changed(at(9, 9), true) // of no point
 	}
 	delete(needed, at(1, 0)) // it is gone, and nothing is told of it
 	for k, yes := range needed {
@@ -197,21 +197,21 @@ func TestTurns(t *testing.T) {
 			t.Fatalf("%v is needed still", k)
 		}
 	}
-	if s := table.Stats(); s.Boundaries != 0 {
+	if s := table.Stats(); s.Live != 0 {
 		t.Fatalf("%+v; want none", s)
 	}
 	hear(table.Changed(at(1, 0), true))
-	for len(table.turns) > 0 {
+	for len(table.queue) > 0 {
 		hear(table.Changed(at(9, 9), true))
 	}
-	if s := table.Stats(); s.Boundaries != maxShares || !needed[at(1, 0)] {
+	if s := table.Stats(); s.Live != maxShares || !needed[at(1, 0)] {
 		t.Fatalf("%+v; want all %d again", s, maxShares)
 	}
 }
 
-// No number of boundaries takes more than the room that they have together.
-func TestBoundsWhatIsLive(t *testing.T) {
-	table := NewBoundaries(math.MaxInt)
+// No number of points takes more than the room that they have together.
+func TestLimitsWhatIsLive(t *testing.T) {
+	table := NewResumePoints(math.MaxInt)
 	table.maxLinks = 1000
 	for i := range 500 {
 		end := key.Key{Hash: key.Hash{byte(i), byte(i >> 8), 1}}
@@ -220,7 +220,7 @@ func TestBoundsWhatIsLive(t *testing.T) {
 			t.Fatalf("%d links", table.links.Used())
 		}
 	}
-	if s := table.Stats(); s.Boundaries != 333 || s.Uncounted != 167 {
+	if s := table.Stats(); s.Live != 333 || s.Uncounted != 167 {
 		t.Fatalf("%+v; want 333 of 500", s)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/kvstored/kvstored/internal/index"
 )
 
-// The boundaries are the end and the junction that was not usable, each once and in order.
-func TestBoundaries(t *testing.T) {
+// The resume points are the end and the junction that was not usable, each once and in order.
+func TestEachResumePoint(t *testing.T) {
 	for n := range 13 {
 		for run := range n + 1 {
 			for hit := range run + 1 {
@@ -18,7 +18,7 @@ func TestBoundaries(t *testing.T) {
 						want = append(want, end)
 					}
 				}
-				index.EachBoundary(hit, run, n, func(end int) { got = append(got, end) })
+				index.EachResumePoint(hit, run, n, func(end int) { got = append(got, end) })
 				if !slices.Equal(got, want) {
 					t.Fatalf("%d of %d of %d: %v; want %v", hit, run, n, got, want)
 				}

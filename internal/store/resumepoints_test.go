@@ -22,13 +22,13 @@ var (
 )
 
 // forest is prompts of a hybrid model that share beginnings, in a store, with the
-// boundaries that stores and lookups have declared.
+// resume points that stores and lookups have declared.
 type forest struct {
 	*rig
 	rng    *rand.Rand
 	groups index.Family
 	ranks  int
-	bounds map[key.Key]*declared // by the last chunk of the first full group of a rank
+	points map[key.Key]*declared // by the last chunk of the first full group of a rank
 	pieces map[key.Key]*followed // of these
 }
 
@@ -37,7 +37,7 @@ type declared struct {
 	lost        bool
 }
 
-// followed is a chunk that boundaries have.
+// followed is a chunk that resume points have.
 type followed struct {
 	key       key.Key
 	was, here bool // somewhere, after the step before the last, and after the last
@@ -78,7 +78,7 @@ func (f *forest) declare(p *store.Family, n int) {
 
 func (f *forest) declareOne(p *store.Family, n, rank int) {
 	b, first := new(declared), p.Chains[0][rank].Key(n/f.groups[0].Chunk-1)
-	if f.bounds[first] != nil {
+	if f.points[first] != nil {
 		return
 	}
 	for g, group := range f.groups {
@@ -91,7 +91,7 @@ func (f *forest) declareOne(p *store.Family, n, rank int) {
 			}
 		}
 	}
-	f.bounds[first] = b
+	f.points[first] = b
 }
 
 func (f *forest) step() {
@@ -164,7 +164,7 @@ func (f *forest) store(p *store.Family, m store.Plan) {
 	wanted := f.Lookups.Wanted(p, at)
 	grid := f.groups.Grid()
 	total := p.Chains[0][0].Len() * f.groups[0].Chunk / grid * grid
-	index.EachBoundary(m.End, m.Run, total, func(end int) { f.declare(p, end) })
+	index.EachResumePoint(m.End, m.Run, total, func(end int) { f.declare(p, end) })
 	f.follow()
 	without := f.rng.IntN(4 * f.ranks)
 	for g := range wanted {
@@ -183,13 +183,13 @@ func (f *forest) store(p *store.Family, m store.Plan) {
 	}
 }
 
-// follow notes which boundaries have lost a piece in the last step.
+// follow notes which resume points have lost a piece in the last step.
 func (f *forest) follow() {
 	synctest.Wait()
 	for k, at := range f.pieces {
 		at.was, at.here = at.here, f.Where(k) != 0
 	}
-	for _, b := range f.bounds {
+	for _, b := range f.points {
 		all := true
 		for _, some := range [][]*followed{b.ends, b.needs} {
 			for _, at := range some {
@@ -202,19 +202,19 @@ func (f *forest) follow() {
 }
 
 // check compares the chunks that go first in DRAM with the definition: a window or a state that is
-// in the need of no boundary, and a full chunk that ends none, once one ended there.
+// in the need of no resume point, and a full chunk that ends none, once one ended there.
 func (f *forest) check() {
 	f.t.Helper()
 	for _, at := range f.pieces {
 		at.needed = false
 	}
-	for _, b := range f.bounds {
+	for _, b := range f.points {
 		for _, at := range slices.Concat(b.ends, b.needs) {
 			at.needed = at.needed || !b.lost
 		}
 	}
 	l := f.hot.Ledger()
-	for _, b := range f.bounds {
+	for _, b := range f.points {
 		for _, at := range b.needs {
 			if e, st := l.Find(at.key); st == ledger.Resident && e.Cold == at.needed {
 				f.t.Fatalf("chunk %x of space %x goes first: %v; needed: %v", at.key.Hash[:4], at.key.Space[:2], e.Cold, at.needed)
@@ -228,25 +228,25 @@ func (f *forest) check() {
 	}
 }
 
-// TestProbeDeclaresNothing: a length that is only looked at is no boundary.
+// TestProbeDeclaresNothing: a length that is only looked at is no resume point.
 func TestProbeDeclaresNothing(t *testing.T) {
 	r := newRig(t, options{})
 	f := newFamily(index.Family{{Chunk: 16}, {Kind: index.State, Chunk: 16}}, 1, 8)
 	for g := range f.Chains {
 		r.storeMissing(&f.Chains[g][0], 0, 8)
 	}
-	before := r.Operator.Stats().Boundaries
+	before := r.Operator.Stats().ResumePoints
 	m, err := r.Lookups.Probe(t.Context(), f, tier.All, 64, nil)
 	if err != nil || m.End != 64 {
 		t.Fatalf("%d tokens, %v", m.End, err)
 	}
-	if got := r.Operator.Stats().Boundaries; got != before {
+	if got := r.Operator.Stats().ResumePoints; got != before {
 		t.Errorf("after a look: %+v, before %+v", got, before)
 	}
 	if _, err := r.Lookups.Plan(t.Context(), f, tier.All, 64, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.Operator.Stats().Boundaries; got == before {
+	if got := r.Operator.Stats().ResumePoints; got == before {
 		t.Errorf("after a match: %+v", got)
 	}
 }
@@ -274,7 +274,7 @@ func TestDeadIsTheDefinition(t *testing.T) {
 					}
 					f := &forest{
 						rig: newRig(t, o), rng: rand.New(rand.NewPCG(uint64(i), *groupSeed)), groups: groups, ranks: ranks,
-						bounds: make(map[key.Key]*declared), pieces: make(map[key.Key]*followed),
+						points: make(map[key.Key]*declared), pieces: make(map[key.Key]*followed),
 					}
 					for range *groupOperations / len(families) / 4 {
 						f.step()

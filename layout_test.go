@@ -30,7 +30,7 @@ var rows = [][]string{
 	{"key", "policy", "config", "internal/budget"},
 	{"internal/wire/gen"}, // prints codecs from the schema
 	{"internal/database", "internal/explain", "internal/index", "internal/ledger", "internal/stale", "internal/wire"},
-	{"tier", "internal/keep"},
+	{"tier", "internal/fdstore"},
 	{"internal/writeback", "internal/server/hint"},
 	{"internal/store"},
 	{"internal/test/nested", "internal/database/databasetest"}, // for tests

@@ -67,7 +67,7 @@ var stated = map[string][]string{
 	"models with a label":                       {"internal/server.maxModels"},
 	"what-if sample":                            {"bytes internal/explain.SampleBytes"},
 	"hybrid prompts":                            {"internal/index.maxWaits", "internal/index.maxLinks"},
-	"keeper's connections":                      {"internal/keep.most", "internal/keep.MaxFiles"},
+	"keeper's connections":                      {"internal/fdstore.most", "internal/fdstore.MaxFiles"},
 	"clients that map":                          {"cpu.MaxClients"},
 	"manifest":                                  {"cpu.RecordBytes"},
 	"claims":                                    {"bytes internal/server/hint.maxMemory"},

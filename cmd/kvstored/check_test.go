@@ -15,7 +15,7 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/daemon"
-	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/fdstore"
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
@@ -254,7 +254,7 @@ func TestCheckBesideAKeeper(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- (&keep.Server{Log: zerolog.Nop()}).Serve(ctx, l) }()
+	go func() { ended <- (&fdstore.Server{Log: zerolog.Nop()}).Serve(ctx, l) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/daemon"
+	"github.com/kvstored/kvstored/internal/fdstore"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/keep"
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
@@ -120,7 +120,7 @@ func runKeeper(cmd *cobra.Command, path string) error {
 	defer lines.Close()
 	log.Info().Str("socket", cfg.KeeperSocket()).Msg("keeping the memory and the sockets of the daemon")
 	go l.Watch(ctx, &log)
-	err = (&keep.Server{Log: log}).Serve(ctx, l)
+	err = (&fdstore.Server{Log: log}).Serve(ctx, l)
 	return errors.Join(err, socket.Unlisten(cfg.KeeperSocket(), l.Own()))
 }
 

@@ -21,9 +21,9 @@ import (
 	"github.com/kvstored/kvstored/internal/budget"
 	"github.com/kvstored/kvstored/internal/database"
 	"github.com/kvstored/kvstored/internal/explain"
+	"github.com/kvstored/kvstored/internal/fdstore"
 	"github.com/kvstored/kvstored/internal/human"
 	"github.com/kvstored/kvstored/internal/index"
-	"github.com/kvstored/kvstored/internal/keep"
 	"github.com/kvstored/kvstored/internal/resp"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/socket"
@@ -41,10 +41,10 @@ type Daemon struct {
 	lostLines func() uint64 // of the log; nil: it loses none
 	main      endpoint      // of clients; like the next two without a Listener until it is made
 	admin     endpoint
-	pages     endpoint     // of metrics and health; off without a Listener
-	from      *inheritance // nil: it begins with nothing
-	keeper    keep.Keeper  // of memory and sockets; nil: none
-	kept      atomic.Bool  // it has them
+	pages     endpoint       // of metrics and health; off without a Listener
+	from      *inheritance   // nil: it begins with nothing
+	keeper    fdstore.Keeper // of memory and sockets; nil: none
+	kept      atomic.Bool    // it has them
 	guard     *guard
 	lost      atomic.Pointer[error] // a socket that connects do not come to; nil: none
 	short     atomic.Pointer[error] // why DRAM is not all there; nil: it is, or will be

@@ -12,7 +12,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/fdstore"
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
@@ -27,7 +27,7 @@ func lie(t *testing.T, cfg *config.Config, names []string, files []*os.File) {
 		t.Fatal(err)
 	}
 	var served sync.WaitGroup
-	var accepted []*keep.Conn // of the goroutine that accepts, until that has ended
+	var accepted []*fdstore.Conn // of the goroutine that accepts, until that has ended
 	ended := make(chan struct{})
 	served.Go(func() {
 		defer close(ended)
@@ -36,7 +36,7 @@ func lie(t *testing.T, cfg *config.Config, names []string, files []*os.File) {
 			if err != nil {
 				return
 			}
-			conn, err := keep.NewConn(c)
+			conn, err := fdstore.NewConn(c)
 			if err == nil {
 				accepted = append(accepted, conn)
 				served.Go(func() { answerFalsely(conn, names, files) })
@@ -54,7 +54,7 @@ func lie(t *testing.T, cfg *config.Config, names []string, files []*os.File) {
 }
 
 // answerFalsely is lie for one daemon.
-func answerFalsely(conn *keep.Conn, names []string, files []*os.File) {
+func answerFalsely(conn *fdstore.Conn, names []string, files []*os.File) {
 	defer conn.Close()
 	for {
 		m, list, err := conn.Next(0)
@@ -62,10 +62,10 @@ func answerFalsely(conn *keep.Conn, names []string, files []*os.File) {
 			return
 		}
 		socket.CloseFiles(list)
-		if m.Step != keep.Take {
+		if m.Step != fdstore.Take {
 			names, files = nil, nil
 		}
-		if conn.Send(keep.Message{Step: keep.Taken, Names: names}, time.Minute, files...) != nil {
+		if conn.Send(fdstore.Message{Step: fdstore.Taken, Names: names}, time.Minute, files...) != nil {
 			return
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
-	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/fdstore"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -29,8 +29,8 @@ const (
 
 // inheritance is what an earlier process has left with a keeper. The nil one has nothing.
 type inheritance struct {
-	sockets  keep.Files // not taken yet, by label
-	memory              // without an arena: there is none
+	sockets  fdstore.Files // not taken yet, by label
+	memory                 // without an arena: there is none
 	left     *cpu.Left
 	doubtful []key.Key // chunks whose payloads are to be proved
 }
@@ -43,10 +43,10 @@ type memory struct {
 
 // takeKept takes what an earlier process has left. Where its memory cannot be used DRAM
 // begins empty, and the log says why; the keeper lets go of that first, or there would be
-// memory for two. The error is keep.ErrBusy.
-func takeKept(k keep.Keeper, c *config.Config, touch touchFunc, log *zerolog.Logger) (*inheritance, error) {
+// memory for two. The error is fdstore.ErrBusy.
+func takeKept(k fdstore.Keeper, c *config.Config, touch touchFunc, log *zerolog.Logger) (*inheritance, error) {
 	f, err := k.Take()
-	if errors.Is(err, keep.ErrBusy) {
+	if errors.Is(err, fdstore.ErrBusy) {
 		return nil, err
 	}
 	if err != nil {

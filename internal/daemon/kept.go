@@ -10,15 +10,15 @@ import (
 
 	"github.com/kvstored/kvstored/config"
 	"github.com/kvstored/kvstored/internal/arena"
+	"github.com/kvstored/kvstored/internal/fdstore"
 	"github.com/kvstored/kvstored/internal/human"
-	"github.com/kvstored/kvstored/internal/keep"
 	"github.com/kvstored/kvstored/internal/socket"
 )
 
 // findKeeper finds what keeps the memory of DRAM over the end of this process; nil where
 // nothing does.
-func findKeeper(c *config.Config, log *zerolog.Logger) keep.Keeper {
-	k, err := keep.Find(c.KeeperSocket())
+func findKeeper(c *config.Config, log *zerolog.Logger) fdstore.Keeper {
+	k, err := fdstore.Find(c.KeeperSocket())
 	if !c.CPU.Keep {
 		log.Info().Msg("DRAM ends with this process; cpu.keep: true, and serve --keeper or systemd's descriptor store, would keep it")
 		if err == nil {
@@ -26,7 +26,7 @@ func findKeeper(c *config.Config, log *zerolog.Logger) keep.Keeper {
 		}
 		return nil
 	}
-	if errors.Is(err, keep.ErrNone) {
+	if errors.Is(err, fdstore.ErrNone) {
 		log.Info().Str("socket", c.KeeperSocket()).Msg("DRAM ends with this process: serve --keeper does not listen, and no service manager was found")
 		return nil
 	}
@@ -38,7 +38,7 @@ func findKeeper(c *config.Config, log *zerolog.Logger) keep.Keeper {
 }
 
 // letGo has a keeper let go of everything, and closes it: sockets would be another daemon's.
-func letGo(k keep.Keeper) {
+func letGo(k fdstore.Keeper) {
 	if f, err := k.Take(); err == nil {
 		f.Close()
 		_ = k.Keep(nil, false) // it is said where the socket is in use then
@@ -48,14 +48,14 @@ func letGo(k keep.Keeper) {
 
 // askKeeper says what a keeper holds for the next start. That goes on holding it: the files
 // are closed, and only their names count.
-func askKeeper(c *config.Config) (held keep.Files, says string) {
-	k, err := keep.Find(c.KeeperSocket())
+func askKeeper(c *config.Config) (held fdstore.Files, says string) {
+	k, err := fdstore.Find(c.KeeperSocket())
 	if err == nil {
 		defer k.Close()
 		held, err = k.Take()
 	}
 	switch {
-	case errors.Is(err, keep.ErrNone):
+	case errors.Is(err, fdstore.ErrNone):
 		return nil, fmt.Sprintf("no keeper listens at %s: DRAM ends with the daemon, unless systemd keeps it", c.KeeperSocket())
 	case err != nil:
 		return nil, err.Error()
@@ -99,7 +99,7 @@ func keepMemory(d *Daemon, over bool) (kept bool) {
 	}
 	defer func() { d.kept.Store(kept) }()
 	memory, err := d.arena.Files()
-	files := keep.Files{keptArena: memory.Whole, keptClients: memory.Clients, keptManifest: d.manifest.File()}
+	files := fdstore.Files{keptArena: memory.Whole, keptClients: memory.Clients, keptManifest: d.manifest.File()}
 	for _, e := range d.endpoints() {
 		label, f, lerr := e.kept()
 		if err = errors.Join(err, lerr); lerr == nil {
@@ -181,7 +181,7 @@ func (w *watcher) look() (again bool) {
 
 // find gives everything to a keeper, if there is one again.
 func (w *watcher) find() {
-	k, err := keep.Find(w.d.cfg.KeeperSocket())
+	k, err := fdstore.Find(w.d.cfg.KeeperSocket())
 	if err != nil {
 		return
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/kvstored/kvstored/cpu"
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/database/databasetest"
-	"github.com/kvstored/kvstored/internal/keep"
+	"github.com/kvstored/kvstored/internal/fdstore"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/socket"
 	"github.com/kvstored/kvstored/internal/test/logtest"
@@ -156,7 +156,7 @@ func keepingUntil(t *testing.T, ctx context.Context, cfg *config.Config) (ended 
 		t.Fatal(err)
 	}
 	ended = make(chan error, 1)
-	go func() { ended <- (&keep.Server{Log: zerolog.Nop()}).Serve(ctx, l) }()
+	go func() { ended <- (&fdstore.Server{Log: zerolog.Nop()}).Serve(ctx, l) }()
 	return ended
 }
 

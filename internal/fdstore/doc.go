@@ -1,4 +1,4 @@
-// Package keep has the memory and the listening sockets of a daemon outlive its process:
+// Package fdstore has the memory and the listening sockets of a daemon outlive its process:
 // another process, which does nothing else, keeps their descriptors, and the next daemon
 // gets them back. Connects wait meanwhile.
 //
@@ -19,4 +19,4 @@
 //
 // A Server has one mutex, and answers one message at a time. A Keeper is used by one
 // goroutine.
-package keep
+package fdstore

@@ -184,7 +184,7 @@ type source struct {
 
 // Load implements prefetch.Source.
 func (s *source) Load(ctx context.Context, i int) (tier.Ref, int64, error) {
-	if s.rest != nil && i >= s.rest.Begin() && !s.rest.Reach(ctx, i) {
+	if s.rest != nil && !s.rest.Reach(ctx, i) {
 		return tier.Ref{}, 0, prefetch.ErrEnd
 	}
 	ref, _, err := s.host.Loader.Load(ctx, store.Requester{Owner: s.owner, Job: 1}, s.chain, i, tier.All)

@@ -154,7 +154,7 @@ func (f *fill) store(blind bool, results wire.Results, chain *key.Chain, first i
 	c.server.o.Store.Filler.Commit(chain, first, refs, f.said.allows(f.maxAge), stored)
 	if chain == &f.chain { // what its client said is of this one
 		c.server.o.Store.Planning.Passed(chain, first, first+len(run), int64(sizes[0]))
-		c.server.wishes.stored(c.uid, &f.said, chain, first, first+len(run))
+		c.server.hints.stored(c.uid, &f.said, chain, first, first+len(run))
 	}
 	model := c.server.model(chain.Space)
 	for i, sum := range sums {

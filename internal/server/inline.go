@@ -40,7 +40,7 @@ func handlePut(c *reader, h wire.Header, req wire.PutRequest) (wire.Message, err
 		return nil, err
 	}
 	said, blind := c.prompts.find(&chain), c.rights.blind(chain.Space)
-	want := putWish{said.force, said.allows(req.MaxAge)}
+	want := putOptions{said.force, said.allows(req.MaxAge)}
 	results := make(wire.Results, 0, 16*n)
 	for i, size := range sizes {
 		if err := c.session.ctx.Err(); err != nil {
@@ -61,24 +61,24 @@ func handlePut(c *reader, h wire.Header, req wire.PutRequest) (wire.Message, err
 			break
 		}
 	}
-	c.server.wishes.stored(c.session.uid, &said, &chain, from, to)
+	c.server.hints.stored(c.session.uid, &said, &chain, from, to)
 	if said.done {
 		c.server.o.Store.Planning.MarkCold(&chain)
 	}
 	return &wire.StoreReply{Results: results}, nil
 }
 
-// putWish is how a client wants chunks stored.
-type putWish struct {
+// putOptions is how a client wants chunks stored.
+type putOptions struct {
 	force  bool
 	maxAge time.Duration
 }
 
 // putOne stores one chunk. With store.ErrNotAdmitted there is a result as well.
-func putOne(c *session, chain *key.Chain, i int, payload []byte, wish putWish, blind bool) (wire.Stored, error) {
+func putOne(c *session, chain *key.Chain, i int, payload []byte, o putOptions, blind bool) (wire.Stored, error) {
 	var grants [1]store.Grant
 	st := c.server.o.Store
-	want := store.Reservation{Owner: c.owner, Force: wish.force}
+	want := store.Reservation{Owner: c.owner, Force: o.force}
 	if _, err := st.Filler.Reserve(c.ctx, want, chain, i, []uint32{uint32(len(payload))}, grants[:]); err != nil {
 		return notStored(err)
 	}
@@ -92,7 +92,7 @@ func putOne(c *session, chain *key.Chain, i int, payload []byte, wish putWish, b
 	sum := ref.Block.Write(payload)
 	ref.Block.SealSum(sum)
 	var stored [1]bool
-	st.Filler.Commit(chain, i, []tier.Ref{ref}, wish.maxAge, stored[:])
+	st.Filler.Commit(chain, i, []tier.Ref{ref}, o.maxAge, stored[:])
 	if !stored[0] {
 		return compareStored(c, chain, i, sum, blind), nil
 	}
@@ -112,7 +112,7 @@ func compareStored(c *session, chain *key.Chain, i int, ours uint64, blind bool)
 		return wire.Stored{Code: wire.CodeExists}
 	}
 	if sum != ours {
-		logDiffering(c, chain, i, "stored again")
+		logConflict(c, chain, i, "stored again")
 		return wire.Stored{Code: wire.CodeDiffers, Sum: sum}
 	}
 	return wire.Stored{Code: wire.CodeExists, Sum: sum}

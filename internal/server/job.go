@@ -54,11 +54,11 @@ type job struct {
 	limit   int            // chunks to bring up at most, the skipped ones included
 	until   time.Time      // no more is loaded then; zero: there is no such time
 	loads   bool           // there is something to bring up
-	whole   *assembly      // of a hybrid model, all of a length or nothing; nil for others
+	whole   *lengthJob     // of a hybrid model, all of a length or nothing; nil for others
 	over    bool           // its client expects nobody to ask for the chain again
 	queued  bool           // a push waits its turn; the output's mutex guards it
 	waits   sync.WaitGroup // waits that are not answered yet, and pinning; see beginWait
-	short   shortfall
+	missed  missed
 	singles store.Singles // pieces behind the match, each held by itself until giveBack
 
 	mu struct {
@@ -96,7 +96,7 @@ type chunk struct {
 func newJob(c *session, p *prompt) *job {
 	j := &job{id: c.server.ids.Add(1), session: c, prompt: *p}
 	if !p.IsPlain() {
-		j.prompt.named, j.whole = slices.Clone(p.named), newAssembly(j)
+		j.prompt.named, j.whole = slices.Clone(p.named), newLengthJob(j)
 		return j
 	}
 	n, err := j.lease(p.plan.Hot)
@@ -105,7 +105,7 @@ func newJob(c *session, p *prompt) *job {
 		j.limit = j.prompt.more()
 	}
 	if j.mu.done = n == p.plan.Chunks && j.prompt.rests == nil || err != nil; j.mu.done {
-		j.mu.err = cmp.Or(err, j.prompt.unasked)
+		j.mu.err = cmp.Or(err, j.prompt.unsearched)
 		j.prompt.touch(0, n)
 	}
 	return j
@@ -288,8 +288,8 @@ func (j *job) collect() bool {
 	now := j.ready()
 	var pieces []tier.Ref
 	if ends {
-		j.mu.done, j.mu.err = true, cmp.Or(st.Err, j.prompt.unasked)
-		j.short.settled(j)
+		j.mu.done, j.mu.err = true, cmp.Or(st.Err, j.prompt.unsearched)
+		j.missed.settled(j)
 		pieces = j.mu.refs[now*j.prompt.ranks():] // of a chunk that is not whole
 		j.mu.refs = j.mu.refs[:now*j.prompt.ranks()]
 	}
@@ -437,7 +437,7 @@ func (j *job) giveBack(refs []tier.Ref, taken int) {
 		held += uint64(refs[i].Block.Len())
 	}
 	j.session.server.model(j.prompt.chain().Space).had(&j.mu.in, held)
-	j.short.count(j)
+	j.missed.count(j)
 	var late []tier.Ref
 	j.halt(prefetch.ErrCancelled)
 	if fetch := j.fetching(); fetch != nil && j.whole == nil {

@@ -36,14 +36,14 @@ func TestConnectionLeavesItsJob(t *testing.T) {
 			}
 		},
 		"pinned by another that waits": func(g *stage, leaves, _ *reader, j *job) {
-			claims := g.server.wishes.claims
-			g.server.wishes.claims = hint.NewClaims(leaving{g.server.o.Store.Leases, leaves}, g.server.settings().Retain)
+			claims := g.server.hints.claims
+			g.server.hints.claims = hint.NewClaims(leaving{g.server.o.Store.Leases, leaves}, g.server.settings().Retain)
 			if n, err := addPin(leaves.session, j.prompt.chain(), 0, 2, "x", time.Hour); err == nil || n.Chunks != 0 {
 				g.t.Error("a connection that has left pins something")
 			}
-			leaves.session.mu.closed, g.server.wishes.claims = false, claims
+			leaves.session.mu.closed, g.server.hints.claims = false, claims
 			leaves.session.close()
-			if list, _ := g.server.wishes.claims.List(true, 9); len(list) != 0 {
+			if list, _ := g.server.hints.claims.List(true, 9); len(list) != 0 {
 				g.t.Errorf("the pins %v stay", list)
 			}
 		},
@@ -64,7 +64,7 @@ func TestConnectionLeavesItsJob(t *testing.T) {
 				g.reader = stays
 				end(g, leaves, stays, j)
 				g.must(leaves.session.conn.Close())
-				if pins, _ := g.server.wishes.claims.List(true, 9); len(pins) != 0 {
+				if pins, _ := g.server.hints.claims.List(true, 9); len(pins) != 0 {
 					g.t.Errorf("the pins %v stay", pins)
 				}
 			})

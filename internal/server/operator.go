@@ -34,7 +34,7 @@ func (s *Server) Access() *access.Policy { return s.settings().Access }
 // Held lists the pins, by name, connection and space, and the connections that hold
 // something, by age: of each the first most. more is how many are left out.
 func (s *Server) Held(most int) (pins []hint.Held, holders []Holder, more int) {
-	pins, more = s.wishes.claims.List(true, most)
+	pins, more = s.hints.claims.List(true, most)
 	for _, c := range s.sessions.all() {
 		h := Holder{Connection: c.id, UID: c.uid, Name: c.name}
 		h.LeaseBytes, h.PinBytes = c.holds()
@@ -51,7 +51,7 @@ func (s *Server) Held(most int) (pins []hint.Held, holders []Holder, more int) {
 
 // RevokePins ends the pins of which is says so, and returns how many chunks they protected.
 func (s *Server) RevokePins(is func(*hint.Claimant) bool) int {
-	return s.wishes.claims.End(0, is)
+	return s.hints.claims.End(0, is)
 }
 
 // RevokeConnection frees all that a connection holds, and returns how many chunks
@@ -208,14 +208,14 @@ func (s *Server) MayPurge(uid uint32, id key.SpaceID) (model string, ok bool) {
 }
 
 // Claims is the table of claims.
-func (s *Server) Claims() *hint.Claims { return s.wishes.claims }
+func (s *Server) Claims() *hint.Claims { return s.hints.claims }
 
 // Prompt is the prompt that an order is about. tier.ErrNotFound says that nothing is
 // known of its session, or that its space was not opened, which tokens take.
 func (s *Server) Prompt(o *Order) (*key.Chain, error) {
 	switch {
 	case o.Session != "":
-		chains := s.wishes.sessions.get(asked{o.UID, sessionName(o.Space, o.Session)}, s.settings().Access)
+		chains := s.hints.sessions.get(asked{o.UID, sessionName(o.Space, o.Session)}, s.settings().Access)
 		if chains == nil {
 			return nil, fmt.Errorf("nothing is known of session %.80q of user %d in that space, or not any more: %w", o.Session, o.UID, tier.ErrNotFound)
 		}
@@ -243,17 +243,17 @@ func (s *Server) Prompt(o *Order) (*key.Chain, error) {
 // RetainFor claims a prompt for a user under a name, as a client would, and returns how many
 // chunks are claimed.
 func (s *Server) RetainFor(o *Order, name string, c *key.Chain, d time.Duration) (int, error) {
-	return s.wishes.retain(o.UID, name, []key.Chain{*c}, 0, c.Len(), d)
+	return s.hints.retain(o.UID, name, []key.Chain{*c}, 0, c.Len(), d)
 }
 
 // Done does as where a client says that a prompt is done.
 func (s *Server) Done(o *Order, name string, c *key.Chain) {
-	s.wishes.done(o.UID, name, []key.Chain{*c}, true)
+	s.hints.done(o.UID, name, []key.Chain{*c}, true)
 }
 
 // Promote has the prompt of an order promoted to DRAM when no client loads.
 func (s *Server) Promote(o *Order, c *key.Chain) {
-	s.wishes.pauses.add([]key.Chain{*c}, 0)
+	s.hints.pauses.add([]key.Chain{*c}, 0)
 }
 
 // WhyPrompt says how much of the prompt of an order there is, and why not more.
@@ -459,9 +459,9 @@ func watchJob(j *job, now time.Time) Lease {
 	l := leaseOf(j.session, j.id, "read", j.prompt.chain().Space)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	l.LookupID, l.Loading, l.Chunks = j.short.name.lookupID, !j.mu.done, len(j.mu.refs)
-	l.ReadyTokens, l.FoundTokens, l.AskedTokens = j.mu.tokens, j.short.found, j.short.asked
-	l.AgeSeconds, l.ExpiresSeconds = now.Sub(j.short.since).Seconds(), max(0, j.mu.until.Sub(now)).Seconds()
+	l.LookupID, l.Loading, l.Chunks = j.missed.name.lookupID, !j.mu.done, len(j.mu.refs)
+	l.ReadyTokens, l.FoundTokens, l.AskedTokens = j.mu.tokens, j.missed.found, j.missed.asked
+	l.AgeSeconds, l.ExpiresSeconds = now.Sub(j.missed.since).Seconds(), max(0, j.mu.until.Sub(now)).Seconds()
 	for p, n := range j.mu.in {
 		if n.Tokens > 0 {
 			l.Tiers[tier.Place(p).String()] = n.Tokens

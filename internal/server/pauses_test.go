@@ -51,7 +51,7 @@ func TestPausesAreBounded(t *testing.T) {
 func TestPausesGiveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newStage(t, &script{at: "dd"})
-		p := &g.server.wishes.pauses
+		p := &g.server.hints.pauses
 		ctx, cancel := context.WithCancel(t.Context())
 		go p.run(ctx)
 		for i := range 3 {

@@ -22,7 +22,7 @@ func handlePrefetch(c *reader, h wire.Header, req wire.PrefetchRequest) (wire.Me
 		lookupID: req.LookupID, shared: req.Shared, sent: &req.Chain,
 		observed: req.Chain.Form == wire.FormRef, refBytes: c.session.maxReply - 4*int(req.Shared.Lengths),
 	}
-	a.advice, a.wishes = hint.Read(req.Shared.Configs)
+	a.advice, a.actions = hint.Read(req.Shared.Configs)
 	var chain key.Chain
 	if err := c.resolver.promptOf(&chain, &req.Chain, &req.Shared); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ type ask struct {
 	shared     wire.Shared
 	sent       *wire.Chain // the record that the chain was made of
 	advice     hint.Advice
-	wishes     hint.Wishes
+	actions    hint.Actions
 	refBytes   int  // of the reply that may be about refs
 	observed   bool // by the request that made what the chain refers to
 }
@@ -89,12 +89,12 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 	if a.flags&wire.PrefetchAlone != 0 {
 		reply.Alone = j.holdSingles()
 	}
-	j.short = shortfallOf(j, a.began, p.plan.Tokens, p.why())
-	reply.Missing = absent(&c.rights, &a.shared, j.prompt.chain(), p.plan.Next, func() explain.Absence { return j.short.behind })
+	j.missed = missedOf(j, a.began, p.plan.Tokens, p.why())
+	reply.Missing = absent(&c.rights, &a.shared, j.prompt.chain(), p.plan.Next, func() explain.Absence { return j.missed.behind })
 	if a.lookupID != "" && p.IsPlain() {
-		j.short.name = asked{c.session.uid, a.lookupID}
-		c.server.recent.add(j.short.name, c.rights.policy, p.Chains[0])
-		c.server.recent.ended(j.short.name, outcome{j.short.behind, j.short.asked, p.plan.Tokens})
+		j.missed.name = asked{c.session.uid, a.lookupID}
+		c.server.recent.add(j.missed.name, c.rights.policy, p.Chains[0])
+		c.server.recent.ended(j.missed.name, outcome{j.missed.behind, j.missed.asked, p.plan.Tokens})
 	}
 	j.over = c.prompts.find(chain).done
 	c.server.count.asked(chain, &p.plan.Match)
@@ -133,7 +133,7 @@ func (j *job) start(c *reader, a *ask) (advice *wire.Advice) {
 		advice = j.advise(c.session.ctx, rate)
 	}
 	if j.mu.done {
-		j.short.settled(j)
+		j.missed.settled(j)
 		return advice
 	}
 	if j.until = deadlineFor(c, j, a, found-j.mu.tokens); j.whole != nil {
@@ -167,7 +167,7 @@ func enter(c *reader, j *job, a *ask) {
 	if a.flags&wire.PrefetchShared != 0 {
 		s.shared.Store(j.id, j)
 	}
-	c.untold = append(c.untold, j)
+	c.unannounced = append(c.unannounced, j)
 	if s.settings().Access != c.rights.policy { // replaced meanwhile, and not judged by yet
 		j.revokeIfDenied()
 	}
@@ -181,10 +181,10 @@ func (c *reader) hear(chains []key.Chain, a *ask) []wire.Fault {
 	} else {
 		c.prompts.observe(chains, false, a.advice)
 	}
-	if a.wishes.Any() || a.advice.Session != "" || a.advice.Measured {
-		c.carryOut(chains, &a.advice, &a.wishes, false)
+	if a.actions.Any() || a.advice.Session != "" || a.advice.Measured {
+		c.carryOut(chains, &a.advice, &a.actions, false)
 	}
-	return a.wishes.Faults
+	return a.actions.Faults
 }
 
 func roomFor(have int, what string) error {
@@ -350,7 +350,7 @@ func handleBatch(c *reader, h wire.Header, req wire.BatchRequest) (wire.Message,
 			a := ask{
 				began: began, search: searchSet(req.Search), flags: req.Flags, policy: req.Policy, loadMillis: req.LoadMillis,
 				lookupID: req.Prompts[i].LookupID, shared: req.Shared, sent: &req.Prompts[i].Chain,
-				advice: said, wishes: wished, observed: req.Prompts[i].Chain.Form == wire.FormRef, refBytes: stateBytes + left/(len(prompts)-i),
+				advice: said, actions: wished, observed: req.Prompts[i].Chain.Form == wire.FormRef, refBytes: stateBytes + left/(len(prompts)-i),
 			}
 			if j, reply.Jobs[i].Prefetch, errs[i] = c.begin(prompts[i].Chain, &a); errs[i] == nil {
 				jobs = append(jobs, j)
@@ -425,7 +425,7 @@ func (j *job) advise(ctx context.Context, prefillRate uint32) *wire.Advice {
 	}
 	load, after := prefetch.Advise(steps, links[:], j.behind(len(steps)), float64(prefillRate))
 	if load < n {
-		j.limit, j.prompt.rests, j.prompt.unasked = j.prompt.skip()+load, nil, nil
+		j.limit, j.prompt.rests, j.prompt.unsearched = j.prompt.skip()+load, nil, nil
 	}
 	if !j.mu.done && load == j.hot && j.prompt.rests == nil {
 		j.mu.done = true
@@ -444,7 +444,7 @@ const advisedLengths = 64
 
 // adviseLength is advise for a hybrid model: it chooses among the lengths at which the
 // prompt is usable, and none. The job brings up what the one that was chosen needs.
-func (a *assembly) adviseLength(ctx context.Context, prefillRate uint32) *wire.Advice {
+func (a *lengthJob) adviseLength(ctx context.Context, prefillRate uint32) *wire.Advice {
 	skip, aim := a.job.prompt.Skip, a.job.prompt.plan
 	lengths, err := a.job.prompt.store.Lookups.Lengths(ctx, a.job.prompt.Family, a.job.prompt.search, &a.job.prompt.plan, advisedLengths)
 	if err != nil {
@@ -475,7 +475,7 @@ func (a *assembly) adviseLength(ctx context.Context, prefillRate uint32) *wire.A
 }
 
 // takes is the seconds in which all that m needs comes up.
-func (a *assembly) takes(m *store.Plan) float64 {
+func (a *lengthJob) takes(m *store.Plan) float64 {
 	t, sizes := a.tempo(), a.sizes(m)
 	for _, l := range a.lacking(m) {
 		t.load(l.at, sizes[l.Group])

@@ -25,9 +25,9 @@ type prompt struct {
 	named         wire.Groups // as the request named them; empty for a plain prompt
 	plan          store.Plan  // see find
 	rests         []*store.RemoteScan
-	// unasked is why it is not known whether there is more: a shared tier is
+	// unsearched is why it is not known whether there is more: a shared tier is
 	// switched off.
-	unasked error
+	unsearched error
 }
 
 // promptIn is the prompt of a chain, alone in a list, that was made of the record sent.
@@ -166,7 +166,7 @@ func (p *prompt) more() int {
 		}
 		rest, err := p.store.Lookups.ScanRemote(&p.Chains[0][r], known, p.search)
 		if rests[r] = rest; rest == nil {
-			most, p.unasked = min(most, known), cmp.Or(err, p.unasked)
+			most, p.unsearched = min(most, known), cmp.Or(err, p.unsearched)
 		}
 	}
 	if most > p.plan.Next {

@@ -30,24 +30,24 @@ func (r *revocations) log(log *zerolog.Logger, what string, id uint64, why strin
 const (
 	// slowPrefix is how long a prefix may take to be ready before the log tells of it.
 	slowPrefix = time.Second
-	// latenessQuiet is how long the log says nothing more of late and slow prefixes, once it
+	// deadlineQuiet is how long the log says nothing more of late and slow prefixes, once it
 	// has told of some.
-	latenessQuiet = time.Minute
+	deadlineQuiet = time.Minute
 )
 
-// lateness sums up prefixes that came after their deadline, or slowly, until the log tells of
+// deadlineStats sums up prefixes that came after their deadline, or slowly, until the log tells of
 // them.
-type lateness struct{ base.Quiet[latenessSum] }
+type deadlineStats struct{ base.Quiet[deadlineSum] }
 
-// latenessSum is what the log tells at once.
-type latenessSum struct {
+// deadlineSum is what the log tells at once.
+type deadlineSum struct {
 	late, slow int
 	tokens     uint64 // that did not come in time
 	longest    time.Duration
 }
 
 // count adds a prefix that took so long, and lacks so many tokens that were late.
-func (s *latenessSum) count(took time.Duration, lacks uint64) {
+func (s *deadlineSum) count(took time.Duration, lacks uint64) {
 	if lacks > 0 {
 		s.late++
 		s.tokens += lacks
@@ -59,12 +59,12 @@ func (s *latenessSum) count(took time.Duration, lacks uint64) {
 
 // log counts the prefix of a job if it was late or slow, and tells of it and of those that
 // were since the log told last.
-func (l *lateness) log(log *zerolog.Logger, s *shortfall, space []byte, lacks uint64) {
+func (l *deadlineStats) log(log *zerolog.Logger, s *missed, space []byte, lacks uint64) {
 	took := s.took // 0 of one that its client let go of before it was ready
 	if lacks == 0 && took < slowPrefix {
 		return
 	}
-	if sum, tell := l.Add(time.Now(), latenessQuiet, func(s *latenessSum) { s.count(took, lacks) }); tell {
+	if sum, tell := l.Add(time.Now(), deadlineQuiet, func(s *deadlineSum) { s.count(took, lacks) }); tell {
 		log.Warn().Int("late", sum.late).Int("slow", sum.slow).Uint64("late_tokens", sum.tokens).Dur("longest", sum.longest).
 			Hex("space", space).Str("lookup_id", s.name.lookupID).
 			Msg("prefixes came after the deadline of their prefetch, or took longer than a second; see prefix_ready_seconds and kvstored why")
@@ -72,51 +72,51 @@ func (l *lateness) log(log *zerolog.Logger, s *shortfall, space []byte, lacks ui
 }
 
 const (
-	// maxDiffering bounds the spaces that are counted each by itself; the
+	// maxConflictSpaces bounds the spaces that are counted each by itself; the
 	// others share a count.
-	maxDiffering = 128
-	// differingQuiet is how long the log says nothing more of a space.
-	differingQuiet = time.Minute
+	maxConflictSpaces = 128
+	// conflictsQuiet is how long the log says nothing more of a space.
+	conflictsQuiet = time.Minute
 )
 
-// differing counts chunks that a client would have stored with other bytes
+// conflicts counts chunks that a client would have stored with other bytes
 // than are stored under their key, or with another length. The first copy
 // stays. Its mutex is a leaf.
-type differing struct {
+type conflicts struct {
 	mu struct {
 		sync.Mutex
-		spaces map[key.SpaceID]*differs
-		others differs // of spaces beyond maxDiffering
+		spaces map[key.SpaceID]*conflictCount
+		others conflictCount // of spaces beyond maxConflictSpaces
 	}
 }
 
-// differs counts the chunks of one space.
-type differs struct {
+// conflictCount counts the chunks of one space.
+type conflictCount struct {
 	n    uint64
 	told base.Quiet[uint64]
 }
 
 // add counts a chunk, and returns how many the log should tell of now; 0: none.
-func (d *differing) add(id key.SpaceID, now time.Time) uint64 {
+func (d *conflicts) add(id key.SpaceID, now time.Time) uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.mu.spaces[id]
-	if s == nil && len(d.mu.spaces) < maxDiffering {
+	if s == nil && len(d.mu.spaces) < maxConflictSpaces {
 		if d.mu.spaces == nil {
-			d.mu.spaces = make(map[key.SpaceID]*differs)
+			d.mu.spaces = make(map[key.SpaceID]*conflictCount)
 		}
-		s = new(differs)
+		s = new(conflictCount)
 		d.mu.spaces[id] = s
 	}
 	s = cmp.Or(s, &d.mu.others)
 	s.n++
-	n, _ := s.told.Add(now, differingQuiet, base.Increment)
+	n, _ := s.told.Add(now, conflictsQuiet, base.Increment)
 	return n
 }
 
 // counts is how many there were of each space by its id in hexadecimal, and
 // under "others" of the spaces that are not counted by themselves.
-func (d *differing) counts() map[string]uint64 {
+func (d *conflicts) counts() map[string]uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := make(map[string]uint64, len(d.mu.spaces)+1)
@@ -129,11 +129,11 @@ func (d *differing) counts() map[string]uint64 {
 	return out
 }
 
-// logDiffering counts a chunk that is stored with other bytes than a client has for
+// logConflict counts a chunk that is stored with other bytes than a client has for
 // it, and says so in the log.
-func logDiffering(c *session, chain *key.Chain, i int, noticed string) {
+func logConflict(c *session, chain *key.Chain, i int, noticed string) {
 	c.server.count.differs.Add(1)
-	n := c.server.differing.add(chain.Space, time.Now())
+	n := c.server.conflicts.add(chain.Space, time.Now())
 	if n == 0 {
 		return
 	}

@@ -220,7 +220,7 @@ func TestPinnedBeforeReady(t *testing.T) {
 		s := script{at: "dd"}
 		g := newStage(t, &s)
 		var late sync.Mutex
-		g.server.wishes.claims = hint.NewClaims(slow{g.server.o.Store.Leases, &late}, g.server.settings().Retain)
+		g.server.hints.claims = hint.NewClaims(slow{g.server.o.Store.Leases, &late}, g.server.settings().Retain)
 		j := g.prefetch(&wire.PrefetchRequest{Flags: wire.PrefetchPin, LookupID: "x"})
 		time.Sleep(diskTime - 1)
 		late.Lock() // the pins are long in coming

@@ -36,12 +36,12 @@ type reader struct {
 	kept    budget.Held // for replies, and what the resolver and prompts keep
 	// spent is charged before memory is taken for the request at hand, until that is answered,
 	// also where a goroutine does that (see async). An error ends the connection.
-	spent    budget.Held
-	resolver resolver
-	prompts  promptLog
-	untold   []*job // whose reply is among replies
-	payload  uint32 // bytes of the last chunk it wanted to store
-	late     bool   // a goroutine answers the request at hand
+	spent       budget.Held
+	resolver    resolver
+	prompts     promptLog
+	unannounced []*job // whose reply is among replies
+	payload     uint32 // bytes of the last chunk it wanted to store
+	late        bool   // a goroutine answers the request at hand
 	// begun is when the request at hand was begun, where the log tells of each.
 	begun time.Time
 }
@@ -174,11 +174,11 @@ func (c *reader) sendReplies() {
 	if len(c.replies) > 0 {
 		c.session.out.send(c.replies)
 		c.replies = c.replies[:0]
-		for _, j := range c.untold {
+		for _, j := range c.unannounced {
 			j.tell()
 		}
-		clear(c.untold)
-		c.untold = c.untold[:0]
+		clear(c.unannounced)
+		c.unannounced = c.unannounced[:0]
 		if cap(c.replies) > c.server.o.Limits.QueueBytes {
 			c.replies = nil
 		}

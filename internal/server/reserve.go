@@ -220,9 +220,9 @@ func (f *fill) compareRun(r *run, sizes []uint32, ours map[uint32]uint64, differ
 		s.there = size
 		if own, ok := ours[uint32(from+i)]; ok && own != sum {
 			differ = append(differ, uint32(from+i))
-			logDiffering(c, chain, first+i, "checksums compared")
+			logConflict(c, chain, first+i, "checksums compared")
 		} else if size != sizes[from+i] {
-			logDiffering(c, chain, first+i, "another length")
+			logConflict(c, chain, first+i, "another length")
 		}
 	}
 	return differ

@@ -115,12 +115,12 @@ type Server struct {
 	sessionIDs atomic.Uint64
 	catalog    *catalog
 	models     models
-	differing  differing
+	conflicts  conflicts
 	revoked    revocations
-	lateness   lateness
+	deadlines  deadlineStats
 	recent     recent
 	naming     naming
-	wishes     wishes
+	hints      hints
 	count      counters
 	now        atomic.Pointer[Settings]
 	users      users
@@ -138,9 +138,9 @@ func New(o Options) *Server {
 	s.users.mu.byID = make(map[budget.Holder]*tenant)
 	s.naming.server, s.naming.wake = s, make(chan struct{}, 1)
 	s.o.Store.Operator.Distrusted().OnFound(s.naming.add)
-	s.wishes.server, s.wishes.claims = s, hint.NewClaims(o.Store.Leases, o.Settings.Retain)
-	s.wishes.pauses.server, s.wishes.pauses.wake = s, make(chan struct{}, 1)
-	o.Store.RetainBy(s.wishes.claims)
+	s.hints.server, s.hints.claims = s, hint.NewClaims(o.Store.Leases, o.Settings.Retain)
+	s.hints.pauses.server, s.hints.pauses.wake = s, make(chan struct{}, 1)
+	o.Store.RetainBy(s.hints.claims)
 	s.sessions.mu.byID = make(map[uint64]*session)
 	return s
 }
@@ -152,8 +152,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var turns sync.WaitGroup
 	turns.Go(func() { s.naming.run(ctx) })
-	turns.Go(func() { s.wishes.pauses.run(ctx) })
-	turns.Go(func() { _ = s.wishes.claims.Run(ctx) }) // until ctx ends
+	turns.Go(func() { s.hints.pauses.run(ctx) })
+	turns.Go(func() { _ = s.hints.claims.Run(ctx) }) // until ctx ends
 	err := socket.Serve(ctx, l, s.o.Log, s.admit)
 	cancel()
 	turns.Wait()
@@ -247,7 +247,7 @@ func (s *Server) Set(to Settings) {
 		to.Access = old // what was judged by it stays so
 	}
 	changed := to.Access != s.settings().Access
-	s.wishes.claims.Set(to.Retain)
+	s.hints.claims.Set(to.Retain)
 	s.now.Store(&to) // first: a connection that is not among the sessions yet finds it
 	for _, c := range s.sessions.all() {
 		c.recheck()

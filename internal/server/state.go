@@ -134,8 +134,8 @@ func (j *job) appendPush(dst []byte) (frame []byte, more bool) {
 	return wire.AppendPush(dst, wire.OpPrefetch, j.id, &s), more
 }
 
-// shortfall is the part of a prompt that a job did not get, and why.
-type shortfall struct {
+// missed is the part of a prompt that a job did not get, and why.
+type missed struct {
 	asked  uint64 // tokens of the prompt behind the skipped chunks
 	found  uint64 // of these, tokens of the match
 	behind explain.Absence
@@ -146,7 +146,7 @@ type shortfall struct {
 
 // settled notes that the prefix of the job will not grow any more. It is called once,
 // with the job's mutex held or before the job is shared.
-func (s *shortfall) settled(j *job) {
+func (s *missed) settled(j *job) {
 	s.took = max(1, time.Since(s.since))
 	far, some := tier.CPU, false
 	for p := range j.mu.in {
@@ -178,19 +178,19 @@ func (p *prompt) lacks(i int) explain.Absence {
 	return explain.None
 }
 
-// shortfallOf is that of a job of whose prompt so many tokens were found, and why not more.
-func shortfallOf(j *job, began time.Time, found uint64, behind explain.Absence) shortfall {
-	if j.prompt.unasked != nil && behind.Reason == explain.NeverStored {
+// missedOf is that of a job of whose prompt so many tokens were found, and why not more.
+func missedOf(j *job, began time.Time, found uint64, behind explain.Absence) missed {
+	if j.prompt.unsearched != nil && behind.Reason == explain.NeverStored {
 		behind = explain.Absence{Reason: explain.TierOff, Tier: uint8(tier.Remote)}
 	}
-	s := shortfall{asked: j.behind(0), found: found, behind: behind, since: began}
+	s := missed{asked: j.behind(0), found: found, behind: behind, since: began}
 	j.session.server.model(j.prompt.chain().Space).asked.Add(s.asked)
 	return s
 }
 
 // count counts the tokens that the prompt has beyond the final prefix of its job, which
 // has ended, by why it is not longer.
-func (s *shortfall) count(j *job) {
+func (s *missed) count(j *job) {
 	got := uint64(0)
 	for p := range j.mu.in {
 		got += j.mu.in[p].Tokens
@@ -210,7 +210,7 @@ func (s *shortfall) count(j *job) {
 	if got < s.found && first.Reason == explain.Timeout {
 		late = s.found - got
 	}
-	j.session.server.lateness.log(&j.session.log, s, j.prompt.chain().Space[:], late)
+	j.session.server.deadlines.log(&j.session.log, s, j.prompt.chain().Space[:], late)
 	if left := max(got, s.found); left < s.asked {
 		count.Add(&s.behind, s.asked-left)
 	}

@@ -80,7 +80,7 @@ func (w *warming) state() wire.JobState {
 	st := w.fetch.State()
 	s := wire.JobState{Code: wire.CodeRunning}
 	if st.Done {
-		s.Code, s.FailedTier = endOf(cmp.Or(st.Err, w.unasked))
+		s.Code, s.FailedTier = endOf(cmp.Or(st.Err, w.unsearched))
 	}
 	came := w.fetch.Ready(0, nil)
 	count := func(chunk int, p tier.Place) {

@@ -199,7 +199,7 @@ func (s *Filler) Commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 		} else if stored[i] = !s.writers.IsBelow(c.Key(from + i)); !stored[i] {
 			s.reveal(tier.RecordAt(c, from+i, uint32(r.Block.Len())))
 		} else {
-			s.storedUnasked(c.Key(from+i), r.Block.Sum())
+			s.storedUnchecked(c.Key(from+i), r.Block.Sum())
 		}
 	}
 	s.commit(c, from, refs, maxAge, stored)
@@ -307,18 +307,18 @@ func (s *Filler) reveal(r tier.Record) {
 	}
 }
 
-// storedUnasked remembers a chunk that was stored while a tier could not be asked.
-func (s *Filler) storedUnasked(k key.Key, sum uint64) {
+// storedUnchecked remembers a chunk that was stored while a tier could not be asked.
+func (s *Filler) storedUnchecked(k key.Key, sum uint64) {
 	for _, l := range s.levels.below {
 		if l.scan.unknown.Load() {
-			l.scan.untold.add(k, sum)
+			l.scan.offline.add(k, sum)
 		}
 	}
 }
 
 // rejectUnscanned asks a tier that is still being scanned for its chunks. What
 // it does not say in time is not granted: the old bytes would come back once
-// the new ones have left DRAM. A tier that fails has nothing; see untold.
+// the new ones have left DRAM. A tier that fails has nothing; see offline.
 func (s *Filler) rejectUnscanned(ctx context.Context, of *level, wait bool, c *key.Chain, from int, grants []Grant) (int, error) {
 	if !wait {
 		var cancel context.CancelFunc
@@ -349,39 +349,39 @@ func (s *Filler) rejectUnscanned(ctx context.Context, of *level, wait bool, c *k
 	return len(grants), nil
 }
 
-// untold is the checksums of chunks stored while a tier could not be
+// offlineSums is the checksums of chunks stored while a tier could not be
 // asked: should it turn out to have other bytes under such a key, those
 // are the older ones, and go. It is empty once a scan has come to its end. At
-// most maxUntold are remembered.
-type untold struct {
+// most maxOffline are remembered.
+type offlineSums struct {
 	mu struct {
 		sync.Mutex
 		sums map[key.Key]uint64
 	}
 }
 
-const maxUntold = 1 << 18
+const maxOffline = 1 << 18
 
-func (u *untold) add(k key.Key, sum uint64) {
+func (u *offlineSums) add(k key.Key, sum uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.mu.sums == nil {
 		u.mu.sums = make(map[key.Key]uint64)
 	}
-	if len(u.mu.sums) < maxUntold {
+	if len(u.mu.sums) < maxOffline {
 		u.mu.sums[k] = sum
 	}
 }
 
 // sum is the checksum of the chunk stored under k last.
-func (u *untold) sum(k key.Key) (sum uint64, ok bool) {
+func (u *offlineSums) sum(k key.Key) (sum uint64, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	sum, ok = u.mu.sums[k]
 	return sum, ok
 }
 
-func (u *untold) reset() {
+func (u *offlineSums) reset() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.mu.sums = nil
@@ -393,7 +393,7 @@ func (r *Recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Recor
 	var ks []key.Key
 	for i := range recs {
 		k := recs[i].Key
-		if sum, ok := l.scan.untold.sum(k); ok && l.HasOther(k, sum) {
+		if sum, ok := l.scan.offline.sum(k); ok && l.HasOther(k, sum) {
 			ks = append(ks, k)
 		}
 	}

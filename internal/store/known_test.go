@@ -252,7 +252,7 @@ func TestFirstCopyStays(t *testing.T) {
 
 // Bytes that a disk did not tell of when others were stored under their key do
 // not come back after those.
-func TestStoredComesAfterUntold(t *testing.T) {
+func TestStoredComesAfterOffline(t *testing.T) {
 	for name, mode := range map[string]writeback.When{"through": through, "held": held} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

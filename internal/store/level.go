@@ -37,12 +37,12 @@ type level struct {
 	scan   scan
 
 	// What follows is of tiers below DRAM only.
-	writer *writeback.Writer
-	turns  *tier.Queue  // who loads next
-	usual  atomic.Int64 // bytes of the last chunk that was promoted
-	speed  speedometer
-	loads  writeback.Counter // promoted to DRAM
-	failed atomic.Uint64
+	writer    *writeback.Writer
+	admission *tier.Queue  // who loads next
+	usual     atomic.Int64 // bytes of the last chunk that was promoted
+	speed     speedometer
+	loads     writeback.Counter // promoted to DRAM
+	failed    atomic.Uint64
 }
 
 // openings is how often the tier was opened, 1 if it is once for all.
@@ -79,7 +79,7 @@ func newLevels(hot tier.Hot, below []Below) *levels {
 	ls := &levels{hot: hot}
 	ls.add(&level{Tier: writeback.Tier{Tier: hot, Place: tier.CPU}})
 	for _, b := range below {
-		l := &level{Tier: writeback.Tier{Tier: b.Tier, Place: b.Place}, turns: tier.NewQueue(cmp.Or(b.Loads, usualLoads))}
+		l := &level{Tier: writeback.Tier{Tier: b.Tier, Place: b.Place}, admission: tier.NewQueue(cmp.Or(b.Loads, usualLoads))}
 		l.usual.Store(usualBytes)
 		ls.add(l)
 	}

@@ -194,7 +194,7 @@ func (b *boost) turn(ctx context.Context, k key.Key, by tier.By) (turn tier.By, 
 func (b *boost) enter(ctx context.Context, by Requester, k key.Key, from *level) (*tier.Pass, error) {
 	for {
 		turn, wait, done := b.turn(ctx, k, by.turn())
-		pass, err := from.turns.Enter(wait, turn, from.usual.Load())
+		pass, err := from.admission.Enter(wait, turn, from.usual.Load())
 		done()
 		if err == nil || ctx.Err() != nil || !turn.Idle {
 			return pass, err

@@ -25,7 +25,7 @@ const (
 type scan struct {
 	running atomic.Bool // for the first time: what it has is not all known
 	unknown atomic.Bool // no scan of it has come to its end yet
-	untold  untold
+	offline offlineSums
 	// covered is the opening of the tier that the last scan was of, see
 	// tier.Reopener: what that one lacks is known, and is written again.
 	covered atomic.Uint64
@@ -91,7 +91,7 @@ func (r *Recovery) recovered(l *level, n int, opening uint64) {
 	r.syncAll(l)
 	l.scan.covered.Store(opening)
 	l.scan.unknown.Store(false)
-	l.scan.untold.reset()
+	l.scan.offline.reset()
 	l.scan.running.Store(false) // last: nothing is refused for want of a scan once the store is ready
 	r.log.Info().Int("chunks", n).Msgf("%s tier recovered", l.Place)
 	r.writers.KeepWatermarks() // a smaller capacity, or other watermarks

@@ -94,10 +94,10 @@ func (m *speedometer) read() Speed {
 // for DRAM and where there is no such tier.
 func (l *Loader) Speed(p tier.Place) Speed {
 	from := l.levels.at[p]
-	if from == nil || from.turns == nil {
+	if from == nil || from.admission == nil {
 		return Speed{}
 	}
 	sp := from.speed.read()
-	sp.ChunkBytes, sp.Others = from.usual.Load(), from.turns.Stats().Clients
+	sp.ChunkBytes, sp.Others = from.usual.Load(), from.admission.Stats().Clients
 	return sp
 }

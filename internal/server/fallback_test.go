@@ -40,8 +40,8 @@ func (d *reads) n() int {
 
 const smallBytes = 256 // of a window or a state of a model like gpt-oss
 
-// insured is a rig with a prompt of n chunks on disk that is usable at each of ends.
-func insured(t *testing.T, n int, o options, ends ...int) (*rig, *client.Client, *hybridModel, *reads) {
+// withFallbacks is a rig with a prompt of n chunks on disk that is usable at each of ends.
+func withFallbacks(t *testing.T, n int, o options, ends ...int) (*rig, *client.Client, *hybridModel, *reads) {
 	d := &reads{done: make(map[key.Key]bool)}
 	o.capacity, o.hook = 32*mib, d.hook
 	r := newRig(t, o)
@@ -56,9 +56,9 @@ func insured(t *testing.T, n int, o options, ends ...int) (*rig, *client.Client,
 
 // A job whose last chunks come too late ends at the longest usable length of which all has
 // come, and holds nothing else. Its loads for that are a tenth at most.
-func TestInsurance(t *testing.T) {
+func TestFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, c, m, d := insured(t, 16, options{}, 4, 8, 12, 16)
+		r, c, m, d := withFallbacks(t, 16, options{}, 4, 8, 12, 16)
 		late := m.chains[0][0].Key(10)
 		d.fault = func(k key.Key) tierfault.Fault { return tierfault.Fault{Hang: k == late} }
 		j, err := c.Prefetch(t.Context(), client.Chain(m.chains[0][0]), client.PrefetchOptions{Groups: m.groups, Policy: client.BestEffort})
@@ -89,9 +89,9 @@ func TestInsurance(t *testing.T) {
 
 // Windows and states that take more than a tenth are not loaded for shorter lengths, and one
 // that is lost costs nothing.
-func TestInsuranceIsBounded(t *testing.T) {
+func TestFallbackIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, c, m, d := insured(t, 16, options{}, 4, 8, 12, 16)
+		r, c, m, d := withFallbacks(t, 16, options{}, 4, 8, 12, 16)
 		r.onDisk(m.chains[1][0], 0, 2) // unneeded
 		lost := m.chains[2][0].Key(11)
 		d.fault = func(k key.Key) tierfault.Fault {
@@ -109,7 +109,7 @@ func TestInsuranceIsBounded(t *testing.T) {
 		}
 		r.must(j.Release(t.Context()))
 
-		r, c, m, d = insured(t, 16, options{})
+		r, c, m, d = withFallbacks(t, 16, options{})
 		for _, end := range []int{8, 16} {
 			r.onDisk(m.chains[1][0], end-2, end)
 			r.onDisk(m.chains[2][0], end-1, end)
@@ -137,7 +137,7 @@ func TestTimeToUsable(t *testing.T) {
 		}
 		var o options
 		o.Prefetch.WindowBytes, o.Prefetch.Policy = 4*size, wire.PolicyTimeout
-		r, c, m, d := insured(t, n, o, ends...)
+		r, c, m, d := withFallbacks(t, n, o, ends...)
 		d.fault = func(key.Key) tierfault.Fault { return tierfault.Fault{Delay: delay} }
 		warm, err := c.Prefetch(t.Context(), client.Chain(short(m, each)), client.PrefetchOptions{Groups: m.groups}) // the speed is measured
 		r.must(err)
@@ -175,7 +175,7 @@ func short(m *hybridModel, n int) *key.Chain {
 // The advice is one of the lengths at which the prompt is usable, and the job is for that.
 func TestAdviceOfGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, c, m, d := insured(t, 16, options{}, 4, 8, 12, 16)
+		r, c, m, d := withFallbacks(t, 16, options{}, 4, 8, 12, 16)
 		d.fault = func(key.Key) tierfault.Fault { return tierfault.Fault{Delay: time.Millisecond} }
 		for _, tc := range []struct {
 			name string

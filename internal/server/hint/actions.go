@@ -34,9 +34,9 @@ type Advice struct {
 	PrefillDepth int // see store.Prompt; 0 = not said
 }
 
-// Wishes is what request_configs ask for beyond Advice. The zero Wishes asks for
+// Actions is what request_configs ask for beyond Advice. The zero Actions asks for
 // nothing.
-type Wishes struct {
+type Actions struct {
 	Scope        string // names the claims; "" is the session
 	PromptTokens uint64 // where in the chain the output begins; 0 = at its end
 	Retains      []Retain
@@ -47,7 +47,7 @@ type Wishes struct {
 }
 
 // Any reports whether there is something to carry out.
-func (w *Wishes) Any() bool {
+func (w *Actions) Any() bool {
 	return len(w.Retains) > 0 || w.Pause > 0 || w.MaxAge > 0 || w.Prefetch
 }
 
@@ -75,21 +75,21 @@ func cut(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), wire.MaxStrBytes)], "")
 }
 
-func (w *Wishes) fault(s Said, code wire.Code, format string, args ...any) {
+func (w *Actions) fault(s Said, code wire.Code, format string, args ...any) {
 	w.Add(s.Fault(code, format, args...))
 }
 
 // Add keeps a fault, unless there are as many as a reply tells.
-func (w *Wishes) Add(f wire.Fault) {
+func (w *Actions) Add(f wire.Fault) {
 	if len(w.Faults) < wire.MaxFaults {
 		w.Faults = append(w.Faults, f)
 	}
 }
 
-// wishing reads one config after the other, and the fields of an envelope's actions as such.
-type wishing struct {
+// configReader reads one config after the other, and the fields of an envelope's actions as such.
+type configReader struct {
 	Advice
-	Wishes
+	Actions
 	own      Retain // of retain_priority and those beside it
 	retains  bool   // retain_priority was given
 	releases bool   // as 0
@@ -101,11 +101,11 @@ type wishing struct {
 
 // Read reads all that the daemon understands of request_configs, by the names of
 // docs/protocol-more.md. The rest is among the faults.
-func Read(configs wire.Pairs) (Advice, Wishes) {
+func Read(configs wire.Pairs) (Advice, Actions) {
 	if configs.Len() == 0 {
-		return Advice{}, Wishes{}
+		return Advice{}, Actions{}
 	}
-	r := wishing{own: Retain{For: MaxDuration, Said: Said{wire.NoAction, "retain_priority"}}}
+	r := configReader{own: Retain{For: MaxDuration, Said: Said{wire.NoAction, "retain_priority"}}}
 	for name, value := range configs.All() {
 		r.config(string(name), string(value))
 	}
@@ -123,11 +123,11 @@ func Read(configs wire.Pairs) (Advice, Wishes) {
 		r.Hint = policy.AnswerHint(r.answer)
 	}
 	r.Faults = slices.Clip(r.Faults) // a batch adds to it for each of its prompts
-	return r.Advice, r.Wishes
+	return r.Advice, r.Actions
 }
 
 // config reads one; a name with a dot is another program's, but for ours.
-func (r *wishing) config(name, value string) {
+func (r *configReader) config(name, value string) {
 	said := Said{wire.NoAction, name}
 	bare, ours := strings.CutPrefix(name, "kvstored.")
 	if !ours && strings.Contains(name, ".") {
@@ -154,39 +154,39 @@ func codeOf(err error) wire.Code {
 }
 
 // configs are the readers of all names. A reader explains a wrong value.
-var configs = map[string]func(r *wishing, value string) error{
-	"session":         func(r *wishing, v string) error { return named(v, &r.Session) },
-	"scope":           func(r *wishing, v string) error { return named(v, &r.Scope) },
+var configs = map[string]func(r *configReader, value string) error{
+	"session":         func(r *configReader, v string) error { return named(v, &r.Session) },
+	"scope":           func(r *configReader, v string) error { return named(v, &r.Scope) },
 	"turn_over":       readTurnOver,
 	"priority":        readPriority,
 	"store":           readStore,
 	"kv_hints":        readEnvelope,
 	"retain_priority": readRetainPriority,
-	"retain_seconds": func(r *wishing, v string) error {
+	"retain_seconds": func(r *configReader, v string) error {
 		r.ranged = "retain_seconds"
 		return seconds(v, 0, MaxDuration, &r.own.For)
 	},
-	"retain_start": func(r *wishing, v string) error {
+	"retain_start": func(r *configReader, v string) error {
 		r.ranged, r.bounded = "retain_start", true
 		return tokens(v, 0, 64, &r.own.From)
 	},
-	"retain_end": func(r *wishing, v string) error {
+	"retain_end": func(r *configReader, v string) error {
 		r.ranged, r.bounded = "retain_end", true
 		return tokens(v, 1, 64, &r.own.To)
 	},
 	"covers_output": readCoversOutput,
-	"prompt_tokens": func(r *wishing, v string) error { return tokens(v, 1, 31, &r.PromptTokens) },
-	"pause_seconds": func(r *wishing, v string) error {
+	"prompt_tokens": func(r *configReader, v string) error { return tokens(v, 1, 31, &r.PromptTokens) },
+	"pause_seconds": func(r *configReader, v string) error {
 		return seconds(v, time.Millisecond, maxPause, &r.Pause)
 	},
-	"max_age_seconds": func(r *wishing, v string) error {
+	"max_age_seconds": func(r *configReader, v string) error {
 		return seconds(v, time.Second, MaxDuration, &r.MaxAge)
 	},
-	"prefill_depth":          func(r *wishing, v string) error { return tokens(v, 1, 31, &r.PrefillDepth) },
-	"expected_output_tokens": func(r *wishing, v string) error { return tokens(v, 1, 31, &r.answer) },
+	"prefill_depth":          func(r *configReader, v string) error { return tokens(v, 1, 31, &r.PrefillDepth) },
+	"expected_output_tokens": func(r *configReader, v string) error { return tokens(v, 1, 31, &r.answer) },
 }
 
-func readTurnOver(r *wishing, v string) error {
+func readTurnOver(r *configReader, v string) error {
 	h, ok := map[string]policy.Hint{"done": policy.Done, "continues": policy.Continues}[v]
 	if !ok {
 		return errors.New("is neither done nor continues")
@@ -195,7 +195,7 @@ func readTurnOver(r *wishing, v string) error {
 	return nil
 }
 
-func readPriority(r *wishing, v string) error {
+func readPriority(r *configReader, v string) error {
 	h, ok := map[string]policy.Hint{"low": policy.Done, "normal": policy.NoHint, "high": policy.Continues}[v]
 	if !ok {
 		return errors.New("is none of low, normal and high")
@@ -206,14 +206,14 @@ func readPriority(r *wishing, v string) error {
 	return nil
 }
 
-func readStore(r *wishing, v string) error {
+func readStore(r *configReader, v string) error {
 	if r.Force = v == "always"; !r.Force && v != "worth" {
 		return errors.New("is neither always nor worth")
 	}
 	return nil
 }
 
-func readRetainPriority(r *wishing, v string) error {
+func readRetainPriority(r *configReader, v string) error {
 	n, err := strconv.ParseUint(v, 10, 8)
 	if err != nil || n > MaxPriority {
 		return errors.New("is no whole number from 0 to 100")
@@ -222,7 +222,7 @@ func readRetainPriority(r *wishing, v string) error {
 	return nil
 }
 
-func readCoversOutput(r *wishing, v string) error {
+func readCoversOutput(r *configReader, v string) error {
 	r.ranged = "covers_output"
 	if r.own.Output = v == "true"; !r.own.Output && v != "false" {
 		return errors.New("is neither true nor false")
@@ -230,7 +230,7 @@ func readCoversOutput(r *wishing, v string) error {
 	return nil
 }
 
-func readEnvelope(r *wishing, v string) error {
+func readEnvelope(r *configReader, v string) error {
 	if len(v) > maxEnvelope {
 		return tooLarge{fmt.Errorf("has %d bytes; %d are allowed", len(v), maxEnvelope)}
 	}
@@ -278,7 +278,7 @@ func seconds(v string, least, most time.Duration, to *time.Duration) error {
 }
 
 // keep takes the range that was read, unless it is one too many or contradicts itself.
-func (r *wishing) keep() {
+func (r *configReader) keep() {
 	k := r.own
 	if r.releases {
 		k.For = 0
@@ -335,21 +335,21 @@ var (
 // besides.
 var actions = map[string]struct {
 	fields []field
-	say    func(r *wishing)
+	say    func(r *configReader)
 }{
-	"kv.retain":        {[]field{{"scope", "scope", false}, {ranges, ranges, false}}, func(*wishing) {}},
-	"kv.prefetch":      {ofSession, func(r *wishing) { r.Prefetch = true }},
+	"kv.retain":        {[]field{{"scope", "scope", false}, {ranges, ranges, false}}, func(*configReader) {}},
+	"kv.prefetch":      {ofSession, func(r *configReader) { r.Prefetch = true }},
 	"kv.demote":        {ofSession, sayDone},
 	"kv.deref":         {ofSession, sayDone},
 	"kvstored.done":    {ofSession, sayDone},
-	"kvstored.pause":   {[]field{{"seconds", "pause_seconds", true}}, func(*wishing) {}},
-	"kvstored.max_age": {[]field{{"seconds", "max_age_seconds", true}}, func(*wishing) {}},
+	"kvstored.pause":   {[]field{{"seconds", "pause_seconds", true}}, func(*configReader) {}},
+	"kvstored.max_age": {[]field{{"seconds", "max_age_seconds", true}}, func(*configReader) {}},
 }
 
-func sayDone(r *wishing) { r.Hint, r.Measured = policy.Done, true }
+func sayDone(r *configReader) { r.Hint, r.Measured = policy.Done, true }
 
 // read carries the actions of an envelope over; each that cannot be is a fault.
-func (r *wishing) read(text []byte) {
+func (r *configReader) read(text []byte) {
 	var e envelope
 	if err := json.Unmarshal(text, &e); err != nil {
 		r.fault(Said{wire.NoAction, "kv_hints"}, wire.CodeBadRequest, "no envelope: %v", err)
@@ -385,7 +385,7 @@ func (r *wishing) read(text []byte) {
 }
 
 // payload reads an object, each field of which is known. Null, and nothing, is the empty one.
-func (r *wishing) payload(said Said, known []field, object json.RawMessage) error {
+func (r *configReader) payload(said Said, known []field, object json.RawMessage) error {
 	var has map[string]json.RawMessage
 	if len(object) > 0 {
 		if err := json.Unmarshal(object, &has); err != nil {
@@ -416,7 +416,7 @@ func (r *wishing) payload(said Said, known []field, object json.RawMessage) erro
 }
 
 // field reads one as its config is read. Numbers and truths are the same there as in JSON.
-func (r *wishing) field(f field, raw json.RawMessage) (err error) {
+func (r *configReader) field(f field, raw json.RawMessage) (err error) {
 	value := string(raw)
 	switch {
 	case f.config == "" && json.Unmarshal(raw, new(uint64)) != nil:
@@ -434,7 +434,7 @@ func (r *wishing) field(f field, raw json.RawMessage) (err error) {
 }
 
 // ranges reads those of a kv.retain.
-func (r *wishing) ranges(said Said, list json.RawMessage) error {
+func (r *configReader) ranges(said Said, list json.RawMessage) error {
 	var objects []json.RawMessage
 	if err := json.Unmarshal(list, &objects); err != nil {
 		return err

@@ -10,15 +10,15 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestLatenessIsToldOnceAMinute: the log tells of the first late prefix at once, and of all
+// TestDeadlinesAreToldOnceAMinute: the log tells of the first late prefix at once, and of all
 // that follow in one line a minute; of those that are neither late nor slow it tells nothing.
-func TestLatenessIsToldOnceAMinute(t *testing.T) {
+func TestDeadlinesAreToldOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l lateness
+		var l deadlineStats
 		var text bytes.Buffer
 		log := zerolog.New(&text)
 		one := func(took time.Duration, lacks uint64) {
-			l.log(&log, &shortfall{since: time.Now(), took: took, name: asked{lookupID: "req"}}, []byte{1}, lacks)
+			l.log(&log, &missed{since: time.Now(), took: took, name: asked{lookupID: "req"}}, []byte{1}, lacks)
 			time.Sleep(time.Second)
 		}
 		one(slowPrefix-1, 0)

@@ -20,9 +20,9 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// wishes carries out what clients and orchestrators ask for of prompts that are
+// hints carries out what clients and orchestrators ask for of prompts that are
 // stored, or will be.
-type wishes struct {
+type hints struct {
 	server   *Server
 	claims   *hint.Claims
 	sessions recent // the last prompt of each session
@@ -38,8 +38,8 @@ type openRange struct {
 // carryOut does what a client wishes for a prompt, in each of its spaces, and adds to
 // w's faults the rest. now says that no request for the prompt comes with it. It
 // returns how much is retained by it, of the first space.
-func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, now bool) (retained wire.Count) {
-	v := &c.server.wishes
+func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Actions, now bool) (retained wire.Count) {
+	v := &c.server.hints
 	name := cmp.Or(w.Scope, a.Session)
 	if a.Session != "" && chains[0].Len() > 0 {
 		v.sessions.add(asked{c.session.uid, sessionName(chains[0].Space, a.Session)}, c.rights.policy, chains)
@@ -61,7 +61,7 @@ func (c *reader) carryOut(chains []key.Chain, a *hint.Advice, w *hint.Wishes, no
 }
 
 // retainAll retains the ranges that a client wishes for.
-func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (retained wire.Count) {
+func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Actions) (retained wire.Count) {
 	var open *openRange // the last one: it replaces the others for what comes behind
 	for i := range w.Retains {
 		r := &w.Retains[i]
@@ -74,7 +74,7 @@ func (c *reader) retainAll(chains []key.Chain, name string, w *hint.Wishes) (ret
 			w.Add(*fault)
 			continue
 		}
-		n, err := c.server.wishes.retain(c.session.uid, name, chains, from, to, r.For)
+		n, err := c.server.hints.retain(c.session.uid, name, chains, from, to, r.For)
 		if err != nil {
 			w.Add(r.Said.Fault(wire.CodeOverBudget, "%d of %d chunks: %v", n, to-from, err))
 		}
@@ -124,7 +124,7 @@ func sessionName(space key.SpaceID, session string) string {
 
 // done lets the end of a conversation that is its alone go first, and ends what its
 // claimant retains. Where a request for it is under way its end does the former.
-func (v *wishes) done(uid uint32, name string, chains []key.Chain, now bool) {
+func (v *hints) done(uid uint32, name string, chains []key.Chain, now bool) {
 	for i := range chains {
 		if name != "" {
 			v.claims.ReleaseAll(hint.Claimant{UID: uid, Space: chains[i].Space, Name: name})
@@ -137,7 +137,7 @@ func (v *wishes) done(uid uint32, name string, chains []key.Chain, now bool) {
 
 // retain claims chunks from..to of a prompt in all its spaces, as many of the first
 // as may be in each. For no time it releases them.
-func (v *wishes) retain(uid uint32, name string, chains []key.Chain, from, to int, d time.Duration) (n int, err error) {
+func (v *hints) retain(uid uint32, name string, chains []key.Chain, from, to int, d time.Duration) (n int, err error) {
 	n = to - from
 	for i := range chains {
 		c := &chains[i]
@@ -156,7 +156,7 @@ func (v *wishes) retain(uid uint32, name string, chains []key.Chain, from, to in
 
 // stored retains chunks from..to of a chain, which were stored behind a prompt whose
 // client wished for that.
-func (v *wishes) stored(uid uint32, said *promptRecord, c *key.Chain, from, to int) {
+func (v *hints) stored(uid uint32, said *promptRecord, c *key.Chain, from, to int) {
 	o := &said.open
 	if from = max(from, said.n); from >= to || o.lasts == 0 {
 		return
@@ -167,7 +167,7 @@ func (v *wishes) stored(uid uint32, said *promptRecord, c *key.Chain, from, to i
 // pause lets a conversation that rests go to a tier below, and has it promoted before
 // it goes on, twice as long before as that should take. A rest that is too short for
 // that changes nothing.
-func (v *wishes) pause(chains []key.Chain, rest time.Duration) {
+func (v *hints) pause(chains []key.Chain, rest time.Duration) {
 	lead := v.leadTime(chains)
 	if rest <= lead {
 		return
@@ -180,7 +180,7 @@ func (v *wishes) pause(chains []key.Chain, rest time.Duration) {
 
 // leadTime is twice the time that loading a prompt takes from the nearest tier below DRAM, at
 // the speed that was measured; an unmeasured one counts as 100 MB/s.
-func (v *wishes) leadTime(chains []key.Chain) time.Duration {
+func (v *hints) leadTime(chains []key.Chain) time.Duration {
 	const unmeasured, safety = 100e6, 2
 	for p := tier.CPU + 1; p < tier.Places; p++ {
 		if s := v.server.o.Store.Loader.Speed(p); s.ChunkBytes > 0 {
@@ -237,7 +237,7 @@ func lastOf(c *reader, handle uint32, session string) ([]key.Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	chains := c.server.wishes.sessions.get(asked{c.session.uid, sessionName(sp.info.ID, session)}, c.rights.policy)
+	chains := c.server.hints.sessions.get(asked{c.session.uid, sessionName(sp.info.ID, session)}, c.rights.policy)
 	if chains == nil {
 		return nil, refuse(wire.CodeNotFound, "nothing is known of session %.80q in this space, or not any more; send the prompt", session)
 	}
@@ -351,7 +351,7 @@ func addPin(c *session, chain *key.Chain, from, to int, name string, age time.Du
 	}
 	by := hint.Claimant{UID: c.uid, Space: chain.Space, Name: name, Connection: c.id}
 	c.pins.Store(true)
-	n, over := c.server.wishes.claims.Pin(by, c.owner, chain.Hashes[from:from+n], refs[:n], age)
+	n, over := c.server.hints.claims.Pin(by, c.owner, chain.Hashes[from:from+n], refs[:n], age)
 	if over != nil {
 		err = refuse(wire.CodeOverBudget, "pin: %v", over)
 	}
@@ -367,7 +367,7 @@ func (c *session) unpin() int {
 	if !c.pins.Load() {
 		return 0
 	}
-	return c.server.wishes.claims.End(c.id, func(*hint.Claimant) bool { return true })
+	return c.server.hints.claims.End(c.id, func(*hint.Claimant) bool { return true })
 }
 
 // pinReady pins chunks from..to of a job's prefix, if it is to be pinned.

@@ -17,12 +17,12 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// assembly is how the job of a hybrid model comes to what it has. The job brings up the
+// lengthJob is how the job of a hybrid model comes to what it has. The job brings up the
 // pieces of one length, and all of them are ready at once: until then nothing is. Where a
 // piece is lost, or the time is up, the job goes for the longest usable length that is
 // left, which is shorter, and releases the other pieces. So the refs of a job are always
 // those of one length.
-type assembly struct {
+type lengthJob struct {
 	job     *job
 	held    map[store.Piece]chunk
 	lost    map[store.Piece]struct{}
@@ -34,14 +34,14 @@ type assembly struct {
 	tokens []uint32 // of each ref
 }
 
-func newAssembly(j *job) *assembly {
-	return &assembly{
+func newLengthJob(j *job) *lengthJob {
+	return &lengthJob{
 		job: j, held: make(map[store.Piece]chunk), lost: make(map[store.Piece]struct{}), settled: make(chan struct{}),
 	}
 }
 
 // begin leases what is in DRAM. It ends the job, or reports that there is more to be brought up.
-func (a *assembly) begin() (loads bool) {
+func (a *lengthJob) begin() (loads bool) {
 	a.holdNeeds(&a.job.prompt.plan)
 	if loads = len(a.lacking(&a.job.prompt.plan)) > 0; !loads {
 		a.settle(&a.job.prompt.plan, nil)
@@ -50,7 +50,7 @@ func (a *assembly) begin() (loads bool) {
 }
 
 // bringLength brings up the missing pieces of the length, or of a shorter one.
-func (a *assembly) bringLength(ctx context.Context) {
+func (a *lengthJob) bringLength(ctx context.Context) {
 	aim, m, search := a.job.prompt.plan.End, a.job.prompt.plan, a.job.prompt.search
 	var cause error
 	for {
@@ -88,7 +88,7 @@ func (j *job) nothing() store.Plan {
 }
 
 // stopped is why no more is loaded; nil if some may be.
-func (a *assembly) stopped() error {
+func (a *lengthJob) stopped() error {
 	a.job.mu.Lock()
 	defer a.job.mu.Unlock()
 	return a.job.mu.stop
@@ -96,7 +96,7 @@ func (a *assembly) stopped() error {
 
 // bring loads the missing pieces of m. The error says why a piece, which is
 // lost from then on, is not there. One that only shorter lengths need ends nothing.
-func (a *assembly) bring(ctx context.Context, m *store.Plan) error {
+func (a *lengthJob) bring(ctx context.Context, m *store.Plan) error {
 	for {
 		lost, err := a.bringSome(ctx, m)
 		if err == nil || lost == nil || needs(m, *lost) {
@@ -106,13 +106,13 @@ func (a *assembly) bring(ctx context.Context, m *store.Plan) error {
 }
 
 // bringSome loads the missing pieces of m up to one that is lost, if there is such a one.
-func (a *assembly) bringSome(ctx context.Context, m *store.Plan) (lost *store.Piece, err error) {
+func (a *lengthJob) bringSome(ctx context.Context, m *store.Plan) (lost *store.Piece, err error) {
 	missing := a.lacking(m)
 	if len(missing) == 0 {
 		return nil, nil
 	}
 	sizes := a.sizes(m)
-	missing = a.insure(ctx, m, missing, sizes)
+	missing = a.withFallbacks(ctx, m, missing, sizes)
 	fetch, err := a.fetchSome(missing, sizes)
 	if err != nil {
 		a.lost[missing[0].Piece] = struct{}{}
@@ -138,7 +138,7 @@ func (a *assembly) bringSome(ctx context.Context, m *store.Plan) (lost *store.Pi
 }
 
 // fetchSome makes what loads some pieces, of so many bytes by group, unless nothing more is to be loaded.
-func (a *assembly) fetchSome(pieces []load, sizes []int64) (*prefetch.Job[chunk], error) {
+func (a *lengthJob) fetchSome(pieces []load, sizes []int64) (*prefetch.Job[chunk], error) {
 	j := a.job
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -153,7 +153,7 @@ func (a *assembly) fetchSome(pieces []load, sizes []int64) (*prefetch.Job[chunk]
 
 // settle pins what m needs, all of which is held, if the job is to be pinned, makes it
 // ready, and ends the job.
-func (a *assembly) settle(m *store.Plan, err error) {
+func (a *lengthJob) settle(m *store.Plan, err error) {
 	j := a.job
 	defer close(a.settled)
 	a.keepOnly(m)
@@ -183,7 +183,7 @@ func (a *assembly) settle(m *store.Plan, err error) {
 		j.mu.in[p].Tokens += m.Tokens / uint64(m.Chunks)
 	}
 	j.mu.refs, j.mu.tokens, j.mu.done, j.mu.err = refs, uint64(m.End-a.job.prompt.Skip), true, err
-	j.short.settled(j)
+	j.missed.settled(j)
 	j.rejuvenate()
 	told := j.mu.told
 	j.mu.Unlock()
@@ -194,7 +194,7 @@ func (a *assembly) settle(m *store.Plan, err error) {
 }
 
 // eachChain calls fn for each chain of each rank of a group, with what m needs of it.
-func (a *assembly) eachChain(m *store.Plan, fn func(chain *key.Chain, need *store.Need)) {
+func (a *lengthJob) eachChain(m *store.Plan, fn func(chain *key.Chain, need *store.Need)) {
 	for g := range m.Needs {
 		for r := range a.job.prompt.Chains[g] {
 			fn(&a.job.prompt.Chains[g][r], &m.Needs[g])
@@ -203,7 +203,7 @@ func (a *assembly) eachChain(m *store.Plan, fn func(chain *key.Chain, need *stor
 }
 
 // eachPiece calls fn for the pieces that m needs: of each group, of each chunk, of each rank.
-func (a *assembly) eachPiece(m *store.Plan, fn func(p store.Piece)) {
+func (a *lengthJob) eachPiece(m *store.Plan, fn func(p store.Piece)) {
 	for g, need := range m.Needs {
 		for i := need.From; i < need.To; i++ {
 			for r := range a.job.prompt.Chains[g] {
@@ -223,7 +223,7 @@ type load struct {
 // lacking is the pieces that m needs and the job does not hold, in the order in
 // which to load them: those of the full groups in the order of the prompt, and the
 // others before the last of these.
-func (a *assembly) lacking(m *store.Plan) (out []load) {
+func (a *lengthJob) lacking(m *store.Plan) (out []load) {
 	a.eachPiece(m, func(p store.Piece) {
 		if _, ok := a.held[p]; !ok {
 			need := &m.Needs[p.Group]
@@ -239,7 +239,7 @@ func byTurn(loads []load) {
 }
 
 // turn is the token by which a piece has its turn.
-func (a *assembly) turn(m *store.Plan, p store.Piece) int {
+func (a *lengthJob) turn(m *store.Plan, p store.Piece) int {
 	if g := a.job.prompt.Groups[p.Group]; g.Kind == index.Full {
 		return (p.Chunk + 1) * g.Chunk
 	}
@@ -247,7 +247,7 @@ func (a *assembly) turn(m *store.Plan, p store.Piece) int {
 }
 
 // holdNeeds leases the pieces of m that are in DRAM and not held.
-func (a *assembly) holdNeeds(m *store.Plan) {
+func (a *lengthJob) holdNeeds(m *store.Plan) {
 	for g, need := range m.Needs {
 		for r := range a.job.prompt.Chains[g] {
 			for from := need.From; from < need.To; {
@@ -266,7 +266,7 @@ func (a *assembly) holdNeeds(m *store.Plan) {
 }
 
 // holdRun holds chunks from..to as far as it can, and returns how far.
-func (a *assembly) holdRun(g, r, from, to int) int {
+func (a *lengthJob) holdRun(g, r, from, to int) int {
 	refs := make([]tier.Ref, to-from)
 	n, _ := a.job.prompt.store.Leases.Hold(a.job.session.owner, ledger.Lease, &a.job.prompt.Chains[g][r], from, to, refs)
 	for i, ref := range refs[:n] {
@@ -275,7 +275,7 @@ func (a *assembly) holdRun(g, r, from, to int) int {
 	return from + n
 }
 
-func (a *assembly) holds(g, r, i int) bool {
+func (a *lengthJob) holds(g, r, i int) bool {
 	_, ok := a.held[store.Piece{Group: g, Rank: r, Chunk: i}]
 	return ok
 }
@@ -287,7 +287,7 @@ func needs(m *store.Plan, p store.Piece) bool {
 }
 
 // keepOnly releases the pieces that m does not need.
-func (a *assembly) keepOnly(m *store.Plan) {
+func (a *lengthJob) keepOnly(m *store.Plan) {
 	for p, ch := range a.held {
 		if !needs(m, p) {
 			a.job.unlease([]tier.Ref{ch.ref})
@@ -300,15 +300,15 @@ func (a *assembly) keepOnly(m *store.Plan) {
 // need, each before the last full chunk of that length: at its deadline it has one of
 // these then. They are looked for at shares of the length to be expected, and take a tenth
 // of the bytes at most.
-var insuredAt = [...]float64{1, .85, .7, .55, .4, .25, .12}
+var fallbackAt = [...]float64{1, .85, .7, .55, .4, .25, .12}
 
 const (
-	insuredBytes = 10 // one in so many
-	inTime       = .8 // of the time that is left: what is expected by then is certain
+	fallbackBytes = 10 // one in so many
+	inTime        = .8 // of the time that is left: what is expected by then is certain
 )
 
-// insure adds to the loads of m what shorter lengths need. sizes is by group.
-func (a *assembly) insure(ctx context.Context, m *store.Plan, loads []load, sizes []int64) []load {
+// withFallbacks adds to the loads of m what shorter lengths need. sizes is by group.
+func (a *lengthJob) withFallbacks(ctx context.Context, m *store.Plan, loads []load, sizes []int64) []load {
 	if a.job.until.IsZero() || a.stopped() != nil {
 		return loads
 	}
@@ -318,13 +318,13 @@ func (a *assembly) insure(ctx context.Context, m *store.Plan, loads []load, size
 		planned[l.Piece] = i
 		budget += sizes[l.Group]
 	}
-	budget /= insuredBytes
+	budget /= fallbackBytes
 	skip, last := a.job.prompt.Skip, m.End
 	reach, sure := a.reach(m, loads, sizes)
 	if sure {
 		return loads
 	}
-	for _, share := range insuredAt {
+	for _, share := range fallbackAt {
 		most := min(skip+int(share*float64(reach-skip)), last-1)
 		n, err := a.job.prompt.store.Lookups.Probe(ctx, a.job.prompt.Family, a.job.prompt.search, most, a.lost)
 		if err != nil || n.End <= skip {
@@ -338,7 +338,7 @@ func (a *assembly) insure(ctx context.Context, m *store.Plan, loads []load, size
 }
 
 // cover adds what n needs to loads, if the budget has room for it.
-func (a *assembly) cover(n *store.Plan, loads []load, planned map[store.Piece]int, sizes []int64, budget int64) ([]load, int64) {
+func (a *lengthJob) cover(n *store.Plan, loads []load, planned map[store.Piece]int, sizes []int64, budget int64) ([]load, int64) {
 	more, cost := a.lacking(n), int64(0)
 	for _, l := range more {
 		if _, ok := planned[l.Piece]; !ok {
@@ -361,7 +361,7 @@ func (a *assembly) cover(n *store.Plan, loads []load, planned map[store.Piece]in
 
 // reach is up to which token the loads of m should come up before the deadline, by
 // the speed of the tiers. It is sure if that is all, with time to spare.
-func (a *assembly) reach(m *store.Plan, loads []load, sizes []int64) (tokens int, sure bool) {
+func (a *lengthJob) reach(m *store.Plan, loads []load, sizes []int64) (tokens int, sure bool) {
 	left, t := time.Until(a.job.until).Seconds(), a.tempo()
 	tokens = a.job.prompt.Skip
 	for _, l := range loads {
@@ -383,7 +383,7 @@ type tempo struct {
 	took   float64 // seconds, of all loads together
 }
 
-func (a *assembly) tempo() *tempo {
+func (a *lengthJob) tempo() *tempo {
 	t := new(tempo)
 	for p := tier.Disk; p < tier.Places; p++ {
 		t.speeds[p] = a.job.prompt.store.Loader.Speed(p)
@@ -412,7 +412,7 @@ func (t *tempo) load(at tier.Set, bytes int64) (known bool) {
 
 // sizes is how large the chunks of each group are: as the first that m needs, or as the most
 // that they may be where that is not known; nothing of a group of which m needs none.
-func (a *assembly) sizes(m *store.Plan) []int64 {
+func (a *lengthJob) sizes(m *store.Plan) []int64 {
 	sizes := make([]int64, len(m.Needs))
 	for g, need := range m.Needs {
 		unknown := int64(arena.MaxPayload)

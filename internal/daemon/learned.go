@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/kvstored/kvstored/config"
@@ -103,23 +102,12 @@ func newSample(d *Daemon) *explain.Recorder {
 	return explain.NewRecorder(explain.RecorderOptions{
 		Tiers: func() explain.Tiers { return tiersOfSample(d) },
 		Hits:  func() (asked, hit uint64) { return hitsOf(d.server.Stats()) },
-		Busy:  func() time.Duration { return time.Duration(d.metrics.asking.Load()) },
-		Used:  processTime,
 	})
 }
 
 // hitsOf are the tokens that were asked for, and those of them that were in DRAM or on disk.
 func hitsOf(st server.Stats) (asked, hit uint64) {
 	return st.AskedTokens, st.HitTokens[tier.CPU] + st.HitTokens[tier.Disk]
-}
-
-// processTime is the processor time of this process; 0 where the system does not tell.
-func processTime() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // tiersOfSample are the tiers as they are now.

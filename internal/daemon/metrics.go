@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,7 +30,6 @@ type metrics struct {
 	tierTook *prometheus.HistogramVec
 	readyBy  *prometheus.HistogramVec
 	loadTook [tier.Remote + 1]prometheus.Observer // none for DRAM
-	asking   atomic.Int64                         // nanoseconds spent on requests about prompts
 }
 
 // histogram is a metric of times, which are counted where they are measured.
@@ -127,9 +125,6 @@ func (m *metrics) ready(from tier.Place, took time.Duration) {
 }
 
 func (m *metrics) observe(op wire.Op, took time.Duration) {
-	if op == wire.OpLookup || op == wire.OpPrefetch || op == wire.OpReserve {
-		m.asking.Add(int64(took))
-	}
 	if o := m.took[op]; o != nil {
 		o.Observe(took.Seconds())
 	}

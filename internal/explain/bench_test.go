@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/kvstored/kvstored/key"
 )
@@ -35,7 +34,7 @@ func BenchmarkSampled(b *testing.B) {
 			list := chains(4096, chunks, shared)
 			for _, shift := range []uint8{0, 4} {
 				b.Run(fmt.Sprintf("chunks=%d/shared=%d/one-in=%d", chunks, shared, 1<<shift), func(b *testing.B) {
-					r := NewRecorder(RecorderOptions{Busy: func() time.Duration { return time.Hour }, Used: func() time.Duration { return 0 }, Tiers: func() Tiers { return Tiers{} }})
+					r := NewRecorder(RecorderOptions{Tiers: func() Tiers { return Tiers{} }})
 					g := &gate{shift: shift, heads: make(map[uint64]struct{})}
 					for i := range shared {
 						g.heads[hashOf(&list[0].Space, &list[0].Hashes[i])] = struct{}{}

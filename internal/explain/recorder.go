@@ -3,7 +3,6 @@ package explain
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,8 +15,7 @@ import (
 const (
 	gather    = 200 * time.Millisecond // what comes in that time is added at once
 	calm      = 10 * time.Minute       // after which a share that fell for want of time may rise
-	lookShare = 0.01                   // of the time of requests, for all of this
-	idleShare = 0.002                  // besides, of the time in which the process did nothing
+	timeShare = 0.01                   // of the time of one processor, for the sample
 )
 
 // RecorderOptions of a Recorder.
@@ -27,10 +25,6 @@ type RecorderOptions struct {
 	// Hits returns how many tokens clients have asked for since the start, and how many of
 	// these were in DRAM or on disk.
 	Hits func() (asked, hit uint64)
-	// Busy returns for how long requests about prompts have been worked on since the start.
-	Busy func() time.Duration
-	// Used returns the processor time of the process; 0: it is not known.
-	Used func() time.Duration
 	// Chunks is how many the sample has at most; 0: 131,072.
 	Chunks int
 }
@@ -41,8 +35,6 @@ type Recorder struct {
 	started time.Time
 	gate    atomic.Pointer[gate]
 	queue   queue
-	notes   meter        // of requests
-	spent   atomic.Int64 // nanoseconds, by Run
 
 	book struct {
 		sync.Mutex
@@ -50,9 +42,7 @@ type Recorder struct {
 		dropped  uint64
 		lowered  time.Time // when the share fell for want of time
 		ingested time.Time
-		busy     time.Duration // as of then
-		used     time.Duration // likewise
-		noted    time.Duration // likewise, of prompts that are in the sample
+		spent    time.Duration
 		marks    marks
 	}
 }
@@ -69,28 +59,16 @@ func NewRecorder(o RecorderOptions) *Recorder {
 
 // Asked notes that a client asked for a prompt. It keeps nothing of the chain.
 func (r *Recorder) Asked(c *key.Chain) {
-	begun := r.notes.begin()
-	taken := r.gate.Load().takes(c)
-	if taken {
-		it := item{chunk: c.Tokens[0]}
-		for i, n := range c.Tokens {
-			if it.tokens += n; i < c.Skip {
-				it.skip += n
-			}
-		}
-		r.queue.put(c, it)
+	if r.gate.Load().takes(c) {
+		r.queue.put(c, item{chunk: c.Tokens[0], tokens: uint32(c.TokensIn(0, c.Len())), skip: uint32(c.TokensIn(0, c.Skip))})
 	}
-	r.notes.end(begun, taken)
 }
 
 // Stored notes that a client stores the chunks of a prompt. It keeps nothing of the chain.
 func (r *Recorder) Stored(c *key.Chain) {
-	begun := r.notes.begin()
-	taken := r.gate.Load().takes(c)
-	if taken {
+	if r.gate.Load().takes(c) {
 		r.queue.put(c, item{stored: true})
 	}
-	r.notes.end(begun, taken)
 }
 
 // Run adds the noted prompts to the sample until ctx ends.
@@ -102,25 +80,18 @@ func (r *Recorder) Run(ctx context.Context) error {
 	return nil
 }
 
-// idle is the part of some time in which a process did nothing that has used so much
-// processor time, as if it had one processor.
-func idle(elapsed, used time.Duration) time.Duration { return max(0, elapsed-used) }
-
-// Spent is the processor time that the sample, and what requests note for it, have taken.
-func (r *Recorder) Spent() time.Duration { return time.Duration(r.spent.Load() + r.notes.all.Load()) }
-
 // SampleStats is what the sample takes.
 type SampleStats struct {
 	Share   float64 `json:"share"`   // of all sessions, those that are in it
 	Dropped uint64  `json:"dropped"` // prompts that came too fast for it
-	Seconds float64 `json:"seconds"` // of processor time
+	Seconds float64 `json:"seconds"` // for which it was worked on
 }
 
 // Stats returns the present numbers.
 func (r *Recorder) Stats() SampleStats {
 	r.book.Lock()
 	defer r.book.Unlock()
-	return SampleStats{1 / float64(uint64(1)<<r.book.shift), r.book.dropped, r.Spent().Seconds()}
+	return SampleStats{1 / float64(uint64(1)<<r.book.shift), r.book.dropped, r.book.spent.Seconds()}
 }
 
 // Sample returns a copy of the sample, with all that came before.
@@ -187,16 +158,12 @@ func (r *Recorder) millis(at time.Time) int64 {
 // some time without that. It is called with the book locked.
 func (r *Recorder) pace(begun time.Time, dropped bool) {
 	now := time.Now()
-	took, busy, used := now.Sub(begun), r.o.Busy(), r.o.Used()
-	r.spent.Add(int64(took))
-	noted := time.Duration(r.notes.taken.Load())
-	took += noted - r.book.noted
-	may := lookShare*float64(busy-r.book.busy) + idleShare*float64(idle(now.Sub(r.book.ingested), used-r.book.used))
-	first := r.book.ingested.IsZero()
-	r.book.busy, r.book.used, r.book.noted, r.book.ingested = busy, used, noted, now
+	took, may := now.Sub(begun), max(time.Millisecond, time.Duration(timeShare*float64(now.Sub(r.book.ingested))))
+	r.book.spent += took
+	r.book.ingested = now
 	b := r.book.book
 	switch {
-	case dropped || !first && float64(took) > max(may, float64(time.Millisecond)):
+	case dropped || took > may:
 		b.halve()
 		r.book.lowered = now
 	case b.shift > 0 && len(b.hashes) < b.room/4 && now.Sub(r.book.lowered) > calm:
@@ -217,36 +184,6 @@ func (r *Recorder) sizes() sizes {
 
 // SampleBytes is the most memory that a Recorder takes, and a copy of its sample.
 const SampleBytes = 32 << 20
-
-const (
-	metered = 32                     // one of so many notes is timed, and stands for all
-	longest = 100 * time.Microsecond // that a note can take; one that took longer was interrupted
-)
-
-// meter is what requests take to note their prompts, in nanoseconds.
-type meter struct {
-	all   atomic.Int64
-	taken atomic.Int64 // of these, what it took for prompts that are in the sample
-}
-
-// begin is when a note began; zero if it is not timed.
-func (m *meter) begin() (t time.Time) {
-	if rand.Uint32()%metered == 0 {
-		t = time.Now()
-	}
-	return t
-}
-
-func (m *meter) end(begun time.Time, taken bool) {
-	if begun.IsZero() {
-		return
-	}
-	took := metered * int64(min(time.Since(begun), longest))
-	m.all.Add(took)
-	if taken {
-		m.taken.Add(took)
-	}
-}
 
 const (
 	markEvery = 1000 // milliseconds, at first

@@ -20,7 +20,6 @@ func TestRecorder(t *testing.T) {
 		now.Store(&tiers)
 		r := NewRecorder(RecorderOptions{
 			Tiers: func() Tiers { return *now.Load() }, Hits: func() (uint64, uint64) { return asked.Load(), hit.Load() },
-			Busy: func() time.Duration { return time.Hour }, Used: func() time.Duration { return 0 },
 		})
 		if s := r.Sample(); len(s.Prompts) != 0 || s.Measured.AskedTokens != 0 || s.Tiers != tiers {
 			t.Errorf("of nothing: %+v", s)

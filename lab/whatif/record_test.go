@@ -27,7 +27,7 @@ func record(t *testing.T, tiers explain.Tiers, chunks int, prompts []asked) *exp
 	tokens := uint64(0)
 	r := explain.NewRecorder(explain.RecorderOptions{
 		Tiers: func() explain.Tiers { return tiers }, Hits: func() (asked, hit uint64) { return tokens, 0 },
-		Busy: func() time.Duration { return time.Hour }, Used: func() time.Duration { return 0 }, Chunks: chunks,
+		Chunks: chunks,
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/tier"
 )
@@ -20,10 +22,10 @@ import (
 // victims are written ahead of the stores. It bounds nothing and reserves nothing: a
 // store for which no victim makes room enters as well, and finds out why.
 type turns struct {
-	line    place        // of all clients
-	wanted  atomic.Int64 // bytes, of stores that wait or have entered
-	entered atomic.Int64 // bytes, of stores that have entered
-	ahead   atomic.Int64 // bytes to be free besides what the watermarks leave
+	line    *semaphore.Weighted // of 1: the place of all clients
+	wanted  atomic.Int64        // bytes, of stores that wait or have entered
+	entered atomic.Int64        // bytes, of stores that have entered
+	ahead   atomic.Int64        // bytes to be free besides what the watermarks leave
 
 	mu struct {
 		sync.Mutex
@@ -31,36 +33,24 @@ type turns struct {
 	}
 }
 
-// place is had by one store at a time, in order: its capacity is 1, and Go serves the
-// goroutines that wait for a channel so.
-type place chan struct{}
-
 // client is the stores of one client that are in the line or wait to be.
 type client struct {
-	first  place // which of them is in the line
+	first  *semaphore.Weighted // of 1: which of them is in the line
 	stores int
 }
 
-// take waits for the place until ctx ends. A try has it at once, or not.
-func (p place) take(ctx context.Context, try bool) (waited bool, err error) {
-	select {
-	case p <- struct{}{}:
+// take waits for a place until ctx ends. A try has it at once, or not.
+func take(ctx context.Context, place *semaphore.Weighted, try bool) (waited bool, err error) {
+	switch {
+	case place.TryAcquire(1):
 		return false, nil
-	default:
-	}
-	if try {
+	case try:
 		return true, tier.ErrMustWait
-	}
-	select {
-	case p <- struct{}{}:
-		return true, nil
-	case <-ctx.Done():
+	case place.Acquire(ctx, 1) != nil:
 		return true, fmt.Errorf("%w: %w", tier.ErrNoSpace, context.Cause(ctx))
 	}
+	return true, nil
 }
-
-// leave gives the place to the next that waits.
-func (p place) leave() { <-p }
 
 // Shares of DRAM, one in so many bytes: what is evicted for all stores that wait, and
 // what one store may ask for in its turn.
@@ -93,15 +83,15 @@ func (s *Writers) Enter(ctx context.Context, by ledger.Owner, try bool, n int64)
 func (t *turns) await(ctx context.Context, s *Writers, by ledger.Owner, try bool, n int64) (waited bool, err error) {
 	first := t.come(by)
 	defer t.gone(by)
-	if waited, err = first.take(ctx, try); err != nil {
+	if waited, err = take(ctx, first, try); err != nil {
 		return true, err
 	}
-	defer first.leave()
-	behind, err := t.line.take(ctx, try)
+	defer first.Release(1)
+	behind, err := take(ctx, t.line, try)
 	if err != nil {
 		return true, err
 	}
-	defer t.line.leave()
+	defer t.line.Release(1)
 	most := s.capacity / aheadShare
 	forRoom, err := s.o.Hot.MakeRoom(ctx, tier.Room{
 		Bytes:    min(t.entered.Load()+n, most),
@@ -120,12 +110,12 @@ func (t *turns) await(ctx context.Context, s *Writers, by ledger.Owner, try bool
 }
 
 // come counts a store of a client, and gone no more.
-func (t *turns) come(o ledger.Owner) place {
+func (t *turns) come(o ledger.Owner) *semaphore.Weighted {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.mu.clients[o]
 	if c == nil {
-		c = &client{first: make(place, 1)}
+		c = &client{first: semaphore.NewWeighted(1)}
 		t.mu.clients[o] = c
 	}
 	c.stores++

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/kvstored/kvstored/internal/arena"
 	"github.com/kvstored/kvstored/internal/base"
@@ -130,7 +131,7 @@ type Writers struct {
 // New makes the writers. Nothing is written before Run.
 func New(o Options) *Writers {
 	s := &Writers{o: o, capacity: o.Hot.Stats().CapacityBytes, shrink: make(chan struct{}, 1)}
-	s.turns.line, s.turns.mu.clients = make(place, 1), make(map[ledger.Owner]*client)
+	s.turns.line, s.turns.mu.clients = semaphore.NewWeighted(1), make(map[ledger.Owner]*client)
 	for _, t := range o.Tiers {
 		s.list = append(s.list, newWriter(s, t))
 	}

@@ -251,11 +251,9 @@ func (s *Storing) settle(ctx context.Context, first, n int) (int, error) {
 }
 
 // CopyTo copies a payload to the memory of a slot, and returns how many bytes it
-// has copied: Fill.Write for what Store and Put hand out.
-func CopyTo(dst, payload []byte) int { return toDaemon.Copy(dst, payload) }
-
-// toDaemon is how this process copies to memory that a daemon reads.
-var toDaemon arena.CopyWay
+// has copied: Fill.Write for what Store and Put hand out. The memory counts as cold: the
+// daemon reads it, often on a processor that shares no cache with this one.
+func CopyTo(dst, payload []byte) int { return arena.CopyCold(dst, payload) }
 
 var noRoom = map[Result]Code{ResultNoSpace: ErrNoSpace, ResultOverBudget: ErrOverBudget, ResultOverQuota: ErrOverQuota, ErrDeclined: ErrDeclined}
 

@@ -26,8 +26,8 @@ func Copy(dst, src []byte) int {
 	return n
 }
 
-// CopyCold copies as copy does, for a destination that is in no cache and need
-// not be: it stores past the caches where that is faster.
+// CopyCold copies as copy does, for a destination that is in no cache of this
+// processor and need not be: it stores past the caches where that is faster.
 func CopyCold(dst, src []byte) int {
 	n := min(len(dst), len(src))
 	if !streams || n < streamedBytes {

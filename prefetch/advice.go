@@ -5,7 +5,29 @@ import "time"
 // Link is what chunks are promoted over: a tier.
 type Link struct {
 	First          time.Duration // what one load alone takes
-	BytesPerSecond float64       // of all loads together; 0 = not known: as if at once
+	BytesPerSecond float64       // of all loads together; 0 = not known
+}
+
+// Tempo is how long loads take that go on side by side over links, each in its order: a link
+// needs the longer of the time of one load and of all bytes at its rate.
+type Tempo struct {
+	Seconds float64 // until the last link is done
+	links   []Link
+	bytes   []int64
+}
+
+// NewTempo is that of no loads yet.
+func NewTempo(links []Link) *Tempo { return &Tempo{links: links, bytes: make([]int64, len(links))} }
+
+// Load adds a load. It is false where the rate of its link is not known, which counts as no time.
+func (t *Tempo) Load(link int, bytes int64) (known bool) {
+	l := &t.links[link]
+	if l.BytesPerSecond == 0 {
+		return false
+	}
+	t.bytes[link] += bytes
+	t.Seconds = max(t.Seconds, l.First.Seconds(), float64(t.bytes[link])/l.BytesPerSecond)
+	return true
 }
 
 // Step is one chunk of a prefix.
@@ -19,10 +41,8 @@ type Step struct {
 // soonest, and how soon: the rest, and tokens that follow the chunks, are
 // computed once the prefix before them is there.
 //
-// The model: links load side by side, each in prefix order. A link needs for
-// its part of the first k chunks the longer of the time of one load and of its
-// bytes at its rate. The prefix of k chunks is ready when the last link is,
-// and what follows takes its tokens at the prefill rate:
+// The prefix of k chunks is ready when the last link is, and what follows takes its tokens
+// at the prefill rate:
 //
 //	time(k) = max over links(max(First, bytes(k)/BytesPerSecond)) + tokens behind k / rate
 //
@@ -32,11 +52,10 @@ func Advise(steps []Step, links []Link, tokens uint64, tokensPerSecond float64) 
 	for _, s := range steps {
 		tokens += uint64(s.Tokens)
 	}
-	bytes := make([]int64, len(links))
-	ready, best := 0.0, -1.0
+	tempo, best := NewTempo(links), -1.0
 	for k := 0; ; k++ {
 		if k == len(steps) || steps[k].Link >= 0 {
-			if t := ready + float64(tokens)/tokensPerSecond; best < 0 || t <= best {
+			if t := tempo.Seconds + float64(tokens)/tokensPerSecond; best < 0 || t <= best {
 				load, best = k, t
 			}
 		}
@@ -46,17 +65,7 @@ func Advise(steps []Step, links []Link, tokens uint64, tokensPerSecond float64) 
 		s := &steps[k]
 		tokens -= uint64(s.Tokens)
 		if s.Link >= 0 {
-			bytes[s.Link] += s.Bytes
-			ready = max(ready, links[s.Link].takes(bytes[s.Link]))
+			tempo.Load(s.Link, s.Bytes)
 		}
 	}
-}
-
-// takes is the seconds in which so many bytes come.
-func (l *Link) takes(bytes int64) float64 {
-	t := l.First.Seconds()
-	if l.BytesPerSecond > 0 {
-		t = max(t, float64(bytes)/l.BytesPerSecond)
-	}
-	return t
 }

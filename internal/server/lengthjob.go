@@ -362,52 +362,18 @@ func (a *lengthJob) cover(n *store.Plan, loads []load, planned map[store.Piece]i
 // reach is up to which token the loads of m should come up before the deadline, by
 // the speed of the tiers. It is sure if that is all, with time to spare.
 func (a *lengthJob) reach(m *store.Plan, loads []load, sizes []int64) (tokens int, sure bool) {
-	left, t := time.Until(a.job.until).Seconds(), a.tempo()
+	left, t := time.Until(a.job.until).Seconds(), prefetch.NewTempo(a.job.links())
 	tokens = a.job.prompt.Skip
 	for _, l := range loads {
-		if !t.load(l.at, sizes[l.Group]) { // nothing has come from there yet
+		if !t.Load(int(l.at.Nearest()), sizes[l.Group]) { // nothing has come from there yet
 			return m.End, false
 		}
-		if t.took > left {
+		if t.Seconds > left {
 			return tokens, false
 		}
 		tokens = l.turn
 	}
-	return m.End, t.took <= inTime*left && !a.job.best
-}
-
-// tempo is how long loads take, by the speed of the tiers.
-type tempo struct {
-	speeds [tier.Places]store.Speed
-	bytes  [tier.Places]int64
-	took   float64 // seconds, of all loads together
-}
-
-func (a *lengthJob) tempo() *tempo {
-	t := new(tempo)
-	for p := tier.Disk; p < tier.Places; p++ {
-		t.speeds[p] = a.job.prompt.store.Loader.Speed(p)
-	}
-	return t
-}
-
-// load adds the load of a piece from the nearest of some tiers, which takes no time from
-// DRAM. It is false where the speed of that tier is not known, which counts as no time.
-func (t *tempo) load(at tier.Set, bytes int64) (known bool) {
-	if at.Has(tier.CPU) {
-		return true
-	}
-	p := tier.Disk
-	for p < tier.Places-1 && !at.Has(p) {
-		p++
-	}
-	s := &t.speeds[p]
-	if s.BytesPerSecond == 0 {
-		return false
-	}
-	t.bytes[p] += bytes
-	t.took = max(t.took, s.First.Seconds(), float64(t.bytes[p])*float64(1+s.Others)/s.BytesPerSecond)
-	return true
+	return m.End, t.Seconds <= inTime*left && !a.job.best
 }
 
 // sizes is how large the chunks of each group are: as the first that m needs, or as the most

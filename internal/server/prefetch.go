@@ -408,12 +408,9 @@ func (j *job) advise(ctx context.Context, prefillRate uint32) *wire.Advice {
 	if j.mu.done {
 		n = j.hot // no more is to be had
 	}
-	var links [tier.Places]prefetch.Link
 	var size [tier.Places]int64
-	for p := tier.Disk; p < tier.Places; p++ {
-		s := j.prompt.store.Loader.Speed(p)
-		links[p] = prefetch.Link{First: s.First, BytesPerSecond: s.BytesPerSecond / float64(1+s.Others)}
-		size[p] = int64(j.prompt.ranks()) * s.ChunkBytes
+	for p := range size {
+		size[p] = int64(j.prompt.ranks()) * j.prompt.store.Loader.Speed(tier.Place(p)).ChunkBytes
 	}
 	steps := make([]prefetch.Step, n)
 	for i := range steps {
@@ -423,7 +420,7 @@ func (j *job) advise(ctx context.Context, prefillRate uint32) *wire.Advice {
 			steps[i].Link, steps[i].Bytes = int(p), size[p]
 		}
 	}
-	load, after := prefetch.Advise(steps, links[:], j.behind(len(steps)), float64(prefillRate))
+	load, after := prefetch.Advise(steps, j.links(), j.behind(len(steps)), float64(prefillRate))
 	if load < n {
 		j.limit, j.prompt.rests, j.prompt.unsearched = j.prompt.skip()+load, nil, nil
 	}
@@ -432,6 +429,17 @@ func (j *job) advise(ctx context.Context, prefillRate uint32) *wire.Advice {
 		j.prompt.touch(0, j.hot)
 	}
 	return &wire.Advice{Load: j.firstTokens(load), Micros: uint64(after.Microseconds())}
+}
+
+// links are the tiers, as fast as they were lately, by place. What DRAM has takes no time.
+func (j *job) links() []prefetch.Link {
+	links := make([]prefetch.Link, tier.Places)
+	links[tier.CPU].BytesPerSecond = math.Inf(1)
+	for p := tier.Disk; p < tier.Places; p++ {
+		s := j.prompt.store.Loader.Speed(p)
+		links[p] = prefetch.Link{First: s.First, BytesPerSecond: s.BytesPerSecond / float64(1+s.Others)}
+	}
+	return links
 }
 
 // behind is how many tokens of the prompt lie behind its first n chunks.
@@ -476,9 +484,9 @@ func (a *lengthJob) adviseLength(ctx context.Context, prefillRate uint32) *wire.
 
 // takes is the seconds in which all that m needs comes up.
 func (a *lengthJob) takes(m *store.Plan) float64 {
-	t, sizes := a.tempo(), a.sizes(m)
+	t, sizes := prefetch.NewTempo(a.job.links()), a.sizes(m)
 	for _, l := range a.lacking(m) {
-		t.load(l.at, sizes[l.Group])
+		t.Load(int(l.at.Nearest()), sizes[l.Group])
 	}
-	return t.took
+	return t.Seconds
 }

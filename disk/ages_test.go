@@ -41,7 +41,7 @@ func TestAgesComeBeforeEntries(t *testing.T) {
 				t.Error(err)
 			}
 			for i, k := range ks {
-				if have[i] && !o.Ages.Over(k) {
+				if have[i] && !o.Ages.Expired(k) {
 					t.Errorf("entry %d is there, and past its end for two hours", i)
 				}
 			}
@@ -52,9 +52,9 @@ func TestAgesComeBeforeEntries(t *testing.T) {
 	})
 }
 
-// TestAgesSurvive: the time at which an entry is over is there again after a restart, by
+// TestAgesSurvive: the time at which an entry has expired is there again after a restart, by
 // the scan and before it, and where the index was made anew from headers; an entry
-// without one has none, and a bound of its space counts from when it was written.
+// without one has none, and a TTL of its space counts from when it was written.
 func TestAgesSurvive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, m := testOptions(tiertest.Folder(t)), newMemory(t)
@@ -75,8 +75,8 @@ func TestAgesSurvive(t *testing.T) {
 					t.Errorf("%s: %x has %+v, want %+v", how, k.Hash[:2], got, want)
 				}
 			}
-			if b.Of(plain).Bounded() {
-				t.Errorf("%s: an entry without a bound has %+v", how, b.Of(plain))
+			if b.Of(plain).HasTTL() {
+				t.Errorf("%s: an entry without a TTL has %+v", how, b.Of(plain))
 			}
 		}
 		o.Ages = stale.New()
@@ -94,8 +94,8 @@ func TestAgesSurvive(t *testing.T) {
 		o.Ages.Open(plain.Space, time.Minute)
 		d, stop = start(t, o, nil)
 		recoverAll(t, d)
-		if got := o.Ages.Of(plain); !got.Bounded() || got.Dies != got.Born+60 || o.Ages.Of(large).Dies != want.Born+60 {
-			t.Errorf("with a bound of the space: %+v, and %+v", got, o.Ages.Of(large))
+		if got := o.Ages.Of(plain); !got.HasTTL() || got.Expires != got.Stored+60 || o.Ages.Of(large).Expires != want.Stored+60 {
+			t.Errorf("with a TTL of the space: %+v, and %+v", got, o.Ages.Of(large))
 		}
 		stop()
 

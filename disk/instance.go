@@ -244,7 +244,7 @@ func (t *instance) unscanned(ctx context.Context, k key.Key) (*database.Entry, e
 		return e, nil
 	})
 	if e != nil {
-		t.o.Ages.Found(k, stampOf(e))
+		t.o.Ages.Found(k, expiryOf(e))
 	}
 	return e, err
 }

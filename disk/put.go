@@ -96,8 +96,8 @@ func (t *instance) store(ctx context.Context, id ledger.ID, e tier.Entry, tried 
 		Key: e.Key, Parent: e.Parent, Depth: e.Depth, Tokens: e.Tokens, Size: e.Size, Sum: e.Block.Sum(),
 		Created: at, Used: at,
 	}
-	if s := t.o.Ages.Of(e.Key); s.Bounded() {
-		w.entry.Created, w.entry.Dies = s.Born, s.Dies
+	if s := t.o.Ages.Of(e.Key); s.HasTTL() {
+		w.entry.Created, w.entry.Expires = s.Stored, s.Expires
 	}
 	w.Block = e.Block
 	inline := int64(e.Size) <= t.o.InlineMax

@@ -257,7 +257,7 @@ func (r *recovery) restore(ctx context.Context, entries []database.Entry, lost [
 		var restored bool
 		there := t.scan.unlessForgotten(e.Key, func() bool {
 			if _, state := t.ledger.Find(e.Key); state == ledger.Absent {
-				t.o.Ages.Found(e.Key, stampOf(e)) // before the tier answers for it
+				t.o.Ages.Found(e.Key, expiryOf(e)) // before the tier answers for it
 			}
 			_, restored = t.ledger.Restore(ledger.Entry{Key: e.Key, Size: e.Size, Value: valueOf(e)}, e.Parent)
 			return true
@@ -300,8 +300,10 @@ func (r *recovery) emit(entries []database.Entry, emit func([]tier.Record)) {
 	}
 }
 
-// stampOf is what a record says of the age of its entry.
-func stampOf(e *database.Entry) stale.Stamp { return stale.Stamp{Born: e.Created, Dies: e.Dies} }
+// expiryOf is what a record says of the age of its entry.
+func expiryOf(e *database.Entry) stale.Expiry {
+	return stale.Expiry{Stored: e.Created, Expires: e.Expires}
+}
 
 // valueOf is the value of an entry in the ledger: its packed location, or
 // inlined, and its checksum.

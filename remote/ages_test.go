@@ -18,8 +18,8 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// stamped puts chunk i of c with a stamp, as a host with another clock would.
-func stamped(t *testing.T, r *Tier, m tiertest.Allocator, c *key.Chain, i int, s stale.Stamp) {
+// expiring puts chunk i of c with an expiry, as a host with another clock would.
+func expiring(t *testing.T, r *Tier, m tiertest.Allocator, c *key.Chain, i int, s stale.Expiry) {
 	t.Helper()
 	e := tiertest.NewEntry(t, m.Arena, c, i, 4*kib)
 	defer e.Block.Release()
@@ -34,8 +34,8 @@ func stamped(t *testing.T, r *Tier, m tiertest.Allocator, c *key.Chain, i int, s
 	}
 }
 
-// TestAgesOfTwoHosts: a chunk that one host stores with a bound the other does not use
-// longer; it finds out by asking, or by reading. A chunk that is over gives way to a new one.
+// TestAgesOfTwoHosts: a chunk that one host stores with a TTL the other does not use
+// longer; it finds out by asking, or by reading. A chunk that has expired gives way to a new one.
 func TestAgesOfTwoHosts(t *testing.T) {
 	virtual(t, func(t *testing.T, server *s3test.Memory, m tiertest.Allocator) {
 		host := func() *Tier {
@@ -45,10 +45,10 @@ func TestAgesOfTwoHosts(t *testing.T) {
 		}
 		a, c := host(), tiertest.Chain(1, 4)
 		now := uint32(time.Now().Unix())
-		alive, over, ahead := stale.Stamp{Born: now - 10, Dies: now + 3600}, stale.Stamp{Born: now - 100, Dies: now}, stale.Stamp{Born: now + 3600, Dies: now + 7200}
-		stamped(t, a, m, c, 0, alive)
-		stamped(t, a, m, c, 1, over)
-		stamped(t, a, m, c, 2, ahead)
+		alive, expired, ahead := stale.Expiry{Stored: now - 10, Expires: now + 3600}, stale.Expiry{Stored: now - 100, Expires: now}, stale.Expiry{Stored: now + 3600, Expires: now + 7200}
+		expiring(t, a, m, c, 0, alive)
+		expiring(t, a, m, c, 1, expired)
+		expiring(t, a, m, c, 2, ahead)
 		put(t, a, m, c, 3, 4, 4*kib)
 
 		for name, ask := range map[string]func(b *Tier, i int) bool{
@@ -76,7 +76,7 @@ func TestAgesOfTwoHosts(t *testing.T) {
 			if got := b.o.Ages.Of(c.Key(0)); got != alive {
 				t.Errorf("%s: %+v, want %+v", name, got, alive)
 			}
-			if got := b.o.Ages.Of(c.Key(2)); got.Bounded() {
+			if got := b.o.Ages.Of(c.Key(2)); got.HasTTL() {
 				t.Errorf("%s: a chunk of a clock that is ahead is to be removed: %+v", name, got)
 			}
 			if ks, _ := b.o.Ages.Due(8); len(ks) > 1 || len(ks) == 1 && ks[0] != c.Key(1) {
@@ -93,44 +93,44 @@ func TestAgesOfTwoHosts(t *testing.T) {
 			t.Errorf("stored anew: %v, %+v, want %+v", err, d.o.Ages.Of(c.Key(1)), fresh)
 		}
 
-		// One that is stored anew without a bound does not get that of the copy that is over.
+		// One that is stored anew without a TTL does not get that of the copy that has expired.
 		free := host()
-		stamped(t, a, m, c, 1, over)
+		expiring(t, a, m, c, 1, expired)
 		put(t, free, m, c, 1, 2, 4*kib)
 		for name, h := range map[string]*Tier{"the same host": free, "another host": host()} {
-			if err := get(t, h, m, c.Key(1)); err != nil || h.o.Ages.Of(c.Key(1)).Bounded() {
-				t.Errorf("%s: stored anew without a bound: %v, %+v", name, err, h.o.Ages.Of(c.Key(1)))
+			if err := get(t, h, m, c.Key(1)); err != nil || h.o.Ages.Of(c.Key(1)).HasTTL() {
+				t.Errorf("%s: stored anew without a TTL: %v, %+v", name, err, h.o.Ages.Of(c.Key(1)))
 			}
 		}
 
-		// Without a stamp an object counts from when it was put.
+		// Without an expiry an object counts from when it was put.
 		e := host()
 		e.o.Ages.Open(c.Space, time.Hour)
 		if err := get(t, e, m, c.Key(3)); err != nil {
 			t.Error(err)
 		}
-		if s := e.o.Ages.Of(c.Key(3)); s.Dies != s.Born+3600 || s.Born+60 < now || s.Born > now+60 {
+		if s := e.o.Ages.Of(c.Key(3)); s.Expires != s.Stored+3600 || s.Stored+60 < now || s.Stored > now+60 {
 			t.Errorf("%+v at %d", s, now)
 		}
 	})
 }
 
 // TestRenewedObject: an object that another host has put since is told from the one that
-// is over, also where it has no stamp; so is one that is gone.
+// has expired, also where it has no expiry; so is one that is gone.
 func TestRenewedObject(t *testing.T) {
 	virtual(t, func(t *testing.T, server *s3test.Memory, m tiertest.Allocator) {
 		o := virtualOptions(server)
 		o.Ages = stale.New()
 		r, c := connect(t, o), tiertest.Chain(1, 5)
 		now := uint32(time.Now().Unix())
-		over := stale.Stamp{Born: now - 7200, Dies: now - 3600}
+		expired := stale.Expiry{Stored: now - 7200, Expires: now - 3600}
 		for i := range 5 {
-			o.Ages.Found(c.Key(i), over)
+			o.Ages.Found(c.Key(i), expired)
 		}
-		stamped(t, r, m, c, 0, over)
-		stamped(t, r, m, c, 1, stale.Stamp{Born: now - 60, Dies: now + 60})
-		stamped(t, r, m, c, 2, stale.Stamp{})
-		stamped(t, r, m, c, 3, stale.Stamp{Born: now - 60, Dies: now - 1})
+		expiring(t, r, m, c, 0, expired)
+		expiring(t, r, m, c, 1, stale.Expiry{Stored: now - 60, Expires: now + 60})
+		expiring(t, r, m, c, 2, stale.Expiry{})
+		expiring(t, r, m, c, 3, stale.Expiry{Stored: now - 60, Expires: now - 1})
 		is := make([]bool, 5)
 		if err := r.Renewed(t.Context(), tiertest.Keys(c, 0, 5), is); err != nil {
 			t.Fatal(err)
@@ -146,13 +146,13 @@ func TestRenewedObject(t *testing.T) {
 	})
 }
 
-// TestStampOfAnObject: half a stamp, or none that can be one, makes an object foreign.
-func TestStampOfAnObject(t *testing.T) {
+// TestExpiryOfAnObject: half an expiry, or none that can be one, makes an object foreign.
+func TestExpiryOfAnObject(t *testing.T) {
 	c := tiertest.Chain(1, 1)
 	r := tier.Record{Key: c.Key(0), Tokens: 1, Size: 5, Sum: 7}
-	stamp := stale.Stamp{Born: 100, Dies: 100}
-	m := metadata(&r, stamp)
-	if got, s, err := parseMetadata(m); err != nil || got != r || s != stamp {
+	expiry := stale.Expiry{Stored: 100, Expires: 100}
+	m := metadata(&r, expiry)
+	if got, s, err := parseMetadata(m); err != nil || got != r || s != expiry {
 		t.Errorf("%+v, %+v, %v", got, s, err)
 	}
 	for name, change := range map[string]func(m map[string]string){
@@ -163,13 +163,13 @@ func TestStampOfAnObject(t *testing.T) {
 		"a date":   func(m map[string]string) { m[metaBorn] = "2026-11-24" },
 		"too late": func(m map[string]string) { m[metaDies] = "4294967296" },
 	} {
-		m := metadata(&r, stamp)
+		m := metadata(&r, expiry)
 		change(m)
 		if _, _, err := parseMetadata(m); !errors.Is(err, errForeign) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, s, err := parseMetadata(metadata(&r, stale.Stamp{})); err != nil || s.Bounded() {
-		t.Errorf("without a stamp: %+v, %v", s, err)
+	if _, s, err := parseMetadata(metadata(&r, stale.Expiry{})); err != nil || s.HasTTL() {
+		t.Errorf("without an expiry: %+v, %v", s, err)
 	}
 }

@@ -79,7 +79,7 @@ func (t *Tier) putCanary(ctx context.Context, c *client) error {
 	r := tier.Record{Key: canaryKey(body), Size: canaryBytes, Sum: xxh3.Hash(body)}
 	put := func(summed bool) error {
 		t.count.puts.Add(1)
-		in := &s3.PutObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.canaryName()), Metadata: metadata(&r, stale.Stamp{})}
+		in := &s3.PutObjectInput{Bucket: &t.o.Bucket, Key: aws.String(t.canaryName()), Metadata: metadata(&r, stale.Expiry{})}
 		_, err := t.sendObject(ctx, c.api[writes], in, body, summed)
 		return t.judge(ctx, "put", err)
 	}

@@ -64,12 +64,12 @@ func (t *Tier) fetch(ctx context.Context, api *s3.Client, k key.Key, a tier.Allo
 		return arena.Block{}, err
 	}
 	defer out.Body.Close()
-	r, stamp, err := parseMetadata(out.Metadata)
+	r, expiry, err := parseMetadata(out.Metadata)
 	switch {
 	case err != nil || r.Key != k:
 		// Its owner may want it: it is left alone.
 		return arena.Block{}, &Error{Op: "get", Err: fmt.Errorf("%w: %w", tier.ErrNotFound, errForeign)}
-	case t.expired(out.LastModified) || !alive(t.o.Ages, k, stamp, out.LastModified):
+	case t.expired(out.LastModified) || !alive(t.o.Ages, k, expiry, out.LastModified):
 		return arena.Block{}, &Error{Op: "get", Err: tier.ErrNotFound}
 	case out.ContentLength != nil && *out.ContentLength != int64(r.Size):
 		return arena.Block{}, &Error{Op: "get", Err: fmt.Errorf("%w: %w", tier.ErrCorrupt, errLength)}
@@ -134,21 +134,21 @@ func atEnd(r io.Reader) bool {
 }
 
 // head asks for an object without its bytes; nil if it is not there. For a write, one that
-// is over is not there, and its end is none of the chunk that is about to be written.
+// has expired is not there, and its end is none of the chunk that is about to be written.
 func (t *Tier) head(ctx context.Context, d direction, k key.Key) (out *s3.HeadObjectOutput, err error) {
 	out, err = t.ask(ctx, d, k)
 	if err != nil || out == nil || t.expired(out.LastModified) {
 		return nil, err
 	}
-	_, stamp, err := parseMetadata(out.Metadata)
+	_, expiry, err := parseMetadata(out.Metadata)
 	if err != nil && d == reads { // a proxy's page, or another program's
 		return nil, nil
 	}
 	if err != nil {
 		return out, nil // whose it is the caller finds out
 	}
-	past := d == writes && t.o.Ages.Past(k.Space, dated(t.o.Ages, stamp, out.LastModified))
-	if past || !alive(t.o.Ages, k, stamp, out.LastModified) {
+	past := d == writes && t.o.Ages.ExpiredCopy(k.Space, dated(t.o.Ages, expiry, out.LastModified))
+	if past || !alive(t.o.Ages, k, expiry, out.LastModified) {
 		return nil, nil
 	}
 	return out, nil
@@ -173,24 +173,24 @@ func (t *Tier) Renewed(ctx context.Context, ks []key.Key, is []bool) error {
 		if err != nil || out == nil {
 			return false, err
 		}
-		_, stamp, foreign := parseMetadata(out.Metadata)
-		return foreign == nil && t.o.Ages.Renews(k, dated(t.o.Ages, stamp, out.LastModified)), nil
+		_, expiry, foreign := parseMetadata(out.Metadata)
+		return foreign == nil && t.o.Ages.Renews(k, dated(t.o.Ages, expiry, out.LastModified)), nil
 	})
 }
 
 // alive tells the book of ages of an object, and reports whether it may be used. One
-// without a stamp counts from when it was put. One of a clock that is ahead of ours is
+// without an expiry counts from when it was put. One of a clock that is ahead of ours is
 // left alone: whose clock is wrong cannot be told.
-func alive(b *stale.Book, k key.Key, s stale.Stamp, modified *time.Time) bool {
+func alive(b *stale.Book, k key.Key, s stale.Expiry, modified *time.Time) bool {
 	s = dated(b, s, modified)
 	return !b.Ahead(s) && b.Found(k, s)
 }
 
-// dated is the stamp of an object, which is from when it was put where it has none.
-func dated(b *stale.Book, s stale.Stamp, modified *time.Time) stale.Stamp {
-	if !s.Bounded() {
-		if s.Born = b.Now(); modified != nil {
-			s.Born = uint32(modified.Unix())
+// dated is the expiry of an object, which is from when it was put where it has none.
+func dated(b *stale.Book, s stale.Expiry, modified *time.Time) stale.Expiry {
+	if !s.HasTTL() {
+		if s.Stored = b.Now(); modified != nil {
+			s.Stored = uint32(modified.Unix())
 		}
 	}
 	return s

@@ -59,8 +59,8 @@ func unhex(dst []byte, s string) bool {
 	return err == nil
 }
 
-// metadata is the record of an object, and its stamp where it has one.
-func metadata(r *tier.Record, s stale.Stamp) map[string]string {
+// metadata is the record of an object, and its expiry where it has one.
+func metadata(r *tier.Record, s stale.Expiry) map[string]string {
 	decimal := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 	m := map[string]string{
 		metaSpace:  hex.EncodeToString(r.Key.Space[:]),
@@ -71,8 +71,8 @@ func metadata(r *tier.Record, s stale.Stamp) map[string]string {
 		metaSize:   decimal(r.Size),
 		metaSum:    fmt.Sprintf("%016x", r.Sum),
 	}
-	if s.Bounded() {
-		m[metaBorn], m[metaDies] = decimal(s.Born), decimal(s.Dies)
+	if s.HasTTL() {
+		m[metaBorn], m[metaDies] = decimal(s.Stored), decimal(s.Expires)
 	}
 	return m
 }
@@ -80,13 +80,13 @@ func metadata(r *tier.Record, s stale.Stamp) map[string]string {
 // errForeign is an object that kvstored did not write, or not under this name.
 var errForeign = errors.New("not a chunk of kvstored's")
 
-// parseMetadata reads a record and a stamp back. Stores may change the case of names.
-func parseMetadata(meta map[string]string) (r tier.Record, s stale.Stamp, err error) {
+// parseMetadata reads a record and an expiry back. Stores may change the case of names.
+func parseMetadata(meta map[string]string) (r tier.Record, s stale.Expiry, err error) {
 	m := make(map[string]string, len(meta))
 	for name, v := range meta {
 		m[strings.ToLower(name)] = v
 	}
-	if s, err = parseStamp(m); err != nil {
+	if s, err = parseExpiry(m); err != nil {
 		return r, s, err
 	}
 	for name, dst := range map[string][]byte{metaSpace: r.Key.Space[:], metaHash: r.Key.Hash[:], metaParent: r.Parent[:]} {
@@ -110,9 +110,9 @@ func parseMetadata(meta map[string]string) (r tier.Record, s stale.Stamp, err er
 	return r, s, nil
 }
 
-// parseStamp reads the stamp of an object; one that is half there, or no stamp, is an
+// parseExpiry reads the expiry of an object; one that is half there, or no expiry, is an
 // error, for nothing says then until when the object may be used.
-func parseStamp(m map[string]string) (s stale.Stamp, err error) {
+func parseExpiry(m map[string]string) (s stale.Expiry, err error) {
 	born, isBorn := m[metaBorn]
 	dies, has := m[metaDies]
 	if !has && !isBorn {
@@ -121,7 +121,7 @@ func parseStamp(m map[string]string) (s stale.Stamp, err error) {
 	for _, n := range []struct {
 		text string
 		to   *uint32
-	}{{born, &s.Born}, {dies, &s.Dies}} {
+	}{{born, &s.Stored}, {dies, &s.Expires}} {
 		v, err := strconv.ParseUint(n.text, 10, 32)
 		if err != nil || v == 0 {
 			return s, fmt.Errorf("metadata %s %.20q, %s %.20q: %w", metaBorn, born, metaDies, dies, errForeign)

@@ -39,7 +39,7 @@ type Entry struct {
 	// segment the one with the higher Seq wrote last.
 	Seq     uint64
 	Created uint32 // Unix seconds; of one with Dies when its chunk was stored first, in any tier
-	Dies    uint32 // Unix seconds at which it is over; 0 = never
+	Expires uint32 // Unix seconds at which it expires; 0 = never
 	Used    uint32 // Unix seconds of the last known use
 	Hits    uint32
 	Extent  Extent // zero when Inline
@@ -91,7 +91,7 @@ func AppendEntry(dst []byte, e *Entry) []byte {
 	dst = le.AppendUint32(dst, e.Extent.Segment)
 	dst = le.AppendUint64(dst, uint64(e.Extent.Offset))
 	dst = le.AppendUint32(dst, e.Extent.Bytes)
-	dst = le.AppendUint32(dst, e.Dies)
+	dst = le.AppendUint32(dst, e.Expires)
 	k := EntryKey(e.Key)
 	return le.AppendUint64(dst, checksum(k[:], dst[from:]))
 }
@@ -124,7 +124,7 @@ func DecodeEntry(e *Entry, k, v []byte) error {
 	e.Created = le.Uint32(v[48:])
 	e.Used = le.Uint32(v[52:])
 	e.Hits = le.Uint32(v[56:])
-	e.Dies = le.Uint32(v[76:])
+	e.Expires = le.Uint32(v[76:])
 	e.Extent = Extent{Segment: le.Uint32(v[60:]), Offset: int64(le.Uint64(v[64:])), Bytes: le.Uint32(v[72:])}
 	return nil
 }

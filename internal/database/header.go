@@ -94,7 +94,7 @@ func (s *Sealer) Seal(page []byte, h *Header) {
 	le.PutUint64(b[96:], uint64(h.Void))
 	le.PutUint64(b[104:], h.Seq)
 	le.PutUint64(b[112:], h.Entry.Sum)
-	le.PutUint32(b[120:], h.Dies)
+	le.PutUint32(b[120:], h.Expires)
 	var sum [sha256.Size]byte
 	s.sum(b[:headerBody], &sum)
 	copy(b[headerBody:], sum[:])
@@ -124,7 +124,7 @@ func (s *Sealer) open(b []byte, segment uint32, offset int64, h *Header) bool {
 	h.Extent = Extent{Segment: le.Uint32(b[76:]), Offset: int64(le.Uint64(b[80:])), Bytes: le.Uint32(b[88:])}
 	h.Created, h.Used = le.Uint32(b[92:]), le.Uint32(b[92:])
 	h.Seq, h.Entry.Sum = le.Uint64(b[104:]), le.Uint64(b[112:])
-	h.Dies = le.Uint32(b[120:])
+	h.Expires = le.Uint32(b[120:])
 	return h.Extent.Segment == segment && h.Extent.Offset == offset
 }
 

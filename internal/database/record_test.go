@@ -14,7 +14,7 @@ func sampleEntry() Entry {
 		Key:    key.Key{Space: key.SpaceID{0: 0x01, 15: 0x10}, Hash: key.Hash{0: 0xa1, 15: 0xb2}},
 		Parent: key.Hash{0: 0xc3, 15: 0xd4},
 		Depth:  7, Tokens: 256, Size: 1 << 20, Sum: 0x1122334455667788, Seq: 0x99aabbccddeeff00,
-		Created: 1_700_000_000, Dies: 1_700_075_392, Used: 1_700_000_600, Hits: 42,
+		Created: 1_700_000_000, Expires: 1_700_075_392, Used: 1_700_000_600, Hits: 42,
 		Extent: Extent{Segment: 3, Offset: 5 << 20, Bytes: 1 << 20},
 	}
 }
@@ -49,7 +49,7 @@ const goldenSum uint64 = 0x24c5cccde2569051
 // also when one copy of it is damaged, and nowhere else.
 func TestHeader(t *testing.T) {
 	e := sampleEntry()
-	e.Used, e.Hits, e.Dies = e.Created, 0, e.Created+3600
+	e.Used, e.Hits, e.Expires = e.Created, 0, e.Created+3600
 	want := Header{Entry: e, Void: 1 << 30}
 	s, page := NewSealer(make([]byte, SecretBytes)), make([]byte, HeaderBytes)
 	s.Seal(page, &want)
@@ -118,7 +118,7 @@ func TestEntryEveryFlippedBitIsDamage(t *testing.T) {
 // Of older versions only entries are read whose extents have headers, or that have none.
 func TestOlderVersions(t *testing.T) {
 	e := sampleEntry()
-	e.Dies = 0
+	e.Expires = 0
 	k := EntryKey(e.Key)
 	for version := range byte(EntryVersion + 1) {
 		for _, flags := range []byte{0, flagHeaded, flagInline} {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// Grace is for how long a stamp is kept whether or not a tier has the chunk.
+	// Grace is for how long an expiry is kept whether or not a tier has the chunk.
 	Grace = 10 * time.Second
 
 	// round bounds how many chunks are looked at under one hold of the mutex.
@@ -25,32 +25,32 @@ type Book struct {
 	now     func() time.Time // so too
 	wall    func() int64     // seconds since 1970
 
-	bounds  atomic.Bool // something has, or had, a bound
+	anyTTL  atomic.Bool // something has, or had, a TTL
 	removed atomic.Uint64
 	mu      struct {
 		sync.RWMutex
-		spaces map[key.SpaceID]*space
-		peak   int // of spaces
-		slots  calendar
-		stamps int
+		spaces   map[key.SpaceID]*space
+		peak     int // of spaces
+		slots    calendar
+		expiries int
 	}
 }
 
 // space is what a Book knows of one space.
 type space struct {
-	open   int    // clients
-	most   uint32 // seconds that each chunk may have; 0: no bound
-	stamps map[key.Hash]held
-	peak   int // of stamps
+	open     int    // clients
+	ttl      uint32 // seconds that each chunk may have; 0: no TTL
+	expiries map[key.Hash]held
+	peak     int // of expiries
 }
 
-// held is a stamp in a Book.
+// held is an expiry in a Book.
 type held struct {
-	Stamp
+	Expiry
 	noted uint32 // when it was told last
 }
 
-// New makes an empty book. Nothing has a bound.
+// New makes an empty book. Nothing has a TTL.
 func New() *Book {
 	return newBook(time.Now(), time.Now, func() int64 { return time.Now().Unix() })
 }
@@ -63,15 +63,15 @@ func newBook(started time.Time, now func() time.Time, wall func() int64) *Book {
 }
 
 // Open notes that one client more has a space open, in which chunks may become so old,
-// 0 for no bound. It is known until each has called Close, and while it has stamps. Open
-// reports whether the space had no bound, or a longer one, before: chunks that are there
-// already are for the caller to Stamp.
-func (b *Book) Open(id key.SpaceID, most time.Duration) (shorter bool) {
+// 0 for no TTL. It is known until each has called Close, and while it has expiries. Open
+// reports whether the space had no TTL, or a longer one, before: chunks that are there
+// already are for the caller to Shorten.
+func (b *Book) Open(id key.SpaceID, ttl time.Duration) (shorter bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sp := b.space(id)
 	sp.open++
-	return b.bound(sp, most)
+	return b.setTTL(sp, ttl)
 }
 
 // Close ends what Open began.
@@ -83,34 +83,34 @@ func (b *Book) Close(id key.SpaceID) {
 	b.drop(id, sp)
 }
 
-// Bound replaces the bound of a space, and reports as Open does. A stamp that
+// SetTTL replaces the TTL of a space, and reports as Open does. An expiry that
 // there is keeps its end.
-func (b *Book) Bound(id key.SpaceID, most time.Duration) (shorter bool) {
+func (b *Book) SetTTL(id key.SpaceID, ttl time.Duration) (shorter bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sp := b.space(id)
 	defer b.drop(id, sp)
-	return b.bound(sp, most)
+	return b.setTTL(sp, ttl)
 }
 
-// Most is the bound of a space that is open; 0 for none.
-func (b *Book) Most(id key.SpaceID) time.Duration {
+// TTL is that of a space that is open; 0 for none.
+func (b *Book) TTL(id key.SpaceID) time.Duration {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	if sp := b.mu.spaces[id]; sp != nil {
-		return time.Duration(sp.most) * time.Second
+		return time.Duration(sp.ttl) * time.Second
 	}
 	return 0
 }
 
-func (b *Book) bound(sp *space, most time.Duration) (shorter bool) {
-	was := sp.most
-	sp.most = uint32(most / time.Second)
-	if sp.most == 0 {
+func (b *Book) setTTL(sp *space, ttl time.Duration) (shorter bool) {
+	was := sp.ttl
+	sp.ttl = uint32(ttl / time.Second)
+	if sp.ttl == 0 {
 		return false
 	}
-	b.bounds.Store(true)
-	return was == 0 || sp.most < was
+	b.anyTTL.Store(true)
+	return was == 0 || sp.ttl < was
 }
 
 // space is the entry of a space, made where there is none. The mutex is held.
@@ -123,18 +123,18 @@ func (b *Book) space(id key.SpaceID) *space {
 	return sp
 }
 
-// drop forgets a space that no client has open and that has no stamps. The mutex is held.
+// drop forgets a space that no client has open and that has no expiries. The mutex is held.
 func (b *Book) drop(id key.SpaceID, sp *space) {
-	if sp.open == 0 && len(sp.stamps) == 0 {
+	if sp.open == 0 && len(sp.expiries) == 0 {
 		base.Delete(&b.mu.spaces, id, &b.mu.peak)
 	}
 }
 
-// Stored stamps chunks that are about to become visible. d is what their client
-// allows, 0 for no bound of its own; the shorter of that and the bound of their space
-// counts. Stamps that the keys have from chunks stored before are forgotten.
+// Stored notes when chunks expire that are about to become visible. d is what their client
+// allows, 0 for no TTL of its own; the shorter of that and the TTL of their space
+// counts. Expiries that the keys have from chunks stored before are forgotten.
 func (b *Book) Stored(id key.SpaceID, hs []key.Hash, d time.Duration) {
-	if d == 0 && !b.bounds.Load() {
+	if d == 0 && !b.anyTTL.Load() {
 		return
 	}
 	now := b.Now()
@@ -151,12 +151,12 @@ func (b *Book) stored(id key.SpaceID, hs []key.Hash, seconds, now uint32) {
 		return
 	}
 	sp = b.space(id)
-	s := Stamp{Born: now}
-	if most := shorter(seconds, sp.most); most != 0 {
-		s.Dies = sum(now, most)
+	s := Expiry{Stored: now}
+	if most := shorter(seconds, sp.ttl); most != 0 {
+		s.Expires = sum(now, most)
 	}
 	for _, h := range hs {
-		if s.Bounded() {
+		if s.HasTTL() {
 			b.note(id, sp, h, s, now)
 		} else {
 			b.forget(sp, h)
@@ -165,81 +165,81 @@ func (b *Book) stored(id key.SpaceID, hs []key.Hash, seconds, now uint32) {
 	b.drop(id, sp)
 }
 
-// note puts a stamp in the book. The mutex is held.
-func (b *Book) note(id key.SpaceID, sp *space, h key.Hash, s Stamp, now uint32) {
-	was, known := sp.stamps[h]
-	if sp.stamps == nil {
-		sp.stamps = make(map[key.Hash]held)
-		b.bounds.Store(true)
+// note puts an expiry in the book. The mutex is held.
+func (b *Book) note(id key.SpaceID, sp *space, h key.Hash, s Expiry, now uint32) {
+	was, known := sp.expiries[h]
+	if sp.expiries == nil {
+		sp.expiries = make(map[key.Hash]held)
+		b.anyTTL.Store(true)
 	}
-	sp.stamps[h] = held{s, now}
+	sp.expiries[h] = held{s, now}
 	if !known {
-		b.mu.stamps++
+		b.mu.expiries++
 	}
-	if !known || was.Stamp != s {
+	if !known || was.Expiry != s {
 		b.mu.slots.add(key.Key{Space: id, Hash: h}, s, now)
 	}
 }
 
-// forget takes a stamp out of the book. The mutex is held.
+// forget takes an expiry out of the book. The mutex is held.
 func (b *Book) forget(sp *space, h key.Hash) {
-	if _, known := sp.stamps[h]; !known {
+	if _, known := sp.expiries[h]; !known {
 		return
 	}
-	base.Delete(&sp.stamps, h, &sp.peak)
-	b.mu.stamps--
+	base.Delete(&sp.expiries, h, &sp.peak)
+	b.mu.expiries--
 }
 
 // Found tells what stands beside a chunk in a tier that outlives the process, or that
-// others use too: its stamp, of which the end may be 0, no bound. A known chunk keeps
-// the earlier end, but for that of a copy that is over while the known one is not. It
+// others use too: its expiry, of which the end may be 0, no TTL. A known chunk keeps
+// the earlier end, but for that of a copy that has expired while the known one has not. It
 // reports whether the copy may be used.
-func (b *Book) Found(k key.Key, s Stamp) (alive bool) {
-	if b == nil || !s.Bounded() && !b.bounds.Load() {
+func (b *Book) Found(k key.Key, s Expiry) (alive bool) {
+	if b == nil || !s.HasTTL() && !b.anyTTL.Load() {
 		return true
 	}
 	now := b.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sp := b.mu.spaces[k.Space]
-	if sp == nil && !s.Bounded() {
+	if sp == nil && !s.HasTTL() {
 		return true
 	}
 	sp = b.space(k.Space)
 	defer b.drop(k.Space, sp)
-	if s = s.within(sp.most); s.Bounded() && s.ahead(now) { // over also when the clock has caught up
-		s = Stamp{now, now}
+	if s = s.within(sp.ttl); s.HasTTL() && s.ahead(now) { // expired also when the clock has caught up
+		s = Expiry{now, now}
 	}
-	was, known := sp.stamps[k.Hash]
-	if known && s.over(now) && !was.over(now) { // an older copy than the one that is known
+	was, known := sp.expiries[k.Hash]
+	if known && s.expired(now) && !was.expired(now) { // an older copy than the one that is known
 		return false
 	}
-	if known && (s.Dies == 0 || was.Dies <= s.Dies) {
-		s = was.Stamp
+	if known && (s.Expires == 0 || was.Expires <= s.Expires) {
+		s = was.Expiry
 	}
-	if s.Bounded() {
+	if s.HasTTL() {
 		b.note(k.Space, sp, k.Hash, s, now)
 	}
-	return !s.over(now)
+	return !s.expired(now)
 }
 
-// Past reports whether a copy with stamp s, of some chunk of a space, is over. The book
+// ExpiredCopy reports whether a copy with expiry s, of some chunk of a space, has expired. The book
 // keeps nothing of it.
-func (b *Book) Past(id key.SpaceID, s Stamp) bool {
-	if b == nil || !s.Bounded() && !b.bounds.Load() {
+func (b *Book) ExpiredCopy(id key.SpaceID, s Expiry) bool {
+	if b == nil || !s.HasTTL() && !b.anyTTL.Load() {
 		return false
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	if sp := b.mu.spaces[id]; sp != nil {
-		s = s.within(sp.most)
+		s = s.within(sp.ttl)
 	}
-	return s.over(b.Now())
+	return s.expired(b.Now())
 }
 
-// Renews reports whether a copy with stamp s, in a tier that others use too, was stored
-// since a known chunk was over, and is not over itself, or of a clock that is ahead.
-func (b *Book) Renews(k key.Key, s Stamp) bool {
+// Renews reports whether a copy with expiry s, in a tier that others use too, was stored
+// since a known chunk had expired, and has not expired itself, or of a clock that is ahead.
+func (b *Book) Renews(k key.Key, s Expiry) bool {
 	if !b.active() {
 		return false
 	}
@@ -250,94 +250,94 @@ func (b *Book) Renews(k key.Key, s Stamp) bool {
 	if sp == nil {
 		return false
 	}
-	was := sp.stamps[k.Hash]
-	s = s.within(sp.most)
-	return was.over(now) && s.Born >= was.Dies && (s.Dies == 0 || now < s.Dies)
+	was := sp.expiries[k.Hash]
+	s = s.within(sp.ttl)
+	return was.expired(now) && s.Stored >= was.Expires && (s.Expires == 0 || now < s.Expires)
 }
 
-// Stamp has chunks of a space that are there already become at most so old: those
-// without a stamp count as stored now, the others since they were, and an earlier end
+// Shorten has chunks of a space that are there already become at most so old: those
+// without an expiry count as stored now, the others since they were, and an earlier end
 // stays.
-func (b *Book) Stamp(id key.SpaceID, ks []key.Key, most time.Duration) {
+func (b *Book) Shorten(id key.SpaceID, ks []key.Key, most time.Duration) {
 	now := b.Now()
 	for part := range slices.Chunk(ks, round) {
-		b.stamp(id, part, uint32(most/time.Second), now)
+		b.shorten(id, part, uint32(most/time.Second), now)
 	}
 }
 
-func (b *Book) stamp(id key.SpaceID, ks []key.Key, most, now uint32) {
+func (b *Book) shorten(id key.SpaceID, ks []key.Key, most, now uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sp := b.space(id)
 	for _, k := range ks {
-		s := sp.stamps[k.Hash].Stamp
-		if !s.Bounded() {
-			s.Born = now
+		s := sp.expiries[k.Hash].Expiry
+		if !s.HasTTL() {
+			s.Stored = now
 		}
 		s = s.within(most)
 		b.note(id, sp, k.Hash, s, now)
 	}
 }
 
-// active reports whether anything may have a bound.
-func (b *Book) active() bool { return b != nil && b.bounds.Load() }
+// active reports whether anything may have a TTL.
+func (b *Book) active() bool { return b != nil && b.anyTTL.Load() }
 
-// Of is the stamp of a chunk; zero where it has no bound.
-func (b *Book) Of(k key.Key) Stamp {
+// Of is the expiry of a chunk; zero where it has no TTL.
+func (b *Book) Of(k key.Key) Expiry {
 	if !b.active() {
-		return Stamp{}
+		return Expiry{}
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.stampOf(k)
+	return b.expiryOf(k)
 }
 
-// Over reports whether the time of a chunk has come.
-func (b *Book) Over(k key.Key) bool {
+// Expired reports whether a chunk has expired.
+func (b *Book) Expired(k key.Key) bool {
 	s := b.Of(k)
-	return s.Bounded() && s.over(b.Now())
+	return s.HasTTL() && s.expired(b.Now())
 }
 
-// Each calls fn with the number of each of hs, chunks of a space, that is over, in
+// EachExpired calls fn with the number of each of hs, chunks of a space, that has expired, in
 // ascending order.
-func (b *Book) Each(id key.SpaceID, hs []key.Hash, fn func(i int)) {
+func (b *Book) EachExpired(id key.SpaceID, hs []key.Hash, fn func(i int)) {
 	if !b.active() {
 		return
 	}
 	now := b.Now()
-	var over [round]bool
+	var expired [round]bool
 	for at := 0; at < len(hs); at += round {
 		part := hs[at:min(at+round, len(hs))]
-		if !b.overIn(id, part, now, &over) {
+		if !b.expiredIn(id, part, now, &expired) {
 			continue
 		}
 		for i := range part {
-			if over[i] {
+			if expired[i] {
 				fn(at + i)
 			}
 		}
 	}
 }
 
-// overIn says which of hs are over, and whether any is.
-func (b *Book) overIn(id key.SpaceID, hs []key.Hash, now uint32, over *[round]bool) (any bool) {
+// expiredIn says which of hs have expired, and whether any has.
+func (b *Book) expiredIn(id key.SpaceID, hs []key.Hash, now uint32, expired *[round]bool) (any bool) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	sp := b.mu.spaces[id]
-	if sp == nil || len(sp.stamps) == 0 {
+	if sp == nil || len(sp.expiries) == 0 {
 		return false
 	}
 	for i, h := range hs {
-		s, known := sp.stamps[h]
-		over[i] = known && s.over(now)
-		any = any || over[i]
+		s, known := sp.expiries[h]
+		expired[i] = known && s.expired(now)
+		any = any || expired[i]
 	}
 	return any
 }
 
 // Stats is a snapshot of a Book.
 type Stats struct {
-	Chunks  int    // that have a bound
+	Chunks  int    // that have a TTL
 	Removed uint64 // chunks that were removed because their time had come
 }
 
@@ -348,37 +348,37 @@ func (b *Book) Stats() Stats {
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return Stats{b.mu.stamps, b.removed.Load()}
+	return Stats{b.mu.expiries, b.removed.Load()}
 }
 
 // Slack is how far the clocks of machines that share a store may be apart.
 const Slack = 5 * time.Minute
 
-// Stamp is when a chunk was stored and when it is over, in seconds since 1970. The
-// zero Stamp is that of a chunk without a bound.
-type Stamp struct{ Born, Dies uint32 }
+// Expiry is when a chunk was stored and when it expires, in seconds since 1970. The
+// zero Expiry is that of a chunk without a TTL.
+type Expiry struct{ Stored, Expires uint32 }
 
-// Bounded reports whether the stamp is of a chunk with a bound.
-func (s Stamp) Bounded() bool { return s.Dies != 0 }
+// HasTTL reports whether the expiry is of a chunk with a TTL.
+func (s Expiry) HasTTL() bool { return s.Expires != 0 }
 
-// over reports whether the time of the stamp has come.
-func (s Stamp) over(now uint32) bool {
-	return s.Dies != 0 && (now >= s.Dies || s.ahead(now))
+// expired reports whether the time has come.
+func (s Expiry) expired(now uint32) bool {
+	return s.Expires != 0 && (now >= s.Expires || s.ahead(now))
 }
 
-// Ahead reports whether a stamp is of a clock that is ahead of ours by more than Slack.
-func (b *Book) Ahead(s Stamp) bool { return b != nil && s.Bounded() && s.ahead(b.Now()) }
+// Ahead reports whether an expiry is of a clock that is ahead of ours by more than Slack.
+func (b *Book) Ahead(s Expiry) bool { return b != nil && s.HasTTL() && s.ahead(b.Now()) }
 
-// within is the stamp with an end at most so many seconds after the birth; 0 leaves it.
-func (s Stamp) within(most uint32) Stamp {
-	if end := sum(s.Born, most); most != 0 && (s.Dies == 0 || end < s.Dies) {
-		s.Dies = end
+// within is the expiry with an end at most so many seconds after the birth; 0 leaves it.
+func (s Expiry) within(most uint32) Expiry {
+	if end := sum(s.Stored, most); most != 0 && (s.Expires == 0 || end < s.Expires) {
+		s.Expires = end
 	}
 	return s
 }
 
-func (s Stamp) ahead(now uint32) bool {
-	return uint64(s.Born) > uint64(now)+uint64(Slack/time.Second)
+func (s Expiry) ahead(now uint32) bool {
+	return uint64(s.Stored) > uint64(now)+uint64(Slack/time.Second)
 }
 
 // Now is the time that counts, in seconds since 1970: see the package.
@@ -394,7 +394,7 @@ func sum(at, seconds uint32) uint32 {
 	return uint32(min(uint64(at)+uint64(seconds), math.MaxUint32))
 }
 
-// shorter is the shorter of two ages, of which 0 is no bound.
+// shorter is the shorter of two ages, of which 0 is no TTL.
 func shorter(a, b uint32) uint32 {
 	if a == 0 || b != 0 && b < a {
 		return b

@@ -35,7 +35,7 @@ func hashes(ks ...key.Key) (hs []key.Hash) {
 	return hs
 }
 
-// TestShorterCounts: of the bound of a space and that of a request the shorter counts,
+// TestShorterCounts: of the TTL of a space and that of a request the shorter counts,
 // and without either a chunk stays.
 func TestShorterCounts(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -51,89 +51,89 @@ func TestShorterCounts(t *testing.T) {
 		b.Open(k.Space, c.space)
 		b.Stored(k.Space, hashes(k), c.request)
 		if c.lives == 0 {
-			if at.since = 100 * 365 * 24 * time.Hour; b.Over(k) || b.Of(k).Bounded() {
-				t.Errorf("%s: it has a bound", name)
+			if at.since = 100 * 365 * 24 * time.Hour; b.Expired(k) || b.Of(k).HasTTL() {
+				t.Errorf("%s: it has a TTL", name)
 			}
 			continue
 		}
 		at.since = c.lives - time.Second
-		before := b.Over(k)
+		before := b.Expired(k)
 		at.since = c.lives
-		if after := b.Over(k); before || !after {
-			t.Errorf("%s: over a second before: %t, then: %t", name, before, after)
+		if after := b.Expired(k); before || !after {
+			t.Errorf("%s: expired a second before: %t, then: %t", name, before, after)
 		}
 	}
 }
 
 // TestClockSetBack: a clock that is set back while the process runs lengthens nothing,
-// one that is set forward shortens; and a stamp from further ahead than Slack is over.
+// one that is set forward shortens; and an expiry from further ahead than Slack has expired.
 func TestClockSetBack(t *testing.T) {
 	at, k := newClock(), keyOf(1, 1)
 	b := at.book()
 	b.Stored(k.Space, hashes(k), time.Hour)
 	at.since, at.set = 59*time.Minute, -24*time.Hour
-	if b.Over(k) {
-		t.Error("over after 59 minutes")
+	if b.Expired(k) {
+		t.Error("expired after 59 minutes")
 	}
-	if at.since = time.Hour; !b.Over(k) {
-		t.Error("the clock was set back, and the chunk is not over after an hour")
+	if at.since = time.Hour; !b.Expired(k) {
+		t.Error("the clock was set back, and the chunk has not expired after an hour")
 	}
-	if at.since, at.set = time.Minute, time.Hour; !b.Over(k) {
-		t.Error("the clock is past its end, and it is not over")
+	if at.since, at.set = time.Minute, time.Hour; !b.Expired(k) {
+		t.Error("the clock is past its end, and it has not expired")
 	}
 
 	// Another process, of which the clock is behind that of the one before.
 	s := b.Of(k)
 	later := newClock()
 	later.begun = later.begun.Add(-Slack)
-	if next := later.book(); !next.Found(k, s) || next.Over(k) {
-		t.Error("a stamp within the slack is over")
+	if next := later.book(); !next.Found(k, s) || next.Expired(k) {
+		t.Error("an expiry within the slack has expired")
 	}
 	later.begun = later.begun.Add(-time.Second)
 	next := later.book()
-	if !next.Ahead(s) || next.Found(k, s) || !next.Over(k) {
-		t.Error("a stamp from further ahead is not over")
+	if !next.Ahead(s) || next.Found(k, s) || !next.Expired(k) {
+		t.Error("an expiry from further ahead has not expired")
 	}
 	later.since = 2 * slotSeconds * time.Second
-	if ks, _ := next.Due(8); !slices.Equal(ks, []key.Key{k}) || !next.Over(k) {
-		t.Errorf("due: %v, over: %t", ks, next.Over(k))
+	if ks, _ := next.Due(8); !slices.Equal(ks, []key.Key{k}) || !next.Expired(k) {
+		t.Errorf("due: %v, expired: %t", ks, next.Expired(k))
 	}
 }
 
-// TestFoundKeepsTheEarlierEnd: a tier never lengthens a known stamp, and the bound of a
+// TestFoundKeepsTheEarlierEnd: a tier never lengthens a known expiry, and the TTL of a
 // space holds for chunks without an end of their own.
 func TestFoundKeepsTheEarlierEnd(t *testing.T) {
 	at, k := newClock(), keyOf(1, 1)
 	b := at.book()
 	now := b.Now()
 	b.Open(k.Space, 0)
-	if !b.Found(k, Stamp{Born: now + 1e6}) || b.Of(k).Bounded() {
-		t.Error("a chunk without an end, of a clock that is ahead, is over")
+	if !b.Found(k, Expiry{Stored: now + 1e6}) || b.Of(k).HasTTL() {
+		t.Error("a chunk without an end, of a clock that is ahead, has expired")
 	}
-	if !b.Found(k, Stamp{Born: now}) || b.Of(k).Bounded() {
+	if !b.Found(k, Expiry{Stored: now}) || b.Of(k).HasTTL() {
 		t.Error("a chunk without an end has one")
 	}
-	b.Found(k, Stamp{now, now + 100})
-	b.Found(k, Stamp{now, now + 200})
-	if s := b.Of(k); s.Dies != now+100 {
-		t.Errorf("ends at %d, want %d", s.Dies, now+100)
+	b.Found(k, Expiry{now, now + 100})
+	b.Found(k, Expiry{now, now + 200})
+	if s := b.Of(k); s.Expires != now+100 {
+		t.Errorf("ends at %d, want %d", s.Expires, now+100)
 	}
-	b.Found(k, Stamp{now, now + 50})
-	b.Found(k, Stamp{Born: now})
-	if b.Found(k, Stamp{now - 9, now}) {
-		t.Error("a copy that is over may be used")
+	b.Found(k, Expiry{now, now + 50})
+	b.Found(k, Expiry{Stored: now})
+	if b.Found(k, Expiry{now - 9, now}) {
+		t.Error("a copy that has expired may be used")
 	}
-	if s := b.Of(k); s.Dies != now+50 {
-		t.Errorf("ends at %d, want %d", s.Dies, now+50)
+	if s := b.Of(k); s.Expires != now+50 {
+		t.Errorf("ends at %d, want %d", s.Expires, now+50)
 	}
 	old := keyOf(2, 1)
 	b.Open(old.Space, time.Minute)
-	if b.Found(old, Stamp{Born: now - 60}) || !b.Found(keyOf(2, 2), Stamp{Born: now - 59}) {
-		t.Error("the bound of the space does not count from when a chunk was stored")
+	if b.Found(old, Expiry{Stored: now - 60}) || !b.Found(keyOf(2, 2), Expiry{Stored: now - 59}) {
+		t.Error("the TTL of the space does not count from when a chunk was stored")
 	}
 }
 
-// TestStoredAnew: a chunk that is stored again without a bound has none, also where it
+// TestStoredAnew: a chunk that is stored again without a TTL has none, also where it
 // is told as due or removed only then.
 func TestStoredAnew(t *testing.T) {
 	at, k := newClock(), keyOf(1, 1)
@@ -147,52 +147,52 @@ func TestStoredAnew(t *testing.T) {
 	b.Stored(k.Space, hashes(k), 0)
 	b.Again(ks)
 	b.Removed(ks)
-	if again, more := b.Due(8); len(again) > 0 || more || b.Over(k) {
+	if again, more := b.Due(8); len(again) > 0 || more || b.Expired(k) {
 		t.Errorf("due again: %v", again)
 	}
 	b.Stored(k.Space, hashes(k), time.Hour)
 	b.Removed(ks)
-	if !b.Of(k).Bounded() {
-		t.Error("the stamp of the new chunk was forgotten")
+	if !b.Of(k).HasTTL() {
+		t.Error("the expiry of the new chunk was forgotten")
 	}
 }
 
-// TestBoundOfAnOpenSpace: a bound holds while a client has the space open, and a reload
+// TestBoundOfAnOpenSpace: a TTL holds while a client has the space open, and a reload
 // changes it for chunks stored from then on; a shorter one is told to the caller.
 func TestBoundOfAnOpenSpace(t *testing.T) {
 	b, id := newClock().book(), key.SpaceID{1}
 	dies := func(n byte) uint32 {
 		k := keyOf(1, n)
 		b.Stored(id, hashes(k), 0)
-		if s := b.Of(k); s.Bounded() {
-			return s.Dies - b.Now()
+		if s := b.Of(k); s.HasTTL() {
+			return s.Expires - b.Now()
 		}
 		return 0
 	}
 	b.Open(id, 0)
 	if b.Open(id, 0) || dies(1) != 0 {
-		t.Error("a space without a bound has one")
+		t.Error("a space without a TTL has one")
 	}
-	if !b.Bound(id, time.Hour) || b.Bound(id, 2*time.Hour) || !b.Bound(id, time.Minute) {
+	if !b.SetTTL(id, time.Hour) || b.SetTTL(id, 2*time.Hour) || !b.SetTTL(id, time.Minute) {
 		t.Error("what is shorter is told wrongly")
 	}
-	b.Stamp(id, []key.Key{keyOf(1, 1)}, time.Minute)
-	if got := b.Of(keyOf(1, 1)).Dies - b.Now(); got != 60 {
+	b.Shorten(id, []key.Key{keyOf(1, 1)}, time.Minute)
+	if got := b.Of(keyOf(1, 1)).Expires - b.Now(); got != 60 {
 		t.Errorf("a chunk that was there ends in %d s, want 60", got)
 	}
 	if b.Close(id); dies(2) != 60 {
-		t.Error("one of two has closed the space, and the bound is gone")
+		t.Error("one of two has closed the space, and the TTL is gone")
 	}
 	b.Stored(id, hashes(keyOf(1, 1), keyOf(1, 2)), 0)
-	b.Bound(id, 0)
+	b.SetTTL(id, 0)
 	b.Stored(id, hashes(keyOf(1, 1), keyOf(1, 2)), 0)
 	b.Close(id)
 	if n := len(b.mu.spaces); n > 0 || b.Stats().Chunks > 0 {
-		t.Errorf("%d spaces and %d stamps are left", n, b.Stats().Chunks)
+		t.Errorf("%d spaces and %d expiries are left", n, b.Stats().Chunks)
 	}
 }
 
-// TestPrune: stamps of chunks that are gone are dropped, not before Grace is over, and
+// TestPrune: expiries of chunks that are gone are dropped, not before Grace is over, and
 // nothing is left of them.
 func TestPrune(t *testing.T) {
 	at := newClock()
@@ -228,13 +228,13 @@ func TestPrune(t *testing.T) {
 		t.Errorf("left: %+v, %d slots, %d spaces", st, len(b.mu.slots.lists), len(b.mu.spaces))
 	}
 	for _, k := range ks {
-		if b.Of(k).Bounded() {
-			t.Fatal("a stamp is left")
+		if b.Of(k).HasTTL() {
+			t.Fatal("an expiry is left")
 		}
 	}
 }
 
-// TestAgainstAMap: random calls give what a map of ends gives, each chunk that is over is
+// TestAgainstAMap: random calls give what a map of ends gives, each chunk that has expired is
 // told as due within a slot, and none that is not.
 func TestAgainstAMap(t *testing.T) {
 	for seed := range uint64(40) {
@@ -260,20 +260,20 @@ func TestAgainstAMap(t *testing.T) {
 				}
 				delete(told, k)
 			case 1:
-				s := Stamp{now - uint32(rng.IntN(30)), now + uint32(rng.IntN(60))}
+				s := Expiry{now - uint32(rng.IntN(30)), now + uint32(rng.IntN(60))}
 				if most := uint32(bound[k.Space[0]] / time.Second); most > 0 {
-					s.Dies = min(s.Dies, s.Born+most)
+					s.Expires = min(s.Expires, s.Stored+most)
 				}
 				b.Found(k, s)
-				if end, has := ends[k]; !has || s.Dies < end && (s.Dies > now || end <= now) {
-					ends[k] = s.Dies
+				if end, has := ends[k]; !has || s.Expires < end && (s.Expires > now || end <= now) {
+					ends[k] = s.Expires
 					delete(told, k)
 				}
 			case 2:
 				at.since += time.Duration(rng.IntN(4000)) * time.Millisecond
 			default:
-				if end, has := ends[k]; b.Over(k) != (has && now >= end) {
-					t.Fatalf("seed %d: over is %t at %d, the end is %d", seed, b.Over(k), now, end)
+				if end, has := ends[k]; b.Expired(k) != (has && now >= end) {
+					t.Fatalf("seed %d: expired is %t at %d, the end is %d", seed, b.Expired(k), now, end)
 				}
 			}
 			if rng.IntN(20) > 0 {
@@ -300,18 +300,18 @@ func TestAgainstAMap(t *testing.T) {
 			}
 			for k, end := range ends {
 				if b.Now() >= end+2*slotSeconds && !told[k] {
-					t.Fatalf("seed %d: %v is over since %d s and was not told", seed, k, b.Now()-end)
+					t.Fatalf("seed %d: %v has expired since %d s and was not told", seed, k, b.Now()-end)
 				}
 			}
 			n := 0
-			b.Each(key.SpaceID{1}, []key.Hash{keyOf(1, 3).Hash, keyOf(1, 4).Hash}, func(i int) {
-				if !b.Over(keyOf(1, byte(3+i))) {
+			b.EachExpired(key.SpaceID{1}, []key.Hash{keyOf(1, 3).Hash, keyOf(1, 4).Hash}, func(i int) {
+				if !b.Expired(keyOf(1, byte(3+i))) {
 					t.Fatal("Each and Over differ")
 				}
 				n++
 			})
 			if b.Stats().Chunks != len(ends) {
-				t.Fatalf("seed %d: %d stamps, want %d", seed, b.Stats().Chunks, len(ends))
+				t.Fatalf("seed %d: %d expiries, want %d", seed, b.Stats().Chunks, len(ends))
 			}
 		}
 	}
@@ -335,8 +335,8 @@ func TestDueAfterALeap(t *testing.T) {
 		t.Errorf("%d of 200 were told, in %d calls", told, calls)
 	}
 	b.Stored(key.SpaceID{1}, []key.Hash{{1}}, time.Minute) // and the clock is set right again
-	if at.set, at.since = 0, time.Hour; !b.Over(key.Key{Space: key.SpaceID{1}, Hash: key.Hash{1}}) {
-		t.Error("a chunk of the time ahead is not over")
+	if at.set, at.since = 0, time.Hour; !b.Expired(key.Key{Space: key.SpaceID{1}, Hash: key.Hash{1}}) {
+		t.Error("a chunk of the time ahead has not expired")
 	}
 	b.Stored(key.SpaceID{1}, []key.Hash{{2}}, time.Minute)
 	at.since += time.Minute + slotSeconds*time.Second
@@ -345,36 +345,36 @@ func TestDueAfterALeap(t *testing.T) {
 	}
 }
 
-// TestRenews: only a copy that was stored since the known chunk was over, and is not over
+// TestRenews: only a copy that was stored since the known chunk had expired, and has not expired
 // itself, renews it.
 func TestRenews(t *testing.T) {
 	at, k := newClock(), keyOf(1, 1)
 	b := at.book()
-	if b.Renews(k, Stamp{}) {
-		t.Error("without a stamp")
+	if b.Renews(k, Expiry{}) {
+		t.Error("without an expiry")
 	}
 	b.Open(k.Space, 10*time.Minute)
 	b.Stored(k.Space, hashes(k), time.Minute)
-	end := b.Of(k).Dies
-	if at.since = 59 * time.Second; b.Renews(k, Stamp{end, end + 60}) {
+	end := b.Of(k).Expires
+	if at.since = 59 * time.Second; b.Renews(k, Expiry{end, end + 60}) {
 		t.Error("before the end")
 	}
 	at.since = 2 * time.Minute
 	now := b.Now()
-	for s, want := range map[Stamp]bool{
+	for s, want := range map[Expiry]bool{
 		{end, now + 1}:          true,
 		{end - 1, now + 1}:      false, // the one that is known, or as old
 		{end, now}:              false,
-		{Born: end}:             true,
-		{Born: end - 1}:         false,
+		{Stored: end}:           true,
+		{Stored: end - 1}:       false,
 		{now + 3600, now + 9e3}: true, // whose clock is wrong cannot be told
 	} {
 		if got := b.Renews(k, s); got != want {
-			t.Errorf("%+v at %d, over since %d: %t", s, now, end, got)
+			t.Errorf("%+v at %d, expired since %d: %t", s, now, end, got)
 		}
 	}
-	if at.since = time.Hour; b.Renews(k, Stamp{Born: end}) {
-		t.Error("the bound of the space does not count")
+	if at.since = time.Hour; b.Renews(k, Expiry{Stored: end}) {
+		t.Error("the TTL of the space does not count")
 	}
 }
 
@@ -382,25 +382,25 @@ func TestRenews(t *testing.T) {
 func TestNil(t *testing.T) {
 	var b *Book
 	k := keyOf(1, 1)
-	if b.Over(k) || b.Of(k).Bounded() || !b.Found(k, Stamp{1, 2}) || b.Ahead(Stamp{1, 2}) || b.Now() == 0 || b.Stats() != (Stats{}) {
+	if b.Expired(k) || b.Of(k).HasTTL() || !b.Found(k, Expiry{1, 2}) || b.Ahead(Expiry{1, 2}) || b.Now() == 0 || b.Stats() != (Stats{}) {
 		t.Error("a nil book knows something")
 	}
-	b.Each(k.Space, hashes(k), func(int) { t.Error("over") })
+	b.EachExpired(k.Space, hashes(k), func(int) { t.Error("over") })
 	b.Prune(nil)
 	if ks, more := b.Due(1); len(ks) > 0 || more {
 		t.Error("due")
 	}
 }
 
-// TestNoAllocations: chunks without a bound cost nothing.
+// TestNoAllocations: chunks without a TTL cost nothing.
 func TestNoAllocations(t *testing.T) {
 	b, k := New(), keyOf(1, 1)
 	b.Open(k.Space, 0)
 	hs := hashes(k)
 	if n := testing.AllocsPerRun(100, func() {
 		b.Stored(k.Space, hs, 0)
-		b.Each(k.Space, hs, func(int) {})
-		b.Over(k)
+		b.EachExpired(k.Space, hs, func(int) {})
+		b.Expired(k)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -1,12 +1,12 @@
-// Package stale knows which stored chunks no longer count: those whose bound on their age is
-// reached, and those of spaces that their engine distrusts.
+// Package stale knows which stored chunks no longer count: those whose TTL has run out,
+// and those of spaces that their engine distrusts.
 //
 // # Owns
 //
-// A [Book]: the age that each open space allows, and a Stamp for each chunk that has a bound.
-// Tiers write the stamp beside the payload and tell the book of stamps that they find, so
+// A [Book]: the TTL of each open space, and an Expiry for each chunk that has a TTL.
+// Tiers write the expiry beside the payload and tell the book of expiries that they find, so
 // that one book, in memory, answers for all tiers and for chunks of earlier processes.
-// A chunk is over once its time has come, whether or not a tier still has it.
+// A chunk has expired once its time has come, whether or not a tier still has it.
 //
 // [Distrusted]: the spaces whose chunks are misses, since an engine has computed some of them
 // anew, and got other values; each with the user that said so and the time, 64 of one user at
@@ -19,22 +19,22 @@
 //
 // # Time
 //
-// Seconds of the wall clock, since a stamp outlives the process. While the process runs
+// Seconds of the wall clock, since an expiry outlives the process. While the process runs
 // a clock that is set back lengthens nothing: what counts is the later of the wall
-// clock, and the wall clock at the start plus the time since. A stamp of which the birth
-// lies further ahead than [Slack] is over: the clock was set back between two
+// clock, and the wall clock at the start plus the time since. An expiry of which the birth
+// lies further ahead than [Slack] has expired: the clock was set back between two
 // processes, and nothing says for how long. A chunk may go up to a second early, as
 // births are rounded down.
 //
 // # Bounds
 //
-// Some 105 bytes for each chunk with a bound. Stamps of chunks that are in no tier any
+// Some 105 bytes for each chunk with a TTL. Expiries of chunks that are in no tier any
 // more are dropped by Prune, in rounds, not before [Grace] after they were noted: a
 // chunk is stamped shortly before it becomes visible.
 //
 // # Locks
 //
-// One mutex in a Book, a leaf, held for some hundred chunks. Where nothing has a bound no
+// One mutex in a Book, a leaf, held for some hundred chunks. Where nothing has a TTL no
 // call for a chunk takes it. On a nil Book Of, Over, Each, Found, Ahead, Due, Prune
 // and Stats find nothing. One mutex in Distrusted, not held over the file, which one
 // goroutine writes at a time; readers take none.

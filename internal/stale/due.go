@@ -15,18 +15,18 @@ const slotSeconds = 4
 // slotsAtOnce bounds how many empty slots one call of Due passes.
 const slotsAtOnce = 1 << 10
 
-// calendar is the chunks with a stamp by the time at which they end, in slots. A chunk
-// may still be in slots of earlier stamps too.
+// calendar is the chunks with an expiry by the time at which they end, in slots. A chunk
+// may still be in slots of earlier expiries too.
 type calendar struct {
 	first uint32 // no slot before it has a chunk
 	lists map[uint32][]key.Key
 }
 
-// add puts a chunk into the slot of its stamp, or, where it is over at once, into one
+// add puts a chunk into the slot of its expiry, or, where it has expired at once, into one
 // that is due.
-func (c *calendar) add(k key.Key, s Stamp, now uint32) {
-	n := s.Dies / slotSeconds
-	if s.over(now) {
+func (c *calendar) add(k key.Key, s Expiry, now uint32) {
+	n := s.Expires / slotSeconds
+	if s.expired(now) {
 		n = min(n, now/slotSeconds-1)
 	}
 	if len(c.lists) == 0 || n < c.first {
@@ -48,7 +48,7 @@ func (c *calendar) skip(end uint32) {
 	c.first = least
 }
 
-// Due takes up to most chunks that are over. None is told again by itself: those that
+// Due takes up to most chunks that have expired. None is told again by itself: those that
 // could not be removed are to be given to Again, the others to Removed. A chunk whose
 // end was changed to and fro may be told twice. more says that there may be further
 // ones.
@@ -68,11 +68,11 @@ func (b *Book) Due(most int) (ks []key.Key, more bool) {
 		list := c.lists[c.first]
 		left := max(0, len(list)-(most-len(ks)))
 		for _, k := range list[left:] {
-			switch s := b.stampOf(k); {
-			case !s.Bounded(): // forgotten
-			case s.over(now):
+			switch s := b.expiryOf(k); {
+			case !s.HasTTL(): // forgotten
+			case s.expired(now):
 				ks = append(ks, k)
-			default: // stamped anew, or no longer ahead of the clock
+			default: // stored anew, or no longer ahead of the clock
 				c.add(k, s, now)
 			}
 		}
@@ -86,18 +86,18 @@ func (b *Book) Due(most int) (ks []key.Key, more bool) {
 	return ks, true
 }
 
-// stampOf is Of with the mutex held.
-func (b *Book) stampOf(k key.Key) Stamp {
+// expiryOf is Of with the mutex held.
+func (b *Book) expiryOf(k key.Key) Expiry {
 	if sp := b.mu.spaces[k.Space]; sp != nil {
-		return sp.stamps[k.Hash].Stamp
+		return sp.expiries[k.Hash].Expiry
 	}
-	return Stamp{}
+	return Expiry{}
 }
 
-// Again has chunks told by Due once more, those that are still over.
+// Again has chunks told by Due once more, those that are still expired.
 func (b *Book) Again(ks []key.Key) { b.settle(ks, false) }
 
-// Removed forgets chunks that are over and in no tier any more. One that was stored
+// Removed forgets chunks that have expired and are in no tier any more. One that was stored
 // anew meanwhile stays in the book.
 func (b *Book) Removed(ks []key.Key) { b.settle(ks, true) }
 
@@ -112,9 +112,9 @@ func (b *Book) settleSome(ks []key.Key, removed bool, now uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, k := range ks {
-		s := b.stampOf(k)
+		s := b.expiryOf(k)
 		switch {
-		case !s.over(now):
+		case !s.expired(now):
 		case removed:
 			sp := b.mu.spaces[k.Space]
 			b.forget(sp, k.Hash)
@@ -126,7 +126,7 @@ func (b *Book) settleSome(ks []key.Key, removed bool, now uint32) {
 	}
 }
 
-// Prune drops the stamps of chunks of which gone reports that no tier has them. It
+// Prune drops the expiries of chunks of which gone reports that no tier has them. It
 // calls gone without a lock, for one slot after the other, until it returns false.
 func (b *Book) Prune(gone func(ks []key.Key) (is []bool, goOn bool)) {
 	if !b.active() {
@@ -164,7 +164,7 @@ func (b *Book) dropGone(ks []key.Key, gone []bool) {
 	defer b.mu.Unlock()
 	for i, k := range ks {
 		sp := b.mu.spaces[k.Space]
-		if !gone[i] || sp == nil || uint64(sp.stamps[k.Hash].noted)+uint64(Grace/time.Second) > uint64(now) {
+		if !gone[i] || sp == nil || uint64(sp.expiries[k.Hash].noted)+uint64(Grace/time.Second) > uint64(now) {
 			continue
 		}
 		b.forget(sp, k.Hash)
@@ -198,7 +198,7 @@ func (b *Book) keep(n uint32, ks, kept []key.Key) []key.Key {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for _, k := range ks {
-		if b.stampOf(k).Dies/slotSeconds == n {
+		if b.expiryOf(k).Expires/slotSeconds == n {
 			kept = append(kept, k)
 		}
 	}

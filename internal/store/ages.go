@@ -14,16 +14,16 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// ages removes chunks that are over from every tier, with the remover. Until it has,
+// ages removes chunks that have expired from every tier, with the remover. Until it has,
 // lookups do not find them: that is asked of the book at each lookup, hold and
 // promotion, so that a tier that cannot delete at present shows none.
 type ages struct {
 	book    *stale.Book
 	remover *Remover
-	wake    chan struct{} // capacity 1: there are spaces to stamp
+	wake    chan struct{} // capacity 1: there are spaces to shorten
 	mu      struct {
 		sync.Mutex
-		spaces map[key.SpaceID]time.Duration // of which chunks are to be stamped
+		spaces map[key.SpaceID]time.Duration // of which chunks are to expire earlier
 	}
 }
 
@@ -34,29 +34,29 @@ func newAges(b *stale.Book, r *Remover) *ages {
 }
 
 const (
-	// sweepEvery is the pause between two looks for chunks that are over.
+	// sweepEvery is the pause between two looks for chunks that have expired.
 	sweepEvery = time.Second
 	// sweepPauseMax is the longest pause after deletions that failed.
 	sweepPauseMax = time.Minute
 	// sweepAtOnce is how many chunks are deleted at a time, and sweepWait for how long.
 	sweepAtOnce = 1024
 	sweepWait   = time.Minute
-	// pruneEvery is the pause between two looks for stamps of chunks that are gone; where
-	// there are more than pruneSpare stamps beyond twice the chunks that are known there
+	// pruneEvery is the pause between two looks for expiries of chunks that are gone; where
+	// there are more than pruneSpare expiries beyond twice the chunks that are known there
 	// is none.
 	pruneEvery = 5 * time.Minute
 	pruneSpare = 64 << 10
 )
 
-// stamp has the chunks of a space bounded that are there already.
-func (a *ages) stamp(id key.SpaceID, most time.Duration) {
+// shorten has the chunks of a space expire in time that are there already.
+func (a *ages) shorten(id key.SpaceID, most time.Duration) {
 	a.mu.Lock()
 	a.mu.spaces[id] = most
 	a.mu.Unlock()
 	base.Poke(a.wake)
 }
 
-// run removes chunks that are over until ctx ends.
+// run removes chunks that have expired until ctx ends.
 func (a *ages) run(ctx context.Context) error {
 	pause, pruned := sweepEvery, time.Now()
 	for {
@@ -66,7 +66,7 @@ func (a *ages) run(ctx context.Context) error {
 		case <-a.wake:
 		case <-time.After(pause):
 		}
-		a.stampAll()
+		a.shortenAll()
 		if err := a.sweep(ctx); err != nil && ctx.Err() == nil {
 			if pause == sweepEvery {
 				a.remover.log.Warn().Err(err).Msg("chunks that are over cannot be removed from each tier yet; nobody gets them, and it is tried again")
@@ -83,18 +83,18 @@ func (a *ages) run(ctx context.Context) error {
 	}
 }
 
-// stampAll stamps the chunks of the spaces that stamp has named.
-func (a *ages) stampAll() {
+// shortenAll has the chunks of the spaces that shorten has named expire earlier.
+func (a *ages) shortenAll() {
 	a.mu.Lock()
 	spaces := a.mu.spaces
 	a.mu.spaces = make(map[key.SpaceID]time.Duration)
 	a.mu.Unlock()
 	for id, most := range spaces {
-		a.book.Stamp(id, a.remover.index.keys(id, tier.All), most)
+		a.book.Shorten(id, a.remover.index.keys(id, tier.All), most)
 	}
 }
 
-// sweep removes all that is over. An error leaves the rest to the next one.
+// sweep removes all that has expired. An error leaves the rest to the next one.
 func (a *ages) sweep(ctx context.Context) error {
 	for {
 		ks, more := a.book.Due(sweepAtOnce)
@@ -114,8 +114,8 @@ func (a *ages) sweep(ctx context.Context) error {
 func (a *ages) remove(ctx context.Context, ks []key.Key) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepWait)
 	defer cancel()
-	over, renewed, asked := a.renewed(ctx, ks)
-	n, err := a.remover.Delete(ctx, over)
+	expired, renewed, asked := a.renewed(ctx, ks)
+	n, err := a.remover.Delete(ctx, expired)
 	here, hereErr := a.removeHere(ctx, renewed)
 	if n += here; n > 0 {
 		a.remover.log.Debug().Int("chunks", n).Msg("removed, as their time had come")
@@ -124,8 +124,8 @@ func (a *ages) remove(ctx context.Context, ks []key.Key) error {
 }
 
 // renewed tells those of ks that another machine has stored anew in the shared tier,
-// since they were over, from the others. After an error, all that it may have.
-func (a *ages) renewed(ctx context.Context, ks []key.Key) (over, renewed []key.Key, err error) {
+// since they had expired, from the others. After an error, all that it may have.
+func (a *ages) renewed(ctx context.Context, ks []key.Key) (expired, renewed []key.Key, err error) {
 	far := a.remover.levels.far()
 	if far == nil {
 		return ks, nil, nil
@@ -135,7 +135,7 @@ func (a *ages) renewed(ctx context.Context, ks []key.Key) (over, renewed []key.K
 		if a.remover.writers.Reach(k.Space).Has(far.Place) {
 			shared = append(shared, k)
 		} else {
-			over = append(over, k)
+			expired = append(expired, k)
 		}
 	}
 	is := make([]bool, len(shared))
@@ -146,11 +146,11 @@ func (a *ages) renewed(ctx context.Context, ks []key.Key) (over, renewed []key.K
 		if is[i] || err != nil {
 			renewed = append(renewed, k)
 		} else {
-			over = append(over, k)
+			expired = append(expired, k)
 		}
 	}
-	anew := func(k key.Key) bool { return !a.book.Over(k) } // stored here while the tier was asked
-	return slices.DeleteFunc(over, anew), slices.DeleteFunc(renewed, anew), err
+	anew := func(k key.Key) bool { return !a.book.Expired(k) } // stored here while the tier was asked
+	return slices.DeleteFunc(expired, anew), slices.DeleteFunc(renewed, anew), err
 }
 
 // removeHere leaves alone what the shared tier has.

@@ -18,7 +18,7 @@ import (
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
-// swept is how long a chunk that is over may stay in a tier that works.
+// swept is how long a chunk that has expired may stay in a tier that works.
 const swept = 10 * time.Second
 
 // putAged stores a new chain of n chunks that may become so old.
@@ -36,18 +36,18 @@ func (r *rig) putAged(c *key.Chain, n int, maxAge time.Duration) {
 func (r *rig) hides(c *key.Chain) {
 	r.t.Helper()
 	if m := r.match(c); m.Chunks > 0 {
-		r.t.Errorf("%d chunks that are over are found", m.Chunks)
+		r.t.Errorf("%d chunks that have expired are found", m.Chunks)
 	}
 	refs := make([]tier.Ref, c.Len())
 	if n, _ := r.Leases.Hold(ledger.Daemon, ledger.IO, c, 0, c.Len(), refs); n > 0 {
-		r.t.Errorf("%d chunks that are over are held", n)
+		r.t.Errorf("%d chunks that have expired are held", n)
 	}
 	for i := range refs {
 		if err := r.load(c, i); !errors.Is(err, tier.ErrNotFound) {
-			r.t.Errorf("chunk %d, which is over, is loaded: %v", i, err)
+			r.t.Errorf("chunk %d, which has expired, is loaded: %v", i, err)
 		}
 		if _, _, err := r.Loader.Warm(context.Background(), store.Requester{}, c, i, tier.All); !errors.Is(err, tier.ErrNotFound) {
-			r.t.Errorf("chunk %d, which is over, is warmed: %v", i, err)
+			r.t.Errorf("chunk %d, which has expired, is warmed: %v", i, err)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestOverWhileHeld(t *testing.T) {
 	})
 }
 
-// TestOverOnADeadDisk: a tier that cannot delete shows nothing that is over, and deletes
+// TestOverOnADeadDisk: a tier that cannot delete shows nothing that has expired, and deletes
 // it when it can.
 func TestOverOnADeadDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestOverOnADeadDisk(t *testing.T) {
 }
 
 // TestRenewedElsewhere: what another machine has stored anew in the shared tier stays
-// there, and goes here as all that is over; a shared tier that does not answer keeps
+// there, and goes here as all that has expired; a shared tier that does not answer keeps
 // nothing in the others.
 func TestRenewedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -180,13 +180,13 @@ func TestRenewedElsewhere(t *testing.T) {
 			t.Errorf("deleted in the shared tier: %v, want %v", f.deleted, want)
 		}
 		if st := r.Store.Operator.Stats(); st.Aged != 0 {
-			t.Errorf("%+v, want no stamp left", st)
+			t.Errorf("%+v, want no expiry left", st)
 		}
 	})
 }
 
 // TestStoredWhileAsked: a chunk that is stored anew while the shared tier is asked about the
-// one that is over stays, whatever the answer.
+// one that has expired stays, whatever the answer.
 func TestStoredWhileAsked(t *testing.T) {
 	for name, err := range map[string]error{"it answers": nil, "it does not answer": tier.ErrOff} {
 		t.Run(name, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestOverInTransit(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.flush()
 		if r.disk.Has(c.Key(0)) || r.disk.Has(c.Key(1)) {
-			t.Error("a chunk that is over was written")
+			t.Error("a chunk that has expired was written")
 		}
 		time.Sleep(swept)
 		r.hides(c)
@@ -341,9 +341,9 @@ func TestAgesAgainstAModel(t *testing.T) {
 	}
 }
 
-// TestStampsOfWhatIsGone: chunks that are evicted before their time leave nothing behind,
+// TestExpiriesOfWhatIsGone: chunks that are evicted before their time leave nothing behind,
 // however long that is, also where they come faster than the looks for them.
-func TestStampsOfWhatIsGone(t *testing.T) {
+func TestExpiriesOfWhatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{lone: true, capacity: mib})
 		const each = 70
@@ -361,11 +361,11 @@ func TestStampsOfWhatIsGone(t *testing.T) {
 			r.Filler.Commit(c, 0, refs, 24*time.Hour, make([]bool, each))
 		}
 		if n := r.Store.Operator.Stats().Aged; n != 70_000 {
-			t.Fatalf("%d stamps", n)
+			t.Fatalf("%d expiries", n)
 		}
 		time.Sleep(15 * time.Second)
 		if n := r.Store.Operator.Stats().Aged; n > 300 {
-			t.Errorf("%d stamps are left, of at most 256 chunks", n)
+			t.Errorf("%d expiries are left, of at most 256 chunks", n)
 		}
 	})
 }

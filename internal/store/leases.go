@@ -48,7 +48,7 @@ func (l *Leases) Hold(o ledger.Owner, cl ledger.Class, c *key.Chain, from, to in
 	if l.distrusted.Has(c.Space) {
 		return 0, nil
 	}
-	l.ages.Each(c.Space, c.Hashes[from:to], func(i int) { to = min(to, from+i) })
+	l.ages.EachExpired(c.Space, c.Hashes[from:to], func(i int) { to = min(to, from+i) })
 	ks := sc.chain(c, from, to)
 	n, err := l.levels.hot.Hold(o, cl, ks, refs)
 	for n < len(ks) && err == nil && l.writers.Readmit(ks[n]) {

@@ -182,7 +182,7 @@ func (l *Loader) promoteNearest(ctx context.Context, by Requester, r tier.Record
 	switch {
 	case l.distrusted.Has(r.Key.Space):
 		return nil, err
-	case l.ages.Over(r.Key):
+	case l.ages.Expired(r.Key):
 		return nil, fmt.Errorf("load: %w", errOver)
 	}
 	search &= l.writers.Reach(r.Key.Space) & l.index.Where(r.Key)
@@ -225,7 +225,7 @@ func (l *Loader) promoteFrom(ctx context.Context, by Requester, r tier.Record, f
 	room := loadRoom{loader: l, rec: r, by: by.Owner}
 	ctx, p, err := l.promotions.begin(ctx, r.Key, from.Place)
 	if err == nil {
-		if err = l.read(ctx, by, from, &room); err == nil && l.ages.Over(r.Key) {
+		if err = l.read(ctx, by, from, &room); err == nil && l.ages.Expired(r.Key) {
 			err = errOver // while it was read, or the tier has only told now
 		}
 		err = l.promotions.publish(p, err, func() { l.levels.hot.Publish([]tier.Ref{room.ref}, false, true) })

@@ -140,7 +140,7 @@ func (l *Lookups) locateBehind(f fence, c *key.Chain, from int, at, marks []uint
 		more = more || known == to && to < len(at)
 	}
 	f.apply(c, from, at[:known])
-	l.ages.Each(c.Space, c.Hashes[from:known], func(i int) { at[from+i] = 0 })
+	l.ages.EachExpired(c.Space, c.Hashes[from:known], func(i int) { at[from+i] = 0 })
 	if l.distrusted.Has(c.Space) {
 		clear(at[from:known])
 	}

@@ -35,7 +35,7 @@ func (s *Operator) OpenSpace(id key.SpaceID, model string) {
 	defer s.quotas.Unlock()
 	rule, i := ruleOf(s.quotas.list, model)
 	if s.ages.book.Open(id, rule.MaxAge) {
-		s.ages.stamp(id, rule.MaxAge)
+		s.ages.shorten(id, rule.MaxAge)
 	}
 	s.depths.begin(id, rule.PrefillDepth)
 	if i < 0 {
@@ -50,7 +50,7 @@ func (s *Operator) OpenSpace(id key.SpaceID, model string) {
 }
 
 // MaxAge is how old the chunks of a space that is open become; 0 for any age.
-func (s *Operator) MaxAge(id key.SpaceID) time.Duration { return s.ages.book.Most(id) }
+func (s *Operator) MaxAge(id key.SpaceID) time.Duration { return s.ages.book.TTL(id) }
 
 // CloseSpace ends what OpenSpace began, once for each call of it.
 func (s *Operator) CloseSpace(id key.SpaceID) {
@@ -107,8 +107,8 @@ func (s *Operator) SetQuotas(quotas []Quota, models func() map[key.SpaceID]strin
 	s.quotas.list = quotas
 	for id, model := range known {
 		rule, _ := ruleOf(quotas, model)
-		if s.ages.book.Bound(id, rule.MaxAge) {
-			s.ages.stamp(id, rule.MaxAge)
+		if s.ages.book.SetTTL(id, rule.MaxAge) {
+			s.ages.shorten(id, rule.MaxAge)
 		}
 		s.depths.change(id, rule.PrefillDepth)
 	}

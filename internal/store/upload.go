@@ -51,7 +51,7 @@ func (s *Operator) Upload(ctx context.Context, from uint64) (u Uploaded, err err
 		}
 	})
 	listed := uint64(len(ks))
-	recs, err := s.records(ctx, slices.DeleteFunc(ks, s.ages.book.Over))
+	recs, err := s.records(ctx, slices.DeleteFunc(ks, s.ages.book.Expired))
 	if err == nil {
 		u.Gone = listed - uint64(len(recs))
 	}
@@ -119,7 +119,7 @@ func (s *Operator) uploadRound(ctx context.Context, shared *level, recs []tier.R
 		switch at := s.index.Where(r.Key); {
 		case at.Has(shared.Place):
 			u.Volume = u.Plus(writeback.Volume{Chunks: 1, Bytes: uint64(r.Size)})
-		case at == 0 || deleting || s.ages.book.Over(r.Key):
+		case at == 0 || deleting || s.ages.book.Expired(r.Key):
 			u.Gone++
 		default:
 			u.Failed, u.FailedBytes = u.Failed+1, u.FailedBytes+uint64(r.Size)

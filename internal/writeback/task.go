@@ -69,7 +69,7 @@ func (w *Writer) write(ctx context.Context, t *task) outcome {
 	}
 	defer w.queue.wrote(k)
 	rec, ok := w.record(t)
-	if !ok || w.writers.o.Ages.Over(k) {
+	if !ok || w.writers.o.Ages.Expired(k) {
 		return void
 	}
 	if w.has(k, rec.Sum) {

@@ -362,7 +362,7 @@ func occupied(b arena.Block) int64 { return int64(len(b.Padded())) }
 // Hold holds a resident chunk for the daemon; ok is false if there is none, or it is
 // over.
 func (s *Writers) Hold(k key.Key) (ref tier.Ref, ok bool) {
-	if s.o.Ages.Over(k) {
+	if s.o.Ages.Expired(k) {
 		return ref, false
 	}
 	if ref, ok = s.holdResident(k); !ok && s.Readmit(k) {

@@ -165,8 +165,8 @@ func TestTierFolderGoes(t *testing.T) {
 		if err := k.SetPolicy("lfu"); err != nil {
 			t.Fatal(err)
 		}
-		requoted := []ledger.Requota{{Quota: ledger.Quota{Bytes: mib}, Was: -1}, {Quota: ledger.Quota{Bytes: 41 * mib}, Was: 0}}
-		if err := k.Requote(requoted, map[key.SpaceID]int{keyOf(1).Space: 1}); err != nil {
+		changed := []ledger.QuotaChange{{Quota: ledger.Quota{Bytes: mib}, Was: -1}, {Quota: ledger.Quota{Bytes: 41 * mib}, Was: 0}}
+		if err := k.SetQuotas(changed, map[key.SpaceID]int{keyOf(1).Space: 1}); err != nil {
 			t.Fatal(err)
 		}
 		k.SetMinFree(4096)

@@ -73,7 +73,7 @@ type Tier struct {
 // is locked while a tier is told or replaced, which may take long, before Tier.mu.
 type told struct {
 	sync.Mutex
-	quotas []ledger.Requota // in place of those of the options; nil: those
+	quotas []ledger.QuotaChange // in place of those of the options; nil: those
 	spaces map[key.SpaceID]int
 	works  func() ledger.Below
 }
@@ -196,7 +196,7 @@ func (t *Tier) handOver(to *instance) {
 		}
 	}
 	if t.told.quotas != nil {
-		if err := fresh.Tuning().Requote(t.told.quotas, nil); err != nil {
+		if err := fresh.Tuning().SetQuotas(t.told.quotas, nil); err != nil {
 			t.log.Warn().Err(err).Msg("the quotas of the disk tier are those of the configuration again")
 		}
 	}
@@ -406,17 +406,17 @@ func (t *Tier) Assign(space key.SpaceID, quota int) {
 	t.Ledger().Tuning().Assign(space, quota)
 }
 
-// Requote implements tier.Tunable. A tier that is opened later gets the quotas
+// SetQuotas implements tier.Tunable. A tier that is opened later gets the quotas
 // afresh.
-func (t *Tier) Requote(qs []ledger.Requota, under map[key.SpaceID]int) error {
+func (t *Tier) SetQuotas(qs []ledger.QuotaChange, under map[key.SpaceID]int) error {
 	t.told.Lock()
 	defer t.told.Unlock()
-	t.told.quotas, t.told.spaces = make([]ledger.Requota, len(qs)), make(map[key.SpaceID]int, len(under))
+	t.told.quotas, t.told.spaces = make([]ledger.QuotaChange, len(qs)), make(map[key.SpaceID]int, len(under))
 	maps.Copy(t.told.spaces, under)
 	for i, q := range qs {
-		t.told.quotas[i] = ledger.Requota{Quota: q.Quota, Was: -1}
+		t.told.quotas[i] = ledger.QuotaChange{Quota: q.Quota, Was: -1}
 	}
-	return t.Ledger().Tuning().Requote(qs, under)
+	return t.Ledger().Tuning().SetQuotas(qs, under)
 }
 
 // IsTrouble tells an error of an opening or of Check that may pass, so that a

@@ -95,9 +95,9 @@ type Tunable interface {
 	// Assign puts a space under a quota, given by its place in the tier's
 	// options. Calls for a space that is under one change nothing.
 	Assign(space key.SpaceID, quota int)
-	// Requote replaces the quotas, those of the tier's options, and what Assign
-	// said: see ledger.Tuning.Requote.
-	Requote(qs []ledger.Requota, under map[key.SpaceID]int) error
+	// SetQuotas replaces the quotas, those of the tier's options, and what Assign
+	// said: see ledger.Tuning.SetQuotas.
+	SetQuotas(qs []ledger.QuotaChange, under map[key.SpaceID]int) error
 	// StandOn says which tiers below the tier can rely on now: works is called
 	// without locks. It is called once, before the tier is used. What these have
 	// may leave before what stands on it: see ledger.Tuning.StandOn.

@@ -132,7 +132,7 @@ func (p *Planning) Admit(space key.SpaceID, parent key.Hash, hs []key.Hash, size
 func (p *Planning) Train() {
 	p.learning.Lock()
 	defer p.learning.Unlock()
-	for r, more := 0, true; more; r++ { // a Requote meanwhile costs a training
+	for r, more := 0, true; more; r++ { // a SetQuotas meanwhile costs a training
 		var due policy.Training
 		p.mu.round(func(b *book) {
 			if more = r < len(b.policies.scopes); more {

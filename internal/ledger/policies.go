@@ -10,14 +10,14 @@ import (
 // policies are the orders in which entries go, one a scope, and what these are
 // told of entries. Which of them is asked for a victim is the order's to say.
 type policies struct {
-	table     *table
-	scopes    []scope              // of everything, of what is claimed, then of each quota
-	name      string               // what package policy calls them
-	later     bool                 // see Options.DeferTraining
-	leaf, ok  func(policy.ID) bool // any that may go; what the policy of all may name
-	retired   uint64               // steps of policies that were replaced
-	requoting bool                 // no quota is enforced; see Requote
-	plans     atomic.Bool          // that of everything does; to be read without the lock
+	table          *table
+	scopes         []scope              // of everything, of what is claimed, then of each quota
+	name           string               // what package policy calls them
+	later          bool                 // see Options.DeferTraining
+	leaf, ok       func(policy.ID) bool // any that may go; what the policy of all may name
+	retired        uint64               // steps of policies that were replaced
+	changingQuotas bool                 // no quota is enforced; see SetQuotas
+	plans          atomic.Bool          // that of everything does; to be read without the lock
 }
 
 // init installs the policies. The policies of quotas are of the kind of opt.Policy.

@@ -126,7 +126,7 @@ func (l *Ledger) OverQuota() bool {
 
 func (p *policies) exceeded(r uint32) bool {
 	q := &p.scopes[r].quota
-	return q.UsedBytes > q.QuotaBytes && !p.requoting
+	return q.UsedBytes > q.QuotaBytes && !p.changingQuotas
 }
 
 func (b *book) evictUnder(r uint32, works mark) (Entry, bool) {

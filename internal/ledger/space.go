@@ -15,7 +15,7 @@ type spaces struct {
 	quotas map[key.SpaceID]uint32 // of those that are under one, in use or not
 	order  []key.SpaceID          // of assignment, as far as they are in quotas
 	last   uint32                 // the one asked for last: chains are of one space
-	moving bool                   // spaces that get a number now are moving; see Requote
+	moving bool                   // spaces that get a number now are moving; see SetQuotas
 }
 
 type space struct {
@@ -25,7 +25,7 @@ type space struct {
 
 	quota  uint32 // the scope of its quota; 0 for none
 	bounds bool   // its prefixes are usable where Need says so only
-	moving bool   // its entries join the order of no quota now; see Requote
+	moving bool   // its entries join the order of no quota now; see SetQuotas
 	bytes  int64  // occupied by its entries
 	cold   int64  // of these, by those that go first
 	here   uint32 // resident entries

@@ -10,7 +10,7 @@ import (
 // and which tiers below it can rely on.
 type Tuning struct {
 	mu        *locked
-	switching sync.Mutex   // held by the SetPolicy or Requote at work, before mu
+	switching sync.Mutex   // held by the SetPolicy or SetQuotas at work, before mu
 	works     func() Below // see StandOn; nil for a tier that stands on none
 }
 
@@ -29,7 +29,7 @@ func (t *Tuning) SetPolicy(name string) error {
 	t.switching.Lock()
 	defer t.switching.Unlock()
 	p := &t.mu.book.policies
-	for r := range p.scopes { // only Requote changes their number
+	for r := range p.scopes { // only SetQuotas changes their number
 		if r == claims {
 			continue // always the one used longest ago
 		}

@@ -85,10 +85,10 @@ func (s *Operator) SetQuotas(quotas []Quota, models func() map[key.SpaceID]strin
 		return nil
 	}
 	bounded, had := Bounded(quotas), Bounded(s.quotas.list)
-	qs := make([]ledger.Requota, len(bounded))
+	qs := make([]ledger.QuotaChange, len(bounded))
 	for i, q := range bounded {
 		was := slices.IndexFunc(had, func(old Quota) bool { return old.Match == q.Match })
-		qs[i] = ledger.Requota{Quota: ledger.Quota{Bytes: q.Bytes}, Was: was}
+		qs[i] = ledger.QuotaChange{Quota: ledger.Quota{Bytes: q.Bytes}, Was: was}
 	}
 	of := make(map[key.SpaceID]int)
 	known := models()
@@ -99,7 +99,7 @@ func (s *Operator) SetQuotas(quotas []Quota, models func() map[key.SpaceID]strin
 	}
 	for _, l := range s.levels.all {
 		if l.Tunable != nil {
-			if err := l.Tunable.Requote(qs, of); err != nil {
+			if err := l.Tunable.SetQuotas(qs, of); err != nil {
 				return fmt.Errorf("quotas: %w", err)
 			}
 		}

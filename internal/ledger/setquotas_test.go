@@ -28,16 +28,16 @@ func checked(t *testing.T, l *ledger.Ledger) {
 // Quotas are resized, added, reordered and taken away: each counts what its
 // spaces have, goes on with its counts and order if it was there before, and is
 // kept by evicting its own.
-func TestRequote(t *testing.T) {
+func TestSetQuotas(t *testing.T) {
 	l := newLedger(t, "lru", ledger.Limits{})
 	for s := range byte(3) {
 		for _, k := range inSpace(s, 10) { // each for itself, so that all may go
 			l.Publish(fill(t, l, []key.Key{k}, 0), false)
 		}
 	}
-	requote := func(qs []ledger.Requota, under map[key.SpaceID]int) {
+	setQuotas := func(qs []ledger.QuotaChange, under map[key.SpaceID]int) {
 		t.Helper()
-		if err := l.Tuning().Requote(qs, under); err != nil {
+		if err := l.Tuning().SetQuotas(qs, under); err != nil {
 			t.Fatal(err)
 		}
 		checked(t, l)
@@ -68,19 +68,19 @@ func TestRequote(t *testing.T) {
 		}
 	}
 	a, b, c := key.SpaceID{0}, key.SpaceID{1}, key.SpaceID{2}
-	quota := func(pages int64, was int) ledger.Requota {
-		return ledger.Requota{Quota: ledger.Quota{Bytes: pages * page}, Was: was}
+	quota := func(pages int64, was int) ledger.QuotaChange {
+		return ledger.QuotaChange{Quota: ledger.Quota{Bytes: pages * page}, Was: was}
 	}
 
-	requote([]ledger.Requota{quota(8, -1)}, map[key.SpaceID]int{a: 0})
+	setQuotas([]ledger.QuotaChange{quota(8, -1)}, map[key.SpaceID]int{a: 0})
 	wantUsed(10)
 	evictOver(0, 0, 2)
-	requote([]ledger.Requota{quota(12, -1), quota(6, 0)}, map[key.SpaceID]int{a: 1, b: 0, c: 0}) // before it, and smaller
+	setQuotas([]ledger.QuotaChange{quota(12, -1), quota(6, 0)}, map[key.SpaceID]int{a: 1, b: 0, c: 0}) // before it, and smaller
 	wantUsed(20, 8)
 	if n := l.Quotas()[1].Evictions; n != 2 {
 		t.Errorf("the quota that goes on has %d evictions, want the 2 it had", n)
 	}
-	requote([]ledger.Requota{quota(12, 0), quota(7, 1)}, map[key.SpaceID]int{a: 1, b: 0, c: 0})
+	setQuotas([]ledger.QuotaChange{quota(12, 0), quota(7, 1)}, map[key.SpaceID]int{a: 1, b: 0, c: 0})
 	wantUsed(20, 8)
 	for range 8 { // its own of the first, in the order in which they came
 		e, ok := l.EvictOver()
@@ -90,15 +90,15 @@ func TestRequote(t *testing.T) {
 		l.Free(e.ID)
 	}
 	evictOver(0, 2, 1)
-	requote([]ledger.Requota{quota(1, 0)}, map[key.SpaceID]int{c: 0}) // a and b are under none
+	setQuotas([]ledger.QuotaChange{quota(1, 0)}, map[key.SpaceID]int{c: 0}) // a and b are under none
 	wantUsed(10)
 	evictOver(2, 0, 9)
-	requote(nil, nil)
+	setQuotas(nil, nil)
 	wantUsed()
 	if _, ok := l.EvictOver(); ok || l.OverQuota() {
 		t.Error("a quota that was taken away evicts")
 	}
-	l.Tuning().Requote([]ledger.Requota{quota(1, -1)}, nil)
+	l.Tuning().SetQuotas([]ledger.QuotaChange{quota(1, -1)}, nil)
 	l.Tuning().Assign(a, 0) // as of a space that is opened later
 	wantUsed(7)
 	checked(t, l)
@@ -107,7 +107,7 @@ func TestRequote(t *testing.T) {
 
 // Quotas come, go and change places while clients fill, hold and let go in four
 // spaces and the daemon evicts: nothing is lost and nothing counted twice.
-func TestConcurrentRequote(t *testing.T) {
+func TestConcurrentSetQuotas(t *testing.T) {
 	l := newLedger(t, "lru", ledger.Limits{})
 	const spaces, clients, rounds = 4, 3, 300
 	work := func(r *rand.Rand) {
@@ -148,10 +148,10 @@ func TestConcurrentRequote(t *testing.T) {
 				stop = true // once more when all is at rest
 			default:
 			}
-			qs, under := make([]ledger.Requota, r.IntN(4)), make(map[key.SpaceID]int)
+			qs, under := make([]ledger.QuotaChange, r.IntN(4)), make(map[key.SpaceID]int)
 			was := r.Perm(max(have, len(qs)))
 			for i := range qs {
-				qs[i] = ledger.Requota{Quota: ledger.Quota{Bytes: int64(1+r.IntN(200)) * page}, Was: -1}
+				qs[i] = ledger.QuotaChange{Quota: ledger.Quota{Bytes: int64(1+r.IntN(200)) * page}, Was: -1}
 				if was[i] < have {
 					qs[i].Was = was[i]
 				}
@@ -161,7 +161,7 @@ func TestConcurrentRequote(t *testing.T) {
 					under[key.SpaceID{s}] = i
 				}
 			}
-			if err := l.Tuning().Requote(qs, under); err != nil {
+			if err := l.Tuning().SetQuotas(qs, under); err != nil {
 				t.Error(err)
 			}
 			have = len(qs)

@@ -7,15 +7,15 @@ import (
 	"github.com/kvstored/kvstored/policy"
 )
 
-// Requota is one quota in the place of those of Options.
-type Requota struct {
+// QuotaChange is one quota in the place of those of Options.
+type QuotaChange struct {
 	Quota
 	// Was is the place of the quota that this one continues, with its counts and
 	// its order of eviction; -1 for none.
 	Was int
 }
 
-// Requote replaces the quotas. under says which one each space is under from
+// SetQuotas replaces the quotas. under says which one each space is under from
 // now on, by its place in qs; a space that it does not name is under none until
 // Assign says otherwise. A space over its new quota evicts as after an Assign.
 //
@@ -24,14 +24,14 @@ type Requota struct {
 // lock round. The ledger is usable meanwhile, and enforces no quota. It must not
 // run at the same time as Assign. The error is of the policy, which is the one
 // that the ledger has: there is none.
-func (t *Tuning) Requote(qs []Requota, under map[key.SpaceID]int) error {
+func (t *Tuning) SetQuotas(qs []QuotaChange, under map[key.SpaceID]int) error {
 	t.switching.Lock()
 	defer t.switching.Unlock()
 	fresh, err := t.mu.book.policies.replaced(qs)
 	if err != nil {
 		return err
 	}
-	t.mu.round(func(b *book) { b.beginRequote(qs, under) })
+	t.mu.round(func(b *book) { b.beginSetQuotas(qs, under) })
 	t.mu.each(maxRound, func(b *book, id uint32, e *entry) {
 		if e.mark&inQuota != 0 && b.spaces.slots.At(e.space).moving {
 			b.policies.scopes[b.spaces.slots.At(e.space).quota].policy.Remove(policy.ID(id))
@@ -50,15 +50,15 @@ func (t *Tuning) Requote(qs []Requota, under map[key.SpaceID]int) error {
 		}
 	}
 	t.mu.round(func(b *book) {
-		b.policies.requoting = false
+		b.policies.changingQuotas = false
 		b.released = true // a quota may have more room
 	})
 	return nil
 }
 
 // replaced makes a policy for each quota that is new or of another size than
-// before. The lock is not held: only SetPolicy and Requote change these fields.
-func (p *policies) replaced(qs []Requota) ([]policy.Policy, error) {
+// before. The lock is not held: only SetPolicy and SetQuotas change these fields.
+func (p *policies) replaced(qs []QuotaChange) ([]policy.Policy, error) {
 	made := make([]policy.Policy, len(qs))
 	for i, q := range qs {
 		if q.Was >= 0 && p.scopes[firstQuota+q.Was].quota.QuotaBytes == q.Bytes {
@@ -72,10 +72,10 @@ func (p *policies) replaced(qs []Requota) ([]policy.Policy, error) {
 	return made, nil
 }
 
-// beginRequote marks the spaces that change quotas; their entries are in the
+// beginSetQuotas marks the spaces that change quotas; their entries are in the
 // order of none until swapQuotas.
-func (b *book) beginRequote(qs []Requota, under map[key.SpaceID]int) {
-	b.policies.requoting, b.spaces.moving = true, true
+func (b *book) beginSetQuotas(qs []QuotaChange, under map[key.SpaceID]int) {
+	b.policies.changingQuotas, b.spaces.moving = true, true
 	for id, slot := range b.spaces.number {
 		sp, to := b.spaces.slots.At(slot), scopeOf(under, id)
 		stays := sp.quota == to && to == everything
@@ -96,7 +96,7 @@ func scopeOf(under map[key.SpaceID]int, id key.SpaceID) uint32 {
 }
 
 // swapQuotas puts the new quotas in place. Those that go on keep their policies.
-func (b *book) swapQuotas(qs []Requota, fresh []policy.Policy, under map[key.SpaceID]int) {
+func (b *book) swapQuotas(qs []QuotaChange, fresh []policy.Policy, under map[key.SpaceID]int) {
 	old := b.policies.scopes
 	b.policies.scopes = append(slices.Clone(old[:firstQuota]), make([]scope, len(qs))...)
 	for i, q := range qs {

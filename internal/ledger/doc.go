@@ -30,7 +30,7 @@
 // trained in Train, beside the calls.
 //
 // MarkCold puts the end of a prompt that its client is done with before all that
-// the policy of all would choose. Pass does so with what a prompt
+// the policy of all would choose. DropBehind does so with what a prompt
 // longer than the tier has left behind, from its root on, and also from
 // underneath the rest of it.
 //
@@ -54,7 +54,7 @@
 //
 // Evict takes the first that it finds of these:
 //
-//   - what Pass has named, if a tier below has it (first.go)
+//   - what DropBehind has named, if a tier below has it (first.go)
 //   - a claimed leaf, while more than half of the tier is claimed (claim.go)
 //   - a leaf that MarkCold has named (first.go)
 //   - the leaf that the policy of all names, of the unclaimed ones (policies.go)
@@ -63,7 +63,7 @@
 //   - a claimed leaf, or a claimed entry underneath others
 //   - a dirty leaf all the same; EvictSafely rather takes another or none (evict.go)
 //
-// EvictOver asks the policy of the quota that is exceeded, where Pass and MarkCold
+// EvictOver asks the policy of the quota that is exceeded, where DropBehind and MarkCold
 // count for nothing. The ledger reads no clock: what is older
 // follows from the order of the calls.
 //

@@ -73,10 +73,10 @@ const (
 
 	fresh = publishing // resident: published to be used at once, and not yet used
 
-	below  mark = 1 << 6  // the first of maxBelow tiers that may have it
-	passed mark = 1 << 10 // see Pass
-	ends   mark = 1 << 11 // a usable prefix ends with it; see Need
-	hit    mark = 1 << 12 // the upper four bits count touches
+	below      mark = 1 << 6  // the first of maxBelow tiers that may have it
+	dropBehind mark = 1 << 10 // see DropBehind
+	ends       mark = 1 << 11 // a usable prefix ends with it; see Need
+	hit        mark = 1 << 12 // the upper four bits count touches
 )
 
 // MaxHits is where the count of touches ends.

@@ -68,7 +68,7 @@ const maxBack = 16
 // as if it had just come if something may go from underneath others, or safely
 // while a tier below works; then others have their turn, maxBack at most.
 func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
-	if id, ok := b.order.nextPassed(r, works); ok {
+	if id, ok := b.order.nextDropBehind(r, works); ok {
 		return id, true
 	}
 	keep := safely && works != 0
@@ -170,7 +170,7 @@ func (b *book) endResidency(id uint32) {
 	}
 	b.setCold(e, false)
 	e.life = gone
-	e.mark &^= fresh | passed | ends // not dirty: a writer may take the entry over
+	e.mark &^= fresh | dropBehind | ends // not dirty: a writer may take the entry over
 	b.countResident(e, -1)
 	if !b.isHeld(e) {
 		b.leave(e)

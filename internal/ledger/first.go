@@ -102,45 +102,45 @@ func (t *table) ownFrom(space key.SpaceID, hs []key.Hash) int {
 	return 0
 }
 
-// Pass makes a run of a prompt that is longer than the tier go before what a
+// DropBehind makes a run of a prompt that is longer than the tier go before what a
 // policy would choose, in the order of the prompt: it was read or stored, and is
 // not asked for again before all the rest of the prompt has come by, for which
 // nothing of other prompts need go then. It goes once a tier below has it. A
 // chunk that another prompt hangs on, too, is left alone, and one that is used
-// again is like any other. Where a policy plans, Pass does nothing.
-func (l *Ledger) Pass(space key.SpaceID, hs []key.Hash) {
+// again is like any other. Where a policy plans, DropBehind does nothing.
+func (l *Ledger) DropBehind(space key.SpaceID, hs []key.Hash) {
 	l.mu.rounds(len(hs), func(b *book, from, to int) {
 		for _, h := range hs[from:to] {
 			id := b.find(key.Key{Space: space, Hash: h})
 			if e := b.entries.At(id); e.life == resident && e.kids <= 1 && !b.policies.scopes[everything].silent {
-				e.mark |= passed
-				b.order.passing.push(id)
+				e.mark |= dropBehind
+				b.order.dropBehind.push(id)
 				b.released = true // it may go now
 			}
 		}
 	})
 }
 
-// passLook is how many entries of the line of Pass a victim looks at.
-const passLook = 8
+// dropBehindLook is how many entries of the line of DropBehind a victim looks at.
+const dropBehindLook = 8
 
-// nextPassed takes out the next entry on the line of Pass that a working tier
+// nextDropBehind takes out the next entry on the line of DropBehind that a working tier
 // below has, and that may go: as a leaf, or from underneath others. An entry that
-// may not go yet is put at the back. To a quota Pass is nothing.
-func (o *order) nextPassed(r uint32, works mark) (id uint32, found bool) {
+// may not go yet is put at the back. To a quota DropBehind is nothing.
+func (o *order) nextDropBehind(r uint32, works mark) (id uint32, found bool) {
 	if r != everything {
 		return 0, false
 	}
-	for range min(passLook, o.passing.n) {
-		id := o.passing.pop()
+	for range min(dropBehindLook, o.dropBehind.n) {
+		id := o.dropBehind.pop()
 		e := o.table.entries.At(id)
 		switch {
-		case e.mark&passed == 0:
+		case e.mark&dropBehind == 0:
 		case e.mark&works != 0 && (o.table.evictable(e) || o.table.underneath(e)):
 			o.policies.remove(id)
 			return id, true
 		default:
-			o.passing.push(id)
+			o.dropBehind.push(id)
 		}
 	}
 	return 0, false

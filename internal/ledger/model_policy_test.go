@@ -30,7 +30,7 @@ type ranking struct {
 	evictions     uint64
 	refused       uint64
 	claims        policy.Policy // of those that are claimed
-	passing       []policy.ID   // of what has come by, first to last; what has left since may be among it
+	dropBehind    []policy.ID   // of what has come by, first to last; what has left since may be among it
 }
 
 // claim says whether an entry is claimed.
@@ -341,26 +341,26 @@ func (m *model) pass(es []*body) {
 		if m.kids(e.entry.Key) > 1 {
 			continue
 		}
-		e.passed = true
-		if !slices.Contains(m.passing, e.entry.ID) {
-			m.passing = append(m.passing, e.entry.ID)
+		e.dropBehind = true
+		if !slices.Contains(m.dropBehind, e.entry.ID) {
+			m.dropBehind = append(m.dropBehind, e.entry.ID)
 		}
 	}
 }
 
-// nextPassed is the first of what has come by that may go, if it is among the next 8;
+// nextDropBehind is the first of what has come by that may go, if it is among the next 8;
 // what may not go yet comes by once more.
-func (m *model) nextPassed() *body {
+func (m *model) nextDropBehind() *body {
 	byID := m.byID()
-	for range min(8, len(m.passing)) {
-		e, id := byID[m.passing[0]], m.passing[0]
-		m.passing = m.passing[1:]
+	for range min(8, len(m.dropBehind)) {
+		e, id := byID[m.dropBehind[0]], m.dropBehind[0]
+		m.dropBehind = m.dropBehind[1:]
 		switch {
-		case e == nil || !e.passed:
+		case e == nil || !e.dropBehind:
 		case e.entry.Below&m.works != 0 && (m.evictable(e) || m.underneath(e)):
 			return e
 		default:
-			m.passing = append(m.passing, id)
+			m.dropBehind = append(m.dropBehind, id)
 		}
 	}
 	return nil
@@ -368,7 +368,7 @@ func (m *model) nextPassed() *body {
 
 func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
 	if p == m.all {
-		if e := m.nextPassed(); e != nil {
+		if e := m.nextDropBehind(); e != nil {
 			m.remove(e)
 			return e
 		}

@@ -21,15 +21,15 @@ type model struct {
 
 // body is one entry with bytes.
 type body struct {
-	entry   ledger.Entry
-	parent  key.Hash
-	state   ledger.State
-	holds   map[holder]int
-	filler  holder
-	freed   bool
-	fresh   bool // published to be used, and not used yet
-	claimed bool
-	passed  bool // the prompt has come by here
+	entry      ledger.Entry
+	parent     key.Hash
+	state      ledger.State
+	holds      map[holder]int
+	filler     holder
+	freed      bool
+	fresh      bool // published to be used, and not used yet
+	claimed    bool
+	dropBehind bool // the prompt has come by here
 	// charged says of a victim that its writer has the room for it.
 	charged bool
 	// undead is set while a removed body still stands for the missing
@@ -307,7 +307,7 @@ func (m *model) hold(h holder, e *body) error {
 func (m *model) touch(es []*body) {
 	m.renewPending()
 	for i := len(es) - 1; i >= 0; i-- {
-		es[i].passed = false
+		es[i].dropBehind = false
 		if es[i].fresh {
 			es[i].fresh = false
 			m.renew(es[i])
@@ -331,7 +331,7 @@ func (m *model) endResidency(e *body) {
 	m.unlink(e)
 	delete(m.live, e.entry.Key)
 	m.dead = append(m.dead, e)
-	e.claimed, e.passed = false, false
+	e.claimed, e.dropBehind = false, false
 	e.undead = m.hasKids(e.entry.Key)
 }
 

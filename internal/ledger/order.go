@@ -5,12 +5,12 @@ import "github.com/kvstored/kvstored/policy"
 // order is the order of victims: the lines of entries that go before what the policies
 // name, and which policy or line is asked. See the list in doc.go.
 type order struct {
-	table    *table
-	policies *policies
-	cold     line
-	passing  line   // what Pass was told of, in that order
-	stale    int    // entries that this round may still drop from lines; see nextUnder
-	looked   uint64 // entries of the cold line that victims have looked at
+	table      *table
+	policies   *policies
+	cold       line
+	dropBehind line   // what DropBehind was told of, in that order
+	stale      int    // entries that this round may still drop from lines; see nextUnder
+	looked     uint64 // entries of the cold line that victims have looked at
 }
 
 // allow has the policies name an entry that may go from now on.

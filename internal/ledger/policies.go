@@ -163,7 +163,7 @@ func (p *policies) renew(id uint32) {
 func (p *policies) use(id policy.ID) {
 	e := p.table.entries.At(uint32(id))
 	p.table.setCold(e, false)
-	e.mark = e.mark&^passed | used
+	e.mark = e.mark&^dropBehind | used
 	if e.mark&fresh != 0 {
 		e.mark &^= fresh
 		p.renew(uint32(id))

@@ -108,7 +108,7 @@ func (r *rig) pass() {
 			es = append(es, e)
 		}
 	}
-	r.real.Pass(ks[0].Space, hs)
+	r.real.DropBehind(ks[0].Space, hs)
 	r.model.pass(es)
 }
 

@@ -5,7 +5,7 @@ import "github.com/kvstored/kvstored/policy"
 // Unload calls visit for all resident entries, the first to go first, for another
 // process to Reload. It takes their order away: nothing is evicted from l any more, and
 // only its entries may still be asked for. The caller is the only user of l meanwhile.
-// Entries on the lines of Pass and MarkCold come first. visit is called with the lock held, and keeps
+// Entries on the lines of DropBehind and MarkCold come first. visit is called with the lock held, and keeps
 // nothing of the entry.
 func Unload(l *Ledger, visit func(*Entry)) {
 	l.mu.eachIn(everything, func(b *book, id policy.ID) { b.policies.scopes[everything].policy.Allow(id) })
@@ -54,7 +54,7 @@ func (u *unloading) round(b *book) bool {
 
 // next takes the next entry out of the lines, then out of the policy.
 func (u *unloading) next(b *book) (id uint32, more bool) {
-	line, m := &b.order.passing, passed
+	line, m := &b.order.dropBehind, dropBehind
 	if line.n == 0 {
 		line, m = &b.order.cold, cooled
 	}

@@ -27,7 +27,7 @@ func newUnload(t testing.TB, name string) *ledger.Ledger {
 }
 
 // used fills a ledger with chains, uses some of their chunks, removes others, and makes
-// some cold or passed.
+// some cold or to be dropped behind.
 func used(l *ledger.Ledger, chains, length int, rng *rand.Rand) {
 	for c := range chains {
 		var parent key.Hash
@@ -48,7 +48,7 @@ func used(l *ledger.Ledger, chains, length int, rng *rand.Rand) {
 		k := some()
 		l.MarkCold(k.Space, []key.Hash{k.Hash})
 		k = some()
-		l.Pass(k.Space, []key.Hash{k.Hash})
+		l.DropBehind(k.Space, []key.Hash{k.Hash})
 	}
 }
 

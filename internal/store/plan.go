@@ -181,7 +181,7 @@ func (s *Planning) Passed(c *key.Chain, from, to int, bytes int64) {
 	if c.Alone || to <= from || int64(c.Len())*bytes <= s.levels.hot.Stats().CapacityBytes {
 		return
 	}
-	s.levels.hot.Ledger().Pass(c.Space, c.Hashes[from:to])
+	s.levels.hot.Ledger().DropBehind(c.Space, c.Hashes[from:to])
 }
 
 // depths is how deep in a prompt a token takes twice as long to compute as the first

@@ -168,7 +168,7 @@ func (w *Writer) letGo(p *Fetched) {
 	p.Release()
 	if p.From != tier.CPU && e.Hits == 0 {
 		hs := []key.Hash{e.Key.Hash}
-		l.Pass(e.Key.Space, hs)
+		l.DropBehind(e.Key.Space, hs)
 		l.MarkCold(e.Key.Space, hs) // where the policy plans
 	}
 }

@@ -18,7 +18,7 @@ func hashesOf(ks []key.Key) (hs []key.Hash) {
 // The entries that a long prompt has left behind go first, from its root on, and
 // before the leaves of others, however young they are; but not those held, used
 // again, shared with another prompt, or nowhere below.
-func TestPass(t *testing.T) {
+func TestDropBehind(t *testing.T) {
 	works := near
 	l := standing(t, &works, ledger.Limits{})
 	small, long := chain(1, 2), chain(2, 10)
@@ -35,7 +35,7 @@ func TestPass(t *testing.T) {
 	}
 	l.Publish([]ledger.ID{id}, false)
 
-	l.Pass(long[0].Space, hashesOf(long[:8]))
+	l.DropBehind(long[0].Space, hashesOf(long[:8]))
 	l.Touch(long[1:2])
 	var got []key.Key
 	for range 5 {
@@ -62,7 +62,7 @@ func TestPass(t *testing.T) {
 
 // What was removed under its readers is in nobody's way: of a line in which so much of it
 // stood that victims took several turns, what has come by goes once it may.
-func TestPassForgetsWhatWasRemoved(t *testing.T) {
+func TestDropBehindForgetsWhatWasRemoved(t *testing.T) {
 	works := near
 	l := standing(t, &works, ledger.Limits{})
 	small, long := chain(1, 10), chain(2, 18)
@@ -70,7 +70,7 @@ func TestPassForgetsWhatWasRemoved(t *testing.T) {
 	l.Publish(fill(t, l, long, 0), false)
 	last := hold(t, l, ledger.Daemon, long[16:])
 	readers := hold(t, l, ledger.Daemon, long[:16])
-	l.Pass(long[0].Space, hashesOf(long[:17]))
+	l.DropBehind(long[0].Space, hashesOf(long[:17]))
 	for _, k := range long[:16] {
 		if _, ok := l.Remove(k); !ok {
 			t.Fatalf("%x is not there", k.Hash)
@@ -95,7 +95,7 @@ func TestPassForgetsWhatWasRemoved(t *testing.T) {
 }
 
 // While the tiers below are off nothing goes from underneath others.
-func TestPassNeedsATierBelow(t *testing.T) {
+func TestDropBehindNeedsATierBelow(t *testing.T) {
 	works := ledger.Below(0)
 	l := standing(t, &works, ledger.Limits{})
 	small, long := chain(1, 1), chain(2, 3)
@@ -104,6 +104,6 @@ func TestPassNeedsATierBelow(t *testing.T) {
 	for _, k := range long {
 		l.SetBelow(k, near, true)
 	}
-	l.Pass(long[0].Space, hashesOf(long[:2]))
+	l.DropBehind(long[0].Space, hashesOf(long[:2]))
 	wantVictims(t, l, []key.Key{small[0], long[2], long[1], long[0]})
 }

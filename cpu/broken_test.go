@@ -90,7 +90,7 @@ func TestEmptiedInMistrust(t *testing.T) {
 func TestEmptiedAsWritten(t *testing.T) {
 	t.Cleanup(base.SurviveBroken())
 	h, _ := newTier(t, 1000*page, ledger.Limits{Unwritten: page})
-	h.Ledger().Tuning().StandOn(func() ledger.Below { return 2 })
+	h.Ledger().Tuning().StackOn(func() ledger.Below { return 2 })
 	for seed := range uint64(20) {
 		h.Publish([]tier.Ref{reserve(t, h, ledger.Daemon, tiertest.Chain(seed, 1), 0, page)}, true, false)
 	}

@@ -255,7 +255,7 @@ func (t *Tier) goal() int64 {
 // Room implements tier.Bounded.
 func (t *Tier) Room(size uint32) int {
 	bytes := (t.high() - t.arena.Stats().UsedBytes) / occupied(max(size, 1))
-	return int(min(math.MaxInt-1, bytes, int64(ledger.Spare(t.ledger))))
+	return int(min(math.MaxInt-1, bytes, int64(ledger.FreeEntries(t.ledger))))
 }
 
 // shed hands over one victim of a quota that is exceeded, if there is one.

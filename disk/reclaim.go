@@ -112,7 +112,7 @@ func (s *space) excessEntries(n int, started bool) int {
 	if s.t.o.Entries == 0 {
 		return -math.MaxInt
 	}
-	return s.t.o.Entries - ledger.Spare(s.t.ledger) + n - max(int(s.mark(int64(s.t.o.Entries), started)), n)
+	return s.t.o.Entries - ledger.FreeEntries(s.t.ledger) + n - max(int(s.mark(int64(s.t.o.Entries), started)), n)
 }
 
 // entries evicts until there are few enough entries, one for a payload of n bytes
@@ -133,7 +133,7 @@ func (r *reclaim) entries(ctx context.Context, n int64) error {
 		switch {
 		case err != nil:
 			return err
-		case freed == 0 && ledger.Spare(t.ledger) < room:
+		case freed == 0 && ledger.FreeEntries(t.ledger) < room:
 			return tier.ErrNoSpace
 		case freed == 0:
 			return nil

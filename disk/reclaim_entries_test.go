@@ -83,7 +83,7 @@ func TestEntriesBelowHoles(t *testing.T) {
 				t.Fatalf("put %d: %v", i, err)
 			}
 		}
-		if l := d.ledger.Stats(); l.Entries+l.Holes > o.Entries || ledger.Spare(d.ledger) < 0 || l.Entries < o.Entries/3 {
+		if l := d.ledger.Stats(); l.Entries+l.Holes > o.Entries || ledger.FreeEntries(d.ledger) < 0 || l.Entries < o.Entries/3 {
 			t.Errorf("%d entries below %d holes, of at most %d", l.Entries, l.Holes, o.Entries)
 		}
 		recount(t, d)

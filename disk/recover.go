@@ -587,7 +587,7 @@ func byUse(a, b *database.Entry) int {
 // cannot, the ledger refuses the entry that comes next.
 func (r *recovery) makeRoom(ctx context.Context) {
 	t := r.t
-	if ledger.Spare(t.ledger) >= 2 { // the entry, and a hole for its parent
+	if ledger.FreeEntries(t.ledger) >= 2 { // the entry, and a hole for its parent
 		return
 	}
 	v := reclaim{t: t, restores: true}

@@ -182,7 +182,7 @@ func (t *Tier) install(got opened) {
 }
 
 // handOver gives a new tier the policy with its learned state, the quotas and spaces, and
-// the StandOn function of the one before. Called with told locked.
+// the StackOn function of the one before. Called with told locked.
 func (t *Tier) handOver(to *instance) {
 	from, fresh := t.Ledger(), to.ledger
 	if name := from.PolicyName(); name != fresh.PolicyName() {
@@ -204,7 +204,7 @@ func (t *Tier) handOver(to *instance) {
 		fresh.Tuning().Assign(space, quota)
 	}
 	if t.told.works != nil {
-		fresh.Tuning().StandOn(t.told.works)
+		fresh.Tuning().StackOn(t.told.works)
 	}
 }
 
@@ -375,12 +375,12 @@ func (t *Tier) Room(size uint32) int { return t.now.Load().room(size) }
 // it go with the next Trim.
 func (t *Tier) SetMinFree(bytes int64) { t.o.minFree.Store(bytes) }
 
-// StandOn implements tier.Tunable.
-func (t *Tier) StandOn(works func() ledger.Below) {
+// StackOn implements tier.Tunable.
+func (t *Tier) StackOn(works func() ledger.Below) {
 	t.told.Lock()
 	defer t.told.Unlock()
 	t.told.works = works
-	t.Ledger().Tuning().StandOn(works)
+	t.Ledger().Tuning().StackOn(works)
 }
 
 // SetPolicy implements tier.Tunable. All entries are told to the new policy, which takes

@@ -98,10 +98,10 @@ type Tunable interface {
 	// SetQuotas replaces the quotas, those of the tier's options, and what Assign
 	// said: see ledger.Tuning.SetQuotas.
 	SetQuotas(qs []ledger.QuotaChange, under map[key.SpaceID]int) error
-	// StandOn says which tiers below the tier can rely on now: works is called
+	// StackOn says which tiers below the tier can rely on now: works is called
 	// without locks. It is called once, before the tier is used. What these have
-	// may leave before what stands on it: see ledger.Tuning.StandOn.
-	StandOn(works func() ledger.Below)
+	// may leave before what stands on it: see ledger.Tuning.StackOn.
+	StackOn(works func() ledger.Below)
 }
 
 // Planner is a bounded tier whose policy may plan (see policy.Planner): it is

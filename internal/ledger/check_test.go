@@ -84,11 +84,11 @@ func (a *audit) lines() error {
 		if e.mark&cooled != 0 && b.evictable(e) && !e.claimed && *b.order.cold.link(id) == 0 {
 			return fmt.Errorf("ledger: entry %d is to go first, and is not in line", id)
 		}
-		if !b.underneath(e) {
+		if !b.evictableInterior(e) {
 			continue
 		}
 		missing := false
-		b.policies.inScopes(e, func(r *scope) { missing = missing || *r.under.link(id) == 0 })
+		b.policies.inScopes(e, func(r *scope) { missing = missing || *r.interior.link(id) == 0 })
 		if missing {
 			return fmt.Errorf("ledger: entry %d may go although it has kids, and is not in line", id)
 		}

@@ -12,7 +12,7 @@
 // all its ancestors. A chunk whose parent is absent hangs below a hole,
 // which has no bytes and disappears with its last kid.
 //
-// Where tiers stand on each other (StandOn) the prefixes need be whole only in
+// Where tiers stack on each other (StackOn) the prefixes need be whole only in
 // all of them together. What a tier below has (SetBelow) is not protected by
 // what stands on it, is not charged for that, and may be evicted under its
 // kids: if there is nothing else, in the order in which it was let go of, which
@@ -36,7 +36,7 @@
 //
 // Options.Entries bounds the number of entries, of any size, and
 // with them the memory of the books: Begin refuses one more, as a tier without
-// room does, and its owner evicts (Spare, ErrFull).
+// room does, and its owner evicts (FreeEntries, ErrFull).
 //
 // # Parts
 //
@@ -59,8 +59,8 @@
 //   - a leaf that MarkCold has named (first.go)
 //   - the leaf that the policy of all names, of the unclaimed ones (policies.go)
 //   - instead of such a leaf, if it is dirty and no writer has room for it, and
-//     also where there is no leaf: what stands underneath others (under.go)
-//   - a claimed leaf, or a claimed entry underneath others
+//     also where there is no leaf: an interior entry that a tier below has (interior.go)
+//   - a claimed leaf, or a claimed interior entry
 //   - a dirty leaf all the same; EvictSafely rather takes another or none (evict.go)
 //
 // EvictOver asks the policy of the quota that is exceeded, where DropBehind and MarkCold

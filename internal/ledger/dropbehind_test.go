@@ -94,7 +94,7 @@ func TestDropBehindForgetsWhatWasRemoved(t *testing.T) {
 	}
 }
 
-// While the tiers below are off nothing goes from underneath others.
+// While the tiers below are off nothing interior goes.
 func TestDropBehindNeedsATierBelow(t *testing.T) {
 	works := ledger.Below(0)
 	l := standing(t, &works, ledger.Limits{})

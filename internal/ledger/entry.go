@@ -69,7 +69,7 @@ const (
 	freed                       // gone, and Free was called
 	inQuota                     // in the scope of its space's quota
 	cooled                      // see cold
-	used                        // touched since it was queued; see under.go
+	used                        // touched since it was queued; see interior.go
 
 	fresh = publishing // resident: published to be used at once, and not yet used
 

@@ -4,8 +4,8 @@ import "github.com/kvstored/kvstored/key"
 
 // Evict takes out the policy's next victim: a resident entry that is not
 // held and that has no kid, resident or filling, in this ledger. If there is
-// none it is one that only stands underneath others, and that a working tier
-// below has; see StandOn. It cannot be found any more; its bytes count as used
+// none it is one that only is interior, and that a working tier
+// below has; see StackOn. It cannot be found any more; its bytes count as used
 // until the caller, having let go of what the Value names, calls Free. False
 // means that everything is protected.
 func (l *Ledger) Evict() (Entry, bool) {
@@ -65,7 +65,7 @@ func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
 const maxBack = 16
 
 // choose takes a victim out of its scopes. A leaf that would be lost is put back
-// as if it had just come if something may go from underneath others, or safely
+// as if it had just come if something may go as an interior entry, or safely
 // while a tier below works; then others have their turn, maxBack at most.
 func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 	if id, ok := b.order.nextDropBehind(r, works); ok {
@@ -73,7 +73,7 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 	}
 	keep := safely && works != 0
 	var back [maxBack]uint32 // those put back; they stand in the cold line only when the others have had their turn
-	defer func() { b.order.standInLine(back[:]) }()
+	defer func() { b.order.requeueCold(back[:]) }()
 	for i := range maxBack {
 		leaf, other := b.order.nextOf(r, works, b.isLost)
 		ok, found := leaf != 0, other != 0
@@ -98,7 +98,7 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 }
 
 // nextOf takes out the next leaf of a scope and, where there is none or it would be
-// lost, what may go from underneath others; 0 for none. Claimed entries have their
+// lost, what may go as an interior entry; 0 for none. Claimed entries have their
 // turn where there is nothing else, or too many are claimed.
 func (o *order) nextOf(r uint32, works mark, lost func(*entry) bool) (leaf, other uint32) {
 	if r == everything && o.policies.exceeded(claims) {
@@ -112,7 +112,7 @@ func (o *order) nextOf(r uint32, works mark, lost func(*entry) bool) (leaf, othe
 	if ok && !lost(o.table.entries.At(leaf)) {
 		return leaf, 0
 	}
-	other, found := o.nextUnder(r, works)
+	other, found := o.nextInterior(r, works)
 	if !ok && !found && r == everything && o.stale > 0 { // else others may be found in the next round
 		return o.nextOf(claims, works, lost)
 	}

@@ -18,8 +18,8 @@ func (o *order) nextCold() (id uint32, found bool) {
 	return 0, false
 }
 
-// standInLine puts those of ids that go first into the line again, unless one has gone.
-func (o *order) standInLine(ids []uint32) {
+// requeueCold puts those of ids that go first into the line again, unless one has gone.
+func (o *order) requeueCold(ids []uint32) {
 	for _, id := range ids {
 		if id != 0 && o.table.entries.At(id).mark&cooled != 0 {
 			o.cold.push(id)
@@ -125,7 +125,7 @@ func (l *Ledger) DropBehind(space key.SpaceID, hs []key.Hash) {
 const dropBehindLook = 8
 
 // nextDropBehind takes out the next entry on the line of DropBehind that a working tier
-// below has, and that may go: as a leaf, or from underneath others. An entry that
+// below has, and that may go: as a leaf, or as an interior entry. An entry that
 // may not go yet is put at the back. To a quota DropBehind is nothing.
 func (o *order) nextDropBehind(r uint32, works mark) (id uint32, found bool) {
 	if r != everything {
@@ -136,7 +136,7 @@ func (o *order) nextDropBehind(r uint32, works mark) (id uint32, found bool) {
 		e := o.table.entries.At(id)
 		switch {
 		case e.mark&dropBehind == 0:
-		case e.mark&works != 0 && (o.table.evictable(e) || o.table.underneath(e)):
+		case e.mark&works != 0 && (o.table.evictable(e) || o.table.evictableInterior(e)):
 			o.policies.remove(id)
 			return id, true
 		default:

@@ -64,7 +64,7 @@ type Limits struct{ Lease, Pin, Load, Unwritten, Total int64 }
 type Options struct {
 	CapacityBytes int64
 	// Entries is how many there may be, in any life, holes included; 0 is as many
-	// as come. Begin and Restore refuse one more: see Spare.
+	// as come. Begin and Restore refuse one more: see FreeEntries.
 	Entries    int
 	Policy     policy.Policy // the ledger is its only user from now on
 	PolicyName string        // what package policy calls it; "" is lru

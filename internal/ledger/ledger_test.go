@@ -61,7 +61,7 @@ func newRig(t testing.TB, name string, source func(int) int) *rig {
 		owners: []ledger.Owner{ledger.Daemon},
 	}
 	r.model.works = ledger.Below(max(0, source(4)))
-	r.real.Tuning().StandOn(func() ledger.Below { return r.model.works })
+	r.real.Tuning().StackOn(func() ledger.Below { return r.model.works })
 	return r
 }
 

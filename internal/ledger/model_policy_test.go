@@ -357,7 +357,7 @@ func (m *model) nextDropBehind() *body {
 		m.dropBehind = m.dropBehind[1:]
 		switch {
 		case e == nil || !e.dropBehind:
-		case e.entry.Below&m.works != 0 && (m.evictable(e) || m.underneath(e)):
+		case e.entry.Below&m.works != 0 && (m.evictable(e) || m.evictableInterior(e)):
 			return e
 		default:
 			m.dropBehind = append(m.dropBehind, id)
@@ -433,7 +433,7 @@ func (m *model) isLost(e *body) bool {
 // under is what the ledger evicted of a policy, if it stands underneath.
 func (m *model) under(p policy.Policy, got ledger.Entry, claimed bool) *body {
 	for _, e := range m.live {
-		if m.underneath(e) && (claimed || p == m.own || !e.claimed) && (p == m.all || m.in[e]) && (got.Key == key.Key{} || e.entry == known(got)) {
+		if m.evictableInterior(e) && (claimed || p == m.own || !e.claimed) && (p == m.all || m.in[e]) && (got.Key == key.Key{} || e.entry == known(got)) {
 			return e
 		}
 	}

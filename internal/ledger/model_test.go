@@ -322,8 +322,8 @@ func (m *model) evictable(e *body) bool {
 	return e.state == ledger.Resident && len(e.holds) == 0 && !m.hasKids(e.entry.Key)
 }
 
-// underneath says whether e may go where nothing else may.
-func (m *model) underneath(e *body) bool {
+// evictableInterior says whether e may go where nothing else may.
+func (m *model) evictableInterior(e *body) bool {
 	return e.state == ledger.Resident && len(e.holds) == 0 && m.hasKids(e.entry.Key) && e.entry.Below&m.works != 0
 }
 

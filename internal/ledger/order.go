@@ -9,7 +9,7 @@ type order struct {
 	policies   *policies
 	cold       line
 	dropBehind line   // what DropBehind was told of, in that order
-	stale      int    // entries that this round may still drop from lines; see nextUnder
+	stale      int    // entries that this round may still drop from lines; see nextInterior
 	looked     uint64 // entries of the cold line that victims have looked at
 }
 

@@ -233,12 +233,12 @@ func (p *policies) steps() (n uint64) {
 // scope is some of the entries and the order in which they go: all entries, besides those
 // that are claimed, and those under one quota.
 type scope struct {
-	policy  policy.Policy
-	planner planner        // the same, if it wants to be told of requests
-	leaver  policy.Leaver  // the same, if it keeps ghosts
-	renewer policy.Renewer // the same, if recency has a part in its order
-	silent  bool           // it is told of nothing else: neither of touches nor of what comes
-	under   line           // what may go though others stand on it
+	policy   policy.Policy
+	planner  planner        // the same, if it wants to be told of requests
+	leaver   policy.Leaver  // the same, if it keeps ghosts
+	renewer  policy.Renewer // the same, if recency has a part in its order
+	silent   bool           // it is told of nothing else: neither of touches nor of what comes
+	interior line           // what may go though others stand on it
 
 	quota QuotaStats // of all but the first
 }

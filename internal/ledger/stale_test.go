@@ -17,7 +17,7 @@ func TestStaleEntriesAreDroppedInRounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := New(Options{CapacityBytes: 1 << 30, Policy: p, Limits: Limits{Unwritten: 4096}})
-	l.Tuning().StandOn(func() Below { return 1 })
+	l.Tuning().StackOn(func() Below { return 1 })
 	var ks []key.Key
 	var ids []ID
 	var parent key.Hash

@@ -51,9 +51,9 @@ func (t *table) init(sizeOf func(uint32) int64, most int) {
 // for one.
 var ErrFull = errors.New("as many entries as there may be")
 
-// Spare is how many more entries l may have; math.MaxInt where nothing bounds them.
+// FreeEntries is how many more entries l may have; math.MaxInt where nothing bounds them.
 // A chunk takes two where its parent is absent.
-func Spare(l *Ledger) int {
+func FreeEntries(l *Ledger) int {
 	b := l.mu.lock()
 	defer l.mu.unlock()
 	if b.most == math.MaxInt {

@@ -11,7 +11,7 @@ import (
 type Tuning struct {
 	mu        *locked
 	switching sync.Mutex   // held by the SetPolicy or SetQuotas at work, before mu
-	works     func() Below // see StandOn; nil for a tier that stands on none
+	works     func() Below // see StackOn; nil for a tier with none below
 }
 
 // Tuning is how to change a ledger that is in use.
@@ -78,8 +78,8 @@ func (t *Tuning) Assign(id key.SpaceID, i int) {
 	})
 }
 
-// StandOn lets the ledger evict entries with kids, where it finds nothing else: those that
+// StackOn lets the ledger evict entries with kids, where it finds nothing else: those that
 // SetBelow said a tier has, of those that works returns. Call it before others
 // use the ledger: evictions read it without a lock, and call works without locks. It keeps prompts whole as far as the tiers
 // together are concerned, and so lets one be longer than this tier.
-func (t *Tuning) StandOn(works func() Below) { t.works = works }
+func (t *Tuning) StackOn(works func() Below) { t.works = works }

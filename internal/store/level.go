@@ -87,7 +87,7 @@ func newLevels(hot tier.Hot, below []Below) *levels {
 	ls.nearest = ls.order()
 	for _, l := range ls.all {
 		if l.Bounded != nil && l.beyond != 0 {
-			l.Tunable.StandOn(func() ledger.Below { return ledger.Below(l.beyond &^ ls.off()) })
+			l.Tunable.StackOn(func() ledger.Below { return ledger.Below(l.beyond &^ ls.off()) })
 		}
 	}
 	return ls

@@ -61,7 +61,7 @@ type Store struct {
 func New(o Options) *Store {
 	levels, promotions := newLevels(o.Hot, o.Below), new(promotions)
 	o.Ages, o.Distrusted = cmp.Or(o.Ages, stale.New()), cmp.Or(o.Distrusted, new(stale.Distrusted))
-	chunks := ledger.Spare(o.Hot.Ledger())
+	chunks := ledger.FreeEntries(o.Hot.Ledger())
 	absences := &absences{evictLog: explain.NewEvictLog(min(explain.DefaultEntries, chunks)), levels: levels}
 	index := newIndex(&o, levels, absences, chunks)
 	loader := &Loader{

@@ -78,7 +78,7 @@ func TestTransitIntoFullDRAM(t *testing.T) {
 		const entries = 8
 		r, c, gate := transitOf(t, entries)
 		r.putChain(2, entries)
-		if n := ledger.Spare(r.hot.Ledger()); n != 0 {
+		if n := ledger.FreeEntries(r.hot.Ledger()); n != 0 {
 			t.Fatalf("there is room for %d more chunks", n)
 		}
 		o := r.Leases.NewOwner()

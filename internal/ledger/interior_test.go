@@ -16,7 +16,7 @@ const (
 // standing is a ledger over two tiers, of which *works do.
 func standing(t testing.TB, works *ledger.Below, limits ledger.Limits) *ledger.Ledger {
 	l := newLedger(t, "lru", limits)
-	l.Tuning().StandOn(func() ledger.Below { return *works })
+	l.Tuning().StackOn(func() ledger.Below { return *works })
 	return l
 }
 
@@ -40,7 +40,7 @@ func wantVictims(t *testing.T, l *ledger.Ledger, want []key.Key) {
 }
 
 // Leaves go first. Then goes the part that was let go of first, from the root on.
-func TestWhatStandsUnderneathGoesLast(t *testing.T) {
+func TestInteriorGoesLast(t *testing.T) {
 	works := near | far
 	l := standing(t, &works, ledger.Limits{})
 	ks, other := chain(1, 10), chain(2, 2)
@@ -185,10 +185,10 @@ func TestOnlyAWorkingTierStandsIn(t *testing.T) {
 }
 
 // A quota is kept by the same rule.
-func TestQuotaEvictsWhatStandsUnderneath(t *testing.T) {
+func TestQuotaEvictsInterior(t *testing.T) {
 	works := near
 	l := ledger.New(ledger.Options{Policy: policyOf(t, "lru"), Quotas: []ledger.Quota{{Bytes: 3 * page}}})
-	l.Tuning().StandOn(func() ledger.Below { return works })
+	l.Tuning().StackOn(func() ledger.Below { return works })
 	ks := chain(1, 5)
 	l.Tuning().Assign(ks[0].Space, 0)
 	var last ledger.ID

@@ -41,52 +41,52 @@ func (l *Ledger) SetBelow(k key.Key, tiers Below, have bool) {
 	}
 }
 
-// underneath says whether e may go although it has kids.
-func (t *table) underneath(e *entry) bool {
+// evictableInterior says whether e may go although it has kids.
+func (t *table) evictableInterior(e *entry) bool {
 	return e.life == resident && e.kids > 0 && e.mark&anyBelow != 0 && !t.isHeld(e)
 }
 
 // offer puts an entry that may go although it has kids into the lines of its
-// scopes, unless it is there. A change that makes underneath true calls it. Clients
+// scopes, unless it is there. A change that makes evictableInterior true calls it. Clients
 // let go of a prompt from its root on, so that is the order in which it goes:
 // in the order of reading.
 func (p *policies) offer(id uint32) {
 	e := p.table.entries.At(id)
-	if !p.table.underneath(e) {
+	if !p.table.evictableInterior(e) {
 		return
 	}
 	p.inScopes(e, func(r *scope) {
-		if r.under.push(id) {
+		if r.interior.push(id) {
 			e.mark &^= used
 		}
 	})
 }
 
-// underLook is how many entries a victim puts back that might go: used since
+// interiorLook is how many entries a victim puts back that might go: used since
 // they were let go of, or in a tier that does not work.
-const underLook = 64
+const interiorLook = 64
 
-// nextUnder takes out what may go although it has kids. What may not any more
+// nextInterior takes out what may go although it has kids. What may not any more
 // is dropped on the way: it was put there once for that. It finds nothing, and
 // leaves no stale, where that would make the lock round too long. In the scope of all it
 // passes over claimed entries.
-func (o *order) nextUnder(r uint32, works mark) (id uint32, found bool) {
+func (o *order) nextInterior(r uint32, works mark) (id uint32, found bool) {
 	if works == 0 {
 		return 0, false
 	}
-	q := &o.policies.scopes[r].under
-	for looked := 0; q.n > 0 && looked < 2*underLook; {
+	q := &o.policies.scopes[r].interior
+	for looked := 0; q.n > 0 && looked < 2*interiorLook; {
 		id := q.pop()
 		e := o.table.entries.At(id)
 		switch {
-		case !o.table.underneath(e) || !o.policies.has(r, e):
+		case !o.table.evictableInterior(e) || !o.policies.has(r, e):
 			if o.stale--; o.stale == 0 {
 				return 0, false
 			}
 			continue
 		case e.claimed && r == everything:
 		case e.mark&works == 0:
-		case looked >= underLook || e.mark&used == 0:
+		case looked >= interiorLook || e.mark&used == 0:
 			o.policies.remove(id)
 			return id, true
 		default:

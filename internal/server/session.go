@@ -78,13 +78,10 @@ type session struct {
 
 // newSession makes the session of a connection that holds nothing.
 func newSession(s *Server, conn *wire.Conn, u *tenant, account *budget.Account) *session {
-	c := &session{server: s, id: s.sessionIDs.Add(1), conn: conn, account: account, log: s.o.Log, tenant: u, inline: semaphore.NewWeighted(maxInline)}
-	c.left = func() {}
+	c := &session{server: s, id: s.sessionIDs.Add(1), conn: conn, account: account, log: s.o.Log, tenant: u, inline: semaphore.NewWeighted(maxInline), left: func() {}}
 	c.out = output{conn: conn, account: account, limits: &s.o.Limits, spawn: c.waiting.Go}
 	c.out.pushed.Account = account
-	c.mu.jobs = make(map[uint64]*job)
-	c.mu.fills = make(map[uint64]*fill)
-	c.mu.waiting = make(map[uint64]waiting)
+	c.mu.jobs, c.mu.fills, c.mu.waiting = make(map[uint64]*job), make(map[uint64]*fill), make(map[uint64]waiting)
 	c.maxReply, c.credit = wire.MaxBodyBytes, maxCredit
 	return c
 }
@@ -360,12 +357,7 @@ func asCancelled(ctx context.Context, err error) error {
 
 // answerAsync sends the reply to a request that was answered in a goroutine of its own.
 func (c *session) answerAsync(h wire.Header, m wire.Message, err error) {
-	var frame []byte
-	if err != nil {
-		frame = c.appendRefusal(nil, h, err)
-	} else {
-		frame = c.appendReply(nil, h, m)
-	}
+	frame := c.appendReply(nil, h, m, err)
 	c.answered(h.ID)
 	c.out.send(frame)
 }
@@ -379,9 +371,12 @@ func (c *session) withinCredit(h wire.Header) error {
 	return nil
 }
 
-// appendReply appends the reply to a request with ok, or refuses it where the client
-// has agreed to less.
-func (c *session) appendReply(dst []byte, h wire.Header, m wire.Message) []byte {
+// appendReply appends the reply to a request with ok, or refuses it with err or where the
+// client has agreed to less.
+func (c *session) appendReply(dst []byte, h wire.Header, m wire.Message, err error) []byte {
+	if err != nil {
+		return c.appendRefusal(dst, h, err)
+	}
 	out := wire.AppendReply(dst, h.Op, h.ID, m)
 	if n := len(out) - len(dst) - wire.HeaderBytes; n > c.maxReply {
 		return c.appendRefusal(out[:len(dst)], h, refuse(wire.CodeTooLarge, "the reply has %d bytes, and the largest that was agreed to is %d; agree on more in hello", n, c.maxReply))

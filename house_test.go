@@ -69,10 +69,7 @@ const mostKeys = 65
 const mostPackages, mostNames = 34, 24
 
 // mostCommands counts a group as one, mostCalls are administrators', mostOperations the wire's.
-// The aim is 22 operations. unpin is the one with fewest callers: no engine class and no
-// command has it, and a pin without a chain could end one. But its number would be retired,
-// and clients that send it be refused, for one row of the server's table.
-const mostCommands, mostCalls, mostOperations = 16, 14, 23
+const mostCommands, mostCalls, mostOperations = 16, 14, 22
 
 var vagueBelow = flag.String("vague", "", "print the vague comment lines of the files below this folder (. is all)")
 

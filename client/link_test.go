@@ -54,13 +54,13 @@ func TestRepliesOutOfOrder(t *testing.T) {
 				rs = append(rs, f.next())
 			}
 			for i := n - 1; i >= 0; i-- {
-				var m wire.UnpinRequest
+				var m wire.PinRequest
 				if err := m.Decode(rs[i].body); err != nil {
 					f.t.Error(err)
 				}
-				var v uint64
+				var v uint32
 				fmt.Sscan(m.LookupID, &v)
-				f.reply(rs[i], &wire.ChunksReply{Chunks: v})
+				f.reply(rs[i], &wire.PinReply{Pinned: wire.Count{Chunks: v}})
 			}
 			f.drain()
 		})
@@ -235,14 +235,14 @@ func TestDaemonThatDoesNotRead(t *testing.T) {
 func TestManyCallersThatComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := mustDial(t, inlineSetup(), func(f *fake) {
-			var m wire.UnpinRequest
-			for r := f.next(); r.Op == wire.OpUnpin; r = f.next() {
+			var m wire.PinRequest
+			for r := f.next(); r.Op == wire.OpPin; r = f.next() {
 				if err := m.Decode(r.body); err != nil {
 					f.t.Error(err)
 				}
-				var v uint64
+				var v uint32
 				fmt.Sscan(m.LookupID, &v)
-				f.reply(r, &wire.ChunksReply{Chunks: v})
+				f.reply(r, &wire.PinReply{Pinned: wire.Count{Chunks: v}})
 			}
 		})
 		var wg sync.WaitGroup

@@ -25,9 +25,9 @@ func (c *Client) Pin(ctx context.Context, p Prompt, lookupID string, maxAge time
 
 // Unpin ends all pins of that name and returns how many chunks they protected.
 func (c *Client) Unpin(ctx context.Context, lookupID string) (chunks uint64, err error) {
-	var m wire.ChunksReply
-	err = c.link.do(ctx, wire.OpUnpin, &wire.UnpinRequest{LookupID: lookupID}, m.Decode, nil)
-	return m.Chunks, err
+	var m wire.PinReply
+	err = c.link.do(ctx, wire.OpPin, &wire.PinRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: lookupID}, m.Decode, nil)
+	return uint64(m.Pinned.Chunks), err
 }
 
 // DeletePrompt forgets the chunks of a prompt that follow the skipped ones in
@@ -52,7 +52,7 @@ func (c *Client) DeleteSpace(ctx context.Context, s *Space) (uint64, error) {
 
 func (c *Client) delete(ctx context.Context, ch wire.Chain) (uint64, error) {
 	req := wire.DeleteRequest{Chain: ch, Deadline: until(ctx)}
-	var m wire.ChunksReply
+	var m wire.DeleteReply
 	err := c.link.do(ctx, wire.OpDelete, &req, m.Decode, nil)
 	return m.Chunks, err
 }

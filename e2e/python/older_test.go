@@ -2,9 +2,11 @@ package python_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/kvstored/kvstored/e2e/daemon"
@@ -40,13 +42,18 @@ with kvstored.Client(sys.argv[1], space=space, timeout=60) as kv:
     link = Link(sys.argv[1], wire.hello(wants | wire.WANT_DIRECT, "direct"), 60)
     assert link.hello.granted == wants and link.hello.put_mode == 1, link.hello
     link.close()
-    try:
-        kv._link.call(Request(wire.Op.READ, wire.read([]), wire.plain_reply), time.monotonic() + 60)
-    except Refused as e:
-        assert e.code == Code.UNKNOWN_OP, e
-    else:
-        raise AssertionError("an operation that has left is answered")
-    kv.ping()
+    assert kv.pin(prompt, "p").chunks == 2
+    for gone in (
+        lambda: kv._link.call(Request(wire.Op.READ, wire.read([]), wire.plain_reply), time.monotonic() + 60),
+        lambda: kv.unpin("p"),
+    ):
+        try:
+            gone()
+        except Refused as e:
+            assert e.code == Code.UNKNOWN_OP, e
+        else:
+            raise AssertionError("an operation that has left is answered")
+        kv.ping()
 `
 
 // TestOlderPackage: the Python package of olderCommit has its client and classes work with
@@ -71,6 +78,9 @@ func TestOlderPackage(t *testing.T) {
 	run("gone", "-c", olderGone, daemon.Start(t).Socket)
 }
 
+// olderUnpins are the lines of those tests that end a pin, of which olderGone has the answer.
+var olderUnpins = regexp.MustCompile(`(?m)^ *self\.assertEqual\(self\.kv\.unpin\("p"\), [02]\)\n`)
+
 // older is the folder of the Python client of olderCommit. Its tests start daemons as those
 // of this tree do.
 func older(t *testing.T) string {
@@ -90,6 +100,11 @@ func older(t *testing.T) string {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "tests", "daemon.py"), starts, 0o644)
 	}
+	asks, errs := os.ReadFile(filepath.Join(dir, "tests", "test_client.py"))
+	if n := len(olderUnpins.FindAll(asks, -1)); n != 2 {
+		t.Fatalf("%d lines end a pin, want 2: %v", n, errs)
+	}
+	err = errors.Join(err, os.WriteFile(filepath.Join(dir, "tests", "test_client.py"), olderUnpins.ReplaceAll(asks, nil), 0o644))
 	if err != nil {
 		t.Fatal(err)
 	}

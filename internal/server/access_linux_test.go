@@ -447,6 +447,54 @@ func TestStoresBlind(t *testing.T) {
 	})
 }
 
+// TestEndOfPins: a pin without a chain ends what its user has pinned under the name, takes
+// the right that a pin takes and nothing to hold, and is refused with what is wrong with it.
+func TestEndOfPins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		p := chain(1, 2)
+		r.store(p, 0, 2)
+		r.setAccess(accepted(t, "[{uids: [12001, 12002], match: '*', rights: [read]}, {uids: [12003], match: '*', rights: [write]}]"))
+		a, b, c := r.connectAs(alice), r.connectAs(bob), r.connectAs(carol)
+		for _, c := range []*raw{a, b, c} {
+			c.greet(0)
+		}
+		a.do(wire.OpPin, &wire.PinRequest{Chain: a.chain(p), LookupID: "x"}, &wire.PinReply{})
+		none := wire.Chain{Form: wire.FormNone}
+		both := (&wire.PinRequest{Chain: wire.Chain{Tokens: wire.ViewU32s([]uint32{1, 2})}, LookupID: "x"}).Append(nil)
+		both[8+4] = byte(wire.FormNone)
+		for name, tc := range map[string]struct {
+			c    *raw
+			m    wire.Message
+			code wire.Code
+			want string
+		}{
+			"no lookup id": {a, &wire.PinRequest{Chain: none}, wire.CodeBadRequest, "needs a lookup id"},
+			"a chain":      {a, bodyOf(both), wire.CodeBadRequest, "2, a chain of form none has none"},
+			"an age":       {a, &wire.PinRequest{Chain: none, LookupID: "x", MaxAgeMillis: 1}, wire.CodeBadRequest, "send a max age with a chain only"},
+			"no right":     {c, &wire.PinRequest{Chain: none, LookupID: "x"}, wire.CodeDenied, "pin takes the read right"},
+		} {
+			if f := tc.c.take(tc.c.send(wire.OpPin, tc.m)); f.Code != tc.code || !strings.Contains(text(f), tc.want) {
+				t.Errorf("%s: %s, %q", name, f.Code, text(f))
+			}
+		}
+		end := func(c *raw, name string, want uint32) {
+			t.Helper()
+			var m wire.PinReply
+			c.do(wire.OpPin, &wire.PinRequest{Chain: none, LookupID: name}, &m)
+			if m.Pinned != (wire.Count{Chunks: want}) || r.pinned() != 2*size-int64(want)*size {
+				t.Errorf("%s: %+v, %d bytes are pinned", name, m.Pinned, r.pinned())
+			}
+		}
+		end(a, "y", 0)
+		end(b, "x", 0) // of another user
+		if n := r.hot.Ledger().Stats().Owners; n != 1 {
+			t.Errorf("%d connections count as holding something", n)
+		}
+		end(a, "x", 2)
+	})
+}
+
 // TestNamesOfUsers: with rules the name of a pin and a lookup id count within
 // their user; without, a pin's name counts on every connection.
 func TestNamesOfUsers(t *testing.T) {

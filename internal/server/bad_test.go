@@ -123,7 +123,7 @@ func TestBrokenFraming(t *testing.T) {
 func TestTruncated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{})
-		whole := wire.AppendRequest(nil, wire.OpUnpin, 1, &wire.UnpinRequest{LookupID: "x"})
+		whole := wire.AppendRequest(nil, wire.OpPin, 1, &wire.PinRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: "x"})
 		var hanging []*raw
 		for n := 1; n < len(whole); n++ {
 			c := r.greet(wire.FeatureArena | wire.FeatureStaging)

@@ -67,7 +67,7 @@ func FuzzSession(f *testing.F) {
 	}
 	add(wire.OpGet, &wire.GetRequest{Chain: ch, Deadline: wire.Deadline{Given: true, Millis: 5}})
 	add(wire.OpPin, &wire.PinRequest{Chain: ch, LookupID: "x"})
-	add(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
+	add(wire.OpPin, &wire.PinRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: "x"})
 	add(wire.OpOpenSpace, &wire.OpenSpaceRequest{Space: space})
 	add(wire.OpFlush, &wire.FlushRequest{Durable: true, Deadline: wire.Deadline{Given: true, Millis: 5}})
 	add(wire.OpDelete, &wire.DeleteRequest{Chain: ch})

@@ -318,27 +318,26 @@ func (p *pauses) promote(ctx context.Context, chains []key.Chain) {
 // user.
 
 func handlePin(c *reader, h wire.Header, req wire.PinRequest) (wire.Message, error) {
-	if req.LookupID == "" {
+	switch ends := req.Chain.Form == wire.FormNone; {
+	case req.LookupID == "":
 		return nil, refuse(wire.CodeBadRequest, "a pin needs a lookup id, or nobody can end it")
+	case ends && req.MaxAgeMillis != 0:
+		return nil, refuse(wire.CodeBadRequest, "form none ends the pins of %.80q at once: send a max age with a chain only", req.LookupID)
+	case ends:
+		n := c.server.RevokePins(func(by *hint.Claimant) bool { return by.Name == req.LookupID && c.rights.endsPin(by) })
+		return &wire.PinReply{Pinned: wire.Count{Chunks: uint32(n)}}, nil
 	}
 	var chain key.Chain
-	if err := c.resolver.chain(&chain, &req.Chain); err != nil {
+	if err := cmp.Or(c.own(), c.resolver.chain(&chain, &req.Chain)); err != nil {
 		return nil, err
 	}
 	limit := c.server.settings().PinMaxAge
-	if want := time.Duration(req.MaxAgeMillis) * time.Millisecond; want > 0 {
-		limit = min(limit, want)
-	}
+	limit = min(limit, cmp.Or(time.Duration(req.MaxAgeMillis)*time.Millisecond, limit))
 	pinned, err := addPin(c.session, &chain, chain.Skip, chain.Len(), req.LookupID, limit)
 	if err != nil && pinned.Chunks == 0 {
 		return nil, err
 	}
 	return &wire.PinReply{Pinned: countOf(pinned)}, nil
-}
-
-func handleUnpin(c *reader, h wire.Header, req wire.UnpinRequest) (wire.Message, error) {
-	n := c.server.RevokePins(func(by *hint.Claimant) bool { return by.Name == req.LookupID && c.rights.endsPin(by) })
-	return &wire.ChunksReply{Chunks: uint64(n)}, nil
 }
 
 // addPin pins the leading run in DRAM of chunks from..to, as far as budgets

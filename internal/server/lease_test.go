@@ -150,7 +150,7 @@ func TestExpiryRaces(t *testing.T) {
 				if i%3 > 0 {
 					c.send(wire.OpCommit, &wire.FillRequest{Fill: fills[k], Count: 1})
 					c.send(wire.OpRelease, &wire.IDRequest{ID: jobs[k]})
-					c.send(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
+					c.send(wire.OpPin, &wire.PinRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: "x"})
 				}
 				if i%3 > 1 {
 					c.take(c.send(wire.OpAbort, &wire.FillRequest{Fill: fills[k]}))

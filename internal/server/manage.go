@@ -99,7 +99,7 @@ func forget(c *reader, h wire.Header, d *store.Forgetting, deadline wire.Deadlin
 		ctx, cancel := within(ctx, deadline)
 		defer cancel()
 		n, err := d.Delete(ctx)
-		return &wire.ChunksReply{Chunks: uint64(n)}, err
+		return &wire.DeleteReply{Chunks: uint64(n)}, err
 	})
 	if err != nil {
 		d.End()

@@ -21,6 +21,8 @@ func TestOwnersAreBounded(t *testing.T) {
 		}
 		c := r.greet(0)
 		c.refused(wire.CodeOverBudget, wire.OpPrefetch, &wire.PrefetchRequest{Chain: c.chain(p)})
+		c.refused(wire.CodeOverBudget, wire.OpPin, &wire.PinRequest{Chain: c.chain(p), LookupID: "x"})
+		c.do(wire.OpPin, &wire.PinRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: "x"}, &wire.PinReply{})
 		var found wire.LookupReply
 		c.do(wire.OpLookup, &wire.LookupRequest{Chain: c.chain(p)}, &found)
 		if found.Match.Total.Chunks != 2 {

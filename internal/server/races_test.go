@@ -238,7 +238,7 @@ func TestPinnedBeforeReady(t *testing.T) {
 			t.Errorf("%s with %d chunks ready, %d bytes pinned", st.Code, st.Ready.Chunks, n)
 		}
 		g.send(wire.OpRelease, &wire.IDRequest{ID: j.id})
-		g.send(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
+		g.send(wire.OpPin, &wire.PinRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: "x"})
 		if n := g.hot.Ledger().Stats().ClassBytes[ledger.Pin]; n != 0 {
 			t.Errorf("%d bytes stay pinned", n)
 		}

@@ -236,12 +236,9 @@ func (c *reader) handle(h wire.Header, body []byte) error {
 		return err
 	}
 	c.server.count.requests.Add(1)
-	if o.holds && c.session.owner == ledger.Daemon {
-		c.session.mu.Lock()
-		c.session.owner = c.server.o.Store.Leases.NewOwner()
-		c.session.mu.Unlock()
-		if c.session.owner == ledger.Daemon {
-			return refuse(wire.CodeOverBudget, "%d connections hold something, which is as many as may; close some", ledger.MaxOwners)
+	if o.holds {
+		if err := c.own(); err != nil {
+			return err
 		}
 	}
 	m, err := o.handle(c, h, body)
@@ -249,6 +246,19 @@ func (c *reader) handle(h wire.Header, body []byte) error {
 		c.reply(h, m)
 	}
 	return err
+}
+
+// own makes the connection an owner, unless as many hold something as may.
+func (c *reader) own() error {
+	if s := c.session; s.owner == ledger.Daemon {
+		s.mu.Lock()
+		s.owner = c.server.o.Store.Leases.NewOwner()
+		s.mu.Unlock()
+		if s.owner == ledger.Daemon {
+			return refuse(wire.CodeOverBudget, "%d connections hold something, which is as many as may; close some", ledger.MaxOwners)
+		}
+	}
+	return nil
 }
 
 // reply answers a request with ok.
@@ -303,10 +313,9 @@ var operations = [1 << 8]operation{
 	wire.OpGet:      {on(handleGet), access.Read, inSpaces, true},
 	wire.OpWarm:     {on(handleWarm), access.Read, inSpaces, false},
 	wire.OpHint:     {on(handleHint), access.Read, inSpaces, false},
-	wire.OpPin:      {on(handlePin), access.Read, inSpaces, true},
+	wire.OpPin:      {on(handlePin), access.Read, inSpaces, false}, // holds with a chain only
 	wire.OpWait:     {on(handleWait), access.Read, somewhere, false},
 	wire.OpRelease:  {on(handleRelease), access.Read, somewhere, false},
-	wire.OpUnpin:    {on(handleUnpin), access.Read, somewhere, false},
 	wire.OpEvents:   {on(handleEvents), access.Read, somewhere, false},
 	wire.OpStats:    {on(handleStats), access.Read, everywhere, false},
 

@@ -6,15 +6,25 @@ import (
 
 	"github.com/kvstored/kvstored/internal/access"
 	"github.com/kvstored/kvstored/internal/wire"
+	"github.com/kvstored/kvstored/internal/wire/wiretest"
 )
 
-// TestNoAdmin: the operations that administrators once had here are unknown, also to
-// one who may do everything.
-func TestNoAdmin(t *testing.T) {
+// TestRetired: the operations that have left the protocol are unknown, also to one who may
+// do everything.
+func TestRetired(t *testing.T) {
+	schema, err := wiretest.Read("../../testdata/wire/schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := new(Server)
 	s.now.Store(&Settings{Access: access.New(access.Options{Own: 1})})
 	c := reader{server: s, rights: rights{server: s, uid: 1}}
-	for op := wire.Op(22); op < wire.OpHint; op++ {
+	want := []uint8{15, 22, 23, 24, 25, 26, 27, 28, 29, 32}
+	if !slices.Equal(schema.Retired.Operations, want) {
+		t.Errorf("%d are retired, want %d", schema.Retired.Operations, want)
+	}
+	for _, n := range want {
+		op := wire.Op(n)
 		if err := c.handle(wire.Header{Op: op}, nil); codeOf(err) != wire.CodeUnknownOp {
 			t.Errorf("%s: %v", op, err)
 		}

@@ -218,7 +218,7 @@ func (a *attacker) everything(theirs *key.Chain, models ...string) {
 		}
 		one := wire.Chain{Space: handle, Form: wire.FormHashes, Width: 16, Hashes: theirs.Hashes[0][:]}
 		a.ask(wire.OpPut, &wire.PutRequest{Chain: one, Sizes: wire.ViewU32s([]uint32{3}), Payloads: []byte("bad")})
-		a.ask(wire.OpUnpin, &wire.UnpinRequest{LookupID: "x"})
+		a.ask(wire.OpPin, &wire.PinRequest{Chain: wire.Chain{Form: wire.FormNone}, LookupID: "x"})
 	}
 	a.ask(wire.OpStats, wire.EmptyRequest{})
 }

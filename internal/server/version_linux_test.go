@@ -107,7 +107,7 @@ func TestDeleteIsAFence(t *testing.T) {
 			c.write(frames)
 			var look wire.LookupReply
 			var job wire.PrefetchReply
-			var gone wire.ChunksReply
+			var gone wire.DeleteReply
 			c.await(c.next+1, &look)
 			c.await(c.next+2, &job)
 			c.await(c.next, &gone)

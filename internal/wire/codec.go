@@ -960,24 +960,24 @@ func (m *DeleteRequest) Decode(body []byte) error {
 	return c.endBody("delete")
 }
 
-func appendChunksReply(dst []byte, m *ChunksReply) []byte {
+func appendDeleteReply(dst []byte, m *DeleteReply) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, m.Chunks)
 	return noOptions(dst)
 }
 
-func readChunksReply(c *cursor, m *ChunksReply) {
+func readDeleteReply(c *cursor, m *DeleteReply) {
 	m.Chunks = c.u64("chunks")
 	c.noOptions()
 }
 
 // Append implements Message.
-func (m *ChunksReply) Append(dst []byte) []byte { return appendChunksReply(dst, m) }
+func (m *DeleteReply) Append(dst []byte) []byte { return appendDeleteReply(dst, m) }
 
 // Decode implements Message.
-func (m *ChunksReply) Decode(body []byte) error {
+func (m *DeleteReply) Decode(body []byte) error {
 	c := replyCursor(body)
-	readChunksReply(&c, m)
-	return c.end("chunks reply")
+	readDeleteReply(&c, m)
+	return c.end("delete reply")
 }
 
 func appendEventsRequest(dst []byte, m *EventsRequest) []byte {
@@ -2009,26 +2009,6 @@ func (m *StatsReply) Decode(body []byte) error {
 	c := replyCursor(body)
 	readStatsReply(&c, m)
 	return c.end("stats reply")
-}
-
-func appendUnpinRequest(dst []byte, m *UnpinRequest) []byte {
-	dst = appendStr(dst, m.LookupID)
-	return noOptions(dst)
-}
-
-func readUnpinRequest(c *cursor, m *UnpinRequest) {
-	m.LookupID = c.str("lookup id")
-	c.deadline()
-}
-
-// Append implements Message.
-func (m *UnpinRequest) Append(dst []byte) []byte { return appendUnpinRequest(dst, m) }
-
-// Decode implements Message.
-func (m *UnpinRequest) Decode(body []byte) error {
-	c := requestCursor(body)
-	readUnpinRequest(&c, m)
-	return c.endBody("unpin")
 }
 
 func appendWaitRequest(dst []byte, m *WaitRequest) []byte {

@@ -62,7 +62,7 @@ const (
 	CodeDenied            Code = 4  // see listen.allow_uids, access
 	CodeTooLarge          Code = 5  // larger than the limit that comes along, always
 	CodeNoSpace           Code = 6  // others hold all room
-	CodeOverBudget        Code = 7  // this client's own share is used up: release, commit, abort or unpin
+	CodeOverBudget        Code = 7  // this client's own share is used up: release, commit, abort or end a pin
 	CodeNotFound          Code = 8  // nothing there under that name
 	CodeUnknownSpace      Code = 9  // no handle of this connection: open_space first
 	CodeUnknownJob        Code = 10 // released, or never made
@@ -250,8 +250,7 @@ const (
 	OpGet       Op = 11 // read payloads inline
 	OpRelease   Op = 12 // end a job, give its lease back and learn whether it held
 	OpRenew     Op = 13 // start the age of a lease or a fill anew
-	OpPin       Op = 14 // protect a chain under a name
-	OpUnpin     Op = 15 // end that
+	OpPin       Op = 14 // protect a chain under a name, or end that
 	OpDelete    Op = 16 // forget chunks, a chain or a space
 	OpFlush     Op = 17 // wait until the unwritten chunks are written
 	OpStats     Op = 18 // counters as JSON
@@ -280,7 +279,6 @@ var opNames = [...]string{
 	OpRelease:   "release",
 	OpRenew:     "renew",
 	OpPin:       "pin",
-	OpUnpin:     "unpin",
 	OpDelete:    "delete",
 	OpFlush:     "flush",
 	OpStats:     "stats",
@@ -640,8 +638,8 @@ type DeleteRequest struct {
 	Deadline Deadline
 }
 
-// ChunksReply is how many chunks an unpin or delete found.
-type ChunksReply struct {
+// DeleteReply is how many chunks were found.
+type DeleteReply struct {
 	Chunks uint64
 }
 
@@ -773,12 +771,12 @@ type OpenSpaceReply struct {
 
 // PinRequest protects the chunks of a chain in DRAM under a name.
 type PinRequest struct {
-	Chain        Chain
-	MaxAgeMillis uint32 // 0 means the configured one
+	Chain        Chain  // FormNone ends all pins of the name
+	MaxAgeMillis uint32 // 0 means the configured one; FormNone takes none
 	LookupID     string
 }
 
-// PinReply is the leading run that is pinned now.
+// PinReply is the leading run that is pinned now, or how many chunks were.
 type PinReply struct {
 	Pinned Count
 }
@@ -857,11 +855,6 @@ type ReserveReply struct {
 // StatsReply is a JSON object.
 type StatsReply struct {
 	JSON []byte
-}
-
-// UnpinRequest ends a pin.
-type UnpinRequest struct {
-	LookupID string
 }
 
 // WaitRequest asks for the state of a job once enough of it is ready.

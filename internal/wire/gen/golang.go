@@ -32,8 +32,7 @@ var goTypes = map[string]string{
 	"prefetched": "PrefetchReply", "prompt": "BatchPrompt", "batched": "BatchJob", "error": "ErrorReply",
 	"cancel request": "IDRequest", "release request": "IDRequest", "renew request": "IDRequest",
 	"commit request": "FillRequest", "abort request": "FillRequest", "stats request": "EmptyRequest", "ping request": "EmptyRequest",
-	"cancel reply": "CodeReply", "commit reply": "StoreReply", "put reply": "StoreReply", "abort reply": "EmptyReply",
-	"ping reply": "EmptyReply", "unpin reply": "ChunksReply", "delete reply": "ChunksReply",
+	"cancel reply": "CodeReply", "commit reply": "StoreReply", "put reply": "StoreReply", "abort reply": "EmptyReply", "ping reply": "EmptyReply",
 }
 
 // goLists are Go's of the arrays that are read where they lie, by the type of an element.

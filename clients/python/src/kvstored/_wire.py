@@ -293,7 +293,6 @@ class Op(IntEnum):
     RELEASE = 12
     RENEW = 13
     PIN = 14
-    UNPIN = 15
     DELETE = 16
     FLUSH = 17
     STATS = 18
@@ -1407,28 +1406,6 @@ def stats_reply(data: Buffer) -> StatsReply:
     if more:
         _, at = _read_options(data, at, end, more, {})
     return _new(StatsReply, (json,))
-
-
-def unpin(lookup_id: str = "", *, deadline: Optional[int] = None) -> bytes:
-    options = NO_OPTIONS
-    if not (deadline is None):
-        options = _options((1, None if deadline is None else _number(_U32, deadline)))
-    return (NO_OPTIONS if lookup_id == "" else _text(lookup_id, MOST_STR_BYTES)) + options
-
-
-class UnpinReply(NamedTuple):
-    chunks: int
-
-
-def unpin_reply(data: Buffer) -> UnpinReply:
-    at, end = 0, len(data)
-    if at + 16 > end:
-        _short(at, 16, end)
-    chunks, more = _S3.unpack_from(data, at)
-    at += 16
-    if more:
-        _, at = _read_options(data, at, end, more, {})
-    return _new(UnpinReply, (chunks,))
 
 
 def wait(job: int = 0, min_tokens: int = 0, from_: int = 0, *, deadline: Optional[int] = None) -> bytes:

@@ -724,7 +724,7 @@ class Client(Connection):
 
     def unpin(self, lookup_id: str, timeout: Optional[float] = None) -> int:
         """Ends the pins of a name; the chunks that were pinned."""
-        return self._ask(Op.UNPIN, lambda _, __: wire.unpin(lookup_id), lambda b: wire.unpin_reply(b).chunks, 0, timeout)
+        return self._ask(Op.PIN, lambda _, __: wire.pin(_NO_CHUNKS, 0, lookup_id), lambda b: wire.pin_reply(b).pinned[1], 0, timeout)
 
     def delete(self, prompt: Prompt, timeout: Optional[float] = None) -> int:
         """Forgets the chunks of a prompt in every tier; those that were there."""

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/rs/zerolog"
+	"github.com/zeebo/xxh3"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
 	"github.com/kvstored/kvstored/disk/internal/metadata"
@@ -158,6 +160,17 @@ func TestDamagedDatabaseIsMovedAside(t *testing.T) {
 		m := newMemory(t)
 		d, stop := start(t, o, nil)
 		mustPut(t, d, m, 1, mib)
+		for i := range 6 {
+			mustPut(t, d, m, 10+i, 100) // inline
+		}
+		stop()
+		forgetInline(t, filepath.Join(o.Paths[0], metadata.WitnessName))
+		d, stop = start(t, o, nil)
+		recoverAll(t, d)
+		mustPut(t, d, m, 20, 100)
+		if err := d.Delete(t.Context(), []key.Key{keyOf(10), keyOf(11), keyOf(20), keyOf(99)}); err != nil {
+			t.Fatal(err)
+		}
 		stop()
 		path := filepath.Join(o.Paths[0], folders.DatabaseName, "MANIFEST")
 		if err := os.WriteFile(path, []byte("garbage, and quite a lot of it"), 0o600); err != nil {
@@ -166,8 +179,8 @@ func TestDamagedDatabaseIsMovedAside(t *testing.T) {
 		var log logtest.Book
 		o.Log = zerolog.New(&log)
 		d, _ = start(t, o, nil)
-		if !strings.Contains(log.String(), "moved aside") {
-			t.Fatalf("nothing in the log: %s", log.String())
+		if !strings.Contains(log.String(), "moved aside") || !strings.Contains(log.String(), `"small_payloads_about":4,`) {
+			t.Fatalf("not in the log: the damage, or that 4 payloads are lost: %s", log.String())
 		}
 		wantErr(t, get(t, d, m, 1, mib), tier.ErrNotFound) // not known yet
 		if got := recoverAll(t, d); len(got) != 1 {
@@ -176,6 +189,20 @@ func TestDamagedDatabaseIsMovedAside(t *testing.T) {
 		mustGet(t, d, m, 1, mib)
 		recount(t, d)
 	})
+}
+
+// forgetInline has a witness be that of an older program, which knew no number of payloads.
+func forgetInline(t *testing.T, witness string) {
+	t.Helper()
+	text, err := os.ReadFile(witness)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(text[16+36:][:4])
+	text = binary.LittleEndian.AppendUint64(text[:len(text)-8], xxh3.Hash(text[:len(text)-8]))
+	if err := os.WriteFile(witness, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A log, or a log of values, that could not be sized when the file system was full is no

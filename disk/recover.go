@@ -245,6 +245,7 @@ func (r *recovery) reserve(entries []database.Entry) (orphans []*segment, lost [
 func (r *recovery) restore(ctx context.Context, entries []database.Entry, lost []key.Key) {
 	t := r.t
 	slices.SortFunc(entries, func(a, b database.Entry) int { return byUse(&a, &b) })
+	inline := 0
 	var refused []int // by index; first those that would be too many
 	for i := range min(max(0, len(entries)+t.space.excessEntries(0, false)), len(entries)) {
 		refused = append(refused, i)
@@ -266,12 +267,16 @@ func (r *recovery) restore(ctx context.Context, entries []database.Entry, lost [
 		case restored:
 			t.payload.Add(int64(e.Size))
 			t.share.live.Add(metadata.HeldBytes(int64(e.Size), e.Inline))
+			if e.Inline {
+				inline++
+			}
 		case there:
 			refused = append(refused, i)
 		default: // deleted, and perhaps stored anew, while the scan ran
 			free(e)
 		}
 	}
+	t.db.FoundInline(inline)
 	ks := lost
 	for _, i := range refused {
 		ks = append(ks, entries[i].Key)

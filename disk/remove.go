@@ -68,7 +68,9 @@ func (r *removal) Apply(b *metadata.Batch) error {
 	for _, k := range r.keys {
 		inline := true // unknown: deleting a payload that is not there does no harm
 		if n < len(r.entries) && r.entries[n].Key == k {
-			inline = location(r.entries[n].Value.A).inline()
+			if inline = location(r.entries[n].Value.A).inline(); inline {
+				b.Inline--
+			}
 			n++
 		}
 		if err := b.Delete(k, inline); err != nil {

@@ -184,7 +184,7 @@ func (c *Committer) commit(changes []Change) bool {
 		c.store.failed(err)
 	} else {
 		c.budget.Settle(db.HeldBytes())
-		c.store.witness.saw(last + 1)
+		c.store.witness.saw(last+1, b.Inline)
 	}
 	c.commits.Add(1)
 	c.bytes.Add(b.bytes)
@@ -243,6 +243,7 @@ type Batch struct {
 	room   Room
 	budget Budget
 	bytes  int64
+	Inline int32                     // payloads that it brings to the database, less those that it deletes
 	value  [database.EntryBytes]byte // of the record that is being added
 }
 
@@ -269,6 +270,7 @@ func (b *Batch) Put(e *database.Entry, payload []byte) error {
 	if e.Inline {
 		dbKey := database.PayloadKey(e.Key)
 		b.Set(dbKey[:], payload)
+		b.Inline++
 	}
 	return nil
 }

@@ -101,8 +101,11 @@ func Open(o Options) (_ *Store, err error) {
 		if fresh || !errors.Is(err, ErrDamaged) {
 			return nil, fmt.Errorf("disk: open %s: %w", dir, err)
 		}
-		o.Log.Error().Err(err).Str("path", dir).Str("moved_to", o.Meta.Path(DamagedName)).
-			Msg("the disk tier's database is damaged; it is moved aside and made anew from the headers of the segments, without small payloads, which lay in it")
+		log := o.Log.Error().Err(err).Str("path", dir).Str("moved_to", o.Meta.Path(DamagedName))
+		if s.witness.old > 0 {
+			log.Int32("small_payloads_about", s.witness.old)
+		}
+		log.Msg("the disk tier's database is damaged; it is moved aside and made anew from the headers of the segments, without small payloads, which lay in it")
 		if err := moveAside(o.Meta); err != nil {
 			return nil, err
 		}
@@ -271,6 +274,15 @@ func (s *Store) Close() error {
 // Kill ends the process of the database, which may take until the kernel lets
 // go of it.
 func (s *Store) Kill(why error) { s.db.Kill(why) }
+
+// FoundInline says how many payloads of earlier processes the database turned out to hold.
+func (s *Store) FoundInline(n int) {
+	w := s.witness
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.Inline, w.old = w.mu.Inline-w.old+int32(n), int32(n)
+	_ = w.write() // one that is behind tells of fewer
+}
 
 // Succeeded says that this start got through.
 func (s *Store) Succeeded() { _ = s.setFailed(0) }

@@ -43,6 +43,7 @@ type witness struct {
 	dir   string   // of the database
 	blank bool     // the file said nothing when it was opened
 	found []uint64 // see findLogs
+	old   int32    // Inline when it was opened
 
 	mu struct {
 		sync.Mutex
@@ -55,11 +56,12 @@ type witness struct {
 type noted struct {
 	Number, Synced           uint64 // of the last commit, and of the last one that was synced
 	Boot                     boot   // of the process that wrote it, then of this one
+	Inline                   int32  // payloads in the database, about; 0 = not known
 	Manifest, SyncedManifest manifest
 	Logs                     logs
 }
 
-const witnessBytes = 8 + 8 + 40 + 2*24 + maxLogs*16 + 8
+const witnessBytes = 8 + 8 + 36 + 4 + 2*24 + maxLogs*16 + 8
 
 func openWitness(meta *folders.Folder) (*witness, error) {
 	f, err := meta.Open(WitnessName, os.O_RDWR|os.O_CREATE)
@@ -71,7 +73,7 @@ func openWitness(meta *folders.Folder) (*witness, error) {
 	n, _ := f.ReadAt(b[:], 0)
 	if n == len(b) && binary.LittleEndian.Uint64(b[n-8:]) == xxh3.Hash(b[:n-8]) {
 		_, err := binary.Decode(b[:], binary.LittleEndian, &w.mu.noted)
-		w.blank = err != nil
+		w.blank, w.old = err != nil, w.mu.Inline
 	}
 	return w, nil
 }
@@ -178,12 +180,13 @@ func (w *witness) last() (number uint64, tables manifest) {
 	return w.mu.Number, w.mu.Manifest
 }
 
-// saw notes that a commit is in the database.
-func (w *witness) saw(number uint64) {
+// saw notes that a commit is in the database, which brought it so many payloads.
+func (w *witness) saw(number uint64, inline int32) {
 	w.updateTables()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.Number = number
+	w.mu.Inline += inline
 	w.mu.Logs.extend(w.dir, number-1)
 	_ = w.write() // one that is behind says less
 }
@@ -232,7 +235,7 @@ func (w *witness) close() {
 }
 
 // boot tells the starts of the machine apart.
-type boot [40]byte
+type boot [36]byte
 
 // bootID is that of now; "?" where that is not known.
 func bootID() (id boot) {

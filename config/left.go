@@ -68,6 +68,9 @@ var valuesLeft = map[string]string{
 	"selective": "; disk.policy: tenure, the default, writes what is worth it, with either mode",
 }
 
+// instead are the values that Rewrite has for those that left: the defaults of their keys.
+var instead = map[string]string{"cpu.policy": "lru", "disk.policy": "tenure", "write.mode": WriteAuto}
+
 const leftToBridge = "ZeroMQ is published by `kvstored-router bridge`, which has a flag for it"
 
 const leftToDepth = "prefill_depth of a rule in spaces has tenure weigh chunks by what they take to compute; take it out"
@@ -87,9 +90,9 @@ func (d *decoder) whyLeft(path string) string {
 	return d.left[section(path)]
 }
 
-// Rewrite is the text of a configuration file without the keys that left, its comments
-// kept. taken are these keys, in the order of the text, each with its replacement. err is
-// any other problem of the new text.
+// Rewrite is the text of a configuration file without the keys and values that left, its
+// comments kept. taken are these, in the order of the text, each with its replacement. err
+// is any other problem of the new text.
 func Rewrite(path string) (fresh []byte, taken Errors, err error) {
 	text, err := read(path)
 	if err != nil {
@@ -97,11 +100,17 @@ func Rewrite(path string) (fresh []byte, taken Errors, err error) {
 	}
 	var errs Errors
 	if _, err := Parse(path, text, Rules{}); errors.As(err, &errs) {
-		taken = slices.DeleteFunc(errs, func(e *Error) bool { return !e.Left })
+		taken = slices.DeleteFunc(errs, func(e *Error) bool { return !e.Left && e.Instead == "" })
 	}
 	left := string(text)
 	for _, e := range slices.Backward(taken) {
-		left = withoutKey(left, e.Line, e.Column)
+		if e.Left {
+			left = withoutKey(left, e.Line, e.Column)
+		} else if list, at := tokenAt(left, e.Line, e.Column); at >= 0 {
+			from := offset(left, list[at])
+			left = left[:from] + e.Instead + strings.TrimPrefix(left[from:], strings.TrimSpace(list[at].Origin))
+			e.Text += "; the new file has " + e.Instead
+		}
 	}
 	fresh = []byte(left)
 	_, err = Parse("the new file", fresh, Rules{})
@@ -110,8 +119,7 @@ func Rewrite(path string) (fresh []byte, taken Errors, err error) {
 
 // withoutKey takes out the key that begins at a line and column, with its value.
 func withoutKey(text string, line, column int) string {
-	list := lexer.Tokenize(text)
-	at := slices.IndexFunc(list, func(t *token.Token) bool { return t.Position.Line == line && t.Position.Column == column })
+	list, at := tokenAt(text, line, column)
 	if at < 0 {
 		return text // the caller finds the key there still
 	}
@@ -133,6 +141,12 @@ func withoutKey(text string, line, column int) string {
 		}
 	}
 	return withoutLines(strings.SplitAfter(text, "\n"), line-1, last, column-1)
+}
+
+// tokenAt is the tokens of text, and which of them begins at a line and column.
+func tokenAt(text string, line, column int) (list token.Tokens, at int) {
+	list = lexer.Tokenize(text)
+	return list, slices.IndexFunc(list, func(t *token.Token) bool { return t.Position.Line == line && t.Position.Column == column })
 }
 
 // deeper is 1 of a token that begins braces, -1 of one that ends them.

@@ -102,6 +102,9 @@ func TestRewriteWithinLines(t *testing.T) {
 		"events:\n  topic: {a: 1,\n    b: 2\n  }\n  enabled: true\n":                                                           "events:\n  enabled: true\n",
 		"events:\n  topic: |\n    a\n    # b\n\n  enabled: true\n":                                                             "events:\n\n  enabled: true\n",
 		"events:\n  topic: \"ä # {\" # ä\n  enabled: true\n":                                                                   "events:\n  enabled: true\n",
+		"cpu: {policy: sieve} # c\ndisk: {policy: \"gdsf\", capacity: 1GiB}\n":                                                 "cpu: {policy: lru} # c\ndisk: {policy: tenure, capacity: 1GiB}\n",
+		"write:\n  # of mode\n  mode: 'back'  # of back\n  queue: 1GiB\n":                                                      "write:\n  # of mode\n  mode: auto  # of back\n",
+		"disk: {policy: lru}\nwrite: {queue: 1GiB, mode: selective, min_hits: 2}\n":                                            "disk: {policy: lru}\nwrite: {mode: auto}\n",
 		"arena:\n  puts: direct\n\n  spin: 1ms\n    # of spin\n# of pin\npin: {max_age: 1m}\n\n# of cpu\ncpu: {mlock: true}\n": "# of pin\n\n# of cpu\ncpu: {mlock: true}\n",
 	} {
 		path := t.TempDir() + "/f.yaml"
@@ -113,10 +116,10 @@ func TestRewriteWithinLines(t *testing.T) {
 		}
 	}
 	path := t.TempDir() + "/f.yaml"
-	if err := os.WriteFile(path, []byte("pin: {max_age: 1m}\ncpu: {policy: sieve}\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("pin: {max_age: 1m}\ncpu: {policy: sieve}\ndisk: {policy: best}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, taken, err := Rewrite(path); string(got) != "cpu: {policy: sieve}\n" || len(taken) != 1 || err == nil || !strings.Contains(err.Error(), `1:15: cpu.policy: want lru`) {
+	if got, taken, err := Rewrite(path); string(got) != "cpu: {policy: lru}\ndisk: {policy: best}\n" || len(taken) != 2 || !strings.HasSuffix(taken[1].Text, "; the new file has lru") || err == nil || !strings.Contains(err.Error(), `2:16: disk.policy: want lru`) {
 		t.Errorf("%q, %v, %v", got, taken, err)
 	}
 }

@@ -183,12 +183,13 @@ func ReadSecret(key, path string) (string, error) {
 
 // Error is one problem with one key.
 type Error struct {
-	Source string // file, or environment variable; "" = a default
-	Line   int    // from 1; 0 where Source is not a file or the file does not mention the key
-	Column int    // from 1, in characters
-	Path   string // such as cpu.capacity; "" where the problem is not one key's
-	Text   string // what is wrong, and what to do
-	Left   bool   // the key was one, and Rewrite takes it out
+	Source  string // file, or environment variable; "" = a default
+	Line    int    // from 1; 0 where Source is not a file or the file does not mention the key
+	Column  int    // from 1, in characters
+	Path    string // such as cpu.capacity; "" where the problem is not one key's
+	Text    string // what is wrong, and what to do
+	Left    bool   // the key was one, and Rewrite takes it out
+	Instead string // what Rewrite has for the value, which was one; "" = nothing
 }
 
 func (e *Error) Error() string {

@@ -42,11 +42,12 @@ func check(c *Config, rules Rules, meant func(path string) bool) Errors {
 	return k.errs
 }
 
-func (c *checker) fail(path, format string, args ...any) {
-	if !c.meant(path) {
-		return
+func (c *checker) fail(path, format string, args ...any) *Error {
+	e := &Error{Path: path, Text: fmt.Sprintf(format, args...)}
+	if c.meant(path) {
+		c.errs = append(c.errs, e)
 	}
-	c.errs = append(c.errs, &Error{Path: path, Text: fmt.Sprintf(format, args...)})
+	return e
 }
 
 func (c *checker) oneOf(path, value string, known ...string) {
@@ -55,7 +56,10 @@ func (c *checker) oneOf(path, value string, known ...string) {
 		if i := strings.LastIndex(want, ", "); i >= 0 {
 			want = want[:i] + " or " + want[i+2:]
 		}
-		c.fail(path, "want %s, not %q%s", want, value, valuesLeft[value])
+		e := c.fail(path, "want %s, not %q%s", want, value, valuesLeft[value])
+		if valuesLeft[value] != "" {
+			e.Instead = instead[path]
+		}
 	}
 }
 

@@ -38,8 +38,8 @@ disk is measured, with up to 64 MiB in a file that is gone at once. What a user 
 daemon's. --file-only leaves the machine out: for the configuration of another
 machine, or of a daemon that runs.
 
-With --rewrite it prints FILE without the keys that left kvstored, comments kept, and says
-on standard error what there is in place of each. FILE stays as it is.
+With --rewrite it prints FILE without the keys and values that left kvstored, comments kept,
+and says on standard error what there is in place of each. FILE stays as it is.
 
 With --connect it also tries the remote tier, with everything the daemon needs
 there: it puts a small object, reads, lists and deletes it. While the daemon
@@ -108,13 +108,13 @@ func checkCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&connect, "connect", false, "try the remote tier too")
 	cmd.Flags().BoolVar(&fileOnly, "file-only", false, "leave this machine out, and what would keep serve from starting here")
-	cmd.Flags().BoolVar(&rewrite, "rewrite", false, "print the file without the keys that left")
+	cmd.Flags().BoolVar(&rewrite, "rewrite", false, "print the file without the keys and values that left")
 	cmd.Flags().BoolVar(&running, "running", false, "of the daemon that runs: its configuration, or what the file would change and what that costs")
 	at.add(cmd)
 	return cmd
 }
 
-// rewriteFile prints a file without the keys that left.
+// rewriteFile prints a file without the keys and values that left.
 func rewriteFile(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return errors.New("check --rewrite: name the file")

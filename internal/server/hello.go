@@ -63,7 +63,7 @@ func (c *reader) greet(h wire.Header, body []byte) (*wire.HelloReply, []*os.File
 	if c.session.uid, err = now.admit(c.session.conn.NetConn()); err != nil {
 		return nil, nil, err
 	}
-	c.rights.judge(c.session.uid)
+	c.rights.judge()
 	c.session.name, c.session.leaseAge = req.Name, now.LeaseMaxAge
 	c.session.log = o.Log.With().Str("client", req.Name).Logger()
 	reply := &wire.HelloReply{
@@ -143,7 +143,7 @@ func (c *session) grant(r *rights, req *wire.HelloRequest, reply *wire.HelloRepl
 	}
 	file := o.Arena.File()
 	wants := req.Wants&wire.FeatureArena != 0 && file != nil
-	c.mapped = wants && r.policy.MayMap(r.uid)
+	c.mapped = wants && r.policy.MayMap(c.uid)
 	if c.mapped && req.Wants&wire.FeatureKeep != 0 && o.Arena.Populating() {
 		return nil, refuse(wire.CodeStarting, "DRAM is being populated: a driver that page-locks it would do that in the client's place; try again in a moment")
 	}

@@ -114,5 +114,5 @@ func absent(r *rights, o *wire.Shared, c *key.Chain, at int, why func() explain.
 // mayReadElsewhere reports whether the session may read one of the other spaces that have a
 // chunk of the same tokens. Of others it is not told.
 func mayReadElsewhere(r *rights, k key.Key) bool {
-	return slices.ContainsFunc(r.server.o.Store.Lookups.SpacesWith(k, mostNearest), func(id key.SpaceID) bool { return r.server.has(r.uid, access.Read, id) })
+	return slices.ContainsFunc(r.session.server.o.Store.Lookups.SpacesWith(k, mostNearest), func(id key.SpaceID) bool { return r.session.server.has(r.session.uid, access.Read, id) })
 }

@@ -28,7 +28,7 @@ func handleOpenSpace(c *reader, h wire.Header, req wire.OpenSpaceRequest) (wire.
 	switch {
 	case err != nil || !req.Distrust:
 		return reply, err
-	case c.rights.policy.Model(c.rights.uid, model)&access.Write == 0:
+	case c.rights.policy.Model(c.session.uid, model)&access.Write == 0:
 		return nil, c.rights.denied("distrust a space of model %.80q", model)
 	}
 	return c.asyncReply(h, func(context.Context) (wire.Message, error) { return reply, c.session.distrust(info.ID, model) })

@@ -51,7 +51,7 @@ type reader struct {
 func newReader(c *session) *reader {
 	r := &reader{server: c.server, session: c}
 	r.kept.Account, r.spent.Account = c.account, c.account
-	r.rights = rights{server: c.server, spaces: spaces{server: c.server, account: c.account}}
+	r.rights = rights{session: c, spaces: spaces{server: c.server, account: c.account}}
 	r.resolver = resolver{session: c, rights: &r.rights, spent: &r.spent}
 	r.prompts = promptLog{store: c.server.o.Store, asked: c.server.o.Asked}
 	return r

@@ -26,18 +26,17 @@ const (
 // rights is what a policy lets the user of a session do. Each open space has its own
 // rights besides. It is the reader's alone.
 type rights struct {
-	server                *Server
+	session               *session
 	spaces                spaces
-	uid                   uint32
 	policy                *access.Policy // that was asked last
 	somewhere, everywhere access.Rights
 	asks                  access.Rights // that the request at hand takes in its spaces
 }
 
 // judge asks the present policy about the session's user and its open spaces.
-func (r *rights) judge(uid uint32) {
-	p := r.server.settings().Access
-	r.uid, r.policy, r.somewhere, r.everywhere = uid, p, p.Somewhere(uid), p.Everywhere(uid)
+func (r *rights) judge() {
+	p, uid := r.session.server.settings().Access, r.session.uid
+	r.policy, r.somewhere, r.everywhere = p, p.Somewhere(uid), p.Everywhere(uid)
 	for i := range r.spaces.list {
 		sp := &r.spaces.list[i]
 		sp.rights = p.Model(uid, sp.model)
@@ -47,8 +46,8 @@ func (r *rights) judge(uid uint32) {
 // allowed is an error unless the session may ask for an operation at all. What
 // that takes in the spaces of the request is asked for by space and may.
 func (r *rights) allowed(op wire.Op, n *operation) error {
-	if r.server.settings().Access != r.policy {
-		r.judge(r.uid)
+	if r.session.server.settings().Access != r.policy {
+		r.judge()
 	}
 	r.asks = n.rights
 	have := r.somewhere
@@ -62,12 +61,12 @@ func (r *rights) allowed(op wire.Op, n *operation) error {
 	if n.scope == everywhere && r.policy.Ruled() {
 		where = " in every space"
 	}
-	return refuse(wire.CodeDenied, "%s takes the %s right%s, which user %d lacks; see %s", op, n.rights, where, r.uid, r.see())
+	return refuse(wire.CodeDenied, "%s takes the %s right%s, which user %d lacks; see %s", op, n.rights, where, r.session.uid, r.see())
 }
 
 // denied refuses what the session's user may not do in a space.
 func (r *rights) denied(format string, args ...any) error {
-	return refuse(wire.CodeDenied, "user %d may not %s; see %s", r.uid, fmt.Sprintf(format, args...), r.see())
+	return refuse(wire.CodeDenied, "user %d may not %s; see %s", r.session.uid, fmt.Sprintf(format, args...), r.see())
 }
 
 // see names the keys of the configuration that decide.
@@ -80,7 +79,7 @@ func (r *rights) see() string {
 
 // openSpaceOf opens a space in which the session has any right.
 func (r *rights) openSpaceOf(sp key.Space) (wire.SpaceInfo, error) {
-	rights := r.policy.Model(r.uid, sp.Model)
+	rights := r.policy.Model(r.session.uid, sp.Model)
 	if rights == 0 {
 		return wire.SpaceInfo{}, r.denied("open a space of model %.80q", sp.Model)
 	}
@@ -119,7 +118,7 @@ func (s *Server) has(uid uint32, need access.Rights, id key.SpaceID) bool {
 // may is an error unless the session has the rights in the space of a job or fill that the
 // request at hand takes.
 func (r *rights) may(id key.SpaceID) error {
-	if r.everywhere&r.asks == r.asks || r.server.has(r.uid, r.asks, id) {
+	if r.everywhere&r.asks == r.asks || r.session.server.has(r.session.uid, r.asks, id) {
 		return nil
 	}
 	return r.denied("%s what is of that job or fill", r.asks)
@@ -129,13 +128,13 @@ func (r *rights) may(id key.SpaceID) error {
 // that stores is told that a chunk exists, and nothing about it: a checksum or a
 // length would tell about bytes of others.
 func (r *rights) blind(id key.SpaceID) bool {
-	return r.everywhere&access.Read == 0 && !r.server.has(r.uid, access.Read, id)
+	return r.everywhere&access.Read == 0 && !r.session.server.has(r.session.uid, access.Read, id)
 }
 
 // endsPin reports whether the session may end a pin by its name. With rules a name
 // counts within its user, but for one that may administer everything.
 func (r *rights) endsPin(by *hint.Claimant) bool {
-	return !r.policy.Ruled() || by.UID == r.uid || r.everywhere&access.Admin != 0
+	return !r.policy.Ruled() || by.UID == r.session.uid || r.everywhere&access.Admin != 0
 }
 
 // admit tells who is at the other end of a socket; an error if that user may not

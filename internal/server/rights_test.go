@@ -18,7 +18,7 @@ func TestRetired(t *testing.T) {
 	}
 	s := new(Server)
 	s.now.Store(&Settings{Access: access.New(access.Options{Own: 1})})
-	c := reader{server: s, rights: rights{server: s, uid: 1}}
+	c := reader{server: s, rights: rights{session: &session{server: s, uid: 1}}}
 	want := []uint8{15, 22, 23, 24, 25, 26, 27, 28, 29, 32}
 	if !slices.Equal(schema.Retired.Operations, want) {
 		t.Errorf("%d are retired, want %d", schema.Retired.Operations, want)

@@ -231,7 +231,7 @@ func (g *stage) connect(srv *Server) *reader {
 	}
 	c := newReader(newSession(srv, conn, tenant, account))
 	c.session.leaseAge = time.Hour
-	c.rights.judge(0)
+	c.rights.judge()
 	c.session.pushes = g.s.pushes
 	ctx, cancel := context.WithCancel(context.Background())
 	c.session.ctx = ctx

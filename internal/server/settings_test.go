@@ -26,7 +26,7 @@ func TestSetEndsWhatIsDenied(t *testing.T) {
 		{access.Admin, false, false},
 	} {
 		play(t, script{at: "cc.."}, func(t *testing.T, g *stage) {
-			g.session.uid, g.rights.uid = uid, uid
+			g.session.uid = uid
 			g.server.sessions.add(g.session)
 			set := func(rights access.Rights) {
 				to := *g.server.settings()
@@ -59,7 +59,7 @@ func TestSetEndsWhatIsDenied(t *testing.T) {
 func TestDeniedBeforeTheReply(t *testing.T) {
 	const uid = 5
 	play(t, script{at: "cddd", pushes: true}, func(t *testing.T, g *stage) {
-		g.session.uid, g.rights.uid = uid, uid
+		g.session.uid = uid
 		set := func(rights access.Rights) {
 			to := *g.server.settings()
 			to.Access = access.New(access.Options{Own: 1, Rules: []access.Rule{{UIDs: []uint32{uid}, Match: "*", Rights: rights}}})
@@ -71,7 +71,7 @@ func TestDeniedBeforeTheReply(t *testing.T) {
 			return n
 		}
 		set(access.Read)
-		g.rights.judge(uid)
+		g.rights.judge()
 		set(access.Write) // the session is not told: its reader has begun the request
 		j, reply, err := g.begin(g.chain, &ask{search: tier.All})
 		g.must(err)

@@ -65,28 +65,35 @@ func (t *Tier) room(ctx context.Context, id ledger.ID, f tier.Fill) (arena.Block
 	if f.Block.Valid() {
 		return f.Block.Retain(), nil
 	}
-	if err := t.keepQuota(id, f.Drop); err != nil {
+	if err := t.keepQuota(ctx, id, &f); err != nil {
 		return arena.Block{}, err
 	}
 	return t.alloc(ctx, f)
 }
 
 // keepQuota makes the space of a fill evict its own until it keeps its quota,
-// whether or not there is room otherwise.
-func (t *Tier) keepQuota(id ledger.ID, drop func(tier.Victim) bool) error {
-	t.handing.RLock()
-	defer t.handing.RUnlock()
-	for !t.guard.on.Load() {
-		e, over, ok := t.ledger.EvictOwn(id)
-		if !over {
-			return nil
+// whether or not there is room otherwise. It waits, if it may, for those who are to
+// write what would be lost.
+func (t *Tier) keepQuota(ctx context.Context, id ledger.ID, f *tier.Fill) error {
+	for {
+		var changed <-chan struct{}
+		if f.Wait {
+			changed = t.ledger.Released() // taken first, so that nothing is missed
 		}
-		if !ok {
-			return fmt.Errorf("everything its space has is in use: %w", tier.ErrOverQuota)
+		var err error
+		_, _, ok := t.handOver(f.Drop, func() (e ledger.Entry, ok bool) {
+			e, ok, err = t.ledger.EvictOwn(id, f.Wait || f.Patient)
+			return e, ok
+		})
+		switch {
+		case f.Wait && errors.Is(err, ledger.ErrBusy):
+			if err := t.await(ctx, f, changed, nil); err != nil {
+				return err
+			}
+		case !ok:
+			return tier.Refusal(err)
 		}
-		drop(t.victim(e))
 	}
-	return nil
 }
 
 // mayWait is an error if only the client of a fill can let something go,
@@ -219,15 +226,19 @@ func (t *Tier) wait(ctx context.Context, try bool, changed, freed <-chan struct{
 // evictTo hands one victim of n bytes over, whose memory perhaps stays in use;
 // if safely, none that would be lost for want of patience. Without a drop none goes.
 func (t *Tier) evictTo(drop func(tier.Victim) bool, safely bool) (n int64, stays, ok bool) {
+	if safely {
+		return t.handOver(drop, t.ledger.EvictSafely)
+	}
+	return t.handOver(drop, t.ledger.Evict)
+}
+
+// handOver is evictTo for a victim that evict takes out.
+func (t *Tier) handOver(drop func(tier.Victim) bool, evict func() (ledger.Entry, bool)) (n int64, stays, ok bool) {
 	if drop == nil || t.guard.on.Load() {
 		return 0, false, false
 	}
 	t.handing.RLock()
 	defer t.handing.RUnlock()
-	evict := t.ledger.Evict
-	if safely {
-		evict = t.ledger.EvictSafely
-	}
 	e, ok := evict()
 	if !ok {
 		return 0, false, false
@@ -288,7 +299,8 @@ func (t *Tier) victim(e ledger.Entry) tier.Victim {
 // Shrink implements tier.Hot. It counts the bytes of its victims instead of
 // watching the arena: a victim that is demoted frees its room only later.
 func (t *Tier) Shrink(ctx context.Context, demoting int64, drop func(tier.Victim) bool) {
-	for shed(t, drop) {
+	for ok := true; ok; {
+		_, _, ok = t.handOver(drop, t.ledger.EvictOver)
 	}
 	used, high, goal := t.arena.Stats().UsedBytes-demoting, t.high(), t.goal
 	m := t.mistrust()

@@ -258,20 +258,6 @@ func (t *Tier) Room(size uint32) int {
 	return int(min(math.MaxInt-1, bytes, int64(ledger.FreeEntries(t.ledger))))
 }
 
-// shed hands over one victim of a quota that is exceeded, if there is one.
-func shed(t *Tier, drop func(tier.Victim) bool) bool {
-	if t.guard.on.Load() {
-		return false
-	}
-	t.handing.RLock()
-	defer t.handing.RUnlock()
-	e, ok := t.ledger.EvictOver()
-	if ok {
-		drop(t.victim(e))
-	}
-	return ok
-}
-
 // keep notes in both books that a block is the payload of a fill.
 func (t *Tier) keep(id ledger.ID, b arena.Block, r tier.Record) {
 	b.SetTag(uint32(id))

@@ -63,8 +63,8 @@
 //   - a claimed leaf, or a claimed interior entry
 //   - a dirty leaf all the same; EvictSafely rather takes another or none (evict.go)
 //
-// EvictOver asks the policy of the quota that is exceeded, where DropBehind and MarkCold
-// count for nothing. The ledger reads no clock: what is older
+// EvictOwn, and EvictOver safely, ask the policy of a quota that is exceeded, where DropBehind
+// and MarkCold count for nothing. The ledger reads no clock: what is older
 // follows from the order of the calls.
 //
 // # Locks

@@ -38,12 +38,13 @@ func (l *Ledger) evictFirst(evict func(*book, mark) (Entry, bool)) (e Entry, ok 
 	return e, ok
 }
 
-// evict takes out the next victim of scope r.
+// evict takes out the next victim of scope r. Without one, the ID of the entry is that of
+// a leaf which would be lost, if there is any.
 func (b *book) evict(r uint32, works mark, safely bool) (Entry, bool) {
 	b.recency.renewPending()
 	id, ok := b.choose(r, works, safely)
 	if !ok {
-		return Entry{}, false
+		return Entry{ID: ID(id)}, false
 	}
 	e := b.entries.At(id)
 	v, n := b.snapshot(id), b.bytes(e)
@@ -66,7 +67,8 @@ const maxBack = 16
 
 // choose takes a victim out of its scopes. A leaf that would be lost is put back
 // as if it had just come if something may go as an interior entry, or safely
-// while a tier below works; then others have their turn, maxBack at most.
+// while a tier below works; then others have their turn, maxBack at most. Without a
+// victim id is one that was put back, or 0.
 func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 	if id, ok := b.order.nextDropBehind(r, works); ok {
 		return id, true
@@ -94,7 +96,7 @@ func (b *book) choose(r uint32, works mark, safely bool) (id uint32, ok bool) {
 			return leaf, ok
 		}
 	}
-	return 0, false
+	return back[0], false
 }
 
 // nextOf takes out the next leaf of a scope and, where there is none or it would be

@@ -198,8 +198,8 @@ func TestQuotaEvictsInterior(t *testing.T) {
 			t.Fatal(err)
 		}
 		for {
-			e, over, ok := l.EvictOwn(id)
-			if !over {
+			e, ok, err := l.EvictOwn(id, false)
+			if !ok && err == nil {
 				break
 			}
 			if !ok || i < 3 || e.Key != ks[i-3] {

@@ -21,11 +21,11 @@ func TestVictimMakesRoomUnderItsQuota(t *testing.T) {
 			l.Publish(fill(t, l, chain(10+seed, 1), 0), false)
 		}
 		id := fill(t, l, chain(2, 1), 0)
-		v, over, ok := l.EvictOwn(id[0])
-		if !over || !ok {
-			t.Fatalf("%s: over %t, a victim %t", name, over, ok)
+		v, ok, err := l.EvictOwn(id[0], false)
+		if !ok {
+			t.Fatalf("%s: no victim, %v", name, err)
 		}
-		if e, over, _ := l.EvictOwn(id[0]); over {
+		if e, ok, err := l.EvictOwn(id[0], false); ok || err != nil {
 			t.Errorf("%s: over its quota with %d bytes while %+v leaves; evicted %+v", name, l.Quotas()[0].UsedBytes, v, e)
 		}
 		if _, ok := l.EvictOver(); ok || l.OverQuota() || l.Quotas()[0].UsedBytes != 4*page || l.SpaceBytes(space) != 4*page {

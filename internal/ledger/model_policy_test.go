@@ -411,6 +411,9 @@ func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
 
 // mayGiveUp says whether a ledger may have come to leaves that would be lost only.
 func (m *model) mayGiveUp(p policy.Policy, got ledger.Entry) bool {
+	if p == m.own {
+		return m.under(p, got, false) == nil && m.anyLost()
+	}
 	var any, lost [2]bool // not claimed, and claimed
 	for _, e := range m.live {
 		if m.works != 0 && m.evictable(e) {
@@ -422,6 +425,16 @@ func (m *model) mayGiveUp(p policy.Policy, got ledger.Entry) bool {
 		}
 	}
 	return m.under(p, got, false) == nil && (lost[0] || !any[0] && lost[1] && m.under(p, got, true) == nil)
+}
+
+// anyLost says whether a leaf under the quota would be lost, and a tier below works.
+func (m *model) anyLost() bool {
+	for _, e := range m.live {
+		if m.works != 0 && m.in[e] && m.evictable(e) && m.isLost(e) {
+			return true
+		}
+	}
+	return false
 }
 
 // isLost says whether no writer would take a victim.

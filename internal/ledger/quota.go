@@ -81,29 +81,37 @@ func (b *book) occupySpace(e *entry, n int64) {
 }
 
 // EvictOwn takes out a victim among the entries under the quota that the
-// entry id, which the caller fills, is under. over is false if the quota is
-// kept, and nothing to be done. If over is true and ok is false everything
-// under the quota is protected; the caller aborts, which counts as refused.
-func (l *Ledger) EvictOwn(id ID) (v Entry, over, ok bool) {
+// entry id, which the caller fills, is under; safely as EvictSafely does. ok is
+// false, without an error, if the quota is kept. ErrOverQuota says that everything
+// under the quota is protected; the caller aborts, which counts as refused. ErrBusy
+// says that what could go would be lost.
+func (l *Ledger) EvictOwn(id ID, safely bool) (v Entry, ok bool, err error) {
 	v, ok = l.evictFirst(func(b *book, works mark) (v Entry, ok bool) {
 		r := b.spaces.slots.At(b.entries.At(uint32(id)).space).quota
-		if over = r != everything && b.policies.exceeded(r); over {
-			if v, ok = b.evictUnder(r, works); !ok && b.order.stale > 0 { // no other round follows
-				b.policies.scopes[r].quota.Refused++
-			}
+		if r == everything || !b.policies.exceeded(r) {
+			return v, false
+		}
+		v, ok = b.evictUnder(r, works, safely)
+		switch {
+		case ok:
+		case v.ID != 0:
+			err = ErrBusy
+		case b.order.stale > 0: // no other round follows
+			b.policies.scopes[r].quota.Refused++
+			err = ErrOverQuota
 		}
 		return v, ok
 	})
-	return v, over, ok
+	return v, ok, err
 }
 
-// EvictOver takes out a victim of any quota that is exceeded; false if none
-// is, or its entries are all protected.
+// EvictOver takes out a victim of any quota that is exceeded, as EvictSafely does;
+// false if none is, or its entries are all protected, or would be lost.
 func (l *Ledger) EvictOver() (Entry, bool) {
 	return l.evictFirst(func(b *book, works mark) (Entry, bool) {
 		for r := range b.policies.scopes[firstQuota:] {
 			if r := uint32(r + firstQuota); b.policies.exceeded(r) {
-				if v, ok := b.evictUnder(r, works); ok {
+				if v, ok := b.evictUnder(r, works, true); ok {
 					return v, true
 				}
 			}
@@ -129,8 +137,8 @@ func (p *policies) exceeded(r uint32) bool {
 	return q.UsedBytes > q.QuotaBytes && !p.changingQuotas
 }
 
-func (b *book) evictUnder(r uint32, works mark) (Entry, bool) {
-	v, ok := b.evict(r, works, false)
+func (b *book) evictUnder(r uint32, works mark, safely bool) (Entry, bool) {
+	v, ok := b.evict(r, works, safely)
 	if ok {
 		q := &b.policies.scopes[r].quota
 		q.Evictions++

@@ -119,7 +119,7 @@ func TestConcurrentSetQuotas(t *testing.T) {
 			id, state, err := l.Begin(ledger.Daemon, ledger.IO, ks[i], parent(ks, i), page)
 			if err == nil && state == ledger.Absent {
 				mine = append(mine, id)
-				if e, _, ok := l.EvictOwn(id); ok {
+				if e, ok, _ := l.EvictOwn(id, false); ok {
 					l.Free(e.ID)
 				}
 			}

@@ -208,8 +208,8 @@ func otherBoot(t *testing.T, dir string) {
 	if err != nil || len(b) < 64 || binary.LittleEndian.Uint64(b[len(b)-8:]) != xxh3.Hash(b[:len(b)-8]) {
 		return // the power failed before there was any
 	}
-	clear(b[16:56])
-	copy(b[16:56], "another one")
+	clear(b[16:52])
+	copy(b[16:52], "another one")
 	binary.LittleEndian.PutUint64(b[len(b)-8:], xxh3.Hash(b[:len(b)-8]))
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)

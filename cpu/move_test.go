@@ -185,7 +185,7 @@ func TestAWaitingFillSleeps(t *testing.T) {
 		var d drops
 		looks := 0
 		f := fillOf(o, tiertest.Chain(3, 1), 0, 4*page, &d)
-		f.Wait, f.Writing = true, func() bool {
+		f.Patience, f.Writing = tier.Wait, func() bool {
 			if looks++; looks > 100 {
 				cancel()
 			}

@@ -23,20 +23,20 @@ const evictFactor = 4
 func (t *Tier) Reserve(ctx context.Context, f tier.Fill) (tier.Ref, ledger.State, error) {
 	for {
 		var changed <-chan struct{}
-		if f.Wait {
+		if f.Waits() {
 			changed = t.ledger.Released() // taken first, so that nothing is missed
 		}
 		id, st, err := t.ledger.Begin(f.Owner, f.Class, f.Key, f.Parent, f.Size)
 		full := errors.Is(err, ledger.ErrFull)
 		if full {
-			if _, _, ok := t.evictTo(f.Drop, f.Wait || f.Patient); ok {
+			if _, _, ok := t.evictTo(f.Drop, f.Patience >= tier.Patient); ok {
 				continue
 			}
 		}
 		busy := full || errors.Is(err, ledger.ErrBusy) || errors.Is(err, ledger.ErrOwn)
-		if busy && f.Wait {
+		if busy && f.Waits() {
 			if err = t.mayWait(&f, changed, nil); err == nil {
-				err = t.wait(ctx, f.Try, changed, nil)
+				err = t.wait(ctx, f.Patience == tier.Try, changed, nil)
 			}
 			if err == nil {
 				continue
@@ -77,16 +77,16 @@ func (t *Tier) room(ctx context.Context, id ledger.ID, f tier.Fill) (arena.Block
 func (t *Tier) keepQuota(ctx context.Context, id ledger.ID, f *tier.Fill) error {
 	for {
 		var changed <-chan struct{}
-		if f.Wait {
+		if f.Waits() {
 			changed = t.ledger.Released() // taken first, so that nothing is missed
 		}
 		var err error
 		_, _, ok := t.handOver(f.Drop, func() (e ledger.Entry, ok bool) {
-			e, ok, err = t.ledger.EvictOwn(id, f.Wait || f.Patient)
+			e, ok, err = t.ledger.EvictOwn(id, f.Patience >= tier.Patient)
 			return e, ok
 		})
 		switch {
-		case f.Wait && errors.Is(err, ledger.ErrBusy):
+		case f.Waits() && errors.Is(err, ledger.ErrBusy):
 			if err := t.await(ctx, f, changed, nil); err != nil {
 				return err
 			}
@@ -128,7 +128,7 @@ func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 	enough := occupied(f.Size) // what is to be free before blocks are moved
 	for {
 		var freed, changed <-chan struct{}
-		if f.Wait {
+		if f.Waits() {
 			freed, changed = t.arena.Freed(), t.ledger.Released()
 		}
 		b, err := t.place(ctx, f.Size, &enough)
@@ -136,13 +136,13 @@ func (t *Tier) alloc(ctx context.Context, f tier.Fill) (arena.Block, error) {
 			return b, err
 		}
 		if evicted < limit && !f.Free {
-			if n, stays, ok := t.evictTo(f.Drop, f.Wait || f.Patient); ok {
+			if n, stays, ok := t.evictTo(f.Drop, f.Patience >= tier.Patient); ok {
 				evicted += n
 				demoting = demoting || stays
 				continue
 			}
 		}
-		if !f.Wait {
+		if !f.Waits() {
 			return arena.Block{}, tier.ErrNoSpace
 		}
 		if evicted < limit || demoting || inPieces(t.arena, f.Size) {
@@ -197,7 +197,7 @@ func (t *Tier) await(ctx context.Context, f *tier.Fill, changed, freed <-chan st
 			return tier.Refusal(err)
 		}
 	}
-	return t.wait(ctx, f.Try, changed, freed)
+	return t.wait(ctx, f.Patience == tier.Try, changed, freed)
 }
 
 // inPieces reports whether enough is free for n bytes, but nowhere at a stretch.

@@ -117,12 +117,12 @@ func TestReserveEvictionIsBounded(t *testing.T) {
 // A reserve that may wait is not refused because others took the room it made;
 // one that may not wait is, and has not evicted more for it.
 func TestReserveLosesItsRoom(t *testing.T) {
-	for wait, want := range map[bool]error{true: nil, false: tier.ErrNoSpace} {
+	for patience, want := range map[tier.Patience]error{tier.Wait: nil, tier.AtOnce: tier.ErrNoSpace} {
 		h, a := newTier(t, 16*page, ledger.Limits{})
 		c := store(t, h, 1, 16, page)
 		var thief []arena.Block
 		f := fillOf(ledger.Daemon, tiertest.Chain(2, 1), 0, page, nil)
-		f.Wait = wait
+		f.Patience = patience
 		f.Drop = func(v tier.Victim) bool {
 			v.Block.Release()
 			if len(thief) < 6 { // faster than the Reserve
@@ -136,10 +136,10 @@ func TestReserveLosesItsRoom(t *testing.T) {
 		}
 		ref, _, err := h.Reserve(t.Context(), f)
 		if !errors.Is(err, want) {
-			t.Errorf("that may wait: %t; got %v; want %v", wait, err, want)
+			t.Errorf("patience %d: got %v; want %v", patience, err, want)
 		}
-		if n := map[bool]int{true: 6, false: 4}[wait]; len(thief) != n {
-			t.Errorf("that may wait: %t; %d victims were taken; want %d", wait, len(thief), n)
+		if n := map[tier.Patience]int{tier.Wait: 6, tier.AtOnce: 4}[patience]; len(thief) != n {
+			t.Errorf("patience %d: %d victims were taken; want %d", patience, len(thief), n)
 		}
 		if err == nil {
 			h.Abort([]tier.Ref{ref})
@@ -223,7 +223,7 @@ func TestReserveErrors(t *testing.T) {
 		}
 	}
 	f := fillOf(mine, c, 2, page, &d)
-	f.Wait = true // pointless: only it could make room
+	f.Patience = tier.Wait // pointless: only it could make room
 	want("above its own half", f, tier.ErrOverBudget)
 	held = append(held, reserve(t, h, other, tiertest.Chain(2, 1), 0, 2*page))
 	want("while others have the class", fillOf(ledger.Daemon, c, 2, page, &d), tier.ErrNoSpace)
@@ -233,7 +233,7 @@ func TestReserveErrors(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	f = fillOf(ledger.Daemon, c, 2, page, &d)
-	f.Wait = true
+	f.Patience = tier.Wait
 	if _, _, err := h.Reserve(ctx, f); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 // waiting starts a Reserve that may wait.
 func waiting(ctx context.Context, h tier.Hot, f tier.Fill) <-chan error {
 	done := make(chan error, 1)
-	f.Wait = true
+	f.Patience = tier.Wait
 	go func() {
 		ref, _, err := h.Reserve(ctx, f)
 		if err == nil {

@@ -104,7 +104,7 @@ func (s *troubled) put(ctx context.Context, o ledger.Owner) error {
 	c := tiertest.Chain(s.next, 1)
 	s.mu.Unlock()
 	var g [1]store.Grant
-	if _, err := s.Filler.Reserve(ctx, store.Reservation{Owner: o, Wait: true}, c, 0, []uint32{troubleSize}, g[:]); err != nil {
+	if _, err := s.Filler.Reserve(ctx, store.Reservation{Owner: o, Patience: tier.Wait}, c, 0, []uint32{troubleSize}, g[:]); err != nil {
 		return err
 	}
 	tiertest.Fill(g[0].Ref.Block.Bytes(), c.Key(0))

@@ -245,18 +245,26 @@ type Resumed struct {
 	Hits  uint8 // uses, saturating
 }
 
+// Patience is what a request for room does where something would be lost for it.
+type Patience uint8
+
+const (
+	AtOnce  Patience = iota // it lets that go
+	Patient                 // it takes no room rather than what others are about to write below
+	Try                     // as Wait, but it ends with ErrMustWait where it would begin to wait
+	Wait                    // Patient; it waits for room until its context ends, as long as others can make some
+)
+
+// Waits reports whether it may wait.
+func (p Patience) Waits() bool { return p >= Try }
+
 // Fill is a request for room in the hot tier.
 type Fill struct {
 	Record // Sum is not known yet
 	Owner  ledger.Owner
 	Class  ledger.Class
-	Wait   bool // wait for room until the context ends, as long as others can make some
-	// Try has a fill that may wait end with ErrMustWait where it would begin to.
-	Try  bool
+	Patience
 	Free bool // evict nothing
-	// Patient says that there is rather no room than that something is lost which
-	// others are about to write below. Who waits is.
-	Patient bool
 	// For is the client whose chunk it will be, if the daemon fills it:
 	// no fill waits for what only that client can let go of.
 	For ledger.Owner
@@ -332,7 +340,7 @@ type Room struct {
 	// by a change of the ledger's holds.
 	Demoting func() int64
 	Drop     func(Victim) bool // as Fill.Drop
-	Try      bool              // as Fill.Try
+	Try      bool              // end with ErrMustWait where it would begin to wait
 }
 
 // HotValue packs what a hot tier's ledger keeps of an entry: its block, and

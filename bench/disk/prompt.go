@@ -78,7 +78,7 @@ func newChain(name byte, n int) *key.Chain {
 func (p *prompt) store(ctx context.Context, c *key.Chain) error {
 	for i := range c.Len() {
 		var g [1]store.Grant
-		if _, err := p.tiers.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{promptChunk}, g[:]); err != nil {
+		if _, err := p.tiers.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Patience: tier.Wait}, c, i, []uint32{promptChunk}, g[:]); err != nil {
 			return err
 		}
 		fillRandom(g[0].Ref.Block.Bytes())

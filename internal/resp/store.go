@@ -267,11 +267,11 @@ func (s *Store) Begin(ctx context.Context, o ledger.Owner, name []byte, n int) (
 	binary.BigEndian.PutUint64(h[8:], s.temps.Add(1))
 	k := key.Key{Space: Space, Hash: h}
 	size := headerBytes(len(name)) + n
-	ref, err := s.o.Tiers.Filler.Open(ctx, o, k, size, false)
+	ref, err := s.o.Tiers.Filler.Open(ctx, o, k, size, tier.AtOnce)
 	if errors.Is(err, tier.ErrNoSpace) {
 		wait, cancel := context.WithTimeout(ctx, roomWait)
 		defer cancel()
-		ref, err = s.o.Tiers.Filler.Open(wait, o, k, size, true)
+		ref, err = s.o.Tiers.Filler.Open(wait, o, k, size, tier.Wait)
 	}
 	switch {
 	case errors.Is(err, tier.ErrTooLarge):

@@ -479,7 +479,6 @@ func (f *fill) layOutGroups(c *reader, req *wire.ReserveRequest, family *store.F
 // is granted only, and a try ends with tier.ErrMustWait then only.
 func (f *fill) ask(ctx context.Context, want store.Reservation, sizes []uint32, grants []store.Grant) (n int, err error) {
 	said := want.Force
-	want.Patient = want.Wait // also once something is granted
 	for n < len(sizes) {
 		r := f.runAt(n, len(sizes))
 		end := n + r.n
@@ -491,8 +490,8 @@ func (f *fill) ask(ctx context.Context, want store.Reservation, sizes []uint32, 
 		}
 		want.Force = said || !r.full // the lengths that need it have decided
 		got, err := f.session.server.o.Store.Filler.Reserve(ctx, want, r.chain, r.chunk, sizes[n:end], grants[n:end])
-		for _, g := range grants[n : n+got] {
-			want.Wait = want.Wait && g.Status != store.Granted
+		if slices.ContainsFunc(grants[n:n+got], func(g store.Grant) bool { return g.Status == store.Granted }) {
+			want.Patience = min(want.Patience, tier.Patient)
 		}
 		if n += got; err != nil || n < end {
 			return n, err

@@ -44,8 +44,11 @@ func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Mess
 	f.id, f.said, f.blind = c.server.ids.Add(1), c.prompts.find(&f.chain), slices.ContainsFunc(f.spaces, c.rights.blind)
 	f.policy = c.rights.policy
 	// A goroutine, and a wake-up of its thread, cost more than all the rest.
-	wait := req.Deadline.Or(0) > 0
-	reply, err := f.open(c.session.ctx, sizes, req.Sums, req.Flags, store.Reservation{Wait: wait, Try: wait})
+	patience := tier.AtOnce
+	if req.Deadline.Or(0) > 0 {
+		patience = tier.Try
+	}
+	reply, err := f.open(c.session.ctx, sizes, req.Sums, req.Flags, store.Reservation{Patience: patience})
 	if !errors.Is(err, tier.ErrMustWait) {
 		return reply, err
 	}
@@ -54,7 +57,7 @@ func handleReserve(c *reader, h wire.Header, req wire.ReserveRequest) (wire.Mess
 	return c.asyncReply(h, func(ctx context.Context) (wire.Message, error) {
 		limited, cancel := within(ctx, deadline)
 		defer cancel()
-		return f.open(limited, sizes, sums, flags, store.Reservation{Wait: true})
+		return f.open(limited, sizes, sums, flags, store.Reservation{Patience: tier.Wait})
 	})
 }
 

@@ -54,19 +54,17 @@ type Grant struct {
 
 // Reservation says how chunks are to be stored.
 type Reservation struct {
-	Owner   ledger.Owner
-	Wait    bool
-	Try     bool // with Wait: end with tier.ErrMustWait, and nothing granted, where it would begin to wait
-	Patient bool // as Wait, but that it takes less instead: nothing is lost that the writers have no room for yet
-	Force   bool // whatever the policies think of it
-	Free    bool // take only room that is free
+	Owner ledger.Owner
+	tier.Patience
+	Force bool // whatever the policies think of it
+	Free  bool // take only room that is free
 }
 
 // Reserve asks for room for the chunks of c from `from` on, of the given
 // sizes. It fills grants for the longest leading run that could be answered
 // and returns its length; the error says why it is shorter.
 //
-// It evicts chunks where it must. With Wait it also lets the writers catch up first,
+// It evicts chunks where it must. With tier.Wait it also lets the writers catch up first,
 // takes its turn where victims are written first, and waits for room for the first
 // chunk, until ctx ends: never while it has
 // something granted, so that no two clients wait for each other.
@@ -74,8 +72,8 @@ type Reservation struct {
 // Where a policy plans it ends with ErrNotAdmitted at the first chunk that no
 // tier wants to have.
 func (s *Filler) Reserve(ctx context.Context, want Reservation, c *key.Chain, from int, sizes []uint32, grants []Grant) (int, error) {
-	if want.Wait {
-		if err := s.awaitWriter(ctx, want.Try); err != nil {
+	if want.Waits() {
+		if err := s.awaitWriter(ctx, want.Patience == tier.Try); err != nil {
 			return 0, err
 		}
 	}
@@ -83,8 +81,8 @@ func (s *Filler) Reserve(ctx context.Context, want Reservation, c *key.Chain, fr
 	sc := borrow(to)
 	defer sc.give()
 	s.locateEach(ctx, c, from, sc.at)
-	if n := roomOf(sizes, sc.at[from:to]); n > 0 && want.Wait && !want.Free && s.writesVictims(c.Space) {
-		waited, leave, err := s.writers.Enter(ctx, want.Owner, want.Try, n)
+	if n := roomOf(sizes, sc.at[from:to]); n > 0 && want.Waits() && !want.Free && s.writesVictims(c.Space) {
+		waited, leave, err := s.writers.Enter(ctx, want.Owner, want.Patience == tier.Try, n)
 		switch {
 		case err == nil:
 			defer leave()
@@ -99,7 +97,7 @@ func (s *Filler) Reserve(ctx context.Context, want Reservation, c *key.Chain, fr
 	if errors.Is(err, tier.ErrMustWait) {
 		return 0, err
 	}
-	sure, unsure := s.reject(ctx, want.Wait && !want.Try, c, from, grants[:n])
+	sure, unsure := s.reject(ctx, want.Patience == tier.Wait, c, from, grants[:n])
 	return sure, cmp.Or(unsure, err)
 }
 
@@ -147,7 +145,7 @@ func roomOf(sizes []uint32, at []uint8) (n int64) {
 
 // reserve is Reserve for chunks of which at says where they are.
 func (s *Filler) reserve(ctx context.Context, want Reservation, c *key.Chain, from int, sizes []uint32, at []uint8, grants []Grant) (int, error) {
-	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Wait: want.Wait, Try: want.Try, Patient: want.Wait || want.Patient, Writing: s.writers.SetOut, Drop: s.writers.Demote}
+	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Patience: want.Patience, Writing: s.writers.SetOut, Drop: s.writers.Demote}
 	for n, size := range sizes {
 		i := from + n
 		if at[i] != 0 {
@@ -166,7 +164,9 @@ func (s *Filler) reserve(ctx context.Context, want Reservation, c *key.Chain, fr
 			return n, fmt.Errorf("reserve chunk %d: %w", i, err)
 		}
 		grants[n] = Grant{Status: statusOf(st), Ref: ref}
-		f.Wait = f.Wait && !ref.Valid()
+		if ref.Valid() {
+			f.Patience = min(f.Patience, tier.Patient)
+		}
 	}
 	return len(sizes), nil
 }
@@ -411,11 +411,11 @@ func (r *Recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Recor
 // when they have arrived, with Replace; until then k, which no other caller may
 // use, stands for them. Abort gives the room back.
 //
-// It evicts chunks where it must, and with wait it waits for room until ctx ends.
-func (s *Filler) Open(ctx context.Context, o ledger.Owner, k key.Key, n int, wait bool) (tier.Ref, error) {
+// It evicts chunks where it must.
+func (s *Filler) Open(ctx context.Context, o ledger.Owner, k key.Key, n int, patience tier.Patience) (tier.Ref, error) {
 	ref, st, err := s.levels.hot.Reserve(ctx, tier.Fill{
 		Record: tier.Record{Key: k, Tokens: 1, Size: uint32(n)},
-		Owner:  o, Class: ledger.Lease, Wait: wait, Writing: s.writers.SetOut, Drop: s.writers.Demote,
+		Owner:  o, Class: ledger.Lease, Patience: patience, Writing: s.writers.SetOut, Drop: s.writers.Demote,
 	})
 	if err != nil {
 		return tier.Ref{}, fmt.Errorf("open: %w", err)

@@ -295,7 +295,7 @@ func (r *loadRoom) Alloc(ctx context.Context, n int) (arena.Block, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.loader.roomWait, errNoRoom)
 	defer cancel()
 	ref, st, err := r.loader.levels.hot.Reserve(ctx, tier.Fill{
-		Record: r.rec, Owner: ledger.Daemon, Class: ledger.Load, Wait: true, Drop: r.loader.writers.Demote,
+		Record: r.rec, Owner: ledger.Daemon, Class: ledger.Load, Patience: tier.Wait, Drop: r.loader.writers.Demote,
 		For: r.by, Writing: r.loader.writers.SetOut,
 	})
 	if err != nil {

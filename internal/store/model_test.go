@@ -290,7 +290,7 @@ func (m *model) replace(o ledger.Owner, rnd *rand.Rand) error {
 	}
 	temp := key.Key{Space: c.Space}
 	binary.BigEndian.PutUint64(temp.Hash[:], m.temps.Add(1))
-	ref, err := m.Filler.Open(m.t.Context(), o, temp, modelSize, false)
+	ref, err := m.Filler.Open(m.t.Context(), o, temp, modelSize, tier.AtOnce)
 	if err != nil {
 		if m.allowed(err) {
 			return nil

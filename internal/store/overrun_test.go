@@ -30,7 +30,7 @@ func TestFlushWithoutReaders(t *testing.T) {
 		c, grants := tiertest.Chain(uint64(seed), prompt), make([]store.Grant, prompt)
 		r.see(c)
 		for from := 0; from < prompt; {
-			got, err := r.Filler.Reserve(t.Context(), store.Reservation{Owner: ledger.Daemon, Wait: true}, c, from, repeat(bytes, prompt-from), grants)
+			got, err := r.Filler.Reserve(t.Context(), store.Reservation{Owner: ledger.Daemon, Patience: tier.Wait}, c, from, repeat(bytes, prompt-from), grants)
 			if err != nil && got == 0 {
 				t.Fatal(err)
 			}

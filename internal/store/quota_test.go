@@ -72,7 +72,7 @@ func TestQuotaTakesLess(t *testing.T) {
 		r, c := newQuoted(t, held, 8*size, tierfault.On(tierfault.Put, tierfault.Fault{Delay: time.Second}))
 		more, grants := beside(c, 2, 8), make([]store.Grant, 8)
 		r.see(more)
-		n, err := r.Filler.Reserve(t.Context(), store.Reservation{Owner: ledger.Daemon, Wait: true}, more, 0, repeat(size, 8), grants)
+		n, err := r.Filler.Reserve(t.Context(), store.Reservation{Owner: ledger.Daemon, Patience: tier.Wait}, more, 0, repeat(size, 8), grants)
 		if n != 2 || !errors.Is(err, tier.ErrNoSpace) {
 			t.Errorf("%d of 8 chunks are granted: %v; want as many as the writer has room for", n, err)
 		}
@@ -98,9 +98,9 @@ func TestQuotaWaitEnds(t *testing.T) {
 			want store.Reservation
 			err  error
 		}{
-			{store.Reservation{Wait: true, Try: true}, tier.ErrMustWait},
-			{store.Reservation{Patient: true}, tier.ErrNoSpace},
-			{store.Reservation{Wait: true}, context.DeadlineExceeded},
+			{store.Reservation{Patience: tier.Try}, tier.ErrMustWait},
+			{store.Reservation{Patience: tier.Patient}, tier.ErrNoSpace},
+			{store.Reservation{Patience: tier.Wait}, context.DeadlineExceeded},
 		} {
 			one := beside(c, 20, 1)
 			r.see(one)

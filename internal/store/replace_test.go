@@ -22,7 +22,7 @@ import (
 func (r *rig) replace(o ledger.Owner, c *key.Chain, temp, value byte) {
 	r.t.Helper()
 	r.see(c)
-	ref, err := r.Filler.Open(context.Background(), o, key.Key{Space: c.Space, Hash: key.Hash{0: 0xff, 15: temp}}, size, true)
+	ref, err := r.Filler.Open(context.Background(), o, key.Key{Space: c.Space, Hash: key.Hash{0: 0xff, 15: temp}}, size, tier.Wait)
 	if err != nil {
 		r.t.Error(err)
 		return

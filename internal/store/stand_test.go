@@ -27,7 +27,7 @@ func (r *rig) putLong(ctx context.Context, o ledger.Owner, c *key.Chain) error {
 	for from := 0; from < c.Len(); from += piece {
 		for next, end := from, min(from+piece, c.Len()); next < end; {
 			grants := make([]store.Grant, end-next)
-			n, err := r.Filler.Reserve(ctx, store.Reservation{Owner: o, Wait: true}, c, next, repeat(size, end-next), grants)
+			n, err := r.Filler.Reserve(ctx, store.Reservation{Owner: o, Patience: tier.Wait}, c, next, repeat(size, end-next), grants)
 			if n == 0 {
 				return err
 			}

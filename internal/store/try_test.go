@@ -22,7 +22,7 @@ func (r *rig) try(o ledger.Owner, c *key.Chain) (granted int, err error) {
 	r.t.Helper()
 	r.see(c)
 	start, grants := time.Now(), make([]store.Grant, c.Len())
-	n, err := r.Filler.Reserve(r.t.Context(), store.Reservation{Owner: o, Wait: true, Try: true}, c, 0, repeat(size, c.Len()), grants)
+	n, err := r.Filler.Reserve(r.t.Context(), store.Reservation{Owner: o, Patience: tier.Try}, c, 0, repeat(size, c.Len()), grants)
 	for _, g := range grants {
 		if g.Ref.Valid() {
 			granted++
@@ -101,7 +101,7 @@ func TestTryRoom(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			grants := make([]store.Grant, 2)
-			_, err := r.Filler.Reserve(ctx, store.Reservation{Owner: other, Wait: true}, tiertest.Chain(2, 2), 0, repeat(size, 2), grants)
+			_, err := r.Filler.Reserve(ctx, store.Reservation{Owner: other, Patience: tier.Wait}, tiertest.Chain(2, 2), 0, repeat(size, 2), grants)
 			r.giveBack(grants)
 			waits <- err
 		}()

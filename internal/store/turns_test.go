@@ -46,7 +46,7 @@ func (r *rig) store(o ledger.Owner, c *key.Chain) {
 	r.t.Helper()
 	r.see(c)
 	grants := make([]store.Grant, c.Len())
-	got, err := r.Filler.Reserve(r.t.Context(), store.Reservation{Owner: o, Wait: true}, c, 0, repeat(size, c.Len()), grants)
+	got, err := r.Filler.Reserve(r.t.Context(), store.Reservation{Owner: o, Patience: tier.Wait}, c, 0, repeat(size, c.Len()), grants)
 	if got != c.Len() || err != nil {
 		r.t.Errorf("%d of %d chunks are granted: %v", got, c.Len(), err)
 	}
@@ -141,7 +141,7 @@ func TestTurnEnds(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				c := tiertest.Chain(100+uint64(i), 8)
-				n, err := r.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, 0, repeat(size, 8), make([]store.Grant, 8))
+				n, err := r.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Patience: tier.Wait}, c, 0, repeat(size, 8), make([]store.Grant, 8))
 				if n != 0 || !errors.Is(err, tier.ErrNoSpace) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%d chunks are granted: %v", n, err)
 				}
@@ -172,7 +172,7 @@ func TestTurnTakesWhatIsThere(t *testing.T) {
 		for want, ctx := range map[int]context.Context{0: cancelled, 2: late} {
 			c, grants := tiertest.Chain(100+uint64(want), 4), make([]store.Grant, 4)
 			r.see(c)
-			n, err := r.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, 0, repeat(size, 4), grants)
+			n, err := r.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Patience: tier.Wait}, c, 0, repeat(size, 4), grants)
 			if n != want || !errors.Is(err, tier.ErrNoSpace) {
 				t.Errorf("%d of 4 chunks are granted where 2 have room, want %d: %v", n, want, err)
 			}
@@ -198,13 +198,13 @@ func TestTurnless(t *testing.T) {
 		start, stored := time.Now(), tiertest.Chain(1, 60)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		n, err := r.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, stored, 0, repeat(size, 60), make([]store.Grant, 60))
+		n, err := r.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Patience: tier.Wait}, stored, 0, repeat(size, 60), make([]store.Grant, 60))
 		if n != 60 || err != nil {
 			t.Errorf("%d of 60 chunks are answered, which are all there: %v", n, err)
 		}
 		c, grants := tiertest.Chain(3, 2), make([]store.Grant, 2)
 		r.see(c)
-		n, err = r.Filler.Reserve(ctx, store.Reservation{Wait: true, Free: true}, c, 0, repeat(size, 2), grants)
+		n, err = r.Filler.Reserve(ctx, store.Reservation{Patience: tier.Wait, Free: true}, c, 0, repeat(size, 2), grants)
 		if n != 2 || err != nil {
 			t.Errorf("%d of 2 chunks are granted, for which room is free: %v", n, err)
 		}
@@ -225,7 +225,7 @@ func TestTurnRoom(t *testing.T) {
 		rest := r.take(tiertest.Chain(2, 4)) // all that is free
 		c, grants := tiertest.Chain(3, 40), make([]store.Grant, 40)
 		r.see(c)
-		n, err := r.Filler.Reserve(t.Context(), store.Reservation{Owner: ledger.Daemon, Wait: true}, c, 0, repeat(100, 40), grants)
+		n, err := r.Filler.Reserve(t.Context(), store.Reservation{Owner: ledger.Daemon, Patience: tier.Wait}, c, 0, repeat(100, 40), grants)
 		if n != 40 || err != nil {
 			t.Errorf("%d of 40 small chunks are granted: %v", n, err)
 		}
@@ -244,7 +244,7 @@ func TestTurnLooksAgain(t *testing.T) {
 		n, waits := 0, sync.WaitGroup{}
 		waits.Go(func() {
 			// For one chunk more than it came for there may be no room.
-			n, _ = r.Filler.Reserve(t.Context(), store.Reservation{Owner: ledger.Daemon, Wait: true}, c, 0, repeat(size, 4), grants)
+			n, _ = r.Filler.Reserve(t.Context(), store.Reservation{Owner: ledger.Daemon, Patience: tier.Wait}, c, 0, repeat(size, 4), grants)
 		})
 		synctest.Wait()
 		if known, err := r.Remover.Delete(t.Context(), []key.Key{c.Key(0)}); known != 1 || err != nil {
@@ -328,7 +328,7 @@ func TestTurnOfOwn(t *testing.T) {
 		}
 		for i := range uint64(3) {
 			grants := make([]store.Grant, 8)
-			n, err := r.Filler.Reserve(t.Context(), store.Reservation{Owner: o, Wait: true}, tiertest.Chain(2+i, 8), 0, repeat(size, 8), grants)
+			n, err := r.Filler.Reserve(t.Context(), store.Reservation{Owner: o, Patience: tier.Wait}, tiertest.Chain(2+i, 8), 0, repeat(size, 8), grants)
 			if n != 4 || !errors.Is(err, tier.ErrNoSpace) {
 				t.Errorf("%d chunks are granted where 4 have room: %v", n, err)
 			}

@@ -111,7 +111,7 @@ func (s *served) chain(ctx context.Context, n, size int) (*key.Chain, error) {
 	}
 	for i := range n {
 		var g [1]store.Grant
-		if _, err := s.store.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Wait: true}, c, i, []uint32{uint32(size)}, g[:]); err != nil {
+		if _, err := s.store.Filler.Reserve(ctx, store.Reservation{Owner: ledger.Daemon, Patience: tier.Wait}, c, i, []uint32{uint32(size)}, g[:]); err != nil {
 			return nil, err
 		}
 		b := g[0].Ref.Block

@@ -95,7 +95,7 @@ func resume(t *Tier, id uint32, r *Record) (out tier.Resumed, ok bool) {
 	return tier.Resumed{Record: tier.HotRecord(e, r.Sum), Below: tier.Set(r.Below), Dirty: r.Dirty, Hits: r.Hits}, true
 }
 
-// Prove compares the checksums of the payloads that Resume has left in doubt, and removes
+// Prove compares the checksums of the payloads that Resume has left unverified, and removes
 // those that are wrong. It returns how many that were, with those that Hold has found.
 // The error is that of ctx.
 func Prove(ctx context.Context, t *Tier, keys []key.Key) (wrong uint64, err error) {

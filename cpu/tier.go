@@ -51,7 +51,7 @@ type Tier struct {
 
 	waiting atomic.Int64 // fills of the daemon that wait for room
 
-	wrong atomic.Uint64 // payloads that Resume has left in doubt
+	wrong atomic.Uint64 // payloads that Resume has left unverified
 	guard guard         // of what it has taken up
 
 	payloadBytes atomic.Int64

@@ -206,7 +206,7 @@ func TestDeletionsAskedAgain(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if d.Has(keyOf(1)) || !d.Unsettled(keyOf(1)) {
+				if d.Has(keyOf(1)) || !d.IsPending(keyOf(1)) {
 					t.Error("the tier would not be asked again")
 				}
 				if err := d.Delete(t.Context(), ks); err != nil {
@@ -217,8 +217,8 @@ func TestDeletionsAskedAgain(t *testing.T) {
 				f.refuse(nil)
 				synctest.Wait()
 				time.Sleep(2 * tombRetry)
-				if d.Unsettled(keyOf(1)) {
-					t.Error("it is unsettled when all headers are written")
+				if d.IsPending(keyOf(1)) {
+					t.Error("it is pending when all headers are written")
 				}
 				stop()
 				loseDatabase(t, killed.Paths[0])

@@ -56,8 +56,8 @@
 // is, and start above all earlier ones with each process (epoch, in the marker).
 //
 // Sync makes all of that survive a power failure. A segment that could not be
-// synced is doubted: the entries written to it since its last good sync are
-// dropped by the next Sync, and a Put that was under way fails (unsynced).
+// synced is unverified: the entries written to it since its last good sync are
+// dropped by the next Sync, and a Put that was under way fails (syncState).
 //
 // # Headers
 //

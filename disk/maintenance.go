@@ -123,9 +123,9 @@ const (
 	// maxUses uses a second are written down; more are let go. A key that is used
 	// often will be noted at a later use.
 	maxUses = 4096
-	// useGrain is how old a record's time of last use must be, in seconds,
+	// useGranularity is how old a record's time of last use must be, in seconds,
 	// to be worth a write.
-	useGrain = 60
+	useGranularity = 60
 )
 
 // uses collects keys whose last use is to be written down, so that recency
@@ -182,7 +182,7 @@ const usesAtOnce = 512
 
 func (u *useNotes) rewrite(b *metadata.Batch, k key.Key, e *database.Entry, at uint32) {
 	known, state := u.t.ledger.Find(k)
-	if state != ledger.Resident || at-e.Used < useGrain || known.Value != valueOf(e) {
+	if state != ledger.Resident || at-e.Used < useGranularity || known.Value != valueOf(e) {
 		return
 	}
 	e.Used = at

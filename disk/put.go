@@ -115,7 +115,7 @@ func (t *instance) store(ctx context.Context, id ledger.ID, e tier.Entry, tried 
 	}
 	seg := g.seg
 	w.seg, w.loc = seg, locate(g.extent)
-	w.fails = seg.unsynced.fails.Load()
+	w.fails = seg.syncState.fails.Load()
 	w.entry.Extent, w.entry.Seq = g.extent, g.seq
 	w.Head = newPage()
 	t.seal.Seal(w.Head, &database.Header{Entry: w.entry, Void: g.void})
@@ -211,7 +211,7 @@ func (w *writing) grow(ctx context.Context, v *volume, n int64) error {
 func (w *writing) Finish(err error) {
 	freePage(w.Head)
 	if err == nil {
-		w.seg.unsynced.wrote(w.entry.Seq)
+		w.seg.syncState.wrote(w.entry.Seq)
 		w.t.segments.written.Add(extentBytes(int64(w.entry.Size)))
 		err = w.t.commits.Add(w)
 	}
@@ -231,8 +231,8 @@ func (w *writing) Committed(err error) {
 	if w.entry.Inline {
 		w.Block.Release()
 	}
-	if err == nil && w.seg != nil && w.seg.unsynced.fails.Load() != w.fails { // a sync of it failed meanwhile
-		err = fmt.Errorf("%w: %w", metadata.ErrUncertain, errDoubted)
+	if err == nil && w.seg != nil && w.seg.syncState.fails.Load() != w.fails { // a sync of it failed meanwhile
+		err = fmt.Errorf("%w: %w", metadata.ErrUncertain, errUnverified)
 	}
 	if err != nil {
 		if errors.Is(err, metadata.ErrUncertain) { // else a restart might bring it back, deleted or not

@@ -22,10 +22,10 @@ import (
 type recovery struct {
 	t          *instance
 	entries    []database.Entry // that are whole
-	lost       []key.Key        // of records that are damaged
+	damaged    []key.Key        // of records that are damaged
 	overlapped []key.Key        // of records whose extents others have, or that point nowhere
 	orphans    []*segment       // without an entry
-	beyond     int              // entries that were evicted for Options.Entries
+	refused    int              // entries that were evicted for Options.Entries
 	buried     bool             // extents of these have headers yet
 }
 
@@ -68,17 +68,17 @@ func (t *instance) recover(ctx context.Context, emit func([]tier.Record)) error 
 // them where a survey is due.
 func (r *recovery) read(ctx context.Context) (err error) {
 	t := r.t
-	r.entries, r.lost, err = r.readRecords(ctx)
+	r.entries, r.damaged, err = r.readRecords(ctx)
 	if err != nil {
 		// A commit that is failing just now says so later than a reader does.
-		passing := ctx.Err() != nil || errors.Is(err, metadata.ErrBroken) || metadata.IsEnvironment(err)
-		if !passing && t.awaitCommit(ctx) == nil {
+		transient := ctx.Err() != nil || errors.Is(err, metadata.ErrBroken) || metadata.IsEnvironment(err)
+		if !transient && t.awaitCommit(ctx) == nil {
 			t.db.Damaged(err)
 		}
 		return err
 	}
 	r.entries, r.overlapped = resolve(r.entries, t.segments.oldSize)
-	rebuild := t.rebuilds || len(r.lost) > 0
+	rebuild := t.rebuilds || len(r.damaged) > 0
 	if !rebuild && !t.unclean && !r.buried && t.scan.deletions() == 0 {
 		t.surveyed.Store(true)
 		return nil
@@ -93,17 +93,17 @@ func (r *recovery) keep(ctx context.Context) error {
 	t := r.t
 	var evicted []key.Key
 	r.entries, evicted = r.shrink(r.entries)
-	t.scan.damaged.Store(uint64(len(r.lost)))
-	t.scan.lost.Store(uint64(len(r.lost)+len(r.overlapped)) + t.rebuilding.dropped.Load())
-	t.scan.evicted.Store(uint64(len(evicted) + r.beyond))
-	if err := t.dropRecords(ctx, without(slices.Concat(r.lost, r.overlapped, evicted), r.entries)); err != nil {
+	t.scan.damaged.Store(uint64(len(r.damaged)))
+	t.scan.lost.Store(uint64(len(r.damaged)+len(r.overlapped)) + t.rebuilding.dropped.Load())
+	t.scan.evicted.Store(uint64(len(evicted) + r.refused))
+	if err := t.dropRecords(ctx, without(slices.Concat(r.damaged, r.overlapped, evicted), r.entries)); err != nil {
 		return err
 	}
 	var lost []key.Key
 	r.orphans, lost = r.reserve(r.entries)
 	r.entries = slices.DeleteFunc(r.entries, func(e database.Entry) bool { return slices.Contains(lost, e.Key) })
 	r.restore(ctx, r.entries, lost)
-	t.scan.evicted.Store(uint64(len(evicted) + r.beyond))
+	t.scan.evicted.Store(uint64(len(evicted) + r.refused))
 	return nil
 }
 
@@ -127,15 +127,15 @@ func (r *recovery) end(ctx context.Context, emit func([]tier.Record)) {
 	if n := t.scan.newer.Load(); n > 0 {
 		t.log.Warn().Uint64("records", n).Msg("records of a newer program are passed over; their room is given to others")
 	}
-	if lost := len(r.lost) + len(r.overlapped); lost > 0 {
-		t.log.Warn().Int("chunks", lost).Int("damaged_records", len(r.lost)).Int("out_of_place", len(r.overlapped)).
+	if lost := len(r.damaged) + len(r.overlapped); lost > 0 {
+		t.log.Warn().Int("chunks", lost).Int("damaged_records", len(r.damaged)).Int("out_of_place", len(r.overlapped)).
 			Msg("chunks of the disk tier are lost: their records are damaged, or no file has their bytes any more, as after a segment was cut")
 	}
-	if r.beyond > 0 {
-		t.log.Warn().Int("evicted", r.beyond).Int("most", t.o.Entries).
+	if r.refused > 0 {
+		t.log.Warn().Int("evicted", r.refused).Int("most", t.o.Entries).
 			Msg("the disk tier had more chunks than there is memory for: those used longest ago were evicted")
 	}
-	t.log.Info().Int("entries", t.ledger.Stats().Entries).Int("lost", len(r.lost)+len(r.overlapped)).Uint64("evicted", t.scan.evicted.Load()).
+	t.log.Info().Int("entries", t.ledger.Stats().Entries).Int("lost", len(r.damaged)+len(r.overlapped)).Uint64("evicted", t.scan.evicted.Load()).
 		Uint64("newer", t.scan.newer.Load()).Int("orphan_segments", len(r.orphans)).Msg("recovered")
 	r.emit(r.entries, emit)
 	// All entries are recovered, also where an empty file cannot be removed.
@@ -250,7 +250,7 @@ func (r *recovery) restore(ctx context.Context, entries []database.Entry, lost [
 	for i := range min(max(0, len(entries)+t.space.excessEntries(0, false)), len(entries)) {
 		refused = append(refused, i)
 	}
-	r.beyond += len(refused)
+	r.refused += len(refused)
 	free := func(e *database.Entry) { t.segments.free(location(valueOf(e).A), int64(e.Size)) }
 	for i := len(refused); i < len(entries); i++ {
 		e := &entries[i]
@@ -578,7 +578,7 @@ func (r *recovery) cut(ctx context.Context, entries []database.Entry) ([]databas
 		ks = append(ks, e.Key)
 		r.buried = r.buried || !e.Inline
 	}
-	r.beyond += len(ks)
+	r.refused += len(ks)
 	return entries[:most], r.t.dropRecords(ctx, ks)
 }
 
@@ -597,7 +597,7 @@ func (r *recovery) makeRoom(ctx context.Context) {
 	}
 	v := reclaim{t: t, restores: true}
 	err := v.entries(ctx, 1)
-	if r.beyond += len(v.gone); err != nil {
+	if r.refused += len(v.gone); err != nil {
 		t.trouble.Warn().Err(err).Msg("entries beyond the most that there may be cannot be evicted")
 	}
 }

@@ -183,8 +183,8 @@ func (t *instance) removeIf(k key.Key, f found) (dropped bool) {
 	return dropped
 }
 
-// Unsettled implements tier.Unsettled.
-func (t *Tier) Unsettled(k key.Key) bool {
+// IsPending implements tier.Pending.
+func (t *Tier) IsPending(k key.Key) bool {
 	i := t.now.Load()
 	if i.scan.active.Load() { // one that was opened again says so before the store knows
 		return true
@@ -193,7 +193,7 @@ func (t *Tier) Unsettled(k key.Key) bool {
 	return i.fills.of(k) != nil || i.deleting.has(k) || i.segments.unwritten.Load() > 0
 }
 
-// Left implements tier.Unsettled.
+// Left implements tier.Pending.
 func (t *Tier) Left(id key.SpaceID) []key.Key {
 	i := t.now.Load()
 	ks := i.ledger.Keys(id)

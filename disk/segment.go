@@ -34,7 +34,7 @@ const maxSegmentBytes = alignBytes << 31
 //
 // Unscanned it has no allocator (free is nil): it is read, and takes no extents.
 // Draining it takes none either: others, or the database, need its room. Whether
-// its writes are on the device is a state of its own (unsynced).
+// its writes are on the device is a state of its own (syncState).
 type segment struct {
 	number uint32
 	volume *volume
@@ -43,7 +43,7 @@ type segment struct {
 	blocks int64 // that it occupies
 	file   blockio.File
 
-	unsynced unsynced
+	syncState syncState
 
 	// Guarded by segments.mu.
 	free *arena.Allocator // nil until recovery has marked the extents in use
@@ -130,7 +130,7 @@ func (s *segments) openOld(v *volume, n uint32) error {
 	// to. The blocks of a file system's own notes on a file do not count, as they
 	// did not when the segment was made: a few KiB would else be a tier too large.
 	g := &segment{number: v.number(n), volume: v, path: v.at.Path(name), size: size, blocks: info.Size(), file: f}
-	g.unsynced.wrote(1) // an earlier process may have left something unsynced
+	g.syncState.wrote(1) // an earlier process may have left something unsynced
 	v.insert(g)
 	s.mu.bytes += info.Size()
 	v.last = max(v.last, n)

@@ -117,7 +117,7 @@ func (s *space) order() (list []*volume, pass blockio.Pass) {
 		pass.Return()
 		return s.t.volumes, blockio.Pass{}
 	}
-	s.t.segments.turns(list, s.growthIn)
+	s.t.segments.roundRobin(list, s.growthIn)
 	if probe != nil {
 		list = slices.Insert(list, 0, probe)
 	}

@@ -203,7 +203,7 @@ func (x *walk) step(at int64) (next int64, err error) {
 	}
 	e := x.known[0]
 	x.known = x.known[1:]
-	switch stands, err := x.stands(&e); {
+	switch stands, err := x.confirmed(&e); {
 	case err != nil:
 		return 0, err
 	case stands:
@@ -221,9 +221,9 @@ func (x *walk) gapEnd() int64 {
 	return x.w.seg.size
 }
 
-// stands reports whether the headers bear a record out: that of its extent, or,
+// confirmed reports whether the headers bear a record out: that of its extent, or,
 // where that is damaged, the payload. A header that is damaged is written anew.
-func (x *walk) stands(e *database.Entry) (bool, error) {
+func (x *walk) confirmed(e *database.Entry) (bool, error) {
 	at := e.Extent.Offset
 	switch {
 	case !x.adopt:
@@ -288,7 +288,7 @@ func (x *walk) reseal(e *database.Entry) (right bool, err error) {
 	err = x.t.wait(x.w.ctx, w.done, &w.Transfer)
 	switch {
 	case err == nil:
-		x.w.seg.unsynced.wrote(e.Seq)
+		x.w.seg.syncState.wrote(e.Seq)
 	case errors.Is(err, blockio.ErrHung) || !blockio.IsFault(err):
 		return false, err
 	default:

@@ -30,15 +30,15 @@ func (t *Tier) Sync(ctx context.Context) error {
 type syncRun struct {
 	t       *instance
 	fails   uint64    // syncs of segments that had failed before
-	dropped []key.Key // in doubt, see dropDoubted
+	dropped []key.Key // unverified, see dropUnverified
 }
 
 func newSync(t *instance) *syncRun { return &syncRun{t: t, fails: t.segments.syncFails.Load()} }
 
-// run drops doubted entries and writes the headers of freed extents, then syncs.
+// run drops unverified entries and writes the headers of freed extents, then syncs.
 // The error has the chunks that it has dropped, whether or not the rest was synced.
 func (s *syncRun) run(ctx context.Context) error {
-	err := s.dropDoubted(ctx)
+	err := s.dropUnverified(ctx)
 	if err == nil {
 		err = s.t.tombs.flush(ctx)
 	}
@@ -61,8 +61,8 @@ func (s *syncRun) sync(ctx context.Context) error {
 		return err
 	}
 	// A sync of another call has failed, which takes what this one covers.
-	if doubted, _ := t.segments.doubted(); len(doubted) > 0 || t.segments.syncFails.Load() != s.fails {
-		return errDoubted
+	if unverified, _ := t.segments.unverified(); len(unverified) > 0 || t.segments.syncFails.Load() != s.fails {
+		return errUnverified
 	}
 	return nil
 }
@@ -84,13 +84,13 @@ func (s *syncRun) volumes(ctx context.Context) (err error) {
 	return err
 }
 
-// dropDoubted deletes the entries that were written to a segment between its
+// dropUnverified deletes the entries that were written to a segment between its
 // last good sync and one that failed. Nothing is known of a segment that
 // recovery has not come to. A Put that is on its way from the database to the
 // ledger is waited for: it may not know of the failure.
-func (s *syncRun) dropDoubted(ctx context.Context) error {
+func (s *syncRun) dropUnverified(ctx context.Context) error {
 	t := s.t
-	list, spans := t.segments.doubted()
+	list, spans := t.segments.unverified()
 	if len(list) > 0 {
 		if err := t.fills.wait(ctx, nil, t.ended); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (s *syncRun) dropDoubted(ctx context.Context) error {
 	}
 	for i, g := range list {
 		if t.scan.active.Load() {
-			return fmt.Errorf("%s: %w: it is dropped once the tier has been scanned", g.path, errDoubted)
+			return fmt.Errorf("%s: %w: it is dropped once the tier has been scanned", g.path, errUnverified)
 		}
 		drop := reclaim{t: t}
 		err := drop.empty(ctx, g, spans[i].has)
@@ -127,26 +127,26 @@ func (s *syncRun) meta() error {
 	return t.db.Sync()
 }
 
-// errDoubted says that a segment may lack entries that were written to it.
-var errDoubted = errors.New("a segment could not be synced; what was written to it since it last was counts as not written")
+// errUnverified says that a segment may lack entries that were written to it.
+var errUnverified = errors.New("a segment could not be synced; what was written to it since it last was counts as not written")
 
-// unsynced tells from which write on a segment is not known to be synced. The
+// syncState tells from which write on a segment is not known to be synced. The
 // kernel says once that it could not write a page, and takes it for written from
 // then on, so after a sync that failed the next one proves nothing about the
-// writes before: their entries are doubted, and dropped.
+// writes before: their entries are unverified, and dropped.
 //
 //	clean --a write ends--> dirty --sync--> clean
 //	                          |
-//	                          +--sync fails--> doubted --dropped, and free
-//	                                           space covered anew--> dirty
+//	                          +--sync fails--> unverified --dropped, and free
+//	                                              space covered anew--> dirty
 //
-// A Sync that finds a doubted segment drops first, and fails where it cannot.
-type unsynced struct {
-	since atomic.Uint64 // the lowest number of a write since; 0: none
-	fails atomic.Uint64 // syncs that failed
+// A Sync that finds an unverified segment drops first, and fails where it cannot.
+type syncState struct {
+	dirtySince atomic.Uint64 // the lowest number of a write since; 0: none
+	fails      atomic.Uint64 // syncs that failed
 
 	// Guarded by segments.mu.
-	doubted span
+	unverified span
 }
 
 // span is a range of sequence numbers, both ends included; the zero span is empty.
@@ -156,11 +156,11 @@ func (s span) has(e *database.Entry) bool { return s.from <= e.Seq && e.Seq <= s
 
 // wrote notes a write that has ended, under its number. It is called before
 // anything else learns that the write has ended.
-func (u *unsynced) wrote(seq uint64) {
+func (u *syncState) wrote(seq uint64) {
 	seq = max(seq, 1) // 0 is nothing
 	for {
-		since := u.since.Load()
-		if since != 0 && since <= seq || u.since.CompareAndSwap(since, seq) {
+		since := u.dirtySince.Load()
+		if since != 0 && since <= seq || u.dirtySince.CompareAndSwap(since, seq) {
 			return
 		}
 	}
@@ -171,7 +171,7 @@ func (u *unsynced) wrote(seq uint64) {
 // sync a file that pages of it are lost.
 func (s *segments) sync(v *volume) error {
 	for _, g := range s.listOf(v) {
-		since := g.unsynced.since.Swap(0)
+		since := g.syncState.dirtySince.Swap(0)
 		if since == 0 {
 			continue
 		}
@@ -179,9 +179,9 @@ func (s *segments) sync(v *volume) error {
 			if s.isRemoved(g) {
 				continue // its file was closed, and holds nothing
 			}
-			g.unsynced.wrote(since)
-			s.doubt(g)
-			return fmt.Errorf("%s: %w: %w", g.path, errDoubted, err)
+			g.syncState.wrote(since)
+			s.markUnverified(g)
+			return fmt.Errorf("%s: %w: %w", g.path, errUnverified, err)
 		}
 	}
 	return v.at.Sync()
@@ -195,40 +195,40 @@ func (s *segments) isRemoved(g *segment) bool {
 	return s.find(g.number) != g
 }
 
-// doubt notes that what g was written may not be there. A write that ends later
+// markUnverified notes that what g was written may not be there. A write that ends later
 // finds that a sync has failed since it began.
-func (s *segments) doubt(g *segment) {
+func (s *segments) markUnverified(g *segment) {
 	s.syncFails.Add(1)
-	g.unsynced.fails.Add(1)
+	g.syncState.fails.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from := g.unsynced.since.Load()
-	if g.unsynced.doubted.from != 0 {
-		from = min(from, g.unsynced.doubted.from)
+	from := g.syncState.dirtySince.Load()
+	if g.syncState.unverified.from != 0 {
+		from = min(from, g.syncState.unverified.from)
 	}
-	g.unsynced.doubted = span{from, s.seq.Load()}
+	g.syncState.unverified = span{from, s.seq.Load()}
 }
 
-// doubted are the segments in doubt, and what of them is.
-func (s *segments) doubted() (list []*segment, spans []span) {
+// unverified are the segments with unverified entries, and which these are.
+func (s *segments) unverified() (list []*segment, spans []span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, v := range s.volumes {
 		for _, g := range v.list {
-			if g.unsynced.doubted.from != 0 {
-				list, spans = append(list, g), append(spans, g.unsynced.doubted)
+			if g.syncState.unverified.from != 0 {
+				list, spans = append(list, g), append(spans, g.syncState.unverified)
 			}
 		}
 	}
 	return list, spans
 }
 
-// resolved ends the doubt in g, unless it has become another one.
+// resolved ends that g is unverified, unless that has become more.
 func (s *segments) resolved(g *segment, was span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g.unsynced.doubted == was {
-		g.unsynced.doubted = span{}
+	if g.syncState.unverified == was {
+		g.syncState.unverified = span{}
 	}
 }
 

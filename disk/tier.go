@@ -31,7 +31,7 @@ var (
 	_ tier.Health    = (*Tier)(nil)
 	_ tier.Scrubber  = (*Tier)(nil)
 	_ tier.Summed    = (*Tier)(nil)
-	_ tier.Unsettled = (*Tier)(nil)
+	_ tier.Pending   = (*Tier)(nil)
 )
 
 // reopenEvery is how long a Tier waits after an opening that failed, or after it was lost
@@ -423,7 +423,7 @@ func (t *Tier) SetQuotas(qs []ledger.QuotaChange, under map[key.SpaceID]int) err
 // daemon serves without the tier meanwhile, from one of the configuration: what
 // the machine has against it, and a database that ends its process.
 func IsTrouble(err error) bool {
-	passing := []error{fs.ErrNotExist, tier.ErrNoSpace, blockio.ErrHung, folders.ErrAbsent, errGone}
+	transient := []error{fs.ErrNotExist, tier.ErrNoSpace, blockio.ErrHung, folders.ErrAbsent, errGone}
 	return !errors.Is(err, folders.ErrInUse) &&
-		(slices.ContainsFunc(passing, func(e error) bool { return errors.Is(err, e) }) || metadata.IsTrouble(err))
+		(slices.ContainsFunc(transient, func(e error) bool { return errors.Is(err, e) }) || metadata.IsTrouble(err))
 }

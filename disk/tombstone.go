@@ -144,7 +144,7 @@ func (u *tombWriter) wrote(w *work, x tombstone, seg *segment, err error) {
 		s.requeueTombs(x)
 		return
 	}
-	seg.unsynced.wrote(x.seq)
+	seg.syncState.wrote(x.seq)
 	if x.held {
 		s.release(x.loc)
 		s.unwritten.Add(-1)
@@ -180,7 +180,7 @@ func (u *tombWriter) endClean(closed error) {
 	if closed != nil || hung || t.db == nil || t.scan.active.Load() || !t.surveyed.Load() {
 		return
 	}
-	if doubted, _ := t.segments.doubted(); len(doubted) > 0 { // headers of theirs may not be written
+	if unverified, _ := t.segments.unverified(); len(unverified) > 0 { // headers of theirs may not be written
 		return
 	}
 	err := within(t.o.IOTimeout, func() error {

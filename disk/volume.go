@@ -162,8 +162,8 @@ func (l volumes) fileSystems() (list []*fileSystem) {
 	return list
 }
 
-// turns sorts list for space.order.
-func (s *segments) turns(list []*volume, growth func(v *volume, files int64) int64) {
+// roundRobin sorts list for space.order.
+func (s *segments) roundRobin(list []*volume, growth func(v *volume, files int64) int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	weight := make(map[*volume]int64, len(list))

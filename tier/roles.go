@@ -19,7 +19,7 @@ type Roles struct {
 	Reopener  Reopener
 	Shared    Shared
 	Summed    Summed
-	Unsettled Unsettled
+	Pending   Pending
 	Scrubber  Scrubber
 	Health    Health
 	Prober    Prober
@@ -47,7 +47,7 @@ func RolesOf(t Tier) Roles {
 	r.Reopener, _ = t.(Reopener)
 	r.Shared, _ = t.(Shared)
 	r.Summed, _ = t.(Summed)
-	r.Unsettled, _ = t.(Unsettled)
+	r.Pending, _ = t.(Pending)
 	r.Scrubber, _ = t.(Scrubber)
 	r.Health, _ = t.(Health)
 	r.Prober, _ = t.(Prober)
@@ -195,13 +195,13 @@ type Summed interface {
 	Sum(k key.Key) (sum uint64, size uint32, known bool)
 }
 
-// Unsettled is a tier whose calls may go on after their callers gave them up,
+// Pending is a tier whose calls may go on after their callers gave them up,
 // as with a device that hangs.
-type Unsettled interface {
-	// Unsettled reports whether a Put or a deletion of k is under way, or a
+type Pending interface {
+	// IsPending reports whether a Put or a deletion of k is under way, or a
 	// scan of the tier, so that k may come to be there, also after a kill
 	// of the process. A Delete of k settles it, or fails. Memory only.
-	Unsettled(k key.Key) bool
+	IsPending(k key.Key) bool
 	// Left lists the chunks of a space that are there, or may come to be there in that
 	// way, also those of which the caller was told otherwise. Memory only.
 	Left(id key.SpaceID) []key.Key

@@ -25,7 +25,7 @@ func (e everything) Room(uint32) int                                         { r
 func (e everything) Openings() uint64                                        { return 0 }
 func (e everything) Reopened() <-chan struct{}                               { return nil }
 func (e everything) Absent(key.Key) bool                                     { return false }
-func (e everything) Unsettled(key.Key) bool                                  { return false }
+func (e everything) IsPending(key.Key) bool                                  { return false }
 func (e everything) Left(key.SpaceID) []key.Key                              { return nil }
 func (e everything) Off() bool                                               { return false }
 func (e everything) Trouble() error                                          { return nil }

@@ -29,10 +29,10 @@ const (
 
 // inheritance is what an earlier process has left with a keeper. The nil one has nothing.
 type inheritance struct {
-	sockets  fdstore.Files // not taken yet, by label
-	memory                 // without an arena: there is none
-	left     *cpu.Left
-	doubtful []key.Key // chunks whose payloads are to be proved
+	sockets    fdstore.Files // not taken yet, by label
+	memory                   // without an arena: there is none
+	left       *cpu.Left
+	unverified []key.Key // chunks whose payloads are to be proved
 }
 
 // memory is DRAM and its directory.
@@ -113,7 +113,7 @@ func (in *inheritance) load(d *Daemon) {
 		}
 	}
 	begun, chunks, lost := time.Now(), 0, 0
-	in.doubtful, lost = cpu.Resume(d.cpu, in.left, d.disk != nil || d.remote != nil, func(part []tier.Resumed) {
+	in.unverified, lost = cpu.Resume(d.cpu, in.left, d.disk != nil || d.remote != nil, func(part []tier.Resumed) {
 		chunks += len(part)
 		d.store.Recovery.Adopt(part)
 	})
@@ -124,14 +124,14 @@ func (in *inheritance) load(d *Daemon) {
 	}
 }
 
-// prove checks what load has left in doubt.
+// prove checks what load has left unverified.
 func (in *inheritance) prove(ctx context.Context, d *Daemon) error {
 	if !in.has() {
 		return nil
 	}
 	begun := time.Now()
-	wrong, err := cpu.Prove(ctx, d.cpu, in.doubtful)
-	in.doubtful = nil
+	wrong, err := cpu.Prove(ctx, d.cpu, in.unverified)
+	in.unverified = nil
 	if err != nil {
 		return nil // the daemon ends
 	}

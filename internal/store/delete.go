@@ -174,10 +174,10 @@ func (s *Remover) deletePart(ctx context.Context, p tier.Place, ks []key.Key) er
 // deleteLeft forgets what the index does not know of a space that is deleted,
 // because its write was given up before it ended, or its deletion is under way.
 func (s *Remover) deleteLeft(ctx context.Context, l *level, d *deletion) error {
-	if !d.whole || l.Unsettled == nil {
+	if !d.whole || l.Pending == nil {
 		return nil
 	}
-	return s.deleteIn(ctx, l.Place, l.Unsettled.Left(d.space))
+	return s.deleteIn(ctx, l.Place, l.Pending.Left(d.space))
 }
 
 // maybeIn is the keys that a tier has to be asked to delete: it may be in
@@ -190,7 +190,7 @@ func (s *Remover) maybeIn(p tier.Place, ks []key.Key) []key.Key {
 	case l.IsShared():
 		absent = func(k key.Key) bool { return s.writers.IsLocal(k.Space) }
 	case s.levels.scanned(tier.Of(p)) == nil:
-		moving := func(k key.Key) bool { return l.Unsettled != nil && l.Unsettled.Unsettled(k) }
+		moving := func(k key.Key) bool { return l.Pending != nil && l.Pending.IsPending(k) }
 		// A write may land before the look, and an eviction begin behind it.
 		absent = func(k key.Key) bool { return !moving(k) && !l.Resident.Has(k) && !moving(k) }
 	}

@@ -149,9 +149,9 @@ func TestUnsyncedIsDropped(t *testing.T) {
 	})
 }
 
-// A sync that has dropped nothing does not succeed while a segment is doubted,
+// A sync that has dropped nothing does not succeed while a segment is unverified,
 // and a tier that is closed then does not say that its headers are in order.
-func TestDoubtOutlivesASync(t *testing.T) {
+func TestUnverifiedOutlivesASync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, f, o := startUnsyncable(t)
 		m := newMemory(t)
@@ -166,7 +166,7 @@ func TestDoubtOutlivesASync(t *testing.T) {
 		}
 		f.failOnce()
 		wantErr(t, d.Sync(t.Context()), syscall.EIO)
-		wantErr(t, newSync(d.instance).sync(t.Context()), errDoubted)
+		wantErr(t, newSync(d.instance).sync(t.Context()), errUnverified)
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestDoubtOutlivesASync(t *testing.T) {
 	})
 }
 
-// Entries in doubt are dropped when the Puts that were under way have ended: one
+// Unverified entries are dropped when the Puts that were under way have ended: one
 // that is in the database and not in the ledger yet would stay.
 func TestDropWaitsForPuts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestUnsyncedPutFails(t *testing.T) {
 		f.failOnce()
 		wantErr(t, d.Sync(t.Context()), syscall.EIO)
 		close(blocked)
-		wantErr(t, <-put2, errDoubted)
+		wantErr(t, <-put2, errUnverified)
 		wantDropped(t, d.Sync(t.Context()), keyOf(1))
 		if d.Has(keyOf(2)) {
 			t.Error("what may not be on the device is there")
@@ -310,8 +310,8 @@ func TestSyncsFailTogether(t *testing.T) {
 		go func() { errs <- d.Sync(askedContext{t.Context(), asked}) }()
 		<-asked
 		close(f.hang)
-		wantErr(t, <-errs, errDoubted)
-		wantErr(t, <-errs, errDoubted)
+		wantErr(t, <-errs, errUnverified)
+		wantErr(t, <-errs, errUnverified)
 		wantDropped(t, d.Sync(t.Context()), keyOf(1))
 		if d.Has(keyOf(1)) {
 			t.Error("what may not be on the device is there")

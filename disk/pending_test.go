@@ -31,8 +31,8 @@ func TestDeleteOfAPutGivenUp(t *testing.T) {
 		wantErr(t, <-put, context.Canceled)
 		e.Block.Release()
 		ks := []key.Key{keyOf(2)}
-		if !d.Unsettled(ks[0]) || d.Unsettled(keyOf(1)) || d.Unsettled(keyOf(3)) {
-			t.Fatal("unsettled is not what was given up")
+		if !d.IsPending(ks[0]) || d.IsPending(keyOf(1)) || d.IsPending(keyOf(3)) {
+			t.Fatal("pending is not what was given up")
 		}
 		if left := d.Left(ks[0].Space); len(left) != 2 || !slices.Contains(left, ks[0]) {
 			t.Fatalf("left: %v", left)
@@ -42,8 +42,8 @@ func TestDeleteOfAPutGivenUp(t *testing.T) {
 		wantErr(t, d.Delete(ctx, ks), context.DeadlineExceeded)
 		f.set(nil, nil)
 		close(hang)
-		if err := d.Delete(t.Context(), ks); err != nil || d.Has(ks[0]) || d.Unsettled(ks[0]) {
-			t.Fatalf("%v; resident: %t, unsettled: %t", err, d.Has(ks[0]), d.Unsettled(ks[0]))
+		if err := d.Delete(t.Context(), ks); err != nil || d.Has(ks[0]) || d.IsPending(ks[0]) {
+			t.Fatalf("%v; resident: %t, pending: %t", err, d.Has(ks[0]), d.IsPending(ks[0]))
 		}
 		if left := d.Left(ks[0].Space); !slices.Equal(left, []key.Key{keyOf(1)}) {
 			t.Fatalf("left: %v", left)
@@ -77,16 +77,16 @@ func TestDeletionGivenUp(t *testing.T) {
 		if got := recoverAll(t, d); len(got) != 1 {
 			t.Errorf("%d entries are back, want 1", len(got))
 		}
-		if err := d.Delete(t.Context(), ks); err != nil || d.Unsettled(ks[0]) {
-			t.Fatalf("%v, unsettled: %t", err, d.Unsettled(ks[0]))
+		if err := d.Delete(t.Context(), ks); err != nil || d.IsPending(ks[0]) {
+			t.Fatalf("%v, pending: %t", err, d.IsPending(ks[0]))
 		}
 		stop()
 		d, _ = start(t, o, nil)
-		if !d.Unsettled(keyOf(9)) {
+		if !d.IsPending(keyOf(9)) {
 			t.Error("a tier that is not scanned yet says what it has not")
 		}
-		if got := recoverAll(t, d); len(got) != 0 || d.Unsettled(keyOf(9)) {
-			t.Errorf("%d entries are back; unsettled: %t", len(got), d.Unsettled(keyOf(9)))
+		if got := recoverAll(t, d); len(got) != 0 || d.IsPending(keyOf(9)) {
+			t.Errorf("%d entries are back; pending: %t", len(got), d.IsPending(keyOf(9)))
 		}
 	})
 }

@@ -20,7 +20,7 @@ type landing struct {
 	asks int   // deletions
 }
 
-func (l *landing) Unsettled(k key.Key) bool { return k == l.key }
+func (l *landing) IsPending(k key.Key) bool { return k == l.key }
 
 func (l *landing) Left(id key.SpaceID) []key.Key {
 	if l.key.Space != id {
@@ -72,7 +72,7 @@ func (m *moving) Has(k key.Key) bool {
 	return m.Memory.Has(k)
 }
 
-func (m *moving) Unsettled(k key.Key) bool { return k == m.key && m.looked != m.before }
+func (m *moving) IsPending(k key.Key) bool { return k == m.key && m.looked != m.before }
 
 func (m *moving) Left(key.SpaceID) []key.Key { return nil }
 

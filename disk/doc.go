@@ -19,9 +19,9 @@
 // internal/folders claims the folders (sets, markers, locks), replaces small files whole
 // and measures free space, internal/blockio moves payloads (queue, transfers, files, health
 // of a path), and internal/metadata keeps the records (store, committer, witness). This
-// package has the segments, the database's share of the capacity, and the tier. Tier has
+// package has the segments, the database's budget, and the tier. Tier has
 // the calls of the contract, which go to its instance: one opening of the folders. Of that
-// opening, recovery, survey, writing (a Put), reclaim, space (the room for segments),
+// opening, recovery, survey, writing (a Put), reclaim, headroom (for segments), budget,
 // tombWriter (headers of free extents), syncRun and scrub are parts.
 //
 // # Several paths

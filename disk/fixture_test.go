@@ -264,7 +264,7 @@ func checkBooks(t testing.TB, d *rig) {
 
 func booksError(d *rig) error {
 	used := d.segments.usage().used
-	l, inDatabase := d.ledger.Stats(), filesWorth*d.share.live.Load()
+	l, inDatabase := d.ledger.Stats(), filesWorth*d.budget.live.Load()
 	if known := l.UsedBytes - inDatabase; used > known+int64(l.Entries)*database.HeaderBytes || known-used > int64(l.Entries)*alignBytes {
 		return fmt.Errorf("extents take %d bytes, the ledger knows of %d in %d entries, %d of them in the database", used, l.UsedBytes, l.Entries, inDatabase)
 	}
@@ -311,7 +311,7 @@ func recount(t testing.TB, d *rig) {
 			t.Fatalf("the ledger has %+v of record %+v", known, e)
 		}
 	}
-	if got := d.share.live.Load(); got != live {
+	if got := d.budget.live.Load(); got != live {
 		t.Fatalf("the database is said to hold %d bytes for entries, the records come to %d", got, live)
 	}
 	if got := d.ledger.Stats().UsedBytes; got != occupies {

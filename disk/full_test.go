@@ -27,7 +27,7 @@ func TestDeleteWithoutRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.share.floor = math.MaxInt64 // as if the file system were full
+		d.budget.floor = math.MaxInt64 // as if the file system were full
 		ran := make(chan error, 1)
 		go func() { ran <- d.Run(context.Background()) }()
 		recoverAll(t, d)

@@ -49,8 +49,8 @@ type instance struct {
 	trimming   turn        // of the one Trim that works
 	emptying   atomic.Bool // set while one empties a segment
 
-	space *space
-	share *share // the database's part of the capacity
+	headroom *headroom
+	budget   *budget // the database's part of the capacity
 
 	fills       fills
 	deleting    deleting
@@ -259,11 +259,11 @@ func (t *instance) room(size uint32) int {
 		return math.MaxInt
 	}
 	n := int64(max(size, 1))
-	room := -t.space.excess(0, false) / extentBytes(n)
+	room := -t.headroom.excess(0, false) / extentBytes(n)
 	if n <= t.o.InlineMax {
-		room = -t.share.short(0) / (filesWorth * metadata.HeldBytes(n, true))
+		room = -t.budget.short(0) / (filesWorth * metadata.HeldBytes(n, true))
 	}
-	return min(int(room), -t.space.excessEntries(0, false))
+	return min(int(room), -t.headroom.excessEntries(0, false))
 }
 
 // devices are all there are, each once.
@@ -305,9 +305,9 @@ func (o opening) openAll() error {
 	if err := o.openStore(); err != nil {
 		return err
 	}
-	t.share = newShare(&t.o, t.segments)
-	t.space = &space{t}
-	t.commits = metadata.NewCommitter(t.db, t.share, set.Epoch)
+	t.budget = newBudget(&t.o, t.segments)
+	t.headroom = &headroom{t}
+	t.commits = metadata.NewCommitter(t.db, t.budget, set.Epoch)
 	t.deleting.commits = t.commits
 	t.deletionLog = newDeletionLog(set.Meta, t.o.IOTimeout)
 	t.seal = database.NewSealer(set.Secret)

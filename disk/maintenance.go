@@ -39,9 +39,9 @@ func (t *instance) lookAtMeta() error {
 	if err != nil {
 		return err
 	}
-	t.share.free.Store(free)
+	t.budget.free.Store(free)
 	files, _ := folders.OccupiedBelow(t.db.Dir)
-	t.share.files.Store(files)
+	t.budget.files.Store(files)
 	others := int64(smallFileBytes)
 	if !slices.ContainsFunc(t.volumes, func(v *volume) bool { return folders.SameDir(v.dir, t.o.Meta) }) {
 		others += otherBytes(t.o.Meta)
@@ -49,8 +49,8 @@ func (t *instance) lookAtMeta() error {
 	for _, v := range t.volumes {
 		others += v.others.Load()
 	}
-	t.share.others.Store(others)
-	if err := t.share.look(t.db.Measure); err != nil && !errors.Is(err, metadata.ErrBroken) {
+	t.budget.others.Store(others)
+	if err := t.budget.look(t.db.Measure); err != nil && !errors.Is(err, metadata.ErrBroken) {
 		return err
 	}
 	return nil
@@ -109,7 +109,7 @@ func (t *instance) maintain(ctx context.Context) error {
 			}, nil))
 		}
 		for _, f := range t.volumes.fileSystems() {
-			t.space.watch(f)
+			t.headroom.watch(f)
 		}
 		if err != nil && ctx.Err() == nil {
 			t.trouble.Warn().Err(err).Msg("maintenance failed")

@@ -101,9 +101,9 @@ func (t *instance) store(ctx context.Context, id ledger.ID, e tier.Entry, tried 
 	}
 	w.Block = e.Block
 	inline := int64(e.Size) <= t.o.InlineMax
-	if t.share.full(metadata.HeldBytes(int64(e.Size), inline)) {
+	if t.budget.full(metadata.HeldBytes(int64(e.Size), inline)) {
 		w.giveUp()
-		return nil, metadata.ErrShare
+		return nil, metadata.ErrBudget
 	}
 	if inline {
 		return nil, w.storeInline(ctx)
@@ -148,7 +148,7 @@ func (w *writing) storeInline(ctx context.Context) error {
 func (w *writing) place(ctx context.Context, n int64, tried []*volume) (grant, error) {
 	t := w.t
 	err := tier.ErrNoSpace
-	order, pass := t.space.order()
+	order, pass := t.headroom.order()
 	for _, v := range order {
 		w.Pass, pass = pass, blockio.Pass{}
 		if slices.Contains(tried, v) {
@@ -195,7 +195,7 @@ func (w *writing) grow(ctx context.Context, v *volume, n int64) error {
 		v.fs.growing.leave()
 		return nil
 	}
-	if !t.segments.canGrow(n, t.space.growthIn(v, t.segments.usage().files)) {
+	if !t.segments.canGrow(n, t.headroom.growthIn(v, t.segments.usage().files)) {
 		v.fs.growing.leave()
 		return tier.ErrNoSpace
 	}
@@ -203,7 +203,7 @@ func (w *writing) grow(ctx context.Context, v *volume, n int64) error {
 		if err := v.fs.look(); err != nil {
 			return err
 		}
-		return t.segments.grow(v, n, func(files int64) int64 { return t.space.growthIn(v, files) })
+		return t.segments.grow(v, n, func(files int64) int64 { return t.headroom.growthIn(v, files) })
 	}, v.fs.growing.leave)
 }
 
@@ -246,7 +246,7 @@ func (w *writing) Committed(err error) {
 	w.t.count.puts.Add(1)
 	w.t.count.putBytes.Add(uint64(w.entry.Size))
 	w.t.payload.Add(int64(w.entry.Size))
-	w.t.share.live.Add(metadata.HeldBytes(int64(w.entry.Size), w.entry.Inline))
+	w.t.budget.live.Add(metadata.HeldBytes(int64(w.entry.Size), w.entry.Inline))
 	w.done <- nil
 }
 

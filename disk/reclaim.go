@@ -108,7 +108,7 @@ func (r *reclaim) quotas(ctx context.Context) (err error) {
 
 // excessEntries is excess in entries: how many must be evicted before n more are under the
 // mark.
-func (s *space) excessEntries(n int, started bool) int {
+func (s *headroom) excessEntries(n int, started bool) int {
 	if s.t.o.Entries == 0 {
 		return -math.MaxInt
 	}
@@ -125,7 +125,7 @@ func (r *reclaim) entries(ctx context.Context, n int64) error {
 		room = 2 // it may need a hole for its parent
 	}
 	for started := false; ; started = true {
-		want := t.space.excessEntries(room, started)
+		want := t.headroom.excessEntries(room, started)
 		if want <= 0 {
 			return nil
 		}
@@ -148,10 +148,10 @@ func (r *reclaim) extents(ctx context.Context, n int64) error {
 	onePiece := n <= t.o.SegmentBytes // no extent is larger
 	extra, least := 4*n, leastExtra   // against fragmentation
 	for started := false; ; started = true {
-		want := t.space.excess(n, started)
+		want := t.headroom.excess(n, started)
 		scattered := want <= 0 // enough bytes, but perhaps in pieces
 		switch {
-		case scattered && (!onePiece || t.space.fits(n)):
+		case scattered && (!onePiece || t.headroom.fits(n)):
 			return nil
 		case scattered && extra <= 0 && least <= 0:
 			return tier.ErrNoSpace
@@ -212,7 +212,7 @@ func (r *reclaim) remove(ctx context.Context, collect func(*removal)) error {
 const shortLooks = 3
 
 // files empties a segment of each file system that others have filled
-// below its floor (space.floor), so that the segment's file can go. It evicts
+// below its floor (headroom.floor), so that the segment's file can go. It evicts
 // all entries there: extents of one age lie in all segments, and none is ever
 // moved. From then on new segments leave the size of one more, so that the
 // space given back is not taken again at once. It reads the whole database, so a
@@ -236,7 +236,7 @@ func (r *reclaim) files(ctx context.Context) error {
 		f.slack.Store(t.o.SegmentBytes)
 		err := r.empty(ctx, g, everything)
 		t.log.Warn().Err(err).Str("path", g.volume.dir).Int64("bytes", g.blocks).Int("evicted", len(r.gone)-before).
-			Int64("free", f.available.Load()).Int64("to_stay_free", t.space.floor(f)).
+			Int64("free", f.available.Load()).Int64("to_stay_free", t.headroom.floor(f)).
 			Msg("others fill the file system beyond disk.min_free or what the database needs: a segment of the disk tier is given back")
 		if err != nil {
 			return err
@@ -328,7 +328,7 @@ func (r *reclaim) database(ctx context.Context, n int64) (err error) {
 		return nil
 	}
 	for range maxReclaims {
-		short, alone := t.share.short(n), r.shortAlone(n)
+		short, alone := t.budget.short(n), r.shortAlone(n)
 		if short = max(short, alone); short <= 0 || err != nil {
 			break
 		}
@@ -337,12 +337,12 @@ func (r *reclaim) database(ctx context.Context, n int64) (err error) {
 			g = t.segments.leastUsed(nil)
 		}
 		switch {
-		case t.share.garbage():
+		case t.budget.garbage():
 			err = r.compact(ctx)
 		case g != nil:
 			err = r.emptyLeast(ctx, g)
 		default:
-			err = r.evictHeld(ctx, short/filesWorth+t.share.held.Load()/16)
+			err = r.evictHeld(ctx, short/filesWorth+t.budget.held.Load()/16)
 		}
 	}
 	return err
@@ -355,7 +355,7 @@ func (r *reclaim) shortAlone(n int64) int64 {
 	if slices.ContainsFunc(t.volumes, func(v *volume) bool { return v.fs.hasMeta }) {
 		return 0
 	}
-	return t.share.floor + t.share.more() + filesWorth*n - t.share.free.Load()
+	return t.budget.floor + t.budget.more() + filesWorth*n - t.budget.free.Load()
 }
 
 // databaseRoom is how much the database is to have room for so that a payload of n
@@ -365,7 +365,7 @@ func (r *reclaim) databaseRoom(n int64) int64 {
 	inline := n <= t.o.InlineMax
 	room := metadata.HeldBytes(n, inline)
 	if n > 0 && !inline && t.segments.usage().files == 0 {
-		room += (max(extentBytes(n), t.o.SegmentBytes/16) + t.share.bytes.Load()/4) / filesWorth
+		room += (max(extentBytes(n), t.o.SegmentBytes/16) + t.budget.bytes.Load()/4) / filesWorth
 	}
 	return room
 }
@@ -379,7 +379,7 @@ func (r *reclaim) compact(ctx context.Context) error {
 	if err := t.until(ctx, done); err != nil {
 		return fmt.Errorf("compact the database: %w", err)
 	}
-	if err := t.call(ctx, t.metaDev, func() error { return t.share.Compacted(t.db.Measure) }, nil); err != nil {
+	if err := t.call(ctx, t.metaDev, func() error { return t.budget.Compacted(t.db.Measure) }, nil); err != nil {
 		return err
 	}
 	return t.call(ctx, t.metaDev, t.lookAtMeta, nil)

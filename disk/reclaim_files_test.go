@@ -44,7 +44,7 @@ func TestMinFreeIsGivenBack(t *testing.T) {
 			if err := d.instance.lookAll(); err != nil {
 				t.Fatal(err)
 			}
-			d.space.watch(d.volumes[0].fs)
+			d.headroom.watch(d.volumes[0].fs)
 			out, err := d.Trim(context.Background(), 0, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -107,7 +107,7 @@ func TestOwnFilesAreNotOthers(t *testing.T) {
 		d, stop := start(t, o, fs)
 		defer stop()
 		f := d.volumes[0].fs
-		fs.others.Store((f.available.Load() - d.space.floor(f)) % o.SegmentBytes)
+		fs.others.Store((f.available.Load() - d.headroom.floor(f)) % o.SegmentBytes)
 		if err := d.instance.lookAll(); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestOwnFilesAreNotOthers(t *testing.T) {
 			if err := d.instance.lookAll(); err != nil {
 				t.Fatal(err)
 			}
-			d.space.watch(f)
+			d.headroom.watch(f)
 			if _, err := d.Trim(context.Background(), 0, nil); err != nil {
 				t.Fatal(err)
 			}

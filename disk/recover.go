@@ -247,7 +247,7 @@ func (r *recovery) restore(ctx context.Context, entries []database.Entry, lost [
 	slices.SortFunc(entries, func(a, b database.Entry) int { return byUse(&a, &b) })
 	inline := 0
 	var refused []int // by index; first those that would be too many
-	for i := range min(max(0, len(entries)+t.space.excessEntries(0, false)), len(entries)) {
+	for i := range min(max(0, len(entries)+t.headroom.excessEntries(0, false)), len(entries)) {
 		refused = append(refused, i)
 	}
 	r.refused += len(refused)
@@ -266,7 +266,7 @@ func (r *recovery) restore(ctx context.Context, entries []database.Entry, lost [
 		switch {
 		case restored:
 			t.payload.Add(int64(e.Size))
-			t.share.live.Add(metadata.HeldBytes(int64(e.Size), e.Inline))
+			t.budget.live.Add(metadata.HeldBytes(int64(e.Size), e.Inline))
 			if e.Inline {
 				inline++
 			}

@@ -58,7 +58,7 @@ func (t *instance) awaitCommit(ctx context.Context) error {
 func (r *removal) take(e ledger.Entry) {
 	r.t.ledger.Free(e.ID) // its extent waits for the commit here
 	r.t.payload.Add(-int64(e.Size))
-	r.t.share.live.Add(-heldFor(e))
+	r.t.budget.live.Add(-heldFor(e))
 	r.keys = append(r.keys, e.Key)
 	r.entries = append(r.entries, e)
 }

@@ -30,7 +30,7 @@ type volume struct {
 	list   []*segment // by number
 	last   uint32     // number of the youngest segment, without the index
 	cursor int        // where the last extent was found
-	credit int64      // see space.order
+	credit int64      // see headroom.order
 }
 
 // volumes are the folders of a tier, by index.
@@ -162,7 +162,7 @@ func (l volumes) fileSystems() (list []*fileSystem) {
 	return list
 }
 
-// roundRobin sorts list for space.order.
+// roundRobin sorts list for headroom.order.
 func (s *segments) roundRobin(list []*volume, growth func(v *volume, files int64) int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -264,7 +264,7 @@ func (b *Batch) Put(e *database.Entry, payload []byte) error {
 		return errFull
 	}
 	if !b.budget.Claim(HeldBytes(int64(e.Size), e.Inline)) {
-		return ErrShare
+		return ErrBudget
 	}
 	b.record(e)
 	if e.Inline {
@@ -288,8 +288,8 @@ func (b *Batch) Adopt(e *database.Entry) error {
 // errFull says that the database's file system has no room for more.
 var errFull = fmt.Errorf("disk: the database's file system is nearly full: %w", tier.ErrNoSpace)
 
-// ErrShare says that the database has no room for more until Trim has made it.
-var ErrShare = fmt.Errorf("disk: the database has its share of the capacity: %w", tier.ErrNoSpace)
+// ErrBudget says that the database has no room for more until Trim has made it.
+var ErrBudget = fmt.Errorf("disk: the database has its share of the capacity: %w", tier.ErrNoSpace)
 
 // Rewrite replaces a record; it keeps its number, which orders payloads.
 func (b *Batch) Rewrite(e *database.Entry) {

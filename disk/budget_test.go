@@ -39,7 +39,7 @@ func TestCostOfEntries(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					return d.share.held.Load()
+					return d.budget.held.Load()
 				}
 				few := compacted(c.few)
 				got := float64(compacted(c.many)-few) / float64(c.many-c.few)
@@ -56,7 +56,7 @@ func TestCostOfEntries(t *testing.T) {
 // it there again; garbage that has come since is.
 func TestGarbageThatStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newShare(&Options{CapacityBytes: 1 << 30}, new(segments))
+		h := newBudget(&Options{CapacityBytes: 1 << 30}, new(segments))
 		h.held.Store(1000)
 		h.live.Store(500)
 		if !h.garbage() {

@@ -13,24 +13,24 @@ import (
 	"github.com/kvstored/kvstored/internal/ledger"
 )
 
-// space is how much of the file systems and of the capacity segments may take.
-type space struct{ t *instance }
+// headroom is how much of the file systems and of the capacity segments may take.
+type headroom struct{ t *instance }
 
 // meta is how many bytes are set aside for the database: the reserve, or more if
 // it needs more.
-func (s *space) meta() int64 { return max(s.t.o.MetaReserveBytes, s.t.share.bytes.Load()) }
+func (s *headroom) meta() int64 { return max(s.t.o.MetaReserveBytes, s.t.budget.bytes.Load()) }
 
 // growth is how many bytes new segments may take beside the present files.
-func (s *space) growth(files int64) (room int64) {
+func (s *headroom) growth(files int64) (room int64) {
 	for _, f := range s.t.volumes.fileSystems() {
-		room += max(0, s.spare(f))
+		room += max(0, s.allocatable(f))
 	}
 	return max(0, min(s.capacityLeft(files), room))
 }
 
 // growthIn is how many of them v may take.
-func (s *space) growthIn(v *volume, files int64) int64 {
-	return max(0, min(s.capacityLeft(files), s.spare(v.fs)))
+func (s *headroom) growthIn(v *volume, files int64) int64 {
+	return max(0, min(s.capacityLeft(files), s.allocatable(v.fs)))
 }
 
 // leastSlack is how many bytes segments leave for the tier's own small files and
@@ -38,31 +38,31 @@ func (s *space) growthIn(v *volume, files int64) int64 {
 // its floor would else soon seem to be filled by others.
 const leastSlack = 1 << 20
 
-// spare is how many bytes of f may become segments.
-func (s *space) spare(f *fileSystem) int64 {
+// allocatable is how many bytes of f may become segments.
+func (s *headroom) allocatable(f *fileSystem) int64 {
 	return f.available.Load() - s.floor(f) - max(f.slack.Load(), leastSlack)
 }
 
 // capacityLeft is how much of the capacity new segments may take.
-func (s *space) capacityLeft(files int64) int64 {
-	return s.t.o.CapacityBytes - max(s.t.o.MetaReserveBytes, s.t.share.growing()) - files
+func (s *headroom) capacityLeft(files int64) int64 {
+	return s.t.o.CapacityBytes - max(s.t.o.MetaReserveBytes, s.t.budget.growing()) - files
 }
 
 // floor is how many bytes segments leave free on f: MinFreeBytes for others, or
-// share.floor for Badger if that is more, and the part of meta that Badger's
+// budget.floor for Badger if that is more, and the part of meta that Badger's
 // files have not taken yet. Segments that took it would leave a tier that can
 // neither store nor, being full of extents, shrink.
-func (s *space) floor(f *fileSystem) int64 {
+func (s *headroom) floor(f *fileSystem) int64 {
 	if !f.hasMeta {
 		return s.t.o.minFree.Load()
 	}
-	return max(s.t.o.minFree.Load(), s.t.share.floor) + max(0, s.meta()-s.t.share.files.Load())
+	return max(s.t.o.minFree.Load(), s.t.budget.floor) + max(0, s.meta()-s.t.budget.files.Load())
 }
 
 // mark is the high watermark of a limit, or the low one once an eviction has started. A
 // policy that plans chooses between a new entry and the one that would go for it: it
 // evicts one for the other, not some ahead of time.
-func (s *space) mark(limit int64, started bool) int64 {
+func (s *headroom) mark(limit int64, started bool) int64 {
 	if started && !s.t.ledger.Planning().Plans() {
 		return int64(float64(limit) * s.t.o.LowWatermark)
 	}
@@ -70,13 +70,13 @@ func (s *space) mark(limit int64, started bool) int64 {
 }
 
 // excess is how many bytes must be evicted before n more fit under the mark.
-func (s *space) excess(n int64, started bool) int64 {
+func (s *headroom) excess(n int64, started bool) int64 {
 	u := s.t.segments.usage()
 	return u.used + n - max(s.mark(u.files+s.growth(u.files), started), n) // n alone may be above the mark
 }
 
 // fits reports whether n bytes have a place in one piece.
-func (s *space) fits(n int64) bool {
+func (s *headroom) fits(n int64) bool {
 	u := s.t.segments.usage()
 	return u.largest >= n || slices.ContainsFunc(s.t.volumes, func(v *volume) bool {
 		return v.dev.Writing.Well() && s.t.segments.canGrow(n, s.growthIn(v, u.files))
@@ -84,7 +84,7 @@ func (s *space) fits(n int64) bool {
 }
 
 // watch counts how long f has had less room than is to be left there.
-func (s *space) watch(f *fileSystem) {
+func (s *headroom) watch(f *fileSystem) {
 	if f.available.Load() < s.floor(f) {
 		f.short.Add(1)
 	} else if f.short.Swap(0) > 0 {
@@ -98,7 +98,7 @@ func (s *space) watch(f *fileSystem) {
 // as credit, and the one with the most credit pays for all); the others follow
 // by weight. One in trouble that may be probed comes first; then pass is the
 // leave to do that.
-func (s *space) order() (list []*volume, pass blockio.Pass) {
+func (s *headroom) order() (list []*volume, pass blockio.Pass) {
 	if len(s.t.volumes) == 1 {
 		return s.t.volumes, pass
 	}
@@ -143,7 +143,7 @@ func (o *Options) occupied(size uint32) int64 {
 	return extentBytes(n) + filesWorth*metadata.HeldBytes(n, false)
 }
 
-// share is the database's part of the capacity. It follows what the database
+// budget is the database's part of the capacity. It follows what the database
 // holds, so that its files, and those of the segments, never come to more than
 // the capacity:
 //
@@ -153,7 +153,7 @@ func (o *Options) occupied(size uint32) int64 {
 // before its file is made, both under segments.mu; a claim that does not fit is
 // refused, and Trim makes room. How much the database holds its process says
 // with each commit.
-type share struct {
+type budget struct {
 	meta     string // folder of the database
 	floor    int64  // bytes free on its file system below which nothing is written
 	capacity int64
@@ -175,15 +175,15 @@ type share struct {
 	claims  uint64 // how many there were
 }
 
-func newShare(o *Options, s *segments) *share {
-	h := &share{meta: o.Meta, available: o.free, floor: metadata.FloorBytes(o.MetaReserveBytes), capacity: o.CapacityBytes, margin: 2 * filesWorth * metadata.MemtableBytes(o.MetaReserveBytes), segments: s}
+func newBudget(o *Options, s *segments) *budget {
+	h := &budget{meta: o.Meta, available: o.free, floor: metadata.FloorBytes(o.MetaReserveBytes), capacity: o.CapacityBytes, margin: 2 * filesWorth * metadata.MemtableBytes(o.MetaReserveBytes), segments: s}
 	h.others.Store(smallFileBytes)
 	return h
 }
 
 // Claim sets n bytes of the database aside, if the capacity has room for them
 // and the margin.
-func (h *share) Claim(n int64) bool {
+func (h *budget) Claim(n int64) bool {
 	h.segments.mu.Lock()
 	defer h.segments.mu.Unlock()
 	if h.segments.mu.bytes+h.bytes.Load()+filesWorth*n > h.capacity-h.margin {
@@ -193,18 +193,18 @@ func (h *share) Claim(n int64) bool {
 	return true
 }
 
-// ClaimAnyway sets n bytes aside for a change that the share never refuses. That
+// ClaimAnyway sets n bytes aside for a change that the budget never refuses. That
 // is a deletion or a note of one, for which the margin is there (the committer
 // compacts before it is used up), or the record of a used extent. Under a lowered
 // capacity such claims go beyond it, until Trim has made room.
-func (h *share) ClaimAnyway(n int64) {
+func (h *budget) ClaimAnyway(n int64) {
 	h.segments.mu.Lock()
 	defer h.segments.mu.Unlock()
 	h.take(n)
 }
 
 // take is called under segments.mu.
-func (h *share) take(n int64) {
+func (h *budget) take(n int64) {
 	h.bytes.Add(filesWorth * n)
 	h.claimed += filesWorth * n
 	h.claims++
@@ -212,13 +212,13 @@ func (h *share) take(n int64) {
 
 // Tight reports that deletions may come to need more than the margin, and that a
 // compaction would help.
-func (h *share) Tight() bool {
+func (h *budget) Tight() bool {
 	return h.short(0) > h.margin+h.margin/2 && h.garbage()
 }
 
 // Settle ends the claims of a commit: what the database holds now is known. It
 // is called with 0 where that did not come about.
-func (h *share) Settle(held int64) {
+func (h *budget) Settle(held int64) {
 	h.segments.mu.Lock()
 	defer h.segments.mu.Unlock()
 	if held > 0 {
@@ -230,7 +230,7 @@ func (h *share) Settle(held int64) {
 
 // look has measure say what the database holds, and believes it unless a commit
 // has come between.
-func (h *share) look(measure func() (int64, error)) error {
+func (h *budget) look(measure func() (int64, error)) error {
 	h.segments.mu.Lock()
 	claims := h.claims
 	h.segments.mu.Unlock()
@@ -247,30 +247,30 @@ func (h *share) look(measure func() (int64, error)) error {
 }
 
 // set is called under segments.mu.
-func (h *share) set(held int64) {
+func (h *budget) set(held int64) {
 	h.held.Store(held)
 	h.bytes.Store(filesWorth*held + h.others.Load())
 }
 
 // growing is how many bytes a new segment leaves: the database is to grow by a quarter
 // before that segment would have to go again.
-func (h *share) growing() int64 {
+func (h *budget) growing() int64 {
 	n := h.bytes.Load()
 	return n + n/4 + 2*h.margin
 }
 
 // short is how many bytes are missing for n more of the database, and for Trim
 // to have nothing to do.
-func (h *share) short(n int64) int64 {
+func (h *budget) short(n int64) int64 {
 	return h.segments.usage().files + h.bytes.Load() + filesWorth*n + 2*h.margin - h.capacity
 }
 
 // more is how many bytes the files of the database may yet grow by.
-func (h *share) more() int64 { return max(0, h.bytes.Load()-h.others.Load()-h.files.Load()) }
+func (h *budget) more() int64 { return max(0, h.bytes.Load()-h.others.Load()-h.files.Load()) }
 
 // Room looks how much may be written, where the files of the database may come
 // to take more bytes than they do.
-func (h *share) Room() metadata.Room {
+func (h *budget) Room() metadata.Room {
 	switch free, err := h.available(h.meta); {
 	case err != nil || free < h.floor/2:
 		return metadata.RoomNone
@@ -281,11 +281,11 @@ func (h *share) Room() metadata.Room {
 }
 
 // full reports that n more bytes would not be claimed now.
-func (h *share) full(n int64) bool { return h.short(n) > h.margin }
+func (h *budget) full(n int64) bool { return h.short(n) > h.margin }
 
 // garbage reports whether so much of what the database holds is deleted or
 // overwritten, since the last compaction, that another is worth its while.
-func (h *share) garbage() bool {
+func (h *budget) garbage() bool {
 	held := h.held.Load()
 	return held-h.live.Load()-h.stuck.Load() > held/8
 }
@@ -294,7 +294,7 @@ func (h *share) garbage() bool {
 // that no entry knows of, which a table that Badger lost the deletions of brings
 // back. Another compaction does not help there. It looks first: an old look says
 // that more is held.
-func (h *share) Compacted(measure func() (int64, error)) error {
+func (h *budget) Compacted(measure func() (int64, error)) error {
 	_ = h.look(measure)
 	held, err := measure()
 	if err == nil {

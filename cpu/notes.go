@@ -10,14 +10,14 @@ import (
 // notes are what a tier writes down of its entries, for a process after this one.
 type notes struct {
 	to      *Manifest          // nil: nothing
-	passing func(key.Key) bool // nil: none is
+	withTTL func(key.Key) bool // nil: none is
 }
 
-func (n *notes) isPassing(k key.Key) bool { return n.passing != nil && n.passing(k) }
+func (n *notes) hasTTL(k key.Key) bool { return n.withTTL != nil && n.withTTL(k) }
 
 // put notes that a sealed block is the payload of an entry.
 func (n *notes) put(e ledger.Entry, b arena.Block) {
-	if n.isPassing(e.Key) {
+	if n.hasTTL(e.Key) {
 		n.leave(b)
 		return
 	}

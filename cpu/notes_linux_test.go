@@ -27,7 +27,7 @@ type noted struct {
 	manifest *cpu.Manifest
 }
 
-func newNoted(t *testing.T, a *arena.Arena, m *cpu.Manifest, passing func(key.Key) bool) *noted {
+func newNoted(t *testing.T, a *arena.Arena, m *cpu.Manifest, withTTL func(key.Key) bool) *noted {
 	t.Helper()
 	var err error
 	if m == nil {
@@ -42,7 +42,7 @@ func newNoted(t *testing.T, a *arena.Arena, m *cpu.Manifest, passing func(key.Ke
 		t.Fatal(err)
 	}
 	tr := cpu.New(cpu.Options{
-		Arena: a, Manifest: m, Passing: passing, HighWatermark: 1, LowWatermark: 0.9,
+		Arena: a, Manifest: m, HasTTL: withTTL, HighWatermark: 1, LowWatermark: 0.9,
 		Ledger: ledger.New(ledger.Options{CapacityBytes: a.Stats().CapacityBytes, Policy: p, PolicyName: "lru"}),
 	})
 	return &noted{tr, a, m}
@@ -200,8 +200,8 @@ func TestResumeProves(t *testing.T) {
 // of chunks that are not to outlive the process, and of those that were removed under a
 // reader. Fills get free memory, or nothing.
 func TestNothingIsReused(t *testing.T) {
-	passing := tiertest.Chain(2, 1)
-	n := newNoted(t, newShared(t, mib), nil, func(k key.Key) bool { return k == passing.Key(0) })
+	withTTL := tiertest.Chain(2, 1)
+	n := newNoted(t, newShared(t, mib), nil, func(k key.Key) bool { return k == withTTL.Key(0) })
 	store(t, n.Tier, 2, 1, page)
 	kept := store(t, n.Tier, 3, 1, page)
 	removed := store(t, n.Tier, 4, 1, 5*page)

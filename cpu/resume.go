@@ -22,7 +22,7 @@ func Leave(t *Tier) error {
 		return fmt.Errorf("cpu: what the policy has learned: %w", err)
 	}
 	ledger.Unload(t.ledger, func(e *ledger.Entry) {
-		if b := t.block(*e); b.Sealed() && !t.notes.isPassing(e.Key) {
+		if b := t.block(*e); b.Sealed() && !t.notes.hasTTL(e.Key) {
 			r := recordOf(*e, b)
 			r.Hits, r.Below, r.Dirty = e.Hits, uint8(e.Below), e.Dirty
 			t.notes.to.Put(b.ID(), &r)

@@ -23,9 +23,9 @@ type Options struct {
 	// arena; see Resume. The tier writes it, and it stays the caller's, whose NoteFrees has
 	// Clear called.
 	Manifest *Manifest
-	// Passing, if any, says that a chunk has a bound on its age: it is not to outlive the
+	// HasTTL, if any, says that a chunk has a TTL: it is not to outlive the
 	// process.
-	Passing func(key.Key) bool
+	HasTTL func(key.Key) bool
 	// Trim starts above HighWatermark and goes on down to LowWatermark,
 	// both shares of the populated part of the arena; 0 is tier.HighWatermark and
 	// tier.LowWatermark.
@@ -66,7 +66,7 @@ var _ tier.Hot = (*Tier)(nil)
 
 // New makes a tier over an arena and a ledger.
 func New(o Options) *Tier {
-	t := &Tier{arena: o.Arena, ledger: o.Ledger, notes: notes{o.Manifest, o.Passing}}
+	t := &Tier{arena: o.Arena, ledger: o.Ledger, notes: notes{o.Manifest, o.HasTTL}}
 	t.marks = watermarks{cmp.Or(o.HighWatermark, tier.HighWatermark), cmp.Or(o.LowWatermark, tier.LowWatermark)}
 	t.ledger.NoteAside(func(e ledger.Entry) { // which has the reference of its block for good
 		t.notes.leave(t.block(e))

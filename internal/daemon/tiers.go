@@ -102,7 +102,7 @@ func (t *tiers) makeCPU(c *config.Config, chunks int) error {
 			Limits: LimitsOfDRAM(capacity),
 		}),
 		Manifest: t.manifest,
-		Passing:  func(k key.Key) bool { return t.ages.Of(k).HasTTL() },
+		HasTTL:   func(k key.Key) bool { return t.ages.Of(k).HasTTL() },
 	})
 	return nil
 }

@@ -125,7 +125,7 @@ func (s *Filler) awaitWriter(ctx context.Context, try bool) error {
 // first.
 func (s *Filler) writesVictims(id key.SpaceID) bool {
 	w := s.writers.Nearest(id)
-	return w != nil && w.Holds()
+	return w != nil && w.Defers()
 }
 
 // locateEach is locate that also looks at each chunk behind those that are known.
@@ -145,7 +145,7 @@ func roomOf(sizes []uint32, at []uint8) (n int64) {
 
 // reserve is Reserve for chunks of which at says where they are.
 func (s *Filler) reserve(ctx context.Context, want Reservation, c *key.Chain, from int, sizes []uint32, at []uint8, grants []Grant) (int, error) {
-	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Patience: want.Patience, Writing: s.writers.SetOut, Drop: s.writers.Demote}
+	f := tier.Fill{Owner: want.Owner, Class: ledger.Lease, Patience: want.Patience, Writing: s.writers.WriteDeferred, Drop: s.writers.Demote}
 	for n, size := range sizes {
 		i := from + n
 		if at[i] != 0 {
@@ -415,7 +415,7 @@ func (r *Recovery) dropOutlived(ctx context.Context, l *level, recs []tier.Recor
 func (s *Filler) Open(ctx context.Context, o ledger.Owner, k key.Key, n int, patience tier.Patience) (tier.Ref, error) {
 	ref, st, err := s.levels.hot.Reserve(ctx, tier.Fill{
 		Record: tier.Record{Key: k, Tokens: 1, Size: uint32(n)},
-		Owner:  o, Class: ledger.Lease, Patience: patience, Writing: s.writers.SetOut, Drop: s.writers.Demote,
+		Owner:  o, Class: ledger.Lease, Patience: patience, Writing: s.writers.WriteDeferred, Drop: s.writers.Demote,
 	})
 	if err != nil {
 		return tier.Ref{}, fmt.Errorf("open: %w", err)

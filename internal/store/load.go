@@ -296,7 +296,7 @@ func (r *loadRoom) Alloc(ctx context.Context, n int) (arena.Block, error) {
 	defer cancel()
 	ref, st, err := r.loader.levels.hot.Reserve(ctx, tier.Fill{
 		Record: r.rec, Owner: ledger.Daemon, Class: ledger.Load, Patience: tier.Wait, Drop: r.loader.writers.Demote,
-		For: r.by, Writing: r.loader.writers.SetOut,
+		For: r.by, Writing: r.loader.writers.WriteDeferred,
 	})
 	if err != nil {
 		return arena.Block{}, err

@@ -12,35 +12,35 @@ import (
 	"github.com/kvstored/kvstored/tier"
 )
 
-// turns has stores that wait for room enter one after the other while DRAM must write
+// admission has stores that wait for room enter one after the other while DRAM must write
 // its victims before their room is free: each store when there is room for all that it
-// asks for. Without turns all stores would run for the room of each victim, and each
+// asks for. Without it all stores would run for the room of each victim, and each
 // would get the room of one chunk where it asked for that of a prompt. A client has one
 // place in the line, however many of its stores wait.
 //
 // It also learns how much room is wanted at a time, and has that kept free, so that
 // victims are written ahead of the stores. It bounds nothing and reserves nothing: a
 // store for which no victim makes room enters as well, and finds out why.
-type turns struct {
-	line    *semaphore.Weighted // of 1: the place of all clients
+type admission struct {
+	place   *semaphore.Weighted // of 1: the place of all clients
 	wanted  atomic.Int64        // bytes, of stores that wait or have entered
 	entered atomic.Int64        // bytes, of stores that have entered
 	ahead   atomic.Int64        // bytes to be free besides what the watermarks leave
 
 	mu struct {
 		sync.Mutex
-		clients map[ledger.Owner]*client // of which stores are at their turn, or wait for it
+		clients map[ledger.Owner]*client // of which stores are admitted, or wait for that
 	}
 }
 
 // client is the stores of one client that are in the line or wait to be.
 type client struct {
-	first  *semaphore.Weighted // of 1: which of them is in the line
+	place  *semaphore.Weighted // of 1: which of them is in the line
 	stores int
 }
 
-// take waits for a place until ctx ends. A try has it at once, or not.
-func take(ctx context.Context, place *semaphore.Weighted, try bool) (waited bool, err error) {
+// acquire waits for a place until ctx ends. A try has it at once, or not.
+func acquire(ctx context.Context, place *semaphore.Weighted, try bool) (waited bool, err error) {
 	switch {
 	case place.TryAcquire(1):
 		return false, nil
@@ -53,10 +53,10 @@ func take(ctx context.Context, place *semaphore.Weighted, try bool) (waited bool
 }
 
 // Shares of DRAM, one in so many bytes: what is evicted for all stores that wait, and
-// what one store may ask for in its turn.
+// what one store may ask for.
 const (
-	aheadShare = 4
-	turnShare  = 16
+	aheadShare   = 4
+	requestShare = 16
 )
 
 // forgetting is how many bytes must come for one byte less to be kept free.
@@ -66,8 +66,8 @@ const forgetting = 8
 // out of DRAM that would make some, and reports whether it waited. The caller calls leave
 // when it has what it gets. A store that only tries enters in front of no other.
 func (s *Writers) Enter(ctx context.Context, by ledger.Owner, try bool, n int64) (waited bool, leave func(), err error) {
-	t := &s.turns
-	n = min(n, s.capacity/turnShare)
+	t := &s.admission
+	n = min(n, s.capacity/requestShare)
 	t.wanted.Add(n)
 	if waited, err = t.await(ctx, s, by, try, n); err != nil {
 		t.wanted.Add(-n)
@@ -79,19 +79,19 @@ func (s *Writers) Enter(ctx context.Context, by ledger.Owner, try bool, n int64)
 	}, nil
 }
 
-// await enters with n bytes, in turn.
-func (t *turns) await(ctx context.Context, s *Writers, by ledger.Owner, try bool, n int64) (waited bool, err error) {
-	first := t.come(by)
-	defer t.gone(by)
-	if waited, err = take(ctx, first, try); err != nil {
+// await enters with n bytes, in order.
+func (t *admission) await(ctx context.Context, s *Writers, by ledger.Owner, try bool, n int64) (waited bool, err error) {
+	first := t.join(by)
+	defer t.leave(by)
+	if waited, err = acquire(ctx, first, try); err != nil {
 		return true, err
 	}
 	defer first.Release(1)
-	behind, err := take(ctx, t.line, try)
+	behind, err := acquire(ctx, t.place, try)
 	if err != nil {
 		return true, err
 	}
-	defer t.line.Release(1)
+	defer t.place.Release(1)
 	most := s.capacity / aheadShare
 	forRoom, err := s.o.Hot.MakeRoom(ctx, tier.Room{
 		Bytes:    min(t.entered.Load()+n, most),
@@ -109,20 +109,20 @@ func (t *turns) await(ctx context.Context, s *Writers, by ledger.Owner, try bool
 	return waited || behind || forRoom, err
 }
 
-// come counts a store of a client, and gone no more.
-func (t *turns) come(o ledger.Owner) *semaphore.Weighted {
+// join counts a store of a client, and leave no more.
+func (t *admission) join(o ledger.Owner) *semaphore.Weighted {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.mu.clients[o]
 	if c == nil {
-		c = &client{first: semaphore.NewWeighted(1)}
+		c = &client{place: semaphore.NewWeighted(1)}
 		t.mu.clients[o] = c
 	}
 	c.stores++
-	return c.first
+	return c.place
 }
 
-func (t *turns) gone(o ledger.Owner) {
+func (t *admission) leave(o ledger.Owner) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.mu.clients[o]; c.stores > 1 {
@@ -135,7 +135,7 @@ func (t *turns) gone(o ledger.Owner) {
 // Came notes that so many bytes came to DRAM, by stores or from below: less is kept free,
 // unless stores wait again.
 func (s *Writers) Came(bytes int64) {
-	t := &s.turns
+	t := &s.admission
 	if was := t.ahead.Load(); was > 0 {
 		t.ahead.CompareAndSwap(was, max(0, was-(bytes+forgetting-1)/forgetting))
 	}
@@ -143,4 +143,4 @@ func (s *Writers) Came(bytes int64) {
 
 // leaving is what is on its way out of DRAM, less what is to be free besides what the
 // watermarks leave.
-func (s *Writers) leaving() int64 { return s.demoting.Load() - s.turns.ahead.Load() }
+func (s *Writers) leaving() int64 { return s.demoting.Load() - s.admission.ahead.Load() }

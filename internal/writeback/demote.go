@@ -48,7 +48,7 @@ func (w *Writer) forward(t task, how outcome) bool {
 		if !next.needs(t.rec.Key) {
 			continue
 		}
-		if how == stored && !next.Holds() {
+		if how == stored && !next.Defers() {
 			next.Forward(t.rec)
 			continue
 		}

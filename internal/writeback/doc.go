@@ -20,7 +20,7 @@
 // A queue's mutex is held around calls of the ledgers and of transit, never the other way
 // round, and never around a call of Index, Guard or Fetch, nor over I/O. Those of transit and
 // of a budget are leaves; a rule's, and that of what a tier has evicted, are held around a look
-// at the tier's ledger. The turn of stores that wait for room comes before all of these; it
+// at the tier's ledger. The place of stores that wait for admission comes before all of these; it
 // is held while victims are written, and nothing that ends a write takes it.
 //
 // # Buffers

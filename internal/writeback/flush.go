@@ -109,7 +109,7 @@ func (w *Writer) tell() Written {
 		Waiting: has.waiting,
 		Missed:  int(has.retry.Chunks),
 		Workers: w.queue.workers,
-		Held:    w.Holds(),
+		Held:    w.Defers(),
 	}
 	if out.Held {
 		if w.nearer == nil {

@@ -20,16 +20,16 @@ import (
 // with committed, touched, add, forward, offerDeclined, push and remember; next gives one to
 // a worker, and end is told how that ended. The mutex guards mu; doc.go has its order.
 type queue struct {
-	hot     tier.Hot
-	transit *transit
-	to      *Tier // whose policy has a say; see worth.go
-	when    rule  // a chunk is written
-	refetch bool  // a chunk that DRAM has evicted may be in a nearer tier
-	workers int   // chunks that are ready, at most
-	behind  int64 // bytes neither written nor protected, beyond which clients wait
-	held    int64 // bytes held to be written, at most; 0 = only the ledger bounds them
-	count   *counters
-	work    chan struct{} // capacity 1: there may be work for one more worker
+	hot            tier.Hot
+	transit        *transit
+	to             *Tier // whose policy has a say; see worth.go
+	when           rule  // a chunk is written
+	refetch        bool  // a chunk that DRAM has evicted may be in a nearer tier
+	workers        int   // chunks that are ready, at most
+	maxUnprotected int64 // bytes neither written nor protected, beyond which clients wait
+	maxHeld        int64 // bytes held to be written, at most; 0 = only the ledger bounds them
+	count          *counters
+	work           chan struct{} // capacity 1: there may be work for one more worker
 
 	mu struct {
 		sync.Mutex
@@ -156,7 +156,7 @@ func (q *queue) hasCaughtUp() bool {
 
 // isCaughtUp is hasCaughtUp with the mutex held.
 func (q *queue) isCaughtUp() bool {
-	return q.when.holds() || q.mu.backlog.pendingBytes <= q.behind || q.mu.stopped
+	return q.when.defers() || q.mu.backlog.pendingBytes <= q.maxUnprotected || q.mu.stopped
 }
 
 // next returns the next chunk to write. If only a budget is in the way, one
@@ -196,7 +196,7 @@ func (q *queue) unwatch() {
 // source is the list whose front is to be written next; nil if there is none.
 func (q *queue) source() *fifo[item] {
 	old, bounded := q.when.old()
-	return q.mu.backlog.source(q.when.holds(), q.mu.flushes.forced, old, bounded)
+	return q.mu.backlog.source(q.when.defers(), q.mu.flushes.forced, old, bounded)
 }
 
 // protectNext makes items ready as far as the budget allows. If that ends it,
@@ -205,7 +205,7 @@ func (q *queue) protectNext() (released <-chan struct{}) {
 	b := &q.mu.backlog
 	for from := q.source(); from != nil && b.ready.len() < q.workers; from = q.source() {
 		i := *from.front()
-		if q.held > 0 && b.heldBytes > 0 && b.heldBytes+int64(i.rec.Size) > q.held {
+		if q.maxHeld > 0 && b.heldBytes > 0 && b.heldBytes+int64(i.rec.Size) > q.maxHeld {
 			return nil // end wakes a worker
 		}
 		var refs [1]tier.Ref
@@ -237,12 +237,12 @@ func (q *queue) protectNext() (released <-chan struct{}) {
 	return nil
 }
 
-// setOut reports whether the writer is at work, or will be now.
-func (q *queue) setOut() bool {
+// writeDeferred reports whether the writer is at work, or will be now.
+func (q *queue) writeDeferred() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	b := &q.mu.backlog
-	if q.when.holds() && b.pending.len() > 0 && q.source() == nil && !b.compacting {
+	if q.when.defers() && b.pending.len() > 0 && q.source() == nil && !b.compacting {
 		q.mu.flushes.force()
 		q.more()
 	}

@@ -67,7 +67,7 @@ func (r *room) store(ctx context.Context, e tier.Entry) (err error) {
 		return errBudget
 	}
 	if err = r.put(ctx, e); err != nil {
-		r.budget.giveBack(e.Size)
+		r.budget.refund(e.Size)
 	}
 	return err
 }
@@ -199,8 +199,8 @@ func (b *budget) take(n uint32) bool {
 	return true
 }
 
-// giveBack undoes the take of a payload that was not written after all.
-func (b *budget) giveBack(n uint32) {
+// refund undoes the take of a payload that was not written after all.
+func (b *budget) refund(n uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.left += float64(n)

@@ -30,8 +30,8 @@ type rule struct {
 // count as one with room: more than lies between the usual watermarks.
 const roomAgain = 1
 
-// holds reports whether chunks that are committed wait until DRAM evicts them.
-func (r *rule) holds() bool { return r.full.Load() }
+// defers reports whether chunks that are committed wait until DRAM evicts them.
+func (r *rule) defers() bool { return r.full.Load() }
 
 // clock is the age of the writer in seconds, as items have it.
 func (r *rule) clock() uint32 { return uint32(time.Since(r.began) / time.Second) }
@@ -75,7 +75,7 @@ func (o occupancy) lacksRoom(before occupancy) bool {
 func (r *rule) look(to *Tier, log *zerolog.Logger) (changed bool) {
 	news := ""
 	if r.auto {
-		news = r.turn(to)
+		news = r.update(to)
 	}
 	if news != "" {
 		log.Info().Stringer("tier", to.Place).Msg(news)
@@ -83,8 +83,8 @@ func (r *rule) look(to *Tier, log *zerolog.Logger) (changed bool) {
 	return news != ""
 }
 
-// turn is look, with what the log is to say; "" where nothing has changed.
-func (r *rule) turn(to *Tier) (news string) {
+// update is look, with what the log is to say; "" where nothing has changed.
+func (r *rule) update(to *Tier) (news string) {
 	r.looking.Lock()
 	defer r.looking.Unlock()
 	o := to.occupancy()

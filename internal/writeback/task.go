@@ -197,7 +197,7 @@ func (w *Writer) refetch(ctx context.Context, t *task) (how outcome, ok bool) {
 	}
 	reason := dropReason(err)
 	if errors.Is(err, tier.ErrNotFound) {
-		if w.Holds() || nearer.queue.awaitTasks(ctx, k) {
+		if w.Defers() || nearer.queue.awaitTasks(ctx, k) {
 			return refused, false // it is forwarded: over a full tier, as all that DRAM evicts
 		}
 		reason = explain.Gone

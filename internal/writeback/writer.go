@@ -17,10 +17,10 @@ import (
 // the tier's own business.
 const defaultWorkers = 32
 
-// behindShare: a client that waits for room is held back while more than one
+// unprotectedShare: a client that waits for room is held back while more than one
 // in so many bytes of DRAM are neither written nor protected. Above half, LRU
 // would soon come to chunks that no tier has.
-const behindShare = 2
+const unprotectedShare = 2
 
 // farShare: a tier behind another one protects at most one in so many bytes of
 // DRAM while it writes, a quarter of what unwritten chunks may have by default.
@@ -57,7 +57,7 @@ func newWriter(s *Writers, to *Tier) *Writer {
 		writers: s, to: to, rank: len(s.list) + 1, count: count,
 		queue: queue{
 			hot: s.o.Hot, transit: &s.transit, to: to, count: count, work: make(chan struct{}, 1),
-			workers: cmp.Or(s.o.Workers, defaultWorkers), behind: s.capacity / behindShare,
+			workers: cmp.Or(s.o.Workers, defaultWorkers), maxUnprotected: s.capacity / unprotectedShare,
 		},
 		room:  room{o: &s.o, to: to, count: &s.Count, grown: make(chan struct{}, 1)},
 		syncs: syncs{turn: make(chan struct{}, 1)},
@@ -71,11 +71,11 @@ func newWriter(s *Writers, to *Tier) *Writer {
 	for _, nearer := range s.list {
 		if nearer.to.Resident != nil {
 			w.nearer, q.refetch = nearer, true
-			q.held = s.capacity / farShare
+			q.maxHeld = s.capacity / farShare
 		}
 	}
 	if w.rank == 1 && len(s.o.Tiers) > 1 { // what the far one holds takes room too, and its ancestors with it
-		q.behind /= 2
+		q.maxUnprotected /= 2
 	}
 	q.mu.backlog = newBacklog(to.Planner != nil)
 	q.mu.atWork = make(atWork)
@@ -160,7 +160,7 @@ func (w *Writer) compact() {
 			left.push(i)
 			continue
 		}
-		if !twice && w.nearer != nil && !w.Holds() && w.needs(i.rec.Key) {
+		if !twice && w.nearer != nil && !w.Defers() && w.needs(i.rec.Key) {
 			w.count.drop(&i.rec, explain.Gone)
 		}
 		if gone = append(gone, i); len(gone) == batch {
@@ -186,13 +186,13 @@ func (w *Writer) Forward(r tier.Record) { w.queue.forward(r) }
 
 // Promoted takes up a chunk that came from a tier further away.
 func (w *Writer) Promoted(r tier.Record) {
-	if !w.Holds() {
+	if !w.Defers() {
 		w.Add(r)
 	}
 }
 
-// Holds reports whether chunks that are committed wait until DRAM evicts them.
-func (w *Writer) Holds() bool { return w.queue.when.holds() }
+// Defers reports whether chunks that are committed wait until DRAM evicts them.
+func (w *Writer) Defers() bool { return w.queue.when.defers() }
 
 // HasCaughtUp reports whether CaughtUp would not wait.
 func (w *Writer) HasCaughtUp() bool { return w.queue.hasCaughtUp() }

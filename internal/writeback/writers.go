@@ -120,18 +120,18 @@ type Writers struct {
 	list     []*Writer // nearest first
 	Count    Counts
 
-	local    atomic.Pointer[key.SpaceID] // see KeepLocal
-	transit  transit
-	turns    turns
-	demoting atomic.Int64  // bytes of victims that are still to be written
-	shrink   chan struct{} // capacity 1: DRAM may be above its high watermark
-	staying  atomic.Bool   // victims go back to DRAM: see Stay
+	local     atomic.Pointer[key.SpaceID] // see KeepLocal
+	transit   transit
+	admission admission
+	demoting  atomic.Int64  // bytes of victims that are still to be written
+	shrink    chan struct{} // capacity 1: DRAM may be above its high watermark
+	staying   atomic.Bool   // victims go back to DRAM: see Stay
 }
 
 // New makes the writers. Nothing is written before Run.
 func New(o Options) *Writers {
 	s := &Writers{o: o, capacity: o.Hot.Stats().CapacityBytes, shrink: make(chan struct{}, 1)}
-	s.turns.line, s.turns.mu.clients = semaphore.NewWeighted(1), make(map[ledger.Owner]*client)
+	s.admission.place, s.admission.mu.clients = semaphore.NewWeighted(1), make(map[ledger.Owner]*client)
 	for _, t := range o.Tiers {
 		s.list = append(s.list, newWriter(s, t))
 	}
@@ -161,7 +161,7 @@ func (s *Writers) Committed(c *key.Chain, from int, sizes []uint32) {
 // that they are used it has another look at them.
 func (s *Writers) Touched(c *key.Chain, from int, refs []tier.Ref) {
 	for _, w := range s.list {
-		if !w.Holds() && w.queue.plans() && w.Takes(c.Space) {
+		if !w.Defers() && w.queue.plans() && w.Takes(c.Space) {
 			w.queue.touched(c, from, refs)
 		}
 	}
@@ -227,12 +227,12 @@ func (s *Writers) IsBelow(k key.Key) bool {
 	return slices.ContainsFunc(s.list, func(w *Writer) bool { return w.to.Has(k) })
 }
 
-// SetOut reports whether chunks are on their way to the tiers below. Chunks
-// that wait until DRAM evicts them set out now: the caller needs the room
+// WriteDeferred reports whether chunks are on their way to the tiers below. Chunks
+// that wait until DRAM evicts them are written now: the caller needs the room
 // that they take by what stands on them.
-func (s *Writers) SetOut() (busy bool) {
+func (s *Writers) WriteDeferred() (busy bool) {
 	for _, w := range s.list {
-		busy = !w.to.Off() && w.queue.setOut() || busy
+		busy = !w.to.Off() && w.queue.writeDeferred() || busy
 	}
 	return busy
 }
@@ -240,7 +240,7 @@ func (s *Writers) SetOut() (busy bool) {
 // Idle reports whether no store waits for room, none has entered, and no victim of DRAM
 // is still to be written.
 func (s *Writers) Idle() bool {
-	return s.turns.wanted.Load() == 0 && s.turns.entered.Load() == 0 && s.demoting.Load() == 0
+	return s.admission.wanted.Load() == 0 && s.admission.entered.Load() == 0 && s.demoting.Load() == 0
 }
 
 // Stay has victims of DRAM that are not written below yet stay in DRAM when Run ends, for

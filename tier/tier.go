@@ -212,7 +212,7 @@ func Of(p Place) Set { return 1 << p }
 // Has reports whether p is in s.
 func (s Set) Has(p Place) bool { return s&Of(p) != 0 }
 
-// Nearest is the nearest tier of a set that is not empty.
+// Nearest is the first place of a set that is not empty.
 func (s Set) Nearest() Place { return Place(bits.TrailingZeros8(uint8(s))) }
 
 // Ref is one held entry of the hot tier: a fill being written or a chunk

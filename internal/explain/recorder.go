@@ -123,10 +123,9 @@ func (b *book) counted(s *Sample) (millis int64) {
 // ingest adds the batch of the queue to the sample, and returns memory for the next time.
 func (r *Recorder) ingest(empty batch) batch {
 	came := r.queue.take(empty)
-	begun := time.Now()
 	r.book.Lock()
 	defer r.book.Unlock()
-	b := r.book.book
+	begun, b := time.Now(), r.book.book
 	r.book.marks.note(r.millis(begun), r.o.Tiers, r.o.Hits)
 	hashes := came.hashes
 	for i, h := range hashes {

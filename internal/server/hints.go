@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/kvstored/kvstored/internal/base"
 	"github.com/kvstored/kvstored/internal/ledger"
@@ -141,17 +140,29 @@ func (v *hints) retain(uid uint32, name string, chains []key.Chain, from, to int
 	n = to - from
 	for i := range chains {
 		c := &chains[i]
-		by, hs := hint.Claimant{UID: uid, Space: c.Space, Name: name}, c.Hashes[from:from+n]
+		first, last, each := sameTokens(&chains[0], c, from, from+n)
+		by, hs := hint.Claimant{UID: uid, Space: c.Space, Name: name}, c.Hashes[first:last]
 		if d == 0 {
 			v.claims.Release(by, hs)
-		} else if done, over := v.claims.Retain(by, hs, v.server.o.Store.Planning.SizesOf(c, from, from+n), d); over != nil {
-			n, err = done, over
+		} else if done, over := v.claims.Retain(by, hs, v.server.o.Store.Planning.SizesOf(c, first, last), d); over != nil {
+			n, err = int(float64(done)*each), over
 		}
 	}
 	if d == 0 {
 		return 0, nil
 	}
 	return n, err
+}
+
+// sameTokens are the chunks of c that have the tokens of chunks from..to of another full group
+// of its prompt, each of which has those of so many there.
+func sameTokens(of, c *key.Chain, from, to int) (first, last int, each float64) {
+	if from == to || c.Len() == 0 {
+		return 0, 0, 1
+	}
+	each = float64(c.Tokens[0]) / float64(of.Tokens[0])
+	last = min(int(math.Ceil(float64(to)/each)), c.Len())
+	return min(int(float64(from)/each), last), last, each
 }
 
 // stored retains chunks from..to of a chain, which were stored behind a prompt whose
@@ -267,8 +278,7 @@ type pauses struct {
 
 // pausedBytes is the memory of a prompt that waits.
 func pausedBytes(chains []key.Chain) int64 {
-	c := &chains[0]
-	return pauseBytes + int64(cap(chains)*int(unsafe.Sizeof(*c))+cap(c.Hashes)*int(unsafe.Sizeof(key.Hash{}))+4*cap(c.Tokens))
+	return pauseBytes + int64(chainsBytes(chains))
 }
 
 // add has a prompt promoted after a while. Its slices may not be changed any more.
@@ -306,8 +316,16 @@ func (p *pauses) run(ctx context.Context) {
 	}
 }
 
+// promote promotes chains: those of each full group, which are one prompt in all its ranks.
 func (p *pauses) promote(ctx context.Context, chains []key.Chain) {
-	of := p.server.plainPrompt(chains, tier.All)
+	ranks := 1
+	for ranks < len(chains) && chains[ranks].Len() == chains[0].Len() {
+		ranks++
+	}
+	if ranks < len(chains) {
+		defer p.promote(ctx, chains[ranks:])
+	}
+	of := p.server.plainPrompt(chains[:ranks], tier.All)
 	if err := of.find(ctx); err == nil && of.plan.In[tier.CPU].Chunks < of.plan.Chunks {
 		p.server.newWarming(of, ledger.Daemon, nil).run(ctx)
 	}

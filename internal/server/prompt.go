@@ -199,8 +199,8 @@ func (p *prompt) far(piece int) bool {
 // lanesOf is a lane for pieces that are far and one for the others, where there are both: the
 // slower tier must not keep the other waiting.
 func lanesOf(from, to int, far func(piece int) bool) (n int, lane func(piece int) int) {
-	for i := from + 1; i < to; i++ {
-		if far(i) != far(from) {
+	for i, first := from+1, from < to && far(from); i < to; i++ {
+		if far(i) != first {
 			return 2, func(piece int) int {
 				if far(piece) {
 					return 1

@@ -206,13 +206,18 @@ type outcome struct {
 	asked, got uint64 // tokens
 }
 
-// bytes is the memory that it takes; ranks share their chunks.
-func (r *recentChain) bytes() int {
-	c := &r.chains[0]
-	return recentEntryBytes + len(r.lookupID) +
-		cap(r.chains)*int(unsafe.Sizeof(*c)) +
-		cap(c.Hashes)*int(unsafe.Sizeof(key.Hash{})) +
-		cap(c.Tokens)*int(unsafe.Sizeof(uint32(0)))
+// bytes is the memory that it takes.
+func (r *recentChain) bytes() int { return recentEntryBytes + len(r.lookupID) + chainsBytes(r.chains) }
+
+// chainsBytes is the memory of chains, of which those of one length share their chunks.
+func chainsBytes(chains []key.Chain) int {
+	n := cap(chains) * int(unsafe.Sizeof(key.Chain{}))
+	for i := range chains {
+		if c := &chains[i]; i == 0 || c.Len() != chains[i-1].Len() {
+			n += cap(c.Hashes)*int(unsafe.Sizeof(key.Hash{})) + cap(c.Tokens)*int(unsafe.Sizeof(uint32(0)))
+		}
+	}
+	return n
 }
 
 // add remembers chains, which never change, under the name in as, and forgets the

@@ -159,16 +159,19 @@ func (s *missed) settled(j *job) {
 	}
 }
 
-// lacks is why chunk i of the first group, or what another full group has of it, is not there.
+// lacks is why what the full groups have from chunk i of the first on is not there.
 func (p *prompt) lacks(i int) explain.Absence {
-	for g, ranks := range p.Chains {
-		at := i
-		if g > 0 {
-			at = i * p.Groups[0].Chunk / p.Groups[g].Chunk
+	for g, group := range p.Groups {
+		from, to := i, i+1
+		if !p.IsPlain() { // what is lacking lies in the step of the grid that begins there
+			start := i * p.Groups[0].Chunk
+			from, to = start/group.Chunk, (start+p.Groups.Grid())/group.Chunk
 		}
-		for r := range ranks {
-			if a := p.store.Lookups.Why(&ranks[r], at, p.search); a.Reason != explain.Nothing && (g == 0 || p.Groups[g].Kind == index.Full) {
-				return a
+		for ; from < to && (g == 0 || group.Kind == index.Full); from++ {
+			for r := range p.Chains[g] {
+				if a := p.store.Lookups.Why(&p.Chains[g][r], from, p.search); a.Reason != explain.Nothing {
+					return a
+				}
 			}
 		}
 	}

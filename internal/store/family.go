@@ -170,7 +170,7 @@ func (s *familySearch) slowest() (at []uint8, runs []int, err error) {
 }
 
 // Lengths are the lengths at which what Plan has found is usable, the longest
-// first: Tokens, and then no more than limit of them in all.
+// first: End, and then no more than limit of them in all.
 func (l *Lookups) Lengths(ctx context.Context, f *Family, search tier.Set, m *Plan, limit int) ([]int, error) {
 	s := familySearches.Get().(*familySearch)
 	defer s.give()

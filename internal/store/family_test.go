@@ -181,6 +181,9 @@ func (r *rig) checkPlain(f *store.Family, search tier.Set) {
 	if m.Hot != hot {
 		r.t.Fatalf("plain: %d chunks at the start in DRAM; want %d", m.Hot, hot)
 	}
+	if len(ranks) > 1 && len(m.Runs) != len(ranks) {
+		r.t.Fatalf("plain: %d of %d ranks say how far they reach", len(m.Runs), len(ranks))
+	}
 	for rank, n := range m.Runs {
 		one, err := r.Lookups.Match(r.t.Context(), &ranks[rank], search)
 		if err != nil || n != skip+one.Chunks {

@@ -109,7 +109,7 @@ func TestHurryRaces(t *testing.T) {
 
 // A chunk of a group counts where the farthest of it is, and only if all of
 // it is there.
-func TestMatchAll(t *testing.T) {
+func TestPlanOfRanks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{})
 		cs := make([]key.Chain, 3)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/kvstored/kvstored/key"
 )
 
 // Reason is why a request ended before the prompt that it was about.
@@ -104,6 +106,7 @@ type Absence struct {
 	Policy string  // of an evicted one: the policy that chose it
 	At     uint32  // when it left, in seconds since 1970; 0 = not known
 	Since  uint64  // bytes that the tier has evicted since then; of an evicted one
+	Key    key.Key // of the chunk; zero where none was looked at
 }
 
 // None is the absence of nothing.

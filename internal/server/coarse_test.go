@@ -115,3 +115,30 @@ func TestWhyOfCoarserGroups(t *testing.T) {
 		})
 	}
 }
+
+// TestWhyOfStates: of a model that has states only the group that lacks the last one says why,
+// also where another space has it.
+func TestWhyOfStates(t *testing.T) {
+	for name, lacking := range map[string]int{"the first": 0, "the second": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, options{capacity: 16 * mib})
+				c, groups, chains, prompt := r.twoFull([2]int{tokens, tokens})
+				groups[0].Kind, groups[1].Kind = client.StateGroup, client.StateGroup
+				last := chains[1-lacking].Len() - 1
+				r.store(chains[1-lacking], last, last+1)
+				found, err := c.LookupWith(t.Context(), client.Tokens(prompt), client.LookupOptions{Groups: groups, Why: true})
+				r.must(err)
+				if found.Missing == nil || found.Missing.Code != wire.CodeOtherSpace {
+					t.Errorf("missing %+v; want that only another space has it", found.Missing)
+				}
+				j, err := c.Prefetch(t.Context(), client.Tokens(prompt), client.PrefetchOptions{Groups: groups, Why: true})
+				r.must(err)
+				if m := j.Match().Missing; m == nil || m.Code != wire.CodeOtherSpace {
+					t.Errorf("prefetch: missing %+v", m)
+				}
+				r.must(j.Release(t.Context()))
+			})
+		})
+	}
+}

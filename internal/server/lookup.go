@@ -33,7 +33,7 @@ func handleLookup(c *reader, _ wire.Header, req wire.LookupRequest) (wire.Messag
 		return nil, err
 	}
 	noteLookup(c, &p)
-	return &wire.LookupReply{Match: matchOf(&p.plan.Match), Worth: p.worth(c.payload), Missing: absent(&c.rights, &req.Shared, p.chain(), p.plan.Next, p.why), Grouped: grouped}, nil
+	return &wire.LookupReply{Match: matchOf(&p.plan.Match), Worth: p.worth(c.payload), Missing: absent(&c.rights, &req.Shared, p.why), Grouped: grouped}, nil
 }
 
 // noteLookup has the log tell of a lookup, where it wants to know.
@@ -88,8 +88,8 @@ var absentCodes = map[explain.Reason]wire.Code{
 }
 
 // absent is what the session is told of the first chunk that a prompt lacks; nil where it
-// did not ask, or nothing is missing. at is the number of that chunk in c.
-func absent(r *rights, o *wire.Shared, c *key.Chain, at int, why func() explain.Absence) *wire.Missing {
+// did not ask, or nothing is missing.
+func absent(r *rights, o *wire.Shared, why func() explain.Absence) *wire.Missing {
 	if !o.Why {
 		return nil
 	}
@@ -98,7 +98,7 @@ func absent(r *rights, o *wire.Shared, c *key.Chain, at int, why func() explain.
 	if !ok {
 		return nil
 	}
-	if code == wire.CodeOtherSpace && !mayReadElsewhere(r, c.Key(at)) {
+	if code == wire.CodeOtherSpace && !mayReadElsewhere(r, a.Key) {
 		code = wire.CodeNeverStored
 	}
 	m := &wire.Missing{Code: code, Ago: wire.NotKnown}

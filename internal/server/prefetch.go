@@ -90,7 +90,7 @@ func (c *reader) begin(chain *key.Chain, a *ask) (*job, wire.PrefetchReply, erro
 		reply.Alone = j.holdSingles()
 	}
 	j.missed = missedOf(j, a.began, p.plan.Tokens, p.why())
-	reply.Missing = absent(&c.rights, &a.shared, j.prompt.chain(), p.plan.Next, func() explain.Absence { return j.missed.behind })
+	reply.Missing = absent(&c.rights, &a.shared, func() explain.Absence { return j.missed.behind })
 	if a.lookupID != "" && p.IsPlain() {
 		j.missed.name = asked{c.session.uid, a.lookupID}
 		c.server.recent.add(j.missed.name, c.rights.policy, p.Chains[0])

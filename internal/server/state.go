@@ -159,7 +159,8 @@ func (s *missed) settled(j *job) {
 	}
 }
 
-// lacks is why what the full groups have from chunk i of the first on is not there.
+// lacks is why what the full groups have from chunk i of the first on is not there; without
+// such groups what all states have there.
 func (p *prompt) lacks(i int) explain.Absence {
 	for g, group := range p.Groups {
 		from, to := i, i+1
@@ -167,7 +168,7 @@ func (p *prompt) lacks(i int) explain.Absence {
 			start := i * p.Groups[0].Chunk
 			from, to = start/group.Chunk, (start+p.Groups.Grid())/group.Chunk
 		}
-		for ; from < to && (g == 0 || group.Kind == index.Full); from++ {
+		for ; from < to && (group.Kind == index.Full || p.Groups.OnlyStates()); from++ {
 			for r := range p.Chains[g] {
 				if a := p.store.Lookups.Why(&p.Chains[g][r], from, p.search); a.Reason != explain.Nothing {
 					return a

@@ -69,10 +69,18 @@ func (l *Lookups) Why(c *key.Chain, i int, search tier.Set) explain.Absence {
 	if i >= c.Len() {
 		return explain.None
 	}
-	if l.distrusted.Has(c.Space) {
+	a := l.why(c.Key(i), search)
+	a.Key = c.Key(i)
+	return a
+}
+
+func (l *Lookups) why(k key.Key, search tier.Set) explain.Absence {
+	switch {
+	case l.distrusted.Has(k.Space):
 		return explain.Because(explain.Distrusted)
+	case l.ages.Expired(k): // and not removed yet
+		return explain.Because(explain.Deleted)
 	}
-	k := c.Key(i)
 	unknown := l.levels.unscanned(search) // before the index: what a scan brings is there before it ends
 	at, off := l.index.Where(k), l.levels.off()
 	if p, ok := l.levels.nearestOf(at & search & off); ok && at&search&^off == 0 {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/key"
@@ -37,6 +38,11 @@ func (r *rig) hides(c *key.Chain) {
 	r.t.Helper()
 	if m := r.match(c); m.Chunks > 0 {
 		r.t.Errorf("%d chunks that have expired are found", m.Chunks)
+	}
+	for _, search := range []tier.Set{tier.All, tier.Of(tier.CPU), tier.Of(tier.Disk)} {
+		if why := r.Lookups.Why(c, 0, search); why.Reason != explain.Deleted || why.Key != c.Key(0) {
+			r.t.Errorf("a chunk that has expired is absent in %b as %v", search, why.Name())
+		}
 	}
 	refs := make([]tier.Ref, c.Len())
 	if n, _ := r.Leases.Hold(ledger.Daemon, ledger.IO, c, 0, c.Len(), refs); n > 0 {

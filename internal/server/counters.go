@@ -53,8 +53,10 @@ func (c *counters) hit(in [tier.Places]store.Count) {
 	}
 }
 
-// got counts one chunk of an inline get.
+// got counts one chunk of an inline get, which asked for it.
 func (c *counters) got(p tier.Place, tokens uint32) {
+	c.askedChunks.Add(1)
+	c.askedTokens.Add(uint64(tokens))
 	c.hitChunks[p].Add(1)
 	c.hitTokens[p].Add(uint64(tokens))
 }
@@ -211,8 +213,9 @@ func (m *modelCount) had(in *[tier.Places]store.Count, bytes uint64) {
 	m.hitBytes.Add(bytes)
 }
 
-// got counts one chunk of an inline get.
+// got counts one chunk of an inline get, which asked for it.
 func (m *modelCount) got(p tier.Place, tokens uint32, bytes int) {
+	m.asked.Add(uint64(tokens))
 	if int(p) < len(m.hit) {
 		m.hit[p].Add(uint64(tokens))
 		m.save(uint64(tokens))

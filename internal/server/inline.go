@@ -15,6 +15,7 @@ import (
 	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/prefetch"
 	"github.com/kvstored/kvstored/tier"
 )
 
@@ -158,12 +159,13 @@ func (g *get) answer(c *reader, h wire.Header, req *wire.GetRequest) error {
 	if err != nil {
 		return err
 	}
-	g.chain.Skip = from
+	g.chain.Skip, g.end, g.counts = from, to, req.Chain.Form != wire.FormRef
+	g.begins = g.counts && req.First == 0
 	m, err := c.server.o.Store.Lookups.Match(c.session.ctx, &g.chain, tier.All)
 	if err != nil {
 		return err
 	}
-	if req.Chain.Form != wire.FormRef && req.First == 0 { // else it goes on with what it has asked for
+	if g.begins {
 		c.prompts.observe([]key.Chain{g.chain}, false, hint.Advice{})
 	}
 	rest, _ := c.server.o.Store.Lookups.ScanRemote(&g.chain, from+m.Chunks, tier.All)
@@ -212,7 +214,7 @@ func (g *get) answerLater(c *reader, h wire.Header, req *wire.GetRequest, from, 
 	return c.async(h, func(whole context.Context) {
 		defer func() { c.server.took(h.Op, time.Since(start)) }()
 		defer g.giveBack()
-		ctx, cancel := context.WithTimeout(whole, deadline)
+		ctx, cancel := context.WithTimeoutCause(whole, deadline, prefetch.ErrDeadline)
 		defer cancel()
 		if rest != nil {
 			rest.Find(ctx)
@@ -232,6 +234,9 @@ func (g *get) answerLater(c *reader, h wire.Header, req *wire.GetRequest, from, 
 type get struct {
 	session *session
 	chain   key.Chain
+	end     int                 // of what is asked for
+	counts  bool                // what a job asks for counts there
+	begins  bool                // else it goes on with what it has asked for
 	limit   int                 // payload bytes, but for the first chunk
 	full    bool                // what comes next does not fit
 	room    *semaphore.Weighted // for the copies; nil: no need to ask
@@ -302,8 +307,9 @@ func (g *get) gather(ctx context.Context, from, to int, search tier.Set) {
 	i := from
 	for ; i < to && !g.full; i++ {
 		ref, place, err := st.Loader.Load(ctx, store.Requester{Owner: owner}, &g.chain, i, search)
-		if err != nil {
-			break // a shorter prefix
+		if err != nil { // a shorter prefix
+			g.lacks(ctx, i, to, cmp.Or(context.Cause(ctx), err))
+			break
 		}
 		bytes := ref.Block.Len()
 		fits := g.fitsRoom(ctx, int64(ref.Block.Len())) && g.add(ref.Block, g.chain.Tokens[i])
@@ -311,10 +317,33 @@ func (g *get) gather(ctx context.Context, from, to int, search tier.Set) {
 		if !fits {
 			break
 		}
-		g.session.server.count.got(place, g.chain.Tokens[i])
-		g.session.server.model(g.chain.Space).got(place, g.chain.Tokens[i], bytes)
+		if g.counts {
+			g.session.server.count.got(place, g.chain.Tokens[i])
+			g.session.server.model(g.chain.Space).got(place, g.chain.Tokens[i], bytes)
+		}
 	}
+	g.lacks(ctx, to, g.end, nil)
 	st.Leases.Touch(&g.chain, from, i)
+}
+
+// lacks counts chunks from..to, which are not there: with an error they did not come up.
+// What a limit cuts off counts with the get that goes on with it.
+func (g *get) lacks(ctx context.Context, from, to int, err error) {
+	if !g.begins || from >= to {
+		return
+	}
+	s, code, tokens := g.session.server, wire.CodeCancelled, g.chain.TokensIn(from, to)
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		code, _ = endOf(err)
+	}
+	why := whyShort(code, err)
+	if err == nil {
+		why = s.o.Store.Lookups.Why(&g.chain, from, tier.All)
+	}
+	s.count.askedChunks.Add(uint64(to - from))
+	s.count.askedTokens.Add(tokens)
+	s.count.missed.Add(&why, tokens)
+	s.model(g.chain.Space).asked.Add(tokens)
 }
 
 // fitsRoom takes room for n bytes. It waits for the first chunk's only, so

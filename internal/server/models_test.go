@@ -2,14 +2,18 @@ package server_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/internal/server"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
@@ -44,6 +48,67 @@ func TestModels(t *testing.T) {
 			t.Errorf("in all %+v", st)
 		}
 	})
+}
+
+// TestGetsAsk: what inline gets had and missed is what they asked for, by its model too. A get
+// that goes on with another, or reads what a job has asked for, asks for nothing twice.
+func TestGetsAsk(t *testing.T) {
+	for name, c := range map[string]struct {
+		hook       tierfault.Hook
+		job        bool
+		gets       []client.GetOptions
+		asks, hits uint64 // in chunks
+		tier, why  string
+	}{
+		"at once":                  {gets: []client.GetOptions{{}}, asks: 8, hits: 4, tier: "none", why: "never_stored"},
+		"in two":                   {gets: []client.GetOptions{{MaxBytes: size}, {First: 1}}, asks: 8, hits: 4, tier: "none", why: "never_stored"},
+		"its begin":                {gets: []client.GetOptions{{MaxChunks: 3}, {First: 3, MaxChunks: 1}}, asks: 4, hits: 4},
+		"not from its begin":       {gets: []client.GetOptions{{First: 2}}, asks: 2, hits: 2},
+		"what a job has asked for": {job: true, asks: 8, hits: 4, tier: "none", why: "never_stored"},
+		"with a tier that fails": {
+			hook: tierfault.OnKey(tierfault.Get, chain(1, 8).Key(3), tierfault.Fault{Err: tier.ErrCorrupt}),
+			gets: []client.GetOptions{{MaxChunks: 4}}, asks: 4, hits: 3, tier: "disk", why: "corrupt",
+		},
+		"too late": {
+			hook: tierfault.OnKey(tierfault.Get, chain(1, 8).Key(3), tierfault.Fault{Delay: time.Minute}),
+			gets: []client.GetOptions{{MaxChunks: 4, Deadline: time.Second}}, asks: 4, hits: 3, tier: "none", why: "timeout",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, options{hook: c.hook})
+				r.onDisk(chain(1, 4), 0, 4)
+				cl := r.dial(client.Options{Inline: true})
+				p := client.Chain(chain(1, 8))
+				if c.job {
+					j, err := cl.Prefetch(t.Context(), p, client.PrefetchOptions{})
+					r.must(err)
+					_, err = j.Wait(t.Context(), client.All)
+					r.must(err)
+					r.onDisk(chain(1, 8), 4, 8)
+					_, err = cl.Get(t.Context(), j.Prompt(), client.GetOptions{})
+					r.must(err)
+					r.must(j.Release(t.Context()))
+				}
+				for _, o := range c.gets {
+					_, err := cl.Get(t.Context(), p, o)
+					r.must(err)
+				}
+				st := r.server.Stats()
+				var want []explain.Total
+				if c.why != "" {
+					want = []explain.Total{{Tier: c.tier, Reason: c.why, Tokens: (c.asks - c.hits) * tokens}}
+				}
+				hit := st.HitTokens[tier.CPU] + st.HitTokens[tier.Disk]
+				if st.AskedTokens != c.asks*tokens || st.AskedChunks != c.asks || hit != c.hits*tokens || !slices.Equal(st.Missed.Missed, want) {
+					t.Errorf("asked %d, in %d chunks; hit %d, missed %+v; want %d, %d, %+v", st.AskedTokens, st.AskedChunks, hit, st.Missed.Missed, c.asks*tokens, c.hits*tokens, want)
+				}
+				if len(st.Models) != 1 || st.Models[0].AskedTokens != st.AskedTokens {
+					t.Errorf("of models %+v", st.Models)
+				}
+			})
+		})
+	}
 }
 
 // TestModelsAreBounded: however many models clients name, under any names, a few

@@ -201,7 +201,8 @@ func (s *missed) count(j *job) {
 	}
 	count, first := &j.session.server.count.missed, s.behind
 	if got < s.found {
-		first = whyShort(j)
+		code, _ := j.code()
+		first = whyShort(code, j.mu.err)
 		count.Add(&first, s.found-got)
 	}
 	if got > s.found { // a shared tier had more than was known
@@ -242,18 +243,17 @@ var shortReasons = map[wire.Code]explain.Reason{
 	wire.CodeGap:        explain.Gap,
 }
 
-// whyShort is why a job that has ended has less than was found.
-func whyShort(j *job) explain.Absence {
+// whyShort is why loading that ended with a code, by an error, has less than was found.
+func whyShort(code wire.Code, err error) explain.Absence {
 	a := explain.None
-	if failed := (*store.LoadError)(nil); errors.As(j.mu.err, &failed) {
+	if failed := (*store.LoadError)(nil); errors.As(err, &failed) {
 		a.Tier = uint8(failed.Place)
 	}
-	code, _ := j.code()
 	reason, known := shortReasons[code]
 	switch {
 	case known:
 		a.Reason = reason
-	case errors.Is(j.mu.err, tier.ErrOff):
+	case errors.Is(err, tier.ErrOff):
 		a.Reason = explain.TierOff
 	default:
 		a.Reason = explain.Failed

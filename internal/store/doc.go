@@ -7,7 +7,7 @@
 //
 // # Parts and their files
 //
-//	Lookups   lookup, family and boundaries (hybrid models), absence (why not), remotescan
+//	Lookups   lookup, family and resumepoints (hybrid models), absence (why not), remotescan
 //	Leases    leases
 //	Loader    load, speed
 //	Filler    fill

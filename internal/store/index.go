@@ -34,14 +34,14 @@ type tierIndex struct {
 	mu      struct {
 		sync.Mutex
 		tree   *index.Tree
-		bounds *index.ResumePoints // of hybrid models
+		points *index.ResumePoints // of hybrid models
 		bits   groupBits
 	}
 }
 
 func newIndex(o *Options, ls *levels, absences *absences, chunks int) *tierIndex {
 	x := &tierIndex{levels: ls, absences: absences}
-	x.mu.tree, x.mu.bounds = index.NewTree(), index.NewResumePoints(chunks)
+	x.mu.tree, x.mu.points = index.NewTree(), index.NewResumePoints(chunks)
 	x.journal = newJournal(o, x.mu.tree)
 	return x
 }
@@ -169,8 +169,8 @@ func (x *tierIndex) addSome(c *key.Chain, from, to int, p tier.Place) {
 func (x *tierIndex) told(p tier.Place, k key.Key, at tier.Set) {
 	x.levels.told(p, k, at)
 	x.mu.bits.changed(x.mu.tree, k, at != 0)
-	if x.mu.bounds.Knows(k.Space) {
-		x.levels.needed(x.mu.bounds.Changed(k, at != 0))
+	if x.mu.points.Knows(k.Space) {
+		x.levels.needed(x.mu.points.Changed(k, at != 0))
 	}
 }
 
@@ -306,5 +306,5 @@ func (x *tierIndex) census(from int, chunks map[key.SpaceID]int) (next int) {
 func (x *tierIndex) stats() (index.TreeStats, index.ResumePointStats) {
 	x.lock()
 	defer x.mu.Unlock()
-	return x.mu.tree.Stats(), x.mu.bounds.Stats()
+	return x.mu.tree.Stats(), x.mu.points.Stats()
 }

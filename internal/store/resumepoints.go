@@ -91,18 +91,18 @@ func (f *Family) pieces(n, rank int) (ends, needs []key.Key) {
 	return ends, needs
 }
 
-// declared reports whether a boundary that ends with k is known.
+// declared reports whether a resume point that ends with k is known.
 func (x *tierIndex) declared(k key.Key) bool {
 	x.lock()
 	defer x.mu.Unlock()
-	return x.mu.bounds.Has(k)
+	return x.mu.points.Has(k)
 }
 
-// declare makes a boundary known, and tells the tiers of its pieces.
+// declare makes a resume point known, and tells the tiers of its pieces.
 func (x *tierIndex) declare(ends, needs []key.Key) {
 	x.lock()
 	defer x.mu.Unlock()
-	x.levels.needed(x.mu.bounds.Declare(ends, needs, func(k key.Key) bool {
+	x.levels.needed(x.mu.points.Declare(ends, needs, func(k key.Key) bool {
 		at, _ := x.mu.tree.Get(k.Space, k.Hash)
 		return at != 0
 	}))

@@ -53,12 +53,16 @@ func (c *counters) hit(in [tier.Places]store.Count) {
 	}
 }
 
-// got counts one chunk of an inline get, which asked for it.
-func (c *counters) got(p tier.Place, tokens uint32) {
+// got counts one chunk of an inline get, which asked for it, for its model too.
+func (c *counters) got(m *modelCount, p tier.Place, tokens uint64, bytes int) {
 	c.askedChunks.Add(1)
-	c.askedTokens.Add(uint64(tokens))
+	c.askedTokens.Add(tokens)
+	m.asked.Add(tokens)
 	c.hitChunks[p].Add(1)
-	c.hitTokens[p].Add(uint64(tokens))
+	c.hitTokens[p].Add(tokens)
+	var in [tier.Places]store.Count
+	in[p].Tokens = tokens
+	m.had(&in, uint64(bytes))
 }
 
 func (c *counters) stored(chunks int, bytes uint64) {
@@ -204,23 +208,13 @@ func labelOf(name string) string {
 	return cmp.Or(name, "(none)")
 }
 
-// had counts the final prefix of a job.
+// had counts the final prefix of a job, or a chunk of an inline get.
 func (m *modelCount) had(in *[tier.Places]store.Count, bytes uint64) {
 	for p := range m.hit {
 		m.hit[p].Add(in[p].Tokens)
 		m.save(in[p].Tokens)
 	}
 	m.hitBytes.Add(bytes)
-}
-
-// got counts one chunk of an inline get, which asked for it.
-func (m *modelCount) got(p tier.Place, tokens uint32, bytes int) {
-	m.asked.Add(uint64(tokens))
-	if int(p) < len(m.hit) {
-		m.hit[p].Add(uint64(tokens))
-		m.save(uint64(tokens))
-	}
-	m.hitBytes.Add(uint64(bytes))
 }
 
 // save counts the time in which an engine that has told its rate would have computed tokens.

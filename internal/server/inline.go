@@ -235,9 +235,9 @@ type get struct {
 	session *session
 	chain   key.Chain
 	end     int                 // of what is asked for
-	counts  bool                // what a job asks for counts there
-	begins  bool                // else it goes on with what it has asked for
 	limit   int                 // payload bytes, but for the first chunk
+	counts  bool                // but not what a ref reads, which its job counts
+	begins  bool                // else it goes on with what it has asked for
 	full    bool                // what comes next does not fit
 	room    *semaphore.Weighted // for the copies; nil: no need to ask
 	taken   int64               // of room
@@ -308,7 +308,7 @@ func (g *get) gather(ctx context.Context, from, to int, search tier.Set) {
 	for ; i < to && !g.full; i++ {
 		ref, place, err := st.Loader.Load(ctx, store.Requester{Owner: owner}, &g.chain, i, search)
 		if err != nil { // a shorter prefix
-			g.lacks(ctx, i, to, cmp.Or(context.Cause(ctx), err))
+			g.lacks(i, to, cmp.Or(context.Cause(ctx), err))
 			break
 		}
 		bytes := ref.Block.Len()
@@ -318,27 +318,24 @@ func (g *get) gather(ctx context.Context, from, to int, search tier.Set) {
 			break
 		}
 		if g.counts {
-			g.session.server.count.got(place, g.chain.Tokens[i])
-			g.session.server.model(g.chain.Space).got(place, g.chain.Tokens[i], bytes)
+			g.session.server.count.got(g.session.server.model(g.chain.Space), place, uint64(g.chain.Tokens[i]), bytes)
 		}
 	}
-	g.lacks(ctx, to, g.end, nil)
+	g.lacks(to, g.end, nil)
 	st.Leases.Touch(&g.chain, from, i)
 }
 
 // lacks counts chunks from..to, which are not there: with an error they did not come up.
 // What a limit cuts off counts with the get that goes on with it.
-func (g *get) lacks(ctx context.Context, from, to int, err error) {
-	if !g.begins || from >= to {
+func (g *get) lacks(from, to int, err error) {
+	if !g.begins || from >= to || g.session.ctx.Err() != nil {
 		return
 	}
-	s, code, tokens := g.session.server, wire.CodeCancelled, g.chain.TokensIn(from, to)
-	if !errors.Is(ctx.Err(), context.Canceled) {
-		code, _ = endOf(err)
-	}
-	why := whyShort(code, err)
-	if err == nil {
-		why = s.o.Store.Lookups.Why(&g.chain, from, tier.All)
+	s, tokens := g.session.server, g.chain.TokensIn(from, to)
+	why := s.o.Store.Lookups.Why(&g.chain, from, tier.All)
+	if err != nil {
+		code, _ := endOf(err)
+		why = whyShort(code, err)
 	}
 	s.count.askedChunks.Add(uint64(to - from))
 	s.count.askedTokens.Add(tokens)

@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,6 +61,7 @@ func TestGetsAsk(t *testing.T) {
 		gets       []client.GetOptions
 		asks, hits uint64 // in chunks
 		tier, why  string
+		patience   time.Duration // of the client; 0: it cancels nothing
 	}{
 		"at once":                  {gets: []client.GetOptions{{}}, asks: 8, hits: 4, tier: "none", why: "never_stored"},
 		"in two":                   {gets: []client.GetOptions{{MaxBytes: size}, {First: 1}}, asks: 8, hits: 4, tier: "none", why: "never_stored"},
@@ -72,6 +75,10 @@ func TestGetsAsk(t *testing.T) {
 		"too late": {
 			hook: tierfault.OnKey(tierfault.Get, chain(1, 8).Key(3), tierfault.Fault{Delay: time.Minute}),
 			gets: []client.GetOptions{{MaxChunks: 4, Deadline: time.Second}}, asks: 4, hits: 3, tier: "none", why: "timeout",
+		},
+		"cancelled": {
+			hook: tierfault.OnKey(tierfault.Get, chain(1, 8).Key(3), tierfault.Fault{Delay: time.Minute}), patience: time.Second,
+			gets: []client.GetOptions{{MaxChunks: 4, Deadline: time.Hour}}, asks: 4, hits: 3, tier: "none", why: "cancelled",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,8 +98,15 @@ func TestGetsAsk(t *testing.T) {
 					r.must(j.Release(t.Context()))
 				}
 				for _, o := range c.gets {
-					_, err := cl.Get(t.Context(), p, o)
-					r.must(err)
+					ctx, cancel := t.Context(), context.CancelFunc(func() {})
+					if c.patience > 0 {
+						ctx, cancel = context.WithTimeout(ctx, c.patience)
+					}
+					if _, err := cl.Get(ctx, p, o); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+						t.Fatal(err)
+					}
+					cancel()
+					synctest.Wait()
 				}
 				st := r.server.Stats()
 				var want []explain.Total

@@ -86,6 +86,7 @@ var requestCodes = slices.Concat([]errorCode{
 var endCodes = slices.Concat([]errorCode{
 	{prefetch.ErrDeadline, wire.CodeTimeout},
 	{prefetch.ErrCancelled, wire.CodeCancelled},
+	{errCancelled, wire.CodeCancelled},
 }, full, []errorCode{
 	{tier.ErrNoSpace, wire.CodeNoSpace},
 	{ledger.ErrBusy, wire.CodeNoSpace},

@@ -128,7 +128,7 @@ func pinsAndRevoke(t *testing.T, socket string) {
 	if out := must(t, "", "list", "claims"); out != "nothing is pinned\nnothing is retained\n" {
 		t.Errorf("pins after that: %s", out)
 	}
-	fails(t, exitUsage, "none of the others", "list", "claims", "--revoke", "a", "--revoke-all")
+	fails(t, exitUsage, "do not go together", "list", "claims", "--revoke", "a", "--revoke-all")
 	fails(t, exitFailure, `kvstored: claims: there is no connection 1000000;`, "list", "leases", "--revoke", "1000000")
 	fails(t, exitFailure, `nothing is pinned as "a"`, "list", "claims", "--revoke", "a")
 	must(t, "", "list", "claims", "--revoke-all")
@@ -168,7 +168,7 @@ func policySet(t *testing.T, socket string) {
 	fails(t, exitFailure, "no-such-policy", "policy", "set", "cpu", "no-such-policy")
 	fails(t, exitFailure, "", "policy", "set", "remote", "lru")
 	fails(t, exitFailure, "there is no disk tier", "policy", "set", "disk", "lru")
-	fails(t, exitUsage, "no tier", "policy", "set", "tape", "lru")
+	fails(t, exitUsage, "give cpu (DRAM) or disk", "policy", "set", "tape", "lru")
 	fails(t, exitUsage, "", "policy", "set", "cpu")
 }
 

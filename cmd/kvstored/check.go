@@ -121,7 +121,7 @@ func rewriteFile(cmd *cobra.Command, args []string) error {
 	}
 	fresh, taken, err := config.Rewrite(args[0])
 	for _, e := range taken {
-		fmt.Fprintln(cmd.ErrOrStderr(), e)
+		fmt.Fprintln(cmd.ErrOrStderr(), strings.Replace(e.Error(), "; take it out", "; it is taken out", 1))
 	}
 	if _, werr := cmd.OutOrStdout().Write(fresh); werr != nil {
 		return werr

@@ -94,3 +94,14 @@ func flagError(err error) error {
 	}
 	return err
 }
+
+// groupError says in words which flags do not go together, where the error is cobra's.
+func groupError(text string) string {
+	if _, flags, ok := strings.Cut(strings.TrimSuffix(text, "] were all set"), "none of the others can be; ["); ok {
+		return "--" + strings.ReplaceAll(flags, " ", " and --") + " do not go together"
+	}
+	if flags, ok := strings.CutPrefix(strings.TrimSuffix(text, "] is required"), "at least one of the flags in the group ["); ok {
+		return "give one of --" + strings.ReplaceAll(flags, " ", ", --")
+	}
+	return text
+}

@@ -116,7 +116,7 @@ func tellError(w io.Writer, cmd *cobra.Command, err error, code int) {
 		fmt.Fprintf(w, "serve would %s. To check the configuration alone, add --file-only.\n", what)
 	case code == exitUsage:
 		text, _, _ := strings.Cut(err.Error(), "\n")
-		fmt.Fprintln(w, "kvstored:", text)
+		fmt.Fprintln(w, "kvstored:", groupError(text))
 		if !cmd.Hidden {
 			fmt.Fprintf(w, "Run '%s --help' for usage.\n", cmd.CommandPath())
 		}

@@ -137,13 +137,13 @@ func short(s string, most int) string {
 // ago is a duration of so many seconds, short.
 func ago(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
-	for _, u := range []struct {
-		unit time.Duration
-		name string
-	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}} {
-		if d >= 2*u.unit {
-			return fmt.Sprintf("%d%s", d/u.unit, u.name)
-		}
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%.0fd", d.Hours()/24)
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%.0fh", d.Hours())
+	case d >= 2*time.Minute:
+		return fmt.Sprintf("%.0fm", d.Minutes())
 	}
 	return fmt.Sprintf("%.3gs", max(0, d.Round(10*time.Millisecond).Seconds()))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 
@@ -30,19 +31,13 @@ func policyCommand() *cobra.Command {
 	asking(set, func(ctx context.Context, c *admin.Client, args []string) (*admin.Policies, error) {
 		of, err := tier.Parse(args[0])
 		if err != nil {
-			return nil, usage(err)
+			return nil, usage(fmt.Errorf("%.80q is no tier with a policy; give cpu (DRAM) or disk", args[0]))
 		}
 		p := new(admin.Policies)
 		return p, c.Do(ctx, "PUT", "/v1/policy", admin.PolicyRequest{Tier: of.String(), Policy: args[1]}, p)
 	}, printPolicies)
 	set.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		switch len(args) {
-		case 0:
-			return tierNames[:2], cobra.ShellCompDirectiveNoFileComp
-		case 1:
-			return policy.All(), cobra.ShellCompDirectiveNoFileComp
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return [][]string{tierNames[:2], policy.All(), nil}[min(len(args), 2)], cobra.ShellCompDirectiveNoFileComp
 	}
 	set.Short = "Change the policy of a tier while it runs"
 	set.Long = `Change the policy of a tier (cpu or disk) while it runs. No chunk is lost by

@@ -42,11 +42,11 @@ func TestDryRuns(t *testing.T) {
 		t.Errorf("policy set DRAM: %s", out)
 	}
 	fails(t, exitUsage, "add --yes if that is meant, or --dry-run", "forget", "--tier", "cpu")
-	fails(t, exitUsage, "none of the others", "forget", "--tier", "cpu", "--yes", "--dry-run")
+	fails(t, exitUsage, "kvstored: --dry-run and --yes do not go together\n", "forget", "--tier", "cpu", "--yes", "--dry-run")
 	fails(t, exitFailure, "no remote tier", "forget", "--tier", "remote", "--dry-run")
 	fails(t, exitUsage, "is no tier", "forget", "--tier", "tape", "--dry-run")
 	fails(t, exitUsage, "invalid argument", "forget", "--tier", "cpu", "--dry-run=2")
-	fails(t, exitUsage, "at least one", "forget", "--dry-run")
+	fails(t, exitUsage, "kvstored: give one of --tokens, --tokens-file, --text, --space, --tier, --distrust\n", "forget", "--dry-run")
 }
 
 // closedFile returns a file that is closed.

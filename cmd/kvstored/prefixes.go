@@ -35,7 +35,7 @@ func prefixesCommand() *cobra.Command {
 the next, named by the hash of the first. Without PREFIX those that begin prompts,
 else those that go on behind it; the first digits of its hash do. All but depth
 counts what goes on behind a prefix too. Bytes are by the mean of the space; DRAM
-and disk are shares of the chunks. Heat is the requests that found it, each counting
+and disk are shares of the bytes. Heat is the requests that found it, each counting
 half after ten minutes; idle is since the last one, or since it was stored.
 It takes an admin.`,
 		Example: `  kvstored list prefixes

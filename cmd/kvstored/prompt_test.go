@@ -60,10 +60,10 @@ func spaceIsShown(t *testing.T) {
 	}
 	must(t, "", "forget", "--space", space, "--yes")
 	fails(t, exitFailure, "nothing is stored", prompt("get", 1, 2)...)
-	fails(t, exitUsage, "at least one", "forget", "--yes")
-	fails(t, exitUsage, "at least one", "forget", "--model", "hands-on", "--yes")
-	fails(t, exitUsage, "none of the others", "forget", "--space", space, "--model", "hands-on", "--yes")
-	fails(t, exitUsage, "none of the others", "forget", "--space", space, "--tier", "cpu", "--yes")
+	fails(t, exitUsage, "give one of --tokens, ", "forget", "--yes")
+	fails(t, exitUsage, "give one of --tokens, ", "forget", "--model", "hands-on", "--yes")
+	fails(t, exitUsage, "do not go together", "forget", "--space", space, "--model", "hands-on", "--yes")
+	fails(t, exitUsage, "do not go together", "forget", "--space", space, "--tier", "cpu", "--yes")
 	fails(t, exitFailure, "is no space", "forget", "--space", "x", "--yes")
 }
 

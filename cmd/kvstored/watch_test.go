@@ -58,5 +58,5 @@ func TestWatch(t *testing.T) {
 	for _, wrong := range []string{"0s", "-1s", "x", "10ms", "2"} {
 		fails(t, exitUsage, "watch", "stats", "--watch="+wrong)
 	}
-	fails(t, exitUsage, "none of the others", "stats", "--watch", "--json")
+	fails(t, exitUsage, "do not go together", "stats", "--watch", "--json")
 }

@@ -93,10 +93,10 @@ func TestWhy(t *testing.T) {
 	if out := must(t, "", "why", "--recent"); !strings.Contains(out, "\nrequest-7 ") || !strings.Contains(out, "\n  this text is new: it was never stored\n") {
 		t.Errorf("the last ones:\n%s", out)
 	}
-	fails(t, exitUsage, "none of the others", "why", "--recent", "--lookup-id", "y")
-	fails(t, exitUsage, "at least one", "why")
-	fails(t, exitUsage, "none of the others", "why", "--text", "x", "--lookup-id", "y")
-	fails(t, exitUsage, "none of the others", "why", "--text", "x", "--space", hex.EncodeToString(id[:]), "--model", "m")
+	fails(t, exitUsage, "do not go together", "why", "--recent", "--lookup-id", "y")
+	fails(t, exitUsage, "give one of --tokens, ", "why")
+	fails(t, exitUsage, "do not go together", "why", "--text", "x", "--lookup-id", "y")
+	fails(t, exitUsage, "do not go together", "why", "--text", "x", "--space", hex.EncodeToString(id[:]), "--model", "m")
 	fails(t, exitFailure, `"zz" is no space`, "why", "--text", "x", "--space", "zz")
 	fails(t, exitFailure, "nothing is remembered", "why", "--lookup-id", "request-8")
 	fails(t, exitUsage, "is empty", "why", "--tokens", ",")

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -121,6 +122,27 @@ func TestUploadFails(t *testing.T) {
 	serveHere(t)
 	fails(t, exitFailure, "there is no remote tier", "flush", "--remote")
 	fails(t, exitFailure, "there is no remote tier", "flush", "--remote", "--dry-run")
+}
+
+// TestAgo: times are told to the nearest unit, as what was made for 5 minutes a moment ago.
+func TestAgo(t *testing.T) {
+	for seconds, want := range map[float64]string{-1: "0s", 0.016: "0.02s", 119.2: "119s", 120: "2m", 299.9: "5m", 2*3600 + 1799: "2h", 47.6 * 3600: "48h", 60 * 3600: "2d", 2.6 * 86400: "3d"} {
+		if got := ago(seconds); got != want {
+			t.Errorf("%v s are %s, want %s", seconds, got, want)
+		}
+	}
+}
+
+// TestRewriteTellsWhatItDid: what was taken out is not to be taken out any more.
+func TestRewriteTellsWhatItDid(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f.yaml")
+	if err := os.WriteFile(file, []byte("write: {queue: 1GiB}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errs := kvstored(t, "", "check", "--rewrite", file)
+	if code != exitOK || !strings.Contains(errs, "write.queue: is no key any more") || !strings.HasSuffix(errs, "; it is taken out\n") {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
 }
 
 // TestWordsOfFaults: a file that is no socket is called so, and no error of a flag is Go's.

@@ -349,8 +349,8 @@ const envPrefix = "KVSTORED_"
 var (
 	// clientVars are read by commands, not by the configuration.
 	clientVars = []string{"KVSTORED_SOCKET", "KVSTORED_CONFIG"}
-	// otherVars are the variables of demos and tests that documents name.
-	otherVars = []string{"KVSTORED_LLAMA", "KVSTORED_BIN", "KVSTORED_HISTORIES", "KVSTORED_CONVERSATIONS", "KVSTORED_SEED"}
+	// otherVars are the variables of demos, tests and builds that documents name.
+	otherVars = []string{"KVSTORED_LLAMA", "KVSTORED_BIN", "KVSTORED_WHEEL", "KVSTORED_HISTORIES", "KVSTORED_CONVERSATIONS", "KVSTORED_SEED"}
 	// serviceVars are the variables that Kubernetes sets in each pod for a service whose name
 	// begins with kvstored. A setting has no such value as portVars have.
 	serviceVars = regexp.MustCompile(`^KVSTORED_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)=`)

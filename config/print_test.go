@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -61,6 +62,14 @@ func TestExampleIsTheDefault(t *testing.T) {
 			t.Errorf("line %d: %s has no comment", o.line, path)
 		}
 	})
+	for path := range instead {
+		line := lines[d.set[path].line-1]
+		for value := range valuesLeft {
+			if regexp.MustCompile(`\b` + value + `\b`).MatchString(line) {
+				t.Errorf("%s offers %q, which left: %s", path, value, line)
+			}
+		}
+	}
 }
 
 func TestBytes(t *testing.T) {

@@ -210,6 +210,11 @@ class Live(Served):
         self.assertEqual(self.kv.pin(prompt, "p").chunks, 2)
         self.assertEqual(self.kv.unpin("p"), 2)
         self.assertEqual(self.kv.unpin("p"), 0)
+        for wrong in (0.0004, -1, -0.0001, math.nan, math.inf):
+            with self.subTest(wrong), self.assertRaisesRegex(ValueError, f"max_age of {wrong} seconds"):
+                self.kv.pin(prompt, "p", max_age=wrong)
+        self.assertEqual(self.kv.pin(prompt, "p", max_age=0.001).chunks, 2)
+        self.assertEqual(self.kv.pin(prompt, "p", max_age=1e6).chunks, 2)
         self.assertIsNotNone(self.kv.flush(timeout=60))
         self.assertTrue(self.kv.stats())
         self.assertEqual(self.kv.delete(prompt), 2)

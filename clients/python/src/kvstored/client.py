@@ -716,10 +716,10 @@ class Client(Connection):
         return wire.chain(self._info(link, space, deadline).handle, wire.FORMS_NONE)
 
     def pin(self, prompt: Prompt, lookup_id: str, *, max_age: float = 0.0, timeout: Optional[float] = None) -> Count:
-        """Protects what is in DRAM of a prompt under a name; the leading run that is."""
-        n = self._ask(
-            Op.PIN, lambda link, d: wire.pin(self._chain(link, prompt, d), int(max_age * 1000), lookup_id), wire.pin_reply, None, timeout
-        )
+        """Protects what is in DRAM of a prompt under a name; the leading run that is, as far
+        as budgets go. ``max_age`` is in seconds; 0, and more than the daemon's greatest, is that."""
+        age = _pin_millis(max_age)
+        n = self._ask(Op.PIN, lambda link, d: wire.pin(self._chain(link, prompt, d), age, lookup_id), wire.pin_reply, None, timeout)
         return Count() if n is None else Count(n.pinned[1], n.pinned[0])
 
     def unpin(self, lookup_id: str, timeout: Optional[float] = None) -> int:
@@ -856,6 +856,13 @@ def _max_age(seconds: float) -> Optional[int]:
     if not 1 <= seconds <= wire.MAX_U32:
         raise ValueError(f"a max age of {seconds!r}: want at least 1 second, or 0 for none")
     return int(seconds)
+
+
+def _pin_millis(seconds: float) -> int:
+    """How long a pin lasts at most; 0 leaves it to the daemon."""
+    if seconds and not 0.001 <= seconds <= wire.MAX_U32 / 1000:
+        raise ValueError(f"a max_age of {seconds!r} seconds: want at least 0.001, or 0 for the daemon's own")
+    return int(seconds * 1000)
 
 
 def _bounded(rows: List[wire.Row], chunks: int, size: int) -> List[wire.Row]:

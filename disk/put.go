@@ -21,12 +21,23 @@ import (
 // kill of the process. It borrows e.Block for the call and keeps a reference
 // of its own until the device has let go of it, which after an expired ctx
 // may be later. A Put under way of the same key is waited for. ErrNoSpace asks
-// for a Trim; nothing was written then.
+// for a Trim; nothing was written then. Where only time makes room it is ErrOff.
 func (t *Tier) Put(ctx context.Context, e tier.Entry) error {
-	if err := t.now.Load().put(ctx, e); err != nil {
+	i := t.now.Load()
+	if err := i.notNow(i.put(ctx, e)); err != nil {
 		return t.failed(fmt.Sprintf("put %x", e.Key.Hash), err)
 	}
 	return nil
+}
+
+// notNow makes of a want of room that a Trim does not end, and time does, what writers try
+// again: until recovery has ended the old segments take nothing, and until its readers have
+// left a removed entry keeps its key.
+func (t *instance) notNow(err error) error {
+	if errors.Is(err, tier.ErrNoSpace) && (t.scan.active.Load() || errors.Is(err, ledger.ErrBusy)) {
+		return fmt.Errorf("%w for now: %v", tier.ErrOff, err) //nolint:errorlint // else it would still ask for a Trim
+	}
+	return err
 }
 
 func (t *instance) put(ctx context.Context, e tier.Entry) error {

@@ -36,8 +36,8 @@ const emitBatch = 4096
 // and hands the entries that are whole to emit, all of them resident by then.
 // It holds about 120 bytes an entry while it runs. Run must be running.
 //
-// Until it is over, Put writes to new segments only, and Get and Contains ask
-// the database for keys that the ledger does not know. A scan ended by ctx, by a
+// Until it is over, Put writes to new segments only, or is ErrOff, and Get and Contains
+// ask the database for keys that the ledger does not know. A scan ended by ctx, by a
 // device in trouble leaves the tier in that state; call Recover again. A database
 // that cannot be read to its end ends Run: the next Open moves it aside.
 func (t *Tier) Recover(ctx context.Context, emit func([]tier.Record)) error {

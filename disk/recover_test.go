@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -156,6 +157,47 @@ func TestRecencySurvives(t *testing.T) {
 		if !slices.Contains(out, keyOf(5)) {
 			t.Fatal("the least recently used key stayed")
 		}
+	})
+}
+
+// Each start that is written to before its scan takes a new segment while there is room for
+// one. Where there is none a put is to be tried again (ErrOff): the scan's end gives the room
+// in the old segments back, and new ones are not made before that is used.
+func TestRoomAfterRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(tiertest.Folder(t))
+		m := newMemory(t)
+		var there []int
+		var refused, files int
+		for i := 0; refused < 3; i++ {
+			d, stop := start(t, o, nil)
+			switch err := put(t, d, m, i, 100_000); {
+			case errors.Is(err, tier.ErrOff) && !errors.Is(err, tier.ErrNoSpace):
+				refused++
+				recoverAll(t, d)
+				mustPut(t, d, m, i, 100_000)
+				files = len(segmentFiles(t, o.Paths[0]))
+			case err != nil || i == 20:
+				t.Fatalf("put %d before the scan: %v", i, err)
+			}
+			there = append(there, i)
+			if at := occupied(o.Paths[0]); at > o.CapacityBytes {
+				t.Fatalf("%d bytes on disk, capacity %d", at, o.CapacityBytes)
+			}
+			stop()
+		}
+		d, _ := start(t, o, nil)
+		recoverAll(t, d)
+		for i := 100; i < 116; i++ { // two segments' worth
+			mustPut(t, d, m, i, mib-alignBytes)
+		}
+		if n := len(segmentFiles(t, o.Paths[0])); n != files || files < 3 {
+			t.Errorf("%d segments; want the %d of before", n, files)
+		}
+		for _, i := range there {
+			mustGet(t, d, m, i, 100_000)
+		}
+		recount(t, d)
 	})
 }
 

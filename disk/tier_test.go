@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvstored/kvstored/disk/internal/folders"
+	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tiertest"
@@ -96,6 +97,39 @@ func TestRefusals(t *testing.T) {
 		wantErr(t, get(t, d, m, 1, 100), tier.ErrClosed)
 		wantErr(t, d.Delete(context.Background(), []key.Key{keyOf(1)}), tier.ErrClosed)
 		wantErr(t, d.Sync(context.Background()), tier.ErrClosed)
+	})
+}
+
+// A chunk that was removed under a lease, with another behind it, is to be tried again until
+// the lease ends: it lacks no room, and no Trim helps.
+func TestRemovedUnderLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := start(t, testOptions(tiertest.Folder(t)), nil)
+		m := newMemory(t)
+		for i := range 2 {
+			e := entryOf(t, m, i, 100_000)
+			if i > 0 {
+				e.Parent = keyOf(0).Hash
+			}
+			err := d.Put(t.Context(), e)
+			if e.Block.Release(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o, held := d.ledger.NewOwner(), make([]ledger.Entry, 2)
+		if n, err := d.ledger.Hold(o, ledger.Lease, []key.Key{keyOf(0), keyOf(1)}, held); n != 2 || err != nil {
+			t.Fatal(n, err)
+		}
+		if err := d.Delete(t.Context(), []key.Key{keyOf(0)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := put(t, d, m, 0, 100_000); !errors.Is(err, tier.ErrOff) || errors.Is(err, tier.ErrNoSpace) {
+			t.Errorf("put while the removed one is held: %v", err)
+		}
+		d.ledger.Unhold(o, ledger.Lease, []ledger.ID{held[0].ID, held[1].ID})
+		mustPut(t, d, m, 0, 100_000)
+		mustGet(t, d, m, 0, 100_000)
+		checkBooks(t, d)
 	})
 }
 

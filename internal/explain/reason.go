@@ -55,7 +55,7 @@ type Decline uint8
 // The declines: first those of writers to tiers below DRAM, then those of DRAM.
 const (
 	QueueFull   Decline = iota // DRAM needed the room before the queue had any
-	WhileOff                   // the tier was switched off after failures
+	WhileOff                   // the tier was switched off after failures, or had no room yet
 	NoRoom                     // the tier had no room, and could make none
 	BadPayload                 // the payload no longer had its checksum
 	WriteBudget                // that of a day was spent

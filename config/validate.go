@@ -42,12 +42,14 @@ func check(c *Config, rules Rules, meant func(path string) bool) Errors {
 	return k.errs
 }
 
-func (c *checker) fail(path, format string, args ...any) *Error {
-	e := &Error{Path: path, Text: fmt.Sprintf(format, args...)}
-	if c.meant(path) {
+func (c *checker) fail(path, format string, args ...any) {
+	c.add(&Error{Path: path, Text: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) add(e *Error) {
+	if c.meant(e.Path) {
 		c.errs = append(c.errs, e)
 	}
-	return e
 }
 
 func (c *checker) oneOf(path, value string, known ...string) {
@@ -56,10 +58,11 @@ func (c *checker) oneOf(path, value string, known ...string) {
 		if i := strings.LastIndex(want, ", "); i >= 0 {
 			want = want[:i] + " or " + want[i+2:]
 		}
-		e := c.fail(path, "want %s, not %q%s", want, value, valuesLeft[value])
+		e := &Error{Path: path, Text: fmt.Sprintf("want %s, not %q%s", want, value, valuesLeft[value])}
 		if valuesLeft[value] != "" {
 			e.Instead = instead[path]
 		}
+		c.add(e)
 	}
 }
 

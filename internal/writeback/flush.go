@@ -125,37 +125,61 @@ func (w *Writer) tell() Written {
 	return out
 }
 
+// mostDoubted is how many chunks Unflushed looks at twice: a set of 3 MiB.
+const mostDoubted = 1 << 16
+
 // unwritten is what only DRAM has, but for chunks that the tier below has declined or
-// evicted: that is its decision.
-func (s *Writers) unwritten() (v Volume) {
+// evicted: that is its decision. Unless among is nil it is of those only. keys are mostDoubted
+// at most.
+func (s *Writers) unwritten(among map[key.Key]struct{}) (v Volume, keys map[key.Key]struct{}) {
 	if s.o.Hot.Ledger().Stats().DirtyEntries == 0 {
-		return v
+		return v, nil
 	}
+	keys = make(map[key.Key]struct{})
 	ledger.EachDirty(s.o.Hot.Ledger(), func(e *ledger.Entry) {
-		if !tier.Declined(e.Value) {
-			v = v.Plus(Volume{1, uint64(e.Size)})
+		if _, is := among[e.Key]; (is || among == nil) && !tier.Declined(e.Value) {
+			if v = v.Plus(Volume{1, uint64(e.Size)}); len(keys) < mostDoubted {
+				keys[e.Key] = struct{}{}
+			}
 		}
 	})
-	return v
+	return v, keys
 }
 
 // Unflushed is the chunks that are in DRAM only and stay there, or not in a tier behind that
 // failed, and why: a flush does not write them. told is what Unflushed has said of them
-// already.
-func (s *Writers) Unflushed(told Volume) (reason string, v Volume) {
+// already. Few chunks may have come meanwhile: what then waits is written first.
+func (s *Writers) Unflushed(ctx context.Context, told Volume) (reason string, v Volume, err error) {
 	if len(s.list) == 0 {
 		st := s.o.Hot.Stats()
-		return "no_tier", Volume{uint64(st.Entries), uint64(st.PayloadBytes)}
+		return "no_tier", Volume{uint64(st.Entries), uint64(st.PayloadBytes)}, nil
 	}
-	v = s.unwritten()
+	v, keys := s.unwritten(nil)
+	if n := uint64(len(keys)); n == v.Chunks && n > told.Chunks {
+		s.awaitCommits() // all that was dirty waits in a queue now, or was dropped
+		q := &s.list[0].queue
+		target := q.beginFlush(false, false)
+		defer q.endFlush(target)
+		if err := q.awaitFlush(ctx, target); err != nil {
+			return "", v, err
+		}
+		v, _ = s.unwritten(keys)
+	} else {
+		told.Chunks += uint64(s.list[0].queue.sums().waiting) // what came meanwhile
+	}
 	for _, w := range s.list[1:] {
 		v = v.Plus(w.queue.sums().retry)
 	}
-	told.Chunks += uint64(s.list[0].queue.sums().waiting) // what came meanwhile
 	if v.Chunks <= told.Chunks {
-		return "", Volume{}
+		return "", Volume{}, nil
 	}
-	return "dropped_before", Volume{v.Chunks - told.Chunks, v.Bytes - min(v.Bytes, told.Bytes)}
+	return "dropped_before", Volume{v.Chunks - told.Chunks, v.Bytes - min(v.Bytes, told.Bytes)}, nil
+}
+
+// awaitCommits returns when each commit that had begun has ended.
+func (s *Writers) awaitCommits() {
+	s.Commits.Lock()
+	defer s.Commits.Unlock()
 }
 
 // Flush returns when everything committed before the call has been written
@@ -194,7 +218,7 @@ func (w *Writer) Flush(ctx context.Context, durable, forced bool) error {
 func (w *Writer) flush(ctx context.Context, forced bool) error {
 	written := w.count.written.chunks.Load()
 	w.probeForRetry()
-	target := w.queue.beginFlush(forced)
+	target := w.queue.beginFlush(true, forced)
 	defer w.queue.endFlush(target)
 	for handed := false; ; {
 		switch err := w.queue.awaitFlush(ctx, target); {
@@ -242,12 +266,14 @@ func (f *flushes) awaited() uint64 {
 	return gen
 }
 
-// beginFlush ends a generation and returns the number of the next. Chunks in
+// beginFlush ends a generation and returns the number of the next. With retries chunks in
 // retry are offered again, also to a tier that is off.
-func (q *queue) beginFlush(forced bool) uint64 {
+func (q *queue) beginFlush(retries, forced bool) uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.offer(math.MaxInt)
+	if retries {
+		q.offer(math.MaxInt)
+	}
 	target := q.mu.flushes.force()
 	q.mu.flushes.waiting[target] = struct{}{}
 	if forced {
@@ -328,7 +354,8 @@ func (w *Writer) left() (v Volume) {
 		v = v.Plus(Volume{1, uint64(r.Size)})
 	}
 	if w.rank == 1 {
-		return v.Plus(w.writers.unwritten())
+		dirty, _ := w.writers.unwritten(nil)
+		return v.Plus(dirty)
 	}
 	has := w.queue.sums() // victims are among those that wait
 	return Volume{uint64(has.waiting) + has.retry.Chunks, v.Bytes + uint64(has.bytes)}

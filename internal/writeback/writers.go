@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
@@ -119,6 +120,7 @@ type Writers struct {
 	capacity int64     // of DRAM, in bytes
 	list     []*Writer // nearest first
 	Count    Counts
+	Commits  sync.RWMutex // held for reading from a chunk's being dirty to its being in the queues
 
 	local     atomic.Pointer[key.SpaceID] // see KeepLocal
 	transit   transit

@@ -83,7 +83,9 @@ func TestDistrustedStaysHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := tiertest.NewMemory("remote", 64*mib)
 		disk, trunk, branch := left(t, 8)
-		r := bucketed(t, disk, bucket, nil, trunk, branch)
+		r := newRig(t, options{capacity: mib, disk: disk, remote: struct{ tier.Tier }{bucket}, mode: held}) // nothing is sent before the flush
+		r.see(trunk)
+		r.see(branch)
 		pending := tiertest.Chain(77, 3)
 		pending.Space[0]++
 		r.put(pending, 0, 3, size)

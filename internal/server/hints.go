@@ -140,12 +140,12 @@ func (v *hints) retain(uid uint32, name string, chains []key.Chain, from, to int
 	n = to - from
 	for i := range chains {
 		c := &chains[i]
-		first, last, each := sameTokens(&chains[0], c, from, from+n)
+		first, last := sameTokens(&chains[0], c, from, from+n)
 		by, hs := hint.Claimant{UID: uid, Space: c.Space, Name: name}, c.Hashes[first:last]
 		if d == 0 {
 			v.claims.Release(by, hs)
 		} else if done, over := v.claims.Retain(by, hs, v.server.o.Store.Planning.SizesOf(c, first, last), d); over != nil {
-			n, err = int(float64(done)*each), over
+			n, err = done*int(c.Tokens[0])/int(chains[0].Tokens[0]), over
 		}
 	}
 	if d == 0 {
@@ -155,14 +155,14 @@ func (v *hints) retain(uid uint32, name string, chains []key.Chain, from, to int
 }
 
 // sameTokens are the chunks of c that have the tokens of chunks from..to of another full group
-// of its prompt, each of which has those of so many there.
-func sameTokens(of, c *key.Chain, from, to int) (first, last int, each float64) {
+// of its prompt.
+func sameTokens(of, c *key.Chain, from, to int) (first, last int) {
 	if from == to || c.Len() == 0 {
-		return 0, 0, 1
+		return 0, 0
 	}
-	each = float64(c.Tokens[0]) / float64(of.Tokens[0])
-	last = min(int(math.Ceil(float64(to)/each)), c.Len())
-	return min(int(float64(from)/each), last), last, each
+	each, own := int(of.Tokens[0]), int(c.Tokens[0])
+	last = min((to*each+own-1)/own, c.Len())
+	return min(from*each/own, last), last
 }
 
 // stored retains chunks from..to of a chain, which were stored behind a prompt whose

@@ -70,10 +70,7 @@ func (b *budgets) fits(o Owner, c Class, g growth) error {
 	if b.owner(o).leaving {
 		return errLeaving
 	}
-	if c == IO {
-		return nil
-	}
-	if err := b.fitsClass(o, c, g); err != nil {
+	if err := b.fitsClass(o, c, g); err != nil || c == IO { // which has no limit of its own
 		return err
 	}
 	if c == Unwritten && b.table.count.ClassBytes[c] == 0 {
@@ -85,14 +82,15 @@ func (b *budgets) fits(o Owner, c Class, g growth) error {
 	return nil
 }
 
-// fitsClass is fits for the limit of the class. One load at a time is always let in; what
-// is larger than the limit waits until it is alone.
+// fitsClass is fits for the limit of the class. One load and one chunk to be written are
+// always let in; what is larger than the limit waits until it is alone.
 func (b *budgets) fitsClass(o Owner, c Class, g growth) error {
 	limit, has, need := b.limits[c], b.table.count.ClassBytes[c], g.class
-	if c == Load {
+	alone := c == Load || c == Unwritten
+	if alone {
 		need = min(need, limit)
 	}
-	if limit == 0 || c == Load && has == 0 {
+	if limit == 0 || alone && has == 0 {
 		return nil
 	}
 	most := limit

@@ -97,7 +97,7 @@ func (p *trusting) Evict(ok func(policy.ID) bool) (policy.ID, bool) {
 
 // trust says what the ledger evicted, before the model is asked for it.
 func (r *ranking) trust(e ledger.Entry, found bool) {
-	for _, p := range []policy.Policy{r.all, r.own} {
+	for _, p := range []policy.Policy{r.all, r.own, r.claims} {
 		if p, ok := p.(*trusting); ok {
 			if p.told = nil; found {
 				p.told = &e.ID
@@ -108,24 +108,26 @@ func (r *ranking) trust(e ledger.Entry, found bool) {
 
 // trustAll gives up knowing the order.
 func (r *ranking) trustAll() {
-	for _, p := range []*policy.Policy{&r.all, &r.own} {
-		if *p == nil {
-			continue
-		}
-		if _, already := (*p).(*trusting); already {
-			continue
-		}
-		known := &trusting{in: make(map[policy.ID]bool)}
-		for {
-			id, ok := (*p).Evict(func(policy.ID) bool { return true })
-			if !ok {
-				break
-			}
-			known.in[id] = true
-		}
-		*p = known
+	r.all = trusted(r.all)
+	if r.own != nil {
+		r.own = trusted(r.own)
 	}
 	r.unknown = true
+}
+
+// trusted is a policy with the entries of p, which is empty afterwards.
+func trusted(p policy.Policy) policy.Policy {
+	if _, already := p.(*trusting); already {
+		return p
+	}
+	known := &trusting{in: make(map[policy.ID]bool)}
+	for {
+		id, ok := p.Evict(func(policy.ID) bool { return true })
+		if !ok {
+			return known
+		}
+		known.in[id] = true
+	}
 }
 
 // reference is the model of a policy. Entries that have been under a trusted one
@@ -373,7 +375,8 @@ func (m *model) choose(p policy.Policy, got ledger.Entry, safely bool) *body {
 			return e
 		}
 	}
-	if _, trusted := p.(*trusting); trusted && safely && got.Key == (key.Key{}) && m.mayGiveUp(p, got) {
+	if _, unknown := p.(*trusting); unknown && safely && got.Key == (key.Key{}) && m.mayGiveUp(p, got) {
+		m.claims = trusted(m.claims) // the ledger has put some back
 		return nil
 	}
 	for range 16 {
@@ -440,7 +443,7 @@ func (m *model) anyLost() bool {
 // isLost says whether no writer would take a victim.
 func (m *model) isLost(e *body) bool {
 	n, l, held := occupied(e.entry.Size), m.limits, m.class(ledger.Unwritten)
-	return e.entry.Dirty && (l.Unwritten > 0 && held+n > l.Unwritten || held > 0 && l.Total > 0 && m.protectedBytes()+n > l.Total)
+	return e.entry.Dirty && held > 0 && (l.Unwritten > 0 && held+n > l.Unwritten || l.Total > 0 && m.protectedBytes()+n > l.Total)
 }
 
 // under is what the ledger evicted of a policy, if it stands underneath.

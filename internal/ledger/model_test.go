@@ -187,7 +187,7 @@ func (m *model) refusal(h holder, before, after sums) error {
 	}
 	over := func(before, after, limit int64) bool { return limit > 0 && after > before && after > limit }
 	need := after.class - before.class
-	if h.c == ledger.Load {
+	if h.c == ledger.Load || h.c == ledger.Unwritten {
 		need = min(need, limit)
 		if before.class == 0 {
 			limit, most = 0, 0 // one is always let in
@@ -305,7 +305,9 @@ func (m *model) hold(h holder, e *body) error {
 
 // touch marks a chain as used.
 func (m *model) touch(es []*body) {
-	m.renewPending()
+	if len(es) > 0 {
+		m.renewPending()
+	}
 	for i := len(es) - 1; i >= 0; i-- {
 		es[i].dropBehind = false
 		if es[i].fresh {

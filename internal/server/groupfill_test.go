@@ -12,6 +12,8 @@ import (
 	"github.com/kvstored/kvstored/client"
 	"github.com/kvstored/kvstored/internal/ledger"
 	"github.com/kvstored/kvstored/key"
+	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tierfault"
 	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
@@ -247,11 +249,20 @@ func TestReserveGroupsShort(t *testing.T) {
 // no room for, though its full chunks were granted already: it is shorter.
 func TestReserveGroupsLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{capacity: mib, limits: ledger.Limits{Unwritten: size / 2}})
+		stuck, full := chain(20, 1), make(chan struct{})
+		defer close(full)
+		r := newRig(t, options{capacity: mib, limits: ledger.Limits{Unwritten: size}, hook: tierfault.OnKey(tierfault.Put, stuck.Key(0), tierfault.Fault{Until: full})})
 		c, m := r.hybrid(10, 1)
-		for n := uint64(20); r.arena.Stats().UsedBytes <= mib-11*size; n++ {
-			r.store(chain(n, 1), 0, 1)
+		held, refs := chain(21, 50), make([]tier.Ref, 50)
+		r.store(held, 0, 50)
+		synctest.Wait() // it is on the disk
+		if n, err := r.hot.Hold(ledger.Daemon, ledger.Lease, tiertest.Keys(held, 0, 50), refs); n != 50 {
+			t.Fatalf("%d are held: %v", n, err)
 		}
+		defer r.hot.Release(ledger.Daemon, ledger.Lease, refs)
+		r.store(stuck, 0, 1)
+		synctest.Wait() // it is being written
+		r.store(chain(22, 3), 0, 3)
 		entries := r.hot.Ledger().Stats().Entries
 		f, err := c.Reserve(t.Context(), client.Chain(m.chains[0][0]), client.ReserveOptions{Groups: m.groups, Size: size, Wait: 50 * time.Millisecond})
 		r.must(err)

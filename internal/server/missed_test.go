@@ -42,8 +42,13 @@ func TestWhyMissed(t *testing.T) {
 			want: explain.Total{Tier: "cpu", Reason: "evicted", Tokens: 4 * tokens},
 		},
 		"declined: the writer was behind": {
-			o: options{capacity: 256 * kib, limits: ledger.Limits{Unwritten: size / 2}},
+			o: options{capacity: 256 * kib, limits: ledger.Limits{Unwritten: size}},
+			until: func(end <-chan struct{}) tierfault.Hook {
+				return tierfault.On(tierfault.Put, tierfault.Fault{Until: end})
+			},
 			prep: func(r *rig, _ *raw) {
+				r.store(chain(5, 1), 0, 1)
+				synctest.Wait() // it is being written
 				r.store(p, 0, 4)
 				r.store(chain(2, 14), 0, 14)
 				r.store(chain(3, 14), 0, 14)

@@ -227,7 +227,7 @@ func (q *queue) protectNext() (released <-chan struct{}) {
 			b.move(&i, ready)
 			b.ready.push(task{item: i, inNearer: true})
 		default:
-			if err != nil { // larger than the queue can ever be
+			if err != nil { // larger than DRAM may ever protect
 				q.count.drop(&i.rec, explain.QueueFull)
 			}
 			b.move(&i, done) // else evicted or deleted

@@ -305,9 +305,7 @@ func (m *model) hold(h holder, e *body) error {
 
 // touch marks a chain as used.
 func (m *model) touch(es []*body) {
-	if len(es) > 0 {
-		m.renewPending()
-	}
+	m.renewPending()
 	for i := len(es) - 1; i >= 0; i-- {
 		es[i].dropBehind = false
 		if es[i].fresh {

@@ -181,7 +181,9 @@ func (r *rig) hold() {
 	}
 	if touch {
 		r.real.Touch(ks[:n])
-		r.model.touch(es)
+		if n > 0 { // else it leaves what a publish has left, too
+			r.model.touch(es)
+		}
 	}
 }
 

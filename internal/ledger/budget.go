@@ -82,15 +82,14 @@ func (b *budgets) fits(o Owner, c Class, g growth) error {
 	return nil
 }
 
-// fitsClass is fits for the limit of the class. One load and one chunk to be written are
-// always let in; what is larger than the limit waits until it is alone.
+// fitsClass is fits for the limit of the class. A larger load is let in where there is no
+// other; a larger chunk to be written, which has its room, where the class is not full.
 func (b *budgets) fitsClass(o Owner, c Class, g growth) error {
 	limit, has, need := b.limits[c], b.table.count.ClassBytes[c], g.class
-	alone := c == Load || c == Unwritten
-	if alone {
+	if c == Load || c == Unwritten {
 		need = min(need, limit)
 	}
-	if limit == 0 || alone && has == 0 {
+	if limit == 0 || c == Load && has == 0 || c == Unwritten && g.class > limit && has < limit {
 		return nil
 	}
 	most := limit

@@ -57,7 +57,7 @@ type Entry struct {
 
 // Limits bound what may be protected, in occupied bytes; 0 is unlimited. An
 // owner may have half of a class, or all of it while no other is registered. One
-// entry at a time may be Load or Unwritten beyond its own, and Unwritten beyond Total.
+// entry at a time may be Load or Unwritten beyond its limit, and Unwritten beyond Total.
 type Limits struct{ Lease, Pin, Load, Unwritten, Total int64 }
 
 // Options configures a Ledger.

@@ -443,7 +443,11 @@ func (m *model) anyLost() bool {
 // isLost says whether no writer would take a victim.
 func (m *model) isLost(e *body) bool {
 	n, l, held := occupied(e.entry.Size), m.limits, m.class(ledger.Unwritten)
-	return e.entry.Dirty && held > 0 && (l.Unwritten > 0 && held+n > l.Unwritten || l.Total > 0 && m.protectedBytes()+n > l.Total)
+	full := l.Unwritten > 0 && held+n > l.Unwritten
+	if n > l.Unwritten {
+		full = l.Unwritten > 0 && held >= l.Unwritten
+	}
+	return e.entry.Dirty && (full || held > 0 && l.Total > 0 && m.protectedBytes()+n > l.Total)
 }
 
 // under is what the ledger evicted of a policy, if it stands underneath.

@@ -187,10 +187,14 @@ func (m *model) refusal(h holder, before, after sums) error {
 	}
 	over := func(before, after, limit int64) bool { return limit > 0 && after > before && after > limit }
 	need := after.class - before.class
-	if h.c == ledger.Load || h.c == ledger.Unwritten {
-		need = min(need, limit)
-		if before.class == 0 {
+	switch one := need > limit && before.class < limit; h.c {
+	case ledger.Load:
+		if need = min(need, limit); before.class == 0 {
 			limit, most = 0, 0 // one is always let in
+		}
+	case ledger.Unwritten:
+		if need = min(need, limit); one {
+			limit, most = 0, 0 // it is the last
 		}
 	}
 	switch {

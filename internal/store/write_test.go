@@ -250,18 +250,21 @@ func TestWriteResumesWhenLeasesEnd(t *testing.T) {
 	})
 }
 
-// TestWriteLargerThanQueue: a chunk that is larger than the queue is written alone, before
-// those behind it.
+// TestWriteLargerThanQueue: a chunk that is larger than the queue is written before those
+// behind it, also beside one that takes for ever.
 func TestWriteLargerThanQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{limits: ledger.Limits{Unwritten: 2 * size}, hook: tierfault.On(tierfault.Put, tierfault.Fault{Delay: time.Second})})
-		r.putChain(1, 2)
+		slow, gate := tiertest.Chain(1, 1), make(chan struct{})
+		r := newRig(t, options{limits: ledger.Limits{Unwritten: 2 * size}, hook: tierfault.OnKey(tierfault.Put, slow.Key(0), tierfault.Fault{Until: gate})})
+		r.put(slow, 0, 1, size)
+		synctest.Wait() // it is being written
 		r.put(tiertest.Chain(2, 1), 0, 1, 3*size)
 		r.putChain(3, 2)
-		time.Sleep(2*time.Second + time.Millisecond)
+		synctest.Wait()
 		r.wantWritten(3, nil)
+		close(gate)
 		r.flush()
-		r.wantWritten(5, nil)
+		r.wantWritten(4, nil)
 	})
 }
 

@@ -3,10 +3,14 @@ package server_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kvstored/kvstored/client"
+	"github.com/kvstored/kvstored/internal/server"
+	"github.com/kvstored/kvstored/internal/server/hint"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
@@ -63,6 +67,29 @@ func TestRetainOfCoarserGroups(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestRetainSomeOfCoarserGroups: where a group may retain only some of a range, as much of the
+// range is retained as all groups have.
+func TestRetainSomeOfCoarserGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := hint.ClaimLimits{TotalBytes: mib, UserBytes: 3 * size, Duration: time.Hour} // two of the finer, and one
+		r := newRig(t, options{capacity: 16 * mib, Options: server.Options{Settings: server.Settings{Retain: limits}}})
+		c, groups, chains, prompt := r.twoFull([2]int{tokens, 8 * tokens})
+		for _, chain := range chains {
+			r.store(chain, 0, chain.Len())
+		}
+		j, err := c.Prefetch(t.Context(), client.Tokens(prompt), client.PrefetchOptions{Groups: groups, Configs: map[string]string{"session": "s"}})
+		r.must(err)
+		r.must(j.Release(t.Context()))
+		h, err := c.Hint(t.Context(), client.Subject{}, map[string]string{
+			"session": "s", "retain_priority": "50", "retain_start": fmt.Sprint(7 * tokens), "retain_end": fmt.Sprint(9 * tokens),
+		})
+		r.must(err)
+		if h.Retained.Chunks != 1 || len(h.Faults) != 1 {
+			t.Errorf("%+v; want 1 of 2 chunks: the coarser chunk has one of them", h)
+		}
+	})
 }
 
 // TestPromoteOfCoarserGroups: the prompt of a session comes up in each full group.

@@ -145,7 +145,7 @@ func (v *hints) retain(uid uint32, name string, chains []key.Chain, from, to int
 		if d == 0 {
 			v.claims.Release(by, hs)
 		} else if done, over := v.claims.Retain(by, hs, v.server.o.Store.Planning.SizesOf(c, first, last), d); over != nil {
-			n, err = done*int(c.Tokens[0])/int(chains[0].Tokens[0]), over
+			n, err = max(0, (first+done)*int(c.Tokens[0])/int(chains[0].Tokens[0])-from), over
 		}
 	}
 	if d == 0 {
@@ -193,9 +193,13 @@ func (v *hints) pause(chains []key.Chain, rest time.Duration) {
 // the speed that was measured; an unmeasured one counts as 100 MB/s.
 func (v *hints) leadTime(chains []key.Chain) time.Duration {
 	const unmeasured, safety = 100e6, 2
+	chunks := 0
+	for i := range chains {
+		chunks += chains[i].Len()
+	}
 	for p := tier.CPU + 1; p < tier.Places; p++ {
 		if s := v.server.o.Store.Loader.Speed(p); s.ChunkBytes > 0 {
-			bytes := float64(s.ChunkBytes) * float64(len(chains)*chains[0].Len())
+			bytes := float64(s.ChunkBytes) * float64(chunks)
 			return safety * (s.First + time.Duration(bytes/cmp.Or(s.BytesPerSecond, unmeasured)*float64(time.Second)))
 		}
 	}

@@ -80,3 +80,17 @@ func TestPausesEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestLeadTimeOfGroups: what a prompt takes to load is that of the chunks of all its groups,
+// whichever is the first.
+func TestLeadTimeOfGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newStage(t, &script{at: "dd"})
+		few, many := resting(8)[0], resting(64)[0]
+		v := &g.server.hints
+		one, other, all := v.leadTime([]key.Chain{few, many}), v.leadTime([]key.Chain{many, few}), v.leadTime(resting(72))
+		if one != all || other != all || all == v.leadTime(resting(8)) {
+			t.Errorf("%v and %v; want %v, as of one group of as many chunks", one, other, all)
+		}
+	})
+}

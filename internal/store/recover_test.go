@@ -3,11 +3,14 @@ package store_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/kvstored/kvstored/internal/explain"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
 	"github.com/kvstored/kvstored/tier/tierfault"
@@ -215,5 +218,39 @@ func TestRecoverFails(t *testing.T) {
 			t.Errorf("%d chunks known after %d failed scans; want all 45, and 3", st.Chunks, st.RecoverFailed)
 		}
 		r.wantIn(trunk, 0, 40)
+	})
+}
+
+// TestWritesBesideScan: chunks that have no room before the scan is over are not tried again
+// with each one that has, no flush waits for them, and they are written once it is over.
+func TestWritesBesideScan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large, gate := tiertest.Chain(1, 4), make(chan struct{})
+		var scanned atomic.Bool
+		var tries atomic.Int64
+		r := newRig(t, options{scanning: true, hook: func(c tierfault.Call) tierfault.Fault {
+			switch {
+			case c.Op == tierfault.Recover:
+				return tierfault.Fault{Until: gate}
+			case c.Op == tierfault.Put && slices.Contains(tiertest.Keys(large, 0, 4), c.Keys[0]) && !scanned.Load():
+				tries.Add(1)
+				return tierfault.Fault{Err: tier.ErrOff}
+			}
+			return tierfault.Fault{}
+		}})
+		r.put(large, 0, 4, size)
+		for seed := range uint64(50) {
+			r.putChain(10+seed, 1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := tries.Load(); n > 8 {
+			t.Errorf("%d tries of 4 chunks in 5 s", n)
+		}
+		r.flush()
+		r.wantWritten(50, map[explain.Decline]uint64{explain.WhileOff: 4})
+		scanned.Store(true)
+		close(gate)
+		time.Sleep(5 * time.Second)
+		r.wantWritten(54, map[explain.Decline]uint64{explain.WhileOff: 4})
 	})
 }

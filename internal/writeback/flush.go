@@ -305,12 +305,13 @@ func (q *queue) awaitFlush(ctx context.Context, target uint64) error {
 
 // offerRest offers again the chunks that were put off while the tier came back,
 // and reports whether there were any. since is how many chunks had been written
-// when they were offered last; if there are no more there is no hope.
+// when they were offered last; if there are no more there is no hope. A tier that is being
+// scanned has room for some chunks, and for others once the scan is over.
 func (q *queue) offerRest(since *uint64) bool {
 	n := q.count.written.chunks.Load()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n == *since || q.mu.backlog.retry.len() == 0 {
+	if n == *since || q.mu.backlog.retry.len() == 0 || q.to.Scanning() {
 		return false
 	}
 	*since = n

@@ -352,7 +352,7 @@ func (q *queue) seemsOff() {
 func (q *queue) works() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mu.off {
+	if q.mu.off && !q.to.Scanning() { // it would have no room for most of them
 		q.mu.off = false
 		q.offer(math.MaxInt)
 	}

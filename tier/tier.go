@@ -363,6 +363,7 @@ const maxTokens = 1<<24 - 1
 const (
 	flagForce    = 1 << 24 << iota // Record.Force
 	flagDeclined                   // see Declined
+	flagDropped                    // see Dropped
 )
 
 // Declined reports whether the tier below did not want the entry when it was
@@ -370,9 +371,18 @@ const (
 func Declined(v ledger.Value) bool { return v.B&flagDeclined != 0 }
 
 // WithDeclined is v with what the tier below said now.
-func WithDeclined(v ledger.Value, declined bool) ledger.Value {
-	if v.B &^= flagDeclined; declined {
-		v.B |= flagDeclined
+func WithDeclined(v ledger.Value, declined bool) ledger.Value { return with(v, flagDeclined, declined) }
+
+// Dropped reports whether the writer to the tier below gave the entry up, or put it off, when
+// it wrote it last.
+func Dropped(v ledger.Value) bool { return v.B&flagDropped != 0 }
+
+// WithDropped is v with what the writer did now.
+func WithDropped(v ledger.Value, dropped bool) ledger.Value { return with(v, flagDropped, dropped) }
+
+func with(v ledger.Value, flag uint64, set bool) ledger.Value {
+	if v.B &^= flag; set {
+		v.B |= flag
 	}
 	return v
 }

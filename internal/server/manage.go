@@ -117,11 +117,7 @@ func handleFlush(c *reader, h wire.Header, req wire.FlushRequest) (wire.Message,
 			return nil, err
 		}
 		reply, dropped := c.session.flushed.advance(c.server.o.Store.Writers.Written())
-		reason, v, err := c.server.o.Store.Writers.Unflushed(ctx, dropped)
-		if err != nil {
-			return nil, err
-		}
-		if v.Chunks > 0 {
+		if reason, v := c.server.o.Store.Writers.Unflushed(dropped); v.Chunks > 0 {
 			reply.Left = append(reply.Left, wire.Leftover{Reason: reason, Chunks: v.Chunks, Bytes: v.Bytes})
 		}
 		if v := c.server.o.Store.Remover.Cleared(); v.Chunks > 0 {

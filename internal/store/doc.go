@@ -21,7 +21,7 @@
 // In this order, each held for at most about 100 us and none of them over
 // I/O, hashing of payloads or a channel send:
 //
-//	a hand-over (cpu.Tier.handing), a commit (Writers.Commits) -> each of the following
+//	a hand-over (cpu.Tier.handing) -> each of the following
 //	index (index.mu)  ->  a tier's ledger, transit
 //	writer (queue.mu) ->  a tier's ledger, transit
 //	promotions        ->  the hot tier's ledger

@@ -214,7 +214,6 @@ func (s *Filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 	for _, r := range refs {
 		sc.sizes = append(sc.sizes, uint32(r.Block.Len()))
 	}
-	s.writers.Commits.RLock()
 	for i := 0; i < len(refs); {
 		n := runOf(stored[i:])
 		if stored[i] {
@@ -236,7 +235,6 @@ func (s *Filler) commit(c *key.Chain, from int, refs []tier.Ref, maxAge time.Dur
 	}
 	s.absences.rivals.Came(uint8(tier.CPU), c.Space, came)
 	s.writers.Committed(c, from, sc.sizes)
-	s.writers.Commits.RUnlock()
 	s.writers.Came(roomOf(sc.sizes, nil))
 	if to > from && !c.Alone {
 		s.hotPrefixes.Stored(c.Key(to - 1))

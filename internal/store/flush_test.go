@@ -69,14 +69,14 @@ func TestKept(t *testing.T) {
 		synctest.Wait() // two have failed once; a chunk that fails three times is offered no more
 		r.flush()
 		for told, want := range map[uint64]uint64{0: 2, 1: 1, 2: 0, 3: 0} {
-			reason, v, _ := r.Writers.Unflushed(t.Context(), writeback.Volume{Chunks: told, Bytes: told * size})
+			reason, v := r.Writers.Unflushed(writeback.Volume{Chunks: told, Bytes: told * size})
 			if v != (writeback.Volume{Chunks: want, Bytes: want * size}) || want > 0 && reason != "dropped_before" {
 				t.Errorf("where %d were told of: %q, %v; want %d chunks", told, reason, v, want)
 			}
 		}
 		broken.Store(false)
 		r.flush()
-		if reason, v, _ := r.Writers.Unflushed(t.Context(), writeback.Volume{}); v.Chunks != 0 {
+		if reason, v := r.Writers.Unflushed(writeback.Volume{}); v.Chunks != 0 {
 			t.Errorf("with everything on disk: %q, %v", reason, v)
 		}
 	})

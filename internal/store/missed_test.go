@@ -77,7 +77,7 @@ func TestFlushOffersMissed(t *testing.T) {
 		if n := d[explain.WhileOff].Plus(d[explain.WriteFailed]); n.Chunks != 20 {
 			t.Errorf("%d chunks were dropped; want 20, each once", n.Chunks)
 		}
-		if reason, v, _ := r.Writers.Unflushed(t.Context(), writeback.Volume{}); reason != "dropped_before" || v != (writeback.Volume{Chunks: 20, Bytes: 20 * size}) {
+		if reason, v := r.Writers.Unflushed(writeback.Volume{}); reason != "dropped_before" || v != (writeback.Volume{Chunks: 20, Bytes: 20 * size}) {
 			t.Errorf("a flush says that %+v are lacking, because of %q", v, reason)
 		}
 		r.trouble.Set(false)

@@ -223,7 +223,7 @@ func TestFlushIsForced(t *testing.T) {
 		for i := range 8 {
 			r.wantOnDisk(c, i)
 		}
-		if reason, v, _ := r.Writers.Unflushed(t.Context(), writeback.Volume{}); v.Chunks != 0 {
+		if reason, v := r.Writers.Unflushed(writeback.Volume{}); v.Chunks != 0 {
 			t.Errorf("%d chunks are in DRAM only: %s", v.Chunks, reason)
 		}
 		own := r.putChain(2, 2) // written by the flush that begins at once

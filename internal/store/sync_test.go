@@ -97,7 +97,7 @@ func TestFlushWritesAgainWhatWasDropped(t *testing.T) {
 				if len(d.since) > 0 || len(d.doubted) > 0 {
 					t.Errorf("%d chunks are not synced, %d of them doubted", len(d.since)+len(d.doubted), len(d.doubted))
 				}
-				if reason, v, _ := r.Writers.Unflushed(t.Context(), writeback.Volume{}); v.Chunks > 0 {
+				if reason, v := r.Writers.Unflushed(writeback.Volume{}); v.Chunks > 0 {
 					t.Errorf("%v of them are said to be in DRAM only: %s", v, reason)
 				}
 				r.wantWritten(8, nil)

@@ -125,61 +125,32 @@ func (w *Writer) tell() Written {
 	return out
 }
 
-// mostDoubted is how many chunks Unflushed looks at twice: a set of 3 MiB.
-const mostDoubted = 1 << 16
-
-// unwritten is what only DRAM has, but for chunks that the tier below has declined or
-// evicted: that is its decision. Unless among is nil it is of those only. keys are mostDoubted
-// at most.
-func (s *Writers) unwritten(among map[key.Key]struct{}) (v Volume, keys map[key.Key]struct{}) {
-	if s.o.Hot.Ledger().Stats().DirtyEntries == 0 {
-		return v, nil
-	}
-	keys = make(map[key.Key]struct{})
+// dirty is the chunks that only DRAM has and the tier below has neither declined nor evicted,
+// which is its decision; with dropped those of them that its writer has given up.
+func (s *Writers) dirty(dropped bool) (v Volume) {
 	ledger.EachDirty(s.o.Hot.Ledger(), func(e *ledger.Entry) {
-		if _, is := among[e.Key]; (is || among == nil) && !tier.Declined(e.Value) {
-			if v = v.Plus(Volume{1, uint64(e.Size)}); len(keys) < mostDoubted {
-				keys[e.Key] = struct{}{}
-			}
+		if !tier.Declined(e.Value) && (!dropped || tier.Dropped(e.Value)) {
+			v = v.Plus(Volume{1, uint64(e.Size)})
 		}
 	})
-	return v, keys
+	return v
 }
 
 // Unflushed is the chunks that are in DRAM only and stay there, or not in a tier behind that
-// failed, and why: a flush does not write them. told is what Unflushed has said of them
-// already. Few chunks may have come meanwhile: what then waits is written first.
-func (s *Writers) Unflushed(ctx context.Context, told Volume) (reason string, v Volume, err error) {
+// failed, and why: a flush does not write them. told is the chunks that were told of before.
+func (s *Writers) Unflushed(told Volume) (reason string, v Volume) {
 	if len(s.list) == 0 {
 		st := s.o.Hot.Stats()
-		return "no_tier", Volume{uint64(st.Entries), uint64(st.PayloadBytes)}, nil
+		return "no_tier", Volume{uint64(st.Entries), uint64(st.PayloadBytes)}
 	}
-	v, keys := s.unwritten(nil)
-	if n := uint64(len(keys)); n == v.Chunks && n > told.Chunks {
-		s.awaitCommits() // all that was dirty waits in a queue now, or was dropped
-		q := &s.list[0].queue
-		target := q.beginFlush(false, false)
-		defer q.endFlush(target)
-		if err := q.awaitFlush(ctx, target); err != nil {
-			return "", v, err
-		}
-		v, _ = s.unwritten(keys)
-	} else {
-		told.Chunks += uint64(s.list[0].queue.sums().waiting) // what came meanwhile
-	}
+	v = s.dirty(true)
 	for _, w := range s.list[1:] {
 		v = v.Plus(w.queue.sums().retry)
 	}
 	if v.Chunks <= told.Chunks {
-		return "", Volume{}, nil
+		return "", Volume{}
 	}
-	return "dropped_before", Volume{v.Chunks - told.Chunks, v.Bytes - min(v.Bytes, told.Bytes)}, nil
-}
-
-// awaitCommits returns when each commit that had begun has ended.
-func (s *Writers) awaitCommits() {
-	s.Commits.Lock()
-	defer s.Commits.Unlock()
+	return "dropped_before", Volume{v.Chunks - told.Chunks, v.Bytes - min(v.Bytes, told.Bytes)}
 }
 
 // Flush returns when everything committed before the call has been written
@@ -355,8 +326,7 @@ func (w *Writer) left() (v Volume) {
 		v = v.Plus(Volume{1, uint64(r.Size)})
 	}
 	if w.rank == 1 {
-		dirty, _ := w.writers.unwritten(nil)
-		return v.Plus(dirty)
+		return v.Plus(w.writers.dirty(false))
 	}
 	has := w.queue.sums() // victims are among those that wait
 	return Volume{uint64(has.waiting) + has.retry.Chunks, v.Bytes + uint64(has.bytes)}

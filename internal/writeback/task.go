@@ -121,12 +121,34 @@ func (w *Writer) failed(ctx context.Context, t *task, err error) outcome {
 // clean notes that the chunk is where it would go first if DRAM evicted it. A
 // tier behind that one does not make up for it.
 func (w *Writer) clean(t *task) {
+	w.atEntry(t, func(id ledger.ID) { w.writers.o.Hot.Ledger().SetDirty(id, false) })
+}
+
+// note notes at the entry of a chunk whether its nearest tier was not given it, and of a
+// victim whether that did not want it.
+func (w *Writer) note(t *task, how outcome) {
+	w.atEntry(t, func(id ledger.ID) {
+		l := w.writers.o.Hot.Ledger()
+		was := l.Get(id).Value
+		is := tier.WithDropped(was, how == putOff || how == refused && !t.declined)
+		if t.declined {
+			is = tier.WithDeclined(is, true)
+		}
+		if is != was {
+			l.SetValue(id, is)
+		}
+	})
+}
+
+// atEntry calls do with the ID of the entry that DRAM has of a task, if the writer is that
+// to the nearest tier.
+func (w *Writer) atEntry(t *task, do func(ledger.ID)) {
 	switch {
 	case w != w.writers.Nearest(t.rec.Key.Space):
 	case t.life == 0:
-		w.writers.o.Hot.Ledger().SetDirty(t.ref.ID, false)
+		do(t.ref.ID)
 	default:
-		w.writers.clean(t.rec.Key, t.ref)
+		w.writers.ifBack(t.rec.Key, t.ref, do)
 	}
 }
 
@@ -146,6 +168,9 @@ func (w *Writer) end(t task, how outcome) {
 		if how == refused && w.writers.staying.Load() {
 			w.writers.Readmit(t.rec.Key)
 		}
+		if how == refused {
+			w.note(&t, how)
+		}
 		if how == void || !w.forward(t, how) {
 			w.writers.endTransit(t)
 		}
@@ -154,6 +179,7 @@ func (w *Writer) end(t task, how outcome) {
 			w.letGo(t.fetched)
 		}
 	default:
+		w.note(&t, how)
 		w.writers.o.Hot.Release(ledger.Daemon, ledger.Unwritten, []tier.Ref{t.ref})
 		w.writers.Filled() // it may go now, and while it was held perhaps nothing could
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
@@ -120,7 +119,6 @@ type Writers struct {
 	capacity int64     // of DRAM, in bytes
 	list     []*Writer // nearest first
 	Count    Counts
-	Commits  sync.RWMutex // held for reading from a chunk's being dirty to its being in the queues
 
 	local     atomic.Pointer[key.SpaceID] // see KeepLocal
 	transit   transit
@@ -383,15 +381,15 @@ func (s *Writers) holdResident(k key.Key) (ref tier.Ref, ok bool) {
 // Unhold ends a hold of the daemon.
 func (s *Writers) Unhold(ref tier.Ref) { s.o.Hot.Release(ledger.Daemon, ledger.IO, []tier.Ref{ref}) }
 
-// clean marks the chunk in b as written, if DRAM has it in that block: a victim
-// may have come back.
-func (s *Writers) clean(k key.Key, ref tier.Ref) {
+// ifBack calls do with the ID of the entry that DRAM has in the block of a victim, which may
+// have come back.
+func (s *Writers) ifBack(k key.Key, victim tier.Ref, do func(ledger.ID)) {
 	held, ok := s.holdResident(k)
 	if !ok {
 		return
 	}
-	if held.Block == ref.Block {
-		s.o.Hot.Ledger().SetDirty(held.ID, false)
+	if held.Block == victim.Block {
+		do(held.ID)
 	}
 	s.Unhold(held)
 }

@@ -247,14 +247,14 @@ func familyHandles(o *wire.Shared) ([][]uint32, error) {
 
 // addChain adds the chain in a space of group g. Its hashes are those of the request's;
 // where its chunks have more tokens, each that ends one of its own; where they
-// were computed here, those of the same tokens.
+// were computed here, those of the same tokens. Chains of one chunk length share their slices.
 func (b *familyBuilder) addChain(g int, sp *openSpace) error {
 	f, out := b.family, *b.chain
-	group, own := f.Groups[g], f.Groups[0].Chunk
+	group, own, first := f.Groups[g], f.Groups[0].Chunk, f.Chains[alike(f.Groups, g)]
 	switch {
-	case len(f.Chains[g]) > 0:
-		out = f.Chains[g][0]
-	case group.Chunk == own:
+	case len(first) > 0:
+		out = first[0]
+	case g == 0:
 	case b.asked.Form == wire.FormTokens:
 		out = key.Chain{}
 		if err := sp.builder.TokenBytes(&out, b.asked.Tokens, key.Options{}); err != nil {
@@ -277,6 +277,11 @@ func (b *familyBuilder) addChain(g int, sp *openSpace) error {
 	return nil
 }
 
+// alike is the first group whose chunks are as long as those of group g.
+func alike(groups index.Family, g int) int {
+	return slices.IndexFunc(groups, func(o index.Group) bool { return o.Chunk == groups[g].Chunk })
+}
+
 // coarser is a chain whose chunks join several of c, with the hash of the last.
 func coarser(c *key.Chain, by, tokens int) key.Chain {
 	var out key.Chain
@@ -291,7 +296,7 @@ func (r *resolver) roomForFamily(f *store.Family) error {
 	pieces, bytes := int64(0), int64(0)
 	for g, chains := range f.Chains {
 		n := int64(chains[0].Len())
-		if pieces += n * int64(len(chains)); f.Groups[g].Chunk != f.Groups[0].Chunk {
+		if pieces += n * int64(len(chains)); g > 0 && alike(f.Groups, g) == g {
 			bytes += chunkBytes * n
 		}
 	}

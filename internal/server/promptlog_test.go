@@ -3,7 +3,9 @@ package server
 import (
 	"testing"
 
+	"github.com/kvstored/kvstored/internal/index"
 	"github.com/kvstored/kvstored/internal/server/hint"
+	"github.com/kvstored/kvstored/internal/store"
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/policy"
@@ -18,6 +20,47 @@ func ranksOf(seed uint64, ranks int) []key.Chain {
 		chains[r].Space = key.SpaceID{byte(r + 1)}
 	}
 	return chains
+}
+
+// TestChainsOfOneLengthShare: of groups whose chunks are equally long the chunks are there once,
+// and are counted as often as they are there.
+func TestChainsOfOneLengthShare(t *testing.T) {
+	const short, long = 16, 128
+	of := func(group string, chunk int) *openSpace {
+		b, err := key.NewBuilder(key.Space{Model: "m", World: 1, DType: "d", Group: group, Method: key.SHA256, ChunkTokens: chunk})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &openSpace{builder: b}
+	}
+	asked := wire.Chain{Form: wire.FormTokens, Tokens: wire.ViewU32s(make([]uint32, 4*long))}
+	chunks := []int{long, short, long, short}
+	b := familyBuilder{family: &store.Family{Groups: make(index.Family, len(chunks)), Chains: make([][]key.Chain, len(chunks))}, chain: new(key.Chain), asked: &asked}
+	if err := of("0", long).builder.TokenBytes(b.chain, asked.Tokens, key.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var all []key.Chain
+	for g, chunk := range chunks {
+		b.family.Groups[g].Chunk = chunk
+		if err := b.addChain(g, of(string("0123"[g]), chunk)); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b.family.Chains[g]...)
+	}
+	memory := func(arrays ...key.Chain) (n int) {
+		for _, c := range arrays {
+			n += 16*cap(c.Hashes) + 4*cap(c.Tokens)
+		}
+		return n
+	}
+	bare := chainsBytes(make([]key.Chain, cap(all)))
+	if got, want := chainsBytes(all)-bare, memory(all[:2]...); got != want {
+		t.Errorf("%d groups are counted as %d bytes of chunks, want %d", len(all), got, want)
+	}
+	two := []key.Chain{*tiertest.Chain(1, 8), *tiertest.Chain(2, 8)}
+	if got, want := chainsBytes(two)-chainsBytes(make([]key.Chain, 2)), memory(two...); got != want {
+		t.Errorf("two prompts of one length are counted as %d bytes of chunks, want %d", got, want)
+	}
 }
 
 // TestRanksAreOneRequest: what a client says of a prompt of several ranks is

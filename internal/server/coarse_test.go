@@ -14,6 +14,7 @@ import (
 	"github.com/kvstored/kvstored/internal/wire"
 	"github.com/kvstored/kvstored/key"
 	"github.com/kvstored/kvstored/tier"
+	"github.com/kvstored/kvstored/tier/tiertest"
 )
 
 // twoFull is a prompt of 64 short chunks in two full groups of so many tokens a chunk each.
@@ -165,6 +166,42 @@ func TestWhyOfStates(t *testing.T) {
 					t.Errorf("prefetch: missing %+v", m)
 				}
 				r.must(j.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// TestWhyOfUnequalStates: which state at the end of a prompt is lacking is told also where the
+// chunks of the groups have unequal lengths: no state before the end is asked for, nor one of
+// the rest of a step.
+func TestWhyOfUnequalStates(t *testing.T) {
+	for name, c := range map[string]struct {
+		chunk [2]int
+		asked int // tokens
+	}{
+		"the finer has gone":             {[2]int{8 * tokens, tokens}, 64 * tokens},
+		"the coarser has gone":           {[2]int{tokens, 8 * tokens}, 64 * tokens},
+		"the coarser has gone, a rest":   {[2]int{tokens, 8 * tokens}, 34 * tokens},
+		"the finer has gone, and a rest": {[2]int{8 * tokens, tokens}, 34 * tokens},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, options{capacity: 16 * mib})
+				cl, groups, chains, prompt := r.twoFull(c.chunk)
+				for g, chain := range chains {
+					groups[g].Kind = client.StateGroup
+					last := c.asked/(8*tokens)*(8*tokens)/c.chunk[g] - 1
+					r.store(chain, last, last+1)
+					if g == 1 {
+						_, err := r.tiers.Remover.Delete(t.Context(), tiertest.Keys(chain, last, last+1))
+						r.must(err)
+					}
+				}
+				found, err := cl.LookupWith(t.Context(), client.Tokens(prompt[:c.asked]), client.LookupOptions{Groups: groups, Why: true})
+				r.must(err)
+				if found.Missing == nil || found.Missing.Code != wire.CodeNotFound {
+					t.Errorf("missing %+v; want that it was deleted", found.Missing)
+				}
 			})
 		})
 	}

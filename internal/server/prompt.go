@@ -85,11 +85,8 @@ func (p *prompt) find(ctx context.Context) (err error) {
 
 // why is why there is no more of it.
 func (p *prompt) why() explain.Absence {
-	switch m := &p.plan; {
-	case m.End == m.Run:
+	if m := &p.plan; m.End == m.Run || p.Groups.OnlyStates() {
 		return p.lacks(m.Next)
-	case p.Groups.OnlyStates():
-		return p.lacks(m.Next - 1)
 	}
 	return explain.Because(explain.Group)
 }

@@ -159,13 +159,16 @@ func (s *missed) settled(j *job) {
 	}
 }
 
-// lacks is why what the full groups have from chunk i of the first on is not there; without
-// such groups what all states have there.
+// lacks is why what the full groups have from chunk i of the first on is not there; where
+// states lack at the end of the run, before that chunk, why these do.
 func (p *prompt) lacks(i int) explain.Absence {
+	states := p.Groups.OnlyStates() && p.plan.End < p.plan.Run
 	for g, group := range p.Groups {
 		from, to := i, i+1
-		if !p.IsPlain() { // what is lacking lies in the step of the grid that begins there
-			start := i * p.Groups[0].Chunk
+		switch start := i * p.Groups[0].Chunk; {
+		case states:
+			from, to = start/group.Chunk-1, start/group.Chunk
+		case !p.IsPlain(): // what is lacking lies in the step of the grid that begins there
 			from, to = start/group.Chunk, (start+p.Groups.Grid())/group.Chunk
 		}
 		for ; from < to && (group.Kind == index.Full || p.Groups.OnlyStates()); from++ {
@@ -176,7 +179,7 @@ func (p *prompt) lacks(i int) explain.Absence {
 			}
 		}
 	}
-	if i < p.chain().Len() { // it came between the match and this look
+	if states || i < p.chain().Len() { // it came between the match and this look
 		return explain.Because(explain.Pending)
 	}
 	return explain.None

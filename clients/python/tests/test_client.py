@@ -210,11 +210,11 @@ class Live(Served):
         self.assertEqual(self.kv.pin(prompt, "p").chunks, 2)
         self.assertEqual(self.kv.unpin("p"), 2)
         self.assertEqual(self.kv.unpin("p"), 0)
-        for wrong in (0.0004, -1, -0.0001, math.nan, math.inf):
-            with self.subTest(wrong), self.assertRaisesRegex(ValueError, f"max_age of {wrong} seconds"):
+        for wrong in (0.0001, 0.0004, -1, -0.0001, math.nan, 5_000_000, math.inf):
+            with self.subTest(wrong), self.assertRaisesRegex(ValueError, f"max_age of {wrong} seconds: want 0.001 to 4,294,967, or 0 "):
                 self.kv.pin(prompt, "p", max_age=wrong)
-        self.assertEqual(self.kv.pin(prompt, "p", max_age=0.001).chunks, 2)
-        self.assertEqual(self.kv.pin(prompt, "p", max_age=1e6).chunks, 2)
+        for right in (0.001, 1e6, 4_294_967):
+            self.assertEqual(self.kv.pin(prompt, "p", max_age=right).chunks, 2)
         self.assertIsNotNone(self.kv.flush(timeout=60))
         self.assertTrue(self.kv.stats())
         self.assertEqual(self.kv.delete(prompt), 2)

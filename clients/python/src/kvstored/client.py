@@ -717,7 +717,7 @@ class Client(Connection):
 
     def pin(self, prompt: Prompt, lookup_id: str, *, max_age: float = 0.0, timeout: Optional[float] = None) -> Count:
         """Protects what is in DRAM of a prompt under a name; the leading run that is, as far
-        as budgets go. ``max_age`` is in seconds; 0, and more than the daemon's greatest, is that."""
+        as budgets go. ``max_age`` is 0.001 to 4,294,967 seconds; 0, and more than the daemon's greatest, is that greatest."""
         age = _pin_millis(max_age)
         n = self._ask(Op.PIN, lambda link, d: wire.pin(self._chain(link, prompt, d), age, lookup_id), wire.pin_reply, None, timeout)
         return Count() if n is None else Count(n.pinned[1], n.pinned[0])
@@ -860,8 +860,8 @@ def _max_age(seconds: float) -> Optional[int]:
 
 def _pin_millis(seconds: float) -> int:
     """How long a pin lasts at most; 0 leaves it to the daemon."""
-    if seconds and not 0.001 <= seconds <= wire.MAX_U32 / 1000:
-        raise ValueError(f"a max_age of {seconds!r} seconds: want at least 0.001, or 0 for the daemon's own")
+    if seconds and not 0.001 <= seconds <= wire.MAX_U32 // 1000:
+        raise ValueError(f"a max_age of {seconds!r} seconds: want 0.001 to {wire.MAX_U32 // 1000:,}, or 0 for the daemon's own")
     return int(seconds * 1000)
 
 

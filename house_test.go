@@ -53,7 +53,7 @@ const maxVague = 0.5 // percent
 
 // mostLines is how many lines the module's product code has. It only falls: a change that
 // adds lines takes them elsewhere, or says in its commit for which user they are.
-const mostLines = 76_339
+const mostLines = 76_331
 
 // slackLines may go before mostLines follows, so that not each change meets it.
 const slackLines = 300

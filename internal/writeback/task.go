@@ -141,14 +141,18 @@ func (w *Writer) note(t *task, how outcome) {
 }
 
 // atEntry calls do with the ID of the entry that DRAM has of a task, if the writer is that
-// to the nearest tier.
+// to the nearest tier. A victim may have come back.
 func (w *Writer) atEntry(t *task, do func(ledger.ID)) {
-	switch {
-	case w != w.writers.Nearest(t.rec.Key.Space):
-	case t.life == 0:
+	if w != w.writers.Nearest(t.rec.Key.Space) {
+		return
+	}
+	if t.life == 0 {
 		do(t.ref.ID)
-	default:
-		w.writers.ifBack(t.rec.Key, t.ref, do)
+	} else if held, ok := w.writers.holdResident(t.rec.Key); ok {
+		if held.Block == t.ref.Block {
+			do(held.ID)
+		}
+		w.writers.Unhold(held)
 	}
 }
 

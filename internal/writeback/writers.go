@@ -381,19 +381,6 @@ func (s *Writers) holdResident(k key.Key) (ref tier.Ref, ok bool) {
 // Unhold ends a hold of the daemon.
 func (s *Writers) Unhold(ref tier.Ref) { s.o.Hot.Release(ledger.Daemon, ledger.IO, []tier.Ref{ref}) }
 
-// ifBack calls do with the ID of the entry that DRAM has in the block of a victim, which may
-// have come back.
-func (s *Writers) ifBack(k key.Key, victim tier.Ref, do func(ledger.ID)) {
-	held, ok := s.holdResident(k)
-	if !ok {
-		return
-	}
-	if held.Block == victim.Block {
-		do(held.ID)
-	}
-	s.Unhold(held)
-}
-
 // DropCorrupt forgets a chunk whose bytes in DRAM are wrong. Readers keep the
 // block until they let go.
 func (s *Writers) DropCorrupt(ctx context.Context, k key.Key) {

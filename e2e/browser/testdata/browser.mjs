@@ -24,13 +24,14 @@ export async function everywhere(url, pictures, look) {
   all: for (const colorScheme of ["light", "dark"]) {
     for (const width of [1280, 390]) {
       const wrong = (text) => problems.push(`${url}, ${colorScheme}, ${width} px: ${text}`);
-      const context = await browser.newContext({ colorScheme, viewport: { width, height: 900 } });
-      context.setDefaultTimeout(patience);
-      const page = await context.newPage();
-      page.on("console", (m) => ["error", "warning"].includes(m.type()) && wrong(`console: ${m.text()}`));
-      page.on("pageerror", (e) => wrong(`script: ${e}`));
-      page.on("request", (r) => !r.url().startsWith(url) && !r.url().startsWith("data:") && wrong(`it asks for ${r.url()}`));
-      try {
+      let page;
+      const view = async () => {
+        const context = await browser.newContext({ colorScheme, viewport: { width, height: 900 } });
+        context.setDefaultTimeout(patience);
+        page = await context.newPage();
+        page.on("console", (m) => ["error", "warning"].includes(m.type()) && wrong(`console: ${m.text()}`));
+        page.on("pageerror", (e) => wrong(`script: ${e}`));
+        page.on("request", (r) => !r.url().startsWith(url) && !r.url().startsWith("data:") && wrong(`it asks for ${r.url()}`));
         await page.goto(url);
         await look(page, width, wrong);
         const wide = await page.evaluate(() => document.scrollingElement.scrollWidth);
@@ -38,28 +39,33 @@ export async function everywhere(url, pictures, look) {
         for (const text of await page.evaluate(hidden)) wrong(text);
         for (const text of await page.evaluate(faint)) wrong(text);
         await page.screenshot({ path: `${pictures}-${colorScheme}-${width}.png`, fullPage: true });
+        await context.close();
+      };
+      try {
+        await within(2 * patience, view());
       } catch (error) {
         if (!(error instanceof errors.TimeoutError)) throw error;
         wrong(`took too long: ${oneLine(error.message)}; it shows: ${oneLine(await shown(page))}`);
         break all; // a browser that has begun to draw nothing draws no other page either
       }
-      await context.close();
     }
   }
-  await browser.close();
-  if (problems.length) {
-    console.log(problems.map((text) => `problem: ${text}`).join("\n"));
-    process.exit(1);
-  }
+  await within(10_000, browser.close()).catch(() => {}); // its end is no part of the page
+  if (problems.length) console.log(problems.map((text) => `problem: ${text}`).join("\n"));
+  process.exit(problems.length ? 1 : 0);
 }
+
+// within is what a promise gives, if it does in so many milliseconds: a new page, and a
+// question to one, have no end of their own in a browser that draws nothing.
+const within = (ms, promise) => Promise.race([
+  promise,
+  new Promise((_, reject) => setTimeout(() => reject(new errors.TimeoutError(`no answer after ${ms} ms`)), ms).unref()),
+]);
 
 const oneLine = (text) => text.replace(/\s+/g, " ").slice(0, 2000);
 
 // shown is the text of a page, where it still answers.
-const shown = (page) => Promise.race([
-  page.evaluate(() => document.body.innerText).catch(String),
-  new Promise((resolve) => setTimeout(resolve, 5000, "nothing: it does not answer")),
-]);
+const shown = (page) => (page ? within(5000, page.evaluate(() => document.body.innerText)).catch(String) : "nothing: there is no page");
 
 // hidden, in the page, lists parts that are seen only after scrolling to the side, but tables
 // whose columns are as many as the policies.

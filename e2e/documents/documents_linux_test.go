@@ -285,6 +285,7 @@ func runPage(t *testing.T, unshare []string, page string, hows []how) {
 	}
 	cmd.Env = append(cmd.Env, "GATEWAY="+gateway, "KVSTORED_CPU__CAPACITY=256MiB", "PATH="+filepath.Dir(need.Python(t, "numpy"))+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
+	_ = cmd.Cancel() // what a script that has ended left running: go run does not end its program
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		t.Fatalf("%v\n%s\n%s", err, text, out)
 	}

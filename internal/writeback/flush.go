@@ -128,6 +128,9 @@ func (w *Writer) tell() Written {
 // dirty is the chunks that only DRAM has and the tier below has neither declined nor evicted,
 // which is its decision; with dropped those of them that its writer has given up.
 func (s *Writers) dirty(dropped bool) (v Volume) {
+	if s.o.Hot.Ledger().Stats().DirtyEntries == 0 {
+		return v
+	}
 	ledger.EachDirty(s.o.Hot.Ledger(), func(e *ledger.Entry) {
 		if !tier.Declined(e.Value) && (!dropped || tier.Dropped(e.Value)) {
 			v = v.Plus(Volume{1, uint64(e.Size)})

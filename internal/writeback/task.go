@@ -130,10 +130,8 @@ func (w *Writer) note(t *task, how outcome) {
 	w.atEntry(t, func(id ledger.ID) {
 		l := w.writers.o.Hot.Ledger()
 		was := l.Get(id).Value
-		is := tier.WithDropped(was, how == putOff || how == refused && !t.declined)
-		if t.declined {
-			is = tier.WithDeclined(is, true)
-		}
+		is := tier.WithDeclined(was, t.declined || tier.Declined(was))
+		is = tier.WithDropped(is, how == putOff || how == refused && !t.declined)
 		if is != was {
 			l.SetValue(id, is)
 		}
